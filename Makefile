@@ -1,0 +1,99 @@
+# A thin front over the CMake presets. `make help` lists the targets.
+#
+#   CMAKE_ARGS   more arguments for every configure step
+#   WEIR_CUDA    0: never CUDA, 1: fetch a toolkit if none is installed
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CTEST_PARALLEL_LEVEL ?= $(shell nproc)
+export CTEST_PARALLEL_LEVEL
+
+ifeq ($(WEIR_CUDA),0)
+override CMAKE_ARGS += -DWEIR_CUDA=OFF
+endif
+
+# A new setup script, or another wish for CUDA, runs the setup again.
+SETUP := build/.setup-cuda-$(or $(WEIR_CUDA),auto)
+
+.PHONY: help demo build test test-release test-asan test-tsan test-fuzz \
+  test-all test-slow test-dev test-clang lint tidy bench bundle bundle-tests \
+  clean
+
+help:
+	@printf '%s\n' \
+	  'make demo          install what is missing, build, run the demo' \
+	  'make build         build everything; programs land in build/bin' \
+	  'make test          release, ASan+UBSan and TSan suites, 30 s per fuzzer' \
+	  'make test-all      make test, slow tests, Debug and clang builds, lint' \
+	  'make lint          layer rules, names, clang-format, clang-tidy' \
+	  'make bench         run every benchmark in build/bench-bin' \
+	  'make bundle        dist/weir-VERSION-linux-x86_64.tar.gz' \
+	  'make bundle-tests  the same with tests, benchmarks and their data' \
+	  'make clean         remove build/ and dist/' \
+	  '' \
+	  'One suite alone: make test-release | test-asan | test-tsan | test-fuzz'
+
+$(SETUP): deploy/setup.sh
+	deploy/setup.sh
+	mkdir -p build && touch $@
+
+# configure-PRESET, then build what the preset names.
+build-%: $(SETUP)
+	cmake --preset $* $(CMAKE_ARGS)
+	cmake --build --preset $*
+
+build: build-release
+
+demo: build-release
+	deploy/demo/demo.sh build
+
+test: test-release test-asan test-tsan test-fuzz
+
+test-release: build-release
+	ctest --preset release
+
+test-asan: build-asan
+	ctest --preset asan
+
+test-tsan: build-tsan
+	ctest --preset tsan
+
+# A fuzz target keeps one core busy, so they may run side by side.
+test-fuzz: build-fuzz
+	ctest --preset fuzz
+
+test-all: test test-slow test-dev test-clang lint
+
+test-slow: build-release
+	ctest --preset slow
+
+test-dev: build-dev
+	ctest --preset dev
+
+test-clang: build-clang
+	ctest --preset clang
+
+lint: tidy
+	tests/lint/check_tree.py
+	tests/lint/check_format.sh
+
+# clang-tidy needs the generated protobuf headers and clang's own flags.
+tidy: build-clang
+	run-clang-tidy -quiet -p build/clang -j $$(nproc) \
+	  "^$(CURDIR)/(kernels|server|client|tests)/" >build/tidy.log 2>&1 || \
+	  { grep -E '(warning|error):' build/tidy.log | sort -u; exit 1; }
+
+bench: build-release
+	for benchmark in build/bench-bin/*; do \
+	  echo "== $$(basename $$benchmark)"; $$benchmark; done
+
+bundle: build-release
+	deploy/bundle.sh
+
+bundle-tests: build-release
+	deploy/bundle.sh --tests
+
+clean:
+	rm -rf build dist

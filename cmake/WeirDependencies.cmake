@@ -1,0 +1,29 @@
+# Third-party packages, found once for the whole tree. A package stands here
+# with what it saves us; deploy/setup.sh installs the same list.
+
+find_package(absl CONFIG REQUIRED)       # Status, strings, time, containers
+find_package(Protobuf REQUIRED)          # the wire format
+find_package(gRPC CONFIG REQUIRED)       # HTTP/2 transport
+find_package(hwy CONFIG REQUIRED)        # portable vector code
+find_package(ONNX CONFIG REQUIRED)       # the ONNX protobuf messages
+find_package(libjpeg-turbo CONFIG REQUIRED)    # JPEG on the CPU
+find_package(prometheus-cpp CONFIG REQUIRED)   # metric types and text format
+find_package(CLI11 CONFIG REQUIRED)            # command lines
+find_package(nlohmann_json CONFIG REQUIRED)    # JSON
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(spng REQUIRED IMPORTED_TARGET spng)            # PNG
+pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # HTTP/1.1
+
+# oneDNN: CPU matmul, convolution, pooling. Debian's package file asks for
+# OpenCL, which the library itself does not need.
+find_path(WEIR_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(WEIR_DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl SHARED IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES
+  IMPORTED_LOCATION "${WEIR_DNNL_LIBRARY}"
+  INTERFACE_INCLUDE_DIRECTORIES "${WEIR_DNNL_INCLUDE}")
+
+if(BUILD_TESTING)
+  find_package(GTest CONFIG REQUIRED)      # tests and mocks
+  find_package(benchmark CONFIG REQUIRED)  # micro-benchmarks
+endif()

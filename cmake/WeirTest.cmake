@@ -1,0 +1,149 @@
+# Tests, benchmarks and fuzz targets. WEIR_TEST_LAYER (kernels, server, client,
+# set by tests/CMakeLists.txt for each folder) becomes a CTest label beside the
+# given ones, and the target `tests-LABEL` builds what a label selects: that is
+# how a sanitizer build stays small.
+
+# weir_test(NAME SRCS x_test.cc ... [LIBS ...] [LABELS unit ...] [ARGS ...]
+#           [PROGRAMS weir-server ...] [TIMEOUT seconds] [OWN_MAIN])
+#
+# One GoogleTest program per test file. Labels: unit (default), gpu, slow,
+# parser. PROGRAMS are the targets that the test starts; it finds them in
+# $WEIR_BIN_DIR, and data below $WEIR_TEST_DATA (the folder tests/).
+function(weir_test name)
+  if(NOT BUILD_TESTING OR WEIR_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg
+    "OWN_MAIN" "TIMEOUT" "SRCS;LIBS;LABELS;ARGS;PROGRAMS")
+  _weir_refuse_unparsed(weir_test ${name} "${arg_UNPARSED_ARGUMENTS}")
+  _weir_program(${name} test-bin "${arg_SRCS}" "${arg_LIBS}")
+  if(arg_OWN_MAIN)
+    target_link_libraries(${name} PRIVATE GTest::gmock)
+  else()
+    target_link_libraries(${name} PRIVATE GTest::gmock_main)
+  endif()
+  if(arg_PROGRAMS)
+    add_dependencies(${name} ${arg_PROGRAMS})
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
+  _weir_register(${name} "${arg_LABELS}" "${arg_TIMEOUT}")
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+    "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml")
+  _weir_build_with_labels(${name})
+endfunction()
+
+# weir_script_test(NAME COMMAND ... [LABELS ...] [TIMEOUT seconds]): a check
+# that needs no program of its own.
+function(weir_script_test name)
+  if(NOT BUILD_TESTING OR WEIR_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "COMMAND;LABELS")
+  _weir_refuse_unparsed(weir_script_test ${name} "${arg_UNPARSED_ARGUMENTS}")
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  _weir_register(${name} "${arg_LABELS}" "${arg_TIMEOUT}")
+endfunction()
+
+# weir_benchmark(NAME SRCS ... [LIBS ...] [OWN_MAIN]): a Google Benchmark
+# program in bench-bin/, built by the target `benchmarks`, run by `make bench`.
+function(weir_benchmark name)
+  if(NOT BUILD_TESTING OR WEIR_FUZZ OR WEIR_SANITIZE)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_MAIN" "" "SRCS;LIBS")
+  _weir_refuse_unparsed(weir_benchmark ${name} "${arg_UNPARSED_ARGUMENTS}")
+  _weir_program(${name} bench-bin "${arg_SRCS}" "${arg_LIBS}")
+  target_link_libraries(${name} PRIVATE benchmark::benchmark)
+  if(NOT arg_OWN_MAIN)
+    target_link_libraries(${name} PRIVATE benchmark::benchmark_main)
+  endif()
+  _weir_collect(benchmarks ${name})
+endfunction()
+
+# weir_fuzz_test(NAME SRCS x_fuzz.cc ... [LIBS ...] [CORPUS folder])
+#
+# A libFuzzer program, built only with WEIR_FUZZ by the target `fuzzers`; its
+# CTest entry runs for WEIR_FUZZ_SECONDS over the committed corpus.
+set(WEIR_FUZZ_SECONDS 30 CACHE STRING "Seconds each fuzz target runs in CTest")
+function(weir_fuzz_test name)
+  if(NOT WEIR_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SRCS;LIBS")
+  _weir_refuse_unparsed(weir_fuzz_test ${name} "${arg_UNPARSED_ARGUMENTS}")
+  _weir_program(${name} fuzz-bin "${arg_SRCS}" "${arg_LIBS}")
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set(found "${PROJECT_BINARY_DIR}/fuzz-corpus/${name}")
+  file(MAKE_DIRECTORY "${found}")
+  set(corpus "${found}")
+  if(arg_CORPUS)
+    cmake_path(ABSOLUTE_PATH arg_CORPUS
+      BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
+    list(APPEND corpus "${arg_CORPUS}")
+  endif()
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=${WEIR_FUZZ_SECONDS}
+    -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+    -artifact_prefix=${PROJECT_BINARY_DIR}/fuzz-crash-${name}- ${corpus})
+  math(EXPR timeout "${WEIR_FUZZ_SECONDS} + 60")
+  _weir_register(${name} fuzz ${timeout})
+  _weir_collect(fuzzers ${name})
+endfunction()
+
+# The presets build these even where no test carries the label yet.
+foreach(collection IN ITEMS tests-all tests-kernels tests-server tests-parser
+                            benchmarks fuzzers)
+  add_custom_target(${collection})
+endforeach()
+
+function(_weir_refuse_unparsed function name unparsed)
+  if(unparsed)
+    message(FATAL_ERROR "${function}(${name}): what is '${unparsed}'?")
+  endif()
+endfunction()
+
+function(_weir_program name folder sources libraries)
+  add_executable(${name} ${sources})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
+  weir_target_defaults(${name})
+  target_link_libraries(${name} PRIVATE ${libraries} Threads::Threads)
+endfunction()
+
+function(_weir_register name labels timeout)
+  if(NOT labels)
+    set(labels unit)
+  endif()
+  list(APPEND labels ${WEIR_TEST_LAYER})
+  list(REMOVE_DUPLICATES labels)
+  if(NOT timeout)
+    set(timeout 120)
+  endif()
+  # The longest start first, so that nobody waits for them alone in the end.
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}"
+    TIMEOUT ${timeout} COST ${timeout})
+  set_property(TEST ${name} PROPERTY ENVIRONMENT
+    "WEIR_TEST_DATA=${PROJECT_SOURCE_DIR}/tests"
+    "WEIR_BIN_DIR=${PROJECT_BINARY_DIR}/bin"
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:second_deadlock_stack=1")
+  # One GPU test at a time: they share the card, and some fill its memory.
+  if("gpu" IN_LIST labels)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
+  endif()
+endfunction()
+
+function(_weir_build_with_labels name)
+  get_test_property(${name} LABELS labels)
+  foreach(label IN LISTS labels)
+    _weir_collect(tests-${label} ${name})
+  endforeach()
+  _weir_collect(tests-all ${name})
+endfunction()
+
+function(_weir_collect collection name)
+  if(NOT TARGET ${collection})
+    add_custom_target(${collection})
+  endif()
+  add_dependencies(${collection} ${name})
+endfunction()

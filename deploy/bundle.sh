@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Packs the release build into dist/weir-VERSION-linux-x86_64.tar.gz, which
+# runs on any x86-64 Linux with glibc 2.36 or newer from wherever it is
+# unpacked. With --tests: the same plus tests, benchmarks and their data, as
+# dist/weir-VERSION-tests-linux-x86_64.tar.gz.
+#
+# The bundle carries every shared library but glibc's and NVIDIA's.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build="${WEIR_BUILD_DIR:-build}"
+max_bytes=$((60 * 1000 * 1000))
+newest_glibc="2.36"
+
+glibc='^(ld-linux-x86-64|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nss_.*))\.so'
+nvidia='^lib(cuda|cudart|nvrtc|nvrtc-builtins|cublas|cublasLt|cufft|cudnn.*'
+nvidia+='|nvjpeg|nvJitLink|nvidia-.*)\.so'
+# Where NVIDIA's libraries may be on the target, beside the linker's own paths.
+cuda_paths='/usr/local/cuda/lib64:/opt/weir/cuda-wheels/lib'
+cuda_paths+=':/opt/weir/cuda-wheels/toolkit/lib'
+
+fail() {
+  printf 'bundle: %s\n' "$*" >&2
+  exit 1
+}
+
+is_elf() { [ "$(head -c 4 "$1" | tail -c 3)" = ELF ]; }
+
+# Prints "soname path" of everything the given files load, NVIDIA's and
+# glibc's left out.
+needed_libraries() {
+  local file
+  for file in "$@"; do
+    LD_LIBRARY_PATH="$build/lib" ldd "$file"
+  done | awk '$2 == "=>" { print $1, $3 }' | sort -u |
+    awk -v skip="$glibc|$nvidia" '$1 !~ skip'
+}
+
+copy_libraries() {
+  local stage="$1" soname path
+  needed_libraries "$stage"/bin/* "$stage"/lib/* "$stage"/*-bin/* |
+    while read -r soname path; do
+      [ -e "$stage/lib/$soname" ] && continue
+      [ "$path" != not ] || fail "$soname is not installed here"
+      cp -L "$path" "$stage/lib/$soname"
+      copy_license "$stage" "$path"
+    done
+}
+
+# Every library travels with the copyright file of its Debian package.
+copy_license() {
+  local stage="$1" path="$2" package
+  package="$({ dpkg -S "$(realpath "$path")" || dpkg -S "$path"; } 2>/dev/null |
+    head -n 1 | cut -d: -f1)"
+  [ -n "$package" ] || fail "no package owns $path: its license is unknown"
+  mkdir -p "$stage/share/licenses"
+  cp -L "/usr/share/doc/$package/copyright" \
+    "$stage/share/licenses/$package.txt"
+}
+
+strip_and_relocate() {
+  local stage="$1" file origin
+  for file in "$stage"/bin/* "$stage"/lib/* "$stage"/*-bin/*; do
+    is_elf "$file" || continue
+    chmod u+w "$file"
+    strip --strip-unneeded "$file"
+    # shellcheck disable=SC2016 # $ORIGIN is for the dynamic linker.
+    case "$file" in
+      */lib/libweir_cuda.so) origin="\$ORIGIN:$cuda_paths" ;;
+      */lib/*) origin='$ORIGIN' ;;
+      *) origin='$ORIGIN/../lib' ;;
+    esac
+    patchelf --set-rpath "$origin" "$file"
+  done
+}
+
+# What CTest would run, for machines that have no CTest: one line a program,
+# "name<TAB>labels<TAB>timeout<TAB>arguments".
+write_test_list() {
+  ctest --test-dir "$build" --show-only=json-v1 | python3 -c '
+import json, pathlib, sys
+for test in json.load(sys.stdin)["tests"]:
+    command = test.get("command", [])
+    if not command or pathlib.Path(command[0]).parent.name != "test-bin":
+        continue
+    values = {p["name"]: p["value"] for p in test["properties"]}
+    print(test["name"], ",".join(values.get("LABELS", [])),
+          int(values.get("TIMEOUT", 120)), " ".join(command[1:]), sep="\t")
+'
+}
+
+add_tests() {
+  local stage="$1" file
+  cp -r "$build/test-bin" "$build/bench-bin" "$stage/" ||
+    fail "no tests in $build: build the release preset first"
+  # Tests that use no device stay out: they would take the archive over its
+  # limit.
+  rm -f "$stage"/test-bin/{rpc,client,model_config,onnx_import,repository}_* \
+    "$stage"/test-bin/server_{options,process,startup,http,admission}_test
+  git ls-files --cached --others --exclude-standard tests |
+    grep -vE '(\.(cc|h|cu|cuh)|CMakeLists\.txt)$' |
+    while read -r file; do
+      [ -f "$file" ] || continue
+      mkdir -p "$stage/$(dirname "$file")"
+      cp "$file" "$stage/$file"
+    done
+  write_test_list >"$stage/tests/list.tsv"
+}
+
+# Nothing may come from this machine but glibc and NVIDIA's libraries.
+verify() {
+  local archive="$1" work root file found version
+  work="$(mktemp -d)"
+  tar -xzf "$archive" -C "$work"
+  root="$work/$(basename "$archive" .tar.gz)"
+  for file in "$root"/bin/* "$root"/lib/* "$root"/*-bin/*; do
+    is_elf "$file" || continue
+    found="$(env -u LD_LIBRARY_PATH ldd "$file" |
+      awk -v root="$root/" -v skip="$glibc|$nvidia" \
+        '$2 == "=>" && $1 !~ skip && index($3, root) != 1')"
+    [ -z "$found" ] || fail "${file#"$root/"} loads from outside: $found"
+    version="$(objdump -T "$file" |
+      sed -n 's/.*(\?GLIBC_\([0-9.]*\)).*/\1/p' | sort -Vu | tail -n 1)"
+    [ "$(printf '%s\n' "$version" "$newest_glibc" | sort -V | tail -n 1)" = \
+      "$newest_glibc" ] || fail "${file#"$root/"} needs glibc $version"
+  done
+  for file in weir-server weir; do
+    env -i "$root/bin/$file" --version >/dev/null ||
+      fail "bin/$file does not start from the unpacked bundle"
+  done
+  rm -rf "$work"
+}
+
+main() {
+  local tests=no kind="" version name stage archive bytes
+  [ "${1:-}" = --tests ] && tests=yes && kind="-tests"
+  if ! [ -x "$build/bin/weir-server" ] || ! [ -x "$build/bin/weir" ]; then
+    fail "no programs in $build/bin: run make bundle"
+  fi
+
+  version="$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' \
+    "$build/CMakeCache.txt")"
+  name="weir-$version$kind-linux-x86_64"
+  stage="dist/$name"
+  archive="dist/$name.tar.gz"
+  rm -rf "$stage" "$archive"
+  mkdir -p "$stage/bin" "$stage/lib"
+  cp "$build/bin/weir-server" "$build/bin/weir" "$stage/bin/"
+  cp "$build"/lib/libweir*.so "$stage/lib/"
+  for file in README.md LICENSE; do
+    [ ! -e "$file" ] || cp "$file" "$stage/"
+  done
+  [ $tests = no ] || add_tests "$stage"
+
+  shopt -s nullglob
+  copy_libraries "$stage"
+  strip_and_relocate "$stage"
+  tar --sort=name --owner=0 --group=0 --numeric-owner -C dist -cf - "$name" |
+    gzip -6 >"$archive"
+  rm -rf "$stage"
+
+  bytes="$(stat -c %s "$archive")"
+  [ "$bytes" -le "$max_bytes" ] ||
+    fail "$archive has $bytes bytes, more than $max_bytes"
+  verify "$archive"
+  printf 'bundle: %s, %d.%d MB\n' "$archive" \
+    $((bytes / 1000000)) $((bytes / 100000 % 10))
+}
+
+main "$@"

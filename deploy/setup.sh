@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# Installs what weir needs to build and run, on a Debian 12 machine that has
+# nothing but git and make. Runs as root or with sudo; safe to run again.
+#
+#   deploy/setup.sh              packages; completes the CUDA toolkit it finds
+#   WEIR_CUDA=1 deploy/setup.sh  takes a whole CUDA toolkit from PyPI wheels
+#   WEIR_CUDA=0 deploy/setup.sh  nothing for CUDA
+#
+# CUDA parts go to $WEIR_CUDA_EXTRAS (default /opt/weir/cuda-wheels), which
+# CMake searches by itself. Nothing else outside apt is written.
+set -euo pipefail
+
+extras="${WEIR_CUDA_EXTRAS:-/opt/weir/cuda-wheels}"
+want_cuda="${WEIR_CUDA:-auto}"
+
+# What each package is for stands in cmake/WeirDependencies.cmake.
+packages=(
+  # building
+  g++ cmake ninja-build pkg-config ccache mold python3 python3-pip unzip
+  ca-certificates
+  # the server
+  libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler
+  protobuf-compiler-grpc libabsl-dev
+  # kernels and formats
+  libdnnl-dev libhwy-dev libonnx-dev libturbojpeg0-dev libjpeg62-turbo-dev
+  libspng-dev
+  # around the server
+  prometheus-cpp-dev libcpp-httplib-dev libcli11-dev
+  nlohmann-json3-dev
+  # tests, fuzzing, lint, bundle
+  libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-14-dev
+  clang-format clang-tidy patchelf
+)
+
+# The versions that a whole toolkit is made of when none is installed.
+toolkit_series="13.0"
+toolkit_wheels=(
+  "nvidia-cuda-nvcc==13.0.*" "nvidia-nvvm==13.0.*" "nvidia-cuda-crt==13.0.*"
+  "nvidia-cuda-runtime==13.0.*" "nvidia-cuda-cccl==13.0.*"
+  "nvidia-cuda-nvrtc==13.0.*" "nvidia-nvjitlink==13.0.*"
+  "nvidia-cublas==13.0.*" "nvidia-cufft==12.0.0.*"
+  "nvidia-nvjpeg==13.0.*" "nvidia-cudnn-cu13==9.19.*"
+)
+cudnn_frontend_wheel="nvidia-cudnn-frontend==1.32.0"
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    fail "needs root for: $*; run it as root or install sudo"
+  fi
+}
+
+is_installed() {
+  [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = \
+    "install ok installed" ]
+}
+
+install_packages() {
+  command -v apt-get >/dev/null ||
+    fail "no apt-get: this script knows Debian 12; elsewhere use the bundle"
+  local missing=() package
+  for package in "${packages[@]}"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  if [ ${#missing[@]} = 0 ]; then
+    say "all ${#packages[@]} packages are installed"
+    return
+  fi
+  say "installing: ${missing[*]}"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+has_nvidia_gpu() {
+  [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidia0 ] ||
+    nvidia-smi -L >/dev/null 2>&1
+}
+
+# Prints the root folder of the newest installed toolkit of CUDA 13 or later.
+find_toolkit() {
+  local nvcc root
+  for nvcc in "${CUDACXX:-}" "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" \
+    "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc \
+    "$extras/toolkit/bin/nvcc"; do
+    [ -x "$nvcc" ] || continue
+    [ "$(series_of "$nvcc" | cut -d. -f1)" -ge 13 ] || continue
+    root="$(dirname "$(dirname "$(readlink -f "$nvcc")")")"
+    printf '%s\n' "$root"
+    return
+  done
+}
+
+series_of() {
+  "$1" --version | sed -n 's/.*release \([0-9]*\.[0-9]*\),.*/\1/p'
+}
+
+# True if one of the folders has the header, flat or below include/.
+has_header() {
+  local header="$1" folder
+  shift
+  for folder in "$@" /usr; do
+    [ -e "$folder/include/$header" ] && return 0
+  done
+  return 1
+}
+
+# fetch_wheels FOLDER WHEEL...: unpacks wheels and merges their include, lib,
+# bin and nvvm folders into FOLDER.
+fetch_wheels() {
+  local folder="$1" work wheel part
+  shift
+  work="$(mktemp -d)"
+  if ! /usr/bin/python3 -m pip download --quiet --no-deps \
+    --only-binary=:all: --disable-pip-version-check --dest "$work/wheels" \
+    "$@"; then
+    rm -rf "$work"
+    return 1
+  fi
+  mkdir "$work/unpacked"
+  for wheel in "$work"/wheels/*.whl; do
+    unzip -q -o "$wheel" -d "$work/unpacked"
+  done
+  as_root mkdir -p "$folder"
+  for part in "$work"/unpacked/nvidia/cu13 "$work"/unpacked/nvidia/cudnn \
+    "$work"/unpacked/include; do
+    [ -d "$part" ] || continue
+    if [ "$(basename "$part")" = include ]; then
+      as_root mkdir -p "$folder/include"
+      as_root cp -r "$part/." "$folder/include/"
+    else
+      as_root cp -r "$part/." "$folder/"
+    fi
+  done
+  rm -rf "$work"
+}
+
+# Wheels carry libfoo.so.13 alone; linkers and dlopen of a plain name want
+# libfoo.so too.
+link_plain_names() {
+  local library plain
+  for library in "$1"/lib/lib*.so.*; do
+    [ -e "$library" ] || continue
+    plain="${library%%.so.*}.so"
+    [ -e "$plain" ] || as_root ln -s "$(basename "$library")" "$plain"
+  done
+}
+
+complete_toolkit() {
+  local root="$1" series wheels=()
+  series="$(series_of "$root/bin/nvcc")"
+  say "CUDA $series at $root"
+  has_header nvjpeg.h "$root" "$extras" || wheels+=("nvidia-nvjpeg==$series.*")
+  has_header cudnn.h "$root" "$extras" || wheels+=("nvidia-cudnn-cu13==9.19.*")
+  has_header cudnn_frontend.h "$root" "$extras" ||
+    wheels+=("$cudnn_frontend_wheel")
+  if [ ${#wheels[@]} = 0 ]; then
+    say "the toolkit is complete"
+    return
+  fi
+  say "adding to $extras: ${wheels[*]}"
+  if ! fetch_wheels "$extras" "${wheels[@]}"; then
+    say "WARNING: could not fetch ${wheels[*]}; the operators that need them"
+    say "WARNING: will answer UNIMPLEMENTED on the GPU. Run this again online."
+    return
+  fi
+  link_plain_names "$extras"
+}
+
+make_toolkit() {
+  local root="$extras/toolkit"
+  say "taking CUDA $toolkit_series from wheels into $root (about 1.5 GB)"
+  fetch_wheels "$root" "${toolkit_wheels[@]}" "$cudnn_frontend_wheel" ||
+    fail "could not fetch the CUDA wheels from the Python package index"
+  link_plain_names "$root"
+  # nvcc looks for lib64 and targets/ beside its bin folder.
+  as_root ln -sfn lib "$root/lib64"
+  as_root mkdir -p "$root/targets/x86_64-linux"
+  as_root ln -sfn ../../include "$root/targets/x86_64-linux/include"
+  as_root ln -sfn ../../lib "$root/targets/x86_64-linux/lib"
+  as_root chmod -R a+rX "$root"
+  as_root chmod a+x "$root"/bin/* "$root"/nvvm/bin/*
+}
+
+check_nvcc() {
+  local root="$1" work
+  work="$(mktemp -d)"
+  cat >"$work/hello.cu" <<'CUDA'
+#include <cub/cub.cuh>
+#include <cuda_runtime.h>
+__global__ void Hello(int* out) { *out = static_cast<int>(threadIdx.x); }
+int main() { return cudaGetLastError() == cudaErrorInvalidValue; }
+CUDA
+  if ! "$root/bin/nvcc" --std=c++20 -arch=sm_90 -cudart static \
+    -o "$work/hello" "$work/hello.cu" >"$work/log" 2>&1; then
+    cat "$work/log" >&2
+    rm -rf "$work"
+    fail "$root/bin/nvcc cannot compile a program; WEIR_CUDA=0 skips CUDA"
+  fi
+  rm -rf "$work"
+  say "nvcc compiles"
+}
+
+warn_about_driver() {
+  local version=/sys/module/nvidia/version
+  [ -r "$version" ] || return 0
+  if [ "$(cut -d. -f1 "$version")" -lt 580 ]; then
+    say "WARNING: NVIDIA driver $(cat "$version") is too old for CUDA 13:" \
+      "weir-server --device=cuda needs 580 or newer"
+  fi
+}
+
+main() {
+  install_packages
+
+  if [ "$want_cuda" = 0 ]; then
+    say "WEIR_CUDA=0: building for the CPU"
+    return
+  fi
+  local root
+  root="$(find_toolkit)"
+  if [ -z "$root" ]; then
+    if [ "$want_cuda" = 1 ] || has_nvidia_gpu; then
+      make_toolkit
+      root="$extras/toolkit"
+    else
+      say "neither a CUDA toolkit (13 or later) nor an NVIDIA GPU here:"
+      say "building for the CPU; WEIR_CUDA=1 takes a toolkit from PyPI"
+      return
+    fi
+  fi
+  complete_toolkit "$root"
+  check_nvcc "$root"
+  warn_about_driver
+}
+
+main "$@"

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Tests of check_tree.py: each rule finds its offender and nothing else."""
+
+import pathlib
+import tempfile
+import unittest
+
+import check_tree
+
+
+class CheckTreeTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+
+    def findings(self, path, text):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        found = check_tree.check_tree(self.root)
+        file.unlink()
+        return found
+
+    def accepts(self, path, text):
+        self.assertEqual(self.findings(path, text), [])
+
+    def refuses(self, path, text, reason):
+        found = self.findings(path, text)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(reason, found[0])
+        self.assertTrue(found[0].startswith(path), found[0])
+
+    def test_layer_includes_left_only(self):
+        self.accepts("kernels/graph/plan.cc",
+                     '#include "kernels/ops/op.h"\n#include <vector>\n')
+        self.refuses("kernels/ops/op.cc",
+                     '#include "kernels/graph/plan.h"\n', "stands left of")
+        self.refuses("kernels/device/cpu/strand.cc",
+                     '#include "kernels/tensor/shape.h"\n', "stands left of")
+
+    def test_only_the_cuda_entry_point_may_join_layers(self):
+        include = '#include "kernels/ops/registry.h"\n'
+        self.accepts("kernels/device/cuda/cuda_backend.cc", include)
+        self.refuses("kernels/device/cuda/cuda_device.cc", include,
+                     "stands left of")
+
+    def test_kernels_stay_free_of_the_wire(self):
+        for header in ("<grpcpp/grpcpp.h>", "<google/protobuf/message.h>",
+                       "<onnx/onnx_pb.h>"):
+            self.refuses("kernels/eval/work.cc", f"#include {header}\n",
+                         "neither gRPC nor protobuf")
+        self.refuses("kernels/eval/work.cc", '#include "server/options.h"\n',
+                     "kernels may not include server")
+
+    def test_client_never_includes_kernels(self):
+        self.accepts("client/cpp/client.cc",
+                     '#include "proto/weir/v1/evaluator.grpc.pb.h"\n')
+        self.refuses("client/cpp/client.cc",
+                     '#include "kernels/base/mutex.h"\n',
+                     "client may not include kernels")
+
+    def test_grpc_only_in_the_transport(self):
+        include = "#include <grpcpp/grpcpp.h>\n"
+        for path in ("server/rpc/call.cc", "server/services/health.cc",
+                     "server/main.cc", "server/server.cc"):
+            self.accepts(path, include)
+        self.refuses("server/models/repository.cc", include,
+                     "gRPC belongs into")
+        self.refuses("server/models/repository.cc",
+                     "grpc::Status Load();\n", "a gRPC type")
+        self.accepts("server/models/repository.cc",
+                     "// Unlike grpc::Status.\n/* grpc::Status */ int x;\n")
+
+    def test_names_say_what_a_file_holds(self):
+        for name in ("utils.h", "string_utils.h", "test_helpers.h",
+                     "common.h"):
+            self.refuses(f"server/{name}", "#pragma once\n",
+                         "name what it holds")
+        self.accepts("server/commonality.h", "#pragma once\n")
+
+    def test_headers_guard_themselves(self):
+        self.refuses("server/options.h", "int x;\n", "#pragma once")
+
+    def test_forbidden_text(self):
+        self.refuses("server/a.cc", "// TO" + "DO(me): later\n",
+                     "note to self")
+        self.refuses("server/a.cc", "absl::Mutex m;\n", "ThreadSanitizer")
+        self.accepts("server/a.cc", "// Unlike absl::Mutex.\n")
+        self.refuses("server/a.cc", "auto v = std::views::all(x);\n",
+                     "range views")
+
+
+if __name__ == "__main__":
+    unittest.main()
