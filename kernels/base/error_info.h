@@ -1,0 +1,50 @@
+// Machine-readable details of an error, carried as payloads of absl::Status so
+// that `kernels` need not know protobuf. The server turns them into
+// google.rpc.ErrorInfo (domain "weir"), RetryInfo and BadRequest.
+// All functions are pure and may be called from any thread.
+#pragma once
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/base/export.h"
+
+namespace weir {
+
+using ReasonMetadata = std::vector<std::pair<std::string, std::string>>;
+
+// `reason` is UPPER_SNAKE_CASE, for example "CONTEXT_BUSY".
+WEIR_EXPORT absl::Status WithReason(absl::Status status,
+                                    std::string_view reason,
+                                    ReasonMetadata metadata = {});
+
+// How long a caller should wait before it tries again.
+WEIR_EXPORT absl::Status WithRetryAfter(absl::Status status,
+                                        absl::Duration delay);
+
+// The path of the request field at fault, for example "inputs[2].shape".
+WEIR_EXPORT absl::Status WithField(absl::Status status, std::string_view field);
+
+// The node of a graph at fault, as errors name it. For reports; it is in the
+// message as well.
+WEIR_EXPORT absl::Status WithNode(absl::Status status, std::string_view node);
+
+// Reads back; empty where nothing was attached.
+WEIR_EXPORT std::string Reason(const absl::Status& status);
+WEIR_EXPORT ReasonMetadata Metadata(const absl::Status& status);
+WEIR_EXPORT std::optional<absl::Duration> RetryAfter(
+    const absl::Status& status);
+WEIR_EXPORT std::string Field(const absl::Status& status);
+WEIR_EXPORT std::string NodeAtFault(const absl::Status& status);
+
+// The same status with `prefix` before its message, payloads kept.
+WEIR_EXPORT absl::Status Annotate(const absl::Status& status,
+                                  std::string_view prefix);
+
+}  // namespace weir

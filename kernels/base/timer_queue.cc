@@ -1,0 +1,64 @@
+#include "kernels/base/timer_queue.h"
+
+namespace weir {
+
+TimerQueue::TimerQueue() : thread_([this] { Run(); }) {}
+
+TimerQueue::~TimerQueue() { Stop(); }
+
+TimerQueue::TimerId TimerQueue::Add(Nanos deadline,
+                                    absl::AnyInvocable<void()> callback) {
+  if (deadline == kNoDeadline) return 0;
+  MutexLock lock(&mu_);
+  const TimerId id = next_id_++;
+  const auto it = timers_.emplace(Key{deadline, id}, std::move(callback)).first;
+  deadlines_.emplace(id, deadline);
+  if (it == timers_.begin()) changed_.NotifyOne();
+  return id;
+}
+
+bool TimerQueue::Cancel(TimerId id) {
+  absl::AnyInvocable<void()> dropped;  // destroyed outside the lock
+  MutexLock lock(&mu_);
+  const auto it = deadlines_.find(id);
+  if (it == deadlines_.end()) return false;
+  const auto timer = timers_.find(Key{it->second, id});
+  dropped = std::move(timer->second);
+  timers_.erase(timer);
+  deadlines_.erase(it);
+  return true;
+}
+
+void TimerQueue::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.NotifyOne();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void TimerQueue::Run() {
+  mu_.Lock();
+  while (!stopping_) {
+    if (timers_.empty()) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    const auto first = timers_.begin();
+    if (first->first.first > NowNanos()) {
+      changed_.WaitUntil(&mu_, ToTimePoint(first->first.first));
+      continue;
+    }
+    auto callback = std::move(first->second);
+    deadlines_.erase(first->first.second);
+    timers_.erase(first);
+    mu_.Unlock();
+    callback();
+    callback = nullptr;
+    mu_.Lock();
+  }
+  mu_.Unlock();
+}
+
+}  // namespace weir
