@@ -1,0 +1,158 @@
+#include "kernels/device/cpu/cpu_stream.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/device/cpu/cpu_device.h"
+
+namespace weir {
+
+CpuStrand::CpuStrand(WorkerPool* workers, const DeviceHealth* health,
+                     std::shared_ptr<Timeline> timeline, size_t level)
+    : workers_(workers),
+      health_(health),
+      timeline_(std::move(timeline)),
+      level_(level) {}
+
+uint64_t CpuStrand::last_sequence() const {
+  MutexLock lock(&mu_);
+  return last_;
+}
+
+void CpuStrand::Enqueue(CpuStream* stream, StreamTask* task,
+                        bool inline_if_idle) {
+  const uint64_t sequence = task->completion.sequence;
+  // On a lost device there is nothing to wait for but what came before.
+  const bool here = inline_if_idle || health_->poisoned();
+  {
+    MutexLock lock(&mu_);
+    last_ = sequence;
+    if (!here || running_) {
+      stream_ = stream;
+      queue_.Push(task);
+      if (!running_) {
+        running_ = true;
+        scheduled_ = shared_from_this();
+        workers_->Schedule(this, level_);
+      }
+      return;
+    }
+    running_ = true;
+  }
+  Execute(stream, task);
+  Next();
+}
+
+void CpuStrand::Run() {
+  std::shared_ptr<CpuStrand> self;
+  StreamTask* task;
+  CpuStream* stream;
+  {
+    MutexLock lock(&mu_);
+    self = std::move(scheduled_);
+    task = queue_.Pop();
+    stream = stream_;
+  }
+  Execute(stream, task);
+  Next();
+}
+
+void CpuStrand::Next() {
+  MutexLock lock(&mu_);
+  if (queue_.empty()) {
+    running_ = false;
+    return;
+  }
+  // To the end of the line: streams of one priority take turns.
+  scheduled_ = shared_from_this();
+  workers_->Schedule(this, level_);
+}
+
+void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
+  Completion& completion = task->completion;
+  completion.launched_at = NowNanos();
+  absl::Status status = std::move(completion.status);
+  if (health_->poisoned()) status = health_->status();
+  if (status.ok()) {
+    FaultSlot& slot = *stream->fault_slot();
+    slot.word = 0;
+    status = task->Launch(*stream);
+    completion.fault = static_cast<FaultCode>(static_cast<uint32_t>(slot.word));
+    if (completion.fault != FaultCode::kNone) {
+      completion.fault_node = static_cast<uint32_t>(slot.word >> 32) - 1;
+      if (status.ok()) status = FaultStatus(completion.fault);
+    }
+  }
+  completion.status = std::move(status);
+  completion.completed_at = NowNanos();
+  // From here on the stream may be gone.
+  timeline_->Advance(completion.sequence, completion.status).IgnoreError();
+  timeline_->SetLaunched(completion.sequence);
+  task->Complete(completion);
+}
+
+CpuStream::CpuStream(CpuDevice* device, uint64_t id, int priority,
+                     std::shared_ptr<CpuStrand> strand)
+    : Stream(strand->timeline()),
+      device_(device),
+      id_(id),
+      priority_(priority),
+      strand_(std::move(strand)) {}
+
+CpuStream::~CpuStream() = default;
+
+Device& CpuStream::device() const { return *device_; }
+
+uint64_t CpuStream::Enqueue(StreamTask* task, Inline inline_run) {
+  // The task may drop the stream's last use before this function ends.
+  const std::shared_ptr<CpuStrand> strand = strand_;
+  const uint64_t sequence = last_sequence_.load(std::memory_order_relaxed) + 1;
+  task->completion = Completion();
+  task->completion.sequence = sequence;
+  task->completion.enqueued_at = NowNanos();
+  if (sequence - timeline_->value() > kMaxUnfinished) {
+    task->completion.status = WithReason(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "stream ", id_, " has ", kMaxUnfinished, " unfinished works")),
+        "STREAM_FULL");
+  }
+  last_sequence_.store(sequence, std::memory_order_release);
+  strand->Enqueue(this, task, inline_run == Inline::kIfIdle);
+  // Only now that the strand has the work may others wait for it on the device.
+  strand->timeline()->SetLaunched(sequence);
+  return sequence;
+}
+
+absl::Status CpuStream::CopyToDevice(void* dst, const void* src, size_t bytes) {
+  return CopyOnDevice(dst, src, bytes);
+}
+
+absl::Status CpuStream::CopyToHost(void* dst, const void* src, size_t bytes) {
+  return CopyOnDevice(dst, src, bytes);
+}
+
+absl::Status CpuStream::CopyOnDevice(void* dst, const void* src, size_t bytes) {
+  if (bytes != 0) std::memcpy(dst, src, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CpuStream::Fill(void* dst, uint8_t value, size_t bytes) {
+  if (bytes != 0) std::memset(dst, value, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CpuStream::WaitOnDevice(const Point& point) {
+  if (auto outcome = point.Outcome()) return *std::move(outcome);
+  if (point.timeline == timeline_) return absl::OkStatus();  // in order anyway
+  if (point.timeline->device() != device_ ||
+      point.timeline->launched() < point.value) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "stream ", id_, " cannot wait for ", point.timeline->name(), " = ",
+        point.value, ": not launched on ", DeviceName(device_->info())));
+  }
+  return device_->WaitFor(point);
+}
+
+}  // namespace weir

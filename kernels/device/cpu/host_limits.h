@@ -1,0 +1,28 @@
+// How many threads and bytes this process may use: the smallest of the machine,
+// the affinity mask and the control groups (version 1 and 2) it lives in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kernels/base/export.h"
+
+namespace weir {
+
+// Where the kernel shows itself; tests put a folder there.
+struct HostFiles {
+  std::string proc = "/proc";
+  std::string cgroup = "/sys/fs/cgroup";
+};
+
+// A CPU quota of 1.5 gives two threads. At least 1; `online` are the CPUs that
+// the process may run on at all.
+WEIR_EXPORT int AllowedCpus(const HostFiles& files, int online);
+
+// Bytes; `installed` is the machine's memory.
+WEIR_EXPORT int64_t AllowedMemory(const HostFiles& files, int64_t installed);
+
+WEIR_EXPORT int OnlineCpus();
+WEIR_EXPORT int64_t InstalledMemory();
+
+}  // namespace weir

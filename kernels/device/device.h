@@ -1,0 +1,88 @@
+// One CPU or GPU: makes streams and memory. Thread-safe. Outlives everything it
+// made. Adding a device: one folder, one line in devices.cc, one entry in the
+// conformance list (tests/conformance).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/device/cpu_team.h"
+#include "kernels/device/health.h"
+#include "kernels/device/memory.h"
+#include "kernels/device/stream.h"
+
+namespace weir {
+
+enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
+inline constexpr int kDeviceKinds = 2;
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::kCpu;
+  int ordinal = 0;             // within its kind, in this process
+  std::string uuid;            // "GPU-..." or "CPU-..." (from the machine id)
+  std::string name;            // marketing name
+  std::string driver;          // driver and runtime versions, or the kernel's
+  int64_t total_memory = 0;    // bytes
+  int multiprocessors = 0;     // SMs, or worker threads
+  int compute_capability = 0;  // 90 for 9.0; 0 on the CPU
+  int least_priority = 0;      // of streams; lower numbers run first
+  int greatest_priority = 0;
+};
+
+// "cpu" or "cuda:0".
+WEIR_EXPORT std::string DeviceName(const DeviceInfo& info);
+
+class WEIR_EXPORT Device {
+ public:
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DeviceInfo& info() const { return info_; }
+  DeviceHealth& health() { return health_; }
+
+  // A non-blocking stream. `priority` lies between greatest and least
+  // (OUT_OF_RANGE otherwise). Tens of microseconds: use a StreamPool.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(
+      int priority) = 0;
+
+  // Device memory, aligned to 256 bytes, contents undefined.
+  // RESOURCE_EXHAUSTED when there is none left: not sticky. May synchronize the
+  // device; not for the hot path (lanes own arenas, tensors use MemoryPool).
+  absl::StatusOr<DeviceMemory> Allocate(size_t bytes);
+
+  // Host memory that the device copies from and to, aligned to 4096 bytes.
+  // Slow like Allocate: use a PinnedPool.
+  absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes);
+
+  // The device reads and writes host memory directly: inputs need no copy.
+  virtual bool host_addressable() const = 0;
+
+  // The wide team of a CPU device; null on others.
+  virtual CpuTeam* cpu_team() { return nullptr; }
+
+  // Waits until all work enqueued before the call, on every stream, has
+  // completed. For tests and shutdown: never on a request's path.
+  virtual absl::Status Synchronize() = 0;
+
+ protected:
+  explicit Device(DeviceInfo info) : info_(std::move(info)) {}
+
+  friend class DeviceMemory;
+  friend class PinnedMemory;
+  friend class FaultInjectingDevice;
+  virtual absl::StatusOr<void*> AllocateRaw(size_t bytes) = 0;
+  virtual void FreeRaw(void* data, size_t bytes) = 0;
+  virtual absl::StatusOr<void*> AllocatePinnedRaw(size_t bytes) = 0;
+  virtual void FreePinnedRaw(void* data, size_t bytes) = 0;
+
+  DeviceInfo info_;
+  DeviceHealth health_;
+};
+
+}  // namespace weir

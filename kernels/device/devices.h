@@ -1,0 +1,36 @@
+// Makes the devices that a process asked for. `--device` grammar: "auto",
+// "cpu", "cuda", "cuda:N". The CUDA backend is libweir_cuda.so, looked for
+// beside libweir.so, opened once and never closed; its build id must match.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/device/device.h"
+
+namespace weir {
+
+class OpRegistry;
+
+struct DeviceOptions {
+  int cpu_threads = 0;  // 0: from the cgroup's CPU quota, else the cores
+  // Of compiled kernels (cubin); empty: in memory only.
+  std::string cache_dir = "";
+};
+
+// A CPU device always exists. UNAVAILABLE with reason NO_CUDA_DEVICE (no driver
+// or no GPU) is the only error after which "auto" takes the CPU; a device that
+// is there but cannot be used is FAILED_PRECONDITION and names both versions.
+// CUDA kernels register themselves into `ops`, which must outlive the device.
+WEIR_EXPORT absl::StatusOr<std::unique_ptr<Device>> MakeDevice(
+    std::string_view which, const DeviceOptions& options, OpRegistry& ops);
+
+WEIR_EXPORT std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
+
+// Changes with every build; the CUDA backend must carry the same.
+WEIR_EXPORT std::string_view BuildId();
+
+}  // namespace weir

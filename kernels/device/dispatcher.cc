@@ -1,0 +1,229 @@
+#include "kernels/device/dispatcher.h"
+
+#include <unordered_map>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/device.h"
+
+namespace weir {
+namespace {
+
+absl::Status NamePoint(const absl::Status& status, const std::string& timeline,
+                       uint64_t value) {
+  return Annotate(status, absl::StrCat("point ", value, " on timeline ",
+                                       timeline, " failed: "));
+}
+
+Timeline::Until Requirement(const Point& point, const Device* device) {
+  return device != nullptr && point.timeline->device() == device
+             ? Timeline::Until::kLaunched
+             : Timeline::Until::kReached;
+}
+
+// OK if nothing has to be waited for, empty if something has.
+std::optional<absl::Status> KnownOutcome(const Point& point,
+                                         const Device* device) {
+  std::optional<absl::Status> outcome = point.Outcome();
+  if (!outcome.has_value()) {
+    if (Requirement(point, device) == Timeline::Until::kLaunched &&
+        point.timeline->launched() >= point.value) {
+      return absl::OkStatus();
+    }
+    return std::nullopt;
+  }
+  if (!outcome->ok()) {
+    return NamePoint(*outcome, point.timeline->name(), point.value);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+// One parked call. Whoever takes `ready` out of it under the lock calls it.
+// Timelines are held weakly: one that nobody else holds cannot be reached any
+// more, and its end cancels the wait.
+class Dispatcher::Parked : public std::enable_shared_from_this<Parked> {
+ public:
+  Parked(std::shared_ptr<State> state, uint64_t id, size_t points, Ready ready)
+      : state_(std::move(state)),
+        id_(id),
+        remaining_(points + 1),  // one is Start's own
+        ready_(std::move(ready)) {}
+
+  void Start(absl::Span<const Point> pending, const Device* device,
+             Nanos deadline);
+  void Finish(absl::Status status);
+
+ private:
+  struct Wait {
+    std::weak_ptr<Timeline> timeline;
+    Timeline::WaitId id;
+  };
+
+  void Arrived();
+  void AddWait(const std::shared_ptr<Timeline>& timeline, Timeline::WaitId id);
+  void SetTimer(TimerQueue::TimerId timer);
+
+  const std::shared_ptr<State> state_;
+  const uint64_t id_;
+  Mutex mu_;
+  size_t remaining_ WEIR_GUARDED_BY(mu_);
+  Ready ready_ WEIR_GUARDED_BY(mu_);
+  bool finished_ WEIR_GUARDED_BY(mu_) = false;
+  absl::InlinedVector<Wait, 4> waits_ WEIR_GUARDED_BY(mu_);
+  TimerQueue::TimerId timer_ WEIR_GUARDED_BY(mu_) = 0;
+};
+
+struct Dispatcher::State {
+  State(TimerQueue* timers, size_t max_parked)
+      : timers(timers), max_parked(max_parked) {}
+
+  TimerQueue* const timers;
+  const size_t max_parked;
+  mutable Mutex mu;
+  uint64_t next_id WEIR_GUARDED_BY(mu) = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<Parked>> parked
+      WEIR_GUARDED_BY(mu);
+};
+
+void Dispatcher::Parked::Start(absl::Span<const Point> pending,
+                               const Device* device, Nanos deadline) {
+  for (const Point& point : pending) {
+    const Timeline::WaitId id = point.timeline->When(
+        point.value, Requirement(point, device),
+        [self = shared_from_this(), name = point.timeline->name(),
+         value = point.value](absl::Status status) {
+          if (status.ok()) {
+            self->Arrived();
+          } else {
+            self->Finish(NamePoint(status, name, value));
+          }
+        });
+    if (id != 0) AddWait(point.timeline, id);
+  }
+  SetTimer(state_->timers->Add(deadline, [self = shared_from_this()] {
+    self->Finish(
+        absl::DeadlineExceededError("a point was not reached in time"));
+  }));
+  Arrived();
+}
+
+void Dispatcher::Parked::Arrived() {
+  {
+    MutexLock lock(&mu_);
+    if (--remaining_ != 0) return;
+  }
+  Finish(absl::OkStatus());
+}
+
+void Dispatcher::Parked::AddWait(const std::shared_ptr<Timeline>& timeline,
+                                 Timeline::WaitId id) {
+  {
+    MutexLock lock(&mu_);
+    if (!finished_) {
+      waits_.push_back({timeline, id});
+      return;
+    }
+  }
+  timeline->CancelWait(id);
+}
+
+void Dispatcher::Parked::SetTimer(TimerQueue::TimerId timer) {
+  {
+    MutexLock lock(&mu_);
+    if (!finished_) {
+      timer_ = timer;
+      return;
+    }
+  }
+  state_->timers->Cancel(timer);
+}
+
+void Dispatcher::Parked::Finish(absl::Status status) {
+  Ready ready;
+  absl::InlinedVector<Wait, 4> waits;
+  TimerQueue::TimerId timer;
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(finished_, true)) return;
+    ready = std::move(ready_);
+    waits.swap(waits_);
+    timer = timer_;
+  }
+  if (timer != 0) state_->timers->Cancel(timer);
+  if (!status.ok()) {
+    for (const Wait& wait : waits) {
+      if (auto timeline = wait.timeline.lock()) timeline->CancelWait(wait.id);
+    }
+  }
+  {
+    MutexLock lock(&state_->mu);
+    state_->parked.erase(id_);
+  }
+  ready(std::move(status));
+}
+
+Dispatcher::Dispatcher(TimerQueue* timers, size_t max_parked)
+    : state_(std::make_shared<State>(timers, max_parked)) {}
+
+Dispatcher::~Dispatcher() = default;
+
+void Dispatcher::WhenReady(absl::Span<const Point> points, const Device* device,
+                           Nanos deadline, Ready ready) {
+  absl::InlinedVector<Point, 4> pending;
+  absl::Status failure;
+  for (const Point& point : points) {
+    const std::optional<absl::Status> outcome = KnownOutcome(point, device);
+    if (!outcome.has_value()) {
+      pending.push_back(point);
+    } else if (!outcome->ok()) {
+      failure = *outcome;
+      break;
+    }
+  }
+  if (pending.empty() || !failure.ok()) {
+    ready(std::move(failure));
+    return;
+  }
+  std::shared_ptr<Parked> parked;
+  {
+    MutexLock lock(&state_->mu);
+    if (state_->parked.size() < state_->max_parked) {
+      const uint64_t id = state_->next_id++;
+      parked = std::make_shared<Parked>(state_, id, pending.size(),
+                                        std::move(ready));
+      state_->parked.emplace(id, parked);
+    }
+  }
+  if (parked == nullptr) {
+    ready(WithRetryAfter(
+        WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                       state_->max_parked, " works wait for points already")),
+                   "TOO_MANY_PARKED"),
+        absl::Milliseconds(10)));
+    return;
+  }
+  parked->Start(pending, device, deadline);
+}
+
+size_t Dispatcher::parked() const {
+  MutexLock lock(&state_->mu);
+  return state_->parked.size();
+}
+
+void Dispatcher::CancelAll() {
+  std::unordered_map<uint64_t, std::shared_ptr<Parked>> all;
+  {
+    MutexLock lock(&state_->mu);
+    all = state_->parked;
+  }
+  for (auto& [id, parked] : all) {
+    parked->Finish(absl::CancelledError("the wait was cancelled"));
+  }
+}
+
+}  // namespace weir

@@ -1,0 +1,41 @@
+#include "kernels/device/memory.h"
+
+#include "kernels/device/device.h"
+
+namespace weir {
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    device_ = std::exchange(other.device_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+void DeviceMemory::Reset() {
+  if (data_ != nullptr) device_->FreeRaw(data_, size_);
+  device_ = nullptr;
+  data_ = nullptr;
+  size_ = 0;
+}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    device_ = std::exchange(other.device_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+void PinnedMemory::Reset() {
+  if (data_ != nullptr) device_->FreePinnedRaw(data_, size_);
+  device_ = nullptr;
+  data_ = nullptr;
+  size_ = 0;
+}
+
+}  // namespace weir

@@ -1,0 +1,164 @@
+#include "kernels/device/pinned_pool.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/base/error_info.h"
+#include "kernels/device/device.h"
+
+namespace weir {
+
+struct PinnedBuffer::Block {
+  PinnedPool* pool = nullptr;
+  PinnedMemory memory;
+  int size_class = 0;
+  Block* next = nullptr;  // in the free list
+};
+
+PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    block_ = std::exchange(other.block_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+std::byte* PinnedBuffer::data() const {
+  return block_ == nullptr ? nullptr : block_->memory.data();
+}
+
+void PinnedBuffer::Reset() {
+  if (block_ != nullptr) Return(std::exchange(block_, nullptr));
+  size_ = 0;
+}
+
+void PinnedBuffer::Return(Block* block) { block->pool->ReturnBlock(block); }
+
+PinnedPool::PinnedPool(Device* device, size_t budget_bytes)
+    : device_(device), budget_(budget_bytes) {}
+
+PinnedPool::~PinnedPool() { Trim(); }
+
+absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
+  const size_t rounded =  // 0: can never fit
+      bytes > budget_ ? 0
+                      : std::bit_ceil(std::max(bytes, size_t{1} << kMinClass));
+  const int size_class = std::countr_zero(rounded) - kMinClass;
+  PinnedBuffer::Block* surplus = nullptr;
+  bool fits = false;
+  {
+    MutexLock lock(&mu_);
+    if (size_class < kClasses && rounded <= budget_) {
+      PinnedBuffer::Block*& head = free_[static_cast<size_t>(size_class)];
+      if (head != nullptr) {
+        PinnedBuffer::Block* block = head;
+        head = block->next;
+        cached_ -= rounded;
+        leased_ += rounded;
+        return PinnedBuffer(block, bytes);
+      }
+      fits = leased_ + rounded <= budget_;
+    }
+    if (fits) {
+      surplus = MakeRoom(rounded);
+      leased_ += rounded;
+    } else {
+      ++refused_;
+    }
+  }
+  if (!fits) return Refusal(bytes, rounded);
+  FreeBlocks(surplus);
+
+  absl::StatusOr<PinnedMemory> memory = device_->AllocatePinned(rounded);
+  if (!memory.ok() && absl::IsResourceExhausted(memory.status())) {
+    Trim();  // the host is short of memory before the budget is
+    memory = device_->AllocatePinned(rounded);
+  }
+  if (!memory.ok()) {
+    MutexLock lock(&mu_);
+    leased_ -= rounded;
+    ++refused_;
+    if (!absl::IsResourceExhausted(memory.status())) return memory.status();
+    return WithRetryAfter(WithReason(memory.status(), "HOST_MEMORY_EXHAUSTED"),
+                          absl::Milliseconds(10));
+  }
+  auto* block = new PinnedBuffer::Block;
+  block->pool = this;
+  block->memory = *std::move(memory);
+  block->size_class = size_class;
+  return PinnedBuffer(block, bytes);
+}
+
+absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) const {
+  const PinnedPoolStats now = stats();
+  absl::Status status = WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "no pinned host buffer of ", bytes, " bytes: ", now.leased_bytes,
+          " of ", now.budget_bytes, " bytes are in use")),
+      "HOST_MEMORY_EXHAUSTED",
+      {{"bytes", absl::StrCat(bytes)},
+       {"leased_bytes", absl::StrCat(now.leased_bytes)},
+       {"budget_bytes", absl::StrCat(now.budget_bytes)}});
+  // Waiting does not help what can never fit.
+  if (rounded == 0 || rounded > budget_) return status;
+  return WithRetryAfter(std::move(status), absl::Milliseconds(10));
+}
+
+PinnedBuffer::Block* PinnedPool::MakeRoom(size_t bytes) {
+  PinnedBuffer::Block* taken = nullptr;
+  // Largest first: fewest slow frees.
+  for (size_t i = kClasses; i-- > 0;) {
+    while (leased_ + cached_ + bytes > budget_ && free_[i] != nullptr) {
+      PinnedBuffer::Block* block = free_[i];
+      free_[i] = block->next;
+      cached_ -= block->memory.size();
+      block->next = taken;
+      taken = block;
+    }
+  }
+  return taken;
+}
+
+void PinnedPool::FreeBlocks(PinnedBuffer::Block* blocks) {
+  while (blocks != nullptr) {
+    delete std::exchange(blocks, blocks->next);
+  }
+}
+
+void PinnedPool::ReturnBlock(PinnedBuffer::Block* block) {
+  MutexLock lock(&mu_);
+  PinnedBuffer::Block*& head = free_[static_cast<size_t>(block->size_class)];
+  block->next = head;
+  head = block;
+  leased_ -= block->memory.size();
+  cached_ += block->memory.size();
+}
+
+PinnedPoolStats PinnedPool::stats() const {
+  MutexLock lock(&mu_);
+  return {.budget_bytes = budget_,
+          .leased_bytes = leased_,
+          .cached_bytes = cached_,
+          .refused_total = refused_};
+}
+
+void PinnedPool::Trim() {
+  PinnedBuffer::Block* taken = nullptr;
+  {
+    MutexLock lock(&mu_);
+    for (PinnedBuffer::Block*& head : free_) {
+      while (head != nullptr) {
+        PinnedBuffer::Block* block = std::exchange(head, head->next);
+        block->next = taken;
+        taken = block;
+      }
+    }
+    cached_ = 0;
+  }
+  FreeBlocks(taken);
+}
+
+}  // namespace weir

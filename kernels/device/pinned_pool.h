@@ -1,0 +1,91 @@
+// A bounded pool of pinned host buffers in power-of-two size classes: staging
+// for inputs, and the memory that becomes a reply's slices. Thread-safe; no
+// heap block per lease. Buffers may be returned from any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/memory.h"
+
+namespace weir {
+
+class Device;
+class PinnedPool;
+
+class WEIR_EXPORT PinnedBuffer {
+ public:
+  PinnedBuffer() = default;  // empty
+  PinnedBuffer(PinnedBuffer&& other) noexcept
+      : block_(std::exchange(other.block_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  ~PinnedBuffer() { Reset(); }
+
+  std::byte* data() const;
+  size_t size() const { return size_; }  // as asked for
+  bool empty() const { return block_ == nullptr; }
+  void Reset();
+
+  // Gives up ownership for a C callback; Return takes it back to its pool.
+  struct Block;
+  Block* Release() { return std::exchange(block_, nullptr); }
+  static void Return(Block* block);
+
+ private:
+  friend class PinnedPool;
+  PinnedBuffer(Block* block, size_t size) : block_(block), size_(size) {}
+  Block* block_ = nullptr;
+  size_t size_ = 0;
+};
+
+struct PinnedPoolStats {
+  size_t budget_bytes = 0;
+  size_t leased_bytes = 0;
+  size_t cached_bytes = 0;
+  uint64_t refused_total = 0;
+};
+
+class WEIR_EXPORT PinnedPool {
+ public:
+  // `device` and the pool outlive every buffer.
+  PinnedPool(Device* device, size_t budget_bytes);
+  ~PinnedPool();
+  PinnedPool(const PinnedPool&) = delete;
+  PinnedPool& operator=(const PinnedPool&) = delete;
+
+  // RESOURCE_EXHAUSTED (reason HOST_MEMORY_EXHAUSTED, with a retry hint) when
+  // the budget is spent even after cached buffers of other classes were freed.
+  // `bytes` 0 gives a buffer of the smallest class.
+  absl::StatusOr<PinnedBuffer> Acquire(size_t bytes);
+
+  PinnedPoolStats stats() const;
+  void Trim();  // frees what is cached
+
+ private:
+  friend class PinnedBuffer;
+  static constexpr int kMinClass = 12;  // 4 KiB
+  static constexpr int kClasses = 36;
+
+  void ReturnBlock(PinnedBuffer::Block* block);
+  absl::Status Refusal(size_t bytes, size_t rounded) const;
+  // Takes cached blocks until `bytes` more fit into the budget.
+  PinnedBuffer::Block* MakeRoom(size_t bytes) WEIR_REQUIRES(mu_);
+  static void FreeBlocks(PinnedBuffer::Block* blocks);
+
+  Device* const device_;
+  const size_t budget_;
+  mutable Mutex mu_;
+  std::array<PinnedBuffer::Block*, kClasses> free_ WEIR_GUARDED_BY(mu_) = {};
+  size_t leased_ WEIR_GUARDED_BY(mu_) = 0;
+  size_t cached_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t refused_ WEIR_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace weir

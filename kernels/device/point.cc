@@ -1,0 +1,203 @@
+#include "kernels/device/point.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kMaxFailedValues = 1024;
+
+}  // namespace
+
+Timeline::Timeline(std::string name, const Device* device)
+    : name_(std::move(name)), device_(device) {}
+
+Timeline::~Timeline() {
+  WaiterMap reach, launch;
+  {
+    MutexLock lock(&mu_);
+    reach.swap(reach_waiters_);
+    launch.swap(launch_waiters_);
+    wait_keys_.clear();
+  }
+  const absl::Status cancelled =
+      absl::CancelledError(absl::StrCat("timeline ", name_, " was deleted"));
+  for (auto& [key, continuation] : reach) continuation(cancelled);
+  for (auto& [key, continuation] : launch) continuation(cancelled);
+}
+
+absl::Status Timeline::NotIncreasing(uint64_t value) const {
+  return WithReason(absl::FailedPreconditionError(absl::StrCat(
+                        "timeline ", name_, " is at ", value_.load(),
+                        " and cannot go to ", value)),
+                    "TIMELINE_NOT_INCREASING");
+}
+
+absl::Status Timeline::FailureOf(uint64_t value) const {
+  MutexLock lock(&mu_);
+  return value > failed_after_ ? failure_ : absl::OkStatus();
+}
+
+absl::Status Timeline::Advance(uint64_t value, absl::Status status) {
+  if (!status.ok()) return AdvanceFailed(value, std::move(status));
+  if (closed_.load()) return FailureOf(kMaxValue);
+  uint64_t current = value_.load();
+  do {
+    if (value <= current) return NotIncreasing(value);
+  } while (!value_.compare_exchange_weak(current, value));
+  // Fail may have come between; then it says which values it took.
+  absl::Status result = closed_.load() ? FailureOf(value) : absl::OkStatus();
+  // The last continuation may delete this timeline.
+  if (has_waiters_.load()) RunDueWaiters();
+  return result;
+}
+
+absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
+  {
+    MutexLock lock(&mu_);
+    if (!failure_.ok()) return failure_;
+    uint64_t current = value_.load();
+    if (value <= current) return NotIncreasing(value);
+    // Known before it is reached: whoever sees the value sees its failure.
+    has_failures_.store(true);
+    failed_values_.insert_or_assign(value, std::move(status));
+    while (!value_.compare_exchange_weak(current, value)) {
+      if (value <= current) {
+        failed_values_.erase(value);
+        return NotIncreasing(value);
+      }
+    }
+    if (failed_values_.size() > kMaxFailedValues) {
+      forgotten_failure_ = failed_values_.begin()->first;
+      failed_values_.erase(failed_values_.begin());
+    }
+  }
+  if (has_waiters_.load()) RunDueWaiters();
+  return absl::OkStatus();
+}
+
+void Timeline::SetLaunched(uint64_t value) {
+  uint64_t current = launched_.load();
+  do {
+    if (value <= current) return;
+  } while (!launched_.compare_exchange_weak(current, value));
+  if (has_launch_waiters_.load()) RunDueWaiters();
+}
+
+void Timeline::Fail(absl::Status status) {
+  if (status.ok()) status = absl::InternalError("failed without a status");
+  {
+    MutexLock lock(&mu_);
+    if (!failure_.ok()) return;
+    failure_ = std::move(status);
+    has_failures_.store(true);
+    // From here on whoever reads or grows value_ asks under the lock, too, so
+    // that all agree on where it ended.
+    closed_.store(true);
+    failed_after_ = value_.load();
+  }
+  if (has_waiters_.load()) RunDueWaiters();
+}
+
+std::optional<absl::Status> Timeline::Outcome(uint64_t value) const {
+  const bool reached = value_.load() >= value;
+  if (!has_failures_.load()) {
+    if (reached) return absl::OkStatus();
+    return std::nullopt;
+  }
+  MutexLock lock(&mu_);
+  return OutcomeLocked(value);
+}
+
+std::optional<absl::Status> Timeline::OutcomeLocked(uint64_t value) const {
+  if (value > failed_after_) return failure_;
+  if (value_.load() < value) return std::nullopt;
+  if (value <= forgotten_failure_) {
+    return absl::DataLossError(absl::StrCat("the outcome of value ", value,
+                                            " on timeline ", name_,
+                                            " was forgotten"));
+  }
+  const auto failed = failed_values_.find(value);
+  if (failed != failed_values_.end()) return failed->second;
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> Timeline::LaunchOutcomeLocked(
+    uint64_t value) const {
+  std::optional<absl::Status> outcome = OutcomeLocked(value);
+  if (!outcome.has_value() && launched_.load() >= value) {
+    return absl::OkStatus();
+  }
+  return outcome;
+}
+
+Timeline::WaitId Timeline::When(uint64_t value, Until until,
+                                Continuation continuation) {
+  std::optional<absl::Status> outcome = Outcome(value);
+  if (!outcome.has_value()) {
+    MutexLock lock(&mu_);
+    const bool launch = until == Until::kLaunched;
+    has_waiters_.store(true);
+    if (launch) has_launch_waiters_.store(true);
+    // Looked at again now that the flags are up. A flag left up for nothing
+    // costs the next Advance a lock.
+    outcome = launch ? LaunchOutcomeLocked(value) : OutcomeLocked(value);
+    if (!outcome.has_value()) {
+      const WaitId id = next_wait_++;
+      WaiterMap& waiters = launch ? launch_waiters_ : reach_waiters_;
+      waiters.emplace(Key{value, id}, std::move(continuation));
+      wait_keys_.emplace(id, std::pair(until, value));
+      return id;
+    }
+  }
+  continuation(*std::move(outcome));
+  return 0;
+}
+
+bool Timeline::CancelWait(WaitId id) {
+  Continuation dropped;  // destroyed outside the lock
+  MutexLock lock(&mu_);
+  const auto found = wait_keys_.find(id);
+  if (found == wait_keys_.end()) return false;
+  const auto [until, value] = found->second;
+  WaiterMap& waiters =
+      until == Until::kLaunched ? launch_waiters_ : reach_waiters_;
+  const auto waiter = waiters.find(Key{value, id});
+  dropped = std::move(waiter->second);
+  waiters.erase(waiter);
+  wait_keys_.erase(found);
+  return true;
+}
+
+void Timeline::RunDueWaiters() {
+  std::vector<std::pair<Continuation, absl::Status>> due;
+  {
+    MutexLock lock(&mu_);
+    // Values are in order and outcomes are known up to some value, so the
+    // first pending one ends the search.
+    while (!launch_waiters_.empty()) {
+      const auto first = launch_waiters_.begin();
+      auto outcome = LaunchOutcomeLocked(first->first.first);
+      if (!outcome.has_value()) break;
+      due.emplace_back(std::move(first->second), *std::move(outcome));
+      wait_keys_.erase(first->first.second);
+      launch_waiters_.erase(first);
+    }
+    while (!reach_waiters_.empty()) {
+      const auto first = reach_waiters_.begin();
+      auto outcome = OutcomeLocked(first->first.first);
+      if (!outcome.has_value()) break;
+      due.emplace_back(std::move(first->second), *std::move(outcome));
+      wait_keys_.erase(first->first.second);
+      reach_waiters_.erase(first);
+    }
+    has_launch_waiters_.store(!launch_waiters_.empty());
+    has_waiters_.store(!launch_waiters_.empty() || !reach_waiters_.empty());
+  }
+  for (auto& [continuation, status] : due) continuation(std::move(status));
+}
+
+}  // namespace weir

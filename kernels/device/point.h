@@ -1,0 +1,137 @@
+// Timelines and points: the one notion of "when" in weir. A timeline is a
+// 64-bit counter that only grows, or failed(status). A point is (timeline,
+// value). Every stream is a timeline; callers may make others.
+//
+// Thread-safe. A continuation runs exactly once, inline when the outcome is
+// already known, else on the thread that advances or fails the timeline; it
+// must be short and may not block.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
+
+namespace weir {
+
+class Device;
+
+class WEIR_EXPORT Timeline {
+ public:
+  using Continuation = absl::AnyInvocable<void(absl::Status)>;
+  using WaitId = uint64_t;  // 0: the continuation has already run
+
+  // `device` is null for a timeline that the host advances. The name appears
+  // in errors and reports.
+  explicit Timeline(std::string name, const Device* device = nullptr);
+  ~Timeline();  // waiters left get CANCELLED
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  const std::string& name() const { return name_; }
+  const Device* device() const { return device_; }
+
+  // The largest value reached.
+  uint64_t value() const { return value_.load(std::memory_order_acquire); }
+
+  // The largest value whose work was handed to the device; between value() and
+  // launched() a stream of the same device can wait without the host.
+  uint64_t launched() const {
+    return launched_.load(std::memory_order_acquire);
+  }
+
+  // Reaches `value`. `status` is the outcome of exactly this value: a failed
+  // work fails its dependants, while the timeline goes on. A value that does
+  // not grow is FAILED_PRECONDITION, reason TIMELINE_NOT_INCREASING; after Fail
+  // the answer is that failure.
+  absl::Status Advance(uint64_t value, absl::Status status = absl::OkStatus());
+
+  void SetLaunched(uint64_t value);
+
+  // Every value not reached yet fails with `status`, now and later. The first
+  // failure stays.
+  void Fail(absl::Status status);
+
+  // Empty while pending; OK or the failure once reached. Failed values are
+  // remembered for the newest 1,024 failures; for an older one the answer is
+  // DATA_LOSS, so whoever keeps a point longer notes its outcome when it is
+  // reached.
+  std::optional<absl::Status> Outcome(uint64_t value) const;
+
+  enum class Until { kLaunched, kReached };
+
+  // kLaunched fires when the value is launched, reached or failed.
+  WaitId OnReached(uint64_t value, Continuation continuation) {
+    return When(value, Until::kReached, std::move(continuation));
+  }
+  WaitId When(uint64_t value, Until until, Continuation continuation);
+
+  // True if the continuation will never run; false if it has run or is running.
+  bool CancelWait(WaitId id);
+
+ private:
+  using Key = std::pair<uint64_t, WaitId>;  // value, then arrival
+  using WaiterMap = std::map<Key, Continuation>;
+  static constexpr uint64_t kMaxValue = ~uint64_t{0};
+
+  std::optional<absl::Status> OutcomeLocked(uint64_t value) const
+      WEIR_REQUIRES(mu_);
+  // OK once launched, else as OutcomeLocked.
+  std::optional<absl::Status> LaunchOutcomeLocked(uint64_t value) const
+      WEIR_REQUIRES(mu_);
+  absl::Status AdvanceFailed(uint64_t value, absl::Status status);
+  absl::Status NotIncreasing(uint64_t value) const;
+  absl::Status FailureOf(uint64_t value) const;
+  void RunDueWaiters();
+
+  const std::string name_;
+  const Device* const device_;
+
+  // Advance writes value_ and then reads the flags; a waiter or a failure sets
+  // its flag and then reads value_. All of it is sequentially consistent, so at
+  // least one side sees the other, and Advance needs no lock while both flags
+  // are down.
+  std::atomic<uint64_t> value_{0};
+  std::atomic<uint64_t> launched_{0};
+  std::atomic<bool> has_waiters_{false};
+  std::atomic<bool> has_launch_waiters_{false};
+  std::atomic<bool> has_failures_{false};  // single values or the whole
+  std::atomic<bool> closed_{false};        // the whole failed
+
+  mutable Mutex mu_;
+  WaitId next_wait_ WEIR_GUARDED_BY(mu_) = 1;
+  WaiterMap reach_waiters_ WEIR_GUARDED_BY(mu_);
+  WaiterMap launch_waiters_ WEIR_GUARDED_BY(mu_);
+  std::unordered_map<WaitId, std::pair<Until, uint64_t>> wait_keys_
+      WEIR_GUARDED_BY(mu_);
+  std::map<uint64_t, absl::Status> failed_values_ WEIR_GUARDED_BY(mu_);
+  uint64_t forgotten_failure_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t failed_after_ WEIR_GUARDED_BY(mu_) =
+      kMaxValue;  // larger ones failed
+  absl::Status failure_ WEIR_GUARDED_BY(mu_);
+};
+
+// A copyable reference to a moment. The default-constructed point ("null") was
+// reached before anything else.
+struct Point {
+  std::shared_ptr<Timeline> timeline;
+  uint64_t value = 0;
+
+  bool is_null() const { return timeline == nullptr; }
+  std::optional<absl::Status> Outcome() const {
+    if (is_null()) return absl::OkStatus();
+    return timeline->Outcome(value);
+  }
+  friend bool operator==(const Point&, const Point&) = default;
+};
+
+}  // namespace weir

@@ -1,0 +1,549 @@
+#include "kernels/device/stream_pool.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kMinArena = size_t{64} << 10;
+constexpr size_t kArenaStep = size_t{2} << 20;  // beyond it, no powers of two
+
+size_t ArenaSize(size_t bytes) {
+  if (bytes > kArenaStep) {
+    return (bytes + kArenaStep - 1) / kArenaStep * kArenaStep;
+  }
+  return std::bit_ceil(std::max(bytes, kMinArena));
+}
+
+struct Delivery {
+  StreamPool::LeaseCallback callback;
+  absl::StatusOr<StreamLease> lease;
+};
+
+// Runs callbacks that a returned lane has made due. A callback that drops its
+// lease at once makes the next one due in the same thread: a list instead of
+// recursion keeps the stack flat.
+void Deliver(std::vector<Delivery> deliveries) {
+  thread_local std::vector<Delivery>* running = nullptr;
+  if (deliveries.empty()) return;
+  if (running != nullptr) {
+    std::move(deliveries.begin(), deliveries.end(),
+              std::back_inserter(*running));
+    return;
+  }
+  running = &deliveries;
+  for (size_t i = 0; i < deliveries.size(); ++i) {
+    Delivery delivery = std::move(deliveries[i]);  // the vector may grow
+    delivery.callback(std::move(delivery.lease));
+  }
+  running = nullptr;
+}
+
+}  // namespace
+
+Lane::Lane(std::unique_ptr<Stream> stream, uint64_t number)
+    : stream_(std::move(stream)), number_(number) {}
+
+absl::StatusOr<std::byte*> Lane::Arena(size_t bytes) {
+  const bool idle = stream_->idle();
+  if (idle) outgrown_.clear();
+  if (bytes > arena_.size()) {
+    if (idle) {
+      arena_.Reset();
+    } else if (arena_.data() != nullptr) {
+      outgrown_.push_back(std::move(arena_));
+    }
+    WEIR_ASSIGN_OR_RETURN(arena_, stream_->device().Allocate(ArenaSize(bytes)));
+  }
+  return static_cast<std::byte*>(arena_.data());
+}
+
+StreamLease& StreamLease::operator=(StreamLease&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    pool_ = std::exchange(other.pool_, nullptr);
+    lane_ = std::exchange(other.lane_, nullptr);
+  }
+  return *this;
+}
+
+void StreamLease::MarkSuspect() {
+  if (lane_ != nullptr) lane_->suspect_ = true;
+}
+
+// Lanes in the state draining, retired or being created belong to the thread
+// or continuation that took them there; the rest to `idle_` or to a lease.
+class StreamPool::State : public std::enable_shared_from_this<State> {
+ public:
+  State(Device* device, TimerQueue* timers, const StreamPoolOptions& options)
+      : device_(device),
+        timers_(timers),
+        options_(options),
+        idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)) {}
+
+  Device& device() const { return *device_; }
+
+  absl::Status Prepare();
+  void FailWaitersWhenPoisoned();
+  absl::StatusOr<StreamLease> TryAcquire();
+  uint64_t Acquire(Nanos deadline, LeaseCallback callback);
+  void CancelWait(uint64_t wait);
+  void Return(Lane* lane);
+  size_t Trim(size_t keep);
+  void Stop();
+  void Close();
+  StreamPoolStats stats() const;
+
+  StreamPool* pool = nullptr;  // set once, before the first lease
+
+ private:
+  struct Waiter {
+    LeaseCallback callback;
+    Nanos deadline;
+    TimerQueue::TimerId timer;
+  };
+  using Retired = std::vector<std::unique_ptr<Lane>>;
+
+  absl::StatusOr<std::unique_ptr<Lane>> CreateLane();
+  absl::StatusOr<StreamLease> CreateLeased();
+  absl::Status Refused() const WEIR_REQUIRES(mu_);
+  absl::Status Unusable() const WEIR_REQUIRES(mu_);
+  bool MayCreate() const WEIR_REQUIRES(mu_) {
+    return stats_.created() + creating_ < options_.max;
+  }
+  StreamLease LeaseOut(Lane* lane) WEIR_REQUIRES(mu_);
+  std::optional<StreamLease> TakeIdle() WEIR_REQUIRES(mu_);
+  size_t Removable() const WEIR_REQUIRES(mu_);
+  size_t ExpiredBy(Nanos now) const WEIR_REQUIRES(mu_);
+  Retired TakeOldest(size_t count) WEIR_REQUIRES(mu_);
+  void ArmTrimTimer() WEIR_REQUIRES(mu_);
+  void OnTrimTimer();
+  void TakeBack(Lane* lane, size_t StreamPoolStats::*from);
+  bool Usable(Lane& lane);
+  LeaseCallback TakeFirstWaiter() WEIR_REQUIRES(mu_);
+  void Expire(uint64_t waiter);
+  void Serve();
+  void Destroy(Retired retired);
+  void FailWaiters(const absl::Status& status);
+
+  Device* const device_;
+  TimerQueue* const timers_;
+  const StreamPoolOptions options_;
+  const Nanos idle_ttl_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  StreamPoolStats stats_ WEIR_GUARDED_BY(mu_);  // all but `max` and `waiting`
+  size_t creating_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t next_lane_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t next_waiter_ WEIR_GUARDED_BY(mu_) = 0;
+  bool stopping_ WEIR_GUARDED_BY(mu_) = false;
+  bool trim_armed_ WEIR_GUARDED_BY(mu_) = false;
+  TimerQueue::TimerId trim_timer_ WEIR_GUARDED_BY(mu_) = 0;
+  // Newest last, so idle_since_ grows from front to back.
+  std::vector<std::unique_ptr<Lane>> idle_ WEIR_GUARDED_BY(mu_);
+  std::map<uint64_t, Waiter> waiters_ WEIR_GUARDED_BY(mu_);  // in arrival order
+};
+
+absl::Status StreamPool::State::Prepare() {
+  for (size_t i = 0; i < options_.reserved; ++i) {
+    WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Lane> lane, CreateLane());
+    lane->idle_since_ = NowNanos();
+    MutexLock lock(&mu_);
+    ++stats_.created_total;
+    ++stats_.idle;
+    idle_.push_back(std::move(lane));
+  }
+  return absl::OkStatus();
+}
+
+void StreamPool::State::FailWaitersWhenPoisoned() {
+  device_->health().OnPoisoned([weak = weak_from_this()](const absl::Status&) {
+    if (auto state = weak.lock()) {
+      state->FailWaiters(state->device_->health().status());
+    }
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Lane>> StreamPool::State::CreateLane() {
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                        device_->CreateStream(options_.priority));
+  MutexLock lock(&mu_);
+  return std::make_unique<Lane>(std::move(stream), next_lane_++);
+}
+
+// REQUIRES: the caller has counted itself in creating_.
+absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
+  absl::StatusOr<std::unique_ptr<Lane>> lane = CreateLane();
+  MutexLock lock(&mu_);
+  --creating_;
+  changed_.NotifyAll();
+  if (!lane.ok()) return lane.status();
+  ++stats_.created_total;
+  return LeaseOut(lane->release());
+}
+
+absl::Status StreamPool::State::Refused() const {
+  return WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError(
+                     absl::StrCat("all ", options_.max, " streams are in use")),
+                 "STREAM_POOL_EXHAUSTED",
+                 {{"max", absl::StrCat(options_.max)},
+                  {"leased", absl::StrCat(stats_.leased)},
+                  {"draining", absl::StrCat(stats_.draining)},
+                  {"waiting", absl::StrCat(waiters_.size())}}),
+      absl::Milliseconds(10));
+}
+
+absl::Status StreamPool::State::Unusable() const {
+  if (stopping_) return absl::CancelledError("the stream pool is stopping");
+  return device_->health().status();
+}
+
+StreamLease StreamPool::State::LeaseOut(Lane* lane) {
+  ++stats_.leased;
+  ++stats_.leases_total;
+  ++lane->generation_;
+  return StreamLease(pool, lane);
+}
+
+std::optional<StreamLease> StreamPool::State::TakeIdle() {
+  if (idle_.empty()) return std::nullopt;
+  Lane* const lane = idle_.back().release();
+  idle_.pop_back();
+  --stats_.idle;
+  return LeaseOut(lane);
+}
+
+absl::StatusOr<StreamLease> StreamPool::State::TryAcquire() {
+  {
+    MutexLock lock(&mu_);
+    WEIR_RETURN_IF_ERROR(Unusable());
+    if (waiters_.empty()) {  // nobody is overtaken
+      if (auto lease = TakeIdle()) return *std::move(lease);
+    }
+    if (!waiters_.empty() || !MayCreate()) {
+      ++stats_.refused_total;
+      return Refused();
+    }
+    ++creating_;
+  }
+  absl::StatusOr<StreamLease> lease = CreateLeased();
+  if (!lease.ok()) Serve();
+  return lease;
+}
+
+uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
+  absl::StatusOr<StreamLease> lease = absl::UnknownError("");
+  bool create = false;
+  {
+    MutexLock lock(&mu_);
+    if (absl::Status unusable = Unusable(); !unusable.ok()) {
+      lease = std::move(unusable);
+    } else if (waiters_.empty() && !idle_.empty()) {
+      lease = *TakeIdle();
+    } else if (waiters_.empty() && MayCreate()) {
+      ++creating_;
+      create = true;
+    } else if (waiters_.size() >= options_.max_waiters) {
+      ++stats_.refused_total;
+      lease = Refused();
+    } else {
+      ++stats_.waited_total;
+      const uint64_t id = ++next_waiter_;
+      const TimerQueue::TimerId timer = timers_->Add(
+          deadline, [self = shared_from_this(), id] { self->Expire(id); });
+      waiters_.emplace(id, Waiter{std::move(callback), deadline, timer});
+      return id;
+    }
+  }
+  if (create) lease = CreateLeased();
+  const bool failed = create && !lease.ok();
+  callback(std::move(lease));
+  if (failed) Serve();  // whoever queued behind this attempt
+  return 0;
+}
+
+void StreamPool::State::Return(Lane* lane) {
+  const std::shared_ptr<Timeline> timeline = lane->stream().timeline();
+  const uint64_t last = lane->stream().last_sequence();
+  if (timeline->value() == last) {
+    TakeBack(lane, &StreamPoolStats::leased);
+    return;
+  }
+  {
+    MutexLock lock(&mu_);
+    --stats_.leased;
+    ++stats_.draining;
+    changed_.NotifyAll();
+  }
+  // The lane belongs to this continuation now.
+  timeline->OnReached(last, [self = shared_from_this(), lane](absl::Status) {
+    self->TakeBack(lane, &StreamPoolStats::draining);
+  });
+}
+
+// Nothing runs on the lane any more.
+void StreamPool::State::TakeBack(Lane* lane, size_t StreamPoolStats::*from) {
+  std::unique_ptr<Lane> owned(lane);
+  const bool usable = Usable(*lane);
+  Retired retired;
+  {
+    MutexLock lock(&mu_);
+    --(stats_.*from);
+    changed_.NotifyAll();
+    if (usable) {
+      const Nanos now = NowNanos();
+      lane->idle_since_ = now;
+      idle_.push_back(std::move(owned));
+      ++stats_.idle;
+      // With waiters it is leased again in a moment.
+      if (waiters_.empty()) retired = TakeOldest(ExpiredBy(now));
+      ArmTrimTimer();
+    } else {
+      ++stats_.retired;
+      retired.push_back(std::move(owned));
+    }
+  }
+  Destroy(std::move(retired));
+  Serve();
+}
+
+bool StreamPool::State::Usable(Lane& lane) {
+  // A timeline that failed as a whole never comes to rest.
+  if (!lane.stream().idle() || device_->health().poisoned()) return false;
+  if (lane.suspect_ && !lane.stream().Check().ok()) return false;
+  lane.suspect_ = false;
+  return true;
+}
+
+size_t StreamPool::State::Removable() const {
+  const size_t living = stats_.created() - stats_.retired;
+  return living > options_.reserved ? living - options_.reserved : 0;
+}
+
+size_t StreamPool::State::ExpiredBy(Nanos now) const {
+  size_t count = 0;
+  while (count < idle_.size() && now - idle_[count]->idle_since_ >= idle_ttl_) {
+    ++count;
+  }
+  return std::min(count, Removable());
+}
+
+StreamPool::State::Retired StreamPool::State::TakeOldest(size_t count) {
+  const auto end = idle_.begin() + static_cast<ptrdiff_t>(count);
+  Retired retired(std::make_move_iterator(idle_.begin()),
+                  std::make_move_iterator(end));
+  idle_.erase(idle_.begin(), end);
+  stats_.idle -= count;
+  stats_.retired += count;
+  return retired;
+}
+
+void StreamPool::State::ArmTrimTimer() {
+  if (trim_armed_ || stopping_ || idle_.empty() || Removable() == 0) return;
+  const Nanos since = idle_.front()->idle_since_;
+  if (idle_ttl_ >= kNoDeadline - since) return;
+  trim_armed_ = true;
+  trim_timer_ = timers_->Add(since + idle_ttl_, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->OnTrimTimer();
+  });
+}
+
+void StreamPool::State::OnTrimTimer() {
+  Retired retired;
+  {
+    MutexLock lock(&mu_);
+    trim_armed_ = false;
+    retired = TakeOldest(ExpiredBy(NowNanos()));
+    ArmTrimTimer();
+  }
+  Destroy(std::move(retired));
+}
+
+size_t StreamPool::State::Trim(size_t keep) {
+  Retired retired;
+  {
+    MutexLock lock(&mu_);
+    const size_t surplus = idle_.size() > keep ? idle_.size() - keep : 0;
+    retired = TakeOldest(std::min(surplus, Removable()));
+  }
+  const size_t count = retired.size();
+  Destroy(std::move(retired));
+  return count;
+}
+
+// REQUIRES: the lanes are counted as retired.
+void StreamPool::State::Destroy(Retired retired) {
+  if (retired.empty()) return;
+  const size_t count = retired.size();
+  retired.clear();  // slow, outside the lock
+  {
+    MutexLock lock(&mu_);
+    stats_.retired -= count;
+    stats_.destroyed_total += count;
+    changed_.NotifyAll();
+  }
+  Serve();  // there is room for new lanes
+}
+
+StreamPool::LeaseCallback StreamPool::State::TakeFirstWaiter() {
+  auto first = waiters_.extract(waiters_.begin());
+  if (first.mapped().timer != 0) timers_->Cancel(first.mapped().timer);
+  return std::move(first.mapped().callback);
+}
+
+// Gives lanes to waiters as long as there are both.
+void StreamPool::State::Serve() {
+  for (;;) {
+    std::vector<Delivery> due;
+    bool create = false;
+    {
+      MutexLock lock(&mu_);
+      const Nanos now = waiters_.empty() ? 0 : NowNanos();
+      while (!waiters_.empty() && !create) {
+        if (waiters_.begin()->second.deadline <= now) {
+          ++stats_.expired_total;
+          due.push_back({TakeFirstWaiter(),
+                         absl::DeadlineExceededError("no stream became free")});
+        } else if (auto lease = TakeIdle()) {
+          due.push_back({TakeFirstWaiter(), *std::move(lease)});
+        } else if (MayCreate() && Unusable().ok()) {
+          ++creating_;
+          create = true;
+          due.push_back({TakeFirstWaiter(), absl::UnknownError("")});
+        } else {
+          break;
+        }
+      }
+    }
+    if (create) due.back().lease = CreateLeased();
+    Deliver(std::move(due));
+    if (!create) return;
+  }
+}
+
+void StreamPool::State::Expire(uint64_t waiter) {
+  LeaseCallback callback;
+  {
+    MutexLock lock(&mu_);
+    const auto found = waiters_.find(waiter);
+    if (found == waiters_.end()) return;
+    callback = std::move(found->second.callback);
+    waiters_.erase(found);
+    ++stats_.expired_total;
+  }
+  callback(absl::DeadlineExceededError("no stream became free"));
+}
+
+void StreamPool::State::CancelWait(uint64_t wait) {
+  std::optional<Waiter> waiter;
+  {
+    MutexLock lock(&mu_);
+    const auto found = waiters_.find(wait);
+    if (found == waiters_.end()) return;
+    waiter = std::move(found->second);
+    waiters_.erase(found);
+  }
+  if (waiter->timer != 0) timers_->Cancel(waiter->timer);
+  waiter->callback(absl::CancelledError("the wait for a stream was cancelled"));
+}
+
+void StreamPool::State::FailWaiters(const absl::Status& status) {
+  std::map<uint64_t, Waiter> waiters;
+  {
+    MutexLock lock(&mu_);
+    waiters.swap(waiters_);
+  }
+  for (auto& [id, waiter] : waiters) {
+    if (waiter.timer != 0) timers_->Cancel(waiter.timer);
+    waiter.callback(status);
+  }
+}
+
+void StreamPool::State::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  FailWaiters(absl::CancelledError("the stream pool is stopping"));
+  MutexLock lock(&mu_);
+  while (stats_.leased != 0 || creating_ != 0) changed_.Wait(&mu_);
+}
+
+void StreamPool::State::Close() {
+  Stop();
+  Retired idle;
+  TimerQueue::TimerId timer;
+  {
+    MutexLock lock(&mu_);
+    while (stats_.draining != 0 || stats_.retired != 0) changed_.Wait(&mu_);
+    idle.swap(idle_);
+    stats_.idle = 0;
+    stats_.destroyed_total += idle.size();
+    timer = trim_armed_ ? trim_timer_ : 0;
+  }
+  if (timer != 0) timers_->Cancel(timer);
+}
+
+StreamPoolStats StreamPool::State::stats() const {
+  MutexLock lock(&mu_);
+  StreamPoolStats stats = stats_;
+  stats.max = options_.max;
+  stats.waiting = waiters_.size();
+  return stats;
+}
+
+void StreamLease::Reset() {
+  if (lane_ == nullptr) return;
+  // The pool may be gone as soon as it counts one lease less.
+  const auto state = pool_->state_;
+  pool_ = nullptr;
+  state->Return(std::exchange(lane_, nullptr));
+}
+
+absl::StatusOr<std::unique_ptr<StreamPool>> StreamPool::Create(
+    Device* device, TimerQueue* timers, const StreamPoolOptions& options) {
+  if (options.max == 0 || options.reserved > options.max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a stream pool needs 1 <= max and reserved <= max, not ",
+                     options.reserved, " and ", options.max));
+  }
+  auto state = std::make_shared<State>(device, timers, options);
+  WEIR_RETURN_IF_ERROR(state->Prepare());
+  state->FailWaitersWhenPoisoned();
+  auto pool = std::unique_ptr<StreamPool>(new StreamPool(state));
+  state->pool = pool.get();
+  return pool;
+}
+
+StreamPool::~StreamPool() { state_->Close(); }
+
+absl::StatusOr<StreamLease> StreamPool::TryAcquire() {
+  return state_->TryAcquire();
+}
+
+uint64_t StreamPool::Acquire(Nanos deadline, LeaseCallback callback) {
+  return state_->Acquire(deadline, std::move(callback));
+}
+
+void StreamPool::CancelWait(uint64_t wait) { state_->CancelWait(wait); }
+
+size_t StreamPool::Trim(size_t keep) { return state_->Trim(keep); }
+
+void StreamPool::Stop() { state_->Stop(); }
+
+StreamPoolStats StreamPool::stats() const { return state_->stats(); }
+
+Device& StreamPool::device() const { return state_->device(); }
+
+}  // namespace weir

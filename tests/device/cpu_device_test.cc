@@ -1,0 +1,295 @@
+// What only the CPU device has: limits of the host, inline runs, the wide team.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/device/cpu/host_limits.h"
+#include "kernels/device/devices.h"
+#include "tests/device/test_task.h"
+
+namespace weir {
+namespace {
+
+class HostLimitsTest : public ::testing::Test {
+ protected:
+  HostLimitsTest() {
+    std::string folder = ::testing::TempDir() + "/host_limits_XXXXXX";
+    root_ = mkdtemp(folder.data());
+    files_ = {.proc = root_ / "proc", .cgroup = root_ / "cgroup"};
+  }
+  ~HostLimitsTest() override { std::filesystem::remove_all(root_); }
+
+  void Write(const std::string& path, const std::string& text) {
+    const auto full = root_ / path;
+    std::filesystem::create_directories(full.parent_path());
+    std::ofstream(full) << text << "\n";
+  }
+
+  std::filesystem::path root_;
+  HostFiles files_;
+};
+
+TEST_F(HostLimitsTest, WithoutControlGroupsTheMachineIsTheLimit) {
+  EXPECT_EQ(AllowedCpus(files_, 6), 6);
+  EXPECT_EQ(AllowedMemory(files_, 1 << 30), 1 << 30);
+}
+
+TEST_F(HostLimitsTest, Version2QuotaIsRoundedUp) {
+  Write("proc/self/cgroup", "0::/");
+  Write("cgroup/cpu.max", "150000 100000");
+  Write("cgroup/memory.max", "1000000");
+  EXPECT_EQ(AllowedCpus(files_, 8), 2);
+  EXPECT_EQ(AllowedCpus(files_, 1), 1);
+  EXPECT_EQ(AllowedMemory(files_, 1 << 30), 1000000);
+}
+
+TEST_F(HostLimitsTest, NoQuotaIsNoLimit) {
+  Write("proc/self/cgroup", "0::/");
+  Write("cgroup/cpu.max", "max 100000");
+  Write("cgroup/memory.max", "max");
+  EXPECT_EQ(AllowedCpus(files_, 8), 8);
+  EXPECT_EQ(AllowedMemory(files_, 1 << 30), 1 << 30);
+}
+
+TEST_F(HostLimitsTest, TheTightestGroupOnTheWayUpCounts) {
+  Write("proc/self/cgroup", "0::/pods/pod1");
+  Write("cgroup/pods/pod1/cpu.max", "800000 100000");
+  Write("cgroup/pods/cpu.max", "300000 100000");
+  EXPECT_EQ(AllowedCpus(files_, 16), 3);
+}
+
+TEST_F(HostLimitsTest, Version1IsReadToo) {
+  Write("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n9:memory:/docker/abc");
+  Write("cgroup/cpu/cpu.cfs_quota_us", "50000");
+  Write("cgroup/cpu/cpu.cfs_period_us", "100000");
+  Write("cgroup/memory/memory.limit_in_bytes", "5000");
+  EXPECT_EQ(AllowedCpus(files_, 8), 1);
+  EXPECT_EQ(AllowedMemory(files_, 1 << 30), 5000);
+  Write("cgroup/cpu/cpu.cfs_quota_us", "-1");
+  EXPECT_EQ(AllowedCpus(files_, 8), 8);
+}
+
+TEST_F(HostLimitsTest, NonsenseIsIgnored) {
+  Write("proc/self/cgroup", "garbage\n::\n0::");
+  Write("cgroup/cpu.max", "-5 x");
+  Write("cgroup/memory.max", "");
+  EXPECT_EQ(AllowedCpus(files_, 4), 4);
+  EXPECT_EQ(AllowedMemory(files_, 7), 7);
+}
+
+std::unique_ptr<Device> Cpu(int threads) {
+  return MakeCpuDevice({.cpu_threads = threads, .cache_dir = {}});
+}
+
+TEST(CpuDeviceTest, DescribesItself) {
+  auto device = Cpu(3);
+  EXPECT_EQ(device->info().kind, DeviceKind::kCpu);
+  EXPECT_EQ(DeviceName(device->info()), "cpu");
+  EXPECT_EQ(device->info().multiprocessors, 3);
+  EXPECT_EQ(device->info().uuid.rfind("CPU-", 0), 0u);
+  EXPECT_FALSE(device->info().driver.empty());
+  EXPECT_GT(device->info().total_memory, 0);
+  EXPECT_TRUE(device->host_addressable());
+  EXPECT_GE(MakeCpuDevice({})->info().multiprocessors, 1);
+}
+
+TEST(CpuStreamTest, RunsInlineIfIdle) {
+  auto device = Cpu(1);
+  auto stream = *device->CreateStream(0);
+  std::thread::id launched, completed;
+  TestTask task(
+      [&](Stream&) {
+        launched = std::this_thread::get_id();
+        return absl::OkStatus();
+      },
+      [&](const Completion&) { completed = std::this_thread::get_id(); });
+  EXPECT_EQ(stream->Enqueue(&task, Stream::Inline::kIfIdle), 1u);
+  EXPECT_TRUE(task.finished());
+  EXPECT_EQ(launched, std::this_thread::get_id());
+  EXPECT_EQ(completed, std::this_thread::get_id());
+  EXPECT_EQ(stream->timeline()->launched(), 1u);
+}
+
+TEST(CpuStreamTest, DoesNotRunInlineBehindOtherWork) {
+  auto device = Cpu(1);
+  auto stream = *device->CreateStream(0);
+  Event entered, release;
+  TestTask first([&](Stream&) {
+    entered.Set();
+    release.Wait();
+    return absl::OkStatus();
+  });
+  stream->Enqueue(&first);
+  entered.Wait();
+  TestTask second;
+  stream->Enqueue(&second, Stream::Inline::kIfIdle);
+  EXPECT_EQ(second.launches(), 0);
+  release.Set();
+  EXPECT_EQ(second.Wait().sequence, 2u);
+}
+
+TEST(CpuStreamTest, InlineWorkThatEnqueuesInlineDoesNotNest) {
+  auto device = Cpu(1);
+  auto stream = *device->CreateStream(0);
+  TestTask second;
+  bool nested = false;
+  TestTask first(nullptr, [&](const Completion&) {
+    stream->Enqueue(&second, Stream::Inline::kIfIdle);
+    nested = second.launches() != 0;
+  });
+  stream->Enqueue(&first, Stream::Inline::kIfIdle);
+  EXPECT_TRUE(second.Wait().status.ok());
+  EXPECT_FALSE(nested);
+}
+
+TEST(CpuStreamTest, AFaultSlotFailsTheWork) {
+  auto device = Cpu(1);
+  auto stream = *device->CreateStream(0);
+  TestTask bad([](Stream& s) {
+    s.fault_slot()->word =
+        uint64_t{3} << 32 | static_cast<uint64_t>(FaultCode::kDivisionByZero);
+    return absl::OkStatus();
+  });
+  TestTask good;
+  stream->Enqueue(&bad);
+  stream->Enqueue(&good);
+  EXPECT_EQ(bad.Wait().status, FaultStatus(FaultCode::kDivisionByZero));
+  EXPECT_EQ(bad.Wait().fault_node, 2u);
+  EXPECT_TRUE(good.Wait().status.ok());
+}
+
+// One worker: each wait gives its place to the work that it waits for.
+TEST(CpuStreamTest, WaitsNeverUseUpTheWorkers) {
+  constexpr size_t kStreams = 16;
+  auto device = Cpu(1);
+  Event entered, release;
+  TestTask gate([&](Stream&) {
+    entered.Set();
+    release.Wait();
+    return absl::OkStatus();
+  });
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<std::unique_ptr<TestTask>> tasks;
+  streams.push_back(*device->CreateStream(0));
+  streams[0]->Enqueue(&gate);
+  entered.Wait();
+  std::vector<int> order;
+  for (size_t i = 1; i <= kStreams; ++i) {
+    streams.push_back(*device->CreateStream(i % 2 == 0 ? 0 : -5));
+    const Point before{streams[i - 1]->timeline(), 1};
+    tasks.push_back(
+        std::make_unique<TestTask>([&order, before, i](Stream& stream) {
+          const absl::Status status = stream.WaitOnDevice(before);
+          order.push_back(static_cast<int>(i));
+          return status;
+        }));
+    streams[i]->Enqueue(tasks.back().get());
+  }
+  release.Set();
+  for (auto& task : tasks) EXPECT_TRUE(task->Wait().status.ok());
+  gate.Wait();
+  ASSERT_EQ(order.size(), kStreams);
+  for (size_t i = 0; i < kStreams; ++i) {
+    EXPECT_EQ(order[i], static_cast<int>(i) + 1);
+  }
+}
+
+TEST(CpuStreamTest, UrgentStreamsGoFirst) {
+  auto device = Cpu(1);
+  auto held = *device->CreateStream(0);
+  auto low = *device->CreateStream(0);
+  auto high = *device->CreateStream(device->info().greatest_priority);
+  Event entered, release;
+  TestTask gate([&](Stream&) {
+    entered.Set();
+    release.Wait();
+    return absl::OkStatus();
+  });
+  held->Enqueue(&gate);
+  entered.Wait();
+  std::vector<int> order;
+  auto note = [&order](int i) {
+    return [&order, i](Stream&) {
+      order.push_back(i);
+      return absl::OkStatus();
+    };
+  };
+  TestTask a(note(1)), b(note(2));
+  low->Enqueue(&a);
+  high->Enqueue(&b);
+  release.Set();
+  a.Wait();
+  b.Wait();
+  gate.Wait();
+  EXPECT_THAT(order, testing::ElementsAre(2, 1));
+}
+
+TEST(CpuTeamTest, CoversTheRangeOnce) {
+  auto device = Cpu(4);
+  CpuTeam& team = *device->cpu_team();
+  EXPECT_EQ(team.size(), 4);
+  for (const int64_t n : {0, 1, 7, 64, 1000, 100003}) {
+    for (const int64_t grain : {0, 1, 16, 5000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(n));
+      team.Run(n, grain, [&](int64_t begin, int64_t end) {
+        EXPECT_LT(begin, end);
+        for (int64_t i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+      });
+      for (const auto& hit : hits) ASSERT_EQ(hit, 1);
+    }
+  }
+}
+
+TEST(CpuTeamTest, SmallLoopsStayInTheCaller) {
+  auto device = Cpu(4);
+  int calls = 0;
+  device->cpu_team()->Run(100, 100, [&](int64_t begin, int64_t end) {
+    ++calls;
+    EXPECT_EQ(begin, 0);
+    EXPECT_EQ(end, 100);
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(CpuTeamTest, OtherWorkersHelp) {
+  auto device = Cpu(2);
+  std::atomic<int> arrived{0};
+  // Each part waits for the other, so that one thread alone would never end.
+  device->cpu_team()->Run(2, 1, [&](int64_t, int64_t) {
+    ++arrived;
+    while (arrived < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived, 2);
+}
+
+TEST(CpuTeamTest, WorksOnEveryWorkerMayUseTheTeamAtOnce) {
+  auto device = Cpu(2);
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<std::unique_ptr<TestTask>> tasks;
+  std::atomic<int64_t> sum{0};
+  for (int i = 0; i < 6; ++i) {
+    streams.push_back(*device->CreateStream(0));
+    for (int k = 0; k < 10; ++k) {
+      tasks.push_back(std::make_unique<TestTask>([&](Stream& stream) {
+        CpuTeam& team = *stream.device().cpu_team();
+        team.Run(64, 1, [&](int64_t begin, int64_t end) {
+          team.Run(end - begin, 1, [&](int64_t b, int64_t e) { sum += e - b; });
+        });
+        return absl::OkStatus();
+      }));
+      streams.back()->Enqueue(tasks.back().get());
+    }
+  }
+  for (auto& task : tasks) EXPECT_TRUE(task->Wait().status.ok());
+  EXPECT_EQ(sum, 6 * 10 * 64);
+}
+
+}  // namespace
+}  // namespace weir

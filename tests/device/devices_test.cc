@@ -1,0 +1,46 @@
+#include "kernels/device/devices.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "kernels/base/error_info.h"
+#include "kernels/ops/registry.h"
+
+namespace weir {
+namespace {
+
+TEST(DevicesTest, MakesTheCpu) {
+  OpRegistry ops;
+  auto device = MakeDevice("cpu", {}, ops);
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ((*device)->info().kind, DeviceKind::kCpu);
+}
+
+TEST(DevicesTest, RefusesWhatIsNoDevice) {
+  OpRegistry ops;
+  for (const char* which : {"", "CPU", "gpu", "cuda:", "cuda:x", "cuda:-1",
+                            "cuda:1x", "cuda:99999", "cuda:all", "cpu:0"}) {
+    const absl::Status status = MakeDevice(which, {}, ops).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << which;
+    EXPECT_EQ(Field(status), "device");
+  }
+}
+
+TEST(DevicesTest, WithoutAnNvidiaDeviceAutoTakesTheCpu) {
+  OpRegistry ops;
+  const auto cuda = MakeDevice("cuda", {}, ops);
+  if (cuda.ok() || access("/dev/nvidiactl", F_OK) == 0) {
+    GTEST_SKIP() << "there is an NVIDIA device";
+  }
+  EXPECT_EQ(cuda.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Reason(cuda.status()), "NO_CUDA_DEVICE");
+  EXPECT_EQ(Reason(MakeDevice("cuda:3", {}, ops).status()), "NO_CUDA_DEVICE");
+  auto automatic = MakeDevice("auto", {}, ops);
+  ASSERT_TRUE(automatic.ok());
+  EXPECT_EQ((*automatic)->info().kind, DeviceKind::kCpu);
+}
+
+TEST(DevicesTest, TheBuildHasAnId) { EXPECT_FALSE(BuildId().empty()); }
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,86 @@
+// Wraps any device and fails or delays chosen calls. Calls are counted per kind
+// from the time a rule is set. Thread-safe. The timelines of its streams name
+// the wrapped device, so that points count as another device's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/device.h"
+#include "tests/base/event.h"
+
+namespace weir {
+
+enum class DeviceCall : size_t {
+  kCreateStream,
+  kAllocate,
+  kAllocatePinned,
+  kLaunch,
+  kCopy,  // all three, and Fill
+  kWaitOnDevice,
+  kCheck,
+  kSynchronize,
+};
+inline constexpr size_t kDeviceCalls = 8;
+
+class FaultInjectingDevice final : public Device {
+ public:
+  explicit FaultInjectingDevice(std::unique_ptr<Device> device);
+  ~FaultInjectingDevice() override;
+
+  // The calls number `nth` to `nth + count - 1` from now on fail; the wrapped
+  // device does not see them.
+  void Fail(DeviceCall call, absl::Status status, uint64_t nth = 1,
+            uint64_t count = 1);
+
+  // A call that waits, once it has arrived, until it is released.
+  class Hold {
+   public:
+    void WaitUntilHeld() { arrived_.Wait(); }
+    void Release() { released_.Set(); }
+
+   private:
+    friend class FaultInjectingDevice;
+    Event arrived_;
+    Event released_;
+  };
+  // Lives as long as the device.
+  Hold& HoldCall(DeviceCall call, uint64_t nth = 1);
+
+  uint64_t calls(DeviceCall call) const;
+
+  // Counts a call and applies its rules.
+  absl::Status Pass(DeviceCall call);
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
+  bool host_addressable() const override { return device_->host_addressable(); }
+  CpuTeam* cpu_team() override { return device_->cpu_team(); }
+  absl::Status Synchronize() override;
+
+ private:
+  struct Rule {
+    DeviceCall call;
+    uint64_t first;
+    uint64_t last;
+    absl::Status status;
+    Hold* hold;
+  };
+
+  absl::StatusOr<void*> AllocateRaw(size_t bytes) override;
+  void FreeRaw(void* data, size_t bytes) override;
+  absl::StatusOr<void*> AllocatePinnedRaw(size_t bytes) override;
+  void FreePinnedRaw(void* data, size_t bytes) override;
+
+  const std::unique_ptr<Device> device_;
+  mutable Mutex mu_;
+  std::array<uint64_t, kDeviceCalls> calls_ WEIR_GUARDED_BY(mu_) = {};
+  std::vector<Rule> rules_ WEIR_GUARDED_BY(mu_);
+  std::list<Hold> holds_ WEIR_GUARDED_BY(mu_);
+};
+
+}  // namespace weir

@@ -1,0 +1,146 @@
+#include "kernels/device/pinned_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "kernels/device/devices.h"
+#include "tests/device/fault_injecting_device.h"
+
+namespace weir {
+namespace {
+
+class PinnedPoolTest : public ::testing::Test {
+ protected:
+  FaultInjectingDevice device_{
+      MakeCpuDevice({.cpu_threads = 1, .cache_dir = {}})};
+};
+
+TEST_F(PinnedPoolTest, BuffersComeInClassesAndAreUsedAgain) {
+  PinnedPool pool(&device_, 1 << 20);
+  std::byte* data;
+  {
+    auto buffer = *pool.Acquire(5000);
+    EXPECT_EQ(buffer.size(), 5000u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 4096, 0u);
+    std::memset(buffer.data(), 1, 8192);
+    data = buffer.data();
+    EXPECT_EQ(pool.stats().leased_bytes, 8192u);
+  }
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_EQ(pool.stats().cached_bytes, 8192u);
+  EXPECT_EQ((*pool.Acquire(8192)).data(), data);
+  EXPECT_EQ(device_.calls(DeviceCall::kAllocatePinned), 1u);
+}
+
+TEST_F(PinnedPoolTest, NothingIsABufferOfTheSmallestClass) {
+  PinnedPool pool(&device_, 1 << 20);
+  auto buffer = *pool.Acquire(0);
+  EXPECT_EQ(buffer.size(), 0u);
+  EXPECT_FALSE(buffer.empty());
+  EXPECT_NE(buffer.data(), nullptr);
+  EXPECT_EQ(pool.stats().leased_bytes, 4096u);
+}
+
+TEST_F(PinnedPoolTest, TheBudgetHolds) {
+  PinnedPool pool(&device_, 3 * 4096);
+  auto a = *pool.Acquire(4096);
+  auto b = *pool.Acquire(8192);
+  const absl::Status refused = pool.Acquire(1).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(refused), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_EQ(pool.stats().refused_total, 1u);
+  a.Reset();
+  EXPECT_TRUE(pool.Acquire(1).ok());
+}
+
+TEST_F(PinnedPoolTest, WhatCanNeverFitGetsNoRetryHint) {
+  PinnedPool pool(&device_, 10000);
+  for (const size_t bytes :
+       {size_t{10001}, size_t{9000}, std::numeric_limits<size_t>::max()}) {
+    const absl::Status refused = pool.Acquire(bytes).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_FALSE(RetryAfter(refused).has_value());
+  }
+}
+
+TEST_F(PinnedPoolTest, CachedBuffersMakeRoomForOtherClasses) {
+  PinnedPool pool(&device_, 4 * 4096);
+  {
+    auto a = *pool.Acquire(4096);
+    auto b = *pool.Acquire(4096);
+    auto c = *pool.Acquire(4096);
+  }
+  EXPECT_EQ(pool.stats().cached_bytes, 3u * 4096);
+  auto large = pool.Acquire(8192);
+  ASSERT_TRUE(large.ok());
+  EXPECT_EQ(pool.stats().cached_bytes, 2u * 4096);
+  EXPECT_EQ(pool.stats().leased_bytes, 2u * 4096);
+}
+
+TEST_F(PinnedPoolTest, AFailedAllocationGivesItsBytesBack) {
+  PinnedPool pool(&device_, 1 << 20);
+  device_.Fail(DeviceCall::kAllocatePinned,
+               absl::ResourceExhaustedError("none"), 1, 2);
+  const absl::Status refused = pool.Acquire(1).status();
+  EXPECT_EQ(Reason(refused), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_TRUE(pool.Acquire(1).ok());
+}
+
+TEST_F(PinnedPoolTest, AShortHostGetsTheCacheBack) {
+  PinnedPool pool(&device_, 1 << 20);
+  (*pool.Acquire(4096)).Reset();
+  device_.Fail(DeviceCall::kAllocatePinned,
+               absl::ResourceExhaustedError("none"));
+  EXPECT_TRUE(pool.Acquire(8192).ok());  // after the 4 KiB were freed
+}
+
+TEST_F(PinnedPoolTest, AReleasedBlockReturnsFromACallback) {
+  PinnedPool pool(&device_, 1 << 20);
+  auto buffer = *pool.Acquire(1);
+  PinnedBuffer::Block* block = buffer.Release();
+  EXPECT_TRUE(buffer.empty());
+  EXPECT_EQ(buffer.data(), nullptr);
+  EXPECT_EQ(pool.stats().leased_bytes, 4096u);
+  PinnedBuffer::Return(block);
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+}
+
+TEST_F(PinnedPoolTest, TrimFreesWhatIsCached) {
+  PinnedPool pool(&device_, 1 << 20);
+  auto kept = *pool.Acquire(1);
+  (*pool.Acquire(1)).Reset();
+  pool.Trim();
+  EXPECT_EQ(pool.stats().cached_bytes, 0u);
+  EXPECT_EQ(pool.stats().leased_bytes, 4096u);
+}
+
+TEST_F(PinnedPoolTest, BuffersTravelBetweenThreads) {
+  PinnedPool pool(&device_, 64 << 12);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&pool, t] {
+      for (size_t i = 0; i < 2000; ++i) {
+        auto buffer = pool.Acquire((i % 3 + 1) * 4096);
+        ASSERT_TRUE(buffer.ok());
+        std::memset(buffer->data(), t, buffer->size());
+        PinnedBuffer moved = *std::move(buffer);
+        ASSERT_EQ(moved.data()[0], static_cast<std::byte>(t));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_LE(pool.stats().cached_bytes, size_t{64} << 12);
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,222 @@
+#include "kernels/device/point.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "tests/base/event.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(TimelineTest, AdvanceReachesEverythingUpToTheValue) {
+  Timeline timeline("t");
+  EXPECT_EQ(timeline.Outcome(0), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(1), std::nullopt);
+  EXPECT_TRUE(timeline.Advance(5).ok());
+  EXPECT_EQ(timeline.value(), 5u);
+  EXPECT_EQ(timeline.Outcome(3), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(5), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(6), std::nullopt);
+}
+
+TEST(TimelineTest, AValueThatDoesNotGrowIsRefused) {
+  Timeline timeline("orders");
+  EXPECT_TRUE(timeline.Advance(2).ok());
+  for (const uint64_t value : {2u, 1u, 0u}) {
+    for (const absl::Status& with :
+         {absl::OkStatus(), absl::InternalError("")}) {
+      const absl::Status status = timeline.Advance(value, with);
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_EQ(Reason(status), "TIMELINE_NOT_INCREASING");
+      EXPECT_THAT(std::string(status.message()), HasSubstr("orders"));
+    }
+  }
+  EXPECT_EQ(timeline.Outcome(2), absl::OkStatus());
+}
+
+TEST(TimelineTest, AFailedValueLeavesTheOthersAlone) {
+  Timeline timeline("t");
+  EXPECT_TRUE(timeline.Advance(1).ok());
+  EXPECT_TRUE(timeline.Advance(2, absl::InternalError("broken")).ok());
+  EXPECT_TRUE(timeline.Advance(3).ok());
+  EXPECT_EQ(timeline.Outcome(1), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(2), absl::InternalError("broken"));
+  EXPECT_EQ(timeline.Outcome(3), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(4), std::nullopt);
+}
+
+TEST(TimelineTest, OldFailuresAreForgottenNotInvented) {
+  Timeline timeline("t");
+  for (uint64_t value = 1; value <= 1025; ++value) {
+    EXPECT_TRUE(timeline.Advance(value, absl::InternalError("x")).ok());
+  }
+  EXPECT_EQ(timeline.Outcome(1)->code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(timeline.Outcome(2)->code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(timeline.Outcome(1025)->code(), absl::StatusCode::kInternal);
+}
+
+TEST(TimelineTest, FailTakesAllThatIsNotReached) {
+  Timeline timeline("t");
+  EXPECT_TRUE(timeline.Advance(2).ok());
+  timeline.Fail(absl::UnavailableError("first"));
+  timeline.Fail(absl::InternalError("second"));
+  EXPECT_EQ(timeline.Outcome(2), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(3), absl::UnavailableError("first"));
+  EXPECT_EQ(timeline.Advance(3), absl::UnavailableError("first"));
+  EXPECT_EQ(timeline.Advance(4, absl::InternalError("x")),
+            absl::UnavailableError("first"));
+  EXPECT_EQ(timeline.Outcome(4), absl::UnavailableError("first"));
+  EXPECT_EQ(timeline.value(), 2u);
+}
+
+TEST(TimelineTest, ContinuationsRunOnceWithTheirOutcome) {
+  Timeline timeline("t");
+  std::vector<int> ran;
+  auto note = [&ran](int i) {
+    return [&ran, i](absl::Status s) { ran.push_back(s.ok() ? i : -i); };
+  };
+  EXPECT_NE(timeline.OnReached(1, note(1)), 0u);
+  EXPECT_NE(timeline.OnReached(2, note(2)), 0u);
+  EXPECT_NE(timeline.OnReached(3, note(3)), 0u);
+  EXPECT_NE(timeline.OnReached(9, note(9)), 0u);
+  EXPECT_TRUE(timeline.Advance(1).ok());
+  EXPECT_THAT(ran, ElementsAre(1));
+  EXPECT_TRUE(timeline.Advance(3, absl::InternalError("")).ok());
+  EXPECT_THAT(ran, ElementsAre(1, 2, -3));
+  EXPECT_EQ(timeline.OnReached(3, note(30)), 0u);  // inline
+  EXPECT_THAT(ran, ElementsAre(1, 2, -3, -30));
+  timeline.Fail(absl::InternalError(""));
+  EXPECT_THAT(ran, ElementsAre(1, 2, -3, -30, -9));
+}
+
+TEST(TimelineTest, LaunchedFiresWhenLaunchedReachedOrFailed) {
+  Timeline timeline("t");
+  std::vector<int> ran;
+  auto launched = [&](uint64_t value, int mark) {
+    timeline.When(
+        value, Timeline::Until::kLaunched,
+        [&ran, mark](absl::Status s) { ran.push_back(s.ok() ? mark : -mark); });
+  };
+  launched(1, 1);
+  launched(2, 2);
+  launched(3, 3);
+  timeline.OnReached(1, [&](absl::Status) { ran.push_back(10); });
+  timeline.SetLaunched(1);
+  EXPECT_THAT(ran, ElementsAre(1));
+  timeline.SetLaunched(0);
+  EXPECT_EQ(timeline.launched(), 1u);
+  EXPECT_TRUE(timeline.Advance(2).ok());
+  EXPECT_THAT(ran, ElementsAre(1, 2, 10));
+  timeline.Fail(absl::InternalError(""));
+  EXPECT_THAT(ran, ElementsAre(1, 2, 10, -3));
+}
+
+TEST(TimelineTest, CancelledContinuationsNeverRun) {
+  Timeline timeline("t");
+  const auto id = timeline.OnReached(1, [](absl::Status) { FAIL(); });
+  const auto launch = timeline.When(1, Timeline::Until::kLaunched,
+                                    [](absl::Status) { FAIL(); });
+  EXPECT_TRUE(timeline.CancelWait(id));
+  EXPECT_FALSE(timeline.CancelWait(id));
+  EXPECT_TRUE(timeline.CancelWait(launch));
+  EXPECT_FALSE(timeline.CancelWait(0));
+  EXPECT_TRUE(timeline.Advance(1).ok());
+}
+
+TEST(TimelineTest, TheEndOfATimelineCancelsItsWaiters) {
+  absl::Status reached, launched;
+  {
+    Timeline timeline("gone");
+    timeline.OnReached(1, [&](absl::Status s) { reached = s; });
+    timeline.When(1, Timeline::Until::kLaunched,
+                  [&](absl::Status s) { launched = s; });
+  }
+  EXPECT_EQ(reached.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(launched.code(), absl::StatusCode::kCancelled);
+}
+
+TEST(TimelineTest, AContinuationMayUseOrDropTheTimeline) {
+  auto timeline = std::make_shared<Timeline>("t");
+  Timeline* const raw = timeline.get();
+  bool nested = false;
+  raw->OnReached(1, [&](absl::Status) {
+    raw->OnReached(1, [&](absl::Status) { nested = true; });
+    timeline.reset();
+  });
+  EXPECT_TRUE(raw->Advance(1).ok());
+  EXPECT_TRUE(nested);
+  EXPECT_EQ(timeline, nullptr);
+}
+
+TEST(PointTest, TheNullPointWasAlwaysReached) {
+  EXPECT_TRUE(Point().is_null());
+  EXPECT_EQ(Point().Outcome(), absl::OkStatus());
+  auto timeline = std::make_shared<Timeline>("t");
+  const Point point{timeline, 1};
+  EXPECT_EQ(point.Outcome(), std::nullopt);
+  EXPECT_EQ(point, (Point{timeline, 1}));
+  EXPECT_FALSE(point == Point());
+}
+
+// Waiters, cancellations and advances race; every continuation that was not
+// cancelled runs exactly once, never before its value.
+TEST(TimelineStressTest, EveryWaitEndsExactlyOnce) {
+  constexpr uint64_t kValues = 20000;
+  constexpr int kThreads = 3;
+  Timeline timeline("t");
+  std::atomic<uint64_t> ran{0}, cancelled{0}, early{0}, waits{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 1; i <= kValues; ++i) {
+        const uint64_t value = std::min(kValues, timeline.value() + i % 7);
+        ++waits;
+        const auto id = timeline.OnReached(value, [&, value](absl::Status s) {
+          if (!s.ok() || timeline.value() < value) ++early;
+          ++ran;
+        });
+        if (static_cast<int>(i % 5) == t && timeline.CancelWait(id)) {
+          ++cancelled;
+        }
+      }
+    });
+  }
+  for (uint64_t value = 1; value <= kValues; ++value) {
+    EXPECT_TRUE(timeline.Advance(value).ok());
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(early, 0u);
+  EXPECT_EQ(ran + cancelled, waits);
+}
+
+// An advance that races with Fail is either wholly before or wholly after it.
+TEST(TimelineStressTest, FailAndAdvanceAgree) {
+  for (int round = 0; round < 4000; ++round) {
+    Timeline timeline("t");
+    std::atomic<int> ok{0}, failed{0};
+    timeline.OnReached(1, [&](absl::Status s) { ++(s.ok() ? ok : failed); });
+    absl::Status advanced;
+    std::thread other([&] { timeline.Fail(absl::InternalError("x")); });
+    advanced = timeline.Advance(1);
+    const auto seen = timeline.Outcome(1);
+    other.join();
+    ASSERT_EQ(ok + failed, 1);
+    ASSERT_EQ(timeline.Outcome(1)->ok(), ok == 1);
+    ASSERT_EQ(advanced.ok(), ok == 1);
+    ASSERT_EQ(seen->ok(), ok == 1);
+    ASSERT_FALSE(timeline.Outcome(2)->ok());
+  }
+}
+
+}  // namespace
+}  // namespace weir

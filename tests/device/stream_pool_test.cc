@@ -1,0 +1,443 @@
+#include "kernels/device/stream_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "kernels/device/devices.h"
+#include "tests/base/event.h"
+#include "tests/device/fault_injecting_device.h"
+#include "tests/device/test_task.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr Nanos kHour = Nanos{3600} * 1'000'000'000;
+
+void CheckEquation(const StreamPoolStats& stats) {
+  EXPECT_EQ(stats.created(), stats.created_total - stats.destroyed_total);
+  EXPECT_LE(stats.created(), stats.max);
+}
+
+class StreamPoolTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<StreamPool> Make(size_t reserved, size_t max) {
+    StreamPoolOptions options;
+    options.reserved = reserved;
+    options.max = max;
+    return Make(options);
+  }
+  std::unique_ptr<StreamPool> Make(const StreamPoolOptions& options) {
+    auto pool = StreamPool::Create(&device_, &timers_, options);
+    EXPECT_TRUE(pool.ok()) << pool.status();
+    return *std::move(pool);
+  }
+
+  // What a callback was given.
+  struct Grant {
+    std::optional<absl::StatusOr<StreamLease>> result;
+    Event arrived;
+
+    StreamPool::LeaseCallback callback() {
+      return [this](absl::StatusOr<StreamLease> lease) {
+        EXPECT_FALSE(result.has_value()) << "called twice";
+        result = std::move(lease);
+        arrived.Set();
+      };
+    }
+    absl::StatusCode code() const { return result->status().code(); }
+  };
+
+  FaultInjectingDevice device_{
+      MakeCpuDevice({.cpu_threads = 2, .cache_dir = {}})};
+  TimerQueue timers_;
+};
+
+TEST_F(StreamPoolTest, RefusesOptionsThatMakeNoSense) {
+  for (const auto& [reserved, max] :
+       std::vector<std::pair<size_t, size_t>>{{0, 0}, {2, 1}}) {
+    StreamPoolOptions options;
+    options.reserved = reserved;
+    options.max = max;
+    EXPECT_EQ(StreamPool::Create(&device_, &timers_, options).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(StreamPoolTest, ReservedLanesAreMadeUpFront) {
+  auto pool = Make(2, 4);
+  EXPECT_EQ(pool->stats().idle, 2u);
+  EXPECT_EQ(pool->stats().created_total, 2u);
+  EXPECT_EQ(device_.calls(DeviceCall::kCreateStream), 2u);
+}
+
+TEST_F(StreamPoolTest, CreationFailsIfAReservedLaneCannotBeMade) {
+  device_.Fail(DeviceCall::kCreateStream, absl::InternalError("no"), 2);
+  StreamPoolOptions options;
+  options.reserved = 3;
+  EXPECT_EQ(StreamPool::Create(&device_, &timers_, options).status(),
+            absl::InternalError("no"));
+}
+
+TEST_F(StreamPoolTest, TheMostRecentlyUsedLaneComesFirst) {
+  auto pool = Make(3, 3);
+  auto a = *pool->TryAcquire();
+  auto b = *pool->TryAcquire();
+  auto c = *pool->TryAcquire();
+  const uint64_t first = a.lane()->number();
+  const uint64_t second = b.lane()->number();
+  b.Reset();
+  a.Reset();
+  auto again = *pool->TryAcquire();
+  EXPECT_EQ(again.lane()->number(), first);
+  EXPECT_EQ(again.lane()->generation(), 2u);
+  EXPECT_EQ((*pool->TryAcquire()).lane()->number(), second);
+}
+
+TEST_F(StreamPoolTest, GrowsToTheMaximumAndThenRefuses) {
+  auto pool = Make(0, 2);
+  auto a = *pool->TryAcquire();
+  auto b = *pool->TryAcquire();
+  EXPECT_NE(a.lane(), b.lane());
+  const absl::Status refused = pool->TryAcquire().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(refused), "STREAM_POOL_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_FALSE(Metadata(refused).empty());
+  EXPECT_EQ(pool->stats().refused_total, 1u);
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, AMovedLeaseIsOneLease) {
+  auto pool = Make(1, 1);
+  auto a = *pool->TryAcquire();
+  StreamLease b = std::move(a);
+  EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(pool->stats().leased, 1u);
+  b = StreamLease();
+  EXPECT_EQ(pool->stats().idle, 1u);
+  b.Reset();
+  EXPECT_EQ(pool->stats().leases_total, 1u);
+}
+
+TEST_F(StreamPoolTest, WaitersAreServedInTheirOrder) {
+  auto pool = Make(1, 1);
+  auto held = *pool->TryAcquire();
+  std::vector<int> order;
+  std::vector<StreamLease> leases;
+  for (int i = 0; i < 3; ++i) {
+    pool->Acquire(kNoDeadline, [&, i](absl::StatusOr<StreamLease> lease) {
+      ASSERT_TRUE(lease.ok());
+      order.push_back(i);
+      leases.push_back(*std::move(lease));
+    });
+  }
+  EXPECT_EQ(pool->stats().waiting, 3u);
+  EXPECT_FALSE(pool->TryAcquire().ok());  // overtakes nobody
+  held.Reset();
+  EXPECT_THAT(order, ElementsAre(0));
+  leases[0].Reset();
+  EXPECT_THAT(order, ElementsAre(0, 1));
+  leases[1].Reset();
+  EXPECT_THAT(order, ElementsAre(0, 1, 2));
+  EXPECT_EQ(pool->stats().waited_total, 3u);
+}
+
+TEST_F(StreamPoolTest, ALongQueueOfQuickOwnersKeepsTheStackFlat) {
+  StreamPoolOptions options;
+  options.max = 1;
+  options.max_waiters = 200000;
+  auto pool = Make(options);
+  auto held = *pool->TryAcquire();
+  int served = 0;
+  for (int i = 0; i < 200000; ++i) {
+    pool->Acquire(kNoDeadline,
+                  [&served](absl::StatusOr<StreamLease>) { ++served; });
+  }
+  held.Reset();
+  EXPECT_EQ(served, 200000);
+}
+
+TEST_F(StreamPoolTest, AWaiterExpiresAtItsDeadline) {
+  auto pool = Make(1, 1);
+  auto held = *pool->TryAcquire();
+  Grant soon, later;
+  pool->Acquire(NowNanos(), soon.callback());
+  pool->Acquire(NowNanos() + kHour, later.callback());
+  soon.arrived.Wait();
+  EXPECT_EQ(soon.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(pool->stats().expired_total, 1u);
+  held.Reset();
+  later.arrived.Wait();
+  EXPECT_TRUE(later.result->ok());
+}
+
+TEST_F(StreamPoolTest, ACancelledWaitGivesItsPlaceToOthers) {
+  StreamPoolOptions options;
+  options.max = 1;
+  options.max_waiters = 1;
+  auto pool = Make(options);
+  Grant at_once, cancelled, next;
+  EXPECT_EQ(pool->Acquire(kNoDeadline, at_once.callback()), 0u);
+  ASSERT_TRUE(at_once.result->ok());
+  const uint64_t wait = pool->Acquire(kNoDeadline, cancelled.callback());
+  EXPECT_NE(wait, 0u);
+  pool->CancelWait(wait);
+  EXPECT_EQ(cancelled.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(pool->stats().waiting, 0u);
+  pool->CancelWait(wait);  // over already
+  pool->CancelWait(0);
+  EXPECT_NE(pool->Acquire(kNoDeadline, next.callback()), 0u);
+  (*at_once.result)->Reset();
+  EXPECT_TRUE(next.result->ok());
+}
+
+TEST_F(StreamPoolTest, TooManyWaitersAreRefused) {
+  StreamPoolOptions options;
+  options.max = 1;
+  options.max_waiters = 1;
+  auto pool = Make(options);
+  auto held = *pool->TryAcquire();
+  Grant waiting, refused;
+  pool->Acquire(kNoDeadline, waiting.callback());
+  pool->Acquire(kNoDeadline, refused.callback());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(waiting.result.has_value());
+  held.Reset();
+  EXPECT_TRUE(waiting.result->ok());
+}
+
+TEST_F(StreamPoolTest, AReturnedLaneWithWorkDrainsBeforeTheNextOwner) {
+  auto pool = Make(1, 1);
+  auto& hold = device_.HoldCall(DeviceCall::kLaunch);
+  TestTask task;
+  auto lease = *pool->TryAcquire();
+  Stream* const stream = &lease.stream();
+  stream->Enqueue(&task);
+  hold.WaitUntilHeld();
+  lease.Reset();
+  EXPECT_EQ(pool->stats().draining, 1u);
+  EXPECT_EQ(pool->stats().idle, 0u);
+  CheckEquation(pool->stats());
+  EXPECT_FALSE(pool->TryAcquire().ok());
+  Grant next;
+  bool idle = false;
+  pool->Acquire(kNoDeadline, [&](absl::StatusOr<StreamLease> given) {
+    idle = given.ok() && given->stream().idle();
+    next.callback()(std::move(given));
+  });
+  EXPECT_FALSE(next.result.has_value());
+  hold.Release();
+  next.arrived.Wait();
+  EXPECT_TRUE(idle);
+  EXPECT_EQ(&(*next.result)->stream(), stream);
+  task.Wait();
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, TheLeaseMayBeDroppedInComplete) {
+  auto pool = Make(1, 1);
+  StreamLease lease = *pool->TryAcquire();
+  TestTask task(nullptr, [&](const Completion&) { lease.Reset(); });
+  lease.stream().Enqueue(&task);
+  task.Wait();
+  EXPECT_EQ(pool->stats().idle, 1u);
+}
+
+TEST_F(StreamPoolTest, ASuspectLaneIsCheckedAndKeptIfItIsWell) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  lease.MarkSuspect();
+  lease.Reset();
+  EXPECT_EQ(device_.calls(DeviceCall::kCheck), 1u);
+  EXPECT_EQ(pool->stats().idle, 1u);
+  (*pool->TryAcquire()).Reset();  // no longer suspect
+  EXPECT_EQ(device_.calls(DeviceCall::kCheck), 1u);
+}
+
+TEST_F(StreamPoolTest, ASuspectLaneThatIsIllIsDestroyedAndReplaced) {
+  auto pool = Make(1, 1);
+  device_.Fail(DeviceCall::kCheck, absl::InternalError("ill"));
+  auto lease = *pool->TryAcquire();
+  const uint64_t number = lease.lane()->number();
+  Grant next;
+  pool->Acquire(kNoDeadline, next.callback());
+  lease.MarkSuspect();
+  lease.Reset();
+  ASSERT_TRUE(next.result.has_value());
+  ASSERT_TRUE(next.result->ok());
+  EXPECT_NE((*next.result)->lane()->number(), number);
+  EXPECT_EQ(pool->stats().destroyed_total, 1u);
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, AFailedCreationLeavesNothingBehind) {
+  auto pool = Make(0, 1);
+  device_.Fail(DeviceCall::kCreateStream, absl::ResourceExhaustedError("oom"),
+               1, 2);
+  EXPECT_EQ(pool->TryAcquire().status(), absl::ResourceExhaustedError("oom"));
+  Grant failed, good;
+  pool->Acquire(kNoDeadline, failed.callback());
+  EXPECT_EQ(failed.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(pool->stats().created(), 0u);
+  EXPECT_EQ(pool->stats().created_total, 0u);
+  pool->Acquire(kNoDeadline, good.callback());
+  EXPECT_TRUE(good.result->ok());
+  EXPECT_NE((*good.result)->lane(), nullptr);
+}
+
+TEST_F(StreamPoolTest, WaitersBehindAFailedCreationAreServed) {
+  auto pool = Make(0, 1);
+  auto& hold = device_.HoldCall(DeviceCall::kCreateStream);
+  device_.Fail(DeviceCall::kCreateStream, absl::InternalError("no"));
+  Grant first, second;
+  std::thread creator([&] { pool->Acquire(kNoDeadline, first.callback()); });
+  hold.WaitUntilHeld();
+  EXPECT_EQ(pool->stats().created(), 0u);
+  pool->Acquire(kNoDeadline, second.callback());  // no room to create
+  EXPECT_FALSE(second.result.has_value());
+  hold.Release();
+  creator.join();
+  EXPECT_EQ(first.code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(second.result.has_value());
+  EXPECT_TRUE(second.result->ok());
+}
+
+TEST_F(StreamPoolTest, IdleLanesGoAfterTheirTimeToLive) {
+  StreamPoolOptions options;
+  options.reserved = 1;
+  options.max = 3;
+  options.idle_ttl = absl::ZeroDuration();
+  auto pool = Make(options);
+  {
+    auto a = *pool->TryAcquire();
+    auto b = *pool->TryAcquire();
+    auto c = *pool->TryAcquire();
+  }
+  EXPECT_EQ(pool->stats().idle, 1u);  // the reserved one
+  EXPECT_EQ(pool->stats().destroyed_total, 2u);
+}
+
+TEST_F(StreamPoolTest, ATimerTrimsWhenNobodyComesBack) {
+  StreamPoolOptions options;
+  options.reserved = 0;
+  options.max = 2;
+  options.idle_ttl = absl::Milliseconds(1);
+  Event destroyed;
+  auto pool = Make(options);
+  {
+    auto a = *pool->TryAcquire();
+    auto b = *pool->TryAcquire();
+  }
+  // The pool's timers lie at most 1 ms away; ours behind them runs after them.
+  while (pool->stats().destroyed_total < 2) {
+    Event passed;
+    timers_.Add(NowNanos() + 1'000'000, [&] { passed.Set(); });
+    passed.Wait();
+  }
+  EXPECT_EQ(pool->stats().created(), 0u);
+}
+
+TEST_F(StreamPoolTest, TrimKeepsWhatIsAskedForAndWhatIsReserved) {
+  auto pool = Make(1, 4);
+  {
+    std::vector<StreamLease> leases;
+    for (int i = 0; i < 4; ++i) leases.push_back(*pool->TryAcquire());
+  }
+  EXPECT_EQ(pool->Trim(3), 1u);
+  EXPECT_EQ(pool->stats().idle, 3u);
+  EXPECT_EQ(pool->Trim(0), 2u);
+  EXPECT_EQ(pool->stats().idle, 1u);
+  EXPECT_EQ(pool->stats().destroyed_total, 3u);
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, APoisonedDeviceFailsWaitersAndOwners) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  Grant waiting, late;
+  pool->Acquire(kNoDeadline, waiting.callback());
+  device_.health().Poison(absl::InternalError("gone"));
+  ASSERT_TRUE(waiting.result.has_value());
+  EXPECT_EQ(Reason(waiting.result->status()), "DEVICE_POISONED");
+  pool->Acquire(kNoDeadline, late.callback());
+  EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(pool->TryAcquire().status().code(), absl::StatusCode::kUnavailable);
+  lease.Reset();
+  EXPECT_EQ(pool->stats().created(), 0u);
+  EXPECT_EQ(pool->stats().destroyed_total, 1u);
+}
+
+TEST_F(StreamPoolTest, StopCancelsWaitersAndWaitsForLeases) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  Grant waiting;
+  pool->Acquire(kNoDeadline, waiting.callback());
+  std::thread stopper([&] { pool->Stop(); });
+  waiting.arrived.Wait();
+  EXPECT_EQ(waiting.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(pool->TryAcquire().status().code(), absl::StatusCode::kCancelled);
+  lease.Reset();
+  stopper.join();
+}
+
+TEST_F(StreamPoolTest, DestructionWaitsForDrainingLanes) {
+  auto pool = Make(1, 1);
+  auto& hold = device_.HoldCall(DeviceCall::kLaunch);
+  TestTask task;
+  {
+    auto lease = *pool->TryAcquire();
+    lease.stream().Enqueue(&task);
+    hold.WaitUntilHeld();
+  }
+  std::thread closer([&] { pool.reset(); });
+  hold.Release();
+  closer.join();
+  task.Wait();
+}
+
+TEST_F(StreamPoolTest, TheArenaKeepsItsAddressUntilItGrows) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  std::byte* const first = *lease.lane()->Arena(1000);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
+  EXPECT_EQ(*lease.lane()->Arena(10), first);
+  EXPECT_GE(lease.lane()->arena_bytes(), 1000u);
+  lease.Reset();
+  auto again = *pool->TryAcquire();
+  EXPECT_EQ(*again.lane()->Arena(1000), first);
+  EXPECT_TRUE(again.lane()->Arena(5 << 20).ok());
+  EXPECT_GE(again.lane()->arena_bytes(), size_t{5} << 20);
+}
+
+TEST_F(StreamPoolTest, AnOutgrownArenaStaysWhileWorkMayUseIt) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  std::byte* const small = *lease.lane()->Arena(1000);
+  auto& hold = device_.HoldCall(DeviceCall::kLaunch);
+  TestTask task([&](Stream& stream) { return stream.Fill(small, 7, 1000); });
+  lease.stream().Enqueue(&task);
+  hold.WaitUntilHeld();
+  EXPECT_NE(*lease.lane()->Arena(1 << 20), small);
+  hold.Release();
+  EXPECT_TRUE(task.Wait().status.ok());
+}
+
+TEST_F(StreamPoolTest, AnArenaThatCannotGrowIsAnErrorOfItsOwner) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  device_.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
+  EXPECT_EQ(lease.lane()->Arena(1000).status(),
+            absl::ResourceExhaustedError("oom"));
+  EXPECT_TRUE(lease.lane()->Arena(1000).ok());
+}
+
+}  // namespace
+}  // namespace weir
