@@ -1,0 +1,47 @@
+// Device memory for tensors that callers keep: size classes (powers of two,
+// from 1 MiB on in quarters between them) with a byte budget, valid on every
+// stream. A block is used again only after every point of its former use was
+// seen reached, and is zeroed on the new user's stream when it passes between
+// owners. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/tensor/tensor.h"
+
+namespace weir {
+
+struct MemoryPoolStats {
+  size_t budget_bytes = 0;
+  size_t used_bytes = 0;    // in live tensors
+  size_t cached_bytes = 0;  // free, or waiting for points
+  uint64_t refused_total = 0;
+};
+
+class WEIR_EXPORT MemoryPool {
+ public:
+  MemoryPool(Device* device, size_t budget_bytes);
+  ~MemoryPool();  // REQUIRES: no storage is left
+
+  // `owner` names who may see old contents (a space); memory of another owner
+  // is reported as `must_zero`, and the caller fills it on its stream first.
+  // RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, beyond the budget.
+  struct Allocation {
+    std::shared_ptr<TensorStorage> storage;
+    bool must_zero = false;
+  };
+  absl::StatusOr<Allocation> Allocate(size_t bytes, uint64_t owner);
+
+  MemoryPoolStats stats() const;
+  void Trim();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace weir

@@ -1,0 +1,119 @@
+#include "kernels/tensor/memory_pool.h"
+
+#include "gtest/gtest.h"
+#include "kernels/base/error_info.h"
+#include "kernels/device/devices.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kBudget = 1 << 20;
+
+class MemoryPoolTest : public testing::Test {
+ protected:
+  MemoryPoolTest()
+      : device_(MakeCpuDevice({.cpu_threads = 1})),
+        pool_(device_.get(), kBudget) {}
+
+  MemoryPool::Allocation Get(size_t bytes, uint64_t owner) {
+    return pool_.Allocate(bytes, owner).value();
+  }
+
+  std::unique_ptr<Device> device_;
+  MemoryPool pool_;
+};
+
+TEST_F(MemoryPoolTest, GivesAlignedMemoryOfTheSizeAskedFor) {
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{257}, size_t{100000}}) {
+    const auto allocation = Get(bytes, 1);
+    EXPECT_GE(allocation.storage->size(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(allocation.storage->data()) % 256,
+              0u);
+    EXPECT_EQ(&allocation.storage->device(), device_.get());
+  }
+}
+
+TEST_F(MemoryPoolTest, MemoryThatPassesBetweenOwnersMustBeZeroed) {
+  std::byte* first = nullptr;
+  {
+    const auto a = Get(1000, 1);
+    EXPECT_TRUE(a.must_zero);
+    first = a.storage->data();
+  }
+  {
+    const auto again = Get(900, 1);
+    EXPECT_EQ(again.storage->data(), first);
+    EXPECT_FALSE(again.must_zero);
+  }
+  const auto other = Get(1000, 2);
+  EXPECT_EQ(other.storage->data(), first);
+  EXPECT_TRUE(other.must_zero);
+}
+
+TEST_F(MemoryPoolTest, ABlockWaitsForEveryPointOfItsFormerUse) {
+  const auto writer = std::make_shared<Timeline>("writer");
+  const auto reader = std::make_shared<Timeline>("reader");
+  std::byte* first = nullptr;
+  {
+    const auto a = Get(1000, 1);
+    first = a.storage->data();
+    a.storage->SetWriter({writer, 1});
+    a.storage->AddReader({reader, 1});
+  }
+  ASSERT_TRUE(writer->Advance(1).ok());
+  {
+    const auto other = Get(1000, 1);
+    EXPECT_NE(other.storage->data(), first);
+    // A failed point was reached as well.
+    reader->Fail(absl::CancelledError("gone"));
+    EXPECT_EQ(Get(1000, 1).storage->data(), first);
+  }
+}
+
+TEST_F(MemoryPoolTest, RefusesBeyondItsBudget) {
+  const auto half = Get(kBudget / 2, 1);
+  const auto more = pool_.Allocate(kBudget / 2 + 1, 1);
+  EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(more.status()), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(more.status()).has_value());
+  EXPECT_EQ(pool_.Allocate(size_t{1} << 60, 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  const MemoryPoolStats stats = pool_.stats();
+  EXPECT_EQ(stats.budget_bytes, kBudget);
+  EXPECT_EQ(stats.used_bytes, kBudget / 2);
+  EXPECT_EQ(stats.refused_total, 1u);
+}
+
+TEST_F(MemoryPoolTest, CachedBlocksMakeRoomForOtherSizes) {
+  for (size_t bytes : {kBudget / 2, kBudget / 4, kBudget / 8}) Get(bytes, 1);
+  EXPECT_EQ(pool_.stats().used_bytes, 0u);
+  EXPECT_EQ(pool_.stats().cached_bytes, kBudget / 8 * 7);
+  const auto all = Get(kBudget, 1);
+  EXPECT_EQ(pool_.stats().cached_bytes, 0u);
+}
+
+TEST_F(MemoryPoolTest, TrimFreesWhatIsNotInUse) {
+  const auto kept = Get(1000, 1);
+  Get(5000, 1);
+  const auto busy = std::make_shared<Timeline>("busy");
+  Get(9000, 1).storage->SetWriter({busy, 1});
+  pool_.Trim();
+  EXPECT_EQ(pool_.stats().cached_bytes, 16384u);  // the busy one
+  ASSERT_TRUE(busy->Advance(1).ok());
+  pool_.Trim();
+  EXPECT_EQ(pool_.stats().cached_bytes, 0u);
+  EXPECT_EQ(pool_.stats().used_bytes, 1024u);
+}
+
+TEST(MemoryPoolSizeTest, LargeBlocksWasteLittle) {
+  const auto device = MakeCpuDevice({.cpu_threads = 1});
+  MemoryPool pool(device.get(), size_t{1} << 26);
+  for (size_t bytes = 1 << 20; bytes < size_t{1} << 25; bytes += 999999) {
+    const size_t size = pool.Allocate(bytes, 1).value().storage->size();
+    EXPECT_GE(size, bytes);
+    EXPECT_LE(size, bytes + bytes / 4);
+  }
+}
+
+}  // namespace
+}  // namespace weir
