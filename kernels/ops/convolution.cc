@@ -1,0 +1,330 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/convert.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/onednn_adapter.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+#include "kernels/ops/spatial_window.h"
+#include "kernels/ops/type_dispatch.h"
+
+namespace weir {
+namespace {
+
+absl::Status InferConv(InferContext& context) {
+  const NodeInfo& node = context.node();
+  const DType dtype = node.input_types[0];
+  const SymbolicShape& x = context.input_shape(0);
+  const SymbolicShape& w = context.input_shape(1);
+  const int64_t groups = node.attributes.Int("group", 1);
+  if (groups < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("group of ", groups, " is not positive"));
+  }
+  if (!x.has_value() || !w.has_value()) {
+    context.SetOutput(0, dtype, std::nullopt);
+    return absl::OkStatus();
+  }
+  if (x->size() != w->size() || x->size() < 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("X ", ShapeString(x), " and W ", ShapeString(w),
+                     " must have the same rank, at least 3"));
+  }
+  const Dim channels = (*w)[1] * Dim(groups);
+  const bool divides = !(*w)[0].known() || (*w)[0].value() % groups == 0;
+  if ((*x)[1].SurelyDiffers(channels) || !divides) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("W ", ShapeString(w), " with group ", groups,
+                     " does not fit X ", ShapeString(x)));
+  }
+  if (node.HasInput(2) && context.input_shape(2).has_value()) {
+    const SymbolicDims& b = *context.input_shape(2);
+    if (b.size() != 1 || b[0].SurelyDiffers((*w)[0])) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "B ", ShapeString(b), " does not fit W ", ShapeString(w)));
+    }
+  }
+  const auto spatial = static_cast<int>(x->size()) - 2;
+  const std::optional<Dims> kernel =
+      ToConcrete(SymbolicDims(w->begin() + 2, w->end()));
+  SymbolicDims out = {(*x)[0], (*w)[0]};
+  if (!kernel.has_value() && !node.attributes.Has("kernel_shape")) {
+    out.resize(x->size());
+  } else {
+    WEIR_ASSIGN_OR_RETURN(
+        const SpatialWindow window,
+        ParseSpatialWindow(node, spatial,
+                           kernel.has_value() ? absl::MakeConstSpan(*kernel)
+                                              : absl::Span<const int64_t>()));
+    for (int i = 0; i < spatial; ++i) {
+      WEIR_ASSIGN_OR_RETURN(
+          const Dim size,
+          OutputSize(window, i, (*x)[static_cast<size_t>(i) + 2]));
+      out.push_back(size);
+    }
+  }
+  context.SetOutput(0, dtype, std::move(out));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
+                                                 const PlanArgs& args) {
+  const Dims& x = args.inputs[0].dims;
+  const Dims& w = args.inputs[1].dims;
+  const Dims& y = args.outputs[0].dims;
+  const size_t spatial = x.size() - 2;
+  WEIR_ASSIGN_OR_RETURN(const SpatialWindow parsed,
+                        ParseSpatialWindow(node, static_cast<int>(spatial),
+                                           absl::MakeConstSpan(w).subspan(2)));
+  const SpatialWindow window =
+      ResolvePads(parsed, absl::MakeConstSpan(x).subspan(2));
+  onednn::ConvolutionSpec spec;
+  spec.batch = x[0];
+  spec.in_channels = x[1];
+  spec.out_channels = w[0];
+  spec.groups = node.attributes.Int("group", 1);
+  spec.bias = node.HasInput(2);
+  // A single axis is a row of a picture, not a column: rows are dense.
+  const size_t first = spatial == 1 ? 1 : 0;
+  for (size_t i = 0; i < spatial; ++i) {
+    const WindowAxis& axis = window.axes[i];
+    spec.in[first + i] = x[i + 2];
+    spec.out[first + i] = y[i + 2];
+    spec.kernel[first + i] = axis.kernel;
+    spec.stride[first + i] = axis.stride;
+    spec.dilation[first + i] = axis.dilation;
+    spec.pad_begin[first + i] = axis.pad_begin;
+  }
+  return spec;
+}
+
+// Output positions t for which t * stride + offset lies in [0, size).
+struct Reach {
+  int64_t begin;
+  int64_t end;
+};
+
+Reach Covered(int64_t offset, int64_t stride, int64_t size, int64_t count) {
+  const auto ceil_div = [stride](int64_t n) {
+    return n <= 0 ? 0 : (n + stride - 1) / stride;
+  };
+  const int64_t begin = std::min(count, ceil_div(-offset));
+  return {begin, std::max(begin, std::min(count, ceil_div(size - offset)))};
+}
+
+// One output plane, tap by tap: each tap adds a scaled, shifted input plane.
+void ConvolvePlane(const onednn::ConvolutionSpec& s, const double* x,
+                   const double* w, double bias, double* y) {
+  const int64_t in_plane = s.in[0] * s.in[1] * s.in[2];
+  const int64_t out_plane = s.out[0] * s.out[1] * s.out[2];
+  std::fill_n(y, out_plane, bias);
+  for (int64_t c = 0; c < s.in_channels / s.groups; ++c, x += in_plane) {
+    for (int64_t k0 = 0; k0 < s.kernel[0]; ++k0) {
+      const int64_t o0 = k0 * s.dilation[0] - s.pad_begin[0];
+      const Reach r0 = Covered(o0, s.stride[0], s.in[0], s.out[0]);
+      for (int64_t k1 = 0; k1 < s.kernel[1]; ++k1) {
+        const int64_t o1 = k1 * s.dilation[1] - s.pad_begin[1];
+        const Reach r1 = Covered(o1, s.stride[1], s.in[1], s.out[1]);
+        for (int64_t k2 = 0; k2 < s.kernel[2]; ++k2) {
+          const double weight = *w++;
+          const int64_t o2 = k2 * s.dilation[2] - s.pad_begin[2];
+          const Reach r2 = Covered(o2, s.stride[2], s.in[2], s.out[2]);
+          for (int64_t i = r0.begin; i < r0.end; ++i) {
+            for (int64_t j = r1.begin; j < r1.end; ++j) {
+              const double* from =
+                  x +
+                  ((i * s.stride[0] + o0) * s.in[1] + (j * s.stride[1] + o1)) *
+                      s.in[2] +
+                  o2;
+              double* to = y + (i * s.out[1] + j) * s.out[2];
+              for (int64_t l = r2.begin; l < r2.end; ++l) {
+                to[l] += weight * from[l * s.stride[2]];
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+absl::Status ConvolveDouble(const onednn::ConvolutionSpec& s,
+                            const RunArgs& run) {
+  const auto* x = static_cast<const double*>(run.inputs[0]);
+  const auto* w = static_cast<const double*>(run.inputs[1]);
+  const auto* b = s.bias ? static_cast<const double*>(run.inputs[2]) : nullptr;
+  auto* y = static_cast<double*>(run.outputs[0]);
+  const int64_t in_plane = s.in[0] * s.in[1] * s.in[2];
+  const int64_t out_plane = s.out[0] * s.out[1] * s.out[2];
+  const int64_t group_in = s.in_channels / s.groups;
+  const int64_t group_out = s.out_channels / s.groups;
+  const int64_t taps = group_in * s.kernel[0] * s.kernel[1] * s.kernel[2];
+  ParallelFor(run.team, s.batch * s.out_channels, [&](int64_t i) {
+    const int64_t image = i / s.out_channels;
+    const int64_t channel = i % s.out_channels;
+    const int64_t first =
+        image * s.in_channels + channel / group_out * group_in;
+    ConvolvePlane(s, x + first * in_plane, w + channel * taps,
+                  b == nullptr ? 0.0 : b[channel], y + i * out_plane);
+  });
+  return absl::OkStatus();
+}
+
+size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// float by oneDNN; the half types are converted to float around it.
+class FloatConvolution : public KernelPlan {
+ public:
+  FloatConvolution(std::unique_ptr<const onednn::Convolution> convolution,
+                   const PlanArgs& args)
+      : convolution_(std::move(convolution)), dtype_(args.inputs[0].dtype) {
+    for (const TensorMeta& input : args.inputs) {
+      elements_.push_back(input.elements);
+    }
+    output_elements_ = args.outputs[0].elements;
+  }
+
+  size_t scratch_bytes() const override {
+    size_t bytes = AlignUp(convolution_->scratch_bytes());
+    if (dtype_ != DType::kFloat) {
+      for (const int64_t n : elements_) bytes += FloatBytes(n);
+      bytes += FloatBytes(output_elements_);
+    }
+    return bytes;
+  }
+
+  absl::Status Run(const RunArgs& run) const override {
+    const void* bias = run.inputs.size() > 2 ? run.inputs[2] : nullptr;
+    if (dtype_ == DType::kFloat) {
+      return convolution_->Run(
+          run.team, static_cast<const float*>(run.inputs[0]),
+          static_cast<const float*>(run.inputs[1]),
+          static_cast<const float*>(bias), static_cast<float*>(run.outputs[0]),
+          run.scratch);
+    }
+    std::byte* next = static_cast<std::byte*>(run.scratch) +
+                      AlignUp(convolution_->scratch_bytes());
+    const float* inputs[3] = {};
+    for (size_t i = 0; i < elements_.size(); ++i) {
+      if (run.inputs[i] == nullptr) continue;
+      FindConvertLoop(dtype_, DType::kFloat)(run.inputs[i], next, elements_[i]);
+      inputs[i] = reinterpret_cast<const float*>(next);
+      next += FloatBytes(elements_[i]);
+    }
+    WEIR_RETURN_IF_ERROR(
+        convolution_->Run(run.team, inputs[0], inputs[1], inputs[2],
+                          reinterpret_cast<float*>(next), run.scratch));
+    FindConvertLoop(DType::kFloat, dtype_)(next, run.outputs[0],
+                                           output_elements_);
+    return absl::OkStatus();
+  }
+
+ private:
+  static size_t FloatBytes(int64_t elements) {
+    return AlignUp(static_cast<size_t>(elements) * sizeof(float));
+  }
+
+  const std::unique_ptr<const onednn::Convolution> convolution_;
+  const DType dtype_;
+  std::vector<int64_t> elements_;
+  int64_t output_elements_ = 0;
+};
+
+class FunctionPlan : public KernelPlan {
+ public:
+  explicit FunctionPlan(RunFunction run) : run_(std::move(run)) {}
+  absl::Status Run(const RunArgs& run) const override { return run_(run); }
+
+ private:
+  const RunFunction run_;
+};
+
+// Nothing to sum over (no input channels): the bias everywhere.
+absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
+                          int64_t images, const RunArgs& run) {
+  auto* to = static_cast<std::byte*>(run.outputs[0]);
+  const auto* bias = run.inputs.size() > 2
+                         ? static_cast<const std::byte*>(run.inputs[2])
+                         : nullptr;
+  for (int64_t i = 0; i < images * channels; ++i) {
+    for (int64_t p = 0; p < plane; ++p, to += element) {
+      if (bias == nullptr) {
+        std::fill_n(to, element, std::byte{0});
+      } else {
+        std::copy_n(bias + static_cast<size_t>(i % channels) * element, element,
+                    to);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+class ConvolutionKernel : public Kernel {
+ public:
+  explicit ConvolutionKernel(const NodeInfo& node) : node_(node) {}
+
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    WEIR_ASSIGN_OR_RETURN(const onednn::ConvolutionSpec spec,
+                          MakeSpec(node_, args));
+    const TensorMeta& y = args.outputs[0];
+    if (y.elements == 0) {
+      return Function([](const RunArgs&) { return absl::OkStatus(); });
+    }
+    if (args.inputs[0].elements == 0) {
+      const int64_t plane = y.elements / (y.dims[0] * y.dims[1]);
+      return Function([y, plane](const RunArgs& run) {
+        return FillWithBias(y.dims[1], plane, SizeOf(y.dtype), y.dims[0], run);
+      });
+    }
+    if (y.dtype == DType::kDouble) {
+      return Function(
+          [spec](const RunArgs& run) { return ConvolveDouble(spec, run); });
+    }
+    WEIR_ASSIGN_OR_RETURN(auto convolution, onednn::Convolution::Create(spec));
+    return std::make_unique<const FloatConvolution>(std::move(convolution),
+                                                    args);
+  }
+
+ private:
+  static std::unique_ptr<const KernelPlan> Function(RunFunction run) {
+    return std::make_unique<const FunctionPlan>(std::move(run));
+  }
+
+  const NodeInfo node_;
+};
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeConvolutionKernel(
+    const NodeInfo& node, Device&) {
+  return std::make_unique<const ConvolutionKernel>(node);
+}
+
+}  // namespace
+
+absl::Status Register_onnx_Conv(OpRegistry& registry) {
+  OpDef def;
+  def.name = "Conv";
+  def.doc =
+      "Convolution over 1 to 3 spatial axes, N x C x spatial, in groups. Half "
+      "types are computed in float.";
+  def.inputs = {{.name = "X", .types = kFloatTypes},
+                {.name = "W", .types = kFloatTypes},
+                {.name = "B", .types = kFloatTypes, .optional = true}};
+  def.outputs = {{.name = "Y"}};
+  def.attributes = {
+      {"auto_pad", AttributeType::kString, false,
+       "NOTSET (default: pads), VALID, SAME_UPPER or SAME_LOWER."},
+      {"dilations", AttributeType::kInts, false, "Per axis, default 1."},
+      {"group", AttributeType::kInt, false, "Default 1."},
+      {"kernel_shape", AttributeType::kInts, false, "Default: W's."},
+      {"pads", AttributeType::kInts, false,
+       "All begins, then all ends; default 0, not negative."},
+      {"strides", AttributeType::kInts, false, "Per axis, default 1."}};
+  def.infer = InferConv;
+  return registry.Register(std::move(def), MakeConvolutionKernel);
+}
+
+}  // namespace weir

@@ -1,0 +1,155 @@
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/image/decode.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kChannels = 3;
+
+// The files of a value: the bytes of one, or a string for each.
+class Files {
+ public:
+  Files(DType dtype, int64_t elements, const void* data)
+      : dtype_(dtype), elements_(elements), data_(data) {}
+
+  int64_t count() const { return dtype_ == DType::kString ? elements_ : 1; }
+  std::span<const std::byte> operator[](int64_t i) const {
+    if (dtype_ == DType::kString) {
+      const StringRef& file = static_cast<const StringRef*>(data_)[i];
+      return {reinterpret_cast<const std::byte*>(file.data), file.size};
+    }
+    return {static_cast<const std::byte*>(data_),
+            static_cast<size_t>(elements_)};
+  }
+
+ private:
+  const DType dtype_;
+  const int64_t elements_;
+  const void* const data_;
+};
+
+absl::Status NameFile(const absl::Status& status, int64_t i, int64_t count) {
+  if (status.ok() || count == 1) return status;
+  return Annotate(status, absl::StrCat("picture ", i, " of ", count, ": "));
+}
+
+// Height and width, which all files must share.
+absl::StatusOr<std::vector<int64_t>> Digest(const NodeInfo&, size_t,
+                                            const HostTensor& value) {
+  WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(value.dims));
+  const Files files(value.dtype, elements, value.data);
+  if (files.count() == 0) {
+    return absl::InvalidArgumentError("there is no picture to decode");
+  }
+  int64_t height = 0, width = 0;
+  for (int64_t i = 0; i < files.count(); ++i) {
+    const absl::StatusOr<image::ImageInfo> info = image::PeekImage(files[i]);
+    if (!info.ok()) return NameFile(info.status(), i, files.count());
+    if (i == 0) {
+      height = info->UprightHeight();
+      width = info->UprightWidth();
+    } else if (height != info->UprightHeight() ||
+               width != info->UprightWidth()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "picture ", i, " is ", info->UprightWidth(), " x ",
+          info->UprightHeight(), ", picture 0 is ", width, " x ", height,
+          "; pictures of one tensor must have the same size"));
+    }
+  }
+  return std::vector<int64_t>{height, width};
+}
+
+absl::Status InferDecodeImage(InferContext& context) {
+  const bool strings = context.node().input_types[0] == DType::kString;
+  const SymbolicShape& input = context.input_shape(0);
+  if (!input.has_value() && strings) {
+    context.SetOutput(0, DType::kUint8, std::nullopt);
+    return absl::OkStatus();
+  }
+  if (input.has_value() && (strings ? input->size() > 1 : input->size() != 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("encoded pictures of shape ", ShapeString(input), "; ",
+                     strings ? "give one string, or a list of them"
+                             : "give the bytes of one file, a list"));
+  }
+  SymbolicDims dims;
+  if (strings && !input->empty()) dims.push_back((*input)[0]);
+  const auto size = context.HostInts(0);
+  if (size.has_value() && size->size() == 2) {
+    dims.push_back((*size)[0]);
+    dims.push_back((*size)[1]);
+  } else {
+    dims.resize(dims.size() + 2);
+  }
+  dims.push_back(kChannels);
+  context.SetOutput(0, DType::kUint8, std::move(dims));
+  return absl::OkStatus();
+}
+
+absl::Status DecodeOne(std::span<const std::byte> file, int64_t height,
+                       int64_t width, uint8_t* pixels) {
+  WEIR_ASSIGN_OR_RETURN(const image::ImageInfo info, image::PeekImage(file));
+  if (info.UprightHeight() != height || info.UprightWidth() != width) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the picture is ", info.UprightWidth(), " x ", info.UprightHeight(),
+        ", planned were ", width, " x ", height));
+  }
+  return image::DecodeImageInto(
+      file, info, {pixels, static_cast<size_t>(height * width * kChannels)});
+}
+
+// The status that the fault has on every device, with what the decoder said.
+absl::Status AsFault(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  return Annotate(FaultStatus(FaultCode::kCorruptData),
+                  absl::StrCat(status.message(), ": "));
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeDecodeImageKernel(
+    const NodeInfo&, Device&) {
+  return MakeKernel([](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    const Dims& out = args.outputs[0].dims;
+    const int64_t height = out[out.size() - 3];
+    const int64_t width = out[out.size() - 2];
+    const DType dtype = args.inputs[0].dtype;
+    const int64_t elements = args.inputs[0].elements;
+    return RunFunction([=](const RunArgs& run) {
+      const Files files(dtype, elements, run.inputs[0]);
+      auto* pixels = static_cast<uint8_t*>(run.outputs[0]);
+      return ParallelForStatus(run.team, files.count(), [&](int64_t i) {
+        return NameFile(
+            AsFault(DecodeOne(files[i], height, width,
+                              pixels + i * height * width * kChannels)),
+            i, files.count());
+      });
+    });
+  });
+}
+
+}  // namespace
+
+absl::Status Register_weir_DecodeImage(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "DecodeImage";
+  def.doc =
+      "Decodes JPEG or PNG to RGB with the EXIF orientation applied. The bytes "
+      "of one file, or one string, give HWC; a list of strings whose pictures "
+      "have the same size gives NHWC.";
+  def.inputs = {{.name = "file", .types = {DType::kUint8, DType::kString}}};
+  def.outputs = {{.name = "picture"}};
+  def.host_inputs = 1;
+  def.digest = Digest;
+  def.infer = InferDecodeImage;
+  return registry.Register(std::move(def), MakeDecodeImageKernel);
+}
+
+}  // namespace weir

@@ -1,0 +1,35 @@
+// Decodes JPEG and PNG files to RGB pixels: grey is replicated, a palette is
+// looked up, 16 bits are cut to 8, alpha is dropped, the EXIF orientation is
+// applied. Data that ends early or is damaged is an error, never grey pixels.
+// Pure functions, callable from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/image/image_header.h"
+
+namespace weir::image {
+
+// HWC, 3 channels.
+struct DecodedImage {
+  int64_t height = 0;
+  int64_t width = 0;
+  std::vector<uint8_t> pixels;
+};
+
+WEIR_EXPORT absl::StatusOr<DecodedImage> DecodeImage(
+    std::span<const std::byte> file, const ImageLimits& limits = {});
+
+// The same into memory of the caller's. `info` is what PeekImage said about
+// `file`; `pixels` holds UprightHeight() x UprightWidth() x 3 bytes.
+WEIR_EXPORT absl::Status DecodeImageInto(std::span<const std::byte> file,
+                                         const ImageInfo& info,
+                                         std::span<uint8_t> pixels);
+
+}  // namespace weir::image

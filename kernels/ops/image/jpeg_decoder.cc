@@ -1,0 +1,158 @@
+#include "kernels/ops/image/jpeg_decoder.h"
+
+// jpeglib.h uses FILE without including its header, jerror.h needs jpeglib.h.
+// clang-format off
+#include <cstdio>
+#include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
+
+#include <csetjmp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace weir::image {
+namespace {
+
+// libjpeg's own bookkeeping and, for progressive files, all coefficients: 2
+// bytes a sample at up to 4 samples a pixel.
+constexpr int64_t kMaxDecoderBytes = int64_t{640} << 20;
+// A scan costs time over the whole picture for a few bytes of file.
+constexpr int kMaxScans = 100;
+
+struct Decoder {
+  jpeg_decompress_struct info = {};
+  jpeg_error_mgr errors = {};
+  jpeg_progress_mgr progress = {};
+  std::jmp_buf on_error;
+  bool too_many_scans = false;
+  bool created = false;
+  char message[JMSG_LENGTH_MAX] = {};
+  std::vector<uint8_t> cmyk_row;
+
+  Decoder() = default;
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+  ~Decoder() {
+    if (created) jpeg_destroy_decompress(&info);
+  }
+};
+
+Decoder& DecoderOf(j_common_ptr info) {
+  return *static_cast<Decoder*>(info->client_data);
+}
+
+[[noreturn]] void Fail(j_common_ptr info) {
+  Decoder& decoder = DecoderOf(info);
+  info->err->format_message(info, decoder.message);
+  std::longjmp(decoder.on_error, 1);
+}
+
+// Warnings that mean lost pixels are errors; the others are harmless oddities
+// (bytes between segments, an unknown revision number).
+void OnMessage(j_common_ptr info, int level) {
+  if (level >= 0) return;
+  switch (info->err->msg_code) {
+    case JWRN_JPEG_EOF:
+    case JWRN_HIT_MARKER:
+    case JWRN_HUFF_BAD_CODE:
+    case JWRN_ARITH_BAD_CODE:
+    case JWRN_MUST_RESYNC:
+    case JWRN_BOGUS_PROGRESSION:
+      Fail(info);
+    default:
+      return;
+  }
+}
+
+void OnProgress(j_common_ptr info) {
+  auto* decompress = reinterpret_cast<j_decompress_ptr>(info);
+  if (decompress->input_scan_number <= kMaxScans) return;
+  DecoderOf(info).too_many_scans = true;
+  std::longjmp(DecoderOf(info).on_error, 1);
+}
+
+// Adobe writes CMYK inverted; its marker tells.
+void CmykToRgb(const uint8_t* cmyk, bool inverted, int64_t width,
+               uint8_t* rgb) {
+  for (int64_t x = 0; x < width; ++x, cmyk += 4, rgb += 3) {
+    const int key = inverted ? cmyk[3] : 255 - cmyk[3];
+    for (int c = 0; c < 3; ++c) {
+      const int ink = inverted ? cmyk[c] : 255 - cmyk[c];
+      rgb[c] = static_cast<uint8_t>((ink * key + 127) / 255);
+    }
+  }
+}
+
+enum class Outcome { kOk, kFailed, kWrongSize };
+
+// No object with a destructor may live here: errors leave by longjmp.
+Outcome Run(Decoder& decoder, std::span<const std::byte> file,
+            const ImageView<uint8_t>& pixels) {
+  if (setjmp(decoder.on_error) != 0) return Outcome::kFailed;
+  jpeg_decompress_struct& info = decoder.info;
+  info.err = jpeg_std_error(&decoder.errors);
+  info.client_data = &decoder;
+  decoder.errors.error_exit = Fail;
+  decoder.errors.emit_message = OnMessage;
+  jpeg_create_decompress(&info);
+  decoder.created = true;
+  info.client_data = &decoder;
+  info.mem->max_memory_to_use = kMaxDecoderBytes;
+  decoder.progress.progress_monitor = OnProgress;
+  info.progress = &decoder.progress;
+
+  jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(file.data()),
+               file.size());
+  jpeg_read_header(&info, TRUE);
+  if (int64_t{info.image_width} != pixels.width ||
+      int64_t{info.image_height} != pixels.height) {
+    return Outcome::kWrongSize;
+  }
+  const bool cmyk =
+      info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
+  info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  jpeg_start_decompress(&info);
+  while (info.output_scanline < info.output_height) {
+    uint8_t* target = pixels.Row(info.output_scanline);
+    uint8_t* row = cmyk ? decoder.cmyk_row.data() : target;
+    if (jpeg_read_scanlines(&info, &row, 1) != 1) return Outcome::kFailed;
+    if (cmyk) {
+      CmykToRgb(row, info.saw_Adobe_marker != FALSE, pixels.width, target);
+    }
+  }
+  // Reads on to the end marker, so that a missing tail is noticed.
+  jpeg_finish_decompress(&info);
+  return Outcome::kOk;
+}
+
+}  // namespace
+
+absl::Status DecodeJpeg(std::span<const std::byte> file,
+                        ImageView<uint8_t> pixels) {
+  Decoder decoder;
+  decoder.cmyk_row.resize(static_cast<size_t>(pixels.width) * 4);
+  switch (Run(decoder, file, pixels)) {
+    case Outcome::kOk:
+      return absl::OkStatus();
+    case Outcome::kWrongSize:
+      return absl::InvalidArgumentError(
+          "JPEG has two headers that disagree about its size");
+    case Outcome::kFailed:
+      break;
+  }
+  if (decoder.too_many_scans) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("JPEG has more than ", kMaxScans, " scans"));
+  }
+  if (decoder.errors.msg_code == JERR_OUT_OF_MEMORY ||
+      decoder.errors.msg_code == JERR_NO_BACKING_STORE) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory to decode JPEG: ", decoder.message));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot decode JPEG: ", decoder.message));
+}
+
+}  // namespace weir::image

@@ -1,0 +1,65 @@
+// Resizes HWC pictures on the CPU: separable, vertical pass first, float32
+// between the passes, vectorized for the processor it runs on. A plan is
+// immutable and may be shared by threads; Resize() is pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/image/image_view.h"
+#include "kernels/ops/image/resize_geometry.h"
+
+namespace weir::image {
+
+// The part of the resized picture that is wanted; a crop that follows a resize
+// costs only its own rows and columns.
+struct ResizeWindow {
+  AxisWindow y;
+  AxisWindow x;
+};
+
+class WEIR_EXPORT ResizePlan {
+ public:
+  // The whole resized picture.
+  static ResizePlan Create(const ResizeGeometry& geometry,
+                           const ResizeFilter& filter);
+  // INVALID_ARGUMENT if the window is empty or reaches outside the output.
+  static absl::StatusOr<ResizePlan> CreateWindow(const ResizeGeometry& geometry,
+                                                 const ResizeFilter& filter,
+                                                 const ResizeWindow& window);
+
+  int64_t in_height() const { return in_height_; }
+  int64_t in_width() const { return in_width_; }
+  int64_t out_height() const { return y_.size(); }
+  int64_t out_width() const { return x_.size(); }
+  Interpolation interpolation() const { return interpolation_; }
+  const AxisWeights& y() const { return y_; }
+  const AxisWeights& x() const { return x_; }
+  // The source columns that the output needs.
+  AxisWindow source_columns() const { return source_columns_; }
+
+  // Floats of scratch memory that Resize() uses for such a picture.
+  int64_t ScratchFloats(int64_t channels) const;
+
+ private:
+  ResizePlan(const ResizeGeometry& geometry, const ResizeFilter& filter,
+             const ResizeWindow& window);
+
+  int64_t in_height_;
+  int64_t in_width_;
+  Interpolation interpolation_;
+  AxisWeights y_;
+  AxisWeights x_;
+  AxisWindow source_columns_;
+};
+
+// In and Out are uint8_t or float; uint8_t output is rounded half up and
+// saturated. INVALID_ARGUMENT if the views or `scratch` do not fit the plan.
+template <typename In, typename Out>
+WEIR_EXPORT absl::Status Resize(const ResizePlan& plan, ImageView<const In> in,
+                                ImageView<Out> out, std::span<float> scratch);
+
+}  // namespace weir::image

@@ -1,0 +1,138 @@
+#include "kernels/ops/image/resize_geometry.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir::image {
+namespace {
+
+// Wanted sides with their signs, not rounded yet.
+struct WantedSize {
+  double y;
+  double x;
+};
+
+WantedSize WantedSides(double in_y, double in_x, const ResizeSize& size) {
+  if (size.shorter != 0) {
+    const double scale = size.shorter / std::min(in_y, in_x);
+    return {in_y * scale, in_x * scale};
+  }
+  if (size.longer != 0) {
+    const double scale = size.longer / std::max(in_y, in_x);
+    return {in_y * scale, in_x * scale};
+  }
+  if (size.x == 0 && size.y == 0) return {in_y, in_x};
+  const double y = size.y != 0 ? size.y : in_y * std::abs(size.x) / in_x;
+  const double x = size.x != 0 ? size.x : in_x * std::abs(size.y) / in_y;
+  return {y, x};
+}
+
+absl::StatusOr<AxisGeometry> MakeAxis(int64_t in_size, double wanted) {
+  const double rounded = std::max(1.0, std::round(std::abs(wanted)));
+  if (!(rounded <= static_cast<double>(kMaxResizedSide))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "resized side of ", wanted, "; the limit is ", kMaxResizedSide));
+  }
+  // A wanted size far below one pixel would reach far outside the source.
+  constexpr double kMaxGrowth = 10;
+  const double growth = std::min(rounded / std::abs(wanted), kMaxGrowth);
+  const double in = static_cast<double>(in_size);
+  const double covered = in * growth;
+  AxisGeometry axis;
+  axis.in_size = in_size;
+  axis.out_size = static_cast<int64_t>(rounded);
+  const double direction = wanted < 0 ? -1 : 1;
+  axis.step = direction * covered / rounded;
+  axis.origin = in / 2 - direction * covered / 2;
+  return axis;
+}
+
+bool Given(double side) { return side != 0; }
+
+}  // namespace
+
+absl::StatusOr<ResizeGeometry> MakeResizeGeometry(int64_t in_height,
+                                                  int64_t in_width,
+                                                  const ResizeSize& size) {
+  if (in_height <= 0 || in_width <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot resize an empty picture of ", in_width, " x ", in_height));
+  }
+  for (const double side : {size.x, size.y, size.shorter, size.longer}) {
+    if (!std::isfinite(side)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot resize to a side of ", side));
+    }
+  }
+  const int ways = (Given(size.x) || Given(size.y)) + Given(size.shorter) +
+                   Given(size.longer);
+  if (ways > 1) {
+    return absl::InvalidArgumentError(
+        "resize_x and resize_y, resize_shorter, and resize_longer exclude each "
+        "other");
+  }
+  const WantedSize wanted = WantedSides(static_cast<double>(in_height),
+                                        static_cast<double>(in_width), size);
+  ResizeGeometry geometry;
+  WEIR_ASSIGN_OR_RETURN(geometry.y, MakeAxis(in_height, wanted.y));
+  WEIR_ASSIGN_OR_RETURN(geometry.x, MakeAxis(in_width, wanted.x));
+  return geometry;
+}
+
+AxisWeights MakeAxisWeights(const AxisGeometry& axis,
+                            const ResizeFilter& filter, AxisWindow window) {
+  const auto count = static_cast<size_t>(window.end - window.begin);
+  AxisWeights result;
+  result.first.resize(count);
+  const int64_t last = axis.in_size - 1;
+  if (filter.interpolation == Interpolation::kNearest) {
+    result.taps = 1;
+    result.weights.assign(count, 1.0f);
+    for (size_t i = 0; i < count; ++i) {
+      const auto out =
+          static_cast<double>(window.begin) + static_cast<double>(i) + 0.5;
+      const double source = std::floor(axis.origin + out * axis.step);
+      result.first[i] = static_cast<int64_t>(
+          std::clamp(source, 0.0, static_cast<double>(last)));
+    }
+    return result;
+  }
+
+  const double radius =
+      filter.antialias ? std::max(1.0, std::abs(axis.step)) : 1.0;
+  // An open interval of length 2 * radius holds at most this many integers.
+  const auto support = static_cast<int64_t>(std::ceil(2 * radius));
+  result.taps = std::min(support, axis.in_size);
+  result.weights.assign(count * static_cast<size_t>(result.taps), 0.0f);
+  std::vector<double> exact(static_cast<size_t>(result.taps));
+  for (size_t i = 0; i < count; ++i) {
+    const auto out =
+        static_cast<double>(window.begin) + static_cast<double>(i) + 0.5;
+    // In units where source pixel k sits at k.
+    const double center = axis.origin + out * axis.step - 0.5;
+    const auto begin = static_cast<int64_t>(std::floor(center - radius)) + 1;
+    const int64_t first =
+        std::clamp<int64_t>(begin, 0, axis.in_size - result.taps);
+    std::fill(exact.begin(), exact.end(), 0.0);
+    double sum = 0;
+    for (int64_t t = 0; t < support; ++t) {
+      const double distance = std::abs(static_cast<double>(begin + t) - center);
+      const double weight = std::max(0.0, 1 - distance / radius);
+      const int64_t source = std::clamp<int64_t>(begin + t, 0, last);
+      exact[static_cast<size_t>(source - first)] += weight;
+      sum += weight;
+    }
+    result.first[i] = first;
+    float* weights = result.weights.data() + i * exact.size();
+    for (size_t t = 0; t < exact.size(); ++t) {
+      weights[t] = static_cast<float>(exact[t] / sum);
+    }
+  }
+  return result;
+}
+
+}  // namespace weir::image

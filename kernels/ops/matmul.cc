@@ -1,0 +1,533 @@
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/convert.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/onednn_adapter.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+#include "kernels/ops/scalar_functions.h"
+#include "kernels/ops/type_dispatch.h"
+
+namespace weir {
+namespace {
+
+constexpr TypeSet kMatrixTypes =
+    kFloatTypes |
+    TypeSet{DType::kInt32, DType::kInt64, DType::kUint32, DType::kUint64};
+using OwnTypeList = TypeList<double, int32_t, int64_t, uint32_t, uint64_t>;
+
+// -- Shapes -------------------------------------------------------------------
+
+absl::Status InferMatMul(InferContext& context) {
+  const NodeInfo& node = context.node();
+  const SymbolicShape& a = context.input_shape(0);
+  const SymbolicShape& b = context.input_shape(1);
+  SymbolicShape shape;
+  if (a.has_value() && b.has_value()) {
+    if (a->empty() || b->empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("A ", ShapeString(a), " and B ", ShapeString(b),
+                       " must have at least one axis"));
+    }
+    const bool vector_a = a->size() == 1;
+    const bool vector_b = b->size() == 1;
+    const Dim inner_a = a->back();
+    const Dim inner_b = vector_b ? (*b)[0] : (*b)[b->size() - 2];
+    if (inner_a.SurelyDiffers(inner_b)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("A ", ShapeString(a), " and B ", ShapeString(b),
+                       " have different inner sizes"));
+    }
+    const absl::Span<const Dim> batch_a =
+        vector_a ? absl::Span<const Dim>()
+                 : absl::MakeConstSpan(*a).subspan(0, a->size() - 2);
+    const absl::Span<const Dim> batch_b =
+        vector_b ? absl::Span<const Dim>()
+                 : absl::MakeConstSpan(*b).subspan(0, b->size() - 2);
+    WEIR_ASSIGN_OR_RETURN(shape, BroadcastShapes(batch_a, batch_b));
+    if (!vector_a) shape->push_back((*a)[a->size() - 2]);
+    if (!vector_b) shape->push_back(b->back());
+  }
+  context.SetOutput(0, node.input_types[0], std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferGemm(InferContext& context) {
+  const NodeInfo& node = context.node();
+  const SymbolicShape& a = context.input_shape(0);
+  const SymbolicShape& b = context.input_shape(1);
+  WEIR_RETURN_IF_ERROR(CheckRank(context, 0, 2));
+  WEIR_RETURN_IF_ERROR(CheckRank(context, 1, 2));
+  const size_t trans_a = node.attributes.Int("transA", 0) != 0 ? 1 : 0;
+  const size_t trans_b = node.attributes.Int("transB", 0) != 0 ? 1 : 0;
+  SymbolicDims shape(2);
+  if (a.has_value()) shape[0] = (*a)[trans_a];
+  if (b.has_value()) shape[1] = (*b)[1 - trans_b];
+  if (a.has_value() && b.has_value() &&
+      (*a)[1 - trans_a].SurelyDiffers((*b)[trans_b])) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("A ", ShapeString(a), " and B ", ShapeString(b),
+                     " have different inner sizes (transA ", trans_a,
+                     ", transB ", trans_b, ")"));
+  }
+  if (node.HasInput(2) && context.input_shape(2).has_value()) {
+    const SymbolicDims& c = *context.input_shape(2);
+    bool fits = c.size() <= 2;
+    for (size_t i = 0; fits && i < c.size(); ++i) {
+      const Dim size = c[c.size() - 1 - i];
+      fits = size == Dim(1) || !size.SurelyDiffers(shape[1 - i]);
+    }
+    if (!fits) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "C ", ShapeString(c), " does not broadcast to ", ShapeString(shape)));
+    }
+  }
+  context.SetOutput(0, node.input_types[0], std::move(shape));
+  return absl::OkStatus();
+}
+
+// -- Products -----------------------------------------------------------------
+
+// One m x n x k product per batch index; a, b and c hold where its matrices
+// begin, in elements.
+struct MatrixProduct {
+  int64_t m = 1, n = 1, k = 1;
+  bool transpose_a = false, transpose_b = false;
+  struct Offsets {
+    int64_t a, b, c;
+  };
+  std::vector<Offsets> batch;
+
+  int64_t lda() const { return transpose_a ? m : k; }
+  int64_t ldb() const { return transpose_b ? k : n; }
+};
+
+// A part of C that one thread computes.
+struct Tile {
+  int64_t m_begin, m_size, n_begin, n_size;
+};
+
+// From the shapes alone: tiles of about 8 Mflop. Columns are cut first, for the
+// packed part of B is then the tile's own.
+std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
+  constexpr double kFlopsPerTile = 8e6;
+  constexpr double kMaxTiles = 32;
+  constexpr int64_t kColumns = 192, kRows = 64;
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
+                       static_cast<double>(k);
+  const int64_t wanted =
+      static_cast<int64_t>(std::clamp(flops / kFlopsPerTile, 1.0, kMaxTiles));
+  const auto cut = [](int64_t size, int64_t parts, int64_t unit) {
+    const int64_t part = (size + parts - 1) / parts;
+    return std::max<int64_t>(unit, (part + unit - 1) / unit * unit);
+  };
+  const int64_t n_step = cut(n, wanted, kColumns);
+  const int64_t columns = (n + n_step - 1) / n_step;
+  const int64_t m_step = cut(m, (wanted + columns - 1) / columns, kRows);
+  std::vector<Tile> tiles;
+  for (int64_t i = 0; i < m; i += m_step) {
+    for (int64_t j = 0; j < n; j += n_step) {
+      tiles.push_back({i, std::min(m_step, m - i), j, std::min(n_step, n - j)});
+    }
+  }
+  return tiles;
+}
+
+absl::Status FloatTile(const MatrixProduct& p, const Tile& t, float alpha,
+                       const float* a, const float* b, float beta, float* c) {
+  a += t.m_begin * (p.transpose_a ? 1 : p.lda());
+  b += t.n_begin * (p.transpose_b ? p.ldb() : 1);
+  return onednn::Sgemm(p.transpose_a, p.transpose_b, t.m_size, t.n_size, p.k,
+                       alpha, a, p.lda(), b, p.ldb(), beta,
+                       c + t.m_begin * p.n + t.n_begin, p.n);
+}
+
+// Sums of integers wrap: they are computed without sign.
+template <typename T, bool = std::is_integral_v<T>>
+struct Wrapping {
+  using Type = T;
+};
+template <typename T>
+struct Wrapping<T, true> {
+  using Type = std::make_unsigned_t<T>;
+};
+
+// C = A * B for a tile. B is packed in blocks that stay in the first-level
+// cache; four rows of C are summed at once. The order of the sums is that of k.
+template <typename T>
+void OwnTile(const MatrixProduct& p, const Tile& t, const T* a, const T* b,
+             T* c) {
+  using U = typename Wrapping<T>::Type;
+  constexpr int64_t kDepth = 64, kWidth = 64, kHeight = 4;
+  U packed[kDepth][kWidth];
+  const int64_t row_a = p.transpose_a ? 1 : p.k;
+  const int64_t column_a = p.transpose_a ? p.m : 1;
+  const int64_t row_b = p.transpose_b ? 1 : p.n;
+  const int64_t column_b = p.transpose_b ? p.k : 1;
+  for (int64_t j0 = t.n_begin; j0 < t.n_begin + t.n_size; j0 += kWidth) {
+    const int64_t width = std::min(kWidth, t.n_begin + t.n_size - j0);
+    for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
+      const int64_t depth = std::min(kDepth, p.k - k0);
+      for (int64_t l = 0; l < depth; ++l) {
+        for (int64_t j = 0; j < width; ++j) {
+          packed[l][j] =
+              static_cast<U>(b[(k0 + l) * row_b + (j0 + j) * column_b]);
+        }
+        std::fill(packed[l] + width, packed[l] + kWidth, U{0});
+      }
+      for (int64_t i0 = t.m_begin; i0 < t.m_begin + t.m_size; i0 += kHeight) {
+        const int64_t height = std::min(kHeight, t.m_begin + t.m_size - i0);
+        U sums[kHeight][kWidth];
+        for (int64_t i = 0; i < height; ++i) {
+          for (int64_t j = 0; j < kWidth; ++j) {
+            sums[i][j] = k0 == 0 || j >= width
+                             ? U{0}
+                             : static_cast<U>(c[(i0 + i) * p.n + j0 + j]);
+          }
+        }
+        for (int64_t l = 0; l < depth; ++l) {
+          for (int64_t i = 0; i < height; ++i) {
+            const U x =
+                static_cast<U>(a[(i0 + i) * row_a + (k0 + l) * column_a]);
+            for (int64_t j = 0; j < kWidth; ++j) {
+              sums[i][j] += x * packed[l][j];
+            }
+          }
+        }
+        for (int64_t i = 0; i < height; ++i) {
+          for (int64_t j = 0; j < width; ++j) {
+            c[(i0 + i) * p.n + j0 + j] = static_cast<T>(sums[i][j]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// -- Kernels ------------------------------------------------------------------
+
+// Gemm's addend, broadcast to m x n; strides are 0 along broadcast axes.
+struct Addend {
+  bool present = false;
+  int64_t row_stride = 0, column_stride = 0;
+  int64_t elements = 0;
+};
+
+size_t FloatBytes(int64_t elements) {
+  return (static_cast<size_t>(elements) * sizeof(float) + 63) / 64 * 64;
+}
+
+constexpr int64_t kConvertGrain = 1 << 15;
+
+void ConvertParallel(CpuTeam* team, DType from, DType to, const void* source,
+                     void* target, int64_t n) {
+  const ConvertLoop loop = FindConvertLoop(from, to);
+  const auto* in = static_cast<const std::byte*>(source);
+  auto* out = static_cast<std::byte*>(target);
+  ParallelRange(team, n, kConvertGrain, [&](int64_t begin, int64_t end) {
+    loop(in + static_cast<size_t>(begin) * SizeOf(from),
+         out + static_cast<size_t>(begin) * SizeOf(to), end - begin);
+  });
+}
+
+class MatrixPlan : public KernelPlan {
+ public:
+  MatrixPlan(const PlanArgs& args, MatrixProduct product, float alpha,
+             float beta, Addend addend)
+      : dtype_(args.inputs[0].dtype),
+        product_(std::move(product)),
+        tiles_(MakeTiles(product_.m, product_.n, product_.k)),
+        alpha_(alpha),
+        beta_(beta),
+        addend_(addend),
+        a_elements_(args.inputs[0].elements),
+        b_elements_(args.inputs[1].elements),
+        c_elements_(args.outputs[0].elements) {}
+
+  size_t scratch_bytes() const override {
+    if (!Half() || c_elements_ == 0) return 0;
+    return FloatBytes(a_elements_) + FloatBytes(b_elements_) +
+           FloatBytes(c_elements_) + FloatBytes(addend_.elements);
+  }
+
+  absl::Status Run(const RunArgs& run) const override {
+    if (c_elements_ == 0) return absl::OkStatus();
+    const void* addend = addend_.present ? run.inputs[2] : nullptr;
+    if (dtype_ == DType::kFloat) {
+      return RunFloat(run.team, static_cast<const float*>(run.inputs[0]),
+                      static_cast<const float*>(run.inputs[1]),
+                      static_cast<const float*>(addend),
+                      static_cast<float*>(run.outputs[0]));
+    }
+    if (Half()) return RunHalf(run, addend);
+    DispatchType(OwnTypeList(), dtype_, [&](auto tag) {
+      using T = typename decltype(tag)::Type;
+      RunOwn(run.team, static_cast<const T*>(run.inputs[0]),
+             static_cast<const T*>(run.inputs[1]),
+             static_cast<const T*>(addend), static_cast<T*>(run.outputs[0]));
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  bool Half() const { return ComputeType(dtype_) != dtype_; }
+
+  int64_t Pieces() const {
+    return static_cast<int64_t>(product_.batch.size() * tiles_.size());
+  }
+  const MatrixProduct::Offsets& BatchOf(int64_t piece) const {
+    return product_.batch[static_cast<size_t>(piece) / tiles_.size()];
+  }
+  const Tile& TileOf(int64_t piece) const {
+    return tiles_[static_cast<size_t>(piece) % tiles_.size()];
+  }
+
+  // What sums start from: beta times the addend, or 0.
+  template <typename T>
+  T Start(const T* addend, int64_t i, int64_t j) const {
+    if (addend == nullptr) return T{0};
+    const T value = addend[i * addend_.row_stride + j * addend_.column_stride];
+    if (beta_ == 1.0f) return value;
+    if constexpr (std::is_same_v<T, float>) {
+      return beta_ * value;
+    } else {
+      return scalar::Convert<T>(static_cast<double>(beta_) *
+                                static_cast<double>(value));
+    }
+  }
+
+  absl::Status RunFloat(CpuTeam* team, const float* a, const float* b,
+                        const float* addend, float* c) const {
+    // Small pieces are bundled: a call into the team costs microseconds.
+    constexpr double kFlopsPerCall = 1e6;
+    const Tile& first = tiles_.front();
+    const double flops = 2.0 * static_cast<double>(first.m_size) *
+                         static_cast<double>(first.n_size) *
+                         static_cast<double>(product_.k);
+    const auto bundle = static_cast<int64_t>(
+        kFlopsPerCall / std::clamp(flops, 1.0, kFlopsPerCall));
+    const int64_t pieces = Pieces();
+    return ParallelForStatus(
+        team, (pieces + bundle - 1) / bundle, [&](int64_t call) {
+          const int64_t end = std::min(pieces, (call + 1) * bundle);
+          for (int64_t i = call * bundle; i < end; ++i) {
+            const MatrixProduct::Offsets& at = BatchOf(i);
+            WEIR_RETURN_IF_ERROR(
+                FloatPiece(TileOf(i), a + at.a, b + at.b, addend, c + at.c));
+          }
+          return absl::OkStatus();
+        });
+  }
+
+  absl::Status FloatPiece(const Tile& t, const float* a, const float* b,
+                          const float* addend, float* c) const {
+    const bool empty = product_.k == 0;
+    if (addend != nullptr || empty) {
+      for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
+        for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
+          c[i * product_.n + j] = Start(addend, i, j);
+        }
+      }
+    }
+    if (empty) return absl::OkStatus();
+    return FloatTile(product_, t, alpha_, a, b, addend == nullptr ? 0.0f : 1.0f,
+                     c);
+  }
+
+  absl::Status RunHalf(const RunArgs& run, const void* addend) const {
+    auto* a = static_cast<std::byte*>(run.scratch);
+    std::byte* b = a + FloatBytes(a_elements_);
+    std::byte* c = b + FloatBytes(b_elements_);
+    std::byte* d = c + FloatBytes(c_elements_);
+    const auto to_float = [&](const void* from, void* to, int64_t n) {
+      ConvertParallel(run.team, dtype_, DType::kFloat, from, to, n);
+    };
+    to_float(run.inputs[0], a, a_elements_);
+    to_float(run.inputs[1], b, b_elements_);
+    if (addend != nullptr) to_float(addend, d, addend_.elements);
+    WEIR_RETURN_IF_ERROR(RunFloat(
+        run.team, reinterpret_cast<const float*>(a),
+        reinterpret_cast<const float*>(b),
+        addend == nullptr ? nullptr : reinterpret_cast<const float*>(d),
+        reinterpret_cast<float*>(c)));
+    ConvertParallel(run.team, DType::kFloat, dtype_, c, run.outputs[0],
+                    c_elements_);
+    return absl::OkStatus();
+  }
+
+  template <typename T>
+  void RunOwn(CpuTeam* team, const T* a, const T* b, const T* addend,
+              T* c) const {
+    using U = typename Wrapping<T>::Type;
+    ParallelFor(team, Pieces(), [&](int64_t piece) {
+      const MatrixProduct::Offsets& at = BatchOf(piece);
+      const Tile& t = TileOf(piece);
+      T* to = c + at.c;
+      if (product_.k > 0) OwnTile(product_, t, a + at.a, b + at.b, to);
+      for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
+        for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
+          T& value = to[i * product_.n + j];
+          if (product_.k == 0) value = T{0};
+          if (alpha_ != 1.0f) {
+            value = scalar::Convert<T>(static_cast<double>(alpha_) *
+                                       static_cast<double>(value));
+          }
+          if (addend != nullptr) {
+            value = static_cast<T>(static_cast<U>(value) +
+                                   static_cast<U>(Start(addend, i, j)));
+          }
+        }
+      }
+    });
+  }
+
+  const DType dtype_;
+  const MatrixProduct product_;
+  const std::vector<Tile> tiles_;
+  const float alpha_, beta_;
+  const Addend addend_;
+  const int64_t a_elements_, b_elements_, c_elements_;
+};
+
+int64_t BatchStride(const Dims& dims, size_t axis_from_right, int64_t* size) {
+  // Axes are counted from the right of the batch part.
+  if (dims.size() < 3 + axis_from_right) {
+    *size = 1;
+    return 0;
+  }
+  const size_t axis = dims.size() - 3 - axis_from_right;
+  *size = dims[axis];
+  int64_t stride = 1;
+  for (size_t i = axis + 1; i < dims.size(); ++i) stride *= dims[i];
+  return *size == 1 ? 0 : stride;
+}
+
+MatrixProduct MakeMatMulProduct(const PlanArgs& args) {
+  const Dims& a = args.inputs[0].dims;
+  const Dims& b = args.inputs[1].dims;
+  MatrixProduct p;
+  p.k = a.back();
+  p.m = a.size() == 1 ? 1 : a[a.size() - 2];
+  p.n = b.size() == 1 ? 1 : b.back();
+  const int64_t elements = args.outputs[0].elements;
+  if (b.size() <= 2) {
+    // All of A's matrices share B: they are one tall matrix.
+    p.m = p.n == 0 ? 0 : elements / p.n;
+    p.batch = {{0, 0, 0}};
+    return p;
+  }
+  const int64_t count = p.m * p.n == 0 ? 0 : elements / (p.m * p.n);
+  for (int64_t i = 0; i < count; ++i) {
+    MatrixProduct::Offsets at = {0, 0, i * p.m * p.n};
+    int64_t rest = i;
+    for (size_t axis = 0; axis + 2 < std::max(a.size(), b.size()); ++axis) {
+      int64_t size_a, size_b;
+      const int64_t stride_a = BatchStride(a, axis, &size_a);
+      const int64_t stride_b = BatchStride(b, axis, &size_b);
+      const int64_t size = std::max(size_a, size_b);
+      at.a += rest % size * stride_a;
+      at.b += rest % size * stride_b;
+      rest /= size;
+    }
+    p.batch.push_back(at);
+  }
+  return p;
+}
+
+class MatMulKernel : public Kernel {
+ public:
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    return std::make_unique<const MatrixPlan>(args, MakeMatMulProduct(args),
+                                              1.0f, 0.0f, Addend());
+  }
+};
+
+class GemmKernel : public Kernel {
+ public:
+  explicit GemmKernel(const NodeInfo& node)
+      : transpose_a_(node.attributes.Int("transA", 0) != 0),
+        transpose_b_(node.attributes.Int("transB", 0) != 0),
+        alpha_(node.attributes.Float("alpha", 1.0f)),
+        beta_(node.attributes.Float("beta", 1.0f)),
+        addend_(node.HasInput(2)) {}
+
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    const Dims& a = args.inputs[0].dims;
+    MatrixProduct p;
+    p.m = args.outputs[0].dims[0];
+    p.n = args.outputs[0].dims[1];
+    p.k = transpose_a_ ? a[0] : a[1];
+    p.transpose_a = transpose_a_;
+    p.transpose_b = transpose_b_;
+    p.batch = {{0, 0, 0}};
+    Addend addend;
+    if (addend_ && beta_ != 0.0f) {
+      const Dims& c = args.inputs[2].dims;
+      addend.present = true;
+      addend.elements = args.inputs[2].elements;
+      if (!c.empty() && c.back() != 1) addend.column_stride = 1;
+      if (c.size() == 2 && c[0] != 1) addend.row_stride = c[1];
+    }
+    return std::make_unique<const MatrixPlan>(args, std::move(p), alpha_, beta_,
+                                              addend);
+  }
+
+ private:
+  const bool transpose_a_, transpose_b_;
+  const float alpha_, beta_;
+  const bool addend_;
+};
+
+}  // namespace
+
+absl::Status Register_onnx_MatMul(OpRegistry& registry) {
+  OpDef def;
+  def.name = "MatMul";
+  def.doc =
+      "Matrix product as numpy.matmul: leading axes are broadcast, a 1-D "
+      "operand is a row or column. Integers wrap; half types are computed in "
+      "float.";
+  def.inputs = {{.name = "A", .types = kMatrixTypes},
+                {.name = "B", .types = kMatrixTypes}};
+  def.outputs = {{.name = "Y"}};
+  def.infer = InferMatMul;
+  return registry.Register(
+      std::move(def),
+      [](const NodeInfo&,
+         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+        return std::make_unique<const MatMulKernel>();
+      });
+}
+
+absl::Status Register_onnx_Gemm(OpRegistry& registry) {
+  OpDef def;
+  def.name = "Gemm";
+  def.doc =
+      "alpha * op(A) * op(B) + beta * C for 2-D A and B, with C broadcast to "
+      "the product. Integers wrap; half types are computed in float.";
+  def.inputs = {{.name = "A", .types = kMatrixTypes},
+                {.name = "B", .types = kMatrixTypes},
+                {.name = "C", .types = kMatrixTypes, .optional = true}};
+  def.outputs = {{.name = "Y"}};
+  def.attributes = {
+      {"alpha", AttributeType::kFloat, false, "Default 1."},
+      {"beta", AttributeType::kFloat, false, "Default 1; 0 ignores C."},
+      {"transA", AttributeType::kInt, false, "1 transposes A; default 0."},
+      {"transB", AttributeType::kInt, false, "1 transposes B; default 0."}};
+  def.infer = InferGemm;
+  return registry.Register(
+      std::move(def),
+      [](const NodeInfo& node,
+         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+        return std::make_unique<const GemmKernel>(node);
+      });
+}
+
+}  // namespace weir

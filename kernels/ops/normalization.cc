@@ -1,0 +1,598 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+#include "kernels/ops/type_dispatch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/ops/normalization.cc"
+#include <hwy/foreach_target.h>
+// Keep this order: each target includes this file again.
+#include <hwy/highway.h>
+// After highway.h.
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace weir {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows of floats, dense. All tails are computed in one lane by the same
+// operations, so that a row's result depends on nothing but the row.
+
+float LargestOf(const float* x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  float largest = -std::numeric_limits<float>::infinity();
+  int64_t i = 0;
+  if (n >= lanes) {
+    auto most = hn::LoadU(d, x);
+    for (i = lanes; i + lanes <= n; i += lanes) {
+      most = hn::Max(most, hn::LoadU(d, x + i));
+    }
+    largest = hn::GetLane(hn::MaxOfLanes(d, most));
+  }
+  for (; i < n; ++i) largest = std::max(largest, x[i]);
+  return largest;
+}
+
+void SoftmaxOfRow(const float* x, int64_t n, float* y) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> one;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const float largest = LargestOf(x, n);
+  const auto offset = hn::Set(d, largest);
+  auto sums = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, x + i), offset));
+    hn::StoreU(e, d, y + i);
+    sums = hn::Add(sums, e);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < n; ++i) {
+    const auto e = hn::Exp(one, hn::Set(one, x[i] - largest));
+    hn::StoreU(e, one, y + i);
+    sum += y[i];
+  }
+  const float factor = 1.0f / sum;
+  const auto factors = hn::Set(d, factor);
+  for (i = 0; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), factors), d, y + i);
+  }
+  for (; i < n; ++i) y[i] *= factor;
+}
+
+// Mean and mean square deviation, in two passes.
+void MomentsOfRow(const float* x, int64_t n, float* mean, float* variance) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto count = static_cast<float>(n);
+  auto sums = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    sums = hn::Add(sums, hn::LoadU(d, x + i));
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < n; ++i) sum += x[i];
+  *mean = sum / count;
+  const auto center = hn::Set(d, *mean);
+  auto squares = hn::Zero(d);
+  for (i = 0; i + lanes <= n; i += lanes) {
+    const auto off = hn::Sub(hn::LoadU(d, x + i), center);
+    squares = hn::MulAdd(off, off, squares);
+  }
+  float square = hn::GetLane(hn::SumOfLanes(d, squares));
+  for (; i < n; ++i) square += (x[i] - *mean) * (x[i] - *mean);
+  *variance = square / count;
+}
+
+// y = (x - mean) * factor * scale + bias; `bias` may be null.
+void ScaleRow(const float* x, int64_t n, float mean, float factor,
+              const float* scale, const float* bias, float* y) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> one;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto step = [&](auto tag, int64_t i) {
+    const auto off = hn::Sub(hn::LoadU(tag, x + i), hn::Set(tag, mean));
+    const auto unit = hn::Mul(off, hn::Set(tag, factor));
+    const auto scaled = hn::LoadU(tag, scale + i);
+    hn::StoreU(bias == nullptr
+                   ? hn::Mul(unit, scaled)
+                   : hn::MulAdd(unit, scaled, hn::LoadU(tag, bias + i)),
+               tag, y + i);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) step(d, i);
+  for (; i < n; ++i) step(one, i);
+}
+
+// y = (x - mean) * factor + bias.
+void AffineRow(const float* x, int64_t n, float mean, float factor, float bias,
+               float* y) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> one;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto step = [&](auto tag, int64_t i) {
+    const auto off = hn::Sub(hn::LoadU(tag, x + i), hn::Set(tag, mean));
+    hn::StoreU(hn::MulAdd(off, hn::Set(tag, factor), hn::Set(tag, bias)), tag,
+               y + i);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) step(d, i);
+  for (; i < n; ++i) step(one, i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace weir
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weir {
+namespace {
+
+HWY_EXPORT(SoftmaxOfRow);
+HWY_EXPORT(MomentsOfRow);
+HWY_EXPORT(ScaleRow);
+HWY_EXPORT(AffineRow);
+
+using FloatingTypeList = Join<FloatTypeList, HalfTypeList>;
+
+// What a type is computed in.
+template <typename T>
+using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+constexpr int64_t kGrainElements = 8192;
+
+int64_t RowGrain(int64_t row) {
+  return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(row, 1));
+}
+
+// -- Softmax ------------------------------------------------------------------
+
+// Before opset 13 the axes from `axis` on are one.
+bool Flattens(const NodeInfo& node) { return node.opset < 13; }
+
+absl::StatusOr<int> SoftmaxAxis(const NodeInfo& node, int rank) {
+  const int64_t axis = node.attributes.Int("axis", Flattens(node) ? 1 : -1);
+  if (Flattens(node) && axis == rank) return rank;
+  return NormalizeAxis(axis, rank);
+}
+
+absl::Status InferSoftmax(InferContext& context) {
+  const SymbolicShape& x = context.input_shape(0);
+  if (x.has_value()) {
+    WEIR_RETURN_IF_ERROR(
+        SoftmaxAxis(context.node(), static_cast<int>(x->size())).status());
+  }
+  return InferSameAsInput(context);
+}
+
+struct SoftmaxShape {
+  int64_t outer = 1;
+  int64_t length = 1;  // of what sums up to 1
+  int64_t stride = 1;  // between its elements
+};
+
+template <typename C>
+void SoftmaxOfValues(const C* x, int64_t n, C* y) {
+  C largest = -std::numeric_limits<C>::infinity();
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, x[i]);
+  C sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += y[i] = std::exp(x[i] - largest);
+  for (int64_t i = 0; i < n; ++i) y[i] /= sum;
+}
+
+template <>
+void SoftmaxOfValues(const float* x, int64_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxOfRow)(x, n, y);
+}
+
+template <typename T>
+void RunSoftmax(const SoftmaxShape& shape, const RunArgs& run) {
+  using C = Compute<T>;
+  const auto* x = static_cast<const T*>(run.inputs[0]);
+  auto* y = static_cast<T*>(run.outputs[0]);
+  const int64_t n = shape.length;
+  const int64_t rows = n == 0 ? 0 : shape.outer * shape.stride;
+  ParallelRange(run.team, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
+    if constexpr (std::is_same_v<T, C>) {
+      if (shape.stride == 1) {
+        for (int64_t r = begin; r < end; ++r) {
+          SoftmaxOfValues<C>(x + r * n, n, y + r * n);
+        }
+        return;
+      }
+    }
+    std::vector<C> row(static_cast<size_t>(n));
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t first =
+          r / shape.stride * shape.stride * n + r % shape.stride;
+      for (int64_t i = 0; i < n; ++i) {
+        row[static_cast<size_t>(i)] =
+            static_cast<C>(x[first + i * shape.stride]);
+      }
+      SoftmaxOfValues<C>(row.data(), n, row.data());
+      for (int64_t i = 0; i < n; ++i) {
+        y[first + i * shape.stride] = T(row[static_cast<size_t>(i)]);
+      }
+    }
+  });
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeSoftmaxKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        const TensorMeta& x = args.inputs[0];
+        const int rank = static_cast<int>(x.dims.size());
+        WEIR_ASSIGN_OR_RETURN(const int axis, SoftmaxAxis(node, rank));
+        SoftmaxShape shape;
+        for (int i = 0; i < rank; ++i) {
+          int64_t& size = i < axis                      ? shape.outer
+                          : i == axis || Flattens(node) ? shape.length
+                                                        : shape.stride;
+          size *= x.dims[static_cast<size_t>(i)];
+        }
+        const DType dtype = x.dtype;
+        return RunFunction([shape, dtype](const RunArgs& run) {
+          DispatchType(FloatingTypeList(), dtype, [&](auto tag) {
+            RunSoftmax<typename decltype(tag)::Type>(shape, run);
+          });
+          return absl::OkStatus();
+        });
+      });
+}
+
+// -- LayerNormalization -------------------------------------------------------
+
+absl::Status InferLayerNormalization(InferContext& context) {
+  const NodeInfo& node = context.node();
+  const int64_t stash = node.attributes.Int("stash_type", 1);
+  const DType statistics = stash == 16 ? DType::kBfloat16 : DType::kFloat;
+  if (stash != 1 && stash != 16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stash_type of ", stash, " is neither 1 (float) nor 16 (bfloat16)"));
+  }
+  const SymbolicShape& x = context.input_shape(0);
+  SymbolicShape reduced;
+  if (x.has_value()) {
+    WEIR_ASSIGN_OR_RETURN(const int axis,
+                          NormalizeAxis(node.attributes.Int("axis", -1),
+                                        static_cast<int>(x->size())));
+    reduced = *x;
+    for (size_t i = static_cast<size_t>(axis); i < x->size(); ++i) {
+      (*reduced)[i] = Dim(1);
+    }
+    const absl::Span<const Dim> normalized =
+        absl::MakeConstSpan(*x).subspan(static_cast<size_t>(axis));
+    for (size_t i = 1; i <= 2; ++i) {
+      if (!node.HasInput(i) || !context.input_shape(i).has_value()) continue;
+      const SymbolicDims& given = *context.input_shape(i);
+      bool fits = given.size() <= normalized.size();
+      for (size_t j = 0; fits && j < given.size(); ++j) {
+        const Dim size = given[given.size() - 1 - j];
+        fits = size == Dim(1) ||
+               !size.SurelyDiffers(normalized[normalized.size() - 1 - j]);
+      }
+      if (!fits) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(i == 1 ? "Scale " : "B ", ShapeString(given),
+                         " does not broadcast to the normalized axes of X ",
+                         ShapeString(x)));
+      }
+    }
+  }
+  context.SetOutput(0, node.input_types[0], x);
+  if (node.num_outputs > 1) context.SetOutput(1, statistics, reduced);
+  if (node.num_outputs > 2) context.SetOutput(2, statistics, reduced);
+  return absl::OkStatus();
+}
+
+struct LayerNormShape {
+  int64_t rows = 1;
+  int64_t length = 1;
+  double epsilon = 0;
+  Dims normalized;  // the axes that make a row
+  Dims scale, bias;
+  bool has_bias = false;
+  DType statistics = DType::kFloat;
+};
+
+// `values` of shape `dims`, broadcast to `target`, as compute type.
+template <typename T>
+std::vector<Compute<T>> BroadcastRow(const T* values, const Dims& dims,
+                                     const Dims& target, int64_t length) {
+  std::vector<Compute<T>> row(static_cast<size_t>(length));
+  const Dims strides = DenseStrides(dims);
+  for (int64_t i = 0; i < length; ++i) {
+    int64_t rest = i, offset = 0;
+    for (size_t j = 0; j < target.size(); ++j) {
+      const size_t axis = target.size() - 1 - j;
+      const int64_t index = rest % target[axis];
+      rest /= target[axis];
+      if (j < dims.size() && dims[dims.size() - 1 - j] != 1) {
+        offset += index * strides[dims.size() - 1 - j];
+      }
+    }
+    row[static_cast<size_t>(i)] = static_cast<Compute<T>>(values[offset]);
+  }
+  return row;
+}
+
+template <typename C>
+void NormalizeValues(const C* x, int64_t n, double epsilon, const C* scale,
+                     const C* bias, C* y, C* mean, C* factor) {
+  C sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  *mean = sum / static_cast<C>(n);
+  C square = 0;
+  for (int64_t i = 0; i < n; ++i) square += (x[i] - *mean) * (x[i] - *mean);
+  *factor = 1 / std::sqrt(square / static_cast<C>(n) + epsilon);
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] = (x[i] - *mean) * *factor * scale[i];
+    if (bias != nullptr) y[i] += bias[i];
+  }
+}
+
+template <>
+void NormalizeValues(const float* x, int64_t n, double epsilon,
+                     const float* scale, const float* bias, float* y,
+                     float* mean, float* factor) {
+  float variance;
+  HWY_DYNAMIC_DISPATCH(MomentsOfRow)(x, n, mean, &variance);
+  *factor = 1.0f / std::sqrt(variance + static_cast<float>(epsilon));
+  HWY_DYNAMIC_DISPATCH(ScaleRow)(x, n, *mean, *factor, scale, bias, y);
+}
+
+void StoreStatistic(DType dtype, void* output, int64_t row, double value) {
+  if (output == nullptr) return;
+  if (dtype == DType::kBfloat16) {
+    static_cast<Bfloat16*>(output)[row] = Bfloat16(static_cast<float>(value));
+  } else {
+    static_cast<float*>(output)[row] = static_cast<float>(value);
+  }
+}
+
+template <typename T>
+void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
+  using C = Compute<T>;
+  const auto* x = static_cast<const T*>(run.inputs[0]);
+  auto* y = static_cast<T*>(run.outputs[0]);
+  const int64_t n = shape.length;
+  const std::vector<C> scale = BroadcastRow(
+      static_cast<const T*>(run.inputs[1]), shape.scale, shape.normalized, n);
+  std::vector<C> bias;
+  if (shape.has_bias) {
+    bias = BroadcastRow(static_cast<const T*>(run.inputs[2]), shape.bias,
+                        shape.normalized, n);
+  }
+  const C* const used_bias = shape.has_bias ? bias.data() : nullptr;
+  void* const means = run.outputs.size() > 1 ? run.outputs[1] : nullptr;
+  void* const factors = run.outputs.size() > 2 ? run.outputs[2] : nullptr;
+  ParallelRange(
+      run.team, shape.rows, RowGrain(n), [&](int64_t begin, int64_t end) {
+        std::vector<C> row(std::is_same_v<T, C> ? 0 : static_cast<size_t>(n));
+        for (int64_t r = begin; r < end; ++r) {
+          C mean = 0, factor = 0;
+          if constexpr (std::is_same_v<T, C>) {
+            NormalizeValues<C>(x + r * n, n, shape.epsilon, scale.data(),
+                               used_bias, y + r * n, &mean, &factor);
+          } else {
+            for (int64_t i = 0; i < n; ++i) {
+              row[static_cast<size_t>(i)] = static_cast<C>(x[r * n + i]);
+            }
+            NormalizeValues<C>(row.data(), n, shape.epsilon, scale.data(),
+                               used_bias, row.data(), &mean, &factor);
+            for (int64_t i = 0; i < n; ++i) {
+              y[r * n + i] = T(row[static_cast<size_t>(i)]);
+            }
+          }
+          StoreStatistic(shape.statistics, means, r, static_cast<double>(mean));
+          StoreStatistic(shape.statistics, factors, r,
+                         static_cast<double>(factor));
+        }
+      });
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeLayerNormalizationKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        const TensorMeta& x = args.inputs[0];
+        WEIR_ASSIGN_OR_RETURN(const int axis,
+                              NormalizeAxis(node.attributes.Int("axis", -1),
+                                            static_cast<int>(x.dims.size())));
+        LayerNormShape shape;
+        shape.normalized.assign(x.dims.begin() + axis, x.dims.end());
+        for (const int64_t size : shape.normalized) shape.length *= size;
+        shape.rows = shape.length == 0 ? 0 : x.elements / shape.length;
+        shape.epsilon =
+            static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+        shape.scale = args.inputs[1].dims;
+        shape.has_bias = node.HasInput(2);
+        if (shape.has_bias) shape.bias = args.inputs[2].dims;
+        if (node.attributes.Int("stash_type", 1) == 16) {
+          shape.statistics = DType::kBfloat16;
+        }
+        const DType dtype = x.dtype;
+        return RunFunction([shape, dtype](const RunArgs& run) {
+          DispatchType(FloatingTypeList(), dtype, [&](auto tag) {
+            RunLayerNormalization<typename decltype(tag)::Type>(shape, run);
+          });
+          return absl::OkStatus();
+        });
+      });
+}
+
+// -- BatchNormalization -------------------------------------------------------
+
+absl::Status InferBatchNormalization(InferContext& context) {
+  const SymbolicShape& x = context.input_shape(0);
+  if (x.has_value()) {
+    if (x->empty()) {
+      return absl::InvalidArgumentError("X has no axis");
+    }
+    // A single axis is that of the batch; there is one channel then.
+    const Dim channels = x->size() == 1 ? Dim(1) : (*x)[1];
+    constexpr std::string_view kNames[] = {"scale", "B", "input_mean",
+                                           "input_var"};
+    for (size_t i = 1; i <= 4; ++i) {
+      const SymbolicShape& given = context.input_shape(i);
+      if (!given.has_value()) continue;
+      if (given->size() != 1 || (*given)[0].SurelyDiffers(channels)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(std::string(kNames[i - 1]), " ", ShapeString(given),
+                         " does not fit the channels of X ", ShapeString(x)));
+      }
+    }
+  }
+  const NodeInfo& node = context.node();
+  for (int i = 0; i < node.num_outputs; ++i) {
+    context.SetOutput(static_cast<size_t>(i), node.input_types[i == 0 ? 0 : 3],
+                      i == 0 ? x : context.input_shape(3));
+  }
+  return absl::OkStatus();
+}
+
+double ReadFloating(const void* values, DType dtype, int64_t i) {
+  double result = 0;
+  DispatchType(FloatingTypeList(), dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    result = static_cast<double>(static_cast<const T*>(values)[i]);
+  });
+  return result;
+}
+
+template <typename T>
+void AffineValues(const T* x, int64_t n, double mean, double factor,
+                  double bias, T* y) {
+  if constexpr (std::is_same_v<T, float>) {
+    HWY_DYNAMIC_DISPATCH(AffineRow)
+    (x, n, static_cast<float>(mean), static_cast<float>(factor),
+     static_cast<float>(bias), y);
+  } else {
+    using C = Compute<T>;
+    for (int64_t i = 0; i < n; ++i) {
+      y[i] = T((static_cast<C>(x[i]) - static_cast<C>(mean)) *
+                   static_cast<C>(factor) +
+               static_cast<C>(bias));
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeBatchNormalizationKernel(
+    const NodeInfo& node, Device&) {
+  if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
+    return absl::UnimplementedError(
+        "BatchNormalization in training mode; weir runs inference");
+  }
+  const auto epsilon =
+      static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+  return MakeKernel([epsilon, types = node.input_types](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    const Dims& dims = args.inputs[0].dims;
+    const int64_t channels = dims.size() == 1 ? 1 : dims[1];
+    const int64_t images = dims[0];
+    const int64_t planes = images * channels;
+    const int64_t plane = planes == 0 ? 0 : args.inputs[0].elements / planes;
+    return RunFunction([=](const RunArgs& run) {
+      std::vector<double> factors(static_cast<size_t>(channels));
+      for (int64_t c = 0; c < channels; ++c) {
+        factors[static_cast<size_t>(c)] =
+            ReadFloating(run.inputs[1], types[1], c) /
+            std::sqrt(ReadFloating(run.inputs[4], types[4], c) + epsilon);
+      }
+      DispatchType(FloatingTypeList(), types[0], [&](auto tag) {
+        using T = typename decltype(tag)::Type;
+        const auto* x = static_cast<const T*>(run.inputs[0]);
+        auto* y = static_cast<T*>(run.outputs[0]);
+        ParallelRange(run.team, planes, RowGrain(plane),
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t p = begin; p < end; ++p) {
+                          const int64_t c = p % channels;
+                          AffineValues(x + p * plane, plane,
+                                       ReadFloating(run.inputs[3], types[3], c),
+                                       factors[static_cast<size_t>(c)],
+                                       ReadFloating(run.inputs[2], types[2], c),
+                                       y + p * plane);
+                        }
+                      });
+      });
+      return absl::OkStatus();
+    });
+  });
+}
+
+}  // namespace
+
+absl::Status Register_onnx_Softmax(OpRegistry& registry) {
+  OpDef def;
+  def.name = "Softmax";
+  def.doc =
+      "exp(x) divided by its sum along an axis; before opset 13 along all axes "
+      "from the given one on.";
+  def.inputs = {{.name = "input", .types = kFloatTypes}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"axis", AttributeType::kInt, false,
+       "In [-rank, rank); default -1, before opset 13 default 1."}};
+  def.infer = InferSoftmax;
+  return registry.Register(std::move(def), MakeSoftmaxKernel);
+}
+
+absl::Status Register_onnx_LayerNormalization(OpRegistry& registry) {
+  OpDef def;
+  def.name = "LayerNormalization";
+  def.doc =
+      "(x - mean) / sqrt(variance + epsilon) * Scale + B over the axes from "
+      "`axis` on; optionally also the mean and the inverse deviation.";
+  def.inputs = {{.name = "X", .types = kFloatTypes},
+                {.name = "Scale", .types = kFloatTypes},
+                {.name = "B", .types = kFloatTypes, .optional = true}};
+  def.outputs = {{.name = "Y"},
+                 {.name = "Mean", .optional = true},
+                 {.name = "InvStdDev", .optional = true}};
+  def.attributes = {
+      {"axis", AttributeType::kInt, false, "In [-rank, rank), default -1."},
+      {"epsilon", AttributeType::kFloat, false, "Default 1e-5."},
+      {"stash_type", AttributeType::kInt, false,
+       "Type of Mean and InvStdDev: 1 (float, default) or 16 (bfloat16)."}};
+  def.infer = InferLayerNormalization;
+  return registry.Register(std::move(def), MakeLayerNormalizationKernel);
+}
+
+absl::Status Register_onnx_BatchNormalization(OpRegistry& registry) {
+  OpDef def;
+  def.name = "BatchNormalization";
+  def.doc =
+      "(x - input_mean) / sqrt(input_var + epsilon) * scale + B per channel "
+      "(axis 1). Inference only.";
+  def.inputs = {{.name = "X", .types = kFloatTypes},
+                {.name = "scale", .types = kFloatTypes, .group = 1},
+                {.name = "B", .types = kFloatTypes, .group = 1},
+                {.name = "input_mean", .types = kFloatTypes, .group = 2},
+                {.name = "input_var", .types = kFloatTypes, .group = 2}};
+  def.outputs = {{.name = "Y"},
+                 {.name = "running_mean", .optional = true},
+                 {.name = "running_var", .optional = true},
+                 {.name = "saved_mean", .optional = true},
+                 {.name = "saved_var", .optional = true}};
+  def.attributes = {
+      {"epsilon", AttributeType::kFloat, false, "Default 1e-5."},
+      {"momentum", AttributeType::kFloat, false, "Of training; not used."},
+      {"training_mode", AttributeType::kInt, false,
+       "Default 0; 1 is not implemented."}};
+  def.infer = InferBatchNormalization;
+  return registry.Register(std::move(def), MakeBatchNormalizationKernel);
+}
+
+}  // namespace weir
+#endif  // HWY_ONCE

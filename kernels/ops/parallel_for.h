@@ -1,0 +1,63 @@
+// Spreads independent pieces of one operator over the CPU device's team. The
+// pieces are chosen by shapes alone, never by the number of threads, so that
+// results do not depend on it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "kernels/device/cpu_team.h"
+
+namespace weir {
+
+// Calls fn(begin, end) over a partition of [0, n) into parts that are worth a
+// thread: at least `grain` long. Only for fn whose result does not depend on
+// where the parts end.
+template <typename Fn>
+void ParallelRange(CpuTeam* team, int64_t n, int64_t grain, const Fn& fn) {
+  if (n <= 0) return;
+  if (team == nullptr || n <= grain) {
+    fn(int64_t{0}, n);
+  } else {
+    team->Run(n, grain, fn);
+  }
+}
+
+// Calls fn(i) for every i in [0, n), each exactly once, in any order and
+// thread. Without a team the caller does it all.
+template <typename Fn>
+void ParallelFor(CpuTeam* team, int64_t n, const Fn& fn) {
+  const auto range = [&fn](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fn(i);
+  };
+  if (team == nullptr || n < 2) {
+    range(0, n);
+  } else {
+    team->Run(n, /*grain=*/2, range);
+  }
+}
+
+// The same for pieces that can fail. All are run; the error of the smallest i
+// wins, so that the same input gives the same message.
+template <typename Fn>
+absl::Status ParallelForStatus(CpuTeam* team, int64_t n, const Fn& fn) {
+  std::atomic<int64_t> failed{n};
+  ParallelFor(team, n, [&](int64_t i) {
+    if (fn(i).ok()) return;
+    int64_t first = failed.load();
+    while (i < first && !failed.compare_exchange_weak(first, i)) {
+    }
+  });
+  // Asking again costs time only where there is an error to tell.
+  return failed.load() == n ? absl::OkStatus() : fn(failed.load());
+}
+
+// Pieces of about `work_per_piece` units for `total` units, at most `limit`.
+inline int64_t PieceCount(int64_t total, int64_t work_per_piece,
+                          int64_t limit) {
+  const int64_t pieces = total / work_per_piece;
+  return pieces < 1 ? 1 : pieces > limit ? limit : pieces;
+}
+
+}  // namespace weir

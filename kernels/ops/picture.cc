@@ -1,0 +1,623 @@
+#include "kernels/ops/picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/convert.h"
+#include "kernels/ops/image/crop_flip_normalize.h"
+#include "kernels/ops/image/resize.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+#include "kernels/ops/scalar_functions.h"
+
+namespace weir {
+namespace {
+
+constexpr TypeSet kPixelTypes = {DType::kUint8, DType::kFloat};
+constexpr TypeSet kFlagTypes = {DType::kBool, DType::kInt32};
+
+size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// -- Inference ----------------------------------------------------------------
+
+absl::Status CheckPicture(const SymbolicShape& shape) {
+  if (shape.has_value() && shape->size() != 3 && shape->size() != 4) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a picture of shape ", ShapeString(shape), " is not HWC or NHWC"));
+  }
+  return absl::OkStatus();
+}
+
+Dim Height(const SymbolicDims& dims) { return dims[dims.size() - 3]; }
+Dim Width(const SymbolicDims& dims) { return dims[dims.size() - 2]; }
+
+absl::Status InferResize(InferContext& context) {
+  const NodeInfo& node = context.node();
+  SymbolicShape shape = context.input_shape(0);
+  WEIR_RETURN_IF_ERROR(CheckPicture(shape));
+  WEIR_RETURN_IF_ERROR(ResizeFilterOf(node).status());
+  if (shape.has_value()) {
+    SymbolicDims& dims = *shape;
+    Dim height, width;
+    const float x = node.attributes.Float("resize_x", 0);
+    const float y = node.attributes.Float("resize_y", 0);
+    const bool fixed = x != 0 && y != 0;
+    if ((Height(dims).known() && Width(dims).known()) || fixed) {
+      // The size of a picture with both sides given does not depend on it.
+      const int64_t from_height =
+          Height(dims).known() ? Height(dims).value() : 1;
+      const int64_t from_width = Width(dims).known() ? Width(dims).value() : 1;
+      WEIR_ASSIGN_OR_RETURN(const image::ResizeGeometry geometry,
+                            ResizeGeometryOf(node, from_height, from_width));
+      height = geometry.y.out_size;
+      width = geometry.x.out_size;
+    }
+    dims[dims.size() - 3] = height;
+    dims[dims.size() - 2] = width;
+  }
+  context.SetOutput(0, node.input_types[0], std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> CropSize(const NodeInfo& node, std::string_view name) {
+  const double size =
+      std::round(static_cast<double>(node.attributes.Float(name, 0)));
+  if (!(size >= 0 && size <= 1e9)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(absl::string_view(name.data(), name.size()), " of ", size,
+                     " is not a number of pixels"));
+  }
+  return static_cast<int64_t>(size);
+}
+
+absl::Status InferCrop(InferContext& context) {
+  const NodeInfo& node = context.node();
+  SymbolicShape shape = context.input_shape(0);
+  WEIR_RETURN_IF_ERROR(CheckPicture(shape));
+  WEIR_ASSIGN_OR_RETURN(const int64_t crop_h, CropSize(node, "crop_h"));
+  WEIR_ASSIGN_OR_RETURN(const int64_t crop_w, CropSize(node, "crop_w"));
+  if (shape.has_value()) {
+    SymbolicDims& dims = *shape;
+    // Each side is checked as soon as it is known.
+    WEIR_RETURN_IF_ERROR(
+        CropWindowOf(node,
+                     Height(dims).known() ? Height(dims).value()
+                                          : std::max<int64_t>(crop_h, 1),
+                     Width(dims).known() ? Width(dims).value()
+                                         : std::max<int64_t>(crop_w, 1))
+            .status());
+    if (crop_h != 0) dims[dims.size() - 3] = crop_h;
+    if (crop_w != 0) dims[dims.size() - 2] = crop_w;
+  }
+  context.SetOutput(0, node.input_types[0], std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferFlip(InferContext& context) {
+  const NodeInfo& node = context.node();
+  const SymbolicShape& shape = context.input_shape(0);
+  WEIR_RETURN_IF_ERROR(CheckPicture(shape));
+  const Dim count =
+      shape.has_value() && shape->size() == 4 ? (*shape)[0] : Dim(1);
+  for (size_t i = 1; i <= 2; ++i) {
+    if (!node.HasInput(i) || !context.input_shape(i).has_value()) continue;
+    const SymbolicDims& flags = *context.input_shape(i);
+    const bool scalar =
+        flags.empty() || (flags.size() == 1 && flags[0] == Dim(1));
+    if (flags.size() > 1 ||
+        (shape.has_value() && !scalar && flags[0].SurelyDiffers(count))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(i == 1 ? "horizontal " : "vertical ", ShapeString(flags),
+                       " holds neither one value nor one "
+                       "per picture of ",
+                       ShapeString(shape)));
+    }
+  }
+  return InferSameAsInput(context);
+}
+
+absl::Status InferNormalize(InferContext& context) {
+  const NodeInfo& node = context.node();
+  SymbolicShape shape = context.input_shape(0);
+  WEIR_RETURN_IF_ERROR(CheckPicture(shape));
+  WEIR_ASSIGN_OR_RETURN(
+      const NormalizeSettings settings,
+      NormalizeSettingsOf(node, shape.has_value() ? shape->back() : Dim()));
+  if (shape.has_value() && settings.planes) {
+    std::rotate(shape->end() - 3, shape->end() - 1, shape->end());
+  }
+  context.SetOutput(0, settings.dtype, std::move(shape));
+  return absl::OkStatus();
+}
+
+// -- Resize -------------------------------------------------------------------
+
+// Rows of the output that are made as one piece: about 2 M elements of input.
+constexpr int64_t kElementsPerBand = 2 << 20;
+constexpr int64_t kMaxBands = 16;
+
+class ResizeKernelPlan : public KernelPlan {
+ public:
+  static absl::StatusOr<std::unique_ptr<const KernelPlan>> Create(
+      const NodeInfo& node, const PlanArgs& args) {
+    auto plan = std::make_unique<ResizeKernelPlan>();
+    plan->in_ = PictureShapeOf(args.inputs[0].dims);
+    plan->out_ = PictureShapeOf(args.outputs[0].dims);
+    plan->dtype_ = args.inputs[0].dtype;
+    if (args.outputs[0].elements == 0) return plan;
+    WEIR_ASSIGN_OR_RETURN(
+        const image::ResizeGeometry geometry,
+        ResizeGeometryOf(node, plan->in_.height, plan->in_.width));
+    WEIR_ASSIGN_OR_RETURN(const image::ResizeFilter filter,
+                          ResizeFilterOf(node));
+    const int64_t bands = PieceCount(plan->in_.picture(), kElementsPerBand,
+                                     std::min(kMaxBands, plan->out_.height));
+    for (int64_t i = 0; i < bands; ++i) {
+      const image::AxisWindow rows = {plan->out_.height * i / bands,
+                                      plan->out_.height * (i + 1) / bands};
+      WEIR_ASSIGN_OR_RETURN(
+          image::ResizePlan band,
+          image::ResizePlan::CreateWindow(geometry, filter,
+                                          {rows, {0, plan->out_.width}}));
+      plan->scratch_floats_ = std::max(plan->scratch_floats_,
+                                       band.ScratchFloats(plan->in_.channels));
+      plan->bands_.push_back({rows.begin, std::move(band)});
+    }
+    return plan;
+  }
+
+  size_t scratch_bytes() const override {
+    return static_cast<size_t>(Pieces()) * BandScratchBytes();
+  }
+
+  absl::Status Run(const RunArgs& run) const override {
+    return dtype_ == DType::kUint8 ? RunTyped<uint8_t>(run)
+                                   : RunTyped<float>(run);
+  }
+
+ private:
+  struct Band {
+    int64_t first_row;
+    image::ResizePlan plan;
+  };
+
+  int64_t Pieces() const {
+    return in_.count * static_cast<int64_t>(bands_.size());
+  }
+  size_t BandScratchBytes() const {
+    return AlignUp(static_cast<size_t>(scratch_floats_) * sizeof(float));
+  }
+
+  template <typename T>
+  absl::Status RunTyped(const RunArgs& run) const {
+    const auto* in = static_cast<const T*>(run.inputs[0]);
+    auto* out = static_cast<T*>(run.outputs[0]);
+    auto* scratch = static_cast<std::byte*>(run.scratch);
+    const auto bands = static_cast<int64_t>(bands_.size());
+    return ParallelForStatus(run.team, Pieces(), [&](int64_t i) {
+      const Band& band = bands_[static_cast<size_t>(i % bands)];
+      const int64_t picture = i / bands;
+      return image::Resize<T, T>(
+          band.plan,
+          image::DenseView(in + picture * in_.picture(), in_.height, in_.width,
+                           in_.channels),
+          image::DenseView(
+              out + picture * out_.picture() + band.first_row * out_.row(),
+              band.plan.out_height(), out_.width, out_.channels),
+          {reinterpret_cast<float*>(scratch + static_cast<size_t>(i) *
+                                                  BandScratchBytes()),
+           static_cast<size_t>(scratch_floats_)});
+    });
+  }
+
+  PictureShape in_, out_;
+  DType dtype_ = DType::kUint8;
+  std::vector<Band> bands_;
+  int64_t scratch_floats_ = 0;
+};
+
+class ResizeKernel : public Kernel {
+ public:
+  explicit ResizeKernel(const NodeInfo& node) : node_(node) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    return ResizeKernelPlan::Create(node_, args);
+  }
+
+ private:
+  const NodeInfo node_;
+};
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeResizeKernel(
+    const NodeInfo& node, Device&) {
+  return std::make_unique<const ResizeKernel>(node);
+}
+
+// -- Crop and Flip ------------------------------------------------------------
+
+// Pictures as bytes: a pixel is one "channel" of `pixel` bytes.
+image::ImageView<const uint8_t> PixelBytes(const void* data,
+                                           const PictureShape& shape,
+                                           int64_t picture, int64_t element) {
+  return image::DenseView(
+      static_cast<const uint8_t*>(data) + picture * shape.picture() * element,
+      shape.height, shape.width, shape.channels * element);
+}
+image::ImageView<uint8_t> PixelBytes(void* data, const PictureShape& shape,
+                                     int64_t picture, int64_t element) {
+  return image::DenseView(
+      static_cast<uint8_t*>(data) + picture * shape.picture() * element,
+      shape.height, shape.width, shape.channels * element);
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeCropKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        const PictureShape in = PictureShapeOf(args.inputs[0].dims);
+        const PictureShape out = PictureShapeOf(args.outputs[0].dims);
+        const auto element = static_cast<int64_t>(SizeOf(args.inputs[0].dtype));
+        WEIR_ASSIGN_OR_RETURN(const CropWindow window,
+                              CropWindowOf(node, in.height, in.width));
+        return RunFunction([=](const RunArgs& run) {
+          ParallelFor(run.team, in.count, [&](int64_t i) {
+            image::FlipPixels(
+                image::CropView(PixelBytes(run.inputs[0], in, i, element),
+                                window.y.begin, window.x.begin, out.height,
+                                out.width),
+                false, false, PixelBytes(run.outputs[0], out, i, element));
+          });
+          return absl::OkStatus();
+        });
+      });
+}
+
+// A flag given as an attribute, or as a tensor of one value or one per picture.
+struct FlipFlag {
+  bool value = false;
+  size_t input = 0;  // 0: the attribute
+  DType dtype = DType::kBool;
+  bool per_picture = false;
+
+  bool Get(const RunArgs& run, int64_t picture) const {
+    if (input == 0) return value;
+    const int64_t i = per_picture ? picture : 0;
+    return dtype == DType::kBool
+               ? static_cast<const uint8_t*>(run.inputs[input])[i] != 0
+               : static_cast<const int32_t*>(run.inputs[input])[i] != 0;
+  }
+};
+
+FlipFlag MakeFlipFlag(const NodeInfo& node, const PlanArgs& args, size_t input,
+                      std::string_view name, bool fallback) {
+  FlipFlag flag;
+  flag.value = node.attributes.Int(name, fallback ? 1 : 0) != 0;
+  if (node.HasInput(input)) {
+    flag.input = input;
+    flag.dtype = args.inputs[input].dtype;
+    flag.per_picture = args.inputs[input].elements > 1;
+  }
+  return flag;
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeFlipKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel([node](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
+    const auto element = static_cast<int64_t>(SizeOf(args.inputs[0].dtype));
+    const FlipFlag horizontal = MakeFlipFlag(node, args, 1, "horizontal", true);
+    const FlipFlag vertical = MakeFlipFlag(node, args, 2, "vertical", false);
+    return RunFunction([=](const RunArgs& run) {
+      ParallelFor(run.team, shape.count, [&](int64_t i) {
+        image::FlipPixels(PixelBytes(run.inputs[0], shape, i, element),
+                          horizontal.Get(run, i), vertical.Get(run, i),
+                          PixelBytes(run.outputs[0], shape, i, element));
+      });
+      return absl::OkStatus();
+    });
+  });
+}
+
+// -- Normalize ----------------------------------------------------------------
+
+// Integers are rounded half away from zero and saturated.
+template <typename T>
+void StoreRounded(const float* from, int64_t n, void* to) {
+  auto* out = static_cast<T*>(to);
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = scalar::Convert<T>(std::round(from[i]));
+  }
+}
+
+void StoreAs(DType dtype, const float* from, int64_t n, void* to) {
+  switch (dtype) {
+    case DType::kUint8:
+      return StoreRounded<uint8_t>(from, n, to);
+    case DType::kInt8:
+      return StoreRounded<int8_t>(from, n, to);
+    default:
+      return FindConvertLoop(DType::kFloat, dtype)(from, to, n);
+  }
+}
+
+class NormalizePlan : public KernelPlan {
+ public:
+  NormalizePlan(NormalizeSettings settings, const PlanArgs& args)
+      : settings_(std::move(settings)),
+        shape_(PictureShapeOf(args.inputs[0].dims)),
+        dtype_(args.inputs[0].dtype) {}
+
+  size_t scratch_bytes() const override {
+    return settings_.dtype == DType::kFloat
+               ? 0
+               : static_cast<size_t>(shape_.count) * FloatBytes();
+  }
+
+  absl::Status Run(const RunArgs& run) const override {
+    ParallelFor(run.team, shape_.count, [&](int64_t i) {
+      if (dtype_ == DType::kUint8) {
+        NormalizePicture<uint8_t>(run, i);
+      } else {
+        NormalizePicture<float>(run, i);
+      }
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  size_t FloatBytes() const {
+    return AlignUp(static_cast<size_t>(shape_.picture()) * sizeof(float));
+  }
+
+  template <typename T>
+  void NormalizePicture(const RunArgs& run, int64_t i) const {
+    const int64_t elements = shape_.picture();
+    if (elements == 0) return;
+    const bool direct = settings_.dtype == DType::kFloat;
+    float* const to =
+        direct
+            ? static_cast<float*>(run.outputs[0]) + i * elements
+            : reinterpret_cast<float*>(static_cast<std::byte*>(run.scratch) +
+                                       static_cast<size_t>(i) * FloatBytes());
+    const auto from =
+        image::DenseView(static_cast<const T*>(run.inputs[0]) + i * elements,
+                         shape_.height, shape_.width, shape_.channels);
+    const image::Normalization terms = {.mean = settings_.mean,
+                                        .stddev = settings_.stddev,
+                                        .scale = settings_.scale,
+                                        .shift = settings_.shift};
+    if (settings_.planes) {
+      image::MirrorNormalizeToPlanes<T>(from, false, false, terms, to);
+    } else {
+      image::Normalize<T>(
+          from, terms,
+          image::DenseView(to, shape_.height, shape_.width, shape_.channels));
+    }
+    if (!direct) {
+      const size_t element = SizeOf(settings_.dtype);
+      StoreAs(settings_.dtype, to, elements,
+              static_cast<std::byte*>(run.outputs[0]) +
+                  static_cast<size_t>(i * elements) * element);
+    }
+  }
+
+  const NormalizeSettings settings_;
+  const PictureShape shape_;
+  const DType dtype_;
+};
+
+class NormalizeKernel : public Kernel {
+ public:
+  explicit NormalizeKernel(const NodeInfo& node) : node_(node) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    WEIR_ASSIGN_OR_RETURN(
+        NormalizeSettings settings,
+        NormalizeSettingsOf(node_, args.inputs[0].dims.back()));
+    return std::make_unique<const NormalizePlan>(std::move(settings), args);
+  }
+
+ private:
+  const NodeInfo node_;
+};
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeNormalizeKernel(
+    const NodeInfo& node, Device&) {
+  return std::make_unique<const NormalizeKernel>(node);
+}
+
+}  // namespace
+
+// -- Attributes ---------------------------------------------------------------
+
+PictureShape PictureShapeOf(absl::Span<const int64_t> dims) {
+  const size_t n = dims.size();
+  return {.count = n == 4 ? dims[0] : 1,
+          .height = dims[n - 3],
+          .width = dims[n - 2],
+          .channels = dims[n - 1]};
+}
+
+absl::StatusOr<image::ResizeFilter> ResizeFilterOf(const NodeInfo& node) {
+  image::ResizeFilter filter;
+  const std::string name = node.attributes.String("interp_type", "linear");
+  if (name == "nearest") {
+    filter.interpolation = image::Interpolation::kNearest;
+  } else if (name != "linear") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("interp_type '", name, "' is neither nearest nor linear"));
+  }
+  filter.antialias = node.attributes.Int("antialias", 1) != 0;
+  return filter;
+}
+
+absl::StatusOr<image::ResizeGeometry> ResizeGeometryOf(const NodeInfo& node,
+                                                       int64_t height,
+                                                       int64_t width) {
+  const auto get = [&node](std::string_view name) {
+    return static_cast<double>(node.attributes.Float(name, 0));
+  };
+  return image::MakeResizeGeometry(height, width,
+                                   {.x = get("resize_x"),
+                                    .y = get("resize_y"),
+                                    .shorter = get("resize_shorter"),
+                                    .longer = get("resize_longer")});
+}
+
+absl::StatusOr<CropWindow> CropWindowOf(const NodeInfo& node, int64_t height,
+                                        int64_t width) {
+  const auto window =
+      [&node](std::string_view size_name, std::string_view position_name,
+              int64_t size) -> absl::StatusOr<image::AxisWindow> {
+    WEIR_ASSIGN_OR_RETURN(int64_t crop, CropSize(node, size_name));
+    if (crop == 0) crop = size;
+    const double position =
+        static_cast<double>(node.attributes.Float(position_name, 0.5f));
+    WEIR_ASSIGN_OR_RETURN(const int64_t begin,
+                          image::CropAnchor(size, crop, position));
+    return image::AxisWindow{begin, begin + crop};
+  };
+  CropWindow crop;
+  WEIR_ASSIGN_OR_RETURN(crop.y, window("crop_h", "crop_pos_y", height));
+  WEIR_ASSIGN_OR_RETURN(crop.x, window("crop_w", "crop_pos_x", width));
+  return crop;
+}
+
+absl::StatusOr<NormalizeSettings> NormalizeSettingsOf(const NodeInfo& node,
+                                                      Dim channels) {
+  NormalizeSettings settings;
+  settings.mean = node.attributes.Floats("mean");
+  settings.stddev = node.attributes.Floats("stddev");
+  if (settings.mean.empty()) settings.mean = {0.0f};
+  if (settings.stddev.empty()) settings.stddev = {1.0f};
+  settings.scale = node.attributes.Float("scale", 1.0f);
+  settings.shift = node.attributes.Float("shift", 0.0f);
+  const std::string layout = node.attributes.String("output_layout", "HWC");
+  if (layout != "HWC" && layout != "CHW") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("output_layout '", layout, "' is neither HWC nor CHW"));
+  }
+  settings.planes = layout == "CHW";
+  const int64_t dtype = node.attributes.Int("dtype", 1);
+  settings.dtype = DTypeFromOnnx(dtype).value_or(DType::kInvalid);
+  constexpr TypeSet kOutputTypes = {DType::kFloat, DType::kFloat16,
+                                    DType::kBfloat16, DType::kUint8,
+                                    DType::kInt8};
+  if (!kOutputTypes.Has(settings.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dtype ", dtype,
+        " is none of float (1), uint8 (2), int8 (3), float16 (10) and "
+        "bfloat16 (16)"));
+  }
+  const image::Normalization terms = {.mean = settings.mean,
+                                      .stddev = settings.stddev};
+  const auto given = static_cast<int64_t>(
+      std::max(settings.mean.size(), settings.stddev.size()));
+  WEIR_RETURN_IF_ERROR(image::CheckNormalization(
+      terms, channels.known() ? channels.value() : given));
+  return settings;
+}
+
+// -- Definitions --------------------------------------------------------------
+
+absl::Status Register_weir_Resize(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Resize";
+  def.doc =
+      "Resizes pictures (HWC or NHWC) as DALI does: half-pixel centers, the "
+      "edge pixel repeated, the filter stretched when shrinking. Give sides, "
+      "or the shorter, or the longer one; a side left out keeps the aspect "
+      "ratio, a negative size mirrors.";
+  def.inputs = {{.name = "input", .types = kPixelTypes}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"resize_x", AttributeType::kFloat, false, "Width in pixels."},
+      {"resize_y", AttributeType::kFloat, false, "Height in pixels."},
+      {"resize_shorter", AttributeType::kFloat, false,
+       "The shorter side in pixels."},
+      {"resize_longer", AttributeType::kFloat, false,
+       "The longer side in pixels."},
+      {"interp_type", AttributeType::kString, false,
+       "nearest or linear (default)."},
+      {"antialias", AttributeType::kInt, false,
+       "1 (default): linear shrinks without aliasing."}};
+  def.infer = InferResize;
+  return registry.Register(std::move(def), MakeResizeKernel);
+}
+
+absl::Status Register_weir_Crop(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Crop";
+  def.doc =
+      "Cuts a rectangle out of pictures (HWC or NHWC). It begins at (size - "
+      "crop) * position, rounded half up.";
+  def.inputs = {{.name = "input", .types = kFixedTypes}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"crop_w", AttributeType::kFloat, false,
+       "Width in pixels; default the picture's."},
+      {"crop_h", AttributeType::kFloat, false,
+       "Height in pixels; default the picture's."},
+      {"crop_pos_x", AttributeType::kFloat, false, "In [0, 1], default 0.5."},
+      {"crop_pos_y", AttributeType::kFloat, false, "In [0, 1], default 0.5."}};
+  def.infer = InferCrop;
+  return registry.Register(std::move(def), MakeCropKernel);
+}
+
+absl::Status Register_weir_Flip(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Flip";
+  def.doc =
+      "Mirrors pictures (HWC or NHWC): left and right, or top and bottom, or "
+      "both. A flag is an attribute or a tensor of one value or one per "
+      "picture; the tensor wins.";
+  def.inputs = {
+      {.name = "input", .types = kFixedTypes},
+      {.name = "horizontal",
+       .types = kFlagTypes,
+       .group = -1,
+       .optional = true},
+      {.name = "vertical", .types = kFlagTypes, .group = -1, .optional = true}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"horizontal", AttributeType::kInt, false, "0 or 1 (default)."},
+      {"vertical", AttributeType::kInt, false, "0 (default) or 1."}};
+  def.infer = InferFlip;
+  return registry.Register(std::move(def), MakeFlipKernel);
+}
+
+absl::Status Register_weir_Normalize(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Normalize";
+  def.doc =
+      "(x - mean) / stddev * scale + shift on pictures (HWC or NHWC), with one "
+      "mean and stddev or one per channel.";
+  def.inputs = {{.name = "input", .types = kPixelTypes}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"mean", AttributeType::kFloats, false, "Default 0."},
+      {"stddev", AttributeType::kFloats, false, "Default 1; not 0."},
+      {"scale", AttributeType::kFloat, false, "Default 1."},
+      {"shift", AttributeType::kFloat, false, "Default 0."},
+      {"output_layout", AttributeType::kString, false,
+       "HWC (default) or CHW: channels before rows."},
+      {"dtype", AttributeType::kInt, false,
+       "ONNX's number of the output type: float (1, default), uint8, int8 "
+       "(both rounded half away from zero and saturated), float16, "
+       "bfloat16."}};
+  def.infer = InferNormalize;
+  return registry.Register(std::move(def), MakeNormalizeKernel);
+}
+
+}  // namespace weir

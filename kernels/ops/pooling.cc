@@ -1,0 +1,392 @@
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+#include "kernels/ops/spatial_window.h"
+#include "kernels/ops/type_dispatch.h"
+
+namespace weir {
+namespace {
+
+absl::Status InferPool(InferContext& context) {
+  const NodeInfo& node = context.node();
+  const SymbolicShape& x = context.input_shape(0);
+  SymbolicShape shape;
+  if (x.has_value()) {
+    if (x->size() < 3) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("X ", ShapeString(x), " has no spatial axis"));
+    }
+    const int spatial = static_cast<int>(x->size()) - 2;
+    WEIR_ASSIGN_OR_RETURN(const SpatialWindow window,
+                          ParseSpatialWindow(node, spatial, {}));
+    shape = SymbolicDims{(*x)[0], (*x)[1]};
+    for (int i = 0; i < spatial; ++i) {
+      WEIR_ASSIGN_OR_RETURN(
+          const Dim size,
+          OutputSize(window, i, (*x)[static_cast<size_t>(i) + 2]));
+      shape->push_back(size);
+    }
+  }
+  context.SetOutput(0, node.input_types[0], shape);
+  if (node.num_outputs > 1) {
+    context.SetOutput(1, DType::kInt64, std::move(shape));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InferGlobalPool(InferContext& context) {
+  const SymbolicShape& x = context.input_shape(0);
+  SymbolicShape shape;
+  if (x.has_value()) {
+    if (x->size() < 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("X ", ShapeString(x), " has no channels"));
+    }
+    shape = SymbolicDims(x->size(), Dim(1));
+    (*shape)[0] = (*x)[0];
+    (*shape)[1] = (*x)[1];
+    for (size_t i = 2; i < x->size(); ++i) {
+      if ((*x)[i].known() && (*x)[i].value() == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("X ", ShapeString(x), " has nothing to average"));
+      }
+    }
+  }
+  context.SetOutput(0, context.node().input_types[0], std::move(shape));
+  return absl::OkStatus();
+}
+
+// The taps of one window along one axis that lie inside the input.
+struct Taps {
+  int64_t first = 0;  // position of the first
+  int64_t count = 0;
+  int64_t divisor = 0;  // with those in the padding
+};
+
+struct PoolAxis {
+  int64_t in = 1;
+  int64_t dilation = 1;
+  std::vector<Taps> windows;
+};
+
+struct PoolPlan {
+  int64_t planes = 1;
+  PoolAxis axes[3];
+  bool include_pad = false;
+  bool column_major = false;
+
+  int64_t in_plane() const { return axes[0].in * axes[1].in * axes[2].in; }
+  int64_t out_plane() const {
+    return static_cast<int64_t>(axes[0].windows.size() *
+                                axes[1].windows.size() *
+                                axes[2].windows.size());
+  }
+};
+
+PoolAxis MakePoolAxis(const WindowAxis& axis, int64_t in, int64_t out) {
+  PoolAxis made;
+  made.in = in;
+  made.dilation = axis.dilation;
+  for (int64_t i = 0; i < out; ++i) {
+    const int64_t start = i * axis.stride - axis.pad_begin;
+    const auto taps_below = [&](int64_t limit) {
+      const int64_t n =
+          limit <= start ? 0
+                         : (limit - start + axis.dilation - 1) / axis.dilation;
+      return std::min(n, axis.kernel);
+    };
+    const int64_t skipped = taps_below(0);
+    made.windows.push_back({.first = start + skipped * axis.dilation,
+                            .count = taps_below(in) - skipped,
+                            .divisor = taps_below(in + axis.pad_end)});
+  }
+  return made;
+}
+
+absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
+                                      const PlanArgs& args) {
+  const Dims& x = args.inputs[0].dims;
+  const Dims& y = args.outputs[0].dims;
+  const size_t spatial = x.size() - 2;
+  WEIR_ASSIGN_OR_RETURN(
+      const SpatialWindow parsed,
+      ParseSpatialWindow(node, static_cast<int>(spatial), {}));
+  const SpatialWindow window =
+      ResolvePads(parsed, absl::MakeConstSpan(x).subspan(2));
+  PoolPlan plan;
+  plan.planes = x[0] * x[1];
+  plan.include_pad = node.attributes.Int("count_include_pad", 0) != 0;
+  plan.column_major = node.attributes.Int("storage_order", 0) != 0;
+  for (size_t i = 0; i < 3; ++i) {
+    if (i + spatial < 3) {
+      plan.axes[i].windows = {{.first = 0, .count = 1, .divisor = 1}};
+    } else {
+      const size_t from = i + spatial - 3;
+      plan.axes[i] = MakePoolAxis(window.axes[from], x[from + 2], y[from + 2]);
+    }
+  }
+  return plan;
+}
+
+// Calls fn(output index, taps of the three axes) for each window of a plane.
+template <typename Fn>
+void ForEachWindow(const PoolPlan& plan, const Fn& fn) {
+  int64_t i = 0;
+  for (const Taps& a : plan.axes[0].windows) {
+    for (const Taps& b : plan.axes[1].windows) {
+      for (const Taps& c : plan.axes[2].windows) fn(i++, a, b, c);
+    }
+  }
+}
+
+// Calls fn(offset) for each input of a window, in order.
+template <typename Fn>
+void ForEachTap(const PoolPlan& plan, const Taps& a, const Taps& b,
+                const Taps& c, const Fn& fn) {
+  for (int64_t i = 0; i < a.count; ++i) {
+    const int64_t plane =
+        (a.first + i * plan.axes[0].dilation) * plan.axes[1].in;
+    for (int64_t j = 0; j < b.count; ++j) {
+      const int64_t row =
+          (plane + b.first + j * plan.axes[1].dilation) * plan.axes[2].in +
+          c.first;
+      for (int64_t k = 0; k < c.count; ++k) {
+        fn(row + k * plan.axes[2].dilation);
+      }
+    }
+  }
+}
+
+template <typename T>
+T LowestValue() {
+  if constexpr (std::is_integral_v<T>) {
+    return std::numeric_limits<T>::lowest();
+  } else {
+    return T(-std::numeric_limits<float>::infinity());
+  }
+}
+
+template <typename T>
+bool IsNan(T value) {
+  if constexpr (std::is_integral_v<T>) {
+    return false;
+  } else {
+    return static_cast<double>(value) != static_cast<double>(value);
+  }
+}
+
+// Where the index of ONNX's Indices output points: the whole tensor flattened,
+// with the spatial axes in row-major order, or column-major.
+int64_t MaxIndex(const PoolPlan& plan, int64_t plane, int64_t offset) {
+  if (plan.column_major) {
+    const int64_t x = offset % plan.axes[2].in;
+    const int64_t y = offset / plan.axes[2].in % plan.axes[1].in;
+    const int64_t z = offset / plan.axes[2].in / plan.axes[1].in;
+    offset = z + plan.axes[0].in * (y + plan.axes[1].in * x);
+  }
+  return plane * plan.in_plane() + offset;
+}
+
+template <typename T>
+void MaxPool(const PoolPlan& plan, const RunArgs& run) {
+  const auto* x = static_cast<const T*>(run.inputs[0]);
+  auto* y = static_cast<T*>(run.outputs[0]);
+  auto* indices =
+      static_cast<int64_t*>(run.outputs.size() > 1 ? run.outputs[1] : nullptr);
+  const int64_t in_plane = plan.in_plane();
+  const int64_t out_plane = plan.out_plane();
+  ParallelFor(run.team, plan.planes, [&](int64_t p) {
+    const T* from = x + p * in_plane;
+    T* to = y + p * out_plane;
+    ForEachWindow(plan, [&](int64_t i, const Taps& a, const Taps& b,
+                            const Taps& c) {
+      T best = LowestValue<T>();
+      if (indices == nullptr) {
+        // NaN wins: a comparison with it is false.
+        ForEachTap(plan, a, b, c, [&](int64_t offset) {
+          const T value = from[offset];
+          best = best >= value || IsNan(best) ? best : value;
+        });
+      } else {
+        int64_t where = -1;
+        ForEachTap(plan, a, b, c, [&](int64_t offset) {
+          const T value = from[offset];
+          if (where < 0 || (!IsNan(best) && !(best >= value))) {
+            best = value;
+            where = offset;
+          }
+        });
+        indices[p * out_plane + i] = where < 0 ? -1 : MaxIndex(plan, p, where);
+      }
+      to[i] = best;
+    });
+  });
+}
+
+// float and the half types are summed up in float, double in double.
+template <typename T>
+void AveragePool(const PoolPlan& plan, const RunArgs& run) {
+  using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const auto* x = static_cast<const T*>(run.inputs[0]);
+  auto* y = static_cast<T*>(run.outputs[0]);
+  const int64_t in_plane = plan.in_plane();
+  const int64_t out_plane = plan.out_plane();
+  ParallelFor(run.team, plan.planes, [&](int64_t p) {
+    const T* from = x + p * in_plane;
+    T* to = y + p * out_plane;
+    ForEachWindow(
+        plan, [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
+          Sum sum = 0;
+          ForEachTap(plan, a, b, c, [&](int64_t offset) {
+            sum += static_cast<Sum>(from[offset]);
+          });
+          const int64_t divisor = plan.include_pad
+                                      ? a.divisor * b.divisor * c.divisor
+                                      : a.count * b.count * c.count;
+          // A window that sees padding alone averages nothing.
+          to[i] = divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
+        });
+  });
+}
+
+// In double, from 8 partial sums, so that it vectorizes.
+template <typename T>
+T Mean(const T* x, int64_t n) {
+  double sums[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t l = 0; l < 8; ++l) sums[l] += static_cast<double>(x[i + l]);
+  }
+  for (; i < n; ++i) sums[i % 8] += static_cast<double>(x[i]);
+  const double sum = ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
+                     ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+  const double mean = sum / static_cast<double>(n);
+  if constexpr (std::is_same_v<T, double>) {
+    return mean;
+  } else {
+    return T(static_cast<float>(mean));
+  }
+}
+
+constexpr TypeSet kMaxPoolTypes =
+    kFloatTypes | TypeSet{DType::kInt8, DType::kUint8};
+using MaxPoolTypeList =
+    Join<FloatTypeList, HalfTypeList, TypeList<int8_t, uint8_t>>;
+using AverageTypeList = Join<FloatTypeList, HalfTypeList>;
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeMaxPoolKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        WEIR_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(node, args));
+        const DType dtype = args.inputs[0].dtype;
+        return RunFunction([plan, dtype](const RunArgs& run) {
+          DispatchType(MaxPoolTypeList(), dtype, [&](auto tag) {
+            MaxPool<typename decltype(tag)::Type>(plan, run);
+          });
+          return absl::OkStatus();
+        });
+      });
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeAveragePoolKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        WEIR_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(node, args));
+        const DType dtype = args.inputs[0].dtype;
+        return RunFunction([plan, dtype](const RunArgs& run) {
+          DispatchType(AverageTypeList(), dtype, [&](auto tag) {
+            AveragePool<typename decltype(tag)::Type>(plan, run);
+          });
+          return absl::OkStatus();
+        });
+      });
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeGlobalAveragePoolKernel(
+    const NodeInfo&, Device&) {
+  return MakeKernel([](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    const DType dtype = args.inputs[0].dtype;
+    const int64_t planes = args.outputs[0].elements;
+    const int64_t plane = planes == 0 ? 0 : args.inputs[0].elements / planes;
+    return RunFunction([dtype, planes, plane](const RunArgs& run) {
+      DispatchType(AverageTypeList(), dtype, [&](auto tag) {
+        using T = typename decltype(tag)::Type;
+        const auto* x = static_cast<const T*>(run.inputs[0]);
+        auto* y = static_cast<T*>(run.outputs[0]);
+        ParallelRange(run.team, planes,
+                      std::max<int64_t>(1, 65536 / std::max<int64_t>(plane, 1)),
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t p = begin; p < end; ++p) {
+                          y[p] = Mean(x + p * plane, plane);
+                        }
+                      });
+      });
+      return absl::OkStatus();
+    });
+  });
+}
+
+std::vector<AttributeDef> WindowAttributes() {
+  return {{"auto_pad", AttributeType::kString, false,
+           "NOTSET (default: pads), VALID, SAME_UPPER or SAME_LOWER."},
+          {"ceil_mode", AttributeType::kInt, false,
+           "1: also windows that reach over the end; default 0."},
+          {"dilations", AttributeType::kInts, false, "Per axis, default 1."},
+          {"kernel_shape", AttributeType::kInts, true, "Per axis."},
+          {"pads", AttributeType::kInts, false,
+           "All begins, then all ends; default 0, not negative."},
+          {"strides", AttributeType::kInts, false, "Per axis, default 1."}};
+}
+
+}  // namespace
+
+absl::Status Register_onnx_MaxPool(OpRegistry& registry) {
+  OpDef def;
+  def.name = "MaxPool";
+  def.doc =
+      "The largest element of each window over 1 to 3 spatial axes, and "
+      "optionally where it lies. NaN is larger than anything.";
+  def.inputs = {{.name = "X", .types = kMaxPoolTypes}};
+  def.outputs = {{.name = "Y"}, {.name = "Indices", .optional = true}};
+  def.attributes = WindowAttributes();
+  def.attributes.push_back({"storage_order", AttributeType::kInt, false,
+                            "Of Indices: 0 (default) row-major, 1 "
+                            "column-major."});
+  def.infer = InferPool;
+  return registry.Register(std::move(def), MakeMaxPoolKernel);
+}
+
+absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
+  OpDef def;
+  def.name = "AveragePool";
+  def.doc = "The mean of each window over 1 to 3 spatial axes.";
+  def.inputs = {{.name = "X", .types = kFloatTypes}};
+  def.outputs = {{.name = "Y"}};
+  def.attributes = WindowAttributes();
+  def.attributes.push_back(
+      {"count_include_pad", AttributeType::kInt, false,
+       "1: the padding counts as zeros; default 0: it does not count."});
+  def.infer = InferPool;
+  return registry.Register(std::move(def), MakeAveragePoolKernel);
+}
+
+absl::Status Register_onnx_GlobalAveragePool(OpRegistry& registry) {
+  OpDef def;
+  def.name = "GlobalAveragePool";
+  def.doc = "The mean over all spatial axes, which keep size 1.";
+  def.inputs = {{.name = "X", .types = kFloatTypes}};
+  def.outputs = {{.name = "Y"}};
+  def.infer = InferGlobalPool;
+  return registry.Register(std::move(def), MakeGlobalAveragePoolKernel);
+}
+
+}  // namespace weir

@@ -1,0 +1,158 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/philox.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/convert.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/parallel_for.h"
+#include "kernels/ops/registry.h"
+
+namespace weir {
+namespace {
+
+// Element k of row r is word k % 4 of Philox(seed, ordinal << 48 | r, k / 4).
+// The ordinal is the node's index; a node with a seed of its own has ordinal 0,
+// so that its numbers do not depend on where it stands.
+constexpr int kRowBits = 48;
+constexpr int64_t kWordsPerBlock = 4;
+
+struct Range {
+  float low = 0;
+  float high = 1;
+};
+
+absl::StatusOr<Range> RangeOf(const NodeInfo& node) {
+  if (!node.attributes.Has("range")) return Range();
+  const std::vector<float> values = node.attributes.Floats("range");
+  if (values.size() != 2 || !std::isfinite(values[1] - values[0]) ||
+      values[0] > values[1]) {
+    return absl::InvalidArgumentError(
+        "range must hold two finite numbers in ascending order");
+  }
+  return Range{values[0], values[1]};
+}
+
+absl::StatusOr<DType> OutputType(const NodeInfo& node) {
+  const int64_t number = node.attributes.Int("dtype", 1);
+  const DType dtype = DTypeFromOnnx(number).value_or(DType::kInvalid);
+  if (!kFloatTypes.Has(dtype)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dtype ", number, " is not a floating-point type"));
+  }
+  return dtype;
+}
+
+absl::Status InferRandomUniform(InferContext& context) {
+  const NodeInfo& node = context.node();
+  WEIR_ASSIGN_OR_RETURN(const DType dtype, OutputType(node));
+  WEIR_RETURN_IF_ERROR(RangeOf(node).status());
+  const IntList shape = AttributeOrInput(context, "shape", 0);
+  if (shape.state == IntList::State::kUnknown) {
+    SymbolicShape unknown;
+    if (const auto rank = KnownElements(context, 0); rank.has_value()) {
+      if (*rank > kMaxRank) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("shape has ", *rank, " axes, more than ", kMaxRank));
+      }
+      unknown = SymbolicDims(static_cast<size_t>(*rank));
+    }
+    context.SetOutput(0, dtype, std::move(unknown));
+    return absl::OkStatus();
+  }
+  WEIR_RETURN_IF_ERROR(ByteSize(dtype, shape.values).status());
+  context.SetOutput(0, dtype, ToSymbolic(shape.values));
+  return absl::OkStatus();
+}
+
+struct Draws {
+  Range range;
+  bool own_seed = false;
+  uint64_t seed = 0;
+  int64_t rows = 1;
+  int64_t row = 1;  // elements of one
+  DType dtype = DType::kFloat;
+};
+
+void DrawRow(const Draws& draws, uint64_t seed, uint64_t stream, void* out) {
+  const ConvertLoop convert = FindConvertLoop(DType::kFloat, draws.dtype);
+  auto* to = static_cast<std::byte*>(out);
+  for (int64_t k = 0; k < draws.row; k += kWordsPerBlock) {
+    const PhiloxBlock block =
+        Philox(seed, stream, static_cast<uint64_t>(k / kWordsPerBlock));
+    const int64_t n = std::min(kWordsPerBlock, draws.row - k);
+    float values[kWordsPerBlock];
+    for (int64_t i = 0; i < n; ++i) {
+      values[i] =
+          PhiloxUniform(block.word[i], draws.range.low, draws.range.high);
+    }
+    convert(values, to, n);
+    to += static_cast<size_t>(n) * SizeOf(draws.dtype);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeRandomUniformKernel(
+    const NodeInfo& node, Device&) {
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        const TensorMeta& out = args.outputs[0];
+        Draws draws;
+        WEIR_ASSIGN_OR_RETURN(draws.range, RangeOf(node));
+        draws.own_seed = node.attributes.Has("seed");
+        draws.seed = static_cast<uint64_t>(node.attributes.Int("seed", 0));
+        draws.dtype = out.dtype;
+        draws.rows = out.dims.empty() ? 1 : out.dims[0];
+        draws.row = draws.rows == 0 ? 0 : out.elements / draws.rows;
+        return RunFunction([draws](const RunArgs& run) {
+          const uint64_t seed = draws.own_seed ? draws.seed : run.random.seed;
+          const uint64_t ordinal =
+              draws.own_seed ? 0 : uint64_t{run.node_index} << kRowBits;
+          auto* to = static_cast<std::byte*>(run.outputs[0]);
+          const size_t row_bytes =
+              static_cast<size_t>(draws.row) * SizeOf(draws.dtype);
+          ParallelRange(
+              run.team, draws.rows,
+              std::max<int64_t>(1, 65536 / std::max<int64_t>(draws.row, 1)),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t r = begin; r < end; ++r) {
+                  const uint64_t row =
+                      run.random.first_row + static_cast<uint64_t>(r);
+                  DrawRow(draws, seed, ordinal | row,
+                          to + static_cast<size_t>(r) * row_bytes);
+                }
+              });
+          return absl::OkStatus();
+        });
+      });
+}
+
+}  // namespace
+
+absl::Status Register_weir_RandomUniform(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "RandomUniform";
+  def.doc =
+      "Uniform numbers by Philox4x32-10, the same for a seed on every device. "
+      "A row (index along the first axis) draws from its own stream.";
+  def.inputs = {{.name = "shape", .types = {DType::kInt64}, .optional = true}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"range", AttributeType::kFloats, false,
+       "Lower bound, and upper bound that is never drawn; default 0, 1."},
+      {"shape", AttributeType::kInts, false,
+       "Where the input is missing; default a scalar."},
+      {"seed", AttributeType::kInt, false,
+       "The same numbers at each run; default the request's seed."},
+      {"dtype", AttributeType::kInt, false,
+       "ONNX's number of a floating-point type; default float (1). Rounded "
+       "from float."}};
+  def.host_inputs = 1;
+  def.random = true;
+  def.infer = InferRandomUniform;
+  return registry.Register(std::move(def), MakeRandomUniformKernel);
+}
+
+}  // namespace weir

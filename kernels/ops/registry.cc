@@ -1,0 +1,260 @@
+#include "kernels/ops/registry.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+
+#define OP(domain, Name, family) \
+  absl::Status Register_##domain##_##Name(OpRegistry& registry);
+#include "kernels/ops/ops.def"
+#undef OP
+
+namespace {
+
+std::string OpName(std::string_view domain, std::string_view name) {
+  return domain.empty()
+             ? std::string(name)
+             : absl::StrCat(absl::string_view(domain.data(), domain.size()),
+                            ".", absl::string_view(name.data(), name.size()));
+}
+
+std::string NodePrefix(const NodeInfo& node) {
+  return absl::StrCat("node \"", node.name, "\" (",
+                      OpName(node.domain, node.op), "): ");
+}
+
+absl::string_view View(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
+std::string TypeList(const NodeInfo& node) {
+  return absl::StrJoin(
+      node.input_types, ",", [](std::string* out, DType dtype) {
+        *out +=
+            dtype == DType::kInvalid ? std::string_view("-") : DTypeName(dtype);
+      });
+}
+
+absl::Status Refuse(const NodeInfo& node, std::string_view message) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(NodePrefix(node), View(message)));
+}
+
+absl::Status CheckInputs(const NodeInfo& node, const OpDef& def) {
+  const bool variadic = !def.inputs.empty() && def.inputs.back().variadic;
+  const size_t given = node.input_types.size();
+  if (given > def.inputs.size() && !variadic) {
+    return Refuse(node, absl::StrCat("takes at most ", def.inputs.size(),
+                                     " inputs, not ", given));
+  }
+  DType group_type[32] = {};
+  for (size_t i = 0; i < std::max(given, def.inputs.size()); ++i) {
+    const InputDef& input = def.inputs[std::min(i, def.inputs.size() - 1)];
+    if (!node.HasInput(i)) {
+      if (input.optional || i >= def.inputs.size()) continue;
+      return Refuse(node, absl::StrCat("input ", i, " (", View(input.name),
+                                       ") is missing"));
+    }
+    const DType dtype = node.input_types[i];
+    if (!input.types.Has(dtype)) {
+      return absl::UnimplementedError(
+          absl::StrCat(NodePrefix(node), "input ", i, " (", View(input.name),
+                       ") cannot be ", View(DTypeName(dtype))));
+    }
+    if (input.group < 0) continue;
+    DType& expected = group_type[input.group % 32];
+    if (expected == DType::kInvalid) expected = dtype;
+    if (expected != dtype) {
+      return Refuse(node,
+                    absl::StrCat("input ", i, " (", View(input.name), ") is ",
+                                 View(DTypeName(dtype)), " where ",
+                                 View(DTypeName(expected)), " is needed"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputs(const NodeInfo& node, const OpDef& def) {
+  size_t least = 0;
+  for (const OutputDef& output : def.outputs) least += !output.optional;
+  const bool variadic = !def.outputs.empty() && def.outputs.back().variadic;
+  const int given = node.num_outputs;
+  if (given < static_cast<int>(least) ||
+      (given > static_cast<int>(def.outputs.size()) && !variadic)) {
+    return Refuse(node, absl::StrCat("cannot have ", given, " outputs"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
+  const auto& all = node.attributes.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::string& name = all[i].first;
+    const auto known = std::find_if(
+        def.attributes.begin(), def.attributes.end(),
+        [&](const AttributeDef& attribute) { return attribute.name == name; });
+    if (known == def.attributes.end()) {
+      return Refuse(node, absl::StrCat("unknown attribute \"", name, "\""));
+    }
+    if (all[i].second.index() != static_cast<size_t>(known->type)) {
+      return Refuse(node,
+                    absl::StrCat("attribute \"", name, "\" has another type"));
+    }
+    if (node.attributes.Find(name) != &all[i].second) {
+      return Refuse(node, absl::StrCat("attribute \"", name, "\" is repeated"));
+    }
+  }
+  for (const AttributeDef& attribute : def.attributes) {
+    if (attribute.required && !node.attributes.Has(attribute.name)) {
+      return Refuse(node, absl::StrCat("attribute \"", View(attribute.name),
+                                       "\" is missing"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status OpRegistry::Register(OpDef def) {
+  Key key(def.domain, def.name);
+  Entry& entry = entries_[key];
+  if (entry.def != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "operator ", OpName(def.domain, def.name), " is registered twice"));
+  }
+  entry.def = std::make_unique<OpDef>(std::move(def));
+  return absl::OkStatus();
+}
+
+absl::Status OpRegistry::Register(OpDef def, KernelFactory cpu_kernel) {
+  const std::string_view domain = def.domain;
+  const std::string_view name = def.name;
+  WEIR_RETURN_IF_ERROR(Register(std::move(def)));
+  return RegisterKernel(DeviceKind::kCpu, domain, name, std::move(cpu_kernel));
+}
+
+absl::Status OpRegistry::RegisterKernel(DeviceKind device,
+                                        std::string_view domain,
+                                        std::string_view name,
+                                        KernelFactory factory) {
+  if (FindAny(domain, name) == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "a kernel for the unknown operator ", OpName(domain, name)));
+  }
+  KernelFactory& slot =
+      entries_[Key(domain, name)].kernels[static_cast<size_t>(device)];
+  if (slot != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "a kernel of ", OpName(domain, name), " is registered twice"));
+  }
+  slot = std::move(factory);
+  return absl::OkStatus();
+}
+
+const OpDef* OpRegistry::FindAny(std::string_view domain,
+                                 std::string_view name) const {
+  const auto it = entries_.find(Key(domain, name));
+  if (it != entries_.end() && it->second.def != nullptr) {
+    return it->second.def.get();
+  }
+  return parent_ == nullptr ? nullptr : parent_->FindAny(domain, name);
+}
+
+const KernelFactory* OpRegistry::FindKernel(DeviceKind device,
+                                            std::string_view domain,
+                                            std::string_view name) const {
+  const auto it = entries_.find(Key(domain, name));
+  if (it != entries_.end()) {
+    const KernelFactory& factory =
+        it->second.kernels[static_cast<size_t>(device)];
+    if (factory != nullptr) return &factory;
+  }
+  return parent_ == nullptr ? nullptr
+                            : parent_->FindKernel(device, domain, name);
+}
+
+bool OpRegistry::Hidden(const OpDef& def) const {
+  return def.test_only &&
+         (hide_test_operators_ || (parent_ != nullptr && parent_->Hidden(def)));
+}
+
+const OpDef* OpRegistry::Find(std::string_view domain,
+                              std::string_view name) const {
+  const OpDef* def = FindAny(domain, name);
+  return def == nullptr || Hidden(*def) ? nullptr : def;
+}
+
+bool OpRegistry::HasKernel(DeviceKind device, std::string_view domain,
+                           std::string_view name) const {
+  return Find(domain, name) != nullptr &&
+         FindKernel(device, domain, name) != nullptr;
+}
+
+absl::Status OpRegistry::Check(const NodeInfo& node) const {
+  const OpDef* def = Find(node.domain, node.op);
+  if (def == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        NodePrefix(node), "weir has no operator ", OpName(node.domain, node.op),
+        " (opset ", node.opset, ")"));
+  }
+  WEIR_RETURN_IF_ERROR(CheckInputs(node, *def));
+  WEIR_RETURN_IF_ERROR(CheckOutputs(node, *def));
+  return CheckAttributes(node, *def);
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> OpRegistry::CreateKernel(
+    const NodeInfo& node, Device& device) const {
+  WEIR_RETURN_IF_ERROR(Check(node));
+  const auto describe = [&] {
+    return absl::StrCat("node \"", node.name, "\" (",
+                        OpName(node.domain, node.op), ", opset ", node.opset,
+                        ", types ", TypeList(node), ", device ",
+                        DeviceName(device.info()), ")");
+  };
+  const KernelFactory* factory =
+      FindKernel(device.info().kind, node.domain, node.op);
+  if (factory == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat(describe(), ": no kernel for this device"));
+  }
+  auto kernel = (*factory)(node, device);
+  if (!kernel.ok()) return Annotate(kernel.status(), describe() + ": ");
+  return kernel;
+}
+
+std::vector<const OpDef*> OpRegistry::List() const {
+  std::map<Key, const OpDef*> found;
+  for (const OpRegistry* r = this; r != nullptr; r = r->parent_) {
+    for (const auto& [key, entry] : r->entries_) {
+      if (entry.def != nullptr && !Hidden(*entry.def)) {
+        found.emplace(key, entry.def.get());
+      }
+    }
+  }
+  std::vector<const OpDef*> list;
+  list.reserve(found.size());
+  for (const auto& [key, def] : found) list.push_back(def);
+  return list;
+}
+
+std::unique_ptr<OpRegistry> MakeOpRegistry(const RegistryOptions& options) {
+  auto registry = std::make_unique<OpRegistry>();
+  registry->hide_test_operators_ = !options.test_operators;
+  // A failure is a bug in an operator's registration, not in any input.
+  const auto check = [](const absl::Status& status) {
+    if (!status.ok()) std::abort();
+  };
+#define OP(domain, Name, family) check(Register_##domain##_##Name(*registry));
+#include "kernels/ops/ops.def"
+#undef OP
+  return registry;
+}
+
+}  // namespace weir

@@ -1,0 +1,83 @@
+// The operators of a process: definitions, and kernels per device kind. Filled
+// while starting (libweir.so registers definitions and CPU kernels, the CUDA
+// backend adds its own), read-only and thread-safe afterwards. Tests nest one:
+// a registry with a parent sees the parent's entries.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/op.h"
+
+namespace weir {
+
+class WEIR_EXPORT OpRegistry {
+ public:
+  explicit OpRegistry(const OpRegistry* parent = nullptr) : parent_(parent) {}
+  OpRegistry(const OpRegistry&) = delete;
+  OpRegistry& operator=(const OpRegistry&) = delete;
+
+  // ALREADY_EXISTS if the name is taken here.
+  absl::Status Register(OpDef def);
+  // The definition together with its CPU kernel.
+  absl::Status Register(OpDef def, KernelFactory cpu_kernel);
+  // The operator's definition need not be in this registry, but must be known.
+  absl::Status RegisterKernel(DeviceKind device, std::string_view domain,
+                              std::string_view name, KernelFactory factory);
+
+  // Null if unknown.
+  const OpDef* Find(std::string_view domain, std::string_view name) const;
+  bool HasKernel(DeviceKind device, std::string_view domain,
+                 std::string_view name) const;
+
+  // Checks arity, attributes and types against the definition, then makes the
+  // kernel. Errors name operator, opset, types and device.
+  absl::StatusOr<std::unique_ptr<const Kernel>> CreateKernel(
+      const NodeInfo& node, Device& device) const;
+
+  // Arity, attribute names and types, element types: INVALID_ARGUMENT, or
+  // UNIMPLEMENTED for an operator or a type that weir does not have.
+  absl::Status Check(const NodeInfo& node) const;
+
+  // In order of (domain, name).
+  std::vector<const OpDef*> List() const;
+
+ private:
+  struct Entry {
+    std::unique_ptr<OpDef> def;  // null where only kernels are added
+    std::array<KernelFactory, kDeviceKinds> kernels;
+  };
+  using Key = std::pair<std::string, std::string>;
+
+  friend std::unique_ptr<OpRegistry> MakeOpRegistry(
+      const struct RegistryOptions& options);
+
+  // The definition, hidden test operators included.
+  const OpDef* FindAny(std::string_view domain, std::string_view name) const;
+  const KernelFactory* FindKernel(DeviceKind device, std::string_view domain,
+                                  std::string_view name) const;
+  // OpDef::test_only operators answer as if they were not there.
+  bool Hidden(const OpDef& def) const;
+
+  const OpRegistry* const parent_;
+  bool hide_test_operators_ = false;
+  std::map<Key, Entry, std::less<>> entries_;
+};
+
+struct RegistryOptions {
+  bool test_operators = false;  // weir.Spin and weir.Fault
+};
+
+// Every operator of ops.def with its CPU kernels.
+WEIR_EXPORT std::unique_ptr<OpRegistry> MakeOpRegistry(
+    const RegistryOptions& options = {});
+
+}  // namespace weir

@@ -1,0 +1,98 @@
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/clock.h"
+#include "kernels/ops/infer.h"
+#include "kernels/ops/registry.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kMaxMicroseconds = 60'000'000;
+
+absl::Status InferSpin(InferContext& context) {
+  const int64_t duration = context.node().attributes.Int("microseconds", 0);
+  if (duration < 0 || duration > kMaxMicroseconds) {
+    return absl::InvalidArgumentError(absl::StrCat("microseconds of ", duration,
+                                                   " is outside [0, ",
+                                                   kMaxMicroseconds, "]"));
+  }
+  return InferSameAsInput(context);
+}
+
+absl::Status InferFault(InferContext& context) {
+  const std::string mode = context.node().attributes.String("mode", "report");
+  if (mode != "report" && mode != "index" && mode != "illegal_address" &&
+      mode != "trap") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("mode '", mode,
+                     "' is none of report, index, illegal_address and trap"));
+  }
+  return InferSameAsInput(context);
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeSpinKernel(
+    const NodeInfo& node, Device&) {
+  const Nanos duration = node.attributes.Int("microseconds", 0) * 1000;
+  return MakeKernel(
+      [duration](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        return RunFunction(
+            [duration, bytes = args.inputs[0].bytes](const RunArgs& run) {
+              const Nanos end = NowNanos() + duration;
+              while (NowNanos() < end) {
+              }
+              if (bytes > 0) std::memcpy(run.outputs[0], run.inputs[0], bytes);
+              return absl::OkStatus();
+            });
+      });
+}
+
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeFaultKernel(
+    const NodeInfo& node, Device&) {
+  const std::string mode = node.attributes.String("mode", "report");
+  if (mode != "report" && mode != "index") {
+    return absl::UnimplementedError(
+        absl::StrCat("mode ", mode, " poisons a device; the CPU has none"));
+  }
+  const FaultCode code =
+      mode == "index" ? FaultCode::kIndexOutOfRange : FaultCode::kInjected;
+  return MakeKernel([code](const PlanArgs&) -> absl::StatusOr<RunFunction> {
+    return RunFunction([code](const RunArgs&) { return FaultStatus(code); });
+  });
+}
+
+}  // namespace
+
+absl::Status Register_weir_Spin(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Spin";
+  def.doc = "Keeps its stream busy for a time, then copies its input.";
+  def.inputs = {{.name = "input", .types = kFixedTypes}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {{"microseconds", AttributeType::kInt, false,
+                     "Default 0, at most 60,000,000."}};
+  def.test_only = true;
+  def.infer = InferSpin;
+  return registry.Register(std::move(def), MakeSpinKernel);
+}
+
+absl::Status Register_weir_Fault(OpRegistry& registry) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Fault";
+  def.doc = "Fails when it runs.";
+  def.inputs = {{.name = "input", .types = kFixedTypes}};
+  def.outputs = {{.name = "output"}};
+  def.attributes = {
+      {"mode", AttributeType::kString, false,
+       "report (default: an injected fault), index (an index out of range); "
+       "on CUDA also illegal_address and trap, which poison the device."}};
+  def.test_only = true;
+  def.infer = InferFault;
+  return registry.Register(std::move(def), MakeFaultKernel);
+}
+
+}  // namespace weir

@@ -1,0 +1,366 @@
+// Conv against sums in double. Bound: half a unit in the last place of the type
+// plus (k + 2) * 2^-24 (2^-53 for double) of the sum of magnitudes, k the
+// number of products; inputs and weights lie in [-1, 1].
+#include <array>
+#include <cmath>
+
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+WEIR_OP_TEST(ConvolutionTest);
+
+constexpr DType kFloating[] = {DType::kFloat, DType::kDouble, DType::kFloat16,
+                               DType::kBfloat16};
+
+SymbolicShape Shape(std::vector<Dim> dims) {
+  return SymbolicDims(dims.begin(), dims.end());
+}
+
+// Three spatial axes; cases with fewer have leading axes of 1.
+struct Case {
+  int64_t batch = 1, in_channels = 1, out_channels = 1, groups = 1;
+  int rank = 2;
+  std::array<int64_t, 3> in, kernel;
+  std::array<int64_t, 3> stride = {1, 1, 1};
+  std::array<int64_t, 3> dilation = {1, 1, 1};
+  std::array<int64_t, 3> begin = {0, 0, 0};
+  std::array<int64_t, 3> end = {0, 0, 0};
+  std::string auto_pad = {};
+  bool bias = true;
+
+  std::vector<int64_t> Last(const std::array<int64_t, 3>& values) const {
+    return {values.end() - rank, values.end()};
+  }
+  Dims Shape(int64_t first, int64_t second,
+             const std::array<int64_t, 3>& spatial) const {
+    Dims dims = {first, second};
+    for (const int64_t size : Last(spatial)) dims.push_back(size);
+    return dims;
+  }
+  std::array<int64_t, 3> Out() const {
+    std::array<int64_t, 3> out;
+    for (size_t i = 0; i < 3; ++i) {
+      out[i] = (in[i] + begin[i] + end[i] - (kernel[i] - 1) * dilation[i] - 1) /
+                   stride[i] +
+               1;
+    }
+    return out;
+  }
+};
+
+std::vector<double> Convolve(const Case& c, const std::vector<double>& x,
+                             const std::vector<double>& w,
+                             const std::vector<double>& b) {
+  const auto out = c.Out();
+  const int64_t group_in = c.in_channels / c.groups;
+  const int64_t group_out = c.out_channels / c.groups;
+  std::vector<double> y;
+  const auto read = [&](int64_t n, int64_t ch, int64_t z, int64_t i,
+                        int64_t j) {
+    if (z < 0 || i < 0 || j < 0 || z >= c.in[0] || i >= c.in[1] ||
+        j >= c.in[2]) {
+      return 0.0;
+    }
+    return x[static_cast<size_t>(
+        (((n * c.in_channels + ch) * c.in[0] + z) * c.in[1] + i) * c.in[2] +
+        j)];
+  };
+  for (int64_t n = 0; n < c.batch; ++n) {
+    for (int64_t o = 0; o < c.out_channels; ++o) {
+      for (int64_t z = 0; z < out[0]; ++z) {
+        for (int64_t i = 0; i < out[1]; ++i) {
+          for (int64_t j = 0; j < out[2]; ++j) {
+            double sum = b.empty() ? 0 : b[static_cast<size_t>(o)];
+            const double* weight = &w[static_cast<size_t>(
+                o * group_in * c.kernel[0] * c.kernel[1] * c.kernel[2])];
+            for (int64_t ch = 0; ch < group_in; ++ch) {
+              for (int64_t a = 0; a < c.kernel[0]; ++a) {
+                for (int64_t p = 0; p < c.kernel[1]; ++p) {
+                  for (int64_t q = 0; q < c.kernel[2]; ++q) {
+                    sum +=
+                        *weight++ *
+                        read(n, o / group_out * group_in + ch,
+                             z * c.stride[0] - c.begin[0] + a * c.dilation[0],
+                             i * c.stride[1] - c.begin[1] + p * c.dilation[1],
+                             j * c.stride[2] - c.begin[2] + q * c.dilation[2]);
+                  }
+                }
+              }
+            }
+            y.push_back(sum);
+          }
+        }
+      }
+    }
+  }
+  return y;
+}
+
+NodeInfo ConvNode(const Case& c) {
+  Attributes attributes = Attrs({{"group", c.groups},
+                                 {"kernel_shape", c.Last(c.kernel)},
+                                 {"strides", c.Last(c.stride)},
+                                 {"dilations", c.Last(c.dilation)}});
+  if (!c.auto_pad.empty()) {
+    attributes.Set("auto_pad", c.auto_pad);
+  } else {
+    std::vector<int64_t> pads = c.Last(c.begin);
+    for (const int64_t pad : c.Last(c.end)) pads.push_back(pad);
+    attributes.Set("pads", pads);
+  }
+  return Node("Conv", std::move(attributes));
+}
+
+std::vector<Value> Inputs(const Case& c, DType dtype) {
+  const Dims x = c.Shape(c.batch, c.in_channels, c.in);
+  const Dims w = c.Shape(c.out_channels, c.in_channels / c.groups, c.kernel);
+  std::vector<Value> inputs = {
+      Rounded(dtype, x, Spread(NumElements(x).value(), -1, 1, 1)),
+      Rounded(dtype, w, Spread(NumElements(w).value(), -1, 1, 2))};
+  if (c.bias) {
+    inputs.push_back(
+        Rounded(dtype, {c.out_channels}, Spread(c.out_channels, -1, 1, 3)));
+  }
+  return inputs;
+}
+
+class Checker {
+ public:
+  explicit Checker(
+      std::function<Value(const NodeInfo&, const std::vector<Value>&)> run)
+      : run_(std::move(run)) {}
+
+  void operator()(const Case& c, DType dtype = DType::kFloat) const {
+    const std::vector<Value> inputs = Inputs(c, dtype);
+    const Value y = run_(ConvNode(c), inputs);
+    EXPECT_EQ(y.dims, c.Shape(c.batch, c.out_channels, c.Out()));
+    const auto k = static_cast<double>(c.in_channels / c.groups * c.kernel[0] *
+                                       c.kernel[1] * c.kernel[2]);
+    const double epsilon = dtype == DType::kDouble ? 0x1p-53 : 0x1p-24;
+    ExpectClose(y,
+                Convolve(c, ToDoubles(inputs[0]), ToDoubles(inputs[1]),
+                         c.bias ? ToDoubles(inputs[2]) : std::vector<double>()),
+                {.ulps = 0.51, .absolute = (k + 2) * epsilon * (k + 1)});
+  }
+
+ private:
+  const std::function<Value(const NodeInfo&, const std::vector<Value>&)> run_;
+};
+
+#define CHECKER                                                       \
+  Checker([this](const NodeInfo& node, const std::vector<Value>& x) { \
+    return RunOne(node, x);                                           \
+  })
+
+TEST_P(ConvolutionTest, TwoAxesOfEveryType) {
+  const Checker check = CHECKER;
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    check({.batch = 2,
+           .in_channels = 3,
+           .out_channels = 5,
+           .in = {1, 9, 11},
+           .kernel = {1, 3, 3},
+           .begin = {0, 1, 1},
+           .end = {0, 1, 1}},
+          dtype);
+    check({.in_channels = 4,
+           .out_channels = 6,
+           .groups = 2,
+           .in = {1, 10, 8},
+           .kernel = {1, 3, 2},
+           .stride = {1, 2, 3},
+           .dilation = {1, 2, 1},
+           .begin = {0, 2, 0},
+           .end = {0, 1, 3},
+           .bias = false},
+          dtype);
+  }
+}
+
+TEST_P(ConvolutionTest, OneAxis) {
+  const Checker check = CHECKER;
+  for (const DType dtype : {DType::kFloat, DType::kDouble}) {
+    check({.batch = 3,
+           .in_channels = 5,
+           .out_channels = 7,
+           .rank = 1,
+           .in = {1, 1, 50},
+           .kernel = {1, 1, 4},
+           .stride = {1, 1, 2},
+           .dilation = {1, 1, 3},
+           .begin = {0, 0, 5},
+           .end = {0, 0, 2}},
+          dtype);
+  }
+}
+
+TEST_P(ConvolutionTest, ThreeAxes) {
+  const Checker check = CHECKER;
+  for (const DType dtype : {DType::kFloat, DType::kDouble}) {
+    check({.in_channels = 2,
+           .out_channels = 3,
+           .rank = 3,
+           .in = {5, 6, 7},
+           .kernel = {3, 2, 3},
+           .stride = {2, 1, 2},
+           .begin = {1, 0, 1},
+           .end = {1, 1, 2}},
+          dtype);
+  }
+}
+
+TEST_P(ConvolutionTest, Depthwise) {
+  const Checker check = CHECKER;
+  check({.batch = 2,
+         .in_channels = 24,
+         .out_channels = 24,
+         .groups = 24,
+         .in = {1, 17, 15},
+         .kernel = {1, 3, 3},
+         .stride = {1, 2, 2},
+         .begin = {0, 1, 1},
+         .end = {0, 1, 1}});
+  check({.in_channels = 6,
+         .out_channels = 12,
+         .groups = 6,
+         .in = {1, 8, 8},
+         .kernel = {1, 5, 5},
+         .begin = {0, 2, 2},
+         .end = {0, 2, 2}},
+        DType::kDouble);
+}
+
+// Sizes at which the CPU cuts rows into bands, and output channels into slices.
+TEST_P(ConvolutionTest, LargeEnoughToBeCut) {
+  const Checker check = CHECKER;
+  check({.in_channels = 16,
+         .out_channels = 48,
+         .in = {1, 61, 59},
+         .kernel = {1, 3, 3},
+         .begin = {0, 1, 1},
+         .end = {0, 1, 1}});
+  check({.in_channels = 24,
+         .out_channels = 40,
+         .in = {1, 60, 60},
+         .kernel = {1, 5, 5},
+         .stride = {1, 2, 2},
+         .begin = {0, 2, 2},
+         .end = {0, 1, 1}});
+  check({.in_channels = 64,
+         .out_channels = 256,
+         .in = {1, 14, 14},
+         .kernel = {1, 3, 3},
+         .begin = {0, 1, 1},
+         .end = {0, 1, 1}});
+  check({.batch = 3,
+         .in_channels = 256,
+         .out_channels = 512,
+         .in = {1, 7, 7},
+         .kernel = {1, 1, 1}});
+}
+
+TEST_P(ConvolutionTest, IsReproducible) {
+  const Case c = {.in_channels = 16,
+                  .out_channels = 48,
+                  .in = {1, 61, 59},
+                  .kernel = {1, 3, 3},
+                  .begin = {0, 1, 1},
+                  .end = {0, 1, 1}};
+  const std::vector<Value> inputs = Inputs(c, DType::kFloat);
+  const Value first = RunOne(ConvNode(c), inputs);
+  for (int i = 0; i < 3; ++i) ExpectEqual(RunOne(ConvNode(c), inputs), first);
+}
+
+TEST_P(ConvolutionTest, PadsByItself) {
+  const Checker check = CHECKER;
+  // 4 windows of 3 with stride 2 over 7 need 2 pads; over 8, one.
+  check({.in = {1, 7, 8},
+         .kernel = {1, 3, 3},
+         .stride = {1, 2, 2},
+         .begin = {0, 1, 0},
+         .end = {0, 1, 1},
+         .auto_pad = "SAME_UPPER"});
+  check({.in = {1, 7, 8},
+         .kernel = {1, 3, 3},
+         .stride = {1, 2, 2},
+         .begin = {0, 1, 1},
+         .end = {0, 1, 0},
+         .auto_pad = "SAME_LOWER"});
+  check({.in = {1, 7, 8},
+         .kernel = {1, 3, 3},
+         .stride = {1, 2, 2},
+         .auto_pad = "VALID"});
+}
+
+TEST_P(ConvolutionTest, WindowsThatSeePaddingAlone) {
+  const Checker check = CHECKER;
+  check({.in_channels = 3,
+         .out_channels = 4,
+         .in = {1, 8, 8},
+         .kernel = {1, 3, 3},
+         .begin = {0, 5, 5},
+         .end = {0, 5, 5}});
+  check({.in = {1, 1, 1},
+         .kernel = {1, 1, 1},
+         .stride = {1, 4, 4},
+         .begin = {0, 1, 1},
+         .end = {0, 1, 1}});
+}
+
+TEST_P(ConvolutionTest, NothingToDo) {
+  const Value w = Of<float>({2, 1, 1}, {1, 1});
+  EXPECT_EQ(RunOne(Node("Conv"), {Of<float>({0, 1, 4}, {}), w}).dims,
+            Dims({0, 2, 4}));
+  ExpectEqual(
+      RunOne(Node("Conv"), {Of<float>({1, 0, 2}, {}), Of<float>({2, 0, 1}, {}),
+                            Of<float>({2}, {3, 4})}),
+      Of<float>({1, 2, 2}, {3, 3, 4, 4}));
+}
+
+TEST(ConvolutionInferTest, KnowsWhatItCan) {
+  NodeInfo node =
+      Node("Conv", Attrs({{"pads", std::vector<int64_t>{1, 1, 1, 1}}}));
+  node.input_types = {DType::kFloat, DType::kFloat};
+  const Dim n = Dim::Symbol(0), h = Dim::Symbol(1);
+  // 3 x 3 with one pad keeps the size, known or not.
+  EXPECT_EQ(
+      InferShapes(node, {Shape({n, 3, h, 20}), Shape({8, 3, 3, 3})})->at(0),
+      "float[s0,8,s1,20]");
+  EXPECT_EQ(
+      InferShapes(node, {Shape({n, 3, h, 20}), Shape({8, 3, 5, 5})})->at(0),
+      "float[s0,8,?,18]");
+}
+
+TEST(ConvolutionInferTest, RefusesWhatDoesNotFit) {
+  NodeInfo node = Node("Conv");
+  node.input_types = {DType::kFloat, DType::kFloat};
+  const SymbolicShape w = Shape({8, 3, 3, 3});
+  const auto refused = [&](Attributes attributes, const SymbolicShape& x) {
+    node.attributes = std::move(attributes);
+    return InferShapes(node, {x, w}).status().code() ==
+           absl::StatusCode::kInvalidArgument;
+  };
+  const SymbolicShape x = Shape({1, 3, 8, 8});
+  EXPECT_FALSE(refused({}, x));
+  EXPECT_TRUE(refused({}, Shape({1, 4, 8, 8})));
+  EXPECT_TRUE(refused({}, Shape({1, 3, 2, 8})));
+  EXPECT_TRUE(refused({}, Shape({1, 3, 8})));
+  EXPECT_TRUE(refused(Attrs({{"group", int64_t{0}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"group", int64_t{3}}}), Shape({1, 9, 8, 8})));
+  using List = std::vector<int64_t>;
+  EXPECT_TRUE(refused(Attrs({{"strides", List{0, 1}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"strides", List{1}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"dilations", List{1, -1}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"pads", List{0, 0, 0, -1}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"pads", List{1, 1}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"kernel_shape", List{3, 2}}}), x));
+  EXPECT_TRUE(refused(
+      Attrs({{"dilations", List{int64_t{1} << 62, int64_t{1} << 62}}}), x));
+  EXPECT_TRUE(refused(Attrs({{"auto_pad", std::string("SAME")}}), x));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,127 @@
+// weir.DecodeImage: PNG is exact, JPEG (quality 95, smooth) within 8 levels of
+// the picture that was encoded. The decoders themselves: tests/ops/image.
+#include <cmath>
+#include <span>
+
+#include "kernels/base/error_info.h"
+#include "tests/ops/image/test_images.h"
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+WEIR_OP_TEST(DecodeImageTest);
+
+constexpr int64_t kHeight = 24, kWidth = 40;
+
+image::Bytes Png(int64_t height = kHeight, int64_t width = kWidth) {
+  const std::vector<uint8_t> pixels = image::SmoothPicture(height, width, 3);
+  const std::vector<uint16_t> samples(pixels.begin(), pixels.end());
+  return image::EncodePng(samples, height, width);
+}
+
+image::Bytes Jpeg(int orientation = 0) {
+  return image::EncodeJpeg(image::SmoothPicture(kHeight, kWidth, 3), kHeight,
+                           kWidth, 3, {.orientation = orientation});
+}
+
+Value FileBytes(const image::Bytes& file) {
+  return {DType::kUint8, {static_cast<int64_t>(file.size())}, file};
+}
+
+// Refers to `files`.
+Value Strings(const std::vector<image::Bytes>& files, Dims dims) {
+  std::vector<StringRef> refs;
+  for (const image::Bytes& file : files) {
+    refs.push_back({reinterpret_cast<const char*>(file.data()), file.size()});
+  }
+  return Of<StringRef>(std::move(dims), refs);
+}
+
+Value Smooth(Dims dims) {
+  return Of<uint8_t>(std::move(dims), image::SmoothPicture(kHeight, kWidth, 3));
+}
+
+TEST_P(DecodeImageTest, BytesOfOneFile) {
+  ExpectEqual(RunOne(WeirNode("DecodeImage"), {FileBytes(Png())}),
+              Smooth({kHeight, kWidth, 3}));
+  const Value jpeg = RunOne(WeirNode("DecodeImage"), {FileBytes(Jpeg())});
+  EXPECT_EQ(jpeg.dims, Dims({kHeight, kWidth, 3}));
+  ExpectClose(jpeg, ToDoubles(Smooth({})), {.absolute = 8});
+}
+
+TEST_P(DecodeImageTest, OneString) {
+  const std::vector<image::Bytes> files = {Png()};
+  ExpectEqual(RunOne(WeirNode("DecodeImage"), {Strings(files, {})}),
+              Smooth({kHeight, kWidth, 3}));
+  ExpectEqual(RunOne(WeirNode("DecodeImage"), {Strings(files, {1})}),
+              Smooth({1, kHeight, kWidth, 3}));
+}
+
+TEST_P(DecodeImageTest, SeveralStrings) {
+  const Value out =
+      RunOne(WeirNode("DecodeImage"), {Strings({Png(), Jpeg(), Png()}, {3})});
+  EXPECT_EQ(out.dims, Dims({3, kHeight, kWidth, 3}));
+  std::vector<double> exact;
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<double> one = ToDoubles(Smooth({}));
+    exact.insert(exact.end(), one.begin(), one.end());
+  }
+  ExpectClose(out, exact, {.absolute = 8});
+}
+
+TEST_P(DecodeImageTest, StandsUpright) {
+  const Value turned = RunOne(WeirNode("DecodeImage"), {FileBytes(Jpeg(6))});
+  EXPECT_EQ(turned.dims, Dims({kWidth, kHeight, 3}));
+}
+
+TEST_P(DecodeImageTest, RefusesPicturesOfDifferentSizes) {
+  const std::vector<image::Bytes> files = {Png(), Png(kHeight, kWidth + 1)};
+  const absl::Status status =
+      Run(WeirNode("DecodeImage"), {Strings(files, {2})}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("picture 1"), absl::string_view::npos)
+      << status;
+}
+
+TEST_P(DecodeImageTest, RefusesWhatIsNoPictureWhenPlanning) {
+  const image::Bytes garbage(100, std::byte{0x55});
+  for (const image::Bytes& file :
+       {garbage, image::Bytes(), image::PngClaiming(60000, 60000),
+        image::JpegClaiming(60000, 60000)}) {
+    EXPECT_EQ(Run(WeirNode("DecodeImage"), {FileBytes(file)}).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(Run(WeirNode("DecodeImage"), {Strings({}, {0})}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(DecodeImageTest, CorruptDataFailsTheWork) {
+  for (image::Bytes file : {Png(), Jpeg()}) {
+    file.resize(file.size() * 2 / 3);
+    const absl::Status status =
+        Run(WeirNode("DecodeImage"), {FileBytes(file)}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(Reason(status), "CORRUPT_DATA") << status;
+  }
+}
+
+TEST(DecodeImageInferTest, KnowsTheRankBeforeTheFile) {
+  const auto shape = [](std::vector<Dim> dims) -> SymbolicShape {
+    return SymbolicDims(dims.begin(), dims.end());
+  };
+  NodeInfo node = WeirNode("DecodeImage");
+  node.input_types = {DType::kUint8};
+  EXPECT_EQ(InferShapes(node, {shape({Dim()})})->at(0), "uint8[?,?,3]");
+  EXPECT_EQ(
+      InferShapes(node, {shape({9})}, {std::vector<int64_t>{4, 5}})->at(0),
+      "uint8[4,5,3]");
+  EXPECT_FALSE(InferShapes(node, {shape({2, 9})}).ok());
+  node.input_types = {DType::kString};
+  EXPECT_EQ(InferShapes(node, {shape({Dim::Symbol(0)})})->at(0),
+            "uint8[s0,?,?,3]");
+  EXPECT_FALSE(InferShapes(node, {shape({1, 1})}).ok());
+}
+
+}  // namespace
+}  // namespace weir

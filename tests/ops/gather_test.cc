@@ -1,0 +1,92 @@
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+WEIR_OP_TEST(GatherTest);
+
+NodeInfo Gather(int64_t axis) {
+  return Node("Gather", Attrs({{"axis", axis}}));
+}
+
+TEST_P(GatherTest, EveryTypeAlongEveryAxis) {
+  for (int number = 1; number <= 16; ++number) {
+    const auto dtype = DTypeFromOnnx(number);
+    if (!dtype.has_value() || !kFixedTypes.Has(*dtype)) continue;
+    SCOPED_TRACE(DTypeName(*dtype));
+    const bool flags = *dtype == DType::kBool;
+    const Value x = Rounded(*dtype, {2, 3},
+                            flags ? std::vector<double>{0, 1, 1, 0, 0, 1}
+                                  : std::vector<double>{1, 2, 3, 4, 5, 6});
+    const std::vector<double> in = ToDoubles(x);
+    ExpectEqual(RunOne(Gather(0), {x, Int64s({1, -2, 1})}),
+                Rounded(*dtype, {3, 3},
+                        {in[3], in[4], in[5], in[0], in[1], in[2], in[3], in[4],
+                         in[5]}));
+    ExpectEqual(RunOne(Gather(-1), {x, Of<int32_t>({1, 2}, {2, -3})}),
+                Rounded(*dtype, {2, 1, 2}, {in[2], in[0], in[5], in[3]}));
+    ExpectEqual(RunOne(Gather(1), {x, Of<int64_t>({}, {1})}),
+                Rounded(*dtype, {2}, {in[1], in[4]}));
+  }
+}
+
+TEST_P(GatherTest, ManyRows) {
+  std::vector<double> data(1000 * 64);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<double>(i);
+  std::vector<int64_t> indices;
+  std::vector<double> expected;
+  for (int64_t i = 0; i < 3000; ++i) {
+    const int64_t row = i * 7919 % 1000;
+    indices.push_back(i % 2 == 0 ? row : row - 1000);
+    for (int64_t k = 0; k < 64; ++k) {
+      expected.push_back(static_cast<double>(row * 64 + k));
+    }
+  }
+  ExpectEqual(RunOne(Gather(0), {Rounded(DType::kFloat, {1000, 64}, data),
+                                 Int64s(indices)}),
+              Rounded(DType::kFloat, {3000, 64}, expected));
+}
+
+TEST_P(GatherTest, AnIndexOutOfRangeIsTheSameErrorEverywhere) {
+  const Value x = Of<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (int64_t index : {int64_t{2}, int64_t{-3}, INT64_MAX, INT64_MIN}) {
+    const auto result = Run(Gather(0), {x, Int64s({0, index, 1})});
+    EXPECT_EQ(result.status(), FaultStatus(FaultCode::kIndexOutOfRange));
+  }
+  EXPECT_FALSE(Run(Gather(0), {Of<float>({0}, {}), Int64s({0})}).ok());
+  // No index, no error.
+  ExpectEqual(RunOne(Gather(0), {Of<float>({0}, {}), Int64s({})}),
+              Of<float>({0}, {}));
+  EXPECT_FALSE(Run(Gather(2), {x, Int64s({0})}).ok());
+  EXPECT_FALSE(Run(Gather(0), {Of<float>({}, {1}), Int64s({0})}).ok());
+}
+
+TEST_P(GatherTest, StringsOnTheCpu) {
+  const std::string texts[] = {"a", "bc", ""};
+  std::vector<StringRef> refs;
+  for (const std::string& text : texts) {
+    refs.push_back({text.data(), text.size()});
+  }
+  const auto result =
+      Run(Gather(0), {Of<StringRef>({3}, refs), Int64s({1, -1})});
+  if (on_cuda()) {
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);
+    return;
+  }
+  ASSERT_TRUE(result.ok()) << result.status();
+  const std::vector<StringRef> out = result->at(0).As<StringRef>();
+  EXPECT_EQ(std::string_view(out[0]), "bc");
+  EXPECT_EQ(std::string_view(out[1]), "");
+}
+
+TEST(GatherInferTest, Symbols) {
+  NodeInfo node = Node("Gather", Attrs({{"axis", int64_t{1}}}));
+  node.input_types = {DType::kFloat, DType::kInt64};
+  EXPECT_EQ(InferShapes(node, {SymbolicDims{Dim::Symbol(0), 5, 6},
+                               SymbolicDims{Dim::Symbol(1), 2}})
+                ->at(0),
+            "float[s0,s1,2,6]");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,141 @@
+#include "kernels/ops/image/image_header.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <span>
+#include <string>
+
+#include "tests/ops/image/test_images.h"
+
+namespace weir::image {
+namespace {
+
+using ::testing::HasSubstr;
+
+void ExpectRefused(const absl::StatusOr<ImageInfo>& info,
+                   const std::string& cause) {
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(info.status().message()), HasSubstr(cause));
+}
+
+Bytes TextBytes(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return Bytes(bytes.begin(), bytes.end());
+}
+
+TEST(PeekImageTest, ReadsJpegSizeAndChannels) {
+  for (const int channels : {1, 3, 4}) {
+    const Bytes file =
+        EncodeJpeg(SmoothPicture(20, 30, channels), 20, 30, channels);
+    const auto info = PeekImage(file);
+    ASSERT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(info->format, ImageFormat::kJpeg);
+    EXPECT_EQ(info->width, 30);
+    EXPECT_EQ(info->height, 20);
+    EXPECT_EQ(info->channels, channels);
+    EXPECT_EQ(info->orientation, Orientation::kUpright);
+  }
+}
+
+TEST(PeekImageTest, ReadsPngSizeAndChannels) {
+  struct Case {
+    int color_type;
+    int stored_samples;
+    int channels;
+  };
+  for (const Case& c : {Case{0, 1, 1}, Case{2, 3, 3}, Case{3, 1, 3},
+                        Case{4, 2, 2}, Case{6, 4, 4}}) {
+    const std::vector<uint16_t> samples(
+        static_cast<size_t>(7 * 5 * c.stored_samples), 9);
+    const auto info =
+        PeekImage(EncodePng(samples, 5, 7, {.color_type = c.color_type}));
+    ASSERT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(info->format, ImageFormat::kPng);
+    EXPECT_EQ(info->width, 7);
+    EXPECT_EQ(info->height, 5);
+    EXPECT_EQ(info->channels, c.channels);
+  }
+}
+
+TEST(PeekImageTest, ReadsOrientationOfBothByteOrders) {
+  const std::vector<uint8_t> pixels = SmoothPicture(4, 6, 3);
+  const std::vector<uint16_t> samples(4 * 6 * 3, 1);
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    for (const bool little : {true, false}) {
+      const auto jpeg = PeekImage(EncodeJpeg(
+          pixels, 4, 6, 3,
+          {.orientation = orientation, .little_endian_exif = little}));
+      ASSERT_TRUE(jpeg.ok()) << jpeg.status();
+      EXPECT_EQ(static_cast<int>(jpeg->orientation), orientation);
+      EXPECT_EQ(jpeg->UprightWidth(), orientation >= 5 ? 4 : 6);
+      EXPECT_EQ(jpeg->UprightHeight(), orientation >= 5 ? 6 : 4);
+    }
+    const auto png =
+        PeekImage(EncodePng(samples, 4, 6, {.orientation = orientation}));
+    ASSERT_TRUE(png.ok()) << png.status();
+    EXPECT_EQ(static_cast<int>(png->orientation), orientation);
+  }
+}
+
+TEST(PeekImageTest, TakesABrokenOrientationAsUpright) {
+  const auto info = PeekImage(
+      EncodeJpeg(SmoothPicture(4, 6, 3), 4, 6, 3, {.orientation = 9}));
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->orientation, Orientation::kUpright);
+}
+
+TEST(PeekImageTest, RefusesWhatIsNoPicture) {
+  ExpectRefused(PeekImage({}), "no bytes");
+  ExpectRefused(PeekImage(TextBytes("not a picture")), "neither JPEG nor PNG");
+  ExpectRefused(PeekImage(Bytes(1, std::byte{0xFF})), "ends inside");
+  ExpectRefused(PeekImage(Bytes(1, std::byte{0x89})), "ends inside");
+}
+
+TEST(PeekImageTest, RefusesEveryCutInsideTheHeaders) {
+  const Bytes jpeg = EncodeJpeg(SmoothPicture(8, 8, 3), 8, 8, 3);
+  size_t scan = 0;
+  while (jpeg[scan] != std::byte{0xFF} || jpeg[scan + 1] != std::byte{0xDA}) {
+    ++scan;
+  }
+  for (size_t size = 1; size < scan + 2; ++size) {
+    EXPECT_FALSE(PeekImage(std::span(jpeg).first(size)).ok()) << size;
+  }
+  const std::vector<uint16_t> samples(8 * 8 * 3, 1);
+  const Bytes png = EncodePng(samples, 8, 8);
+  constexpr size_t kPngHeaders = 8 + 25 + 8;
+  for (size_t size = 1; size < kPngHeaders; ++size) {
+    EXPECT_FALSE(PeekImage(std::span(png).first(size)).ok()) << size;
+  }
+}
+
+TEST(PeekImageTest, RefusesAHugeClaimWithTheLimitInTheMessage) {
+  ExpectRefused(PeekImage(PngClaiming(60000, 60000)),
+                "claims 60000 x 60000 pixels; the limit is 16384 per side");
+  ExpectRefused(PeekImage(JpegClaiming(60000, 60000)),
+                "claims 60000 x 60000 pixels; the limit is 16384 per side");
+  ExpectRefused(PeekImage(PngClaiming(0xFFFFFFFF, 0xFFFFFFFF)), "the limit is");
+  // Each side is allowed, the area is not.
+  ExpectRefused(PeekImage(PngClaiming(16384, 16384)), "67108864 in all");
+}
+
+TEST(PeekImageTest, RefusesAClaimThatTheFileCannotHold) {
+  ExpectRefused(PeekImage(PngClaiming(4000, 16000)), "bytes cannot hold");
+  ExpectRefused(PeekImage(JpegClaiming(4000, 16000)), "bytes cannot hold");
+}
+
+TEST(PeekImageTest, RefusesAPictureWithoutPixels) {
+  ExpectRefused(PeekImage(PngClaiming(0, 5)), "has no pixels");
+  ExpectRefused(PeekImage(JpegClaiming(5, 0)), "has no pixels");
+}
+
+TEST(PeekImageTest, TakesLimitsFromTheCaller) {
+  const Bytes file = EncodeJpeg(SmoothPicture(20, 30, 3), 20, 30, 3);
+  EXPECT_TRUE(PeekImage(file, {.max_side = 30, .max_pixels = 600}).ok());
+  EXPECT_FALSE(PeekImage(file, {.max_side = 29, .max_pixels = 600}).ok());
+  EXPECT_FALSE(PeekImage(file, {.max_side = 30, .max_pixels = 599}).ok());
+}
+
+}  // namespace
+}  // namespace weir::image

@@ -1,0 +1,48 @@
+// Makes the files and pixels that the image tests read: encoders with the
+// options that matter to a decoder, and smooth pictures that JPEG keeps.
+// Functions abort on failure; they run in tests only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace weir::image {
+
+using Bytes = std::vector<std::byte>;
+
+// HWC pixels of a picture without sharp edges, different in every channel.
+std::vector<uint8_t> SmoothPicture(int64_t height, int64_t width,
+                                   int64_t channels);
+
+struct JpegOptions {
+  int quality = 95;
+  bool progressive = false;
+  bool arithmetic = false;
+  bool subsampled = false;  // 4:2:0
+  int orientation = 0;      // 0: no EXIF block
+  bool little_endian_exif = true;
+};
+
+// `channels`: 1 grey, 3 RGB, 4 CMYK as Adobe writes it (inverted).
+Bytes EncodeJpeg(std::span<const uint8_t> pixels, int64_t height, int64_t width,
+                 int64_t channels, const JpegOptions& options = {});
+
+struct PngOptions {
+  int color_type = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGBA
+  int bit_depth = 8;
+  bool interlaced = false;
+  int orientation = 0;  // 0: no eXIf chunk
+};
+
+// `samples`: one per stored sample, row by row; 16-bit ones in full. A palette
+// picture gets the palette entry i = (i, 255 - i, i / 2).
+Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
+                int64_t width, const PngOptions& options = {});
+
+// A PNG or JPEG whose header claims this size and that holds next to nothing.
+Bytes PngClaiming(uint32_t height, uint32_t width);
+Bytes JpegClaiming(uint16_t height, uint16_t width);
+
+}  // namespace weir::image

@@ -1,0 +1,290 @@
+// MatMul and Gemm against sums in double. Bound: half a unit in the last place
+// of the type plus (k + 2) * 2^-24 (2^-53 for double) of the sum of magnitudes,
+// whatever the order of the sum; integers are exact.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+WEIR_OP_TEST(MatMulTest);
+
+double Epsilon(DType dtype) {
+  return dtype == DType::kDouble ? 0x1p-53 : 0x1p-24;
+}
+
+Bound SumBound(DType dtype, int64_t k, double magnitude) {
+  return {.ulps = 0.51,
+          .absolute = static_cast<double>(k + 2) * Epsilon(dtype) *
+                      static_cast<double>(k) * magnitude};
+}
+
+// op(A) * op(B) of row-major matrices.
+std::vector<double> Multiply(const double* a, const double* b, int64_t m,
+                             int64_t n, int64_t k, bool trans_a = false,
+                             bool trans_b = false) {
+  std::vector<double> c(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t l = 0; l < k; ++l) {
+        sum += a[trans_a ? l * m + i : i * k + l] *
+               b[trans_b ? j * k + l : l * n + j];
+      }
+      c[static_cast<size_t>(i * n + j)] = sum;
+    }
+  }
+  return c;
+}
+
+constexpr DType kFloating[] = {DType::kFloat, DType::kDouble, DType::kFloat16,
+                               DType::kBfloat16};
+
+TEST_P(MatMulTest, MultipliesMatricesOfEveryFloatingType) {
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const int64_t m = 37, n = 70, k = 131;
+    const Value a = Rounded(dtype, {m, k}, Spread(m * k, -1, 1, 1));
+    const Value b = Rounded(dtype, {k, n}, Spread(k * n, -1, 1, 2));
+    ExpectClose(RunOne(Node("MatMul"), {a, b}),
+                Multiply(ToDoubles(a).data(), ToDoubles(b).data(), m, n, k),
+                SumBound(dtype, k, 1));
+  }
+}
+
+// Large enough to be cut into pieces along rows and columns.
+TEST_P(MatMulTest, MultipliesLargeMatrices) {
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{5, 1700, 700},
+                                {900, 40, 300},
+                                {300, 400, 310}}) {
+    const Value a = Rounded(DType::kFloat, {m, k}, Spread(m * k, -1, 1, 3));
+    const Value b = Rounded(DType::kFloat, {k, n}, Spread(k * n, -1, 1, 4));
+    const Value first = RunOne(Node("MatMul"), {a, b});
+    ExpectClose(first,
+                Multiply(ToDoubles(a).data(), ToDoubles(b).data(), m, n, k),
+                SumBound(DType::kFloat, k, 1));
+    // Bit for bit, whichever threads computed it.
+    for (int i = 0; i < 3; ++i) {
+      ExpectEqual(RunOne(Node("MatMul"), {a, b}), first);
+    }
+  }
+}
+
+template <typename T>
+void CheckWrapping(
+    const std::function<Value(const Value&, const Value&)>& run) {
+  using U = std::make_unsigned_t<T>;
+  const int64_t m = 3, n = 67, k = 66;
+  std::vector<T> a, b;
+  for (int64_t i = 0; i < m * k; ++i) {
+    a.push_back(static_cast<T>(static_cast<U>(i) * 0x9E3779B97F4A7C15u));
+  }
+  for (int64_t i = 0; i < k * n; ++i) {
+    b.push_back(static_cast<T>(static_cast<U>(i) * 0xC2B2AE3D27D4EB4Fu));
+  }
+  std::vector<T> c;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      U sum = 0;
+      for (int64_t l = 0; l < k; ++l) {
+        sum += static_cast<U>(a[static_cast<size_t>(i * k + l)]) *
+               static_cast<U>(b[static_cast<size_t>(l * n + j)]);
+      }
+      c.push_back(static_cast<T>(sum));
+    }
+  }
+  ExpectEqual(run(Of<T>({m, k}, a), Of<T>({k, n}, b)), Of<T>({m, n}, c));
+}
+
+TEST_P(MatMulTest, IntegersWrap) {
+  const auto run = [this](const Value& a, const Value& b) {
+    return RunOne(Node("MatMul"), {a, b});
+  };
+  CheckWrapping<int32_t>(run);
+  CheckWrapping<uint32_t>(run);
+  CheckWrapping<int64_t>(run);
+  CheckWrapping<uint64_t>(run);
+}
+
+TEST_P(MatMulTest, BroadcastsBatches) {
+  // [2,1,3,4] x [5,4,2] -> [2,5,3,2]
+  const Value a = Rounded(DType::kFloat, {2, 1, 3, 4}, Spread(24, -1, 1, 5));
+  const Value b = Rounded(DType::kFloat, {5, 4, 2}, Spread(40, -1, 1, 6));
+  std::vector<double> expected;
+  const std::vector<double> x = ToDoubles(a), y = ToDoubles(b);
+  for (size_t i = 0; i < 2; ++i) {
+    for (size_t j = 0; j < 5; ++j) {
+      const auto part = Multiply(&x[i * 12], &y[j * 8], 3, 2, 4);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+  }
+  const Value c = RunOne(Node("MatMul"), {a, b});
+  EXPECT_EQ(c.dims, Dims({2, 5, 3, 2}));
+  ExpectClose(c, expected, SumBound(DType::kFloat, 4, 1));
+}
+
+TEST_P(MatMulTest, ManySmallMatrices) {
+  const Value a = Rounded(DType::kFloat, {48, 8, 16}, Spread(6144, -1, 1, 7));
+  const Value b = Rounded(DType::kFloat, {48, 16, 8}, Spread(6144, -1, 1, 8));
+  std::vector<double> expected;
+  const std::vector<double> x = ToDoubles(a), y = ToDoubles(b);
+  for (size_t i = 0; i < 48; ++i) {
+    const auto part = Multiply(&x[i * 128], &y[i * 128], 8, 8, 16);
+    expected.insert(expected.end(), part.begin(), part.end());
+  }
+  ExpectClose(RunOne(Node("MatMul"), {a, b}), expected,
+              SumBound(DType::kFloat, 16, 1));
+}
+
+TEST_P(MatMulTest, SharesTheSecondMatrix) {
+  const Value a = Rounded(DType::kFloat, {3, 2, 5, 4}, Spread(120, -1, 1, 9));
+  const Value b = Rounded(DType::kFloat, {4, 6}, Spread(24, -1, 1, 10));
+  const Value c = RunOne(Node("MatMul"), {a, b});
+  EXPECT_EQ(c.dims, Dims({3, 2, 5, 6}));
+  ExpectClose(c, Multiply(ToDoubles(a).data(), ToDoubles(b).data(), 30, 6, 4),
+              SumBound(DType::kFloat, 4, 1));
+}
+
+TEST_P(MatMulTest, TakesVectors) {
+  const Value v = Of<float>({3}, {1, 2, 3});
+  const Value m = Of<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  ExpectEqual(RunOne(Node("MatMul"), {v, v}), Of<float>({}, {14}));
+  ExpectEqual(RunOne(Node("MatMul"), {v, m}), Of<float>({2}, {22, 28}));
+  const Value t = Of<float>({2, 1, 3}, {1, 2, 3, 4, 5, 6});
+  ExpectEqual(RunOne(Node("MatMul"), {t, v}), Of<float>({2, 1}, {14, 32}));
+  const Value batch = Of<float>({2, 3, 1}, {1, 2, 3, 4, 5, 6});
+  ExpectEqual(RunOne(Node("MatMul"), {v, batch}), Of<float>({2, 1}, {14, 32}));
+}
+
+TEST_P(MatMulTest, SumsOfNothingAreZero) {
+  ExpectEqual(
+      RunOne(Node("MatMul"), {Of<float>({2, 0}, {}), Of<float>({0, 3}, {})}),
+      Of<float>({2, 3}, {0, 0, 0, 0, 0, 0}));
+  ExpectEqual(RunOne(Node("MatMul"),
+                     {Of<int64_t>({1, 0}, {}), Of<int64_t>({0, 2}, {})}),
+              Of<int64_t>({1, 2}, {0, 0}));
+  EXPECT_EQ(RunOne(Node("MatMul"), {Of<float>({0, 2}, {}),
+                                    Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})})
+                .dims,
+            Dims({0, 3}));
+}
+
+TEST_P(MatMulTest, GemmScalesTransposesAndAdds) {
+  for (const DType dtype : kFloating) {
+    for (const bool trans_a : {false, true}) {
+      for (const bool trans_b : {false, true}) {
+        const int64_t m = 9, n = 13, k = 21;
+        const Value a = Rounded(dtype, trans_a ? Dims{k, m} : Dims{m, k},
+                                Spread(m * k, -1, 1, 11));
+        const Value b = Rounded(dtype, trans_b ? Dims{n, k} : Dims{k, n},
+                                Spread(k * n, -1, 1, 12));
+        for (const Dims& shape :
+             {Dims{m, n}, Dims{1, n}, Dims{m, 1}, Dims{n}, Dims{1}, Dims{}}) {
+          SCOPED_TRACE(std::string(DTypeName(dtype)) + " C " +
+                       DimsString(shape) + (trans_a ? " A^T" : "") +
+                       (trans_b ? " B^T" : ""));
+          const Value c = Rounded(
+              dtype, shape, Spread(NumElements(shape).value(), -1, 1, 13));
+          std::vector<double> expected =
+              Multiply(ToDoubles(a).data(), ToDoubles(b).data(), m, n, k,
+                       trans_a, trans_b);
+          const std::vector<double> addend = ToDoubles(c);
+          for (int64_t i = 0; i < m * n; ++i) {
+            const int64_t column =
+                shape.empty() || shape.back() == 1 ? 0 : i % n;
+            const int64_t row =
+                shape.size() < 2 || shape[0] == 1 ? 0 : i / n * shape[1];
+            double& value = expected[static_cast<size_t>(i)];
+            value =
+                0.5 * value + 2.0 * addend[static_cast<size_t>(row + column)];
+          }
+          ExpectClose(
+              RunOne(Node("Gemm", Attrs({{"alpha", 0.5f},
+                                         {"beta", 2.0f},
+                                         {"transA", int64_t{trans_a}},
+                                         {"transB", int64_t{trans_b}}})),
+                     {a, b, c}),
+              expected, SumBound(dtype, k, 2));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, GemmOfIntegersIsExact) {
+  const Value a = Of<int32_t>({2, 2}, {1, 2, 3, 4});
+  const Value b = Of<int32_t>({2, 2}, {5, 6, 7, 8});
+  const Value c = Of<int32_t>({2}, {10, 20});
+  ExpectEqual(RunOne(Node("Gemm"), {a, b, c}),
+              Of<int32_t>({2, 2}, {29, 42, 53, 70}));
+  ExpectEqual(
+      RunOne(Node("Gemm", Attrs({{"alpha", 2.0f}, {"beta", 3.0f}})), {a, b, c}),
+      Of<int32_t>({2, 2}, {68, 104, 116, 160}));
+  // A fraction truncates toward zero.
+  ExpectEqual(RunOne(Node("Gemm", Attrs({{"alpha", -0.5f}})), {a, b}),
+              Of<int32_t>({2, 2}, {-9, -11, -21, -25}));
+  const Value none = Of<int64_t>({2, 0}, {});
+  ExpectEqual(
+      RunOne(Node("Gemm", Attrs({{"beta", 0.5f}})),
+             {none, Of<int64_t>({0, 2}, {}), Of<int64_t>({2, 1}, {7, -9})}),
+      Of<int64_t>({2, 2}, {3, 3, -4, -4}));
+}
+
+TEST_P(MatMulTest, GemmWithoutAddendOrProduct) {
+  const Value a = Of<float>({1, 2}, {1, 2});
+  const Value b = Of<float>({2, 1}, {3, 4});
+  ExpectEqual(RunOne(Node("Gemm"), {a, b}), Of<float>({1, 1}, {11}));
+  // beta 0 ignores C, even NaN.
+  ExpectEqual(RunOne(Node("Gemm", Attrs({{"beta", 0.0f}})),
+                     {a, b, Of<float>({}, {NAN})}),
+              Of<float>({1, 1}, {11}));
+  ExpectEqual(
+      RunOne(Node("Gemm"), {Of<float>({1, 0}, {}), Of<float>({0, 2}, {}),
+                            Of<float>({2}, {7, 8})}),
+      Of<float>({1, 2}, {7, 8}));
+  for (const DType dtype : kFloating) {
+    const Value left = Rounded(dtype, {2, 0}, {});
+    const Value right = Rounded(dtype, {0, 2}, {});
+    ExpectEqual(RunOne(Node("Gemm", Attrs({{"beta", 3.0f}})),
+                       {left, right, Rounded(dtype, {2, 1}, {1, -2})}),
+                Rounded(dtype, {2, 2}, {3, 3, -6, -6}));
+    ExpectEqual(RunOne(Node("Gemm"), {left, right}),
+                Rounded(dtype, {2, 2}, {0, 0, 0, 0}));
+    // C without an axis and one column.
+    ExpectEqual(RunOne(Node("Gemm"), {Rounded(dtype, {1, 2}, {1, 2}),
+                                      Rounded(dtype, {2, 1}, {3, 4}),
+                                      Rounded(dtype, {}, {5})}),
+                Rounded(dtype, {1, 1}, {16}));
+  }
+}
+
+SymbolicShape Shape(std::vector<Dim> dims) {
+  return SymbolicDims(dims.begin(), dims.end());
+}
+
+TEST(MatMulInferTest, ShapesWithSymbols) {
+  NodeInfo node = Node("MatMul");
+  node.input_types = {DType::kFloat, DType::kFloat};
+  const Dim s = Dim::Symbol(0);
+  EXPECT_EQ(InferShapes(node, {Shape({s, 4}), Shape({4, 5})})->at(0),
+            "float[s0,5]");
+  EXPECT_EQ(InferShapes(node, {Shape({4}), Shape({s, 4, 5})})->at(0),
+            "float[s0,5]");
+  EXPECT_TRUE(InferShapes(node, {std::nullopt, Shape({4, 5})}).ok());
+  EXPECT_EQ(InferShapes(node, {Shape({2, 3}), Shape({4, 5})}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(InferShapes(node, {Shape({}), Shape({4, 5})}).ok());
+  EXPECT_FALSE(InferShapes(node, {Shape({2, 3, 4}), Shape({5, 4, 6})}).ok());
+  NodeInfo gemm = Node("Gemm");
+  gemm.input_types = {DType::kFloat, DType::kFloat, DType::kFloat};
+  EXPECT_FALSE(
+      InferShapes(gemm, {Shape({2, 3}), Shape({3, 5}), Shape({4})}).ok());
+  EXPECT_FALSE(
+      InferShapes(gemm, {Shape({2, 3, 1}), Shape({3, 5}), Shape({5})}).ok());
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,282 @@
+// Softmax, LayerNormalization and BatchNormalization against double. Bounds, in
+// units in the last place of the compute type (float for half types, which are
+// then rounded once more):
+//   Softmax             8 ulp + (n + 40) * 2^-24, n the length of the axis,
+//                       relative to results of at most 1
+//   LayerNormalization  (n + 16) * 2^-24 of max(1, |x - mean|max / deviation)
+//                       times the largest scale
+//   BatchNormalization  4 * 2^-24 of the terms
+#include <algorithm>
+#include <cmath>
+
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+WEIR_OP_TEST(NormalizationTest);
+
+constexpr DType kFloating[] = {DType::kFloat, DType::kDouble, DType::kFloat16,
+                               DType::kBfloat16};
+
+double Epsilon(DType dtype) {
+  return dtype == DType::kDouble ? 0x1p-53 : 0x1p-24;
+}
+
+SymbolicShape Shape(std::vector<Dim> dims) {
+  return SymbolicDims(dims.begin(), dims.end());
+}
+
+std::vector<double> Softmax(const std::vector<double>& x, int64_t outer,
+                            int64_t length, int64_t stride) {
+  std::vector<double> y(x.size());
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t s = 0; s < stride; ++s) {
+      const auto at = [&](int64_t i) {
+        return static_cast<size_t>((o * length + i) * stride + s);
+      };
+      double largest = -INFINITY, sum = 0;
+      for (int64_t i = 0; i < length; ++i) {
+        largest = std::max(largest, x[at(i)]);
+      }
+      for (int64_t i = 0; i < length; ++i) sum += std::exp(x[at(i)] - largest);
+      for (int64_t i = 0; i < length; ++i) {
+        y[at(i)] = std::exp(x[at(i)] - largest) / sum;
+      }
+    }
+  }
+  return y;
+}
+
+Bound SoftmaxBound(DType dtype, int64_t length) {
+  return {.ulps = dtype == DType::kFloat || dtype == DType::kDouble ? 8 : 0.6,
+          .absolute = static_cast<double>(length + 40) * Epsilon(dtype)};
+}
+
+TEST_P(NormalizationTest, SoftmaxAlongEachAxis) {
+  const Dims dims = {3, 5, 37};
+  for (const DType dtype : kFloating) {
+    const Value x = Rounded(dtype, dims, Spread(3 * 5 * 37, -9, 9, 1));
+    const int64_t shapes[3][3] = {{1, 3, 185}, {3, 5, 37}, {15, 37, 1}};
+    for (int64_t axis = 0; axis < 3; ++axis) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " axis " +
+                   std::to_string(axis));
+      const auto& s = shapes[axis];
+      const auto exact = Softmax(ToDoubles(x), s[0], s[1], s[2]);
+      for (const int64_t given : {axis, axis - 3}) {
+        ExpectClose(RunOne(Node("Softmax", Attrs({{"axis", given}})), {x}),
+                    exact, SoftmaxBound(dtype, s[1]));
+      }
+    }
+  }
+}
+
+TEST_P(NormalizationTest, SoftmaxFlattensBeforeOpset13) {
+  const Value x = Rounded(DType::kFloat, {2, 3, 4}, Spread(24, -3, 3, 2));
+  ExpectClose(RunOne(Node("Softmax", {}, 11), {x}),
+              Softmax(ToDoubles(x), 2, 12, 1), SoftmaxBound(DType::kFloat, 12));
+  ExpectClose(RunOne(Node("Softmax", Attrs({{"axis", int64_t{2}}}), 12), {x}),
+              Softmax(ToDoubles(x), 6, 4, 1), SoftmaxBound(DType::kFloat, 4));
+  ExpectClose(RunOne(Node("Softmax", {}, 13), {x}),
+              Softmax(ToDoubles(x), 6, 4, 1), SoftmaxBound(DType::kFloat, 4));
+}
+
+TEST_P(NormalizationTest, SoftmaxOfExtremes) {
+  const float infinity = INFINITY;
+  const Value x =
+      Of<float>({4, 2}, {1000, 1000, -1e30f, 0, -infinity, 3, infinity, 0});
+  const std::vector<float> y = RunOne(Node("Softmax"), {x}).As<float>();
+  ASSERT_EQ(y.size(), 8u);
+  EXPECT_EQ(y[0], 0.5f);
+  EXPECT_EQ(y[1], 0.5f);
+  EXPECT_EQ(y[2], 0.0f);
+  EXPECT_EQ(y[3], 1.0f);
+  EXPECT_EQ(y[4], 0.0f);
+  EXPECT_EQ(y[5], 1.0f);
+  EXPECT_TRUE(std::isnan(y[6]));
+  const std::vector<float> nan =
+      RunOne(Node("Softmax"), {Of<float>({20}, std::vector<float>(20, NAN))})
+          .As<float>();
+  for (const float value : nan) EXPECT_TRUE(std::isnan(value));
+  EXPECT_EQ(RunOne(Node("Softmax"), {Of<float>({2, 0}, {})}).dims,
+            Dims({2, 0}));
+}
+
+// Long enough for several threads; the same bits each time.
+TEST_P(NormalizationTest, SoftmaxIsReproducible) {
+  const Value x = Rounded(DType::kFloat, {97, 301}, Spread(97 * 301, -5, 5, 3));
+  const Value first = RunOne(Node("Softmax"), {x});
+  ExpectClose(first, Softmax(ToDoubles(x), 97, 301, 1),
+              SoftmaxBound(DType::kFloat, 301));
+  ExpectEqual(RunOne(Node("Softmax"), {x}), first);
+}
+
+struct Moments {
+  std::vector<double> mean, inverse_deviation, unit;
+};
+
+Moments MomentsOf(const std::vector<double>& x, int64_t length,
+                  double epsilon) {
+  Moments m;
+  const double n = static_cast<double>(length);
+  for (size_t first = 0; first < x.size();
+       first += static_cast<size_t>(length)) {
+    double sum = 0, square = 0;
+    for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
+      sum += x[first + i];
+    }
+    const double mean = sum / n;
+    for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
+      square += (x[first + i] - mean) * (x[first + i] - mean);
+    }
+    const double factor = 1 / std::sqrt(square / n + epsilon);
+    m.mean.push_back(mean);
+    m.inverse_deviation.push_back(factor);
+    for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
+      m.unit.push_back((x[first + i] - mean) * factor);
+    }
+  }
+  return m;
+}
+
+TEST_P(NormalizationTest, LayerNormalizationOfEveryType) {
+  const int64_t rows = 6, length = 91;
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const Value x =
+        Rounded(dtype, {2, 3, length}, Spread(rows * length, -2, 3, 4));
+    const Value scale = Rounded(dtype, {length}, Spread(length, -2, 2, 5));
+    const Value bias = Rounded(dtype, {length}, Spread(length, -1, 1, 6));
+    NodeInfo node = Node("LayerNormalization", Attrs({{"epsilon", 1e-3f}}), 17);
+    node.num_outputs = 3;
+    const auto outputs = Run(node, {x, scale, bias});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const Moments m =
+        MomentsOf(ToDoubles(x), length, static_cast<double>(1e-3f));
+    std::vector<double> exact = m.unit;
+    const std::vector<double> s = ToDoubles(scale), b = ToDoubles(bias);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      exact[i] = exact[i] * s[i % s.size()] + b[i % b.size()];
+    }
+    const double error = static_cast<double>(length + 16) * Epsilon(dtype);
+    ExpectClose((*outputs)[0], exact, {.ulps = 0.6, .absolute = 8 * error});
+    EXPECT_EQ((*outputs)[1].dims, Dims({2, 3, 1}));
+    EXPECT_EQ((*outputs)[1].dtype, DType::kFloat);
+    const double stored =
+        static_cast<double>(length + 16) * Epsilon(DType::kFloat);
+    ExpectClose((*outputs)[1], m.mean, {.ulps = 1, .absolute = 3 * stored});
+    ExpectClose((*outputs)[2], m.inverse_deviation,
+                {.ulps = 1, .absolute = 3 * stored});
+  }
+}
+
+TEST_P(NormalizationTest, LayerNormalizationOverSeveralAxes) {
+  const Value x = Rounded(DType::kFloat, {4, 3, 10}, Spread(120, -1, 1, 7));
+  const Value scale = Rounded(DType::kFloat, {3, 10}, Spread(30, 1, 2, 8));
+  std::vector<double> exact = MomentsOf(ToDoubles(x), 30, 1e-5).unit;
+  const std::vector<double> s = ToDoubles(scale);
+  for (size_t i = 0; i < exact.size(); ++i) exact[i] *= s[i % 30];
+  ExpectClose(RunOne(Node("LayerNormalization", Attrs({{"axis", int64_t{1}}})),
+                     {x, scale}),
+              exact, {.ulps = 2, .absolute = 8 * 46 * 0x1p-24});
+}
+
+TEST_P(NormalizationTest, LayerNormalizationBroadcastsScaleAndBias) {
+  const NodeInfo node =
+      Node("LayerNormalization", Attrs({{"axis", int64_t{1}}}));
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const Value x = Rounded(dtype, {4, 3, 10}, Spread(120, -1, 1, 7));
+    const Value scale = Rounded(dtype, {3, 1}, {1, 2, -0.5});
+    const Value bias = Rounded(dtype, {10}, Spread(10, -1, 1, 8));
+    std::vector<double> exact =
+        MomentsOf(ToDoubles(x), 30, static_cast<double>(1e-5f)).unit;
+    const std::vector<double> s = ToDoubles(scale), b = ToDoubles(bias);
+    std::vector<double> scaled = exact;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      exact[i] = exact[i] * s[i / 10 % 3] + b[i % 10];
+      scaled[i] *= s[1];
+    }
+    const double error = 8 * 46 * Epsilon(dtype);
+    ExpectClose(RunOne(node, {x, scale, bias}), exact,
+                {.ulps = 0.6, .absolute = error});
+    ExpectClose(RunOne(node, {x, Rounded(dtype, {}, {2})}), scaled,
+                {.ulps = 0.6, .absolute = error});
+  }
+}
+
+TEST_P(NormalizationTest, LayerNormalizationFarFromZero) {
+  // The mean is subtracted before squares are summed.
+  std::vector<double> values = Spread(256, -1, 1, 9);
+  for (double& value : values) value += 1000;
+  const Value x = Rounded(DType::kFloat, {1, 256}, values);
+  const Value one =
+      Rounded(DType::kFloat, {256}, std::vector<double>(256, 1.0));
+  // The mean itself is known to an ulp of 1000 or so: 2^-14.
+  ExpectClose(RunOne(Node("LayerNormalization"), {x, one}),
+              MomentsOf(ToDoubles(x), 256, 1e-5).unit,
+              {.ulps = 2, .absolute = 8 * 0x1p-14});
+}
+
+TEST_P(NormalizationTest, BatchNormalizationOfEveryType) {
+  for (const DType dtype : kFloating) {
+    for (const Dims& dims :
+         {Dims{2, 3, 5, 7}, Dims{4, 3}, Dims{2, 3, 33}, Dims{1, 3, 2, 2, 2}}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + DimsString(dims));
+      const int64_t n = NumElements(dims).value();
+      const int64_t plane = n / (dims[0] * 3);
+      const Value x = Rounded(dtype, dims, Spread(n, -3, 3, 10));
+      const Value scale = Rounded(dtype, {3}, {0.5, -2, 1});
+      const Value bias = Rounded(dtype, {3}, {0.25, 1, -1});
+      const Value mean = Rounded(dtype, {3}, {0.5, -0.125, 2});
+      const Value variance = Rounded(dtype, {3}, {1, 0.25, 4});
+      const std::vector<double> v = ToDoubles(x), s = ToDoubles(scale),
+                                b = ToDoubles(bias), m = ToDoubles(mean),
+                                d = ToDoubles(variance);
+      std::vector<double> exact;
+      for (int64_t i = 0; i < n; ++i) {
+        const auto c = static_cast<size_t>(i / plane % 3);
+        exact.push_back((v[static_cast<size_t>(i)] - m[c]) * s[c] /
+                            std::sqrt(d[c] + static_cast<double>(1e-5f)) +
+                        b[c]);
+      }
+      // On CUDA epsilon is added in the compute type.
+      ExpectClose(RunOne(Node("BatchNormalization", {}, 15),
+                         {x, scale, bias, mean, variance}),
+                  exact, {.ulps = 0.6, .absolute = 4 * 12 * Epsilon(dtype)});
+    }
+  }
+}
+
+TEST_P(NormalizationTest, BatchNormalizationInTrainingIsUnimplemented) {
+  const Value x = Of<float>({1, 1}, {1});
+  const Value c = Of<float>({1}, {1});
+  EXPECT_EQ(
+      Run(Node("BatchNormalization", Attrs({{"training_mode", int64_t{1}}})),
+          {x, c, c, c, c})
+          .status()
+          .code(),
+      absl::StatusCode::kUnimplemented);
+}
+
+TEST(NormalizationInferTest, RefusesShapesThatDoNotFit) {
+  NodeInfo node = Node("LayerNormalization");
+  node.input_types = {DType::kFloat, DType::kFloat};
+  EXPECT_EQ(InferShapes(node, {Shape({Dim::Symbol(0), 4}), Shape({4})})->at(0),
+            "float[s0,4]");
+  EXPECT_FALSE(InferShapes(node, {Shape({2, 4}), Shape({3})}).ok());
+  EXPECT_FALSE(InferShapes(node, {Shape({2, 4}), Shape({2, 4})}).ok());
+  node.attributes = Attrs({{"axis", int64_t{2}}});
+  EXPECT_FALSE(InferShapes(node, {Shape({2, 4}), Shape({4})}).ok());
+  NodeInfo softmax = Node("Softmax", Attrs({{"axis", int64_t{-3}}}));
+  softmax.input_types = {DType::kFloat};
+  EXPECT_FALSE(InferShapes(softmax, {Shape({2, 4})}).ok());
+  NodeInfo batch = Node("BatchNormalization");
+  batch.input_types.assign(5, DType::kFloat);
+  EXPECT_FALSE(InferShapes(batch, {Shape({2, 4}), Shape({3}), Shape({4}),
+                                   Shape({4}), Shape({4})})
+                   .ok());
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,393 @@
+#include "tests/ops/op_test.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/devices.h"
+#include "tests/device/test_task.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kGuard = 256;
+constexpr uint8_t kGuardByte = 0xA5;
+
+// The devices of this process, made once: a CUDA context is not made twice.
+struct Machine {
+  std::unique_ptr<OpRegistry> registry;
+  std::unique_ptr<Device> device;
+  absl::Status status;
+};
+
+Machine& MachineFor(const std::string& name) {
+  static auto& machines = *new std::map<std::string, Machine>();
+  const auto [it, added] = machines.try_emplace(name);
+  Machine& machine = it->second;
+  if (added) {
+    machine.registry = MakeOpRegistry({.test_operators = true});
+    auto device = MakeDevice(name, {.cpu_threads = 3}, *machine.registry);
+    machine.status = device.status();
+    if (device.ok()) machine.device = *std::move(device);
+  }
+  return machine;
+}
+
+class Inference final : public InferContext {
+ public:
+  Inference(const NodeInfo& node, std::vector<SymbolicShape> shapes,
+            std::vector<std::optional<std::vector<int64_t>>> host_ints)
+      : node_(node),
+        shapes_(std::move(shapes)),
+        host_ints_(std::move(host_ints)),
+        types_(static_cast<size_t>(node.num_outputs)),
+        outputs_(static_cast<size_t>(node.num_outputs)) {}
+
+  const NodeInfo& node() const override { return node_; }
+  const SymbolicShape& input_shape(size_t i) const override {
+    return i < shapes_.size() ? shapes_[i] : none_;
+  }
+  std::optional<absl::Span<const int64_t>> HostInts(size_t i) const override {
+    if (i >= host_ints_.size() || !host_ints_[i].has_value()) {
+      return std::nullopt;
+    }
+    return absl::MakeConstSpan(*host_ints_[i]);
+  }
+  void SetOutput(size_t i, DType dtype, SymbolicShape shape) override {
+    types_.at(i) = dtype;
+    outputs_.at(i) = std::move(shape);
+  }
+
+  DType type(size_t i) const { return types_[i]; }
+  const SymbolicShape& output(size_t i) const { return outputs_[i]; }
+
+ private:
+  const NodeInfo& node_;
+  const std::vector<SymbolicShape> shapes_;
+  const std::vector<std::optional<std::vector<int64_t>>> host_ints_;
+  const SymbolicShape none_;
+  std::vector<DType> types_;
+  std::vector<SymbolicShape> outputs_;
+};
+
+TensorMeta MetaOf(DType dtype, const Dims& dims) {
+  TensorMeta meta;
+  if (dtype == DType::kInvalid) return meta;
+  meta.dtype = dtype;
+  meta.dims = dims;
+  meta.elements = NumElements(dims).value();
+  meta.bytes = static_cast<size_t>(ByteSize(dtype, dims).value());
+  return meta;
+}
+
+absl::StatusOr<std::vector<int64_t>> HostIntsOf(const OpDef& def,
+                                                const NodeInfo& node, size_t i,
+                                                const Value& value) {
+  if (def.digest != nullptr) {
+    return def.digest(node, i,
+                      HostTensor{value.dtype, value.dims, value.bytes.data()});
+  }
+  std::vector<int64_t> ints;
+  for (double x : ToDoubles(value)) ints.push_back(static_cast<int64_t>(x));
+  if (value.dtype == DType::kInt64) ints = value.As<int64_t>();
+  return ints;
+}
+
+bool IsHostInput(const OpDef& def, size_t i) {
+  return i < 32 && ((def.host_inputs >> i) & 1u) != 0;
+}
+
+// The smallest normal number and the distance from 1 to the next.
+std::pair<double, double> Precision(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat:
+      return {0x1p-126, 0x1p-23};
+    case DType::kDouble:
+      return {0x1p-1022, 0x1p-52};
+    case DType::kFloat16:
+      return {0x1p-14, 0x1p-10};
+    case DType::kBfloat16:
+      return {0x1p-126, 0x1p-7};
+    default:
+      return {1, 0};
+  }
+}
+
+double Largest(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat:
+      return static_cast<double>(std::numeric_limits<float>::max());
+    case DType::kFloat16:
+      return 65504;
+    case DType::kBfloat16:
+      return 0x1.FEp127;
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+}  // namespace
+
+Value Rounded(DType dtype, Dims dims, const std::vector<double>& values) {
+  Value value;
+  DispatchType(FixedTypeList(), dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    value.dtype = dtype;
+    value.dims = dims;
+    value.bytes.resize(values.size() * sizeof(T));
+    for (size_t i = 0; i < values.size(); ++i) {
+      T element;
+      if constexpr (std::is_same_v<T, bool>) {
+        element = values[i] != 0;
+      } else if constexpr (std::is_same_v<T, Float16> ||
+                           std::is_same_v<T, Bfloat16>) {
+        element = T(static_cast<float>(values[i]));
+      } else {
+        element = static_cast<T>(values[i]);
+      }
+      std::memcpy(value.bytes.data() + i * sizeof(T), &element, sizeof(T));
+    }
+  });
+  return value;
+}
+
+std::vector<double> ToDoubles(const Value& value) {
+  std::vector<double> result;
+  DispatchType(FixedTypeList(), value.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    const T* data = reinterpret_cast<const T*>(value.bytes.data());
+    const size_t n = value.bytes.size() / sizeof(T);
+    for (size_t i = 0; i < n; ++i) {
+      if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>) {
+        result.push_back(static_cast<double>(static_cast<float>(data[i])));
+      } else {
+        result.push_back(static_cast<double>(data[i]));
+      }
+    }
+  });
+  return result;
+}
+
+std::vector<double> Spread(int64_t n, double low, double high, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::vector<double> values(static_cast<size_t>(n));
+  for (double& value : values) {
+    value = low + (high - low) * (static_cast<double>(generator()) * 0x1p-32);
+  }
+  return values;
+}
+
+NodeInfo Node(std::string op, Attributes attributes, int opset) {
+  NodeInfo node;
+  node.name = "test";
+  node.op = std::move(op);
+  node.opset = opset;
+  node.attributes = std::move(attributes);
+  return node;
+}
+
+NodeInfo WeirNode(std::string op, Attributes attributes) {
+  NodeInfo node = Node(std::move(op), std::move(attributes), 1);
+  node.domain = "weir";
+  return node;
+}
+
+void ExpectClose(const Value& actual, const std::vector<double>& exact,
+                 Bound bound) {
+  const std::vector<double> values = ToDoubles(actual);
+  ASSERT_EQ(values.size(), exact.size());
+  const auto [smallest, epsilon] = Precision(actual.dtype);
+  const double largest = Largest(actual.dtype);
+  int reported = 0;
+  for (size_t i = 0; i < values.size() && reported < 5; ++i) {
+    const double want = exact[i];
+    const double got = values[i];
+    if (std::isnan(want) || std::isnan(got)) {
+      if (std::isnan(want) == std::isnan(got)) continue;
+    } else if (got == want) {
+      continue;
+    } else if (std::isinf(got)) {
+      // Overflow, where the exact result is as large as the type allows.
+      if (std::abs(want) > largest * (1 - bound.ulps * epsilon) &&
+          std::signbit(got) == std::signbit(want)) {
+        continue;
+      }
+    } else {
+      const int exponent = std::ilogb(std::max(std::abs(want), smallest));
+      const double ulp = epsilon * std::ldexp(1.0, exponent);
+      if (std::abs(got - want) <= bound.ulps * ulp + bound.absolute) continue;
+    }
+    ++reported;
+    ADD_FAILURE() << DTypeName(actual.dtype) << " element " << i << " of "
+                  << values.size() << ": " << got << " instead of " << want
+                  << ", off by " << got - want;
+  }
+}
+
+void ExpectEqual(const Value& actual, const Value& expected) {
+  EXPECT_EQ(DTypeName(actual.dtype), DTypeName(expected.dtype));
+  EXPECT_EQ(DimsString(actual.dims), DimsString(expected.dims));
+  if (actual.bytes == expected.bytes) return;
+  EXPECT_EQ(ToDoubles(actual), ToDoubles(expected));
+  // NaNs and signed zeros differ only here.
+  ADD_FAILURE() << "the bytes of the two tensors differ";
+}
+
+absl::StatusOr<std::vector<std::string>> InferShapes(
+    const NodeInfo& node, const std::vector<SymbolicShape>& shapes,
+    const std::vector<std::optional<std::vector<int64_t>>>& host_ints) {
+  const auto registry = MakeOpRegistry({.test_operators = true});
+  WEIR_RETURN_IF_ERROR(registry->Check(node));
+  Inference inference(node, shapes, host_ints);
+  WEIR_RETURN_IF_ERROR(registry->Find(node.domain, node.op)->infer(inference));
+  std::vector<std::string> result;
+  for (int i = 0; i < node.num_outputs; ++i) {
+    const size_t k = static_cast<size_t>(i);
+    result.push_back(std::string(DTypeName(inference.type(k))) +
+                     ShapeString(inference.output(k)));
+  }
+  return result;
+}
+
+void OpTest::SetUp() {
+  Machine& machine = MachineFor(GetParam());
+  if (Reason(machine.status) == "NO_CUDA_DEVICE") {
+    GTEST_SKIP() << machine.status;
+  }
+  ASSERT_TRUE(machine.status.ok()) << machine.status;
+  device_ = machine.device.get();
+  registry_ = machine.registry.get();
+}
+
+absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
+                                               const std::vector<Value>& inputs,
+                                               RandomKey random) {
+  node.input_types.clear();
+  for (const Value& input : inputs) node.input_types.push_back(input.dtype);
+  WEIR_RETURN_IF_ERROR(registry().Check(node));
+  const OpDef& def = *registry().Find(node.domain, node.op);
+
+  // Inference and plan.
+  std::vector<SymbolicShape> shapes;
+  std::vector<TensorMeta> input_metas;
+  std::vector<std::optional<std::vector<int64_t>>> infer_ints(inputs.size());
+  std::vector<std::vector<int64_t>> host_ints(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Value& input = inputs[i];
+    input_metas.push_back(MetaOf(input.dtype, input.dims));
+    if (input.dtype == DType::kInvalid) {
+      shapes.emplace_back();
+      continue;
+    }
+    shapes.emplace_back(ToSymbolic(input.dims));
+    if (IsHostInput(def, i)) {
+      WEIR_ASSIGN_OR_RETURN(host_ints[i], HostIntsOf(def, node, i, input));
+      infer_ints[i] = host_ints[i];
+    }
+  }
+  Inference inference(node, shapes, infer_ints);
+  WEIR_RETURN_IF_ERROR(def.infer(inference));
+  std::vector<TensorMeta> output_metas;
+  for (int k = 0; k < node.num_outputs; ++k) {
+    const size_t i = static_cast<size_t>(k);
+    const std::optional<Dims> dims = ToConcrete(inference.output(i));
+    if (!dims.has_value()) {
+      return absl::InternalError(absl::StrCat(
+          "output ", k,
+          " has no concrete shape: ", ShapeString(inference.output(i))));
+    }
+    WEIR_RETURN_IF_ERROR(ByteSize(inference.type(i), *dims).status());
+    output_metas.push_back(MetaOf(inference.type(i), *dims));
+  }
+  WEIR_ASSIGN_OR_RETURN(const auto kernel,
+                        registry().CreateKernel(node, device()));
+  WEIR_ASSIGN_OR_RETURN(const auto plan,
+                        kernel->Plan({input_metas, output_metas, host_ints}));
+
+  // Memory: staging in pinned memory, operands on the device.
+  size_t staged = 0;
+  const auto place = [&staged](size_t bytes) {
+    const size_t at = staged;
+    staged += (bytes + kGuard + 255) / 256 * 256;
+    return at;
+  };
+  std::vector<size_t> input_at;
+  std::vector<size_t> output_at;
+  for (const Value& input : inputs)
+    input_at.push_back(place(input.bytes.size()));
+  for (const TensorMeta& meta : output_metas) {
+    output_at.push_back(place(meta.bytes));
+  }
+  WEIR_ASSIGN_OR_RETURN(PinnedMemory pinned, device().AllocatePinned(staged));
+  WEIR_ASSIGN_OR_RETURN(DeviceMemory memory, device().Allocate(staged));
+  WEIR_ASSIGN_OR_RETURN(
+      DeviceMemory scratch,
+      device().Allocate(std::max<size_t>(plan->scratch_bytes(), 1)));
+  std::byte* base = static_cast<std::byte*>(memory.data());
+  std::vector<const void*> input_pointers;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::copy(inputs[i].bytes.begin(), inputs[i].bytes.end(),
+              pinned.data() + input_at[i]);
+    const void* on_device = base + input_at[i];
+    const void* on_host = pinned.data() + input_at[i];
+    input_pointers.push_back(inputs[i].dtype == DType::kInvalid ? nullptr
+                             : IsHostInput(def, i)              ? on_host
+                                                                : on_device);
+  }
+  std::vector<void*> output_pointers;
+  for (size_t at : output_at) output_pointers.push_back(base + at);
+
+  WEIR_ASSIGN_OR_RETURN(const auto stream, device().CreateStream(0));
+  TestTask task([&](Stream& s) -> absl::Status {
+    WEIR_RETURN_IF_ERROR(s.Fill(base, kGuardByte, staged));
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].bytes.empty()) continue;
+      WEIR_RETURN_IF_ERROR(s.CopyToDevice(base + input_at[i],
+                                          pinned.data() + input_at[i],
+                                          inputs[i].bytes.size()));
+    }
+    RunArgs args{.stream = s,
+                 .team = device().cpu_team(),
+                 .inputs = input_pointers,
+                 .outputs = output_pointers,
+                 .scratch = scratch.data(),
+                 .random = random};
+    WEIR_RETURN_IF_ERROR(plan->Run(args));
+    return s.CopyToHost(pinned.data(), base, staged);
+  });
+  stream->Enqueue(&task);
+  const Completion& completion = task.Wait();
+  WEIR_RETURN_IF_ERROR(completion.status);
+
+  std::vector<Value> outputs;
+  for (size_t i = 0; i < output_metas.size(); ++i) {
+    const std::byte* data = pinned.data() + output_at[i];
+    const size_t bytes = output_metas[i].bytes;
+    outputs.push_back({output_metas[i].dtype, output_metas[i].dims,
+                       std::vector<std::byte>(data, data + bytes)});
+    for (size_t k = 0; k < kGuard; ++k) {
+      if (data[bytes + k] != std::byte{kGuardByte}) {
+        ADD_FAILURE() << "byte " << k << " after output " << i
+                      << " was written";
+        break;
+      }
+    }
+  }
+  return outputs;
+}
+
+Value OpTest::RunOne(const NodeInfo& node, const std::vector<Value>& inputs) {
+  auto outputs = Run(node, inputs);
+  if (!outputs.ok()) {
+    ADD_FAILURE() << outputs.status();
+    return Value();
+  }
+  return outputs->at(0);
+}
+
+}  // namespace weir

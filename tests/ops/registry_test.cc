@@ -1,0 +1,148 @@
+#include "kernels/ops/registry.h"
+
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+using testing::HasSubstr;
+
+absl::Status CheckTypes(std::string op, std::vector<DType> types,
+                        Attributes attributes = {}, int outputs = 1) {
+  NodeInfo node = Node(std::move(op), std::move(attributes));
+  node.name = "n1";
+  node.input_types = std::move(types);
+  node.num_outputs = outputs;
+  return MakeOpRegistry()->Check(node);
+}
+
+TEST(OpRegistryTest, EveryOperatorOfTheListHasDefinitionAndCpuKernel) {
+  const auto registry = MakeOpRegistry({.test_operators = true});
+  std::set<std::string> listed;
+#define OP(domain, Name, family) listed.insert(#domain "." #Name);
+#include "kernels/ops/ops.def"
+#undef OP
+  std::set<std::string> found;
+  for (const OpDef* def : registry->List()) {
+    const std::string name(def->name);
+    EXPECT_TRUE(registry->HasKernel(DeviceKind::kCpu, def->domain, name))
+        << name;
+    EXPECT_NE(def->infer, nullptr) << name;
+    EXPECT_FALSE(def->doc.empty()) << name;
+    EXPECT_FALSE(def->outputs.empty()) << name;
+    for (const AttributeDef& attribute : def->attributes) {
+      EXPECT_FALSE(attribute.doc.empty()) << name << "." << attribute.name;
+    }
+    found.insert((def->domain.empty() ? "onnx." : "weir.") + name);
+  }
+  EXPECT_EQ(found, listed);
+}
+
+TEST(OpRegistryTest, TestOperatorsAreHiddenUnlessAskedFor) {
+  const auto registry = MakeOpRegistry();
+  EXPECT_EQ(registry->Find("weir", "Spin"), nullptr);
+  EXPECT_FALSE(registry->HasKernel(DeviceKind::kCpu, "weir", "Spin"));
+  for (const OpDef* def : registry->List()) EXPECT_FALSE(def->test_only);
+  EXPECT_NE(MakeOpRegistry({.test_operators = true})->Find("weir", "Spin"),
+            nullptr);
+}
+
+TEST(OpRegistryTest, NestedRegistrySeesItsParent) {
+  const auto parent = MakeOpRegistry();
+  OpRegistry nested(parent.get());
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Mine";
+  ASSERT_TRUE(nested.Register(def).ok());
+  EXPECT_EQ(nested.Register(def).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(nested.Find("weir", "Mine"), nullptr);
+  EXPECT_EQ(parent->Find("weir", "Mine"), nullptr);
+  EXPECT_EQ(nested.Find("", "Add"), parent->Find("", "Add"));
+  EXPECT_TRUE(nested.HasKernel(DeviceKind::kCpu, "", "Add"));
+  EXPECT_EQ(nested.List().size(), parent->List().size() + 1);
+
+  // A kernel for an operator of the parent stays in the nested registry.
+  const auto factory =
+      [](const NodeInfo&,
+         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+    return absl::UnimplementedError("none");
+  };
+  EXPECT_TRUE(
+      nested.RegisterKernel(DeviceKind::kCuda, "", "Add", factory).ok());
+  EXPECT_TRUE(nested.HasKernel(DeviceKind::kCuda, "", "Add"));
+  EXPECT_FALSE(parent->HasKernel(DeviceKind::kCuda, "", "Add"));
+  EXPECT_EQ(nested.RegisterKernel(DeviceKind::kCuda, "", "Add", factory).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(
+      nested.RegisterKernel(DeviceKind::kCuda, "", "None", factory).code(),
+      absl::StatusCode::kNotFound);
+}
+
+TEST(OpRegistryTest, ChecksArity) {
+  EXPECT_TRUE(CheckTypes("Add", {DType::kFloat, DType::kFloat}).ok());
+  const absl::Status one = CheckTypes("Add", {DType::kFloat});
+  EXPECT_EQ(one.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(one.message()), HasSubstr("n1"));
+  EXPECT_THAT(std::string(one.message()), HasSubstr("input 1 (B)"));
+  EXPECT_FALSE(
+      CheckTypes("Add", {DType::kFloat, DType::kFloat, DType::kFloat}).ok());
+  EXPECT_FALSE(CheckTypes("Add", {DType::kFloat, DType::kFloat}, {}, 2).ok());
+  // A missing optional input before a given one.
+  EXPECT_TRUE(
+      CheckTypes("Clip", {DType::kFloat, DType::kInvalid, DType::kFloat}).ok());
+  EXPECT_TRUE(CheckTypes("Max", std::vector<DType>(40, DType::kInt8)).ok());
+  EXPECT_FALSE(CheckTypes("Max", {}).ok());
+  EXPECT_TRUE(CheckTypes("Split", {DType::kFloat}, {}, 7).ok());
+}
+
+TEST(OpRegistryTest, ChecksTypes) {
+  EXPECT_EQ(CheckTypes("Add", {DType::kFloat, DType::kDouble}).code(),
+            absl::StatusCode::kInvalidArgument);
+  const absl::Status strings =
+      CheckTypes("Add", {DType::kString, DType::kString});
+  EXPECT_EQ(strings.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(strings.message()), HasSubstr("string"));
+  EXPECT_TRUE(CheckTypes("Pow", {DType::kFloat, DType::kInt8}).ok());
+  const absl::Status unknown = CheckTypes("Nothing", {});
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("Nothing"));
+}
+
+TEST(OpRegistryTest, ChecksAttributes) {
+  const std::vector<DType> one = {DType::kFloat};
+  EXPECT_TRUE(CheckTypes("Flatten", one, Attrs({{"axis", int64_t{1}}})).ok());
+  EXPECT_FALSE(CheckTypes("Flatten", one, Attrs({{"axes", int64_t{1}}})).ok());
+  EXPECT_FALSE(CheckTypes("Flatten", one, Attrs({{"axis", 1.0f}})).ok());
+  EXPECT_FALSE(CheckTypes("Flatten", one,
+                          Attrs({{"axis", int64_t{1}}, {"axis", int64_t{1}}}))
+                   .ok());
+  EXPECT_FALSE(CheckTypes("Cast", one).ok());  // "to" is required
+}
+
+TEST(AttributesTest, ReadsWithFallbacks) {
+  const Attributes attributes =
+      Attrs({{"i", int64_t{3}},
+             {"f", 0.5f},
+             {"s", std::string("text")},
+             {"is", std::vector<int64_t>{1, 2}},
+             {"fs", std::vector<float>{0.25f}},
+             {"ss", std::vector<std::string>{"a", "b"}}});
+  EXPECT_EQ(attributes.Int("i", 0), 3);
+  EXPECT_EQ(attributes.Int("none", 7), 7);
+  EXPECT_EQ(attributes.Float("f", 0), 0.5f);
+  EXPECT_EQ(attributes.String("s", ""), "text");
+  EXPECT_EQ(attributes.String("none", "x"), "x");
+  EXPECT_EQ(attributes.Ints("is"), (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(attributes.Ints("none").empty());
+  EXPECT_EQ(attributes.Floats("fs"), std::vector<float>{0.25f});
+  EXPECT_EQ(attributes.Strings("ss").size(), 2u);
+  EXPECT_EQ(attributes.Tensor("none"), nullptr);
+  EXPECT_TRUE(attributes.Has("i"));
+}
+
+}  // namespace
+}  // namespace weir
