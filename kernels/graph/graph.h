@@ -1,0 +1,62 @@
+// A graph: what a caller wants computed. Plain data, built by the importers
+// (weir.v1 Graph, ONNX) or by hand, and not trusted: Validate checks it before
+// anything else looks at it. Movable, copyable; no thread rules.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/op.h"
+#include "kernels/ops/registry.h"
+#include "kernels/tensor/shape.h"
+
+namespace weir {
+
+struct ValueDecl {
+  std::string name;
+  DType dtype = DType::kInvalid;
+  SymbolicShape shape;  // symbols index Graph::symbols
+};
+
+struct GraphNode {
+  std::string name;    // may be empty: errors then say "#3 (Add)"
+  std::string domain;  // "" or "weir"
+  std::string op;
+  Attributes attributes;
+  std::vector<std::string> inputs;   // value names; "" is a missing optional
+  std::vector<std::string> outputs;  // "" is an output nobody wants
+  std::string call_site;  // the caller's own words, repeated in errors
+};
+
+struct Graph {
+  std::vector<ValueDecl> inputs;
+  std::vector<std::string> outputs;
+  std::vector<GraphNode> nodes;  // any order
+  std::map<std::string, std::shared_ptr<const Constant>, std::less<>> constants;
+  std::map<std::string, int, std::less<>> opsets;  // by domain
+  std::vector<std::string> symbols;                // names of symbolic dims
+};
+
+struct GraphLimits {
+  size_t max_nodes = 100'000;
+  size_t max_values = 400'000;
+};
+
+// "node 'conv1' (Conv)" or "node #3 (Add)", for messages.
+WEIR_EXPORT std::string NodeLabel(const GraphNode& node, size_t index);
+
+// Checks names (unique, defined before use in some order), arity, attributes,
+// element types where known, constants' sizes, limits; gives an order in which
+// every node follows its producers. INVALID_ARGUMENT names the node: a cycle,
+// a missing or duplicate value; UNIMPLEMENTED: an operator that weir lacks.
+WEIR_EXPORT absl::StatusOr<std::vector<size_t>> Validate(
+    const Graph& graph, const OpRegistry& registry,
+    const GraphLimits& limits = {});
+
+}  // namespace weir

@@ -1,0 +1,185 @@
+#include "kernels/graph/host_evaluator.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+size_t RoundUp(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct FreeDeleter {
+  void operator()(void* data) const { std::free(data); }
+};
+
+// What a host constant's owner points to.
+struct HostBlock {
+  std::unique_ptr<std::byte, FreeDeleter> data;
+  std::vector<std::shared_ptr<const Constant>> keep_alive;
+};
+
+class CallerAlone final : public CpuTeam {
+ public:
+  int size() const override { return 1; }
+  void Run(int64_t n, int64_t /*grain*/,
+           absl::FunctionRef<void(int64_t, int64_t)> fn) override {
+    if (n > 0) fn(0, n);
+  }
+};
+
+absl::Status NoSuchThing() {
+  return absl::InternalError("not available while a plan is made");
+}
+
+DeviceInfo HostInfo() {
+  DeviceInfo info;
+  info.kind = DeviceKind::kCpu;
+  info.uuid = "CPU-planner";
+  info.name = "planner";
+  info.multiprocessors = 1;
+  return info;
+}
+
+}  // namespace
+
+std::shared_ptr<const Constant> MakeHostConstant(
+    const TensorMeta& meta, std::byte** data,
+    std::vector<std::shared_ptr<const Constant>> keep_alive) {
+  const size_t size = RoundUp(meta.bytes == 0 ? 1 : meta.bytes);
+  auto block = std::make_shared<HostBlock>();
+  block->data.reset(
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
+  if (block->data == nullptr) throw std::bad_alloc();
+  std::memset(block->data.get(), 0, size);
+  block->keep_alive = std::move(keep_alive);
+  *data = block->data.get();
+  auto constant = std::make_shared<Constant>();
+  constant->tensor = {meta.dtype, meta.dims, *data};
+  constant->owner = std::move(block);
+  return constant;
+}
+
+TensorMeta MakeMeta(DType dtype, Dims dims) {
+  TensorMeta meta;
+  meta.dtype = dtype;
+  meta.elements = NumElements(dims).value();
+  meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(dtype);
+  meta.dims = std::move(dims);
+  return meta;
+}
+
+class HostEvaluator::HostDevice final : public Device {
+ public:
+  HostDevice() : Device(HostInfo()) {}
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
+    return NoSuchThing();
+  }
+  bool host_addressable() const override { return true; }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ protected:
+  absl::StatusOr<void*> AllocateRaw(size_t bytes) override {
+    void* data = std::aligned_alloc(kAlignment, RoundUp(bytes));
+    if (data == nullptr) return absl::ResourceExhaustedError("no memory left");
+    return data;
+  }
+  void FreeRaw(void* data, size_t) override { std::free(data); }
+  absl::StatusOr<void*> AllocatePinnedRaw(size_t bytes) override {
+    return AllocateRaw(bytes);
+  }
+  void FreePinnedRaw(void* data, size_t) override { std::free(data); }
+};
+
+class HostEvaluator::HostStream final : public Stream {
+ public:
+  explicit HostStream(Device* device)
+      : Stream(std::make_shared<Timeline>("planner")), device_(device) {}
+
+  Device& device() const override { return *device_; }
+  uint64_t id() const override { return 0; }
+  int priority() const override { return 0; }
+  // A kernel has no business here: nothing is ever enqueued.
+  uint64_t Enqueue(StreamTask* task, Inline) override {
+    task->completion.status = NoSuchThing();
+    task->Complete(task->completion);
+    return 0;
+  }
+  absl::Status CopyToDevice(void* dst, const void* src, size_t bytes) override {
+    std::memcpy(dst, src, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status CopyToHost(void* dst, const void* src, size_t bytes) override {
+    return CopyToDevice(dst, src, bytes);
+  }
+  absl::Status CopyOnDevice(void* dst, const void* src, size_t bytes) override {
+    return CopyToDevice(dst, src, bytes);
+  }
+  absl::Status Fill(void* dst, uint8_t value, size_t bytes) override {
+    std::memset(dst, value, bytes);
+    return absl::OkStatus();
+  }
+  absl::Status WaitOnDevice(const Point&) override { return NoSuchThing(); }
+  FaultSlot* fault_slot() override { return nullptr; }
+
+ private:
+  Device* const device_;
+};
+
+HostEvaluator::HostEvaluator()
+    : device_(std::make_unique<HostDevice>()),
+      stream_(std::make_unique<HostStream>(device_.get())) {}
+
+HostEvaluator::~HostEvaluator() = default;
+
+Device& HostEvaluator::device() const { return *device_; }
+
+absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
+    const LoweredNode& node, const Kernel& kernel,
+    absl::Span<const TensorMeta> inputs,
+    absl::Span<const std::shared_ptr<const Constant>> values,
+    absl::Span<const std::vector<int64_t>> host_ints,
+    absl::Span<const TensorMeta> outputs) const {
+  auto plan = kernel.Plan({inputs, outputs, host_ints});
+  if (!plan.ok()) return NodeError(plan.status(), node);
+  TensorMeta scratch_meta;
+  scratch_meta.bytes = (*plan)->scratch_bytes();
+  std::byte* scratch = nullptr;
+  const auto scratch_owner = MakeHostConstant(scratch_meta, &scratch);
+
+  std::vector<const void*> sources;
+  std::vector<std::shared_ptr<const Constant>> strings;
+  for (const auto& value : values) {
+    sources.push_back(value == nullptr ? nullptr : value->tensor.data);
+    if (value != nullptr && value->tensor.dtype == DType::kString) {
+      strings.push_back(value);
+    }
+  }
+  std::vector<void*> targets;
+  std::vector<std::shared_ptr<const Constant>> results;
+  for (const TensorMeta& meta : outputs) {
+    std::byte* data = nullptr;
+    results.push_back(
+        MakeHostConstant(meta, &data,
+                         meta.dtype == DType::kString
+                             ? strings
+                             : std::vector<std::shared_ptr<const Constant>>()));
+    targets.push_back(data);
+  }
+  CallerAlone team;
+  RunArgs args{*stream_, &team, sources, targets, scratch, {}, 0};
+  args.node_index = static_cast<uint32_t>(node.index);
+  const absl::Status status = (*plan)->Run(args);
+  if (!status.ok()) return NodeError(status, node);
+  return results;
+}
+
+}  // namespace weir

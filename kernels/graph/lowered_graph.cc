@@ -1,0 +1,75 @@
+#include "kernels/graph/lowered_graph.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/graph/node_error.h"
+
+namespace weir {
+
+LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
+                   const OpRegistry& registry) {
+  LoweredGraph lowered;
+  absl::flat_hash_map<absl::string_view, int> ids;
+  const auto add = [&](const std::string& name) -> int {
+    const int id = static_cast<int>(lowered.values.size());
+    lowered.values.emplace_back().name = name;
+    if (!name.empty()) ids.emplace(name, id);
+    return id;
+  };
+  for (const ValueDecl& input : graph.inputs) {
+    const int id = add(input.name);
+    LoweredValue& value = lowered.values.back();
+    value.dtype = input.dtype;
+    value.shape = input.shape;
+    value.input = static_cast<int>(lowered.inputs.size());
+    lowered.inputs.push_back(id);
+  }
+  for (const auto& [name, constant] : graph.constants) {
+    add(name);
+    LoweredValue& value = lowered.values.back();
+    value.dtype = constant->tensor.dtype;
+    value.shape = ToSymbolic(constant->tensor.dims);
+    value.constant = constant;
+  }
+  lowered.nodes.reserve(order.size());
+  for (size_t index : order) {
+    const GraphNode& from = graph.nodes[index];
+    LoweredNode& node = lowered.nodes.emplace_back();
+    node.index = index;
+    node.def = registry.Find(from.domain, from.op);
+    node.label = NodeLabel(from, index);
+    node.call_site = from.call_site;
+    node.info.name = from.name.empty() ? absl::StrCat("#", index) : from.name;
+    node.info.domain = from.domain;
+    node.info.op = from.op;
+    node.info.opset = OpsetOf(graph, from.domain);
+    node.info.attributes = from.attributes;
+    for (const std::string& name : from.inputs) {
+      node.inputs.push_back(name.empty() ? kNoValue : ids.find(name)->second);
+    }
+    while (!node.inputs.empty() && node.inputs.back() == kNoValue) {
+      node.inputs.pop_back();
+    }
+    for (const std::string& name : from.outputs) {
+      node.outputs.push_back(add(name));
+      lowered.values.back().producer =
+          static_cast<int>(lowered.nodes.size()) - 1;
+    }
+    node.info.num_outputs = static_cast<int>(node.outputs.size());
+  }
+  for (const std::string& name : graph.outputs) {
+    lowered.outputs.push_back(ids.find(name)->second);
+  }
+  return lowered;
+}
+
+absl::Status NodeError(const absl::Status& status, const LoweredNode& node) {
+  return WithNode(
+      WithCallSite(Annotate(status, node.label + ": "), node.call_site),
+      node.label);
+}
+
+}  // namespace weir

@@ -1,0 +1,84 @@
+#include "kernels/graph/plan.h"
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/graph/plan_body.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kInlineOperands = 16;
+
+const std::byte* Resolve(const Operand& operand, const PlanRun& run) {
+  switch (operand.base) {
+    case Operand::Base::kAddress:
+      return static_cast<const std::byte*>(operand.address);
+    case Operand::Base::kInput:
+      return static_cast<const std::byte*>(run.inputs[operand.input]);
+    case Operand::Base::kOutputs:
+      return run.outputs + operand.offset;
+    case Operand::Base::kArena:
+      return run.arena + operand.offset;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Plan::Plan() : body_(std::make_unique<Body>()) {}
+Plan::~Plan() = default;
+
+size_t Plan::steps() const { return body_->steps.size(); }
+
+absl::Status Plan::Run(const PlanRun& run) const {
+  if (run.inputs.size() != inputs_.size()) {
+    return absl::InternalError(absl::StrCat("a run with ", run.inputs.size(),
+                                            " inputs of a plan with ",
+                                            inputs_.size()));
+  }
+  absl::InlinedVector<const void*, kInlineOperands> inputs;
+  absl::InlinedVector<void*, kInlineOperands> outputs;
+  for (const PlanStep& step : body_->steps) {
+    const Operand* operand = &body_->operands[step.first_operand];
+    inputs.clear();
+    for (uint32_t i = 0; i < step.inputs; ++i) {
+      inputs.push_back(Resolve(*operand++, run));
+    }
+    outputs.clear();
+    for (uint32_t i = 0; i < step.outputs; ++i) {
+      // Outputs lie in the run's own blocks, which are the caller's to write.
+      outputs.push_back(const_cast<std::byte*>(Resolve(*operand++, run)));
+    }
+    absl::Status status;
+    if (step.kernel == nullptr) {
+      status = run.stream.CopyOnDevice(outputs[0], inputs[0], step.copy_bytes);
+    } else {
+      status = step.kernel->Run(
+          RunArgs{run.stream, run.team, inputs, outputs,
+                  step.has_scratch ? run.arena + step.scratch : nullptr,
+                  run.random, step.node});
+    }
+    if (!status.ok()) {
+      if (step.kernel == nullptr) return status;
+      const int at = core_->position_of_node[step.node];
+      return NodeError(status, core_->graph.nodes[static_cast<size_t>(at)]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Plan::FaultAt(uint32_t node, FaultCode code) const {
+  const absl::Status status = FaultStatus(code);
+  if (node >= core_->position_of_node.size()) return status;
+  const int at = core_->position_of_node[node];
+  return NodeError(status, core_->graph.nodes[static_cast<size_t>(at)]);
+}
+
+void Plan::RecordDuration(int64_t ns) const {
+  const int64_t before = measured_ns();
+  const int64_t after = before == 0 ? ns : before + (ns - before) / 8;
+  measured_ns_.store(after > 0 ? after : 1, std::memory_order_relaxed);
+}
+
+}  // namespace weir

@@ -1,0 +1,91 @@
+// A plan: a program with concrete shapes. It knows where every value lies and
+// runs its steps on a stream it is given. Immutable, shared by concurrent runs;
+// everything of one run comes in PlanRun. It keeps the program's kernels and
+// constants alive, and must itself live until the last run has completed.
+//
+// Memory of a run, three blocks at addresses the caller chooses:
+//   inputs   every input that the device reads, at input(i).offset
+//   outputs  every graph output, dense, at output(i).offset
+//   arena    intermediate values and scratch, offsets planned by liveness
+// Offsets are multiples of 256.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/op.h"
+
+namespace weir {
+
+struct ProgramCore;
+
+struct PlanRun {
+  Stream& stream;
+  CpuTeam* team = nullptr;
+  // Address of each input: device memory, or host memory where on_host. On a
+  // host-addressable device any naturally aligned address will do.
+  absl::Span<const void* const> inputs;
+  std::byte* outputs = nullptr;  // device memory
+  std::byte* arena = nullptr;    // device memory
+  RandomKey random;
+};
+
+class WEIR_EXPORT Plan {
+ public:
+  struct Value {
+    TensorMeta meta;
+    size_t offset = 0;     // in its block
+    bool on_host = false;  // inputs only: Run reads host memory, no device copy
+  };
+
+  absl::Span<const Value> inputs() const { return inputs_; }
+  absl::Span<const Value> outputs() const { return outputs_; }
+  size_t input_bytes() const { return input_bytes_; }  // device part
+  size_t output_bytes() const { return output_bytes_; }
+  size_t arena_bytes() const { return arena_bytes_; }
+  size_t steps() const;
+
+  // Called from StreamTask::Launch. An error names the node (label and call
+  // site). Allocates nothing for nodes of up to 16 inputs.
+  absl::Status Run(const PlanRun& run) const;
+
+  // The status of a fault that a kernel of this plan reported; `node` is
+  // Completion::fault_node. The same as Run gives on the CPU.
+  absl::Status FaultAt(uint32_t node, FaultCode code) const;
+
+  // Smoothed duration of a run, in nanoseconds; 0 until measured. On the CPU
+  // short plans run inline on the calling thread.
+  int64_t measured_ns() const {
+    return measured_ns_.load(std::memory_order_relaxed);
+  }
+  void RecordDuration(int64_t ns) const;
+
+  ~Plan();
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+ private:
+  friend class Planner;
+  struct Body;
+  Plan();
+
+  // Kernels and constants of the program; not the program, whose cache holds
+  // this plan.
+  std::shared_ptr<const ProgramCore> core_;
+  std::vector<Value> inputs_;
+  std::vector<Value> outputs_;
+  size_t input_bytes_ = 0;
+  size_t output_bytes_ = 0;
+  size_t arena_bytes_ = 0;
+  std::unique_ptr<Body> body_;
+  mutable std::atomic<int64_t> measured_ns_{0};
+};
+
+}  // namespace weir

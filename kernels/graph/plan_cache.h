@@ -1,0 +1,59 @@
+// The plans of one program by what they were made for. Lookups on different
+// threads do not meet. Thread-safe. Internal to this layer.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/striped_snapshot.h"
+#include "kernels/graph/plan.h"
+#include "kernels/graph/program_core.h"
+
+namespace weir {
+
+// Shapes of all inputs, and what the host reads of them.
+using PlanKey = absl::InlinedVector<int64_t, 48>;
+
+// False where the inputs are none that a plan could be made for.
+bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
+                 PlanKey* key);
+
+class PlanCache {
+ public:
+  explicit PlanCache(size_t max_plans);
+
+  std::shared_ptr<const Plan> Find(const PlanKey& key) const;
+
+  // Returns the plan that is cached from now on: an equal one that another
+  // thread has put there before, or `plan`. The least recently used goes.
+  std::shared_ptr<const Plan> Insert(const PlanKey& key,
+                                     std::shared_ptr<const Plan> plan);
+
+ private:
+  struct Entry {
+    uint64_t hash = 0;
+    PlanKey key;
+    std::shared_ptr<const Plan> plan;
+    mutable std::atomic<uint64_t> used{0};
+  };
+  using Entries = std::vector<std::shared_ptr<const Entry>>;
+
+  static uint64_t Hash(const PlanKey& key);
+  static const Entry* FindIn(const Entries& entries, uint64_t hash,
+                             const PlanKey& key);
+
+  const size_t max_plans_;
+  // Grows with every insertion; an entry remembers when it was used last.
+  std::atomic<uint64_t> age_{1};
+  Mutex insert_mu_;
+  StripedSnapshot<Entries> entries_;
+};
+
+}  // namespace weir

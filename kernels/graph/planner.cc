@@ -1,0 +1,467 @@
+#include "kernels/graph/planner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/graph/arena_layout.h"
+#include "kernels/graph/node_inference.h"
+
+namespace weir {
+namespace {
+
+// A node that nothing forces onto the host is evaluated there only if it is
+// small; and no plan may buy more than this of host work.
+constexpr size_t kSmallBytes = size_t{64} << 10;
+constexpr size_t kHostBudgetBytes = size_t{64} << 20;
+
+size_t RoundUp(size_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
+
+std::string DeclaredShape(const ValueDecl& decl,
+                          const std::vector<std::string>& symbols) {
+  if (!decl.shape.has_value()) return "[...]";
+  std::string text = "[";
+  for (Dim dim : *decl.shape) {
+    if (text.size() > 1) text += ",";
+    if (dim.known()) {
+      absl::StrAppend(&text, dim.value());
+    } else if (dim.symbolic()) {
+      text += symbols[static_cast<size_t>(dim.symbol())];
+    } else {
+      text += "?";
+    }
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+Planner::Planner(std::shared_ptr<const ProgramCore> core)
+    : core_(std::move(core)),
+      plan_(new Plan),
+      values_(core_->graph.values.size()),
+      uploaded_(core_->graph.values.size(), nullptr),
+      host_budget_(kHostBudgetBytes) {}
+
+absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
+    absl::Span<const HostTensor> inputs) {
+  plan_->core_ = core_;
+  for (size_t id = 0; id < values_.size(); ++id) {
+    const auto& constant = graph().values[id].constant;
+    if (constant == nullptr) continue;
+    values_[id].meta = MakeMeta(constant->tensor.dtype, constant->tensor.dims);
+    // Without data the host has no use for it (see FreeHostCopies).
+    if (constant->tensor.data != nullptr || values_[id].meta.bytes == 0) {
+      values_[id].host = constant;
+    }
+  }
+  WEIR_RETURN_IF_ERROR(TakeInputs(inputs));
+  for (size_t p = 0; p < graph().nodes.size(); ++p) {
+    if (core_->nodes[p].wanted) WEIR_RETURN_IF_ERROR(PlanNode(p));
+  }
+  PlaceOutputs();
+  WEIR_RETURN_IF_ERROR(PlaceValues());
+  WEIR_RETURN_IF_ERROR(UploadHostValues());
+  Emit();
+  return std::shared_ptr<const Plan>(std::move(plan_));
+}
+
+absl::Status Planner::CheckInput(
+    size_t i, const HostTensor& input,
+    std::vector<std::optional<int64_t>>& bound) const {
+  const ValueDecl& decl = core_->inputs[i];
+  if (input.dtype != decl.dtype) {
+    const std::string_view given = DTypeName(input.dtype);
+    const std::string_view wanted = DTypeName(decl.dtype);
+    return absl::InvalidArgumentError(
+        absl::StrCat("is ", std::string(given), " where ", std::string(wanted),
+                     " is declared"));
+  }
+  const auto bytes = ByteSize(input.dtype, input.dims);
+  if (!bytes.ok()) return bytes.status();
+  if (!decl.shape.has_value()) return absl::OkStatus();
+  bool fits = decl.shape->size() == input.dims.size();
+  for (size_t d = 0; fits && d < input.dims.size(); ++d) {
+    const Dim dim = (*decl.shape)[d];
+    if (dim.known()) {
+      fits = dim.value() == input.dims[d];
+    } else if (dim.symbolic()) {
+      auto& size = bound[static_cast<size_t>(dim.symbol())];
+      if (!size.has_value()) size = input.dims[d];
+      if (*size != input.dims[d]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("has shape ", DimsString(input.dims), ", but ",
+                         core_->symbols[static_cast<size_t>(dim.symbol())],
+                         " is ", *size, " in an input before it"));
+      }
+    }
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("has shape ", DimsString(input.dims), " where ",
+                   DeclaredShape(decl, core_->symbols), " is declared"));
+}
+
+absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
+  if (inputs.size() != core_->inputs.size()) {
+    return WithField(absl::InvalidArgumentError(absl::StrCat(
+                         "there are ", inputs.size(), " inputs where ",
+                         core_->inputs.size(), " are declared")),
+                     "inputs");
+  }
+  given_ = inputs;
+  std::vector<std::optional<int64_t>> bound(core_->symbols.size());
+  const bool host_addressable = core_->device->host_addressable();
+  plan_->inputs_.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto refuse = [&](const absl::Status& status) {
+      return WithField(
+          Annotate(status,
+                   absl::StrCat("input \"", core_->inputs[i].name, "\" ")),
+          absl::StrCat("inputs[", i, "]"));
+    };
+    const absl::Status fits = CheckInput(i, inputs[i], bound);
+    if (!fits.ok()) return refuse(fits);
+    Value& v = value(graph().inputs[i]);
+    v.meta = MakeMeta(inputs[i].dtype, inputs[i].dims);
+    const InputUse& use = core_->input_uses[i];
+    if (use.elements) {
+      if (v.meta.elements > static_cast<int64_t>(kMaxHostInts)) {
+        return refuse(absl::UnimplementedError(absl::StrCat(
+            "has ", v.meta.elements,
+            " elements; an input that shapes depend on has at most ",
+            kMaxHostInts)));
+      }
+      std::byte* data = nullptr;
+      v.host = MakeHostConstant(v.meta, &data);
+      if (v.meta.bytes > 0) {
+        std::memcpy(data, inputs[i].data, v.meta.bytes);
+      }
+    }
+    Plan::Value& planned = plan_->inputs_[i];
+    planned.meta = v.meta;
+    planned.on_host =
+        use.on_host() || (host_addressable && v.meta.dtype == DType::kString);
+    if (!planned.on_host) {
+      planned.offset = plan_->input_bytes_;
+      plan_->input_bytes_ += RoundUp(v.meta.bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Fills host_ints_ for the host inputs of `node`.
+absl::Status Planner::ReadHostInputs(const LoweredNode& node) {
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue || !node.IsHostInput(i)) continue;
+    const int id = node.inputs[i];
+    const int input = graph().values[static_cast<size_t>(id)].input;
+    HostTensor tensor;
+    if (value(id).host != nullptr) {
+      tensor = value(id).host->tensor;
+    } else if (input >= 0 &&
+               core_->input_uses[static_cast<size_t>(input)].on_host()) {
+      tensor = given_[static_cast<size_t>(input)];
+    } else {
+      return absl::UnimplementedError(
+          absl::StrCat("input ", i, " depends on data computed on the device"));
+    }
+    WEIR_ASSIGN_OR_RETURN(host_ints_[i], HostIntsOf(node, i, tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanNode(size_t position) {
+  const LoweredNode& node = graph().nodes[position];
+  const CompiledNode& compiled = core_->nodes[position];
+  host_ints_.assign(node.inputs.size(), std::nullopt);
+  input_metas_.assign(node.inputs.size(), TensorMeta());
+  std::vector<SymbolicShape> shapes(node.inputs.size());
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    input_metas_[i] = value(node.inputs[i]).meta;
+    shapes[i] = ToSymbolic(input_metas_[i].dims);
+  }
+  const absl::Status known = ReadHostInputs(node);
+  if (!known.ok()) return NodeError(known, node);
+  WEIR_ASSIGN_OR_RETURN(const std::vector<TypedShape> outputs,
+                        InferNode(node, {shapes, host_ints_}));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const DType expected =
+        graph().values[static_cast<size_t>(node.outputs[i])].dtype;
+    std::optional<Dims> dims = ToConcrete(outputs[i].shape);
+    if (!dims.has_value() || outputs[i].dtype != expected) {
+      return NodeError(absl::UnimplementedError(absl::StrCat(
+                           "the shape of output ", i, " depends on the data")),
+                       node);
+    }
+    value(node.outputs[i]).meta = MakeMeta(expected, *std::move(dims));
+  }
+  if (compiled.alias) return ShareInput(node);
+  WEIR_ASSIGN_OR_RETURN(const bool done, EvaluateOnHost(position));
+  if (done) return absl::OkStatus();
+  if (compiled.must_be_on_host) {
+    return NodeError(
+        absl::UnimplementedError(
+            "a shape depends on its result, which the host cannot compute"),
+        node);
+  }
+  if (!compiled.on_device) return absl::OkStatus();
+  return AddStep(position);
+}
+
+absl::Status Planner::ShareInput(const LoweredNode& node) {
+  const Value& from = value(node.inputs[0]);
+  Value& to = value(node.outputs[0]);
+  if (from.meta.bytes != to.meta.bytes) {
+    return NodeError(absl::InternalError(absl::StrCat(
+                         "its output should share the ", from.meta.bytes,
+                         " bytes of its input, but has ", to.meta.bytes)),
+                     node);
+  }
+  if (from.host != nullptr) {
+    auto same = std::make_shared<Constant>();
+    same->tensor = {to.meta.dtype, to.meta.dims, from.host->tensor.data};
+    same->owner = from.host;
+    to.host = std::move(same);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
+  const LoweredNode& node = graph().nodes[position];
+  const CompiledNode& compiled = core_->nodes[position];
+  const Kernel* kernel = compiled.host_kernel.get();
+  if (kernel == nullptr && core_->device->info().kind == DeviceKind::kCpu) {
+    kernel = compiled.kernel.get();
+  }
+  if (kernel == nullptr || node.def->random || node.def->test_only) {
+    return false;
+  }
+  std::vector<std::shared_ptr<const Constant>> sources(node.inputs.size());
+  size_t bytes = 0;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue || node.def->shape_only) continue;
+    sources[i] = value(node.inputs[i]).host;
+    if (sources[i] == nullptr) return false;
+    bytes += input_metas_[i].bytes;
+  }
+  std::vector<TensorMeta> outputs;
+  for (int id : node.outputs) {
+    outputs.push_back(value(id).meta);
+    bytes += outputs.back().bytes;
+  }
+  const bool forced = compiled.must_be_on_host || node.def->shape_only;
+  if (!forced && (bytes > kSmallBytes || bytes > host_budget_)) return false;
+  if (bytes > host_budget_) {
+    return NodeError(absl::ResourceExhaustedError(absl::StrCat(
+                         "shapes depend on more than ", kHostBudgetBytes,
+                         " bytes that the host would have to compute")),
+                     node);
+  }
+  host_budget_ -= bytes;
+  std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
+  for (size_t i = 0; i < host_ints.size(); ++i) {
+    if (host_ints_[i].has_value()) host_ints[i] = *host_ints_[i];
+  }
+  WEIR_ASSIGN_OR_RETURN(auto results,
+                        core_->host.Run(node, *kernel, input_metas_, sources,
+                                        host_ints, outputs));
+  for (size_t i = 0; i < results.size(); ++i) {
+    value(node.outputs[i]).host = std::move(results[i]);
+  }
+  return true;
+}
+
+absl::Status Planner::AddStep(size_t position) {
+  const LoweredNode& node = graph().nodes[position];
+  const int step = static_cast<int>(drafts_.size());
+  std::vector<TensorMeta> outputs;
+  int64_t elements = 0;
+  for (int id : node.outputs) {
+    outputs.push_back(value(id).meta);
+    elements += outputs.back().elements;
+    value(id).step = step;
+    value(id).last_step = static_cast<size_t>(step);
+  }
+  Draft& draft = drafts_.emplace_back();
+  draft.node = static_cast<int>(position);
+  draft.outputs = node.outputs;
+  // Nothing to compute; the outputs keep a place of no bytes.
+  if (elements == 0 && !node.def->test_only) return absl::OkStatus();
+  std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (host_ints_[i].has_value()) host_ints[i] = *std::move(host_ints_[i]);
+  }
+  draft.inputs = node.inputs;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue || node.IsHostInput(i)) continue;
+    Value& source = value(root(node.inputs[i]));
+    source.last_step = static_cast<size_t>(step);
+  }
+  auto kernel =
+      core_->nodes[position].kernel->Plan({input_metas_, outputs, host_ints});
+  if (!kernel.ok()) return NodeError(kernel.status(), node);
+  draft.kernel = *std::move(kernel);
+  return absl::OkStatus();
+}
+
+// The step that makes a value writes it straight into the outputs block; what
+// no step makes (an input, a constant, a value twice) is copied there.
+void Planner::PlaceOutputs() {
+  plan_->outputs_.resize(graph().outputs.size());
+  for (size_t i = 0; i < graph().outputs.size(); ++i) {
+    const int id = graph().outputs[i];
+    Plan::Value& output = plan_->outputs_[i];
+    output.meta = value(id).meta;
+    output.offset = plan_->output_bytes_;
+    plan_->output_bytes_ += RoundUp(output.meta.bytes);
+    Value& made = value(root(id));
+    if (made.step >= 0 && !made.in_outputs) {
+      made.in_outputs = true;
+      made.offset = output.offset;
+      continue;
+    }
+    if (output.meta.bytes == 0) continue;
+    Draft& draft = drafts_.emplace_back();
+    draft.node = -1;
+    draft.output = i;
+    draft.inputs = {id};
+    made.last_step = drafts_.size() - 1;
+  }
+}
+
+absl::Status Planner::PlaceValues() {
+  std::vector<ArenaBlock> blocks;
+  std::vector<Value*> owners;
+  for (Value& v : values_) {
+    if (v.step < 0 || v.in_outputs || v.meta.bytes == 0) continue;
+    blocks.push_back({v.meta.bytes, static_cast<size_t>(v.step), v.last_step});
+    owners.push_back(&v);
+  }
+  const size_t values = blocks.size();
+  std::vector<size_t> scratch_of;
+  for (size_t s = 0; s < drafts_.size(); ++s) {
+    if (drafts_[s].kernel == nullptr) continue;
+    const size_t bytes = drafts_[s].kernel->scratch_bytes();
+    if (bytes == 0) continue;
+    blocks.push_back({bytes, s, s});
+    scratch_of.push_back(s);
+  }
+  plan_->arena_bytes_ = LayOutArena(blocks);
+  constexpr auto kLimit = static_cast<size_t>(kMaxTensorBytes);
+  if (plan_->arena_bytes_ > kLimit || plan_->output_bytes_ > kLimit ||
+      plan_->input_bytes_ > kLimit) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "one run would need ", plan_->input_bytes_, " bytes of inputs, ",
+        plan_->output_bytes_, " of outputs and ", plan_->arena_bytes_,
+        " between them; the limit is ", kLimit, " each"));
+  }
+  for (size_t i = 0; i < values; ++i) owners[i]->offset = blocks[i].offset;
+  scratch_.assign(drafts_.size(), 0);
+  for (size_t i = 0; i < scratch_of.size(); ++i) {
+    scratch_[scratch_of[i]] = blocks[values + i].offset;
+  }
+  return absl::OkStatus();
+}
+
+// Gives an address to each host value that a step reads on the device.
+absl::Status Planner::UploadHostValues() {
+  std::vector<int> ids;
+  std::vector<std::shared_ptr<const Constant>> constants;
+  std::vector<bool> seen(values_.size(), false);
+  for (const Draft& draft : drafts_) {
+    for (size_t i = 0; i < draft.inputs.size(); ++i) {
+      const int id = draft.inputs[i];
+      if (id == kNoValue || value(id).host == nullptr) continue;
+      const LoweredNode* node =
+          draft.node < 0 ? nullptr
+                         : &graph().nodes[static_cast<size_t>(draft.node)];
+      if (node != nullptr && node->IsHostInput(i)) {
+        plan_->body_->host_values.push_back(value(id).host);
+        continue;
+      }
+      if (core_->on_device[static_cast<size_t>(root(id))] != nullptr ||
+          seen[static_cast<size_t>(id)]) {
+        continue;
+      }
+      seen[static_cast<size_t>(id)] = true;
+      ids.push_back(id);
+      constants.push_back(value(id).host);
+    }
+  }
+  if (ids.empty()) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(plan_->body_->device_values,
+                        UploadConstants(*core_->device, constants));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    uploaded_[static_cast<size_t>(ids[i])] =
+        plan_->body_->device_values.addresses[i];
+  }
+  return absl::OkStatus();
+}
+
+Operand Planner::Locate(int id, bool on_host) const {
+  Operand operand;
+  if (id == kNoValue) return operand;
+  const Value& v = values_[static_cast<size_t>(id)];
+  const int source = root(id);
+  const Value& made = values_[static_cast<size_t>(source)];
+  const int input = graph().values[static_cast<size_t>(source)].input;
+  if (on_host && v.host != nullptr) {
+    operand.address = v.host->tensor.data;
+  } else if (made.step >= 0) {
+    operand.base =
+        made.in_outputs ? Operand::Base::kOutputs : Operand::Base::kArena;
+    operand.offset = made.offset;
+  } else if (uploaded_[static_cast<size_t>(id)] != nullptr) {
+    operand.address = uploaded_[static_cast<size_t>(id)];
+  } else if (input >= 0) {
+    operand.base = Operand::Base::kInput;
+    operand.input = static_cast<size_t>(input);
+  } else {
+    operand.address = core_->on_device[static_cast<size_t>(source)];
+  }
+  return operand;
+}
+
+void Planner::Emit() {
+  Plan::Body& body = *plan_->body_;
+  for (size_t s = 0; s < drafts_.size(); ++s) {
+    Draft& draft = drafts_[s];
+    PlanStep step;
+    step.first_operand = static_cast<uint32_t>(body.operands.size());
+    if (draft.node < 0) {
+      const Plan::Value& output = plan_->outputs_[draft.output];
+      body.operands.push_back(Locate(draft.inputs[0], false));
+      Operand target;
+      target.base = Operand::Base::kOutputs;
+      target.offset = output.offset;
+      body.operands.push_back(target);
+      step.inputs = step.outputs = 1;
+      step.copy_bytes = output.meta.bytes;
+      body.steps.push_back(step);
+      continue;
+    }
+    if (draft.kernel == nullptr) continue;
+    const LoweredNode& node = graph().nodes[static_cast<size_t>(draft.node)];
+    for (size_t i = 0; i < draft.inputs.size(); ++i) {
+      body.operands.push_back(Locate(draft.inputs[i], node.IsHostInput(i)));
+    }
+    for (int id : draft.outputs) body.operands.push_back(Locate(id, false));
+    step.node = static_cast<uint32_t>(node.index);
+    step.inputs = static_cast<uint32_t>(draft.inputs.size());
+    step.outputs = static_cast<uint32_t>(draft.outputs.size());
+    step.kernel = draft.kernel.get();
+    step.has_scratch = draft.kernel->scratch_bytes() > 0;
+    step.scratch = scratch_[s];
+    body.kernels.push_back(std::move(draft.kernel));
+    body.steps.push_back(step);
+  }
+}
+
+}  // namespace weir

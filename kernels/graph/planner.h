@@ -1,0 +1,77 @@
+// Makes plans: runs inference with sizes, evaluates on the host what shapes
+// depend on, plans the kernels, lays out memory. One object per plan; any
+// thread. Internal to this layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/graph/plan.h"
+#include "kernels/graph/plan_body.h"
+#include "kernels/graph/program_core.h"
+
+namespace weir {
+
+class Planner {
+ public:
+  explicit Planner(std::shared_ptr<const ProgramCore> core);
+
+  absl::StatusOr<std::shared_ptr<const Plan>> Make(
+      absl::Span<const HostTensor> inputs);
+
+ private:
+  struct Value {
+    TensorMeta meta;
+    std::shared_ptr<const Constant> host;  // null: not known on the host
+    int step = -1;                         // the step that makes it, of a root
+    size_t last_step = 0;                  // the last that reads it, of a root
+    bool in_outputs = false;
+    size_t offset = 0;
+  };
+  struct Draft {
+    int node;  // -1: copies inputs[0] to graph output `output`
+    size_t output = 0;
+    std::unique_ptr<const KernelPlan> kernel;
+    std::vector<int> inputs;  // kNoValue where missing
+    std::vector<int> outputs;
+  };
+
+  const LoweredGraph& graph() const { return core_->graph; }
+  Value& value(int id) { return values_[static_cast<size_t>(id)]; }
+  int root(int id) const { return core_->roots[static_cast<size_t>(id)]; }
+
+  absl::Status TakeInputs(absl::Span<const HostTensor> inputs);
+  absl::Status CheckInput(size_t i, const HostTensor& input,
+                          std::vector<std::optional<int64_t>>& bound) const;
+  absl::Status PlanNode(size_t position);
+  absl::Status ReadHostInputs(const LoweredNode& node);
+  absl::Status AddStep(size_t position);
+  absl::StatusOr<bool> EvaluateOnHost(size_t position);
+  absl::Status ShareInput(const LoweredNode& node);
+  void PlaceOutputs();
+  absl::Status PlaceValues();
+  absl::Status UploadHostValues();
+  Operand Locate(int id, bool on_host) const;
+  void Emit();
+
+  const std::shared_ptr<const ProgramCore> core_;
+  std::shared_ptr<Plan> plan_;
+  absl::Span<const HostTensor> given_;
+  std::vector<Value> values_;
+  std::vector<Draft> drafts_;
+  std::vector<const void*> uploaded_;  // by value: a host value's address
+  std::vector<size_t> scratch_;        // by draft: offset
+  size_t host_budget_;
+
+  // Of the node being planned.
+  std::vector<std::optional<std::vector<int64_t>>> host_ints_;
+  std::vector<TensorMeta> input_metas_;
+};
+
+}  // namespace weir

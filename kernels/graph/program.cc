@@ -1,0 +1,77 @@
+#include "kernels/graph/program.h"
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/graph/plan_cache.h"
+#include "kernels/graph/planner.h"
+#include "kernels/graph/program_core.h"
+
+namespace weir {
+
+struct Program::Impl {
+  Impl(std::shared_ptr<const ProgramCore> the_core, size_t max_plans)
+      : core(std::move(the_core)), plans(max_plans) {}
+
+  const std::shared_ptr<const ProgramCore> core;
+  PlanCache plans;
+};
+
+absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
+    Graph graph, Device& device, const OpRegistry& registry,
+    const ProgramOptions& options) {
+  WEIR_ASSIGN_OR_RETURN(
+      std::shared_ptr<const ProgramCore> core,
+      CompileCore(std::move(graph), device, registry, options.limits));
+  return std::shared_ptr<const Program>(
+      new Program(std::make_unique<Impl>(std::move(core), options.max_plans)));
+}
+
+Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Program::~Program() = default;
+
+Device& Program::device() const { return *impl_->core->device; }
+
+const std::vector<ValueDecl>& Program::inputs() const {
+  return impl_->core->inputs;
+}
+
+const std::vector<ValueDecl>& Program::outputs() const {
+  return impl_->core->outputs;
+}
+
+const std::vector<std::string>& Program::symbols() const {
+  return impl_->core->symbols;
+}
+
+bool Program::InputOnHost(size_t i) const {
+  return impl_->core->input_uses[i].on_host();
+}
+
+bool Program::random() const { return impl_->core->random; }
+
+size_t Program::constant_bytes() const { return impl_->core->constants.bytes; }
+
+std::shared_ptr<const Plan> Program::FindPlan(
+    absl::Span<const HostTensor> inputs) const {
+  PlanKey key;
+  if (!MakePlanKey(*impl_->core, inputs, &key)) return nullptr;
+  return impl_->plans.Find(key);
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
+    absl::Span<const HostTensor> inputs) const {
+  PlanKey key;
+  if (MakePlanKey(*impl_->core, inputs, &key)) {
+    // Another thread may have made it meanwhile.
+    if (auto plan = impl_->plans.Find(key)) return plan;
+  } else {
+    key.clear();
+  }
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
+                        Planner(impl_->core).Make(inputs));
+  if (key.empty() && !inputs.empty()) return plan;
+  return impl_->plans.Insert(key, std::move(plan));
+}
+
+}  // namespace weir

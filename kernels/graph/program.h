@@ -1,0 +1,70 @@
+// A program: a graph compiled for a device, element types and ranks; shapes are
+// arguments. Immutable and shared by all who evaluate it; thread-safe. It keeps
+// a bounded cache of plans, one per set of input shapes (and of values that
+// shapes depend on).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/base/export.h"
+#include "kernels/device/device.h"
+#include "kernels/graph/graph.h"
+#include "kernels/graph/plan.h"
+
+namespace weir {
+
+struct ProgramOptions {
+  size_t max_plans = 64;  // least recently used goes first
+  GraphLimits limits;
+};
+
+class WEIR_EXPORT Program {
+ public:
+  // Validates, infers shapes, folds constants, chooses kernels and uploads
+  // constants. Takes milliseconds to seconds (kernel compilation) and waits for
+  // the upload: never on an I/O thread. Errors name the node. UNIMPLEMENTED
+  // names node, operator, opset, type and device.
+  static absl::StatusOr<std::shared_ptr<const Program>> Compile(
+      Graph graph, Device& device, const OpRegistry& registry,
+      const ProgramOptions& options = {});
+
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  Device& device() const;
+  const std::vector<ValueDecl>& inputs() const;
+  // As far as inference could tell without shapes.
+  const std::vector<ValueDecl>& outputs() const;
+  const std::vector<std::string>& symbols() const;
+  // Bit i: input i is read on the host when a plan is made.
+  bool InputOnHost(size_t i) const;
+  bool random() const;  // some node draws numbers
+  size_t constant_bytes() const;
+
+  // The cached plan for these inputs, or null. Takes no shared lock that a
+  // compilation holds. Inputs are in the order of inputs(); data is read only
+  // where InputOnHost.
+  std::shared_ptr<const Plan> FindPlan(
+      absl::Span<const HostTensor> inputs) const;
+
+  // Makes and caches it: microseconds on the CPU, a kernel compilation at
+  // worst. INVALID_ARGUMENT for a type, rank or shape that does not fit the
+  // declaration (naming the input, with field "inputs[i]") or that some node
+  // refuses (naming the node).
+  absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
+      absl::Span<const HostTensor> inputs) const;
+
+ private:
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weir

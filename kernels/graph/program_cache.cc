@@ -1,0 +1,373 @@
+#include "kernels/graph/program_cache.h"
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/striped_snapshot.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kCounterStripes = 16;
+
+struct Entry {
+  std::string key;
+  std::shared_ptr<const Program> program;
+  size_t bytes = 0;
+  std::atomic<uint64_t> used{0};
+};
+
+// The key's bytes lie in the entry.
+using Entries = std::unordered_map<std::string_view, std::shared_ptr<Entry>>;
+
+absl::Status QueueFull(size_t limit) {
+  return WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "more than ", limit, " compilations are waiting")),
+                 "COMPILE_QUEUE_FULL"),
+      absl::Milliseconds(200));
+}
+
+absl::Status Stopping() {
+  return absl::CancelledError("the program cache is stopping");
+}
+
+}  // namespace
+
+// Shared with timers, which may fire while the cache goes.
+struct ProgramCache::State {
+  struct Waiter {
+    absl::AnyInvocable<void(ProgramOr)> done;
+    TimerQueue::TimerId timer = 0;
+  };
+  // One compilation and everyone who waits for it.
+  struct Compilation {
+    std::string key;
+    GraphFactory factory;
+    std::map<uint64_t, Waiter> waiters;
+  };
+  struct Planning {
+    std::shared_ptr<const Program> program;
+    absl::Span<const HostTensor> inputs;
+    absl::AnyInvocable<void(PlanOr)> done;
+  };
+  struct Job {
+    std::shared_ptr<Compilation> compilation;  // or:
+    Planning planning;
+  };
+
+  State(Device* the_device, const OpRegistry* the_registry,
+        TimerQueue* the_timers, ProgramCacheOptions the_options)
+      : device(the_device),
+        registry(the_registry),
+        timers(the_timers),
+        options(the_options),
+        programs(std::make_shared<const Entries>()) {}
+
+  std::shared_ptr<const Program> Find(std::string_view key);
+  void Compile(const std::shared_ptr<Compilation>& compilation);
+  // Returns what had to go, for the caller to drop without the lock.
+  std::vector<std::shared_ptr<Entry>> Insert(
+      const std::string& key, std::shared_ptr<const Program> program)
+      WEIR_REQUIRES(mu);
+  void Expire(const std::string& key, const Compilation* compilation,
+              uint64_t waiter);
+  static void MakePlan(Planning& planning);
+  void Work();
+
+  Device* const device;
+  const OpRegistry* const registry;
+  TimerQueue* const timers;
+  const ProgramCacheOptions options;
+
+  // Changed under `mu`, read without it.
+  StripedSnapshot<Entries> programs;
+  std::atomic<uint64_t> age{1};
+  struct alignas(64) Counter {
+    std::atomic<uint64_t> hits{0};
+  };
+  std::array<Counter, kCounterStripes> counters;
+
+  mutable Mutex mu;
+  CondVar work;
+  bool stopping WEIR_GUARDED_BY(mu) = false;
+  uint64_t next_waiter WEIR_GUARDED_BY(mu) = 1;
+  size_t waiting WEIR_GUARDED_BY(mu) = 0;
+  std::deque<Job> queue WEIR_GUARDED_BY(mu);
+  size_t compilations_queued WEIR_GUARDED_BY(mu) = 0;  // of those
+  std::map<std::string, std::shared_ptr<Compilation>, std::less<>> compiling
+      WEIR_GUARDED_BY(mu);
+  size_t bytes WEIR_GUARDED_BY(mu) = 0;
+  uint64_t misses WEIR_GUARDED_BY(mu) = 0;
+  uint64_t evicted WEIR_GUARDED_BY(mu) = 0;
+  uint64_t failed WEIR_GUARDED_BY(mu) = 0;
+  std::vector<std::thread> threads;
+};
+
+std::shared_ptr<const Program> ProgramCache::State::Find(std::string_view key) {
+  const uint64_t now = age.load(std::memory_order_relaxed);
+  auto program = programs.Read(
+      [&](const Entries& entries) -> std::shared_ptr<const Program> {
+        const auto it = entries.find(key);
+        if (it == entries.end()) return nullptr;
+        Entry& entry = *it->second;
+        if (entry.used.load(std::memory_order_relaxed) != now) {
+          entry.used.store(now, std::memory_order_relaxed);
+        }
+        return entry.program;
+      });
+  if (program != nullptr) {
+    counters[ThreadStripe() % kCounterStripes].hits.fetch_add(
+        1, std::memory_order_relaxed);
+  }
+  return program;
+}
+
+void ProgramCache::State::Compile(
+    const std::shared_ptr<Compilation>& compilation) {
+  const ProgramOr program = [&]() -> ProgramOr {
+    auto graph = compilation->factory();
+    if (!graph.ok()) return graph.status();
+    return Program::Compile(*std::move(graph), *device, *registry);
+  }();
+  compilation->factory = nullptr;
+  std::map<uint64_t, Waiter> waiters;
+  std::vector<std::shared_ptr<Entry>> gone;
+  {
+    MutexLock lock(&mu);
+    if (program.ok()) {
+      gone = Insert(compilation->key, *program);
+    } else {
+      ++failed;
+    }
+    compiling.erase(compilation->key);
+    waiters.swap(compilation->waiters);
+    waiting -= waiters.size();
+  }
+  for (auto& [id, waiter] : waiters) {
+    timers->Cancel(waiter.timer);
+    waiter.done(program);
+  }
+}
+
+std::vector<std::shared_ptr<Entry>> ProgramCache::State::Insert(
+    const std::string& key, std::shared_ptr<const Program> program) {
+  auto entry = std::make_shared<Entry>();
+  entry->key = key;
+  entry->bytes = key.size() + program->constant_bytes();
+  entry->program = std::move(program);
+  // A hit from now on makes an entry younger than this one.
+  entry->used = age.fetch_add(1, std::memory_order_relaxed);
+  if (entry->bytes > options.max_bytes) return {};  // it would evict all else
+  std::vector<std::shared_ptr<Entry>> gone;
+  auto entries = std::make_shared<Entries>(*programs.Load());
+  while (!entries->empty() && (entries->size() >= options.max_programs ||
+                               bytes + entry->bytes > options.max_bytes)) {
+    auto oldest = entries->begin();
+    for (auto it = entries->begin(); it != entries->end(); ++it) {
+      if (it->second->used.load(std::memory_order_relaxed) <
+          oldest->second->used.load(std::memory_order_relaxed)) {
+        oldest = it;
+      }
+    }
+    bytes -= oldest->second->bytes;
+    gone.push_back(oldest->second);
+    entries->erase(oldest);
+    ++evicted;
+  }
+  bytes += entry->bytes;
+  const std::string_view name = entry->key;
+  entries->emplace(name, std::move(entry));
+  programs.Store(std::move(entries));
+  return gone;
+}
+
+void ProgramCache::State::Expire(const std::string& key,
+                                 const Compilation* compilation,
+                                 uint64_t waiter) {
+  Waiter expired;
+  {
+    MutexLock lock(&mu);
+    const auto it = compiling.find(key);
+    if (it == compiling.end() || it->second.get() != compilation) return;
+    const auto found = it->second->waiters.find(waiter);
+    if (found == it->second->waiters.end()) return;
+    expired = std::move(found->second);
+    it->second->waiters.erase(found);
+    --waiting;
+  }
+  expired.done(absl::DeadlineExceededError(
+      "the deadline passed while the program was compiled"));
+}
+
+void ProgramCache::State::Work() {
+  for (;;) {
+    Job job;
+    {
+      MutexLock lock(&mu);
+      while (queue.empty() && !stopping) work.Wait(&mu);
+      if (stopping) return;
+      job = std::move(queue.front());
+      queue.pop_front();
+      if (job.compilation != nullptr) --compilations_queued;
+    }
+    if (job.compilation != nullptr) {
+      Compile(job.compilation);
+    } else {
+      MakePlan(job.planning);
+    }
+  }
+}
+
+// Callers that asked for the same plan while it was being made find it here.
+void ProgramCache::State::MakePlan(Planning& planning) {
+  if (auto plan = planning.program->FindPlan(planning.inputs)) {
+    planning.done(std::move(plan));
+  } else {
+    planning.done(planning.program->MakePlan(planning.inputs));
+  }
+}
+
+ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
+                           TimerQueue* timers, ProgramCacheOptions options)
+    : state_(std::make_shared<State>(device, registry, timers, options)) {
+  for (int i = 0; i < options.threads; ++i) {
+    // Joined by Stop, so that the bare pointer will do.
+    state_->threads.emplace_back([state = state_.get()] { state->Work(); });
+  }
+}
+
+ProgramCache::~ProgramCache() { Stop(); }
+
+std::shared_ptr<const Program> ProgramCache::Find(std::string_view key) {
+  return state_->Find(key);
+}
+
+void ProgramCache::GetOrCompile(std::string key, GraphFactory factory,
+                                Nanos deadline,
+                                absl::AnyInvocable<void(ProgramOr)> done) {
+  if (auto program = state_->Find(key)) return done(std::move(program));
+  State& state = *state_;
+  std::shared_ptr<const Program> found;
+  absl::Status refused;
+  {
+    MutexLock lock(&state.mu);
+    // It may have been finished between the look-up and the lock.
+    found = state.Find(key);
+    auto& compilation = state.compiling[key];
+    const bool fresh = compilation == nullptr;
+    if (found != nullptr) {
+      refused = absl::OkStatus();
+    } else if (state.stopping) {
+      refused = Stopping();
+    } else if ((fresh &&
+                state.compilations_queued >= state.options.max_queued) ||
+               state.waiting >= state.options.max_waiters) {
+      refused = QueueFull(fresh ? state.options.max_queued
+                                : state.options.max_waiters);
+    } else {
+      ++state.misses;
+      if (fresh) {
+        compilation = std::make_shared<State::Compilation>();
+        compilation->key = key;
+        compilation->factory = std::move(factory);
+        state.queue.push_back({compilation, {}});
+        ++state.compilations_queued;
+        state.work.NotifyOne();
+      }
+      const uint64_t id = state.next_waiter++;
+      State::Waiter& waiter = compilation->waiters[id];
+      waiter.done = std::move(done);
+      ++state.waiting;
+      // The timer only takes the lock of the state it may outlive.
+      waiter.timer = state.timers->Add(
+          deadline, [weak = std::weak_ptr<State>(state_), key = std::move(key),
+                     raw = compilation.get(), id] {
+            if (const auto alive = weak.lock()) alive->Expire(key, raw, id);
+          });
+      return;
+    }
+    if (fresh) state.compiling.erase(key);
+  }
+  if (found != nullptr) return done(std::move(found));
+  done(refused);
+}
+
+void ProgramCache::MakePlan(std::shared_ptr<const Program> program,
+                            absl::Span<const HostTensor> inputs,
+                            absl::AnyInvocable<void(PlanOr)> done) {
+  absl::Status refused;
+  {
+    MutexLock lock(&state_->mu);
+    if (state_->stopping) {
+      refused = Stopping();
+    } else if (state_->queue.size() >= state_->options.max_waiters) {
+      refused = QueueFull(state_->options.max_waiters);
+    } else {
+      // Most of these wait for the same few plans: they are bounded as waiters.
+      state_->queue.push_back(
+          {nullptr, {std::move(program), inputs, std::move(done)}});
+      state_->work.NotifyOne();
+      return;
+    }
+  }
+  done(refused);
+}
+
+ProgramCacheStats ProgramCache::stats() const {
+  ProgramCacheStats stats;
+  for (const State::Counter& counter : state_->counters) {
+    stats.hits += counter.hits.load(std::memory_order_relaxed);
+  }
+  MutexLock lock(&state_->mu);
+  stats.programs = state_->programs.Read(
+      [](const Entries& entries) { return entries.size(); });
+  stats.queued = state_->queue.size();
+  stats.bytes = state_->bytes;
+  stats.misses = state_->misses;
+  stats.evicted = state_->evicted;
+  stats.failed = state_->failed;
+  return stats;
+}
+
+void ProgramCache::Stop() {
+  std::deque<State::Job> dropped;
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(&state_->mu);
+    state_->stopping = true;
+    dropped.swap(state_->queue);
+    threads.swap(state_->threads);
+    state_->work.NotifyAll();
+  }
+  for (State::Job& job : dropped) {
+    if (job.compilation == nullptr) {
+      job.planning.done(Stopping());
+      continue;
+    }
+    std::map<uint64_t, State::Waiter> waiters;
+    {
+      MutexLock lock(&state_->mu);
+      state_->compiling.erase(job.compilation->key);
+      waiters.swap(job.compilation->waiters);
+      state_->waiting -= waiters.size();
+    }
+    for (auto& [id, waiter] : waiters) {
+      state_->timers->Cancel(waiter.timer);
+      waiter.done(Stopping());
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace weir

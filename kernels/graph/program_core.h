@@ -1,0 +1,76 @@
+// What a program and its plans share: the graph after folding, its kernels and
+// its constants on the device. Immutable. Plans hold it, it knows no plans.
+// Internal to this layer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device/device.h"
+#include "kernels/graph/constant_block.h"
+#include "kernels/graph/graph.h"
+#include "kernels/graph/host_evaluator.h"
+#include "kernels/graph/lowered_graph.h"
+
+namespace weir {
+
+// What is done with a node when a plan is made.
+struct CompiledNode {
+  // Its shape or its values matter to something that is wanted.
+  bool wanted = false;
+  // Its elements are needed on the device (unless they come out on the host).
+  bool on_device = false;
+  // Its elements must be known on the host: a shape depends on them.
+  bool must_be_on_host = false;
+  // Output 0 is input 0 under another shape: no step.
+  bool alias = false;
+  std::unique_ptr<const Kernel> kernel;       // of the program's device
+  std::unique_ptr<const Kernel> host_kernel;  // of the CPU, if it may be needed
+};
+
+// What the host reads of a graph input when a plan is made.
+struct InputUse {
+  // Its elements, at most kMaxHostInts of them.
+  bool elements = false;
+  // Its digest for this input of this node (position, input).
+  struct Digest {
+    int node;
+    size_t input;
+  };
+  std::vector<Digest> digests;
+
+  bool on_host() const { return elements || !digests.empty(); }
+};
+
+struct ProgramCore {
+  ProgramCore() = default;
+  ProgramCore(const ProgramCore&) = delete;
+  ProgramCore& operator=(const ProgramCore&) = delete;
+
+  Device* device = nullptr;
+  std::vector<ValueDecl> inputs;
+  std::vector<ValueDecl> outputs;
+  std::vector<std::string> symbols;
+  bool random = false;
+
+  // Declared before the kernels, which may refer to its device.
+  HostEvaluator host;
+  LoweredGraph graph;                  // constants: those the host may read
+  std::vector<CompiledNode> nodes;     // as graph.nodes
+  std::vector<InputUse> input_uses;    // as inputs
+  std::vector<int> roots;              // by value: whose bytes it has
+  std::vector<const void*> on_device;  // by value: address of a constant
+  std::vector<int> position_of_node;   // by index in the caller's graph
+  ConstantBlock constants;
+};
+
+// The steps of Program::Compile.
+absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
+    Graph graph, Device& device, const OpRegistry& registry,
+    const GraphLimits& limits);
+
+}  // namespace weir

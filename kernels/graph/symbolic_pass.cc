@@ -1,0 +1,101 @@
+#include "kernels/graph/symbolic_pass.h"
+
+#include <utility>
+
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/graph/node_error.h"
+#include "kernels/graph/node_inference.h"
+
+namespace weir {
+namespace {
+
+bool Foldable(const LoweredGraph& graph, const LoweredNode& node) {
+  if (node.def->random || node.def->test_only) return false;
+  for (int input : node.inputs) {
+    if (input == kNoValue) continue;
+    const auto& constant = graph.values[static_cast<size_t>(input)].constant;
+    if (constant == nullptr) return false;
+  }
+  return true;
+}
+
+// Empty unless every output's shape is known.
+std::optional<std::vector<TensorMeta>> KnownOutputs(
+    const std::vector<TypedShape>& outputs) {
+  std::vector<TensorMeta> metas;
+  for (const TypedShape& output : outputs) {
+    std::optional<Dims> dims = ToConcrete(output.shape);
+    if (!dims.has_value()) return std::nullopt;
+    TensorMeta& meta = metas.emplace_back();
+    meta.dtype = output.dtype;
+    meta.elements = NumElements(*dims).value();
+    meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(meta.dtype);
+    meta.dims = *std::move(dims);
+  }
+  return metas;
+}
+
+}  // namespace
+
+absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
+                          std::optional<ConstantFolder> fold) {
+  std::vector<SymbolicShape> shapes;
+  std::vector<std::optional<std::vector<int64_t>>> host_ints;
+  std::vector<std::shared_ptr<const Constant>> constants;
+  for (LoweredNode& node : graph.nodes) {
+    shapes.assign(node.inputs.size(), std::nullopt);
+    host_ints.assign(node.inputs.size(), std::nullopt);
+    node.info.input_types.assign(node.inputs.size(), DType::kInvalid);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue) continue;
+      const LoweredValue& value =
+          graph.values[static_cast<size_t>(node.inputs[i])];
+      node.info.input_types[i] = value.dtype;
+      shapes[i] = value.shape;
+    }
+    const absl::Status fits = registry.Check(node.info);
+    if (!fits.ok()) return WithCallSite(fits, node.call_site);
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNoValue || !node.IsHostInput(i)) continue;
+      const LoweredValue& value =
+          graph.values[static_cast<size_t>(node.inputs[i])];
+      if (value.constant == nullptr) continue;
+      auto ints = HostIntsOf(node, i, value.constant->tensor);
+      if (!ints.ok()) return NodeError(ints.status(), node);
+      host_ints[i] = *std::move(ints);
+    }
+    WEIR_ASSIGN_OR_RETURN(std::vector<TypedShape> outputs,
+                          InferNode(node, {shapes, host_ints}));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      LoweredValue& value = graph.values[static_cast<size_t>(node.outputs[i])];
+      value.dtype = outputs[i].dtype;
+      value.shape = outputs[i].shape;
+    }
+    if (!fold.has_value() || !Foldable(graph, node)) continue;
+    if (node.info.domain.empty() && node.info.op == "Constant" &&
+        node.info.attributes.Tensor("value") != nullptr) {
+      graph.values[static_cast<size_t>(node.outputs[0])].constant =
+          node.info.attributes.Tensor("value");
+      continue;
+    }
+    const auto metas = KnownOutputs(outputs);
+    if (!metas.has_value()) continue;
+    constants.clear();
+    for (int input : node.inputs) {
+      constants.push_back(
+          input == kNoValue
+              ? nullptr
+              : graph.values[static_cast<size_t>(input)].constant);
+    }
+    auto folded = (*fold)(node, constants, *metas);
+    if (!folded.ok()) return folded.status();
+    for (size_t i = 0; i < folded->size(); ++i) {
+      graph.values[static_cast<size_t>(node.outputs[i])].constant =
+          std::move((*folded)[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weir

@@ -1,0 +1,296 @@
+#include "kernels/graph/program_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/devices.h"
+#include "tests/graph/test_operators.h"
+
+namespace weir {
+namespace {
+
+using ::weir::testing::Floats;
+using ::weir::testing::Input;
+using ::weir::testing::Node;
+
+// A door that a factory waits at.
+class Gate {
+ public:
+  void Open() {
+    MutexLock lock(&mu_);
+    open_ = true;
+    changed_.NotifyAll();
+  }
+  void Pass() {
+    MutexLock lock(&mu_);
+    ++arrived_;
+    changed_.NotifyAll();
+    while (!open_) changed_.Wait(&mu_);
+  }
+  void AwaitArrival() {
+    MutexLock lock(&mu_);
+    while (arrived_ == 0) changed_.Wait(&mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool open_ WEIR_GUARDED_BY(mu_) = false;
+  int arrived_ WEIR_GUARDED_BY(mu_) = 0;
+};
+
+// Collects what `done` was told.
+template <typename T>
+class Answers {
+ public:
+  absl::AnyInvocable<void(T)> Sink() {
+    return [this](T answer) {
+      MutexLock lock(&mu_);
+      answers_.push_back(std::move(answer));
+      changed_.NotifyAll();
+    };
+  }
+  T Next() {
+    MutexLock lock(&mu_);
+    while (answers_.empty()) changed_.Wait(&mu_);
+    T answer = std::move(answers_.front());
+    answers_.pop_front();
+    return answer;
+  }
+  size_t size() {
+    MutexLock lock(&mu_);
+    return answers_.size();
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<T> answers_ WEIR_GUARDED_BY(mu_);
+};
+
+using Programs = Answers<ProgramCache::ProgramOr>;
+
+absl::StatusOr<Graph> NegGraph() {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()})};
+  graph.constants["c"] = Floats({25}, std::vector<float>(25, 1));
+  graph.nodes = {Node("Neg", {"x"}, {"y"})};
+  graph.outputs = {"y", "c"};
+  return graph;
+}
+
+class ProgramCacheTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<ProgramCache> Make(ProgramCacheOptions options = {}) {
+    return std::make_unique<ProgramCache>(device_.get(), &operators_.registry,
+                                          &timers_, options);
+  }
+
+  // Compiles "key" and waits for it.
+  static ProgramCache::ProgramOr Compile(
+      ProgramCache& cache, std::string key,
+      ProgramCache::GraphFactory factory = NegGraph) {
+    Programs answers;
+    cache.GetOrCompile(std::move(key), std::move(factory), kNoDeadline,
+                       answers.Sink());
+    return answers.Next();
+  }
+
+  testing::TestOperators operators_;
+  std::unique_ptr<Device> device_ = MakeCpuDevice({});
+  TimerQueue timers_;
+};
+
+TEST_F(ProgramCacheTest, CompilesOnceAndRemembers) {
+  const auto cache = Make();
+  EXPECT_EQ(cache->Find("k"), nullptr);
+  const auto program = Compile(*cache, "k");
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(cache->Find("k"), *program);
+  Programs answers;
+  cache->GetOrCompile(
+      "k", []() -> absl::StatusOr<Graph> { return absl::InternalError("no"); },
+      kNoDeadline, answers.Sink());
+  ASSERT_EQ(answers.size(), 1u);  // inline
+  EXPECT_EQ(*answers.Next(), *program);
+  const ProgramCacheStats stats = cache->stats();
+  EXPECT_EQ(stats.programs, 1u);
+  EXPECT_EQ(stats.hits, 2u);
+  EXPECT_EQ(stats.misses, 1u);
+  EXPECT_EQ(stats.bytes, 1 + (*program)->constant_bytes());
+}
+
+TEST_F(ProgramCacheTest, CallersOfOneKeyShareOneCompilation) {
+  const auto cache = Make();
+  Gate gate;
+  std::atomic<int> made{0};
+  const auto factory = [&]() -> absl::StatusOr<Graph> {
+    ++made;
+    gate.Pass();
+    return NegGraph();
+  };
+  Programs answers;
+  for (int i = 0; i < 10; ++i) {
+    cache->GetOrCompile("k", factory, kNoDeadline, answers.Sink());
+  }
+  gate.Open();
+  const auto first = answers.Next();
+  ASSERT_TRUE(first.ok());
+  for (int i = 1; i < 10; ++i) EXPECT_EQ(*answers.Next(), *first);
+  EXPECT_EQ(made, 1);
+}
+
+TEST_F(ProgramCacheTest, DoesNotRememberFailures) {
+  const auto cache = Make();
+  const auto fail = []() -> absl::StatusOr<Graph> {
+    return absl::InvalidArgumentError("garbage");
+  };
+  EXPECT_EQ(Compile(*cache, "k", fail).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(cache->stats().failed, 1u);
+  EXPECT_TRUE(Compile(*cache, "k").ok());
+}
+
+TEST_F(ProgramCacheTest, GivesUpAtTheDeadlineButGoesOn) {
+  const auto cache = Make();
+  Gate gate;
+  Programs late;
+  Programs patient;
+  const auto factory = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("k", factory, kNoDeadline, patient.Sink());
+  cache->GetOrCompile("k", factory, NowNanos(), late.Sink());
+  EXPECT_EQ(late.Next().status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(patient.size(), 0u);
+  gate.Open();
+  EXPECT_TRUE(patient.Next().ok());
+  EXPECT_EQ(late.size(), 0u);
+}
+
+TEST_F(ProgramCacheTest, RefusesMoreThanTheQueueHolds) {
+  const auto cache = Make({.max_queued = 1});
+  Gate gate;
+  Programs answers;
+  const auto factory = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("running", factory, kNoDeadline, answers.Sink());
+  gate.AwaitArrival();
+  cache->GetOrCompile("queued", factory, kNoDeadline, answers.Sink());
+  Programs refused;
+  cache->GetOrCompile("third", factory, kNoDeadline, refused.Sink());
+  const absl::Status status = refused.Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  // One more caller of a queued key is no more work.
+  cache->GetOrCompile("queued", factory, kNoDeadline, answers.Sink());
+  gate.Open();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(answers.Next().ok());
+}
+
+TEST_F(ProgramCacheTest, BoundsThoseWhoWait) {
+  const auto cache = Make({.max_waiters = 1});
+  Gate gate;
+  Programs answers;
+  const auto factory = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("k", factory, kNoDeadline, answers.Sink());
+  Programs refused;
+  cache->GetOrCompile("k", factory, kNoDeadline, refused.Sink());
+  EXPECT_EQ(Reason(refused.Next().status()), "COMPILE_QUEUE_FULL");
+  gate.Open();
+  EXPECT_TRUE(answers.Next().ok());
+}
+
+TEST_F(ProgramCacheTest, LeastRecentlyUsedGoesFirst) {
+  const auto cache = Make({.max_programs = 2});
+  ASSERT_TRUE(Compile(*cache, "a").ok());
+  ASSERT_TRUE(Compile(*cache, "b").ok());
+  EXPECT_NE(cache->Find("a"), nullptr);
+  ASSERT_TRUE(Compile(*cache, "c").ok());
+  EXPECT_NE(cache->Find("a"), nullptr);
+  EXPECT_EQ(cache->Find("b"), nullptr);
+  EXPECT_NE(cache->Find("c"), nullptr);
+  EXPECT_EQ(cache->stats().evicted, 1u);
+  EXPECT_EQ(cache->stats().programs, 2u);
+}
+
+TEST_F(ProgramCacheTest, BoundsBytes) {
+  const auto cache = Make({.max_bytes = 250});  // a program is 1 + 100
+  ASSERT_TRUE(Compile(*cache, "a").ok());
+  ASSERT_TRUE(Compile(*cache, "b").ok());
+  ASSERT_TRUE(Compile(*cache, "c").ok());
+  EXPECT_EQ(cache->stats().programs, 2u);
+  EXPECT_EQ(cache->stats().bytes, 202u);
+  // One that is larger than the whole cache runs, but is not kept.
+  EXPECT_TRUE(Compile(*cache, std::string(500, 'x')).ok());
+  EXPECT_EQ(cache->stats().programs, 2u);
+}
+
+TEST_F(ProgramCacheTest, MakesPlans) {
+  const auto cache = Make();
+  const auto program = *Compile(*cache, "k");
+  const auto x = Floats({2}, {1, 2});
+  const std::vector<HostTensor> inputs = {x->tensor};
+  Answers<ProgramCache::PlanOr> answers;
+  cache->MakePlan(program, inputs, answers.Sink());
+  const auto plan = answers.Next();
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(program->FindPlan(inputs), *plan);
+}
+
+TEST_F(ProgramCacheTest, StopAnswersEveryone) {
+  const auto cache = Make();
+  Gate gate;
+  Programs running;
+  Programs queued;
+  const auto factory = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("running", factory, kNoDeadline, running.Sink());
+  gate.AwaitArrival();
+  cache->GetOrCompile("queued", factory, kNoDeadline, queued.Sink());
+  std::thread stop([&] { cache->Stop(); });
+  EXPECT_EQ(queued.Next().status().code(), absl::StatusCode::kCancelled);
+  gate.Open();
+  stop.join();
+  EXPECT_TRUE(running.Next().ok());
+  cache->GetOrCompile("late", factory, kNoDeadline, queued.Sink());
+  EXPECT_EQ(queued.Next().status().code(), absl::StatusCode::kCancelled);
+  Answers<ProgramCache::PlanOr> plans;
+  cache->MakePlan(cache->Find("running"), {}, plans.Sink());
+  EXPECT_EQ(plans.Next().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(ProgramCacheTest, ManyThreadsManyKeys) {
+  const auto cache = Make({.max_programs = 4, .threads = 2});
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const std::string key = absl::StrCat((i * (t + 1)) % 7);
+        if (cache->Find(key) == nullptr) {
+          EXPECT_TRUE(Compile(*cache, key).ok());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(cache->stats().programs, 4u);
+}
+
+}  // namespace
+}  // namespace weir

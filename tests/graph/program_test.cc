@@ -1,0 +1,548 @@
+#include "kernels/graph/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "tests/graph/plan_runner.h"
+#include "tests/graph/test_operators.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weir::testing::FarDevice;
+using ::weir::testing::Floats;
+using ::weir::testing::Input;
+using ::weir::testing::Ints;
+using ::weir::testing::Node;
+using ::weir::testing::PlanRunner;
+
+// Every program behaves the same on a device that shares the host's memory and
+// on one that does not.
+class ProgramTest : public ::testing::TestWithParam<bool> {
+ protected:
+  ProgramTest() {
+    if (GetParam()) {
+      device_ = std::make_unique<FarDevice>();
+    } else {
+      device_ = MakeCpuDevice({});
+    }
+  }
+
+  absl::StatusOr<std::shared_ptr<const Program>> Compile(
+      Graph graph, const ProgramOptions& options = {}) {
+    return Program::Compile(std::move(graph), *device_, operators_.registry,
+                            options);
+  }
+
+  testing::TestOperators operators_;
+  std::unique_ptr<Device> device_;
+};
+
+HostTensor Tensor(const std::shared_ptr<const Constant>& constant) {
+  return constant->tensor;
+}
+
+Graph Sum() {
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {Input("x", SymbolicDims{Dim::Symbol(0)}),
+                  Input("y", SymbolicDims{Dim::Symbol(0)})};
+  graph.nodes = {Node("Add", {"x", "y"}, {"s"}, "sum"),
+                 Node("Neg", {"s"}, {"n"})};
+  graph.outputs = {"n"};
+  return graph;
+}
+
+TEST_P(ProgramTest, RunsStepsInOrder) {
+  const auto program = Compile(Sum());
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({3}, {1, 2, 3});
+  const auto y = Floats({3}, {10, 20, 30});
+  const auto plan = (*program)->MakePlan({Tensor(x), Tensor(y)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->steps(), 2u);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x), Tensor(y)}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(-11, -22, -33));
+}
+
+TEST_P(ProgramTest, ShapesAreArguments) {
+  const auto program = Compile(Sum());
+  ASSERT_TRUE(program.ok());
+  for (int64_t n : {1, 5, 1000}) {
+    const auto x = Floats({n}, std::vector<float>(static_cast<size_t>(n), 2));
+    const auto plan = (*program)->MakePlan({Tensor(x), Tensor(x)});
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ((*plan)->outputs()[0].meta.elements, n);
+    PlanRunner run(*device_, **plan);
+    ASSERT_TRUE(run.Run({Tensor(x), Tensor(x)}).ok());
+    EXPECT_EQ(run.Output<float>(0).back(), -4);
+  }
+}
+
+TEST_P(ProgramTest, DeclaresItsInputsAndOutputs) {
+  const auto program = Compile(Sum());
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ((*program)->inputs()[1].name, "y");
+  EXPECT_EQ((*program)->outputs()[0].name, "n");
+  EXPECT_EQ(ShapeString((*program)->outputs()[0].shape), "[s0]");
+  EXPECT_THAT((*program)->symbols(), ElementsAre("N"));
+  EXPECT_FALSE((*program)->random());
+  EXPECT_FALSE((*program)->InputOnHost(0));
+}
+
+TEST_P(ProgramTest, FoldsConstants) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.constants["a"] = Floats({2}, {1, 2});
+  graph.constants["b"] = Floats({2}, {3, 4});
+  graph.nodes = {Node("Add", {"a", "b"}, {"c"}), Node("Neg", {"c"}, {"d"}),
+                 Node("Add", {"x", "d"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(operators_.counts.add, 1);
+  EXPECT_EQ((*program)->constant_bytes(), 8u);
+  const auto x = Floats({2}, {100, 100});
+  const auto plan = (*program)->MakePlan({Tensor(x)});
+  EXPECT_EQ((*plan)->steps(), 1u);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x)}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(96, 94));
+}
+
+TEST_P(ProgramTest, NamesTheNodeThatCannotBeFolded) {
+  Graph graph;
+  graph.constants["a"] = Floats({2}, {1, 2});
+  graph.constants["i"] = Ints({7});
+  graph.nodes = {Node("Gather", {"a", "i"}, {"y"}, "pick")};
+  graph.outputs = {"y"};
+  const absl::Status status = Compile(std::move(graph)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"pick\" (Gather)"));
+}
+
+// Shape -> Gather -> Concat -> Reshape, the chain that exporters write.
+TEST_P(ProgramTest, ComputesShapesOnTheHost) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(), Dim()})};
+  graph.constants["first"] = Ints({0});
+  graph.constants["one"] = Ints({1});
+  graph.constants["second"] = Ints({1});
+  graph.nodes = {Node("Neg", {"x"}, {"n"}),
+                 Node("Shape", {"n"}, {"s"}),
+                 Node("Gather", {"s", "first"}, {"rows"}),
+                 Node("Gather", {"s", "second"}, {"columns"}),
+                 Node("Concat", {"columns", "one", "rows"}, {"target"}),
+                 Node("Reshape", {"n", "target"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_FALSE((*program)->InputOnHost(0));
+  const auto x = Floats({2, 3}, {1, 2, 3, 4, 5, 6});
+  const auto plan = (*program)->MakePlan({Tensor(x)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(DimsString((*plan)->outputs()[0].meta.dims), "[3,1,2]");
+  EXPECT_EQ((*plan)->steps(), 1u);  // Neg, straight into the outputs
+  EXPECT_EQ((*plan)->arena_bytes(), 0u);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x)}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(-1, -2, -3, -4, -5, -6));
+}
+
+TEST_P(ProgramTest, UploadsHostValuesThatTheDeviceReads) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()}),
+                  Input("i", SymbolicDims{Dim()}, DType::kInt64)};
+  graph.nodes = {Node("Shape", {"x"}, {"s"}), Node("Add", {"s", "i"}, {"y"})};
+  graph.outputs = {"y", "s"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({5}, {1, 2, 3, 4, 5});
+  const auto i = Ints({100});
+  const auto plan = (*program)->MakePlan({Tensor(x), Tensor(i)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x), Tensor(i)}).ok());
+  EXPECT_THAT(run.Output<int64_t>(0), ElementsAre(105));
+  EXPECT_THAT(run.Output<int64_t>(1), ElementsAre(5));
+}
+
+TEST_P(ProgramTest, ReadsShapesFromInputs) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()}),
+                  Input("to", SymbolicDims{Dim(1)}, DType::kInt64)};
+  graph.constants["two"] = Ints({2});
+  graph.nodes = {Node("Concat", {"to", "two"}, {"shape"}),
+                 Node("Reshape", {"x", "shape"}, {"r"}),
+                 Node("Neg", {"r"}, {"y"})};
+  graph.outputs = {"y", "to"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE((*program)->InputOnHost(1));
+  const auto x = Floats({4}, {1, 2, 3, 4});
+  const auto two = Ints({2});
+  const auto plan = (*program)->MakePlan({Tensor(x), Tensor(two)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE((*plan)->inputs()[1].on_host);
+  EXPECT_EQ(DimsString((*plan)->outputs()[0].meta.dims), "[2,2]");
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x), Tensor(two)}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(-1, -2, -3, -4));
+  EXPECT_THAT(run.Output<int64_t>(1), ElementsAre(2));
+
+  // Another value is another plan; the same value is the same one.
+  const auto three = Ints({3});
+  EXPECT_EQ((*program)->FindPlan({Tensor(x), Tensor(three)}), nullptr);
+  EXPECT_EQ((*program)->FindPlan({Tensor(x), Tensor(Ints({2}))}), *plan);
+  const absl::Status status =
+      (*program)->MakePlan({Tensor(x), Tensor(three)}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("(Reshape)"));
+}
+
+TEST_P(ProgramTest, RefusesShapesThatDependOnDeviceData) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(64), Dim(64)}, DType::kInt64)};
+  graph.nodes = {Node("Add", {"x", "x"}, {"s"}),
+                 Node("ConstantOfShape", {"s"}, {"y"}, "fill")};
+  graph.outputs = {"y"};
+  const absl::Status status = Compile(std::move(graph)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  for (const char* word :
+       {"\"fill\"", "input 0 (shape)", "data computed on the device"}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+TEST_P(ProgramTest, DigestsInputsThatStayOnTheHost) {
+  Graph graph;
+  graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};
+  graph.nodes = {Node("weir.Decode", {"file"}, {"picture"}, "decode"),
+                 Node("Neg", {"picture"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE((*program)->InputOnHost(0));
+  const uint8_t bytes[] = {3, 9};
+  const HostTensor file = {DType::kUint8, {2}, bytes};
+  const auto plan = (*program)->MakePlan({file});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE((*plan)->inputs()[0].on_host);
+  EXPECT_EQ((*plan)->input_bytes(), 0u);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({file}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(-9, -9, -9));
+
+  // Same digest, other bytes: the same plan, with the new bytes at run time.
+  const uint8_t other[] = {3, 8};
+  const HostTensor next = {DType::kUint8, {2}, other};
+  EXPECT_EQ((*program)->FindPlan({next}), *plan);
+  PlanRunner again(*device_, **plan);
+  ASSERT_TRUE(again.Run({next}).ok());
+  EXPECT_THAT(again.Output<float>(0), ElementsAre(-8, -8, -8));
+
+  const HostTensor truncated = {DType::kUint8, {1}, bytes};
+  EXPECT_EQ((*program)->FindPlan({truncated}), nullptr);
+  const absl::Status status = (*program)->MakePlan({truncated}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"decode\""));
+}
+
+TEST_P(ProgramTest, HostBytesOnTheDeviceToo) {
+  Graph graph;
+  graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};
+  graph.nodes = {Node("weir.Decode", {"file"}, {"picture"}, "decode")};
+  graph.outputs = {"picture", "file"};
+  const auto program = Compile(std::move(graph));
+  if (device_->host_addressable()) {
+    EXPECT_TRUE(program.ok()) << program.status();
+  } else {
+    EXPECT_EQ(program.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(program.status().message()),
+                HasSubstr("\"decode\""));
+  }
+}
+
+TEST_P(ProgramTest, CopiesOutputsThatNoStepMakes) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.constants["c"] = Floats({1}, {7});
+  graph.constants["flat"] = Ints({2, 1});
+  graph.nodes = {Node("Neg", {"x"}, {"y"}),
+                 Node("Reshape", {"y", "flat"}, {"alias"}),
+                 Node("Reshape", {"x", "flat"}, {"input_alias"})};
+  graph.outputs = {"x", "c", "y", "y", "alias", "input_alias"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({2}, {1, 2});
+  const auto plan = (*program)->MakePlan({Tensor(x)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->steps(), 6u);  // Neg writes one output; five copies
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x)}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(1, 2));
+  EXPECT_THAT(run.Output<float>(1), ElementsAre(7));
+  EXPECT_THAT(run.Output<float>(2), ElementsAre(-1, -2));
+  EXPECT_THAT(run.Output<float>(3), ElementsAre(-1, -2));
+  EXPECT_THAT(run.Output<float>(4), ElementsAre(-1, -2));
+  EXPECT_THAT(run.Output<float>(5), ElementsAre(1, 2));
+  EXPECT_EQ(DimsString((*plan)->outputs()[4].meta.dims), "[2,1]");
+}
+
+TEST_P(ProgramTest, ReusesTheArena) {
+  Graph graph;
+  graph.inputs = {Input("v0", SymbolicDims{Dim(1000)})};
+  for (int i = 0; i < 20; ++i) {
+    graph.nodes.push_back(
+        Node("Neg", {absl::StrCat("v", i)}, {absl::StrCat("v", i + 1)}));
+  }
+  graph.outputs = {"v20"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok());
+  const auto x = Floats({1000}, std::vector<float>(1000, 3));
+  const auto plan = (*program)->MakePlan({Tensor(x)});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*plan)->arena_bytes(), 2 * 4096u);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x)}).ok());
+  EXPECT_EQ(run.Output<float>(0)[999], 3);
+}
+
+TEST_P(ProgramTest, GivesScratchThatMeetsNothing) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(100)})};
+  graph.nodes = {Node("Neg", {"x"}, {"a"}), Node("weir.Scratch", {"a"}, {"b"}),
+                 Node("Add", {"a", "b"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({100}, std::vector<float>(100, 3));
+  const auto plan = (*program)->MakePlan({Tensor(x)});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*plan)->arena_bytes(), 3 * 512u);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({Tensor(x)}).ok());
+  EXPECT_EQ(run.Output<float>(0)[99], -6);
+}
+
+TEST_P(ProgramTest, LeavesOutWhatNobodyWants) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.nodes = {Node("Neg", {"x"}, {"unused"}), Node("Add", {"x", "x"}, {"y"}),
+                 Node("weir.Random", {}, {"dice"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok());
+  EXPECT_FALSE((*program)->random());
+  const auto x = Floats({2}, {1, 2});
+  EXPECT_EQ((*(*program)->MakePlan({Tensor(x)}))->steps(), 1u);
+}
+
+TEST_P(ProgramTest, NeverFoldsWhatIsRandom) {
+  Graph graph;
+  graph.nodes = {Node("weir.Random", {}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE((*program)->random());
+  const auto plan = (*program)->MakePlan({});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ((*program)->FindPlan({}), *plan);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({}, /*seed=*/42).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(42, 42, 42, 42));
+}
+
+TEST_P(ProgramTest, SkipsStepsWithNothingToCompute) {
+  const auto program = Compile(Sum());
+  const auto x = Floats({0}, {});
+  const auto plan = (*program)->MakePlan({Tensor(x), Tensor(x)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->steps(), 0u);
+  EXPECT_EQ((*plan)->outputs()[0].meta.elements, 0);
+}
+
+TEST_P(ProgramTest, NamesTheNodeOfAFault) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)}),
+                  Input("i", SymbolicDims{Dim()}, DType::kInt64)};
+  graph.nodes = {Node("Neg", {"x"}, {"n"}),
+                 Node("Gather", {"n", "i"}, {"y"}, "pick")};
+  graph.nodes[1].call_site = "app.py:3";
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok());
+  const auto x = Floats({2}, {1, 2});
+  const auto i = Ints({5});
+  const auto plan = (*program)->MakePlan({Tensor(x), Tensor(i)});
+  ASSERT_TRUE(plan.ok());
+  PlanRunner run(*device_, **plan);
+  const absl::Status status = run.Run({Tensor(x), Tensor(i)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("app.py:3: node \"pick\" (Gather)"));
+  EXPECT_EQ((*plan)->FaultAt(1, FaultCode::kIndexOutOfRange), status);
+}
+
+TEST_P(ProgramTest, NamesTheInputThatDoesNotFit) {
+  const auto program = Compile(Sum());
+  ASSERT_TRUE(program.ok());
+  const auto two = Floats({2}, {1, 2});
+  const auto three = Floats({3}, {1, 2, 3});
+  const auto matrix = Floats({1, 2}, {1, 2});
+  const auto ints = Ints({1, 2});
+  const auto expect = [&](std::vector<HostTensor> inputs, const char* word,
+                          const char* field) {
+    const absl::Status status = (*program)->MakePlan(inputs).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+    EXPECT_EQ(Field(status), field);
+    EXPECT_EQ((*program)->FindPlan(inputs), nullptr);
+  };
+  expect({Tensor(two), Tensor(three)}, "N is 2", "inputs[1]");
+  expect({Tensor(matrix), Tensor(two)}, "[1,2] where [N]", "inputs[0]");
+  expect({Tensor(two), Tensor(ints)}, "is int64 where float", "inputs[1]");
+  expect({Tensor(two)}, "1 inputs where 2", "inputs");
+  HostTensor negative = Tensor(two);
+  negative.dims = {-2};
+  expect({negative, Tensor(two)}, "negative", "inputs[0]");
+  HostTensor huge = Tensor(two);
+  huge.dims = {1'000'000'000'000};
+  expect({huge, Tensor(two)}, "\"x\"", "inputs[0]");
+}
+
+TEST_P(ProgramTest, RefusesAnOperatorWithoutAKernel) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.opsets[""] = 17;
+  graph.nodes = {Node("Erf", {"x"}, {"y"}, "odd")};
+  graph.outputs = {"y"};
+  const absl::Status status = Compile(std::move(graph)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  for (const std::string& word :
+       {std::string("odd"), std::string("Erf"), std::string("opset 17"),
+        std::string("float"), DeviceName(device_->info())}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+TEST_P(ProgramTest, KeepsTheLatestPlans) {
+  const auto program = Compile(Sum(), {.max_plans = 2, .limits = {}});
+  ASSERT_TRUE(program.ok());
+  const auto one = Floats({1}, {1});
+  const auto two = Floats({2}, {1, 2});
+  const auto three = Floats({3}, {1, 2, 3});
+  const auto plan = [&](const auto& x) {
+    return *(*program)->MakePlan({Tensor(x), Tensor(x)});
+  };
+  const auto found = [&](const auto& x) {
+    return (*program)->FindPlan({Tensor(x), Tensor(x)});
+  };
+  const auto first = plan(one);
+  plan(two);
+  EXPECT_EQ(found(one), first);
+  plan(three);  // the second has been used least recently
+  EXPECT_EQ(found(one), first);
+  EXPECT_EQ(found(two), nullptr);
+  EXPECT_NE(found(three), nullptr);
+  EXPECT_EQ(plan(one), first);
+}
+
+TEST_P(ProgramTest, APlanOutlivesItsProgram) {
+  std::shared_ptr<const Plan> plan;
+  const auto x = Floats({2}, {1, 2});
+  {
+    Graph graph;
+    graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+    graph.constants["c"] = Floats({2}, {10, 20});
+    graph.nodes = {Node("Add", {"x", "c"}, {"y"})};
+    graph.outputs = {"y"};
+    const auto program = Compile(std::move(graph));
+    ASSERT_TRUE(program.ok());
+    plan = *(*program)->MakePlan({Tensor(x)});
+  }
+  PlanRunner run(*device_, *plan);
+  ASSERT_TRUE(run.Run({Tensor(x)}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(11, 22));
+}
+
+TEST_P(ProgramTest, RefusesARunThatCannotFit) {
+  Graph graph;
+  graph.inputs = {Input("s", SymbolicDims{Dim(1)}, DType::kInt64)};
+  for (int i = 0; i < 4; ++i) {
+    const std::string name = absl::StrCat("big", i);
+    graph.nodes.push_back(Node("ConstantOfShape", {"s"}, {name}));
+    graph.outputs.push_back(name);
+  }
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(
+      (*program)->MakePlan({Tensor(Ints({200'000'000'000}))}).status().code(),
+      absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(
+      (*program)->MakePlan({Tensor(Ints({1'000'000'000'000}))}).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(ProgramTest, MeasuresItself) {
+  const auto program = Compile(Sum());
+  const auto x = Floats({1}, {1});
+  const auto plan = *(*program)->MakePlan({Tensor(x), Tensor(x)});
+  EXPECT_EQ(plan->measured_ns(), 0);
+  plan->RecordDuration(8000);
+  EXPECT_EQ(plan->measured_ns(), 8000);
+  plan->RecordDuration(16000);
+  EXPECT_EQ(plan->measured_ns(), 9000);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ProgramTest, ::testing::Values(false, true),
+                         [](const auto& info) {
+                           return info.param ? "Far" : "Near";
+                         });
+
+TEST(ProgramUploadTest, UploadsMoreThanTheStagingHolds) {
+  testing::TestOperators operators;
+  FarDevice device;
+  Graph graph;
+  const size_t n = (size_t{40} << 20) / sizeof(float);
+  std::vector<float> values(n);
+  for (size_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 1000);
+  graph.constants["small"] = Floats({3}, {1, 2, 3});
+  graph.constants["weights"] =
+      Floats({static_cast<int64_t>(n)}, std::move(values));
+  graph.outputs = {"small", "weights"};
+  const auto program =
+      Program::Compile(std::move(graph), device, operators.registry);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(device.streams_made, 1);
+  const auto plan = (*program)->MakePlan({});
+  ASSERT_TRUE(plan.ok());
+  PlanRunner run(device, **plan);
+  ASSERT_TRUE(run.Run({}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(1, 2, 3));
+  const auto weights = run.Output<float>(1);
+  for (size_t i = 0; i < n; ++i) {
+    ASSERT_EQ(weights[i], static_cast<float>(i % 1000));
+  }
+}
+
+TEST(ProgramUploadTest, SaysWhenConstantsDoNotFit) {
+  testing::TestOperators operators;
+  FarDevice device;
+  device.out_of_memory = true;
+  Graph graph;
+  graph.constants["c"] = Floats({1}, {1});
+  graph.outputs = {"c"};
+  const absl::Status status =
+      Program::Compile(std::move(graph), device, operators.registry).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("constants"));
+}
+
+}  // namespace
+}  // namespace weir
