@@ -1,0 +1,42 @@
+#include "kernels/eval/engine.h"
+
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
+    std::unique_ptr<Device> device, const OpRegistry* registry,
+    const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(
+      new Engine(std::move(device), registry, options));
+  WEIR_ASSIGN_OR_RETURN(engine->streams_,
+                        StreamPool::Create(engine->device_.get(),
+                                           &engine->timers_, options.streams));
+  return engine;
+}
+
+Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
+               const EngineOptions& options)
+    : options_(options),
+      registry_(registry),
+      device_(std::move(device)),
+      dispatcher_(std::make_unique<Dispatcher>(&timers_, options.max_parked)),
+      pinned_(
+          std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes)),
+      memory_(
+          std::make_unique<MemoryPool>(device_.get(), options.tensor_bytes)),
+      programs_(std::make_unique<ProgramCache>(device_.get(), registry,
+                                               &timers_, options.programs)),
+      executor_(std::make_unique<ThreadExecutor>()) {}
+
+Engine::~Engine() {
+  programs_->Stop();
+  dispatcher_->CancelAll();
+  executor_.reset();
+  if (streams_ != nullptr) streams_->Stop();
+  timers_.Stop();
+}
+
+}  // namespace weir

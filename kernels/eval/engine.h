@@ -1,0 +1,77 @@
+// Everything that evaluations on one device share: lanes, pinned buffers,
+// tensor memory, timers, the dispatcher and the programs. Made once per device
+// and process; thread-safe; outlives every context.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/base/export.h"
+#include "kernels/base/timer_queue.h"
+#include "kernels/device/device.h"
+#include "kernels/device/dispatcher.h"
+#include "kernels/device/pinned_pool.h"
+#include "kernels/device/stream_pool.h"
+#include "kernels/eval/executor.h"
+#include "kernels/graph/program_cache.h"
+#include "kernels/ops/registry.h"
+#include "kernels/tensor/memory_pool.h"
+
+namespace weir {
+
+struct EngineOptions {
+  StreamPoolOptions streams;
+  size_t pinned_bytes = size_t{2} << 30;  // staging and replies
+  size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
+  size_t max_parked = 65536;              // works waiting for points
+  // Longest wait for points or a lane of a work without an earlier deadline.
+  absl::Duration max_wait = absl::Seconds(60);
+  // On the CPU, plans measured below this run on the calling thread.
+  absl::Duration inline_below = absl::Microseconds(50);
+  ProgramCacheOptions programs;
+};
+
+class WEIR_EXPORT Engine {
+ public:
+  // `registry` outlives the engine.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(
+      std::unique_ptr<Device> device, const OpRegistry* registry,
+      const EngineOptions& options = {});
+
+  // REQUIRES: every context is closed. Stops what runs.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const EngineOptions& options() const { return options_; }
+  Device& device() { return *device_; }
+  const OpRegistry& registry() const { return *registry_; }
+  TimerQueue& timers() { return timers_; }
+  Dispatcher& dispatcher() { return *dispatcher_; }
+  StreamPool& streams() { return *streams_; }
+  PinnedPool& pinned() { return *pinned_; }
+  MemoryPool& memory() { return *memory_; }
+  ProgramCache& programs() { return *programs_; }
+  // For contexts that bring no executor of their own.
+  Executor& executor() { return *executor_; }
+
+ private:
+  Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
+         const EngineOptions& options);
+
+  const EngineOptions options_;
+  const OpRegistry* const registry_;
+  // In order of construction; destroyed from the last to the first.
+  std::unique_ptr<Device> device_;
+  TimerQueue timers_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+  std::unique_ptr<StreamPool> streams_;
+  std::unique_ptr<PinnedPool> pinned_;
+  std::unique_ptr<MemoryPool> memory_;
+  std::unique_ptr<ProgramCache> programs_;
+  std::unique_ptr<ThreadExecutor> executor_;
+};
+
+}  // namespace weir

@@ -1,0 +1,706 @@
+#include "kernels/eval/eval_context.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/completion.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kMaxFailedKept = 1024;
+constexpr size_t kMaxEntrants = 1024;
+// A stream takes no more unfinished works than this.
+constexpr size_t kMaxLaunched = CompletionRecord::kSlots;
+
+uint64_t NextId() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+HandlerId NewHandlerId() { return NextId(); }
+
+std::shared_ptr<EvalContext> EvalContext::Create(
+    Engine* engine, const ContextOptions& options) {
+  return std::shared_ptr<EvalContext>(new EvalContext(engine, options));
+}
+
+EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
+    : engine_(engine),
+      options_(options),
+      executor_(options.executor != nullptr ? options.executor
+                                            : &engine->executor()),
+      id_(NextId()),
+      timeline_(std::make_shared<Timeline>(absl::StrCat("context ", id_))),
+      mode_(options.mode),
+      rng_(options.rng) {}
+
+EvalContext::~EvalContext() {
+  std::deque<std::shared_ptr<Work>> deferred;
+  {
+    MutexLock lock(&mu_);
+    deferred.swap(deferred_);
+  }
+  for (const std::shared_ptr<Work>& work : deferred) {
+    work->status_ = absl::CancelledError(
+        absl::StrCat("context ", id_, " was closed before the work ran"));
+    work->Advance(WorkState::kError);
+    work->observer_->OnDone(*work);
+  }
+}
+
+size_t EvalContext::unfinished() const {
+  MutexLock lock(&mu_);
+  return unfinished_;
+}
+
+// -- Occupancy ----------------------------------------------------------------
+
+absl::Status EvalContext::Busy(HandlerId owner) {
+  refused_entries_.fetch_add(1, std::memory_order_relaxed);
+  return WithReason(
+      absl::AbortedError(absl::StrCat("context ", id_, " is active in handler ",
+                                      owner,
+                                      "; use a context per handler, or ask "
+                                      "to be queued")),
+      "CONTEXT_BUSY",
+      {{"context", absl::StrCat(id_)}, {"owner", absl::StrCat(owner)}});
+}
+
+absl::StatusOr<Activation> EvalContext::Enter(HandlerId handler) {
+  HandlerId owner = 0;
+  if (owner_.compare_exchange_strong(owner, handler,
+                                     std::memory_order_acq_rel)) {
+    depth_ = 1;
+  } else if (owner == handler) {
+    ++depth_;
+  } else {
+    return Busy(owner);
+  }
+  return Activation(shared_from_this());
+}
+
+void EvalContext::EnterQueued(
+    HandlerId handler, Nanos deadline,
+    absl::AnyInvocable<void(absl::StatusOr<Activation>)> done) {
+  absl::StatusOr<Activation> now = absl::UnknownError("");
+  {
+    // Leave looks for entrants under the same lock, so that none is forgotten.
+    MutexLock lock(&mu_);
+    now = Enter(handler);
+    if (!now.ok()) {
+      if (entrants_.size() >= kMaxEntrants) {
+        now = WithRetryAfter(
+            WithReason(absl::ResourceExhaustedError(
+                           absl::StrCat("context ", id_, " has ", kMaxEntrants,
+                                        " handlers queued already")),
+                       "CONTEXT_QUEUE_FULL"),
+            absl::Milliseconds(100));
+      } else {
+        refused_entries_.fetch_sub(1, std::memory_order_relaxed);
+        entrants_.push_back({handler, std::move(done), 0});
+        entrants_.back().timer = engine_->timers().Add(
+            deadline, [self = shared_from_this(), handler] {
+              Entrant late;
+              {
+                MutexLock inner(&self->mu_);
+                auto it = std::find_if(
+                    self->entrants_.begin(), self->entrants_.end(),
+                    [&](const Entrant& e) { return e.handler == handler; });
+                if (it == self->entrants_.end()) return;
+                late = std::move(*it);
+                self->entrants_.erase(it);
+              }
+              late.done(absl::DeadlineExceededError(absl::StrCat(
+                  "context ", self->id_, " stayed busy past the deadline")));
+            });
+        return;
+      }
+    }
+  }
+  done(std::move(now));
+}
+
+void EvalContext::Leave() {
+  if (--depth_ > 0) return;
+  Entrant next;
+  {
+    MutexLock lock(&mu_);
+    if (entrants_.empty()) {
+      owner_.store(0, std::memory_order_release);
+      return;
+    }
+    next = std::move(entrants_.front());
+    entrants_.pop_front();
+    depth_ = 1;
+    owner_.store(next.handler, std::memory_order_release);
+  }
+  engine_->timers().Cancel(next.timer);
+  next.done(Activation(shared_from_this()));
+}
+
+Activation& Activation::operator=(Activation&& other) noexcept {
+  if (this != &other) {
+    Leave();
+    context_ = std::move(other.context_);
+  }
+  return *this;
+}
+
+void Activation::Leave() {
+  if (context_ == nullptr) return;
+  const std::shared_ptr<EvalContext> context = std::move(context_);
+  context->Leave();
+}
+
+// -- Submission ---------------------------------------------------------------
+
+// The mode, the seed and the place in the order are resolved here and never
+// change afterwards.
+void EvalContext::Accept(Work* work, WorkObserver* observer) {
+  work->Reset();
+  work->observer_ = observer;
+  work->mode_ = work->request.mode.value_or(mode_);
+  work->report_.accepted_at = NowNanos();
+  WorkRequest& request = work->request;
+  const size_t outputs = request.program->outputs().size();
+  if (request.outputs.empty()) {
+    request.outputs.assign(outputs, OutputWish::kInline);
+  }
+  const bool reads = std::find(request.outputs.begin(), request.outputs.end(),
+                               OutputWish::kInline) != request.outputs.end();
+  work->return_at_ =
+      reads || work->mode_ == EvalMode::kSyncFull ? WorkState::kCompleted
+      : work->mode_ == EvalMode::kSyncCpu         ? WorkState::kScheduled
+                                                  : WorkState::kCommitted;
+  if (request.program->random()) {
+    work->seed_ = request.seed.has_value() ? *request.seed : rng_.Next();
+  }
+}
+
+void EvalContext::Submit(Work* work, WorkObserver* observer) {
+  const std::shared_ptr<EvalContext> self = shared_from_this();
+  Accept(work, observer);
+  Enqueue(work);
+}
+
+void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
+  const std::shared_ptr<EvalContext> self = shared_from_this();
+  Accept(work.get(), observer);
+  if (work->mode_ != EvalMode::kDeferred) {
+    work->self_ = work;
+    Enqueue(work.get());
+    return;
+  }
+  work->stage_ = Work::Stage::kDeferred;
+  // Reading an inline output is a use: such a work is run at once, and returns
+  // when it is done.
+  if (work->return_at_ == WorkState::kCompleted) {
+    work->self_ = work;
+    Enqueue(work.get());
+    return;
+  }
+  Work* const raw = work.get();
+  raw->returned_ = true;
+  {
+    MutexLock lock(&mu_);
+    deferred_.push_back(std::move(work));
+  }
+  observer->OnReturn(*raw);
+}
+
+// Deferred works that `consumer` reads run first, and what those read, and so
+// on: everything deferred before the last producer, so that order is kept.
+void EvalContext::RunDeferredProducers(const Work& consumer) {
+  size_t count = 0;
+  {
+    MutexLock lock(&mu_);
+    for (size_t i = 0; i < deferred_.size(); ++i) {
+      for (const InputSource& input : consumer.request.inputs) {
+        if (input.producer == deferred_[i]) count = i + 1;
+      }
+    }
+  }
+  while (count-- > 0) {
+    std::shared_ptr<Work> work;
+    {
+      MutexLock lock(&mu_);
+      work = std::move(deferred_.front());
+      deferred_.pop_front();
+    }
+    Work* const raw = work.get();
+    raw->self_ = std::move(work);
+    Enqueue(raw);
+  }
+}
+
+FlushResult EvalContext::Flush() {
+  FlushResult result;
+  std::deque<std::shared_ptr<Work>> deferred;
+  {
+    MutexLock lock(&mu_);
+    deferred.swap(deferred_);
+  }
+  // From the last to the first: a work whose only holder is this list is read
+  // by nobody, and giving it up may set its producers free as well.
+  for (size_t i = deferred.size(); i-- > 0;) {
+    if (deferred[i].use_count() > 1) continue;
+    result.dropped.push_back(i + 1);
+    deferred[i]->request.inputs.clear();
+    deferred[i] = nullptr;
+  }
+  std::reverse(result.dropped.begin(), result.dropped.end());
+  for (std::shared_ptr<Work>& work : deferred) {
+    if (work == nullptr) continue;
+    Work* const raw = work.get();
+    raw->self_ = std::move(work);
+    Enqueue(raw);
+    result.executed.push_back(raw->number_);
+  }
+  MutexLock lock(&mu_);
+  result.failed.assign(std::make_move_iterator(failed_.begin()),
+                       std::make_move_iterator(failed_.end()));
+  failed_.clear();
+  return result;
+}
+
+void EvalContext::Enqueue(Work* work) {
+  work->context_ = shared_from_this();
+  RunDeferredProducers(*work);
+  const WorkRequest& request = work->request;
+  bool needs_producer = false;
+  for (const InputSource& input : request.inputs) {
+    needs_producer = needs_producer || input.producer != nullptr;
+  }
+  bool full = false;
+  {
+    MutexLock lock(&mu_);
+    work->number_ = ++last_number_;
+    full = unfinished_ >= options_.max_pending;
+    ++unfinished_;
+    if (!full) {
+      work->stage_ =
+          needs_producer ? Work::Stage::kNeedsPlan : Work::Stage::kPlanning;
+      work->queue_next_ = nullptr;
+      (tail_ == nullptr ? head_ : tail_->queue_next_) = work;
+      tail_ = work;
+    }
+  }
+  if (full) {
+    Finish(work,
+           WithRetryAfter(
+               WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                              "context ", id_, " has ", options_.max_pending,
+                              " unfinished works, its limit")),
+                          "CONTEXT_FULL"),
+               absl::Milliseconds(10)),
+           /*launched=*/false);
+    return;
+  }
+  work->Advance(WorkState::kEnqueued);
+  absl::Status valid = absl::OkStatus();
+  if (request.inputs.size() != request.program->inputs().size()) {
+    valid = WithField(absl::InvalidArgumentError(absl::StrCat(
+                          "the program has ", request.program->inputs().size(),
+                          " inputs; ", request.inputs.size(), " were given")),
+                      "inputs");
+  } else if (request.outputs.size() != request.program->outputs().size()) {
+    valid =
+        WithField(absl::InvalidArgumentError(absl::StrCat(
+                      "the program has ", request.program->outputs().size(),
+                      " outputs; ", request.outputs.size(), " were asked for")),
+                  "outputs");
+  } else if (work->cancelled_) {
+    valid = absl::CancelledError("cancelled before it was enqueued");
+  } else if (request.deadline <= NowNanos()) {
+    valid = absl::DeadlineExceededError("the deadline has already passed");
+  }
+  if (!valid.ok()) {
+    FinishUnlaunched(work, std::move(valid));
+    return;
+  }
+  if (needs_producer) {
+    // Shapes are known when the producers are launched: the call need not wait
+    // for that.
+    if (work->return_at_ <= WorkState::kCommitted) work->Return();
+    Pump();
+    return;
+  }
+  if (absl::Status status = work->ResolveInputs(); !status.ok()) {
+    FinishUnlaunched(work, std::move(status));
+    return;
+  }
+  if (FindPlan(work)) Pump();
+}
+
+// True if the plan was there.
+bool EvalContext::FindPlan(Work* work) {
+  std::shared_ptr<const class Plan> plan =
+      work->request.program->FindPlan(work->host_inputs_);
+  if (plan != nullptr) {
+    work->report_.plan_was_cached = true;
+    Planned(work, std::move(plan));
+    return true;
+  }
+  // The compile thread reads the request's bytes, so that a cancellation of
+  // this work takes effect only when the plan is there.
+  engine_->programs().MakePlan(
+      work->request.program, work->host_inputs_,
+      [self = shared_from_this(), work](ProgramCache::PlanOr made) {
+        self->executor_->Post([self, work, made = std::move(made)]() mutable {
+          self->PlanMade(work, std::move(made));
+        });
+      });
+  return false;
+}
+
+void EvalContext::PlanMade(Work* work, ProgramCache::PlanOr plan) {
+  if (!plan.ok()) {
+    FinishUnlaunched(work, std::move(plan).status());
+    return;
+  }
+  Planned(work, *std::move(plan));
+  Pump();
+}
+
+void EvalContext::Planned(Work* work, std::shared_ptr<const class Plan> plan) {
+  work->plan_ = std::move(plan);
+  work->report_.planned_at = NowNanos();
+  work->Advance(WorkState::kCommitted);
+  if (work->return_at_ <= WorkState::kCommitted) work->Return();
+  MutexLock lock(&mu_);
+  work->stage_ = Work::Stage::kPlanned;
+  if (work->cancelled_) sweep_ = true;  // skipped while it was being planned
+}
+
+// -- The queue ----------------------------------------------------------------
+
+void EvalContext::PostPump() {
+  executor_->Post([self = shared_from_this()] { self->Pump(); });
+}
+
+void EvalContext::Pump() {
+  mu_.Lock();
+  if (pumping_) {
+    pump_again_ = true;
+    mu_.Unlock();
+    return;
+  }
+  pumping_ = true;
+  while (true) {
+    pump_again_ = false;
+    if (sweep_) {
+      sweep_ = false;
+      Work* dropped = nullptr;
+      for (Work* work = head_; work != nullptr; work = work->queue_next_) {
+        if (work->cancelled_ && work->stage_ != Work::Stage::kPlanning) {
+          dropped = work;
+          break;
+        }
+      }
+      if (dropped != nullptr) {
+        sweep_ = true;  // there may be more
+        mu_.Unlock();
+        FinishUnlaunched(
+            dropped, absl::CancelledError("cancelled before it was launched"));
+        mu_.Lock();
+        continue;
+      }
+    }
+    Work* const head = head_;
+    if (head == nullptr || waiting_ || head->stage_ == Work::Stage::kPlanning) {
+      if (pump_again_) continue;
+      break;
+    }
+    absl::Status failed = std::move(wait_status_);
+    wait_status_ = absl::OkStatus();
+    mu_.Unlock();
+    if (failed.ok() && head->request.deadline <= NowNanos()) {
+      failed = absl::DeadlineExceededError(
+          "the deadline passed before the work could be launched");
+    }
+    if (!failed.ok()) {
+      FinishUnlaunched(head, std::move(failed));
+    } else {
+      RunStage(head);
+    }
+    mu_.Lock();
+  }
+  pumping_ = false;
+  mu_.Unlock();
+}
+
+void EvalContext::RunStage(Work* work) {
+  switch (work->stage_) {
+    case Work::Stage::kNeedsPlan:
+      if (absl::Status status = work->ResolveInputs(); !status.ok()) {
+        FinishUnlaunched(work, std::move(status));
+        return;
+      }
+      {
+        MutexLock lock(&mu_);
+        work->stage_ = Work::Stage::kPlanning;
+      }
+      FindPlan(work);
+      return;
+    case Work::Stage::kPlanned:
+      WaitForPoints(work);
+      return;
+    case Work::Stage::kReady:
+      TakeLane(work);
+      return;
+    case Work::Stage::kLeased:
+      LaunchHead(work);
+      return;
+    case Work::Stage::kIdle:
+    case Work::Stage::kDeferred:
+    case Work::Stage::kPlanning:
+    case Work::Stage::kLaunched:
+      return;  // not a head's stage
+  }
+}
+
+uint64_t EvalContext::BeginWait() {
+  MutexLock lock(&mu_);
+  waiting_ = true;
+  return ++ticket_;
+}
+
+// False if that wait is over already (the work was cancelled meanwhile).
+bool EvalContext::EndWait(uint64_t ticket, absl::Status status) {
+  MutexLock lock(&mu_);
+  if (!waiting_ || ticket != ticket_) return false;
+  waiting_ = false;
+  wait_status_ = std::move(status);
+  return true;
+}
+
+Nanos EvalContext::WaitDeadline(const Work& work) const {
+  const Nanos longest =
+      NowNanos() + absl::ToInt64Nanoseconds(engine_->options().max_wait);
+  return std::min(work.request.deadline, longest);
+}
+
+void EvalContext::WaitForPoints(Work* work) {
+  work->points_.clear();
+  for (const Point& point : work->request.after) {
+    if (!point.is_null()) work->points_.push_back(point);
+  }
+  for (const InputSource& input : work->request.inputs) {
+    if (!input.tensor.valid()) continue;
+    Point writer = input.tensor.storage().writer();
+    if (!writer.is_null()) work->points_.push_back(std::move(writer));
+  }
+  bool all_reached = true;
+  for (const Point& point : work->points_) {
+    const std::optional<absl::Status> outcome = point.Outcome();
+    const bool reached = outcome.has_value() && outcome->ok();
+    const bool on_device = point.timeline->device() == &engine_->device() &&
+                           point.timeline->launched() >= point.value;
+    all_reached = all_reached && reached;
+    work->report_.waits.push_back({point.timeline->name(), point.value,
+                                   reached     ? InsertedWait::Kind::kNone
+                                   : on_device ? InsertedWait::Kind::kDevice
+                                               : InsertedWait::Kind::kHost});
+  }
+  {
+    MutexLock lock(&mu_);
+    work->stage_ = Work::Stage::kReady;
+  }
+  if (all_reached) {
+    work->report_.ready_at = NowNanos();
+    return;
+  }
+  const uint64_t ticket = BeginWait();
+  engine_->dispatcher().WhenReady(
+      work->points_, &engine_->device(), WaitDeadline(*work),
+      [self = shared_from_this(), ticket](absl::Status status) {
+        if (self->EndWait(ticket, std::move(status))) self->PostPump();
+      });
+}
+
+void EvalContext::TakeLane(Work* work) {
+  if (work->report_.ready_at == 0) work->report_.ready_at = NowNanos();
+  {
+    MutexLock lock(&mu_);
+    work->stage_ = Work::Stage::kLeased;
+    if (lease_) return;
+  }
+  absl::StatusOr<StreamLease> lease = engine_->streams().TryAcquire();
+  if (lease.ok()) {
+    MutexLock lock(&mu_);
+    lease_ = *std::move(lease);
+    return;
+  }
+  const uint64_t ticket = BeginWait();
+  const uint64_t wait = engine_->streams().Acquire(
+      WaitDeadline(*work),
+      [self = shared_from_this(), ticket](absl::StatusOr<StreamLease> lease) {
+        StreamLease taken = lease.ok() ? *std::move(lease) : StreamLease();
+        {
+          MutexLock lock(&self->mu_);
+          if (!self->waiting_ || ticket != self->ticket_) return;
+          self->waiting_ = false;
+          self->lane_wait_ = 0;
+          self->wait_status_ = lease.status();
+          self->lease_ = std::move(taken);
+        }
+        self->PostPump();
+      });
+  MutexLock lock(&mu_);
+  // The pump runs here: nobody can have dropped the work meanwhile.
+  if (waiting_ && ticket == ticket_) lane_wait_ = wait;
+}
+
+void EvalContext::LaunchHead(Work* work) {
+  Lane* lane = nullptr;
+  {
+    MutexLock lock(&mu_);
+    if (!lease_) {
+      // What ran on it ended meanwhile and gave it back.
+      work->stage_ = Work::Stage::kReady;
+      return;
+    }
+    if (launched_ >= kMaxLaunched) {
+      full_ = true;
+      return;
+    }
+    lane = lease_.lane();
+    ++launched_;
+  }
+  Stream& stream = lane->stream();
+  SyncReport& report = work->report_;
+  report.leased_at = NowNanos();
+  report.stream_id = stream.id();
+  report.stream_priority = stream.priority();
+  report.lane = lane->number();
+  report.lease_generation = lane->generation();
+  absl::Status status = engine_->device().health().status();
+  if (status.ok()) status = work->AcquireMemory(*engine_, *lane);
+  {
+    MutexLock lock(&mu_);
+    Unlink(work);
+    work->stage_ = Work::Stage::kLaunched;
+  }
+  if (!status.ok()) {
+    Finish(work, std::move(status), /*launched=*/true);
+    return;
+  }
+  const int64_t measured = work->plan_->measured_ns();
+  const bool run_inline =
+      engine_->device().host_addressable() && measured > 0 &&
+      work->return_at_ == WorkState::kCompleted &&
+      measured <= absl::ToInt64Nanoseconds(engine_->options().inline_below);
+  report.ran_inline = run_inline;
+  // From here on the work may be done, and gone, at any moment.
+  stream.Enqueue(work,
+                 run_inline ? Stream::Inline::kIfIdle : Stream::Inline::kNever);
+}
+
+void EvalContext::Unlink(Work* work) {
+  Work** at = &head_;
+  Work* before = nullptr;
+  while (*at != work) {
+    before = *at;
+    at = &before->queue_next_;
+  }
+  *at = work->queue_next_;
+  if (tail_ == work) tail_ = before;
+}
+
+void EvalContext::FinishUnlaunched(Work* work, absl::Status status) {
+  uint64_t lane_wait = 0;
+  {
+    MutexLock lock(&mu_);
+    if (work == head_) {
+      waiting_ = false;
+      lane_wait = std::exchange(lane_wait_, 0);
+      ++ticket_;  // whatever it waits for comes too late
+      wait_status_ = absl::OkStatus();
+    }
+    Unlink(work);
+  }
+  if (lane_wait != 0) engine_->streams().CancelWait(lane_wait);
+  Finish(work, std::move(status), /*launched=*/false);
+  Pump();
+}
+
+void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
+  const uint64_t number = work->number_;
+  work->staging_.Reset();
+  if (!work->ReadsInline()) work->output_buffer_.Reset();
+  for (const Signal& signal : work->request.signal) {
+    absl::Status moved = signal.timeline->Advance(signal.value, status);
+    if (!moved.ok() && status.ok()) {
+      status = Annotate(moved, "the signal after the work failed: ");
+    }
+  }
+  for (InputSource& input : work->request.inputs) input.producer = nullptr;
+  if (work->report_.completed_at == 0) work->report_.completed_at = NowNanos();
+  work->status_ = status;
+
+  StreamLease returned;
+  bool room_again = false;
+  {
+    MutexLock lock(&mu_);
+    --unfinished_;
+    if (launched && !status.ok() && lease_) lease_.MarkSuspect();
+    if (launched) --launched_;
+    if (full_ && launched_ <= kMaxLaunched / 2) {
+      full_ = false;
+      room_again = true;
+    }
+    // Keep a lane that the next work is about to use; give back any other.
+    const bool wanted =
+        head_ != nullptr && !waiting_ && head_->stage_ == Work::Stage::kLeased;
+    if (launched_ == 0 && !wanted) returned = std::move(lease_);
+    if (!status.ok() && work->returned_) {
+      if (failed_.size() >= kMaxFailedKept) failed_.pop_front();
+      failed_.push_back({number, work->request.label, status});
+    }
+  }
+  returned.Reset();
+  AdvanceTimeline(number, status);
+  if (room_again) PostPump();
+
+  const std::shared_ptr<Work> self = std::move(work->self_);
+  const std::shared_ptr<EvalContext> context = work->context_;
+  work->Advance(status.ok() ? WorkState::kCompleted : WorkState::kError);
+  work->Return();
+  work->observer_->OnDone(*work);
+}
+
+void EvalContext::AdvanceTimeline(uint64_t number, const absl::Status& status) {
+  mu_.Lock();
+  if (number == next_to_end_ && !advancing_ && ended_.empty()) {
+    ++next_to_end_;
+    advancing_ = true;
+    mu_.Unlock();
+    timeline_->Advance(number, status).IgnoreError();  // grows by construction
+    mu_.Lock();
+  } else {
+    ended_.emplace(number, status);
+    if (advancing_) {
+      mu_.Unlock();
+      return;
+    }
+    advancing_ = true;
+  }
+  while (!ended_.empty() && ended_.begin()->first == next_to_end_) {
+    auto ended = ended_.extract(ended_.begin());
+    ++next_to_end_;
+    mu_.Unlock();
+    timeline_->Advance(ended.key(), std::move(ended.mapped())).IgnoreError();
+    mu_.Lock();
+  }
+  advancing_ = false;
+  mu_.Unlock();
+}
+
+}  // namespace weir

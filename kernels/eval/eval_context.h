@@ -1,0 +1,220 @@
+// What one handler owns while it evaluates: device, stream policy, mode, random
+// state, and its pending work in order. A context is active in at most one
+// handler: whoever wants in takes an Activation, and a second handler is
+// refused at once or, if it asks, queued until its deadline. Nothing of a
+// context lives in thread-local state, so nothing leaks between requests that
+// share a thread.
+//
+// A context holds a lane while it has unfinished work and not longer. Its works
+// run in the order of their submission; a wait of one holds back only later
+// ones of the same context.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/stream_pool.h"
+#include "kernels/eval/engine.h"
+#include "kernels/eval/eval_mode.h"
+#include "kernels/eval/executor.h"
+#include "kernels/eval/rng.h"
+#include "kernels/eval/work.h"
+
+namespace weir {
+
+// Identifies a request handler: unique in the process, never 0.
+using HandlerId = uint64_t;
+WEIR_EXPORT HandlerId NewHandlerId();
+
+struct ContextOptions {
+  EvalMode mode = EvalMode::kEager;
+  RngState rng = {};
+  size_t max_pending = 1024;     // unfinished works; more are refused
+  Executor* executor = nullptr;  // null: the engine's
+};
+
+// A work that ended in an error nobody has been told about yet.
+struct FailedWork {
+  uint64_t number = 0;
+  std::string label;
+  absl::Status status;
+};
+
+struct FlushResult {
+  std::vector<uint64_t> executed;  // deferred works that were submitted
+  std::vector<uint64_t> dropped;   // results were given up unread: never run
+  std::vector<FailedWork> failed;  // since the last Flush
+};
+
+class Activation;
+
+class WEIR_EXPORT EvalContext
+    : public std::enable_shared_from_this<EvalContext> {
+ public:
+  // `engine` outlives the context.
+  static std::shared_ptr<EvalContext> Create(Engine* engine,
+                                             const ContextOptions& options);
+  ~EvalContext();  // REQUIRES: no activation and no unfinished work
+  EvalContext(const EvalContext&) = delete;
+  EvalContext& operator=(const EvalContext&) = delete;
+
+  // Makes the context active in `handler`. The same handler may enter again
+  // (counted); another one gets ABORTED, reason CONTEXT_BUSY, with the owner.
+  absl::StatusOr<Activation> Enter(HandlerId handler);
+
+  // First come, first served until `deadline` (DEADLINE_EXCEEDED). `done` runs
+  // exactly once: inline if the context is free, else on the thread that
+  // leaves.
+  void EnterQueued(HandlerId handler, Nanos deadline,
+                   absl::AnyInvocable<void(absl::StatusOr<Activation>)> done);
+
+  // Never occupy the context; any thread.
+  Engine& engine() const { return *engine_; }
+  uint64_t id() const { return id_; }
+  HandlerId owner() const { return owner_.load(std::memory_order_acquire); }
+  // Value n is reached when work number n is done.
+  const std::shared_ptr<Timeline>& timeline() const { return timeline_; }
+  size_t unfinished() const;
+  uint64_t refused_entries() const {
+    return refused_entries_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  friend class Activation;
+  friend class Work;
+  struct Entrant {
+    HandlerId handler;
+    absl::AnyInvocable<void(absl::StatusOr<Activation>)> done;
+    TimerQueue::TimerId timer = 0;
+  };
+
+  EvalContext(Engine* engine, const ContextOptions& options);
+
+  void Leave();
+  absl::Status Busy(HandlerId owner);
+
+  void Submit(Work* work, WorkObserver* observer);
+  void Defer(std::shared_ptr<Work> work, WorkObserver* observer);
+  FlushResult Flush();
+
+  // Resolves the settings; reserves the place in the context's order.
+  void Accept(Work* work, WorkObserver* observer);
+  void Enqueue(Work* work);
+  void RunDeferredProducers(const Work& consumer);
+  // Finds the plan, or has it made and comes back later (false).
+  bool FindPlan(Work* work);
+  void PlanMade(Work* work, ProgramCache::PlanOr plan);
+  void Planned(Work* work, std::shared_ptr<const Plan> plan);
+
+  // Drives the queue's head through its stages. One thread pumps at a time;
+  // another one leaves a note and goes.
+  void Pump();
+  void PostPump();
+  void RunStage(Work* work);
+  void WaitForPoints(Work* work);
+  void TakeLane(Work* work);
+  void LaunchHead(Work* work);
+  // A wait of the head: Resume with an old ticket is ignored.
+  uint64_t BeginWait();
+  bool EndWait(uint64_t ticket, absl::Status status);
+  Nanos WaitDeadline(const Work& work) const;
+
+  void Unlink(Work* work) WEIR_REQUIRES(mu_);
+  void FinishUnlaunched(Work* work, absl::Status status);
+  // The last thing that happens to a work; it may be gone afterwards.
+  void Finish(Work* work, absl::Status status, bool launched);
+  void AdvanceTimeline(uint64_t number, const absl::Status& status);
+
+  Engine* const engine_;
+  const ContextOptions options_;
+  Executor* const executor_;
+  const uint64_t id_;
+  const std::shared_ptr<Timeline> timeline_;
+
+  std::atomic<HandlerId> owner_{0};
+  uint64_t depth_ = 0;  // the owner's own
+  std::atomic<uint64_t> refused_entries_{0};
+
+  // The owner's own (an Activation is needed to reach them).
+  EvalMode mode_;
+  RngState rng_;
+
+  mutable Mutex mu_;
+  std::deque<Entrant> entrants_ WEIR_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<Work>> deferred_ WEIR_GUARDED_BY(mu_);
+  Work* head_ WEIR_GUARDED_BY(mu_) = nullptr;  // accepted, not yet launched
+  Work* tail_ WEIR_GUARDED_BY(mu_) = nullptr;
+  size_t unfinished_ WEIR_GUARDED_BY(mu_) = 0;  // queued and launched
+  size_t launched_ WEIR_GUARDED_BY(mu_) = 0;    // on the leased lane
+  uint64_t last_number_ WEIR_GUARDED_BY(mu_) = 0;
+  bool pumping_ WEIR_GUARDED_BY(mu_) = false;
+  bool pump_again_ WEIR_GUARDED_BY(mu_) = false;
+  bool sweep_ WEIR_GUARDED_BY(mu_) = false;  // some queued work was cancelled
+  bool waiting_ WEIR_GUARDED_BY(mu_) = false;
+  bool full_ WEIR_GUARDED_BY(mu_) = false;       // the stream takes no more
+  uint64_t ticket_ WEIR_GUARDED_BY(mu_) = 0;     // of the head's present wait
+  uint64_t lane_wait_ WEIR_GUARDED_BY(mu_) = 0;  // in the pool, if for a lane
+  absl::Status wait_status_ WEIR_GUARDED_BY(mu_);
+  StreamLease lease_ WEIR_GUARDED_BY(mu_);
+  std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
+  // Works may end out of order (a queued one is cancelled while an earlier one
+  // runs); the timeline moves in order.
+  std::map<uint64_t, absl::Status> ended_ WEIR_GUARDED_BY(mu_);
+  uint64_t next_to_end_ WEIR_GUARDED_BY(mu_) = 1;
+  bool advancing_ WEIR_GUARDED_BY(mu_) = false;
+};
+
+class WEIR_EXPORT Activation {
+ public:
+  Activation() = default;
+  Activation(Activation&&) noexcept = default;
+  Activation& operator=(Activation&& other) noexcept;
+  ~Activation() { Leave(); }
+
+  EvalContext& context() const { return *context_; }
+  explicit operator bool() const { return context_ != nullptr; }
+  void Leave();
+
+  // The context's settings, for later submissions.
+  EvalMode mode() const { return context_->mode_; }
+  void set_mode(EvalMode mode) { context_->mode_ = mode; }
+  RngState& rng() { return context_->rng_; }
+
+  // Takes `work` (which holds its request) and resolves its settings now. Every
+  // outcome, refusal included, is told to `observer`. `work` and `observer`
+  // stay until OnDone. REQUIRES: the mode is not kDeferred (see Defer).
+  void Submit(Work* work, WorkObserver* observer) {
+    context_->Submit(work, observer);
+  }
+
+  // As Submit, in any mode. Under kDeferred the work waits for Flush, Leave of
+  // the last activation (if the context is closing), or use by another work; if
+  // nobody else holds `work` by then, it is dropped instead of run.
+  void Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
+    context_->Defer(std::move(work), observer);
+  }
+
+  // Submits what was deferred, in order, and tells what failed since last time.
+  // Does not wait.
+  FlushResult Flush() { return context_->Flush(); }
+
+ private:
+  friend class EvalContext;
+  explicit Activation(std::shared_ptr<EvalContext> context)
+      : context_(std::move(context)) {}
+  std::shared_ptr<EvalContext> context_;
+};
+
+}  // namespace weir

@@ -1,0 +1,40 @@
+// How far an evaluation goes before the call returns, and how far a work has
+// come. The numbers are those on the wire; both are ordered.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace weir {
+
+enum class EvalMode : uint8_t {
+  kDeferred = 1,  // returns when cheap checks are done
+  kEager = 2,     // validated and queued in the context's order (the default)
+  kSyncCpu = 3,   // host work and launches are done
+  kSyncFull = 4,  // this work's completion was seen
+};
+
+// Only forward; kCompleted and kError are final.
+enum class WorkState : uint8_t {
+  kNotEnqueued = 0,
+  kEnqueued = 1,   // its place in the context's order is reserved
+  kCommitted = 2,  // accepted, perhaps parked on points or waiting for a lane
+  kScheduled = 3,  // launched
+  kCompleted = 4,
+  kError = 5,
+};
+
+constexpr std::string_view EvalModeName(EvalMode mode) {
+  constexpr std::string_view kNames[] = {"", "DEFERRED", "EAGER", "SYNC_CPU",
+                                         "SYNC_FULL"};
+  return kNames[static_cast<int>(mode)];
+}
+
+constexpr std::string_view WorkStateName(WorkState state) {
+  constexpr std::string_view kNames[] = {"NOT_ENQUEUED", "ENQUEUED",
+                                         "COMMITTED",    "SCHEDULED",
+                                         "COMPLETED",    "ERROR"};
+  return kNames[static_cast<int>(state)];
+}
+
+}  // namespace weir

@@ -1,0 +1,17 @@
+#include "kernels/eval/sync_report.h"
+
+#include <utility>
+
+namespace weir {
+
+void SyncReport::Clear() {
+  auto kept_waits = std::move(waits);
+  auto kept_errors = std::move(device_errors);
+  *this = SyncReport();
+  kept_waits.clear();
+  kept_errors.clear();
+  waits = std::move(kept_waits);
+  device_errors = std::move(kept_errors);
+}
+
+}  // namespace weir

@@ -1,0 +1,375 @@
+#include "kernels/eval/work.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/eval/engine.h"
+#include "kernels/eval/eval_context.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kAlign = 256;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
+
+size_t PieceBytes(const InputSource& source) {
+  size_t bytes = 0;
+  for (std::string_view piece : source.pieces) bytes += piece.size();
+  return bytes;
+}
+
+// Bytes that the strings of a kString input occupy beside their StringRefs.
+size_t StringBytes(const HostTensor& input, int64_t elements) {
+  size_t bytes = 0;
+  for (int64_t i = 0; i < elements; ++i) {
+    bytes += input.as<StringRef>()[i].size;
+  }
+  return bytes;
+}
+
+void CopyStrings(const HostTensor& input, int64_t elements, std::byte* to) {
+  StringRef* refs = reinterpret_cast<StringRef*>(to);
+  std::byte* text =
+      to + Aligned(static_cast<size_t>(elements) * sizeof(StringRef));
+  for (int64_t i = 0; i < elements; ++i) {
+    const StringRef& from = input.as<StringRef>()[i];
+    if (from.size > 0) std::memcpy(text, from.data, from.size);
+    refs[i] = {reinterpret_cast<const char*>(text), from.size};
+    text += from.size;
+  }
+}
+
+}  // namespace
+
+Work::Work() = default;
+Work::~Work() = default;
+
+void Work::Cancel() {
+  cancelled_.store(true);
+  if (context_ == nullptr) return;
+  {
+    MutexLock lock(&context_->mu_);
+    context_->sweep_ = true;
+  }
+  context_->PostPump();
+}
+
+Point Work::point() const {
+  if (context_ == nullptr) return {};
+  return {context_->timeline(), number_};
+}
+
+const TensorMeta& Work::OutputMeta(size_t i) const {
+  return plan_->outputs()[i].meta;
+}
+
+absl::Span<const std::byte> Work::OutputBytes(size_t i) const {
+  const Plan::Value& value = plan_->outputs()[i];
+  return {output_bytes_ + value.offset, value.meta.bytes};
+}
+
+const Tensor& Work::OutputTensor(size_t i) const { return kept_[i]; }
+
+void Work::Advance(WorkState to) {
+  report_.state = to;
+  state_.store(to, std::memory_order_release);
+}
+
+void Work::Return() {
+  if (returned_) return;
+  returned_ = true;
+  observer_->OnReturn(*this);
+}
+
+void Work::Reset() {
+  stage_ = Stage::kIdle;
+  returned_ = false;
+  cancelled_.store(false);
+  status_ = absl::OkStatus();
+  report_.Clear();
+  plan_ = nullptr;
+  host_inputs_.clear();
+  points_.clear();
+  addresses_.clear();
+  kept_.clear();
+  staging_.Reset();
+  output_buffer_.Reset();
+  state_.store(WorkState::kNotEnqueued, std::memory_order_release);
+}
+
+bool Work::ReadsInline() const {
+  return std::find(request.outputs.begin(), request.outputs.end(),
+                   OutputWish::kInline) != request.outputs.end();
+}
+
+// Shapes for the plan, and host data where it is needed and in one piece.
+absl::Status Work::ResolveInputs() {
+  const Program& program = *request.program;
+  host_inputs_.clear();
+  host_inputs_.resize(request.inputs.size());
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const InputSource& source = request.inputs[i];
+    HostTensor& input = host_inputs_[i];
+    const bool on_device = source.tensor.valid() || source.producer != nullptr;
+    if (on_device && program.InputOnHost(i)) {
+      return WithField(
+          absl::InvalidArgumentError(absl::StrCat(
+              "input '", program.inputs()[i].name,
+              "' is read on the host while shapes are worked out; send its "
+              "bytes with the request instead of a tensor on the device")),
+          absl::StrCat("inputs[", i, "]"));
+    }
+    if (source.producer != nullptr) {
+      const Work& producer = *source.producer;
+      if (producer.plan_ == nullptr ||
+          source.producer_output >= producer.kept_.size() ||
+          !producer.kept_[source.producer_output].valid()) {
+        return WithField(
+            absl::FailedPreconditionError(absl::StrCat(
+                "input '", program.inputs()[i].name, "' comes from output ",
+                source.producer_output, " of work ", producer.number_,
+                ", which has not kept it")),
+            absl::StrCat("inputs[", i, "]"));
+      }
+      request.inputs[i].tensor = producer.kept_[source.producer_output];
+    }
+    if (source.tensor.valid()) {
+      input.dtype = source.tensor.spec().dtype;
+      input.dims = source.tensor.spec().dims;
+      continue;
+    }
+    input.dtype = source.dtype;
+    input.dims = source.dims;
+    WEIR_ASSIGN_OR_RETURN(const int64_t expected,
+                          ByteSize(source.dtype, source.dims));
+    const size_t got = PieceBytes(source);
+    if (got != static_cast<size_t>(expected)) {
+      return WithField(absl::InvalidArgumentError(absl::StrCat(
+                           "input '", program.inputs()[i].name, "' has ", got,
+                           " bytes; its type and shape need ", expected)),
+                       absl::StrCat("inputs[", i, "]"));
+    }
+    if (source.pieces.size() == 1) {
+      input.data = source.pieces[0].data();
+    } else if (program.InputOnHost(i)) {
+      return absl::InternalError(
+          absl::StrCat("input '", program.inputs()[i].name,
+                       "' is read on the host and must be in one piece"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// An input is read where it lies if nothing has to be copied and the caller's
+// bytes stay until the work is done.
+bool Work::Borrows(size_t i, bool host_addressable) const {
+  const InputSource& source = request.inputs[i];
+  if (source.pieces.size() != 1 || return_at_ < WorkState::kCompleted) {
+    return false;
+  }
+  const size_t align = source.dtype == DType::kString ? alignof(StringRef)
+                                                      : SizeOf(source.dtype);
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(source.pieces[0].data()) % align == 0;
+  return aligned && (host_addressable || plan_->inputs()[i].on_host);
+}
+
+size_t Work::StagingBytes(bool host_addressable) const {
+  size_t bytes = plan_->input_bytes();
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    if (request.inputs[i].tensor.valid()) continue;
+    const Plan::Value& value = plan_->inputs()[i];
+    if (!value.on_host || Borrows(i, host_addressable)) continue;
+    bytes += Aligned(value.meta.bytes);
+    if (value.meta.dtype == DType::kString) {
+      bytes += Aligned(StringBytes(host_inputs_[i], value.meta.elements));
+    }
+  }
+  return bytes;
+}
+
+absl::Status Work::StageInputs(PinnedPool& pool, bool host_addressable) {
+  bool staged = false;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    staged = staged || (!request.inputs[i].tensor.valid() &&
+                        !Borrows(i, host_addressable));
+  }
+  addresses_.assign(request.inputs.size(), nullptr);
+  if (staged) {
+    WEIR_ASSIGN_OR_RETURN(staging_,
+                          pool.Acquire(StagingBytes(host_addressable)));
+  }
+  size_t host_offset = Aligned(plan_->input_bytes());
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const InputSource& source = request.inputs[i];
+    const Plan::Value& value = plan_->inputs()[i];
+    if (source.tensor.valid()) {
+      addresses_[i] = source.tensor.data();
+      continue;
+    }
+    if (Borrows(i, host_addressable)) {
+      addresses_[i] = source.pieces[0].data();
+      continue;
+    }
+    std::byte* to =
+        staging_.data() + (value.on_host ? host_offset : value.offset);
+    if (value.meta.dtype == DType::kString) {
+      CopyStrings(host_inputs_[i], value.meta.elements, to);
+      host_offset += Aligned(StringBytes(host_inputs_[i], value.meta.elements));
+    } else {
+      std::byte* at = to;
+      for (std::string_view piece : source.pieces) {
+        if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
+        at += piece.size();
+      }
+    }
+    if (value.on_host) host_offset += Aligned(value.meta.bytes);
+    report_.bytes_in += value.meta.bytes;
+    addresses_[i] =
+        value.on_host || host_addressable ? to : device_inputs_ + value.offset;
+  }
+  return absl::OkStatus();
+}
+
+// Staging, results, kept tensors and the lane's arena. Nothing here waits: what
+// is not there is RESOURCE_EXHAUSTED.
+absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
+  const bool host_addressable = engine.device().host_addressable();
+  const size_t inputs = host_addressable ? 0 : Aligned(plan_->input_bytes());
+  const size_t outputs = host_addressable ? 0 : Aligned(plan_->output_bytes());
+  const size_t arena_bytes = inputs + outputs + plan_->arena_bytes();
+  std::byte* arena = nullptr;
+  if (arena_bytes > 0) {
+    WEIR_ASSIGN_OR_RETURN(arena, lane.Arena(arena_bytes));
+  }
+  device_inputs_ = arena;
+  device_outputs_ = arena + inputs;
+  arena_ = arena + inputs + outputs;
+  WEIR_RETURN_IF_ERROR(StageInputs(engine.pinned(), host_addressable));
+
+  if (host_addressable || ReadsInline()) {
+    WEIR_ASSIGN_OR_RETURN(output_buffer_,
+                          engine.pinned().Acquire(plan_->output_bytes()));
+  }
+  output_bytes_ = output_buffer_.data();
+  if (host_addressable) device_outputs_ = output_buffer_.data();
+
+  const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
+  kept_.assign(request.outputs.size(), Tensor());
+  for (size_t i = 0; i < request.outputs.size(); ++i) {
+    if (request.outputs[i] != OutputWish::kKeep) continue;
+    const TensorMeta& meta = plan_->outputs()[i].meta;
+    WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
+                          engine.memory().Allocate(meta.bytes, context_->id()));
+    // The whole tensor is overwritten by the copy of the result: what was there
+    // before is never seen, so `must_zero` asks for nothing here.
+    allocation.storage->SetWriter(here);
+    kept_[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
+                      std::move(allocation.storage));
+  }
+  for (const InputSource& source : request.inputs) {
+    if (source.tensor.valid()) source.tensor.storage().AddReader(here);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Work::Launch(Stream& stream) {
+  Device& device = stream.device();
+  report_.launched_at = NowNanos();
+  report_.sequence = completion.sequence;
+  const bool host_addressable = device.host_addressable();
+  for (const Point& point : points_) {
+    if (point.is_null() || point.timeline == stream.timeline() ||
+        point.Outcome().has_value()) {
+      continue;
+    }
+    WEIR_RETURN_IF_ERROR(stream.WaitOnDevice(point));
+  }
+  if (!host_addressable && !staging_.empty() && plan_->input_bytes() > 0) {
+    WEIR_RETURN_IF_ERROR(stream.CopyToDevice(device_inputs_, staging_.data(),
+                                             plan_->input_bytes()));
+  }
+  WEIR_RETURN_IF_ERROR(plan_->Run(PlanRun{.stream = stream,
+                                          .team = device.cpu_team(),
+                                          .inputs = addresses_,
+                                          .outputs = device_outputs_,
+                                          .arena = arena_,
+                                          .random = {.seed = seed_}}));
+  bool all_inline = true;
+  for (size_t i = 0; i < request.outputs.size(); ++i) {
+    const Plan::Value& value = plan_->outputs()[i];
+    if (request.outputs[i] == OutputWish::kKeep && value.meta.bytes > 0) {
+      WEIR_RETURN_IF_ERROR(stream.CopyOnDevice(
+          kept_[i].data(), device_outputs_ + value.offset, value.meta.bytes));
+    }
+    all_inline = all_inline && request.outputs[i] == OutputWish::kInline;
+  }
+  if (!host_addressable && all_inline && plan_->output_bytes() > 0) {
+    report_.bytes_out = plan_->output_bytes();
+    WEIR_RETURN_IF_ERROR(stream.CopyToHost(
+        output_buffer_.data(), device_outputs_, plan_->output_bytes()));
+  } else if (!host_addressable) {
+    for (size_t i = 0; i < request.outputs.size(); ++i) {
+      const Plan::Value& value = plan_->outputs()[i];
+      if (request.outputs[i] != OutputWish::kInline || value.meta.bytes == 0) {
+        continue;
+      }
+      report_.bytes_out += value.meta.bytes;
+      WEIR_RETURN_IF_ERROR(
+          stream.CopyToHost(output_buffer_.data() + value.offset,
+                            device_outputs_ + value.offset, value.meta.bytes));
+    }
+  }
+  Advance(WorkState::kScheduled);
+  if (return_at_ <= WorkState::kScheduled) Return();
+  return absl::OkStatus();
+}
+
+// A stream that waited on the device for a work that then failed has run on
+// what that work left behind: its own result is worth nothing.
+absl::Status Work::DependencyStatus() const {
+  for (const Point& point : points_) {
+    const std::optional<absl::Status> outcome = point.Outcome();
+    if (outcome.has_value() && !outcome->ok()) {
+      return Annotate(*outcome, absl::StrCat("a work it depends on failed (",
+                                             point.timeline->name(), " at ",
+                                             point.value, "): "));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
+  DeviceError error;
+  error.code = done.fault;
+  error.text = std::string(done.status.message());
+  error.name = Reason(done.status);
+  error.sticky = done.status.code() == absl::StatusCode::kUnavailable;
+  error.node = NodeAtFault(status);
+  report_.device_errors.push_back(std::move(error));
+}
+
+void Work::Complete(const Completion& done) {
+  report_.completed_at = done.completed_at;
+  report_.sequence = done.sequence;
+  absl::Status status = done.status;
+  if (done.fault != FaultCode::kNone) {
+    status = plan_->FaultAt(done.fault_node, done.fault);
+  }
+  if (!status.ok()) NoteDeviceError(done, status);
+  if (status.ok()) status = DependencyStatus();
+  if (return_at_ == WorkState::kCompleted) {
+    report_.wait = WaitKind::kRecord;
+    if (status.ok()) {
+      plan_->RecordDuration(done.completed_at - report_.launched_at);
+    }
+  }
+  context_->Finish(this, std::move(status), /*launched=*/true);
+}
+
+}  // namespace weir

@@ -1,0 +1,186 @@
+// One submitted evaluation. The caller fills in `request`, submits the work
+// through an Activation of its context, and is told twice, once each: when the
+// call may return under its mode, and when the work is done. The object is the
+// caller's, stays until it is done, and can be used again (no heap block per
+// use in steady state).
+//
+// Threads: `request` belongs to the caller until Submit and again after the
+// work is done. state() and Cancel() may be called from any thread. Everything
+// else is for the observer's callbacks and after them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/base/export.h"
+#include "kernels/device/pinned_pool.h"
+#include "kernels/device/stream_pool.h"
+#include "kernels/eval/eval_mode.h"
+#include "kernels/eval/sync_report.h"
+#include "kernels/graph/plan.h"
+#include "kernels/graph/program.h"
+#include "kernels/tensor/tensor.h"
+
+namespace weir {
+
+class Engine;
+class EvalContext;
+class Work;
+
+// Where an input comes from. Exactly one of the three.
+struct InputSource {
+  // Host bytes in one or more pieces (slices of a message); dense, row-major.
+  // For kString one piece of StringRef. They stay until the work has returned,
+  // and, if it returns when done, until then.
+  DType dtype = DType::kInvalid;
+  Dims dims;
+  absl::InlinedVector<std::string_view, 1> pieces;
+  // Or a tensor on the engine's device; the work is ordered after its writer.
+  Tensor tensor;
+  // Or an output of an earlier work, not yet done; kept until this work is.
+  // A deferred producer of the same context is run first; of another context,
+  // FAILED_PRECONDITION.
+  std::shared_ptr<Work> producer;
+  size_t producer_output = 0;
+};
+
+enum class OutputWish : uint8_t {
+  kDrop,    // not wanted
+  kInline,  // bytes in pinned host memory: Work::OutputBytes
+  kKeep,    // a tensor on the device: Work::OutputTensor
+};
+
+// A timeline that the work moves when it is done. A failed work fails that
+// value.
+struct Signal {
+  std::shared_ptr<Timeline> timeline;
+  uint64_t value = 0;
+};
+
+struct WorkRequest {
+  std::shared_ptr<const Program> program;
+  absl::InlinedVector<InputSource, 4> inputs;  // as Program::inputs()
+  absl::InlinedVector<OutputWish, 4> outputs;  // as Program::outputs();
+                                               // empty: all kInline
+  std::optional<EvalMode> mode;                // empty: the context's
+  absl::InlinedVector<Point, 2> after;
+  absl::InlinedVector<Signal, 1> signal;
+  std::optional<uint64_t> seed;  // empty: the context's RNG
+  Nanos deadline = kNoDeadline;  // not launched after it
+  std::string label;             // for errors and reports
+};
+
+// Callbacks run on the submitting thread, the context's executor, or a
+// completion thread: they only note and post.
+class WEIR_EXPORT WorkObserver {
+ public:
+  virtual ~WorkObserver() = default;
+  // The call may return (state() says how far it came). Before or with OnDone.
+  virtual void OnReturn(Work& work) = 0;
+  // kCompleted or kError. The work may be reused or destroyed from here on.
+  virtual void OnDone(Work& work) = 0;
+};
+
+class WEIR_EXPORT Work final : private StreamTask {
+ public:
+  Work();
+  ~Work() override;  // REQUIRES: idle or done
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  WorkRequest request;
+
+  WorkState state() const { return state_.load(std::memory_order_acquire); }
+  bool done() const { return state() >= WorkState::kCompleted; }
+
+  // Queued work is dropped and ends with CANCELLED; launched work drains, and
+  // then ends as it would have. Idempotent.
+  void Cancel();
+
+  // After OnReturn or OnDone.
+  const absl::Status& status() const { return status_; }  // OK while pending
+  const SyncReport& report() const { return report_; }
+  uint64_t number() const { return number_; }  // in its context, from 1
+  // Reached when the work is done; a dependant in any context may wait on it.
+  Point point() const;
+  EvalMode mode() const { return mode_; }
+  uint64_t seed() const { return seed_; }
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+
+  // When done and OK. `i` indexes Program::outputs().
+  const TensorMeta& OutputMeta(size_t i) const;
+  absl::Span<const std::byte> OutputBytes(size_t i) const;  // kInline
+  const Tensor& OutputTensor(size_t i) const;               // kKeep; from
+                                                            // kScheduled on
+  // The memory behind all inline outputs, for a reply that outlives the work;
+  // OutputBytes stays valid as long as the buffer lives.
+  PinnedBuffer TakeOutputBuffer() { return std::move(output_buffer_); }
+
+ private:
+  friend class EvalContext;
+
+  absl::Status Launch(Stream& stream) override;
+  void Complete(const Completion& completion) override;
+
+  void Advance(WorkState to);  // only forward
+  void Return();               // OnReturn, once
+  void Reset();
+
+  // What has to happen next, driven by the context (eval_context.cc).
+  enum class Stage : uint8_t {
+    kIdle,
+    kDeferred,
+    kPlanning,   // a compile thread makes the plan
+    kNeedsPlan,  // its inputs' shapes come from works before it
+    kPlanned,    // waits for points
+    kReady,      // takes a lane
+    kLeased,     // takes memory, is launched
+    kLaunched,
+  };
+
+  bool ReadsInline() const;
+  absl::Status ResolveInputs();  // shapes and host pointers for the plan
+  absl::Status AcquireMemory(Engine& engine, Lane& lane);
+  absl::Status StageInputs(PinnedPool& pool, bool host_addressable);
+  size_t StagingBytes(bool host_addressable) const;
+  bool Borrows(size_t i, bool host_addressable) const;
+  absl::Status DependencyStatus() const;
+  void NoteDeviceError(const Completion& completion,
+                       const absl::Status& status);
+
+  std::shared_ptr<EvalContext> context_;  // since it was enqueued
+  WorkObserver* observer_ = nullptr;
+  std::shared_ptr<Work> self_;  // deferred works keep themselves until done
+  Work* queue_next_ = nullptr;  // in the context's queue
+  Stage stage_ = Stage::kIdle;
+  uint64_t number_ = 0;
+  EvalMode mode_ = EvalMode::kEager;
+  uint64_t seed_ = 0;
+  bool returned_ = false;
+  WorkState return_at_ = WorkState::kCommitted;
+  std::atomic<WorkState> state_{WorkState::kNotEnqueued};
+  std::atomic<bool> cancelled_{false};
+  absl::Status status_;
+  SyncReport report_;
+
+  std::shared_ptr<const Plan> plan_;
+  absl::InlinedVector<HostTensor, 4> host_inputs_;
+  absl::InlinedVector<Point, 4> points_;           // everything it comes after
+  absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
+  absl::InlinedVector<Tensor, 2> kept_;            // per output
+  PinnedBuffer staging_;
+  PinnedBuffer output_buffer_;
+  const std::byte* output_bytes_ = nullptr;
+  std::byte* device_inputs_ = nullptr;
+  std::byte* device_outputs_ = nullptr;
+  std::byte* arena_ = nullptr;
+};
+
+}  // namespace weir

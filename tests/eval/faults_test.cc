@@ -1,0 +1,131 @@
+// A device whose calls fail or hang: what reaches the works, and that nothing
+// is lost. Every work ends exactly once with the right status, and the next one
+// runs.
+#include "kernels/base/error_info.h"
+#include "tests/device/fault_injecting_device.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+class Faults : public ::testing::Test {
+ protected:
+  Faults() : registry_(MakeOpRegistry()) {
+    auto device = std::make_unique<FaultInjectingDevice>(
+        MakeCpuDevice({.cpu_threads = 2}));
+    device_ = device.get();
+    EngineOptions options;
+    options.streams.reserved = 0;
+    options.streams.max = 2;
+    options.pinned_bytes = size_t{1} << 20;
+    options.tensor_bytes = size_t{1} << 20;
+    auto engine = Engine::Create(std::move(device), registry_.get(), options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    Graph graph;
+    graph.opsets = {{"", 17}};
+    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
+    GraphNode node;
+    node.op = "Neg";
+    node.inputs = {"x"};
+    node.outputs = {"y"};
+    graph.nodes = {node};
+    graph.outputs = {"y"};
+    auto program =
+        Program::Compile(std::move(graph), engine_->device(), *registry_);
+    EXPECT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+    auto activation = EvalContext::Create(engine_.get(), {})->Enter(1);
+    EXPECT_TRUE(activation.ok());
+    activation_ = *std::move(activation);
+  }
+
+  absl::Status RunOne(WatchedWork& watched, size_t elements = 4) {
+    values_.assign(elements, 1.0f);
+    watched.waiter.Reset();
+    watched.request().program = program_;
+    InputSource source;
+    source.dtype = DType::kFloat;
+    source.dims = {static_cast<int64_t>(elements)};
+    source.pieces = {std::string_view(
+        reinterpret_cast<const char*>(values_.data()), elements * 4)};
+    watched.request().inputs = {source};
+    activation_.Submit(watched.work.get(), &watched.waiter);
+    return watched.Done();
+  }
+
+  std::unique_ptr<OpRegistry> registry_;
+  FaultInjectingDevice* device_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<const Program> program_;
+  std::vector<float> values_;
+  Activation activation_;
+};
+
+TEST_F(Faults, AStreamThatCannotBeMadeFailsOneWork) {
+  device_->Fail(DeviceCall::kCreateStream,
+                absl::ResourceExhaustedError("no more streams"), 1, 2);
+  WatchedWork watched;
+  EXPECT_EQ(RunOne(watched).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RunOne(watched).ok());
+  EXPECT_EQ(engine_->streams().stats().leased, 0u);
+}
+
+TEST_F(Faults, AFailedLaunchFailsItsWorkAlone) {
+  WatchedWork watched;
+  ASSERT_TRUE(RunOne(watched).ok());
+  device_->Fail(DeviceCall::kLaunch, absl::InternalError("launch failed"));
+  const absl::Status status = RunOne(watched);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_EQ(watched.work->report().state, WorkState::kError);
+  EXPECT_EQ(watched.work->report().device_errors.size(), 1u);
+  EXPECT_TRUE(RunOne(watched).ok()) << "the stream goes on";
+}
+
+TEST_F(Faults, MemoryThatIsNotThereIsAPreciseStatus) {
+  WatchedWork watched;
+  const absl::Status status = RunOne(watched, size_t{1} << 20);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_FALSE(RetryAfter(status).has_value()) << "it can never fit";
+  EXPECT_TRUE(RunOne(watched).ok());
+}
+
+TEST_F(Faults, AWorkBehindAHeldOneIsCancelledWhileTheHeldOneDrains) {
+  WatchedWork warm;
+  ASSERT_TRUE(RunOne(warm).ok());
+  FaultInjectingDevice::Hold& hold = device_->HoldCall(DeviceCall::kLaunch);
+  WatchedWork held, behind;
+  auto gate = std::make_shared<Timeline>("gate");
+  for (WatchedWork* watched : {&held, &behind}) {
+    watched->request().program = program_;
+    watched->request().inputs = warm.request().inputs;
+    watched->request().outputs = {OutputWish::kKeep};
+  }
+  behind.request().after = {Point{gate, 1}};
+  activation_.Submit(held.work.get(), &held.waiter);
+  hold.WaitUntilHeld();
+  activation_.Submit(behind.work.get(), &behind.waiter);
+  behind.work->Cancel();
+  EXPECT_EQ(behind.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(held.work->done());
+  EXPECT_EQ(activation_.context().timeline()->value(), 1u)
+      << "the timeline moves in order";
+  hold.Release();
+  EXPECT_TRUE(held.Done().ok());
+  EXPECT_EQ(activation_.context().timeline()->value(), 3u);
+}
+
+TEST_F(Faults, ALostDeviceFailsEverythingWithItsRootCause) {
+  WatchedWork watched;
+  ASSERT_TRUE(RunOne(watched).ok());
+  device_->health().Poison(absl::InternalError("an illegal address"));
+  const absl::Status status = RunOne(watched);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Reason(status), "DEVICE_POISONED");
+  EXPECT_NE(std::string(status.message()).find("an illegal address"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace weir

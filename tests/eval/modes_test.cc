@@ -1,0 +1,183 @@
+// The four evaluation modes: when a call returns, and what it may then say.
+#include "kernels/base/error_info.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+class Modes : public EvalTest {};
+WEIR_EVAL_ON_EVERY_DEVICE(Modes);
+
+TEST_P(Modes, ReadingAnOutputInlineWaitsForItInEveryMode) {
+  auto program = Compile("Add", 2);
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {1, 2, 3}, b = {10, 20, 30};
+  for (EvalMode mode : {EvalMode::kDeferred, EvalMode::kEager,
+                        EvalMode::kSyncCpu, EvalMode::kSyncFull}) {
+    WatchedWork watched;
+    watched.request().program = program;
+    watched.request().inputs = {Floats(a), Floats(b)};
+    watched.request().mode = mode;
+    activation.Defer(watched.work, &watched.waiter);
+    ASSERT_TRUE(watched.Returned().ok());
+    ASSERT_TRUE(watched.Done().ok());
+    EXPECT_EQ(watched.work->state(), WorkState::kCompleted);
+    EXPECT_EQ(Result(*watched.work), std::vector<float>({11, 22, 33}));
+    EXPECT_EQ(watched.work->report().wait, WaitKind::kRecord);
+    EXPECT_GT(watched.work->report().sequence, 0u);
+  }
+}
+
+TEST_P(Modes, EagerReturnsBeforeAParkedWorkRuns) {
+  auto program = Compile("Neg", 1);
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> a = {1, 2};
+  WatchedWork watched;
+  watched.request().program = program;
+  watched.request().inputs = {Floats(a)};
+  watched.request().outputs = {OutputWish::kKeep};
+  watched.request().after = {Point{gate, 1}};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(watched.Returned().ok());
+  EXPECT_EQ(watched.work->state(), WorkState::kCommitted);
+  EXPECT_EQ(engine_->streams().stats().leased, 0u)
+      << "a parked work holds no lane";
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(watched.Done().ok());
+  const SyncReport& report = watched.work->report();
+  EXPECT_EQ(report.state, WorkState::kCompleted);
+  EXPECT_EQ(report.wait, WaitKind::kNone) << "nobody waited for it";
+  ASSERT_EQ(report.waits.size(), 1u);
+  EXPECT_EQ(report.waits[0].kind, InsertedWait::Kind::kHost);
+  EXPECT_EQ(report.waits[0].from, "gate");
+}
+
+TEST_P(Modes, EagerFindsABadShapeAtOnceAndSyncModesTheSame) {
+  auto program = Compile("Add", 2);
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {1, 2, 3}, b = {1, 2};
+  for (EvalMode mode :
+       {EvalMode::kEager, EvalMode::kSyncCpu, EvalMode::kSyncFull}) {
+    WatchedWork watched;
+    watched.request().program = program;
+    watched.request().inputs = {Floats(a), Floats(b)};
+    watched.request().outputs = {OutputWish::kKeep};
+    watched.request().mode = mode;
+    activation.Submit(watched.work.get(), &watched.waiter);
+    const absl::Status status = watched.Returned();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(std::string(status.message()).find("the_node"), std::string::npos)
+        << status;
+    EXPECT_EQ(watched.Done(), status);
+  }
+}
+
+TEST_P(Modes, SyncCpuReturnsOnceLaunched) {
+  auto program = Compile("Neg", 1);
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {4};
+  WatchedWork watched;
+  watched.request().program = program;
+  watched.request().inputs = {Floats(a)};
+  watched.request().outputs = {OutputWish::kKeep};
+  watched.request().mode = EvalMode::kSyncCpu;
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(watched.Returned().ok());
+  EXPECT_GE(watched.work->state(), WorkState::kScheduled);
+  ASSERT_TRUE(watched.Done().ok());
+}
+
+TEST_P(Modes, DeferredRunsAtFlushAndDropsWhatNobodyHolds) {
+  auto program = Compile("Neg", 1);
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {4};
+  WatchedWork kept, unread;
+  for (WatchedWork* watched : {&kept, &unread}) {
+    watched->request().program = program;
+    watched->request().inputs = {Floats(a)};
+    watched->request().outputs = {OutputWish::kKeep};
+    watched->request().mode = EvalMode::kDeferred;
+    activation.Defer(watched->work, &watched->waiter);
+    ASSERT_TRUE(watched->Returned().ok());
+    EXPECT_EQ(watched->work->state(), WorkState::kNotEnqueued);
+  }
+  EXPECT_EQ(context->unfinished(), 0u) << "nothing was launched";
+  unread.work = nullptr;
+  const FlushResult result = activation.Flush();
+  EXPECT_EQ(result.executed.size(), 1u);
+  EXPECT_EQ(result.dropped, std::vector<uint64_t>({2}));
+  ASSERT_TRUE(kept.Done().ok());
+}
+
+TEST_P(Modes, DeferredProducerRunsWhenItsResultIsUsed) {
+  auto program = Compile("Neg", 1);
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {4, -1};
+  WatchedWork producer, consumer;
+  producer.request().program = program;
+  producer.request().inputs = {Floats(a)};
+  producer.request().outputs = {OutputWish::kKeep};
+  producer.request().mode = EvalMode::kDeferred;
+  activation.Defer(producer.work, &producer.waiter);
+  consumer.request().program = program;
+  consumer.request().inputs.resize(1);
+  consumer.request().inputs[0].producer = producer.work;
+  consumer.request().mode = EvalMode::kSyncFull;
+  activation.Submit(consumer.work.get(), &consumer.waiter);
+  ASSERT_TRUE(consumer.Done().ok());
+  EXPECT_EQ(Result(*consumer.work), a);
+  EXPECT_EQ(producer.work->state(), WorkState::kCompleted);
+}
+
+TEST_P(Modes, FailuresThatNobodyWaitedForAreListedByFlush) {
+  Attributes report;
+  report.Set("mode", std::string("report"));
+  auto program = Compile("Fault", 1, report, "weir");
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {1};
+  WatchedWork watched;
+  watched.request().program = program;
+  watched.request().inputs = {Floats(a)};
+  watched.request().outputs = {OutputWish::kKeep};
+  watched.request().label = "doomed";
+  activation.Submit(watched.work.get(), &watched.waiter);
+  EXPECT_TRUE(watched.Returned().ok());
+  EXPECT_FALSE(watched.Done().ok());
+  const FlushResult result = activation.Flush();
+  ASSERT_EQ(result.failed.size(), 1u);
+  EXPECT_EQ(result.failed[0].label, "doomed");
+  EXPECT_EQ(result.failed[0].status.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(activation.Flush().failed.empty()) << "told once";
+}
+
+TEST_P(Modes, TheSameSeedGivesTheSameNumbersAndContextsDiffer) {
+  Attributes attributes;
+  attributes.Set("shape", std::vector<int64_t>{16});
+  auto program = Compile("RandomUniform", 0, attributes, "weir");
+  auto draw = [&](Activation& activation, std::optional<uint64_t> seed) {
+    WatchedWork watched;
+    watched.request().program = program;
+    watched.request().seed = seed;
+    activation.Submit(watched.work.get(), &watched.waiter);
+    EXPECT_TRUE(watched.Done().ok()) << watched.work->status();
+    return Result(*watched.work);
+  };
+  Activation a = Enter(NewContext({.rng = {.seed = 7}}));
+  Activation b = Enter(NewContext({.rng = {.seed = 7}}));
+  const auto a1 = draw(a, std::nullopt), a2 = draw(a, std::nullopt);
+  EXPECT_NE(a1, a2) << "the position moves on";
+  EXPECT_EQ(draw(b, std::nullopt), a1);
+  EXPECT_EQ(draw(a, 99), draw(b, 99));
+  EXPECT_EQ(draw(b, std::nullopt), a2) << "a given seed moves nothing";
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,116 @@
+// A context is active in at most one handler.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+class Occupancy : public EvalTest {};
+WEIR_EVAL_ON_EVERY_DEVICE(Occupancy);
+
+TEST_P(Occupancy, RefusesASecondHandlerAndNamesTheOwner) {
+  auto context = NewContext();
+  const HandlerId first = NewHandlerId();
+  Activation activation = Enter(context, first);
+  auto second = context->Enter(NewHandlerId());
+  ASSERT_EQ(second.status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Reason(second.status()), "CONTEXT_BUSY");
+  const ReasonMetadata metadata = Metadata(second.status());
+  ASSERT_EQ(metadata.size(), 2u);
+  EXPECT_EQ(metadata[1].second, std::to_string(first));
+  EXPECT_EQ(context->refused_entries(), 1u);
+}
+
+TEST_P(Occupancy, CountsReentryOfTheSameHandler) {
+  auto context = NewContext();
+  const HandlerId handler = NewHandlerId();
+  Activation outer = Enter(context, handler);
+  { Activation inner = Enter(context, handler); }
+  EXPECT_EQ(context->owner(), handler) << "the outer activation still holds";
+  EXPECT_FALSE(context->Enter(NewHandlerId()).ok());
+  outer.Leave();
+  EXPECT_EQ(context->owner(), 0u);
+  EXPECT_TRUE(context->Enter(NewHandlerId()).ok());
+}
+
+TEST_P(Occupancy, QueuedHandlersEnterInOrder) {
+  auto context = NewContext();
+  Activation holder = Enter(context);
+  std::vector<int> order;
+  std::vector<Activation> held;
+  for (int i = 0; i < 3; ++i) {
+    context->EnterQueued(NewHandlerId(), kNoDeadline,
+                         [&, i](absl::StatusOr<Activation> entered) {
+                           ASSERT_TRUE(entered.ok());
+                           order.push_back(i);
+                           held.push_back(*std::move(entered));
+                         });
+  }
+  EXPECT_TRUE(order.empty());
+  holder.Leave();
+  ASSERT_EQ(order, std::vector<int>({0}));
+  Activation next = std::move(held[0]);
+  next.Leave();
+  ASSERT_EQ(order, std::vector<int>({0, 1}));
+  next = std::move(held[1]);
+  next.Leave();
+  EXPECT_EQ(order, std::vector<int>({0, 1, 2}));
+}
+
+TEST_P(Occupancy, QueuedHandlerGivesUpAtItsDeadline) {
+  auto context = NewContext();
+  Activation holder = Enter(context);
+  WorkWaiter unused;
+  Mutex mu;
+  CondVar changed;
+  absl::Status status;
+  bool called = false;
+  context->EnterQueued(NewHandlerId(), NowNanos() + 1'000'000,
+                       [&](absl::StatusOr<Activation> entered) {
+                         MutexLock lock(&mu);
+                         status = entered.status();
+                         called = true;
+                         changed.NotifyAll();
+                       });
+  MutexLock lock(&mu);
+  while (!called) changed.Wait(&mu);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(Occupancy, ExactlyOneOfManyThreadsWins) {
+  constexpr int kRounds = 10'000;
+  auto context = NewContext();
+  std::atomic<int> inside{0};
+  std::atomic<int> most{0};
+  std::atomic<int> entered{0};
+  std::atomic<int> refused{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      const HandlerId handler = NewHandlerId();
+      for (int i = 0; i < kRounds; ++i) {
+        auto activation = context->Enter(handler);
+        if (!activation.ok()) {
+          ++refused;
+          continue;
+        }
+        const int now = ++inside;
+        if (now > most) most = now;
+        --inside;
+        ++entered;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(entered + refused, 4 * kRounds);
+  EXPECT_GT(entered, 0);
+  EXPECT_EQ(context->owner(), 0u);
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,201 @@
+// Order, points, limits and cancellation of works in their contexts.
+#include "kernels/base/error_info.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+class Order : public EvalTest {
+ protected:
+  void SetUp() override {
+    EvalTest::SetUp();
+    if (engine_ != nullptr) program_ = Compile("Neg", 1);
+  }
+
+  void Prepare(WatchedWork& watched) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(values_)};
+    watched.request().outputs = {OutputWish::kKeep};
+  }
+
+  std::shared_ptr<const Program> program_;
+  const std::vector<float> values_ = {1, 2, 3};
+};
+WEIR_EVAL_ON_EVERY_DEVICE(Order);
+
+TEST_P(Order, AWaitHoldsBackOnlyItsOwnContext) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation held = Enter(NewContext());
+  Activation free = Enter(NewContext());
+  WatchedWork first, second, other;
+  for (WatchedWork* watched : {&first, &second, &other}) Prepare(*watched);
+  first.request().after = {Point{gate, 5}};
+  held.Submit(first.work.get(), &first.waiter);
+  held.Submit(second.work.get(), &second.waiter);
+  free.Submit(other.work.get(), &other.waiter);
+  ASSERT_TRUE(other.Done().ok());
+  EXPECT_FALSE(first.work->done());
+  EXPECT_FALSE(second.work->done()) << "works of a context run in order";
+  ASSERT_TRUE(gate->Advance(5).ok());
+  ASSERT_TRUE(second.Done().ok());
+  EXPECT_TRUE(first.work->done());
+  EXPECT_EQ(held.context().timeline()->value(), 2u);
+}
+
+TEST_P(Order, AFailedTimelineFailsItsDependantsAlone) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork first, second;
+  Prepare(first);
+  Prepare(second);
+  first.request().after = {Point{gate, 1}};
+  activation.Submit(first.work.get(), &first.waiter);
+  activation.Submit(second.work.get(), &second.waiter);
+  gate->Fail(absl::DataLossError("the producer died"));
+  const absl::Status status = first.Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_TRUE(second.Done().ok()) << "the context goes on";
+}
+
+TEST_P(Order, AWorkSignalsATimelineForAnotherContext) {
+  auto chain = std::make_shared<Timeline>("chain");
+  Activation a = Enter(NewContext());
+  Activation b = Enter(NewContext());
+  WatchedWork producer, consumer;
+  Prepare(producer);
+  Prepare(consumer);
+  consumer.request().after = {Point{chain, 3}};
+  b.Submit(consumer.work.get(), &consumer.waiter);
+  producer.request().signal = {Signal{chain, 3}};
+  a.Submit(producer.work.get(), &producer.waiter);
+  ASSERT_TRUE(consumer.Done().ok());
+  // The signal comes before the producer is done, and so may the consumer be.
+  ASSERT_TRUE(producer.Done().ok());
+  EXPECT_GE(consumer.work->report().launched_at,
+            producer.work->report().completed_at);
+}
+
+TEST_P(Order, ATensorOrdersItsReaderAfterItsWriter) {
+  Activation a = Enter(NewContext());
+  Activation b = Enter(NewContext());
+  WatchedWork producer;
+  Prepare(producer);
+  producer.request().mode = EvalMode::kSyncCpu;
+  a.Submit(producer.work.get(), &producer.waiter);
+  ASSERT_TRUE(producer.Returned().ok());
+  WatchedWork consumer;
+  consumer.request().program = program_;
+  consumer.request().inputs.resize(1);
+  consumer.request().inputs[0].tensor = producer.work->OutputTensor(0);
+  b.Submit(consumer.work.get(), &consumer.waiter);
+  ASSERT_TRUE(consumer.Done().ok());
+  EXPECT_EQ(Result(*consumer.work), values_);
+  ASSERT_EQ(consumer.work->report().waits.size(), 1u);
+  ASSERT_TRUE(producer.Done().ok());
+}
+
+TEST_P(Order, CancellationDropsQueuedWorkAtOnce) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork parked, behind;
+  Prepare(parked);
+  Prepare(behind);
+  parked.request().after = {Point{gate, 1}};
+  activation.Submit(parked.work.get(), &parked.waiter);
+  activation.Submit(behind.work.get(), &behind.waiter);
+  parked.work->Cancel();
+  EXPECT_EQ(parked.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(behind.Done().ok());
+  ASSERT_TRUE(gate->Advance(1).ok());
+}
+
+TEST_P(Order, ADeadlineEndsAParkedWorkUnlaunched) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  Prepare(watched);
+  watched.request().after = {Point{gate, 1}};
+  watched.request().deadline = NowNanos() + 2'000'000;
+  activation.Submit(watched.work.get(), &watched.waiter);
+  EXPECT_EQ(watched.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(watched.work->report().sequence, 0u) << "it was never launched";
+  WatchedWork late;
+  Prepare(late);
+  late.request().deadline = NowNanos() - 1;
+  activation.Submit(late.work.get(), &late.waiter);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_P(Order, UnfinishedWorksAreBounded) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext({.max_pending = 2}));
+  WatchedWork works[3];
+  for (WatchedWork& watched : works) {
+    Prepare(watched);
+    watched.request().after = {Point{gate, 1}};
+    activation.Submit(watched.work.get(), &watched.waiter);
+  }
+  const absl::Status status = works[2].Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(status), "CONTEXT_FULL");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_TRUE(works[0].Done().ok());
+  EXPECT_TRUE(works[1].Done().ok());
+}
+
+TEST_P(Order, ALaneIsHeldOnlyWhileWorkIsUnfinished) {
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  Prepare(watched);
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(watched.Done().ok());
+  const StreamPoolStats stats = engine_->streams().stats();
+  EXPECT_EQ(stats.leased, 0u);
+  EXPECT_EQ(stats.leases_total, 1u);
+}
+
+TEST_P(Order, TheSameWorkObjectIsUsedAgain) {
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  Prepare(watched);
+  watched.request().outputs = {OutputWish::kInline};
+  for (int i = 0; i < 1000; ++i) {
+    watched.waiter.Reset();
+    activation.Submit(watched.work.get(), &watched.waiter);
+    ASSERT_TRUE(watched.Done().ok());
+    ASSERT_EQ(Result(*watched.work), std::vector<float>({-1, -2, -3}));
+  }
+  EXPECT_EQ(engine_->pinned().stats().leased_bytes, 4096u)
+      << "only the last result is still held";
+}
+
+TEST_P(Order, ManyContextsShareFewLanesWithoutLoss) {
+  constexpr int kContexts = 16, kEach = 200;
+  struct One {
+    Activation activation;
+    std::vector<WatchedWork> works = std::vector<WatchedWork>(kEach);
+  };
+  std::vector<One> all(kContexts);
+  for (One& one : all) {
+    one.activation = Enter(NewContext());
+    for (WatchedWork& watched : one.works) {
+      Prepare(watched);
+      one.activation.Submit(watched.work.get(), &watched.waiter);
+    }
+  }
+  for (One& one : all) {
+    for (WatchedWork& watched : one.works) {
+      const absl::Status status = watched.Done();
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(one.activation.context().timeline()->value(),
+              static_cast<uint64_t>(kEach));
+  }
+  const StreamPoolStats stats = engine_->streams().stats();
+  EXPECT_EQ(stats.leased, 0u);
+  EXPECT_LE(stats.created(), stats.max);
+}
+
+}  // namespace
+}  // namespace weir
