@@ -1,0 +1,36 @@
+// Compiled kernels on disk: one file per key, named by the key's hash, written
+// atomically, verified when read. Corrupt files count as absent and are written
+// anew. The total is bounded; the longest unused go first. A folder that cannot
+// be written makes a cache that holds nothing. Thread-safe, also between
+// processes that share the folder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weir {
+
+class CubinCache {
+ public:
+  static constexpr uint64_t kDefaultMaxBytes = uint64_t{256} << 20;
+
+  // An empty folder name: nothing is kept.
+  explicit CubinCache(std::string folder,
+                      uint64_t max_bytes = kDefaultMaxBytes);
+
+  std::optional<std::string> Find(std::string_view key) const;
+  void Insert(std::string_view key, std::string_view image) const;
+
+  // The file that holds `key`, for tests.
+  std::string PathOf(std::string_view key) const;
+
+ private:
+  void Trim() const;
+
+  const std::string folder_;
+  const uint64_t max_bytes_;
+};
+
+}  // namespace weir

@@ -1,0 +1,391 @@
+#include "kernels/device/cuda/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/cuda/cublaslt.h"
+#include "kernels/device/cuda/cuda_status.h"
+#include "kernels/device/cuda/cuda_stream.h"
+#include "kernels/device/cuda/cudnn.h"
+#include "kernels/device/cuda/nvjpeg.h"
+
+namespace weir {
+namespace {
+
+constexpr char kKernelName[] = "weir_kernel";
+constexpr uint64_t kKeptPoolBytes = uint64_t{64} << 20;
+constexpr size_t kPinnedAlignment = 4096;
+
+absl::Status NoDevice(const std::string& message) {
+  return WithReason(absl::UnavailableError(message), "NO_CUDA_DEVICE");
+}
+
+std::string VersionString(int version) {
+  return absl::StrCat(version / 1000, ".", version % 1000 / 10);
+}
+
+// Asks the driver itself before the runtime does, because the runtime gives the
+// same error for a driver that is missing and one that is too old.
+absl::StatusOr<int> CheckDriver() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    return NoDevice("no NVIDIA driver: libcuda.so.1 cannot be opened");
+  }
+  using Init = CUresult(unsigned);
+  using Version = CUresult(int*);
+  auto* init = reinterpret_cast<Init*>(dlsym(library, "cuInit"));
+  auto* get_version =
+      reinterpret_cast<Version*>(dlsym(library, "cuDriverGetVersion"));
+  if (init == nullptr || get_version == nullptr) {
+    return NoDevice("libcuda.so.1 is not NVIDIA's driver");
+  }
+  const CUresult initialized = init(0);
+  if (initialized == CUDA_ERROR_NO_DEVICE ||
+      initialized == CUDA_ERROR_STUB_LIBRARY) {
+    return NoDevice("the NVIDIA driver finds no GPU");
+  }
+  int version = 0;
+  if (get_version(&version) != CUDA_SUCCESS) version = 0;
+  if (version < CUDART_VERSION) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the NVIDIA driver supports CUDA ", VersionString(version),
+                     ", this build needs CUDA ", VersionString(CUDART_VERSION),
+                     " (driver 580 or newer): update the driver"));
+  }
+  if (initialized != CUDA_SUCCESS) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the NVIDIA driver (CUDA ", VersionString(version),
+        ") does not start: error ", static_cast<int>(initialized)));
+  }
+  return version;
+}
+
+std::string UuidString(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    absl::StrAppendFormat(&text, "%02x",
+                          static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+absl::StatusOr<DeviceInfo> Describe(int ordinal, int driver_version) {
+  cudaDeviceProp properties;
+  WEIR_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, ordinal));
+  int runtime_version = 0;
+  WEIR_CUDA_RETURN_IF_ERROR(cudaRuntimeGetVersion(&runtime_version));
+  DeviceInfo info;
+  info.kind = DeviceKind::kCuda;
+  info.ordinal = ordinal;
+  info.uuid = UuidString(properties.uuid);
+  info.name = properties.name;
+  info.driver = absl::StrCat("CUDA driver ", VersionString(driver_version),
+                             ", runtime ", VersionString(runtime_version));
+  info.total_memory = static_cast<int64_t>(properties.totalGlobalMem);
+  info.multiprocessors = properties.multiProcessorCount;
+  info.compute_capability = properties.major * 10 + properties.minor;
+  WEIR_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(
+      &info.least_priority, &info.greatest_priority));
+  return info;
+}
+
+// What the completion records are written with.
+absl::Status CheckStreamOperations(const DriverApi& driver,
+                                   const DeviceInfo& info) {
+  CUdevice device = 0;
+  WEIR_CUDA_RETURN_IF_ERROR(driver.device_get(&device, info.ordinal));
+  int supported = 0;
+  WEIR_CUDA_RETURN_IF_ERROR(driver.device_get_attribute(
+      &supported, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device));
+  if (supported != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(info.name, " with ", info.driver,
+                   " has no 64-bit stream memory operations"));
+}
+
+// Uploads come and go: keep their memory instead of giving it back each time.
+absl::Status KeepPoolMemory(int ordinal) {
+  cudaMemPool_t pool = nullptr;
+  WEIR_CUDA_RETURN_IF_ERROR(cudaDeviceGetDefaultMemPool(&pool, ordinal));
+  uint64_t threshold = kKeptPoolBytes;
+  return WEIR_CUDA_CALL(cudaMemPoolSetAttribute(
+      pool, cudaMemPoolAttrReleaseThreshold, &threshold));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
+    int ordinal, const DeviceOptions& options) {
+  // Streams beyond the hardware queues in use would wait for one another; the
+  // driver's default is 8. Read once, when the driver starts.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  WEIR_ASSIGN_OR_RETURN(const int driver_version, CheckDriver());
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorNoDevice)
+    count = 0;
+  else
+    WEIR_RETURN_IF_ERROR(CudaStatus(counted, "cudaGetDeviceCount"));
+  if (count == 0) return NoDevice("the NVIDIA driver finds no GPU");
+  if (ordinal < 0 || ordinal >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no cuda:", ordinal, ": this machine has ", count,
+                     count == 1 ? " GPU" : " GPUs"));
+  }
+  WEIR_CUDA_RETURN_IF_ERROR(cudaInitDevice(ordinal, 0, 0));
+  WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(ordinal));
+  WEIR_ASSIGN_OR_RETURN(DeviceInfo info, Describe(ordinal, driver_version));
+  DriverApi driver;
+  WEIR_RETURN_IF_ERROR(driver.Load());
+  WEIR_RETURN_IF_ERROR(CheckStreamOperations(driver, info));
+  WEIR_RETURN_IF_ERROR(KeepPoolMemory(ordinal));
+  absl::StatusOr<Nvrtc> nvrtc = Nvrtc::Open();
+  if (!nvrtc.ok()) {
+    return Annotate(nvrtc.status(),
+                    absl::StrCat(info.name, " (", info.driver, "): "));
+  }
+  auto cublaslt = cuda::CublasLt::Open();
+  if (!cublaslt.ok()) {
+    return Annotate(cublaslt.status(),
+                    absl::StrCat(info.name, " (", info.driver, "): "));
+  }
+  std::unique_ptr<CudaDevice> device(new CudaDevice(
+      std::move(info), driver, *std::move(nvrtc), options, false));
+  device->cublaslt_ = *std::move(cublaslt);
+  WEIR_CUDA_RETURN_IF_ERROR(
+      cudaStreamCreateWithFlags(&device->setup_stream_, cudaStreamNonBlocking));
+  return device;
+}
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::CreateCompiler(
+    int capability, const DeviceOptions& options) {
+  WEIR_ASSIGN_OR_RETURN(Nvrtc nvrtc, Nvrtc::Open());
+  DeviceInfo info;
+  info.kind = DeviceKind::kCuda;
+  info.name = "compiler";
+  info.multiprocessors = 132;
+  info.compute_capability = capability;
+  return std::unique_ptr<CudaDevice>(new CudaDevice(
+      std::move(info), DriverApi(), std::move(nvrtc), options, true));
+}
+
+CudaDevice::CudaDevice(DeviceInfo info, DriverApi driver, Nvrtc nvrtc,
+                       const DeviceOptions& options, bool compiles_only)
+    : Device(std::move(info)),
+      compiles_only_(compiles_only),
+      driver_(driver),
+      nvrtc_(std::move(nvrtc)) {
+  const int capability = info_.compute_capability;
+  kernels_ = std::make_unique<KernelCache>(
+      options.cache_dir,
+      absl::StrCat("nvrtc ", nvrtc_.version(), " sm_", capability),
+      [this, capability](const std::string& source) {
+        return nvrtc_.Compile(source, capability);
+      },
+      [this](const std::string& image) { return LoadImage(image); });
+  monitor_ = std::make_unique<CompletionMonitor>(&health_,
+                                                 CompletionMonitor::Options());
+}
+
+CudaDevice::~CudaDevice() {
+  monitor_->Stop();
+  kernels_.reset();
+  if (setup_stream_ != nullptr && Activate().ok()) {
+    (void)cudaStreamDestroy(setup_stream_);
+  }
+}
+
+absl::StatusOr<CudaDevice*> CudaDevice::From(Device& device) {
+  auto* cuda = dynamic_cast<CudaDevice*>(&device);
+  if (cuda == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        DeviceName(device.info()), " is not made by the CUDA backend"));
+  }
+  return cuda;
+}
+
+absl::Status CudaDevice::Activate() {
+  thread_local int current = -1;
+  if (current == info_.ordinal) return absl::OkStatus();
+  WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(info_.ordinal));
+  current = info_.ordinal;
+  return absl::OkStatus();
+}
+
+void CudaDevice::Lose(const absl::Status& cause) {
+  health_.Poison(cause);
+  monitor_->FailAll(health_.status());
+}
+
+void CudaDevice::NoteFailure(const absl::Status& status) {
+  if (IsDeviceFault(status)) Lose(status);
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> CudaDevice::CreateStream(int priority) {
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream,
+                        CudaStream::Create(this, priority));
+  return std::unique_ptr<Stream>(std::move(stream));
+}
+
+absl::Status CudaDevice::Synchronize() {
+  WEIR_RETURN_IF_ERROR(health_.status());
+  WEIR_RETURN_IF_ERROR(Activate());
+  const auto before = records_.Snapshot();
+  const absl::Status status = WEIR_CUDA_CALL(cudaDeviceSynchronize());
+  if (!status.ok()) {
+    NoteFailure(status);
+    return health_.poisoned() ? health_.status() : status;
+  }
+  // The device is done; wait until the monitor has seen and told it.
+  struct Pending {
+    Mutex mu;
+    CondVar none_left;
+    size_t count WEIR_GUARDED_BY(mu) = 0;
+  };
+  auto pending = std::make_shared<Pending>();
+  {
+    MutexLock lock(&pending->mu);
+    pending->count = before.size();
+  }
+  for (const auto& [timeline, value] : before) {
+    timeline->OnReached(value, [pending](const absl::Status&) {
+      MutexLock lock(&pending->mu);
+      --pending->count;
+      pending->none_left.NotifyAll();
+    });
+  }
+  MutexLock lock(&pending->mu);
+  while (pending->count > 0) pending->none_left.Wait(&pending->mu);
+  return health_.status();
+}
+
+absl::StatusOr<std::shared_ptr<const void>> CudaDevice::Upload(const void* data,
+                                                               size_t bytes) {
+  if (bytes == 0 || compiles_only_) return std::shared_ptr<const void>();
+  WEIR_RETURN_IF_ERROR(Activate());
+  void* copy = nullptr;
+  WEIR_CUDA_RETURN_IF_ERROR(cudaMallocAsync(&copy, bytes, setup_stream_));
+  std::shared_ptr<const void> owner(copy, [this](const void* unused) {
+    absl::Status status = Activate();
+    if (status.ok()) {
+      status = WEIR_CUDA_CALL(
+          cudaFreeAsync(const_cast<void*>(unused), setup_stream_));
+    }
+    NoteFailure(status);
+  });
+  WEIR_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
+      copy, data, bytes, cudaMemcpyHostToDevice, setup_stream_));
+  WEIR_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(setup_stream_));
+  return owner;
+}
+
+absl::StatusOr<cuda::Cudnn*> CudaDevice::cudnn() {
+  WEIR_RETURN_IF_ERROR(Activate());
+  MutexLock lock(&libraries_mu_);
+  if (cudnn_ == nullptr) {
+    WEIR_ASSIGN_OR_RETURN(cudnn_, cuda::Cudnn::Open());
+  }
+  return cudnn_.get();
+}
+
+absl::StatusOr<cuda::NvJpeg*> CudaDevice::nvjpeg() {
+  WEIR_RETURN_IF_ERROR(Activate());
+  MutexLock lock(&libraries_mu_);
+  if (nvjpeg_ == nullptr) {
+    WEIR_ASSIGN_OR_RETURN(nvjpeg_, cuda::NvJpeg::Open());
+  }
+  return nvjpeg_.get();
+}
+
+absl::StatusOr<void*> CudaDevice::AllocateRaw(size_t bytes) {
+  WEIR_RETURN_IF_ERROR(Activate());
+  void* data = nullptr;
+  const absl::Status status = WEIR_CUDA_CALL(cudaMalloc(&data, bytes));
+  if (!status.ok()) {
+    (void)cudaGetLastError();  // no memory is not sticky: forget it
+    NoteFailure(status);
+    return Annotate(status,
+                    absl::StrCat(bytes, " bytes on ", DeviceName(info_), ": "));
+  }
+  return data;
+}
+
+void CudaDevice::FreeRaw(void* data, size_t) {
+  absl::Status status = Activate();
+  if (status.ok()) status = WEIR_CUDA_CALL(cudaFree(data));
+  NoteFailure(status);
+}
+
+// CUDA packs small pinned blocks: where one is not on a page of its own, a page
+// more is taken, and the block's own address kept.
+absl::StatusOr<void*> CudaDevice::AllocatePinnedRaw(size_t bytes) {
+  WEIR_RETURN_IF_ERROR(Activate());
+  void* data = nullptr;
+  for (const size_t extra : {size_t{0}, kPinnedAlignment}) {
+    const absl::Status status = WEIR_CUDA_CALL(cudaHostAlloc(
+        &data, bytes + extra, cudaHostAllocPortable | cudaHostAllocMapped));
+    if (!status.ok()) {
+      (void)cudaGetLastError();  // no memory is not sticky: forget it
+      NoteFailure(status);
+      return Annotate(status, absl::StrCat(bytes, " pinned bytes: "));
+    }
+    if (reinterpret_cast<uintptr_t>(data) % kPinnedAlignment == 0) return data;
+    if (extra == 0) FreePinnedRaw(data, bytes);
+  }
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+  void* aligned = reinterpret_cast<void*>((address + kPinnedAlignment - 1) /
+                                          kPinnedAlignment * kPinnedAlignment);
+  MutexLock lock(&pinned_mu_);
+  pinned_blocks_[aligned] = data;
+  return aligned;
+}
+
+void CudaDevice::FreePinnedRaw(void* data, size_t) {
+  {
+    MutexLock lock(&pinned_mu_);
+    auto block = pinned_blocks_.find(data);
+    if (block != pinned_blocks_.end()) {
+      data = block->second;
+      pinned_blocks_.erase(block);
+    }
+  }
+  absl::Status status = Activate();
+  if (status.ok()) status = WEIR_CUDA_CALL(cudaFreeHost(data));
+  NoteFailure(status);
+}
+
+absl::StatusOr<std::shared_ptr<const CudaFunction>> CudaDevice::LoadImage(
+    const std::string& image) {
+  if (compiles_only_) {
+    return std::make_shared<const CudaFunction>(nullptr, nullptr,
+                                                [](CUmodule) {});
+  }
+  WEIR_RETURN_IF_ERROR(Activate());
+  CUmodule module = nullptr;
+  WEIR_CUDA_RETURN_IF_ERROR(driver_.module_load_data(&module, image.data()));
+  CUfunction function = nullptr;
+  const absl::Status found = WEIR_CUDA_CALL(
+      driver_.module_get_function(&function, module, kKernelName));
+  if (!found.ok()) {
+    NoteFailure(WEIR_CUDA_CALL(driver_.module_unload(module)));
+    return found;
+  }
+  return std::make_shared<const CudaFunction>(
+      module, function, [this](CUmodule unused) {
+        absl::Status status = Activate();
+        if (status.ok()) {
+          status = WEIR_CUDA_CALL(driver_.module_unload(unused));
+        }
+        NoteFailure(status);
+      });
+}
+
+}  // namespace weir

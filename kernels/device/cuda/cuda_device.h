@@ -1,0 +1,103 @@
+// One NVIDIA GPU. Owns what its streams and kernels share: driver functions,
+// completion records, the monitor, NVRTC with its cache of compiled kernels,
+// and cuBLASLt. Thread-safe.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device/completion.h"
+#include "kernels/device/cuda/driver_api.h"
+#include "kernels/device/cuda/kernel_cache.h"
+#include "kernels/device/cuda/nvrtc.h"
+#include "kernels/device/cuda/record_slab.h"
+#include "kernels/device/cuda/staged_copy.h"
+#include "kernels/device/device.h"
+#include "kernels/device/devices.h"
+
+namespace weir {
+namespace cuda {
+class CublasLt;
+class Cudnn;
+class NvJpeg;
+}  // namespace cuda
+
+class CudaDevice final : public Device {
+ public:
+  // UNAVAILABLE with reason NO_CUDA_DEVICE without driver or GPU;
+  // FAILED_PRECONDITION naming both versions if the driver is too old or a
+  // library is missing; INVALID_ARGUMENT for an ordinal that does not exist.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(
+      int ordinal, const DeviceOptions& options);
+  // Compiles kernels for `capability` (90 for 9.0) and runs nothing: needs
+  // NVRTC but no GPU. Fills a kernel cache ahead of time, and proves in tests
+  // that every generated kernel compiles.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> CreateCompiler(
+      int capability, const DeviceOptions& options);
+  ~CudaDevice() override;
+
+  // The device as one of ours; UNIMPLEMENTED for any other.
+  static absl::StatusOr<CudaDevice*> From(Device& device);
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
+  bool host_addressable() const override { return false; }
+  absl::Status Synchronize() override;
+
+  // Makes this the calling thread's device. Cheap when it is already.
+  absl::Status Activate();
+
+  // A sticky error was seen: latches it and fails what is in flight.
+  void Lose(const absl::Status& cause);
+
+  // Bytes that kernels of a plan read: on the device when this returns, freed
+  // in the background of a stream of the device's own. Off the hot path.
+  absl::StatusOr<std::shared_ptr<const void>> Upload(const void* data,
+                                                     size_t bytes);
+
+  const DriverApi& driver() const { return driver_; }
+  RecordSlab& records() { return records_; }
+  CompletionMonitor& monitor() { return *monitor_; }
+  cuda::CublasLt& cublaslt() { return *cublaslt_; }
+  // Opened when first asked for; UNIMPLEMENTED naming the library if missing.
+  absl::StatusOr<cuda::Cudnn*> cudnn();
+  absl::StatusOr<cuda::NvJpeg*> nvjpeg();
+  cuda::StagedCopies& staged_copies() { return staged_copies_; }
+  // Compiles (or finds) the one extern "C" kernel `weir_kernel` of `source`.
+  KernelCache& kernels() { return *kernels_; }
+
+ private:
+  CudaDevice(DeviceInfo info, DriverApi driver, Nvrtc nvrtc,
+             const DeviceOptions& options, bool compiles_only);
+
+  absl::StatusOr<void*> AllocateRaw(size_t bytes) override;
+  void FreeRaw(void* data, size_t bytes) override;
+  absl::StatusOr<void*> AllocatePinnedRaw(size_t bytes) override;
+  void FreePinnedRaw(void* data, size_t bytes) override;
+
+  absl::StatusOr<std::shared_ptr<const CudaFunction>> LoadImage(
+      const std::string& image);
+  // For calls whose failure has nobody to report to.
+  void NoteFailure(const absl::Status& status);
+
+  const bool compiles_only_;
+  const DriverApi driver_;
+  const Nvrtc nvrtc_;
+  RecordSlab records_;
+  cudaStream_t setup_stream_ = nullptr;  // for Upload; thread-safe in CUDA
+  std::unique_ptr<KernelCache> kernels_;
+  std::unique_ptr<cuda::CublasLt> cublaslt_;
+  Mutex pinned_mu_;
+  // Where an aligned address is not what CUDA gave.
+  absl::flat_hash_map<void*, void*> pinned_blocks_ WEIR_GUARDED_BY(pinned_mu_);
+  Mutex libraries_mu_;
+  std::unique_ptr<cuda::Cudnn> cudnn_ WEIR_GUARDED_BY(libraries_mu_);
+  std::unique_ptr<cuda::NvJpeg> nvjpeg_ WEIR_GUARDED_BY(libraries_mu_);
+  cuda::StagedCopies staged_copies_;
+  std::unique_ptr<CompletionMonitor> monitor_;
+};
+
+}  // namespace weir

@@ -1,0 +1,45 @@
+// A shared library of NVIDIA's, opened by its soname when it is first needed.
+// Looked for in the folders of WEIR_CUDA_LIBRARY_PATH (colon-separated), then
+// on the loader's path, beside our own library, in /usr/local/cuda and in the
+// nvidia-* wheels of the usual Python folders. Never closed. Any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weir {
+
+class DynamicLibrary {
+ public:
+  // NOT_FOUND with the loader's words when no folder has it.
+  static absl::StatusOr<DynamicLibrary> Open(const std::string& soname);
+
+  // Sets `*function` to the symbol; FAILED_PRECONDITION if there is none, which
+  // means that the library is of another version.
+  template <typename F>
+  absl::Status Load(const char* symbol, F** function) const {
+    void* address = nullptr;
+    absl::Status status = Find(symbol, &address);
+    *function = reinterpret_cast<F*>(address);
+    return status;
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  DynamicLibrary(void* handle, std::string path)
+      : handle_(handle), path_(std::move(path)) {}
+  absl::Status Find(const char* symbol, void** address) const;
+
+  void* handle_;
+  std::string path_;
+};
+
+// The folders searched before and after the loader's own; for error texts and
+// for libraries that load others (cuDNN's parts).
+std::vector<std::string> CudaLibraryFolders();
+
+}  // namespace weir

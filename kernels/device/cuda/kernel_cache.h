@@ -1,0 +1,88 @@
+// Kernels compiled from generated source and loaded on one device. Single
+// flight: callers that want the same text wait for one compilation. Compiles
+// off the hot path (Kernel::Plan). Keeps the latest kMaxKernels; a kernel that
+// a plan holds stays loaded. Thread-safe.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/cuda/cubin_cache.h"
+
+namespace weir {
+
+// A loaded module with one kernel.
+class CudaFunction {
+ public:
+  using Unload = absl::AnyInvocable<void(CUmodule)>;
+  CudaFunction(CUmodule module, CUfunction function, Unload unload)
+      : module_(module), function_(function), unload_(std::move(unload)) {}
+  ~CudaFunction() { unload_(module_); }
+  CudaFunction(const CudaFunction&) = delete;
+  CudaFunction& operator=(const CudaFunction&) = delete;
+
+  CUfunction get() const { return function_; }
+
+ private:
+  const CUmodule module_;
+  const CUfunction function_;
+  Unload unload_;
+};
+
+class KernelCache {
+ public:
+  static constexpr size_t kMaxKernels = 4096;
+  using Compile =
+      absl::AnyInvocable<absl::StatusOr<std::string>(const std::string&)>;
+  using LoadImage =
+      absl::AnyInvocable<absl::StatusOr<std::shared_ptr<const CudaFunction>>(
+          const std::string& image)>;
+
+  // `compile` turns source into an image, `load` an image into a kernel; both
+  // may be called from several threads at once. `environment` names what else
+  // the image depends on (compiler version, architecture).
+  KernelCache(std::string cache_dir, std::string environment, Compile compile,
+              LoadImage load);
+
+  absl::StatusOr<std::shared_ptr<const CudaFunction>> Get(
+      const std::string& source);
+
+  struct Stats {
+    size_t kernels = 0;
+    uint64_t compiled_total = 0;
+    uint64_t disk_hits_total = 0;
+  };
+  Stats stats() const;
+
+ private:
+  struct Entry {
+    bool done = false;
+    absl::StatusOr<std::shared_ptr<const CudaFunction>> result;
+    std::list<std::string>::iterator position;
+  };
+
+  absl::StatusOr<std::shared_ptr<const CudaFunction>> Make(
+      const std::string& source);
+
+  const std::string environment_;
+  const CubinCache disk_;
+  Compile compile_;
+  LoadImage load_;
+
+  mutable Mutex mu_;
+  CondVar made_;
+  std::list<std::string> recent_ WEIR_GUARDED_BY(mu_);  // newest first
+  absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_
+      WEIR_GUARDED_BY(mu_);
+  Stats stats_ WEIR_GUARDED_BY(mu_);
+};
+
+}  // namespace weir

@@ -1,0 +1,152 @@
+#include "kernels/device/cuda/nvjpeg.h"
+
+#include <cuda_runtime_api.h>
+
+#if WEIR_HAVE_NVJPEG
+#include <nvjpeg.h>
+#endif
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/cuda/cuda_status.h"
+#include "kernels/device/cuda/dynamic_library.h"
+#include "kernels/device/cuda/in_flight_pool.h"
+
+namespace weir::cuda {
+
+#if WEIR_HAVE_NVJPEG
+
+namespace {
+
+constexpr char kSoname[] = "libnvjpeg.so.13";
+constexpr size_t kMaxInFlight = 256;
+// Chroma is interpolated, as libjpeg does; damaged data is an error.
+constexpr unsigned kFlags = (NVJPEG_FLAGS_BITSTREAM_STRICT) |
+                            (NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION);
+
+struct Api {
+  decltype(&nvjpegCreateEx) create = nullptr;
+  decltype(&nvjpegDestroy) destroy = nullptr;
+  decltype(&nvjpegJpegStateCreate) state_create = nullptr;
+  decltype(&nvjpegJpegStateDestroy) state_destroy = nullptr;
+  decltype(&nvjpegDecode) decode = nullptr;
+};
+
+absl::Status NvJpegStatus(nvjpegStatus_t status, const char* what) {
+  switch (status) {
+    case NVJPEG_STATUS_SUCCESS:
+      return absl::OkStatus();
+    case NVJPEG_STATUS_BAD_JPEG:
+    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM:
+      return absl::InvalidArgumentError("damaged JPEG data");
+    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED:
+    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED:
+      return absl::UnimplementedError("a kind of JPEG that nvJPEG lacks");
+    case NVJPEG_STATUS_ALLOCATOR_FAILURE:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(what, ": no memory for the decoder"));
+    default: {
+      const cudaError_t error = cudaPeekAtLastError();
+      if (IsSticky(error)) return CudaStatus(error, what);
+      return absl::InternalError(
+          absl::StrCat(what, ": error ", static_cast<int>(status)));
+    }
+  }
+}
+
+struct DecoderState {
+  nvjpegJpegState_t state = nullptr;
+  const Api* api = nullptr;
+  DecoderState() = default;
+  DecoderState(const DecoderState&) = delete;
+  DecoderState& operator=(const DecoderState&) = delete;
+  ~DecoderState() {
+    if (state != nullptr) (void)api->state_destroy(state);
+  }
+};
+
+}  // namespace
+
+struct NvJpeg::State {
+  Api api;
+  nvjpegHandle_t handle = nullptr;
+  InFlightPool<DecoderState> decoders{kMaxInFlight};
+};
+
+absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
+  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Open(kSoname);
+  if (!library.ok()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "needs nvJPEG 13: ", absl::string_view(library.status().message())));
+  }
+  auto state = std::make_unique<State>();
+  Api& api = state->api;
+  WEIR_RETURN_IF_ERROR(library->Load("nvjpegCreateEx", &api.create));
+  WEIR_RETURN_IF_ERROR(library->Load("nvjpegDestroy", &api.destroy));
+  WEIR_RETURN_IF_ERROR(
+      library->Load("nvjpegJpegStateCreate", &api.state_create));
+  WEIR_RETURN_IF_ERROR(
+      library->Load("nvjpegJpegStateDestroy", &api.state_destroy));
+  WEIR_RETURN_IF_ERROR(library->Load("nvjpegDecode", &api.decode));
+  WEIR_RETURN_IF_ERROR(NvJpegStatus(api.create(NVJPEG_BACKEND_DEFAULT, nullptr,
+                                               nullptr, kFlags, &state->handle),
+                                    "nvjpegCreateEx"));
+  return std::unique_ptr<NvJpeg>(new NvJpeg(std::move(state)));
+}
+
+absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
+                            int64_t width, int64_t height, void* rgb) {
+  (void)height;
+  const Api& api = state_->api;
+  auto item = state_->decoders.Take(
+      [](const DecoderState&) { return true; },
+      [&](DecoderState* decoder) {
+        decoder->api = &api;
+        return NvJpegStatus(api.state_create(state_->handle, &decoder->state),
+                            "nvjpegJpegStateCreate");
+      });
+  WEIR_RETURN_IF_ERROR(item.status());
+  nvjpegImage_t image = {};
+  image.channel[0] = static_cast<unsigned char*>(rgb);
+  image.pitch[0] = static_cast<size_t>(width) * 3;
+  const cudaStream_t native = static_cast<cudaStream_t>(stream.native_handle());
+  const absl::Status decoded = NvJpegStatus(
+      api.decode(state_->handle, (*item)->value.state,
+                 reinterpret_cast<const unsigned char*>(file.data()),
+                 file.size(), NVJPEG_OUTPUT_RGBI, &image, native),
+      "nvjpegDecode");
+  const absl::Status returned =
+      state_->decoders.Return(*std::move(item), native);
+  return decoded.ok() ? returned : decoded;
+}
+
+#else  // WEIR_HAVE_NVJPEG
+
+struct NvJpeg::State {};
+
+absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
+  return absl::UnimplementedError("this build has no nvJPEG");
+}
+
+absl::Status NvJpeg::Decode(Stream&, std::span<const std::byte>, int64_t,
+                            int64_t, void*) {
+  return absl::UnimplementedError("this build has no nvJPEG");
+}
+
+#endif  // WEIR_HAVE_NVJPEG
+
+NvJpeg::NvJpeg(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+NvJpeg::~NvJpeg() {
+#if WEIR_HAVE_NVJPEG
+  nvjpegHandle_t handle = state_->handle;
+  auto* destroy = state_->api.destroy;
+  // The decoders first: they belong to the handle.
+  state_.reset();
+  if (handle != nullptr) (void)destroy(handle);
+#endif
+}
+
+}  // namespace weir::cuda

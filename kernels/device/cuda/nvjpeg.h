@@ -1,0 +1,34 @@
+// nvJPEG, opened when the first program that decodes pictures is compiled.
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/device/stream.h"
+
+namespace weir::cuda {
+
+class NvJpeg {
+ public:
+  // UNIMPLEMENTED naming the library if it is missing.
+  static absl::StatusOr<std::unique_ptr<NvJpeg>> Open();
+  ~NvJpeg();
+
+  // Decodes to dense RGB in device memory: entropy decoding in this thread, the
+  // rest on `stream`. INVALID_ARGUMENT for damaged data; UNIMPLEMENTED for a
+  // kind of JPEG that nvJPEG does not know.
+  absl::Status Decode(Stream& stream, std::span<const std::byte> file,
+                      int64_t width, int64_t height, void* rgb);
+
+ private:
+  struct State;
+  explicit NvJpeg(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weir::cuda

@@ -1,0 +1,125 @@
+// Operators whose output is bytes of an input, or bytes known when the plan is
+// made.
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/constant.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/node_kernel.h"
+
+namespace weir::cuda {
+namespace {
+
+absl::Status RefuseStrings(const NodeInfo& node) {
+  for (DType dtype : node.input_types) {
+    if (dtype == DType::kString) {
+      return absl::UnimplementedError("strings on a CUDA device");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NodePlanner> CompileCopy(const NodeInfo& node, CudaDevice*) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner([](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const size_t bytes = args.outputs[0].bytes;
+    return PlannedRun{[bytes](const RunArgs& run) {
+      return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes);
+    }};
+  });
+}
+
+// Copies bytes that lie on the device already.
+PlannedRun CopyOf(std::shared_ptr<const void> data, size_t bytes) {
+  return {[data = std::move(data), bytes](const RunArgs& run) {
+    return run.stream.CopyOnDevice(run.outputs[0], data.get(), bytes);
+  }};
+}
+
+absl::StatusOr<NodePlanner> CompileConstant(const NodeInfo& node,
+                                            CudaDevice* device) {
+  WEIR_ASSIGN_OR_RETURN(Constant value, ConstantValue(node));
+  if (value.tensor.dtype == DType::kString) {
+    return absl::UnimplementedError("strings on a CUDA device");
+  }
+  return NodePlanner([value = std::move(value), device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const size_t bytes = args.outputs[0].bytes;
+    WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const void> data,
+                          device->Upload(value.tensor.data, bytes));
+    return CopyOf(std::move(data), bytes);
+  });
+}
+
+absl::StatusOr<NodePlanner> CompileShape(const NodeInfo& node,
+                                         CudaDevice* device) {
+  const int64_t start = node.attributes.Int("start", 0);
+  return NodePlanner(
+      [start, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const Dims& dims = args.inputs[0].dims;
+        const int64_t rank = static_cast<int64_t>(dims.size());
+        const int64_t first = std::min(
+            std::max<int64_t>(start < 0 ? start + rank : start, 0), rank);
+        const size_t bytes = args.outputs[0].bytes;
+        WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const void> data,
+                              device->Upload(dims.data() + first, bytes));
+        return CopyOf(std::move(data), bytes);
+      });
+}
+
+DType UnsignedOf(size_t size) {
+  switch (size) {
+    case 1:
+      return DType::kUint8;
+    case 2:
+      return DType::kUint16;
+    case 4:
+      return DType::kUint32;
+    default:
+      return DType::kUint64;
+  }
+}
+
+absl::StatusOr<NodePlanner> CompileFill(const NodeInfo& node,
+                                        CudaDevice* device) {
+  uint64_t pattern = 0;
+  if (const auto value = node.attributes.Tensor("value")) {
+    std::memcpy(&pattern, value->tensor.data, SizeOf(value->tensor.dtype));
+  }
+  return NodePlanner(
+      [pattern, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const TensorMeta& out = args.outputs[0];
+        const size_t bytes = out.bytes;
+        if (pattern == 0) {
+          return PlannedRun{[bytes](const RunArgs& run) {
+            return run.stream.Fill(run.outputs[0], 0, bytes);
+          }};
+        }
+        ElementwiseSpec spec;
+        spec.expression = absl::StrCat(pattern, "ull");
+        spec.output = UnsignedOf(SizeOf(out.dtype));
+        spec.dims = out.dims;
+        WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
+                              ElementwiseLoop::Make(device, spec));
+        return PlannedRun{[loop](const RunArgs& run) {
+          return loop->Run(run.stream, {}, run.outputs[0], run.node_index);
+        }};
+      });
+}
+
+}  // namespace
+
+absl::Status RegisterCopies(OpRegistry& registry) {
+  for (const char* name :
+       {"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}) {
+    WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", name, CompileCopy));
+  }
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Constant", CompileConstant));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Shape", CompileShape));
+  return RegisterNode(registry, "", "ConstantOfShape", CompileFill);
+}
+
+}  // namespace weir::cuda

@@ -1,0 +1,190 @@
+// weir.DecodeImage: JPEG by nvJPEG, turned upright by a kernel; PNG (and kinds
+// of JPEG that nvJPEG lacks) by the CPU's decoder into pinned memory. Without
+// nvJPEG a JPEG is UNIMPLEMENTED.
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/cuda/nvjpeg.h"
+#include "kernels/device/cuda/staged_copy.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/image/decode.h"
+
+namespace weir::cuda {
+namespace {
+
+constexpr int64_t kChannels = 3;
+
+struct Picture {
+  int64_t height = 0;  // upright
+  int64_t width = 0;
+  size_t bytes() const {
+    return static_cast<size_t>(height * width * kChannels);
+  }
+};
+
+// nvJPEG fills what is missing at the end with gray; libjpeg calls it an error.
+bool EndsEarly(std::span<const std::byte> file) {
+  bool ended = false;
+  for (size_t i = file.size(); i-- > 1;) {
+    if (file[i - 1] != std::byte{0xFF}) continue;
+    if (file[i] == std::byte{0xD9}) ended = true;
+    if (file[i] == std::byte{0xDA}) return !ended;
+  }
+  return true;
+}
+
+// The place of the stored pixel (0, 0) in the upright picture, and the steps
+// there for one to the right and one down in the stored one, in bytes.
+struct Turn {
+  int64_t start, step_x, step_y;
+};
+Turn TurnOf(image::Orientation orientation, const Picture& upright) {
+  const int64_t row = upright.width * kChannels;
+  const int64_t right = row - kChannels;
+  const int64_t bottom = (upright.height - 1) * row;
+  switch (orientation) {
+    case image::Orientation::kUpright:
+      return {0, kChannels, row};
+    case image::Orientation::kMirrored:
+      return {right, -kChannels, row};
+    case image::Orientation::kUpsideDown:
+      return {right + bottom, -kChannels, -row};
+    case image::Orientation::kUpsideDownMirrored:
+      return {bottom, kChannels, -row};
+    case image::Orientation::kTransposed:
+      return {0, row, kChannels};
+    case image::Orientation::kTurnRight:
+      return {right, row, -kChannels};
+    case image::Orientation::kTransverse:
+      return {right + bottom, -row, -kChannels};
+    case image::Orientation::kTurnLeft:
+      return {bottom, -row, kChannels};
+  }
+  return {0, kChannels, row};
+}
+
+class Decoder {
+ public:
+  Decoder(absl::StatusOr<NvJpeg*> nvjpeg, StagedCopies* copies,
+          GeneratedKernel orient, Picture picture)
+      : nvjpeg_(std::move(nvjpeg)),
+        copies_(copies),
+        orient_(std::move(orient)),
+        picture_(picture) {}
+
+  // `scratch` holds one picture.
+  absl::Status Decode(Stream& stream, std::span<const std::byte> file,
+                      void* pixels, void* scratch) const {
+    WEIR_ASSIGN_OR_RETURN(const image::ImageInfo info, image::PeekImage(file));
+    if (info.UprightHeight() != picture_.height ||
+        info.UprightWidth() != picture_.width) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the picture is ", info.UprightWidth(), " x ", info.UprightHeight(),
+          ", planned were ", picture_.width, " x ", picture_.height));
+    }
+    if (info.format == image::ImageFormat::kJpeg && info.channels != 4) {
+      WEIR_RETURN_IF_ERROR(nvjpeg_.status());
+      const absl::Status status =
+          DecodeJpeg(stream, file, info, pixels, scratch);
+      if (!absl::IsUnimplemented(status)) return status;
+    }
+    return copies_->CopyFilled(
+        stream, picture_.bytes(), pixels, [&](std::span<uint8_t> pinned) {
+          return image::DecodeImageInto(file, info, pinned);
+        });
+  }
+
+ private:
+  absl::Status DecodeJpeg(Stream& stream, std::span<const std::byte> file,
+                          const image::ImageInfo& info, void* pixels,
+                          void* scratch) const {
+    if (EndsEarly(file)) {
+      return absl::InvalidArgumentError("the JPEG data ends early");
+    }
+    const bool upright = info.orientation == image::Orientation::kUpright;
+    WEIR_RETURN_IF_ERROR((*nvjpeg_)->Decode(
+        stream, file, info.width, info.height, upright ? pixels : scratch));
+    if (upright) return absl::OkStatus();
+    const Turn turn = TurnOf(info.orientation, picture_);
+    const uint64_t count = static_cast<uint64_t>(info.width * info.height);
+    Words words;
+    words.Add(scratch).Add(pixels).Add(count).Add(info.width);
+    words.Add(turn.start).Add(turn.step_x).Add(turn.step_y);
+    return orient_.Launch(stream, GridFor(count), words);
+  }
+
+  const absl::StatusOr<NvJpeg*> nvjpeg_;
+  StagedCopies* const copies_;
+  const GeneratedKernel orient_;
+  const Picture picture_;
+};
+
+// The status that damaged data has on every device, with the decoder's words.
+absl::Status NameFile(const absl::Status& status, int64_t i, int64_t count) {
+  absl::Status named = status;
+  if (absl::IsInvalidArgument(status)) {
+    named = Annotate(FaultStatus(FaultCode::kCorruptData),
+                     absl::StrCat(status.message(), ": "));
+  }
+  if (count == 1) return named;
+  return Annotate(named, absl::StrCat("picture ", i, " of ", count, ": "));
+}
+
+absl::StatusOr<NodePlanner> CompileDecodeImage(const NodeInfo&,
+                                               CudaDevice* device) {
+  absl::StatusOr<NvJpeg*> nvjpeg = device->nvjpeg();
+  if (!nvjpeg.ok() && !absl::IsUnimplemented(nvjpeg.status())) {
+    return nvjpeg.status();
+  }
+  return NodePlanner(
+      [device, nvjpeg](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const Dims& out = args.outputs[0].dims;
+        const Picture picture = {out[out.size() - 3], out[out.size() - 2]};
+        WEIR_ASSIGN_OR_RETURN(
+            GeneratedKernel orient,
+            GeneratedKernel::Make(device,
+                                  absl::StrCat(std::string(PreludeSource()),
+                                               Define("PICTURE_ORIENT", "1"),
+                                               std::string(PictureSource()))));
+        auto decoder = std::make_shared<const Decoder>(
+            nvjpeg, &device->staged_copies(), std::move(orient), picture);
+        const bool strings = args.inputs[0].dtype == DType::kString;
+        const int64_t elements = args.inputs[0].elements;
+        PlannedRun planned;
+        planned.scratch_bytes = picture.bytes();
+        planned.run = [=](const RunArgs& run) -> absl::Status {
+          const int64_t count = strings ? elements : 1;
+          auto* pixels = static_cast<std::byte*>(run.outputs[0]);
+          for (int64_t i = 0; i < count; ++i) {
+            std::span<const std::byte> file(
+                static_cast<const std::byte*>(run.inputs[0]),
+                static_cast<size_t>(elements));
+            if (strings) {
+              const StringRef& ref =
+                  static_cast<const StringRef*>(run.inputs[0])[i];
+              file = {reinterpret_cast<const std::byte*>(ref.data), ref.size};
+            }
+            const absl::Status status =
+                decoder->Decode(run.stream, file, pixels, run.scratch);
+            if (!status.ok()) return NameFile(status, i, count);
+            pixels += picture.bytes();
+          }
+          return absl::OkStatus();
+        };
+        return planned;
+      });
+}
+
+}  // namespace
+
+absl::Status RegisterDecodeImage(OpRegistry& registry) {
+  return RegisterNode(registry, "weir", "DecodeImage", CompileDecodeImage);
+}
+
+}  // namespace weir::cuda

@@ -1,0 +1,73 @@
+// Elementwise and broadcast kernels generated from an operator's scalar
+// expression. The text depends on expression, element types, rank and
+// contiguity; shapes are arguments, so that a new shape compiles nothing. Any
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/device/cuda/cuda_device.h"
+#include "kernels/ops/op.h"
+#include "kernels/tensor/dtype.h"
+#include "kernels/tensor/shape.h"
+
+namespace weir::cuda {
+
+// One operand of a strided loop: element strides over the loop's dims, which
+// may be 0 or negative, and the element where it begins.
+struct Operand {
+  DType dtype = DType::kInvalid;
+  Dims strides;
+  int64_t offset = 0;
+};
+
+// out[i] = expression(in0[...], in1[...], ...) for every index i of `dims`. The
+// output is dense.
+struct ElementwiseSpec {
+  std::string expression;
+  std::vector<Operand> inputs;
+  DType output = DType::kInvalid;
+  Dims dims;
+};
+
+// Where the generated text differs; exposed for tests.
+struct ElementwiseLayout {
+  // Coalesced, outermost first; at least one.
+  Dims dims;
+  std::vector<Dims> strides;  // per input
+  std::vector<int64_t> offsets;
+  int vector = 1;     // elements a thread handles side by side
+  bool wide = false;  // 64-bit index arithmetic
+};
+ElementwiseLayout LayOut(const ElementwiseSpec& spec);
+std::string ElementwiseSource(const ElementwiseSpec& spec,
+                              const ElementwiseLayout& layout);
+
+// A loop compiled for one device and shape. Immutable; runs may overlap.
+class ElementwiseLoop {
+ public:
+  static absl::StatusOr<std::unique_ptr<const ElementwiseLoop>> Make(
+      CudaDevice* device, const ElementwiseSpec& spec);
+
+  absl::Status Run(Stream& stream, absl::Span<const void* const> inputs,
+                   void* output, uint32_t node_index) const;
+
+ private:
+  struct State;
+  explicit ElementwiseLoop(std::shared_ptr<const State> state)
+      : state_(std::move(state)) {}
+  std::shared_ptr<const State> state_;
+};
+
+// Strides of `dims` broadcast to `out` (NumPy's rule).
+Dims BroadcastStrides(absl::Span<const int64_t> dims,
+                      absl::Span<const int64_t> out);
+
+// Registers the kernel of every operator that has a scalar expression.
+absl::Status RegisterElementwise(OpRegistry& registry);
+
+}  // namespace weir::cuda

@@ -1,0 +1,368 @@
+// MatMul and Gemm: cuBLASLt for floating types, a kernel of ours for integers.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/cuda/cublaslt.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/node_kernel.h"
+
+namespace weir::cuda {
+namespace {
+
+constexpr int64_t kMaxBatch = 65535;  // of one strided call
+
+cudaDataType_t CudaType(DType dtype) {
+  switch (dtype) {
+    case DType::kDouble:
+      return CUDA_R_64F;
+    case DType::kFloat16:
+      return CUDA_R_16F;
+    case DType::kBfloat16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+const std::byte* At(const void* p, int64_t elements, size_t size) {
+  return static_cast<const std::byte*>(p) +
+         elements * static_cast<int64_t>(size);
+}
+
+// A product over broadcast batches. Strides are elements between matrices.
+struct BatchedProduct {
+  DType dtype = DType::kFloat;
+  bool transpose_a = false, transpose_b = false;
+  int64_t m = 0, n = 0, k = 0;
+  Dims batch;  // merged, outermost first; at least one
+  Dims strides_a, strides_b;
+};
+
+void AppendBatch(int64_t dim, int64_t stride_a, int64_t stride_b,
+                 BatchedProduct* p) {
+  if (dim == 1) return;
+  if (!p->batch.empty() && p->strides_a.back() == stride_a * dim &&
+      p->strides_b.back() == stride_b * dim) {
+    p->batch.back() *= dim;
+    p->strides_a.back() = stride_a;
+    p->strides_b.back() = stride_b;
+    return;
+  }
+  p->batch.push_back(dim);
+  p->strides_a.push_back(stride_a);
+  p->strides_b.push_back(stride_b);
+}
+
+BatchedProduct MakeBatched(const Dims& a, const Dims& b, DType dtype) {
+  BatchedProduct p;
+  p.dtype = dtype;
+  const size_t rank_a = a.size(), rank_b = b.size();
+  p.k = a[rank_a - 1];
+  p.m = rank_a > 1 ? a[rank_a - 2] : 1;
+  p.n = rank_b > 1 ? b[rank_b - 1] : 1;
+  const Dims batch_a(a.begin(), rank_a > 2 ? a.end() - 2 : a.begin());
+  const Dims batch_b(b.begin(), rank_b > 2 ? b.end() - 2 : b.begin());
+  const size_t rank = std::max(batch_a.size(), batch_b.size());
+  Dims out(rank, 1);
+  for (size_t d = 0; d < rank; ++d) {
+    if (d < batch_a.size()) {
+      int64_t& dim = out[rank - batch_a.size() + d];
+      if (batch_a[d] != 1) dim = batch_a[d];
+    }
+    if (d < batch_b.size()) {
+      int64_t& dim = out[rank - batch_b.size() + d];
+      if (batch_b[d] != 1) dim = batch_b[d];
+    }
+  }
+  const Dims strides_a = BroadcastStrides(batch_a, out);
+  const Dims strides_b = BroadcastStrides(batch_b, out);
+  for (size_t d = 0; d < rank; ++d) {
+    AppendBatch(out[d], strides_a[d] * p.m * p.k, strides_b[d] * p.k * p.n, &p);
+  }
+  // One B for all rows of A: a single tall product.
+  if (p.batch.size() == 1 && p.strides_b[0] == 0 &&
+      p.strides_a[0] == p.m * p.k) {
+    p.m *= p.batch[0];
+    p.batch.clear();
+    p.strides_a.clear();
+    p.strides_b.clear();
+  }
+  if (p.batch.empty()) {
+    p.batch.push_back(1);
+    p.strides_a.push_back(0);
+    p.strides_b.push_back(0);
+  }
+  return p;
+}
+
+// -- Floating types -----------------------------------------------------------
+
+struct Call {
+  int64_t a, b, d;  // element offsets
+};
+
+absl::StatusOr<PlannedRun> PlanFloating(CudaDevice* device,
+                                        const BatchedProduct& p) {
+  const size_t inner = p.batch.size() - 1;
+  if (p.batch[inner] > kMaxBatch) {
+    return absl::UnimplementedError(
+        absl::StrCat("more than ", kMaxBatch, " matrices in one batch"));
+  }
+  ProductSpec spec;
+  spec.type = CudaType(p.dtype);
+  spec.transpose_a = p.transpose_a;
+  spec.transpose_b = p.transpose_b;
+  spec.m = p.m;
+  spec.n = p.n;
+  spec.k = p.k;
+  spec.batch = p.batch[inner];
+  spec.stride_a = p.strides_a[inner];
+  spec.stride_b = p.strides_b[inner];
+  spec.stride_d = p.m * p.n;
+  if (Product(p.batch, 0, p.batch.size()) > 1) {
+    uint64_t strides = static_cast<uint64_t>(spec.stride_d);
+    for (size_t d = 0; d < p.batch.size(); ++d) {
+      strides |= static_cast<uint64_t>(p.strides_a[d] | p.strides_b[d]);
+    }
+    const uint64_t bytes = strides * SizeOf(p.dtype);
+    while (bytes % spec.alignment != 0) spec.alignment /= 2;
+  }
+  WEIR_RETURN_IF_ERROR(device->Activate());
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const MatrixProduct> product,
+                        device->cublaslt().Prepare(spec));
+  std::vector<Call> calls;
+  const int64_t outer = Product(p.batch, 0, inner);
+  for (int64_t i = 0; i < outer; ++i) {
+    Call call = {0, 0, i * p.batch[inner] * p.m * p.n};
+    int64_t rest = i;
+    for (size_t d = inner; d-- > 0;) {
+      call.a += rest % p.batch[d] * p.strides_a[d];
+      call.b += rest % p.batch[d] * p.strides_b[d];
+      rest /= p.batch[d];
+    }
+    calls.push_back(call);
+  }
+  PlannedRun planned;
+  planned.scratch_bytes = product->scratch_bytes();
+  planned.run = [product, calls = std::move(calls),
+                 size = SizeOf(p.dtype)](const RunArgs& run) {
+    for (const Call& call : calls) {
+      WEIR_RETURN_IF_ERROR(
+          product->Run(run.stream, At(run.inputs[0], call.a, size),
+                       At(run.inputs[1], call.b, size),
+                       const_cast<std::byte*>(At(run.outputs[0], call.d, size)),
+                       nullptr, run.scratch));
+    }
+    return absl::OkStatus();
+  };
+  return planned;
+}
+
+// -- Integers -----------------------------------------------------------------
+
+absl::StatusOr<PlannedRun> PlanInteger(CudaDevice* device,
+                                       const BatchedProduct& p) {
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel kernel,
+      GeneratedKernel::Make(
+          device,
+          absl::StrCat(
+              std::string(PreludeSource()), Define("S", StorageType(p.dtype)),
+              Define("A", SizeOf(p.dtype) == 8 ? "uint64_t" : "uint32_t"),
+              std::string(MatMulSource()))));
+  const int64_t row_tiles = (p.m + 15) / 16;
+  const int64_t column_tiles = (p.n + 15) / 16;
+  Grid grid;
+  grid.x = static_cast<uint64_t>(row_tiles * column_tiles *
+                                 Product(p.batch, 0, p.batch.size()));
+  return PlannedRun{[=](const RunArgs& run) {
+    Words words;
+    words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
+    words.Add(p.m).Add(p.n).Add(p.k).Add(row_tiles).Add(column_tiles);
+    words.Add(uint64_t{p.batch.size()}).AddArray(p.batch, 8);
+    words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
+    words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
+    return kernel.Launch(run.stream, grid, words);
+  }};
+}
+
+absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
+                                       const BatchedProduct& p,
+                                       size_t output_bytes) {
+  if (output_bytes == 0 || p.k == 0) {
+    return PlannedRun{[output_bytes](const RunArgs& run) {
+      return run.stream.Fill(run.outputs[0], 0, output_bytes);
+    }};
+  }
+  return IsFloating(p.dtype) ? PlanFloating(device, p) : PlanInteger(device, p);
+}
+
+absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo&, CudaDevice* device) {
+  return NodePlanner(
+      [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        return PlanProduct(device,
+                           MakeBatched(args.inputs[0].dims, args.inputs[1].dims,
+                                       args.inputs[0].dtype),
+                           args.outputs[0].bytes);
+      });
+}
+
+// -- Gemm ---------------------------------------------------------------------
+
+struct GemmAttributes {
+  double alpha, beta;
+  bool transpose_a, transpose_b;
+};
+
+// C in the shape of the output.
+Operand AddendOperand(const PlanArgs& args) {
+  return {args.inputs[2].dtype,
+          BroadcastStrides(args.inputs[2].dims, args.outputs[0].dims), 0};
+}
+
+// `operand` times `factor`, in double, as the element type T.
+std::string Scaled(double factor, const char* operand) {
+  if (factor == 1) return operand;
+  return absl::StrCat("Convert<T>(", DoubleLiteral(factor),
+                      " * static_cast<double>(", operand, "))");
+}
+
+// The product first, which wraps; then alpha, beta and C.
+absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
+                                           const GemmAttributes& attributes,
+                                           const BatchedProduct& p,
+                                           const PlanArgs& args) {
+  const TensorMeta& out = args.outputs[0];
+  const bool has_c = !IsMissing(args, 2) && attributes.beta != 0;
+  WEIR_ASSIGN_OR_RETURN(PlannedRun product, PlanProduct(device, p, out.bytes));
+  if (!has_c && attributes.alpha == 1) return product;
+  ElementwiseSpec spec;
+  spec.expression = Scaled(attributes.alpha, "x0");
+  spec.output = out.dtype;
+  spec.dims = out.dims;
+  spec.inputs = {{out.dtype, DenseStrides(out.dims), 0}};
+  if (has_c) {
+    spec.expression = absl::StrCat("Add(", spec.expression, ", ",
+                                   Scaled(attributes.beta, "x1"), ")");
+    spec.inputs.push_back(AddendOperand(args));
+  }
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> finish,
+                        ElementwiseLoop::Make(device, spec));
+  PlannedRun planned;
+  planned.scratch_bytes = product.scratch_bytes;
+  planned.run = [product = std::move(product.run), finish](const RunArgs& run) {
+    WEIR_RETURN_IF_ERROR(product(run));
+    const void* inputs[] = {run.outputs[0], InputOrNull(run, 2)};
+    return finish->Run(run.stream, inputs, run.outputs[0], run.node_index);
+  };
+  return planned;
+}
+
+// A product of nothing is 0: what remains is beta times C.
+absl::StatusOr<PlannedRun> PlanAddend(CudaDevice* device,
+                                      const GemmAttributes& attributes,
+                                      const BatchedProduct& p,
+                                      const PlanArgs& args) {
+  const TensorMeta& out = args.outputs[0];
+  if (IsMissing(args, 2) || attributes.beta == 0) {
+    return PlanProduct(device, p, out.bytes);
+  }
+  ElementwiseSpec spec;
+  spec.expression =
+      absl::StrCat("T(", DoubleLiteral(attributes.beta), ") * x0");
+  spec.output = out.dtype;
+  spec.dims = out.dims;
+  spec.inputs = {AddendOperand(args)};
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> scale,
+                        ElementwiseLoop::Make(device, spec));
+  return PlannedRun{[scale](const RunArgs& run) {
+    return scale->Run(run.stream, run.inputs.subspan(2, 1), run.outputs[0],
+                      run.node_index);
+  }};
+}
+
+absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
+                                            const GemmAttributes& attributes,
+                                            const BatchedProduct& p,
+                                            const PlanArgs& args) {
+  const TensorMeta& out = args.outputs[0];
+  const bool has_c = !IsMissing(args, 2) && attributes.beta != 0;
+  ProductSpec spec;
+  spec.type = CudaType(p.dtype);
+  spec.transpose_a = p.transpose_a;
+  spec.transpose_b = p.transpose_b;
+  spec.m = p.m;
+  spec.n = p.n;
+  spec.k = p.k;
+  spec.alpha = attributes.alpha;
+  // A row of C is added by the product itself, anything else is put into the
+  // output first.
+  spec.bias = has_c && attributes.beta == 1 && args.inputs[2].elements == p.n &&
+              !args.inputs[2].dims.empty() && args.inputs[2].dims.back() == p.n;
+  std::shared_ptr<const ElementwiseLoop> expand;
+  if (has_c && !spec.bias) {
+    spec.beta = attributes.beta;
+    ElementwiseSpec copy;
+    copy.expression = "x0";
+    copy.output = out.dtype;
+    copy.dims = out.dims;
+    copy.inputs = {AddendOperand(args)};
+    WEIR_ASSIGN_OR_RETURN(expand, ElementwiseLoop::Make(device, copy));
+  }
+  WEIR_RETURN_IF_ERROR(device->Activate());
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const MatrixProduct> product,
+                        device->cublaslt().Prepare(spec));
+  PlannedRun planned;
+  planned.scratch_bytes = product->scratch_bytes();
+  planned.run = [product, expand](const RunArgs& run) {
+    if (expand != nullptr) {
+      WEIR_RETURN_IF_ERROR(expand->Run(run.stream, run.inputs.subspan(2, 1),
+                                       run.outputs[0], run.node_index));
+    }
+    return product->Run(run.stream, run.inputs[0], run.inputs[1],
+                        run.outputs[0], InputOrNull(run, 2), run.scratch);
+  };
+  return planned;
+}
+
+absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
+                                        CudaDevice* device) {
+  const GemmAttributes attributes = {
+      static_cast<double>(node.attributes.Float("alpha", 1)),
+      static_cast<double>(node.attributes.Float("beta", 1)),
+      node.attributes.Int("transA", 0) != 0,
+      node.attributes.Int("transB", 0) != 0};
+  return NodePlanner(
+      [attributes, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const TensorMeta& a = args.inputs[0];
+        const TensorMeta& out = args.outputs[0];
+        BatchedProduct p;
+        p.dtype = a.dtype;
+        p.transpose_a = attributes.transpose_a;
+        p.transpose_b = attributes.transpose_b;
+        p.m = out.dims[0];
+        p.n = out.dims[1];
+        p.k = attributes.transpose_a ? a.dims[0] : a.dims[1];
+        p.batch = {1};
+        p.strides_a = {0};
+        p.strides_b = {0};
+        if (out.bytes == 0) return PlanProduct(device, p, 0);
+        if (!IsFloating(p.dtype)) {
+          return PlanIntegerGemm(device, attributes, p, args);
+        }
+        return p.k == 0 ? PlanAddend(device, attributes, p, args)
+                        : PlanFloatingGemm(device, attributes, p, args);
+      });
+}
+
+}  // namespace
+
+absl::Status RegisterMatMul(OpRegistry& registry) {
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "MatMul", CompileMatMul));
+  return RegisterNode(registry, "", "Gemm", CompileGemm);
+}
+
+}  // namespace weir::cuda

@@ -1,0 +1,400 @@
+// Transpose, Slice, Expand, Concat, Split, Pad and Gather: elements are moved
+// as words of their size.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/node_kernel.h"
+
+namespace weir::cuda {
+namespace {
+
+std::string Text(std::string_view s) { return std::string(s); }
+
+DType UnsignedOf(DType dtype) {
+  switch (SizeOf(dtype)) {
+    case 1:
+      return DType::kUint8;
+    case 2:
+      return DType::kUint16;
+    case 4:
+      return DType::kUint32;
+    default:
+      return DType::kUint64;
+  }
+}
+
+absl::Status RefuseStrings(const NodeInfo& node) {
+  if (node.input_types[0] == DType::kString) {
+    return absl::UnimplementedError("strings on a CUDA device");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PlannedRun> StridedCopy(CudaDevice* device, DType dtype,
+                                       const Dims& dims, Dims strides,
+                                       int64_t offset) {
+  ElementwiseSpec spec;
+  spec.expression = "x0";
+  spec.output = UnsignedOf(dtype);
+  spec.dims = dims;
+  spec.inputs = {{spec.output, std::move(strides), offset}};
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
+                        ElementwiseLoop::Make(device, spec));
+  return PlannedRun{[loop](const RunArgs& run) {
+    return loop->Run(run.stream, run.inputs.subspan(0, 1), run.outputs[0],
+                     run.node_index);
+  }};
+}
+
+// -- Transpose ----------------------------------------------------------------
+
+struct MatrixSwap {
+  uint64_t batch = 1, rows = 0, columns = 0;
+};
+
+// A transposition that swaps the last two of at most three merged dims.
+std::optional<MatrixSwap> AsMatrixSwap(const Dims& dims,
+                                       const std::vector<size_t>& perm) {
+  // Runs of input dims that stay together, in output order.
+  std::vector<std::pair<size_t, int64_t>> runs;  // first input dim, size
+  size_t expected = perm.size();
+  for (size_t p : perm) {
+    if (dims[p] == 1) continue;
+    if (!runs.empty() && p == expected) {
+      runs.back().second *= dims[p];
+    } else {
+      runs.emplace_back(p, dims[p]);
+    }
+    expected = p + 1;
+    while (expected < dims.size() && dims[expected] == 1) ++expected;
+  }
+  auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
+  if (runs.size() == 2 && runs[0].first > runs[1].first) {
+    return MatrixSwap{1, u(runs[1].second), u(runs[0].second)};
+  }
+  if (runs.size() == 3 && runs[0].first < runs[1].first &&
+      runs[0].first < runs[2].first && runs[1].first > runs[2].first) {
+    return MatrixSwap{u(runs[0].second), u(runs[2].second), u(runs[1].second)};
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<PlannedRun> SwapMatrices(CudaDevice* device, DType dtype,
+                                        const MatrixSwap& swap) {
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel kernel,
+      GeneratedKernel::Make(device, Text(PreludeSource()) +
+                                        Define("E", WordType(SizeOf(dtype))) +
+                                        Text(TransposeSource())));
+  const uint64_t row_tiles = (swap.rows + 31) / 32;
+  const uint64_t column_tiles = (swap.columns + 31) / 32;
+  Grid grid;
+  grid.x = swap.batch * row_tiles * column_tiles;
+  return PlannedRun{[=](const RunArgs& run) {
+    Words words;
+    words.Add(run.inputs[0]).Add(run.outputs[0]);
+    words.Add(swap.batch).Add(swap.rows).Add(swap.columns);
+    words.Add(row_tiles).Add(column_tiles);
+    return kernel.Launch(run.stream, grid, words);
+  }};
+}
+
+absl::StatusOr<NodePlanner> CompileTranspose(const NodeInfo& node,
+                                             CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner([perm_attribute = node.attributes.Ints("perm"), device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& in = args.inputs[0].dims;
+    const size_t rank = in.size();
+    std::vector<size_t> perm(rank);
+    for (size_t d = 0; d < rank; ++d) {
+      perm[d] = perm_attribute.empty() ? rank - 1 - d
+                                       : static_cast<size_t>(perm_attribute[d]);
+    }
+    const DType dtype = args.inputs[0].dtype;
+    const std::optional<MatrixSwap> swap = AsMatrixSwap(in, perm);
+    if (swap.has_value() && swap->rows >= 16 && swap->columns >= 16) {
+      return SwapMatrices(device, dtype, *swap);
+    }
+    const Dims dense = DenseStrides(in);
+    Dims strides(rank);
+    for (size_t d = 0; d < rank; ++d) strides[d] = dense[perm[d]];
+    return StridedCopy(device, dtype, args.outputs[0].dims, strides, 0);
+  });
+}
+
+// -- Slice, Expand ------------------------------------------------------------
+
+absl::StatusOr<NodePlanner> CompileSlice(const NodeInfo& node,
+                                         CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner([node, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& in = args.inputs[0].dims;
+    const int64_t rank = static_cast<int64_t>(in.size());
+    const auto starts = ListArgument(node, args, "starts", 1);
+    const auto axes = ListArgument(node, args, "axes", 3);
+    const auto steps = ListArgument(node, args, "steps", 4);
+    Dims strides = DenseStrides(in);
+    int64_t offset = 0;
+    for (size_t i = 0; starts.has_value() && i < starts->size(); ++i) {
+      WEIR_ASSIGN_OR_RETURN(
+          const int axis,
+          NormalizeAxis(axes.has_value() ? (*axes)[i] : static_cast<int64_t>(i),
+                        static_cast<int>(rank)));
+      const size_t d = static_cast<size_t>(axis);
+      const int64_t step = steps.has_value() ? (*steps)[i] : 1;
+      const int64_t size = in[d];
+      int64_t start = (*starts)[i];
+      if (start < 0) start = start < -size ? -1 : start + size;
+      start = step < 0 ? std::clamp<int64_t>(start, 0,
+                                             std::max<int64_t>(size - 1, 0))
+                       : std::clamp<int64_t>(start, 0, size);
+      if (args.outputs[0].elements == 0) continue;
+      offset += start * strides[d];
+      // A huge step keeps one element and is never taken.
+      strides[d] = args.outputs[0].dims[d] > 1 ? strides[d] * step : 0;
+    }
+    return StridedCopy(device, args.inputs[0].dtype, args.outputs[0].dims,
+                       strides, offset);
+  });
+}
+
+absl::StatusOr<NodePlanner> CompileExpand(const NodeInfo& node,
+                                          CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner(
+      [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const Dims& out = args.outputs[0].dims;
+        return StridedCopy(device, args.inputs[0].dtype, out,
+                           BroadcastStrides(args.inputs[0].dims, out), 0);
+      });
+}
+
+// -- Concat, Split ------------------------------------------------------------
+
+// Copies rows of `width` bytes between matrices with rows of `in_pitch` and
+// `out_pitch` bytes; offsets are bytes into the two.
+class ColumnCopy {
+ public:
+  static absl::StatusOr<ColumnCopy> Make(CudaDevice* device, uint64_t rows,
+                                         uint64_t width, uint64_t in_pitch,
+                                         uint64_t out_pitch, uint64_t in_offset,
+                                         uint64_t out_offset) {
+    ColumnCopy copy;
+    uint64_t word = 16;
+    while (word > 1 &&
+           (width | in_pitch | out_pitch | in_offset | out_offset) % word !=
+               0) {
+      word /= 2;
+    }
+    copy.rows_ = rows;
+    copy.width_ = width / word;
+    copy.in_pitch_ = in_pitch / word;
+    copy.out_pitch_ = out_pitch / word;
+    copy.in_offset_ = in_offset;
+    copy.out_offset_ = out_offset;
+    WEIR_ASSIGN_OR_RETURN(
+        copy.kernel_,
+        GeneratedKernel::Make(
+            device, Text(PreludeSource()) +
+                        Define("E", word == 16 ? "uint4" : WordType(word)) +
+                        Define("MOVE_COLUMNS", "1") + Text(MovementSource())));
+    return copy;
+  }
+
+  absl::Status Run(Stream& stream, const void* in, void* out) const {
+    if (rows_ * width_ == 0) return absl::OkStatus();
+    Words words;
+    words.Add(static_cast<const std::byte*>(in) + in_offset_);
+    words.Add(static_cast<std::byte*>(out) + out_offset_);
+    words.Add(rows_).Add(width_).Add(in_pitch_).Add(out_pitch_);
+    return kernel_.Launch(stream, GridFor(rows_ * width_), words);
+  }
+
+ private:
+  GeneratedKernel kernel_;
+  uint64_t rows_ = 0, width_ = 0, in_pitch_ = 0, out_pitch_ = 0;
+  uint64_t in_offset_ = 0, out_offset_ = 0;
+};
+
+absl::StatusOr<NodePlanner> CompileConcat(const NodeInfo& node,
+                                          CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner([axis = node.attributes.Int("axis", 0), device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& out = args.outputs[0].dims;
+    WEIR_ASSIGN_OR_RETURN(const int normalized,
+                          NormalizeAxis(axis, static_cast<int>(out.size())));
+    const size_t a = static_cast<size_t>(normalized);
+    const uint64_t size = SizeOf(args.outputs[0].dtype);
+    const uint64_t rows = static_cast<uint64_t>(Product(out, 0, a));
+    const uint64_t inner =
+        static_cast<uint64_t>(Product(out, a + 1, out.size())) * size;
+    const uint64_t pitch = static_cast<uint64_t>(out[a]) * inner;
+    auto copies = std::make_shared<std::vector<ColumnCopy>>();
+    uint64_t offset = 0;
+    for (const TensorMeta& in : args.inputs) {
+      const uint64_t width = static_cast<uint64_t>(in.dims[a]) * inner;
+      WEIR_ASSIGN_OR_RETURN(
+          ColumnCopy copy,
+          ColumnCopy::Make(device, rows, width, width, pitch, 0, offset));
+      copies->push_back(std::move(copy));
+      offset += width;
+    }
+    return PlannedRun{[copies](const RunArgs& run) {
+      for (size_t i = 0; i < copies->size(); ++i) {
+        WEIR_RETURN_IF_ERROR(
+            (*copies)[i].Run(run.stream, run.inputs[i], run.outputs[0]));
+      }
+      return absl::OkStatus();
+    }};
+  });
+}
+
+absl::StatusOr<NodePlanner> CompileSplit(const NodeInfo& node,
+                                         CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner([axis = node.attributes.Int("axis", 0), device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& in = args.inputs[0].dims;
+    WEIR_ASSIGN_OR_RETURN(const int normalized,
+                          NormalizeAxis(axis, static_cast<int>(in.size())));
+    const size_t a = static_cast<size_t>(normalized);
+    const uint64_t size = SizeOf(args.inputs[0].dtype);
+    const uint64_t rows = static_cast<uint64_t>(Product(in, 0, a));
+    const uint64_t inner =
+        static_cast<uint64_t>(Product(in, a + 1, in.size())) * size;
+    const uint64_t pitch = static_cast<uint64_t>(in[a]) * inner;
+    auto copies = std::make_shared<std::vector<ColumnCopy>>();
+    uint64_t offset = 0;
+    for (const TensorMeta& out : args.outputs) {
+      const uint64_t width = static_cast<uint64_t>(out.dims[a]) * inner;
+      WEIR_ASSIGN_OR_RETURN(
+          ColumnCopy copy,
+          ColumnCopy::Make(device, rows, width, pitch, width, offset, 0));
+      copies->push_back(std::move(copy));
+      offset += width;
+    }
+    return PlannedRun{[copies](const RunArgs& run) {
+      for (size_t i = 0; i < copies->size(); ++i) {
+        if (run.outputs[i] == nullptr) continue;
+        WEIR_RETURN_IF_ERROR(
+            (*copies)[i].Run(run.stream, run.inputs[0], run.outputs[i]));
+      }
+      return absl::OkStatus();
+    }};
+  });
+}
+
+// -- Pad ----------------------------------------------------------------------
+
+absl::StatusOr<NodePlanner> CompilePad(const NodeInfo& node,
+                                       CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  const std::string mode = node.attributes.String("mode", "constant");
+  const int mode_number = mode == "reflect" ? 1
+                          : mode == "edge"  ? 2
+                          : mode == "wrap"  ? 3
+                                            : 0;
+  return NodePlanner([node, device, mode_number](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const TensorMeta& in = args.inputs[0];
+    const TensorMeta& out = args.outputs[0];
+    const size_t rank = in.dims.size();
+    const auto pads = ListArgument(node, args, "pads", 1);
+    const auto axes = ListArgument(node, args, "axes", 3);
+    Dims before(rank, 0);
+    if (pads.has_value()) {
+      const size_t count = pads->size() / 2;
+      for (size_t i = 0; i < count; ++i) {
+        WEIR_ASSIGN_OR_RETURN(
+            const int axis,
+            NormalizeAxis(
+                axes.has_value() ? (*axes)[i] : static_cast<int64_t>(i),
+                static_cast<int>(rank)));
+        before[static_cast<size_t>(axis)] += (*pads)[i];
+      }
+    }
+    WEIR_ASSIGN_OR_RETURN(
+        GeneratedKernel kernel,
+        GeneratedKernel::Make(
+            device, Text(PreludeSource()) +
+                        Define("E", WordType(SizeOf(in.dtype))) +
+                        Define("MOVE_PAD", "1") + Text(MovementSource())));
+    const bool has_value = !IsMissing(args, 2);
+    return PlannedRun{
+        [=, in_dims = in.dims, out_dims = out.dims,
+         elements = static_cast<uint64_t>(out.elements)](const RunArgs& run) {
+          if (elements == 0) return absl::OkStatus();
+          Words words;
+          words.Add(run.inputs[0]).Add(run.outputs[0]);
+          words.Add(has_value ? run.inputs[2] : nullptr);
+          words.Add(elements).Add(uint64_t{rank}).Add(mode_number);
+          words.AddArray(out_dims, 8).AddArray(in_dims, 8);
+          words.AddArray(DenseStrides(in_dims), 8).AddArray(before, 8);
+          return kernel.Launch(run.stream, GridFor(elements), words);
+        }};
+  });
+}
+
+// -- Gather -------------------------------------------------------------------
+
+absl::StatusOr<NodePlanner> CompileGather(const NodeInfo& node,
+                                          CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(RefuseStrings(node));
+  return NodePlanner([axis = node.attributes.Int("axis", 0), device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const TensorMeta& data = args.inputs[0];
+    const TensorMeta& indices = args.inputs[1];
+    WEIR_ASSIGN_OR_RETURN(
+        const int normalized,
+        NormalizeAxis(axis, static_cast<int>(data.dims.size())));
+    const size_t a = static_cast<size_t>(normalized);
+    // Whole rows are moved in the widest words that divide them.
+    uint64_t row =
+        SizeOf(data.dtype) *
+        static_cast<uint64_t>(Product(data.dims, a + 1, data.dims.size()));
+    uint64_t word = 8;
+    while (word > 1 && row % word != 0) word /= 2;
+    if (row == 0) word = 1;
+    WEIR_ASSIGN_OR_RETURN(
+        GeneratedKernel kernel,
+        GeneratedKernel::Make(
+            device, Text(PreludeSource()) + Define("E", WordType(word)) +
+                        Define("INDEX", StorageType(indices.dtype)) +
+                        Define("MOVE_GATHER", "1") + Text(MovementSource())));
+    const uint64_t inner = row / word;
+    const uint64_t outer = static_cast<uint64_t>(Product(data.dims, 0, a));
+    const uint64_t count = static_cast<uint64_t>(indices.elements);
+    const uint64_t axis_size = static_cast<uint64_t>(data.dims[a]);
+    const uint64_t elements = outer * count * inner;
+    return PlannedRun{[=](const RunArgs& run) {
+      if (elements == 0) return absl::OkStatus();
+      Words words;
+      words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
+      words.Add(elements).Add(axis_size).Add(count).Add(inner);
+      words.Add(run.stream.fault_slot()).Add(uint64_t{run.node_index});
+      return kernel.Launch(run.stream, GridFor(elements), words);
+    }};
+  });
+}
+
+}  // namespace
+
+absl::Status RegisterMovement(OpRegistry& registry) {
+  WEIR_RETURN_IF_ERROR(
+      RegisterNode(registry, "", "Transpose", CompileTranspose));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Slice", CompileSlice));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Expand", CompileExpand));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Concat", CompileConcat));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Split", CompileSplit));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Pad", CompilePad));
+  return RegisterNode(registry, "", "Gather", CompileGather);
+}
+
+}  // namespace weir::cuda

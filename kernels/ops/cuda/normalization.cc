@@ -1,0 +1,202 @@
+// Softmax, LayerNormalization and BatchNormalization.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/node_kernel.h"
+
+namespace weir::cuda {
+namespace {
+
+struct RowKernel {
+  GeneratedKernel kernel;
+  uint64_t rows = 0, length = 0, stride = 1;
+
+  absl::Status Launch(const RunArgs& run, const void* scale, const void* bias,
+                      void* mean, void* deviation, double epsilon) const {
+    if (rows == 0 || length == 0) return absl::OkStatus();
+    Grid grid;
+    grid.x = std::min<uint64_t>(rows, 1u << 20);
+    // About four elements a thread, in whole warps.
+    grid.block = static_cast<unsigned>(
+        std::clamp<uint64_t>((length / 4 + 31) / 32 * 32, 32, 512));
+    Words words;
+    words.Add(run.inputs[0]).Add(run.outputs[0]);
+    words.Add(rows).Add(length).Add(stride);
+    words.Add(scale).Add(bias).Add(mean).Add(deviation).Add(epsilon);
+    return kernel.Launch(run.stream, grid, words);
+  }
+};
+
+absl::StatusOr<RowKernel> MakeRowKernel(CudaDevice* device, DType dtype,
+                                        DType scale, DType statistics,
+                                        bool layer_norm) {
+  RowKernel row;
+  WEIR_ASSIGN_OR_RETURN(
+      row.kernel,
+      GeneratedKernel::Make(
+          device,
+          absl::StrCat(
+              std::string(PreludeSource()), Define("S", StorageType(dtype)),
+              Define("A", dtype == DType::kDouble ? "double" : "float"),
+              Define("S_SCALE", StorageType(scale)),
+              Define("S_STAT", StorageType(statistics)),
+              Define("LAYER_NORM", layer_norm ? "1" : "0"),
+              std::string(NormalizationSource()))));
+  return row;
+}
+
+absl::StatusOr<NodePlanner> CompileSoftmax(const NodeInfo& node,
+                                           CudaDevice* device) {
+  const bool flattens = node.domain.empty() && node.opset < 13;
+  const int64_t axis = node.attributes.Int("axis", flattens ? 1 : -1);
+  return NodePlanner([axis, flattens, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const TensorMeta& in = args.inputs[0];
+    const size_t rank = in.dims.size();
+    // Before opset 13 every dim from the axis on is one.
+    const bool whole = flattens && axis == static_cast<int64_t>(rank);
+    size_t a = rank;
+    if (!whole) {
+      WEIR_ASSIGN_OR_RETURN(const int normalized,
+                            NormalizeAxis(axis, static_cast<int>(rank)));
+      a = static_cast<size_t>(normalized);
+    }
+    WEIR_ASSIGN_OR_RETURN(
+        RowKernel row,
+        MakeRowKernel(device, in.dtype, in.dtype, in.dtype, false));
+    const size_t end = flattens ? rank : a + 1;
+    row.length = static_cast<uint64_t>(Product(in.dims, a, end));
+    row.stride = static_cast<uint64_t>(Product(in.dims, end, rank));
+    row.rows = static_cast<uint64_t>(Product(in.dims, 0, a)) * row.stride;
+    return PlannedRun{[row](const RunArgs& run) {
+      return row.Launch(run, nullptr, nullptr, nullptr, nullptr, 0);
+    }};
+  });
+}
+
+// LayerNormalization's scale or bias with one element for each of a row: where
+// it is broadcast over the normalized axes, it is written out first.
+struct WholeRow {
+  size_t input = 0;
+  std::shared_ptr<const ElementwiseLoop> expand;  // null: as it is
+  size_t scratch_offset = 0, scratch_bytes = 0;
+
+  absl::StatusOr<const void*> Get(const RunArgs& run) const {
+    if (expand == nullptr) return InputOrNull(run, input);
+    void* whole = static_cast<std::byte*>(run.scratch) + scratch_offset;
+    WEIR_RETURN_IF_ERROR(expand->Run(run.stream, run.inputs.subspan(input, 1),
+                                     whole, run.node_index));
+    return whole;
+  }
+};
+
+absl::StatusOr<WholeRow> MakeWholeRow(CudaDevice* device, const PlanArgs& args,
+                                      size_t input, const Dims& normalized,
+                                      size_t scratch_offset) {
+  WholeRow row;
+  row.input = input;
+  if (IsMissing(args, input)) return row;
+  const TensorMeta& given = args.inputs[input];
+  const int64_t length = Product(normalized, 0, normalized.size());
+  if (given.elements == length) return row;
+  ElementwiseSpec copy;
+  copy.expression = "x0";
+  copy.output = given.dtype;
+  copy.dims = normalized;
+  copy.inputs = {{given.dtype, BroadcastStrides(given.dims, normalized), 0}};
+  WEIR_ASSIGN_OR_RETURN(row.expand, ElementwiseLoop::Make(device, copy));
+  row.scratch_offset = scratch_offset;
+  row.scratch_bytes =
+      (static_cast<size_t>(length) * SizeOf(given.dtype) + 255) / 256 * 256;
+  return row;
+}
+
+absl::StatusOr<NodePlanner> CompileLayerNormalization(const NodeInfo& node,
+                                                      CudaDevice* device) {
+  const int64_t axis = node.attributes.Int("axis", -1);
+  const double epsilon =
+      static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+  return NodePlanner([axis, epsilon, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const TensorMeta& in = args.inputs[0];
+    const size_t rank = in.dims.size();
+    WEIR_ASSIGN_OR_RETURN(const int normalized,
+                          NormalizeAxis(axis, static_cast<int>(rank)));
+    const size_t a = static_cast<size_t>(normalized);
+    DType statistics = DType::kFloat;
+    for (size_t i = 1; i < args.outputs.size(); ++i) {
+      if (args.outputs[i].dtype != DType::kInvalid) {
+        statistics = args.outputs[i].dtype;
+      }
+    }
+    WEIR_ASSIGN_OR_RETURN(RowKernel row,
+                          MakeRowKernel(device, in.dtype, args.inputs[1].dtype,
+                                        statistics, true));
+    row.length = static_cast<uint64_t>(Product(in.dims, a, rank));
+    row.rows = static_cast<uint64_t>(Product(in.dims, 0, a));
+    const Dims normalized_dims(in.dims.begin() + normalized, in.dims.end());
+    WEIR_ASSIGN_OR_RETURN(const WholeRow scale,
+                          MakeWholeRow(device, args, 1, normalized_dims, 0));
+    WEIR_ASSIGN_OR_RETURN(
+        const WholeRow bias,
+        MakeWholeRow(device, args, 2, normalized_dims, scale.scratch_bytes));
+    PlannedRun planned;
+    planned.scratch_bytes = scale.scratch_bytes + bias.scratch_bytes;
+    planned.run = [row, scale, bias,
+                   epsilon](const RunArgs& run) -> absl::Status {
+      WEIR_ASSIGN_OR_RETURN(const void* scales, scale.Get(run));
+      WEIR_ASSIGN_OR_RETURN(const void* biases, bias.Get(run));
+      return row.Launch(run, scales, biases, OutputOrNull(run, 1),
+                        OutputOrNull(run, 2), epsilon);
+    };
+    return planned;
+  });
+}
+
+// (x - mean) * (scale / sqrt(variance + epsilon)) + bias, per channel.
+absl::StatusOr<NodePlanner> CompileBatchNormalization(const NodeInfo& node,
+                                                      CudaDevice* device) {
+  if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
+    return absl::UnimplementedError("training mode");
+  }
+  const std::string expression = absl::StrCat(
+      "(x0 - T(x3)) * (T(x1) / Sqrt(T(x4) + T(",
+      DoubleLiteral(
+          static_cast<double>(node.attributes.Float("epsilon", 1e-5f))),
+      "))) + T(x2)");
+  return NodePlanner([expression, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& dims = args.outputs[0].dims;
+    ElementwiseSpec spec;
+    spec.expression = expression;
+    spec.output = args.outputs[0].dtype;
+    spec.dims = dims;
+    spec.inputs.push_back({args.inputs[0].dtype, DenseStrides(dims), 0});
+    for (size_t i = 1; i < 5; ++i) {
+      Dims strides(dims.size(), 0);
+      if (dims.size() > 1 && dims[1] != 1) strides[1] = 1;
+      spec.inputs.push_back({args.inputs[i].dtype, std::move(strides), 0});
+    }
+    WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
+                          ElementwiseLoop::Make(device, spec));
+    return PlannedRun{[loop](const RunArgs& run) {
+      return loop->Run(run.stream, run.inputs, run.outputs[0], run.node_index);
+    }};
+  });
+}
+
+}  // namespace
+
+absl::Status RegisterNormalization(OpRegistry& registry) {
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Softmax", CompileSoftmax));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "LayerNormalization",
+                                    CompileLayerNormalization));
+  return RegisterNode(registry, "", "BatchNormalization",
+                      CompileBatchNormalization);
+}
+
+}  // namespace weir::cuda

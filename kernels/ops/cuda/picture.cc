@@ -1,0 +1,246 @@
+// weir.Resize, Crop, Flip and Normalize, with the geometry of the CPU kernels.
+#include "kernels/ops/picture.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/node_kernel.h"
+
+namespace weir::cuda {
+namespace {
+
+uint64_t U(int64_t value) { return static_cast<uint64_t>(value); }
+
+absl::StatusOr<GeneratedKernel> MakePictureKernel(CudaDevice* device,
+                                                  std::string_view part,
+                                                  std::string_view in,
+                                                  std::string_view out) {
+  return GeneratedKernel::Make(
+      device,
+      absl::StrCat(std::string(PreludeSource()),
+                   std::string(ScalarFunctionsSource()), Define("S_IN", in),
+                   Define("S_OUT", out), Define("E", in), Define(part, "1"),
+                   std::string(PictureSource())));
+}
+
+// -- Resize -------------------------------------------------------------------
+
+struct Axis {
+  std::shared_ptr<const void> first;
+  std::shared_ptr<const void> weights;
+  uint64_t taps = 0;
+};
+
+absl::StatusOr<Axis> UploadAxis(CudaDevice* device,
+                                const image::AxisGeometry& geometry,
+                                const image::ResizeFilter& filter) {
+  const image::AxisWeights weights =
+      image::MakeAxisWeights(geometry, filter, {0, geometry.out_size});
+  Axis axis;
+  axis.taps = U(weights.taps);
+  WEIR_ASSIGN_OR_RETURN(axis.first,
+                        device->Upload(weights.first.data(),
+                                       weights.first.size() * sizeof(int64_t)));
+  WEIR_ASSIGN_OR_RETURN(axis.weights,
+                        device->Upload(weights.weights.data(),
+                                       weights.weights.size() * sizeof(float)));
+  return axis;
+}
+
+absl::StatusOr<PlannedRun> PlanNearest(CudaDevice* device, DType dtype,
+                                       const PictureShape& in,
+                                       const PictureShape& out, Axis y,
+                                       Axis x) {
+  const std::string_view type = StorageType(dtype);
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel kernel,
+      MakePictureKernel(device, "PICTURE_NEAREST", type, type));
+  const uint64_t elements = U(out.count * out.picture());
+  return PlannedRun{[=](const RunArgs& run) {
+    Words words;
+    words.Add(run.inputs[0]).Add(run.outputs[0]);
+    words.Add(y.first.get()).Add(x.first.get()).Add(elements);
+    words.Add(U(in.row())).Add(U(out.row()));
+    words.Add(U(in.picture())).Add(U(out.picture())).Add(U(in.channels));
+    return kernel.Launch(run.stream, GridFor(elements), words);
+  }};
+}
+
+absl::StatusOr<PlannedRun> PlanLinear(CudaDevice* device, DType dtype,
+                                      const PictureShape& in,
+                                      const PictureShape& out, Axis y, Axis x) {
+  const std::string_view type = StorageType(dtype);
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel rows,
+      MakePictureKernel(device, "PICTURE_ROWS", type, "float"));
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel columns,
+      MakePictureKernel(device, "PICTURE_COLUMNS", "float", type));
+  // Between the passes: as high as the output, as wide as the input.
+  const uint64_t middle_picture = U(out.height * in.row());
+  const uint64_t middle = U(in.count) * middle_picture;
+  const uint64_t elements = U(out.count * out.picture());
+  PlannedRun planned;
+  planned.scratch_bytes = middle * sizeof(float);
+  planned.run = [=](const RunArgs& run) -> absl::Status {
+    Words words;
+    words.Add(run.inputs[0]).Add(run.scratch);
+    words.Add(y.first.get()).Add(y.weights.get()).Add(y.taps).Add(middle);
+    words.Add(U(in.row())).Add(U(in.row()));
+    words.Add(U(in.picture())).Add(middle_picture).Add(U(in.channels));
+    WEIR_RETURN_IF_ERROR(rows.Launch(run.stream, GridFor(middle), words));
+    Words across;
+    across.Add(run.scratch).Add(run.outputs[0]);
+    across.Add(x.first.get()).Add(x.weights.get()).Add(x.taps).Add(elements);
+    across.Add(U(in.row())).Add(U(out.row()));
+    across.Add(middle_picture).Add(U(out.picture())).Add(U(in.channels));
+    return columns.Launch(run.stream, GridFor(elements), across);
+  };
+  return planned;
+}
+
+absl::StatusOr<NodePlanner> CompileResize(const NodeInfo& node,
+                                          CudaDevice* device) {
+  return NodePlanner([node, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const PictureShape in = PictureShapeOf(args.inputs[0].dims);
+    const PictureShape out = PictureShapeOf(args.outputs[0].dims);
+    if (args.outputs[0].elements == 0) {
+      return PlannedRun{[](const RunArgs&) { return absl::OkStatus(); }};
+    }
+    WEIR_ASSIGN_OR_RETURN(const image::ResizeGeometry geometry,
+                          ResizeGeometryOf(node, in.height, in.width));
+    WEIR_ASSIGN_OR_RETURN(const image::ResizeFilter filter,
+                          ResizeFilterOf(node));
+    WEIR_ASSIGN_OR_RETURN(Axis y, UploadAxis(device, geometry.y, filter));
+    WEIR_ASSIGN_OR_RETURN(Axis x, UploadAxis(device, geometry.x, filter));
+    const DType dtype = args.inputs[0].dtype;
+    return filter.interpolation == image::Interpolation::kNearest
+               ? PlanNearest(device, dtype, in, out, std::move(y), std::move(x))
+               : PlanLinear(device, dtype, in, out, std::move(y), std::move(x));
+  });
+}
+
+// -- Crop, Flip ---------------------------------------------------------------
+
+absl::StatusOr<NodePlanner> CompileCrop(const NodeInfo& node,
+                                        CudaDevice* device) {
+  return NodePlanner([node, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const PictureShape in = PictureShapeOf(args.inputs[0].dims);
+    const PictureShape out = PictureShapeOf(args.outputs[0].dims);
+    WEIR_ASSIGN_OR_RETURN(const CropWindow window,
+                          CropWindowOf(node, in.height, in.width));
+    ElementwiseSpec spec;
+    spec.expression = "x0";
+    spec.output = args.outputs[0].dtype;
+    spec.dims = {out.count, out.height, out.width, out.channels};
+    spec.inputs = {{spec.output,
+                    {in.picture(), in.row(), in.channels, 1},
+                    window.y.begin * in.row() + window.x.begin * in.channels}};
+    WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
+                          ElementwiseLoop::Make(device, spec));
+    return PlannedRun{[loop](const RunArgs& run) {
+      return loop->Run(run.stream, run.inputs, run.outputs[0], run.node_index);
+    }};
+  });
+}
+
+struct FlipFlag {
+  bool value = false;
+  size_t input = 0;  // 0: the attribute
+  uint64_t size = 1;
+  uint64_t step = 0;
+};
+
+FlipFlag MakeFlipFlag(const NodeInfo& node, const PlanArgs& args, size_t input,
+                      std::string_view name, bool fallback) {
+  FlipFlag flag;
+  flag.value = node.attributes.Int(name, fallback ? 1 : 0) != 0;
+  if (!IsMissing(args, input)) {
+    flag.input = input;
+    flag.size = SizeOf(args.inputs[input].dtype);
+    flag.step = args.inputs[input].elements > 1 ? 1 : 0;
+  }
+  return flag;
+}
+
+absl::StatusOr<NodePlanner> CompileFlip(const NodeInfo& node,
+                                        CudaDevice* device) {
+  return NodePlanner(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
+        const std::string_view word = WordType(SizeOf(args.inputs[0].dtype));
+        WEIR_ASSIGN_OR_RETURN(
+            GeneratedKernel kernel,
+            MakePictureKernel(device, "PICTURE_FLIP", word, word));
+        const FlipFlag h = MakeFlipFlag(node, args, 1, "horizontal", true);
+        const FlipFlag v = MakeFlipFlag(node, args, 2, "vertical", false);
+        const uint64_t elements = U(shape.count * shape.picture());
+        return PlannedRun{[=](const RunArgs& run) {
+          if (elements == 0) return absl::OkStatus();
+          Words words;
+          words.Add(run.inputs[0]).Add(run.outputs[0]).Add(elements);
+          words.Add(U(shape.height)).Add(U(shape.width)).Add(U(shape.channels));
+          words.Add(h.value ? 1 : 0).Add(v.value ? 1 : 0);
+          words.Add(h.input == 0 ? nullptr : run.inputs[h.input]);
+          words.Add(v.input == 0 ? nullptr : run.inputs[v.input]);
+          words.Add(h.size).Add(v.size).Add(h.step).Add(v.step);
+          return kernel.Launch(run.stream, GridFor(elements), words);
+        }};
+      });
+}
+
+// -- Normalize ----------------------------------------------------------------
+
+absl::StatusOr<NodePlanner> CompileNormalize(const NodeInfo& node,
+                                             CudaDevice* device) {
+  return NodePlanner([node, device](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
+    WEIR_ASSIGN_OR_RETURN(const NormalizeSettings settings,
+                          NormalizeSettingsOf(node, shape.channels));
+    std::vector<float> means, factors;
+    for (size_t c = 0; c < static_cast<size_t>(shape.channels); ++c) {
+      means.push_back(settings.mean[settings.mean.size() == 1 ? 0 : c]);
+      factors.push_back(settings.scale /
+                        settings.stddev[settings.stddev.size() == 1 ? 0 : c]);
+    }
+    WEIR_ASSIGN_OR_RETURN(
+        std::shared_ptr<const void> mean,
+        device->Upload(means.data(), means.size() * sizeof(float)));
+    WEIR_ASSIGN_OR_RETURN(
+        std::shared_ptr<const void> factor,
+        device->Upload(factors.data(), factors.size() * sizeof(float)));
+    WEIR_ASSIGN_OR_RETURN(GeneratedKernel kernel,
+                          MakePictureKernel(device, "PICTURE_NORMALIZE",
+                                            StorageType(args.inputs[0].dtype),
+                                            StorageType(settings.dtype)));
+    const uint64_t elements = U(shape.count * shape.picture());
+    const uint64_t pixels = U(shape.height * shape.width);
+    const double shift = static_cast<double>(settings.shift);
+    return PlannedRun{[=, planes = settings.planes,
+                       channels = U(shape.channels)](const RunArgs& run) {
+      if (elements == 0) return absl::OkStatus();
+      Words words;
+      words.Add(run.inputs[0]).Add(run.outputs[0]).Add(elements);
+      words.Add(pixels).Add(channels).Add(planes ? 1 : 0);
+      words.Add(mean.get()).Add(factor.get()).Add(shift);
+      return kernel.Launch(run.stream, GridFor(elements), words);
+    }};
+  });
+}
+
+}  // namespace
+
+absl::Status RegisterPicture(OpRegistry& registry) {
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Resize", CompileResize));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Crop", CompileCrop));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Flip", CompileFlip));
+  return RegisterNode(registry, "weir", "Normalize", CompileNormalize);
+}
+
+}  // namespace weir::cuda

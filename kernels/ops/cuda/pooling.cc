@@ -1,0 +1,83 @@
+// MaxPool and AveragePool over up to three spatial axes.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/spatial_window.h"
+
+namespace weir::cuda {
+namespace {
+
+absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
+                                    bool max, const PlanArgs& args) {
+  const TensorMeta& in = args.inputs[0];
+  const TensorMeta& out = args.outputs[0];
+  const int rank = static_cast<int>(in.dims.size()) - 2;
+  if (rank < 1 || rank > kMaxSpatialRank) {
+    return absl::UnimplementedError(
+        absl::StrCat("pooling over ", rank, " spatial axes"));
+  }
+  WEIR_ASSIGN_OR_RETURN(const SpatialWindow parsed,
+                        ParseSpatialWindow(node, rank, {}));
+  const SpatialWindow window =
+      ResolvePads(parsed, absl::MakeConstSpan(in.dims).subspan(2));
+  Dims in_dims(3, 1), out_dims(3, 1), kernel(3, 1), stride(3, 1),
+      dilation(3, 1), pad(3, 0), pad_end(3, 0);
+  for (size_t d = 0; d < static_cast<size_t>(rank); ++d) {
+    const size_t to = d + 3 - static_cast<size_t>(rank);
+    const WindowAxis& axis = window.axes[d];
+    in_dims[to] = in.dims[d + 2];
+    out_dims[to] = out.dims[d + 2];
+    kernel[to] = axis.kernel;
+    stride[to] = axis.stride;
+    dilation[to] = axis.dilation;
+    pad[to] = axis.pad_begin;
+    pad_end[to] = axis.pad_end;
+  }
+  std::string accumulator = in.dtype == DType::kDouble ? "double"
+                            : IsFloating(in.dtype)
+                                ? "float"
+                                : std::string(StorageType(in.dtype));
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel pool,
+      GeneratedKernel::Make(
+          device,
+          absl::StrCat(std::string(PreludeSource()),
+                       Define("S", StorageType(in.dtype)),
+                       Define("A", accumulator), Define("MAX", max ? "1" : "0"),
+                       std::string(PoolingSource()))));
+  const uint64_t elements = static_cast<uint64_t>(out.elements);
+  const uint64_t include_pad = node.attributes.Int("count_include_pad", 0) != 0;
+  const uint64_t column_major = node.attributes.Int("storage_order", 0) != 0;
+  return PlannedRun{[=](const RunArgs& run) {
+    if (elements == 0) return absl::OkStatus();
+    Words words;
+    words.Add(run.inputs[0]).Add(run.outputs[0]).Add(OutputOrNull(run, 1));
+    words.Add(elements);
+    words.AddArray(in_dims, 3).AddArray(out_dims, 3).AddArray(kernel, 3);
+    words.AddArray(stride, 3).AddArray(dilation, 3).AddArray(pad, 3);
+    words.AddArray(pad_end, 3).Add(include_pad).Add(column_major);
+    return pool.Launch(run.stream, GridFor(elements), words);
+  }};
+}
+
+NodeCompiler Pool(bool max) {
+  return [max](const NodeInfo& node,
+               CudaDevice* device) -> absl::StatusOr<NodePlanner> {
+    return NodePlanner([node, device, max](const PlanArgs& args) {
+      return PlanPool(node, device, max, args);
+    });
+  };
+}
+
+}  // namespace
+
+absl::Status RegisterPooling(OpRegistry& registry) {
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "MaxPool", Pool(true)));
+  return RegisterNode(registry, "", "AveragePool", Pool(false));
+}
+
+}  // namespace weir::cuda
