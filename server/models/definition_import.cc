@@ -1,0 +1,225 @@
+#include "server/models/definition_import.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/graph/opsets.h"
+#include "proto/weir/v1/graph.pb.h"
+
+namespace weir {
+namespace {
+
+absl::Status Invalid(std::string_view field, std::string message) {
+  return WithField(absl::InvalidArgumentError(std::move(message)), field);
+}
+
+// Owns a constant's bytes, and the views of its strings.
+struct ConstantBytes {
+  std::string raw;
+  std::vector<StringRef> strings;
+};
+
+absl::Status ReadStrings(ConstantBytes* bytes, size_t count,
+                         std::string_view path) {
+  std::string_view rest = bytes->raw;
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t size = 0;
+    if (rest.size() < sizeof(size)) {
+      return Invalid(path, absl::StrCat("string ", i, " has no length"));
+    }
+    std::memcpy(&size, rest.data(), sizeof(size));
+    rest.remove_prefix(sizeof(size));
+    if (rest.size() < size) {
+      return Invalid(path, absl::StrCat("string ", i, " claims ", size,
+                                        " bytes; ", rest.size(), " are left"));
+    }
+    bytes->strings.push_back({rest.data(), size});
+    rest.remove_prefix(size);
+  }
+  if (!rest.empty()) {
+    return Invalid(path, absl::StrCat(rest.size(), " bytes are left over"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
+    const v1::TensorValue& value, std::string_view path) {
+  if (value.source_case() != v1::TensorValue::kRaw) {
+    return Invalid(path, "a constant needs its elements in `raw`");
+  }
+  auto constant = std::make_shared<Constant>();
+  auto bytes = std::make_shared<ConstantBytes>();
+  HostTensor& tensor = constant->tensor;
+  WEIR_ASSIGN_OR_RETURN(tensor.dtype, ImportDType(value.spec().dtype(), path));
+  tensor.dims.assign(value.spec().shape().begin(), value.spec().shape().end());
+  absl::StatusOr<int64_t> elements = NumElements(tensor.dims);
+  absl::StatusOr<int64_t> expected = ByteSize(tensor.dtype, tensor.dims);
+  if (!expected.ok()) return WithField(expected.status(), path);
+  bytes->raw = value.raw();
+  if (tensor.dtype == DType::kString) {
+    WEIR_RETURN_IF_ERROR(
+        ReadStrings(bytes.get(), static_cast<size_t>(*elements), path));
+    tensor.data = bytes->strings.data();
+  } else if (bytes->raw.size() != static_cast<size_t>(*expected)) {
+    return Invalid(path,
+                   absl::StrCat("has ", bytes->raw.size(),
+                                " bytes; its type and shape need ", *expected));
+  } else {
+    tensor.data = bytes->raw.data();
+  }
+  constant->owner = std::move(bytes);
+  return std::shared_ptr<const Constant>(std::move(constant));
+}
+
+absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
+                             std::string_view path) {
+  const std::string& name = attribute.name();
+  if (name.empty()) return Invalid(path, "an attribute has no name");
+  if (to->Has(name)) {
+    return Invalid(path, absl::StrCat("attribute '", name, "' is given twice"));
+  }
+  switch (attribute.value_case()) {
+    case v1::Attribute::kI:
+      to->Set(name, attribute.i());
+      return absl::OkStatus();
+    case v1::Attribute::kF:
+      to->Set(name, attribute.f());
+      return absl::OkStatus();
+    case v1::Attribute::kS:
+      to->Set(name, attribute.s());
+      return absl::OkStatus();
+    case v1::Attribute::kInts:
+      to->Set(name, std::vector<int64_t>(attribute.ints().values().begin(),
+                                         attribute.ints().values().end()));
+      return absl::OkStatus();
+    case v1::Attribute::kFloats:
+      to->Set(name, std::vector<float>(attribute.floats().values().begin(),
+                                       attribute.floats().values().end()));
+      return absl::OkStatus();
+    case v1::Attribute::kStrings:
+      to->Set(name,
+              std::vector<std::string>(attribute.strings().values().begin(),
+                                       attribute.strings().values().end()));
+      return absl::OkStatus();
+    case v1::Attribute::kTensor: {
+      WEIR_ASSIGN_OR_RETURN(auto constant,
+                            ImportConstant(attribute.tensor(), path));
+      to->Set(name, std::move(constant));
+      return absl::OkStatus();
+    }
+    case v1::Attribute::VALUE_NOT_SET:
+      break;
+  }
+  return Invalid(path, absl::StrCat("attribute '", name, "' has no value"));
+}
+
+absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
+                                     const std::string& path) {
+  GraphNode node;
+  node.name = from.name();
+  node.domain = from.domain() == "ai.onnx" ? "" : from.domain();
+  node.op = from.op();
+  node.call_site = from.call_site();
+  node.inputs.assign(from.inputs().begin(), from.inputs().end());
+  node.outputs.assign(from.outputs().begin(), from.outputs().end());
+  for (int i = 0; i < from.attributes_size(); ++i) {
+    WEIR_RETURN_IF_ERROR(
+        ImportAttribute(from.attributes(i), &node.attributes,
+                        absl::StrCat(path, ".attributes[", i, "]")));
+  }
+  return node;
+}
+
+absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
+                                      absl::Span<const GivenInput> given,
+                                      const std::string& path) {
+  ValueDecl input;
+  input.name = from.name();
+  if (from.has_spec()) {
+    WEIR_ASSIGN_OR_RETURN(input.dtype,
+                          ImportDType(from.spec().dtype(), path + ".spec"));
+    SymbolicDims dims;
+    for (int64_t extent : from.spec().shape()) {
+      if (extent < -1) {
+        return Invalid(
+            path + ".spec.shape",
+            absl::StrCat("extent ", extent, " is neither a size nor -1"));
+      }
+      dims.push_back(extent < 0 ? Dim() : Dim(extent));
+    }
+    input.shape = std::move(dims);
+    return input;
+  }
+  const auto it =
+      std::find_if(given.begin(), given.end(),
+                   [&](const GivenInput& g) { return g.name == input.name; });
+  if (it == given.end()) {
+    return Invalid(path, absl::StrCat("input '", input.name,
+                                      "' has no spec, and no value is given "
+                                      "to take one from"));
+  }
+  input.dtype = it->dtype;
+  input.shape = SymbolicDims(static_cast<size_t>(it->rank), Dim());
+  return input;
+}
+
+}  // namespace
+
+absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
+  const std::optional<DType> dtype = DTypeFromOnnx(number);
+  if (!dtype.has_value()) {
+    return Invalid(path, absl::StrCat("element type ", number,
+                                      " is not one that weir knows"));
+  }
+  return *dtype;
+}
+
+absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
+                                       absl::Span<const GivenInput> given) {
+  Graph graph;
+  const int64_t opset =
+      definition.opset() == 0 ? kNewestOnnxOpset : definition.opset();
+  if (opset < 11 || opset > 1000) {
+    return Invalid("graph.definition.opset",
+                   absl::StrCat("opset ", opset,
+                                " is not supported; weir "
+                                "follows ONNX from opset 11 on"));
+  }
+  graph.opsets[""] = static_cast<int>(opset);
+  graph.opsets["weir"] = 1;
+  for (int i = 0; i < definition.inputs_size(); ++i) {
+    WEIR_ASSIGN_OR_RETURN(
+        ValueDecl input,
+        ImportInput(definition.inputs(i), given,
+                    absl::StrCat("graph.definition.inputs[", i, "]")));
+    graph.inputs.push_back(std::move(input));
+  }
+  graph.outputs.assign(definition.outputs().begin(),
+                       definition.outputs().end());
+  for (int i = 0; i < definition.nodes_size(); ++i) {
+    WEIR_ASSIGN_OR_RETURN(
+        GraphNode node,
+        ImportNode(definition.nodes(i),
+                   absl::StrCat("graph.definition.nodes[", i, "]")));
+    graph.nodes.push_back(std::move(node));
+  }
+  for (int i = 0; i < definition.constants_size(); ++i) {
+    const v1::NamedTensor& from = definition.constants(i);
+    const std::string path =
+        absl::StrCat("graph.definition.constants[", i, "]");
+    WEIR_ASSIGN_OR_RETURN(auto constant, ImportConstant(from.value(), path));
+    if (!graph.constants.emplace(from.name(), std::move(constant)).second) {
+      return Invalid(
+          path, absl::StrCat("constant '", from.name(), "' is defined twice"));
+    }
+  }
+  return graph;
+}
+
+}  // namespace weir

@@ -1,0 +1,34 @@
+// weir.v1.GraphDefinition -> Graph. Checks what the message can get wrong by
+// itself; Validate (kernels/graph) checks the graph. Pure; any thread.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/graph/graph.h"
+#include "kernels/tensor/tensor.h"
+
+namespace weir {
+
+namespace v1 {
+class GraphDefinition;
+class TensorSpec;
+}  // namespace v1
+
+// A tensor's declaration as its request gives it.
+struct GivenInput {
+  std::string_view name;
+  DType dtype = DType::kInvalid;
+  int rank = 0;
+};
+
+// An input that the definition declares without a spec takes element type and
+// rank from `given`; with neither it is INVALID_ARGUMENT. Constants are copied.
+absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
+                                       absl::Span<const GivenInput> given);
+
+// INVALID_ARGUMENT with field `path` for an unknown element type.
+absl::StatusOr<DType> ImportDType(int number, std::string_view path);
+
+}  // namespace weir

@@ -1,0 +1,316 @@
+#include "server/models/model_config.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "proto/inference/model_config.pb.h"
+
+namespace weir {
+namespace {
+
+constexpr std::string_view kPlatforms[] = {"", "onnxruntime_onnx", "onnx",
+                                           "weir", kModelPlatform};
+constexpr std::string_view kBackends[] = {"", "onnxruntime", "weir"};
+
+struct TypePair {
+  DType dtype;
+  inference::DataType type;
+};
+constexpr TypePair kTypes[] = {
+    {DType::kBool, inference::TYPE_BOOL},
+    {DType::kUint8, inference::TYPE_UINT8},
+    {DType::kUint16, inference::TYPE_UINT16},
+    {DType::kUint32, inference::TYPE_UINT32},
+    {DType::kUint64, inference::TYPE_UINT64},
+    {DType::kInt8, inference::TYPE_INT8},
+    {DType::kInt16, inference::TYPE_INT16},
+    {DType::kInt32, inference::TYPE_INT32},
+    {DType::kInt64, inference::TYPE_INT64},
+    {DType::kFloat16, inference::TYPE_FP16},
+    {DType::kFloat, inference::TYPE_FP32},
+    {DType::kDouble, inference::TYPE_FP64},
+    {DType::kString, inference::TYPE_STRING},
+    {DType::kBfloat16, inference::TYPE_BF16},
+};
+
+inference::DataType ConfigType(DType dtype) {
+  for (const TypePair& pair : kTypes) {
+    if (pair.dtype == dtype) return pair.type;
+  }
+  return inference::TYPE_INVALID;
+}
+
+// Keeps the first error; columns and lines are counted from zero.
+class FirstError final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (!text_.empty()) return;
+    text_ =
+        absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+  }
+  void AddWarning(int, google::protobuf::io::ColumnNumber,
+                  const std::string&) override {}
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+template <size_t n>
+bool Contains(const std::string_view (&list)[n], std::string_view item) {
+  return std::find(std::begin(list), std::end(list), item) != std::end(list);
+}
+
+absl::Status CheckInstances(const inference::ModelConfig& config,
+                            DeviceKind device) {
+  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
+    const auto kind = group.kind();
+    const bool gpu = kind == inference::ModelInstanceGroup::KIND_GPU;
+    const bool cpu = kind == inference::ModelInstanceGroup::KIND_CPU;
+    if ((gpu && device == DeviceKind::kCpu) ||
+        (cpu && device == DeviceKind::kCuda)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("instance_group wants ", gpu ? "a GPU" : "the CPU",
+                       "; this server runs on ", gpu ? "the CPU" : "a GPU"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFeatures(const inference::ModelConfig& config) {
+  if (config.model_transaction_policy().decoupled()) {
+    return absl::UnimplementedError("model_transaction_policy: decoupled");
+  }
+  if (config.response_cache().enable()) {
+    return absl::UnimplementedError("response_cache");
+  }
+  for (const inference::ModelInput& input : config.input()) {
+    const std::string label = absl::StrCat("input \"", input.name(), "\": ");
+    if (input.has_reshape()) {
+      return absl::UnimplementedError(label + "reshape");
+    }
+    if (input.is_shape_tensor()) {
+      return absl::UnimplementedError(label + "is_shape_tensor");
+    }
+    if (input.allow_ragged_batch()) {
+      return absl::UnimplementedError(label + "allow_ragged_batch");
+    }
+    if (input.optional()) return absl::UnimplementedError(label + "optional");
+  }
+  for (const inference::ModelOutput& output : config.output()) {
+    const std::string label = absl::StrCat("output \"", output.name(), "\": ");
+    if (output.has_reshape()) {
+      return absl::UnimplementedError(label + "reshape");
+    }
+    if (output.is_shape_tensor()) {
+      return absl::UnimplementedError(label + "is_shape_tensor");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The shape that clients see; empty if the rank is unknown.
+absl::StatusOr<std::optional<Dims>> ClientShape(const ValueDecl& decl,
+                                                bool batched) {
+  if (!decl.shape.has_value()) return std::optional<Dims>();
+  Dims shape;
+  for (Dim dim : *decl.shape) shape.push_back(dim.known() ? dim.value() : -1);
+  if (batched && (shape.empty() || shape[0] != -1)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_batch_size is set, but the model's shape ", DimsString(shape),
+        " does not begin with a batch axis of any size"));
+  }
+  return std::optional<Dims>(std::move(shape));
+}
+
+// What inference found, with the sizes that only the file tells.
+std::vector<ValueDecl> Merge(const std::vector<ValueDecl>& inferred,
+                             const std::vector<ValueDecl>& declared,
+                             bool batched) {
+  std::vector<ValueDecl> merged = inferred;
+  for (size_t i = 0; i < std::min(merged.size(), declared.size()); ++i) {
+    const SymbolicShape& from = declared[i].shape;
+    SymbolicShape& to = merged[i].shape;
+    if (!from.has_value()) continue;
+    if (!to.has_value()) to = from;
+    if (to->size() != from->size()) continue;
+    for (size_t d = batched ? 1 : 0; d < to->size(); ++d) {
+      if (!(*to)[d].known()) (*to)[d] = (*from)[d];
+    }
+  }
+  return merged;
+}
+
+// Checks dims and type of one configured tensor and narrows `tensor` to them.
+template <typename Configured>
+absl::Status Narrow(const Configured& configured, bool batched, bool ranked,
+                    ModelTensor* tensor) {
+  if (configured.data_type() != ConfigType(tensor->dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data_type is ", inference::DataType_Name(configured.data_type()),
+        " where the model has ",
+        inference::DataType_Name(ConfigType(tensor->dtype))));
+  }
+  Dims full(configured.dims().begin(), configured.dims().end());
+  if (batched) full.insert(full.begin(), -1);
+  for (int64_t dim : full) {
+    if (dim < -1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("dims hold the negative ", dim));
+    }
+  }
+  bool fits = !ranked || full.size() == tensor->shape.size();
+  for (size_t i = 0; fits && i < full.size(); ++i) {
+    fits =
+        full[i] == tensor->shape[i] || (tensor->shape[i] == -1 && full[i] >= 0);
+  }
+  if (!fits) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dims are ",
+        DimsString(Dims(configured.dims().begin(), configured.dims().end())),
+        batched ? " behind the batch" : "", " where the model has ",
+        DimsString(tensor->shape)));
+  }
+  tensor->shape = std::move(full);
+  return absl::OkStatus();
+}
+
+template <typename Configured>
+absl::StatusOr<std::vector<ModelTensor>> Complete(
+    std::string_view kind, const std::vector<ValueDecl>& decls, bool batched,
+    bool all_needed,
+    google::protobuf::RepeatedPtrField<Configured>* configured) {
+  const auto fail = [&](const std::string& name, const absl::Status& status) {
+    return absl::Status(status.code(),
+                        absl::StrCat(std::string(kind), " \"", name,
+                                     "\": ", std::string(status.message())));
+  };
+  const bool given = !configured->empty();
+  std::vector<ModelTensor> tensors;
+  for (const ValueDecl& decl : decls) {
+    auto shape = ClientShape(decl, batched);
+    if (!shape.ok()) return fail(decl.name, shape.status());
+    ModelTensor& tensor = tensors.emplace_back();
+    tensor.name = decl.name;
+    tensor.dtype = decl.dtype;
+    const bool ranked = shape->has_value();
+    tensor.shape = ranked ? **std::move(shape) : Dims{-1};
+    const auto found = std::find_if(
+        configured->begin(), configured->end(),
+        [&](const Configured& c) { return c.name() == decl.name; });
+    if (found != configured->end()) {
+      const absl::Status fits = Narrow(*found, batched, ranked, &tensor);
+      if (!fits.ok()) return fail(decl.name, fits);
+    } else if (!ranked && (batched || all_needed)) {
+      return fail(decl.name, absl::InvalidArgumentError(
+                                 "the model does not declare its rank"));
+    } else if (given && all_needed) {
+      return fail(decl.name, absl::InvalidArgumentError(
+                                 "the configuration does not list it"));
+    } else if (!given) {
+      Configured& added = *configured->Add();
+      added.set_name(tensor.name);
+      added.set_data_type(ConfigType(tensor.dtype));
+      for (size_t i = batched ? 1 : 0; i < tensor.shape.size(); ++i) {
+        added.add_dims(tensor.shape[i]);
+      }
+    }
+  }
+  for (const Configured& c : *configured) {
+    const auto same = [&](const auto& other) { return other.name == c.name(); };
+    if (std::none_of(decls.begin(), decls.end(), same)) {
+      return fail(c.name(), absl::InvalidArgumentError(
+                                "the model has none of this name"));
+    }
+    const auto again = [&](const Configured& other) {
+      return other.name() == c.name();
+    };
+    if (std::count_if(configured->begin(), configured->end(), again) > 1) {
+      return fail(c.name(), absl::InvalidArgumentError("listed twice"));
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+absl::StatusOr<inference::ModelConfig> ReadModelConfig(
+    std::string_view text, const std::string& model_name, DeviceKind device) {
+  inference::ModelConfig config;
+  google::protobuf::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(std::string(text), &config)) {
+    return absl::InvalidArgumentError(error.text());
+  }
+  if (!config.name().empty() && config.name() != model_name) {
+    return absl::InvalidArgumentError(absl::StrCat("name is \"", config.name(),
+                                                   "\", but the folder is \"",
+                                                   model_name, "\""));
+  }
+  if (!Contains(kPlatforms, config.platform())) {
+    return absl::UnimplementedError(
+        absl::StrCat("platform \"", config.platform(), "\""));
+  }
+  if (!Contains(kBackends, config.backend())) {
+    return absl::UnimplementedError(
+        absl::StrCat("backend \"", config.backend(), "\""));
+  }
+  if (config.max_batch_size() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_batch_size is ", config.max_batch_size()));
+  }
+  const std::string& file = config.default_model_filename();
+  if (file.find('/') != std::string::npos || file == "..") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "default_model_filename \"", file, "\" is not the name of a file"));
+  }
+  WEIR_RETURN_IF_ERROR(CheckInstances(config, device));
+  WEIR_RETURN_IF_ERROR(CheckFeatures(config));
+  config.set_name(model_name);
+  config.set_platform(std::string(kModelPlatform));
+  config.set_backend("weir");
+  return config;
+}
+
+std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
+                                    const std::vector<int64_t>& existing) {
+  const inference::ModelVersionPolicy& policy = config.version_policy();
+  if (policy.has_all()) return existing;
+  if (policy.has_specific()) {
+    std::vector<int64_t> versions(policy.specific().versions().begin(),
+                                  policy.specific().versions().end());
+    std::sort(versions.begin(), versions.end());
+    versions.erase(std::unique(versions.begin(), versions.end()),
+                   versions.end());
+    return versions;
+  }
+  const size_t wanted =
+      std::max<size_t>(policy.latest().num_versions(), size_t{1});
+  const size_t count = std::min(wanted, existing.size());
+  return {existing.end() - static_cast<ptrdiff_t>(count), existing.end()};
+}
+
+absl::StatusOr<ModelInterface> CompleteModelConfig(
+    const std::vector<ValueDecl>& inputs, const std::vector<ValueDecl>& outputs,
+    const std::vector<ValueDecl>& declared, inference::ModelConfig* config) {
+  const bool batched = config->max_batch_size() > 0;
+  ModelInterface interface;
+  WEIR_ASSIGN_OR_RETURN(
+      interface.inputs,
+      Complete("input", inputs, batched, true, config->mutable_input()));
+  WEIR_ASSIGN_OR_RETURN(interface.outputs,
+                        Complete("output", Merge(outputs, declared, batched),
+                                 batched, false, config->mutable_output()));
+  return interface;
+}
+
+}  // namespace weir

@@ -1,0 +1,331 @@
+#include "server/models/onnx_import.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "server/models/mapped_file.h"
+#include "server/models/onnx_tensor.h"
+
+namespace weir {
+namespace {
+
+// Sized so that a hostile opset number cannot wrap an int.
+constexpr int64_t kAbsurdOpset = 1'000'000;
+
+std::string DomainOf(const std::string& domain) {
+  return domain == "ai.onnx" ? "" : domain;
+}
+
+class Importer {
+ public:
+  Importer(onnx::ModelProto& model, const OnnxImportOptions& options)
+      : model_(model), external_(options.folder) {}
+
+  absl::StatusOr<OnnxFile> Run() {
+    WEIR_RETURN_IF_ERROR(CheckModel());
+    WEIR_RETURN_IF_ERROR(ReadOpsets());
+    onnx::GraphProto& graph = *model_.mutable_graph();
+    for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
+      WEIR_RETURN_IF_ERROR(AddConstant(tensor.name(), tensor));
+    }
+    for (const onnx::ValueInfoProto& input : graph.input()) {
+      WEIR_RETURN_IF_ERROR(ReadInput(input));
+    }
+    for (const onnx::ValueInfoProto& output : graph.output()) {
+      graph_.outputs.push_back(output.name());
+      // Only a help to clients: what cannot be read is left to inference.
+      auto decl = ReadDeclaration(output);
+      outputs_.push_back(decl.ok() ? *std::move(decl)
+                                   : ValueDecl{output.name(), {}, {}});
+    }
+    for (int i = 0; i < graph.node_size(); ++i) {
+      WEIR_RETURN_IF_ERROR(ReadNode(*graph.mutable_node(i)));
+    }
+    return OnnxFile{std::move(graph_), std::move(outputs_)};
+  }
+
+ private:
+  absl::Status CheckModel() const {
+    if (!model_.has_graph()) {
+      return absl::InvalidArgumentError("the model has no graph");
+    }
+    if (model_.ir_version() <= 0) {
+      return absl::InvalidArgumentError("the model has no IR version");
+    }
+    if (model_.functions_size() > 0) {
+      return absl::UnimplementedError(
+          absl::StrCat("the model defines functions (\"",
+                       model_.functions(0).name(), "\")"));
+    }
+    if (model_.training_info_size() > 0) {
+      return absl::UnimplementedError("the model has training information");
+    }
+    if (model_.graph().sparse_initializer_size() > 0) {
+      return absl::UnimplementedError("the model has sparse initializers");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadOpsets() {
+    for (const onnx::OperatorSetIdProto& opset : model_.opset_import()) {
+      if (opset.version() < 1 || opset.version() > kAbsurdOpset) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("opset ", opset.version(), " of domain \"",
+                         opset.domain(), "\" makes no sense"));
+      }
+      const int version = static_cast<int>(opset.version());
+      const auto [it, fresh] =
+          graph_.opsets.emplace(DomainOf(opset.domain()), version);
+      if (!fresh && it->second != version) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the model imports opsets ", it->second, " and ",
+                         version, " of domain \"", opset.domain(), "\""));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddConstant(const std::string& name, onnx::TensorProto& tensor) {
+    auto constant = ImportTensor(tensor, external_);
+    if (!constant.ok()) {
+      return Annotate(constant.status(),
+                      absl::StrCat("constant \"", name, "\": "));
+    }
+    return AddConstant(name, *std::move(constant));
+  }
+
+  absl::Status AddConstant(const std::string& name,
+                           std::shared_ptr<const Constant> constant) {
+    if (!graph_.constants.emplace(name, std::move(constant)).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("constant \"", name, "\" is defined twice"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadInput(const onnx::ValueInfoProto& from) {
+    if (graph_.constants.count(from.name()) > 0) return absl::OkStatus();
+    auto decl = ReadDeclaration(from);
+    if (!decl.ok()) {
+      return Annotate(decl.status(),
+                      absl::StrCat("input \"", from.name(), "\": "));
+    }
+    graph_.inputs.push_back(*std::move(decl));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ValueDecl> ReadDeclaration(const onnx::ValueInfoProto& from) {
+    if (!from.has_type() || !from.type().has_tensor_type()) {
+      return absl::UnimplementedError("its type is not a tensor");
+    }
+    const onnx::TypeProto::Tensor& type = from.type().tensor_type();
+    const auto dtype = DTypeFromOnnx(type.elem_type());
+    if (!dtype.has_value() || *dtype == DType::kInvalid) {
+      return absl::UnimplementedError(
+          absl::StrCat("element type ", type.elem_type()));
+    }
+    ValueDecl decl;
+    decl.name = from.name();
+    decl.dtype = *dtype;
+    if (!type.has_shape()) return decl;
+    SymbolicDims dims;
+    for (const auto& dim : type.shape().dim()) {
+      if (dim.has_dim_value()) {
+        if (dim.dim_value() < 0) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("a dimension is negative (", dim.dim_value(), ")"));
+        }
+        dims.push_back(Dim(dim.dim_value()));
+      } else if (dim.has_dim_param() && !dim.dim_param().empty()) {
+        dims.push_back(Dim::Symbol(SymbolNumber(dim.dim_param())));
+      } else {
+        dims.push_back(Dim());
+      }
+    }
+    decl.shape = std::move(dims);
+    return decl;
+  }
+
+  int SymbolNumber(const std::string& name) {
+    const auto [it, fresh] =
+        symbols_.emplace(name, static_cast<int>(graph_.symbols.size()));
+    if (fresh) graph_.symbols.push_back(name);
+    return it->second;
+  }
+
+  absl::Status ReadNode(onnx::NodeProto& from) {
+    GraphNode node;
+    // Constant nodes leave the graph, so that positions change.
+    node.name =
+        from.name().empty() ? absl::StrCat("#", node_count_) : from.name();
+    ++node_count_;
+    node.domain = DomainOf(from.domain());
+    node.op = from.op_type();
+    node.inputs.assign(from.input().begin(), from.input().end());
+    node.outputs.assign(from.output().begin(), from.output().end());
+    const std::string label = NodeLabel(node, 0) + ": ";
+    if (!node.domain.empty() && node.domain != "weir") {
+      return absl::UnimplementedError(
+          absl::StrCat(label, "operators of domain \"", node.domain, "\""));
+    }
+    if (node.domain.empty() && graph_.opsets.count("") == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(label, "the model does not say which opset it is of"));
+    }
+    if (node.domain.empty() && node.op == "Constant") {
+      return Annotate(ReadConstantNode(from), label);
+    }
+    for (onnx::AttributeProto& attribute : *from.mutable_attribute()) {
+      const absl::Status status = ReadAttribute(attribute, &node.attributes);
+      if (!status.ok()) {
+        return Annotate(status, absl::StrCat(label, "attribute \"",
+                                             attribute.name(), "\": "));
+      }
+    }
+    graph_.nodes.push_back(std::move(node));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadAttribute(onnx::AttributeProto& from, Attributes* to) {
+    if (from.has_ref_attr_name()) {
+      return absl::UnimplementedError("refers to an attribute of a function");
+    }
+    switch (from.type()) {
+      case onnx::AttributeProto::INT:
+        to->Set(from.name(), static_cast<int64_t>(from.i()));
+        return absl::OkStatus();
+      case onnx::AttributeProto::FLOAT:
+        to->Set(from.name(), from.f());
+        return absl::OkStatus();
+      case onnx::AttributeProto::STRING:
+        to->Set(from.name(), from.s());
+        return absl::OkStatus();
+      case onnx::AttributeProto::INTS:
+        to->Set(from.name(),
+                std::vector<int64_t>(from.ints().begin(), from.ints().end()));
+        return absl::OkStatus();
+      case onnx::AttributeProto::FLOATS:
+        to->Set(from.name(),
+                std::vector<float>(from.floats().begin(), from.floats().end()));
+        return absl::OkStatus();
+      case onnx::AttributeProto::STRINGS:
+        to->Set(from.name(), std::vector<std::string>(from.strings().begin(),
+                                                      from.strings().end()));
+        return absl::OkStatus();
+      case onnx::AttributeProto::TENSOR: {
+        WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Constant> tensor,
+                              ImportTensor(*from.mutable_t(), external_));
+        to->Set(from.name(), std::move(tensor));
+        return absl::OkStatus();
+      }
+      case onnx::AttributeProto::GRAPH:
+      case onnx::AttributeProto::GRAPHS:
+        return absl::UnimplementedError("subgraphs");
+      case onnx::AttributeProto::SPARSE_TENSOR:
+      case onnx::AttributeProto::SPARSE_TENSORS:
+        return absl::UnimplementedError("sparse tensors");
+      default:
+        return absl::UnimplementedError(
+            absl::StrCat("attributes of type ", from.type()));
+    }
+  }
+
+  // Exactly one of its attributes holds the value.
+  absl::Status ReadConstantNode(onnx::NodeProto& from) {
+    if (from.output_size() != 1 || from.input_size() != 0 ||
+        from.attribute_size() != 1) {
+      return absl::InvalidArgumentError(
+          "needs one value, one output and no inputs");
+    }
+    onnx::AttributeProto& value = *from.mutable_attribute(0);
+    const std::string& name = from.output(0);
+    if (name.empty()) return absl::OkStatus();
+    if (value.has_ref_attr_name() || value.name() == "sparse_value") {
+      return absl::UnimplementedError(
+          absl::StrCat("attribute \"", value.name(), "\""));
+    }
+    if (value.name() == "value" &&
+        value.type() == onnx::AttributeProto::TENSOR) {
+      return AddConstant(name, *value.mutable_t());
+    }
+    // The short forms are tensors of rank 0 or 1 in their typed fields.
+    onnx::TensorProto tensor;
+    if (value.name() == "value_int") {
+      tensor.set_data_type(onnx::TensorProto::INT64);
+      tensor.add_int64_data(value.i());
+    } else if (value.name() == "value_float") {
+      tensor.set_data_type(onnx::TensorProto::FLOAT);
+      tensor.add_float_data(value.f());
+    } else if (value.name() == "value_string") {
+      tensor.set_data_type(onnx::TensorProto::STRING);
+      tensor.add_string_data(value.s());
+    } else if (value.name() == "value_ints") {
+      tensor.set_data_type(onnx::TensorProto::INT64);
+      tensor.add_dims(value.ints_size());
+      tensor.mutable_int64_data()->Swap(value.mutable_ints());
+    } else if (value.name() == "value_floats") {
+      tensor.set_data_type(onnx::TensorProto::FLOAT);
+      tensor.add_dims(value.floats_size());
+      tensor.mutable_float_data()->Swap(value.mutable_floats());
+    } else if (value.name() == "value_strings") {
+      tensor.set_data_type(onnx::TensorProto::STRING);
+      tensor.add_dims(value.strings_size());
+      tensor.mutable_string_data()->Swap(value.mutable_strings());
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unknown attribute \"", value.name(), "\""));
+    }
+    return AddConstant(name, tensor);
+  }
+
+  onnx::ModelProto& model_;
+  ExternalData external_;
+  Graph graph_;
+  std::vector<ValueDecl> outputs_;
+  std::map<std::string, int> symbols_;
+  int node_count_ = 0;
+};
+
+absl::StatusOr<OnnxFile> Import(std::string_view bytes,
+                                const OnnxImportOptions& options) {
+  if (bytes.empty()) return absl::InvalidArgumentError("the model is empty");
+  if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model has ", bytes.size(),
+                     " bytes: from 2 GiB on, tensors must be external data"));
+  }
+  onnx::ModelProto model;
+  if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::InvalidArgumentError(
+        "these bytes are no ONNX model (not a protobuf message)");
+  }
+  return Importer(model, options).Run();
+}
+
+}  // namespace
+
+absl::StatusOr<Graph> ImportOnnx(std::string_view model,
+                                 const OnnxImportOptions& options) {
+  WEIR_ASSIGN_OR_RETURN(OnnxFile file, Import(model, options));
+  return std::move(file.graph);
+}
+
+absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path) {
+  WEIR_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file,
+                        MappedFile::Open(path));
+  const size_t slash = path.rfind('/');
+  OnnxImportOptions options;
+  options.folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  auto model = Import(file->bytes(), options);
+  if (!model.ok()) return Annotate(model.status(), path + ": ");
+  return model;
+}
+
+}  // namespace weir

@@ -1,0 +1,37 @@
+// onnx.ModelProto -> Graph. Models are not trusted: what the message can get
+// wrong by itself is checked here, the graph by Validate, types and shapes by
+// InferShapes. Pure but for external data; any thread.
+//
+// An initializer that is also a graph input is a constant. Constant nodes
+// become constants. Domain "ai.onnx" is "".
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/graph/graph.h"
+
+namespace weir {
+
+struct OnnxImportOptions {
+  // Where external data may lie; empty: nowhere.
+  std::string folder;
+};
+
+// INVALID_ARGUMENT says what is wrong with the bytes; UNIMPLEMENTED names what
+// weir lacks: functions, subgraphs, sparse tensors, training information,
+// sequences, other domains and element types.
+absl::StatusOr<Graph> ImportOnnx(std::string_view model,
+                                 const OnnxImportOptions& options = {});
+
+// The model in a file, with external data beside it. Errors name the file.
+struct OnnxFile {
+  Graph graph;
+  // As the file declares them; inference may know less.
+  std::vector<ValueDecl> outputs;
+};
+absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path);
+
+}  // namespace weir

@@ -1,0 +1,242 @@
+#include "server/models/onnx_tensor.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+// Smaller raw data is copied, so that it keeps nothing else alive.
+constexpr size_t kTakeBytes = 4096;
+constexpr size_t kAlignment = 64;
+
+struct AlignedDelete {
+  void operator()(std::byte* data) const {
+    ::operator delete[](data, std::align_val_t(kAlignment));
+  }
+};
+using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
+
+AlignedBytes MakeBytes(size_t size) {
+  return AlignedBytes(static_cast<std::byte*>(
+      ::operator new[](size, std::align_val_t(kAlignment))));
+}
+
+std::shared_ptr<const Constant> Own(HostTensor tensor, AlignedBytes bytes) {
+  auto constant = std::make_shared<Constant>();
+  constant->tensor = std::move(tensor);
+  constant->tensor.data = bytes.get();
+  constant->owner = std::shared_ptr<const std::byte[]>(std::move(bytes));
+  return constant;
+}
+
+std::shared_ptr<const Constant> Copy(HostTensor tensor, const void* from,
+                                     size_t bytes) {
+  AlignedBytes copy = MakeBytes(bytes);
+  if (bytes > 0) std::memcpy(copy.get(), from, bytes);
+  if (tensor.dtype == DType::kBool) {
+    for (size_t i = 0; i < bytes; ++i) {
+      copy[i] = std::byte{copy[i] != std::byte{0}};
+    }
+  }
+  return Own(std::move(tensor), std::move(copy));
+}
+
+absl::Status WrongCount(int64_t found, int64_t expected) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "has ", found, " elements where its shape needs ", expected));
+}
+
+template <typename T, typename Field>
+absl::StatusOr<std::shared_ptr<const Constant>> FromField(HostTensor tensor,
+                                                          int64_t count,
+                                                          const Field& field) {
+  if (field.size() != count) return WrongCount(field.size(), count);
+  AlignedBytes bytes = MakeBytes(static_cast<size_t>(count) * sizeof(T));
+  T* to = reinterpret_cast<T*>(bytes.get());
+  for (const auto value : field) *to++ = static_cast<T>(value);
+  return Own(std::move(tensor), std::move(bytes));
+}
+
+absl::StatusOr<std::shared_ptr<const Constant>> FromStrings(
+    HostTensor tensor, int64_t count, onnx::TensorProto& from) {
+  struct Owner {
+    std::vector<std::string> strings;
+    std::vector<StringRef> views;
+  };
+  if (from.string_data_size() != count) {
+    return WrongCount(from.string_data_size(), count);
+  }
+  auto owner = std::make_shared<Owner>();
+  owner->strings.assign(
+      std::make_move_iterator(from.mutable_string_data()->begin()),
+      std::make_move_iterator(from.mutable_string_data()->end()));
+  for (const std::string& text : owner->strings) {
+    owner->views.push_back({text.data(), text.size()});
+  }
+  auto constant = std::make_shared<Constant>();
+  constant->tensor = std::move(tensor);
+  constant->tensor.data = owner->views.data();
+  constant->owner = std::move(owner);
+  return std::shared_ptr<const Constant>(std::move(constant));
+}
+
+absl::StatusOr<std::shared_ptr<const Constant>> FromTypedFields(
+    HostTensor tensor, int64_t count, onnx::TensorProto& from) {
+  switch (tensor.dtype) {
+    case DType::kFloat:
+      return FromField<float>(std::move(tensor), count, from.float_data());
+    case DType::kDouble:
+      return FromField<double>(std::move(tensor), count, from.double_data());
+    case DType::kInt64:
+      return FromField<int64_t>(std::move(tensor), count, from.int64_data());
+    case DType::kUint64:
+      return FromField<uint64_t>(std::move(tensor), count, from.uint64_data());
+    case DType::kUint32:
+      return FromField<uint32_t>(std::move(tensor), count, from.uint64_data());
+    case DType::kInt32:
+      return FromField<int32_t>(std::move(tensor), count, from.int32_data());
+    case DType::kInt16:
+      return FromField<int16_t>(std::move(tensor), count, from.int32_data());
+    case DType::kInt8:
+      return FromField<int8_t>(std::move(tensor), count, from.int32_data());
+    case DType::kUint16:
+    case DType::kFloat16:
+    case DType::kBfloat16:
+      return FromField<uint16_t>(std::move(tensor), count, from.int32_data());
+    case DType::kUint8:
+      return FromField<uint8_t>(std::move(tensor), count, from.int32_data());
+    case DType::kBool:
+      return FromField<bool>(std::move(tensor), count, from.int32_data());
+    case DType::kString:
+      return FromStrings(std::move(tensor), count, from);
+    case DType::kInvalid:
+      break;
+  }
+  return absl::InternalError("no element type");
+}
+
+absl::StatusOr<uint64_t> Number(const onnx::StringStringEntryProto& entry) {
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(entry.value(), &number)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("external data: ", entry.key(), " \"", entry.value(),
+                     "\" is no number"));
+  }
+  return number;
+}
+
+absl::StatusOr<std::shared_ptr<const Constant>> FromExternal(
+    HostTensor tensor, size_t bytes, const onnx::TensorProto& from,
+    ExternalData& external) {
+  std::string_view location;
+  uint64_t offset = 0;
+  uint64_t length = bytes;
+  for (const onnx::StringStringEntryProto& entry : from.external_data()) {
+    if (entry.key() == "location") location = entry.value();
+    if (entry.key() == "offset") {
+      WEIR_ASSIGN_OR_RETURN(offset, Number(entry));
+    }
+    if (entry.key() == "length") {
+      WEIR_ASSIGN_OR_RETURN(length, Number(entry));
+    }
+  }
+  if (tensor.dtype == DType::kString) {
+    return absl::InvalidArgumentError("strings cannot be external data");
+  }
+  if (length != bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "external data: ", length, " bytes where type and shape need ", bytes));
+  }
+  WEIR_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file,
+                        external.Open(location));
+  const std::string_view all = file->bytes();
+  if (offset > all.size() || length > all.size() - offset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("external data: bytes ", offset, " to ", offset, "+",
+                     length, " lie beyond the ", all.size(), " bytes of \"",
+                     std::string(location), "\""));
+  }
+  const char* data = all.data() + offset;
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(data) % SizeOf(tensor.dtype) == 0;
+  if (!aligned || tensor.dtype == DType::kBool) {
+    return Copy(std::move(tensor), data, bytes);
+  }
+  auto constant = std::make_shared<Constant>();
+  constant->tensor = std::move(tensor);
+  constant->tensor.data = data;
+  constant->owner = file;
+  return std::shared_ptr<const Constant>(std::move(constant));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const MappedFile>> ExternalData::Open(
+    std::string_view location) {
+  const auto it = files_.find(location);
+  if (it != files_.end()) return it->second;
+  if (folder_.empty()) {
+    return absl::InvalidArgumentError(
+        "external data is only read from a model repository");
+  }
+  WEIR_ASSIGN_OR_RETURN(const std::string path,
+                        ResolveInside(folder_, location));
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file,
+                        MappedFile::Open(path));
+  files_.emplace(location, file);
+  return file;
+}
+
+absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
+    onnx::TensorProto& from, ExternalData& external) {
+  const auto dtype = DTypeFromOnnx(from.data_type());
+  if (!dtype.has_value() || *dtype == DType::kInvalid) {
+    return absl::UnimplementedError(
+        absl::StrCat("element type ", from.data_type()));
+  }
+  if (from.has_segment()) {
+    return absl::UnimplementedError("a tensor in segments");
+  }
+  HostTensor tensor;
+  tensor.dtype = *dtype;
+  tensor.dims.assign(from.dims().begin(), from.dims().end());
+  WEIR_ASSIGN_OR_RETURN(const int64_t count, NumElements(tensor.dims));
+  WEIR_ASSIGN_OR_RETURN(const int64_t size, ByteSize(*dtype, tensor.dims));
+  const size_t bytes = static_cast<size_t>(size);
+  if (from.data_location() == onnx::TensorProto::EXTERNAL) {
+    return FromExternal(std::move(tensor), bytes, from, external);
+  }
+  if (!from.has_raw_data()) {
+    return FromTypedFields(std::move(tensor), count, from);
+  }
+  if (*dtype == DType::kString) {
+    return absl::InvalidArgumentError("strings cannot be raw data");
+  }
+  if (from.raw_data().size() != bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", from.raw_data().size(),
+                     " bytes of raw data where type and shape need ", bytes));
+  }
+  if (bytes < kTakeBytes || *dtype == DType::kBool) {
+    return Copy(std::move(tensor), from.raw_data().data(), bytes);
+  }
+  auto owner =
+      std::make_shared<const std::string>(std::move(*from.mutable_raw_data()));
+  auto constant = std::make_shared<Constant>();
+  constant->tensor = std::move(tensor);
+  constant->tensor.data = owner->data();
+  constant->owner = std::move(owner);
+  return std::shared_ptr<const Constant>(std::move(constant));
+}
+
+}  // namespace weir

@@ -1,0 +1,334 @@
+#include "server/models/repository.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/striped_snapshot.h"
+#include "proto/inference/model_config.pb.h"
+#include "server/models/mapped_file.h"
+#include "server/models/model_config.h"
+#include "server/models/onnx_import.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kConfigFile[] = "config.pbtxt";
+constexpr char kModelFile[] = "model.onnx";
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+
+struct VersionEntry {
+  int64_t number = 0;  // 0: the model as a whole, which has no version
+  std::string version;
+  ModelState state = ModelState::kLoading;
+  std::string reason;
+  std::shared_ptr<const ServedModel> model;
+};
+
+// Versions ascend.
+using ModelEntry = std::vector<VersionEntry>;
+using Models =
+    std::map<std::string, std::shared_ptr<const ModelEntry>, std::less<>>;
+
+// "1", "42"; not "0", "01", "v1", or more than a number holds.
+std::optional<int64_t> VersionNumber(const std::string& name) {
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(name, &number) || number <= 0) return std::nullopt;
+  if (absl::StrCat(number) != name) return std::nullopt;
+  return number;
+}
+
+// Names of the folders in `path`, sorted. Hidden ones are left out.
+absl::StatusOr<std::vector<std::string>> Folders(const fs::path& path) {
+  std::error_code error;
+  fs::directory_iterator it(path, error);
+  std::vector<std::string> names;
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
+    std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (name[0] != '.' && it->is_directory(ignored)) {
+      names.push_back(std::move(name));
+    }
+  }
+  if (error) {
+    return absl::ErrnoToStatus(error.value(),
+                               absl::StrCat("cannot list ", path.string()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+VersionEntry Refused(int64_t number, const absl::Status& status) {
+  VersionEntry entry;
+  entry.number = number;
+  if (number > 0) entry.version = absl::StrCat(number);
+  entry.state = ModelState::kUnavailable;
+  entry.reason = std::string(status.message());
+  return entry;
+}
+
+absl::Status NotFound(std::string_view name, std::string_view version) {
+  std::string what = absl::StrCat("no model \"", std::string(name), "\"");
+  if (!version.empty()) {
+    absl::StrAppend(&what, " version \"", std::string(version), "\"");
+  }
+  return WithReason(absl::NotFoundError(what), "MODEL_NOT_FOUND");
+}
+
+absl::Status NotReady(std::string_view name, const VersionEntry& entry) {
+  const bool loading = entry.state == ModelState::kLoading;
+  std::string what = absl::StrCat("model \"", std::string(name), "\"");
+  if (!entry.version.empty()) {
+    absl::StrAppend(&what, " version ", entry.version);
+  }
+  return WithReason(absl::UnavailableError(absl::StrCat(
+                        what, loading ? " is being loaded" : " is not served: ",
+                        entry.reason)),
+                    "MODEL_NOT_READY");
+}
+
+}  // namespace
+
+struct ModelRepository::State {
+  State(RepositoryOptions the_options, Device* the_device,
+        const OpRegistry* the_registry)
+      : options(std::move(the_options)),
+        device(the_device),
+        registry(the_registry),
+        models(std::make_shared<const Models>()) {}
+
+  // One model version that is to be loaded.
+  struct Job {
+    std::string name;
+    int64_t version;
+    std::shared_ptr<const inference::ModelConfig> config;
+  };
+
+  fs::path ModelPath(const std::string& name) const {
+    return fs::path(options.root) / name;
+  }
+  absl::StatusOr<inference::ModelConfig> ReadConfig(
+      const std::string& name) const;
+  ModelEntry Scan(const std::string& name, std::vector<Job>* jobs) const;
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Load(const Job& job) const;
+  void Publish(const std::string& name, VersionEntry entry);
+  void LoadNext(const std::vector<Job>& jobs, std::atomic<size_t>* next);
+
+  const RepositoryOptions options;
+  Device* const device;
+  const OpRegistry* const registry;
+  Mutex change_mu;  // one change of the snapshot at a time
+  StripedSnapshot<Models> models;
+};
+
+absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
+    const std::string& name) const {
+  const fs::path path = ModelPath(name) / kConfigFile;
+  std::error_code error;
+  std::string_view text;
+  std::shared_ptr<const MappedFile> file;
+  if (fs::exists(path, error)) {
+    WEIR_ASSIGN_OR_RETURN(file, MappedFile::Open(path.string()));
+    text = file->bytes();
+    if (text.size() > kMaxConfigBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kConfigFile, " has ", text.size(), " bytes"));
+    }
+  }
+  auto config = ReadModelConfig(text, name, device->info().kind);
+  if (!config.ok()) {
+    return Annotate(config.status(), absl::StrCat(kConfigFile, ": "));
+  }
+  return config;
+}
+
+// What the model's folder says, and what there is to load.
+ModelEntry ModelRepository::State::Scan(const std::string& name,
+                                        std::vector<Job>* jobs) const {
+  const auto folders = Folders(ModelPath(name));
+  if (!folders.ok()) return {Refused(0, folders.status())};
+  std::vector<int64_t> existing;
+  for (const std::string& folder : *folders) {
+    if (const auto number = VersionNumber(folder)) existing.push_back(*number);
+  }
+  std::sort(existing.begin(), existing.end());
+  auto config = ReadConfig(name);
+  // With an unreadable configuration the default policy tells which version
+  // would have been served.
+  const std::vector<int64_t> versions = ChooseVersions(
+      config.ok() ? *config : inference::ModelConfig(), existing);
+  if (versions.empty()) {
+    return {Refused(0, config.ok() ? absl::NotFoundError(
+                                         "the model's folder has no version "
+                                         "folder (\"1\", \"2\", ...)")
+                                   : config.status())};
+  }
+  ModelEntry entry;
+  const auto shared =
+      config.ok()
+          ? std::make_shared<const inference::ModelConfig>(*std::move(config))
+          : nullptr;
+  for (int64_t version : versions) {
+    if (shared == nullptr) {
+      entry.push_back(Refused(version, config.status()));
+    } else if (!std::binary_search(existing.begin(), existing.end(), version)) {
+      entry.push_back(Refused(
+          version, absl::NotFoundError(
+                       "the version policy asks for a version that has no "
+                       "folder")));
+    } else {
+      VersionEntry& loading = entry.emplace_back();
+      loading.number = version;
+      loading.version = absl::StrCat(version);
+      jobs->push_back({name, version, shared});
+    }
+  }
+  return entry;
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
+    const Job& job) const {
+  const std::string& file = job.config->default_model_filename();
+  const fs::path path = ModelPath(job.name) / absl::StrCat(job.version) /
+                        (file.empty() ? kModelFile : file);
+  WEIR_ASSIGN_OR_RETURN(OnnxFile onnx, ImportOnnxFile(path.string()));
+  WEIR_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Program> program,
+      Program::Compile(std::move(onnx.graph), *device, *registry));
+  inference::ModelConfig config = *job.config;
+  auto interface = CompleteModelConfig(program->inputs(), program->outputs(),
+                                       onnx.outputs, &config);
+  if (!interface.ok()) {
+    return Annotate(interface.status(), absl::StrCat(kConfigFile, ": "));
+  }
+  auto model = std::make_shared<ServedModel>();
+  model->name = job.name;
+  model->version = absl::StrCat(job.version);
+  model->platform = std::string(kModelPlatform);
+  model->max_batch_size = config.max_batch_size();
+  model->inputs = std::move(interface->inputs);
+  model->outputs = std::move(interface->outputs);
+  model->program = std::move(program);
+  model->config = config.SerializeAsString();
+  return std::shared_ptr<const ServedModel>(std::move(model));
+}
+
+void ModelRepository::State::Publish(const std::string& name,
+                                     VersionEntry entry) {
+  MutexLock lock(&change_mu);
+  auto changed = std::make_shared<Models>(*models.Load());
+  auto versions = std::make_shared<ModelEntry>(*changed->at(name));
+  for (VersionEntry& version : *versions) {
+    if (version.number == entry.number) version = std::move(entry);
+  }
+  (*changed)[name] = std::move(versions);
+  models.Store(std::move(changed));
+}
+
+void ModelRepository::State::LoadNext(const std::vector<Job>& jobs,
+                                      std::atomic<size_t>* next) {
+  for (;;) {
+    const size_t i = next->fetch_add(1);
+    if (i >= jobs.size()) return;
+    auto model = Load(jobs[i]);
+    VersionEntry entry;
+    if (model.ok()) {
+      entry.number = jobs[i].version;
+      entry.version = (*model)->version;
+      entry.state = ModelState::kReady;
+      entry.model = *std::move(model);
+    } else {
+      entry = Refused(jobs[i].version, model.status());
+    }
+    Publish(jobs[i].name, std::move(entry));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Open(
+    const RepositoryOptions& options, Device* device,
+    const OpRegistry* registry) {
+  std::error_code error;
+  if (!options.root.empty() && !fs::is_directory(options.root, error)) {
+    return absl::NotFoundError(
+        absl::StrCat("the model repository ", options.root, " is no folder"));
+  }
+  return std::unique_ptr<ModelRepository>(
+      new ModelRepository(std::make_unique<State>(options, device, registry)));
+}
+
+ModelRepository::ModelRepository(std::unique_ptr<State> state)
+    : state_(std::move(state)) {}
+
+ModelRepository::~ModelRepository() = default;
+
+void ModelRepository::LoadAll() {
+  if (state_->options.root.empty()) return;
+  const auto names = Folders(state_->options.root);
+  if (!names.ok()) return;  // Open has seen it; it is gone since
+  std::vector<State::Job> jobs;
+  auto models = std::make_shared<Models>();
+  for (const std::string& name : *names) {
+    models->emplace(
+        name, std::make_shared<const ModelEntry>(state_->Scan(name, &jobs)));
+  }
+  {
+    MutexLock lock(&state_->change_mu);
+    state_->models.Store(std::move(models));
+  }
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> threads;
+  const size_t wanted =
+      std::min(static_cast<size_t>(std::max(state_->options.load_threads, 1)),
+               jobs.size());
+  for (size_t i = 1; i < wanted; ++i) {
+    threads.emplace_back([&] { state_->LoadNext(jobs, &next); });
+  }
+  state_->LoadNext(jobs, &next);
+  for (std::thread& thread : threads) thread.join();
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
+    std::string_view name, std::string_view version) const {
+  return state_->models.Read(
+      [&](const Models& models)
+          -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
+        const auto it = models.find(name);
+        if (it == models.end()) return NotFound(name, version);
+        const ModelEntry& versions = *it->second;
+        for (size_t i = versions.size(); i-- > 0;) {
+          const VersionEntry& entry = versions[i];
+          if (version.empty() ? entry.state == ModelState::kReady
+                              : entry.version == version) {
+            if (entry.model == nullptr) return NotReady(name, entry);
+            return entry.model;
+          }
+        }
+        // None is ready: say why the newest is not.
+        if (version.empty()) return NotReady(name, versions.back());
+        return NotFound(name, version);
+      });
+}
+
+std::vector<ModelIndexEntry> ModelRepository::Index() const {
+  const std::shared_ptr<const Models> models = state_->models.Load();
+  std::vector<ModelIndexEntry> index;
+  for (const auto& [name, versions] : *models) {
+    for (const VersionEntry& entry : *versions) {
+      index.push_back({name, entry.version, entry.state, entry.reason});
+    }
+  }
+  return index;
+}
+
+}  // namespace weir

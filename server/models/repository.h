@@ -1,0 +1,82 @@
+// A Triton-style model repository: ROOT/NAME/VERSION/model.onnx, with an
+// optional ROOT/NAME/config.pbtxt. What is served is an immutable snapshot that
+// is swapped on change; lookups read it without a shared lock. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/graph/program.h"
+#include "kernels/tensor/dtype.h"
+#include "kernels/tensor/shape.h"
+
+namespace weir {
+
+// As clients see a model's input or output.
+struct ModelTensor {
+  std::string name;
+  DType dtype = DType::kInvalid;
+  Dims shape;  // -1 for an extent that the request decides; with batch axis
+};
+
+// One version that is served. Immutable.
+struct ServedModel {
+  std::string name;
+  std::string version;               // "1"
+  std::string platform;              // "onnx_weir"
+  int max_batch_size = 0;            // 0: the shapes are as the model has them
+  std::vector<ModelTensor> inputs;   // in the order of program->inputs()
+  std::vector<ModelTensor> outputs;  // in the order of program->outputs()
+  std::shared_ptr<const Program> program;
+  std::string config;  // serialized inference.ModelConfig
+};
+
+enum class ModelState : uint8_t { kLoading, kReady, kUnavailable };
+
+struct ModelIndexEntry {
+  std::string name;
+  std::string version;
+  ModelState state = ModelState::kLoading;
+  std::string reason;  // why it is not ready
+};
+
+struct RepositoryOptions {
+  std::string root;  // empty: no models
+  int load_threads = 2;
+};
+
+class ModelRepository {
+ public:
+  // `device` and `registry` outlive the repository and its models. NOT_FOUND if
+  // the root is no folder.
+  static absl::StatusOr<std::unique_ptr<ModelRepository>> Open(
+      const RepositoryOptions& options, Device* device,
+      const OpRegistry* registry);
+  ~ModelRepository();
+
+  // Loads every model (policy of its configuration: by default the highest
+  // version). Waits until all are ready or refused; a bad model is listed with
+  // its reason and does not keep the others from being served.
+  void LoadAll();
+
+  // `version` "" is the highest that is ready. NOT_FOUND for a model or version
+  // that is not in the repository; UNAVAILABLE (reason MODEL_NOT_READY) with
+  // why for one that is not ready.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Find(
+      std::string_view name, std::string_view version) const;
+
+  // By name, then version.
+  std::vector<ModelIndexEntry> Index() const;
+
+ private:
+  struct State;
+  explicit ModelRepository(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace weir

@@ -1,0 +1,188 @@
+#include "server/models/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/inference/model_config.pb.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<inference::ModelConfig> Read(
+    std::string_view text, DeviceKind device = DeviceKind::kCpu) {
+  return ReadModelConfig(text, "digits", device);
+}
+
+void ExpectError(const absl::Status& status, absl::StatusCode code,
+                 std::vector<std::string> words) {
+  EXPECT_EQ(status.code(), code) << status;
+  for (const std::string& word : words) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+const std::vector<ValueDecl> kInputs = {
+    {"x", DType::kFloat, SymbolicDims{Dim::Symbol(0), Dim(64)}}};
+const std::vector<ValueDecl> kOutputs = {
+    {"y", DType::kInt64, SymbolicDims{Dim::Symbol(0)}}};
+
+absl::StatusOr<ModelInterface> Complete(std::string_view text) {
+  auto config = Read(text);
+  if (!config.ok()) return config.status();
+  return CompleteModelConfig(kInputs, kOutputs, {}, &*config);
+}
+
+TEST(ModelConfigTest, ReadsTritonsText) {
+  const auto config = Read(R"(
+      name: "digits"
+      platform: "onnxruntime_onnx"
+      max_batch_size: 8
+      input [ { name: "x" data_type: TYPE_FP32 dims: [ 64 ] } ]
+      output [ { name: "y" data_type: TYPE_INT64 dims: [] } ]
+      dynamic_batching { max_queue_delay_microseconds: 100 }
+      version_policy: { specific { versions: [ 2, 1 ] } })");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_batch_size(), 8);
+  EXPECT_EQ(config->platform(), "onnx_weir");
+}
+
+TEST(ModelConfigTest, NothingIsAConfiguration) {
+  const auto config = Read("");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->name(), "digits");
+  EXPECT_EQ(config->max_batch_size(), 0);
+}
+
+TEST(ModelConfigTest, SaysWhereTheTextIsWrong) {
+  ExpectError(Read("name: \"digits\"\nmax_batch_sizes: 3").status(),
+              absl::StatusCode::kInvalidArgument,
+              {"line 2", "max_batch_sizes"});
+  ExpectError(Read("{{{").status(), absl::StatusCode::kInvalidArgument,
+              {"line 1"});
+  ExpectError(Read("name: \"other\"").status(),
+              absl::StatusCode::kInvalidArgument, {"other", "digits"});
+  ExpectError(Read("max_batch_size: -1").status(),
+              absl::StatusCode::kInvalidArgument, {"max_batch_size"});
+  ExpectError(Read("default_model_filename: \"../x\"").status(),
+              absl::StatusCode::kInvalidArgument, {"default_model_filename"});
+}
+
+TEST(ModelConfigTest, RefusesWhatWeirDoesNotDo) {
+  ExpectError(Read("platform: \"tensorrt_plan\"").status(),
+              absl::StatusCode::kUnimplemented, {"tensorrt_plan"});
+  ExpectError(Read("backend: \"python\"").status(),
+              absl::StatusCode::kUnimplemented, {"python"});
+  ExpectError(Read("model_transaction_policy { decoupled: true }").status(),
+              absl::StatusCode::kUnimplemented, {"decoupled"});
+  ExpectError(Read("input { name: \"x\" reshape { shape: [1] } }").status(),
+              absl::StatusCode::kUnimplemented, {"\"x\"", "reshape"});
+  ExpectError(Read("instance_group { kind: KIND_GPU }").status(),
+              absl::StatusCode::kFailedPrecondition, {"GPU"});
+  EXPECT_TRUE(
+      Read("instance_group { kind: KIND_GPU }", DeviceKind::kCuda).ok());
+}
+
+TEST(ModelConfigTest, ChoosesVersions) {
+  const std::vector<int64_t> existing = {1, 3, 10};
+  const auto choose = [&](std::string_view text) {
+    return ChooseVersions(*Read(text), existing);
+  };
+  EXPECT_THAT(choose(""), ElementsAre(10));
+  EXPECT_THAT(choose("version_policy { latest { num_versions: 2 } }"),
+              ElementsAre(3, 10));
+  EXPECT_THAT(choose("version_policy { latest { num_versions: 9 } }"),
+              ElementsAre(1, 3, 10));
+  EXPECT_THAT(choose("version_policy { all {} }"), ElementsAre(1, 3, 10));
+  EXPECT_THAT(choose("version_policy { specific { versions: [3, 2, 3] } }"),
+              ElementsAre(2, 3));
+}
+
+TEST(ModelConfigTest, TakesTheModelsOwnShapes) {
+  const auto interface = Complete("");
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(interface->inputs[0].name, "x");
+  EXPECT_EQ(DimsString(interface->inputs[0].shape), "[-1,64]");
+  EXPECT_EQ(DimsString(interface->outputs[0].shape), "[-1]");
+}
+
+TEST(ModelConfigTest, DimsExcludeTheBatch) {
+  const auto interface = Complete(R"(
+      max_batch_size: 4
+      input { name: "x" data_type: TYPE_FP32 dims: [ 64 ] }
+      output { name: "y" data_type: TYPE_INT64 })");
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(DimsString(interface->inputs[0].shape), "[-1,64]");
+}
+
+TEST(ModelConfigTest, CompletesTheConfiguration) {
+  auto config = Read("max_batch_size: 4");
+  ASSERT_TRUE(CompleteModelConfig(kInputs, kOutputs, {}, &*config).ok());
+  ASSERT_EQ(config->input_size(), 1);
+  EXPECT_EQ(config->input(0).data_type(), inference::TYPE_FP32);
+  EXPECT_THAT(std::vector<int64_t>(config->input(0).dims().begin(),
+                                   config->input(0).dims().end()),
+              ElementsAre(64));
+}
+
+TEST(ModelConfigTest, MayNarrowWhatTheModelLeavesOpen) {
+  const auto interface =
+      Complete("input { name: \"x\" data_type: TYPE_FP32 dims: [ 3, 64 ] }");
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(DimsString(interface->inputs[0].shape), "[3,64]");
+}
+
+TEST(ModelConfigTest, MustFitTheModel) {
+  const auto bad = absl::StatusCode::kInvalidArgument;
+  ExpectError(
+      Complete("input { name: \"x\" data_type: TYPE_FP16 dims: [-1,64] }")
+          .status(),
+      bad, {"\"x\"", "TYPE_FP16", "TYPE_FP32"});
+  ExpectError(Complete("input { name: \"x\" data_type: TYPE_FP32 dims: [64] }")
+                  .status(),
+              bad, {"\"x\"", "[64]", "[-1,64]"});
+  ExpectError(
+      Complete("input { name: \"x\" data_type: TYPE_FP32 dims: [-1,63] }")
+          .status(),
+      bad, {"\"x\"", "[-1,63]"});
+  ExpectError(
+      Complete("input { name: \"x\" data_type: TYPE_FP32 dims: [-5,64] }")
+          .status(),
+      bad, {"\"x\"", "-5"});
+  ExpectError(Complete("input { name: \"z\" data_type: TYPE_FP32 }").status(),
+              bad, {"\"x\"", "does not list"});
+  ExpectError(Complete("output { name: \"z\" data_type: TYPE_FP32 }").status(),
+              bad, {"\"z\"", "none of this name"});
+}
+
+TEST(ModelConfigTest, ABatchNeedsAnOpenFirstAxis) {
+  auto config = *Read("max_batch_size: 2");
+  const std::vector<ValueDecl> fixed = {
+      {"x", DType::kFloat, SymbolicDims{Dim(1), Dim(64)}}};
+  ExpectError(CompleteModelConfig(fixed, kOutputs, {}, &config).status(),
+              absl::StatusCode::kInvalidArgument,
+              {"\"x\"", "max_batch_size", "[1,64]"});
+  config = *Read("max_batch_size: 2");
+  const std::vector<ValueDecl> unknown = {{"y", DType::kFloat, std::nullopt}};
+  ExpectError(CompleteModelConfig(kInputs, unknown, {}, &config).status(),
+              absl::StatusCode::kInvalidArgument, {"\"y\"", "rank"});
+}
+
+TEST(ModelConfigTest, TheFilesDeclarationsHelp) {
+  auto config = *Read("");
+  const std::vector<ValueDecl> unknown = {{"y", DType::kFloat, std::nullopt}};
+  auto interface = CompleteModelConfig(kInputs, unknown, {}, &config);
+  ASSERT_TRUE(interface.ok());
+  EXPECT_EQ(DimsString(interface->outputs[0].shape), "[-1]");
+  config = *Read("");
+  const std::vector<ValueDecl> declared = {
+      {"y", DType::kFloat, SymbolicDims{Dim(), Dim(10)}}};
+  interface = CompleteModelConfig(kInputs, unknown, declared, &config);
+  ASSERT_TRUE(interface.ok());
+  EXPECT_EQ(DimsString(interface->outputs[0].shape), "[-1,10]");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,420 @@
+#include "server/models/onnx_import.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kernels/graph/program.h"
+#include "tests/models_repo/onnx_model.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weir::testing::AddFloats;
+using ::weir::testing::AddModel;
+using ::weir::testing::AddNode;
+using ::weir::testing::AddValue;
+using ::weir::testing::EmptyModel;
+using ::weir::testing::TempFolder;
+
+absl::StatusOr<Graph> Import(const onnx::ModelProto& model) {
+  return ImportOnnx(model.SerializeAsString());
+}
+
+void ExpectError(const absl::Status& status, absl::StatusCode code,
+                 std::vector<std::string> words) {
+  EXPECT_EQ(status.code(), code) << status;
+  for (const std::string& word : words) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+template <typename T>
+std::vector<T> Values(const Graph& graph, const std::string& name) {
+  const HostTensor& tensor = graph.constants.at(name)->tensor;
+  const T* data = tensor.as<T>();
+  return {data, data + *NumElements(tensor.dims)};
+}
+
+TEST(OnnxImportTest, ReadsAGraph) {
+  const auto graph = Import(AddModel());
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  ASSERT_EQ(graph->inputs.size(), 1u);
+  EXPECT_EQ(graph->inputs[0].name, "x");
+  EXPECT_EQ(graph->inputs[0].dtype, DType::kFloat);
+  EXPECT_EQ(ShapeString(graph->inputs[0].shape), "[s0,2]");
+  EXPECT_THAT(graph->symbols, ElementsAre("N"));
+  EXPECT_THAT(graph->outputs, ElementsAre("y"));
+  EXPECT_EQ(graph->opsets.at(""), 17);
+  ASSERT_EQ(graph->nodes.size(), 1u);
+  EXPECT_EQ(graph->nodes[0].op, "Add");
+  EXPECT_EQ(graph->nodes[0].name, "sum");
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(10, 20));
+}
+
+TEST(OnnxImportTest, SharesSymbolsByName) {
+  onnx::ModelProto model = AddModel();
+  AddValue(model.mutable_graph()->add_input(), "z", onnx::TensorProto::INT8,
+           {"N", "", "M"});
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(ShapeString(graph->inputs[1].shape), "[s0,?,s1]");
+  EXPECT_THAT(graph->symbols, ElementsAre("N", "M"));
+}
+
+TEST(OnnxImportTest, AnInitializerIsNoInput) {
+  onnx::ModelProto model = AddModel();
+  AddValue(model.mutable_graph()->add_input(), "b", onnx::TensorProto::FLOAT,
+           {"2"});
+  EXPECT_EQ(Import(model)->inputs.size(), 1u);
+}
+
+TEST(OnnxImportTest, NormalizesTheDomain) {
+  onnx::ModelProto model = AddModel();
+  model.mutable_opset_import(0)->set_domain("ai.onnx");
+  model.mutable_graph()->mutable_node(0)->set_domain("ai.onnx");
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->opsets.at(""), 17);
+  EXPECT_EQ(graph->nodes[0].domain, "");
+}
+
+TEST(OnnxImportTest, ReadsEveryElementType) {
+  onnx::ModelProto model = AddModel();
+  const auto add = [&](const char* name, int type, int64_t count) {
+    auto* tensor = model.mutable_graph()->add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(type);
+    tensor->add_dims(count);
+    return tensor;
+  };
+  add("f64", onnx::TensorProto::DOUBLE, 1)->add_double_data(1.5);
+  add("i64", onnx::TensorProto::INT64, 1)->add_int64_data(-7);
+  add("i32", onnx::TensorProto::INT32, 1)->add_int32_data(-7);
+  add("i16", onnx::TensorProto::INT16, 1)->add_int32_data(-7);
+  add("i8", onnx::TensorProto::INT8, 1)->add_int32_data(-7);
+  add("u64", onnx::TensorProto::UINT64, 1)->add_uint64_data(7);
+  add("u32", onnx::TensorProto::UINT32, 1)->add_uint64_data(7);
+  add("u16", onnx::TensorProto::UINT16, 1)->add_int32_data(7);
+  add("u8", onnx::TensorProto::UINT8, 1)->add_int32_data(200);
+  add("bool", onnx::TensorProto::BOOL, 1)->add_int32_data(2);
+  add("f16", onnx::TensorProto::FLOAT16, 1)->add_int32_data(0x3c00);
+  add("bf16", onnx::TensorProto::BFLOAT16, 1)->add_int32_data(0x3f80);
+  auto* text = add("text", onnx::TensorProto::STRING, 2);
+  text->add_string_data("a");
+  text->add_string_data("bc");
+  add("raw", onnx::TensorProto::INT16, 2)
+      ->set_raw_data(std::string("\x01\x00\xff\xff", 4));
+  add("rawbool", onnx::TensorProto::BOOL, 2)
+      ->set_raw_data(std::string("\x00\x05", 2));
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(Values<double>(*graph, "f64"), ElementsAre(1.5));
+  EXPECT_THAT(Values<int64_t>(*graph, "i64"), ElementsAre(-7));
+  EXPECT_THAT(Values<int32_t>(*graph, "i32"), ElementsAre(-7));
+  EXPECT_THAT(Values<int16_t>(*graph, "i16"), ElementsAre(-7));
+  EXPECT_THAT(Values<int8_t>(*graph, "i8"), ElementsAre(-7));
+  EXPECT_THAT(Values<uint64_t>(*graph, "u64"), ElementsAre(7));
+  EXPECT_THAT(Values<uint32_t>(*graph, "u32"), ElementsAre(7));
+  EXPECT_THAT(Values<uint16_t>(*graph, "u16"), ElementsAre(7));
+  EXPECT_THAT(Values<uint8_t>(*graph, "u8"), ElementsAre(200));
+  EXPECT_THAT(Values<uint8_t>(*graph, "bool"), ElementsAre(1));
+  EXPECT_THAT(Values<uint8_t>(*graph, "rawbool"), ElementsAre(0, 1));
+  EXPECT_EQ(float(Values<Float16>(*graph, "f16")[0]), 1.0f);
+  EXPECT_EQ(float(Values<Bfloat16>(*graph, "bf16")[0]), 1.0f);
+  EXPECT_EQ(std::string_view(Values<StringRef>(*graph, "text")[1]), "bc");
+  EXPECT_THAT(Values<int16_t>(*graph, "raw"), ElementsAre(1, -1));
+}
+
+TEST(OnnxImportTest, TakesLargeRawData) {
+  onnx::ModelProto model = AddModel();
+  auto* tensor = model.mutable_graph()->add_initializer();
+  tensor->set_name("w");
+  tensor->set_data_type(onnx::TensorProto::FLOAT);
+  tensor->add_dims(10000);
+  std::vector<float> values(10000, 3.0f);
+  tensor->set_raw_data(values.data(), values.size() * sizeof(float));
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok());
+  EXPECT_EQ(Values<float>(*graph, "w"), values);
+}
+
+TEST(OnnxImportTest, ReadsAttributes) {
+  onnx::ModelProto model = AddModel();
+  auto* node = model.mutable_graph()->mutable_node(0);
+  const auto add = [&](const char* name,
+                       onnx::AttributeProto::AttributeType type) {
+    auto* attribute = node->add_attribute();
+    attribute->set_name(name);
+    attribute->set_type(type);
+    return attribute;
+  };
+  add("i", onnx::AttributeProto::INT)->set_i(-3);
+  add("f", onnx::AttributeProto::FLOAT)->set_f(0.5f);
+  add("s", onnx::AttributeProto::STRING)->set_s("SAME");
+  add("is", onnx::AttributeProto::INTS)->add_ints(4);
+  add("fs", onnx::AttributeProto::FLOATS)->add_floats(1.5f);
+  add("ss", onnx::AttributeProto::STRINGS)->add_strings("x");
+  auto* tensor = add("t", onnx::AttributeProto::TENSOR)->mutable_t();
+  tensor->set_data_type(onnx::TensorProto::INT64);
+  tensor->add_int64_data(9);
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const Attributes& read = graph->nodes[0].attributes;
+  EXPECT_EQ(read.Int("i", 0), -3);
+  EXPECT_EQ(read.Float("f", 0), 0.5f);
+  EXPECT_EQ(read.String("s", ""), "SAME");
+  EXPECT_THAT(read.Ints("is"), ElementsAre(4));
+  EXPECT_THAT(read.Floats("fs"), ElementsAre(1.5f));
+  EXPECT_THAT(read.Strings("ss"), ElementsAre("x"));
+  EXPECT_EQ(*read.Tensor("t")->tensor.as<int64_t>(), 9);
+}
+
+TEST(OnnxImportTest, ConstantNodesBecomeConstants) {
+  onnx::ModelProto model = AddModel();
+  const auto add = [&](const char* output, const char* name) {
+    auto* attribute =
+        AddNode(&model, "Constant", {}, {output})->add_attribute();
+    attribute->set_name(name);
+    return attribute;
+  };
+  auto* value = add("v", "value");
+  value->set_type(onnx::AttributeProto::TENSOR);
+  value->mutable_t()->set_data_type(onnx::TensorProto::FLOAT);
+  value->mutable_t()->add_float_data(2);
+  add("i", "value_int")->set_i(5);
+  add("f", "value_float")->set_f(6);
+  add("is", "value_ints")->add_ints(7);
+  add("fs", "value_floats")->add_floats(8);
+  add("s", "value_string")->set_s("t");
+  AddNode(&model, "Neg", {"y"}, {"z"});
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(Values<float>(*graph, "v"), ElementsAre(2));
+  EXPECT_THAT(Values<int64_t>(*graph, "i"), ElementsAre(5));
+  EXPECT_EQ(graph->constants.at("i")->tensor.dims.size(), 0u);
+  EXPECT_THAT(Values<float>(*graph, "f"), ElementsAre(6));
+  EXPECT_THAT(Values<int64_t>(*graph, "is"), ElementsAre(7));
+  EXPECT_THAT(Values<float>(*graph, "fs"), ElementsAre(8));
+  EXPECT_EQ(std::string_view(Values<StringRef>(*graph, "s")[0]), "t");
+  // The position in the file, not in the graph that is left.
+  ASSERT_EQ(graph->nodes.size(), 2u);
+  EXPECT_EQ(graph->nodes[1].name, "#7");
+}
+
+TEST(OnnxImportTest, RefusesGarbage) {
+  ExpectError(ImportOnnx("").status(), absl::StatusCode::kInvalidArgument,
+              {"empty"});
+  ExpectError(ImportOnnx("this is no model").status(),
+              absl::StatusCode::kInvalidArgument, {"no ONNX model"});
+  ExpectError(ImportOnnx(std::string("\x08\x08", 2)).status(),
+              absl::StatusCode::kInvalidArgument, {"no graph"});
+  const std::string whole = AddModel().SerializeAsString();
+  ExpectError(ImportOnnx(whole.substr(0, whole.size() / 2)).status(),
+              absl::StatusCode::kInvalidArgument, {});
+  onnx::ModelProto model = AddModel();
+  model.clear_ir_version();
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"IR version"});
+}
+
+TEST(OnnxImportTest, RefusesWhatWeirLacks) {
+  onnx::ModelProto model = AddModel();
+  model.add_functions()->set_name("swish");
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"functions", "swish"});
+  model = AddModel();
+  model.add_training_info();
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"training"});
+  model = AddModel();
+  model.mutable_graph()->add_sparse_initializer();
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"sparse"});
+  model = AddModel();
+  auto* attribute =
+      AddNode(&model, "If", {"x"}, {"z"}, "branch")->add_attribute();
+  attribute->set_name("then_branch");
+  attribute->set_type(onnx::AttributeProto::GRAPH);
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"\"branch\" (If)", "then_branch", "subgraphs"});
+  model = AddModel();
+  model.mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"\"sum\"", "com.microsoft"});
+  model = AddModel();
+  AddValue(model.mutable_graph()->add_input(), "eight", 17, {"1"});
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"\"eight\"", "element type 17"});
+  model = AddModel();
+  auto* sequence = model.mutable_graph()->add_input();
+  sequence->set_name("list");
+  sequence->mutable_type()->mutable_sequence_type();
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"\"list\"", "not a tensor"});
+}
+
+TEST(OnnxImportTest, RefusesBadOpsets) {
+  onnx::ModelProto model = AddModel();
+  model.clear_opset_import();
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"sum\" (Add)", "opset"});
+  model = AddModel();
+  model.mutable_opset_import(0)->set_version(int64_t{1} << 40);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"opset"});
+  model = AddModel();
+  *model.add_opset_import() = model.opset_import(0);
+  model.mutable_opset_import(1)->set_version(11);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"17 and 11"});
+}
+
+TEST(OnnxImportTest, RefusesBadTensors) {
+  onnx::ModelProto model = AddModel();
+  auto* tensor = model.mutable_graph()->mutable_initializer(0);
+  tensor->set_dims(0, 3);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"b\"", "2 elements", "needs 3"});
+  tensor->set_dims(0, int64_t{1} << 62);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"b\""});
+  tensor->set_dims(0, -2);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"b\"", "negative"});
+  tensor->set_dims(0, 2);
+  tensor->set_raw_data("1234567");
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"7 bytes", "need 8"});
+  tensor->set_data_type(99);
+  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
+              {"\"b\"", "99"});
+  model = AddModel();
+  AddFloats(&model, "b", {1});
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"b\"", "twice"});
+}
+
+TEST(OnnxImportTest, RefusesNegativeDims) {
+  onnx::ModelProto model = EmptyModel();
+  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
+           {"-4"});
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"x\"", "-4"});
+}
+
+// -- External data ------------------------------------------------------------
+
+onnx::ModelProto ExternalModel(const std::string& location,
+                               const std::string& offset = "",
+                               const std::string& length = "") {
+  onnx::ModelProto model = AddModel();
+  auto* tensor = model.mutable_graph()->mutable_initializer(0);
+  tensor->clear_float_data();
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  const auto set = [&](const char* key, const std::string& value) {
+    if (value.empty()) return;
+    auto* entry = tensor->add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  };
+  set("location", location);
+  set("offset", offset);
+  set("length", length);
+  return model;
+}
+
+class ExternalDataTest : public ::testing::Test {
+ protected:
+  ExternalDataTest() {
+    const float values[] = {0, 1, 2, 3};
+    bytes_.assign(reinterpret_cast<const char*>(values), sizeof(values));
+    folder_.Write("model/weights.bin", bytes_);
+    folder_.Write("secret.bin", bytes_);
+  }
+
+  absl::StatusOr<Graph> ImportFile(const onnx::ModelProto& model) {
+    auto file = ImportOnnxFile(
+        folder_.Write("model/model.onnx", model.SerializeAsString()));
+    if (!file.ok()) return file.status();
+    return std::move(file->graph);
+  }
+
+  TempFolder folder_;
+  std::string bytes_;
+};
+
+TEST_F(ExternalDataTest, MapsFilesBesideTheModel) {
+  auto graph = ImportFile(ExternalModel("weights.bin", "4", "8"));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(1, 2));
+  // An offset that floats cannot be read at.
+  graph = ImportFile(ExternalModel("weights.bin", "3", "8"));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  float first = 0;
+  std::memcpy(&first, bytes_.data() + 3, sizeof(first));
+  EXPECT_EQ(Values<float>(*graph, "b")[0], first);
+}
+
+TEST_F(ExternalDataTest, StaysReadableWhenTheFileIsReplaced) {
+  const auto graph = ImportFile(ExternalModel("weights.bin"));
+  ASSERT_TRUE(graph.ok());
+  std::filesystem::remove(folder_.path() / "model/weights.bin");
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(0, 1));
+}
+
+TEST_F(ExternalDataTest, RefusesPathsThatLeaveTheFolder) {
+  const std::string absolute = (folder_.path() / "secret.bin").string();
+  for (const std::string& location :
+       {std::string("../secret.bin"), std::string("a/../../secret.bin"),
+        absolute, std::string("/etc/passwd")}) {
+    ExpectError(ImportFile(ExternalModel(location)).status(),
+                absl::StatusCode::kInvalidArgument, {"\"b\"", "path"});
+  }
+  std::filesystem::create_symlink(absolute,
+                                  folder_.path() / "model/innocent.bin");
+  ExpectError(ImportFile(ExternalModel("innocent.bin")).status(),
+              absl::StatusCode::kInvalidArgument,
+              {"innocent.bin", "leads out"});
+  std::filesystem::create_directory_symlink(folder_.path(),
+                                            folder_.path() / "model/up");
+  ExpectError(ImportFile(ExternalModel("up/secret.bin")).status(),
+              absl::StatusCode::kInvalidArgument, {"leads out"});
+  ExpectError(ImportFile(ExternalModel(std::string("a\0b", 3))).status(),
+              absl::StatusCode::kInvalidArgument, {"zero byte"});
+}
+
+TEST_F(ExternalDataTest, FollowsLinksInsideTheFolder) {
+  std::filesystem::create_symlink("weights.bin",
+                                  folder_.path() / "model/link.bin");
+  EXPECT_TRUE(ImportFile(ExternalModel("link.bin")).ok());
+}
+
+TEST_F(ExternalDataTest, RefusesBytesThatAreNotThere) {
+  ExpectError(ImportFile(ExternalModel("weights.bin", "12")).status(),
+              absl::StatusCode::kInvalidArgument, {"beyond the 16 bytes"});
+  ExpectError(
+      ImportFile(ExternalModel("weights.bin", "18446744073709551615")).status(),
+      absl::StatusCode::kInvalidArgument, {"beyond"});
+  ExpectError(ImportFile(ExternalModel("weights.bin", "0", "7")).status(),
+              absl::StatusCode::kInvalidArgument, {"7 bytes", "need 8"});
+  ExpectError(ImportFile(ExternalModel("weights.bin", "x")).status(),
+              absl::StatusCode::kInvalidArgument, {"no number"});
+  ExpectError(ImportFile(ExternalModel("ghost.bin")).status(),
+              absl::StatusCode::kNotFound, {"ghost.bin"});
+  ExpectError(ImportFile(ExternalModel("")).status(),
+              absl::StatusCode::kInvalidArgument, {"empty"});
+  ExpectError(ImportFile(ExternalModel(".")).status(),
+              absl::StatusCode::kInvalidArgument, {});
+}
+
+TEST_F(ExternalDataTest, IsNotForModelsFromTheWire) {
+  ExpectError(Import(ExternalModel("weights.bin")).status(),
+              absl::StatusCode::kInvalidArgument, {"repository"});
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,220 @@
+#include "server/models/repository.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "kernels/base/error_info.h"
+#include "kernels/device/devices.h"
+#include "proto/inference/model_config.pb.h"
+#include "tests/graph/plan_runner.h"
+#include "tests/models_repo/onnx_model.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weir::testing::AddModel;
+using ::weir::testing::PlanRunner;
+using ::weir::testing::TempFolder;
+
+class RepositoryTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<ModelRepository> Load() {
+    auto repository = ModelRepository::Open({.root = folder_.path().string()},
+                                            device_.get(), registry_.get());
+    EXPECT_TRUE(repository.ok()) << repository.status();
+    (*repository)->LoadAll();
+    return *std::move(repository);
+  }
+
+  void WriteModel(const std::string& name, const std::string& version,
+                  const onnx::ModelProto& model = AddModel()) {
+    folder_.Write(name + "/" + version + "/model.onnx",
+                  model.SerializeAsString());
+  }
+
+  static std::string Reason(const ModelRepository& repository,
+                            const std::string& name) {
+    for (const ModelIndexEntry& entry : repository.Index()) {
+      if (entry.name == name && entry.state == ModelState::kUnavailable) {
+        return entry.reason;
+      }
+    }
+    return "(served)";
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry();
+  std::unique_ptr<Device> device_ = MakeCpuDevice({});
+};
+
+TEST_F(RepositoryTest, ServesAModel) {
+  WriteModel("sum", "1");
+  const auto repository = Load();
+  const auto model = repository->Find("sum", "");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->version, "1");
+  EXPECT_EQ((*model)->platform, "onnx_weir");
+  EXPECT_EQ(DimsString((*model)->inputs[0].shape), "[-1,2]");
+  EXPECT_EQ((*model)->outputs[0].dtype, DType::kFloat);
+  inference::ModelConfig config;
+  ASSERT_TRUE(config.ParseFromString((*model)->config));
+  EXPECT_EQ(config.name(), "sum");
+  EXPECT_EQ(repository->Find("sum", "1").value(), *model);
+
+  const float x[] = {1, 2};
+  const HostTensor input = {DType::kFloat, {1, 2}, x};
+  const auto plan = (*model)->program->MakePlan({&input, 1});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({input}).ok());
+  EXPECT_THAT(run.Output<float>(0), ElementsAre(11, 22));
+}
+
+TEST_F(RepositoryTest, GoodModelsServeBesideBadOnes) {
+  WriteModel("good", "1");
+  folder_.Write("empty/1/model.onnx", "");
+  folder_.Write("corrupt/1/model.onnx", "\x0a\xff garbage");
+  onnx::ModelProto cyclic = AddModel();
+  cyclic.mutable_graph()->mutable_node(0)->set_input(1, "y");
+  WriteModel("cyclic", "1", cyclic);
+  onnx::ModelProto odd = AddModel();
+  odd.mutable_graph()->mutable_node(0)->set_op_type("Frobnicate");
+  WriteModel("odd", "1", odd);
+  WriteModel("misfit", "1", AddModel({1, 2, 3}));
+  WriteModel("misconfigured", "1");
+  folder_.Write("misconfigured/config.pbtxt", "max_batch_size: many");
+  std::filesystem::create_directories(folder_.path() / "bare");
+  folder_.Write("fileless/1/other.onnx", "x");
+  folder_.Write(".git/1/model.onnx", "x");
+  folder_.Write("README.md", "not a model");
+
+  const auto repository = Load();
+  EXPECT_TRUE(repository->Find("good", "").ok());
+  EXPECT_THAT(Reason(*repository, "empty"), HasSubstr("empty"));
+  EXPECT_THAT(Reason(*repository, "corrupt"), HasSubstr("no ONNX model"));
+  EXPECT_THAT(Reason(*repository, "cyclic"), HasSubstr("cycle"));
+  EXPECT_THAT(Reason(*repository, "odd"), HasSubstr("Frobnicate"));
+  EXPECT_THAT(Reason(*repository, "odd"), HasSubstr("opset 17"));
+  EXPECT_THAT(Reason(*repository, "odd"), HasSubstr("cpu"));
+  EXPECT_THAT(Reason(*repository, "misfit"), HasSubstr("\"sum\" (Add)"));
+  EXPECT_THAT(Reason(*repository, "misconfigured"),
+              HasSubstr("config.pbtxt: line 1"));
+  EXPECT_THAT(Reason(*repository, "bare"), HasSubstr("no version"));
+  EXPECT_THAT(Reason(*repository, "fileless"), HasSubstr("model.onnx"));
+  EXPECT_EQ(repository->Index().size(), 9u);
+
+  const absl::Status status = repository->Find("corrupt", "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(weir::Reason(status), "MODEL_NOT_READY");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no ONNX model"));
+  EXPECT_EQ(repository->Find("corrupt", "1").status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RepositoryTest, KnowsWhatItDoesNotHave) {
+  WriteModel("sum", "1");
+  const auto repository = Load();
+  EXPECT_EQ(repository->Find("ghost", "").status().code(),
+            absl::StatusCode::kNotFound);
+  for (const char* version : {"2", "0", "x", "01"}) {
+    EXPECT_EQ(repository->Find("sum", version).status().code(),
+              absl::StatusCode::kNotFound)
+        << version;
+  }
+}
+
+TEST_F(RepositoryTest, ServesTheLatestVersion) {
+  WriteModel("sum", "2");
+  WriteModel("sum", "10");
+  WriteModel("sum", "draft");
+  WriteModel("sum", "011");
+  const auto repository = Load();
+  EXPECT_EQ((*repository->Find("sum", ""))->version, "10");
+  EXPECT_EQ(repository->Find("sum", "2").status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(repository->Index().size(), 1u);
+}
+
+TEST_F(RepositoryTest, FollowsTheVersionPolicy) {
+  for (const char* version : {"1", "2", "10"}) WriteModel("sum", version);
+  folder_.Write("sum/config.pbtxt", "version_policy { all {} }");
+  auto repository = Load();
+  std::vector<std::string> versions;
+  for (const ModelIndexEntry& entry : repository->Index()) {
+    versions.push_back(entry.version);
+    EXPECT_EQ(entry.state, ModelState::kReady);
+  }
+  EXPECT_THAT(versions, ElementsAre("1", "2", "10"));
+  EXPECT_EQ((*repository->Find("sum", "2"))->version, "2");
+
+  folder_.Write("sum/config.pbtxt",
+                "version_policy { specific { versions: [2, 7] } }");
+  repository = Load();
+  EXPECT_EQ((*repository->Find("sum", ""))->version, "2");
+  const absl::Status absent = repository->Find("sum", "7").status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("no folder"));
+}
+
+TEST_F(RepositoryTest, TheLatestReadyVersionServes) {
+  WriteModel("sum", "1");
+  folder_.Write("sum/2/model.onnx", "garbage");
+  folder_.Write("sum/config.pbtxt",
+                "version_policy { latest { num_versions: 2 } }");
+  const auto repository = Load();
+  EXPECT_EQ((*repository->Find("sum", ""))->version, "1");
+}
+
+TEST_F(RepositoryTest, TakesTheConfiguredFile) {
+  folder_.Write("sum/1/net.onnx", AddModel().SerializeAsString());
+  folder_.Write("sum/config.pbtxt",
+                "default_model_filename: \"net.onnx\" max_batch_size: 16");
+  const auto repository = Load();
+  ASSERT_TRUE(repository->Find("sum", "").ok());
+  EXPECT_EQ((*repository->Find("sum", ""))->max_batch_size, 16);
+}
+
+TEST_F(RepositoryTest, LoadsManyModels) {
+  for (int i = 0; i < 40; ++i) {
+    WriteModel("model" + std::to_string(i), "1");
+  }
+  const auto repository = Load();
+  EXPECT_EQ(repository->Index().size(), 40u);
+  for (const ModelIndexEntry& entry : repository->Index()) {
+    EXPECT_EQ(entry.state, ModelState::kReady) << entry.reason;
+  }
+}
+
+TEST_F(RepositoryTest, MayBeReadWhileItLoads) {
+  for (int i = 0; i < 10; ++i) {
+    WriteModel("model" + std::to_string(i), "1");
+  }
+  auto repository = *ModelRepository::Open({.root = folder_.path().string()},
+                                           device_.get(), registry_.get());
+  EXPECT_EQ(repository->Find("model0", "").status().code(),
+            absl::StatusCode::kNotFound);
+  std::thread reader([&] {
+    while (!repository->Find("model9", "").ok()) std::this_thread::yield();
+  });
+  repository->LoadAll();
+  reader.join();
+}
+
+TEST_F(RepositoryTest, NeedsAFolder) {
+  EXPECT_EQ(ModelRepository::Open({.root = "/no/such/folder"}, device_.get(),
+                                  registry_.get())
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
+  const auto none = ModelRepository::Open({}, device_.get(), registry_.get());
+  ASSERT_TRUE(none.ok());
+  (*none)->LoadAll();
+  EXPECT_TRUE((*none)->Index().empty());
+}
+
+}  // namespace
+}  // namespace weir
