@@ -1,0 +1,61 @@
+// Memory that lives as long as one call: a block inside the call object, then
+// blocks from the heap. Nothing is freed before Reset(), which keeps one heap
+// block so that a call of the same size allocates nothing the next time. Used
+// by one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace weir {
+
+class CallArena final : public std::pmr::memory_resource {
+ public:
+  static constexpr size_t kInlineBytes = 4096;
+  // A larger heap block is not kept for the next call.
+  static constexpr size_t kKeptBytes = 64 * 1024;
+
+  CallArena() { Reset(); }
+  CallArena(const CallArena&) = delete;
+  CallArena& operator=(const CallArena&) = delete;
+
+  // Uninitialized room for `count` trivially destructible objects.
+  template <typename T>
+  std::span<T> AllocateSpan(size_t count) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    void* room = allocate(count * sizeof(T), alignof(T));
+    return {static_cast<T*>(room), count};
+  }
+
+  // A copy of `text`.
+  std::string_view CopyString(std::string_view text);
+
+  // Forgets everything that was allocated.
+  void Reset();
+
+ private:
+  void* do_allocate(size_t bytes, size_t alignment) override;
+  void do_deallocate(void*, size_t, size_t) override {}
+  bool do_is_equal(const memory_resource& other) const noexcept override {
+    return this == &other;
+  }
+
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes;
+    size_t size = 0;
+  };
+
+  void* free_ = nullptr;
+  size_t left_ = 0;
+  std::vector<Block> blocks_;
+  // The kept block is in blocks_ but was not used by this call yet.
+  bool kept_unused_ = false;
+  alignas(std::max_align_t) std::array<std::byte, kInlineBytes> inline_;
+};
+
+}  // namespace weir

@@ -1,0 +1,130 @@
+#include "server/rpc/io_thread.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/rpc/raw_service.h"
+#include "server/rpc/unary_call.h"
+
+namespace weir {
+namespace {
+
+constexpr int kRareCalls = 2;
+constexpr int kHeavyCalls = 64;
+
+}  // namespace
+
+IoThread::IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue)
+    : queue_(std::move(queue)) {
+  alarm_event_ = {
+      [](void* self, bool) { static_cast<IoThread*>(self)->OnAlarm(); }, this};
+  close_node_.io = this;
+  close_node_.run = [](InboxNode* node) {
+    static_cast<CloseNode*>(node)->io->BeginClose();
+  };
+}
+
+IoThread::~IoThread() {
+  for (UnaryCall* call : free_calls_) delete call;
+}
+
+void IoThread::Start(const std::vector<std::unique_ptr<RawService>>& services) {
+  for (const std::unique_ptr<RawService>& service : services) {
+    for (size_t i = 0; i < service->methods().size(); ++i) {
+      const bool heavy = service->methods()[i].traffic == Traffic::kHeavy;
+      for (int n = heavy ? kHeavyCalls : kRareCalls; n > 0; --n) {
+        RequestCall(service.get(), static_cast<int>(i));
+      }
+    }
+  }
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "weir-io");
+}
+
+// Closing begins on the thread itself, so that it knows whether somebody has
+// set the alarm: a queue that is shut down accepts no alarm.
+void IoThread::Stop(absl::Duration patience) {
+  if (!thread_.joinable()) return;
+  patience_ = patience;
+  Post(&close_node_);
+  thread_.join();
+}
+
+bool IoThread::Post(InboxNode* node) {
+  if (!inbox_.Push(node)) return false;
+  if (!alarm_set_.exchange(true, std::memory_order_acq_rel)) {
+    alarm_.Set(queue_.get(), gpr_time_0(GPR_CLOCK_MONOTONIC), &alarm_event_);
+  }
+  return true;
+}
+
+void IoThread::Run() {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+    const IoEvent* event = static_cast<const IoEvent*>(tag);
+    event->handle(event->owner, ok);
+    if (!inbox_.empty()) RunNodes(inbox_.TakeAll());
+  }
+  AwaitAnswers();
+  RunNodes(inbox_.Close());
+}
+
+// Work that was launched drains even if its call was cancelled, and posts here
+// when it is done. Nothing rings any more: the queue is gone.
+void IoThread::AwaitAnswers() {
+  const absl::Time limit = absl::Now() + patience_;
+  while (open_calls() > 0 && absl::Now() < limit) {
+    if (inbox_.empty()) absl::SleepFor(absl::Milliseconds(1));
+    RunNodes(inbox_.TakeAll());
+  }
+}
+
+void IoThread::RunNodes(InboxNode* node) {
+  while (node != nullptr) {
+    InboxNode* next = node->next;
+    node->run(node);
+    node = next;
+  }
+}
+
+void IoThread::OnAlarm() {
+  if (closing_) {
+    queue_->Shutdown();
+    return;
+  }
+  // An exchange, so that what was pushed by those who found it set is seen.
+  alarm_set_.exchange(false, std::memory_order_acq_rel);
+  RunNodes(inbox_.TakeAll());
+}
+
+void IoThread::BeginClose() {
+  closing_ = true;
+  // Whoever has set the alarm, it rings once more and OnAlarm shuts down.
+  if (alarm_set_.exchange(true, std::memory_order_acq_rel)) return;
+  queue_->Shutdown();
+}
+
+void IoThread::RequestCall(RawService* service, int index) {
+  UnaryCall* call = nullptr;
+  if (free_calls_.empty()) {
+    call = new UnaryCall(this);
+  } else {
+    call = free_calls_.back();
+    free_calls_.pop_back();
+  }
+  call->Request(service, index);
+}
+
+void IoThread::Recycle(UnaryCall* call) {
+  call->Clear();
+  if (free_calls_.size() < kMaxFreeCalls) {
+    free_calls_.push_back(call);
+  } else {
+    delete call;
+  }
+}
+
+}  // namespace weir

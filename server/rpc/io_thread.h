@@ -1,0 +1,90 @@
+// One thread with a completion queue of its own. It takes calls, runs handlers,
+// writes replies, and runs what other threads post to it. Calls never move to
+// another thread, and I/O threads share nothing. Made and stopped by Transport;
+// Post and open_calls from any thread, the rest from the thread itself.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/rpc/inbox.h"
+
+namespace weir {
+
+class RawService;
+class UnaryCall;
+struct Method;
+
+// What a completion queue returns: who waits for it.
+struct IoEvent {
+  void (*handle)(void* owner, bool ok) = nullptr;
+  void* owner = nullptr;
+};
+
+class IoThread {
+ public:
+  explicit IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue);
+  ~IoThread();
+  IoThread(const IoThread&) = delete;
+  IoThread& operator=(const IoThread&) = delete;
+
+  // Asks for the first calls of every method and starts the thread.
+  void Start(const std::vector<std::unique_ptr<RawService>>& services);
+
+  // Runs what was posted until every handler has answered its call, or for
+  // `patience` at most; then ends the thread and joins it. Only after the
+  // server was shut down, which cancels all calls. With handlers left, what
+  // they post is refused, and the object must stay.
+  void Stop(absl::Duration patience);
+
+  // Runs node->run(node) on this thread. False after Stop.
+  bool Post(InboxNode* node);
+
+  // Calls that a handler has and has not answered.
+  int64_t open_calls() const {
+    return open_calls_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  friend class UnaryCall;
+
+  // Free calls kept for later.
+  static constexpr size_t kMaxFreeCalls = 256;
+
+  void Run();
+  void RunNodes(InboxNode* node);
+  void AwaitAnswers();
+  void OnAlarm();
+  void BeginClose();
+
+  // Asks the server for the next call of `method`.
+  void RequestCall(RawService* service, int index);
+  void Recycle(UnaryCall* call);
+
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::thread thread_;
+  std::atomic<int64_t> open_calls_{0};
+
+  Inbox inbox_;
+  // Set by whoever has to ring; cleared when the ring was heard.
+  std::atomic<bool> alarm_set_{false};
+  grpc::Alarm alarm_;
+  IoEvent alarm_event_;
+  struct CloseNode : InboxNode {
+    IoThread* io = nullptr;
+  };
+  CloseNode close_node_;
+  bool closing_ = false;
+  absl::Duration patience_ = absl::InfiniteDuration();  // set before closing
+
+  std::vector<UnaryCall*> free_calls_;
+};
+
+}  // namespace weir

@@ -1,0 +1,75 @@
+// Listening sockets and the thread that accepts from them. gRPC 1.51 cannot
+// close its listeners and keep its connections, so we listen ourselves and hand
+// accepted sockets over. Open, Start and Close from one thread;
+// open_connections from any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/mutex.h"
+
+namespace weir {
+
+class Listener {
+ public:
+  // Takes over a connected socket that came in on `listening_fd`.
+  using AcceptFn = std::function<void(int listening_fd, int fd)>;
+
+  // Listens on every address: "127.0.0.1:8001", "[::1]:0", "localhost:0",
+  // "unix:/path". Port 0 takes a free one. A port in use, or a path with a live
+  // server behind it, is an error that names the address.
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(
+      const std::vector<std::string>& addresses);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  // As given, with the real port.
+  const std::vector<std::string>& addresses() const { return names_; }
+
+  // From now on accepts and calls `accept` on a thread of its own.
+  void Start(AcceptFn accept);
+
+  // Accepts what has already connected, then refuses new connections. A client
+  // whose handshake ends in the microseconds between the two is reset.
+  void Close();
+
+  // Accepted connections whose socket is still open.
+  size_t open_connections() const;
+
+ private:
+  struct Connection {
+    int fd = -1;
+    ino_t inode = 0;
+  };
+
+  Listener() = default;
+  absl::Status Add(const std::string& address);
+  absl::Status AddUnix(const std::string& address);
+  absl::Status AddTcp(const std::string& address);
+  void Run();
+  // False if accepting must pause because the process is out of descriptors.
+  bool AcceptAll(int listening_fd);
+  void CloseSockets();
+  static bool IsOpen(const Connection& connection);
+
+  std::vector<int> sockets_;
+  std::vector<std::string> names_;
+  std::vector<std::string> paths_;  // of unix sockets, to remove
+  AcceptFn accept_;
+  int stop_fd_ = -1;
+  std::thread thread_;
+
+  mutable Mutex mu_;
+  std::vector<Connection> connections_ WEIR_GUARDED_BY(mu_);
+  size_t prune_at_ WEIR_GUARDED_BY(mu_) = 64;
+};
+
+}  // namespace weir

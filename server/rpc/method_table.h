@@ -1,0 +1,45 @@
+// The methods that a transport serves. Services fill it before the transport
+// starts; afterwards it does not change and any thread may read it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/rpc/server_call.h"
+
+namespace weir {
+
+// Called on an I/O thread for each call; must not wait. See ServerCall for who
+// owns the call. Any number of I/O threads call it at once.
+using MethodHandler = std::function<void(ServerCall& call)>;
+
+// How many calls of a method each I/O thread is ready to take at once; more
+// wait in the transport.
+enum class Traffic { kRare, kHeavy };
+
+struct Method {
+  std::string service;  // "weir.v1.Evaluator"
+  std::string name;     // "Evaluate"
+  Traffic traffic = Traffic::kRare;
+  MethodHandler handler;
+};
+
+class MethodTable {
+ public:
+  // Each (service, name) once.
+  void Add(std::string_view service, std::string_view name, Traffic traffic,
+           MethodHandler handler) {
+    methods_.push_back(Method{std::string(service), std::string(name), traffic,
+                              std::move(handler)});
+  }
+
+  const std::vector<Method>& methods() const { return methods_; }
+
+ private:
+  std::vector<Method> methods_;
+};
+
+}  // namespace weir

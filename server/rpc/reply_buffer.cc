@@ -1,0 +1,33 @@
+#include "server/rpc/reply_buffer.h"
+
+#include <cstring>
+
+namespace weir {
+
+ReplyBuffer::~ReplyBuffer() {
+  for (grpc_slice& slice : slices_) grpc_slice_unref(slice);
+}
+
+void ReplyBuffer::AppendCopy(std::string_view bytes) {
+  if (bytes.empty()) return;
+  std::memcpy(AppendUninitialized(bytes.size()), bytes.data(), bytes.size());
+}
+
+char* ReplyBuffer::AppendUninitialized(size_t size) {
+  slices_.push_back(grpc_slice_malloc(size));
+  size_ += size;
+  return reinterpret_cast<char*>(GRPC_SLICE_START_PTR(slices_.back()));
+}
+
+void ReplyBuffer::AppendForeign(const void* data, size_t size,
+                                ReleaseFn release, void* arg) {
+  if (size == 0) {
+    release(arg);
+    return;
+  }
+  slices_.push_back(grpc_slice_new_with_user_data(const_cast<void*>(data), size,
+                                                  release, arg));
+  size_ += size;
+}
+
+}  // namespace weir

@@ -1,0 +1,54 @@
+// A reply's bytes as a list of slices: small parts are copied, large ones stay
+// where they are and are referenced until the transport has sent them. Owned by
+// one thread at a time; release callbacks run on any thread.
+#pragma once
+
+#include <grpc/slice.h>
+
+#include <cstddef>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+
+namespace weir {
+
+class ReplyBuffer {
+ public:
+  using ReleaseFn = void (*)(void* arg);
+
+  ReplyBuffer() = default;
+  ReplyBuffer(ReplyBuffer&& other) noexcept { Swap(other); }
+  ReplyBuffer& operator=(ReplyBuffer&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
+  ~ReplyBuffer();
+
+  // Copies `bytes`.
+  void AppendCopy(std::string_view bytes);
+
+  // Room for `size` bytes at the end, to be filled before the next Append.
+  char* AppendUninitialized(size_t size);
+
+  // References `size` bytes at `data`, which stay unchanged until the transport
+  // calls release(arg), exactly once, whether or not the reply was sent.
+  void AppendForeign(const void* data, size_t size, ReleaseFn release,
+                     void* arg);
+
+  size_t size() const { return size_; }
+  size_t slice_count() const { return slices_.size(); }
+
+  // For the transport: the slices still belong to this buffer.
+  grpc_slice* slices() { return slices_.data(); }
+
+ private:
+  void Swap(ReplyBuffer& other) {
+    slices_.swap(other.slices_);
+    std::swap(size_, other.size_);
+  }
+
+  absl::InlinedVector<grpc_slice, 6> slices_;
+  size_t size_ = 0;
+};
+
+}  // namespace weir

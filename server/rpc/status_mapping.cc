@@ -1,0 +1,121 @@
+#include "server/rpc/status_mapping.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/base/error_info.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+
+namespace weir {
+namespace {
+
+// Cut before a byte that continues a UTF-8 sequence.
+std::string CutMessage(absl::string_view message) {
+  if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
+  size_t size = kMaxStatusMessageBytes - 3;
+  while (size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80)
+    --size;
+  return absl::StrCat(message.substr(0, size), "...");
+}
+
+google::protobuf::Duration ToProto(absl::Duration duration) {
+  google::protobuf::Duration proto;
+  absl::Duration rest;
+  proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  proto.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+  return proto;
+}
+
+// Appends `detail` if it fits.
+void AddDetail(const google::protobuf::Message& detail,
+               google::rpc::Status* rich) {
+  google::protobuf::Any any;
+  any.PackFrom(detail);
+  if (rich->ByteSizeLong() + any.ByteSizeLong() + 8 > kMaxStatusDetailBytes) {
+    return;
+  }
+  *rich->add_details() = std::move(any);
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  // The codes have the same numbers.
+  const auto code = static_cast<grpc::StatusCode>(status.raw_code());
+  std::string message = CutMessage(status.message());
+
+  google::rpc::Status rich;
+  rich.set_code(static_cast<int32_t>(code));
+  rich.set_message(message);
+  if (std::string reason = Reason(status); !reason.empty()) {
+    google::rpc::ErrorInfo info;
+    info.set_reason(std::move(reason));
+    info.set_domain(kErrorDomain);
+    for (auto& [key, value] : Metadata(status)) {
+      (*info.mutable_metadata())[std::move(key)] = std::move(value);
+    }
+    AddDetail(info, &rich);
+  }
+  if (const std::optional<absl::Duration> delay = RetryAfter(status)) {
+    google::rpc::RetryInfo retry;
+    *retry.mutable_retry_delay() = ToProto(*delay);
+    AddDetail(retry, &rich);
+  }
+  if (std::string field = Field(status); !field.empty()) {
+    google::rpc::BadRequest bad_request;
+    auto* violation = bad_request.add_field_violations();
+    violation->set_field(std::move(field));
+    violation->set_description(message);
+    AddDetail(bad_request, &rich);
+  }
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (!absl::StartsWith(url, kTypeUrlPrefix)) return;
+    if (rich.ByteSizeLong() + url.size() + payload.size() + 16 >
+        kMaxStatusDetailBytes) {
+      return;
+    }
+    google::protobuf::Any* any = rich.add_details();
+    any->set_type_url(std::string(url));
+    any->set_value(std::string(payload));
+  });
+  if (rich.details().empty()) return grpc::Status(code, message);
+  return grpc::Status(code, message, rich.SerializeAsString());
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
+                      status.error_message());
+  google::rpc::Status rich;
+  if (!rich.ParseFromString(status.error_details())) return result;
+  for (const google::protobuf::Any& any : rich.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::RetryInfo retry;
+    google::rpc::BadRequest bad_request;
+    if (any.UnpackTo(&info) && info.domain() == kErrorDomain) {
+      ReasonMetadata metadata(info.metadata().begin(), info.metadata().end());
+      result =
+          WithReason(std::move(result), info.reason(), std::move(metadata));
+    } else if (any.UnpackTo(&retry)) {
+      result =
+          WithRetryAfter(std::move(result),
+                         absl::Seconds(retry.retry_delay().seconds()) +
+                             absl::Nanoseconds(retry.retry_delay().nanos()));
+    } else if (any.UnpackTo(&bad_request) &&
+               bad_request.field_violations_size() > 0) {
+      result =
+          WithField(std::move(result), bad_request.field_violations(0).field());
+    } else {
+      result.SetPayload(any.type_url(), absl::Cord(any.value()));
+    }
+  }
+  return result;
+}
+
+}  // namespace weir

@@ -1,0 +1,93 @@
+// The gRPC server: listening sockets, I/O threads, health and reflection. It
+// serves the methods of a MethodTable. Owned by the server's main thread; the
+// gauges, SetServing and addresses may be used from any thread.
+//
+// Draining without losing a request, in this order:
+//   1. SetServing(..., false), and wait for load balancers to notice;
+//   2. CloseListeners(): no new connections, those that exist are served on;
+//   3. wait until open_connections() is 0: gRPC sends GOAWAY in two steps to
+//      connections older than max_connection_age, which loses nothing;
+//   4. Shutdown(deadline). Connections that are left get a GOAWAY; a call that
+//      arrives at that moment ends with CANCELLED or UNAVAILABLE.
+#pragma once
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/rpc/method_table.h"
+
+namespace grpc::experimental {
+class ExternalConnectionAcceptor;
+}
+
+namespace weir {
+
+class IoThread;
+class Listener;
+class RawService;
+
+struct TransportOptions {
+  // See Listener::Open.
+  std::vector<std::string> addresses;
+  // 0: as many as the process may use CPUs.
+  int io_threads = 0;
+  // Of one message, either way.
+  int max_message_bytes = 256 << 20;
+  // Connections are asked to leave after this long (gRPC adds or takes away up
+  // to 10 %); their open calls may end.
+  std::optional<absl::Duration> max_connection_age = std::nullopt;
+  // Not set: no TLS.
+  std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;
+};
+
+class Transport {
+ public:
+  // Binds, then serves. Health says NOT_SERVING for "" and "live" until
+  // SetServing.
+  static absl::StatusOr<std::unique_ptr<Transport>> Start(
+      TransportOptions options, const MethodTable& table);
+  // Shuts down at once if nobody did.
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  // Where it listens, with real ports.
+  const std::vector<std::string>& addresses() const;
+
+  // What grpc.health.v1 answers for `service`: "", "live", "model/NAME".
+  void SetServing(const std::string& service, bool serving);
+
+  void CloseListeners();
+
+  // Ends all connections. Calls that are open may end for `grace`, then they
+  // are cancelled, and their handlers have `patience` to answer them. Returns
+  // when every call was answered and all I/O threads have ended. If handlers
+  // were left, the process must end without destroying the transport.
+  void Shutdown(absl::Duration grace,
+                absl::Duration patience = absl::InfiniteDuration());
+
+  size_t open_connections() const;
+  // Calls that a handler has and has not answered.
+  int64_t open_calls() const;
+  int io_threads() const { return static_cast<int>(threads_.size()); }
+
+ private:
+  Transport();
+
+  std::unique_ptr<Listener> listener_;
+  std::vector<std::unique_ptr<RawService>> services_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::unique_ptr<grpc::Server> server_;
+  bool shut_down_ = false;
+};
+
+}  // namespace weir

@@ -1,0 +1,43 @@
+// Methods whose messages are small and go through protobuf: the bridge between
+// ServerCall and generated messages.
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/rpc/method_table.h"
+#include "server/rpc/server_call.h"
+
+namespace weir {
+
+// INVALID_ARGUMENT if the bytes are no such message.
+absl::Status ParseMessage(const ByteView& bytes,
+                          google::protobuf::MessageLite* message);
+
+// Answers the call with `message`; INTERNAL if it is too large.
+void ReplyMessage(ServerCall& call,
+                  const google::protobuf::MessageLite& message);
+
+// Adds a method that answers at once:
+//   absl::Status handler(ServerCall&, const Request&, Response*).
+template <typename Request, typename Response, typename Handler>
+void AddUnary(MethodTable* table, std::string_view service,
+              std::string_view name, Handler handler) {
+  table->Add(service, name, Traffic::kRare,
+             [handler = std::move(handler)](ServerCall& call) {
+               Request request;
+               absl::Status status = ParseMessage(call.request(), &request);
+               Response response;
+               if (status.ok()) status = handler(call, request, &response);
+               if (status.ok()) {
+                 ReplyMessage(call, response);
+               } else {
+                 call.Fail(status);
+               }
+             });
+}
+
+}  // namespace weir

@@ -1,0 +1,44 @@
+// Pieces of wire format that requests and replies of both protocols share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "server/rpc/arena_list.h"
+#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire_writer.h"
+
+namespace weir {
+
+// Reads a repeated int64, at most kMaxWireRank of them.
+inline constexpr size_t kMaxWireRank = 64;
+inline void ReadExtents(WireReader& reader, ArenaList<int64_t>* extents) {
+  reader.RepeatedVarint([&](uint64_t bits) {
+    if (int64_t* extent = extents->Add(kMaxWireRank)) {
+      *extent = static_cast<int64_t>(bits);
+    } else {
+      reader.Fail("a shape has more than 64 extents");
+    }
+  });
+}
+
+// The bytes that the packed form of `values` takes, without tag and length.
+inline size_t PackedSize(std::span<const int64_t> values) {
+  size_t size = 0;
+  for (int64_t value : values) size += VarintSize(static_cast<uint64_t>(value));
+  return size;
+}
+
+inline size_t PackedFieldSize(uint32_t number,
+                              std::span<const int64_t> values) {
+  return values.empty() ? 0 : BytesFieldSize(number, PackedSize(values));
+}
+
+inline void WritePacked(uint32_t number, std::span<const int64_t> values,
+                        WireWriter* writer) {
+  if (values.empty()) return;
+  writer->BeginBytes(number, PackedSize(values));
+  for (int64_t value : values) writer->Varint(static_cast<uint64_t>(value));
+}
+
+}  // namespace weir

@@ -1,0 +1,506 @@
+#include "server/rpc/transport.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <filesystem>
+#include <future>
+#include <latch>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/mutex.h"
+#include "tests/rpc/test_transport.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+// Waits for what another thread will make true.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > give_up) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// Calls that a handler has put aside for the test to answer.
+class HeldCalls {
+ public:
+  void Hold(ServerCall& call, void* arg = nullptr) {
+    const MutexLock lock(&mu_);
+    calls_.emplace_back(&call, arg);
+    changed_.NotifyAll();
+  }
+
+  std::pair<ServerCall*, void*> TakeBoth() {
+    const MutexLock lock(&mu_);
+    while (calls_.empty()) changed_.Wait(&mu_);
+    const auto oldest = calls_.front();
+    calls_.pop_front();
+    return oldest;
+  }
+
+  ServerCall* Take() { return TakeBoth().first; }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::pair<ServerCall*, void*>> calls_ WEIR_GUARDED_BY(mu_);
+};
+
+// Sends raw bytes to any unary method.
+grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
+                     const std::string& method, const std::string& request,
+                     std::string* reply) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  grpc::CompletionQueue queue;
+  const grpc::Slice slice(request);
+  auto call = stub.PrepareUnaryCall(&context, method,
+                                    grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer buffer;
+  grpc::Status status;
+  call->Finish(&buffer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  if (grpc::Slice whole; status.ok() && buffer.DumpToSingleSlice(&whole).ok()) {
+    reply->assign(whole.begin(), whole.end());
+  }
+  return status;
+}
+
+TEST(TransportTest, Answers64CallersAtOnce) {
+  const auto transport = StartTransport(EchoCall);
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 64; ++i) {
+    callers.emplace_back([&, i] {
+      InferStub stub(Connect(transport->addresses()[0]));
+      for (int n = 0; n < 20; ++n) {
+        const std::string id =
+            std::to_string(i) + "/" + std::string(static_cast<size_t>(n), 'x');
+        const Answer answer = Infer(stub, id);
+        if (!answer.status.ok() || answer.response.id() != id) ++wrong;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == 0; }));
+}
+
+TEST(TransportTest, TakesMoreCallsThanItAskedFor) {
+  HeldCalls held;
+  const auto transport =
+      StartTransport([&](ServerCall& call) { held.Hold(call); });
+  constexpr int kCalls = 2000;
+  InferStub stub(Connect(transport->addresses()[0]));
+  grpc::CompletionQueue queue;
+  struct Pending {
+    grpc::ClientContext context;
+    inference::ModelInferResponse response;
+    grpc::Status status;
+  };
+  std::vector<Pending> pending(kCalls);
+  inference::ModelInferRequest request;
+  std::vector<std::unique_ptr<
+      grpc::ClientAsyncResponseReader<decltype(Pending::response)>>>
+      readers;
+  for (Pending& p : pending) {
+    readers.push_back(stub.AsyncModelInfer(&p.context, request, &queue));
+    readers.back()->Finish(&p.response, &p.status, &p);
+  }
+  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == kCalls; }));
+  for (int i = 0; i < kCalls; ++i) {
+    held.Take()->Resume([](ServerCall& call, void*) { EchoCall(call); },
+                        nullptr);
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_TRUE(static_cast<Pending*>(tag)->status.ok());
+  }
+  EXPECT_EQ(transport->open_calls(), 0);
+}
+
+// Work that another thread completes never writes a reply on that thread.
+TEST(TransportTest, ResumesOnTheCallsOwnThread) {
+  struct Seen {
+    std::thread::id arrived;
+    std::atomic<int>* wrong;
+  };
+  HeldCalls held;
+  std::atomic<int> wrong = 0;
+  const auto transport = StartTransport([&](ServerCall& call) {
+    const auto seen = call.arena().AllocateSpan<Seen>(1);
+    seen[0] = {std::this_thread::get_id(), &wrong};
+    held.Hold(call, seen.data());
+  });
+  std::thread completer([&] {
+    for (int i = 0; i < 400; ++i) {
+      const auto [call, arg] = held.TakeBoth();
+      call->Resume(
+          [](ServerCall& resumed, void* seen_arg) {
+            const Seen* seen = static_cast<Seen*>(seen_arg);
+            if (seen->arrived != std::this_thread::get_id()) ++*seen->wrong;
+            EchoCall(resumed);
+          },
+          arg);
+    }
+  });
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      InferStub stub(Connect(transport->addresses()[0]));
+      for (int n = 0; n < 50; ++n) {
+        if (!Infer(stub, "x").status.ok()) ++wrong;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  completer.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(TransportTest, TellsAHandlerThatItsCallWasCancelled) {
+  HeldCalls held;
+  std::promise<bool> told;
+  const auto transport = StartTransport([&](ServerCall& call) {
+    EXPECT_FALSE(call.cancelled());
+    call.OnCancel(
+        [](ServerCall& cancelled, void* promise) {
+          static_cast<std::promise<bool>*>(promise)->set_value(
+              cancelled.cancelled());
+          cancelled.Fail(absl::CancelledError("the caller has gone"));
+        },
+        &told);
+    held.Hold(call);
+  });
+  InferStub stub(Connect(transport->addresses()[0]));
+  grpc::ClientContext context;
+  std::thread caller([&] {
+    EXPECT_EQ(Infer(stub, "x", &context).status.error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  held.Take();
+  context.TryCancel();
+  EXPECT_TRUE(told.get_future().get());
+  caller.join();
+  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == 0; }));
+}
+
+TEST(TransportTest, AnswersACancelledCallLater) {
+  HeldCalls held;
+  const auto transport =
+      StartTransport([&](ServerCall& call) { held.Hold(call); });
+  InferStub stub(Connect(transport->addresses()[0]));
+  grpc::ClientContext context;
+  std::thread caller([&] { Infer(stub, "x", &context); });
+  ServerCall* call = held.Take();
+  context.TryCancel();
+  caller.join();
+  EXPECT_TRUE(Eventually([&] { return call->cancelled(); }));
+  EXPECT_EQ(transport->open_calls(), 1);
+  // The callback runs at once, for the call is cancelled already.
+  call->Resume(
+      [](ServerCall& resumed, void*) {
+        resumed.OnCancel(
+            [](ServerCall& cancelled, void*) {
+              cancelled.Fail(absl::CancelledError("late"));
+            },
+            nullptr);
+      },
+      nullptr);
+  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == 0; }));
+}
+
+TEST(TransportTest, KnowsTheDeadlineAndEndsWithIt) {
+  std::promise<Nanos> left;
+  std::promise<bool> told;
+  const auto transport = StartTransport([&](ServerCall& call) {
+    left.set_value(call.deadline() - call.received());
+    call.OnCancel(
+        [](ServerCall& late, void* arg) {
+          static_cast<std::promise<bool>*>(arg)->set_value(late.cancelled());
+          late.Fail(absl::DeadlineExceededError("too late"));
+        },
+        &told);
+  });
+  InferStub stub(Connect(transport->addresses()[0]));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(300));
+  EXPECT_EQ(Infer(stub, "x", &context).status.error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  const Nanos seen = left.get_future().get();
+  EXPECT_GT(seen, 0);
+  EXPECT_LE(seen, 301'000'000);
+  EXPECT_TRUE(told.get_future().get());
+}
+
+TEST(TransportTest, NoDeadlineIsNone) {
+  std::promise<Nanos> deadline;
+  const auto transport = StartTransport([&](ServerCall& call) {
+    deadline.set_value(call.deadline());
+    EchoCall(call);
+  });
+  InferStub stub(Connect(transport->addresses()[0]));
+  grpc::ClientContext context;
+  EXPECT_TRUE(Infer(stub, "x", &context).status.ok());
+  EXPECT_EQ(deadline.get_future().get(), kNoDeadline);
+}
+
+TEST(TransportTest, GivesHeadersAndPeer) {
+  std::promise<std::string> seen;
+  const auto transport = StartTransport([&](ServerCall& call) {
+    seen.set_value(std::string(call.Header("x-test").value_or("none")) + " " +
+                   std::string(call.Header("x-absent").value_or("none")) + " " +
+                   call.Peer());
+    EchoCall(call);
+  });
+  InferStub stub(Connect(transport->addresses()[0]));
+  grpc::ClientContext context;
+  context.AddMetadata("x-test", "value");
+  EXPECT_TRUE(Infer(stub, "x", &context).status.ok());
+  EXPECT_THAT(seen.get_future().get(),
+              testing::StartsWith("value none ipv4:127.0.0.1:"));
+}
+
+TEST(TransportTest, RefusesMessagesOverTheLimit) {
+  const auto transport = StartTransport(
+      EchoCall, {.addresses = {"127.0.0.1:0"}, .max_message_bytes = 10000});
+  InferStub stub(Connect(transport->addresses()[0]));
+  EXPECT_EQ(Infer(stub, std::string(20000, 'x')).status.error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(Infer(stub, std::string(9000, 'x')).status.ok());
+}
+
+TEST(TransportTest, CarriesLargeMessagesInSlices) {
+  const auto transport = StartTransport(EchoCall);
+  InferStub stub(Connect(transport->addresses()[0]));
+  const std::string id(3 << 20, 'x');
+  const Answer answer = Infer(stub, id);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.id(), id);
+}
+
+TEST(TransportTest, APortInUseIsAnErrorThatNamesTheAddress) {
+  const auto transport = StartTransport(EchoCall);
+  const std::string address = transport->addresses()[0];
+  const auto second =
+      Transport::Start({.addresses = {address}, .io_threads = 1}, {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+}
+
+TEST(TransportTest, ServesUnixSocketsAndRemovesThem) {
+  const std::string path =
+      "/tmp/weir-transport-test-" + std::to_string(getpid()) + ".sock";
+  const std::string address = "unix:" + path;
+  {
+    const auto transport = StartTransport(EchoCall, {.addresses = {address}});
+    InferStub stub(Connect(address));
+    EXPECT_EQ(Infer(stub, "over a file").response.id(), "over a file");
+    EXPECT_EQ(Transport::Start({.addresses = {address}, .io_threads = 1}, {})
+                  .status()
+                  .code(),
+              absl::StatusCode::kAlreadyExists);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(TransportTest, UnknownMethodsAreUnimplemented) {
+  const auto transport = StartTransport(EchoCall);
+  std::string reply;
+  EXPECT_EQ(CallRaw(Connect(transport->addresses()[0]), "/no.Service/Method",
+                    "", &reply)
+                .error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST(TransportTest, HealthSaysWhatItWasTold) {
+  const auto transport = StartTransport(EchoCall);
+  const auto channel = Connect(transport->addresses()[0]);
+  // HealthCheckRequest{service = 1}, HealthCheckResponse{status = 1}.
+  const auto check = [&](const std::string& service) -> std::string {
+    std::string reply;
+    const grpc::Status status = CallRaw(
+        channel, "/grpc.health.v1.Health/Check",
+        "\x0a" + std::string(1, static_cast<char>(service.size())) + service,
+        &reply);
+    if (!status.ok()) return "code " + std::to_string(status.error_code());
+    return reply == "\x08\x01" ? "SERVING" : "NOT_SERVING";
+  };
+  EXPECT_EQ(check(""), "NOT_SERVING");
+  EXPECT_EQ(check("live"), "NOT_SERVING");
+  EXPECT_EQ(check("model/x"), "code 5");
+  transport->SetServing("", true);
+  transport->SetServing("live", true);
+  transport->SetServing("model/x", true);
+  EXPECT_EQ(check(""), "SERVING");
+  EXPECT_EQ(check("live"), "SERVING");
+  EXPECT_EQ(check("model/x"), "SERVING");
+  transport->SetServing("", false);
+  EXPECT_EQ(check(""), "NOT_SERVING");
+  EXPECT_EQ(check("live"), "SERVING");
+}
+
+TEST(TransportTest, ReflectionListsTheServices) {
+  const auto transport = StartTransport(EchoCall);
+  grpc::GenericStub stub(Connect(transport->addresses()[0]));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto next = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  auto stream = stub.PrepareCall(
+      &context,
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  stream->StartCall(nullptr);
+  ASSERT_TRUE(next());
+  const grpc::Slice list_services("\x3a\x01*", 3);  // field 7
+  stream->Write(grpc::ByteBuffer(&list_services, 1), nullptr);
+  ASSERT_TRUE(next());
+  grpc::ByteBuffer reply;
+  stream->Read(&reply, nullptr);
+  ASSERT_TRUE(next());
+  grpc::Slice whole;
+  ASSERT_TRUE(reply.DumpToSingleSlice(&whole).ok());
+  const std::string text(whole.begin(), whole.end());
+  EXPECT_THAT(text, HasSubstr("inference.GRPCInferenceService"));
+  EXPECT_THAT(text, HasSubstr("grpc.health.v1.Health"));
+  stream->WritesDone(nullptr);
+  ASSERT_TRUE(next());
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  ASSERT_TRUE(next());
+  EXPECT_TRUE(status.ok());
+}
+
+TEST(TransportTest, ClosingListenersKeepsConnections) {
+  const auto transport = StartTransport(EchoCall);
+  const std::string address = transport->addresses()[0];
+  auto channel = Connect(address);
+  auto stub = std::make_unique<InferStub>(channel);
+  ASSERT_TRUE(Infer(*stub, "before").status.ok());
+  EXPECT_EQ(transport->open_connections(), 1u);
+  transport->CloseListeners();
+  EXPECT_TRUE(Infer(*stub, "after").status.ok());
+  InferStub late(Connect(address));
+  EXPECT_EQ(Infer(late, "x").status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  stub.reset();
+  channel.reset();
+  EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; }));
+}
+
+// Clients in a closed loop while connections age out and the server drains: no
+// call may be lost once the server has accepted its connection.
+TEST(TransportTest, DrainingLosesNoCall) {
+  auto transport =
+      StartTransport(EchoCall, {.addresses = {"127.0.0.1:0"},
+                                .max_connection_age = absl::Milliseconds(300)});
+  const std::string address = transport->addresses()[0];
+  std::atomic<int> answered = 0;
+  std::atomic<int> lost = 0;
+  std::latch warm(8);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&] {
+      InferStub stub(Connect(address));
+      for (int n = 0;; ++n) {
+        const Answer answer = Infer(stub, "x");
+        if (n == 20) warm.count_down();
+        if (answer.status.ok()) {
+          ++answered;
+          continue;
+        }
+        // Nobody listens any more: the only way to be refused.
+        if (answer.status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+            answer.status.error_message().find("connect") ==
+                std::string::npos) {
+          ADD_FAILURE() << answer.status.error_code() << ": "
+                        << answer.status.error_message();
+          ++lost;
+        }
+        if (n <= 20) warm.count_down();
+        return;
+      }
+    });
+  }
+  warm.wait();
+  transport->CloseListeners();
+  EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; }));
+  transport->Shutdown(absl::Seconds(5));
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_GE(answered, 160);
+}
+
+TEST(TransportTest, ShutdownCancelsWhatIsLeft) {
+  std::promise<void> held;
+  const auto transport = StartTransport([&](ServerCall& call) {
+    call.OnCancel(
+        [](ServerCall& cancelled, void*) {
+          cancelled.Fail(absl::UnavailableError("shutting down"));
+        },
+        nullptr);
+    held.set_value();
+  });
+  InferStub stub(Connect(transport->addresses()[0]));
+  std::thread caller([&] { EXPECT_FALSE(Infer(stub, "x").status.ok()); });
+  held.get_future().wait();
+  transport->Shutdown(absl::ZeroDuration());
+  caller.join();
+  EXPECT_EQ(transport->open_calls(), 0);
+}
+
+// What a handler has launched may outlast its call.
+TEST(TransportTest, ShutdownWaitsForHandlersOfCancelledCalls) {
+  HeldCalls held;
+  const auto transport =
+      StartTransport([&](ServerCall& call) { held.Hold(call); });
+  InferStub stub(Connect(transport->addresses()[0]));
+  std::thread caller([&] { EXPECT_FALSE(Infer(stub, "x").status.ok()); });
+  ServerCall* call = held.Take();
+  std::thread stopper([&] { transport->Shutdown(absl::ZeroDuration()); });
+  caller.join();
+  EXPECT_EQ(transport->open_calls(), 1);
+  call->Resume([](ServerCall& resumed, void*) { EchoCall(resumed); }, nullptr);
+  stopper.join();
+  EXPECT_EQ(transport->open_calls(), 0);
+}
+
+TEST(TransportTest, ShutdownLetsCallsEnd) {
+  HeldCalls held;
+  const auto transport =
+      StartTransport([&](ServerCall& call) { held.Hold(call); });
+  InferStub stub(Connect(transport->addresses()[0]));
+  std::thread caller([&] { EXPECT_TRUE(Infer(stub, "x").status.ok()); });
+  ServerCall* call = held.Take();
+  std::thread stopper([&] { transport->Shutdown(absl::Seconds(20)); });
+  call->Resume([](ServerCall& resumed, void*) { EchoCall(resumed); }, nullptr);
+  stopper.join();
+  caller.join();
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,236 @@
+#include "server/rpc/wire_evaluate.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/weir/v1/evaluator.pb.h"
+#include "tests/rpc/reply_bytes.h"
+#include "tests/rpc/sliced.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::EvaluateRequest FullRequest() {
+  v1::EvaluateRequest request;
+  auto* node = request.mutable_graph()->mutable_definition()->add_nodes();
+  node->set_op("Identity");
+  auto* raw = request.add_inputs();
+  raw->set_name("x");
+  raw->mutable_value()->mutable_spec()->set_dtype(v1::UINT8);
+  raw->mutable_value()->mutable_spec()->add_shape(480);
+  raw->mutable_value()->mutable_spec()->add_shape(-1);
+  raw->mutable_value()->mutable_spec()->set_layout("HW");
+  auto* samples = raw->mutable_value()->mutable_spec();
+  samples->add_sample_shapes()->add_dims(4);
+  samples->add_sample_shapes();
+  raw->mutable_value()->set_raw(std::string(999, 'r'));
+  auto* kept = request.add_inputs();
+  kept->set_name("y");
+  kept->mutable_value()->set_tensor(77);
+  auto* shared = request.add_inputs();
+  shared->set_name("z");
+  auto* region = shared->mutable_value()->mutable_region();
+  region->set_region("r1");
+  region->set_offset(4096);
+  region->set_byte_size(1 << 20);
+  region->add_strides(-8);
+  request.add_outputs()->set_name("inline");
+  auto* keep = request.add_outputs();
+  keep->set_name("kept");
+  keep->set_tensor(78);
+  auto* into = request.add_outputs();
+  into->mutable_region()->set_region("r2");
+  request.set_mode(v1::SYNC_FULL);
+  request.set_context(5);
+  request.set_device("cuda:0");
+  request.mutable_stream_policy()->set_kind(v1::StreamPolicy::NAMED);
+  request.mutable_stream_policy()->set_stream(9);
+  request.mutable_stream_policy()->set_priority(-1);
+  auto* after = request.add_after();
+  after->set_timeline(1);
+  after->set_value(2);
+  auto* signal = request.add_signal();
+  signal->set_timeline(3);
+  signal->set_value(4);
+  request.set_rng_seed(0);
+  request.set_label("a label");
+  request.set_precision(v1::TF32);
+  request.set_report(v1::FULL);
+  request.set_report_settings(true);
+  request.set_on_conflict(v1::QUEUE);
+  return request;
+}
+
+TEST(WireEvaluateTest, ReadsWhatProtobufWrote) {
+  const std::string bytes = FullRequest().SerializeAsString();
+  for (size_t piece : {1u, 13u, 100000u}) {
+    SCOPED_TRACE(piece);
+    const Sliced sliced(bytes, piece);
+    CallArena arena;
+    EvaluateRequestView request;
+    ASSERT_TRUE(ParseEvaluateRequest(sliced.view(), &arena, &request).ok());
+    v1::GraphDefinition definition;
+    ASSERT_TRUE(definition.ParseFromString(
+        ToString(std::get<WireGraphDefinition>(request.graph).bytes)));
+    EXPECT_EQ(definition.nodes(0).op(), "Identity");
+
+    ASSERT_EQ(request.inputs.size(), 3u);
+    const WireTensor& x = request.inputs[0];
+    EXPECT_EQ(x.name, "x");
+    EXPECT_EQ(x.spec.dtype, 2);
+    EXPECT_THAT(std::vector<int64_t>(x.spec.shape.begin(), x.spec.shape.end()),
+                ElementsAre(480, -1));
+    EXPECT_EQ(x.spec.layout, "HW");
+    ASSERT_EQ(x.spec.sample_shapes.size(), 2u);
+    EXPECT_EQ(x.spec.sample_shapes[0][0], 4);
+    EXPECT_EQ(ToString(std::get<ByteView>(x.source)), std::string(999, 'r'));
+    EXPECT_EQ(std::get<WireTensorNumber>(request.inputs[1].source).number, 77u);
+    const auto& region = std::get<WireRegion>(request.inputs[2].source);
+    EXPECT_EQ(region.region, "r1");
+    EXPECT_EQ(region.offset, 4096u);
+    EXPECT_EQ(region.byte_size, 1u << 20);
+    EXPECT_EQ(region.strides[0], -8);
+
+    ASSERT_EQ(request.outputs.size(), 3u);
+    EXPECT_EQ(request.outputs[0].name, "inline");
+    EXPECT_EQ(request.outputs[0].destination.index(), 0u);
+    EXPECT_EQ(std::get<WireTensorNumber>(request.outputs[1].destination).number,
+              78u);
+    EXPECT_EQ(std::get<WireRegion>(request.outputs[2].destination).region,
+              "r2");
+
+    EXPECT_EQ(request.mode, 4);
+    EXPECT_EQ(request.context, 5u);
+    EXPECT_EQ(request.device, "cuda:0");
+    EXPECT_EQ(request.stream_policy.kind, 2);
+    EXPECT_EQ(request.stream_policy.stream, 9u);
+    EXPECT_EQ(request.stream_policy.priority, -1);
+    EXPECT_EQ(request.after[0].timeline, 1u);
+    EXPECT_EQ(request.after[0].value, 2u);
+    EXPECT_EQ(request.signal[0].timeline, 3u);
+    EXPECT_EQ(request.rng_seed, 0u);
+    EXPECT_EQ(request.label, "a label");
+    EXPECT_EQ(request.precision, 2);
+    EXPECT_EQ(request.report, 1);
+    EXPECT_TRUE(request.report_settings);
+    EXPECT_EQ(request.on_conflict, 1);
+  }
+}
+
+TEST(WireEvaluateTest, ReadsTheOtherGraphSources) {
+  CallArena arena;
+  v1::EvaluateRequest wire;
+  wire.mutable_graph()->set_onnx_model("model bytes");
+  const Sliced onnx(wire.SerializeAsString(), 4);
+  EvaluateRequestView request;
+  ASSERT_TRUE(ParseEvaluateRequest(onnx.view(), &arena, &request).ok());
+  EXPECT_EQ(ToString(std::get<WireOnnxModel>(request.graph).bytes),
+            "model bytes");
+
+  wire.mutable_graph()->mutable_model()->set_name("digits");
+  wire.mutable_graph()->mutable_model()->set_version(2);
+  const Sliced model(wire.SerializeAsString(), 4);
+  request = EvaluateRequestView();
+  ASSERT_TRUE(ParseEvaluateRequest(model.view(), &arena, &request).ok());
+  EXPECT_EQ(std::get<WireModelReference>(request.graph).name, "digits");
+  EXPECT_EQ(std::get<WireModelReference>(request.graph).version, 2);
+}
+
+TEST(WireEvaluateTest, RefusesWhatWouldBeMerged) {
+  CallArena arena;
+  v1::EvaluateRequest wire;
+  wire.mutable_graph()->set_onnx_model("one");
+  const std::string once = wire.SerializeAsString();
+  const Sliced twice(once + once, 100);
+  EvaluateRequestView request;
+  EXPECT_THAT(
+      std::string(
+          ParseEvaluateRequest(twice.view(), &arena, &request).message()),
+      HasSubstr("two graphs"));
+  // inputs { value {} value {} }
+  const Sliced values(std::string("\x12\x04\x12\0\x12\0", 6), 100);
+  request = EvaluateRequestView();
+  EXPECT_THAT(
+      std::string(
+          ParseEvaluateRequest(values.view(), &arena, &request).message()),
+      HasSubstr("two values"));
+}
+
+TEST(WireEvaluateTest, AnyCutIsAnErrorOrAShorterRequest) {
+  const std::string bytes = FullRequest().SerializeAsString();
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    const std::string cut = bytes.substr(0, size);
+    // Protobuf also looks into the graph, which stays unread here.
+    if (size <= static_cast<size_t>(FullRequest().graph().ByteSizeLong()) + 2) {
+      continue;
+    }
+    const Sliced sliced(cut, 16);
+    CallArena arena;
+    EvaluateRequestView request;
+    const bool ok = ParseEvaluateRequest(sliced.view(), &arena, &request).ok();
+    v1::EvaluateRequest reference;
+    EXPECT_EQ(ok, reference.ParseFromString(cut)) << size;
+  }
+}
+
+TEST(WireEvaluateTest, ProtobufReadsWhatTheBuilderWrote) {
+  const std::string small(8, 's');
+  const std::string large(100000, 'l');
+  int released = 0;
+  const auto release = [](void* count) { ++*static_cast<int*>(count); };
+  const int64_t shape[] = {2, 50000};
+  const std::span<const int64_t> samples[] = {shape, {}};
+  WireTensorSpec spec{v1::UINT8, shape, "HW", {}};
+  WireTensorSpec ragged{v1::FLOAT, shape, "", samples};
+  const std::vector<EvaluateOutput> outputs = {
+      {"l", spec, ForeignBytes{large.data(), large.size(), release, &released}},
+      {"s", ragged,
+       ForeignBytes{small.data(), small.size(), release, &released}},
+      {"kept", spec, WireTensorNumber{300}},
+      {"region", spec, {}},
+  };
+  v1::SyncReport report;
+  report.set_state(v1::COMPLETED);
+  report.set_wait(v1::RECORD);
+  report.set_stream_sequence(12);
+  v1::ResolvedSettings settings;
+  settings.set_device_uuid("GPU-1");
+  const std::string report_bytes = report.SerializeAsString();
+  const std::string settings_bytes = settings.SerializeAsString();
+  EvaluateReply reply;
+  reply.work = 9;
+  reply.outputs = outputs;
+  reply.settings = settings_bytes;
+  reply.report = report_bytes;
+  {
+    ReplyBuffer buffer = BuildEvaluateReply(reply);
+    EXPECT_EQ(released, 1);
+    EXPECT_EQ(buffer.slice_count(), 3u);
+    v1::EvaluateResponse response;
+    ASSERT_TRUE(response.ParseFromString(ReplyBytes(buffer)));
+    EXPECT_EQ(response.work(), 9u);
+    EXPECT_EQ(response.settings().device_uuid(), "GPU-1");
+    EXPECT_EQ(response.report().wait(), v1::RECORD);
+    EXPECT_EQ(response.report().stream_sequence(), 12u);
+    ASSERT_EQ(response.outputs_size(), 4);
+    EXPECT_EQ(response.outputs(0).name(), "l");
+    EXPECT_EQ(response.outputs(0).value().raw(), large);
+    EXPECT_EQ(response.outputs(0).value().spec().layout(), "HW");
+    EXPECT_THAT(response.outputs(0).value().spec().shape(),
+                ElementsAre(2, 50000));
+    EXPECT_EQ(response.outputs(1).value().raw(), small);
+    EXPECT_EQ(response.outputs(1).value().spec().sample_shapes_size(), 2);
+    EXPECT_EQ(response.outputs(2).value().tensor(), 300u);
+    EXPECT_EQ(response.outputs(3).value().source_case(),
+              v1::TensorValue::SOURCE_NOT_SET);
+  }
+  EXPECT_EQ(released, 2);
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,153 @@
+#include "server/rpc/wire_reader.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "tests/rpc/sliced.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Reads everything, as a parser does with fields that it does not know.
+absl::Status SkipAll(const std::string& bytes, size_t piece = 1) {
+  const Sliced sliced(bytes, piece);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  while (reader.NextField()) reader.Skip();
+  return reader.status("Test");
+}
+
+TEST(WireReaderTest, ReadsEveryKindOfFieldAcrossPieces) {
+  const std::string bytes =
+      std::string("\x08\x96\x01", 3) +              // 1: 150
+      std::string("\x15\x01\x02\x03\x04", 5) +      // 2: fixed32
+      std::string("\x19\x01\0\0\0\0\0\0\x80", 9) +  // 3: fixed64
+      std::string("\x22\x05hello", 7) +             // 4: string
+      std::string("\x2a\x03\x08\x07\x06", 5);       // 5: bytes
+  for (size_t piece : {1u, 2u, 3u, 5u, 100u}) {
+    SCOPED_TRACE(piece);
+    const Sliced sliced(bytes, piece);
+    CallArena arena;
+    WireReader reader(sliced.view(), &arena);
+    ASSERT_TRUE(reader.NextField());
+    EXPECT_EQ(reader.number(), 1u);
+    EXPECT_EQ(reader.Varint(), 150u);
+    ASSERT_TRUE(reader.NextField());
+    EXPECT_EQ(reader.Fixed32(), 0x04030201u);
+    ASSERT_TRUE(reader.NextField());
+    EXPECT_EQ(reader.Fixed64(), 0x8000000000000001u);
+    ASSERT_TRUE(reader.NextField());
+    EXPECT_EQ(reader.String(), "hello");
+    ASSERT_TRUE(reader.NextField());
+    EXPECT_EQ(ToString(reader.Bytes()), "\x08\x07\x06");
+    EXPECT_FALSE(reader.NextField());
+    EXPECT_TRUE(reader.status("Test").ok());
+  }
+}
+
+TEST(WireReaderTest, BytesStayWhereTheyAre) {
+  const Sliced sliced(
+      "\x0a\x06"
+      "abcdef",
+      5);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  ASSERT_TRUE(reader.NextField());
+  const ByteView view = reader.Bytes();
+  ASSERT_EQ(view.pieces().size(), 2u);
+  EXPECT_EQ(view.pieces()[0].data(), sliced.view().pieces()[0].data() + 2);
+  EXPECT_EQ(view.pieces()[1].data(), sliced.view().pieces()[1].data());
+  EXPECT_EQ(ToString(view), "abcdef");
+}
+
+TEST(WireReaderTest, RepeatedNumbersPackedOrNot) {
+  const Sliced sliced("\x0a\x03\x01\x96\x01\x08\x07", 2);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  std::vector<uint64_t> values;
+  while (reader.NextField()) {
+    reader.RepeatedVarint([&](uint64_t value) { values.push_back(value); });
+  }
+  EXPECT_TRUE(reader.ok());
+  EXPECT_THAT(values, testing::ElementsAre(1, 150, 7));
+}
+
+TEST(WireReaderTest, ANestedMessageEndsWhereItSays) {
+  // 1: { 1: 5, 2: 6 } 2: 7
+  const Sliced sliced("\x0a\x04\x08\x05\x10\x06\x10\x07", 3);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  ASSERT_TRUE(reader.NextField());
+  int fields = 0;
+  reader.Nested([&](WireReader&) {
+    while (reader.NextField()) {
+      reader.Varint();
+      ++fields;
+    }
+  });
+  EXPECT_EQ(fields, 2);
+  ASSERT_TRUE(reader.NextField());
+  EXPECT_EQ(reader.Varint(), 7u);
+  EXPECT_TRUE(reader.ok());
+}
+
+TEST(WireReaderTest, SkipsGroups) {
+  EXPECT_TRUE(SkipAll("\x0b\x10\x05\x13\x14\x0c").ok());
+  EXPECT_FALSE(SkipAll("\x0b\x10\x05").ok());
+  EXPECT_FALSE(SkipAll("\x0b\x14").ok());
+  EXPECT_FALSE(SkipAll("\x0c").ok());
+  EXPECT_FALSE(SkipAll(std::string(1000, '\x0b')).ok());
+}
+
+TEST(WireReaderTest, RefusesBrokenBytes) {
+  const std::string broken[] = {
+      std::string("\0", 1),  // field 0
+      "\x0e",                // wire type 6
+      "\x08",                // no value
+      "\x08\xff",            // a number without an end
+      std::string("\x08") + std::string(11, '\xff'),
+      "\x0d\x01\x02",  // short fixed32
+      "\x09\x01\x02",  // short fixed64
+      "\x0a\x05"
+      "abc",  // longer than the message
+      "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+      std::string("\x88\x80\x80\x80\x80\0\x01", 7),   // a tag of 6 bytes
+      std::string("\x0a\x81\x80\x80\x80\x80\0z", 8),  // a length of 6
+      "\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x01",     // field number too large
+  };
+  for (const std::string& bytes : broken) {
+    for (size_t piece : {1u, 4u, 100u}) {
+      const absl::Status status = SkipAll(bytes, piece);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(status.message()), HasSubstr("malformed Test"));
+    }
+  }
+}
+
+TEST(WireReaderTest, WrongWireTypesAreErrors) {
+  const Sliced sliced("\x08\x01", 10);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  ASSERT_TRUE(reader.NextField());
+  reader.String();
+  EXPECT_FALSE(reader.ok());
+  EXPECT_FALSE(reader.NextField());
+}
+
+TEST(WireReaderTest, Utf8) {
+  for (const char* good :
+       {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
+    EXPECT_TRUE(IsUtf8(good)) << good;
+  }
+  for (const char* bad :
+       {"\x80", "\xc3", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80",
+        "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "a\xffz"}) {
+    EXPECT_FALSE(IsUtf8(bad));
+  }
+}
+
+}  // namespace
+}  // namespace weir
