@@ -1,0 +1,226 @@
+#include "server/options.h"
+
+#include <arpa/inet.h>
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <iostream>
+#include <limits>
+
+#include "kernels/base/build_info.h"
+
+namespace weir {
+namespace {
+
+// "--queue-length" is read from WEIR_QUEUE_LENGTH as well.
+std::string EnvironmentName(const std::string& flag) {
+  std::string name = "WEIR_";
+  for (char c : flag.substr(2)) {
+    name +=
+        c == '-'
+            ? '_'
+            : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+template <typename T>
+CLI::Option* AddFlag(CLI::App& app, const std::string& flag, T& value,
+                     const std::string& doc) {
+  return app.add_option(flag, value, doc)
+      ->envname(EnvironmentName(flag))
+      ->capture_default_str();
+}
+
+void AddSwitch(CLI::App& app, const std::string& flag, bool& value,
+               const std::string& doc) {
+  app.add_flag(flag, value, doc)
+      ->envname(EnvironmentName(flag))
+      ->group("Execution");
+}
+
+// "8002" style mistakes are found before anything is bound.
+std::string CheckAddress(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) {
+    return address.size() > 5 ? "" : "unix: needs a path";
+  }
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    return "'" + address + "' is not HOST:PORT or unix:PATH";
+  }
+  int port = -1;
+  if (!CLI::detail::lexical_cast(address.substr(colon + 1), port) || port < 0 ||
+      port > 65535) {
+    return "'" + address + "' has no port between 0 and 65535";
+  }
+  return "";
+}
+
+std::string CheckDevice(const std::string& device) {
+  if (device == "auto" || device == "cpu" || device == "cuda") return "";
+  if (device.rfind("cuda:", 0) == 0 && device.size() > 5 &&
+      device.find_first_not_of("0123456789", 5) == std::string::npos) {
+    return "";
+  }
+  return "'" + device + "' is not auto, cpu, cuda or cuda:N";
+}
+
+// Of TCP alone.
+std::string CheckHttp(const std::string& address) {
+  if (address == "off") return "";
+  if (address.rfind("unix:", 0) == 0) return "HTTP is served over TCP only";
+  return CheckAddress(address);
+}
+
+// A NaN passes every comparison that CLI::Range makes.
+CLI::Validator Seconds(double most) {
+  return CLI::Validator(
+      [most](const std::string& text) -> std::string {
+        double seconds = 0;
+        if (CLI::detail::lexical_cast(text, seconds) && seconds >= 0 &&
+            seconds <= most) {
+          return "";
+        }
+        return "'" + text + "' is not a number of seconds from 0 to " +
+               std::to_string(static_cast<int64_t>(most));
+      },
+      "SECONDS");
+}
+
+// By its text: names other than localhost are anybody's.
+bool IsLoopback(const std::string& address) {
+  if (address.rfind("unix:", 0) == 0) return true;
+  const std::string host = address.substr(0, address.rfind(':'));
+  if (host == "localhost" || host == "[::1]") return true;
+  in_addr parsed;
+  return inet_pton(AF_INET, host.c_str(), &parsed) == 1 &&
+         host.rfind("127.", 0) == 0;
+}
+
+}  // namespace
+
+const char* Version() { return kVersion; }
+
+std::variant<ServerOptions, ExitNow> ParseServerOptions(
+    int argc, const char* const* argv) {
+  ServerOptions options;
+  double drain_delay = absl::ToDoubleSeconds(options.drain_delay);
+  double drain_timeout = absl::ToDoubleSeconds(options.drain_timeout);
+  double connection_age = absl::ToDoubleSeconds(options.max_connection_age);
+
+  CLI::App app(
+      "weir-server evaluates tensor programs and ONNX models over gRPC, on an "
+      "NVIDIA GPU or the CPU.\nEvery flag is also an environment variable: "
+      "--queue-length is WEIR_QUEUE_LENGTH; the flag wins.\n",
+      "weir-server");
+  app.set_version_flag("--version", std::string("weir-server ") + Version());
+
+  AddFlag(app, "--grpc", options.grpc,
+          "gRPC addresses, HOST:PORT or unix:PATH; port 0 takes a free one")
+      ->delimiter(',')
+      ->check(CheckAddress)
+      ->group("Addresses");
+  AddFlag(app, "--http", options.http,
+          "Address of /healthz, /readyz and /metrics; 'off' for none")
+      ->check(CheckHttp)
+      ->group("Addresses");
+  app.add_flag("--insecure", options.insecure,
+               "Serve without TLS beyond this machine")
+      ->envname("WEIR_INSECURE")
+      ->group("Addresses");
+
+  AddFlag(app, "--model-repository", options.model_repository,
+          "Folder of models: NAME/VERSION/model.onnx")
+      ->check(CLI::ExistingDirectory)
+      ->group("Models");
+  AddFlag(app, "--model-control", options.model_control,
+          "none: serve every model of the repository")
+      ->check(CLI::IsMember({"none"}))
+      ->group("Models");
+
+  AddFlag(app, "--device", options.device,
+          "auto (cuda:0, or the CPU where there is no NVIDIA device), cpu, "
+          "cuda, cuda:N")
+      ->check(CheckDevice)
+      ->group("Execution");
+  AddFlag(app, "--streams", options.streams, "Streams of the device")
+      ->check(CLI::Range(1, 256))
+      ->group("Execution");
+  AddFlag(app, "--cpu-threads", options.cpu_threads,
+          "Threads of the CPU device; 0: as many as the process has CPUs")
+      ->check(CLI::Range(0, 1024))
+      ->group("Execution");
+  AddFlag(app, "--io-threads", options.io_threads,
+          "Threads that read and write calls; 0: as many as there are CPUs")
+      ->check(CLI::Range(0, 1024))
+      ->group("Execution");
+  AddFlag(app, "--cache-dir", options.cache_dir,
+          "Folder for compiled kernels; without it they are kept in memory")
+      ->group("Execution");
+  AddSwitch(app, "--enable-test-operators", options.enable_test_operators,
+            "Offer weir.Spin and weir.Fault");
+
+  AddFlag(app, "--queue-length", options.queue_length,
+          "Admitted requests beyond one per stream; more are refused")
+      ->check(CLI::Range(size_t{0}, size_t{10'000'000}))
+      ->group("Limits");
+  AddFlag(app, "--queue-bytes", options.queue_bytes,
+          "Bytes of admitted requests; more are refused")
+      ->check(CLI::Range(size_t{1} << 16, size_t{1} << 50))
+      ->group("Limits");
+  AddFlag(app, "--max-message-bytes", options.max_message_bytes,
+          "Largest message, either way")
+      ->check(CLI::Range(size_t{1024}, size_t{std::numeric_limits<int>::max()}))
+      ->group("Limits");
+  AddFlag(app, "--host-bytes", options.host_bytes,
+          "Pinned host memory for inputs and replies")
+      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
+      ->group("Limits");
+  AddFlag(app, "--tensor-bytes", options.tensor_bytes,
+          "Device memory for tensors that callers keep")
+      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
+      ->group("Limits");
+
+  AddFlag(app, "--drain-delay", drain_delay,
+          "Seconds to serve on after SIGTERM, already unready")
+      ->check(Seconds(3600))
+      ->group("Shutdown");
+  AddFlag(app, "--drain-timeout", drain_timeout,
+          "Seconds after the delay until open connections are cut")
+      ->check(Seconds(3600))
+      ->group("Shutdown");
+  AddFlag(app, "--max-connection-age", connection_age,
+          "Seconds after which a connection is asked to leave, so that a "
+          "drain loses nothing; keep it below --drain-timeout; 0: never")
+      ->check(Seconds(1e6))
+      ->group("Shutdown");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return ExitNow{app.exit(error)};
+    std::cerr << "weir-server: " << error.what()
+              << "; see weir-server --help\n";
+    return ExitNow{2};
+  }
+  if (options.http == "off") options.http.clear();
+  options.drain_delay = absl::Seconds(drain_delay);
+  options.drain_timeout = absl::Seconds(drain_timeout);
+  options.max_connection_age = connection_age > 0
+                                   ? absl::Seconds(connection_age)
+                                   : absl::InfiniteDuration();
+  if (!options.insecure) {
+    std::vector<std::string> addresses = options.grpc;
+    if (!options.http.empty()) addresses.push_back(options.http);
+    for (const std::string& address : addresses) {
+      if (IsLoopback(address)) continue;
+      std::cerr << "weir-server: " << address
+                << " is reachable from other machines and there is no TLS; "
+                   "listen on 127.0.0.1 or give --insecure\n";
+      return ExitNow{2};
+    }
+  }
+  return options;
+}
+
+}  // namespace weir

@@ -1,0 +1,49 @@
+// The flags of weir-server: parsed strictly, each also as an environment
+// variable (--queue-length is WEIR_QUEUE_LENGTH; the flag wins).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace weir {
+
+struct ServerOptions {
+  std::vector<std::string> grpc = {"127.0.0.1:8001"};  // host:port, unix:PATH
+  std::string http = "127.0.0.1:8002";                 // empty: off
+  std::string model_repository;                        // empty: no models
+  std::string model_control = "none";
+  std::string device = "auto";  // auto, cpu, cuda, cuda:N
+  int streams = 16;             // lanes of the device
+  int io_threads = 0;           // 0: the process's CPU quota
+  int cpu_threads = 0;          // of the CPU device; 0: the CPU quota
+  size_t queue_length = 1024;   // admitted requests beyond one per stream
+  size_t queue_bytes = size_t{1} << 30;  // of admitted requests
+  size_t max_message_bytes = size_t{256} << 20;
+  size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
+  size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
+  std::string cache_dir;                  // compiled kernels; empty: in memory
+  absl::Duration drain_delay = absl::Seconds(5);
+  absl::Duration drain_timeout = absl::Seconds(20);
+  absl::Duration max_connection_age = absl::Seconds(15);
+  bool insecure = false;
+  bool enable_test_operators = false;
+};
+
+// The process ends with `code`; `text` went to the caller's stream already.
+struct ExitNow {
+  int code = 0;
+};
+
+// 2 for a usage error (one line on standard error that names the flag and the
+// remedy), 0 after --help or --version.
+std::variant<ServerOptions, ExitNow> ParseServerOptions(
+    int argc, const char* const* argv);
+
+// "0.1.0".
+const char* Version();
+
+}  // namespace weir

@@ -1,0 +1,280 @@
+#include "server/server.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/devices.h"
+#include "kernels/ops/registry.h"
+#include "server/observe/http_server.h"
+#include "server/observe/pool_gauges.h"
+#include "server/rpc/transport.h"
+#include "server/services/catalog.h"
+#include "server/services/evaluator.h"
+#include "server/services/kserve_infer.h"
+#include "server/services/kserve_info.h"
+#include "server/services/service_context.h"
+
+namespace weir {
+namespace {
+
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(20);
+// How long the answers of a lost device may take to leave.
+constexpr absl::Duration kLastWords = absl::Milliseconds(500);
+
+int64_t UnixNanos() { return absl::GetCurrentTimeNanos(); }
+
+std::string NewIncarnation() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
+
+// True if `fd` became readable within `timeout`.
+bool WaitReadable(int fd, absl::Duration timeout) {
+  pollfd entry{fd, POLLIN, 0};
+  return poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) >
+         0;
+}
+
+EngineOptions MakeEngineOptions(const ServerOptions& options) {
+  EngineOptions engine;
+  engine.streams.max = static_cast<size_t>(options.streams);
+  engine.streams.max_waiters =
+      options.queue_length + static_cast<size_t>(options.streams);
+  engine.pinned_bytes = options.host_bytes;
+  engine.tensor_bytes = options.tensor_bytes;
+  return engine;
+}
+
+}  // namespace
+
+// In order of construction; destroyed from the last to the first.
+struct Server::Impl {
+  explicit Impl(const ServerOptions& o) : options(o) {}
+  ~Impl() {
+    // I/O threads hold evaluations: they end before the engine does.
+    if (http != nullptr) http.reset();
+    metrics.ClearGauges();
+    transport.reset();
+    if (device_lost >= 0) close(device_lost);
+  }
+
+  absl::Status Start();
+  absl::Status StartDevice();
+  absl::Status LoadModels();
+  absl::Status StartTransport();
+  absl::Status StartHttp();
+  void SetReady();
+  void SetUnready(const std::string& why);
+
+  const ServerOptions options;
+  std::vector<std::string> notes;
+  std::unique_ptr<OpRegistry> registry;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<ModelRepository> models;
+  std::unique_ptr<Admission> admission;
+  Metrics metrics;
+  Readiness readiness;
+  std::unique_ptr<ServiceContext> context;
+  std::unique_ptr<EvaluatorService> evaluator;
+  std::unique_ptr<CatalogService> catalog;
+  std::unique_ptr<KserveInferService> kserve_infer;
+  std::unique_ptr<KserveInfoService> kserve_info;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<HttpServer> http;
+  int device_lost = -1;
+};
+
+absl::Status Server::Impl::Start() {
+  device_lost = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (device_lost < 0) return absl::InternalError("eventfd failed");
+  WEIR_RETURN_IF_ERROR(StartDevice());
+  WEIR_RETURN_IF_ERROR(LoadModels());
+  const int64_t unix_now = UnixNanos();
+  admission = std::make_unique<Admission>(
+      options.queue_length + static_cast<size_t>(options.streams),
+      options.queue_bytes);
+  context.reset(new ServiceContext{options, *engine, *models, *admission,
+                                   metrics, readiness, NewIncarnation(),
+                                   unix_now, unix_now - NowNanos()});
+  WEIR_RETURN_IF_ERROR(StartHttp());
+  WEIR_RETURN_IF_ERROR(StartTransport());
+  AddPoolGauges(&metrics, *engine, *admission, *models, readiness);
+  SetReady();
+  engine->device().health().OnPoisoned([this](const absl::Status& cause) {
+    SetUnready(std::string(cause.message()));
+    const uint64_t one = 1;
+    if (write(device_lost, &one, sizeof(one)) < 0) {
+      // Full: it is readable already.
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartDevice() {
+  registry = MakeOpRegistry({.test_operators = options.enable_test_operators});
+  DeviceOptions device_options;
+  device_options.cpu_threads = options.cpu_threads;
+  device_options.cache_dir = options.cache_dir;
+  auto device = MakeDevice(options.device, device_options, *registry);
+  if (!device.ok()) {
+    return absl::Status(device.status().code(),
+                        absl::StrCat("--device=", options.device, ": ",
+                                     device.status().message()));
+  }
+  if (options.device == "auto") {
+    const DeviceInfo& info = (*device)->info();
+    notes.push_back(info.kind == DeviceKind::kCpu
+                        ? "--device=auto: no NVIDIA device, using the CPU"
+                        : absl::StrCat("--device=auto: using ",
+                                       DeviceName(info), " (", info.name, ")"));
+  }
+  WEIR_ASSIGN_OR_RETURN(engine,
+                        Engine::Create(*std::move(device), registry.get(),
+                                       MakeEngineOptions(options)));
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::LoadModels() {
+  RepositoryOptions repository;
+  repository.root = options.model_repository;
+  WEIR_ASSIGN_OR_RETURN(
+      models,
+      ModelRepository::Open(repository, &engine->device(), registry.get()));
+  models->LoadAll();
+  for (const ModelIndexEntry& entry : models->Index()) {
+    if (entry.state == ModelState::kReady) continue;
+    notes.push_back(absl::StrCat("model ", entry.name, " version ",
+                                 entry.version,
+                                 " is not served: ", entry.reason));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartTransport() {
+  evaluator = std::make_unique<EvaluatorService>(context.get());
+  catalog = std::make_unique<CatalogService>(context.get());
+  kserve_infer = std::make_unique<KserveInferService>(context.get());
+  kserve_info = std::make_unique<KserveInfoService>(context.get());
+  MethodTable table;
+  evaluator->Register(&table);
+  catalog->Register(&table);
+  kserve_infer->Register(&table);
+  kserve_info->Register(&table);
+
+  TransportOptions transport_options;
+  transport_options.addresses = options.grpc;
+  transport_options.io_threads = options.io_threads;
+  transport_options.max_message_bytes =
+      static_cast<int>(options.max_message_bytes);
+  if (options.max_connection_age != absl::InfiniteDuration()) {
+    transport_options.max_connection_age = options.max_connection_age;
+  }
+  auto started = Transport::Start(std::move(transport_options), table);
+  if (!started.ok()) {
+    return absl::Status(started.status().code(),
+                        absl::StrCat("--grpc: ", started.status().message()));
+  }
+  transport = *std::move(started);
+  transport->SetServing("live", true);
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartHttp() {
+  if (options.http.empty()) return absl::OkStatus();
+  HttpServer::Callbacks callbacks;
+  callbacks.unhealthy = [this]() -> std::string {
+    return std::string(engine->device().health().status().message());
+  };
+  callbacks.unready = [this] { return readiness.why_not(); };
+  callbacks.metrics = [this] { return metrics.Text(); };
+  WEIR_ASSIGN_OR_RETURN(http,
+                        HttpServer::Start(options.http, std::move(callbacks)));
+  return absl::OkStatus();
+}
+
+void Server::Impl::SetReady() {
+  for (const ModelIndexEntry& entry : models->Index()) {
+    if (entry.state != ModelState::kReady) continue;
+    transport->SetServing("model/" + entry.name, true);
+  }
+  transport->SetServing("", true);
+  readiness.Set("");
+}
+
+void Server::Impl::SetUnready(const std::string& why) {
+  readiness.Set(why);
+  transport->SetServing("", false);
+  for (const ModelIndexEntry& entry : models->Index()) {
+    transport->SetServing("model/" + entry.name, false);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerOptions& options) {
+  auto impl = std::make_unique<Impl>(options);
+  WEIR_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+const std::vector<std::string>& Server::grpc_addresses() const {
+  return impl_->transport->addresses();
+}
+
+std::string Server::http_address() const {
+  return impl_->http == nullptr ? "" : impl_->http->address();
+}
+
+std::string Server::device_name() const {
+  return DeviceName(impl_->engine->device().info());
+}
+
+size_t Server::models_ready() const {
+  size_t ready = 0;
+  for (const ModelIndexEntry& entry : impl_->models->Index()) {
+    ready += entry.state == ModelState::kReady ? 1 : 0;
+  }
+  return ready;
+}
+
+const std::vector<std::string>& Server::notes() const { return impl_->notes; }
+
+int Server::device_lost_fd() const { return impl_->device_lost; }
+
+absl::Status Server::device_status() const {
+  return impl_->engine->device().health().status();
+}
+
+void Server::Drain(int interrupt_fd) {
+  Transport& transport = *impl_->transport;
+  if (!device_status().ok()) {
+    transport.Shutdown(kLastWords, kLastWords);
+    return;
+  }
+  impl_->SetUnready("draining");
+  WaitReadable(interrupt_fd, impl_->options.drain_delay);
+  transport.CloseListeners();
+  const absl::Time limit = absl::Now() + impl_->options.drain_timeout;
+  // Connections that never age would keep us waiting for their idle owners: it
+  // is enough then that nothing is being answered.
+  const bool age =
+      impl_->options.max_connection_age != absl::InfiniteDuration();
+  while (absl::Now() < limit && (age ? transport.open_connections() > 0
+                                     : transport.open_calls() > 0)) {
+    if (WaitReadable(interrupt_fd, kDrainPoll)) break;
+  }
+  transport.Shutdown(std::max(limit - absl::Now(), kLastWords));
+}
+
+}  // namespace weir

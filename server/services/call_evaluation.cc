@@ -1,0 +1,166 @@
+#include "server/services/call_evaluation.h"
+
+#include <atomic>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace weir {
+namespace {
+
+constexpr size_t kMaxFree = 256;  // per I/O thread
+
+// Calls stay on their I/O thread, and so do these.
+std::vector<std::unique_ptr<CallEvaluation>>& FreeList() {
+  thread_local std::vector<std::unique_ptr<CallEvaluation>> free;
+  return free;
+}
+
+RngState FreshRng() {
+  std::random_device device;
+  return {.seed = (uint64_t{device()} << 32) | device()};
+}
+
+struct SharedResults {
+  std::atomic<int> references;
+  PinnedBuffer buffer;
+};
+
+}  // namespace
+
+CallEvaluation* CallEvaluation::Acquire(Engine& engine) {
+  auto& free = FreeList();
+  while (!free.empty()) {
+    std::unique_ptr<CallEvaluation> evaluation = std::move(free.back());
+    free.pop_back();
+    if (evaluation->engine_ == &engine) return evaluation.release();
+  }
+  return new CallEvaluation(engine);
+}
+
+void CallEvaluation::Release(CallEvaluation* evaluation) {
+  evaluation->ticket.Reset();
+  WorkRequest& request = evaluation->work_.request;
+  request.program = nullptr;
+  request.inputs.clear();
+  request.outputs.clear();
+  request.mode.reset();
+  request.seed.reset();
+  request.label.clear();
+  evaluation->call_ = nullptr;
+  std::unique_ptr<CallEvaluation> owned(evaluation);
+  auto& free = FreeList();
+  if (free.size() < kMaxFree) free.push_back(std::move(owned));
+}
+
+CallEvaluation::CallEvaluation(Engine& engine) : engine_(&engine) {
+  ContextOptions options;
+  options.executor = this;
+  options.rng = FreshRng();
+  context_ = EvalContext::Create(&engine, options);
+}
+
+CallEvaluation::~CallEvaluation() = default;
+
+void CallEvaluation::Start(ServerCall& call, FinishFn finish, void* arg) {
+  call_ = &call;
+  finish_ = finish;
+  finish_arg_ = arg;
+  io_thread_ = std::this_thread::get_id();
+  work_.request.deadline = call.deadline();
+  {
+    MutexLock lock(&mu_);
+    active_ = true;
+    busy_ = true;
+    done_ = false;
+  }
+  {
+    // The context is this object's own: nobody else can be in it.
+    absl::StatusOr<Activation> activation = context_->Enter(NewHandlerId());
+    activation->Submit(&work_, this);
+  }
+  call.OnCancel(
+      [](ServerCall&, void* self) {
+        static_cast<CallEvaluation*>(self)->work_.Cancel();
+      },
+      this);
+  TryFinish();
+}
+
+// On the I/O thread, with busy_ set. True if the call was answered.
+bool CallEvaluation::TryFinish() {
+  {
+    MutexLock lock(&mu_);
+    busy_ = false;
+    if (!done_) return false;
+    // A Resume that is on its way must find the call unanswered.
+    if (woken_) return false;
+    active_ = false;
+    tasks_.clear();
+  }
+  finish_(*this, finish_arg_);
+  return true;
+}
+
+void CallEvaluation::OnDone(Work&) {
+  MutexLock lock(&mu_);
+  done_ = true;
+  if (busy_ && std::this_thread::get_id() == io_thread_) return;
+  WakeLocked();
+}
+
+void CallEvaluation::Post(Task task) {
+  MutexLock lock(&mu_);
+  // After the answer there is no work left that a task could move on.
+  if (!active_) return;
+  tasks_.push_back(std::move(task));
+  WakeLocked();
+}
+
+void CallEvaluation::WakeLocked() {
+  if (woken_) return;
+  woken_ = true;
+  call_->Resume(
+      [](ServerCall&, void* self) {
+        static_cast<CallEvaluation*>(self)->OnWake();
+      },
+      this);
+}
+
+void CallEvaluation::OnWake() {
+  {
+    MutexLock lock(&mu_);
+    // Only here: what wakes us from now on has sent another Resume, which
+    // TryFinish waits for.
+    woken_ = false;
+    busy_ = true;
+  }
+  while (true) {
+    Task task;
+    {
+      MutexLock lock(&mu_);
+      if (tasks_.empty()) break;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+  TryFinish();
+}
+
+CallEvaluation::Results CallEvaluation::ShareResults(int count) {
+  if (count == 1) {
+    return {[](void* block) {
+              PinnedBuffer::Return(static_cast<PinnedBuffer::Block*>(block));
+            },
+            work_.TakeOutputBuffer().Release()};
+  }
+  auto* shared = new SharedResults{{count}, work_.TakeOutputBuffer()};
+  return {[](void* arg) {
+            auto* results = static_cast<SharedResults*>(arg);
+            if (results->references.fetch_sub(1) == 1) delete results;
+          },
+          shared};
+}
+
+}  // namespace weir

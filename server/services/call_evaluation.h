@@ -1,0 +1,84 @@
+// One evaluation on behalf of one call: a work and the context of its own that
+// a stateless request gets. Objects are kept per I/O thread and used again, so
+// that a request in steady state allocates nothing here.
+//
+// Lives on the I/O thread of its call; completions reach it from other threads
+// only through ServerCall::Resume.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "kernels/base/mutex.h"
+#include "kernels/eval/engine.h"
+#include "kernels/eval/eval_context.h"
+#include "kernels/eval/executor.h"
+#include "kernels/eval/work.h"
+#include "server/rpc/reply_buffer.h"
+#include "server/rpc/server_call.h"
+#include "server/scheduling/admission.h"
+
+namespace weir {
+
+class CallEvaluation final : public WorkObserver, private Executor {
+ public:
+  // Answers the call from the finished work (Reply or Fail, exactly once) and
+  // then calls Release. Runs on the call's I/O thread.
+  using FinishFn = void (*)(CallEvaluation& evaluation, void* arg);
+
+  // One that is free on this thread, or a new one.
+  static CallEvaluation* Acquire(Engine& engine);
+  // On the thread that acquired it. The evaluation must have finished, or never
+  // have been started.
+  static void Release(CallEvaluation* evaluation);
+  ~CallEvaluation() override;
+
+  // Filled in by the service. The inputs' pieces point into the request's
+  // slices and the call's arena.
+  WorkRequest& request() { return work_.request; }
+  Admission::Ticket ticket;
+
+  // Submits the work for `call`. `finish` runs exactly once, possibly inside.
+  void Start(ServerCall& call, FinishFn finish, void* arg);
+
+  Work& work() { return work_; }
+  ServerCall& call() { return *call_; }
+
+  // Hands the work's results to a reply that references them `count` times;
+  // each reference ends with release(arg).
+  struct Results {
+    ReplyBuffer::ReleaseFn release = nullptr;
+    void* arg = nullptr;
+  };
+  Results ShareResults(int count);
+
+ private:
+  explicit CallEvaluation(Engine& engine);
+
+  void OnReturn(Work&) override {}
+  void OnDone(Work& work) override;
+  void Post(Task task) override;
+
+  void WakeLocked() WEIR_REQUIRES(mu_);
+  void OnWake();
+  bool TryFinish();
+
+  Engine* const engine_;
+  std::shared_ptr<EvalContext> context_;
+  Work work_;
+  ServerCall* call_ = nullptr;
+  FinishFn finish_ = nullptr;
+  void* finish_arg_ = nullptr;
+  std::thread::id io_thread_;
+
+  Mutex mu_;
+  std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
+  bool active_ WEIR_GUARDED_BY(mu_) = false;  // from Start to the answer
+  bool busy_ WEIR_GUARDED_BY(mu_) = false;    // the I/O thread is in here
+  bool woken_ WEIR_GUARDED_BY(mu_) = false;   // a Resume is on its way
+  bool done_ WEIR_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace weir

@@ -1,0 +1,348 @@
+#include "server/services/catalog.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "proto/weir/v1/catalog.pb.h"
+#include "server/services/counted_method.h"
+#include "server/services/graph_source.h"
+
+namespace weir {
+namespace {
+
+constexpr char kService[] = "weir.v1.Catalog";
+
+template <typename Request, typename Response, typename Handler>
+void Add(MethodTable* table, ServiceContext* context, const char* name,
+         Handler handler) {
+  AddCounted<Request, Response>(table, &context->metrics, RpcMethod::kCatalog,
+                                kService, name, std::move(handler));
+}
+
+void FillServerInfo(const ServiceContext& context,
+                    v1::GetServerInfoResponse* info) {
+  info->set_name("weir");
+  info->set_version(Version());
+  info->set_started_ns(context.started_unix_ns);
+  info->set_incarnation(context.incarnation);
+  info->set_ready(context.readiness.ready());
+  info->set_reason(context.readiness.why_not());
+  v1::ServerLimits* limits = info->mutable_limits();
+  limits->set_max_message_bytes(context.options.max_message_bytes);
+  limits->set_queue_length(context.options.queue_length);
+  limits->set_queue_bytes(context.options.queue_bytes);
+  limits->set_streams(static_cast<uint32_t>(context.options.streams));
+  for (v1::EvalMode mode : {v1::EAGER, v1::SYNC_CPU, v1::SYNC_FULL}) {
+    info->add_modes(mode);
+  }
+}
+
+v1::DeviceType DeviceTypeOf(DeviceKind kind) {
+  return kind == DeviceKind::kCpu ? v1::CPU : v1::CUDA;
+}
+
+void FillDevice(Device& from, v1::Device* device) {
+  const DeviceInfo& info = from.info();
+  device->set_uuid(info.uuid);
+  device->set_name(DeviceName(info));
+  device->set_type(DeviceTypeOf(info.kind));
+  device->set_product(info.name);
+  device->set_failure(std::string(from.health().status().message()));
+  device->set_memory_bytes(static_cast<uint64_t>(info.total_memory));
+  device->set_compute_units(static_cast<uint32_t>(info.multiprocessors));
+  if (info.compute_capability > 0) {
+    device->set_capability(absl::StrCat(info.compute_capability / 10, ".",
+                                        info.compute_capability % 10));
+  }
+  device->set_driver_version(info.driver);
+  device->set_is_default(true);
+}
+
+void FillSummary(const OpDef& def, const OpRegistry& registry,
+                 v1::OperatorSummary* summary) {
+  summary->set_domain(std::string(def.domain));
+  summary->set_name(std::string(def.name));
+  summary->set_summary(std::string(def.doc));
+  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    if (registry.HasKernel(kind, def.domain, def.name)) {
+      summary->add_devices(DeviceTypeOf(kind));
+    }
+  }
+}
+
+const char* KindName(AttributeType type) {
+  switch (type) {
+    case AttributeType::kInt:
+      return "int";
+    case AttributeType::kFloat:
+      return "float";
+    case AttributeType::kString:
+      return "string";
+    case AttributeType::kInts:
+      return "ints";
+    case AttributeType::kFloats:
+      return "floats";
+    case AttributeType::kStrings:
+      return "strings";
+    case AttributeType::kTensor:
+      return "tensor";
+  }
+  return "";
+}
+
+std::string TypesText(TypeSet types) {
+  std::string text;
+  for (int number = 1; number <= 16; ++number) {
+    const std::optional<DType> dtype = DTypeFromOnnx(number);
+    if (!dtype.has_value() || !types.Has(*dtype)) continue;
+    const std::string_view name = DTypeName(*dtype);
+    absl::StrAppend(&text, text.empty() ? "" : ", ",
+                    absl::string_view(name.data(), name.size()));
+  }
+  return text;
+}
+
+void FillDescription(const OpDef& def, const OpRegistry& registry,
+                     v1::OperatorDescription* description) {
+  FillSummary(def, registry, description->mutable_summary());
+  description->set_description(std::string(def.doc));
+  for (const InputDef& input : def.inputs) {
+    v1::OperatorArgument* argument = description->add_inputs();
+    argument->set_name(std::string(input.name));
+    argument->set_description(TypesText(input.types));
+    argument->set_presence(input.variadic   ? v1::OperatorArgument::VARIADIC
+                           : input.optional ? v1::OperatorArgument::OPTIONAL
+                                            : v1::OperatorArgument::REQUIRED);
+  }
+  for (const OutputDef& output : def.outputs) {
+    v1::OperatorArgument* argument = description->add_outputs();
+    argument->set_name(std::string(output.name));
+    argument->set_presence(output.variadic   ? v1::OperatorArgument::VARIADIC
+                           : output.optional ? v1::OperatorArgument::OPTIONAL
+                                             : v1::OperatorArgument::REQUIRED);
+  }
+  for (const AttributeDef& from : def.attributes) {
+    v1::OperatorAttribute* attribute = description->add_attributes();
+    attribute->set_name(std::string(from.name));
+    attribute->set_kind(KindName(from.type));
+    attribute->set_description(std::string(from.doc));
+    attribute->set_required(from.required);
+  }
+}
+
+void FillSpec(const std::string& name, DType dtype,
+              absl::Span<const int64_t> shape, v1::NamedTensorSpec* spec) {
+  spec->set_name(name);
+  spec->mutable_spec()->set_dtype(static_cast<v1::DataType>(dtype));
+  for (int64_t extent : shape) spec->mutable_spec()->add_shape(extent);
+}
+
+void FillSpec(const ValueDecl& value, v1::NamedTensorSpec* spec) {
+  Dims shape;
+  if (value.shape.has_value()) {
+    for (Dim dim : *value.shape)
+      shape.push_back(dim.known() ? dim.value() : -1);
+  }
+  FillSpec(value.name, value.dtype, shape, spec);
+}
+
+v1::ModelState StateOf(ModelState state) {
+  switch (state) {
+    case ModelState::kLoading:
+      return v1::LOADING;
+    case ModelState::kReady:
+      return v1::READY;
+    case ModelState::kUnavailable:
+      return v1::UNAVAILABLE;
+  }
+  return v1::MODEL_STATE_UNSPECIFIED;
+}
+
+void FillModels(const ServiceContext& context, bool only_ready,
+                v1::ListModelsResponse* response) {
+  std::map<std::string, v1::Model> models;
+  std::map<std::string, bool> ready;
+  for (const ModelIndexEntry& entry : context.models.Index()) {
+    v1::Model& model = models[entry.name];
+    model.set_name(entry.name);
+    v1::ModelVersion* version = model.add_versions();
+    int64_t number = 0;
+    if (absl::SimpleAtoi(entry.version, &number)) version->set_version(number);
+    version->set_state(StateOf(entry.state));
+    version->set_reason(entry.reason);
+    ready[entry.name] |= entry.state == ModelState::kReady;
+  }
+  for (auto& [name, model] : models) {
+    if (only_ready && !ready[name]) continue;
+    if (auto served = context.models.Find(name, ""); served.ok()) {
+      model.set_max_batch_size((*served)->max_batch_size);
+      for (const ModelTensor& input : (*served)->inputs) {
+        FillSpec(input.name, input.dtype, input.shape, model.add_inputs());
+      }
+      for (const ModelTensor& output : (*served)->outputs) {
+        FillSpec(output.name, output.dtype, output.shape, model.add_outputs());
+      }
+    }
+    *response->add_models() = std::move(model);
+  }
+}
+
+// Explain compiles, so that its call outlives the handler.
+class ExplainCall {
+ public:
+  ExplainCall(ServiceContext* context, ServerCall& call)
+      : context_(context), call_(call) {}
+
+  void Run() {
+    v1::ExplainRequest request;
+    if (absl::Status status = ParseMessage(call_.request(), &request);
+        !status.ok()) {
+      Answer(status);
+      return;
+    }
+    if (request.graph().has_model()) {
+      const v1::ModelReference& reference = request.graph().model();
+      auto model = context_->models.Find(
+          reference.name(),
+          reference.version() == 0 ? "" : absl::StrCat(reference.version()));
+      if (model.ok()) program_ = (*model)->program;
+      cached_ = true;
+      Answer(model.status());
+      return;
+    }
+    definition_ = request.graph().definition().SerializeAsString();
+    onnx_ = request.graph().onnx_model();
+    WireGraph graph;
+    piece_ = {reinterpret_cast<const std::byte*>(definition_.data()),
+              definition_.size()};
+    if (request.graph().has_onnx_model()) {
+      piece_ = {reinterpret_cast<const std::byte*>(onnx_.data()), onnx_.size()};
+      graph = WireOnnxModel{ByteView({&piece_, 1}, piece_.size())};
+    } else if (request.graph().has_definition()) {
+      graph = WireGraphDefinition{ByteView({&piece_, 1}, piece_.size())};
+    } else {
+      Answer(WithField(
+          absl::InvalidArgumentError("a graph, an ONNX model or a model is "
+                                     "needed"),
+          "graph"));
+      return;
+    }
+    std::vector<WireTensor> given;
+    for (const v1::NamedTensorSpec& input : request.inputs()) {
+      WireTensor tensor;
+      tensor.name = input.name();
+      tensor.spec.dtype = input.spec().dtype();
+      tensor.spec.shape = {input.spec().shape().data(),
+                           static_cast<size_t>(input.spec().shape_size())};
+      given.push_back(tensor);
+    }
+    std::string key(ProgramKey(graph, given, &call_.arena()));
+    cached_ = context_->engine.programs().Find(key) != nullptr;
+    auto import = [key] { return ImportKey(key); };
+    context_->engine.programs().GetOrCompile(
+        std::move(key), std::move(import), call_.deadline(),
+        [this](ProgramCache::ProgramOr program) {
+          if (program.ok()) program_ = *program;
+          status_ = program.status();
+          call_.Resume(
+              [](ServerCall&, void* self) {
+                auto* explain = static_cast<ExplainCall*>(self);
+                explain->Answer(explain->status_);
+              },
+              this);
+        });
+  }
+
+ private:
+  void Answer(absl::Status status) {
+    const std::unique_ptr<ExplainCall> self(this);
+    context_->metrics.Record(RpcMethod::kCatalog, status.code(),
+                             NowNanos() - call_.received());
+    if (!status.ok()) {
+      call_.Fail(status);
+      return;
+    }
+    v1::ExplainResponse response;
+    response.set_program_cached(cached_);
+    response.set_constant_bytes(program_->constant_bytes());
+    response.set_device_uuid(context_->engine.device().info().uuid);
+    for (const ValueDecl& input : program_->inputs()) {
+      FillSpec(input, response.add_inputs());
+    }
+    for (const ValueDecl& output : program_->outputs()) {
+      FillSpec(output, response.add_outputs());
+    }
+    ReplyMessage(call_, response);
+  }
+
+  ServiceContext* const context_;
+  ServerCall& call_;
+  std::string definition_, onnx_;
+  BytePiece piece_;
+  std::shared_ptr<const Program> program_;
+  absl::Status status_;
+  bool cached_ = false;
+};
+
+}  // namespace
+
+void CatalogService::Register(MethodTable* table) {
+  ServiceContext* const context = context_;
+  Add<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      table, context, "GetServerInfo",
+      [context](const auto&, v1::GetServerInfoResponse* response) {
+        FillServerInfo(*context, response);
+        return absl::OkStatus();
+      });
+  Add<v1::ListDevicesRequest, v1::ListDevicesResponse>(
+      table, context, "ListDevices",
+      [context](const auto&, v1::ListDevicesResponse* response) {
+        FillDevice(context->engine.device(), response->add_devices());
+        return absl::OkStatus();
+      });
+  Add<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
+      table, context, "ListOperators",
+      [context](const v1::ListOperatorsRequest& request,
+                v1::ListOperatorsResponse* response) {
+        const OpRegistry& registry = context->engine.registry();
+        for (const OpDef* def : registry.List()) {
+          if (request.has_domain() && request.domain() != def->domain) continue;
+          FillSummary(*def, registry, response->add_operators());
+        }
+        return absl::OkStatus();
+      });
+  Add<v1::DescribeOperatorRequest, v1::DescribeOperatorResponse>(
+      table, context, "DescribeOperator",
+      [context](const v1::DescribeOperatorRequest& request,
+                v1::DescribeOperatorResponse* response) {
+        const OpRegistry& registry = context->engine.registry();
+        const OpDef* def = registry.Find(request.domain(), request.name());
+        if (def == nullptr) {
+          return WithField(
+              absl::NotFoundError(absl::StrCat(
+                  "no operator '", request.name(), "' in domain '",
+                  request.domain(), "'; ListOperators lists them")),
+              "name");
+        }
+        FillDescription(*def, registry,
+                        response->mutable_operator_description());
+        return absl::OkStatus();
+      });
+  Add<v1::ListModelsRequest, v1::ListModelsResponse>(
+      table, context, "ListModels",
+      [context](const v1::ListModelsRequest& request,
+                v1::ListModelsResponse* response) {
+        FillModels(*context, request.ready(), response);
+        return absl::OkStatus();
+      });
+  table->Add(kService, "Explain", Traffic::kRare, [context](ServerCall& call) {
+    (new ExplainCall(context, call))->Run();
+  });
+}
+
+}  // namespace weir

@@ -1,0 +1,376 @@
+#include "server/services/evaluator.h"
+
+#include <memory_resource>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "proto/weir/v1/evaluator.pb.h"
+#include "server/models/definition_import.h"
+#include "server/rpc/wire_evaluate.h"
+#include "server/services/call_evaluation.h"
+#include "server/services/graph_source.h"
+#include "server/services/report_proto.h"
+#include "server/services/tensor_io.h"
+
+namespace weir {
+namespace {
+
+constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
+constexpr size_t kMaxLabelBytes = 256;
+
+absl::Status Invalid(std::string field, std::string message) {
+  return WithField(absl::InvalidArgumentError(std::move(message)), field);
+}
+
+absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
+
+// What needs a space on the server, which this server does not offer yet.
+absl::Status NeedsSpace(std::string field, std::string what) {
+  return WithField(
+      absl::UnimplementedError(absl::StrCat(
+          what, " needs a space, which this server does not offer; leave ",
+          field, " unset")),
+      field);
+}
+
+std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
+
+}  // namespace
+
+// One call, from its bytes to its answer. Lives in the call's arena.
+class EvaluatorService::Request {
+ public:
+  Request(ServiceContext* context, ServerCall& call)
+      : context_(context), call_(call) {}
+
+  void Run() {
+    if (absl::Status status = Begin(); !status.ok()) {
+      Fail(status);
+      return;
+    }
+    if (const auto* model = std::get_if<WireModelReference>(&request_.graph)) {
+      FindModel(*model);
+    } else {
+      FindProgram();
+    }
+  }
+
+ private:
+  absl::Status Begin() {
+    WEIR_ASSIGN_OR_RETURN(
+        ticket_, context_->admission.Admit(call_.request().size(),
+                                           call_.deadline(), call_.received()));
+    WEIR_RETURN_IF_ERROR(
+        ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
+    if (std::holds_alternative<std::monostate>(request_.graph)) {
+      return Invalid("graph", "a graph, an ONNX model or a model is needed");
+    }
+    return CheckSettings();
+  }
+
+  absl::Status CheckSettings() const {
+    if (request_.mode < 0 || request_.mode > v1::SYNC_FULL) {
+      return Invalid("mode",
+                     absl::StrCat(request_.mode, " is not an evaluation mode"));
+    }
+    if (request_.mode == v1::DEFERRED) {
+      return NeedsSpace("mode", "DEFERRED evaluation");
+    }
+    if (request_.context != 0) return NeedsSpace("context", "a context");
+    if (!request_.after.empty()) return NeedsSpace("after", "a point");
+    if (!request_.signal.empty()) return NeedsSpace("signal", "a point");
+    if (request_.stream_policy.kind != v1::StreamPolicy::POOLED) {
+      return NeedsSpace("stream_policy.kind", "a stream of one's own");
+    }
+    const StreamPoolOptions& pool = context_->engine.options().streams;
+    if (request_.stream_policy.priority != pool.priority) {
+      return Invalid(
+          "stream_policy.priority",
+          absl::StrCat("there is one pool, of priority ", pool.priority));
+    }
+    const DeviceInfo& device = context_->engine.device().info();
+    if (!request_.device.empty() && request_.device != device.uuid &&
+        request_.device != DeviceName(device)) {
+      return WithField(absl::NotFoundError(absl::StrCat(
+                           "no device '", Abs(request_.device),
+                           "'; this server has ", DeviceName(device))),
+                       "device");
+    }
+    if (request_.precision < 0 || request_.precision > v1::BF16) {
+      return Invalid("precision",
+                     absl::StrCat(request_.precision, " is not a precision"));
+    }
+    if (request_.report != v1::BRIEF && request_.report != v1::FULL) {
+      return Invalid("report",
+                     absl::StrCat(request_.report, " is not a report level"));
+    }
+    if (request_.label.size() > kMaxLabelBytes) {
+      return Invalid("label",
+                     absl::StrCat("is longer than ", kMaxLabelBytes, " bytes"));
+    }
+    return absl::OkStatus();
+  }
+
+  void FindModel(const WireModelReference& reference) {
+    const std::string version =
+        reference.version == 0 ? "" : absl::StrCat(reference.version);
+    auto model = context_->models.Find(reference.name, version);
+    if (!model.ok()) {
+      Fail(WithField(model.status(), "graph.model"));
+      return;
+    }
+    program_cached_ = true;
+    program_ = (*model)->program;
+    Start();
+  }
+
+  void FindProgram() {
+    const std::string_view key =
+        ProgramKey(request_.graph, request_.inputs, &call_.arena());
+    program_ = context_->engine.programs().Find(key);
+    if (program_ != nullptr) {
+      program_cached_ = true;
+      Start();
+      return;
+    }
+    std::string owned(key);
+    auto import = [key = owned] { return ImportKey(key); };
+    context_->engine.programs().GetOrCompile(
+        std::move(owned), std::move(import), call_.deadline(),
+        [this](ProgramCache::ProgramOr program) {
+          compiled_ = std::move(program);
+          call_.Resume(
+              [](ServerCall&, void* self) {
+                static_cast<Request*>(self)->Compiled();
+              },
+              this);
+        });
+  }
+
+  void Compiled() {
+    ProgramCache::ProgramOr program = std::move(compiled_);
+    compiled_ = nullptr;
+    if (!program.ok()) {
+      Fail(program.status());
+      return;
+    }
+    program_ = *std::move(program);
+    Start();
+  }
+
+  void Start() {
+    evaluation_ = CallEvaluation::Acquire(context_->engine);
+    evaluation_->ticket = std::move(ticket_);
+    WorkRequest& work = evaluation_->request();
+    work.program = program_;
+    work.mode = request_.mode == 0 ? EvalMode::kEager
+                                   : static_cast<EvalMode>(request_.mode);
+    work.seed = request_.rng_seed;
+    work.label = std::string(request_.label);
+    absl::Status status = FillInputs();
+    if (status.ok()) status = ChooseOutputs();
+    if (!status.ok()) {
+      CallEvaluation::Release(evaluation_);
+      Fail(status);
+      return;
+    }
+    evaluation_->Start(
+        call_,
+        [](CallEvaluation&, void* self) {
+          static_cast<Request*>(self)->Finish();
+        },
+        this);
+  }
+
+  absl::Status FillInputs() {
+    auto& inputs = evaluation_->request().inputs;
+    inputs.resize(program_->inputs().size());
+    std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
+    for (size_t i = 0; i < request_.inputs.size(); ++i) {
+      const WireTensor& input = request_.inputs[i];
+      const int at = FindValue(program_->inputs(), input.name);
+      if (at < 0) {
+        return Invalid(InputField(i), absl::StrCat("the graph has no input '",
+                                                   Abs(input.name), "'"));
+      }
+      const size_t index = static_cast<size_t>(at);
+      if (given[index]) {
+        return Invalid(InputField(i), absl::StrCat("input '", Abs(input.name),
+                                                   "' is given twice"));
+      }
+      given[index] = true;
+      absl::Status status = FillOne(input, index, &inputs[index]);
+      if (!status.ok()) {
+        return WithField(
+            Annotate(status, absl::StrCat("input '", Abs(input.name), "': ")),
+            InputField(i));
+      }
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!given[i]) {
+        return Invalid("inputs",
+                       absl::StrCat("input '", program_->inputs()[i].name,
+                                    "' of the graph is missing"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status FillOne(const WireTensor& input, size_t index,
+                       InputSource* source) {
+    WEIR_ASSIGN_OR_RETURN(const DType dtype,
+                          ImportDType(input.spec.dtype, "value.spec.dtype"));
+    if (!input.spec.sample_shapes.empty()) {
+      return absl::UnimplementedError("ragged batches are not supported");
+    }
+    const auto* raw = std::get_if<ByteView>(&input.source);
+    if (raw == nullptr) {
+      if (std::holds_alternative<std::monostate>(input.source)) {
+        return absl::InvalidArgumentError("it has no bytes (value.raw)");
+      }
+      return absl::UnimplementedError(
+          "tensors kept on the server and shared regions are not offered by "
+          "this server; send the bytes in value.raw");
+    }
+    return FillInput(dtype, input.spec.shape, *raw,
+                     program_->InputOnHost(index), &call_.arena(), source);
+  }
+
+  absl::Status ChooseOutputs() {
+    const auto& outputs = program_->outputs();
+    auto& wishes = evaluation_->request().outputs;
+    if (request_.outputs.empty()) {
+      wishes.assign(outputs.size(), OutputWish::kInline);
+      return absl::OkStatus();
+    }
+    wishes.assign(outputs.size(), OutputWish::kDrop);
+    for (size_t i = 0; i < request_.outputs.size(); ++i) {
+      const WireOutputRequest& wanted = request_.outputs[i];
+      const std::string field = absl::StrCat("outputs[", i, "]");
+      const int at = FindValue(outputs, wanted.name);
+      if (at < 0) {
+        return Invalid(field, absl::StrCat("the graph has no output '",
+                                           Abs(wanted.name), "'"));
+      }
+      if (!std::holds_alternative<std::monostate>(wanted.destination)) {
+        return NeedsSpace(field, "a destination other than the reply");
+      }
+      OutputWish& wish = wishes[static_cast<size_t>(at)];
+      if (wish != OutputWish::kDrop) {
+        return Invalid(field, absl::StrCat("output '", Abs(wanted.name),
+                                           "' is asked for twice"));
+      }
+      wish = OutputWish::kInline;
+    }
+    return absl::OkStatus();
+  }
+
+  void Finish() {
+    const Work& work = evaluation_->work();
+    if (!work.status().ok()) {
+      absl::Status status = work.status();
+      status.SetPayload(kReportDetail, absl::Cord(Report(work, true)));
+      CallEvaluation::Release(evaluation_);
+      Fail(status);
+      return;
+    }
+    ReplyBuffer reply = BuildReply(work);
+    CallEvaluation::Release(evaluation_);
+    Record(absl::StatusCode::kOk);
+    call_.Reply(std::move(reply));
+  }
+
+  std::string Report(const Work& work, bool full) const {
+    v1::SyncReport report;
+    FillReport(work.report(), context_->engine.device().info(), full,
+               context_->unix_minus_steady_ns, &report);
+    uint32_t reads = 0;
+    for (OutputWish wish : evaluation_->work().request.outputs) {
+      reads += wish == OutputWish::kInline ? 1u : 0u;
+    }
+    report.set_inline_reads(reads);
+    return report.SerializeAsString();
+  }
+
+  std::string Settings(const Work& work) const {
+    v1::ResolvedSettings settings;
+    settings.set_device_uuid(context_->engine.device().info().uuid);
+    settings.set_stream_id(work.report().stream_id);
+    settings.set_mode(static_cast<v1::EvalMode>(work.mode()));
+    settings.set_precision(v1::STRICT);
+    settings.set_program_cached(program_cached_);
+    settings.set_rng_seed(work.seed());
+    return settings.SerializeAsString();
+  }
+
+  ReplyBuffer BuildReply(const Work& work) {
+    CallArena& arena = call_.arena();
+    const auto& declared = program_->outputs();
+    std::pmr::vector<size_t> wanted(&arena);
+    if (request_.outputs.empty()) {
+      for (size_t i = 0; i < declared.size(); ++i) wanted.push_back(i);
+    } else {
+      for (const WireOutputRequest& output : request_.outputs) {
+        wanted.push_back(static_cast<size_t>(FindValue(declared, output.name)));
+      }
+    }
+    // Before the results change hands: they are part of neither.
+    const std::string report = Report(work, request_.report == v1::FULL);
+    const std::string settings =
+        request_.report_settings ? Settings(work) : std::string();
+    OutputBytes bytes(*evaluation_, wanted);
+    std::pmr::vector<EvaluateOutput> outputs(&arena);
+    for (size_t i : wanted) {
+      const TensorMeta& meta = work.OutputMeta(i);
+      EvaluateOutput output;
+      output.name = declared[i].name;
+      output.spec.dtype = static_cast<int32_t>(meta.dtype);
+      output.spec.shape = {meta.dims.data(), meta.dims.size()};
+      output.value = bytes.Take(i);
+      outputs.push_back(output);
+    }
+    return BuildEvaluateReply({.work = 0,
+                               .outputs = outputs,
+                               .settings = settings,
+                               .report = report});
+  }
+
+  void Fail(const absl::Status& status) {
+    Record(status.code());
+    call_.Fail(status);
+  }
+
+  // Called once, before the answer. The arena runs no destructors: what owns
+  // anything is given up here.
+  void Record(absl::StatusCode code) {
+    context_->metrics.Record(RpcMethod::kEvaluate, code,
+                             NowNanos() - call_.received());
+    ticket_.Reset();
+    program_ = nullptr;
+  }
+
+  ServiceContext* const context_;
+  ServerCall& call_;
+  Admission::Ticket ticket_;
+  EvaluateRequestView request_;
+  std::shared_ptr<const Program> program_;
+  ProgramCache::ProgramOr compiled_ = nullptr;
+  CallEvaluation* evaluation_ = nullptr;
+  bool program_cached_ = false;
+};
+
+void EvaluatorService::Register(MethodTable* table) {
+  table->Add("weir.v1.Evaluator", "Evaluate", Traffic::kHeavy,
+             [this](ServerCall& call) {
+               void* room =
+                   call.arena().allocate(sizeof(Request), alignof(Request));
+               (new (room) Request(context_, call))->Run();
+             });
+}
+
+}  // namespace weir

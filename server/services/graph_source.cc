@@ -1,0 +1,107 @@
+#include "server/services/graph_source.h"
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "proto/weir/v1/graph.pb.h"
+#include "server/models/definition_import.h"
+#include "server/models/onnx_import.h"
+
+namespace weir {
+namespace {
+
+constexpr char kDefinition = 'D';
+constexpr char kOnnx = 'O';
+
+// The key's head, one entry per input; the name follows it.
+struct KeyInput {
+  int32_t dtype;
+  uint32_t rank;
+  uint32_t name_size;
+};
+
+struct KeyHead {
+  char kind;
+  uint32_t inputs;
+};
+
+template <typename T>
+void Put(char** out, const T& value) {
+  std::memcpy(*out, &value, sizeof(value));
+  *out += sizeof(value);
+}
+
+template <typename T>
+bool Get(std::string_view* in, T* value) {
+  if (in->size() < sizeof(*value)) return false;
+  std::memcpy(value, in->data(), sizeof(*value));
+  in->remove_prefix(sizeof(*value));
+  return true;
+}
+
+}  // namespace
+
+std::string_view ProgramKey(const WireGraph& graph,
+                            std::span<const WireTensor> inputs,
+                            CallArena* arena) {
+  const auto* definition = std::get_if<WireGraphDefinition>(&graph);
+  const ByteView& bytes = definition != nullptr
+                              ? definition->bytes
+                              : std::get<WireOnnxModel>(graph).bytes;
+  // An ONNX model declares its inputs; its key is its bytes.
+  if (definition == nullptr) inputs = {};
+  size_t size = sizeof(KeyHead) + bytes.size();
+  for (const WireTensor& input : inputs) {
+    size += sizeof(KeyInput) + input.name.size();
+  }
+  const std::span<char> key = arena->AllocateSpan<char>(size);
+  char* out = key.data();
+  KeyHead head;
+  std::memset(&head, 0, sizeof(head));  // padding is part of the key
+  head.kind = definition != nullptr ? kDefinition : kOnnx;
+  head.inputs = static_cast<uint32_t>(inputs.size());
+  Put(&out, head);
+  for (const WireTensor& input : inputs) {
+    Put(&out, KeyInput{input.spec.dtype,
+                       static_cast<uint32_t>(input.spec.shape.size()),
+                       static_cast<uint32_t>(input.name.size())});
+    std::memcpy(out, input.name.data(), input.name.size());
+    out += input.name.size();
+  }
+  bytes.CopyTo(reinterpret_cast<std::byte*>(out));
+  return {key.data(), key.size()};
+}
+
+absl::StatusOr<Graph> ImportKey(std::string_view key) {
+  KeyHead head;
+  if (!Get(&key, &head)) return absl::InternalError("short program key");
+  if (head.kind == kOnnx) return ImportOnnx(key, OnnxImportOptions{});
+  std::vector<GivenInput> given(head.inputs);
+  for (GivenInput& input : given) {
+    KeyInput entry;
+    if (!Get(&key, &entry) || key.size() < entry.name_size) {
+      return absl::InternalError("short program key");
+    }
+    input.name = key.substr(0, entry.name_size);
+    key.remove_prefix(entry.name_size);
+    input.rank = static_cast<int>(entry.rank);
+    WEIR_ASSIGN_OR_RETURN(
+        input.dtype,
+        ImportDType(entry.dtype, absl::StrCat("inputs[", &input - &given[0],
+                                              "].value.spec.dtype")));
+  }
+  v1::GraphDefinition definition;
+  if (key.size() > static_cast<size_t>(std::numeric_limits<int>::max()) ||
+      !definition.ParseFromArray(key.data(), static_cast<int>(key.size()))) {
+    return WithField(
+        absl::InvalidArgumentError("the graph's definition is malformed"),
+        "graph.definition");
+  }
+  return ImportDefinition(definition, given);
+}
+
+}  // namespace weir

@@ -1,0 +1,335 @@
+#include "server/services/kserve_infer.h"
+
+#include <memory_resource>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "server/rpc/wire_infer.h"
+#include "server/services/call_evaluation.h"
+#include "server/services/report_proto.h"
+#include "server/services/tensor_io.h"
+
+namespace weir {
+namespace {
+
+constexpr std::string_view kReportParameter = "weir_sync_report";
+
+absl::Status Invalid(std::string field, std::string message) {
+  return WithField(absl::InvalidArgumentError(std::move(message)), field);
+}
+
+absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
+
+enum class ReportWish { kNone, kBrief, kFull };
+
+absl::StatusOr<ReportWish> ParseReportWish(
+    std::span<const InferParameter> parameters) {
+  const InferParameter* found = FindParameter(parameters, kReportParameter);
+  if (found == nullptr) return ReportWish::kNone;
+  const auto* text = std::get_if<std::string_view>(&found->value);
+  if (text != nullptr && *text == "brief") return ReportWish::kBrief;
+  if (text != nullptr && *text == "full") return ReportWish::kFull;
+  return Invalid("parameters.weir_sync_report",
+                 "weir_sync_report is the string 'brief' or 'full'");
+}
+
+// Parameters that would change the result and that weir does not follow (yet)
+// are refused rather than passed over.
+absl::Status CheckParameters(std::span<const InferParameter> parameters) {
+  for (const InferParameter& parameter : parameters) {
+    const std::string_view name = parameter.name;
+    const std::string field = absl::StrCat("parameters.", Abs(name));
+    if (name.rfind("triton_", 0) == 0) {
+      return Invalid(field, absl::StrCat("'", Abs(name),
+                                         "' is a reserved name that this "
+                                         "server does not know"));
+    }
+    if (name == "sequence_id" || name == "sequence_start" ||
+        name == "sequence_end" || name == "binary_data_output") {
+      return WithField(
+          absl::UnimplementedError(absl::StrCat(
+              "parameter '", Abs(name), "' is not supported; leave it out")),
+          field);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensorParameters(std::string_view tensor,
+                                   std::span<const InferParameter> parameters) {
+  for (const InferParameter& parameter : parameters) {
+    const std::string_view name = parameter.name;
+    if (name.rfind("shared_memory_", 0) == 0 || name == "classification") {
+      return WithField(
+          absl::UnimplementedError(absl::StrCat(
+              "tensor '", Abs(tensor), "': parameter '", Abs(name),
+              "' is not supported; send and receive the tensor's bytes")),
+          absl::StrCat(Abs(tensor), ".parameters.", Abs(name)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
+
+}  // namespace
+
+// One call, from its bytes to its answer. Lives in the call's arena.
+class KserveInferService::Request {
+ public:
+  Request(ServiceContext* context, ServerCall& call)
+      : context_(context), call_(call), evaluation_(nullptr) {}
+
+  void Run() {
+    if (absl::Status status = Begin(); !status.ok()) {
+      if (evaluation_ != nullptr) CallEvaluation::Release(evaluation_);
+      Fail(status);
+      return;
+    }
+    evaluation_->Start(
+        call_,
+        [](CallEvaluation&, void* self) {
+          static_cast<Request*>(self)->Finish();
+        },
+        this);
+  }
+
+ private:
+  absl::Status Begin() {
+    WEIR_ASSIGN_OR_RETURN(
+        Admission::Ticket ticket,
+        context_->admission.Admit(call_.request().size(), call_.deadline(),
+                                  call_.received()));
+    WEIR_RETURN_IF_ERROR(
+        ParseInferRequest(call_.request(), &call_.arena(), &request_));
+    WEIR_ASSIGN_OR_RETURN(
+        model_,
+        context_->models.Find(request_.model_name, request_.model_version));
+    WEIR_RETURN_IF_ERROR(CheckParameters(request_.parameters));
+    WEIR_ASSIGN_OR_RETURN(report_, ParseReportWish(request_.parameters));
+    evaluation_ = CallEvaluation::Acquire(context_->engine);
+    evaluation_->ticket = std::move(ticket);
+    evaluation_->request().program = model_->program;
+    evaluation_->request().mode = EvalMode::kSyncFull;
+    WEIR_RETURN_IF_ERROR(FillInputs());
+    return ChooseOutputs();
+  }
+
+  absl::Status FillInputs() {
+    auto& inputs = evaluation_->request().inputs;
+    inputs.resize(model_->inputs.size());
+    std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
+    size_t next_raw = 0;
+    for (size_t i = 0; i < request_.inputs.size(); ++i) {
+      const InferInput& input = request_.inputs[i];
+      const int at = FindValue(model_->program->inputs(), input.name);
+      if (at < 0) {
+        return Invalid(InputField(i),
+                       absl::StrCat("model '", model_->name, "' has no input '",
+                                    Abs(input.name), "'"));
+      }
+      const size_t index = static_cast<size_t>(at);
+      if (given[index]) {
+        return Invalid(InputField(i), absl::StrCat("input '", Abs(input.name),
+                                                   "' is given twice"));
+      }
+      given[index] = true;
+      WEIR_RETURN_IF_ERROR(CheckTensorParameters(input.name, input.parameters));
+      WEIR_RETURN_IF_ERROR(FillOne(i, index, &next_raw, &inputs[index]));
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!given[i]) {
+        return Invalid("inputs", absl::StrCat("input '", model_->inputs[i].name,
+                                              "' of model '", model_->name,
+                                              "' is missing"));
+      }
+    }
+    if (next_raw != request_.raw_contents.size()) {
+      return Invalid("raw_input_contents",
+                     absl::StrCat(request_.raw_contents.size(),
+                                  " raw contents are given for ", next_raw,
+                                  " inputs that take one"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status FillOne(size_t i, size_t index, size_t* next_raw,
+                       InputSource* source) {
+    const InferInput& input = request_.inputs[i];
+    const std::optional<DType> dtype = DTypeFromKServe(input.datatype);
+    const DType wanted = model_->inputs[index].dtype;
+    if (!dtype.has_value() || *dtype != wanted) {
+      return Invalid(
+          InputField(i) + ".datatype",
+          absl::StrCat("input '", Abs(input.name), "' has datatype '",
+                       Abs(input.datatype), "'; the model takes ",
+                       Abs(KServeName(wanted))));
+    }
+    if (model_->max_batch_size > 0 && !input.shape.empty() &&
+        input.shape[0] > model_->max_batch_size) {
+      return Invalid(
+          InputField(i) + ".shape",
+          absl::StrCat("input '", Abs(input.name), "' has a batch of ",
+                       input.shape[0], "; model '", model_->name,
+                       "' takes at most ", model_->max_batch_size));
+    }
+    const bool on_host = model_->program->InputOnHost(index);
+    absl::Status status;
+    if (input.contents.has_value()) {
+      if (!request_.raw_contents.empty()) {
+        return Invalid(InputField(i) + ".contents",
+                       absl::StrCat("input '", Abs(input.name),
+                                    "' has typed contents while the request "
+                                    "has raw_input_contents; use one of them"));
+      }
+      status = FillTyped(input, *dtype, source);
+    } else if (*next_raw >= request_.raw_contents.size()) {
+      return Invalid(InputField(i),
+                     absl::StrCat("input '", Abs(input.name),
+                                  "' has neither contents nor an entry of "
+                                  "raw_input_contents"));
+    } else {
+      const ByteView& raw = request_.raw_contents[(*next_raw)++];
+      status =
+          FillInput(*dtype, input.shape, raw, on_host, &call_.arena(), source);
+    }
+    if (status.ok()) return status;
+    return WithField(
+        Annotate(status, absl::StrCat("input '", Abs(input.name), "': ")),
+        InputField(i));
+  }
+
+  absl::Status FillTyped(const InferInput& input, DType dtype,
+                         InputSource* source) {
+    const absl::Span<const int64_t> shape(input.shape.data(),
+                                          input.shape.size());
+    WEIR_ASSIGN_OR_RETURN(const int64_t count, NumElements(shape));
+    // An element takes at least a byte of the message: a shape that asks for
+    // more is refused before memory is taken for it.
+    if (static_cast<uint64_t>(count) > call_.request().size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the shape asks for ", count,
+                       " elements; the contents cannot hold them"));
+    }
+    const size_t elements = static_cast<size_t>(count);
+    std::byte* out = static_cast<std::byte*>(
+        call_.arena().allocate(elements * SizeOf(dtype), 64));
+    WEIR_RETURN_IF_ERROR(
+        DecodeContents(*input.contents, dtype, elements, &call_.arena(), out));
+    source->dtype = dtype;
+    source->dims.assign(input.shape.begin(), input.shape.end());
+    source->pieces.push_back(
+        {reinterpret_cast<const char*>(out), elements * SizeOf(dtype)});
+    return absl::OkStatus();
+  }
+
+  absl::Status ChooseOutputs() {
+    auto& wishes = evaluation_->request().outputs;
+    const auto& outputs = model_->program->outputs();
+    if (request_.outputs.empty()) {
+      wishes.assign(outputs.size(), OutputWish::kInline);
+      return absl::OkStatus();
+    }
+    wishes.assign(outputs.size(), OutputWish::kDrop);
+    for (size_t i = 0; i < request_.outputs.size(); ++i) {
+      const InferRequestedOutput& wanted = request_.outputs[i];
+      const int at = FindValue(outputs, wanted.name);
+      const std::string field = absl::StrCat("outputs[", i, "]");
+      if (at < 0) {
+        return Invalid(
+            field, absl::StrCat("model '", model_->name, "' has no output '",
+                                Abs(wanted.name), "'"));
+      }
+      OutputWish& wish = wishes[static_cast<size_t>(at)];
+      if (wish != OutputWish::kDrop) {
+        return Invalid(field, absl::StrCat("output '", Abs(wanted.name),
+                                           "' is asked for twice"));
+      }
+      WEIR_RETURN_IF_ERROR(
+          CheckTensorParameters(wanted.name, wanted.parameters));
+      wish = OutputWish::kInline;
+    }
+    return absl::OkStatus();
+  }
+
+  void Finish() {
+    const Work& work = evaluation_->work();
+    if (!work.status().ok()) {
+      const absl::Status status = work.status();
+      CallEvaluation::Release(evaluation_);
+      Fail(status);
+      return;
+    }
+    ReplyBuffer reply = BuildReply(work);
+    CallEvaluation::Release(evaluation_);
+    Record(absl::StatusCode::kOk);
+    call_.Reply(std::move(reply));
+  }
+
+  ReplyBuffer BuildReply(const Work& work) {
+    CallArena& arena = call_.arena();
+    std::pmr::vector<size_t> wanted(&arena);
+    const auto& wishes = evaluation_->request().outputs;
+    if (request_.outputs.empty()) {
+      for (size_t i = 0; i < wishes.size(); ++i) wanted.push_back(i);
+    } else {
+      for (const InferRequestedOutput& output : request_.outputs) {
+        wanted.push_back(static_cast<size_t>(
+            FindValue(model_->program->outputs(), output.name)));
+      }
+    }
+    OutputBytes bytes(*evaluation_, wanted);
+    std::pmr::vector<InferOutput> outputs(&arena);
+    for (size_t i : wanted) {
+      const TensorMeta& meta = work.OutputMeta(i);
+      outputs.push_back({model_->outputs[i].name,
+                         KServeName(meta.dtype),
+                         {meta.dims.data(), meta.dims.size()},
+                         bytes.Take(i)});
+    }
+    std::string json;
+    InferParameter report;
+    InferReply reply{model_->name, model_->version, request_.id, {}, outputs};
+    if (report_ != ReportWish::kNone) {
+      json = ReportJson(work.report(), context_->engine.device().info(),
+                        report_ == ReportWish::kFull,
+                        context_->unix_minus_steady_ns);
+      report = {kReportParameter, std::string_view(json)};
+      reply.parameters = {&report, 1};
+    }
+    return BuildInferReply(reply);
+  }
+
+  void Fail(const absl::Status& status) {
+    Record(status.code());
+    call_.Fail(status);
+  }
+
+  void Record(absl::StatusCode code) {
+    context_->metrics.Record(RpcMethod::kModelInfer, code,
+                             NowNanos() - call_.received());
+    model_ = nullptr;  // the arena runs no destructors
+  }
+
+  ServiceContext* const context_;
+  ServerCall& call_;
+  CallEvaluation* evaluation_;
+  InferRequest request_;
+  std::shared_ptr<const ServedModel> model_;
+  ReportWish report_ = ReportWish::kNone;
+};
+
+void KserveInferService::Register(MethodTable* table) {
+  table->Add("inference.GRPCInferenceService", "ModelInfer", Traffic::kHeavy,
+             [this](ServerCall& call) {
+               void* room =
+                   call.arena().allocate(sizeof(Request), alignof(Request));
+               (new (room) Request(context_, call))->Run();
+             });
+}
+
+}  // namespace weir

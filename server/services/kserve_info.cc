@@ -1,0 +1,148 @@
+#include "server/services/kserve_info.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "proto/inference/grpc_service.pb.h"
+#include "server/services/counted_method.h"
+
+namespace weir {
+namespace {
+
+constexpr char kService[] = "inference.GRPCInferenceService";
+
+template <typename Request, typename Response, typename Handler>
+void Add(MethodTable* table, ServiceContext* context, const char* name,
+         Handler handler) {
+  AddCounted<Request, Response>(table, &context->metrics,
+                                RpcMethod::kKserveOther, kService, name,
+                                std::move(handler));
+}
+
+void FillTensor(const ModelTensor& from,
+                inference::ModelMetadataResponse::TensorMetadata* to) {
+  to->set_name(from.name);
+  to->set_datatype(std::string(KServeName(from.dtype)));
+  for (int64_t extent : from.shape) to->add_shape(extent);
+}
+
+absl::Status FillMetadata(const ServiceContext& context,
+                          const inference::ModelMetadataRequest& request,
+                          inference::ModelMetadataResponse* response) {
+  WEIR_ASSIGN_OR_RETURN(auto model,
+                        context.models.Find(request.name(), request.version()));
+  response->set_name(model->name);
+  response->set_platform(model->platform);
+  for (const ModelIndexEntry& entry : context.models.Index()) {
+    if (entry.name == model->name && entry.state == ModelState::kReady) {
+      response->add_versions(entry.version);
+    }
+  }
+  for (const ModelTensor& input : model->inputs) {
+    FillTensor(input, response->add_inputs());
+  }
+  for (const ModelTensor& output : model->outputs) {
+    FillTensor(output, response->add_outputs());
+  }
+  return absl::OkStatus();
+}
+
+const char* StateName(ModelState state) {
+  switch (state) {
+    case ModelState::kLoading:
+      return "LOADING";
+    case ModelState::kReady:
+      return "READY";
+    case ModelState::kUnavailable:
+      return "UNAVAILABLE";
+  }
+  return "";
+}
+
+// Extensions that are not offered: an answer that says so beats gRPC's own.
+void AddMissing(MethodTable* table, const char* name) {
+  table->Add(kService, name, Traffic::kRare, [name](ServerCall& call) {
+    call.Fail(absl::UnimplementedError(
+        absl::StrCat("this server does not offer ", name)));
+  });
+}
+
+}  // namespace
+
+void KserveInfoService::Register(MethodTable* table) {
+  using namespace inference;  // NOLINT: the service's own messages
+  ServiceContext* const context = context_;
+  Add<ServerLiveRequest, ServerLiveResponse>(
+      table, context, "ServerLive", [](const auto&, ServerLiveResponse* reply) {
+        reply->set_live(true);
+        return absl::OkStatus();
+      });
+  Add<ServerReadyRequest, ServerReadyResponse>(
+      table, context, "ServerReady",
+      [context](const auto&, ServerReadyResponse* reply) {
+        reply->set_ready(context->readiness.ready());
+        return absl::OkStatus();
+      });
+  Add<ModelReadyRequest, ModelReadyResponse>(
+      table, context, "ModelReady",
+      [context](const ModelReadyRequest& request, ModelReadyResponse* reply) {
+        auto model = context->models.Find(request.name(), request.version());
+        if (absl::IsNotFound(model.status())) return model.status();
+        reply->set_ready(model.ok() && context->readiness.ready());
+        return absl::OkStatus();
+      });
+  Add<ServerMetadataRequest, ServerMetadataResponse>(
+      table, context, "ServerMetadata",
+      [](const auto&, ServerMetadataResponse* reply) {
+        reply->set_name("weir");
+        reply->set_version(Version());
+        reply->add_extensions("model_configuration");
+        reply->add_extensions("model_repository");
+        return absl::OkStatus();
+      });
+  Add<ModelMetadataRequest, ModelMetadataResponse>(
+      table, context, "ModelMetadata",
+      [context](const ModelMetadataRequest& request,
+                ModelMetadataResponse* reply) {
+        return FillMetadata(*context, request, reply);
+      });
+  Add<ModelConfigRequest, ModelConfigResponse>(
+      table, context, "ModelConfig",
+      [context](const ModelConfigRequest& request,
+                ModelConfigResponse* reply) -> absl::Status {
+        WEIR_ASSIGN_OR_RETURN(
+            auto model,
+            context->models.Find(request.name(), request.version()));
+        if (!reply->mutable_config()->ParseFromString(model->config)) {
+          return absl::InternalError("the model's configuration is malformed");
+        }
+        return absl::OkStatus();
+      });
+  Add<RepositoryIndexRequest, RepositoryIndexResponse>(
+      table, context, "RepositoryIndex",
+      [context](const RepositoryIndexRequest& request,
+                RepositoryIndexResponse* reply) {
+        for (const ModelIndexEntry& entry : context->models.Index()) {
+          if (request.ready() && entry.state != ModelState::kReady) continue;
+          auto* model = reply->add_models();
+          model->set_name(entry.name);
+          model->set_version(entry.version);
+          model->set_state(StateName(entry.state));
+          model->set_reason(entry.reason);
+        }
+        return absl::OkStatus();
+      });
+  for (const char* name :
+       {"ModelStatistics", "RepositoryModelLoad", "RepositoryModelUnload",
+        "SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
+        "TraceSetting", "LogSettings"}) {
+    AddMissing(table, name);
+  }
+}
+
+}  // namespace weir

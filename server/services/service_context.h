@@ -1,0 +1,29 @@
+// What the services share. Made by Server, outlives them; every member is
+// thread-safe.
+#pragma once
+
+#include <string>
+
+#include "kernels/eval/engine.h"
+#include "server/models/repository.h"
+#include "server/observe/metrics.h"
+#include "server/observe/readiness.h"
+#include "server/options.h"
+#include "server/scheduling/admission.h"
+
+namespace weir {
+
+struct ServiceContext {
+  const ServerOptions& options;
+  Engine& engine;
+  const ModelRepository& models;
+  Admission& admission;
+  Metrics& metrics;
+  Readiness& readiness;
+  std::string incarnation;  // new in every process
+  int64_t started_unix_ns = 0;
+  // What turns a steady-clock time stamp into nanoseconds since the epoch.
+  int64_t unix_minus_steady_ns = 0;
+};
+
+}  // namespace weir

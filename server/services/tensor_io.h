@@ -1,0 +1,44 @@
+// Between the tensors of a message and those of a work: inputs that point into
+// the received slices, outputs that point into the work's results. Used on the
+// call's I/O thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "kernels/eval/work.h"
+#include "server/rpc/byte_view.h"
+#include "server/rpc/call_arena.h"
+#include "server/rpc/wire_infer.h"
+#include "server/services/call_evaluation.h"
+
+namespace weir {
+
+// `raw` as input `i` of the work. Strings are split into views; bytes that the
+// host reads are joined if they lie in several slices. Nothing else is copied.
+// INVALID_ARGUMENT for a shape that is none.
+absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
+                       const ByteView& raw, bool on_host, CallArena* arena,
+                       InputSource* input);
+
+// The position of `name` among `declared`, or -1.
+int FindValue(const std::vector<ValueDecl>& declared, std::string_view name);
+
+// The bytes of a done work's inline outputs, to be referenced by a reply.
+// Strings are written out in the wire form. Every output is asked for exactly
+// once.
+class OutputBytes {
+ public:
+  // Counts the references first: `wanted` are indices of inline outputs.
+  OutputBytes(CallEvaluation& evaluation, std::span<const size_t> wanted);
+
+  ForeignBytes Take(size_t output);
+
+ private:
+  CallEvaluation& evaluation_;
+  CallEvaluation::Results results_;
+};
+
+}  // namespace weir

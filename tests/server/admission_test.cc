@@ -1,0 +1,73 @@
+#include "server/scheduling/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+
+namespace weir {
+namespace {
+
+constexpr Nanos kNow = 1000;
+
+TEST(AdmissionTest, RefusesWhatIsTooLate) {
+  Admission admission(10, 1000);
+  EXPECT_EQ(admission.Admit(1, kNow, kNow).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(admission.Admit(1, kNow - 1, kNow).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(admission.Admit(1, kNow + 1, kNow).ok());
+  EXPECT_EQ(admission.requests(), 0);
+}
+
+TEST(AdmissionTest, HoldsAtMostItsNumberOfRequests) {
+  Admission admission(2, 1000);
+  auto one = admission.Admit(1, kNoDeadline, kNow);
+  auto two = admission.Admit(1, kNoDeadline, kNow);
+  ASSERT_TRUE(one.ok() && two.ok());
+  const absl::Status refused = admission.Admit(1, kNoDeadline, kNow).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(refused), "QUEUE_FULL");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_EQ(admission.requests(), 2);
+  EXPECT_EQ(admission.refused(), 1u);
+  one->Reset();
+  EXPECT_TRUE(admission.Admit(1, kNoDeadline, kNow).ok());
+}
+
+TEST(AdmissionTest, HoldsAtMostItsBytesButAlwaysOneRequest) {
+  Admission admission(10, 100);
+  {
+    const auto large = admission.Admit(500, kNoDeadline, kNow);
+    ASSERT_TRUE(large.ok());
+    const absl::Status refused = admission.Admit(1, kNoDeadline, kNow).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(Reason(refused), "QUEUE_BYTES_FULL");
+    EXPECT_TRUE(RetryAfter(refused).has_value());
+  }
+  EXPECT_EQ(admission.bytes(), 0);
+  const auto half = admission.Admit(50, kNoDeadline, kNow);
+  EXPECT_TRUE(admission.Admit(50, kNoDeadline, kNow).ok());
+  EXPECT_FALSE(admission.Admit(51, kNoDeadline, kNow).ok());
+}
+
+TEST(AdmissionTest, TicketsMoveAndReturnOnce) {
+  Admission admission(10, 100);
+  Admission::Ticket kept;
+  {
+    auto ticket = admission.Admit(7, kNoDeadline, kNow);
+    ASSERT_TRUE(ticket.ok());
+    kept = *std::move(ticket);
+  }
+  EXPECT_EQ(admission.requests(), 1);
+  EXPECT_EQ(admission.bytes(), 7);
+  kept.Reset();
+  kept.Reset();
+  EXPECT_EQ(admission.requests(), 0);
+  EXPECT_EQ(admission.bytes(), 0);
+}
+
+}  // namespace
+}  // namespace weir

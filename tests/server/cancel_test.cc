@@ -1,0 +1,132 @@
+// Calls that nobody waits for any more: too late, cancelled, or with a client
+// that is gone.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr char kLeases[] = "weir_stream_pool_leases_total";
+constexpr char kInFlight[] = "weir_requests_in_flight";
+
+std::string Answered(const std::string& code) {
+  return "weir_requests_total{method=\"Evaluate\",code=\"" + code + "\"}";
+}
+
+class CancelTest : public ::testing::Test {
+ protected:
+  CancelTest() : server_([](ServerOptions& o) { o.streams = 1; }) {}
+
+  // With the only lane held and nothing else in flight.
+  void WaitUntilHeld() {
+    ASSERT_TRUE(Eventually([&] { return server_.Metric(kLeases) == 1; }));
+  }
+  void ExpectIdle() {
+    EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 0; }));
+    EXPECT_EQ(server_.Metric("weir_request_bytes_in_flight"), 0);
+    EXPECT_EQ(server_.Metric("weir_stream_pool_waiting"), 0);
+    EXPECT_TRUE(ServesOn(server_));
+  }
+
+  TestServer server_;
+};
+
+TEST_F(CancelTest, ADeadlineThatHasPassed) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() - seconds(1));
+  v1::EvaluateResponse response;
+  const grpc::Status status =
+      server_.evaluator().Evaluate(&context, IdentityRequest(), &response);
+  EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(server_.Metric(kLeases), 0);
+  ExpectIdle();
+}
+
+TEST_F(CancelTest, ADeadlineThatPassesInTheQueueLaunchesNothing) {
+  PendingEvaluate running(server_, SpinRequest(seconds(2)));
+  WaitUntilHeld();
+  PendingEvaluate late(server_, IdentityRequest(), milliseconds(50));
+  EXPECT_EQ(late.Wait().status.error_code(), StatusCode::DEADLINE_EXCEEDED);
+  // It left the queue while the lane was still held.
+  EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 1; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return server_.Metric("weir_stream_pool_waiting") == 0; }));
+  EXPECT_EQ(server_.Metric(Answered("OK")), 0);
+  EXPECT_TRUE(running.Wait().status.ok());
+  EXPECT_EQ(server_.Metric(kLeases), 1);
+  ExpectIdle();
+}
+
+TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
+  PendingEvaluate running(server_, SpinRequest(seconds(2)));
+  WaitUntilHeld();
+  PendingEvaluate waiting(server_, IdentityRequest());
+  ASSERT_TRUE(Eventually(
+      [&] { return server_.Metric("weir_stream_pool_waiting") == 1; }));
+  waiting.Cancel();
+  EXPECT_EQ(waiting.Wait().status.error_code(), StatusCode::CANCELLED);
+  ASSERT_TRUE(
+      Eventually([&] { return server_.Metric(Answered("CANCELLED")) == 1; }));
+  EXPECT_EQ(server_.Metric("weir_stream_pool_waiting"), 0);
+  EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // the lane is held still
+  EXPECT_TRUE(running.Wait().status.ok());
+  EXPECT_EQ(server_.Metric(kLeases), 1);
+  ExpectIdle();
+}
+
+TEST_F(CancelTest, LaunchedWorkDrainsAndItsLaneReturns) {
+  PendingEvaluate running(server_, SpinRequest(milliseconds(500)));
+  WaitUntilHeld();
+  running.Cancel();
+  EXPECT_EQ(running.Wait().status.error_code(), StatusCode::CANCELLED);
+  ExpectIdle();
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Metric("weir_stream_pool_lanes{device=\"" + TestDevice() +
+                          "\",state=\"leased\"}") == 0;
+  }));
+}
+
+// The client's connection ends with calls running, queued and being compiled.
+TEST_F(CancelTest, AClientThatDisappears) {
+  constexpr int kCalls = 20;
+  {
+    const auto channel = server_.Connect();
+    const auto stub = v1::Evaluator::NewStub(channel);
+    grpc::CompletionQueue queue;
+    struct Call {
+      grpc::ClientContext context;
+      v1::EvaluateResponse response;
+      grpc::Status status;
+      std::unique_ptr<grpc::ClientAsyncResponseReader<v1::EvaluateResponse>>
+          reader;
+    };
+    std::vector<std::unique_ptr<Call>> calls;
+    for (int i = 0; i < kCalls; ++i) {
+      calls.push_back(std::make_unique<Call>());
+      Call& call = *calls.back();
+      SetPatience(&call.context);
+      // Programs of their own: some are compiled when the client goes.
+      call.reader = stub->AsyncEvaluate(
+          &call.context, SpinRequest(milliseconds(50 + i)), &queue);
+      call.reader->Finish(&call.response, &call.status, &call);
+    }
+    WaitUntilHeld();
+    for (const auto& call : calls) call->context.TryCancel();
+    for (int i = 0; i < kCalls; ++i) {
+      void* tag = nullptr;
+      bool ok = false;
+      ASSERT_TRUE(queue.Next(&tag, &ok));
+    }
+  }
+  ExpectIdle();
+}
+
+}  // namespace
+}  // namespace weir::testing

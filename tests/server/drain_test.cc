@@ -1,0 +1,153 @@
+// Server::Drain: unready first, serving meanwhile, then no new connections,
+// and no request lost.
+#include <gmock/gmock.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+
+#include "client/cpp/client.h"
+#include "client/cpp/load.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using grpc::StatusCode;
+using std::chrono::milliseconds;
+
+class Interrupt {
+ public:
+  Interrupt() : fd_(eventfd(0, EFD_CLOEXEC)) {}
+  ~Interrupt() { close(fd_); }
+  int fd() const { return fd_; }
+  void Set() {
+    const uint64_t one = 1;
+    EXPECT_EQ(write(fd_, &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+  }
+  // Drain only looks whether it is readable.
+  void Clear() {
+    uint64_t count = 0;
+    EXPECT_EQ(read(fd_, &count, sizeof(count)),
+              static_cast<ssize_t>(sizeof(count)));
+  }
+
+ private:
+  const int fd_;
+};
+
+bool Unready(TestServer& server) {
+  int code = 0;
+  server.HttpGet("/readyz", &code);
+  return code == 503;
+}
+
+TEST(DrainTest, IsUnreadyButServesOnDuringTheDelay) {
+  TestServer server([](ServerOptions& o) {
+    o.model_repository = TestData("models");
+    o.drain_delay = absl::Hours(1);
+    o.drain_timeout = absl::Seconds(30);
+    o.max_connection_age = absl::InfiniteDuration();
+  });
+  client::Client client({.address = server.address()});
+  ASSERT_TRUE(*client.IsServing());
+  Interrupt interrupt;
+  std::thread drain([&] { server.server().Drain(interrupt.fd()); });
+  ASSERT_TRUE(Eventually([&] { return Unready(server); }));
+  int code = 0;
+  server.HttpGet("/healthz", &code);
+  EXPECT_EQ(code, 200);
+  EXPECT_FALSE(*client.IsServing());
+  EXPECT_FALSE(*client.IsServing("model/digits"));
+  EXPECT_TRUE(*client.IsServing("live"));
+  const auto info = client.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_FALSE(info->ready());
+  EXPECT_EQ(info->reason(), "draining");
+  // Old and new connections are served.
+  EXPECT_TRUE(ServesOn(server));
+  const auto stub = v1::Evaluator::NewStub(server.Connect());
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::EvaluateResponse response;
+  EXPECT_TRUE(stub->Evaluate(&context, IdentityRequest(), &response).ok());
+  interrupt.Set();
+  drain.join();
+}
+
+TEST(DrainTest, AnswersWhatIsInFlightAndTakesNoNewConnections) {
+  TestServer server([](ServerOptions& o) {
+    o.drain_timeout = absl::Seconds(30);
+    o.max_connection_age = absl::InfiniteDuration();
+  });
+  PendingEvaluate running(server, SpinRequest(milliseconds(700)));
+  ASSERT_TRUE(Eventually(
+      [&] { return server.Metric("weir_stream_pool_leases_total") == 1; }));
+  Interrupt interrupt;
+  std::thread drain([&] { server.server().Drain(interrupt.fd()); });
+  ASSERT_TRUE(Eventually([&] { return Unready(server); }));
+  const auto stub = v1::Evaluator::NewStub(server.Connect());
+  // Refused as soon as the listeners are closed.
+  EXPECT_TRUE(Eventually([&] {
+    const auto other = v1::Evaluator::NewStub(server.Connect());
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::EvaluateResponse response;
+    return other->Evaluate(&context, IdentityRequest(), &response)
+               .error_code() == StatusCode::UNAVAILABLE;
+  }));
+  EXPECT_TRUE(running.Wait().status.ok())
+      << running.Wait().status.error_message();
+  drain.join();
+}
+
+TEST(DrainTest, CutsWhatOutlastsTheTimeout) {
+  TestServer server(
+      [](ServerOptions& o) { o.drain_timeout = absl::Milliseconds(100); });
+  PendingEvaluate running(server, SpinRequest(std::chrono::seconds(3)));
+  ASSERT_TRUE(Eventually(
+      [&] { return server.Metric("weir_stream_pool_leases_total") == 1; }));
+  Interrupt interrupt;
+  server.server().Drain(interrupt.fd());
+  const StatusCode code = running.Wait().status.error_code();
+  EXPECT_TRUE(code == StatusCode::CANCELLED || code == StatusCode::UNAVAILABLE)
+      << code;
+}
+
+// Two servers behind one name: one drains while calls keep coming. Each of them
+// is answered.
+TEST(DrainTest, LosesNothingUnderLoad) {
+  const auto aging = [](ServerOptions& o) {
+    o.drain_timeout = absl::Seconds(30);
+    o.max_connection_age = absl::Milliseconds(500);
+  };
+  TestServer drained(aging);
+  TestServer other(aging);
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_mode(v1::SYNC_FULL);
+  client::LoadOptions load;
+  load.address = "ipv4:" + drained.address() + "," + other.address();
+  load.method = "/weir.v1.Evaluator/Evaluate";
+  load.request = request.SerializeAsString();
+  load.callers = 8;
+  load.threads = 2;
+  load.warmup_seconds = 0;
+  load.seconds = 3;
+  Interrupt interrupt;
+  std::thread drain;
+  const client::LoadResult result =
+      client::RunLoad(load, [&](const client::LoadProgress&) {
+        if (drain.joinable()) return;
+        drain = std::thread([&] { drained.server().Drain(interrupt.fd()); });
+      });
+  drain.join();
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_GT(result.calls, 0);
+  const std::string ok = "weir_requests_total{method=\"Evaluate\",code=\"OK\"}";
+  EXPECT_GT(drained.Metric(ok), 0);
+  EXPECT_GT(other.Metric(ok), 0);
+}
+
+}  // namespace
+}  // namespace weir::testing

@@ -1,0 +1,347 @@
+// weir.v1.Evaluator over the wire: results, modes, reports, settings.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "kernels/base/error_info.h"
+#include "server/rpc/status_mapping.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string DigitsFolder() { return TestData("models"); }
+
+// y = (x + 1) * x
+v1::EvaluateRequest Polynomial() {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" spec { dtype: FLOAT shape: -1 } }
+      constants { name: "one" value {
+        spec { dtype: FLOAT } raw: "\x00\x00\x80\x3f" } }
+      nodes { name: "sum" op: "Add" inputs: "x" inputs: "one" outputs: "s" }
+      nodes { name: "product" op: "Mul" inputs: "s" inputs: "x" outputs: "y" }
+      outputs: "y" outputs: "s")");
+  AddInput(&request, "x", v1::FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  return request;
+}
+
+TEST(EvaluateTest, ComputesAGraph) {
+  TestServer server;
+  const EvaluateAnswer answer = Evaluate(server, Polynomial());
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.outputs_size(), 2);
+  const v1::NamedTensor& y = answer.response.outputs(0);
+  EXPECT_EQ(y.name(), "y");
+  EXPECT_EQ(y.value().spec().dtype(), v1::FLOAT);
+  ASSERT_EQ(y.value().spec().shape_size(), 1);
+  EXPECT_EQ(y.value().spec().shape(0), 3);
+  EXPECT_EQ(Values<float>(y.value().raw()), (std::vector<float>{2, 6, 12}));
+  EXPECT_EQ(Values<float>(answer.response.outputs(1).value().raw()),
+            (std::vector<float>{2, 3, 4}));
+  EXPECT_EQ(answer.response.work(), 0u);
+  EXPECT_FALSE(answer.response.has_settings());
+}
+
+TEST(EvaluateTest, ReturnsTheOutputsAskedForInTheirOrder) {
+  TestServer server;
+  v1::EvaluateRequest request = Polynomial();
+  request.add_outputs()->set_name("s");
+  EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.outputs_size(), 1);
+  EXPECT_EQ(answer.response.outputs(0).name(), "s");
+  EXPECT_EQ(answer.response.report().inline_reads(), 1u);
+
+  request.add_outputs()->set_name("y");
+  answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.outputs_size(), 2);
+  EXPECT_EQ(answer.response.outputs(0).name(), "s");
+  EXPECT_EQ(answer.response.outputs(1).name(), "y");
+  EXPECT_EQ(Values<float>(answer.response.outputs(1).value().raw()),
+            (std::vector<float>{2, 6, 12}));
+}
+
+// More bytes than are copied into the head of a reply, in several outputs.
+TEST(EvaluateTest, ReturnsLargeOutputs) {
+  TestServer server;
+  v1::EvaluateRequest request = Polynomial();
+  std::vector<float> x(1 << 20);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 1000);
+  request.clear_inputs();
+  AddInput(&request, "x", v1::FLOAT, {1 << 20}, Bytes(x));
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const EvaluateAnswer answer = Evaluate(server, request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    const auto y = Values<float>(answer.response.outputs(0).value().raw());
+    const auto s = Values<float>(answer.response.outputs(1).value().raw());
+    ASSERT_EQ(y.size(), x.size());
+    ASSERT_EQ(s.size(), x.size());
+    for (size_t i = 0; i < x.size(); i += 997) {
+      ASSERT_EQ(y[i], (x[i] + 1) * x[i]) << i;
+      ASSERT_EQ(s[i], x[i] + 1) << i;
+    }
+  }
+}
+
+TEST(EvaluateTest, CarriesStringsAndEmptyTensors) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { op: "Identity" inputs: "x" outputs: "y" }
+      outputs: "y")");
+  const std::string raw = BytesElements({"weir", "", std::string(3, '\0')});
+  AddInput(&request, "x", v1::STRING, {3}, raw);
+  EvaluateAnswer answer = Evaluate(server, request);
+  if (ServesStrings()) {
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.response.outputs(0).value().raw(), raw);
+  } else {
+    EXPECT_TRUE(
+        Refused(answer.status, grpc::StatusCode::UNIMPLEMENTED, "text"));
+  }
+
+  request.clear_inputs();
+  AddInput(&request, "x", v1::FLOAT, {2, 0, 3}, "");
+  answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.outputs(0).value().raw(), "");
+  EXPECT_EQ(answer.response.outputs(0).value().spec().shape(1), 0);
+}
+
+TEST(EvaluateTest, RunsServedModels) {
+  TestServer server(
+      [](ServerOptions& o) { o.model_repository = DigitsFolder(); });
+  const std::string samples =
+      ReadTestFile(TestData("models/digits_samples.f32"));
+  v1::EvaluateRequest request;
+  request.mutable_graph()->mutable_model()->set_name("digits");
+  AddInput(&request, "image", v1::FLOAT, {2, 1, 8, 8},
+           samples.substr(0, 2 * 64 * sizeof(float)));
+  EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.outputs_size(), 2);
+  EXPECT_EQ(answer.response.outputs(1).value().spec().dtype(), v1::INT64);
+
+  request.mutable_graph()->mutable_model()->set_version(1);
+  EXPECT_TRUE(Evaluate(server, request).status.ok());
+  request.mutable_graph()->mutable_model()->set_version(7);
+  answer = Evaluate(server, request);
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND, "7"));
+  request.mutable_graph()->mutable_model()->set_name("letters");
+  answer = Evaluate(server, request);
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND, "letters"));
+  EXPECT_EQ(Field(FromGrpcStatus(answer.status)), "graph.model");
+  EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(EvaluateTest, RunsOnnxModelsFromTheRequest) {
+  TestServer server;
+  v1::EvaluateRequest request;
+  request.mutable_graph()->set_onnx_model(
+      ReadTestFile(TestData("models/digits/1/model.onnx")));
+  const std::string samples =
+      ReadTestFile(TestData("models/digits_samples.f32"));
+  AddInput(&request, "image", v1::FLOAT, {1, 1, 8, 8},
+           samples.substr(0, 64 * sizeof(float)));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.outputs_size(), 2);
+}
+
+TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
+  TestServer server;
+  for (v1::EvalMode mode :
+       {v1::EVAL_MODE_UNSPECIFIED, v1::EAGER, v1::SYNC_CPU, v1::SYNC_FULL}) {
+    SCOPED_TRACE(v1::EvalMode_Name(mode));
+    v1::EvaluateRequest request = IdentityRequest();
+    request.set_mode(mode);
+    const EvaluateAnswer answer = Evaluate(server, request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    // The output was asked for inline: that waits for it in every mode.
+    const v1::SyncReport& report = answer.response.report();
+    EXPECT_EQ(report.state(), v1::COMPLETED);
+    EXPECT_EQ(report.wait(), v1::RECORD);
+    EXPECT_EQ(report.inline_reads(), 1u);
+    EXPECT_NE(report.stream_id(), 0u);
+    EXPECT_GT(report.stream_sequence(), 0u);
+    EXPECT_GT(report.total_ns(), 0);
+    EXPECT_GE(report.queue_ns(), 0);
+    EXPECT_GE(report.execution_ns(), 0);
+    EXPECT_GE(report.total_ns(), report.queue_ns());
+    EXPECT_FALSE(report.has_details());
+  }
+}
+
+TEST(EvaluateTest, RefusesDeferredModeUntilThereAreSpaces) {
+  TestServer server;
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_mode(v1::DEFERRED);
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(
+      Refused(answer.status, grpc::StatusCode::UNIMPLEMENTED, "DEFERRED"));
+  EXPECT_EQ(Field(FromGrpcStatus(answer.status)), "mode");
+  EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(EvaluateTest, FullReportsHaveDetails) {
+  TestServer server;
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_report(v1::FULL);
+  request.set_mode(v1::SYNC_FULL);
+  const EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::SyncReport& report = answer.response.report();
+  ASSERT_TRUE(report.has_details());
+  const v1::SyncDetails& details = report.details();
+  EXPECT_EQ(details.stream().id(), report.stream_id());
+  EXPECT_THAT(details.stream().pool(), HasSubstr(TestDevice()));
+  EXPECT_GT(details.stream().lease_generation(), 0u);
+  EXPECT_FALSE(details.stream().device_uuid().empty());
+  EXPECT_FALSE(details.has_device_error());
+  const v1::WorkTimes& times = details.times();
+  EXPECT_GT(times.received_ns(), 1'600'000'000'000'000'000);
+  EXPECT_GE(times.enqueued_ns(), times.received_ns());
+  EXPECT_GE(times.leased_ns(), times.enqueued_ns());
+  EXPECT_GE(times.scheduled_ns(), times.leased_ns());
+  EXPECT_GE(times.completed_ns(), times.scheduled_ns());
+  EXPECT_EQ(details.transfers().transport(), v1::Transfers::INLINE);
+}
+
+TEST(EvaluateTest, ReportsItsSettingsWhenAsked) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      nodes { domain: "weir" op: "RandomUniform" outputs: "y"
+              attributes { name: "shape" ints { values: 16 } } }
+      outputs: "y")");
+  request.set_report_settings(true);
+  request.set_rng_seed(42);
+  request.set_mode(v1::SYNC_CPU);
+  request.set_device(TestDevice());
+  EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::ResolvedSettings first = answer.response.settings();
+  EXPECT_EQ(first.mode(), v1::SYNC_CPU);
+  EXPECT_EQ(first.rng_seed(), 42u);
+  EXPECT_FALSE(first.program_cached());
+  EXPECT_FALSE(first.device_uuid().empty());
+  EXPECT_EQ(first.stream_id(), answer.response.report().stream_id());
+
+  request.set_device(first.device_uuid());
+  answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.response.settings().program_cached());
+}
+
+TEST(EvaluateTest, NothingLeaksIntoTheNextRequest) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      nodes { domain: "weir" op: "RandomUniform" outputs: "y"
+              attributes { name: "shape" ints { values: 16 } } }
+      outputs: "y")");
+  request.set_rng_seed(7);
+  request.set_mode(v1::SYNC_CPU);
+  request.set_report_settings(true);
+  const EvaluateAnswer one = Evaluate(server, request);
+  ASSERT_TRUE(one.status.ok()) << one.status.error_message();
+  const EvaluateAnswer again = Evaluate(server, request);
+  ASSERT_TRUE(again.status.ok()) << again.status.error_message();
+  EXPECT_EQ(one.response.outputs(0).value().raw(),
+            again.response.outputs(0).value().raw());
+
+  request.clear_rng_seed();
+  request.clear_mode();
+  for (int i = 0; i < 4; ++i) {  // whichever I/O thread and context
+    const EvaluateAnswer other = Evaluate(server, request);
+    ASSERT_TRUE(other.status.ok()) << other.status.error_message();
+    EXPECT_NE(other.response.outputs(0).value().raw(),
+              one.response.outputs(0).value().raw());
+    EXPECT_EQ(other.response.settings().mode(), v1::EAGER);
+  }
+}
+
+TEST(EvaluateTest, AFailedEvaluationCarriesItsReport) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { name: "broken" domain: "weir" op: "Fault"
+              inputs: "x" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "x", v1::FLOAT, {2}, Bytes<float>({1, 2}));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::INTERNAL, "broken"));
+  const auto report = ReportOf(answer.status);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->state(), v1::ERROR);
+  EXPECT_EQ(report->wait(), v1::RECORD);
+  ASSERT_TRUE(report->details().has_device_error());
+  EXPECT_THAT(report->details().device_error().node(), HasSubstr("broken"));
+  EXPECT_FALSE(report->details().device_error().sticky());
+  EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
+  TestServer server;
+  const struct {
+    const char* field;
+    std::function<void(v1::EvaluateRequest*)> change;
+    grpc::StatusCode code;
+  } cases[] = {
+      {"mode", [](auto* r) { r->set_mode(static_cast<v1::EvalMode>(9)); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"context", [](auto* r) { r->set_context(3); },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"after", [](auto* r) { r->add_after()->set_timeline(1); },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"signal", [](auto* r) { r->add_signal()->set_timeline(1); },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"stream_policy.kind",
+       [](auto* r) {
+         r->mutable_stream_policy()->set_kind(v1::StreamPolicy::NAMED);
+       },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"stream_policy.priority",
+       [](auto* r) { r->mutable_stream_policy()->set_priority(-5); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"device", [](auto* r) { r->set_device("cuda:77"); },
+       grpc::StatusCode::NOT_FOUND},
+      {"label", [](auto* r) { r->set_label(std::string(257, 'l')); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"outputs[0]", [](auto* r) { r->add_outputs()->set_name("z"); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"outputs[1]",
+       [](auto* r) {
+         r->add_outputs()->set_name("y");
+         r->add_outputs()->set_name("y");
+       },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"outputs[0]",
+       [](auto* r) {
+         r->add_outputs()->set_name("y");
+         r->mutable_outputs(0)->set_tensor(5);
+       },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"precision",
+       [](auto* r) { r->set_precision(static_cast<v1::Precision>(77)); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"report",
+       [](auto* r) { r->set_report(static_cast<v1::ReportLevel>(9)); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"graph", [](auto* r) { r->clear_graph(); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.field);
+    v1::EvaluateRequest request = IdentityRequest();
+    c.change(&request);
+    const EvaluateAnswer answer = Evaluate(server, request);
+    EXPECT_TRUE(Refused(answer.status, c.code, ""));
+    EXPECT_EQ(Field(FromGrpcStatus(answer.status)), c.field);
+    EXPECT_TRUE(ServesOn(server));
+  }
+}
+
+}  // namespace
+}  // namespace weir::testing

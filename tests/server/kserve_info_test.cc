@@ -1,0 +1,125 @@
+// KServe v2 apart from ModelInfer, over the wire.
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "client/cpp/client.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using Kserve = inference::GRPCInferenceService::Stub;
+using ::testing::ElementsAre;
+
+template <typename Request, typename Response>
+Answer<Response> Call(TestServer& server,
+                      grpc::Status (Kserve::*method)(grpc::ClientContext*,
+                                                     const Request&, Response*),
+                      const Request& request) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  Answer<Response> answer;
+  answer.status =
+      (server.kserve().*method)(&context, request, &answer.response);
+  return answer;
+}
+
+class KserveInfoTest : public ::testing::Test {
+ protected:
+  KserveInfoTest()
+      : server_([](ServerOptions& o) {
+          o.model_repository = TestData("models");
+        }) {}
+  TestServer server_;
+};
+
+TEST_F(KserveInfoTest, IsLiveAndReady) {
+  EXPECT_TRUE(Call(server_, &Kserve::ServerLive, {}).response.live());
+  EXPECT_TRUE(Call(server_, &Kserve::ServerReady, {}).response.ready());
+  inference::ModelReadyRequest model;
+  model.set_name("digits");
+  EXPECT_TRUE(Call(server_, &Kserve::ModelReady, model).response.ready());
+  model.set_version("1");
+  EXPECT_TRUE(Call(server_, &Kserve::ModelReady, model).response.ready());
+  model.set_version("2");
+  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelReady, model).status,
+                      grpc::StatusCode::NOT_FOUND, "2"));
+  model.set_name("letters");
+  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelReady, model).status,
+                      grpc::StatusCode::NOT_FOUND, "letters"));
+}
+
+TEST_F(KserveInfoTest, HealthAnswersForServerAndModels) {
+  client::Client client({.address = server_.address()});
+  for (const char* service : {"", "live", "model/digits"}) {
+    const auto serving = client.IsServing(service);
+    ASSERT_TRUE(serving.ok()) << serving.status();
+    EXPECT_TRUE(*serving) << service;
+  }
+  EXPECT_EQ(client.IsServing("model/letters").status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(KserveInfoTest, TellsItsMetadata) {
+  const auto server = Call(server_, &Kserve::ServerMetadata, {});
+  ASSERT_TRUE(server.status.ok());
+  EXPECT_EQ(server.response.name(), "weir");
+  EXPECT_EQ(server.response.version(), Version());
+
+  inference::ModelMetadataRequest request;
+  request.set_name("digits");
+  const auto answer = Call(server_, &Kserve::ModelMetadata, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const inference::ModelMetadataResponse& model = answer.response;
+  EXPECT_EQ(model.name(), "digits");
+  EXPECT_THAT(model.versions(), ElementsAre("1"));
+  EXPECT_FALSE(model.platform().empty());
+  ASSERT_EQ(model.inputs_size(), 1);
+  EXPECT_EQ(model.inputs(0).name(), "image");
+  EXPECT_EQ(model.inputs(0).datatype(), "FP32");
+  EXPECT_THAT(model.inputs(0).shape(), ElementsAre(-1, 1, 8, 8));
+  ASSERT_EQ(model.outputs_size(), 2);
+  EXPECT_EQ(model.outputs(1).datatype(), "INT64");
+  EXPECT_THAT(model.outputs(1).shape(), ElementsAre(-1));
+  request.set_name("letters");
+  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelMetadata, request).status,
+                      grpc::StatusCode::NOT_FOUND, "letters"));
+}
+
+TEST_F(KserveInfoTest, TellsTheConfiguration) {
+  inference::ModelConfigRequest request;
+  request.set_name("digits");
+  const auto answer = Call(server_, &Kserve::ModelConfig, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.config().name(), "digits");
+  EXPECT_EQ(answer.response.config().max_batch_size(), 512);
+  ASSERT_EQ(answer.response.config().input_size(), 1);
+  EXPECT_THAT(answer.response.config().input(0).dims(), ElementsAre(1, 8, 8));
+}
+
+TEST_F(KserveInfoTest, ListsTheRepository) {
+  const auto answer = Call(server_, &Kserve::RepositoryIndex, {});
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.models_size(), 1);
+  EXPECT_EQ(answer.response.models(0).name(), "digits");
+  EXPECT_EQ(answer.response.models(0).version(), "1");
+  EXPECT_EQ(answer.response.models(0).state(), "READY");
+  EXPECT_EQ(answer.response.models(0).reason(), "");
+}
+
+TEST_F(KserveInfoTest, SaysWhatItDoesNotOffer) {
+  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelStatistics, {}).status,
+                      grpc::StatusCode::UNIMPLEMENTED, "ModelStatistics"));
+  EXPECT_TRUE(Refused(Call(server_, &Kserve::RepositoryModelLoad, {}).status,
+                      grpc::StatusCode::UNIMPLEMENTED, "RepositoryModelLoad"));
+  EXPECT_TRUE(
+      Refused(Call(server_, &Kserve::SystemSharedMemoryRegister, {}).status,
+              grpc::StatusCode::UNIMPLEMENTED, "SystemSharedMemoryRegister"));
+  EXPECT_TRUE(Refused(
+      server_.CallRaw("/inference.GRPCInferenceService/NoSuchMethod", ""),
+      grpc::StatusCode::UNIMPLEMENTED, ""));
+}
+
+}  // namespace
+}  // namespace weir::testing

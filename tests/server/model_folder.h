@@ -1,0 +1,54 @@
+// A model repository in a folder of its own, written by the test.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <string>
+
+#include "tests/models_repo/onnx_model.h"
+
+namespace weir::testing {
+
+class ModelFolder {
+ public:
+  std::string path() const { return folder_.path().string(); }
+
+  void Write(const std::string& name, const onnx::ModelProto& model,
+             int version = 1) {
+    WriteBytes(name, model.SerializeAsString(), version);
+  }
+  void WriteBytes(const std::string& name, const std::string& bytes,
+                  int version = 1) {
+    folder_.Write(name + "/" + std::to_string(version) + "/model.onnx", bytes);
+  }
+  void WriteConfig(const std::string& name, const std::string& text) {
+    folder_.Write(name + "/config.pbtxt", text);
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+// y = x, x [N].
+inline onnx::ModelProto IdentityModel(int dtype) {
+  onnx::ModelProto model = EmptyModel();
+  AddValue(model.mutable_graph()->add_input(), "x", dtype, {"N"});
+  AddValue(model.mutable_graph()->add_output(), "y", dtype, {"N"});
+  AddNode(&model, "Identity", {"x"}, {"y"}, "copy");
+  return model;
+}
+
+// y = x[i], x float [N], i int64 [M].
+inline onnx::ModelProto GatherModel() {
+  onnx::ModelProto model = EmptyModel();
+  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
+           {"N"});
+  AddValue(model.mutable_graph()->add_input(), "i", onnx::TensorProto::INT64,
+           {"M"});
+  AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
+           {"M"});
+  AddNode(&model, "Gather", {"x", "i"}, {"y"}, "pick");
+  return model;
+}
+
+}  // namespace weir::testing

@@ -1,0 +1,174 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::variant<ServerOptions, ExitNow> Parse(std::vector<std::string> arguments) {
+  std::vector<const char*> argv = {"weir-server"};
+  for (const std::string& argument : arguments) {
+    argv.push_back(argument.c_str());
+  }
+  return ParseServerOptions(static_cast<int>(argv.size()), argv.data());
+}
+
+ServerOptions Parsed(std::vector<std::string> arguments) {
+  auto parsed = Parse(std::move(arguments));
+  EXPECT_TRUE(std::holds_alternative<ServerOptions>(parsed));
+  const auto* options = std::get_if<ServerOptions>(&parsed);
+  return options == nullptr ? ServerOptions{} : *options;
+}
+
+// A usage error in one line that has `part` in it.
+void ExpectUsageError(std::vector<std::string> arguments,
+                      const std::string& part) {
+  ::testing::internal::CaptureStderr();
+  const auto parsed = Parse(arguments);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  SCOPED_TRACE(::testing::PrintToString(arguments));
+  ASSERT_TRUE(std::holds_alternative<ExitNow>(parsed));
+  EXPECT_EQ(std::get<ExitNow>(parsed).code, 2);
+  EXPECT_THAT(text, HasSubstr(part));
+  EXPECT_EQ(text.find('\n'), text.size() - 1) << text;
+}
+
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) {
+    setenv(name, value, 1);
+  }
+  ~Environment() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(OptionsTest, HasTheDocumentedDefaults) {
+  const ServerOptions options = Parsed({});
+  EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:8001"));
+  EXPECT_EQ(options.http, "127.0.0.1:8002");
+  EXPECT_EQ(options.model_control, "none");
+  EXPECT_EQ(options.device, "auto");
+  EXPECT_EQ(options.max_message_bytes, size_t{256} << 20);
+  EXPECT_EQ(options.max_connection_age, absl::Seconds(15));
+  EXPECT_LT(options.max_connection_age, options.drain_timeout);
+  EXPECT_FALSE(options.insecure);
+  EXPECT_FALSE(options.enable_test_operators);
+}
+
+TEST(OptionsTest, TakesEveryDocumentedFlag) {
+  const ServerOptions options =
+      Parsed({"--grpc=127.0.0.1:0,unix:/tmp/weir.sock", "--http=localhost:0",
+              "--model-repository=/tmp", "--model-control=none", "--device=cpu",
+              "--streams=3", "--queue-length=4", "--queue-bytes=65536",
+              "--max-message-bytes=2048", "--cache-dir=/tmp/cache",
+              "--drain-delay=1.5", "--drain-timeout=2",
+              "--max-connection-age=0", "--io-threads=5", "--cpu-threads=6"});
+  EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:0", "unix:/tmp/weir.sock"));
+  EXPECT_EQ(options.http, "localhost:0");
+  EXPECT_EQ(options.model_repository, "/tmp");
+  EXPECT_EQ(options.device, "cpu");
+  EXPECT_EQ(options.streams, 3);
+  EXPECT_EQ(options.queue_length, 4u);
+  EXPECT_EQ(options.queue_bytes, 65536u);
+  EXPECT_EQ(options.max_message_bytes, 2048u);
+  EXPECT_EQ(options.cache_dir, "/tmp/cache");
+  EXPECT_EQ(options.drain_delay, absl::Seconds(1.5));
+  EXPECT_EQ(options.drain_timeout, absl::Seconds(2));
+  EXPECT_EQ(options.max_connection_age, absl::InfiniteDuration());
+  EXPECT_EQ(options.io_threads, 5);
+  EXPECT_EQ(options.cpu_threads, 6);
+  EXPECT_EQ(Parsed({"--device=cuda:3"}).device, "cuda:3");
+  EXPECT_EQ(Parsed({"--http=off"}).http, "");
+  EXPECT_EQ(Parsed({"--http", "off", "--streams", "9"}).streams, 9);
+}
+
+TEST(OptionsTest, ReadsTheEnvironmentButFlagsWin) {
+  const Environment streams("WEIR_STREAMS", "5");
+  const Environment grpc("WEIR_GRPC", "127.0.0.1:0");
+  const Environment length("WEIR_QUEUE_LENGTH", "7");
+  const Environment insecure("WEIR_INSECURE", "true");
+  EXPECT_EQ(Parsed({}).streams, 5);
+  EXPECT_THAT(Parsed({}).grpc, ElementsAre("127.0.0.1:0"));
+  EXPECT_EQ(Parsed({}).queue_length, 7u);
+  EXPECT_TRUE(Parsed({}).insecure);
+  EXPECT_EQ(Parsed({"--streams=6"}).streams, 6);
+}
+
+TEST(OptionsTest, RefusesBadValuesInTheEnvironment) {
+  const Environment streams("WEIR_STREAMS", "many");
+  ExpectUsageError({}, "streams");
+}
+
+TEST(OptionsTest, NamesTheFlagAtFault) {
+  ExpectUsageError({"--colour=red"}, "--colour");
+  ExpectUsageError({"serve"}, "serve");
+  ExpectUsageError({"--streams=many"}, "--streams");
+  ExpectUsageError({"--streams=0"}, "--streams");
+  ExpectUsageError({"--streams=-1"}, "--streams");
+  ExpectUsageError({"--streams=1.5"}, "--streams");
+  ExpectUsageError({"--queue-length=-1"}, "--queue-length");
+  ExpectUsageError({"--queue-length=99999999999999999999"}, "--queue-length");
+  ExpectUsageError({"--queue-bytes=1"}, "--queue-bytes");
+  ExpectUsageError({"--max-message-bytes=4294967296"}, "--max-message-bytes");
+  ExpectUsageError({"--device=gpu"}, "--device");
+  ExpectUsageError({"--device=cuda:"}, "--device");
+  ExpectUsageError({"--device=cuda:x"}, "--device");
+  ExpectUsageError({"--grpc=8001"}, "--grpc");
+  ExpectUsageError({"--grpc=127.0.0.1:port"}, "--grpc");
+  ExpectUsageError({"--grpc=127.0.0.1:65536"}, "--grpc");
+  ExpectUsageError({"--grpc=127.0.0.1:-1"}, "--grpc");
+  ExpectUsageError({"--grpc=unix:"}, "--grpc");
+  ExpectUsageError({"--grpc="}, "--grpc");
+  ExpectUsageError({"--http=8002"}, "--http");
+  ExpectUsageError({"--http=unix:/tmp/http"}, "--http");
+  ExpectUsageError({"--model-repository=/no/such/folder"},
+                   "--model-repository");
+  ExpectUsageError({"--model-control=explicit"}, "--model-control");
+  ExpectUsageError({"--drain-delay=soon"}, "--drain-delay");
+  ExpectUsageError({"--drain-timeout=-1"}, "--drain-timeout");
+  ExpectUsageError({"--drain-delay=nan"}, "--drain-delay");
+}
+
+TEST(OptionsTest, LeavesTheMachineOnlyWhenTold) {
+  ExpectUsageError({"--grpc=0.0.0.0:8001"}, "--insecure");
+  ExpectUsageError({"--grpc=127.0.0.1:0,[::]:0"}, "--insecure");
+  ExpectUsageError({"--grpc=example.com:8001"}, "--insecure");
+  ExpectUsageError({"--http=0.0.0.0:8002"}, "--insecure");
+  // A name that begins like the loopback network.
+  ExpectUsageError({"--grpc=127.example.com:8001"}, "--insecure");
+  EXPECT_TRUE(Parsed({"--grpc=0.0.0.0:0", "--insecure"}).insecure);
+  Parsed({"--grpc=127.0.0.2:0,localhost:0,[::1]:0,unix:/tmp/s"});
+}
+
+TEST(OptionsTest, TellsItsVersionAndItsFlags) {
+  ::testing::internal::CaptureStdout();
+  auto parsed = Parse({"--version"});
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr(std::string("weir-server ") + Version()));
+  ASSERT_TRUE(std::holds_alternative<ExitNow>(parsed));
+  EXPECT_EQ(std::get<ExitNow>(parsed).code, 0);
+  ::testing::internal::CaptureStdout();
+  parsed = Parse({"--help"});
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(std::get<ExitNow>(parsed).code, 0);
+  for (const char* flag :
+       {"--grpc", "--http", "--model-repository", "--model-control", "--device",
+        "--streams", "--queue-length", "--queue-bytes", "--max-message-bytes",
+        "--cache-dir", "--drain-delay", "--drain-timeout",
+        "--max-connection-age", "--insecure", "--version"}) {
+    EXPECT_THAT(help, HasSubstr(flag));
+  }
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,252 @@
+#include "tests/server/server_fixture.h"
+
+#include <google/protobuf/text_format.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <httplib.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "proto/google/rpc/status.pb.h"
+
+namespace weir::testing {
+
+std::string TestDevice() {
+  const char* device = std::getenv("WEIR_TEST_DEVICE");
+  return device == nullptr ? "cpu" : device;
+}
+
+bool ServesStrings() { return TestDevice() == "cpu"; }
+
+ServerOptions TestOptions() {
+  ServerOptions options;
+  options.grpc = {"127.0.0.1:0"};
+  options.http = "127.0.0.1:0";
+  options.device = TestDevice();
+  options.streams = 2;
+  options.io_threads = 2;
+  options.cpu_threads = 2;
+  options.drain_delay = absl::ZeroDuration();
+  options.enable_test_operators = true;
+  return options;
+}
+
+TestServer::TestServer(const std::function<void(ServerOptions&)>& change) {
+  ServerOptions options = TestOptions();
+  if (change) change(options);
+  auto server = Server::Start(options);
+  if (!server.ok()) {
+    ADD_FAILURE() << server.status();
+    std::abort();  // a test without its server can only crash later
+  }
+  server_ = *std::move(server);
+  address_ = server_->grpc_addresses()[0];
+  channel_ = Connect();
+  evaluator_ = v1::Evaluator::NewStub(channel_);
+  catalog_ = v1::Catalog::NewStub(channel_);
+  kserve_ = inference::GRPCInferenceService::NewStub(channel_);
+}
+
+TestServer::~TestServer() = default;
+
+std::shared_ptr<grpc::Channel> TestServer::Connect() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+  arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+std::string TestServer::HttpGet(const std::string& path, int* code) const {
+  httplib::Client client("http://" + server_->http_address());
+  const httplib::Result result = client.Get(path.c_str());
+  if (code != nullptr) *code = result ? result->status : -1;
+  return result ? result->body : std::string();
+}
+
+double TestServer::Metric(const std::string& series) const {
+  std::istringstream lines(HttpGet("/metrics"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(series + " ", 0) == 0) {
+      return std::strtod(line.c_str() + series.size(), nullptr);
+    }
+  }
+  return 0;
+}
+
+grpc::Status TestServer::CallRaw(const std::string& method,
+                                 const std::string& request) {
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  SetPatience(&context);
+  grpc::CompletionQueue queue;
+  const grpc::Slice slice(request);
+  const auto call = stub.PrepareUnaryCall(&context, method,
+                                          grpc::ByteBuffer(&slice, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+void SetPatience(grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + kPatience);
+}
+
+EvaluateAnswer Evaluate(TestServer& server,
+                        const v1::EvaluateRequest& request) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  EvaluateAnswer answer;
+  answer.status =
+      server.evaluator().Evaluate(&context, request, &answer.response);
+  return answer;
+}
+
+InferAnswer Infer(TestServer& server,
+                  const inference::ModelInferRequest& request) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  InferAnswer answer;
+  answer.status =
+      server.kserve().ModelInfer(&context, request, &answer.response);
+  return answer;
+}
+
+PendingEvaluate::PendingEvaluate(TestServer& server,
+                                 v1::EvaluateRequest request,
+                                 std::chrono::nanoseconds timeout)
+    : request_(std::move(request)) {
+  context_.set_deadline(
+      std::chrono::system_clock::now() +
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
+  thread_ = std::thread([this, &server] {
+    answer_.status =
+        server.evaluator().Evaluate(&context_, request_, &answer_.response);
+  });
+}
+
+PendingEvaluate::~PendingEvaluate() { Wait(); }
+
+const EvaluateAnswer& PendingEvaluate::Wait() {
+  if (thread_.joinable()) thread_.join();
+  return answer_;
+}
+
+v1::EvaluateRequest Program(const std::string& text) {
+  v1::EvaluateRequest request;
+  if (!google::protobuf::TextFormat::ParseFromString(
+          text, request.mutable_graph()->mutable_definition())) {
+    ADD_FAILURE() << "no graph: " << text;
+  }
+  return request;
+}
+
+void AddInput(v1::EvaluateRequest* request, const std::string& name,
+              v1::DataType dtype, const std::vector<int64_t>& shape,
+              const std::string& bytes) {
+  v1::NamedTensor* input = request->add_inputs();
+  input->set_name(name);
+  v1::TensorSpec* spec = input->mutable_value()->mutable_spec();
+  spec->set_dtype(dtype);
+  for (int64_t extent : shape) spec->add_shape(extent);
+  input->mutable_value()->set_raw(bytes);
+}
+
+void AddInput(inference::ModelInferRequest* request, const std::string& name,
+              const std::string& datatype, const std::vector<int64_t>& shape,
+              const std::string& bytes) {
+  auto* input = request->add_inputs();
+  input->set_name(name);
+  input->set_datatype(datatype);
+  for (int64_t extent : shape) input->add_shape(extent);
+  request->add_raw_input_contents(bytes);
+}
+
+v1::EvaluateRequest IdentityRequest() {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { op: "Identity" inputs: "x" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "x", v1::FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
+  return request;
+}
+
+v1::EvaluateRequest SpinRequest(std::chrono::microseconds duration) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { name: "spin" domain: "weir" op: "Spin" inputs: "x" outputs: "y"
+              attributes { name: "microseconds" i: )" +
+                                        std::to_string(duration.count()) +
+                                        R"( } }
+      outputs: "y")");
+  AddInput(&request, "x", v1::FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
+  request.set_mode(v1::SYNC_FULL);
+  return request;
+}
+
+std::string BytesElements(const std::vector<std::string>& elements) {
+  std::string bytes;
+  for (const std::string& element : elements) {
+    bytes += Bytes<uint32_t>({static_cast<uint32_t>(element.size())});
+    bytes += element;
+  }
+  return bytes;
+}
+
+::testing::AssertionResult Refused(const grpc::Status& status,
+                                   grpc::StatusCode code,
+                                   const std::string& part) {
+  if (status.error_code() == code &&
+      status.error_message().find(part) != std::string::npos) {
+    return ::testing::AssertionSuccess();
+  }
+  return ::testing::AssertionFailure()
+         << "code " << status.error_code() << ", '" << status.error_message()
+         << "' instead of code " << code << " with '" << part << "'";
+}
+
+::testing::AssertionResult ServesOn(TestServer& server) {
+  const EvaluateAnswer answer = Evaluate(server, IdentityRequest());
+  if (!answer.status.ok()) {
+    return ::testing::AssertionFailure() << answer.status.error_code() << " "
+                                         << answer.status.error_message();
+  }
+  if (answer.response.outputs_size() != 1 ||
+      answer.response.outputs(0).value().raw() != Bytes<float>({1, 2, 3, 4})) {
+    return ::testing::AssertionFailure() << answer.response.ShortDebugString();
+  }
+  return ::testing::AssertionSuccess();
+}
+
+std::optional<v1::SyncReport> ReportOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return std::nullopt;
+  for (const google::protobuf::Any& any : details.details()) {
+    v1::SyncReport report;
+    if (any.UnpackTo(&report)) return report;
+  }
+  return std::nullopt;
+}
+
+std::string TestData(const std::string& name) {
+  const char* folder = std::getenv("WEIR_TEST_DATA");
+  return std::string(folder == nullptr ? "tests" : folder) + "/" + name;
+}
+
+std::string ReadTestFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  EXPECT_TRUE(file.good() && !bytes.str().empty()) << path;
+  return bytes.str();
+}
+
+}  // namespace weir::testing

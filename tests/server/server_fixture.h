@@ -1,0 +1,164 @@
+// A real server in this process: on free ports of the loopback interface, on
+// the CPU, with two lanes and the test operators, and stubs connected to it.
+// Each test makes its own.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/inference/grpc_service.grpc.pb.h"
+#include "proto/weir/v1/catalog.grpc.pb.h"
+#include "proto/weir/v1/evaluator.grpc.pb.h"
+#include "server/options.h"
+#include "server/server.h"
+
+namespace weir::testing {
+
+// How long a test waits for what must happen.
+inline constexpr auto kPatience = std::chrono::seconds(60);
+
+// Waits for what another thread will make true.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > give_up) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// The device under test: "cpu", or what WEIR_TEST_DEVICE names. Strings are
+// served on the CPU alone.
+std::string TestDevice();
+bool ServesStrings();
+
+ServerOptions TestOptions();
+
+class TestServer {
+ public:
+  explicit TestServer(
+      const std::function<void(ServerOptions&)>& change = nullptr);
+  ~TestServer();
+  TestServer(const TestServer&) = delete;
+  TestServer& operator=(const TestServer&) = delete;
+
+  Server& server() { return *server_; }
+  const std::string& address() const { return address_; }
+  // A connection of its own.
+  std::shared_ptr<grpc::Channel> Connect() const;
+
+  v1::Evaluator::Stub& evaluator() { return *evaluator_; }
+  v1::Catalog::Stub& catalog() { return *catalog_; }
+  inference::GRPCInferenceService::Stub& kserve() { return *kserve_; }
+
+  // Body of a GET on the HTTP port; `code` gets the status, -1 for no answer.
+  std::string HttpGet(const std::string& path, int* code = nullptr) const;
+  // The value of a series of /metrics, by its whole name with labels; 0 if
+  // there is none.
+  double Metric(const std::string& series) const;
+
+  // Any message's bytes to any unary method.
+  grpc::Status CallRaw(const std::string& method, const std::string& request);
+
+ private:
+  std::unique_ptr<Server> server_;
+  std::string address_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Evaluator::Stub> evaluator_;
+  std::unique_ptr<v1::Catalog::Stub> catalog_;
+  std::unique_ptr<inference::GRPCInferenceService::Stub> kserve_;
+};
+
+// A deadline that a passing test never reaches.
+void SetPatience(grpc::ClientContext* context);
+
+template <typename Response>
+struct Answer {
+  grpc::Status status;
+  Response response;
+};
+using EvaluateAnswer = Answer<v1::EvaluateResponse>;
+using InferAnswer = Answer<inference::ModelInferResponse>;
+
+EvaluateAnswer Evaluate(TestServer& server, const v1::EvaluateRequest& request);
+InferAnswer Infer(TestServer& server,
+                  const inference::ModelInferRequest& request);
+
+// A call that runs meanwhile.
+class PendingEvaluate {
+ public:
+  PendingEvaluate(TestServer& server, v1::EvaluateRequest request,
+                  std::chrono::nanoseconds timeout = kPatience);
+  ~PendingEvaluate();
+  PendingEvaluate(const PendingEvaluate&) = delete;
+  PendingEvaluate& operator=(const PendingEvaluate&) = delete;
+  void Cancel() { context_.TryCancel(); }
+  const EvaluateAnswer& Wait();
+
+ private:
+  grpc::ClientContext context_;
+  v1::EvaluateRequest request_;
+  EvaluateAnswer answer_;
+  std::thread thread_;
+};
+
+// Requests.
+
+// A weir.v1.GraphDefinition in text format.
+v1::EvaluateRequest Program(const std::string& text);
+void AddInput(v1::EvaluateRequest* request, const std::string& name,
+              v1::DataType dtype, const std::vector<int64_t>& shape,
+              const std::string& bytes);
+void AddInput(inference::ModelInferRequest* request, const std::string& name,
+              const std::string& datatype, const std::vector<int64_t>& shape,
+              const std::string& bytes);
+// y = x, for x float [4].
+v1::EvaluateRequest IdentityRequest();
+// y = x after a lane was held for so long.
+v1::EvaluateRequest SpinRequest(std::chrono::microseconds duration);
+
+template <typename T>
+std::string Bytes(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(T));
+}
+
+template <typename T>
+std::vector<T> Values(const std::string& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+// KServe's form of BYTES: a length before each.
+std::string BytesElements(const std::vector<std::string>& elements);
+
+// Whether a call failed with `code` and `part` in its message.
+::testing::AssertionResult Refused(const grpc::Status& status,
+                                   grpc::StatusCode code,
+                                   const std::string& part);
+
+// Whether the server still answers rightly.
+::testing::AssertionResult ServesOn(TestServer& server);
+
+// The report among the details of a failed call.
+std::optional<v1::SyncReport> ReportOf(const grpc::Status& status);
+
+// tests/NAME.
+std::string TestData(const std::string& name);
+std::string ReadTestFile(const std::string& path);
+
+}  // namespace weir::testing

@@ -1,0 +1,112 @@
+// What a server does with the models that it finds.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <string>
+
+#include "client/cpp/client.h"
+#include "tests/server/model_folder.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+inference::ModelInferRequest InferOn(const std::string& model) {
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  AddInput(&request, "x", "FP32", {2}, Bytes<float>({1, 2}));
+  return request;
+}
+
+TEST(StartupTest, GoodModelsServeBesideBadOnes) {
+  ModelFolder models;
+  const onnx::ModelProto good = IdentityModel(onnx::TensorProto::FLOAT);
+  models.Write("good", good);
+  models.WriteBytes("empty", "");
+  models.WriteBytes("garbage", std::string(5000, 'g'));
+  const std::string bytes = good.SerializeAsString();
+  models.WriteBytes("short", bytes.substr(0, bytes.size() / 2));
+  onnx::ModelProto unknown = good;
+  unknown.mutable_graph()->mutable_node(0)->set_op_type("Unheard");
+  models.Write("unknown", unknown);
+  onnx::ModelProto cyclic = good;
+  cyclic.mutable_graph()->mutable_node(0)->set_input(0, "y");
+  models.Write("cyclic", cyclic);
+  models.Write("half", good, 1);
+  models.WriteBytes("half", "not a model", 2);
+  models.WriteConfig("half", "version_policy { all {} }");
+
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  EXPECT_TRUE(Infer(server, InferOn("good")).status.ok());
+  EXPECT_EQ(server.server().models_ready(), 2u);
+  EXPECT_EQ(server.server().notes().size(), 6u);
+
+  grpc::ClientContext context;
+  SetPatience(&context);
+  inference::RepositoryIndexRequest request;
+  inference::RepositoryIndexResponse index;
+  ASSERT_TRUE(server.kserve().RepositoryIndex(&context, request, &index).ok());
+  std::map<std::string, std::pair<std::string, std::string>> entries;
+  for (const auto& model : index.models()) {
+    entries[model.name() + "/" + model.version()] = {model.state(),
+                                                     model.reason()};
+  }
+  EXPECT_EQ(entries.size(), 8u);
+  for (const char* name : {"good/1", "half/1"}) {
+    EXPECT_EQ(entries[name].first, "READY") << name;
+    EXPECT_EQ(entries[name].second, "") << name;
+  }
+  for (const char* name :
+       {"empty/1", "garbage/1", "short/1", "unknown/1", "cyclic/1", "half/2"}) {
+    EXPECT_EQ(entries[name].first, "UNAVAILABLE") << name;
+    EXPECT_NE(entries[name].second, "") << name;
+  }
+  EXPECT_THAT(entries["empty/1"].second, HasSubstr("empty"));
+  EXPECT_THAT(entries["unknown/1"].second, HasSubstr("Unheard"));
+
+  // A bad model has a precise answer, and a good version of it serves.
+  const grpc::Status refused = Infer(server, InferOn("garbage")).status;
+  EXPECT_TRUE(Refused(refused, grpc::StatusCode::UNAVAILABLE, "garbage"));
+  EXPECT_TRUE(Infer(server, InferOn("half")).status.ok());
+  client::Client client({.address = server.address()});
+  EXPECT_TRUE(*client.IsServing("model/good"));
+  EXPECT_TRUE(client.IsServing("model/half").value_or(false));
+  EXPECT_FALSE(client.IsServing("model/garbage").value_or(false));
+  EXPECT_TRUE(*client.IsServing());
+  EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(StartupTest, AnEmptyRepositoryIsReady) {
+  ModelFolder models;
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  EXPECT_EQ(server.server().models_ready(), 0u);
+  EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(StartupTest, FailuresNameTheCause) {
+  ServerOptions options = TestOptions();
+  options.model_repository = "/no/such/folder";
+  EXPECT_THAT(Server::Start(options).status().message(),
+              HasSubstr("/no/such/folder"));
+  options = TestOptions();
+  options.device = "cuda:99";
+  EXPECT_THAT(Server::Start(options).status().message(),
+              HasSubstr("--device=cuda:99"));
+  TestServer first;
+  options = TestOptions();
+  options.grpc = {first.address()};
+  EXPECT_THAT(Server::Start(options).status().message(),
+              HasSubstr(first.address()));
+  options = TestOptions();
+  options.http = first.server().http_address();
+  EXPECT_THAT(Server::Start(options).status().message(),
+              HasSubstr(first.server().http_address()));
+  EXPECT_TRUE(ServesOn(first));
+}
+
+}  // namespace
+}  // namespace weir::testing
