@@ -1,0 +1,148 @@
+// weir models, devices, ops, status: what a server is and offers.
+#include <google/protobuf/text_format.h>
+
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/commands.h"
+#include "client/cli/tensor_argument.h"
+
+namespace weir::client {
+namespace {
+
+std::string SpecText(const v1::NamedTensorSpec& spec) {
+  const std::vector<int64_t> shape(spec.spec().shape().begin(),
+                                   spec.spec().shape().end());
+  return absl::StrCat(spec.name(), " ",
+                      Summary(spec.spec().dtype(), shape, "", 0));
+}
+
+int Models(const GlobalFlags& global) {
+  Client client(global.options());
+  auto response = client.ListModels();
+  if (!response.ok()) return Report(response.status());
+  for (const v1::Model& model : response->models()) {
+    for (const v1::ModelVersion& version : model.versions()) {
+      std::cout << absl::StrFormat(
+          "%-24s %4d  %-12s %s\n", model.name(), version.version(),
+          v1::ModelState_Name(version.state()), version.reason());
+    }
+    for (const auto& input : model.inputs()) {
+      std::cout << "    in   " << SpecText(input) << "\n";
+    }
+    for (const auto& output : model.outputs()) {
+      std::cout << "    out  " << SpecText(output) << "\n";
+    }
+  }
+  if (response->models().empty()) std::cout << "no models\n";
+  return 0;
+}
+
+int Devices(const GlobalFlags& global) {
+  Client client(global.options());
+  auto response = client.ListDevices();
+  if (!response.ok()) return Report(response.status());
+  for (const v1::Device& device : response->devices()) {
+    std::cout << absl::StrFormat(
+        "%-8s %s\n  uuid %s\n  %d compute units, %.1f GiB, driver %s%s%s\n",
+        device.name(), device.product(), device.uuid(), device.compute_units(),
+        static_cast<double>(device.memory_bytes()) / (1 << 30),
+        device.driver_version(),
+        device.capability().empty() ? "" : ", capability ",
+        device.capability());
+    if (!device.failure().empty()) {
+      std::cout << "  LOST: " << device.failure() << "\n";
+    }
+  }
+  return 0;
+}
+
+int Ops(const GlobalFlags& global, const std::string& name) {
+  Client client(global.options());
+  if (!name.empty()) {
+    const bool ours = name.rfind("weir.", 0) == 0;
+    auto op = client.DescribeOperator(ours ? "weir" : "",
+                                      ours ? name.substr(5) : name);
+    if (!op.ok()) return Report(op.status());
+    std::string text;
+    google::protobuf::TextFormat::PrintToString(*op, &text);
+    std::cout << text;
+    return 0;
+  }
+  auto response = client.ListOperators();
+  if (!response.ok()) return Report(response.status());
+  for (const v1::OperatorSummary& op : response->operators()) {
+    const std::string full =
+        op.domain().empty() ? op.name() : op.domain() + "." + op.name();
+    const std::string devices =
+        absl::StrJoin(op.devices(), ",", [](std::string* out, int device) {
+          absl::StrAppend(
+              out, v1::DeviceType_Name(static_cast<v1::DeviceType>(device)));
+        });
+    std::cout << absl::StrFormat("%-26s %-9s %s\n", full, devices,
+                                 op.summary());
+  }
+  return 0;
+}
+
+int Status(const GlobalFlags& global, bool probe, const std::string& service) {
+  Client client(global.options());
+  if (probe) {
+    auto serving = client.IsServing(service);
+    if (!serving.ok()) return Report(serving.status());
+    std::cout << (*serving ? "SERVING\n" : "NOT_SERVING\n");
+    return *serving ? 0 : 1;
+  }
+  auto info = client.GetServerInfo();
+  if (!info.ok()) return Report(info.status());
+  std::cout << info->name() << " " << info->version() << "  "
+            << (info->ready() ? "ready" : "not ready: " + info->reason())
+            << "\n  up "
+            << absl::FormatDuration(absl::Trunc(
+                   absl::Now() - absl::FromUnixNanos(info->started_ns()),
+                   absl::Seconds(1)))
+            << ", incarnation " << info->incarnation()
+            << "\n  limits: " << info->limits().streams()
+            << " streams, queue of " << info->limits().queue_length()
+            << " requests and " << info->limits().queue_bytes()
+            << " bytes, messages of " << info->limits().max_message_bytes()
+            << " bytes\n";
+  return info->ready() ? 0 : 1;
+}
+
+}  // namespace
+
+Command AddModels(CLI::App& app, const GlobalFlags& global) {
+  return {app.add_subcommand("models", "List the served models"),
+          [&global] { return Models(global); }};
+}
+
+Command AddDevices(CLI::App& app, const GlobalFlags& global) {
+  return {app.add_subcommand("devices", "List the server's devices"),
+          [&global] { return Devices(global); }};
+}
+
+Command AddOps(CLI::App& app, const GlobalFlags& global) {
+  auto name = std::make_shared<std::string>();
+  CLI::App* ops = app.add_subcommand("ops", "List or describe operators");
+  ops->add_option("name", *name, "An operator: Add, weir.Resize");
+  return {ops, [name, &global] { return Ops(global, *name); }};
+}
+
+Command AddStatus(CLI::App& app, const GlobalFlags& global) {
+  auto probe = std::make_shared<bool>(false);
+  auto service = std::make_shared<std::string>();
+  CLI::App* status =
+      app.add_subcommand("status", "Whether the server is ready (exit code 0)");
+  status->add_flag("--probe", *probe, "Ask the health service only");
+  status->add_option("--service", *service,
+                     "Health service: '' , live, model/NAME");
+  return {status, [probe, service, &global] {
+            return Status(global, *probe, *service);
+          }};
+}
+
+}  // namespace weir::client

@@ -1,0 +1,39 @@
+// The commands of `weir`. Each adds its flags to the app; run() is called after
+// parsing if the command was given, and returns the exit code: 0, 1 for a
+// run-time failure, 2 for wrong usage.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client/cpp/client.h"
+
+namespace weir::client {
+
+struct Command {
+  CLI::App* app = nullptr;
+  std::function<int()> run;
+};
+
+// Shared by all commands; filled before they run.
+struct GlobalFlags {
+  std::string server = "127.0.0.1:8001";
+  double timeout_seconds = 30;
+
+  ClientOptions options() const;
+};
+
+Command AddEval(CLI::App& app, const GlobalFlags& flags);
+Command AddInfer(CLI::App& app, const GlobalFlags& flags);
+Command AddModels(CLI::App& app, const GlobalFlags& flags);
+Command AddDevices(CLI::App& app, const GlobalFlags& flags);
+Command AddOps(CLI::App& app, const GlobalFlags& flags);
+Command AddLoad(CLI::App& app, const GlobalFlags& flags);
+Command AddStatus(CLI::App& app, const GlobalFlags& flags);
+
+// Prints "weir: CODE: message" and gives the exit code.
+int Report(const absl::Status& status);
+
+}  // namespace weir::client

@@ -1,0 +1,118 @@
+// weir eval: one evaluation of a program.
+#include <google/protobuf/text_format.h>
+
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/commands.h"
+#include "client/cli/requests.h"
+
+namespace weir::client {
+namespace {
+
+struct EvalFlags {
+  std::string program;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::string mode = "sync_full";
+  std::string device;
+  std::string label;
+  std::string report = "brief";
+  bool seed_given = false;
+  uint64_t seed = 0;
+};
+
+const std::map<std::string, v1::EvalMode>& Modes() {
+  static const auto& modes =
+      *new std::map<std::string, v1::EvalMode>{{"deferred", v1::DEFERRED},
+                                               {"eager", v1::EAGER},
+                                               {"sync_cpu", v1::SYNC_CPU},
+                                               {"sync_full", v1::SYNC_FULL}};
+  return modes;
+}
+
+int Run(const GlobalFlags& global, const EvalFlags& flags) {
+  auto graph = ReadProgram(flags.program);
+  if (!graph.ok()) return Report(graph.status());
+  auto inputs = ParseInputs(flags.inputs);
+  if (!inputs.ok()) return Report(inputs.status());
+  v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), *inputs);
+  request.set_mode(Modes().at(flags.mode));
+  request.set_device(flags.device);
+  request.set_label(flags.label);
+  request.set_report(flags.report == "full" ? v1::FULL : v1::BRIEF);
+  request.set_report_settings(flags.report == "full");
+  if (flags.seed_given) request.set_rng_seed(flags.seed);
+
+  Client client(global.options());
+  auto response = client.Evaluate(request);
+  if (!response.ok()) return Report(response.status());
+  std::map<std::string, std::string> files;
+  for (const std::string& output : flags.outputs) {
+    const size_t equals = output.find('=');
+    files[output.substr(0, equals)] = output.substr(equals + 1);
+  }
+  for (const v1::NamedTensor& output : response->outputs()) {
+    const v1::TensorSpec& spec = output.value().spec();
+    const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
+    std::cout << output.name() << " = "
+              << Summary(spec.dtype(), shape, output.value().raw()) << "\n";
+    const auto file = files.find(output.name());
+    if (file == files.end()) continue;
+    absl::Status written =
+        WriteTensor(file->second, spec.dtype(), shape, output.value().raw());
+    if (!written.ok()) return Report(written);
+    std::cout << "  written to " << file->second << "\n";
+    files.erase(file);
+  }
+  if (!files.empty()) {
+    return Report(absl::InvalidArgumentError(absl::StrCat(
+        "--output: the program has no output '", files.begin()->first, "'")));
+  }
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(response->report(), &text);
+  std::cout << "SyncReport\n" << text;
+  if (response->has_settings()) {
+    google::protobuf::TextFormat::PrintToString(response->settings(), &text);
+    std::cout << "ResolvedSettings\n" << text;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command AddEval(CLI::App& app, const GlobalFlags& global) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App* eval = app.add_subcommand(
+      "eval", "Evaluate a program: protobuf text format, or ONNX for *.onnx");
+  eval->add_option("program", flags->program, "File with the program")
+      ->required()
+      ->check(CLI::ExistingFile);
+  eval->add_option("--input,-i", flags->inputs,
+                   "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
+  eval->add_option("--output,-o", flags->outputs,
+                   "NAME=FILE: write an output (a picture for *.png)")
+      ->check([](const std::string& text) {
+        return text.find('=') == std::string::npos
+                   ? "'" + text + "' is not NAME=FILE"
+                   : std::string();
+      });
+  eval->add_option("--mode", flags->mode, "When the call returns")
+      ->check(CLI::IsMember(Modes()))
+      ->capture_default_str();
+  eval->add_option("--device", flags->device, "Device by name or UUID");
+  eval->add_option("--label", flags->label, "Shown in reports and errors");
+  eval->add_option("--report", flags->report, "brief or full")
+      ->check(CLI::IsMember({"brief", "full"}))
+      ->capture_default_str();
+  CLI::Option* seed =
+      eval->add_option("--seed", flags->seed, "Seed of random operators");
+  return {eval, [flags, &global, seed] {
+            flags->seed_given = seed->count() > 0;
+            return Run(global, *flags);
+          }};
+}
+
+}  // namespace weir::client

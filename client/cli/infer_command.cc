@@ -1,0 +1,132 @@
+// weir infer: one request to a served model through KServe v2.
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/commands.h"
+#include "client/cli/requests.h"
+
+namespace weir::client {
+namespace {
+
+struct InferFlags {
+  std::string model;
+  std::string version;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  std::string labels;
+  double at_least = 0;
+  std::string report;
+};
+
+// The largest of each row of a float output [n, classes].
+std::vector<int64_t> Classes(const std::string& raw, int64_t rows,
+                             int64_t classes) {
+  std::vector<int64_t> best;
+  std::vector<float> row(static_cast<size_t>(classes));
+  const size_t row_bytes = row.size() * sizeof(float);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(row.data(), raw.data() + static_cast<size_t>(r) * row_bytes,
+                row_bytes);
+    size_t at = 0;
+    for (size_t c = 1; c < row.size(); ++c) {
+      if (row[c] > row[at]) at = c;
+    }
+    best.push_back(static_cast<int64_t>(at));
+  }
+  return best;
+}
+
+// Compares the classes of the first float [n, classes] output with the labels.
+int CheckLabels(const InferFlags& flags,
+                const inference::ModelInferResponse& response) {
+  std::ifstream file(flags.labels);
+  std::vector<int64_t> labels;
+  for (int64_t label = 0; file >> label;) labels.push_back(label);
+  for (int i = 0; i < response.outputs_size(); ++i) {
+    const auto& output = response.outputs(i);
+    if (output.datatype() != "FP32" || output.shape_size() != 2) continue;
+    if (static_cast<size_t>(output.shape(0)) != labels.size()) {
+      return Report(absl::InvalidArgumentError(
+          absl::StrCat("--labels has ", labels.size(), " labels for ",
+                       output.shape(0), " rows of '", output.name(), "'")));
+    }
+    const std::vector<int64_t> classes = Classes(
+        response.raw_output_contents(i), output.shape(0), output.shape(1));
+    size_t right = 0;
+    for (size_t r = 0; r < labels.size(); ++r) {
+      if (classes[r] == labels[r]) ++right;
+    }
+    const double accuracy =
+        static_cast<double>(right) / static_cast<double>(labels.size());
+    std::cout << "accuracy " << accuracy << " (" << right << " of "
+              << labels.size() << ")\n";
+    if (accuracy >= flags.at_least) return 0;
+    return Report(absl::FailedPreconditionError(
+        absl::StrCat("accuracy ", accuracy, " is below ", flags.at_least)));
+  }
+  return Report(absl::InvalidArgumentError(
+      "--labels: the model has no FP32 output [rows, classes]"));
+}
+
+int Run(const GlobalFlags& global, const InferFlags& flags) {
+  auto inputs = ParseInputs(flags.inputs);
+  if (!inputs.ok()) return Report(inputs.status());
+  inference::ModelInferRequest request =
+      MakeInferRequest(flags.model, flags.version, *inputs);
+  if (!flags.report.empty()) {
+    (*request.mutable_parameters())["weir_sync_report"].set_string_param(
+        flags.report);
+  }
+  Client client(global.options());
+  auto response = client.ModelInfer(request);
+  if (!response.ok()) return Report(response.status());
+  for (int i = 0; i < response->outputs_size(); ++i) {
+    const auto& output = response->outputs(i);
+    const std::vector<int64_t> shape(output.shape().begin(),
+                                     output.shape().end());
+    const std::string& raw = response->raw_output_contents(i);
+    const int dtype = DtypeFromKserve(output.datatype());
+    std::cout << output.name() << " = " << Summary(dtype, shape, raw) << "\n";
+    for (const std::string& wanted : flags.outputs) {
+      if (wanted.rfind(output.name() + "=", 0) != 0) continue;
+      absl::Status written = WriteTensor(
+          wanted.substr(output.name().size() + 1), dtype, shape, raw);
+      if (!written.ok()) return Report(written);
+    }
+  }
+  const auto report = response->parameters().find("weir_sync_report");
+  if (report != response->parameters().end()) {
+    std::cout << report->second.string_param() << "\n";
+  }
+  return flags.labels.empty() ? 0 : CheckLabels(flags, *response);
+}
+
+}  // namespace
+
+Command AddInfer(CLI::App& app, const GlobalFlags& global) {
+  auto flags = std::make_shared<InferFlags>();
+  CLI::App* infer =
+      app.add_subcommand("infer", "Send one request to a served model");
+  infer->add_option("model", flags->model, "Name of the model")->required();
+  infer->add_option("--model-version", flags->version,
+                    "Version; without it the newest");
+  infer->add_option("--input,-i", flags->inputs,
+                    "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
+  infer->add_option("--output,-o", flags->outputs, "NAME=FILE");
+  infer
+      ->add_option("--labels", flags->labels,
+                   "File of the right classes: prints the accuracy")
+      ->check(CLI::ExistingFile);
+  infer->add_option("--at-least", flags->at_least,
+                    "Fail if the accuracy is lower");
+  infer
+      ->add_option("--report", flags->report,
+                   "Print the sync report: brief or full")
+      ->check(CLI::IsMember({"brief", "full"}));
+  return {infer, [flags, &global] { return Run(global, *flags); }};
+}
+
+}  // namespace weir::client

@@ -1,0 +1,87 @@
+#include "client/cli/requests.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace weir::client {
+namespace {
+
+// Keeps the first error of the parser, with its place.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override {
+    if (text.empty()) {
+      text = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+    }
+  }
+  std::string text;
+};
+
+}  // namespace
+
+absl::StatusOr<v1::Graph> ReadProgram(const std::string& path) {
+  auto bytes = ReadFile(path);
+  if (!bytes.ok()) return bytes.status();
+  v1::Graph graph;
+  if (path.size() > 5 && path.substr(path.size() - 5) == ".onnx") {
+    graph.set_onnx_model(*std::move(bytes));
+    return graph;
+  }
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(*bytes, &graph)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ":", error.text, " (a weir.v1.Graph in protobuf text format)"));
+  }
+  return graph;
+}
+
+absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
+    const std::vector<std::string>& texts) {
+  std::vector<TensorArgument> inputs;
+  for (const std::string& text : texts) {
+    auto input = ParseTensorArgument(text);
+    if (!input.ok()) return input.status();
+    inputs.push_back(*std::move(input));
+  }
+  return inputs;
+}
+
+v1::EvaluateRequest MakeEvaluateRequest(
+    v1::Graph graph, const std::vector<TensorArgument>& inputs) {
+  v1::EvaluateRequest request;
+  *request.mutable_graph() = std::move(graph);
+  for (const TensorArgument& input : inputs) {
+    v1::NamedTensor* tensor = request.add_inputs();
+    tensor->set_name(input.name);
+    v1::TensorSpec* spec = tensor->mutable_value()->mutable_spec();
+    spec->set_dtype(static_cast<v1::DataType>(input.dtype));
+    for (int64_t extent : input.shape) spec->add_shape(extent);
+    tensor->mutable_value()->set_raw(input.bytes);
+  }
+  return request;
+}
+
+inference::ModelInferRequest MakeInferRequest(
+    const std::string& model, const std::string& version,
+    const std::vector<TensorArgument>& inputs) {
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  request.set_model_version(version);
+  for (const TensorArgument& input : inputs) {
+    auto* tensor = request.add_inputs();
+    tensor->set_name(input.name);
+    tensor->set_datatype(KserveDatatype(input.dtype));
+    for (int64_t extent : input.shape) tensor->add_shape(extent);
+    request.add_raw_input_contents(input.bytes);
+  }
+  return request;
+}
+
+}  // namespace weir::client

@@ -1,0 +1,28 @@
+// Requests from command lines: shared by eval, infer and load.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli/tensor_argument.h"
+#include "proto/inference/grpc_service.pb.h"
+#include "proto/weir/v1/evaluator.pb.h"
+
+namespace weir::client {
+
+// A program from a file: weir.v1.Graph in protobuf text format, or ONNX for
+// *.onnx.
+absl::StatusOr<v1::Graph> ReadProgram(const std::string& path);
+
+absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
+    const std::vector<std::string>& texts);
+
+v1::EvaluateRequest MakeEvaluateRequest(
+    v1::Graph graph, const std::vector<TensorArgument>& inputs);
+
+inference::ModelInferRequest MakeInferRequest(
+    const std::string& model, const std::string& version,
+    const std::vector<TensorArgument>& inputs);
+
+}  // namespace weir::client

@@ -1,0 +1,147 @@
+#include "client/cpp/client.h"
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "client/cpp/status_details.h"
+#include "proto/inference/grpc_service.grpc.pb.h"
+#include "proto/weir/v1/catalog.grpc.pb.h"
+#include "proto/weir/v1/evaluator.grpc.pb.h"
+
+namespace weir::client {
+
+struct Client::Impl {
+  explicit Impl(ClientOptions o)
+      : options(std::move(o)),
+        channel(MakeChannel(options)),
+        evaluator(v1::Evaluator::NewStub(channel)),
+        catalog(v1::Catalog::NewStub(channel)),
+        kserve(inference::GRPCInferenceService::NewStub(channel)) {}
+
+  static std::shared_ptr<grpc::Channel> MakeChannel(
+      const ClientOptions& options) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
+    arguments.SetMaxSendMessageSize(options.max_message_bytes);
+    return grpc::CreateCustomChannel(
+        options.address, grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  // One call of `method` of `stub`, with the deadline.
+  template <typename Response, typename Stub, typename Method, typename Request>
+  absl::StatusOr<Response> Call(Stub& stub, Method method,
+                                const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
+    Response response;
+    const grpc::Status status = (stub.*method)(&context, request, &response);
+    if (!status.ok()) return ToStatus(status);
+    return response;
+  }
+
+  const ClientOptions options;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Evaluator::Stub> evaluator;
+  const std::unique_ptr<v1::Catalog::Stub> catalog;
+  const std::unique_ptr<inference::GRPCInferenceService::Stub> kserve;
+};
+
+Client::Client(ClientOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+Client::~Client() = default;
+
+absl::StatusOr<v1::EvaluateResponse> Client::Evaluate(
+    const v1::EvaluateRequest& request) {
+  return impl_->Call<v1::EvaluateResponse>(
+      *impl_->evaluator, &v1::Evaluator::Stub::Evaluate, request);
+}
+
+absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo() {
+  return impl_->Call<v1::GetServerInfoResponse>(
+      *impl_->catalog, &v1::Catalog::Stub::GetServerInfo,
+      v1::GetServerInfoRequest());
+}
+
+absl::StatusOr<v1::ListDevicesResponse> Client::ListDevices() {
+  return impl_->Call<v1::ListDevicesResponse>(*impl_->catalog,
+                                              &v1::Catalog::Stub::ListDevices,
+                                              v1::ListDevicesRequest());
+}
+
+absl::StatusOr<v1::ListOperatorsResponse> Client::ListOperators() {
+  return impl_->Call<v1::ListOperatorsResponse>(
+      *impl_->catalog, &v1::Catalog::Stub::ListOperators,
+      v1::ListOperatorsRequest());
+}
+
+absl::StatusOr<v1::OperatorDescription> Client::DescribeOperator(
+    const std::string& domain, const std::string& name) {
+  v1::DescribeOperatorRequest request;
+  request.set_domain(domain);
+  request.set_name(name);
+  auto response = impl_->Call<v1::DescribeOperatorResponse>(
+      *impl_->catalog, &v1::Catalog::Stub::DescribeOperator, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_operator_description());
+}
+
+absl::StatusOr<v1::ListModelsResponse> Client::ListModels() {
+  return impl_->Call<v1::ListModelsResponse>(
+      *impl_->catalog, &v1::Catalog::Stub::ListModels, v1::ListModelsRequest());
+}
+
+absl::StatusOr<inference::ModelMetadataResponse> Client::ModelMetadata(
+    const std::string& model, const std::string& version) {
+  inference::ModelMetadataRequest request;
+  request.set_name(model);
+  request.set_version(version);
+  return impl_->Call<inference::ModelMetadataResponse>(
+      *impl_->kserve, &inference::GRPCInferenceService::Stub::ModelMetadata,
+      request);
+}
+
+absl::StatusOr<inference::ModelInferResponse> Client::ModelInfer(
+    const inference::ModelInferRequest& request) {
+  return impl_->Call<inference::ModelInferResponse>(
+      *impl_->kserve, &inference::GRPCInferenceService::Stub::ModelInfer,
+      request);
+}
+
+absl::StatusOr<bool> Client::IsServing(const std::string& service) {
+  // grpc.health.v1.HealthCheckRequest{service = 1} and Response{status = 1}
+  // with SERVING = 1, written by hand: gRPC's package ships no message for
+  // them.
+  std::string request;
+  if (!service.empty()) {
+    request += '\x0a';
+    size_t size = service.size();
+    for (; size >= 0x80; size >>= 7) {
+      request += static_cast<char>((size & 0x7f) | 0x80);
+    }
+    request += static_cast<char>(size);
+    request += service;
+  }
+  grpc::GenericStub stub(impl_->channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  context.set_deadline(
+      absl::ToChronoTime(absl::Now() + impl_->options.timeout));
+  const grpc::Slice slice(request);
+  auto reader = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                      grpc::ByteBuffer(&slice, 1), &queue);
+  reader->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  reader->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  if (!status.ok()) return ToStatus(status);
+  grpc::Slice bytes;
+  if (!reply.DumpToSingleSlice(&bytes).ok() || bytes.size() < 2) return false;
+  return bytes.begin()[0] == 0x08 && bytes.begin()[1] == 1;
+}
+
+}  // namespace weir::client

@@ -1,0 +1,59 @@
+// A small C++ client of weir: one object per server address, calls that wait.
+// Thread-safe; calls of several threads share the connection. For programs that
+// want everything gRPC offers, the generated stubs are as good.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/inference/grpc_service.pb.h"
+#include "proto/weir/v1/catalog.pb.h"
+#include "proto/weir/v1/evaluator.pb.h"
+
+namespace weir::client {
+
+struct ClientOptions {
+  std::string address = "127.0.0.1:8001";      // HOST:PORT or unix:PATH
+  absl::Duration timeout = absl::Seconds(30);  // of each call
+  int max_message_bytes = -1;                  // -1: no limit of the client's
+};
+
+// Errors are the server's: code and message, and behind them in brackets the
+// reason, the field and the retry hint of its details. UNAVAILABLE also when
+// nobody answers at the address.
+class Client {
+ public:
+  explicit Client(ClientOptions options = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // weir.v1
+  absl::StatusOr<v1::EvaluateResponse> Evaluate(
+      const v1::EvaluateRequest& request);
+  absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo();
+  absl::StatusOr<v1::ListDevicesResponse> ListDevices();
+  absl::StatusOr<v1::ListOperatorsResponse> ListOperators();
+  absl::StatusOr<v1::OperatorDescription> DescribeOperator(
+      const std::string& domain, const std::string& name);
+  absl::StatusOr<v1::ListModelsResponse> ListModels();
+
+  // KServe v2
+  absl::StatusOr<inference::ModelMetadataResponse> ModelMetadata(
+      const std::string& model, const std::string& version = "");
+  absl::StatusOr<inference::ModelInferResponse> ModelInfer(
+      const inference::ModelInferRequest& request);
+
+  // grpc.health.v1: "" is the server, "live", "model/NAME".
+  absl::StatusOr<bool> IsServing(const std::string& service = "");
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weir::client

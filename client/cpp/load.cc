@@ -1,0 +1,235 @@
+#include "client/cpp/load.h"
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <random>
+#include <thread>
+
+namespace weir::client {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::chrono::nanoseconds Seconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+struct Counters {
+  std::atomic<int64_t> calls{0};
+  std::atomic<int64_t> errors{0};
+};
+
+// The callers of one thread.
+class Worker {
+ public:
+  Worker(const LoadOptions& options, int callers, int number,
+         Counters* counters)
+      : options_(options),
+        rate_(options.rate / std::max(options.threads, 1)),
+        counters_(counters),
+        request_(MakeRequest(options.request)),
+        stub_(MakeChannel(options, number)),
+        random_(static_cast<uint64_t>(number) + 1) {
+    for (int i = 0; i < callers; ++i) {
+      callers_.push_back(std::make_unique<Caller>());
+      idle_.push_back(callers_.back().get());
+    }
+  }
+
+  void Run(Clock::time_point measure_from, Clock::time_point end) {
+    measure_from_ = measure_from;
+    end_ = end;
+    if (rate_ > 0) {
+      next_departure_ = Clock::now();
+      SetAlarm();
+    } else {
+      while (!idle_.empty()) SendOne(Clock::now());
+    }
+    void* tag = nullptr;
+    bool ok = false;
+    while ((in_flight_ > 0 || alarm_set_) && queue_.Next(&tag, &ok)) {
+      if (tag == this) {
+        alarm_set_ = false;
+        Depart();
+      } else {
+        Receive(static_cast<Caller*>(tag));
+      }
+    }
+    queue_.Shutdown();
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  LoadResult result;
+
+ private:
+  struct Exchange {
+    grpc::ClientContext context;
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+  };
+  struct Caller {
+    std::optional<Exchange> exchange;
+    Clock::time_point due;
+  };
+
+  static grpc::ByteBuffer MakeRequest(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    return grpc::ByteBuffer(&slice, 1);
+  }
+
+  static std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options,
+                                                    int number) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    // Different arguments make gRPC open a connection for each.
+    arguments.SetInt("weir.load.channel", number);
+    return grpc::CreateCustomChannel(
+        options.address, grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  void SendOne(Clock::time_point due) {
+    Caller* caller = idle_.back();
+    idle_.pop_back();
+    caller->due = due;
+    caller->exchange.emplace();
+    Exchange& exchange = *caller->exchange;
+    exchange.context.set_deadline(std::chrono::system_clock::now() +
+                                  Seconds(options_.timeout_seconds));
+    exchange.reader = stub_.PrepareUnaryCall(&exchange.context, options_.method,
+                                             request_, &queue_);
+    exchange.reader->StartCall();
+    exchange.reader->Finish(&exchange.reply, &exchange.status, caller);
+    ++in_flight_;
+  }
+
+  void Receive(Caller* caller) {
+    --in_flight_;
+    const Clock::time_point now = Clock::now();
+    const grpc::Status& status = caller->exchange->status;
+    if (caller->due >= measure_from_ && caller->due <= end_) {
+      if (status.ok()) {
+        ++result.calls;
+        counters_->calls.fetch_add(1, std::memory_order_relaxed);
+        result.latencies_us.push_back(
+            std::chrono::duration<double, std::micro>(now - caller->due)
+                .count());
+      } else {
+        ++result.errors[status.error_code()];
+        counters_->errors.fetch_add(1, std::memory_order_relaxed);
+        if (result.first_error.empty()) {
+          result.first_error = status.error_message();
+        }
+      }
+    }
+    caller->exchange.reset();
+    idle_.push_back(caller);
+    if (rate_ <= 0 && now < end_) SendOne(now);
+  }
+
+  // Open loop: everything that is due leaves now.
+  void Depart() {
+    const Clock::time_point now = Clock::now();
+    std::exponential_distribution<double> gap(rate_);
+    while (next_departure_ <= now && next_departure_ < end_) {
+      if (idle_.empty()) {
+        ++result.skipped;
+      } else {
+        SendOne(next_departure_);
+      }
+      next_departure_ += Seconds(gap(random_));
+    }
+    if (next_departure_ < end_) SetAlarm();
+  }
+
+  void SetAlarm() {
+    const auto wait =
+        std::max(next_departure_ - Clock::now(), Clock::duration::zero());
+    alarm_set_ = true;
+    alarm_.Set(&queue_, std::chrono::system_clock::now() + wait, this);
+  }
+
+  const LoadOptions& options_;
+  const double rate_;
+  Counters* const counters_;
+  const grpc::ByteBuffer request_;
+  grpc::CompletionQueue queue_;
+  grpc::GenericStub stub_;
+  grpc::Alarm alarm_;
+  bool alarm_set_ = false;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Caller>> callers_;
+  std::vector<Caller*> idle_;
+  size_t in_flight_ = 0;
+  Clock::time_point measure_from_, end_, next_departure_;
+};
+
+void Merge(const LoadResult& part, LoadResult* whole) {
+  whole->calls += part.calls;
+  whole->skipped += part.skipped;
+  for (const auto& [code, count] : part.errors) whole->errors[code] += count;
+  if (whole->first_error.empty()) whole->first_error = part.first_error;
+  whole->latencies_us.insert(whole->latencies_us.end(),
+                             part.latencies_us.begin(),
+                             part.latencies_us.end());
+}
+
+}  // namespace
+
+int64_t LoadResult::error_count() const {
+  int64_t count = 0;
+  for (const auto& entry : errors) count += entry.second;
+  return count;
+}
+
+double LoadResult::Quantile(double q) const {
+  if (latencies_us.empty()) return 0;
+  const auto index =
+      static_cast<size_t>(q * static_cast<double>(latencies_us.size() - 1));
+  return latencies_us[index];
+}
+
+LoadResult RunLoad(const LoadOptions& options,
+                   const std::function<void(const LoadProgress&)>& progress) {
+  const int threads = std::max(1, std::min(options.threads, options.callers));
+  LoadOptions used = options;
+  used.threads = threads;
+  Counters counters;
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < threads; ++i) {
+    const int callers =
+        options.callers / threads + (i < options.callers % threads ? 1 : 0);
+    workers.push_back(std::make_unique<Worker>(used, callers, i, &counters));
+  }
+  const Clock::time_point from = Clock::now() + Seconds(options.warmup_seconds);
+  const Clock::time_point end = from + Seconds(options.seconds);
+  std::vector<std::thread> running;
+  for (const auto& worker : workers) {
+    running.emplace_back([&, from, end] { worker->Run(from, end); });
+  }
+  if (progress != nullptr) {
+    for (Clock::time_point at = from + Seconds(0.5); at <= end;
+         at += Seconds(0.5)) {
+      std::this_thread::sleep_until(at);
+      progress({std::chrono::duration<double>(Clock::now() - from).count(),
+                counters.calls.load(), counters.errors.load()});
+    }
+  }
+  for (std::thread& thread : running) thread.join();
+
+  LoadResult result;
+  result.seconds = options.seconds;
+  for (const auto& worker : workers) Merge(worker->result, &result);
+  std::sort(result.latencies_us.begin(), result.latencies_us.end());
+  return result;
+}
+
+}  // namespace weir::client

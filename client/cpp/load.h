@@ -1,0 +1,55 @@
+// A load generator: the same request over and over, each call measured. Closed
+// loop: a number of callers, each sending its next request when it has its
+// reply. Open loop: requests leave at random moments (Poisson) at a given rate,
+// whether or not replies come, and a call's latency counts from the moment at
+// which it should have left. Bounded in time and in calls in flight.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace weir::client {
+
+struct LoadOptions {
+  std::string address;
+  std::string method;   // "/package.Service/Method"
+  std::string request;  // the message's bytes
+  int callers = 1;      // closed loop; in the open loop, the most in flight
+  double rate = 0;      // requests per second; 0: closed loop
+  int threads = 1;      // each with a channel and a completion queue of its own
+  double warmup_seconds = 0.3;  // not counted
+  double seconds = 3;
+  double timeout_seconds =
+      30;  // of a call; no call outlasts the run for longer
+};
+
+struct LoadProgress {
+  double seconds = 0;  // since the start of what is counted
+  int64_t calls = 0;
+  int64_t errors = 0;
+};
+
+struct LoadResult {
+  int64_t calls = 0;              // answered with OK
+  std::map<int, int64_t> errors;  // by gRPC status code
+  std::string first_error;
+  int64_t skipped = 0;  // open loop: too many were in flight
+  double seconds = 0;
+  std::vector<double> latencies_us;  // of the calls, sorted
+
+  int64_t error_count() const;
+  double PerSecond() const { return static_cast<double>(calls) / seconds; }
+  // `q` from 0 to 1; 0 if nothing was measured.
+  double Quantile(double q) const;
+};
+
+// Waits for the end. `progress`, if given, is called twice a second from the
+// calling thread.
+LoadResult RunLoad(
+    const LoadOptions& options,
+    const std::function<void(const LoadProgress&)>& progress = nullptr);
+
+}  // namespace weir::client

@@ -1,0 +1,178 @@
+// weir as its user runs it: output and exit codes.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/models_repo/temp_folder.h"
+#include "tests/server/child_process.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Ran {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliTest()
+      : server_([](ServerOptions& o) {
+          o.model_repository = TestData("models");
+        }) {}
+
+  static Ran RunOn(const std::string& server,
+                   std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(),
+                     {BuiltProgram("weir"), "--server=" + server});
+    ChildProcess process(arguments);
+    const int code = process.Wait();
+    return {code, process.out(), process.err()};
+  }
+  Ran Run(std::vector<std::string> arguments) {
+    return RunOn(server_.address(), std::move(arguments));
+  }
+
+  std::string Program(const std::string& text) {
+    return folder_.Write("program.textproto", text);
+  }
+
+  static std::string Samples() {
+    return "image=@" + TestData("models/digits_samples.f32") +
+           ":float:360x1x8x8";
+  }
+
+  TempFolder folder_;
+  TestServer server_;
+};
+
+constexpr char kDouble[] = R"(definition {
+  inputs { name: "x" }
+  nodes { op: "Add" inputs: "x" inputs: "x" outputs: "y" }
+  outputs: "y" })";
+
+TEST_F(CliTest, EvaluatesAProgram) {
+  const std::string program = Program(kDouble);
+  const std::string output = folder_.path() / "y.bin";
+  Ran ran = Run({"eval", program, "--input", "x=float:3:1,2,3", "--output",
+                 "y=" + output, "--report=full"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("y = float [3]: 2 4 6"));
+  EXPECT_THAT(ran.out, HasSubstr("state: COMPLETED"));
+  EXPECT_THAT(ran.out, HasSubstr("ResolvedSettings"));
+  EXPECT_EQ(Values<float>(ReadTestFile(output)), (std::vector<float>{2, 4, 6}));
+
+  ran = Run({"eval", program});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("weir: INVALID_ARGUMENT: "));
+  ran = Run({"eval", program, "--input", "x=float:3:1,2"});
+  EXPECT_EQ(ran.code, 1);
+  ran =
+      Run({"eval", program, "--input", "x=float:1:1", "--output", "z=/tmp/z"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("'z'"));
+  ran = Run({"eval", program, "--input", "x=float:1:1", "--mode=deferred"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("UNIMPLEMENTED"));
+  ran = Run({"eval", Program("nodes"), "--input", "x=float:1:1"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("program.textproto:1"));
+}
+
+TEST_F(CliTest, InfersAndChecksTheAccuracy) {
+  const std::string labels = TestData("models/digits_labels.txt");
+  Ran ran = Run({"infer", "digits", "--input", Samples(), "--labels", labels,
+                 "--at-least=0.95", "--report=brief"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("accuracy 0.9"));
+  EXPECT_THAT(ran.out, HasSubstr("\"state\":\"COMPLETED\""));
+  ran = Run({"infer", "digits", "--input", Samples(), "--labels", labels,
+             "--at-least=1"});
+  EXPECT_EQ(ran.code, 1);
+  ran = Run({"infer", "letters", "--input", Samples()});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(CliTest, ListsWhatThereIs) {
+  EXPECT_THAT(Run({"models"}).out, HasSubstr("digits"));
+  EXPECT_THAT(Run({"devices"}).out, HasSubstr("cpu"));
+  EXPECT_THAT(Run({"ops"}).out, HasSubstr("DecodeImage"));
+  EXPECT_THAT(Run({"ops", "weir.Resize"}).out, HasSubstr("resize_shorter"));
+  EXPECT_EQ(Run({"ops", "Nothing"}).code, 1);
+  const Ran status = Run({"status"});
+  EXPECT_EQ(status.code, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("ready"));
+  EXPECT_EQ(Run({"status", "--probe"}).out, "SERVING\n");
+  EXPECT_EQ(Run({"status", "--probe", "--service=model/letters"}).code, 1);
+  // Longer than one byte can count.
+  const Ran letters =
+      Run({"status", "--probe", "--service=" + std::string(200, 'm')});
+  EXPECT_EQ(letters.code, 1);
+  EXPECT_THAT(letters.err, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
+  const std::string program = Program(kDouble);
+  Ran ran = Run({"load", "--program", program, "--input", "x=float:3:1,2,3",
+                 "--duration=0.6", "--warmup=0", "-c", "4"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("p99.9"));
+
+  ran = Run(
+      {"load", "--model=digits", "--input",
+       "image=@" + TestData("models/digits_samples.f32") + ":float:360x1x8x8",
+       "--rate=50", "--duration=1", "--warmup=0", "-c", "200", "--json"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const auto json = nlohmann::json::parse(ran.out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded()) << ran.out;
+  EXPECT_GT(json["requests"], 0);
+  EXPECT_EQ(json["rate"], 50);
+  EXPECT_EQ(json["errors"], nlohmann::json::object());
+  for (const char* quantile : {"p50", "p90", "p99", "p99.9", "max"}) {
+    EXPECT_GT(json["latency_us"][quantile], 0) << quantile;
+  }
+
+  ran = Run(
+      {"load", "--model=letters", "--duration=0.2", "--warmup=0", "--json"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_GT(nlohmann::json::parse(ran.out)["errors"]["NOT_FOUND"], 0);
+  EXPECT_EQ(Run({"load", "--duration=0.2"}).code, 1);
+}
+
+TEST_F(CliTest, WrongUsageIsTwo) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{
+           {},
+           {"dance"},
+           {"eval"},
+           {"eval", "/no/such/program"},
+           {"infer"},
+           {"infer", "digits", "--colour=red"},
+           {"load", "--rate=-1"},
+           {"load", "-c", "0"},
+           {"status", "--timeout=0"},
+           {"eval", "/dev/null", "--mode=lazy"}}) {
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.code, 2) << ::testing::PrintToString(arguments);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, HasSubstr("weir: "));
+  }
+  EXPECT_EQ(Run({"--version"}).code, 0);
+  EXPECT_EQ(Run({"--help"}).code, 0);
+}
+
+TEST_F(CliTest, SaysWhenNobodyAnswers) {
+  const Ran ran = RunOn("127.0.0.1:1", {"status", "--timeout=5"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("UNAVAILABLE"));
+}
+
+}  // namespace
+}  // namespace weir::testing

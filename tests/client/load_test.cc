@@ -1,0 +1,104 @@
+#include "client/cpp/load.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tests/server/server_fixture.h"
+
+namespace weir::client {
+namespace {
+
+using weir::testing::IdentityRequest;
+using weir::testing::SpinRequest;
+using weir::testing::TestServer;
+
+LoadOptions Load(const TestServer& server, const v1::EvaluateRequest& request) {
+  LoadOptions options;
+  options.address = server.address();
+  options.method = "/weir.v1.Evaluator/Evaluate";
+  options.request = request.SerializeAsString();
+  options.warmup_seconds = 0;
+  options.seconds = 0.6;
+  return options;
+}
+
+TEST(LoadTest, ClosedLoopCountsAndSortsItsCalls) {
+  TestServer server;
+  LoadOptions options = Load(server, IdentityRequest());
+  options.callers = 5;
+  options.threads = 2;
+  int64_t reported = -1;
+  const LoadResult result = RunLoad(options, [&](const LoadProgress& progress) {
+    EXPECT_GE(progress.calls, reported);
+    reported = progress.calls;
+  });
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_GT(result.calls, 0);
+  EXPECT_GE(reported, 0);
+  EXPECT_EQ(static_cast<size_t>(result.calls), result.latencies_us.size());
+  EXPECT_TRUE(
+      std::is_sorted(result.latencies_us.begin(), result.latencies_us.end()));
+  EXPECT_GT(result.Quantile(0), 0);
+  EXPECT_LE(result.Quantile(0.5), result.Quantile(0.999));
+  EXPECT_EQ(result.Quantile(1), result.latencies_us.back());
+  EXPECT_EQ(result.skipped, 0);
+  EXPECT_EQ(result.calls,
+            static_cast<int64_t>(server.Metric(
+                "weir_requests_total{method=\"Evaluate\",code=\"OK\"}")));
+}
+
+TEST(LoadTest, CountsErrorsByCode) {
+  TestServer server;
+  v1::EvaluateRequest request = IdentityRequest();
+  request.clear_inputs();
+  const LoadResult result = RunLoad(Load(server, request));
+  EXPECT_EQ(result.calls, 0);
+  ASSERT_EQ(result.errors.size(), 1u);
+  EXPECT_EQ(result.errors.begin()->first, grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_GT(result.error_count(), 0);
+  EXPECT_THAT(result.first_error, ::testing::HasSubstr("x"));
+  EXPECT_EQ(result.Quantile(0.5), 0);
+}
+
+// The number of departures of a Poisson process: 600 within five deviations.
+TEST(LoadTest, OpenLoopDepartsAtItsRateWhateverTheReplies) {
+  TestServer server;
+  LoadOptions options = Load(server, IdentityRequest());
+  options.rate = 300;
+  options.seconds = 2;
+  options.callers = 1000;
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_EQ(result.skipped, 0);
+  EXPECT_NEAR(static_cast<double>(result.calls), 600, 5 * 24.5);
+}
+
+// A latency counts from when the call should have left.
+TEST(LoadTest, OpenLoopCountsTheQueue) {
+  TestServer server([](ServerOptions& o) { o.streams = 1; });
+  LoadOptions options =
+      Load(server, SpinRequest(std::chrono::milliseconds(20)));
+  options.rate = 100;  // twice what one lane can do
+  options.callers = 1000;
+  options.seconds = 1;
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_GT(result.Quantile(0.99), 10 * 20e3);
+}
+
+TEST(LoadTest, OpenLoopSkipsWhatIsOverItsBound) {
+  TestServer server([](ServerOptions& o) { o.streams = 1; });
+  LoadOptions options =
+      Load(server, SpinRequest(std::chrono::milliseconds(20)));
+  options.rate = 500;
+  options.callers = 2;
+  options.seconds = 0.5;
+  const LoadResult result = RunLoad(options);
+  EXPECT_GT(result.skipped, 0);
+  EXPECT_GT(result.calls, 0);
+}
+
+}  // namespace
+}  // namespace weir::client
