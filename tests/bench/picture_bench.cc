@@ -1,0 +1,126 @@
+// DALI's own request over gRPC: a 640x480 RGB picture sent inline, resized to a
+// shorter side of 256, cropped to 224, mirrored, normalized to float planes,
+// and returned, with 1, 4 and 16 callers in a closed loop. Usage: picture_bench
+// [DEVICE [SECONDS_PER_CASE]]     (default: auto 3)
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "client/cpp/load.h"
+#include "proto/weir/v1/evaluator.pb.h"
+#include "server/server.h"
+
+namespace weir {
+namespace {
+
+constexpr int kWidth = 640, kHeight = 480;
+
+v1::Node* AddNode(v1::GraphDefinition* graph, const char* op, const char* in,
+                  const char* out) {
+  v1::Node* node = graph->add_nodes();
+  node->set_name(op);
+  node->set_domain("weir");
+  node->set_op(op);
+  node->add_inputs(in);
+  node->add_outputs(out);
+  return node;
+}
+
+void SetFloat(v1::Node* node, const char* name, float value) {
+  v1::Attribute* attribute = node->add_attributes();
+  attribute->set_name(name);
+  attribute->set_f(value);
+}
+
+void SetInt(v1::Node* node, const char* name, int64_t value) {
+  v1::Attribute* attribute = node->add_attributes();
+  attribute->set_name(name);
+  attribute->set_i(value);
+}
+
+void SetFloats(v1::Node* node, const char* name,
+               std::initializer_list<float> values) {
+  v1::Attribute* attribute = node->add_attributes();
+  attribute->set_name(name);
+  for (float value : values) attribute->mutable_floats()->add_values(value);
+}
+
+std::string Request() {
+  v1::EvaluateRequest request;
+  v1::GraphDefinition* graph = request.mutable_graph()->mutable_definition();
+  graph->set_opset(17);
+  v1::GraphInput* input = graph->add_inputs();
+  input->set_name("picture");
+  input->mutable_spec()->set_dtype(v1::UINT8);
+  for (int64_t extent : {-1, -1, 3}) input->mutable_spec()->add_shape(extent);
+  graph->add_outputs("planes");
+  SetFloat(AddNode(graph, "Resize", "picture", "resized"), "resize_shorter",
+           256);
+  v1::Node* crop = AddNode(graph, "Crop", "resized", "cropped");
+  SetFloat(crop, "crop_w", 224);
+  SetFloat(crop, "crop_h", 224);
+  SetInt(AddNode(graph, "Flip", "cropped", "mirrored"), "horizontal", 1);
+  v1::Node* normalize = AddNode(graph, "Normalize", "mirrored", "planes");
+  SetFloats(normalize, "mean", {123.675f, 116.28f, 103.53f});
+  SetFloats(normalize, "stddev", {58.395f, 57.12f, 57.375f});
+  v1::Attribute* layout = normalize->add_attributes();
+  layout->set_name("output_layout");
+  layout->set_s("CHW");
+
+  v1::NamedTensor* picture = request.add_inputs();
+  picture->set_name("picture");
+  v1::TensorSpec* spec = picture->mutable_value()->mutable_spec();
+  spec->set_dtype(v1::UINT8);
+  for (int64_t extent : {kHeight, kWidth, 3}) spec->add_shape(extent);
+  std::string* pixels = picture->mutable_value()->mutable_raw();
+  pixels->resize(size_t{kWidth} * kHeight * 3);
+  uint32_t state = 1;
+  for (char& pixel : *pixels) {
+    state = state * 1664525u + 1013904223u;
+    pixel = static_cast<char>(state >> 24);
+  }
+  request.set_mode(v1::SYNC_FULL);
+  return request.SerializeAsString();
+}
+
+int Main(int argc, char** argv) {
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 3;
+  ServerOptions options;
+  options.grpc = {"127.0.0.1:0"};
+  options.http.clear();
+  options.device = argc > 1 ? argv[1] : "auto";
+  options.drain_delay = absl::ZeroDuration();
+  auto server = Server::Start(options);
+  if (!server.ok()) {
+    std::fprintf(stderr, "%s\n", server.status().ToString().c_str());
+    return 1;
+  }
+  const std::string request = Request();
+  std::printf("device %s\n", (*server)->device_name().c_str());
+  for (int callers : {1, 4, 16}) {
+    client::LoadOptions load;
+    load.address = (*server)->grpc_addresses()[0];
+    load.method = "/weir.v1.Evaluator/Evaluate";
+    load.request = request;
+    load.callers = callers;
+    load.threads = std::min(callers, 8);
+    load.seconds = seconds;
+    load.warmup_seconds = 1;
+    const client::LoadResult result = client::RunLoad(load);
+    if (result.error_count() > 0) {
+      std::fprintf(stderr, "%s\n", result.first_error.c_str());
+      return 1;
+    }
+    std::printf(
+        "%3d callers %8.0f/s   p50 %7.0f us   p99 %7.0f us = %.1f x p50\n",
+        callers, result.PerSecond(), result.Quantile(0.5),
+        result.Quantile(0.99), result.Quantile(0.99) / result.Quantile(0.5));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) { return weir::Main(argc, argv); }

@@ -1,0 +1,387 @@
+// Compiles every kind of generated kernel with NVRTC, which needs no GPU: for
+// each operator and element type that its definition allows, a plan is made by
+// a device that only compiles.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/device/cuda/cuda_device.h"
+#include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/register.h"
+#include "kernels/ops/registry.h"
+
+namespace weir {
+namespace {
+
+constexpr int kCapability = 90;
+
+TensorMeta Meta(DType dtype, Dims dims) {
+  TensorMeta meta;
+  meta.dtype = dtype;
+  meta.elements = NumElements(dims).value();
+  meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(dtype);
+  meta.dims = std::move(dims);
+  return meta;
+}
+
+std::vector<DType> Types(TypeSet set) {
+  std::vector<DType> types;
+  for (int i = 0; i <= 16; ++i) {
+    const DType dtype = static_cast<DType>(i);
+    if (set.Has(dtype) && kFixedTypes.Has(dtype)) types.push_back(dtype);
+  }
+  return types;
+}
+
+struct Case {
+  NodeInfo node;
+  std::vector<TensorMeta> inputs;
+  std::vector<TensorMeta> outputs;
+  std::vector<std::vector<int64_t>> host_ints;
+};
+
+class GeneratedKernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = CudaDevice::CreateCompiler(kCapability, DeviceOptions());
+    if (absl::IsFailedPrecondition(device.status())) {
+      GTEST_SKIP() << device.status().message();
+    }
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    RegistryOptions options;
+    options.test_operators = true;
+    registry_ = MakeOpRegistry(options);
+    ASSERT_TRUE(RegisterCudaKernels(*registry_).ok());
+  }
+
+  void Plan(Case test) {
+    SCOPED_TRACE(absl::StrCat(
+        test.node.domain, ".", test.node.op, " of ",
+        std::string(DTypeName(test.inputs.empty() ? DType::kInvalid
+                                                  : test.inputs[0].dtype))));
+    for (const TensorMeta& in : test.inputs) {
+      test.node.input_types.push_back(in.dtype);
+    }
+    test.node.num_outputs = static_cast<int>(test.outputs.size());
+    if (test.node.opset == 0) test.node.opset = 21;
+    auto kernel = registry_->CreateKernel(test.node, *device_);
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    test.host_ints.resize(test.inputs.size());
+    const auto plan =
+        (*kernel)->Plan({test.inputs, test.outputs, test.host_ints});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+  }
+
+  static NodeInfo Node(std::string op, std::string domain = "") {
+    NodeInfo node;
+    node.name = "n";
+    node.op = std::move(op);
+    node.domain = std::move(domain);
+    return node;
+  }
+
+  std::unique_ptr<CudaDevice> device_;
+  std::unique_ptr<OpRegistry> registry_;
+};
+
+TEST_F(GeneratedKernels, EveryOperatorHasAKernel) {
+  for (const OpDef* def : registry_->List()) {
+    EXPECT_TRUE(registry_->HasKernel(DeviceKind::kCuda, def->domain, def->name))
+        << def->domain << "." << def->name;
+  }
+}
+
+// Every scalar expression with every type of its first input; inputs of other
+// groups take each of their types in turn.
+TEST_F(GeneratedKernels, ElementwiseOperatorsOfEveryType) {
+  const std::set<std::string> bool_results = {"Equal", "Less", "Greater",
+                                              "Not",   "And",  "Or"};
+  for (const OpDef* def : registry_->List()) {
+    if (def->expression == nullptr || def->name == "Cast") continue;
+    for (DType first : Types(def->inputs[0].types)) {
+      Case test;
+      test.node = Node(std::string(def->name), std::string(def->domain));
+      DType data = first;
+      for (size_t i = 0; i < def->inputs.size(); ++i) {
+        const InputDef& input = def->inputs[i];
+        DType dtype = first;
+        if (input.group != def->inputs[0].group || input.group < 0) {
+          const std::vector<DType> types = Types(input.types);
+          if (i > 0) dtype = types[static_cast<size_t>(first) % types.size()];
+        }
+        if (def->name == "Where" && i > 0) dtype = DType::kFloat16;
+        if (def->name == "Where") data = DType::kFloat16;
+        test.inputs.push_back(
+            Meta(dtype, i % 2 == 0 ? Dims{4, 6, 8} : Dims{6, 1}));
+      }
+      const DType result =
+          bool_results.count(std::string(def->name)) > 0 ? DType::kBool : data;
+      test.outputs = {Meta(result, {4, 6, 8})};
+      Plan(test);
+    }
+  }
+}
+
+TEST_F(GeneratedKernels, CastBetweenAllTypes) {
+  for (DType from : Types(kFixedTypes)) {
+    for (DType to : Types(kFixedTypes)) {
+      Case test;
+      test.node = Node("Cast");
+      test.node.attributes.Set("to", static_cast<int64_t>(to));
+      test.inputs = {Meta(from, {64})};
+      test.outputs = {Meta(to, {64})};
+      Plan(test);
+    }
+  }
+}
+
+TEST_F(GeneratedKernels, ReductionsOfEveryType) {
+  for (const char* op : {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"}) {
+    for (DType dtype : Types(registry_->Find("", op)->inputs[0].types)) {
+      for (int64_t axis : {0, 1}) {
+        Case test;
+        test.node = Node(op);
+        test.inputs = {Meta(dtype, {512, 100000}), Meta(DType::kInt64, {1})};
+        test.host_ints = {{}, {axis}};
+        test.outputs = {
+            Meta(dtype, axis == 0 ? Dims{1, 100000} : Dims{512, 1})};
+        Plan(test);
+      }
+      Case all;
+      all.node = Node(op);
+      all.inputs = {Meta(dtype, {1 << 24})};
+      all.outputs = {Meta(dtype, {1})};
+      Plan(all);
+    }
+  }
+  for (DType dtype : Types(registry_->Find("", "ArgMax")->inputs[0].types)) {
+    for (int64_t last : {0, 1}) {
+      Case test;
+      test.node = Node("ArgMax");
+      test.node.attributes.Set("select_last_index", last);
+      test.inputs = {Meta(dtype, {1 << 20, 2})};
+      test.outputs = {Meta(DType::kInt64, {1, 2})};
+      Plan(test);
+    }
+  }
+}
+
+TEST_F(GeneratedKernels, NormalizationAndPooling) {
+  for (DType dtype : Types(kFloatTypes)) {
+    Case softmax;
+    softmax.node = Node("Softmax");
+    softmax.inputs = {Meta(dtype, {3, 5})};
+    softmax.outputs = {Meta(dtype, {3, 5})};
+    Plan(softmax);
+
+    Case layer;
+    layer.node = Node("LayerNormalization");
+    layer.inputs = {Meta(dtype, {3, 8}), Meta(dtype, {8}), Meta(dtype, {8})};
+    layer.outputs = {Meta(dtype, {3, 8})};
+    Plan(layer);
+    layer.inputs[1] = Meta(dtype, {1});
+    Plan(layer);
+
+    Case batch;
+    batch.node = Node("BatchNormalization");
+    batch.inputs = {Meta(dtype, {2, 3, 4, 4}), Meta(DType::kFloat, {3}),
+                    Meta(DType::kFloat, {3}), Meta(DType::kFloat, {3}),
+                    Meta(DType::kFloat, {3})};
+    batch.outputs = {Meta(dtype, {2, 3, 4, 4})};
+    Plan(batch);
+
+    for (const char* op : {"MaxPool", "AveragePool"}) {
+      Case pool;
+      pool.node = Node(op);
+      pool.node.attributes.Set("kernel_shape", std::vector<int64_t>{2, 2});
+      pool.inputs = {Meta(dtype, {1, 1, 4, 4})};
+      pool.outputs = {Meta(dtype, {1, 1, 3, 3})};
+      Plan(pool);
+    }
+    Case global;
+    global.node = Node("GlobalAveragePool");
+    global.inputs = {Meta(dtype, {1, 2, 4, 4})};
+    global.outputs = {Meta(dtype, {1, 2, 1, 1})};
+    Plan(global);
+  }
+}
+
+TEST_F(GeneratedKernels, DataMovementOfEverySize) {
+  for (DType dtype :
+       {DType::kInt8, DType::kFloat16, DType::kFloat, DType::kDouble}) {
+    Case transpose;
+    transpose.node = Node("Transpose");
+    transpose.inputs = {Meta(dtype, {64, 96})};
+    transpose.outputs = {Meta(dtype, {96, 64})};
+    Plan(transpose);
+
+    Case permute;
+    permute.node = Node("Transpose");
+    permute.node.attributes.Set("perm", std::vector<int64_t>{2, 1, 0});
+    permute.inputs = {Meta(dtype, {3, 4, 5})};
+    permute.outputs = {Meta(dtype, {5, 4, 3})};
+    Plan(permute);
+
+    Case concat;
+    concat.node = Node("Concat");
+    concat.node.attributes.Set("axis", int64_t{1});
+    concat.inputs = {Meta(dtype, {2, 3}), Meta(dtype, {2, 4})};
+    concat.outputs = {Meta(dtype, {2, 7})};
+    Plan(concat);
+
+    Case pad;
+    pad.node = Node("Pad");
+    pad.inputs = {Meta(dtype, {2, 3}), Meta(DType::kInt64, {4})};
+    pad.host_ints = {{}, {1, 1, 0, 0}};
+    pad.outputs = {Meta(dtype, {3, 4})};
+    Plan(pad);
+
+    for (DType index : {DType::kInt32, DType::kInt64}) {
+      Case gather;
+      gather.node = Node("Gather");
+      gather.inputs = {Meta(dtype, {5, 3}), Meta(index, {2})};
+      gather.outputs = {Meta(dtype, {2, 3})};
+      Plan(gather);
+    }
+  }
+}
+
+TEST_F(GeneratedKernels, IntegerProducts) {
+  for (DType dtype : Types(registry_->Find("", "MatMul")->inputs[0].types)) {
+    if (IsFloating(dtype)) continue;
+    Case test;
+    test.node = Node("MatMul");
+    test.inputs = {Meta(dtype, {3, 4}), Meta(dtype, {4, 5})};
+    test.outputs = {Meta(dtype, {3, 5})};
+    Plan(test);
+    test.node = Node("Gemm");
+    test.node.attributes.Set("alpha", 0.5f);
+    test.node.attributes.Set("beta", -2.0f);
+    test.inputs.push_back(Meta(dtype, {3, 1}));
+    Plan(test);
+  }
+}
+
+TEST_F(GeneratedKernels, ProductsOfNothing) {
+  for (DType dtype : Types(registry_->Find("", "Gemm")->inputs[0].types)) {
+    Case test;
+    test.node = Node("Gemm");
+    test.node.attributes.Set("beta", -2.0f);
+    test.inputs = {Meta(dtype, {3, 0}), Meta(dtype, {0, 5}), Meta(dtype, {5})};
+    test.outputs = {Meta(dtype, {3, 5})};
+    Plan(test);
+  }
+}
+
+TEST_F(GeneratedKernels, Pictures) {
+  for (DType dtype : {DType::kUint8, DType::kFloat}) {
+    for (const char* type : {"linear", "nearest"}) {
+      Case resize;
+      resize.node = Node("Resize", "weir");
+      resize.node.attributes.Set("resize_shorter", 256.0f);
+      resize.node.attributes.Set("interp_type", std::string(type));
+      resize.inputs = {Meta(dtype, {480, 640, 3})};
+      resize.outputs = {Meta(dtype, {256, 341, 3})};
+      Plan(resize);
+    }
+    for (DType to : {DType::kFloat, DType::kFloat16, DType::kBfloat16,
+                     DType::kUint8, DType::kInt8}) {
+      Case normalize;
+      normalize.node = Node("Normalize", "weir");
+      normalize.node.attributes.Set("dtype", static_cast<int64_t>(to));
+      normalize.inputs = {Meta(dtype, {4, 4, 3})};
+      normalize.outputs = {Meta(to, {4, 4, 3})};
+      Plan(normalize);
+    }
+    Case flip;
+    flip.node = Node("Flip", "weir");
+    flip.inputs = {Meta(dtype, {4, 4, 3})};
+    flip.outputs = {Meta(dtype, {4, 4, 3})};
+    Plan(flip);
+    Case crop;
+    crop.node = Node("Crop", "weir");
+    crop.node.attributes.Set("crop_w", 2.0f);
+    crop.inputs = {Meta(dtype, {4, 4, 3})};
+    crop.outputs = {Meta(dtype, {4, 2, 3})};
+    Plan(crop);
+  }
+}
+
+TEST_F(GeneratedKernels, RandomAndTestOperators) {
+  for (DType dtype : Types(kFloatTypes)) {
+    Case random;
+    random.node = Node("RandomUniform", "weir");
+    random.node.attributes.Set("shape", std::vector<int64_t>{4, 4});
+    random.node.attributes.Set("dtype", static_cast<int64_t>(dtype));
+    random.outputs = {Meta(dtype, {4, 4})};
+    Plan(random);
+  }
+  for (const char* mode : {"report", "index", "illegal_address", "trap"}) {
+    Case fault;
+    fault.node = Node("Fault", "weir");
+    fault.node.attributes.Set("mode", std::string(mode));
+    fault.inputs = {Meta(DType::kFloat, {4})};
+    fault.outputs = {Meta(DType::kFloat, {4})};
+    Plan(fault);
+  }
+  Case spin;
+  spin.node = Node("Spin", "weir");
+  spin.inputs = {Meta(DType::kFloat, {4})};
+  spin.outputs = {Meta(DType::kFloat, {4})};
+  Plan(spin);
+}
+
+// The text of a kernel depends on what the shapes have in common, not on the
+// shapes: a new shape must not compile.
+TEST_F(GeneratedKernels, ANewShapeCompilesNothing) {
+  const auto plan = [&](int64_t n) {
+    Case test;
+    test.node = Node("Add");
+    test.inputs = {Meta(DType::kFloat, {n, 8}), Meta(DType::kFloat, {8})};
+    test.outputs = {Meta(DType::kFloat, {n, 8})};
+    Plan(test);
+  };
+  plan(2);
+  const uint64_t compiled = device_->kernels().stats().compiled_total;
+  for (int64_t n = 3; n < 20; ++n) plan(n);
+  EXPECT_EQ(device_->kernels().stats().compiled_total, compiled);
+}
+
+// Layouts by hand: what is merged, and how many elements a thread takes.
+TEST(ElementwiseLayout, MergesWhatLiesTogether) {
+  cuda::ElementwiseSpec spec;
+  spec.expression = "x0";
+  spec.output = DType::kFloat;
+  spec.dims = {2, 3, 4};
+  spec.inputs = {{DType::kFloat, {12, 4, 1}, 0}, {DType::kFloat, {0, 0, 0}, 0}};
+  cuda::ElementwiseLayout layout = cuda::LayOut(spec);
+  EXPECT_EQ(layout.dims, (Dims{24}));
+  EXPECT_EQ(layout.vector, 4);
+
+  spec.inputs[1].strides = {0, 0, 1};  // a bias
+  layout = cuda::LayOut(spec);
+  EXPECT_EQ(layout.dims, (Dims{6, 4}));
+  EXPECT_EQ(layout.strides[1], (Dims{0, 1}));
+  EXPECT_EQ(layout.vector, 4);
+
+  spec.inputs[1].strides = {1, 2, 6};  // transposed
+  layout = cuda::LayOut(spec);
+  EXPECT_EQ(layout.vector, 1);
+  EXPECT_FALSE(layout.wide);
+
+  spec.dims = {int64_t{1} << 33};
+  spec.inputs = {{DType::kFloat, {1}, 0}};
+  EXPECT_TRUE(cuda::LayOut(spec).wide);
+
+  spec.dims = {};
+  spec.inputs = {{DType::kFloat, {}, 0}};
+  EXPECT_EQ(cuda::LayOut(spec).dims, (Dims{1}));
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,176 @@
+// The caches of compiled kernels, with a compiler and a loader of the test's.
+#include "kernels/device/cuda/kernel_cache.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/device/cuda/cubin_cache.h"
+#include "tests/base/event.h"
+
+namespace weir {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "weir-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  size_t files() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
+  }
+
+ private:
+  std::string path_;
+};
+
+TEST(CubinCache, KeepsWhatItIsGiven) {
+  Folder folder;
+  CubinCache cache(folder.path());
+  EXPECT_FALSE(cache.Find("key").has_value());
+  cache.Insert("key", "image");
+  EXPECT_EQ(cache.Find("key"), "image");
+  EXPECT_EQ(CubinCache(folder.path()).Find("key"), "image");
+  EXPECT_FALSE(cache.Find("other").has_value());
+  EXPECT_EQ(folder.files(), 1u);
+}
+
+TEST(CubinCache, IgnoresDamagedFilesAndWritesThemAnew) {
+  Folder folder;
+  CubinCache cache(folder.path());
+  cache.Insert("key", "image");
+  const std::string path = cache.PathOf("key");
+  for (const char* content : {"", "WEIR",
+                              "garbage that is long enough to be a "
+                              "header and then some more of it"}) {
+    std::ofstream(path, std::ios::trunc) << content;
+    EXPECT_FALSE(cache.Find("key").has_value());
+    cache.Insert("key", "image");
+    EXPECT_EQ(cache.Find("key"), "image");
+  }
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('X');  // one bit of the image
+  }
+  EXPECT_FALSE(cache.Find("key").has_value());
+}
+
+TEST(CubinCache, IsBounded) {
+  Folder folder;
+  CubinCache cache(folder.path(), 4096);
+  const std::string image(1000, 'x');
+  for (int i = 0; i < 20; ++i) cache.Insert(std::to_string(i), image);
+  EXPECT_LE(folder.files(), 4u);
+  EXPECT_GE(folder.files(), 3u);
+}
+
+TEST(CubinCache, WithoutAFolderHoldsNothing) {
+  CubinCache none("");
+  none.Insert("key", "image");
+  EXPECT_FALSE(none.Find("key").has_value());
+  CubinCache forbidden("/proc/weir");
+  forbidden.Insert("key", "image");
+  EXPECT_FALSE(forbidden.Find("key").has_value());
+}
+
+std::shared_ptr<const CudaFunction> Loaded(std::atomic<int>* unloaded) {
+  return std::make_shared<const CudaFunction>(
+      nullptr, nullptr, [unloaded](CUmodule) { ++*unloaded; });
+}
+
+TEST(KernelCache, CompilesOnceForAllWhoAsk) {
+  std::atomic<int> compiled{0}, unloaded{0};
+  Event compiling, released;
+  {
+    KernelCache cache(
+        "", "env",
+        [&](const std::string&) -> absl::StatusOr<std::string> {
+          ++compiled;
+          compiling.Set();
+          released.Wait();
+          return std::string("image");
+        },
+        [&](const std::string&) { return Loaded(&unloaded); });
+    std::vector<std::thread> threads;
+    threads.emplace_back([&] { EXPECT_TRUE(cache.Get("source").ok()); });
+    compiling.Wait();
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] { EXPECT_TRUE(cache.Get("source").ok()); });
+    }
+    released.Set();
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(compiled, 1);
+    EXPECT_EQ(cache.stats().kernels, 1u);
+    EXPECT_EQ(unloaded, 0);
+  }
+  EXPECT_EQ(unloaded, 1);
+}
+
+TEST(KernelCache, AFailureIsNotKept) {
+  std::atomic<int> unloaded{0};
+  int calls = 0;
+  KernelCache cache(
+      "", "env",
+      [&](const std::string&) -> absl::StatusOr<std::string> {
+        if (++calls == 1) return absl::InternalError("no");
+        return std::string("image");
+      },
+      [&](const std::string&) { return Loaded(&unloaded); });
+  EXPECT_FALSE(cache.Get("source").ok());
+  EXPECT_TRUE(cache.Get("source").ok());
+}
+
+TEST(KernelCache, FindsKernelsOnDiskUnlessTheEnvironmentChanged) {
+  Folder folder;
+  std::atomic<int> unloaded{0};
+  int compiled = 0;
+  const auto make = [&](const char* environment) {
+    return std::make_unique<KernelCache>(
+        folder.path(), environment,
+        [&](const std::string&) -> absl::StatusOr<std::string> {
+          ++compiled;
+          return std::string("image");
+        },
+        [&](const std::string&) { return Loaded(&unloaded); });
+  };
+  EXPECT_TRUE(make("sm_80")->Get("source").ok());
+  EXPECT_TRUE(make("sm_80")->Get("source").ok());
+  EXPECT_EQ(compiled, 1);
+  EXPECT_TRUE(make("sm_90")->Get("source").ok());
+  EXPECT_EQ(compiled, 2);
+}
+
+// A cubin of another build may not load; it is then compiled again.
+TEST(KernelCache, AnImageThatDoesNotLoadIsCompiledAgain) {
+  Folder folder;
+  std::atomic<int> unloaded{0};
+  CubinCache(folder.path()).Insert("env\nsource", "stale");
+  KernelCache cache(
+      folder.path(), "env",
+      [](const std::string&) -> absl::StatusOr<std::string> {
+        return std::string("fresh");
+      },
+      [&](const std::string& image)
+          -> absl::StatusOr<std::shared_ptr<const CudaFunction>> {
+        if (image == "stale") return absl::InternalError("stale");
+        return Loaded(&unloaded);
+      });
+  EXPECT_TRUE(cache.Get("source").ok());
+  EXPECT_EQ(CubinCache(folder.path()).Find("env\nsource"), "fresh");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,178 @@
+#!/usr/bin/env bash
+# Proves the CUDA backend on a GPU machine, inside an unpacked test bundle
+# (make bundle-tests), which fetches nothing:
+#
+#   tests/gpu/run.sh                  everything
+#   tests/gpu/run.sh --part N/M       the Nth of M parts, each under 8 minutes
+#   tests/gpu/run.sh --list           what would run, and in which part
+#   tests/gpu/run.sh --only REGEX     the tasks whose "kind name" matches
+#
+# Kinds: suite (the CUDA tests of each program), server (the server suites that
+# name no device, on cuda:0), memcheck and racecheck
+# (compute-sanitizer over the device and operator suites), bench. Prints a table
+# and exits 1 if anything failed or did not fit into the time. Logs go to
+# $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit
+
+root="$PWD"
+logs="${WEIR_GPU_LOGS:-$root/gpu-logs}"
+limit_s="${WEIR_GPU_LIMIT:-470}"
+part=1
+parts=1
+only=""
+list=no
+
+fail_usage() {
+  printf 'run.sh: %s\n' "$1" >&2
+  exit 2
+}
+
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --part)
+      [[ "${2:-}" =~ ^([0-9]+)/([0-9]+)$ ]] ||
+        fail_usage "--part needs N/M, for example 1/3"
+      part="${BASH_REMATCH[1]}"
+      parts="${BASH_REMATCH[2]}"
+      { [ "$part" -ge 1 ] && [ "$part" -le "$parts" ]; } ||
+        fail_usage "there is no part $part of $parts"
+      shift 2
+      ;;
+    --only)
+      only="${2:-}"
+      [ -n "$only" ] || fail_usage "--only needs a regular expression"
+      shift 2
+      ;;
+    --list)
+      list=yes
+      shift
+      ;;
+    *) fail_usage "unknown argument '$1'" ;;
+  esac
+done
+
+export WEIR_TEST_DATA="$root/tests"
+export WEIR_BIN_DIR="$root/bin"
+# NVIDIA's libraries that travel beside the bundle, then those of Python wheels.
+if [ -z "${WEIR_CUDA_LIBRARY_PATH:-}" ]; then
+  paths="$root/lib/nvidia"
+  wheels="$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' \
+    2>/dev/null || true)"
+  for folder in "$wheels"/*/lib; do
+    [ -d "$folder" ] && paths+=":$folder"
+  done
+  export WEIR_CUDA_LIBRARY_PATH="$paths"
+fi
+
+sanitizer="$(command -v compute-sanitizer ||
+  ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)"
+cuda_tests='*cuda*:*Cuda*:*CUDA*'
+# Tests that lose the device on purpose say nothing under the sanitizer.
+sanitized_tests="$cuda_tests:-*Death*:*Poison*:*Stress*:*UnderLoad*"
+
+# Names of programs with tests that match the filter $1; with a second argument,
+# only those whose name matches it.
+programs_with_tests() {
+  local name labels
+  while IFS=$'\t' read -r name labels _; do
+    [[ ",$labels," == *,fuzz,* ]] && continue
+    [[ "$name" =~ ${2:-.} ]] || continue
+    [ -x "test-bin/$name" ] || continue
+    "test-bin/$name" --gtest_list_tests --gtest_filter="$1" \
+      2>/dev/null | grep -q '^  ' && printf '%s\n' "$name"
+  done <tests/list.tsv
+}
+
+tasks=()
+add_tasks() {
+  local name
+  while read -r name; do tasks+=("suite $name"); done \
+    < <(programs_with_tests "$cuda_tests")
+  for name in evaluate infer bad_input limits drain kserve_info; do
+    [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
+  done
+  for tool in memcheck racecheck; do
+    while read -r name; do tasks+=("$tool $name"); done \
+      < <(programs_with_tests "$sanitized_tests" \
+        '^ops_|conformance|^cuda_|^onnx_cases')
+  done
+  for name in bench-bin/gpu_* bench-bin/picture_bench bench-bin/server_bench; do
+    [ -x "$name" ] && tasks+=("bench $(basename "$name")")
+  done
+}
+
+run_task() {
+  local kind="$1" name="$2" seconds="$3"
+  case "$kind" in
+    suite)
+      timeout "$seconds" "test-bin/$name" --gtest_filter="$cuda_tests"
+      ;;
+    server)
+      WEIR_TEST_DEVICE=cuda:0 timeout "$seconds" "test-bin/$name"
+      ;;
+    memcheck)
+      timeout "$seconds" "$sanitizer" --tool memcheck --leak-check no \
+        --report-api-errors no \
+        --error-exitcode 9 "test-bin/$name" --gtest_filter="$sanitized_tests"
+      ;;
+    racecheck)
+      timeout "$seconds" "$sanitizer" --tool racecheck --error-exitcode 9 \
+        "test-bin/$name" --gtest_filter="$sanitized_tests"
+      ;;
+    bench) timeout "$seconds" "bench-bin/$name" ;;
+  esac
+}
+
+add_tasks
+mkdir -p "$logs"
+table="$logs/table-$part-of-$parts.txt"
+: >"$table"
+failed=0
+index=0
+for task in "${tasks[@]}"; do
+  mine=$((index % parts + 1))
+  index=$((index + 1))
+  kind="${task%% *}"
+  name="${task#* }"
+  if [ -n "$only" ] && ! [[ "$task" =~ $only ]]; then continue; fi
+  if [ $list = yes ]; then
+    printf '%d/%d %s %s\n' "$mine" "$parts" "$kind" "$name"
+    continue
+  fi
+  [ "$mine" = "$part" ] || continue
+  log="$logs/$kind-$name.log"
+  left=$((limit_s - SECONDS))
+  start=$SECONDS
+  if [ "$left" -le 5 ]; then
+    result="NO TIME"
+  elif [[ "$kind" == *check && -z "$sanitizer" ]]; then
+    result="NO TOOL"
+  elif run_task "$kind" "$name" "$left" >"$log" 2>&1; then
+    result=ok
+    # A program may not pass by skipping everything.
+    if [ "$kind" != bench ] && ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
+      result=SKIPPED
+    fi
+  else
+    result="FAILED ($?)"
+  fi
+  [ "$result" = ok ] || failed=$((failed + 1))
+  tests="$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests*.*/\1/p' "$log" \
+    2>/dev/null | tail -n 1)"
+  printf '%-10s %-34s %-12s %5s tests %5d s\n' "$kind" "$name" "$result" \
+    "${tests:--}" "$((SECONDS - start))" | tee -a "$table"
+  if [ "$result" != ok ] && [ -e "$log" ]; then
+    grep -E '^\[  FAILED|^\[  SKIPPED|Failure|ERROR SUMMARY|=========' "$log" |
+      head -n 20 | sed 's/^/    /'
+    tail -n 5 "$log" | sed 's/^/    /'
+  elif [ "$kind" = bench ]; then
+    sed 's/^/    /' "$log" | tee -a "$table"
+  fi
+done
+[ $list = yes ] && exit 0
+if [ "$failed" != 0 ]; then
+  printf 'part %d/%d: %d failed\n' "$part" "$parts" "$failed"
+  exit 1
+fi
+printf 'part %d/%d: all passed in %d s\n' "$part" "$parts" "$SECONDS"
