@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
-#include "server/rpc/cpu_quota.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "server/rpc/io_thread.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/raw_service.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/cpp/load.h"
-#include "server/rpc/cpu_quota.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "server/rpc/transport.h"
 #include "tests/bench/raw_echo_server.h"
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "client/cpp/load.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "proto/inference/grpc_service.pb.h"
-#include "server/rpc/cpu_quota.h"
 #include "server/server.h"
 #include "tests/bench/raw_echo_server.h"
 

@@ -84,6 +84,11 @@ TEST_F(HostLimitsTest, NonsenseIsIgnored) {
   EXPECT_EQ(AllowedMemory(files_, 7), 7);
 }
 
+TEST_F(HostLimitsTest, ThisProcessHasAtLeastOneCpuAndNoMoreThanItMayRunOn) {
+  EXPECT_GE(CpuQuota(), 1);
+  EXPECT_LE(CpuQuota(), OnlineCpus());
+}
+
 std::unique_ptr<Device> Cpu(int threads) {
   return MakeCpuDevice({.cpu_threads = threads, .cache_dir = {}});
 }

@@ -175,12 +175,10 @@ void CpuDevice::FreePinnedRaw(void* data, size_t bytes) {
 }
 
 std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {
-  const HostFiles files;
-  const int threads = options.cpu_threads > 0
-                          ? options.cpu_threads
-                          : AllowedCpus(files, OnlineCpus());
-  return std::make_unique<CpuDevice>(threads,
-                                     AllowedMemory(files, InstalledMemory()));
+  const int threads =
+      options.cpu_threads > 0 ? options.cpu_threads : CpuQuota();
+  return std::make_unique<CpuDevice>(
+      threads, AllowedMemory(HostFiles(), InstalledMemory()));
 }
 
 }  // namespace weir

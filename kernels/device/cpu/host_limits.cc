@@ -101,6 +101,8 @@ int OnlineCpus() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+int CpuQuota() { return AllowedCpus(HostFiles(), OnlineCpus()); }
+
 int64_t InstalledMemory() {
   return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
 }

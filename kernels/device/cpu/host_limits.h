@@ -25,4 +25,7 @@ WEIR_EXPORT int64_t AllowedMemory(const HostFiles& files, int64_t installed);
 WEIR_EXPORT int OnlineCpus();
 WEIR_EXPORT int64_t InstalledMemory();
 
+// The CPUs that this process may use: what its thread counts default to.
+WEIR_EXPORT int CpuQuota();
+
 }  // namespace weir
