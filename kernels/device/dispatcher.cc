@@ -172,8 +172,9 @@ Dispatcher::Dispatcher(TimerQueue* timers, size_t max_parked)
 
 Dispatcher::~Dispatcher() = default;
 
-void Dispatcher::WhenReady(absl::Span<const Point> points, const Device* device,
-                           Nanos deadline, Ready ready) {
+uint64_t Dispatcher::WhenReady(absl::Span<const Point> points,
+                               const Device* device, Nanos deadline,
+                               Ready ready) {
   absl::InlinedVector<Point, 4> pending;
   absl::Status failure;
   for (const Point& point : points) {
@@ -187,13 +188,14 @@ void Dispatcher::WhenReady(absl::Span<const Point> points, const Device* device,
   }
   if (pending.empty() || !failure.ok()) {
     ready(std::move(failure));
-    return;
+    return 0;
   }
   std::shared_ptr<Parked> parked;
+  uint64_t id = 0;
   {
     MutexLock lock(&state_->mu);
     if (state_->parked.size() < state_->max_parked) {
-      const uint64_t id = state_->next_id++;
+      id = state_->next_id++;
       parked = std::make_shared<Parked>(state_, id, pending.size(),
                                         std::move(ready));
       state_->parked.emplace(id, parked);
@@ -205,9 +207,21 @@ void Dispatcher::WhenReady(absl::Span<const Point> points, const Device* device,
                        state_->max_parked, " works wait for points already")),
                    "TOO_MANY_PARKED"),
         absl::Milliseconds(10)));
-    return;
+    return 0;
   }
   parked->Start(pending, device, deadline);
+  return id;
+}
+
+void Dispatcher::CancelWait(uint64_t wait) {
+  std::shared_ptr<Parked> parked;
+  {
+    MutexLock lock(&state_->mu);
+    const auto found = state_->parked.find(wait);
+    if (found == state_->parked.end()) return;
+    parked = found->second;
+  }
+  parked->Finish(absl::CancelledError("the wait was cancelled"));
 }
 
 size_t Dispatcher::parked() const {

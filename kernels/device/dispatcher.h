@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -28,9 +29,13 @@ class WEIR_EXPORT Dispatcher {
   // `device` (the stream then waits on the device; null: reached only); the
   // status of the first point that failed, with the timeline named;
   // DEADLINE_EXCEEDED at `deadline`; RESOURCE_EXHAUSTED when too much is
-  // parked. Inline when nothing has to be waited for.
-  void WhenReady(absl::Span<const Point> points, const Device* device,
-                 Nanos deadline, Ready ready);
+  // parked. Inline when nothing has to be waited for. Returns the wait's number
+  // for CancelWait, or 0 if it is over already.
+  uint64_t WhenReady(absl::Span<const Point> points, const Device* device,
+                     Nanos deadline, Ready ready);
+
+  // The wait ends with CANCELLED, inside this call, unless it is over.
+  void CancelWait(uint64_t wait);
 
   size_t parked() const;
   void CancelAll();  // everything parked gets CANCELLED

@@ -129,6 +129,23 @@ TEST_F(DispatcherTest, TheNumberParkedIsBounded) {
   EXPECT_EQ(results[1], absl::OkStatus());
 }
 
+TEST_F(DispatcherTest, ACancelledWaitLeavesItsPlaceAtOnce) {
+  std::optional<absl::Status> result, over;
+  const uint64_t wait = dispatcher_.WhenReady({Point{a_, 1}}, nullptr,
+                                              kNoDeadline, Into(&result));
+  EXPECT_NE(wait, 0u);
+  dispatcher_.CancelWait(wait);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(dispatcher_.parked(), 0u);
+  dispatcher_.CancelWait(wait);  // over: nothing happens
+  ASSERT_TRUE(a_->Advance(1).ok());
+  EXPECT_EQ(
+      dispatcher_.WhenReady({Point{a_, 1}}, nullptr, kNoDeadline, Into(&over)),
+      0u);
+  EXPECT_EQ(over, absl::OkStatus());
+}
+
 TEST_F(DispatcherTest, CancelAllEndsEveryWait) {
   std::optional<absl::Status> first, second;
   dispatcher_.WhenReady({Point{a_, 1}}, nullptr, kNoDeadline, Into(&first));
