@@ -1,5 +1,6 @@
 #include "kernels/graph/program.h"
 
+#include <atomic>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -13,6 +14,12 @@ struct Program::Impl {
   Impl(std::shared_ptr<const ProgramCore> the_core, size_t max_plans)
       : core(std::move(the_core)), plans(max_plans) {}
 
+  static uint64_t NextNumber() {
+    static std::atomic<uint64_t> next{1};
+    return next.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  const uint64_t number = NextNumber();
   const std::shared_ptr<const ProgramCore> core;
   PlanCache plans;
 };
@@ -29,6 +36,8 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
 
 Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Program::~Program() = default;
+
+uint64_t Program::number() const { return impl_->number; }
 
 Device& Program::device() const { return *impl_->core->device; }
 

@@ -38,6 +38,8 @@ class WEIR_EXPORT Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  // Of this object: unique in the process, never used again.
+  uint64_t number() const;
   Device& device() const;
   const std::vector<ValueDecl>& inputs() const;
   // As far as inference could tell without shapes.
