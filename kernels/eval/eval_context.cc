@@ -8,6 +8,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/completion.h"
+#include "kernels/eval/joined_work.h"
 
 namespace weir {
 namespace {
@@ -179,6 +180,7 @@ void EvalContext::Accept(Work* work, WorkObserver* observer) {
       reads || work->mode_ == EvalMode::kSyncFull ? WorkState::kCompleted
       : work->mode_ == EvalMode::kSyncCpu         ? WorkState::kScheduled
                                                   : WorkState::kCommitted;
+  work->bytes_stay_ = work->return_at_ == WorkState::kCompleted;
   if (request.program->random()) {
     work->seed_ = request.seed.has_value() ? *request.seed : rng_.Next();
   }
@@ -188,86 +190,6 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
   const std::shared_ptr<EvalContext> self = shared_from_this();
   Accept(work, observer);
   Enqueue(work);
-}
-
-void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
-  const std::shared_ptr<EvalContext> self = shared_from_this();
-  Accept(work.get(), observer);
-  if (work->mode_ != EvalMode::kDeferred) {
-    work->self_ = work;
-    Enqueue(work.get());
-    return;
-  }
-  work->stage_ = Work::Stage::kDeferred;
-  // Reading an inline output is a use: such a work is run at once, and returns
-  // when it is done.
-  if (work->return_at_ == WorkState::kCompleted) {
-    work->self_ = work;
-    Enqueue(work.get());
-    return;
-  }
-  Work* const raw = work.get();
-  raw->returned_ = true;
-  {
-    MutexLock lock(&mu_);
-    deferred_.push_back(std::move(work));
-  }
-  observer->OnReturn(*raw);
-}
-
-// Deferred works that `consumer` reads run first, and what those read, and so
-// on: everything deferred before the last producer, so that order is kept.
-void EvalContext::RunDeferredProducers(const Work& consumer) {
-  size_t count = 0;
-  {
-    MutexLock lock(&mu_);
-    for (size_t i = 0; i < deferred_.size(); ++i) {
-      for (const InputSource& input : consumer.request.inputs) {
-        if (input.producer == deferred_[i]) count = i + 1;
-      }
-    }
-  }
-  while (count-- > 0) {
-    std::shared_ptr<Work> work;
-    {
-      MutexLock lock(&mu_);
-      work = std::move(deferred_.front());
-      deferred_.pop_front();
-    }
-    Work* const raw = work.get();
-    raw->self_ = std::move(work);
-    Enqueue(raw);
-  }
-}
-
-FlushResult EvalContext::Flush() {
-  FlushResult result;
-  std::deque<std::shared_ptr<Work>> deferred;
-  {
-    MutexLock lock(&mu_);
-    deferred.swap(deferred_);
-  }
-  // From the last to the first: a work whose only holder is this list is read
-  // by nobody, and giving it up may set its producers free as well.
-  for (size_t i = deferred.size(); i-- > 0;) {
-    if (deferred[i].use_count() > 1) continue;
-    result.dropped.push_back(i + 1);
-    deferred[i]->request.inputs.clear();
-    deferred[i] = nullptr;
-  }
-  std::reverse(result.dropped.begin(), result.dropped.end());
-  for (std::shared_ptr<Work>& work : deferred) {
-    if (work == nullptr) continue;
-    Work* const raw = work.get();
-    raw->self_ = std::move(work);
-    Enqueue(raw);
-    result.executed.push_back(raw->number_);
-  }
-  MutexLock lock(&mu_);
-  result.failed.assign(std::make_move_iterator(failed_.begin()),
-                       std::make_move_iterator(failed_.end()));
-  failed_.clear();
-  return result;
 }
 
 void EvalContext::Enqueue(Work* work) {
@@ -287,20 +209,11 @@ void EvalContext::Enqueue(Work* work) {
     if (!full) {
       work->stage_ =
           needs_producer ? Work::Stage::kNeedsPlan : Work::Stage::kPlanning;
-      work->queue_next_ = nullptr;
-      (tail_ == nullptr ? head_ : tail_->queue_next_) = work;
-      tail_ = work;
+      Append(work);
     }
   }
   if (full) {
-    Finish(work,
-           WithRetryAfter(
-               WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                              "context ", id_, " has ", options_.max_pending,
-                              " unfinished works, its limit")),
-                          "CONTEXT_FULL"),
-               absl::Milliseconds(10)),
-           /*launched=*/false);
+    Finish(work, Full("unfinished"), /*launched=*/false);
     return;
   }
   work->Advance(WorkState::kEnqueued);
@@ -328,7 +241,14 @@ void EvalContext::Enqueue(Work* work) {
   if (needs_producer) {
     // Shapes are known when the producers are launched: the call need not wait
     // for that.
-    if (work->return_at_ <= WorkState::kCommitted) work->Return();
+    if (work->ReturnsBeforeLaunch() && !work->returned_) {
+      absl::Status owned = work->OwnInputs(engine_->pinned());
+      if (!owned.ok()) {
+        FinishUnlaunched(work, std::move(owned));
+        return;
+      }
+      work->Return();
+    }
     Pump();
     return;
   }
@@ -339,14 +259,28 @@ void EvalContext::Enqueue(Work* work) {
   if (FindPlan(work)) Pump();
 }
 
+absl::Status EvalContext::Full(const char* works) const {
+  return WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "context ", id_, " has ", options_.max_pending, " ", works,
+                     " works, its limit")),
+                 "CONTEXT_FULL"),
+      absl::Milliseconds(10));
+}
+
+void EvalContext::Append(Work* work) {
+  work->queue_next_ = nullptr;
+  (tail_ == nullptr ? head_ : tail_->queue_next_) = work;
+  tail_ = work;
+}
+
 // True if the plan was there.
 bool EvalContext::FindPlan(Work* work) {
   std::shared_ptr<const class Plan> plan =
       work->request.program->FindPlan(work->host_inputs_);
   if (plan != nullptr) {
     work->report_.plan_was_cached = true;
-    Planned(work, std::move(plan));
-    return true;
+    return Planned(work, std::move(plan));
   }
   // The compile thread reads the request's bytes, so that a cancellation of
   // this work takes effect only when the plan is there.
@@ -365,18 +299,27 @@ void EvalContext::PlanMade(Work* work, ProgramCache::PlanOr plan) {
     FinishUnlaunched(work, std::move(plan).status());
     return;
   }
-  Planned(work, *std::move(plan));
-  Pump();
+  if (Planned(work, *std::move(plan))) Pump();
 }
 
-void EvalContext::Planned(Work* work, std::shared_ptr<const class Plan> plan) {
+bool EvalContext::Planned(Work* work, std::shared_ptr<const class Plan> plan) {
   work->plan_ = std::move(plan);
   work->report_.planned_at = NowNanos();
-  work->Advance(WorkState::kCommitted);
-  if (work->return_at_ <= WorkState::kCommitted) work->Return();
+  if (work->ReturnsBeforeLaunch() && !work->returned_) {
+    // The caller may change its bytes from now on.
+    if (absl::Status staged = work->StageInputs(*engine_); !staged.ok()) {
+      FinishUnlaunched(work, std::move(staged));
+      return false;
+    }
+    work->Advance(WorkState::kCommitted);
+    work->Return();
+  } else {
+    work->Advance(WorkState::kCommitted);
+  }
   MutexLock lock(&mu_);
   work->stage_ = Work::Stage::kPlanned;
-  if (work->cancelled_) sweep_ = true;  // skipped while it was being planned
+  if (work->AnyCancelled()) sweep_ = true;  // skipped while it was planned
+  return true;
 }
 
 // -- The queue ----------------------------------------------------------------
@@ -399,7 +342,7 @@ void EvalContext::Pump() {
       sweep_ = false;
       Work* dropped = nullptr;
       for (Work* work = head_; work != nullptr; work = work->queue_next_) {
-        if (work->cancelled_ && work->stage_ != Work::Stage::kPlanning) {
+        if (work->AnyCancelled() && work->stage_ != Work::Stage::kPlanning) {
           dropped = work;
           break;
         }
@@ -414,7 +357,8 @@ void EvalContext::Pump() {
       }
     }
     Work* const head = head_;
-    if (head == nullptr || waiting_ || head->stage_ == Work::Stage::kPlanning) {
+    if (head == nullptr || waiting_ || joined_runs_ ||
+        head->stage_ == Work::Stage::kPlanning) {
       if (pump_again_) continue;
       break;
     }
@@ -477,6 +421,7 @@ bool EvalContext::EndWait(uint64_t ticket, absl::Status status) {
   MutexLock lock(&mu_);
   if (!waiting_ || ticket != ticket_) return false;
   waiting_ = false;
+  point_wait_ = 0;
   wait_status_ = std::move(status);
   return true;
 }
@@ -518,11 +463,14 @@ void EvalContext::WaitForPoints(Work* work) {
     return;
   }
   const uint64_t ticket = BeginWait();
-  engine_->dispatcher().WhenReady(
+  const uint64_t wait = engine_->dispatcher().WhenReady(
       work->points_, &engine_->device(), WaitDeadline(*work),
       [self = shared_from_this(), ticket](absl::Status status) {
         if (self->EndWait(ticket, std::move(status))) self->PostPump();
       });
+  MutexLock lock(&mu_);
+  // The pump runs here: nobody can have dropped the work meanwhile.
+  if (waiting_ && ticket == ticket_) point_wait_ = wait;
 }
 
 void EvalContext::TakeLane(Work* work) {
@@ -592,6 +540,10 @@ void EvalContext::LaunchHead(Work* work) {
     Finish(work, std::move(status), /*launched=*/true);
     return;
   }
+  if (work->joined_ != nullptr) {
+    MutexLock lock(&mu_);
+    joined_runs_ = true;
+  }
   const int64_t measured = work->plan_->measured_ns();
   const bool run_inline =
       engine_->device().host_addressable() && measured > 0 &&
@@ -615,24 +567,46 @@ void EvalContext::Unlink(Work* work) {
 }
 
 void EvalContext::FinishUnlaunched(Work* work, absl::Status status) {
-  uint64_t lane_wait = 0;
+  uint64_t lane_wait = 0, point_wait = 0;
   {
     MutexLock lock(&mu_);
     if (work == head_) {
       waiting_ = false;
       lane_wait = std::exchange(lane_wait_, 0);
+      point_wait = std::exchange(point_wait_, 0);
       ++ticket_;  // whatever it waits for comes too late
       wait_status_ = absl::OkStatus();
     }
-    Unlink(work);
+    if (work->joined_ == nullptr) Unlink(work);
   }
   if (lane_wait != 0) engine_->streams().CancelWait(lane_wait);
+  if (point_wait != 0) engine_->dispatcher().CancelWait(point_wait);
   Finish(work, std::move(status), /*launched=*/false);
   Pump();
 }
 
+StreamLease EvalContext::ReleaseLane(bool launched, bool failed,
+                                     bool* room_again) {
+  if (launched && failed && lease_) lease_.MarkSuspect();
+  if (launched) --launched_;
+  if (full_ && launched_ <= kMaxLaunched / 2) {
+    full_ = false;
+    *room_again = true;
+  }
+  // Keep a lane that the next work is about to use; give back any other.
+  const bool wanted =
+      head_ != nullptr && !waiting_ && head_->stage_ == Work::Stage::kLeased;
+  if (launched_ > 0 || wanted) return {};
+  return std::move(lease_);
+}
+
 void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
+  if (work->joined_ != nullptr) {
+    FinishJoined(work->joined_, std::move(status), launched);
+    return;
+  }
   const uint64_t number = work->number_;
+  work->owned_inputs_.Reset();
   work->staging_.Reset();
   if (!work->ReadsInline()) work->output_buffer_.Reset();
   for (const Signal& signal : work->request.signal) {
@@ -650,16 +624,7 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   {
     MutexLock lock(&mu_);
     --unfinished_;
-    if (launched && !status.ok() && lease_) lease_.MarkSuspect();
-    if (launched) --launched_;
-    if (full_ && launched_ <= kMaxLaunched / 2) {
-      full_ = false;
-      room_again = true;
-    }
-    // Keep a lane that the next work is about to use; give back any other.
-    const bool wanted =
-        head_ != nullptr && !waiting_ && head_->stage_ == Work::Stage::kLeased;
-    if (launched_ == 0 && !wanted) returned = std::move(lease_);
+    returned = ReleaseLane(launched, !status.ok(), &room_again);
     if (!status.ok() && work->returned_) {
       if (failed_.size() >= kMaxFailedKept) failed_.pop_front();
       failed_.push_back({number, work->request.label, status});

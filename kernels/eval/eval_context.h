@@ -41,7 +41,8 @@ WEIR_EXPORT HandlerId NewHandlerId();
 struct ContextOptions {
   EvalMode mode = EvalMode::kEager;
   RngState rng = {};
-  size_t max_pending = 1024;     // unfinished works; more are refused
+  size_t max_pending = 1024;     // unfinished works, and as many deferred ones;
+                                 // more are refused
   Executor* executor = nullptr;  // null: the engine's
 };
 
@@ -113,10 +114,22 @@ class WEIR_EXPORT EvalContext
   void Accept(Work* work, WorkObserver* observer);
   void Enqueue(Work* work);
   void RunDeferredProducers(const Work& consumer);
+  // In their order; neighbors that can be joined run as one graph.
+  void RunDeferred(std::vector<std::shared_ptr<Work>> works);
+  // False if the context has no room for them.
+  bool EnqueueJoined(JoinedWork* joined);
+  void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
+  // REQUIRES: the joined work is not in the queue, or is and was not launched.
+  void FinishJoined(JoinedWork* joined, absl::Status status, bool launched);
   // Finds the plan, or has it made and comes back later (false).
   bool FindPlan(Work* work);
   void PlanMade(Work* work, ProgramCache::PlanOr plan);
-  void Planned(Work* work, std::shared_ptr<const Plan> plan);
+  // False if the work has ended.
+  bool Planned(Work* work, std::shared_ptr<const class Plan> plan);
+
+  void Append(Work* work) WEIR_REQUIRES(mu_);
+  // "unfinished" or "deferred".
+  absl::Status Full(const char* works) const;
 
   // Drives the queue's head through its stages. One thread pumps at a time;
   // another one leaves a note and goes.
@@ -132,6 +145,11 @@ class WEIR_EXPORT EvalContext
   Nanos WaitDeadline(const Work& work) const;
 
   void Unlink(Work* work) WEIR_REQUIRES(mu_);
+  // Puts the members where the joined work is in the queue, or in front.
+  void Split(JoinedWork& joined) WEIR_REQUIRES(mu_);
+  // A work is done: counts, and gives up the lease if nobody needs it.
+  StreamLease ReleaseLane(bool launched, bool failed, bool* room_again)
+      WEIR_REQUIRES(mu_);
   void FinishUnlaunched(Work* work, absl::Status status);
   // The last thing that happens to a work; it may be gone afterwards.
   void Finish(Work* work, absl::Status status, bool launched);
@@ -163,9 +181,11 @@ class WEIR_EXPORT EvalContext
   bool pump_again_ WEIR_GUARDED_BY(mu_) = false;
   bool sweep_ WEIR_GUARDED_BY(mu_) = false;  // some queued work was cancelled
   bool waiting_ WEIR_GUARDED_BY(mu_) = false;
-  bool full_ WEIR_GUARDED_BY(mu_) = false;       // the stream takes no more
-  uint64_t ticket_ WEIR_GUARDED_BY(mu_) = 0;     // of the head's present wait
-  uint64_t lane_wait_ WEIR_GUARDED_BY(mu_) = 0;  // in the pool, if for a lane
+  bool joined_runs_ WEIR_GUARDED_BY(mu_) = false;  // later works are held back
+  bool full_ WEIR_GUARDED_BY(mu_) = false;         // the stream takes no more
+  uint64_t ticket_ WEIR_GUARDED_BY(mu_) = 0;       // of the head's present wait
+  uint64_t lane_wait_ WEIR_GUARDED_BY(mu_) = 0;    // in the pool, if for a lane
+  uint64_t point_wait_ WEIR_GUARDED_BY(mu_) = 0;   // in the dispatcher
   absl::Status wait_status_ WEIR_GUARDED_BY(mu_);
   StreamLease lease_ WEIR_GUARDED_BY(mu_);
   std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
@@ -207,7 +227,8 @@ class WEIR_EXPORT Activation {
   }
 
   // Submits what was deferred, in order, and tells what failed since last time.
-  // Does not wait.
+  // Works that brought their graphs are joined and compiled as one; what is
+  // submitted later runs when that is done. Does not wait.
   FlushResult Flush() { return context_->Flush(); }
 
  private:

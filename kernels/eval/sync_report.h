@@ -66,6 +66,7 @@ struct SyncReport {
   bool program_was_cached = false;
   bool plan_was_cached = false;
   bool ran_inline = false;  // on the calling thread (CPU only)
+  size_t joined_works = 0;  // works that ran as one graph; 0: it ran alone
   absl::InlinedVector<InsertedWait, 2> waits;
   std::vector<DeviceError> device_errors;  // at most one
 

@@ -9,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
+#include "kernels/eval/joined_work.h"
 
 namespace weir {
 namespace {
@@ -23,24 +24,41 @@ size_t PieceBytes(const InputSource& source) {
   return bytes;
 }
 
-// Bytes that the strings of a kString input occupy beside their StringRefs.
-size_t StringBytes(const HostTensor& input, int64_t elements) {
-  size_t bytes = 0;
-  for (int64_t i = 0; i < elements; ++i) {
-    bytes += input.as<StringRef>()[i].size;
+absl::Span<const StringRef> Strings(const InputSource& source) {
+  const std::string_view piece = source.pieces[0];
+  return {reinterpret_cast<const StringRef*>(piece.data()),
+          piece.size() / sizeof(StringRef)};
+}
+
+// Room for a copy of the input: its bytes and, of strings, their text.
+size_t CopyBytes(const InputSource& source) {
+  size_t bytes = Aligned(PieceBytes(source));
+  if (source.dtype == DType::kString && !source.pieces.empty()) {
+    size_t text = 0;
+    for (const StringRef& string : Strings(source)) text += string.size;
+    bytes += Aligned(text);
   }
   return bytes;
 }
 
-void CopyStrings(const HostTensor& input, int64_t elements, std::byte* to) {
+void CopyStrings(absl::Span<const StringRef> from, std::byte* to) {
   StringRef* refs = reinterpret_cast<StringRef*>(to);
-  std::byte* text =
-      to + Aligned(static_cast<size_t>(elements) * sizeof(StringRef));
-  for (int64_t i = 0; i < elements; ++i) {
-    const StringRef& from = input.as<StringRef>()[i];
-    if (from.size > 0) std::memcpy(text, from.data, from.size);
-    refs[i] = {reinterpret_cast<const char*>(text), from.size};
-    text += from.size;
+  std::byte* text = to + Aligned(from.size() * sizeof(StringRef));
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i].size > 0) std::memcpy(text, from[i].data, from[i].size);
+    refs[i] = {reinterpret_cast<const char*>(text), from[i].size};
+    text += from[i].size;
+  }
+}
+
+void CopyInput(const InputSource& source, std::byte* to) {
+  if (source.dtype == DType::kString && !source.pieces.empty()) {
+    CopyStrings(Strings(source), to);
+    return;
+  }
+  for (std::string_view piece : source.pieces) {
+    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
   }
 }
 
@@ -97,9 +115,16 @@ void Work::Reset() {
   points_.clear();
   addresses_.clear();
   kept_.clear();
+  bytes_stay_ = false;
+  staged_ = false;
+  owned_inputs_.Reset();
   staging_.Reset();
   output_buffer_.Reset();
   state_.store(WorkState::kNotEnqueued, std::memory_order_release);
+}
+
+bool Work::AnyCancelled() const {
+  return cancelled() || (joined_ != nullptr && joined_->AnyCancelled());
 }
 
 bool Work::ReadsInline() const {
@@ -126,8 +151,12 @@ absl::Status Work::ResolveInputs() {
     }
     if (source.producer != nullptr) {
       const Work& producer = *source.producer;
-      if (producer.plan_ == nullptr ||
-          source.producer_output >= producer.kept_.size() ||
+      if (producer.done() && !producer.status_.ok()) {
+        return Annotate(producer.status_,
+                        absl::StrCat("work ", producer.number_,
+                                     ", whose result it reads, failed: "));
+      }
+      if (source.producer_output >= producer.kept_.size() ||
           !producer.kept_[source.producer_output].valid()) {
         return WithField(
             absl::FailedPreconditionError(absl::StrCat(
@@ -165,13 +194,11 @@ absl::Status Work::ResolveInputs() {
   return absl::OkStatus();
 }
 
-// An input is read where it lies if nothing has to be copied and the caller's
-// bytes stay until the work is done.
+// An input is read where it lies if nothing has to be copied and its bytes stay
+// until the work is done.
 bool Work::Borrows(size_t i, bool host_addressable) const {
   const InputSource& source = request.inputs[i];
-  if (source.pieces.size() != 1 || return_at_ < WorkState::kCompleted) {
-    return false;
-  }
+  if (source.pieces.size() != 1 || !bytes_stay_) return false;
   const size_t align = source.dtype == DType::kString ? alignof(StringRef)
                                                       : SizeOf(source.dtype);
   const bool aligned =
@@ -179,31 +206,40 @@ bool Work::Borrows(size_t i, bool host_addressable) const {
   return aligned && (host_addressable || plan_->inputs()[i].on_host);
 }
 
+absl::Status Work::OwnInputs(PinnedPool& pool) {
+  size_t bytes = 0;
+  for (const InputSource& source : request.inputs) bytes += CopyBytes(source);
+  bytes_stay_ = true;
+  if (bytes == 0) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(owned_inputs_, pool.Acquire(bytes));
+  std::byte* to = owned_inputs_.data();
+  for (InputSource& source : request.inputs) {
+    if (source.pieces.empty()) continue;
+    CopyInput(source, to);
+    const size_t room = CopyBytes(source);
+    source.pieces = {std::string_view(reinterpret_cast<const char*>(to),
+                                      PieceBytes(source))};
+    to += room;
+  }
+  return absl::OkStatus();
+}
+
 size_t Work::StagingBytes(bool host_addressable) const {
   size_t bytes = plan_->input_bytes();
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     if (request.inputs[i].tensor.valid()) continue;
-    const Plan::Value& value = plan_->inputs()[i];
-    if (!value.on_host || Borrows(i, host_addressable)) continue;
-    bytes += Aligned(value.meta.bytes);
-    if (value.meta.dtype == DType::kString) {
-      bytes += Aligned(StringBytes(host_inputs_[i], value.meta.elements));
-    }
+    if (!plan_->inputs()[i].on_host || Borrows(i, host_addressable)) continue;
+    bytes += CopyBytes(request.inputs[i]);
   }
   return bytes;
 }
 
-absl::Status Work::StageInputs(PinnedPool& pool, bool host_addressable) {
-  bool staged = false;
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    staged = staged || (!request.inputs[i].tensor.valid() &&
-                        !Borrows(i, host_addressable));
-  }
+// The inputs that the device reads lie in the staging block as in the plan's
+// input block, those that the host reads behind them.
+absl::Status Work::StageInputs(Engine& engine) {
+  if (staged_) return absl::OkStatus();
+  const bool host_addressable = engine.device().host_addressable();
   addresses_.assign(request.inputs.size(), nullptr);
-  if (staged) {
-    WEIR_ASSIGN_OR_RETURN(staging_,
-                          pool.Acquire(StagingBytes(host_addressable)));
-  }
   size_t host_offset = Aligned(plan_->input_bytes());
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const InputSource& source = request.inputs[i];
@@ -216,24 +252,29 @@ absl::Status Work::StageInputs(PinnedPool& pool, bool host_addressable) {
       addresses_[i] = source.pieces[0].data();
       continue;
     }
+    if (staging_.empty()) {
+      WEIR_ASSIGN_OR_RETURN(
+          staging_, engine.pinned().Acquire(StagingBytes(host_addressable)));
+    }
     std::byte* to =
         staging_.data() + (value.on_host ? host_offset : value.offset);
-    if (value.meta.dtype == DType::kString) {
-      CopyStrings(host_inputs_[i], value.meta.elements, to);
-      host_offset += Aligned(StringBytes(host_inputs_[i], value.meta.elements));
-    } else {
-      std::byte* at = to;
-      for (std::string_view piece : source.pieces) {
-        if (!piece.empty()) std::memcpy(at, piece.data(), piece.size());
-        at += piece.size();
-      }
-    }
-    if (value.on_host) host_offset += Aligned(value.meta.bytes);
+    CopyInput(source, to);
+    if (value.on_host) host_offset += CopyBytes(source);
     report_.bytes_in += value.meta.bytes;
-    addresses_[i] =
-        value.on_host || host_addressable ? to : device_inputs_ + value.offset;
+    addresses_[i] = to;
   }
+  staged_ = true;
   return absl::OkStatus();
+}
+
+// What the device reads it reads on the device.
+void Work::AssignAddresses(bool host_addressable) {
+  if (host_addressable) return;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const Plan::Value& value = plan_->inputs()[i];
+    if (request.inputs[i].tensor.valid() || value.on_host) continue;
+    addresses_[i] = device_inputs_ + value.offset;
+  }
 }
 
 // Staging, results, kept tensors and the lane's arena. Nothing here waits: what
@@ -250,7 +291,8 @@ absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
   device_inputs_ = arena;
   device_outputs_ = arena + inputs;
   arena_ = arena + inputs + outputs;
-  WEIR_RETURN_IF_ERROR(StageInputs(engine.pinned(), host_addressable));
+  WEIR_RETURN_IF_ERROR(StageInputs(engine));
+  AssignAddresses(host_addressable);
 
   if (host_addressable || ReadsInline()) {
     WEIR_ASSIGN_OR_RETURN(output_buffer_,

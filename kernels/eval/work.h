@@ -32,13 +32,14 @@ namespace weir {
 
 class Engine;
 class EvalContext;
+class JoinedWork;
 class Work;
 
 // Where an input comes from. Exactly one of the three.
 struct InputSource {
   // Host bytes in one or more pieces (slices of a message); dense, row-major.
-  // For kString one piece of StringRef. They stay until the work has returned,
-  // and, if it returns when done, until then.
+  // For kString one piece of StringRef. They stay until the work has returned;
+  // one that returns before it is done has copied them by then.
   DType dtype = DType::kInvalid;
   Dims dims;
   absl::InlinedVector<std::string_view, 1> pieces;
@@ -66,6 +67,9 @@ struct Signal {
 
 struct WorkRequest {
   std::shared_ptr<const Program> program;
+  // What the program was compiled from. Optional: with it a deferred work can
+  // be joined with its neighbors at Flush.
+  std::shared_ptr<const Graph> graph;
   absl::InlinedVector<InputSource, 4> inputs;  // as Program::inputs()
   absl::InlinedVector<OutputWish, 4> outputs;  // as Program::outputs();
                                                // empty: all kInline
@@ -103,6 +107,7 @@ class WEIR_EXPORT Work final : private StreamTask {
   // Queued work is dropped and ends with CANCELLED; launched work drains, and
   // then ends as it would have. Idempotent.
   void Cancel();
+  bool cancelled() const { return cancelled_.load(); }
 
   // After OnReturn or OnDone.
   const absl::Status& status() const { return status_; }  // OK while pending
@@ -115,7 +120,7 @@ class WEIR_EXPORT Work final : private StreamTask {
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
 
   // When done and OK. `i` indexes Program::outputs().
-  const TensorMeta& OutputMeta(size_t i) const;
+  const TensorMeta& OutputMeta(size_t i) const;             // kInline
   absl::Span<const std::byte> OutputBytes(size_t i) const;  // kInline
   const Tensor& OutputTensor(size_t i) const;               // kKeep; from
                                                             // kScheduled on
@@ -125,6 +130,7 @@ class WEIR_EXPORT Work final : private StreamTask {
 
  private:
   friend class EvalContext;
+  friend class JoinedWork;
 
   absl::Status Launch(Stream& stream) override;
   void Complete(const Completion& completion) override;
@@ -145,10 +151,19 @@ class WEIR_EXPORT Work final : private StreamTask {
     kLaunched,
   };
 
+  bool AnyCancelled() const;  // it, or a work that is joined in it
   bool ReadsInline() const;
+  bool ReturnsBeforeLaunch() const {
+    return return_at_ < WorkState::kScheduled;
+  }
   absl::Status ResolveInputs();  // shapes and host pointers for the plan
+  // The call may return before there is a plan: the bytes are copied as they
+  // are.
+  absl::Status OwnInputs(PinnedPool& pool);
+  // To where the plan wants them.
+  absl::Status StageInputs(Engine& engine);
   absl::Status AcquireMemory(Engine& engine, Lane& lane);
-  absl::Status StageInputs(PinnedPool& pool, bool host_addressable);
+  void AssignAddresses(bool host_addressable);
   size_t StagingBytes(bool host_addressable) const;
   bool Borrows(size_t i, bool host_addressable) const;
   absl::Status DependencyStatus() const;
@@ -157,8 +172,9 @@ class WEIR_EXPORT Work final : private StreamTask {
 
   std::shared_ptr<EvalContext> context_;  // since it was enqueued
   WorkObserver* observer_ = nullptr;
-  std::shared_ptr<Work> self_;  // deferred works keep themselves until done
-  Work* queue_next_ = nullptr;  // in the context's queue
+  std::shared_ptr<Work> self_;    // deferred works keep themselves until done
+  JoinedWork* joined_ = nullptr;  // of whose graph this is the work
+  Work* queue_next_ = nullptr;    // in the context's queue
   Stage stage_ = Stage::kIdle;
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;
@@ -175,6 +191,9 @@ class WEIR_EXPORT Work final : private StreamTask {
   absl::InlinedVector<Point, 4> points_;           // everything it comes after
   absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
   absl::InlinedVector<Tensor, 2> kept_;            // per output
+  bool bytes_stay_ = false;  // the inputs', until the work is done
+  bool staged_ = false;      // the inputs are where they have to be
+  PinnedBuffer owned_inputs_;
   PinnedBuffer staging_;
   PinnedBuffer output_buffer_;
   const std::byte* output_bytes_ = nullptr;

@@ -44,9 +44,8 @@ class EvalTest : public ::testing::TestWithParam<const char*> {
   }
 
   // out = op(in, ...) over float vectors of any length.
-  std::shared_ptr<const Program> Compile(std::string op, size_t inputs,
-                                         Attributes attributes = {},
-                                         std::string domain = "") {
+  static Graph MakeGraph(std::string op, size_t inputs,
+                         Attributes attributes = {}, std::string domain = "") {
     Graph graph;
     graph.opsets = {{"", 17}, {"weir", 1}};
     GraphNode node;
@@ -62,10 +61,21 @@ class EvalTest : public ::testing::TestWithParam<const char*> {
     node.outputs = {"out"};
     graph.nodes = {node};
     graph.outputs = {"out"};
+    return graph;
+  }
+
+  std::shared_ptr<const Program> Compile(Graph graph) {
     auto program =
         Program::Compile(std::move(graph), engine_->device(), *registry_);
     EXPECT_TRUE(program.ok()) << program.status();
     return *std::move(program);
+  }
+
+  std::shared_ptr<const Program> Compile(std::string op, size_t inputs,
+                                         Attributes attributes = {},
+                                         std::string domain = "") {
+    return Compile(MakeGraph(std::move(op), inputs, std::move(attributes),
+                             std::move(domain)));
   }
 
   static InputSource Floats(const std::vector<float>& values) {

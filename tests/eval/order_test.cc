@@ -105,6 +105,7 @@ TEST_P(Order, CancellationDropsQueuedWorkAtOnce) {
   activation.Submit(behind.work.get(), &behind.waiter);
   parked.work->Cancel();
   EXPECT_EQ(parked.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(engine_->dispatcher().parked(), 0u);
   EXPECT_TRUE(behind.Done().ok());
   ASSERT_TRUE(gate->Advance(1).ok());
 }

@@ -1,0 +1,234 @@
+// The deferred side of EvalContext: what waits for Flush or for its first use,
+// and works that run as one.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "kernels/eval/eval_context.h"
+#include "kernels/eval/joined_work.h"
+
+namespace weir {
+
+void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
+  const std::shared_ptr<EvalContext> self = shared_from_this();
+  Accept(work.get(), observer);
+  if (work->mode_ != EvalMode::kDeferred) {
+    work->self_ = work;
+    Enqueue(work.get());
+    return;
+  }
+  work->stage_ = Work::Stage::kDeferred;
+  // Reading an inline output is a use: such a work is run at once, and returns
+  // when it is done.
+  if (work->return_at_ == WorkState::kCompleted) {
+    work->self_ = work;
+    Enqueue(work.get());
+    return;
+  }
+  Work* const raw = work.get();
+  absl::Status accepted = raw->OwnInputs(engine_->pinned());
+  if (accepted.ok()) {
+    MutexLock lock(&mu_);
+    if (deferred_.size() < options_.max_pending) {
+      raw->returned_ = true;
+      deferred_.push_back(std::move(work));
+    } else {
+      accepted = Full("deferred");
+    }
+  }
+  if (accepted.ok()) {
+    observer->OnReturn(*raw);
+    return;
+  }
+  raw->status_ = std::move(accepted);
+  raw->Advance(WorkState::kError);
+  raw->Return();
+  observer->OnDone(*raw);
+}
+
+// Deferred works that `consumer` reads run first, and what those read, and so
+// on: everything deferred before the last producer, so that order is kept.
+void EvalContext::RunDeferredProducers(const Work& consumer) {
+  size_t count = 0;
+  {
+    MutexLock lock(&mu_);
+    for (size_t i = 0; i < deferred_.size(); ++i) {
+      for (const InputSource& input : consumer.request.inputs) {
+        if (input.producer == deferred_[i]) count = i + 1;
+      }
+    }
+  }
+  if (count == 0) return;
+  std::vector<std::shared_ptr<Work>> works;
+  {
+    MutexLock lock(&mu_);
+    const auto end = deferred_.begin() + static_cast<ptrdiff_t>(count);
+    works.assign(std::make_move_iterator(deferred_.begin()),
+                 std::make_move_iterator(end));
+    deferred_.erase(deferred_.begin(), end);
+  }
+  RunDeferred(std::move(works));
+}
+
+void EvalContext::RunDeferred(std::vector<std::shared_ptr<Work>> works) {
+  for (size_t i = 0; i < works.size();) {
+    const size_t count =
+        JoinedWork::CountJoinable(absl::MakeSpan(works).subspan(i));
+    const auto first = works.begin() + static_cast<ptrdiff_t>(i);
+    const auto end = first + static_cast<ptrdiff_t>(count);
+    i += count;
+    if (count > 1) {
+      auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
+          std::make_move_iterator(first), std::make_move_iterator(end)));
+      if (EnqueueJoined(joined.get())) {
+        joined.release();  // FinishJoined takes it back
+        continue;
+      }
+      std::copy(joined->members().begin(), joined->members().end(), first);
+    }
+    for (auto it = first; it != end; ++it) {
+      Work* const work = it->get();
+      work->self_ = std::move(*it);
+      Enqueue(work);
+    }
+  }
+}
+
+FlushResult EvalContext::Flush() {
+  FlushResult result;
+  std::deque<std::shared_ptr<Work>> deferred;
+  {
+    MutexLock lock(&mu_);
+    deferred.swap(deferred_);
+  }
+  // From the last to the first: a work whose only holder is this list is read
+  // by nobody, and giving it up may set its producers free as well.
+  for (size_t i = deferred.size(); i-- > 0;) {
+    if (deferred[i].use_count() > 1) continue;
+    result.dropped.push_back(i + 1);
+    deferred[i]->request.inputs.clear();
+    deferred[i] = nullptr;
+  }
+  std::reverse(result.dropped.begin(), result.dropped.end());
+  std::vector<std::shared_ptr<Work>> works;
+  for (std::shared_ptr<Work>& work : deferred) {
+    if (work != nullptr) works.push_back(std::move(work));
+  }
+  // Numbers follow the order; nobody else submits meanwhile.
+  uint64_t last = 0;
+  {
+    MutexLock lock(&mu_);
+    last = last_number_;
+  }
+  for (size_t i = 0; i < works.size(); ++i) {
+    result.executed.push_back(last + 1 + i);
+  }
+  RunDeferred(std::move(works));
+  MutexLock lock(&mu_);
+  result.failed.assign(std::make_move_iterator(failed_.begin()),
+                       std::make_move_iterator(failed_.end()));
+  failed_.clear();
+  return result;
+}
+
+bool EvalContext::EnqueueJoined(JoinedWork* joined) {
+  Work& work = joined->work();
+  const JoinedWork::Members& members = joined->members();
+  {
+    MutexLock lock(&mu_);
+    if (unfinished_ + members.size() > options_.max_pending) return false;
+    unfinished_ += members.size();
+    for (const std::shared_ptr<Work>& member : members) {
+      member->number_ = ++last_number_;
+      member->context_ = shared_from_this();
+    }
+    work.Reset();
+    work.number_ = last_number_;
+    work.mode_ = EvalMode::kDeferred;
+    work.context_ = shared_from_this();
+    work.returned_ = true;  // nobody is told
+    work.bytes_stay_ = true;
+    work.stage_ = Work::Stage::kPlanning;
+    Append(&work);
+  }
+  for (const std::shared_ptr<Work>& member : members) {
+    member->Advance(WorkState::kEnqueued);
+  }
+  engine_->programs().GetOrCompile(
+      joined->ProgramKey(), joined->Factory(), work.request.deadline,
+      [self = shared_from_this(), joined](ProgramCache::ProgramOr program) {
+        self->executor_->Post([self, joined, program = std::move(program)] {
+          self->JoinedCompiled(joined, program);
+        });
+      });
+  return true;
+}
+
+void EvalContext::JoinedCompiled(JoinedWork* joined,
+                                 ProgramCache::ProgramOr program) {
+  Work& work = joined->work();
+  if (!program.ok()) {
+    FinishUnlaunched(&work, program.status());
+    return;
+  }
+  work.request.program = *std::move(program);
+  {
+    MutexLock lock(&mu_);
+    work.stage_ = Work::Stage::kNeedsPlan;
+    if (joined->AnyCancelled()) sweep_ = true;  // skipped while it was compiled
+  }
+  Pump();
+}
+
+// Its members have the same deadline, and with a lost device there is nothing
+// to run them on.
+void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
+                               bool launched) {
+  const std::shared_ptr<EvalContext> self = shared_from_this();
+  const std::unique_ptr<JoinedWork> owned(joined);
+  const bool done = status.ok() || absl::IsDeadlineExceeded(status) ||
+                    engine_->device().health().poisoned();
+  StreamLease returned;
+  {
+    MutexLock lock(&mu_);
+    bool room_again = false;
+    returned = ReleaseLane(launched, !status.ok(), &room_again);
+    joined_runs_ = false;
+    if (!done) {
+      Split(*joined);
+    } else if (!launched) {
+      Unlink(&joined->work());
+    }
+  }
+  returned.Reset();
+  if (done) {
+    joined->HandOut(status.ok());
+    for (const std::shared_ptr<Work>& member : joined->members()) {
+      Finish(member.get(), status, /*launched=*/false);
+    }
+  }
+  PostPump();
+}
+
+void EvalContext::Split(JoinedWork& joined) {
+  Work** at = &head_;
+  while (*at != nullptr && *at != &joined.work()) at = &(*at)->queue_next_;
+  Work* after = nullptr;
+  if (*at == nullptr) {
+    at = &head_;
+    after = head_;
+  } else {
+    after = (*at)->queue_next_;
+  }
+  for (const std::shared_ptr<Work>& member : joined.members()) {
+    member->self_ = member;
+    member->stage_ = Work::Stage::kNeedsPlan;
+    *at = member.get();
+    at = &member->queue_next_;
+  }
+  *at = after;
+  if (after == nullptr) tail_ = joined.members().back().get();
+  sweep_ = true;  // cancelled members go by themselves
+}
+
+}  // namespace weir

@@ -1,0 +1,139 @@
+#include "kernels/eval/joined_work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kMaxMembers = 64;
+constexpr size_t kMaxNodes = 4096;
+// A joined program has constants of its own.
+constexpr size_t kMaxConstantBytes = size_t{1} << 20;
+
+bool CanJoin(const Work& work) {
+  const WorkRequest& request = work.request;
+  return request.graph != nullptr && !request.program->random() &&
+         request.program->constant_bytes() <= kMaxConstantBytes &&
+         request.after.empty() &&
+         request.inputs.size() == request.program->inputs().size() &&
+         request.outputs.size() == request.program->outputs().size();
+}
+
+// A producer that does not keep the output is an error of the reader alone.
+bool KeepsWhatIsRead(const Work& reader) {
+  return std::all_of(
+      reader.request.inputs.begin(), reader.request.inputs.end(),
+      [](const InputSource& input) {
+        return input.producer == nullptr ||
+               (input.producer_output <
+                    input.producer->request.outputs.size() &&
+                input.producer->request.outputs[input.producer_output] ==
+                    OutputWish::kKeep);
+      });
+}
+
+}  // namespace
+
+size_t JoinedWork::CountJoinable(
+    absl::Span<const std::shared_ptr<Work>> works) {
+  size_t count = 0, nodes = 0;
+  for (const std::shared_ptr<Work>& work : works) {
+    if (count == kMaxMembers || !CanJoin(*work) || !KeepsWhatIsRead(*work) ||
+        work->request.deadline != works[0]->request.deadline) {
+      break;
+    }
+    nodes += work->request.graph->nodes.size();
+    if (nodes > kMaxNodes) break;
+    ++count;
+  }
+  return std::max<size_t>(count, 1);
+}
+
+JoinedWork::JoinedWork(Members members) : members_(std::move(members)) {
+  absl::flat_hash_map<const Work*, size_t> position;
+  std::vector<long> readers(members_.size(), 0);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const WorkRequest& request = members_[i]->request;
+    JoinPart& part = parts_.emplace_back();
+    part.graph = request.graph.get();
+    part.outputs = &request.program->outputs();
+    for (const InputSource& input : request.inputs) {
+      const auto producer = position.find(input.producer.get());
+      if (producer == position.end()) {
+        part.links.emplace_back(std::nullopt);
+        work_.request.inputs.push_back(input);
+        continue;
+      }
+      part.links.emplace_back(
+          PartValue{producer->second, input.producer_output});
+      ++readers[producer->second];
+    }
+    position[members_[i].get()] = i;
+  }
+  for (size_t i = 0; i < members_.size(); ++i) {
+    // The members' list and the readers among them hold it; who else?
+    const bool held = members_[i].use_count() > 1 + readers[i];
+    for (const OutputWish wish : members_[i]->request.outputs) {
+      parts_[i].wanted.push_back(held && wish == OutputWish::kKeep);
+    }
+  }
+  interface_ = JoinInterfaces(parts_);
+  work_.request.outputs.assign(interface_.outputs.size(), OutputWish::kKeep);
+  work_.request.deadline = members_[0]->request.deadline;
+  work_.joined_ = this;
+}
+
+std::string JoinedWork::ProgramKey() const {
+  std::string key = "joined";
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    absl::StrAppend(&key, ";", members_[i]->request.program->number());
+    for (const std::optional<PartValue>& link : parts_[i].links) {
+      absl::StrAppend(&key, ",");
+      if (link) absl::StrAppend(&key, link->part, ".", link->index);
+    }
+    for (const bool wanted : parts_[i].wanted) {
+      absl::StrAppend(&key, wanted ? "+" : "-");
+    }
+  }
+  return key;
+}
+
+ProgramCache::GraphFactory JoinedWork::Factory() const {
+  struct Owned {
+    std::shared_ptr<const Graph> graph;
+    std::shared_ptr<const Program> program;
+  };
+  std::vector<Owned> owned;
+  for (const std::shared_ptr<Work>& member : members_) {
+    owned.push_back({member->request.graph, member->request.program});
+  }
+  return
+      [owned = std::move(owned), parts = parts_] { return JoinGraphs(parts); };
+}
+
+bool JoinedWork::AnyCancelled() const {
+  return std::any_of(
+      members_.begin(), members_.end(),
+      [](const std::shared_ptr<Work>& member) { return member->cancelled(); });
+}
+
+void JoinedWork::HandOut(bool succeeded) {
+  for (const std::shared_ptr<Work>& member : members_) {
+    const Nanos accepted_at = member->report_.accepted_at;
+    member->report_ = work_.report_;
+    member->report_.accepted_at = accepted_at;
+    member->report_.joined_works = members_.size();
+    member->kept_.resize(member->request.outputs.size());
+  }
+  if (!succeeded) return;
+  for (size_t i = 0; i < interface_.outputs.size(); ++i) {
+    const PartValue to = interface_.outputs[i];
+    members_[to.part]->kept_[to.index] = std::move(work_.kept_[i]);
+  }
+}
+
+}  // namespace weir

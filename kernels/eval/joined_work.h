@@ -1,0 +1,57 @@
+// Deferred works of one context that run as one graph. The joined graph has a
+// work of its own, which takes one lane and one place in the context's order;
+// when it is done its members are, each with its own results and report. If it
+// fails the context runs its members one by one instead, so that an error
+// belongs to one work and to those that depend on it.
+//
+// Part of EvalContext; no thread rules of its own.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "kernels/eval/work.h"
+#include "kernels/graph/join.h"
+#include "kernels/graph/program_cache.h"
+
+namespace weir {
+
+class JoinedWork {
+ public:
+  using Members = std::vector<std::shared_ptr<Work>>;
+
+  // How many works from the front can run as one graph: those that brought
+  // their graphs, draw no random numbers, wait for no points and have the same
+  // deadline, and whose constants are small. At least 1.
+  static size_t CountJoinable(absl::Span<const std::shared_ptr<Work>> works);
+
+  // REQUIRES: CountJoinable(members) == members.size() > 1. Results that nobody
+  // but another member can read stay inside the joined graph.
+  explicit JoinedWork(Members members);
+
+  // The work of the joined graph; its request lacks the program.
+  Work& work() { return work_; }
+  const Members& members() const { return members_; }
+
+  // Names the joined graph in the program cache.
+  std::string ProgramKey() const;
+  // Makes it; independent of this object.
+  ProgramCache::GraphFactory Factory() const;
+
+  bool AnyCancelled() const;
+
+  // Gives the members their report and, if it succeeded, what the joined work
+  // kept for them.
+  void HandOut(bool succeeded);
+
+ private:
+  std::vector<JoinPart> parts_;
+  JoinedInterface interface_;
+  Members members_;
+  Work work_;
+};
+
+}  // namespace weir
