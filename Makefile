@@ -35,7 +35,7 @@ help:
 	  '' \
 	  'One suite alone: make test-release | test-asan | test-tsan | test-fuzz'
 
-$(SETUP): deploy/setup.sh
+$(SETUP): deploy/setup.sh tests/deploy/requirements.txt
 	deploy/setup.sh
 	mkdir -p build && touch $@
 

@@ -7,10 +7,13 @@
 #   WEIR_CUDA=0 deploy/setup.sh  nothing for CUDA
 #
 # CUDA parts go to $WEIR_CUDA_EXTRAS (default /opt/weir/cuda-wheels), which
-# CMake searches by itself. Nothing else outside apt is written.
+# CMake searches by itself; what the tests of deploy/ run goes to
+# $WEIR_TEST_TOOLS (default /opt/weir/test-tools). Nothing else outside apt is
+# written.
 set -euo pipefail
 
 extras="${WEIR_CUDA_EXTRAS:-/opt/weir/cuda-wheels}"
+tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
 want_cuda="${WEIR_CUDA:-auto}"
 
 # What each package is for stands in cmake/WeirDependencies.cmake.
@@ -79,6 +82,49 @@ install_packages() {
   as_root apt-get update -qq
   as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# take_program PACKAGE PROGRAM: one program out of a Debian package that must
+# not be installed whole. prometheus would start a server, and
+# kubernetes-client does not live beside another kubectl.
+take_program() {
+  local package="$1" program="$2" work
+  [ -x "$tools/bin/$program" ] && return
+  say "taking $program out of the package $package"
+  work="$(mktemp -d)"
+  if ! (cd "$work" && apt-get download -qq "$package" 2>/dev/null); then
+    as_root apt-get update -qq
+    (cd "$work" && apt-get download -qq "$package")
+  fi
+  dpkg-deb --fsys-tarfile "$work"/*.deb |
+    tar -xO "./usr/bin/$program" >"$work/$program"
+  install -D -m 755 "$work/$program" "$tools/bin/$program"
+  rm -rf "$work"
+}
+
+# A Python of their own with what tests/deploy/requirements.txt names.
+install_test_packages() {
+  local wanted python="$tools/python"
+  wanted="$(dirname "$0")/../tests/deploy/requirements.txt"
+  cmp -s "$wanted" "$python/requirements.txt" && return
+  say "installing the Python packages of the tests into $python"
+  rm -rf "$python"
+  /usr/bin/python3 -m venv --without-pip "$python"
+  if ! /usr/bin/python3 -m pip --python "$python/bin/python" install --quiet \
+    --only-binary=:all: --disable-pip-version-check \
+    --root-user-action=ignore --requirement "$wanted"; then
+    say "WARNING: could not fetch the packages of $wanted; the tests of"
+    say "WARNING: deploy/ will fail. Run this again online."
+    return
+  fi
+  cp "$wanted" "$python/"
+}
+
+install_test_tools() {
+  [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
+  take_program kubernetes-client kubectl
+  take_program prometheus promtool
+  install_test_packages
 }
 
 has_nvidia_gpu() {
@@ -221,6 +267,7 @@ warn_about_driver() {
 
 main() {
   install_packages
+  install_test_tools
 
   if [ "$want_cuda" = 0 ]; then
     say "WEIR_CUDA=0: building for the CPU"

@@ -1,0 +1,459 @@
+#!/usr/bin/env python3
+"""What a cluster would get from deploy/: do the manifests build, do their
+fields exist, and do they fit the server?"""
+
+import copy
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+import kinds
+import manifests
+from manifests import KSERVE, KUBERNETES, MONITORING, find, quantity
+
+# What Kubernetes gives a pod that asks for nothing else.
+DEFAULT_GRACE_SECONDS = 30
+# gRPC ends a connection at its age plus or minus a tenth.
+AGE_JITTER = 1.1
+# What a server needs beside the pools that flags bound, models aside.
+PROCESS_BYTES = 256 * 2**20
+
+
+def make_certificate(folder):
+    """tls.crt and tls.key, as a Secret of type kubernetes.io/tls has them."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+         "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj",
+         "/CN=weir", "-keyout", folder / "tls.key", "-out", folder / "tls.crt"],
+        check=True, capture_output=True)
+
+
+def all_documents():
+    for path in (*manifests.KUSTOMIZATIONS, *manifests.SINGLE_FILES):
+        for document in manifests.documents(path):
+            yield path.relative_to(manifests.ROOT), document
+
+
+class Build(unittest.TestCase):
+
+    def test_there_are_the_overlays_that_the_docs_name(self):
+        names = {path.name for path in (KUBERNETES / "overlays").iterdir()}
+        self.assertEqual(names, {"cpu", "gpu", "object-storage"})
+
+    def test_every_kubectl_builds_the_same(self):
+        kubectls = manifests.kubectls()
+        print("with", *kubectls)
+        for folder in manifests.KUSTOMIZATIONS:
+            first, *others = (self.normalized(folder, kubectl)
+                              for kubectl in kubectls)
+            self.assertGreater(len(first), 0, folder)
+            for other in others:
+                self.assertEqual(first, other, folder)
+
+    def normalized(self, folder, kubectl):
+        """Documents by kind and name, without the hash of generated names,
+        which versions compute differently, and without empty fields."""
+        text = manifests.kustomize(folder, kubectl)
+        for kind, name in re.findall(
+                r"^kind: (\w+)\nmetadata:\n(?:  .*\n)*?  name: (\S+)$", text,
+                re.MULTILINE):
+            if kind == "ConfigMap":
+                text = re.sub(rf"\b{name}\b",
+                              manifests.HASH_SUFFIX.sub("-HASH", name), text)
+        found = {}
+        for document in yaml.safe_load_all(text):
+            self.assertTrue(document, f"{folder}: an empty document")
+            metadata = document["metadata"]
+            found[document["kind"], metadata["name"]] = {
+                **document, "metadata": {key: value for key, value
+                                         in metadata.items() if value}}
+        return found
+
+    def test_what_is_namespaced_says_so(self):
+        for path, document in all_documents():
+            if document["kind"] in ("Namespace", "ClusterServingRuntime"):
+                continue
+            self.assertIn("namespace", document["metadata"],
+                          (path, manifests.name_of(document)))
+
+    def test_references_to_generated_settings_are_kept(self):
+        for server in manifests.servers():
+            if server.where.startswith("weir-"):
+                continue  # KServe: all in its arguments
+            self.assertIn("WEIR_DEVICE", server.settings, server.where)
+
+
+class Kinds(unittest.TestCase):
+
+    def test_fields_exist(self):
+        for version in kinds.newest_versions(2):
+            checker = kinds.Checker(version)
+            checked = 0
+            for path, document in all_documents():
+                with self.subTest(version=version, file=str(path),
+                                  kind=document["kind"]):
+                    checker.check(document)
+                checked += 1
+            print(f"Kubernetes {version}: {checked} documents")
+
+    def test_the_command_agrees(self):
+        """`kubernetes-validate --strict`, the way a person would run it."""
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(manifests.kustomize(KUBERNETES / "overlays" / "gpu"))
+            file.flush()
+            for version in kinds.newest_versions(2):
+                done = subprocess.run(
+                    [sys.executable, "-m", "kubernetes_validate", "--strict",
+                     "-k", version, file.name],
+                    capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertNotIn("WARN", done.stdout)
+
+    def test_every_custom_kind_is_used(self):
+        used = {f"{document['apiVersion']} {document['kind']}"
+                for _, document in all_documents()}
+        listed = yaml.safe_load(kinds.CUSTOM_KINDS.read_text("utf-8"))
+        self.assertEqual(set(listed) - used, set())
+
+    def test_wrong_fields_are_found(self):
+        checker = kinds.Checker(kinds.newest_versions(1)[0])
+        overlay = KUBERNETES / "overlays" / "cpu"
+        wrong = (
+            (overlay, "Deployment", ("spec", "template", "spec"), "hostname_",
+             "x"),
+            (KUBERNETES / "keda", "ScaledObject", ("spec",), "minReplicas", 2),
+            (KUBERNETES / "keda", "ScaledObject", ("spec", "triggers", 0,
+                                                   "metadata"), "threshold", 8),
+            (KUBERNETES / "gateway", "GRPCRoute", ("spec", "rules", 0,
+                                                   "backendRefs", 0), "port",
+             "8001"),
+            (MONITORING, "ServiceMonitor", ("spec", "endpoints", 0), "interval",
+             "15"),
+            (KUBERNETES / "keda", "ScaledObject",
+             ("spec", "advanced", "horizontalPodAutoscalerConfig", "behavior"),
+             "scaleSideways", {}),
+        )
+        for path, kind, keys, field, value in wrong:
+            document = copy.deepcopy(find(path, kind))
+            place = document
+            for key in keys:
+                place = place[key]
+            place[field] = value
+            with self.assertRaises(Exception, msg=(kind, field)) as raised:
+                checker.check(document)
+            self.assertIn(field.rstrip("_"), str(raised.exception))
+
+
+class Flags(unittest.TestCase):
+
+    def test_every_flag_is_one_of_the_server(self):
+        flags = manifests.flags_of("weir-server")
+        variables = {manifests.variable_of(flag) for flag in flags}
+        for server in manifests.servers():
+            for argument in server.container["args"]:
+                self.assertIn(argument.partition("=")[0], flags, server.where)
+            self.assertLessEqual(set(server.settings), variables, server.where)
+
+    def test_the_server_starts_with_them(self):
+        """On this machine: on loopback and the CPU, with files of its own."""
+        for server in manifests.servers():
+            with tempfile.TemporaryDirectory() as folder:
+                self.start(server, pathlib.Path(folder))
+
+    def start(self, server, folder):
+        settings = {**server.settings,
+                    "WEIR_GRPC": "127.0.0.1:0", "WEIR_HTTP": "127.0.0.1:0",
+                    "WEIR_DEVICE": "cpu", "WEIR_CACHE_DIR": str(folder),
+                    "WEIR_MODEL_REPOSITORY": str(
+                        manifests.ROOT / "tests" / "models")}
+        if "WEIR_TLS_CERT" in settings:
+            make_certificate(folder)
+            for name in ("WEIR_TLS_CERT", "WEIR_TLS_KEY"):
+                file = pathlib.Path(settings[name]).name
+                settings[name] = str(folder / file)
+        process = subprocess.Popen(
+            [manifests.BIN / "weir-server"], text=True,
+            env={name: value or "true" for name, value in settings.items()},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            line = process.stdout.readline()
+        finally:
+            process.kill()
+        self.assertIn(" ready: ", line,
+                      (server.where, process.communicate()[1]))
+
+    def test_every_mounted_path_that_a_flag_names_is_mounted(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            server = manifests.server_of(overlay)
+            mounts = {mount["mountPath"]: mount
+                      for mount in server.container["volumeMounts"]}
+            self.assertIn(server.settings["WEIR_MODEL_REPOSITORY"], mounts)
+            cache = mounts[server.settings["WEIR_CACHE_DIR"]]
+            self.assertFalse(cache.get("readOnly", False))
+            for name, value in server.settings.items():
+                if name.startswith("WEIR_TLS_"):
+                    self.assertIn(value.rsplit("/", 1)[0], mounts, name)
+
+    def test_memory_pools_fit_the_limit(self):
+        for server in manifests.servers():
+            flags = ["--queue-bytes", "--host-bytes"]
+            if server.settings["WEIR_DEVICE"] == "cpu":
+                flags.append("--tensor-bytes")  # else on the device
+            pools = sum(server.number(flag, "nan") for flag in flags)
+            limit = quantity(
+                server.container["resources"]["limits"]["memory"])
+            self.assertLessEqual(pools + PROCESS_BYTES, limit * 0.75,
+                                 f"{server.where}: nothing left for models")
+
+    def test_scratch_volumes_fit_the_limit(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            server = manifests.server_of(overlay)
+            volumes = sum(quantity(volume["emptyDir"]["sizeLimit"])
+                          for volume in server.pod["volumes"]
+                          if "emptyDir" in volume)
+            limit = server.container["resources"]["limits"]
+            self.assertLessEqual(volumes, quantity(limit["ephemeral-storage"]),
+                                 server.where)
+
+
+class Shutdown(unittest.TestCase):
+
+    def test_the_grace_period_holds_the_drain(self):
+        for server in manifests.servers():
+            sleep = 0
+            if "lifecycle" in server.container:
+                command, seconds = server.container["lifecycle"]["preStop"][
+                    "exec"]["command"]
+                self.assertEqual(command, "sleep")
+                sleep = float(seconds)
+            grace = server.pod.get("terminationGracePeriodSeconds",
+                                   DEFAULT_GRACE_SECONDS)
+            delay = server.number("--drain-delay", "nan")
+            timeout = server.number("--drain-timeout", "nan")
+            age = server.number("--max-connection-age", "nan")
+            self.assertGreater(grace, sleep + delay + timeout, server.where)
+            self.assertLess(age * AGE_JITTER, timeout, server.where)
+
+    def test_an_update_never_stops_all(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            update = find(overlay, "Deployment")["spec"]["strategy"][
+                "rollingUpdate"]
+            least = find(overlay, "HorizontalPodAutoscaler")["spec"][
+                "minReplicas"]
+            self.assertLess(update["maxUnavailable"], least, overlay.name)
+            budget = find(overlay, "PodDisruptionBudget")["spec"]
+            self.assertLess(budget["maxUnavailable"], least, overlay.name)
+
+    def test_the_autoscaler_owns_the_number_of_pods(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            self.assertNotIn("replicas", find(overlay, "Deployment")["spec"])
+
+
+class Probes(unittest.TestCase):
+
+    def probes(self, server):
+        return {name: probe for name, probe in server.container.items()
+                if name.endswith("Probe")}
+
+    def test_each_asks_a_port_and_name_that_the_server_has(self):
+        for server in manifests.servers():
+            probes = self.probes(server)
+            self.assertEqual(set(probes), {"startupProbe", "readinessProbe",
+                                           "livenessProbe"}, server.where)
+            tls = "WEIR_TLS_CERT" in server.settings
+            for name, probe in probes.items():
+                where = (server.where, name)
+                ready = name == "readinessProbe"
+                if tls:
+                    self.assertEqual(probe["httpGet"]["path"],
+                                     "/readyz" if ready else "/healthz", where)
+                    self.assertEqual(probe["httpGet"]["port"], "http", where)
+                else:
+                    self.assertEqual(probe["grpc"]["port"],
+                                     server.port("--grpc"), where)
+                    self.assertEqual(probe["grpc"].get("service", ""),
+                                     "" if ready else "live", where)
+
+    def test_a_start_may_take_minutes_and_is_seen_within_a_second(self):
+        for server in manifests.servers():
+            probe = server.container["startupProbe"]
+            self.assertLessEqual(probe["periodSeconds"], 1)
+            self.assertGreaterEqual(
+                probe["periodSeconds"] * probe["failureThreshold"], 300)
+
+
+class Ports(unittest.TestCase):
+
+    def test_services_reach_the_server(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            server = manifests.server_of(overlay)
+            ports = {port["name"]: port["containerPort"]
+                     for port in server.container["ports"]}
+            self.assertEqual(ports, {"grpc": server.port("--grpc"),
+                                     "http": server.port("--http")})
+            labels = find(overlay, "Deployment")["spec"]["template"][
+                "metadata"]["labels"]
+            for name in ("weir", "weir-headless"):
+                service = find(overlay, "Service", name)["spec"]
+                self.assertLessEqual(service["selector"].items(),
+                                     labels.items())
+                for port in service["ports"]:
+                    self.assertEqual(port["port"], ports[port["targetPort"]])
+            self.assertEqual(
+                find(overlay, "Service", "weir-headless")["spec"]["clusterIP"],
+                "None")
+            for rule in find(overlay, "NetworkPolicy")["spec"]["ingress"]:
+                for port in rule["ports"]:
+                    self.assertIn(port["port"], ports)
+
+    def test_others_reach_the_services(self):
+        overlay = KUBERNETES / "overlays" / "cpu"
+        ports = {port["name"]: port["port"]
+                 for port in find(overlay, "Service")["spec"]["ports"]}
+        for rule in find(KUBERNETES / "gateway", "GRPCRoute")["spec"]["rules"]:
+            for backend in rule["backendRefs"]:
+                self.assertEqual(backend["name"], "weir")
+                self.assertEqual(backend["port"], ports["grpc"])
+        monitor = find(MONITORING, "ServiceMonitor")["spec"]
+        service = find(overlay, "Service")["metadata"]["labels"]
+        self.assertLessEqual(monitor["selector"]["matchLabels"].items(),
+                             service.items())
+        self.assertIn(monitor["jobLabel"], service)
+        self.assertEqual(service[monitor["jobLabel"]], "weir")
+        self.assertIn(monitor["endpoints"][0]["port"], ports)
+
+    def test_a_service_never_becomes_a_flag(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            self.assertIs(
+                manifests.server_of(overlay).pod["enableServiceLinks"], False)
+
+    def test_gateway_routes_every_service_that_clients_call(self):
+        routed = {match["method"]["service"]
+                  for rule in find(KUBERNETES / "gateway", "GRPCRoute")[
+                      "spec"]["rules"] for match in rule["matches"]}
+        offered = {"grpc.health.v1.Health"}
+        for file in (manifests.ROOT / "proto").rglob("*.proto"):
+            text = file.read_text("utf-8")
+            package = re.search(r"^package ([\w.]+);", text, re.MULTILINE)
+            offered.update(f"{package[1]}.{name}" for name in
+                           re.findall(r"^service (\w+)", text, re.MULTILINE))
+        self.assertLessEqual(routed, offered)
+        # Administration is no business of those who come through a gateway.
+        self.assertEqual(offered - routed - {"weir.v1.Admin"}, set())
+
+
+class Security(unittest.TestCase):
+    """Kubernetes' restricted profile, and a root file system nobody writes."""
+
+    def pods(self):
+        for path, document in all_documents():
+            spec = document["spec"] if "spec" in document else {}
+            if document["kind"] == "Deployment":
+                yield path, spec["template"]["spec"]
+            elif document["kind"] in ("Pod", "ClusterServingRuntime"):
+                yield path, spec
+
+    def test_restricted(self):
+        for path, pod in self.pods():
+            whole = pod.get("securityContext", {})
+            for container in (*pod["containers"],
+                              *pod.get("initContainers", ())):
+                own = container["securityContext"]
+                both = {**whole, **own}
+                where = (str(path), container["name"])
+                self.assertIs(both["runAsNonRoot"], True, where)
+                self.assertEqual(both["runAsUser"], 65532, where)
+                self.assertEqual(both["seccompProfile"],
+                                 {"type": "RuntimeDefault"}, where)
+                self.assertIs(own["allowPrivilegeEscalation"], False, where)
+                self.assertIs(own["readOnlyRootFilesystem"], True, where)
+                self.assertEqual(own["capabilities"], {"drop": ["ALL"]}, where)
+                self.assertIn("memory", container["resources"]["limits"],
+                              where)
+            for volume in pod.get("volumes", ()):
+                self.assertNotIn("hostPath", volume, str(path))
+
+    def test_the_namespace_enforces_it(self):
+        labels = find(KUBERNETES / "namespace.yaml", "Namespace")["metadata"][
+            "labels"]
+        self.assertEqual(labels["pod-security.kubernetes.io/enforce"],
+                         "restricted")
+
+    def test_plain_text_only_without_certificates(self):
+        for server in manifests.servers():
+            if "WEIR_TLS_CERT" in server.settings:
+                self.assertEqual(server.settings.get("WEIR_INSECURE", "false"),
+                                 "false", server.where)
+
+
+class Scaling(unittest.TestCase):
+
+    def test_hpa_reads_what_the_adapter_offers(self):
+        adapter = yaml.safe_load(
+            (KUBERNETES / "prometheus-adapter" / "values.yaml").read_text())
+        offered = set()
+        for rule in adapter["rules"]["custom"]:
+            name = rule["name"]["as"]
+            self.assertTrue(rule["seriesQuery"].startswith(name + "{"))
+            offered.add(name)
+        metrics = find(KUBERNETES / "hpa", "HorizontalPodAutoscaler")["spec"][
+            "metrics"]
+        read = {metric["pods"]["metric"]["name"] for metric in metrics}
+        self.assertIn("weir_queue_depth", read)
+        self.assertEqual(read, offered)
+
+    def test_keda_does_the_same(self):
+        hpa = find(KUBERNETES / "hpa", "HorizontalPodAutoscaler")["spec"]
+        keda = find(KUBERNETES / "keda", "ScaledObject")["spec"]
+        self.assertEqual(keda["minReplicaCount"], hpa["minReplicas"])
+        self.assertEqual(keda["maxReplicaCount"], hpa["maxReplicas"])
+        self.assertEqual(
+            keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
+            hpa["behavior"])
+        targets = {metric["pods"]["metric"]["name"]:
+                   metric["pods"]["target"]["averageValue"]
+                   for metric in hpa["metrics"]}
+        for trigger in keda["triggers"]:
+            [metric] = re.findall(r"weir_\w+", trigger["metadata"]["query"])
+            self.assertEqual(trigger["metadata"]["threshold"],
+                             targets.pop(metric))
+        self.assertEqual(targets, {})
+
+
+class KServe(unittest.TestCase):
+
+    def test_runtimes(self):
+        for runtime in manifests.documents(KSERVE):
+            spec = runtime["spec"]
+            [container] = spec["containers"]
+            self.assertEqual(container["name"], "kserve-container")
+            self.assertIn("--model-repository=/mnt/models", container["args"])
+            [port] = container["ports"]
+            self.assertEqual(port["name"], "h2c")
+            self.assertEqual(spec["protocolVersions"], ["grpc-v2"])
+            self.assertEqual([f["name"] for f in spec["supportedModelFormats"]],
+                             ["onnx"])
+            server = manifests.Server("", spec, container, {})
+            self.assertEqual(port["containerPort"], server.port("--grpc"))
+            self.assertEqual(
+                int(spec["annotations"]["prometheus.kserve.io/port"]),
+                server.port("--http"))
+
+    def test_the_example_names_a_runtime_and_its_format(self):
+        runtimes = {runtime["metadata"]["name"]: runtime["spec"]
+                    for runtime in manifests.documents(KSERVE)}
+        model = find(KSERVE / "inference-service.yaml", "InferenceService",
+                     "digits")["spec"]["predictor"]["model"]
+        runtime = runtimes[model["runtime"]]
+        self.assertIn(model["protocolVersion"], runtime["protocolVersions"])
+        self.assertIn(model["modelFormat"]["name"],
+                      [f["name"] for f in runtime["supportedModelFormats"]])
+
+
+if __name__ == "__main__":
+    unittest.main()

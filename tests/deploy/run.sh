@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# run.sh TEST.py [ARGUMENT...]: runs a test with the Python and the tools that
+# deploy/setup.sh installs. Without apt-get they cannot be had: exit code 77,
+# skipped.
+set -euo pipefail
+
+tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
+for tool in bin/kubectl bin/promtool python/bin/kubernetes-validate; do
+  [ -x "$tools/$tool" ] && continue
+  if ! command -v apt-get >/dev/null; then
+    echo "skipped: no $tools/$tool, and no apt-get to install it from"
+    exit 77
+  fi
+  echo "there is no $tools/$tool: run deploy/setup.sh" >&2
+  exit 1
+done
+export PATH="$tools/bin:$PATH" PYTHONDONTWRITEBYTECODE=1
+exec "$tools/python/bin/python" "$(dirname "$0")/$1" "${@:2}"
