@@ -23,7 +23,7 @@ packages=(
   ca-certificates
   # the server
   libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler
-  protobuf-compiler-grpc libabsl-dev
+  protobuf-compiler-grpc libabsl-dev libssl-dev
   # kernels and formats
   libdnnl-dev libhwy-dev libonnx-dev libturbojpeg0-dev libjpeg62-turbo-dev
   libspng-dev

@@ -97,6 +97,31 @@ bool IsLoopback(const std::string& address) {
          host.rfind("127.", 0) == 0;
 }
 
+// What would be reachable from other machines without protection, or wanted
+// protection that has a part missing; empty if all is well.
+std::string CheckExposure(const ServerOptions& options) {
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    return options.tls_key.empty() ? "--tls-cert needs --tls-key as well"
+                                   : "--tls-key needs --tls-cert as well";
+  }
+  const bool tls = !options.tls_cert.empty();
+  if (!options.tls_client_ca.empty() && !tls) {
+    return "--tls-client-ca needs --tls-cert and --tls-key as well";
+  }
+  // HTTP stays plain under TLS: probes and metrics, which kubelets and scrapers
+  // must reach.
+  if (options.insecure || tls) return "";
+  std::vector<std::string> addresses = options.grpc;
+  if (!options.http.empty()) addresses.push_back(options.http);
+  for (const std::string& address : addresses) {
+    if (IsLoopback(address)) continue;
+    return address +
+           " is reachable from other machines and there is no TLS; listen on "
+           "127.0.0.1, give --tls-cert and --tls-key, or give --insecure";
+  }
+  return "";
+}
+
 }  // namespace
 
 const char* Version() { return kVersion; }
@@ -128,6 +153,17 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
                "Serve without TLS beyond this machine")
       ->envname("WEIR_INSECURE")
       ->group("Addresses");
+
+  AddFlag(app, "--tls-cert", options.tls_cert,
+          "PEM file: the server's certificate and its chain; reloaded when it "
+          "changes")
+      ->group("TLS");
+  AddFlag(app, "--tls-key", options.tls_key,
+          "PEM file: the certificate's private key")
+      ->group("TLS");
+  AddFlag(app, "--tls-client-ca", options.tls_client_ca,
+          "PEM file: clients must show a certificate that one of these signed")
+      ->group("TLS");
 
   AddFlag(app, "--model-repository", options.model_repository,
           "Folder of models: NAME/VERSION/model.onnx")
@@ -209,16 +245,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   options.max_connection_age = connection_age > 0
                                    ? absl::Seconds(connection_age)
                                    : absl::InfiniteDuration();
-  if (!options.insecure) {
-    std::vector<std::string> addresses = options.grpc;
-    if (!options.http.empty()) addresses.push_back(options.http);
-    for (const std::string& address : addresses) {
-      if (IsLoopback(address)) continue;
-      std::cerr << "weir-server: " << address
-                << " is reachable from other machines and there is no TLS; "
-                   "listen on 127.0.0.1 or give --insecure\n";
-      return ExitNow{2};
-    }
+  if (const std::string problem = CheckExposure(options); !problem.empty()) {
+    std::cerr << "weir-server: " << problem << "\n";
+    return ExitNow{2};
   }
   return options;
 }

@@ -29,6 +29,9 @@ struct ServerOptions {
   absl::Duration drain_delay = absl::Seconds(5);
   absl::Duration drain_timeout = absl::Seconds(20);
   absl::Duration max_connection_age = absl::Seconds(15);
+  std::string tls_cert;  // PEM files; empty: no TLS
+  std::string tls_key;
+  std::string tls_client_ca;  // empty: clients need no certificate
   bool insecure = false;
   bool enable_test_operators = false;
 };

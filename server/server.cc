@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <random>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "kernels/ops/registry.h"
 #include "server/observe/http_server.h"
 #include "server/observe/pool_gauges.h"
+#include "server/rpc/tls_credentials.h"
 #include "server/rpc/transport.h"
 #include "server/services/catalog.h"
 #include "server/services/evaluator.h"
@@ -68,6 +70,7 @@ struct Server::Impl {
   }
 
   absl::Status Start();
+  absl::Status StartTls();
   absl::Status StartDevice();
   absl::Status LoadModels();
   absl::Status StartTransport();
@@ -88,6 +91,7 @@ struct Server::Impl {
   std::unique_ptr<CatalogService> catalog;
   std::unique_ptr<KserveInferService> kserve_infer;
   std::unique_ptr<KserveInfoService> kserve_info;
+  std::shared_ptr<grpc::ServerCredentials> credentials;  // not set: no TLS
   std::unique_ptr<Transport> transport;
   std::unique_ptr<HttpServer> http;
   int device_lost = -1;
@@ -96,6 +100,8 @@ struct Server::Impl {
 absl::Status Server::Impl::Start() {
   device_lost = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (device_lost < 0) return absl::InternalError("eventfd failed");
+  // Faults of the command line show before anything takes its time.
+  WEIR_RETURN_IF_ERROR(StartTls());
   WEIR_RETURN_IF_ERROR(StartDevice());
   WEIR_RETURN_IF_ERROR(LoadModels());
   const int64_t unix_now = UnixNanos();
@@ -116,6 +122,17 @@ absl::Status Server::Impl::Start() {
       // Full: it is readable already.
     }
   });
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartTls() {
+  if (options.tls_cert.empty()) return absl::OkStatus();
+  TlsOptions tls;
+  tls.files = {options.tls_cert, options.tls_key, options.tls_client_ca};
+  tls.report = [](const std::string& event) {
+    std::fprintf(stderr, "weir-server: %s\n", event.c_str());
+  };
+  WEIR_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(std::move(tls)));
   return absl::OkStatus();
 }
 
@@ -172,6 +189,7 @@ absl::Status Server::Impl::StartTransport() {
 
   TransportOptions transport_options;
   transport_options.addresses = options.grpc;
+  transport_options.credentials = credentials;
   transport_options.io_threads = options.io_threads;
   transport_options.max_message_bytes =
       static_cast<int>(options.max_message_bytes);

@@ -8,6 +8,7 @@ ClientOptions GlobalFlags::options() const {
   ClientOptions options;
   options.address = server;
   options.timeout = absl::Seconds(timeout_seconds);
+  options.tls = tls;
   return options;
 }
 

@@ -22,6 +22,9 @@ struct GlobalFlags {
   std::string server = "127.0.0.1:8001";
   double timeout_seconds = 30;
 
+  TlsFiles tls_files;
+  TlsOptions tls;  // what the files hold
+
   ClientOptions options() const;
 };
 

@@ -113,6 +113,7 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
     return Report(status);
   }
   flags->load.address = global.server;
+  flags->load.tls = global.tls;
   flags->load.timeout_seconds = global.timeout_seconds;
   if (flags->load.threads == 0) {
     flags->load.threads = flags->load.callers >= 8 ? 2 : 1;

@@ -1,6 +1,7 @@
 // weir: the command line of a weir server. Exit code 0, 1 for a failure, 2 for
 // wrong usage.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <iostream>
 #include <vector>
 
@@ -12,6 +13,8 @@ namespace weir::client {
 namespace {
 
 int Main(int argc, char** argv) {
+  // gRPC's own log would double what our one line says.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   GlobalFlags flags;
   CLI::App app("Talks to a weir server.", "weir");
   app.set_version_flag("--version", std::string("weir ") + kClientVersion);
@@ -23,6 +26,17 @@ int Main(int argc, char** argv) {
   app.add_option("--timeout", flags.timeout_seconds, "Seconds a call may take")
       ->check(CLI::Range(0.001, 86400.0))
       ->capture_default_str();
+  app.add_option("--tls-ca", flags.tls_files.ca,
+                 "PEM file: talk TLS to a server that one of these signed")
+      ->envname("WEIR_TLS_CA");
+  app.add_option("--tls-cert", flags.tls_files.cert,
+                 "PEM file: the client's certificate, for mutual TLS");
+  app.add_option("--tls-key", flags.tls_files.key,
+                 "PEM file: the private key of --tls-cert");
+  app.add_option("--tls-server-name", flags.tls_files.server_name,
+                 "Name expected in the server's certificate; without it the "
+                 "host of --server")
+      ->envname("WEIR_TLS_SERVER_NAME");
   const std::vector<Command> commands = {
       AddEval(app, flags),    AddInfer(app, flags), AddModels(app, flags),
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
@@ -34,6 +48,12 @@ int Main(int argc, char** argv) {
     std::cerr << "weir: " << error.what() << "; see weir --help\n";
     return 2;
   }
+  auto tls = ReadTlsFiles(flags.tls_files);
+  if (!tls.ok()) {
+    std::cerr << "weir: " << tls.status().message() << "\n";
+    return absl::IsInvalidArgument(tls.status()) ? 2 : 1;
+  }
+  flags.tls = *std::move(tls);
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
   }

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "client/cpp/channel.h"
 #include "client/cpp/status_details.h"
 #include "proto/inference/grpc_service.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
@@ -25,8 +26,7 @@ struct Client::Impl {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
     arguments.SetMaxSendMessageSize(options.max_message_bytes);
-    return grpc::CreateCustomChannel(
-        options.address, grpc::InsecureChannelCredentials(), arguments);
+    return client::MakeChannel(options.address, options.tls, arguments);
   }
 
   // One call of `method` of `stub`, with the deadline.
@@ -37,8 +37,12 @@ struct Client::Impl {
     context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
-    if (!status.ok()) return ToStatus(status);
+    if (!status.ok()) return Failure(status);
     return response;
+  }
+
+  absl::Status Failure(const grpc::Status& status) const {
+    return WithTlsRemedy(ToStatus(status), options.tls);
   }
 
   const ClientOptions options;
@@ -138,7 +142,7 @@ absl::StatusOr<bool> Client::IsServing(const std::string& service) {
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
-  if (!status.ok()) return ToStatus(status);
+  if (!status.ok()) return impl_->Failure(status);
   grpc::Slice bytes;
   if (!reply.DumpToSingleSlice(&bytes).ok() || bytes.size() < 2) return false;
   return bytes.begin()[0] == 0x08 && bytes.begin()[1] == 1;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/cpp/tls.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
@@ -20,11 +21,12 @@ struct ClientOptions {
   std::string address = "127.0.0.1:8001";      // HOST:PORT or unix:PATH
   absl::Duration timeout = absl::Seconds(30);  // of each call
   int max_message_bytes = -1;                  // -1: no limit of the client's
+  TlsOptions tls = {};                         // without a CA: plain
 };
 
 // Errors are the server's: code and message, and behind them in brackets the
 // reason, the field and the retry hint of its details. UNAVAILABLE also when
-// nobody answers at the address.
+// nobody answers at the address or TLS fails; the message then says what to do.
 class Client {
  public:
   explicit Client(ClientOptions options = {});

@@ -12,6 +12,8 @@
 #include <random>
 #include <thread>
 
+#include "client/cpp/channel.h"
+
 namespace weir::client {
 namespace {
 
@@ -92,8 +94,7 @@ class Worker {
     arguments.SetMaxReceiveMessageSize(-1);
     // Different arguments make gRPC open a connection for each.
     arguments.SetInt("weir.load.channel", number);
-    return grpc::CreateCustomChannel(
-        options.address, grpc::InsecureChannelCredentials(), arguments);
+    return client::MakeChannel(options.address, options.tls, arguments);
   }
 
   void SendOne(Clock::time_point due) {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/tls.h"
+
 namespace weir::client {
 
 struct LoadOptions {
@@ -23,7 +25,8 @@ struct LoadOptions {
   double warmup_seconds = 0.3;  // not counted
   double seconds = 3;
   double timeout_seconds =
-      30;  // of a call; no call outlasts the run for longer
+      30;               // of a call; no call outlasts the run for longer
+  TlsOptions tls = {};  // without a CA: plain
 };
 
 struct LoadProgress {

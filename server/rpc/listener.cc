@@ -139,7 +139,7 @@ absl::Status Listener::AddUnix(const std::string& address) {
   }
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return SystemError("listen on", address, errno);
-  sockets_.push_back(fd);
+  sockets_.push_back({fd, true});
   if (bind(fd, reinterpret_cast<const sockaddr*>(&where), sizeof(where)) != 0) {
     return SystemError("listen on", address, errno);
   }
@@ -169,7 +169,7 @@ absl::Status Listener::AddTcp(const std::string& address) {
   const int fd =
       socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return SystemError("listen on", address, errno);
-  sockets_.push_back(fd);
+  sockets_.push_back({fd, false});
   // Lets a restarted server bind while old connections linger; two live
   // listeners on one port stay impossible.
   const int on = 1;
@@ -192,7 +192,9 @@ void Listener::Start(AcceptFn accept) {
 
 void Listener::Run() {
   std::vector<pollfd> polled;
-  for (int fd : sockets_) polled.push_back({fd, POLLIN, 0});
+  for (const Socket& socket : sockets_) {
+    polled.push_back({socket.fd, POLLIN, 0});
+  }
   polled.push_back({stop_fd_, POLLIN, 0});
   const nfds_t stop = polled.size() - 1;
   for (;;) {
@@ -201,7 +203,7 @@ void Listener::Run() {
     bool pause = false;
     for (size_t i = 0; i < stop; ++i) {
       if (stopping || polled[i].revents != 0) {
-        pause |= !AcceptAll(polled[i].fd);
+        pause |= !AcceptAll(sockets_[i]);
       }
     }
     if (stopping) return;
@@ -209,10 +211,10 @@ void Listener::Run() {
   }
 }
 
-bool Listener::AcceptAll(int listening_fd) {
+bool Listener::AcceptAll(const Socket& socket) {
   for (;;) {
     const int fd =
-        accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        accept4(socket.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
@@ -228,7 +230,7 @@ bool Listener::AcceptAll(int listening_fd) {
       }
       connections_.push_back({fd, info.st_ino});
     }
-    accept_(listening_fd, fd);
+    accept_({socket.fd, fd, socket.is_unix});
   }
 }
 
@@ -245,7 +247,7 @@ void Listener::CloseSockets() {
   for (const std::string& path : std::exchange(paths_, {})) {
     unlink(path.c_str());
   }
-  for (int fd : std::exchange(sockets_, {})) close(fd);
+  for (const Socket& socket : std::exchange(sockets_, {})) close(socket.fd);
 }
 
 // gRPC does not tell when it closes a socket; a descriptor with the same inode

@@ -19,8 +19,13 @@ namespace weir {
 
 class Listener {
  public:
-  // Takes over a connected socket that came in on `listening_fd`.
-  using AcceptFn = std::function<void(int listening_fd, int fd)>;
+  // A connected socket for the receiver to take over.
+  struct Accepted {
+    int listening_fd = -1;
+    int fd = -1;
+    bool is_unix = false;
+  };
+  using AcceptFn = std::function<void(const Accepted&)>;
 
   // Listens on every address: "127.0.0.1:8001", "[::1]:0", "localhost:0",
   // "unix:/path". Port 0 takes a free one. A port in use, or a path with a live
@@ -45,6 +50,10 @@ class Listener {
   size_t open_connections() const;
 
  private:
+  struct Socket {
+    int fd = -1;
+    bool is_unix = false;
+  };
   struct Connection {
     int fd = -1;
     ino_t inode = 0;
@@ -56,11 +65,11 @@ class Listener {
   absl::Status AddTcp(const std::string& address);
   void Run();
   // False if accepting must pause because the process is out of descriptors.
-  bool AcceptAll(int listening_fd);
+  bool AcceptAll(const Socket& socket);
   void CloseSockets();
   static bool IsOpen(const Connection& connection);
 
-  std::vector<int> sockets_;
+  std::vector<Socket> sockets_;
   std::vector<std::string> names_;
   std::vector<std::string> paths_;  // of unix sockets, to remove
   AcceptFn accept_;

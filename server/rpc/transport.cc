@@ -34,6 +34,14 @@ void SetArguments(const TransportOptions& options,
   builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
 
+std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
+    grpc::ServerBuilder* builder,
+    std::shared_ptr<grpc::ServerCredentials> credentials) {
+  return builder->experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      std::move(credentials));
+}
+
 }  // namespace
 
 Transport::Transport() = default;
@@ -52,10 +60,12 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   for (const auto& service : transport->services_) {
     builder.RegisterService(service.get());
   }
-  transport->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      options.credentials != nullptr ? options.credentials
-                                     : grpc::InsecureServerCredentials());
+  transport->credentials_ = options.credentials != nullptr
+                                ? options.credentials
+                                : grpc::InsecureServerCredentials();
+  transport->acceptor_ = AddAcceptor(&builder, transport->credentials_);
+  transport->unix_acceptor_ =
+      AddAcceptor(&builder, grpc::InsecureServerCredentials());
   const int threads = options.io_threads > 0 ? options.io_threads : CpuQuota();
   for (int i = 0; i < threads; ++i) {
     transport->threads_.push_back(
@@ -70,13 +80,14 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   for (const auto& thread : transport->threads_) {
     thread->Start(transport->services_);
   }
-  transport->listener_->Start(
-      [acceptor = transport->acceptor_.get()](int listening_fd, int fd) {
-        ExternalConnectionAcceptor::NewConnectionParameters connection;
-        connection.listener_fd = listening_fd;
-        connection.fd = fd;
-        acceptor->HandleNewConnection(&connection);
-      });
+  transport->listener_->Start([tcp = transport->acceptor_.get(),
+                               local = transport->unix_acceptor_.get()](
+                                  const Listener::Accepted& accepted) {
+    ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = accepted.listening_fd;
+    connection.fd = accepted.fd;
+    (accepted.is_unix ? local : tcp)->HandleNewConnection(&connection);
+  });
   return transport;
 }
 

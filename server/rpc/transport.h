@@ -44,7 +44,8 @@ struct TransportOptions {
   // Connections are asked to leave after this long (gRPC adds or takes away up
   // to 10 %); their open calls may end.
   std::optional<absl::Duration> max_connection_age = std::nullopt;
-  // Not set: no TLS.
+  // Of TCP connections; not set: no TLS. Unix sockets are always plain: who may
+  // open the file is the file system's to say.
   std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;
 };
 
@@ -84,7 +85,11 @@ class Transport {
 
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<RawService>> services_;
+  // gRPC calls back into the credentials for as long as the server lives.
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>
+      unix_acceptor_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<grpc::Server> server_;
   bool shut_down_ = false;

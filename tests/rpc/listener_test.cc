@@ -61,7 +61,9 @@ TEST(ListenerTest, AcceptsWhatConnectedBeforeItClosed) {
     ASSERT_GE(clients.back(), 0);
   }
   std::vector<int> accepted;
-  (*listener)->Start([&](int, int fd) { accepted.push_back(fd); });
+  (*listener)->Start([&](const Listener::Accepted& connection) {
+    accepted.push_back(connection.fd);
+  });
   (*listener)->Close();
   EXPECT_EQ(accepted.size(), 50u);
   EXPECT_EQ((*listener)->open_connections(), 50u);

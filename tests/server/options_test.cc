@@ -144,10 +144,26 @@ TEST(OptionsTest, LeavesTheMachineOnlyWhenTold) {
   ExpectUsageError({"--grpc=127.0.0.1:0,[::]:0"}, "--insecure");
   ExpectUsageError({"--grpc=example.com:8001"}, "--insecure");
   ExpectUsageError({"--http=0.0.0.0:8002"}, "--insecure");
+  // With TLS it may; plain HTTP for probes and scrapers as well.
+  const ServerOptions tls =
+      Parsed({"--grpc=0.0.0.0:0", "--http=0.0.0.0:0", "--tls-cert=/c",
+              "--tls-key=/k", "--tls-client-ca=/a"});
+  EXPECT_EQ(tls.tls_cert, "/c");
+  EXPECT_EQ(tls.tls_key, "/k");
+  EXPECT_EQ(tls.tls_client_ca, "/a");
+  EXPECT_FALSE(tls.insecure);
   // A name that begins like the loopback network.
   ExpectUsageError({"--grpc=127.example.com:8001"}, "--insecure");
   EXPECT_TRUE(Parsed({"--grpc=0.0.0.0:0", "--insecure"}).insecure);
   Parsed({"--grpc=127.0.0.2:0,localhost:0,[::1]:0,unix:/tmp/s"});
+}
+
+TEST(OptionsTest, PartsOfTlsNeedEachOther) {
+  ExpectUsageError({"--tls-cert=/c"}, "--tls-key");
+  ExpectUsageError({"--tls-key=/k"}, "--tls-cert");
+  ExpectUsageError({"--tls-client-ca=/a"}, "--tls-cert");
+  const Environment key("WEIR_TLS_KEY", "/k");
+  EXPECT_EQ(Parsed({"--tls-cert=/c"}).tls_key, "/k");
 }
 
 TEST(OptionsTest, TellsItsVersionAndItsFlags) {
@@ -165,7 +181,8 @@ TEST(OptionsTest, TellsItsVersionAndItsFlags) {
        {"--grpc", "--http", "--model-repository", "--model-control", "--device",
         "--streams", "--queue-length", "--queue-bytes", "--max-message-bytes",
         "--cache-dir", "--drain-delay", "--drain-timeout",
-        "--max-connection-age", "--insecure", "--version"}) {
+        "--max-connection-age", "--insecure", "--tls-cert", "--tls-key",
+        "--tls-client-ca", "--version"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
 }

@@ -1,0 +1,141 @@
+#include "server/rpc/tls_credentials.h"
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/log.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+class ReloadingCredentials final : public grpc::ServerCredentials {
+ public:
+  ReloadingCredentials(TlsOptions options, TlsMaterial material)
+      : options_(std::move(options)), material_(std::move(material)) {
+    const bool mutual = !options_.files.client_ca.empty();
+    credentials_ = grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                   : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+            &ReloadingCredentials::Fetch, this));
+    thread_ = std::thread([this] { Watch(); });
+    pthread_setname_np(thread_.native_handle(), "weir-tls");
+  }
+
+  ~ReloadingCredentials() override {
+    {
+      const MutexLock lock(&mu_);
+      stopping_ = true;
+    }
+    stop_.NotifyAll();
+    thread_.join();
+    grpc_server_credentials_release(credentials_);
+  }
+
+  void SetAuthMetadataProcessor(
+      const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {
+    GPR_ASSERT(false && "metadata is not checked here");
+  }
+
+ private:
+  int AddPortToServer(const std::string& address,
+                      grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  // gRPC asks at each handshake, and keeps what it has if there is nothing new.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    return static_cast<ReloadingCredentials*>(self)->Fetch(config);
+  }
+
+  grpc_ssl_certificate_config_reload_status Fetch(
+      grpc_ssl_server_certificate_config** config) {
+    const MutexLock lock(&mu_);
+    if (!std::exchange(fresh_, false)) {
+      return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    }
+    const grpc_ssl_pem_key_cert_pair pair = {material_.key.c_str(),
+                                             material_.certificate.c_str()};
+    // gRPC insists on authorities even where it asks no client for anything.
+    const std::string& authorities = material_.client_ca.empty()
+                                         ? material_.certificate
+                                         : material_.client_ca;
+    *config = grpc_ssl_server_certificate_config_create(authorities.c_str(),
+                                                        &pair, 1);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  void Watch() {
+    std::string problem;
+    while (Pause()) {
+      absl::StatusOr<TlsMaterial> found = ReadTlsMaterial(options_.files);
+      if (!found.ok()) {
+        std::string now(found.status().message());
+        if (now != problem) {
+          Report(absl::StrCat(now, "; the certificate of before stays in use"));
+        }
+        problem = std::move(now);
+        continue;
+      }
+      problem.clear();
+      const std::string expires = found->expires;
+      if (Replace(*std::move(found))) {
+        Report(absl::StrCat("--tls-cert: new certificate in use, valid until ",
+                            expires));
+      }
+    }
+  }
+
+  // False when it is time to end.
+  bool Pause() {
+    const auto until = std::chrono::steady_clock::now() +
+                       absl::ToChronoNanoseconds(options_.refresh);
+    const MutexLock lock(&mu_);
+    while (!stopping_ && stop_.WaitUntil(&mu_, until)) {
+    }
+    return !stopping_;
+  }
+
+  bool Replace(TlsMaterial found) {
+    const MutexLock lock(&mu_);
+    if (found == material_) return false;
+    material_ = std::move(found);
+    fresh_ = true;
+    return true;
+  }
+
+  void Report(const std::string& event) {
+    if (options_.report != nullptr) options_.report(event);
+  }
+
+  const TlsOptions options_;
+  grpc_server_credentials* credentials_ = nullptr;
+  std::thread thread_;
+
+  Mutex mu_;
+  CondVar stop_;
+  bool stopping_ WEIR_GUARDED_BY(mu_) = false;
+  // Written by the watching thread only.
+  TlsMaterial material_ WEIR_GUARDED_BY(mu_);
+  bool fresh_ WEIR_GUARDED_BY(mu_) = true;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTlsCredentials(
+    TlsOptions options) {
+  WEIR_ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsMaterial(options.files));
+  return std::make_shared<ReloadingCredentials>(std::move(options),
+                                                std::move(material));
+}
+
+}  // namespace weir

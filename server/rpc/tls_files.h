@@ -1,0 +1,35 @@
+// The PEM files of a TLS server, read and checked as OpenSSL will check them
+// when it uses them, so that a fault is found before anybody connects. Pure;
+// any thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace weir {
+
+// Paths, named in errors by the flags they come from.
+struct TlsFiles {
+  std::string
+      certificate;        // --tls-cert: the server's own first, then its chain
+  std::string key;        // --tls-key: without passphrase
+  std::string client_ca;  // --tls-client-ca; empty: clients need none
+};
+
+// What the files hold.
+struct TlsMaterial {
+  std::string certificate;
+  std::string key;
+  std::string client_ca;
+  std::string expires;  // "Nov 21 19:30:36 2027 GMT"
+
+  bool operator==(const TlsMaterial&) const = default;
+};
+
+// FAILED_PRECONDITION, naming flag, file and cause: a file that is missing,
+// unreadable or no PEM, a key that is not the certificate's, or what this
+// machine's OpenSSL finds too weak to serve with.
+absl::StatusOr<TlsMaterial> ReadTlsMaterial(const TlsFiles& files);
+
+}  // namespace weir

@@ -1,0 +1,252 @@
+// TLS connections of a transport, and what they do when the files change.
+#include "server/rpc/tls_credentials.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/mutex.h"
+#include "tests/models_repo/temp_folder.h"
+#include "tests/rpc/test_certificates.h"
+#include "tests/rpc/test_transport.h"
+
+namespace weir {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+using testing::IssuedCertificate;
+using testing::TestAuthority;
+
+// Events of a watcher, in order.
+class Events {
+ public:
+  void Add(const std::string& event) {
+    const MutexLock lock(&mu_);
+    events_.push_back(event);
+    changed_.NotifyAll();
+  }
+  // Waits for an event with `part` in it, past others: between two looks at
+  // the files a pair may be seen half replaced.
+  void Await(const std::string& part) {
+    const MutexLock lock(&mu_);
+    for (;;) {
+      while (taken_ == events_.size()) changed_.Wait(&mu_);
+      if (events_[taken_++].find(part) != std::string::npos) return;
+    }
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<std::string> events_ WEIR_GUARDED_BY(mu_);
+  size_t taken_ WEIR_GUARDED_BY(mu_) = 0;
+};
+
+class TlsCredentialsTest : public ::testing::Test {
+ protected:
+  TlsCredentialsTest() { Publish(authority_.Issue("server")); }
+  ~TlsCredentialsTest() override { transport_.reset(); }
+
+  // As Kubernetes renews a secret: the files are links through "..data", a link
+  // to a folder, which is replaced in one step.
+  void Publish(const IssuedCertificate& pair) {
+    const std::string version = "version" + std::to_string(++versions_);
+    folder_.Write(version + "/tls.crt", pair.certificate);
+    folder_.Write(version + "/tls.key", pair.key);
+    folder_.Write(version + "/ca.crt", client_authority_.certificate());
+    const auto& root = folder_.path();
+    std::filesystem::create_directory_symlink(version, root / "..next");
+    std::filesystem::rename(root / "..next", root / "..data");
+    for (const char* name : {"tls.crt", "tls.key", "ca.crt"}) {
+      if (!std::filesystem::exists(root / name)) {
+        std::filesystem::create_symlink("..data/" + std::string(name),
+                                        root / name);
+      }
+    }
+  }
+
+  std::string Path(const std::string& name) const {
+    return (folder_.path() / name).string();
+  }
+
+  void Start(bool mutual = false) {
+    TlsOptions tls;
+    tls.files = {Path("tls.crt"), Path("tls.key"),
+                 mutual ? Path("ca.crt") : ""};
+    tls.report = [this](const std::string& event) { events_.Add(event); };
+    tls.refresh = absl::Milliseconds(5);
+    auto credentials = MakeTlsCredentials(std::move(tls));
+    ASSERT_TRUE(credentials.ok()) << credentials.status();
+    transport_ = StartTransport(
+        EchoCall, {.addresses = {"127.0.0.1:0", "unix:" + Path("socket")},
+                   .credentials = *std::move(credentials)});
+  }
+
+  std::string address() const { return transport_->addresses()[0]; }
+
+  // A client that trusts `authority` and shows `own` if it is given.
+  std::unique_ptr<InferStub> Trusting(const TestAuthority& authority,
+                                      const IssuedCertificate& own = {}) {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = authority.certificate();
+    options.pem_cert_chain = own.certificate;
+    options.pem_private_key = own.key;
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return std::make_unique<InferStub>(grpc::CreateCustomChannel(
+        address(), grpc::SslCredentials(options), arguments));
+  }
+
+  // Whether a new connection of a client that trusts `authority` is served.
+  bool Serves(const TestAuthority& authority,
+              const IssuedCertificate& own = {}) {
+    const grpc::Status status = Infer(*Trusting(authority, own), "x").status;
+    EXPECT_TRUE(status.ok() || status.error_code() == StatusCode::UNAVAILABLE)
+        << status.error_message();
+    return status.ok();
+  }
+
+  const TestAuthority authority_{"first"};
+  const TestAuthority renewed_{"second"};
+  const TestAuthority client_authority_{"clients"};
+  testing::TempFolder folder_;
+  int versions_ = 0;
+  Events events_;
+  std::unique_ptr<Transport> transport_;
+};
+
+TEST_F(TlsCredentialsTest, ServesTcpWithTlsAloneAndUnixSocketsPlain) {
+  Start();
+  EXPECT_TRUE(Serves(authority_));
+  EXPECT_FALSE(Serves(renewed_));
+  InferStub plain(Connect(address()));
+  EXPECT_EQ(Infer(plain, "x").status.error_code(), StatusCode::UNAVAILABLE);
+  InferStub local(Connect("unix:" + Path("socket")));
+  EXPECT_EQ(Infer(local, "local").response.id(), "local");
+  // A client certificate that nobody asked for is no fault.
+  EXPECT_TRUE(Serves(authority_, client_authority_.Issue("client")));
+}
+
+TEST_F(TlsCredentialsTest, WithAClientCaClientsMustShowACertificateOfIt) {
+  Start(/*mutual=*/true);
+  EXPECT_TRUE(Serves(authority_, client_authority_.Issue("client")));
+  EXPECT_FALSE(Serves(authority_));
+  EXPECT_FALSE(Serves(authority_, authority_.Issue("client")));
+}
+
+// The protocols that a handshake agrees on, or "".
+std::string Handshake(const std::string& address, int newest) {
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_security_level(context, 0);
+  SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
+  SSL_CTX_set_max_proto_version(context, newest);
+  const unsigned char offered[] = "\x08http/1.1\x02h2";
+  SSL_CTX_set_alpn_protos(context, offered, sizeof(offered) - 1);
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port = htons(
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
+  SSL* const ssl = SSL_new(context);
+  SSL_set_fd(ssl, fd);
+  std::string agreed;
+  if (SSL_connect(ssl) == 1) {
+    const unsigned char* protocol = nullptr;
+    unsigned size = 0;
+    SSL_get0_alpn_selected(ssl, &protocol, &size);
+    agreed = std::string(SSL_get_version(ssl)) + " " +
+             std::string(reinterpret_cast<const char*>(protocol), size);
+  }
+  SSL_free(ssl);
+  close(fd);
+  SSL_CTX_free(context);
+  return agreed;
+}
+
+TEST_F(TlsCredentialsTest, SpeaksTls12AndNewerAndHttp2) {
+  Start();
+  EXPECT_EQ(Handshake(address(), TLS1_3_VERSION), "TLSv1.3 h2");
+  EXPECT_EQ(Handshake(address(), TLS1_2_VERSION), "TLSv1.2 h2");
+  EXPECT_EQ(Handshake(address(), TLS1_1_VERSION), "");
+}
+
+// Calls on one old connection and on ever new ones while the pair is replaced.
+TEST_F(TlsCredentialsTest, ANewPairServesNewConnectionsAndLosesNoCall) {
+  Start();
+  const auto old = Trusting(authority_);
+  ASSERT_TRUE(Infer(*old, "x").status.ok());
+  std::atomic<bool> stop = false;
+  std::atomic<int> answered = 0;
+  std::atomic<int> lost = 0;
+  const std::string both = authority_.certificate() + renewed_.certificate();
+  std::thread on_the_old([&] {
+    while (!stop) ++(Infer(*old, "x").status.ok() ? answered : lost);
+  });
+  std::thread on_new_ones([&] {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = both;
+    while (!stop) {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+      InferStub stub(grpc::CreateCustomChannel(
+          address(), grpc::SslCredentials(options), arguments));
+      ++(Infer(stub, "x").status.ok() ? answered : lost);
+    }
+  });
+  Publish(renewed_.Issue("server"));
+  events_.Await("new certificate");
+  EXPECT_TRUE(Serves(renewed_));
+  EXPECT_FALSE(Serves(authority_));
+  Publish(authority_.Issue("server"));
+  events_.Await("new certificate");
+  EXPECT_TRUE(Serves(authority_));
+  EXPECT_FALSE(Serves(renewed_));
+  stop = true;
+  on_the_old.join();
+  on_new_ones.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_GT(answered, 0);
+}
+
+TEST_F(TlsCredentialsTest, ABrokenPairLeavesTheOldOneInUse) {
+  Start();
+  const IssuedCertificate next = renewed_.Issue("server");
+  // Half written: the certificate without its key.
+  Publish({next.certificate, authority_.Issue("server").key});
+  events_.Await("--tls-key");
+  EXPECT_TRUE(Serves(authority_));
+  Publish({"garbage", next.key});
+  events_.Await("no PEM certificate");
+  EXPECT_TRUE(Serves(authority_));
+  std::filesystem::remove(folder_.path() / "..data");
+  events_.Await("No such file");
+  EXPECT_TRUE(Serves(authority_));
+  // And mended.
+  Publish(next);
+  events_.Await("new certificate");
+  EXPECT_TRUE(Serves(renewed_));
+  EXPECT_FALSE(Serves(authority_));
+}
+
+TEST_F(TlsCredentialsTest, FaultsAreFoundAtTheStart) {
+  TlsOptions tls;
+  tls.files = {Path("tls.crt"), "/no/such/key", ""};
+  EXPECT_THAT(
+      std::string(MakeTlsCredentials(std::move(tls)).status().message()),
+      HasSubstr("--tls-key: /no/such/key: "));
+}
+
+}  // namespace
+}  // namespace weir

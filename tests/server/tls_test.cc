@@ -1,0 +1,223 @@
+// TLS from flags to command line: weir-server and weir as processes, the C++
+// client and its advice when something does not fit.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cpp/client.h"
+#include "client/cpp/load.h"
+#include "tests/models_repo/temp_folder.h"
+#include "tests/rpc/test_certificates.h"
+#include "tests/server/child_process.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TlsTest : public ::testing::Test {
+ protected:
+  TlsTest() {
+    Write("server", authority_.Issue("server"));
+    Write("client", clients_.Issue("client"));
+    Write("stranger", authority_.Issue("stranger"));
+    folder_.Write("ca.crt", authority_.certificate());
+    folder_.Write("clients.crt", clients_.certificate());
+  }
+
+  void Write(const std::string& name, const IssuedCertificate& pair) {
+    folder_.Write(name + ".crt", pair.certificate);
+    folder_.Write(name + ".key", pair.key);
+  }
+
+  std::string Path(const std::string& name) const {
+    return (folder_.path() / name).string();
+  }
+
+  // A server on all addresses of the machine: with TLS that needs no
+  // --insecure.
+  void Start(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {
+        BuiltProgram("weir-server"),
+        "--device=cpu",
+        "--cpu-threads=1",
+        "--io-threads=2",
+        "--drain-delay=0",
+        "--max-connection-age=1",
+        "--grpc=0.0.0.0:0,unix:" + Path("socket"),
+        "--http=0.0.0.0:0",
+        "--model-repository=" + TestData("models"),
+        "--tls-cert=" + Path("server.crt"),
+        "--tls-key=" + Path("server.key")};
+    command.insert(command.end(), more.begin(), more.end());
+    server_ = std::make_unique<ChildProcess>(command);
+    const std::string ready = server_->ReadLine();
+    const std::string before = "grpc=0.0.0.0:";
+    const size_t port = ready.find(before) + before.size();
+    address_ = "127.0.0.1:" + ready.substr(port, ready.find(',', port) - port);
+  }
+
+  client::ClientOptions Options(const client::TlsFiles& files) const {
+    auto tls = client::ReadTlsFiles(files);
+    EXPECT_TRUE(tls.ok()) << tls.status();
+    return {.address = address_, .tls = tls.value_or(client::TlsOptions())};
+  }
+
+  // Why a call with these files fails; "" if it does not.
+  std::string Fault(const client::TlsFiles& files) const {
+    const auto serving = client::Client(Options(files)).IsServing();
+    if (serving.ok()) return "";
+    EXPECT_EQ(serving.status().code(), absl::StatusCode::kUnavailable);
+    return std::string(serving.status().message());
+  }
+
+  struct Ran {
+    int code;
+    std::string out;
+    std::string err;
+  };
+  Ran Weir(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(),
+                     {BuiltProgram("weir"), "--server=" + address_});
+    ChildProcess process(arguments);
+    const int code = process.Wait();
+    return {code, process.out(), process.err()};
+  }
+
+  const TestAuthority authority_{"authority"};
+  const TestAuthority clients_{"clients"};
+  TempFolder folder_;
+  std::unique_ptr<ChildProcess> server_;
+  std::string address_ = "127.0.0.1:1";  // nobody
+};
+
+TEST_F(TlsTest, EveryCommandTalksTls) {
+  Start();
+  const std::string ca = "--tls-ca=" + Path("ca.crt");
+  const std::string input =
+      "image=@" + TestData("models/digits_samples.f32") + ":float:360x1x8x8";
+  const std::string program =
+      folder_.Write("identity.textproto", R"(definition {
+    inputs { name: "x" }
+    nodes { op: "Identity" inputs: "x" outputs: "y" }
+    outputs: "y" })");
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{
+           {"status"},
+           {"status", "--probe"},
+           {"models"},
+           {"devices"},
+           {"ops"},
+           {"eval", program, "--input=x=float:1:1"},
+           {"infer", "digits", "--input=" + input},
+           {"load", "--program=" + program, "--input=x=float:1:1",
+            "--duration=0.2", "--warmup=0"}}) {
+    std::vector<std::string> with = {ca};
+    with.insert(with.end(), command.begin(), command.end());
+    const Ran secure = Weir(with);
+    EXPECT_EQ(secure.code, 0) << command[0] << ": " << secure.err;
+    EXPECT_EQ(Weir(command).code, 1) << command[0];
+  }
+  // Beside it the unix socket is plain.
+  address_ = "unix:" + Path("socket");
+  EXPECT_EQ(Weir({"status", "--probe"}).out, "SERVING\n");
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+}
+
+TEST_F(TlsTest, AFaultSaysWhichFlagMendsIt) {
+  Start({"--tls-client-ca=" + Path("clients.crt")});
+  const client::TlsFiles good = {.ca = Path("ca.crt"),
+                                 .cert = Path("client.crt"),
+                                 .key = Path("client.key"),
+                                 .server_name = ""};
+  EXPECT_EQ(Fault(good), "");
+  client::TlsFiles files = good;
+  files.server_name = "weir.test";
+  EXPECT_EQ(Fault(files), "");
+  files.server_name = "other.test";
+  EXPECT_THAT(Fault(files), HasSubstr("--tls-server-name"));
+  files = good;
+  files.ca = Path("clients.crt");
+  EXPECT_THAT(Fault(files), HasSubstr("--tls-ca"));
+  files = good;
+  files.cert = files.key = "";
+  EXPECT_THAT(Fault(files), HasSubstr("give --tls-cert and --tls-key"));
+  files.cert = Path("stranger.crt");
+  files.key = Path("stranger.key");
+  EXPECT_THAT(Fault(files), HasSubstr("authority of --tls-cert"));
+  files.key = Path("client.key");
+  EXPECT_THAT(Fault(files), HasSubstr("not the certificate's"));
+  EXPECT_THAT(Fault({}), HasSubstr("give --tls-ca"));
+  address_ = "unix:" + Path("socket");
+  EXPECT_THAT(Fault(good), HasSubstr("without TLS"));
+}
+
+TEST_F(TlsTest, WrongFilesOfAClientAreFoundBeforeTheCall) {
+  const std::string ca = "--tls-ca=" + Path("ca.crt");
+  const auto expect = [&](std::vector<std::string> flags, int code,
+                          const std::string& part) {
+    flags.push_back("status");
+    const Ran ran = Weir(flags);
+    EXPECT_EQ(ran.code, code) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(part));
+    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+  };
+  expect({ca, "--tls-cert=" + Path("client.crt")}, 2, "--tls-key");
+  expect({ca, "--tls-key=" + Path("client.key")}, 2, "--tls-cert");
+  expect({"--tls-server-name=weir.test"}, 2, "--tls-ca");
+  expect(
+      {"--tls-cert=" + Path("client.crt"), "--tls-key=" + Path("client.key")},
+      2, "--tls-ca");
+  expect({"--tls-ca=/no/such/ca"}, 1, "--tls-ca: /no/such/ca: ");
+  expect({"--tls-ca=" + folder_.path().string()}, 1, "--tls-ca: ");
+  const std::string empty = folder_.Write("empty", "");
+  expect({"--tls-ca=" + empty}, 1, "--tls-ca: " + empty + ": no PEM");
+  expect({ca, "--tls-cert=" + Path("client.key"),
+          "--tls-key=" + Path("client.key")},
+         1, "--tls-cert: ");
+}
+
+// A certificate renewed on disk while a load runs on old and new connections.
+TEST_F(TlsTest, ARenewalUnderLoadLosesNoCall) {
+  Start();
+  client::TlsFiles files;
+  files.ca = Path("ca.crt");
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_mode(v1::SYNC_FULL);
+  client::LoadOptions load;
+  load.address = address_;
+  load.tls = Options(files).tls;
+  load.method = "/weir.v1.Evaluator/Evaluate";
+  load.request = request.SerializeAsString();
+  load.callers = 8;
+  load.threads = 4;
+  load.warmup_seconds = 0;
+  load.seconds = 4;
+  bool renewed = false;
+  const client::LoadResult result =
+      client::RunLoad(load, [&](const client::LoadProgress&) {
+        if (std::exchange(renewed, true)) return;
+        // The key comes after the certificate: half a pair in between.
+        const IssuedCertificate next = authority_.Issue("renewed");
+        for (const auto& [name, text] :
+             {std::pair(Path("server.crt"), next.certificate),
+              std::pair(Path("server.key"), next.key)}) {
+          folder_.Write("next", text);
+          std::filesystem::rename(folder_.path() / "next", name);
+        }
+      });
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_GT(result.calls, 0);
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  EXPECT_THAT(server_->err(), HasSubstr("new certificate in use"));
+}
+
+}  // namespace
+}  // namespace weir::testing
