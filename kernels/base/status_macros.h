@@ -19,8 +19,9 @@
 // WEIR_ASSIGN_OR_RETURN(auto x, MakeX());
 #define WEIR_ASSIGN_OR_RETURN(lhs, expr) \
   WEIR_ASSIGN_OR_RETURN_INNER(WEIR_CONCAT(weir_or_, __LINE__), lhs, expr)
-
+// NOLINTBEGIN(bugprone-macro-parentheses): these are declarations
 #define WEIR_ASSIGN_OR_RETURN_INNER(var, lhs, expr) \
   auto var = (expr);                                \
   if (!var.ok()) return std::move(var).status();    \
   lhs = *std::move(var)
+// NOLINTEND(bugprone-macro-parentheses)

@@ -48,12 +48,14 @@ std::optional<absl::Status> KnownOutcome(const Point& point,
 // more, and its end cancels the wait.
 class Dispatcher::Parked : public std::enable_shared_from_this<Parked> {
  public:
-  Parked(std::shared_ptr<State> state, uint64_t id, size_t points, Ready ready)
+  Parked(std::shared_ptr<State> state, size_t points, Ready ready)
       : state_(std::move(state)),
-        id_(id),
         remaining_(points + 1),  // one is Start's own
         ready_(std::move(ready)) {}
 
+  // False if too many are parked.
+  bool Register();
+  uint64_t id() const { return id_; }
   void Start(absl::Span<const Point> pending, const Device* device,
              Nanos deadline);
   void Finish(absl::Status status);
@@ -69,7 +71,7 @@ class Dispatcher::Parked : public std::enable_shared_from_this<Parked> {
   void SetTimer(TimerQueue::TimerId timer);
 
   const std::shared_ptr<State> state_;
-  const uint64_t id_;
+  uint64_t id_ = 0;  // since Register
   Mutex mu_;
   size_t remaining_ WEIR_GUARDED_BY(mu_);
   Ready ready_ WEIR_GUARDED_BY(mu_);
@@ -89,6 +91,14 @@ struct Dispatcher::State {
   std::unordered_map<uint64_t, std::shared_ptr<Parked>> parked
       WEIR_GUARDED_BY(mu);
 };
+
+bool Dispatcher::Parked::Register() {
+  MutexLock lock(&state_->mu);
+  if (state_->parked.size() >= state_->max_parked) return false;
+  id_ = state_->next_id++;
+  state_->parked.emplace(id_, shared_from_this());
+  return true;
+}
 
 void Dispatcher::Parked::Start(absl::Span<const Point> pending,
                                const Device* device, Nanos deadline) {
@@ -190,19 +200,10 @@ uint64_t Dispatcher::WhenReady(absl::Span<const Point> points,
     ready(std::move(failure));
     return 0;
   }
-  std::shared_ptr<Parked> parked;
-  uint64_t id = 0;
-  {
-    MutexLock lock(&state_->mu);
-    if (state_->parked.size() < state_->max_parked) {
-      id = state_->next_id++;
-      parked = std::make_shared<Parked>(state_, id, pending.size(),
-                                        std::move(ready));
-      state_->parked.emplace(id, parked);
-    }
-  }
-  if (parked == nullptr) {
-    ready(WithRetryAfter(
+  const auto parked =
+      std::make_shared<Parked>(state_, pending.size(), std::move(ready));
+  if (!parked->Register()) {
+    parked->Finish(WithRetryAfter(
         WithReason(absl::ResourceExhaustedError(absl::StrCat(
                        state_->max_parked, " works wait for points already")),
                    "TOO_MANY_PARKED"),
@@ -210,7 +211,7 @@ uint64_t Dispatcher::WhenReady(absl::Span<const Point> points,
     return 0;
   }
   parked->Start(pending, device, deadline);
-  return id;
+  return parked->id();
 }
 
 void Dispatcher::CancelWait(uint64_t wait) {

@@ -490,13 +490,14 @@ void EvalContext::TakeLane(Work* work) {
   const uint64_t wait = engine_->streams().Acquire(
       WaitDeadline(*work),
       [self = shared_from_this(), ticket](absl::StatusOr<StreamLease> lease) {
-        StreamLease taken = lease.ok() ? *std::move(lease) : StreamLease();
+        const absl::Status status = lease.status();
+        StreamLease taken = status.ok() ? *std::move(lease) : StreamLease();
         {
           MutexLock lock(&self->mu_);
           if (!self->waiting_ || ticket != self->ticket_) return;
           self->waiting_ = false;
           self->lane_wait_ = 0;
-          self->wait_status_ = lease.status();
+          self->wait_status_ = status;
           self->lease_ = std::move(taken);
         }
         self->PostPump();

@@ -81,7 +81,7 @@ void EvalContext::RunDeferred(std::vector<std::shared_ptr<Work>> works) {
       auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
           std::make_move_iterator(first), std::make_move_iterator(end)));
       if (EnqueueJoined(joined.get())) {
-        joined.release();  // FinishJoined takes it back
+        static_cast<void>(joined.release());  // FinishJoined takes it back
         continue;
       }
       std::copy(joined->members().begin(), joined->members().end(), first);

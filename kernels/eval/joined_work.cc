@@ -55,7 +55,7 @@ size_t JoinedWork::CountJoinable(
 
 JoinedWork::JoinedWork(Members members) : members_(std::move(members)) {
   absl::flat_hash_map<const Work*, size_t> position;
-  std::vector<long> readers(members_.size(), 0);
+  std::vector<ptrdiff_t> readers(members_.size(), 0);
   for (size_t i = 0; i < members_.size(); ++i) {
     const WorkRequest& request = members_[i]->request;
     JoinPart& part = parts_.emplace_back();

@@ -36,7 +36,7 @@ enum class DType : uint8_t {
 struct StringRef {
   const char* data;
   uint64_t size;
-  operator std::string_view() const { return {data, size}; }
+  operator std::string_view() const { return {data, size}; }  // NOLINT: a view
 };
 
 // IEEE binary16 and bfloat16 as they lie in memory. Arithmetic is done in
@@ -46,7 +46,7 @@ struct Float16 {
   uint16_t bits = 0;
   Float16() = default;
   explicit Float16(float value) : bits(FromFloat(value)) {}
-  operator float() const {
+  operator float() const {  // NOLINT(google-explicit-constructor)
     const uint32_t magnitude = bits & 0x7FFFu;
     // A float has 112 more exponents below 1; twice that makes infinities.
     const uint32_t normal = (magnitude << 13) + (112u << 23) +
@@ -80,7 +80,7 @@ struct Bfloat16 {
   uint16_t bits = 0;
   Bfloat16() = default;
   explicit Bfloat16(float value) : bits(FromFloat(value)) {}
-  operator float() const {
+  operator float() const {  // NOLINT(google-explicit-constructor)
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
   }
 
