@@ -84,21 +84,25 @@ install_packages() {
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# take_program PACKAGE PROGRAM: one program out of a Debian package that must
+# take_programs PACKAGE PROGRAM...: programs out of a Debian package that must
 # not be installed whole. prometheus would start a server, and
 # kubernetes-client does not live beside another kubectl.
-take_program() {
-  local package="$1" program="$2" work
-  [ -x "$tools/bin/$program" ] && return
-  say "taking $program out of the package $package"
+take_programs() {
+  local package="$1" program work
+  shift
+  # The last to be written is there: so are the others.
+  [ -x "$tools/bin/${*: -1}" ] && return
+  say "taking $* out of the package $package"
   work="$(mktemp -d)"
   if ! (cd "$work" && apt-get download -qq "$package" 2>/dev/null); then
     as_root apt-get update -qq
     (cd "$work" && apt-get download -qq "$package")
   fi
-  dpkg-deb --fsys-tarfile "$work"/*.deb |
-    tar -xO "./usr/bin/$program" >"$work/$program"
-  install -D -m 755 "$work/$program" "$tools/bin/$program"
+  for program in "$@"; do
+    dpkg-deb --fsys-tarfile "$work"/*.deb |
+      tar -xO "./usr/bin/$program" >"$work/$program"
+    install -D -m 755 "$work/$program" "$tools/bin/$program"
+  done
   rm -rf "$work"
 }
 
@@ -122,8 +126,8 @@ install_test_packages() {
 
 install_test_tools() {
   [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
-  take_program kubernetes-client kubectl
-  take_program prometheus promtool
+  take_programs kubernetes-client kubectl
+  take_programs prometheus promtool prometheus
   install_test_packages
 }
 

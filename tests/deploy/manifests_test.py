@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 import yaml
 
@@ -43,7 +44,7 @@ class Build(unittest.TestCase):
 
     def test_there_are_the_overlays_that_the_docs_name(self):
         names = {path.name for path in (KUBERNETES / "overlays").iterdir()}
-        self.assertEqual(names, {"cpu", "gpu", "object-storage"})
+        self.assertEqual(names, {"cpu", "gpu", "tls", "object-storage"})
 
     def test_every_kubectl_builds_the_same(self):
         kubectls = manifests.kubectls()
@@ -157,9 +158,10 @@ class Flags(unittest.TestCase):
         for server in manifests.servers():
             for argument in server.container["args"]:
                 self.assertIn(argument.partition("=")[0], flags, server.where)
-            self.assertLessEqual(set(server.settings), variables, server.where)
+            self.assertEqual(set(server.settings) - variables, set(),
+                             server.where)
 
-    def test_the_server_starts_with_them(self):
+    def test_the_server_starts_with_them_and_answers_the_probes(self):
         """On this machine: on loopback and the CPU, with files of its own."""
         for server in manifests.servers():
             with tempfile.TemporaryDirectory() as folder:
@@ -182,10 +184,30 @@ class Flags(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             line = process.stdout.readline()
+            if " ready: " in line:
+                self.probe(server, dict(re.findall(r"(\w+)=(\S+)", line)))
         finally:
             process.kill()
-        self.assertIn(" ready: ", line,
-                      (server.where, process.communicate()[1]))
+            error = process.communicate()[1]
+        self.assertIn(" ready: ", line, (server.where, error))
+
+    def probe(self, server, addresses):
+        """Asks what the kubelet would ask."""
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            probe = server.container[kind]
+            if "httpGet" in probe:
+                path = probe["httpGet"]["path"]
+                with urllib.request.urlopen(
+                        f"http://{addresses['http']}{path}") as reply:
+                    self.assertEqual(reply.status, 200, (server.where, kind))
+                continue
+            done = subprocess.run(
+                [manifests.BIN / "weir", "--server", addresses["grpc"],
+                 "status", "--probe", "--service",
+                 probe["grpc"].get("service", "")],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0,
+                             (server.where, kind, done.stderr))
 
     def test_every_mounted_path_that_a_flag_names_is_mounted(self):
         for overlay in sorted((KUBERNETES / "overlays").iterdir()):

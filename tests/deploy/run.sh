@@ -5,7 +5,8 @@
 set -euo pipefail
 
 tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
-for tool in bin/kubectl bin/promtool python/bin/kubernetes-validate; do
+for tool in bin/kubectl bin/promtool bin/prometheus \
+  python/bin/kubernetes-validate; do
   [ -x "$tools/$tool" ] && continue
   if ! command -v apt-get >/dev/null; then
     echo "skipped: no $tools/$tool, and no apt-get to install it from"
