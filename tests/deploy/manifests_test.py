@@ -13,6 +13,7 @@ import urllib.request
 
 import yaml
 
+import certificates
 import kinds
 import manifests
 from manifests import KSERVE, KUBERNETES, MONITORING, find, quantity
@@ -23,15 +24,6 @@ DEFAULT_GRACE_SECONDS = 30
 AGE_JITTER = 1.1
 # What a server needs beside the pools that flags bound, models aside.
 PROCESS_BYTES = 256 * 2**20
-
-
-def make_certificate(folder):
-    """tls.crt and tls.key, as a Secret of type kubernetes.io/tls has them."""
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-         "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1", "-subj",
-         "/CN=weir", "-keyout", folder / "tls.key", "-out", folder / "tls.crt"],
-        check=True, capture_output=True)
 
 
 def all_documents():
@@ -174,7 +166,7 @@ class Flags(unittest.TestCase):
                     "WEIR_MODEL_REPOSITORY": str(
                         manifests.ROOT / "tests" / "models")}
         if "WEIR_TLS_CERT" in settings:
-            make_certificate(folder)
+            certificates.make(folder)
             for name in ("WEIR_TLS_CERT", "WEIR_TLS_KEY"):
                 file = pathlib.Path(settings[name]).name
                 settings[name] = str(folder / file)

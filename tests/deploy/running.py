@@ -1,0 +1,127 @@
+"""A weir-server, and a Prometheus that scrapes it. Both on free ports of the
+loopback interface; both end with their `with` block."""
+
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import urllib.parse
+import urllib.request
+
+import yaml
+
+from manifests import BIN, ROOT
+
+MODELS = ROOT / "tests" / "models"
+PROGRAM = """
+definition {
+  inputs { name: "x" spec { dtype: FLOAT shape: -1 } }
+  outputs: "y"
+  nodes { op: "Relu" inputs: "x" outputs: "y" }
+}
+"""
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return reply.read().decode("utf-8")
+
+
+class Server:
+
+    def __init__(self, *flags):
+        self.flags = flags
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.process = subprocess.Popen(
+            [BIN / "weir-server", "--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+             "--device=cpu", "--drain-delay=0", f"--model-repository={MODELS}",
+             *self.flags],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        self.grpc = re.search(r"grpc=(\S+)", line)[1]
+        self.http = re.search(r"http=(\S+)", line)[1]
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
+        self.folder.cleanup()
+
+    def call(self, *words):
+        """Runs `weir`; returns its exit code."""
+        return subprocess.run(
+            [BIN / "weir", "--server", self.grpc, *words],
+            capture_output=True, check=False).returncode
+
+    def call_everything(self):
+        """A program, a model, and a model that does not exist."""
+        program = pathlib.Path(self.folder.name, "relu.textproto")
+        program.write_text(PROGRAM, "utf-8")
+        image = f"image=@{MODELS / 'digits_samples.f32'}:float:360x1x8x8"
+        return [self.call("eval", str(program), "--input", "x=float:2:-1,1"),
+                self.call("infer", "digits", "--input", image),
+                self.call("infer", "none", "--input", image)]
+
+    def metrics(self):
+        return fetch(f"http://{self.http}/metrics")
+
+
+class Prometheus:
+    """Scrapes a server, with the labels that a ServiceMonitor would give, and
+    evaluates a file of rules."""
+
+    def __init__(self, server, rules):
+        self.server = server
+        self.rules = rules
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        config = pathlib.Path(self.folder.name, "prometheus.yaml")
+        config.write_text(yaml.safe_dump({
+            "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms",
+                       "evaluation_interval": "250ms"},
+            "rule_files": [str(self.rules)],
+            "scrape_configs": [{"job_name": "weir", "static_configs": [{
+                "targets": [self.server.http],
+                "labels": {"namespace": "weir", "pod": "weir-0"}}]}],
+        }), "utf-8")
+        self.process = subprocess.Popen(
+            ["prometheus", f"--config.file={config}",
+             f"--storage.tsdb.path={self.folder.name}/data",
+             "--web.listen-address=127.0.0.1:0"],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        log = []
+        for line in self.process.stderr:
+            log.append(line)
+            found = re.search(r'"Listening on" address=(\S+)', line)
+            if found:
+                self.address = found[1]
+                return self
+        self.__exit__()
+        raise RuntimeError("prometheus ended: " + "".join(log))
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate()
+        self.folder.cleanup()
+
+    def query(self, expression):
+        """The series that an expression has now."""
+        query = urllib.parse.urlencode({"query": expression})
+        reply = fetch(f"http://{self.address}/api/v1/query?{query}")
+        return json.loads(reply)["data"]["result"]
+
+    def broken_rules(self):
+        """{rule: error} of those that cannot be evaluated; None as long as
+        some have not been."""
+        reply = json.loads(fetch(f"http://{self.address}/api/v1/rules"))
+        states = [rule for group in reply["data"]["groups"]
+                  for rule in group["rules"]]
+        if any(rule["health"] == "unknown" for rule in states):
+            return None
+        return {rule["name"]: rule["lastError"] for rule in states
+                if rule["health"] != "ok"}
