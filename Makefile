@@ -17,14 +17,15 @@ endif
 # A new setup script, or another wish for CUDA, runs the setup again.
 SETUP := build/.setup-cuda-$(or $(WEIR_CUDA),auto)
 
-.PHONY: help demo build test test-release test-asan test-tsan test-fuzz \
-  test-all test-slow test-dev test-clang lint tidy bench bundle bundle-tests \
-  clean
+.PHONY: help demo build programs test test-release test-asan test-tsan \
+  test-fuzz test-all test-slow test-dev test-clang lint tidy bench bundle \
+  bundle-tests clean
 
 help:
 	@printf '%s\n' \
 	  'make demo          install what is missing, build, run the demo' \
 	  'make build         build everything; programs land in build/bin' \
+	  'make programs      weir-server and weir alone, without tests' \
 	  'make test          release, ASan+UBSan and TSan suites, 30 s per fuzzer' \
 	  'make test-all      make test, slow tests, Debug and clang builds, lint' \
 	  'make lint          layer rules, names, clang-format, clang-tidy' \
@@ -46,7 +47,12 @@ build-%: $(SETUP)
 
 build: build-release
 
-demo: build-release
+# The release build without its tests and benchmarks.
+programs: $(SETUP)
+	cmake --preset release $(CMAKE_ARGS)
+	cmake --build --preset release --target programs
+
+demo: programs
 	deploy/demo/demo.sh build
 
 test: test-release test-asan test-tsan test-fuzz
@@ -89,7 +95,7 @@ bench: build-release
 	for benchmark in build/bench-bin/*; do \
 	  echo "== $$(basename $$benchmark)"; $$benchmark; done
 
-bundle: build-release
+bundle: programs
 	deploy/bundle.sh
 
 bundle-tests: build-release
