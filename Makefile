@@ -16,6 +16,8 @@ endif
 
 # A new setup script, or another wish for CUDA, runs the setup again.
 SETUP := build/.setup-cuda-$(or $(WEIR_CUDA),auto)
+SETUP_PROGRAMS := $(SETUP)-programs
+SETUP_IMAGE := $(SETUP)-image
 
 .PHONY: help demo build programs test test-release test-asan test-tsan \
   test-fuzz test-all test-slow test-dev test-clang lint tidy bench bundle \
@@ -32,6 +34,7 @@ help:
 	  'make bench         run every benchmark in build/bench-bin' \
 	  'make bundle        dist/weir-VERSION-linux-x86_64.tar.gz' \
 	  'make bundle-tests  the same with tests, benchmarks and their data' \
+	  'make image-cpu     build the container image and prove it; image-cuda' \
 	  'make clean         remove build/ and dist/' \
 	  '' \
 	  'One suite alone: make test-release | test-asan | test-tsan | test-fuzz'
@@ -40,16 +43,25 @@ $(SETUP): deploy/setup.sh tests/deploy/requirements.txt
 	deploy/setup.sh
 	mkdir -p build && touch $@
 
+$(SETUP_PROGRAMS): deploy/setup.sh
+	deploy/setup.sh --programs
+	mkdir -p build && touch $@
+
+$(SETUP_IMAGE): deploy/setup.sh
+	deploy/setup.sh --image
+	mkdir -p build && touch $@
+
 # configure-PRESET, then build what the preset names.
 build-%: $(SETUP)
-	cmake --preset $* $(CMAKE_ARGS)
+	cmake --preset $* -DBUILD_TESTING=ON $(CMAKE_ARGS)
 	cmake --build --preset $*
 
 build: build-release
 
-# The release build without its tests and benchmarks.
-programs: $(SETUP)
-	cmake --preset release $(CMAKE_ARGS)
+# The release build without its tests and benchmarks, nor what they need.
+programs: $(SETUP_PROGRAMS)
+	cmake --preset release \
+	  $(if $(wildcard build/CMakeCache.txt),,-DBUILD_TESTING=OFF) $(CMAKE_ARGS)
 	cmake --build --preset release --target programs
 
 demo: programs
@@ -72,8 +84,12 @@ test-fuzz: build-fuzz
 
 test-all: test test-slow test-dev test-clang lint
 
-test-slow: build-release
+test-slow: build-release $(SETUP_IMAGE)
 	ctest --preset slow
+
+# Builds the image on a base that debootstrap makes, runs it, throws it away.
+image-%: $(SETUP_IMAGE)
+	tests/deploy/image_test.py $*
 
 test-dev: build-dev
 	ctest --preset dev
@@ -95,7 +111,7 @@ bench: build-release
 	for benchmark in build/bench-bin/*; do \
 	  echo "== $$(basename $$benchmark)"; $$benchmark; done
 
-bundle: programs
+bundle: $(SETUP) programs
 	deploy/bundle.sh
 
 bundle-tests: build-release

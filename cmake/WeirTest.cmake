@@ -33,7 +33,8 @@ function(weir_test name)
 endfunction()
 
 # weir_script_test(NAME COMMAND ... [LABELS ...] [TIMEOUT seconds]): a check
-# that needs no program of its own.
+# that needs no program of its own. It exits with 77 where it cannot run, and
+# says why.
 function(weir_script_test name)
   if(NOT BUILD_TESTING OR WEIR_FUZZ)
     return()
@@ -42,6 +43,7 @@ function(weir_script_test name)
   _weir_refuse_unparsed(weir_script_test ${name} "${arg_UNPARSED_ARGUMENTS}")
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   _weir_register(${name} "${arg_LABELS}" "${arg_TIMEOUT}")
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
 endfunction()
 
 # weir_benchmark(NAME SRCS ... [LIBS ...] [OWN_MAIN]): a Google Benchmark

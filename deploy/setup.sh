@@ -5,6 +5,8 @@
 #   deploy/setup.sh              packages; completes the CUDA toolkit it finds
 #   WEIR_CUDA=1 deploy/setup.sh  takes a whole CUDA toolkit from PyPI wheels
 #   WEIR_CUDA=0 deploy/setup.sh  nothing for CUDA
+#   deploy/setup.sh --programs   no packages for tests, lint and bundle
+#   deploy/setup.sh --image      also what builds container images in a test
 #
 # CUDA parts go to $WEIR_CUDA_EXTRAS (default /opt/weir/cuda-wheels), which
 # CMake searches by itself; what the tests of deploy/ run goes to
@@ -17,7 +19,7 @@ tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
 want_cuda="${WEIR_CUDA:-auto}"
 
 # What each package is for stands in cmake/WeirDependencies.cmake.
-packages=(
+program_packages=(
   # building
   g++ cmake ninja-build pkg-config ccache mold python3 python3-pip unzip
   ca-certificates
@@ -30,10 +32,15 @@ packages=(
   # around the server
   prometheus-cpp-dev libcpp-httplib-dev libcli11-dev
   nlohmann-json3-dev
-  # tests, fuzzing, lint, bundle
+)
+# tests, fuzzing, lint, bundle
+test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-14-dev
   clang-format clang-tidy patchelf
 )
+# container images: a base from Debian's packages, a builder without a daemon,
+# the network of a namespace
+image_packages=(debootstrap buildah iproute2)
 
 # The versions that a whole toolkit is made of when none is installed.
 toolkit_series="13.0"
@@ -269,9 +276,20 @@ warn_about_driver() {
   fi
 }
 
+choose_packages() {
+  packages=("${program_packages[@]}" "${test_packages[@]}")
+  case "${1:-}" in
+    "") ;;
+    --programs) packages=("${program_packages[@]}") ;;
+    --image) packages+=("${image_packages[@]}") ;;
+    *) fail "what is '$1'? usage: setup.sh [--programs | --image]" ;;
+  esac
+}
+
 main() {
+  choose_packages "$@"
   install_packages
-  install_test_tools
+  [ "${1:-}" = --programs ] || install_test_tools
 
   if [ "$want_cuda" = 0 ]; then
     say "WEIR_CUDA=0: building for the CPU"

@@ -45,6 +45,9 @@ int main(int argc, char** argv) {
     return exit_now->code;
   }
   signal(SIGPIPE, SIG_IGN);
+  // PID 1 of a container is handed the orphans of every other process there;
+  // ignored, they leave no zombies.
+  if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
   const int signals = MakeSignalFd();
   auto server = weir::Server::Start(std::get<weir::ServerOptions>(parsed));
   if (!server.ok()) {
