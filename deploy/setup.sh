@@ -172,9 +172,9 @@ has_header() {
 }
 
 # fetch_wheels FOLDER WHEEL...: unpacks wheels and merges their include, lib,
-# bin and nvvm folders into FOLDER.
+# bin and nvvm folders into FOLDER, and their licenses into FOLDER/licenses.
 fetch_wheels() {
-  local folder="$1" work wheel part
+  local folder="$1" work wheel part license
   shift
   work="$(mktemp -d)"
   if ! /usr/bin/python3 -m pip download --quiet --no-deps \
@@ -197,6 +197,13 @@ fetch_wheels() {
     else
       as_root cp -r "$part/." "$folder/"
     fi
+  done
+  as_root mkdir -p "$folder/licenses"
+  for license in "$work"/unpacked/*.dist-info/licenses/[Ll]icense* \
+    "$work"/unpacked/*.dist-info/[Ll]icense*; do
+    [ -f "$license" ] || continue
+    part="${license#"$work/unpacked/"}"
+    as_root cp "$license" "$folder/licenses/${part%%-*}.txt"
   done
   rm -rf "$work"
 }

@@ -56,11 +56,14 @@ find_cuda_library() {
 
 # Beside libweir_cuda.so, where it and cuDNN look first.
 copy_cuda_libraries() {
-  local library path
+  local library path license licenses="$stage/usr/local/share/weir/licenses"
   for library in "${cuda_libraries[@]}"; do
     path="$(find_cuda_library "$library")"
     [ -n "$path" ] || fail "the CUDA toolkit has no $library"
     install -m 644 "$path" "$stage/usr/local/lib"
+  done
+  for license in "$extras"/toolkit/licenses/*; do
+    install -D -m 644 -t "$licenses" "$license"
   done
 }
 

@@ -93,7 +93,7 @@ class Engine:
     def close(self):
         subprocess.run([*self.buildah, "rm", "--all"],
                        stdout=subprocess.DEVNULL)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        run("rm", "-rf", "--one-file-system", self.folder)
 
     def __call__(self, *arguments):
         return output_of(*self.buildah, *arguments)
@@ -105,7 +105,9 @@ class Engine:
         with open(f"{self.folder}/debootstrap.log", "w",
                   encoding="utf-8") as log:
             try:
-                run("debootstrap", "--variant=minbase", "bookworm", root,
+                # It mounts /proc and /sys: those end with its namespace.
+                run("unshare", "--mount", "--pid", "--fork", "--kill-child",
+                    "debootstrap", "--variant=minbase", "bookworm", root,
                     *sources["bookworm"][:1], stdout=log, stderr=log)
             except subprocess.CalledProcessError:
                 print(pathlib.Path(log.name).read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <glob.h>
+#include <link.h>
 
 #include <cstdlib>
 
@@ -85,6 +86,14 @@ absl::Status DynamicLibrary::Find(const char* symbol, void** address) const {
         absl::StrCat(path_, " has no ", symbol, ": another version"));
   }
   return absl::OkStatus();
+}
+
+void DynamicLibrary::LoadNeighbor(const std::string& soname) const {
+  const link_map* map = nullptr;
+  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) return;
+  const std::string file = map->l_name;
+  const std::string folder = file.substr(0, file.rfind('/') + 1);
+  (void)dlopen(absl::StrCat(folder, soname).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
 }  // namespace weir

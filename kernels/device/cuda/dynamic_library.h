@@ -27,6 +27,10 @@ class DynamicLibrary {
     return status;
   }
 
+  // Loads `soname` from this library's folder, if it is there: for a library
+  // that opens another by its name alone, which finds what is loaded already.
+  void LoadNeighbor(const std::string& soname) const;
+
   const std::string& path() const { return path_; }
 
  private:

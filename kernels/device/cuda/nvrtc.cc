@@ -44,6 +44,8 @@ absl::StatusOr<Nvrtc> Nvrtc::Open() {
         absl::StrCat(library->path(), " is NVRTC ", n.version(),
                      "; this build needs version ", kMajor));
   }
+  library->LoadNeighbor(
+      absl::StrCat("libnvrtc-builtins.so.", n.major_, ".", n.minor_));
   int count = 0;
   WEIR_RETURN_IF_ERROR(
       n.Check(n.num_archs_(&count), "nvrtcGetNumSupportedArchs"));
