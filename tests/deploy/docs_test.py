@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""The commands of docs/kubernetes.md, as far as they go without a cluster.
+
+They run in order, in a copy of the tree, so that a file which one writes is
+there for the next. What needs a cluster, a registry or a server is not run:
+its subcommand and flags must exist, and so must the files it names. What it
+would apply is built and checked.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+import kinds
+import manifests
+from manifests import ROOT
+
+PAGE = ROOT / "docs" / "kubernetes.md"
+# Run as they are; the others are looked at.
+RUN = {"cat", "cp", "deploy/monitoring/make_prometheus_rule.sh", "mkdir",
+       "openssl", "promtool", "sed"}
+OURS = {"weir", "weir-server"}
+# Programs that this machine may lack.
+FOREIGN = {"curl", "docker", "helm"}
+
+
+def blocks(language):
+    """(line, text) of the page's code blocks in a language."""
+    text = PAGE.read_text("utf-8")
+    for found in re.finditer(rf"^```{language}\n(.*?)^```$", text,
+                             re.MULTILINE | re.DOTALL):
+        yield text.count("\n", 0, found.start()) + 2, found[1]
+
+
+def commands():
+    """(line, command): a command with its continued lines and here-document."""
+    for line, text in blocks("sh"):
+        rows = text.splitlines(keepends=True)
+        at = 0
+        while at < len(rows):
+            start, command = at, rows[at]
+            while command.endswith("\\\n"):
+                at += 1
+                command += rows[at]
+            if "<<'END'" in command:
+                while rows[at] != "END\n":
+                    at += 1
+                    command += rows[at]
+            at += 1
+            yield line + start, command
+
+
+def split_flags(words):
+    """Of a command's words: those that are flags, and the others."""
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    return flags, [word for word in words if not word.startswith("-")]
+
+
+class Commands(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.tree = pathlib.Path(folder.name)
+        for name in ("deploy", "tests/deploy", "tests/models"):
+            shutil.copytree(ROOT / name, cls.tree / name)
+        cls.checkers = [kinds.Checker(version)
+                        for version in kinds.newest_versions(2)]
+
+    def test_all(self):
+        counts = {"run": 0, "checked": 0}
+        for line, command in commands():
+            with self.subTest(line=line, command=command):
+                counts[self.try_command(command)] += 1
+        print(counts)
+        self.assertGreater(counts["run"], 10)
+
+    def try_command(self, command):
+        words = shlex.split(command.partition("<<'END'")[0])
+        program = words[0]
+        if program in RUN or words[:2] == ["kubectl", "kustomize"]:
+            output = self.run_it(command)
+            if words[:2] == ["kubectl", "kustomize"]:
+                self.check_documents(output)
+            return "run"
+        if program == "kubectl":
+            self.check_kubectl(words[1:])
+        elif program in OURS:
+            self.check_ours(words)
+        else:
+            self.assertIn(program, FOREIGN)
+            if words[:2] == ["docker", "build"]:
+                self.check_image(words)
+        self.check_files(words)
+        return "checked"
+
+    def run_it(self, command):
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", command],
+                              cwd=self.tree, capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def check_documents(self, text):
+        count = 0
+        for document in yaml.safe_load_all(text):
+            for checker in self.checkers:
+                checker.check(document)
+            count += 1
+        self.assertGreater(count, 0)
+
+    def check_files(self, words):
+        """Files that a command reads, by how they are written."""
+        for word in words:
+            for file in re.findall(r"(?:^|[@=])((?:deploy|tests)/[^:]*)", word):
+                self.assertTrue((self.tree / file).exists(), file)
+
+    def check_kubectl(self, words):
+        before_dashes = words[:words.index("--")] if "--" in words else words
+        if words[:2] == ["-n", "weir"] or words[:2] == ["-n", "models"]:
+            before_dashes = before_dashes[2:]
+        flags, plain = split_flags(before_dashes)
+        subcommand = plain[:2] if plain[0] in ("rollout", "create") else plain[:1]
+        if subcommand[:2] == ["create", "secret"]:
+            subcommand = plain[:3]
+        text = subprocess.run(["kubectl", *subcommand, "--help"], check=True,
+                              capture_output=True, text=True).stdout
+        self.assertIn("Usage:", text)
+        self.assertIn(f"kubectl {' '.join(subcommand)} ", text)
+        for flag in flags:
+            self.assertRegex(text, rf"(^|\s){flag}[,=]", subcommand)
+        if subcommand == ["apply"]:
+            self.check_applied(before_dashes)
+        if "--" in words:
+            self.check_ours(words[words.index("--") + 1:])
+
+    def check_applied(self, words):
+        where = self.tree / words[-1]
+        if words[-2] == "-k":
+            self.check_documents(manifests.kustomize(where))
+        else:
+            self.assertEqual(words[-2], "-f")
+            self.check_documents(where.read_text("utf-8"))
+
+    def check_ours(self, words):
+        self.assertIn(words[0], OURS)
+        flags, plain = split_flags(words[1:])
+        known = manifests.flags_of(words[0])
+        if words[0] == "weir":
+            subcommands = set(re.findall(r"^  (\w+)  ",
+                                         manifests.help_of("weir"),
+                                         re.MULTILINE))
+            [subcommand] = [word for word in plain if word in subcommands]
+            known = known | manifests.flags_of("weir", subcommand)
+        self.assertEqual(set(flags) - known, set())
+
+    def check_image(self, words):
+        target = words[words.index("--target") + 1]
+        self.assertRegex((ROOT / "Dockerfile").read_text("utf-8"),
+                         rf"(?m)^FROM .* AS {target}$")
+
+
+class Page(unittest.TestCase):
+
+    def test_links_lead_somewhere(self):
+        text = PAGE.read_text("utf-8")
+        anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+                   for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+        for target in re.findall(r"\]\((?!https:)([^)]*)\)", text):
+            file, _, anchor = target.partition("#")
+            if file:
+                self.assertTrue((PAGE.parent / file).exists(), target)
+            else:
+                self.assertIn(anchor, anchors)
+
+    def test_python_is_python(self):
+        for line, text in blocks("python"):
+            compile(text, f"{PAGE.name}:{line}", "exec")
+
+    def test_settings_are_flags(self):
+        variables = {manifests.variable_of(flag)
+                     for flag in manifests.flags_of("weir-server")}
+        named = set(re.findall(r"\bWEIR_[A-Z_]*[A-Z]\b",
+                               PAGE.read_text("utf-8")))
+        named.remove("WEIR_PORT")  # what Kubernetes would set
+        self.assertEqual(named - variables, set())
+
+    def test_times_are_those_of_the_manifests(self):
+        server = manifests.server_of(manifests.KUBERNETES / "overlays" / "cpu")
+        text = " ".join(PAGE.read_text("utf-8").split())
+        for name, flag in (("WEIR_DRAIN_DELAY", "--drain-delay"),
+                           ("WEIR_DRAIN_TIMEOUT", "--drain-timeout"),
+                           ("WEIR_MAX_CONNECTION_AGE", "--max-connection-age")):
+            seconds = int(server.number(flag, "nan"))
+            self.assertRegex(text, rf"`{name}`[ (,]+{seconds} s")
+        grace = server.pod["terminationGracePeriodSeconds"]
+        self.assertIn(f"| {grace} | `terminationGracePeriodSeconds`", text)
+
+    def test_every_overlay_is_named(self):
+        text = PAGE.read_text("utf-8")
+        for folder in manifests.KUSTOMIZATIONS:
+            name = folder.name
+            self.assertRegex(text, rf"[`/]{name}[`/\s]", folder)
+
+
+if __name__ == "__main__":
+    os.environ.pop("KUBECONFIG", None)
+    unittest.main()
