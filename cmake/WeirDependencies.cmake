@@ -10,10 +10,16 @@ find_package(ONNX CONFIG REQUIRED)       # the ONNX protobuf messages
 find_package(libjpeg-turbo CONFIG REQUIRED)    # JPEG on the CPU
 find_package(prometheus-cpp CONFIG REQUIRED)   # metric types and text format
 find_package(CLI11 CONFIG REQUIRED)            # command lines
+find_package(spdlog CONFIG REQUIRED)           # log levels, sinks, time stamps
 find_package(nlohmann_json CONFIG REQUIRED)    # JSON
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(spng REQUIRED IMPORTED_TARGET spng)            # PNG
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # HTTP/1.1
+
+# spdlog and its fmt as headers alone: no library more to ship.
+add_library(weir_spdlog INTERFACE)
+target_compile_definitions(weir_spdlog INTERFACE SPDLOG_FMT_EXTERNAL_HO)
+target_link_libraries(weir_spdlog INTERFACE fmt::fmt-header-only)
 
 # oneDNN: CPU matmul, convolution, pooling. Debian's package file asks for
 # OpenCL, which the library itself does not need.

@@ -31,7 +31,7 @@ program_packages=(
   libspng-dev
   # around the server
   prometheus-cpp-dev libcpp-httplib-dev libcli11-dev
-  nlohmann-json3-dev
+  nlohmann-json3-dev libspdlog-dev
 )
 # tests, fuzzing, lint, bundle
 test_packages=(

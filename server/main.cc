@@ -1,6 +1,6 @@
-// weir-server: parses the flags, starts the server, waits for a signal or the
-// loss of the device, drains. Exit code 0 after a drain, 1 for a run-time
-// failure, 2 for wrong usage.
+// weir-server: parses the flags, starts the server, waits for a signal, for
+// Admin.Drain or for the loss of the device, drains. Exit code 0 after a drain,
+// 1 for a run-time failure, 2 for wrong usage.
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -12,28 +12,61 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "server/options.h"
 #include "server/server.h"
 
 namespace {
 
-// Signals become readable here; every later thread inherits the mask.
-int MakeSignalFd() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signalfd(-1, &signals, SFD_CLOEXEC);
-}
-
-void ReadSignal(int fd) {
-  signalfd_siginfo info;
-  if (read(fd, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-    std::fprintf(stderr, "weir-server: %s: draining; once more to hurry\n",
-                 info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+// SIGTERM and SIGINT, as they come.
+class Signals {
+ public:
+  // Every later thread inherits the mask.
+  Signals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   }
+
+  int fd() const { return fd_; }
+
+  // The name of one that came within `timeout`; null for none.
+  const char* Wait(absl::Duration timeout) const {
+    pollfd entry{fd_, POLLIN, 0};
+    poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+    signalfd_siginfo info;
+    if (read(fd_, &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) {
+      return nullptr;
+    }
+    return info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT";
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// Drains because of `cause`. A signal cuts it short; but one that follows
+// Admin.Drain is only what ends every container.
+void Drain(weir::Server& server, const Signals& signals, const char* cause,
+           int signals_to_hurry) {
+  server.logger().Log(weir::LogLevel::kInfo, "draining", {{"cause", cause}});
+  int left = signals_to_hurry;
+  server.Drain([&](absl::Duration timeout) {
+    if (left == 0) return true;
+    const char* signal = signals.Wait(timeout);
+    if (signal == nullptr) return false;
+    --left;
+    server.logger().Log(
+        weir::LogLevel::kInfo,
+        left == 0 ? "draining without further waits" : "draining already",
+        {{"cause", signal}});
+    return left == 0;
+  });
+  server.logger().Log(weir::LogLevel::kInfo, "drained");
 }
 
 }  // namespace
@@ -48,15 +81,12 @@ int main(int argc, char** argv) {
   // PID 1 of a container is handed the orphans of every other process there;
   // ignored, they leave no zombies.
   if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
-  const int signals = MakeSignalFd();
+  const Signals signals;
   auto server = weir::Server::Start(std::get<weir::ServerOptions>(parsed));
   if (!server.ok()) {
     std::fprintf(stderr, "weir-server: %s\n",
                  std::string(server.status().message()).c_str());
     return 1;
-  }
-  for (const std::string& note : (*server)->notes()) {
-    std::fprintf(stderr, "weir-server: %s\n", note.c_str());
   }
   std::string line = absl::StrCat(
       "weir-server ", weir::Version(),
@@ -70,20 +100,26 @@ int main(int argc, char** argv) {
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 
-  pollfd waits[] = {{signals, POLLIN, 0},
-                    {(*server)->device_lost_fd(), POLLIN, 0}};
-  while (poll(waits, 2, -1) < 0) {
+  pollfd waits[] = {{signals.fd(), POLLIN, 0},
+                    {(*server)->device_lost_fd(), POLLIN, 0},
+                    {(*server)->drain_requested_fd(), POLLIN, 0}};
+  while (poll(waits, 3, -1) < 0) {
   }
-  if (waits[0].revents != 0) ReadSignal(signals);
   const absl::Status device = (*server)->device_status();
-  (*server)->Drain(signals);
   if (!device.ok()) {
-    std::fprintf(stderr,
-                 "weir-server: %s; the process ends so that a new one "
-                 "can take the device\n",
-                 std::string(device.message()).c_str());
+    Drain(**server, signals, "the device is lost", 1);
+    const std::string message(device.message());
+    (*server)->logger().Log(
+        weir::LogLevel::kError,
+        "the process ends so that a new one can take the device",
+        {{"error", message}});
     // Destructors would wait for a device that answers no more.
     std::_Exit(1);
+  }
+  if (const char* signal = signals.Wait(absl::ZeroDuration())) {
+    Drain(**server, signals, signal, 1);
+  } else {
+    Drain(**server, signals, "Admin.Drain", 2);
   }
   return 0;
 }

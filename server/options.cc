@@ -133,6 +133,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   double drain_timeout = absl::ToDoubleSeconds(options.drain_timeout);
   double connection_age = absl::ToDoubleSeconds(options.max_connection_age);
 
+  std::string log_format = "text";
+  std::string log_level = LogLevelName(options.log_level);
+
   CLI::App app(
       "weir-server evaluates tensor programs and ONNX models over gRPC, on an "
       "NVIDIA GPU or the CPU.\nEvery flag is also an environment variable: "
@@ -217,6 +220,24 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
       ->group("Limits");
 
+  AddFlag(app, "--log-format", log_format,
+          "Form of the lines on standard error: text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->group("Observation");
+  AddFlag(app, "--log-level", log_level,
+          "Least level of log lines: debug (every call), info, warning, error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->group("Observation");
+  app.add_flag("--triton-metrics", options.triton_metrics,
+               "Offer Triton's metric names too (nv_inference_*)")
+      ->envname("WEIR_TRITON_METRICS")
+      ->group("Observation");
+  AddFlag(app, "--admin-token-file", options.admin_token_file,
+          "File with the token that every Admin call must carry; without it "
+          "they are taken from this machine only")
+      ->check(CLI::ExistingFile)
+      ->group("Observation");
+
   AddFlag(app, "--drain-delay", drain_delay,
           "Seconds to serve on after SIGTERM, already unready")
       ->check(Seconds(3600))
@@ -240,6 +261,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
     return ExitNow{2};
   }
   if (options.http == "off") options.http.clear();
+  options.log_format =
+      log_format == "json" ? LogFormat::kJson : LogFormat::kText;
+  options.log_level = *LogLevelFromName(log_level);
   options.drain_delay = absl::Seconds(drain_delay);
   options.drain_timeout = absl::Seconds(drain_timeout);
   options.max_connection_age = connection_age > 0

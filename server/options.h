@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/observe/logger.h"
 
 namespace weir {
 
@@ -32,6 +33,10 @@ struct ServerOptions {
   std::string tls_cert;  // PEM files; empty: no TLS
   std::string tls_key;
   std::string tls_client_ca;  // empty: clients need no certificate
+  LogFormat log_format = LogFormat::kText;
+  LogLevel log_level = LogLevel::kInfo;
+  bool triton_metrics = false;   // Triton's metric names beside ours
+  std::string admin_token_file;  // empty: Admin serves this machine only
   bool insecure = false;
   bool enable_test_operators = false;
 };

@@ -1,11 +1,10 @@
 #include "server/server.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <random>
 #include <utility>
 
@@ -15,10 +14,12 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "server/observe/call_recorder.h"
 #include "server/observe/http_server.h"
 #include "server/observe/pool_gauges.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/rpc/transport.h"
+#include "server/services/admin.h"
 #include "server/services/catalog.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
@@ -39,11 +40,12 @@ std::string NewIncarnation() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// True if `fd` became readable within `timeout`.
-bool WaitReadable(int fd, absl::Duration timeout) {
-  pollfd entry{fd, POLLIN, 0};
-  return poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout))) >
-         0;
+// Makes an eventfd readable.
+void Raise(int fd) {
+  const uint64_t one = 1;
+  if (write(fd, &one, sizeof(one)) < 0) {
+    // Full: it is readable already.
+  }
 }
 
 EngineOptions MakeEngineOptions(const ServerOptions& options) {
@@ -60,13 +62,17 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
 
 // In order of construction; destroyed from the last to the first.
 struct Server::Impl {
-  explicit Impl(const ServerOptions& o) : options(o) {}
+  Impl(const ServerOptions& o, std::ostream& log)
+      : options(o),
+        logger(o.log_format, o.log_level, log),
+        metrics(o.triton_metrics) {}
   ~Impl() {
     // I/O threads hold evaluations: they end before the engine does.
     if (http != nullptr) http.reset();
-    metrics.ClearGauges();
+    metrics.ClearReaders();
     transport.reset();
     if (device_lost >= 0) close(device_lost);
+    if (drain_requested >= 0) close(drain_requested);
   }
 
   absl::Status Start();
@@ -77,16 +83,25 @@ struct Server::Impl {
   absl::Status StartHttp();
   void SetReady();
   void SetUnready(const std::string& why);
+  // For the log, once the server is ready.
+  void Note(LogLevel level, std::string text) {
+    notes.emplace_back(level, std::move(text));
+  }
 
   const ServerOptions options;
-  std::vector<std::string> notes;
+  Logger logger;
+  Metrics metrics;
+  // The engine's timers may call it.
+  std::unique_ptr<CallRecorder> recorder;
+  std::vector<std::pair<LogLevel, std::string>> notes;
   std::unique_ptr<OpRegistry> registry;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<ModelRepository> models;
   std::unique_ptr<Admission> admission;
-  Metrics metrics;
+  ModelMetrics model_metrics{&metrics};
   Readiness readiness;
   std::unique_ptr<ServiceContext> context;
+  std::unique_ptr<AdminService> admin;
   std::unique_ptr<EvaluatorService> evaluator;
   std::unique_ptr<CatalogService> catalog;
   std::unique_ptr<KserveInferService> kserve_infer;
@@ -95,11 +110,16 @@ struct Server::Impl {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<HttpServer> http;
   int device_lost = -1;
+  int drain_requested = -1;
+  std::atomic<bool> draining = false;
 };
 
 absl::Status Server::Impl::Start() {
   device_lost = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (device_lost < 0) return absl::InternalError("eventfd failed");
+  drain_requested = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (device_lost < 0 || drain_requested < 0) {
+    return absl::InternalError("eventfd failed");
+  }
   // Faults of the command line show before anything takes its time.
   WEIR_RETURN_IF_ERROR(StartTls());
   WEIR_RETURN_IF_ERROR(StartDevice());
@@ -108,20 +128,22 @@ absl::Status Server::Impl::Start() {
   admission = std::make_unique<Admission>(
       options.queue_length + static_cast<size_t>(options.streams),
       options.queue_bytes);
-  context.reset(new ServiceContext{options, *engine, *models, *admission,
-                                   metrics, readiness, NewIncarnation(),
-                                   unix_now, unix_now - NowNanos()});
+  context.reset(new ServiceContext{
+      options, *engine, *models, *admission, metrics, model_metrics, readiness,
+      NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartHttp());
   WEIR_RETURN_IF_ERROR(StartTransport());
-  AddPoolGauges(&metrics, *engine, *admission, *models, readiness);
+  AddPoolGauges(&metrics, options, *engine, *admission, *models, readiness);
+  model_metrics.AddReaders(*models);
+  metrics.AddReader(Metric::kSuppressedLines, [this] {
+    return static_cast<double>(recorder->suppressed_total());
+  });
   SetReady();
   engine->device().health().OnPoisoned([this](const absl::Status& cause) {
     SetUnready(std::string(cause.message()));
-    const uint64_t one = 1;
-    if (write(device_lost, &one, sizeof(one)) < 0) {
-      // Full: it is readable already.
-    }
+    Raise(device_lost);
   });
+  for (const auto& [level, text] : notes) logger.Log(level, text);
   return absl::OkStatus();
 }
 
@@ -129,8 +151,8 @@ absl::Status Server::Impl::StartTls() {
   if (options.tls_cert.empty()) return absl::OkStatus();
   TlsOptions tls;
   tls.files = {options.tls_cert, options.tls_key, options.tls_client_ca};
-  tls.report = [](const std::string& event) {
-    std::fprintf(stderr, "weir-server: %s\n", event.c_str());
+  tls.report = [this](bool renewed, const std::string& event) {
+    logger.Log(renewed ? LogLevel::kInfo : LogLevel::kWarning, event);
   };
   WEIR_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(std::move(tls)));
   return absl::OkStatus();
@@ -149,10 +171,11 @@ absl::Status Server::Impl::StartDevice() {
   }
   if (options.device == "auto") {
     const DeviceInfo& info = (*device)->info();
-    notes.push_back(info.kind == DeviceKind::kCpu
-                        ? "--device=auto: no NVIDIA device, using the CPU"
-                        : absl::StrCat("--device=auto: using ",
-                                       DeviceName(info), " (", info.name, ")"));
+    Note(LogLevel::kInfo,
+         info.kind == DeviceKind::kCpu
+             ? "--device=auto: no NVIDIA device, using the CPU"
+             : absl::StrCat("--device=auto: using ", DeviceName(info), " (",
+                            info.name, ")"));
   }
   WEIR_ASSIGN_OR_RETURN(engine,
                         Engine::Create(*std::move(device), registry.get(),
@@ -169,23 +192,38 @@ absl::Status Server::Impl::LoadModels() {
   models->LoadAll();
   for (const ModelIndexEntry& entry : models->Index()) {
     if (entry.state == ModelState::kReady) continue;
-    notes.push_back(absl::StrCat("model ", entry.name, " version ",
-                                 entry.version,
-                                 " is not served: ", entry.reason));
+    Note(LogLevel::kWarning,
+         absl::StrCat("model ", entry.name, " version ", entry.version,
+                      " is not served: ", entry.reason));
   }
   return absl::OkStatus();
 }
 
 absl::Status Server::Impl::StartTransport() {
+  WEIR_ASSIGN_OR_RETURN(admin,
+                        AdminService::Create(context.get(), &logger, [this] {
+                          Raise(drain_requested);
+                          return !draining.exchange(true);
+                        }));
   evaluator = std::make_unique<EvaluatorService>(context.get());
   catalog = std::make_unique<CatalogService>(context.get());
   kserve_infer = std::make_unique<KserveInferService>(context.get());
   kserve_info = std::make_unique<KserveInfoService>(context.get());
   MethodTable table;
+  admin->Register(&table);
   evaluator->Register(&table);
   catalog->Register(&table);
   kserve_infer->Register(&table);
   kserve_info->Register(&table);
+
+  std::vector<std::string> method_names;
+  for (const Method& method : table.methods()) {
+    method_names.push_back(method.name);
+  }
+  metrics.SetMethods(std::move(method_names));
+  recorder = std::make_unique<CallRecorder>(
+      &metrics, &logger, &engine->timers(), context->incarnation);
+  table.set_observer(recorder.get());
 
   TransportOptions transport_options;
   transport_options.addresses = options.grpc;
@@ -237,8 +275,8 @@ void Server::Impl::SetUnready(const std::string& why) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
-    const ServerOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
+    const ServerOptions& options, std::ostream& log) {
+  auto impl = std::make_unique<Impl>(options, log);
   WEIR_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -266,7 +304,7 @@ size_t Server::models_ready() const {
   return ready;
 }
 
-const std::vector<std::string>& Server::notes() const { return impl_->notes; }
+Logger& Server::logger() const { return impl_->logger; }
 
 int Server::device_lost_fd() const { return impl_->device_lost; }
 
@@ -274,14 +312,19 @@ absl::Status Server::device_status() const {
   return impl_->engine->device().health().status();
 }
 
-void Server::Drain(int interrupt_fd) {
+int Server::drain_requested_fd() const { return impl_->drain_requested; }
+
+void Server::Drain(const WaitFn& wait) {
   Transport& transport = *impl_->transport;
+  impl_->draining = true;
   if (!device_status().ok()) {
     transport.Shutdown(kLastWords, kLastWords);
     return;
   }
   impl_->SetUnready("draining");
-  WaitReadable(interrupt_fd, impl_->options.drain_delay);
+  const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
+  while (absl::Now() < served_until && !wait(served_until - absl::Now())) {
+  }
   transport.CloseListeners();
   const absl::Time limit = absl::Now() + impl_->options.drain_timeout;
   // Connections that never age would keep us waiting for their idle owners: it
@@ -290,9 +333,10 @@ void Server::Drain(int interrupt_fd) {
       impl_->options.max_connection_age != absl::InfiniteDuration();
   while (absl::Now() < limit && (age ? transport.open_connections() > 0
                                      : transport.open_calls() > 0)) {
-    if (WaitReadable(interrupt_fd, kDrainPoll)) break;
+    if (wait(kDrainPoll)) break;
   }
   transport.Shutdown(std::max(limit - absl::Now(), kLastWords));
+  impl_->recorder->ReportSuppressed();
 }
 
 }  // namespace weir

@@ -3,21 +3,27 @@
 // the rest happens on threads of its parts.
 #pragma once
 
+#include <functional>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/options.h"
 
 namespace weir {
 
 class Server {
  public:
+  // Waits so long, or less; true if the drain is not to wait any more.
+  using WaitFn = std::function<bool(absl::Duration)>;
+
   // Finds the device, loads the models, binds, and is ready. Errors name the
-  // cause and the remedy.
+  // cause and the remedy. Log lines go to `log`, which outlives the server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
-      const ServerOptions& options);
+      const ServerOptions& options, std::ostream& log = std::cerr);
   // Stops at once if nobody drained.
   ~Server();
 
@@ -25,18 +31,22 @@ class Server {
   std::string http_address() const;  // empty: off
   std::string device_name() const;
   size_t models_ready() const;
-  // What the operator should know: bad models, what "auto" chose.
-  const std::vector<std::string>& notes() const;
+
+  // Thread-safe, as long as the server.
+  Logger& logger() const;
 
   // A descriptor that becomes readable when the device is lost. The process
   // should then end: nothing in it can mend the device.
   int device_lost_fd() const;
   absl::Status device_status() const;
 
+  // A descriptor that becomes readable when Admin.Drain asks for a drain.
+  int drain_requested_fd() const;
+
   // Unready → serve on for the drain delay → no new connections → let the
-  // connections end → end those left at the drain timeout. `interrupt_fd`
-  // becoming readable cuts the waits short.
-  void Drain(int interrupt_fd);
+  // connections end → end those left at the drain timeout. All waiting is done
+  // by `wait`.
+  void Drain(const WaitFn& wait);
 
  private:
   struct Impl;

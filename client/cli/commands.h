@@ -34,6 +34,7 @@ Command AddModels(CLI::App& app, const GlobalFlags& flags);
 Command AddDevices(CLI::App& app, const GlobalFlags& flags);
 Command AddOps(CLI::App& app, const GlobalFlags& flags);
 Command AddLoad(CLI::App& app, const GlobalFlags& flags);
+Command AddAdmin(CLI::App& app, const GlobalFlags& flags);
 Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 
 // Prints "weir: CODE: message" and gives the exit code.

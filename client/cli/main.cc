@@ -40,7 +40,7 @@ int Main(int argc, char** argv) {
   const std::vector<Command> commands = {
       AddEval(app, flags),    AddInfer(app, flags), AddModels(app, flags),
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
-      AddStatus(app, flags)};
+      AddAdmin(app, flags),   AddStatus(app, flags)};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -8,6 +8,7 @@
 #include "client/cpp/channel.h"
 #include "client/cpp/status_details.h"
 #include "proto/inference/grpc_service.grpc.pb.h"
+#include "proto/weir/v1/admin.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
 #include "proto/weir/v1/evaluator.grpc.pb.h"
 
@@ -17,6 +18,7 @@ struct Client::Impl {
   explicit Impl(ClientOptions o)
       : options(std::move(o)),
         channel(MakeChannel(options)),
+        admin(v1::Admin::NewStub(channel)),
         evaluator(v1::Evaluator::NewStub(channel)),
         catalog(v1::Catalog::NewStub(channel)),
         kserve(inference::GRPCInferenceService::NewStub(channel)) {}
@@ -32,8 +34,12 @@ struct Client::Impl {
   // One call of `method` of `stub`, with the deadline.
   template <typename Response, typename Stub, typename Method, typename Request>
   absl::StatusOr<Response> Call(Stub& stub, Method method,
-                                const Request& request) {
+                                const Request& request,
+                                const std::string& token = "") {
     grpc::ClientContext context;
+    if (!token.empty()) {
+      context.AddMetadata("authorization", "Bearer " + token);
+    }
     context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
@@ -47,6 +53,7 @@ struct Client::Impl {
 
   const ClientOptions options;
   const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Admin::Stub> admin;
   const std::unique_ptr<v1::Evaluator::Stub> evaluator;
   const std::unique_ptr<v1::Catalog::Stub> catalog;
   const std::unique_ptr<inference::GRPCInferenceService::Stub> kserve;
@@ -111,6 +118,19 @@ absl::StatusOr<inference::ModelInferResponse> Client::ModelInfer(
   return impl_->Call<inference::ModelInferResponse>(
       *impl_->kserve, &inference::GRPCInferenceService::Stub::ModelInfer,
       request);
+}
+
+absl::StatusOr<v1::DrainResponse> Client::Drain(const std::string& token) {
+  return impl_->Call<v1::DrainResponse>(*impl_->admin, &v1::Admin::Stub::Drain,
+                                        v1::DrainRequest(), token);
+}
+
+absl::StatusOr<v1::SetLogLevelResponse> Client::SetLogLevel(
+    v1::LogLevel level, const std::string& token) {
+  v1::SetLogLevelRequest request;
+  request.set_level(level);
+  return impl_->Call<v1::SetLogLevelResponse>(
+      *impl_->admin, &v1::Admin::Stub::SetLogLevel, request, token);
 }
 
 absl::StatusOr<bool> Client::IsServing(const std::string& service) {

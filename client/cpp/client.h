@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/cpp/tls.h"
 #include "proto/inference/grpc_service.pb.h"
+#include "proto/weir/v1/admin.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
 
@@ -49,6 +50,11 @@ class Client {
       const std::string& model, const std::string& version = "");
   absl::StatusOr<inference::ModelInferResponse> ModelInfer(
       const inference::ModelInferRequest& request);
+
+  // weir.v1.Admin; `token` is the server's --admin-token-file, or empty.
+  absl::StatusOr<v1::DrainResponse> Drain(const std::string& token = "");
+  absl::StatusOr<v1::SetLogLevelResponse> SetLogLevel(
+      v1::LogLevel level, const std::string& token = "");
 
   // grpc.health.v1: "" is the server, "live", "model/NAME".
   absl::StatusOr<bool> IsServing(const std::string& service = "");

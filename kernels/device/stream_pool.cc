@@ -50,20 +50,41 @@ void Deliver(std::vector<Delivery> deliveries) {
 
 }  // namespace
 
-Lane::Lane(std::unique_ptr<Stream> stream, uint64_t number)
-    : stream_(std::move(stream)), number_(number) {}
+Lane::Lane(std::unique_ptr<Stream> stream, uint64_t number,
+           std::atomic<size_t>* arena_bytes)
+    : stream_(std::move(stream)), number_(number), arena_bytes_(arena_bytes) {}
+
+Lane::~Lane() {
+  arena_bytes_->fetch_sub(counted_bytes_, std::memory_order_relaxed);
+}
+
+void Lane::CountArena() {
+  size_t bytes = arena_.size();
+  for (const DeviceMemory& block : outgrown_) bytes += block.size();
+  // Unsigned arithmetic wraps, and so a decrease is an addition too.
+  arena_bytes_->fetch_add(bytes - counted_bytes_, std::memory_order_relaxed);
+  counted_bytes_ = bytes;
+}
 
 absl::StatusOr<std::byte*> Lane::Arena(size_t bytes) {
   const bool idle = stream_->idle();
-  if (idle) outgrown_.clear();
+  const bool shrinks = idle && !outgrown_.empty();
+  if (shrinks) outgrown_.clear();
+  absl::Status grown;
   if (bytes > arena_.size()) {
     if (idle) {
       arena_.Reset();
     } else if (arena_.data() != nullptr) {
       outgrown_.push_back(std::move(arena_));
     }
-    WEIR_ASSIGN_OR_RETURN(arena_, stream_->device().Allocate(ArenaSize(bytes)));
+    auto larger = stream_->device().Allocate(ArenaSize(bytes));
+    grown = larger.status();
+    if (larger.ok()) arena_ = *std::move(larger);
+    CountArena();
+  } else if (shrinks) {
+    CountArena();
   }
+  WEIR_RETURN_IF_ERROR(grown);
   return static_cast<std::byte*>(arena_.data());
 }
 
@@ -140,6 +161,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   const StreamPoolOptions options_;
   const Nanos idle_ttl_;
 
+  std::atomic<size_t> arena_bytes_{0};
   mutable Mutex mu_;
   CondVar changed_;
   StreamPoolStats stats_ WEIR_GUARDED_BY(mu_);  // all but `max` and `waiting`
@@ -178,7 +200,7 @@ absl::StatusOr<std::unique_ptr<Lane>> StreamPool::State::CreateLane() {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
                         device_->CreateStream(options_.priority));
   MutexLock lock(&mu_);
-  return std::make_unique<Lane>(std::move(stream), next_lane_++);
+  return std::make_unique<Lane>(std::move(stream), next_lane_++, &arena_bytes_);
 }
 
 // REQUIRES: the caller has counted itself in creating_.
@@ -500,6 +522,7 @@ StreamPoolStats StreamPool::State::stats() const {
   StreamPoolStats stats = stats_;
   stats.max = options_.max;
   stats.waiting = waiters_.size();
+  stats.arena_bytes = arena_bytes_.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -8,6 +8,7 @@
 // limit or failed, being destroyed. destroyed_total counts the rest.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,7 +34,10 @@ class StreamPool;
 // A stream with its scratch arena at a fixed address. Used by its owner only.
 class WEIR_EXPORT Lane {
  public:
-  Lane(std::unique_ptr<Stream> stream, uint64_t number);
+  // `arena_bytes`, the sum over all lanes of a pool, outlives the lane.
+  Lane(std::unique_ptr<Stream> stream, uint64_t number,
+       std::atomic<size_t>* arena_bytes);
+  ~Lane();
 
   Stream& stream() const { return *stream_; }
   uint64_t number() const { return number_; }
@@ -43,7 +47,7 @@ class WEIR_EXPORT Lane {
   // Scratch of at least `bytes`, aligned to 256. The address changes only when
   // it grows; a block that work may still use is kept until the lane is idle.
   absl::StatusOr<std::byte*> Arena(size_t bytes);
-  size_t arena_bytes() const { return arena_.size(); }
+  size_t arena_bytes() const { return arena_.size(); }  // the newest block
 
  private:
   friend class StreamPool;
@@ -54,8 +58,12 @@ class WEIR_EXPORT Lane {
   uint64_t generation_ = 0;
   Nanos idle_since_ = 0;
   bool suspect_ = false;
+  void CountArena();  // its bytes and those of outgrown blocks, in the sum
+
   DeviceMemory arena_;
   std::vector<DeviceMemory> outgrown_;
+  std::atomic<size_t>* const arena_bytes_;
+  size_t counted_bytes_ = 0;
 };
 
 // Returns its lane by itself. Move-only. May be dropped on any thread, also
@@ -96,6 +104,7 @@ struct StreamPoolStats {
   size_t idle = 0, leased = 0, draining = 0, retired = 0, max = 0, waiting = 0;
   uint64_t created_total = 0, destroyed_total = 0, leases_total = 0;
   uint64_t waited_total = 0, refused_total = 0, expired_total = 0;
+  size_t arena_bytes = 0;  // device memory of all lanes
   size_t created() const { return idle + leased + draining + retired; }
 };
 

@@ -551,6 +551,7 @@ void EvalContext::LaunchHead(Work* work) {
       work->return_at_ == WorkState::kCompleted &&
       measured <= absl::ToInt64Nanoseconds(engine_->options().inline_below);
   report.ran_inline = run_inline;
+  if (work->joined_ == nullptr) work->observer_->OnLaunch(*work);
   // From here on the work may be done, and gone, at any moment.
   stream.Enqueue(work,
                  run_inline ? Stream::Inline::kIfIdle : Stream::Inline::kNever);

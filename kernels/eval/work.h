@@ -88,6 +88,10 @@ class WEIR_EXPORT WorkObserver {
   virtual ~WorkObserver() = default;
   // The call may return (state() says how far it came). Before or with OnDone.
   virtual void OnReturn(Work& work) = 0;
+  // It has its lane and memory, and goes to the stream now: its time in queues
+  // is over. At most once, before OnDone, on the executor's thread; not for a
+  // deferred work that runs joined with others.
+  virtual void OnLaunch(Work&) {}
   // kCompleted or kError. The work may be reused or destroyed from here on.
   virtual void OnDone(Work& work) = 0;
 };

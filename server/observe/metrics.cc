@@ -4,112 +4,235 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
-#include <utility>
+
+#include "absl/strings/str_split.h"
 
 namespace weir {
 namespace {
-
-constexpr std::array<const char*, kRpcMethods> kMethodNames = {
-    "Evaluate", "ModelInfer", "Catalog", "KServe"};
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-ClientMetric Labeled(
-    const std::vector<std::pair<std::string, std::string>>& labels) {
-  ClientMetric metric;
-  for (const auto& [name, value] : labels)
-    metric.label.push_back({name, value});
-  return metric;
+constexpr MetricDef kDefs[] = {
+#define WEIR_METRIC(id, name, type, labels, help) \
+  {name, MetricDef::Type::type, labels, help, false},
+#define TRITON_METRIC(id, name, type, labels, help) \
+  {name, MetricDef::Type::type, labels, help, true},
+#include "server/observe/metrics.def"
+#undef TRITON_METRIC
+#undef WEIR_METRIC
+};
+
+constexpr double kSecondsPerNano = 1e-9;
+
+MetricType TypeOf(MetricDef::Type type) {
+  switch (type) {
+    case MetricDef::Type::kCounter:
+      return MetricType::Counter;
+    case MetricDef::Type::kGauge:
+      return MetricType::Gauge;
+    case MetricDef::Type::kHistogram:
+      return MetricType::Histogram;
+  }
+  return MetricType::Untyped;
 }
 
 }  // namespace
 
-Metrics::Metrics() : shards_(std::make_unique<std::array<Shard, kShards>>()) {}
+absl::Span<const MetricDef> MetricDefs() { return kDefs; }
+
+const char* MetricTypeName(MetricDef::Type type) {
+  switch (type) {
+    case MetricDef::Type::kCounter:
+      return "counter";
+    case MetricDef::Type::kGauge:
+      return "gauge";
+    case MetricDef::Type::kHistogram:
+      return "histogram";
+  }
+  return "";
+}
+
+// A metric being read.
+struct Metrics::Family {
+  explicit Family(const MetricDef& def)
+      : labels(absl::StrSplit(def.labels, ',', absl::SkipEmpty())),
+        family{def.name, def.help, TypeOf(def.type), {}} {}
+
+  ClientMetric& Add(const std::vector<std::string>& values) {
+    ClientMetric& metric = family.metric.emplace_back();
+    for (size_t i = 0; i < std::min(labels.size(), values.size()); ++i) {
+      metric.label.push_back({labels[i], values[i]});
+    }
+    return metric;
+  }
+
+  void AddValue(const std::vector<std::string>& values, double value) {
+    ClientMetric& metric = Add(values);
+    (family.type == MetricType::Counter ? metric.counter.value
+                                        : metric.gauge.value) = value;
+  }
+
+  // The sum over shards of the histogram that histogram_of(shard) returns, or
+  // null for none.
+  template <typename Bounds, typename HistogramOf>
+  void AddHistogram(const std::vector<std::string>& values,
+                    const PerThread<Shard>& shards, const Bounds& bounds,
+                    double unit, HistogramOf histogram_of) {
+    std::vector<uint64_t> counts(bounds.size() + 1);
+    uint64_t sum = 0;
+    shards.ForEach([&](const Shard& shard) {
+      const auto* histogram = histogram_of(shard);
+      if (histogram == nullptr) return;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        counts[i] += histogram->buckets[i].value();
+      }
+      sum += histogram->sum.value();
+    });
+    auto& read = Add(values).histogram;
+    uint64_t seen = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+      seen += counts[i];
+      if (i < bounds.size()) {
+        read.bucket.push_back({seen, static_cast<double>(bounds[i]) * unit});
+      }
+    }
+    read.sample_count = seen;
+    read.sample_sum = static_cast<double>(sum) * unit;
+  }
+
+  const std::vector<std::string> labels;
+  MetricFamily family;
+};
+
+Metrics::Metrics(bool triton)
+    : triton_(triton), shards_([this] { return MakeShard(); }) {}
 Metrics::~Metrics() = default;
 
-Metrics::Shard& Metrics::MyShard() {
-  static std::atomic<size_t> next{0};
-  thread_local const size_t mine = next.fetch_add(1) % kShards;
-  return (*shards_)[mine];
+std::unique_ptr<Metrics::Shard> Metrics::MakeShard() const {
+  auto shard = std::make_unique<Shard>();
+  MutexLock lock(&mu_);
+  shard->methods = std::vector<MethodShard>(methods_.size());
+  return shard;
 }
 
-void Metrics::Record(RpcMethod method, absl::StatusCode code, Nanos duration) {
-  Shard& shard = MyShard();
-  const size_t m = static_cast<size_t>(method);
-  const size_t c = std::min<size_t>(static_cast<size_t>(code), kCodes - 1);
-  const double seconds = static_cast<double>(duration) * 1e-9;
+void Metrics::SetMethods(std::vector<std::string> names) {
+  MutexLock lock(&mu_);
+  methods_ = std::move(names);
+}
+
+void Metrics::Observe(TimeHistogram* histogram, Nanos duration) {
   const size_t bucket = static_cast<size_t>(
-      std::lower_bound(kBuckets.begin(), kBuckets.end(), seconds) -
-      kBuckets.begin());
-  shard.calls[m][c].fetch_add(1, std::memory_order_relaxed);
-  shard.buckets[m][bucket].fetch_add(1, std::memory_order_relaxed);
-  shard.nanos[m].fetch_add(static_cast<uint64_t>(std::max<Nanos>(duration, 0)),
-                           std::memory_order_relaxed);
+      std::lower_bound(kTimeBounds.begin(), kTimeBounds.end(), duration) -
+      kTimeBounds.begin());
+  histogram->buckets[bucket].Add(1);
+  histogram->sum.Add(static_cast<uint64_t>(std::max<Nanos>(duration, 0)));
 }
 
-void Metrics::AddGauge(Gauge gauge) {
-  MutexLock lock(&mu_);
-  gauges_.push_back(std::move(gauge));
+void Metrics::RecordCall(size_t method, absl::StatusCode code, Nanos duration) {
+  Shard& shard = shards_.Mine();
+  if (method >= shard.methods.size()) return;
+  MethodShard& calls = shard.methods[method];
+  calls.codes[std::min<size_t>(static_cast<size_t>(code), kCodes - 1)].Add(1);
+  Observe(&calls.seconds, duration);
 }
 
-void Metrics::ClearGauges() {
+void Metrics::RecordStages(const StageTimes& times) {
+  Shard& shard = shards_.Mine();
+  if (times.queue >= 0) Observe(&shard.queue, times.queue);
+  if (times.lane >= 0) Observe(&shard.lane, times.lane);
+  if (times.compute >= 0) Observe(&shard.compute, times.compute);
+}
+
+void Metrics::RecordBatch(int64_t rows) {
+  BatchHistogram& batch = shards_.Mine().batch;
+  const size_t bucket = static_cast<size_t>(
+      std::lower_bound(kBatchBounds.begin(), kBatchBounds.end(), rows) -
+      kBatchBounds.begin());
+  batch.buckets[bucket].Add(1);
+  batch.sum.Add(static_cast<uint64_t>(rows));
+}
+
+void Metrics::AddReader(Metric metric, ReadFn read) {
   MutexLock lock(&mu_);
-  gauges_.clear();
+  readers_.push_back({metric, std::move(read)});
+}
+
+void Metrics::AddReader(Metric metric, std::function<double()> read) {
+  AddReader(metric, ReadFn([read = std::move(read)] {
+              return std::vector<Sample>{{{}, read()}};
+            }));
+}
+
+void Metrics::ClearReaders() {
+  MutexLock lock(&mu_);
+  readers_.clear();
+}
+
+// Only the RPCs that were called have series: there are many, and most servers
+// see few of them.
+void Metrics::ReadCalls(Family* requests, Family* seconds) const {
+  std::vector<std::string> names;
+  {
+    MutexLock lock(&mu_);
+    names = methods_;
+  }
+  for (size_t m = 0; m < names.size(); ++m) {
+    std::array<uint64_t, kCodes> counts = {};
+    uint64_t calls = 0;
+    shards_.ForEach([&](const Shard& shard) {
+      if (m >= shard.methods.size()) return;
+      for (size_t c = 0; c < kCodes; ++c) {
+        counts[c] += shard.methods[m].codes[c].value();
+      }
+    });
+    for (size_t c = 0; c < kCodes; ++c) {
+      if (counts[c] == 0) continue;
+      calls += counts[c];
+      requests->AddValue({names[m], absl::StatusCodeToString(
+                                        static_cast<absl::StatusCode>(c))},
+                         static_cast<double>(counts[c]));
+    }
+    if (calls == 0) continue;
+    seconds->AddHistogram(
+        {names[m]}, shards_, kTimeBounds, kSecondsPerNano,
+        [m](const Shard& shard) -> const TimeHistogram* {
+          return m < shard.methods.size() ? &shard.methods[m].seconds : nullptr;
+        });
+  }
 }
 
 std::string Metrics::Text() const {
-  MetricFamily calls{"weir_requests_total",
-                     "Answered calls by status code.",
-                     MetricType::Counter,
-                     {}};
-  MetricFamily latency{"weir_request_duration_seconds",
-                       "From receiving a call to its answer.",
-                       MetricType::Histogram,
-                       {}};
-  for (size_t m = 0; m < kRpcMethods; ++m) {
-    const std::string method = kMethodNames[m];
-    for (size_t c = 0; c < kCodes; ++c) {
-      uint64_t count = 0;
-      for (const Shard& shard : *shards_) count += shard.calls[m][c];
-      if (count == 0) continue;
-      ClientMetric metric = Labeled(
-          {{"method", method},
-           {"code",
-            absl::StatusCodeToString(static_cast<absl::StatusCode>(c))}});
-      metric.counter.value = static_cast<double>(count);
-      calls.metric.push_back(std::move(metric));
-    }
-    ClientMetric metric = Labeled({{"method", method}});
-    uint64_t seen = 0, nanos = 0;
-    for (size_t b = 0; b <= kBuckets.size(); ++b) {
-      for (const Shard& shard : *shards_) seen += shard.buckets[m][b];
-      if (b < kBuckets.size()) {
-        metric.histogram.bucket.push_back({seen, kBuckets[b]});
+  std::vector<Family> read;
+  for (const MetricDef& def : kDefs) read.emplace_back(def);
+  auto at = [&read](Metric metric) {
+    return &read[static_cast<size_t>(metric)];
+  };
+  ReadCalls(at(Metric::kRequests), at(Metric::kRequestSeconds));
+  auto add_times = [&](Metric metric, TimeHistogram Shard::*member) {
+    at(metric)->AddHistogram(
+        {}, shards_, kTimeBounds, kSecondsPerNano,
+        [member](const Shard& shard) { return &(shard.*member); });
+  };
+  add_times(Metric::kQueueWaitSeconds, &Shard::queue);
+  add_times(Metric::kLaneWaitSeconds, &Shard::lane);
+  add_times(Metric::kComputeSeconds, &Shard::compute);
+  at(Metric::kBatchSize)
+      ->AddHistogram({}, shards_, kBatchBounds, 1,
+                     [](const Shard& shard) { return &shard.batch; });
+  {
+    MutexLock lock(&mu_);
+    for (const Reader& reader : readers_) {
+      for (const Sample& sample : reader.read()) {
+        at(reader.metric)->AddValue(sample.labels, sample.value);
       }
     }
-    for (const Shard& shard : *shards_) nanos += shard.nanos[m];
-    metric.histogram.sample_count = seen;
-    metric.histogram.sample_sum = static_cast<double>(nanos) * 1e-9;
-    latency.metric.push_back(std::move(metric));
   }
   std::vector<MetricFamily> families;
-  families.push_back(std::move(calls));
-  families.push_back(std::move(latency));
-  MutexLock lock(&mu_);
-  for (const Gauge& gauge : gauges_) {
-    MetricFamily family{gauge.name,
-                        gauge.help,
-                        gauge.counter ? MetricType::Counter : MetricType::Gauge,
-                        {}};
-    for (const Gauge::Sample& sample : gauge.read()) {
-      ClientMetric metric = Labeled(sample.labels);
-      (gauge.counter ? metric.counter.value : metric.gauge.value) =
-          sample.value;
-      family.metric.push_back(std::move(metric));
-    }
-    families.push_back(std::move(family));
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (kDefs[i].triton && !triton_) continue;
+    families.push_back(std::move(read[i].family));
   }
   return prometheus::TextSerializer().Serialize(families);
 }

@@ -1,6 +1,7 @@
-// What the server counts, and how it is read: in Prometheus' text format.
-// Recording is thread-safe, lock-free and shared with no other thread (each
-// thread has a shard of its own); gauges are asked for when somebody reads.
+// What the server counts, and how it is read: in Prometheus' text format. The
+// table of all metrics is metrics.def. Recording is lock-free, allocates
+// nothing and shares no cache line with other threads (each has a shard of its
+// own); gauges are asked for when somebody reads. Thread-safe.
 #pragma once
 
 #include <array>
@@ -10,74 +11,132 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "server/observe/per_thread.h"
 
 namespace weir {
 
-// The methods that are counted apart.
-enum class RpcMethod : uint8_t {
-  kEvaluate,
-  kModelInfer,
-  kCatalog,
-  kKserveOther,
+enum class Metric : uint8_t {
+#define WEIR_METRIC(id, name, type, labels, help) id,
+#define TRITON_METRIC WEIR_METRIC
+#include "server/observe/metrics.def"
+#undef TRITON_METRIC
+#undef WEIR_METRIC
 };
-inline constexpr int kRpcMethods = 4;
+
+struct MetricDef {
+  enum class Type : uint8_t { kCounter, kGauge, kHistogram };
+  const char* name;
+  Type type;
+  const char* labels;  // separated by commas
+  const char* help;
+  bool triton;  // exists only with --triton-metrics
+};
+
+// By Metric.
+absl::Span<const MetricDef> MetricDefs();
+
+// "counter", "gauge", "histogram": as in the text format.
+const char* MetricTypeName(MetricDef::Type type);
+
+enum class RpcMethod : uint8_t { kCatalog, kKserveOther };
+
+// How long the parts of one evaluation took; negative: it did not get there.
+struct StageTimes {
+  Nanos queue = -1;
+  Nanos lane = -1;
+  Nanos compute = -1;
+};
 
 class Metrics {
  public:
-  // Upper bounds of the latency histogram, in seconds.
-  static constexpr std::array<double, 16> kBuckets = {
-      50e-6,   100e-6,  200e-6,  400e-6, 800e-6, 1.6e-3, 3.2e-3, 6.4e-3,
-      12.8e-3, 25.6e-3, 51.2e-3, 0.1,    0.25,   0.5,    1.0,    5.0};
+  // Upper bounds of the histograms of times.
+  static constexpr std::array<Nanos, 19> kTimeBounds = {
+      10'000,        25'000,        50'000,        100'000,       250'000,
+      500'000,       1'000'000,     2'500'000,     5'000'000,     10'000'000,
+      25'000'000,    50'000'000,    100'000'000,   250'000'000,   500'000'000,
+      1'000'000'000, 2'500'000'000, 5'000'000'000, 10'000'000'000};
+  static constexpr std::array<int64_t, 9> kBatchBounds = {1,  2,  4,   8,  16,
+                                                          32, 64, 128, 256};
 
-  struct Gauge {
-    std::string name;  // "weir_stream_pool_lanes"
-    std::string help;
-    // One of each per sample, read together.
-    struct Sample {
-      std::vector<std::pair<std::string, std::string>> labels;
-      double value = 0;
-    };
-    std::function<std::vector<Sample>()> read;
-    bool counter = false;  // only grows
+  // One series of a metric: the values of its labels, in the table's order.
+  struct Sample {
+    std::vector<std::string> labels;
+    double value = 0;
   };
+  using ReadFn = std::function<std::vector<Sample>()>;
 
-  Metrics();
+  // `triton`: those of Triton's names are listed too.
+  explicit Metrics(bool triton = false);
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // One answered call.
-  void Record(RpcMethod method, absl::StatusCode code, Nanos duration);
+  bool triton() const { return triton_; }
 
-  // `gauge.read` runs on the thread that reads, until Clear.
-  void AddGauge(Gauge gauge);
-  void ClearGauges();
+  // Names the RPCs that RecordCall counts; once, before the first of them.
+  void SetMethods(std::vector<std::string> names);
+
+  void Record(RpcMethod, absl::StatusCode, Nanos) {}
+
+  // An answered call of RPC number `method`.
+  void RecordCall(size_t method, absl::StatusCode code, Nanos duration);
+  // A finished evaluation.
+  void RecordStages(const StageTimes& times);
+  // A finished execution of a served model.
+  void RecordBatch(int64_t rows);
+
+  // `read` runs on the thread that reads, until ClearReaders. Not for
+  // histograms. Several readers of one metric add up their series.
+  void AddReader(Metric metric, ReadFn read);
+  // The same for one series without labels.
+  void AddReader(Metric metric, std::function<double()> read);
+  void ClearReaders();
 
   // Prometheus text format 0.0.4.
   std::string Text() const;
 
  private:
-  static constexpr int kShards = 64;
-  static constexpr int kCodes = 17;
+  static constexpr size_t kCodes = 17;
 
+  template <size_t kBounds>
+  struct Histogram {
+    std::array<OwnedCounter, kBounds + 1> buckets;
+    OwnedCounter sum;
+  };
+  using TimeHistogram = Histogram<kTimeBounds.size()>;
+  using BatchHistogram = Histogram<kBatchBounds.size()>;
+
+  struct MethodShard {
+    std::array<OwnedCounter, kCodes> codes;
+    TimeHistogram seconds;
+  };
   struct alignas(64) Shard {
-    std::array<std::array<std::atomic<uint64_t>, kCodes>, kRpcMethods> calls{};
-    std::array<std::array<std::atomic<uint64_t>, kBuckets.size() + 1>,
-               kRpcMethods>
-        buckets{};
-    std::array<std::atomic<uint64_t>, kRpcMethods> nanos{};
+    std::vector<MethodShard> methods;
+    TimeHistogram queue, lane, compute;
+    BatchHistogram batch;
+  };
+  struct Family;
+  struct Reader {
+    Metric metric;
+    ReadFn read;
   };
 
-  Shard& MyShard();
+  static void Observe(TimeHistogram* histogram, Nanos duration);
+  std::unique_ptr<Shard> MakeShard() const;
+  void ReadCalls(Family* requests, Family* seconds) const;
 
-  std::unique_ptr<std::array<Shard, kShards>> shards_;
+  const bool triton_;
   mutable Mutex mu_;
-  std::vector<Gauge> gauges_ WEIR_GUARDED_BY(mu_);
+  std::vector<std::string> methods_ WEIR_GUARDED_BY(mu_);
+  std::vector<Reader> readers_ WEIR_GUARDED_BY(mu_);
+  PerThread<Shard> shards_;
 };
 
 }  // namespace weir

@@ -3,22 +3,20 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "server/options.h"
+#include "kernels/base/build_info.h"
+#include "kernels/base/clock.h"
 
 namespace weir {
 namespace {
 
-using Sample = Metrics::Gauge::Sample;
-using Labels = std::vector<std::pair<std::string, std::string>>;
+using Sample = Metrics::Sample;
+using Samples = std::vector<Sample>;
 
-void AddOne(Metrics* metrics, std::string name, std::string help,
-            std::function<double()> read, bool counter = false) {
-  metrics->AddGauge({std::move(name), std::move(help),
-                     [read = std::move(read)] {
-                       return std::vector<Sample>{{{}, read()}};
-                     },
-                     counter});
+template <typename Number>
+double Double(Number number) {
+  return static_cast<double>(number);
 }
 
 const char* StateName(ModelState state) {
@@ -33,80 +31,127 @@ const char* StateName(ModelState state) {
   return "";
 }
 
+void AddQueueGauges(Metrics* metrics, const ServerOptions& options,
+                    const Admission* admission) {
+  metrics->AddReader(
+      Metric::kRefused, Metrics::ReadFn([admission] {
+        auto sample = [&](const char* reason, Admission::Refusal why) {
+          return Sample{{reason}, Double(admission->refused(why))};
+        };
+        return Samples{
+            sample("QUEUE_FULL", Admission::Refusal::kQueueFull),
+            sample("QUEUE_BYTES_FULL", Admission::Refusal::kQueueBytesFull),
+            sample("DEADLINE_PASSED", Admission::Refusal::kDeadlinePassed)};
+      }));
+  metrics->AddReader(Metric::kInFlight,
+                     [admission] { return Double(admission->requests()); });
+  metrics->AddReader(Metric::kBytesInFlight,
+                     [admission] { return Double(admission->bytes()); });
+  metrics->AddReader(Metric::kQueueDepth,
+                     [admission] { return Double(admission->waiting()); });
+  metrics->AddReader(Metric::kQueueLimit,
+                     [limit = options.queue_length] { return Double(limit); });
+  metrics->AddReader(Metric::kQueueAge, [admission] {
+    const Nanos oldest = admission->oldest_waiting();
+    return oldest == 0 ? 0.0 : Double(NowNanos() - oldest) * 1e-9;
+  });
+}
+
 void AddStreamGauges(Metrics* metrics, Engine& engine) {
   const std::string device = DeviceName(engine.device().info());
   StreamPool* const pool = &engine.streams();
-  metrics->AddGauge({"weir_stream_pool_lanes",
-                     "Lanes of the stream pool by state; their sum is at most "
-                     "weir_stream_pool_max_lanes.",
-                     [pool, device] {
+  metrics->AddReader(Metric::kLanes, Metrics::ReadFn([pool, device] {
                        const StreamPoolStats stats = pool->stats();
-                       auto sample = [&](const char* state, size_t count) {
-                         return Sample{{{"device", device}, {"state", state}},
-                                       static_cast<double>(count)};
-                       };
-                       return std::vector<Sample>{
-                           sample("idle", stats.idle),
-                           sample("leased", stats.leased),
-                           sample("draining", stats.draining),
-                           sample("retired", stats.retired)};
-                     }});
-  AddOne(metrics, "weir_stream_pool_max_lanes", "Most lanes there may be.",
-         [pool] { return static_cast<double>(pool->stats().max); });
-  AddOne(metrics, "weir_stream_pool_waiting", "Works waiting for a lane.",
-         [pool] { return static_cast<double>(pool->stats().waiting); });
-  AddOne(
-      metrics, "weir_stream_pool_leases_total", "Leases handed out.",
-      [pool] { return static_cast<double>(pool->stats().leases_total); }, true);
+                       return Samples{
+                           {{device, "idle"}, Double(stats.idle)},
+                           {{device, "leased"}, Double(stats.leased)},
+                           {{device, "draining"}, Double(stats.draining)},
+                           {{device, "retired"}, Double(stats.retired)}};
+                     }));
+  metrics->AddReader(Metric::kMaxLanes,
+                     [pool] { return Double(pool->stats().max); });
+  metrics->AddReader(Metric::kLaneWaiters,
+                     [pool] { return Double(pool->stats().waiting); });
+  metrics->AddReader(Metric::kLeases,
+                     [pool] { return Double(pool->stats().leases_total); });
+}
+
+// Of all served versions; a program that two of them share counts once.
+double ConstantBytes(const ModelRepository& models) {
+  std::map<const Program*, uint64_t> bytes;
+  for (const ModelIndexEntry& entry : models.Index()) {
+    if (entry.state != ModelState::kReady) continue;
+    const auto model = models.Find(entry.name, entry.version);
+    if (!model.ok()) continue;
+    bytes[(*model)->program.get()] = (*model)->program->constant_bytes();
+  }
+  double sum = 0;
+  for (const auto& [program, size] : bytes) sum += Double(size);
+  return sum;
+}
+
+void AddMemoryGauges(Metrics* metrics, Engine* engine,
+                     const ModelRepository* models) {
+  metrics->AddReader(
+      Metric::kMemory, Metrics::ReadFn([engine, models] {
+        const PinnedPoolStats host = engine->pinned().stats();
+        const MemoryPoolStats tensor = engine->memory().stats();
+        return Samples{
+            {{"host", "used"}, Double(host.leased_bytes)},
+            {{"host", "cached"}, Double(host.cached_bytes)},
+            {{"tensor", "used"}, Double(tensor.used_bytes)},
+            {{"tensor", "cached"}, Double(tensor.cached_bytes)},
+            {{"arena", "used"}, Double(engine->streams().stats().arena_bytes)},
+            {{"constants", "used"}, ConstantBytes(*models)},
+            {{"program", "used"}, Double(engine->programs().stats().bytes)}};
+      }));
+  metrics->AddReader(
+      Metric::kMemoryBudget, Metrics::ReadFn([engine] {
+        return Samples{
+            {{"host"}, Double(engine->pinned().stats().budget_bytes)},
+            {{"tensor"}, Double(engine->memory().stats().budget_bytes)},
+            {{"program"}, Double(engine->options().programs.max_bytes)}};
+      }));
 }
 
 }  // namespace
 
-void AddPoolGauges(Metrics* metrics, Engine& engine, const Admission& admission,
+void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
+                   Engine& engine, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness) {
-  metrics->AddGauge(
-      {"weir_build_info", "Always 1; the label tells the version.", [] {
-         return std::vector<Sample>{{{{"version", Version()}}, 1.0}};
-       }});
-  AddOne(metrics, "weir_ready", "1 if the server should get traffic.",
-         [&readiness] { return readiness.ready() ? 1.0 : 0.0; });
-  AddOne(metrics, "weir_device_healthy", "0 once the device is lost.",
-         [&engine] { return engine.device().health().poisoned() ? 0.0 : 1.0; });
+  const std::string device = DeviceName(engine.device().info());
+  metrics->AddReader(Metric::kBuildInfo, Metrics::ReadFn([device] {
+                       return Samples{{{kVersion, kBuildId, device}, 1.0}};
+                     }));
+  metrics->AddReader(Metric::kReady,
+                     [&readiness] { return readiness.ready() ? 1.0 : 0.0; });
+  metrics->AddReader(
+      Metric::kDeviceHealthy, Metrics::ReadFn([&engine, device] {
+        return Samples{
+            {{device}, engine.device().health().poisoned() ? 0.0 : 1.0}};
+      }));
+  AddQueueGauges(metrics, options, &admission);
   AddStreamGauges(metrics, engine);
-  AddOne(metrics, "weir_requests_in_flight", "Admitted, not yet answered.",
-         [&admission] { return static_cast<double>(admission.requests()); });
-  AddOne(metrics, "weir_request_bytes_in_flight", "Bytes of those requests.",
-         [&admission] { return static_cast<double>(admission.bytes()); });
-  AddOne(
-      metrics, "weir_requests_refused_total",
-      "Refused because a limit was reached.",
-      [&admission] { return static_cast<double>(admission.refused()); }, true);
-  AddOne(metrics, "weir_works_parked", "Works waiting for points.", [&engine] {
-    return static_cast<double>(engine.dispatcher().parked());
+  AddMemoryGauges(metrics, &engine, &models);
+  metrics->AddReader(Metric::kParked, [&engine] {
+    return Double(engine.dispatcher().parked());
   });
-  metrics->AddGauge(
-      {"weir_pinned_bytes", "Pinned host memory by state.", [&engine] {
-         const PinnedPoolStats stats = engine.pinned().stats();
-         return std::vector<Sample>{
-             {{{"state", "leased"}}, static_cast<double>(stats.leased_bytes)},
-             {{{"state", "cached"}}, static_cast<double>(stats.cached_bytes)},
-             {{{"state", "budget"}}, static_cast<double>(stats.budget_bytes)}};
-       }});
-  AddOne(metrics, "weir_programs", "Compiled programs in the cache.",
-         [&engine] {
-           return static_cast<double>(engine.programs().stats().programs);
-         });
-  metrics->AddGauge({"weir_models", "Model versions by state.", [&models] {
-                       std::map<std::string, double> count;
-                       for (const ModelIndexEntry& entry : models.Index()) {
-                         ++count[StateName(entry.state)];
-                       }
-                       std::vector<Sample> samples;
-                       for (const auto& [state, number] : count) {
-                         samples.push_back({{{"state", state}}, number});
-                       }
-                       return samples;
-                     }});
+  metrics->AddReader(Metric::kPrograms, [&engine] {
+    return Double(engine.programs().stats().programs);
+  });
+  metrics->AddReader(
+      Metric::kModels, Metrics::ReadFn([&models] {
+        std::map<ModelState, size_t> count = {{ModelState::kLoading, 0},
+                                              {ModelState::kReady, 0},
+                                              {ModelState::kUnavailable, 0}};
+        for (const ModelIndexEntry& entry : models.Index())
+          ++count[entry.state];
+        Samples samples;
+        for (const auto& [state, number] : count) {
+          samples.push_back({{StateName(state)}, Double(number)});
+        }
+        return samples;
+      }));
 }
 
 }  // namespace weir

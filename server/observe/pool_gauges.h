@@ -1,17 +1,19 @@
-// The gauges of what the server holds: lanes, pinned memory, requests in
-// flight, programs, models, device health. Read when /metrics is.
+// The gauges of what the server holds: the queue, lanes, memory, programs,
+// models, device health. Read when /metrics is.
 #pragma once
 
 #include "kernels/eval/engine.h"
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
 #include "server/observe/readiness.h"
+#include "server/options.h"
 #include "server/scheduling/admission.h"
 
 namespace weir {
 
-// All outlive the metrics, or Metrics::ClearGauges is called first.
-void AddPoolGauges(Metrics* metrics, Engine& engine, const Admission& admission,
+// All outlive the metrics, or Metrics::ClearReaders is called first.
+void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
+                   Engine& engine, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness);
 
 }  // namespace weir

@@ -25,6 +25,16 @@ struct Method {
   std::string name;     // "Evaluate"
   Traffic traffic = Traffic::kRare;
   MethodHandler handler;
+  size_t number = 0;  // its place in the table
+};
+
+// Told about every call that a handler answers, once, on the call's I/O thread
+// and before the answer is sent.
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  virtual void OnAnswered(const ServerCall& call, const Method& method,
+                          const absl::Status& status) = 0;
 };
 
 class MethodTable {
@@ -33,13 +43,18 @@ class MethodTable {
   void Add(std::string_view service, std::string_view name, Traffic traffic,
            MethodHandler handler) {
     methods_.push_back(Method{std::string(service), std::string(name), traffic,
-                              std::move(handler)});
+                              std::move(handler), methods_.size()});
   }
+
+  // `observer` outlives the transport; null (as without this call) for none.
+  void set_observer(CallObserver* observer) { observer_ = observer; }
+  CallObserver* observer() const { return observer_; }
 
   const std::vector<Method>& methods() const { return methods_; }
 
  private:
   std::vector<Method> methods_;
+  CallObserver* observer_ = nullptr;
 };
 
 }  // namespace weir

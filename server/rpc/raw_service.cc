@@ -17,8 +17,9 @@ std::vector<std::unique_ptr<RawService>> RawService::FromTable(
                                 return service->name() == method.service;
                               });
     if (found == services.end()) {
-      found = services.insert(services.end(),
-                              std::make_unique<RawService>(method.service));
+      found = services.insert(
+          services.end(),
+          std::make_unique<RawService>(method.service, table.observer()));
     }
     (*found)->Add(method);
   }

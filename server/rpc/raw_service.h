@@ -22,10 +22,12 @@ class RawService final : public grpc::Service {
   static std::vector<std::unique_ptr<RawService>> FromTable(
       const MethodTable& table);
 
-  explicit RawService(std::string name) : name_(std::move(name)) {}
+  RawService(std::string name, CallObserver* observer)
+      : name_(std::move(name)), observer_(observer) {}
 
   const std::string& name() const { return name_; }
   const std::vector<Method>& methods() const { return methods_; }
+  CallObserver* observer() const { return observer_; }
 
   void RequestCall(int index, grpc::ServerContext* context,
                    grpc::ByteBuffer* request,
@@ -38,6 +40,7 @@ class RawService final : public grpc::Service {
   void Add(const Method& method);
 
   const std::string name_;
+  CallObserver* const observer_;
   std::vector<Method> methods_;
   // gRPC keeps pointers to these.
   std::vector<std::unique_ptr<const std::string>> paths_;

@@ -49,6 +49,11 @@ class ServerCall {
   // outstanding, and the call must not be answered before it ran.
   virtual void Resume(ResumeFn fn, void* arg) = 0;
 
+  // What the caller calls this request, if its message says so; for logs. The
+  // text stays until Reply or Fail.
+  std::string_view request_id() const { return request_id_; }
+  void set_request_id(std::string_view id) { request_id_ = id; }
+
   // Address of the caller, e.g. "ipv4:127.0.0.1:55123".
   virtual std::string Peer() const = 0;
   // The first value of a request header.
@@ -66,6 +71,7 @@ class ServerCall {
   void SetCancelled();
 
   ByteView request_;
+  std::string_view request_id_;
   Nanos received_ = 0;
   Nanos deadline_ = kNoDeadline;
   ResumeFn on_cancel_ = nullptr;

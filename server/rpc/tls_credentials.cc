@@ -81,7 +81,8 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
       if (!found.ok()) {
         std::string now(found.status().message());
         if (now != problem) {
-          Report(absl::StrCat(now, "; the certificate of before stays in use"));
+          Report(false,
+                 absl::StrCat(now, "; the certificate of before stays in use"));
         }
         problem = std::move(now);
         continue;
@@ -89,7 +90,8 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
       problem.clear();
       const std::string expires = found->expires;
       if (Replace(*std::move(found))) {
-        Report(absl::StrCat("--tls-cert: new certificate in use, valid until ",
+        Report(true,
+               absl::StrCat("--tls-cert: new certificate in use, valid until ",
                             expires));
       }
     }
@@ -113,8 +115,8 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     return true;
   }
 
-  void Report(const std::string& event) {
-    if (options_.report != nullptr) options_.report(event);
+  void Report(bool renewed, const std::string& event) {
+    if (options_.report != nullptr) options_.report(renewed, event);
   }
 
   const TlsOptions options_;

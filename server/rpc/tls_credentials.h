@@ -29,7 +29,7 @@ inline constexpr absl::Duration kTlsRefresh = absl::Seconds(2);
 struct TlsOptions {
   TlsFiles files;
   // Called on the watching thread: what was loaded, or why it was not.
-  std::function<void(const std::string& event)> report = nullptr;
+  std::function<void(bool renewed, const std::string& event)> report = nullptr;
   absl::Duration refresh = kTlsRefresh;
 };
 

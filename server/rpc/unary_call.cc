@@ -65,7 +65,7 @@ void UnaryCall::OnArrived(bool ok) {
   deadline_ = ToNanos(exchange_->context.raw_deadline(), received_);
   const Entry entry(this);
   ViewRequest();
-  service_->methods()[static_cast<size_t>(index_)].handler(*this);
+  method().handler(*this);
 }
 
 void UnaryCall::OnDone() {
@@ -94,6 +94,7 @@ void UnaryCall::Clear() {
   on_cancel_ = nullptr;
   cancelled_.store(false, std::memory_order_relaxed);
   request_ = ByteView();
+  request_id_ = {};
   exchange_.reset();
   arena_.Reset();
 }
@@ -129,7 +130,14 @@ std::optional<std::string_view> UnaryCall::Header(std::string_view name) const {
   return std::string_view(found->second.data(), found->second.size());
 }
 
-bool UnaryCall::BeginAnswer() {
+const Method& UnaryCall::method() const {
+  return service_->methods()[static_cast<size_t>(index_)];
+}
+
+bool UnaryCall::BeginAnswer(const absl::Status& status) {
+  if (CallObserver* observer = service_->observer()) {
+    observer->OnAnswered(*this, method(), status);
+  }
   answered_ = true;
   on_cancel_ = nullptr;
   io_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
@@ -140,7 +148,7 @@ bool UnaryCall::BeginAnswer() {
 
 void UnaryCall::Reply(ReplyBuffer reply) {
   const Entry entry(this);
-  if (!BeginAnswer()) return;
+  if (!BeginAnswer(absl::OkStatus())) return;
   // grpc::Slice has the representation of grpc_slice; gRPC asserts it.
   const grpc::ByteBuffer buffer(
       reinterpret_cast<const grpc::Slice*>(reply.slices()),
@@ -150,7 +158,7 @@ void UnaryCall::Reply(ReplyBuffer reply) {
 
 void UnaryCall::Fail(const absl::Status& error) {
   const Entry entry(this);
-  if (!BeginAnswer()) return;
+  if (!BeginAnswer(error)) return;
   exchange_->writer.FinishWithError(ToGrpcStatus(error), &finished_event_);
 }
 

@@ -66,8 +66,10 @@ class UnaryCall final : public ServerCall {
   void OnResume();
   void Leave();
   void ViewRequest();
-  // False if the caller has gone already and nothing is to be sent.
-  bool BeginAnswer();
+  const Method& method() const;
+  // Tells the observer. False if the caller has gone already and nothing is to
+  // be sent.
+  bool BeginAnswer(const absl::Status& status);
 
   IoThread* const io_;
   RawService* service_ = nullptr;

@@ -28,14 +28,17 @@ struct SharedResults {
 
 }  // namespace
 
-CallEvaluation* CallEvaluation::Acquire(Engine& engine) {
+CallEvaluation* CallEvaluation::Acquire(Engine& engine, Metrics& metrics) {
   auto& free = FreeList();
-  while (!free.empty()) {
-    std::unique_ptr<CallEvaluation> evaluation = std::move(free.back());
+  CallEvaluation* evaluation = nullptr;
+  while (evaluation == nullptr && !free.empty()) {
+    std::unique_ptr<CallEvaluation> kept = std::move(free.back());
     free.pop_back();
-    if (evaluation->engine_ == &engine) return evaluation.release();
+    if (kept->engine_ == &engine) evaluation = kept.release();
   }
-  return new CallEvaluation(engine);
+  if (evaluation == nullptr) evaluation = new CallEvaluation(engine);
+  evaluation->metrics_ = &metrics;
+  return evaluation;
 }
 
 void CallEvaluation::Release(CallEvaluation* evaluation) {
@@ -98,8 +101,20 @@ bool CallEvaluation::TryFinish() {
     active_ = false;
     tasks_.clear();
   }
+  RecordStages();
   finish_(*this, finish_arg_);
   return true;
+}
+
+void CallEvaluation::RecordStages() {
+  const SyncReport& report = work_.report();
+  StageTimes times;
+  if (report.ready_at != 0) times.queue = report.ready_at - call_->received();
+  if (report.leased_at != 0) times.lane = report.leased_at - report.ready_at;
+  if (report.launched_at != 0) {
+    times.compute = report.completed_at - report.launched_at;
+  }
+  metrics_->RecordStages(times);
 }
 
 void CallEvaluation::OnDone(Work&) {

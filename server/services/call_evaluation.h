@@ -16,6 +16,7 @@
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/executor.h"
 #include "kernels/eval/work.h"
+#include "server/observe/metrics.h"
 #include "server/rpc/reply_buffer.h"
 #include "server/rpc/server_call.h"
 #include "server/scheduling/admission.h"
@@ -29,7 +30,7 @@ class CallEvaluation final : public WorkObserver, private Executor {
   using FinishFn = void (*)(CallEvaluation& evaluation, void* arg);
 
   // One that is free on this thread, or a new one.
-  static CallEvaluation* Acquire(Engine& engine);
+  static CallEvaluation* Acquire(Engine& engine, Metrics& metrics);
   // On the thread that acquired it. The evaluation must have finished, or never
   // have been started.
   static void Release(CallEvaluation* evaluation);
@@ -58,14 +59,17 @@ class CallEvaluation final : public WorkObserver, private Executor {
   explicit CallEvaluation(Engine& engine);
 
   void OnReturn(Work&) override {}
+  void OnLaunch(Work&) override { ticket.Launched(); }
   void OnDone(Work& work) override;
   void Post(Task task) override;
 
   void WakeLocked() WEIR_REQUIRES(mu_);
   void OnWake();
   bool TryFinish();
+  void RecordStages();
 
   Engine* const engine_;
+  Metrics* metrics_ = nullptr;
   std::shared_ptr<EvalContext> context_;
   Work work_;
   ServerCall* call_ = nullptr;

@@ -13,18 +13,14 @@ namespace weir {
 
 // absl::Status handler(const Request&, Response*).
 template <typename Request, typename Response, typename Handler>
-void AddCounted(MethodTable* table, Metrics* metrics, RpcMethod counted_as,
+void AddCounted(MethodTable* table, Metrics*, RpcMethod,
                 std::string_view service, std::string_view name,
                 Handler handler) {
   AddUnary<Request, Response>(
       table, service, name,
-      [metrics, counted_as, handler = std::move(handler)](
-          ServerCall& call, const Request& request,
-          Response* response) -> absl::Status {
-        absl::Status status = handler(request, response);
-        metrics->Record(counted_as, status.code(),
-                        NowNanos() - call.received());
-        return status;
+      [handler = std::move(handler)](ServerCall&, const Request& request,
+                                     Response* response) -> absl::Status {
+        return handler(request, response);
       });
 }
 

@@ -164,7 +164,7 @@ class EvaluatorService::Request {
   }
 
   void Start() {
-    evaluation_ = CallEvaluation::Acquire(context_->engine);
+    evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
     evaluation_->ticket = std::move(ticket_);
     WorkRequest& work = evaluation_->request();
     work.program = program_;
@@ -281,7 +281,7 @@ class EvaluatorService::Request {
     }
     ReplyBuffer reply = BuildReply(work);
     CallEvaluation::Release(evaluation_);
-    Record(absl::StatusCode::kOk);
+    GiveUp();
     call_.Reply(std::move(reply));
   }
 
@@ -341,15 +341,12 @@ class EvaluatorService::Request {
   }
 
   void Fail(const absl::Status& status) {
-    Record(status.code());
+    GiveUp();
     call_.Fail(status);
   }
 
-  // Called once, before the answer. The arena runs no destructors: what owns
-  // anything is given up here.
-  void Record(absl::StatusCode code) {
-    context_->metrics.Record(RpcMethod::kEvaluate, code,
-                             NowNanos() - call_.received());
+  // Called once, before the answer: the arena runs no destructors.
+  void GiveUp() {
     ticket_.Reset();
     program_ = nullptr;
   }

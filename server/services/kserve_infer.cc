@@ -86,7 +86,10 @@ class KserveInferService::Request {
 
   void Run() {
     if (absl::Status status = Begin(); !status.ok()) {
-      if (evaluation_ != nullptr) CallEvaluation::Release(evaluation_);
+      // It was not started: what its work says is about an earlier request.
+      if (evaluation_ != nullptr) {
+        CallEvaluation::Release(std::exchange(evaluation_, nullptr));
+      }
       Fail(status);
       return;
     }
@@ -106,12 +109,13 @@ class KserveInferService::Request {
                                   call_.received()));
     WEIR_RETURN_IF_ERROR(
         ParseInferRequest(call_.request(), &call_.arena(), &request_));
+    call_.set_request_id(request_.id);
     WEIR_ASSIGN_OR_RETURN(
         model_,
         context_->models.Find(request_.model_name, request_.model_version));
     WEIR_RETURN_IF_ERROR(CheckParameters(request_.parameters));
     WEIR_ASSIGN_OR_RETURN(report_, ParseReportWish(request_.parameters));
-    evaluation_ = CallEvaluation::Acquire(context_->engine);
+    evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
     evaluation_->ticket = std::move(ticket);
     evaluation_->request().program = model_->program;
     evaluation_->request().mode = EvalMode::kSyncFull;
@@ -260,13 +264,11 @@ class KserveInferService::Request {
     const Work& work = evaluation_->work();
     if (!work.status().ok()) {
       const absl::Status status = work.status();
-      CallEvaluation::Release(evaluation_);
       Fail(status);
       return;
     }
     ReplyBuffer reply = BuildReply(work);
-    CallEvaluation::Release(evaluation_);
-    Record(absl::StatusCode::kOk);
+    GiveUp(absl::StatusCode::kOk);
     call_.Reply(std::move(reply));
   }
 
@@ -305,14 +307,20 @@ class KserveInferService::Request {
   }
 
   void Fail(const absl::Status& status) {
-    Record(status.code());
+    GiveUp(status.code());
     call_.Fail(status);
   }
 
-  void Record(absl::StatusCode code) {
-    context_->metrics.Record(RpcMethod::kModelInfer, code,
-                             NowNanos() - call_.received());
-    model_ = nullptr;  // the arena runs no destructors
+  // Called once, before the answer: the arena runs no destructors.
+  void GiveUp(absl::StatusCode code) {
+    if (model_ != nullptr) {
+      context_->model_metrics.Record(
+          *model_, code,
+          evaluation_ == nullptr ? nullptr : &evaluation_->work(),
+          call_.received());
+    }
+    if (evaluation_ != nullptr) CallEvaluation::Release(evaluation_);
+    model_ = nullptr;
   }
 
   ServiceContext* const context_;

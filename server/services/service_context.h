@@ -7,6 +7,7 @@
 #include "kernels/eval/engine.h"
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
+#include "server/observe/model_metrics.h"
 #include "server/observe/readiness.h"
 #include "server/options.h"
 #include "server/scheduling/admission.h"
@@ -19,6 +20,7 @@ struct ServiceContext {
   const ModelRepository& models;
   Admission& admission;
   Metrics& metrics;
+  ModelMetrics& model_metrics;
   Readiness& readiness;
   std::string incarnation;  // new in every process
   int64_t started_unix_ns = 0;

@@ -83,7 +83,7 @@ class TlsCredentialsTest : public ::testing::Test {
     TlsOptions tls;
     tls.files = {Path("tls.crt"), Path("tls.key"),
                  mutual ? Path("ca.crt") : ""};
-    tls.report = [this](const std::string& event) { events_.Add(event); };
+    tls.report = [this](bool, const std::string& event) { events_.Add(event); };
     tls.refresh = absl::Milliseconds(5);
     auto credentials = MakeTlsCredentials(std::move(tls));
     ASSERT_TRUE(credentials.ok()) << credentials.status();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@ TEST(AdmissionTest, RefusesWhatIsTooLate) {
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(admission.Admit(1, kNow + 1, kNow).ok());
   EXPECT_EQ(admission.requests(), 0);
+  EXPECT_EQ(admission.refused(Admission::Refusal::kDeadlinePassed), 2u);
 }
 
 TEST(AdmissionTest, HoldsAtMostItsNumberOfRequests) {
@@ -32,7 +34,7 @@ TEST(AdmissionTest, HoldsAtMostItsNumberOfRequests) {
   EXPECT_EQ(Reason(refused), "QUEUE_FULL");
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_EQ(admission.requests(), 2);
-  EXPECT_EQ(admission.refused(), 1u);
+  EXPECT_EQ(admission.refused(Admission::Refusal::kQueueFull), 1u);
   one->Reset();
   EXPECT_TRUE(admission.Admit(1, kNoDeadline, kNow).ok());
 }
@@ -67,6 +69,47 @@ TEST(AdmissionTest, TicketsMoveAndReturnOnce) {
   kept.Reset();
   EXPECT_EQ(admission.requests(), 0);
   EXPECT_EQ(admission.bytes(), 0);
+}
+
+TEST(AdmissionTest, KnowsWhatWaitsAndSinceWhen) {
+  Admission admission(10, 100);
+  EXPECT_EQ(admission.waiting(), 0);
+  EXPECT_EQ(admission.oldest_waiting(), 0);
+  auto first = admission.Admit(1, kNoDeadline, kNow);
+  auto second = admission.Admit(1, kNoDeadline, kNow + 1);
+  auto third = admission.Admit(1, kNoDeadline, kNow + 2);
+  EXPECT_EQ(admission.waiting(), 3);
+  EXPECT_EQ(admission.oldest_waiting(), kNow);
+  // From the middle, then the oldest, by launch and by refusal.
+  second->Launched();
+  second->Launched();
+  EXPECT_EQ(admission.waiting(), 2);
+  EXPECT_EQ(admission.oldest_waiting(), kNow);
+  Admission::Ticket moved = *std::move(first);
+  moved.Reset();
+  EXPECT_EQ(admission.waiting(), 1);
+  EXPECT_EQ(admission.oldest_waiting(), kNow + 2);
+  auto fourth = admission.Admit(1, kNoDeadline, kNow + 3);
+  third->Launched();
+  EXPECT_EQ(admission.oldest_waiting(), kNow + 3);
+  fourth->Launched();
+  EXPECT_EQ(admission.waiting(), 0);
+  EXPECT_EQ(admission.oldest_waiting(), 0);
+  // Launched and not answered: in flight.
+  EXPECT_EQ(admission.requests(), 3);
+}
+
+// Each thread keeps its own queue; what is read covers them all.
+TEST(AdmissionTest, TheQueueIsThatOfAllThreads) {
+  Admission admission(10, 100);
+  auto mine = admission.Admit(1, kNoDeadline, kNow + 5);
+  std::thread([&] {
+    auto ticket = admission.Admit(1, kNoDeadline, kNow);
+    EXPECT_EQ(admission.waiting(), 2);
+    EXPECT_EQ(admission.oldest_waiting(), kNow);
+  }).join();
+  EXPECT_EQ(admission.waiting(), 1);
+  EXPECT_EQ(admission.oldest_waiting(), kNow + 5);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Server::Drain: unready first, serving meanwhile, then no new connections,
 // and no request lost.
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -21,7 +22,13 @@ class Interrupt {
  public:
   Interrupt() : fd_(eventfd(0, EFD_CLOEXEC)) {}
   ~Interrupt() { close(fd_); }
-  int fd() const { return fd_; }
+  Server::WaitFn wait() const {
+    return [fd = fd_](absl::Duration timeout) {
+      pollfd entry{fd, POLLIN, 0};
+      return poll(&entry, 1,
+                  static_cast<int>(absl::ToInt64Milliseconds(timeout))) > 0;
+    };
+  }
   void Set() {
     const uint64_t one = 1;
     EXPECT_EQ(write(fd_, &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
@@ -53,7 +60,7 @@ TEST(DrainTest, IsUnreadyButServesOnDuringTheDelay) {
   client::Client client({.address = server.address()});
   ASSERT_TRUE(*client.IsServing());
   Interrupt interrupt;
-  std::thread drain([&] { server.server().Drain(interrupt.fd()); });
+  std::thread drain([&] { server.server().Drain(interrupt.wait()); });
   ASSERT_TRUE(Eventually([&] { return Unready(server); }));
   int code = 0;
   server.HttpGet("/healthz", &code);
@@ -85,7 +92,7 @@ TEST(DrainTest, AnswersWhatIsInFlightAndTakesNoNewConnections) {
   ASSERT_TRUE(Eventually(
       [&] { return server.Metric("weir_stream_pool_leases_total") == 1; }));
   Interrupt interrupt;
-  std::thread drain([&] { server.server().Drain(interrupt.fd()); });
+  std::thread drain([&] { server.server().Drain(interrupt.wait()); });
   ASSERT_TRUE(Eventually([&] { return Unready(server); }));
   const auto stub = v1::Evaluator::NewStub(server.Connect());
   // Refused as soon as the listeners are closed.
@@ -109,7 +116,7 @@ TEST(DrainTest, CutsWhatOutlastsTheTimeout) {
   ASSERT_TRUE(Eventually(
       [&] { return server.Metric("weir_stream_pool_leases_total") == 1; }));
   Interrupt interrupt;
-  server.server().Drain(interrupt.fd());
+  server.server().Drain(interrupt.wait());
   const StatusCode code = running.Wait().status.error_code();
   EXPECT_TRUE(code == StatusCode::CANCELLED || code == StatusCode::UNAVAILABLE)
       << code;
@@ -139,7 +146,7 @@ TEST(DrainTest, LosesNothingUnderLoad) {
   const client::LoadResult result =
       client::RunLoad(load, [&](const client::LoadProgress&) {
         if (drain.joinable()) return;
-        drain = std::thread([&] { drained.server().Drain(interrupt.fd()); });
+        drain = std::thread([&] { drained.server().Drain(interrupt.wait()); });
       });
   drain.join();
   EXPECT_EQ(result.error_count(), 0) << result.first_error;

@@ -72,7 +72,8 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
   EXPECT_TRUE(first.Wait().status.ok());
   EXPECT_TRUE(second.Wait().status.ok());
   EXPECT_TRUE(ServesOn(server));
-  EXPECT_EQ(server.Metric("weir_requests_refused_total"), refused);
+  EXPECT_EQ(server.Metric("weir_requests_refused_total{reason=\"QUEUE_FULL\"}"),
+            refused);
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
   EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
   EXPECT_EQ(server.Metric("weir_stream_pool_waiting"), 0);
@@ -129,7 +130,8 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
                       StatusCode::RESOURCE_EXHAUSTED, "larger than max"));
   EXPECT_TRUE(ServesOn(server));
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
-  EXPECT_EQ(server.Metric("weir_pinned_bytes{state=\"leased\"}"), 0);
+  EXPECT_EQ(server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}"),
+            0);
 }
 
 TEST(LimitsTest, HostMemoryIsBounded) {

@@ -52,6 +52,21 @@ class Environment {
   const char* name_;
 };
 
+TEST(OptionsTest, ObservationHasItsFlags) {
+  EXPECT_EQ(Parsed({}).log_format, LogFormat::kText);
+  EXPECT_EQ(Parsed({}).log_level, LogLevel::kInfo);
+  EXPECT_FALSE(Parsed({}).triton_metrics);
+  EXPECT_EQ(Parsed({}).admin_token_file, "");
+  EXPECT_EQ(Parsed({"--log-format=json"}).log_format, LogFormat::kJson);
+  EXPECT_EQ(Parsed({"--log-level=error"}).log_level, LogLevel::kError);
+  EXPECT_TRUE(Parsed({"--triton-metrics"}).triton_metrics);
+  const Environment level("WEIR_LOG_LEVEL", "debug");
+  EXPECT_EQ(Parsed({}).log_level, LogLevel::kDebug);
+  ExpectUsageError({"--log-level=loud"}, "--log-level");
+  ExpectUsageError({"--log-format=xml"}, "--log-format");
+  ExpectUsageError({"--admin-token-file=/no/such/file"}, "--admin-token-file");
+}
+
 TEST(OptionsTest, HasTheDocumentedDefaults) {
   const ServerOptions options = Parsed({});
   EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:8001"));

@@ -3,8 +3,11 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "client/cpp/client.h"
 #include "tests/models_repo/temp_folder.h"
@@ -78,6 +81,50 @@ TEST(ProcessTest, DrainsInOrderAfterSigterm) {
     }));
   }
   EXPECT_EQ(process.Wait(), 0);
+}
+
+// As an operator sees it: the command, the log, the exit code.
+TEST(ProcessTest, DrainsWhenTheOperatorAsks) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--drain-delay=0",
+       "--max-connection-age=0", "--log-format=json", "--log-level=debug"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  ChildProcess quiet({BuiltProgram("weir"), "--server=" + addresses.grpc,
+                      "admin", "log-level", "info"});
+  EXPECT_EQ(quiet.Wait(), 0);
+  EXPECT_EQ(quiet.out(), "log level info, was debug\n");
+  ChildProcess drain(
+      {BuiltProgram("weir"), "--server=" + addresses.grpc, "admin", "drain"});
+  EXPECT_EQ(drain.Wait(), 0) << drain.err();
+  EXPECT_THAT(drain.out(), HasSubstr("draining; "));
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_EQ(process.out(), "");
+  std::vector<std::string> messages;
+  std::istringstream lines(process.err());
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line);
+    EXPECT_EQ(event["level"], "info");
+    messages.push_back(event["message"]);
+  }
+  EXPECT_THAT(messages, ::testing::ElementsAre("draining", "drained"));
+}
+
+// Kubernetes sends SIGTERM after its preStop hook: not a reason to hurry.
+TEST(ProcessTest, OneSigtermDoesNotHurryADrainThatTheOperatorAskedFor) {
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--drain-delay=600", "--max-connection-age=0"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  const auto drained = client.Drain();
+  ASSERT_TRUE(drained.ok()) << drained.status();
+  EXPECT_TRUE(drained->started());
+  EXPECT_TRUE(Eventually([&] { return !*client.IsServing(); }));
+  process.Signal(SIGTERM);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(client.IsServing().ok());
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_THAT(process.err(), HasSubstr("draining already"));
 }
 
 TEST(ProcessTest, ListensOnAUnixSocket) {

@@ -29,14 +29,16 @@ ServerOptions TestOptions() {
   options.io_threads = 2;
   options.cpu_threads = 2;
   options.drain_delay = absl::ZeroDuration();
+  options.log_level = LogLevel::kError;
   options.enable_test_operators = true;
   return options;
 }
 
-TestServer::TestServer(const std::function<void(ServerOptions&)>& change) {
+TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
+                       std::ostream& log) {
   ServerOptions options = TestOptions();
   if (change) change(options);
-  auto server = Server::Start(options);
+  auto server = Server::Start(options, log);
   if (!server.ok()) {
     ADD_FAILURE() << server.status();
     std::abort();  // a test without its server can only crash later
@@ -44,6 +46,7 @@ TestServer::TestServer(const std::function<void(ServerOptions&)>& change) {
   server_ = *std::move(server);
   address_ = server_->grpc_addresses()[0];
   channel_ = Connect();
+  admin_ = v1::Admin::NewStub(channel_);
   evaluator_ = v1::Evaluator::NewStub(channel_);
   catalog_ = v1::Catalog::NewStub(channel_);
   kserve_ = inference::GRPCInferenceService::NewStub(channel_);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "proto/inference/grpc_service.grpc.pb.h"
+#include "proto/weir/v1/admin.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
 #include "proto/weir/v1/evaluator.grpc.pb.h"
 #include "server/options.h"
@@ -50,7 +52,8 @@ ServerOptions TestOptions();
 class TestServer {
  public:
   explicit TestServer(
-      const std::function<void(ServerOptions&)>& change = nullptr);
+      const std::function<void(ServerOptions&)>& change = nullptr,
+      std::ostream& log = std::cerr);
   ~TestServer();
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
@@ -60,6 +63,7 @@ class TestServer {
   // A connection of its own.
   std::shared_ptr<grpc::Channel> Connect() const;
 
+  v1::Admin::Stub& admin() { return *admin_; }
   v1::Evaluator::Stub& evaluator() { return *evaluator_; }
   v1::Catalog::Stub& catalog() { return *catalog_; }
   inference::GRPCInferenceService::Stub& kserve() { return *kserve_; }
@@ -77,6 +81,7 @@ class TestServer {
   std::unique_ptr<Server> server_;
   std::string address_;
   std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
   std::unique_ptr<v1::Evaluator::Stub> evaluator_;
   std::unique_ptr<v1::Catalog::Stub> catalog_;
   std::unique_ptr<inference::GRPCInferenceService::Stub> kserve_;

@@ -1,0 +1,95 @@
+// weir admin: what the operator of a server asks of it.
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/cli/commands.h"
+
+namespace weir::client {
+namespace {
+
+const std::map<std::string, v1::LogLevel>& Levels() {
+  static const auto* levels =
+      new std::map<std::string, v1::LogLevel>{{"debug", v1::LOG_DEBUG},
+                                              {"info", v1::LOG_INFO},
+                                              {"warning", v1::LOG_WARNING},
+                                              {"error", v1::LOG_ERROR}};
+  return *levels;
+}
+
+std::string LevelName(v1::LogLevel level) {
+  for (const auto& [name, value] : Levels()) {
+    if (value == level) return name;
+  }
+  return "unknown";
+}
+
+// The first word of the file; none without a file.
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  std::string token;
+  if (path.empty()) return token;
+  if (!(std::ifstream(path) >> token)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--token-file: ", path, " holds no token"));
+  }
+  return token;
+}
+
+int Drain(const GlobalFlags& global, const std::string& token_file) {
+  auto token = ReadToken(token_file);
+  if (!token.ok()) return Report(token.status());
+  Client client(global.options());
+  auto response = client.Drain(*token);
+  if (!response.ok()) return Report(response.status());
+  std::cout << absl::StrFormat(
+      "%s; takes new connections for %.3g s, ends within %.3g s; %d requests "
+      "in flight\n",
+      response->started() ? "draining" : "draining already",
+      static_cast<double>(response->delay_ns()) * 1e-9,
+      static_cast<double>(response->limit_ns()) * 1e-9,
+      response->requests_in_flight());
+  return 0;
+}
+
+int SetLevel(const GlobalFlags& global, const std::string& token_file,
+             const std::string& level) {
+  auto token = ReadToken(token_file);
+  if (!token.ok()) return Report(token.status());
+  Client client(global.options());
+  auto response = client.SetLogLevel(Levels().at(level), *token);
+  if (!response.ok()) return Report(response.status());
+  std::cout << "log level " << level << ", was "
+            << LevelName(response->previous()) << "\n";
+  return 0;
+}
+
+}  // namespace
+
+Command AddAdmin(CLI::App& app, const GlobalFlags& global) {
+  auto token_file = std::make_shared<std::string>();
+  auto level = std::make_shared<std::string>();
+  CLI::App* admin = app.add_subcommand(
+      "admin", "Operate a server: drain it, change its log level");
+  admin->require_subcommand(1);
+  admin
+      ->add_option("--token-file", *token_file,
+                   "File with the token, if the server has --admin-token-file")
+      ->envname("WEIR_ADMIN_TOKEN_FILE")
+      ->check(CLI::ExistingFile);
+  CLI::App* drain = admin->add_subcommand(
+      "drain", "End the server without losing a request, as SIGTERM does");
+  CLI::App* log_level =
+      admin->add_subcommand("log-level", "Write log lines from this level on");
+  log_level->add_option("level", *level, "debug, info, warning or error")
+      ->required()
+      ->check(CLI::IsMember(Levels()));
+  return {admin, [=, &global] {
+            return drain->parsed() ? Drain(global, *token_file)
+                                   : SetLevel(global, *token_file, *level);
+          }};
+}
+
+}  // namespace weir::client

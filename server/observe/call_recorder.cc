@@ -1,0 +1,118 @@
+#include "server/observe/call_recorder.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/observe/trace_context.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kBurst = 100;
+constexpr Nanos kInterval = 200'000'000;
+constexpr Nanos kReportAfter = 10'000'000'000;
+// Of what callers choose.
+constexpr size_t kMaxIdBytes = 128;
+constexpr size_t kMaxErrorBytes = 512;
+
+LogLevel LevelOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return LogLevel::kDebug;
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kUnauthenticated:
+      return LogLevel::kInfo;
+    default:
+      return LogLevel::kWarning;
+  }
+}
+
+// The caller's own id, or none.
+std::string_view GivenId(const ServerCall& call) {
+  std::string_view id = call.Header("x-request-id").value_or("");
+  if (id.empty()) id = call.request_id();
+  return id.substr(0, kMaxIdBytes);
+}
+
+}  // namespace
+
+CallRecorder::CallRecorder(Metrics* metrics, Logger* logger, TimerQueue* timers,
+                           std::string id_prefix)
+    : metrics_(metrics),
+      logger_(logger),
+      timers_(timers),
+      id_prefix_(std::move(id_prefix)),
+      callers_(kBurst, kInterval),
+      servers_(kBurst, kInterval) {}
+
+void CallRecorder::OnAnswered(const ServerCall& call, const Method& method,
+                              const absl::Status& status) {
+  const Nanos now = NowNanos();
+  metrics_->RecordCall(method.number, status.code(), now - call.received());
+  const LogLevel level = LevelOf(status.code());
+  if (!logger_->enabled(level)) return;
+  if (!status.ok() && !Allow(level, now)) return;
+  Write(call, method, status, level, now);
+}
+
+bool CallRecorder::Allow(LogLevel level, Nanos now) {
+  if ((level == LogLevel::kInfo ? callers_ : servers_).Allow(now)) return true;
+  if (!report_due_.exchange(true)) {
+    timers_->Add(now + kReportAfter, [this] {
+      report_due_ = false;
+      ReportSuppressed();
+    });
+  }
+  return false;
+}
+
+void CallRecorder::Write(const ServerCall& call, const Method& method,
+                         const absl::Status& status, LogLevel level,
+                         Nanos now) {
+  std::string id(GivenId(call));
+  if (id.empty()) {
+    id = absl::StrCat(id_prefix_, "-",
+                      next_id_.fetch_add(1, std::memory_order_relaxed));
+  }
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string peer = call.Peer();
+  std::vector<LogField> fields = {
+      {"request_id", id},
+      {"method", method.name},
+      {"code", code},
+      {"duration_us", (now - call.received()) / 1000},
+      {"peer", peer}};
+  const auto header = call.Header("traceparent");
+  const auto trace = header.has_value() ? ParseTraceparent(*header)
+                                        : std::optional<TraceContext>();
+  if (trace.has_value()) fields.push_back({"trace_id", trace->trace_id});
+  if (!status.ok()) {
+    const std::string_view error(status.message().data(),
+                                 status.message().size());
+    fields.push_back({"error", error.substr(0, kMaxErrorBytes)});
+  }
+  logger_->Log(level, status.ok() ? "call answered" : "call failed", fields);
+}
+
+void CallRecorder::ReportSuppressed() {
+  const uint64_t lines = callers_.TakeSuppressed() + servers_.TakeSuppressed();
+  if (lines == 0) return;
+  logger_->Log(LogLevel::kWarning, "lines of failed calls were left out",
+               {{"count", static_cast<int64_t>(lines)}});
+}
+
+uint64_t CallRecorder::suppressed_total() const {
+  return callers_.suppressed_total() + servers_.suppressed_total();
+}
+
+}  // namespace weir

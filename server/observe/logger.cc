@@ -1,0 +1,137 @@
+#include "server/observe/logger.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/ostream_sink.h>
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace weir {
+namespace {
+
+constexpr const char* kLevelNames[] = {"debug", "info", "warning", "error"};
+
+spdlog::level::level_enum ToSpdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::err;
+}
+
+// A JSON string with its quotes, on one line.
+std::string Quoted(std::string_view text) {
+  return nlohmann::json(std::string(text))
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Values of text lines are quoted where a reader could mistake them.
+std::string Plain(std::string_view text) {
+  const bool plain =
+      !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+        return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+      });
+  return plain ? std::string(text) : Quoted(text);
+}
+
+// A message is prose: only what would break the line is changed.
+std::string OneLine(std::string_view text) {
+  const bool one_line = std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= ' ' && c != 0x7f;
+  });
+  return one_line ? std::string(text) : Quoted(text);
+}
+
+std::string Number(double value) { return nlohmann::json(value).dump(); }
+
+std::string ValueText(const LogField& field, bool json) {
+  if (const auto* text = std::get_if<std::string_view>(&field.value)) {
+    return json ? Quoted(*text) : Plain(*text);
+  }
+  if (const auto* number = std::get_if<int64_t>(&field.value)) {
+    return absl::StrCat(*number);
+  }
+  return Number(std::get<double>(field.value));
+}
+
+absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
+
+}  // namespace
+
+const char* LogLevelName(LogLevel level) {
+  return kLevelNames[static_cast<size_t>(level)];
+}
+
+std::optional<LogLevel> LogLevelFromName(std::string_view name) {
+  for (size_t i = 0; i < std::size(kLevelNames); ++i) {
+    if (name == kLevelNames[i]) return static_cast<LogLevel>(i);
+  }
+  return std::nullopt;
+}
+
+struct Logger::Impl {
+  Impl(LogFormat f, std::ostream& out)
+      : json(f == LogFormat::kJson),
+        logger("weir", std::make_shared<spdlog::sinks::ostream_sink_mt>(
+                           out, /*force_flush=*/true)) {
+    logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
+        json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})"
+             : "%Y-%m-%dT%H:%M:%S.%fZ %-7l %v",
+        spdlog::pattern_time_type::utc));
+  }
+
+  const bool json;
+  spdlog::logger logger;
+};
+
+Logger::Logger(LogFormat format, LogLevel level, std::ostream& out)
+    : impl_(std::make_unique<Impl>(format, out)) {
+  set_level(level);
+}
+
+Logger::~Logger() = default;
+
+bool Logger::enabled(LogLevel level) const {
+  return impl_->logger.should_log(ToSpdlog(level));
+}
+
+LogLevel Logger::level() const {
+  for (LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning}) {
+    if (enabled(level)) return level;
+  }
+  return LogLevel::kError;
+}
+
+void Logger::set_level(LogLevel level) {
+  impl_->logger.set_level(ToSpdlog(level));
+}
+
+void Logger::Log(LogLevel level, std::string_view message,
+                 absl::Span<const LogField> fields) {
+  if (!enabled(level)) return;
+  std::string line =
+      impl_->json ? "\"message\":" + Quoted(message) : OneLine(message);
+  for (const LogField& field : fields) {
+    if (impl_->json) {
+      absl::StrAppend(&line, ",\"", Abs(field.name),
+                      "\":", ValueText(field, true));
+    } else {
+      absl::StrAppend(&line, " ", Abs(field.name), "=",
+                      ValueText(field, false));
+    }
+  }
+  impl_->logger.log(ToSpdlog(level), spdlog::string_view_t(line));
+}
+
+}  // namespace weir

@@ -1,0 +1,181 @@
+// weir.v1.Admin: who may, and what it does to the server.
+#include "server/services/admin.h"
+
+#include <gmock/gmock.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+
+#include "kernels/base/error_info.h"
+#include "server/rpc/status_mapping.h"
+#include "tests/models_repo/temp_folder.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+
+grpc::Status SetLevel(v1::Admin::Stub& stub, v1::LogLevel level,
+                      const std::string& authorization = "") {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  if (!authorization.empty()) {
+    context.AddMetadata("authorization", authorization);
+  }
+  v1::SetLogLevelRequest request;
+  request.set_level(level);
+  v1::SetLogLevelResponse response;
+  return stub.SetLogLevel(&context, request, &response);
+}
+
+v1::DrainResponse Drain(TestServer& server) {
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::DrainResponse response;
+  EXPECT_TRUE(server.admin().Drain(&context, {}, &response).ok());
+  return response;
+}
+
+bool DrainWanted(TestServer& server) {
+  pollfd entry{server.server().drain_requested_fd(), POLLIN, 0};
+  return poll(&entry, 1, 0) == 1;
+}
+
+// An IPv4 address of this machine that is not loopback; "" if it has none.
+std::string OuterAddress() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string found;
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    char host[NI_MAXHOST];
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET ||
+        getnameinfo(each->ifa_addr, sizeof(sockaddr_in), host, sizeof(host),
+                    nullptr, 0, NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    if (std::string(host).rfind("127.", 0) != 0) found = host;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+TEST(AdminTest, TellsLocalPeersFromOthers) {
+  for (const char* peer :
+       {"unix:", "unix:/run/weir.sock", "unix-abstract:weir",
+        "ipv4:127.0.0.1:5000", "ipv4:127.8.9.10:1", "ipv6:[::1]:5000",
+        "ipv6:%5B::1%5D:5000", "ipv6:[::ffff:127.0.0.1]:5000"}) {
+    EXPECT_TRUE(IsLocalPeer(peer)) << peer;
+  }
+  for (const char* peer :
+       {"", "ipv4:10.0.0.1:127", "ipv4:1.127.0.0:1", "ipv6:[::2]:5000",
+        "ipv6:[fe80::1]:5000", "ipv6:[2001:db8::1]:1", "unknown",
+        "ipv6:[::ffff:10.0.0.1]:1", "ipv6:[::1:2]:5000"}) {
+    EXPECT_FALSE(IsLocalPeer(peer)) << peer;
+  }
+}
+
+TEST(AdminTest, DrainAsksTheProcessOnceAndTellsTheBounds) {
+  TestServer server([](ServerOptions& o) {
+    o.drain_delay = absl::Seconds(3);
+    o.drain_timeout = absl::Seconds(7);
+  });
+  EXPECT_FALSE(DrainWanted(server));
+  v1::DrainResponse response = Drain(server);
+  EXPECT_TRUE(response.started());
+  EXPECT_EQ(response.delay_ns(), 3'000'000'000);
+  EXPECT_EQ(response.limit_ns(), 10'000'000'000);
+  EXPECT_EQ(response.requests_in_flight(), 0u);
+  EXPECT_TRUE(DrainWanted(server));
+  EXPECT_FALSE(Drain(server).started());
+  EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(AdminTest, RefusesALevelThatIsNone) {
+  TestServer server;
+  for (int level : {0, 9}) {
+    EXPECT_TRUE(
+        Refused(SetLevel(server.admin(), static_cast<v1::LogLevel>(level)),
+                StatusCode::INVALID_ARGUMENT, "is not a log level"));
+  }
+}
+
+TEST(AdminTest, WithATokenFileEveryCallNeedsTheToken) {
+  TempFolder folder;
+  const std::string path = folder.Write("token", "s3cret-word\n");
+  TestServer server([&](ServerOptions& o) { o.admin_token_file = path; });
+  for (const char* header :
+       {"", "Bearer ", "Bearer s3cret-wor", "Bearer s3cret-word2",
+        "Bearer s3cret-worD", "Bearer s3cret-words3cret-word", "s3cret-word",
+        "Basic s3cret-word"}) {
+    const grpc::Status status = SetLevel(server.admin(), v1::LOG_ERROR, header);
+    EXPECT_TRUE(
+        Refused(status, StatusCode::UNAUTHENTICATED, "authorization: Bearer"))
+        << header;
+    EXPECT_EQ(Reason(FromGrpcStatus(status)), "ADMIN_TOKEN");
+  }
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::DrainResponse response;
+  EXPECT_EQ(server.admin().Drain(&context, {}, &response).error_code(),
+            StatusCode::UNAUTHENTICATED);
+  EXPECT_FALSE(DrainWanted(server));
+  EXPECT_TRUE(
+      SetLevel(server.admin(), v1::LOG_ERROR, "Bearer s3cret-word").ok());
+  EXPECT_TRUE(ServesOn(server));  // others need no token
+}
+
+TEST(AdminTest, ATokenFileThatHoldsNoTokenIsAnError) {
+  TempFolder folder;
+  for (const std::string& content :
+       {std::string(), std::string("\n \n"), std::string("two words"),
+        std::string("a\0b", 3), std::string(5000, 'x')}) {
+    ServerOptions options = TestOptions();
+    options.admin_token_file = folder.Write("token", content);
+    const auto server = Server::Start(options);
+    ASSERT_FALSE(server.ok()) << content;
+    EXPECT_THAT(std::string(server.status().message()),
+                HasSubstr("--admin-token-file: " + options.admin_token_file));
+  }
+  ServerOptions options = TestOptions();
+  options.admin_token_file = folder.path().string();
+  EXPECT_THAT(std::string(Server::Start(options).status().message()),
+              HasSubstr("cannot be read"));
+}
+
+TEST(AdminTest, AUnixSocketIsThisMachine) {
+  TempFolder folder;
+  const std::string address = "unix:" + (folder.path() / "socket").string();
+  TestServer server([&](ServerOptions& o) { o.grpc = {address}; });
+  EXPECT_TRUE(SetLevel(server.admin(), v1::LOG_ERROR).ok());
+}
+
+TEST(AdminTest, OtherMachinesAreRefusedWithoutAToken) {
+  const std::string host = OuterAddress();
+  if (host.empty()) GTEST_SKIP() << "no address but loopback on this machine";
+  TempFolder folder;
+  for (bool token : {false, true}) {
+    TestServer server([&](ServerOptions& o) {
+      o.grpc = {host + ":0"};
+      o.insecure = true;
+      if (token) o.admin_token_file = folder.Write("token", "word");
+    });
+    const grpc::Status status =
+        SetLevel(server.admin(), v1::LOG_ERROR, "Bearer word");
+    if (token) {
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    } else {
+      EXPECT_TRUE(
+          Refused(status, StatusCode::PERMISSION_DENIED, "--admin-token-file"));
+      EXPECT_EQ(Reason(FromGrpcStatus(status)), "ADMIN_NOT_LOCAL");
+    }
+    EXPECT_TRUE(ServesOn(server));
+  }
+}
+
+}  // namespace
+}  // namespace weir::testing

@@ -1,0 +1,198 @@
+// /metrics: every metric of the table, and what they count.
+#include "server/observe/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/build_info.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
+
+inference::ModelInferRequest Digits(int rows) {
+  inference::ModelInferRequest request;
+  request.set_model_name("digits");
+  AddInput(&request, "image", "FP32", {rows, 1, 8, 8},
+           std::string(static_cast<size_t>(rows) * 64 * sizeof(float), '\0'));
+  return request;
+}
+
+void ServeModels(ServerOptions& options) {
+  options.model_repository = TestData("models");
+}
+
+TEST(MetricsTest, ListsTheWholeTableAndNoSeriesTwice) {
+  for (bool triton : {false, true}) {
+    TestServer server([&](ServerOptions& o) {
+      ServeModels(o);
+      o.triton_metrics = triton;
+    });
+    EXPECT_TRUE(ServesOn(server));
+    EXPECT_TRUE(Infer(server, Digits(1)).status.ok());
+    std::set<std::string> types, series;
+    for (const std::string& line : Lines(server.HttpGet("/metrics"))) {
+      if (line.rfind("# TYPE ", 0) == 0) {
+        types.insert(line.substr(7));
+      } else if (line[0] != '#') {
+        EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second)
+            << line;
+      }
+    }
+    std::set<std::string> expected;
+    for (const MetricDef& def : MetricDefs()) {
+      if (def.triton && !triton) continue;
+      expected.insert(absl::StrCat(def.name, " ", MetricTypeName(def.type)));
+    }
+    EXPECT_EQ(types, expected);
+  }
+}
+
+TEST(MetricsTest, TellsWhatTheServerIs) {
+  TestServer server(ServeModels);
+  const std::string device = "{device=\"" + TestDevice() + "\"}";
+  EXPECT_EQ(server.Metric("weir_ready"), 1);
+  EXPECT_EQ(server.Metric("weir_device_healthy" + device), 1);
+  EXPECT_EQ(server.Metric("weir_models{state=\"ready\"}"), 1);
+  EXPECT_EQ(server.Metric("weir_stream_pool_max_lanes"), 2);
+  EXPECT_EQ(server.Metric("weir_queue_limit"), ServerOptions().queue_length);
+  EXPECT_EQ(server.Metric("weir_memory_budget_bytes{pool=\"host\"}"),
+            ServerOptions().host_bytes);
+  EXPECT_EQ(server.Metric("weir_memory_budget_bytes{pool=\"tensor\"}"),
+            ServerOptions().tensor_bytes);
+  EXPECT_GT(server.Metric("weir_memory_bytes{pool=\"constants\","
+                          "state=\"used\"}"),
+            0);
+  EXPECT_EQ(server.Metric(absl::StrCat("weir_build_info{version=\"", Version(),
+                                       "\",build=\"", kBuildId, "\",device=\"",
+                                       TestDevice(), "\"}")),
+            1);
+}
+
+TEST(MetricsTest, CountsCallsByMethodAndCode) {
+  TestServer server(ServeModels);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ServesOn(server));
+  v1::EvaluateRequest bad = IdentityRequest();
+  bad.clear_inputs();
+  EXPECT_FALSE(Evaluate(server, bad).status.ok());
+  EXPECT_EQ(server.CallRaw("/weir.v1.Evaluator/Evaluate", "\xff").error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(server.CallRaw("/weir.v1.Catalog/ListModels", "\xff").error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  auto requests = [&](const std::string& method, const std::string& code) {
+    return server.Metric("weir_requests_total{method=\"" + method +
+                         "\",code=\"" + code + "\"}");
+  };
+  EXPECT_EQ(requests("Evaluate", "OK"), 3);
+  EXPECT_EQ(requests("Evaluate", "INVALID_ARGUMENT"), 2);
+  EXPECT_EQ(requests("ListModels", "INVALID_ARGUMENT"), 1);
+  const std::string evaluate = "{method=\"Evaluate\"}";
+  EXPECT_EQ(server.Metric("weir_request_seconds_count" + evaluate), 5);
+  EXPECT_EQ(server.Metric(
+                "weir_request_seconds_bucket{method=\"Evaluate\",le=\"+Inf\"}"),
+            5);
+  EXPECT_GT(server.Metric("weir_request_seconds_sum" + evaluate), 0);
+  EXPECT_EQ(server.Metric("weir_request_seconds_count{method=\"ModelInfer\"}"),
+            0);
+}
+
+TEST(MetricsTest, MeasuresTheStagesOfWhatWasEvaluated) {
+  TestServer server(ServeModels);
+  EXPECT_TRUE(Evaluate(server, SpinRequest(milliseconds(20))).status.ok());
+  EXPECT_TRUE(Infer(server, Digits(3)).status.ok());
+  EXPECT_TRUE(Infer(server, Digits(200)).status.ok());
+  // Refused before it asked for a lane.
+  EXPECT_FALSE(Infer(server, inference::ModelInferRequest()).status.ok());
+  for (const char* name : {"weir_queue_wait_seconds", "weir_lane_wait_seconds",
+                           "weir_compute_seconds"}) {
+    EXPECT_EQ(server.Metric(absl::StrCat(name, "_count")), 3) << name;
+  }
+  EXPECT_GE(server.Metric("weir_compute_seconds_sum"), 0.02);
+  EXPECT_LE(server.Metric("weir_compute_seconds_bucket{le=\"0.01\"}"), 2);
+  EXPECT_EQ(server.Metric("weir_batch_size_count"), 2);
+  EXPECT_EQ(server.Metric("weir_batch_size_sum"), 203);
+  EXPECT_EQ(server.Metric("weir_batch_size_bucket{le=\"2\"}"), 0);
+  EXPECT_EQ(server.Metric("weir_batch_size_bucket{le=\"4\"}"), 1);
+  EXPECT_EQ(server.Metric("weir_batch_size_bucket{le=\"128\"}"), 1);
+  EXPECT_GT(server.Metric("weir_memory_bytes{pool=\"arena\",state=\"used\"}"),
+            0);
+}
+
+TEST(MetricsTest, ShowsTheQueueAndItsAge) {
+  TestServer server([](ServerOptions& o) { o.streams = 1; });
+  {
+    PendingEvaluate running(server, SpinRequest(seconds(1)));
+    ASSERT_TRUE(Eventually([&] {
+      return server.Metric("weir_requests_in_flight") == 1 &&
+             server.Metric("weir_queue_depth") == 0;
+    }));
+    PendingEvaluate first(server, IdentityRequest());
+    PendingEvaluate second(server, IdentityRequest());
+    ASSERT_TRUE(
+        Eventually([&] { return server.Metric("weir_queue_depth") == 2; }));
+    const double age = server.Metric("weir_queue_age_seconds");
+    EXPECT_GT(age, 0);
+    EXPECT_TRUE(Eventually(
+        [&] { return server.Metric("weir_queue_age_seconds") != age; }));
+    EXPECT_TRUE(running.Wait().status.ok());
+  }
+  EXPECT_EQ(server.Metric("weir_queue_depth"), 0);
+  EXPECT_EQ(server.Metric("weir_queue_age_seconds"), 0);
+  EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
+}
+
+// What was created is somewhere, and never more than the limit.
+TEST(MetricsTest, ThePoolEquationHolds) {
+  TestServer server;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(ServesOn(server));
+    double sum = 0;
+    for (const char* state : {"idle", "leased", "draining", "retired"}) {
+      sum += server.Metric("weir_stream_pool_lanes{device=\"" + TestDevice() +
+                           "\",state=\"" + state + "\"}");
+    }
+    EXPECT_LE(sum, server.Metric("weir_stream_pool_max_lanes"));
+  }
+}
+
+TEST(MetricsTest, CountsServedModelsUnderTritonsNames) {
+  TestServer server([](ServerOptions& o) {
+    ServeModels(o);
+    o.triton_metrics = true;
+  });
+  EXPECT_TRUE(Infer(server, Digits(1)).status.ok());
+  EXPECT_TRUE(Infer(server, Digits(5)).status.ok());
+  inference::ModelInferRequest bad = Digits(1);
+  bad.clear_raw_input_contents();
+  EXPECT_FALSE(Infer(server, bad).status.ok());
+  auto metric = [&](const std::string& name) {
+    return server.Metric(name + "{model=\"digits\",version=\"1\"}");
+  };
+  EXPECT_EQ(metric("nv_inference_request_success"), 2);
+  EXPECT_EQ(metric("nv_inference_count"), 6);
+  EXPECT_EQ(metric("nv_inference_exec_count"), 2);
+  EXPECT_EQ(server.Metric("nv_inference_request_failure{model=\"digits\","
+                          "version=\"1\",reason=\"OTHER\"}"),
+            1);
+  const double parts = metric("nv_inference_queue_duration_us") +
+                       metric("nv_inference_compute_input_duration_us") +
+                       metric("nv_inference_compute_infer_duration_us") +
+                       metric("nv_inference_compute_output_duration_us");
+  EXPECT_GT(metric("nv_inference_compute_infer_duration_us"), 0);
+  EXPECT_NEAR(metric("nv_inference_request_duration_us"), parts, 1);
+}
+
+}  // namespace
+}  // namespace weir::testing
