@@ -13,6 +13,8 @@
 namespace weir::client {
 namespace {
 
+constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
+
 std::string SpecText(const v1::NamedTensorSpec& spec) {
   const std::vector<int64_t> shape(spec.spec().shape().begin(),
                                    spec.spec().shape().end());
@@ -88,14 +90,18 @@ int Ops(const GlobalFlags& global, const std::string& name) {
   return 0;
 }
 
-int Status(const GlobalFlags& global, bool probe, const std::string& service) {
+// What a container's health check runs: one call, one line, soon over.
+int Probe(const GlobalFlags& global, const std::string& service) {
+  ClientOptions options = global.options();
+  if (!global.timeout_given) options.timeout = kProbeTimeout;
+  auto serving = Client(std::move(options)).IsServing(service);
+  if (!serving.ok()) return Report(serving.status());
+  std::cout << (*serving ? "SERVING\n" : "NOT_SERVING\n");
+  return *serving ? 0 : 1;
+}
+
+int Status(const GlobalFlags& global) {
   Client client(global.options());
-  if (probe) {
-    auto serving = client.IsServing(service);
-    if (!serving.ok()) return Report(serving.status());
-    std::cout << (*serving ? "SERVING\n" : "NOT_SERVING\n");
-    return *serving ? 0 : 1;
-  }
   auto info = client.GetServerInfo();
   if (!info.ok()) return Report(info.status());
   std::cout << info->name() << " " << info->version() << "  "
@@ -137,11 +143,14 @@ Command AddStatus(CLI::App& app, const GlobalFlags& global) {
   auto service = std::make_shared<std::string>();
   CLI::App* status =
       app.add_subcommand("status", "Whether the server is ready (exit code 0)");
-  status->add_flag("--probe", *probe, "Ask the health service only");
-  status->add_option("--service", *service,
-                     "Health service: '' , live, model/NAME");
+  CLI::Option* const flag = status->add_flag(
+      "--probe", *probe, "Ask the health service only, for a health check");
+  status
+      ->add_option("--service", *service,
+                   "What to probe: '' (ready), live, model/NAME")
+      ->needs(flag);
   return {status, [probe, service, &global] {
-            return Status(global, *probe, *service);
+            return *probe ? Probe(global, *service) : Status(global);
           }};
 }
 

@@ -21,6 +21,7 @@ struct Command {
 struct GlobalFlags {
   std::string server = "127.0.0.1:8001";
   double timeout_seconds = 30;
+  bool timeout_given = false;
 
   TlsFiles tls_files;
   TlsOptions tls;  // what the files hold

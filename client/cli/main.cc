@@ -23,9 +23,11 @@ int Main(int argc, char** argv) {
   app.add_option("--server,-s", flags.server, "HOST:PORT or unix:PATH")
       ->envname("WEIR_SERVER")
       ->capture_default_str();
-  app.add_option("--timeout", flags.timeout_seconds, "Seconds a call may take")
-      ->check(CLI::Range(0.001, 86400.0))
-      ->capture_default_str();
+  const CLI::Option* const timeout =
+      app.add_option("--timeout", flags.timeout_seconds,
+                     "Seconds a call may take; 1 for status --probe")
+          ->check(CLI::Range(0.001, 86400.0))
+          ->capture_default_str();
   app.add_option("--tls-ca", flags.tls_files.ca,
                  "PEM file: talk TLS to a server that one of these signed")
       ->envname("WEIR_TLS_CA");
@@ -48,6 +50,7 @@ int Main(int argc, char** argv) {
     std::cerr << "weir: " << error.what() << "; see weir --help\n";
     return 2;
   }
+  flags.timeout_given = timeout->count() > 0;
   auto tls = ReadTlsFiles(flags.tls_files);
   if (!tls.ok()) {
     std::cerr << "weir: " << tls.status().message() << "\n";

@@ -28,6 +28,8 @@ struct Client::Impl {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
     arguments.SetMaxSendMessageSize(options.max_message_bytes);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                     options.own_connection ? 1 : 0);
     return client::MakeChannel(options.address, options.tls, arguments);
   }
 

@@ -23,6 +23,8 @@ struct ClientOptions {
   absl::Duration timeout = absl::Seconds(30);  // of each call
   int max_message_bytes = -1;                  // -1: no limit of the client's
   TlsOptions tls = {};                         // without a CA: plain
+  // By default, clients of one process and address share a connection.
+  bool own_connection = false;
 };
 
 // Errors are the server's: code and message, and behind them in brackets the

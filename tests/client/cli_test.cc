@@ -1,5 +1,10 @@
 // weir as its user runs it: output and exit codes.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -42,6 +47,8 @@ class CliTest : public ::testing::Test {
   std::string Program(const std::string& text) {
     return folder_.Write("program.textproto", text);
   }
+
+  std::string Socket() { return (folder_.path() / "socket").string(); }
 
   static std::string Samples() {
     return "image=@" + TestData("models/digits_samples.f32") +
@@ -116,6 +123,55 @@ TEST_F(CliTest, ListsWhatThereIs) {
       Run({"status", "--probe", "--service=" + std::string(200, 'm')});
   EXPECT_EQ(letters.code, 1);
   EXPECT_THAT(letters.err, HasSubstr("NOT_FOUND"));
+}
+
+// What a container's health check sees.
+TEST_F(CliTest, AProbeIsOneLineAndAnExitCode) {
+  const auto expect = [](const Ran& ran, int code, const std::string& part) {
+    EXPECT_EQ(ran.code, code) << ran.err;
+    const std::string said = ran.out + ran.err;
+    EXPECT_THAT(said, HasSubstr(part));
+    EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
+  };
+  expect(Run({"status", "--probe"}), 0, "SERVING\n");
+  expect(Run({"status", "--probe", "--service=live"}), 0, "SERVING\n");
+  expect(Run({"status", "--probe", "--service=model/digits"}), 0, "SERVING\n");
+  expect(Run({"status", "--probe", "--service=model/letters"}), 1, "NOT_FOUND");
+  expect(Run({"status", "--service=live"}), 2, "--probe");
+  expect(RunOn("127.0.0.1:1", {"status", "--probe"}), 1, "UNAVAILABLE");
+  expect(RunOn("unix:/no/such/socket", {"status", "--probe"}), 1,
+         "UNAVAILABLE");
+  // The address from the environment, as an image sets it.
+  setenv("WEIR_SERVER", server_.address().c_str(), 1);
+  ChildProcess process({BuiltProgram("weir"), "status", "--probe"});
+  EXPECT_EQ(process.Wait(), 0) << process.err();
+  unsetenv("WEIR_SERVER");
+  // Somebody who accepts and never answers.
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(where);
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&where), size), 0);
+  ASSERT_EQ(listen(silent, 1), 0);
+  getsockname(silent, reinterpret_cast<sockaddr*>(&where), &size);
+  expect(RunOn("127.0.0.1:" + std::to_string(ntohs(where.sin_port)),
+               {"status", "--probe"}),
+         1, "DEADLINE_EXCEEDED");
+  close(silent);
+  // A server that drains is not serving, but alive.
+  ChildProcess draining({BuiltProgram("weir-server"), "--device=cpu",
+                         "--cpu-threads=1", "--http=off", "--drain-delay=600",
+                         "--grpc=unix:" + Socket()});
+  draining.ReadLine();
+  expect(RunOn("unix:" + Socket(), {"status", "--probe"}), 0, "SERVING\n");
+  draining.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] {
+    return RunOn("unix:" + Socket(), {"status", "--probe"}).code == 1;
+  }));
+  expect(RunOn("unix:" + Socket(), {"status", "--probe"}), 1, "NOT_SERVING\n");
+  expect(RunOn("unix:" + Socket(), {"status", "--probe", "--service=live"}), 0,
+         "SERVING\n");
 }
 
 TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
