@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -49,13 +50,14 @@ class Signals {
   int fd_ = -1;
 };
 
-// Drains because of `cause`. A signal cuts it short; but one that follows
-// Admin.Drain is only what ends every container.
-void Drain(weir::Server& server, const Signals& signals, const char* cause,
-           int signals_to_hurry) {
+// Drains because of `cause` and returns how many calls got no answer. A signal
+// cuts it short; but one that follows Admin.Drain is only what ends every
+// container.
+int64_t Drain(weir::Server& server, const Signals& signals, const char* cause,
+              int signals_to_hurry) {
   server.logger().Log(weir::LogLevel::kInfo, "draining", {{"cause", cause}});
   int left = signals_to_hurry;
-  server.Drain([&](absl::Duration timeout) {
+  const weir::DrainResult result = server.Drain([&](absl::Duration timeout) {
     if (left == 0) return true;
     const char* signal = signals.Wait(timeout);
     if (signal == nullptr) return false;
@@ -66,7 +68,21 @@ void Drain(weir::Server& server, const Signals& signals, const char* cause,
         {{"cause", signal}});
     return left == 0;
   });
-  server.logger().Log(weir::LogLevel::kInfo, "drained");
+  server.logger().Log(
+      weir::LogLevel::kInfo, "drained",
+      {{"calls", result.calls}, {"unanswered", result.unanswered}});
+  return result.unanswered;
+}
+
+// What is left to end (an HTTP client that sends nothing) may not keep the
+// process for longer.
+constexpr absl::Duration kEndPatience = absl::Seconds(2);
+
+void ExitAnyway(absl::Duration after) {
+  std::thread([after] {
+    absl::SleepFor(after);
+    std::_Exit(0);
+  }).detach();
 }
 
 }  // namespace
@@ -116,10 +132,14 @@ int main(int argc, char** argv) {
     // Destructors would wait for a device that answers no more.
     std::_Exit(1);
   }
+  int64_t unanswered = 0;
   if (const char* signal = signals.Wait(absl::ZeroDuration())) {
-    Drain(**server, signals, signal, 1);
+    unanswered = Drain(**server, signals, signal, 1);
   } else {
-    Drain(**server, signals, "Admin.Drain", 2);
+    unanswered = Drain(**server, signals, "Admin.Drain", 2);
   }
+  // Destructors would wait for what was cut and still runs.
+  if (unanswered > 0) std::_Exit(0);
+  ExitAnyway(kEndPatience);
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cctype>
+#include <cstdlib>
 #include <iostream>
 #include <limits>
 
@@ -97,6 +98,19 @@ bool IsLoopback(const std::string& address) {
          host.rfind("127.", 0) == 0;
 }
 
+// $XDG_CACHE_HOME/weir, or .cache/weir at home; "" for somebody without either.
+std::string DefaultCacheFolder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) {
+    return xdg + "/weir";
+  }
+  const std::string home = variable("HOME");
+  return home.empty() ? "" : home + "/.cache/weir";
+}
+
 // What would be reachable from other machines without protection, or wanted
 // protection that has a part missing; empty if all is well.
 std::string CheckExposure(const ServerOptions& options) {
@@ -170,7 +184,6 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
 
   AddFlag(app, "--model-repository", options.model_repository,
           "Folder of models: NAME/VERSION/model.onnx")
-      ->check(CLI::ExistingDirectory)
       ->group("Models");
   AddFlag(app, "--model-control", options.model_control,
           "none: serve every model of the repository")
@@ -193,9 +206,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Threads that read and write calls; 0: as many as there are CPUs")
       ->check(CLI::Range(0, 1024))
       ->group("Execution");
-  AddFlag(app, "--cache-dir", options.cache_dir,
-          "Folder for compiled kernels; without it they are kept in memory")
-      ->group("Execution");
+  options.cache_dir = DefaultCacheFolder();
+  const CLI::Option* const cache_dir =
+      AddFlag(app, "--cache-dir", options.cache_dir,
+              "Folder for compiled kernels; 'off' keeps them in memory")
+          ->group("Execution");
   AddSwitch(app, "--enable-test-operators", options.enable_test_operators,
             "Offer weir.Spin and weir.Fault");
 
@@ -264,6 +279,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   options.log_format =
       log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   options.log_level = *LogLevelFromName(log_level);
+  if (options.cache_dir == "off") options.cache_dir.clear();
+  options.cache_dir_given = cache_dir->count() > 0;
   options.drain_delay = absl::Seconds(drain_delay);
   options.drain_timeout = absl::Seconds(drain_timeout);
   options.max_connection_age = connection_age > 0

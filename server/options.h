@@ -27,6 +27,7 @@ struct ServerOptions {
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   std::string cache_dir;                  // compiled kernels; empty: in memory
+  bool cache_dir_given = false;  // a folder nobody asked for may be unusable
   absl::Duration drain_delay = absl::Seconds(5);
   absl::Duration drain_timeout = absl::Seconds(20);
   absl::Duration max_connection_age = absl::Seconds(15);

@@ -25,6 +25,7 @@
 #include "server/services/kserve_infer.h"
 #include "server/services/kserve_info.h"
 #include "server/services/service_context.h"
+#include "server/startup_checks.h"
 
 namespace weir {
 namespace {
@@ -32,6 +33,9 @@ namespace {
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(20);
 // How long the answers of a lost device may take to leave.
 constexpr absl::Duration kLastWords = absl::Milliseconds(500);
+// How long handlers whose calls were cut may take to answer. Work that was
+// launched cannot be taken back: it may run for longer than anybody waits.
+constexpr absl::Duration kCutPatience = absl::Seconds(2);
 
 int64_t UnixNanos() { return absl::GetCurrentTimeNanos(); }
 
@@ -76,6 +80,7 @@ struct Server::Impl {
   }
 
   absl::Status Start();
+  absl::Status FindCacheFolder();
   absl::Status StartTls();
   absl::Status StartDevice();
   absl::Status LoadModels();
@@ -94,6 +99,7 @@ struct Server::Impl {
   // The engine's timers may call it.
   std::unique_ptr<CallRecorder> recorder;
   std::vector<std::pair<LogLevel, std::string>> notes;
+  std::string cache_folder;  // empty: in memory
   std::unique_ptr<OpRegistry> registry;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<ModelRepository> models;
@@ -121,6 +127,9 @@ absl::Status Server::Impl::Start() {
     return absl::InternalError("eventfd failed");
   }
   // Faults of the command line show before anything takes its time.
+  WEIR_RETURN_IF_ERROR(CheckModelRepository(options.model_repository));
+  WEIR_RETURN_IF_ERROR(FindCacheFolder());
+  WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
   WEIR_RETURN_IF_ERROR(StartTls());
   WEIR_RETURN_IF_ERROR(StartDevice());
   WEIR_RETURN_IF_ERROR(LoadModels());
@@ -147,6 +156,20 @@ absl::Status Server::Impl::Start() {
   return absl::OkStatus();
 }
 
+absl::Status Server::Impl::FindCacheFolder() {
+  const absl::Status usable = CheckCacheFolder(options.cache_dir);
+  if (usable.ok()) {
+    cache_folder = options.cache_dir;
+  } else if (options.cache_dir_given) {
+    return usable;
+  } else {
+    Note(LogLevel::kWarning,
+         absl::StrCat(usable.message(),
+                      "; compiled kernels are kept in memory"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Server::Impl::StartTls() {
   if (options.tls_cert.empty()) return absl::OkStatus();
   TlsOptions tls;
@@ -162,7 +185,7 @@ absl::Status Server::Impl::StartDevice() {
   registry = MakeOpRegistry({.test_operators = options.enable_test_operators});
   DeviceOptions device_options;
   device_options.cpu_threads = options.cpu_threads;
-  device_options.cache_dir = options.cache_dir;
+  device_options.cache_dir = cache_folder;
   auto device = MakeDevice(options.device, device_options, *registry);
   if (!device.ok()) {
     return absl::Status(device.status().code(),
@@ -314,12 +337,12 @@ absl::Status Server::device_status() const {
 
 int Server::drain_requested_fd() const { return impl_->drain_requested; }
 
-void Server::Drain(const WaitFn& wait) {
+DrainResult Server::Drain(const WaitFn& wait) {
   Transport& transport = *impl_->transport;
   impl_->draining = true;
   if (!device_status().ok()) {
     transport.Shutdown(kLastWords, kLastWords);
-    return;
+    return {transport.taken_calls(), transport.open_calls()};
   }
   impl_->SetUnready("draining");
   const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
@@ -335,8 +358,9 @@ void Server::Drain(const WaitFn& wait) {
                                      : transport.open_calls() > 0)) {
     if (wait(kDrainPoll)) break;
   }
-  transport.Shutdown(std::max(limit - absl::Now(), kLastWords));
+  transport.Shutdown(std::max(limit - absl::Now(), kLastWords), kCutPatience);
   impl_->recorder->ReportSuppressed();
+  return {transport.taken_calls(), transport.open_calls()};
 }
 
 }  // namespace weir

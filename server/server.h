@@ -3,6 +3,7 @@
 // the rest happens on threads of its parts.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -14,6 +15,12 @@
 #include "server/options.h"
 
 namespace weir {
+
+// How a drain ended.
+struct DrainResult {
+  int64_t calls = 0;       // taken since the start
+  int64_t unanswered = 0;  // of them; then the server must not be destroyed
+};
 
 class Server {
  public:
@@ -44,9 +51,9 @@ class Server {
   int drain_requested_fd() const;
 
   // Unready → serve on for the drain delay → no new connections → let the
-  // connections end → end those left at the drain timeout. All waiting is done
-  // by `wait`.
-  void Drain(const WaitFn& wait);
+  // connections end → end those left at the drain timeout; what is cut has two
+  // seconds to answer. All other waiting is done by `wait`.
+  DrainResult Drain(const WaitFn& wait);
 
  private:
   struct Impl;

@@ -47,7 +47,11 @@ class IoThread {
   // Runs node->run(node) on this thread. False after Stop.
   bool Post(InboxNode* node);
 
-  // Calls that a handler has and has not answered.
+  // Calls that a handler was given.
+  int64_t taken_calls() const {
+    return taken_calls_.load(std::memory_order_relaxed);
+  }
+  // Those of them that it has not answered.
   int64_t open_calls() const {
     return open_calls_.load(std::memory_order_relaxed);
   }
@@ -70,6 +74,7 @@ class IoThread {
 
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::thread thread_;
+  std::atomic<int64_t> taken_calls_{0};  // written by the thread alone
   std::atomic<int64_t> open_calls_{0};
 
   Inbox inbox_;

@@ -115,6 +115,12 @@ size_t Transport::open_connections() const {
   return listener_->open_connections();
 }
 
+int64_t Transport::taken_calls() const {
+  int64_t calls = 0;
+  for (const auto& thread : threads_) calls += thread->taken_calls();
+  return calls;
+}
+
 int64_t Transport::open_calls() const {
   int64_t calls = 0;
   for (const auto& thread : threads_) calls += thread->open_calls();

@@ -70,13 +70,16 @@ class Transport {
 
   // Ends all connections. Calls that are open may end for `grace`, then they
   // are cancelled, and their handlers have `patience` to answer them. Returns
-  // when every call was answered and all I/O threads have ended. If handlers
-  // were left, the process must end without destroying the transport.
+  // when every call was answered and all I/O threads have ended. If
+  // open_calls() says that handlers were left, the process must end without
+  // destroying the transport.
   void Shutdown(absl::Duration grace,
                 absl::Duration patience = absl::InfiniteDuration());
 
   size_t open_connections() const;
-  // Calls that a handler has and has not answered.
+  // Calls that handlers were given since the start, and those of them that are
+  // not answered yet.
+  int64_t taken_calls() const;
   int64_t open_calls() const;
   int io_threads() const { return static_cast<int>(threads_.size()); }
 

@@ -61,6 +61,7 @@ void UnaryCall::OnArrived(bool ok) {
   }
   received_ = NowNanos();
   io_->RequestCall(service_, index_);
+  io_->taken_calls_.store(io_->taken_calls() + 1, std::memory_order_relaxed);
   io_->open_calls_.fetch_add(1, std::memory_order_relaxed);
   deadline_ = ToNanos(exchange_->context.raw_deadline(), received_);
   const Entry entry(this);

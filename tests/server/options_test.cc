@@ -97,6 +97,7 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(options.queue_bytes, 65536u);
   EXPECT_EQ(options.max_message_bytes, 2048u);
   EXPECT_EQ(options.cache_dir, "/tmp/cache");
+  EXPECT_TRUE(options.cache_dir_given);
   EXPECT_EQ(options.drain_delay, absl::Seconds(1.5));
   EXPECT_EQ(options.drain_timeout, absl::Seconds(2));
   EXPECT_EQ(options.max_connection_age, absl::InfiniteDuration());
@@ -105,6 +106,20 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(Parsed({"--device=cuda:3"}).device, "cuda:3");
   EXPECT_EQ(Parsed({"--http=off"}).http, "");
   EXPECT_EQ(Parsed({"--http", "off", "--streams", "9"}).streams, 9);
+}
+
+TEST(OptionsTest, TheCacheFolderIsWhereTheUserKeepsCaches) {
+  const Environment home("HOME", "/home/somebody");
+  {
+    const Environment xdg("XDG_CACHE_HOME", "/caches");
+    EXPECT_EQ(Parsed({}).cache_dir, "/caches/weir");
+  }
+  EXPECT_EQ(Parsed({}).cache_dir, "/home/somebody/.cache/weir");
+  EXPECT_FALSE(Parsed({}).cache_dir_given);
+  EXPECT_EQ(Parsed({"--cache-dir=off"}).cache_dir, "");
+  const Environment given("WEIR_CACHE_DIR", "/given");
+  EXPECT_EQ(Parsed({}).cache_dir, "/given");
+  EXPECT_TRUE(Parsed({}).cache_dir_given);
 }
 
 TEST(OptionsTest, ReadsTheEnvironmentButFlagsWin) {
@@ -146,8 +161,6 @@ TEST(OptionsTest, NamesTheFlagAtFault) {
   ExpectUsageError({"--grpc="}, "--grpc");
   ExpectUsageError({"--http=8002"}, "--http");
   ExpectUsageError({"--http=unix:/tmp/http"}, "--http");
-  ExpectUsageError({"--model-repository=/no/such/folder"},
-                   "--model-repository");
   ExpectUsageError({"--model-control=explicit"}, "--model-control");
   ExpectUsageError({"--drain-delay=soon"}, "--drain-delay");
   ExpectUsageError({"--drain-timeout=-1"}, "--drain-timeout");

@@ -1,16 +1,22 @@
 // weir-server as a process: its ready line, its exit codes, its signals.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cpp/client.h"
 #include "tests/models_repo/temp_folder.h"
+#include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"
 #include "tests/server/server_fixture.h"
 
@@ -162,6 +168,129 @@ TEST(ProcessTest, APortInUseIsAnError) {
       {"--grpc=127.0.0.1:0", "--http=" + first.server().http_address()}));
   ExpectRunTimeFailure(http, first.server().http_address());
   EXPECT_TRUE(ServesOn(first));
+}
+
+// The flag, what it names, and why not.
+void ExpectBadStart(const std::string& flag, const std::string& value,
+                    const std::string& cause,
+                    const std::vector<std::string>& more = {}) {
+  std::vector<std::string> flags = {"--grpc=127.0.0.1:0", "--http=off"};
+  if (flag == "--grpc") flags.erase(flags.begin());
+  flags.push_back(flag + "=" + value);
+  flags.insert(flags.end(), more.begin(), more.end());
+  ChildProcess process(ServerCommand(flags));
+  ExpectRunTimeFailure(process, cause);
+  EXPECT_THAT(process.err(), HasSubstr("weir-server: " + flag + ": "));
+  EXPECT_THAT(process.err(), HasSubstr(value.substr(value.find(':') + 1)));
+}
+
+TEST(ProcessTest, AFolderThatCannotBeUsedIsAnError) {
+  const TempFolder folder;
+  const std::string file = folder.Write("file", "");
+  ExpectBadStart("--model-repository", "/no/such/folder", "No such file");
+  ExpectBadStart("--model-repository", file, "Not a directory");
+  ExpectBadStart("--cache-dir", file, "Not a directory");
+  ExpectBadStart("--cache-dir", file + "/below", "Not a directory");
+  ExpectBadStart("--cache-dir", "/proc/weir", "No such file");
+}
+
+TEST(ProcessTest, ASocketThatCannotBeUsedIsAnError) {
+  const TempFolder folder;
+  ExpectBadStart("--grpc", "unix:/no/such/folder/socket", "No such file");
+  ExpectBadStart("--grpc", "unix:" + folder.Write("file", ""), "in use");
+  ExpectBadStart("--grpc", "unix:/tmp/" + std::string(120, 'x'), "107 bytes");
+}
+
+// The folder that is taken if none is given may be missing, as in a container
+// whose root is read-only.
+TEST(ProcessTest, WithoutItsUsualCacheFolderTheServerServes) {
+  const TempFolder folder;
+  const std::string file = folder.Write("file", "");
+  setenv("XDG_CACHE_HOME", file.c_str(), 1);
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--drain-delay=0", "--max-connection-age=0"}));
+  ChildProcess off(ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                                  "--drain-delay=0", "--cache-dir=off"}));
+  unsetenv("XDG_CACHE_HOME");
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  EXPECT_TRUE(*client::Client({.address = addresses.grpc}).IsServing());
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_THAT(process.err(), HasSubstr(file + "/weir"));
+  EXPECT_THAT(process.err(), HasSubstr("in memory"));
+  ReadAddresses(off.ReadLine());
+  off.Signal(SIGTERM);
+  EXPECT_EQ(off.Wait(), 0);
+  EXPECT_THAT(off.err(), ::testing::Not(HasSubstr("in memory")));
+}
+
+TEST(ProcessTest, TheSocketOfADeadServerIsTakenOver) {
+  const TempFolder folder;
+  const std::string address = "unix:" + (folder.path() / "socket").string();
+  for (int number : {SIGKILL, SIGTERM}) {
+    ChildProcess process(
+        ServerCommand({"--grpc=" + address, "--http=127.0.0.1:0",
+                       "--drain-delay=0", "--max-connection-age=0"}));
+    EXPECT_EQ(ReadAddresses(process.ReadLine()).grpc, address);
+    EXPECT_TRUE(*client::Client({.address = address, .own_connection = true})
+                     .IsServing());
+    process.Signal(number);
+    EXPECT_EQ(process.Wait(), number == SIGKILL ? -1 : 0);
+  }
+}
+
+TEST(ProcessTest, ATlsFileThatCannotBeUsedIsAnError) {
+  const TempFolder folder;
+  const TestAuthority authority("authority");
+  const IssuedCertificate pair = authority.Issue("server");
+  const std::string certificate = folder.Write("tls.crt", pair.certificate);
+  const std::string key = folder.Write("tls.key", pair.key);
+  ExpectBadStart("--tls-cert", "/no/such/file", "No such file",
+                 {"--tls-key=" + key});
+  ExpectBadStart("--tls-key", "/no/such/file", "No such file",
+                 {"--tls-cert=" + certificate});
+  ExpectBadStart("--tls-key",
+                 folder.Write("other.key", authority.Issue("other").key),
+                 "not the key", {"--tls-cert=" + certificate});
+  ExpectBadStart("--tls-client-ca", folder.Write("garbage", "garbage"),
+                 "no PEM certificate",
+                 {"--tls-cert=" + certificate, "--tls-key=" + key});
+}
+
+// A request that outlasts the drain: it is cut, and the process ends although
+// the work cannot be taken back and an HTTP client sends nothing.
+TEST(ProcessTest, NothingKeepsItBeyondTheDrainTimeout) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--enable-test-operators",
+       "--drain-delay=0", "--drain-timeout=0.2"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port = htons(static_cast<uint16_t>(
+      std::stoi(addresses.http.substr(addresses.http.rfind(':') + 1))));
+  EXPECT_EQ(connect(silent, reinterpret_cast<sockaddr*>(&where), sizeof(where)),
+            0);
+  client::Client client({.address = addresses.grpc});
+  absl::Status cut;
+  std::thread caller([&] {
+    cut = client.Evaluate(SpinRequest(std::chrono::seconds(60))).status();
+  });
+  // Others get no turn once it holds the one thread.
+  client::Client other(
+      {.address = addresses.grpc, .timeout = absl::Milliseconds(300)});
+  EXPECT_TRUE(Eventually([&] {
+    return absl::IsDeadlineExceeded(
+        other.Evaluate(SpinRequest(std::chrono::milliseconds(2))).status());
+  }));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  caller.join();
+  EXPECT_FALSE(cut.ok());
+  EXPECT_THAT(process.err(), ::testing::ContainsRegex("unanswered=[1-9]"));
+  close(silent);
 }
 
 TEST(ProcessTest, ADeviceThatIsNotThereIsAnError) {
