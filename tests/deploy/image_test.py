@@ -13,6 +13,7 @@ Environment: TMPDIR, where the images are kept while this runs (15 GB for cpu,
 with a compiler cache). Exits 77 with the reason where the machine cannot do it.
 """
 
+import atexit
 import json
 import os
 import pathlib
@@ -223,7 +224,8 @@ class ImageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.engine = Engine()
-        cls.addClassCleanup(cls.engine.close)
+        # Interrupted too, it leaves nothing behind.
+        atexit.register(cls.engine.close)
         dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
         base = re.search(r"^ARG BASE=(\S+)$", dockerfile, re.MULTILINE)[1]
         cls.name = f"weir-test:{TARGET}"
@@ -339,6 +341,7 @@ def main():
     if reason is not None:
         say(f"skipped: {reason}")
         sys.exit(SKIPPED)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     unittest.main(verbosity=2)
 
 

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Rules and dashboard of deploy/monitoring: are they valid, do the alerts fire
+when they should, and does the server have every metric that they name?"""
+
+import functools
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+import unittest
+
+import yaml
+
+import manifests
+import promql
+import running
+from manifests import KUBERNETES, MONITORING, ROOT
+
+RULES = MONITORING / "rules.yaml"
+RULES_TEST = pathlib.Path(__file__).with_name("rules_test.yaml")
+RUNBOOKS = ROOT / "docs" / "kubernetes.md"
+
+# What Prometheus and the ServiceMonitor add to every series of a server.
+TARGET_LABELS = {"namespace", "pod", "job", "instance"}
+# Not ours: Prometheus' own, and kube-state-metrics.
+FOREIGN = {"up": set(),
+           "kube_pod_container_status_restarts_total": {"container"}}
+STATUS_CODES = set(
+    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND "
+    "ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION "
+    "ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
+    "UNAUTHENTICATED".split())
+
+
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *map(str, arguments)], text=True,
+                          capture_output=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def rules():
+    return [rule for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+            for rule in group["rules"]]
+
+
+def alerts():
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+@functools.cache
+def dashboard():
+    return json.loads((MONITORING / "dashboard.json").read_text("utf-8"))
+
+
+def panels():
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def dashboard_queries():
+    """(where, PromQL), with Grafana's variables filled in."""
+    for panel in panels():
+        for target in panel["targets"]:
+            query = target["expr"].replace("$__rate_interval", "5m")
+            yield f"panel {panel['title']}", query
+    for variable in dashboard()["templating"]["list"]:
+        if variable["type"] == "query":
+            query = re.fullmatch(r"label_values\((.*), (\w+)\)",
+                                 variable["query"]["query"])
+            yield f"variable {variable['name']}", (
+                f"count by ({query[2]}) ({query[1]})")
+
+
+def adapter_queries():
+    values = yaml.safe_load(
+        (KUBERNETES / "prometheus-adapter" / "values.yaml").read_text("utf-8"))
+    for rule in values["rules"]["custom"]:
+        yield "prometheus-adapter", rule["seriesQuery"]
+        yield "prometheus-adapter", (
+            rule["metricsQuery"].replace("<<.Series>>", rule["name"]["as"])
+            .replace("<<.LabelMatchers>>", 'namespace="weir"')
+            .replace("<<.GroupBy>>", "namespace,pod"))
+
+
+def keda_queries():
+    for trigger in manifests.find(KUBERNETES / "keda", "ScaledObject")["spec"][
+            "triggers"]:
+        yield "KEDA", trigger["metadata"]["query"]
+
+
+def queries():
+    for rule in rules():
+        yield rule.get("alert") or rule["record"], rule["expr"]
+    yield from dashboard_queries()
+    yield from adapter_queries()
+    yield from keda_queries()
+
+
+@functools.cache
+def served():
+    """What a server shows: {metric: {label: values}}, series names without a
+    histogram's suffix but with its label le."""
+    with running.Server() as server:
+        codes = server.call_everything()
+        if codes != [0, 0, 1]:
+            raise AssertionError(f"eval, infer, infer: exit codes {codes}")
+        text = server.metrics()
+    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    found = {name: {} for name in types}
+    for name, labels in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", text,
+                                   re.MULTILINE):
+        family = re.sub(r"_(bucket|sum|count)$", "", name)
+        if types.get(family) != "histogram":
+            family = name
+        for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
+            found[family].setdefault(label, set()).add(value)
+    return types, found
+
+
+@functools.cache
+def documented():
+    """The table of docs/metrics.md: {metric: (type, labels, text)}."""
+    text = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    table = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        name = re.fullmatch(r"`(\w+)`", cells[0])
+        if name and len(cells) >= 4:
+            table[name[1]] = (cells[1], set(re.findall(r"\w+", cells[2])),
+                              cells[3])
+    return table
+
+
+class Rules(unittest.TestCase):
+
+    def test_are_valid(self):
+        code, output = promtool("check", "rules", RULES)
+        print(output)
+        self.assertEqual(code, 0, output)
+
+    def test_fire_when_they_should(self):
+        code, output = promtool("test", "rules", RULES_TEST)
+        print(output)
+        self.assertEqual(code, 0, output)
+
+    def test_each_is_tested_firing_and_quiet(self):
+        firing, quiet = set(), set()
+        for test in yaml.safe_load(RULES_TEST.read_text("utf-8"))["tests"]:
+            for case in test["alert_rule_test"]:
+                (firing if case.get("exp_alerts") else quiet).add(
+                    case["alertname"])
+        self.assertEqual(firing, set(alerts()))
+        self.assertEqual(quiet, set(alerts()))
+
+    def test_each_tells_what_to_do(self):
+        headings = re.findall(r"^#+ (.*)$", RUNBOOKS.read_text("utf-8"),
+                              re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+                   for heading in headings}
+        for name, rule in alerts().items():
+            self.assertIn(rule["labels"]["severity"], ("critical", "warning"))
+            self.assertEqual(set(rule["annotations"]),
+                             {"summary", "description", "runbook"}, name)
+            file, anchor = rule["annotations"]["runbook"].split("#")
+            self.assertEqual(ROOT / file, RUNBOOKS, name)
+            self.assertIn(anchor, anchors, name)
+
+    def test_the_custom_resource_is_up_to_date(self):
+        made = subprocess.run([MONITORING / "make_prometheus_rule.sh"],
+                              check=True, capture_output=True, text=True).stdout
+        self.assertEqual(
+            (MONITORING / "prometheus-rule.yaml").read_text("utf-8"), made)
+        self.assertEqual(yaml.safe_load(made)["spec"],
+                         yaml.safe_load(RULES.read_text("utf-8")))
+
+
+class Dashboard(unittest.TestCase):
+
+    def test_queries_are_valid(self):
+        lines = ["groups:", "- name: dashboard", "  rules:"]
+        found = [*dashboard_queries(), *adapter_queries(), *keda_queries()]
+        for i, (_, query) in enumerate(found):
+            lines += [f"  - record: query:{i}", f"    expr: {json.dumps(query)}"]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write("\n".join(lines))
+            file.flush()
+            code, output = promtool("check", "rules", file.name)
+        print(len(found), "queries")
+        self.assertEqual(code, 0, output)
+
+    def test_panels_are_whole(self):
+        numbers = [panel["id"] for panel in dashboard()["panels"]]
+        self.assertEqual(len(numbers), len(set(numbers)))
+        for panel in panels():
+            for target in panel["targets"]:
+                self.assertIn("$namespace", target["expr"], panel["title"])
+                self.assertIn("$pod", target["expr"], panel["title"])
+            grid = panel["gridPos"]
+            self.assertLessEqual(grid["x"] + grid["w"], 24, panel["title"])
+
+
+class Metrics(unittest.TestCase):
+
+    def test_the_server_has_what_is_documented(self):
+        types, found = served()
+        for name, (kind, labels, _) in documented().items():
+            if not name.startswith("weir_"):
+                continue  # Triton's names need --triton-metrics
+            if name in types:
+                self.assertEqual(types[name], kind, name)
+                self.assertLessEqual(set(found[name]), labels | {"le"}, name)
+
+    def test_every_metric_and_label_exists(self):
+        checked = set()
+        for where, query in queries():
+            with self.subTest(where=where):
+                checked.update(self.check(query))
+        print("metrics:", *sorted(checked))
+
+    def check(self, query):
+        """Checks one query; yields the metrics of ours that it names."""
+        uses, grouped = promql.read(query)
+        known = set(TARGET_LABELS)
+        for use in uses:
+            labels = self.labels_of(use.metric) | TARGET_LABELS
+            known |= labels
+            for label, _, value in use.matchers:
+                self.assertIn(label, labels, use.metric)
+                self.check_value(use.metric, label, value)
+        self.assertLessEqual(grouped, known, query)
+        return [use.metric for use in uses if use.metric.startswith("weir_")]
+
+    def labels_of(self, metric):
+        if metric in FOREIGN:
+            return FOREIGN[metric]
+        if metric in {rule.get("record") for rule in rules()}:
+            return set()
+        family = re.sub(r"_(bucket|sum|count)$", "", metric)
+        table = documented()
+        if metric in table:
+            self.assertNotEqual(table[metric][0], "histogram", metric)
+            return table[metric][1]
+        self.assertTrue(family in table, f"there is no metric {metric}")
+        self.assertEqual(table[family][0], "histogram", metric)
+        self.assertIn(family, served()[0], "the server does not show it")
+        return table[family][1] | ({"le"} if "_bucket" in metric else set())
+
+    def check_value(self, metric, label, value):
+        if label in TARGET_LABELS or metric in FOREIGN:
+            return
+        family = re.sub(r"_(bucket|sum|count)$", "", metric)
+        text = documented()[family if family in documented() else metric][2]
+        for word in value.split("|"):
+            if label == "code":
+                self.assertIn(word, STATUS_CODES, metric)
+            elif word not in served()[1].get(family, {}).get(label, ()):
+                self.assertRegex(text, rf"\b{re.escape(word)}\b",
+                                 f"{metric}: {label}")
+
+
+class Live(unittest.TestCase):
+    """A real Prometheus that scrapes a real server."""
+
+    # Nothing is refused, and no model or device is lost, in this test.
+    MAY_BE_EMPTY = {"sum by (reason) (rate(weir_requests_refused_total"}
+    SECONDS = 90
+
+    def test_rules_and_panels_have_data(self):
+        missing = [(where, query) for where, query in dashboard_queries()
+                   if not any(query.startswith(start)
+                              for start in self.MAY_BE_EMPTY)]
+        missing += [(rule["record"], rule["record"]) for rule in rules()
+                    if "record" in rule]
+        queries_in_all = len(missing)
+        broken = None
+        end = time.monotonic() + self.SECONDS
+        with running.Server() as server, \
+                running.Prometheus(server, RULES) as prometheus:
+            while (missing or broken is None) and time.monotonic() < end:
+                server.call_everything()
+                missing = [(where, query) for where, query in missing
+                           if not self.has_data(prometheus, query)]
+                broken = prometheus.broken_rules()
+        print(queries_in_all, "queries have data")
+        self.assertEqual(missing, [])
+        self.assertEqual(broken, {})
+
+    def has_data(self, prometheus, query):
+        query = re.sub(r'=~"\$\w+"', '=~".*"', query)
+        return bool(prometheus.query(query))
+
+
+if __name__ == "__main__":
+    unittest.main()
