@@ -107,6 +107,7 @@ struct Server::Impl {
   ModelMetrics model_metrics{&metrics};
   Readiness readiness;
   std::unique_ptr<ServiceContext> context;
+  std::string admin_token;  // empty: callers on this machine only
   std::unique_ptr<AdminService> admin;
   std::unique_ptr<EvaluatorService> evaluator;
   std::unique_ptr<CatalogService> catalog;
@@ -131,6 +132,7 @@ absl::Status Server::Impl::Start() {
   WEIR_RETURN_IF_ERROR(FindCacheFolder());
   WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
   WEIR_RETURN_IF_ERROR(StartTls());
+  WEIR_ASSIGN_OR_RETURN(admin_token, ReadAdminToken(options.admin_token_file));
   WEIR_RETURN_IF_ERROR(StartDevice());
   WEIR_RETURN_IF_ERROR(LoadModels());
   const int64_t unix_now = UnixNanos();
@@ -223,11 +225,13 @@ absl::Status Server::Impl::LoadModels() {
 }
 
 absl::Status Server::Impl::StartTransport() {
-  WEIR_ASSIGN_OR_RETURN(admin,
-                        AdminService::Create(context.get(), &logger, [this] {
-                          Raise(drain_requested);
-                          return !draining.exchange(true);
-                        }));
+  admin = std::make_unique<AdminService>(
+      context.get(), &logger,
+      [this] {
+        Raise(drain_requested);
+        return !draining.exchange(true);
+      },
+      admin_token);
   evaluator = std::make_unique<EvaluatorService>(context.get());
   catalog = std::make_unique<CatalogService>(context.get());
   kserve_infer = std::make_unique<KserveInferService>(context.get());

@@ -25,29 +25,6 @@ absl::Status TokenError(const std::string& path, absl::string_view what) {
       absl::StrCat("--admin-token-file: ", path, " ", what));
 }
 
-// The file's only word.
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string token(kMaxTokenBytes + 1, '\0');
-  file.read(token.data(), static_cast<std::streamsize>(token.size()));
-  if (!file.eof()) {
-    return TokenError(
-        path, file.fail() ? "cannot be read" : "is longer than 4096 bytes");
-  }
-  token.resize(static_cast<size_t>(file.gcount()));
-  while (!token.empty() &&
-         absl::ascii_isspace(static_cast<unsigned char>(token.back()))) {
-    token.pop_back();
-  }
-  if (token.empty()) return TokenError(path, "holds no token");
-  if (!std::all_of(token.begin(), token.end(),
-                   [](char c) { return c > ' ' && c < 0x7f; })) {
-    return TokenError(path,
-                      "holds more than one word of visible ASCII characters");
-  }
-  return token;
-}
-
 // Takes as long for a wrong token as for one that is nearly right.
 bool SameToken(std::string_view given, std::string_view token) {
   int different = given.size() == token.size() ? 0 : 1;
@@ -102,15 +79,27 @@ bool IsLocalPeer(std::string_view peer) {
          absl::StartsWith(plain, "ipv6:[::ffff:127.");
 }
 
-absl::StatusOr<std::unique_ptr<AdminService>> AdminService::Create(
-    const ServiceContext* context, Logger* logger, DrainFn drain) {
-  std::string token;
-  if (const std::string& path = context->options.admin_token_file;
-      !path.empty()) {
-    WEIR_ASSIGN_OR_RETURN(token, ReadToken(path));
+absl::StatusOr<std::string> ReadAdminToken(const std::string& path) {
+  if (path.empty()) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::string token(kMaxTokenBytes + 1, '\0');
+  file.read(token.data(), static_cast<std::streamsize>(token.size()));
+  if (!file.eof()) {
+    return TokenError(
+        path, file.fail() ? "cannot be read" : "is longer than 4096 bytes");
   }
-  return std::unique_ptr<AdminService>(
-      new AdminService(context, logger, std::move(drain), std::move(token)));
+  token.resize(static_cast<size_t>(file.gcount()));
+  while (!token.empty() &&
+         absl::ascii_isspace(static_cast<unsigned char>(token.back()))) {
+    token.pop_back();
+  }
+  if (token.empty()) return TokenError(path, "holds no token");
+  if (!std::all_of(token.begin(), token.end(),
+                   [](char c) { return c > ' ' && c < 0x7f; })) {
+    return TokenError(path,
+                      "holds more than one word of visible ASCII characters");
+  }
+  return token;
 }
 
 absl::Status AdminService::Authorize(const ServerCall& call) const {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,14 +21,7 @@ class AdminService {
   // on I/O threads: must not wait.
   using DrainFn = std::function<bool()>;
 
-  // Reads --admin-token-file, if there is one; an error names the flag. All
-  // pointers outlive the service.
-  static absl::StatusOr<std::unique_ptr<AdminService>> Create(
-      const ServiceContext* context, Logger* logger, DrainFn drain);
-
-  void Register(MethodTable* table);
-
- private:
+  // Both pointers outlive the service. `token` is that of ReadAdminToken.
   AdminService(const ServiceContext* context, Logger* logger, DrainFn drain,
                std::string token)
       : context_(context),
@@ -37,6 +29,9 @@ class AdminService {
         drain_(std::move(drain)),
         token_(std::move(token)) {}
 
+  void Register(MethodTable* table);
+
+ private:
   absl::Status Authorize(const ServerCall& call) const;
 
   const ServiceContext* const context_;
@@ -44,6 +39,9 @@ class AdminService {
   const DrainFn drain_;
   const std::string token_;  // empty: callers on this machine only
 };
+
+// The token in --admin-token-file, or "" if `path` is. An error names the flag.
+absl::StatusOr<std::string> ReadAdminToken(const std::string& path);
 
 // Whether the address of a caller, as ServerCall::Peer gives it, is a unix
 // socket or a loopback address.
