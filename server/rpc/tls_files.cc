@@ -93,8 +93,9 @@ absl::StatusOr<std::vector<CertificatePtr>> ParseCertificates(
       ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   const std::string reason = OpenSslReason();
   if (!at_end) return Fault(flag, path, "a broken certificate: " + reason);
-  if (certificates.empty())
+  if (certificates.empty()) {
     return Fault(flag, path, "no PEM certificate in it");
+  }
   return certificates;
 }
 

@@ -22,7 +22,7 @@ std::string Pem(Write write) {
   Check(write(bio) == 1);
   char* data = nullptr;
   const auto size = static_cast<size_t>(BIO_get_mem_data(bio, &data));
-  const std::string text(data, size);
+  std::string text(data, size);
   BIO_free(bio);
   return text;
 }
@@ -59,7 +59,7 @@ X509* NewCertificate(const std::string& common_name, EVP_PKEY* key,
   X509_set_version(certificate, X509_VERSION_3);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate), serial++);
   X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 24 * 3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 24L * 3600);
   X509_set_pubkey(certificate, key);
   X509_NAME* const name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(
@@ -112,7 +112,7 @@ std::string EncryptedKey(const std::string& key,
   EVP_PKEY* const parsed =
       PEM_read_bio_PrivateKey(in, nullptr, nullptr, nullptr);
   BIO_free(in);
-  const std::string text = Pem([&](BIO* bio) {
+  std::string text = Pem([&](BIO* bio) {
     return PEM_write_bio_PKCS8PrivateKey(
         bio, parsed, EVP_aes_128_cbc(), passphrase.data(),
         static_cast<int>(passphrase.size()), nullptr, nullptr);

@@ -11,7 +11,6 @@
 namespace weir {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::IssuedCertificate;
 using testing::TestAuthority;
