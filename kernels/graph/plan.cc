@@ -3,6 +3,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/graph/outline_steps.h"
 #include "kernels/graph/plan_body.h"
 
 namespace weir {
@@ -30,6 +31,25 @@ Plan::Plan() : body_(std::make_unique<Body>()) {}
 Plan::~Plan() = default;
 
 size_t Plan::steps() const { return body_->steps.size(); }
+
+StepOutline Plan::Step(size_t i) const {
+  const PlanStep& step = body_->steps[i];
+  if (step.kernel == nullptr) {
+    StepOutline outline = CopyStep(*core_, step.first_written);
+    outline.outputs[0].shape =
+        ToSymbolic(outputs_[step.first_written].meta.dims);
+    return outline;
+  }
+  const int at = core_->position_of_node[step.node];
+  StepOutline outline =
+      NodeStep(*core_, core_->graph.nodes[static_cast<size_t>(at)]);
+  for (size_t k = 0; k < step.outputs; ++k) {
+    const auto& [id, dims] = body_->written[step.first_written + k];
+    const LoweredValue& value = core_->graph.values[static_cast<size_t>(id)];
+    outline.outputs.push_back({value.name, value.dtype, ToSymbolic(dims)});
+  }
+  return outline;
+}
 
 absl::Status Plan::Run(const PlanRun& run) const {
   if (run.inputs.size() != inputs_.size()) {

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/base/export.h"
+#include "kernels/graph/outline.h"
 #include "kernels/ops/op.h"
 
 namespace weir {
@@ -51,6 +52,8 @@ class WEIR_EXPORT Plan {
   size_t output_bytes() const { return output_bytes_; }
   size_t arena_bytes() const { return arena_bytes_; }
   size_t steps() const;
+  // REQUIRES: i < steps().
+  StepOutline Step(size_t i) const;
 
   // Called from StreamTask::Launch. An error names the node (label and call
   // site). Allocates nothing for nodes of up to 16 inputs.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/graph/plan.h"
@@ -33,12 +34,16 @@ struct PlanStep {
   size_t scratch = 0;  // offset in the arena
   bool has_scratch = false;
   size_t copy_bytes = 0;
+  // For Plan::Step: Body::written from here on, or, of a copy, which output.
+  size_t first_written = 0;
 };
 
 struct Plan::Body {
   std::vector<PlanStep> steps;
   std::vector<Operand> operands;
   std::vector<std::unique_ptr<const KernelPlan>> kernels;
+  // What the steps with kernels write: value and dims.
+  std::vector<std::pair<int, Dims>> written;
   // Values computed on the host that steps read.
   std::vector<std::shared_ptr<const Constant>> host_values;
   ConstantBlock device_values;

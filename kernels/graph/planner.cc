@@ -9,6 +9,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/arena_layout.h"
 #include "kernels/graph/node_inference.h"
+#include "kernels/graph/outline_steps.h"
 
 namespace weir {
 namespace {
@@ -20,23 +21,6 @@ constexpr size_t kHostBudgetBytes = size_t{64} << 20;
 
 size_t RoundUp(size_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-}
-
-std::string DeclaredShape(const ValueDecl& decl,
-                          const std::vector<std::string>& symbols) {
-  if (!decl.shape.has_value()) return "[...]";
-  std::string text = "[";
-  for (Dim dim : *decl.shape) {
-    if (text.size() > 1) text += ",";
-    if (dim.known()) {
-      absl::StrAppend(&text, dim.value());
-    } else if (dim.symbolic()) {
-      text += symbols[static_cast<size_t>(dim.symbol())];
-    } else {
-      text += "?";
-    }
-  }
-  return text + "]";
 }
 
 }  // namespace
@@ -71,9 +55,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   return std::shared_ptr<const Plan>(std::move(plan_));
 }
 
-absl::Status Planner::CheckInput(
-    size_t i, const HostTensor& input,
-    std::vector<std::optional<int64_t>>& bound) const {
+absl::Status Planner::CheckInput(size_t i, const HostTensor& input,
+                                 InputFit& fit) const {
   const ValueDecl& decl = core_->inputs[i];
   if (input.dtype != decl.dtype) {
     const std::string_view given = DTypeName(input.dtype);
@@ -82,29 +65,8 @@ absl::Status Planner::CheckInput(
         absl::StrCat("is ", std::string(given), " where ", std::string(wanted),
                      " is declared"));
   }
-  const auto bytes = ByteSize(input.dtype, input.dims);
-  if (!bytes.ok()) return bytes.status();
-  if (!decl.shape.has_value()) return absl::OkStatus();
-  bool fits = decl.shape->size() == input.dims.size();
-  for (size_t d = 0; fits && d < input.dims.size(); ++d) {
-    const Dim dim = (*decl.shape)[d];
-    if (dim.known()) {
-      fits = dim.value() == input.dims[d];
-    } else if (dim.symbolic()) {
-      auto& size = bound[static_cast<size_t>(dim.symbol())];
-      if (!size.has_value()) size = input.dims[d];
-      if (*size != input.dims[d]) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("has shape ", DimsString(input.dims), ", but ",
-                         core_->symbols[static_cast<size_t>(dim.symbol())],
-                         " is ", *size, " in an input before it"));
-      }
-    }
-  }
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("has shape ", DimsString(input.dims), " where ",
-                   DeclaredShape(decl, core_->symbols), " is declared"));
+  WEIR_RETURN_IF_ERROR(ByteSize(input.dtype, input.dims).status());
+  return fit.Check(decl, ToSymbolic(input.dims));
 }
 
 absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
@@ -115,27 +77,23 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
                      "inputs");
   }
   given_ = inputs;
-  std::vector<std::optional<int64_t>> bound(core_->symbols.size());
+  InputFit fit(core_->symbols);
   const bool host_addressable = core_->device->host_addressable();
   plan_->inputs_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto refuse = [&](const absl::Status& status) {
-      return WithField(
-          Annotate(status,
-                   absl::StrCat("input \"", core_->inputs[i].name, "\" ")),
-          absl::StrCat("inputs[", i, "]"));
-    };
-    const absl::Status fits = CheckInput(i, inputs[i], bound);
-    if (!fits.ok()) return refuse(fits);
+    const absl::Status fits = CheckInput(i, inputs[i], fit);
+    if (!fits.ok()) return InputError(*core_, i, fits);
     Value& v = value(graph().inputs[i]);
     v.meta = MakeMeta(inputs[i].dtype, inputs[i].dims);
     const InputUse& use = core_->input_uses[i];
     if (use.elements) {
       if (v.meta.elements > static_cast<int64_t>(kMaxHostInts)) {
-        return refuse(absl::UnimplementedError(absl::StrCat(
-            "has ", v.meta.elements,
-            " elements; an input that shapes depend on has at most ",
-            kMaxHostInts)));
+        return InputError(
+            *core_, i,
+            absl::UnimplementedError(absl::StrCat(
+                "has ", v.meta.elements,
+                " elements; an input that shapes depend on has at most ",
+                kMaxHostInts)));
       }
       std::byte* data = nullptr;
       v.host = MakeHostConstant(v.meta, &data);
@@ -444,6 +402,7 @@ void Planner::Emit() {
       body.operands.push_back(target);
       step.inputs = step.outputs = 1;
       step.copy_bytes = output.meta.bytes;
+      step.first_written = draft.output;
       body.steps.push_back(step);
       continue;
     }
@@ -452,7 +411,11 @@ void Planner::Emit() {
     for (size_t i = 0; i < draft.inputs.size(); ++i) {
       body.operands.push_back(Locate(draft.inputs[i], node.IsHostInput(i)));
     }
-    for (int id : draft.outputs) body.operands.push_back(Locate(id, false));
+    step.first_written = body.written.size();
+    for (int id : draft.outputs) {
+      body.operands.push_back(Locate(id, false));
+      body.written.emplace_back(id, value(id).meta.dims);
+    }
     step.node = static_cast<uint32_t>(node.index);
     step.inputs = static_cast<uint32_t>(draft.inputs.size());
     step.outputs = static_cast<uint32_t>(draft.outputs.size());

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/graph/input_fit.h"
 #include "kernels/graph/plan.h"
 #include "kernels/graph/plan_body.h"
 #include "kernels/graph/program_core.h"
@@ -48,7 +49,7 @@ class Planner {
 
   absl::Status TakeInputs(absl::Span<const HostTensor> inputs);
   absl::Status CheckInput(size_t i, const HostTensor& input,
-                          std::vector<std::optional<int64_t>>& bound) const;
+                          InputFit& fit) const;
   absl::Status PlanNode(size_t position);
   absl::Status ReadHostInputs(const LoweredNode& node);
   absl::Status AddStep(size_t position);

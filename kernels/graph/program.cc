@@ -3,7 +3,10 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+#include "kernels/base/fingerprint.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/outline_steps.h"
 #include "kernels/graph/plan_cache.h"
 #include "kernels/graph/planner.h"
 #include "kernels/graph/program_core.h"
@@ -11,8 +14,12 @@
 namespace weir {
 
 struct Program::Impl {
-  Impl(std::shared_ptr<const ProgramCore> the_core, size_t max_plans)
-      : core(std::move(the_core)), plans(max_plans) {}
+  Impl(std::shared_ptr<const ProgramCore> the_core,
+       const ProgramOptions& options)
+      : core(std::move(the_core)),
+        id(absl::StrFormat(
+            "%016x", Fingerprint(core->device->info().uuid, options.identity))),
+        plans(options.max_plans) {}
 
   static uint64_t NextNumber() {
     static std::atomic<uint64_t> next{1};
@@ -21,6 +28,7 @@ struct Program::Impl {
 
   const uint64_t number = NextNumber();
   const std::shared_ptr<const ProgramCore> core;
+  const std::string id;
   PlanCache plans;
 };
 
@@ -31,7 +39,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
       std::shared_ptr<const ProgramCore> core,
       CompileCore(std::move(graph), device, registry, options.limits));
   return std::shared_ptr<const Program>(
-      new Program(std::make_unique<Impl>(std::move(core), options.max_plans)));
+      new Program(std::make_unique<Impl>(std::move(core), options)));
 }
 
 Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -40,6 +48,8 @@ Program::~Program() = default;
 uint64_t Program::number() const { return impl_->number; }
 
 Device& Program::device() const { return *impl_->core->device; }
+
+const std::string& Program::id() const { return impl_->id; }
 
 const std::vector<ValueDecl>& Program::inputs() const {
   return impl_->core->inputs;
@@ -60,6 +70,11 @@ bool Program::InputOnHost(size_t i) const {
 bool Program::random() const { return impl_->core->random; }
 
 size_t Program::constant_bytes() const { return impl_->core->constants.bytes; }
+
+absl::StatusOr<ProgramOutline> Program::Outline(
+    absl::Span<const SymbolicShape> inputs) const {
+  return Outliner(*impl_->core).Run(inputs);
+}
 
 std::shared_ptr<const Plan> Program::FindPlan(
     absl::Span<const HostTensor> inputs) const {

@@ -15,6 +15,7 @@
 #include "kernels/base/export.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/graph.h"
+#include "kernels/graph/outline.h"
 #include "kernels/graph/plan.h"
 
 namespace weir {
@@ -22,6 +23,8 @@ namespace weir {
 struct ProgramOptions {
   size_t max_plans = 64;  // least recently used goes first
   GraphLimits limits;
+  // Fingerprint of what the graph was made from; see Program::id.
+  uint64_t identity = 0;
 };
 
 class WEIR_EXPORT Program {
@@ -41,6 +44,9 @@ class WEIR_EXPORT Program {
   // Of this object: unique in the process, never used again.
   uint64_t number() const;
   Device& device() const;
+  // 16 hexadecimal digits made from ProgramOptions::identity and the device's
+  // UUID: equal in every process for the same graph on the same device.
+  const std::string& id() const;
   const std::vector<ValueDecl>& inputs() const;
   // As far as inference could tell without shapes.
   const std::vector<ValueDecl>& outputs() const;
@@ -49,6 +55,12 @@ class WEIR_EXPORT Program {
   bool InputOnHost(size_t i) const;
   bool random() const;  // some node draws numbers
   size_t constant_bytes() const;
+
+  // What an evaluation of inputs with these shapes does, as far as it can be
+  // told without their elements. An empty shape or an unknown dim leaves what
+  // is declared. INVALID_ARGUMENT as MakePlan. Microseconds.
+  absl::StatusOr<ProgramOutline> Outline(
+      absl::Span<const SymbolicShape> inputs) const;
 
   // The cached plan for these inputs, or null. Takes no shared lock that a
   // compilation holds. Inputs are in the order of inputs(); data is read only

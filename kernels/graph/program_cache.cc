@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/fingerprint.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/striped_snapshot.h"
 
@@ -138,7 +139,10 @@ void ProgramCache::State::Compile(
   const ProgramOr program = [&]() -> ProgramOr {
     auto graph = compilation->factory();
     if (!graph.ok()) return graph.status();
-    return Program::Compile(*std::move(graph), *device, *registry);
+    ProgramOptions program_options;
+    program_options.identity = Fingerprint(compilation->key);
+    return Program::Compile(*std::move(graph), *device, *registry,
+                            program_options);
   }();
   compilation->factory = nullptr;
   std::map<uint64_t, Waiter> waiters;

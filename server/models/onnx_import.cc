@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/fingerprint.h"
 #include "kernels/base/status_macros.h"
 #include "server/models/mapped_file.h"
 #include "server/models/onnx_tensor.h"
@@ -325,6 +326,7 @@ absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path) {
   options.folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   auto model = Import(file->bytes(), options);
   if (!model.ok()) return Annotate(model.status(), path + ": ");
+  model->fingerprint = Fingerprint(file->bytes());
   return model;
 }
 

@@ -6,6 +6,7 @@
 // become constants. Domain "ai.onnx" is "".
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,7 @@ struct OnnxFile {
   Graph graph;
   // As the file declares them; inference may know less.
   std::vector<ValueDecl> outputs;
+  uint64_t fingerprint = 0;  // of the file, not of external data
 };
 absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path);
 

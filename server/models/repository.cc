@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/fingerprint.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/striped_snapshot.h"
@@ -203,9 +204,13 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   const fs::path path = ModelPath(job.name) / absl::StrCat(job.version) /
                         (file.empty() ? kModelFile : file);
   WEIR_ASSIGN_OR_RETURN(OnnxFile onnx, ImportOnnxFile(path.string()));
-  WEIR_ASSIGN_OR_RETURN(
-      std::shared_ptr<const Program> program,
-      Program::Compile(std::move(onnx.graph), *device, *registry));
+  // Models that share a file may have different external data.
+  ProgramOptions program_options;
+  program_options.identity =
+      Fingerprint(absl::StrCat(job.name, "/", job.version), onnx.fingerprint);
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
+                        Program::Compile(std::move(onnx.graph), *device,
+                                         *registry, program_options));
   inference::ModelConfig config = *job.config;
   auto interface = CompleteModelConfig(program->inputs(), program->outputs(),
                                        onnx.outputs, &config);

@@ -234,15 +234,33 @@ void ReadEntry(WireReader& reader, ArenaList<T>* list, Read&& read) {
   reader.Nested([&](WireReader&) { read(entry); });
 }
 
+void ReadOnlyGraph(WireReader& reader, WireGraph* graph) {
+  if (graph->index() != 0) return reader.Fail("the request has two graphs");
+  reader.Nested([&](WireReader&) { ReadGraph(reader, graph); });
+}
+
+// A NamedTensorSpec.
+void ReadNamedSpec(WireReader& reader, CallArena* arena, WireTensor* tensor) {
+  while (reader.NextField()) {
+    switch (reader.number()) {
+      case 1:
+        tensor->name = reader.String();
+        break;
+      case 2:
+        reader.Nested(
+            [&](WireReader&) { ReadSpec(reader, arena, &tensor->spec); });
+        break;
+      default:
+        reader.Skip();
+    }
+  }
+}
+
 void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
                EvaluateRequestView* request) {
   switch (reader.number()) {
     case 1:
-      if (request->graph.index() != 0) {
-        return reader.Fail("the request has two graphs");
-      }
-      return reader.Nested(
-          [&](WireReader&) { ReadGraph(reader, &request->graph); });
+      return ReadOnlyGraph(reader, &request->graph);
     case 2:
       return ReadEntry(reader, &lists->inputs, [&](WireTensor* tensor) {
         ReadNamedTensor(reader, arena, tensor);
@@ -305,6 +323,34 @@ absl::Status ParseEvaluateRequest(const ByteView& bytes, CallArena* arena,
   request->after = lists.after.span();
   request->signal = lists.signal.span();
   return reader.status("EvaluateRequest");
+}
+
+absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
+                                 ExplainRequestView* request) {
+  WireReader reader(bytes, arena);
+  ArenaList<WireTensor> inputs(arena);
+  while (reader.NextField()) {
+    switch (reader.number()) {
+      case 1:
+        ReadOnlyGraph(reader, &request->graph);
+        break;
+      case 2:
+        ReadEntry(reader, &inputs, [&](WireTensor* tensor) {
+          ReadNamedSpec(reader, arena, tensor);
+        });
+        break;
+      case 3:
+        request->device = reader.String();
+        break;
+      case 4:
+        request->precision = reader.Int32();
+        break;
+      default:
+        reader.Skip();
+    }
+  }
+  request->inputs = inputs.span();
+  return reader.status("ExplainRequest");
 }
 
 namespace {

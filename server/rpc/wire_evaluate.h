@@ -1,7 +1,8 @@
-// weir.v1.EvaluateRequest and EvaluateResponse without protobuf objects: tensor
-// data and the graph stay in the received slices, and replies reference the
-// memory where the results are. Everything parsed lives in the call's arena or
-// slices. Pure functions, any thread.
+// weir.v1.EvaluateRequest and EvaluateResponse (and ExplainRequest, for the
+// graph in it) without protobuf objects: tensor data and the graph stay in the
+// received slices, and replies reference the memory where the results are.
+// Everything parsed lives in the call's arena or slices. Pure functions, any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -99,6 +100,19 @@ struct EvaluateRequestView {
 // merge (two graphs, two values of an input) are refused.
 absl::Status ParseEvaluateRequest(const ByteView& bytes, CallArena* arena,
                                   EvaluateRequestView* request);
+
+// A weir.v1.ExplainRequest: the fields that it shares with EvaluateRequest.
+// Tensors have no source; an extent of -1 is open.
+struct ExplainRequestView {
+  WireGraph graph;
+  std::span<const WireTensor> inputs;
+  std::string_view device;
+  int32_t precision = 0;
+};
+
+// As ParseEvaluateRequest.
+absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
+                                 ExplainRequestView* request);
 
 struct EvaluateOutput {
   std::string_view name;

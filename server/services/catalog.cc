@@ -1,7 +1,6 @@
 #include "server/services/catalog.h"
 
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,7 +9,7 @@
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/services/counted_method.h"
-#include "server/services/graph_source.h"
+#include "server/services/explain.h"
 
 namespace weir {
 namespace {
@@ -142,15 +141,6 @@ void FillSpec(const std::string& name, DType dtype,
   for (int64_t extent : shape) spec->mutable_spec()->add_shape(extent);
 }
 
-void FillSpec(const ValueDecl& value, v1::NamedTensorSpec* spec) {
-  Dims shape;
-  if (value.shape.has_value()) {
-    for (Dim dim : *value.shape)
-      shape.push_back(dim.known() ? dim.value() : -1);
-  }
-  FillSpec(value.name, value.dtype, shape, spec);
-}
-
 v1::ModelState StateOf(ModelState state) {
   switch (state) {
     case ModelState::kLoading:
@@ -191,103 +181,6 @@ void FillModels(const ServiceContext& context, bool only_ready,
     *response->add_models() = std::move(model);
   }
 }
-
-// Explain compiles, so that its call outlives the handler.
-class ExplainCall {
- public:
-  ExplainCall(ServiceContext* context, ServerCall& call)
-      : context_(context), call_(call) {}
-
-  void Run() {
-    v1::ExplainRequest request;
-    if (absl::Status status = ParseMessage(call_.request(), &request);
-        !status.ok()) {
-      Answer(status);
-      return;
-    }
-    if (request.graph().has_model()) {
-      const v1::ModelReference& reference = request.graph().model();
-      auto model = context_->models.Find(
-          reference.name(),
-          reference.version() == 0 ? "" : absl::StrCat(reference.version()));
-      if (model.ok()) program_ = (*model)->program;
-      cached_ = true;
-      Answer(model.status());
-      return;
-    }
-    definition_ = request.graph().definition().SerializeAsString();
-    onnx_ = request.graph().onnx_model();
-    WireGraph graph;
-    piece_ = {reinterpret_cast<const std::byte*>(definition_.data()),
-              definition_.size()};
-    if (request.graph().has_onnx_model()) {
-      piece_ = {reinterpret_cast<const std::byte*>(onnx_.data()), onnx_.size()};
-      graph = WireOnnxModel{ByteView({&piece_, 1}, piece_.size())};
-    } else if (request.graph().has_definition()) {
-      graph = WireGraphDefinition{ByteView({&piece_, 1}, piece_.size())};
-    } else {
-      Answer(WithField(
-          absl::InvalidArgumentError("a graph, an ONNX model or a model is "
-                                     "needed"),
-          "graph"));
-      return;
-    }
-    std::vector<WireTensor> given;
-    for (const v1::NamedTensorSpec& input : request.inputs()) {
-      WireTensor tensor;
-      tensor.name = input.name();
-      tensor.spec.dtype = input.spec().dtype();
-      tensor.spec.shape = {input.spec().shape().data(),
-                           static_cast<size_t>(input.spec().shape_size())};
-      given.push_back(tensor);
-    }
-    std::string key(ProgramKey(graph, given, &call_.arena()));
-    cached_ = context_->engine.programs().Find(key) != nullptr;
-    auto import = [key] { return ImportKey(key); };
-    context_->engine.programs().GetOrCompile(
-        std::move(key), std::move(import), call_.deadline(),
-        [this](ProgramCache::ProgramOr program) {
-          if (program.ok()) program_ = *program;
-          status_ = program.status();
-          call_.Resume(
-              [](ServerCall&, void* self) {
-                auto* explain = static_cast<ExplainCall*>(self);
-                explain->Answer(explain->status_);
-              },
-              this);
-        });
-  }
-
- private:
-  void Answer(absl::Status status) {
-    const std::unique_ptr<ExplainCall> self(this);
-    context_->metrics.Record(RpcMethod::kCatalog, status.code(),
-                             NowNanos() - call_.received());
-    if (!status.ok()) {
-      call_.Fail(status);
-      return;
-    }
-    v1::ExplainResponse response;
-    response.set_program_cached(cached_);
-    response.set_constant_bytes(program_->constant_bytes());
-    response.set_device_uuid(context_->engine.device().info().uuid);
-    for (const ValueDecl& input : program_->inputs()) {
-      FillSpec(input, response.add_inputs());
-    }
-    for (const ValueDecl& output : program_->outputs()) {
-      FillSpec(output, response.add_outputs());
-    }
-    ReplyMessage(call_, response);
-  }
-
-  ServiceContext* const context_;
-  ServerCall& call_;
-  std::string definition_, onnx_;
-  BytePiece piece_;
-  std::shared_ptr<const Program> program_;
-  absl::Status status_;
-  bool cached_ = false;
-};
 
 }  // namespace
 
@@ -340,9 +233,8 @@ void CatalogService::Register(MethodTable* table) {
         FillModels(*context, request.ready(), response);
         return absl::OkStatus();
       });
-  table->Add(kService, "Explain", Traffic::kRare, [context](ServerCall& call) {
-    (new ExplainCall(context, call))->Run();
-  });
+  table->Add(kService, "Explain", Traffic::kRare,
+             [context](ServerCall& call) { Explain(context, call); });
 }
 
 }  // namespace weir

@@ -10,11 +10,11 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
-#include "server/models/definition_import.h"
 #include "server/rpc/wire_evaluate.h"
 #include "server/services/call_evaluation.h"
 #include "server/services/graph_source.h"
 #include "server/services/report_proto.h"
+#include "server/services/request_checks.h"
 #include "server/services/tensor_io.h"
 
 namespace weir {
@@ -67,9 +67,7 @@ class EvaluatorService::Request {
                                            call_.deadline(), call_.received()));
     WEIR_RETURN_IF_ERROR(
         ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
-    if (std::holds_alternative<std::monostate>(request_.graph)) {
-      return Invalid("graph", "a graph, an ONNX model or a model is needed");
-    }
+    WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
     return CheckSettings();
   }
 
@@ -93,18 +91,9 @@ class EvaluatorService::Request {
           "stream_policy.priority",
           absl::StrCat("there is one pool, of priority ", pool.priority));
     }
-    const DeviceInfo& device = context_->engine.device().info();
-    if (!request_.device.empty() && request_.device != device.uuid &&
-        request_.device != DeviceName(device)) {
-      return WithField(absl::NotFoundError(absl::StrCat(
-                           "no device '", Abs(request_.device),
-                           "'; this server has ", DeviceName(device))),
-                       "device");
-    }
-    if (request_.precision < 0 || request_.precision > v1::BF16) {
-      return Invalid("precision",
-                     absl::StrCat(request_.precision, " is not a precision"));
-    }
+    WEIR_RETURN_IF_ERROR(
+        CheckDevice(request_.device, context_->engine.device().info()));
+    WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (request_.report != v1::BRIEF && request_.report != v1::FULL) {
       return Invalid("report",
                      absl::StrCat(request_.report, " is not a report level"));
@@ -117,11 +106,9 @@ class EvaluatorService::Request {
   }
 
   void FindModel(const WireModelReference& reference) {
-    const std::string version =
-        reference.version == 0 ? "" : absl::StrCat(reference.version);
-    auto model = context_->models.Find(reference.name, version);
+    auto model = FindServedModel(context_->models, reference);
     if (!model.ok()) {
-      Fail(WithField(model.status(), "graph.model"));
+      Fail(model.status());
       return;
     }
     program_cached_ = true;
@@ -224,10 +211,7 @@ class EvaluatorService::Request {
   absl::Status FillOne(const WireTensor& input, size_t index,
                        InputSource* source) {
     WEIR_ASSIGN_OR_RETURN(const DType dtype,
-                          ImportDType(input.spec.dtype, "value.spec.dtype"));
-    if (!input.spec.sample_shapes.empty()) {
-      return absl::UnimplementedError("ragged batches are not supported");
-    }
+                          CheckSpec(input.spec, "value.spec.dtype"));
     const auto* raw = std::get_if<ByteView>(&input.source);
     if (raw == nullptr) {
       if (std::holds_alternative<std::monostate>(input.source)) {
@@ -303,6 +287,7 @@ class EvaluatorService::Request {
     settings.set_stream_id(work.report().stream_id);
     settings.set_mode(static_cast<v1::EvalMode>(work.mode()));
     settings.set_precision(v1::STRICT);
+    settings.set_program(program_->id());
     settings.set_program_cached(program_cached_);
     settings.set_rng_seed(work.seed());
     return settings.SerializeAsString();

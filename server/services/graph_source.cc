@@ -45,6 +45,22 @@ bool Get(std::string_view* in, T* value) {
 
 }  // namespace
 
+absl::Status CheckGraph(const WireGraph& graph) {
+  if (!std::holds_alternative<std::monostate>(graph)) return absl::OkStatus();
+  return WithField(
+      absl::InvalidArgumentError("a graph, an ONNX model or a model is needed"),
+      "graph");
+}
+
+absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
+    const ModelRepository& models, const WireModelReference& reference) {
+  auto model = models.Find(
+      reference.name,
+      reference.version == 0 ? "" : absl::StrCat(reference.version));
+  if (!model.ok()) return WithField(model.status(), "graph.model");
+  return model;
+}
+
 std::string_view ProgramKey(const WireGraph& graph,
                             std::span<const WireTensor> inputs,
                             CallArena* arena) {

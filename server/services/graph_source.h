@@ -1,17 +1,26 @@
-// From the graph of a request to its program: the key under which the program
-// is cached, and the import that makes it. Pure; any thread.
+// From the graph of a request to its program: the served model, or the key
+// under which a program is cached and the import that makes it. Any thread.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "kernels/graph/program_cache.h"
+#include "server/models/repository.h"
 #include "server/rpc/call_arena.h"
 #include "server/rpc/wire_evaluate.h"
 
 namespace weir {
+
+// INVALID_ARGUMENT if there is none.
+absl::Status CheckGraph(const WireGraph& graph);
+
+// Errors as ModelRepository::Find, with the field.
+absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
+    const ModelRepository& models, const WireModelReference& reference);
 
 // For a definition or an ONNX model: kind, the inputs' types and ranks (an
 // input may take its declaration from its value) and the graph's bytes, in the

@@ -95,6 +95,111 @@ TEST_P(ProgramTest, DeclaresItsInputsAndOutputs) {
   EXPECT_FALSE((*program)->InputOnHost(0));
 }
 
+std::vector<std::string> Shapes(const std::vector<ValueDecl>& values) {
+  std::vector<std::string> shapes;
+  for (const ValueDecl& value : values) {
+    shapes.push_back(value.name + ShapeString(value.shape));
+  }
+  return shapes;
+}
+
+TEST_P(ProgramTest, OutlinesWhatItWouldDo) {
+  const auto program = Compile(Sum());
+  ASSERT_TRUE(program.ok()) << program.status();
+  const std::string kind = GetParam() ? "cuda/" : "cpu/";
+  auto outline = (*program)->Outline({SymbolicShape(), SymbolicShape()});
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  EXPECT_THAT(Shapes(outline->inputs), ElementsAre("x[s0]", "y[s0]"));
+  EXPECT_THAT(Shapes(outline->outputs), ElementsAre("n[s0]"));
+  ASSERT_EQ(outline->steps.size(), 2u);
+  EXPECT_THAT(outline->steps[0].nodes, ElementsAre("sum"));
+  EXPECT_EQ(outline->steps[0].kernel, kind + "Add");
+  EXPECT_THAT(Shapes(outline->steps[0].outputs), ElementsAre("s[s0]"));
+  EXPECT_THAT(outline->steps[1].nodes, ElementsAre("#1"));
+
+  // One input is enough to know the symbol that both have.
+  outline = (*program)->Outline({SymbolicShape(), SymbolicDims{Dim(3)}});
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  EXPECT_THAT(Shapes(outline->inputs), ElementsAre("x[3]", "y[3]"));
+  EXPECT_THAT(Shapes(outline->outputs), ElementsAre("n[3]"));
+  EXPECT_THAT(Shapes(outline->steps[0].outputs), ElementsAre("s[3]"));
+  EXPECT_EQ(operators_.counts.add, 0);
+
+  const absl::Status refused =
+      (*program)
+          ->Outline({SymbolicDims{Dim(2)}, SymbolicDims{Dim(3)}})
+          .status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("input \"y\" has shape [3], but N is 2"));
+  EXPECT_EQ(Field(refused), "inputs[1]");
+  for (const SymbolicDims& bad :
+       {SymbolicDims{Dim(2), Dim(2)}, SymbolicDims{Dim(-2)},
+        SymbolicDims{Dim(int64_t{1} << 50)}}) {
+    EXPECT_EQ((*program)->Outline({bad, SymbolicShape()}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << ShapeString(bad);
+  }
+}
+
+TEST_P(ProgramTest, OutlinesWithoutReadingData) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2), Dim()}),
+                  Input("shape", SymbolicDims{Dim(2)}, DType::kInt64)};
+  graph.nodes = {Node("Reshape", {"x", "shape"}, {"r"}, "form"),
+                 Node("Neg", {"r"}, {"y"}), Node("Neg", {"x"}, {"z"})};
+  graph.outputs = {"y", "z", "r"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto outline =
+      (*program)->Outline({SymbolicDims{Dim(2), Dim(3)}, SymbolicShape()});
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  EXPECT_THAT(Shapes(outline->outputs),
+              ElementsAre("y[...]", "z[2,3]", "r[...]"));
+  // A node that changes nothing but a shape takes no step of its own.
+  ASSERT_EQ(outline->steps.size(), 3u);
+  EXPECT_THAT(outline->steps[2].nodes, ElementsAre("form"));
+  EXPECT_THAT(outline->steps[2].kernel, HasSubstr("/copy"));
+}
+
+TEST_P(ProgramTest, APlanTellsItsSteps) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(), Dim()})};
+  graph.constants["c"] = Floats({2}, {1, 2});
+  graph.nodes = {Node("Shape", {"x"}, {"s"}),
+                 Node("ConstantOfShape", {"s"}, {"zero"}, "zero"),
+                 Node("Add", {"x", "zero"}, {"y"}, "sum")};
+  graph.outputs = {"y", "c"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  // The plan needs no data, and knows what the host finds out.
+  const auto plan =
+      (*program)->MakePlan({{DType::kFloat, {200, 300}, nullptr}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<std::string> kernels;
+  for (size_t i = 0; i < (*plan)->steps(); ++i) {
+    kernels.push_back((*plan)->Step(i).kernel);
+  }
+  const std::string kind = GetParam() ? "cuda/" : "cpu/";
+  EXPECT_THAT(kernels, ElementsAre(kind + "ConstantOfShape", kind + "Add",
+                                   kind + "copy"));
+  EXPECT_THAT(Shapes((*plan)->Step(0).outputs), ElementsAre("zero[200,300]"));
+  EXPECT_THAT((*plan)->Step(1).nodes, ElementsAre("sum"));
+  EXPECT_THAT(Shapes((*plan)->Step(1).outputs), ElementsAre("y[200,300]"));
+  EXPECT_THAT((*plan)->Step(2).nodes, ElementsAre());
+  EXPECT_THAT(Shapes((*plan)->Step(2).outputs), ElementsAre("c[2]"));
+}
+
+TEST_P(ProgramTest, IsKnownByItsIdentity) {
+  ProgramOptions options;
+  options.identity = 7;
+  const std::string id = (*Compile(Sum(), options))->id();
+  EXPECT_EQ(id.size(), 16u);
+  EXPECT_EQ((*Compile(Sum(), options))->id(), id);
+  options.identity = 8;
+  EXPECT_NE((*Compile(Sum(), options))->id(), id);
+}
+
 TEST_P(ProgramTest, FoldsConstants) {
   Graph graph;
   graph.inputs = {Input("x", SymbolicDims{Dim(2)})};

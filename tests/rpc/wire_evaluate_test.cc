@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
 #include "tests/rpc/reply_bytes.h"
 #include "tests/rpc/sliced.h"
@@ -175,6 +176,48 @@ TEST(WireEvaluateTest, AnyCutIsAnErrorOrAShorterRequest) {
     const bool ok = ParseEvaluateRequest(sliced.view(), &arena, &request).ok();
     v1::EvaluateRequest reference;
     EXPECT_EQ(ok, reference.ParseFromString(cut)) << size;
+  }
+}
+
+TEST(WireEvaluateTest, ReadsWhatIsToBeExplained) {
+  v1::ExplainRequest request;
+  *request.mutable_graph() = FullRequest().graph();
+  for (const char* name : {"x", "y"}) {
+    auto* input = request.add_inputs();
+    input->set_name(name);
+    input->mutable_spec()->set_dtype(v1::FLOAT);
+    input->mutable_spec()->add_shape(-1);
+    input->mutable_spec()->add_shape(7);
+  }
+  request.set_device("cpu");
+  request.set_precision(v1::TF32);
+  const std::string bytes = request.SerializeAsString();
+  for (size_t piece : {size_t{1}, size_t{5}, bytes.size()}) {
+    const Sliced sliced(bytes, piece);
+    CallArena arena;
+    ExplainRequestView view;
+    const absl::Status status =
+        ParseExplainRequest(sliced.view(), &arena, &view);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(std::holds_alternative<WireGraphDefinition>(view.graph));
+    ASSERT_EQ(view.inputs.size(), 2u);
+    EXPECT_EQ(view.inputs[1].name, "y");
+    EXPECT_EQ(view.inputs[1].spec.dtype, v1::FLOAT);
+    const std::span<const int64_t> shape = view.inputs[1].spec.shape;
+    EXPECT_THAT(std::vector<int64_t>(shape.begin(), shape.end()),
+                ElementsAre(-1, 7));
+    EXPECT_EQ(view.device, "cpu");
+    EXPECT_EQ(view.precision, v1::TF32);
+  }
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    const std::string cut = bytes.substr(0, size);
+    const Sliced sliced(cut, 3);
+    CallArena arena;
+    ExplainRequestView view;
+    v1::ExplainRequest reference;
+    EXPECT_EQ(ParseExplainRequest(sliced.view(), &arena, &view).ok(),
+              reference.ParseFromString(cut))
+        << size;
   }
 }
 

@@ -152,27 +152,244 @@ TEST(CatalogTest, ListsModels) {
   EXPECT_EQ(model.outputs_size(), 2);
 }
 
-TEST(CatalogTest, ExplainsWithoutRunning) {
-  TestServer server;
+v1::ExplainRequest ExplainRequest(const std::string& definition) {
   v1::ExplainRequest request;
-  *request.mutable_graph() = IdentityRequest().graph();
-  v1::NamedTensorSpec* input = request.add_inputs();
-  input->set_name("x");
-  input->mutable_spec()->set_dtype(v1::FLOAT);
-  input->mutable_spec()->add_shape(4);
-  const auto answer = Call(server, &v1::Catalog::Stub::Explain, request);
+  *request.mutable_graph() = Program(definition).graph();
+  return request;
+}
+
+void AddSpec(v1::ExplainRequest* request, const std::string& name,
+             v1::DataType dtype, const std::vector<int64_t>& shape) {
+  v1::NamedTensorSpec* input = request->add_inputs();
+  input->set_name(name);
+  input->mutable_spec()->set_dtype(dtype);
+  for (int64_t extent : shape) input->mutable_spec()->add_shape(extent);
+}
+
+Answer<v1::ExplainResponse> ExplainOver(TestServer& server,
+                                        const v1::ExplainRequest& request) {
+  return Call(server, &v1::Catalog::Stub::Explain, request);
+}
+
+std::vector<int64_t> ShapeOf(const v1::NamedTensorSpec& value) {
+  return {value.spec().shape().begin(), value.spec().shape().end()};
+}
+
+// "y[2,3]" of each.
+template <typename Values>
+std::vector<std::string> Shapes(const Values& values) {
+  std::vector<std::string> shapes;
+  for (const v1::NamedTensorSpec& value : values) {
+    shapes.push_back(value.name() + ::testing::PrintToString(ShapeOf(value)));
+  }
+  return shapes;
+}
+
+// Two products with a value between them.
+constexpr char kLayers[] = R"(
+    inputs { name: "x" spec { dtype: FLOAT shape: -1 shape: 8 } }
+    inputs { name: "w" spec { dtype: FLOAT shape: 8 shape: -1 } }
+    nodes { name: "product" op: "MatMul" inputs: "x" inputs: "w" outputs: "h" }
+    nodes { name: "curve" op: "Relu" inputs: "h" outputs: "r" }
+    nodes { name: "sum" op: "Add" inputs: "r" inputs: "h" outputs: "y" }
+    outputs: "y")";
+
+TEST(CatalogTest, ExplainsThePlanOfClosedShapes) {
+  TestServer server;
+  v1::ExplainRequest request = ExplainRequest(kLayers);
+  AddSpec(&request, "x", v1::FLOAT, {100, 8});
+  AddSpec(&request, "w", v1::FLOAT, {8, 50});
+  const auto answer = ExplainOver(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  ASSERT_EQ(answer.response.inputs_size(), 1);
-  ASSERT_EQ(answer.response.outputs_size(), 1);
-  EXPECT_EQ(answer.response.outputs(0).name(), "y");
-  EXPECT_EQ(answer.response.outputs(0).spec().dtype(), v1::FLOAT);
-  EXPECT_EQ(answer.response.outputs(0).spec().shape_size(), 1);
-  EXPECT_FALSE(answer.response.device_uuid().empty());
+  const v1::ExplainResponse& plan = answer.response;
+  EXPECT_FALSE(plan.program_cached());
+  EXPECT_EQ(plan.program().size(), 16u);
+  EXPECT_EQ(plan.constant_bytes(), 0u);
+  EXPECT_THAT(Shapes(plan.inputs()),
+              ::testing::ElementsAre("x{ 100, 8 }", "w{ 8, 50 }"));
+  EXPECT_THAT(Shapes(plan.outputs()), ::testing::ElementsAre("y{ 100, 50 }"));
+  EXPECT_EQ(plan.outputs(0).spec().dtype(), v1::FLOAT);
+  // Two values of 20,000 bytes between the steps.
+  EXPECT_GE(plan.arena_bytes(), 2u * 100 * 50 * sizeof(float));
+  ASSERT_EQ(plan.steps_size(), 3);
+  EXPECT_THAT(plan.steps(0).nodes(), ::testing::ElementsAre("product"));
+  EXPECT_EQ(plan.steps(0).kernel(),
+            (TestDevice() == "cpu" ? "cpu" : "cuda") + std::string("/MatMul"));
+  EXPECT_THAT(Shapes(plan.steps(0).outputs()),
+              ::testing::ElementsAre("h{ 100, 50 }"));
+  EXPECT_THAT(plan.steps(2).nodes(), ::testing::ElementsAre("sum"));
+  EXPECT_THAT(Shapes(plan.steps(2).outputs()),
+              ::testing::ElementsAre("y{ 100, 50 }"));
+  // Nothing ran, and nobody held a lane.
   EXPECT_EQ(server.Metric("weir_stream_pool_leases_total"), 0);
 
-  request.mutable_graph()->mutable_definition()->mutable_nodes(0)->set_op("No");
-  EXPECT_TRUE(Refused(Call(server, &v1::Catalog::Stub::Explain, request).status,
-                      grpc::StatusCode::UNIMPLEMENTED, "No"));
+  EXPECT_TRUE(ExplainOver(server, request).response.program_cached());
+}
+
+TEST(CatalogTest, ExplainsOpenShapesAsFarAsTheyGo) {
+  TestServer server;
+  v1::ExplainRequest request = ExplainRequest(kLayers);
+  AddSpec(&request, "x", v1::FLOAT, {100, -1});
+  const auto answer = ExplainOver(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  const v1::ExplainResponse& outline = answer.response;
+  EXPECT_THAT(Shapes(outline.inputs()),
+              ::testing::ElementsAre("x{ 100, 8 }", "w{ 8, -1 }"));
+  EXPECT_THAT(Shapes(outline.outputs()),
+              ::testing::ElementsAre("y{ 100, -1 }"));
+  EXPECT_EQ(outline.arena_bytes(), 0u);
+  ASSERT_EQ(outline.steps_size(), 3);
+  EXPECT_THAT(Shapes(outline.steps(0).outputs()),
+              ::testing::ElementsAre("h{ 100, -1 }"));
+}
+
+// The shape is in the elements, which Explain is not given.
+TEST(CatalogTest, ExplainsNothingThatDependsOnData) {
+  TestServer server;
+  v1::ExplainRequest request = ExplainRequest(R"(
+      inputs { name: "x" spec { dtype: FLOAT shape: 6 } }
+      inputs { name: "shape" spec { dtype: INT64 shape: 2 } }
+      nodes { name: "form" op: "Reshape" inputs: "x" inputs: "shape"
+              outputs: "y" }
+      nodes { name: "z" op: "Exp" inputs: "x" outputs: "z" }
+      outputs: "y" outputs: "z")");
+  const auto answer = ExplainOver(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_THAT(Shapes(answer.response.outputs()),
+              ::testing::ElementsAre("y{ -1, -1 }", "z{ 6 }"));
+  EXPECT_EQ(answer.response.arena_bytes(), 0u);
+  EXPECT_EQ(answer.response.steps_size(), 2);
+}
+
+// What Explain says is what Evaluate then does.
+TEST(CatalogTest, ExplainsTheProgramThatEvaluateRuns) {
+  TestServer server;
+  v1::EvaluateRequest evaluate = IdentityRequest();
+  evaluate.set_report_settings(true);
+  v1::ExplainRequest request;
+  *request.mutable_graph() = evaluate.graph();
+  AddSpec(&request, "x", v1::FLOAT, {4});
+  const auto explained = ExplainOver(server, request);
+  ASSERT_TRUE(explained.status.ok()) << explained.status.error_message();
+  EXPECT_FALSE(explained.response.program_cached());
+  const auto answer = Evaluate(server, evaluate);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.response.settings().program_cached());
+  EXPECT_EQ(answer.response.settings().program(), explained.response.program());
+  EXPECT_EQ(answer.response.settings().device_uuid(),
+            explained.response.device_uuid());
+  TestServer other;
+  EXPECT_EQ(ExplainOver(other, request).response.program(),
+            explained.response.program());
+  v1::ExplainRequest another = ExplainRequest(kLayers);
+  EXPECT_NE(ExplainOver(other, another).response.program(),
+            explained.response.program());
+}
+
+TEST(CatalogTest, ExplainsAServedModel) {
+  TestServer server(
+      [](ServerOptions& o) { o.model_repository = TestData("models"); });
+  v1::ExplainRequest request;
+  request.mutable_graph()->mutable_model()->set_name("digits");
+  auto answer = ExplainOver(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.response.program_cached());
+  EXPECT_GT(answer.response.constant_bytes(), 10'000u);
+  EXPECT_EQ(answer.response.arena_bytes(), 0u);
+  EXPECT_GT(answer.response.steps_size(), 0);
+  EXPECT_THAT(Shapes(answer.response.inputs()),
+              ::testing::ElementsAre("image{ -1, 1, 8, 8 }"));
+  const std::string program = answer.response.program();
+
+  AddSpec(&request, "image", v1::FLOAT, {3, 1, 8, 8});
+  answer = ExplainOver(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.program(), program);
+  EXPECT_GT(answer.response.arena_bytes(), 0u);
+  ASSERT_EQ(answer.response.outputs_size(), 2);
+  for (const v1::NamedTensorSpec& output : answer.response.outputs()) {
+    EXPECT_EQ(ShapeOf(output)[0], 3) << output.name();
+  }
+  for (const v1::ProgramStep& step : answer.response.steps()) {
+    EXPECT_FALSE(step.kernel().empty());
+    EXPECT_THAT(step.nodes(), ::testing::Not(::testing::IsEmpty()));
+    for (const v1::NamedTensorSpec& output : step.outputs()) {
+      EXPECT_THAT(ShapeOf(output), ::testing::Each(::testing::Ge(0)));
+    }
+  }
+}
+
+TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
+  TestServer server;
+  const auto refusal = [&](const v1::ExplainRequest& request) {
+    return ExplainOver(server, request).status;
+  };
+  v1::ExplainRequest request;
+  EXPECT_TRUE(Refused(refusal(request), grpc::StatusCode::INVALID_ARGUMENT,
+                      "a graph, an ONNX model or a model is needed"));
+  request.mutable_graph()->mutable_model()->set_name("nobody");
+  EXPECT_TRUE(Refused(refusal(request), grpc::StatusCode::NOT_FOUND, "nobody"));
+  request.mutable_graph()->set_onnx_model("not a model");
+  EXPECT_TRUE(
+      Refused(refusal(request), grpc::StatusCode::INVALID_ARGUMENT, ""));
+
+  request = ExplainRequest(kLayers);
+  request.mutable_graph()->mutable_definition()->mutable_nodes(1)->set_op("No");
+  EXPECT_TRUE(Refused(refusal(request), grpc::StatusCode::UNIMPLEMENTED, "No"));
+
+  const v1::ExplainRequest layers = ExplainRequest(kLayers);
+  const auto with = [&](const std::string& name, v1::DataType dtype,
+                        const std::vector<int64_t>& shape) {
+    v1::ExplainRequest changed = layers;
+    AddSpec(&changed, name, dtype, shape);
+    return refusal(changed);
+  };
+  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  EXPECT_TRUE(Refused(with("z", v1::FLOAT, {1}), kInvalid, "input \"z\""));
+  EXPECT_TRUE(Refused(with("x", v1::INT8, {1, 8}), kInvalid, "int8"));
+  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {1, 9}), kInvalid, "[1,9]"));
+  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {8}), kInvalid, "[8]"));
+  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {-2, 8}), kInvalid, "input \"x\""));
+  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {1'000'000'000'000, 8}), kInvalid,
+                      "input \"x\""));
+  EXPECT_TRUE(Refused(with("x", v1::UNDEFINED, {1, 8}), kInvalid, ""));
+  request = layers;
+  AddSpec(&request, "x", v1::FLOAT, {1, 8});
+  AddSpec(&request, "x", v1::FLOAT, {1, 8});
+  EXPECT_TRUE(Refused(refusal(request), kInvalid, "given twice"));
+  request = layers;
+  AddSpec(&request, "x", v1::FLOAT, {1, 8});
+  AddSpec(&request, "w", v1::FLOAT, {9, 8});
+  EXPECT_TRUE(Refused(refusal(request), kInvalid, "input \"w\""));
+  request = layers;
+  request.set_device("cuda:99");
+  EXPECT_TRUE(
+      Refused(refusal(request), grpc::StatusCode::NOT_FOUND, "cuda:99"));
+  request = layers;
+  request.set_precision(static_cast<v1::Precision>(99));
+  EXPECT_TRUE(Refused(refusal(request), kInvalid, "99 is not a precision"));
+  EXPECT_TRUE(ServesOn(server));
+}
+
+// A request like any other: admitted, or refused.
+TEST(CatalogTest, ExplainIsAdmitted) {
+  TestServer server([](ServerOptions& o) {
+    o.streams = 1;
+    o.queue_length = 1;
+  });
+  PendingEvaluate first(server, SpinRequest(std::chrono::seconds(1)));
+  PendingEvaluate second(server, SpinRequest(std::chrono::seconds(1)));
+  ASSERT_TRUE(Eventually(
+      [&] { return server.Metric("weir_requests_in_flight") == 2; }));
+  EXPECT_TRUE(Refused(ExplainOver(server, ExplainRequest(kLayers)).status,
+                      grpc::StatusCode::RESOURCE_EXHAUSTED, "--queue-length"));
+  first.Cancel();
+  second.Cancel();
+  first.Wait();
+  second.Wait();
+  ASSERT_TRUE(Eventually([&] {
+    return ExplainOver(server, ExplainRequest(kLayers)).status.ok();
+  }));
 }
 
 }  // namespace

@@ -1,0 +1,147 @@
+#include "kernels/graph/outline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/graph/input_fit.h"
+#include "kernels/graph/node_inference.h"
+#include "kernels/graph/outline_steps.h"
+
+namespace weir {
+namespace {
+
+constexpr char kCopy[] = "copy";
+
+std::string KernelName(const ProgramCore& core, const std::string& name) {
+  const bool cpu = core.device->info().kind == DeviceKind::kCpu;
+  return absl::StrCat(cpu ? "cpu/" : "cuda/", name);
+}
+
+}  // namespace
+
+StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node) {
+  StepOutline step;
+  step.nodes = {node.info.name};
+  const std::string& domain = node.info.domain;
+  step.kernel = KernelName(
+      core, absl::StrCat(domain, domain.empty() ? "" : ".", node.info.op));
+  return step;
+}
+
+StepOutline CopyStep(const ProgramCore& core, size_t output) {
+  StepOutline step;
+  step.kernel = KernelName(core, kCopy);
+  // Under other shapes the same bytes: the copy is what is left of them.
+  int id = core.graph.outputs[output];
+  while (id != core.roots[static_cast<size_t>(id)]) {
+    const int producer = core.graph.values[static_cast<size_t>(id)].producer;
+    const LoweredNode& node = core.graph.nodes[static_cast<size_t>(producer)];
+    step.nodes.push_back(node.info.name);
+    id = node.inputs[0];
+  }
+  std::reverse(step.nodes.begin(), step.nodes.end());
+  step.outputs = {core.outputs[output]};
+  return step;
+}
+
+Outliner::Outliner(const ProgramCore& core)
+    : core_(core), shapes_(core.graph.values.size()) {
+  for (size_t id = 0; id < shapes_.size(); ++id) {
+    const auto& constant = core.graph.values[id].constant;
+    if (constant != nullptr) shapes_[id] = ToSymbolic(constant->tensor.dims);
+  }
+}
+
+absl::StatusOr<ProgramOutline> Outliner::Run(
+    absl::Span<const SymbolicShape> given) {
+  WEIR_RETURN_IF_ERROR(TakeInputs(given));
+  for (size_t p = 0; p < core_.graph.nodes.size(); ++p) {
+    if (core_.nodes[p].wanted) WEIR_RETURN_IF_ERROR(Infer(p));
+  }
+  for (size_t i = 0; i < core_.outputs.size(); ++i) {
+    ValueDecl& output = outline_.outputs.emplace_back(core_.outputs[i]);
+    output.shape = shape(core_.graph.outputs[i]);
+  }
+  AddSteps();
+  return std::move(outline_);
+}
+
+absl::Status Outliner::TakeInputs(absl::Span<const SymbolicShape> given) {
+  InputFit fit(core_.symbols);
+  for (size_t i = 0; i < core_.inputs.size(); ++i) {
+    if (!given[i].has_value()) continue;
+    const absl::Status fits = fit.Check(core_.inputs[i], *given[i]);
+    if (!fits.ok()) return InputError(core_, i, fits);
+  }
+  for (size_t i = 0; i < core_.inputs.size(); ++i) {
+    ValueDecl& input = outline_.inputs.emplace_back(core_.inputs[i]);
+    input.shape = fit.Complete(core_.inputs[i], given[i]);
+    Dims known;
+    for (Dim dim : input.shape.value_or(SymbolicDims())) {
+      known.push_back(dim.known() ? dim.value() : dim.invalid() ? -1 : 1);
+    }
+    const auto bytes = ByteSize(input.dtype, known);
+    if (!bytes.ok()) return InputError(core_, i, bytes.status());
+    shape(core_.graph.inputs[i]) = input.shape;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Outliner::Infer(size_t position) {
+  const LoweredNode& node = core_.graph.nodes[position];
+  std::vector<SymbolicShape> shapes(node.inputs.size());
+  std::vector<std::optional<std::vector<int64_t>>> host_ints(
+      node.inputs.size());
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    const size_t id = static_cast<size_t>(node.inputs[i]);
+    shapes[i] = shapes_[id];
+    const auto& constant = core_.graph.values[id].constant;
+    if (!node.IsHostInput(i) || constant == nullptr) continue;
+    WEIR_ASSIGN_OR_RETURN(host_ints[i], HostIntsOf(node, i, constant->tensor));
+  }
+  WEIR_ASSIGN_OR_RETURN(const std::vector<TypedShape> outputs,
+                        InferNode(node, {shapes, host_ints}));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    shape(node.outputs[i]) = outputs[i].shape;
+  }
+  return absl::OkStatus();
+}
+
+// In the planner's way: a step for each kernel, then copies of what no step
+// writes straight into the outputs.
+void Outliner::AddSteps() {
+  std::vector<bool> writable(shapes_.size(), false);
+  for (size_t p = 0; p < core_.graph.nodes.size(); ++p) {
+    if (core_.nodes[p].kernel == nullptr) continue;
+    const LoweredNode& node = core_.graph.nodes[p];
+    StepOutline& step = outline_.steps.emplace_back(NodeStep(core_, node));
+    for (int id : node.outputs) {
+      const LoweredValue& value = core_.graph.values[static_cast<size_t>(id)];
+      step.outputs.push_back({value.name, value.dtype, shape(id)});
+      writable[static_cast<size_t>(id)] = true;
+    }
+  }
+  for (size_t i = 0; i < core_.outputs.size(); ++i) {
+    const size_t id = static_cast<size_t>(core_.graph.outputs[i]);
+    const size_t root = static_cast<size_t>(core_.roots[id]);
+    if (writable[root]) {
+      writable[root] = false;
+      continue;
+    }
+    StepOutline& step = outline_.steps.emplace_back(CopyStep(core_, i));
+    step.outputs[0].shape = shapes_[id];
+  }
+}
+
+absl::Status InputError(const ProgramCore& core, size_t i,
+                        const absl::Status& status) {
+  return WithField(
+      Annotate(status, absl::StrCat("input \"", core.inputs[i].name, "\" ")),
+      absl::StrCat("inputs[", i, "]"));
+}
+
+}  // namespace weir

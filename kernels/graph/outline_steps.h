@@ -1,0 +1,46 @@
+// How outlines are made. Internal to this layer.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/graph/outline.h"
+#include "kernels/graph/program_core.h"
+
+namespace weir {
+
+// The step of a node's kernel, without its outputs.
+StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node);
+
+// The step that copies an input, a constant or a value to graph output
+// `output`, with the output's declaration.
+StepOutline CopyStep(const ProgramCore& core, size_t output);
+
+// `status` with the input's name before its message, and its field.
+absl::Status InputError(const ProgramCore& core, size_t i,
+                        const absl::Status& status);
+
+// Makes one outline by running inference over the compiled graph with the
+// shapes that are given. Used by one thread.
+class Outliner {
+ public:
+  explicit Outliner(const ProgramCore& core);
+
+  // See Program::Outline. One shape per input.
+  absl::StatusOr<ProgramOutline> Run(absl::Span<const SymbolicShape> given);
+
+ private:
+  SymbolicShape& shape(int id) { return shapes_[static_cast<size_t>(id)]; }
+
+  absl::Status TakeInputs(absl::Span<const SymbolicShape> given);
+  absl::Status Infer(size_t position);
+  void AddSteps();
+
+  const ProgramCore& core_;
+  std::vector<SymbolicShape> shapes_;  // by value
+  ProgramOutline outline_;
+};
+
+}  // namespace weir

@@ -1,0 +1,245 @@
+#include "server/services/explain.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "proto/weir/v1/catalog.pb.h"
+#include "server/rpc/typed_method.h"
+#include "server/services/graph_source.h"
+#include "server/services/request_checks.h"
+#include "server/services/tensor_io.h"
+
+namespace weir {
+namespace {
+
+absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
+
+void FillSpec(const ValueDecl& value, v1::NamedTensorSpec* spec) {
+  spec->set_name(value.name);
+  spec->mutable_spec()->set_dtype(static_cast<v1::DataType>(value.dtype));
+  for (Dim dim : value.shape.value_or(SymbolicDims())) {
+    spec->mutable_spec()->add_shape(dim.known() ? dim.value() : -1);
+  }
+}
+
+void FillStep(const StepOutline& from, v1::ProgramStep* step) {
+  for (const std::string& node : from.nodes) step->add_nodes(node);
+  step->set_kernel(from.kernel);
+  for (const ValueDecl& output : from.outputs) {
+    FillSpec(output, step->add_outputs());
+  }
+}
+
+// Outlives the handler, and ends itself with its answer. Everything runs on the
+// call's I/O thread; what compile threads find out comes through Resume.
+class ExplainCall {
+ public:
+  ExplainCall(ServiceContext* context, ServerCall& call)
+      : context_(context), call_(call) {}
+
+  void Run() {
+    if (absl::Status status = Begin(); !status.ok()) return Fail(status);
+    if (const auto* model = std::get_if<WireModelReference>(&request_.graph)) {
+      FindModel(*model);
+    } else {
+      FindProgram();
+    }
+  }
+
+ private:
+  absl::Status Begin() {
+    WEIR_ASSIGN_OR_RETURN(
+        ticket_, context_->admission.Admit(call_.request().size(),
+                                           call_.deadline(), call_.received()));
+    WEIR_RETURN_IF_ERROR(
+        ParseExplainRequest(call_.request(), &call_.arena(), &request_));
+    WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
+    WEIR_RETURN_IF_ERROR(
+        CheckDevice(request_.device, context_->engine.device().info()));
+    return CheckPrecision(request_.precision);
+  }
+
+  void FindModel(const WireModelReference& reference) {
+    auto model = FindServedModel(context_->models, reference);
+    if (!model.ok()) return Fail(model.status());
+    program_ = (*model)->program;
+    cached_ = true;
+    Compiled();
+  }
+
+  void FindProgram() {
+    ProgramCache& programs = context_->engine.programs();
+    std::string key(
+        ProgramKey(request_.graph, request_.inputs, &call_.arena()));
+    program_ = programs.Find(key);
+    if (program_ != nullptr) {
+      cached_ = true;
+      Compiled();
+      return;
+    }
+    auto import = [key] { return ImportKey(key); };
+    programs.GetOrCompile(std::move(key), std::move(import), call_.deadline(),
+                          [this](ProgramCache::ProgramOr program) {
+                            status_ = program.status();
+                            if (program.ok()) program_ = *std::move(program);
+                            Resume<&ExplainCall::Compiled>();
+                          });
+  }
+
+  void Compiled() {
+    if (status_.ok()) status_ = StillWanted();
+    if (status_.ok()) status_ = MakeOutline();
+    if (!status_.ok()) return Fail(status_);
+    if (!ShapesAreClosed()) return Reply();
+    plan_ = program_->FindPlan(tensors_);
+    if (plan_ != nullptr) return Reply();
+    context_->engine.programs().MakePlan(program_, tensors_,
+                                         [this](ProgramCache::PlanOr plan) {
+                                           status_ = plan.status();
+                                           if (plan.ok())
+                                             plan_ = *std::move(plan);
+                                           Resume<&ExplainCall::Planned>();
+                                         });
+  }
+
+  void Planned() {
+    if (status_.ok()) status_ = StillWanted();
+    if (!status_.ok()) return Fail(status_);
+    Reply();
+  }
+
+  // Compilation is shared and goes on; nothing more is done for a caller who
+  // does not wait.
+  absl::Status StillWanted() const {
+    if (NowNanos() >= call_.deadline()) {
+      return absl::DeadlineExceededError(
+          "the deadline passed while the program was compiled");
+    }
+    if (call_.cancelled()) return absl::CancelledError("the caller has gone");
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeOutline() {
+    const std::vector<ValueDecl>& declared = program_->inputs();
+    std::vector<SymbolicShape> shapes(declared.size());
+    for (size_t i = 0; i < request_.inputs.size(); ++i) {
+      const WireTensor& input = request_.inputs[i];
+      const std::string field = absl::StrCat("inputs[", i, "]");
+      const absl::Status status = TakeSpec(input, field, &shapes);
+      if (!status.ok()) {
+        return WithField(
+            Annotate(status, absl::StrCat("input \"", Abs(input.name), "\" ")),
+            field);
+      }
+    }
+    WEIR_ASSIGN_OR_RETURN(outline_, program_->Outline(shapes));
+    return absl::OkStatus();
+  }
+
+  // Errors continue the input's name.
+  absl::Status TakeSpec(const WireTensor& input, const std::string& field,
+                        std::vector<SymbolicShape>* shapes) const {
+    const int at = FindValue(program_->inputs(), input.name);
+    if (at < 0) {
+      return absl::InvalidArgumentError("is not an input of the graph");
+    }
+    const size_t index = static_cast<size_t>(at);
+    if ((*shapes)[index].has_value()) {
+      return absl::InvalidArgumentError("is given twice");
+    }
+    auto dtype = CheckSpec(input.spec, field + ".spec.dtype");
+    if (!dtype.ok()) return Annotate(dtype.status(), "has a bad spec: ");
+    const DType wanted = program_->inputs()[index].dtype;
+    if (*dtype != wanted) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("is ", Abs(DTypeName(*dtype)), " where ",
+                       Abs(DTypeName(wanted)), " is declared"));
+    }
+    (*shapes)[index] = ToSymbolic(
+        absl::MakeConstSpan(input.spec.shape.data(), input.spec.shape.size()));
+    return absl::OkStatus();
+  }
+
+  // Fills tensors_ if a plan can be made without the inputs' elements.
+  bool ShapesAreClosed() {
+    for (size_t i = 0; i < outline_.inputs.size(); ++i) {
+      const ValueDecl& input = outline_.inputs[i];
+      std::optional<Dims> dims = ToConcrete(input.shape);
+      if (!dims.has_value() || program_->InputOnHost(i)) return false;
+      tensors_.push_back({input.dtype, *std::move(dims), nullptr});
+    }
+    return true;
+  }
+
+  template <void (ExplainCall::*kNext)()>
+  void Resume() {
+    call_.Resume(
+        [](ServerCall&, void* self) {
+          (static_cast<ExplainCall*>(self)->*kNext)();
+        },
+        this);
+  }
+
+  void Reply() {
+    v1::ExplainResponse response;
+    response.set_program(program_->id());
+    response.set_program_cached(cached_);
+    response.set_constant_bytes(program_->constant_bytes());
+    response.set_device_uuid(context_->engine.device().info().uuid);
+    if (plan_ != nullptr) TakePlan(&response);
+    for (const StepOutline& step : outline_.steps) {
+      FillStep(step, response.add_steps());
+    }
+    for (const ValueDecl& input : outline_.inputs) {
+      FillSpec(input, response.add_inputs());
+    }
+    for (const ValueDecl& output : outline_.outputs) {
+      FillSpec(output, response.add_outputs());
+    }
+    ticket_.Reset();
+    const std::unique_ptr<ExplainCall> self(this);
+    ReplyMessage(call_, response);
+  }
+
+  // A plan knows better than the outline.
+  void TakePlan(v1::ExplainResponse* response) {
+    response->set_arena_bytes(plan_->arena_bytes());
+    outline_.steps.clear();
+    for (size_t i = 0; i < plan_->steps(); ++i) {
+      outline_.steps.push_back(plan_->Step(i));
+    }
+    for (size_t i = 0; i < outline_.outputs.size(); ++i) {
+      outline_.outputs[i].shape = ToSymbolic(plan_->outputs()[i].meta.dims);
+    }
+  }
+
+  void Fail(const absl::Status& status) {
+    ticket_.Reset();
+    const std::unique_ptr<ExplainCall> self(this);
+    call_.Fail(status);
+  }
+
+  ServiceContext* const context_;
+  ServerCall& call_;
+  Admission::Ticket ticket_;
+  ExplainRequestView request_;
+  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const Plan> plan_;
+  ProgramOutline outline_;
+  std::vector<HostTensor> tensors_;
+  absl::Status status_;
+  bool cached_ = false;
+};
+
+}  // namespace
+
+void Explain(ServiceContext* context, ServerCall& call) {
+  (new ExplainCall(context, call))->Run();
+}
+
+}  // namespace weir

@@ -1,0 +1,37 @@
+#include "server/services/request_checks.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "proto/weir/v1/evaluator.pb.h"
+#include "server/models/definition_import.h"
+
+namespace weir {
+
+absl::Status CheckDevice(std::string_view name, const DeviceInfo& device) {
+  if (name.empty() || name == device.uuid || name == DeviceName(device)) {
+    return absl::OkStatus();
+  }
+  return WithField(absl::NotFoundError(absl::StrCat(
+                       "no device \"", std::string(name),
+                       "\"; this server has ", DeviceName(device))),
+                   "device");
+}
+
+absl::Status CheckPrecision(int32_t precision) {
+  if (v1::Precision_IsValid(precision)) return absl::OkStatus();
+  return WithField(absl::InvalidArgumentError(
+                       absl::StrCat(precision, " is not a precision")),
+                   "precision");
+}
+
+absl::StatusOr<DType> CheckSpec(const WireTensorSpec& spec,
+                                std::string_view field) {
+  if (!spec.sample_shapes.empty()) {
+    return absl::UnimplementedError("ragged batches are not supported");
+  }
+  return ImportDType(spec.dtype, field);
+}
+
+}  // namespace weir
