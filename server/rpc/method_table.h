@@ -37,6 +37,13 @@ class CallObserver {
                           const absl::Status& status) = 0;
 };
 
+// A streaming method that is known and not offered.
+struct RefusedStream {
+  std::string service;
+  std::string name;
+  std::string why;
+};
+
 class MethodTable {
  public:
   // Each (service, name) once.
@@ -49,12 +56,21 @@ class MethodTable {
   // `observer` outlives the transport; null (as without this call) for none.
   void set_observer(CallObserver* observer) { observer_ = observer; }
   CallObserver* observer() const { return observer_; }
+  // Every call of the method ends at once with UNIMPLEMENTED and `why`, in
+  // whatever way it streams. The service has a method of the other kind too.
+  void RefuseStream(std::string_view service, std::string_view name,
+                    std::string_view why) {
+    refused_.push_back(RefusedStream{std::string(service), std::string(name),
+                                     std::string(why)});
+  }
 
   const std::vector<Method>& methods() const { return methods_; }
+  const std::vector<RefusedStream>& refused() const { return refused_; }
 
  private:
   std::vector<Method> methods_;
   CallObserver* observer_ = nullptr;
+  std::vector<RefusedStream> refused_;
 };
 
 }  // namespace weir

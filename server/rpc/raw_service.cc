@@ -1,6 +1,7 @@
 #include "server/rpc/raw_service.h"
 
 #include <grpcpp/impl/rpc_service_method.h>
+#include <grpcpp/support/method_handler.h>
 
 #include <algorithm>
 
@@ -23,16 +24,33 @@ std::vector<std::unique_ptr<RawService>> RawService::FromTable(
     }
     (*found)->Add(method);
   }
+  for (const RefusedStream& stream : table.refused()) {
+    for (const auto& service : services) {
+      if (service->name() == stream.service) service->Refuse(stream);
+    }
+  }
   return services;
 }
 
-void RawService::Add(const Method& method) {
+const char* RawService::Path(const std::string& method) {
   paths_.push_back(std::make_unique<const std::string>(
-      absl::StrCat("/", method.service, "/", method.name)));
+      absl::StrCat("/", name_, "/", method)));
+  return paths_.back()->c_str();
+}
+
+void RawService::Add(const Method& method) {
   AddMethod(new grpc::internal::RpcServiceMethod(
-      paths_.back()->c_str(), grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
+      Path(method.name), grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
   MarkMethodRaw(static_cast<int>(methods_.size()));
   methods_.push_back(method);
+}
+
+// Its number follows those of all methods_. A synchronous method, answered by
+// gRPC's own thread, as reflection is.
+void RawService::Refuse(const RefusedStream& stream) {
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      Path(stream.name), grpc::internal::RpcMethod::BIDI_STREAMING,
+      new grpc::internal::UnknownMethodHandler(stream.why)));
 }
 
 }  // namespace weir

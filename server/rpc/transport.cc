@@ -28,7 +28,8 @@ void SetArguments(const TransportOptions& options,
                                 static_cast<int>(absl::ToInt64Milliseconds(
                                     *options.max_connection_age)));
   }
-  // Reflection is the only synchronous service; it needs no more threads.
+  // Only reflection and refused streams are synchronous; they need no more
+  // threads.
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);

@@ -62,12 +62,40 @@ const char* StateName(ModelState state) {
   return "";
 }
 
+std::string NotOffered(std::string_view name, std::string_view remedy) {
+  return absl::StrCat("this server does not offer ", std::string(name), "; ",
+                      std::string(remedy));
+}
+
 // Extensions that are not offered: an answer that says so beats gRPC's own.
-void AddMissing(MethodTable* table, const char* name) {
-  table->Add(kService, name, Traffic::kRare, [name](ServerCall& call) {
-    call.Fail(absl::UnimplementedError(
-        absl::StrCat("this server does not offer ", name)));
-  });
+void AddMissing(MethodTable* table, std::string_view name,
+                std::string_view remedy) {
+  table->Add(kService, name, Traffic::kRare,
+             [message = NotOffered(name, remedy)](ServerCall& call) {
+               call.Fail(absl::UnimplementedError(message));
+             });
+}
+
+void AddAllMissing(MethodTable* table) {
+  table->RefuseStream(
+      kService, "ModelStreamInfer",
+      NotOffered("ModelStreamInfer", "call ModelInfer for each request"));
+  AddMissing(table, "ModelStatistics",
+             "read the metrics at /metrics of the --http address");
+  for (const char* name : {"RepositoryModelLoad", "RepositoryModelUnload"}) {
+    AddMissing(table, name,
+               "models are loaded when the server starts: change the "
+               "repository and restart it");
+  }
+  for (const char* name :
+       {"SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"}) {
+    AddMissing(table, name, "send and receive tensors in the messages");
+  }
+  AddMissing(table, "TraceSetting",
+             "ask for a request's times with the parameter weir_sync_report");
+  AddMissing(table, "LogSettings", "set them with the flags of weir-server");
 }
 
 }  // namespace
@@ -135,14 +163,7 @@ void KserveInfoService::Register(MethodTable* table) {
         }
         return absl::OkStatus();
       });
-  for (const char* name :
-       {"ModelStatistics", "RepositoryModelLoad", "RepositoryModelUnload",
-        "SystemSharedMemoryStatus", "SystemSharedMemoryRegister",
-        "SystemSharedMemoryUnregister", "CudaSharedMemoryStatus",
-        "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister",
-        "TraceSetting", "LogSettings"}) {
-    AddMissing(table, name);
-  }
+  AddAllMissing(table);
 }
 
 }  // namespace weir

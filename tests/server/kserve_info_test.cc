@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/cpp/client.h"
+#include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -109,16 +110,47 @@ TEST_F(KserveInfoTest, ListsTheRepository) {
 }
 
 TEST_F(KserveInfoTest, SaysWhatItDoesNotOffer) {
-  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelStatistics, {}).status,
-                      grpc::StatusCode::UNIMPLEMENTED, "ModelStatistics"));
-  EXPECT_TRUE(Refused(Call(server_, &Kserve::RepositoryModelLoad, {}).status,
-                      grpc::StatusCode::UNIMPLEMENTED, "RepositoryModelLoad"));
-  EXPECT_TRUE(
-      Refused(Call(server_, &Kserve::SystemSharedMemoryRegister, {}).status,
-              grpc::StatusCode::UNIMPLEMENTED, "SystemSharedMemoryRegister"));
-  EXPECT_TRUE(Refused(
-      server_.CallRaw("/inference.GRPCInferenceService/NoSuchMethod", ""),
-      grpc::StatusCode::UNIMPLEMENTED, ""));
+  const std::string service = "/inference.GRPCInferenceService/";
+  for (const auto& [name, remedy] :
+       {std::pair("ModelStatistics", "/metrics"),
+        std::pair("RepositoryModelLoad", "restart"),
+        std::pair("RepositoryModelUnload", "restart"),
+        std::pair("SystemSharedMemoryStatus", "messages"),
+        std::pair("SystemSharedMemoryRegister", "messages"),
+        std::pair("SystemSharedMemoryUnregister", "messages"),
+        std::pair("CudaSharedMemoryStatus", "messages"),
+        std::pair("CudaSharedMemoryRegister", "messages"),
+        std::pair("CudaSharedMemoryUnregister", "messages"),
+        std::pair("TraceSetting", "weir_sync_report"),
+        std::pair("LogSettings", "flags")}) {
+    const grpc::Status status = server_.CallRaw(service + name, "");
+    EXPECT_TRUE(Refused(status, grpc::StatusCode::UNIMPLEMENTED, name));
+    EXPECT_TRUE(Refused(status, grpc::StatusCode::UNIMPLEMENTED, remedy));
+  }
+  EXPECT_TRUE(Refused(server_.CallRaw(service + "NoSuchMethod", ""),
+                      grpc::StatusCode::UNIMPLEMENTED, ""));
+}
+
+// At once, before the caller has sent anything, and after it has.
+TEST_F(KserveInfoTest, RefusesStreams) {
+  const std::string method = "/inference.GRPCInferenceService/ModelStreamInfer";
+  for (int requests : {0, 3}) {
+    RawStream stream(server_, method);
+    inference::ModelInferRequest request;
+    request.set_model_name("digits");
+    for (int i = 0; i < requests; ++i) {
+      stream.Write(request.SerializeAsString());
+    }
+    EXPECT_EQ(stream.Read(), std::nullopt);
+    const grpc::Status status = stream.Finish();
+    EXPECT_TRUE(
+        Refused(status, grpc::StatusCode::UNIMPLEMENTED, "ModelStreamInfer"));
+    EXPECT_TRUE(
+        Refused(status, grpc::StatusCode::UNIMPLEMENTED, "call ModelInfer"));
+  }
+  inference::ModelReadyRequest request;
+  request.set_name("digits");
+  EXPECT_TRUE(Call(server_, &Kserve::ModelReady, request).response.ready());
 }
 
 }  // namespace

@@ -1,0 +1,175 @@
+// grpc.health.v1.Health and server reflection over the wire: what probes, load
+// balancers and tools such as grpcurl ask first.
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.pb.h>
+
+#include <future>
+#include <string>
+#include <thread>
+
+#include "tests/server/raw_stream.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::SizeIs;
+
+// HealthCheckResponse.ServingStatus.
+constexpr uint64_t kServing = 1;
+constexpr uint64_t kNotServing = 2;
+constexpr uint64_t kServiceUnknown = 3;
+
+std::string HealthRequest(const std::string& service) {
+  return WithField(1, service);
+}
+
+// Check is unary; as a stream it is a message each way.
+grpc::Status Check(TestServer& server, const std::string& service,
+                   uint64_t* state) {
+  RawStream call(server, "/grpc.health.v1.Health/Check");
+  call.Write(HealthRequest(service));
+  call.WritesDone();
+  if (const auto reply = call.Read()) *state = NumberOf(*reply, 1);
+  return call.Finish();
+}
+
+class Watch {
+ public:
+  Watch(TestServer& server, const std::string& service)
+      : stream_(server, "/grpc.health.v1.Health/Watch") {
+    stream_.Write(HealthRequest(service));
+    stream_.WritesDone();
+  }
+  // The next state; 0 if the stream has ended.
+  uint64_t Next() {
+    const auto reply = stream_.Read();
+    return reply.has_value() ? NumberOf(*reply, 1) : 0;
+  }
+
+ private:
+  RawStream stream_;
+};
+
+void ServeDigits(ServerOptions& options) {
+  options.model_repository = TestData("models");
+}
+
+TEST(HealthTest, ChecksServerAndModels) {
+  TestServer server(ServeDigits);
+  for (const char* service : {"", "live", "model/digits"}) {
+    uint64_t state = 0;
+    const grpc::Status status = Check(server, service, &state);
+    EXPECT_TRUE(status.ok()) << service << ": " << status.error_message();
+    EXPECT_EQ(state, kServing) << service;
+  }
+  for (const char* service : {"model/letters", "digits", "model/", "Live"}) {
+    uint64_t state = 0;
+    EXPECT_TRUE(Refused(Check(server, service, &state),
+                        grpc::StatusCode::NOT_FOUND, ""))
+        << service;
+  }
+}
+
+TEST(HealthTest, WatchesAnUnknownServiceToo) {
+  TestServer server;
+  Watch watch(server, "model/letters");
+  EXPECT_EQ(watch.Next(), kServiceUnknown);
+}
+
+TEST(HealthTest, WatchSeesDraining) {
+  TestServer server([](ServerOptions& o) {
+    ServeDigits(o);
+    // Until it is interrupted, so that the answers below are not hurried.
+    o.drain_delay = absl::Hours(1);
+  });
+  std::promise<void> hurry;
+  std::thread drain;
+  {
+    Watch ready(server, "");
+    Watch live(server, "live");
+    Watch model(server, "model/digits");
+    EXPECT_EQ(ready.Next(), kServing);
+    EXPECT_EQ(live.Next(), kServing);
+    EXPECT_EQ(model.Next(), kServing);
+    drain = std::thread([&, hurried = hurry.get_future()] {
+      server.server().Drain([&](absl::Duration time) {
+        return hurried.wait_for(absl::ToChronoNanoseconds(time)) ==
+               std::future_status::ready;
+      });
+    });
+    EXPECT_EQ(ready.Next(), kNotServing);
+    EXPECT_EQ(model.Next(), kNotServing);
+  }
+  uint64_t state = 0;
+  EXPECT_TRUE(Check(server, "", &state).ok());
+  EXPECT_EQ(state, kNotServing);
+  // Not ready is not dead: nobody should restart a server that drains.
+  EXPECT_TRUE(Check(server, "live", &state).ok());
+  EXPECT_EQ(state, kServing);
+  EXPECT_TRUE(ServesOn(server));
+  hurry.set_value();
+  drain.join();
+}
+
+constexpr char kReflection[] =
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
+// ServerReflectionRequest and -Response.
+constexpr int kFileContainingSymbol = 4;
+constexpr int kListServices = 7;
+constexpr int kFileDescriptors = 4;
+constexpr int kServices = 6;
+constexpr int kError = 7;
+
+TEST(ReflectionTest, ListsTheServices) {
+  TestServer server;
+  RawStream stream(server, kReflection);
+  ASSERT_TRUE(stream.Write(WithField(kListServices, "*")));
+  const auto reply = stream.Read();
+  ASSERT_TRUE(reply.has_value()) << stream.Finish().error_message();
+  const auto lists = FieldsOf(*reply, kServices);
+  ASSERT_THAT(lists, SizeIs(1));
+  std::vector<std::string> names;
+  for (const std::string& service : FieldsOf(lists[0], 1)) {
+    for (const std::string& name : FieldsOf(service, 1)) names.push_back(name);
+  }
+  for (const char* name :
+       {"weir.v1.Evaluator", "weir.v1.Catalog",
+        "inference.GRPCInferenceService", "grpc.health.v1.Health"}) {
+    EXPECT_THAT(names, Contains(name));
+  }
+  stream.WritesDone();
+  EXPECT_TRUE(stream.Finish().ok());
+}
+
+TEST(ReflectionTest, GivesTheFileOfASymbol) {
+  TestServer server;
+  RawStream stream(server, kReflection);
+  const auto ask = [&](const std::string& symbol) {
+    EXPECT_TRUE(stream.Write(WithField(kFileContainingSymbol, symbol)));
+    return stream.Read().value_or("");
+  };
+  for (const auto& [symbol, file] :
+       {std::pair("weir.v1.Evaluator", "weir/v1/evaluator.proto"),
+        std::pair("inference.GRPCInferenceService.ModelInfer",
+                  "inference/grpc_service.proto"),
+        std::pair("weir.v1.SyncReport", "weir/v1/sync_report.proto")}) {
+    const auto responses = FieldsOf(ask(symbol), kFileDescriptors);
+    ASSERT_THAT(responses, SizeIs(1)) << symbol;
+    std::vector<std::string> files;
+    for (const std::string& bytes : FieldsOf(responses[0], 1)) {
+      google::protobuf::FileDescriptorProto descriptor;
+      ASSERT_TRUE(descriptor.ParseFromString(bytes));
+      files.push_back(descriptor.name());
+    }
+    EXPECT_THAT(files, Contains(file));
+  }
+  const auto errors = FieldsOf(ask("weir.v1.Nothing"), kError);
+  ASSERT_THAT(errors, SizeIs(1));
+  EXPECT_EQ(NumberOf(errors[0], 1),
+            static_cast<uint64_t>(grpc::StatusCode::NOT_FOUND));
+}
+
+}  // namespace
+}  // namespace weir::testing
