@@ -36,6 +36,11 @@ class Files {
   const void* const data_;
 };
 
+// What is wrong with the headers has the reason that the decoder's finds have.
+absl::Status AsCorrupt(const absl::Status& status) {
+  return Reason(status).empty() ? WithReason(status, "CORRUPT_DATA") : status;
+}
+
 absl::Status NameFile(const absl::Status& status, int64_t i, int64_t count) {
   if (status.ok() || count == 1) return status;
   return Annotate(status, absl::StrCat("picture ", i, " of ", count, ": "));
@@ -47,12 +52,15 @@ absl::StatusOr<std::vector<int64_t>> Digest(const NodeInfo&, size_t,
   WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(value.dims));
   const Files files(value.dtype, elements, value.data);
   if (files.count() == 0) {
-    return absl::InvalidArgumentError("there is no picture to decode");
+    return AsCorrupt(
+        absl::InvalidArgumentError("there is no picture to decode"));
   }
   int64_t height = 0, width = 0;
   for (int64_t i = 0; i < files.count(); ++i) {
     const absl::StatusOr<image::ImageInfo> info = image::PeekImage(files[i]);
-    if (!info.ok()) return NameFile(info.status(), i, files.count());
+    if (!info.ok()) {
+      return NameFile(AsCorrupt(info.status()), i, files.count());
+    }
     if (i == 0) {
       height = info->UprightHeight();
       width = info->UprightWidth();

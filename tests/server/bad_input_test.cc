@@ -111,22 +111,27 @@ TEST_F(BadInputTest, Pictures) {
       ReadTestFile(TestData("fuzz/image_decode_seeds/rgb.png"));
   EXPECT_TRUE(Decode(jpeg).ok());
   EXPECT_TRUE(Decode(png).ok());
-  const std::string pictures[] = {"",
-                                  std::string("\xff\xd8\xff", 3),
-                                  std::string(1000, 'g'),
-                                  jpeg.substr(0, 20),
-                                  jpeg.substr(0, jpeg.size() / 2),
-                                  jpeg.substr(0, 3) + std::string(2000, '\x5a'),
-                                  png.substr(0, 8),
-                                  png.substr(0, 33),
-                                  png.substr(0, png.size() / 2),
-                                  png.substr(0, 33) + std::string(200, '\x5a'),
-                                  HugePng(),
-                                  HugeJpeg()};
-  for (size_t i = 0; i < std::size(pictures); ++i) {
+  std::vector<std::string> pictures = {
+      "",
+      std::string(1000, 'g'),
+      jpeg.substr(0, jpeg.size() / 2),
+      jpeg.substr(0, 3) + std::string(2000, '\x5a'),
+      png.substr(0, 33),
+      png.substr(0, png.size() / 2),
+      png.substr(0, 33) + std::string(200, '\x5a')};
+  for (size_t size = 1; size <= 20; ++size) {
+    pictures.push_back(jpeg.substr(0, size));
+    pictures.push_back(png.substr(0, size));
+  }
+  const size_t damaged = pictures.size();
+  pictures.push_back(HugePng());
+  pictures.push_back(HugeJpeg());
+  for (size_t i = 0; i < pictures.size(); ++i) {
     SCOPED_TRACE(i);
     const grpc::Status status = Decode(pictures[i]);
     EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "decode"));
+    EXPECT_EQ(Reason(FromGrpcStatus(status)),
+              i < damaged ? "CORRUPT_DATA" : "PICTURE_TOO_LARGE");
     // A run that failed because of the caller's data tells how far it came.
     EXPECT_TRUE(ReportOf(status).has_value());
   }
@@ -147,7 +152,7 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
     spec->clear_shape();
     for (int64_t extent : shape) spec->add_shape(extent);
     const grpc::Status status = Evaluate(server_, request).status;
-    EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "'x'"));
+    EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "\"x\""));
     EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0]");
 
     for (const char* model : {"floats", "strings"}) {
@@ -155,7 +160,7 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
       inference::ModelInferRequest infer = Good(model);
       infer.mutable_inputs(0)->clear_shape();
       for (int64_t extent : shape) infer.mutable_inputs(0)->add_shape(extent);
-      ExpectInvalid(infer, "'x'", "inputs[0]");
+      ExpectInvalid(infer, "\"x\"", "inputs[0]");
     }
     inference::ModelInferRequest typed = Good("floats");
     typed.clear_raw_input_contents();
@@ -163,7 +168,7 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
     input->mutable_contents()->add_fp32_contents(1);
     input->clear_shape();
     for (int64_t extent : shape) input->add_shape(extent);
-    ExpectInvalid(typed, "'x'", "inputs[0]");
+    ExpectInvalid(typed, "\"x\"", "inputs[0]");
   }
 }
 
@@ -270,7 +275,7 @@ TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
     SCOPED_TRACE(raw.size());
     inference::ModelInferRequest request = Good("strings");
     request.set_raw_input_contents(0, raw);
-    ExpectInvalid(request, "'x'", "inputs[0]");
+    ExpectInvalid(request, "\"x\"", "inputs[0]");
   }
 }
 
@@ -281,12 +286,12 @@ TEST_F(BadInputTest, InputsGivenTwiceUnknownOrMissing) {
 
   request = Good("floats");
   AddInput(&request, "z", "FP32", {3}, Bytes<float>({1, 2, 3}));
-  ExpectInvalid(request, "no input 'z'", "inputs[1]");
+  ExpectInvalid(request, "no input \"z\"", "inputs[1]");
 
   request = Good("gather");
   request.mutable_inputs()->RemoveLast();
   request.mutable_raw_input_contents()->RemoveLast();
-  ExpectInvalid(request, "'i'", "inputs");
+  ExpectInvalid(request, "\"i\"", "inputs");
 
   v1::EvaluateRequest evaluate = IdentityRequest();
   *evaluate.add_inputs() = evaluate.inputs(0);
@@ -330,7 +335,7 @@ TEST_F(BadInputTest, UnknownModelsVersionsAndOutputs) {
       Refused(Infer(server_, request).status, StatusCode::NOT_FOUND, ""));
   request = Good("floats");
   request.add_outputs()->set_name("z");
-  ExpectInvalid(request, "no output 'z'", "outputs[0]");
+  ExpectInvalid(request, "no output \"z\"", "outputs[0]");
   request = Good("floats");
   request.add_outputs()->set_name("y");
   request.add_outputs()->set_name("y");

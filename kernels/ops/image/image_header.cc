@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir::image {
@@ -117,10 +118,11 @@ absl::Status CheckLimits(const ImageInfo& info, const ImageLimits& limits) {
   }
   if (info.width > limits.max_side || info.height > limits.max_side ||
       info.width > limits.max_pixels / info.height) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("picture claims ", info.width, " x ", info.height,
-                     " pixels; the limit is ", limits.max_side,
-                     " per side and ", limits.max_pixels, " in all"));
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          "picture claims ", info.width, " x ", info.height,
+                          " pixels; the limit is ", limits.max_side,
+                          " per side and ", limits.max_pixels, " in all")),
+                      "PICTURE_TOO_LARGE");
   }
   return absl::OkStatus();
 }

@@ -46,7 +46,8 @@ struct ImageInfo {
 };
 
 // `file` is the whole file. INVALID_ARGUMENT, with the cause, when it is not a
-// JPEG or PNG, ends inside its headers, exceeds `limits`, or is too short to
+// JPEG or PNG, ends inside its headers, exceeds `limits` (with the reason
+// PICTURE_TOO_LARGE), or is too short to
 // hold as many pixels as it claims by any encoding.
 WEIR_EXPORT absl::StatusOr<ImageInfo> PeekImage(std::span<const std::byte> file,
                                                 const ImageLimits& limits = {});
