@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/devices.h"
@@ -216,10 +217,20 @@ absl::Status Server::Impl::LoadModels() {
       ModelRepository::Open(repository, &engine->device(), registry.get()));
   models->LoadAll();
   for (const ModelIndexEntry& entry : models->Index()) {
-    if (entry.state == ModelState::kReady) continue;
-    Note(LogLevel::kWarning,
-         absl::StrCat("model ", entry.name, " version ", entry.version,
-                      " is not served: ", entry.reason));
+    const std::string name =
+        absl::StrCat("model ", entry.name, " version ", entry.version);
+    if (entry.state != ModelState::kReady) {
+      Note(LogLevel::kWarning,
+           absl::StrCat(name, " is not served: ", entry.reason));
+      continue;
+    }
+    WEIR_ASSIGN_OR_RETURN(auto model, models->Find(entry.name, entry.version));
+    if (!model->ignored_fields.empty()) {
+      Note(LogLevel::kWarning,
+           absl::StrCat(name,
+                        ": no effect in this version, in its config.pbtxt: ",
+                        absl::StrJoin(model->ignored_fields, ", ")));
+    }
   }
   return absl::OkStatus();
 }

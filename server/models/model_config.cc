@@ -281,6 +281,24 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
   return config;
 }
 
+std::vector<std::string> FieldsWithoutEffect(
+    const inference::ModelConfig& config) {
+  std::vector<std::string> fields;
+  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
+    if (group.count() <= 1) continue;
+    fields.push_back(absl::StrCat("instance_group.count ", group.count()));
+    break;
+  }
+  if (config.has_dynamic_batching()) fields.push_back("dynamic_batching");
+  if (config.model_warmup_size() > 0) fields.push_back("model_warmup");
+  if (!config.cc_model_filenames().empty()) {
+    fields.push_back("cc_model_filenames");
+  }
+  if (!config.metric_tags().empty()) fields.push_back("metric_tags");
+  if (!config.parameters().empty()) fields.push_back("parameters");
+  return fields;
+}
+
 std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
                                     const std::vector<int64_t>& existing) {
   const inference::ModelVersionPolicy& policy = config.version_policy();

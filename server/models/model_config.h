@@ -33,6 +33,10 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
 std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
                                     const std::vector<int64_t>& existing);
 
+// Fields that are set and change nothing here, though they would in Triton.
+std::vector<std::string> FieldsWithoutEffect(
+    const inference::ModelConfig& config);
+
 // Checks `config` against what the program found, fills in the inputs and
 // outputs that it leaves out, and gives them in the program's order as clients
 // see them: with max_batch_size > 0 dims in the configuration exclude the

@@ -212,6 +212,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
                         Program::Compile(std::move(onnx.graph), *device,
                                          *registry, program_options));
   inference::ModelConfig config = *job.config;
+  std::vector<std::string> ignored_fields = FieldsWithoutEffect(config);
   auto interface = CompleteModelConfig(program->inputs(), program->outputs(),
                                        onnx.outputs, &config);
   if (!interface.ok()) {
@@ -226,6 +227,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   model->outputs = std::move(interface->outputs);
   model->program = std::move(program);
   model->config = config.SerializeAsString();
+  model->ignored_fields = std::move(ignored_fields);
   return std::shared_ptr<const ServedModel>(std::move(model));
 }
 

@@ -34,6 +34,8 @@ struct ServedModel {
   std::vector<ModelTensor> outputs;  // in the order of program->outputs()
   std::shared_ptr<const Program> program;
   std::string config;  // serialized inference.ModelConfig
+  // Fields of config.pbtxt that were read and have no effect.
+  std::vector<std::string> ignored_fields;
 };
 
 enum class ModelState : uint8_t { kLoading, kReady, kUnavailable };

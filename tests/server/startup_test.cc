@@ -90,6 +90,32 @@ TEST(StartupTest, GoodModelsServeBesideBadOnes) {
   EXPECT_TRUE(ServesOn(server));
 }
 
+TEST(StartupTest, TellsWhichSettingsOfAModelHaveNoEffect) {
+  ModelFolder models;
+  models.Write("plain", IdentityModel(onnx::TensorProto::FLOAT));
+  models.WriteConfig("plain", "instance_group { count: 1 }");
+  models.Write("tuned", IdentityModel(onnx::TensorProto::FLOAT));
+  models.WriteConfig("tuned", R"(
+      dynamic_batching { max_queue_delay_microseconds: 100 }
+      instance_group { count: 4 }
+      model_warmup { name: "first" batch_size: 1 }
+      parameters { key: "k" value { string_value: "v" } })");
+  std::ostringstream log;
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        o.log_level = LogLevel::kWarning;
+      },
+      log);
+  EXPECT_EQ(server.server().models_ready(), 2u);
+  EXPECT_THAT(
+      log.str(),
+      AllOf(HasSubstr("model tuned version 1"), HasSubstr("dynamic_batching"),
+            HasSubstr("model_warmup"), HasSubstr("instance_group.count 4"),
+            HasSubstr("parameters"), ::testing::Not(HasSubstr("plain"))));
+  EXPECT_TRUE(Infer(server, InferOn("tuned")).status.ok());
+}
+
 TEST(StartupTest, AnEmptyRepositoryIsReady) {
   ModelFolder models;
   TestServer server(
