@@ -1,14 +1,19 @@
 #include "server/options.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <set>
+#include <string_view>
 
 #include "kernels/base/build_info.h"
+#include "server/environment.h"
 
 namespace weir {
 namespace {
@@ -47,12 +52,12 @@ std::string CheckAddress(const std::string& address) {
   }
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) {
-    return "'" + address + "' is not HOST:PORT or unix:PATH";
+    return "\"" + address + "\" is not HOST:PORT or unix:PATH";
   }
   int port = -1;
   if (!CLI::detail::lexical_cast(address.substr(colon + 1), port) || port < 0 ||
       port > 65535) {
-    return "'" + address + "' has no port between 0 and 65535";
+    return "\"" + address + "\" has no port between 0 and 65535";
   }
   return "";
 }
@@ -63,7 +68,7 @@ std::string CheckDevice(const std::string& device) {
       device.find_first_not_of("0123456789", 5) == std::string::npos) {
     return "";
   }
-  return "'" + device + "' is not auto, cpu, cuda or cuda:N";
+  return "\"" + device + "\" is not auto, cpu, cuda or cuda:N";
 }
 
 // Of TCP alone.
@@ -82,7 +87,7 @@ CLI::Validator Seconds(double most) {
             seconds <= most) {
           return "";
         }
-        return "'" + text + "' is not a number of seconds from 0 to " +
+        return "\"" + text + "\" is not a number of seconds from 0 to " +
                std::to_string(static_cast<int64_t>(most));
       },
       "SECONDS");
@@ -136,6 +141,43 @@ std::string CheckExposure(const ServerOptions& options) {
   return "";
 }
 
+// The variable whose value an error about a flag is about; empty if the flag
+// was given on the command line. Names of flags are in CLI11's messages.
+std::string VariableAtFault(const CLI::App& app, const std::string& error,
+                            int argc, const char* const* argv) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& variable = option->get_envname();
+    const std::string flag = option->get_name();
+    if (variable.empty() || std::getenv(variable.c_str()) == nullptr) continue;
+    const size_t at = error.find(flag);
+    if (at == std::string::npos) continue;
+    const size_t end = at + flag.size();
+    if (end < error.size() && (std::isalnum(error[end]) || error[end] == '-')) {
+      continue;  // a longer flag
+    }
+    const bool given = std::any_of(argv + 1, argv + argc, [&](const char* arg) {
+      const std::string_view text = arg;
+      return text.substr(0, text.find('=')) == flag;
+    });
+    if (!given) return variable;
+  }
+  return "";
+}
+
+std::vector<std::string> EnvironmentNotes(const CLI::App& app) {
+  std::set<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    known.insert(option->get_envname());
+  }
+  std::vector<std::string> notes;
+  for (const std::string& name : UnknownVariables(environ, known)) {
+    notes.push_back(name +
+                    " in the environment is no setting and has no effect; "
+                    "weir-server --help lists the flags");
+  }
+  return notes;
+}
+
 }  // namespace
 
 const char* Version() { return kVersion; }
@@ -163,7 +205,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CheckAddress)
       ->group("Addresses");
   AddFlag(app, "--http", options.http,
-          "Address of /healthz, /readyz and /metrics; 'off' for none")
+          "Address of /healthz, /readyz and /metrics; \"off\" for none")
       ->check(CheckHttp)
       ->group("Addresses");
   app.add_flag("--insecure", options.insecure,
@@ -271,10 +313,12 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return ExitNow{app.exit(error)};
-    std::cerr << "weir-server: " << error.what()
-              << "; see weir-server --help\n";
+    const std::string variable = VariableAtFault(app, error.what(), argc, argv);
+    std::cerr << "weir-server: " << variable << (variable.empty() ? "" : ": ")
+              << error.what() << "; see weir-server --help\n";
     return ExitNow{2};
   }
+  options.notes = EnvironmentNotes(app);
   if (options.http == "off") options.http.clear();
   options.log_format =
       log_format == "json" ? LogFormat::kJson : LogFormat::kText;

@@ -40,6 +40,9 @@ struct ServerOptions {
   std::string admin_token_file;  // empty: Admin serves this machine only
   bool insecure = false;
   bool enable_test_operators = false;
+  // What the operator should know, one line each: variables of the environment
+  // that are not read.
+  std::vector<std::string> notes;
 };
 
 // The process ends with `code`; `text` went to the caller's stream already.

@@ -128,6 +128,9 @@ absl::Status Server::Impl::Start() {
   if (device_lost < 0 || drain_requested < 0) {
     return absl::InternalError("eventfd failed");
   }
+  for (const std::string& note : options.notes) {
+    Note(LogLevel::kWarning, note);
+  }
   // Faults of the command line show before anything takes its time.
   WEIR_RETURN_IF_ERROR(CheckModelRepository(options.model_repository));
   WEIR_RETURN_IF_ERROR(FindCacheFolder());

@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(std::string_view which,
   }
   return WithField(
       absl::InvalidArgumentError(absl::StrCat(
-          "'", View(which), "' is no device: use auto, cpu, cuda or cuda:N")),
+          "\"", View(which), "\" is no device: use auto, cpu, cuda or cuda:N")),
       "device");
 }
 

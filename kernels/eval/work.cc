@@ -144,8 +144,8 @@ absl::Status Work::ResolveInputs() {
     if (on_device && program.InputOnHost(i)) {
       return WithField(
           absl::InvalidArgumentError(absl::StrCat(
-              "input '", program.inputs()[i].name,
-              "' is read on the host while shapes are worked out; send its "
+              "input \"", program.inputs()[i].name,
+              "\" is read on the host while shapes are worked out; send its "
               "bytes with the request instead of a tensor on the device")),
           absl::StrCat("inputs[", i, "]"));
     }
@@ -160,7 +160,7 @@ absl::Status Work::ResolveInputs() {
           !producer.kept_[source.producer_output].valid()) {
         return WithField(
             absl::FailedPreconditionError(absl::StrCat(
-                "input '", program.inputs()[i].name, "' comes from output ",
+                "input \"", program.inputs()[i].name, "\" comes from output ",
                 source.producer_output, " of work ", producer.number_,
                 ", which has not kept it")),
             absl::StrCat("inputs[", i, "]"));
@@ -179,7 +179,7 @@ absl::Status Work::ResolveInputs() {
     const size_t got = PieceBytes(source);
     if (got != static_cast<size_t>(expected)) {
       return WithField(absl::InvalidArgumentError(absl::StrCat(
-                           "input '", program.inputs()[i].name, "' has ", got,
+                           "input \"", program.inputs()[i].name, "\" has ", got,
                            " bytes; its type and shape need ", expected)),
                        absl::StrCat("inputs[", i, "]"));
     }
@@ -187,8 +187,8 @@ absl::Status Work::ResolveInputs() {
       input.data = source.pieces[0].data();
     } else if (program.InputOnHost(i)) {
       return absl::InternalError(
-          absl::StrCat("input '", program.inputs()[i].name,
-                       "' is read on the host and must be in one piece"));
+          absl::StrCat("input \"", program.inputs()[i].name,
+                       "\" is read on the host and must be in one piece"));
     }
   }
   return absl::OkStatus();

@@ -451,8 +451,8 @@ absl::StatusOr<image::ResizeFilter> ResizeFilterOf(const NodeInfo& node) {
   if (name == "nearest") {
     filter.interpolation = image::Interpolation::kNearest;
   } else if (name != "linear") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("interp_type '", name, "' is neither nearest nor linear"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "interp_type \"", name, "\" is neither nearest nor linear"));
   }
   filter.antialias = node.attributes.Int("antialias", 1) != 0;
   return filter;
@@ -502,7 +502,7 @@ absl::StatusOr<NormalizeSettings> NormalizeSettingsOf(const NodeInfo& node,
   const std::string layout = node.attributes.String("output_layout", "HWC");
   if (layout != "HWC" && layout != "CHW") {
     return absl::InvalidArgumentError(
-        absl::StrCat("output_layout '", layout, "' is neither HWC nor CHW"));
+        absl::StrCat("output_layout \"", layout, "\" is neither HWC nor CHW"));
   }
   settings.planes = layout == "CHW";
   const int64_t dtype = node.attributes.Int("dtype", 1);

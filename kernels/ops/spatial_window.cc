@@ -42,8 +42,8 @@ absl::StatusOr<SpatialWindow::AutoPad> ReadAutoPad(const NodeInfo& node) {
   if (text == "SAME_UPPER") return SpatialWindow::AutoPad::kSameUpper;
   if (text == "SAME_LOWER") return SpatialWindow::AutoPad::kSameLower;
   return absl::InvalidArgumentError(
-      absl::StrCat("auto_pad '", text,
-                   "' is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"));
+      absl::StrCat("auto_pad \"", text,
+                   "\" is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"));
 }
 
 bool IsSame(SpatialWindow::AutoPad pad) {

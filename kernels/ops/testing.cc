@@ -27,8 +27,8 @@ absl::Status InferFault(InferContext& context) {
   if (mode != "report" && mode != "index" && mode != "illegal_address" &&
       mode != "trap") {
     return absl::InvalidArgumentError(
-        absl::StrCat("mode '", mode,
-                     "' is none of report, index, illegal_address and trap"));
+        absl::StrCat("mode \"", mode,
+                     "\" is none of report, index, illegal_address and trap"));
   }
   return InferSameAsInput(context);
 }

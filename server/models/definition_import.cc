@@ -82,7 +82,8 @@ absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
   const std::string& name = attribute.name();
   if (name.empty()) return Invalid(path, "an attribute has no name");
   if (to->Has(name)) {
-    return Invalid(path, absl::StrCat("attribute '", name, "' is given twice"));
+    return Invalid(path,
+                   absl::StrCat("attribute \"", name, "\" is given twice"));
   }
   switch (attribute.value_case()) {
     case v1::Attribute::kI:
@@ -116,7 +117,7 @@ absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
     case v1::Attribute::VALUE_NOT_SET:
       break;
   }
-  return Invalid(path, absl::StrCat("attribute '", name, "' has no value"));
+  return Invalid(path, absl::StrCat("attribute \"", name, "\" has no value"));
 }
 
 absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
@@ -160,8 +161,8 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
       std::find_if(given.begin(), given.end(),
                    [&](const GivenInput& g) { return g.name == input.name; });
   if (it == given.end()) {
-    return Invalid(path, absl::StrCat("input '", input.name,
-                                      "' has no spec, and no value is given "
+    return Invalid(path, absl::StrCat("input \"", input.name,
+                                      "\" has no spec, and no value is given "
                                       "to take one from"));
   }
   input.dtype = it->dtype;
@@ -215,8 +216,8 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
         absl::StrCat("graph.definition.constants[", i, "]");
     WEIR_ASSIGN_OR_RETURN(auto constant, ImportConstant(from.value(), path));
     if (!graph.constants.emplace(from.name(), std::move(constant)).second) {
-      return Invalid(
-          path, absl::StrCat("constant '", from.name(), "' is defined twice"));
+      return Invalid(path, absl::StrCat("constant \"", from.name(),
+                                        "\" is defined twice"));
     }
   }
   return graph;

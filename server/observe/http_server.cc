@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(
   if (colon == std::string::npos ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--http: '", address, "' is not HOST:PORT"));
+        absl::StrCat("--http: \"", address, "\" is not HOST:PORT"));
   }
   if (port == 0) {
     port = server.bind_to_any_port(host.c_str());

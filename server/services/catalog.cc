@@ -218,8 +218,8 @@ void CatalogService::Register(MethodTable* table) {
         if (def == nullptr) {
           return WithField(
               absl::NotFoundError(absl::StrCat(
-                  "no operator '", request.name(), "' in domain '",
-                  request.domain(), "'; ListOperators lists them")),
+                  "no operator \"", request.name(), "\" in domain \"",
+                  request.domain(), "\"; ListOperators lists them")),
               "name");
         }
         FillDescription(*def, registry,

@@ -100,7 +100,8 @@ class EvaluatorService::Request {
     }
     if (request_.label.size() > kMaxLabelBytes) {
       return Invalid("label",
-                     absl::StrCat("is longer than ", kMaxLabelBytes, " bytes"));
+                     absl::StrCat("the label has ", request_.label.size(),
+                                  " bytes; it may have ", kMaxLabelBytes));
     }
     return absl::OkStatus();
   }
@@ -182,27 +183,27 @@ class EvaluatorService::Request {
       const WireTensor& input = request_.inputs[i];
       const int at = FindValue(program_->inputs(), input.name);
       if (at < 0) {
-        return Invalid(InputField(i), absl::StrCat("the graph has no input '",
-                                                   Abs(input.name), "'"));
+        return Invalid(InputField(i), absl::StrCat("the graph has no input \"",
+                                                   Abs(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
-        return Invalid(InputField(i), absl::StrCat("input '", Abs(input.name),
-                                                   "' is given twice"));
+        return Invalid(InputField(i), absl::StrCat("input \"", Abs(input.name),
+                                                   "\" is given twice"));
       }
       given[index] = true;
       absl::Status status = FillOne(input, index, &inputs[index]);
       if (!status.ok()) {
         return WithField(
-            Annotate(status, absl::StrCat("input '", Abs(input.name), "': ")),
+            Annotate(status, absl::StrCat("input \"", Abs(input.name), "\": ")),
             InputField(i));
       }
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!given[i]) {
         return Invalid("inputs",
-                       absl::StrCat("input '", program_->inputs()[i].name,
-                                    "' of the graph is missing"));
+                       absl::StrCat("input \"", program_->inputs()[i].name,
+                                    "\" of the graph is missing"));
       }
     }
     return absl::OkStatus();
@@ -238,16 +239,16 @@ class EvaluatorService::Request {
       const std::string field = absl::StrCat("outputs[", i, "]");
       const int at = FindValue(outputs, wanted.name);
       if (at < 0) {
-        return Invalid(field, absl::StrCat("the graph has no output '",
-                                           Abs(wanted.name), "'"));
+        return Invalid(field, absl::StrCat("the graph has no output \"",
+                                           Abs(wanted.name), "\""));
       }
       if (!std::holds_alternative<std::monostate>(wanted.destination)) {
         return NeedsSpace(field, "a destination other than the reply");
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {
-        return Invalid(field, absl::StrCat("output '", Abs(wanted.name),
-                                           "' is asked for twice"));
+        return Invalid(field, absl::StrCat("output \"", Abs(wanted.name),
+                                           "\" is asked for twice"));
       }
       wish = OutputWish::kInline;
     }
@@ -271,13 +272,8 @@ class EvaluatorService::Request {
 
   std::string Report(const Work& work, bool full) const {
     v1::SyncReport report;
-    FillReport(work.report(), context_->engine.device().info(), full,
+    FillReport(work, context_->engine.device().info(), full,
                context_->unix_minus_steady_ns, &report);
-    uint32_t reads = 0;
-    for (OutputWish wish : evaluation_->work().request.outputs) {
-      reads += wish == OutputWish::kInline ? 1u : 0u;
-    }
-    report.set_inline_reads(reads);
     return report.SerializeAsString();
   }
 

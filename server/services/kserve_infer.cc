@@ -34,7 +34,7 @@ absl::StatusOr<ReportWish> ParseReportWish(
   if (text != nullptr && *text == "brief") return ReportWish::kBrief;
   if (text != nullptr && *text == "full") return ReportWish::kFull;
   return Invalid("parameters.weir_sync_report",
-                 "weir_sync_report is the string 'brief' or 'full'");
+                 "weir_sync_report is the string \"brief\" or \"full\"");
 }
 
 // Parameters that would change the result and that weir does not follow (yet)
@@ -44,15 +44,15 @@ absl::Status CheckParameters(std::span<const InferParameter> parameters) {
     const std::string_view name = parameter.name;
     const std::string field = absl::StrCat("parameters.", Abs(name));
     if (name.rfind("triton_", 0) == 0) {
-      return Invalid(field, absl::StrCat("'", Abs(name),
-                                         "' is a reserved name that this "
+      return Invalid(field, absl::StrCat("\"", Abs(name),
+                                         "\" is a reserved name that this "
                                          "server does not know"));
     }
     if (name == "sequence_id" || name == "sequence_start" ||
         name == "sequence_end" || name == "binary_data_output") {
       return WithField(
           absl::UnimplementedError(absl::StrCat(
-              "parameter '", Abs(name), "' is not supported; leave it out")),
+              "parameter \"", Abs(name), "\" is not supported; leave it out")),
           field);
     }
   }
@@ -66,8 +66,8 @@ absl::Status CheckTensorParameters(std::string_view tensor,
     if (name.rfind("shared_memory_", 0) == 0 || name == "classification") {
       return WithField(
           absl::UnimplementedError(absl::StrCat(
-              "tensor '", Abs(tensor), "': parameter '", Abs(name),
-              "' is not supported; send and receive the tensor's bytes")),
+              "tensor \"", Abs(tensor), "\": parameter \"", Abs(name),
+              "\" is not supported; send and receive the tensor's bytes")),
           absl::StrCat(Abs(tensor), ".parameters.", Abs(name)));
     }
   }
@@ -132,14 +132,14 @@ class KserveInferService::Request {
       const InferInput& input = request_.inputs[i];
       const int at = FindValue(model_->program->inputs(), input.name);
       if (at < 0) {
-        return Invalid(InputField(i),
-                       absl::StrCat("model '", model_->name, "' has no input '",
-                                    Abs(input.name), "'"));
+        return Invalid(InputField(i), absl::StrCat("model \"", model_->name,
+                                                   "\" has no input \"",
+                                                   Abs(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
-        return Invalid(InputField(i), absl::StrCat("input '", Abs(input.name),
-                                                   "' is given twice"));
+        return Invalid(InputField(i), absl::StrCat("input \"", Abs(input.name),
+                                                   "\" is given twice"));
       }
       given[index] = true;
       WEIR_RETURN_IF_ERROR(CheckTensorParameters(input.name, input.parameters));
@@ -147,9 +147,10 @@ class KserveInferService::Request {
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!given[i]) {
-        return Invalid("inputs", absl::StrCat("input '", model_->inputs[i].name,
-                                              "' of model '", model_->name,
-                                              "' is missing"));
+        return Invalid(
+            "inputs",
+            absl::StrCat("input \"", model_->inputs[i].name, "\" of model \"",
+                         model_->name, "\" is missing"));
       }
     }
     if (next_raw != request_.raw_contents.size()) {
@@ -169,32 +170,32 @@ class KserveInferService::Request {
     if (!dtype.has_value() || *dtype != wanted) {
       return Invalid(
           InputField(i) + ".datatype",
-          absl::StrCat("input '", Abs(input.name), "' has datatype '",
-                       Abs(input.datatype), "'; the model takes ",
+          absl::StrCat("input \"", Abs(input.name), "\" has datatype \"",
+                       Abs(input.datatype), "\"; the model takes ",
                        Abs(KServeName(wanted))));
     }
     if (model_->max_batch_size > 0 && !input.shape.empty() &&
         input.shape[0] > model_->max_batch_size) {
       return Invalid(
           InputField(i) + ".shape",
-          absl::StrCat("input '", Abs(input.name), "' has a batch of ",
-                       input.shape[0], "; model '", model_->name,
-                       "' takes at most ", model_->max_batch_size));
+          absl::StrCat("input \"", Abs(input.name), "\" has a batch of ",
+                       input.shape[0], "; model \"", model_->name,
+                       "\" takes at most ", model_->max_batch_size));
     }
     const bool on_host = model_->program->InputOnHost(index);
     absl::Status status;
     if (input.contents.has_value()) {
       if (!request_.raw_contents.empty()) {
         return Invalid(InputField(i) + ".contents",
-                       absl::StrCat("input '", Abs(input.name),
-                                    "' has typed contents while the request "
+                       absl::StrCat("input \"", Abs(input.name),
+                                    "\" has typed contents while the request "
                                     "has raw_input_contents; use one of them"));
       }
       status = FillTyped(input, *dtype, source);
     } else if (*next_raw >= request_.raw_contents.size()) {
       return Invalid(InputField(i),
-                     absl::StrCat("input '", Abs(input.name),
-                                  "' has neither contents nor an entry of "
+                     absl::StrCat("input \"", Abs(input.name),
+                                  "\" has neither contents nor an entry of "
                                   "raw_input_contents"));
     } else {
       const ByteView& raw = request_.raw_contents[(*next_raw)++];
@@ -203,7 +204,7 @@ class KserveInferService::Request {
     }
     if (status.ok()) return status;
     return WithField(
-        Annotate(status, absl::StrCat("input '", Abs(input.name), "': ")),
+        Annotate(status, absl::StrCat("input \"", Abs(input.name), "\": ")),
         InputField(i));
   }
 
@@ -245,13 +246,13 @@ class KserveInferService::Request {
       const std::string field = absl::StrCat("outputs[", i, "]");
       if (at < 0) {
         return Invalid(
-            field, absl::StrCat("model '", model_->name, "' has no output '",
-                                Abs(wanted.name), "'"));
+            field, absl::StrCat("model \"", model_->name, "\" has no output \"",
+                                Abs(wanted.name), "\""));
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {
-        return Invalid(field, absl::StrCat("output '", Abs(wanted.name),
-                                           "' is asked for twice"));
+        return Invalid(field, absl::StrCat("output \"", Abs(wanted.name),
+                                           "\" is asked for twice"));
       }
       WEIR_RETURN_IF_ERROR(
           CheckTensorParameters(wanted.name, wanted.parameters));
@@ -297,7 +298,7 @@ class KserveInferService::Request {
     InferParameter report;
     InferReply reply{model_->name, model_->version, request_.id, {}, outputs};
     if (report_ != ReportWish::kNone) {
-      json = ReportJson(work.report(), context_->engine.device().info(),
+      json = ReportJson(work, context_->engine.device().info(),
                         report_ == ReportWish::kFull,
                         context_->unix_minus_steady_ns);
       report = {kReportParameter, std::string_view(json)};

@@ -32,8 +32,9 @@ v1::InsertedWait::Kind Kind(InsertedWait::Kind kind) {
 
 }  // namespace
 
-void FillReport(const SyncReport& report, const DeviceInfo& device, bool full,
+void FillReport(const Work& work, const DeviceInfo& device, bool full,
                 int64_t offset, v1::SyncReport* message) {
+  const SyncReport& report = work.report();
   message->set_state(static_cast<v1::WorkState>(report.state));
   message->set_wait(static_cast<v1::WaitPerformed>(report.wait));
   message->set_stream_id(report.stream_id);
@@ -41,6 +42,9 @@ void FillReport(const SyncReport& report, const DeviceInfo& device, bool full,
   message->set_queue_ns(Since(report.accepted_at, report.launched_at));
   message->set_execution_ns(Since(report.launched_at, report.completed_at));
   message->set_total_ns(Since(report.accepted_at, report.completed_at));
+  const auto& wishes = work.request.outputs;
+  message->set_inline_reads(static_cast<uint32_t>(
+      std::count(wishes.begin(), wishes.end(), OutputWish::kInline)));
   if (!full && report.state != WorkState::kError) return;
 
   v1::SyncDetails* details = message->mutable_details();
@@ -87,10 +91,10 @@ void FillReport(const SyncReport& report, const DeviceInfo& device, bool full,
   transfers->set_transport(v1::Transfers::INLINE);
 }
 
-std::string ReportJson(const SyncReport& report, const DeviceInfo& device,
-                       bool full, int64_t unix_minus_steady_ns) {
+std::string ReportJson(const Work& work, const DeviceInfo& device, bool full,
+                       int64_t unix_minus_steady_ns) {
   v1::SyncReport message;
-  FillReport(report, device, full, unix_minus_steady_ns, &message);
+  FillReport(work, device, full, unix_minus_steady_ns, &message);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;

@@ -258,12 +258,22 @@ TEST_F(DigitsTest, CarriesItsReportWhenAsked) {
     EXPECT_EQ(report["state"], "COMPLETED");
     EXPECT_EQ(report["wait"], "RECORD");
     EXPECT_NE(report["stream_id"], "0");
+    EXPECT_EQ(report["inline_reads"], 2);  // both outputs
     EXPECT_EQ(report.contains("details"), std::string(wish) == "full");
     if (report.contains("details")) {
       EXPECT_EQ(report["details"]["stream"]["id"], report["stream_id"]);
     }
   }
   inference::ModelInferRequest request = Request(1);
+  (*request.mutable_parameters())["weir_sync_report"].set_string_param("brief");
+  request.add_outputs()->set_name("digit");
+  const InferAnswer one = Infer(server_, request);
+  ASSERT_TRUE(one.status.ok()) << one.status.error_message();
+  EXPECT_EQ(nlohmann::json::parse(
+                one.response.parameters().at("weir_sync_report").string_param())
+                .at("inline_reads"),
+            1);
+  request = Request(1);
   (*request.mutable_parameters())["weir_sync_report"].set_string_param("all");
   grpc::Status status = Infer(server_, request).status;
   EXPECT_TRUE(

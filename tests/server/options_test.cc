@@ -136,7 +136,30 @@ TEST(OptionsTest, ReadsTheEnvironmentButFlagsWin) {
 
 TEST(OptionsTest, RefusesBadValuesInTheEnvironment) {
   const Environment streams("WEIR_STREAMS", "many");
-  ExpectUsageError({}, "streams");
+  ExpectUsageError({}, "weir-server: WEIR_STREAMS: ");
+  ExpectUsageError({}, "--streams");
+  {
+    const Environment length("WEIR_QUEUE_LENGTH", "-1");
+    ExpectUsageError({"--streams=1"}, "weir-server: WEIR_QUEUE_LENGTH: ");
+  }
+  ExpectUsageError({"--streams=none"}, "weir-server: ");
+  ExpectUsageError({"--streams=1", "--device=gpu"}, "weir-server: --device");
+}
+
+TEST(OptionsTest, NamesVariablesThatItDoesNotRead) {
+  const Environment misspelt("WEIR_STREEMS", "5");
+  // Kubernetes, for Services named weir and weir-http.
+  const Environment host("WEIR_SERVICE_HOST", "10.0.0.1");
+  const Environment named("WEIR_SERVICE_PORT_GRPC", "8001");
+  const Environment port("WEIR_PORT", "tcp://10.0.0.1:8001");
+  const Environment address("WEIR_HTTP_PORT_8002_TCP_ADDR", "10.0.0.1");
+  // The build's, the client's, and one that is read.
+  const Environment cuda("WEIR_CUDA", "1");
+  const Environment ca("WEIR_TLS_CA", "ca.pem");
+  const Environment streams("WEIR_STREAMS", "5");
+  const ServerOptions options = Parsed({});
+  EXPECT_THAT(options.notes, ElementsAre(HasSubstr("WEIR_STREEMS")));
+  EXPECT_EQ(options.streams, 5);
 }
 
 TEST(OptionsTest, NamesTheFlagAtFault) {
