@@ -14,7 +14,7 @@ namespace weir::testing {
 namespace {
 
 constexpr int kCallers = 64;
-constexpr int kCalls = 6000;
+constexpr int kCalls = 24'000;
 
 // One of the callers: a call at a time, of the one kind and of the other.
 class Caller {
