@@ -45,8 +45,6 @@ absl::Span<const MetricDef> MetricDefs();
 // "counter", "gauge", "histogram": as in the text format.
 const char* MetricTypeName(MetricDef::Type type);
 
-enum class RpcMethod : uint8_t { kCatalog, kKserveOther };
-
 // How long the parts of one evaluation took; negative: it did not get there.
 struct StageTimes {
   Nanos queue = -1;
@@ -82,8 +80,6 @@ class Metrics {
 
   // Names the RPCs that RecordCall counts; once, before the first of them.
   void SetMethods(std::vector<std::string> names);
-
-  void Record(RpcMethod, absl::StatusCode, Nanos) {}
 
   // An answered call of RPC number `method`.
   void RecordCall(size_t method, absl::StatusCode code, Nanos duration);

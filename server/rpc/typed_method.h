@@ -5,6 +5,7 @@
 #include <google/protobuf/message_lite.h>
 
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,7 +23,8 @@ void ReplyMessage(ServerCall& call,
                   const google::protobuf::MessageLite& message);
 
 // Adds a method that answers at once:
-//   absl::Status handler(ServerCall&, const Request&, Response*).
+//   absl::Status handler(ServerCall&, const Request&, Response*),
+// or the same without the call.
 template <typename Request, typename Response, typename Handler>
 void AddUnary(MethodTable* table, std::string_view service,
               std::string_view name, Handler handler) {
@@ -31,7 +33,16 @@ void AddUnary(MethodTable* table, std::string_view service,
                Request request;
                absl::Status status = ParseMessage(call.request(), &request);
                Response response;
-               if (status.ok()) status = handler(call, request, &response);
+               if (!status.ok()) {
+                 call.Fail(status);
+                 return;
+               }
+               if constexpr (std::is_invocable_v<Handler, ServerCall&,
+                                                 const Request&, Response*>) {
+                 status = handler(call, request, &response);
+               } else {
+                 status = handler(request, &response);
+               }
                if (status.ok()) {
                  ReplyMessage(call, response);
                } else {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/catalog.pb.h"
-#include "server/services/counted_method.h"
+#include "server/rpc/typed_method.h"
 #include "server/services/explain.h"
 
 namespace weir {
@@ -17,10 +17,8 @@ namespace {
 constexpr char kService[] = "weir.v1.Catalog";
 
 template <typename Request, typename Response, typename Handler>
-void Add(MethodTable* table, ServiceContext* context, const char* name,
-         Handler handler) {
-  AddCounted<Request, Response>(table, &context->metrics, RpcMethod::kCatalog,
-                                kService, name, std::move(handler));
+void Add(MethodTable* table, const char* name, Handler handler) {
+  AddUnary<Request, Response>(table, kService, name, std::move(handler));
 }
 
 void FillServerInfo(const ServiceContext& context,
@@ -187,19 +185,19 @@ void FillModels(const ServiceContext& context, bool only_ready,
 void CatalogService::Register(MethodTable* table) {
   ServiceContext* const context = context_;
   Add<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      table, context, "GetServerInfo",
+      table, "GetServerInfo",
       [context](const auto&, v1::GetServerInfoResponse* response) {
         FillServerInfo(*context, response);
         return absl::OkStatus();
       });
   Add<v1::ListDevicesRequest, v1::ListDevicesResponse>(
-      table, context, "ListDevices",
+      table, "ListDevices",
       [context](const auto&, v1::ListDevicesResponse* response) {
         FillDevice(context->engine.device(), response->add_devices());
         return absl::OkStatus();
       });
   Add<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
-      table, context, "ListOperators",
+      table, "ListOperators",
       [context](const v1::ListOperatorsRequest& request,
                 v1::ListOperatorsResponse* response) {
         const OpRegistry& registry = context->engine.registry();
@@ -210,7 +208,7 @@ void CatalogService::Register(MethodTable* table) {
         return absl::OkStatus();
       });
   Add<v1::DescribeOperatorRequest, v1::DescribeOperatorResponse>(
-      table, context, "DescribeOperator",
+      table, "DescribeOperator",
       [context](const v1::DescribeOperatorRequest& request,
                 v1::DescribeOperatorResponse* response) {
         const OpRegistry& registry = context->engine.registry();
@@ -227,7 +225,7 @@ void CatalogService::Register(MethodTable* table) {
         return absl::OkStatus();
       });
   Add<v1::ListModelsRequest, v1::ListModelsResponse>(
-      table, context, "ListModels",
+      table, "ListModels",
       [context](const v1::ListModelsRequest& request,
                 v1::ListModelsResponse* response) {
         FillModels(*context, request.ready(), response);

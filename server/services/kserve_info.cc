@@ -7,7 +7,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/inference/grpc_service.pb.h"
-#include "server/services/counted_method.h"
+#include "server/rpc/typed_method.h"
 
 namespace weir {
 namespace {
@@ -15,11 +15,8 @@ namespace {
 constexpr char kService[] = "inference.GRPCInferenceService";
 
 template <typename Request, typename Response, typename Handler>
-void Add(MethodTable* table, ServiceContext* context, const char* name,
-         Handler handler) {
-  AddCounted<Request, Response>(table, &context->metrics,
-                                RpcMethod::kKserveOther, kService, name,
-                                std::move(handler));
+void Add(MethodTable* table, const char* name, Handler handler) {
+  AddUnary<Request, Response>(table, kService, name, std::move(handler));
 }
 
 void FillTensor(const ModelTensor& from,
@@ -104,18 +101,17 @@ void KserveInfoService::Register(MethodTable* table) {
   using namespace inference;  // NOLINT: the service's own messages
   ServiceContext* const context = context_;
   Add<ServerLiveRequest, ServerLiveResponse>(
-      table, context, "ServerLive", [](const auto&, ServerLiveResponse* reply) {
+      table, "ServerLive", [](const auto&, ServerLiveResponse* reply) {
         reply->set_live(true);
         return absl::OkStatus();
       });
   Add<ServerReadyRequest, ServerReadyResponse>(
-      table, context, "ServerReady",
-      [context](const auto&, ServerReadyResponse* reply) {
+      table, "ServerReady", [context](const auto&, ServerReadyResponse* reply) {
         reply->set_ready(context->readiness.ready());
         return absl::OkStatus();
       });
   Add<ModelReadyRequest, ModelReadyResponse>(
-      table, context, "ModelReady",
+      table, "ModelReady",
       [context](const ModelReadyRequest& request, ModelReadyResponse* reply) {
         auto model = context->models.Find(request.name(), request.version());
         if (absl::IsNotFound(model.status())) return model.status();
@@ -123,8 +119,7 @@ void KserveInfoService::Register(MethodTable* table) {
         return absl::OkStatus();
       });
   Add<ServerMetadataRequest, ServerMetadataResponse>(
-      table, context, "ServerMetadata",
-      [](const auto&, ServerMetadataResponse* reply) {
+      table, "ServerMetadata", [](const auto&, ServerMetadataResponse* reply) {
         reply->set_name("weir");
         reply->set_version(Version());
         reply->add_extensions("model_configuration");
@@ -132,13 +127,13 @@ void KserveInfoService::Register(MethodTable* table) {
         return absl::OkStatus();
       });
   Add<ModelMetadataRequest, ModelMetadataResponse>(
-      table, context, "ModelMetadata",
+      table, "ModelMetadata",
       [context](const ModelMetadataRequest& request,
                 ModelMetadataResponse* reply) {
         return FillMetadata(*context, request, reply);
       });
   Add<ModelConfigRequest, ModelConfigResponse>(
-      table, context, "ModelConfig",
+      table, "ModelConfig",
       [context](const ModelConfigRequest& request,
                 ModelConfigResponse* reply) -> absl::Status {
         WEIR_ASSIGN_OR_RETURN(
@@ -150,7 +145,7 @@ void KserveInfoService::Register(MethodTable* table) {
         return absl::OkStatus();
       });
   Add<RepositoryIndexRequest, RepositoryIndexResponse>(
-      table, context, "RepositoryIndex",
+      table, "RepositoryIndex",
       [context](const RepositoryIndexRequest& request,
                 RepositoryIndexResponse* reply) {
         for (const ModelIndexEntry& entry : context->models.Index()) {
