@@ -219,6 +219,12 @@ absl::Status Server::Impl::LoadModels() {
       models,
       ModelRepository::Open(repository, &engine->device(), registry.get()));
   models->LoadAll();
+  if (!options.model_repository.empty() && models->Index().empty()) {
+    Note(LogLevel::kWarning,
+         absl::StrCat("--model-repository=", options.model_repository,
+                      ": no models in it; it must hold folders "
+                      "NAME/VERSION/model.onnx"));
+  }
   for (const ModelIndexEntry& entry : models->Index()) {
     const std::string name =
         absl::StrCat("model ", entry.name, " version ", entry.version);

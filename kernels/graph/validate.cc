@@ -103,8 +103,9 @@ class Validator {
                          absl::StrCat("inputs[", i, "]"));
       };
       if (input.name.empty()) return refuse("an input needs a name");
-      if (SizeOf(input.dtype) == 0)
+      if (SizeOf(input.dtype) == 0) {
         return refuse("its element type is unknown");
+      }
       const std::string flaw = ShapeFlaw(input);
       if (!flaw.empty()) return refuse(flaw);
       if (!producers_.emplace(input.name, kGiven).second) {

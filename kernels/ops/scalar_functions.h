@@ -31,6 +31,8 @@ using std::sqrt;
 using std::tanh;
 #endif
 
+// What NVRTC has no standard headers for, by the standard's names.
+// NOLINTBEGIN(readability-identifier-naming, google-runtime-int)
 template <typename T>
 struct IsFloating {
   static constexpr bool value = false;
@@ -74,6 +76,7 @@ struct Unsigned<8> {
 };
 template <typename T>
 using Wide = typename Unsigned<sizeof(T)>::Type;
+// NOLINTEND(readability-identifier-naming, google-runtime-int)
 
 template <typename T>
 WEIR_SCALAR T Add(T a, T b) {

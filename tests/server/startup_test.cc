@@ -1,6 +1,7 @@
 // What a server does with the models that it finds.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -143,6 +144,23 @@ TEST(StartupTest, FailuresNameTheCause) {
   EXPECT_THAT(Server::Start(options).status().message(),
               HasSubstr(first.server().http_address()));
   EXPECT_TRUE(ServesOn(first));
+}
+
+TEST(StartupTest, ARepositoryWithoutModelsIsNoted) {
+  // As a bucket with one model's file, where a folder of models is wanted.
+  ModelFolder models;
+  std::ofstream(models.path() + "/model.onnx")
+      << IdentityModel(onnx::TensorProto::FLOAT).SerializeAsString();
+  std::ostringstream log;
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        o.log_level = LogLevel::kWarning;
+      },
+      log);
+  EXPECT_EQ(server.server().models_ready(), 0u);
+  EXPECT_THAT(log.str(), HasSubstr("no models in it"));
+  EXPECT_THAT(log.str(), HasSubstr("NAME/VERSION/model.onnx"));
 }
 
 }  // namespace
