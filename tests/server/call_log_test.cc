@@ -72,7 +72,7 @@ TEST_F(CallLogTest, TellsWhyACallFailed) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0]["level"], "info");
   EXPECT_EQ(events[0]["code"], "INVALID_ARGUMENT");
-  EXPECT_THAT(events[0]["error"].get<std::string>(), HasSubstr("input 'x'"));
+  EXPECT_THAT(events[0]["error"].get<std::string>(), HasSubstr(R"(input "x")"));
 }
 
 TEST_F(CallLogTest, EveryCallHasAnId) {
