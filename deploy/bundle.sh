@@ -96,7 +96,9 @@ add_tests() {
   # Tests that use no device stay out: they would take the archive over its
   # limit.
   rm -f "$stage"/test-bin/{rpc,client,model_config,onnx_import,repository}_* \
-    "$stage"/test-bin/server_{options,process,startup,http,admission}_test
+    "$stage"/test-bin/server_{options,process,startup,http,admission}_test \
+    "$stage"/test-bin/server_{admin,call_log,health,logger,metrics_doc}_test \
+    "$stage"/test-bin/server_{recording,sigterm,tls}_test
   git ls-files --cached --others --exclude-standard tests |
     grep -vE '(\.(cc|h|cu|cuh)|CMakeLists\.txt)$' |
     while read -r file; do

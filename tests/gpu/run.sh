@@ -89,7 +89,8 @@ add_tasks() {
   local name
   while read -r name; do tasks+=("suite $name"); done \
     < <(programs_with_tests "$cuda_tests")
-  for name in evaluate infer bad_input limits drain kserve_info metrics; do
+  for name in evaluate infer bad_input limits drain catalog kserve_info \
+    metrics mixed_load; do
     [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
   done
   for tool in memcheck racecheck; do
