@@ -53,8 +53,8 @@ TEST(CatalogTest, ListsTheDevice) {
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.response.devices_size(), 1);
   const v1::Device& device = answer.response.devices(0);
-  EXPECT_EQ(device.name(), "cpu");
-  EXPECT_EQ(device.type(), v1::CPU);
+  EXPECT_THAT(device.name(), ::testing::AnyOf("cpu", "cuda:0"));
+  EXPECT_EQ(device.type(), device.name() == "cpu" ? v1::CPU : v1::CUDA);
   EXPECT_FALSE(device.uuid().empty());
   EXPECT_EQ(device.failure(), "");
   EXPECT_TRUE(device.is_default());
