@@ -95,8 +95,9 @@ size_t LayOutArena(std::vector<ArenaBlock>& blocks) {
       const ArenaBlock& gone = blocks[ends[ended++]];
       if (gone.bytes > 0) free.Give(gone.offset, RoundUp(gone.bytes));
     }
-    if (blocks[i].bytes > 0)
+    if (blocks[i].bytes > 0) {
       blocks[i].offset = free.Take(RoundUp(blocks[i].bytes));
+    }
   }
   return free.top();
 }
