@@ -143,7 +143,7 @@ absl::Status Server::Impl::Start() {
   admission = std::make_unique<Admission>(
       options.queue_length + static_cast<size_t>(options.streams),
       options.queue_bytes);
-  context.reset(new ServiceContext{
+  context = std::make_unique<ServiceContext>(ServiceContext{
       options, *engine, *models, *admission, metrics, model_metrics, readiness,
       NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartHttp());
@@ -163,7 +163,7 @@ absl::Status Server::Impl::Start() {
 }
 
 absl::Status Server::Impl::FindCacheFolder() {
-  const absl::Status usable = CheckCacheFolder(options.cache_dir);
+  absl::Status usable = CheckCacheFolder(options.cache_dir);
   if (usable.ok()) {
     cache_folder = options.cache_dir;
   } else if (options.cache_dir_given) {
