@@ -23,8 +23,8 @@ namespace {
 constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
 constexpr size_t kMaxLabelBytes = 256;
 
-absl::Status Invalid(std::string field, std::string message) {
-  return WithField(absl::InvalidArgumentError(std::move(message)), field);
+absl::Status Invalid(const std::string& field, const std::string& message) {
+  return WithField(absl::InvalidArgumentError(message), field);
 }
 
 absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
