@@ -3,6 +3,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 
 namespace weir {
 namespace {
@@ -13,22 +14,20 @@ constexpr char kRetryUrl[] = "weir/retry_after_ns";
 constexpr char kFieldUrl[] = "weir/field";
 constexpr char kNodeUrl[] = "weir/node";
 
-absl::string_view View(std::string_view s) { return {s.data(), s.size()}; }
-
 std::string Payload(const absl::Status& status, const char* url) {
   auto payload = status.GetPayload(url);
   return payload.has_value() ? std::string(*payload) : std::string();
 }
 
 void AppendSized(std::string* out, std::string_view s) {
-  absl::StrAppend(out, s.size(), ":", View(s));
+  absl::StrAppend(out, s.size(), ":", AbslView(s));
 }
 
 bool TakeSized(std::string_view* in, std::string* out) {
   const size_t colon = in->find(':');
   size_t size = 0;
   if (colon == std::string_view::npos ||
-      !absl::SimpleAtoi(View(in->substr(0, colon)), &size) ||
+      !absl::SimpleAtoi(AbslView(in->substr(0, colon)), &size) ||
       in->size() - colon - 1 < size) {
     return false;
   }
@@ -42,7 +41,7 @@ bool TakeSized(std::string_view* in, std::string* out) {
 absl::Status WithReason(absl::Status status, std::string_view reason,
                         ReasonMetadata metadata) {
   if (status.ok()) return status;
-  status.SetPayload(kReasonUrl, absl::Cord(View(reason)));
+  status.SetPayload(kReasonUrl, absl::Cord(AbslView(reason)));
   if (!metadata.empty()) {
     std::string encoded;
     for (const auto& [key, value] : metadata) {
@@ -63,13 +62,13 @@ absl::Status WithRetryAfter(absl::Status status, absl::Duration delay) {
 
 absl::Status WithField(absl::Status status, std::string_view field) {
   if (status.ok()) return status;
-  status.SetPayload(kFieldUrl, absl::Cord(View(field)));
+  status.SetPayload(kFieldUrl, absl::Cord(AbslView(field)));
   return status;
 }
 
 absl::Status WithNode(absl::Status status, std::string_view node) {
   if (status.ok()) return status;
-  status.SetPayload(kNodeUrl, absl::Cord(View(node)));
+  status.SetPayload(kNodeUrl, absl::Cord(AbslView(node)));
   return status;
 }
 
@@ -107,7 +106,7 @@ std::string NodeAtFault(const absl::Status& status) {
 absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
   if (status.ok()) return status;
   absl::Status result(status.code(),
-                      absl::StrCat(View(prefix), status.message()));
+                      absl::StrCat(AbslView(prefix), status.message()));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
     result.SetPayload(url, payload);
   });

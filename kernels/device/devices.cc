@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/build_info.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/cuda_backend.h"
@@ -16,8 +17,6 @@ namespace weir {
 namespace {
 
 constexpr char kNoCudaDevice[] = "NO_CUDA_DEVICE";
-
-absl::string_view View(std::string_view s) { return {s.data(), s.size()}; }
 
 // Any sign of an NVIDIA device: the driver's node, or its library (which is all
 // there is under WSL).
@@ -100,14 +99,14 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(std::string_view which,
     const std::string_view number = which.substr(kCudaPrefix.size());
     if (!number.empty() && number.size() <= 4 &&
         number.find_first_not_of("0123456789") == std::string_view::npos &&
-        absl::SimpleAtoi(View(number), &ordinal)) {
+        absl::SimpleAtoi(AbslView(number), &ordinal)) {
       return MakeCudaDevice(ordinal, options, ops);
     }
   }
-  return WithField(
-      absl::InvalidArgumentError(absl::StrCat(
-          "\"", View(which), "\" is no device: use auto, cpu, cuda or cuda:N")),
-      "device");
+  return WithField(absl::InvalidArgumentError(absl::StrCat(
+                       "\"", AbslView(which),
+                       "\" is no device: use auto, cpu, cuda or cuda:N")),
+                   "device");
 }
 
 }  // namespace weir

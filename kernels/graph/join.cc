@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
@@ -38,7 +39,7 @@ class Joiner {
     if (const auto linked = linked_.find(name); linked != linked_.end()) {
       return linked->second;
     }
-    return absl::StrCat(part, "/", absl::string_view(name.data(), name.size()));
+    return absl::StrCat(part, "/", AbslView(name));
   }
 
   absl::Status AddOpsets(size_t part) {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 
 namespace weir {
 namespace {
@@ -83,10 +84,6 @@ const OpsetRow* FindRow(std::string_view op) {
   return row == std::end(kRows) ? nullptr : row;
 }
 
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
-}
-
 }  // namespace
 
 absl::Status CheckOpset(std::string_view domain, std::string_view op,
@@ -105,13 +102,13 @@ absl::Status CheckOpset(std::string_view domain, std::string_view op,
   const OpsetRow* const row = FindRow(op);
   if (row == nullptr) return absl::OkStatus();
   if (opset < row->since) {
-    return absl::UnimplementedError(absl::StrCat(View(op), " of opset ", opset,
-                                                 ": it exists from opset ",
-                                                 row->since, " on"));
+    return absl::UnimplementedError(
+        absl::StrCat(AbslView(op), " of opset ", opset,
+                     ": it exists from opset ", row->since, " on"));
   }
   if (row->supported < row->changed && opset >= row->changed) {
     return absl::UnimplementedError(absl::StrCat(
-        View(op), " of opset ", opset, ": its meaning changed in opset ",
+        AbslView(op), " of opset ", opset, ": its meaning changed in opset ",
         row->changed, "; this server knows it up to ", row->changed - 1));
   }
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/graph.h"
@@ -98,8 +99,7 @@ class Validator {
       const ValueDecl& input = graph_.inputs[i];
       const auto refuse = [&](std::string_view what) {
         return WithField(absl::InvalidArgumentError(absl::StrCat(
-                             "input \"", input.name, "\": ",
-                             absl::string_view(what.data(), what.size()))),
+                             "input \"", input.name, "\": ", AbslView(what))),
                          absl::StrCat("inputs[", i, "]"));
       };
       if (input.name.empty()) return refuse("an input needs a name");
@@ -117,8 +117,7 @@ class Validator {
       const std::shared_ptr<const Constant>& constant = entry.second;
       const auto refuse = [&](std::string_view what) {
         return absl::InvalidArgumentError(
-            absl::StrCat("constant \"", name,
-                         "\": ", absl::string_view(what.data(), what.size())));
+            absl::StrCat("constant \"", name, "\": ", AbslView(what)));
       };
       if (name.empty()) return refuse("a constant needs a name");
       if (constant == nullptr) return refuse("it has no value");
@@ -154,9 +153,8 @@ class Validator {
   }
 
   absl::Status Refuse(size_t i, std::string_view what) const {
-    return NodeError(
-        absl::InvalidArgumentError(absl::string_view(what.data(), what.size())),
-        graph_.nodes[i], i);
+    return NodeError(absl::InvalidArgumentError(AbslView(what)),
+                     graph_.nodes[i], i);
   }
 
   absl::Status CheckNode(size_t i) const {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
@@ -448,8 +449,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeConcatKernel(
 
 absl::Status BadSplit(int64_t dim, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "an axis of size ", dim,
-      " cannot be split: ", absl::string_view(why.data(), why.size())));
+      "an axis of size ", dim, " cannot be split: ", AbslView(why)));
 }
 
 // Sizes of the parts along the axis.

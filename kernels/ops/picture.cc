@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/image/crop_flip_normalize.h"
@@ -69,9 +70,8 @@ absl::StatusOr<int64_t> CropSize(const NodeInfo& node, std::string_view name) {
   const double size =
       std::round(static_cast<double>(node.attributes.Float(name, 0)));
   if (!(size >= 0 && size <= 1e9)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(absl::string_view(name.data(), name.size()), " of ", size,
-                     " is not a number of pixels"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        AbslView(name), " of ", size, " is not a number of pixels"));
   }
   return static_cast<int64_t>(size);
 }

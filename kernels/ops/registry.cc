@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 
@@ -19,19 +20,13 @@ namespace weir {
 namespace {
 
 std::string OpName(std::string_view domain, std::string_view name) {
-  return domain.empty()
-             ? std::string(name)
-             : absl::StrCat(absl::string_view(domain.data(), domain.size()),
-                            ".", absl::string_view(name.data(), name.size()));
+  return domain.empty() ? std::string(name)
+                        : absl::StrCat(AbslView(domain), ".", AbslView(name));
 }
 
 std::string NodePrefix(const NodeInfo& node) {
   return absl::StrCat("node \"", node.name, "\" (",
                       OpName(node.domain, node.op), "): ");
-}
-
-absl::string_view View(std::string_view text) {
-  return {text.data(), text.size()};
 }
 
 std::string TypeList(const NodeInfo& node) {
@@ -44,7 +39,7 @@ std::string TypeList(const NodeInfo& node) {
 
 absl::Status Refuse(const NodeInfo& node, std::string_view message) {
   return absl::InvalidArgumentError(
-      absl::StrCat(NodePrefix(node), View(message)));
+      absl::StrCat(NodePrefix(node), AbslView(message)));
 }
 
 absl::Status CheckInputs(const NodeInfo& node, const OpDef& def) {
@@ -59,23 +54,23 @@ absl::Status CheckInputs(const NodeInfo& node, const OpDef& def) {
     const InputDef& input = def.inputs[std::min(i, def.inputs.size() - 1)];
     if (!node.HasInput(i)) {
       if (input.optional || i >= def.inputs.size()) continue;
-      return Refuse(node, absl::StrCat("input ", i, " (", View(input.name),
+      return Refuse(node, absl::StrCat("input ", i, " (", AbslView(input.name),
                                        ") is missing"));
     }
     const DType dtype = node.input_types[i];
     if (!input.types.Has(dtype)) {
-      return absl::UnimplementedError(
-          absl::StrCat(NodePrefix(node), "input ", i, " (", View(input.name),
-                       ") cannot be ", View(DTypeName(dtype))));
+      return absl::UnimplementedError(absl::StrCat(
+          NodePrefix(node), "input ", i, " (", AbslView(input.name),
+          ") cannot be ", AbslView(DTypeName(dtype))));
     }
     if (input.group < 0) continue;
     DType& expected = group_type[input.group % 32];
     if (expected == DType::kInvalid) expected = dtype;
     if (expected != dtype) {
-      return Refuse(node,
-                    absl::StrCat("input ", i, " (", View(input.name), ") is ",
-                                 View(DTypeName(dtype)), " where ",
-                                 View(DTypeName(expected)), " is needed"));
+      return Refuse(
+          node, absl::StrCat("input ", i, " (", AbslView(input.name), ") is ",
+                             AbslView(DTypeName(dtype)), " where ",
+                             AbslView(DTypeName(expected)), " is needed"));
     }
   }
   return absl::OkStatus();
@@ -113,7 +108,7 @@ absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
   }
   for (const AttributeDef& attribute : def.attributes) {
     if (attribute.required && !node.attributes.Has(attribute.name)) {
-      return Refuse(node, absl::StrCat("attribute \"", View(attribute.name),
+      return Refuse(node, absl::StrCat("attribute \"", AbslView(attribute.name),
                                        "\" is missing"));
     }
   }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 
 namespace weir {
 namespace {
@@ -63,8 +64,6 @@ std::string ValueText(const LogField& field, bool json) {
   }
   return Number(std::get<double>(field.value));
 }
-
-absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
 
 }  // namespace
 
@@ -124,10 +123,10 @@ void Logger::Log(LogLevel level, std::string_view message,
       impl_->json ? "\"message\":" + Quoted(message) : OneLine(message);
   for (const LogField& field : fields) {
     if (impl_->json) {
-      absl::StrAppend(&line, ",\"", Abs(field.name),
+      absl::StrAppend(&line, ",\"", AbslView(field.name),
                       "\":", ValueText(field, true));
     } else {
-      absl::StrAppend(&line, " ", Abs(field.name), "=",
+      absl::StrAppend(&line, " ", AbslView(field.name), "=",
                       ValueText(field, false));
     }
   }

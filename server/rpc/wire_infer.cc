@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "server/rpc/arena_list.h"
 #include "server/rpc/wire_fields.h"
 #include "server/rpc/wire_reader.h"
@@ -292,8 +293,6 @@ void ReadElements(WireReader& reader, DType dtype, ContentsSink* sink,
   }
 }
 
-absl::string_view View(std::string_view s) { return {s.data(), s.size()}; }
-
 }  // namespace
 
 absl::Status DecodeContents(const ByteView& contents, DType dtype, size_t count,
@@ -301,7 +300,7 @@ absl::Status DecodeContents(const ByteView& contents, DType dtype, size_t count,
   const uint32_t field = ContentsField(dtype);
   if (field == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat(View(KServeName(dtype)),
+        absl::StrCat(AbslView(KServeName(dtype)),
                      " has no typed contents: send it in raw_input_contents"));
   }
   WireReader reader(contents, arena);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 
 namespace weir {
 namespace {
@@ -31,9 +32,9 @@ void WireReader::Fail(const char* error) {
 
 absl::Status WireReader::status(std::string_view message) const {
   if (ok()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "malformed ", absl::string_view(message.data(), message.size()),
-      " at byte ", error_position_, ": ", error_));
+  return absl::InvalidArgumentError(
+      absl::StrCat("malformed ", AbslView(message), " at byte ",
+                   error_position_, ": ", error_));
 }
 
 // REQUIRES: count <= end_ - position_.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/admin.pb.h"
@@ -70,8 +71,7 @@ v1::LogLevel ToProto(LogLevel level) {
 // brackets as %5B and %5D.
 bool IsLocalPeer(std::string_view peer) {
   const std::string plain =
-      absl::StrReplaceAll(absl::string_view(peer.data(), peer.size()),
-                          {{"%5B", "["}, {"%5D", "]"}});
+      absl::StrReplaceAll(AbslView(peer), {{"%5B", "["}, {"%5D", "]"}});
   return absl::StartsWith(plain, "unix:") ||
          absl::StartsWith(plain, "unix-abstract:") ||
          absl::StartsWith(plain, "ipv4:127.") ||

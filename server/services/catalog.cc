@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
@@ -98,8 +99,7 @@ std::string TypesText(TypeSet types) {
     const std::optional<DType> dtype = DTypeFromOnnx(number);
     if (!dtype.has_value() || !types.Has(*dtype)) continue;
     const std::string_view name = DTypeName(*dtype);
-    absl::StrAppend(&text, text.empty() ? "" : ", ",
-                    absl::string_view(name.data(), name.size()));
+    absl::StrAppend(&text, text.empty() ? "" : ", ", AbslView(name));
   }
   return text;
 }

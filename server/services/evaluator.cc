@@ -7,6 +7,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
@@ -26,8 +27,6 @@ constexpr size_t kMaxLabelBytes = 256;
 absl::Status Invalid(const std::string& field, const std::string& message) {
   return WithField(absl::InvalidArgumentError(message), field);
 }
-
-absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
 
 // What needs a space on the server, which this server does not offer yet.
 absl::Status NeedsSpace(std::string field, std::string what) {
@@ -184,18 +183,20 @@ class EvaluatorService::Request {
       const int at = FindValue(program_->inputs(), input.name);
       if (at < 0) {
         return Invalid(InputField(i), absl::StrCat("the graph has no input \"",
-                                                   Abs(input.name), "\""));
+                                                   AbslView(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
-        return Invalid(InputField(i), absl::StrCat("input \"", Abs(input.name),
-                                                   "\" is given twice"));
+        return Invalid(InputField(i),
+                       absl::StrCat("input \"", AbslView(input.name),
+                                    "\" is given twice"));
       }
       given[index] = true;
       absl::Status status = FillOne(input, index, &inputs[index]);
       if (!status.ok()) {
         return WithField(
-            Annotate(status, absl::StrCat("input \"", Abs(input.name), "\": ")),
+            Annotate(status,
+                     absl::StrCat("input \"", AbslView(input.name), "\": ")),
             InputField(i));
       }
     }
@@ -240,14 +241,14 @@ class EvaluatorService::Request {
       const int at = FindValue(outputs, wanted.name);
       if (at < 0) {
         return Invalid(field, absl::StrCat("the graph has no output \"",
-                                           Abs(wanted.name), "\""));
+                                           AbslView(wanted.name), "\""));
       }
       if (!std::holds_alternative<std::monostate>(wanted.destination)) {
         return NeedsSpace(field, "a destination other than the reply");
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {
-        return Invalid(field, absl::StrCat("output \"", Abs(wanted.name),
+        return Invalid(field, absl::StrCat("output \"", AbslView(wanted.name),
                                            "\" is asked for twice"));
       }
       wish = OutputWish::kInline;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
@@ -16,8 +17,6 @@
 
 namespace weir {
 namespace {
-
-absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
 
 void FillSpec(const ValueDecl& value, v1::NamedTensorSpec* spec) {
   spec->set_name(value.name);
@@ -133,7 +132,8 @@ class ExplainCall {
       const absl::Status status = TakeSpec(input, field, &shapes);
       if (!status.ok()) {
         return WithField(
-            Annotate(status, absl::StrCat("input \"", Abs(input.name), "\" ")),
+            Annotate(status,
+                     absl::StrCat("input \"", AbslView(input.name), "\" ")),
             field);
       }
     }
@@ -157,8 +157,8 @@ class ExplainCall {
     const DType wanted = program_->inputs()[index].dtype;
     if (*dtype != wanted) {
       return absl::InvalidArgumentError(
-          absl::StrCat("is ", Abs(DTypeName(*dtype)), " where ",
-                       Abs(DTypeName(wanted)), " is declared"));
+          absl::StrCat("is ", AbslView(DTypeName(*dtype)), " where ",
+                       AbslView(DTypeName(wanted)), " is declared"));
     }
     (*shapes)[index] = ToSymbolic(
         absl::MakeConstSpan(input.spec.shape.data(), input.spec.shape.size()));

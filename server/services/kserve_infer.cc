@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/wire_infer.h"
@@ -21,8 +22,6 @@ constexpr std::string_view kReportParameter = "weir_sync_report";
 absl::Status Invalid(std::string field, std::string message) {
   return WithField(absl::InvalidArgumentError(std::move(message)), field);
 }
-
-absl::string_view Abs(std::string_view s) { return {s.data(), s.size()}; }
 
 enum class ReportWish { kNone, kBrief, kFull };
 
@@ -42,18 +41,18 @@ absl::StatusOr<ReportWish> ParseReportWish(
 absl::Status CheckParameters(std::span<const InferParameter> parameters) {
   for (const InferParameter& parameter : parameters) {
     const std::string_view name = parameter.name;
-    const std::string field = absl::StrCat("parameters.", Abs(name));
+    const std::string field = absl::StrCat("parameters.", AbslView(name));
     if (name.rfind("triton_", 0) == 0) {
-      return Invalid(field, absl::StrCat("\"", Abs(name),
+      return Invalid(field, absl::StrCat("\"", AbslView(name),
                                          "\" is a reserved name that this "
                                          "server does not know"));
     }
     if (name == "sequence_id" || name == "sequence_start" ||
         name == "sequence_end" || name == "binary_data_output") {
-      return WithField(
-          absl::UnimplementedError(absl::StrCat(
-              "parameter \"", Abs(name), "\" is not supported; leave it out")),
-          field);
+      return WithField(absl::UnimplementedError(
+                           absl::StrCat("parameter \"", AbslView(name),
+                                        "\" is not supported; leave it out")),
+                       field);
     }
   }
   return absl::OkStatus();
@@ -66,9 +65,9 @@ absl::Status CheckTensorParameters(std::string_view tensor,
     if (name.rfind("shared_memory_", 0) == 0 || name == "classification") {
       return WithField(
           absl::UnimplementedError(absl::StrCat(
-              "tensor \"", Abs(tensor), "\": parameter \"", Abs(name),
+              "tensor \"", AbslView(tensor), "\": parameter \"", AbslView(name),
               "\" is not supported; send and receive the tensor's bytes")),
-          absl::StrCat(Abs(tensor), ".parameters.", Abs(name)));
+          absl::StrCat(AbslView(tensor), ".parameters.", AbslView(name)));
     }
   }
   return absl::OkStatus();
@@ -134,12 +133,13 @@ class KserveInferService::Request {
       if (at < 0) {
         return Invalid(InputField(i), absl::StrCat("model \"", model_->name,
                                                    "\" has no input \"",
-                                                   Abs(input.name), "\""));
+                                                   AbslView(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
-        return Invalid(InputField(i), absl::StrCat("input \"", Abs(input.name),
-                                                   "\" is given twice"));
+        return Invalid(InputField(i),
+                       absl::StrCat("input \"", AbslView(input.name),
+                                    "\" is given twice"));
       }
       given[index] = true;
       WEIR_RETURN_IF_ERROR(CheckTensorParameters(input.name, input.parameters));
@@ -170,15 +170,15 @@ class KserveInferService::Request {
     if (!dtype.has_value() || *dtype != wanted) {
       return Invalid(
           InputField(i) + ".datatype",
-          absl::StrCat("input \"", Abs(input.name), "\" has datatype \"",
-                       Abs(input.datatype), "\"; the model takes ",
-                       Abs(KServeName(wanted))));
+          absl::StrCat("input \"", AbslView(input.name), "\" has datatype \"",
+                       AbslView(input.datatype), "\"; the model takes ",
+                       AbslView(KServeName(wanted))));
     }
     if (model_->max_batch_size > 0 && !input.shape.empty() &&
         input.shape[0] > model_->max_batch_size) {
       return Invalid(
           InputField(i) + ".shape",
-          absl::StrCat("input \"", Abs(input.name), "\" has a batch of ",
+          absl::StrCat("input \"", AbslView(input.name), "\" has a batch of ",
                        input.shape[0], "; model \"", model_->name,
                        "\" takes at most ", model_->max_batch_size));
     }
@@ -187,14 +187,14 @@ class KserveInferService::Request {
     if (input.contents.has_value()) {
       if (!request_.raw_contents.empty()) {
         return Invalid(InputField(i) + ".contents",
-                       absl::StrCat("input \"", Abs(input.name),
+                       absl::StrCat("input \"", AbslView(input.name),
                                     "\" has typed contents while the request "
                                     "has raw_input_contents; use one of them"));
       }
       status = FillTyped(input, *dtype, source);
     } else if (*next_raw >= request_.raw_contents.size()) {
       return Invalid(InputField(i),
-                     absl::StrCat("input \"", Abs(input.name),
+                     absl::StrCat("input \"", AbslView(input.name),
                                   "\" has neither contents nor an entry of "
                                   "raw_input_contents"));
     } else {
@@ -204,7 +204,8 @@ class KserveInferService::Request {
     }
     if (status.ok()) return status;
     return WithField(
-        Annotate(status, absl::StrCat("input \"", Abs(input.name), "\": ")),
+        Annotate(status,
+                 absl::StrCat("input \"", AbslView(input.name), "\": ")),
         InputField(i));
   }
 
@@ -247,11 +248,11 @@ class KserveInferService::Request {
       if (at < 0) {
         return Invalid(
             field, absl::StrCat("model \"", model_->name, "\" has no output \"",
-                                Abs(wanted.name), "\""));
+                                AbslView(wanted.name), "\""));
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {
-        return Invalid(field, absl::StrCat("output \"", Abs(wanted.name),
+        return Invalid(field, absl::StrCat("output \"", AbslView(wanted.name),
                                            "\" is asked for twice"));
       }
       WEIR_RETURN_IF_ERROR(

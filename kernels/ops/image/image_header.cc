@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 
@@ -76,9 +77,8 @@ constexpr std::array<uint8_t, 8> kPngStart = {0x89, 'P',  'N',  'G',
 constexpr std::array<uint8_t, 6> kExifStart = {'E', 'x', 'i', 'f', 0, 0};
 
 absl::Status Truncated(std::string_view format, std::string_view where) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      absl::string_view(format.data(), format.size()), " data ends inside ",
-      absl::string_view(where.data(), where.size())));
+  return absl::InvalidArgumentError(
+      absl::StrCat(AbslView(format), " data ends inside ", AbslView(where)));
 }
 
 // A broken EXIF block is no reason to refuse a picture: upright.
