@@ -281,33 +281,33 @@ using MaxPoolTypeList =
     Join<FloatTypeList, HalfTypeList, TypeList<int8_t, uint8_t>>;
 using AverageTypeList = Join<FloatTypeList, HalfTypeList>;
 
-absl::StatusOr<std::unique_ptr<const Kernel>> MakeMaxPoolKernel(
-    const NodeInfo& node, Device&) {
+// pool(tag, plan, run) computes elements of type decltype(tag)::Type.
+template <typename Types, typename Pool>
+std::unique_ptr<const Kernel> MakePoolKernel(const NodeInfo& node, Pool pool) {
   return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+      [node, pool](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
         WEIR_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(node, args));
         const DType dtype = args.inputs[0].dtype;
-        return RunFunction([plan, dtype](const RunArgs& run) {
-          DispatchType(MaxPoolTypeList(), dtype, [&](auto tag) {
-            MaxPool<typename decltype(tag)::Type>(plan, run);
-          });
+        return RunFunction([pool, plan, dtype](const RunArgs& run) {
+          DispatchType(Types(), dtype, [&](auto tag) { pool(tag, plan, run); });
           return absl::OkStatus();
         });
       });
 }
 
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeMaxPoolKernel(
+    const NodeInfo& node, Device&) {
+  return MakePoolKernel<MaxPoolTypeList>(
+      node, [](auto tag, const PoolPlan& plan, const RunArgs& run) {
+        MaxPool<typename decltype(tag)::Type>(plan, run);
+      });
+}
+
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeAveragePoolKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        WEIR_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(node, args));
-        const DType dtype = args.inputs[0].dtype;
-        return RunFunction([plan, dtype](const RunArgs& run) {
-          DispatchType(AverageTypeList(), dtype, [&](auto tag) {
-            AveragePool<typename decltype(tag)::Type>(plan, run);
-          });
-          return absl::OkStatus();
-        });
+  return MakePoolKernel<AverageTypeList>(
+      node, [](auto tag, const PoolPlan& plan, const RunArgs& run) {
+        AveragePool<typename decltype(tag)::Type>(plan, run);
       });
 }
 
