@@ -194,12 +194,12 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 
 void EvalContext::Enqueue(Work* work) {
   work->context_ = shared_from_this();
-  RunDeferredProducers(*work);
   const WorkRequest& request = work->request;
   bool needs_producer = false;
   for (const InputSource& input : request.inputs) {
     needs_producer = needs_producer || input.producer != nullptr;
   }
+  if (needs_producer) RunDeferredProducers(*work);
   bool full = false;
   {
     MutexLock lock(&mu_);

@@ -49,19 +49,15 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
 // Deferred works that `consumer` reads run first, and what those read, and so
 // on: everything deferred before the last producer, so that order is kept.
 void EvalContext::RunDeferredProducers(const Work& consumer) {
-  size_t count = 0;
+  std::vector<std::shared_ptr<Work>> works;
   {
     MutexLock lock(&mu_);
+    size_t count = 0;
     for (size_t i = 0; i < deferred_.size(); ++i) {
       for (const InputSource& input : consumer.request.inputs) {
         if (input.producer == deferred_[i]) count = i + 1;
       }
     }
-  }
-  if (count == 0) return;
-  std::vector<std::shared_ptr<Work>> works;
-  {
-    MutexLock lock(&mu_);
     const auto end = deferred_.begin() + static_cast<ptrdiff_t>(count);
     works.assign(std::make_move_iterator(deferred_.begin()),
                  std::make_move_iterator(end));
