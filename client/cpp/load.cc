@@ -213,6 +213,7 @@ LoadResult RunLoad(const LoadOptions& options,
   const Clock::time_point from = Clock::now() + Seconds(options.warmup_seconds);
   const Clock::time_point end = from + Seconds(options.seconds);
   std::vector<std::thread> running;
+  running.reserve(workers.size());
   for (const auto& worker : workers) {
     running.emplace_back([&, from, end] { worker->Run(from, end); });
   }

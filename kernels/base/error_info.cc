@@ -66,6 +66,10 @@ absl::Status WithField(absl::Status status, std::string_view field) {
   return status;
 }
 
+absl::Status InvalidField(std::string_view field, std::string_view message) {
+  return WithField(absl::InvalidArgumentError(AbslView(message)), field);
+}
+
 absl::Status WithNode(absl::Status status, std::string_view node) {
   if (status.ok()) return status;
   status.SetPayload(kNodeUrl, absl::Cord(AbslView(node)));

@@ -31,6 +31,10 @@ WEIR_EXPORT absl::Status WithRetryAfter(absl::Status status,
 // The path of the request field at fault, for example "inputs[2].shape".
 WEIR_EXPORT absl::Status WithField(absl::Status status, std::string_view field);
 
+// INVALID_ARGUMENT with `message` and, as WithField, the field at fault.
+WEIR_EXPORT absl::Status InvalidField(std::string_view field,
+                                      std::string_view message);
+
 // The node of a graph at fault, as errors name it. For reports; it is in the
 // message as well.
 WEIR_EXPORT absl::Status WithNode(absl::Status status, std::string_view node);

@@ -103,10 +103,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(std::string_view which,
       return MakeCudaDevice(ordinal, options, ops);
     }
   }
-  return WithField(absl::InvalidArgumentError(absl::StrCat(
-                       "\"", AbslView(which),
-                       "\" is no device: use auto, cpu, cuda or cuda:N")),
-                   "device");
+  return InvalidField(
+      "device", absl::StrCat("\"", AbslView(which),
+                             "\" is no device: use auto, cpu, cuda or cuda:N"));
 }
 
 }  // namespace weir

@@ -219,16 +219,15 @@ void EvalContext::Enqueue(Work* work) {
   work->Advance(WorkState::kEnqueued);
   absl::Status valid = absl::OkStatus();
   if (request.inputs.size() != request.program->inputs().size()) {
-    valid = WithField(absl::InvalidArgumentError(absl::StrCat(
-                          "the program has ", request.program->inputs().size(),
-                          " inputs; ", request.inputs.size(), " were given")),
-                      "inputs");
+    valid = InvalidField(
+        "inputs",
+        absl::StrCat("the program has ", request.program->inputs().size(),
+                     " inputs; ", request.inputs.size(), " were given"));
   } else if (request.outputs.size() != request.program->outputs().size()) {
-    valid =
-        WithField(absl::InvalidArgumentError(absl::StrCat(
-                      "the program has ", request.program->outputs().size(),
-                      " outputs; ", request.outputs.size(), " were asked for")),
-                  "outputs");
+    valid = InvalidField(
+        "outputs",
+        absl::StrCat("the program has ", request.program->outputs().size(),
+                     " outputs; ", request.outputs.size(), " were asked for"));
   } else if (work->cancelled_) {
     valid = absl::CancelledError("cancelled before it was enqueued");
   } else if (request.deadline <= NowNanos()) {

@@ -142,12 +142,12 @@ absl::Status Work::ResolveInputs() {
     HostTensor& input = host_inputs_[i];
     const bool on_device = source.tensor.valid() || source.producer != nullptr;
     if (on_device && program.InputOnHost(i)) {
-      return WithField(
-          absl::InvalidArgumentError(absl::StrCat(
+      return InvalidField(
+          absl::StrCat("inputs[", i, "]"),
+          absl::StrCat(
               "input \"", program.inputs()[i].name,
               "\" is read on the host while shapes are worked out; send its "
-              "bytes with the request instead of a tensor on the device")),
-          absl::StrCat("inputs[", i, "]"));
+              "bytes with the request instead of a tensor on the device"));
     }
     if (source.producer != nullptr) {
       const Work& producer = *source.producer;
@@ -178,10 +178,10 @@ absl::Status Work::ResolveInputs() {
                           ByteSize(source.dtype, source.dims));
     const size_t got = PieceBytes(source);
     if (got != static_cast<size_t>(expected)) {
-      return WithField(absl::InvalidArgumentError(absl::StrCat(
-                           "input \"", program.inputs()[i].name, "\" has ", got,
-                           " bytes; its type and shape need ", expected)),
-                       absl::StrCat("inputs[", i, "]"));
+      return InvalidField(
+          absl::StrCat("inputs[", i, "]"),
+          absl::StrCat("input \"", program.inputs()[i].name, "\" has ", got,
+                       " bytes; its type and shape need ", expected));
     }
     if (source.pieces.size() == 1) {
       input.data = source.pieces[0].data();

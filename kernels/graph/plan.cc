@@ -89,7 +89,7 @@ absl::Status Plan::Run(const PlanRun& run) const {
 }
 
 absl::Status Plan::FaultAt(uint32_t node, FaultCode code) const {
-  const absl::Status status = FaultStatus(code);
+  absl::Status status = FaultStatus(code);
   if (node >= core_->position_of_node.size()) return status;
   const int at = core_->position_of_node[node];
   return NodeError(status, core_->graph.nodes[static_cast<size_t>(at)]);

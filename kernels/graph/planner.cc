@@ -71,10 +71,9 @@ absl::Status Planner::CheckInput(size_t i, const HostTensor& input,
 
 absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
   if (inputs.size() != core_->inputs.size()) {
-    return WithField(absl::InvalidArgumentError(absl::StrCat(
-                         "there are ", inputs.size(), " inputs where ",
-                         core_->inputs.size(), " are declared")),
-                     "inputs");
+    return InvalidField(
+        "inputs", absl::StrCat("there are ", inputs.size(), " inputs where ",
+                               core_->inputs.size(), " are declared"));
   }
   given_ = inputs;
   InputFit fit(core_->symbols);

@@ -98,9 +98,9 @@ class Validator {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueDecl& input = graph_.inputs[i];
       const auto refuse = [&](std::string_view what) {
-        return WithField(absl::InvalidArgumentError(absl::StrCat(
-                             "input \"", input.name, "\": ", AbslView(what))),
-                         absl::StrCat("inputs[", i, "]"));
+        return InvalidField(
+            absl::StrCat("inputs[", i, "]"),
+            absl::StrCat("input \"", input.name, "\": ", AbslView(what)));
       };
       if (input.name.empty()) return refuse("an input needs a name");
       if (SizeOf(input.dtype) == 0) {
@@ -235,10 +235,9 @@ class Validator {
     }
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       if (producers_.contains(graph_.outputs[i])) continue;
-      return WithField(
-          absl::InvalidArgumentError(absl::StrCat(
-              "output \"", graph_.outputs[i], "\" is made by nothing")),
-          absl::StrCat("outputs[", i, "]"));
+      return InvalidField(absl::StrCat("outputs[", i, "]"),
+                          absl::StrCat("output \"", graph_.outputs[i],
+                                       "\" is made by nothing"));
     }
     return absl::OkStatus();
   }

@@ -15,10 +15,6 @@
 namespace weir {
 namespace {
 
-absl::Status Invalid(std::string_view field, std::string message) {
-  return WithField(absl::InvalidArgumentError(std::move(message)), field);
-}
-
 // Owns a constant's bytes, and the views of its strings.
 struct ConstantBytes {
   std::string raw;
@@ -31,19 +27,21 @@ absl::Status ReadStrings(ConstantBytes* bytes, size_t count,
   for (size_t i = 0; i < count; ++i) {
     uint32_t size = 0;
     if (rest.size() < sizeof(size)) {
-      return Invalid(path, absl::StrCat("string ", i, " has no length"));
+      return InvalidField(path, absl::StrCat("string ", i, " has no length"));
     }
     std::memcpy(&size, rest.data(), sizeof(size));
     rest.remove_prefix(sizeof(size));
     if (rest.size() < size) {
-      return Invalid(path, absl::StrCat("string ", i, " claims ", size,
-                                        " bytes; ", rest.size(), " are left"));
+      return InvalidField(
+          path, absl::StrCat("string ", i, " claims ", size, " bytes; ",
+                             rest.size(), " are left"));
     }
     bytes->strings.push_back({rest.data(), size});
     rest.remove_prefix(size);
   }
   if (!rest.empty()) {
-    return Invalid(path, absl::StrCat(rest.size(), " bytes are left over"));
+    return InvalidField(path,
+                        absl::StrCat(rest.size(), " bytes are left over"));
   }
   return absl::OkStatus();
 }
@@ -51,7 +49,7 @@ absl::Status ReadStrings(ConstantBytes* bytes, size_t count,
 absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
     const v1::TensorValue& value, std::string_view path) {
   if (value.source_case() != v1::TensorValue::kRaw) {
-    return Invalid(path, "a constant needs its elements in `raw`");
+    return InvalidField(path, "a constant needs its elements in `raw`");
   }
   auto constant = std::make_shared<Constant>();
   auto bytes = std::make_shared<ConstantBytes>();
@@ -67,9 +65,9 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
         ReadStrings(bytes.get(), static_cast<size_t>(*elements), path));
     tensor.data = bytes->strings.data();
   } else if (bytes->raw.size() != static_cast<size_t>(*expected)) {
-    return Invalid(path,
-                   absl::StrCat("has ", bytes->raw.size(),
-                                " bytes; its type and shape need ", *expected));
+    return InvalidField(
+        path, absl::StrCat("has ", bytes->raw.size(),
+                           " bytes; its type and shape need ", *expected));
   } else {
     tensor.data = bytes->raw.data();
   }
@@ -80,10 +78,10 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
 absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
                              std::string_view path) {
   const std::string& name = attribute.name();
-  if (name.empty()) return Invalid(path, "an attribute has no name");
+  if (name.empty()) return InvalidField(path, "an attribute has no name");
   if (to->Has(name)) {
-    return Invalid(path,
-                   absl::StrCat("attribute \"", name, "\" is given twice"));
+    return InvalidField(
+        path, absl::StrCat("attribute \"", name, "\" is given twice"));
   }
   switch (attribute.value_case()) {
     case v1::Attribute::kI:
@@ -117,7 +115,8 @@ absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
     case v1::Attribute::VALUE_NOT_SET:
       break;
   }
-  return Invalid(path, absl::StrCat("attribute \"", name, "\" has no value"));
+  return InvalidField(path,
+                      absl::StrCat("attribute \"", name, "\" has no value"));
 }
 
 absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
@@ -148,7 +147,7 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
     SymbolicDims dims;
     for (int64_t extent : from.spec().shape()) {
       if (extent < -1) {
-        return Invalid(
+        return InvalidField(
             path + ".spec.shape",
             absl::StrCat("extent ", extent, " is neither a size nor -1"));
       }
@@ -161,9 +160,10 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
       std::find_if(given.begin(), given.end(),
                    [&](const GivenInput& g) { return g.name == input.name; });
   if (it == given.end()) {
-    return Invalid(path, absl::StrCat("input \"", input.name,
-                                      "\" has no spec, and no value is given "
-                                      "to take one from"));
+    return InvalidField(path,
+                        absl::StrCat("input \"", input.name,
+                                     "\" has no spec, and no value is given "
+                                     "to take one from"));
   }
   input.dtype = it->dtype;
   input.shape = SymbolicDims(static_cast<size_t>(it->rank), Dim());
@@ -175,8 +175,8 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
 absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
   const std::optional<DType> dtype = DTypeFromOnnx(number);
   if (!dtype.has_value()) {
-    return Invalid(path, absl::StrCat("element type ", number,
-                                      " is not one that weir knows"));
+    return InvalidField(path, absl::StrCat("element type ", number,
+                                           " is not one that weir knows"));
   }
   return *dtype;
 }
@@ -187,10 +187,10 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
   const int64_t opset =
       definition.opset() == 0 ? kNewestOnnxOpset : definition.opset();
   if (opset < 11 || opset > 1000) {
-    return Invalid("graph.definition.opset",
-                   absl::StrCat("opset ", opset,
-                                " is not supported; weir "
-                                "follows ONNX from opset 11 on"));
+    return InvalidField("graph.definition.opset",
+                        absl::StrCat("opset ", opset,
+                                     " is not supported; weir "
+                                     "follows ONNX from opset 11 on"));
   }
   graph.opsets[""] = static_cast<int>(opset);
   graph.opsets["weir"] = 1;
@@ -216,8 +216,8 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
         absl::StrCat("graph.definition.constants[", i, "]");
     WEIR_ASSIGN_OR_RETURN(auto constant, ImportConstant(from.value(), path));
     if (!graph.constants.emplace(from.name(), std::move(constant)).second) {
-      return Invalid(path, absl::StrCat("constant \"", from.name(),
-                                        "\" is defined twice"));
+      return InvalidField(path, absl::StrCat("constant \"", from.name(),
+                                             "\" is defined twice"));
     }
   }
   return graph;

@@ -164,7 +164,7 @@ ModelEntry ModelRepository::State::Scan(const std::string& name,
     if (const auto number = VersionNumber(folder)) existing.push_back(*number);
   }
   std::sort(existing.begin(), existing.end());
-  auto config = ReadConfig(name);
+  const auto config = ReadConfig(name);
   // With an unreadable configuration the default policy tells which version
   // would have been served.
   const std::vector<int64_t> versions = ChooseVersions(
@@ -177,9 +177,8 @@ ModelEntry ModelRepository::State::Scan(const std::string& name,
   }
   ModelEntry entry;
   const auto shared =
-      config.ok()
-          ? std::make_shared<const inference::ModelConfig>(*std::move(config))
-          : nullptr;
+      config.ok() ? std::make_shared<const inference::ModelConfig>(*config)
+                  : nullptr;
   for (int64_t version : versions) {
     if (shared == nullptr) {
       entry.push_back(Refused(version, config.status()));
@@ -237,7 +236,10 @@ void ModelRepository::State::Publish(const std::string& name,
   auto changed = std::make_shared<Models>(*models.Load());
   auto versions = std::make_shared<ModelEntry>(*changed->at(name));
   for (VersionEntry& version : *versions) {
-    if (version.number == entry.number) version = std::move(entry);
+    if (version.number == entry.number) {
+      version = std::move(entry);
+      break;
+    }
   }
   (*changed)[name] = std::move(versions);
   models.Store(std::move(changed));

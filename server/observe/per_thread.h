@@ -30,7 +30,9 @@ class PerThread {
   // The calling thread's own.
   T& Mine() {
     thread_local Cached cached;
-    if (cached.id != id_) cached = {id_, FindOrMake()};
+    if (cached.mine == nullptr || cached.id != id_) {
+      cached = {id_, FindOrMake()};
+    }
     return *cached.mine;
   }
 

@@ -144,8 +144,9 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
         std::map<ModelState, size_t> count = {{ModelState::kLoading, 0},
                                               {ModelState::kReady, 0},
                                               {ModelState::kUnavailable, 0}};
-        for (const ModelIndexEntry& entry : models.Index())
+        for (const ModelIndexEntry& entry : models.Index()) {
           ++count[entry.state];
+        }
         Samples samples;
         for (const auto& [state, number] : count) {
           samples.push_back({{StateName(state)}, Double(number)});

@@ -18,8 +18,10 @@ namespace {
 std::string CutMessage(absl::string_view message) {
   if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
   size_t size = kMaxStatusMessageBytes - 3;
-  while (size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80)
+  while (size > 0 &&
+         (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) {
     --size;
+  }
   return absl::StrCat(message.substr(0, size), "...");
 }
 

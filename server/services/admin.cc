@@ -148,9 +148,8 @@ void AdminService::Register(MethodTable* table) {
         WEIR_RETURN_IF_ERROR(Authorize(call));
         const std::optional<LogLevel> level = FromProto(request.level());
         if (!level.has_value()) {
-          return WithField(absl::InvalidArgumentError(absl::StrCat(
-                               request.level(), " is not a log level")),
-                           "level");
+          return InvalidField(
+              "level", absl::StrCat(request.level(), " is not a log level"));
         }
         response->set_previous(ToProto(logger_->level()));
         logger_->set_level(*level);

@@ -24,10 +24,6 @@ namespace {
 constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
 constexpr size_t kMaxLabelBytes = 256;
 
-absl::Status Invalid(const std::string& field, const std::string& message) {
-  return WithField(absl::InvalidArgumentError(message), field);
-}
-
 // What needs a space on the server, which this server does not offer yet.
 absl::Status NeedsSpace(std::string field, std::string what) {
   return WithField(
@@ -72,8 +68,8 @@ class EvaluatorService::Request {
 
   absl::Status CheckSettings() const {
     if (request_.mode < 0 || request_.mode > v1::SYNC_FULL) {
-      return Invalid("mode",
-                     absl::StrCat(request_.mode, " is not an evaluation mode"));
+      return InvalidField(
+          "mode", absl::StrCat(request_.mode, " is not an evaluation mode"));
     }
     if (request_.mode == v1::DEFERRED) {
       return NeedsSpace("mode", "DEFERRED evaluation");
@@ -86,7 +82,7 @@ class EvaluatorService::Request {
     }
     const StreamPoolOptions& pool = context_->engine.options().streams;
     if (request_.stream_policy.priority != pool.priority) {
-      return Invalid(
+      return InvalidField(
           "stream_policy.priority",
           absl::StrCat("there is one pool, of priority ", pool.priority));
     }
@@ -94,13 +90,13 @@ class EvaluatorService::Request {
         CheckDevice(request_.device, context_->engine.device().info()));
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (request_.report != v1::BRIEF && request_.report != v1::FULL) {
-      return Invalid("report",
-                     absl::StrCat(request_.report, " is not a report level"));
+      return InvalidField(
+          "report", absl::StrCat(request_.report, " is not a report level"));
     }
     if (request_.label.size() > kMaxLabelBytes) {
-      return Invalid("label",
-                     absl::StrCat("the label has ", request_.label.size(),
-                                  " bytes; it may have ", kMaxLabelBytes));
+      return InvalidField("label",
+                          absl::StrCat("the label has ", request_.label.size(),
+                                       " bytes; it may have ", kMaxLabelBytes));
     }
     return absl::OkStatus();
   }
@@ -182,14 +178,15 @@ class EvaluatorService::Request {
       const WireTensor& input = request_.inputs[i];
       const int at = FindValue(program_->inputs(), input.name);
       if (at < 0) {
-        return Invalid(InputField(i), absl::StrCat("the graph has no input \"",
-                                                   AbslView(input.name), "\""));
+        return InvalidField(InputField(i),
+                            absl::StrCat("the graph has no input \"",
+                                         AbslView(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
-        return Invalid(InputField(i),
-                       absl::StrCat("input \"", AbslView(input.name),
-                                    "\" is given twice"));
+        return InvalidField(InputField(i),
+                            absl::StrCat("input \"", AbslView(input.name),
+                                         "\" is given twice"));
       }
       given[index] = true;
       absl::Status status = FillOne(input, index, &inputs[index]);
@@ -202,9 +199,9 @@ class EvaluatorService::Request {
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!given[i]) {
-        return Invalid("inputs",
-                       absl::StrCat("input \"", program_->inputs()[i].name,
-                                    "\" of the graph is missing"));
+        return InvalidField("inputs",
+                            absl::StrCat("input \"", program_->inputs()[i].name,
+                                         "\" of the graph is missing"));
       }
     }
     return absl::OkStatus();
@@ -240,16 +237,17 @@ class EvaluatorService::Request {
       const std::string field = absl::StrCat("outputs[", i, "]");
       const int at = FindValue(outputs, wanted.name);
       if (at < 0) {
-        return Invalid(field, absl::StrCat("the graph has no output \"",
-                                           AbslView(wanted.name), "\""));
+        return InvalidField(field, absl::StrCat("the graph has no output \"",
+                                                AbslView(wanted.name), "\""));
       }
       if (!std::holds_alternative<std::monostate>(wanted.destination)) {
         return NeedsSpace(field, "a destination other than the reply");
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {
-        return Invalid(field, absl::StrCat("output \"", AbslView(wanted.name),
-                                           "\" is asked for twice"));
+        return InvalidField(field,
+                            absl::StrCat("output \"", AbslView(wanted.name),
+                                         "\" is asked for twice"));
       }
       wish = OutputWish::kInline;
     }

@@ -100,8 +100,9 @@ class ExplainCall {
     context_->engine.programs().MakePlan(program_, tensors_,
                                          [this](ProgramCache::PlanOr plan) {
                                            status_ = plan.status();
-                                           if (plan.ok())
+                                           if (plan.ok()) {
                                              plan_ = *std::move(plan);
+                                           }
                                            Resume<&ExplainCall::Planned>();
                                          });
   }

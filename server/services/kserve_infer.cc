@@ -19,10 +19,6 @@ namespace {
 
 constexpr std::string_view kReportParameter = "weir_sync_report";
 
-absl::Status Invalid(std::string field, std::string message) {
-  return WithField(absl::InvalidArgumentError(std::move(message)), field);
-}
-
 enum class ReportWish { kNone, kBrief, kFull };
 
 absl::StatusOr<ReportWish> ParseReportWish(
@@ -32,8 +28,8 @@ absl::StatusOr<ReportWish> ParseReportWish(
   const auto* text = std::get_if<std::string_view>(&found->value);
   if (text != nullptr && *text == "brief") return ReportWish::kBrief;
   if (text != nullptr && *text == "full") return ReportWish::kFull;
-  return Invalid("parameters.weir_sync_report",
-                 "weir_sync_report is the string \"brief\" or \"full\"");
+  return InvalidField("parameters.weir_sync_report",
+                      "weir_sync_report is the string \"brief\" or \"full\"");
 }
 
 // Parameters that would change the result and that weir does not follow (yet)
@@ -43,9 +39,9 @@ absl::Status CheckParameters(std::span<const InferParameter> parameters) {
     const std::string_view name = parameter.name;
     const std::string field = absl::StrCat("parameters.", AbslView(name));
     if (name.rfind("triton_", 0) == 0) {
-      return Invalid(field, absl::StrCat("\"", AbslView(name),
-                                         "\" is a reserved name that this "
-                                         "server does not know"));
+      return InvalidField(field, absl::StrCat("\"", AbslView(name),
+                                              "\" is a reserved name that this "
+                                              "server does not know"));
     }
     if (name == "sequence_id" || name == "sequence_start" ||
         name == "sequence_end" || name == "binary_data_output") {
@@ -131,15 +127,16 @@ class KserveInferService::Request {
       const InferInput& input = request_.inputs[i];
       const int at = FindValue(model_->program->inputs(), input.name);
       if (at < 0) {
-        return Invalid(InputField(i), absl::StrCat("model \"", model_->name,
-                                                   "\" has no input \"",
-                                                   AbslView(input.name), "\""));
+        return InvalidField(
+            InputField(i),
+            absl::StrCat("model \"", model_->name, "\" has no input \"",
+                         AbslView(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
-        return Invalid(InputField(i),
-                       absl::StrCat("input \"", AbslView(input.name),
-                                    "\" is given twice"));
+        return InvalidField(InputField(i),
+                            absl::StrCat("input \"", AbslView(input.name),
+                                         "\" is given twice"));
       }
       given[index] = true;
       WEIR_RETURN_IF_ERROR(CheckTensorParameters(input.name, input.parameters));
@@ -147,17 +144,17 @@ class KserveInferService::Request {
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!given[i]) {
-        return Invalid(
+        return InvalidField(
             "inputs",
             absl::StrCat("input \"", model_->inputs[i].name, "\" of model \"",
                          model_->name, "\" is missing"));
       }
     }
     if (next_raw != request_.raw_contents.size()) {
-      return Invalid("raw_input_contents",
-                     absl::StrCat(request_.raw_contents.size(),
-                                  " raw contents are given for ", next_raw,
-                                  " inputs that take one"));
+      return InvalidField("raw_input_contents",
+                          absl::StrCat(request_.raw_contents.size(),
+                                       " raw contents are given for ", next_raw,
+                                       " inputs that take one"));
     }
     return absl::OkStatus();
   }
@@ -168,7 +165,7 @@ class KserveInferService::Request {
     const std::optional<DType> dtype = DTypeFromKServe(input.datatype);
     const DType wanted = model_->inputs[index].dtype;
     if (!dtype.has_value() || *dtype != wanted) {
-      return Invalid(
+      return InvalidField(
           InputField(i) + ".datatype",
           absl::StrCat("input \"", AbslView(input.name), "\" has datatype \"",
                        AbslView(input.datatype), "\"; the model takes ",
@@ -176,7 +173,7 @@ class KserveInferService::Request {
     }
     if (model_->max_batch_size > 0 && !input.shape.empty() &&
         input.shape[0] > model_->max_batch_size) {
-      return Invalid(
+      return InvalidField(
           InputField(i) + ".shape",
           absl::StrCat("input \"", AbslView(input.name), "\" has a batch of ",
                        input.shape[0], "; model \"", model_->name,
@@ -186,17 +183,18 @@ class KserveInferService::Request {
     absl::Status status;
     if (input.contents.has_value()) {
       if (!request_.raw_contents.empty()) {
-        return Invalid(InputField(i) + ".contents",
-                       absl::StrCat("input \"", AbslView(input.name),
-                                    "\" has typed contents while the request "
-                                    "has raw_input_contents; use one of them"));
+        return InvalidField(
+            InputField(i) + ".contents",
+            absl::StrCat("input \"", AbslView(input.name),
+                         "\" has typed contents while the request "
+                         "has raw_input_contents; use one of them"));
       }
       status = FillTyped(input, *dtype, source);
     } else if (*next_raw >= request_.raw_contents.size()) {
-      return Invalid(InputField(i),
-                     absl::StrCat("input \"", AbslView(input.name),
-                                  "\" has neither contents nor an entry of "
-                                  "raw_input_contents"));
+      return InvalidField(
+          InputField(i), absl::StrCat("input \"", AbslView(input.name),
+                                      "\" has neither contents nor an entry of "
+                                      "raw_input_contents"));
     } else {
       const ByteView& raw = request_.raw_contents[(*next_raw)++];
       status =
@@ -246,14 +244,15 @@ class KserveInferService::Request {
       const int at = FindValue(outputs, wanted.name);
       const std::string field = absl::StrCat("outputs[", i, "]");
       if (at < 0) {
-        return Invalid(
+        return InvalidField(
             field, absl::StrCat("model \"", model_->name, "\" has no output \"",
                                 AbslView(wanted.name), "\""));
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {
-        return Invalid(field, absl::StrCat("output \"", AbslView(wanted.name),
-                                           "\" is asked for twice"));
+        return InvalidField(field,
+                            absl::StrCat("output \"", AbslView(wanted.name),
+                                         "\" is asked for twice"));
       }
       WEIR_RETURN_IF_ERROR(
           CheckTensorParameters(wanted.name, wanted.parameters));

@@ -21,9 +21,8 @@ absl::Status CheckDevice(std::string_view name, const DeviceInfo& device) {
 
 absl::Status CheckPrecision(int32_t precision) {
   if (v1::Precision_IsValid(precision)) return absl::OkStatus();
-  return WithField(absl::InvalidArgumentError(
-                       absl::StrCat(precision, " is not a precision")),
-                   "precision");
+  return InvalidField("precision",
+                      absl::StrCat(precision, " is not a precision"));
 }
 
 absl::StatusOr<DType> CheckSpec(const WireTensorSpec& spec,
