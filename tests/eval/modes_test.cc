@@ -1,5 +1,6 @@
 // The four evaluation modes: when a call returns, and what it may then say.
 #include "kernels/base/error_info.h"
+#include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
@@ -45,6 +46,9 @@ TEST_P(Modes, EagerReturnsBeforeAParkedWorkRuns) {
   EXPECT_EQ(watched.work->state(), WorkState::kCommitted);
   EXPECT_EQ(engine_->streams().stats().leased, 0u)
       << "a parked work holds no lane";
+  // It returns before it is parked; only then its wait is one of the host.
+  ASSERT_TRUE(
+      testing::Eventually([&] { return engine_->dispatcher().parked() == 1; }));
   ASSERT_TRUE(gate->Advance(1).ok());
   ASSERT_TRUE(watched.Done().ok());
   const SyncReport& report = watched.work->report();

@@ -25,22 +25,9 @@
 #include "proto/weir/v1/evaluator.grpc.pb.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "tests/base/eventually.h"
 
 namespace weir::testing {
-
-// How long a test waits for what must happen.
-inline constexpr auto kPatience = std::chrono::seconds(60);
-
-// Waits for what another thread will make true.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 // The device under test: "cpu", or what WEIR_TEST_DEVICE names. Strings are
 // served on the CPU alone.
