@@ -17,6 +17,14 @@ function(weir_test name)
     "OWN_MAIN" "TIMEOUT" "SRCS;LIBS;LABELS;ARGS;PROGRAMS")
   _weir_refuse_unparsed(weir_test ${name} "${arg_UNPARSED_ARGUMENTS}")
   _weir_program(${name} test-bin "${arg_SRCS}" "${arg_LIBS}")
+  set(headers gtest_headers)
+  foreach(library IN LISTS arg_LIBS)
+    if(TARGET ${library}_headers)
+      set(headers ${library}_headers)
+    endif()
+  endforeach()
+  target_precompile_headers(${name} REUSE_FROM ${headers})
+  _weir_test_options(${name})
   if(arg_OWN_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gmock)
   else()
@@ -30,6 +38,27 @@ function(weir_test name)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
     "GTEST_OUTPUT=xml:${PROJECT_BINARY_DIR}/reports/${name}.xml")
   _weir_build_with_labels(${name})
+endfunction()
+
+# weir_test_headers(NAME HEADER ... [LIBS ...]): precompiled headers. With the
+# name LIB_headers they serve the tests that link LIB; `gtest_headers` serves
+# the others. Each of these tests includes them anyway, and spends half of its
+# time to compile on them.
+function(weir_test_headers target)
+  if(NOT BUILD_TESTING OR WEIR_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")
+  set(source "${PROJECT_BINARY_DIR}/generated/${target}.cc")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "")
+  add_library(${target} OBJECT "${source}")
+  weir_target_defaults(${target})
+  target_link_libraries(${target} PRIVATE ${arg_LIBS} Threads::Threads)
+  # As programs are compiled, so that they can use it.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIE)
+  target_precompile_headers(${target} PRIVATE ${arg_UNPARSED_ARGUMENTS})
+  _weir_test_options(${target})
 endfunction()
 
 # weir_script_test(NAME COMMAND ... [LABELS ...] [TIMEOUT seconds]): a check
@@ -101,6 +130,13 @@ function(_weir_refuse_unparsed function name unparsed)
   if(unparsed)
     message(FATAL_ERROR "${function}(${name}): what is '${unparsed}'?")
   endif()
+endfunction()
+
+# A test need not be fast, and compiles in half the time. Precompiled headers
+# and their users must agree on -pthread.
+function(_weir_test_options target)
+  target_compile_options(${target} PRIVATE -pthread
+    "$<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>")
 endfunction()
 
 function(_weir_program name folder sources libraries)
