@@ -80,7 +80,7 @@ test-tsan: build-tsan
 	ctest --preset tsan
 
 # A fuzz target keeps one core busy, so they may run side by side.
-test-fuzz: build-fuzz
+test-fuzz: build-asan
 	ctest --preset fuzz
 
 test-all: test test-slow test-dev lint

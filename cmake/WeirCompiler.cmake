@@ -60,7 +60,7 @@ set(WEIR_COMPILE_FAST $<IF:$<CONFIG:Release>,-O1,-O0>)
 # into the fuzz targets (weir_fuzz_test).
 if(WEIR_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    message(FATAL_ERROR "WEIR_FUZZ needs clang: use the preset 'fuzz'")
+    message(FATAL_ERROR "WEIR_FUZZ needs clang: use the preset 'asan'")
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)
   add_link_options(-fsanitize=fuzzer-no-link)

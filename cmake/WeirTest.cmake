@@ -10,7 +10,7 @@
 # parser. PROGRAMS are the targets that the test starts; it finds them in
 # $WEIR_BIN_DIR, and data below $WEIR_TEST_DATA (the folder tests/).
 function(weir_test name)
-  if(NOT BUILD_TESTING OR WEIR_FUZZ)
+  if(NOT BUILD_TESTING)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg
@@ -45,7 +45,7 @@ endfunction()
 # the others. Each of these tests includes them anyway, and spends half of its
 # time to compile on them.
 function(weir_test_headers target)
-  if(NOT BUILD_TESTING OR WEIR_FUZZ)
+  if(NOT BUILD_TESTING)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")
@@ -65,7 +65,7 @@ endfunction()
 # that needs no program of its own. It exits with 77 where it cannot run, and
 # says why.
 function(weir_script_test name)
-  if(NOT BUILD_TESTING OR WEIR_FUZZ)
+  if(NOT BUILD_TESTING)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "COMMAND;LABELS")
@@ -78,7 +78,7 @@ endfunction()
 # weir_benchmark(NAME SRCS ... [LIBS ...] [OWN_MAIN]): a Google Benchmark
 # program in bench-bin/, built by the target `benchmarks`, run by `make bench`.
 function(weir_benchmark name)
-  if(NOT BUILD_TESTING OR WEIR_FUZZ OR WEIR_SANITIZE)
+  if(NOT BUILD_TESTING OR WEIR_SANITIZE)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_MAIN" "" "SRCS;LIBS")
@@ -97,7 +97,7 @@ endfunction()
 # CTest entry runs for WEIR_FUZZ_SECONDS over the committed corpus.
 set(WEIR_FUZZ_SECONDS 30 CACHE STRING "Seconds each fuzz target runs in CTest")
 function(weir_fuzz_test name)
-  if(NOT WEIR_FUZZ)
+  if(NOT BUILD_TESTING OR NOT WEIR_FUZZ)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SRCS;LIBS")

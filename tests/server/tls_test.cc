@@ -113,6 +113,7 @@ TEST_F(TlsTest, EveryCommandTalksTls) {
            {"models"},
            {"devices"},
            {"ops"},
+           {"admin", "log-level", "info"},
            {"eval", program, "--input=x=float:1:1"},
            {"infer", "digits", "--input=" + input},
            {"load", "--program=" + program, "--input=x=float:1:1",
