@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The examples of README.md, pasted: only the addresses and the build folder
+are those of the test."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import manifests
+from manifests import BIN, ROOT
+from running import Server
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def block(beginning):
+    """The one indented block whose first line begins so, without indent."""
+    blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", README, re.MULTILINE)
+    texts = [re.sub(r"(?m)^    ", "", text).strip("\n") + "\n"
+             for text in blocks]
+    [text] = [text for text in texts if text.startswith(beginning)]
+    return text
+
+
+class Examples(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = cls.enterClassContext(Server())
+        folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        # As in the root of a tree that `make build` has built.
+        cls.root = pathlib.Path(folder)
+        for path in ROOT.iterdir():
+            if path.name != "build":
+                (cls.root / path.name).symlink_to(path)
+        (cls.root / "build").symlink_to(BIN.parent)
+
+    def paste(self, name, text):
+        text = text.replace("127.0.0.1:8001", self.server.grpc)
+        (self.root / name).write_text(text, "utf-8")
+
+    def run_lines(self, lines):
+        """What a shell prints that runs them in the root of the tree."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", lines], cwd=self.root,
+            capture_output=True, text=True, check=False,
+            env={**os.environ, "WEIR_SERVER": self.server.grpc,
+                 "PATH": f"{self.root}/build/bin:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_a_program_in_a_request(self):
+        self.paste("scale.textproto", block("# proto-file:"))
+        command, promised = block("$ weir eval").split("\n", 1)
+        printed = self.run_lines(command.removeprefix("$ "))
+        # Times and places on the stream differ from run to run.
+        varying = re.compile(r"((?:_ns|stream_\w+): )\d+")
+        self.assertEqual(varying.sub(r"\1", printed),
+                         varying.sub(r"\1", promised))
+
+    def test_a_model_from_the_command_line(self):
+        printed = self.run_lines(block("weir infer digits"))
+        accuracy = re.search(r"accuracy:? (0\.\d+)", printed)
+        self.assertIsNotNone(accuracy, printed)
+        self.assertGreaterEqual(float(accuracy[1]), 0.95)
+
+    def test_a_model_from_python(self):
+        self.paste("infer.py", block("import numpy"))
+        printed = self.run_lines(f"{sys.executable} infer.py")
+        [promised] = re.findall(r"It prints `(.*)` and the report", README)
+        self.assertEqual(printed.splitlines()[0], promised)
+        self.assertIn('"COMPLETED"', printed)
+
+    def test_a_model_from_cpp(self):
+        self.paste("infer.cc", block("#include <cstdio>"))
+        printed = self.run_lines(block("g++ -std=c++20"))
+        self.assertRegex(printed, r"^(\w+: \d+ bytes\n)+$")
+
+
+class Flags(unittest.TestCase):
+
+    def test_the_table_lists_every_flag(self):
+        table = README.split("| Flag | Default | Meaning |")[1].split("\n\n")[0]
+        listed = {flag for row in table.splitlines()
+                  for flag in re.findall(r"`(--[a-z-]+)`",
+                                         row.split("|")[1] if "|" in row
+                                         else "")}
+        self.assertEqual(listed, manifests.flags_of("weir-server"))
+
+
+if __name__ == "__main__":
+    unittest.main()
