@@ -248,8 +248,11 @@ absl::Status Server::Impl::StartTransport() {
   admin = std::make_unique<AdminService>(
       context.get(), &logger,
       [this] {
+        // Whoever drains when this is raised says so too: who was first is
+        // settled before.
+        const bool first = !draining.exchange(true);
         Raise(drain_requested);
-        return !draining.exchange(true);
+        return first;
       },
       admin_token);
   evaluator = std::make_unique<EvaluatorService>(context.get());
