@@ -1,3 +1,5 @@
+#include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/infer.h"
@@ -91,7 +93,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakePowKernel(
 std::string Nested(std::string_view function, size_t inputs) {
   std::string code = "x0";
   for (size_t i = 1; i < inputs; ++i) {
-    code = std::string(function) + "(" + code + ", x" + std::to_string(i) + ")";
+    code = absl::StrCat(AbslView(function), "(", code, ", x", i, ")");
   }
   return code;
 }

@@ -147,12 +147,13 @@ void Convolution::State::MakePieces() {
     return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
            static_cast<double>(sizes[2]);
   };
+  const int64_t channels_of_a_group = spec.in_channels / spec.groups;
   const double flops = 2.0 * product(spec.out) * product(spec.kernel) *
                        static_cast<double>(spec.out_channels) *
-                       static_cast<double>(spec.in_channels / spec.groups);
+                       static_cast<double>(channels_of_a_group);
   // Many images are pieces enough.
-  const auto limit =
-      static_cast<double>(std::max<int64_t>(1, kMaxPieces / spec.batch));
+  const int64_t most = std::max<int64_t>(1, kMaxPieces / spec.batch);
+  const auto limit = static_cast<double>(most);
   const auto pieces =
       static_cast<int64_t>(std::clamp(flops / kFlopsPerPiece, 1.0, limit));
   const int64_t pixels = spec.out[0] * spec.out[1] * spec.out[2];

@@ -83,8 +83,9 @@ void StridedCopy::TransposeTiles(CpuTeam* team, const T* source,
                       for (int64_t y = first; y < last; ++y) {
                         const T* __restrict in = source + from + y;
                         T* __restrict out = target + to + y * pitch;
-                        for (int64_t x = left; x < right; ++x)
+                        for (int64_t x = left; x < right; ++x) {
                           out[x] = in[x * stride];
+                        }
                       }
                     }
                   }

@@ -136,17 +136,17 @@ absl::StatusOr<SymbolicDims> BroadcastShapes(absl::Span<const Dim> a,
     const size_t from_right = rank - i;
     const Dim x = from_right <= a.size() ? a[a.size() - from_right] : Dim(1);
     const Dim y = from_right <= b.size() ? b[b.size() - from_right] : Dim(1);
-    if (x.SurelyEquals(y) || y == Dim(1)) {
-      result[i] = x;
-    } else if (x == Dim(1)) {
-      result[i] = y;
-    } else if (x.SurelyDiffers(y) || x.invalid() || y.invalid()) {
+    const bool one = x == Dim(1) || y == Dim(1);
+    const bool same = x.SurelyEquals(y);
+    if (!one && !same && (x.SurelyDiffers(y) || x.invalid() || y.invalid())) {
       return absl::InvalidArgumentError(absl::StrCat("shapes ", SpanString(a),
                                                      " and ", SpanString(b),
                                                      " do not broadcast"));
-    } else if (x.known()) {
-      result[i] = x;  // y is x, or 1
-    } else if (y.known()) {
+    }
+    // What is known and not 1 is the extent: the other is the same, or 1.
+    if (same || y == Dim(1) || (x.known() && x != Dim(1))) {
+      result[i] = x;
+    } else if (x == Dim(1) || y.known()) {
       result[i] = y;
     }
   }
