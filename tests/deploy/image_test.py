@@ -213,8 +213,14 @@ class Container:
             text=True, timeout=60)
 
     def kill(self):
+        """Ends it, if it runs, with everything in it."""
         if self.process.poll() is None:
-            self.process.kill()
+            # A change of user undoes --kill-child, so killing unshare is not
+            # enough; PID 1 takes its whole namespace along, and unshare.
+            try:
+                os.kill(self.init(), signal.SIGKILL)
+            except (IndexError, OSError):  # not begun, or just ended
+                self.process.kill()
         self.process.wait()
         self.process.stdout.close()
 
@@ -315,6 +321,13 @@ class ImageTest(unittest.TestCase):
         while children.read_text(encoding="ascii").strip():
             self.assertLess(time.monotonic(), deadline, "never reaped")
             time.sleep(0.05)
+
+    def test_nothing_is_left_of_a_killed_container(self):
+        container = self.start()
+        container.read_until("ready:")
+        init = container.init()
+        container.kill()
+        self.assertFalse(os.path.exists(f"/proc/{init}"))
 
     def test_own_arguments_never_serve_in_the_clear(self):
         container = self.start(arguments=["--drain-delay=0"])
