@@ -12,8 +12,9 @@ inline constexpr auto kPatience = std::chrono::seconds(60);
 
 // Reads `condition` until it is true; false if it never became so.
 template <typename Condition>
-bool Eventually(Condition condition) {
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+bool Eventually(Condition condition,
+                std::chrono::nanoseconds patience = kPatience) {
+  const auto give_up = std::chrono::steady_clock::now() + patience;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > give_up) return false;
     std::this_thread::yield();

@@ -15,26 +15,17 @@
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "tests/base/eventually.h"
 #include "tests/rpc/test_transport.h"
 
 namespace weir {
 namespace {
 
+using testing::Eventually;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr auto kPatience = std::chrono::seconds(20);
-
-// Waits for what another thread will make true.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 // Calls that a handler has put aside for the test to answer.
 class HeldCalls {
@@ -109,7 +100,8 @@ TEST(TransportTest, Answers64CallersAtOnce) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_THAT(wrong, IsEmpty());
-  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return transport->open_calls() == 0; }, kPatience));
 }
 
 TEST(TransportTest, TakesMoreCallsThanItAskedFor) {
@@ -133,7 +125,8 @@ TEST(TransportTest, TakesMoreCallsThanItAskedFor) {
     readers.push_back(stub.AsyncModelInfer(&p.context, request, &queue));
     readers.back()->Finish(&p.response, &p.status, &p);
   }
-  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == kCalls; }));
+  EXPECT_TRUE(
+      Eventually([&] { return transport->open_calls() == kCalls; }, kPatience));
   for (int i = 0; i < kCalls; ++i) {
     held.Take()->Resume([](ServerCall& call, void*) { EchoCall(call); },
                         nullptr);
@@ -210,7 +203,8 @@ TEST(TransportTest, TellsAHandlerThatItsCallWasCancelled) {
   context.TryCancel();
   EXPECT_TRUE(told.get_future().get());
   caller.join();
-  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return transport->open_calls() == 0; }, kPatience));
 }
 
 TEST(TransportTest, AnswersACancelledCallLater) {
@@ -223,7 +217,7 @@ TEST(TransportTest, AnswersACancelledCallLater) {
   ServerCall* call = held.Take();
   context.TryCancel();
   caller.join();
-  EXPECT_TRUE(Eventually([&] { return call->cancelled(); }));
+  EXPECT_TRUE(Eventually([&] { return call->cancelled(); }, kPatience));
   EXPECT_EQ(transport->open_calls(), 1);
   // The callback runs at once, for the call is cancelled already.
   call->Resume(
@@ -235,7 +229,8 @@ TEST(TransportTest, AnswersACancelledCallLater) {
             nullptr);
       },
       nullptr);
-  EXPECT_TRUE(Eventually([&] { return transport->open_calls() == 0; }));
+  EXPECT_TRUE(
+      Eventually([&] { return transport->open_calls() == 0; }, kPatience));
 }
 
 TEST(TransportTest, KnowsTheDeadlineAndEndsWithIt) {
@@ -287,7 +282,7 @@ TEST(TransportTest, GivesHeadersAndPeer) {
   context.AddMetadata("x-test", "value");
   EXPECT_TRUE(Infer(stub, "x", &context).status.ok());
   EXPECT_THAT(seen.get_future().get(),
-              testing::StartsWith("value none ipv4:127.0.0.1:"));
+              ::testing::StartsWith("value none ipv4:127.0.0.1:"));
 }
 
 TEST(TransportTest, RefusesMessagesOverTheLimit) {
@@ -418,7 +413,8 @@ TEST(TransportTest, ClosingListenersKeepsConnections) {
             grpc::StatusCode::UNAVAILABLE);
   stub.reset();
   channel.reset();
-  EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; },
+                         kPatience));
 }
 
 // Clients in a closed loop while connections age out and the server drains: no
@@ -457,7 +453,8 @@ TEST(TransportTest, DrainingLosesNoCall) {
   }
   warm.wait();
   transport->CloseListeners();
-  EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; },
+                         kPatience));
   transport->Shutdown(absl::Seconds(5));
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(lost, 0);
