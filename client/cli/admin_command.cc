@@ -12,11 +12,11 @@ namespace weir::client {
 namespace {
 
 const std::map<std::string, v1::LogLevel>& Levels() {
-  static const auto* levels =
-      new std::map<std::string, v1::LogLevel>{{"debug", v1::LOG_DEBUG},
-                                              {"info", v1::LOG_INFO},
-                                              {"warning", v1::LOG_WARNING},
-                                              {"error", v1::LOG_ERROR}};
+  static const auto* levels = new std::map<std::string, v1::LogLevel>{
+      {"debug", v1::LOG_LEVEL_DEBUG},
+      {"info", v1::LOG_LEVEL_INFO},
+      {"warning", v1::LOG_LEVEL_WARNING},
+      {"error", v1::LOG_LEVEL_ERROR}};
   return *levels;
 }
 

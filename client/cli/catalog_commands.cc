@@ -1,6 +1,4 @@
 // weir models, devices, ops, status: what a server is and offers.
-#include <google/protobuf/text_format.h>
-
 #include <iostream>
 #include <memory>
 
@@ -8,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
+#include "client/cli/message_text.h"
 #include "client/cli/tensor_argument.h"
 
 namespace weir::client {
@@ -28,9 +27,9 @@ int Models(const GlobalFlags& global) {
   if (!response.ok()) return Report(response.status());
   for (const v1::Model& model : response->models()) {
     for (const v1::ModelVersion& version : model.versions()) {
-      std::cout << absl::StrFormat(
-          "%-24s %4d  %-12s %s\n", model.name(), version.version(),
-          v1::ModelState_Name(version.state()), version.reason());
+      std::cout << absl::StrFormat("%-24s %4d  %-12s %s\n", model.name(),
+                                   version.version(), EnumText(version.state()),
+                                   version.reason());
     }
     for (const auto& input : model.inputs()) {
       std::cout << "    in   " << SpecText(input) << "\n";
@@ -69,9 +68,7 @@ int Ops(const GlobalFlags& global, const std::string& name) {
     auto op = client.DescribeOperator(ours ? "weir" : "",
                                       ours ? name.substr(5) : name);
     if (!op.ok()) return Report(op.status());
-    std::string text;
-    google::protobuf::TextFormat::PrintToString(*op, &text);
-    std::cout << text;
+    std::cout << MessageText(*op);
     return 0;
   }
   auto response = client.ListOperators();
@@ -81,8 +78,7 @@ int Ops(const GlobalFlags& global, const std::string& name) {
         op.domain().empty() ? op.name() : op.domain() + "." + op.name();
     const std::string devices =
         absl::StrJoin(op.devices(), ",", [](std::string* out, int device) {
-          absl::StrAppend(
-              out, v1::DeviceType_Name(static_cast<v1::DeviceType>(device)));
+          absl::StrAppend(out, EnumText(static_cast<v1::DeviceType>(device)));
         });
     std::cout << absl::StrFormat("%-26s %-9s %s\n", full, devices,
                                  op.summary());

@@ -1,12 +1,11 @@
 // weir eval: one evaluation of a program.
-#include <google/protobuf/text_format.h>
-
 #include <iostream>
 #include <map>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/message_text.h"
 #include "client/cli/requests.h"
 
 namespace weir::client {
@@ -25,11 +24,11 @@ struct EvalFlags {
 };
 
 const std::map<std::string, v1::EvalMode>& Modes() {
-  static const auto& modes =
-      *new std::map<std::string, v1::EvalMode>{{"deferred", v1::DEFERRED},
-                                               {"eager", v1::EAGER},
-                                               {"sync_cpu", v1::SYNC_CPU},
-                                               {"sync_full", v1::SYNC_FULL}};
+  static const auto& modes = *new std::map<std::string, v1::EvalMode>{
+      {"deferred", v1::EVAL_MODE_DEFERRED},
+      {"eager", v1::EVAL_MODE_EAGER},
+      {"sync_cpu", v1::EVAL_MODE_SYNC_CPU},
+      {"sync_full", v1::EVAL_MODE_SYNC_FULL}};
   return modes;
 }
 
@@ -42,7 +41,8 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
   request.set_mode(Modes().at(flags.mode));
   request.set_device(flags.device);
   request.set_label(flags.label);
-  request.set_report(flags.report == "full" ? v1::FULL : v1::BRIEF);
+  request.set_report(flags.report == "full" ? v1::REPORT_LEVEL_FULL
+                                            : v1::REPORT_LEVEL_BRIEF);
   request.set_report_settings(flags.report == "full");
   if (flags.seed_given) request.set_rng_seed(flags.seed);
 
@@ -71,12 +71,9 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
     return Report(absl::InvalidArgumentError(absl::StrCat(
         "--output: the program has no output '", files.begin()->first, "'")));
   }
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(response->report(), &text);
-  std::cout << "SyncReport\n" << text;
+  std::cout << "SyncReport\n" << MessageText(response->report());
   if (response->has_settings()) {
-    google::protobuf::TextFormat::PrintToString(response->settings(), &text);
-    std::cout << "ResolvedSettings\n" << text;
+    std::cout << "ResolvedSettings\n" << MessageText(response->settings());
   }
   return 0;
 }

@@ -61,7 +61,7 @@ absl::Status FillRequest(LoadFlags* flags) {
   auto graph = ReadProgram(flags->program);
   if (!graph.ok()) return graph.status();
   v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), *inputs);
-  request.set_mode(v1::SYNC_FULL);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   flags->load.method = "/weir.v1.Evaluator/Evaluate";
   flags->load.request = request.SerializeAsString();
   return absl::OkStatus();

@@ -26,14 +26,20 @@ struct Type {
   size_t size;
 };
 
-constexpr Type kTypes[] = {
-    {v1::FLOAT, "float", "FP32", 4},       {v1::DOUBLE, "double", "FP64", 8},
-    {v1::UINT8, "uint8", "UINT8", 1},      {v1::INT8, "int8", "INT8", 1},
-    {v1::UINT16, "uint16", "UINT16", 2},   {v1::INT16, "int16", "INT16", 2},
-    {v1::UINT32, "uint32", "UINT32", 4},   {v1::INT32, "int32", "INT32", 4},
-    {v1::UINT64, "uint64", "UINT64", 8},   {v1::INT64, "int64", "INT64", 8},
-    {v1::BOOL, "bool", "BOOL", 1},         {v1::FLOAT16, "float16", "FP16", 2},
-    {v1::BFLOAT16, "bfloat16", "BF16", 2}, {v1::STRING, "string", "BYTES", 0}};
+constexpr Type kTypes[] = {{v1::DATA_TYPE_FLOAT, "float", "FP32", 4},
+                           {v1::DATA_TYPE_DOUBLE, "double", "FP64", 8},
+                           {v1::DATA_TYPE_UINT8, "uint8", "UINT8", 1},
+                           {v1::DATA_TYPE_INT8, "int8", "INT8", 1},
+                           {v1::DATA_TYPE_UINT16, "uint16", "UINT16", 2},
+                           {v1::DATA_TYPE_INT16, "int16", "INT16", 2},
+                           {v1::DATA_TYPE_UINT32, "uint32", "UINT32", 4},
+                           {v1::DATA_TYPE_INT32, "int32", "INT32", 4},
+                           {v1::DATA_TYPE_UINT64, "uint64", "UINT64", 8},
+                           {v1::DATA_TYPE_INT64, "int64", "INT64", 8},
+                           {v1::DATA_TYPE_BOOL, "bool", "BOOL", 1},
+                           {v1::DATA_TYPE_FLOAT16, "float16", "FP16", 2},
+                           {v1::DATA_TYPE_BFLOAT16, "bfloat16", "BF16", 2},
+                           {v1::DATA_TYPE_STRING, "string", "BYTES", 0}};
 
 const Type* FindType(int number) {
   for (const Type& type : kTypes) {
@@ -89,37 +95,37 @@ bool AppendInteger(const std::string& text, std::string* out) {
 bool AppendValue(const Type& type, const std::string& text, std::string* out) {
   double real = 0;
   switch (type.number) {
-    case v1::FLOAT:
+    case v1::DATA_TYPE_FLOAT:
       if (!absl::SimpleAtod(text, &real)) return false;
       Append(out, static_cast<float>(real));
       return true;
-    case v1::DOUBLE:
+    case v1::DATA_TYPE_DOUBLE:
       if (!absl::SimpleAtod(text, &real)) return false;
       Append(out, real);
       return true;
-    case v1::UINT8:
+    case v1::DATA_TYPE_UINT8:
       return AppendInteger<uint8_t>(text, out);
-    case v1::INT8:
+    case v1::DATA_TYPE_INT8:
       return AppendInteger<int8_t>(text, out);
-    case v1::UINT16:
+    case v1::DATA_TYPE_UINT16:
       return AppendInteger<uint16_t>(text, out);
-    case v1::INT16:
+    case v1::DATA_TYPE_INT16:
       return AppendInteger<int16_t>(text, out);
-    case v1::UINT32:
+    case v1::DATA_TYPE_UINT32:
       return AppendInteger<uint32_t>(text, out);
-    case v1::INT32:
+    case v1::DATA_TYPE_INT32:
       return AppendInteger<int32_t>(text, out);
-    case v1::UINT64:
+    case v1::DATA_TYPE_UINT64:
       return AppendInteger<uint64_t>(text, out);
-    case v1::INT64:
+    case v1::DATA_TYPE_INT64:
       return AppendInteger<int64_t>(text, out);
-    case v1::BOOL:
+    case v1::DATA_TYPE_BOOL:
       if (text != "0" && text != "1" && text != "true" && text != "false") {
         return false;
       }
       Append(out, static_cast<uint8_t>(text == "1" || text == "true"));
       return true;
-    case v1::STRING:
+    case v1::DATA_TYPE_STRING:
       Append(out, static_cast<uint32_t>(text.size()));
       *out += text;
       return true;
@@ -144,7 +150,7 @@ absl::StatusOr<TensorArgument> ParseFile(const std::string& text,
   if (!bytes.ok()) return Invalid(text, std::string(bytes.status().message()));
   tensor.bytes = *std::move(bytes);
   if (type == nullptr) {
-    tensor.dtype = v1::UINT8;
+    tensor.dtype = v1::DATA_TYPE_UINT8;
     tensor.shape = {static_cast<int64_t>(tensor.bytes.size())};
   } else {
     tensor.dtype = type->number;
@@ -158,29 +164,29 @@ double ElementAsDouble(const Type& type, const char* at) {
     return static_cast<double>(value);
   };
   switch (type.number) {
-    case v1::FLOAT:
+    case v1::DATA_TYPE_FLOAT:
       return read(float{});
-    case v1::DOUBLE:
+    case v1::DATA_TYPE_DOUBLE:
       return read(double{});
-    case v1::UINT8:
+    case v1::DATA_TYPE_UINT8:
       return read(uint8_t{});
-    case v1::INT8:
+    case v1::DATA_TYPE_INT8:
       return read(int8_t{});
-    case v1::UINT16:
+    case v1::DATA_TYPE_UINT16:
       return read(uint16_t{});
-    case v1::INT16:
+    case v1::DATA_TYPE_INT16:
       return read(int16_t{});
-    case v1::UINT32:
+    case v1::DATA_TYPE_UINT32:
       return read(uint32_t{});
-    case v1::INT32:
+    case v1::DATA_TYPE_INT32:
       return read(int32_t{});
-    case v1::UINT64:
+    case v1::DATA_TYPE_UINT64:
       return read(uint64_t{});
-    case v1::INT64:
+    case v1::DATA_TYPE_INT64:
       return read(int64_t{});
-    case v1::BOOL:
+    case v1::DATA_TYPE_BOOL:
       return read(uint8_t{});
-    case v1::BFLOAT16: {
+    case v1::DATA_TYPE_BFLOAT16: {
       uint16_t half = 0;
       std::memcpy(&half, at, sizeof(half));
       const uint32_t bits = static_cast<uint32_t>(half) << 16;
@@ -196,7 +202,7 @@ double ElementAsDouble(const Type& type, const char* at) {
 absl::Status WritePng(const std::string& path, int dtype,
                       const std::vector<int64_t>& shape,
                       const std::string& bytes) {
-  if (dtype != v1::UINT8 || shape.size() != 3 ||
+  if (dtype != v1::DATA_TYPE_UINT8 || shape.size() != 3 ||
       (shape[2] != 1 && shape[2] != 3)) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": a PNG is made of a uint8 tensor [H,W,3] or [H,W,1], not of ",
@@ -288,7 +294,7 @@ std::string Summary(int dtype, const std::vector<int64_t>& shape,
   std::string text = absl::StrCat(type == nullptr ? "?" : type->name, " [",
                                   absl::StrJoin(shape, ","), "]");
   if (type == nullptr || type->size == 0 || count == 0 ||
-      type->number == v1::FLOAT16) {
+      type->number == v1::DATA_TYPE_FLOAT16) {
     return text;
   }
   const size_t elements = bytes.size() / type->size;

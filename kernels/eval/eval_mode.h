@@ -1,5 +1,6 @@
 // How far an evaluation goes before the call returns, and how far a work has
-// come. The numbers are those on the wire; both are ordered.
+// come. Both are ordered. On the wire a mode has the same number and a state
+// one more (there 0 is WORK_STATE_UNSPECIFIED).
 #pragma once
 
 #include <cstdint>

@@ -38,13 +38,13 @@ bool SameToken(std::string_view given, std::string_view token) {
 
 std::optional<LogLevel> FromProto(v1::LogLevel level) {
   switch (level) {
-    case v1::LOG_DEBUG:
+    case v1::LOG_LEVEL_DEBUG:
       return LogLevel::kDebug;
-    case v1::LOG_INFO:
+    case v1::LOG_LEVEL_INFO:
       return LogLevel::kInfo;
-    case v1::LOG_WARNING:
+    case v1::LOG_LEVEL_WARNING:
       return LogLevel::kWarning;
-    case v1::LOG_ERROR:
+    case v1::LOG_LEVEL_ERROR:
       return LogLevel::kError;
     default:
       return std::nullopt;
@@ -54,13 +54,13 @@ std::optional<LogLevel> FromProto(v1::LogLevel level) {
 v1::LogLevel ToProto(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
-      return v1::LOG_DEBUG;
+      return v1::LOG_LEVEL_DEBUG;
     case LogLevel::kInfo:
-      return v1::LOG_INFO;
+      return v1::LOG_LEVEL_INFO;
     case LogLevel::kWarning:
-      return v1::LOG_WARNING;
+      return v1::LOG_LEVEL_WARNING;
     case LogLevel::kError:
-      return v1::LOG_ERROR;
+      return v1::LOG_LEVEL_ERROR;
   }
   return v1::LOG_LEVEL_UNSPECIFIED;
 }

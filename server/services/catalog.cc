@@ -35,13 +35,14 @@ void FillServerInfo(const ServiceContext& context,
   limits->set_queue_length(context.options.queue_length);
   limits->set_queue_bytes(context.options.queue_bytes);
   limits->set_streams(static_cast<uint32_t>(context.options.streams));
-  for (v1::EvalMode mode : {v1::EAGER, v1::SYNC_CPU, v1::SYNC_FULL}) {
+  for (v1::EvalMode mode :
+       {v1::EVAL_MODE_EAGER, v1::EVAL_MODE_SYNC_CPU, v1::EVAL_MODE_SYNC_FULL}) {
     info->add_modes(mode);
   }
 }
 
 v1::DeviceType DeviceTypeOf(DeviceKind kind) {
-  return kind == DeviceKind::kCpu ? v1::CPU : v1::CUDA;
+  return kind == DeviceKind::kCpu ? v1::DEVICE_TYPE_CPU : v1::DEVICE_TYPE_CUDA;
 }
 
 void FillDevice(Device& from, v1::Device* device) {
@@ -112,16 +113,18 @@ void FillDescription(const OpDef& def, const OpRegistry& registry,
     v1::OperatorArgument* argument = description->add_inputs();
     argument->set_name(std::string(input.name));
     argument->set_description(TypesText(input.types));
-    argument->set_presence(input.variadic   ? v1::OperatorArgument::VARIADIC
-                           : input.optional ? v1::OperatorArgument::OPTIONAL
-                                            : v1::OperatorArgument::REQUIRED);
+    argument->set_presence(
+        input.variadic   ? v1::OperatorArgument::PRESENCE_VARIADIC
+        : input.optional ? v1::OperatorArgument::PRESENCE_OPTIONAL
+                         : v1::OperatorArgument::PRESENCE_REQUIRED);
   }
   for (const OutputDef& output : def.outputs) {
     v1::OperatorArgument* argument = description->add_outputs();
     argument->set_name(std::string(output.name));
-    argument->set_presence(output.variadic   ? v1::OperatorArgument::VARIADIC
-                           : output.optional ? v1::OperatorArgument::OPTIONAL
-                                             : v1::OperatorArgument::REQUIRED);
+    argument->set_presence(
+        output.variadic   ? v1::OperatorArgument::PRESENCE_VARIADIC
+        : output.optional ? v1::OperatorArgument::PRESENCE_OPTIONAL
+                          : v1::OperatorArgument::PRESENCE_REQUIRED);
   }
   for (const AttributeDef& from : def.attributes) {
     v1::OperatorAttribute* attribute = description->add_attributes();
@@ -142,11 +145,11 @@ void FillSpec(const std::string& name, DType dtype,
 v1::ModelState StateOf(ModelState state) {
   switch (state) {
     case ModelState::kLoading:
-      return v1::LOADING;
+      return v1::MODEL_STATE_LOADING;
     case ModelState::kReady:
-      return v1::READY;
+      return v1::MODEL_STATE_READY;
     case ModelState::kUnavailable:
-      return v1::UNAVAILABLE;
+      return v1::MODEL_STATE_UNAVAILABLE;
   }
   return v1::MODEL_STATE_UNSPECIFIED;
 }

@@ -67,36 +67,52 @@ class EvaluatorService::Request {
   }
 
   absl::Status CheckSettings() const {
-    if (request_.mode < 0 || request_.mode > v1::SYNC_FULL) {
+    if (!v1::EvalMode_IsValid(request_.mode)) {
       return InvalidField(
           "mode", absl::StrCat(request_.mode, " is not an evaluation mode"));
     }
-    if (request_.mode == v1::DEFERRED) {
+    if (request_.mode == v1::EVAL_MODE_DEFERRED) {
       return NeedsSpace("mode", "DEFERRED evaluation");
     }
     if (request_.context != 0) return NeedsSpace("context", "a context");
     if (!request_.after.empty()) return NeedsSpace("after", "a point");
     if (!request_.signal.empty()) return NeedsSpace("signal", "a point");
-    if (request_.stream_policy.kind != v1::StreamPolicy::POOLED) {
-      return NeedsSpace("stream_policy.kind", "a stream of one's own");
-    }
-    const StreamPoolOptions& pool = context_->engine.options().streams;
-    if (request_.stream_policy.priority != pool.priority) {
-      return InvalidField(
-          "stream_policy.priority",
-          absl::StrCat("there is one pool, of priority ", pool.priority));
-    }
+    WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
     WEIR_RETURN_IF_ERROR(
         CheckDevice(request_.device, context_->engine.device().info()));
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
-    if (request_.report != v1::BRIEF && request_.report != v1::FULL) {
+    if (!v1::ReportLevel_IsValid(request_.report)) {
       return InvalidField(
           "report", absl::StrCat(request_.report, " is not a report level"));
+    }
+    if (!v1::ContextConflict_IsValid(request_.on_conflict)) {
+      return InvalidField(
+          "on_conflict",
+          absl::StrCat(request_.on_conflict, " is not a way to meet one"));
     }
     if (request_.label.size() > kMaxLabelBytes) {
       return InvalidField("label",
                           absl::StrCat("the label has ", request_.label.size(),
                                        " bytes; it may have ", kMaxLabelBytes));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckStreamPolicy(const WireStreamPolicy& policy) const {
+    if (!v1::StreamPolicy::Kind_IsValid(policy.kind)) {
+      return InvalidField(
+          "stream_policy.kind",
+          absl::StrCat(policy.kind, " is not a kind of stream policy"));
+    }
+    if (policy.kind != v1::StreamPolicy::KIND_UNSPECIFIED &&
+        policy.kind != v1::StreamPolicy::KIND_POOLED) {
+      return NeedsSpace("stream_policy.kind", "a stream of one's own");
+    }
+    const StreamPoolOptions& pool = context_->engine.options().streams;
+    if (policy.priority != pool.priority) {
+      return InvalidField(
+          "stream_policy.priority",
+          absl::StrCat("there is one pool, of priority ", pool.priority));
     }
     return absl::OkStatus();
   }
@@ -281,7 +297,7 @@ class EvaluatorService::Request {
     settings.set_device_uuid(context_->engine.device().info().uuid);
     settings.set_stream_id(work.report().stream_id);
     settings.set_mode(static_cast<v1::EvalMode>(work.mode()));
-    settings.set_precision(v1::STRICT);
+    settings.set_precision(v1::PRECISION_STRICT);
     settings.set_program(program_->id());
     settings.set_program_cached(program_cached_);
     settings.set_rng_seed(work.seed());
@@ -300,7 +316,8 @@ class EvaluatorService::Request {
       }
     }
     // Before the results change hands: they are part of neither.
-    const std::string report = Report(work, request_.report == v1::FULL);
+    const std::string report =
+        Report(work, request_.report == v1::REPORT_LEVEL_FULL);
     const std::string settings =
         request_.report_settings ? Settings(work) : std::string();
     OutputBytes bytes(*evaluation_, wanted);

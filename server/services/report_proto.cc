@@ -21,13 +21,31 @@ int64_t Since(Nanos from, Nanos to) {
 v1::InsertedWait::Kind Kind(InsertedWait::Kind kind) {
   switch (kind) {
     case InsertedWait::Kind::kNone:
-      return v1::InsertedWait::ALREADY_REACHED;
+      return v1::InsertedWait::KIND_ALREADY_REACHED;
     case InsertedWait::Kind::kDevice:
-      return v1::InsertedWait::DEVICE_SIDE;
+      return v1::InsertedWait::KIND_DEVICE_SIDE;
     case InsertedWait::Kind::kHost:
-      return v1::InsertedWait::HOST_SIDE;
+      return v1::InsertedWait::KIND_HOST_SIDE;
   }
   return v1::InsertedWait::KIND_UNSPECIFIED;
+}
+
+// The wire's numbers are one higher: 0 is UNSPECIFIED there.
+v1::WorkState ToProto(WorkState state) {
+  static_assert(static_cast<int>(WorkState::kNotEnqueued) + 1 ==
+                    v1::WORK_STATE_NOT_ENQUEUED &&
+                static_cast<int>(WorkState::kError) + 1 ==
+                    v1::WORK_STATE_ERROR &&
+                v1::WorkState_MAX == v1::WORK_STATE_ERROR);
+  return static_cast<v1::WorkState>(static_cast<int>(state) + 1);
+}
+
+v1::WaitPerformed ToProto(WaitKind wait) {
+  static_assert(
+      static_cast<int>(WaitKind::kNone) + 1 == v1::WAIT_PERFORMED_NONE &&
+      static_cast<int>(WaitKind::kDevice) + 1 == v1::WAIT_PERFORMED_DEVICE &&
+      v1::WaitPerformed_MAX == v1::WAIT_PERFORMED_DEVICE);
+  return static_cast<v1::WaitPerformed>(static_cast<int>(wait) + 1);
 }
 
 }  // namespace
@@ -35,8 +53,8 @@ v1::InsertedWait::Kind Kind(InsertedWait::Kind kind) {
 void FillReport(const Work& work, const DeviceInfo& device, bool full,
                 int64_t offset, v1::SyncReport* message) {
   const SyncReport& report = work.report();
-  message->set_state(static_cast<v1::WorkState>(report.state));
-  message->set_wait(static_cast<v1::WaitPerformed>(report.wait));
+  message->set_state(ToProto(report.state));
+  message->set_wait(ToProto(report.wait));
   message->set_stream_id(report.stream_id);
   message->set_stream_sequence(report.sequence);
   message->set_queue_ns(Since(report.accepted_at, report.launched_at));
@@ -88,7 +106,7 @@ void FillReport(const Work& work, const DeviceInfo& device, bool full,
   v1::Transfers* transfers = details->mutable_transfers();
   transfers->set_host_to_device_bytes(report.bytes_in);
   transfers->set_device_to_host_bytes(report.bytes_out);
-  transfers->set_transport(v1::Transfers::INLINE);
+  transfers->set_transport(v1::Transfers::TRANSPORT_INLINE);
 }
 
 std::string ReportJson(const Work& work, const DeviceInfo& device, bool full,

@@ -20,9 +20,24 @@ absl::Status CheckDevice(std::string_view name, const DeviceInfo& device) {
 }
 
 absl::Status CheckPrecision(int32_t precision) {
-  if (v1::Precision_IsValid(precision)) return absl::OkStatus();
-  return InvalidField("precision",
-                      absl::StrCat(precision, " is not a precision"));
+  if (precision == v1::PRECISION_UNSPECIFIED ||
+      precision == v1::PRECISION_STRICT) {
+    return absl::OkStatus();
+  }
+  if (!v1::Precision_IsValid(precision)) {
+    return InvalidField("precision",
+                        absl::StrCat(precision, " is not a precision"));
+  }
+  const std::string& name =
+      v1::Precision_Name(static_cast<v1::Precision>(precision));
+  return WithField(
+      WithReason(absl::UnimplementedError(absl::StrCat(
+                     "this server computes in PRECISION_STRICT alone and not "
+                     "in ",
+                     name, "; leave the precision unset")),
+                 "PRECISION_NOT_ALLOWED",
+                 {{"precision", name}, {"allowed", "PRECISION_STRICT"}}),
+      "precision");
 }
 
 absl::StatusOr<DType> CheckSpec(const WireTensorSpec& spec,

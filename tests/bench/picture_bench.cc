@@ -52,7 +52,7 @@ std::string Request() {
   graph->set_opset(17);
   v1::GraphInput* input = graph->add_inputs();
   input->set_name("picture");
-  input->mutable_spec()->set_dtype(v1::UINT8);
+  input->mutable_spec()->set_dtype(v1::DATA_TYPE_UINT8);
   for (int64_t extent : {-1, -1, 3}) input->mutable_spec()->add_shape(extent);
   graph->add_outputs("planes");
   SetFloat(AddNode(graph, "Resize", "picture", "resized"), "resize_shorter",
@@ -71,7 +71,7 @@ std::string Request() {
   v1::NamedTensor* picture = request.add_inputs();
   picture->set_name("picture");
   v1::TensorSpec* spec = picture->mutable_value()->mutable_spec();
-  spec->set_dtype(v1::UINT8);
+  spec->set_dtype(v1::DATA_TYPE_UINT8);
   for (int64_t extent : {kHeight, kWidth, 3}) spec->add_shape(extent);
   std::string* pixels = picture->mutable_value()->mutable_raw();
   pixels->resize(size_t{kWidth} * kHeight * 3);
@@ -80,7 +80,7 @@ std::string Request() {
     state = state * 1664525u + 1013904223u;
     pixel = static_cast<char>(state >> 24);
   }
-  request.set_mode(v1::SYNC_FULL);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   return request.SerializeAsString();
 }
 

@@ -98,7 +98,7 @@ TEST_F(CliTest, InfersAndChecksTheAccuracy) {
                  "--at-least=0.95", "--report=brief"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("accuracy 0.9"));
-  EXPECT_THAT(ran.out, HasSubstr("\"state\":\"COMPLETED\""));
+  EXPECT_THAT(ran.out, HasSubstr("\"state\":\"WORK_STATE_COMPLETED\""));
   ran = Run({"infer", "digits", "--input", Samples(), "--labels", labels,
              "--at-least=1"});
   EXPECT_EQ(ran.code, 1);

@@ -61,7 +61,7 @@ class TensorArgumentTest : public ::testing::Test {
 TEST_F(TensorArgumentTest, ReadsValues) {
   const TensorArgument tensor = Parsed("x=float:2x2:1,-2.5,3e2,nan");
   EXPECT_EQ(tensor.name, "x");
-  EXPECT_EQ(tensor.dtype, v1::FLOAT);
+  EXPECT_EQ(tensor.dtype, v1::DATA_TYPE_FLOAT);
   EXPECT_THAT(tensor.shape, ElementsAre(2, 2));
   const auto values = Values<float>(tensor.bytes);
   ASSERT_EQ(values.size(), 4u);
@@ -105,13 +105,13 @@ TEST_F(TensorArgumentTest, ReadsScalarsAndEmptyTensors) {
 TEST_F(TensorArgumentTest, ReadsFiles) {
   const std::string picture = Write("a.jpg", "12345");
   const TensorArgument file = Parsed("image=@" + picture);
-  EXPECT_EQ(file.dtype, v1::UINT8);
+  EXPECT_EQ(file.dtype, v1::DATA_TYPE_UINT8);
   EXPECT_THAT(file.shape, ElementsAre(5));
   EXPECT_EQ(file.bytes, "12345");
 
   const std::string raw = Write("a:b.f32", std::string(24, '\1'));
   const TensorArgument tensor = Parsed("x=@" + raw + ":FP32:2x3");
-  EXPECT_EQ(tensor.dtype, v1::FLOAT);
+  EXPECT_EQ(tensor.dtype, v1::DATA_TYPE_FLOAT);
   EXPECT_THAT(tensor.shape, ElementsAre(2, 3));
   EXPECT_EQ(tensor.bytes.size(), 24u);
 }
@@ -151,22 +151,26 @@ TEST_F(TensorArgumentTest, SummarizesTensors) {
             "int32 [4]: 1 2 ...");
   EXPECT_EQ(Summary(tensor.dtype, tensor.shape, tensor.bytes),
             "int32 [4]: 1 2 3 4");
-  EXPECT_EQ(Summary(v1::STRING, {1}, "\1"), "string [1]");
+  EXPECT_EQ(Summary(v1::DATA_TYPE_STRING, {1}, "\1"), "string [1]");
 }
 
 TEST_F(TensorArgumentTest, WritesPicturesAndBytes) {
   const std::string png = folder_ + "/out.png";
   ASSERT_TRUE(
-      WriteTensor(png, v1::UINT8, {2, 2, 3}, std::string(12, 'c')).ok());
+      WriteTensor(png, v1::DATA_TYPE_UINT8, {2, 2, 3}, std::string(12, 'c'))
+          .ok());
   EXPECT_EQ(ReadFile(png)->substr(0, 4), "\x89PNG");
-  EXPECT_EQ(WriteTensor(png, v1::FLOAT, {2, 2, 3}, std::string(48, 'c')).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      WriteTensor(png, v1::DATA_TYPE_FLOAT, {2, 2, 3}, std::string(48, 'c'))
+          .code(),
+      absl::StatusCode::kInvalidArgument);
   // Fewer bytes than the shape says.
-  EXPECT_FALSE(WriteTensor(png, v1::UINT8, {2, 2, 3}, "short").ok());
+  EXPECT_FALSE(WriteTensor(png, v1::DATA_TYPE_UINT8, {2, 2, 3}, "short").ok());
   const std::string raw = folder_ + "/out.bin";
-  ASSERT_TRUE(WriteTensor(raw, v1::FLOAT, {1}, "abcd").ok());
+  ASSERT_TRUE(WriteTensor(raw, v1::DATA_TYPE_FLOAT, {1}, "abcd").ok());
   EXPECT_EQ(*ReadFile(raw), "abcd");
-  EXPECT_FALSE(WriteTensor(folder_ + "/no/out.bin", v1::FLOAT, {1}, "a").ok());
+  EXPECT_FALSE(
+      WriteTensor(folder_ + "/no/out.bin", v1::DATA_TYPE_FLOAT, {1}, "a").ok());
 }
 
 }  // namespace

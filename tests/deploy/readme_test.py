@@ -73,7 +73,7 @@ class Examples(unittest.TestCase):
         printed = self.run_lines(f"{sys.executable} infer.py")
         [promised] = re.findall(r"It prints `(.*)` and the report", README)
         self.assertEqual(printed.splitlines()[0], promised)
-        self.assertIn('"COMPLETED"', printed)
+        self.assertIn('"WORK_STATE_COMPLETED"', printed)
 
     def test_a_model_from_cpp(self):
         self.paste("infer.cc", block("#include <cstdio>"))

@@ -16,7 +16,7 @@ from manifests import BIN, ROOT
 MODELS = ROOT / "tests" / "models"
 PROGRAM = """
 definition {
-  inputs { name: "x" spec { dtype: FLOAT shape: -1 } }
+  inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 } }
   outputs: "y"
   nodes { op: "Relu" inputs: "x" outputs: "y" }
 }

@@ -94,9 +94,9 @@ def evaluate_seeds():
         data(3, data(1, "k"), number(2, 6)),
         data(3, data(1, "r"), data(3, data(1, "r")))])
     yield "settings", b"".join([
-        number(5, 1), data(7, number(1, 2), number(2, 3), number(3, -1)),
+        number(5, 1), data(7, number(1, 3), number(2, 3), number(3, -1)),
         data(8, number(1, 1), number(2, 2)), data(9, number(1, 3)),
-        number(12, 2), number(13, 1), number(14, 1), number(15, 1)])
+        number(12, 2), number(13, 2), number(14, 1), number(15, 2)])
 
 
 def main():

@@ -22,7 +22,7 @@ v1::EvaluateRequest FullRequest() {
   node->set_op("Identity");
   auto* raw = request.add_inputs();
   raw->set_name("x");
-  raw->mutable_value()->mutable_spec()->set_dtype(v1::UINT8);
+  raw->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_UINT8);
   raw->mutable_value()->mutable_spec()->add_shape(480);
   raw->mutable_value()->mutable_spec()->add_shape(-1);
   raw->mutable_value()->mutable_spec()->set_layout("HW");
@@ -46,10 +46,10 @@ v1::EvaluateRequest FullRequest() {
   keep->set_tensor(78);
   auto* into = request.add_outputs();
   into->mutable_region()->set_region("r2");
-  request.set_mode(v1::SYNC_FULL);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   request.set_context(5);
   request.set_device("cuda:0");
-  request.mutable_stream_policy()->set_kind(v1::StreamPolicy::NAMED);
+  request.mutable_stream_policy()->set_kind(v1::StreamPolicy::KIND_NAMED);
   request.mutable_stream_policy()->set_stream(9);
   request.mutable_stream_policy()->set_priority(-1);
   auto* after = request.add_after();
@@ -60,10 +60,10 @@ v1::EvaluateRequest FullRequest() {
   signal->set_value(4);
   request.set_rng_seed(0);
   request.set_label("a label");
-  request.set_precision(v1::TF32);
-  request.set_report(v1::FULL);
+  request.set_precision(v1::PRECISION_TF32);
+  request.set_report(v1::REPORT_LEVEL_FULL);
   request.set_report_settings(true);
-  request.set_on_conflict(v1::QUEUE);
+  request.set_on_conflict(v1::CONTEXT_CONFLICT_QUEUE);
   return request;
 }
 
@@ -105,10 +105,10 @@ TEST(WireEvaluateTest, ReadsWhatProtobufWrote) {
     EXPECT_EQ(std::get<WireRegion>(request.outputs[2].destination).region,
               "r2");
 
-    EXPECT_EQ(request.mode, 4);
+    EXPECT_EQ(request.mode, v1::EVAL_MODE_SYNC_FULL);
     EXPECT_EQ(request.context, 5u);
     EXPECT_EQ(request.device, "cuda:0");
-    EXPECT_EQ(request.stream_policy.kind, 2);
+    EXPECT_EQ(request.stream_policy.kind, v1::StreamPolicy::KIND_NAMED);
     EXPECT_EQ(request.stream_policy.stream, 9u);
     EXPECT_EQ(request.stream_policy.priority, -1);
     EXPECT_EQ(request.after[0].timeline, 1u);
@@ -116,10 +116,10 @@ TEST(WireEvaluateTest, ReadsWhatProtobufWrote) {
     EXPECT_EQ(request.signal[0].timeline, 3u);
     EXPECT_EQ(request.rng_seed, 0u);
     EXPECT_EQ(request.label, "a label");
-    EXPECT_EQ(request.precision, 2);
-    EXPECT_EQ(request.report, 1);
+    EXPECT_EQ(request.precision, v1::PRECISION_TF32);
+    EXPECT_EQ(request.report, v1::REPORT_LEVEL_FULL);
     EXPECT_TRUE(request.report_settings);
-    EXPECT_EQ(request.on_conflict, 1);
+    EXPECT_EQ(request.on_conflict, v1::CONTEXT_CONFLICT_QUEUE);
   }
 }
 
@@ -185,12 +185,12 @@ TEST(WireEvaluateTest, ReadsWhatIsToBeExplained) {
   for (const char* name : {"x", "y"}) {
     auto* input = request.add_inputs();
     input->set_name(name);
-    input->mutable_spec()->set_dtype(v1::FLOAT);
+    input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
     input->mutable_spec()->add_shape(-1);
     input->mutable_spec()->add_shape(7);
   }
   request.set_device("cpu");
-  request.set_precision(v1::TF32);
+  request.set_precision(v1::PRECISION_TF32);
   const std::string bytes = request.SerializeAsString();
   for (size_t piece : {size_t{1}, size_t{5}, bytes.size()}) {
     const Sliced sliced(bytes, piece);
@@ -202,12 +202,12 @@ TEST(WireEvaluateTest, ReadsWhatIsToBeExplained) {
     EXPECT_TRUE(std::holds_alternative<WireGraphDefinition>(view.graph));
     ASSERT_EQ(view.inputs.size(), 2u);
     EXPECT_EQ(view.inputs[1].name, "y");
-    EXPECT_EQ(view.inputs[1].spec.dtype, v1::FLOAT);
+    EXPECT_EQ(view.inputs[1].spec.dtype, v1::DATA_TYPE_FLOAT);
     const std::span<const int64_t> shape = view.inputs[1].spec.shape;
     EXPECT_THAT(std::vector<int64_t>(shape.begin(), shape.end()),
                 ElementsAre(-1, 7));
     EXPECT_EQ(view.device, "cpu");
-    EXPECT_EQ(view.precision, v1::TF32);
+    EXPECT_EQ(view.precision, v1::PRECISION_TF32);
   }
   for (size_t size = 0; size < bytes.size(); ++size) {
     const std::string cut = bytes.substr(0, size);
@@ -228,8 +228,8 @@ TEST(WireEvaluateTest, ProtobufReadsWhatTheBuilderWrote) {
   const auto release = [](void* count) { ++*static_cast<int*>(count); };
   const int64_t shape[] = {2, 50000};
   const std::span<const int64_t> samples[] = {shape, {}};
-  WireTensorSpec spec{v1::UINT8, shape, "HW", {}};
-  WireTensorSpec ragged{v1::FLOAT, shape, "", samples};
+  WireTensorSpec spec{v1::DATA_TYPE_UINT8, shape, "HW", {}};
+  WireTensorSpec ragged{v1::DATA_TYPE_FLOAT, shape, "", samples};
   const std::vector<EvaluateOutput> outputs = {
       {"l", spec, ForeignBytes{large.data(), large.size(), release, &released}},
       {"s", ragged,
@@ -238,8 +238,8 @@ TEST(WireEvaluateTest, ProtobufReadsWhatTheBuilderWrote) {
       {"region", spec, {}},
   };
   v1::SyncReport report;
-  report.set_state(v1::COMPLETED);
-  report.set_wait(v1::RECORD);
+  report.set_state(v1::WORK_STATE_COMPLETED);
+  report.set_wait(v1::WAIT_PERFORMED_RECORD);
   report.set_stream_sequence(12);
   v1::ResolvedSettings settings;
   settings.set_device_uuid("GPU-1");
@@ -258,7 +258,7 @@ TEST(WireEvaluateTest, ProtobufReadsWhatTheBuilderWrote) {
     ASSERT_TRUE(response.ParseFromString(ReplyBytes(buffer)));
     EXPECT_EQ(response.work(), 9u);
     EXPECT_EQ(response.settings().device_uuid(), "GPU-1");
-    EXPECT_EQ(response.report().wait(), v1::RECORD);
+    EXPECT_EQ(response.report().wait(), v1::WAIT_PERFORMED_RECORD);
     EXPECT_EQ(response.report().stream_sequence(), 12u);
     ASSERT_EQ(response.outputs_size(), 4);
     EXPECT_EQ(response.outputs(0).name(), "l");

@@ -112,7 +112,8 @@ TEST(AdminTest, WithATokenFileEveryCallNeedsTheToken) {
        {"", "Bearer ", "Bearer s3cret-wor", "Bearer s3cret-word2",
         "Bearer s3cret-worD", "Bearer s3cret-words3cret-word", "s3cret-word",
         "Basic s3cret-word"}) {
-    const grpc::Status status = SetLevel(server.admin(), v1::LOG_ERROR, header);
+    const grpc::Status status =
+        SetLevel(server.admin(), v1::LOG_LEVEL_ERROR, header);
     EXPECT_TRUE(
         Refused(status, StatusCode::UNAUTHENTICATED, "authorization: Bearer"))
         << header;
@@ -125,7 +126,7 @@ TEST(AdminTest, WithATokenFileEveryCallNeedsTheToken) {
             StatusCode::UNAUTHENTICATED);
   EXPECT_FALSE(DrainWanted(server));
   EXPECT_TRUE(
-      SetLevel(server.admin(), v1::LOG_ERROR, "Bearer s3cret-word").ok());
+      SetLevel(server.admin(), v1::LOG_LEVEL_ERROR, "Bearer s3cret-word").ok());
   EXPECT_TRUE(ServesOn(server));  // others need no token
 }
 
@@ -151,7 +152,7 @@ TEST(AdminTest, AUnixSocketIsThisMachine) {
   TempFolder folder;
   const std::string address = "unix:" + (folder.path() / "socket").string();
   TestServer server([&](ServerOptions& o) { o.grpc = {address}; });
-  EXPECT_TRUE(SetLevel(server.admin(), v1::LOG_ERROR).ok());
+  EXPECT_TRUE(SetLevel(server.admin(), v1::LOG_LEVEL_ERROR).ok());
 }
 
 TEST(AdminTest, OtherMachinesAreRefusedWithoutAToken) {
@@ -165,7 +166,7 @@ TEST(AdminTest, OtherMachinesAreRefusedWithoutAToken) {
       if (token) o.admin_token_file = folder.Write("token", "word");
     });
     const grpc::Status status =
-        SetLevel(server.admin(), v1::LOG_ERROR, "Bearer word");
+        SetLevel(server.admin(), v1::LOG_LEVEL_ERROR, "Bearer word");
     if (token) {
       EXPECT_TRUE(status.ok()) << status.error_message();
     } else {

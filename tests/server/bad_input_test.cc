@@ -54,11 +54,11 @@ class BadInputTest : public ::testing::Test {
 
   grpc::Status Decode(const std::string& picture) {
     v1::EvaluateRequest request = Program(R"(
-        inputs { name: "file" spec { dtype: UINT8 shape: -1 } }
+        inputs { name: "file" spec { dtype: DATA_TYPE_UINT8 shape: -1 } }
         nodes { name: "decode" domain: "weir" op: "DecodeImage"
                 inputs: "file" outputs: "picture" }
         outputs: "picture")");
-    AddInput(&request, "file", v1::UINT8,
+    AddInput(&request, "file", v1::DATA_TYPE_UINT8,
              {static_cast<int64_t>(picture.size())}, picture);
     const grpc::Status status = Evaluate(server_, request).status;
     EXPECT_TRUE(ServesOn(server_));
@@ -175,25 +175,26 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
 // A program that would make a huge tensor out of little.
 TEST_F(BadInputTest, OutputsThatNobodyCanHold) {
   v1::EvaluateRequest request = Program(R"(
-      inputs { name: "shape" spec { dtype: INT64 shape: 2 } }
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 2 } }
       nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
       outputs: "y")");
-  AddInput(&request, "shape", v1::INT64, {2},
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {2},
            Bytes<int64_t>({100'000, 100'000}));
   grpc::Status status = Evaluate(server_, request).status;
   EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, ""));
   EXPECT_TRUE(ServesOn(server_));
   request.clear_inputs();
-  AddInput(&request, "shape", v1::INT64, {2},
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {2},
            Bytes<int64_t>({1'000'000, 1'000'000}));
   status = Evaluate(server_, request).status;
   EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "grow"));
   request.clear_inputs();
-  AddInput(&request, "shape", v1::INT64, {2}, Bytes<int64_t>({-1, 2}));
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {2},
+           Bytes<int64_t>({-1, 2}));
   status = Evaluate(server_, request).status;
   EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "grow"));
   request.clear_inputs();
-  AddInput(&request, "shape", v1::INT64, {2},
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {2},
            Bytes<int64_t>({int64_t{1} << 40, int64_t{1} << 40}));
   status = Evaluate(server_, request).status;
   EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "grow"));
@@ -279,7 +280,7 @@ TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
 
     v1::EvaluateRequest evaluate;
     evaluate.mutable_graph()->mutable_model()->set_name("strings");
-    AddInput(&evaluate, "x", v1::STRING, {2}, raw);
+    AddInput(&evaluate, "x", v1::DATA_TYPE_STRING, {2}, raw);
     const grpc::Status status = Evaluate(server_, evaluate).status;
     EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "\"x\""));
     EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0]");
@@ -351,7 +352,7 @@ TEST_F(BadInputTest, UnknownModelsVersionsAndOutputs) {
   ExpectInvalid(request, "twice", "outputs[1]");
 
   v1::EvaluateRequest evaluate;
-  AddInput(&evaluate, "x", v1::FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  AddInput(&evaluate, "x", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
   for (const auto& [name, version] :
        {std::pair("nothing", 0), std::pair("floats", 2),
         std::pair("floats", -1)}) {
@@ -432,14 +433,14 @@ TEST_F(BadInputTest, GraphsThatAreNone) {
        "half"},
       // Types that do not go together.
       {R"(inputs { name: "x" }
-          constants { name: "c" value { spec { dtype: INT32 }
+          constants { name: "c" value { spec { dtype: DATA_TYPE_INT32 }
                                         raw: "\x01\x00\x00\x00" } }
           nodes { name: "mixed" op: "Add" inputs: "x" inputs: "c" outputs: "y" }
           outputs: "y")",
        "mixed"},
       // Shapes that do not.
       {R"(inputs { name: "x" }
-          constants { name: "c" value { spec { dtype: FLOAT shape: 3 }
+          constants { name: "c" value { spec { dtype: DATA_TYPE_FLOAT shape: 3 }
                                         raw: "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00" } }
           nodes { name: "uneven" op: "Add" inputs: "x" inputs: "c" outputs: "y" }
           outputs: "y")",
@@ -469,7 +470,7 @@ TEST_F(BadInputTest, GraphsThatAreNone) {
 TEST_F(BadInputTest, AConstantOneByteShort) {
   v1::EvaluateRequest request = Program(R"(
       inputs { name: "x" }
-      constants { name: "c" value { spec { dtype: FLOAT }
+      constants { name: "c" value { spec { dtype: DATA_TYPE_FLOAT }
                                     raw: "\x00\x00\x00" } }
       nodes { name: "n" op: "Add" inputs: "x" inputs: "c" outputs: "y" }
       outputs: "y")");
@@ -528,12 +529,12 @@ TEST_F(BadInputTest, IndicesOutOfRange) {
 
     v1::EvaluateRequest evaluate;
     evaluate.mutable_graph()->mutable_model()->set_name("gather");
-    AddInput(&evaluate, "x", v1::FLOAT, {3}, Bytes<float>({1, 2, 3}));
-    AddInput(&evaluate, "i", v1::INT64, {1}, Bytes<int64_t>({index}));
+    AddInput(&evaluate, "x", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
+    AddInput(&evaluate, "i", v1::DATA_TYPE_INT64, {1}, Bytes<int64_t>({index}));
     status = Evaluate(server_, evaluate).status;
     EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "pick"));
     ASSERT_TRUE(ReportOf(status).has_value());
-    EXPECT_EQ(ReportOf(status)->state(), v1::ERROR);
+    EXPECT_EQ(ReportOf(status)->state(), v1::WORK_STATE_ERROR);
     EXPECT_THAT(ReportOf(status)->details().device_error().node(),
                 ::testing::HasSubstr("pick"));
     EXPECT_TRUE(Infer(server_, Good("gather")).status.ok());

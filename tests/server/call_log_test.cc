@@ -116,15 +116,15 @@ TEST_F(CallLogTest, TheLevelChangesWhileTheServerRuns) {
     EXPECT_TRUE(server_.admin().SetLogLevel(&context, request, &response).ok());
     return response.previous();
   };
-  EXPECT_EQ(set_level(v1::LOG_INFO), v1::LOG_DEBUG);
+  EXPECT_EQ(set_level(v1::LOG_LEVEL_INFO), v1::LOG_LEVEL_DEBUG);
   EXPECT_TRUE(Call(IdentityRequest()).ok());
   EXPECT_FALSE(Call(BadRequest()).ok());
   EXPECT_EQ(log_.Events("call answered").size(), 0u);
   EXPECT_EQ(log_.Events("call failed").size(), 1u);
-  EXPECT_EQ(set_level(v1::LOG_ERROR), v1::LOG_INFO);
+  EXPECT_EQ(set_level(v1::LOG_LEVEL_ERROR), v1::LOG_LEVEL_INFO);
   EXPECT_FALSE(Call(BadRequest()).ok());
   EXPECT_EQ(log_.Events("call failed").size(), 1u);
-  EXPECT_EQ(set_level(v1::LOG_DEBUG), v1::LOG_ERROR);
+  EXPECT_EQ(set_level(v1::LOG_LEVEL_DEBUG), v1::LOG_LEVEL_ERROR);
   EXPECT_TRUE(Call(IdentityRequest()).ok());
   // The change itself is a call too, logged at the level that it sets.
   EXPECT_EQ(log_.Events("call answered").size(), 2u);

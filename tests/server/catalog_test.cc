@@ -39,8 +39,9 @@ TEST(CatalogTest, TellsWhatTheServerIs) {
   EXPECT_EQ(info.limits().queue_length(), 77u);
   EXPECT_EQ(info.limits().streams(), 2u);
   EXPECT_EQ(info.limits().max_message_bytes(), 1u << 20);
-  EXPECT_THAT(info.modes(),
-              ::testing::ElementsAre(v1::EAGER, v1::SYNC_CPU, v1::SYNC_FULL));
+  EXPECT_THAT(info.modes(), ::testing::ElementsAre(v1::EVAL_MODE_EAGER,
+                                                   v1::EVAL_MODE_SYNC_CPU,
+                                                   v1::EVAL_MODE_SYNC_FULL));
   TestServer other;
   EXPECT_NE(
       Call(other, &v1::Catalog::Stub::GetServerInfo, {}).response.incarnation(),
@@ -54,7 +55,8 @@ TEST(CatalogTest, ListsTheDevice) {
   ASSERT_EQ(answer.response.devices_size(), 1);
   const v1::Device& device = answer.response.devices(0);
   EXPECT_THAT(device.name(), ::testing::AnyOf("cpu", "cuda:0"));
-  EXPECT_EQ(device.type(), device.name() == "cpu" ? v1::CPU : v1::CUDA);
+  EXPECT_EQ(device.type(), device.name() == "cpu" ? v1::DEVICE_TYPE_CPU
+                                                  : v1::DEVICE_TYPE_CUDA);
   EXPECT_FALSE(device.uuid().empty());
   EXPECT_EQ(device.failure(), "");
   EXPECT_TRUE(device.is_default());
@@ -71,7 +73,8 @@ TEST(CatalogTest, ListsOperatorsByDomainAndName) {
   for (const v1::OperatorSummary& op : answer.response.operators()) {
     names.emplace_back(op.domain(), op.name());
     EXPECT_FALSE(op.summary().empty()) << op.name();
-    EXPECT_THAT(op.devices(), ::testing::Contains(v1::CPU)) << op.name();
+    EXPECT_THAT(op.devices(), ::testing::Contains(v1::DEVICE_TYPE_CPU))
+        << op.name();
   }
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
   for (const auto& [domain, name] :
@@ -118,8 +121,8 @@ TEST(CatalogTest, DescribesAnOperator) {
   const v1::OperatorDescription& op = answer.response.operator_description();
   EXPECT_EQ(op.summary().name(), "Gemm");
   ASSERT_EQ(op.inputs_size(), 3);
-  EXPECT_EQ(op.inputs(0).presence(), v1::OperatorArgument::REQUIRED);
-  EXPECT_EQ(op.inputs(2).presence(), v1::OperatorArgument::OPTIONAL);
+  EXPECT_EQ(op.inputs(0).presence(), v1::OperatorArgument::PRESENCE_REQUIRED);
+  EXPECT_EQ(op.inputs(2).presence(), v1::OperatorArgument::PRESENCE_OPTIONAL);
   EXPECT_EQ(op.outputs_size(), 1);
   std::set<std::string> attributes;
   for (const auto& attribute : op.attributes()) {
@@ -143,10 +146,10 @@ TEST(CatalogTest, ListsModels) {
   EXPECT_EQ(model.name(), "digits");
   ASSERT_EQ(model.versions_size(), 1);
   EXPECT_EQ(model.versions(0).version(), 1);
-  EXPECT_EQ(model.versions(0).state(), v1::READY);
+  EXPECT_EQ(model.versions(0).state(), v1::MODEL_STATE_READY);
   EXPECT_EQ(model.max_batch_size(), 512);
   ASSERT_EQ(model.inputs_size(), 1);
-  EXPECT_EQ(model.inputs(0).spec().dtype(), v1::FLOAT);
+  EXPECT_EQ(model.inputs(0).spec().dtype(), v1::DATA_TYPE_FLOAT);
   EXPECT_THAT(model.inputs(0).spec().shape(),
               ::testing::ElementsAre(-1, 1, 8, 8));
   EXPECT_EQ(model.outputs_size(), 2);
@@ -187,8 +190,8 @@ std::vector<std::string> Shapes(const Values& values) {
 
 // Two products with a value between them.
 constexpr char kLayers[] = R"(
-    inputs { name: "x" spec { dtype: FLOAT shape: -1 shape: 8 } }
-    inputs { name: "w" spec { dtype: FLOAT shape: 8 shape: -1 } }
+    inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 shape: 8 } }
+    inputs { name: "w" spec { dtype: DATA_TYPE_FLOAT shape: 8 shape: -1 } }
     nodes { name: "product" op: "MatMul" inputs: "x" inputs: "w" outputs: "h" }
     nodes { name: "curve" op: "Relu" inputs: "h" outputs: "r" }
     nodes { name: "sum" op: "Add" inputs: "r" inputs: "h" outputs: "y" }
@@ -197,8 +200,8 @@ constexpr char kLayers[] = R"(
 TEST(CatalogTest, ExplainsThePlanOfClosedShapes) {
   TestServer server;
   v1::ExplainRequest request = ExplainRequest(kLayers);
-  AddSpec(&request, "x", v1::FLOAT, {100, 8});
-  AddSpec(&request, "w", v1::FLOAT, {8, 50});
+  AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {100, 8});
+  AddSpec(&request, "w", v1::DATA_TYPE_FLOAT, {8, 50});
   const auto answer = ExplainOver(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::ExplainResponse& plan = answer.response;
@@ -208,7 +211,7 @@ TEST(CatalogTest, ExplainsThePlanOfClosedShapes) {
   EXPECT_THAT(Shapes(plan.inputs()),
               ::testing::ElementsAre("x{ 100, 8 }", "w{ 8, 50 }"));
   EXPECT_THAT(Shapes(plan.outputs()), ::testing::ElementsAre("y{ 100, 50 }"));
-  EXPECT_EQ(plan.outputs(0).spec().dtype(), v1::FLOAT);
+  EXPECT_EQ(plan.outputs(0).spec().dtype(), v1::DATA_TYPE_FLOAT);
   // Two values of 20,000 bytes between the steps.
   EXPECT_GE(plan.arena_bytes(), 2u * 100 * 50 * sizeof(float));
   ASSERT_EQ(plan.steps_size(), 3);
@@ -229,7 +232,7 @@ TEST(CatalogTest, ExplainsThePlanOfClosedShapes) {
 TEST(CatalogTest, ExplainsOpenShapesAsFarAsTheyGo) {
   TestServer server;
   v1::ExplainRequest request = ExplainRequest(kLayers);
-  AddSpec(&request, "x", v1::FLOAT, {100, -1});
+  AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {100, -1});
   const auto answer = ExplainOver(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::ExplainResponse& outline = answer.response;
@@ -247,8 +250,8 @@ TEST(CatalogTest, ExplainsOpenShapesAsFarAsTheyGo) {
 TEST(CatalogTest, ExplainsNothingThatDependsOnData) {
   TestServer server;
   v1::ExplainRequest request = ExplainRequest(R"(
-      inputs { name: "x" spec { dtype: FLOAT shape: 6 } }
-      inputs { name: "shape" spec { dtype: INT64 shape: 2 } }
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 6 } }
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 2 } }
       nodes { name: "form" op: "Reshape" inputs: "x" inputs: "shape"
               outputs: "y" }
       nodes { name: "z" op: "Exp" inputs: "x" outputs: "z" }
@@ -268,7 +271,7 @@ TEST(CatalogTest, ExplainsTheProgramThatEvaluateRuns) {
   evaluate.set_report_settings(true);
   v1::ExplainRequest request;
   *request.mutable_graph() = evaluate.graph();
-  AddSpec(&request, "x", v1::FLOAT, {4});
+  AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {4});
   const auto explained = ExplainOver(server, request);
   ASSERT_TRUE(explained.status.ok()) << explained.status.error_message();
   EXPECT_FALSE(explained.response.program_cached());
@@ -301,7 +304,7 @@ TEST(CatalogTest, ExplainsAServedModel) {
               ::testing::ElementsAre("image{ -1, 1, 8, 8 }"));
   const std::string program = answer.response.program();
 
-  AddSpec(&request, "image", v1::FLOAT, {3, 1, 8, 8});
+  AddSpec(&request, "image", v1::DATA_TYPE_FLOAT, {3, 1, 8, 8});
   answer = ExplainOver(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.response.program(), program);
@@ -345,21 +348,25 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
     return refusal(changed);
   };
   constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-  EXPECT_TRUE(Refused(with("z", v1::FLOAT, {1}), kInvalid, "input \"z\""));
-  EXPECT_TRUE(Refused(with("x", v1::INT8, {1, 8}), kInvalid, "int8"));
-  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {1, 9}), kInvalid, "[1,9]"));
-  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {8}), kInvalid, "[8]"));
-  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {-2, 8}), kInvalid, "input \"x\""));
-  EXPECT_TRUE(Refused(with("x", v1::FLOAT, {1'000'000'000'000, 8}), kInvalid,
+  EXPECT_TRUE(
+      Refused(with("z", v1::DATA_TYPE_FLOAT, {1}), kInvalid, "input \"z\""));
+  EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_INT8, {1, 8}), kInvalid, "int8"));
+  EXPECT_TRUE(
+      Refused(with("x", v1::DATA_TYPE_FLOAT, {1, 9}), kInvalid, "[1,9]"));
+  EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_FLOAT, {8}), kInvalid, "[8]"));
+  EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_FLOAT, {-2, 8}), kInvalid,
                       "input \"x\""));
-  EXPECT_TRUE(Refused(with("x", v1::UNDEFINED, {1, 8}), kInvalid, ""));
+  EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_FLOAT, {1'000'000'000'000, 8}),
+                      kInvalid, "input \"x\""));
+  EXPECT_TRUE(
+      Refused(with("x", v1::DATA_TYPE_UNSPECIFIED, {1, 8}), kInvalid, ""));
   request = layers;
-  AddSpec(&request, "x", v1::FLOAT, {1, 8});
-  AddSpec(&request, "x", v1::FLOAT, {1, 8});
+  AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {1, 8});
+  AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {1, 8});
   EXPECT_TRUE(Refused(refusal(request), kInvalid, "given twice"));
   request = layers;
-  AddSpec(&request, "x", v1::FLOAT, {1, 8});
-  AddSpec(&request, "w", v1::FLOAT, {9, 8});
+  AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {1, 8});
+  AddSpec(&request, "w", v1::DATA_TYPE_FLOAT, {9, 8});
   EXPECT_TRUE(Refused(refusal(request), kInvalid, "input \"w\""));
   request = layers;
   request.set_device("cuda:99");

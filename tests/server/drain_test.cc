@@ -135,7 +135,7 @@ TEST(DrainTest, LosesNothingUnderLoad) {
   TestServer drained(aging);
   TestServer other(aging);
   v1::EvaluateRequest request = IdentityRequest();
-  request.set_mode(v1::SYNC_FULL);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   client::LoadOptions load;
   load.address = "ipv4:" + drained.address() + "," + other.address();
   load.method = "/weir.v1.Evaluator/Evaluate";

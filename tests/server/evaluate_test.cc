@@ -11,19 +11,21 @@ namespace weir::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 std::string DigitsFolder() { return TestData("models"); }
 
 // y = (x + 1) * x
 v1::EvaluateRequest Polynomial() {
   v1::EvaluateRequest request = Program(R"(
-      inputs { name: "x" spec { dtype: FLOAT shape: -1 } }
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 } }
       constants { name: "one" value {
-        spec { dtype: FLOAT } raw: "\x00\x00\x80\x3f" } }
+        spec { dtype: DATA_TYPE_FLOAT } raw: "\x00\x00\x80\x3f" } }
       nodes { name: "sum" op: "Add" inputs: "x" inputs: "one" outputs: "s" }
       nodes { name: "product" op: "Mul" inputs: "s" inputs: "x" outputs: "y" }
       outputs: "y" outputs: "s")");
-  AddInput(&request, "x", v1::FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
   return request;
 }
 
@@ -34,7 +36,7 @@ TEST(EvaluateTest, ComputesAGraph) {
   ASSERT_EQ(answer.response.outputs_size(), 2);
   const v1::NamedTensor& y = answer.response.outputs(0);
   EXPECT_EQ(y.name(), "y");
-  EXPECT_EQ(y.value().spec().dtype(), v1::FLOAT);
+  EXPECT_EQ(y.value().spec().dtype(), v1::DATA_TYPE_FLOAT);
   ASSERT_EQ(y.value().spec().shape_size(), 1);
   EXPECT_EQ(y.value().spec().shape(0), 3);
   EXPECT_EQ(Values<float>(y.value().raw()), (std::vector<float>{2, 6, 12}));
@@ -71,7 +73,7 @@ TEST(EvaluateTest, ReturnsLargeOutputs) {
   std::vector<float> x(1 << 20);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 1000);
   request.clear_inputs();
-  AddInput(&request, "x", v1::FLOAT, {1 << 20}, Bytes(x));
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {1 << 20}, Bytes(x));
   for (int repeat = 0; repeat < 3; ++repeat) {
     const EvaluateAnswer answer = Evaluate(server, request);
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -93,7 +95,7 @@ TEST(EvaluateTest, CarriesStringsAndEmptyTensors) {
       nodes { op: "Identity" inputs: "x" outputs: "y" }
       outputs: "y")");
   const std::string raw = BytesElements({"weir", "", std::string(3, '\0')});
-  AddInput(&request, "x", v1::STRING, {3}, raw);
+  AddInput(&request, "x", v1::DATA_TYPE_STRING, {3}, raw);
   EvaluateAnswer answer = Evaluate(server, request);
   if (ServesStrings()) {
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -104,7 +106,7 @@ TEST(EvaluateTest, CarriesStringsAndEmptyTensors) {
   }
 
   request.clear_inputs();
-  AddInput(&request, "x", v1::FLOAT, {2, 0, 3}, "");
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2, 0, 3}, "");
   answer = Evaluate(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.response.outputs(0).value().raw(), "");
@@ -118,12 +120,13 @@ TEST(EvaluateTest, RunsServedModels) {
       ReadTestFile(TestData("models/digits_samples.f32"));
   v1::EvaluateRequest request;
   request.mutable_graph()->mutable_model()->set_name("digits");
-  AddInput(&request, "image", v1::FLOAT, {2, 1, 8, 8},
+  AddInput(&request, "image", v1::DATA_TYPE_FLOAT, {2, 1, 8, 8},
            samples.substr(0, 2 * 64 * sizeof(float)));
   EvaluateAnswer answer = Evaluate(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.response.outputs_size(), 2);
-  EXPECT_EQ(answer.response.outputs(1).value().spec().dtype(), v1::INT64);
+  EXPECT_EQ(answer.response.outputs(1).value().spec().dtype(),
+            v1::DATA_TYPE_INT64);
 
   request.mutable_graph()->mutable_model()->set_version(1);
   EXPECT_TRUE(Evaluate(server, request).status.ok());
@@ -144,7 +147,7 @@ TEST(EvaluateTest, RunsOnnxModelsFromTheRequest) {
       ReadTestFile(TestData("models/digits/1/model.onnx")));
   const std::string samples =
       ReadTestFile(TestData("models/digits_samples.f32"));
-  AddInput(&request, "image", v1::FLOAT, {1, 1, 8, 8},
+  AddInput(&request, "image", v1::DATA_TYPE_FLOAT, {1, 1, 8, 8},
            samples.substr(0, 64 * sizeof(float)));
   const EvaluateAnswer answer = Evaluate(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -153,8 +156,8 @@ TEST(EvaluateTest, RunsOnnxModelsFromTheRequest) {
 
 TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
   TestServer server;
-  for (v1::EvalMode mode :
-       {v1::EVAL_MODE_UNSPECIFIED, v1::EAGER, v1::SYNC_CPU, v1::SYNC_FULL}) {
+  for (v1::EvalMode mode : {v1::EVAL_MODE_UNSPECIFIED, v1::EVAL_MODE_EAGER,
+                            v1::EVAL_MODE_SYNC_CPU, v1::EVAL_MODE_SYNC_FULL}) {
     SCOPED_TRACE(v1::EvalMode_Name(mode));
     v1::EvaluateRequest request = IdentityRequest();
     request.set_mode(mode);
@@ -162,8 +165,8 @@ TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
     // The output was asked for inline: that waits for it in every mode.
     const v1::SyncReport& report = answer.response.report();
-    EXPECT_EQ(report.state(), v1::COMPLETED);
-    EXPECT_EQ(report.wait(), v1::RECORD);
+    EXPECT_EQ(report.state(), v1::WORK_STATE_COMPLETED);
+    EXPECT_EQ(report.wait(), v1::WAIT_PERFORMED_RECORD);
     EXPECT_EQ(report.inline_reads(), 1u);
     EXPECT_NE(report.stream_id(), 0u);
     EXPECT_GT(report.stream_sequence(), 0u);
@@ -178,7 +181,7 @@ TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
 TEST(EvaluateTest, RefusesDeferredModeUntilThereAreSpaces) {
   TestServer server;
   v1::EvaluateRequest request = IdentityRequest();
-  request.set_mode(v1::DEFERRED);
+  request.set_mode(v1::EVAL_MODE_DEFERRED);
   const EvaluateAnswer answer = Evaluate(server, request);
   EXPECT_TRUE(
       Refused(answer.status, grpc::StatusCode::UNIMPLEMENTED, "DEFERRED"));
@@ -189,8 +192,8 @@ TEST(EvaluateTest, RefusesDeferredModeUntilThereAreSpaces) {
 TEST(EvaluateTest, FullReportsHaveDetails) {
   TestServer server;
   v1::EvaluateRequest request = IdentityRequest();
-  request.set_report(v1::FULL);
-  request.set_mode(v1::SYNC_FULL);
+  request.set_report(v1::REPORT_LEVEL_FULL);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   const EvaluateAnswer answer = Evaluate(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::SyncReport& report = answer.response.report();
@@ -207,7 +210,7 @@ TEST(EvaluateTest, FullReportsHaveDetails) {
   EXPECT_GE(times.leased_ns(), times.enqueued_ns());
   EXPECT_GE(times.scheduled_ns(), times.leased_ns());
   EXPECT_GE(times.completed_ns(), times.scheduled_ns());
-  EXPECT_EQ(details.transfers().transport(), v1::Transfers::INLINE);
+  EXPECT_EQ(details.transfers().transport(), v1::Transfers::TRANSPORT_INLINE);
 }
 
 TEST(EvaluateTest, ReportsItsSettingsWhenAsked) {
@@ -218,12 +221,12 @@ TEST(EvaluateTest, ReportsItsSettingsWhenAsked) {
       outputs: "y")");
   request.set_report_settings(true);
   request.set_rng_seed(42);
-  request.set_mode(v1::SYNC_CPU);
+  request.set_mode(v1::EVAL_MODE_SYNC_CPU);
   request.set_device(TestDevice());
   EvaluateAnswer answer = Evaluate(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   const v1::ResolvedSettings first = answer.response.settings();
-  EXPECT_EQ(first.mode(), v1::SYNC_CPU);
+  EXPECT_EQ(first.mode(), v1::EVAL_MODE_SYNC_CPU);
   EXPECT_EQ(first.rng_seed(), 42u);
   EXPECT_FALSE(first.program_cached());
   EXPECT_FALSE(first.device_uuid().empty());
@@ -242,7 +245,7 @@ TEST(EvaluateTest, NothingLeaksIntoTheNextRequest) {
               attributes { name: "shape" ints { values: 16 } } }
       outputs: "y")");
   request.set_rng_seed(7);
-  request.set_mode(v1::SYNC_CPU);
+  request.set_mode(v1::EVAL_MODE_SYNC_CPU);
   request.set_report_settings(true);
   const EvaluateAnswer one = Evaluate(server, request);
   ASSERT_TRUE(one.status.ok()) << one.status.error_message();
@@ -258,7 +261,7 @@ TEST(EvaluateTest, NothingLeaksIntoTheNextRequest) {
     ASSERT_TRUE(other.status.ok()) << other.status.error_message();
     EXPECT_NE(other.response.outputs(0).value().raw(),
               one.response.outputs(0).value().raw());
-    EXPECT_EQ(other.response.settings().mode(), v1::EAGER);
+    EXPECT_EQ(other.response.settings().mode(), v1::EVAL_MODE_EAGER);
   }
 }
 
@@ -269,13 +272,13 @@ TEST(EvaluateTest, AFailedEvaluationCarriesItsReport) {
       nodes { name: "broken" domain: "weir" op: "Fault"
               inputs: "x" outputs: "y" }
       outputs: "y")");
-  AddInput(&request, "x", v1::FLOAT, {2}, Bytes<float>({1, 2}));
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2}, Bytes<float>({1, 2}));
   const EvaluateAnswer answer = Evaluate(server, request);
   EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::INTERNAL, "broken"));
   const auto report = ReportOf(answer.status);
   ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->state(), v1::ERROR);
-  EXPECT_EQ(report->wait(), v1::RECORD);
+  EXPECT_EQ(report->state(), v1::WORK_STATE_ERROR);
+  EXPECT_EQ(report->wait(), v1::WAIT_PERFORMED_RECORD);
   ASSERT_TRUE(report->details().has_device_error());
   EXPECT_THAT(report->details().device_error().node(), HasSubstr("broken"));
   EXPECT_FALSE(report->details().device_error().sticky());
@@ -299,8 +302,35 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
        grpc::StatusCode::UNIMPLEMENTED},
       {"stream_policy.kind",
        [](auto* r) {
-         r->mutable_stream_policy()->set_kind(v1::StreamPolicy::NAMED);
+         r->mutable_stream_policy()->set_kind(v1::StreamPolicy::KIND_NAMED);
        },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"stream_policy.kind",
+       [](auto* r) {
+         r->mutable_stream_policy()->set_kind(
+             static_cast<v1::StreamPolicy::Kind>(9));
+       },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"on_conflict",
+       [](auto* r) { r->set_on_conflict(static_cast<v1::ContextConflict>(9)); },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"inputs[0].value.spec.dtype",
+       [](auto* r) {
+         r->mutable_inputs(0)->mutable_value()->mutable_spec()->set_dtype(
+             v1::DATA_TYPE_UNSPECIFIED);
+       },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"inputs[0].value.spec.dtype",
+       [](auto* r) {
+         r->mutable_inputs(0)->mutable_value()->mutable_spec()->set_dtype(
+             static_cast<v1::DataType>(99));
+       },
+       grpc::StatusCode::INVALID_ARGUMENT},
+      {"precision", [](auto* r) { r->set_precision(v1::PRECISION_TF32); },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"precision", [](auto* r) { r->set_precision(v1::PRECISION_FP16); },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"precision", [](auto* r) { r->set_precision(v1::PRECISION_BF16); },
        grpc::StatusCode::UNIMPLEMENTED},
       {"stream_policy.priority",
        [](auto* r) { r->mutable_stream_policy()->set_priority(-5); },
@@ -341,6 +371,40 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
     EXPECT_EQ(Field(FromGrpcStatus(answer.status)), c.field);
     EXPECT_TRUE(ServesOn(server));
   }
+}
+
+TEST(EvaluateTest, WhatIsUnspecifiedIsTheDefault) {
+  TestServer server;
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_report_settings(true);
+  const EvaluateAnswer unspecified = Evaluate(server, request);
+  ASSERT_TRUE(unspecified.status.ok()) << unspecified.status.error_message();
+  EXPECT_EQ(unspecified.response.settings().mode(), v1::EVAL_MODE_EAGER);
+  EXPECT_EQ(unspecified.response.settings().precision(), v1::PRECISION_STRICT);
+  EXPECT_FALSE(unspecified.response.report().has_details());
+
+  request.set_mode(v1::EVAL_MODE_EAGER);
+  request.mutable_stream_policy()->set_kind(v1::StreamPolicy::KIND_POOLED);
+  request.set_precision(v1::PRECISION_STRICT);
+  request.set_report(v1::REPORT_LEVEL_BRIEF);
+  request.set_on_conflict(v1::CONTEXT_CONFLICT_REFUSE);
+  const EvaluateAnswer spelled_out = Evaluate(server, request);
+  ASSERT_TRUE(spelled_out.status.ok()) << spelled_out.status.error_message();
+  EXPECT_FALSE(spelled_out.response.report().has_details());
+}
+
+TEST(EvaluateTest, APrecisionThatIsNotAllowedIsRefusedByName) {
+  TestServer server;
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_precision(v1::PRECISION_TF32);
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::UNIMPLEMENTED,
+                      "PRECISION_TF32"));
+  const absl::Status status = FromGrpcStatus(answer.status);
+  EXPECT_EQ(Reason(status), "PRECISION_NOT_ALLOWED");
+  EXPECT_THAT(Metadata(status),
+              UnorderedElementsAre(Pair("precision", "PRECISION_TF32"),
+                                   Pair("allowed", "PRECISION_STRICT")));
 }
 
 }  // namespace

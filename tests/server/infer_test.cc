@@ -255,8 +255,8 @@ TEST_F(DigitsTest, CarriesItsReportWhenAsked) {
     const auto found = answer.response.parameters().find("weir_sync_report");
     ASSERT_NE(found, answer.response.parameters().end());
     const auto report = nlohmann::json::parse(found->second.string_param());
-    EXPECT_EQ(report["state"], "COMPLETED");
-    EXPECT_EQ(report["wait"], "RECORD");
+    EXPECT_EQ(report["state"], "WORK_STATE_COMPLETED");
+    EXPECT_EQ(report["wait"], "WAIT_PERFORMED_RECORD");
     EXPECT_NE(report["stream_id"], "0");
     EXPECT_EQ(report["inline_reads"], 2);  // both outputs
     EXPECT_EQ(report.contains("details"), std::string(wish) == "full");

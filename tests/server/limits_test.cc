@@ -89,7 +89,8 @@ TEST(LimitsTest, BytesInFlightAreBounded) {
       [&] { return server.Metric("weir_requests_in_flight") == 1; }));
   v1::EvaluateRequest large = IdentityRequest();
   large.clear_inputs();
-  AddInput(&large, "x", v1::FLOAT, {10'000}, std::string(40'000, '\0'));
+  AddInput(&large, "x", v1::DATA_TYPE_FLOAT, {10'000},
+           std::string(40'000, '\0'));
   {
     PendingEvaluate waiting(server, large);
     ASSERT_TRUE(Eventually([&] {
@@ -107,7 +108,8 @@ TEST(LimitsTest, BytesInFlightAreBounded) {
   EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
   // Alone it runs even where it is larger than the bound.
   large.clear_inputs();
-  AddInput(&large, "x", v1::FLOAT, {100'000}, std::string(400'000, '\0'));
+  AddInput(&large, "x", v1::DATA_TYPE_FLOAT, {100'000},
+           std::string(400'000, '\0'));
   EXPECT_TRUE(Evaluate(server, large).status.ok());
   EXPECT_TRUE(ServesOn(server));
 }
@@ -116,16 +118,18 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   TestServer server([](ServerOptions& o) { o.max_message_bytes = 1 << 16; });
   v1::EvaluateRequest request = IdentityRequest();
   request.clear_inputs();
-  AddInput(&request, "x", v1::FLOAT, {20'000}, std::string(80'000, '\0'));
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {20'000},
+           std::string(80'000, '\0'));
   EXPECT_TRUE(Refused(Evaluate(server, request).status,
                       StatusCode::RESOURCE_EXHAUSTED, "larger than max"));
   EXPECT_TRUE(ServesOn(server));
 
   request = Program(R"(
-      inputs { name: "shape" spec { dtype: INT64 shape: 1 } }
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
       nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
       outputs: "y")");
-  AddInput(&request, "shape", v1::INT64, {1}, Bytes<int64_t>({20'000}));
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({20'000}));
   EXPECT_TRUE(Refused(Evaluate(server, request).status,
                       StatusCode::RESOURCE_EXHAUSTED, "larger than max"));
   EXPECT_TRUE(ServesOn(server));
@@ -137,10 +141,11 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
 TEST(LimitsTest, HostMemoryIsBounded) {
   TestServer server([](ServerOptions& o) { o.host_bytes = 1 << 20; });
   v1::EvaluateRequest request = Program(R"(
-      inputs { name: "shape" spec { dtype: INT64 shape: 1 } }
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
       nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
       outputs: "y")");
-  AddInput(&request, "shape", v1::INT64, {1}, Bytes<int64_t>({1 << 20}));
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({1 << 20}));
   const grpc::Status refused = Evaluate(server, request).status;
   EXPECT_TRUE(Refused(refused, StatusCode::RESOURCE_EXHAUSTED, ""));
   EXPECT_TRUE(ReportOf(refused).has_value());

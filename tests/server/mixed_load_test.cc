@@ -33,7 +33,8 @@ class Caller {
     evaluating_ = (id_ + number) % 2 == 0;
     if (evaluating_) {
       evaluate_.mutable_inputs(0)->mutable_value()->set_raw(bytes_);
-      evaluate_.set_mode(number % 3 == 0 ? v1::EAGER : v1::SYNC_FULL);
+      evaluate_.set_mode(number % 3 == 0 ? v1::EVAL_MODE_EAGER
+                                         : v1::EVAL_MODE_SYNC_FULL);
       evaluated_reader_ =
           server_.evaluator().AsyncEvaluate(context_.get(), evaluate_, &queue_);
       evaluated_reader_->Finish(&evaluated_, &status_, this);

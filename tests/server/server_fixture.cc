@@ -178,7 +178,7 @@ v1::EvaluateRequest IdentityRequest() {
       inputs { name: "x" }
       nodes { op: "Identity" inputs: "x" outputs: "y" }
       outputs: "y")");
-  AddInput(&request, "x", v1::FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
   return request;
 }
 
@@ -190,8 +190,8 @@ v1::EvaluateRequest SpinRequest(std::chrono::microseconds duration) {
                                         std::to_string(duration.count()) +
                                         R"( } }
       outputs: "y")");
-  AddInput(&request, "x", v1::FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
-  request.set_mode(v1::SYNC_FULL);
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   return request;
 }
 

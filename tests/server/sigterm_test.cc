@@ -56,7 +56,7 @@ Counts CallUntil(const std::atomic<bool>& stop, const std::string& address,
   std::mt19937_64 random(seed);
   std::exponential_distribution<double> gap(kRate / kCallers);
   v1::EvaluateRequest quick = IdentityRequest();
-  quick.set_mode(v1::SYNC_FULL);
+  quick.set_mode(v1::EVAL_MODE_SYNC_FULL);
   const v1::EvaluateRequest slow = SpinRequest(std::chrono::milliseconds(3));
   Counts counts;
   auto next = std::chrono::steady_clock::now();

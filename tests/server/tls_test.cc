@@ -190,7 +190,7 @@ TEST_F(TlsTest, ARenewalUnderLoadLosesNoCall) {
   client::TlsFiles files;
   files.ca = Path("ca.crt");
   v1::EvaluateRequest request = IdentityRequest();
-  request.set_mode(v1::SYNC_FULL);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   client::LoadOptions load;
   load.address = address_;
   load.tls = Options(files).tls;
