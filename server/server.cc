@@ -72,7 +72,9 @@ struct Server::Impl {
         logger(o.log_format, o.log_level, log),
         metrics(o.triton_metrics) {}
   ~Impl() {
-    // I/O threads hold evaluations: they end before the engine does.
+    // Whatever calls back goes before what it calls. I/O threads hold
+    // evaluations: they end before the engine does.
+    device_watch.Reset();
     if (http != nullptr) http.reset();
     metrics.ClearReaders();
     transport.reset();
@@ -117,6 +119,7 @@ struct Server::Impl {
   std::shared_ptr<grpc::ServerCredentials> credentials;  // not set: no TLS
   std::unique_ptr<Transport> transport;
   std::unique_ptr<HttpServer> http;
+  DeviceHealth::Watch device_watch;
   int device_lost = -1;
   int drain_requested = -1;
   std::atomic<bool> draining = false;
@@ -154,10 +157,12 @@ absl::Status Server::Impl::Start() {
     return static_cast<double>(recorder->suppressed_total());
   });
   SetReady();
-  engine->device().health().OnPoisoned([this](const absl::Status& cause) {
-    SetUnready(std::string(cause.message()));
-    Raise(device_lost);
-  });
+  device_watch =
+      engine->device().health().OnPoisoned([this](const absl::Status& cause) {
+        SetUnready(std::string(cause.message()));
+        transport->SetServing("live", false);
+        Raise(device_lost);
+      });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   return absl::OkStatus();
 }

@@ -1,48 +1,115 @@
 #include "kernels/device/health.h"
 
+#include <map>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
 
 namespace weir {
 
+struct DeviceHealth::Watch::Watchers {
+  Mutex mu;
+  CondVar changed;
+  absl::Status cause WEIR_GUARDED_BY(mu);
+  uint64_t next WEIR_GUARDED_BY(mu) = 1;
+  std::map<uint64_t, Watcher> waiting WEIR_GUARDED_BY(mu);
+  // The one that is being called, and the thread that calls it.
+  uint64_t called WEIR_GUARDED_BY(mu) = 0;
+  std::thread::id caller WEIR_GUARDED_BY(mu);
+
+  // Takes the next watcher, as called by this thread; null if there is none.
+  Watcher Take() {
+    MutexLock lock(&mu);
+    if (waiting.empty()) return nullptr;
+    auto first = waiting.extract(waiting.begin());
+    called = first.key();
+    caller = std::this_thread::get_id();
+    return std::move(first.mapped());
+  }
+
+  void Called() {
+    MutexLock lock(&mu);
+    called = 0;
+    changed.NotifyAll();
+  }
+
+  void Remove(uint64_t id) {
+    Watcher removed;  // destroyed without the lock
+    MutexLock lock(&mu);
+    if (auto found = waiting.extract(id); !found.empty()) {
+      removed = std::move(found.mapped());
+    }
+    while (called == id && caller != std::this_thread::get_id()) {
+      changed.Wait(&mu);
+    }
+  }
+};
+
+DeviceHealth::Watch::Watch(Watch&& other) noexcept
+    : watchers_(std::move(other.watchers_)), id_(other.id_) {}
+
+DeviceHealth::Watch& DeviceHealth::Watch::operator=(Watch&& other) noexcept {
+  if (this == &other) return *this;
+  Reset();
+  watchers_ = std::move(other.watchers_);
+  id_ = other.id_;
+  return *this;
+}
+
+void DeviceHealth::Watch::Reset() {
+  if (const auto watchers = std::exchange(watchers_, nullptr)) {
+    watchers->Remove(id_);
+  }
+}
+
+DeviceHealth::DeviceHealth() : watchers_(std::make_shared<Watch::Watchers>()) {}
+
 absl::Status DeviceHealth::status() const {
   if (!poisoned()) return absl::OkStatus();
-  MutexLock lock(&mu_);
+  MutexLock lock(&watchers_->mu);
+  const absl::Status& cause = watchers_->cause;
   return WithReason(absl::UnavailableError(
-                        absl::StrCat("the device is lost: ", cause_.message())),
+                        absl::StrCat("the device is lost: ", cause.message())),
                     "DEVICE_POISONED",
-                    {{"cause_code", absl::StatusCodeToString(cause_.code())},
-                     {"cause", std::string(cause_.message())}});
+                    {{"cause_code", absl::StatusCodeToString(cause.code())},
+                     {"cause", std::string(cause.message())}});
 }
 
 void DeviceHealth::Poison(const absl::Status& cause) {
-  std::vector<absl::AnyInvocable<void(const absl::Status&)>> watchers;
   const absl::Status root =
       cause.ok() ? absl::UnknownError("unknown cause") : cause;
+  // A watcher may drop the last reference to what it watches.
+  const std::shared_ptr<Watch::Watchers> watchers = watchers_;
   {
-    MutexLock lock(&mu_);
+    MutexLock lock(&watchers->mu);
     if (poisoned_.load(std::memory_order_relaxed)) return;
-    cause_ = root;
+    watchers->cause = root;
     poisoned_.store(true, std::memory_order_release);
-    watchers.swap(watchers_);
   }
-  for (auto& watcher : watchers) watcher(root);
+  while (Watcher watcher = watchers->Take()) {
+    watcher(root);
+    watcher = nullptr;
+    watchers->Called();
+  }
 }
 
-void DeviceHealth::OnPoisoned(
-    absl::AnyInvocable<void(const absl::Status&)> watcher) {
+DeviceHealth::Watch DeviceHealth::OnPoisoned(Watcher watcher) {
   absl::Status cause;
   {
-    MutexLock lock(&mu_);
+    MutexLock lock(&watchers_->mu);
     if (!poisoned_.load(std::memory_order_relaxed)) {
-      watchers_.push_back(std::move(watcher));
-      return;
+      const uint64_t id = watchers_->next++;
+      watchers_->waiting.emplace(id, std::move(watcher));
+      return Watch(watchers_, id);
     }
-    cause = cause_;
+    cause = watchers_->cause;
   }
   watcher(cause);
+  return Watch();
 }
 
 }  // namespace weir

@@ -174,6 +174,8 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   // Newest last, so idle_since_ grows from front to back.
   std::vector<std::unique_ptr<Lane>> idle_ WEIR_GUARDED_BY(mu_);
   std::map<uint64_t, Waiter> waiters_ WEIR_GUARDED_BY(mu_);  // in arrival order
+
+  DeviceHealth::Watch lost_;  // set before the first lease
 };
 
 absl::Status StreamPool::State::Prepare() {
@@ -189,11 +191,12 @@ absl::Status StreamPool::State::Prepare() {
 }
 
 void StreamPool::State::FailWaitersWhenPoisoned() {
-  device_->health().OnPoisoned([weak = weak_from_this()](const absl::Status&) {
-    if (auto state = weak.lock()) {
-      state->FailWaiters(state->device_->health().status());
-    }
-  });
+  lost_ = device_->health().OnPoisoned(
+      [weak = weak_from_this()](const absl::Status&) {
+        if (auto state = weak.lock()) {
+          state->FailWaiters(state->device_->health().status());
+        }
+      });
 }
 
 absl::StatusOr<std::unique_ptr<Lane>> StreamPool::State::CreateLane() {

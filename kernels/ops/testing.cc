@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/error_info.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
 
@@ -49,12 +50,25 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSpinKernel(
       });
 }
 
+// A CPU is not lost by itself: this is what a lost one would look like.
+absl::StatusOr<std::unique_ptr<const Kernel>> MakePoisonKernel(
+    const std::string& mode, Device& device) {
+  return MakeKernel(
+      [mode, &device](const PlanArgs&) -> absl::StatusOr<RunFunction> {
+        return RunFunction([mode, &device](const RunArgs&) {
+          device.health().Poison(WithReason(
+              absl::UnavailableError(absl::StrCat("weir.Fault, mode ", mode)),
+              "DEVICE_FAULT"));
+          return device.health().status();
+        });
+      });
+}
+
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeFaultKernel(
-    const NodeInfo& node, Device&) {
+    const NodeInfo& node, Device& device) {
   const std::string mode = node.attributes.String("mode", "report");
   if (mode != "report" && mode != "index") {
-    return absl::UnimplementedError(
-        absl::StrCat("mode ", mode, " poisons a device; the CPU has none"));
+    return MakePoisonKernel(mode, device);
   }
   const FaultCode code =
       mode == "index" ? FaultCode::kIndexOutOfRange : FaultCode::kInjected;
@@ -88,8 +102,8 @@ absl::Status Register_weir_Fault(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.attributes = {
       {"mode", AttributeType::kString, false,
-       "report (default: an injected fault), index (an index out of range); "
-       "on CUDA also illegal_address and trap, which poison the device."}};
+       "report (default: an injected fault), index (an index out of range), "
+       "illegal_address or trap, which poison the device."}};
   def.test_only = true;
   def.infer = InferFault;
   return registry.Register(std::move(def), MakeFaultKernel);

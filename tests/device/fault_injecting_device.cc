@@ -86,9 +86,9 @@ class FaultInjectingStream final : public Stream {
 FaultInjectingDevice::FaultInjectingDevice(std::unique_ptr<Device> device)
     : Device(device->info()), device_(std::move(device)) {
   // One latch seen from both sides.
-  device_->health().OnPoisoned(
+  inner_lost_ = device_->health().OnPoisoned(
       [this](const absl::Status& cause) { health_.Poison(cause); });
-  health_.OnPoisoned(
+  outer_lost_ = health_.OnPoisoned(
       [this](const absl::Status& cause) { device_->health().Poison(cause); });
 }
 

@@ -77,6 +77,8 @@ class FaultInjectingDevice final : public Device {
   void FreePinnedRaw(void* data, size_t bytes) override;
 
   const std::unique_ptr<Device> device_;
+  DeviceHealth::Watch inner_lost_;
+  DeviceHealth::Watch outer_lost_;
   mutable Mutex mu_;
   std::array<uint64_t, kDeviceCalls> calls_ WEIR_GUARDED_BY(mu_) = {};
   std::vector<Rule> rules_ WEIR_GUARDED_BY(mu_);

@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "tests/base/event.h"
 
 namespace weir {
 namespace {
@@ -30,11 +34,12 @@ TEST(DeviceHealthTest, TheFirstCauseStays) {
 TEST(DeviceHealthTest, WatchersHearItOnce) {
   DeviceHealth health;
   std::vector<std::string> heard;
-  health.OnPoisoned([&](const absl::Status& cause) {
+  DeviceHealth::Watch second;
+  const auto first = health.OnPoisoned([&](const absl::Status& cause) {
     heard.emplace_back(cause.message());
     EXPECT_TRUE(health.poisoned());
     // A watcher may ask and watch again.
-    health.OnPoisoned([&](const absl::Status& again) {
+    second = health.OnPoisoned([&](const absl::Status& again) {
       heard.emplace_back(again.message());
     });
   });
@@ -49,12 +54,72 @@ TEST(DeviceHealthTest, OneOfManyCausesWins) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
-      health.OnPoisoned([&](const absl::Status&) { ++heard; });
+      const auto watch =
+          health.OnPoisoned([&](const absl::Status&) { ++heard; });
       health.Poison(absl::InternalError(std::to_string(i)));
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(heard, 4);
+}
+
+TEST(DeviceHealthTest, AWatchThatIsGoneHearsNothing) {
+  DeviceHealth health;
+  std::vector<std::string> heard;
+  const auto watcher = [&](std::string name) {
+    return [&heard, name](const absl::Status&) { heard.push_back(name); };
+  };
+  auto gone = health.OnPoisoned(watcher("gone"));
+  auto replaced = health.OnPoisoned(watcher("replaced"));
+  auto moved = health.OnPoisoned(watcher("moved"));
+  const auto kept = std::move(moved);
+  gone.Reset();
+  replaced = health.OnPoisoned(watcher("new"));
+  health.Poison(absl::InternalError("a"));
+  EXPECT_THAT(heard, testing::ElementsAre("moved", "new"));
+}
+
+// What the callback uses may go as soon as its watch has gone.
+TEST(DeviceHealthTest, DestroyingAWatchWaitsForTheCallThatRuns) {
+  DeviceHealth health;
+  Event called, go_on;
+  auto used = std::make_unique<int>(0);
+  auto watch = health.OnPoisoned([&](const absl::Status&) {
+    called.Set();
+    go_on.Wait();
+    *used = 1;
+  });
+  std::thread poisoner([&] { health.Poison(absl::InternalError("a")); });
+  called.Wait();
+  std::thread destroyer([&] {
+    go_on.Set();
+    watch.Reset();
+    EXPECT_EQ(*used, 1);
+    used.reset();
+  });
+  destroyer.join();
+  poisoner.join();
+}
+
+TEST(DeviceHealthTest, ACallbackMayDestroyItsOwnWatch) {
+  DeviceHealth health;
+  int heard = 0;
+  DeviceHealth::Watch watch;
+  watch = health.OnPoisoned([&](const absl::Status&) {
+    watch.Reset();
+    ++heard;
+  });
+  health.Poison(absl::InternalError("a"));
+  EXPECT_EQ(heard, 1);
+}
+
+TEST(DeviceHealthTest, AWatchMayOutliveTheLatch) {
+  DeviceHealth::Watch watch;
+  {
+    DeviceHealth health;
+    watch = health.OnPoisoned([](const absl::Status&) { FAIL(); });
+  }
+  watch.Reset();
 }
 
 }  // namespace

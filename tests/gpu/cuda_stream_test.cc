@@ -144,7 +144,8 @@ void LoseDevice(const std::string& mode) {
   auto kernel = backend.FaultKernel(mode);
   auto plan = PlanOf(*kernel);
   int watched = 0;
-  backend.device().health().OnPoisoned([&](const absl::Status&) { ++watched; });
+  const auto watch = backend.device().health().OnPoisoned(
+      [&](const absl::Status&) { ++watched; });
   const Completion done = RunPlan(backend.device(), *stream, *plan, 0);
   if (done.status.code() != absl::StatusCode::kUnavailable) std::_Exit(3);
   if (!backend.device().health().poisoned() || watched != 1) std::_Exit(4);

@@ -2,6 +2,7 @@
 // balancers and tools such as grpcurl ask first.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>
+#include <poll.h>
 
 #include <future>
 #include <string>
@@ -110,6 +111,42 @@ TEST(HealthTest, WatchSeesDraining) {
   EXPECT_TRUE(ServesOn(server));
   hurry.set_value();
   drain.join();
+}
+
+v1::EvaluateRequest DeviceFaultRequest() {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { domain: "weir" op: "Fault" inputs: "x" outputs: "y"
+              attributes { name: "mode" s: "trap" } }
+      outputs: "y")");
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {1}, Bytes<float>({1}));
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
+  return request;
+}
+
+TEST(HealthTest, ALostDeviceIsNeitherReadyNorLive) {
+  TestServer server(ServeDigits);
+  {
+    Watch ready(server, "");
+    Watch live(server, "live");
+    EXPECT_EQ(ready.Next(), kServing);
+    EXPECT_EQ(live.Next(), kServing);
+    EXPECT_TRUE(Refused(Evaluate(server, DeviceFaultRequest()).status,
+                        grpc::StatusCode::UNAVAILABLE, "the device is lost"));
+    EXPECT_EQ(ready.Next(), kNotServing);
+    EXPECT_EQ(live.Next(), kNotServing);
+  }
+  uint64_t state = 0;
+  EXPECT_TRUE(Check(server, "model/digits", &state).ok());
+  EXPECT_EQ(state, kNotServing);
+  for (const char* path : {"/healthz", "/readyz"}) {
+    int code = 0;
+    EXPECT_NE(server.HttpGet(path, &code).find("weir.Fault"),
+              std::string::npos);
+    EXPECT_EQ(code, 503) << path;
+  }
+  pollfd lost{server.server().device_lost_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&lost, 1, 0), 1);
 }
 
 constexpr char kReflection[] =

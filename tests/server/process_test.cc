@@ -299,6 +299,23 @@ TEST(ProcessTest, ADeviceThatIsNotThereIsAnError) {
   ExpectRunTimeFailure(process, "--device=cuda:99");
 }
 
+TEST(ProcessTest, ALostDeviceEndsItWithOne) {
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--enable-test-operators", "--drain-delay=600"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  v1::EvaluateRequest fault = Program(R"(
+      inputs { name: "x" }
+      nodes { domain: "weir" op: "Fault" inputs: "x" outputs: "y"
+              attributes { name: "mode" s: "trap" } }
+      outputs: "y")");
+  AddInput(&fault, "x", v1::DATA_TYPE_FLOAT, {1}, Bytes<float>({1}));
+  EXPECT_TRUE(absl::IsUnavailable(client.Evaluate(fault).status()));
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.err(), HasSubstr("weir.Fault"));
+}
+
 TEST(ProcessTest, ExitCodesTellUsageFromFailure) {
   ChildProcess unknown({BuiltProgram("weir-server"), "--no-such-flag"});
   EXPECT_EQ(unknown.Wait(), 2);
