@@ -40,7 +40,8 @@ help:
 	  'One suite alone: make test-release | test-asan | test-tsan | test-fuzz' \
 	  '                 test-slow | test-dev | test-clang'
 
-$(SETUP): deploy/setup.sh tests/deploy/requirements.txt
+$(SETUP): deploy/setup.sh tests/deploy/requirements.txt \
+  tests/bench/requirements.txt
 	deploy/setup.sh
 	mkdir -p build && touch $@
 

@@ -9,9 +9,9 @@
 #   deploy/setup.sh --image      also what builds container images in a test
 #
 # CUDA parts go to $WEIR_CUDA_EXTRAS (default /opt/weir/cuda-wheels), which
-# CMake searches by itself; what the tests of deploy/ run goes to
-# $WEIR_TEST_TOOLS (default /opt/weir/test-tools). Nothing else outside apt is
-# written.
+# CMake searches by itself; what the tests of deploy/ and the benchmark of models
+# run goes to $WEIR_TEST_TOOLS (default /opt/weir/test-tools). Nothing else
+# outside apt is written.
 set -euo pipefail
 
 extras="${WEIR_CUDA_EXTRAS:-/opt/weir/cuda-wheels}"
@@ -113,19 +113,20 @@ take_programs() {
   rm -rf "$work"
 }
 
-# A Python of their own with what tests/deploy/requirements.txt names.
-install_test_packages() {
-  local wanted python="$tools/python"
-  wanted="$(dirname "$0")/../tests/deploy/requirements.txt"
+# install_python NAME FOLDER: a Python of its own, $tools/NAME, with what
+# tests/FOLDER/requirements.txt names.
+install_python() {
+  local wanted python="$tools/$1"
+  wanted="$(dirname "$0")/../tests/$2/requirements.txt"
   cmp -s "$wanted" "$python/requirements.txt" && return
-  say "installing the Python packages of the tests into $python"
+  say "installing the Python packages of tests/$2 into $python"
   rm -rf "$python"
   /usr/bin/python3 -m venv --without-pip "$python"
   if ! /usr/bin/python3 -m pip --python "$python/bin/python" install --quiet \
     --only-binary=:all: --disable-pip-version-check \
     --root-user-action=ignore --requirement "$wanted"; then
-    say "WARNING: could not fetch the packages of $wanted; the tests of"
-    say "WARNING: deploy/ will fail. Run this again online."
+    say "WARNING: could not fetch the packages of $wanted; the tests and"
+    say "WARNING: benchmarks that need them will fail. Run this again online."
     return
   fi
   cp "$wanted" "$python/"
@@ -135,7 +136,8 @@ install_test_tools() {
   [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
   take_programs kubernetes-client kubectl
   take_programs prometheus promtool prometheus
-  install_test_packages
+  install_python python deploy
+  install_python bench-python bench
 }
 
 has_nvidia_gpu() {

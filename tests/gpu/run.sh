@@ -98,9 +98,21 @@ add_tasks() {
       < <(programs_with_tests "$sanitized_tests" \
         '^ops_|conformance|^cuda_|^onnx_cases')
   done
-  for name in bench-bin/gpu_* bench-bin/picture_bench bench-bin/server_bench; do
+  for name in bench-bin/gpu_* bench-bin/picture_bench bench-bin/server_bench \
+    bench-bin/model_bench; do
     [ -x "$name" ] && tasks+=("bench $(basename "$name")")
   done
+}
+
+# What a benchmark is told here beside its name. torch compiles for minutes, so
+# docs/benchmarks.md has the whole comparison.
+bench_arguments() {
+  case "$1" in
+    model_bench)
+      printf '%s\n' --device=cuda --precision=fp16 --batch=1 \
+        --rivals=torch-eager --seconds=1
+      ;;
+  esac
 }
 
 run_task() {
@@ -121,7 +133,11 @@ run_task() {
       timeout "$seconds" "$sanitizer" --tool racecheck --error-exitcode 9 \
         "test-bin/$name" --gtest_filter="$sanitized_tests"
       ;;
-    bench) timeout "$seconds" "bench-bin/$name" ;;
+    bench)
+      local arguments
+      mapfile -t arguments < <(bench_arguments "$name")
+      timeout "$seconds" "bench-bin/$name" "${arguments[@]}"
+      ;;
   esac
 }
 
