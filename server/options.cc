@@ -164,6 +164,27 @@ std::string VariableAtFault(const CLI::App& app, const std::string& error,
   return "";
 }
 
+// The flag or variable that is there without a value; empty if none is. Empty
+// must not mean "off": a variable that was never filled in would take TLS away.
+std::string WithoutValue(const CLI::App& app, int argc,
+                         const char* const* argv) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& variable = option->get_envname();
+    if (variable.empty()) continue;
+    const char* value = std::getenv(variable.c_str());
+    if (value != nullptr && *value == '\0') return variable;
+    const std::string flag = option->get_name();
+    for (int i = 1; i < argc; ++i) {
+      if (argv[i] == flag + "=" ||
+          (argv[i] == flag && option->get_items_expected_min() > 0 &&
+           i + 1 < argc && *argv[i + 1] == '\0')) {
+        return flag;
+      }
+    }
+  }
+  return "";
+}
+
 std::vector<std::string> EnvironmentNotes(const CLI::App& app) {
   std::set<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
@@ -290,8 +311,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->envname("WEIR_TRITON_METRICS")
       ->group("Observation");
   AddFlag(app, "--admin-token-file", options.admin_token_file,
-          "File with the token that every Admin call must carry; without it "
-          "they are taken from this machine only")
+          "File with the token that Admin calls over TCP must carry; without "
+          "it they are taken over unix sockets only")
       ->check(CLI::ExistingFile)
       ->group("Observation");
 
@@ -309,6 +330,12 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(Seconds(1e6))
       ->group("Shutdown");
 
+  if (const std::string at = WithoutValue(app, argc, argv); !at.empty()) {
+    std::cerr << "weir-server: " << at
+              << ": the value is empty; give one or leave it out; see "
+                 "weir-server --help\n";
+    return ExitNow{2};
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

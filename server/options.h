@@ -37,7 +37,7 @@ struct ServerOptions {
   LogFormat log_format = LogFormat::kText;
   LogLevel log_level = LogLevel::kInfo;
   bool triton_metrics = false;   // Triton's metric names beside ours
-  std::string admin_token_file;  // empty: Admin serves this machine only
+  std::string admin_token_file;  // empty: Admin over unix sockets only
   bool insecure = false;
   bool enable_test_operators = false;
   // What the operator should know, one line each: variables of the environment

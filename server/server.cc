@@ -91,6 +91,12 @@ struct Server::Impl {
   absl::Status StartHttp();
   void SetReady();
   void SetUnready(const std::string& why);
+  // For the log: files that were looked at again.
+  std::function<void(bool, const std::string&)> FileReporter() {
+    return [this](bool renewed, const std::string& event) {
+      logger.Log(renewed ? LogLevel::kInfo : LogLevel::kWarning, event);
+    };
+  }
   // For the log, once the server is ready.
   void Note(LogLevel level, std::string text) {
     notes.emplace_back(level, std::move(text));
@@ -110,7 +116,7 @@ struct Server::Impl {
   ModelMetrics model_metrics{&metrics};
   Readiness readiness;
   std::unique_ptr<ServiceContext> context;
-  std::string admin_token;  // empty: callers on this machine only
+  std::unique_ptr<AdminToken> admin_token;  // null: unix sockets only
   std::unique_ptr<AdminService> admin;
   std::unique_ptr<EvaluatorService> evaluator;
   std::unique_ptr<CatalogService> catalog;
@@ -139,7 +145,11 @@ absl::Status Server::Impl::Start() {
   WEIR_RETURN_IF_ERROR(FindCacheFolder());
   WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
   WEIR_RETURN_IF_ERROR(StartTls());
-  WEIR_ASSIGN_OR_RETURN(admin_token, ReadAdminToken(options.admin_token_file));
+  if (!options.admin_token_file.empty()) {
+    WEIR_ASSIGN_OR_RETURN(
+        admin_token,
+        AdminToken::Open(options.admin_token_file, FileReporter()));
+  }
   WEIR_RETURN_IF_ERROR(StartDevice());
   WEIR_RETURN_IF_ERROR(LoadModels());
   const int64_t unix_now = UnixNanos();
@@ -185,9 +195,7 @@ absl::Status Server::Impl::StartTls() {
   if (options.tls_cert.empty()) return absl::OkStatus();
   TlsOptions tls;
   tls.files = {options.tls_cert, options.tls_key, options.tls_client_ca};
-  tls.report = [this](bool renewed, const std::string& event) {
-    logger.Log(renewed ? LogLevel::kInfo : LogLevel::kWarning, event);
-  };
+  tls.report = FileReporter();
   WEIR_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(std::move(tls)));
   return absl::OkStatus();
 }
@@ -259,7 +267,7 @@ absl::Status Server::Impl::StartTransport() {
         Raise(drain_requested);
         return first;
       },
-      admin_token);
+      admin_token.get());
   evaluator = std::make_unique<EvaluatorService>(context.get());
   catalog = std::make_unique<CatalogService>(context.get());
   kserve_infer = std::make_unique<KserveInferService>(context.get());

@@ -75,8 +75,10 @@ Command AddAdmin(CLI::App& app, const GlobalFlags& global) {
       "admin", "Operate a server: drain it, change its log level");
   admin->require_subcommand(1);
   admin
-      ->add_option("--token-file", *token_file,
-                   "File with the token, if the server has --admin-token-file")
+      ->add_option(
+          "--token-file", *token_file,
+          "File with the token of the server's --admin-token-file; over a "
+          "unix socket none is needed")
       ->envname("WEIR_ADMIN_TOKEN_FILE")
       ->check(CLI::ExistingFile);
   CLI::App* drain = admin->add_subcommand(

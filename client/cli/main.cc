@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 #include <vector>
 
 #include "client/cli/commands.h"
@@ -11,6 +12,22 @@
 namespace weir::client {
 
 namespace {
+
+// The flag or variable of those all commands share that is there without a
+// value: an empty WEIR_TLS_CA must not mean plain text. Empty if none is.
+std::string WithoutValue(const CLI::App& app, int argc, char** argv) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string& variable = option->get_envname();
+    const char* value =
+        variable.empty() ? nullptr : std::getenv(variable.c_str());
+    if (value != nullptr && *value == '\0') return variable;
+    const std::string flag = option->get_name();
+    for (int i = 1; i < argc; ++i) {
+      if (argv[i] == flag + "=") return flag;
+    }
+  }
+  return "";
+}
 
 int Main(int argc, char** argv) {
   // gRPC's own log would double what our one line says.
@@ -43,6 +60,10 @@ int Main(int argc, char** argv) {
       AddEval(app, flags),    AddInfer(app, flags), AddModels(app, flags),
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
       AddAdmin(app, flags),   AddStatus(app, flags)};
+  if (const std::string at = WithoutValue(app, argc, argv); !at.empty()) {
+    std::cerr << "weir: " << at << ": the value is empty; see weir --help\n";
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -53,7 +53,8 @@ class Client {
   absl::StatusOr<inference::ModelInferResponse> ModelInfer(
       const inference::ModelInferRequest& request);
 
-  // weir.v1.Admin; `token` is the server's --admin-token-file, or empty.
+  // weir.v1.Admin; `token` is that of the server's --admin-token-file, or empty
+  // over a unix socket.
   absl::StatusOr<v1::DrainResponse> Drain(const std::string& token = "");
   absl::StatusOr<v1::SetLogLevelResponse> SetLogLevel(
       v1::LogLevel level, const std::string& token = "");

@@ -3,14 +3,14 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
-#include <pthread.h>
 
-#include <chrono>
-#include <thread>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/periodic_thread.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
@@ -26,17 +26,11 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
             mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
                    : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
             &ReloadingCredentials::Fetch, this));
-    thread_ = std::thread([this] { Watch(); });
-    pthread_setname_np(thread_.native_handle(), "weir-tls");
+    watcher_.emplace("weir-tls", options_.refresh, [this] { Look(); });
   }
 
   ~ReloadingCredentials() override {
-    {
-      const MutexLock lock(&mu_);
-      stopping_ = true;
-    }
-    stop_.NotifyAll();
-    thread_.join();
+    watcher_.reset();
     grpc_server_credentials_release(credentials_);
   }
 
@@ -74,37 +68,24 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 
-  void Watch() {
-    std::string problem;
-    while (Pause()) {
-      absl::StatusOr<TlsMaterial> found = ReadTlsMaterial(options_.files);
-      if (!found.ok()) {
-        std::string now(found.status().message());
-        if (now != problem) {
-          Report(false,
-                 absl::StrCat(now, "; the certificate of before stays in use"));
-        }
-        problem = std::move(now);
-        continue;
+  void Look() {
+    absl::StatusOr<TlsMaterial> found = ReadTlsMaterial(options_.files);
+    if (!found.ok()) {
+      std::string now(found.status().message());
+      if (now != problem_) {
+        Report(false,
+               absl::StrCat(now, "; the certificate of before stays in use"));
       }
-      problem.clear();
-      const std::string expires = found->expires;
-      if (Replace(*std::move(found))) {
-        Report(true,
-               absl::StrCat("--tls-cert: new certificate in use, valid until ",
-                            expires));
-      }
+      problem_ = std::move(now);
+      return;
     }
-  }
-
-  // False when it is time to end.
-  bool Pause() {
-    const auto until = std::chrono::steady_clock::now() +
-                       absl::ToChronoNanoseconds(options_.refresh);
-    const MutexLock lock(&mu_);
-    while (!stopping_ && stop_.WaitUntil(&mu_, until)) {
+    problem_.clear();
+    const std::string expires = found->expires;
+    if (Replace(*std::move(found))) {
+      Report(true,
+             absl::StrCat("--tls-cert: new certificate in use, valid until ",
+                          expires));
     }
-    return !stopping_;
   }
 
   bool Replace(TlsMaterial found) {
@@ -121,14 +102,14 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
 
   const TlsOptions options_;
   grpc_server_credentials* credentials_ = nullptr;
-  std::thread thread_;
+  std::string problem_;  // the watching thread's: what was reported last
 
   Mutex mu_;
-  CondVar stop_;
-  bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   // Written by the watching thread only.
   TlsMaterial material_ WEIR_GUARDED_BY(mu_);
   bool fresh_ WEIR_GUARDED_BY(mu_) = true;
+
+  std::optional<PeriodicThread> watcher_;
 };
 
 }  // namespace

@@ -1,16 +1,16 @@
-// weir.v1.Admin: draining, the log level. Used by the I/O threads; outlives the
-// transport.
+// weir.v1.Admin: draining, the log level. Taken over unix sockets, whose files
+// say who may, and over TCP with the token: a loopback address proves nothing,
+// because proxies on the machine dial from it too. Used by the I/O threads;
+// outlives the transport.
 #pragma once
 
 #include <functional>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "server/observe/logger.h"
 #include "server/rpc/method_table.h"
+#include "server/services/admin_token.h"
 #include "server/services/service_context.h"
 
 namespace weir {
@@ -21,13 +21,14 @@ class AdminService {
   // on I/O threads: must not wait.
   using DrainFn = std::function<bool()>;
 
-  // Both pointers outlive the service. `token` is that of ReadAdminToken.
+  // The pointers outlive the service. Without a token (null) callers must come
+  // by a unix socket.
   AdminService(const ServiceContext* context, Logger* logger, DrainFn drain,
-               std::string token)
+               const AdminToken* token)
       : context_(context),
         logger_(logger),
         drain_(std::move(drain)),
-        token_(std::move(token)) {}
+        token_(token) {}
 
   void Register(MethodTable* table);
 
@@ -37,14 +38,7 @@ class AdminService {
   const ServiceContext* const context_;
   Logger* const logger_;
   const DrainFn drain_;
-  const std::string token_;  // empty: callers on this machine only
+  const AdminToken* const token_;
 };
-
-// The token in --admin-token-file, or "" if `path` is. An error names the flag.
-absl::StatusOr<std::string> ReadAdminToken(const std::string& path);
-
-// Whether the address of a caller, as ServerCall::Peer gives it, is a unix
-// socket or a loopback address.
-bool IsLocalPeer(std::string_view peer);
 
 }  // namespace weir

@@ -224,6 +224,21 @@ TEST_F(CliTest, WrongUsageIsTwo) {
   EXPECT_EQ(Run({"--help"}).code, 0);
 }
 
+// Plain text must be asked for, not left over from a variable that was never
+// filled in.
+TEST_F(CliTest, AnEmptyValueIsWrongUsage) {
+  for (const char* flag : {"--tls-ca=", "--tls-cert=", "--tls-key="}) {
+    const Ran ran = Run({flag, "status"});
+    EXPECT_EQ(ran.code, 2) << flag;
+    EXPECT_THAT(ran.err, HasSubstr("the value is empty"));
+  }
+  setenv("WEIR_TLS_CA", "", 1);
+  const Ran ran = Run({"status"});
+  unsetenv("WEIR_TLS_CA");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("weir: WEIR_TLS_CA: the value is empty"));
+}
+
 TEST_F(CliTest, SaysWhenNobodyAnswers) {
   const Ran ran = RunOn("127.0.0.1:1", {"status", "--timeout=5"});
   EXPECT_EQ(ran.code, 1);

@@ -98,8 +98,11 @@ class Server:
     def number(self, flag, default):
         return float(self.settings.get(variable_of(flag), default))
 
+    def addresses(self, flag):
+        return self.settings[variable_of(flag)].split(",")
+
     def port(self, flag):
-        return int(self.settings[variable_of(flag)].rsplit(":", 1)[1])
+        return int(self.addresses(flag)[0].rsplit(":", 1)[1])
 
 
 def server_of(overlay):

@@ -161,7 +161,7 @@ class Flags(unittest.TestCase):
 
     def start(self, server, folder):
         settings = {**server.settings,
-                    "WEIR_GRPC": "127.0.0.1:0", "WEIR_HTTP": "127.0.0.1:0",
+                    "WEIR_GRPC": f"127.0.0.1:0,unix:{folder}/socket", "WEIR_HTTP": "127.0.0.1:0",
                     "WEIR_DEVICE": "cpu", "WEIR_CACHE_DIR": str(folder),
                     "WEIR_MODEL_REPOSITORY": str(
                         manifests.ROOT / "tests" / "models")}
@@ -177,11 +177,22 @@ class Flags(unittest.TestCase):
         try:
             line = process.stdout.readline()
             if " ready: " in line:
-                self.probe(server, dict(re.findall(r"(\w+)=(\S+)", line)))
+                addresses = dict(re.findall(r"(\w+)=(\S+)", line))
+                addresses["grpc"], socket = addresses["grpc"].split(",")
+                self.probe(server, addresses)
+                self.operate(server, socket)
         finally:
             process.kill()
             error = process.communicate()[1]
         self.assertIn(" ready: ", line, (server.where, error))
+
+    def operate(self, server, socket):
+        """From inside the pod, over the socket, without a token."""
+        done = subprocess.run(
+            [manifests.BIN / "weir", "admin", "log-level", "info"],
+            env={"WEIR_SERVER": socket}, capture_output=True, text=True,
+            check=False)
+        self.assertEqual(done.returncode, 0, (server.where, done.stderr))
 
     def probe(self, server, addresses):
         """Asks what the kubelet would ask."""
@@ -200,6 +211,17 @@ class Flags(unittest.TestCase):
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0,
                              (server.where, kind, done.stderr))
+
+    def test_commands_inside_the_pod_find_the_socket(self):
+        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+            server = manifests.server_of(overlay)
+            [variable] = server.container["env"]
+            self.assertEqual(variable["name"], "WEIR_SERVER")
+            self.assertIn(variable["value"], server.addresses("--grpc"))
+            folder = variable["value"].removeprefix("unix:").rpartition("/")[0]
+            [mount] = [mount for mount in server.container["volumeMounts"]
+                       if mount["mountPath"] == folder]
+            self.assertFalse(mount.get("readOnly", False))
 
     def test_every_mounted_path_that_a_flag_names_is_mounted(self):
         for overlay in sorted((KUBERNETES / "overlays").iterdir()):

@@ -7,10 +7,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
 #include "server/rpc/status_mapping.h"
+#include "tests/base/event.h"
 #include "tests/models_repo/temp_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -18,6 +22,7 @@ namespace weir::testing {
 namespace {
 
 using grpc::StatusCode;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 grpc::Status SetLevel(v1::Admin::Stub& stub, v1::LogLevel level,
@@ -64,18 +69,42 @@ std::string OuterAddress() {
   return found;
 }
 
-TEST(AdminTest, TellsLocalPeersFromOthers) {
-  for (const char* peer :
-       {"unix:", "unix:/run/weir.sock", "unix-abstract:weir",
-        "ipv4:127.0.0.1:5000", "ipv4:127.8.9.10:1", "ipv6:[::1]:5000",
-        "ipv6:%5B::1%5D:5000", "ipv6:[::ffff:127.0.0.1]:5000"}) {
-    EXPECT_TRUE(IsLocalPeer(peer)) << peer;
+// Proxies beside the server dial from the loopback interface for everybody.
+TEST(AdminTest, OverTcpTheTokenIsNeededFromThisMachineToo) {
+  TempFolder folder;
+  const std::string path = folder.Write("token", "word");
+  for (const std::string& host : {std::string("127.0.0.1"), OuterAddress()}) {
+    if (host.empty()) continue;
+    for (bool token : {false, true}) {
+      TestServer server([&](ServerOptions& o) {
+        o.grpc = {host + ":0"};
+        o.insecure = true;
+        if (token) o.admin_token_file = path;
+      });
+      const auto stub = v1::Admin::NewStub(server.Connect());
+      const grpc::Status status =
+          SetLevel(*stub, v1::LOG_LEVEL_ERROR, "Bearer word");
+      if (token) {
+        EXPECT_TRUE(status.ok()) << status.error_message();
+      } else {
+        EXPECT_TRUE(Refused(status, StatusCode::PERMISSION_DENIED,
+                            "--admin-token-file"));
+        EXPECT_THAT(status.error_message(), HasSubstr("unix:PATH"));
+        EXPECT_EQ(Reason(FromGrpcStatus(status)), "ADMIN_OVER_TCP");
+      }
+      EXPECT_TRUE(ServesOn(server));
+    }
   }
-  for (const char* peer :
-       {"", "ipv4:10.0.0.1:127", "ipv4:1.127.0.0:1", "ipv6:[::2]:5000",
-        "ipv6:[fe80::1]:5000", "ipv6:[2001:db8::1]:1", "unknown",
-        "ipv6:[::ffff:10.0.0.1]:1", "ipv6:[::1:2]:5000"}) {
-    EXPECT_FALSE(IsLocalPeer(peer)) << peer;
+}
+
+// Whoever may open the file may operate the server, with a token file or not.
+TEST(AdminTest, OverAUnixSocketNoTokenIsNeeded) {
+  TempFolder folder;
+  for (bool token : {false, true}) {
+    TestServer server([&](ServerOptions& o) {
+      if (token) o.admin_token_file = folder.Write("token", "word");
+    });
+    EXPECT_TRUE(SetLevel(server.admin(), v1::LOG_LEVEL_ERROR).ok());
   }
 }
 
@@ -108,12 +137,12 @@ TEST(AdminTest, WithATokenFileEveryCallNeedsTheToken) {
   TempFolder folder;
   const std::string path = folder.Write("token", "s3cret-word\n");
   TestServer server([&](ServerOptions& o) { o.admin_token_file = path; });
+  const auto admin = v1::Admin::NewStub(server.Connect());
   for (const char* header :
        {"", "Bearer ", "Bearer s3cret-wor", "Bearer s3cret-word2",
         "Bearer s3cret-worD", "Bearer s3cret-words3cret-word", "s3cret-word",
         "Basic s3cret-word"}) {
-    const grpc::Status status =
-        SetLevel(server.admin(), v1::LOG_LEVEL_ERROR, header);
+    const grpc::Status status = SetLevel(*admin, v1::LOG_LEVEL_ERROR, header);
     EXPECT_TRUE(
         Refused(status, StatusCode::UNAUTHENTICATED, "authorization: Bearer"))
         << header;
@@ -122,11 +151,10 @@ TEST(AdminTest, WithATokenFileEveryCallNeedsTheToken) {
   grpc::ClientContext context;
   SetPatience(&context);
   v1::DrainResponse response;
-  EXPECT_EQ(server.admin().Drain(&context, {}, &response).error_code(),
+  EXPECT_EQ(admin->Drain(&context, {}, &response).error_code(),
             StatusCode::UNAUTHENTICATED);
   EXPECT_FALSE(DrainWanted(server));
-  EXPECT_TRUE(
-      SetLevel(server.admin(), v1::LOG_LEVEL_ERROR, "Bearer s3cret-word").ok());
+  EXPECT_TRUE(SetLevel(*admin, v1::LOG_LEVEL_ERROR, "Bearer s3cret-word").ok());
   EXPECT_TRUE(ServesOn(server));  // others need no token
 }
 
@@ -148,34 +176,37 @@ TEST(AdminTest, ATokenFileThatHoldsNoTokenIsAnError) {
               HasSubstr("cannot be read"));
 }
 
-TEST(AdminTest, AUnixSocketIsThisMachine) {
+TEST(AdminTest, ARenewedTokenNeedsNoRestart) {
   TempFolder folder;
-  const std::string address = "unix:" + (folder.path() / "socket").string();
-  TestServer server([&](ServerOptions& o) { o.grpc = {address}; });
-  EXPECT_TRUE(SetLevel(server.admin(), v1::LOG_LEVEL_ERROR).ok());
-}
-
-TEST(AdminTest, OtherMachinesAreRefusedWithoutAToken) {
-  const std::string host = OuterAddress();
-  if (host.empty()) GTEST_SKIP() << "no address but loopback on this machine";
-  TempFolder folder;
-  for (bool token : {false, true}) {
-    TestServer server([&](ServerOptions& o) {
-      o.grpc = {host + ":0"};
-      o.insecure = true;
-      if (token) o.admin_token_file = folder.Write("token", "word");
-    });
-    const grpc::Status status =
-        SetLevel(server.admin(), v1::LOG_LEVEL_ERROR, "Bearer word");
-    if (token) {
-      EXPECT_TRUE(status.ok()) << status.error_message();
-    } else {
-      EXPECT_TRUE(
-          Refused(status, StatusCode::PERMISSION_DENIED, "--admin-token-file"));
-      EXPECT_EQ(Reason(FromGrpcStatus(status)), "ADMIN_NOT_LOCAL");
-    }
-    EXPECT_TRUE(ServesOn(server));
-  }
+  const std::string path = folder.Write("token", "first");
+  Mutex mu;
+  Event heard;
+  std::vector<std::string> events;
+  const auto token = AdminToken::Open(
+      path,
+      [&](bool, const std::string& event) {
+        const MutexLock lock(&mu);
+        events.push_back(event);
+        heard.Set();
+      },
+      absl::Milliseconds(1));
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_TRUE((*token)->Matches("first"));
+  const auto replace = [&](const std::string& content) {
+    folder.Write("next", content);
+    std::filesystem::rename(folder.path() / "next", path);
+  };
+  replace("");
+  heard.Wait(1);
+  EXPECT_TRUE((*token)->Matches("first"));
+  replace("second");
+  heard.Wait(2);
+  EXPECT_TRUE((*token)->Matches("second"));
+  EXPECT_FALSE((*token)->Matches("first"));
+  const MutexLock lock(&mu);
+  EXPECT_THAT(events, ElementsAre(HasSubstr("holds no token; the token of "
+                                            "before stays in use"),
+                                  HasSubstr("new token in use")));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <cctype>
+#include <regex>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 
 std::variant<ServerOptions, ExitNow> Parse(std::vector<std::string> arguments) {
   std::vector<const char*> argv = {"weir-server"};
@@ -144,6 +147,46 @@ TEST(OptionsTest, RefusesBadValuesInTheEnvironment) {
   }
   ExpectUsageError({"--streams=none"}, "weir-server: ");
   ExpectUsageError({"--streams=1", "--device=gpu"}, "weir-server: --device");
+}
+
+// All that --help names and that takes a value.
+std::vector<std::string> FlagsWithValues() {
+  ::testing::internal::CaptureStdout();
+  Parse({"--help"});
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  const std::regex form("\n  (--[a-z-]+) [A-Z]");
+  std::vector<std::string> flags;
+  for (std::sregex_iterator it(help.begin(), help.end(), form), end; it != end;
+       ++it) {
+    flags.push_back((*it)[1]);
+  }
+  return flags;
+}
+
+// Empty would mean "off" for some of them: mutual TLS must not end because a
+// variable was meant to be filled in and was not.
+TEST(OptionsTest, AnEmptyValueIsAnError) {
+  std::vector<std::string> flags = FlagsWithValues();
+  EXPECT_THAT(flags, IsSupersetOf({"--grpc", "--http", "--model-repository",
+                                   "--tls-client-ca", "--admin-token-file",
+                                   "--cache-dir", "--max-connection-age"}));
+  for (const std::string& flag : flags) {
+    ExpectUsageError({flag + "="}, flag + ": the value is empty");
+    ExpectUsageError({flag + "=", "--insecure"}, flag + ": the value is empty");
+    ExpectUsageError({flag, ""}, flag + ": the value is empty");
+  }
+  for (const char* flag :
+       {"--insecure", "--enable-test-operators", "--triton-metrics"}) {
+    flags.emplace_back(flag);
+  }
+  for (const std::string& flag : flags) {
+    std::string variable = "WEIR_" + flag.substr(2);
+    for (char& c : variable) {
+      c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    }
+    const Environment empty(variable.c_str(), "");
+    ExpectUsageError({}, "weir-server: " + variable + ": the value is empty");
+  }
 }
 
 TEST(OptionsTest, NamesVariablesThatItDoesNotRead) {

@@ -91,9 +91,11 @@ TEST(ProcessTest, DrainsInOrderAfterSigterm) {
 
 // As an operator sees it: the command, the log, the exit code.
 TEST(ProcessTest, DrainsWhenTheOperatorAsks) {
+  const TempFolder folder;
   ChildProcess process(ServerCommand(
-      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--drain-delay=0",
-       "--max-connection-age=0", "--log-format=json", "--log-level=debug"}));
+      {"--grpc=unix:" + (folder.path() / "socket").string(),
+       "--http=127.0.0.1:0", "--drain-delay=0", "--max-connection-age=0",
+       "--log-format=json", "--log-level=debug"}));
   const Addresses addresses = ReadAddresses(process.ReadLine());
   ChildProcess quiet({BuiltProgram("weir"), "--server=" + addresses.grpc,
                       "admin", "log-level", "info"});
@@ -117,12 +119,15 @@ TEST(ProcessTest, DrainsWhenTheOperatorAsks) {
 
 // Kubernetes sends SIGTERM after its preStop hook: not a reason to hurry.
 TEST(ProcessTest, OneSigtermDoesNotHurryADrainThatTheOperatorAskedFor) {
+  const TempFolder folder;
   ChildProcess process(
       ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--admin-token-file=" + folder.Write("token", "word"),
                      "--drain-delay=600", "--max-connection-age=0"}));
   const Addresses addresses = ReadAddresses(process.ReadLine());
   client::Client client({.address = addresses.grpc});
-  const auto drained = client.Drain();
+  EXPECT_TRUE(absl::IsUnauthenticated(client.Drain().status()));
+  const auto drained = client.Drain("word");
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_TRUE(drained->started());
   EXPECT_TRUE(Eventually([&] { return !*client.IsServing(); }));

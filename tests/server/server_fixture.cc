@@ -38,6 +38,7 @@ TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
                        std::ostream& log) {
   ServerOptions options = TestOptions();
   if (change) change(options);
+  options.grpc.push_back("unix:" + (folder_.path() / "socket").string());
   auto server = Server::Start(options, log);
   if (!server.ok()) {
     ADD_FAILURE() << server.status();
@@ -45,8 +46,9 @@ TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
   }
   server_ = *std::move(server);
   address_ = server_->grpc_addresses()[0];
+  admin_address_ = server_->grpc_addresses().back();
   channel_ = Connect();
-  admin_ = v1::Admin::NewStub(channel_);
+  admin_ = v1::Admin::NewStub(Connect(admin_address_));
   evaluator_ = v1::Evaluator::NewStub(channel_);
   catalog_ = v1::Catalog::NewStub(channel_);
   kserve_ = inference::GRPCInferenceService::NewStub(channel_);
@@ -54,12 +56,13 @@ TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
 
 TestServer::~TestServer() = default;
 
-std::shared_ptr<grpc::Channel> TestServer::Connect() const {
+std::shared_ptr<grpc::Channel> TestServer::Connect(
+    const std::string& address) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
   arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                    arguments);
 }
 

@@ -1,6 +1,6 @@
-// A real server in this process: on free ports of the loopback interface, on
-// the CPU, with two lanes and the test operators, and stubs connected to it.
-// Each test makes its own.
+// A real server in this process: on free ports of the loopback interface and a
+// unix socket, on the CPU, with two lanes and the test operators, and stubs
+// connected to it. Each test makes its own.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -26,6 +26,7 @@
 #include "server/options.h"
 #include "server/server.h"
 #include "tests/base/eventually.h"
+#include "tests/models_repo/temp_folder.h"
 
 namespace weir::testing {
 
@@ -47,8 +48,11 @@ class TestServer {
 
   Server& server() { return *server_; }
   const std::string& address() const { return address_; }
-  // A connection of its own.
-  std::shared_ptr<grpc::Channel> Connect() const;
+  // Where the operator calls: "unix:PATH".
+  const std::string& admin_address() const { return admin_address_; }
+  // A connection of its own, to address() or another.
+  std::shared_ptr<grpc::Channel> Connect() const { return Connect(address_); }
+  std::shared_ptr<grpc::Channel> Connect(const std::string& address) const;
 
   v1::Admin::Stub& admin() { return *admin_; }
   v1::Evaluator::Stub& evaluator() { return *evaluator_; }
@@ -65,8 +69,10 @@ class TestServer {
   grpc::Status CallRaw(const std::string& method, const std::string& request);
 
  private:
+  TempFolder folder_;
   std::unique_ptr<Server> server_;
   std::string address_;
+  std::string admin_address_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Admin::Stub> admin_;
   std::unique_ptr<v1::Evaluator::Stub> evaluator_;

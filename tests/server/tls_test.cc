@@ -97,7 +97,8 @@ class TlsTest : public ::testing::Test {
 };
 
 TEST_F(TlsTest, EveryCommandTalksTls) {
-  Start();
+  const std::string token = folder_.Write("token", "word");
+  Start({"--admin-token-file=" + token});
   const std::string ca = "--tls-ca=" + Path("ca.crt");
   const std::string input =
       "image=@" + TestData("models/digits_samples.f32") + ":float:360x1x8x8";
@@ -113,7 +114,7 @@ TEST_F(TlsTest, EveryCommandTalksTls) {
            {"models"},
            {"devices"},
            {"ops"},
-           {"admin", "log-level", "info"},
+           {"admin", "--token-file=" + token, "log-level", "info"},
            {"eval", program, "--input=x=float:1:1"},
            {"infer", "digits", "--input=" + input},
            {"load", "--program=" + program, "--input=x=float:1:1",
