@@ -14,6 +14,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/opsets.h"
@@ -72,26 +73,32 @@ class Validator {
     return absl::OkStatus();
   }
 
-  // Names end up in error messages.
+  // Names end up in error messages and in what is told about a model.
   absl::Status CheckNames() const {
     size_t longest = 0;
-    const auto see = [&](const std::string& name) {
+    absl::Status flaw;
+    const auto see = [&](const char* kind, const std::string& name) {
       longest = std::max(longest, name.size());
+      if (!flaw.ok() || IsUtf8(name)) return;
+      flaw = absl::InvalidArgumentError(absl::StrCat(
+          "the ", kind, " \"", EscapeNonUtf8(name), "\" is not UTF-8"));
     };
-    for (const ValueDecl& input : graph_.inputs) see(input.name);
-    for (const auto& entry : graph_.constants) see(entry.first);
-    for (const std::string& name : graph_.outputs) see(name);
-    for (const std::string& name : graph_.symbols) see(name);
+    for (const ValueDecl& input : graph_.inputs) see("input", input.name);
+    for (const auto& entry : graph_.constants) see("constant", entry.first);
+    for (const std::string& name : graph_.outputs) see("output", name);
+    for (const std::string& name : graph_.symbols) see("dimension", name);
     for (const GraphNode& node : graph_.nodes) {
-      for (const std::string* name : {&node.name, &node.domain, &node.op}) {
-        see(*name);
-      }
-      for (const std::string& name : node.inputs) see(name);
-      for (const std::string& name : node.outputs) see(name);
+      see("node", node.name);
+      see("domain", node.domain);
+      see("operator", node.op);
+      for (const std::string& name : node.inputs) see("value", name);
+      for (const std::string& name : node.outputs) see("value", name);
     }
-    if (longest <= kMaxNameBytes) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a name of ", longest, " bytes is longer than ", kMaxNameBytes));
+    if (longest > kMaxNameBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a name of ", longest, " bytes is longer than ", kMaxNameBytes));
+    }
+    return flaw;
   }
 
   absl::Status DefineGiven() {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "proto/inference/model_config.pb.h"
 
 namespace weir {
@@ -63,6 +64,37 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
  private:
   std::string text_;
 };
+
+// The first string in `message` that is not UTF-8, which clients could not
+// read; null if there is none. Text format may bring any byte as an escape.
+const std::string* NotUtf8(const google::protobuf::Message& message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const int count =
+        field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      const std::string* found = nullptr;
+      if (field->type() == FieldDescriptor::TYPE_STRING) {
+        std::string unused;
+        const std::string& text =
+            field->is_repeated()
+                ? reflection.GetRepeatedStringReference(message, field, i,
+                                                        &unused)
+                : reflection.GetStringReference(message, field, &unused);
+        if (!IsUtf8(text)) found = &text;
+      } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        found = NotUtf8(field->is_repeated()
+                            ? reflection.GetRepeatedMessage(message, field, i)
+                            : reflection.GetMessage(message, field));
+      }
+      if (found != nullptr) return found;
+    }
+  }
+  return nullptr;
+}
 
 template <size_t n>
 bool Contains(const std::string_view (&list)[n], std::string_view item) {
@@ -250,6 +282,10 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
   parser.RecordErrorsTo(&error);
   if (!parser.ParseFromString(std::string(text), &config)) {
     return absl::InvalidArgumentError(error.text());
+  }
+  if (const std::string* text_at_fault = NotUtf8(config)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", EscapeNonUtf8(*text_at_fault), "\" is not UTF-8"));
   }
   if (!config.name().empty() && config.name() != model_name) {
     return absl::InvalidArgumentError(absl::StrCat("name is \"", config.name(),

@@ -15,6 +15,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/striped_snapshot.h"
+#include "kernels/base/utf8.h"
 #include "proto/inference/model_config.pb.h"
 #include "server/models/mapped_file.h"
 #include "server/models/model_config.h"
@@ -75,8 +76,20 @@ VersionEntry Refused(int64_t number, const absl::Status& status) {
   entry.number = number;
   if (number > 0) entry.version = absl::StrCat(number);
   entry.state = ModelState::kUnavailable;
-  entry.reason = std::string(status.message());
+  // Names of files and nodes may be any bytes.
+  entry.reason =
+      EscapeNonUtf8({status.message().data(), status.message().size()});
   return entry;
+}
+
+// Of a model's folder that holds `folders`.
+absl::Status NoVersion(const std::vector<std::string>& folders) {
+  std::string what =
+      "the model's folder has no version folder (\"1\", \"2\", ...)";
+  if (!folders.empty()) {
+    absl::StrAppend(&what, "; \"", folders.front(), "\" is none");
+  }
+  return absl::NotFoundError(what);
 }
 
 absl::Status NotFound(std::string_view name, std::string_view version) {
@@ -170,10 +183,7 @@ ModelEntry ModelRepository::State::Scan(const std::string& name,
   const std::vector<int64_t> versions = ChooseVersions(
       config.ok() ? *config : inference::ModelConfig(), existing);
   if (versions.empty()) {
-    return {Refused(0, config.ok() ? absl::NotFoundError(
-                                         "the model's folder has no version "
-                                         "folder (\"1\", \"2\", ...)")
-                                   : config.status())};
+    return {Refused(0, config.ok() ? NoVersion(*folders) : config.status())};
   }
   ModelEntry entry;
   const auto shared =
@@ -288,8 +298,17 @@ void ModelRepository::LoadAll() {
   std::vector<State::Job> jobs;
   auto models = std::make_shared<Models>();
   for (const std::string& name : *names) {
+    if (!IsUtf8(name)) continue;
     models->emplace(
         name, std::make_shared<const ModelEntry>(state_->Scan(name, &jobs)));
+  }
+  for (const std::string& name : *names) {
+    if (IsUtf8(name)) continue;
+    // Listed by what can be told of its name, unless another has that.
+    models->emplace(
+        EscapeNonUtf8(name),
+        std::make_shared<const ModelEntry>(ModelEntry{Refused(
+            0, absl::InvalidArgumentError("the folder's name is not UTF-8"))}));
   }
   {
     MutexLock lock(&state_->change_mu);

@@ -8,21 +8,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/utf8.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 
 namespace weir {
 namespace {
 
+// What callers sent may be in it; details that are not UTF-8 cannot be read.
+std::string Clean(absl::string_view text) {
+  return EscapeNonUtf8({text.data(), text.size()});
+}
+
 // Cut before a byte that continues a UTF-8 sequence.
-std::string CutMessage(absl::string_view message) {
-  if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
+std::string CutMessage(const std::string& message) {
+  if (message.size() <= kMaxStatusMessageBytes) return message;
   size_t size = kMaxStatusMessageBytes - 3;
   while (size > 0 &&
          (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) {
     --size;
   }
-  return absl::StrCat(message.substr(0, size), "...");
+  return message.substr(0, size) + "...";
 }
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
@@ -50,7 +56,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   // The codes have the same numbers.
   const auto code = static_cast<grpc::StatusCode>(status.raw_code());
-  std::string message = CutMessage(status.message());
+  std::string message = CutMessage(Clean(status.message()));
 
   google::rpc::Status rich;
   rich.set_code(static_cast<int32_t>(code));
@@ -59,8 +65,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     google::rpc::ErrorInfo info;
     info.set_reason(std::move(reason));
     info.set_domain(kErrorDomain);
-    for (auto& [key, value] : Metadata(status)) {
-      (*info.mutable_metadata())[std::move(key)] = std::move(value);
+    for (const auto& [key, value] : Metadata(status)) {
+      (*info.mutable_metadata())[Clean(key)] = Clean(value);
     }
     AddDetail(info, &rich);
   }
@@ -69,10 +75,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     *retry.mutable_retry_delay() = ToProto(*delay);
     AddDetail(retry, &rich);
   }
-  if (std::string field = Field(status); !field.empty()) {
+  if (const std::string field = Field(status); !field.empty()) {
     google::rpc::BadRequest bad_request;
     auto* violation = bad_request.add_field_violations();
-    violation->set_field(std::move(field));
+    violation->set_field(Clean(field));
     violation->set_description(message);
     AddDetail(bad_request, &rich);
   }

@@ -50,6 +50,37 @@ TEST_F(ValidateTest, KeepsAnOrderThatFits) {
   EXPECT_THAT(*Run(graph), ElementsAre(0, 1, 2));
 }
 
+TEST_F(ValidateTest, NamesAreUtf8) {
+  const auto expect = [&](const Graph& graph, const std::string& what) {
+    ExpectError(graph, absl::StatusCode::kInvalidArgument,
+                {what, "is not UTF-8"});
+  };
+  Graph graph = OneNode(Node("Neg", {"x"}, {"y"}));
+  graph.nodes[0].name = "a\xff";
+  expect(graph, "the node \"a\\xff\"");
+  graph = OneNode(Node("Neg\xc3", {"x"}, {"y"}));
+  expect(graph, "the operator \"Neg\\xc3\"");
+  graph = OneNode(Node("Neg", {"x"}, {"y"}));
+  graph.nodes[0].domain = "\x80";
+  expect(graph, "the domain \"\\x80\"");
+  graph = OneNode(Node("Neg", {"x\xff"}, {"y"}));
+  graph.inputs[0].name = "x\xff";
+  expect(graph, "the input \"x\\xff\"");
+  graph = OneNode(Node("Neg", {"x"}, {"y\xff"}));
+  expect(graph, "the value \"y\\xff\"");
+  graph.outputs = {"y\xff"};
+  expect(graph, "the output \"y\\xff\"");
+  graph = OneNode(Node("Neg", {"x"}, {"y"}));
+  graph.symbols = {"N\xff"};
+  expect(graph, "the dimension \"N\\xff\"");
+  graph = OneNode(Node("Neg", {"x"}, {"y"}));
+  graph.constants["c\xff"] = Floats({1}, {1});
+  expect(graph, "the constant \"c\\xff\"");
+  graph = OneNode(Node("Neg", {"x"}, {"\xc3\xa9"}));
+  graph.outputs = {"\xc3\xa9"};
+  EXPECT_THAT(*Run(graph), ElementsAre(0));
+}
+
 TEST_F(ValidateTest, OrdersNodesAfterTheirProducers) {
   Graph graph;
   graph.inputs = {Input("x", SymbolicDims{Dim(2)})};

@@ -81,6 +81,20 @@ TEST(StatusMappingTest, ComesBackWhole) {
       status.GetPayload("type.googleapis.com/weir.v1.SyncReport").has_value());
 }
 
+// Protobuf refuses strings that are not UTF-8, so a stock client would lose
+// every detail.
+TEST(StatusMappingTest, WhatACallerSentCannotSpoilTheDetails) {
+  absl::Status status = absl::InvalidArgumentError("no input \"\xff\"");
+  status = WithReason(std::move(status), "WHY", {{"name", "\xc3"}});
+  status = WithField(std::move(status), "inputs[\"\x80\"]");
+  const grpc::Status mapped = ToGrpcStatus(status);
+  EXPECT_EQ(mapped.error_message(), "no input \"\\xff\"");
+  const absl::Status back = FromGrpcStatus(mapped);
+  EXPECT_EQ(Reason(back), "WHY");
+  EXPECT_EQ(Metadata(back)[0].second, "\\xc3");
+  EXPECT_EQ(Field(back), "inputs[\"\\x80\"]");
+}
+
 TEST(StatusMappingTest, FitsIntoTrailers) {
   const std::string euros = [] {
     std::string text;

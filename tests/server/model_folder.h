@@ -21,6 +21,9 @@ class ModelFolder {
                   int version = 1) {
     folder_.Write(name + "/" + std::to_string(version) + "/model.onnx", bytes);
   }
+  void WriteFile(const std::string& path, const std::string& bytes) {
+    folder_.Write(path, bytes);
+  }
   void WriteConfig(const std::string& name, const std::string& text) {
     folder_.Write(name + "/config.pbtxt", text);
   }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/cpp/client.h"
+#include "kernels/base/utf8.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -89,6 +90,90 @@ TEST(StartupTest, GoodModelsServeBesideBadOnes) {
   EXPECT_FALSE(client.IsServing("model/garbage").value_or(false));
   EXPECT_TRUE(*client.IsServing());
   EXPECT_TRUE(ServesOn(server));
+}
+
+// A name of any bytes is refused by name, and what the server tells about its
+// models stays readable: protobuf, Prometheus and JSON take UTF-8 alone.
+TEST(StartupTest, NamesThatAreNotUtf8BlindNobody) {
+  ModelFolder models;
+  const onnx::ModelProto good = IdentityModel(onnx::TensorProto::FLOAT);
+  models.Write("good", good);
+  models.Write("caf\xe9", good);
+  onnx::ModelProto node = good;
+  node.mutable_graph()->mutable_node(0)->set_name("copy\xff");
+  models.Write("node", node);
+  onnx::ModelProto foreign = node;  // refused before names are looked at
+  foreign.mutable_graph()->mutable_node(0)->set_domain("elsewhere");
+  models.Write("foreign", foreign);
+  onnx::ModelProto tensor = good;
+  tensor.mutable_graph()->mutable_input(0)->set_name("x\xc3");
+  tensor.mutable_graph()->mutable_node(0)->set_input(0, "x\xc3");
+  models.Write("tensor", tensor);
+  onnx::ModelProto output = good;
+  output.mutable_graph()->mutable_output(0)->set_name("y\x80");
+  output.mutable_graph()->mutable_node(0)->set_output(0, "y\x80");
+  models.Write("output", output);
+  onnx::ModelProto dimension = good;
+  dimension.mutable_graph()
+      ->mutable_input(0)
+      ->mutable_type()
+      ->mutable_tensor_type()
+      ->mutable_shape()
+      ->mutable_dim(0)
+      ->set_dim_param("N\xfe");
+  models.Write("dimension", dimension);
+  models.WriteFile("version/1\xff/model.onnx", good.SerializeAsString());
+  models.Write("config", good);
+  models.WriteConfig("config", R"(parameters { key: "a\377" })");
+  models.Write("file", good);
+  models.WriteConfig("file", R"(default_model_filename: "m\377")");
+
+  std::ostringstream log;
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        o.log_level = LogLevel::kWarning;
+        o.triton_metrics = true;
+      },
+      log);
+  EXPECT_EQ(server.server().models_ready(), 1u);
+  const std::map<std::string, std::string> refused = {
+      {"caf\\xe9", "not UTF-8"},
+      {"node", "copy\\xff"},
+      {"foreign", "elsewhere"},
+      {"tensor", "x\\xc3"},
+      {"output", "y\\x80"},
+      {"dimension", "N\\xfe"},
+      {"version", "\"1\\xff\" is none"},
+      {"config", "a\\xff"},
+      {"file", "m\\xff"}};
+  for (const auto& [name, reason] : refused) {
+    EXPECT_THAT(log.str(), HasSubstr("model " + name));
+    EXPECT_THAT(log.str(), HasSubstr(reason));
+  }
+  EXPECT_TRUE(IsUtf8(log.str()));
+
+  grpc::ClientContext context;
+  SetPatience(&context);
+  inference::RepositoryIndexResponse index;
+  const grpc::Status status =
+      server.kserve().RepositoryIndex(&context, {}, &index);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(index.models_size(), static_cast<int>(refused.size()) + 1);
+  for (const auto& model : index.models()) {
+    if (model.name() == "good") continue;
+    ASSERT_TRUE(refused.count(model.name())) << model.name();
+    EXPECT_THAT(model.reason(), HasSubstr(refused.at(model.name())));
+  }
+  client::Client client({.address = server.address()});
+  const auto listed = client.ListModels();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_EQ(listed->models_size(), index.models_size());
+  EXPECT_TRUE(Infer(server, InferOn("good")).status.ok());
+  EXPECT_FALSE(Infer(server, InferOn("node")).status.ok());
+  EXPECT_TRUE(*client.IsServing("model/good"));
+  EXPECT_TRUE(*client.IsServing());
+  EXPECT_TRUE(IsUtf8(server.HttpGet("/metrics")));
 }
 
 TEST(StartupTest, TellsWhichSettingsOfAModelHaveNoEffect) {

@@ -1,0 +1,18 @@
+// UTF-8, which names must be: protobuf's strings, Prometheus and JSON take
+// nothing else, and one bad name would spoil a list for every reader. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "kernels/base/export.h"
+
+namespace weir {
+
+// Shortest forms up to U+10FFFF, no surrogates: what protobuf takes.
+WEIR_EXPORT bool IsUtf8(std::string_view text);
+
+// The same text, with \xNN for every byte that belongs to no such form.
+WEIR_EXPORT std::string EscapeNonUtf8(std::string_view text);
+
+}  // namespace weir

@@ -1,0 +1,45 @@
+#include "kernels/base/utf8.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace weir {
+namespace {
+
+TEST(Utf8Test, TakesEveryCharacter) {
+  for (const char* text :
+       {"", "plain", "\x7f", "\xc2\x80", "caf\xc3\xa9", "\xdf\xbf",
+        "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xef\xbf\xbf",
+        "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"}) {
+    EXPECT_TRUE(IsUtf8(text)) << text;
+    EXPECT_EQ(EscapeNonUtf8(text), text);
+  }
+  EXPECT_TRUE(IsUtf8(std::string("a\0b", 3)));
+}
+
+TEST(Utf8Test, EscapesWhatIsNone) {
+  for (const auto& [text, escaped] : {
+           std::pair("caf\xe9", "caf\\xe9"),
+           std::pair("\xff", "\\xff"),
+           std::pair("a\x80"
+                     "b",
+                     "a\\x80b"),
+           std::pair("\xc3", "\\xc3"),
+           std::pair("\xe2\x82", "\\xe2\\x82"),
+           std::pair("\xc0\x80", "\\xc0\\x80"),           // too long for NUL
+           std::pair("\xe0\x9f\xbf", "\\xe0\\x9f\\xbf"),  // for U+07FF
+           std::pair("\xf0\x8f\xbf\xbf", "\\xf0\\x8f\\xbf\\xbf"),
+           std::pair("\xed\xa0\x80", "\\xed\\xa0\\x80"),  // a surrogate
+           std::pair("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"),
+           std::pair("\xf5\x80\x80\x80", "\\xf5\\x80\\x80\\x80"),
+           std::pair("\xc3\xa9\xe9\xc3\xa9", "\xc3\xa9\\xe9\xc3\xa9"),
+       }) {
+    EXPECT_FALSE(IsUtf8(text)) << escaped;
+    EXPECT_EQ(EscapeNonUtf8(text), escaped);
+    EXPECT_TRUE(IsUtf8(EscapeNonUtf8(text)));
+  }
+}
+
+}  // namespace
+}  // namespace weir
