@@ -17,6 +17,7 @@
 #include "kernels/ops/registry.h"
 #include "server/observe/call_recorder.h"
 #include "server/observe/http_server.h"
+#include "server/observe/memory_sampler.h"
 #include "server/observe/pool_gauges.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/rpc/transport.h"
@@ -111,6 +112,7 @@ struct Server::Impl {
   std::string cache_folder;  // empty: in memory
   std::unique_ptr<OpRegistry> registry;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<MemorySampler> memory;
   std::unique_ptr<ModelRepository> models;
   std::unique_ptr<Admission> admission;
   ModelMetrics model_metrics{&metrics};
@@ -152,13 +154,14 @@ absl::Status Server::Impl::Start() {
   }
   WEIR_RETURN_IF_ERROR(StartDevice());
   WEIR_RETURN_IF_ERROR(LoadModels());
+  memory = std::make_unique<MemorySampler>(&engine->device());
   const int64_t unix_now = UnixNanos();
   admission = std::make_unique<Admission>(
       options.queue_length + static_cast<size_t>(options.streams),
       options.queue_bytes);
   context = std::make_unique<ServiceContext>(ServiceContext{
       options, *engine, *models, *admission, metrics, model_metrics, readiness,
-      NewIncarnation(), unix_now, unix_now - NowNanos()});
+      *memory, NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartHttp());
   WEIR_RETURN_IF_ERROR(StartTransport());
   AddPoolGauges(&metrics, options, *engine, *admission, *models, readiness);

@@ -48,10 +48,12 @@ int Devices(const GlobalFlags& global) {
   if (!response.ok()) return Report(response.status());
   for (const v1::Device& device : response->devices()) {
     std::cout << absl::StrFormat(
-        "%-8s %s\n  uuid %s\n  %d compute units, %.1f GiB, driver %s%s%s\n",
+        "%-8s %s\n  uuid %s\n  %d compute units, %.1f GiB (%.1f free), %s, "
+        "%s%s%s\n",
         device.name(), device.product(), device.uuid(), device.compute_units(),
         static_cast<double>(device.memory_bytes()) / (1 << 30),
-        device.driver_version(),
+        static_cast<double>(device.memory_free_bytes()) / (1 << 30),
+        device.driver_version(), device.runtime_version(),
         device.capability().empty() ? "" : ", capability ",
         device.capability());
     if (!device.failure().empty()) {

@@ -2,6 +2,8 @@
 
 #include <iostream>
 
+#include "client/cpp/status_details.h"
+
 namespace weir::client {
 
 ClientOptions GlobalFlags::options() const {
@@ -14,8 +16,7 @@ ClientOptions GlobalFlags::options() const {
 
 int Report(const absl::Status& status) {
   if (status.ok()) return 0;
-  std::cerr << "weir: " << absl::StatusCodeToString(status.code()) << ": "
-            << status.message() << "\n";
+  std::cerr << "weir: " << ErrorText(status) << "\n";
   return 1;
 }
 

@@ -38,7 +38,7 @@ Command AddLoad(CLI::App& app, const GlobalFlags& flags);
 Command AddAdmin(CLI::App& app, const GlobalFlags& flags);
 Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 
-// Prints "weir: CODE: message" and gives the exit code.
+// Prints "weir: CODE: message [details]" and gives the exit code.
 int Report(const absl::Status& status);
 
 }  // namespace weir::client

@@ -7,6 +7,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/message_text.h"
 #include "client/cli/requests.h"
+#include "client/cpp/status_details.h"
 
 namespace weir::client {
 namespace {
@@ -48,7 +49,13 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
 
   Client client(global.options());
   auto response = client.Evaluate(request);
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) {
+    const ErrorDetails error = DetailsOf(response.status());
+    if (flags.report == "full" && error.report.has_value()) {
+      std::cout << "SyncReport\n" << MessageText(*error.report);
+    }
+    return Report(response.status());
+  }
   std::map<std::string, std::string> files;
   for (const std::string& output : flags.outputs) {
     const size_t equals = output.find('=');

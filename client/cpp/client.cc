@@ -49,6 +49,26 @@ struct Client::Impl {
     return response;
   }
 
+  // A list of the catalog, all its pages in one.
+  template <typename Request, typename Response, typename Method>
+  absl::StatusOr<Response> CallForPages(Method method) {
+    Request request;
+    Response pages;
+    while (true) {
+      absl::StatusOr<Response> page = Call<Response>(*catalog, method, request);
+      if (!page.ok()) return page.status();
+      const std::string next = page->next_page_token();
+      pages.MergeFrom(*page);
+      pages.clear_next_page_token();
+      if (next.empty()) return pages;
+      if (next == request.page_token()) {
+        return absl::InternalError(
+            "the server gives the same page token twice");
+      }
+      request.set_page_token(next);
+    }
+  }
+
   absl::Status Failure(const grpc::Status& status) const {
     return WithTlsRemedy(ToStatus(status), options.tls);
   }
@@ -78,15 +98,14 @@ absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo() {
 }
 
 absl::StatusOr<v1::ListDevicesResponse> Client::ListDevices() {
-  return impl_->Call<v1::ListDevicesResponse>(*impl_->catalog,
-                                              &v1::Catalog::Stub::ListDevices,
-                                              v1::ListDevicesRequest());
+  return impl_->CallForPages<v1::ListDevicesRequest, v1::ListDevicesResponse>(
+      &v1::Catalog::Stub::ListDevices);
 }
 
 absl::StatusOr<v1::ListOperatorsResponse> Client::ListOperators() {
-  return impl_->Call<v1::ListOperatorsResponse>(
-      *impl_->catalog, &v1::Catalog::Stub::ListOperators,
-      v1::ListOperatorsRequest());
+  return impl_
+      ->CallForPages<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
+          &v1::Catalog::Stub::ListOperators);
 }
 
 absl::StatusOr<v1::OperatorDescription> Client::DescribeOperator(
@@ -101,8 +120,8 @@ absl::StatusOr<v1::OperatorDescription> Client::DescribeOperator(
 }
 
 absl::StatusOr<v1::ListModelsResponse> Client::ListModels() {
-  return impl_->Call<v1::ListModelsResponse>(
-      *impl_->catalog, &v1::Catalog::Stub::ListModels, v1::ListModelsRequest());
+  return impl_->CallForPages<v1::ListModelsRequest, v1::ListModelsResponse>(
+      &v1::Catalog::Stub::ListModels);
 }
 
 absl::StatusOr<inference::ModelMetadataResponse> Client::ModelMetadata(

@@ -27,9 +27,10 @@ struct ClientOptions {
   bool own_connection = false;
 };
 
-// Errors are the server's: code and message, and behind them in brackets the
-// reason, the field and the retry hint of its details. UNAVAILABLE also when
-// nobody answers at the address or TLS fails; the message then says what to do.
+// Errors are the server's code and message; reason, fields, retry hint and the
+// report of the failed work are read out of them with DetailsOf
+// (client/cpp/status_details.h). UNAVAILABLE also when nobody answers at the
+// address or TLS fails; the message then says what to do.
 class Client {
  public:
   explicit Client(ClientOptions options = {});
@@ -37,7 +38,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // weir.v1
+  // weir.v1. A list is whole: all its pages.
   absl::StatusOr<v1::EvaluateResponse> Evaluate(
       const v1::EvaluateRequest& request);
   absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo();

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "client/cpp/channel.h"
+#include "client/cpp/status_details.h"
 
 namespace weir::client {
 namespace {
@@ -127,7 +128,7 @@ class Worker {
         ++result.errors[status.error_code()];
         counters_->errors.fetch_add(1, std::memory_order_relaxed);
         if (result.first_error.empty()) {
-          result.first_error = status.error_message();
+          result.first_error = ErrorText(ToStatus(status));
         }
       }
     }

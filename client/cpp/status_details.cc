@@ -1,48 +1,84 @@
 #include "client/cpp/status_details.h"
 
-#include <string>
+#include <google/protobuf/message_lite.h>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "absl/strings/str_join.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
 
 namespace weir::client {
 namespace {
 
-void Append(std::string* details, std::string part) {
-  absl::StrAppend(details, details->empty() ? " [" : ", ", part);
+constexpr char kTypeUrlPrefix[] = "type.googleapis.com/";
+
+// The payload of a message's type; false if there is none, or a broken one.
+template <typename Message>
+bool Read(const absl::Status& status, Message* message) {
+  const absl::optional<absl::Cord> bytes = status.GetPayload(
+      absl::StrCat(kTypeUrlPrefix, Message::descriptor()->full_name()));
+  return bytes.has_value() && message->ParseFromString(std::string(*bytes));
 }
 
 }  // namespace
 
 absl::Status ToStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  std::string details;
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
+                      status.error_message());
   google::rpc::Status message;
-  if (message.ParseFromString(status.error_details())) {
-    for (const google::protobuf::Any& any : message.details()) {
-      google::rpc::ErrorInfo info;
-      google::rpc::RetryInfo retry;
-      google::rpc::BadRequest bad;
-      if (any.UnpackTo(&info) && !info.reason().empty()) {
-        Append(&details, absl::StrCat("reason ", info.reason()));
-      } else if (any.UnpackTo(&bad)) {
-        for (const auto& violation : bad.field_violations()) {
-          Append(&details, absl::StrCat("field ", violation.field()));
-        }
-      } else if (any.UnpackTo(&retry)) {
-        const absl::Duration delay =
-            absl::Seconds(retry.retry_delay().seconds()) +
-            absl::Nanoseconds(retry.retry_delay().nanos());
-        Append(&details,
-               absl::StrCat("retry after ", absl::FormatDuration(delay)));
-      }
+  if (!message.ParseFromString(status.error_details())) return result;
+  for (const google::protobuf::Any& detail : message.details()) {
+    // Messages that stand one behind the other are read as one: two details of
+    // a type are merged.
+    absl::Cord bytes =
+        result.GetPayload(detail.type_url()).value_or(absl::Cord());
+    bytes.Append(detail.value());
+    result.SetPayload(detail.type_url(), std::move(bytes));
+  }
+  return result;
+}
+
+ErrorDetails DetailsOf(const absl::Status& status) {
+  ErrorDetails details;
+  if (google::rpc::ErrorInfo info; Read(status, &info)) {
+    details.reason = info.reason();
+    details.domain = info.domain();
+    details.metadata = {info.metadata().begin(), info.metadata().end()};
+  }
+  if (google::rpc::RetryInfo retry; Read(status, &retry)) {
+    details.retry_after = absl::Seconds(retry.retry_delay().seconds()) +
+                          absl::Nanoseconds(retry.retry_delay().nanos());
+  }
+  if (google::rpc::BadRequest bad; Read(status, &bad)) {
+    for (const auto& violation : bad.field_violations()) {
+      details.field_violations.push_back(
+          {violation.field(), violation.description()});
     }
   }
-  if (!details.empty()) details += "]";
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat(status.error_message(), details));
+  if (v1::SyncReport report; Read(status, &report)) {
+    details.report = std::move(report);
+  }
+  return details;
+}
+
+std::string ErrorText(const absl::Status& status) {
+  const ErrorDetails details = DetailsOf(status);
+  std::vector<std::string> parts;
+  if (!details.reason.empty()) {
+    parts.push_back(absl::StrCat("reason ", details.reason));
+  }
+  for (const FieldViolation& violation : details.field_violations) {
+    parts.push_back(absl::StrCat("field ", violation.field));
+  }
+  if (details.retry_after.has_value()) {
+    parts.push_back(absl::StrCat("retry after ",
+                                 absl::FormatDuration(*details.retry_after)));
+  }
+  return absl::StrCat(
+      absl::StatusCodeToString(status.code()), ": ", status.message(),
+      parts.empty() ? "" : absl::StrCat(" [", absl::StrJoin(parts, ", "), "]"));
 }
 
 }  // namespace weir::client

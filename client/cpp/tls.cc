@@ -3,6 +3,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -77,7 +78,12 @@ absl::Status WithTlsRemedy(const absl::Status& status, const TlsOptions& tls) {
                  : "the server may not trust the authority of --tls-cert";
   }
   if (remedy.empty()) return status;
-  return absl::Status(status.code(), absl::StrCat(message, "; ", remedy));
+  absl::Status told(status.code(), absl::StrCat(message, "; ", remedy));
+  status.ForEachPayload(
+      [&told](absl::string_view url, const absl::Cord& bytes) {
+        told.SetPayload(url, bytes);
+      });
+  return told;
 }
 
 }  // namespace weir::client

@@ -10,6 +10,11 @@ std::string DeviceName(const DeviceInfo& info) {
   return absl::StrCat("cuda:", info.ordinal);
 }
 
+absl::StatusOr<int64_t> Device::QueryFreeMemory() {
+  return absl::UnimplementedError(
+      absl::StrCat(DeviceName(info_), " does not tell how much is free"));
+}
+
 absl::StatusOr<DeviceMemory> Device::Allocate(size_t bytes) {
   WEIR_RETURN_IF_ERROR(health_.status());
   if (bytes == 0) return DeviceMemory();

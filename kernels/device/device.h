@@ -26,7 +26,8 @@ struct DeviceInfo {
   int ordinal = 0;             // within its kind, in this process
   std::string uuid;            // "GPU-..." or "CPU-..." (from the machine id)
   std::string name;            // marketing name
-  std::string driver;          // driver and runtime versions, or the kernel's
+  std::string driver;          // "CUDA driver 13.0", or the host's kernel
+  std::string runtime;         // "CUDA runtime 13.0", or the C library
   int64_t total_memory = 0;    // bytes
   int multiprocessors = 0;     // SMs, or worker threads
   int compute_capability = 0;  // 90 for 9.0; 0 on the CPU
@@ -65,6 +66,11 @@ class WEIR_EXPORT Device {
 
   // The wide team of a CPU device; null on others.
   virtual CpuTeam* cpu_team() { return nullptr; }
+
+  // Bytes of total_memory that nobody uses; UNIMPLEMENTED for a device that
+  // cannot say. May wait in the driver for others who allocate: not on threads
+  // that may not wait (the server's MemorySampler asks).
+  virtual absl::StatusOr<int64_t> QueryFreeMemory();
 
   // Waits until all work enqueued before the call, on every stream, has
   // completed. For tests and shutdown: never on a request's path.

@@ -72,11 +72,12 @@ absl::Status DeviceHealth::status() const {
   if (!poisoned()) return absl::OkStatus();
   MutexLock lock(&watchers_->mu);
   const absl::Status& cause = watchers_->cause;
+  ReasonMetadata metadata = Metadata(cause);  // the driver's code and name
+  metadata.emplace_back("cause_code", absl::StatusCodeToString(cause.code()));
+  metadata.emplace_back("cause", std::string(cause.message()));
   return WithReason(absl::UnavailableError(
                         absl::StrCat("the device is lost: ", cause.message())),
-                    "DEVICE_POISONED",
-                    {{"cause_code", absl::StatusCodeToString(cause.code())},
-                     {"cause", std::string(cause.message())}});
+                    "DEVICE_POISONED", std::move(metadata));
 }
 
 void DeviceHealth::Poison(const absl::Status& cause) {

@@ -12,8 +12,8 @@ constexpr size_t kMaxFailedValues = 1024;
 
 }  // namespace
 
-Timeline::Timeline(std::string name, const Device* device)
-    : name_(std::move(name)), device_(device) {}
+Timeline::Timeline(std::string name, const Device* device, TimelineOwner owner)
+    : name_(std::move(name)), device_(device), owner_(owner) {}
 
 Timeline::~Timeline() {
   WaiterMap reach, launch;

@@ -25,20 +25,35 @@ namespace weir {
 
 class Device;
 
+// Whose timeline it is, as reports name it.
+struct TimelineOwner {
+  enum class Kind : uint8_t {
+    kCaller = 0,  // advanced by a caller, who numbered it
+    kStream = 1,  // number: Stream::id()
+    kContext = 2,
+  };
+  Kind kind = Kind::kCaller;
+  uint64_t number = 0;
+
+  friend bool operator==(const TimelineOwner&, const TimelineOwner&) = default;
+};
+
 class WEIR_EXPORT Timeline {
  public:
   using Continuation = absl::AnyInvocable<void(absl::Status)>;
   using WaitId = uint64_t;  // 0: the continuation has already run
 
   // `device` is null for a timeline that the host advances. The name appears
-  // in errors and reports.
-  explicit Timeline(std::string name, const Device* device = nullptr);
+  // in errors, the owner in reports.
+  explicit Timeline(std::string name, const Device* device = nullptr,
+                    TimelineOwner owner = {});
   ~Timeline();  // waiters left get CANCELLED
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
   const std::string& name() const { return name_; }
   const Device* device() const { return device_; }
+  const TimelineOwner& owner() const { return owner_; }
 
   // The largest value reached.
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
@@ -95,6 +110,7 @@ class WEIR_EXPORT Timeline {
 
   const std::string name_;
   const Device* const device_;
+  const TimelineOwner owner_;
 
   // Advance writes value_ and then reads the flags; a waiter or a failure sets
   // its flag and then reads value_. All of it is sequentially consistent, so at

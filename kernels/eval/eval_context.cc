@@ -38,7 +38,9 @@ EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
       executor_(options.executor != nullptr ? options.executor
                                             : &engine->executor()),
       id_(NextId()),
-      timeline_(std::make_shared<Timeline>(absl::StrCat("context ", id_))),
+      timeline_(std::make_shared<Timeline>(
+          absl::StrCat("context ", id_), nullptr,
+          TimelineOwner{TimelineOwner::Kind::kContext, id_})),
       mode_(options.mode),
       rng_(options.rng) {}
 
@@ -448,7 +450,8 @@ void EvalContext::WaitForPoints(Work* work) {
     const bool on_device = point.timeline->device() == &engine_->device() &&
                            point.timeline->launched() >= point.value;
     all_reached = all_reached && reached;
-    work->report_.waits.push_back({point.timeline->name(), point.value,
+    work->report_.waits.push_back({point.timeline->owner(),
+                                   point.timeline->device(), point.value,
                                    reached     ? InsertedWait::Kind::kNone
                                    : on_device ? InsertedWait::Kind::kDevice
                                                : InsertedWait::Kind::kHost});

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "kernels/base/clock.h"
 #include "kernels/device/stream.h"
 #include "kernels/eval/eval_mode.h"
@@ -30,14 +29,15 @@ struct InsertedWait {
     kDevice = 1,  // this stream waits on the device
     kHost = 2,    // the work was parked until the point was reached
   };
-  std::string from;  // name of the timeline
+  TimelineOwner from;
+  const Device* from_device = nullptr;  // of a stream
   uint64_t from_value = 0;
   Kind kind = Kind::kNone;
 };
 
 struct DeviceError {
-  FaultCode code = FaultCode::kNone;
-  std::string name;  // of the code, or the driver's
+  int32_t code = 0;  // the backend's, or a FaultCode
+  std::string name;  // of the code: "cudaErrorAssert", "INDEX_OUT_OF_RANGE"
   std::string text;
   bool sticky = false;  // the device is poisoned
   std::string node;     // label of the node at fault; empty if unknown
@@ -67,7 +67,7 @@ struct SyncReport {
   bool plan_was_cached = false;
   bool ran_inline = false;  // on the calling thread (CPU only)
   size_t joined_works = 0;  // works that ran as one graph; 0: it ran alone
-  absl::InlinedVector<InsertedWait, 2> waits;
+  std::vector<InsertedWait> waits;
   std::vector<DeviceError> device_errors;  // at most one
 
   // Forgets everything, keeps the vectors' memory.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
@@ -388,9 +389,14 @@ absl::Status Work::DependencyStatus() const {
 
 void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
   DeviceError error;
-  error.code = done.fault;
-  error.text = std::string(done.status.message());
-  error.name = Reason(done.status);
+  error.code = static_cast<int32_t>(done.fault);
+  error.text = std::string(status.message());
+  error.name = Reason(status);
+  // What a call of the backend's own said.
+  for (const auto& [key, value] : Metadata(status)) {
+    if (key == "name") error.name = value;
+    if (key == "code") (void)absl::SimpleAtoi(value, &error.code);
+  }
   error.sticky = done.status.code() == absl::StatusCode::kUnavailable;
   error.node = NodeAtFault(status);
   report_.device_errors.push_back(std::move(error));

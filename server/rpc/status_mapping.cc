@@ -96,34 +96,4 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   return grpc::Status(code, message, rich.SerializeAsString());
 }
 
-absl::Status FromGrpcStatus(const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
-                      status.error_message());
-  google::rpc::Status rich;
-  if (!rich.ParseFromString(status.error_details())) return result;
-  for (const google::protobuf::Any& any : rich.details()) {
-    google::rpc::ErrorInfo info;
-    google::rpc::RetryInfo retry;
-    google::rpc::BadRequest bad_request;
-    if (any.UnpackTo(&info) && info.domain() == kErrorDomain) {
-      ReasonMetadata metadata(info.metadata().begin(), info.metadata().end());
-      result =
-          WithReason(std::move(result), info.reason(), std::move(metadata));
-    } else if (any.UnpackTo(&retry)) {
-      result =
-          WithRetryAfter(std::move(result),
-                         absl::Seconds(retry.retry_delay().seconds()) +
-                             absl::Nanoseconds(retry.retry_delay().nanos()));
-    } else if (any.UnpackTo(&bad_request) &&
-               bad_request.field_violations_size() > 0) {
-      result =
-          WithField(std::move(result), bad_request.field_violations(0).field());
-    } else {
-      result.SetPayload(any.type_url(), absl::Cord(any.value()));
-    }
-  }
-  return result;
-}
-
 }  // namespace weir

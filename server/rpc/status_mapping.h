@@ -1,4 +1,4 @@
-// absl::Status <-> grpc::Status. Reasons, retry hints and fields that ride on
+// absl::Status -> grpc::Status. Reasons, retry hints and fields that ride on
 // an absl::Status (kernels/base/error_info.h) become google.rpc.ErrorInfo,
 // RetryInfo and BadRequest in grpc-status-details-bin, readable by stock
 // clients. A payload whose URL starts with "type.googleapis.com/" is passed on
@@ -20,8 +20,5 @@ inline constexpr size_t kMaxStatusMessageBytes = 1024;
 inline constexpr size_t kMaxStatusDetailBytes = 4096;
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
-
-// The reverse, for clients; details of unknown types are kept as payloads.
-absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace weir

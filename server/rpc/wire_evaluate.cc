@@ -154,6 +154,11 @@ void ReadModelReference(WireReader& reader, WireModelReference* model) {
         break;
       case 2:
         model->version = reader.Int64();
+        model->version_label = {};
+        break;
+      case 3:
+        model->version_label = reader.String();
+        model->version = 0;
         break;
       default:
         reader.Skip();

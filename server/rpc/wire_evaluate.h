@@ -54,6 +54,7 @@ struct WireOutputRequest {
 struct WireModelReference {
   std::string_view name;
   int64_t version = 0;
+  std::string_view version_label;  // if not empty, instead of the number
 };
 
 struct WireGraphDefinition {

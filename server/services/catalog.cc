@@ -6,11 +6,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/explain.h"
+#include "server/services/page.h"
 
 namespace weir {
 namespace {
@@ -39,13 +40,15 @@ void FillServerInfo(const ServiceContext& context,
        {v1::EVAL_MODE_EAGER, v1::EVAL_MODE_SYNC_CPU, v1::EVAL_MODE_SYNC_FULL}) {
     info->add_modes(mode);
   }
+  info->add_precisions(v1::PRECISION_STRICT);
 }
 
 v1::DeviceType DeviceTypeOf(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? v1::DEVICE_TYPE_CPU : v1::DEVICE_TYPE_CUDA;
 }
 
-void FillDevice(Device& from, v1::Device* device) {
+void FillDevice(const ServiceContext& context, v1::Device* device) {
+  Device& from = context.engine.device();
   const DeviceInfo& info = from.info();
   device->set_uuid(info.uuid);
   device->set_name(DeviceName(info));
@@ -53,20 +56,29 @@ void FillDevice(Device& from, v1::Device* device) {
   device->set_product(info.name);
   device->set_failure(std::string(from.health().status().message()));
   device->set_memory_bytes(static_cast<uint64_t>(info.total_memory));
+  device->set_memory_free_bytes(
+      static_cast<uint64_t>(context.memory.free_bytes()));
   device->set_compute_units(static_cast<uint32_t>(info.multiprocessors));
   if (info.compute_capability > 0) {
     device->set_capability(absl::StrCat(info.compute_capability / 10, ".",
                                         info.compute_capability % 10));
   }
   device->set_driver_version(info.driver);
+  device->set_runtime_version(info.runtime);
   device->set_is_default(true);
+}
+
+// Up to the first point that ends a sentence.
+std::string FirstSentence(std::string_view text) {
+  const size_t end = text.find(". ");
+  return std::string(end == text.npos ? text : text.substr(0, end + 1));
 }
 
 void FillSummary(const OpDef& def, const OpRegistry& registry,
                  v1::OperatorSummary* summary) {
   summary->set_domain(std::string(def.domain));
   summary->set_name(std::string(def.name));
-  summary->set_summary(std::string(def.doc));
+  summary->set_summary(FirstSentence(def.doc));
   for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
     if (registry.HasKernel(kind, def.domain, def.name)) {
       summary->add_devices(DeviceTypeOf(kind));
@@ -74,35 +86,30 @@ void FillSummary(const OpDef& def, const OpRegistry& registry,
   }
 }
 
-const char* KindName(AttributeType type) {
+v1::OperatorAttribute::Kind KindOf(AttributeType type) {
   switch (type) {
     case AttributeType::kInt:
-      return "int";
+      return v1::OperatorAttribute::KIND_INT;
     case AttributeType::kFloat:
-      return "float";
+      return v1::OperatorAttribute::KIND_FLOAT;
     case AttributeType::kString:
-      return "string";
+      return v1::OperatorAttribute::KIND_STRING;
     case AttributeType::kInts:
-      return "ints";
+      return v1::OperatorAttribute::KIND_INTS;
     case AttributeType::kFloats:
-      return "floats";
+      return v1::OperatorAttribute::KIND_FLOATS;
     case AttributeType::kStrings:
-      return "strings";
+      return v1::OperatorAttribute::KIND_STRINGS;
     case AttributeType::kTensor:
-      return "tensor";
+      return v1::OperatorAttribute::KIND_TENSOR;
   }
-  return "";
+  return v1::OperatorAttribute::KIND_UNSPECIFIED;
 }
 
-std::string TypesText(TypeSet types) {
-  std::string text;
-  for (int number = 1; number <= 16; ++number) {
-    const std::optional<DType> dtype = DTypeFromOnnx(number);
-    if (!dtype.has_value() || !types.Has(*dtype)) continue;
-    const std::string_view name = DTypeName(*dtype);
-    absl::StrAppend(&text, text.empty() ? "" : ", ", AbslView(name));
-  }
-  return text;
+v1::OperatorArgument::Presence PresenceOf(bool optional, bool variadic) {
+  if (variadic) return v1::OperatorArgument::PRESENCE_VARIADIC;
+  return optional ? v1::OperatorArgument::PRESENCE_OPTIONAL
+                  : v1::OperatorArgument::PRESENCE_REQUIRED;
 }
 
 void FillDescription(const OpDef& def, const OpRegistry& registry,
@@ -112,24 +119,23 @@ void FillDescription(const OpDef& def, const OpRegistry& registry,
   for (const InputDef& input : def.inputs) {
     v1::OperatorArgument* argument = description->add_inputs();
     argument->set_name(std::string(input.name));
-    argument->set_description(TypesText(input.types));
-    argument->set_presence(
-        input.variadic   ? v1::OperatorArgument::PRESENCE_VARIADIC
-        : input.optional ? v1::OperatorArgument::PRESENCE_OPTIONAL
-                         : v1::OperatorArgument::PRESENCE_REQUIRED);
+    argument->set_presence(PresenceOf(input.optional, input.variadic));
+    for (int number = 1; number <= v1::DataType_MAX; ++number) {
+      const std::optional<DType> dtype = DTypeFromOnnx(number);
+      if (dtype.has_value() && input.types.Has(*dtype)) {
+        argument->add_types(static_cast<v1::DataType>(number));
+      }
+    }
   }
   for (const OutputDef& output : def.outputs) {
     v1::OperatorArgument* argument = description->add_outputs();
     argument->set_name(std::string(output.name));
-    argument->set_presence(
-        output.variadic   ? v1::OperatorArgument::PRESENCE_VARIADIC
-        : output.optional ? v1::OperatorArgument::PRESENCE_OPTIONAL
-                          : v1::OperatorArgument::PRESENCE_REQUIRED);
+    argument->set_presence(PresenceOf(output.optional, output.variadic));
   }
   for (const AttributeDef& from : def.attributes) {
     v1::OperatorAttribute* attribute = description->add_attributes();
     attribute->set_name(std::string(from.name));
-    attribute->set_kind(KindName(from.type));
+    attribute->set_kind(KindOf(from.type));
     attribute->set_description(std::string(from.doc));
     attribute->set_required(from.required);
   }
@@ -154,11 +160,26 @@ v1::ModelState StateOf(ModelState state) {
   return v1::MODEL_STATE_UNSPECIFIED;
 }
 
-void FillModels(const ServiceContext& context, bool only_ready,
-                v1::ListModelsResponse* response) {
+void FillModel(const ServedModel& served, v1::Model* model) {
+  model->set_max_batch_size(served.max_batch_size);
+  for (const ModelTensor& input : served.inputs) {
+    FillSpec(input.name, input.dtype, input.shape, model->add_inputs());
+  }
+  for (const ModelTensor& output : served.outputs) {
+    FillSpec(output.name, output.dtype, output.shape, model->add_outputs());
+  }
+}
+
+absl::Status ListModels(const ServiceContext& context,
+                        const v1::ListModelsRequest& request,
+                        v1::ListModelsResponse* response) {
+  WEIR_ASSIGN_OR_RETURN(
+      Page page, Page::Read(request.page_size(), request.page_token(),
+                            request.ready() ? "models ready" : "models"));
   std::map<std::string, v1::Model> models;
   std::map<std::string, bool> ready;
   for (const ModelIndexEntry& entry : context.models.Index()) {
+    if (page.Had(entry.name)) continue;
     v1::Model& model = models[entry.name];
     model.set_name(entry.name);
     v1::ModelVersion* version = model.add_versions();
@@ -169,18 +190,73 @@ void FillModels(const ServiceContext& context, bool only_ready,
     ready[entry.name] |= entry.state == ModelState::kReady;
   }
   for (auto& [name, model] : models) {
-    if (only_ready && !ready[name]) continue;
+    if (request.ready() && !ready[name]) continue;
     if (auto served = context.models.Find(name, ""); served.ok()) {
-      model.set_max_batch_size((*served)->max_batch_size);
-      for (const ModelTensor& input : (*served)->inputs) {
-        FillSpec(input.name, input.dtype, input.shape, model.add_inputs());
-      }
-      for (const ModelTensor& output : (*served)->outputs) {
-        FillSpec(output.name, output.dtype, output.shape, model.add_outputs());
-      }
+      FillModel(**served, &model);
     }
-    *response->add_models() = std::move(model);
+    if (!AddToPage(name, std::move(model), &page, response->mutable_models())) {
+      break;
+    }
   }
+  response->set_next_page_token(page.next_token());
+  return absl::OkStatus();
+}
+
+absl::Status ListDevices(const ServiceContext& context,
+                         const v1::ListDevicesRequest& request,
+                         v1::ListDevicesResponse* response) {
+  WEIR_ASSIGN_OR_RETURN(Page page, Page::Read(request.page_size(),
+                                              request.page_token(), "devices"));
+  v1::Device device;
+  FillDevice(context, &device);
+  const std::string name = device.name();
+  if (!page.Had(name)) {
+    AddToPage(name, std::move(device), &page, response->mutable_devices());
+  }
+  response->set_next_page_token(page.next_token());
+  return absl::OkStatus();
+}
+
+absl::Status ListOperators(const ServiceContext& context,
+                           const v1::ListOperatorsRequest& request,
+                           v1::ListOperatorsResponse* response) {
+  WEIR_ASSIGN_OR_RETURN(
+      Page page,
+      Page::Read(request.page_size(), request.page_token(),
+                 request.has_domain()
+                     ? absl::StrCat("operators of ", request.domain())
+                     : "operators"));
+  const OpRegistry& registry = context.engine.registry();
+  for (const OpDef* def : registry.List()) {
+    if (request.has_domain() && request.domain() != def->domain) continue;
+    std::string key(def->domain);
+    key += '\0';  // orders as the pair does
+    key += def->name;
+    if (page.Had(key)) continue;
+    v1::OperatorSummary summary;
+    FillSummary(*def, registry, &summary);
+    if (!AddToPage(key, std::move(summary), &page,
+                   response->mutable_operators())) {
+      break;
+    }
+  }
+  response->set_next_page_token(page.next_token());
+  return absl::OkStatus();
+}
+
+absl::Status DescribeOperator(const ServiceContext& context,
+                              const v1::DescribeOperatorRequest& request,
+                              v1::DescribeOperatorResponse* response) {
+  const OpRegistry& registry = context.engine.registry();
+  const OpDef* def = registry.Find(request.domain(), request.name());
+  if (def == nullptr) {
+    return WithField(absl::NotFoundError(absl::StrCat(
+                         "no operator \"", request.name(), "\" in domain \"",
+                         request.domain(), "\"; ListOperators lists them")),
+                     "name");
+  }
+  FillDescription(*def, registry, response->mutable_operator_description());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -194,45 +270,21 @@ void CatalogService::Register(MethodTable* table) {
         return absl::OkStatus();
       });
   Add<v1::ListDevicesRequest, v1::ListDevicesResponse>(
-      table, "ListDevices",
-      [context](const auto&, v1::ListDevicesResponse* response) {
-        FillDevice(context->engine.device(), response->add_devices());
-        return absl::OkStatus();
+      table, "ListDevices", [context](const auto& request, auto* response) {
+        return ListDevices(*context, request, response);
       });
   Add<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
-      table, "ListOperators",
-      [context](const v1::ListOperatorsRequest& request,
-                v1::ListOperatorsResponse* response) {
-        const OpRegistry& registry = context->engine.registry();
-        for (const OpDef* def : registry.List()) {
-          if (request.has_domain() && request.domain() != def->domain) continue;
-          FillSummary(*def, registry, response->add_operators());
-        }
-        return absl::OkStatus();
+      table, "ListOperators", [context](const auto& request, auto* response) {
+        return ListOperators(*context, request, response);
       });
   Add<v1::DescribeOperatorRequest, v1::DescribeOperatorResponse>(
       table, "DescribeOperator",
-      [context](const v1::DescribeOperatorRequest& request,
-                v1::DescribeOperatorResponse* response) {
-        const OpRegistry& registry = context->engine.registry();
-        const OpDef* def = registry.Find(request.domain(), request.name());
-        if (def == nullptr) {
-          return WithField(
-              absl::NotFoundError(absl::StrCat(
-                  "no operator \"", request.name(), "\" in domain \"",
-                  request.domain(), "\"; ListOperators lists them")),
-              "name");
-        }
-        FillDescription(*def, registry,
-                        response->mutable_operator_description());
-        return absl::OkStatus();
+      [context](const auto& request, auto* response) {
+        return DescribeOperator(*context, request, response);
       });
   Add<v1::ListModelsRequest, v1::ListModelsResponse>(
-      table, "ListModels",
-      [context](const v1::ListModelsRequest& request,
-                v1::ListModelsResponse* response) {
-        FillModels(*context, request.ready(), response);
-        return absl::OkStatus();
+      table, "ListModels", [context](const auto& request, auto* response) {
+        return ListModels(*context, request, response);
       });
   table->Add(kService, "Explain", Traffic::kRare,
              [context](ServerCall& call) { Explain(context, call); });

@@ -287,8 +287,14 @@ class EvaluatorService::Request {
 
   std::string Report(const Work& work, bool full) const {
     v1::SyncReport report;
-    FillReport(work, context_->engine.device().info(), full,
-               context_->unix_minus_steady_ns, &report);
+    FillReport(work.report(),
+               {.device = context_->engine.device().info(),
+                .received = call_.received(),
+                .replied = NowNanos(),
+                .unix_minus_steady_ns = context_->unix_minus_steady_ns,
+                .inline_reads = InlineReads(work.request),
+                .full = full},
+               &report);
     return report.SerializeAsString();
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/graph.pb.h"
@@ -54,6 +55,16 @@ absl::Status CheckGraph(const WireGraph& graph) {
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
     const ModelRepository& models, const WireModelReference& reference) {
+  if (!reference.version_label.empty()) {
+    return WithField(
+        WithReason(absl::NotFoundError(absl::StrCat(
+                       "model \"", AbslView(reference.name),
+                       "\" has no version labeled \"",
+                       AbslView(reference.version_label),
+                       "\": this server labels none; give its number")),
+                   "MODEL_NOT_FOUND"),
+        "graph.model.version_label");
+  }
   auto model = models.Find(
       reference.name,
       reference.version == 0 ? "" : absl::StrCat(reference.version));

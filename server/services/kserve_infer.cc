@@ -298,9 +298,13 @@ class KserveInferService::Request {
     InferParameter report;
     InferReply reply{model_->name, model_->version, request_.id, {}, outputs};
     if (report_ != ReportWish::kNone) {
-      json = ReportJson(work, context_->engine.device().info(),
-                        report_ == ReportWish::kFull,
-                        context_->unix_minus_steady_ns);
+      json = ReportJson(work.report(),
+                        {.device = context_->engine.device().info(),
+                         .received = call_.received(),
+                         .replied = NowNanos(),
+                         .unix_minus_steady_ns = context_->unix_minus_steady_ns,
+                         .inline_reads = InlineReads(work.request),
+                         .full = report_ == ReportWish::kFull});
       report = {kReportParameter, std::string_view(json)};
       reply.parameters = {&report, 1};
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace weir {
@@ -18,7 +17,7 @@ int64_t Since(Nanos from, Nanos to) {
   return to > from && from > 0 ? to - from : 0;
 }
 
-v1::InsertedWait::Kind Kind(InsertedWait::Kind kind) {
+v1::InsertedWait::Kind ToProto(InsertedWait::Kind kind) {
   switch (kind) {
     case InsertedWait::Kind::kNone:
       return v1::InsertedWait::KIND_ALREADY_REACHED;
@@ -48,58 +47,56 @@ v1::WaitPerformed ToProto(WaitKind wait) {
   return static_cast<v1::WaitPerformed>(static_cast<int>(wait) + 1);
 }
 
-}  // namespace
+void FillWait(const InsertedWait& from, uint64_t to, v1::InsertedWait* wait) {
+  switch (from.from.kind) {
+    case TimelineOwner::Kind::kStream:
+      wait->set_stream(from.from.number);
+      break;
+    case TimelineOwner::Kind::kContext:
+      wait->set_context(from.from.number);
+      break;
+    case TimelineOwner::Kind::kCaller:
+      wait->set_timeline(from.from.number);
+      break;
+  }
+  if (from.from_device != nullptr) {
+    wait->set_from_device_uuid(from.from_device->info().uuid);
+  }
+  wait->set_value(from.from_value);
+  wait->set_to(to);
+  wait->set_kind(ToProto(from.kind));
+}
 
-void FillReport(const Work& work, const DeviceInfo& device, bool full,
-                int64_t offset, v1::SyncReport* message) {
-  const SyncReport& report = work.report();
-  message->set_state(ToProto(report.state));
-  message->set_wait(ToProto(report.wait));
-  message->set_stream_id(report.stream_id);
-  message->set_stream_sequence(report.sequence);
-  message->set_queue_ns(Since(report.accepted_at, report.launched_at));
-  message->set_execution_ns(Since(report.launched_at, report.completed_at));
-  message->set_total_ns(Since(report.accepted_at, report.completed_at));
-  const auto& wishes = work.request.outputs;
-  message->set_inline_reads(static_cast<uint32_t>(
-      std::count(wishes.begin(), wishes.end(), OutputWish::kInline)));
-  if (!full && report.state != WorkState::kError) return;
-
-  v1::SyncDetails* details = message->mutable_details();
+void FillDetails(const SyncReport& report, const ReportFrame& frame,
+                 v1::SyncDetails* details) {
   v1::StreamInfo* stream = details->mutable_stream();
   stream->set_id(report.stream_id);
-  stream->set_pool(
-      absl::StrCat(DeviceName(device), "/priority ", report.stream_priority));
+  stream->set_pool(absl::StrCat(DeviceName(frame.device), "/priority ",
+                                report.stream_priority));
   stream->set_priority(report.stream_priority);
   stream->set_lease_generation(report.lease_generation);
-  stream->set_device_uuid(device.uuid);
+  stream->set_device_uuid(frame.device.uuid);
   const int waits = static_cast<int>(report.waits.size());
   for (int i = 0; i < std::min(waits, kMaxReportedWaits); ++i) {
-    const InsertedWait& from = report.waits[static_cast<size_t>(i)];
-    v1::InsertedWait* wait = details->add_waits();
-    uint64_t id = 0;
-    const size_t space = from.from.rfind(' ');
-    if (space != std::string::npos &&
-        absl::SimpleAtoi(from.from.substr(space + 1), &id)) {
-      wait->set_from(id);
-    }
-    wait->set_value(from.from_value);
-    wait->set_to(report.stream_id);
-    wait->set_kind(Kind(from.kind));
+    FillWait(report.waits[static_cast<size_t>(i)], report.stream_id,
+             details->add_waits());
   }
   details->set_waits_omitted(
       static_cast<uint32_t>(std::max(0, waits - kMaxReportedWaits)));
   for (const DeviceError& from : report.device_errors) {
     v1::DeviceError* error = details->mutable_device_error();
-    error->set_code(static_cast<int32_t>(from.code));
+    error->set_code(from.code);
     error->set_name(from.name);
     error->set_text(from.text);
     error->set_sticky(from.sticky);
     error->set_node(from.node);
   }
+  const int64_t offset = frame.unix_minus_steady_ns;
   v1::WorkTimes* times = details->mutable_times();
-  times->set_received_ns(Unix(report.accepted_at, offset));
-  times->set_enqueued_ns(Unix(report.planned_at, offset));
+  times->set_received_ns(Unix(frame.received, offset));
+  times->set_enqueued_ns(Unix(report.accepted_at, offset));
+  times->set_planned_ns(Unix(report.planned_at, offset));
+  times->set_ready_ns(Unix(report.ready_at, offset));
   times->set_leased_ns(Unix(report.leased_at, offset));
   times->set_scheduled_ns(Unix(report.launched_at, offset));
   times->set_completed_ns(Unix(report.completed_at, offset));
@@ -109,10 +106,31 @@ void FillReport(const Work& work, const DeviceInfo& device, bool full,
   transfers->set_transport(v1::Transfers::TRANSPORT_INLINE);
 }
 
-std::string ReportJson(const Work& work, const DeviceInfo& device, bool full,
-                       int64_t unix_minus_steady_ns) {
+}  // namespace
+
+size_t InlineReads(const WorkRequest& request) {
+  return static_cast<size_t>(std::count(
+      request.outputs.begin(), request.outputs.end(), OutputWish::kInline));
+}
+
+void FillReport(const SyncReport& report, const ReportFrame& frame,
+                v1::SyncReport* message) {
+  message->set_state(ToProto(report.state));
+  message->set_wait(ToProto(report.wait));
+  message->set_stream_id(report.stream_id);
+  message->set_stream_sequence(report.sequence);
+  message->set_queue_ns(Since(frame.received, report.launched_at));
+  message->set_execution_ns(Since(report.launched_at, report.completed_at));
+  message->set_total_ns(Since(frame.received, frame.replied));
+  message->set_inline_reads(static_cast<uint32_t>(frame.inline_reads));
+  if (frame.full || report.state == WorkState::kError) {
+    FillDetails(report, frame, message->mutable_details());
+  }
+}
+
+std::string ReportJson(const SyncReport& report, const ReportFrame& frame) {
   v1::SyncReport message;
-  FillReport(work, device, full, unix_minus_steady_ns, &message);
+  FillReport(report, frame, &message);
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;

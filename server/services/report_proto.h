@@ -3,10 +3,12 @@
 // thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "kernels/device/device.h"
+#include "kernels/eval/sync_report.h"
 #include "kernels/eval/work.h"
 #include "proto/weir/v1/sync_report.pb.h"
 
@@ -14,12 +16,25 @@ namespace weir {
 
 inline constexpr int kMaxReportedWaits = 64;
 
-// The report of a done work. `full` or an error fills the details.
-void FillReport(const Work& work, const DeviceInfo& device, bool full,
-                int64_t unix_minus_steady_ns, v1::SyncReport* message);
+// What a report says of the call that its work was for.
+struct ReportFrame {
+  const DeviceInfo& device;
+  Nanos received = 0;  // when the request was there
+  Nanos replied = 0;   // when the reply is made
+  // What turns those of the steady clock into nanoseconds since the epoch.
+  int64_t unix_minus_steady_ns = 0;
+  size_t inline_reads = 0;  // see InlineReads
+  bool full = false;        // an error fills the details too
+};
+
+// How many outputs the request reads inline.
+size_t InlineReads(const WorkRequest& request);
+
+// The report of a done work.
+void FillReport(const SyncReport& report, const ReportFrame& frame,
+                v1::SyncReport* message);
 
 // Keys are the message's field names.
-std::string ReportJson(const Work& work, const DeviceInfo& device, bool full,
-                       int64_t unix_minus_steady_ns);
+std::string ReportJson(const SyncReport& report, const ReportFrame& frame);
 
 }  // namespace weir

@@ -6,6 +6,7 @@
 
 #include "kernels/eval/engine.h"
 #include "server/models/repository.h"
+#include "server/observe/memory_sampler.h"
 #include "server/observe/metrics.h"
 #include "server/observe/model_metrics.h"
 #include "server/observe/readiness.h"
@@ -22,6 +23,7 @@ struct ServiceContext {
   Metrics& metrics;
   ModelMetrics& model_metrics;
   Readiness& readiness;
+  const MemorySampler& memory;
   std::string incarnation;  // new in every process
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.

@@ -87,6 +87,16 @@ TEST_F(CliTest, EvaluatesAProgram) {
   ran = Run({"eval", program, "--input", "x=float:1:1", "--mode=deferred"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("UNIMPLEMENTED"));
+  const std::string pick = Program(R"(definition {
+      inputs { name: "x" } inputs { name: "i" } outputs: "y"
+      nodes { name: "pick" op: "Gather" inputs: "x" inputs: "i" outputs: "y" }
+  })");
+  ran = Run({"eval", pick, "--input", "x=float:2:1,2", "--input", "i=int64:1:7",
+             "--report=full"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("[reason INDEX_OUT_OF_RANGE"));
+  EXPECT_THAT(ran.out, HasSubstr("SyncReport\nstate: ERROR\n"));
+  EXPECT_THAT(ran.out, HasSubstr("name: \"INDEX_OUT_OF_RANGE\""));
   ran = Run({"eval", Program("nodes"), "--input", "x=float:1:1"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("program.textproto:1"));

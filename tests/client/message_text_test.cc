@@ -33,10 +33,10 @@ TEST(MessageTextTest, AtEveryDepthAndInLists) {
             "    }\n"
             "  }\n"
             "}\n");
-  v1::OperatorSupport support;
-  support.add_types(v1::DATA_TYPE_FLOAT);
-  support.add_types(v1::DATA_TYPE_BFLOAT16);
-  EXPECT_EQ(MessageText(support), "types: FLOAT\ntypes: BFLOAT16\n");
+  v1::OperatorArgument argument;
+  argument.add_types(v1::DATA_TYPE_FLOAT);
+  argument.add_types(v1::DATA_TYPE_BFLOAT16);
+  EXPECT_EQ(MessageText(argument), "types: FLOAT\ntypes: BFLOAT16\n");
 }
 
 }  // namespace

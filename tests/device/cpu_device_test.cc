@@ -84,6 +84,37 @@ TEST_F(HostLimitsTest, NonsenseIsIgnored) {
   EXPECT_EQ(AllowedMemory(files_, 7), 7);
 }
 
+TEST_F(HostLimitsTest, WhatTheMachineHasAvailableIsFree) {
+  EXPECT_EQ(FreeMemory(files_, 1000), 1000) << "nothing says less";
+  Write("proc/meminfo", "MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable: 3 kB\n");
+  EXPECT_EQ(FreeMemory(files_, 9 * 1024), 3 * 1024);
+  EXPECT_EQ(FreeMemory(files_, 100), 100) << "never more than is allowed";
+}
+
+TEST_F(HostLimitsTest, TheTightestGroupSaysWhatIsFree) {
+  Write("proc/meminfo", "MemAvailable: 3000 kB");
+  Write("proc/self/cgroup", "0::/pod/one\n");
+  Write("cgroup/pod/memory.max", "2000000");
+  Write("cgroup/pod/memory.current", "1500000");
+  Write("cgroup/pod/one/memory.max", "max");
+  Write("cgroup/pod/one/memory.current", "900000");
+  EXPECT_EQ(FreeMemory(files_, 2000000), 500000);
+  // Files that the group has read make room.
+  Write("cgroup/pod/memory.stat", "anon 1\ninactive_file 400000\n");
+  EXPECT_EQ(FreeMemory(files_, 2000000), 900000);
+  // More in use than allowed, as right after the limit went down.
+  Write("cgroup/pod/memory.current", "2900000");
+  EXPECT_EQ(FreeMemory(files_, 2000000), 0);
+}
+
+TEST_F(HostLimitsTest, AGroupOfVersionOneSaysWhatIsFree) {
+  Write("proc/self/cgroup", "4:memory:/one\n");
+  Write("cgroup/memory/one/memory.limit_in_bytes", "1000");
+  Write("cgroup/memory/one/memory.usage_in_bytes", "800");
+  Write("cgroup/memory/one/memory.stat", "total_inactive_file 50\n");
+  EXPECT_EQ(FreeMemory(files_, 5000), 250);
+}
+
 TEST_F(HostLimitsTest, ThisProcessHasAtLeastOneCpuAndNoMoreThanItMayRunOn) {
   EXPECT_GE(CpuQuota(), 1);
   EXPECT_LE(CpuQuota(), OnlineCpus());
@@ -99,7 +130,12 @@ TEST(CpuDeviceTest, DescribesItself) {
   EXPECT_EQ(DeviceName(device->info()), "cpu");
   EXPECT_EQ(device->info().multiprocessors, 3);
   EXPECT_EQ(device->info().uuid.rfind("CPU-", 0), 0u);
-  EXPECT_FALSE(device->info().driver.empty());
+  EXPECT_EQ(device->info().driver.rfind("Linux ", 0), 0u);
+  EXPECT_EQ(device->info().runtime.rfind("glibc ", 0), 0u);
+  const auto free = device->QueryFreeMemory();
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_GT(*free, 0);
+  EXPECT_LE(*free, device->info().total_memory);
   EXPECT_GT(device->info().total_memory, 0);
   EXPECT_TRUE(device->host_addressable());
   EXPECT_GE(MakeCpuDevice({})->info().multiprocessors, 1);

@@ -144,6 +144,11 @@ absl::StatusOr<std::unique_ptr<Stream>> FaultInjectingDevice::CreateStream(
   return std::make_unique<FaultInjectingStream>(this, std::move(stream));
 }
 
+absl::StatusOr<int64_t> FaultInjectingDevice::QueryFreeMemory() {
+  WEIR_RETURN_IF_ERROR(Pass(DeviceCall::kQueryFreeMemory));
+  return device_->QueryFreeMemory();
+}
+
 absl::Status FaultInjectingDevice::Synchronize() {
   WEIR_RETURN_IF_ERROR(Pass(DeviceCall::kSynchronize));
   return device_->Synchronize();

@@ -25,8 +25,9 @@ enum class DeviceCall : size_t {
   kWaitOnDevice,
   kCheck,
   kSynchronize,
+  kQueryFreeMemory,
 };
-inline constexpr size_t kDeviceCalls = 8;
+inline constexpr size_t kDeviceCalls = 9;
 
 class FaultInjectingDevice final : public Device {
  public:
@@ -60,6 +61,7 @@ class FaultInjectingDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return device_->host_addressable(); }
   CpuTeam* cpu_team() override { return device_->cpu_team(); }
+  absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
 
  private:

@@ -31,6 +31,18 @@ TEST(DeviceHealthTest, TheFirstCauseStays) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("illegal address"));
 }
 
+TEST(DeviceHealthTest, TheCausesOwnDetailsStay) {
+  DeviceHealth health;
+  health.Poison(WithReason(absl::UnavailableError("illegal address"),
+                           "DEVICE_FAULT",
+                           {{"code", "700"}, {"name", "cudaErrorX"}}));
+  EXPECT_THAT(Metadata(health.status()), testing::IsSupersetOf(ReasonMetadata{
+                                             {"code", "700"},
+                                             {"name", "cudaErrorX"},
+                                             {"cause_code", "UNAVAILABLE"},
+                                             {"cause", "illegal address"}}));
+}
+
 TEST(DeviceHealthTest, WatchersHearItOnce) {
   DeviceHealth health;
   std::vector<std::string> heard;

@@ -82,6 +82,20 @@ TEST_F(Faults, AFailedLaunchFailsItsWorkAlone) {
   EXPECT_TRUE(RunOne(watched).ok()) << "the stream goes on";
 }
 
+TEST_F(Faults, ADeviceErrorHasTheBackendsCodeAndName) {
+  device_->Fail(DeviceCall::kLaunch,
+                WithReason(absl::InternalError("launch failed"), "CUDA_ERROR",
+                           {{"code", "719"}, {"name", "cudaErrorOfATest"}}));
+  WatchedWork watched;
+  EXPECT_FALSE(RunOne(watched).ok());
+  ASSERT_EQ(watched.work->report().device_errors.size(), 1u);
+  const DeviceError& error = watched.work->report().device_errors[0];
+  EXPECT_EQ(error.code, 719);
+  EXPECT_EQ(error.name, "cudaErrorOfATest");
+  EXPECT_NE(error.text.find("launch failed"), std::string::npos);
+  EXPECT_FALSE(error.sticky);
+}
+
 TEST_F(Faults, MemoryThatIsNotThereIsAPreciseStatus) {
   WatchedWork watched;
   const absl::Status status = RunOne(watched, size_t{1} << 20);

@@ -34,7 +34,8 @@ TEST_P(Modes, EagerReturnsBeforeAParkedWorkRuns) {
   auto program = Compile("Neg", 1);
   auto context = NewContext();
   Activation activation = Enter(context);
-  auto gate = std::make_shared<Timeline>("gate");
+  const TimelineOwner caller{TimelineOwner::Kind::kCaller, 7};
+  auto gate = std::make_shared<Timeline>("gate", nullptr, caller);
   const std::vector<float> a = {1, 2};
   WatchedWork watched;
   watched.request().program = program;
@@ -56,7 +57,8 @@ TEST_P(Modes, EagerReturnsBeforeAParkedWorkRuns) {
   EXPECT_EQ(report.wait, WaitKind::kNone) << "nobody waited for it";
   ASSERT_EQ(report.waits.size(), 1u);
   EXPECT_EQ(report.waits[0].kind, InsertedWait::Kind::kHost);
-  EXPECT_EQ(report.waits[0].from, "gate");
+  EXPECT_EQ(report.waits[0].from, caller);
+  EXPECT_EQ(report.waits[0].from_value, 1u);
 }
 
 TEST_P(Modes, EagerFindsABadShapeAtOnceAndSyncModesTheSame) {

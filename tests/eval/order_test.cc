@@ -92,6 +92,13 @@ TEST_P(Order, ATensorOrdersItsReaderAfterItsWriter) {
   EXPECT_EQ(Result(*consumer.work), values_);
   ASSERT_EQ(consumer.work->report().waits.size(), 1u);
   ASSERT_TRUE(producer.Done().ok());
+  // It names the producer's stream and place there.
+  const SyncReport& made = producer.work->report();
+  const InsertedWait& wait = consumer.work->report().waits[0];
+  EXPECT_EQ(wait.from,
+            (TimelineOwner{TimelineOwner::Kind::kStream, made.stream_id}));
+  EXPECT_EQ(wait.from_device, &engine_->device());
+  EXPECT_EQ(wait.from_value, made.sequence);
 }
 
 TEST_P(Order, CancellationDropsQueuedWorkAtOnce) {

@@ -83,6 +83,7 @@ def evaluate_seeds():
         data(3, data(1, "y")), number(4, 4), data(6, "cpu"), data(11, "label")])
     yield "onnx", data(1, data(2, b"\x08\x07")) + number(10, 0)
     yield "model", data(1, data(3, data(1, "digits"), number(2, 1)))
+    yield "label", data(1, data(3, data(1, "digits"), data(3, "stable")))
     region = data(4, data(1, "r"), number(2, 64), number(3, 128),
                   packed(4, [-4]))
     samples = data(1, number(1, 1), packed(2, [2]), data(4, packed(1, [2, 3])),

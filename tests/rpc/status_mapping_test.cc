@@ -2,8 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include <optional>
+#include <string>
 
+#include "client/cpp/status_details.h"
 #include "kernels/base/error_info.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
@@ -25,9 +26,12 @@ absl::Status Busy() {
   return status;
 }
 
+std::string ReasonOf(const grpc::Status& status) {
+  return client::DetailsOf(client::ToStatus(status)).reason;
+}
+
 TEST(StatusMappingTest, OkIsOk) {
   EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
-  EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
 }
 
 TEST(StatusMappingTest, EveryCodeKeepsItsNumber) {
@@ -36,7 +40,7 @@ TEST(StatusMappingTest, EveryCodeKeepsItsNumber) {
         ToGrpcStatus(absl::Status(static_cast<absl::StatusCode>(code), "why"));
     EXPECT_EQ(static_cast<int>(status.error_code()), code);
     EXPECT_EQ(status.error_message(), "why");
-    EXPECT_EQ(static_cast<int>(FromGrpcStatus(status).code()), code);
+    EXPECT_EQ(static_cast<int>(client::ToStatus(status).code()), code);
   }
 }
 
@@ -70,15 +74,18 @@ TEST(StatusMappingTest, AStockClientReadsTheDetails) {
   EXPECT_EQ(report.stream_id(), 33u);
 }
 
-TEST(StatusMappingTest, ComesBackWhole) {
-  const absl::Status status = FromGrpcStatus(ToGrpcStatus(Busy()));
+TEST(StatusMappingTest, OurClientReadsItWhole) {
+  const absl::Status status = client::ToStatus(ToGrpcStatus(Busy()));
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(Reason(status), "CONTEXT_BUSY");
-  EXPECT_EQ(Metadata(status)[0].second, "call 7");
-  EXPECT_EQ(RetryAfter(status), absl::Milliseconds(1500));
-  EXPECT_EQ(Field(status), "context");
-  EXPECT_TRUE(
-      status.GetPayload("type.googleapis.com/weir.v1.SyncReport").has_value());
+  EXPECT_EQ(std::string(status.message()), "context 5 is busy");
+  const client::ErrorDetails details = client::DetailsOf(status);
+  EXPECT_EQ(details.reason, "CONTEXT_BUSY");
+  EXPECT_EQ(details.domain, kErrorDomain);
+  EXPECT_EQ(details.metadata.at("owner"), "call 7");
+  EXPECT_EQ(details.retry_after, absl::Milliseconds(1500));
+  EXPECT_EQ(details.field(), "context");
+  ASSERT_TRUE(details.report.has_value());
+  EXPECT_EQ(details.report->stream_id(), 33u);
 }
 
 // Protobuf refuses strings that are not UTF-8, so a stock client would lose
@@ -89,10 +96,10 @@ TEST(StatusMappingTest, WhatACallerSentCannotSpoilTheDetails) {
   status = WithField(std::move(status), "inputs[\"\x80\"]");
   const grpc::Status mapped = ToGrpcStatus(status);
   EXPECT_EQ(mapped.error_message(), "no input \"\\xff\"");
-  const absl::Status back = FromGrpcStatus(mapped);
-  EXPECT_EQ(Reason(back), "WHY");
-  EXPECT_EQ(Metadata(back)[0].second, "\\xc3");
-  EXPECT_EQ(Field(back), "inputs[\"\\x80\"]");
+  const auto details = client::DetailsOf(client::ToStatus(mapped));
+  EXPECT_EQ(details.reason, "WHY");
+  EXPECT_EQ(details.metadata.at("name"), "\\xc3");
+  EXPECT_EQ(details.field(), "inputs[\"\\x80\"]");
 }
 
 TEST(StatusMappingTest, FitsIntoTrailers) {
@@ -108,7 +115,7 @@ TEST(StatusMappingTest, FitsIntoTrailers) {
   const grpc::Status mapped = ToGrpcStatus(status);
   EXPECT_LE(mapped.error_message().size(), kMaxStatusMessageBytes);
   EXPECT_LE(mapped.error_details().size(), kMaxStatusDetailBytes);
-  EXPECT_EQ(Reason(FromGrpcStatus(mapped)), "KEPT");
+  EXPECT_EQ(ReasonOf(mapped), "KEPT");
   // And travels.
   const auto transport =
       StartTransport([&](ServerCall& call) { call.Fail(status); });
@@ -116,7 +123,7 @@ TEST(StatusMappingTest, FitsIntoTrailers) {
   const grpc::Status received = Infer(stub, "x").status;
   EXPECT_EQ(received.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(received.error_message(), mapped.error_message());
-  EXPECT_EQ(Reason(FromGrpcStatus(received)), "KEPT");
+  EXPECT_EQ(ReasonOf(received), "KEPT");
 }
 
 }  // namespace

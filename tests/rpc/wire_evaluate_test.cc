@@ -140,6 +140,15 @@ TEST(WireEvaluateTest, ReadsTheOtherGraphSources) {
   ASSERT_TRUE(ParseEvaluateRequest(model.view(), &arena, &request).ok());
   EXPECT_EQ(std::get<WireModelReference>(request.graph).name, "digits");
   EXPECT_EQ(std::get<WireModelReference>(request.graph).version, 2);
+  EXPECT_EQ(std::get<WireModelReference>(request.graph).version_label, "");
+
+  wire.mutable_graph()->mutable_model()->set_version_label("stable");
+  const Sliced label(wire.SerializeAsString(), 4);
+  request = EvaluateRequestView();
+  ASSERT_TRUE(ParseEvaluateRequest(label.view(), &arena, &request).ok());
+  EXPECT_EQ(std::get<WireModelReference>(request.graph).version, 0);
+  EXPECT_EQ(std::get<WireModelReference>(request.graph).version_label,
+            "stable");
 }
 
 TEST(WireEvaluateTest, RefusesWhatWouldBeMerged) {

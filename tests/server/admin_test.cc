@@ -13,7 +13,6 @@
 
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
-#include "server/rpc/status_mapping.h"
 #include "tests/base/event.h"
 #include "tests/models_repo/temp_folder.h"
 #include "tests/server/server_fixture.h"

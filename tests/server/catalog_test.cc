@@ -1,7 +1,7 @@
 // weir.v1.Catalog over the wire.
 #include <gmock/gmock.h>
 
-#include <set>
+#include <map>
 #include <string>
 
 #include "tests/server/server_fixture.h"
@@ -42,6 +42,7 @@ TEST(CatalogTest, TellsWhatTheServerIs) {
   EXPECT_THAT(info.modes(), ::testing::ElementsAre(v1::EVAL_MODE_EAGER,
                                                    v1::EVAL_MODE_SYNC_CPU,
                                                    v1::EVAL_MODE_SYNC_FULL));
+  EXPECT_THAT(info.precisions(), ::testing::ElementsAre(v1::PRECISION_STRICT));
   TestServer other;
   EXPECT_NE(
       Call(other, &v1::Catalog::Stub::GetServerInfo, {}).response.incarnation(),
@@ -61,6 +62,13 @@ TEST(CatalogTest, ListsTheDevice) {
   EXPECT_EQ(device.failure(), "");
   EXPECT_TRUE(device.is_default());
   EXPECT_GT(device.memory_bytes(), 0u);
+  EXPECT_GT(device.memory_free_bytes(), 0u);
+  EXPECT_LE(device.memory_free_bytes(), device.memory_bytes());
+  const bool cpu = device.name() == "cpu";
+  EXPECT_THAT(device.driver_version(),
+              ::testing::StartsWith(cpu ? "Linux " : "CUDA driver "));
+  EXPECT_THAT(device.runtime_version(),
+              ::testing::StartsWith(cpu ? "glibc " : "CUDA runtime "));
   EXPECT_GT(device.compute_units(), 0u);
 }
 
@@ -98,6 +106,54 @@ TEST(CatalogTest, ListsOperatorsByDomainAndName) {
             names.size());
 }
 
+TEST(CatalogTest, ListsComeInPages) {
+  TestServer server;
+  const auto whole = Call(server, &v1::Catalog::Stub::ListOperators, {});
+  ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
+  EXPECT_EQ(whole.response.next_page_token(), "");
+  v1::ListOperatorsRequest request;
+  request.set_page_size(7);
+  v1::ListOperatorsResponse pages;
+  int count = 0;
+  do {
+    const auto page = Call(server, &v1::Catalog::Stub::ListOperators, request);
+    ASSERT_TRUE(page.status.ok()) << page.status.error_message();
+    ASSERT_LE(page.response.operators_size(), 7);
+    ASSERT_GT(page.response.operators_size(), 0);
+    pages.MergeFrom(page.response);
+    request.set_page_token(page.response.next_page_token());
+    ++count;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(count, (whole.response.operators_size() + 6) / 7);
+  pages.clear_next_page_token();
+  EXPECT_EQ(pages.SerializeAsString(), whole.response.SerializeAsString());
+
+  // A token is good for its list and filter alone, and survives the server.
+  request.clear_page_token();
+  const std::string token =
+      Call(server, &v1::Catalog::Stub::ListOperators, request)
+          .response.next_page_token();
+  request.set_page_token(token);
+  TestServer other;
+  EXPECT_TRUE(
+      Call(other, &v1::Catalog::Stub::ListOperators, request).status.ok());
+  request.set_domain("weir");
+  EXPECT_TRUE(
+      Refused(Call(server, &v1::Catalog::Stub::ListOperators, request).status,
+              grpc::StatusCode::INVALID_ARGUMENT, "token"));
+  v1::ListModelsRequest models;
+  models.set_page_token(token);
+  EXPECT_TRUE(
+      Refused(Call(server, &v1::Catalog::Stub::ListModels, models).status,
+              grpc::StatusCode::INVALID_ARGUMENT, "token"));
+  v1::ListDevicesRequest devices;
+  devices.set_page_size(-1);
+  EXPECT_TRUE(
+      Refused(Call(server, &v1::Catalog::Stub::ListDevices, devices).status,
+              grpc::StatusCode::INVALID_ARGUMENT, "negative"));
+  EXPECT_TRUE(ServesOn(server));
+}
+
 TEST(CatalogTest, OffersTestOperatorsOnlyWhenTold) {
   TestServer server([](ServerOptions& o) { o.enable_test_operators = false; });
   v1::DescribeOperatorRequest request;
@@ -123,13 +179,26 @@ TEST(CatalogTest, DescribesAnOperator) {
   ASSERT_EQ(op.inputs_size(), 3);
   EXPECT_EQ(op.inputs(0).presence(), v1::OperatorArgument::PRESENCE_REQUIRED);
   EXPECT_EQ(op.inputs(2).presence(), v1::OperatorArgument::PRESENCE_OPTIONAL);
+  EXPECT_THAT(op.inputs(0).types(),
+              ::testing::IsSupersetOf({v1::DATA_TYPE_FLOAT, v1::DATA_TYPE_INT64,
+                                       v1::DATA_TYPE_BFLOAT16}));
+  EXPECT_THAT(op.inputs(0).types(),
+              ::testing::Not(::testing::Contains(v1::DATA_TYPE_STRING)));
   EXPECT_EQ(op.outputs_size(), 1);
-  std::set<std::string> attributes;
+  EXPECT_EQ(op.outputs(0).types_size(), 0);
+  std::map<std::string, v1::OperatorAttribute::Kind> attributes;
   for (const auto& attribute : op.attributes()) {
-    attributes.insert(attribute.name());
+    attributes[attribute.name()] = attribute.kind();
   }
-  EXPECT_EQ(attributes,
-            (std::set<std::string>{"alpha", "beta", "transA", "transB"}));
+  EXPECT_EQ(attributes, (std::map<std::string, v1::OperatorAttribute::Kind>{
+                            {"alpha", v1::OperatorAttribute::KIND_FLOAT},
+                            {"beta", v1::OperatorAttribute::KIND_FLOAT},
+                            {"transA", v1::OperatorAttribute::KIND_INT},
+                            {"transB", v1::OperatorAttribute::KIND_INT}}));
+  // The list has its first sentence, the description all of it.
+  EXPECT_THAT(op.description(), ::testing::StartsWith(op.summary().summary()));
+  EXPECT_LT(op.summary().summary().size(), op.description().size());
+  EXPECT_EQ(op.summary().summary().back(), '.');
   request.set_name("Nothing");
   EXPECT_TRUE(Refused(
       Call(server, &v1::Catalog::Stub::DescribeOperator, request).status,

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "kernels/base/error_info.h"
-#include "server/rpc/status_mapping.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -371,6 +370,24 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
     EXPECT_EQ(Field(FromGrpcStatus(answer.status)), c.field);
     EXPECT_TRUE(ServesOn(server));
   }
+}
+
+TEST(EvaluateTest, AVersionLabelIsNeverPassedOver) {
+  TestServer server(
+      [](ServerOptions& o) { o.model_repository = DigitsFolder(); });
+  v1::EvaluateRequest request;
+  auto* model = request.mutable_graph()->mutable_model();
+  model->set_name("digits");
+  model->set_version_label("stable");
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(
+      Refused(answer.status, grpc::StatusCode::NOT_FOUND, "\"stable\""));
+  const absl::Status status = FromGrpcStatus(answer.status);
+  EXPECT_EQ(Reason(status), "MODEL_NOT_FOUND");
+  EXPECT_EQ(Field(status), "graph.model.version_label");
+  // An empty one is none: the call gets to what is missing behind it.
+  model->set_version_label("");
+  EXPECT_EQ(Field(FromGrpcStatus(Evaluate(server, request).status)), "inputs");
 }
 
 TEST(EvaluateTest, WhatIsUnspecifiedIsTheDefault) {

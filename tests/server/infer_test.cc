@@ -6,7 +6,6 @@
 #include <string>
 
 #include "kernels/base/error_info.h"
-#include "server/rpc/status_mapping.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 

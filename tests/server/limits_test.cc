@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
-#include "server/rpc/status_mapping.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {

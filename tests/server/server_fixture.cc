@@ -9,7 +9,8 @@
 #include <sstream>
 #include <utility>
 
-#include "proto/google/rpc/status.pb.h"
+#include "client/cpp/status_details.h"
+#include "kernels/base/error_info.h"
 
 namespace weir::testing {
 
@@ -232,14 +233,24 @@ std::string BytesElements(const std::vector<std::string>& elements) {
   return ::testing::AssertionSuccess();
 }
 
-std::optional<v1::SyncReport> ReportOf(const grpc::Status& status) {
-  google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return std::nullopt;
-  for (const google::protobuf::Any& any : details.details()) {
-    v1::SyncReport report;
-    if (any.UnpackTo(&report)) return report;
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  absl::Status result = client::ToStatus(status);
+  const client::ErrorDetails details = client::DetailsOf(result);
+  if (!details.reason.empty()) {
+    result = WithReason(std::move(result), details.reason,
+                        {details.metadata.begin(), details.metadata.end()});
   }
-  return std::nullopt;
+  if (details.retry_after.has_value()) {
+    result = WithRetryAfter(std::move(result), *details.retry_after);
+  }
+  if (!details.field().empty()) {
+    result = WithField(std::move(result), details.field());
+  }
+  return result;
+}
+
+std::optional<v1::SyncReport> ReportOf(const grpc::Status& status) {
+  return client::DetailsOf(client::ToStatus(status)).report;
 }
 
 std::string TestData(const std::string& name) {

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/inference/grpc_service.grpc.pb.h"
 #include "proto/weir/v1/admin.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
@@ -151,6 +152,10 @@ std::string BytesElements(const std::vector<std::string>& elements);
 
 // Whether the server still answers rightly.
 ::testing::AssertionResult ServesOn(TestServer& server);
+
+// `status` as a client of ours reads it, for Reason, Field, Metadata and
+// RetryAfter (kernels/base/error_info.h).
+absl::Status FromGrpcStatus(const grpc::Status& status);
 
 // The report among the details of a failed call.
 std::optional<v1::SyncReport> ReportOf(const grpc::Status& status);

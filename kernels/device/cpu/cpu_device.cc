@@ -1,5 +1,6 @@
 #include "kernels/device/cpu/cpu_device.h"
 
+#include <gnu/libc-version.h>
 #include <sys/utsname.h>
 
 #include <cstdlib>
@@ -63,6 +64,7 @@ DeviceInfo MakeInfo(int threads, int64_t memory) {
   info.uuid = MachineUuid();
   info.name = ProcessorName();
   info.driver = KernelVersion();
+  info.runtime = absl::StrCat("glibc ", gnu_get_libc_version());
   info.total_memory = memory;
   info.multiprocessors = threads;
   info.least_priority = 0;
@@ -92,8 +94,9 @@ absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream(int priority) {
   }
   if (absl::Status status = health_.status(); !status.ok()) return status;
   const uint64_t id = NextStreamId();
-  auto timeline =
-      std::make_shared<Timeline>(absl::StrCat("cpu/stream/", id), this);
+  auto timeline = std::make_shared<Timeline>(
+      absl::StrCat("cpu/stream/", id), this,
+      TimelineOwner{TimelineOwner::Kind::kStream, id});
   auto strand = std::make_shared<CpuStrand>(
       &workers_, &health_, std::move(timeline),
       static_cast<size_t>(priority - info_.greatest_priority));
@@ -133,6 +136,10 @@ absl::Status CpuDevice::Synchronize() {
   // An error belongs to its work, not to the device.
   for (const Point& point : last) WaitFor(point).IgnoreError();
   return health_.status();
+}
+
+absl::StatusOr<int64_t> CpuDevice::QueryFreeMemory() {
+  return FreeMemory(HostFiles(), info_.total_memory);
 }
 
 absl::StatusOr<void*> CpuDevice::AllocateAligned(size_t bytes,

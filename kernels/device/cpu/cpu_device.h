@@ -22,6 +22,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return true; }
   CpuTeam* cpu_team() override { return &workers_; }
+  absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
 
   // Blocks until `point` is known; another worker takes this one's place.

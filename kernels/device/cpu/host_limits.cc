@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -25,6 +26,18 @@ int64_t NumberIn(const std::string& path) {
   int64_t number = -1;
   if (!absl::SimpleAtoi(FirstLine(path), &number)) return -1;
   return number;
+}
+
+// The number behind `name` in a file of lines "name number ...", or -1.
+int64_t Entry(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string first;
+    int64_t number = -1;
+    if (words >> first && first == name && words >> number) return number;
+  }
+  return -1;
 }
 
 // The folders of the process's group in the hierarchy of `controller` (empty:
@@ -90,6 +103,30 @@ int64_t AllowedMemory(const HostFiles& files, int64_t installed) {
     if (limit > 0) allowed = std::min(allowed, limit);
   }
   return allowed;
+}
+
+int64_t FreeMemory(const HostFiles& files, int64_t allowed) {
+  int64_t free = allowed;
+  const int64_t available = Entry(files.proc + "/meminfo", "MemAvailable:");
+  if (available >= 0) free = std::min(free, available * 1024);
+  const auto limit_to_group = [&free](int64_t limit, int64_t used,
+                                      int64_t cached) {
+    if (limit <= 0 || used < 0) return;
+    const int64_t needed =
+        std::max(int64_t{0}, used - std::max(int64_t{0}, cached));
+    free = std::min(free, limit - std::min(limit, needed));
+  };
+  for (const std::string& folder : GroupFolders(files, "")) {
+    limit_to_group(NumberIn(folder + "/memory.max"),
+                   NumberIn(folder + "/memory.current"),
+                   Entry(folder + "/memory.stat", "inactive_file"));
+  }
+  for (const std::string& folder : GroupFolders(files, "memory")) {
+    limit_to_group(NumberIn(folder + "/memory.limit_in_bytes"),
+                   NumberIn(folder + "/memory.usage_in_bytes"),
+                   Entry(folder + "/memory.stat", "total_inactive_file"));
+  }
+  return free;
 }
 
 int OnlineCpus() {

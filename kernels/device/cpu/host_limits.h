@@ -22,6 +22,11 @@ WEIR_EXPORT int AllowedCpus(const HostFiles& files, int online);
 // Bytes; `installed` is the machine's memory.
 WEIR_EXPORT int64_t AllowedMemory(const HostFiles& files, int64_t installed);
 
+// Bytes of `allowed` (see above) that can be had now: what the machine has
+// available, or what is left of the tightest control group. Cached files count
+// as free, as they make room.
+WEIR_EXPORT int64_t FreeMemory(const HostFiles& files, int64_t allowed);
+
 WEIR_EXPORT int OnlineCpus();
 WEIR_EXPORT int64_t InstalledMemory();
 

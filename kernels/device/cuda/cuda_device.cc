@@ -87,14 +87,19 @@ absl::StatusOr<DeviceInfo> Describe(int ordinal, int driver_version) {
   info.ordinal = ordinal;
   info.uuid = UuidString(properties.uuid);
   info.name = properties.name;
-  info.driver = absl::StrCat("CUDA driver ", VersionString(driver_version),
-                             ", runtime ", VersionString(runtime_version));
+  info.driver = absl::StrCat("CUDA driver ", VersionString(driver_version));
+  info.runtime = absl::StrCat("CUDA runtime ", VersionString(runtime_version));
   info.total_memory = static_cast<int64_t>(properties.totalGlobalMem);
   info.multiprocessors = properties.multiProcessorCount;
   info.compute_capability = properties.major * 10 + properties.minor;
   WEIR_CUDA_RETURN_IF_ERROR(cudaDeviceGetStreamPriorityRange(
       &info.least_priority, &info.greatest_priority));
   return info;
+}
+
+// Both versions, as start-up errors name them.
+std::string Versions(const DeviceInfo& info) {
+  return absl::StrCat(info.driver, ", ", info.runtime);
 }
 
 // What the completion records are written with.
@@ -107,7 +112,7 @@ absl::Status CheckStreamOperations(const DriverApi& driver,
       &supported, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device));
   if (supported != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(info.name, " with ", info.driver,
+      absl::StrCat(info.name, " with ", Versions(info),
                    " has no 64-bit stream memory operations"));
 }
 
@@ -150,12 +155,12 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
   absl::StatusOr<Nvrtc> nvrtc = Nvrtc::Open();
   if (!nvrtc.ok()) {
     return Annotate(nvrtc.status(),
-                    absl::StrCat(info.name, " (", info.driver, "): "));
+                    absl::StrCat(info.name, " (", Versions(info), "): "));
   }
   auto cublaslt = cuda::CublasLt::Open();
   if (!cublaslt.ok()) {
     return Annotate(cublaslt.status(),
-                    absl::StrCat(info.name, " (", info.driver, "): "));
+                    absl::StrCat(info.name, " (", Versions(info), "): "));
   }
   std::unique_ptr<CudaDevice> device(new CudaDevice(
       std::move(info), driver, *std::move(nvrtc), options, false));
@@ -233,6 +238,16 @@ absl::StatusOr<std::unique_ptr<Stream>> CudaDevice::CreateStream(int priority) {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream,
                         CudaStream::Create(this, priority));
   return std::unique_ptr<Stream>(std::move(stream));
+}
+
+absl::StatusOr<int64_t> CudaDevice::QueryFreeMemory() {
+  WEIR_RETURN_IF_ERROR(health_.status());
+  WEIR_RETURN_IF_ERROR(Activate());
+  size_t free = 0;
+  size_t total = 0;
+  // A fault that it meets is left to those whose work it cost: they name it.
+  WEIR_CUDA_RETURN_IF_ERROR(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
 }
 
 absl::Status CudaDevice::Synchronize() {

@@ -45,6 +45,7 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return false; }
+  absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
 
   // Makes this the calling thread's device. Cheap when it is already.

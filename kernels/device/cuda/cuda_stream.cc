@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
     return identified;
   }
   auto timeline = std::make_shared<Timeline>(
-      absl::StrCat(DeviceName(info), "/stream/", id), device);
+      absl::StrCat(DeviceName(info), "/stream/", id), device,
+      TimelineOwner{TimelineOwner::Kind::kStream, id});
   absl::StatusOr<StreamRecord> record = device->records().Acquire(timeline);
   if (!record.ok()) {
     destroy();

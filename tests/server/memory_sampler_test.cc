@@ -1,0 +1,54 @@
+#include "server/observe/memory_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "kernels/device/devices.h"
+#include "tests/base/eventually.h"
+#include "tests/device/fault_injecting_device.h"
+
+namespace weir {
+namespace {
+
+constexpr absl::Duration kNever = absl::Hours(24);
+
+class MemorySamplerTest : public ::testing::Test {
+ protected:
+  FaultInjectingDevice device_{MakeCpuDevice({.cpu_threads = 1})};
+};
+
+TEST_F(MemorySamplerTest, KnowsAtOnceAndEndsAtOnce) {
+  const MemorySampler sampler(&device_, kNever);
+  EXPECT_GT(sampler.free_bytes(), 0);
+  EXPECT_LE(sampler.free_bytes(), device_.info().total_memory);
+  EXPECT_EQ(device_.calls(DeviceCall::kQueryFreeMemory), 1u);
+}
+
+// A driver that is busy with something else holds up the sampler, and nobody
+// who reads.
+TEST_F(MemorySamplerTest, ReadersDoNotWaitForTheDevice) {
+  FaultInjectingDevice::Hold& hold =
+      device_.HoldCall(DeviceCall::kQueryFreeMemory, 2);
+  const MemorySampler sampler(&device_, absl::ZeroDuration());
+  hold.WaitUntilHeld();
+  EXPECT_GT(sampler.free_bytes(), 0);
+  hold.Release();
+}
+
+TEST_F(MemorySamplerTest, IsUnknownWhileTheDeviceDoesNotAnswer) {
+  device_.Fail(DeviceCall::kQueryFreeMemory, absl::UnavailableError("lost"));
+  const MemorySampler sampler(&device_, absl::ZeroDuration());
+  // The question after the one that failed.
+  EXPECT_TRUE(testing::Eventually([&] { return sampler.free_bytes() > 0; }));
+}
+
+TEST_F(MemorySamplerTest, OfALostDeviceNothingIsKnown) {
+  device_.Fail(DeviceCall::kQueryFreeMemory, absl::UnavailableError("lost"), 2,
+               1'000'000'000);
+  const MemorySampler sampler(&device_, absl::ZeroDuration());
+  EXPECT_TRUE(testing::Eventually([&] { return sampler.free_bytes() == 0; }));
+}
+
+}  // namespace
+}  // namespace weir
