@@ -98,7 +98,8 @@ add_tests() {
   rm -f "$stage"/test-bin/{rpc,client,model_config,onnx_import,repository}_* \
     "$stage"/test-bin/server_{options,process,startup,http,admission}_test \
     "$stage"/test-bin/server_{admin,call_log,health,logger,metrics_doc}_test \
-    "$stage"/test-bin/server_{recording,sigterm,tls}_test
+    "$stage"/test-bin/server_{memory_sampler,page,recording,report_proto}_test \
+    "$stage"/test-bin/server_{sigterm,tls}_test
   git ls-files --cached --others --exclude-standard tests |
     grep -vE '(\.(cc|h|cu|cuh)|CMakeLists\.txt)$' |
     while read -r file; do
@@ -152,6 +153,10 @@ main() {
   for file in README.md LICENSE; do
     [ ! -e "$file" ] || cp "$file" "$stage/"
   done
+  # What clients are generated from.
+  mkdir -p "$stage/proto/weir/v1" "$stage/docs"
+  cp proto/weir/v1/*.proto "$stage/proto/weir/v1/"
+  cp docs/clients.md docs/errors.md "$stage/docs/"
   [ $tests = no ] || add_tests "$stage"
 
   shopt -s nullglob

@@ -37,6 +37,11 @@ program_packages=(
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-14-dev
   clang-format clang-tidy patchelf
+  # weir/v1 as Go and Java see it; what they make is compiled where a compiler
+  # is installed already
+  protoc-gen-go protoc-gen-go-grpc protobuf-compiler-grpc-java-plugin
+  libprotobuf-java libgrpc-java libguava-java
+  libgeronimo-annotation-1.3-spec-java
 )
 # container images: a base from Debian's packages, a builder without a daemon,
 # the network of a namespace
