@@ -40,7 +40,10 @@ struct Graph {
   std::vector<GraphNode> nodes;  // any order
   std::map<std::string, std::shared_ptr<const Constant>, std::less<>> constants;
   std::map<std::string, int, std::less<>> opsets;  // by domain
-  std::vector<std::string> symbols;                // names of symbolic dims
+  // Names of open extents, for messages. Extents that share one need not be
+  // equal: each is whatever the caller gives, and an operator that needs two to
+  // agree says so.
+  std::vector<std::string> symbols;
 };
 
 struct GraphLimits {

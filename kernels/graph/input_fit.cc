@@ -3,16 +3,17 @@
 #include "absl/strings/str_cat.h"
 
 namespace weir {
+namespace {
 
-std::string InputFit::Declared(const ValueDecl& decl) const {
-  if (!decl.shape.has_value()) return "[...]";
+std::string Declared(const ValueDecl& decl,
+                     const std::vector<std::string>& symbols) {
   std::string text = "[";
   for (Dim dim : *decl.shape) {
     if (text.size() > 1) text += ",";
     if (dim.known()) {
       absl::StrAppend(&text, dim.value());
     } else if (dim.symbolic()) {
-      text += symbols_[static_cast<size_t>(dim.symbol())];
+      text += symbols[static_cast<size_t>(dim.symbol())];
     } else {
       text += "?";
     }
@@ -20,46 +21,31 @@ std::string InputFit::Declared(const ValueDecl& decl) const {
   return text + "]";
 }
 
-absl::Status InputFit::Check(const ValueDecl& decl,
-                             absl::Span<const Dim> given) {
+}  // namespace
+
+absl::Status CheckInputFit(const ValueDecl& decl,
+                           const std::vector<std::string>& symbols,
+                           absl::Span<const Dim> given) {
   if (!decl.shape.has_value()) return absl::OkStatus();
-  const auto text = [&] {
-    return ShapeString(SymbolicDims(given.begin(), given.end()));
-  };
   bool fits = decl.shape->size() == given.size();
   for (size_t d = 0; fits && d < given.size(); ++d) {
-    const Dim dim = (*decl.shape)[d];
-    if (!dim.symbolic()) {
-      fits = !dim.SurelyDiffers(given[d]);
-      continue;
-    }
-    Dim& size = sizes_[static_cast<size_t>(dim.symbol())];
-    if (!size.known()) size = given[d];
-    if (size.SurelyDiffers(given[d])) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("has shape ", text(), ", but ",
-                       symbols_[static_cast<size_t>(dim.symbol())], " is ",
-                       size.value(), " in an input before it"));
-    }
+    fits = !(*decl.shape)[d].SurelyDiffers(given[d]);
   }
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "has shape ", text(), " where ", Declared(decl), " is declared"));
+      "has shape ", ShapeString(SymbolicDims(given.begin(), given.end())),
+      " where ", Declared(decl, symbols), " is declared"));
 }
 
-SymbolicShape InputFit::Complete(const ValueDecl& decl,
-                                 const SymbolicShape& given) const {
-  SymbolicShape shape = decl.shape.has_value() ? decl.shape : given;
-  if (!shape.has_value()) return shape;
+SymbolicShape CompleteShape(const SymbolicShape& declared,
+                            const SymbolicShape& given) {
+  if (!declared.has_value() || !given.has_value()) {
+    return declared.has_value() ? declared : given;
+  }
+  SymbolicShape shape = declared;
   for (size_t d = 0; d < shape->size(); ++d) {
-    Dim& dim = (*shape)[d];
-    const Dim wanted = given.has_value() ? (*given)[d] : Dim();
-    if (wanted.known() || wanted.invalid()) {
-      dim = wanted;
-    } else if (dim.symbolic()) {
-      const Dim size = sizes_[static_cast<size_t>(dim.symbol())];
-      if (size.known()) dim = size;
-    }
+    const Dim wanted = (*given)[d];
+    if (wanted.known() || wanted.invalid()) (*shape)[d] = wanted;
   }
   return shape;
 }

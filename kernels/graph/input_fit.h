@@ -1,6 +1,7 @@
 // Whether the shapes given for a program's inputs are those that it declares.
-// The inputs are shown one after the other; a symbol has the size that the
-// first of them gives it. Used by one thread. Internal to this layer.
+// Each input is looked at alone: a name that several extents share is a label,
+// and operators say for themselves which extents must agree. Pure. Internal to
+// this layer.
 #pragma once
 
 #include <string>
@@ -13,26 +14,15 @@
 
 namespace weir {
 
-class InputFit {
- public:
-  // `symbols` are the program's and outlive this.
-  explicit InputFit(const std::vector<std::string>& symbols)
-      : symbols_(symbols), sizes_(symbols.size()) {}
+// `symbols` are the program's. INVALID_ARGUMENT continues the input's name:
+// "has shape [2,3] where [N,4] is declared". A dim that is not known fits.
+absl::Status CheckInputFit(const ValueDecl& decl,
+                           const std::vector<std::string>& symbols,
+                           absl::Span<const Dim> given);
 
-  // INVALID_ARGUMENT continues the input's name: "has shape [2,3] where [N,4]
-  // is declared". A dim that is not known fits.
-  absl::Status Check(const ValueDecl& decl, absl::Span<const Dim> given);
-
-  // What is known of an input's shape: of each dim the given size, or the
-  // declared one, or its symbol's.
-  SymbolicShape Complete(const ValueDecl& decl,
-                         const SymbolicShape& given) const;
-
- private:
-  std::string Declared(const ValueDecl& decl) const;
-
-  const std::vector<std::string>& symbols_;
-  std::vector<Dim> sizes_;  // by symbol
-};
+// What is known of an input's shape: of each dim the given size, or what
+// `declared` says.
+SymbolicShape CompleteShape(const SymbolicShape& declared,
+                            const SymbolicShape& given);
 
 }  // namespace weir

@@ -1,5 +1,6 @@
 #include "kernels/graph/join.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -53,33 +54,15 @@ class Joiner {
     return absl::OkStatus();
   }
 
-  // How often each of the part's symbols occurs in its declarations.
-  std::vector<int> CountSymbols(size_t part) const {
-    std::vector<int> count(graph(part).symbols.size(), 0);
-    for (const ValueDecl& input : graph(part).inputs) {
-      if (!input.shape.has_value()) continue;
-      for (const Dim dim : *input.shape) {
-        if (dim.symbolic()) ++count[static_cast<size_t>(dim.symbol())];
-      }
-    }
-    return count;
-  }
-
   // Whether every value made as `made` is one declared as `wanted`.
-  static bool Fits(const ValueDecl& made, const ValueDecl& wanted,
-                   const std::vector<int>& occurs) {
+  static bool Fits(const ValueDecl& made, const ValueDecl& wanted) {
     if (made.dtype != wanted.dtype) return false;
     if (!wanted.shape.has_value()) return true;
     if (!made.shape.has_value() || made.shape->size() != wanted.shape->size()) {
       return false;
     }
-    for (const Dim dim : *wanted.shape) {
-      if (dim.known()) return false;
-      if (dim.symbolic() && occurs[static_cast<size_t>(dim.symbol())] > 1) {
-        return false;
-      }
-    }
-    return true;
+    return std::none_of(wanted.shape->begin(), wanted.shape->end(),
+                        [](Dim dim) { return dim.known(); });
   }
 
   absl::Status AddInputs(size_t part) {
@@ -87,13 +70,12 @@ class Joiner {
     for (const std::string& symbol : graph(part).symbols) {
       joined_.symbols.push_back(absl::StrCat(part, "/", symbol));
     }
-    const std::vector<int> occurs = CountSymbols(part);
     Names linked;
     for (size_t i = 0; i < graph(part).inputs.size(); ++i) {
       ValueDecl input = graph(part).inputs[i];
       const std::optional<PartValue>& link = parts_[part].links[i];
       if (link.has_value()) {
-        if (!Fits((*parts_[link->part].outputs)[link->index], input, occurs)) {
+        if (!Fits((*parts_[link->part].outputs)[link->index], input)) {
           return absl::FailedPreconditionError(
               absl::StrCat("input \"", input.name, "\" of part ", part,
                            " declares what a joined graph would not check"));

@@ -41,8 +41,8 @@ WEIR_EXPORT JoinedInterface JoinInterfaces(absl::Span<const JoinPart> parts);
 
 // FAILED_PRECONDITION if two parts take a domain at different opsets, or a
 // linked input is declared as what its producer is not known to make: the
-// element type and the rank must be the same, and neither fixed extents nor a
-// symbol that occurs again are left for the joined graph to check.
+// element type and the rank must be the same, and no fixed extents are left for
+// the joined graph to check.
 WEIR_EXPORT absl::StatusOr<Graph> JoinGraphs(absl::Span<const JoinPart> parts);
 
 }  // namespace weir

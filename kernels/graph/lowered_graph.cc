@@ -19,11 +19,17 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
     if (!name.empty()) ids.emplace(name, id);
     return id;
   };
+  int symbols = 0;  // a shared name promises nothing: each extent has its own
   for (const ValueDecl& input : graph.inputs) {
     const int id = add(input.name);
     LoweredValue& value = lowered.values.back();
     value.dtype = input.dtype;
     value.shape = input.shape;
+    if (value.shape.has_value()) {
+      for (Dim& dim : *value.shape) {
+        if (dim.symbolic()) dim = Dim::Symbol(symbols++);
+      }
+    }
     value.input = static_cast<int>(lowered.inputs.size());
     lowered.inputs.push_back(id);
   }

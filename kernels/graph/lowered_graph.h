@@ -34,9 +34,9 @@ struct LoweredNode {
 struct LoweredValue {
   std::string name;  // empty: an unwanted output
   DType dtype = DType::kInvalid;
-  SymbolicShape shape;
-  int producer = -1;  // position in LoweredGraph::nodes
-  int input = -1;     // which graph input it is
+  SymbolicShape shape;  // symbols are the lowered graph's own, not the caller's
+  int producer = -1;    // position in LoweredGraph::nodes
+  int input = -1;       // which graph input it is
   std::shared_ptr<const Constant> constant;
 };
 

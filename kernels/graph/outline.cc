@@ -70,15 +70,17 @@ absl::StatusOr<ProgramOutline> Outliner::Run(
 }
 
 absl::Status Outliner::TakeInputs(absl::Span<const SymbolicShape> given) {
-  InputFit fit(core_.symbols);
   for (size_t i = 0; i < core_.inputs.size(); ++i) {
     if (!given[i].has_value()) continue;
-    const absl::Status fits = fit.Check(core_.inputs[i], *given[i]);
+    const absl::Status fits =
+        CheckInputFit(core_.inputs[i], core_.symbols, *given[i]);
     if (!fits.ok()) return InputError(core_, i, fits);
   }
   for (size_t i = 0; i < core_.inputs.size(); ++i) {
     ValueDecl& input = outline_.inputs.emplace_back(core_.inputs[i]);
-    input.shape = fit.Complete(core_.inputs[i], given[i]);
+    input.shape = CompleteShape(
+        core_.graph.values[static_cast<size_t>(core_.graph.inputs[i])].shape,
+        given[i]);
     Dims known;
     for (Dim dim : input.shape.value_or(SymbolicDims())) {
       known.push_back(dim.known() ? dim.value() : dim.invalid() ? -1 : 1);

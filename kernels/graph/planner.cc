@@ -8,6 +8,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/arena_layout.h"
+#include "kernels/graph/input_fit.h"
 #include "kernels/graph/node_inference.h"
 #include "kernels/graph/outline_steps.h"
 
@@ -55,8 +56,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   return std::shared_ptr<const Plan>(std::move(plan_));
 }
 
-absl::Status Planner::CheckInput(size_t i, const HostTensor& input,
-                                 InputFit& fit) const {
+absl::Status Planner::CheckInput(size_t i, const HostTensor& input) const {
   const ValueDecl& decl = core_->inputs[i];
   if (input.dtype != decl.dtype) {
     const std::string_view given = DTypeName(input.dtype);
@@ -66,7 +66,7 @@ absl::Status Planner::CheckInput(size_t i, const HostTensor& input,
                      " is declared"));
   }
   WEIR_RETURN_IF_ERROR(ByteSize(input.dtype, input.dims).status());
-  return fit.Check(decl, ToSymbolic(input.dims));
+  return CheckInputFit(decl, core_->symbols, ToSymbolic(input.dims));
 }
 
 absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
@@ -76,11 +76,10 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
                                core_->inputs.size(), " are declared"));
   }
   given_ = inputs;
-  InputFit fit(core_->symbols);
   const bool host_addressable = core_->device->host_addressable();
   plan_->inputs_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const absl::Status fits = CheckInput(i, inputs[i], fit);
+    const absl::Status fits = CheckInput(i, inputs[i]);
     if (!fits.ok()) return InputError(*core_, i, fits);
     Value& v = value(graph().inputs[i]);
     v.meta = MakeMeta(inputs[i].dtype, inputs[i].dims);

@@ -12,7 +12,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/graph/input_fit.h"
 #include "kernels/graph/plan.h"
 #include "kernels/graph/plan_body.h"
 #include "kernels/graph/program_core.h"
@@ -48,8 +47,7 @@ class Planner {
   int root(int id) const { return core_->roots[static_cast<size_t>(id)]; }
 
   absl::Status TakeInputs(absl::Span<const HostTensor> inputs);
-  absl::Status CheckInput(size_t i, const HostTensor& input,
-                          InputFit& fit) const;
+  absl::Status CheckInput(size_t i, const HostTensor& input) const;
   absl::Status PlanNode(size_t position);
   absl::Status ReadHostInputs(const LoweredNode& node);
   absl::Status AddStep(size_t position);

@@ -40,6 +40,21 @@ TEST_F(InferTest, CarriesSymbolsThrough) {
   EXPECT_EQ(ShapeString(values->at("s").shape), "[2]");
 }
 
+// What inference tells of a value must hold for whatever the caller sends.
+TEST_F(InferTest, ASharedNameIsNoPromise) {
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {Input("x", SymbolicDims{Dim::Symbol(0)}),
+                  Input("y", SymbolicDims{Dim::Symbol(0)})};
+  graph.nodes = {Node("Add", {"x", "y"}, {"z"}),
+                 Node("Add", {"x", "x"}, {"d"})};
+  graph.outputs = {"z", "d"};
+  const auto values = Run(graph);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(ShapeString(values->at("z").shape), "[?]");
+  EXPECT_EQ(ShapeString(values->at("d").shape), "[s0]");
+}
+
 TEST_F(InferTest, ReadsConstantShapes) {
   Graph graph;
   graph.inputs = {Input("x", SymbolicDims{Dim(6)})};

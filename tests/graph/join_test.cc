@@ -86,6 +86,16 @@ TEST(JoinTest, SymbolsOfPartsStayApart) {
   EXPECT_EQ((*joined->inputs[2].shape)[0].symbol(), 1);
 }
 
+TEST(JoinTest, ReadsIntoANamedExtent) {
+  const Graph producer = Vectors("Neg", 1);
+  Graph reader = Vectors("Add", 2, DType::kFloat, Dim::Symbol(0));
+  reader.symbols = {"n"};
+  std::vector<JoinPart> parts(2);
+  parts[0] = {&producer, &FloatVector(), {std::nullopt}, {false}};
+  parts[1] = {&reader, &FloatVector(), {PartValue{0, 0}, std::nullopt}, {true}};
+  EXPECT_TRUE(JoinGraphs(parts).ok());
+}
+
 TEST(JoinTest, RefusesWhatItCouldNotCheck) {
   const Graph producer = Vectors("Neg", 1);
   const Graph integers = Vectors("Abs", 1, DType::kInt32);
