@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -125,6 +126,7 @@ struct Server::Impl {
   std::unique_ptr<KserveInferService> kserve_infer;
   std::unique_ptr<KserveInfoService> kserve_info;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // not set: no TLS
+  std::set<std::string> services;  // their full names, for health
   std::unique_ptr<Transport> transport;
   std::unique_ptr<HttpServer> http;
   DeviceHealth::Watch device_watch;
@@ -285,6 +287,7 @@ absl::Status Server::Impl::StartTransport() {
   std::vector<std::string> method_names;
   for (const Method& method : table.methods()) {
     method_names.push_back(method.name);
+    services.insert(method.service);
   }
   metrics.SetMethods(std::move(method_names));
   recorder = std::make_unique<CallRecorder>(
@@ -324,9 +327,13 @@ absl::Status Server::Impl::StartHttp() {
 }
 
 void Server::Impl::SetReady() {
+  // A refused model is known and not served, unless another version is.
   for (const ModelIndexEntry& entry : models->Index()) {
-    if (entry.state != ModelState::kReady) continue;
-    transport->SetServing("model/" + entry.name, true);
+    const bool served = models->Find(entry.name, "").ok();
+    transport->SetServing("model/" + entry.name, served);
+  }
+  for (const std::string& service : services) {
+    transport->SetServing(service, true);
   }
   transport->SetServing("", true);
   readiness.Set("");
@@ -335,6 +342,9 @@ void Server::Impl::SetReady() {
 void Server::Impl::SetUnready(const std::string& why) {
   readiness.Set(why);
   transport->SetServing("", false);
+  for (const std::string& service : services) {
+    transport->SetServing(service, false);
+  }
   for (const ModelIndexEntry& entry : models->Index()) {
     transport->SetServing("model/" + entry.name, false);
   }

@@ -100,19 +100,43 @@ absl::Status NotFound(std::string_view name, std::string_view version) {
   return WithReason(absl::NotFoundError(what), "MODEL_NOT_FOUND");
 }
 
-absl::Status NotReady(std::string_view name, const VersionEntry& entry) {
-  const bool loading = entry.state == ModelState::kLoading;
+// Loading ends by itself; a refusal does not, and must not be retried.
+absl::Status NotServed(std::string_view name, const VersionEntry& entry) {
   std::string what = absl::StrCat("model \"", std::string(name), "\"");
   if (!entry.version.empty()) {
     absl::StrAppend(&what, " version ", entry.version);
   }
-  return WithReason(absl::UnavailableError(absl::StrCat(
-                        what, loading ? " is being loaded" : " is not served: ",
-                        entry.reason)),
-                    "MODEL_NOT_READY");
+  if (entry.state == ModelState::kLoading) {
+    return WithReason(absl::UnavailableError(what + " is being loaded"),
+                      "MODEL_NOT_READY");
+  }
+  return WithReason(
+      absl::NotFoundError(absl::StrCat(what, " is not served: ", entry.reason)),
+      "MODEL_REFUSED");
 }
 
 }  // namespace
+
+absl::Status CheckInputShape(const ServedModel& model, size_t index,
+                             absl::Span<const int64_t> shape) {
+  const ModelTensor& input = model.inputs[index];
+  WEIR_RETURN_IF_ERROR(ByteSize(input.dtype, shape).status());
+  bool fits = shape.size() == input.shape.size();
+  for (size_t d = 0; fits && d < shape.size(); ++d) {
+    fits = input.shape[d] == -1 || input.shape[d] == shape[d];
+  }
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape ", DimsString(shape), " where model \"", model.name,
+                     "\" takes ", DimsString(input.shape)));
+  }
+  if (model.max_batch_size > 0 && shape[0] > model.max_batch_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a batch of ", shape[0], " where model \"", model.name,
+                     "\" takes at most ", model.max_batch_size));
+  }
+  return absl::OkStatus();
+}
 
 struct ModelRepository::State {
   State(RepositoryOptions the_options, Device* the_device,
@@ -338,13 +362,19 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
           const VersionEntry& entry = versions[i];
           if (version.empty() ? entry.state == ModelState::kReady
                               : entry.version == version) {
-            if (entry.model == nullptr) return NotReady(name, entry);
+            if (entry.model == nullptr) return NotServed(name, entry);
             return entry.model;
           }
         }
-        // None is ready: say why the newest is not.
-        if (version.empty()) return NotReady(name, versions.back());
-        return NotFound(name, version);
+        if (!version.empty()) return NotFound(name, version);
+        // None is ready: the newest that may still be, or why the newest is
+        // not.
+        const auto loading = std::find_if(
+            versions.rbegin(), versions.rend(), [](const VersionEntry& entry) {
+              return entry.state == ModelState::kLoading;
+            });
+        return NotServed(
+            name, loading == versions.rend() ? versions.back() : *loading);
       });
 }
 

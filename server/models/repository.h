@@ -40,6 +40,13 @@ struct ServedModel {
 
 enum class ModelState : uint8_t { kLoading, kReady, kUnavailable };
 
+// Whether the model, as it is served, takes this shape of input `index`:
+// configured dims and the limit of the batch hold whatever the program could
+// do. INVALID_ARGUMENT says what was given and what is taken; the caller names
+// the input.
+absl::Status CheckInputShape(const ServedModel& model, size_t index,
+                             absl::Span<const int64_t> shape);
+
 struct ModelIndexEntry {
   std::string name;
   std::string version;
@@ -67,8 +74,9 @@ class ModelRepository {
   void LoadAll();
 
   // `version` "" is the highest that is ready. NOT_FOUND for a model or version
-  // that is not in the repository; UNAVAILABLE (reason MODEL_NOT_READY) with
-  // why for one that is not ready.
+  // that is not in the repository (reason MODEL_NOT_FOUND), or that was refused
+  // when it was loaded (MODEL_REFUSED, with why): it stays so. UNAVAILABLE
+  // (MODEL_NOT_READY) while it is being loaded.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Find(
       std::string_view name, std::string_view version) const;
 

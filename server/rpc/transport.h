@@ -63,7 +63,8 @@ class Transport {
   // Where it listens, with real ports.
   const std::vector<std::string>& addresses() const;
 
-  // What grpc.health.v1 answers for `service`: "", "live", "model/NAME".
+  // What grpc.health.v1 answers for `service`: "", "live", "model/NAME", or a
+  // gRPC service's full name.
   void SetServing(const std::string& service, bool serving);
 
   void CloseListeners();

@@ -169,14 +169,6 @@ absl::Status ParseInferRequest(const ByteView& bytes, CallArena* arena,
   return reader.status("ModelInferRequest");
 }
 
-const InferParameter* FindParameter(std::span<const InferParameter> parameters,
-                                    std::string_view name) {
-  for (size_t i = parameters.size(); i > 0; --i) {
-    if (parameters[i - 1].name == name) return &parameters[i - 1];
-  }
-  return nullptr;
-}
-
 namespace {
 
 // The field of InferTensorContents that holds a type; 0 if none does.

@@ -60,10 +60,6 @@ inline constexpr size_t kMaxTensorParameters = 64;
 absl::Status ParseInferRequest(const ByteView& bytes, CallArena* arena,
                                InferRequest* request);
 
-// The last parameter of this name, or null.
-const InferParameter* FindParameter(std::span<const InferParameter> parameters,
-                                    std::string_view name);
-
 // Writes the elements of `contents` as they lie in memory to `out`, which has
 // room for `count` of them (StringRefs into slices or arena for kString).
 // INVALID_ARGUMENT unless exactly `count` stand in the field of this type, all

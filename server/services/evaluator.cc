@@ -124,7 +124,8 @@ class EvaluatorService::Request {
       return;
     }
     program_cached_ = true;
-    program_ = (*model)->program;
+    model_ = *std::move(model);
+    program_ = model_->program;
     Start();
   }
 
@@ -235,6 +236,10 @@ class EvaluatorService::Request {
       return absl::UnimplementedError(
           "tensors kept on the server and shared regions are not offered by "
           "this server; send the bytes in value.raw");
+    }
+    if (model_ != nullptr) {
+      WEIR_RETURN_IF_ERROR(CheckInputShape(
+          *model_, index, {input.spec.shape.data(), input.spec.shape.size()}));
     }
     return FillInput(dtype, input.spec.shape, *raw,
                      program_->InputOnHost(index), &call_.arena(), source);
@@ -351,6 +356,7 @@ class EvaluatorService::Request {
   // Called once, before the answer: the arena runs no destructors.
   void GiveUp() {
     ticket_.Reset();
+    model_ = nullptr;
     program_ = nullptr;
   }
 
@@ -358,6 +364,7 @@ class EvaluatorService::Request {
   ServerCall& call_;
   Admission::Ticket ticket_;
   EvaluateRequestView request_;
+  std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   ProgramCache::ProgramOr compiled_ = nullptr;
   CallEvaluation* evaluation_ = nullptr;

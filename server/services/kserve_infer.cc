@@ -11,65 +11,18 @@
 #include "kernels/base/status_macros.h"
 #include "server/rpc/wire_infer.h"
 #include "server/services/call_evaluation.h"
+#include "server/services/infer_parameters.h"
 #include "server/services/report_proto.h"
 #include "server/services/tensor_io.h"
 
 namespace weir {
 namespace {
 
-constexpr std::string_view kReportParameter = "weir_sync_report";
-
-enum class ReportWish { kNone, kBrief, kFull };
-
-absl::StatusOr<ReportWish> ParseReportWish(
-    std::span<const InferParameter> parameters) {
-  const InferParameter* found = FindParameter(parameters, kReportParameter);
-  if (found == nullptr) return ReportWish::kNone;
-  const auto* text = std::get_if<std::string_view>(&found->value);
-  if (text != nullptr && *text == "brief") return ReportWish::kBrief;
-  if (text != nullptr && *text == "full") return ReportWish::kFull;
-  return InvalidField("parameters.weir_sync_report",
-                      "weir_sync_report is the string \"brief\" or \"full\"");
-}
-
-// Parameters that would change the result and that weir does not follow (yet)
-// are refused rather than passed over.
-absl::Status CheckParameters(std::span<const InferParameter> parameters) {
-  for (const InferParameter& parameter : parameters) {
-    const std::string_view name = parameter.name;
-    const std::string field = absl::StrCat("parameters.", AbslView(name));
-    if (name.rfind("triton_", 0) == 0) {
-      return InvalidField(field, absl::StrCat("\"", AbslView(name),
-                                              "\" is a reserved name that this "
-                                              "server does not know"));
-    }
-    if (name == "sequence_id" || name == "sequence_start" ||
-        name == "sequence_end" || name == "binary_data_output") {
-      return WithField(absl::UnimplementedError(
-                           absl::StrCat("parameter \"", AbslView(name),
-                                        "\" is not supported; leave it out")),
-                       field);
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckTensorParameters(std::string_view tensor,
-                                   std::span<const InferParameter> parameters) {
-  for (const InferParameter& parameter : parameters) {
-    const std::string_view name = parameter.name;
-    if (name.rfind("shared_memory_", 0) == 0 || name == "classification") {
-      return WithField(
-          absl::UnimplementedError(absl::StrCat(
-              "tensor \"", AbslView(tensor), "\": parameter \"", AbslView(name),
-              "\" is not supported; send and receive the tensor's bytes")),
-          absl::StrCat(AbslView(tensor), ".parameters.", AbslView(name)));
-    }
-  }
-  return absl::OkStatus();
-}
-
 std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
+
+std::string InputLabel(const InferInput& input) {
+  return absl::StrCat("input \"", AbslView(input.name), "\": ");
+}
 
 }  // namespace
 
@@ -108,8 +61,7 @@ class KserveInferService::Request {
     WEIR_ASSIGN_OR_RETURN(
         model_,
         context_->models.Find(request_.model_name, request_.model_version));
-    WEIR_RETURN_IF_ERROR(CheckParameters(request_.parameters));
-    WEIR_ASSIGN_OR_RETURN(report_, ParseReportWish(request_.parameters));
+    WEIR_ASSIGN_OR_RETURN(report_, ReadInferParameters(request_.parameters));
     evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
     evaluation_->ticket = std::move(ticket);
     evaluation_->request().program = model_->program;
@@ -171,14 +123,13 @@ class KserveInferService::Request {
                        AbslView(input.datatype), "\"; the model takes ",
                        AbslView(KServeName(wanted))));
     }
-    if (model_->max_batch_size > 0 && !input.shape.empty() &&
-        input.shape[0] > model_->max_batch_size) {
-      return InvalidField(
-          InputField(i) + ".shape",
-          absl::StrCat("input \"", AbslView(input.name), "\" has a batch of ",
-                       input.shape[0], "; model \"", model_->name,
-                       "\" takes at most ", model_->max_batch_size));
+    const absl::Status fits = CheckInputShape(
+        *model_, index, {input.shape.data(), input.shape.size()});
+    if (!fits.ok()) {
+      return WithField(Annotate(fits, InputLabel(input)),
+                       InputField(i) + ".shape");
     }
+    WEIR_RETURN_IF_ERROR(CheckBatch(i));
     const bool on_host = model_->program->InputOnHost(index);
     absl::Status status;
     if (input.contents.has_value()) {
@@ -201,10 +152,22 @@ class KserveInferService::Request {
           FillInput(*dtype, input.shape, raw, on_host, &call_.arena(), source);
     }
     if (status.ok()) return status;
-    return WithField(
-        Annotate(status,
-                 absl::StrCat("input \"", AbslView(input.name), "\": ")),
-        InputField(i));
+    return WithField(Annotate(status, InputLabel(input)), InputField(i));
+  }
+
+  // With a batch axis, all inputs have the same batch. REQUIRES: the shapes up
+  // to input i fit.
+  absl::Status CheckBatch(size_t i) const {
+    const InferInput& input = request_.inputs[i];
+    const InferInput& first = request_.inputs[0];
+    if (model_->max_batch_size == 0 || input.shape[0] == first.shape[0]) {
+      return absl::OkStatus();
+    }
+    return InvalidField(
+        InputField(i) + ".shape",
+        absl::StrCat("input \"", AbslView(input.name), "\" has a batch of ",
+                     input.shape[0], ", input \"", AbslView(first.name),
+                     "\" one of ", first.shape[0]));
   }
 
   absl::Status FillTyped(const InferInput& input, DType dtype,

@@ -113,8 +113,8 @@ void KserveInfoService::Register(MethodTable* table) {
   Add<ModelReadyRequest, ModelReadyResponse>(
       table, "ModelReady",
       [context](const ModelReadyRequest& request, ModelReadyResponse* reply) {
-        auto model = context->models.Find(request.name(), request.version());
-        if (absl::IsNotFound(model.status())) return model.status();
+        const auto model =
+            context->models.Find(request.name(), request.version());
         reply->set_ready(model.ok() && context->readiness.ready());
         return absl::OkStatus();
       });

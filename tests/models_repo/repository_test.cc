@@ -108,11 +108,13 @@ TEST_F(RepositoryTest, GoodModelsServeBesideBadOnes) {
   EXPECT_EQ(repository->Index().size(), 9u);
 
   const absl::Status status = repository->Find("corrupt", "").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(weir::Reason(status), "MODEL_NOT_READY");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(weir::Reason(status), "MODEL_REFUSED");
   EXPECT_THAT(std::string(status.message()), HasSubstr("no ONNX model"));
-  EXPECT_EQ(repository->Find("corrupt", "1").status().code(),
-            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(weir::Reason(repository->Find("corrupt", "1").status()),
+            "MODEL_REFUSED");
+  EXPECT_EQ(weir::Reason(repository->Find("ghost", "").status()),
+            "MODEL_NOT_FOUND");
 }
 
 TEST_F(RepositoryTest, KnowsWhatItDoesNotHave) {
@@ -156,7 +158,7 @@ TEST_F(RepositoryTest, FollowsTheVersionPolicy) {
   repository = Load();
   EXPECT_EQ((*repository->Find("sum", ""))->version, "2");
   const absl::Status absent = repository->Find("sum", "7").status();
-  EXPECT_EQ(absent.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(absent.message()), HasSubstr("no folder"));
 }
 

@@ -49,26 +49,26 @@ TEST(WireInferTest, ReadsWhatProtobufWrote) {
     EXPECT_EQ(request.model_name, "digits");
     EXPECT_EQ(request.model_version, "3");
     EXPECT_EQ(request.id, "call-1");
-    const InferParameter* flag = FindParameter(request.parameters, "flag");
-    ASSERT_NE(flag, nullptr);
-    EXPECT_TRUE(std::get<bool>(flag->value));
-    EXPECT_EQ(FindParameter(request.parameters, "none"), nullptr);
+    ASSERT_EQ(request.parameters.size(), 1u);
+    EXPECT_EQ(request.parameters[0].name, "flag");
+    EXPECT_TRUE(std::get<bool>(request.parameters[0].value));
     ASSERT_EQ(request.inputs.size(), 2u);
     EXPECT_EQ(request.inputs[0].name, "pixels");
     EXPECT_EQ(request.inputs[0].datatype, "FP32");
     EXPECT_THAT(std::vector<int64_t>(request.inputs[0].shape.begin(),
                                      request.inputs[0].shape.end()),
                 ElementsAre(2, 300));
-    EXPECT_EQ(std::get<std::string_view>(
-                  FindParameter(request.inputs[0].parameters, "text")->value),
+    ASSERT_EQ(request.inputs[0].parameters.size(), 1u);
+    EXPECT_EQ(request.inputs[0].parameters[0].name, "text");
+    EXPECT_EQ(std::get<std::string_view>(request.inputs[0].parameters[0].value),
               "value");
     EXPECT_FALSE(request.inputs[0].contents.has_value());
     EXPECT_EQ(request.inputs[1].name, "other");
     ASSERT_EQ(request.outputs.size(), 1u);
     EXPECT_EQ(request.outputs[0].name, "scores");
-    EXPECT_EQ(std::get<int64_t>(
-                  FindParameter(request.outputs[0].parameters, "n")->value),
-              -5);
+    ASSERT_EQ(request.outputs[0].parameters.size(), 1u);
+    EXPECT_EQ(request.outputs[0].parameters[0].name, "n");
+    EXPECT_EQ(std::get<int64_t>(request.outputs[0].parameters[0].value), -5);
     ASSERT_EQ(request.raw_contents.size(), 2u);
     EXPECT_EQ(ToString(request.raw_contents[0]), std::string(2400, 'p'));
     EXPECT_TRUE(request.raw_contents[1].empty());

@@ -159,7 +159,7 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
       inference::ModelInferRequest infer = Good(model);
       infer.mutable_inputs(0)->clear_shape();
       for (int64_t extent : shape) infer.mutable_inputs(0)->add_shape(extent);
-      ExpectInvalid(infer, "\"x\"", "inputs[0]");
+      ExpectInvalid(infer, "\"x\"", "inputs[0].shape");
     }
     inference::ModelInferRequest typed = Good("floats");
     typed.clear_raw_input_contents();
@@ -167,7 +167,7 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
     input->mutable_contents()->add_fp32_contents(1);
     input->clear_shape();
     for (int64_t extent : shape) input->add_shape(extent);
-    ExpectInvalid(typed, "\"x\"", "inputs[0]");
+    ExpectInvalid(typed, "\"x\"", "inputs[0].shape");
   }
 }
 

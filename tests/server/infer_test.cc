@@ -105,8 +105,7 @@ TEST(InferTest, AllDatatypesInRawAndTypedForm) {
     AddInput(&request, "x", type.name, {3}, type.raw);
     InferAnswer answer = Infer(server, request);
     if (type.onnx == onnx::TensorProto::STRING && !ServesStrings()) {
-      EXPECT_TRUE(
-          Refused(answer.status, grpc::StatusCode::UNAVAILABLE, "text"));
+      EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND, "text"));
       continue;
     }
     ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -283,23 +282,234 @@ TEST_F(DigitsTest, CarriesItsReportWhenAsked) {
                       grpc::StatusCode::INVALID_ARGUMENT, "brief"));
 }
 
-TEST_F(DigitsTest, RefusesParametersThatItCannotFollow) {
+inference::InferParameter Bool(bool value) {
+  inference::InferParameter parameter;
+  parameter.set_bool_param(value);
+  return parameter;
+}
+
+inference::InferParameter Int64(int64_t value) {
+  inference::InferParameter parameter;
+  parameter.set_int64_param(value);
+  return parameter;
+}
+
+inference::InferParameter Uint64(uint64_t value) {
+  inference::InferParameter parameter;
+  parameter.set_uint64_param(value);
+  return parameter;
+}
+
+inference::InferParameter Text(const std::string& value) {
+  inference::InferParameter parameter;
+  parameter.set_string_param(value);
+  return parameter;
+}
+
+inference::InferParameter Double(double value) {
+  inference::InferParameter parameter;
+  parameter.set_double_param(value);
+  return parameter;
+}
+
+struct Parameter {
+  const char* name;
+  inference::InferParameter value;
+};
+
+TEST_F(DigitsTest, PassesParametersThatAskForNothing) {
+  for (const Parameter& parameter : std::vector<Parameter>{
+           // In every request of perf_analyzer. One request has one response
+           // here, which is the final one and not empty.
+           {"triton_enable_empty_final_response", Bool(false)},
+           {"triton_enable_empty_final_response", Bool(true)},
+           {"sequence_id", Int64(0)},
+           {"sequence_id", Uint64(0)},
+           {"sequence_id", Text("")},
+           {"sequence_start", Bool(false)},
+           {"sequence_end", Bool(false)},
+           {"binary_data_output", Bool(true)},
+           {"priority", Int64(0)},
+           {"priority", Int64(INT64_MAX)},
+           {"priority", Uint64(UINT64_MAX)},
+           {"timeout", Int64(0)},
+           {"timeout", Int64(INT64_MAX)},
+           {"timeout", Uint64(1)},
+           {"my_own", Bool(true)},
+           {"my_own", Double(.5)}}) {
+    SCOPED_TRACE(std::string(parameter.name) + " " +
+                 parameter.value.ShortDebugString());
+    inference::ModelInferRequest request = Request(1);
+    (*request.mutable_parameters())[parameter.name] = parameter.value;
+    const InferAnswer answer = Infer(server_, request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.response.outputs_size(), 2);
+    EXPECT_TRUE(answer.response.parameters().empty());
+  }
   inference::ModelInferRequest request = Request(1);
-  (*request.mutable_parameters())["sequence_id"].set_int64_param(1);
-  EXPECT_TRUE(Refused(Infer(server_, request).status,
-                      grpc::StatusCode::UNIMPLEMENTED, "sequence_id"));
-  request.clear_parameters();
-  (*request.mutable_parameters())["triton_x"].set_bool_param(true);
-  EXPECT_TRUE(Refused(Infer(server_, request).status,
-                      grpc::StatusCode::INVALID_ARGUMENT, "triton_x"));
-  request.clear_parameters();
-  (*request.mutable_inputs(0)->mutable_parameters())["shared_memory_region"]
-      .set_string_param("r");
-  EXPECT_TRUE(Refused(Infer(server_, request).status,
-                      grpc::StatusCode::UNIMPLEMENTED, "shared_memory_region"));
-  request = Request(1);
-  (*request.mutable_parameters())["my_own"].set_bool_param(true);
+  auto* output = request.add_outputs();
+  output->set_name("digit");
+  (*output->mutable_parameters())["classification"] = Int64(0);
   EXPECT_TRUE(Infer(server_, request).status.ok());
+}
+
+TEST_F(DigitsTest, RefusesParametersThatItCannotFollow) {
+  const auto invalid = grpc::StatusCode::INVALID_ARGUMENT;
+  const auto unimplemented = grpc::StatusCode::UNIMPLEMENTED;
+  struct Case {
+    Parameter parameter;
+    grpc::StatusCode code;
+    const char* word;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{"triton_x", Bool(true)}, invalid, "triton_x"},
+           {{"triton_enable_empty_final_response", Int64(0)}, invalid, "bool"},
+           {{"sequence_id", Int64(1)}, unimplemented, "sequence_id"},
+           {{"sequence_id", Text("a")}, unimplemented, "sequence_id"},
+           {{"sequence_id", Bool(false)}, invalid, "sequence_id"},
+           {{"sequence_start", Bool(true)}, unimplemented, "sequence_start"},
+           {{"sequence_end", Int64(0)}, invalid, "bool"},
+           {{"priority", Int64(-1)}, invalid, "-1"},
+           {{"priority", Text("high")}, invalid, "integer"},
+           {{"priority", Double(1)}, invalid, "integer"},
+           {{"priority", {}}, invalid, "integer"},
+           {{"timeout", Int64(-5)}, invalid, "microseconds"},
+           {{"timeout", Text("5ms")}, invalid, "integer"},
+           {{"timeout", Bool(true)}, invalid, "integer"}}) {
+    SCOPED_TRACE(std::string(c.parameter.name) + " " +
+                 c.parameter.value.ShortDebugString());
+    inference::ModelInferRequest request = Request(1);
+    (*request.mutable_parameters())[c.parameter.name] = c.parameter.value;
+    const grpc::Status status = Infer(server_, request).status;
+    EXPECT_TRUE(Refused(status, c.code, c.parameter.name));
+    EXPECT_TRUE(Refused(status, c.code, c.word));
+    EXPECT_EQ(Field(FromGrpcStatus(status)),
+              std::string("parameters.") + c.parameter.name);
+  }
+  inference::ModelInferRequest request = Request(1);
+  (*request.mutable_inputs(0)->mutable_parameters())["shared_memory_region"] =
+      Text("r");
+  EXPECT_TRUE(Refused(Infer(server_, request).status, unimplemented,
+                      "shared_memory_region"));
+  request = Request(1);
+  auto* output = request.add_outputs();
+  output->set_name("digit");
+  (*output->mutable_parameters())["classification"] = Int64(3);
+  EXPECT_TRUE(
+      Refused(Infer(server_, request).status, unimplemented, "classification"));
+}
+
+// s = a + b, both float [N]; p = a, q = b.
+onnx::ModelProto PairModel() {
+  onnx::ModelProto model = EmptyModel();
+  for (const char* name : {"a", "b"}) {
+    AddValue(model.mutable_graph()->add_input(), name, onnx::TensorProto::FLOAT,
+             {"N"});
+  }
+  for (const char* name : {"s", "p", "q"}) {
+    AddValue(model.mutable_graph()->add_output(), name,
+             onnx::TensorProto::FLOAT, {"N"});
+  }
+  AddNode(&model, "Add", {"a", "b"}, {"s"}, "sum");
+  AddNode(&model, "Identity", {"a"}, {"p"});
+  AddNode(&model, "Identity", {"b"}, {"q"});
+  return model;
+}
+
+inference::ModelInferRequest PairRequest(const std::vector<float>& a,
+                                         const std::vector<float>& b) {
+  inference::ModelInferRequest request;
+  request.set_model_name("pair");
+  AddInput(&request, "a", "FP32", {static_cast<int64_t>(a.size())}, Bytes(a));
+  AddInput(&request, "b", "FP32", {static_cast<int64_t>(b.size())}, Bytes(b));
+  return request;
+}
+
+// t [N, 2], i [N, 2] -> t x i transposed: what CLIP does with its texts and
+// pictures, whose extents it calls by one name.
+TEST(ShapesTest, ExtentsOfOneNameMayDiffer) {
+  onnx::ModelProto model = EmptyModel();
+  for (const char* name : {"t", "i"}) {
+    AddValue(model.mutable_graph()->add_input(), name, onnx::TensorProto::FLOAT,
+             {"batch", "2"});
+  }
+  AddValue(model.mutable_graph()->add_output(), "scores",
+           onnx::TensorProto::FLOAT, {"batch", "batch"});
+  AddNode(&model, "Transpose", {"i"}, {"it"}, "turn");
+  AddNode(&model, "MatMul", {"t", "it"}, {"scores"}, "compare");
+  ModelFolder models;
+  models.Write("clip", model);
+  models.Write("pair", PairModel());
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  inference::ModelInferRequest request;
+  request.set_model_name("clip");
+  AddInput(&request, "t", "FP32", {3, 2}, Bytes<float>({1, 0, 0, 1, 1, 1}));
+  AddInput(&request, "i", "FP32", {2, 2}, Bytes<float>({5, 6, 7, 8}));
+  const InferAnswer answer = Infer(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_THAT(answer.response.outputs(0).shape(), ElementsAre(3, 2));
+  EXPECT_THAT(Values<float>(answer.response.raw_output_contents(0)),
+              ElementsAre(5, 7, 6, 8, 11, 15));
+
+  // An operator that needs them equal says so, and one that broadcasts does.
+  EXPECT_TRUE(Refused(Infer(server, PairRequest({1, 2}, {3, 4, 5})).status,
+                      grpc::StatusCode::INVALID_ARGUMENT,
+                      "\"sum\" (Add): shapes [2] and [3]"));
+  const InferAnswer broadcast = Infer(server, PairRequest({1}, {3, 4, 5}));
+  ASSERT_TRUE(broadcast.status.ok()) << broadcast.status.error_message();
+  EXPECT_THAT(Values<float>(broadcast.response.raw_output_contents(0)),
+              ElementsAre(4, 5, 6));
+}
+
+TEST(ShapesTest, ConfiguredDimsAreWhatIsTaken) {
+  ModelFolder models;
+  models.Write("pair", PairModel());
+  models.WriteConfig("pair", R"(
+      input [ { name: "a" data_type: TYPE_FP32 dims: [ 2 ] },
+              { name: "b" data_type: TYPE_FP32 dims: [ -1 ] } ])");
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  EXPECT_TRUE(Infer(server, PairRequest({1, 2}, {3, 4})).status.ok());
+  EXPECT_TRUE(Infer(server, PairRequest({1, 2}, {3})).status.ok());
+  grpc::Status status = Infer(server, PairRequest({1, 2, 3}, {3, 4, 5})).status;
+  for (const char* word : {"\"a\"", "\"pair\"", "[3]", "[2]"}) {
+    EXPECT_TRUE(Refused(status, grpc::StatusCode::INVALID_ARGUMENT, word));
+  }
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0].shape");
+  inference::ModelInferRequest request = PairRequest({1, 2}, {3, 4});
+  request.mutable_inputs(1)->add_shape(1);
+  status = Infer(server, request).status;
+  EXPECT_TRUE(Refused(status, grpc::StatusCode::INVALID_ARGUMENT, "[2,1]"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[1].shape");
+
+  // Evaluate takes the model as it is served.
+  v1::EvaluateRequest evaluate;
+  evaluate.mutable_graph()->mutable_model()->set_name("pair");
+  AddInput(&evaluate, "a", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  AddInput(&evaluate, "b", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  status = Evaluate(server, evaluate).status;
+  EXPECT_TRUE(Refused(status, grpc::StatusCode::INVALID_ARGUMENT, "[2]"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0]");
+}
+
+TEST(ShapesTest, TheBatchIsOne) {
+  ModelFolder models;
+  models.Write("pair", PairModel());
+  models.WriteConfig("pair", "max_batch_size: 4");
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  EXPECT_TRUE(Infer(server, PairRequest({1, 2}, {3, 4})).status.ok());
+  // Broadcast it would, but a batch of one and one of three are no batch.
+  const grpc::Status status = Infer(server, PairRequest({1}, {3, 4, 5})).status;
+  for (const char* word : {"\"a\"", "\"b\"", "1", "3"}) {
+    EXPECT_TRUE(Refused(status, grpc::StatusCode::INVALID_ARGUMENT, word));
+  }
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[1].shape");
+  inference::ModelInferRequest scalar = PairRequest({1}, {3});
+  scalar.mutable_inputs(0)->clear_shape();
+  EXPECT_TRUE(Refused(Infer(server, scalar).status,
+                      grpc::StatusCode::INVALID_ARGUMENT, "[-1]"));
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
+#include "kernels/base/error_info.h"
+#include "server/rpc/status_mapping.h"
+#include "tests/server/model_folder.h"
 #include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
 
@@ -43,17 +47,76 @@ TEST_F(KserveInfoTest, IsLiveAndReady) {
   EXPECT_TRUE(Call(server_, &Kserve::ModelReady, model).response.ready());
   model.set_version("1");
   EXPECT_TRUE(Call(server_, &Kserve::ModelReady, model).response.ready());
-  model.set_version("2");
-  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelReady, model).status,
-                      grpc::StatusCode::NOT_FOUND, "2"));
-  model.set_name("letters");
-  EXPECT_TRUE(Refused(Call(server_, &Kserve::ModelReady, model).status,
-                      grpc::StatusCode::NOT_FOUND, "letters"));
+}
+
+// As Triton: asking whether something is ready is no error.
+TEST_F(KserveInfoTest, WhatIsNotThereIsNotReady) {
+  for (const auto& [name, version] :
+       {std::pair("digits", "2"), std::pair("digits", "newest"),
+        std::pair("letters", ""), std::pair("letters", "1"),
+        std::pair("", "")}) {
+    inference::ModelReadyRequest request;
+    request.set_name(name);
+    request.set_version(version);
+    const auto answer = Call(server_, &Kserve::ModelReady, request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_FALSE(answer.response.ready()) << name << " " << version;
+  }
+}
+
+// A refused model stays refused until somebody mends its files: no status that
+// clients retry by themselves, and no hint to.
+TEST(RefusedModelTest, IsAnsweredForGood) {
+  ModelFolder models;
+  models.WriteBytes("broken", "garbage");
+  models.Write("half", AddModel(), 1);
+  models.WriteBytes("half", "garbage", 2);
+  models.WriteConfig("half", "version_policy { all {} }");
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  const auto expect_refused = [](const grpc::Status& status) {
+    EXPECT_TRUE(Refused(status, grpc::StatusCode::NOT_FOUND, "no ONNX model"));
+    const absl::Status error = FromGrpcStatus(status);
+    EXPECT_EQ(Reason(error), "MODEL_REFUSED");
+    EXPECT_FALSE(RetryAfter(error).has_value());
+  };
+  for (const auto& [name, version] :
+       {std::pair("broken", ""), std::pair("broken", "1"),
+        std::pair("half", "2")}) {
+    SCOPED_TRACE(absl::StrCat(name, " ", version));
+    inference::ModelInferRequest infer;
+    infer.set_model_name(name);
+    infer.set_model_version(version);
+    expect_refused(Infer(server, infer).status);
+    inference::ModelMetadataRequest metadata;
+    metadata.set_name(name);
+    metadata.set_version(version);
+    expect_refused(Call(server, &Kserve::ModelMetadata, metadata).status);
+    inference::ModelReadyRequest ready;
+    ready.set_name(name);
+    ready.set_version(version);
+    const auto answer = Call(server, &Kserve::ModelReady, ready);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_FALSE(answer.response.ready());
+  }
+  inference::ModelReadyRequest ready;
+  ready.set_name("half");
+  EXPECT_TRUE(Call(server, &Kserve::ModelReady, ready).response.ready());
+
+  client::Client client({.address = server.address()});
+  const auto broken = client.IsServing("model/broken");
+  ASSERT_TRUE(broken.ok()) << broken.status();
+  EXPECT_FALSE(*broken);
+  const auto half = client.IsServing("model/half");
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_TRUE(*half);
 }
 
 TEST_F(KserveInfoTest, HealthAnswersForServerAndModels) {
   client::Client client({.address = server_.address()});
-  for (const char* service : {"", "live", "model/digits"}) {
+  for (const char* service :
+       {"", "live", "model/digits", "inference.GRPCInferenceService",
+        "weir.v1.Evaluator"}) {
     const auto serving = client.IsServing(service);
     ASSERT_TRUE(serving.ok()) << serving.status();
     EXPECT_TRUE(*serving) << service;

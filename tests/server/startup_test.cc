@@ -82,7 +82,7 @@ TEST(StartupTest, GoodModelsServeBesideBadOnes) {
 
   // A bad model has a precise answer, and a good version of it serves.
   const grpc::Status refused = Infer(server, InferOn("garbage")).status;
-  EXPECT_TRUE(Refused(refused, grpc::StatusCode::UNAVAILABLE, "garbage"));
+  EXPECT_TRUE(Refused(refused, grpc::StatusCode::NOT_FOUND, "garbage"));
   EXPECT_TRUE(Infer(server, InferOn("half")).status.ok());
   client::Client client({.address = server.address()});
   EXPECT_TRUE(*client.IsServing("model/good"));
