@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kPlatforms[] = {"", "onnxruntime_onnx", "onnx",
                                            "weir", kModelPlatform};
 constexpr std::string_view kBackends[] = {"", "onnxruntime", "weir"};
+constexpr char kDefaultFile[] = "model.onnx";
 
 struct TypePair {
   DType dtype;
@@ -115,6 +116,27 @@ absl::Status CheckInstances(const inference::ModelConfig& config,
     }
   }
   return absl::OkStatus();
+}
+
+// Says of each group what it is here; without any, the model is there once.
+void CompleteInstances(const DeviceInfo& device,
+                       inference::ModelConfig* config) {
+  using Group = inference::ModelInstanceGroup;
+  if (config->instance_group().empty()) config->add_instance_group();
+  for (int i = 0; i < config->instance_group_size(); ++i) {
+    Group& group = *config->mutable_instance_group(i);
+    if (group.name().empty()) {
+      group.set_name(absl::StrCat(config->name(), "_", i));
+    }
+    if (group.count() == 0) group.set_count(1);
+    if (group.kind() == Group::KIND_AUTO) {
+      group.set_kind(device.kind == DeviceKind::kCpu ? Group::KIND_CPU
+                                                     : Group::KIND_GPU);
+    }
+    if (group.kind() == Group::KIND_GPU && group.gpus().empty()) {
+      group.add_gpus(device.ordinal);
+    }
+  }
 }
 
 absl::Status CheckFeatures(const inference::ModelConfig& config) {
@@ -275,7 +297,8 @@ absl::StatusOr<std::vector<ModelTensor>> Complete(
 }  // namespace
 
 absl::StatusOr<inference::ModelConfig> ReadModelConfig(
-    std::string_view text, const std::string& model_name, DeviceKind device) {
+    std::string_view text, const std::string& model_name,
+    const DeviceInfo& device) {
   inference::ModelConfig config;
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
@@ -309,11 +332,17 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
     return absl::InvalidArgumentError(absl::StrCat(
         "default_model_filename \"", file, "\" is not the name of a file"));
   }
-  WEIR_RETURN_IF_ERROR(CheckInstances(config, device));
+  WEIR_RETURN_IF_ERROR(CheckInstances(config, device.kind));
   WEIR_RETURN_IF_ERROR(CheckFeatures(config));
   config.set_name(model_name);
   config.set_platform(std::string(kModelPlatform));
   config.set_backend("weir");
+  if (file.empty()) config.set_default_model_filename(kDefaultFile);
+  if (config.version_policy().policy_choice_case() ==
+      inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {
+    config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
+  }
+  CompleteInstances(device, &config);
   return config;
 }
 

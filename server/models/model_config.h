@@ -23,10 +23,13 @@ namespace weir {
 // What weir says about its models, in metadata and configurations.
 inline constexpr std::string_view kModelPlatform = "onnx_weir";
 
+// The configuration with the defaults of what `text` leaves out (all of it if
+// there is no file): name, platform, backend, file, version policy, instances.
 // INVALID_ARGUMENT names line and column, or the field; UNIMPLEMENTED names
-// what weir does not do. `text` may be empty (no file).
+// what weir does not do.
 absl::StatusOr<inference::ModelConfig> ReadModelConfig(
-    std::string_view text, const std::string& model_name, DeviceKind device);
+    std::string_view text, const std::string& model_name,
+    const DeviceInfo& device);
 
 // The versions to serve out of those that exist (ascending). A specific version
 // that does not exist is listed too, so that its absence is reported.

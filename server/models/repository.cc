@@ -1,6 +1,7 @@
 #include "server/models/repository.h"
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -27,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfigFile[] = "config.pbtxt";
-constexpr char kModelFile[] = "model.onnx";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 struct VersionEntry {
@@ -159,14 +159,15 @@ struct ModelRepository::State {
   absl::StatusOr<inference::ModelConfig> ReadConfig(
       const std::string& name) const;
   ModelEntry Scan(const std::string& name, std::vector<Job>* jobs) const;
-  absl::StatusOr<std::shared_ptr<const ServedModel>> Load(const Job& job) const;
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Load(const Job& job);
   void Publish(const std::string& name, VersionEntry entry);
   void LoadNext(const std::vector<Job>& jobs, std::atomic<size_t>* next);
 
   const RepositoryOptions options;
   Device* const device;
   const OpRegistry* const registry;
-  Mutex change_mu;  // one change of the snapshot at a time
+  std::atomic<size_t> served{0};  // versions that ever were
+  Mutex change_mu;                // one change of the snapshot at a time
   StripedSnapshot<Models> models;
 };
 
@@ -184,7 +185,7 @@ absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
           absl::StrCat(kConfigFile, " has ", text.size(), " bytes"));
     }
   }
-  auto config = ReadModelConfig(text, name, device->info().kind);
+  auto config = ReadModelConfig(text, name, device->info());
   if (!config.ok()) {
     return Annotate(config.status(), absl::StrCat(kConfigFile, ": "));
   }
@@ -232,10 +233,9 @@ ModelEntry ModelRepository::State::Scan(const std::string& name,
 }
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
-    const Job& job) const {
-  const std::string& file = job.config->default_model_filename();
+    const Job& job) {
   const fs::path path = ModelPath(job.name) / absl::StrCat(job.version) /
-                        (file.empty() ? kModelFile : file);
+                        job.config->default_model_filename();
   WEIR_ASSIGN_OR_RETURN(OnnxFile onnx, ImportOnnxFile(path.string()));
   // Models that share a file may have different external data.
   ProgramOptions program_options;
@@ -252,6 +252,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
     return Annotate(interface.status(), absl::StrCat(kConfigFile, ": "));
   }
   auto model = std::make_shared<ServedModel>();
+  model->number = served.fetch_add(1, std::memory_order_relaxed);
   model->name = job.name;
   model->version = absl::StrCat(job.version);
   model->platform = std::string(kModelPlatform);
@@ -387,6 +388,18 @@ std::vector<ModelIndexEntry> ModelRepository::Index() const {
     }
   }
   return index;
+}
+
+std::vector<std::shared_ptr<const ServedModel>> ModelRepository::Served()
+    const {
+  const std::shared_ptr<const Models> models = state_->models.Load();
+  std::vector<std::shared_ptr<const ServedModel>> served;
+  for (const auto& [name, versions] : *models) {
+    for (const VersionEntry& entry : *versions) {
+      if (entry.model != nullptr) served.push_back(entry.model);
+    }
+  }
+  return served;
 }
 
 }  // namespace weir

@@ -26,6 +26,8 @@ struct ModelTensor {
 
 // One version that is served. Immutable.
 struct ServedModel {
+  // Among all that its repository ever served, from 0: where its counts are.
+  size_t number = 0;
   std::string name;
   std::string version;               // "1"
   std::string platform;              // "onnx_weir"
@@ -38,14 +40,14 @@ struct ServedModel {
   std::vector<std::string> ignored_fields;
 };
 
-enum class ModelState : uint8_t { kLoading, kReady, kUnavailable };
-
 // Whether the model, as it is served, takes this shape of input `index`:
 // configured dims and the limit of the batch hold whatever the program could
 // do. INVALID_ARGUMENT says what was given and what is taken; the caller names
 // the input.
 absl::Status CheckInputShape(const ServedModel& model, size_t index,
                              absl::Span<const int64_t> shape);
+
+enum class ModelState : uint8_t { kLoading, kReady, kUnavailable };
 
 struct ModelIndexEntry {
   std::string name;
@@ -82,6 +84,8 @@ class ModelRepository {
 
   // By name, then version.
   std::vector<ModelIndexEntry> Index() const;
+  // Those that are ready, in the same order.
+  std::vector<std::shared_ptr<const ServedModel>> Served() const;
 
  private:
   struct State;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 namespace weir {
 namespace {
@@ -49,35 +48,106 @@ void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
 void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
                           const SyncReport& report, int64_t rows,
                           Nanos received) {
-  const bool executed = report.launched_at != 0;
-  if (executed) metrics_->RecordBatch(rows);
-  if (!metrics_->triton()) return;
+  const Nanos now = NowNanos();
   Counters& counters = Find(model);
-  if (executed) counters.executions.Add(1);
+  const bool executed = report.launched_at != 0;
+  // A lost device completes nothing.
+  const Nanos completed_at =
+      report.completed_at == 0 ? now : report.completed_at;
+  const uint64_t input_ns = Elapsed(report.leased_at, report.launched_at);
+  const uint64_t infer_ns = Elapsed(report.launched_at, completed_at);
+  const uint64_t output_ns = Elapsed(completed_at, now);
+  if (executed) {
+    metrics_->RecordBatch(rows);
+    counters.executions.Add(1);
+    counters.last_executed_at.store(now, std::memory_order_relaxed);
+    if (BatchCounters* batch = FindBatch(counters, rows)) {
+      batch->executions.Add(1);
+      batch->input_ns.Add(input_ns);
+      batch->infer_ns.Add(infer_ns);
+      batch->output_ns.Add(output_ns);
+    }
+  }
   if (code != absl::StatusCode::kOk) {
     FailureCounter(counters, code, executed).Add(1);
+    counters.failure_ns.Add(Elapsed(received, now));
     return;
   }
-  const Nanos now = NowNanos();
   counters.success.Add(1);
-  counters.count.Add(static_cast<uint64_t>(rows));
+  counters.inferences.Add(static_cast<uint64_t>(rows));
   counters.request_ns.Add(Elapsed(received, now));
   counters.queue_ns.Add(Elapsed(received, report.leased_at));
-  counters.input_ns.Add(Elapsed(report.leased_at, report.launched_at));
-  counters.infer_ns.Add(Elapsed(report.launched_at, report.completed_at));
-  counters.output_ns.Add(Elapsed(report.completed_at, now));
+  counters.input_ns.Add(input_ns);
+  counters.infer_ns.Add(infer_ns);
+  counters.output_ns.Add(output_ns);
 }
 
 ModelMetrics::Counters& ModelMetrics::Find(const ServedModel& model) {
   Shard& shard = shards_.Mine();
-  const auto found = shard.models.find(Key{model.name, model.version});
-  if (found != shard.models.end()) return *found->second;
-  auto counters = std::make_unique<Counters>();
-  counters->model = model.name;
-  counters->version = model.version;
-  const Key key{counters->model, counters->version};
+  if (model.number < shard.models.size() &&
+      shard.models[model.number] != nullptr) {
+    return *shard.models[model.number];
+  }
+  auto counters = std::make_unique<Counters>(&shard.mu);
   MutexLock lock(&shard.mu);
-  return *shard.models.emplace(key, std::move(counters)).first->second;
+  if (model.number >= shard.models.size()) {
+    shard.models.resize(model.number + 1);
+  }
+  return *(shard.models[model.number] = std::move(counters));
+}
+
+ModelMetrics::BatchCounters* ModelMetrics::FindBatch(Counters& counters,
+                                                     int64_t rows) {
+  if (rows == counters.latest_rows) return counters.latest;
+  auto found = counters.batches.find(rows);
+  if (found == counters.batches.end()) {
+    if (counters.batches.size() >= kMaxBatchSizes) return nullptr;
+    MutexLock lock(counters.mu);
+    found = counters.batches.try_emplace(rows).first;
+  }
+  counters.latest_rows = rows;
+  counters.latest = &found->second;
+  return counters.latest;
+}
+
+template <typename Visit>
+void ModelMetrics::ForEach(const ServedModel& model, Visit visit) const {
+  shards_.ForEach([&](const Shard& shard) {
+    MutexLock lock(&shard.mu);
+    if (model.number >= shard.models.size()) return;
+    const Counters* const counters = shard.models[model.number].get();
+    if (counters != nullptr) visit(*counters);
+  });
+}
+
+ModelCounts ModelMetrics::Read(const ServedModel& model) const {
+  ModelCounts sum;
+  ForEach(model, [&sum](const Counters& one) {
+    sum.success += one.success.value();
+    sum.rejected += one.rejected.value();
+    sum.canceled += one.canceled.value();
+    sum.backend += one.backend.value();
+    sum.other += one.other.value();
+    sum.inferences += one.inferences.value();
+    sum.executions += one.executions.value();
+    sum.request_ns += one.request_ns.value();
+    sum.queue_ns += one.queue_ns.value();
+    sum.input_ns += one.input_ns.value();
+    sum.infer_ns += one.infer_ns.value();
+    sum.output_ns += one.output_ns.value();
+    sum.failure_ns += one.failure_ns.value();
+    sum.last_executed_at =
+        std::max(sum.last_executed_at,
+                 one.last_executed_at.load(std::memory_order_relaxed));
+    for (const auto& [rows, from] : one.batches) {
+      ModelCounts::Batch& to = sum.batches[rows];
+      to.executions += from.executions.value();
+      to.input_ns += from.input_ns.value();
+      to.infer_ns += from.infer_ns.value();
+      to.output_ns += from.output_ns.value();
+    }
+  });
+  return sum;
 }
 
 // The sum over all threads, for each version that is served. `more` are the
@@ -87,18 +157,12 @@ void ModelMetrics::AddReader(Metric metric, const ModelRepository& models,
                              std::vector<std::string> more) {
   auto read = [this, &models, counter, unit, more = std::move(more)] {
     std::vector<Metrics::Sample> samples;
-    for (const ModelIndexEntry& entry : models.Index()) {
-      if (entry.state != ModelState::kReady) continue;
+    for (const auto& model : models.Served()) {
       uint64_t sum = 0;
-      shards_.ForEach([&](const Shard& shard) {
-        MutexLock lock(&shard.mu);
-        const auto found = shard.models.find(Key{entry.name, entry.version});
-        if (found != shard.models.end()) {
-          sum += (found->second.get()->*counter).value();
-        }
-      });
+      ForEach(*model,
+              [&](const Counters& one) { sum += (one.*counter).value(); });
       Metrics::Sample& sample = samples.emplace_back();
-      sample.labels = {entry.name, entry.version};
+      sample.labels = {model->name, model->version};
       sample.labels.insert(sample.labels.end(), more.begin(), more.end());
       sample.value = static_cast<double>(sum) * unit;
     }
@@ -121,7 +185,7 @@ void ModelMetrics::AddReaders(const ModelRepository& models) {
   count(Metric::kNvFailure, &Counters::canceled, {"CANCELED"});
   count(Metric::kNvFailure, &Counters::backend, {"BACKEND"});
   count(Metric::kNvFailure, &Counters::other, {"OTHER"});
-  count(Metric::kNvCount, &Counters::count);
+  count(Metric::kNvCount, &Counters::inferences);
   count(Metric::kNvExecCount, &Counters::executions);
   duration(Metric::kNvRequestUs, &Counters::request_ns);
   duration(Metric::kNvQueueUs, &Counters::queue_ns);

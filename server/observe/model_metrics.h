@@ -1,18 +1,21 @@
-// What is counted of requests to served models: the batch size of executions
-// and, with --triton-metrics, Triton's counters for each model and version.
-// Recording takes no lock but for a model that a thread has not seen before.
-// Thread-safe.
+// What is counted of requests to served models, for each model and version:
+// how many, what became of them, where their time went, and how large the
+// batches were that ran. ModelStatistics reads it, and with --triton-metrics
+// /metrics does. Recording takes a lock, and memory, only for a model or a
+// batch size that its thread has not seen before. Thread-safe.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/mutex.h"
 #include "kernels/eval/work.h"
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
@@ -20,8 +23,37 @@
 
 namespace weir {
 
+// Of one model version since the server started. A request's time is its
+// queueing (until it has a lane), input (taking memory, staging), execution
+// (from launch to the completion seen) and output (building the reply); the
+// four of a successful request add up to request_ns.
+struct ModelCounts {
+  uint64_t success = 0;
+  // Requests that failed once their model was known: refused by a limit or a
+  // deadline, given up by the caller, wrong while they ran, wrong before.
+  uint64_t rejected = 0, canceled = 0, backend = 0, other = 0;
+  uint64_t inferences = 0;  // rows of successful requests
+  uint64_t executions = 0;  // launched, whatever became of them
+  // Of successful requests; failure_ns of the others, from arrival to answer.
+  uint64_t request_ns = 0, queue_ns = 0, input_ns = 0, infer_ns = 0,
+           output_ns = 0;
+  uint64_t failure_ns = 0;
+  Nanos last_executed_at = 0;  // answered; 0: never
+
+  // Executions of one batch size.
+  struct Batch {
+    uint64_t executions = 0, input_ns = 0, infer_ns = 0, output_ns = 0;
+  };
+  std::map<int64_t, Batch> batches;  // by rows; at most kMaxBatchSizes a thread
+
+  uint64_t failures() const { return rejected + canceled + backend + other; }
+};
+
 class ModelMetrics {
  public:
+  // Batch sizes beyond these count in the totals alone.
+  static constexpr size_t kMaxBatchSizes = 1024;
+
   // `metrics` outlives this.
   explicit ModelMetrics(Metrics* metrics) : metrics_(metrics) {}
 
@@ -34,37 +66,45 @@ class ModelMetrics {
   void Record(const ServedModel& model, absl::StatusCode code,
               const SyncReport& report, int64_t rows, Nanos received);
 
+  // The sums over all threads.
+  ModelCounts Read(const ServedModel& model) const;
+
   // Makes Triton's counters of what `models` serves readable. Both outlive the
   // metrics, or Metrics::ClearReaders is called first.
   void AddReaders(const ModelRepository& models);
 
  private:
-  struct Key {
-    std::string_view model;
-    std::string_view version;
-    bool operator==(const Key&) const = default;
-  };
-  struct Hash {
-    size_t operator()(const Key& key) const {
-      return std::hash<std::string_view>()(key.model) * 31 +
-             std::hash<std::string_view>()(key.version);
-    }
+  struct BatchCounters {
+    OwnedCounter executions, input_ns, infer_ns, output_ns;
   };
   struct Counters {
-    std::string model, version;
+    explicit Counters(Mutex* the_mu) : mu(the_mu) {}
+    Mutex* const mu;  // the shard's
     OwnedCounter success, rejected, canceled, backend, other;
-    OwnedCounter count, executions;
+    OwnedCounter inferences, executions;
     OwnedCounter request_ns, queue_ns, input_ns, infer_ns, output_ns;
+    OwnedCounter failure_ns;
+    std::atomic<Nanos> last_executed_at{0};
+    std::map<int64_t, BatchCounters> batches;
+    // The one counted last; most requests repeat it.
+    int64_t latest_rows = -1;
+    BatchCounters* latest = nullptr;
   };
-  // Changed by its thread under the lock, and so read by it without.
+  // By ServedModel::number. What grows is changed by its thread under the
+  // lock, and so read by it without.
   struct Shard {
     mutable Mutex mu;
-    std::unordered_map<Key, std::unique_ptr<Counters>, Hash> models;
+    std::vector<std::unique_ptr<Counters>> models;
   };
 
   Counters& Find(const ServedModel& model);
+  // Null beyond kMaxBatchSizes.
+  static BatchCounters* FindBatch(Counters& counters, int64_t rows);
   static OwnedCounter& FailureCounter(Counters& counters, absl::StatusCode code,
                                       bool executed);
+  // visit(const Counters&) for each thread that has met the model.
+  template <typename Visit>
+  void ForEach(const ServedModel& model, Visit visit) const;
   void AddReader(Metric metric, const ModelRepository& models,
                  OwnedCounter Counters::*counter, double unit,
                  std::vector<std::string> more);

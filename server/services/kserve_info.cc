@@ -47,6 +47,70 @@ absl::Status FillMetadata(const ServiceContext& context,
   return absl::OkStatus();
 }
 
+void FillDuration(uint64_t count, uint64_t ns,
+                  inference::StatisticDuration* duration) {
+  duration->set_count(count);
+  duration->set_ns(ns);
+}
+
+void FillModelStatistics(const ServiceContext& context,
+                         const ServedModel& model,
+                         inference::ModelStatistics* statistics) {
+  const ModelCounts counts = context.model_metrics.Read(model);
+  statistics->set_name(model.name);
+  statistics->set_version(model.version);
+  if (counts.last_executed_at != 0) {
+    statistics->set_last_inference(static_cast<uint64_t>(
+        (counts.last_executed_at + context.unix_minus_steady_ns) / 1'000'000));
+  }
+  statistics->set_inference_count(counts.inferences);
+  statistics->set_execution_count(counts.executions);
+  inference::InferStatistics* infer = statistics->mutable_inference_stats();
+  const uint64_t success = counts.success;
+  FillDuration(success, counts.request_ns, infer->mutable_success());
+  FillDuration(counts.failures(), counts.failure_ns, infer->mutable_fail());
+  FillDuration(success, counts.queue_ns, infer->mutable_queue());
+  FillDuration(success, counts.input_ns, infer->mutable_compute_input());
+  FillDuration(success, counts.infer_ns, infer->mutable_compute_infer());
+  FillDuration(success, counts.output_ns, infer->mutable_compute_output());
+  infer->mutable_cache_hit();
+  infer->mutable_cache_miss();
+  for (const auto& [rows, from] : counts.batches) {
+    inference::InferBatchStatistics* batch = statistics->add_batch_stats();
+    batch->set_batch_size(static_cast<uint64_t>(rows));
+    FillDuration(from.executions, from.input_ns,
+                 batch->mutable_compute_input());
+    FillDuration(from.executions, from.infer_ns,
+                 batch->mutable_compute_infer());
+    FillDuration(from.executions, from.output_ns,
+                 batch->mutable_compute_output());
+  }
+  const DeviceInfo& device = context.engine.device().info();
+  inference::MemoryUsage* memory = statistics->add_memory_usage();
+  memory->set_type(device.kind == DeviceKind::kCpu ? "CPU" : "GPU");
+  memory->set_id(device.ordinal);
+  memory->set_byte_size(model.program->constant_bytes());
+}
+
+absl::Status FillStatistics(const ServiceContext& context,
+                            const inference::ModelStatisticsRequest& request,
+                            inference::ModelStatisticsResponse* response) {
+  if (!request.version().empty() || !request.name().empty()) {
+    WEIR_ASSIGN_OR_RETURN(
+        const auto model,
+        context.models.Find(request.name(), request.version()));
+    if (!request.version().empty()) {
+      FillModelStatistics(context, *model, response->add_model_stats());
+      return absl::OkStatus();
+    }
+  }
+  for (const auto& model : context.models.Served()) {
+    if (!request.name().empty() && model->name != request.name()) continue;
+    FillModelStatistics(context, *model, response->add_model_stats());
+  }
+  return absl::OkStatus();
+}
+
 const char* StateName(ModelState state) {
   switch (state) {
     case ModelState::kLoading:
@@ -77,8 +141,6 @@ void AddAllMissing(MethodTable* table) {
   table->RefuseStream(
       kService, "ModelStreamInfer",
       NotOffered("ModelStreamInfer", "call ModelInfer for each request"));
-  AddMissing(table, "ModelStatistics",
-             "read the metrics at /metrics of the --http address");
   for (const char* name : {"RepositoryModelLoad", "RepositoryModelUnload"}) {
     AddMissing(table, name,
                "models are loaded when the server starts: change the "
@@ -122,8 +184,9 @@ void KserveInfoService::Register(MethodTable* table) {
       table, "ServerMetadata", [](const auto&, ServerMetadataResponse* reply) {
         reply->set_name("weir");
         reply->set_version(Version());
+        // Those of which everything is served. Clients act on it.
         reply->add_extensions("model_configuration");
-        reply->add_extensions("model_repository");
+        reply->add_extensions("statistics");
         return absl::OkStatus();
       });
   Add<ModelMetadataRequest, ModelMetadataResponse>(
@@ -143,6 +206,12 @@ void KserveInfoService::Register(MethodTable* table) {
           return absl::InternalError("the model's configuration is malformed");
         }
         return absl::OkStatus();
+      });
+  Add<ModelStatisticsRequest, ModelStatisticsResponse>(
+      table, "ModelStatistics",
+      [context](const ModelStatisticsRequest& request,
+                ModelStatisticsResponse* reply) {
+        return FillStatistics(*context, request, reply);
       });
   Add<RepositoryIndexRequest, RepositoryIndexResponse>(
       table, "RepositoryIndex",

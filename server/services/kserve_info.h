@@ -1,6 +1,7 @@
 // inference.GRPCInferenceService apart from ModelInfer: liveness, readiness,
-// metadata, configuration and the repository's index. Extensions that this
-// server does not offer answer UNIMPLEMENTED. Used by the I/O threads.
+// metadata, configuration, statistics and the repository's index. Extensions
+// that this server does not offer answer UNIMPLEMENTED. Used by the I/O
+// threads.
 #pragma once
 
 #include "server/rpc/method_table.h"

@@ -10,9 +10,13 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 absl::StatusOr<inference::ModelConfig> Read(
-    std::string_view text, DeviceKind device = DeviceKind::kCpu) {
+    std::string_view text, DeviceKind kind = DeviceKind::kCpu) {
+  DeviceInfo device;
+  device.kind = kind;
+  device.ordinal = kind == DeviceKind::kCpu ? 0 : 2;
   return ReadModelConfig(text, "digits", device);
 }
 
@@ -54,6 +58,43 @@ TEST(ModelConfigTest, NothingIsAConfiguration) {
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->name(), "digits");
   EXPECT_EQ(config->max_batch_size(), 0);
+}
+
+TEST(ModelConfigTest, SaysWhatItLeavesOut) {
+  auto config = Read("");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->backend(), "weir");
+  EXPECT_EQ(config->default_model_filename(), "model.onnx");
+  EXPECT_EQ(config->version_policy().latest().num_versions(), 1u);
+  ASSERT_EQ(config->instance_group_size(), 1);
+  EXPECT_EQ(config->instance_group(0).name(), "digits_0");
+  EXPECT_EQ(config->instance_group(0).count(), 1);
+  EXPECT_EQ(config->instance_group(0).kind(),
+            inference::ModelInstanceGroup::KIND_CPU);
+  EXPECT_THAT(config->instance_group(0).gpus(), IsEmpty());
+  EXPECT_THAT(FieldsWithoutEffect(*config), IsEmpty());
+
+  config = Read("", DeviceKind::kCuda);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->instance_group(0).kind(),
+            inference::ModelInstanceGroup::KIND_GPU);
+  EXPECT_THAT(config->instance_group(0).gpus(), ElementsAre(2));
+
+  // What it does say stays.
+  config = Read(R"(
+      default_model_filename: "net.onnx"
+      version_policy { all {} }
+      instance_group [ { name: "mine" count: 3 gpus: [ 5 ] }, {} ])",
+                DeviceKind::kCuda);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->default_model_filename(), "net.onnx");
+  EXPECT_TRUE(config->version_policy().has_all());
+  ASSERT_EQ(config->instance_group_size(), 2);
+  EXPECT_EQ(config->instance_group(0).name(), "mine");
+  EXPECT_EQ(config->instance_group(0).count(), 3);
+  EXPECT_THAT(config->instance_group(0).gpus(), ElementsAre(5));
+  EXPECT_EQ(config->instance_group(1).name(), "digits_1");
+  EXPECT_THAT(config->instance_group(1).gpus(), ElementsAre(2));
 }
 
 TEST(ModelConfigTest, SaysWhereTheTextIsWrong) {

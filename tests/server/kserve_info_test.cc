@@ -16,6 +16,7 @@ namespace {
 
 using Kserve = inference::GRPCInferenceService::Stub;
 using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
 
 template <typename Request, typename Response>
 Answer<Response> Call(TestServer& server,
@@ -130,6 +131,9 @@ TEST_F(KserveInfoTest, TellsItsMetadata) {
   ASSERT_TRUE(server.status.ok());
   EXPECT_EQ(server.response.name(), "weir");
   EXPECT_EQ(server.response.version(), Version());
+  // Clients do what is listed here: perf_analyzer asks for statistics.
+  EXPECT_THAT(server.response.extensions(),
+              UnorderedElementsAre("model_configuration", "statistics"));
 
   inference::ModelMetadataRequest request;
   request.set_name("digits");
@@ -162,6 +166,54 @@ TEST_F(KserveInfoTest, TellsTheConfiguration) {
   EXPECT_THAT(answer.response.config().input(0).dims(), ElementsAre(1, 8, 8));
 }
 
+// What a client must know of a model that brought no config.pbtxt.
+TEST(ModelConfigurationTest, IsCompleteWithoutAFile) {
+  ModelFolder models;
+  models.Write("sum", AddModel(), 3);
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  inference::ModelConfigRequest request;
+  request.set_name("sum");
+  for (const char* version : {"", "3"}) {
+    request.set_version(version);
+    const auto answer = Call(server, &Kserve::ModelConfig, request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    const inference::ModelConfig& config = answer.response.config();
+    EXPECT_EQ(config.name(), "sum");
+    EXPECT_EQ(config.platform(), "onnx_weir");
+    EXPECT_EQ(config.backend(), "weir");
+    EXPECT_EQ(config.default_model_filename(), "model.onnx");
+    EXPECT_EQ(config.version_policy().latest().num_versions(), 1u);
+    EXPECT_EQ(config.max_batch_size(), 0);
+    ASSERT_EQ(config.input_size(), 1);
+    EXPECT_EQ(config.input(0).name(), "x");
+    EXPECT_EQ(config.input(0).data_type(), inference::TYPE_FP32);
+    EXPECT_THAT(config.input(0).dims(), ElementsAre(-1, 2));
+    ASSERT_EQ(config.output_size(), 1);
+    EXPECT_EQ(config.output(0).name(), "y");
+    EXPECT_THAT(config.output(0).dims(), ElementsAre(-1, 2));
+    ASSERT_EQ(config.instance_group_size(), 1);
+    const inference::ModelInstanceGroup& group = config.instance_group(0);
+    EXPECT_EQ(group.name(), "sum_0");
+    EXPECT_EQ(group.count(), 1);
+    if (TestDevice() == "cpu") {
+      EXPECT_EQ(group.kind(), inference::ModelInstanceGroup::KIND_CPU);
+      EXPECT_EQ(group.gpus_size(), 0);
+    } else {
+      EXPECT_EQ(group.kind(), inference::ModelInstanceGroup::KIND_GPU);
+      EXPECT_THAT(group.gpus(), ElementsAre(0));
+    }
+    EXPECT_FALSE(config.has_dynamic_batching());
+    EXPECT_FALSE(config.has_model_transaction_policy());
+  }
+  request.set_version("1");
+  EXPECT_TRUE(Refused(Call(server, &Kserve::ModelConfig, request).status,
+                      grpc::StatusCode::NOT_FOUND, "\"sum\" version \"1\""));
+  request.set_name("product");
+  EXPECT_TRUE(Refused(Call(server, &Kserve::ModelConfig, request).status,
+                      grpc::StatusCode::NOT_FOUND, "product"));
+}
+
 TEST_F(KserveInfoTest, ListsTheRepository) {
   const auto answer = Call(server_, &Kserve::RepositoryIndex, {});
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -175,8 +227,7 @@ TEST_F(KserveInfoTest, ListsTheRepository) {
 TEST_F(KserveInfoTest, SaysWhatItDoesNotOffer) {
   const std::string service = "/inference.GRPCInferenceService/";
   for (const auto& [name, remedy] :
-       {std::pair("ModelStatistics", "/metrics"),
-        std::pair("RepositoryModelLoad", "restart"),
+       {std::pair("RepositoryModelLoad", "restart"),
         std::pair("RepositoryModelUnload", "restart"),
         std::pair("SystemSharedMemoryStatus", "messages"),
         std::pair("SystemSharedMemoryRegister", "messages"),
