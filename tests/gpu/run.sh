@@ -8,8 +8,9 @@
 #   tests/gpu/run.sh --only REGEX     the tasks whose "kind name" matches
 #
 # Kinds: suite (the CUDA tests of each program), server (the server suites that
-# name no device, on cuda:0), memcheck and racecheck
-# (compute-sanitizer over the device and operator suites), bench. Prints a table
+# name no device, on cuda:0), clients (load testers of others, where they are
+# installed), memcheck and racecheck (compute-sanitizer over the device and
+# operator suites), bench. Prints a table
 # and exits 1 if anything failed or did not fit into the time. Logs go to
 # $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
 set -uo pipefail
@@ -90,9 +91,10 @@ add_tasks() {
   while read -r name; do tasks+=("suite $name"); done \
     < <(programs_with_tests "$cuda_tests")
   for name in evaluate infer bad_input limits drain catalog kserve_info \
-    metrics mixed_load; do
+    metrics mixed_load statistics; do
     [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
   done
+  tasks+=("clients perf_analyzer")
   for tool in memcheck racecheck; do
     while read -r name; do tasks+=("$tool $name"); done \
       < <(programs_with_tests "$sanitized_tests" \
@@ -133,6 +135,9 @@ run_task() {
       timeout "$seconds" "$sanitizer" --tool racecheck --error-exitcode 9 \
         "test-bin/$name" --gtest_filter="$sanitized_tests"
       ;;
+    clients)
+      timeout "$seconds" python3 "tests/server/$name.py" --device cuda:0
+      ;;
     bench)
       local arguments
       mapfile -t arguments < <(bench_arguments "$name")
@@ -165,16 +170,21 @@ for task in "${tasks[@]}"; do
     result="NO TIME"
   elif [[ "$kind" == *check && -z "$sanitizer" ]]; then
     result="NO TOOL"
-  elif run_task "$kind" "$name" "$left" >"$log" 2>&1; then
+  else
+    run_task "$kind" "$name" "$left" >"$log" 2>&1
+    code=$?
     result=ok
+    if [ "$kind" = clients ] && [ $code = 77 ]; then
+      result="not here"
+    elif [ $code != 0 ]; then
+      result="FAILED ($code)"
     # A program may not pass by skipping everything.
-    if [ "$kind" != bench ] && ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
+    elif [[ "$kind" != bench && "$kind" != clients ]] &&
+      ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
       result=SKIPPED
     fi
-  else
-    result="FAILED ($?)"
   fi
-  [ "$result" = ok ] || failed=$((failed + 1))
+  [[ "$result" = ok || "$result" = "not here" ]] || failed=$((failed + 1))
   tests="$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests*.*/\1/p' "$log" \
     2>/dev/null | tail -n 1)"
   printf '%-10s %-34s %-12s %5s tests %5d s\n' "$kind" "$name" "$result" \
@@ -183,7 +193,7 @@ for task in "${tasks[@]}"; do
     grep -E '^\[  FAILED|^\[  SKIPPED|Failure|ERROR SUMMARY|=========' "$log" |
       head -n 20 | sed 's/^/    /'
     tail -n 5 "$log" | sed 's/^/    /'
-  elif [ "$kind" = bench ]; then
+  elif [[ "$kind" = bench || "$kind" = clients ]]; then
     sed 's/^/    /' "$log" | tee -a "$table"
   fi
 done
