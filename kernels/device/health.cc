@@ -70,8 +70,11 @@ DeviceHealth::DeviceHealth() : watchers_(std::make_shared<Watch::Watchers>()) {}
 
 absl::Status DeviceHealth::status() const {
   if (!poisoned()) return absl::OkStatus();
-  MutexLock lock(&watchers_->mu);
-  const absl::Status& cause = watchers_->cause;
+  absl::Status cause;
+  {
+    MutexLock lock(&watchers_->mu);
+    cause = watchers_->cause;
+  }
   ReasonMetadata metadata = Metadata(cause);  // the driver's code and name
   metadata.emplace_back("cause_code", absl::StatusCodeToString(cause.code()));
   metadata.emplace_back("cause", std::string(cause.message()));

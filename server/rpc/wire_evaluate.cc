@@ -95,6 +95,9 @@ void ReadValue(WireReader& reader, CallArena* arena, WireTensor* tensor) {
         tensor->source = WireTensorNumber{reader.Varint()};
         break;
       case 4: {
+        if (std::holds_alternative<WireRegion>(tensor->source)) {
+          return reader.Fail("a tensor has two regions");
+        }
         WireRegion region;
         reader.Nested([&](WireReader&) { ReadRegion(reader, arena, &region); });
         tensor->source = region;
@@ -135,6 +138,9 @@ void ReadOutputRequest(WireReader& reader, CallArena* arena,
         output->destination = WireTensorNumber{reader.Varint()};
         break;
       case 3: {
+        if (std::holds_alternative<WireRegion>(output->destination)) {
+          return reader.Fail("an output has two regions");
+        }
         WireRegion region;
         reader.Nested([&](WireReader&) { ReadRegion(reader, arena, &region); });
         output->destination = region;
@@ -246,12 +252,15 @@ void ReadOnlyGraph(WireReader& reader, WireGraph* graph) {
 
 // A NamedTensorSpec.
 void ReadNamedSpec(WireReader& reader, CallArena* arena, WireTensor* tensor) {
+  bool has_spec = false;
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
         tensor->name = reader.String();
         break;
       case 2:
+        if (has_spec) return reader.Fail("a tensor has two specs");
+        has_spec = true;
         reader.Nested(
             [&](WireReader&) { ReadSpec(reader, arena, &tensor->spec); });
         break;

@@ -98,7 +98,7 @@ struct EvaluateRequestView {
 };
 
 // INVALID_ARGUMENT for what is no such message. Messages that protobuf would
-// merge (two graphs, two values of an input) are refused.
+// merge (two graphs, two values of an input, two regions) are refused.
 absl::Status ParseEvaluateRequest(const ByteView& bytes, CallArena* arena,
                                   EvaluateRequestView* request);
 

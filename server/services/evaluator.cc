@@ -21,6 +21,8 @@
 namespace weir {
 namespace {
 
+// The header with a space's token.
+constexpr char kSpaceHeader[] = "weir-space-bin";
 constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
 constexpr size_t kMaxLabelBytes = 256;
 
@@ -67,6 +69,10 @@ class EvaluatorService::Request {
   }
 
   absl::Status CheckSettings() const {
+    if (call_.Header(kSpaceHeader).has_value()) {
+      return absl::UnimplementedError(absl::StrCat(
+          "this server offers no spaces; call without ", kSpaceHeader));
+    }
     if (!v1::EvalMode_IsValid(request_.mode)) {
       return InvalidField(
           "mode", absl::StrCat(request_.mode, " is not an evaluation mode"));

@@ -31,6 +31,14 @@ TEST_P(MemoryConformance, IsAligned) {
   }
 }
 
+TEST_P(MemoryConformance, TellsHowMuchIsFree) {
+  const auto free = device().QueryFreeMemory();
+  ASSERT_TRUE(free.ok()) << free.status();
+  EXPECT_GT(*free, 0);
+  EXPECT_LE(*free, device().info().total_memory);
+  EXPECT_FALSE(device().info().runtime.empty());
+}
+
 TEST_P(MemoryConformance, NoBytesAreNoMemory) {
   auto memory = device().Allocate(0);
   ASSERT_TRUE(memory.ok());

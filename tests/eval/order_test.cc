@@ -75,6 +75,27 @@ TEST_P(Order, AWorkSignalsATimelineForAnotherContext) {
             producer.work->report().completed_at);
 }
 
+TEST_P(Order, AWaitForAWorkNamesItsContext) {
+  auto context = NewContext();
+  Activation a = Enter(context);
+  Activation b = Enter(NewContext());
+  WatchedWork producer, consumer;
+  Prepare(producer);
+  Prepare(consumer);
+  a.Submit(producer.work.get(), &producer.waiter);
+  const Point point = producer.work->point();
+  consumer.request().after = {point};
+  b.Submit(consumer.work.get(), &consumer.waiter);
+  ASSERT_TRUE(consumer.Done().ok());
+  ASSERT_TRUE(producer.Done().ok());
+  ASSERT_EQ(consumer.work->report().waits.size(), 1u);
+  const InsertedWait& wait = consumer.work->report().waits[0];
+  EXPECT_EQ(wait.from,
+            (TimelineOwner{TimelineOwner::Kind::kContext, context->id()}));
+  EXPECT_EQ(wait.from_device, nullptr);
+  EXPECT_EQ(wait.from_value, point.value);
+}
+
 TEST_P(Order, ATensorOrdersItsReaderAfterItsWriter) {
   Activation a = Enter(NewContext());
   Activation b = Enter(NewContext());

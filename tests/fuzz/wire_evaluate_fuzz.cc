@@ -1,7 +1,10 @@
 // Any bytes either parse as an EvaluateRequest or are refused with
-// INVALID_ARGUMENT. What we accept, protobuf accepts and reads alike. The first
-// byte says how the message is cut into pieces.
-#include <algorithm>
+// INVALID_ARGUMENT, and so for an ExplainRequest. What we accept, protobuf
+// accepts and reads alike, to the last field. The first byte says how the
+// message is cut into pieces.
+#include <google/protobuf/util/field_comparator.h>
+#include <google/protobuf/util/message_differencer.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -10,6 +13,7 @@
 
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/rpc/wire_evaluate.h"
+#include "tests/rpc/rebuilt.h"
 #include "tests/rpc/reply_bytes.h"
 #include "tests/rpc/sliced.h"
 
@@ -20,36 +24,26 @@ void Check(bool holds) {
   if (!holds) std::abort();
 }
 
-void CompareTensor(const v1::NamedTensor& reference, const WireTensor& tensor) {
-  Check(reference.name() == tensor.name);
-  const v1::TensorSpec& spec = reference.value().spec();
-  Check(spec.dtype() == tensor.spec.dtype);
-  Check(spec.layout() == tensor.spec.layout);
-  Check(std::equal(spec.shape().begin(), spec.shape().end(),
-                   tensor.spec.shape.begin(), tensor.spec.shape.end()));
-  if (const auto* raw = std::get_if<ByteView>(&tensor.source)) {
-    Check(reference.value().raw() == ToString(*raw));
+template <typename View>
+void CompareWithProtobuf(std::string_view bytes, const View& view) {
+  auto ours = Rebuilt(view);
+  auto theirs = ours;
+  theirs.Clear();
+  // We do not look into a graph before it is compiled: what is broken there,
+  // protobuf alone sees.
+  if (!theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Check(std::holds_alternative<WireGraphDefinition>(view.graph));
   }
-}
-
-void CompareWithProtobuf(std::string_view bytes,
-                         const EvaluateRequestView& request) {
-  // We do not look into a graph before it is compiled.
-  if (std::holds_alternative<WireGraphDefinition>(request.graph)) return;
-  v1::EvaluateRequest reference;
-  Check(reference.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
-  Check(reference.mode() == request.mode);
-  Check(reference.label() == request.label);
-  Check(reference.has_rng_seed() == request.rng_seed.has_value());
-  Check(reference.graph().onnx_model().size() ==
-        (std::holds_alternative<WireOnnxModel>(request.graph)
-             ? std::get<WireOnnxModel>(request.graph).bytes.size()
-             : 0));
-  Check(static_cast<size_t>(reference.inputs_size()) == request.inputs.size());
-  for (size_t i = 0; i < request.inputs.size(); ++i) {
-    CompareTensor(reference.inputs(static_cast<int>(i)), request.inputs[i]);
-  }
-  Check(static_cast<size_t>(reference.after_size()) == request.after.size());
+  ours.DiscardUnknownFields();
+  theirs.DiscardUnknownFields();
+  google::protobuf::util::DefaultFieldComparator comparator;
+  comparator.set_treat_nan_as_equal(true);
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_field_comparator(&comparator);
+  // A message that is there and empty is as good as none.
+  differencer.set_message_field_comparison(
+      google::protobuf::util::MessageDifferencer::EQUIVALENT);
+  Check(differencer.Compare(theirs, ours));
 }
 
 // The inputs, sent back.
@@ -70,16 +64,25 @@ void BuildReply(const EvaluateRequestView& request) {
   }
 }
 
+template <typename View>
+bool Parse(absl::Status (*parse)(const ByteView&, CallArena*, View*),
+           std::string_view bytes, const ByteView& pieces, CallArena* arena,
+           View* view) {
+  const absl::Status status = parse(pieces, arena, view);
+  Check(status.ok() || status.code() == absl::StatusCode::kInvalidArgument);
+  if (status.ok()) CompareWithProtobuf(bytes, *view);
+  return status.ok();
+}
+
 void Run(std::string_view bytes, size_t piece) {
   const Sliced sliced(bytes, piece);
   CallArena arena;
   EvaluateRequestView request;
-  const absl::Status status =
-      ParseEvaluateRequest(sliced.view(), &arena, &request);
-  Check(status.ok() || status.code() == absl::StatusCode::kInvalidArgument);
-  if (!status.ok()) return;
-  CompareWithProtobuf(bytes, request);
-  BuildReply(request);
+  if (Parse(&ParseEvaluateRequest, bytes, sliced.view(), &arena, &request)) {
+    BuildReply(request);
+  }
+  ExplainRequestView explain;
+  Parse(&ParseExplainRequest, bytes, sliced.view(), &arena, &explain);
 }
 
 }  // namespace

@@ -203,6 +203,15 @@ class Python(Folder):
         self.assertIn("\nINVALID_ARGUMENT opset 3 ", printed)
         self.assertIn("\nat fault: graph.definition.opset\n", printed)
 
+    def test_the_program_of_the_page_of_errors(self):
+        page = (ROOT / "docs" / "errors.md").read_text("utf-8")
+        section = page.split("## From Python")[1]
+        program, promised = [
+            re.sub(r"(?m)^    ", "", text).strip("\n") + "\n"
+            for text in re.findall(r"(?:^    .*\n|^\n(?=    ))+", section,
+                                   re.MULTILINE)]
+        self.assertEqual(self.run_program(program), promised)
+
     def test_a_list_in_pages(self):
         printed = self.run_program(self.programs[1])
         listed = [line.split(" - ")[0] for line in printed.splitlines()]

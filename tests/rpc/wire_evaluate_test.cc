@@ -169,6 +169,27 @@ TEST(WireEvaluateTest, RefusesWhatWouldBeMerged) {
       std::string(
           ParseEvaluateRequest(values.view(), &arena, &request).message()),
       HasSubstr("two values"));
+  // inputs { value { region {} region {} } }
+  const Sliced regions(std::string("\x12\x06\x12\x04\"\0\"\0", 8), 100);
+  request = EvaluateRequestView();
+  EXPECT_THAT(
+      std::string(
+          ParseEvaluateRequest(regions.view(), &arena, &request).message()),
+      HasSubstr("two regions"));
+  // outputs { region {} region {} }
+  const Sliced outputs(std::string("\x1a\x04\x1a\0\x1a\0", 6), 100);
+  request = EvaluateRequestView();
+  EXPECT_THAT(
+      std::string(
+          ParseEvaluateRequest(outputs.view(), &arena, &request).message()),
+      HasSubstr("two regions"));
+  // inputs { spec {} spec {} }
+  const Sliced specs(std::string("\x12\x04\x12\0\x12\0", 6), 100);
+  ExplainRequestView explain;
+  EXPECT_THAT(
+      std::string(
+          ParseExplainRequest(specs.view(), &arena, &explain).message()),
+      HasSubstr("two specs"));
 }
 
 TEST(WireEvaluateTest, AnyCutIsAnErrorOrAShorterRequest) {

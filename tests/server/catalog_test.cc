@@ -444,6 +444,9 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
   request = layers;
   request.set_precision(static_cast<v1::Precision>(99));
   EXPECT_TRUE(Refused(refusal(request), kInvalid, "99 is not a precision"));
+  request.set_precision(v1::PRECISION_TF32);
+  EXPECT_TRUE(Refused(refusal(request), grpc::StatusCode::UNIMPLEMENTED,
+                      "PRECISION_TF32"));
   EXPECT_TRUE(ServesOn(server));
 }
 

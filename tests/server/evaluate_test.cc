@@ -372,6 +372,19 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
   }
 }
 
+// Somebody who has a space wants the call to be in it.
+TEST(EvaluateTest, ASpacesTokenIsNeverPassedOver) {
+  TestServer server;
+  grpc::ClientContext context;
+  SetPatience(&context);
+  context.AddMetadata("weir-space-bin", std::string(16, '\x01'));
+  v1::EvaluateResponse response;
+  EXPECT_TRUE(Refused(
+      server.evaluator().Evaluate(&context, IdentityRequest(), &response),
+      grpc::StatusCode::UNIMPLEMENTED, "weir-space-bin"));
+  EXPECT_TRUE(ServesOn(server));
+}
+
 TEST(EvaluateTest, AVersionLabelIsNeverPassedOver) {
   TestServer server(
       [](ServerOptions& o) { o.model_repository = DigitsFolder(); });

@@ -1,0 +1,17 @@
+// What our parsers made of a message, as the message again: to be compared with
+// what protobuf makes of the same bytes.
+#pragma once
+
+#include "proto/inference/grpc_service.pb.h"
+#include "proto/weir/v1/catalog.pb.h"
+#include "proto/weir/v1/evaluator.pb.h"
+#include "server/rpc/wire_evaluate.h"
+#include "server/rpc/wire_infer.h"
+
+namespace weir {
+
+v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from);
+v1::ExplainRequest Rebuilt(const ExplainRequestView& from);
+inference::ModelInferRequest Rebuilt(const InferRequest& from);
+
+}  // namespace weir
