@@ -1,6 +1,7 @@
-// weir-server: parses the flags, starts the server, waits for a signal, for
-// Admin.Drain or for the loss of the device, drains. Exit code 0 after a drain,
-// 1 for a run-time failure, 2 for wrong usage.
+// weir-server: parses the flags, opens the server, says when its models are
+// loaded, waits for a signal, for Admin.Drain or for the loss of the device,
+// drains. Exit code 0 after a drain, 1 for a run-time failure, 2 for wrong
+// usage.
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -50,11 +51,10 @@ class Signals {
   int fd_ = -1;
 };
 
-// Drains because of `cause` and returns how many calls got no answer. A signal
-// cuts it short; but one that follows Admin.Drain is only what ends every
-// container.
-int64_t Drain(weir::Server& server, const Signals& signals, const char* cause,
-              int signals_to_hurry) {
+// Drains because of `cause`. A signal cuts it short; but one that follows
+// Admin.Drain is only what ends every container.
+weir::DrainResult Drain(weir::Server& server, const Signals& signals,
+                        const char* cause, int signals_to_hurry) {
   server.logger().Log(weir::LogLevel::kInfo, "draining", {{"cause", cause}});
   int left = signals_to_hurry;
   const weir::DrainResult result = server.Drain([&](absl::Duration timeout) {
@@ -71,7 +71,24 @@ int64_t Drain(weir::Server& server, const Signals& signals, const char* cause,
   server.logger().Log(
       weir::LogLevel::kInfo, "drained",
       {{"calls", result.calls}, {"unanswered", result.unanswered}});
-  return result.unanswered;
+  return result;
+}
+
+// The line on standard output once the models are loaded.
+std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
+  const std::string unready = server.unready();
+  std::string line =
+      absl::StrCat("weir-server ", weir::Version(),
+                   unready.empty() ? " ready: grpc=" : " unready: grpc=",
+                   absl::StrJoin(server.grpc_addresses(), ","));
+  if (!server.http_address().empty()) {
+    absl::StrAppend(&line, " http=", server.http_address());
+  }
+  absl::StrAppend(&line, " device=", server.device_name(),
+                  " models=", server.models_ready(), " after ",
+                  took / 1'000'000, " ms");
+  if (!unready.empty()) absl::StrAppend(&line, ": ", unready);
+  return line;
 }
 
 // What is left to end (an HTTP client that sends nothing) may not keep the
@@ -98,48 +115,47 @@ int main(int argc, char** argv) {
   // ignored, they leave no zombies.
   if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
   const Signals signals;
-  auto server = weir::Server::Start(std::get<weir::ServerOptions>(parsed));
-  if (!server.ok()) {
+  auto opened = weir::Server::Open(std::get<weir::ServerOptions>(parsed));
+  if (!opened.ok()) {
     std::fprintf(stderr, "weir-server: %s\n",
-                 std::string(server.status().message()).c_str());
+                 std::string(opened.status().message()).c_str());
     return 1;
   }
-  std::string line = absl::StrCat(
-      "weir-server ", weir::Version(),
-      " ready: grpc=", absl::StrJoin((*server)->grpc_addresses(), ","));
-  if (!(*server)->http_address().empty()) {
-    absl::StrAppend(&line, " http=", (*server)->http_address());
-  }
-  absl::StrAppend(&line, " device=", (*server)->device_name(),
-                  " models=", (*server)->models_ready(), " after ",
-                  (weir::NowNanos() - started) / 1'000'000, " ms");
-  std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
+  weir::Server& server = **opened;
 
   pollfd waits[] = {{signals.fd(), POLLIN, 0},
-                    {(*server)->device_lost_fd(), POLLIN, 0},
-                    {(*server)->drain_requested_fd(), POLLIN, 0}};
-  while (poll(waits, 3, -1) < 0) {
+                    {server.device_lost_fd(), POLLIN, 0},
+                    {server.drain_requested_fd(), POLLIN, 0},
+                    {server.loaded_fd(), POLLIN, 0}};
+  pollfd& loaded = waits[3];
+  for (bool ended = false; !ended;) {
+    if (poll(waits, 4, -1) < 0) continue;
+    for (int i = 0; i < 3; ++i) ended |= waits[i].revents != 0;
+    if (!ended && loaded.revents != 0) {
+      std::printf("%s\n",
+                  ReadyLine(server, weir::NowNanos() - started).c_str());
+      std::fflush(stdout);
+      loaded.fd = -1;
+    }
   }
-  const absl::Status device = (*server)->device_status();
+  const absl::Status device = server.device_status();
   if (!device.ok()) {
-    Drain(**server, signals, "the device is lost", 1);
+    Drain(server, signals, "the device is lost", 1);
     const std::string message(device.message());
-    (*server)->logger().Log(
-        weir::LogLevel::kError,
-        "the process ends so that a new one can take the device",
-        {{"error", message}});
+    server.logger().Log(weir::LogLevel::kError,
+                        "the process ends so that a new one can take the "
+                        "device",
+                        {{"error", message}});
     // Destructors would wait for a device that answers no more.
     std::_Exit(1);
   }
-  int64_t unanswered = 0;
+  weir::DrainResult result;
   if (const char* signal = signals.Wait(absl::ZeroDuration())) {
-    unanswered = Drain(**server, signals, signal, 1);
+    result = Drain(server, signals, signal, 1);
   } else {
-    unanswered = Drain(**server, signals, "Admin.Drain", 2);
+    result = Drain(server, signals, "Admin.Drain", 2);
   }
-  // Destructors would wait for what was cut and still runs.
-  if (unanswered > 0) std::_Exit(0);
+  if (!result.settled()) std::_Exit(0);
   ExitAnyway(kEndPatience);
   return 0;
 }

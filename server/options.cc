@@ -253,6 +253,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CLI::IsMember({"none"}))
       ->group("Models");
 
+  app.add_flag("--strict-readiness", options.strict_readiness,
+               "Ready only if the repository holds models and all are served")
+      ->envname("WEIR_STRICT_READINESS")
+      ->group("Models");
+
   AddFlag(app, "--device", options.device,
           "auto (cuda:0, or the CPU where there is no NVIDIA device), cpu, "
           "cuda, cuda:N")
@@ -357,6 +362,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   options.max_connection_age = connection_age > 0
                                    ? absl::Seconds(connection_age)
                                    : absl::InfiniteDuration();
+  if (options.strict_readiness && options.model_repository.empty()) {
+    std::cerr << "weir-server: --strict-readiness needs --model-repository as "
+                 "well\n";
+    return ExitNow{2};
+  }
   if (const std::string problem = CheckExposure(options); !problem.empty()) {
     std::cerr << "weir-server: " << problem << "\n";
     return ExitNow{2};

@@ -17,11 +17,12 @@ struct ServerOptions {
   std::string http = "127.0.0.1:8002";                 // empty: off
   std::string model_repository;                        // empty: no models
   std::string model_control = "none";
-  std::string device = "auto";  // auto, cpu, cuda, cuda:N
-  int streams = 16;             // lanes of the device
-  int io_threads = 0;           // 0: the process's CPU quota
-  int cpu_threads = 0;          // of the CPU device; 0: the CPU quota
-  size_t queue_length = 1024;   // admitted requests beyond one per stream
+  bool strict_readiness = false;  // ready only with every model
+  std::string device = "auto";    // auto, cpu, cuda, cuda:N
+  int streams = 16;               // lanes of the device
+  int io_threads = 0;             // 0: the process's CPU quota
+  int cpu_threads = 0;            // of the CPU device; 0: the CPU quota
+  size_t queue_length = 1024;     // admitted requests beyond one per stream
   size_t queue_bytes = size_t{1} << 30;  // of admitted requests
   size_t max_message_bytes = size_t{256} << 20;
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned

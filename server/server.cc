@@ -1,12 +1,14 @@
 #include "server/server.h"
 
+#include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "server/health.h"
 #include "server/observe/call_recorder.h"
 #include "server/observe/http_server.h"
 #include "server/observe/memory_sampler.h"
@@ -47,12 +50,31 @@ std::string NewIncarnation() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
+// How long the step that a model's loading is in may take to end.
+constexpr absl::Duration kStopPatience = absl::Seconds(2);
+// Of those that --strict-readiness misses.
+constexpr size_t kModelsNamed = 5;
+
+std::string NameOf(const ModelIndexEntry& entry) {
+  std::string name = absl::StrCat("model ", entry.name);
+  if (!entry.version.empty()) {
+    absl::StrAppend(&name, " version ", entry.version);
+  }
+  return name;
+}
+
 // Makes an eventfd readable.
 void Raise(int fd) {
   const uint64_t one = 1;
   if (write(fd, &one, sizeof(one)) < 0) {
     // Full: it is readable already.
   }
+}
+
+bool IsReadable(int fd, absl::Duration timeout) {
+  pollfd entry{fd, POLLIN, 0};
+  return poll(&entry, 1,
+              static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 1;
 }
 
 EngineOptions MakeEngineOptions(const ServerOptions& options) {
@@ -77,29 +99,37 @@ struct Server::Impl {
     // Whatever calls back goes before what it calls. I/O threads hold
     // evaluations: they end before the engine does.
     device_watch.Reset();
-    if (http != nullptr) http.reset();
+    if (models != nullptr) StopLoading();
+    if (loader.joinable()) loader.join();
+    http.reset();
     metrics.ClearReaders();
     transport.reset();
-    if (device_lost >= 0) close(device_lost);
-    if (drain_requested >= 0) close(drain_requested);
+    for (const int fd : {loaded, device_lost, drain_requested}) {
+      if (fd >= 0) close(fd);
+    }
   }
 
-  absl::Status Start();
+  absl::Status Open();
   absl::Status FindCacheFolder();
   absl::Status StartTls();
   absl::Status StartDevice();
-  absl::Status LoadModels();
+  absl::Status ListModels();
   absl::Status StartTransport();
   absl::Status StartHttp();
-  void SetReady();
-  void SetUnready(const std::string& why);
+  void LoadModels();
+  void NoteModels();
+  std::string ModelsAtFault() const;
+  void StopLoading() {
+    stop_loading = true;
+    models->StopLoading();
+  }
   // For the log: files that were looked at again.
   std::function<void(bool, const std::string&)> FileReporter() {
     return [this](bool renewed, const std::string& event) {
       logger.Log(renewed ? LogLevel::kInfo : LogLevel::kWarning, event);
     };
   }
-  // For the log, once the server is ready.
+  // For the log, once the server is open.
   void Note(LogLevel level, std::string text) {
     notes.emplace_back(level, std::move(text));
   }
@@ -126,20 +156,22 @@ struct Server::Impl {
   std::unique_ptr<KserveInferService> kserve_infer;
   std::unique_ptr<KserveInfoService> kserve_info;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // not set: no TLS
-  std::set<std::string> services;  // their full names, for health
   std::unique_ptr<Transport> transport;
+  std::unique_ptr<Health> health;
   std::unique_ptr<HttpServer> http;
+  std::thread loader;
+  std::atomic<bool> stop_loading = false;
   DeviceHealth::Watch device_watch;
+  int loaded = -1;
   int device_lost = -1;
   int drain_requested = -1;
   std::atomic<bool> draining = false;
 };
 
-absl::Status Server::Impl::Start() {
-  device_lost = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  drain_requested = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (device_lost < 0 || drain_requested < 0) {
-    return absl::InternalError("eventfd failed");
+absl::Status Server::Impl::Open() {
+  for (int* fd : {&loaded, &device_lost, &drain_requested}) {
+    *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (*fd < 0) return absl::InternalError("eventfd failed");
   }
   for (const std::string& note : options.notes) {
     Note(LogLevel::kWarning, note);
@@ -155,7 +187,7 @@ absl::Status Server::Impl::Start() {
         AdminToken::Open(options.admin_token_file, FileReporter()));
   }
   WEIR_RETURN_IF_ERROR(StartDevice());
-  WEIR_RETURN_IF_ERROR(LoadModels());
+  WEIR_RETURN_IF_ERROR(ListModels());
   memory = std::make_unique<MemorySampler>(&engine->device());
   const int64_t unix_now = UnixNanos();
   admission = std::make_unique<Admission>(
@@ -164,21 +196,22 @@ absl::Status Server::Impl::Start() {
   context = std::make_unique<ServiceContext>(ServiceContext{
       options, *engine, *models, *admission, metrics, model_metrics, readiness,
       *memory, NewIncarnation(), unix_now, unix_now - NowNanos()});
-  WEIR_RETURN_IF_ERROR(StartHttp());
   WEIR_RETURN_IF_ERROR(StartTransport());
+  WEIR_RETURN_IF_ERROR(StartHttp());
   AddPoolGauges(&metrics, options, *engine, *admission, *models, readiness);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total());
   });
-  SetReady();
   device_watch =
       engine->device().health().OnPoisoned([this](const absl::Status& cause) {
-        SetUnready(std::string(cause.message()));
-        transport->SetServing("live", false);
+        health->Set(Unready::kLost, std::string(cause.message()));
+        health->SetLive(false);
         Raise(device_lost);
       });
   for (const auto& [level, text] : notes) logger.Log(level, text);
+  loader = std::thread([this] { LoadModels(); });
+  pthread_setname_np(loader.native_handle(), "weir-load");
   return absl::OkStatus();
 }
 
@@ -230,36 +263,71 @@ absl::Status Server::Impl::StartDevice() {
   return absl::OkStatus();
 }
 
-absl::Status Server::Impl::LoadModels() {
+absl::Status Server::Impl::ListModels() {
   RepositoryOptions repository;
   repository.root = options.model_repository;
   WEIR_ASSIGN_OR_RETURN(
       models,
       ModelRepository::Open(repository, &engine->device(), registry.get()));
+  return absl::OkStatus();
+}
+
+void Server::Impl::LoadModels() {
   models->LoadAll();
+  if (!stop_loading) {
+    NoteModels();
+    if (options.strict_readiness) {
+      const std::string fault = ModelsAtFault();
+      if (!fault.empty()) logger.Log(LogLevel::kError, fault);
+      health->Set(Unready::kModels, fault);
+    }
+    health->Set(Unready::kLoading, "");
+  }
+  Raise(loaded);
+}
+
+void Server::Impl::NoteModels() {
   if (!options.model_repository.empty() && models->Index().empty()) {
-    Note(LogLevel::kWarning,
-         absl::StrCat("--model-repository=", options.model_repository,
-                      ": no models in it; it must hold folders "
-                      "NAME/VERSION/model.onnx"));
+    logger.Log(LogLevel::kWarning,
+               absl::StrCat("--model-repository=", options.model_repository,
+                            ": no models in it; it must hold folders "
+                            "NAME/VERSION/model.onnx"));
   }
   for (const ModelIndexEntry& entry : models->Index()) {
-    const std::string name =
-        absl::StrCat("model ", entry.name, " version ", entry.version);
     if (entry.state != ModelState::kReady) {
-      Note(LogLevel::kWarning,
-           absl::StrCat(name, " is not served: ", entry.reason));
+      logger.Log(LogLevel::kWarning,
+                 absl::StrCat(NameOf(entry), " is not served: ", entry.reason));
       continue;
     }
-    WEIR_ASSIGN_OR_RETURN(auto model, models->Find(entry.name, entry.version));
-    if (!model->ignored_fields.empty()) {
-      Note(LogLevel::kWarning,
-           absl::StrCat(name,
-                        ": no effect in this version, in its config.pbtxt: ",
-                        absl::StrJoin(model->ignored_fields, ", ")));
+    const auto model = models->Find(entry.name, entry.version);
+    if (model.ok() && !(*model)->ignored_fields.empty()) {
+      logger.Log(
+          LogLevel::kWarning,
+          absl::StrCat(NameOf(entry),
+                       ": no effect in this version, in its config.pbtxt: ",
+                       absl::StrJoin((*model)->ignored_fields, ", ")));
     }
   }
-  return absl::OkStatus();
+}
+
+// What --strict-readiness holds against the repository; "" if nothing.
+std::string Server::Impl::ModelsAtFault() const {
+  const std::vector<ModelIndexEntry> index = models->Index();
+  if (index.empty()) {
+    return absl::StrCat("--strict-readiness: there is no model in ",
+                        options.model_repository);
+  }
+  std::vector<std::string> refused;
+  for (const ModelIndexEntry& entry : index) {
+    if (entry.state != ModelState::kReady) refused.push_back(NameOf(entry));
+  }
+  if (refused.empty()) return "";
+  const size_t count = refused.size();
+  const bool cut = count > kModelsNamed;
+  if (cut) refused.resize(kModelsNamed);
+  return absl::StrCat("--strict-readiness: ", count, " of ", index.size(),
+                      " model versions are not served: ",
+                      absl::StrJoin(refused, ", "), cut ? ", ..." : "");
 }
 
 absl::Status Server::Impl::StartTransport() {
@@ -285,9 +353,10 @@ absl::Status Server::Impl::StartTransport() {
   kserve_info->Register(&table);
 
   std::vector<std::string> method_names;
+  std::set<std::string> service_names;
   for (const Method& method : table.methods()) {
     method_names.push_back(method.name);
-    services.insert(method.service);
+    service_names.insert(method.service);
   }
   metrics.SetMethods(std::move(method_names));
   recorder = std::make_unique<CallRecorder>(
@@ -309,7 +378,9 @@ absl::Status Server::Impl::StartTransport() {
                         absl::StrCat("--grpc: ", started.status().message()));
   }
   transport = *std::move(started);
-  transport->SetServing("live", true);
+  health = std::make_unique<Health>(&readiness, models.get(), transport.get(),
+                                    std::move(service_names));
+  health->SetLive(true);
   return absl::OkStatus();
 }
 
@@ -326,35 +397,18 @@ absl::Status Server::Impl::StartHttp() {
   return absl::OkStatus();
 }
 
-void Server::Impl::SetReady() {
-  // A refused model is known and not served, unless another version is.
-  for (const ModelIndexEntry& entry : models->Index()) {
-    const bool served = models->Find(entry.name, "").ok();
-    transport->SetServing("model/" + entry.name, served);
-  }
-  for (const std::string& service : services) {
-    transport->SetServing(service, true);
-  }
-  transport->SetServing("", true);
-  readiness.Set("");
-}
-
-void Server::Impl::SetUnready(const std::string& why) {
-  readiness.Set(why);
-  transport->SetServing("", false);
-  for (const std::string& service : services) {
-    transport->SetServing(service, false);
-  }
-  for (const ModelIndexEntry& entry : models->Index()) {
-    transport->SetServing("model/" + entry.name, false);
-  }
+absl::StatusOr<std::unique_ptr<Server>> Server::Open(
+    const ServerOptions& options, std::ostream& log) {
+  auto impl = std::make_unique<Impl>(options, log);
+  WEIR_RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, std::ostream& log) {
-  auto impl = std::make_unique<Impl>(options, log);
-  WEIR_RETURN_IF_ERROR(impl->Start());
-  return std::unique_ptr<Server>(new Server(std::move(impl)));
+  WEIR_ASSIGN_OR_RETURN(auto server, Open(options, log));
+  server->impl_->loader.join();
+  return server;
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -382,6 +436,10 @@ size_t Server::models_ready() const {
 
 Logger& Server::logger() const { return impl_->logger; }
 
+int Server::loaded_fd() const { return impl_->loaded; }
+
+std::string Server::unready() const { return impl_->readiness.why_not(); }
+
 int Server::device_lost_fd() const { return impl_->device_lost; }
 
 absl::Status Server::device_status() const {
@@ -393,11 +451,15 @@ int Server::drain_requested_fd() const { return impl_->drain_requested; }
 DrainResult Server::Drain(const WaitFn& wait) {
   Transport& transport = *impl_->transport;
   impl_->draining = true;
-  if (!device_status().ok()) {
-    transport.Shutdown(kLastWords, kLastWords);
-    return {transport.taken_calls(), transport.open_calls()};
+  impl_->StopLoading();
+  const bool loading = !IsReadable(impl_->loaded, absl::ZeroDuration());
+  if (!device_status().ok() || loading) {
+    impl_->health->Set(Unready::kDraining, "draining");
+    transport.Shutdown(kLastWords, loading ? kCutPatience : kLastWords);
+    return {transport.taken_calls(), transport.open_calls(),
+            !IsReadable(impl_->loaded, kStopPatience)};
   }
-  impl_->SetUnready("draining");
+  impl_->health->Set(Unready::kDraining, "draining");
   const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
   while (absl::Now() < served_until && !wait(served_until - absl::Now())) {
   }

@@ -1,6 +1,6 @@
-// The server: made from its options, ready when Start returns, drained and
-// stopped in an order that loses no request. Owned and driven by main's thread;
-// the rest happens on threads of its parts.
+// The server: made from its options, loading its models while it answers
+// probes, drained and stopped in an order that loses no request. Owned and
+// driven by main's thread; the rest happens on threads of its parts.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,10 @@ namespace weir {
 // How a drain ended.
 struct DrainResult {
   int64_t calls = 0;       // taken since the start
-  int64_t unanswered = 0;  // of them; then the server must not be destroyed
+  int64_t unanswered = 0;  // of them
+  bool loading = false;    // a step of loading a model still runs
+  // Destroying the server would wait for what still runs.
+  bool settled() const { return unanswered == 0 && !loading; }
 };
 
 class Server {
@@ -27,8 +30,12 @@ class Server {
   // Waits so long, or less; true if the drain is not to wait any more.
   using WaitFn = std::function<bool(absl::Duration)>;
 
-  // Finds the device, loads the models, binds, and is ready. Errors name the
-  // cause and the remedy. Log lines go to `log`, which outlives the server.
+  // Finds the device, binds and answers, unready, while it loads the models;
+  // then it is ready. Errors name the cause and the remedy. Log lines go to
+  // `log`, which outlives the server.
+  static absl::StatusOr<std::unique_ptr<Server>> Open(
+      const ServerOptions& options, std::ostream& log = std::cerr);
+  // The same, and waits until the models are loaded.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options, std::ostream& log = std::cerr);
   // Stops at once if nobody drained.
@@ -42,6 +49,11 @@ class Server {
   // Thread-safe, as long as the server.
   Logger& logger() const;
 
+  // A descriptor that becomes readable when all models are loaded or refused.
+  int loaded_fd() const;
+  // Why the server should get no traffic now; "" if it should.
+  std::string unready() const;
+
   // A descriptor that becomes readable when the device is lost. The process
   // should then end: nothing in it can mend the device.
   int device_lost_fd() const;
@@ -52,7 +64,9 @@ class Server {
 
   // Unready → serve on for the drain delay → no new connections → let the
   // connections end → end those left at the drain timeout; what is cut has two
-  // seconds to answer. All other waiting is done by `wait`.
+  // seconds to answer. All other waiting is done by `wait`. While models are
+  // still loaded nobody relies on the server: loading stops at the next step,
+  // and there are no waits.
   DrainResult Drain(const WaitFn& wait);
 
  private:

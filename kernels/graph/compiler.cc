@@ -68,8 +68,11 @@ class Folder {
 
 class Compiler {
  public:
-  Compiler(Device& device, const OpRegistry& registry)
-      : registry_(registry), core_(std::make_shared<ProgramCore>()) {
+  Compiler(Device& device, const OpRegistry& registry,
+           const std::atomic<bool>* stop)
+      : registry_(registry),
+        stop_(stop),
+        core_(std::make_shared<ProgramCore>()) {
     core_->device = &device;
   }
 
@@ -79,7 +82,9 @@ class Compiler {
     Folder folder(registry_, core_->host);
     WEIR_RETURN_IF_ERROR(InferAndFold(
         core_->graph, registry_,
-        [&](const LoweredNode& node, const auto& inputs, const auto& outputs) {
+        [&](const LoweredNode& node, const auto& inputs, const auto& outputs)
+            -> absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> {
+          WEIR_RETURN_IF_ERROR(CheckStop());
           return folder.Fold(node, inputs, outputs);
         }));
     Declare(graph);
@@ -96,6 +101,12 @@ class Compiler {
   }
 
  private:
+  absl::Status CheckStop() const {
+    return stop_ != nullptr && *stop_
+               ? absl::CancelledError("nobody wants the program any more")
+               : absl::OkStatus();
+  }
+
   std::vector<LoweredNode>& nodes() { return core_->graph.nodes; }
   LoweredValue& value(int id) {
     return core_->graph.values[static_cast<size_t>(id)];
@@ -292,6 +303,7 @@ class Compiler {
       const LoweredNode& node = nodes()[p];
       CompiledNode& to = compiled(p);
       if (!to.wanted) continue;
+      WEIR_RETURN_IF_ERROR(CheckStop());
       const bool computable =
           !node.def->random && !node.def->test_only &&
           (node.def->shape_only ||
@@ -386,6 +398,7 @@ class Compiler {
   }
 
   const OpRegistry& registry_;
+  const std::atomic<bool>* const stop_;
   std::shared_ptr<ProgramCore> core_;
   std::vector<bool> read_on_device_;
 };
@@ -394,14 +407,14 @@ class Compiler {
 
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
-    const GraphLimits& limits) {
+    const GraphLimits& limits, const std::atomic<bool>* stop) {
   auto order = Validate(graph, registry, limits);
   if (absl::IsUnimplemented(order.status())) {
     return Annotate(order.status(),
                     absl::StrCat("device ", DeviceName(device.info()), ": "));
   }
   if (!order.ok()) return order.status();
-  return Compiler(device, registry).Run(std::move(graph), *order);
+  return Compiler(device, registry, stop).Run(std::move(graph), *order);
 }
 
 }  // namespace weir

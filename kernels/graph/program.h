@@ -4,6 +4,7 @@
 // shapes depend on).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,9 @@ struct ProgramOptions {
   GraphLimits limits;
   // Fingerprint of what the graph was made from; see Program::id.
   uint64_t identity = 0;
+  // Set when nobody wants the program any more: compiling ends at the next node
+  // with CANCELLED. Null: never.
+  const std::atomic<bool>* stop = nullptr;
 };
 
 class WEIR_EXPORT Program {

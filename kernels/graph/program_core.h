@@ -3,6 +3,7 @@
 // Internal to this layer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -71,6 +72,6 @@ struct ProgramCore {
 // The steps of Program::Compile.
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
-    const GraphLimits& limits);
+    const GraphLimits& limits, const std::atomic<bool>* stop);
 
 }  // namespace weir

@@ -156,16 +156,24 @@ struct ModelRepository::State {
   fs::path ModelPath(const std::string& name) const {
     return fs::path(options.root) / name;
   }
+  absl::Status List();
   absl::StatusOr<inference::ModelConfig> ReadConfig(
       const std::string& name) const;
-  ModelEntry Scan(const std::string& name, std::vector<Job>* jobs) const;
+  ModelEntry Scan(const std::string& name);
   absl::StatusOr<std::shared_ptr<const ServedModel>> Load(const Job& job);
   void Publish(const std::string& name, VersionEntry entry);
-  void LoadNext(const std::vector<Job>& jobs, std::atomic<size_t>* next);
+  void LoadNext(std::atomic<size_t>* next);
+  // Between two steps of loading a model.
+  absl::Status CheckStopping() const {
+    return stopping ? absl::CancelledError("the server stops")
+                    : absl::OkStatus();
+  }
 
   const RepositoryOptions options;
   Device* const device;
   const OpRegistry* const registry;
+  std::vector<Job> jobs;  // written by List
+  std::atomic<bool> stopping{false};
   std::atomic<size_t> served{0};  // versions that ever were
   Mutex change_mu;                // one change of the snapshot at a time
   StripedSnapshot<Models> models;
@@ -192,9 +200,30 @@ absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
   return config;
 }
 
+absl::Status ModelRepository::State::List() {
+  if (options.root.empty()) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                        Folders(options.root));
+  auto listed = std::make_shared<Models>();
+  for (const std::string& name : names) {
+    if (!IsUtf8(name)) continue;
+    listed->emplace(name, std::make_shared<const ModelEntry>(Scan(name)));
+  }
+  for (const std::string& name : names) {
+    if (IsUtf8(name)) continue;
+    // Listed by what can be told of its name, unless another has that.
+    listed->emplace(
+        EscapeNonUtf8(name),
+        std::make_shared<const ModelEntry>(ModelEntry{Refused(
+            0, absl::InvalidArgumentError("the folder's name is not UTF-8"))}));
+  }
+  MutexLock lock(&change_mu);
+  models.Store(std::move(listed));
+  return absl::OkStatus();
+}
+
 // What the model's folder says, and what there is to load.
-ModelEntry ModelRepository::State::Scan(const std::string& name,
-                                        std::vector<Job>* jobs) const {
+ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const auto folders = Folders(ModelPath(name));
   if (!folders.ok()) return {Refused(0, folders.status())};
   std::vector<int64_t> existing;
@@ -226,7 +255,7 @@ ModelEntry ModelRepository::State::Scan(const std::string& name,
       VersionEntry& loading = entry.emplace_back();
       loading.number = version;
       loading.version = absl::StrCat(version);
-      jobs->push_back({name, version, shared});
+      jobs.push_back({name, version, shared});
     }
   }
   return entry;
@@ -236,9 +265,12 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
     const Job& job) {
   const fs::path path = ModelPath(job.name) / absl::StrCat(job.version) /
                         job.config->default_model_filename();
+  WEIR_RETURN_IF_ERROR(CheckStopping());
   WEIR_ASSIGN_OR_RETURN(OnnxFile onnx, ImportOnnxFile(path.string()));
+  WEIR_RETURN_IF_ERROR(CheckStopping());
   // Models that share a file may have different external data.
   ProgramOptions program_options;
+  program_options.stop = &stopping;
   program_options.identity =
       Fingerprint(absl::StrCat(job.name, "/", job.version), onnx.fingerprint);
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
@@ -280,12 +312,12 @@ void ModelRepository::State::Publish(const std::string& name,
   models.Store(std::move(changed));
 }
 
-void ModelRepository::State::LoadNext(const std::vector<Job>& jobs,
-                                      std::atomic<size_t>* next) {
+void ModelRepository::State::LoadNext(std::atomic<size_t>* next) {
   for (;;) {
     const size_t i = next->fetch_add(1);
-    if (i >= jobs.size()) return;
+    if (i >= jobs.size() || stopping) return;
     auto model = Load(jobs[i]);
+    if (stopping) return;
     VersionEntry entry;
     if (model.ok()) {
       entry.number = jobs[i].version;
@@ -307,8 +339,10 @@ absl::StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Open(
     return absl::NotFoundError(
         absl::StrCat("the model repository ", options.root, " is no folder"));
   }
-  return std::unique_ptr<ModelRepository>(
+  std::unique_ptr<ModelRepository> repository(
       new ModelRepository(std::make_unique<State>(options, device, registry)));
+  WEIR_RETURN_IF_ERROR(repository->state_->List());
+  return repository;
 }
 
 ModelRepository::ModelRepository(std::unique_ptr<State> state)
@@ -316,38 +350,18 @@ ModelRepository::ModelRepository(std::unique_ptr<State> state)
 
 ModelRepository::~ModelRepository() = default;
 
+void ModelRepository::StopLoading() { state_->stopping = true; }
+
 void ModelRepository::LoadAll() {
-  if (state_->options.root.empty()) return;
-  const auto names = Folders(state_->options.root);
-  if (!names.ok()) return;  // Open has seen it; it is gone since
-  std::vector<State::Job> jobs;
-  auto models = std::make_shared<Models>();
-  for (const std::string& name : *names) {
-    if (!IsUtf8(name)) continue;
-    models->emplace(
-        name, std::make_shared<const ModelEntry>(state_->Scan(name, &jobs)));
-  }
-  for (const std::string& name : *names) {
-    if (IsUtf8(name)) continue;
-    // Listed by what can be told of its name, unless another has that.
-    models->emplace(
-        EscapeNonUtf8(name),
-        std::make_shared<const ModelEntry>(ModelEntry{Refused(
-            0, absl::InvalidArgumentError("the folder's name is not UTF-8"))}));
-  }
-  {
-    MutexLock lock(&state_->change_mu);
-    state_->models.Store(std::move(models));
-  }
   std::atomic<size_t> next{0};
   std::vector<std::thread> threads;
   const size_t wanted =
       std::min(static_cast<size_t>(std::max(state_->options.load_threads, 1)),
-               jobs.size());
+               state_->jobs.size());
   for (size_t i = 1; i < wanted; ++i) {
-    threads.emplace_back([&] { state_->LoadNext(jobs, &next); });
+    threads.emplace_back([&] { state_->LoadNext(&next); });
   }
-  state_->LoadNext(jobs, &next);
+  state_->LoadNext(&next);
   for (std::thread& thread : threads) thread.join();
 }
 

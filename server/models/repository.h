@@ -63,17 +63,20 @@ struct RepositoryOptions {
 
 class ModelRepository {
  public:
-  // `device` and `registry` outlive the repository and its models. NOT_FOUND if
-  // the root is no folder.
+  // Lists what there is, as loading. `device` and `registry` outlive the
+  // repository and its models. NOT_FOUND if the root is no folder.
   static absl::StatusOr<std::unique_ptr<ModelRepository>> Open(
       const RepositoryOptions& options, Device* device,
       const OpRegistry* registry);
   ~ModelRepository();
 
   // Loads every model (policy of its configuration: by default the highest
-  // version). Waits until all are ready or refused; a bad model is listed with
-  // its reason and does not keep the others from being served.
+  // version); once. Waits until all are ready or refused; a bad model is listed
+  // with its reason and does not keep the others from being served.
   void LoadAll();
+  // LoadAll returns at the next step of each model that it loads; what is not
+  // loaded by then stays so. Any thread.
+  void StopLoading();
 
   // `version` "" is the highest that is ready. NOT_FOUND for a model or version
   // that is not in the repository (reason MODEL_NOT_FOUND), or that was refused

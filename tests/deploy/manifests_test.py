@@ -74,6 +74,11 @@ class Build(unittest.TestCase):
             self.assertIn("namespace", document["metadata"],
                           (path, manifests.name_of(document)))
 
+    def test_rollouts_are_guarded_by_models(self):
+        for server in manifests.servers():
+            self.assertIn(server.settings.get("WEIR_STRICT_READINESS"),
+                          ("true", ""), server.where)
+
     def test_references_to_generated_settings_are_kept(self):
         for server in manifests.servers():
             if server.where.startswith("weir-"):

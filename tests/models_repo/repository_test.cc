@@ -198,12 +198,23 @@ TEST_F(RepositoryTest, MayBeReadWhileItLoads) {
   auto repository = *ModelRepository::Open({.root = folder_.path().string()},
                                            device_.get(), registry_.get());
   EXPECT_EQ(repository->Find("model0", "").status().code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(repository->Index().size(), 10u);
   std::thread reader([&] {
     while (!repository->Find("model9", "").ok()) std::this_thread::yield();
   });
   repository->LoadAll();
   reader.join();
+}
+
+TEST_F(RepositoryTest, StoppedItLoadsNothingMore) {
+  WriteModel("model", "1");
+  auto repository = *ModelRepository::Open({.root = folder_.path().string()},
+                                           device_.get(), registry_.get());
+  repository->StopLoading();
+  repository->LoadAll();
+  ASSERT_EQ(repository->Index().size(), 1u);
+  EXPECT_EQ(repository->Index()[0].state, ModelState::kLoading);
 }
 
 TEST_F(RepositoryTest, NeedsAFolder) {

@@ -175,8 +175,8 @@ TEST(OptionsTest, AnEmptyValueIsAnError) {
     ExpectUsageError({flag + "=", "--insecure"}, flag + ": the value is empty");
     ExpectUsageError({flag, ""}, flag + ": the value is empty");
   }
-  for (const char* flag :
-       {"--insecure", "--enable-test-operators", "--triton-metrics"}) {
+  for (const char* flag : {"--insecure", "--enable-test-operators",
+                           "--triton-metrics", "--strict-readiness"}) {
     flags.emplace_back(flag);
   }
   for (const std::string& flag : flags) {
@@ -258,6 +258,13 @@ TEST(OptionsTest, PartsOfTlsNeedEachOther) {
   ExpectUsageError({"--tls-client-ca=/a"}, "--tls-cert");
   const Environment key("WEIR_TLS_KEY", "/k");
   EXPECT_EQ(Parsed({"--tls-cert=/c"}).tls_key, "/k");
+}
+
+TEST(OptionsTest, StrictReadinessNeedsModels) {
+  EXPECT_FALSE(Parsed({}).strict_readiness);
+  ExpectUsageError({"--strict-readiness"}, "--model-repository");
+  EXPECT_TRUE(Parsed({"--strict-readiness", "--model-repository=/tmp"})
+                  .strict_readiness);
 }
 
 TEST(OptionsTest, TellsItsVersionAndItsFlags) {

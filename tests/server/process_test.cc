@@ -18,6 +18,7 @@
 #include "tests/models_repo/temp_folder.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"
+#include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -302,6 +303,41 @@ TEST(ProcessTest, ADeviceThatIsNotThereIsAnError) {
   ChildProcess process({BuiltProgram("weir-server"), "--device=cuda:99",
                         "--grpc=127.0.0.1:0", "--http=off"});
   ExpectRunTimeFailure(process, "--device=cuda:99");
+}
+
+TEST(ProcessTest, ASignalWhileModelsLoadEndsItAtOnce) {
+  ModelFolder models;
+  WriteManySlowModels(models);
+  for (int number : {SIGTERM, SIGINT}) {
+    const TempFolder folder;
+    const std::string address = "unix:" + (folder.path() / "socket").string();
+    ChildProcess process(ServerCommand({"--grpc=" + address, "--http=off",
+                                        "--model-repository=" + models.path(),
+                                        "--drain-delay=600"}));
+    EXPECT_TRUE(Eventually([&] {
+      return client::Client({.address = address, .own_connection = true})
+          .IsServing("live")
+          .value_or(false);
+    }));
+    process.Signal(number);
+    EXPECT_EQ(process.Wait(), 0);
+    EXPECT_EQ(process.out(), "");  // it never was ready
+    EXPECT_THAT(process.err(), HasSubstr("drained"));
+  }
+}
+
+TEST(ProcessTest, SaysThatItIsNotReadyWithoutItsModels) {
+  const TempFolder empty;
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--drain-delay=0",
+       "--max-connection-age=0", "--strict-readiness",
+       "--model-repository=" + empty.path().string()}));
+  const std::string line = process.ReadLine();
+  EXPECT_THAT(line, HasSubstr(" unready: grpc="));
+  EXPECT_THAT(line, HasSubstr("--strict-readiness: there is no model in " +
+                              empty.path().string()));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
 }
 
 TEST(ProcessTest, ALostDeviceEndsItWithOne) {

@@ -36,11 +36,12 @@ ServerOptions TestOptions() {
 }
 
 TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
-                       std::ostream& log) {
+                       std::ostream& log, Models models) {
   ServerOptions options = TestOptions();
   if (change) change(options);
   options.grpc.push_back("unix:" + (folder_.path() / "socket").string());
-  auto server = Server::Start(options, log);
+  auto server = models == Models::kLoaded ? Server::Start(options, log)
+                                          : Server::Open(options, log);
   if (!server.ok()) {
     ADD_FAILURE() << server.status();
     std::abort();  // a test without its server can only crash later

@@ -38,11 +38,14 @@ bool ServesStrings();
 
 ServerOptions TestOptions();
 
+// When a server is there for the test.
+enum class Models { kLoaded, kLoading };
+
 class TestServer {
  public:
   explicit TestServer(
       const std::function<void(ServerOptions&)>& change = nullptr,
-      std::ostream& log = std::cerr);
+      std::ostream& log = std::cerr, Models models = Models::kLoaded);
   ~TestServer();
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "client/cpp/client.h"
+#include "kernels/base/error_info.h"
 #include "kernels/base/utf8.h"
+#include "server/rpc/status_mapping.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -174,6 +176,91 @@ TEST(StartupTest, NamesThatAreNotUtf8BlindNobody) {
   EXPECT_TRUE(*client.IsServing("model/good"));
   EXPECT_TRUE(*client.IsServing());
   EXPECT_TRUE(IsUtf8(server.HttpGet("/metrics")));
+}
+
+TEST(StartupTest, AnswersProbesWhileModelsLoad) {
+  ModelFolder models;
+  WriteManySlowModels(models);
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        o.drain_delay = absl::Hours(1);
+      },
+      std::cerr, Models::kLoading);
+  int code = 0;
+  server.HttpGet("/healthz", &code);
+  EXPECT_EQ(code, 200);
+  EXPECT_EQ(server.HttpGet("/readyz", &code), "loading\n");
+  EXPECT_EQ(code, 503);
+  client::Client client({.address = server.address()});
+  EXPECT_TRUE(*client.IsServing("live"));
+  EXPECT_FALSE(*client.IsServing());
+  EXPECT_FALSE(*client.IsServing("model/slow7"));
+  EXPECT_GT(server.Metric("weir_models{state=\"loading\"}"), 0);
+  const auto info = client.GetServerInfo();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_FALSE(info->ready());
+  EXPECT_EQ(info->reason(), "loading");
+  const grpc::Status early = Infer(server, InferOn("slow199")).status;
+  EXPECT_TRUE(Refused(early, grpc::StatusCode::UNAVAILABLE, "is being loaded"));
+  EXPECT_EQ(Reason(FromGrpcStatus(early)), "MODEL_NOT_READY");
+  EXPECT_TRUE(ServesOn(server));
+  // Nobody relies on it yet: no waits, and loading ends at its next step.
+  const DrainResult result =
+      server.server().Drain([](absl::Duration) { return false; });
+  EXPECT_TRUE(result.settled());
+  EXPECT_EQ(result.unanswered, 0);
+  EXPECT_LT(server.server().models_ready(), 200u);
+}
+
+TEST(StartupTest, MayBeDestroyedWhileModelsLoad) {
+  ModelFolder models;
+  WriteManySlowModels(models);
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); }, std::cerr,
+      Models::kLoading);
+  EXPECT_LT(server.server().models_ready(), 200u);
+}
+
+TEST(StartupTest, StrictReadinessNeedsEveryModel) {
+  ModelFolder models;
+  const auto strict = [&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.strict_readiness = true;
+  };
+  const auto expect_unready = [&](const std::string& why) {
+    std::ostringstream log;
+    TestServer server(strict, log);
+    int code = 0;
+    EXPECT_THAT(server.HttpGet("/readyz", &code), HasSubstr(why));
+    EXPECT_EQ(code, 503);
+    EXPECT_THAT(log.str(), HasSubstr(" error "));
+    EXPECT_THAT(log.str(), HasSubstr(why));
+    client::Client client({.address = server.address()});
+    EXPECT_FALSE(*client.IsServing());
+    EXPECT_TRUE(*client.IsServing("live"));
+    server.HttpGet("/healthz", &code);
+    EXPECT_EQ(code, 200);
+  };
+  expect_unready("there is no model in " + models.path());
+  models.Write("good", IdentityModel(onnx::TensorProto::FLOAT));
+  {
+    TestServer server(strict);
+    EXPECT_TRUE(*client::Client({.address = server.address()}).IsServing());
+  }
+  models.WriteBytes("bad", "garbage");
+  models.WriteBytes("bad", "garbage", 2);
+  models.WriteConfig("bad", "version_policy { all {} }");
+  expect_unready(
+      "2 of 3 model versions are not served: model bad version 1, model bad "
+      "version 2");
+  for (const char* name : {"c", "d", "e", "f"}) {
+    models.WriteBytes(name, "garbage");
+  }
+  expect_unready(
+      "6 of 7 model versions are not served: model bad version 1, "
+      "model bad version 2, model c version 1, model d version 1, "
+      "model e version 1, ...");
 }
 
 TEST(StartupTest, TellsWhichSettingsOfAModelHaveNoEffect) {
