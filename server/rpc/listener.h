@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/mutex.h"
+#include "server/rpc/listening_socket.h"
 
 namespace weir {
 
@@ -27,9 +28,7 @@ class Listener {
   };
   using AcceptFn = std::function<void(const Accepted&)>;
 
-  // Listens on every address: "127.0.0.1:8001", "[::1]:0", "localhost:0",
-  // "unix:/path". Port 0 takes a free one. A port in use, or a path with a live
-  // server behind it, is an error that names the address.
+  // Listens on every address, as ListeningSocket::Open does.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(
       const std::vector<std::string>& addresses);
   ~Listener();
@@ -50,28 +49,19 @@ class Listener {
   size_t open_connections() const;
 
  private:
-  struct Socket {
-    int fd = -1;
-    bool is_unix = false;
-  };
   struct Connection {
     int fd = -1;
     ino_t inode = 0;
   };
 
   Listener() = default;
-  absl::Status Add(const std::string& address);
-  absl::Status AddUnix(const std::string& address);
-  absl::Status AddTcp(const std::string& address);
   void Run();
   // False if accepting must pause because the process is out of descriptors.
-  bool AcceptAll(const Socket& socket);
-  void CloseSockets();
+  bool AcceptAll(const ListeningSocket& socket);
   static bool IsOpen(const Connection& connection);
 
-  std::vector<Socket> sockets_;
+  std::vector<ListeningSocket> sockets_;
   std::vector<std::string> names_;
-  std::vector<std::string> paths_;  // of unix sockets, to remove
   AcceptFn accept_;
   int stop_fd_ = -1;
   std::thread thread_;
