@@ -62,8 +62,10 @@ TEST(RecordingTest, ThreadsCountApartAndAddUp) {
   EXPECT_EQ(admission.oldest_waiting(), 0);
 }
 
-// With Triton's names the counters of a model are made on its first request.
+// The counters of a model, and of a batch size, are made when a thread first
+// meets it.
 TEST(RecordingTest, ThreadsMeetNewModelsWhileTheyAreRead) {
+  constexpr size_t kModels = 200;
   Metrics metrics(/*triton=*/true);
   ModelMetrics models(&metrics);
   auto repository = ModelRepository::Open({}, nullptr, nullptr);
@@ -74,18 +76,95 @@ TEST(RecordingTest, ThreadsMeetNewModelsWhileTheyAreRead) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       ServedModel model;
-      for (int i = 0; i < 200; ++i) {
+      SyncReport report;
+      report.launched_at = 1;
+      for (size_t i = 0; i < kModels; ++i) {
         model.name = absl::StrCat("model", i);
-        models.Record(model, absl::StatusCode::kCancelled, SyncReport(), 0, 0);
+        model.number = i;
+        for (int64_t rows : {1, 2, 1}) {
+          models.Record(model, absl::StatusCode::kOk, report, rows, 0);
+        }
       }
       --running;
     });
   }
+  ServedModel model;
   while (running > 0) {
     // None of them is served, so none is listed.
     EXPECT_EQ(metrics.Text().find("model1"), std::string::npos);
+    model.number = kModels - 1;
+    EXPECT_LE(models.Read(model).success, 3u * kThreads);
   }
   for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < kModels; ++i) {
+    model.number = i;
+    const ModelCounts counts = models.Read(model);
+    EXPECT_EQ(counts.success, 3u * kThreads);
+    EXPECT_EQ(counts.executions, 3u * kThreads);
+    EXPECT_EQ(counts.inferences, 4u * kThreads);
+    ASSERT_EQ(counts.batches.size(), 2u);
+    EXPECT_EQ(counts.batches.at(1).executions, 2u * kThreads);
+    EXPECT_EQ(counts.batches.at(2).executions, 1u * kThreads);
+  }
+  model.number = kModels;
+  EXPECT_EQ(models.Read(model).success, 0u);
+}
+
+TEST(RecordingTest, TimesGoToTheirStages) {
+  Metrics metrics;
+  ModelMetrics models(&metrics);
+  const ServedModel model;
+  const Nanos received = NowNanos() - 1'000'000;
+  SyncReport report;
+  report.leased_at = received + 3'000;
+  report.launched_at = received + 10'000;
+  report.completed_at = received + 200'000;
+  const Nanos before = NowNanos();
+  models.Record(model, absl::StatusCode::kOk, report, 1, received);
+  models.Record(model, absl::StatusCode::kInternal, report, 1, received);
+  // Never launched, and refused by its deadline.
+  models.Record(model, absl::StatusCode::kDeadlineExceeded, SyncReport(), 1,
+                received);
+  const Nanos after = NowNanos();
+  const ModelCounts counts = models.Read(model);
+  EXPECT_EQ(counts.success, 1u);
+  EXPECT_EQ(counts.queue_ns, 3'000u);
+  EXPECT_EQ(counts.input_ns, 7'000u);
+  EXPECT_EQ(counts.infer_ns, 190'000u);
+  EXPECT_GE(counts.output_ns, 800'000u);
+  EXPECT_EQ(counts.request_ns, counts.queue_ns + counts.input_ns +
+                                   counts.infer_ns + counts.output_ns);
+  EXPECT_EQ(counts.backend, 1u);
+  EXPECT_EQ(counts.rejected, 1u);
+  EXPECT_EQ(counts.failures(), 2u);
+  EXPECT_GE(counts.failure_ns, 2'000'000u);
+  EXPECT_GE(counts.last_executed_at, before);
+  EXPECT_LE(counts.last_executed_at, after);
+  EXPECT_EQ(counts.executions, 2u);
+  ASSERT_EQ(counts.batches.size(), 1u);
+  EXPECT_EQ(counts.batches.at(1).input_ns, 14'000u);
+  EXPECT_EQ(counts.batches.at(1).infer_ns, 380'000u);
+}
+
+TEST(RecordingTest, BatchSizesAreBounded) {
+  Metrics metrics;
+  ModelMetrics models(&metrics);
+  const ServedModel model;
+  SyncReport report;
+  report.launched_at = 1;
+  constexpr int64_t kSizes = ModelMetrics::kMaxBatchSizes + 100;
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t rows = 1; rows <= kSizes; ++rows) {
+      models.Record(model, absl::StatusCode::kOk, report, rows, 0);
+    }
+  }
+  const ModelCounts counts = models.Read(model);
+  EXPECT_EQ(counts.executions, 2u * kSizes);
+  EXPECT_EQ(counts.inferences, static_cast<uint64_t>(kSizes * (kSizes + 1)));
+  EXPECT_EQ(counts.batches.size(), ModelMetrics::kMaxBatchSizes);
+  for (const auto& [rows, batch] : counts.batches) {
+    EXPECT_EQ(batch.executions, 2u) << rows;
+  }
 }
 
 }  // namespace
