@@ -51,7 +51,7 @@ void AddEnumPrinters(const Descriptor& type, TextFormat::Printer* printer,
       auto of_field = std::make_unique<EnumPrinter>(*field.enum_type());
       // The printer takes it if it had none for this field.
       if (printer->RegisterFieldValuePrinter(&field, of_field.get())) {
-        of_field.release();
+        (void)of_field.release();
       }
     } else if (field.message_type() != nullptr) {
       AddEnumPrinters(*field.message_type(), printer, seen);
