@@ -14,7 +14,7 @@ find_package(spdlog CONFIG REQUIRED)           # log levels, sinks, time stamps
 find_package(nlohmann_json CONFIG REQUIRED)    # JSON
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(spng REQUIRED IMPORTED_TARGET spng)            # PNG
-pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # HTTP/1.1
+pkg_check_modules(microhttpd REQUIRED IMPORTED_TARGET libmicrohttpd)  # HTTP/1.1
 
 # spdlog and its fmt as headers alone: no library more to ship.
 add_library(weir_spdlog INTERFACE)

@@ -30,7 +30,7 @@ program_packages=(
   libdnnl-dev libhwy-dev libonnx-dev libturbojpeg0-dev libjpeg62-turbo-dev
   libspng-dev
   # around the server
-  prometheus-cpp-dev libcpp-httplib-dev libcli11-dev
+  prometheus-cpp-dev libmicrohttpd-dev libcli11-dev
   nlohmann-json3-dev libspdlog-dev
 )
 # tests, fuzzing, lint, bundle

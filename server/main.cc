@@ -91,8 +91,7 @@ std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
   return line;
 }
 
-// What is left to end (an HTTP client that sends nothing) may not keep the
-// process for longer.
+// What is left to end may not keep the process for longer.
 constexpr absl::Duration kEndPatience = absl::Seconds(2);
 
 void ExitAnyway(absl::Duration after) {

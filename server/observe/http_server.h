@@ -1,13 +1,20 @@
 // The one HTTP server: /healthz (the process lives), /readyz (it should get
-// traffic) and /metrics. Two threads of its own; callbacks run on them.
+// traffic) and /metrics. It is for probes and scrapers and answers them
+// whatever others do to it: each connection carries one request, has a few
+// seconds in all, a small head and no body, and when there are too many, the
+// oldest goes, not the newest.
+//
+// One thread serves all connections; health callbacks run on it and must not
+// wait. The text of /metrics is made on another, once for all who wait for it.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace weir {
 
@@ -20,19 +27,35 @@ class HttpServer {
     std::function<std::string()> metrics;
   };
 
+  struct Limits {
+    size_t connections = 256;
+    size_t connections_per_peer = 64;
+    // Of those, connections that wait for /metrics or receive it.
+    size_t scrapes = 16;
+    size_t head_bytes = size_t{16} << 10;
+    // From accepting a connection to closing it.
+    absl::Duration time = absl::Seconds(10);
+  };
+
   // `address` is HOST:PORT; port 0 takes a free one. A port in use is an error
   // that names the address.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
-      const std::string& address, Callbacks callbacks);
-  ~HttpServer();  // stops and joins
+      const std::string& address, Callbacks callbacks, const Limits& limits);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(
+      const std::string& address, Callbacks callbacks) {
+    return Start(address, std::move(callbacks), Limits());
+  }
+  // Cuts what is left; waits only for a text of /metrics that is being made.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const;
 
  private:
-  HttpServer();
-  struct Impl;
+  class Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
-  std::string address_;
 };
 
 }  // namespace weir

@@ -2,7 +2,6 @@
 
 #include <google/protobuf/text_format.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <httplib.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -11,6 +10,7 @@
 
 #include "client/cpp/status_details.h"
 #include "kernels/base/error_info.h"
+#include "tests/server/raw_socket.h"
 
 namespace weir::testing {
 
@@ -69,10 +69,9 @@ std::shared_ptr<grpc::Channel> TestServer::Connect(
 }
 
 std::string TestServer::HttpGet(const std::string& path, int* code) const {
-  httplib::Client client("http://" + server_->http_address());
-  const httplib::Result result = client.Get(path.c_str());
-  if (code != nullptr) *code = result ? result->status : -1;
-  return result ? result->body : std::string();
+  const HttpReply reply = weir::testing::HttpGet(server_->http_address(), path);
+  if (code != nullptr) *code = reply.status == 0 ? -1 : reply.status;
+  return reply.body;
 }
 
 double TestServer::Metric(const std::string& series) const {

@@ -1,0 +1,281 @@
+// The HTTP server by itself, and what its worst clients can do to the others.
+#include "server/observe/http_server.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+#include "tests/server/raw_socket.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kHalf[] = "GET /healthz HTTP/1.1\r\nHos";
+
+HttpServer::Callbacks Healthy() {
+  return {.unhealthy = [] { return ""; },
+          .unready = [] { return "draining"; },
+          .metrics = [] { return "metric 1\n"; }};
+}
+
+std::unique_ptr<HttpServer> Start(HttpServer::Callbacks callbacks = Healthy(),
+                                  HttpServer::Limits limits = {}) {
+  auto server = HttpServer::Start("127.0.0.1:0", std::move(callbacks), limits);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+// Limits in time are not what a test of other limits is about.
+HttpServer::Limits Patient() { return {.time = absl::Hours(1)}; }
+
+TEST(HttpServerTest, AnswersThreePaths) {
+  const auto server = Start();
+  const HttpReply health = HttpGet(server->address(), "/healthz");
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(health.body, "ok\n");
+  EXPECT_THAT(health.head, HasSubstr("Content-Type: text/plain"));
+  const HttpReply ready = HttpGet(server->address(), "/readyz");
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_EQ(ready.body, "draining\n");
+  const HttpReply metrics = HttpGet(server->address(), "/metrics");
+  EXPECT_EQ(metrics.status, 200);
+  EXPECT_EQ(metrics.body, "metric 1\n");
+  EXPECT_THAT(metrics.head, HasSubstr("version=0.0.4"));
+  for (const char* path : {"/", "/health", "/healthz/", "/../etc/passwd"}) {
+    EXPECT_EQ(HttpGet(server->address(), path).status, 404) << path;
+  }
+}
+
+TEST(HttpServerTest, TakesGetAndHeadAlone) {
+  const auto server = Start();
+  for (const char* path : {"/healthz", "/metrics"}) {
+    const HttpReply head =
+        HttpRequest(server->address(),
+                    std::string("HEAD ") + path + " HTTP/1.1\r\nHost: weir");
+    EXPECT_EQ(head.status, 200);
+    EXPECT_EQ(head.body, "");
+  }
+  for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "NONSENSE"}) {
+    const HttpReply reply =
+        HttpRequest(server->address(),
+                    std::string(method) + " /healthz HTTP/1.1\r\nHost: weir");
+    EXPECT_EQ(reply.status, 405) << method;
+    EXPECT_THAT(reply.head, HasSubstr("Allow: GET, HEAD"));
+  }
+}
+
+TEST(HttpServerTest, AnswersOldClients) {
+  const auto server = Start();
+  EXPECT_EQ(HttpRequest(server->address(), "GET /healthz HTTP/1.0").body,
+            "ok\n");
+}
+
+TEST(HttpServerTest, APortInUseIsAnErrorThatNamesIt) {
+  const auto server = Start();
+  const auto second = HttpServer::Start(server->address(), Healthy());
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(std::string(second.status().message()),
+              StartsWith("--http: cannot listen on " + server->address()));
+}
+
+TEST(HttpServerTest, ARequestAConnection) {
+  const auto server = Start();
+  RawSocket socket(server->address());
+  const std::string request = "GET /healthz HTTP/1.1\r\nHost: weir\r\n\r\n";
+  socket.Send(request + request + request);
+  const std::string answer = socket.ReadToEnd();
+  EXPECT_EQ(ParseHttpReply(answer).body, "ok\n");
+  EXPECT_THAT(answer, HasSubstr("Connection: close"));
+}
+
+TEST(HttpServerTest, WhatIsNoHttpIsRefused) {
+  const auto server = Start();
+  for (const std::string& bytes :
+       {std::string("\r\n\r\n\r\n"), std::string("hello\r\n\r\n"),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        std::string("GET /healthz HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
+        std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) +
+            std::string(600, '\0')}) {
+    RawSocket socket(server->address());
+    socket.Send(bytes);
+    EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+  }
+}
+
+// Four of these held the server up once.
+TEST(HttpServerTest, HalfSentRequestsHoldNothingUp) {
+  const auto server = Start(Healthy(), Patient());
+  std::vector<RawSocket> half;
+  for (int i = 0; i < 1500; ++i) {
+    half.emplace_back(server->address());
+    half.back().Send(i % 2 == 0 ? kHalf : "");
+    if (i % 100 == 99) {
+      EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200) << i;
+      EXPECT_EQ(HttpGet(server->address(), "/metrics").status, 200) << i;
+    }
+  }
+  size_t open = 0;
+  for (RawSocket& socket : half)
+    if (!socket.Closed()) ++open;
+  EXPECT_LE(open, HttpServer::Limits().connections_per_peer);
+}
+
+TEST(HttpServerTest, TheOldestConnectionGoesAndOfTheFullPeer) {
+  HttpServer::Limits limits = Patient();
+  limits.connections = 4;
+  limits.connections_per_peer = 3;
+  const auto server = Start(Healthy(), limits);
+  RawSocket other(server->address(), "127.0.0.2");
+  std::vector<RawSocket> sockets;
+  for (int i = 0; i < 5; ++i) sockets.emplace_back(server->address());
+  for (const size_t i : {0u, 1u}) {
+    EXPECT_TRUE(Eventually([&] { return sockets[i].Closed(); })) << i;
+  }
+  // Everybody who was let in before has been seen.
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+  EXPECT_FALSE(other.Closed());
+  EXPECT_FALSE(sockets[4].Closed());
+  // Full in all: the oldest of all.
+  RawSocket third(server->address(), "127.0.0.3");
+  RawSocket fourth(server->address(), "127.0.0.4");
+  EXPECT_TRUE(Eventually([&] { return other.Closed(); }));
+}
+
+TEST(HttpServerTest, AConnectionHasItsTimeAndNoMore) {
+  const auto server = Start(Healthy(), {.time = absl::Milliseconds(200)});
+  RawSocket silent(server->address());
+  RawSocket half(server->address());
+  half.Send(kHalf);
+  EXPECT_EQ(silent.ReadToEnd(), "");
+  EXPECT_EQ(half.ReadToEnd(), "");
+  // A byte now and then is no excuse.
+  RawSocket dripping(server->address());
+  dripping.Send(kHalf);
+  EXPECT_TRUE(
+      Eventually([&] { return !dripping.Send("x") || dripping.Closed(); }));
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+}
+
+TEST(HttpServerTest, AnEndlessHeadIsCut) {
+  const auto server = Start(Healthy(), Patient());
+  for (const char* begin : {"GET /", "GET /healthz HTTP/1.1\r\nX: ",
+                            "GET /healthz HTTP/1.1\r\nX: y\r\nX: y\r\nLong-"}) {
+    RawSocket socket(server->address());
+    socket.Send(begin);
+    const std::string block(4096, 'a');
+    size_t sent = 0;
+    while (sent < (size_t{64} << 20) && socket.Send(block)) sent += 4096;
+    EXPECT_LT(sent, size_t{64} << 20) << begin;
+  }
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+}
+
+// A chunked body of 1.4 GB took 2 GB of memory once.
+TEST(HttpServerTest, NoBodyIsTaken) {
+  const auto server = Start(Healthy(), Patient());
+  const std::string chunk = "100000\r\n" + std::string(1 << 20, 'b') + "\r\n";
+  for (const std::string& path :
+       {std::string("/"), std::string("/healthz"), std::string("/metrics")}) {
+    for (const char* method : {"POST", "PUT", "GET"}) {
+      const std::string head =
+          std::string(method) + " " + path + " HTTP/1.1\r\nHost: weir\r\n";
+      RawSocket chunked(server->address());
+      chunked.Send(head + "Transfer-Encoding: chunked\r\n\r\n");
+      int sent = 0;
+      while (sent < 1024 && chunked.Send(chunk)) ++sent;
+      EXPECT_LT(sent, 64) << head;  // MiB, in the sockets' buffers
+      RawSocket announced(server->address());
+      announced.Send(head + "Content-Length: 1000000000\r\n\r\n");
+      const int status = ParseHttpReply(announced.ReadToEnd()).status;
+      EXPECT_EQ(status, method == std::string("GET") ? 413 : 405) << head;
+    }
+  }
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+}
+
+TEST(HttpServerTest, SlowReadersOfMetricsHoldNothingUp) {
+  HttpServer::Callbacks callbacks = Healthy();
+  const std::string text(8 << 20, 'm');
+  callbacks.metrics = [&] { return text; };
+  HttpServer::Limits limits = Patient();
+  const auto server = Start(std::move(callbacks), limits);
+  std::vector<RawSocket> slow;
+  for (int i = 0; i < 100; ++i) {
+    slow.emplace_back(server->address(), "", 4096);
+    slow.back().Send("GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n");
+    EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200) << i;
+  }
+  EXPECT_EQ(HttpGet(server->address(), "/metrics").body, text);
+  // Texts are held for a few of them only.
+  size_t whole = 0;
+  for (RawSocket& socket : slow) {
+    if (ParseHttpReply(socket.ReadToEnd()).body == text) ++whole;
+  }
+  EXPECT_LE(whole, limits.scrapes);
+}
+
+TEST(HttpServerTest, MakingTheTextHoldsNothingUp) {
+  Event called, go_on;
+  HttpServer::Callbacks callbacks = Healthy();
+  std::atomic<int> texts = 0;
+  callbacks.metrics = [&] {
+    called.Set();
+    go_on.Wait(static_cast<size_t>(++texts));
+    return "text " + std::to_string(texts) + "\n";
+  };
+  const auto server = Start(std::move(callbacks), Patient());
+  std::string first, later[4];
+  std::thread scraper(
+      [&] { first = HttpGet(server->address(), "/metrics").body; });
+  called.Wait();
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+  // These ask while a text is made that may not have what they are to see.
+  std::vector<std::thread> scrapers;
+  for (std::string& text : later) {
+    scrapers.emplace_back(
+        [&] { text = HttpGet(server->address(), "/metrics").body; });
+  }
+  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+  go_on.Set();
+  scraper.join();
+  EXPECT_EQ(first, "text 1\n");
+  go_on.Set();
+  go_on.Set();
+  go_on.Set();
+  go_on.Set();
+  for (std::thread& thread : scrapers) thread.join();
+  for (const std::string& text : later) {
+    EXPECT_THAT(text, StartsWith("text "));
+    EXPECT_THAT(text, Not(first));
+  }
+}
+
+TEST(HttpServerTest, EndsWithWhatItHolds) {
+  HttpServer::Callbacks callbacks = Healthy();
+  callbacks.metrics = [] { return std::string(8 << 20, 'm'); };
+  auto server = Start(std::move(callbacks), Patient());
+  const std::string address = server->address();
+  RawSocket silent(address);
+  RawSocket half(address);
+  half.Send(kHalf);
+  RawSocket slow(address, "", 4096);
+  slow.Send("GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n");
+  EXPECT_EQ(HttpGet(address, "/healthz").status, 200);
+  server.reset();
+  EXPECT_EQ(silent.ReadToEnd(), "");
+  EXPECT_EQ(half.ReadToEnd(), "");
+}
+
+}  // namespace
+}  // namespace weir::testing
