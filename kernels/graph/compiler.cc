@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/node_inference.h"
+#include "kernels/graph/outline_steps.h"
 #include "kernels/graph/program_core.h"
 #include "kernels/graph/symbolic_pass.h"
 
@@ -17,6 +18,7 @@ namespace {
 // a stranger's graph must not buy more than about a second of folding.
 constexpr size_t kMaxFoldedBytes = size_t{1} << 20;
 constexpr size_t kFoldBudgetBytes = size_t{256} << 20;
+constexpr int64_t kFoldBudgetOperations = int64_t{1} << 28;
 
 class Folder {
  public:
@@ -39,7 +41,6 @@ class Folder {
       if (output.bytes > kMaxFoldedBytes) return Leave();
       bytes += output.bytes;
     }
-    if (bytes > budget_) return Leave();
     if (!registry_.HasKernel(DeviceKind::kCpu, node.info.domain,
                              node.info.op)) {
       return Leave();
@@ -54,7 +55,10 @@ class Folder {
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }
-    budget_ -= bytes;
+    if (!budget_.Take(bytes, node.def->cost(node.info, DeviceKind::kCpu,
+                                            {metas, outputs, host_ints}))) {
+      return Leave();
+    }
     return host_.Run(node, **kernel, metas, inputs, host_ints, outputs);
   }
 
@@ -63,17 +67,18 @@ class Folder {
 
   const OpRegistry& registry_;
   const HostEvaluator& host_;
-  size_t budget_ = kFoldBudgetBytes;
+  HostBudget budget_{kFoldBudgetBytes, kFoldBudgetOperations};
 };
 
 class Compiler {
  public:
   Compiler(Device& device, const OpRegistry& registry,
-           const std::atomic<bool>* stop)
+           const EvaluationLimits& limits, const std::atomic<bool>* stop)
       : registry_(registry),
         stop_(stop),
         core_(std::make_shared<ProgramCore>()) {
     core_->device = &device;
+    core_->limits = Resolve(limits, device.info());
   }
 
   absl::StatusOr<std::shared_ptr<const ProgramCore>> Run(
@@ -92,6 +97,7 @@ class Compiler {
     core_->nodes.resize(nodes().size());
     core_->input_uses.resize(core_->inputs.size());
     MarkWanted();
+    WEIR_RETURN_IF_ERROR(CheckSize());
     WEIR_RETURN_IF_ERROR(MarkHostValues());
     MarkDeviceValues();
     WEIR_RETURN_IF_ERROR(CheckHostInputsStayThere());
@@ -164,6 +170,14 @@ class Compiler {
         if (id != kNoValue) wanted[static_cast<size_t>(id)] = true;
       }
     }
+  }
+
+  // What is too large whatever the inputs are is refused before kernels are
+  // made.
+  absl::Status CheckSize() {
+    return Outliner(*core_)
+        .Run(std::vector<SymbolicShape>(core_->inputs.size()))
+        .status();
   }
 
   // Backward from host inputs: what has to be computed on the host so that
@@ -407,14 +421,16 @@ class Compiler {
 
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
-    const GraphLimits& limits, const std::atomic<bool>* stop) {
+    const GraphLimits& limits, const EvaluationLimits& evaluation,
+    const std::atomic<bool>* stop) {
   auto order = Validate(graph, registry, limits);
   if (absl::IsUnimplemented(order.status())) {
     return Annotate(order.status(),
                     absl::StrCat("device ", DeviceName(device.info()), ": "));
   }
   if (!order.ok()) return order.status();
-  return Compiler(device, registry, stop).Run(std::move(graph), *order);
+  return Compiler(device, registry, evaluation, stop)
+      .Run(std::move(graph), *order);
 }
 
 }  // namespace weir

@@ -5,6 +5,8 @@
 #include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
@@ -67,13 +69,15 @@ std::shared_ptr<const Constant> MakeHostConstant(
   return constant;
 }
 
-TensorMeta MakeMeta(DType dtype, Dims dims) {
-  TensorMeta meta;
-  meta.dtype = dtype;
-  meta.elements = NumElements(dims).value();
-  meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(dtype);
-  meta.dims = std::move(dims);
-  return meta;
+bool HostBudget::Take(size_t bytes, const NodeCost& cost) {
+  const int64_t all =
+      SaturatingAdd(static_cast<int64_t>(bytes), cost.scratch_bytes);
+  if (all > static_cast<int64_t>(bytes_) || cost.operations > operations_) {
+    return false;
+  }
+  bytes_ -= static_cast<size_t>(all);
+  operations_ -= cost.operations;
+  return true;
 }
 
 class HostEvaluator::HostDevice final : public Device {
@@ -152,6 +156,12 @@ absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
   if (!plan.ok()) return NodeError(plan.status(), node);
   TensorMeta scratch_meta;
   scratch_meta.bytes = (*plan)->scratch_bytes();
+  if (scratch_meta.bytes > kMaxScratchBytes) {
+    return NodeError(absl::ResourceExhaustedError(absl::StrCat(
+                         "the host would need ", scratch_meta.bytes,
+                         " bytes to compute it; it has ", kMaxScratchBytes)),
+                     node);
+  }
   std::byte* scratch = nullptr;
   const auto scratch_owner = MakeHostConstant(scratch_meta, &scratch);
 

@@ -25,8 +25,20 @@ std::shared_ptr<const Constant> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
     std::vector<std::shared_ptr<const Constant>> keep_alive = {});
 
-// The meta of dims that are known to fit. REQUIRES: ByteSize(...) is OK.
-TensorMeta MakeMeta(DType dtype, Dims dims);
+// What a caller's graph may have the host compute, in all. A node that does not
+// fit any more is left to the device, or refused where it must be known.
+class HostBudget {
+ public:
+  HostBudget(size_t bytes, int64_t operations)
+      : bytes_(bytes), operations_(operations) {}
+
+  // False, and nothing is taken, if it does not fit.
+  bool Take(size_t bytes, const NodeCost& cost);
+
+ private:
+  size_t bytes_;  // of operands and scratch memory
+  int64_t operations_;
+};
 
 class HostEvaluator {
  public:
@@ -36,14 +48,17 @@ class HostEvaluator {
   // For CPU kernels that this evaluator runs; outlives them.
   Device& device() const;
 
-  // `values` are null where an input is missing or only its shape is read.
-  // Errors name the node.
+  // `values` are null where an input is missing or only its shape is read. A
+  // kernel that wants more scratch memory than kMaxScratchBytes after all is
+  // RESOURCE_EXHAUSTED. Errors name the node.
   absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> Run(
       const LoweredNode& node, const Kernel& kernel,
       absl::Span<const TensorMeta> inputs,
       absl::Span<const std::shared_ptr<const Constant>> values,
       absl::Span<const std::vector<int64_t>> host_ints,
       absl::Span<const TensorMeta> outputs) const;
+
+  static constexpr size_t kMaxScratchBytes = size_t{64} << 20;
 
  private:
   class HostDevice;

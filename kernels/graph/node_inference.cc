@@ -74,6 +74,15 @@ absl::Status CheckOutput(size_t i, const TypedShape& output) {
 
 }  // namespace
 
+TensorMeta MakeMeta(DType dtype, Dims dims) {
+  TensorMeta meta;
+  meta.dtype = dtype;
+  meta.elements = NumElements(dims).value();
+  meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(dtype);
+  meta.dims = std::move(dims);
+  return meta;
+}
+
 absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,
                                                 size_t i,
                                                 const HostTensor& value) {

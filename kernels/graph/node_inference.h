@@ -15,6 +15,9 @@
 
 namespace weir {
 
+// The meta of dims that are known to fit. REQUIRES: ByteSize(...) is OK.
+TensorMeta MakeMeta(DType dtype, Dims dims);
+
 // A host input's digest, or its values: empty for a type that is not a list of
 // integers. RESOURCE_EXHAUSTED beyond kMaxHostInts.
 absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,

@@ -47,8 +47,15 @@ StepOutline CopyStep(const ProgramCore& core, size_t output) {
   return step;
 }
 
+const LoweredNode* ProducerOf(const ProgramCore& core, size_t output) {
+  const int id = core.graph.outputs[output];
+  const int producer = core.graph.values[static_cast<size_t>(id)].producer;
+  return producer < 0 ? nullptr
+                      : &core.graph.nodes[static_cast<size_t>(producer)];
+}
+
 Outliner::Outliner(const ProgramCore& core)
-    : core_(core), shapes_(core.graph.values.size()) {
+    : core_(core), size_(core.limits), shapes_(core.graph.values.size()) {
   for (size_t id = 0; id < shapes_.size(); ++id) {
     const auto& constant = core.graph.values[id].constant;
     if (constant != nullptr) shapes_[id] = ToSymbolic(constant->tensor.dims);
@@ -64,6 +71,7 @@ absl::StatusOr<ProgramOutline> Outliner::Run(
   for (size_t i = 0; i < core_.outputs.size(); ++i) {
     ValueDecl& output = outline_.outputs.emplace_back(core_.outputs[i]);
     output.shape = shape(core_.graph.outputs[i]);
+    WEIR_RETURN_IF_ERROR(CountOutput(i));
   }
   AddSteps();
   return std::move(outline_);
@@ -110,7 +118,18 @@ absl::Status Outliner::Infer(size_t position) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     shape(node.outputs[i]) = outputs[i].shape;
   }
-  return absl::OkStatus();
+  if (core_.nodes[position].alias) return absl::OkStatus();
+  return size_.AddIfKnown(node, core_.device->info().kind, {shapes, host_ints},
+                          outputs);
+}
+
+absl::Status Outliner::CountOutput(size_t i) {
+  const ValueDecl& output = outline_.outputs[i];
+  const std::optional<Dims> dims = ToConcrete(output.shape);
+  if (!dims.has_value()) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(output.dtype, *dims));
+  return size_.AddOutput(output.name, ProducerOf(core_, i),
+                         static_cast<size_t>(bytes));
 }
 
 // In the planner's way: a step for each kernel, then copies of what no step

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/graph/evaluation_size.h"
 #include "kernels/graph/outline.h"
 #include "kernels/graph/program_core.h"
 
@@ -17,6 +18,9 @@ StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node);
 // The step that copies an input, a constant or a value to graph output
 // `output`, with the output's declaration.
 StepOutline CopyStep(const ProgramCore& core, size_t output);
+
+// The node that makes graph output `output`; null for an input or a constant.
+const LoweredNode* ProducerOf(const ProgramCore& core, size_t output);
 
 // `status` with the input's name before its message, and its field.
 absl::Status InputError(const ProgramCore& core, size_t i,
@@ -36,9 +40,11 @@ class Outliner {
 
   absl::Status TakeInputs(absl::Span<const SymbolicShape> given);
   absl::Status Infer(size_t position);
+  absl::Status CountOutput(size_t i);
   void AddSteps();
 
   const ProgramCore& core_;
+  EvaluationSize size_;
   std::vector<SymbolicShape> shapes_;  // by value
   ProgramOutline outline_;
 };

@@ -19,6 +19,9 @@ namespace {
 // small; and no plan may buy more than this of host work.
 constexpr size_t kSmallBytes = size_t{64} << 10;
 constexpr size_t kHostBudgetBytes = size_t{64} << 20;
+constexpr int64_t kHostBudgetOperations = int64_t{1} << 26;
+// What kernels may hold of tables and libraries' objects in one plan.
+constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 
 size_t RoundUp(size_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
@@ -31,7 +34,8 @@ Planner::Planner(std::shared_ptr<const ProgramCore> core)
       plan_(new Plan),
       values_(core_->graph.values.size()),
       uploaded_(core_->graph.values.size(), nullptr),
-      host_budget_(kHostBudgetBytes) {}
+      host_budget_(kHostBudgetBytes, kHostBudgetOperations),
+      size_(core_->limits) {}
 
 absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
     absl::Span<const HostTensor> inputs) {
@@ -49,7 +53,10 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   for (size_t p = 0; p < graph().nodes.size(); ++p) {
     if (core_->nodes[p].wanted) WEIR_RETURN_IF_ERROR(PlanNode(p));
   }
-  PlaceOutputs();
+  WEIR_RETURN_IF_ERROR(PlaceOutputs());
+  // First as shapes tell, then as the kernels ask.
+  WEIR_RETURN_IF_ERROR(PlaceValues());
+  WEIR_RETURN_IF_ERROR(PlanKernels());
   WEIR_RETURN_IF_ERROR(PlaceValues());
   WEIR_RETURN_IF_ERROR(UploadHostValues());
   Emit();
@@ -159,6 +166,11 @@ absl::Status Planner::PlanNode(size_t position) {
     value(node.outputs[i]).meta = MakeMeta(expected, *std::move(dims));
   }
   if (compiled.alias) return ShareInput(node);
+  std::vector<TensorMeta> metas;
+  for (int id : node.outputs) metas.push_back(value(id).meta);
+  const NodeCost cost =
+      CostOf(node, core_->device->info().kind, input_metas_, metas, host_ints_);
+  WEIR_RETURN_IF_ERROR(size_.AddNode(node, cost));
   WEIR_ASSIGN_OR_RETURN(const bool done, EvaluateOnHost(position));
   if (done) return absl::OkStatus();
   if (compiled.must_be_on_host) {
@@ -168,7 +180,7 @@ absl::Status Planner::PlanNode(size_t position) {
         node);
   }
   if (!compiled.on_device) return absl::OkStatus();
-  return AddStep(position);
+  return AddStep(position, cost);
 }
 
 absl::Status Planner::ShareInput(const LoweredNode& node) {
@@ -213,14 +225,16 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
     bytes += outputs.back().bytes;
   }
   const bool forced = compiled.must_be_on_host || node.def->shape_only;
-  if (!forced && (bytes > kSmallBytes || bytes > host_budget_)) return false;
-  if (bytes > host_budget_) {
+  if (!forced && bytes > kSmallBytes) return false;
+  if (!host_budget_.Take(bytes, CostOf(node, DeviceKind::kCpu, input_metas_,
+                                       outputs, host_ints_))) {
+    if (!forced) return false;
     return NodeError(absl::ResourceExhaustedError(absl::StrCat(
-                         "shapes depend on more than ", kHostBudgetBytes,
-                         " bytes that the host would have to compute")),
+                         "shapes depend on more than the host would compute: ",
+                         kHostBudgetBytes, " bytes, ", kHostBudgetOperations,
+                         " operations")),
                      node);
   }
-  host_budget_ -= bytes;
   std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
   for (size_t i = 0; i < host_ints.size(); ++i) {
     if (host_ints_[i].has_value()) host_ints[i] = *host_ints_[i];
@@ -234,14 +248,12 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   return true;
 }
 
-absl::Status Planner::AddStep(size_t position) {
+absl::Status Planner::AddStep(size_t position, const NodeCost& cost) {
   const LoweredNode& node = graph().nodes[position];
   const int step = static_cast<int>(drafts_.size());
-  std::vector<TensorMeta> outputs;
   int64_t elements = 0;
   for (int id : node.outputs) {
-    outputs.push_back(value(id).meta);
-    elements += outputs.back().elements;
+    elements += value(id).meta.elements;
     value(id).step = step;
     value(id).last_step = static_cast<size_t>(step);
   }
@@ -250,31 +262,62 @@ absl::Status Planner::AddStep(size_t position) {
   draft.outputs = node.outputs;
   // Nothing to compute; the outputs keep a place of no bytes.
   if (elements == 0 && !node.def->test_only) return absl::OkStatus();
-  std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
+  draft.host_ints.resize(node.inputs.size());
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (host_ints_[i].has_value()) host_ints[i] = *std::move(host_ints_[i]);
+    if (host_ints_[i].has_value()) {
+      draft.host_ints[i] = *std::move(host_ints_[i]);
+    }
   }
+  draft.computes = true;
   draft.inputs = node.inputs;
+  draft.scratch_bytes = cost.scratch_bytes;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue || node.IsHostInput(i)) continue;
     Value& source = value(root(node.inputs[i]));
     source.last_step = static_cast<size_t>(step);
   }
-  auto kernel =
-      core_->nodes[position].kernel->Plan({input_metas_, outputs, host_ints});
-  if (!kernel.ok()) return NodeError(kernel.status(), node);
-  draft.kernel = *std::move(kernel);
+  return absl::OkStatus();
+}
+
+absl::Status Planner::PlanKernels() {
+  size_t held = 0;
+  for (Draft& draft : drafts_) {
+    if (!draft.computes) continue;
+    const size_t position = static_cast<size_t>(draft.node);
+    const LoweredNode& node = graph().nodes[position];
+    std::vector<TensorMeta> inputs, outputs;
+    for (int id : draft.inputs) {
+      inputs.push_back(id == kNoValue ? TensorMeta() : value(id).meta);
+    }
+    for (int id : draft.outputs) outputs.push_back(value(id).meta);
+    auto kernel =
+        core_->nodes[position].kernel->Plan({inputs, outputs, draft.host_ints});
+    if (!kernel.ok()) return NodeError(kernel.status(), node);
+    draft.kernel = *std::move(kernel);
+    draft.scratch_bytes = static_cast<int64_t>(draft.kernel->scratch_bytes());
+    held += draft.kernel->held_bytes();
+    if (held > kMaxHeldBytes) {
+      return NodeError(
+          WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                         "the kernels of one evaluation would hold more than ",
+                         kMaxHeldBytes, " bytes")),
+                     "EVALUATION_TOO_LARGE"),
+          node);
+    }
+  }
   return absl::OkStatus();
 }
 
 // The step that makes a value writes it straight into the outputs block; what
 // no step makes (an input, a constant, a value twice) is copied there.
-void Planner::PlaceOutputs() {
+absl::Status Planner::PlaceOutputs() {
   plan_->outputs_.resize(graph().outputs.size());
   for (size_t i = 0; i < graph().outputs.size(); ++i) {
     const int id = graph().outputs[i];
     Plan::Value& output = plan_->outputs_[i];
     output.meta = value(id).meta;
+    WEIR_RETURN_IF_ERROR(size_.AddOutput(
+        core_->outputs[i].name, ProducerOf(*core_, i), output.meta.bytes));
     output.offset = plan_->output_bytes_;
     plan_->output_bytes_ += RoundUp(output.meta.bytes);
     Value& made = value(root(id));
@@ -290,33 +333,40 @@ void Planner::PlaceOutputs() {
     draft.inputs = {id};
     made.last_step = drafts_.size() - 1;
   }
+  return absl::OkStatus();
 }
 
 absl::Status Planner::PlaceValues() {
   std::vector<ArenaBlock> blocks;
   std::vector<Value*> owners;
+  int64_t largest = -1;
+  const LoweredNode* asks = nullptr;
+  const auto note = [&](int64_t bytes, size_t step) {
+    if (bytes <= largest) return;
+    largest = bytes;
+    asks = &graph().nodes[static_cast<size_t>(drafts_[step].node)];
+  };
   for (Value& v : values_) {
     if (v.step < 0 || v.in_outputs || v.meta.bytes == 0) continue;
     blocks.push_back({v.meta.bytes, static_cast<size_t>(v.step), v.last_step});
     owners.push_back(&v);
+    note(static_cast<int64_t>(v.meta.bytes), static_cast<size_t>(v.step));
   }
   const size_t values = blocks.size();
   std::vector<size_t> scratch_of;
   for (size_t s = 0; s < drafts_.size(); ++s) {
-    if (drafts_[s].kernel == nullptr) continue;
-    const size_t bytes = drafts_[s].kernel->scratch_bytes();
+    const int64_t bytes = drafts_[s].scratch_bytes;
     if (bytes == 0) continue;
-    blocks.push_back({bytes, s, s});
+    note(bytes, s);
+    // Nothing of this size can be laid out, or added up.
+    if (bytes > kMaxTensorBytes) return size_.CheckScratch(bytes, bytes, *asks);
+    blocks.push_back({static_cast<size_t>(bytes), s, s});
     scratch_of.push_back(s);
   }
   plan_->arena_bytes_ = LayOutArena(blocks);
-  constexpr auto kLimit = static_cast<size_t>(kMaxTensorBytes);
-  if (plan_->arena_bytes_ > kLimit || plan_->output_bytes_ > kLimit ||
-      plan_->input_bytes_ > kLimit) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "one run would need ", plan_->input_bytes_, " bytes of inputs, ",
-        plan_->output_bytes_, " of outputs and ", plan_->arena_bytes_,
-        " between them; the limit is ", kLimit, " each"));
+  if (asks != nullptr) {
+    WEIR_RETURN_IF_ERROR(size_.CheckScratch(
+        static_cast<int64_t>(plan_->arena_bytes_), largest, *asks));
   }
   for (size_t i = 0; i < values; ++i) owners[i]->offset = blocks[i].offset;
   scratch_.assign(drafts_.size(), 0);

@@ -1,6 +1,6 @@
 // Makes plans: runs inference with sizes, evaluates on the host what shapes
-// depend on, plans the kernels, lays out memory. One object per plan; any
-// thread. Internal to this layer.
+// depend on, checks how large the evaluation is, plans the kernels, lays out
+// memory. One object per plan; any thread. Internal to this layer.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/graph/evaluation_size.h"
+#include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/plan.h"
 #include "kernels/graph/plan_body.h"
 #include "kernels/graph/program_core.h"
@@ -40,6 +42,10 @@ class Planner {
     std::unique_ptr<const KernelPlan> kernel;
     std::vector<int> inputs;  // kNoValue where missing
     std::vector<int> outputs;
+    bool computes = false;  // has or needs a kernel
+    std::vector<std::vector<int64_t>> host_ints;
+    // Before there is a kernel: as its cost says.
+    int64_t scratch_bytes = 0;
   };
 
   const LoweredGraph& graph() const { return core_->graph; }
@@ -50,10 +56,11 @@ class Planner {
   absl::Status CheckInput(size_t i, const HostTensor& input) const;
   absl::Status PlanNode(size_t position);
   absl::Status ReadHostInputs(const LoweredNode& node);
-  absl::Status AddStep(size_t position);
+  absl::Status AddStep(size_t position, const NodeCost& cost);
   absl::StatusOr<bool> EvaluateOnHost(size_t position);
   absl::Status ShareInput(const LoweredNode& node);
-  void PlaceOutputs();
+  absl::Status PlaceOutputs();
+  absl::Status PlanKernels();
   absl::Status PlaceValues();
   absl::Status UploadHostValues();
   Operand Locate(int id, bool on_host) const;
@@ -66,7 +73,8 @@ class Planner {
   std::vector<Draft> drafts_;
   std::vector<const void*> uploaded_;  // by value: a host value's address
   std::vector<size_t> scratch_;        // by draft: offset
-  size_t host_budget_;
+  HostBudget host_budget_;
+  EvaluationSize size_;
 
   // Of the node being planned.
   std::vector<std::optional<std::vector<int64_t>>> host_ints_;

@@ -35,9 +35,10 @@ struct Program::Impl {
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
     Graph graph, Device& device, const OpRegistry& registry,
     const ProgramOptions& options) {
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ProgramCore> core,
-                        CompileCore(std::move(graph), device, registry,
-                                    options.limits, options.stop));
+  WEIR_ASSIGN_OR_RETURN(
+      std::shared_ptr<const ProgramCore> core,
+      CompileCore(std::move(graph), device, registry, options.limits,
+                  options.evaluation, options.stop));
   return std::shared_ptr<const Program>(
       new Program(std::make_unique<Impl>(std::move(core), options)));
 }

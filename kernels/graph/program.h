@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/export.h"
 #include "kernels/device/device.h"
+#include "kernels/graph/evaluation_limits.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/outline.h"
 #include "kernels/graph/plan.h"
@@ -24,6 +25,7 @@ namespace weir {
 struct ProgramOptions {
   size_t max_plans = 64;  // least recently used goes first
   GraphLimits limits;
+  EvaluationLimits evaluation;
   // Fingerprint of what the graph was made from; see Program::id.
   uint64_t identity = 0;
   // Set when nobody wants the program any more: compiling ends at the next node
@@ -36,7 +38,8 @@ class WEIR_EXPORT Program {
   // Validates, infers shapes, folds constants, chooses kernels and uploads
   // constants. Takes milliseconds to seconds (kernel compilation) and waits for
   // the upload: never on an I/O thread. Errors name the node. UNIMPLEMENTED
-  // names node, operator, opset, type and device.
+  // names node, operator, opset, type and device. RESOURCE_EXHAUSTED where the
+  // evaluation is too large whatever its inputs are.
   static absl::StatusOr<std::shared_ptr<const Program>> Compile(
       Graph graph, Device& device, const OpRegistry& registry,
       const ProgramOptions& options = {});
@@ -62,7 +65,8 @@ class WEIR_EXPORT Program {
 
   // What an evaluation of inputs with these shapes does, as far as it can be
   // told without their elements. An empty shape or an unknown dim leaves what
-  // is declared. INVALID_ARGUMENT as MakePlan. Microseconds.
+  // is declared. INVALID_ARGUMENT and RESOURCE_EXHAUSTED as MakePlan, as far as
+  // shapes are known. Microseconds.
   absl::StatusOr<ProgramOutline> Outline(
       absl::Span<const SymbolicShape> inputs) const;
 
@@ -75,7 +79,8 @@ class WEIR_EXPORT Program {
   // Makes and caches it: microseconds on the CPU, a kernel compilation at
   // worst. INVALID_ARGUMENT for a type, rank or shape that does not fit the
   // declaration (naming the input, with field "inputs[i]") or that some node
-  // refuses (naming the node).
+  // refuses (naming the node). RESOURCE_EXHAUSTED, reason EVALUATION_TOO_LARGE,
+  // beyond ProgramOptions::evaluation, before anything is planned.
   absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
       absl::Span<const HostTensor> inputs) const;
 

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/constant_block.h"
+#include "kernels/graph/evaluation_limits.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/lowered_graph.h"
@@ -56,6 +57,7 @@ struct ProgramCore {
   std::vector<ValueDecl> inputs;
   std::vector<ValueDecl> outputs;
   std::vector<std::string> symbols;
+  EvaluationLimits limits;  // resolved
   bool random = false;
 
   // Declared before the kernels, which may refer to its device.
@@ -72,6 +74,7 @@ struct ProgramCore {
 // The steps of Program::Compile.
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
-    const GraphLimits& limits, const std::atomic<bool>* stop);
+    const GraphLimits& limits, const EvaluationLimits& evaluation,
+    const std::atomic<bool>* stop);
 
 }  // namespace weir

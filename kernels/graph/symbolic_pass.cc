@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/node_inference.h"
+#include "kernels/ops/constant.h"
 
 namespace weir {
 namespace {
@@ -20,6 +21,20 @@ bool Foldable(const LoweredGraph& graph, const LoweredNode& node) {
   return true;
 }
 
+// A Constant of any size is a constant, never a step.
+absl::Status TakeConstant(const LoweredNode& node, LoweredGraph* graph) {
+  std::shared_ptr<const Constant> constant =
+      node.info.attributes.Tensor("value");
+  if (constant == nullptr) {
+    auto value = ConstantValue(node.info);
+    if (!value.ok()) return NodeError(value.status(), node);
+    constant = std::make_shared<const Constant>(*std::move(value));
+  }
+  graph->values[static_cast<size_t>(node.outputs[0])].constant =
+      std::move(constant);
+  return absl::OkStatus();
+}
+
 // Empty unless every output's shape is known.
 std::optional<std::vector<TensorMeta>> KnownOutputs(
     const std::vector<TypedShape>& outputs) {
@@ -27,11 +42,7 @@ std::optional<std::vector<TensorMeta>> KnownOutputs(
   for (const TypedShape& output : outputs) {
     std::optional<Dims> dims = ToConcrete(output.shape);
     if (!dims.has_value()) return std::nullopt;
-    TensorMeta& meta = metas.emplace_back();
-    meta.dtype = output.dtype;
-    meta.elements = NumElements(*dims).value();
-    meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(meta.dtype);
-    meta.dims = *std::move(dims);
+    metas.push_back(MakeMeta(output.dtype, *std::move(dims)));
   }
   return metas;
 }
@@ -73,10 +84,8 @@ absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
       value.shape = outputs[i].shape;
     }
     if (!fold.has_value() || !Foldable(graph, node)) continue;
-    if (node.info.domain.empty() && node.info.op == "Constant" &&
-        node.info.attributes.Tensor("value") != nullptr) {
-      graph.values[static_cast<size_t>(node.outputs[0])].constant =
-          node.info.attributes.Tensor("value");
+    if (node.info.domain.empty() && node.info.op == "Constant") {
+      WEIR_RETURN_IF_ERROR(TakeConstant(node, &graph));
       continue;
     }
     const auto metas = KnownOutputs(outputs);

@@ -29,6 +29,7 @@ OpDef BinaryDef(std::string_view name, std::string_view doc) {
                 {.name = "B", .types = kNumericTypes}};
   def.outputs = {{.name = "C"}};
   def.infer = InferBroadcast;
+  def.cost = ElementwiseCost;
   return def;
 }
 
@@ -125,6 +126,7 @@ absl::Status RegisterFold(
   def.inputs = {{.name = "data", .types = kNumericTypes, .variadic = true}};
   def.outputs = {{.name = "result"}};
   def.infer = InferBroadcast;
+  def.cost = ElementwiseCost;
   def.expression = expression;
   return registry.Register(std::move(def), MakeFoldKernel<Code>);
 }
@@ -165,6 +167,7 @@ absl::Status Register_onnx_Pow(OpRegistry& registry) {
                 {.name = "Y", .types = kNumericTypes, .group = -1}};
   def.outputs = {{.name = "Z"}};
   def.infer = InferBroadcast;
+  def.cost = ElementwiseCost;
   def.expression = CodeOf<PowCode>;
   return registry.Register(std::move(def), MakePowKernel);
 }

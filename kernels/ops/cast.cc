@@ -73,6 +73,7 @@ absl::Status Register_onnx_Cast(OpRegistry& registry) {
       {"saturate", AttributeType::kInt, false,
        "Of 8-bit floats, which weir does not have: no effect."}};
   def.infer = InferCast;
+  def.cost = ElementwiseCost;
   def.expression = CastExpression;
   return registry.Register(std::move(def), MakeCastKernel);
 }

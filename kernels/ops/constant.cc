@@ -185,6 +185,7 @@ absl::Status Register_onnx_Constant(OpRegistry& registry) {
       {"value_strings", AttributeType::kStrings, false,
        "A 1-D string tensor."}};
   def.infer = InferConstant;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeConstantKernel);
 }
 
@@ -198,6 +199,7 @@ absl::Status Register_onnx_ConstantOfShape(OpRegistry& registry) {
                      "A tensor of one element; default float 0."}};
   def.host_inputs = 1u << 0;
   def.infer = InferConstantOfShape;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeFillKernel);
 }
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/infer.h"
@@ -68,6 +69,71 @@ absl::Status InferConv(InferContext& context) {
   }
   context.SetOutput(0, dtype, std::move(out));
   return absl::OkStatus();
+}
+
+size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// With what aligns them.
+int64_t FloatsAtMost(int64_t elements) {
+  return SaturatingAdd(SaturatingMul(elements, sizeof(float)), 255);
+}
+
+// Elements of X with its padding written out, which CUDA does where an axis is
+// not padded alike on both sides; 0 elsewhere.
+int64_t PaddedElements(const NodeInfo& node, const PlanArgs& args) {
+  const Dims& x = args.inputs[0].dims;
+  const auto spatial = static_cast<int>(x.size()) - 2;
+  const auto parsed = ParseSpatialWindow(
+      node, spatial, absl::MakeConstSpan(args.inputs[1].dims).subspan(2));
+  if (!parsed.ok()) return 0;
+  const SpatialWindow window =
+      ResolvePads(*parsed, absl::MakeConstSpan(x).subspan(2));
+  int64_t elements = SaturatingMul(x[0], x[1]);
+  bool even = true;
+  for (size_t i = 0; i < window.axes.size(); ++i) {
+    const WindowAxis& axis = window.axes[i];
+    even &= axis.pad_begin == axis.pad_end;
+    elements =
+        SaturatingMul(elements, x[i + 2] + axis.pad_begin + axis.pad_end);
+  }
+  return even ? 0 : elements;
+}
+
+// The CPU lays inputs and outputs out anew; both devices compute in float what
+// is a half type (CUDA with a bias only).
+NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
+                  const PlanArgs& args) {
+  const TensorMeta& x = args.inputs[0];
+  const TensorMeta& w = args.inputs[1];
+  const TensorMeta& y = args.outputs[0];
+  NodeCost cost = LinearCost(node, device, args);
+  const int64_t taps = w.dims[0] == 0 ? 0 : w.elements / w.dims[0];
+  cost.operations =
+      SaturatingAdd(cost.operations, SaturatingMul(y.elements, taps));
+  const auto take = [&cost](int64_t bytes) {
+    cost.scratch_bytes = SaturatingAdd(cost.scratch_bytes, bytes);
+  };
+  const bool half = ComputeType(x.dtype) != x.dtype;
+  if (device == DeviceKind::kCpu) {
+    // Taps that meet no input are passed over one by one.
+    cost.operations =
+        SaturatingAdd(cost.operations, SaturatingMul(x.dims[0], w.elements));
+    for (int copies = half ? 2 : 1; copies > 0; --copies) {
+      take(FloatsAtMost(x.elements));
+      take(FloatsAtMost(w.elements));
+      take(FloatsAtMost(y.elements));
+    }
+    return cost;
+  }
+  const int64_t padded = PaddedElements(node, args);
+  cost.operations = SaturatingAdd(cost.operations, padded);
+  take(SaturatingMul(padded, static_cast<int64_t>(SizeOf(x.dtype))));
+  if (half && node.HasInput(2)) {
+    take(FloatsAtMost(std::max(padded, x.elements)));
+    take(FloatsAtMost(w.elements));
+    take(FloatsAtMost(y.elements));
+  }
+  return cost;
 }
 
 absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
@@ -172,8 +238,6 @@ absl::Status ConvolveDouble(const onednn::ConvolutionSpec& s,
   });
   return absl::OkStatus();
 }
-
-size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // float by oneDNN; the half types are converted to float around it.
 class FloatConvolution : public KernelPlan {
@@ -324,6 +388,7 @@ absl::Status Register_onnx_Conv(OpRegistry& registry) {
        "All begins, then all ends; default 0, not negative."},
       {"strides", AttributeType::kInts, false, "Per axis, default 1."}};
   def.infer = InferConv;
+  def.cost = ConvCost;
   return registry.Register(std::move(def), MakeConvolutionKernel);
 }
 

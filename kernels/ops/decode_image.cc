@@ -102,6 +102,18 @@ absl::Status InferDecodeImage(InferContext& context) {
   return absl::OkStatus();
 }
 
+// CUDA turns pictures upright one after the other, out of scratch memory.
+NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
+                         const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  const TensorMeta& out = args.outputs[0];
+  if (device == DeviceKind::kCuda) {
+    const int64_t pictures = out.dims.size() == 4 ? out.dims[0] : 1;
+    cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
+  }
+  return cost;
+}
+
 absl::Status DecodeOne(std::span<const std::byte> file, int64_t height,
                        int64_t width, uint8_t* pixels) {
   WEIR_ASSIGN_OR_RETURN(const image::ImageInfo info, image::PeekImage(file));
@@ -157,6 +169,7 @@ absl::Status Register_weir_DecodeImage(OpRegistry& registry) {
   def.host_inputs = 1;
   def.digest = Digest;
   def.infer = InferDecodeImage;
+  def.cost = DecodeImageCost;
   return registry.Register(std::move(def), MakeDecodeImageKernel);
 }
 

@@ -120,6 +120,7 @@ absl::Status Register_onnx_Gather(OpRegistry& registry) {
   def.attributes = {
       {"axis", AttributeType::kInt, false, "In [-rank, rank), default 0."}};
   def.infer = InferGather;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeGatherKernel);
 }
 

@@ -59,6 +59,7 @@ absl::Status Register_onnx_Identity(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.aliases_input = true;
   def.infer = InferSameAsInput;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeCopyKernel);
 }
 
@@ -75,6 +76,7 @@ absl::Status Register_onnx_Shape(OpRegistry& registry) {
        "One past the last dimension, default the rank."}};
   def.shape_only = true;
   def.infer = InferShape;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeShapeKernel);
 }
 

@@ -31,6 +31,7 @@ absl::Status RegisterPredicate(OpRegistry& registry, std::string_view name,
   def.inputs = {{.name = "A", .types = types}, {.name = "B", .types = types}};
   def.outputs = {{.name = "C"}};
   def.infer = InferBroadcastBool;
+  def.cost = ElementwiseCost;
   def.expression = CodeOf<Code>;
   return registry.Register(std::move(def), BinaryKernel<Code, List, bool>);
 }
@@ -90,6 +91,7 @@ absl::Status Register_onnx_Not(OpRegistry& registry) {
   def.inputs = {{.name = "X", .types = {DType::kBool}}};
   def.outputs = {{.name = "Y"}};
   def.infer = InferSameAsInput;
+  def.cost = ElementwiseCost;
   def.expression = CodeOf<NotCode>;
   return registry.Register(std::move(def), UnaryKernel<NotCode, BoolList>);
 }
@@ -103,6 +105,7 @@ absl::Status Register_onnx_Where(OpRegistry& registry) {
                 {.name = "Y", .types = kFixedTypes}};
   def.outputs = {{.name = "output"}};
   def.infer = InferWhere;
+  def.cost = ElementwiseCost;
   def.expression = [](const NodeInfo&) -> absl::StatusOr<ScalarExpression> {
     return ScalarExpression{"x0 ? x1 : x2"};
   };

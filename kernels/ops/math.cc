@@ -31,6 +31,7 @@ OpDef UnaryDef(std::string_view name, std::string_view doc, TypeSet types) {
   def.inputs = {{.name = "X", .types = types}};
   def.outputs = {{.name = "Y"}};
   def.infer = InferSameAsInput;
+  def.cost = ElementwiseCost;
   return def;
 }
 
@@ -193,6 +194,7 @@ absl::Status Register_onnx_Clip(OpRegistry& registry) {
                 {.name = "max", .types = kNumericTypes, .optional = true}};
   def.outputs = {{.name = "output"}};
   def.infer = InferClip;
+  def.cost = ElementwiseCost;
   def.expression = ClipExpression;
   return registry.Register(std::move(def), MakeClipKernel);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/infer.h"
@@ -89,6 +90,41 @@ absl::Status InferGemm(InferContext& context) {
   }
   context.SetOutput(0, node.input_types[0], std::move(shape));
   return absl::OkStatus();
+}
+
+// -- Cost ---------------------------------------------------------------------
+
+size_t FloatBytes(int64_t elements) {
+  return (static_cast<size_t>(elements) * sizeof(float) + 63) / 64 * 64;
+}
+
+// Of sums of `k` products. On the CPU half types are widened to floats.
+NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
+                     const PlanArgs& args, int64_t k) {
+  NodeCost cost = LinearCost(node, device, args);
+  cost.operations = SaturatingAdd(cost.operations,
+                                  SaturatingMul(args.outputs[0].elements, k));
+  const DType dtype = args.inputs[0].dtype;
+  if (device != DeviceKind::kCpu || ComputeType(dtype) == dtype) return cost;
+  for (const absl::Span<const TensorMeta> metas : {args.inputs, args.outputs}) {
+    for (const TensorMeta& meta : metas) {
+      cost.scratch_bytes = SaturatingAdd(
+          cost.scratch_bytes, static_cast<int64_t>(FloatBytes(meta.elements)));
+    }
+  }
+  return cost;
+}
+
+NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  return ProductCost(node, device, args, args.inputs[0].dims.back());
+}
+
+NodeCost GemmCost(const NodeInfo& node, DeviceKind device,
+                  const PlanArgs& args) {
+  const bool transpose_a = node.attributes.Int("transA", 0) != 0;
+  return ProductCost(node, device, args,
+                     args.inputs[0].dims[transpose_a ? 0 : 1]);
 }
 
 // -- Products -----------------------------------------------------------------
@@ -217,10 +253,6 @@ struct Addend {
   int64_t row_stride = 0, column_stride = 0;
   int64_t elements = 0;
 };
-
-size_t FloatBytes(int64_t elements) {
-  return (static_cast<size_t>(elements) * sizeof(float) + 63) / 64 * 64;
-}
 
 constexpr int64_t kConvertGrain = 1 << 15;
 
@@ -498,6 +530,7 @@ absl::Status Register_onnx_MatMul(OpRegistry& registry) {
                 {.name = "B", .types = kMatrixTypes}};
   def.outputs = {{.name = "Y"}};
   def.infer = InferMatMul;
+  def.cost = MatMulCost;
   return registry.Register(
       std::move(def),
       [](const NodeInfo&,
@@ -522,6 +555,7 @@ absl::Status Register_onnx_Gemm(OpRegistry& registry) {
       {"transA", AttributeType::kInt, false, "1 transposes A; default 0."},
       {"transB", AttributeType::kInt, false, "1 transposes B; default 0."}};
   def.infer = InferGemm;
+  def.cost = GemmCost;
   return registry.Register(
       std::move(def),
       [](const NodeInfo& node,

@@ -554,6 +554,7 @@ absl::Status Register_onnx_Transpose(OpRegistry& registry) {
   def.attributes = {{"perm", AttributeType::kInts, false,
                      "Input axis of each output axis; default: reversed."}};
   def.infer = InferTranspose;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeTransposeKernel);
 }
 
@@ -566,6 +567,7 @@ absl::Status Register_onnx_Expand(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.host_inputs = 1u << 1;
   def.infer = InferExpand;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeExpandKernel);
 }
 
@@ -585,6 +587,7 @@ absl::Status Register_onnx_Slice(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.host_inputs = 0b11110;
   def.infer = InferSlice;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeSliceKernel);
 }
 
@@ -606,6 +609,7 @@ absl::Status Register_onnx_Pad(OpRegistry& registry) {
                      "\"wrap\"."}};
   def.host_inputs = 0b1010;
   def.infer = InferPad;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakePadKernel);
 }
 
@@ -617,6 +621,7 @@ absl::Status Register_onnx_Concat(OpRegistry& registry) {
   def.outputs = {{.name = "concat_result"}};
   def.attributes = {{"axis", AttributeType::kInt, true, "In [-rank, rank)."}};
   def.infer = InferConcat;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeConcatKernel);
 }
 
@@ -638,6 +643,7 @@ absl::Status Register_onnx_Split(OpRegistry& registry) {
        "Equal parts, the last one smaller where they do not come out even."}};
   def.host_inputs = 1u << 1;
   def.infer = InferSplit;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeSplitKernel);
 }
 

@@ -27,20 +27,29 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Rows of floats, dense. All tails are computed in one lane by the same
 // operations, so that a row's result depends on nothing but the row.
 
+// NaN if there is one, which a vector's Max may drop.
 float LargestOf(const float* x, int64_t n) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   float largest = -std::numeric_limits<float>::infinity();
+  bool nan = false;
   int64_t i = 0;
   if (n >= lanes) {
     auto most = hn::LoadU(d, x);
+    auto nans = hn::IsNaN(most);
     for (i = lanes; i + lanes <= n; i += lanes) {
-      most = hn::Max(most, hn::LoadU(d, x + i));
+      const auto v = hn::LoadU(d, x + i);
+      most = hn::Max(most, v);
+      nans = hn::Or(nans, hn::IsNaN(v));
     }
     largest = hn::GetLane(hn::MaxOfLanes(d, most));
+    nan = !hn::AllFalse(d, nans);
   }
-  for (; i < n; ++i) largest = std::max(largest, x[i]);
-  return largest;
+  for (; i < n; ++i) {
+    largest = std::max(largest, x[i]);
+    nan |= x[i] != x[i];
+  }
+  return nan ? std::numeric_limits<float>::quiet_NaN() : largest;
 }
 
 void SoftmaxOfRow(const float* x, int64_t n, float* y) {
@@ -48,6 +57,12 @@ void SoftmaxOfRow(const float* x, int64_t n, float* y) {
   const hn::CappedTag<float, 1> one;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const float largest = LargestOf(x, n);
+  // The differences to it are NaN somewhere, and so is their sum; Exp would
+  // make them 0.
+  if (!std::isfinite(largest)) {
+    std::fill_n(y, n, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
   const auto offset = hn::Set(d, largest);
   auto sums = hn::Zero(d);
   int64_t i = 0;
@@ -151,6 +166,37 @@ using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 constexpr int64_t kGrainElements = 8192;
 
+// Rows that cannot be computed where they lie have a row of scratch memory for
+// each piece of the work.
+constexpr int64_t kMaxPieces = 64;
+
+template <typename C>
+size_t RowBytes(int64_t length) {
+  return (static_cast<size_t>(length) * sizeof(C) + 63) / 64 * 64;
+}
+
+// Whether rows of `dtype` are computed in another type.
+bool Widens(DType dtype) { return ComputeType(dtype) != dtype; }
+
+// Calls fn(first row, past the last, scratch row) for each piece of `rows`.
+template <typename C, typename Fn>
+void ForEachPiece(CpuTeam* team, int64_t rows, int64_t length, void* scratch,
+                  const Fn& fn) {
+  const int64_t pieces = std::min(rows, kMaxPieces);
+  ParallelFor(team, pieces, [&](int64_t i) {
+    fn(rows * i / pieces, rows * (i + 1) / pieces,
+       reinterpret_cast<C*>(static_cast<std::byte*>(scratch) +
+                            static_cast<size_t>(i) * RowBytes<C>(length)));
+  });
+}
+
+// What ForEachPiece takes, in `dtype`'s compute type.
+size_t PieceBytes(DType dtype, int64_t rows, int64_t length) {
+  const size_t row = dtype == DType::kDouble ? RowBytes<double>(length)
+                                             : RowBytes<float>(length);
+  return static_cast<size_t>(std::min(rows, kMaxPieces)) * row;
+}
+
 int64_t RowGrain(int64_t row) {
   return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(row, 1));
 }
@@ -179,6 +225,8 @@ struct SoftmaxShape {
   int64_t outer = 1;
   int64_t length = 1;  // of what sums up to 1
   int64_t stride = 1;  // between its elements
+
+  int64_t rows() const { return length == 0 ? 0 : outer * stride; }
 };
 
 template <typename C>
@@ -201,54 +249,100 @@ void RunSoftmax(const SoftmaxShape& shape, const RunArgs& run) {
   const auto* x = static_cast<const T*>(run.inputs[0]);
   auto* y = static_cast<T*>(run.outputs[0]);
   const int64_t n = shape.length;
-  const int64_t rows = n == 0 ? 0 : shape.outer * shape.stride;
-  ParallelRange(run.team, rows, RowGrain(n), [&](int64_t begin, int64_t end) {
-    if constexpr (std::is_same_v<T, C>) {
-      if (shape.stride == 1) {
-        for (int64_t r = begin; r < end; ++r) {
-          SoftmaxOfValues<C>(x + r * n, n, y + r * n);
-        }
-        return;
-      }
+  if constexpr (std::is_same_v<T, C>) {
+    if (shape.stride == 1) {
+      ParallelRange(run.team, shape.rows(), RowGrain(n),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        SoftmaxOfValues<C>(x + r * n, n, y + r * n);
+                      }
+                    });
+      return;
     }
-    std::vector<C> row(static_cast<size_t>(n));
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t first =
-          r / shape.stride * shape.stride * n + r % shape.stride;
-      for (int64_t i = 0; i < n; ++i) {
-        row[static_cast<size_t>(i)] =
-            static_cast<C>(x[first + i * shape.stride]);
-      }
-      SoftmaxOfValues<C>(row.data(), n, row.data());
-      for (int64_t i = 0; i < n; ++i) {
-        y[first + i * shape.stride] = T(row[static_cast<size_t>(i)]);
-      }
-    }
-  });
+  }
+  ForEachPiece<C>(run.team, shape.rows(), n, run.scratch,
+                  [&](int64_t begin, int64_t end, C* row) {
+                    for (int64_t r = begin; r < end; ++r) {
+                      const int64_t first =
+                          r / shape.stride * shape.stride * n +
+                          r % shape.stride;
+                      for (int64_t i = 0; i < n; ++i) {
+                        row[i] = static_cast<C>(x[first + i * shape.stride]);
+                      }
+                      SoftmaxOfValues<C>(row, n, row);
+                      for (int64_t i = 0; i < n; ++i) {
+                        y[first + i * shape.stride] = T(row[i]);
+                      }
+                    }
+                  });
 }
+
+absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
+                                            const Dims& dims) {
+  const int rank = static_cast<int>(dims.size());
+  WEIR_ASSIGN_OR_RETURN(const int axis, SoftmaxAxis(node, rank));
+  SoftmaxShape shape;
+  for (int i = 0; i < rank; ++i) {
+    int64_t& size = i < axis                      ? shape.outer
+                    : i == axis || Flattens(node) ? shape.length
+                                                  : shape.stride;
+    size *= dims[static_cast<size_t>(i)];
+  }
+  return shape;
+}
+
+class SoftmaxPlan final : public KernelPlan {
+ public:
+  SoftmaxPlan(const SoftmaxShape& shape, DType dtype)
+      : shape_(shape), dtype_(dtype) {}
+
+  size_t scratch_bytes() const override {
+    if (shape_.stride == 1 && !Widens(dtype_)) return 0;
+    return PieceBytes(dtype_, shape_.rows(), shape_.length);
+  }
+
+  absl::Status Run(const RunArgs& run) const override {
+    DispatchType(FloatingTypeList(), dtype_, [&](auto tag) {
+      RunSoftmax<typename decltype(tag)::Type>(shape_, run);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  const SoftmaxShape shape_;
+  const DType dtype_;
+};
+
+class SoftmaxKernel final : public Kernel {
+ public:
+  explicit SoftmaxKernel(const NodeInfo& node) : node_(node) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    const TensorMeta& x = args.inputs[0];
+    WEIR_ASSIGN_OR_RETURN(const SoftmaxShape shape,
+                          SoftmaxShapeOf(node_, x.dims));
+    return std::make_unique<const SoftmaxPlan>(shape, x.dtype);
+  }
+
+ private:
+  const NodeInfo node_;
+};
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeSoftmaxKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        const TensorMeta& x = args.inputs[0];
-        const int rank = static_cast<int>(x.dims.size());
-        WEIR_ASSIGN_OR_RETURN(const int axis, SoftmaxAxis(node, rank));
-        SoftmaxShape shape;
-        for (int i = 0; i < rank; ++i) {
-          int64_t& size = i < axis                      ? shape.outer
-                          : i == axis || Flattens(node) ? shape.length
-                                                        : shape.stride;
-          size *= x.dims[static_cast<size_t>(i)];
-        }
-        const DType dtype = x.dtype;
-        return RunFunction([shape, dtype](const RunArgs& run) {
-          DispatchType(FloatingTypeList(), dtype, [&](auto tag) {
-            RunSoftmax<typename decltype(tag)::Type>(shape, run);
-          });
-          return absl::OkStatus();
-        });
-      });
+  return std::make_unique<const SoftmaxKernel>(node);
+}
+
+NodeCost SoftmaxCost(const NodeInfo& node, DeviceKind device,
+                     const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  const TensorMeta& x = args.inputs[0];
+  const auto shape = SoftmaxShapeOf(node, x.dims);
+  if (device == DeviceKind::kCpu && shape.ok()) {
+    cost.scratch_bytes =
+        static_cast<int64_t>(SoftmaxPlan(*shape, x.dtype).scratch_bytes());
+  }
+  return cost;
 }
 
 // -- LayerNormalization -------------------------------------------------------
@@ -297,6 +391,7 @@ absl::Status InferLayerNormalization(InferContext& context) {
 }
 
 struct LayerNormShape {
+  DType dtype = DType::kFloat;
   int64_t rows = 1;
   int64_t length = 1;
   double epsilon = 0;
@@ -304,13 +399,17 @@ struct LayerNormShape {
   Dims scale, bias;
   bool has_bias = false;
   DType statistics = DType::kFloat;
+
+  // Whether scale or bias, of shape `dims`, must be written out for a row.
+  bool Expands(const Dims& dims) const {
+    return Widens(dtype) || NumElements(dims).value_or(0) != length;
+  }
 };
 
-// `values` of shape `dims`, broadcast to `target`, as compute type.
+// Writes `values` of shape `dims`, broadcast to `target`, as compute type.
 template <typename T>
-std::vector<Compute<T>> BroadcastRow(const T* values, const Dims& dims,
-                                     const Dims& target, int64_t length) {
-  std::vector<Compute<T>> row(static_cast<size_t>(length));
+void BroadcastRow(const T* values, const Dims& dims, const Dims& target,
+                  int64_t length, Compute<T>* row) {
   const Dims strides = DenseStrides(dims);
   for (int64_t i = 0; i < length; ++i) {
     int64_t rest = i, offset = 0;
@@ -322,8 +421,21 @@ std::vector<Compute<T>> BroadcastRow(const T* values, const Dims& dims,
         offset += index * strides[dims.size() - 1 - j];
       }
     }
-    row[static_cast<size_t>(i)] = static_cast<Compute<T>>(values[offset]);
+    row[i] = static_cast<Compute<T>>(values[offset]);
   }
+}
+
+// Scale or bias with an element for each of a row: as it is, or written out at
+// *scratch, which then moves on.
+template <typename T>
+const Compute<T>* WholeRow(const LayerNormShape& shape, const void* values,
+                           const Dims& dims, std::byte** scratch) {
+  using C = Compute<T>;
+  if (!shape.Expands(dims)) return static_cast<const C*>(values);
+  C* const row = reinterpret_cast<C*>(*scratch);
+  *scratch += RowBytes<C>(shape.length);
+  BroadcastRow(static_cast<const T*>(values), dims, shape.normalized,
+               shape.length, row);
   return row;
 }
 
@@ -367,69 +479,124 @@ void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
   const auto* x = static_cast<const T*>(run.inputs[0]);
   auto* y = static_cast<T*>(run.outputs[0]);
   const int64_t n = shape.length;
-  const std::vector<C> scale = BroadcastRow(
-      static_cast<const T*>(run.inputs[1]), shape.scale, shape.normalized, n);
-  std::vector<C> bias;
-  if (shape.has_bias) {
-    bias = BroadcastRow(static_cast<const T*>(run.inputs[2]), shape.bias,
-                        shape.normalized, n);
-  }
-  const C* const used_bias = shape.has_bias ? bias.data() : nullptr;
+  auto* scratch = static_cast<std::byte*>(run.scratch);
+  const C* const scale =
+      WholeRow<T>(shape, run.inputs[1], shape.scale, &scratch);
+  const C* const bias =
+      shape.has_bias ? WholeRow<T>(shape, run.inputs[2], shape.bias, &scratch)
+                     : nullptr;
   void* const means = run.outputs.size() > 1 ? run.outputs[1] : nullptr;
   void* const factors = run.outputs.size() > 2 ? run.outputs[2] : nullptr;
-  ParallelRange(
-      run.team, shape.rows, RowGrain(n), [&](int64_t begin, int64_t end) {
-        std::vector<C> row(std::is_same_v<T, C> ? 0 : static_cast<size_t>(n));
-        for (int64_t r = begin; r < end; ++r) {
-          C mean = 0, factor = 0;
-          if constexpr (std::is_same_v<T, C>) {
-            NormalizeValues<C>(x + r * n, n, shape.epsilon, scale.data(),
-                               used_bias, y + r * n, &mean, &factor);
-          } else {
-            for (int64_t i = 0; i < n; ++i) {
-              row[static_cast<size_t>(i)] = static_cast<C>(x[r * n + i]);
-            }
-            NormalizeValues<C>(row.data(), n, shape.epsilon, scale.data(),
-                               used_bias, row.data(), &mean, &factor);
-            for (int64_t i = 0; i < n; ++i) {
-              y[r * n + i] = T(row[static_cast<size_t>(i)]);
-            }
-          }
-          StoreStatistic(shape.statistics, means, r, static_cast<double>(mean));
-          StoreStatistic(shape.statistics, factors, r,
-                         static_cast<double>(factor));
-        }
-      });
+  const auto store = [&](int64_t r, C mean, C factor) {
+    StoreStatistic(shape.statistics, means, r, static_cast<double>(mean));
+    StoreStatistic(shape.statistics, factors, r, static_cast<double>(factor));
+  };
+  if constexpr (std::is_same_v<T, C>) {
+    ParallelRange(run.team, shape.rows, RowGrain(n),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t r = begin; r < end; ++r) {
+                      C mean = 0, factor = 0;
+                      NormalizeValues<C>(x + r * n, n, shape.epsilon, scale,
+                                         bias, y + r * n, &mean, &factor);
+                      store(r, mean, factor);
+                    }
+                  });
+  } else {
+    ForEachPiece<C>(run.team, shape.rows, n, scratch,
+                    [&](int64_t begin, int64_t end, C* row) {
+                      for (int64_t r = begin; r < end; ++r) {
+                        for (int64_t i = 0; i < n; ++i) {
+                          row[i] = static_cast<C>(x[r * n + i]);
+                        }
+                        C mean = 0, factor = 0;
+                        NormalizeValues<C>(row, n, shape.epsilon, scale, bias,
+                                           row, &mean, &factor);
+                        for (int64_t i = 0; i < n; ++i)
+                          y[r * n + i] = T(row[i]);
+                        store(r, mean, factor);
+                      }
+                    });
+  }
 }
+
+absl::StatusOr<LayerNormShape> LayerNormShapeOf(const NodeInfo& node,
+                                                const PlanArgs& args) {
+  const TensorMeta& x = args.inputs[0];
+  WEIR_ASSIGN_OR_RETURN(const int axis,
+                        NormalizeAxis(node.attributes.Int("axis", -1),
+                                      static_cast<int>(x.dims.size())));
+  LayerNormShape shape;
+  shape.dtype = x.dtype;
+  for (int i = 0; i < axis; ++i) shape.rows *= x.dims[static_cast<size_t>(i)];
+  shape.normalized.assign(x.dims.begin() + axis, x.dims.end());
+  for (const int64_t size : shape.normalized) shape.length *= size;
+  shape.epsilon = static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+  shape.scale = args.inputs[1].dims;
+  shape.has_bias = node.HasInput(2);
+  if (shape.has_bias) shape.bias = args.inputs[2].dims;
+  if (node.attributes.Int("stash_type", 1) == 16) {
+    shape.statistics = DType::kBfloat16;
+  }
+  return shape;
+}
+
+class LayerNormalizationPlan final : public KernelPlan {
+ public:
+  explicit LayerNormalizationPlan(LayerNormShape shape)
+      : shape_(std::move(shape)) {}
+
+  size_t scratch_bytes() const override {
+    const size_t row = PieceBytes(shape_.dtype, 1, shape_.length);
+    size_t bytes = shape_.Expands(shape_.scale) ? row : 0;
+    if (shape_.has_bias && shape_.Expands(shape_.bias)) bytes += row;
+    if (Widens(shape_.dtype)) {
+      bytes += PieceBytes(shape_.dtype, shape_.rows, shape_.length);
+    }
+    return bytes;
+  }
+
+  absl::Status Run(const RunArgs& run) const override {
+    DispatchType(FloatingTypeList(), shape_.dtype, [&](auto tag) {
+      RunLayerNormalization<typename decltype(tag)::Type>(shape_, run);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  const LayerNormShape shape_;
+};
+
+class LayerNormalizationKernel final : public Kernel {
+ public:
+  explicit LayerNormalizationKernel(const NodeInfo& node) : node_(node) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    WEIR_ASSIGN_OR_RETURN(LayerNormShape shape, LayerNormShapeOf(node_, args));
+    return std::make_unique<const LayerNormalizationPlan>(std::move(shape));
+  }
+
+ private:
+  const NodeInfo node_;
+};
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeLayerNormalizationKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        const TensorMeta& x = args.inputs[0];
-        WEIR_ASSIGN_OR_RETURN(const int axis,
-                              NormalizeAxis(node.attributes.Int("axis", -1),
-                                            static_cast<int>(x.dims.size())));
-        LayerNormShape shape;
-        shape.normalized.assign(x.dims.begin() + axis, x.dims.end());
-        for (const int64_t size : shape.normalized) shape.length *= size;
-        shape.rows = shape.length == 0 ? 0 : x.elements / shape.length;
-        shape.epsilon =
-            static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
-        shape.scale = args.inputs[1].dims;
-        shape.has_bias = node.HasInput(2);
-        if (shape.has_bias) shape.bias = args.inputs[2].dims;
-        if (node.attributes.Int("stash_type", 1) == 16) {
-          shape.statistics = DType::kBfloat16;
-        }
-        const DType dtype = x.dtype;
-        return RunFunction([shape, dtype](const RunArgs& run) {
-          DispatchType(FloatingTypeList(), dtype, [&](auto tag) {
-            RunLayerNormalization<typename decltype(tag)::Type>(shape, run);
-          });
-          return absl::OkStatus();
-        });
-      });
+  return std::make_unique<const LayerNormalizationKernel>(node);
+}
+
+// CUDA writes scale and bias out too, in their own type.
+NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
+                                const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  auto shape = LayerNormShapeOf(node, args);
+  if (!shape.ok()) return cost;
+  const int64_t length = shape->length;
+  cost.scratch_bytes =
+      device == DeviceKind::kCpu
+          ? static_cast<int64_t>(
+                LayerNormalizationPlan(*std::move(shape)).scratch_bytes())
+          : 2 * (length * static_cast<int64_t>(SizeOf(shape->dtype)) + 255);
+  return cost;
 }
 
 // -- BatchNormalization -------------------------------------------------------
@@ -504,27 +671,24 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeBatchNormalizationKernel(
     const int64_t planes = images * channels;
     const int64_t plane = planes == 0 ? 0 : args.inputs[0].elements / planes;
     return RunFunction([=](const RunArgs& run) {
-      std::vector<double> factors(static_cast<size_t>(channels));
-      for (int64_t c = 0; c < channels; ++c) {
-        factors[static_cast<size_t>(c)] =
-            ReadFloating(run.inputs[1], types[1], c) /
-            std::sqrt(ReadFloating(run.inputs[4], types[4], c) + epsilon);
-      }
       DispatchType(FloatingTypeList(), types[0], [&](auto tag) {
         using T = typename decltype(tag)::Type;
         const auto* x = static_cast<const T*>(run.inputs[0]);
         auto* y = static_cast<T*>(run.outputs[0]);
-        ParallelRange(run.team, planes, RowGrain(plane),
-                      [&](int64_t begin, int64_t end) {
-                        for (int64_t p = begin; p < end; ++p) {
-                          const int64_t c = p % channels;
-                          AffineValues(x + p * plane, plane,
-                                       ReadFloating(run.inputs[3], types[3], c),
-                                       factors[static_cast<size_t>(c)],
-                                       ReadFloating(run.inputs[2], types[2], c),
-                                       y + p * plane);
-                        }
-                      });
+        ParallelRange(
+            run.team, planes, RowGrain(plane), [&](int64_t begin, int64_t end) {
+              for (int64_t p = begin; p < end; ++p) {
+                const int64_t c = p % channels;
+                const double factor =
+                    ReadFloating(run.inputs[1], types[1], c) /
+                    std::sqrt(ReadFloating(run.inputs[4], types[4], c) +
+                              epsilon);
+                AffineValues(x + p * plane, plane,
+                             ReadFloating(run.inputs[3], types[3], c), factor,
+                             ReadFloating(run.inputs[2], types[2], c),
+                             y + p * plane);
+              }
+            });
       });
       return absl::OkStatus();
     });
@@ -545,6 +709,7 @@ absl::Status Register_onnx_Softmax(OpRegistry& registry) {
       {"axis", AttributeType::kInt, false,
        "In [-rank, rank); default -1, before opset 13 default 1."}};
   def.infer = InferSoftmax;
+  def.cost = SoftmaxCost;
   return registry.Register(std::move(def), MakeSoftmaxKernel);
 }
 
@@ -566,6 +731,7 @@ absl::Status Register_onnx_LayerNormalization(OpRegistry& registry) {
       {"stash_type", AttributeType::kInt, false,
        "Type of Mean and InvStdDev: 1 (float, default) or 16 (bfloat16)."}};
   def.infer = InferLayerNormalization;
+  def.cost = LayerNormalizationCost;
   return registry.Register(std::move(def), MakeLayerNormalizationKernel);
 }
 
@@ -591,6 +757,7 @@ absl::Status Register_onnx_BatchNormalization(OpRegistry& registry) {
       {"training_mode", AttributeType::kInt, false,
        "Default 0; 1 is not implemented."}};
   def.infer = InferBatchNormalization;
+  def.cost = LinearCost;
   return registry.Register(std::move(def), MakeBatchNormalizationKernel);
 }
 

@@ -1,6 +1,9 @@
 #include "kernels/ops/op.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "kernels/base/saturating.h"
 
 namespace weir {
 namespace {
@@ -77,6 +80,32 @@ std::vector<std::string> Attributes::Strings(std::string_view name) const {
 std::shared_ptr<const Constant> Attributes::Tensor(
     std::string_view name) const {
   return Get<std::shared_ptr<const Constant>>(*this, name, nullptr);
+}
+
+NodeCost OutputCost(const NodeInfo&, DeviceKind, const PlanArgs& args) {
+  NodeCost cost;
+  for (const TensorMeta& output : args.outputs) {
+    cost.operations = SaturatingAdd(cost.operations, output.elements);
+  }
+  return cost;
+}
+
+NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  NodeCost cost = OutputCost(node, device, args);
+  for (const TensorMeta& input : args.inputs) {
+    cost.operations = SaturatingAdd(cost.operations, input.elements);
+  }
+  return cost;
+}
+
+NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
+                         const PlanArgs& args) {
+  NodeCost cost = OutputCost(node, device, args);
+  cost.operations = SaturatingMul(
+      cost.operations,
+      std::max<int64_t>(1, static_cast<int64_t>(args.inputs.size())));
+  return cost;
 }
 
 std::unique_ptr<const Kernel> MakeKernel(PlanFunction plan) {

@@ -126,6 +126,17 @@ struct PlanArgs {
   absl::Span<const std::vector<int64_t>> host_ints;
 };
 
+// What one node takes on a device, told from shapes and attributes before
+// anything is planned (kernels/base/saturating.h: counts never wrap).
+struct NodeCost {
+  // An element that is read, computed or moved is one operation, and so is a
+  // multiplication with its addition.
+  int64_t operations = 0;
+  // Memory beside inputs and outputs while it runs, at most; what a library
+  // asks for when it is planned comes on top.
+  int64_t scratch_bytes = 0;
+};
+
 // Draws are Philox(seed, stream, index) with stream = ordinal << 48 | row, so
 // that a row's numbers do not depend on its neighbors (see
 // kernels/base/philox.h).
@@ -146,11 +157,15 @@ struct RunArgs {
 };
 
 // A kernel with concrete shapes: launch sizes, oneDNN primitives, workspace.
-// Immutable and shared by concurrent runs.
+// Immutable and shared by concurrent runs. Its size grows with ranks, not with
+// extents.
 class WEIR_EXPORT KernelPlan {
  public:
   virtual ~KernelPlan() = default;
   virtual size_t scratch_bytes() const { return 0; }
+  // What it holds of tables and libraries' objects, on host and device, where
+  // that is more than a few kilobytes.
+  virtual size_t held_bytes() const { return 0; }
   // CUDA: enqueues on args.stream and returns. CPU: computes and returns.
   // Wrong data is FaultStatus(code) on the CPU, a fault report on CUDA.
   virtual absl::Status Run(const RunArgs& args) const = 0;
@@ -229,6 +244,18 @@ struct ScalarExpression {
 // The text of kernels/ops/scalar_functions.h.
 WEIR_EXPORT std::string_view ScalarFunctionsSource();
 
+// The cost of what reads its inputs and writes its outputs a few times over,
+// whatever its attributes say; no scratch.
+WEIR_EXPORT NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
+                                const PlanArgs& args);
+// For what writes its outputs alone in full and need not read its inputs.
+WEIR_EXPORT NodeCost OutputCost(const NodeInfo& node, DeviceKind device,
+                                const PlanArgs& args);
+
+// For what computes each element of its output from one of each input.
+WEIR_EXPORT NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
+                                     const PlanArgs& args);
+
 struct OpDef {
   std::string_view domain;
   std::string_view name;
@@ -253,6 +280,11 @@ struct OpDef {
   bool random = false;     // draws numbers: never folded, needs a seed
   bool test_only = false;  // behind --enable-test-operators
   absl::Status (*infer)(InferContext& context) = nullptr;
+  // Needed: an evaluation's size is the sum of its nodes'. Loops that are not
+  // bounded by the operands (windows, inner sizes of products) are counted
+  // here. Called with what inference has accepted.
+  NodeCost (*cost)(const NodeInfo& node, DeviceKind device,
+                   const PlanArgs& args) = nullptr;
   // Set for elementwise operators: CUDA kernels are generated from it.
   absl::StatusOr<ScalarExpression> (*expression)(const NodeInfo& node) =
       nullptr;

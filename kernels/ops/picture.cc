@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/image/crop_flip_normalize.h"
@@ -23,6 +24,8 @@ namespace {
 constexpr TypeSet kPixelTypes = {DType::kUint8, DType::kFloat};
 constexpr TypeSet kFlagTypes = {DType::kBool, DType::kInt32};
 
+constexpr int64_t kMaxChannels = 65536;
+
 size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // -- Inference ----------------------------------------------------------------
@@ -31,6 +34,17 @@ absl::Status CheckPicture(const SymbolicShape& shape) {
   if (shape.has_value() && shape->size() != 3 && shape->size() != 4) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a picture of shape ", ShapeString(shape), " is not HWC or NHWC"));
+  }
+  return absl::OkStatus();
+}
+
+// What has a table with an entry per channel.
+absl::Status CheckChannels(const SymbolicShape& shape) {
+  if (shape.has_value() && shape->back().known() &&
+      shape->back().value() > kMaxChannels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a picture of shape ", ShapeString(shape),
+                     " has more than ", kMaxChannels, " channels"));
   }
   return absl::OkStatus();
 }
@@ -126,6 +140,7 @@ absl::Status InferNormalize(InferContext& context) {
   const NodeInfo& node = context.node();
   SymbolicShape shape = context.input_shape(0);
   WEIR_RETURN_IF_ERROR(CheckPicture(shape));
+  WEIR_RETURN_IF_ERROR(CheckChannels(shape));
   WEIR_ASSIGN_OR_RETURN(
       const NormalizeSettings settings,
       NormalizeSettingsOf(node, shape.has_value() ? shape->back() : Dim()));
@@ -156,24 +171,18 @@ class ResizeKernelPlan : public KernelPlan {
         ResizeGeometryOf(node, plan->in_.height, plan->in_.width));
     WEIR_ASSIGN_OR_RETURN(const image::ResizeFilter filter,
                           ResizeFilterOf(node));
-    const int64_t bands = PieceCount(plan->in_.picture(), kElementsPerBand,
-                                     std::min(kMaxBands, plan->out_.height));
-    for (int64_t i = 0; i < bands; ++i) {
-      const image::AxisWindow rows = {plan->out_.height * i / bands,
-                                      plan->out_.height * (i + 1) / bands};
-      WEIR_ASSIGN_OR_RETURN(
-          image::ResizePlan band,
-          image::ResizePlan::CreateWindow(geometry, filter,
-                                          {rows, {0, plan->out_.width}}));
-      plan->scratch_floats_ = std::max(plan->scratch_floats_,
-                                       band.ScratchFloats(plan->in_.channels));
-      plan->bands_.push_back({rows.begin, std::move(band)});
-    }
+    plan->whole_ = image::ResizePlan::Create(geometry, filter);
+    plan->bands_ = PieceCount(plan->in_.picture(), kElementsPerBand,
+                              std::min(kMaxBands, plan->out_.height));
+    plan->scratch_floats_ = plan->whole_->ScratchFloats(plan->in_.channels);
     return plan;
   }
 
   size_t scratch_bytes() const override {
     return static_cast<size_t>(Pieces()) * BandScratchBytes();
+  }
+  size_t held_bytes() const override {
+    return whole_.has_value() ? static_cast<size_t>(whole_->table_bytes()) : 0;
   }
 
   absl::Status Run(const RunArgs& run) const override {
@@ -182,14 +191,7 @@ class ResizeKernelPlan : public KernelPlan {
   }
 
  private:
-  struct Band {
-    int64_t first_row;
-    image::ResizePlan plan;
-  };
-
-  int64_t Pieces() const {
-    return in_.count * static_cast<int64_t>(bands_.size());
-  }
+  int64_t Pieces() const { return in_.count * bands_; }
   size_t BandScratchBytes() const {
     return AlignUp(static_cast<size_t>(scratch_floats_) * sizeof(float));
   }
@@ -199,17 +201,18 @@ class ResizeKernelPlan : public KernelPlan {
     const auto* in = static_cast<const T*>(run.inputs[0]);
     auto* out = static_cast<T*>(run.outputs[0]);
     auto* scratch = static_cast<std::byte*>(run.scratch);
-    const auto bands = static_cast<int64_t>(bands_.size());
     return ParallelForStatus(run.team, Pieces(), [&](int64_t i) {
-      const Band& band = bands_[static_cast<size_t>(i % bands)];
-      const int64_t picture = i / bands;
+      const int64_t band = i % bands_;
+      const int64_t picture = i / bands_;
+      const image::AxisWindow rows = {out_.height * band / bands_,
+                                      out_.height * (band + 1) / bands_};
       return image::Resize<T, T>(
-          band.plan,
+          whole_->Rows(rows),
           image::DenseView(in + picture * in_.picture(), in_.height, in_.width,
                            in_.channels),
           image::DenseView(
-              out + picture * out_.picture() + band.first_row * out_.row(),
-              band.plan.out_height(), out_.width, out_.channels),
+              out + picture * out_.picture() + rows.begin * out_.row(),
+              rows.end - rows.begin, out_.width, out_.channels),
           {reinterpret_cast<float*>(scratch + static_cast<size_t>(i) *
                                                   BandScratchBytes()),
            static_cast<size_t>(scratch_floats_)});
@@ -218,9 +221,40 @@ class ResizeKernelPlan : public KernelPlan {
 
   PictureShape in_, out_;
   DType dtype_ = DType::kUint8;
-  std::vector<Band> bands_;
+  std::optional<image::ResizePlan> whole_;  // unless there is nothing to do
+  int64_t bands_ = 0;
   int64_t scratch_floats_ = 0;
 };
+
+// The vertical pass over the rows that the output needs, then the horizontal
+// one. Between them the CPU holds a row for each piece, CUDA all of it.
+NodeCost ResizeCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  const PictureShape in = PictureShapeOf(args.inputs[0].dims);
+  const PictureShape out = PictureShapeOf(args.outputs[0].dims);
+  if (args.outputs[0].elements == 0) return cost;
+  const auto geometry = ResizeGeometryOf(node, in.height, in.width);
+  const auto filter = ResizeFilterOf(node);
+  if (!geometry.ok() || !filter.ok() ||
+      filter->interpolation == image::Interpolation::kNearest) {
+    return cost;
+  }
+  const int64_t middle = SaturatingMul(in.count * out.height, in.row());
+  const auto add = [&cost](int64_t elements, const image::AxisGeometry& axis,
+                           const image::ResizeFilter& how) {
+    cost.operations = SaturatingAdd(
+        cost.operations, SaturatingMul(elements, image::TapsOf(axis, how)));
+  };
+  add(middle, geometry->y, *filter);
+  add(args.outputs[0].elements, geometry->x, *filter);
+  const int64_t floats =
+      device == DeviceKind::kCpu
+          ? in.count * std::min(kMaxBands, out.height) * (in.row() + 16)
+          : middle;
+  cost.scratch_bytes = SaturatingMul(floats, sizeof(float));
+  return cost;
+}
 
 class ResizeKernel : public Kernel {
  public:
@@ -413,6 +447,17 @@ class NormalizePlan : public KernelPlan {
   const DType dtype_;
 };
 
+// The CPU computes in float what is then rounded.
+NodeCost NormalizeCost(const NodeInfo& node, DeviceKind device,
+                       const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
+  if (device == DeviceKind::kCpu && args.outputs[0].dtype != DType::kFloat) {
+    cost.scratch_bytes = SaturatingMul(shape.count, shape.picture() * 4 + 63);
+  }
+  return cost;
+}
+
 class NormalizeKernel : public Kernel {
  public:
   explicit NormalizeKernel(const NodeInfo& node) : node_(node) {}
@@ -550,6 +595,7 @@ absl::Status Register_weir_Resize(OpRegistry& registry) {
       {"antialias", AttributeType::kInt, false,
        "1 (default): linear shrinks without aliasing."}};
   def.infer = InferResize;
+  def.cost = ResizeCost;
   return registry.Register(std::move(def), MakeResizeKernel);
 }
 
@@ -570,6 +616,7 @@ absl::Status Register_weir_Crop(OpRegistry& registry) {
       {"crop_pos_x", AttributeType::kFloat, false, "In [0, 1], default 0.5."},
       {"crop_pos_y", AttributeType::kFloat, false, "In [0, 1], default 0.5."}};
   def.infer = InferCrop;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeCropKernel);
 }
 
@@ -593,6 +640,7 @@ absl::Status Register_weir_Flip(OpRegistry& registry) {
       {"horizontal", AttributeType::kInt, false, "0 or 1 (default)."},
       {"vertical", AttributeType::kInt, false, "0 (default) or 1."}};
   def.infer = InferFlip;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeFlipKernel);
 }
 
@@ -617,6 +665,7 @@ absl::Status Register_weir_Normalize(OpRegistry& registry) {
        "(both rounded half away from zero and saturated), float16, "
        "bfloat16."}};
   def.infer = InferNormalize;
+  def.cost = NormalizeCost;
   return registry.Register(std::move(def), MakeNormalizeKernel);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/parallel_for.h"
@@ -61,6 +62,25 @@ absl::Status InferGlobalPool(InferContext& context) {
   }
   context.SetOutput(0, context.node().input_types[0], std::move(shape));
   return absl::OkStatus();
+}
+
+// A window has no more taps along an axis than the input has positions for
+// them: what lies in the padding is never looked at.
+NodeCost PoolCost(const NodeInfo& node, DeviceKind device,
+                  const PlanArgs& args) {
+  const Dims& x = args.inputs[0].dims;
+  NodeCost cost = LinearCost(node, device, args);
+  const auto window =
+      ParseSpatialWindow(node, static_cast<int>(x.size()) - 2, {});
+  if (!window.ok()) return cost;
+  int64_t taps = args.outputs[0].elements;
+  for (size_t i = 0; i < window->axes.size(); ++i) {
+    const WindowAxis& axis = window->axes[i];
+    const int64_t inside = (x[i + 2] + axis.dilation - 1) / axis.dilation;
+    taps = SaturatingMul(taps, std::min(axis.kernel, inside));
+  }
+  cost.operations = SaturatingAdd(cost.operations, taps);
+  return cost;
 }
 
 // The taps of one window along one axis that lie inside the input.
@@ -362,6 +382,7 @@ absl::Status Register_onnx_MaxPool(OpRegistry& registry) {
                             "Of Indices: 0 (default) row-major, 1 "
                             "column-major."});
   def.infer = InferPool;
+  def.cost = PoolCost;
   return registry.Register(std::move(def), MakeMaxPoolKernel);
 }
 
@@ -376,6 +397,7 @@ absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
       {"count_include_pad", AttributeType::kInt, false,
        "1: the padding counts as zeros; default 0: it does not count."});
   def.infer = InferPool;
+  def.cost = PoolCost;
   return registry.Register(std::move(def), MakeAveragePoolKernel);
 }
 
@@ -386,6 +408,7 @@ absl::Status Register_onnx_GlobalAveragePool(OpRegistry& registry) {
   def.inputs = {{.name = "X", .types = kFloatTypes}};
   def.outputs = {{.name = "Y"}};
   def.infer = InferGlobalPool;
+  def.cost = LinearCost;
   return registry.Register(std::move(def), MakeGlobalAveragePoolKernel);
 }
 

@@ -152,6 +152,7 @@ absl::Status Register_weir_RandomUniform(OpRegistry& registry) {
   def.host_inputs = 1;
   def.random = true;
   def.infer = InferRandomUniform;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeRandomUniformKernel);
 }
 

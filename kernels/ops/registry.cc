@@ -119,6 +119,11 @@ absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
 
 absl::Status OpRegistry::Register(OpDef def) {
   Key key(def.domain, def.name);
+  if (def.infer == nullptr || def.cost == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("operator ", OpName(def.domain, def.name),
+                     " does not say what shapes it makes and what it costs"));
+  }
   Entry& entry = entries_[key];
   if (entry.def != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat(

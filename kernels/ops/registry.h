@@ -25,7 +25,8 @@ class WEIR_EXPORT OpRegistry {
   OpRegistry(const OpRegistry&) = delete;
   OpRegistry& operator=(const OpRegistry&) = delete;
 
-  // ALREADY_EXISTS if the name is taken here.
+  // ALREADY_EXISTS if the name is taken here, INVALID_ARGUMENT for a definition
+  // without shape inference or cost.
   absl::Status Register(OpDef def);
   // The definition together with its CPU kernel.
   absl::Status Register(OpDef def, KernelFactory cpu_kernel);

@@ -235,6 +235,7 @@ absl::Status Register_onnx_Reshape(OpRegistry& registry) {
        "size."}};
   def.host_inputs = 1u << 1;
   def.infer = InferReshape;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeCopyKernel);
 }
 
@@ -244,6 +245,7 @@ absl::Status Register_onnx_Flatten(OpRegistry& registry) {
   def.attributes = {
       {"axis", AttributeType::kInt, false, "In [-rank, rank], default 1."}};
   def.infer = InferFlatten;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeCopyKernel);
 }
 
@@ -254,6 +256,7 @@ absl::Status Register_onnx_Squeeze(OpRegistry& registry) {
                      "Before opset 13; default: every dimension of size 1."}};
   def.host_inputs = 1u << 1;
   def.infer = InferSqueeze;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeCopyKernel);
 }
 
@@ -266,6 +269,7 @@ absl::Status Register_onnx_Unsqueeze(OpRegistry& registry) {
                      "Before opset 13, where they become an input."}};
   def.host_inputs = 1u << 1;
   def.infer = InferUnsqueeze;
+  def.cost = OutputCost;
   return registry.Register(std::move(def), MakeCopyKernel);
 }
 

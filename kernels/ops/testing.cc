@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
 
@@ -21,6 +22,16 @@ absl::Status InferSpin(InferContext& context) {
                                                    kMaxMicroseconds, "]"));
   }
   return InferSameAsInput(context);
+}
+
+// A spinning GPU gets through some thousand operations in a microsecond.
+NodeCost SpinCost(const NodeInfo& node, DeviceKind device,
+                  const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  cost.operations = SaturatingAdd(
+      cost.operations,
+      SaturatingMul(node.attributes.Int("microseconds", 0), 1000));
+  return cost;
 }
 
 absl::Status InferFault(InferContext& context) {
@@ -90,6 +101,7 @@ absl::Status Register_weir_Spin(OpRegistry& registry) {
                      "Default 0, at most 60,000,000."}};
   def.test_only = true;
   def.infer = InferSpin;
+  def.cost = SpinCost;
   return registry.Register(std::move(def), MakeSpinKernel);
 }
 
@@ -106,6 +118,7 @@ absl::Status Register_weir_Fault(OpRegistry& registry) {
        "illegal_address or trap, which poison the device."}};
   def.test_only = true;
   def.infer = InferFault;
+  def.cost = LinearCost;
   return registry.Register(std::move(def), MakeFaultKernel);
 }
 

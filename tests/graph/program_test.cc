@@ -582,7 +582,8 @@ TEST_P(ProgramTest, RefusesAnOperatorWithoutAKernel) {
 }
 
 TEST_P(ProgramTest, KeepsTheLatestPlans) {
-  const auto program = Compile(Sum(), {.max_plans = 2, .limits = {}});
+  const auto program =
+      Compile(Sum(), {.max_plans = 2, .limits = {}, .evaluation = {}});
   ASSERT_TRUE(program.ok());
   const auto one = Floats({1}, {1});
   const auto two = Floats({2}, {1, 2});

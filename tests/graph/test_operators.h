@@ -111,6 +111,14 @@ inline absl::StatusOr<std::vector<int64_t>> DecodeDigest(
   return std::vector<int64_t>{value.as<uint8_t>()[0]};
 }
 
+// As much scratch memory as input.
+inline NodeCost ScratchCost(const NodeInfo& node, DeviceKind device,
+                            const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  cost.scratch_bytes = static_cast<int64_t>(args.inputs[0].bytes);
+  return cost;
+}
+
 inline absl::Status RandomShape(InferContext& c) {
   c.SetOutput(0, DType::kFloat, SymbolicDims{Dim(4)});
   return absl::OkStatus();
@@ -223,6 +231,7 @@ class TestOperators {
     decode.host_inputs = 1;
     decode.digest = DecodeDigest;
     decode.infer = DecodeShape;
+    decode.cost = LinearCost;
     Define(decode, [](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
       return RunFunction([n = args.outputs[0].elements](const RunArgs& run) {
         const auto* bytes = static_cast<const uint8_t*>(run.inputs[0]);
@@ -237,6 +246,7 @@ class TestOperators {
     random.outputs = {{"Y"}};
     random.random = true;
     random.infer = RandomShape;
+    random.cost = LinearCost;
     Define(random, [](const PlanArgs&) -> absl::StatusOr<RunFunction> {
       return RunFunction([](const RunArgs& run) {
         auto* to = static_cast<float*>(run.outputs[0]);
@@ -252,6 +262,7 @@ class TestOperators {
     scratch.inputs = {{"X", {DType::kFloat}}};
     scratch.outputs = {{"Y"}};
     scratch.infer = SameShape;
+    scratch.cost = ScratchCost;
     Check(registry.Register(scratch));
     for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
       Check(registry.RegisterKernel(
@@ -299,6 +310,7 @@ class TestOperators {
     def.inputs = std::move(inputs);
     def.outputs = {{"Y"}};
     def.infer = infer;
+    def.cost = LinearCost;
     def.host_inputs = host_inputs;
     return def;
   }

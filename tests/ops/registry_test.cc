@@ -57,6 +57,10 @@ TEST(OpRegistryTest, NestedRegistrySeesItsParent) {
   OpDef def;
   def.domain = "weir";
   def.name = "Mine";
+  EXPECT_EQ(nested.Register(def).code(), absl::StatusCode::kInvalidArgument);
+  def.infer = [](InferContext&) { return absl::OkStatus(); };
+  EXPECT_EQ(nested.Register(def).code(), absl::StatusCode::kInvalidArgument);
+  def.cost = LinearCost;
   ASSERT_TRUE(nested.Register(def).ok());
   EXPECT_EQ(nested.Register(def).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_NE(nested.Find("weir", "Mine"), nullptr);

@@ -164,6 +164,8 @@ HWY_EXPORT(FloatsToPlanes);
 HWY_EXPORT(NormalizeRowOfBytes);
 HWY_EXPORT(NormalizeRowOfFloats);
 
+constexpr int64_t kSpanElements = 8192;
+
 ChannelTerms TermsOf(const Normalization& normalization, int64_t channel) {
   const auto pick = [channel](std::span<const float> values) {
     return values[values.size() == 1 ? 0 : static_cast<size_t>(channel)];
@@ -262,8 +264,11 @@ template <typename T>
 void Normalize(ImageView<const T> in, const Normalization& normalization,
                ImageView<float> out) {
   const int64_t count = in.width * in.channels;
-  std::vector<float> mean(static_cast<size_t>(count));
-  std::vector<float> factor(static_cast<size_t>(count));
+  // The terms of some whole pixels, again and again along a row.
+  const int64_t span =
+      std::min(count, (kSpanElements / in.channels + 1) * in.channels);
+  std::vector<float> mean(static_cast<size_t>(span));
+  std::vector<float> factor(static_cast<size_t>(span));
   const std::vector<ChannelTerms> terms = AllTerms(normalization, in.channels);
   for (size_t i = 0; i < mean.size(); ++i) {
     const ChannelTerms& channel = terms[i % terms.size()];
@@ -271,14 +276,17 @@ void Normalize(ImageView<const T> in, const Normalization& normalization,
     factor[i] = channel.factor;
   }
   for (int64_t y = 0; y < in.height; ++y) {
-    if constexpr (std::is_same_v<T, uint8_t>) {
-      HWY_DYNAMIC_DISPATCH(NormalizeRowOfBytes)
-      (in.Row(y), count, mean.data(), factor.data(), normalization.shift,
-       out.Row(y));
-    } else {
-      HWY_DYNAMIC_DISPATCH(NormalizeRowOfFloats)
-      (in.Row(y), count, mean.data(), factor.data(), normalization.shift,
-       out.Row(y));
+    for (int64_t i = 0; i < count; i += span) {
+      const int64_t n = std::min(span, count - i);
+      if constexpr (std::is_same_v<T, uint8_t>) {
+        HWY_DYNAMIC_DISPATCH(NormalizeRowOfBytes)
+        (in.Row(y) + i, n, mean.data(), factor.data(), normalization.shift,
+         out.Row(y) + i);
+      } else {
+        HWY_DYNAMIC_DISPATCH(NormalizeRowOfFloats)
+        (in.Row(y) + i, n, mean.data(), factor.data(), normalization.shift,
+         out.Row(y) + i);
+      }
     }
   }
 }

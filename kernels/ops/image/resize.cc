@@ -156,12 +156,14 @@ void ResizeLinear(const ResizePlan& plan, const ImageView<const In>& in,
   const AxisWeights& y = plan.y();
   const AxisWindow columns = plan.source_columns();
   const int64_t count = (columns.end - columns.begin) * in.channels;
-  for (int64_t i = 0; i < y.size(); ++i) {
+  const AxisWindow rows = plan.rows();
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
     const In* first_row =
         in.Row(y.first[static_cast<size_t>(i)]) + columns.begin * in.channels;
     BlendRows(first_row, in.row_stride, y.weights.data() + i * y.taps, y.taps,
               count, row);
-    BlendRowInto(row, plan.x(), columns.begin, in.channels, out.Row(i));
+    BlendRowInto(row, plan.x(), columns.begin, in.channels,
+                 out.Row(i - rows.begin));
   }
 }
 
@@ -217,7 +219,8 @@ void ResizeNearest(const ResizePlan& plan, const ImageView<const In>& in,
                    const ImageView<Out>& out) {
   const int64_t* columns = plan.x().first.data();
   for (int64_t y = 0; y < out.height; ++y) {
-    const In* from_row = in.Row(plan.y().first[static_cast<size_t>(y)]);
+    const In* from_row =
+        in.Row(plan.y().first[static_cast<size_t>(plan.rows().begin + y)]);
     Out* to = out.Row(y);
     for (int64_t x = 0; x < out.width; ++x) {
       const In* from = from_row + columns[x] * in.channels;
@@ -241,9 +244,18 @@ ResizePlan::ResizePlan(const ResizeGeometry& geometry,
     : in_height_(geometry.y.in_size),
       in_width_(geometry.x.in_size),
       interpolation_(filter.interpolation),
-      y_(MakeAxisWeights(geometry.y, filter, window.y)),
-      x_(MakeAxisWeights(geometry.x, filter, window.x)),
-      source_columns_(SourceSpan(x_)) {}
+      y_(std::make_shared<const AxisWeights>(
+          MakeAxisWeights(geometry.y, filter, window.y))),
+      x_(std::make_shared<const AxisWeights>(
+          MakeAxisWeights(geometry.x, filter, window.x))),
+      rows_{0, y_->size()},
+      source_columns_(SourceSpan(*x_)) {}
+
+ResizePlan ResizePlan::Rows(AxisWindow rows) const {
+  ResizePlan part = *this;
+  part.rows_ = {rows_.begin + rows.begin, rows_.begin + rows.end};
+  return part;
+}
 
 ResizePlan ResizePlan::Create(const ResizeGeometry& geometry,
                               const ResizeFilter& filter) {

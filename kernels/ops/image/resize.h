@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "absl/status/status.h"
@@ -31,13 +32,20 @@ class WEIR_EXPORT ResizePlan {
                                                  const ResizeFilter& filter,
                                                  const ResizeWindow& window);
 
+  // Some of its output rows; the tables are shared.
+  // REQUIRES: 0 <= rows.begin < rows.end <= out_height().
+  ResizePlan Rows(AxisWindow rows) const;
+
   int64_t in_height() const { return in_height_; }
   int64_t in_width() const { return in_width_; }
-  int64_t out_height() const { return y_.size(); }
-  int64_t out_width() const { return x_.size(); }
+  int64_t out_height() const { return rows_.end - rows_.begin; }
+  int64_t out_width() const { return x_->size(); }
   Interpolation interpolation() const { return interpolation_; }
-  const AxisWeights& y() const { return y_; }
-  const AxisWeights& x() const { return x_; }
+  // Of the output rows [rows().begin, rows().end).
+  const AxisWeights& y() const { return *y_; }
+  AxisWindow rows() const { return rows_; }
+  const AxisWeights& x() const { return *x_; }
+  int64_t table_bytes() const { return y_->bytes() + x_->bytes(); }
   // The source columns that the output needs.
   AxisWindow source_columns() const { return source_columns_; }
 
@@ -51,8 +59,9 @@ class WEIR_EXPORT ResizePlan {
   int64_t in_height_;
   int64_t in_width_;
   Interpolation interpolation_;
-  AxisWeights y_;
-  AxisWeights x_;
+  std::shared_ptr<const AxisWeights> y_;
+  std::shared_ptr<const AxisWeights> x_;
+  AxisWindow rows_;
   AxisWindow source_columns_;
 };
 

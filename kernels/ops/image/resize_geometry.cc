@@ -62,6 +62,11 @@ absl::StatusOr<ResizeGeometry> MakeResizeGeometry(int64_t in_height,
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot resize an empty picture of ", in_width, " x ", in_height));
   }
+  if (std::max(in_height, in_width) > kMaxResizedSide) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot resize a picture of ", in_width, " x ", in_height,
+                     "; the largest side is ", kMaxResizedSide));
+  }
   for (const double side : {size.x, size.y, size.shorter, size.longer}) {
     if (!std::isfinite(side)) {
       return absl::InvalidArgumentError(
@@ -83,6 +88,24 @@ absl::StatusOr<ResizeGeometry> MakeResizeGeometry(int64_t in_height,
   return geometry;
 }
 
+namespace {
+
+double Radius(const AxisGeometry& axis, const ResizeFilter& filter) {
+  return filter.antialias ? std::max(1.0, std::abs(axis.step)) : 1.0;
+}
+
+// An open interval of length 2 * radius holds at most this many integers.
+int64_t Support(double radius) {
+  return static_cast<int64_t>(std::ceil(2 * radius));
+}
+
+}  // namespace
+
+int64_t TapsOf(const AxisGeometry& axis, const ResizeFilter& filter) {
+  if (filter.interpolation == Interpolation::kNearest) return 1;
+  return std::min(Support(Radius(axis, filter)), axis.in_size);
+}
+
 AxisWeights MakeAxisWeights(const AxisGeometry& axis,
                             const ResizeFilter& filter, AxisWindow window) {
   const auto count = static_cast<size_t>(window.end - window.begin);
@@ -102,11 +125,9 @@ AxisWeights MakeAxisWeights(const AxisGeometry& axis,
     return result;
   }
 
-  const double radius =
-      filter.antialias ? std::max(1.0, std::abs(axis.step)) : 1.0;
-  // An open interval of length 2 * radius holds at most this many integers.
-  const auto support = static_cast<int64_t>(std::ceil(2 * radius));
-  result.taps = std::min(support, axis.in_size);
+  const double radius = Radius(axis, filter);
+  const int64_t support = Support(radius);
+  result.taps = TapsOf(axis, filter);
   result.weights.assign(count * static_cast<size_t>(result.taps), 0.0f);
   std::vector<double> exact(static_cast<size_t>(result.taps));
   for (size_t i = 0; i < count; ++i) {

@@ -35,13 +35,13 @@ struct ResizeGeometry {
   AxisGeometry x;
 };
 
-// The largest side of a resized picture.
+// The largest side of a picture that is resized, before and after.
 inline constexpr int64_t kMaxResizedSide = 65536;
 
 // A fractional size (640 x 480 to a shorter side of 256 is 341.33 x 256) keeps
 // its exact scale: the output is rounded, and the source region grows or
 // shrinks about its center with it. INVALID_ARGUMENT for an empty picture, two
-// ways of giving the size, or an output side over kMaxResizedSide.
+// ways of giving the size, or a side over kMaxResizedSide.
 WEIR_EXPORT absl::StatusOr<ResizeGeometry> MakeResizeGeometry(
     int64_t in_height, int64_t in_width, const ResizeSize& size);
 
@@ -70,7 +70,15 @@ struct AxisWeights {
   std::vector<float> weights;
 
   int64_t size() const { return static_cast<int64_t>(first.size()); }
+  int64_t bytes() const {
+    return size() * (static_cast<int64_t>(sizeof(int64_t)) +
+                     taps * static_cast<int64_t>(sizeof(float)));
+  }
 };
+
+// The taps of each output pixel.
+WEIR_EXPORT int64_t TapsOf(const AxisGeometry& axis,
+                           const ResizeFilter& filter);
 
 // `window` lies inside [0, axis.out_size).
 WEIR_EXPORT AxisWeights MakeAxisWeights(const AxisGeometry& axis,

@@ -1,0 +1,28 @@
+// How large one evaluation may be. What is larger is refused before anything is
+// planned, allocated or run: RESOURCE_EXHAUSTED, reason EVALUATION_TOO_LARGE,
+// naming the node. Plain data.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/export.h"
+#include "kernels/device/device.h"
+
+namespace weir {
+
+struct EvaluationLimits {
+  // Bytes of all its outputs; 0: a quarter of the device's memory. At most
+  // kMaxTensorBytes.
+  int64_t output_bytes = 0;
+  // Bytes of what lies between inputs and outputs, and of the kernels' scratch
+  // memory; 0, and at most, as before.
+  int64_t scratch_bytes = 0;
+  // As NodeCost counts them.
+  int64_t operations = int64_t{100'000'000'000'000};
+};
+
+// With what 0 stands for.
+WEIR_EXPORT EvaluationLimits Resolve(const EvaluationLimits& limits,
+                                     const DeviceInfo& device);
+
+}  // namespace weir

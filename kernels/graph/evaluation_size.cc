@@ -1,0 +1,118 @@
+#include "kernels/graph/evaluation_size.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
+#include "kernels/tensor/shape.h"
+
+namespace weir {
+namespace {
+
+constexpr char kReason[] = "EVALUATION_TOO_LARGE";
+
+// The rest of "the evaluation ...".
+absl::Status TooLarge(std::string_view asked, int64_t limit,
+                      std::string_view flag) {
+  return WithReason(
+      absl::ResourceExhaustedError(
+          absl::StrCat("the evaluation ", AbslView(asked), "; the limit is ",
+                       limit, " (", AbslView(flag), ")")),
+      kReason, {{"limit", absl::StrCat(limit)}, {"flag", std::string(flag)}});
+}
+
+std::string Count(int64_t n) {
+  return n == kSaturated ? "more than 2^63" : absl::StrCat(n);
+}
+
+}  // namespace
+
+EvaluationLimits Resolve(const EvaluationLimits& limits,
+                         const DeviceInfo& device) {
+  EvaluationLimits resolved = limits;
+  // A device that does not say (in tests) has as much as a tensor may be large.
+  const int64_t share = device.total_memory > 0
+                            ? std::max<int64_t>(device.total_memory / 4, 1)
+                            : kMaxTensorBytes;
+  const auto within = [share](int64_t bytes) {
+    return std::min(bytes == 0 ? share : bytes, kMaxTensorBytes);
+  };
+  resolved.output_bytes = within(limits.output_bytes);
+  resolved.scratch_bytes = within(limits.scratch_bytes);
+  return resolved;
+}
+
+NodeCost CostOf(
+    const LoweredNode& node, DeviceKind device,
+    absl::Span<const TensorMeta> inputs, absl::Span<const TensorMeta> outputs,
+    absl::Span<const std::optional<std::vector<int64_t>>> host_ints) {
+  std::vector<std::vector<int64_t>> ints(host_ints.size());
+  for (size_t i = 0; i < ints.size(); ++i) {
+    if (host_ints[i].has_value()) ints[i] = *host_ints[i];
+  }
+  return node.def->cost(node.info, device, {inputs, outputs, ints});
+}
+
+absl::Status EvaluationSize::AddNode(const LoweredNode& node,
+                                     const NodeCost& cost) {
+  operations_ = SaturatingAdd(operations_, cost.operations);
+  if (cost.operations > longest_operations_) {
+    longest_operations_ = cost.operations;
+    longest_ = &node;
+  }
+  if (operations_ <= limits_.operations) return absl::OkStatus();
+  return NodeError(
+      TooLarge(absl::StrCat("would run ", Count(operations_), " operations, ",
+                            Count(longest_operations_), " of them here"),
+               limits_.operations, "--max-operations"),
+      *longest_);
+}
+
+absl::Status EvaluationSize::AddIfKnown(const LoweredNode& node,
+                                        DeviceKind device,
+                                        const NodeInputs& inputs,
+                                        absl::Span<const TypedShape> outputs) {
+  std::vector<TensorMeta> input_metas(node.inputs.size());
+  std::vector<TensorMeta> output_metas;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue) continue;
+    std::optional<Dims> dims = ToConcrete(inputs.shapes[i]);
+    if (!dims.has_value()) return absl::OkStatus();
+    input_metas[i] = MakeMeta(node.info.input_types[i], *std::move(dims));
+  }
+  for (const TypedShape& output : outputs) {
+    std::optional<Dims> dims = ToConcrete(output.shape);
+    if (!dims.has_value()) return absl::OkStatus();
+    output_metas.push_back(MakeMeta(output.dtype, *std::move(dims)));
+  }
+  return AddNode(
+      node, CostOf(node, device, input_metas, output_metas, inputs.host_ints));
+}
+
+absl::Status EvaluationSize::AddOutput(std::string_view name,
+                                       const LoweredNode* producer,
+                                       size_t bytes) {
+  output_bytes_ = SaturatingAdd(output_bytes_, static_cast<int64_t>(bytes));
+  if (output_bytes_ <= limits_.output_bytes) return absl::OkStatus();
+  const absl::Status status = TooLarge(
+      absl::StrCat("would have ", output_bytes_, " bytes of outputs or more, ",
+                   bytes, " of them \"", AbslView(name), "\""),
+      limits_.output_bytes, "--max-output-bytes");
+  return producer == nullptr ? status : NodeError(status, *producer);
+}
+
+absl::Status EvaluationSize::CheckScratch(int64_t total, int64_t largest,
+                                          const LoweredNode& node) const {
+  if (total <= limits_.scratch_bytes) return absl::OkStatus();
+  return NodeError(TooLarge(absl::StrCat("would need ", Count(total),
+                                         " bytes between inputs and outputs, ",
+                                         Count(largest), " of them here"),
+                            limits_.scratch_bytes, "--max-scratch-bytes"),
+                   node);
+}
+
+}  // namespace weir

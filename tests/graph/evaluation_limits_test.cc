@@ -1,0 +1,385 @@
+// How large an evaluation may be, on every way to a plan: compilation, folding,
+// values that shapes depend on, outlines, and plans with concrete shapes.
+#include "kernels/graph/evaluation_limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
+#include "kernels/device/devices.h"
+#include "kernels/graph/program.h"
+#include "tests/graph/test_operators.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weir::testing::Floats;
+using ::weir::testing::Input;
+using ::weir::testing::Ints;
+using ::weir::testing::Node;
+
+// weir.Work costs `operations`, takes `scratch` bytes and copies its input. It
+// counts how often it was planned and run.
+struct Counts {
+  std::atomic<int> planned{0};
+  std::atomic<int> ran{0};
+};
+
+class WorkPlan final : public KernelPlan {
+ public:
+  WorkPlan(Counts* counts, size_t bytes, size_t scratch)
+      : counts_(counts), bytes_(bytes), scratch_(scratch) {}
+  size_t scratch_bytes() const override { return scratch_; }
+  absl::Status Run(const RunArgs& run) const override {
+    ++counts_->ran;
+    std::memcpy(run.outputs[0], run.inputs[0], bytes_);
+    return absl::OkStatus();
+  }
+
+ private:
+  Counts* const counts_;
+  const size_t bytes_, scratch_;
+};
+
+class WorkKernel final : public Kernel {
+ public:
+  WorkKernel(Counts* counts, const NodeInfo& node)
+      : counts_(counts),
+        scratch_(static_cast<size_t>(node.attributes.Int(
+            "more_scratch", node.attributes.Int("scratch", 0)))) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    ++counts_->planned;
+    return std::make_unique<const WorkPlan>(counts_, args.inputs[0].bytes,
+                                            scratch_);
+  }
+
+ private:
+  Counts* const counts_;
+  const size_t scratch_;
+};
+
+OpDef WorkDef() {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Work";
+  def.inputs = {{.name = "X", .types = {DType::kFloat, DType::kInt64}}};
+  def.outputs = {{.name = "Y"}};
+  def.attributes = {{"operations", AttributeType::kInt, false, ""},
+                    {"scratch", AttributeType::kInt, false, ""},
+                    // Which the cost says nothing of, as libraries' workspaces.
+                    {"more_scratch", AttributeType::kInt, false, ""}};
+  def.infer = testing::SameShape;
+  def.cost = [](const NodeInfo& node, DeviceKind, const PlanArgs&) {
+    return NodeCost{node.attributes.Int("operations", 0),
+                    node.attributes.Int("scratch", 0)};
+  };
+  return def;
+}
+
+class EvaluationLimitsTest : public ::testing::Test {
+ protected:
+  EvaluationLimitsTest()
+      : all_(MakeOpRegistry()),
+        registry_(all_.get()),
+        device_(MakeCpuDevice({})) {
+    EXPECT_TRUE(registry_
+                    .Register(WorkDef(),
+                              [this](const NodeInfo& node, Device&) {
+                                return std::make_unique<const WorkKernel>(
+                                    &counts_, node);
+                              })
+                    .ok());
+  }
+
+  absl::StatusOr<std::shared_ptr<const Program>> Compile(
+      Graph graph, EvaluationLimits limits = {}) {
+    ProgramOptions options;
+    options.evaluation = limits;
+    return Program::Compile(std::move(graph), *device_, registry_, options);
+  }
+
+  static GraphNode Work(std::string name, std::string from, std::string to,
+                        int64_t operations, int64_t scratch = 0) {
+    GraphNode node =
+        Node("weir.Work", {std::move(from)}, {std::move(to)}, std::move(name));
+    node.attributes.Set("operations", operations);
+    node.attributes.Set("scratch", scratch);
+    return node;
+  }
+
+  const std::unique_ptr<OpRegistry> all_;
+  OpRegistry registry_;
+  const std::unique_ptr<Device> device_;
+  Counts counts_;
+};
+
+void ExpectTooLarge(const absl::Status& status, const std::string& node,
+                    const std::string& asked, const std::string& flag) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "EVALUATION_TOO_LARGE") << status;
+  EXPECT_FALSE(RetryAfter(status).has_value());
+  for (const std::string& word : {"node \"" + node + "\" (", asked, flag}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+  }
+}
+
+// One node for each limit, with an open dim: nothing is known before there is
+// an input.
+Graph OpenGraph(GraphNode node, std::vector<std::string> outputs = {"y"}) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()})};
+  graph.nodes = {std::move(node)};
+  graph.outputs = std::move(outputs);
+  return graph;
+}
+
+HostTensor Of(Dims dims) { return {DType::kFloat, std::move(dims), nullptr}; }
+
+TEST_F(EvaluationLimitsTest, OperationsAreSummedOverTheGraph) {
+  Graph graph = OpenGraph(Work("small", "x", "a", 40));
+  graph.nodes.push_back(Work("large", "a", "b", 50));
+  graph.nodes.push_back(Work("last", "b", "y", 10));
+  const auto fits = Compile(graph, {.operations = 100});
+  ASSERT_TRUE(fits.ok()) << fits.status();
+  EXPECT_TRUE((*fits)->MakePlan({Of({3})}).ok());
+  EXPECT_EQ(counts_.planned, 3);
+
+  const auto program = Compile(std::move(graph), {.operations = 99});
+  // The count does not depend on shapes here, but shapes are not known.
+  ASSERT_TRUE(program.ok()) << program.status();
+  const absl::Status status = (*program)->MakePlan({Of({3})}).status();
+  ExpectTooLarge(status, "large", "100 operations, 50 of them here",
+                 "99 (--max-operations)");
+  EXPECT_EQ(counts_.planned, 3) << "kernels were planned before the check";
+  EXPECT_EQ(Metadata(status),
+            (ReasonMetadata{{"limit", "99"}, {"flag", "--max-operations"}}));
+}
+
+TEST_F(EvaluationLimitsTest, CountsNeverWrap) {
+  Graph graph = OpenGraph(Work("a", "x", "a", kSaturated));
+  graph.nodes.push_back(Work("b", "a", "y", kSaturated, kSaturated));
+  const auto program = Compile(std::move(graph), {.operations = kSaturated});
+  ASSERT_TRUE(program.ok()) << program.status();
+  // 2^63 operations pass this limit, but no such block of memory.
+  ExpectTooLarge((*program)->MakePlan({Of({3})}).status(), "b",
+                 "more than 2^63 bytes", "--max-scratch-bytes");
+}
+
+TEST_F(EvaluationLimitsTest, OutputsAreSummed) {
+  Graph graph = OpenGraph(Work("first", "x", "a", 1), {"a", "b", "x"});
+  graph.nodes.push_back(Work("second", "a", "b", 1));
+  const auto program = Compile(graph, {.output_bytes = 1200});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE((*program)->MakePlan({Of({100})}).ok());
+  // Of the third output, which no node makes.
+  const absl::Status input = (*program)->MakePlan({Of({101})}).status();
+  EXPECT_EQ(Reason(input), "EVALUATION_TOO_LARGE") << input;
+  EXPECT_THAT(std::string(input.message()), HasSubstr("404 of them \"x\""));
+  ExpectTooLarge((*program)->MakePlan({Of({200})}).status(), "second",
+                 "1600 bytes of outputs or more, 800 of them \"b\"",
+                 "1200 (--max-output-bytes)");
+  const auto half = Compile(graph, {.output_bytes = 600});
+  ASSERT_TRUE(half.ok()) << half.status();
+  ExpectTooLarge((*half)->MakePlan({Of({200})}).status(), "first", "\"a\"",
+                 "--max-output-bytes");
+}
+
+TEST_F(EvaluationLimitsTest, ValuesBetweenAreLaidOutFirst) {
+  Graph graph = OpenGraph(Work("a", "x", "a", 1));
+  graph.nodes.push_back(Work("b", "a", "b", 1));
+  graph.nodes.push_back(Work("c", "b", "c", 1));
+  graph.nodes.push_back(Work("d", "c", "y", 1));
+  // a and b, then b and c: never three at once.
+  const auto program = Compile(std::move(graph), {.scratch_bytes = 8192});
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan = (*program)->MakePlan({Of({1024})});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->arena_bytes(), 8192u);
+  const int planned = counts_.planned;
+  ExpectTooLarge((*program)->MakePlan({Of({1025})}).status(), "a",
+                 "8704 bytes between inputs and outputs, 4100 of them here",
+                 "8192 (--max-scratch-bytes)");
+  EXPECT_EQ(counts_.planned, planned);
+}
+
+TEST_F(EvaluationLimitsTest, ScratchMemoryCountsBeforeAndAfterPlanning) {
+  const auto told =
+      Compile(OpenGraph(Work("w", "x", "y", 1, 4096)), {.scratch_bytes = 4095});
+  ASSERT_TRUE(told.ok()) << told.status();
+  ExpectTooLarge((*told)->MakePlan({Of({1})}).status(), "w", "4096 bytes",
+                 "--max-scratch-bytes");
+  EXPECT_EQ(counts_.planned, 0);
+
+  GraphNode node = Work("w", "x", "y", 1);
+  node.attributes.Set("more_scratch", int64_t{4096});
+  const auto found = Compile(OpenGraph(node), {.scratch_bytes = 4095});
+  ASSERT_TRUE(found.ok()) << found.status();
+  ExpectTooLarge((*found)->MakePlan({Of({1})}).status(), "w", "4096 bytes",
+                 "--max-scratch-bytes");
+  EXPECT_EQ(counts_.planned, 1);
+}
+
+TEST_F(EvaluationLimitsTest, CompilationRefusesWhatNoInputCanMakeSmall) {
+  Graph graph = OpenGraph(Work("w", "x", "y", 100));
+  graph.inputs[0].shape = SymbolicDims{Dim(1000)};
+  ExpectTooLarge(Compile(graph, {.operations = 99}).status(), "w",
+                 "100 operations", "--max-operations");
+  ExpectTooLarge(Compile(graph, {.output_bytes = 3999}).status(), "w",
+                 "4000 bytes of outputs", "--max-output-bytes");
+  // What nobody wants is not computed either.
+  graph.nodes.push_back(Work("unused", "x", "z", 1 << 20));
+  EXPECT_TRUE(Compile(graph, {.operations = 100}).ok());
+}
+
+// As Explain asks.
+TEST_F(EvaluationLimitsTest, OutlinesRefuseWhatPlansWould) {
+  const auto program = Compile(OpenGraph(Work("w", "x", "y", 100)),
+                               {.output_bytes = 400, .operations = 99});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_TRUE((*program)->Outline({SymbolicShape()}).ok());
+  ExpectTooLarge((*program)->Outline({SymbolicDims{Dim(3)}}).status(), "w",
+                 "100 operations", "--max-operations");
+  const auto outputs =
+      Compile(OpenGraph(Work("w", "x", "y", 1)), {.output_bytes = 400});
+  EXPECT_TRUE((*outputs)->Outline({SymbolicDims{Dim(100)}}).ok());
+  ExpectTooLarge((*outputs)->Outline({SymbolicDims{Dim(101)}}).status(), "w",
+                 "404 bytes of outputs", "--max-output-bytes");
+}
+
+TEST_F(EvaluationLimitsTest, FoldingLeavesWhatIsLong) {
+  const auto folds = [&](int64_t operations, int64_t scratch) {
+    Graph graph;
+    graph.constants["x"] = Floats({2}, {1, 2});
+    graph.nodes = {Work("w", "x", "y", operations, scratch)};
+    graph.outputs = {"y"};
+    counts_.ran = 0;
+    const auto program = Compile(std::move(graph));
+    EXPECT_TRUE(program.ok()) << program.status();
+    return counts_.ran == 1;
+  };
+  EXPECT_TRUE(folds(1000, 1000));
+  EXPECT_FALSE(folds(int64_t{1} << 40, 0));
+  EXPECT_FALSE(folds(0, int64_t{1} << 40));
+}
+
+TEST_F(EvaluationLimitsTest, FoldingHasABudgetForTheWholeGraph) {
+  Graph graph;
+  graph.constants["x0"] = Floats({1}, {1});
+  for (int i = 0; i < 20; ++i) {
+    graph.nodes.push_back(Work("", absl::StrCat("x", i),
+                               absl::StrCat("x", i + 1), int64_t{1} << 25));
+  }
+  graph.outputs = {"x20"};
+  ASSERT_TRUE(Compile(std::move(graph)).ok());
+  EXPECT_EQ(counts_.ran, 8);  // 2^28 operations
+}
+
+// A value that a shape depends on is computed on the host while a plan is made.
+TEST_F(EvaluationLimitsTest, ShapesThatTakeLongAreRefused) {
+  const auto plan = [&](int64_t operations, int64_t scratch) {
+    Graph graph;
+    graph.inputs = {Input("s", SymbolicDims{Dim(1)}, DType::kInt64)};
+    graph.nodes = {Work("long", "s", "t", operations, scratch),
+                   Node("ConstantOfShape", {"t"}, {"y"})};
+    graph.outputs = {"y"};
+    const auto program = Compile(std::move(graph));
+    EXPECT_TRUE(program.ok()) << program.status();
+    const auto size = Ints({3});
+    counts_.ran = 0;
+    return (*program)->MakePlan({size->tensor}).status();
+  };
+  EXPECT_TRUE(plan(1000, 1000).ok());
+  EXPECT_EQ(counts_.ran, 1);
+  for (const auto& [operations, scratch] :
+       {std::pair<int64_t, int64_t>{int64_t{1} << 40, 0},
+        {0, int64_t{1} << 32}}) {
+    const absl::Status status = plan(operations, scratch);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("\"long\""));
+    EXPECT_EQ(counts_.ran, 0);
+  }
+}
+
+TEST_F(EvaluationLimitsTest, SmallValuesAreLeftToTheDevice) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()})};
+  graph.nodes = {Node("Shape", {"x"}, {"s"}),
+                 Work("w", "s", "y", int64_t{1} << 40)};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan = (*program)->MakePlan({Of({3})});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(counts_.ran, 0);
+  EXPECT_EQ((*plan)->steps(), 1u);
+}
+
+// -- Defaults -----------------------------------------------------------------
+
+TEST(EvaluationLimitsDefaultTest, ComeFromTheDevice) {
+  DeviceInfo info;
+  info.total_memory = 4000;
+  EXPECT_EQ(Resolve({}, info).scratch_bytes, 1000);
+  EXPECT_EQ(Resolve({}, info).output_bytes, 1000);
+  const EvaluationLimits given = {
+      .output_bytes = 1, .scratch_bytes = 2, .operations = 3};
+  EXPECT_EQ(Resolve(given, info).output_bytes, 1);
+  EXPECT_EQ(Resolve(given, info).scratch_bytes, 2);
+  EXPECT_EQ(Resolve(given, info).operations, 3);
+  info.total_memory = 0;
+  EXPECT_EQ(Resolve({}, info).scratch_bytes, kMaxTensorBytes);
+  EXPECT_EQ(Resolve({.scratch_bytes = kSaturated}, info).scratch_bytes,
+            kMaxTensorBytes);
+}
+
+// Operations of BERT-large, 64 times 512 tokens: its products.
+TEST_F(EvaluationLimitsTest, BertLargeFitsAndTenToTheFifteenDoesNot) {
+  constexpr int64_t kRows = 64 * 512, kWidth = 1024, kInner = 4096;
+  Graph graph;
+  const auto input = [&](const char* name, std::vector<Dim> dims) {
+    graph.inputs.push_back(Input(name, SymbolicDims(dims.begin(), dims.end())));
+  };
+  input("x", {kRows, kWidth});
+  input("w", {kWidth, kWidth});
+  input("up", {kWidth, kInner});
+  input("down", {kInner, kWidth});
+  input("q", {64 * 16, 512, 64});
+  input("k", {64 * 16, 64, 512});
+  std::string at = "x";
+  int made = 0;
+  const auto product = [&](const std::string& a, const std::string& b) {
+    const std::string to = absl::StrCat("v", made++);
+    graph.nodes.push_back(Node("MatMul", {a, b}, {to}));
+    return to;
+  };
+  for (int layer = 0; layer < 24; ++layer) {
+    for (int i = 0; i < 4; ++i) at = product(at, "w");
+    at = product(product(at, "up"), "down");
+    graph.outputs.push_back(product(product("q", "k"), "q"));
+  }
+  graph.outputs.push_back(at);
+  const EvaluationLimits memory = {.output_bytes = kMaxTensorBytes,
+                                   .scratch_bytes = kMaxTensorBytes};
+  const auto program = Compile(std::move(graph), memory);
+  EXPECT_TRUE(program.ok()) << program.status();
+
+  Graph large;
+  large.inputs = {Input("x", SymbolicDims{Dim(100'000), Dim(100'000)})};
+  large.nodes = {Node("MatMul", {"x", "x"}, {"y"}, "product")};
+  large.outputs = {"y"};
+  ExpectTooLarge(Compile(std::move(large), memory).status(), "product",
+                 "10000300", "--max-operations");
+}
+
+}  // namespace
+}  // namespace weir
