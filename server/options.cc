@@ -303,6 +303,21 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
       ->group("Limits");
 
+  AddFlag(app, "--max-output-bytes", options.max_output_bytes,
+          "Outputs of one evaluation; 0: --host-bytes")
+      ->check(CLI::Range(size_t{0}, size_t{1} << 40))
+      ->group("Limits");
+  AddFlag(app, "--max-scratch-bytes", options.max_scratch_bytes,
+          "Device memory of one evaluation beside inputs and outputs; 0: a "
+          "quarter of the device's")
+      ->check(CLI::Range(size_t{0}, size_t{1} << 40))
+      ->group("Limits");
+  AddFlag(app, "--max-operations", options.max_operations,
+          "Operations of one evaluation: products summed up, elements computed "
+          "or moved")
+      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+      ->group("Limits");
+
   AddFlag(app, "--log-format", log_format,
           "Form of the lines on standard error: text or json")
       ->check(CLI::IsMember({"text", "json"}))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "kernels/graph/evaluation_limits.h"
 #include "server/observe/logger.h"
 
 namespace weir {
@@ -27,7 +28,11 @@ struct ServerOptions {
   size_t max_message_bytes = size_t{256} << 20;
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
-  std::string cache_dir;                  // compiled kernels; empty: in memory
+  // Of one evaluation. 0: --host-bytes; a quarter of the device's memory.
+  size_t max_output_bytes = 0;
+  size_t max_scratch_bytes = 0;
+  int64_t max_operations = EvaluationLimits().operations;
+  std::string cache_dir;         // compiled kernels; empty: in memory
   bool cache_dir_given = false;  // a folder nobody asked for may be unusable
   absl::Duration drain_delay = absl::Seconds(5);
   absl::Duration drain_timeout = absl::Seconds(20);

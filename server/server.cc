@@ -77,6 +77,16 @@ bool IsReadable(int fd, absl::Duration timeout) {
               static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 1;
 }
 
+EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
+  EvaluationLimits limits;
+  limits.output_bytes = static_cast<int64_t>(options.max_output_bytes > 0
+                                                 ? options.max_output_bytes
+                                                 : options.host_bytes);
+  limits.scratch_bytes = static_cast<int64_t>(options.max_scratch_bytes);
+  limits.operations = options.max_operations;
+  return limits;
+}
+
 EngineOptions MakeEngineOptions(const ServerOptions& options) {
   EngineOptions engine;
   engine.streams.max = static_cast<size_t>(options.streams);
@@ -84,6 +94,7 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
       options.queue_length + static_cast<size_t>(options.streams);
   engine.pinned_bytes = options.host_bytes;
   engine.tensor_bytes = options.tensor_bytes;
+  engine.programs.evaluation = MakeEvaluationLimits(options);
   return engine;
 }
 
@@ -266,6 +277,7 @@ absl::Status Server::Impl::StartDevice() {
 absl::Status Server::Impl::ListModels() {
   RepositoryOptions repository;
   repository.root = options.model_repository;
+  repository.evaluation = MakeEvaluationLimits(options);
   WEIR_ASSIGN_OR_RETURN(
       models,
       ModelRepository::Open(repository, &engine->device(), registry.get()));

@@ -141,6 +141,7 @@ void ProgramCache::State::Compile(
     if (!graph.ok()) return graph.status();
     ProgramOptions program_options;
     program_options.identity = Fingerprint(compilation->key);
+    program_options.evaluation = options.evaluation;
     return Program::Compile(*std::move(graph), *device, *registry,
                             program_options);
   }();

@@ -271,6 +271,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   // Models that share a file may have different external data.
   ProgramOptions program_options;
   program_options.stop = &stopping;
+  program_options.evaluation = options.evaluation;
   program_options.identity =
       Fingerprint(absl::StrCat(job.name, "/", job.version), onnx.fingerprint);
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,

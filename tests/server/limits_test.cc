@@ -2,11 +2,13 @@
 // with a precise status, and the next request is served.
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -149,6 +151,107 @@ TEST(LimitsTest, HostMemoryIsBounded) {
   EXPECT_TRUE(Refused(refused, StatusCode::RESOURCE_EXHAUSTED, ""));
   EXPECT_TRUE(ReportOf(refused).has_value());
   EXPECT_TRUE(ServesOn(server));
+}
+
+// q = relu(x x), x [N,N].
+constexpr char kSquare[] = R"(
+    inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 shape: -1 } }
+    nodes { name: "product" op: "MatMul" inputs: "x" inputs: "x" outputs: "p" }
+    nodes { name: "rectify" op: "Relu" inputs: "p" outputs: "q" }
+    outputs: "q")";
+
+onnx::ModelProto SquareModel() {
+  onnx::ModelProto model = EmptyModel();
+  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
+           {"N", "N"});
+  AddValue(model.mutable_graph()->add_output(), "q", onnx::TensorProto::FLOAT,
+           {"N", "N"});
+  AddNode(&model, "MatMul", {"x", "x"}, {"p"}, "product");
+  AddNode(&model, "Relu", {"p"}, {"q"}, "rectify");
+  return model;
+}
+
+// The statuses of Evaluate (a graph, a model), ModelInfer and Explain (a graph,
+// a model) for an x of [n,n].
+std::vector<grpc::Status> EveryWay(TestServer& server, int64_t n) {
+  const std::string bytes(static_cast<size_t>(n * n) * sizeof(float), '\0');
+  std::vector<grpc::Status> statuses;
+  v1::EvaluateRequest graph = Program(kSquare);
+  v1::EvaluateRequest model;
+  model.mutable_graph()->mutable_model()->set_name("square");
+  for (v1::EvaluateRequest* request : {&graph, &model}) {
+    AddInput(request, "x", v1::DATA_TYPE_FLOAT, {n, n}, bytes);
+    statuses.push_back(Evaluate(server, *request).status);
+  }
+  inference::ModelInferRequest infer;
+  infer.set_model_name("square");
+  AddInput(&infer, "x", "FP32", {n, n}, bytes);
+  statuses.push_back(Infer(server, infer).status);
+  for (const v1::EvaluateRequest& request : {graph, model}) {
+    v1::ExplainRequest explain;
+    *explain.mutable_graph() = request.graph();
+    v1::NamedTensorSpec* spec = explain.add_inputs();
+    spec->set_name("x");
+    *spec->mutable_spec() = request.inputs(0).value().spec();
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::ExplainResponse response;
+    statuses.push_back(server.catalog().Explain(&context, explain, &response));
+  }
+  return statuses;
+}
+
+struct EvaluationCase {
+  std::function<void(ServerOptions&)> limit;
+  const char* node;
+  const char* flag;
+};
+
+// One element of x more than fits, on every way to an evaluation.
+TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
+  ModelFolder models;
+  models.Write("square", SquareModel());
+  const EvaluationCase cases[] = {
+      // n^3 products, n^2 elements read twice, written and rectified.
+      {[](ServerOptions& o) { o.max_operations = 1'000'000 + 40'000; },
+       "\"product\" (MatMul)", "--max-operations"},
+      {[](ServerOptions& o) { o.max_scratch_bytes = 40'192; },
+       "\"product\" (MatMul)", "--max-scratch-bytes"},
+      {[](ServerOptions& o) { o.max_output_bytes = 40'000; },
+       "\"rectify\" (Relu)", "--max-output-bytes"},
+  };
+  for (const EvaluationCase& one : cases) {
+    SCOPED_TRACE(one.flag);
+    TestServer server([&](ServerOptions& o) {
+      o.model_repository = models.path();
+      one.limit(o);
+    });
+    for (const grpc::Status& status : EveryWay(server, 100)) {
+      EXPECT_TRUE(status.ok()) << status.error_message();
+    }
+    for (const grpc::Status& status : EveryWay(server, 101)) {
+      EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, one.node));
+      EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, one.flag));
+      const absl::Status error = FromGrpcStatus(status);
+      EXPECT_EQ(Reason(error), "EVALUATION_TOO_LARGE");
+      EXPECT_FALSE(RetryAfter(error).has_value());
+    }
+    EXPECT_TRUE(ServesOn(server));
+  }
+}
+
+// Without a flag, outputs must fit into the memory that replies come out of.
+TEST(LimitsTest, OutputsAreBoundedByTheHostsMemory) {
+  ModelFolder models;
+  models.Write("square", SquareModel());
+  TestServer server([&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.host_bytes = 1 << 20;
+  });
+  for (const grpc::Status& status : EveryWay(server, 520)) {
+    EXPECT_TRUE(
+        Refused(status, StatusCode::RESOURCE_EXHAUSTED, "--max-output-bytes"));
+  }
 }
 
 }  // namespace

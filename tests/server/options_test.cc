@@ -84,13 +84,14 @@ TEST(OptionsTest, HasTheDocumentedDefaults) {
 }
 
 TEST(OptionsTest, TakesEveryDocumentedFlag) {
-  const ServerOptions options =
-      Parsed({"--grpc=127.0.0.1:0,unix:/tmp/weir.sock", "--http=localhost:0",
-              "--model-repository=/tmp", "--model-control=none", "--device=cpu",
-              "--streams=3", "--queue-length=4", "--queue-bytes=65536",
-              "--max-message-bytes=2048", "--cache-dir=/tmp/cache",
-              "--drain-delay=1.5", "--drain-timeout=2",
-              "--max-connection-age=0", "--io-threads=5", "--cpu-threads=6"});
+  const ServerOptions options = Parsed(
+      {"--grpc=127.0.0.1:0,unix:/tmp/weir.sock", "--http=localhost:0",
+       "--model-repository=/tmp", "--model-control=none", "--device=cpu",
+       "--streams=3", "--queue-length=4", "--queue-bytes=65536",
+       "--max-message-bytes=2048", "--max-output-bytes=1000",
+       "--max-scratch-bytes=2000", "--max-operations=3000",
+       "--cache-dir=/tmp/cache", "--drain-delay=1.5", "--drain-timeout=2",
+       "--max-connection-age=0", "--io-threads=5", "--cpu-threads=6"});
   EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:0", "unix:/tmp/weir.sock"));
   EXPECT_EQ(options.http, "localhost:0");
   EXPECT_EQ(options.model_repository, "/tmp");
@@ -99,6 +100,9 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(options.queue_length, 4u);
   EXPECT_EQ(options.queue_bytes, 65536u);
   EXPECT_EQ(options.max_message_bytes, 2048u);
+  EXPECT_EQ(options.max_output_bytes, 1000u);
+  EXPECT_EQ(options.max_scratch_bytes, 2000u);
+  EXPECT_EQ(options.max_operations, 3000);
   EXPECT_EQ(options.cache_dir, "/tmp/cache");
   EXPECT_TRUE(options.cache_dir_given);
   EXPECT_EQ(options.drain_delay, absl::Seconds(1.5));
@@ -216,6 +220,8 @@ TEST(OptionsTest, NamesTheFlagAtFault) {
   ExpectUsageError({"--queue-length=99999999999999999999"}, "--queue-length");
   ExpectUsageError({"--queue-bytes=1"}, "--queue-bytes");
   ExpectUsageError({"--max-message-bytes=4294967296"}, "--max-message-bytes");
+  ExpectUsageError({"--max-operations=0"}, "--max-operations");
+  ExpectUsageError({"--max-scratch-bytes=-1"}, "--max-scratch-bytes");
   ExpectUsageError({"--device=gpu"}, "--device");
   ExpectUsageError({"--device=cuda:"}, "--device");
   ExpectUsageError({"--device=cuda:x"}, "--device");
@@ -278,12 +284,27 @@ TEST(OptionsTest, TellsItsVersionAndItsFlags) {
   parsed = Parse({"--help"});
   const std::string help = ::testing::internal::GetCapturedStdout();
   EXPECT_EQ(std::get<ExitNow>(parsed).code, 0);
-  for (const char* flag :
-       {"--grpc", "--http", "--model-repository", "--model-control", "--device",
-        "--streams", "--queue-length", "--queue-bytes", "--max-message-bytes",
-        "--cache-dir", "--drain-delay", "--drain-timeout",
-        "--max-connection-age", "--insecure", "--tls-cert", "--tls-key",
-        "--tls-client-ca", "--version"}) {
+  for (const char* flag : {"--grpc",
+                           "--http",
+                           "--model-repository",
+                           "--model-control",
+                           "--device",
+                           "--streams",
+                           "--queue-length",
+                           "--queue-bytes",
+                           "--max-message-bytes",
+                           "--max-output-bytes",
+                           "--max-scratch-bytes",
+                           "--max-operations",
+                           "--cache-dir",
+                           "--drain-delay",
+                           "--drain-timeout",
+                           "--max-connection-age",
+                           "--insecure",
+                           "--tls-cert",
+                           "--tls-key",
+                           "--tls-client-ca",
+                           "--version"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
 }
