@@ -92,10 +92,12 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakePowKernel(
 
 // Min(x0, x1, x2) is Minimum(Minimum(x0, x1), x2).
 std::string Nested(std::string_view function, size_t inputs) {
-  std::string code = "x0";
+  std::string code;
   for (size_t i = 1; i < inputs; ++i) {
-    code = absl::StrCat(AbslView(function), "(", code, ", x", i, ")");
+    absl::StrAppend(&code, AbslView(function), "(");
   }
+  code += "x0";
+  for (size_t i = 1; i < inputs; ++i) absl::StrAppend(&code, ", x", i, ")");
   return code;
 }
 

@@ -129,18 +129,49 @@ NodeCost GemmCost(const NodeInfo& node, DeviceKind device,
 
 // -- Products -----------------------------------------------------------------
 
-// One m x n x k product per batch index; a, b and c hold where its matrices
-// begin, in elements.
+// One m x n x k product per index of `batch`, whose dims are merged as far as
+// both operands allow.
 struct MatrixProduct {
   int64_t m = 1, n = 1, k = 1;
   bool transpose_a = false, transpose_b = false;
-  struct Offsets {
-    int64_t a, b, c;
-  };
-  std::vector<Offsets> batch;
+  Dims batch;                 // none: a single product
+  Dims strides_a, strides_b;  // elements between matrices; 0: the same for all
 
   int64_t lda() const { return transpose_a ? m : k; }
   int64_t ldb() const { return transpose_b ? k : n; }
+
+  int64_t count() const {
+    int64_t count = 1;
+    for (const int64_t dim : batch) count *= dim;
+    return count;
+  }
+  // Where the matrices of product `i` begin, in elements.
+  struct Offsets {
+    int64_t a = 0, b = 0, c = 0;
+  };
+  Offsets At(int64_t i) const {
+    Offsets at;
+    at.c = i * m * n;
+    for (size_t d = batch.size(); d-- > 0;) {
+      at.a += i % batch[d] * strides_a[d];
+      at.b += i % batch[d] * strides_b[d];
+      i /= batch[d];
+    }
+    return at;
+  }
+  void AppendBatch(int64_t dim, int64_t stride_a, int64_t stride_b) {
+    if (dim == 1) return;
+    if (!batch.empty() && strides_a.back() == stride_a * dim &&
+        strides_b.back() == stride_b * dim) {
+      batch.back() *= dim;
+      strides_a.back() = stride_a;
+      strides_b.back() = stride_b;
+      return;
+    }
+    batch.push_back(dim);
+    strides_a.push_back(stride_a);
+    strides_b.push_back(stride_b);
+  }
 };
 
 // A part of C that one thread computes.
@@ -174,8 +205,35 @@ std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
   return tiles;
 }
 
+// A call of the library takes as long as some hundred products.
+constexpr int64_t kTinyProducts = 256;
+
+// The same by plain loops.
+void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
+              const float* a, const float* b, float beta, float* c) {
+  const int64_t row_a = p.transpose_a ? 1 : p.k;
+  const int64_t column_a = p.transpose_a ? p.m : 1;
+  const int64_t row_b = p.transpose_b ? 1 : p.n;
+  const int64_t column_b = p.transpose_b ? p.k : 1;
+  for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
+    for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
+      float sum = 0;
+      for (int64_t l = 0; l < p.k; ++l) {
+        sum += a[i * row_a + l * column_a] * b[l * row_b + j * column_b];
+      }
+      float& to = c[i * p.n + j];
+      to = alpha * sum + (beta == 0.0f ? 0.0f : beta * to);
+    }
+  }
+}
+
 absl::Status FloatTile(const MatrixProduct& p, const Tile& t, float alpha,
                        const float* a, const float* b, float beta, float* c) {
+  if (t.m_size <= kTinyProducts / std::max(t.n_size, p.k) &&
+      t.m_size * t.n_size * p.k <= kTinyProducts) {
+    TinyTile(p, t, alpha, a, b, beta, c);
+    return absl::OkStatus();
+  }
   a += t.m_begin * (p.transpose_a ? 1 : p.lda());
   b += t.n_begin * (p.transpose_b ? p.ldb() : 1);
   return onednn::Sgemm(p.transpose_a, p.transpose_b, t.m_size, t.n_size, p.k,
@@ -310,10 +368,10 @@ class MatrixPlan : public KernelPlan {
   bool Half() const { return ComputeType(dtype_) != dtype_; }
 
   int64_t Pieces() const {
-    return static_cast<int64_t>(product_.batch.size() * tiles_.size());
+    return product_.count() * static_cast<int64_t>(tiles_.size());
   }
-  const MatrixProduct::Offsets& BatchOf(int64_t piece) const {
-    return product_.batch[static_cast<size_t>(piece) / tiles_.size()];
+  MatrixProduct::Offsets BatchOf(int64_t piece) const {
+    return product_.At(piece / static_cast<int64_t>(tiles_.size()));
   }
   const Tile& TileOf(int64_t piece) const {
     return tiles_[static_cast<size_t>(piece) % tiles_.size()];
@@ -348,7 +406,7 @@ class MatrixPlan : public KernelPlan {
         team, (pieces + bundle - 1) / bundle, [&](int64_t call) {
           const int64_t end = std::min(pieces, (call + 1) * bundle);
           for (int64_t i = call * bundle; i < end; ++i) {
-            const MatrixProduct::Offsets& at = BatchOf(i);
+            const MatrixProduct::Offsets at = BatchOf(i);
             WEIR_RETURN_IF_ERROR(
                 FloatPiece(TileOf(i), a + at.a, b + at.b, addend, c + at.c));
           }
@@ -397,7 +455,7 @@ class MatrixPlan : public KernelPlan {
               T* c) const {
     using U = typename Wrapping<T>::Type;
     ParallelFor(team, Pieces(), [&](int64_t piece) {
-      const MatrixProduct::Offsets& at = BatchOf(piece);
+      const MatrixProduct::Offsets at = BatchOf(piece);
       const Tile& t = TileOf(piece);
       T* to = c + at.c;
       if (product_.k > 0) OwnTile(product_, t, a + at.a, b + at.b, to);
@@ -450,23 +508,13 @@ MatrixProduct MakeMatMulProduct(const PlanArgs& args) {
   if (b.size() <= 2) {
     // All of A's matrices share B: they are one tall matrix.
     p.m = p.n == 0 ? 0 : elements / p.n;
-    p.batch = {{0, 0, 0}};
     return p;
   }
-  const int64_t count = p.m * p.n == 0 ? 0 : elements / (p.m * p.n);
-  for (int64_t i = 0; i < count; ++i) {
-    MatrixProduct::Offsets at = {0, 0, i * p.m * p.n};
-    int64_t rest = i;
-    for (size_t axis = 0; axis + 2 < std::max(a.size(), b.size()); ++axis) {
-      int64_t size_a, size_b;
-      const int64_t stride_a = BatchStride(a, axis, &size_a);
-      const int64_t stride_b = BatchStride(b, axis, &size_b);
-      const int64_t size = std::max(size_a, size_b);
-      at.a += rest % size * stride_a;
-      at.b += rest % size * stride_b;
-      rest /= size;
-    }
-    p.batch.push_back(at);
+  for (size_t axis = std::max(a.size(), b.size()) - 2; axis-- > 0;) {
+    int64_t size_a, size_b;
+    const int64_t stride_a = BatchStride(a, axis, &size_a);
+    const int64_t stride_b = BatchStride(b, axis, &size_b);
+    p.AppendBatch(size_a == 1 ? size_b : size_a, stride_a, stride_b);
   }
   return p;
 }
@@ -498,7 +546,6 @@ class GemmKernel : public Kernel {
     p.k = transpose_a_ ? a[0] : a[1];
     p.transpose_a = transpose_a_;
     p.transpose_b = transpose_b_;
-    p.batch = {{0, 0, 0}};
     Addend addend;
     if (addend_ && beta_ != 0.0f) {
       const Dims& c = args.inputs[2].dims;

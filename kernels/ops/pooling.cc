@@ -92,8 +92,26 @@ struct Taps {
 
 struct PoolAxis {
   int64_t in = 1;
-  int64_t dilation = 1;
-  std::vector<Taps> windows;
+  int64_t out = 1;
+  WindowAxis window;
+
+  // Of window i. Most windows lie inside as a whole.
+  Taps At(int64_t i) const {
+    const int64_t start = i * window.stride - window.pad_begin;
+    if (start >= 0 && start + window.reach() <= in) {
+      return {start, window.kernel, window.kernel};
+    }
+    const auto taps_below = [&](int64_t limit) {
+      const int64_t n = limit <= start ? 0
+                                       : (limit - start + window.dilation - 1) /
+                                             window.dilation;
+      return std::min(n, window.kernel);
+    };
+    const int64_t skipped = taps_below(0);
+    return {.first = start + skipped * window.dilation,
+            .count = taps_below(in) - skipped,
+            .divisor = taps_below(in + window.pad_end)};
+  }
 };
 
 struct PoolPlan {
@@ -103,32 +121,8 @@ struct PoolPlan {
   bool column_major = false;
 
   int64_t in_plane() const { return axes[0].in * axes[1].in * axes[2].in; }
-  int64_t out_plane() const {
-    return static_cast<int64_t>(axes[0].windows.size() *
-                                axes[1].windows.size() *
-                                axes[2].windows.size());
-  }
+  int64_t out_plane() const { return axes[0].out * axes[1].out * axes[2].out; }
 };
-
-PoolAxis MakePoolAxis(const WindowAxis& axis, int64_t in, int64_t out) {
-  PoolAxis made;
-  made.in = in;
-  made.dilation = axis.dilation;
-  for (int64_t i = 0; i < out; ++i) {
-    const int64_t start = i * axis.stride - axis.pad_begin;
-    const auto taps_below = [&](int64_t limit) {
-      const int64_t n =
-          limit <= start ? 0
-                         : (limit - start + axis.dilation - 1) / axis.dilation;
-      return std::min(n, axis.kernel);
-    };
-    const int64_t skipped = taps_below(0);
-    made.windows.push_back({.first = start + skipped * axis.dilation,
-                            .count = taps_below(in) - skipped,
-                            .divisor = taps_below(in + axis.pad_end)});
-  }
-  return made;
-}
 
 absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
                                       const PlanArgs& args) {
@@ -144,13 +138,10 @@ absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
   plan.planes = x[0] * x[1];
   plan.include_pad = node.attributes.Int("count_include_pad", 0) != 0;
   plan.column_major = node.attributes.Int("storage_order", 0) != 0;
-  for (size_t i = 0; i < 3; ++i) {
-    if (i + spatial < 3) {
-      plan.axes[i].windows = {{.first = 0, .count = 1, .divisor = 1}};
-    } else {
-      const size_t from = i + spatial - 3;
-      plan.axes[i] = MakePoolAxis(window.axes[from], x[from + 2], y[from + 2]);
-    }
+  for (size_t i = 3 - spatial; i < 3; ++i) {
+    const size_t from = i + spatial - 3;
+    plan.axes[i] = {
+        .in = x[from + 2], .out = y[from + 2], .window = window.axes[from]};
   }
   return plan;
 }
@@ -158,10 +149,14 @@ absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
 // Calls fn(output index, taps of the three axes) for each window of a plane.
 template <typename Fn>
 void ForEachWindow(const PoolPlan& plan, const Fn& fn) {
-  int64_t i = 0;
-  for (const Taps& a : plan.axes[0].windows) {
-    for (const Taps& b : plan.axes[1].windows) {
-      for (const Taps& c : plan.axes[2].windows) fn(i++, a, b, c);
+  int64_t at = 0;
+  for (int64_t i = 0; i < plan.axes[0].out; ++i) {
+    const Taps a = plan.axes[0].At(i);
+    for (int64_t j = 0; j < plan.axes[1].out; ++j) {
+      const Taps b = plan.axes[1].At(j);
+      for (int64_t k = 0; k < plan.axes[2].out; ++k) {
+        fn(at++, a, b, plan.axes[2].At(k));
+      }
     }
   }
 }
@@ -172,13 +167,13 @@ void ForEachTap(const PoolPlan& plan, const Taps& a, const Taps& b,
                 const Taps& c, const Fn& fn) {
   for (int64_t i = 0; i < a.count; ++i) {
     const int64_t plane =
-        (a.first + i * plan.axes[0].dilation) * plan.axes[1].in;
+        (a.first + i * plan.axes[0].window.dilation) * plan.axes[1].in;
     for (int64_t j = 0; j < b.count; ++j) {
-      const int64_t row =
-          (plane + b.first + j * plan.axes[1].dilation) * plan.axes[2].in +
-          c.first;
+      const int64_t row = (plane + b.first + j * plan.axes[1].window.dilation) *
+                              plan.axes[2].in +
+                          c.first;
       for (int64_t k = 0; k < c.count; ++k) {
-        fn(row + k * plan.axes[2].dilation);
+        fn(row + k * plan.axes[2].window.dilation);
       }
     }
   }
@@ -267,9 +262,13 @@ void AveragePool(const PoolPlan& plan, const RunArgs& run) {
           ForEachTap(plan, a, b, c, [&](int64_t offset) {
             sum += static_cast<Sum>(from[offset]);
           });
-          const int64_t divisor = plan.include_pad
-                                      ? a.divisor * b.divisor * c.divisor
-                                      : a.count * b.count * c.count;
+          const auto volume = [](int64_t x, int64_t y, int64_t z) {
+            return static_cast<double>(x) * static_cast<double>(y) *
+                   static_cast<double>(z);
+          };
+          const double divisor = plan.include_pad
+                                     ? volume(a.divisor, b.divisor, c.divisor)
+                                     : volume(a.count, b.count, c.count);
           // A window that sees padding alone averages nothing.
           to[i] = divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
         });

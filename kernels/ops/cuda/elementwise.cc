@@ -410,6 +410,10 @@ absl::Status RegisterElementwise(OpRegistry& registry) {
     auto factory =
         [def](const NodeInfo& node,
               Device& device) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+      if (node.input_types.size() > kMaxInputs) {
+        return absl::UnimplementedError(
+            absl::StrCat("more than ", kMaxInputs, " inputs"));
+      }
       for (DType dtype : node.input_types) {
         if (dtype == DType::kString) {
           return absl::UnimplementedError("strings on a CUDA device");

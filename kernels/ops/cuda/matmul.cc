@@ -1,4 +1,5 @@
-// MatMul and Gemm: cuBLASLt for floating types, a kernel of ours for integers.
+// MatMul and Gemm: cuBLASLt for floating types, a kernel of ours for integers
+// and for batches that would take many calls.
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace weir::cuda {
 namespace {
 
 constexpr int64_t kMaxBatch = 65535;  // of one strided call
+// More calls than this would keep the launching thread: one launch of our own
+// kernel does them all.
+constexpr int64_t kMaxCalls = 64;
+constexpr int64_t kMaxBlocks = int64_t{1} << 20;
 
 cudaDataType_t CudaType(DType dtype) {
   switch (dtype) {
@@ -98,19 +103,116 @@ BatchedProduct MakeBatched(const Dims& a, const Dims& b, DType dtype) {
   return p;
 }
 
-// -- Floating types -----------------------------------------------------------
+// -- Our kernel ---------------------------------------------------------------
 
-struct Call {
-  int64_t a, b, d;  // element offsets
+// Sums in float what is narrower, without sign (wrapping) what is an integer.
+std::string Accumulator(DType dtype) {
+  if (dtype == DType::kDouble) return "double";
+  if (IsFloating(dtype)) return "float";
+  return SizeOf(dtype) == 8 ? "uint64_t" : "uint32_t";
+}
+
+// One launch, whatever the batch: for integers, and for many small products.
+absl::StatusOr<PlannedRun> PlanTiles(CudaDevice* device,
+                                     const BatchedProduct& p) {
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel kernel,
+      GeneratedKernel::Make(device,
+                            absl::StrCat(std::string(PreludeSource()),
+                                         Define("S", StorageType(p.dtype)),
+                                         Define("A", Accumulator(p.dtype)),
+                                         std::string(MatMulSource()))));
+  const int64_t row_tiles = (p.m + 15) / 16;
+  const int64_t column_tiles = (p.n + 15) / 16;
+  const int64_t blocks =
+      row_tiles * column_tiles * Product(p.batch, 0, p.batch.size());
+  Grid grid;
+  grid.x = static_cast<uint64_t>(std::min(blocks, kMaxBlocks));
+  return PlannedRun{[=](const RunArgs& run) {
+    Words words;
+    words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
+    words.Add(p.m).Add(p.n).Add(p.k);
+    words.Add(blocks).Add(row_tiles).Add(column_tiles);
+    words.Add(uint64_t{p.batch.size()}).AddArray(p.batch, 8);
+    words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
+    words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
+    return kernel.Launch(run.stream, grid, words);
+  }};
+}
+
+// -- The library --------------------------------------------------------------
+
+// How a batch is cut into calls: each runs over `chunk` matrices of one dim,
+// the last along it over `last`.
+struct Calls {
+  size_t dim = 0;
+  int64_t chunks = 1, chunk = 1, last = 1;
+  int64_t others = 1;  // indices of the other dims
+
+  int64_t count() const { return chunks * others; }
 };
 
-absl::StatusOr<PlannedRun> PlanFloating(CudaDevice* device,
-                                        const BatchedProduct& p) {
-  const size_t inner = p.batch.size() - 1;
-  if (p.batch[inner] > kMaxBatch) {
-    return absl::UnimplementedError(
-        absl::StrCat("more than ", kMaxBatch, " matrices in one batch"));
+Calls CutBatch(const Dims& batch) {
+  Calls calls;
+  for (size_t d = 0; d < batch.size(); ++d) {
+    if (batch[d] >= batch[calls.dim]) calls.dim = d;
   }
+  const int64_t size = batch[calls.dim];
+  calls.chunks = (size + kMaxBatch - 1) / kMaxBatch;
+  calls.chunk = (size + calls.chunks - 1) / calls.chunks;
+  calls.last = size - calls.chunk * (calls.chunks - 1);
+  calls.others = Product(batch, 0, batch.size()) / size;
+  return calls;
+}
+
+struct LibraryProduct {
+  BatchedProduct p;
+  Calls calls;
+  int64_t stride_d = 0;  // along calls.dim
+  std::shared_ptr<const MatrixProduct> chunk, last;
+
+  absl::Status Run(const RunArgs& run) const {
+    for (int64_t i = 0; i < calls.others; ++i) {
+      int64_t a = 0, b = 0, d = 0;
+      int64_t rest = i, step = p.m * p.n;
+      for (size_t dim = p.batch.size(); dim-- > 0; step *= p.batch[dim]) {
+        if (dim == calls.dim) continue;
+        const int64_t at = rest % p.batch[dim];
+        rest /= p.batch[dim];
+        a += at * p.strides_a[dim];
+        b += at * p.strides_b[dim];
+        d += at * step;
+      }
+      WEIR_RETURN_IF_ERROR(RunChunks(run, a, b, d));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunChunks(const RunArgs& run, int64_t a, int64_t b,
+                         int64_t d) const {
+    const size_t size = SizeOf(p.dtype);
+    for (int64_t c = 0; c < calls.chunks; ++c) {
+      const MatrixProduct& product = c + 1 < calls.chunks ? *chunk : *last;
+      const int64_t first = c * calls.chunk;
+      WEIR_RETURN_IF_ERROR(product.Run(
+          run.stream,
+          At(run.inputs[0], a + first * p.strides_a[calls.dim], size),
+          At(run.inputs[1], b + first * p.strides_b[calls.dim], size),
+          const_cast<std::byte*>(
+              At(run.outputs[0], d + first * stride_d, size)),
+          nullptr, run.scratch));
+    }
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
+                                       const BatchedProduct& p,
+                                       const Calls& calls) {
+  LibraryProduct made;
+  made.p = p;
+  made.calls = calls;
+  made.stride_d = p.m * p.n * Product(p.batch, calls.dim + 1, p.batch.size());
   ProductSpec spec;
   spec.type = CudaType(p.dtype);
   spec.transpose_a = p.transpose_a;
@@ -118,12 +220,12 @@ absl::StatusOr<PlannedRun> PlanFloating(CudaDevice* device,
   spec.m = p.m;
   spec.n = p.n;
   spec.k = p.k;
-  spec.batch = p.batch[inner];
-  spec.stride_a = p.strides_a[inner];
-  spec.stride_b = p.strides_b[inner];
-  spec.stride_d = p.m * p.n;
+  spec.batch = calls.chunk;
+  spec.stride_a = p.strides_a[calls.dim];
+  spec.stride_b = p.strides_b[calls.dim];
+  spec.stride_d = made.stride_d;
   if (Product(p.batch, 0, p.batch.size()) > 1) {
-    uint64_t strides = static_cast<uint64_t>(spec.stride_d);
+    uint64_t strides = static_cast<uint64_t>(p.m * p.n);
     for (size_t d = 0; d < p.batch.size(); ++d) {
       strides |= static_cast<uint64_t>(p.strides_a[d] | p.strides_b[d]);
     }
@@ -131,62 +233,29 @@ absl::StatusOr<PlannedRun> PlanFloating(CudaDevice* device,
     while (bytes % spec.alignment != 0) spec.alignment /= 2;
   }
   WEIR_RETURN_IF_ERROR(device->Activate());
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const MatrixProduct> product,
-                        device->cublaslt().Prepare(spec));
-  std::vector<Call> calls;
-  const int64_t outer = Product(p.batch, 0, inner);
-  for (int64_t i = 0; i < outer; ++i) {
-    Call call = {0, 0, i * p.batch[inner] * p.m * p.n};
-    int64_t rest = i;
-    for (size_t d = inner; d-- > 0;) {
-      call.a += rest % p.batch[d] * p.strides_a[d];
-      call.b += rest % p.batch[d] * p.strides_b[d];
-      rest /= p.batch[d];
-    }
-    calls.push_back(call);
+  WEIR_ASSIGN_OR_RETURN(made.chunk, device->cublaslt().Prepare(spec));
+  made.last = made.chunk;
+  if (calls.last != calls.chunk) {
+    spec.batch = calls.last;
+    WEIR_ASSIGN_OR_RETURN(made.last, device->cublaslt().Prepare(spec));
   }
   PlannedRun planned;
-  planned.scratch_bytes = product->scratch_bytes();
-  planned.run = [product, calls = std::move(calls),
-                 size = SizeOf(p.dtype)](const RunArgs& run) {
-    for (const Call& call : calls) {
-      WEIR_RETURN_IF_ERROR(
-          product->Run(run.stream, At(run.inputs[0], call.a, size),
-                       At(run.inputs[1], call.b, size),
-                       const_cast<std::byte*>(At(run.outputs[0], call.d, size)),
-                       nullptr, run.scratch));
-    }
-    return absl::OkStatus();
+  planned.scratch_bytes =
+      std::max(made.chunk->scratch_bytes(), made.last->scratch_bytes());
+  planned.run = [made = std::move(made)](const RunArgs& run) {
+    return made.Run(run);
   };
   return planned;
 }
 
-// -- Integers -----------------------------------------------------------------
-
-absl::StatusOr<PlannedRun> PlanInteger(CudaDevice* device,
-                                       const BatchedProduct& p) {
-  WEIR_ASSIGN_OR_RETURN(
-      GeneratedKernel kernel,
-      GeneratedKernel::Make(
-          device,
-          absl::StrCat(
-              std::string(PreludeSource()), Define("S", StorageType(p.dtype)),
-              Define("A", SizeOf(p.dtype) == 8 ? "uint64_t" : "uint32_t"),
-              std::string(MatMulSource()))));
-  const int64_t row_tiles = (p.m + 15) / 16;
-  const int64_t column_tiles = (p.n + 15) / 16;
-  Grid grid;
-  grid.x = static_cast<uint64_t>(row_tiles * column_tiles *
-                                 Product(p.batch, 0, p.batch.size()));
-  return PlannedRun{[=](const RunArgs& run) {
-    Words words;
-    words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
-    words.Add(p.m).Add(p.n).Add(p.k).Add(row_tiles).Add(column_tiles);
-    words.Add(uint64_t{p.batch.size()}).AddArray(p.batch, 8);
-    words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
-    words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
-    return kernel.Launch(run.stream, grid, words);
-  }};
+absl::StatusOr<PlannedRun> PlanFloating(CudaDevice* device,
+                                        const BatchedProduct& p) {
+  const Calls calls = CutBatch(p.batch);
+  if (calls.count() > kMaxCalls) return PlanTiles(device, p);
+  auto planned = PlanLibrary(device, p, calls);
+  // Sizes that the library does not take.
+  if (absl::IsUnimplemented(planned.status())) return PlanTiles(device, p);
+  return planned;
 }
 
 absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
@@ -197,7 +266,7 @@ absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
       return run.stream.Fill(run.outputs[0], 0, output_bytes);
     }};
   }
-  return IsFloating(p.dtype) ? PlanFloating(device, p) : PlanInteger(device, p);
+  return IsFloating(p.dtype) ? PlanFloating(device, p) : PlanTiles(device, p);
 }
 
 absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo&, CudaDevice* device) {

@@ -12,6 +12,7 @@ class NodePlan final : public KernelPlan {
  public:
   explicit NodePlan(PlannedRun planned) : planned_(std::move(planned)) {}
   size_t scratch_bytes() const override { return planned_.scratch_bytes; }
+  size_t held_bytes() const override { return planned_.held_bytes; }
   absl::Status Run(const RunArgs& args) const override {
     return planned_.run(args);
   }
@@ -37,7 +38,7 @@ class NodeKernel final : public Kernel {
 
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, NodeCompiler compiler) {
-  absl::Status status = registry.RegisterKernel(
+  return registry.RegisterKernel(
       DeviceKind::kCuda, domain, name,
       [compiler = std::move(compiler)](const NodeInfo& node, Device& device)
           -> absl::StatusOr<std::unique_ptr<const Kernel>> {
@@ -45,7 +46,6 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
         WEIR_ASSIGN_OR_RETURN(NodePlanner planner, compiler(node, cuda));
         return std::make_unique<const NodeKernel>(std::move(planner));
       });
-  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 std::optional<std::vector<int64_t>> ListArgument(const NodeInfo& node,

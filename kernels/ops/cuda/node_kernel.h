@@ -19,14 +19,14 @@ namespace weir::cuda {
 struct PlannedRun {
   RunFunction run;
   size_t scratch_bytes = 0;
+  size_t held_bytes = 0;
 };
 
 using NodePlanner = std::function<absl::StatusOr<PlannedRun>(const PlanArgs&)>;
 using NodeCompiler = std::function<absl::StatusOr<NodePlanner>(
     const NodeInfo& node, CudaDevice* device)>;
 
-// Refuses strings, then compiles. An operator that this build does not define
-// is passed over.
+// NOT_FOUND for an operator that nothing defines: a misspelt name.
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, NodeCompiler compiler);
 

@@ -32,6 +32,7 @@ struct Axis {
   std::shared_ptr<const void> first;
   std::shared_ptr<const void> weights;
   uint64_t taps = 0;
+  size_t bytes = 0;
 };
 
 absl::StatusOr<Axis> UploadAxis(CudaDevice* device,
@@ -41,6 +42,7 @@ absl::StatusOr<Axis> UploadAxis(CudaDevice* device,
       image::MakeAxisWeights(geometry, filter, {0, geometry.out_size});
   Axis axis;
   axis.taps = U(weights.taps);
+  axis.bytes = static_cast<size_t>(weights.bytes());
   WEIR_ASSIGN_OR_RETURN(axis.first,
                         device->Upload(weights.first.data(),
                                        weights.first.size() * sizeof(int64_t)));
@@ -118,9 +120,13 @@ absl::StatusOr<NodePlanner> CompileResize(const NodeInfo& node,
     WEIR_ASSIGN_OR_RETURN(Axis y, UploadAxis(device, geometry.y, filter));
     WEIR_ASSIGN_OR_RETURN(Axis x, UploadAxis(device, geometry.x, filter));
     const DType dtype = args.inputs[0].dtype;
-    return filter.interpolation == image::Interpolation::kNearest
-               ? PlanNearest(device, dtype, in, out, std::move(y), std::move(x))
-               : PlanLinear(device, dtype, in, out, std::move(y), std::move(x));
+    const size_t held = y.bytes + x.bytes;
+    auto planned =
+        filter.interpolation == image::Interpolation::kNearest
+            ? PlanNearest(device, dtype, in, out, std::move(y), std::move(x))
+            : PlanLinear(device, dtype, in, out, std::move(y), std::move(x));
+    if (planned.ok()) planned->held_bytes = held;
+    return planned;
   });
 }
 
@@ -222,15 +228,18 @@ absl::StatusOr<NodePlanner> CompileNormalize(const NodeInfo& node,
     const uint64_t elements = U(shape.count * shape.picture());
     const uint64_t pixels = U(shape.height * shape.width);
     const double shift = static_cast<double>(settings.shift);
-    return PlannedRun{[=, planes = settings.planes,
-                       channels = U(shape.channels)](const RunArgs& run) {
+    PlannedRun planned;
+    planned.held_bytes = (means.size() + factors.size()) * sizeof(float);
+    planned.run = [=, planes = settings.planes,
+                   channels = U(shape.channels)](const RunArgs& run) {
       if (elements == 0) return absl::OkStatus();
       Words words;
       words.Add(run.inputs[0]).Add(run.outputs[0]).Add(elements);
       words.Add(pixels).Add(channels).Add(planes ? 1 : 0);
       words.Add(mean.get()).Add(factor.get()).Add(shift);
       return kernel.Launch(run.stream, GridFor(elements), words);
-    }};
+    };
+    return planned;
   });
 }
 

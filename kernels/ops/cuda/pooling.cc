@@ -11,6 +11,11 @@
 namespace weir::cuda {
 namespace {
 
+std::string_view Lowest(DType dtype) {
+  if (IsFloating(dtype)) return "(-__int_as_float(0x7f800000))";
+  return dtype == DType::kUint8 ? "0" : "-128";
+}
+
 absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
                                     bool max, const PlanArgs& args) {
   const TensorMeta& in = args.inputs[0];
@@ -48,6 +53,7 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
           absl::StrCat(std::string(PreludeSource()),
                        Define("S", StorageType(in.dtype)),
                        Define("A", accumulator), Define("MAX", max ? "1" : "0"),
+                       Define("LOWEST", Lowest(in.dtype)),
                        std::string(PoolingSource()))));
   const uint64_t elements = static_cast<uint64_t>(out.elements);
   const uint64_t include_pad = node.attributes.Int("count_include_pad", 0) != 0;
