@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -182,8 +183,9 @@ Reach Covered(int64_t offset, int64_t stride, int64_t size, int64_t count) {
 }
 
 // One output plane, tap by tap: each tap adds a scaled, shifted input plane.
-void ConvolvePlane(const onednn::ConvolutionSpec& s, const double* x,
-                   const double* w, double bias, double* y) {
+template <typename T>
+void ConvolvePlane(const onednn::ConvolutionSpec& s, const T* x, const T* w,
+                   T bias, T* y) {
   const int64_t in_plane = s.in[0] * s.in[1] * s.in[2];
   const int64_t out_plane = s.out[0] * s.out[1] * s.out[2];
   std::fill_n(y, out_plane, bias);
@@ -195,17 +197,17 @@ void ConvolvePlane(const onednn::ConvolutionSpec& s, const double* x,
         const int64_t o1 = k1 * s.dilation[1] - s.pad_begin[1];
         const Reach r1 = Covered(o1, s.stride[1], s.in[1], s.out[1]);
         for (int64_t k2 = 0; k2 < s.kernel[2]; ++k2) {
-          const double weight = *w++;
+          const T weight = *w++;
           const int64_t o2 = k2 * s.dilation[2] - s.pad_begin[2];
           const Reach r2 = Covered(o2, s.stride[2], s.in[2], s.out[2]);
           for (int64_t i = r0.begin; i < r0.end; ++i) {
             for (int64_t j = r1.begin; j < r1.end; ++j) {
-              const double* from =
+              const T* from =
                   x +
                   ((i * s.stride[0] + o0) * s.in[1] + (j * s.stride[1] + o1)) *
                       s.in[2] +
                   o2;
-              double* to = y + (i * s.out[1] + j) * s.out[2];
+              T* to = y + (i * s.out[1] + j) * s.out[2];
               for (int64_t l = r2.begin; l < r2.end; ++l) {
                 to[l] += weight * from[l * s.stride[2]];
               }
@@ -217,34 +219,54 @@ void ConvolvePlane(const onednn::ConvolutionSpec& s, const double* x,
   }
 }
 
-absl::Status ConvolveDouble(const onednn::ConvolutionSpec& s,
-                            const RunArgs& run) {
-  const auto* x = static_cast<const double*>(run.inputs[0]);
-  const auto* w = static_cast<const double*>(run.inputs[1]);
-  const auto* b = s.bias ? static_cast<const double*>(run.inputs[2]) : nullptr;
-  auto* y = static_cast<double*>(run.outputs[0]);
+// By loops of our own, which know no limits: double, and what oneDNN cannot
+// count.
+template <typename T>
+void Convolve(const onednn::ConvolutionSpec& s, CpuTeam* team, const T* x,
+              const T* w, const T* b, T* y) {
   const int64_t in_plane = s.in[0] * s.in[1] * s.in[2];
   const int64_t out_plane = s.out[0] * s.out[1] * s.out[2];
   const int64_t group_in = s.in_channels / s.groups;
   const int64_t group_out = s.out_channels / s.groups;
   const int64_t taps = group_in * s.kernel[0] * s.kernel[1] * s.kernel[2];
-  ParallelFor(run.team, s.batch * s.out_channels, [&](int64_t i) {
+  ParallelFor(team, s.batch * s.out_channels, [&](int64_t i) {
     const int64_t image = i / s.out_channels;
     const int64_t channel = i % s.out_channels;
     const int64_t first =
         image * s.in_channels + channel / group_out * group_in;
-    ConvolvePlane(s, x + first * in_plane, w + channel * taps,
-                  b == nullptr ? 0.0 : b[channel], y + i * out_plane);
+    ConvolvePlane<T>(s, x + first * in_plane, w + channel * taps,
+                     b == nullptr ? T{0} : b[channel], y + i * out_plane);
   });
-  return absl::OkStatus();
 }
 
-// float by oneDNN; the half types are converted to float around it.
+// oneDNN counts sides, steps and padding in int.
+bool FitsOneDnn(const onednn::ConvolutionSpec& s) {
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  bool fits = s.batch <= kMost && s.in_channels <= kMost &&
+              s.out_channels <= kMost && s.groups <= kMost;
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t reach = (s.kernel[i] - 1) * s.dilation[i] + 1;
+    // Where the last window ends; both factors are below 2^40.
+    const double end =
+        static_cast<double>(s.out[i] - 1) * static_cast<double>(s.stride[i]) +
+        static_cast<double>(reach);
+    fits = fits && s.in[i] <= kMost && s.out[i] <= kMost &&
+           s.stride[i] <= kMost && reach <= kMost && s.pad_begin[i] <= kMost &&
+           end <= static_cast<double>(kMost);
+  }
+  return fits;
+}
+
+// float by oneDNN, or without it by loops of our own; the half types are
+// converted to float around it.
 class FloatConvolution : public KernelPlan {
  public:
-  FloatConvolution(std::unique_ptr<const onednn::Convolution> convolution,
+  FloatConvolution(const onednn::ConvolutionSpec& spec,
+                   std::unique_ptr<const onednn::Convolution> convolution,
                    const PlanArgs& args)
-      : convolution_(std::move(convolution)), dtype_(args.inputs[0].dtype) {
+      : spec_(spec),
+        convolution_(std::move(convolution)),
+        dtype_(args.inputs[0].dtype) {
     for (const TensorMeta& input : args.inputs) {
       elements_.push_back(input.elements);
     }
@@ -252,7 +274,7 @@ class FloatConvolution : public KernelPlan {
   }
 
   size_t scratch_bytes() const override {
-    size_t bytes = AlignUp(convolution_->scratch_bytes());
+    size_t bytes = OwnBytes();
     if (dtype_ != DType::kFloat) {
       for (const int64_t n : elements_) bytes += FloatBytes(n);
       bytes += FloatBytes(output_elements_);
@@ -263,14 +285,12 @@ class FloatConvolution : public KernelPlan {
   absl::Status Run(const RunArgs& run) const override {
     const void* bias = run.inputs.size() > 2 ? run.inputs[2] : nullptr;
     if (dtype_ == DType::kFloat) {
-      return convolution_->Run(
-          run.team, static_cast<const float*>(run.inputs[0]),
-          static_cast<const float*>(run.inputs[1]),
-          static_cast<const float*>(bias), static_cast<float*>(run.outputs[0]),
-          run.scratch);
+      return RunFloat(run, static_cast<const float*>(run.inputs[0]),
+                      static_cast<const float*>(run.inputs[1]),
+                      static_cast<const float*>(bias),
+                      static_cast<float*>(run.outputs[0]));
     }
-    std::byte* next = static_cast<std::byte*>(run.scratch) +
-                      AlignUp(convolution_->scratch_bytes());
+    std::byte* next = static_cast<std::byte*>(run.scratch) + OwnBytes();
     const float* inputs[3] = {};
     for (size_t i = 0; i < elements_.size(); ++i) {
       if (run.inputs[i] == nullptr) continue;
@@ -278,9 +298,8 @@ class FloatConvolution : public KernelPlan {
       inputs[i] = reinterpret_cast<const float*>(next);
       next += FloatBytes(elements_[i]);
     }
-    WEIR_RETURN_IF_ERROR(
-        convolution_->Run(run.team, inputs[0], inputs[1], inputs[2],
-                          reinterpret_cast<float*>(next), run.scratch));
+    WEIR_RETURN_IF_ERROR(RunFloat(run, inputs[0], inputs[1], inputs[2],
+                                  reinterpret_cast<float*>(next)));
     FindConvertLoop(DType::kFloat, dtype_)(next, run.outputs[0],
                                            output_elements_);
     return absl::OkStatus();
@@ -290,7 +309,20 @@ class FloatConvolution : public KernelPlan {
   static size_t FloatBytes(int64_t elements) {
     return AlignUp(static_cast<size_t>(elements) * sizeof(float));
   }
+  size_t OwnBytes() const {
+    return convolution_ == nullptr ? 0 : AlignUp(convolution_->scratch_bytes());
+  }
 
+  absl::Status RunFloat(const RunArgs& run, const float* x, const float* w,
+                        const float* b, float* y) const {
+    if (convolution_ != nullptr) {
+      return convolution_->Run(run.team, x, w, b, y, run.scratch);
+    }
+    Convolve(spec_, run.team, x, w, b, y);
+    return absl::OkStatus();
+  }
+
+  const onednn::ConvolutionSpec spec_;
   const std::unique_ptr<const onednn::Convolution> convolution_;
   const DType dtype_;
   std::vector<int64_t> elements_;
@@ -345,12 +377,21 @@ class ConvolutionKernel : public Kernel {
       });
     }
     if (y.dtype == DType::kDouble) {
-      return Function(
-          [spec](const RunArgs& run) { return ConvolveDouble(spec, run); });
+      return Function([spec](const RunArgs& run) {
+        Convolve(
+            spec, run.team, static_cast<const double*>(run.inputs[0]),
+            static_cast<const double*>(run.inputs[1]),
+            spec.bias ? static_cast<const double*>(run.inputs[2]) : nullptr,
+            static_cast<double*>(run.outputs[0]));
+        return absl::OkStatus();
+      });
     }
-    WEIR_ASSIGN_OR_RETURN(auto convolution, onednn::Convolution::Create(spec));
-    return std::make_unique<const FloatConvolution>(std::move(convolution),
-                                                    args);
+    std::unique_ptr<const onednn::Convolution> convolution;
+    if (FitsOneDnn(spec)) {
+      WEIR_ASSIGN_OR_RETURN(convolution, onednn::Convolution::Create(spec));
+    }
+    return std::make_unique<const FloatConvolution>(
+        spec, std::move(convolution), args);
   }
 
  private:

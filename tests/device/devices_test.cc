@@ -27,7 +27,8 @@ TEST(DevicesTest, RefusesWhatIsNoDevice) {
 }
 
 TEST(DevicesTest, WithoutAnNvidiaDeviceAutoTakesTheCpu) {
-  OpRegistry ops;
+  const auto registry = MakeOpRegistry();
+  OpRegistry& ops = *registry;
   const auto cuda = MakeDevice("cuda", {}, ops);
   if (cuda.ok() || access("/dev/nvidiactl", F_OK) == 0) {
     GTEST_SKIP() << "there is an NVIDIA device";

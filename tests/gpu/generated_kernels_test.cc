@@ -3,6 +3,10 @@
 // a device that only compiles.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/device/cuda/cuda_device.h"
 #include "kernels/ops/cuda/elementwise.h"
+#include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/cuda/register.h"
 #include "kernels/ops/registry.h"
 
@@ -94,6 +99,62 @@ TEST_F(GeneratedKernels, EveryOperatorHasAKernel) {
     EXPECT_TRUE(registry_->HasKernel(DeviceKind::kCuda, def->domain, def->name))
         << def->domain << "." << def->name;
   }
+}
+
+TEST_F(GeneratedKernels, AKernelWithoutAnOperatorIsAnError) {
+  const auto compiler = [](const NodeInfo&,
+                           CudaDevice*) -> absl::StatusOr<cuda::NodePlanner> {
+    return absl::UnimplementedError("");
+  };
+  const absl::Status misspelt =
+      cuda::RegisterNode(*registry_, "", "Reszie", compiler);
+  EXPECT_EQ(misspelt.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(misspelt.message().find("Reszie"), absl::string_view::npos);
+  EXPECT_EQ(cuda::RegisterNode(*registry_, "weir", "Resize", compiler).code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+// Each row of docs/operators.md has its check here, and each check its row.
+TEST_F(GeneratedKernels, WhatTheDocsSayIsRefused) {
+  using Check = std::function<absl::Status()>;
+  const auto create = [this](NodeInfo node, std::vector<DType> types) {
+    node.input_types = std::move(types);
+    node.opset = 21;
+    return registry_->CreateKernel(node, *device_).status();
+  };
+  const std::map<std::string, Check> checks = {
+      {"strings", [&] { return create(Node("Identity"), {DType::kString}); }},
+      {"Min or Max of more than 128 inputs",
+       [&] {
+         EXPECT_TRUE(
+             create(Node("Max"), std::vector<DType>(128, DType::kFloat)).ok());
+         return create(Node("Max"), std::vector<DType>(129, DType::kFloat));
+       }},
+      {"Conv with a tensor of 2^31 elements or more, or with a window or a "
+       "padded side that long",
+       nullptr},  // cudnn_test
+  };
+  const char* tests = std::getenv("WEIR_TEST_DATA");
+  std::ifstream file(absl::StrCat(tests == nullptr ? "tests" : tests,
+                                  "/../docs/operators.md"));
+  std::set<std::string> documented;
+  bool inside = false;
+  for (std::string line; std::getline(file, line);) {
+    if (line == "| `UNIMPLEMENTED` on CUDA alone |") {
+      inside = true;
+    } else if (line.rfind("| ", 0) != 0 && line != "|---|") {
+      inside = false;
+    } else if (inside && line != "|---|") {
+      documented.insert(line.substr(2, line.size() - 4));
+    }
+  }
+  std::set<std::string> checked;
+  for (const auto& [row, check] : checks) {
+    checked.insert(row);
+    if (check == nullptr) continue;
+    EXPECT_EQ(check().code(), absl::StatusCode::kUnimplemented) << row;
+  }
+  EXPECT_EQ(documented, checked);
 }
 
 // Every scalar expression with every type of its first input; inputs of other
@@ -263,6 +324,19 @@ TEST_F(GeneratedKernels, IntegerProducts) {
     test.node.attributes.Set("alpha", 0.5f);
     test.node.attributes.Set("beta", -2.0f);
     test.inputs.push_back(Meta(dtype, {3, 1}));
+    Plan(test);
+  }
+}
+
+// Too many calls for the library, or too many matrices for one of them: one
+// launch, and no table of them.
+TEST_F(GeneratedKernels, ManySmallProducts) {
+  for (DType dtype : Types(registry_->Find("", "MatMul")->inputs[0].types)) {
+    Case test;
+    test.node = Node("MatMul");
+    test.inputs = {Meta(dtype, {1 << 16, 1, 1, 1}),
+                   Meta(dtype, {1, 1 << 16, 1, 1})};
+    test.outputs = {Meta(dtype, {1 << 16, 1 << 16, 1, 1})};
     Plan(test);
   }
 }

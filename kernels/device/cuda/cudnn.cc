@@ -3,6 +3,7 @@
 #include <array>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/cuda/dynamic_library.h"
@@ -13,9 +14,20 @@ namespace {
 constexpr char kSoname[] = "libcudnn.so.9";
 constexpr size_t kMaxWorkspace = size_t{256} << 20;
 
-std::vector<int> DenseStrides(const std::vector<int>& dims) {
+// cuDNN counts elements in int.
+absl::StatusOr<std::vector<int>> DenseStrides(const std::vector<int>& dims) {
   std::vector<int> strides(dims.size(), 1);
-  for (size_t d = dims.size(); d-- > 1;) strides[d - 1] = strides[d] * dims[d];
+  int elements = 1;
+  bool fits = true;
+  for (size_t d = dims.size(); d-- > 0;) {
+    strides[d] = elements;
+    fits &= !__builtin_mul_overflow(elements, dims[d], &elements);
+  }
+  if (!fits) {
+    return absl::UnimplementedError(
+        absl::StrCat("a tensor of shape [", absl::StrJoin(dims, ","),
+                     "] has more elements than cuDNN takes, 2^31 - 1"));
+  }
   return strides;
 }
 
@@ -118,13 +130,14 @@ absl::StatusOr<std::shared_ptr<const Convolution>> Cudnn::Prepare(
                     const std::vector<int>& dims) -> absl::Status {
     WEIR_RETURN_IF_ERROR(
         Check(tensor_create_(descriptor), "cudnnCreateTensorDescriptor"));
-    const std::vector<int> strides = DenseStrides(dims);
+    WEIR_ASSIGN_OR_RETURN(const std::vector<int> strides, DenseStrides(dims));
     return Check(
         tensor_set_(*descriptor, spec.type, rank, dims.data(), strides.data()),
         "cudnnSetTensorNdDescriptor");
   };
   WEIR_RETURN_IF_ERROR(tensor(&c.in_, spec.in));
   WEIR_RETURN_IF_ERROR(tensor(&c.out_, spec.out));
+  WEIR_RETURN_IF_ERROR(DenseStrides(spec.weights).status());
   WEIR_RETURN_IF_ERROR(
       Check(filter_create_(&c.weights_), "cudnnCreateFilterDescriptor"));
   WEIR_RETURN_IF_ERROR(

@@ -3,6 +3,7 @@
 // result is rounded once.
 #include <algorithm>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,12 +32,18 @@ absl::StatusOr<cudnnDataType_t> CudnnType(DType dtype) {
   }
 }
 
+// What cuDNN takes, and adds up, in int.
+absl::Status CheckInt(int64_t value, std::string_view what) {
+  if (value <= std::numeric_limits<int>::max()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(absl::string_view(what.data(), what.size()), " of ", value,
+                   "; cuDNN takes 2^31 - 1"));
+}
+
 absl::StatusOr<std::vector<int>> Ints(absl::Span<const int64_t> dims) {
   std::vector<int> result;
   for (int64_t d : dims) {
-    if (d > std::numeric_limits<int>::max()) {
-      return absl::UnimplementedError("a side over 2^31 - 1");
-    }
+    WEIR_RETURN_IF_ERROR(CheckInt(d, "a side"));
     result.push_back(static_cast<int>(d));
   }
   // cuDNN wants two spatial axes.
@@ -143,6 +150,7 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
   const DType computed = widens ? DType::kFloat : in.dtype;
   WEIR_ASSIGN_OR_RETURN(spec.type, CudnnType(computed));
   spec.exact_in_tf32 = widens;
+  WEIR_RETURN_IF_ERROR(CheckInt(node.attributes.Int("group", 1), "a group"));
   spec.groups = static_cast<int>(node.attributes.Int("group", 1));
   Dims padded = in.dims;
   Dims before(in.dims.size(), 0);
@@ -157,6 +165,9 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
   }
   for (size_t d = 0; d < static_cast<size_t>(rank); ++d) {
     const WindowAxis& axis = window.axes[d];
+    WEIR_RETURN_IF_ERROR(CheckInt(axis.reach(), "a window"));
+    WEIR_RETURN_IF_ERROR(CheckInt(
+        in.dims[d + 2] + axis.pad_begin + axis.pad_end, "a padded side"));
     spec.pad.push_back(even ? static_cast<int>(axis.pad_begin) : 0);
     spec.stride.push_back(static_cast<int>(axis.stride));
     spec.dilation.push_back(static_cast<int>(axis.dilation));
