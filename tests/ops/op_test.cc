@@ -16,7 +16,8 @@ namespace weir {
 namespace {
 
 constexpr size_t kGuard = 256;
-constexpr uint8_t kGuardByte = 0xA5;
+// NaN, -1 and true; and 2e17 (float), 0x5C5C... and a boolean that is none.
+constexpr uint8_t kPoisons[] = {0xFF, 0x5C};
 
 // The devices of this process, made once: a CUDA context is not made twice.
 struct Machine {
@@ -116,6 +117,23 @@ std::pair<double, double> Precision(DType dtype) {
     default:
       return {1, 0};
   }
+}
+
+// What libraries may ask for on top of a node's cost.
+size_t LibraryBytes(const std::string& op, bool on_cuda) {
+  if (op == "Conv") return size_t{on_cuda ? 257u : 4u} << 20;
+  if (on_cuda && (op == "MatMul" || op == "Gemm")) return size_t{64} << 20;
+  return 0;
+}
+
+void CheckCost(const NodeInfo& node, const NodeCost& cost, const PlanArgs& args,
+               const KernelPlan& plan, bool on_cuda) {
+  int64_t elements = 0;
+  for (const TensorMeta& output : args.outputs) elements += output.elements;
+  EXPECT_GE(cost.operations, elements) << node.op;
+  EXPECT_LE(plan.scratch_bytes(), static_cast<size_t>(cost.scratch_bytes) +
+                                      LibraryBytes(node.op, on_cuda))
+      << node.op;
 }
 
 double Largest(DType dtype) {
@@ -264,6 +282,12 @@ void OpTest::SetUp() {
   registry_ = machine.registry.get();
 }
 
+struct OpTest::Planned {
+  const OpDef* definition;
+  std::unique_ptr<const KernelPlan> plan;
+  std::vector<TensorMeta> outputs;
+};
+
 absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
                                                const std::vector<Value>& inputs,
                                                RandomKey random) {
@@ -306,77 +330,112 @@ absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
   }
   WEIR_ASSIGN_OR_RETURN(const auto kernel,
                         registry().CreateKernel(node, device()));
-  WEIR_ASSIGN_OR_RETURN(const auto plan,
-                        kernel->Plan({input_metas, output_metas, host_ints}));
+  const PlanArgs args = {input_metas, output_metas, host_ints};
+  Planned planned{&def, nullptr, output_metas};
+  WEIR_ASSIGN_OR_RETURN(planned.plan, kernel->Plan(args));
+  CheckCost(node, def.cost(node, device().info().kind, args), args,
+            *planned.plan, on_cuda());
+  auto outputs = RunOver(kPoisons[0], planned, inputs, random);
+  if (!outputs.ok()) return outputs;
+  WEIR_ASSIGN_OR_RETURN(const std::vector<Value> again,
+                        RunOver(kPoisons[1], planned, inputs, random));
+  for (size_t i = 0; i < outputs->size(); ++i) {
+    if (outputs->at(i).bytes == again[i].bytes) continue;
+    ADD_FAILURE() << "output " << i
+                  << " depends on what memory held before: it is not written "
+                     "in full, or something was read before it was written";
+  }
+  return outputs;
+}
 
-  // Memory: staging in pinned memory, operands on the device.
-  size_t staged = 0;
-  const auto place = [&staged](size_t bytes) {
-    const size_t at = staged;
-    staged += (bytes + kGuard + 255) / 256 * 256;
+absl::StatusOr<std::vector<Value>> OpTest::RunOver(
+    uint8_t poison, const Planned& planned, const std::vector<Value>& inputs,
+    RandomKey random) {
+  // Everything in one block on the device, with guards between.
+  size_t size = 0;
+  const auto place = [&size](size_t bytes) {
+    const size_t at = size;
+    size += (bytes + kGuard + 255) / 256 * 256;
     return at;
   };
+  place(0);
   std::vector<size_t> input_at;
   std::vector<size_t> output_at;
-  for (const Value& input : inputs)
+  for (const Value& input : inputs) {
     input_at.push_back(place(input.bytes.size()));
-  for (const TensorMeta& meta : output_metas) {
+  }
+  for (const TensorMeta& meta : planned.outputs) {
     output_at.push_back(place(meta.bytes));
   }
-  WEIR_ASSIGN_OR_RETURN(PinnedMemory pinned, device().AllocatePinned(staged));
-  WEIR_ASSIGN_OR_RETURN(DeviceMemory memory, device().Allocate(staged));
-  WEIR_ASSIGN_OR_RETURN(
-      DeviceMemory scratch,
-      device().Allocate(std::max<size_t>(plan->scratch_bytes(), 1)));
+  const size_t scratch_bytes = planned.plan->scratch_bytes();
+  const size_t scratch_at = place(scratch_bytes);
+  WEIR_ASSIGN_OR_RETURN(PinnedMemory before, device().AllocatePinned(size));
+  WEIR_ASSIGN_OR_RETURN(PinnedMemory after, device().AllocatePinned(size));
+  WEIR_ASSIGN_OR_RETURN(DeviceMemory memory, device().Allocate(size));
+  std::fill_n(before.data(), size, std::byte{poison});
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::copy(inputs[i].bytes.begin(), inputs[i].bytes.end(),
+              before.data() + input_at[i]);
+  }
+  const std::vector<std::byte> expected(before.data(), before.data() + size);
+
   std::byte* base = static_cast<std::byte*>(memory.data());
   std::vector<const void*> input_pointers;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    std::copy(inputs[i].bytes.begin(), inputs[i].bytes.end(),
-              pinned.data() + input_at[i]);
     const void* on_device = base + input_at[i];
-    const void* on_host = pinned.data() + input_at[i];
-    input_pointers.push_back(inputs[i].dtype == DType::kInvalid ? nullptr
-                             : IsHostInput(def, i)              ? on_host
-                                                                : on_device);
+    const void* on_host = before.data() + input_at[i];
+    input_pointers.push_back(inputs[i].dtype == DType::kInvalid    ? nullptr
+                             : IsHostInput(*planned.definition, i) ? on_host
+                                                                   : on_device);
   }
   std::vector<void*> output_pointers;
   for (size_t at : output_at) output_pointers.push_back(base + at);
 
   WEIR_ASSIGN_OR_RETURN(const auto stream, device().CreateStream(0));
   TestTask task([&](Stream& s) -> absl::Status {
-    WEIR_RETURN_IF_ERROR(s.Fill(base, kGuardByte, staged));
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].bytes.empty()) continue;
-      WEIR_RETURN_IF_ERROR(s.CopyToDevice(base + input_at[i],
-                                          pinned.data() + input_at[i],
-                                          inputs[i].bytes.size()));
-    }
+    WEIR_RETURN_IF_ERROR(s.CopyToDevice(base, before.data(), size));
     RunArgs args{.stream = s,
                  .team = device().cpu_team(),
                  .inputs = input_pointers,
                  .outputs = output_pointers,
-                 .scratch = scratch.data(),
+                 .scratch = base + scratch_at,
                  .random = random};
-    WEIR_RETURN_IF_ERROR(plan->Run(args));
-    return s.CopyToHost(pinned.data(), base, staged);
+    WEIR_RETURN_IF_ERROR(planned.plan->Run(args));
+    return s.CopyToHost(after.data(), base, size);
   });
   stream->Enqueue(&task);
   const Completion& completion = task.Wait();
   WEIR_RETURN_IF_ERROR(completion.status);
+  if (completion.fault != FaultCode::kNone) {
+    return FaultStatus(completion.fault);
+  }
 
   std::vector<Value> outputs;
-  for (size_t i = 0; i < output_metas.size(); ++i) {
-    const std::byte* data = pinned.data() + output_at[i];
-    const size_t bytes = output_metas[i].bytes;
-    outputs.push_back({output_metas[i].dtype, output_metas[i].dims,
+  std::vector<bool> may_change(size, false);
+  const auto release = [&may_change](size_t at, size_t bytes) {
+    std::fill_n(may_change.begin() + static_cast<ptrdiff_t>(at), bytes, true);
+  };
+  for (size_t i = 0; i < planned.outputs.size(); ++i) {
+    const std::byte* data = after.data() + output_at[i];
+    const size_t bytes = planned.outputs[i].bytes;
+    outputs.push_back({planned.outputs[i].dtype, planned.outputs[i].dims,
                        std::vector<std::byte>(data, data + bytes)});
-    for (size_t k = 0; k < kGuard; ++k) {
-      if (data[bytes + k] != std::byte{kGuardByte}) {
-        ADD_FAILURE() << "byte " << k << " after output " << i
-                      << " was written";
-        break;
-      }
+    release(output_at[i], bytes);
+  }
+  release(scratch_at, scratch_bytes);
+  for (size_t i = 0; i < size; ++i) {
+    if (!may_change[i] && after.data()[i] != expected[i]) {
+      ADD_FAILURE() << "byte " << i << " of the device's " << size
+                    << " was changed; inputs begin at "
+                    << testing::PrintToString(input_at) << ", outputs at "
+                    << testing::PrintToString(output_at) << ", "
+                    << scratch_bytes << " bytes of scratch memory at "
+                    << scratch_at;
+      break;
     }
+  }
+  if (!std::equal(expected.begin(), expected.end(), before.data())) {
+    ADD_FAILURE() << "an input that is read on the host was changed";
   }
   return outputs;
 }

@@ -95,8 +95,13 @@ class OpTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override;
 
-  // Checks, infers, plans and runs `node`; its input types are set here.
-  // Fails the test if bytes around an output were written.
+  // Checks, infers, plans and runs `node`; its input types are set here. It
+  // runs twice, over memory full of two different poisons, and fails the test
+  // if
+  // - the two runs differ in a bit: something was read before it was written,
+  //   or an output not written in full;
+  // - inputs, or the bytes around operands and scratch memory, were changed;
+  // - its cost does not cover what it takes.
   absl::StatusOr<std::vector<Value>> Run(NodeInfo node,
                                          const std::vector<Value>& inputs,
                                          RandomKey random = {});
@@ -109,6 +114,13 @@ class OpTest : public testing::TestWithParam<std::string> {
   const OpRegistry& registry() { return *registry_; }
 
  private:
+  struct Planned;
+  // What the outputs hold after a run over `poison`.
+  absl::StatusOr<std::vector<Value>> RunOver(uint8_t poison,
+                                             const Planned& planned,
+                                             const std::vector<Value>& inputs,
+                                             RandomKey random);
+
   Device* device_ = nullptr;
   const OpRegistry* registry_ = nullptr;
 };

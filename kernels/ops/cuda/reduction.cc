@@ -69,6 +69,7 @@ std::string EmptyValue(Op op, DType dtype) {
     return op == kMax ? "(-__int_as_float(0x7f800000))"
                       : "__int_as_float(0x7f800000)";
   }
+  if (dtype == DType::kBool) return op == kMax ? "0" : "1";
   return op == kMax ? "scalar::Limits<A>::min" : "scalar::Limits<A>::max";
 }
 
