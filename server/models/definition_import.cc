@@ -69,6 +69,9 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
         path, absl::StrCat("has ", bytes->raw.size(),
                            " bytes; its type and shape need ", *expected));
   } else {
+    if (tensor.dtype == DType::kBool) {
+      for (char& byte : bytes->raw) byte = byte != 0;
+    }
     tensor.data = bytes->raw.data();
   }
   constant->owner = std::move(bytes);

@@ -15,6 +15,30 @@ std::string_view View(BytePiece piece) {
   return {reinterpret_cast<const char*>(piece.data()), piece.size()};
 }
 
+// Whether every byte is 0 or 1. Most are: looked at eight at a time.
+bool AreBooleans(const ByteView& raw) {
+  constexpr uint64_t kOthers = 0xFEFEFEFEFEFEFEFE;
+  uint64_t seen = 0;
+  for (BytePiece piece : raw.pieces()) {
+    size_t i = 0;
+    for (; i + sizeof(uint64_t) <= piece.size(); i += sizeof(uint64_t)) {
+      uint64_t word;
+      std::memcpy(&word, piece.data() + i, sizeof(word));
+      seen |= word;
+    }
+    for (; i < piece.size(); ++i) seen |= static_cast<uint64_t>(piece[i]);
+  }
+  return (seen & kOthers) == 0;
+}
+
+std::span<const std::byte> AsBooleans(const ByteView& raw, CallArena* arena) {
+  const std::span<std::byte> booleans =
+      arena->AllocateSpan<std::byte>(raw.size());
+  raw.CopyTo(booleans.data());
+  for (std::byte& byte : booleans) byte = std::byte{byte != std::byte{0}};
+  return booleans;
+}
+
 absl::Status FillStrings(int64_t count, const ByteView& raw, CallArena* arena,
                          InputSource* input) {
   // Each element takes at least its length, so that the count is bounded by the
@@ -46,6 +70,10 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
   WEIR_RETURN_IF_ERROR(ByteSize(dtype, input->dims).status());
   if (dtype == DType::kString) {
     return FillStrings(elements, raw, arena, input);
+  }
+  if (dtype == DType::kBool && !AreBooleans(raw)) {
+    input->pieces.push_back(View(AsBooleans(raw, arena)));
+    return absl::OkStatus();
   }
   if (raw.contiguous() || !on_host) {
     for (BytePiece piece : raw.pieces()) input->pieces.push_back(View(piece));

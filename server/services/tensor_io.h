@@ -17,7 +17,8 @@
 namespace weir {
 
 // `raw` as input `i` of the work. Strings are split into views; bytes that the
-// host reads are joined if they lie in several slices. Nothing else is copied.
+// host reads are joined if they lie in several slices; booleans are copied if a
+// byte is neither 0 nor 1, and become so. Nothing else is copied.
 // INVALID_ARGUMENT for a shape that is none.
 absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
                        const ByteView& raw, bool on_host, CallArena* arena,

@@ -45,6 +45,51 @@ TEST(EvaluateTest, ComputesAGraph) {
   EXPECT_FALSE(answer.response.has_settings());
 }
 
+// Any byte but 0 is true, as an input and as a constant, whatever reads it.
+TEST(EvaluateTest, BooleansAreZeroOrOneFromTheBeginning) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_BOOL shape: -1 } }
+      constants {
+        name: "c"
+        value { spec { dtype: DATA_TYPE_BOOL shape: 9 }
+                raw: "\001\377\000\002\000\001\200\001\000" }
+      }
+      nodes { op: "Identity" inputs: "x" outputs: "same" }
+      nodes { op: "Not" inputs: "x" outputs: "not" }
+      nodes { op: "And" inputs: "x" inputs: "c" outputs: "and" }
+      nodes { op: "Equal" inputs: "x" inputs: "c" outputs: "equal" }
+      nodes { op: "Where" inputs: "x" inputs: "x" inputs: "c" outputs: "or" }
+      nodes { op: "ReduceMin" inputs: "x" outputs: "least" }
+      nodes {
+        op: "Cast" inputs: "x" outputs: "number"
+        attributes { name: "to" i: 6 }
+      }
+      outputs: "same" outputs: "not" outputs: "and" outputs: "equal"
+      outputs: "or" outputs: "least" outputs: "number" outputs: "c")");
+  AddInput(&request, "x", v1::DATA_TYPE_BOOL, {9},
+           std::string("\x00\x01\x02\xff\x80\x03\x01\x00\xfe", 9));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  using Bools = std::vector<uint8_t>;
+  const auto output = [&](int i) { return answer.response.outputs(i).value(); };
+  EXPECT_EQ(Values<uint8_t>(output(0).raw()),
+            (Bools{0, 1, 1, 1, 1, 1, 1, 0, 1}));
+  EXPECT_EQ(Values<uint8_t>(output(1).raw()),
+            (Bools{1, 0, 0, 0, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(Values<uint8_t>(output(2).raw()),
+            (Bools{0, 1, 0, 1, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(Values<uint8_t>(output(3).raw()),
+            (Bools{0, 1, 0, 1, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(Values<uint8_t>(output(4).raw()),
+            (Bools{1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(Values<uint8_t>(output(5).raw()), (Bools{0}));
+  EXPECT_EQ(Values<int32_t>(output(6).raw()),
+            (std::vector<int32_t>{0, 1, 1, 1, 1, 1, 1, 0, 1}));
+  EXPECT_EQ(Values<uint8_t>(output(7).raw()),
+            (Bools{1, 1, 0, 1, 0, 1, 1, 1, 0}));
+}
+
 TEST(EvaluateTest, ReturnsTheOutputsAskedForInTheirOrder) {
   TestServer server;
   v1::EvaluateRequest request = Polynomial();

@@ -136,6 +136,39 @@ TEST(InferTest, AllDatatypesInRawAndTypedForm) {
   }
 }
 
+// In raw form as in the typed one, and out of an initializer.
+TEST(InferTest, BooleansAreZeroOrOneFromTheBeginning) {
+  onnx::ModelProto model = EmptyModel();
+  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::BOOL,
+           {"N"});
+  AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::BOOL,
+           {"N"});
+  AddValue(model.mutable_graph()->add_output(), "c", onnx::TensorProto::BOOL,
+           {"4"});
+  onnx::TensorProto* c = model.mutable_graph()->add_initializer();
+  c->set_name("c");
+  c->set_data_type(onnx::TensorProto::BOOL);
+  c->add_dims(4);
+  c->set_raw_data(std::string("\x01\x02\x00\xff", 4));
+  AddNode(&model, "Identity", {"x"}, {"y"}, "copy");
+  ModelFolder models;
+  models.Write("flags", model);
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  inference::ModelInferRequest request;
+  request.set_model_name("flags");
+  std::string raw;
+  for (int i = 0; i < 100; ++i) raw += static_cast<char>(i % 5 == 0 ? 0 : i);
+  AddInput(&request, "x", "BOOL", {100}, raw);
+  const InferAnswer answer = Infer(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.raw_output_contents_size(), 2);
+  const std::string& y = answer.response.raw_output_contents(0);
+  for (size_t i = 0; i < 100; ++i) EXPECT_EQ(y[i], i % 5 == 0 ? 0 : 1) << i;
+  EXPECT_EQ(answer.response.raw_output_contents(1),
+            std::string("\x01\x01\x00\x01", 4));
+}
+
 TEST(InferTest, TypedElementsMustFitTheirType) {
   ModelFolder models;
   models.Write("bytes", IdentityModel(onnx::TensorProto::INT8));
