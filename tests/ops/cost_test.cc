@@ -1,0 +1,191 @@
+// What operators say they take (OpDef::cost). Scratch memory is compared with
+// what plans ask for by every test of an operator (op_test.h); how many
+// operations there are is held here: an operator's own count by an example, and
+// one that goes by sizes of tensors by having no attribute that loops go by.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/saturating.h"
+#include "kernels/ops/registry.h"
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+using Cost = decltype(OpDef::cost);
+
+TensorMeta Meta(DType dtype, const Dims& dims) {
+  TensorMeta meta;
+  meta.dtype = dtype;
+  meta.dims = dims;
+  meta.elements = 1;
+  for (const int64_t size : dims) meta.elements *= size;
+  meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(dtype);
+  return meta;
+}
+
+struct Example {
+  NodeInfo node;
+  std::vector<Dims> inputs;
+  std::vector<Dims> outputs;
+  // Beside one for each element of inputs and outputs.
+  int64_t operations = 0;
+  DType dtype = DType::kFloat;
+};
+
+std::vector<Example> Examples() {
+  using List = std::vector<int64_t>;
+  const Attributes window = Attrs({{"kernel_shape", List{3, 2}}});
+  const Attributes beyond = Attrs({{"kernel_shape", List{1 << 30, 1 << 30}},
+                                   {"dilations", List{1, 3}},
+                                   {"pads", List{1 << 30, 1 << 30, 0, 0}}});
+  const auto spin = [](int64_t microseconds) {
+    return WeirNode("Spin", Attrs({{"microseconds", microseconds}}));
+  };
+  const auto resize = [](std::string interpolation) {
+    return WeirNode("Resize",
+                    Attrs({{"resize_x", 10.0f},
+                           {"resize_y", 2.0f},
+                           {"interp_type", std::move(interpolation)}}));
+  };
+  std::vector<Example> examples = {
+      {Node("MatMul"), {{4, 2, 3}, {3, 5}}, {{4, 2, 5}}, 40 * 3},
+      {Node("MatMul"), {{7}, {7}}, {{}}, 7},
+      {Node("MatMul"),
+       {{1 << 16, 1, 1, 8}, {1, 1 << 16, 8, 1}},
+       {{1 << 16, 1 << 16, 1, 1}},
+       int64_t{8} << 32},
+      {Node("Gemm"), {{2, 7}, {7, 3}}, {{2, 3}}, 6 * 7},
+      {Node("Gemm", Attrs({{"transA", int64_t{1}}})),
+       {{7, 2}, {7, 3}},
+       {{2, 3}},
+       6 * 7},
+      // And each tap of each picture, on the CPU.
+      {Node("Conv"),
+       {{2, 3, 8, 8}, {4, 3, 3, 3}},
+       {{2, 4, 6, 6}},
+       288 * 27 + 2 * 108},
+      {Node("Conv", Attrs({{"group", int64_t{3}}})),
+       {{1, 3, 8}, {6, 1, 5}},
+       {{1, 6, 4}},
+       24 * 5 + 30},
+      {Node("MaxPool", window), {{1, 2, 8, 8}}, {{1, 2, 6, 7}}, 84 * 6},
+      {Node("AveragePool", window), {{1, 2, 8, 8}}, {{1, 2, 6, 7}}, 84 * 6},
+      // What lies in the padding costs nothing: 8 rows, and 3 of 8 columns.
+      {Node("MaxPool", beyond), {{1, 1, 8, 8}}, {{1, 1, 9, 9}}, 81 * 8 * 3},
+      {Node("AveragePool", beyond), {{1, 1, 8, 8}}, {{1, 1, 9, 9}}, 81 * 8 * 3},
+      {spin(0), {{8}}, {{8}}, 0},
+      {spin(250), {{8}}, {{8}}, 250'000},
+      // 8 rows become 2 of windows of 8, then 20 columns 10 of windows of 4.
+      {resize("linear"),
+       {{8, 20, 3}},
+       {{2, 10, 3}},
+       2 * 20 * 3 * 8 + 2 * 10 * 3 * 4,
+       DType::kUint8},
+      {resize("nearest"), {{8, 20, 3}}, {{2, 10, 3}}, 0, DType::kUint8},
+      {WeirNode("DecodeImage"), {{1}}, {{4, 5, 3}}, 0, DType::kUint8},
+      {WeirNode("Normalize"), {{4, 5, 3}}, {{4, 5, 3}}, 0},
+      {Node("Softmax"), {{4, 5}}, {{4, 5}}, 0},
+      {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 0},
+  };
+  const auto registry = MakeOpRegistry();
+  for (const OpDef* def : registry->List()) {
+    if (def->name.rfind("Reduce", 0) == 0 || def->name.rfind("Arg", 0) == 0) {
+      examples.push_back(
+          {Node(std::string(def->name)), {{4, 5, 6}}, {{1, 5, 6}}, 0});
+    }
+  }
+  return examples;
+}
+
+std::vector<TensorMeta> Metas(DType dtype, const std::vector<Dims>& shapes) {
+  std::vector<TensorMeta> metas;
+  for (const Dims& dims : shapes) metas.push_back(Meta(dtype, dims));
+  return metas;
+}
+
+TEST(CostTest, OperationsOfEachOperatorWithACountOfItsOwn) {
+  const auto registry = MakeOpRegistry({.test_operators = true});
+  std::set<std::string_view> counted;
+  for (const Example& example : Examples()) {
+    const OpDef* def = registry->Find(example.node.domain, example.node.op);
+    ASSERT_NE(def, nullptr) << example.node.op;
+    counted.insert(def->name);
+    NodeInfo node = example.node;
+    node.input_types.assign(example.inputs.size(), example.dtype);
+    const auto inputs = Metas(example.dtype, example.inputs);
+    const auto outputs = Metas(example.dtype, example.outputs);
+    const std::vector<std::vector<int64_t>> host_ints(inputs.size());
+    const NodeCost cost =
+        def->cost(node, DeviceKind::kCpu, {inputs, outputs, host_ints});
+    int64_t elements = 0;
+    for (const TensorMeta& meta : inputs) elements += meta.elements;
+    for (const TensorMeta& meta : outputs) elements += meta.elements;
+    EXPECT_EQ(cost.operations - elements, example.operations)
+        << def->name << " of " << DimsString(example.inputs[0]);
+  }
+  for (const OpDef* def : registry->List()) {
+    if (def->cost == LinearCost || def->cost == OutputCost ||
+        def->cost == ElementwiseCost) {
+      continue;
+    }
+    EXPECT_TRUE(counted.contains(def->name))
+        << def->name << " counts its operations itself: give an example";
+  }
+}
+
+// None of these makes a loop longer than the tensors that inference has told.
+TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
+  const std::set<std::string_view> harmless = {
+      "allowzero",     "alpha",         "approximate",
+      "axes",          "axis",          "crop_h",
+      "crop_pos_x",    "crop_pos_y",    "crop_w",
+      "dtype",         "end",           "epsilon",
+      "fmod",          "horizontal",    "max",
+      "min",           "mode",          "momentum",
+      "num_outputs",   "perm",          "range",
+      "saturate",      "seed",          "shape",
+      "split",         "start",         "to",
+      "training_mode", "value",         "value_float",
+      "value_floats",  "value_int",     "value_ints",
+      "value_string",  "value_strings", "vertical"};
+  const auto registry = MakeOpRegistry({.test_operators = true});
+  for (const OpDef* def : registry->List()) {
+    if (def->cost != LinearCost && def->cost != OutputCost &&
+        def->cost != ElementwiseCost) {
+      continue;
+    }
+    for (const AttributeDef& attribute : def->attributes) {
+      EXPECT_TRUE(harmless.contains(attribute.name))
+          << def->name << "." << attribute.name
+          << ": if loops go by it, the operator needs a count of its own";
+    }
+  }
+}
+
+TEST(CostTest, SizesAloneNeverWrap) {
+  const TensorMeta vast = {.dtype = DType::kFloat,
+                           .dims = {kSaturated},
+                           .elements = kSaturated,
+                           .bytes = 0};
+  const std::vector<TensorMeta> metas(3, vast);
+  for (const Cost cost : {LinearCost, OutputCost, ElementwiseCost}) {
+    EXPECT_EQ(
+        cost(Node("Sum"), DeviceKind::kCpu, {metas, metas, {}}).operations,
+        kSaturated);
+  }
+  const std::vector<TensorMeta> inputs = Metas(DType::kFloat, {{4}, {4}, {4}});
+  const std::vector<TensorMeta> outputs = Metas(DType::kFloat, {{4}});
+  const PlanArgs args = {inputs, outputs, {}};
+  EXPECT_EQ(OutputCost({}, DeviceKind::kCpu, args).operations, 4);
+  EXPECT_EQ(ElementwiseCost({}, DeviceKind::kCpu, args).operations, 12);
+  EXPECT_EQ(LinearCost({}, DeviceKind::kCpu, args).operations, 16);
+}
+
+}  // namespace
+}  // namespace weir
