@@ -51,6 +51,8 @@ class WEIR_EXPORT Plan {
   size_t input_bytes() const { return input_bytes_; }  // device part
   size_t output_bytes() const { return output_bytes_; }
   size_t arena_bytes() const { return arena_bytes_; }
+  // About what the plan itself holds, beside its program.
+  size_t held_bytes() const { return held_bytes_; }
   size_t steps() const;
   // REQUIRES: i < steps().
   StepOutline Step(size_t i) const;
@@ -87,6 +89,7 @@ class WEIR_EXPORT Plan {
   size_t input_bytes_ = 0;
   size_t output_bytes_ = 0;
   size_t arena_bytes_ = 0;
+  size_t held_bytes_ = 0;
   std::unique_ptr<Body> body_;
   mutable std::atomic<int64_t> measured_ns_{0};
 };

@@ -51,8 +51,9 @@ bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
   return true;
 }
 
-PlanCache::PlanCache(size_t max_plans)
+PlanCache::PlanCache(size_t max_plans, size_t max_bytes)
     : max_plans_(std::max<size_t>(max_plans, 1)),
+      max_bytes_(max_bytes),
       entries_(std::make_shared<const Entries>()) {}
 
 uint64_t PlanCache::Hash(const PlanKey& key) {
@@ -87,6 +88,8 @@ std::shared_ptr<const Plan> PlanCache::Insert(
   entry->hash = Hash(key);
   entry->key = key;
   entry->plan = std::move(plan);
+  entry->bytes = key.size() * sizeof(int64_t) + entry->plan->held_bytes();
+  if (entry->bytes > max_bytes_) return entry->plan;
   MutexLock lock(&insert_mu_);
   auto entries = std::make_shared<Entries>(*entries_.Load());
   if (const Entry* same = FindIn(*entries, entry->hash, key)) {
@@ -94,12 +97,16 @@ std::shared_ptr<const Plan> PlanCache::Insert(
   }
   // A hit from now on makes an entry younger than this one.
   entry->used = age_.fetch_add(1, std::memory_order_relaxed);
-  while (entries->size() >= max_plans_) {
-    entries->erase(std::min_element(
+  size_t bytes = entry->bytes;
+  for (const auto& other : *entries) bytes += other->bytes;
+  while (entries->size() >= max_plans_ || bytes > max_bytes_) {
+    const auto oldest = std::min_element(
         entries->begin(), entries->end(), [](const auto& a, const auto& b) {
           return a->used.load(std::memory_order_relaxed) <
                  b->used.load(std::memory_order_relaxed);
-        }));
+        });
+    bytes -= (*oldest)->bytes;
+    entries->erase(oldest);
   }
   std::shared_ptr<const Plan> result = entry->plan;
   entries->push_back(std::move(entry));

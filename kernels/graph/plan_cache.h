@@ -27,12 +27,14 @@ bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
 
 class PlanCache {
  public:
-  explicit PlanCache(size_t max_plans);
+  // `max_bytes`: of keys and what plans hold.
+  PlanCache(size_t max_plans, size_t max_bytes);
 
   std::shared_ptr<const Plan> Find(const PlanKey& key) const;
 
   // Returns the plan that is cached from now on: an equal one that another
-  // thread has put there before, or `plan`. The least recently used goes.
+  // thread has put there before, or `plan`. The least recently used go. A plan
+  // that alone is too large is not kept.
   std::shared_ptr<const Plan> Insert(const PlanKey& key,
                                      std::shared_ptr<const Plan> plan);
 
@@ -41,6 +43,7 @@ class PlanCache {
     uint64_t hash = 0;
     PlanKey key;
     std::shared_ptr<const Plan> plan;
+    size_t bytes = 0;
     mutable std::atomic<uint64_t> used{0};
   };
   using Entries = std::vector<std::shared_ptr<const Entry>>;
@@ -50,6 +53,7 @@ class PlanCache {
                              const PlanKey& key);
 
   const size_t max_plans_;
+  const size_t max_bytes_;
   // Grows with every insertion; an entry remembers when it was used last.
   std::atomic<uint64_t> age_{1};
   Mutex insert_mu_;

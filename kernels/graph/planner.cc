@@ -305,6 +305,7 @@ absl::Status Planner::PlanKernels() {
           node);
     }
   }
+  plan_->held_bytes_ += held;
   return absl::OkStatus();
 }
 
@@ -390,6 +391,9 @@ absl::Status Planner::UploadHostValues() {
                          : &graph().nodes[static_cast<size_t>(draft.node)];
       if (node != nullptr && node->IsHostInput(i)) {
         plan_->body_->host_values.push_back(value(id).host);
+        if (graph().values[static_cast<size_t>(id)].constant == nullptr) {
+          plan_->held_bytes_ += value(id).meta.bytes;
+        }
         continue;
       }
       if (core_->on_device[static_cast<size_t>(root(id))] != nullptr ||
@@ -404,6 +408,10 @@ absl::Status Planner::UploadHostValues() {
   if (ids.empty()) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(plan_->body_->device_values,
                         UploadConstants(*core_->device, constants));
+  for (const auto& constant : constants) {
+    plan_->held_bytes_ +=
+        MakeMeta(constant->tensor.dtype, constant->tensor.dims).bytes;
+  }
   for (size_t i = 0; i < ids.size(); ++i) {
     uploaded_[static_cast<size_t>(ids[i])] =
         plan_->body_->device_values.addresses[i];
@@ -473,6 +481,7 @@ void Planner::Emit() {
     body.kernels.push_back(std::move(draft.kernel));
     body.steps.push_back(step);
   }
+  plan_->held_bytes_ += body.steps.size() * kPlanBytesPerNode;
 }
 
 }  // namespace weir

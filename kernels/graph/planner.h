@@ -20,6 +20,9 @@
 
 namespace weir {
 
+// About what a step and its kernel take in a plan.
+inline constexpr size_t kPlanBytesPerNode = 512;
+
 class Planner {
  public:
   explicit Planner(std::shared_ptr<const ProgramCore> core);

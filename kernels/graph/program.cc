@@ -19,7 +19,9 @@ struct Program::Impl {
       : core(std::move(the_core)),
         id(absl::StrFormat(
             "%016x", Fingerprint(core->device->info().uuid, options.identity))),
-        plans(options.max_plans) {}
+        plans(options.max_plans,
+              options.max_plan_bytes +
+                  4 * kPlanBytesPerNode * core->graph.nodes.size()) {}
 
   static uint64_t NextNumber() {
     static std::atomic<uint64_t> next{1};

@@ -23,9 +23,13 @@
 namespace weir {
 
 struct ProgramOptions {
-  size_t max_plans = 64;  // least recently used goes first
+  // Plans that are kept; the least recently used go first. The bytes are those
+  // of their tables and of what was computed on the host, beside some for each
+  // node.
+  size_t max_plans = 64;
+  size_t max_plan_bytes = size_t{16} << 20;
   GraphLimits limits;
-  EvaluationLimits evaluation;
+  EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
   uint64_t identity = 0;
   // Set when nobody wants the program any more: compiling ends at the next node

@@ -25,7 +25,7 @@ struct ProgramCacheOptions {
   size_t max_queued = 256;
   size_t max_waiters = 65536;  // callers, on all compilations together
   int threads = 1;
-  EvaluationLimits evaluation;  // of every program
+  EvaluationLimits evaluation = {};  // of every program
 };
 
 struct ProgramCacheStats {

@@ -59,7 +59,7 @@ struct ModelIndexEntry {
 struct RepositoryOptions {
   std::string root;  // empty: no models
   int load_threads = 2;
-  EvaluationLimits evaluation;  // of one request to a model
+  EvaluationLimits evaluation = {};  // of one request to a model
 };
 
 class ModelRepository {

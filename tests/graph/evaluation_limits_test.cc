@@ -36,9 +36,10 @@ struct Counts {
 
 class WorkPlan final : public KernelPlan {
  public:
-  WorkPlan(Counts* counts, size_t bytes, size_t scratch)
-      : counts_(counts), bytes_(bytes), scratch_(scratch) {}
+  WorkPlan(Counts* counts, size_t bytes, size_t scratch, size_t held)
+      : counts_(counts), bytes_(bytes), scratch_(scratch), held_(held) {}
   size_t scratch_bytes() const override { return scratch_; }
+  size_t held_bytes() const override { return held_; }
   absl::Status Run(const RunArgs& run) const override {
     ++counts_->ran;
     std::memcpy(run.outputs[0], run.inputs[0], bytes_);
@@ -47,7 +48,7 @@ class WorkPlan final : public KernelPlan {
 
  private:
   Counts* const counts_;
-  const size_t bytes_, scratch_;
+  const size_t bytes_, scratch_, held_;
 };
 
 class WorkKernel final : public Kernel {
@@ -55,17 +56,18 @@ class WorkKernel final : public Kernel {
   WorkKernel(Counts* counts, const NodeInfo& node)
       : counts_(counts),
         scratch_(static_cast<size_t>(node.attributes.Int(
-            "more_scratch", node.attributes.Int("scratch", 0)))) {}
+            "more_scratch", node.attributes.Int("scratch", 0)))),
+        held_(static_cast<size_t>(node.attributes.Int("held", 0))) {}
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
     ++counts_->planned;
     return std::make_unique<const WorkPlan>(counts_, args.inputs[0].bytes,
-                                            scratch_);
+                                            scratch_, held_);
   }
 
  private:
   Counts* const counts_;
-  const size_t scratch_;
+  const size_t scratch_, held_;
 };
 
 OpDef WorkDef() {
@@ -77,7 +79,8 @@ OpDef WorkDef() {
   def.attributes = {{"operations", AttributeType::kInt, false, ""},
                     {"scratch", AttributeType::kInt, false, ""},
                     // Which the cost says nothing of, as libraries' workspaces.
-                    {"more_scratch", AttributeType::kInt, false, ""}};
+                    {"more_scratch", AttributeType::kInt, false, ""},
+                    {"held", AttributeType::kInt, false, ""}};
   def.infer = testing::SameShape;
   def.cost = [](const NodeInfo& node, DeviceKind, const PlanArgs&) {
     return NodeCost{node.attributes.Int("operations", 0),
@@ -322,6 +325,43 @@ TEST_F(EvaluationLimitsTest, SmallValuesAreLeftToTheDevice) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(counts_.ran, 0);
   EXPECT_EQ((*plan)->steps(), 1u);
+}
+
+TEST_F(EvaluationLimitsTest, PlansHoldSoMuchAndNoMore) {
+  const auto plan = [&](int64_t held) {
+    GraphNode first = Work("first", "x", "a", 1);
+    GraphNode second = Work("second", "a", "y", 1);
+    first.attributes.Set("held", held / 2);
+    second.attributes.Set("held", held - held / 2);
+    Graph graph = OpenGraph(std::move(first));
+    graph.nodes.push_back(std::move(second));
+    return (*Compile(std::move(graph)))->MakePlan({Of({1})}).status();
+  };
+  EXPECT_TRUE(plan(256 << 20).ok());
+  const absl::Status status = plan((256 << 20) + 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "EVALUATION_TOO_LARGE");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"second\""));
+}
+
+TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {
+  const auto program = [&](int64_t held) {
+    GraphNode node = Work("w", "x", "y", 1);
+    node.attributes.Set("held", held);
+    return *Compile(OpenGraph(std::move(node)));
+  };
+  const auto small = program(6 << 20);
+  for (const int64_t n : {1, 2}) ASSERT_TRUE(small->MakePlan({Of({n})}).ok());
+  EXPECT_NE(small->FindPlan({Of({1})}), nullptr);
+  EXPECT_NE(small->FindPlan({Of({2})}), nullptr);
+  ASSERT_TRUE(small->MakePlan({Of({3})}).ok());
+  EXPECT_EQ(small->FindPlan({Of({1})}), nullptr);
+  EXPECT_NE(small->FindPlan({Of({2})}), nullptr);
+  EXPECT_NE(small->FindPlan({Of({3})}), nullptr);
+
+  const auto large = program(17 << 20);
+  ASSERT_TRUE(large->MakePlan({Of({1})}).ok());
+  EXPECT_EQ(large->FindPlan({Of({1})}), nullptr);
 }
 
 // -- Defaults -----------------------------------------------------------------

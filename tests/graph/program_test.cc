@@ -582,8 +582,7 @@ TEST_P(ProgramTest, RefusesAnOperatorWithoutAKernel) {
 }
 
 TEST_P(ProgramTest, KeepsTheLatestPlans) {
-  const auto program =
-      Compile(Sum(), {.max_plans = 2, .limits = {}, .evaluation = {}});
+  const auto program = Compile(Sum(), {.max_plans = 2, .limits = {}});
   ASSERT_TRUE(program.ok());
   const auto one = Floats({1}, {1});
   const auto two = Floats({2}, {1, 2});
