@@ -291,5 +291,6 @@ struct OpDef {
 };
 
 inline constexpr size_t kMaxHostInts = 1024;
+inline constexpr int kMaxAttributes = 64;  // of one node
 
 }  // namespace weir

@@ -131,6 +131,13 @@ absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
   node.call_site = from.call_site();
   node.inputs.assign(from.inputs().begin(), from.inputs().end());
   node.outputs.assign(from.outputs().begin(), from.outputs().end());
+  if (from.attributes_size() > kMaxAttributes) {
+    return InvalidField(
+        absl::StrCat(path, ".attributes"),
+        absl::StrCat(from.attributes_size(),
+                     " attributes, more than a node has, which is at most ",
+                     kMaxAttributes));
+  }
   for (int i = 0; i < from.attributes_size(); ++i) {
     WEIR_RETURN_IF_ERROR(
         ImportAttribute(from.attributes(i), &node.attributes,

@@ -183,6 +183,12 @@ class Importer {
     if (node.domain.empty() && node.op == "Constant") {
       return Annotate(ReadConstantNode(from), label);
     }
+    if (from.attribute_size() > kMaxAttributes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(label, from.attribute_size(),
+                       " attributes, more than a node has, which is at most ",
+                       kMaxAttributes));
+    }
     for (onnx::AttributeProto& attribute : *from.mutable_attribute()) {
       const absl::Status status = ReadAttribute(attribute, &node.attributes);
       if (!status.ok()) {

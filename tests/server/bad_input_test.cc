@@ -466,6 +466,27 @@ TEST_F(BadInputTest, GraphsThatAreNone) {
   }
 }
 
+// Names that differ are told apart one by one.
+TEST_F(BadInputTest, MoreAttributesThanANodeHas) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { name: "n" op: "Identity" inputs: "x" outputs: "y" }
+      outputs: "y")");
+  *request.add_inputs() = IdentityRequest().inputs(0);
+  v1::Node* node =
+      request.mutable_graph()->mutable_definition()->mutable_nodes(0);
+  for (int i = 0; i < 1'000'000; ++i) {
+    v1::Attribute* attribute = node->add_attributes();
+    attribute->set_name(std::to_string(i));
+    attribute->set_i(i);
+  }
+  const grpc::Status status = Evaluate(server_, request).status;
+  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "1000000"));
+  EXPECT_THAT(Field(FromGrpcStatus(status)),
+              ::testing::HasSubstr("nodes[0].attributes"));
+  EXPECT_TRUE(ServesOn(server_));
+}
+
 TEST_F(BadInputTest, AConstantOneByteShort) {
   v1::EvaluateRequest request = Program(R"(
       inputs { name: "x" }
