@@ -139,6 +139,39 @@ TEST_P(MatMulTest, ManySmallMatrices) {
               SumBound(DType::kFloat, 16, 1));
 }
 
+// A CUDA grid has 65,535 planes, and calls of a library cost too much where
+// there would be one for every few matrices.
+TEST_P(MatMulTest, MoreMatricesThanOneLaunchTakes) {
+  constexpr int64_t kCount = 70'000, kOuter = 300;
+  std::vector<double> x(2 * kCount), y(2 * kCount), products(kCount);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<double>(i % 7);
+    y[i] = static_cast<double>(i % 5) - 2;
+  }
+  for (size_t i = 0; i < products.size(); ++i) {
+    products[i] = x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
+  }
+  std::vector<double> outer;
+  for (size_t i = 0; i < kOuter; ++i) {
+    for (size_t j = 0; j < kOuter; ++j) {
+      outer.push_back(x[2 * i] * y[2 * j] + x[2 * i + 1] * y[2 * j + 1]);
+    }
+  }
+  for (const DType dtype : {DType::kFloat, DType::kFloat16, DType::kBfloat16,
+                            DType::kDouble, DType::kInt64}) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    ExpectEqual(RunOne(Node("MatMul"), {Rounded(dtype, {kCount, 1, 2}, x),
+                                        Rounded(dtype, {kCount, 2, 1}, y)}),
+                Rounded(dtype, {kCount, 1, 1}, products));
+    const std::vector<double> some_x(x.begin(), x.begin() + 2 * kOuter);
+    const std::vector<double> some_y(y.begin(), y.begin() + 2 * kOuter);
+    ExpectEqual(
+        RunOne(Node("MatMul"), {Rounded(dtype, {kOuter, 1, 1, 2}, some_x),
+                                Rounded(dtype, {1, kOuter, 2, 1}, some_y)}),
+        Rounded(dtype, {kOuter, kOuter, 1, 1}, outer));
+  }
+}
+
 TEST_P(MatMulTest, SharesTheSecondMatrix) {
   const Value a = Rounded(DType::kFloat, {3, 2, 5, 4}, Spread(120, -1, 1, 9));
   const Value b = Rounded(DType::kFloat, {4, 6}, Spread(24, -1, 1, 10));
