@@ -97,7 +97,7 @@ add_tests() {
   # limit.
   rm -f "$stage"/test-bin/{rpc,client,model_config,onnx_import,repository}_* \
     "$stage"/test-bin/server_{options,process,startup,admission}_test \
-    "$stage"/test-bin/server_{http,http_server}_test \
+    "$stage"/test-bin/server_{http,http_server,line_writer}_test \
     "$stage"/test-bin/server_{admin,call_log,health,logger,metrics_doc}_test \
     "$stage"/test-bin/server_{memory_sampler,page,recording,report_proto}_test \
     "$stage"/test-bin/server_{sigterm,tls}_test

@@ -7,7 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <variant>
@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "server/observe/line_writer.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -94,6 +95,12 @@ std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
 // What is left to end may not keep the process for longer.
 constexpr absl::Duration kEndPatience = absl::Seconds(2);
 
+// What it still had to say leaves, if somebody reads it.
+[[noreturn]] void EndNow(int code, weir::LineWriter& log) {
+  log.Flush();
+  std::_Exit(code);
+}
+
 void ExitAnyway(absl::Duration after) {
   std::thread([after] {
     absl::SleepFor(after);
@@ -114,10 +121,10 @@ int main(int argc, char** argv) {
   // ignored, they leave no zombies.
   if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
   const Signals signals;
-  auto opened = weir::Server::Open(std::get<weir::ServerOptions>(parsed));
+  weir::LineWriter log(STDERR_FILENO);
+  auto opened = weir::Server::Open(std::get<weir::ServerOptions>(parsed), &log);
   if (!opened.ok()) {
-    std::fprintf(stderr, "weir-server: %s\n",
-                 std::string(opened.status().message()).c_str());
+    log.Write(absl::StrCat("weir-server: ", opened.status().message(), "\n"));
     return 1;
   }
   weir::Server& server = **opened;
@@ -131,9 +138,8 @@ int main(int argc, char** argv) {
     if (poll(waits, 4, -1) < 0) continue;
     for (int i = 0; i < 3; ++i) ended |= waits[i].revents != 0;
     if (!ended && loaded.revents != 0) {
-      std::printf("%s\n",
-                  ReadyLine(server, weir::NowNanos() - started).c_str());
-      std::fflush(stdout);
+      weir::LineWriter(STDOUT_FILENO)
+          .Write(ReadyLine(server, weir::NowNanos() - started) + "\n");
       loaded.fd = -1;
     }
   }
@@ -146,7 +152,7 @@ int main(int argc, char** argv) {
                         "device",
                         {{"error", message}});
     // Destructors would wait for a device that answers no more.
-    std::_Exit(1);
+    EndNow(1, log);
   }
   weir::DrainResult result;
   if (const char* signal = signals.Wait(absl::ZeroDuration())) {
@@ -154,7 +160,7 @@ int main(int argc, char** argv) {
   } else {
     result = Drain(server, signals, "Admin.Drain", 2);
   }
-  if (!result.settled()) std::_Exit(0);
+  if (!result.settled()) EndNow(0, log);
   ExitAnyway(kEndPatience);
   return 0;
 }

@@ -21,6 +21,7 @@
 #include "server/health.h"
 #include "server/observe/call_recorder.h"
 #include "server/observe/http_server.h"
+#include "server/observe/line_writer.h"
 #include "server/observe/memory_sampler.h"
 #include "server/observe/pool_gauges.h"
 #include "server/rpc/tls_credentials.h"
@@ -102,8 +103,12 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
 
 // In order of construction; destroyed from the last to the first.
 struct Server::Impl {
-  Impl(const ServerOptions& o, std::ostream& log)
+  Impl(const ServerOptions& o, LogSink* given_log)
       : options(o),
+        own_log(given_log == nullptr
+                    ? std::make_unique<LineWriter>(STDERR_FILENO)
+                    : nullptr),
+        log(own_log == nullptr ? *given_log : *own_log),
         logger(o.log_format, o.log_level, log),
         metrics(o.triton_metrics) {}
   ~Impl() {
@@ -146,6 +151,8 @@ struct Server::Impl {
   }
 
   const ServerOptions options;
+  const std::unique_ptr<LineWriter> own_log;  // null: the caller's
+  LogSink& log;
   Logger logger;
   Metrics metrics;
   // The engine's timers may call it.
@@ -214,6 +221,8 @@ absl::Status Server::Impl::Open() {
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total());
   });
+  metrics.AddReader(Metric::kDroppedLines,
+                    [this] { return static_cast<double>(log.dropped()); });
   device_watch =
       engine->device().health().OnPoisoned([this](const absl::Status& cause) {
         health->Set(Unready::kLost, std::string(cause.message()));
@@ -410,14 +419,14 @@ absl::Status Server::Impl::StartHttp() {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Open(
-    const ServerOptions& options, std::ostream& log) {
+    const ServerOptions& options, LogSink* log) {
   auto impl = std::make_unique<Impl>(options, log);
   WEIR_RETURN_IF_ERROR(impl->Open());
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
-    const ServerOptions& options, std::ostream& log) {
+    const ServerOptions& options, LogSink* log) {
   WEIR_ASSIGN_OR_RETURN(auto server, Open(options, log));
   server->impl_->loader.join();
   return server;

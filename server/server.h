@@ -5,13 +5,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/observe/log_sink.h"
 #include "server/options.h"
 
 namespace weir {
@@ -32,12 +32,12 @@ class Server {
 
   // Finds the device, binds and answers, unready, while it loads the models;
   // then it is ready. Errors name the cause and the remedy. Log lines go to
-  // `log`, which outlives the server.
+  // `log`, which outlives the server; null: to standard error.
   static absl::StatusOr<std::unique_ptr<Server>> Open(
-      const ServerOptions& options, std::ostream& log = std::cerr);
+      const ServerOptions& options, LogSink* log = nullptr);
   // The same, and waits until the models are loaded.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
-      const ServerOptions& options, std::ostream& log = std::cerr);
+      const ServerOptions& options, LogSink* log = nullptr);
   // Stops at once if nobody drained.
   ~Server();
 

@@ -2,10 +2,11 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/base_sink.h>
 
 #include <algorithm>
 #include <cctype>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +66,22 @@ std::string ValueText(const LogField& field, bool json) {
   return Number(std::get<double>(field.value));
 }
 
+// From spdlog, which makes a line at a time, to ours.
+class Forward final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit Forward(LogSink* sink) : sink_(sink) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    sink_->Write({line.data(), line.size()});
+  }
+  void flush_() override {}
+
+  LogSink* const sink_;
+};
+
 }  // namespace
 
 const char* LogLevelName(LogLevel level) {
@@ -79,10 +96,10 @@ std::optional<LogLevel> LogLevelFromName(std::string_view name) {
 }
 
 struct Logger::Impl {
-  Impl(LogFormat f, std::ostream& out)
+  Impl(LogFormat f, LogSink& to)
       : json(f == LogFormat::kJson),
-        logger("weir", std::make_shared<spdlog::sinks::ostream_sink_mt>(
-                           out, /*force_flush=*/true)) {
+        sink(to),
+        logger("weir", std::make_shared<Forward>(&to)) {
     logger.set_formatter(std::make_unique<spdlog::pattern_formatter>(
         json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%fZ","level":"%l",%v})"
              : "%Y-%m-%dT%H:%M:%S.%fZ %-7l %v",
@@ -90,15 +107,21 @@ struct Logger::Impl {
   }
 
   const bool json;
+  LogSink& sink;
   spdlog::logger logger;
 };
 
-Logger::Logger(LogFormat format, LogLevel level, std::ostream& out)
-    : impl_(std::make_unique<Impl>(format, out)) {
+Logger::Logger(LogFormat format, LogLevel level, LogSink& sink)
+    : impl_(std::make_unique<Impl>(format, sink)) {
   set_level(level);
+  sink.OnDropped([this](uint64_t lines) {
+    Log(LogLevel::kWarning,
+        "log lines were dropped: whoever reads them is too slow",
+        {{"count", static_cast<int64_t>(lines)}});
+  });
 }
 
-Logger::~Logger() = default;
+Logger::~Logger() { impl_->sink.OnDropped(nullptr); }
 
 bool Logger::enabled(LogLevel level) const {
   return impl_->logger.should_log(ToSpdlog(level));

@@ -1,18 +1,19 @@
-// One line per event, as text or JSON, to a stream (standard error in the
+// One line per event, as text or JSON, to a sink (standard error in the
 // server). A line that the level filters costs one relaxed load if the caller
-// asks enabled() first. Thread-safe. The stream outlives the logger.
+// asks enabled() first. When the sink has dropped lines, a line says how many.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <string_view>
 #include <variant>
 
 #include "absl/types/span.h"
+#include "server/observe/log_sink.h"
 
 namespace weir {
 
@@ -32,7 +33,7 @@ struct LogField {
 
 class Logger {
  public:
-  Logger(LogFormat format, LogLevel level, std::ostream& out);
+  Logger(LogFormat format, LogLevel level, LogSink& sink);
   ~Logger();
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;

@@ -82,6 +82,11 @@ int ChildProcess::Wait() {
     if (fds[0].revents != 0) out_open = ReadSome(out_fd_, &out_);
     if (fds[1].revents != 0) err_open = ReadSome(err_fd_, &err_);
   }
+  return WaitUnread();
+}
+
+int ChildProcess::WaitUnread() {
+  if (pid_ <= 0) return -1;
   int status = 0;
   waitpid(pid_, &status, 0);
   pid_ = -1;

@@ -23,6 +23,8 @@ class ChildProcess {
   // Reads all that is left, waits for the end. The exit code, or -1 after a
   // signal.
   int Wait();
+  // The same without reading anything, as if who reads the output hangs.
+  int WaitUnread();
 
   const std::string& out() const { return out_; }  // what ReadLine left
   const std::string& err() const { return err_; }  // complete after Wait

@@ -22,7 +22,8 @@ constexpr std::string_view kParent = "00f067aa0ba902b7";
 
 TEST(LoggerTest, WritesAPlainLine) {
   std::ostringstream out;
-  Logger logger(LogFormat::kText, LogLevel::kInfo, out);
+  StreamSink sink(out);
+  Logger logger(LogFormat::kText, LogLevel::kInfo, sink);
   logger.Log(LogLevel::kWarning, "it happened",
              {{"method", "ModelInfer"},
               {"count", int64_t{3}},
@@ -38,7 +39,8 @@ TEST(LoggerTest, WritesAPlainLine) {
 
 TEST(LoggerTest, WritesJson) {
   std::ostringstream out;
-  Logger logger(LogFormat::kJson, LogLevel::kInfo, out);
+  StreamSink sink(out);
+  Logger logger(LogFormat::kJson, LogLevel::kInfo, sink);
   logger.Log(LogLevel::kInfo, "it \"happened\"",
              {{"method", "ModelInfer"}, {"count", int64_t{-3}}, {"x", 0.5}});
   const auto line = nlohmann::json::parse(out.str());
@@ -57,11 +59,12 @@ TEST(LoggerTest, HostileBytesStayInTheirField) {
   const std::string hostile =
       "a\n2026-01-01T00:00:00Z error forged\r\x1b[2J\x7f\xff\xc3 {}%";
   std::ostringstream text, json;
-  Logger(LogFormat::kText, LogLevel::kInfo, text)
+  StreamSink text_sink(text), json_sink(json);
+  Logger(LogFormat::kText, LogLevel::kInfo, text_sink)
       .Log(LogLevel::kInfo, hostile, {{"id", hostile}});
   EXPECT_EQ(text.str().find('\n'), text.str().size() - 1);
   EXPECT_EQ(text.str().find('\x1b'), std::string::npos);
-  Logger(LogFormat::kJson, LogLevel::kInfo, json)
+  Logger(LogFormat::kJson, LogLevel::kInfo, json_sink)
       .Log(LogLevel::kInfo, hostile, {{"id", hostile}});
   EXPECT_EQ(json.str().find('\n'), json.str().size() - 1);
   const auto line = nlohmann::json::parse(json.str());
@@ -71,7 +74,8 @@ TEST(LoggerTest, HostileBytesStayInTheirField) {
 
 TEST(LoggerTest, TheLevelDecides) {
   std::ostringstream out;
-  Logger logger(LogFormat::kText, LogLevel::kWarning, out);
+  StreamSink sink(out);
+  Logger logger(LogFormat::kText, LogLevel::kWarning, sink);
   EXPECT_FALSE(logger.enabled(LogLevel::kInfo));
   EXPECT_TRUE(logger.enabled(LogLevel::kWarning));
   logger.Log(LogLevel::kInfo, "quiet");

@@ -19,6 +19,7 @@
 #include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"
 #include "tests/server/model_folder.h"
+#include "tests/server/raw_socket.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -297,6 +298,23 @@ TEST(ProcessTest, NothingKeepsItBeyondTheDrainTimeout) {
   EXPECT_FALSE(cut.ok());
   EXPECT_THAT(process.err(), ::testing::ContainsRegex("unanswered=[1-9]"));
   close(silent);
+}
+
+// Its output is read by nobody: a pipe holds 64 KiB.
+TEST(ProcessTest, AReaderOfItsLogThatHangsHoldsNothingUp) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--log-level=debug",
+       "--drain-delay=0", "--max-connection-age=0"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client(
+      {.address = addresses.grpc, .timeout = absl::Seconds(10)});
+  for (int i = 0; i < 2000; ++i) {
+    const auto answer = client.Evaluate(IdentityRequest());
+    ASSERT_TRUE(answer.ok()) << i << " " << answer.status();
+  }
+  EXPECT_EQ(HttpGet(addresses.http, "/healthz").status, 200);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.WaitUnread(), 0);
 }
 
 TEST(ProcessTest, ADeviceThatIsNotThereIsAnError) {

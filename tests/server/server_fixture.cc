@@ -36,12 +36,13 @@ ServerOptions TestOptions() {
 }
 
 TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
-                       std::ostream& log, Models models) {
+                       std::ostream& log, Models models)
+    : log_(log) {
   ServerOptions options = TestOptions();
   if (change) change(options);
   options.grpc.push_back("unix:" + (folder_.path() / "socket").string());
-  auto server = models == Models::kLoaded ? Server::Start(options, log)
-                                          : Server::Open(options, log);
+  auto server = models == Models::kLoaded ? Server::Start(options, &log_)
+                                          : Server::Open(options, &log_);
   if (!server.ok()) {
     ADD_FAILURE() << server.status();
     std::abort();  // a test without its server can only crash later

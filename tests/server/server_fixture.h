@@ -74,6 +74,7 @@ class TestServer {
 
  private:
   TempFolder folder_;
+  StreamSink log_;
   std::unique_ptr<Server> server_;
   std::string address_;
   std::string admin_address_;
