@@ -152,6 +152,27 @@ absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
     absl::Span<const std::shared_ptr<const Constant>> values,
     absl::Span<const std::vector<int64_t>> host_ints,
     absl::Span<const TensorMeta> outputs) const {
+  std::vector<std::shared_ptr<const Constant>> strings;
+  for (const auto& value : values) {
+    if (value != nullptr && value->tensor.dtype == DType::kString) {
+      strings.push_back(value);
+    }
+  }
+  bool empty = true;
+  std::vector<void*> targets;
+  std::vector<std::shared_ptr<const Constant>> results;
+  for (const TensorMeta& meta : outputs) {
+    std::byte* data = nullptr;
+    results.push_back(
+        MakeHostConstant(meta, &data,
+                         meta.dtype == DType::kString
+                             ? strings
+                             : std::vector<std::shared_ptr<const Constant>>()));
+    targets.push_back(data);
+    empty = empty && meta.elements == 0;
+  }
+  // As on a device, where kernels are never asked for nothing.
+  if (empty) return results;
   auto plan = kernel.Plan({inputs, outputs, host_ints});
   if (!plan.ok()) return NodeError(plan.status(), node);
   TensorMeta scratch_meta;
@@ -166,23 +187,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
   const auto scratch_owner = MakeHostConstant(scratch_meta, &scratch);
 
   std::vector<const void*> sources;
-  std::vector<std::shared_ptr<const Constant>> strings;
   for (const auto& value : values) {
     sources.push_back(value == nullptr ? nullptr : value->tensor.data);
-    if (value != nullptr && value->tensor.dtype == DType::kString) {
-      strings.push_back(value);
-    }
-  }
-  std::vector<void*> targets;
-  std::vector<std::shared_ptr<const Constant>> results;
-  for (const TensorMeta& meta : outputs) {
-    std::byte* data = nullptr;
-    results.push_back(
-        MakeHostConstant(meta, &data,
-                         meta.dtype == DType::kString
-                             ? strings
-                             : std::vector<std::shared_ptr<const Constant>>()));
-    targets.push_back(data);
   }
   CallerAlone team;
   RunArgs args{*stream_, &team, sources, targets, scratch, {}, 0};

@@ -47,6 +47,23 @@ std::optional<std::vector<TensorMeta>> KnownOutputs(
   return metas;
 }
 
+// By node: some output of the graph depends on it.
+std::vector<bool> FindWanted(const LoweredGraph& graph) {
+  std::vector<bool> values(graph.values.size()), nodes(graph.nodes.size());
+  for (const int id : graph.outputs) values[static_cast<size_t>(id)] = true;
+  for (size_t p = graph.nodes.size(); p-- > 0;) {
+    const LoweredNode& node = graph.nodes[p];
+    for (const int id : node.outputs) {
+      if (values[static_cast<size_t>(id)]) nodes[p] = true;
+    }
+    if (!nodes[p]) continue;
+    for (const int id : node.inputs) {
+      if (id != kNoValue) values[static_cast<size_t>(id)] = true;
+    }
+  }
+  return nodes;
+}
+
 }  // namespace
 
 absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
@@ -54,7 +71,9 @@ absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
   std::vector<SymbolicShape> shapes;
   std::vector<std::optional<std::vector<int64_t>>> host_ints;
   std::vector<std::shared_ptr<const Constant>> constants;
-  for (LoweredNode& node : graph.nodes) {
+  const std::vector<bool> wanted = FindWanted(graph);
+  for (size_t position = 0; position < graph.nodes.size(); ++position) {
+    LoweredNode& node = graph.nodes[position];
     shapes.assign(node.inputs.size(), std::nullopt);
     host_ints.assign(node.inputs.size(), std::nullopt);
     node.info.input_types.assign(node.inputs.size(), DType::kInvalid);
@@ -83,7 +102,9 @@ absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
       value.dtype = outputs[i].dtype;
       value.shape = outputs[i].shape;
     }
-    if (!fold.has_value() || !Foldable(graph, node)) continue;
+    if (!fold.has_value() || !wanted[position] || !Foldable(graph, node)) {
+      continue;
+    }
     if (node.info.domain.empty() && node.info.op == "Constant") {
       WEIR_RETURN_IF_ERROR(TakeConstant(node, &graph));
       continue;

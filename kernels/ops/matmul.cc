@@ -182,6 +182,7 @@ struct Tile {
 // From the shapes alone: tiles of about 8 Mflop. Columns are cut first, for the
 // packed part of B is then the tile's own.
 std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
+  if (m == 0 || n == 0) return {};
   constexpr double kFlopsPerTile = 8e6;
   constexpr double kMaxTiles = 32;
   constexpr int64_t kColumns = 192, kRows = 64;
@@ -208,7 +209,7 @@ std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
 // A call of the library takes as long as some hundred products.
 constexpr int64_t kTinyProducts = 256;
 
-// The same by plain loops.
+// The same by plain loops. As in the library, an alpha of 0 reads nothing.
 void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
               const float* a, const float* b, float beta, float* c) {
   const int64_t row_a = p.transpose_a ? 1 : p.k;
@@ -218,7 +219,7 @@ void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
   for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
     for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
       float sum = 0;
-      for (int64_t l = 0; l < p.k; ++l) {
+      for (int64_t l = 0; alpha != 0.0f && l < p.k; ++l) {
         sum += a[i * row_a + l * column_a] * b[l * row_b + j * column_b];
       }
       float& to = c[i * p.n + j];

@@ -370,17 +370,24 @@ absl::Status InferLayerNormalization(InferContext& context) {
     for (size_t i = 1; i <= 2; ++i) {
       if (!node.HasInput(i) || !context.input_shape(i).has_value()) continue;
       const SymbolicDims& given = *context.input_shape(i);
-      bool fits = given.size() <= normalized.size();
+      const std::string named =
+          absl::StrCat(i == 1 ? "Scale " : "B ", ShapeString(given));
+      bool fits = given.size() <= x->size();
+      bool per_row = false;  // differs between rows, which ONNX allows
       for (size_t j = 0; fits && j < given.size(); ++j) {
         const Dim size = given[given.size() - 1 - j];
-        fits = size == Dim(1) ||
-               !size.SurelyDiffers(normalized[normalized.size() - 1 - j]);
+        fits = size == Dim(1) || !size.SurelyDiffers((*x)[x->size() - 1 - j]);
+        per_row = per_row || (j >= normalized.size() && size != Dim(1));
       }
       if (!fits) {
         return absl::InvalidArgumentError(
-            absl::StrCat(i == 1 ? "Scale " : "B ", ShapeString(given),
-                         " does not broadcast to the normalized axes of X ",
-                         ShapeString(x)));
+            absl::StrCat(named, " does not broadcast to X ", ShapeString(x)));
+      }
+      if (per_row) {
+        return absl::UnimplementedError(absl::StrCat(
+            named, " differs along axes of X ", ShapeString(x),
+            " that are not normalized; weir takes one for all rows: multiply "
+            "or add it in a node of its own"));
       }
     }
   }

@@ -141,7 +141,8 @@ absl::Status Register_weir_RandomUniform(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.attributes = {
       {"range", AttributeType::kFloats, false,
-       "Lower bound, and upper bound that is never drawn; default 0, 1."},
+       "Lower bound, and upper bound that is never drawn, though rounding to a "
+       "half type may reach it; default 0, 1."},
       {"shape", AttributeType::kInts, false,
        "Where the input is missing; default a scalar."},
       {"seed", AttributeType::kInt, false,

@@ -259,16 +259,31 @@ WEIR_SCALAR float ToHalfSource(T x) {
   if constexpr (sizeof(T) <= 2 || IsSame<T, float>::value) {
     return static_cast<float>(x);
   } else {
-    const double exact = static_cast<double>(x);
-    const float near = static_cast<float>(exact);
-    const double back = static_cast<double>(near);
-    if (back == exact || exact != exact) return near;
+    const float near = static_cast<float>(x);
+    bool farther;  // from zero than x
+    if constexpr (IsFloating<T>::value || sizeof(T) < 8) {
+      const double exact = static_cast<double>(x);
+      const double back = static_cast<double>(near);
+      if (back == exact || exact != exact) return near;
+      farther = fabs(back) > fabs(exact);
+    } else {
+      // Doubles do not hold every x. A power of two above all of them: 2^63,
+      // 2^64.
+      const float limit = static_cast<float>(Limits<T>::max);
+      if (near == limit) {
+        farther = true;
+      } else {
+        const T back = static_cast<T>(near);
+        if (back == x) return near;
+        farther = x < T(0) ? back < x : back > x;
+      }
+    }
 #if defined(__CUDACC_RTC__) || defined(__CUDA_ARCH__)
     unsigned int bits = __float_as_uint(near);
 #else
     unsigned int bits = std::bit_cast<unsigned int>(near);
 #endif
-    if (fabs(back) > fabs(exact)) --bits;  // toward zero
+    if (farther) --bits;  // toward zero
     bits |= 1u;
 #if defined(__CUDACC_RTC__) || defined(__CUDA_ARCH__)
     return __uint_as_float(bits);

@@ -56,8 +56,11 @@ bool IsSame(SpatialWindow::AutoPad pad) {
 absl::StatusOr<SpatialWindow> ParseSpatialWindow(
     const NodeInfo& node, int spatial_rank,
     absl::Span<const int64_t> kernel_shape) {
-  if (spatial_rank < 1 || spatial_rank > kMaxSpatialRank) {
-    return absl::InvalidArgumentError(absl::StrCat(
+  if (spatial_rank < 1) {
+    return absl::InvalidArgumentError("no spatial axes; there must be one");
+  }
+  if (spatial_rank > kMaxSpatialRank) {
+    return absl::UnimplementedError(absl::StrCat(
         spatial_rank, " spatial axes; weir takes 1 to ", kMaxSpatialRank));
   }
   const auto rank = static_cast<size_t>(spatial_rank);

@@ -42,8 +42,8 @@ struct SpatialWindow {
 
 // `kernel_shape` is used where the attribute is missing (the weights' shape);
 // if it is empty too, that is an error. INVALID_ARGUMENT names the attribute:
-// a wrong length, a size that is not positive, a negative pad, more axes than
-// kMaxSpatialRank, kernels that differ from `kernel_shape`.
+// a wrong length, a size that is not positive, a negative pad, kernels that
+// differ from `kernel_shape`. UNIMPLEMENTED: more axes than kMaxSpatialRank.
 WEIR_EXPORT absl::StatusOr<SpatialWindow> ParseSpatialWindow(
     const NodeInfo& node, int spatial_rank,
     absl::Span<const int64_t> kernel_shape);

@@ -163,10 +163,11 @@ absl::StatusOr<int> NormalizeAxis(int64_t axis, int rank) {
 
 Dims DenseStrides(absl::Span<const int64_t> dims) {
   Dims strides(dims.size());
-  int64_t stride = 1;
+  // In a tensor without elements the product of some extents may overflow.
+  uint64_t stride = 1;
   for (size_t i = dims.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= dims[i];
+    strides[i] = static_cast<int64_t>(stride);
+    stride *= static_cast<uint64_t>(dims[i]);
   }
   return strides;
 }

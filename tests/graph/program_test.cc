@@ -230,6 +230,34 @@ TEST_P(ProgramTest, NamesTheNodeThatCannotBeFolded) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"pick\" (Gather)"));
 }
 
+// With kernels for products that divide the columns among threads.
+TEST_P(ProgramTest, FoldsWhatHasNoElements) {
+  for (const char* op : {"Gemm", "MatMul"}) {
+    SCOPED_TRACE(op);
+    Graph graph;
+    graph.opsets = {{"", 13}};
+    graph.constants["a"] = Floats({2, 3}, {1, 2, 3, 4, 5, 6});
+    graph.constants["b"] = Floats({3, 0}, {});
+    graph.nodes = {Node(op, {"a", "b"}, {"y"})};
+    graph.outputs = {"y"};
+    const auto program =
+        Program::Compile(std::move(graph), *device_, *MakeOpRegistry());
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_EQ(ToConcrete((*program)->outputs()[0].shape), Dims({2, 0}));
+  }
+}
+
+TEST_P(ProgramTest, LeavesWhatNobodyWantsUnfolded) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.constants["a"] = Floats({2}, {1, 2});
+  graph.constants["i"] = Ints({7});
+  graph.nodes = {Node("Gather", {"a", "i"}, {"nowhere"}),
+                 Node("Neg", {"x"}, {"y"})};
+  graph.outputs = {"y"};
+  EXPECT_TRUE(Compile(std::move(graph)).ok());
+}
+
 // Shape -> Gather -> Concat -> Reshape, the chain that exporters write.
 TEST_P(ProgramTest, ComputesShapesOnTheHost) {
   Graph graph;

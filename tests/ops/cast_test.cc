@@ -65,6 +65,14 @@ TEST_P(CastTest, HalvesAreRoundedOnce) {
       Of<int32_t>({2}, {(1 << 30) + (1 << 22) + 1, (1 << 30) + (1 << 22)});
   ExpectClose(RunOne(CastTo(DType::kBfloat16), {i}), {0x1p30 + 0x1p23, 0x1p30},
               {});
+  // Nor through double.
+  const int64_t above = (int64_t{1} << 62) + (int64_t{1} << 54) + 1;
+  ExpectClose(RunOne(CastTo(DType::kBfloat16),
+                     {Of<int64_t>({4}, {above, -above, above - 1, INT64_MAX})}),
+              {0x1p62 + 0x1p55, -0x1p62 - 0x1p55, 0x1p62, 0x1p63}, {});
+  ExpectClose(RunOne(CastTo(DType::kBfloat16),
+                     {Of<uint64_t>({2}, {2 * uint64_t{above}, UINT64_MAX})}),
+              {0x1p63 + 0x1p56, 0x1p64}, {});
   ExpectClose(
       RunOne(CastTo(DType::kFloat16),
              {Of<float>({5}, {0x1p-24f, 0x1p-25f, 0x1.8p-25f, -70000, NAN})}),

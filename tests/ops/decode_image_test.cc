@@ -50,6 +50,16 @@ TEST_P(DecodeImageTest, BytesOfOneFile) {
   ExpectClose(jpeg, ToDoubles(Smooth({})), {.absolute = 8});
 }
 
+// Phones append videos to their pictures.
+TEST_P(DecodeImageTest, WhatFollowsTheEndIsNotRead) {
+  image::Bytes file = Jpeg();
+  for (const int byte : {0xFF, 0xDA, 0x00, 0x08, 0xFF, 0xC0, 0x12}) {
+    file.push_back(static_cast<std::byte>(byte));
+  }
+  ExpectClose(RunOne(WeirNode("DecodeImage"), {FileBytes(file)}),
+              ToDoubles(Smooth({})), {.absolute = 8});
+}
+
 TEST_P(DecodeImageTest, OneString) {
   const std::vector<image::Bytes> files = {Png()};
   ExpectEqual(RunOne(WeirNode("DecodeImage"), {Strings(files, {})}),

@@ -205,6 +205,24 @@ TEST_P(NormalizationTest, LayerNormalizationBroadcastsScaleAndBias) {
   }
 }
 
+TEST_P(NormalizationTest, LayerNormalizationBroadcastsToTheRankOfX) {
+  const Value x = Rounded(DType::kFloat, {2, 3, 4}, Spread(24, -1, 1, 7));
+  const std::vector<double> factors = {1, 2, -0.5, 4};
+  const Value row = Rounded(DType::kFloat, {4}, factors);
+  const Value whole = Rounded(DType::kFloat, {1, 1, 4}, factors);
+  const NodeInfo node = Node("LayerNormalization");
+  ExpectClose(RunOne(node, {x, whole, whole}),
+              ToDoubles(RunOne(node, {x, row, row})), {});
+  // What differs between rows is the server's limit, what fits nowhere is the
+  // caller's fault.
+  const Value per_row = Rounded(DType::kFloat, {3, 1}, {1, 2, 3});
+  EXPECT_EQ(Run(node, {x, per_row}).status().code(),
+            absl::StatusCode::kUnimplemented);
+  const Value elsewhere = Rounded(DType::kFloat, {5, 1}, {1, 2, 3, 4, 5});
+  EXPECT_EQ(Run(node, {x, elsewhere}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(NormalizationTest, LayerNormalizationFarFromZero) {
   // The mean is subtracted before squares are summed.
   std::vector<double> values = Spread(256, -1, 1, 9);

@@ -31,6 +31,7 @@ struct Api {
   decltype(&nvjpegDestroy) destroy = nullptr;
   decltype(&nvjpegJpegStateCreate) state_create = nullptr;
   decltype(&nvjpegJpegStateDestroy) state_destroy = nullptr;
+  decltype(&nvjpegGetImageInfo) image_info = nullptr;
   decltype(&nvjpegDecode) decode = nullptr;
 };
 
@@ -89,6 +90,7 @@ absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
       library->Load("nvjpegJpegStateCreate", &api.state_create));
   WEIR_RETURN_IF_ERROR(
       library->Load("nvjpegJpegStateDestroy", &api.state_destroy));
+  WEIR_RETURN_IF_ERROR(library->Load("nvjpegGetImageInfo", &api.image_info));
   WEIR_RETURN_IF_ERROR(library->Load("nvjpegDecode", &api.decode));
   WEIR_RETURN_IF_ERROR(NvJpegStatus(api.create(NVJPEG_BACKEND_DEFAULT, nullptr,
                                                nullptr, kFlags, &state->handle),
@@ -98,8 +100,20 @@ absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
 
 absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
                             int64_t width, int64_t height, void* rgb) {
-  (void)height;
   const Api& api = state_->api;
+  // It writes as many pixels as it believes in, whatever has room.
+  int channels = 0;
+  nvjpegChromaSubsampling_t subsampling;
+  int widths[NVJPEG_MAX_COMPONENT] = {}, heights[NVJPEG_MAX_COMPONENT] = {};
+  WEIR_RETURN_IF_ERROR(NvJpegStatus(
+      api.image_info(state_->handle,
+                     reinterpret_cast<const unsigned char*>(file.data()),
+                     file.size(), &channels, &subsampling, widths, heights),
+      "nvjpegGetImageInfo"));
+  if (widths[0] != width || heights[0] != height) {
+    return absl::InvalidArgumentError(
+        "the JPEG data has two headers that disagree");
+  }
   auto item = state_->decoders.Take(
       [](const DecoderState&) { return true; },
       [&](DecoderState* decoder) {

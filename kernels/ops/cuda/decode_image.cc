@@ -29,12 +29,28 @@ struct Picture {
 };
 
 // nvJPEG fills what is missing at the end with gray; libjpeg calls it an error.
+// Walks from marker to marker, as what follows the end may hold any bytes.
 bool EndsEarly(std::span<const std::byte> file) {
-  bool ended = false;
-  for (size_t i = file.size(); i-- > 1;) {
-    if (file[i - 1] != std::byte{0xFF}) continue;
-    if (file[i] == std::byte{0xD9}) ended = true;
-    if (file[i] == std::byte{0xDA}) return !ended;
+  constexpr auto kMarker = std::byte{0xFF};
+  constexpr auto kEnd = std::byte{0xD9};
+  // Markers without a length: those inside of a scan, and of the start.
+  const auto stands_alone = [](std::byte code) {
+    return code == std::byte{0x00} || code == std::byte{0x01} ||
+           (code >= std::byte{0xD0} && code <= std::byte{0xD8});
+  };
+  size_t i = 0;
+  while (i + 1 < file.size()) {
+    if (file[i] != kMarker || file[i + 1] == kMarker) {
+      ++i;  // coded data of a scan, or filling
+    } else if (file[i + 1] == kEnd) {
+      return false;
+    } else if (stands_alone(file[i + 1])) {
+      i += 2;
+    } else {
+      if (i + 3 >= file.size()) return true;
+      i += 2 + (std::to_integer<size_t>(file[i + 2]) << 8 |
+                std::to_integer<size_t>(file[i + 3]));
+    }
   }
   return true;
 }
