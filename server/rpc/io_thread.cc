@@ -22,7 +22,11 @@ IoThread::IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue)
       [](void* self, bool) { static_cast<IoThread*>(self)->OnAlarm(); }, this};
   close_node_.io = this;
   close_node_.run = [](InboxNode* node) {
-    static_cast<CloseNode*>(node)->io->BeginClose();
+    static_cast<CloseNode*>(node)->io->closing_ = true;
+  };
+  pulse_node_.run = [](InboxNode* node) {
+    static_cast<PulseNode*>(node)->asked.store(false,
+                                               std::memory_order_release);
   };
 }
 
@@ -43,8 +47,7 @@ void IoThread::Start(const std::vector<std::unique_ptr<RawService>>& services) {
   pthread_setname_np(thread_.native_handle(), "weir-io");
 }
 
-// Closing begins on the thread itself, so that it knows whether somebody has
-// set the alarm: a queue that is shut down accepts no alarm.
+// Closing begins on the thread itself: see MayShutDown.
 void IoThread::Stop(absl::Duration patience) {
   if (!thread_.joinable()) return;
   patience_ = patience;
@@ -60,6 +63,18 @@ bool IoThread::Post(InboxNode* node) {
   return true;
 }
 
+int IoThread::Pulse() {
+  if (pulse_node_.asked.load(std::memory_order_acquire)) {
+    return ++pulses_missed_;
+  }
+  pulses_missed_ = 0;
+  pulse_node_.asked.store(true, std::memory_order_relaxed);
+  if (!Post(&pulse_node_)) {  // it has ended
+    pulse_node_.asked.store(false, std::memory_order_relaxed);
+  }
+  return 0;
+}
+
 void IoThread::Run() {
   void* tag = nullptr;
   bool ok = false;
@@ -67,6 +82,7 @@ void IoThread::Run() {
     const IoEvent* event = static_cast<const IoEvent*>(tag);
     event->handle(event->owner, ok);
     if (!inbox_.empty()) RunNodes(inbox_.TakeAll());
+    if (closing_) MayShutDown();
   }
   AwaitAnswers();
   RunNodes(inbox_.Close());
@@ -91,19 +107,19 @@ void IoThread::RunNodes(InboxNode* node) {
 }
 
 void IoThread::OnAlarm() {
-  if (closing_) {
-    queue_->Shutdown();
-    return;
-  }
   // An exchange, so that what was pushed by those who found it set is seen.
   alarm_set_.exchange(false, std::memory_order_acq_rel);
   RunNodes(inbox_.TakeAll());
 }
 
-void IoThread::BeginClose() {
-  closing_ = true;
-  // Whoever has set the alarm, it rings once more and OnAlarm shuts down.
+// A queue that is shut down takes neither an alarm nor an answer. So nobody may
+// be about to ring, which this thread knows once it has set the flag itself,
+// and no call may be left of which gRPC has yet to say that it is over: from
+// then on UnaryCall sends no answer.
+void IoThread::MayShutDown() {
+  if (shut_down_ || owed_ > 0) return;
   if (alarm_set_.exchange(true, std::memory_order_acq_rel)) return;
+  shut_down_ = true;
   queue_->Shutdown();
 }
 

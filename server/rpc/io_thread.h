@@ -47,6 +47,11 @@ class IoThread {
   // Runs node->run(node) on this thread. False after Stop.
   bool Post(InboxNode* node);
 
+  // Asks the thread to show that it runs. How many times in a row it was asked
+  // and had not done so when it was asked again: 0 for one that runs. For one
+  // asking thread.
+  int Pulse();
+
   // Calls that a handler was given.
   int64_t taken_calls() const {
     return taken_calls_.load(std::memory_order_relaxed);
@@ -66,7 +71,7 @@ class IoThread {
   void RunNodes(InboxNode* node);
   void AwaitAnswers();
   void OnAlarm();
-  void BeginClose();
+  void MayShutDown();
 
   // Asks the server for the next call of `method`.
   void RequestCall(RawService* service, int index);
@@ -86,7 +91,15 @@ class IoThread {
     IoThread* io = nullptr;
   };
   CloseNode close_node_;
+  struct PulseNode : InboxNode {
+    std::atomic<bool> asked{false};
+  };
+  PulseNode pulse_node_;
+  int pulses_missed_ = 0;  // of those that ask
   bool closing_ = false;
+  bool shut_down_ = false;  // the queue
+  // Calls that gRPC was asked for and has not said to be over.
+  int64_t owed_ = 0;
   absl::Duration patience_ = absl::InfiniteDuration();  // set before closing
 
   std::vector<UnaryCall*> free_calls_;

@@ -4,6 +4,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -110,6 +111,14 @@ void Transport::Shutdown(absl::Duration grace, absl::Duration patience) {
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));
   for (const auto& thread : threads_) thread->Stop(patience);
+}
+
+int Transport::Pulse() {
+  int missed = 0;
+  for (const auto& thread : threads_) {
+    missed = std::max(missed, thread->Pulse());
+  }
+  return missed;
 }
 
 size_t Transport::open_connections() const {

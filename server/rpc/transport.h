@@ -77,6 +77,10 @@ class Transport {
   void Shutdown(absl::Duration grace,
                 absl::Duration patience = absl::InfiniteDuration());
 
+  // Asks every I/O thread to show that it runs; see IoThread::Pulse. Of the one
+  // that has missed most. For one asking thread, and not after Shutdown began.
+  int Pulse();
+
   size_t open_connections() const;
   // Calls that handlers were given since the start, and those of them that are
   // not answered yet.

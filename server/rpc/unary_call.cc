@@ -48,6 +48,7 @@ UnaryCall::UnaryCall(IoThread* io) : io_(io) {
 void UnaryCall::Request(RawService* service, int index) {
   service_ = service;
   index_ = index;
+  ++io_->owed_;
   exchange_.emplace();
   exchange_->context.AsyncNotifyWhenDone(&done_event_);
   service->RequestCall(index, &exchange_->context, &exchange_->request,
@@ -56,6 +57,7 @@ void UnaryCall::Request(RawService* service, int index) {
 
 void UnaryCall::OnArrived(bool ok) {
   if (!ok) {  // The server shuts down; no other event follows.
+    --io_->owed_;
     io_->Recycle(this);
     return;
   }
@@ -71,6 +73,7 @@ void UnaryCall::OnArrived(bool ok) {
 
 void UnaryCall::OnDone() {
   const Entry entry(this);
+  --io_->owed_;
   done_ = true;
   if (!answered_ && exchange_->context.IsCancelled()) SetCancelled();
 }

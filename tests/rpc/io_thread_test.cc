@@ -1,0 +1,156 @@
+// An I/O thread by itself: what it does when it ends, and how one that hangs
+// is seen.
+#include "server/rpc/io_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/mutex.h"
+#include "server/rpc/raw_service.h"
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+#include "tests/rpc/test_transport.h"
+
+namespace weir {
+namespace {
+
+using testing::Eventually;
+
+// A gRPC server with one I/O thread, which the test ends itself.
+class IoThreadTest : public ::testing::Test {
+ protected:
+  IoThreadTest() {
+    MethodTable table;
+    table.Add("inference.GRPCInferenceService", "ModelInfer", Traffic::kHeavy,
+              [this](ServerCall& call) { OnCall(call); });
+    services_ = RawService::FromTable(table);
+    grpc::ServerBuilder builder;
+    for (const auto& service : services_) {
+      builder.RegisterService(service.get());
+    }
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port);
+    io_ = std::make_unique<IoThread>(builder.AddCompletionQueue());
+    server_ = builder.BuildAndStart();
+    io_->Start(services_);
+    stub_ = std::make_unique<InferStub>(
+        Connect("127.0.0.1:" + std::to_string(port)));
+  }
+  ~IoThreadTest() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    io_->Stop(absl::InfiniteDuration());
+    for (std::thread& caller : callers_) caller.join();
+  }
+
+  // The first call holds the thread, the others are put aside.
+  void OnCall(ServerCall& call) {
+    if (held_.count() == 0) {
+      held_.Set();
+      go_on_.Wait();
+      EchoCall(call);
+      return;
+    }
+    calls_.push_back(&call);
+    put_aside_.Set();
+  }
+
+  void CallFromAnotherThread() {
+    callers_.emplace_back([this] {
+      grpc::ClientContext context;
+      Infer(*stub_, "id", &context);
+      answered_.Set();
+    });
+  }
+
+  std::vector<std::unique_ptr<RawService>> services_;
+  std::unique_ptr<IoThread> io_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<InferStub> stub_;
+  std::vector<std::thread> callers_;
+  std::vector<ServerCall*> calls_;
+  Event held_, go_on_, put_aside_, answered_;
+};
+
+// Holds the thread that runs it.
+struct HoldNode : InboxNode {
+  HoldNode() {
+    run = [](InboxNode* node) { static_cast<HoldNode*>(node)->Hold(); };
+  }
+  void Hold() {
+    held.Set();
+    go_on.Wait();
+  }
+  Event held, go_on;
+};
+
+// A call is answered after the thread was told to end and before gRPC's word
+// that the call is over was read: had the queue been shut down by then, gRPC
+// would end the process.
+TEST_F(IoThreadTest, AnswersWhileItEnds) {
+  held_.Set();  // nobody is to be held by a call
+  CallFromAnotherThread();
+  CallFromAnotherThread();
+  put_aside_.Wait(2);
+  // Whichever of the two gRPC's word comes for first holds the thread then.
+  struct Over : HoldNode {
+    ServerCall* first = nullptr;
+  } over;
+  HoldNode hold;
+  ASSERT_TRUE(io_->Post(&hold));
+  hold.held.Wait();
+  for (ServerCall* call : calls_) {
+    call->OnCancel(
+        [](ServerCall& of, void* arg) {
+          auto* seen = static_cast<Over*>(arg);
+          if (seen->first != nullptr) return;
+          seen->first = &of;
+          seen->Hold();
+        },
+        &over);
+  }
+  // The alarm rings before that word, and is heard after Stop.
+  std::deque<InboxNode> probes(1);
+  probes.back().run = [](InboxNode*) {};
+  ASSERT_TRUE(io_->Post(&probes.back()));
+  server_->Shutdown(std::chrono::system_clock::now());
+  answered_.Wait(2);
+  std::thread stopper([this] { io_->Stop(absl::InfiniteDuration()); });
+  // Whoever posts next finds the last one in `next`: another's is Stop's.
+  EXPECT_TRUE(Eventually([&] {
+    InboxNode* last = &probes.back();
+    probes.emplace_back().run = last->run;
+    return io_->Post(&probes.back()) && probes.back().next != last;
+  }));
+  hold.go_on.Set();
+  over.held.Wait();
+  const auto echo = [](ServerCall& call, void*) { EchoCall(call); };
+  calls_[calls_[0] == over.first ? 1 : 0]->Resume(echo, nullptr);
+  over.first->Resume(echo, nullptr);
+  over.go_on.Set();
+  stopper.join();
+  EXPECT_EQ(io_->open_calls(), 0);
+}
+
+TEST_F(IoThreadTest, ItsPulseTellsWhetherItRuns) {
+  // Asked, it answers.
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+  }
+  CallFromAnotherThread();
+  held_.Wait();
+  int missed = io_->Pulse();
+  EXPECT_LE(missed, 1);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(io_->Pulse(), ++missed);
+  go_on_.Set();
+  EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+}
+
+}  // namespace
+}  // namespace weir
