@@ -5,12 +5,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/device/overdue_asker.h"
 
 namespace weir {
 namespace {
 
 constexpr int kRoundsPerClockRead = 32;
+constexpr Nanos kJudgeEvery = 20'000'000;
+constexpr size_t kMaxSuspects = 16;
 
 void Relax() {
 #if defined(__x86_64__)
@@ -20,7 +27,7 @@ void Relax() {
 #endif
 }
 
-void Finish(StreamTask* task, Timeline& timeline, uint64_t fault_word,
+void Finish(StreamTask* task, MonitoredStream& stream, uint64_t fault_word,
             absl::Status status) {
   Completion& completion = task->completion;
   completion.fault = static_cast<FaultCode>(static_cast<uint32_t>(fault_word));
@@ -29,19 +36,30 @@ void Finish(StreamTask* task, Timeline& timeline, uint64_t fault_word,
   }
   if (completion.status.ok()) completion.status = std::move(status);
   completion.completed_at = NowNanos();
-  timeline.Advance(completion.sequence, completion.status).IgnoreError();
+  completion.started_at = std::max(completion.launched_at, stream.completed_at);
+  stream.completed_at = completion.completed_at;
+  stream.timeline->Advance(completion.sequence, completion.status)
+      .IgnoreError();
   task->Complete(completion);
+}
+
+std::string Milliseconds(Nanos time) {
+  return absl::StrCat(time / 1'000'000, " ms");
 }
 
 }  // namespace
 
-CompletionMonitor::CompletionMonitor(DeviceHealth* health,
-                                     const Options& options)
+CompletionMonitor::CompletionMonitor(DeviceHealth* health, Options options)
     : health_(health),
-      spin_(absl::ToInt64Nanoseconds(options.spin)),
-      max_sleep_(absl::ToInt64Nanoseconds(options.max_sleep)),
-      overdue_(absl::ToInt64Nanoseconds(options.overdue)),
+      options_(std::move(options)),
+      spin_(absl::ToInt64Nanoseconds(options_.spin)),
+      max_sleep_(absl::ToInt64Nanoseconds(options_.max_sleep)),
+      overdue_(absl::ToInt64Nanoseconds(options_.overdue)),
+      stall_(absl::ToInt64Nanoseconds(options_.stall)),
+      asker_(std::make_unique<OverdueAsker>(health, &options_.hooks)),
       thread_([this] { Run(); }) {}
+
+CompletionMonitor::~CompletionMonitor() { Stop(); }
 
 void CompletionMonitor::Push(const std::shared_ptr<MonitoredStream>& stream,
                              StreamTask* task) {
@@ -72,11 +90,12 @@ void CompletionMonitor::Stop() {
     work_.NotifyOne();
   }
   if (thread_.joinable()) thread_.join();
+  asker_.reset();
 }
 
 void CompletionMonitor::TakeIncoming() {
   if (!has_incoming_.load(std::memory_order_acquire)) return;
-  const Nanos now = NowNanos();
+  const Nanos now = options_.hooks.Now();
   MutexLock lock(&mu_);
   for (auto& stream : incoming_) {
     stream->asked_at = now;
@@ -98,18 +117,18 @@ void CompletionMonitor::Run() {
   pthread_setname_np(pthread_self(), "weir-complete");
   prctl(PR_SET_TIMERSLACK,
         1000);  // ns; the default of 50 us blurs short sleeps
-  Nanos last_progress = NowNanos();
+  const MonitorHooks& hooks = options_.hooks;
+  Nanos active = NowNanos();  // when anything happened last
   Nanos pause = 0;
   for (uint32_t round = 0;; ++round) {
     TakeIncoming();
-    // Read before the records, so that one seen in time is not failed.
-    const bool poisoned = health_->poisoned();
     bool progress = false;
+    // Asked before the records are read, so that one seen in time is not
+    // failed.
+    if (health_->poisoned()) progress = FailInFlight();
     for (size_t i = 0; i < busy_.size();) {
-      MonitoredStream& stream = *busy_[i];
-      progress |= Poll(stream);
-      if (poisoned) FailRest(stream);
-      if (Unwatch(stream)) {
+      progress |= Poll(*busy_[i]);
+      if (Unwatch(*busy_[i])) {
         std::swap(busy_[i], busy_.back());
         busy_.pop_back();
       } else {
@@ -122,17 +141,19 @@ void CompletionMonitor::Run() {
     }
     const Nanos now = NowNanos();
     if (progress) {
-      last_progress = now;
+      active = now;
       pause = 0;
       continue;
     }
-    const Nanos waited = now - last_progress;
-    AskOverdue(now);
+    const Nanos judged = hooks.Now();
+    JudgeStall(judged);
+    AskOverdue(judged);
+    const Nanos waited = now - active;
     if (waited < spin_) {
       Relax();
     } else if (busy_.empty()) {
       if (!Sleep()) return;
-      last_progress = NowNanos();
+      active = NowNanos();
       pause = 0;
     } else if (waited < 2 * spin_) {
       std::this_thread::yield();
@@ -150,6 +171,8 @@ bool CompletionMonitor::Poll(MonitoredStream& stream) {
   if (oldest == 0) return false;
   const uint64_t done = stream.record->sequence.load(std::memory_order_acquire);
   if (done < oldest) return false;
+  stream.asked_at = options_.hooks.Now();
+  Progress(stream.asked_at);
   for (;;) {
     StreamTask* task;
     uint64_t fault_word = 0;
@@ -167,27 +190,66 @@ bool CompletionMonitor::Poll(MonitoredStream& stream) {
               .fault.load(std::memory_order_relaxed);
     }
     Finish(
-        task, *stream.timeline, fault_word,
+        task, stream, fault_word,
         FaultStatus(static_cast<FaultCode>(static_cast<uint32_t>(fault_word))));
   }
-  stream.asked_at = NowNanos();
   return true;
 }
 
-void CompletionMonitor::FailRest(MonitoredStream& stream) {
+bool CompletionMonitor::FailInFlight() {
+  bool progress = false;
+  for (const auto& stream : busy_) progress |= Poll(*stream);
+  const size_t suspects = FindSuspects();
   const absl::Status cause = health_->status();
-  for (;;) {
-    StreamTask* task;
-    {
-      MutexLock lock(&stream.mu);
-      task = stream.in_flight.Pop();
-      const StreamTask* next = stream.in_flight.front();
-      stream.oldest.store(next == nullptr ? 0 : next->completion.sequence,
-                          std::memory_order_release);
+  const absl::Status suspicion = Annotate(
+      cause, suspects <= 1
+                 ? "this work was running when it failed: "
+                 : absl::StrCat("this work and ", suspects - 1,
+                                " more were running when it failed: "));
+  for (const auto& stream : busy_) {
+    for (;;) {
+      StreamTask* task;
+      {
+        MutexLock lock(&stream->mu);
+        task = stream->in_flight.Pop();
+        const StreamTask* next = stream->in_flight.front();
+        stream->oldest.store(next == nullptr ? 0 : next->completion.sequence,
+                             std::memory_order_release);
+      }
+      if (task == nullptr) break;
+      progress = true;
+      Finish(task, *stream, 0, task->completion.suspect ? suspicion : cause);
     }
-    if (task == nullptr) return;
-    Finish(task, *stream.timeline, 0, cause);
   }
+  return progress;
+}
+
+// Works run in their stream's order: the oldest of each was running, those
+// behind it were not. What arrives later was never launched.
+size_t CompletionMonitor::FindSuspects() {
+  if (std::exchange(suspects_named_, true)) return 0;
+  std::vector<StreamTask*> found;
+  for (const auto& stream : busy_) {
+    MutexLock lock(&stream->mu);
+    StreamTask* const task = stream->in_flight.front();
+    if (task == nullptr || task->completion.launched_at == 0) continue;
+    task->completion.suspect = true;
+    found.push_back(task);
+  }
+  std::sort(found.begin(), found.end(), [](StreamTask* a, StreamTask* b) {
+    return a->completion.launched_at < b->completion.launched_at;
+  });
+  std::vector<std::string> names;
+  for (StreamTask* task : found) {
+    if (names.size() == kMaxSuspects) {
+      names.push_back(
+          absl::StrCat("and ", found.size() - kMaxSuspects, " more"));
+      break;
+    }
+    names.push_back(task->Describe());
+  }
+  health_->NameSuspects(std::move(names));
+  return found.size();
 }
 
 bool CompletionMonitor::Unwatch(MonitoredStream& stream) {
@@ -198,17 +260,59 @@ bool CompletionMonitor::Unwatch(MonitoredStream& stream) {
   return true;
 }
 
+void CompletionMonitor::Progress(Nanos now) {
+  if (!health_->poisoned() && std::exchange(stalled_, false)) {
+    options_.hooks.Note([&] {
+      return absl::StrCat("the device moves again after ",
+                          Milliseconds(now - last_progress_));
+    });
+    health_->SetStalled(absl::OkStatus());
+  }
+  last_progress_ = now;
+}
+
+// The stream that has stood still for longest is asked first: a driver may know
+// of a fault only where it happened.
 void CompletionMonitor::AskOverdue(Nanos now) {
   if (health_->poisoned()) return;  // the next round fails what is left
+  const std::shared_ptr<MonitoredStream>* longest = nullptr;
   for (const auto& stream : busy_) {
     if (now - stream->asked_at < overdue_ || stream->query == nullptr) continue;
-    stream->asked_at = now;
-    const absl::Status status = stream->query();
-    if (!status.ok()) {
-      health_->Poison(status);
-      return;
+    if (longest == nullptr || stream->asked_at < (*longest)->asked_at) {
+      longest = &stream;
     }
   }
+  if (longest != nullptr && asker_->Ask(*longest)) (*longest)->asked_at = now;
+}
+
+// However the device shares itself among its streams, by the time that all it
+// runs would take one after the other something has completed.
+void CompletionMonitor::JudgeStall(Nanos now) {
+  if (stalled_ || busy_.empty() || now - last_progress_ < stall_ ||
+      now < next_judgement_ || health_->poisoned()) {
+    return;
+  }
+  next_judgement_ = now + kJudgeEvery;
+  Nanos expected = 0;
+  Nanos first_launch = now;  // the device was idle before
+  size_t running = 0;
+  for (const auto& stream : busy_) {
+    MutexLock lock(&stream->mu);
+    const StreamTask* const task = stream->in_flight.front();
+    if (task == nullptr) continue;
+    ++running;
+    expected += task->expected;
+    first_launch = std::min(first_launch, task->completion.launched_at);
+  }
+  const Nanos waited = now - std::max(last_progress_, first_launch);
+  if (waited < stall_ + expected) return;
+  stalled_ = true;
+  const std::string why = absl::StrCat("the device has completed nothing for ",
+                                       Milliseconds(waited), "; the ", running,
+                                       " work(s) that it runs should take ",
+                                       Milliseconds(expected), " in all");
+  options_.hooks.Note([&] { return why; });
+  health_->SetStalled(absl::UnavailableError(why));
 }
 
 }  // namespace weir

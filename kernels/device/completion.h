@@ -2,9 +2,15 @@
 // The last thing of every work on a stream is a 64-bit write of its sequence
 // into the stream's completion record in pinned memory; one thread per device
 // reads the record of the oldest work of each busy stream without driver calls,
-// spins while work is short, backs off when it is not, and asks the driver only
-// for overdue work and for faults. Records that arrived before a fault count as
-// done. Every task completes exactly once.
+// spins while work is short, and backs off when it is not. Records that arrived
+// before a fault count as done. Every task completes exactly once.
+//
+// Work that is overdue may have met a fault, of which only the driver knows:
+// another thread asks it (overdue_asker.h). The driver may take its time. What
+// needs no driver is to see that the device stands still: that nothing on it
+// completed for a while plus as long as all that runs there should take, one
+// work after the other. That turns DeviceHealth::stall() until something
+// completes.
 //
 // Knows no driver: the device hands in its questions, so that this logic is
 // tested with no device at all.
@@ -12,7 +18,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -27,6 +35,8 @@
 
 namespace weir {
 
+class OverdueAsker;
+
 // Written by the device, read by the host. `fault` of a work is written before
 // its sequence. One per stream and ring slot: a work's slot is its sequence
 // modulo kSlots, and at most kSlots works of a stream are in flight. The stream
@@ -40,20 +50,38 @@ struct CompletionRecord {
 };
 
 // What the monitor keeps of one stream. Shared: it outlives the stream. Once a
-// stream is idle, neither record nor query is touched, so it may be destroyed
-// then, also while the Complete of its last task still runs.
+// stream is idle its record is not touched, so it may be destroyed then, also
+// while the Complete of its last task still runs.
 struct MonitoredStream {
   CompletionRecord* record = nullptr;  // pinned memory; not owned
   std::shared_ptr<Timeline> timeline;
-  // Asked in the monitor's thread when the oldest work is overdue: OK if
-  // running or done, else the device's sticky error.
+  // Asked when the oldest work is overdue, on the asker's thread: OK if running
+  // or done, else the device's sticky error. May block, and may still be asked
+  // when the stream is idle or gone. Null: nobody knows.
   absl::AnyInvocable<absl::Status()> query;
 
   Mutex mu;
   StreamTaskQueue in_flight WEIR_GUARDED_BY(mu);
   bool watched WEIR_GUARDED_BY(mu) = false;  // by the monitor's thread
   std::atomic<uint64_t> oldest{0};           // sequence in flight; 0: none
-  Nanos asked_at = 0;  // the monitor's own: progress or query
+  // The monitor's own.
+  Nanos asked_at = 0;      // progress or query
+  Nanos completed_at = 0;  // its newest completion
+};
+
+// What tests and logs put into a monitor.
+struct MonitorHooks {
+  // Of what is overdue and of stalls; null: NowNanos. How a thread waits is not
+  // its matter.
+  std::function<Nanos()> clock;
+  // Told what happens beside completions, in a line; on the monitor's threads.
+  std::function<void(std::string_view)> note;
+
+  Nanos Now() const { return clock == nullptr ? NowNanos() : clock(); }
+  template <typename Text>
+  void Note(const Text& text) const {
+    if (note != nullptr) note(text());
+  }
 };
 
 class WEIR_EXPORT CompletionMonitor {
@@ -61,12 +89,16 @@ class WEIR_EXPORT CompletionMonitor {
   struct Options {
     absl::Duration spin = absl::Microseconds(200);  // then yield, then sleep
     absl::Duration max_sleep = absl::Microseconds(50);
-    absl::Duration overdue = absl::Milliseconds(100);
+    absl::Duration overdue = absl::Milliseconds(100);  // the driver is asked
+    // On top of what runs on a device that stands still.
+    absl::Duration stall = absl::Milliseconds(500);
+    MonitorHooks hooks;
   };
 
-  // `health` outlives the monitor and is poisoned by a failed query.
-  CompletionMonitor(DeviceHealth* health, const Options& options);
-  ~CompletionMonitor() { Stop(); }
+  // `health` outlives the monitor, which tells it of stalls. A failed query
+  // poisons it.
+  CompletionMonitor(DeviceHealth* health, Options options);
+  ~CompletionMonitor();
   CompletionMonitor(const CompletionMonitor&) = delete;
   CompletionMonitor& operator=(const CompletionMonitor&) = delete;
 
@@ -80,7 +112,8 @@ class WEIR_EXPORT CompletionMonitor {
   // no record fails. Returns at once; the monitor's thread does it.
   void FailAll(const absl::Status& cause);
 
-  // Completes what is in flight first; on a poisoned device fails it.
+  // Completes what is in flight first; on a poisoned device fails it. Waits for
+  // the driver if it is being asked.
   void Stop();
 
  private:
@@ -90,22 +123,36 @@ class WEIR_EXPORT CompletionMonitor {
   bool Sleep();
   // True if anything completed.
   bool Poll(MonitoredStream& stream);
-  void FailRest(MonitoredStream& stream);
+  // On a lost device: names what ran, and completes everything.
+  bool FailInFlight();
+  // Marks and counts the works that may have lost the device.
+  size_t FindSuspects();
   // True if the stream left the busy list.
   bool Unwatch(MonitoredStream& stream);
+  void Progress(Nanos now);
   void AskOverdue(Nanos now);
+  void JudgeStall(Nanos now);
 
   DeviceHealth* const health_;
+  const Options options_;
   const Nanos spin_;
   const Nanos max_sleep_;
   const Nanos overdue_;
+  const Nanos stall_;
+  std::unique_ptr<OverdueAsker> asker_;
   Mutex mu_;
   CondVar work_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   bool asleep_ WEIR_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<MonitoredStream>> incoming_ WEIR_GUARDED_BY(mu_);
   std::atomic<bool> has_incoming_{false};
-  std::vector<std::shared_ptr<MonitoredStream>> busy_;  // the thread's own
+  // The thread's own.
+  std::vector<std::shared_ptr<MonitoredStream>> busy_;
+  Nanos last_progress_ = 0;  // the newest completion
+  Nanos next_judgement_ = 0;
+  bool stalled_ = false;
+  bool suspects_named_ = false;
+
   std::thread thread_;
 };
 

@@ -3,6 +3,7 @@
 // beside libweir.so, opened once and never closed; its build id must match.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@ struct DeviceOptions {
   int cpu_threads = 0;  // 0: from the cgroup's CPU quota, else the cores
   // Of compiled kernels (cubin); empty: in memory only.
   std::string cache_dir = "";
+  // Told what happens to the device, in a line for the debug log, on threads of
+  // the device's own.
+  std::function<void(std::string_view)> note = nullptr;
 };
 
 // A CPU device always exists. UNAVAILABLE with reason NO_CUDA_DEVICE (no driver

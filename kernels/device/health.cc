@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
-#include "kernels/base/mutex.h"
 
 namespace weir {
 
@@ -99,6 +98,33 @@ void DeviceHealth::Poison(const absl::Status& cause) {
     watcher = nullptr;
     watchers->Called();
   }
+}
+
+void DeviceHealth::NameSuspects(std::vector<std::string> suspects) {
+  MutexLock lock(&mu_);
+  suspects_ = std::move(suspects);
+}
+
+std::vector<std::string> DeviceHealth::suspects() const {
+  MutexLock lock(&mu_);
+  return suspects_;
+}
+
+absl::Status DeviceHealth::stall() const {
+  MutexLock lock(&mu_);
+  return stall_;
+}
+
+void DeviceHealth::SetStalled(const absl::Status& why) {
+  absl::Status stall =
+      why.ok()
+          ? why
+          : WithReason(absl::UnavailableError(why.message()), "DEVICE_STALLED");
+  MutexLock lock(&mu_);
+  if (stall_.ok() && !stall.ok()) {
+    stalls_total_.fetch_add(1, std::memory_order_relaxed);
+  }
+  stall_ = std::move(stall);
 }
 
 DeviceHealth::Watch DeviceHealth::OnPoisoned(Watcher watcher) {

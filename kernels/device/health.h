@@ -1,16 +1,26 @@
-// The poisoned-device latch. A sticky device error cannot be mended inside the
-// process: the first one is kept as the root cause, everything later fails with
-// it, and whoever watches (server/server.cc) turns unready and exits.
+// What is wrong with a device, for those who answer for it (server/server.cc).
+//
+// Lost (poisoned): a sticky error cannot be mended inside the process. The
+// first one is kept as the root cause, everything later fails with it, and
+// whoever watches turns unready and exits.
+//
+// Stalled: nothing on the device completes although it should have by now
+// (completion.h). It passes when something does, or ends in a loss; until
+// either, callers should go elsewhere. Whoever cares asks now and then.
+//
 // Thread-safe; a watch may outlive the latch.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
 
 namespace weir {
 
@@ -52,8 +62,27 @@ class WEIR_EXPORT DeviceHealth {
   // Calls the watcher once with the root cause; at once if already poisoned.
   [[nodiscard]] Watch OnPoisoned(Watcher watcher);
 
+  // The works that ran on the device when it was lost, each in a few words: one
+  // of them is what lost it. For the log, as they may belong to several
+  // callers. Set once; empty before, and if nothing ran.
+  void NameSuspects(std::vector<std::string> suspects);
+  std::vector<std::string> suspects() const;
+
+  // OK, or UNAVAILABLE with reason DEVICE_STALLED, saying for how long nothing
+  // completed. What runs goes on, and new work is taken.
+  absl::Status stall() const;
+  uint64_t stalls_total() const {
+    return stalls_total_.load(std::memory_order_relaxed);
+  }
+  // With a message, the device stands still for that reason; OK: it moves.
+  void SetStalled(const absl::Status& why);
+
  private:
   std::atomic<bool> poisoned_{false};
+  std::atomic<uint64_t> stalls_total_{0};
+  mutable Mutex mu_;
+  absl::Status stall_ WEIR_GUARDED_BY(mu_);
+  std::vector<std::string> suspects_ WEIR_GUARDED_BY(mu_);
   const std::shared_ptr<Watch::Watchers> watchers_;
 };
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -48,7 +49,11 @@ struct Completion {
   FaultCode fault = FaultCode::kNone;  // set if a kernel reported one
   Nanos enqueued_at = 0;
   Nanos launched_at = 0;
+  Nanos started_at = 0;    // or the work before it on the stream completed
   Nanos completed_at = 0;  // when the completion was seen
+  // The device was lost while this work, not one before it on the stream, was
+  // running: it may be what lost it.
+  bool suspect = false;
 };
 
 // One work on one stream. The owner keeps the object alive until Complete has
@@ -69,11 +74,18 @@ class WEIR_EXPORT StreamTask {
   // dropped here.
   virtual void Complete(const Completion& completion) = 0;
 
+  // What it is, in a few words, for the log: asked of a work in flight when the
+  // device is lost.
+  virtual std::string Describe() const { return "a work"; }
+
  private:
   friend class StreamTaskQueue;
   StreamTask* next_ = nullptr;
 
  public:
+  // How long it runs at most, going by what is known of it. Set before Enqueue;
+  // 0: no time worth mentioning.
+  Nanos expected = 0;
   // Filled by the stream between Enqueue and Complete.
   Completion completion;
 };

@@ -547,6 +547,7 @@ void EvalContext::LaunchHead(Work* work) {
     MutexLock lock(&mu_);
     joined_runs_ = true;
   }
+  work->expected = work->plan_->longest_ns();
   const int64_t measured = work->plan_->measured_ns();
   const bool run_inline =
       engine_->device().host_addressable() && measured > 0 &&

@@ -402,6 +402,16 @@ void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
   report_.device_errors.push_back(std::move(error));
 }
 
+std::string Work::Describe() const {
+  std::string text =
+      absl::StrCat("work ", number_, " of context ", context_->id());
+  if (!request.label.empty())
+    absl::StrAppend(&text, " \"", request.label, "\"");
+  const std::string nodes = plan_->Describe();
+  if (!nodes.empty()) absl::StrAppend(&text, ": ", nodes);
+  return text;
+}
+
 void Work::Complete(const Completion& done) {
   report_.completed_at = done.completed_at;
   report_.sequence = done.sequence;
@@ -411,12 +421,8 @@ void Work::Complete(const Completion& done) {
   }
   if (!status.ok()) NoteDeviceError(done, status);
   if (status.ok()) status = DependencyStatus();
-  if (return_at_ == WorkState::kCompleted) {
-    report_.wait = WaitKind::kRecord;
-    if (status.ok()) {
-      plan_->RecordDuration(done.completed_at - report_.launched_at);
-    }
-  }
+  if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
+  if (status.ok()) plan_->RecordDuration(done.completed_at - done.started_at);
   context_->Finish(this, std::move(status), /*launched=*/true);
 }
 

@@ -138,6 +138,7 @@ class WEIR_EXPORT Work final : private StreamTask {
 
   absl::Status Launch(Stream& stream) override;
   void Complete(const Completion& completion) override;
+  std::string Describe() const override;
 
   void Advance(WorkState to);  // only forward
   void Return();               // OnReturn, once

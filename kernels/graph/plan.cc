@@ -1,5 +1,7 @@
 #include "kernels/graph/plan.h"
 
+#include <algorithm>
+
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
@@ -10,6 +12,9 @@ namespace weir {
 namespace {
 
 constexpr size_t kInlineOperands = 16;
+constexpr size_t kNodesDescribed = 4;
+// A run that was longer than those after it counts half as much after 44 runs.
+constexpr int64_t kForgetRuns = 64;
 
 const std::byte* Resolve(const Operand& operand, const PlanRun& run) {
   switch (operand.base) {
@@ -49,6 +54,25 @@ StepOutline Plan::Step(size_t i) const {
     outline.outputs.push_back({value.name, value.dtype, ToSymbolic(dims)});
   }
   return outline;
+}
+
+std::string Plan::Describe() const {
+  std::string text;
+  for (size_t i = 0; i < steps(); ++i) {
+    if (i == kNodesDescribed) {
+      absl::StrAppend(&text, " and ", steps() - i, " more");
+      break;
+    }
+    const PlanStep& step = body_->steps[i];
+    absl::StrAppend(&text, text.empty() ? "" : ", ");
+    if (step.kernel == nullptr) {
+      absl::StrAppend(&text, "a copy");
+      continue;
+    }
+    const int at = core_->position_of_node[step.node];
+    absl::StrAppend(&text, core_->graph.nodes[static_cast<size_t>(at)].label);
+  }
+  return text;
 }
 
 absl::Status Plan::Run(const PlanRun& run) const {
@@ -99,6 +123,11 @@ void Plan::RecordDuration(int64_t ns) const {
   const int64_t before = measured_ns();
   const int64_t after = before == 0 ? ns : before + (ns - before) / 8;
   measured_ns_.store(after > 0 ? after : 1, std::memory_order_relaxed);
+  // Two runs that end at once may overwrite each other; the next one mends it.
+  const int64_t longest = longest_ns_.load(std::memory_order_relaxed);
+  const int64_t shorter = longest - (longest - ns) / kForgetRuns;
+  longest_ns_.store(std::max({ns, shorter, int64_t{1}}),
+                    std::memory_order_relaxed);
 }
 
 }  // namespace weir

@@ -57,6 +57,9 @@ class WEIR_EXPORT Plan {
   // REQUIRES: i < steps().
   StepOutline Step(size_t i) const;
 
+  // Its first nodes, as errors name them.
+  std::string Describe() const;
+
   // Called from StreamTask::Launch. An error names the node (label and call
   // site). Allocates nothing for nodes of up to 16 inputs.
   absl::Status Run(const PlanRun& run) const;
@@ -69,6 +72,13 @@ class WEIR_EXPORT Plan {
   // short plans run inline on the calling thread.
   int64_t measured_ns() const {
     return measured_ns_.load(std::memory_order_relaxed);
+  }
+  // What a run takes at most: the longest of late, forgotten over some hundred
+  // runs. Before the first a guess, which no device that works should exceed.
+  // StreamTask::expected.
+  int64_t longest_ns() const {
+    const int64_t measured = longest_ns_.load(std::memory_order_relaxed);
+    return measured > 0 ? measured : guessed_ns_;
   }
   void RecordDuration(int64_t ns) const;
 
@@ -91,7 +101,9 @@ class WEIR_EXPORT Plan {
   size_t arena_bytes_ = 0;
   size_t held_bytes_ = 0;
   std::unique_ptr<Body> body_;
+  int64_t guessed_ns_ = 0;
   mutable std::atomic<int64_t> measured_ns_{0};
+  mutable std::atomic<int64_t> longest_ns_{0};
 };
 
 }  // namespace weir

@@ -23,6 +23,18 @@ constexpr int64_t kHostBudgetOperations = int64_t{1} << 26;
 // What kernels may hold of tables and libraries' objects in one plan.
 constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 
+// A launch is a few microseconds, and memory moves by hundreds of gigabytes a
+// second: a device that takes longer than this is busy with something else.
+constexpr int64_t kStepNanos = 1'000'000;
+constexpr int64_t kBytesPerNano = 1;
+
+int64_t GuessDuration(const Plan& plan, size_t constant_bytes) {
+  const size_t bytes = plan.input_bytes() + plan.output_bytes() +
+                       plan.arena_bytes() + constant_bytes;
+  return static_cast<int64_t>(plan.steps()) * kStepNanos +
+         static_cast<int64_t>(bytes) / kBytesPerNano;
+}
+
 size_t RoundUp(size_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
@@ -60,6 +72,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   WEIR_RETURN_IF_ERROR(PlaceValues());
   WEIR_RETURN_IF_ERROR(UploadHostValues());
   Emit();
+  plan_->guessed_ns_ = GuessDuration(*plan_, core_->constants.bytes);
   return std::shared_ptr<const Plan>(std::move(plan_));
 }
 

@@ -5,34 +5,46 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/error_info.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 #include "tests/device/test_task.h"
 
 namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr Nanos kMs = 1'000'000;
 
 // What a device is to the monitor.
 struct FakeStream {
-  FakeStream() {
+  explicit FakeStream(bool driver_blocks = false) {
     monitored->record = &record;
     monitored->timeline = std::make_shared<Timeline>("fake");
-    monitored->query = [this] {
-      ++queries;
-      MutexLock lock(&mu);
-      return answer;
+    monitored->query = [driver = driver] {
+      driver->asked.Set();
+      driver->let_through.Wait();
+      MutexLock lock(&driver->mu);
+      return driver->answer;
     };
+    if (!driver_blocks) driver->let_through.Set();
   }
 
   void Launch(CompletionMonitor& monitor, StreamTask* task) {
     task->completion = Completion();
     task->completion.sequence = ++launched;
+    task->completion.launched_at = clock();
     monitored->timeline->SetLaunched(launched);
     monitor.Push(monitored, task);
   }
@@ -44,18 +56,25 @@ struct FakeStream {
     record.sequence.store(sequence, std::memory_order_release);
   }
 
+  // Outlives the stream, as a driver does.
+  struct Driver {
+    Event asked;        // as often as a query began
+    Event let_through;  // set once, ends every wait
+    Mutex mu;
+    absl::Status answer WEIR_GUARDED_BY(mu);
+  };
   void Answer(absl::Status status) {
-    MutexLock lock(&mu);
-    answer = std::move(status);
+    MutexLock lock(&driver->mu);
+    driver->answer = std::move(status);
   }
+  size_t queries() const { return driver->asked.count(); }
 
+  std::shared_ptr<Driver> driver = std::make_shared<Driver>();
   CompletionRecord record{};
   std::shared_ptr<MonitoredStream> monitored =
       std::make_shared<MonitoredStream>();
   uint64_t launched = 0;
-  std::atomic<int> queries{0};
-  Mutex mu;
-  absl::Status answer WEIR_GUARDED_BY(mu);
+  std::function<Nanos()> clock = NowNanos;
 };
 
 CompletionMonitor::Options Eager() {
@@ -184,7 +203,7 @@ TEST(CompletionMonitorTest, NobodyIsAskedBeforeWorkIsOverdue) {
     stream.Finish(1);
     task.Wait();
   }
-  EXPECT_EQ(stream.queries, 0);
+  EXPECT_EQ(stream.queries(), 0u);
 }
 
 TEST(CompletionMonitorTest, AFaultFailsWhatHasNoRecordExactlyOnce) {
@@ -289,6 +308,38 @@ TEST(CompletionMonitorTest, CompleteMayLaunchTheNextWork) {
   EXPECT_EQ(second.Wait().sequence, 2u);
 }
 
+TEST(CompletionMonitorTest, ADriverThatBlocksHoldsUpNoCompletion) {
+  DeviceHealth health;
+  FakeStream overdue(/*driver_blocks=*/true);
+  FakeStream healthy;
+  healthy.monitored->query = nullptr;
+  TestTask a, b;
+  CompletionMonitor monitor(&health, Eager());
+  overdue.Launch(monitor, &a);
+  overdue.driver->asked.Wait();
+  healthy.Launch(monitor, &b);
+  healthy.Finish(1);
+  EXPECT_TRUE(b.Wait().status.ok());
+  overdue.Finish(1);
+  EXPECT_TRUE(a.Wait().status.ok());
+  EXPECT_EQ(overdue.queries(), 1u);
+  overdue.driver->let_through.Set();
+}
+
+TEST(CompletionMonitorTest, AWorkStartsWhenTheOneBeforeItIsDone) {
+  DeviceHealth health;
+  FakeStream stream;
+  TestTask first, second;
+  CompletionMonitor monitor(&health, Patient());
+  stream.Launch(monitor, &first);
+  stream.Launch(monitor, &second);
+  stream.Finish(1);
+  EXPECT_EQ(first.Wait().started_at, first.Wait().launched_at);
+  stream.Finish(2);
+  EXPECT_EQ(second.Wait().started_at, first.Wait().completed_at);
+  EXPECT_GT(second.Wait().started_at, second.Wait().launched_at);
+}
+
 // The stream and its record go as soon as its last work is reached, which is
 // before that work's Complete has returned.
 TEST(CompletionMonitorTest, AnIdleStreamMayGoDuringComplete) {
@@ -302,6 +353,265 @@ TEST(CompletionMonitorTest, AnIdleStreamMayGoDuringComplete) {
     raw->Finish(1);
     task.Wait();
   }
+}
+
+// A monitor whose clock the test moves.
+class CompletionMonitorClockTest : public ::testing::Test {
+ protected:
+  CompletionMonitor::Options Clocked() {
+    CompletionMonitor::Options options;
+    options.overdue = absl::Milliseconds(100);
+    options.stall = absl::Milliseconds(500);
+    options.hooks.clock = [this] {
+      ++reads_;
+      return now_.load();
+    };
+    return options;
+  }
+
+  // Only the monitor's thread reads the clock: once a round before it judges,
+  // and when it takes a work over.
+  void AwaitReads(uint64_t count) {
+    const uint64_t goal = reads_ + count;
+    EXPECT_TRUE(weir::testing::Eventually([&] { return reads_ >= goal; }));
+  }
+  void At(Nanos time) { now_ = time; }
+  // Moves the clock, and returns when the monitor has judged at that time.
+  void LookAt(Nanos time) {
+    At(time);
+    AwaitReads(3);  // the first may have begun before
+  }
+  // Returns when the monitor knows of the work.
+  void Launch(FakeStream& stream, TestTask* task, Nanos expected = 0) {
+    task->expected = expected;
+    stream.clock = [this] { return now_.load(); };
+    stream.Launch(monitor_, task);
+    AwaitReads(3);
+  }
+  bool Stalls() {
+    return weir::testing::Eventually([this] { return !health_.stall().ok(); });
+  }
+  bool Moves() {
+    return weir::testing::Eventually([this] { return health_.stall().ok(); });
+  }
+
+  std::atomic<Nanos> now_{1000 * kMs};
+  std::atomic<uint64_t> reads_{0};
+  DeviceHealth health_;
+  CompletionMonitor monitor_{&health_, Clocked()};
+};
+
+constexpr Nanos kStart = 1000 * kMs;
+
+TEST_F(CompletionMonitorClockTest, NothingCompletesThoughItShould) {
+  FakeStream stream;
+  TestTask trapped;
+  Launch(stream, &trapped, 10 * kMs);
+  LookAt(kStart + 505 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  At(kStart + 511 * kMs + 20 * kMs);
+  ASSERT_TRUE(Stalls());
+  EXPECT_EQ(health_.stall().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Reason(health_.stall()), "DEVICE_STALLED");
+  EXPECT_FALSE(health_.poisoned());
+  EXPECT_FALSE(trapped.finished());
+  EXPECT_EQ(health_.stalls_total(), 1u);
+  stream.Finish(1);
+  EXPECT_TRUE(trapped.Wait().status.ok());
+  EXPECT_TRUE(Moves());
+  EXPECT_EQ(health_.stalls_total(), 1u);
+}
+
+TEST_F(CompletionMonitorClockTest, OneLongEvaluationIsNoStall) {
+  FakeStream stream;
+  TestTask task;
+  Launch(stream, &task, 10'000 * kMs);
+  LookAt(kStart + 9'000 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  LookAt(kStart + 10'400 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  stream.Finish(1);
+  EXPECT_TRUE(task.Wait().status.ok());
+  EXPECT_EQ(health_.stalls_total(), 0u);
+}
+
+TEST_F(CompletionMonitorClockTest, ALongEvaluationExcusesShortOnesBesideIt) {
+  FakeStream longer, shorter;
+  TestTask slow, quick;
+  Launch(longer, &slow, 10'000 * kMs);
+  Launch(shorter, &quick, 1 * kMs);
+  LookAt(kStart + 5'000 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  // Only until its own time is up.
+  At(kStart + 10'600 * kMs);
+  EXPECT_TRUE(Stalls());
+  longer.Finish(1);
+  shorter.Finish(1);
+  slow.Wait();
+  quick.Wait();
+}
+
+// A device that shares itself ends all of them together.
+TEST_F(CompletionMonitorClockTest, StreamsShareTheDevice) {
+  std::array<FakeStream, 4> streams;
+  std::array<TestTask, 4> tasks;
+  for (size_t i = 0; i < 4; ++i) Launch(streams[i], &tasks[i], 400 * kMs);
+  LookAt(kStart + 1'500 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  LookAt(kStart + 2'050 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  At(kStart + 2'150 * kMs);
+  EXPECT_TRUE(Stalls());
+  for (FakeStream& stream : streams) stream.Finish(1);
+  for (TestTask& task : tasks) task.Wait();
+}
+
+TEST_F(CompletionMonitorClockTest, WhatHasNotBegunExcusesNothing) {
+  FakeStream stream;
+  TestTask running, behind;
+  Launch(stream, &running, 1 * kMs);
+  Launch(stream, &behind, 60'000 * kMs);
+  At(kStart + 600 * kMs);
+  EXPECT_TRUE(Stalls());
+  stream.Finish(2);
+  behind.Wait();
+}
+
+TEST_F(CompletionMonitorClockTest, ACompletionAnywhereShowsThatItMoves) {
+  FakeStream stuck, other;
+  TestTask slow, quick;
+  Launch(stuck, &slow);
+  Launch(other, &quick);
+  At(kStart + 400 * kMs);
+  other.Finish(1);
+  quick.Wait();
+  LookAt(kStart + 880 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  At(kStart + 950 * kMs);
+  EXPECT_TRUE(Stalls());
+  stuck.Finish(1);
+  slow.Wait();
+}
+
+TEST_F(CompletionMonitorClockTest, LaunchingIsNoProgress) {
+  FakeStream stuck;
+  TestTask first;
+  Launch(stuck, &first);
+  std::array<FakeStream, 3> streams;
+  std::array<TestTask, 3> tasks;
+  for (size_t i = 0; i < 3; ++i) {
+    LookAt(now_ + 150 * kMs);
+    Launch(streams[i], &tasks[i]);
+  }
+  EXPECT_TRUE(health_.stall().ok());
+  At(kStart + 550 * kMs);
+  EXPECT_TRUE(Stalls());
+  stuck.Finish(1);
+  first.Wait();
+  for (FakeStream& stream : streams) stream.Finish(1);
+  for (TestTask& task : tasks) task.Wait();
+}
+
+TEST_F(CompletionMonitorClockTest, AnIdleDeviceDoesNotStall) {
+  FakeStream stream;
+  TestTask first, second;
+  Launch(stream, &first);
+  stream.Finish(1);
+  first.Wait();
+  At(kStart + 3'600'000 * kMs);
+  Launch(stream, &second);
+  // The time begins with the work.
+  LookAt(kStart + 3'600'400 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  stream.Finish(2);
+  second.Wait();
+  EXPECT_EQ(health_.stalls_total(), 0u);
+}
+
+// As after a trap: the driver is silent for a while, and then knows.
+TEST_F(CompletionMonitorClockTest, AStallMayEndInALoss) {
+  FakeStream stream(/*driver_blocks=*/true);
+  stream.Answer(absl::UnavailableError("CUDA error 719"));
+  TestTask trapped;
+  Launch(stream, &trapped);
+  At(kStart + 600 * kMs);
+  stream.driver->asked.Wait();
+  EXPECT_TRUE(Stalls());
+  EXPECT_FALSE(health_.poisoned());
+  stream.driver->let_through.Set();
+  EXPECT_EQ(Reason(trapped.Wait().status), "DEVICE_POISONED");
+  EXPECT_FALSE(health_.stall().ok()) << "it never moved again";
+}
+
+TEST_F(CompletionMonitorClockTest, WhatStoodStillLongestIsAskedForFirst) {
+  FakeStream early(/*driver_blocks=*/true);
+  FakeStream late(/*driver_blocks=*/true);
+  std::array<TestTask, 4> tasks;
+  // Both have work that will not end, behind some that does.
+  Launch(late, &tasks[0]);
+  Launch(late, &tasks[1]);
+  Launch(early, &tasks[2]);
+  Launch(early, &tasks[3]);
+  At(kStart + 10 * kMs);
+  early.Finish(1);
+  tasks[2].Wait();
+  At(kStart + 20 * kMs);
+  late.Finish(1);
+  tasks[0].Wait();
+  At(kStart + 200 * kMs);
+  early.driver->asked.Wait();
+  EXPECT_EQ(late.queries(), 0u) << "one question at a time";
+  early.driver->let_through.Set();
+  late.driver->asked.Wait();
+  late.driver->let_through.Set();
+  early.Finish(2);
+  late.Finish(2);
+  for (TestTask& task : tasks) task.Wait();
+}
+
+class NamedTask : public TestTask {
+ public:
+  explicit NamedTask(std::string name) : name_(std::move(name)) {}
+  std::string Describe() const override { return name_; }
+
+ private:
+  const std::string name_;
+};
+
+TEST(CompletionMonitorTest, WhatRanWhenTheDeviceWasLostIsNamed) {
+  DeviceHealth health;
+  FakeStream a, b, idle;
+  NamedTask done("done"), first("first"), behind("behind"), other("other");
+  Event entered, open;
+  TestTask gate(nullptr, [&](const Completion&) {
+    entered.Set();
+    open.Wait();
+  });
+  CompletionMonitor monitor(&health, Patient());
+  idle.Launch(monitor, &gate);
+  idle.Finish(1);
+  entered.Wait();  // the monitor's thread is held in this completion
+  a.Launch(monitor, &done);
+  a.Launch(monitor, &first);
+  a.Launch(monitor, &behind);
+  b.Launch(monitor, &other);
+  a.Finish(1);
+  monitor.FailAll(absl::UnavailableError("CUDA error 719"));
+  open.Set();
+  EXPECT_TRUE(done.Wait().status.ok());
+  for (TestTask* task : {&first, &behind, &other}) {
+    EXPECT_EQ(Reason(task->Wait().status), "DEVICE_POISONED");
+    EXPECT_THAT(std::string(task->Wait().status.message()),
+                HasSubstr("the device is lost: CUDA error 719"));
+  }
+  EXPECT_THAT(health.suspects(), ElementsAre("first", "other"));
+  EXPECT_TRUE(first.Wait().suspect);
+  EXPECT_TRUE(other.Wait().suspect);
+  EXPECT_FALSE(behind.Wait().suspect);
+  EXPECT_THAT(std::string(first.Wait().status.message()),
+              HasSubstr("this work and 1 more were running when it failed"));
+  EXPECT_THAT(std::string(behind.Wait().status.message()),
+              Not(HasSubstr("running")));
 }
 
 // A device of two threads finishes works of many streams while others launch.

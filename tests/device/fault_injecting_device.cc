@@ -58,10 +58,12 @@ class FaultInjectingStream final : public Stream {
     Task(FaultInjectingStream* stream, StreamTask* task)
         : stream_(stream), task_(task) {
       task_->completion = Completion();
+      expected = task->expected;
     }
 
     absl::Status Launch(Stream&) override {
       task_->completion = completion;
+      stream_->device_->NoteLaunch(*this);
       WEIR_RETURN_IF_ERROR(stream_->device_->Pass(DeviceCall::kLaunch));
       return task_->Launch(*stream_);
     }
@@ -71,6 +73,7 @@ class FaultInjectingStream final : public Stream {
       task_->completion = completion;
       task_->Complete(task_->completion);
     }
+    std::string Describe() const override { return task_->Describe(); }
 
    private:
     FaultInjectingStream* const stream_;
@@ -114,6 +117,17 @@ FaultInjectingDevice::Hold& FaultInjectingDevice::HoldCall(DeviceCall call,
 uint64_t FaultInjectingDevice::calls(DeviceCall call) const {
   MutexLock lock(&mu_);
   return calls_[static_cast<size_t>(call)];
+}
+
+FaultInjectingDevice::Launched FaultInjectingDevice::last_launched() const {
+  MutexLock lock(&mu_);
+  return last_launched_;
+}
+
+void FaultInjectingDevice::NoteLaunch(const StreamTask& task) {
+  Launched launched{task.expected, task.Describe()};
+  MutexLock lock(&mu_);
+  last_launched_ = std::move(launched);
 }
 
 absl::Status FaultInjectingDevice::Pass(DeviceCall call) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,6 +56,14 @@ class FaultInjectingDevice final : public Device {
 
   uint64_t calls(DeviceCall call) const;
 
+  // What a stream was told of the task that it launched last.
+  struct Launched {
+    Nanos expected = 0;
+    std::string description;
+  };
+  Launched last_launched() const;
+  void NoteLaunch(const StreamTask& task);
+
   // Counts a call and applies its rules.
   absl::Status Pass(DeviceCall call);
 
@@ -85,6 +94,7 @@ class FaultInjectingDevice final : public Device {
   std::array<uint64_t, kDeviceCalls> calls_ WEIR_GUARDED_BY(mu_) = {};
   std::vector<Rule> rules_ WEIR_GUARDED_BY(mu_);
   std::list<Hold> holds_ WEIR_GUARDED_BY(mu_);
+  Launched last_launched_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

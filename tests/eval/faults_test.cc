@@ -96,6 +96,24 @@ TEST_F(Faults, ADeviceErrorHasTheBackendsCodeAndName) {
   EXPECT_FALSE(error.sticky);
 }
 
+TEST_F(Faults, AStreamIsToldHowLongAWorkMayRunAndWhatItIs) {
+  WatchedWork watched;
+  watched.request().label = "of this test";
+  ASSERT_TRUE(RunOne(watched).ok());
+  const Plan& plan = *watched.work->plan();
+  EXPECT_GE(device_->last_launched().expected, 1'000'000)
+      << "a guess, as it never ran";
+  const std::string what = device_->last_launched().description;
+  for (const char* part : {"work 1 of context ", "\"of this test\"", "Neg"}) {
+    EXPECT_NE(what.find(part), std::string::npos) << what;
+  }
+  plan.RecordDuration(3'000'000'000);
+  const Nanos longest = plan.longest_ns();
+  ASSERT_TRUE(RunOne(watched).ok());
+  EXPECT_EQ(device_->last_launched().expected, longest);
+  EXPECT_LT(plan.longest_ns(), longest) << "each run is measured";
+}
+
 TEST_F(Faults, MemoryThatIsNotThereIsAPreciseStatus) {
   WatchedWork watched;
   const absl::Status status = RunOne(watched, size_t{1} << 20);

@@ -678,6 +678,25 @@ TEST_P(ProgramTest, MeasuresItself) {
   EXPECT_EQ(plan->measured_ns(), 9000);
 }
 
+TEST_P(ProgramTest, KnowsHowLongItRunsAtMost) {
+  const auto program = Compile(Sum());
+  const auto x = Floats({1}, {1});
+  const auto plan = *(*program)->MakePlan({Tensor(x), Tensor(x)});
+  // Not measured: no less than any device takes, and no reason to wait long.
+  EXPECT_GE(plan->longest_ns(), 1'000'000);
+  EXPECT_LE(plan->longest_ns(), 10'000'000);
+  plan->RecordDuration(8000);
+  EXPECT_EQ(plan->longest_ns(), 8000);
+  plan->RecordDuration(800'000'000);
+  EXPECT_EQ(plan->longest_ns(), 800'000'000);
+  // One that was long is remembered for a while.
+  for (int i = 0; i < 20; ++i) plan->RecordDuration(8000);
+  EXPECT_GT(plan->longest_ns(), 400'000'000);
+  for (int i = 0; i < 2000; ++i) plan->RecordDuration(8000);
+  EXPECT_LT(plan->longest_ns(), 10'000);
+  EXPECT_GE(plan->longest_ns(), 8000);
+}
+
 INSTANTIATE_TEST_SUITE_P(, ProgramTest, ::testing::Values(false, true),
                          [](const auto& info) {
                            return info.param ? "Far" : "Near";

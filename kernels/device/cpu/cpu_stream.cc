@@ -72,7 +72,7 @@ void CpuStrand::Next() {
 
 void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
   Completion& completion = task->completion;
-  completion.launched_at = NowNanos();
+  completion.launched_at = completion.started_at = NowNanos();
   absl::Status status = std::move(completion.status);
   if (health_->poisoned()) status = health_->status();
   if (status.ok()) {
