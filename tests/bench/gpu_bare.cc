@@ -12,7 +12,8 @@ namespace weir::bench {
 absl::StatusOr<BareCuda> BareCuda::Create(const std::string& source) {
   BareCuda bare;
   WEIR_RETURN_IF_ERROR(bare.driver_.Load());
-  WEIR_ASSIGN_OR_RETURN(const Nvrtc nvrtc, Nvrtc::Open());
+  WEIR_ASSIGN_OR_RETURN(const LibraryFile file, Nvrtc::Find());
+  WEIR_ASSIGN_OR_RETURN(const Nvrtc nvrtc, Nvrtc::Open(file));
   cudaDeviceProp properties;
   WEIR_CUDA_RETURN_IF_ERROR(cudaGetDeviceProperties(&properties, 0));
   WEIR_ASSIGN_OR_RETURN(

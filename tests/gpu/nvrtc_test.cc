@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string MappedFiles() {
   std::ifstream maps("/proc/self/maps");
@@ -48,7 +49,12 @@ class NvrtcTest : public ::testing::Test {
 
 TEST_F(NvrtcTest, TakesItsBuiltinsFromItsOwnFolder) {
   setenv("WEIR_CUDA_LIBRARY_PATH", folder_.c_str(), 1);
-  auto nvrtc = Nvrtc::Open();
+  auto file = Nvrtc::Find();
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->path, (folder_ / "libnvrtc.so.13").string());
+  EXPECT_THAT(MappedFiles(), Not(HasSubstr("libnvrtc")))
+      << "finding it loads nothing";
+  auto nvrtc = Nvrtc::Open(*file);
   ASSERT_TRUE(nvrtc.ok()) << nvrtc.status();
   auto cubin = nvrtc->Compile(
       "extern \"C\" __global__ void K(float* x) { *x = __expf(*x); }", 90);

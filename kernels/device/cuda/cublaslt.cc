@@ -14,13 +14,18 @@ constexpr size_t kMaxWorkspace = size_t{32} << 20;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open() {
-  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Open(kSoname);
-  if (!library.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuBLASLt 13 is needed and missing: ",
-                     absl::string_view(library.status().message())));
-  }
+absl::StatusOr<LibraryFile> CublasLt::Find() {
+  absl::StatusOr<LibraryFile> file = FindLibrary(kSoname);
+  if (file.ok()) return file;
+  return absl::FailedPreconditionError(
+      absl::StrCat("cuBLASLt 13 is needed and missing: ",
+                   absl::string_view(file.status().message())));
+}
+
+absl::StatusOr<std::unique_ptr<CublasLt>> CublasLt::Open(
+    const LibraryFile& file) {
+  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Open(file);
+  WEIR_RETURN_IF_ERROR(library.status());
   std::unique_ptr<CublasLt> lt(new CublasLt());
   const DynamicLibrary& l = *library;
   WEIR_RETURN_IF_ERROR(l.Load("cublasLtCreate", &lt->create_));

@@ -1,6 +1,7 @@
-// Matrix products by cuBLASLt, which is opened when the device is made. A
-// product is prepared once for its shapes and may then run on several streams
-// at once. Thread-safe.
+// Matrix products by cuBLASLt. It takes 145 MiB when it is opened, so it is
+// found at start and opened when the first program with such a product is
+// compiled. A product is prepared once for its shapes and may then run on
+// several streams at once. Thread-safe.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/device/cuda/library_file.h"
 #include "kernels/device/stream.h"
 
 namespace weir::cuda {
@@ -57,7 +59,9 @@ class MatrixProduct {
 class CublasLt {
  public:
   // FAILED_PRECONDITION if the library is missing or of another version.
-  static absl::StatusOr<std::unique_ptr<CublasLt>> Open();
+  static absl::StatusOr<LibraryFile> Find();
+  static absl::StatusOr<std::unique_ptr<CublasLt>> Open(
+      const LibraryFile& file);
   ~CublasLt();
 
   // REQUIRES: the calling thread has set the device; sizes are positive.

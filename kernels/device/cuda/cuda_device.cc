@@ -22,6 +22,7 @@ namespace {
 constexpr char kKernelName[] = "weir_kernel";
 constexpr uint64_t kKeptPoolBytes = uint64_t{64} << 20;
 constexpr size_t kPinnedAlignment = 4096;
+constexpr size_t kPackedPinnedBytes = size_t{2} << 20;
 
 absl::Status NoDevice(const std::string& message) {
   return WithReason(absl::UnavailableError(message), "NO_CUDA_DEVICE");
@@ -152,19 +153,20 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
   WEIR_RETURN_IF_ERROR(driver.Load());
   WEIR_RETURN_IF_ERROR(CheckStreamOperations(driver, info));
   WEIR_RETURN_IF_ERROR(KeepPoolMemory(ordinal));
-  absl::StatusOr<Nvrtc> nvrtc = Nvrtc::Open();
+  // Found now, so that a machine that lacks them says so at start.
+  absl::StatusOr<LibraryFile> nvrtc = Nvrtc::Find();
   if (!nvrtc.ok()) {
     return Annotate(nvrtc.status(),
                     absl::StrCat(info.name, " (", Versions(info), "): "));
   }
-  auto cublaslt = cuda::CublasLt::Open();
+  absl::StatusOr<LibraryFile> cublaslt = cuda::CublasLt::Find();
   if (!cublaslt.ok()) {
     return Annotate(cublaslt.status(),
                     absl::StrCat(info.name, " (", Versions(info), "): "));
   }
-  std::unique_ptr<CudaDevice> device(new CudaDevice(
-      std::move(info), driver, *std::move(nvrtc), options, false));
-  device->cublaslt_ = *std::move(cublaslt);
+  std::unique_ptr<CudaDevice> device(
+      new CudaDevice(std::move(info), driver, *std::move(nvrtc),
+                     *std::move(cublaslt), options));
   WEIR_CUDA_RETURN_IF_ERROR(
       cudaStreamCreateWithFlags(&device->setup_stream_, cudaStreamNonBlocking));
   return device;
@@ -172,32 +174,32 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::CreateCompiler(
     int capability, const DeviceOptions& options) {
-  WEIR_ASSIGN_OR_RETURN(Nvrtc nvrtc, Nvrtc::Open());
+  WEIR_ASSIGN_OR_RETURN(LibraryFile nvrtc, Nvrtc::Find());
   DeviceInfo info;
   info.kind = DeviceKind::kCuda;
   info.name = "compiler";
   info.multiprocessors = 132;
   info.compute_capability = capability;
   return std::unique_ptr<CudaDevice>(new CudaDevice(
-      std::move(info), DriverApi(), std::move(nvrtc), options, true));
+      std::move(info), DriverApi(), std::move(nvrtc), LibraryFile(), options));
 }
 
-CudaDevice::CudaDevice(DeviceInfo info, DriverApi driver, Nvrtc nvrtc,
-                       const DeviceOptions& options, bool compiles_only)
+CudaDevice::CudaDevice(DeviceInfo info, DriverApi driver, LibraryFile nvrtc,
+                       LibraryFile cublaslt, const DeviceOptions& options)
     : Device(std::move(info)),
-      compiles_only_(compiles_only),
-      driver_(driver),
-      nvrtc_(std::move(nvrtc)) {
-  const int capability = info_.compute_capability;
+      nvrtc_file_(std::move(nvrtc)),
+      cublaslt_file_(std::move(cublaslt)),
+      compiles_only_(cublaslt_file_.path.empty()),
+      driver_(driver) {
   kernels_ = std::make_unique<KernelCache>(
       options.cache_dir,
-      absl::StrCat("nvrtc ", nvrtc_.version(), " sm_", capability),
-      [this, capability](const std::string& source) {
-        return nvrtc_.Compile(source, capability);
-      },
+      absl::StrCat("nvrtc ", nvrtc_file_.build_id, " sm_",
+                   info_.compute_capability),
+      [this](const std::string& source) { return Compile(source); },
       [this](const std::string& image) { return LoadImage(image); });
-  monitor_ = std::make_unique<CompletionMonitor>(&health_,
-                                                 CompletionMonitor::Options());
+  CompletionMonitor::Options monitor;
+  monitor.hooks.note = options.note;
+  monitor_ = std::make_unique<CompletionMonitor>(&health_, std::move(monitor));
 }
 
 CudaDevice::~CudaDevice() {
@@ -230,8 +232,18 @@ void CudaDevice::Lose(const absl::Status& cause) {
   monitor_->FailAll(health_.status());
 }
 
-void CudaDevice::NoteFailure(const absl::Status& status) {
-  if (IsDeviceFault(status)) Lose(status);
+absl::Status CudaDevice::Report(const absl::Status& status) {
+  if (!IsDeviceFault(status)) return status;
+  Lose(status);
+  return health_.status();
+}
+
+template <typename Call>
+void CudaDevice::GiveBack(const Call& call) {
+  if (health_.poisoned()) return;
+  absl::Status status = Activate();
+  if (status.ok()) status = call();
+  Report(status).IgnoreError();  // there is nobody else to tell
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> CudaDevice::CreateStream(int priority) {
@@ -254,11 +266,7 @@ absl::Status CudaDevice::Synchronize() {
   WEIR_RETURN_IF_ERROR(health_.status());
   WEIR_RETURN_IF_ERROR(Activate());
   const auto before = records_.Snapshot();
-  const absl::Status status = WEIR_CUDA_CALL(cudaDeviceSynchronize());
-  if (!status.ok()) {
-    NoteFailure(status);
-    return health_.poisoned() ? health_.status() : status;
-  }
+  WEIR_RETURN_IF_ERROR(Report(WEIR_CUDA_CALL(cudaDeviceSynchronize())));
   // The device is done; wait until the monitor has seen and told it.
   struct Pending {
     Mutex mu;
@@ -287,19 +295,43 @@ absl::StatusOr<std::shared_ptr<const void>> CudaDevice::Upload(const void* data,
   if (bytes == 0 || compiles_only_) return std::shared_ptr<const void>();
   WEIR_RETURN_IF_ERROR(Activate());
   void* copy = nullptr;
-  WEIR_CUDA_RETURN_IF_ERROR(cudaMallocAsync(&copy, bytes, setup_stream_));
+  WEIR_RETURN_IF_ERROR(
+      Report(WEIR_CUDA_CALL(cudaMallocAsync(&copy, bytes, setup_stream_))));
   std::shared_ptr<const void> owner(copy, [this](const void* unused) {
-    absl::Status status = Activate();
-    if (status.ok()) {
-      status = WEIR_CUDA_CALL(
+    GiveBack([&] {
+      return WEIR_CUDA_CALL(
           cudaFreeAsync(const_cast<void*>(unused), setup_stream_));
-    }
-    NoteFailure(status);
+    });
   });
-  WEIR_CUDA_RETURN_IF_ERROR(cudaMemcpyAsync(
-      copy, data, bytes, cudaMemcpyHostToDevice, setup_stream_));
-  WEIR_CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(setup_stream_));
+  WEIR_RETURN_IF_ERROR(Report(WEIR_CUDA_CALL(cudaMemcpyAsync(
+      copy, data, bytes, cudaMemcpyHostToDevice, setup_stream_))));
+  WEIR_RETURN_IF_ERROR(
+      Report(WEIR_CUDA_CALL(cudaStreamSynchronize(setup_stream_))));
   return owner;
+}
+
+absl::StatusOr<std::string> CudaDevice::Compile(const std::string& source) {
+  const Nvrtc* nvrtc = nullptr;
+  {
+    MutexLock lock(&libraries_mu_);
+    if (!nvrtc_.has_value()) {
+      WEIR_ASSIGN_OR_RETURN(nvrtc_, Nvrtc::Open(nvrtc_file_));
+    }
+    nvrtc = &*nvrtc_;  // for good
+  }
+  return nvrtc->Compile(source, info_.compute_capability);
+}
+
+absl::StatusOr<cuda::CublasLt*> CudaDevice::cublaslt() {
+  if (compiles_only_) {
+    return absl::UnimplementedError("a compiler runs no matrix products");
+  }
+  WEIR_RETURN_IF_ERROR(Activate());
+  MutexLock lock(&libraries_mu_);
+  if (cublaslt_ == nullptr) {
+    WEIR_ASSIGN_OR_RETURN(cublaslt_, cuda::CublasLt::Open(cublaslt_file_));
+  }
+  return cublaslt_.get();
 }
 
 absl::StatusOr<cuda::Cudnn*> CudaDevice::cudnn() {
@@ -326,7 +358,7 @@ absl::StatusOr<void*> CudaDevice::AllocateRaw(size_t bytes) {
   const absl::Status status = WEIR_CUDA_CALL(cudaMalloc(&data, bytes));
   if (!status.ok()) {
     (void)cudaGetLastError();  // no memory is not sticky: forget it
-    NoteFailure(status);
+    if (IsDeviceFault(status)) return Report(status);
     return Annotate(status,
                     absl::StrCat(bytes, " bytes on ", DeviceName(info_), ": "));
   }
@@ -334,28 +366,30 @@ absl::StatusOr<void*> CudaDevice::AllocateRaw(size_t bytes) {
 }
 
 void CudaDevice::FreeRaw(void* data, size_t) {
-  absl::Status status = Activate();
-  if (status.ok()) status = WEIR_CUDA_CALL(cudaFree(data));
-  NoteFailure(status);
+  GiveBack([&] { return WEIR_CUDA_CALL(cudaFree(data)); });
 }
 
-// CUDA packs small pinned blocks: where one is not on a page of its own, a page
-// more is taken, and the block's own address kept.
+// CUDA packs small pinned blocks, not always on pages of their own: they get a
+// page more, and the block's own address is kept. To try without and give back
+// what does not fit would wait for the device on a request's way.
 absl::StatusOr<void*> CudaDevice::AllocatePinnedRaw(size_t bytes) {
   WEIR_RETURN_IF_ERROR(Activate());
   void* data = nullptr;
-  for (const size_t extra : {size_t{0}, kPinnedAlignment}) {
-    const absl::Status status = WEIR_CUDA_CALL(cudaHostAlloc(
-        &data, bytes + extra, cudaHostAllocPortable | cudaHostAllocMapped));
-    if (!status.ok()) {
-      (void)cudaGetLastError();  // no memory is not sticky: forget it
-      NoteFailure(status);
-      return Annotate(status, absl::StrCat(bytes, " pinned bytes: "));
-    }
-    if (reinterpret_cast<uintptr_t>(data) % kPinnedAlignment == 0) return data;
-    if (extra == 0) FreePinnedRaw(data, bytes);
+  const size_t extra = bytes < kPackedPinnedBytes ? kPinnedAlignment : 0;
+  const absl::Status status = WEIR_CUDA_CALL(cudaHostAlloc(
+      &data, bytes + extra, cudaHostAllocPortable | cudaHostAllocMapped));
+  if (!status.ok()) {
+    (void)cudaGetLastError();  // no memory is not sticky: forget it
+    if (IsDeviceFault(status)) return Report(status);
+    return Annotate(status, absl::StrCat(bytes, " pinned bytes: "));
   }
   const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+  if (address % kPinnedAlignment == 0) return data;
+  if (extra == 0) {
+    GiveBack([&] { return WEIR_CUDA_CALL(cudaFreeHost(data)); });
+    return absl::InternalError(
+        absl::StrCat(bytes, " pinned bytes do not begin at a page: ", address));
+  }
   void* aligned = reinterpret_cast<void*>((address + kPinnedAlignment - 1) /
                                           kPinnedAlignment * kPinnedAlignment);
   MutexLock lock(&pinned_mu_);
@@ -372,9 +406,7 @@ void CudaDevice::FreePinnedRaw(void* data, size_t) {
       pinned_blocks_.erase(block);
     }
   }
-  absl::Status status = Activate();
-  if (status.ok()) status = WEIR_CUDA_CALL(cudaFreeHost(data));
-  NoteFailure(status);
+  GiveBack([&] { return WEIR_CUDA_CALL(cudaFreeHost(data)); });
 }
 
 absl::StatusOr<std::shared_ptr<const CudaFunction>> CudaDevice::LoadImage(
@@ -385,22 +417,19 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> CudaDevice::LoadImage(
   }
   WEIR_RETURN_IF_ERROR(Activate());
   CUmodule module = nullptr;
-  WEIR_CUDA_RETURN_IF_ERROR(driver_.module_load_data(&module, image.data()));
+  WEIR_RETURN_IF_ERROR(
+      Report(WEIR_CUDA_CALL(driver_.module_load_data(&module, image.data()))));
   CUfunction function = nullptr;
   const absl::Status found = WEIR_CUDA_CALL(
       driver_.module_get_function(&function, module, kKernelName));
+  auto unload = [this](CUmodule unused) {
+    GiveBack([&] { return WEIR_CUDA_CALL(driver_.module_unload(unused)); });
+  };
   if (!found.ok()) {
-    NoteFailure(WEIR_CUDA_CALL(driver_.module_unload(module)));
-    return found;
+    unload(module);
+    return Report(found);
   }
-  return std::make_shared<const CudaFunction>(
-      module, function, [this](CUmodule unused) {
-        absl::Status status = Activate();
-        if (status.ok()) {
-          status = WEIR_CUDA_CALL(driver_.module_unload(unused));
-        }
-        NoteFailure(status);
-      });
+  return std::make_shared<const CudaFunction>(module, function, unload);
 }
 
 }  // namespace weir

@@ -1,11 +1,15 @@
 // One NVIDIA GPU. Owns what its streams and kernels share: driver functions,
-// completion records, the monitor, NVRTC with its cache of compiled kernels,
-// and cuBLASLt. Thread-safe.
+// completion records, the monitor, the cache of compiled kernels, and NVIDIA's
+// libraries, each opened when a program first needs it. Thread-safe.
+//
+// Once the device is lost nothing of it is given back to the driver: every call
+// would fail, some of them slowly, and the process is about to end.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -53,17 +57,22 @@ class CudaDevice final : public Device {
 
   // A sticky error was seen: latches it and fails what is in flight.
   void Lose(const absl::Status& cause);
+  // What a driver call said, for those who asked for it. A sticky error loses
+  // the device, and the answer is the root cause: the call has only met it.
+  absl::Status Report(const absl::Status& status);
 
   // Bytes that kernels of a plan read: on the device when this returns, freed
   // in the background of a stream of the device's own. Off the hot path.
   absl::StatusOr<std::shared_ptr<const void>> Upload(const void* data,
                                                      size_t bytes);
 
+  bool compiles_only() const { return compiles_only_; }
   const DriverApi& driver() const { return driver_; }
   RecordSlab& records() { return records_; }
   CompletionMonitor& monitor() { return *monitor_; }
-  cuda::CublasLt& cublaslt() { return *cublaslt_; }
-  // Opened when first asked for; UNIMPLEMENTED naming the library if missing.
+  // Opened when first asked for, which takes a while: when programs are
+  // compiled. FAILED_PRECONDITION or UNIMPLEMENTED naming the library.
+  absl::StatusOr<cuda::CublasLt*> cublaslt();
   absl::StatusOr<cuda::Cudnn*> cudnn();
   absl::StatusOr<cuda::NvJpeg*> nvjpeg();
   cuda::StagedCopies& staged_copies() { return staged_copies_; }
@@ -71,8 +80,11 @@ class CudaDevice final : public Device {
   KernelCache& kernels() { return *kernels_; }
 
  private:
-  CudaDevice(DeviceInfo info, DriverApi driver, Nvrtc nvrtc,
-             const DeviceOptions& options, bool compiles_only);
+  // `cublaslt` has no path if the device compiles only.
+  CudaDevice(DeviceInfo info, DriverApi driver, LibraryFile nvrtc,
+             LibraryFile cublaslt, const DeviceOptions& options);
+
+  absl::StatusOr<std::string> Compile(const std::string& source);
 
   absl::StatusOr<void*> AllocateRaw(size_t bytes) override;
   void FreeRaw(void* data, size_t bytes) override;
@@ -81,20 +93,23 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<std::shared_ptr<const CudaFunction>> LoadImage(
       const std::string& image);
-  // For calls whose failure has nobody to report to.
-  void NoteFailure(const absl::Status& status);
+  // Gives something back by `call`, unless the device is lost.
+  template <typename Call>
+  void GiveBack(const Call& call);
 
+  const LibraryFile nvrtc_file_;
+  const LibraryFile cublaslt_file_;
   const bool compiles_only_;
   const DriverApi driver_;
-  const Nvrtc nvrtc_;
   RecordSlab records_;
   cudaStream_t setup_stream_ = nullptr;  // for Upload; thread-safe in CUDA
   std::unique_ptr<KernelCache> kernels_;
-  std::unique_ptr<cuda::CublasLt> cublaslt_;
   Mutex pinned_mu_;
   // Where an aligned address is not what CUDA gave.
   absl::flat_hash_map<void*, void*> pinned_blocks_ WEIR_GUARDED_BY(pinned_mu_);
   Mutex libraries_mu_;
+  std::optional<Nvrtc> nvrtc_ WEIR_GUARDED_BY(libraries_mu_);
+  std::unique_ptr<cuda::CublasLt> cublaslt_ WEIR_GUARDED_BY(libraries_mu_);
   std::unique_ptr<cuda::Cudnn> cudnn_ WEIR_GUARDED_BY(libraries_mu_);
   std::unique_ptr<cuda::NvJpeg> nvjpeg_ WEIR_GUARDED_BY(libraries_mu_);
   cuda::StagedCopies staged_copies_;

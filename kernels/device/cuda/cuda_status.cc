@@ -51,8 +51,12 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
   const char* name = cudaGetErrorName(error);
   const std::string text =
-      absl::StrCat(CallName(what), ": ", name, " (", static_cast<int>(error),
-                   "): ", cudaGetErrorString(error));
+      IsSticky(error) ? absl::StrCat("CUDA error ", static_cast<int>(error),
+                                     " ", name, ": ", cudaGetErrorString(error),
+                                     " (seen by ", CallName(what), ")")
+                      : absl::StrCat(CallName(what), ": ", name, " (",
+                                     static_cast<int>(error),
+                                     "): ", cudaGetErrorString(error));
   if (error == cudaErrorMemoryAllocation) {
     return absl::ResourceExhaustedError(text);
   }

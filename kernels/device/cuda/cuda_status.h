@@ -21,7 +21,9 @@ inline bool IsSticky(CUresult error) {
 }
 
 // OK; RESOURCE_EXHAUSTED without memory; UNAVAILABLE with reason DEVICE_FAULT
-// and metadata {code, name} if sticky; else INTERNAL. `what` is the call.
+// and metadata {code, name} if sticky; else INTERNAL. `what` is the call. It
+// has caused its own errors, but only met a sticky one, which belongs to work
+// that ran before: the message begins with the error then.
 absl::Status CudaStatus(cudaError_t error, const char* what);
 absl::Status CudaStatus(CUresult error, const char* what);
 

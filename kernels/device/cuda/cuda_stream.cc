@@ -13,6 +13,27 @@ namespace weir {
 static_assert(Stream::kMaxUnfinished <= CompletionRecord::kSlots);
 static_assert(offsetof(CudaFaultSlot, word) == offsetof(FaultSlot, word));
 
+struct CudaStream::Handle {
+  Handle(CudaDevice* d, cudaStream_t s) : device(d), stream(s) {}
+  ~Handle() {
+    // On a lost device there is nothing to mend.
+    if (device->health().poisoned() || !device->Activate().ok()) return;
+    (void)cudaStreamDestroy(stream);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  absl::Status Query() const {
+    WEIR_RETURN_IF_ERROR(device->Activate());
+    const CUresult result = device->driver().stream_query(stream);
+    if (result == CUDA_ERROR_NOT_READY) return absl::OkStatus();
+    return CudaStatus(result, "cuStreamQuery");
+  }
+
+  CudaDevice* const device;
+  const cudaStream_t stream;
+};
+
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
     CudaDevice* device, int priority) {
   const DeviceInfo& info = device->info();
@@ -24,59 +45,48 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
   WEIR_RETURN_IF_ERROR(device->health().status());
   WEIR_RETURN_IF_ERROR(device->Activate());
   cudaStream_t stream = nullptr;
-  WEIR_CUDA_RETURN_IF_ERROR(
-      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
-  auto destroy = [stream] { (void)cudaStreamDestroy(stream); };
+  WEIR_RETURN_IF_ERROR(device->Report(WEIR_CUDA_CALL(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority))));
+  auto handle = std::make_shared<Handle>(device, stream);
   unsigned long long id = 0;
-  absl::Status identified = WEIR_CUDA_CALL(cudaStreamGetId(stream, &id));
-  if (identified.ok() && id <= 2) {
-    identified = absl::InternalError(
+  WEIR_RETURN_IF_ERROR(
+      device->Report(WEIR_CUDA_CALL(cudaStreamGetId(stream, &id))));
+  if (id <= 2) {
+    return absl::InternalError(
         absl::StrCat("a new CUDA stream has the id ", id,
                      ", which belongs to the default streams"));
-  }
-  if (!identified.ok()) {
-    destroy();
-    return identified;
   }
   auto timeline = std::make_shared<Timeline>(
       absl::StrCat(DeviceName(info), "/stream/", id), device,
       TimelineOwner{TimelineOwner::Kind::kStream, id});
   absl::StatusOr<StreamRecord> record = device->records().Acquire(timeline);
-  if (!record.ok()) {
-    destroy();
-    return record.status();
-  }
-  std::unique_ptr<CudaStream> result(
-      new CudaStream(device, timeline, stream, id, priority, *record));
+  if (!record.ok()) return device->Report(record.status());
+  std::unique_ptr<CudaStream> result(new CudaStream(
+      device, timeline, std::move(handle), id, priority, *record));
   device->records().SetLastSequence(timeline.get(), &result->last_sequence_);
   return result;
 }
 
 CudaStream::CudaStream(CudaDevice* device, std::shared_ptr<Timeline> timeline,
-                       cudaStream_t stream, uint64_t id, int priority,
-                       const StreamRecord& record)
+                       std::shared_ptr<Handle> handle, uint64_t id,
+                       int priority, const StreamRecord& record)
     : Stream(std::move(timeline)),
       device_(device),
-      stream_(stream),
+      handle_(std::move(handle)),
+      stream_(handle_->stream),
       id_(id),
       priority_(priority),
       record_(record),
       monitored_(std::make_shared<MonitoredStream>()) {
   monitored_->record = record_.host;
   monitored_->timeline = timeline_;
-  monitored_->query = [device, stream]() -> absl::Status {
-    WEIR_RETURN_IF_ERROR(device->Activate());
-    const CUresult result = device->driver().stream_query(stream);
-    if (result == CUDA_ERROR_NOT_READY) return absl::OkStatus();
-    return CudaStatus(result, "cuStreamQuery");
+  monitored_->query = [weak = std::weak_ptr<const Handle>(handle_)] {
+    const std::shared_ptr<const Handle> alive = weak.lock();
+    return alive == nullptr ? absl::OkStatus() : alive->Query();
   };
 }
 
-CudaStream::~CudaStream() {
-  device_->records().Release(timeline_.get());
-  // The stream is idle, or the device is lost and there is nothing to mend.
-  if (device_->Activate().ok()) (void)cudaStreamDestroy(stream_);
-}
+CudaStream::~CudaStream() { device_->records().Release(timeline_.get()); }
 
 Device& CudaStream::device() const { return *device_; }
 
@@ -124,9 +134,7 @@ uint64_t CudaStream::Enqueue(StreamTask* task, Inline) {
 
 absl::Status CudaStream::Check() {
   WEIR_RETURN_IF_ERROR(device_->health().status());
-  const absl::Status status = monitored_->query();
-  if (IsDeviceFault(status)) device_->Lose(status);
-  return status;
+  return device_->Report(handle_->Query());
 }
 
 absl::Status CudaStream::Issue(StreamTask* task, uint64_t sequence) {

@@ -43,8 +43,12 @@ class CudaStream final : public Stream {
   FaultSlot* fault_slot() override;
 
  private:
+  // Destroys the native stream with its last owner, which is a question to the
+  // driver if one is under way.
+  struct Handle;
+
   CudaStream(CudaDevice* device, std::shared_ptr<Timeline> timeline,
-             cudaStream_t stream, uint64_t id, int priority,
+             std::shared_ptr<Handle> handle, uint64_t id, int priority,
              const StreamRecord& record);
 
   absl::Status Issue(StreamTask* task, uint64_t sequence);
@@ -53,6 +57,7 @@ class CudaStream final : public Stream {
                     cudaMemcpyKind kind);
 
   CudaDevice* const device_;
+  const std::shared_ptr<Handle> handle_;
   const cudaStream_t stream_;
   const uint64_t id_;
   const int priority_;

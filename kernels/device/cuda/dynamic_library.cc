@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <cstdlib>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -48,7 +49,63 @@ std::vector<std::string> UsualFolders() {
   return folders;
 }
 
+// The loader's own folders for what our library opens; the loader also knows a
+// cache of others, which it does not tell.
+std::vector<std::string> LoaderFolders() {
+  std::vector<std::string> folders;
+  Dl_info info;
+  link_map* self = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(&UsualFolders), &info,
+              reinterpret_cast<void**>(&self), RTLD_DL_LINKMAP) == 0 ||
+      self == nullptr) {
+    return folders;
+  }
+  Dl_serinfo size;
+  if (dlinfo(self, RTLD_DI_SERINFOSIZE, &size) != 0) return folders;
+  const std::unique_ptr<char[]> room(new char[size.dls_size]);
+  auto* list = reinterpret_cast<Dl_serinfo*>(room.get());
+  list->dls_size = size.dls_size;
+  list->dls_cnt = size.dls_cnt;
+  if (dlinfo(self, RTLD_DI_SERINFO, list) != 0) return folders;
+  for (unsigned i = 0; i < list->dls_cnt; ++i) {
+    folders.push_back(list->dls_serpath[i].dls_name);
+  }
+  return folders;
+}
+
+std::string PathOf(void* handle) {
+  const link_map* map = nullptr;
+  return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "";
+}
+
 }  // namespace
+
+absl::StatusOr<LibraryFile> FindLibrary(const std::string& soname) {
+  absl::Status problem;
+  for (const auto& folders :
+       {NamedFolders(), LoaderFolders(), UsualFolders()}) {
+    for (const std::string& folder : folders) {
+      auto file = InspectLibrary(absl::StrCat(folder, "/", soname), soname);
+      if (file.ok()) return file;
+      if (problem.ok() && !absl::IsNotFound(file.status())) {
+        problem = file.status();
+      }
+    }
+  }
+  if (!problem.ok()) return problem;
+  // Only the loader's cache may know it: it is opened, and closed again.
+  void* handle = dlopen(soname.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* error = dlerror();
+    return absl::NotFoundError(absl::StrCat(
+        soname, " cannot be opened (", error == nullptr ? "" : error,
+        "); install it or name its folder in "
+        "WEIR_CUDA_LIBRARY_PATH"));
+  }
+  const std::string path = PathOf(handle);
+  dlclose(handle);
+  return InspectLibrary(path, soname);
+}
 
 std::vector<std::string> CudaLibraryFolders() {
   std::vector<std::string> folders = NamedFolders();
@@ -79,6 +136,15 @@ absl::StatusOr<DynamicLibrary> DynamicLibrary::Open(const std::string& soname) {
       "); install it or name its folder in WEIR_CUDA_LIBRARY_PATH"));
 }
 
+absl::StatusOr<DynamicLibrary> DynamicLibrary::Open(const LibraryFile& file) {
+  void* handle = dlopen(file.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return DynamicLibrary(handle, file.path);
+  const char* error = dlerror();
+  return absl::FailedPreconditionError(absl::StrCat(
+      file.path,
+      " cannot be opened: ", error == nullptr ? "no reason given" : error));
+}
+
 absl::Status DynamicLibrary::Find(const char* symbol, void** address) const {
   *address = dlsym(handle_, symbol);
   if (*address == nullptr) {
@@ -89,9 +155,8 @@ absl::Status DynamicLibrary::Find(const char* symbol, void** address) const {
 }
 
 void DynamicLibrary::LoadNeighbor(const std::string& soname) const {
-  const link_map* map = nullptr;
-  if (dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0) return;
-  const std::string file = map->l_name;
+  const std::string file = PathOf(handle_);
+  if (file.empty()) return;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   (void)dlopen(absl::StrCat(folder, soname).c_str(), RTLD_NOW | RTLD_LOCAL);
 }

@@ -2,6 +2,8 @@
 // Looked for in the folders of WEIR_CUDA_LIBRARY_PATH (colon-separated), then
 // on the loader's path, beside our own library, in /usr/local/cuda and in the
 // nvidia-* wheels of the usual Python folders. Never closed. Any thread.
+//
+// FindLibrary looks in the same places and opens nothing.
 #pragma once
 
 #include <string>
@@ -9,13 +11,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/device/cuda/library_file.h"
 
 namespace weir {
+
+// The first sound file of that name. NOT_FOUND when no folder has it,
+// FAILED_PRECONDITION when those that do have a damaged or foreign one.
+absl::StatusOr<LibraryFile> FindLibrary(const std::string& soname);
 
 class DynamicLibrary {
  public:
   // NOT_FOUND with the loader's words when no folder has it.
   static absl::StatusOr<DynamicLibrary> Open(const std::string& soname);
+  // The file that was found; FAILED_PRECONDITION with the loader's words.
+  static absl::StatusOr<DynamicLibrary> Open(const LibraryFile& file);
 
   // Sets `*function` to the symbol; FAILED_PRECONDITION if there is none, which
   // means that the library is of another version.

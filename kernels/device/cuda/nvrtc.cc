@@ -14,13 +14,17 @@ constexpr char kSoname[] = "libnvrtc.so.13";
 
 }  // namespace
 
-absl::StatusOr<Nvrtc> Nvrtc::Open() {
-  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Open(kSoname);
-  if (!library.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("NVRTC 13 is needed and missing: ",
-                     absl::string_view(library.status().message())));
-  }
+absl::StatusOr<LibraryFile> Nvrtc::Find() {
+  absl::StatusOr<LibraryFile> file = FindLibrary(kSoname);
+  if (file.ok()) return file;
+  return absl::FailedPreconditionError(
+      absl::StrCat("NVRTC 13 is needed and missing: ",
+                   absl::string_view(file.status().message())));
+}
+
+absl::StatusOr<Nvrtc> Nvrtc::Open(const LibraryFile& file) {
+  absl::StatusOr<DynamicLibrary> library = DynamicLibrary::Open(file);
+  WEIR_RETURN_IF_ERROR(library.status());
   Nvrtc n;
   WEIR_RETURN_IF_ERROR(library->Load("nvrtcVersion", &n.version_));
   WEIR_RETURN_IF_ERROR(

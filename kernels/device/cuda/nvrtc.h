@@ -1,5 +1,7 @@
-// NVRTC, opened by name: compiles CUDA C++ to machine code. Needs no GPU.
-// Immutable after Open; any thread.
+// NVRTC: compiles CUDA C++ to machine code. Needs no GPU. Takes 30 MiB when it
+// is opened and as much again for its first compilation, so it is found at
+// start and opened when there is something to compile. Immutable after Open;
+// any thread.
 #pragma once
 
 #include <nvrtc.h>
@@ -10,13 +12,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/device/cuda/library_file.h"
 
 namespace weir {
 
 class Nvrtc {
  public:
   // FAILED_PRECONDITION if the library is missing or of another major version.
-  static absl::StatusOr<Nvrtc> Open();
+  static absl::StatusOr<LibraryFile> Find();
+  static absl::StatusOr<Nvrtc> Open(const LibraryFile& file);
 
   // A cubin for `capability` (90 for 9.0); PTX for the newest architecture that
   // this NVRTC knows if the device is newer. Kernels are extern "C". A failure

@@ -233,11 +233,12 @@ absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
     while (bytes % spec.alignment != 0) spec.alignment /= 2;
   }
   WEIR_RETURN_IF_ERROR(device->Activate());
-  WEIR_ASSIGN_OR_RETURN(made.chunk, device->cublaslt().Prepare(spec));
+  WEIR_ASSIGN_OR_RETURN(CublasLt * cublaslt, device->cublaslt());
+  WEIR_ASSIGN_OR_RETURN(made.chunk, cublaslt->Prepare(spec));
   made.last = made.chunk;
   if (calls.last != calls.chunk) {
     spec.batch = calls.last;
-    WEIR_ASSIGN_OR_RETURN(made.last, device->cublaslt().Prepare(spec));
+    WEIR_ASSIGN_OR_RETURN(made.last, cublaslt->Prepare(spec));
   }
   PlannedRun planned;
   planned.scratch_bytes =
@@ -269,7 +270,16 @@ absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
   return IsFloating(p.dtype) ? PlanFloating(device, p) : PlanTiles(device, p);
 }
 
-absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo&, CudaDevice* device) {
+// Opens the library for those that will use it: plans are made while callers
+// wait.
+absl::Status PrepareLibrary(DType dtype, CudaDevice* device) {
+  if (!IsFloating(dtype) || device->compiles_only()) return absl::OkStatus();
+  return device->cublaslt().status();
+}
+
+absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo& node,
+                                          CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(PrepareLibrary(node.input_types[0], device));
   return NodePlanner(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         return PlanProduct(device,
@@ -382,8 +392,9 @@ absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
     WEIR_ASSIGN_OR_RETURN(expand, ElementwiseLoop::Make(device, copy));
   }
   WEIR_RETURN_IF_ERROR(device->Activate());
+  WEIR_ASSIGN_OR_RETURN(CublasLt * cublaslt, device->cublaslt());
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const MatrixProduct> product,
-                        device->cublaslt().Prepare(spec));
+                        cublaslt->Prepare(spec));
   PlannedRun planned;
   planned.scratch_bytes = product->scratch_bytes();
   planned.run = [product, expand](const RunArgs& run) {
@@ -404,6 +415,7 @@ absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
       static_cast<double>(node.attributes.Float("beta", 1)),
       node.attributes.Int("transA", 0) != 0,
       node.attributes.Int("transB", 0) != 0};
+  WEIR_RETURN_IF_ERROR(PrepareLibrary(node.input_types[0], device));
   return NodePlanner(
       [attributes, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const TensorMeta& a = args.inputs[0];
