@@ -25,8 +25,27 @@ void Health::SetLive(bool live) {
   transport_->SetServing("live", live);
 }
 
+void Health::Follow(DeviceHealth* device,
+                    std::function<void(const absl::Status&)> told) {
+  stalled_ = device->OnStall([this, told](const absl::Status& stall) {
+    Set(Unready::kStalled, std::string(stall.message()));
+    told(stall);
+  });
+  lost_ = device->OnPoisoned([this, device, told](const absl::Status& cause) {
+    Set(Unready::kLost, std::string(cause.message()));
+    SetLive(false);
+    told(device->status());
+  });
+}
+
+void Health::Unfollow() {
+  stalled_.Reset();
+  lost_.Reset();
+}
+
 void Health::Publish() {
   const bool ready = readiness_->ready();
+  if (!ready) transport_->SetServing("", false);
   // A refused model is known and not served, unless another version is.
   for (const ModelIndexEntry& entry : models_->Index()) {
     transport_->SetServing("model/" + entry.name,
@@ -35,7 +54,7 @@ void Health::Publish() {
   for (const std::string& service : services_) {
     transport_->SetServing(service, ready);
   }
-  transport_->SetServing("", ready);
+  if (ready) transport_->SetServing("", true);
 }
 
 }  // namespace weir

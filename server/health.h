@@ -1,13 +1,15 @@
 // What probes and balancers are told: sets the readiness that /readyz and the
 // services read, and what grpc.health.v1 answers for "" (ready), "live",
-// "model/NAME" and each gRPC service. Thread-safe; what it is made of outlives
-// it.
+// "model/NAME" and each gRPC service; follows what becomes of the device.
+// Thread-safe; what it is made of outlives it.
 #pragma once
 
+#include <functional>
 #include <set>
 #include <string>
 
 #include "kernels/base/mutex.h"
+#include "kernels/device/health.h"
 #include "server/models/repository.h"
 #include "server/observe/readiness.h"
 #include "server/rpc/transport.h"
@@ -25,6 +27,14 @@ class Health {
   // Whether restarting the process would help: no.
   void SetLive(bool live);
 
+  // From now on: a lost device is neither ready nor live, a stalled one not
+  // ready until it moves. `told` is called after each change, with the device's
+  // status() or stall(), on whichever thread noticed it.
+  void Follow(DeviceHealth* device,
+              std::function<void(const absl::Status&)> told);
+  // Waits for a call of `told` that another thread is in.
+  void Unfollow();
+
  private:
   void Publish() WEIR_REQUIRES(mu_);
 
@@ -33,6 +43,8 @@ class Health {
   Transport* const transport_;
   const std::set<std::string> services_;
   Mutex mu_;  // one change at a time
+  DeviceHealth::Watch lost_;
+  DeviceHealth::Watch stalled_;
 };
 
 }  // namespace weir

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -101,11 +102,31 @@ constexpr absl::Duration kEndPatience = absl::Seconds(2);
   std::_Exit(code);
 }
 
-void ExitAnyway(absl::Duration after) {
-  std::thread([after] {
+void ExitAnyway(absl::Duration after, int code) {
+  std::thread([after, code] {
     absl::SleepFor(after);
-    std::_Exit(0);
+    std::_Exit(code);
   }).detach();
+}
+
+// How long the answers of a lost device may take to leave, all of them.
+constexpr absl::Duration kLossPatience = absl::Milliseconds(750);
+
+// Ends the process so that a new one can take the device: nothing in it can
+// mend it, and its destructors would wait for a device that answers no more.
+[[noreturn]] void EndAfterLoss(weir::Server& server, const Signals& signals,
+                               weir::LineWriter& log,
+                               const absl::Status& cause) {
+  ExitAnyway(kLossPatience, 1);
+  const std::string error(cause.message());
+  server.logger().Log(weir::LogLevel::kError,
+                      "the process ends so that a new one can take the device",
+                      {{"error", error}});
+  Drain(server, signals, "the device is lost", 1);
+  const std::string running = absl::StrJoin(server.device_suspects(), "; ");
+  server.logger().Log(weir::LogLevel::kError, "what ran when it was lost",
+                      {{"works", running}});
+  EndNow(1, log);
 }
 
 }  // namespace
@@ -145,14 +166,7 @@ int main(int argc, char** argv) {
   }
   const absl::Status device = server.device_status();
   if (!device.ok()) {
-    Drain(server, signals, "the device is lost", 1);
-    const std::string message(device.message());
-    server.logger().Log(weir::LogLevel::kError,
-                        "the process ends so that a new one can take the "
-                        "device",
-                        {{"error", message}});
-    // Destructors would wait for a device that answers no more.
-    EndNow(1, log);
+    EndAfterLoss(server, signals, log, device);
   }
   weir::DrainResult result;
   if (const char* signal = signals.Wait(absl::ZeroDuration())) {
@@ -161,6 +175,6 @@ int main(int argc, char** argv) {
     result = Drain(server, signals, "Admin.Drain", 2);
   }
   if (!result.settled()) EndNow(0, log);
-  ExitAnyway(kEndPatience);
+  ExitAnyway(kEndPatience, 0);
   return 0;
 }

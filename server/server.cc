@@ -114,7 +114,7 @@ struct Server::Impl {
   ~Impl() {
     // Whatever calls back goes before what it calls. I/O threads hold
     // evaluations: they end before the engine does.
-    device_watch.Reset();
+    if (health != nullptr) health->Unfollow();
     if (models != nullptr) StopLoading();
     if (loader.joinable()) loader.join();
     http.reset();
@@ -135,6 +135,7 @@ struct Server::Impl {
   void LoadModels();
   void NoteModels();
   std::string ModelsAtFault() const;
+  void ReportDevice(const absl::Status& status);
   void StopLoading() {
     stop_loading = true;
     models->StopLoading();
@@ -179,7 +180,6 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   std::thread loader;
   std::atomic<bool> stop_loading = false;
-  DeviceHealth::Watch device_watch;
   int loaded = -1;
   int device_lost = -1;
   int drain_requested = -1;
@@ -223,12 +223,9 @@ absl::Status Server::Impl::Open() {
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });
-  device_watch =
-      engine->device().health().OnPoisoned([this](const absl::Status& cause) {
-        health->Set(Unready::kLost, std::string(cause.message()));
-        health->SetLive(false);
-        Raise(device_lost);
-      });
+  health->Follow(
+      &engine->device().health(),
+      [this](const absl::Status& status) { ReportDevice(status); });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
   pthread_setname_np(loader.native_handle(), "weir-load");
@@ -263,6 +260,9 @@ absl::Status Server::Impl::StartDevice() {
   DeviceOptions device_options;
   device_options.cpu_threads = options.cpu_threads;
   device_options.cache_dir = cache_folder;
+  device_options.note = [this](std::string_view event) {
+    logger.Log(LogLevel::kDebug, std::string(event));
+  };
   auto device = MakeDevice(options.device, device_options, *registry);
   if (!device.ok()) {
     return absl::Status(device.status().code(),
@@ -328,6 +328,18 @@ void Server::Impl::NoteModels() {
                        ": no effect in this version, in its config.pbtxt: ",
                        absl::StrJoin((*model)->ignored_fields, ", ")));
     }
+  }
+}
+
+// Told by Health of each change of the device.
+void Server::Impl::ReportDevice(const absl::Status& status) {
+  if (engine->device().health().poisoned()) {
+    Raise(device_lost);  // main says the rest
+  } else if (status.ok()) {
+    logger.Log(LogLevel::kWarning, "the device moves again");
+  } else {
+    logger.Log(LogLevel::kError, "unready: the device stands still",
+               {{"error", std::string(status.message())}});
   }
 }
 
@@ -465,6 +477,10 @@ int Server::device_lost_fd() const { return impl_->device_lost; }
 
 absl::Status Server::device_status() const {
   return impl_->engine->device().health().status();
+}
+
+std::vector<std::string> Server::device_suspects() const {
+  return impl_->engine->device().health().suspects();
 }
 
 int Server::drain_requested_fd() const { return impl_->drain_requested; }

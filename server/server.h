@@ -58,6 +58,8 @@ class Server {
   // should then end: nothing in it can mend the device.
   int device_lost_fd() const;
   absl::Status device_status() const;
+  // The works that ran when it was lost, as the log names them.
+  std::vector<std::string> device_suspects() const;
 
   // A descriptor that becomes readable when Admin.Drain asks for a drain.
   int drain_requested_fd() const;

@@ -27,22 +27,6 @@ void Relax() {
 #endif
 }
 
-void Finish(StreamTask* task, MonitoredStream& stream, uint64_t fault_word,
-            absl::Status status) {
-  Completion& completion = task->completion;
-  completion.fault = static_cast<FaultCode>(static_cast<uint32_t>(fault_word));
-  if (completion.fault != FaultCode::kNone) {
-    completion.fault_node = static_cast<uint32_t>(fault_word >> 32) - 1;
-  }
-  if (completion.status.ok()) completion.status = std::move(status);
-  completion.completed_at = NowNanos();
-  completion.started_at = std::max(completion.launched_at, stream.completed_at);
-  stream.completed_at = completion.completed_at;
-  stream.timeline->Advance(completion.sequence, completion.status)
-      .IgnoreError();
-  task->Complete(completion);
-}
-
 std::string Milliseconds(Nanos time) {
   return absl::StrCat(time / 1'000'000, " ms");
 }
@@ -96,9 +80,11 @@ void CompletionMonitor::Stop() {
 void CompletionMonitor::TakeIncoming() {
   if (!has_incoming_.load(std::memory_order_acquire)) return;
   const Nanos now = options_.hooks.Now();
+  ShareTime(NowNanos());
   MutexLock lock(&mu_);
   for (auto& stream : incoming_) {
     stream->asked_at = now;
+    stream->shared_from = shared_time_;
     busy_.push_back(std::move(stream));
   }
   incoming_.clear();
@@ -129,6 +115,7 @@ void CompletionMonitor::Run() {
     for (size_t i = 0; i < busy_.size();) {
       progress |= Poll(*busy_[i]);
       if (Unwatch(*busy_[i])) {
+        ShareTime(NowNanos());
         std::swap(busy_[i], busy_.back());
         busy_.pop_back();
       } else {
@@ -260,6 +247,32 @@ bool CompletionMonitor::Unwatch(MonitoredStream& stream) {
   return true;
 }
 
+void CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
+                               uint64_t fault_word, absl::Status status) {
+  Completion& completion = task->completion;
+  completion.fault = static_cast<FaultCode>(static_cast<uint32_t>(fault_word));
+  if (completion.fault != FaultCode::kNone) {
+    completion.fault_node = static_cast<uint32_t>(fault_word >> 32) - 1;
+  }
+  if (completion.status.ok()) completion.status = std::move(status);
+  completion.completed_at = NowNanos();
+  completion.started_at = std::max(completion.launched_at, stream.completed_at);
+  stream.completed_at = completion.completed_at;
+  ShareTime(completion.completed_at);
+  completion.device_time =
+      shared_time_ - std::exchange(stream.shared_from, shared_time_);
+  stream.timeline->Advance(completion.sequence, completion.status)
+      .IgnoreError();
+  task->Complete(completion);
+}
+
+// To be called before the number of busy streams changes.
+void CompletionMonitor::ShareTime(Nanos now) {
+  const auto streams = static_cast<Nanos>(std::max<size_t>(1, busy_.size()));
+  shared_time_ += (now - shared_until_) / streams;
+  shared_until_ = now;
+}
+
 void CompletionMonitor::Progress(Nanos now) {
   if (!health_->poisoned() && std::exchange(stalled_, false)) {
     options_.hooks.Note([&] {
@@ -286,14 +299,17 @@ void CompletionMonitor::AskOverdue(Nanos now) {
 }
 
 // However the device shares itself among its streams, by the time that all it
-// runs would take one after the other something has completed.
+// runs would take one after the other something has completed. Not by the sum
+// of what each took: works that always run side by side have each waited for
+// the others already. But one that had the device in part may need it whole.
 void CompletionMonitor::JudgeStall(Nanos now) {
   if (stalled_ || busy_.empty() || now - last_progress_ < stall_ ||
       now < next_judgement_ || health_->poisoned()) {
     return;
   }
   next_judgement_ = now + kJudgeEvery;
-  Nanos expected = 0;
+  Nanos longest = 0;
+  Nanos sum = 0;
   Nanos first_launch = now;  // the device was idle before
   size_t running = 0;
   for (const auto& stream : busy_) {
@@ -301,10 +317,12 @@ void CompletionMonitor::JudgeStall(Nanos now) {
     const StreamTask* const task = stream->in_flight.front();
     if (task == nullptr) continue;
     ++running;
-    expected += task->expected;
+    longest = std::max(longest, task->expected);
+    sum += task->expected_device_time;
     first_launch = std::min(first_launch, task->completion.launched_at);
   }
   const Nanos waited = now - std::max(last_progress_, first_launch);
+  const Nanos expected = std::max(longest, sum);
   if (waited < stall_ + expected) return;
   stalled_ = true;
   const std::string why = absl::StrCat("the device has completed nothing for ",

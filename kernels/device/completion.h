@@ -8,9 +8,9 @@
 // Work that is overdue may have met a fault, of which only the driver knows:
 // another thread asks it (overdue_asker.h). The driver may take its time. What
 // needs no driver is to see that the device stands still: that nothing on it
-// completed for a while plus as long as all that runs there should take, one
-// work after the other. That turns DeviceHealth::stall() until something
-// completes.
+// completed for a while plus as long as any of what runs there should take, and
+// as all of it should, one work after the other. That turns
+// DeviceHealth::stall() until something completes.
 //
 // Knows no driver: the device hands in its questions, so that this logic is
 // tested with no device at all.
@@ -67,6 +67,7 @@ struct MonitoredStream {
   // The monitor's own.
   Nanos asked_at = 0;      // progress or query
   Nanos completed_at = 0;  // its newest completion
+  Nanos shared_from = 0;   // CompletionMonitor::shared_time_ of then
 };
 
 // What tests and logs put into a monitor.
@@ -129,6 +130,9 @@ class WEIR_EXPORT CompletionMonitor {
   size_t FindSuspects();
   // True if the stream left the busy list.
   bool Unwatch(MonitoredStream& stream);
+  void Finish(StreamTask* task, MonitoredStream& stream, uint64_t fault_word,
+              absl::Status status);
+  void ShareTime(Nanos now);
   void Progress(Nanos now);
   void AskOverdue(Nanos now);
   void JudgeStall(Nanos now);
@@ -148,6 +152,10 @@ class WEIR_EXPORT CompletionMonitor {
   std::atomic<bool> has_incoming_{false};
   // The thread's own.
   std::vector<std::shared_ptr<MonitoredStream>> busy_;
+  // What a stream that was always busy would have had of the device up to
+  // shared_until_, were it shared evenly.
+  Nanos shared_time_ = 0;
+  Nanos shared_until_ = 0;
   Nanos last_progress_ = 0;  // the newest completion
   Nanos next_judgement_ = 0;
   bool stalled_ = false;

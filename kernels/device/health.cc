@@ -30,6 +30,31 @@ struct DeviceHealth::Watch::Watchers {
     return std::move(first.mapped());
   }
 
+  // The first after `*id`, for one call: it is to be put back.
+  Watcher Borrow(uint64_t* id) {
+    MutexLock lock(&mu);
+    const auto found = waiting.upper_bound(*id);
+    if (found == waiting.end()) return nullptr;
+    called = *id = found->first;
+    caller = std::this_thread::get_id();
+    return std::move(found->second);
+  }
+
+  void PutBack(Watcher watcher) {
+    MutexLock lock(&mu);
+    const auto found = waiting.find(called);
+    if (found != waiting.end()) found->second = std::move(watcher);
+    called = 0;
+    changed.NotifyAll();
+  }
+
+  Watch Add(const std::shared_ptr<Watchers>& self, Watcher watcher)
+      WEIR_REQUIRES(mu) {
+    const uint64_t id = next++;
+    waiting.emplace(id, std::move(watcher));
+    return Watch(self, id);
+  }
+
   void Called() {
     MutexLock lock(&mu);
     called = 0;
@@ -65,7 +90,9 @@ void DeviceHealth::Watch::Reset() {
   }
 }
 
-DeviceHealth::DeviceHealth() : watchers_(std::make_shared<Watch::Watchers>()) {}
+DeviceHealth::DeviceHealth()
+    : watchers_(std::make_shared<Watch::Watchers>()),
+      stall_watchers_(std::make_shared<Watch::Watchers>()) {}
 
 absl::Status DeviceHealth::status() const {
   if (!poisoned()) return absl::OkStatus();
@@ -120,11 +147,23 @@ void DeviceHealth::SetStalled(const absl::Status& why) {
       why.ok()
           ? why
           : WithReason(absl::UnavailableError(why.message()), "DEVICE_STALLED");
-  MutexLock lock(&mu_);
-  if (stall_.ok() && !stall.ok()) {
-    stalls_total_.fetch_add(1, std::memory_order_relaxed);
+  {
+    MutexLock lock(&mu_);
+    if (stall_.ok() && !stall.ok()) {
+      stalls_total_.fetch_add(1, std::memory_order_relaxed);
+    }
+    stall_ = stall;
   }
-  stall_ = std::move(stall);
+  const std::shared_ptr<Watch::Watchers> watchers = stall_watchers_;
+  for (uint64_t id = 0; Watcher watcher = watchers->Borrow(&id);) {
+    watcher(stall);
+    watchers->PutBack(std::move(watcher));
+  }
+}
+
+DeviceHealth::Watch DeviceHealth::OnStall(Watcher watcher) {
+  MutexLock lock(&stall_watchers_->mu);
+  return stall_watchers_->Add(stall_watchers_, std::move(watcher));
 }
 
 DeviceHealth::Watch DeviceHealth::OnPoisoned(Watcher watcher) {
@@ -132,9 +171,7 @@ DeviceHealth::Watch DeviceHealth::OnPoisoned(Watcher watcher) {
   {
     MutexLock lock(&watchers_->mu);
     if (!poisoned_.load(std::memory_order_relaxed)) {
-      const uint64_t id = watchers_->next++;
-      watchers_->waiting.emplace(id, std::move(watcher));
-      return Watch(watchers_, id);
+      return watchers_->Add(watchers_, std::move(watcher));
     }
     cause = watchers_->cause;
   }

@@ -6,7 +6,7 @@
 //
 // Stalled: nothing on the device completes although it should have by now
 // (completion.h). It passes when something does, or ends in a loss; until
-// either, callers should go elsewhere. Whoever cares asks now and then.
+// either, callers should go elsewhere.
 //
 // Thread-safe; a watch may outlive the latch.
 #pragma once
@@ -26,8 +26,8 @@ namespace weir {
 
 class WEIR_EXPORT DeviceHealth {
  public:
-  // What hears of the loss, for as long as this object lives. Destroying it
-  // waits for a call that another thread is in: none begins or goes on
+  // What hears of a loss or of stalls, for as long as this object lives.
+  // Destroying it waits for a call that another thread is in: none begins or goes on
   // afterwards. A callback may destroy its own watch.
   class WEIR_EXPORT Watch {
    public:
@@ -75,7 +75,10 @@ class WEIR_EXPORT DeviceHealth {
     return stalls_total_.load(std::memory_order_relaxed);
   }
   // With a message, the device stands still for that reason; OK: it moves.
+  // Calls the watchers with stall(), in this thread. One thread at a time.
   void SetStalled(const absl::Status& why);
+  // Calls the watcher at every later change.
+  [[nodiscard]] Watch OnStall(Watcher watcher);
 
  private:
   std::atomic<bool> poisoned_{false};
@@ -83,7 +86,8 @@ class WEIR_EXPORT DeviceHealth {
   mutable Mutex mu_;
   absl::Status stall_ WEIR_GUARDED_BY(mu_);
   std::vector<std::string> suspects_ WEIR_GUARDED_BY(mu_);
-  const std::shared_ptr<Watch::Watchers> watchers_;
+  const std::shared_ptr<Watch::Watchers> watchers_;  // of the loss
+  const std::shared_ptr<Watch::Watchers> stall_watchers_;
 };
 
 }  // namespace weir

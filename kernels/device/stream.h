@@ -51,6 +51,9 @@ struct Completion {
   Nanos launched_at = 0;
   Nanos started_at = 0;    // or the work before it on the stream completed
   Nanos completed_at = 0;  // when the completion was seen
+  // Of the time in between, its part of the device: half of what two streams
+  // shared.
+  Nanos device_time = 0;
   // The device was lost while this work, not one before it on the stream, was
   // running: it may be what lost it.
   bool suspect = false;
@@ -83,9 +86,11 @@ class WEIR_EXPORT StreamTask {
   StreamTask* next_ = nullptr;
 
  public:
-  // How long it runs at most, going by what is known of it. Set before Enqueue;
-  // 0: no time worth mentioning.
+  // How long it runs at most, from its start to its end and in time of the
+  // device, going by what is known of it. Set before Enqueue; 0: no time worth
+  // mentioning.
   Nanos expected = 0;
+  Nanos expected_device_time = 0;
   // Filled by the stream between Enqueue and Complete.
   Completion completion;
 };

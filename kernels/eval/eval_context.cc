@@ -548,6 +548,7 @@ void EvalContext::LaunchHead(Work* work) {
     joined_runs_ = true;
   }
   work->expected = work->plan_->longest_ns();
+  work->expected_device_time = work->plan_->longest_device_ns();
   const int64_t measured = work->plan_->measured_ns();
   const bool run_inline =
       engine_->device().host_addressable() && measured > 0 &&

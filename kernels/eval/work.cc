@@ -422,7 +422,10 @@ void Work::Complete(const Completion& done) {
   if (!status.ok()) NoteDeviceError(done, status);
   if (status.ok()) status = DependencyStatus();
   if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
-  if (status.ok()) plan_->RecordDuration(done.completed_at - done.started_at);
+  if (status.ok()) {
+    plan_->RecordDuration(done.completed_at - done.started_at,
+                          done.device_time);
+  }
   context_->Finish(this, std::move(status), /*launched=*/true);
 }
 

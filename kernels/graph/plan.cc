@@ -16,6 +16,13 @@ constexpr size_t kNodesDescribed = 4;
 // A run that was longer than those after it counts half as much after 44 runs.
 constexpr int64_t kForgetRuns = 64;
 
+// Two runs that end at once may overwrite each other; the next one mends it.
+void KeepLongest(std::atomic<int64_t>& kept, int64_t ns) {
+  const int64_t longest = kept.load(std::memory_order_relaxed);
+  const int64_t shorter = longest - (longest - ns) / kForgetRuns;
+  kept.store(std::max({ns, shorter, int64_t{1}}), std::memory_order_relaxed);
+}
+
 const std::byte* Resolve(const Operand& operand, const PlanRun& run) {
   switch (operand.base) {
     case Operand::Base::kAddress:
@@ -119,15 +126,12 @@ absl::Status Plan::FaultAt(uint32_t node, FaultCode code) const {
   return NodeError(status, core_->graph.nodes[static_cast<size_t>(at)]);
 }
 
-void Plan::RecordDuration(int64_t ns) const {
+void Plan::RecordDuration(int64_t ns, int64_t device_ns) const {
   const int64_t before = measured_ns();
   const int64_t after = before == 0 ? ns : before + (ns - before) / 8;
   measured_ns_.store(after > 0 ? after : 1, std::memory_order_relaxed);
-  // Two runs that end at once may overwrite each other; the next one mends it.
-  const int64_t longest = longest_ns_.load(std::memory_order_relaxed);
-  const int64_t shorter = longest - (longest - ns) / kForgetRuns;
-  longest_ns_.store(std::max({ns, shorter, int64_t{1}}),
-                    std::memory_order_relaxed);
+  KeepLongest(longest_ns_, ns);
+  KeepLongest(longest_device_ns_, device_ns);
 }
 
 }  // namespace weir

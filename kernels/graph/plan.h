@@ -76,11 +76,12 @@ class WEIR_EXPORT Plan {
   // What a run takes at most: the longest of late, forgotten over some hundred
   // runs. Before the first a guess, which no device that works should exceed.
   // StreamTask::expected.
-  int64_t longest_ns() const {
-    const int64_t measured = longest_ns_.load(std::memory_order_relaxed);
-    return measured > 0 ? measured : guessed_ns_;
+  int64_t longest_ns() const { return MeasuredOrGuessed(longest_ns_); }
+  // The same of Completion::device_time.
+  int64_t longest_device_ns() const {
+    return MeasuredOrGuessed(longest_device_ns_);
   }
-  void RecordDuration(int64_t ns) const;
+  void RecordDuration(int64_t ns, int64_t device_ns) const;
 
   ~Plan();
   Plan(const Plan&) = delete;
@@ -90,6 +91,11 @@ class WEIR_EXPORT Plan {
   friend class Planner;
   struct Body;
   Plan();
+
+  int64_t MeasuredOrGuessed(const std::atomic<int64_t>& ns) const {
+    const int64_t measured = ns.load(std::memory_order_relaxed);
+    return measured > 0 ? measured : guessed_ns_;
+  }
 
   // Kernels and constants of the program; not the program, whose cache holds
   // this plan.
@@ -104,6 +110,7 @@ class WEIR_EXPORT Plan {
   int64_t guessed_ns_ = 0;
   mutable std::atomic<int64_t> measured_ns_{0};
   mutable std::atomic<int64_t> longest_ns_{0};
+  mutable std::atomic<int64_t> longest_device_ns_{0};
 };
 
 }  // namespace weir

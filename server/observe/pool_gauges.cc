@@ -130,6 +130,11 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
         return Samples{
             {{device}, engine.device().health().poisoned() ? 0.0 : 1.0}};
       }));
+  metrics->AddReader(
+      Metric::kDeviceStalls, Metrics::ReadFn([&engine, device] {
+        return Samples{
+            {{device}, Double(engine.device().health().stalls_total())}};
+      }));
   AddQueueGauges(metrics, options, &admission);
   AddStreamGauges(metrics, engine);
   AddMemoryGauges(metrics, &engine, &models);

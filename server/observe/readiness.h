@@ -15,8 +15,8 @@
 namespace weir {
 
 // What may keep traffic away. Of several, the first says why.
-enum class Unready : uint8_t { kLost, kDraining, kLoading, kModels };
-inline constexpr size_t kUnreadyCauses = 4;
+enum class Unready : uint8_t { kLost, kDraining, kStalled, kLoading, kModels };
+inline constexpr size_t kUnreadyCauses = 5;
 
 class Readiness {
  public:

@@ -340,6 +340,40 @@ TEST(CompletionMonitorTest, AWorkStartsWhenTheOneBeforeItIsDone) {
   EXPECT_GT(second.Wait().started_at, second.Wait().launched_at);
 }
 
+TEST(CompletionMonitorTest, StreamsThatAreBusyTogetherShareTheTime) {
+  DeviceHealth health;
+  FakeStream streams[4];
+  TestTask tasks[4];
+  // Held in a completion, so that it sees the four begin and end together.
+  FakeStream first;
+  Event entered, open;
+  TestTask gate(nullptr, [&](const Completion&) {
+    entered.Set();
+    open.Wait();
+  });
+  CompletionMonitor monitor(&health, Patient());
+  first.Launch(monitor, &gate);
+  first.Finish(1);
+  entered.Wait();
+  for (int i = 0; i < 4; ++i) streams[i].Launch(monitor, &tasks[i]);
+  open.Set();
+  gate.Wait();
+  Nanos whole = 0, shared = 0;
+  for (int i = 0; i < 4; ++i) {
+    streams[i].Finish(1);
+    const Completion& done = tasks[i].Wait();
+    EXPECT_GE(done.device_time, 0);
+    whole += done.completed_at - done.started_at;
+    shared += done.device_time;
+  }
+  EXPECT_LT(shared, whole);
+  TestTask alone;
+  streams[0].Launch(monitor, &alone);
+  streams[0].Finish(2);
+  EXPECT_LE(alone.Wait().device_time,
+            alone.Wait().completed_at - alone.Wait().started_at);
+}
+
 // The stream and its record go as soon as its last work is reached, which is
 // before that work's Complete has returned.
 TEST(CompletionMonitorTest, AnIdleStreamMayGoDuringComplete) {
@@ -383,7 +417,12 @@ class CompletionMonitorClockTest : public ::testing::Test {
   }
   // Returns when the monitor knows of the work.
   void Launch(FakeStream& stream, TestTask* task, Nanos expected = 0) {
+    Launch(stream, task, expected, expected);
+  }
+  void Launch(FakeStream& stream, TestTask* task, Nanos expected,
+              Nanos expected_device_time) {
     task->expected = expected;
+    task->expected_device_time = expected_device_time;
     stream.clock = [this] { return now_.load(); };
     stream.Launch(monitor_, task);
     AwaitReads(3);
@@ -461,6 +500,21 @@ TEST_F(CompletionMonitorClockTest, StreamsShareTheDevice) {
   LookAt(kStart + 2'050 * kMs);
   EXPECT_TRUE(health_.stall().ok());
   At(kStart + 2'150 * kMs);
+  EXPECT_TRUE(Stalls());
+  for (FakeStream& stream : streams) stream.Finish(1);
+  for (TestTask& task : tasks) task.Wait();
+}
+
+// 32 callers' works that take 600 ms side by side, and 19 ms alone.
+TEST_F(CompletionMonitorClockTest, WorksThatSharedTheDeviceAreNotAddedUp) {
+  std::array<FakeStream, 32> streams;
+  std::array<TestTask, 32> tasks;
+  for (size_t i = 0; i < 32; ++i) {
+    Launch(streams[i], &tasks[i], 600 * kMs, 19 * kMs);
+  }
+  LookAt(kStart + 1'050 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  At(kStart + 1'150 * kMs);
   EXPECT_TRUE(Stalls());
   for (FakeStream& stream : streams) stream.Finish(1);
   for (TestTask& task : tasks) task.Wait();

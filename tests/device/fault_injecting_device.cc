@@ -59,6 +59,7 @@ class FaultInjectingStream final : public Stream {
         : stream_(stream), task_(task) {
       task_->completion = Completion();
       expected = task->expected;
+      expected_device_time = task->expected_device_time;
     }
 
     absl::Status Launch(Stream&) override {
@@ -125,7 +126,7 @@ FaultInjectingDevice::Launched FaultInjectingDevice::last_launched() const {
 }
 
 void FaultInjectingDevice::NoteLaunch(const StreamTask& task) {
-  Launched launched{task.expected, task.Describe()};
+  Launched launched{task.expected, task.expected_device_time, task.Describe()};
   MutexLock lock(&mu_);
   last_launched_ = std::move(launched);
 }

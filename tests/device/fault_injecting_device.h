@@ -59,6 +59,7 @@ class FaultInjectingDevice final : public Device {
   // What a stream was told of the task that it launched last.
   struct Launched {
     Nanos expected = 0;
+    Nanos expected_device_time = 0;
     std::string description;
   };
   Launched last_launched() const;

@@ -43,6 +43,29 @@ TEST(DeviceHealthTest, TheCausesOwnDetailsStay) {
                                              {"cause", "illegal address"}}));
 }
 
+TEST(DeviceHealthTest, WatchersHearOfEveryStall) {
+  DeviceHealth health;
+  std::vector<std::string> heard;
+  auto first = health.OnStall([&](const absl::Status& stall) {
+    EXPECT_EQ(health.stall(), stall);
+    heard.push_back("first: " + std::string(stall.message()));
+  });
+  DeviceHealth::Watch second;
+  second = health.OnStall([&](const absl::Status& stall) {
+    heard.push_back("second: " + std::string(stall.message()));
+    second.Reset();  // it may drop its own watch
+  });
+  health.SetStalled(absl::UnavailableError("stands"));
+  EXPECT_EQ(Reason(health.stall()), "DEVICE_STALLED");
+  health.SetStalled(absl::OkStatus());
+  EXPECT_THAT(heard, testing::ElementsAre("first: stands", "second: stands",
+                                          "first: "));
+  first.Reset();
+  health.SetStalled(absl::UnavailableError("stands"));
+  EXPECT_THAT(heard, testing::SizeIs(3));
+  EXPECT_EQ(health.stalls_total(), 2u);
+}
+
 TEST(DeviceHealthTest, WatchersHearItOnce) {
   DeviceHealth health;
   std::vector<std::string> heard;

@@ -107,10 +107,12 @@ TEST_F(Faults, AStreamIsToldHowLongAWorkMayRunAndWhatItIs) {
   for (const char* part : {"work 1 of context ", "\"of this test\"", "Neg"}) {
     EXPECT_NE(what.find(part), std::string::npos) << what;
   }
-  plan.RecordDuration(3'000'000'000);
+  plan.RecordDuration(3'000'000'000, 2'000'000'000);
   const Nanos longest = plan.longest_ns();
+  const Nanos longest_device = plan.longest_device_ns();
   ASSERT_TRUE(RunOne(watched).ok());
   EXPECT_EQ(device_->last_launched().expected, longest);
+  EXPECT_EQ(device_->last_launched().expected_device_time, longest_device);
   EXPECT_LT(plan.longest_ns(), longest) << "each run is measured";
 }
 

@@ -672,9 +672,9 @@ TEST_P(ProgramTest, MeasuresItself) {
   const auto x = Floats({1}, {1});
   const auto plan = *(*program)->MakePlan({Tensor(x), Tensor(x)});
   EXPECT_EQ(plan->measured_ns(), 0);
-  plan->RecordDuration(8000);
+  plan->RecordDuration(8000, 1000);
   EXPECT_EQ(plan->measured_ns(), 8000);
-  plan->RecordDuration(16000);
+  plan->RecordDuration(16000, 1000);
   EXPECT_EQ(plan->measured_ns(), 9000);
 }
 
@@ -685,14 +685,16 @@ TEST_P(ProgramTest, KnowsHowLongItRunsAtMost) {
   // Not measured: no less than any device takes, and no reason to wait long.
   EXPECT_GE(plan->longest_ns(), 1'000'000);
   EXPECT_LE(plan->longest_ns(), 10'000'000);
-  plan->RecordDuration(8000);
+  EXPECT_EQ(plan->longest_device_ns(), plan->longest_ns());
+  plan->RecordDuration(8000, 1000);
   EXPECT_EQ(plan->longest_ns(), 8000);
-  plan->RecordDuration(800'000'000);
+  plan->RecordDuration(800'000'000, 2000);
   EXPECT_EQ(plan->longest_ns(), 800'000'000);
+  EXPECT_EQ(plan->longest_device_ns(), 2000);
   // One that was long is remembered for a while.
-  for (int i = 0; i < 20; ++i) plan->RecordDuration(8000);
+  for (int i = 0; i < 20; ++i) plan->RecordDuration(8000, 1000);
   EXPECT_GT(plan->longest_ns(), 400'000'000);
-  for (int i = 0; i < 2000; ++i) plan->RecordDuration(8000);
+  for (int i = 0; i < 2000; ++i) plan->RecordDuration(8000, 1000);
   EXPECT_LT(plan->longest_ns(), 10'000);
   EXPECT_GE(plan->longest_ns(), 8000);
 }

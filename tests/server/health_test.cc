@@ -7,13 +7,20 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "client/cpp/client.h"
+#include "kernels/base/error_info.h"
+#include "kernels/device/devices.h"
+#include "kernels/ops/registry.h"
+#include "server/health.h"
 #include "tests/server/raw_stream.h"
 
 namespace weir::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 // HealthCheckResponse.ServingStatus.
@@ -147,6 +154,48 @@ TEST(HealthTest, ALostDeviceIsNeitherReadyNorLive) {
   }
   pollfd lost{server.server().device_lost_fd(), POLLIN, 0};
   EXPECT_EQ(poll(&lost, 1, 0), 1);
+}
+
+// A device that stands still is not ready; it may move again, or be lost.
+TEST(HealthTest, FollowsTheDevice) {
+  const auto registry = MakeOpRegistry({});
+  auto device = MakeDevice("cpu", {}, *registry);
+  ASSERT_TRUE(device.ok()) << device.status();
+  auto models = ModelRepository::Open({}, device->get(), registry.get());
+  ASSERT_TRUE(models.ok()) << models.status();
+  auto transport =
+      Transport::Start({.addresses = {"127.0.0.1:0"}, .io_threads = 1}, {});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  client::Client client({.address = (*transport)->addresses()[0]});
+  Readiness readiness;
+  Health health(&readiness, models->get(), transport->get(), {"a.Service"});
+  health.Set(Unready::kLoading, "");
+  health.SetLive(true);
+  const auto states = [&] {
+    return std::vector<bool>{*client.IsServing(), *client.IsServing("live"),
+                             *client.IsServing("a.Service")};
+  };
+  EXPECT_THAT(states(), ElementsAre(true, true, true));
+  DeviceHealth watched;
+  std::vector<std::string> told;
+  health.Follow(&watched, [&](const absl::Status& status) {
+    told.push_back(Reason(status));
+  });
+
+  watched.SetStalled(absl::UnavailableError("it stands still"));
+  EXPECT_THAT(states(), ElementsAre(false, true, false));
+  EXPECT_EQ(readiness.why_not(), "it stands still");
+  watched.SetStalled(absl::OkStatus());
+  EXPECT_THAT(states(), ElementsAre(true, true, true));
+  watched.SetStalled(absl::UnavailableError("it stands still"));
+  watched.Poison(absl::UnavailableError("CUDA error 719"));
+  EXPECT_THAT(states(), ElementsAre(false, false, false));
+  EXPECT_EQ(readiness.why_not(), "CUDA error 719");
+  EXPECT_THAT(told, ElementsAre("DEVICE_STALLED", "", "DEVICE_STALLED",
+                                "DEVICE_POISONED"));
+  health.Unfollow();
+  watched.SetStalled(absl::OkStatus());
+  EXPECT_THAT(told, SizeIs(4));
 }
 
 constexpr char kReflection[] =

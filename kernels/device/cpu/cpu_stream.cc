@@ -87,6 +87,7 @@ void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
   }
   completion.status = std::move(status);
   completion.completed_at = NowNanos();
+  completion.device_time = completion.completed_at - completion.started_at;
   // From here on the stream may be gone.
   timeline_->Advance(completion.sequence, completion.status).IgnoreError();
   timeline_->SetLaunched(completion.sequence);
