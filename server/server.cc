@@ -223,9 +223,8 @@ absl::Status Server::Impl::Open() {
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });
-  health->Follow(
-      &engine->device().health(),
-      [this](const absl::Status& status) { ReportDevice(status); });
+  health->Follow(&engine->device().health(),
+                 [this](const absl::Status& status) { ReportDevice(status); });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
   pthread_setname_np(loader.native_handle(), "weir-load");

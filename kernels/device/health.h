@@ -27,8 +27,8 @@ namespace weir {
 class WEIR_EXPORT DeviceHealth {
  public:
   // What hears of a loss or of stalls, for as long as this object lives.
-  // Destroying it waits for a call that another thread is in: none begins or goes on
-  // afterwards. A callback may destroy its own watch.
+  // Destroying it waits for a call that another thread is in: none begins or
+  // goes on afterwards. A callback may destroy its own watch.
   class WEIR_EXPORT Watch {
    public:
     Watch() = default;  // of nothing

@@ -10,7 +10,8 @@
 # Kinds: suite (the CUDA tests of each program), server (the server suites that
 # name no device, on cuda:0), clients (load testers of others, where they are
 # installed), memcheck and racecheck (compute-sanitizer over the device and
-# operator suites), bench. Prints a table
+# operator suites), bench, and soak (five minutes of constant load: what memory
+# does; runs with --only soak alone, as it takes a run's time). Prints a table
 # and exits 1 if anything failed or did not fit into the time. Logs go to
 # $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
 set -uo pipefail
@@ -104,6 +105,9 @@ add_tasks() {
     bench-bin/model_bench; do
     [ -x "$name" ] && tasks+=("bench $(basename "$name")")
   done
+  # As long as a run may take: it is asked for by name.
+  [[ "soak soak" =~ ${only:-^$} ]] && [ -x bench-bin/soak ] &&
+    tasks+=("soak soak")
 }
 
 # What a benchmark is told here beside its name. torch compiles for minutes, so
@@ -137,6 +141,9 @@ run_task() {
       ;;
     clients)
       timeout "$seconds" python3 "tests/server/$name.py" --device cuda:0
+      ;;
+    soak)
+      timeout "$seconds" "bench-bin/$name" cuda:0 300
       ;;
     bench)
       local arguments
@@ -179,7 +186,7 @@ for task in "${tasks[@]}"; do
     elif [ $code != 0 ]; then
       result="FAILED ($code)"
     # A program may not pass by skipping everything.
-    elif [[ "$kind" != bench && "$kind" != clients ]] &&
+    elif [[ "$kind" != bench && "$kind" != soak && "$kind" != clients ]] &&
       ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
       result=SKIPPED
     fi
@@ -189,12 +196,13 @@ for task in "${tasks[@]}"; do
     2>/dev/null | tail -n 1)"
   printf '%-10s %-34s %-12s %5s tests %5d s\n' "$kind" "$name" "$result" \
     "${tests:--}" "$((SECONDS - start))" | tee -a "$table"
-  if [ "$result" != ok ] && [ -e "$log" ]; then
+  if [[ "$kind" = bench || "$kind" = soak || "$kind" = clients ]] &&
+    [ -e "$log" ]; then
+    sed 's/^/    /' "$log" | tee -a "$table"
+  elif [ "$result" != ok ] && [ -e "$log" ]; then
     grep -E '^\[  FAILED|^\[  SKIPPED|Failure|ERROR SUMMARY|=========' "$log" |
       head -n 20 | sed 's/^/    /'
     tail -n 5 "$log" | sed 's/^/    /'
-  elif [[ "$kind" = bench || "$kind" = clients ]]; then
-    sed 's/^/    /' "$log" | tee -a "$table"
   fi
 done
 [ $list = yes ] && exit 0

@@ -1,5 +1,7 @@
 // grpc.health.v1.Health and server reflection over the wire: what probes, load
 // balancers and tools such as grpcurl ask first.
+#include "server/health.h"
+
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <poll.h>
@@ -13,7 +15,6 @@
 #include "kernels/base/error_info.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
-#include "server/health.h"
 #include "tests/server/raw_stream.h"
 
 namespace weir::testing {
