@@ -31,11 +31,26 @@ std::byte* PinnedBuffer::data() const {
 }
 
 void PinnedBuffer::Reset() {
-  if (block_ != nullptr) Return(std::exchange(block_, nullptr));
+  if (block_ != nullptr) block_->pool->ReturnBlock(std::exchange(block_, {}));
   size_ = 0;
 }
 
-void PinnedBuffer::Return(Block* block) { block->pool->ReturnBlock(block); }
+PinnedBuffer::Block* PinnedBuffer::Release() {
+  if (block_ != nullptr && block_->size_class > 0) {
+    block_->pool->lent_.fetch_add(block_->memory.size(),
+                                  std::memory_order_relaxed);
+  }
+  size_ = 0;
+  return std::exchange(block_, nullptr);
+}
+
+void PinnedBuffer::Return(Block* block) {
+  PinnedPool* const pool = block->pool;
+  if (block->size_class > 0) {
+    pool->lent_.fetch_sub(block->memory.size(), std::memory_order_relaxed);
+  }
+  pool->ReturnBlock(block);
+}
 
 PinnedPool::PinnedPool(Device* device, size_t budget_bytes)
     : device_(device), budget_(budget_bytes) {}
@@ -141,6 +156,7 @@ PinnedPoolStats PinnedPool::stats() const {
   MutexLock lock(&mu_);
   return {.budget_bytes = budget_,
           .leased_bytes = leased_,
+          .lent_bytes = lent_.load(std::memory_order_relaxed),
           .cached_bytes = cached_,
           .refused_total = refused_};
 }

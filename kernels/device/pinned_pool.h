@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -33,9 +34,10 @@ class WEIR_EXPORT PinnedBuffer {
   bool empty() const { return block_ == nullptr; }
   void Reset();
 
-  // Gives up ownership for a C callback; Return takes it back to its pool.
+  // Lends the memory to somebody who will give it back from a C callback, by
+  // Return.
   struct Block;
-  Block* Release() { return std::exchange(block_, nullptr); }
+  Block* Release();
   static void Return(Block* block);
 
  private:
@@ -48,6 +50,7 @@ class WEIR_EXPORT PinnedBuffer {
 struct PinnedPoolStats {
   size_t budget_bytes = 0;
   size_t leased_bytes = 0;
+  size_t lent_bytes = 0;  // of them, in buffers above the smallest
   size_t cached_bytes = 0;
   uint64_t refused_total = 0;
 };
@@ -65,6 +68,12 @@ class WEIR_EXPORT PinnedPool {
   // `bytes` 0 gives a buffer of the smallest class.
   absl::StatusOr<PinnedBuffer> Acquire(size_t bytes);
 
+  // Whether half of the budget is lent: who can copy what it wants to lend,
+  // should. Takes no lock.
+  bool lends_much() const {
+    return lent_.load(std::memory_order_relaxed) > budget_ / 2;
+  }
+
   PinnedPoolStats stats() const;
   void Trim();  // frees what is cached
 
@@ -81,6 +90,7 @@ class WEIR_EXPORT PinnedPool {
 
   Device* const device_;
   const size_t budget_;
+  std::atomic<size_t> lent_{0};
   mutable Mutex mu_;
   std::array<PinnedBuffer::Block*, kClasses> free_ WEIR_GUARDED_BY(mu_) = {};
   size_t leased_ WEIR_GUARDED_BY(mu_) = 0;

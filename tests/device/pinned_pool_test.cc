@@ -114,6 +114,27 @@ TEST_F(PinnedPoolTest, AReleasedBlockReturnsFromACallback) {
   EXPECT_EQ(pool.stats().leased_bytes, 0u);
 }
 
+// The smallest ones do not count: what is that small is not worth a copy.
+TEST_F(PinnedPoolTest, KnowsWhenHalfOfItIsLent) {
+  PinnedPool pool(&device_, 8 * 4096);
+  auto small = *pool.Acquire(1);
+  PinnedBuffer::Block* const little = small.Release();
+  EXPECT_EQ(pool.stats().lent_bytes, 0u);
+  auto large = *pool.Acquire(4 * 4096);
+  EXPECT_FALSE(pool.lends_much());
+  PinnedBuffer::Block* const four = large.Release();
+  EXPECT_EQ(pool.stats().lent_bytes, 4u * 4096);
+  EXPECT_FALSE(pool.lends_much());
+  auto more = *pool.Acquire(2 * 4096);
+  PinnedBuffer::Block* const two = more.Release();
+  EXPECT_TRUE(pool.lends_much());
+  for (PinnedBuffer::Block* block : {little, four, two}) {
+    PinnedBuffer::Return(block);
+  }
+  EXPECT_FALSE(pool.lends_much());
+  EXPECT_EQ(pool.stats().lent_bytes, 0u);
+}
+
 TEST_F(PinnedPoolTest, TrimFreesWhatIsCached) {
   PinnedPool pool(&device_, 1 << 20);
   auto kept = *pool.Acquire(1);
