@@ -1,15 +1,35 @@
 #include "server/scheduling/admission.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/base/error_info.h"
 
 namespace weir {
+namespace {
+
+// What a request alone may hold beyond twice its message.
+constexpr int64_t kAloneRoom = int64_t{1} << 20;
+
+absl::Status Full(const char* what, const char* flag, const char* reason,
+                  int64_t limit) {
+  return WithRetryAfter(WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                       "the server holds its limit of ", limit,
+                                       " ", what, " in flight (", flag, ")")),
+                                   reason, {{"limit", absl::StrCat(limit)}}),
+                        absl::Milliseconds(20));
+}
+
+}  // namespace
 
 Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   if (this == &other) return *this;
   Reset();
   admission_ = std::exchange(other.admission_, nullptr);
   bytes_ = other.bytes_;
+  message_ = other.message_;
+  queued_ = other.queued_;
   queue_ = std::exchange(other.queue_, nullptr);
   if (queue_ == nullptr) return *this;
   since_ = other.since_;
@@ -18,6 +38,22 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   (before_ == nullptr ? queue_->oldest : before_->after_) = this;
   (after_ == nullptr ? queue_->newest : after_->before_) = this;
   return *this;
+}
+
+absl::Status Admission::Ticket::Charge(size_t bytes) {
+  if (admission_ == nullptr) return absl::OkStatus();
+  const int64_t more = static_cast<int64_t>(bytes);
+  const int64_t total =
+      admission_->bytes_.fetch_add(more, std::memory_order_relaxed) + more;
+  bytes_ += more;
+  const int64_t limit =
+      admission_->ByteLimit(queued_ ? Kind::kQueued : Kind::kSmall);
+  if (total <= limit) return absl::OkStatus();
+  const bool alone = total <= bytes_;
+  if (alone && bytes_ <= 2 * message_ + kAloneRoom) return absl::OkStatus();
+  bytes_ -= more;
+  admission_->bytes_.fetch_sub(more, std::memory_order_relaxed);
+  return admission_->QueueBytesFull();
 }
 
 void Admission::Ticket::Launched() {
@@ -33,51 +69,64 @@ void Admission::Ticket::Launched() {
                       std::memory_order_relaxed);
 }
 
+void Admission::Ticket::Answered(size_t bytes) {
+  if (admission_ == nullptr) return;
+  Launched();
+  if (std::exchange(queued_, false)) {
+    admission_->requests_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  const int64_t before = std::exchange(bytes_, static_cast<int64_t>(bytes));
+  admission_->bytes_.fetch_add(bytes_ - before, std::memory_order_relaxed);
+}
+
 void Admission::Ticket::Reset() {
   if (admission_ == nullptr) return;
   Launched();
-  admission_->requests_.fetch_sub(1, std::memory_order_relaxed);
+  if (queued_) admission_->requests_.fetch_sub(1, std::memory_order_relaxed);
   admission_->bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
   admission_ = nullptr;
 }
 
+absl::Status Admission::Expect(Kind kind, Nanos deadline, Nanos now) {
+  if (deadline <= now) return TooLate();
+  if (kind == Kind::kQueued && requests() >= max_requests_) return QueueFull();
+  if (bytes() >= ByteLimit(kind)) return QueueBytesFull();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Admission::Ticket> Admission::Admit(size_t bytes, Nanos deadline,
-                                                   Nanos now) {
-  if (deadline <= now) {
-    Count(Refusal::kDeadlinePassed);
-    return absl::DeadlineExceededError(
-        "the deadline had passed before the request was admitted");
-  }
+                                                   Nanos now, Kind kind) {
+  if (deadline <= now) return TooLate();
   const int64_t size = static_cast<int64_t>(bytes);
   Ticket ticket;
   ticket.admission_ = this;
-  ticket.bytes_ = size;
-  const int64_t requests =
-      requests_.fetch_add(1, std::memory_order_relaxed) + 1;
+  ticket.bytes_ = ticket.message_ = size;
+  ticket.queued_ = kind == Kind::kQueued;
   const int64_t total =
       bytes_.fetch_add(size, std::memory_order_relaxed) + size;
-  if (requests > max_requests_) {
-    return Refuse(Refusal::kQueueFull, "requests", "--queue-length",
-                  "QUEUE_FULL", max_requests_);
+  if (ticket.queued_ &&
+      requests_.fetch_add(1, std::memory_order_relaxed) >= max_requests_) {
+    return QueueFull();
   }
   // One request alone may always run: messages have a bound of their own.
-  if (total > max_bytes_ && total > size) {
-    return Refuse(Refusal::kQueueBytesFull, "bytes", "--queue-bytes",
-                  "QUEUE_BYTES_FULL", max_bytes_);
-  }
+  if (total > ByteLimit(kind) && total > size) return QueueBytesFull();
+  if (ticket.queued_) Enqueue(&ticket, now);
+  return ticket;
+}
+
+void Admission::Enqueue(Ticket* ticket, Nanos now) {
   Queue& queue = queues_.Mine();
-  ticket.queue_ = &queue;
-  ticket.since_ = now;
-  ticket.before_ = std::exchange(queue.newest, &ticket);
-  if (ticket.before_ == nullptr) {
-    queue.oldest = &ticket;
+  ticket->queue_ = &queue;
+  ticket->since_ = now;
+  ticket->before_ = std::exchange(queue.newest, ticket);
+  if (ticket->before_ == nullptr) {
+    queue.oldest = ticket;
     queue.since.store(now, std::memory_order_relaxed);
   } else {
-    ticket.before_->after_ = &ticket;
+    ticket->before_->after_ = ticket;
   }
   queue.length.store(queue.length.load(std::memory_order_relaxed) + 1,
                      std::memory_order_relaxed);
-  return ticket;
 }
 
 int64_t Admission::waiting() const {
@@ -97,14 +146,20 @@ Nanos Admission::oldest_waiting() const {
   return oldest;
 }
 
-absl::Status Admission::Refuse(Refusal why, const char* what, const char* flag,
-                               const char* reason, int64_t limit) {
-  Count(why);
-  return WithRetryAfter(WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                                       "the server holds its limit of ", limit,
-                                       " ", what, " in flight (", flag, ")")),
-                                   reason, {{"limit", absl::StrCat(limit)}}),
-                        absl::Milliseconds(20));
+absl::Status Admission::TooLate() {
+  Count(Refusal::kDeadlinePassed);
+  return absl::DeadlineExceededError(
+      "the deadline had passed before the request was admitted");
+}
+
+absl::Status Admission::QueueFull() {
+  Count(Refusal::kQueueFull);
+  return Full("requests", "--queue-length", "QUEUE_FULL", max_requests_);
+}
+
+absl::Status Admission::QueueBytesFull() {
+  Count(Refusal::kQueueBytesFull);
+  return Full("bytes", "--queue-bytes", "QUEUE_BYTES_FULL", max_bytes_);
 }
 
 }  // namespace weir

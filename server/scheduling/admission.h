@@ -1,7 +1,9 @@
 // Admits requests or refuses them at once: deadline still reachable, requests
-// and bytes in flight within their bounds, server not stopping. It also knows
-// which of them wait (are admitted and not yet launched), and since when. Two
-// shared atomics, no lock. Thread-safe; outlives its tickets.
+// and bytes in flight within their bounds. A request's bytes count from its
+// message to its reply, until that is sent: the message, what parsing makes of
+// it, the reply. It also knows which requests wait (are admitted and not yet
+// launched), and since when. Two shared atomics, no lock. Thread-safe; outlives
+// its tickets.
 #pragma once
 
 #include <array>
@@ -21,8 +23,14 @@ class Admission {
   struct Queue;
 
  public:
-  // Held by a request from its admission until it is answered. Move-only; used
-  // and dropped on the thread that admitted it.
+  // Who has to find room. Small calls (what tells about the server, and what
+  // operates it) are answered at once and while the queue is full too: they
+  // take no place in it, and have room for their bytes beyond the bound.
+  enum class Kind : uint8_t { kQueued, kSmall };
+  static constexpr int64_t kSmallCallRoom = int64_t{64} << 20;
+
+  // Held by a request from its admission until its reply is sent. Move-only;
+  // used and dropped on the thread that admitted it.
   class Ticket {
    public:
     Ticket() = default;
@@ -30,14 +38,25 @@ class Admission {
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { Reset(); }
 
+    // More memory on behalf of the request. RESOURCE_EXHAUSTED as Admit; a
+    // request alone may grow by its message's size again. A ticket of nobody
+    // admits everything.
+    absl::Status Charge(size_t bytes);
     // The request waits no more. Idempotent.
     void Launched();
+    // Its place in the queue is free, and what it holds is `bytes` from now
+    // on: its reply. Once.
+    void Answered(size_t bytes);
     void Reset();
+
+    int64_t bytes() const { return bytes_; }
 
    private:
     friend class Admission;
     Admission* admission_ = nullptr;
     int64_t bytes_ = 0;
+    int64_t message_ = 0;
+    bool queued_ = false;  // has a place among the requests
     // While it waits: its place among those of its thread, oldest first.
     Queue* queue_ = nullptr;
     Nanos since_ = 0;
@@ -54,10 +73,15 @@ class Admission {
       : max_requests_(static_cast<int64_t>(max_requests)),
         max_bytes_(static_cast<int64_t>(max_bytes)) {}
 
+  // Whether a request of which only the headers are known would be admitted
+  // now: errors as Admit. Takes nothing.
+  absl::Status Expect(Kind kind, Nanos deadline, Nanos now);
+
   // DEADLINE_EXCEEDED if `deadline` has passed; RESOURCE_EXHAUSTED with reason
   // QUEUE_FULL or QUEUE_BYTES_FULL and a retry hint. `now` is the time the
   // request is received and never goes back on one thread.
-  absl::StatusOr<Ticket> Admit(size_t bytes, Nanos deadline, Nanos now);
+  absl::StatusOr<Ticket> Admit(size_t bytes, Nanos deadline, Nanos now,
+                               Kind kind = Kind::kQueued);
 
   int64_t requests() const { return requests_.load(std::memory_order_relaxed); }
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
@@ -82,8 +106,13 @@ class Admission {
   void Count(Refusal why) {
     refused_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
   }
-  absl::Status Refuse(Refusal why, const char* what, const char* flag,
-                      const char* reason, int64_t limit);
+  int64_t ByteLimit(Kind kind) const {
+    return kind == Kind::kQueued ? max_bytes_ : max_bytes_ + kSmallCallRoom;
+  }
+  absl::Status TooLate();
+  absl::Status QueueFull();
+  absl::Status QueueBytesFull();
+  void Enqueue(Ticket* ticket, Nanos now);
 
   const int64_t max_requests_;
   const int64_t max_bytes_;

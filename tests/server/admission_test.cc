@@ -99,6 +99,86 @@ TEST(AdmissionTest, KnowsWhatWaitsAndSinceWhen) {
   EXPECT_EQ(admission.requests(), 3);
 }
 
+// What is made of a message counts as the message does.
+TEST(AdmissionTest, ARequestGrowsWithinTheBytesOfAll) {
+  Admission admission(10, 100);
+  auto other = admission.Admit(40, kNoDeadline, kNow);
+  auto grows = admission.Admit(10, kNoDeadline, kNow);
+  EXPECT_TRUE(grows->Charge(50).ok());
+  EXPECT_EQ(admission.bytes(), 100);
+  const absl::Status refused = grows->Charge(1);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(refused), "QUEUE_BYTES_FULL");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_EQ(admission.bytes(), 100);
+  EXPECT_EQ(admission.refused(Admission::Refusal::kQueueBytesFull), 1u);
+  grows->Reset();
+  EXPECT_EQ(admission.bytes(), 40);
+}
+
+// It was admitted because it is alone; what reading it takes comes with it. It
+// must not become a thousand times as large for that.
+TEST(AdmissionTest, ARequestAloneGrowsByItsMessageAgain) {
+  constexpr size_t kMessage = size_t{10} << 20;
+  Admission admission(10, 100);
+  auto alone = admission.Admit(kMessage, kNoDeadline, kNow);
+  EXPECT_TRUE(alone->Charge(kMessage).ok());
+  EXPECT_EQ(Reason(alone->Charge(kMessage)), "QUEUE_BYTES_FULL");
+  EXPECT_EQ(admission.bytes(), 2 * static_cast<int64_t>(kMessage));
+}
+
+TEST(AdmissionTest, AReplyHoldsItsBytesAndNoPlace) {
+  Admission admission(1, 100);
+  auto ticket = admission.Admit(60, kNoDeadline, kNow);
+  EXPECT_TRUE(ticket->Charge(30).ok());
+  ticket->Answered(95);
+  EXPECT_EQ(admission.requests(), 0);
+  EXPECT_EQ(admission.waiting(), 0);
+  EXPECT_EQ(admission.bytes(), 95);
+  EXPECT_EQ(Reason(admission.Admit(6, kNoDeadline, kNow).status()),
+            "QUEUE_BYTES_FULL");
+  EXPECT_TRUE(admission.Admit(5, kNoDeadline, kNow).ok());
+  ticket->Reset();
+  EXPECT_EQ(admission.requests(), 0);
+  EXPECT_EQ(admission.bytes(), 0);
+}
+
+TEST(AdmissionTest, WhatIsExpectedIsWhatIsAdmitted) {
+  using Kind = Admission::Kind;
+  Admission admission(1, 100);
+  EXPECT_TRUE(admission.Expect(Kind::kQueued, kNoDeadline, kNow).ok());
+  EXPECT_EQ(admission.Expect(Kind::kQueued, kNow, kNow).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(admission.requests(), 0);
+  auto full = admission.Admit(1, kNoDeadline, kNow);
+  EXPECT_EQ(Reason(admission.Expect(Kind::kQueued, kNoDeadline, kNow)),
+            "QUEUE_FULL");
+  full->Answered(100);
+  EXPECT_EQ(Reason(admission.Expect(Kind::kQueued, kNoDeadline, kNow)),
+            "QUEUE_BYTES_FULL");
+  full->Reset();
+  EXPECT_TRUE(admission.Expect(Kind::kQueued, kNoDeadline, kNow).ok());
+}
+
+// Whoever operates the server can ask it when it is full.
+TEST(AdmissionTest, SmallCallsHaveRoomOfTheirOwn) {
+  using Kind = Admission::Kind;
+  constexpr auto kRoom = static_cast<size_t>(Admission::kSmallCallRoom);
+  Admission admission(1, 100);
+  auto full = admission.Admit(100, kNoDeadline, kNow);
+  EXPECT_TRUE(admission.Expect(Kind::kSmall, kNoDeadline, kNow).ok());
+  auto small = admission.Admit(kRoom - 10, kNoDeadline, kNow, Kind::kSmall);
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(admission.requests(), 1);
+  EXPECT_EQ(admission.waiting(), 1);
+  EXPECT_TRUE(small->Charge(10).ok());
+  EXPECT_FALSE(small->Charge(1).ok());
+  EXPECT_FALSE(admission.Admit(1, kNoDeadline, kNow, Kind::kSmall).ok());
+  small->Reset();
+  EXPECT_EQ(admission.requests(), 1);
+  EXPECT_EQ(admission.bytes(), 100);
+}
+
 // Each thread keeps its own queue; what is read covers them all.
 TEST(AdmissionTest, TheQueueIsThatOfAllThreads) {
   Admission admission(10, 100);
