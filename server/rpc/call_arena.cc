@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
 
 namespace weir {
 
@@ -23,33 +26,52 @@ void CallArena::Reset() {
     blocks_.clear();
   }
   kept_unused_ = !blocks_.empty();
+  refusal_ = absl::OkStatus();
   free_ = inline_.data();
   left_ = inline_.size();
 }
 
-void* CallArena::do_allocate(size_t bytes, size_t alignment) {
-  if (void* room = std::align(alignment, bytes, free_, left_)) {
-    free_ = static_cast<std::byte*>(room) + bytes;
-    left_ -= bytes;
-    return room;
-  }
-  const size_t needed = bytes + alignment;
-  if (kept_unused_ && blocks_.front().size >= needed) {
-    kept_unused_ = false;
-    free_ = blocks_.front().bytes.get();
-    left_ = blocks_.front().size;
-  } else {
-    Block block;
-    block.size = std::max(needed, 4 * kInlineBytes);
-    block.bytes.reset(new std::byte[block.size]);
-    free_ = block.bytes.get();
-    left_ = block.size;
-    blocks_.push_back(std::move(block));
-  }
+void* CallArena::AllocateHere(size_t bytes, size_t alignment) {
   void* room = std::align(alignment, bytes, free_, left_);
+  if (room == nullptr) return nullptr;
   free_ = static_cast<std::byte*>(room) + bytes;
   left_ -= bytes;
   return room;
+}
+
+absl::Status CallArena::Grow(size_t needed, bool may_refuse) {
+  const bool reuses = kept_unused_ && blocks_.front().size >= needed;
+  const size_t size =
+      reuses ? blocks_.front().size : std::max(needed, 4 * kInlineBytes);
+  if (charge_ != nullptr) {
+    absl::Status charged = charge_(payer_, size);
+    if (!charged.ok() && may_refuse) return charged;
+    if (!charged.ok() && refusal_.ok()) refusal_ = std::move(charged);
+  }
+  if (reuses) {
+    kept_unused_ = false;
+    free_ = blocks_.front().bytes.get();
+  } else {
+    Block block;
+    block.size = size;
+    block.bytes.reset(new std::byte[size]);
+    free_ = block.bytes.get();
+    blocks_.push_back(std::move(block));
+  }
+  left_ = size;
+  return absl::OkStatus();
+}
+
+void* CallArena::do_allocate(size_t bytes, size_t alignment) {
+  if (void* room = AllocateHere(bytes, alignment)) return room;
+  Grow(bytes + alignment, /*may_refuse=*/false).IgnoreError();
+  return AllocateHere(bytes, alignment);
+}
+
+absl::StatusOr<void*> CallArena::TryAllocate(size_t bytes, size_t alignment) {
+  if (void* room = AllocateHere(bytes, alignment)) return room;
+  WEIR_RETURN_IF_ERROR(Grow(bytes + alignment, /*may_refuse=*/true));
+  return AllocateHere(bytes, alignment);
 }
 
 }  // namespace weir

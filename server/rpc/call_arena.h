@@ -1,7 +1,7 @@
 // Memory that lives as long as one call: a block inside the call object, then
-// blocks from the heap. Nothing is freed before Reset(), which keeps one heap
-// block so that a call of the same size allocates nothing the next time. Used
-// by one thread at a time.
+// blocks from the heap, which are charged to the call. Nothing is freed before
+// Reset(), which keeps one heap block so that a call of the same size allocates
+// nothing the next time. Used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -12,6 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
 namespace weir {
 
 class CallArena final : public std::pmr::memory_resource {
@@ -20,7 +23,14 @@ class CallArena final : public std::pmr::memory_resource {
   // A larger heap block is not kept for the next call.
   static constexpr size_t kKeptBytes = 64 * 1024;
 
+  // Asked before a heap block is used.
+  using ChargeFn = absl::Status (*)(void* payer, size_t bytes);
+
+  // Without a payer the arena grows freely.
   CallArena() { Reset(); }
+  CallArena(ChargeFn charge, void* payer) : charge_(charge), payer_(payer) {
+    Reset();
+  }
   CallArena(const CallArena&) = delete;
   CallArena& operator=(const CallArena&) = delete;
 
@@ -32,6 +42,22 @@ class CallArena final : public std::pmr::memory_resource {
     return {static_cast<T*>(room), count};
   }
 
+  // The same for a count that a message names: refused before the memory is
+  // taken.
+  template <typename T>
+  absl::StatusOr<std::span<T>> TryAllocateSpan(size_t count) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    absl::StatusOr<void*> room = TryAllocate(count * sizeof(T), alignof(T));
+    if (!room.ok()) return room.status();
+    return std::span<T>(static_cast<T*>(*room), count);
+  }
+  absl::StatusOr<void*> TryAllocate(size_t bytes, size_t alignment);
+
+  // What refused a block that was taken nevertheless, for memory resources
+  // cannot refuse: whoever allocates in proportion to a message stops at it.
+  bool refused() const { return !refusal_.ok(); }
+  const absl::Status& refusal() const { return refusal_; }
+
   // A copy of `text`.
   std::string_view CopyString(std::string_view text);
 
@@ -40,6 +66,9 @@ class CallArena final : public std::pmr::memory_resource {
 
  private:
   void* do_allocate(size_t bytes, size_t alignment) override;
+  void* AllocateHere(size_t bytes, size_t alignment);
+  // Makes room for an allocation that does not fit, unless that is refused.
+  absl::Status Grow(size_t needed, bool may_refuse);
   void do_deallocate(void*, size_t, size_t) override {}
   bool do_is_equal(const memory_resource& other) const noexcept override {
     return this == &other;
@@ -50,6 +79,9 @@ class CallArena final : public std::pmr::memory_resource {
     size_t size = 0;
   };
 
+  const ChargeFn charge_ = nullptr;
+  void* const payer_ = nullptr;
+  absl::Status refusal_;
   void* free_ = nullptr;
   size_t left_ = 0;
   std::vector<Block> blocks_;

@@ -38,5 +38,58 @@ TEST(CallArenaTest, KeepsOnlySmallBlocks) {
   EXPECT_EQ(arena.allocate(10000), small);
 }
 
+// Lets it have so many bytes and no more.
+struct Payer {
+  static absl::Status Charge(void* self, size_t bytes) {
+    auto& payer = *static_cast<Payer*>(self);
+    if (bytes > payer.room) return absl::ResourceExhaustedError("no room");
+    payer.room -= bytes;
+    payer.paid += bytes;
+    return absl::OkStatus();
+  }
+  size_t room = 0;
+  size_t paid = 0;
+};
+
+TEST(CallArenaTest, PaysForEveryHeapBlock) {
+  Payer payer = {.room = size_t{10} << 20};
+  CallArena arena(&Payer::Charge, &payer);
+  arena.AllocateSpan<char>(100);
+  EXPECT_EQ(payer.paid, 0u);  // inline
+  arena.AllocateSpan<char>(1'000'000);
+  EXPECT_GE(payer.paid, 1'000'000u);
+  EXPECT_TRUE(arena.TryAllocateSpan<char>(1'000'000).ok());
+  EXPECT_GE(payer.paid, 2'000'000u);
+  // The block that it kept is paid for by the next call too.
+  arena.Reset();
+  arena.AllocateSpan<char>(10'000);
+  arena.Reset();
+  const size_t before = payer.paid;
+  arena.AllocateSpan<char>(10'000);
+  EXPECT_GE(payer.paid, before + 10'000);
+}
+
+TEST(CallArenaTest, ARefusedSpanTakesNothing) {
+  Payer payer = {.room = 100'000};
+  CallArena arena(&Payer::Charge, &payer);
+  const auto refused = arena.TryAllocateSpan<char>(size_t{1} << 40);
+  EXPECT_EQ(refused.status().message(), "no room");
+  EXPECT_FALSE(arena.refused());
+  EXPECT_EQ(payer.paid, 0u);
+  EXPECT_TRUE(arena.TryAllocateSpan<char>(50'000).ok());
+}
+
+// A container that grows in the arena cannot be refused; it is told.
+TEST(CallArenaTest, RemembersThatABlockWasRefused) {
+  Payer payer = {.room = 1000};
+  CallArena arena(&Payer::Charge, &payer);
+  const auto taken = arena.AllocateSpan<char>(100'000);
+  std::memset(taken.data(), 1, taken.size());
+  EXPECT_TRUE(arena.refused());
+  EXPECT_EQ(arena.refusal().message(), "no room");
+  arena.Reset();
+  EXPECT_FALSE(arena.refused());
+}
+
 }  // namespace
 }  // namespace weir
