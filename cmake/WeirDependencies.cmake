@@ -5,6 +5,7 @@ find_package(absl CONFIG REQUIRED)       # Status, strings, time, containers
 find_package(Protobuf REQUIRED)          # the wire format
 find_package(gRPC CONFIG REQUIRED)       # HTTP/2 transport
 find_package(OpenSSL REQUIRED)           # checks of TLS files before use
+find_package(ZLIB REQUIRED)              # compressed messages, bounded
 find_package(hwy CONFIG REQUIRED)        # portable vector code
 find_package(ONNX CONFIG REQUIRED)       # the ONNX protobuf messages
 find_package(libjpeg-turbo CONFIG REQUIRED)    # JPEG on the CPU

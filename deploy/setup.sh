@@ -25,7 +25,7 @@ program_packages=(
   ca-certificates
   # the server
   libgrpc++-dev libgrpc-dev libprotobuf-dev protobuf-compiler
-  protobuf-compiler-grpc libabsl-dev libssl-dev
+  protobuf-compiler-grpc libabsl-dev libssl-dev zlib1g-dev
   # kernels and formats
   libdnnl-dev libhwy-dev libonnx-dev libturbojpeg0-dev libjpeg62-turbo-dev
   libspng-dev

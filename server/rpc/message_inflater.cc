@@ -1,0 +1,97 @@
+#include "server/rpc/message_inflater.h"
+
+#include <grpc/slice.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+// Of zlib's own window, and what marks gzip's header.
+constexpr int kWindowBits = 15;
+constexpr int kGzip = 16;
+
+absl::Status Corrupt(const char* what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the compressed message ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MessageInflater>> MessageInflater::Create(
+    grpc_compression_algorithm algorithm, const grpc_slice_buffer* from,
+    size_t max_bytes) {
+  if (algorithm != GRPC_COMPRESS_DEFLATE && algorithm != GRPC_COMPRESS_GZIP) {
+    return absl::UnimplementedError(
+        "messages may be compressed by gzip or deflate");
+  }
+  std::unique_ptr<MessageInflater> inflater(
+      new MessageInflater(from, max_bytes));
+  const int bits = kWindowBits | (algorithm == GRPC_COMPRESS_GZIP ? kGzip : 0);
+  if (inflateInit2(&inflater->zlib_, bits) != Z_OK) {
+    return absl::ResourceExhaustedError("no memory to decompress the message");
+  }
+  return inflater;
+}
+
+MessageInflater::~MessageInflater() { inflateEnd(&zlib_); }
+
+absl::Status MessageInflater::TakeBlock(ChargeFn charge) {
+  // One byte more than allowed, so that what is too large shows.
+  const size_t size = std::min(kStepBytes - 1, max_bytes_ - size_) + 1;
+  WEIR_RETURN_IF_ERROR(charge(size));
+  blocks_.push_back({std::unique_ptr<std::byte[]>(new std::byte[size]), 0});
+  zlib_.next_out = reinterpret_cast<Bytef*>(blocks_.back().bytes.get());
+  zlib_.avail_out = static_cast<uInt>(size);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> MessageInflater::Step(ChargeFn charge) {
+  WEIR_RETURN_IF_ERROR(TakeBlock(charge));
+  const size_t room = zlib_.avail_out;
+  while (zlib_.avail_out > 0) {
+    if (zlib_.avail_in == 0 && next_slice_ < from_->count) {
+      const grpc_slice& slice = from_->slices[next_slice_++];
+      zlib_.next_in = const_cast<Bytef*>(GRPC_SLICE_START_PTR(slice));
+      zlib_.avail_in = static_cast<uInt>(GRPC_SLICE_LENGTH(slice));
+      continue;
+    }
+    const int result = inflate(&zlib_, Z_NO_FLUSH);
+    if (result == Z_STREAM_END) {
+      blocks_.back().size = room - zlib_.avail_out;
+      size_ += blocks_.back().size;
+      if (zlib_.avail_in > 0 || next_slice_ < from_->count) {
+        return Corrupt("goes on after its end");
+      }
+      if (size_ > max_bytes_) break;
+      return true;
+    }
+    if (result == Z_BUF_ERROR) return Corrupt("is cut off");
+    if (result != Z_OK) return Corrupt("is malformed");
+  }
+  if (zlib_.avail_out == 0 && blocks_.back().size == 0) {
+    blocks_.back().size = room;
+    size_ += room;
+  }
+  if (size_ <= max_bytes_) return false;
+  return WithReason(
+      absl::ResourceExhaustedError(
+          absl::StrCat("the message is larger than ", max_bytes_,
+                       " bytes when it is decompressed (--max-message-bytes)")),
+      "MESSAGE_TOO_LARGE", {{"limit", absl::StrCat(max_bytes_)}});
+}
+
+std::vector<BytePiece> MessageInflater::pieces() const {
+  std::vector<BytePiece> pieces;
+  for (const Block& block : blocks_) {
+    if (block.size > 0) pieces.emplace_back(block.bytes.get(), block.size);
+  }
+  return pieces;
+}
+
+}  // namespace weir

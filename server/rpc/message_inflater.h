@@ -1,0 +1,65 @@
+// Undoes the compression of a message, gRPC's gzip or deflate, one bounded step
+// at a time, so that a message that grows a thousandfold neither holds up its
+// I/O thread nor takes memory that it may not have. Used by one thread.
+#pragma once
+
+#include <grpc/impl/codegen/compression_types.h>
+#include <grpc/slice_buffer.h>
+#include <zlib.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/rpc/byte_view.h"
+
+namespace weir {
+
+class MessageInflater {
+ public:
+  // What one step makes at most.
+  static constexpr size_t kStepBytes = size_t{256} << 10;
+
+  using ChargeFn = absl::FunctionRef<absl::Status(size_t bytes)>;
+
+  // `from` stays as it is until the last step. `max_bytes` bounds what it
+  // becomes. UNIMPLEMENTED for an algorithm that is neither.
+  static absl::StatusOr<std::unique_ptr<MessageInflater>> Create(
+      grpc_compression_algorithm algorithm, const grpc_slice_buffer* from,
+      size_t max_bytes);
+  ~MessageInflater();
+  MessageInflater(const MessageInflater&) = delete;
+  MessageInflater& operator=(const MessageInflater&) = delete;
+
+  // True when the message is whole. Each block of memory is charged before it
+  // is taken; what `charge` returns ends the message. INVALID_ARGUMENT for data
+  // that is none, RESOURCE_EXHAUSTED (reason MESSAGE_TOO_LARGE) for too much.
+  absl::StatusOr<bool> Step(ChargeFn charge);
+
+  // The message, when it is whole; it lies in this object.
+  size_t size() const { return size_; }
+  std::vector<BytePiece> pieces() const;
+
+ private:
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes;
+    size_t size = 0;
+  };
+
+  MessageInflater(const grpc_slice_buffer* from, size_t max_bytes)
+      : from_(from), max_bytes_(max_bytes) {}
+  absl::Status TakeBlock(ChargeFn charge);
+
+  const grpc_slice_buffer* const from_;
+  const size_t max_bytes_;
+  z_stream zlib_ = {};
+  size_t next_slice_ = 0;
+  std::vector<Block> blocks_;
+  size_t size_ = 0;
+};
+
+}  // namespace weir
