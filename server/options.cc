@@ -116,6 +116,10 @@ std::string DefaultCacheFolder() {
   return home.empty() ? "" : home + "/.cache/weir";
 }
 
+absl::Duration SecondsOrNever(double seconds) {
+  return seconds > 0 ? absl::Seconds(seconds) : absl::InfiniteDuration();
+}
+
 // What would be reachable from other machines without protection, or wanted
 // protection that has a part missing; empty if all is well.
 std::string CheckExposure(const ServerOptions& options) {
@@ -209,6 +213,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   double drain_delay = absl::ToDoubleSeconds(options.drain_delay);
   double drain_timeout = absl::ToDoubleSeconds(options.drain_timeout);
   double connection_age = absl::ToDoubleSeconds(options.max_connection_age);
+  double receive_timeout = absl::ToDoubleSeconds(options.receive_timeout);
+  double send_timeout = absl::ToDoubleSeconds(options.send_timeout);
 
   std::string log_format = "text";
   std::string log_level = LogLevelName(options.log_level);
@@ -294,6 +300,15 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Largest message, either way")
       ->check(CLI::Range(size_t{1024}, size_t{std::numeric_limits<int>::max()}))
       ->group("Limits");
+  AddFlag(app, "--receive-timeout", receive_timeout,
+          "Seconds in which a call's message must have arrived; 0: any time")
+      ->check(Seconds(1e6))
+      ->group("Limits");
+  AddFlag(app, "--send-timeout", send_timeout,
+          "Seconds for which a caller may take nothing of its reply before it "
+          "is cut; 0: any time")
+      ->check(Seconds(1e6))
+      ->group("Limits");
   AddFlag(app, "--host-bytes", options.host_bytes,
           "Pinned host memory for inputs and replies")
       ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
@@ -374,9 +389,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   options.cache_dir_given = cache_dir->count() > 0;
   options.drain_delay = absl::Seconds(drain_delay);
   options.drain_timeout = absl::Seconds(drain_timeout);
-  options.max_connection_age = connection_age > 0
-                                   ? absl::Seconds(connection_age)
-                                   : absl::InfiniteDuration();
+  options.max_connection_age = SecondsOrNever(connection_age);
+  options.receive_timeout = SecondsOrNever(receive_timeout);
+  options.send_timeout = SecondsOrNever(send_timeout);
   if (options.strict_readiness && options.model_repository.empty()) {
     std::cerr << "weir-server: --strict-readiness needs --model-repository as "
                  "well\n";

@@ -37,6 +37,9 @@ struct ServerOptions {
   absl::Duration drain_delay = absl::Seconds(5);
   absl::Duration drain_timeout = absl::Seconds(20);
   absl::Duration max_connection_age = absl::Seconds(15);
+  // InfiniteDuration: never.
+  absl::Duration receive_timeout = absl::Minutes(2);
+  absl::Duration send_timeout = absl::Seconds(30);
   std::string tls_cert;  // PEM files; empty: no TLS
   std::string tls_key;
   std::string tls_client_ca;  // empty: clients need no certificate

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <set>
@@ -104,6 +105,13 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
   engine.tensor_bytes = options.tensor_bytes;
   engine.programs.evaluation = MakeEvaluationLimits(options);
   return engine;
+}
+
+// What gRPC may hold: the messages of admitted requests, as much again of
+// messages that are still arriving, and what all of those calls hold unread.
+size_t TransportBytes(const ServerOptions& options) {
+  constexpr size_t kUnread = size_t{256} << 20;
+  return 2 * std::max(options.queue_bytes, options.max_message_bytes) + kUnread;
 }
 
 }  // namespace
@@ -226,6 +234,7 @@ absl::Status Server::Impl::Open() {
   WEIR_RETURN_IF_ERROR(StartTransport());
   WEIR_RETURN_IF_ERROR(StartHttp());
   AddPoolGauges(&metrics, options, *engine, *admission, *models, readiness);
+  AddTransportGauges(&metrics, *transport);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total());
@@ -410,6 +419,10 @@ absl::Status Server::Impl::StartTransport() {
   transport_options.io_threads = options.io_threads;
   transport_options.max_message_bytes =
       static_cast<int>(options.max_message_bytes);
+  transport_options.admission = admission.get();
+  transport_options.receive_timeout = options.receive_timeout;
+  transport_options.send_timeout = options.send_timeout;
+  transport_options.memory_bytes = TransportBytes(options);
   if (options.max_connection_age != absl::InfiniteDuration()) {
     transport_options.max_connection_age = options.max_connection_age;
   }

@@ -14,7 +14,6 @@ constexpr int64_t kBurst = 100;
 constexpr Nanos kInterval = 200'000'000;
 constexpr Nanos kReportAfter = 10'000'000'000;
 // Of what callers choose.
-constexpr size_t kMaxIdBytes = 128;
 constexpr size_t kMaxErrorBytes = 512;
 
 LogLevel LevelOf(absl::StatusCode code) {
@@ -41,7 +40,7 @@ LogLevel LevelOf(absl::StatusCode code) {
 std::string_view GivenId(const ServerCall& call) {
   std::string_view id = call.Header("x-request-id").value_or("");
   if (id.empty()) id = call.request_id();
-  return id.substr(0, kMaxIdBytes);
+  return id.substr(0, ServerCall::kMaxRequestIdBytes);
 }
 
 }  // namespace
@@ -55,14 +54,14 @@ CallRecorder::CallRecorder(Metrics* metrics, Logger* logger, TimerQueue* timers,
       callers_(kBurst, kInterval),
       servers_(kBurst, kInterval) {}
 
-void CallRecorder::OnAnswered(const ServerCall& call, const Method& method,
-                              const absl::Status& status) {
-  const Nanos now = NowNanos();
-  metrics_->RecordCall(method.number, status.code(), now - call.received());
+void CallRecorder::OnEnded(const ServerCall& call, const Method& method,
+                           const absl::Status& status, Delivery delivery) {
+  metrics_->RecordCall(method.number, status.code(),
+                       call.answered() - call.received());
   const LogLevel level = LevelOf(status.code());
   if (!logger_->enabled(level)) return;
-  if (!status.ok() && !Allow(level, now)) return;
-  Write(call, method, status, level, now);
+  if (!status.ok() && !Allow(level, call.answered())) return;
+  Write(call, method, status, delivery, level);
 }
 
 bool CallRecorder::Allow(LogLevel level, Nanos now) {
@@ -77,8 +76,8 @@ bool CallRecorder::Allow(LogLevel level, Nanos now) {
 }
 
 void CallRecorder::Write(const ServerCall& call, const Method& method,
-                         const absl::Status& status, LogLevel level,
-                         Nanos now) {
+                         const absl::Status& status, Delivery delivery,
+                         LogLevel level) {
   std::string id(GivenId(call));
   if (id.empty()) {
     id = absl::StrCat(id_prefix_, "-",
@@ -90,12 +89,15 @@ void CallRecorder::Write(const ServerCall& call, const Method& method,
       {"request_id", id},
       {"method", method.name},
       {"code", code},
-      {"duration_us", (now - call.received()) / 1000},
+      {"duration_us", (call.answered() - call.received()) / 1000},
       {"peer", peer}};
   const auto header = call.Header("traceparent");
   const auto trace = header.has_value() ? ParseTraceparent(*header)
                                         : std::optional<TraceContext>();
   if (trace.has_value()) fields.push_back({"trace_id", trace->trace_id});
+  if (delivery != Delivery::kSent) {
+    fields.push_back({"reply", delivery == Delivery::kCut ? "cut" : "dropped"});
+  }
   if (!status.ok()) {
     const std::string_view error(status.message().data(),
                                  status.message().size());

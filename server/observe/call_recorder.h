@@ -1,5 +1,5 @@
-// Counts every answered call and writes its log line: level debug for OK,
-// info where the caller was at fault, warning for the rest. Lines of failed
+// Counts every call and writes its log line when it has ended: level debug for
+// OK, info where the caller was at fault, warning for the rest. Lines of failed
 // calls are bounded, and the server says how many it left out. Used by the I/O
 // threads.
 #pragma once
@@ -23,8 +23,8 @@ class CallRecorder final : public CallObserver {
   CallRecorder(Metrics* metrics, Logger* logger, TimerQueue* timers,
                std::string id_prefix);
 
-  void OnAnswered(const ServerCall& call, const Method& method,
-                  const absl::Status& status) override;
+  void OnEnded(const ServerCall& call, const Method& method,
+               const absl::Status& status, Delivery delivery) override;
 
   // Says now how many lines were left out since it was last said.
   void ReportSuppressed();
@@ -32,7 +32,7 @@ class CallRecorder final : public CallObserver {
 
  private:
   void Write(const ServerCall& call, const Method& method,
-             const absl::Status& status, LogLevel level, Nanos now);
+             const absl::Status& status, Delivery delivery, LogLevel level);
   // Whether a line of a failed call may be written.
   bool Allow(LogLevel level, Nanos now);
 

@@ -160,4 +160,24 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
       }));
 }
 
+void AddTransportGauges(Metrics* metrics, const Transport& transport) {
+  metrics->AddReader(Metric::kReceiving,
+                     [&transport] { return Double(transport.receiving()); });
+  metrics->AddReader(Metric::kUnsent,
+                     [&transport] { return Double(transport.sending()); });
+  const CallCounts* const counts = &transport.counts();
+  metrics->AddReader(
+      Metric::kUploadsCut, Metrics::ReadFn([counts] {
+        return Samples{
+            {{"RECEIVE_TIMEOUT"}, Double(counts->uploads_timed_out.load())},
+            {{"TOO_MANY_UPLOADS"}, Double(counts->uploads_displaced.load())}};
+      }));
+  metrics->AddReader(
+      Metric::kRepliesDropped, Metrics::ReadFn([counts] {
+        return Samples{
+            {{"CALLER_GONE"}, Double(counts->replies_abandoned.load())},
+            {{"SEND_TIMEOUT"}, Double(counts->replies_cut.load())}};
+      }));
+}
+
 }  // namespace weir

@@ -7,6 +7,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/readiness.h"
 #include "server/options.h"
+#include "server/rpc/transport.h"
 #include "server/scheduling/admission.h"
 
 namespace weir {
@@ -15,5 +16,7 @@ namespace weir {
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
                    Engine& engine, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness);
+
+void AddTransportGauges(Metrics* metrics, const Transport& transport);
 
 }  // namespace weir

@@ -1,7 +1,9 @@
 #include "server/rpc/io_thread.h"
 
+#include <grpc/support/time.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -14,12 +16,27 @@ namespace {
 constexpr int kRareCalls = 2;
 constexpr int kHeavyCalls = 64;
 
+constexpr Nanos kLongestSweep = 1'000'000'000;
+constexpr Nanos kShortestSweep = 5'000'000;
+// A thread that always has events looks at the clock after so many.
+constexpr uint32_t kEventsPerLook = 64;
+
+Nanos SweepPeriod(const CallPolicy& policy) {
+  const Nanos shortest = std::min(policy.receive_timeout, policy.send_timeout);
+  return std::clamp(shortest / 8, kShortestSweep, kLongestSweep);
+}
+
 }  // namespace
 
-IoThread::IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue)
-    : queue_(std::move(queue)) {
-  alarm_event_ = {
-      [](void* self, bool) { static_cast<IoThread*>(self)->OnAlarm(); }, this};
+IoThread::IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue,
+                   const CallPolicy* policy, CallCounts* counts)
+    : policy_(*policy),
+      counts_(*counts),
+      sweep_period_(SweepPeriod(*policy)),
+      queue_(std::move(queue)),
+      alarm_event_(
+          [](void* self, bool) { static_cast<IoThread*>(self)->OnAlarm(); },
+          this) {
   close_node_.io = this;
   close_node_.run = [](InboxNode* node) {
     static_cast<CloseNode*>(node)->io->closing_ = true;
@@ -34,7 +51,9 @@ IoThread::~IoThread() {
   for (UnaryCall* call : free_calls_) delete call;
 }
 
-void IoThread::Start(const std::vector<std::unique_ptr<RawService>>& services) {
+void IoThread::Start(grpc_server* server,
+                     const std::vector<std::unique_ptr<RawService>>& services) {
+  server_ = server;
   for (const std::unique_ptr<RawService>& service : services) {
     for (size_t i = 0; i < service->methods().size(); ++i) {
       const bool heavy = service->methods()[i].traffic == Traffic::kHeavy;
@@ -76,16 +95,38 @@ int IoThread::Pulse() {
 }
 
 void IoThread::Run() {
+  using Next = grpc::CompletionQueue::NextStatus;
   void* tag = nullptr;
   bool ok = false;
-  while (queue_->Next(&tag, &ok)) {
-    const IoEvent* event = static_cast<const IoEvent*>(tag);
-    event->handle(event->owner, ok);
+  for (uint32_t events = 0;; ++events) {
+    const Next next = queue_->AsyncNext(&tag, &ok, WaitUntil());
+    if (next == Next::SHUTDOWN) break;
+    if (next == Next::TIMEOUT) {
+      Sweep(policy_.now());
+      continue;
+    }
+    static_cast<const IoEvent*>(tag)->Handle(ok);
     if (!inbox_.empty()) RunNodes(inbox_.TakeAll());
     if (closing_) MayShutDown();
+    if (events % kEventsPerLook == 0) {
+      if (const Nanos now = policy_.now(); now >= sweep_at_) Sweep(now);
+    }
   }
   AwaitAnswers();
   RunNodes(inbox_.Close());
+}
+
+gpr_timespec IoThread::WaitUntil() const {
+  const bool nobody = receiving_.empty() && sending_.empty();
+  return nobody ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : sweep_time_;
+}
+
+void IoThread::Sweep(Nanos now) {
+  UnaryCall::CutUploads(*this, now);
+  UnaryCall::CutReplies(*this, now);
+  sweep_at_ = now + sweep_period_;
+  sweep_time_ = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                             gpr_time_from_nanos(sweep_period_, GPR_TIMESPAN));
 }
 
 // Work that was launched drains even if its call was cancelled, and posts here
@@ -131,7 +172,7 @@ void IoThread::RequestCall(RawService* service, int index) {
     call = free_calls_.back();
     free_calls_.pop_back();
   }
-  call->Request(service, index);
+  if (!call->Request(service, index)) Recycle(call);
 }
 
 void IoThread::Recycle(UnaryCall* call) {

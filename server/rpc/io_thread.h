@@ -1,7 +1,7 @@
 // One thread with a completion queue of its own. It takes calls, runs handlers,
 // writes replies, and runs what other threads post to it. Calls never move to
 // another thread, and I/O threads share nothing. Made and stopped by Transport;
-// Post and open_calls from any thread, the rest from the thread itself.
+// Post and the counts from any thread, the rest from the thread itself.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -14,7 +14,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/rpc/call_list.h"
+#include "server/rpc/call_policy.h"
 #include "server/rpc/inbox.h"
+
+struct grpc_server;
 
 namespace weir {
 
@@ -22,21 +26,37 @@ class RawService;
 class UnaryCall;
 struct Method;
 
-// What a completion queue returns: who waits for it.
-struct IoEvent {
-  void (*handle)(void* owner, bool ok) = nullptr;
-  void* owner = nullptr;
+// What a completion queue returns: who waits for it. A tag of gRPC's core and
+// of its C++ classes alike.
+class IoEvent final : public grpc::internal::CompletionQueueTag {
+ public:
+  using HandleFn = void (*)(void* owner, bool ok);
+
+  IoEvent(HandleFn handle, void* owner) : handle_(handle), owner_(owner) {}
+
+  void Handle(bool ok) const { handle_(owner_, ok); }
+  bool FinalizeResult(void** tag, bool*) override {
+    *tag = this;
+    return true;
+  }
+
+ private:
+  const HandleFn handle_;
+  void* const owner_;
 };
 
 class IoThread {
  public:
-  explicit IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue);
+  // `policy` and `counts` outlive the thread.
+  IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue,
+           const CallPolicy* policy, CallCounts* counts);
   ~IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
-  // Asks for the first calls of every method and starts the thread.
-  void Start(const std::vector<std::unique_ptr<RawService>>& services);
+  // Asks `server` for the first calls of every method and starts the thread.
+  void Start(grpc_server* server,
+             const std::vector<std::unique_ptr<RawService>>& services);
 
   // Runs what was posted until every handler has answered its call, or for
   // `patience` at most; then ends the thread and joins it. Only after the
@@ -52,14 +72,16 @@ class IoThread {
   // asking thread.
   int Pulse();
 
-  // Calls that a handler was given.
+  // Calls that came, and those of them that were not answered.
   int64_t taken_calls() const {
     return taken_calls_.load(std::memory_order_relaxed);
   }
-  // Those of them that it has not answered.
   int64_t open_calls() const {
     return open_calls_.load(std::memory_order_relaxed);
   }
+  // Calls whose message is not whole, and those whose answer is not sent.
+  size_t receiving() const { return receiving_.size(); }
+  size_t sending() const { return sending_.size(); }
 
  private:
   friend class UnaryCall;
@@ -72,15 +94,28 @@ class IoThread {
   void AwaitAnswers();
   void OnAlarm();
   void MayShutDown();
+  // Until when to wait for an event before the lists are looked through.
+  gpr_timespec WaitUntil() const;
+  // Cuts calls that have waited too long for their clients.
+  void Sweep(Nanos now);
 
-  // Asks the server for the next call of `method`.
+  // Asks the server for the next call of the service's method `index`.
   void RequestCall(RawService* service, int index);
   void Recycle(UnaryCall* call);
 
+  const CallPolicy& policy_;
+  CallCounts& counts_;
+  const Nanos sweep_period_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  grpc_server* server_ = nullptr;
   std::thread thread_;
   std::atomic<int64_t> taken_calls_{0};  // written by the thread alone
   std::atomic<int64_t> open_calls_{0};
+
+  CallList receiving_;
+  CallList sending_;
+  Nanos sweep_at_ = 0;
+  gpr_timespec sweep_time_ = {};  // the same, for gRPC
 
   Inbox inbox_;
   // Set by whoever has to ring; cleared when the ring was heard.

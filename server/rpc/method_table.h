@@ -16,8 +16,10 @@ namespace weir {
 // owns the call. Any number of I/O threads call it at once.
 using MethodHandler = std::function<void(ServerCall& call)>;
 
-// How many calls of a method each I/O thread is ready to take at once; more
-// wait in the transport.
+// kHeavy: what the server is for. Its calls take places in the queue and are
+// refused when that is full, and each I/O thread is ready to take many at once.
+// kRare: what tells about the server and operates it. Its calls are answered
+// while the queue is full too, and their messages are small.
 enum class Traffic { kRare, kHeavy };
 
 struct Method {
@@ -28,13 +30,22 @@ struct Method {
   size_t number = 0;  // its place in the table
 };
 
-// Told about every call that a handler answers, once, on the call's I/O thread
-// and before the answer is sent.
+// What became of an answer.
+enum class Delivery : uint8_t {
+  kSent,        // gRPC has written all of it
+  kCallerGone,  // the caller left, or its connection broke, before that
+  kCut,         // the caller stopped reading and was cut (--send-timeout)
+};
+
+// Told about every call, once, on its I/O thread, when its answer was sent or
+// can no longer be sent.
 class CallObserver {
  public:
   virtual ~CallObserver() = default;
-  virtual void OnAnswered(const ServerCall& call, const Method& method,
-                          const absl::Status& status) = 0;
+  // `status` is what the call ended with: CANCELLED for a reply that was not
+  // delivered, whatever it was.
+  virtual void OnEnded(const ServerCall& call, const Method& method,
+                       const absl::Status& status, Delivery delivery) = 0;
 };
 
 // A streaming method that is known and not offered.

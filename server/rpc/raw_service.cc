@@ -1,6 +1,5 @@
 #include "server/rpc/raw_service.h"
 
-#include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/support/method_handler.h>
 
 #include <algorithm>
@@ -38,10 +37,14 @@ const char* RawService::Path(const std::string& method) {
   return paths_.back()->c_str();
 }
 
+// To gRPC the request is a stream, so that a call is there with its headers and
+// its message is read when we ask for it; on the wire there is no difference.
 void RawService::Add(const Method& method) {
-  AddMethod(new grpc::internal::RpcServiceMethod(
-      Path(method.name), grpc::internal::RpcMethod::NORMAL_RPC, nullptr));
+  auto* registered = new grpc::internal::RpcServiceMethod(
+      Path(method.name), grpc::internal::RpcMethod::CLIENT_STREAMING, nullptr);
+  AddMethod(registered);
   MarkMethodRaw(static_cast<int>(methods_.size()));
+  registered_.push_back(registered);
   methods_.push_back(method);
 }
 

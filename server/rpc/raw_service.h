@@ -3,10 +3,8 @@
 // offered are refused. Immutable once registered.
 #pragma once
 
+#include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/impl/service_type.h>
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/async_unary_call.h>
-#include <grpcpp/support/byte_buffer.h>
 
 #include <memory>
 #include <string>
@@ -29,11 +27,9 @@ class RawService final : public grpc::Service {
   const std::vector<Method>& methods() const { return methods_; }
   CallObserver* observer() const { return observer_; }
 
-  void RequestCall(int index, grpc::ServerContext* context,
-                   grpc::ByteBuffer* request,
-                   grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>* writer,
-                   grpc::ServerCompletionQueue* queue, void* tag) {
-    RequestAsyncUnary(index, context, request, writer, queue, queue, tag);
+  // What gRPC's core knows method `index` by, once the server was built.
+  void* handle(int index) const {
+    return registered_[static_cast<size_t>(index)]->server_tag();
   }
 
  private:
@@ -44,6 +40,7 @@ class RawService final : public grpc::Service {
   const std::string name_;
   CallObserver* const observer_;
   std::vector<Method> methods_;
+  std::vector<const grpc::internal::RpcServiceMethod*> registered_;  // gRPC's
   // gRPC keeps pointers to these.
   std::vector<std::unique_ptr<const std::string>> paths_;
 };

@@ -1,8 +1,32 @@
 #include "server/rpc/server_call.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+
 namespace weir {
+
+void ServerCall::set_request_id(std::string_view id) {
+  request_id_size_ = std::min(id.size(), kMaxRequestIdBytes);
+  if (request_id_size_ > 0) {
+    std::memcpy(request_id_.data(), id.data(), request_id_size_);
+  }
+}
+
+absl::Status ServerCall::CheckReplySize(size_t bytes) const {
+  if (bytes <= max_reply_bytes_) return absl::OkStatus();
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the reply has ", bytes, " bytes, more than a message may have (",
+          max_reply_bytes_,
+          ", --max-message-bytes): ask for fewer or smaller outputs")),
+      "REPLY_TOO_LARGE",
+      {{"bytes", absl::StrCat(bytes)},
+       {"limit", absl::StrCat(max_reply_bytes_)}});
+}
 
 void ServerCall::OnCancel(ResumeFn fn, void* arg) {
   if (cancelled()) {
@@ -14,7 +38,7 @@ void ServerCall::OnCancel(ResumeFn fn, void* arg) {
 }
 
 void ServerCall::SetCancelled() {
-  cancelled_.store(true, std::memory_order_release);
+  gone_.store(true, std::memory_order_release);
   if (ResumeFn fn = std::exchange(on_cancel_, nullptr)) {
     fn(*this, on_cancel_arg_);
   }

@@ -7,6 +7,7 @@
 // and cancelled() may be used from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "server/rpc/byte_view.h"
 #include "server/rpc/call_arena.h"
 #include "server/rpc/reply_buffer.h"
+#include "server/scheduling/admission.h"
 
 namespace weir {
 
@@ -30,13 +32,13 @@ class ServerCall {
   // The request message where it was received; valid until Reply or Fail.
   const ByteView& request() const { return request_; }
 
-  // When the transport handed the call over.
+  // When the call's headers were there.
   Nanos received() const { return received_; }
   // The caller's deadline, or kNoDeadline.
   Nanos deadline() const { return deadline_; }
 
   // The caller has gone, or its deadline has passed. Any thread.
-  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  bool cancelled() const { return gone_.load(std::memory_order_acquire); }
 
   // Calls fn(call, arg) once if the call is cancelled before Reply or Fail;
   // at once if it already is. The call must still be answered.
@@ -45,14 +47,31 @@ class ServerCall {
   // Memory that lives until Reply or Fail.
   CallArena& arena() { return arena_; }
 
+  // Memory that the handler takes beside the arena, in proportion to what the
+  // caller sent or asked for: RESOURCE_EXHAUSTED where the server has no room
+  // for it. It counts until Reply or Fail, and the reply's bytes from then on.
+  absl::Status Charge(size_t bytes) { return ticket_.Charge(bytes); }
+  // The request's work is launched: it waits no more.
+  void Launched() { ticket_.Launched(); }
+
+  // RESOURCE_EXHAUSTED, reason REPLY_TOO_LARGE, for more bytes than a message
+  // may have. Reply fails a call with it.
+  absl::Status CheckReplySize(size_t bytes) const;
+
   // Runs fn(call, arg) on the call's I/O thread. Any thread; at most one may be
   // outstanding, and the call must not be answered before it ran.
   virtual void Resume(ResumeFn fn, void* arg) = 0;
 
-  // What the caller calls this request, if its message says so; for logs. The
-  // text stays until Reply or Fail.
-  std::string_view request_id() const { return request_id_; }
-  void set_request_id(std::string_view id) { request_id_ = id; }
+  // What the caller calls this request, if its message says so; for logs. Cut
+  // at kMaxRequestIdBytes.
+  static constexpr size_t kMaxRequestIdBytes = 128;
+  std::string_view request_id() const {
+    return {request_id_.data(), request_id_size_};
+  }
+  void set_request_id(std::string_view id);
+
+  // When the handler answered; 0 before.
+  Nanos answered() const { return answered_at_; }
 
   // Address of the caller, e.g. "ipv4:127.0.0.1:55123".
   virtual std::string Peer() const = 0;
@@ -65,19 +84,30 @@ class ServerCall {
   virtual void Fail(const absl::Status& error) = 0;
 
  protected:
-  ServerCall() = default;
+  ServerCall() : arena_(&ChargeArena, this) {}
   virtual ~ServerCall() = default;
 
   void SetCancelled();
+  // Whoever asked to be told is not told any more.
+  void ForgetCancel() { on_cancel_ = nullptr; }
 
   ByteView request_;
-  std::string_view request_id_;
+  std::array<char, kMaxRequestIdBytes> request_id_;
+  size_t request_id_size_ = 0;
+  size_t max_reply_bytes_ = SIZE_MAX;
   Nanos received_ = 0;
+  Nanos answered_at_ = 0;
   Nanos deadline_ = kNoDeadline;
   ResumeFn on_cancel_ = nullptr;
   void* on_cancel_arg_ = nullptr;
-  std::atomic<bool> cancelled_{false};
+  std::atomic<bool> gone_{false};
+  Admission::Ticket ticket_;
   CallArena arena_;
+
+ private:
+  static absl::Status ChargeArena(void* call, size_t bytes) {
+    return static_cast<ServerCall*>(call)->ticket_.Charge(bytes);
+  }
 };
 
 }  // namespace weir

@@ -2,7 +2,11 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,15 +23,78 @@ namespace {
 
 using grpc::experimental::ExternalConnectionAcceptor;
 
+// What a client may send of a message before it is read: HTTP/2's window of a
+// stream. It grows while the message is read, to 1 MiB ahead of what is there.
+constexpr int kStreamWindow = 64 << 10;
+
+// gRPC's own services (reflection, refused streams) hold a thread for every
+// open stream.
+constexpr int kMaxServiceThreads = 16;
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+Nanos Timeout(absl::Duration duration) {
+  return duration == absl::InfiniteDuration()
+             ? kNoDeadline
+             : absl::ToInt64Nanoseconds(duration);
+}
+
+// A reader may leave what gRPC has written to the socket unread too, and only
+// the kernel can tell: it ends a connection whose other side has taken nothing
+// for so long.
+void BoundUnacknowledged(int fd, absl::Duration timeout) {
+  if (timeout == absl::InfiniteDuration()) return;
+  const auto milliseconds = static_cast<unsigned>(Milliseconds(timeout));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds,
+             sizeof(milliseconds));
+}
+
+CallPolicy MakePolicy(const TransportOptions& options, int threads) {
+  CallPolicy policy;
+  policy.now = options.now;
+  policy.admission = options.admission;
+  policy.max_message_bytes = static_cast<size_t>(options.max_message_bytes);
+  policy.receive_timeout = Timeout(options.receive_timeout);
+  policy.send_timeout = Timeout(options.send_timeout);
+  policy.max_receiving =
+      std::max<size_t>(1, options.max_receiving / static_cast<size_t>(threads));
+  return policy;
+}
+
+void SetBounds(const TransportOptions& options, grpc::ServerBuilder* builder) {
+  // A message's size is ours to judge: gRPC looks at it when it has read it.
+  builder->SetMaxReceiveMessageSize(-1);
+  builder->SetMaxSendMessageSize(-1);
+  // So is decompression.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              options.max_streams);
+  // The window stays what it is: gRPC would make it larger where it sees a fast
+  // network, up to 16 MiB for each stream.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                              kStreamWindow);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
+                              Milliseconds(options.ask_after));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                              Milliseconds(options.answer_within));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  grpc::ResourceQuota quota("weir");
+  quota.Resize(options.memory_bytes);
+  quota.SetMaxThreads(kMaxServiceThreads);
+  builder->SetResourceQuota(quota);
+}
+
 void SetArguments(const TransportOptions& options,
                   grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(options.max_message_bytes);
-  builder->SetMaxSendMessageSize(options.max_message_bytes);
+  SetBounds(options, builder);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   if (options.max_connection_age.has_value()) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                                static_cast<int>(absl::ToInt64Milliseconds(
-                                    *options.max_connection_age)));
+                                Milliseconds(*options.max_connection_age));
   }
   // Only reflection and refused streams are synchronous; they need no more
   // threads.
@@ -46,11 +113,13 @@ std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
 
 }  // namespace
 
-Transport::Transport() = default;
+Transport::Transport(const CallPolicy& policy) : policy_(policy) {}
 
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
     TransportOptions options, const MethodTable& table) {
-  std::unique_ptr<Transport> transport(new Transport);
+  const int threads = options.io_threads > 0 ? options.io_threads : CpuQuota();
+  std::unique_ptr<Transport> transport(
+      new Transport(MakePolicy(options, threads)));
   WEIR_ASSIGN_OR_RETURN(transport->listener_,
                         Listener::Open(options.addresses));
   transport->services_ = RawService::FromTable(table);
@@ -68,10 +137,10 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   transport->acceptor_ = AddAcceptor(&builder, transport->credentials_);
   transport->unix_acceptor_ =
       AddAcceptor(&builder, grpc::InsecureServerCredentials());
-  const int threads = options.io_threads > 0 ? options.io_threads : CpuQuota();
   for (int i = 0; i < threads; ++i) {
     transport->threads_.push_back(
-        std::make_unique<IoThread>(builder.AddCompletionQueue()));
+        std::make_unique<IoThread>(builder.AddCompletionQueue(),
+                                   &transport->policy_, &transport->counts_));
   }
   transport->server_ = builder.BuildAndStart();
   if (transport->server_ == nullptr) {
@@ -80,16 +149,18 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   transport->SetServing("", false);
   transport->SetServing("live", false);
   for (const auto& thread : transport->threads_) {
-    thread->Start(transport->services_);
+    thread->Start(transport->server_->c_server(), transport->services_);
   }
-  transport->listener_->Start([tcp = transport->acceptor_.get(),
-                               local = transport->unix_acceptor_.get()](
-                                  const Listener::Accepted& accepted) {
-    ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = accepted.listening_fd;
-    connection.fd = accepted.fd;
-    (accepted.is_unix ? local : tcp)->HandleNewConnection(&connection);
-  });
+  transport->listener_->Start(
+      [tcp = transport->acceptor_.get(),
+       local = transport->unix_acceptor_.get(),
+       timeout = options.send_timeout](const Listener::Accepted& accepted) {
+        if (!accepted.is_unix) BoundUnacknowledged(accepted.fd, timeout);
+        ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.listener_fd = accepted.listening_fd;
+        connection.fd = accepted.fd;
+        (accepted.is_unix ? local : tcp)->HandleNewConnection(&connection);
+      });
   return transport;
 }
 
@@ -134,6 +205,18 @@ int64_t Transport::taken_calls() const {
 int64_t Transport::open_calls() const {
   int64_t calls = 0;
   for (const auto& thread : threads_) calls += thread->open_calls();
+  return calls;
+}
+
+size_t Transport::receiving() const {
+  size_t calls = 0;
+  for (const auto& thread : threads_) calls += thread->receiving();
+  return calls;
+}
+
+size_t Transport::sending() const {
+  size_t calls = 0;
+  for (const auto& thread : threads_) calls += thread->sending();
   return calls;
 }
 

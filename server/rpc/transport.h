@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/rpc/call_policy.h"
 #include "server/rpc/method_table.h"
 
 namespace grpc::experimental {
@@ -41,6 +42,27 @@ struct TransportOptions {
   int io_threads = 0;
   // Of one message, either way.
   int max_message_bytes = 256 << 20;
+  // Decides at a call's headers, and again when its message is whole. Outlives
+  // the transport; null: every call is taken.
+  Admission* admission = nullptr;
+  // How long a call may wait for the rest of its message, and its reply for the
+  // caller to take more of it. Longer, and the call is cut.
+  absl::Duration receive_timeout = absl::Minutes(2);
+  absl::Duration send_timeout = absl::Seconds(30);
+  // Calls whose message is not whole; more end those that wait longest.
+  size_t max_receiving = 4096;
+  // Calls that one connection may have open; its client holds back more.
+  int max_streams = 1024;
+  // A connection on which nothing has come for so long is asked whether it is
+  // there, and closed if it does not say so in time.
+  absl::Duration ask_after = absl::Minutes(1);
+  absl::Duration answer_within = absl::Seconds(20);
+  // By which the timeouts are measured; deadlines and time stamps are of it
+  // too. The two above are gRPC's.
+  Nanos (*now)() = &NowNanos;
+  // What gRPC may hold for all connections together: received bytes until they
+  // are let go. Beyond it gRPC ends calls, whichever it meets first.
+  size_t memory_bytes = size_t{2} << 30;
   // Connections are asked to leave after this long (gRPC adds or takes away up
   // to 10 %); their open calls may end.
   std::optional<absl::Duration> max_connection_age = std::nullopt;
@@ -82,15 +104,20 @@ class Transport {
   int Pulse();
 
   size_t open_connections() const;
-  // Calls that handlers were given since the start, and those of them that are
-  // not answered yet.
+  // Calls since the start, and those of them that are not answered yet.
   int64_t taken_calls() const;
   int64_t open_calls() const;
+  // Calls whose message is not whole; calls whose answer is not sent.
+  size_t receiving() const;
+  size_t sending() const;
+  const CallCounts& counts() const { return counts_; }
   int io_threads() const { return static_cast<int>(threads_.size()); }
 
  private:
-  Transport();
+  explicit Transport(const CallPolicy& policy);
 
+  const CallPolicy policy_;
+  CallCounts counts_;
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<RawService>> services_;
   // gRPC calls back into the credentials for as long as the server lives.

@@ -70,9 +70,8 @@ absl::Status ParseMessage(const ByteView& bytes,
 void ReplyMessage(ServerCall& call,
                   const google::protobuf::MessageLite& message) {
   const size_t size = message.ByteSizeLong();
-  if (size > INT_MAX) {
-    call.Fail(absl::InternalError(absl::StrCat(
-        "the reply of ", size, " bytes is larger than a message can be")));
+  if (absl::Status fits = call.CheckReplySize(size); !fits.ok()) {
+    call.Fail(fits);
     return;
   }
   ReplyBuffer reply;

@@ -18,7 +18,7 @@ namespace weir {
 absl::Status ParseMessage(const ByteView& bytes,
                           google::protobuf::MessageLite* message);
 
-// Answers the call with `message`; INTERNAL if it is too large.
+// Answers the call with `message`; RESOURCE_EXHAUSTED if it is too large.
 void ReplyMessage(ServerCall& call,
                   const google::protobuf::MessageLite& message);
 

@@ -1,12 +1,19 @@
 #include "server/rpc/unary_call.h"
 
+#include <grpc/byte_buffer.h>
+#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
-#include <grpcpp/support/proto_buffer_reader.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory_resource>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 #include "server/rpc/raw_service.h"
 #include "server/rpc/status_mapping.h"
 
@@ -16,6 +23,13 @@ namespace {
 // Deadlines further away than this are none: gRPC's "infinite" and what would
 // overflow.
 constexpr int64_t kFarSeconds = int64_t{1} << 32;
+
+// Up to here a reply goes to the socket at once, its status with it. Of a
+// larger one gRPC would say the same if the connection broke while it was
+// written: its status follows when it was, and tells.
+constexpr size_t kSmallReplyBytes = size_t{256} << 10;
+
+constexpr char kStatusDetails[] = "grpc-status-details-bin";
 
 Nanos ToNanos(gpr_timespec deadline, Nanos now) {
   if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
@@ -28,95 +42,267 @@ Nanos ToNanos(gpr_timespec deadline, Nanos now) {
   return now + left.tv_sec * 1'000'000'000 + left.tv_nsec;
 }
 
+std::string_view View(const grpc_slice& slice) {
+  return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)),
+          GRPC_SLICE_LENGTH(slice)};
+}
+
+grpc_slice StaticSlice(std::string_view text) {
+  return grpc_slice_from_static_buffer(text.data(), text.size());
+}
+
+absl::Status MessageTooLarge(size_t bytes, size_t limit, bool small) {
+  return WithReason(
+      absl::ResourceExhaustedError(
+          absl::StrCat("the message has ", bytes, " bytes; ",
+                       small ? "messages of this method may have "
+                             : "messages may have (--max-message-bytes) ",
+                       limit)),
+      "MESSAGE_TOO_LARGE",
+      {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
+}
+
+absl::Status UploadTimeout(Nanos timeout) {
+  return WithReason(absl::DeadlineExceededError(absl::StrCat(
+                        "the message was not whole ",
+                        absl::FormatDuration(absl::Nanoseconds(timeout)),
+                        " after the call began (--receive-timeout)")),
+                    "RECEIVE_TIMEOUT");
+}
+
+absl::Status UploadDisplaced() {
+  return WithRetryAfter(
+      WithReason(absl::ResourceExhaustedError(
+                     "too many calls wait for the rest of their messages, and "
+                     "this one has waited longest"),
+                 "TOO_MANY_UPLOADS"),
+      absl::Milliseconds(100));
+}
+
 }  // namespace
 
-UnaryCall::UnaryCall(IoThread* io) : io_(io) {
-  arrived_event_ = {
-      [](void* self, bool ok) { static_cast<UnaryCall*>(self)->OnArrived(ok); },
-      this};
-  done_event_ = {
-      [](void* self, bool) { static_cast<UnaryCall*>(self)->OnDone(); }, this};
-  finished_event_ = {
-      [](void* self, bool) { static_cast<UnaryCall*>(self)->OnFinished(); },
-      this};
-  resume_.call = this;
+UnaryCall::UnaryCall(IoThread* io)
+    : io_(io),
+      arrived_event_(
+          [](void* self, bool ok) {
+            static_cast<UnaryCall*>(self)->OnArrived(ok);
+          },
+          this),
+      message_event_(
+          [](void* self, bool ok) {
+            static_cast<UnaryCall*>(self)->OnMessage(ok);
+          },
+          this),
+      written_event_(
+          [](void* self, bool ok) {
+            static_cast<UnaryCall*>(self)->OnWritten(ok);
+          },
+          this),
+      finished_event_(
+          [](void* self, bool ok) {
+            static_cast<UnaryCall*>(self)->OnFinished(ok);
+          },
+          this),
+      closed_event_(
+          [](void* self, bool) { static_cast<UnaryCall*>(self)->OnClosed(); },
+          this) {
+  grpc_metadata_array_init(&headers_);
+  reply_.type = GRPC_BB_RAW;
+  reply_.data.raw.compression = GRPC_COMPRESS_NONE;
+  grpc_slice_buffer_init(&reply_.data.raw.slice_buffer);
+  details_ = grpc_empty_slice();
+  max_reply_bytes_ = io->policy_.max_message_bytes;
+  resume_.call = inflate_.call = this;
   resume_.run = [](InboxNode* node) {
-    static_cast<ResumeNode*>(node)->call->OnResume();
+    static_cast<Node*>(node)->call->OnResume();
+  };
+  inflate_.run = [](InboxNode* node) {
+    static_cast<Node*>(node)->call->Inflate();
   };
 }
 
-void UnaryCall::Request(RawService* service, int index) {
+UnaryCall::~UnaryCall() {
+  grpc_slice_buffer_destroy(&reply_.data.raw.slice_buffer);
+  grpc_metadata_array_destroy(&headers_);
+}
+
+bool UnaryCall::Request(RawService* service, int index) {
   service_ = service;
   index_ = index;
+  headers_.count = 0;
+  owed_ = true;
   ++io_->owed_;
-  exchange_.emplace();
-  exchange_->context.AsyncNotifyWhenDone(&done_event_);
-  service->RequestCall(index, &exchange_->context, &exchange_->request,
-                       &exchange_->writer, io_->queue_.get(), &arrived_event_);
+  grpc_completion_queue* const queue = io_->queue_->cq();
+  const bool comes =
+      grpc_server_request_registered_call(
+          io_->server_, service->handle(index), &call_, &raw_deadline_,
+          &headers_, nullptr, queue, queue, &arrived_event_) == GRPC_CALL_OK;
+  if (!comes) Over();
+  return comes;
 }
+
+void UnaryCall::Clear() {
+  if (call_ != nullptr) grpc_call_unref(std::exchange(call_, nullptr));
+  grpc_slice_unref(details_);
+  details_ = grpc_empty_slice();
+  answer_ = absl::OkStatus();
+  watched_ = closed_ = answered_ = sent_ = cut_ = false;
+  cancelled_ = 0;
+  progress_ = ReplyProgress();
+  seen_progress_ = 0;
+  deadline_ = kNoDeadline;
+  answered_at_ = 0;
+  request_id_size_ = 0;
+  gone_.store(false, std::memory_order_relaxed);
+}
+
+// -- The request --------------------------------------------------------------
 
 void UnaryCall::OnArrived(bool ok) {
   if (!ok) {  // The server shuts down; no other event follows.
-    --io_->owed_;
+    call_ = nullptr;
+    Over();
     io_->Recycle(this);
     return;
   }
-  received_ = NowNanos();
+  const Entry entry(this);
+  received_ = io_->policy_.now();
   io_->RequestCall(service_, index_);
   io_->taken_calls_.store(io_->taken_calls() + 1, std::memory_order_relaxed);
   io_->open_calls_.fetch_add(1, std::memory_order_relaxed);
-  deadline_ = ToNanos(exchange_->context.raw_deadline(), received_);
+  deadline_ = ToNanos(raw_deadline_, received_);
+  if (Admission* admission = io_->policy_.admission) {
+    // What is refused now was never read.
+    absl::Status expected = admission->Expect(kind(), deadline_, received_);
+    if (!expected.ok()) return Fail(expected);
+  }
+  ReadMessage();
+}
+
+void UnaryCall::ReadMessage() {
+  io_->receiving_.Enter(this, received_);
+  if (io_->receiving_.size() > io_->policy_.max_receiving) {
+    auto* const oldest = static_cast<UnaryCall*>(io_->receiving_.oldest());
+    io_->counts_.uploads_displaced.fetch_add(1, std::memory_order_relaxed);
+    oldest->Fail(UploadDisplaced());
+    if (oldest == this) return;
+  }
+  grpc_op read = {};
+  read.op = GRPC_OP_RECV_MESSAGE;
+  read.data.recv_message.recv_message = &message_;
+  Start(&read, 1, &message_event_);
+}
+
+void UnaryCall::OnMessage(bool ok) {
   const Entry entry(this);
-  ViewRequest();
+  --events_;
+  CallList::Leave(this);
+  if (answered_) return;  // it was cut
+  if (!ok ||
+      (message_ == nullptr && grpc_call_failed_before_recv_message(call_))) {
+    // There is nobody to answer.
+    closed_ = true;
+    Over();
+    return Fail(io_->policy_.now() < deadline_
+                    ? absl::CancelledError(
+                          "the caller left before its message was whole")
+                    : absl::DeadlineExceededError(
+                          "the deadline passed before the message was whole"));
+  }
+  if (absl::Status status = TakeMessage(); !status.ok()) return Fail(status);
+  if (inflater_ != nullptr) {
+    WatchForClose();
+    return Inflate();
+  }
+  ViewMessage();
+  RunHandler();
+}
+
+absl::Status UnaryCall::TakeMessage() {
+  if (message_ == nullptr) {
+    return absl::InvalidArgumentError("the call has no message");
+  }
+  const auto& received = message_->data.raw;
+  const size_t size = received.slice_buffer.length;
+  const size_t limit = max_message_bytes();
+  if (size > limit) {
+    return MessageTooLarge(size, limit, kind() == Admission::Kind::kSmall);
+  }
+  if (Admission* admission = io_->policy_.admission) {
+    WEIR_ASSIGN_OR_RETURN(
+        ticket_,
+        admission->Admit(size + kCallBytes, deadline_, received_, kind()));
+  }
+  if (received.compression == GRPC_COMPRESS_NONE) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(inflater_,
+                        MessageInflater::Create(received.compression,
+                                                &received.slice_buffer, limit));
+  return absl::OkStatus();
+}
+
+// One step; then others have their turn.
+void UnaryCall::Inflate() {
+  const Entry entry(this);
+  if (cancelled()) {
+    return Fail(absl::CancelledError("the caller has gone"));
+  }
+  const absl::StatusOr<bool> whole =
+      inflater_->Step([this](size_t bytes) { return ticket_.Charge(bytes); });
+  if (!whole.ok()) return Fail(whole.status());
+  if (!*whole) {
+    io_->Post(&inflate_);
+    return;
+  }
+  ViewMessage();
+  RunHandler();
+}
+
+void UnaryCall::ViewMessage() {
+  std::pmr::vector<BytePiece> pieces(&arena_);
+  if (inflater_ != nullptr) {
+    const std::vector<BytePiece> inflated = inflater_->pieces();
+    pieces.assign(inflated.begin(), inflated.end());
+    // The vector's memory is the arena's and outlives the vector.
+    request_ = ByteView({pieces.data(), pieces.size()}, inflater_->size());
+    return;
+  }
+  const grpc_slice_buffer& slices = message_->data.raw.slice_buffer;
+  pieces.reserve(slices.count);
+  for (size_t i = 0; i < slices.count; ++i) {
+    const grpc_slice& slice = slices.slices[i];
+    if (GRPC_SLICE_LENGTH(slice) == 0) continue;
+    pieces.emplace_back(
+        reinterpret_cast<const std::byte*>(GRPC_SLICE_START_PTR(slice)),
+        GRPC_SLICE_LENGTH(slice));
+  }
+  request_ = ByteView({pieces.data(), pieces.size()}, slices.length);
+}
+
+void UnaryCall::RunHandler() {
+  if (arena_.refused()) return Fail(arena_.refusal());
   method().handler(*this);
+  if (!answered_) WatchForClose();
 }
 
-void UnaryCall::OnDone() {
-  const Entry entry(this);
-  --io_->owed_;
-  done_ = true;
-  if (!answered_ && exchange_->context.IsCancelled()) SetCancelled();
+void UnaryCall::WatchForClose() {
+  if (std::exchange(watched_, true)) return;
+  grpc_op close = {};
+  close.op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+  close.data.recv_close_on_server.cancelled = &cancelled_;
+  Start(&close, 1, &closed_event_);
 }
 
-void UnaryCall::OnFinished() {
+void UnaryCall::OnClosed() {
   const Entry entry(this);
-  finished_ = true;
+  --events_;
+  closed_ = true;
+  Over();
+  if (!answered_ && cancelled_ != 0) SetCancelled();
 }
 
 void UnaryCall::OnResume() {
   const Entry entry(this);
   resume_.fn(*this, resume_.arg);
-}
-
-void UnaryCall::Leave() {
-  if (--depth_ == 0 && finished_ && done_) io_->Recycle(this);
-}
-
-void UnaryCall::Clear() {
-  answered_ = finished_ = done_ = false;
-  deadline_ = kNoDeadline;
-  on_cancel_ = nullptr;
-  cancelled_.store(false, std::memory_order_relaxed);
-  request_ = ByteView();
-  request_id_ = {};
-  exchange_.reset();
-  arena_.Reset();
-}
-
-void UnaryCall::ViewRequest() {
-  std::pmr::vector<BytePiece> pieces(&arena_);
-  size_t total = 0;
-  grpc::ProtoBufferReader reader(&exchange_->request);
-  const void* data = nullptr;
-  int size = 0;
-  while (reader.Next(&data, &size)) {
-    if (size == 0) continue;
-    pieces.push_back(
-        {static_cast<const std::byte*>(data), static_cast<size_t>(size)});
-    total += static_cast<size_t>(size);
-  }
-  // The vector's memory is the arena's and outlives the vector.
-  request_ = ByteView({pieces.data(), pieces.size()}, total);
 }
 
 void UnaryCall::Resume(ResumeFn fn, void* arg) {
@@ -125,45 +311,230 @@ void UnaryCall::Resume(ResumeFn fn, void* arg) {
   io_->Post(&resume_);
 }
 
-std::string UnaryCall::Peer() const { return exchange_->context.peer(); }
+// -- The answer ---------------------------------------------------------------
+
+void UnaryCall::Reply(ReplyBuffer reply) {
+  if (absl::Status fits = CheckReplySize(reply.size()); !fits.ok()) {
+    return Fail(fits);
+  }
+  const Entry entry(this);
+  const size_t bytes = reply.size();
+  if (!BeginAnswer(absl::OkStatus())) return;
+  progress_ = reply.TakeProgress();
+  reply.TakeSlices([this](const grpc_slice& slice) {
+    grpc_slice_buffer_add(&reply_.data.raw.slice_buffer, slice);
+  });
+  ticket_.Answered(bytes + kCallBytes);
+  io_->sending_.Enter(this, answered_at_);
+  if (bytes <= kSmallReplyBytes) return Send(absl::OkStatus(), true);
+  WatchForClose();
+  grpc_op ops[2] = {};
+  ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+  ops[1].op = GRPC_OP_SEND_MESSAGE;
+  ops[1].flags = GRPC_WRITE_THROUGH;
+  ops[1].data.send_message.send_message = &reply_;
+  Start(ops, 2, &written_event_);
+}
+
+void UnaryCall::Fail(const absl::Status& error) {
+  const Entry entry(this);
+  if (!BeginAnswer(error)) return;
+  ticket_.Answered(kCallBytes);
+  io_->sending_.Enter(this, answered_at_);
+  Send(error, true);
+}
+
+// False if the caller has gone already and nothing is to be sent.
+bool UnaryCall::BeginAnswer(const absl::Status& status) {
+  CallList::Leave(this);
+  answered_ = true;
+  answered_at_ = io_->policy_.now();
+  answer_ = status;
+  ForgetCancel();
+  io_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
+  if (!closed_) return true;
+  ticket_.Answered(0);
+  return false;
+}
+
+// The end of the answer; with `begins`, all of it.
+void UnaryCall::Send(const absl::Status& error, bool begins) {
+  grpc_op ops[4] = {};
+  size_t count = 0;
+  if (begins) ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+  if (begins && error.ok()) {
+    ops[count].op = GRPC_OP_SEND_MESSAGE;
+    ops[count++].data.send_message.send_message = &reply_;
+  }
+  grpc::Status status;
+  grpc_slice text = {};
+  grpc_metadata details = {};
+  grpc_op& end = ops[count++];
+  end.op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+  auto& trailer = end.data.send_status_from_server;
+  trailer.status = GRPC_STATUS_OK;
+  if (!error.ok()) {
+    status = ToGrpcStatus(error);
+    trailer.status = static_cast<grpc_status_code>(status.error_code());
+    const std::string message = status.error_message();
+    text = grpc_slice_from_copied_buffer(message.data(), message.size());
+    trailer.status_details = &text;
+    if (const std::string rich = status.error_details(); !rich.empty()) {
+      details_ = grpc_slice_from_copied_buffer(rich.data(), rich.size());
+      details.key = StaticSlice(kStatusDetails);
+      details.value = details_;
+      trailer.trailing_metadata_count = 1;
+      trailer.trailing_metadata = &details;
+    }
+  }
+  if (!std::exchange(watched_, true)) {
+    ops[count].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+    ops[count++].data.recv_close_on_server.cancelled = &cancelled_;
+  }
+  Start(ops, count, &finished_event_);
+  if (!error.ok()) grpc_slice_unref(text);
+}
+
+void UnaryCall::OnWritten(bool ok) {
+  const Entry entry(this);
+  --events_;
+  if (ok && !closed_) {
+    Send(absl::OkStatus(), false);
+  } else {
+    CallList::Leave(this);
+  }
+}
+
+void UnaryCall::OnFinished(bool ok) {
+  const Entry entry(this);
+  --events_;
+  CallList::Leave(this);
+  sent_ = ok;
+}
+
+void UnaryCall::Start(const grpc_op* ops, size_t count, IoEvent* event) {
+  ++events_;
+  if (grpc_call_start_batch(call_, ops, count, event, nullptr) !=
+      GRPC_CALL_OK) {
+    std::abort();  // only for batches that nobody may start
+  }
+}
+
+void UnaryCall::Leave() {
+  if (--depth_ > 0 || !answered_) return;
+  ForgetRequest();
+  if (events_ == 0) End();
+}
+
+// Nobody reads it any more, while the reply may stay for long.
+void UnaryCall::ForgetRequest() {
+  request_ = ByteView();
+  if (message_ != nullptr) {
+    grpc_byte_buffer_destroy(std::exchange(message_, nullptr));
+  }
+  inflater_.reset();
+  arena_.Reset();
+}
+
+// Nothing is sent from now on, and so nobody needs the queue for it.
+void UnaryCall::Over() {
+  if (std::exchange(owed_, false)) --io_->owed_;
+}
+
+void UnaryCall::End() {
+  Over();
+  Delivery delivery = Delivery::kSent;
+  if (!sent_ || cut_ || cancelled_ != 0) {
+    delivery = cut_ ? Delivery::kCut : Delivery::kCallerGone;
+    auto& count =
+        cut_ ? io_->counts_.replies_cut : io_->counts_.replies_abandoned;
+    count.fetch_add(1, std::memory_order_relaxed);
+    if (answer_.ok()) {
+      answer_ = absl::CancelledError(
+          cut_ ? "the caller took nothing of its reply for --send-timeout"
+               : "the caller left before its reply was sent");
+    }
+  }
+  if (CallObserver* observer = service_->observer()) {
+    observer->OnEnded(*this, method(), answer_, delivery);
+  }
+  ticket_.Reset();
+  io_->Recycle(this);
+}
+
+// -- Clients that keep us waiting ---------------------------------------------
+
+void UnaryCall::CutUploads(IoThread& io, Nanos now) {
+  const Nanos timeout = io.policy_.receive_timeout;
+  while (CallLink* link = io.receiving_.oldest()) {
+    auto* const call = static_cast<UnaryCall*>(link);
+    if (timeout == kNoDeadline || now - call->since() < timeout) return;
+    io.counts_.uploads_timed_out.fetch_add(1, std::memory_order_relaxed);
+    call->Fail(UploadTimeout(timeout));
+  }
+}
+
+void UnaryCall::CutReplies(IoThread& io, Nanos now) {
+  Nanos timeout = io.policy_.send_timeout;
+  if (timeout == kNoDeadline) return;
+  if (const Admission* admission = io.policy_.admission) {
+    if (admission->bytes() > admission->max_bytes() / 2) {
+      timeout = std::min(timeout, kSendTimeoutUnderPressure);
+    }
+  }
+  while (CallLink* link = io.sending_.oldest()) {
+    auto* const call = static_cast<UnaryCall*>(link);
+    if (now - call->since() < timeout) return;
+    CallList::Leave(call);
+    const uint64_t parts = call->progress_.parts_sent();
+    if (parts == call->seen_progress_) {
+      call->Cut();
+    } else {
+      call->seen_progress_ = parts;
+      io.sending_.Enter(call, now);
+    }
+  }
+}
+
+// gRPC resets the stream and lets go of what it has not written; the event that
+// ends the call follows.
+void UnaryCall::Cut() {
+  cut_ = true;
+  grpc_call_cancel_with_status(call_, GRPC_STATUS_CANCELLED,
+                               "the reply was not read", nullptr);
+}
+
+// -- What the call is ---------------------------------------------------------
+
+std::string UnaryCall::Peer() const {
+  char* const peer = grpc_call_get_peer(call_);
+  std::string copy(peer);
+  gpr_free(peer);
+  return copy;
+}
 
 std::optional<std::string_view> UnaryCall::Header(std::string_view name) const {
-  const auto& headers = exchange_->context.client_metadata();
-  const auto found = headers.find(grpc::string_ref(name.data(), name.size()));
-  if (found == headers.end()) return std::nullopt;
-  return std::string_view(found->second.data(), found->second.size());
+  for (size_t i = 0; i < headers_.count; ++i) {
+    const grpc_metadata& header = headers_.metadata[i];
+    if (View(header.key) == name) return View(header.value);
+  }
+  return std::nullopt;
 }
 
 const Method& UnaryCall::method() const {
   return service_->methods()[static_cast<size_t>(index_)];
 }
 
-bool UnaryCall::BeginAnswer(const absl::Status& status) {
-  if (CallObserver* observer = service_->observer()) {
-    observer->OnAnswered(*this, method(), status);
-  }
-  answered_ = true;
-  on_cancel_ = nullptr;
-  io_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
-  if (!done_) return true;
-  finished_ = true;
-  return false;
+Admission::Kind UnaryCall::kind() const {
+  return method().traffic == Traffic::kHeavy ? Admission::Kind::kQueued
+                                             : Admission::Kind::kSmall;
 }
 
-void UnaryCall::Reply(ReplyBuffer reply) {
-  const Entry entry(this);
-  if (!BeginAnswer(absl::OkStatus())) return;
-  // grpc::Slice has the representation of grpc_slice; gRPC asserts it.
-  const grpc::ByteBuffer buffer(
-      reinterpret_cast<const grpc::Slice*>(reply.slices()),
-      reply.slice_count());
-  exchange_->writer.Finish(buffer, grpc::Status::OK, &finished_event_);
-}
-
-void UnaryCall::Fail(const absl::Status& error) {
-  const Entry entry(this);
-  if (!BeginAnswer(error)) return;
-  exchange_->writer.FinishWithError(ToGrpcStatus(error), &finished_event_);
+size_t UnaryCall::max_message_bytes() const {
+  const size_t limit = io_->policy_.max_message_bytes;
+  return kind() == Admission::Kind::kQueued
+             ? limit
+             : std::min(limit, kMaxSmallMessageBytes);
 }
 
 }  // namespace weir

@@ -1,31 +1,50 @@
 // A unary call over gRPC's completion queues: the one implementation of
 // ServerCall. Objects are reused by their I/O thread, so that a call costs no
 // heap block of ours. Used by its I/O thread only, but for Resume.
+//
+// It speaks to gRPC's core, not to its C++ classes, for what those do not
+// offer: a call is there with its headers and may be refused before its message
+// is read; a message's compression is ours to undo; and the end of a call that
+// is answered at once comes with the end of its answer, in one event. So a call
+// has three events, as many as where gRPC reads the message itself:
+//
+//   arrived → [admission] → message → [handler, answer] → finished
+//
+// A fourth, closed, tells a handler that answers later that the caller has
+// gone. A large reply is written first (written), and its status follows.
 #pragma once
 
-#include <grpcpp/server_context.h>
-#include <grpcpp/support/async_unary_call.h>
-#include <grpcpp/support/byte_buffer.h>
+#include <grpc/grpc.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "server/rpc/call_list.h"
 #include "server/rpc/io_thread.h"
+#include "server/rpc/message_inflater.h"
+#include "server/rpc/method_table.h"
 #include "server/rpc/server_call.h"
 
 namespace weir {
 
-class UnaryCall final : public ServerCall {
+class UnaryCall final : public ServerCall, private CallLink {
  public:
   explicit UnaryCall(IoThread* io);
-  ~UnaryCall() override = default;
+  ~UnaryCall() override;
 
-  // Waits for a call of the service's method number `index`.
-  void Request(RawService* service, int index);
+  // Waits for a call of the service's method number `index`. False if no call
+  // comes any more.
+  bool Request(RawService* service, int index);
 
   // Forgets the call, ready for the next Request.
   void Clear();
+
+  // Those of the thread's calls that have waited too long for their clients: to
+  // send the rest of a message, or to take a reply.
+  static void CutUploads(IoThread& io, Nanos now);
+  static void CutReplies(IoThread& io, Nanos now);
 
   void Resume(ResumeFn fn, void* arg) override;
   std::string Peer() const override;
@@ -34,15 +53,7 @@ class UnaryCall final : public ServerCall {
   void Fail(const absl::Status& error) override;
 
  private:
-  // What one call needs of gRPC, made anew for each.
-  struct Exchange {
-    Exchange() : writer(&context) {}
-    grpc::ServerContext context;
-    grpc::ByteBuffer request;
-    grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> writer;
-  };
-
-  struct ResumeNode : InboxNode {
+  struct Node : InboxNode {
     UnaryCall* call = nullptr;
     ResumeFn fn = nullptr;
     void* arg = nullptr;
@@ -61,28 +72,64 @@ class UnaryCall final : public ServerCall {
   };
 
   void OnArrived(bool ok);
-  void OnDone();
-  void OnFinished();
+  void OnMessage(bool ok);
+  void OnWritten(bool ok);
+  void OnFinished(bool ok);
+  void OnClosed();
   void OnResume();
   void Leave();
-  void ViewRequest();
-  const Method& method() const;
-  // Tells the observer. False if the caller has gone already and nothing is to
-  // be sent.
+  void ForgetRequest();
+  void Over();
+  void End();
+
+  void Start(const grpc_op* ops, size_t count, IoEvent* event);
+  void ReadMessage();
+  absl::Status TakeMessage();
+  void Inflate();
+  void ViewMessage();
+  void RunHandler();
+  void WatchForClose();
   bool BeginAnswer(const absl::Status& status);
+  void Send(const absl::Status& status, bool begins);
+  void Cut();
+
+  const Method& method() const;
+  Admission::Kind kind() const;
+  size_t max_message_bytes() const;
 
   IoThread* const io_;
   RawService* service_ = nullptr;
   int index_ = 0;
+
+  // gRPC's side of the call; null before it arrives.
+  grpc_call* call_ = nullptr;
+  gpr_timespec raw_deadline_ = {};
+  grpc_metadata_array headers_ = {};
+  grpc_byte_buffer* message_ = nullptr;
+  grpc_byte_buffer reply_ = {};
+  grpc_slice details_ = {};  // of a status that is being sent
+  int cancelled_ = 0;        // set with the event that says closed
+
   int depth_ = 0;
-  bool answered_ = false;  // Reply or Fail was called
-  bool finished_ = false;  // gRPC has sent the answer, or cannot
-  bool done_ = false;      // gRPC says that the call is over
-  std::optional<Exchange> exchange_;
+  int events_ = 0;          // that will come
+  bool owed_ = false;       // IoThread counts it
+  bool watched_ = false;    // an event tells when the call is closed
+  bool closed_ = false;     // gRPC says that the call is over
+  bool answered_ = false;   // Reply or Fail was called
+  bool sent_ = false;       // gRPC has written the whole answer
+  bool cut_ = false;        // by us, while it was being sent
+  absl::Status answer_;     // what it was
+  ReplyProgress progress_;  // of the reply that is being sent
+  uint64_t seen_progress_ = 0;
+
+  std::unique_ptr<MessageInflater> inflater_;
   IoEvent arrived_event_;
-  IoEvent done_event_;
+  IoEvent message_event_;
+  IoEvent written_event_;
   IoEvent finished_event_;
-  ResumeNode resume_;
+  IoEvent closed_event_;
+  Node resume_;
+  Node inflate_;
 };
 
 }  // namespace weir

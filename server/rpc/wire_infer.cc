@@ -319,6 +319,7 @@ absl::Status SplitStrings(const ByteView& raw, CallArena* arena,
   for (size_t i = 0; i < out.size(); ++i) {
     const uint32_t size = reader.RawFixed32();
     out[i] = Contiguous(reader.RawBytes(size), arena);
+    if (arena->refused()) return arena->refusal();
     if (!reader.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "BYTES element ", i, " of ", out.size(),

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/error_info.h"
 
 namespace weir {
 namespace {
@@ -12,6 +13,9 @@ namespace {
 // Tags and lengths may be padded with zeros, but not beyond this, as protobuf
 // has it.
 constexpr uint64_t kMaxVarint32Bytes = 5;
+
+// Replaced by why the arena was refused.
+constexpr char kNoRoom[] = "no room for what is read";
 
 }  // namespace
 
@@ -32,6 +36,11 @@ void WireReader::Fail(const char* error) {
 
 absl::Status WireReader::status(std::string_view message) const {
   if (ok()) return absl::OkStatus();
+  if (arena_->refused()) {
+    return Annotate(arena_->refusal(),
+                    absl::StrCat("reading ", AbslView(message), " at byte ",
+                                 error_position_, ": "));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("malformed ", AbslView(message), " at byte ",
                    error_position_, ": ", error_));
@@ -105,6 +114,10 @@ uint64_t WireReader::SlowVarint() {
 
 bool WireReader::NextField() {
   if (!ok() || position_ >= end_) return false;
+  if (arena_->refused()) {
+    Fail(kNoRoom);
+    return false;
+  }
   const uint64_t start = position_;
   const uint64_t tag = RawVarint();
   if (!ok()) return false;
@@ -178,6 +191,10 @@ ByteView WireReader::RawBytes(uint64_t length) {
   while (covered < length) covered += pieces_[++last].size();
   const std::span<BytePiece> out =
       arena_->AllocateSpan<BytePiece>(last - piece_ + 1);
+  if (arena_->refused()) {
+    Fail(kNoRoom);
+    return {};
+  }
   uint64_t left = length;
   size_t count = 0;
   const std::byte* from = cursor_;

@@ -102,7 +102,8 @@ class WireReader {
   bool ok() const { return error_ == nullptr; }
   // The first error wins. `error` lives forever.
   void Fail(const char* error);
-  // INVALID_ARGUMENT: "malformed MESSAGE at byte N: why".
+  // INVALID_ARGUMENT: "malformed MESSAGE at byte N: why". Why the arena was
+  // refused, if reading ended for that.
   absl::Status status(std::string_view message) const;
 
  private:

@@ -23,7 +23,7 @@ RngState FreshRng() {
 
 struct SharedResults {
   std::atomic<int> references;
-  PinnedBuffer buffer;
+  PinnedBuffer::Block* block;
 };
 
 }  // namespace
@@ -42,7 +42,6 @@ CallEvaluation* CallEvaluation::Acquire(Engine& engine, Metrics& metrics) {
 }
 
 void CallEvaluation::Release(CallEvaluation* evaluation) {
-  evaluation->ticket.Reset();
   WorkRequest& request = evaluation->work_.request;
   request.program = nullptr;
   request.inputs.clear();
@@ -170,10 +169,12 @@ CallEvaluation::Results CallEvaluation::ShareResults(int count) {
             },
             work_.TakeOutputBuffer().Release()};
   }
-  auto* shared = new SharedResults{{count}, work_.TakeOutputBuffer()};
+  auto* shared = new SharedResults{{count}, work_.TakeOutputBuffer().Release()};
   return {[](void* arg) {
             auto* results = static_cast<SharedResults*>(arg);
-            if (results->references.fetch_sub(1) == 1) delete results;
+            if (results->references.fetch_sub(1) > 1) return;
+            PinnedBuffer::Return(results->block);
+            delete results;
           },
           shared};
 }

@@ -19,7 +19,6 @@
 #include "server/observe/metrics.h"
 #include "server/rpc/reply_buffer.h"
 #include "server/rpc/server_call.h"
-#include "server/scheduling/admission.h"
 
 namespace weir {
 
@@ -39,13 +38,13 @@ class CallEvaluation final : public WorkObserver, private Executor {
   // Filled in by the service. The inputs' pieces point into the request's
   // slices and the call's arena.
   WorkRequest& request() { return work_.request; }
-  Admission::Ticket ticket;
 
   // Submits the work for `call`. `finish` runs exactly once, possibly inside.
   void Start(ServerCall& call, FinishFn finish, void* arg);
 
   Work& work() { return work_; }
   ServerCall& call() { return *call_; }
+  Engine& engine() { return *engine_; }
 
   // Hands the work's results to a reply that references them `count` times;
   // each reference ends with release(arg).
@@ -59,7 +58,7 @@ class CallEvaluation final : public WorkObserver, private Executor {
   explicit CallEvaluation(Engine& engine);
 
   void OnReturn(Work&) override {}
-  void OnLaunch(Work&) override { ticket.Launched(); }
+  void OnLaunch(Work&) override { call_->Launched(); }
   void OnDone(Work& work) override;
   void Post(Task task) override;
 

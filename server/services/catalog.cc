@@ -286,7 +286,7 @@ void CatalogService::Register(MethodTable* table) {
       table, "ListModels", [context](const auto& request, auto* response) {
         return ListModels(*context, request, response);
       });
-  table->Add(kService, "Explain", Traffic::kRare,
+  table->Add(kService, "Explain", Traffic::kHeavy,
              [context](ServerCall& call) { Explain(context, call); });
 }
 

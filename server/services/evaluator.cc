@@ -59,9 +59,6 @@ class EvaluatorService::Request {
 
  private:
   absl::Status Begin() {
-    WEIR_ASSIGN_OR_RETURN(
-        ticket_, context_->admission.Admit(call_.request().size(),
-                                           call_.deadline(), call_.received()));
     WEIR_RETURN_IF_ERROR(
         ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
@@ -136,15 +133,16 @@ class EvaluatorService::Request {
   }
 
   void FindProgram() {
-    const std::string_view key =
+    const absl::StatusOr<std::string_view> key =
         ProgramKey(request_.graph, request_.inputs, &call_.arena());
-    program_ = context_->engine.programs().Find(key);
+    if (!key.ok()) return Fail(key.status());
+    program_ = context_->engine.programs().Find(*key);
     if (program_ != nullptr) {
       program_cached_ = true;
       Start();
       return;
     }
-    std::string owned(key);
+    std::string owned(*key);
     auto import = [key = owned] { return ImportKey(key); };
     context_->engine.programs().GetOrCompile(
         std::move(owned), std::move(import), call_.deadline(),
@@ -171,7 +169,6 @@ class EvaluatorService::Request {
 
   void Start() {
     evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
-    evaluation_->ticket = std::move(ticket_);
     WorkRequest& work = evaluation_->request();
     work.program = program_;
     work.mode = request_.mode == 0 ? EvalMode::kEager
@@ -290,10 +287,11 @@ class EvaluatorService::Request {
       Fail(status);
       return;
     }
-    ReplyBuffer reply = BuildReply(work);
+    absl::StatusOr<ReplyBuffer> reply = BuildReply(work);
     CallEvaluation::Release(evaluation_);
+    if (!reply.ok()) return Fail(reply.status());
     GiveUp();
-    call_.Reply(std::move(reply));
+    call_.Reply(*std::move(reply));
   }
 
   std::string Report(const Work& work, bool full) const {
@@ -321,7 +319,7 @@ class EvaluatorService::Request {
     return settings.SerializeAsString();
   }
 
-  ReplyBuffer BuildReply(const Work& work) {
+  absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
     CallArena& arena = call_.arena();
     const auto& declared = program_->outputs();
     std::pmr::vector<size_t> wanted(&arena);
@@ -337,7 +335,8 @@ class EvaluatorService::Request {
         Report(work, request_.report == v1::REPORT_LEVEL_FULL);
     const std::string settings =
         request_.report_settings ? Settings(work) : std::string();
-    OutputBytes bytes(*evaluation_, wanted);
+    OutputBytes bytes(*evaluation_);
+    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted));
     std::pmr::vector<EvaluateOutput> outputs(&arena);
     for (size_t i : wanted) {
       const TensorMeta& meta = work.OutputMeta(i);
@@ -361,14 +360,12 @@ class EvaluatorService::Request {
 
   // Called once, before the answer: the arena runs no destructors.
   void GiveUp() {
-    ticket_.Reset();
     model_ = nullptr;
     program_ = nullptr;
   }
 
   ServiceContext* const context_;
   ServerCall& call_;
-  Admission::Ticket ticket_;
   EvaluateRequestView request_;
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;

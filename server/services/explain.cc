@@ -52,9 +52,6 @@ class ExplainCall {
 
  private:
   absl::Status Begin() {
-    WEIR_ASSIGN_OR_RETURN(
-        ticket_, context_->admission.Admit(call_.request().size(),
-                                           call_.deadline(), call_.received()));
     WEIR_RETURN_IF_ERROR(
         ParseExplainRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
@@ -73,14 +70,16 @@ class ExplainCall {
 
   void FindProgram() {
     ProgramCache& programs = context_->engine.programs();
-    std::string key(
-        ProgramKey(request_.graph, request_.inputs, &call_.arena()));
-    program_ = programs.Find(key);
+    const absl::StatusOr<std::string_view> named =
+        ProgramKey(request_.graph, request_.inputs, &call_.arena());
+    if (!named.ok()) return Fail(named.status());
+    program_ = programs.Find(*named);
     if (program_ != nullptr) {
       cached_ = true;
       Compiled();
       return;
     }
+    std::string key(*named);
     auto import = [key] { return ImportKey(key); };
     programs.GetOrCompile(std::move(key), std::move(import), call_.deadline(),
                           [this](ProgramCache::ProgramOr program) {
@@ -202,7 +201,6 @@ class ExplainCall {
     for (const ValueDecl& output : outline_.outputs) {
       FillSpec(output, response.add_outputs());
     }
-    ticket_.Reset();
     const std::unique_ptr<ExplainCall> self(this);
     ReplyMessage(call_, response);
   }
@@ -220,14 +218,12 @@ class ExplainCall {
   }
 
   void Fail(const absl::Status& status) {
-    ticket_.Reset();
     const std::unique_ptr<ExplainCall> self(this);
     call_.Fail(status);
   }
 
   ServiceContext* const context_;
   ServerCall& call_;
-  Admission::Ticket ticket_;
   ExplainRequestView request_;
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;

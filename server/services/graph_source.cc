@@ -72,9 +72,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
   return model;
 }
 
-std::string_view ProgramKey(const WireGraph& graph,
-                            std::span<const WireTensor> inputs,
-                            CallArena* arena) {
+absl::StatusOr<std::string_view> ProgramKey(const WireGraph& graph,
+                                            std::span<const WireTensor> inputs,
+                                            CallArena* arena) {
   const auto* definition = std::get_if<WireGraphDefinition>(&graph);
   const ByteView& bytes = definition != nullptr
                               ? definition->bytes
@@ -85,7 +85,8 @@ std::string_view ProgramKey(const WireGraph& graph,
   for (const WireTensor& input : inputs) {
     size += sizeof(KeyInput) + input.name.size();
   }
-  const std::span<char> key = arena->AllocateSpan<char>(size);
+  WEIR_ASSIGN_OR_RETURN(const std::span<char> key,
+                        arena->TryAllocateSpan<char>(size));
   char* out = key.data();
   KeyHead head;
   std::memset(&head, 0, sizeof(head));  // padding is part of the key
@@ -100,7 +101,7 @@ std::string_view ProgramKey(const WireGraph& graph,
     out += input.name.size();
   }
   bytes.CopyTo(reinterpret_cast<std::byte*>(out));
-  return {key.data(), key.size()};
+  return std::string_view(key.data(), key.size());
 }
 
 absl::StatusOr<Graph> ImportKey(std::string_view key) {

@@ -24,10 +24,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
 
 // For a definition or an ONNX model: kind, the inputs' types and ranks (an
 // input may take its declaration from its value) and the graph's bytes, in the
-// arena.
-std::string_view ProgramKey(const WireGraph& graph,
-                            std::span<const WireTensor> inputs,
-                            CallArena* arena);
+// arena; what that is refused.
+absl::StatusOr<std::string_view> ProgramKey(const WireGraph& graph,
+                                            std::span<const WireTensor> inputs,
+                                            CallArena* arena);
 
 // Imports what the key describes; runs on a compile thread.
 absl::StatusOr<Graph> ImportKey(std::string_view key);

@@ -51,10 +51,6 @@ class KserveInferService::Request {
 
  private:
   absl::Status Begin() {
-    WEIR_ASSIGN_OR_RETURN(
-        Admission::Ticket ticket,
-        context_->admission.Admit(call_.request().size(), call_.deadline(),
-                                  call_.received()));
     WEIR_RETURN_IF_ERROR(
         ParseInferRequest(call_.request(), &call_.arena(), &request_));
     call_.set_request_id(request_.id);
@@ -63,7 +59,6 @@ class KserveInferService::Request {
         context_->models.Find(request_.model_name, request_.model_version));
     WEIR_ASSIGN_OR_RETURN(report_, ReadInferParameters(request_.parameters));
     evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
-    evaluation_->ticket = std::move(ticket);
     evaluation_->request().program = model_->program;
     evaluation_->request().mode = EvalMode::kSyncFull;
     WEIR_RETURN_IF_ERROR(FillInputs());
@@ -183,8 +178,9 @@ class KserveInferService::Request {
                        " elements; the contents cannot hold them"));
     }
     const size_t elements = static_cast<size_t>(count);
-    std::byte* out = static_cast<std::byte*>(
-        call_.arena().allocate(elements * SizeOf(dtype), 64));
+    WEIR_ASSIGN_OR_RETURN(void* const room, call_.arena().TryAllocate(
+                                                elements * SizeOf(dtype), 64));
+    std::byte* const out = static_cast<std::byte*>(room);
     WEIR_RETURN_IF_ERROR(
         DecodeContents(*input.contents, dtype, elements, &call_.arena(), out));
     source->dtype = dtype;
@@ -231,12 +227,13 @@ class KserveInferService::Request {
       Fail(status);
       return;
     }
-    ReplyBuffer reply = BuildReply(work);
+    absl::StatusOr<ReplyBuffer> reply = BuildReply(work);
+    if (!reply.ok()) return Fail(reply.status());
     GiveUp(absl::StatusCode::kOk);
-    call_.Reply(std::move(reply));
+    call_.Reply(*std::move(reply));
   }
 
-  ReplyBuffer BuildReply(const Work& work) {
+  absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
     CallArena& arena = call_.arena();
     std::pmr::vector<size_t> wanted(&arena);
     const auto& wishes = evaluation_->request().outputs;
@@ -248,7 +245,8 @@ class KserveInferService::Request {
             FindValue(model_->program->outputs(), output.name)));
       }
     }
-    OutputBytes bytes(*evaluation_, wanted);
+    OutputBytes bytes(*evaluation_);
+    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted));
     std::pmr::vector<InferOutput> outputs(&arena);
     for (size_t i : wanted) {
       const TensorMeta& meta = work.OutputMeta(i);
@@ -271,7 +269,9 @@ class KserveInferService::Request {
       report = {kReportParameter, std::string_view(json)};
       reply.parameters = {&report, 1};
     }
-    return BuildInferReply(reply);
+    ReplyBuffer built = BuildInferReply(reply);
+    WEIR_RETURN_IF_ERROR(call_.CheckReplySize(built.size()));
+    return built;
   }
 
   void Fail(const absl::Status& status) {

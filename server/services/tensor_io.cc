@@ -48,15 +48,44 @@ absl::Status FillStrings(int64_t count, const ByteView& raw, CallArena* arena,
         absl::StrCat("the shape asks for ", count, " strings; the ", raw.size(),
                      " bytes given cannot hold them"));
   }
-  const std::span<StringRef> strings =
-      arena->AllocateSpan<StringRef>(static_cast<size_t>(count));
+  WEIR_ASSIGN_OR_RETURN(
+      const std::span<StringRef> strings,
+      arena->TryAllocateSpan<StringRef>(static_cast<size_t>(count)));
   WEIR_RETURN_IF_ERROR(SplitStrings(raw, arena, strings));
   input->pieces.push_back(
       {reinterpret_cast<const char*>(strings.data()), strings.size_bytes()});
   return absl::OkStatus();
 }
 
-void ReleaseString(void* arg) { delete static_cast<std::string*>(arg); }
+// Bytes on the heap, freed when the reply is sent.
+ForeignBytes Owned(std::string bytes) {
+  auto* const owned = new std::string(std::move(bytes));
+  return {owned->data(), owned->size(),
+          [](void* arg) { delete static_cast<std::string*>(arg); }, owned};
+}
+
+std::span<const StringRef> Strings(const Work& work, size_t output) {
+  return {reinterpret_cast<const StringRef*>(work.OutputBytes(output).data()),
+          static_cast<size_t>(work.OutputMeta(output).elements)};
+}
+
+// In the form of KServe's BYTES: each with its length before it.
+size_t TextBytes(std::span<const StringRef> strings) {
+  size_t bytes = strings.size() * sizeof(uint32_t);
+  for (const StringRef& string : strings) bytes += string.size;
+  return bytes;
+}
+
+std::string WriteStrings(std::span<const StringRef> strings) {
+  std::string text;
+  text.reserve(TextBytes(strings));
+  for (const StringRef& string : strings) {
+    const auto size = static_cast<uint32_t>(string.size);
+    text.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    text.append(string.data, string.size);
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -80,8 +109,8 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
     if (raw.pieces().empty()) input->pieces.push_back({});
     return absl::OkStatus();
   }
-  const std::span<std::byte> joined =
-      arena->AllocateSpan<std::byte>(raw.size());
+  WEIR_ASSIGN_OR_RETURN(const std::span<std::byte> joined,
+                        arena->TryAllocateSpan<std::byte>(raw.size()));
   raw.CopyTo(joined.data());
   input->pieces.push_back(View(joined));
   return absl::OkStatus();
@@ -94,33 +123,45 @@ int FindValue(const std::vector<ValueDecl>& declared, std::string_view name) {
   return -1;
 }
 
-OutputBytes::OutputBytes(CallEvaluation& evaluation,
-                         std::span<const size_t> wanted)
-    : evaluation_(evaluation) {
+absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
+  const Work& work = evaluation_.work();
+  ServerCall& call = evaluation_.call();
   int references = 0;
+  size_t bytes = 0;
+  size_t text_bytes = 0;
   for (size_t i : wanted) {
-    if (evaluation.work().OutputMeta(i).dtype != DType::kString) ++references;
+    const TensorMeta& meta = work.OutputMeta(i);
+    if (meta.dtype == DType::kString) {
+      text_bytes += TextBytes(Strings(work, i));
+    } else {
+      ++references;
+      bytes += static_cast<size_t>(meta.bytes);
+    }
   }
-  // The bytes stay where they are; only who frees them changes.
-  if (references > 0) results_ = evaluation.ShareResults(references);
+  WEIR_RETURN_IF_ERROR(call.CheckReplySize(bytes + text_bytes));
+  if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
+  if (references == 0) return absl::OkStatus();
+  // Readers may be slow, and evaluations need pinned memory.
+  copies_ = bytes > kCopiedReplyBytes &&
+            evaluation_.engine().pinned().lends_much() &&
+            call.Charge(bytes).ok();
+  // Otherwise the bytes stay where they are; only who frees them changes.
+  if (!copies_) results_ = evaluation_.ShareResults(references);
+  return absl::OkStatus();
 }
 
 ForeignBytes OutputBytes::Take(size_t output) {
   const Work& work = evaluation_.work();
   const TensorMeta& meta = work.OutputMeta(output);
   const absl::Span<const std::byte> bytes = work.OutputBytes(output);
-  if (meta.dtype != DType::kString) {
-    return {bytes.data(), bytes.size(), results_.release, results_.arg};
+  if (meta.dtype == DType::kString) {
+    return Owned(WriteStrings(Strings(work, output)));
   }
-  auto text = std::make_unique<std::string>();
-  const auto* strings = reinterpret_cast<const StringRef*>(bytes.data());
-  for (int64_t i = 0; i < meta.elements; ++i) {
-    const uint32_t size = static_cast<uint32_t>(strings[i].size);
-    text->append(reinterpret_cast<const char*>(&size), sizeof(size));
-    text->append(strings[i].data, strings[i].size);
+  if (copies_) {
+    return Owned(
+        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
-  std::string* const owned = text.release();
-  return {owned->data(), owned->size(), ReleaseString, owned};
+  return {bytes.data(), bytes.size(), results_.release, results_.arg};
 }
 
 }  // namespace weir

@@ -23,6 +23,7 @@ namespace {
 class FakeCall final : public ServerCall {
  public:
   void Arrive() { received_ = NowNanos(); }
+  void Answer() { answered_at_ = NowNanos(); }
   void Resume(ResumeFn, void*) override {}
   std::string Peer() const override { return "ipv4:127.0.0.1:1"; }
   std::optional<std::string_view> Header(std::string_view) const override {
@@ -44,7 +45,8 @@ struct Observed {
   }
 
   TimerQueue timers;
-  Logger logger{LogFormat::kText, LogLevel::kInfo, std::cerr};
+  StreamSink sink{std::cerr};
+  Logger logger{LogFormat::kText, LogLevel::kInfo, sink};
   Metrics metrics{/*triton=*/true};
   ModelMetrics model_metrics{&metrics};
   CallRecorder recorder{&metrics, &logger, &timers, "bench"};
@@ -86,8 +88,11 @@ void RecordRequest(benchmark::State& state) {
     server.metrics.RecordStages(Stages(report, call.received()));
     server.model_metrics.Record(server.model, absl::StatusCode::kOk, report, 4,
                                 call.received());
+    call.Answer();
+    held.Answered(100);
+    server.recorder.OnEnded(call, server.method, absl::OkStatus(),
+                            Delivery::kSent);
     held.Reset();
-    server.recorder.OnAnswered(call, server.method, absl::OkStatus());
   }
 }
 BENCHMARK(RecordRequest)->Threads(1)->Threads(2);
@@ -125,7 +130,9 @@ void RecordAnswer(benchmark::State& state) {
   FakeCall call;
   call.Arrive();
   for (auto _ : state) {
-    server.recorder.OnAnswered(call, server.method, absl::OkStatus());
+    call.Answer();
+    server.recorder.OnEnded(call, server.method, absl::OkStatus(),
+                            Delivery::kSent);
   }
 }
 BENCHMARK(RecordAnswer)->Threads(1)->Threads(2);

@@ -44,6 +44,7 @@ TEST(LoadTest, ClosedLoopCountsAndSortsItsCalls) {
   EXPECT_LE(result.Quantile(0.5), result.Quantile(0.999));
   EXPECT_EQ(result.Quantile(1), result.latencies_us.back());
   EXPECT_EQ(result.skipped, 0);
+  EXPECT_TRUE(server.Settles());
   EXPECT_EQ(result.calls,
             static_cast<int64_t>(server.Metric(
                 "weir_requests_total{method=\"Evaluate\",code=\"OK\"}")));

@@ -37,9 +37,10 @@ class IoThreadTest : public ::testing::Test {
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                              &port);
-    io_ = std::make_unique<IoThread>(builder.AddCompletionQueue());
+    io_ = std::make_unique<IoThread>(builder.AddCompletionQueue(), &policy_,
+                                     &counts_);
     server_ = builder.BuildAndStart();
-    io_->Start(services_);
+    io_->Start(server_->c_server(), services_);
     stub_ = std::make_unique<InferStub>(
         Connect("127.0.0.1:" + std::to_string(port)));
   }
@@ -70,6 +71,8 @@ class IoThreadTest : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<RawService>> services_;
+  const CallPolicy policy_;
+  CallCounts counts_;
   std::unique_ptr<IoThread> io_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<InferStub> stub_;

@@ -109,7 +109,8 @@ TEST(TransportTest, TakesMoreCallsThanItAskedFor) {
   const auto transport =
       StartTransport([&](ServerCall& call) { held.Hold(call); });
   constexpr int kCalls = 2000;
-  InferStub stub(Connect(transport->addresses()[0]));
+  InferStub stubs[] = {InferStub(Connect(transport->addresses()[0])),
+                       InferStub(Connect(transport->addresses()[0]))};
   grpc::CompletionQueue queue;
   struct Pending {
     grpc::ClientContext context;
@@ -122,7 +123,8 @@ TEST(TransportTest, TakesMoreCallsThanItAskedFor) {
       grpc::ClientAsyncResponseReader<decltype(Pending::response)>>>
       readers;
   for (Pending& p : pending) {
-    readers.push_back(stub.AsyncModelInfer(&p.context, request, &queue));
+    readers.push_back(
+        stubs[readers.size() % 2].AsyncModelInfer(&p.context, request, &queue));
     readers.back()->Finish(&p.response, &p.status, &p);
   }
   EXPECT_TRUE(

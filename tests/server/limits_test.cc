@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -76,7 +77,7 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
   EXPECT_EQ(server.Metric("weir_requests_refused_total{reason=\"QUEUE_FULL\"}"),
             refused);
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
-  EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
+  EXPECT_TRUE(server.Settles());
   EXPECT_EQ(server.Metric("weir_stream_pool_waiting"), 0);
 }
 
@@ -106,7 +107,7 @@ TEST(LimitsTest, BytesInFlightAreBounded) {
     EXPECT_TRUE(waiting.Wait().status.ok());
   }
   EXPECT_TRUE(running.Wait().status.ok());
-  EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
+  EXPECT_TRUE(server.Settles());
   // Alone it runs even where it is larger than the bound.
   large.clear_inputs();
   AddInput(&large, "x", v1::DATA_TYPE_FLOAT, {100'000},
@@ -121,8 +122,10 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   request.clear_inputs();
   AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {20'000},
            std::string(80'000, '\0'));
-  EXPECT_TRUE(Refused(Evaluate(server, request).status,
-                      StatusCode::RESOURCE_EXHAUSTED, "larger than max"));
+  grpc::Status refused = Evaluate(server, request).status;
+  EXPECT_TRUE(
+      Refused(refused, StatusCode::RESOURCE_EXHAUSTED, "the message has 80"));
+  EXPECT_EQ(Reason(FromGrpcStatus(refused)), "MESSAGE_TOO_LARGE");
   EXPECT_TRUE(ServesOn(server));
 
   request = Program(R"(
@@ -131,12 +134,96 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
       outputs: "y")");
   AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
            Bytes<int64_t>({20'000}));
-  EXPECT_TRUE(Refused(Evaluate(server, request).status,
-                      StatusCode::RESOURCE_EXHAUSTED, "larger than max"));
+  refused = Evaluate(server, request).status;
+  EXPECT_TRUE(
+      Refused(refused, StatusCode::RESOURCE_EXHAUSTED, "the reply has 80"));
+  EXPECT_EQ(Reason(FromGrpcStatus(refused)), "REPLY_TOO_LARGE");
+  EXPECT_TRUE(Eventually([&] {
+    return server.Metric(
+               "weir_requests_total{method=\"Evaluate\","
+               "code=\"RESOURCE_EXHAUSTED\"}") == 2;
+  }));
   EXPECT_TRUE(ServesOn(server));
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
   EXPECT_EQ(server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}"),
             0);
+}
+
+// What reading a message makes of it counts too: an element of one byte becomes
+// one of eight.
+TEST(LimitsTest, TypedContentsCountAsWhatTheyBecome) {
+  ModelFolder models;
+  models.Write("identity", IdentityModel(onnx::TensorProto::INT64));
+  TestServer server([&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.queue_bytes = 1 << 16;
+  });
+  const auto request = [](int64_t elements) {
+    inference::ModelInferRequest request;
+    request.set_model_name("identity");
+    auto* const input = request.add_inputs();
+    input->set_name("x");
+    input->set_datatype("INT64");
+    input->add_shape(elements);
+    for (int64_t i = 0; i < elements; ++i) {
+      input->mutable_contents()->add_int64_contents(1);
+    }
+    return request;
+  };
+  EXPECT_TRUE(Infer(server, request(1000)).status.ok());
+  const grpc::Status refused = Infer(server, request(1 << 20)).status;
+  EXPECT_TRUE(
+      Refused(refused, StatusCode::RESOURCE_EXHAUSTED, "--queue-bytes"));
+  EXPECT_EQ(Reason(FromGrpcStatus(refused)), "QUEUE_BYTES_FULL");
+  EXPECT_TRUE(Infer(server, request(1000)).status.ok());
+  EXPECT_TRUE(server.Settles());
+}
+
+TEST(LimitsTest, SampleShapesCountAsWhatTheyBecome) {
+  TestServer server([](ServerOptions& o) { o.queue_bytes = 1 << 16; });
+  v1::EvaluateRequest request = IdentityRequest();
+  auto* const spec = request.mutable_inputs(0)->mutable_value()->mutable_spec();
+  for (int i = 0; i < 65536; ++i) {
+    v1::SampleShape* const shape = spec->add_sample_shapes();
+    for (int d = 0; d < 8; ++d) shape->add_dims(1);
+  }
+  const grpc::Status refused = Evaluate(server, request).status;
+  EXPECT_EQ(Reason(FromGrpcStatus(refused)), "QUEUE_BYTES_FULL")
+      << refused.error_message();
+  EXPECT_TRUE(ServesOn(server));
+}
+
+// Replies that nobody reads lie in memory that others need to be served.
+TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
+  constexpr uint32_t kReplies = 20;  // of 1 MiB
+  TestServer server([](ServerOptions& o) { o.host_bytes = 16 << 20; });
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({1 << 18}));
+  const std::string message = request.SerializeAsString();
+  {
+    RawHttp2 client(server.address(), /*window=*/0);
+    for (uint32_t i = 0; i < kReplies; ++i) {
+      client.Begin(2 * i + 1, "/weir.v1.Evaluator/Evaluate");
+      client.Send(2 * i + 1, RawHttp2::Prefix(message.size()) + message,
+                  /*last=*/true);
+      ASSERT_TRUE(Eventually(
+          [&] { return server.Metric("weir_replies_unsent") == i + 1; }));
+    }
+    EXPECT_GE(server.Metric("weir_request_bytes_in_flight"), kReplies << 20);
+    EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
+    EXPECT_TRUE(Evaluate(server, request).status.ok());
+  }
+  EXPECT_TRUE(server.Settles());
+  EXPECT_EQ(server.Metric("weir_replies_dropped_total{reason=\"CALLER_GONE\"}"),
+            kReplies);
+  EXPECT_TRUE(Eventually([&] {
+    return server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}") ==
+           0;
+  }));
 }
 
 TEST(LimitsTest, HostMemoryIsBounded) {

@@ -95,6 +95,7 @@ TEST(MetricsTest, CountsCallsByMethodAndCode) {
     return server.Metric("weir_requests_total{method=\"" + method +
                          "\",code=\"" + code + "\"}");
   };
+  EXPECT_TRUE(server.Settles());
   EXPECT_EQ(requests("Evaluate", "OK"), 3);
   EXPECT_EQ(requests("Evaluate", "INVALID_ARGUMENT"), 2);
   EXPECT_EQ(requests("ListModels", "INVALID_ARGUMENT"), 1);

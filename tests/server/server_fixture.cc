@@ -85,6 +85,11 @@ double TestServer::Metric(const std::string& series) const {
   return 0;
 }
 
+bool TestServer::Settles() const {
+  return Eventually(
+      [this] { return Metric("weir_request_bytes_in_flight") == 0; });
+}
+
 grpc::Status TestServer::CallRaw(const std::string& method,
                                  const std::string& request) {
   grpc::GenericStub stub(channel_);

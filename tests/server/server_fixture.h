@@ -69,6 +69,10 @@ class TestServer {
   // there is none.
   double Metric(const std::string& series) const;
 
+  // A call is counted and logged when its answer was sent, and so after its
+  // client has that. Waits until that is so of every call; false if it is not.
+  bool Settles() const;
+
   // Any message's bytes to any unary method.
   grpc::Status CallRaw(const std::string& method, const std::string& request);
 

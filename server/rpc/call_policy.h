@@ -1,0 +1,45 @@
+// What the calls of one transport have in common: their bounds, and counts of
+// those that met one. Made by Transport, outlives its I/O threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/clock.h"
+
+namespace weir {
+
+class Admission;
+
+struct CallPolicy {
+  Nanos (*now)() = &NowNanos;
+  Admission* admission = nullptr;  // null: every call is admitted
+  size_t max_message_bytes = SIZE_MAX;
+  // Longest that a call may wait for its message to be whole, and its reply for
+  // the caller to take more of it; kNoDeadline: forever.
+  Nanos receive_timeout = kNoDeadline;
+  Nanos send_timeout = kNoDeadline;
+  // Of one I/O thread: calls whose message is not whole. One more ends the one
+  // that waits longest.
+  size_t max_receiving = SIZE_MAX;
+};
+
+// Messages of methods that are not what the server is for.
+inline constexpr size_t kMaxSmallMessageBytes = size_t{4} << 20;
+
+// What a call holds beside its message and its reply: our object, and gRPC's.
+inline constexpr size_t kCallBytes = size_t{8} << 10;
+
+// While replies that nobody reads hold more than half of the bytes in flight,
+// a reader has this long, and then others need the room more.
+inline constexpr Nanos kSendTimeoutUnderPressure = 1'000'000'000;
+
+struct CallCounts {
+  std::atomic<uint64_t> uploads_timed_out{0};
+  std::atomic<uint64_t> uploads_displaced{0};
+  std::atomic<uint64_t> replies_cut{0};
+  std::atomic<uint64_t> replies_abandoned{0};  // by the caller
+};
+
+}  // namespace weir

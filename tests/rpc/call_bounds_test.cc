@@ -1,0 +1,533 @@
+// What one call may hold, and for how long: messages that come slowly, are
+// large or grow, and replies that nobody reads.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "server/rpc/message_inflater.h"
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+#include "tests/rpc/raw_http2.h"
+#include "tests/rpc/test_transport.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Eventually;
+using ::testing::HasSubstr;
+using testing::RawHttp2;
+
+constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
+constexpr absl::Duration kTimeout = absl::Milliseconds(40);
+constexpr Nanos kTimeoutNanos = 40'000'000;
+
+// Stands still until a test moves it.
+std::atomic<Nanos> test_time{1'000'000'000};
+Nanos TestTime() { return test_time.load(); }
+
+// Remembers how calls ended.
+class Endings final : public CallObserver {
+ public:
+  struct Ending {
+    absl::StatusCode code;
+    Delivery delivery;
+    std::string reason;
+    bool operator==(const Ending&) const = default;
+  };
+
+  void OnEnded(const ServerCall&, const Method&, const absl::Status& status,
+               Delivery delivery) override {
+    {
+      const MutexLock lock(&mu_);
+      endings_.push_back({status.code(), delivery, Reason(status)});
+    }
+    ended_.Set();
+  }
+
+  // Waits for so many.
+  std::vector<Ending> Wait(size_t count) {
+    ended_.Wait(count);
+    const MutexLock lock(&mu_);
+    return endings_;
+  }
+
+ private:
+  Event ended_;
+  Mutex mu_;
+  std::vector<Ending> endings_ WEIR_GUARDED_BY(mu_);
+};
+
+using Ending = Endings::Ending;
+
+class CallBoundsTest : public ::testing::Test {
+ protected:
+  // gRPC's library ends with its last user, and waits ten seconds for a poller
+  // of its own if a write was delayed.
+  static void SetUpTestSuite() { grpc_init(); }
+
+  // One I/O thread, so that the calls of a test meet in its lists.
+  TransportOptions Options() {
+    TransportOptions options;
+    options.addresses = {"127.0.0.1:0"};
+    options.io_threads = 1;
+    options.admission = &admission_;
+    options.now = &TestTime;
+    options.receive_timeout = kTimeout;
+    options.send_timeout = kTimeout;
+    return options;
+  }
+
+  void Start(MethodHandler handler, TransportOptions options,
+             Traffic traffic = Traffic::kHeavy) {
+    MethodTable table;
+    table.Add("inference.GRPCInferenceService", "ModelInfer", traffic,
+              std::move(handler));
+    table.set_observer(&endings_);
+    auto transport = Transport::Start(std::move(options), table);
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+    address_ = transport_->addresses()[0];
+  }
+
+  // As they are looked through, so that the calls that are there are in them.
+  void PassTime(Nanos duration) { test_time += duration; }
+
+  bool NothingIsHeld() {
+    return Eventually([&] {
+      return admission_.bytes() == 0 && admission_.requests() == 0 &&
+             transport_->sending() == 0 && transport_->receiving() == 0;
+    });
+  }
+
+  Admission admission_{100, size_t{1} << 30};
+  Endings endings_;
+  std::unique_ptr<Transport> transport_;
+  std::string address_;
+};
+
+// Memory that a reply references, and whether it was given back.
+struct Lent {
+  explicit Lent(size_t size) : bytes(size, 'r') {}
+  ReplyBuffer Reply() {
+    ReplyBuffer reply;
+    reply.AppendForeign(
+        bytes.data(), bytes.size(),
+        [](void* self) { ++static_cast<Lent*>(self)->returned; }, this);
+    return reply;
+  }
+  std::string bytes;
+  std::atomic<int> returned{0};
+};
+
+TEST_F(CallBoundsTest, AReplyThatIsTooLargeIsRefusedBeforeGrpcHasIt) {
+  Lent lent(20'000);
+  TransportOptions options = Options();
+  options.max_message_bytes = 10'000;
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  InferStub stub(Connect(address_));
+  const grpc::Status status = Infer(stub, "x").status;
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("20000"));
+  EXPECT_THAT(status.error_message(), HasSubstr("10000"));
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kResourceExhausted,
+                                 Delivery::kSent, "REPLY_TOO_LARGE"}));
+  EXPECT_EQ(lent.returned, 1);
+  EXPECT_TRUE(NothingIsHeld());
+}
+
+TEST_F(CallBoundsTest, AReplyCountsUntilItIsSent) {
+  Lent lent(4 << 20);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(client.ReadData(1, 1 << 16), size_t{1} << 16);
+  EXPECT_TRUE(Eventually([&] { return transport_->open_calls() == 0; }));
+  // The request has its answer and no place in the queue; the reply is held.
+  EXPECT_EQ(admission_.requests(), 0);
+  EXPECT_GE(admission_.bytes(), 4 << 20);
+  EXPECT_EQ(transport_->sending(), 1u);
+  EXPECT_EQ(lent.returned, 0);
+  client.Grant(0, 4 << 20);
+  client.Grant(1, 4 << 20);
+  client.ReadData(1, 5 << 20);
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_EQ(lent.returned, 1);
+}
+
+TEST_F(CallBoundsTest, AReplyWhoseCallerLeavesIsNotOk) {
+  Lent lent(4 << 20);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(client.ReadData(1, 1 << 16), size_t{1} << 16);
+  client.Reset(1);
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCallerGone, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_EQ(transport_->counts().replies_abandoned, 1u);
+}
+
+// All of the reply fits into the windows: gRPC writes it in one go, and the
+// connection breaks meanwhile.
+TEST_F(CallBoundsTest, AReplyWhoseConnectionBreaksIsNotOk) {
+  Lent lent(64 << 20);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, Options());
+  {
+    RawHttp2 client(address_, 1 << 30);
+    client.Begin(1, kInfer);
+    client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+    EXPECT_GE(client.ReadData(1, 1 << 20), size_t{1} << 20);
+  }
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCallerGone, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+}
+
+TEST_F(CallBoundsTest, AReplyToNobodyIsNotOk) {
+  ServerCall* held = nullptr;
+  Event taken;
+  Start(
+      [&](ServerCall& call) {
+        held = &call;
+        taken.Set();
+      },
+      Options());
+  {
+    RawHttp2 client(address_, 1 << 16);
+    client.Begin(1, kInfer);
+    client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+    taken.Wait();
+  }
+  EXPECT_TRUE(Eventually([&] { return held->cancelled(); }));
+  held->Resume([](ServerCall& call, void*) { EchoCall(call); }, nullptr);
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCallerGone, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+}
+
+TEST_F(CallBoundsTest, AReaderThatStopsIsCutAndItsMemoryIsBack) {
+  Lent lent(4 << 20);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(client.ReadData(1, 1 << 16), size_t{1} << 16);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  PassTime(kTimeoutNanos);
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCut, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_EQ(transport_->counts().replies_cut, 1u);
+  EXPECT_EQ(client.ReadData(1, 1), 0u);  // reset
+  // The connection lives, and so do its other calls.
+  client.Begin(3, "/no.Service/Method");
+  EXPECT_TRUE(client.Await(3));
+}
+
+TEST_F(CallBoundsTest, AReaderThatGoesOnIsNotCut) {
+  constexpr uint32_t kPart = ReplyBuffer::kPartBytes;
+  Lent lent(6 * kPart);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, Options());
+  RawHttp2 client(address_, kPart);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  size_t got = client.ReadData(1, kPart);
+  // Ten times the timeout in all, and something is read within each.
+  for (int i = 0; i < 20; ++i) {
+    PassTime(kTimeoutNanos / 2);
+    client.Grant(0, kPart / 4);
+    client.Grant(1, kPart / 4);
+    got += client.ReadData(1, kPart / 4);
+  }
+  EXPECT_EQ(got, 6 * size_t{kPart});
+  EXPECT_EQ(transport_->sending(), 1u);
+  client.Grant(1, 5);
+  client.Grant(0, 5);
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
+}
+
+// It grants the server all it wants and does not read its socket: only the
+// kernel can tell.
+TEST_F(CallBoundsTest, AConnectionThatNobodyReadsIsClosed) {
+  Lent lent(64 << 20);
+  TransportOptions options = Options();
+  options.now = &NowNanos;
+  options.receive_timeout = absl::InfiniteDuration();
+  options.send_timeout = absl::Milliseconds(300);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  RawHttp2 client(address_, 1 << 30);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kCancelled);
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+}
+
+TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
+  TransportOptions options = Options();
+  options.ask_after = absl::Milliseconds(50);
+  options.answer_within = absl::Milliseconds(50);
+  Start(EchoCall, options);
+  const RawHttp2 silent(address_, 1 << 16);
+  EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 0; }));
+  // Stock clients answer.
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+}
+
+TEST_F(CallBoundsTest, UnreadRepliesGoSoonWhenOthersNeedTheRoom) {
+  Admission small(100, size_t{6} << 20);
+  Lent lent(4 << 20);
+  TransportOptions options = Options();
+  options.admission = &small;
+  options.send_timeout = absl::Hours(1);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(client.ReadData(1, 1 << 16), size_t{1} << 16);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  PassTime(kSendTimeoutUnderPressure);
+  EXPECT_EQ(endings_.Wait(1)[0].delivery, Delivery::kCut);
+  EXPECT_TRUE(Eventually([&] { return small.bytes() == 0; }));
+}
+
+TEST_F(CallBoundsTest, AWriterThatStopsIsCut) {
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(100) + std::string(50, 'x'), /*last=*/false);
+  client.Begin(3, kInfer);  // headers alone
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 2; }));
+  PassTime(kTimeoutNanos);
+  const Ending cut = {absl::StatusCode::kDeadlineExceeded, Delivery::kSent,
+                      "RECEIVE_TIMEOUT"};
+  EXPECT_THAT(endings_.Wait(2), ElementsAre(cut, cut));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_EQ(transport_->counts().uploads_timed_out, 2u);
+  // The connection serves on.
+  client.Begin(5, "/no.Service/Method");
+  EXPECT_TRUE(client.Await(5));
+}
+
+TEST_F(CallBoundsTest, AMessageThatComesSlowlyButInTimeIsServed) {
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  const std::string message = RawHttp2::Prefix(100) + std::string(100, 'x');
+  for (size_t i = 0; i < message.size() - 1; ++i) {
+    client.Send(1, message.substr(i, 1), /*last=*/false);
+  }
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
+  PassTime(kTimeoutNanos / 2);
+  client.Send(1, "x", /*last=*/true);
+  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kOk);
+}
+
+TEST_F(CallBoundsTest, TooManyUploadsEndTheOldest) {
+  TransportOptions options = Options();
+  options.max_receiving = 3;
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  for (uint32_t stream = 1; stream <= 9; stream += 2) {
+    client.Begin(stream, kInfer);
+    client.Send(stream, RawHttp2::Prefix(100), /*last=*/false);
+  }
+  const Ending displaced = {absl::StatusCode::kResourceExhausted,
+                            Delivery::kSent, "TOO_MANY_UPLOADS"};
+  EXPECT_THAT(endings_.Wait(2), ElementsAre(displaced, displaced));
+  EXPECT_EQ(transport_->receiving(), 3u);
+  EXPECT_EQ(client.Next().stream, 1u);
+  // Whoever sends its message at once is served meanwhile.
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+}
+
+TEST_F(CallBoundsTest, ACallerThatLeavesInTheMiddleOfItsMessageIsForgotten) {
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(100) + std::string(50, 'x'), /*last=*/false);
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
+  client.Reset(1);
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCallerGone, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+}
+
+TEST_F(CallBoundsTest, ACallWithoutAMessageIsRefused) {
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, "", /*last=*/true);
+  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(NothingIsHeld());
+}
+
+TEST_F(CallBoundsTest, AFullQueueRefusesBeforeTheMessageIsRead) {
+  Admission full(1, size_t{1} << 30);
+  auto ticket = full.Admit(1, kNoDeadline, TestTime());
+  TransportOptions options = Options();
+  options.admission = &full;
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);  // and not a byte of the message
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kResourceExhausted,
+                                 Delivery::kSent, "QUEUE_FULL"}));
+  EXPECT_EQ(client.Next().stream, 1u);
+  ticket->Reset();
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+}
+
+TEST_F(CallBoundsTest, OtherMethodsAreAnsweredWhileTheQueueIsFull) {
+  Admission full(0, 0);
+  TransportOptions options = Options();
+  options.admission = &full;
+  Start(EchoCall, options, Traffic::kRare);
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+  const grpc::Status large =
+      Infer(stub, std::string(kMaxSmallMessageBytes, 'x')).status;
+  EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(endings_.Wait(2)[1].reason, "MESSAGE_TOO_LARGE");
+}
+
+// gRPC's own services hold a thread for every stream.
+TEST_F(CallBoundsTest, OpenReflectionStreamsHoldFewThreads) {
+  constexpr uint32_t kStreams = 100;
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         std::filesystem::directory_iterator());
+  };
+  const auto before = threads();
+  for (uint32_t i = 0; i < kStreams; ++i) {
+    client.Begin(2 * i + 1,
+                 "/grpc.reflection.v1alpha.ServerReflection/"
+                 "ServerReflectionInfo");
+  }
+  std::set<uint32_t> refused;
+  while (refused.size() < kStreams - 20) {
+    const RawHttp2::Frame frame = client.Next();
+    ASSERT_TRUE(frame.ok) << refused.size() << " of them were refused";
+    refused.insert(frame.stream);
+  }
+  EXPECT_LE(threads(), before + 20);
+}
+
+TEST_F(CallBoundsTest, AConnectionHasABoundOnItsCalls) {
+  std::vector<ServerCall*> held;
+  Mutex mu;
+  TransportOptions options = Options();
+  options.max_streams = 3;
+  Start(
+      [&](ServerCall& call) {
+        const MutexLock lock(&mu);
+        held.push_back(&call);
+      },
+      options);
+  InferStub stub(Connect(address_));
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 5; ++i) {
+    callers.emplace_back([&] {
+      EXPECT_TRUE(Infer(stub, "held back by the client").status.ok());
+    });
+  }
+  for (size_t answered = 0; answered < 5;) {
+    EXPECT_TRUE(Eventually([&] {
+      const MutexLock lock(&mu);
+      return !held.empty();
+    }));
+    EXPECT_LE(transport_->open_calls(), 3);
+    const MutexLock lock(&mu);
+    for (ServerCall* call : held) {
+      call->Resume([](ServerCall& c, void*) { EchoCall(c); }, nullptr);
+      ++answered;
+    }
+    held.clear();
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+grpc::Status InferCompressed(InferStub& stub, const std::string& id,
+                             grpc_compression_algorithm algorithm,
+                             std::string* reply = nullptr) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + testing::kPatience);
+  context.set_compression_algorithm(algorithm);
+  const Answer answer = Infer(stub, id, &context);
+  if (reply != nullptr) *reply = answer.response.id();
+  return answer.status;
+}
+
+TEST_F(CallBoundsTest, CompressedMessagesAreServed) {
+  Start(EchoCall, Options());
+  InferStub stub(Connect(address_));
+  for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+    for (size_t size :
+         {size_t{1}, MessageInflater::kStepBytes, size_t{3'000'000}}) {
+      const std::string id(size, 'z');
+      std::string reply;
+      const grpc::Status status = InferCompressed(stub, id, algorithm, &reply);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      EXPECT_EQ(reply, id);
+    }
+  }
+  EXPECT_TRUE(NothingIsHeld());
+}
+
+// A megabyte that becomes a gigabyte: it grows to its bound and not further,
+// and what it takes meanwhile is charged.
+TEST_F(CallBoundsTest, AGzipBombIsRefusedAtTheBoundOfMessages) {
+  TransportOptions options = Options();
+  options.max_message_bytes = 1 << 20;
+  Start(EchoCall, options);
+  InferStub stub(Connect(address_));
+  const grpc::Status status =
+      InferCompressed(stub, std::string(64 << 20, '\0'), GRPC_COMPRESS_GZIP);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(endings_.Wait(1)[0].reason, "MESSAGE_TOO_LARGE");
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(InferCompressed(stub, "x", GRPC_COMPRESS_GZIP).ok());
+}
+
+TEST_F(CallBoundsTest, AGzipBombIsRefusedAtTheBoundOfAllBytes) {
+  Admission small(100, size_t{4} << 20);
+  auto other = small.Admit(1, kNoDeadline, TestTime());
+  TransportOptions options = Options();
+  options.admission = &small;
+  Start(EchoCall, options);
+  InferStub stub(Connect(address_));
+  const grpc::Status status =
+      InferCompressed(stub, std::string(64 << 20, '\0'), GRPC_COMPRESS_GZIP);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(endings_.Wait(1)[0].reason, "QUEUE_BYTES_FULL");
+  EXPECT_TRUE(Eventually([&] { return small.bytes() == 1; }));
+}
+
+}  // namespace
+}  // namespace weir

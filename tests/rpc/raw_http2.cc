@@ -1,0 +1,166 @@
+#include "tests/rpc/raw_http2.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace weir::testing {
+namespace {
+
+constexpr char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+constexpr uint8_t kEndStream = 1;
+constexpr uint8_t kEndHeaders = 4;
+constexpr uint8_t kAck = 1;
+constexpr uint32_t kDefaultWindow = 65535;
+constexpr size_t kMaxFrame = 16384;
+
+std::string BigEndian(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = bytes - 1; i >= 0; --i) {
+    text += static_cast<char>(value >> (8 * i) & 0xFF);
+  }
+  return text;
+}
+
+uint32_t FromBigEndian(const char* text, int bytes) {
+  uint32_t value = 0;
+  for (int i = 0; i < bytes; ++i) {
+    value = value << 8 | static_cast<unsigned char>(text[i]);
+  }
+  return value;
+}
+
+// A header as HPACK's literal without indexing; names and values are short.
+std::string Header(const std::string& name, const std::string& value) {
+  return std::string(1, '\0') + static_cast<char>(name.size()) + name +
+         static_cast<char>(value.size()) + value;
+}
+
+}  // namespace
+
+RawHttp2::RawHttp2(const std::string& address, uint32_t window) {
+  const size_t colon = address.rfind(':');
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_port =
+      htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
+  inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
+  fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  const int on = 1;
+  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const timeval patience = {.tv_sec = 20, .tv_usec = 0};
+  setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  EXPECT_GT(write(fd_, kPreface, sizeof(kPreface) - 1), 0);
+  // SETTINGS_INITIAL_WINDOW_SIZE.
+  Write(kSettings, 0, 0, BigEndian(4, 2) + BigEndian(window, 4));
+  if (window > kDefaultWindow) Grant(0, window - kDefaultWindow);
+}
+
+RawHttp2::~RawHttp2() { close(fd_); }
+
+void RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
+                     const std::string& payload) {
+  const std::string frame = BigEndian(payload.size(), 3) +
+                            static_cast<char>(type) + static_cast<char>(flags) +
+                            BigEndian(stream, 4) + payload;
+  size_t sent = 0;
+  while (sent < frame.size()) {
+    const ssize_t n =
+        send(fd_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) return;  // the server has closed; Next() tells
+    sent += static_cast<size_t>(n);
+  }
+}
+
+void RawHttp2::Begin(uint32_t stream, const std::string& method) {
+  Write(kHeaders, kEndHeaders, stream,
+        Header(":method", "POST") + Header(":scheme", "http") +
+            Header(":path", method) + Header(":authority", "localhost") +
+            Header("te", "trailers") +
+            Header("content-type", "application/grpc"));
+}
+
+std::string RawHttp2::Prefix(size_t message_bytes) {
+  return std::string(1, '\0') + BigEndian(message_bytes, 4);
+}
+
+void RawHttp2::Send(uint32_t stream, const std::string& bytes, bool last) {
+  size_t at = 0;
+  do {
+    const std::string part = bytes.substr(at, kMaxFrame);
+    at += part.size();
+    Write(kData, last && at == bytes.size() ? kEndStream : uint8_t{0}, stream,
+          part);
+  } while (at < bytes.size());
+}
+
+void RawHttp2::Grant(uint32_t stream, uint32_t bytes) {
+  Write(kWindowUpdate, 0, stream, BigEndian(bytes, 4));
+}
+
+void RawHttp2::Reset(uint32_t stream) {
+  Write(kReset, 0, stream, BigEndian(8, 4));  // CANCEL
+}
+
+bool RawHttp2::ReadExactly(char* to, size_t size) {
+  while (size > 0) {
+    const ssize_t n = recv(fd_, to, size, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    to += n;
+    size -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+RawHttp2::Frame RawHttp2::Next() {
+  for (;;) {
+    Frame frame;
+    char head[9];
+    if (!ReadExactly(head, sizeof(head))) return frame;
+    frame.type = static_cast<uint8_t>(head[3]);
+    frame.flags = static_cast<uint8_t>(head[4]);
+    frame.stream = FromBigEndian(head + 5, 4) & 0x7FFFFFFF;
+    frame.payload.resize(FromBigEndian(head, 3));
+    if (!ReadExactly(frame.payload.data(), frame.payload.size())) return frame;
+    frame.ok = true;
+    const bool ack = (frame.flags & kAck) != 0;
+    if (frame.type == kSettings && !ack) Write(kSettings, kAck, 0, "");
+    if (frame.type == kPing && !ack) Write(kPing, kAck, 0, frame.payload);
+    if (frame.type != kSettings && frame.type != kPing &&
+        frame.type != kWindowUpdate) {
+      return frame;
+    }
+  }
+}
+
+bool RawHttp2::Await(uint32_t stream) {
+  for (;;) {
+    const Frame frame = Next();
+    if (!frame.ok) return false;
+    if (frame.stream == stream) return true;
+  }
+}
+
+size_t RawHttp2::ReadData(uint32_t stream, size_t bytes) {
+  size_t got = 0;
+  while (got < bytes) {
+    const Frame frame = Next();
+    if (!frame.ok || frame.type == kGoAway) return got;
+    if (frame.stream != stream) continue;
+    if (frame.type == kReset) return got;
+    if (frame.type == kData) got += frame.payload.size();
+    if ((frame.flags & kEndStream) != 0 && frame.type != kSettings) return got;
+  }
+  return got;
+}
+
+}  // namespace weir::testing

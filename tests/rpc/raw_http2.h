@@ -1,0 +1,63 @@
+// One HTTP/2 connection, frame by frame: a client that does what stock ones do
+// not, such as stopping in the middle of a message or of a reply. Every read
+// waits, for as long as a passing test needs. Used by one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weir::testing {
+
+class RawHttp2 {
+ public:
+  enum FrameType : uint8_t {
+    kData = 0,
+    kHeaders = 1,
+    kReset = 3,
+    kSettings = 4,
+    kPing = 6,
+    kGoAway = 7,
+    kWindowUpdate = 8,
+  };
+  struct Frame {
+    bool ok = false;  // false: the connection has ended, or is silent
+    uint8_t type = 0;
+    uint8_t flags = 0;
+    uint32_t stream = 0;
+    std::string payload;
+  };
+
+  // Connects to "127.0.0.1:PORT"; the server may send `window` bytes on each
+  // stream, and on all together, until it is granted more.
+  RawHttp2(const std::string& address, uint32_t window);
+  ~RawHttp2();
+  RawHttp2(const RawHttp2&) = delete;
+  RawHttp2& operator=(const RawHttp2&) = delete;
+
+  // Begins a call of a gRPC method.
+  void Begin(uint32_t stream, const std::string& method);
+  // gRPC's five bytes before a message of that size.
+  static std::string Prefix(size_t message_bytes);
+  void Send(uint32_t stream, const std::string& bytes, bool last);
+  void Grant(uint32_t stream, uint32_t bytes);
+  void Reset(uint32_t stream);
+
+  // The next frame but settings, pings and window updates, which it answers or
+  // passes over; not ok if none comes.
+  Frame Next();
+  // Takes frames until one of that stream has come. False if none comes.
+  bool Await(uint32_t stream);
+  // Takes frames until `bytes` of data have come, or what ends the stream.
+  // Returns how many came.
+  size_t ReadData(uint32_t stream, size_t bytes);
+
+ private:
+  void Write(FrameType type, uint8_t flags, uint32_t stream,
+             const std::string& payload);
+  bool ReadExactly(char* to, size_t size);
+
+  int fd_ = -1;
+};
+
+}  // namespace weir::testing
