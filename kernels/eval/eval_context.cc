@@ -614,7 +614,6 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   const uint64_t number = work->number_;
   work->owned_inputs_.Reset();
   work->staging_.Reset();
-  if (!work->ReadsInline()) work->output_buffer_.Reset();
   for (const Signal& signal : work->request.signal) {
     absl::Status moved = signal.timeline->Advance(signal.value, status);
     if (!moved.ok() && status.ok()) {
@@ -623,6 +622,8 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   }
   for (InputSource& input : work->request.inputs) input.producer = nullptr;
   if (work->report_.completed_at == 0) work->report_.completed_at = NowNanos();
+  // A work may be kept for its next use; what nobody reads must not stay.
+  if (!status.ok() || !work->ReadsInline()) work->output_buffer_.Reset();
   work->status_ = status;
 
   StreamLease returned;

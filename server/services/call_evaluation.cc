@@ -42,6 +42,8 @@ CallEvaluation* CallEvaluation::Acquire(Engine& engine, Metrics& metrics) {
 }
 
 void CallEvaluation::Release(CallEvaluation* evaluation) {
+  // What no reply took.
+  evaluation->work_.TakeOutputBuffer().Reset();
   WorkRequest& request = evaluation->work_.request;
   request.program = nullptr;
   request.inputs.clear();

@@ -71,6 +71,16 @@ TEST_F(Faults, AStreamThatCannotBeMadeFailsOneWork) {
   EXPECT_EQ(engine_->streams().stats().leased, 0u);
 }
 
+// A work may be kept for its next use, and so may a hundred of them.
+TEST_F(Faults, FailedWorksHoldNoMemory) {
+  WatchedWork failed[3];
+  for (WatchedWork& watched : failed) {
+    device_->Fail(DeviceCall::kLaunch, absl::InternalError("launch failed"));
+    EXPECT_FALSE(RunOne(watched, 20'000).ok());
+  }
+  EXPECT_EQ(engine_->pinned().stats().leased_bytes, 0u);
+}
+
 TEST_F(Faults, AFailedLaunchFailsItsWorkAlone) {
   WatchedWork watched;
   ASSERT_TRUE(RunOne(watched).ok());
