@@ -631,7 +631,8 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   {
     MutexLock lock(&mu_);
     --unfinished_;
-    returned = ReleaseLane(launched, !status.ok(), &room_again);
+    returned =
+        ReleaseLane(launched, !status.ok() && !GaveUp(status), &room_again);
     if (!status.ok() && work->returned_) {
       if (failed_.size() >= kMaxFailedKept) failed_.pop_front();
       failed_.push_back({number, work->request.label, status});

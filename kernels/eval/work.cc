@@ -128,6 +128,17 @@ bool Work::AnyCancelled() const {
   return cancelled() || (joined_ != nullptr && joined_->AnyCancelled());
 }
 
+absl::Status Work::StillWanted() const {
+  if (AnyCancelled()) {
+    return absl::CancelledError("cancelled before its next step");
+  }
+  if (request.deadline <= NowNanos()) {
+    return absl::DeadlineExceededError(
+        "the deadline passed before its next step");
+  }
+  return absl::OkStatus();
+}
+
 bool Work::ReadsInline() const {
   return std::find(request.outputs.begin(), request.outputs.end(),
                    OutputWish::kInline) != request.outputs.end();
@@ -326,6 +337,13 @@ absl::Status Work::Launch(Stream& stream) {
   report_.launched_at = NowNanos();
   report_.sequence = completion.sequence;
   const bool host_addressable = device.host_addressable();
+  // The strand may have held it for long, and runs it in this thread.
+  const auto still_wanted = [this] { return StillWanted(); };
+  std::optional<absl::FunctionRef<absl::Status()>> go_on;
+  if (host_addressable) {
+    WEIR_RETURN_IF_ERROR(StillWanted());
+    go_on.emplace(still_wanted);
+  }
   for (const Point& point : points_) {
     if (point.is_null() || point.timeline == stream.timeline() ||
         point.Outcome().has_value()) {
@@ -342,7 +360,8 @@ absl::Status Work::Launch(Stream& stream) {
                                           .inputs = addresses_,
                                           .outputs = device_outputs_,
                                           .arena = arena_,
-                                          .random = {.seed = seed_}}));
+                                          .random = {.seed = seed_},
+                                          .go_on = go_on}));
   bool all_inline = true;
   for (size_t i = 0; i < request.outputs.size(); ++i) {
     const Plan::Value& value = plan_->outputs()[i];
@@ -419,7 +438,7 @@ void Work::Complete(const Completion& done) {
   if (done.fault != FaultCode::kNone) {
     status = plan_->FaultAt(done.fault_node, done.fault);
   }
-  if (!status.ok()) NoteDeviceError(done, status);
+  if (!status.ok() && !GaveUp(status)) NoteDeviceError(done, status);
   if (status.ok()) status = DependencyStatus();
   if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
   if (status.ok()) {

@@ -77,9 +77,16 @@ struct WorkRequest {
   absl::InlinedVector<Point, 2> after;
   absl::InlinedVector<Signal, 1> signal;
   std::optional<uint64_t> seed;  // empty: the context's RNG
-  Nanos deadline = kNoDeadline;  // not launched after it
+  Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
+                                 // begins after it
   std::string label;             // for errors and reports
 };
+
+// Whether a work ended so because nobody waited for it any more, which says
+// nothing about the device.
+inline bool GaveUp(const absl::Status& status) {
+  return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+}
 
 // Callbacks run on the submitting thread, the context's executor, or a
 // completion thread: they only note and post.
@@ -108,8 +115,9 @@ class WEIR_EXPORT Work final : private StreamTask {
   WorkState state() const { return state_.load(std::memory_order_acquire); }
   bool done() const { return state() >= WorkState::kCompleted; }
 
-  // Queued work is dropped and ends with CANCELLED; launched work drains, and
-  // then ends as it would have. Idempotent.
+  // Queued work is dropped and ends with CANCELLED. Launched work drains, and
+  // then ends as it would have; on the CPU, where a thread would work for
+  // nobody, it ends before its next step. Idempotent.
   void Cancel();
   bool cancelled() const { return cancelled_.load(); }
 
@@ -157,6 +165,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   };
 
   bool AnyCancelled() const;  // it, or a work that is joined in it
+  // Why nobody waits for its result any more: CANCELLED, DEADLINE_EXCEEDED.
+  absl::Status StillWanted() const;
   bool ReadsInline() const;
   bool ReturnsBeforeLaunch() const {
     return return_at_ < WorkState::kScheduled;

@@ -5,6 +5,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/graph/outline_steps.h"
 #include "kernels/graph/plan_body.h"
 
@@ -91,6 +92,9 @@ absl::Status Plan::Run(const PlanRun& run) const {
   absl::InlinedVector<const void*, kInlineOperands> inputs;
   absl::InlinedVector<void*, kInlineOperands> outputs;
   for (const PlanStep& step : body_->steps) {
+    if (run.go_on.has_value() && &step != &body_->steps.front()) {
+      WEIR_RETURN_IF_ERROR((*run.go_on)());
+    }
     const Operand* operand = &body_->operands[step.first_operand];
     inputs.clear();
     for (uint32_t i = 0; i < step.inputs; ++i) {

@@ -14,9 +14,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/base/export.h"
@@ -36,6 +38,9 @@ struct PlanRun {
   std::byte* outputs = nullptr;  // device memory
   std::byte* arena = nullptr;    // device memory
   RandomKey random;
+  // Asked before every step but the first; an error ends the run with it. For
+  // devices whose steps run in this thread: whether somebody still waits.
+  std::optional<absl::FunctionRef<absl::Status()>> go_on = std::nullopt;
 };
 
 class WEIR_EXPORT Plan {

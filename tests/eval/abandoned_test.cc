@@ -1,0 +1,134 @@
+// Works that nobody waits for any more: on the CPU they give up their thread
+// before the next step, and do not take one if they have none.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "kernels/base/clock.h"
+#include "kernels/ops/op.h"
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+class Abandoned : public EvalTest {
+ protected:
+  void SetUp() override {
+    EvalTest::SetUp();
+    OpDef def;
+    def.domain = "weir";
+    def.name = "Hold";
+    def.doc = "Stands still until the test lets it go on.";
+    def.inputs = {{.name = "input", .types = kFixedTypes}};
+    def.outputs = {{.name = "output"}};
+    def.infer = [](InferContext& context) {
+      context.SetOutput(0, DType::kFloat, context.input_shape(0));
+      return absl::OkStatus();
+    };
+    def.cost = [](const NodeInfo&, DeviceKind, const PlanArgs&) {
+      return NodeCost();
+    };
+    const absl::Status registered =
+        registry_->Register(std::move(def), [this](const NodeInfo&, Device&) {
+          return absl::StatusOr<std::unique_ptr<const Kernel>>(
+              MakeKernel([this](const PlanArgs&) {
+                return absl::StatusOr<RunFunction>([this](const RunArgs&) {
+                  started_.Set();
+                  if (holds_) open_.Wait();
+                  return absl::OkStatus();
+                });
+              }));
+        });
+    ASSERT_TRUE(registered.ok()) << registered;
+    Graph graph = MakeGraph("Hold", 1, {}, "weir");
+    for (int i = 0; i < 2; ++i) {
+      GraphNode next = graph.nodes.back();
+      next.name += "_next";
+      next.inputs = next.outputs;
+      next.outputs = {next.outputs[0] + "_next"};
+      graph.nodes.push_back(next);
+    }
+    graph.outputs = graph.nodes.back().outputs;
+    program_ = Compile(std::move(graph));
+    // With its plan made, a work is launched within Submit.
+    holds_ = false;
+    WatchedWork first;
+    Submit(first);
+    ASSERT_TRUE(first.Done().ok());
+    ASSERT_EQ(started_.count(), kSteps);
+    holds_ = true;
+  }
+
+  // In a context of its own. It keeps its result, so that it never runs in this
+  // thread.
+  void Submit(WatchedWork& watched, Nanos deadline = kNoDeadline) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(values_)};
+    watched.request().outputs = {OutputWish::kKeep};
+    watched.request().deadline = deadline;
+    Enter(NewContext()).Submit(watched.work.get(), &watched.waiter);
+  }
+
+  size_t StepsSinceSetUp() const { return started_.count() - kSteps; }
+  void AwaitSteps(size_t steps) { started_.Wait(kSteps + steps); }
+
+  static constexpr size_t kSteps = 3;  // of the program
+
+  const std::vector<float> values_ = {1};
+  std::shared_ptr<const Program> program_;
+  Event started_;  // a step
+  std::atomic<bool> holds_{true};
+  Event open_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, Abandoned, ::testing::Values("cpu"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Abandoned, ACancelledWorkEndsBeforeItsNextStep) {
+  WatchedWork watched;
+  Submit(watched);
+  AwaitSteps(1);
+  watched.work->Cancel();
+  open_.Set();
+  const absl::Status status = watched.Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_EQ(StepsSinceSetUp(), 1u);
+  // Nothing is wrong with the device or the lane.
+  EXPECT_TRUE(watched.work->report().device_errors.empty());
+  EXPECT_EQ(engine_->streams().stats().destroyed_total, 0u);
+  WatchedWork next;
+  Submit(next);
+  EXPECT_TRUE(next.Done().ok());
+}
+
+TEST_P(Abandoned, AWorkEndsBeforeItsNextStepAfterItsDeadline) {
+  WatchedWork watched;
+  const Nanos deadline = NowNanos() + 1'000'000'000;
+  Submit(watched, deadline);
+  AwaitSteps(1);
+  ASSERT_TRUE(testing::Eventually([&] { return NowNanos() >= deadline; }));
+  open_.Set();
+  const absl::Status status = watched.Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(StepsSinceSetUp(), 1u);
+}
+
+// Both threads are taken: it is launched, and its strand waits for one.
+TEST_P(Abandoned, ALaunchedWorkThatHasNotBegunNeverBegins) {
+  WatchedWork running[2];
+  for (WatchedWork& watched : running) Submit(watched);
+  AwaitSteps(2);
+  WatchedWork waiting;
+  Submit(waiting);
+  ASSERT_EQ(engine_->streams().stats().leased, 3u);
+  waiting.work->Cancel();
+  open_.Set();
+  const absl::Status status = waiting.Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  for (WatchedWork& watched : running) EXPECT_TRUE(watched.Done().ok());
+  EXPECT_EQ(StepsSinceSetUp(), 2 * kSteps);
+}
+
+}  // namespace
+}  // namespace weir
