@@ -13,6 +13,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/models/mapped_file.h"
 #include "server/models/onnx_tensor.h"
+#include "server/models/parsed_size.h"
 
 namespace weir {
 namespace {
@@ -320,6 +321,7 @@ absl::StatusOr<OnnxFile> Import(std::string_view bytes,
 
 absl::StatusOr<Graph> ImportOnnx(std::string_view model,
                                  const OnnxImportOptions& options) {
+  WEIR_RETURN_IF_ERROR(CheckParsedSize(*onnx::ModelProto::descriptor(), model));
   WEIR_ASSIGN_OR_RETURN(OnnxFile file, Import(model, options));
   return std::move(file.graph);
 }

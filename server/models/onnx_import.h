@@ -23,7 +23,8 @@ struct OnnxImportOptions {
 
 // INVALID_ARGUMENT says what is wrong with the bytes; UNIMPLEMENTED names what
 // weir lacks: functions, subgraphs, sparse tensors, training information,
-// sequences, other domains and element types.
+// sequences, other domains and element types. RESOURCE_EXHAUSTED, before the
+// message is parsed, if that would take too much memory (parsed_size.h).
 absl::StatusOr<Graph> ImportOnnx(std::string_view model,
                                  const OnnxImportOptions& options = {});
 

@@ -11,6 +11,7 @@
 #include "proto/weir/v1/graph.pb.h"
 #include "server/models/definition_import.h"
 #include "server/models/onnx_import.h"
+#include "server/models/parsed_size.h"
 
 namespace weir {
 namespace {
@@ -122,6 +123,9 @@ absl::StatusOr<Graph> ImportKey(std::string_view key) {
         ImportDType(entry.dtype, absl::StrCat("inputs[", &input - &given[0],
                                               "].value.spec.dtype")));
   }
+  const absl::Status size =
+      CheckParsedSize(*v1::GraphDefinition::descriptor(), key);
+  if (!size.ok()) return WithField(size, "graph.definition");
   v1::GraphDefinition definition;
   if (key.size() > static_cast<size_t>(std::numeric_limits<int>::max()) ||
       !definition.ParseFromArray(key.data(), static_cast<int>(key.size()))) {
