@@ -28,6 +28,8 @@ class PipedProcess {
   // Waits for its end: the exit code, or -1 after a signal.
   int Wait();
 
+  pid_t pid() const { return pid_; }  // -1 after Wait
+
  private:
   pid_t pid_ = -1;
   FILE* in_ = nullptr;

@@ -91,7 +91,7 @@ add_tasks() {
   local name
   while read -r name; do tasks+=("suite $name"); done \
     < <(programs_with_tests "$cuda_tests")
-  for name in evaluate infer bad_input limits drain catalog kserve_info \
+  for name in evaluate infer bad_input hostile limits drain catalog kserve_info \
     metrics mixed_load statistics; do
     [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
   done
@@ -102,7 +102,7 @@ add_tasks() {
         '^ops_|conformance|^cuda_|^onnx_cases')
   done
   for name in bench-bin/gpu_* bench-bin/picture_bench bench-bin/server_bench \
-    bench-bin/model_bench; do
+    bench-bin/hostile_bench bench-bin/model_bench; do
     [ -x "$name" ] && tasks+=("bench $(basename "$name")")
   done
   # As long as a run may take: it is asked for by name.
@@ -118,6 +118,7 @@ bench_arguments() {
       printf '%s\n' --device=cuda --precision=fp16 --batch=1 \
         --rivals=torch-eager --seconds=1
       ;;
+    hostile_bench) printf '%s\n' --device=cuda ;;
   esac
 }
 

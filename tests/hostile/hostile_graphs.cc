@@ -246,6 +246,20 @@ void AddShapes(std::vector<HostileGraph>* all) {
        {Floats("x", {1})},
        StatusCode::kInvalidArgument,
        "(Concat)"});
+  std::string grown = Input("x") + Constant("column", {-1, 1});
+  at = "x";
+  for (int i = 0; i < 36; ++i) {
+    const std::string column = absl::StrCat("b", i), to = absl::StrCat("g", i);
+    absl::StrAppend(&grown, Node("Reshape", {at, "column"}, {column}),
+                    Node("Add", {column, "two"}, {to}, absl::StrCat("add", i)));
+    at = to;
+  }
+  all->push_back({"broadcasts that double 36 times",
+                  absl::StrCat(grown, Input("two"),
+                               Node("ReduceSum", {at}, {"y"}), Output("y")),
+                  {Floats("x", {1}), Floats("two", {2})},
+                  StatusCode::kResourceExhausted,
+                  "(Add)"});
   all->push_back(
       {"an outer sum",
        absl::StrCat(Input("x"), Input("z"),

@@ -26,6 +26,7 @@ class ChildProcess {
   // The same without reading anything, as if who reads the output hangs.
   int WaitUnread();
 
+  pid_t pid() const { return pid_; }               // -1 after Wait
   const std::string& out() const { return out_; }  // what ReadLine left
   const std::string& err() const { return err_; }  // complete after Wait
 

@@ -1,0 +1,82 @@
+// What hostile and broken clients do to a running server: the graphs of
+// hostile_graphs.h, messages that are none or ask for too much, connections
+// that stall or never end. And what is looked at afterwards: the next honest
+// request, and the server's memory. For tests and benchmarks of a server
+// process on any device. Each call waits; used by one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace weir::testing {
+
+// A server with the models of WriteHostileModels and HostileServerFlags.
+struct HostileTarget {
+  std::string grpc;  // "127.0.0.1:PORT"
+  std::string http;
+  bool on_cuda = false;
+
+  // Out of a server's ready line; empty addresses if it is none.
+  static HostileTarget FromReadyLine(const std::string& line);
+};
+
+struct HostileAnswer {
+  absl::Status status;  // OK too where no answer is waited for
+  // Connections and calls that go on until it is dropped.
+  std::shared_ptr<void> open = nullptr;
+};
+
+struct HostileRequest {
+  std::string name;
+  std::function<HostileAnswer(const HostileTarget&)> send;
+  // The right answers; empty: any.
+  std::vector<absl::StatusCode> codes = {};
+};
+
+std::vector<HostileRequest> HostileRequests();
+
+// Into a folder that is there.
+void WriteHostileModels(const std::string& folder);
+std::vector<std::string> HostileServerFlags(const std::string& device,
+                                            const std::string& models);
+
+// Runs what the honest and the hostile run rightly, on every stream, so that
+// libraries are loaded and arenas are as large as they get.
+absl::Status WarmUp(const HostileTarget& target);
+
+// A caller who asks for little, on new connections: ModelInfer, Evaluate and
+// /healthz. Why it was not served in `patience`.
+absl::Status AskHonestly(const HostileTarget& target,
+                         std::chrono::milliseconds patience);
+
+struct HostileOutcome {
+  absl::Status answer;
+  bool right = false;    // the answer's code is one of the request's
+  absl::Status honest;   // of the next honest request
+  double honest_ms = 0;  // until it was answered
+  // Resident bytes of the server above `baseline`: the most while it was under
+  // attack, and what was left.
+  int64_t peak_bytes = 0;
+  int64_t left_bytes = 0;
+};
+
+// Sends it, asks honestly while its connections are open, drops these, and
+// waits a little for memory to go back.
+HostileOutcome Attack(const HostileRequest& request,
+                      const HostileTarget& target, pid_t server,
+                      int64_t baseline);
+
+inline constexpr int64_t kHostileMemoryLeft = int64_t{64} << 20;
+
+// VmRSS; -1 if there is no such process.
+int64_t ResidentBytes(pid_t process);
+
+}  // namespace weir::testing
