@@ -4,12 +4,34 @@
 
 #include <algorithm>
 
+#include "kernels/base/clock.h"
+
 namespace weir {
 namespace {
 
 constexpr int64_t kChunksPerThread = 4;  // evens out uneven iterations
 
+// A sleeping thread needs some 50 us until it runs; steps of small models take
+// less.
+constexpr Nanos kLookFor = 50'000;
+
 thread_local WorkerPool* current_pool = nullptr;
+
+void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Until `done` or the moment has passed.
+template <typename Done>
+void Spin(const Done& done) {
+  const Nanos end = NowNanos() + kLookFor;
+  for (int i = 0; !done(); ++i) {
+    if (i % 64 == 63 && NowNanos() >= end) return;
+    Relax();
+  }
+}
 
 }  // namespace
 
@@ -23,8 +45,8 @@ struct WorkerPool::WideLoop {
   const int64_t chunk;
   const absl::FunctionRef<void(int64_t, int64_t)> fn;
   std::atomic<int64_t> next{0};
-  size_t places;       // for helpers; guarded by mu_
-  size_t helpers = 0;  // guarded by mu_
+  size_t places;                   // for helpers; guarded by mu_
+  std::atomic<size_t> helpers{0};  // changes under mu_
   CondVar done;
 
   bool open() const { return next.load(std::memory_order_relaxed) < n; }
@@ -59,6 +81,7 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::Schedule(Job* job, size_t level) {
   MutexLock lock(&mu_);
   ready_[std::min(level, kLevels - 1)].push_back(job);
+  offers_.fetch_add(1, std::memory_order_relaxed);
   if (idle_ > 0 && running_ < size_) work_.NotifyOne();
 }
 
@@ -79,9 +102,19 @@ WorkerPool::Job* WorkerPool::NextJob() {
   return nullptr;
 }
 
+void WorkerPool::Look() {
+  const uint64_t seen = offers_.load(std::memory_order_relaxed);
+  ++looking_;
+  mu_.Unlock();
+  Spin([&] { return offers_.load(std::memory_order_relaxed) != seen; });
+  mu_.Lock();
+  --looking_;
+}
+
 void WorkerPool::Work() {
   pthread_setname_np(pthread_self(), "weir-cpu");
   current_pool = this;
+  bool helped = false;
   mu_.Lock();
   while (!stopping_) {
     if (running_ < size_) {
@@ -95,6 +128,7 @@ void WorkerPool::Work() {
         mu_.Lock();
         --running_;
         if (--loop->helpers == 0) loop->done.NotifyOne();
+        helped = true;
         continue;
       }
       if (Job* job = NextJob()) {
@@ -103,8 +137,14 @@ void WorkerPool::Work() {
         job->Run();
         mu_.Lock();
         --running_;
+        helped = false;
         continue;
       }
+    }
+    if (helped) {
+      helped = false;
+      Look();
+      continue;
     }
     ++idle_;
     work_.Wait(&mu_);
@@ -114,9 +154,10 @@ void WorkerPool::Work() {
 }
 
 void WorkerPool::WakeOrAdd() {
+  offers_.fetch_add(1, std::memory_order_relaxed);
   if (idle_ > 0) {
     work_.NotifyOne();
-  } else if (!stopping_) {
+  } else if (running_ + looking_ < size_ && !stopping_) {
     threads_.emplace_back([this] { Work(); });
   }
 }
@@ -151,11 +192,13 @@ void WorkerPool::Run(int64_t n, int64_t grain,
   {
     MutexLock lock(&mu_);
     loops_.push_back(&loop);
-    for (size_t i = std::min(loop.places, idle_); i > 0; --i) {
-      work_.NotifyOne();
-    }
+    offers_.fetch_add(1, std::memory_order_relaxed);
+    const size_t asleep = loop.places - std::min(loop.places, looking_);
+    for (size_t i = std::min(asleep, idle_); i > 0; --i) work_.NotifyOne();
   }
   loop.Work();
+  // The last pieces of the helpers end about now.
+  Spin([&] { return loop.helpers.load(std::memory_order_relaxed) == 0; });
   MutexLock lock(&mu_);
   loops_.erase(std::find(loops_.begin(), loops_.end(), &loop));
   while (loop.helpers > 0) loop.done.Wait(&mu_);

@@ -1,7 +1,9 @@
 // The worker threads of a CPU device. Each runs one job at a time: a strand's
 // next work, or its share of a wide loop. At most `size` of them run at any
 // time; one that waits for other work gives its place to another, so that
-// waits among works never use up the pool. Thread-safe.
+// waits among works never use up the pool. A thread that took part in a wide
+// loop looks for the next one for a moment before it sleeps: the steps of a
+// program follow each other faster than a sleeper wakes. Thread-safe.
 #pragma once
 
 #include <array>
@@ -56,6 +58,8 @@ class WorkerPool final : public CpuTeam {
   WideLoop* OpenLoop() WEIR_REQUIRES(mu_);
   Job* NextJob() WEIR_REQUIRES(mu_);
   void WakeOrAdd() WEIR_REQUIRES(mu_);
+  // Gives the lock up until there may be something to do, or for a moment.
+  void Look() WEIR_REQUIRES(mu_);
 
   const size_t size_;
   Mutex mu_;
@@ -63,6 +67,9 @@ class WorkerPool final : public CpuTeam {
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   size_t running_ WEIR_GUARDED_BY(mu_) = 0;  // neither idle nor blocked
   size_t idle_ WEIR_GUARDED_BY(mu_) = 0;
+  size_t looking_ WEIR_GUARDED_BY(mu_) = 0;  // awake, without anything to do
+  // Changes, under mu_, when there may be something to do.
+  std::atomic<uint64_t> offers_{0};
   std::array<std::deque<Job*>, kLevels> ready_ WEIR_GUARDED_BY(mu_);
   std::vector<WideLoop*> loops_ WEIR_GUARDED_BY(mu_);
   std::vector<std::thread> threads_ WEIR_GUARDED_BY(mu_);
