@@ -8,6 +8,8 @@
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/node_inference.h"
 #include "kernels/graph/outline_steps.h"
+#include "kernels/graph/passes/fuse.h"
+#include "kernels/graph/passes/layout.h"
 #include "kernels/graph/program_core.h"
 #include "kernels/graph/symbolic_pass.h"
 
@@ -92,6 +94,9 @@ class Compiler {
           WEIR_RETURN_IF_ERROR(CheckStop());
           return folder.Fold(node, inputs, outputs);
         }));
+    const DeviceKind kind = core_->device->info().kind;
+    FuseNodes(core_->graph, registry_, kind);
+    ChooseLayouts(core_->graph, registry_, kind);
     Declare(graph);
     FindRoots();
     core_->nodes.resize(nodes().size());
@@ -129,7 +134,11 @@ class Compiler {
     }
     core_->position_of_node.assign(graph.nodes.size(), -1);
     for (size_t p = 0; p < nodes().size(); ++p) {
+      if (nodes()[p].inserted) continue;
       core_->position_of_node[nodes()[p].index] = static_cast<int>(p);
+      for (const LoweredNode::Joined& joined : nodes()[p].joined) {
+        core_->position_of_node[joined.index] = static_cast<int>(p);
+      }
     }
   }
 

@@ -25,6 +25,13 @@ struct LoweredNode {
   std::string call_site;
   std::vector<int> inputs;   // values; kNoValue where missing
   std::vector<int> outputs;  // values; an unwanted one has a value too
+  // Made by passes: further nodes of the caller's that it stands for.
+  struct Joined {
+    size_t index;  // in Graph::nodes
+    std::string name;
+  };
+  std::vector<Joined> joined;
+  bool inserted = false;  // moves a value of the node that it names
 
   bool IsHostInput(size_t i) const {
     return i < 32 && (def->host_inputs >> i & 1u) != 0;
@@ -38,6 +45,7 @@ struct LoweredValue {
   int producer = -1;    // position in LoweredGraph::nodes
   int input = -1;       // which graph input it is
   std::shared_ptr<const Constant> constant;
+  Layout layout = Layout::kRowMajor;
 };
 
 struct LoweredGraph {

@@ -25,6 +25,7 @@ std::string KernelName(const ProgramCore& core, const std::string& name) {
 StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node) {
   StepOutline step;
   step.nodes = {node.info.name};
+  for (const auto& joined : node.joined) step.nodes.push_back(joined.name);
   const std::string& domain = node.info.domain;
   step.kernel = KernelName(
       core, absl::StrCat(domain, domain.empty() ? "" : ".", node.info.op));

@@ -12,11 +12,15 @@ namespace weir {
 // One thing that is enqueued on the stream.
 struct StepOutline {
   // The nodes that it computes, by name ("#3" without one). None where an
-  // input, a constant or a value twice is copied to an output.
+  // input, a constant or a value twice is copied to an output. A step that
+  // moves a value into another layout has the node that makes it, or the first
+  // that reads it.
   std::vector<std::string> nodes;
   // Kind of the device and operator whose kernel it is, "cpu/Gemm"; a copy to
   // an output is "cpu/copy".
   std::string kernel;
+  // Of a plan's step: whose code it runs (KernelPlan::implementation).
+  std::string implementation;
   // What it writes. The name of an output that nobody wants is empty.
   std::vector<ValueDecl> outputs;
 };

@@ -53,9 +53,8 @@ StepOutline Plan::Step(size_t i) const {
         ToSymbolic(outputs_[step.first_written].meta.dims);
     return outline;
   }
-  const int at = core_->position_of_node[step.node];
-  StepOutline outline =
-      NodeStep(*core_, core_->graph.nodes[static_cast<size_t>(at)]);
+  StepOutline outline = NodeStep(*core_, core_->graph.nodes[step.position]);
+  outline.implementation = step.kernel->implementation();
   for (size_t k = 0; k < step.outputs; ++k) {
     const auto& [id, dims] = body_->written[step.first_written + k];
     const LoweredValue& value = core_->graph.values[static_cast<size_t>(id)];
@@ -77,8 +76,7 @@ std::string Plan::Describe() const {
       absl::StrAppend(&text, "a copy");
       continue;
     }
-    const int at = core_->position_of_node[step.node];
-    absl::StrAppend(&text, core_->graph.nodes[static_cast<size_t>(at)].label);
+    absl::StrAppend(&text, core_->graph.nodes[step.position].label);
   }
   return text;
 }
@@ -116,8 +114,7 @@ absl::Status Plan::Run(const PlanRun& run) const {
     }
     if (!status.ok()) {
       if (step.kernel == nullptr) return status;
-      const int at = core_->position_of_node[step.node];
-      return NodeError(status, core_->graph.nodes[static_cast<size_t>(at)]);
+      return NodeError(status, core_->graph.nodes[step.position]);
     }
   }
   return absl::OkStatus();

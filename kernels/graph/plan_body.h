@@ -28,6 +28,7 @@ struct Operand {
 struct PlanStep {
   const KernelPlan* kernel = nullptr;  // null: a copy
   uint32_t node = 0;                   // index in the caller's graph
+  uint32_t position = 0;               // in the compiled graph
   uint32_t first_operand = 0;          // inputs, then outputs
   uint32_t inputs = 0;
   uint32_t outputs = 0;

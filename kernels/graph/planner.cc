@@ -176,7 +176,10 @@ absl::Status Planner::PlanNode(size_t position) {
                            "the shape of output ", i, " depends on the data")),
                        node);
     }
-    value(node.outputs[i]).meta = MakeMeta(expected, *std::move(dims));
+    Value& made = value(node.outputs[i]);
+    made.meta = MakeMeta(expected, *std::move(dims));
+    made.meta.layout =
+        graph().values[static_cast<size_t>(node.outputs[i])].layout;
   }
   if (compiled.alias) return ShareInput(node);
   std::vector<TensorMeta> metas;
@@ -303,8 +306,14 @@ absl::Status Planner::PlanKernels() {
       inputs.push_back(id == kNoValue ? TensorMeta() : value(id).meta);
     }
     for (int id : draft.outputs) outputs.push_back(value(id).meta);
-    auto kernel =
-        core_->nodes[position].kernel->Plan({inputs, outputs, draft.host_ints});
+    std::vector<const void*> constants(inputs.size(), nullptr);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (draft.inputs[i] == kNoValue || node.IsHostInput(i)) continue;
+      constants[i] =
+          core_->on_device[static_cast<size_t>(root(draft.inputs[i]))];
+    }
+    auto kernel = core_->nodes[position].kernel->Plan(
+        {inputs, outputs, draft.host_ints, constants, &core_->packed});
     if (!kernel.ok()) return NodeError(kernel.status(), node);
     draft.kernel = *std::move(kernel);
     draft.scratch_bytes = static_cast<int64_t>(draft.kernel->scratch_bytes());
@@ -486,6 +495,7 @@ void Planner::Emit() {
       body.written.emplace_back(id, value(id).meta.dims);
     }
     step.node = static_cast<uint32_t>(node.index);
+    step.position = static_cast<uint32_t>(draft.node);
     step.inputs = static_cast<uint32_t>(draft.inputs.size());
     step.outputs = static_cast<uint32_t>(draft.outputs.size());
     step.kernel = draft.kernel.get();

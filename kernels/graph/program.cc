@@ -72,7 +72,11 @@ bool Program::InputOnHost(size_t i) const {
 
 bool Program::random() const { return impl_->core->random; }
 
-size_t Program::constant_bytes() const { return impl_->core->constants.bytes; }
+size_t Program::constant_bytes() const {
+  return impl_->core->constants.bytes + impl_->core->packed.bytes();
+}
+
+size_t Program::packed_constants() const { return impl_->core->packed.made(); }
 
 absl::StatusOr<ProgramOutline> Program::Outline(
     absl::Span<const SymbolicShape> inputs) const {

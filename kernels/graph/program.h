@@ -65,7 +65,10 @@ class WEIR_EXPORT Program {
   // Bit i: input i is read on the host when a plan is made.
   bool InputOnHost(size_t i) const;
   bool random() const;  // some node draws numbers
+  // With the copies that plans keep of them in other forms, so it may grow.
   size_t constant_bytes() const;
+  // Such copies, ever made.
+  size_t packed_constants() const;
 
   // What an evaluation of inputs with these shapes does, as far as it can be
   // told without their elements. An empty shape or an unknown dim leaves what

@@ -17,6 +17,7 @@
 #include "kernels/graph/graph.h"
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/lowered_graph.h"
+#include "kernels/ops/packed_constants.h"
 
 namespace weir {
 
@@ -69,6 +70,8 @@ struct ProgramCore {
   std::vector<const void*> on_device;  // by value: address of a constant
   std::vector<int> position_of_node;   // by index in the caller's graph
   ConstantBlock constants;
+  // Filled by plans, which hold what they use of it.
+  mutable PackedConstants packed;
 };
 
 // The steps of Program::Compile.

@@ -6,11 +6,14 @@
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
+#include "kernels/ops/fused_conv.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/onednn_adapter.h"
+#include "kernels/ops/packed_constants.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/spatial_window.h"
+#include "kernels/ops/strided_copy.h"
 #include "kernels/ops/type_dispatch.h"
 
 namespace weir {
@@ -154,6 +157,23 @@ absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
   spec.out_channels = w[0];
   spec.groups = node.attributes.Int("group", 1);
   spec.bias = node.HasInput(2);
+  spec.residual = node.HasInput(kFusedConvResidual);
+  if (spec.residual && args.inputs[kFusedConvResidual].dims != y) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "what is added, ", DimsString(args.inputs[kFusedConvResidual].dims),
+        ", has not the shape of the convolution, ", DimsString(y)));
+  }
+  const std::string activation =
+      node.attributes.String(kFusedConvActivation, "");
+  using Activation = onednn::ConvolutionSpec::Activation;
+  spec.activation = activation == "Relu"   ? Activation::kRelu
+                    : activation == "Clip" ? Activation::kClip
+                                           : Activation::kNone;
+  spec.low = node.attributes.Float(kFusedConvLow, 0);
+  spec.high = node.attributes.Float(kFusedConvHigh, 0);
+  // With one pixel a value counts as row-major, and is both.
+  spec.channels_last = args.inputs[0].layout == Layout::kChannelsLast ||
+                       args.outputs[0].layout == Layout::kChannelsLast;
   // A single axis is a row of a picture, not a column: rows are dense.
   const size_t first = spatial == 1 ? 1 : 0;
   for (size_t i = 0; i < spatial; ++i) {
@@ -257,75 +277,148 @@ bool FitsOneDnn(const onednn::ConvolutionSpec& s) {
   return fits;
 }
 
+size_t FloatBytes(int64_t elements) {
+  return AlignUp(static_cast<size_t>(elements) * sizeof(float));
+}
+
 // float by oneDNN, or without it by loops of our own; the half types are
-// converted to float around it.
+// converted to float around it. Constant weights are packed when the plan is
+// made.
 class FloatConvolution : public KernelPlan {
  public:
-  FloatConvolution(const onednn::ConvolutionSpec& spec,
-                   std::unique_ptr<const onednn::Convolution> convolution,
-                   const PlanArgs& args)
-      : spec_(spec),
-        convolution_(std::move(convolution)),
-        dtype_(args.inputs[0].dtype) {
-    for (const TensorMeta& input : args.inputs) {
-      elements_.push_back(input.elements);
+  static absl::StatusOr<std::unique_ptr<const KernelPlan>> Make(
+      const onednn::ConvolutionSpec& spec, const PlanArgs& args) {
+    auto made = std::make_unique<FloatConvolution>();
+    made->spec_ = spec;
+    if (FitsOneDnn(spec)) {
+      WEIR_ASSIGN_OR_RETURN(made->convolution_,
+                            onednn::Convolution::Create(spec));
     }
-    output_elements_ = args.outputs[0].elements;
+    made->dtype_ = args.inputs[0].dtype;
+    for (const TensorMeta& input : args.inputs) {
+      made->elements_.push_back(input.elements);
+    }
+    made->output_elements_ = args.outputs[0].elements;
+    WEIR_RETURN_IF_ERROR(made->HoldWeights(args));
+    return std::unique_ptr<const KernelPlan>(std::move(made));
   }
 
   size_t scratch_bytes() const override {
     size_t bytes = OwnBytes();
     if (dtype_ != DType::kFloat) {
-      for (const int64_t n : elements_) bytes += FloatBytes(n);
+      for (size_t i = 0; i < elements_.size(); ++i) {
+        if (Reads(i)) bytes += FloatBytes(elements_[i]);
+      }
       bytes += FloatBytes(output_elements_);
     }
     return bytes;
   }
 
+  std::string implementation() const override {
+    return convolution_ == nullptr ? "" : convolution_->implementation();
+  }
+
   absl::Status Run(const RunArgs& run) const override {
-    const void* bias = run.inputs.size() > 2 ? run.inputs[2] : nullptr;
-    if (dtype_ == DType::kFloat) {
-      return RunFloat(run, static_cast<const float*>(run.inputs[0]),
-                      static_cast<const float*>(run.inputs[1]),
-                      static_cast<const float*>(bias),
-                      static_cast<float*>(run.outputs[0]));
-    }
+    onednn::Convolution::Operands operands;
+    const float** const into[kFusedConvInputs] = {
+        &operands.input, &operands.weights, &operands.bias, &operands.residual};
+    operands.held = weights_.get();
     std::byte* next = static_cast<std::byte*>(run.scratch) + OwnBytes();
-    const float* inputs[3] = {};
     for (size_t i = 0; i < elements_.size(); ++i) {
-      if (run.inputs[i] == nullptr) continue;
+      if (run.inputs[i] == nullptr || !Reads(i)) continue;
+      if (dtype_ == DType::kFloat) {
+        *into[i] = static_cast<const float*>(run.inputs[i]);
+        continue;
+      }
       FindConvertLoop(dtype_, DType::kFloat)(run.inputs[i], next, elements_[i]);
-      inputs[i] = reinterpret_cast<const float*>(next);
+      *into[i] = reinterpret_cast<const float*>(next);
       next += FloatBytes(elements_[i]);
     }
-    WEIR_RETURN_IF_ERROR(RunFloat(run, inputs[0], inputs[1], inputs[2],
-                                  reinterpret_cast<float*>(next)));
+    if (dtype_ == DType::kFloat) {
+      operands.output = static_cast<float*>(run.outputs[0]);
+      return RunFloat(run, operands);
+    }
+    operands.output = reinterpret_cast<float*>(next);
+    WEIR_RETURN_IF_ERROR(RunFloat(run, operands));
     FindConvertLoop(DType::kFloat, dtype_)(next, run.outputs[0],
                                            output_elements_);
     return absl::OkStatus();
   }
 
  private:
-  static size_t FloatBytes(int64_t elements) {
-    return AlignUp(static_cast<size_t>(elements) * sizeof(float));
-  }
+  bool Reads(size_t i) const { return i != 1 || weights_ == nullptr; }
+
   size_t OwnBytes() const {
-    return convolution_ == nullptr ? 0 : AlignUp(convolution_->scratch_bytes());
+    if (convolution_ != nullptr) {
+      return AlignUp(convolution_->scratch_bytes(weights_ == nullptr));
+    }
+    return spec_.channels_last
+               ? FloatBytes(elements_[0]) + FloatBytes(output_elements_)
+               : 0;
   }
 
-  absl::Status RunFloat(const RunArgs& run, const float* x, const float* w,
-                        const float* b, float* y) const {
+  absl::Status RunFloat(const RunArgs& run,
+                        const onednn::Convolution::Operands& operands) const {
     if (convolution_ != nullptr) {
-      return convolution_->Run(run.team, x, w, b, y, run.scratch);
+      return convolution_->Run(run.team, operands, run.scratch);
     }
-    Convolve(spec_, run.team, x, w, b, y);
+    const float* x = operands.input;
+    float* y = operands.output;
+    if (spec_.channels_last) {
+      auto* const scratch = static_cast<std::byte*>(run.scratch);
+      RelayoutCopy(spec_.batch, spec_.in_channels,
+                   spec_.in[0] * spec_.in[1] * spec_.in[2], false,
+                   sizeof(float))
+          .Run(run.team, x, scratch);
+      x = reinterpret_cast<const float*>(scratch);
+      y = reinterpret_cast<float*>(scratch + FloatBytes(elements_[0]));
+    }
+    Convolve(spec_, run.team, x, operands.weights, operands.bias, y);
+    if (spec_.channels_last) {
+      RelayoutCopy(spec_.batch, spec_.out_channels,
+                   spec_.out[0] * spec_.out[1] * spec_.out[2], true,
+                   sizeof(float))
+          .Run(run.team, y, operands.output);
+    }
+    onednn::Finish(spec_, operands.residual, operands.output, output_elements_);
     return absl::OkStatus();
   }
 
-  const onednn::ConvolutionSpec spec_;
-  const std::unique_ptr<const onednn::Convolution> convolution_;
-  const DType dtype_;
-  std::vector<int64_t> elements_;
+  absl::Status HoldWeights(const PlanArgs& args) {
+    const void* const constant = args.Constant(1);
+    if (constant == nullptr || args.packed == nullptr ||
+        convolution_ == nullptr) {
+      return absl::OkStatus();
+    }
+    std::vector<std::shared_ptr<const std::byte>> packed;
+    for (size_t form = 0; form < convolution_->forms(); ++form) {
+      WEIR_ASSIGN_OR_RETURN(
+          packed.emplace_back(),
+          args.packed->Get(
+              constant,
+              absl::StrCat(static_cast<int>(dtype_), "/",
+                           convolution_->FormName(form)),
+              convolution_->FormBytes(form), [&](std::byte* to) {
+                if (dtype_ == DType::kFloat) {
+                  return convolution_->Pack(
+                      form, static_cast<const float*>(constant), to);
+                }
+                std::vector<float> wide(static_cast<size_t>(elements_[1]));
+                FindConvertLoop(dtype_, DType::kFloat)(constant, wide.data(),
+                                                       elements_[1]);
+                return convolution_->Pack(form, wide.data(), to);
+              }));
+      if (packed.back() == nullptr) return absl::OkStatus();
+    }
+    WEIR_ASSIGN_OR_RETURN(weights_, convolution_->Hold(std::move(packed)));
+    return absl::OkStatus();
+  }
+
+  onednn::ConvolutionSpec spec_;
+  std::unique_ptr<const onednn::Convolution> convolution_;  // null: our loops
+  std::shared_ptr<const onednn::Convolution::Weights> weights_;
+  DType dtype_ = DType::kInvalid;
+  std::vector<int64_t> elements_;  // of the inputs
   int64_t output_elements_ = 0;
 };
 
@@ -358,6 +451,25 @@ absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
   return absl::OkStatus();
 }
 
+// The same in any layout, and what is fused with it: float alone.
+absl::Status FillFused(const onednn::ConvolutionSpec& spec, int64_t elements,
+                       const RunArgs& run) {
+  const auto* bias =
+      spec.bias ? static_cast<const float*>(run.inputs[2]) : nullptr;
+  const auto* residual =
+      spec.residual ? static_cast<const float*>(run.inputs[kFusedConvResidual])
+                    : nullptr;
+  const int64_t plane =
+      spec.channels_last ? 1 : spec.out[0] * spec.out[1] * spec.out[2];
+  auto* to = static_cast<float*>(run.outputs[0]);
+  for (int64_t i = 0; i < elements; ++i) {
+    const int64_t channel = i / plane % spec.out_channels;
+    to[i] = bias == nullptr ? 0.0f : bias[channel];
+  }
+  onednn::Finish(spec, residual, to, elements);
+  return absl::OkStatus();
+}
+
 class ConvolutionKernel : public Kernel {
  public:
   explicit ConvolutionKernel(const NodeInfo& node) : node_(node) {}
@@ -369,6 +481,12 @@ class ConvolutionKernel : public Kernel {
     const TensorMeta& y = args.outputs[0];
     if (y.elements == 0) {
       return Function([](const RunArgs&) { return absl::OkStatus(); });
+    }
+    if (args.inputs[0].elements == 0 &&
+        (spec.channels_last || node_.op == kFusedConvName)) {
+      return Function([spec, elements = y.elements](const RunArgs& run) {
+        return FillFused(spec, elements, run);
+      });
     }
     if (args.inputs[0].elements == 0) {
       const int64_t plane = y.elements / (y.dims[0] * y.dims[1]);
@@ -386,12 +504,7 @@ class ConvolutionKernel : public Kernel {
         return absl::OkStatus();
       });
     }
-    std::unique_ptr<const onednn::Convolution> convolution;
-    if (FitsOneDnn(spec)) {
-      WEIR_ASSIGN_OR_RETURN(convolution, onednn::Convolution::Create(spec));
-    }
-    return std::make_unique<const FloatConvolution>(
-        spec, std::move(convolution), args);
+    return FloatConvolution::Make(spec, args);
   }
 
  private:
@@ -407,6 +520,22 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeConvolutionKernel(
   return std::make_unique<const ConvolutionKernel>(node);
 }
 
+// In half types each of the nodes would round by itself.
+bool IsFloat(const NodeInfo& node) {
+  return node.input_types[0] == DType::kFloat;
+}
+
+std::vector<AttributeDef> ConvolutionAttributes() {
+  return {{"auto_pad", AttributeType::kString, false,
+           "NOTSET (default: pads), VALID, SAME_UPPER or SAME_LOWER."},
+          {"dilations", AttributeType::kInts, false, "Per axis, default 1."},
+          {"group", AttributeType::kInt, false, "Default 1."},
+          {"kernel_shape", AttributeType::kInts, false, "Default: W's."},
+          {"pads", AttributeType::kInts, false,
+           "All begins, then all ends; default 0, not negative."},
+          {"strides", AttributeType::kInts, false, "Per axis, default 1."}};
+}
+
 }  // namespace
 
 absl::Status Register_onnx_Conv(OpRegistry& registry) {
@@ -419,18 +548,35 @@ absl::Status Register_onnx_Conv(OpRegistry& registry) {
                 {.name = "W", .types = kFloatTypes},
                 {.name = "B", .types = kFloatTypes, .optional = true}};
   def.outputs = {{.name = "Y"}};
-  def.attributes = {
-      {"auto_pad", AttributeType::kString, false,
-       "NOTSET (default: pads), VALID, SAME_UPPER or SAME_LOWER."},
-      {"dilations", AttributeType::kInts, false, "Per axis, default 1."},
-      {"group", AttributeType::kInt, false, "Default 1."},
-      {"kernel_shape", AttributeType::kInts, false, "Default: W's."},
-      {"pads", AttributeType::kInts, false,
-       "All begins, then all ends; default 0, not negative."},
-      {"strides", AttributeType::kInts, false, "Per axis, default 1."}};
+  def.attributes = ConvolutionAttributes();
   def.infer = InferConv;
   def.cost = ConvCost;
-  return registry.Register(std::move(def), MakeConvolutionKernel);
+  return registry.Register(std::move(def), MakeConvolutionKernel,
+                           {.channels_last = IsFloat});
+}
+
+absl::Status Register_weir_FusedConv(OpRegistry& registry) {
+  OpDef def;
+  def.domain = kFusedConvDomain;
+  def.name = kFusedConvName;
+  def.doc = "Conv, a tensor added to it, and an activation, as one step.";
+  def.internal = true;
+  def.inputs = {{.name = "X", .types = kFloatTypes},
+                {.name = "W", .types = kFloatTypes},
+                {.name = "B", .types = kFloatTypes, .optional = true},
+                {.name = "R", .types = kFloatTypes, .optional = true}};
+  def.outputs = {{.name = "Y"}};
+  def.attributes = ConvolutionAttributes();
+  def.attributes.push_back({kFusedConvActivation, AttributeType::kString, false,
+                            "None (default), Relu or Clip."});
+  def.attributes.push_back(
+      {kFusedConvLow, AttributeType::kFloat, false, "Of Clip."});
+  def.attributes.push_back(
+      {kFusedConvHigh, AttributeType::kFloat, false, "Of Clip."});
+  def.infer = InferConv;
+  def.cost = ConvCost;
+  return registry.Register(std::move(def), MakeConvolutionKernel,
+                           {.takes = IsFloat, .channels_last = IsFloat});
 }
 
 }  // namespace weir

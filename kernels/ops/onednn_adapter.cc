@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/parallel_for.h"
+#include "kernels/ops/scalar_functions.h"
 
 // From the OpenMP runtime that oneDNN brings. It sets the number of threads of
 // the calling thread's own parallel regions; weak, since a oneDNN built without
@@ -56,6 +58,18 @@ absl::Status Guard(const Fn& fn) {
   }
 }
 
+memory At(const memory::desc& desc, void* data) {
+  return memory(desc, Engine(), data);
+}
+
+// Strict float32, and scratch memory from us.
+dnnl::primitive_attr Attributes() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
+  return attributes;
+}
+
 constexpr size_t kAlignment = 64;
 
 size_t AlignUp(size_t bytes) {
@@ -69,25 +83,98 @@ struct Band {
   int64_t in_begin = 0;
   int64_t in_rows = 0;
   int64_t pad_begin = 0;
-  size_t primitive = 0;  // index in State::convolutions
+  size_t primitive = 0;  // index in State::primitives
 };
 
 struct BandPrimitive {
   Band shape;  // of the first band that uses it
+  size_t form = 0;
   dnnl::convolution_forward convolution;
-  dnnl::reorder to_output;
+  dnnl::reorder to_planes;  // where the output is row-major
+  std::string name;
   memory::desc input;
   memory::desc output;         // channels last
-  memory::desc output_planes;  // the band inside the dense output
-  size_t scratchpad_bytes = 0;
+  memory::desc output_planes;  // the band inside the row-major output
+  memory::desc scratchpad;
 };
 
-// A piece of some 20 Mflop keeps a core busy for 0.1 to 0.5 ms. Bands of fewer
-// pixels would mostly load weights; slices of fewer channels waste registers.
-constexpr double kFlopsPerPiece = 20e6;
-constexpr int64_t kMaxPieces = 8;
-constexpr int64_t kMinPixelsPerBand = 196;
+// How some primitives want the weights of one slice.
+struct Form {
+  memory::desc packed;
+  dnnl::reorder pack;
+};
+
+// A piece of some 10 Mflop keeps a core busy for 0.1 ms; its output stays in
+// the second-level cache until it is finished. Bands of fewer pixels would
+// mostly load weights; slices of fewer channels waste registers.
+constexpr double kFlopsPerPiece = 10e6;
+constexpr double kOutputBytesPerPiece = 256 << 10;
+constexpr int64_t kMaxPieces = 16;
+constexpr int64_t kMinPixelsPerBand = 98;
 constexpr int64_t kChannelsPerSlice = 64;
+
+double Product(const std::array<int64_t, 3>& sizes) {
+  return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
+         static_cast<double>(sizes[2]);
+}
+
+// What is left to do where oneDNN has summed up: in the operators' own scalar
+// code, so that a fused step gives what its nodes would give.
+using Activation = ConvolutionSpec::Activation;
+
+template <Activation kActivation>
+float Activate(float x, float low, float high) {
+  if constexpr (kActivation == Activation::kRelu) {
+    return scalar::Relu(x);
+  } else if constexpr (kActivation == Activation::kClip) {
+    return scalar::Clip(x, low, high);
+  } else {
+    return x;
+  }
+}
+
+template <Activation kActivation>
+void FinishRow(const ConvolutionSpec& spec, const float* from,
+               const float* __restrict residual, float* to, int64_t n) {
+  const float low = spec.low, high = spec.high;
+  // In place and out of it apart: each vectorizes.
+  if (from == to) {
+    float* __restrict both = to;
+    if (residual == nullptr) {
+      for (int64_t i = 0; i < n; ++i) {
+        both[i] = Activate<kActivation>(both[i], low, high);
+      }
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        both[i] = Activate<kActivation>(both[i] + residual[i], low, high);
+      }
+    }
+    return;
+  }
+  const float* __restrict in = from;
+  float* __restrict out = to;
+  if (residual == nullptr) {
+    for (int64_t i = 0; i < n; ++i) {
+      out[i] = Activate<kActivation>(in[i], low, high);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      out[i] = Activate<kActivation>(in[i] + residual[i], low, high);
+    }
+  }
+}
+
+void Finish(const ConvolutionSpec& spec, const float* from,
+            const float* residual, float* to, int64_t n) {
+  switch (spec.activation) {
+    case Activation::kNone:
+      return FinishRow<Activation::kNone>(spec, from, residual, to, n);
+    case Activation::kRelu:
+      return FinishRow<Activation::kRelu>(spec, from, residual, to, n);
+    case Activation::kClip:
+      return FinishRow<Activation::kClip>(spec, from, residual, to, n);
+  }
+}
 
 }  // namespace
 
@@ -108,25 +195,28 @@ absl::Status Sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                                           static_cast<int>(status)));
 }
 
+void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
+            int64_t n) {
+  Finish(spec, sums, residual, sums, n);
+}
+
 // Channels lie last inside: bands of rows are then contiguous, and oneDNN's
 // fastest kernels take that layout as it is.
 struct Convolution::State {
   ConvolutionSpec spec;
   std::vector<Band> bands;
-  int64_t slices = 1;  // of the output channels, where there are few pixels
-  std::vector<BandPrimitive> convolutions;
-  dnnl::reorder pack_weights;
+  int64_t slices = 1;  // of the output channels, where weights are large
+  std::vector<BandPrimitive> primitives;
+  std::vector<Form> forms;
   memory::desc weights_plain;  // of one slice
-  memory::desc weights_packed;
   memory::desc bias;
   dnnl::reorder input_to_channels_last;  // one image
   memory::desc input_planes;
   memory::desc input_channels_last;
 
-  size_t packed_bytes = 0;  // one slice of the weights
-  size_t image_bytes = 0;   // one input image, channels last
-  size_t piece_bytes = 0;   // output and scratchpad of one piece
-  bool reorders_weights = false;
+  size_t image_bytes = 0;   // one input image, where it is moved
+  size_t output_bytes = 0;  // of a piece, where it is not written in place
+  size_t piece_bytes = 0;   // that and a scratchpad
 
   int64_t InRowFloats() const {
     return spec.in[1] * spec.in[2] * spec.in_channels;
@@ -135,41 +225,84 @@ struct Convolution::State {
     return spec.out[1] * spec.out[2] * spec.out_channels;
   }
   int64_t SliceChannels() const { return spec.out_channels / slices; }
+  int64_t SliceWeights() const {
+    return SliceChannels() * (spec.in_channels / spec.groups) * spec.kernel[0] *
+           spec.kernel[1] * spec.kernel[2];
+  }
+  size_t SliceBytes(size_t form) const {
+    return AlignUp(forms[form].packed.get_size());
+  }
+  bool InPlace() const { return spec.channels_last && slices == 1; }
+  bool Finishes() const {
+    return spec.residual || spec.activation != Activation::kNone;
+  }
 
   void MakePieces();
   void MakeBands(int64_t count);
   void Build();
   void BuildPrimitive(const Band& band);
+  size_t AddForm(const memory::desc& wanted);
+
+  struct Running;
+  void MoveImage(const Running& run, int64_t image) const;
+  void RunPiece(const Running& run, int64_t piece) const;
+  void FinishPiece(const Running& run, const Band& band, int64_t image,
+                   int64_t slice, float* from) const;
 };
 
+class Convolution::Weights {
+ public:
+  // By form, then by slice.
+  std::vector<memory> slices;
+  std::vector<std::shared_ptr<const std::byte>> owners;
+};
+
+// As many as keep many cores busy, cut where the least memory is read: each
+// band reads all weights, each slice all of the input.
 void Convolution::State::MakePieces() {
-  const auto product = [](const std::array<int64_t, 3>& sizes) {
-    return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
-           static_cast<double>(sizes[2]);
-  };
-  const int64_t channels_of_a_group = spec.in_channels / spec.groups;
-  const double flops = 2.0 * product(spec.out) * product(spec.kernel) *
-                       static_cast<double>(spec.out_channels) *
-                       static_cast<double>(channels_of_a_group);
-  // Many images are pieces enough.
-  const int64_t most = std::max<int64_t>(1, kMaxPieces / spec.batch);
-  const auto limit = static_cast<double>(most);
-  const auto pieces =
-      static_cast<int64_t>(std::clamp(flops / kFlopsPerPiece, 1.0, limit));
-  const int64_t pixels = spec.out[0] * spec.out[1] * spec.out[2];
-  MakeBands(std::min(
-      {pieces, spec.out[0], std::max<int64_t>(1, pixels / kMinPixelsPerBand)}));
-  const int64_t left = pieces / static_cast<int64_t>(bands.size());
-  while (spec.groups == 1 && slices * 2 <= left &&
-         spec.out_channels % (slices * 2 * kChannelsPerSlice) == 0) {
-    slices *= 2;
+  const double channels_of_a_group =
+      static_cast<double>(spec.in_channels / spec.groups);
+  const auto out_channels = static_cast<double>(spec.out_channels);
+  const double weights =
+      Product(spec.kernel) * channels_of_a_group * out_channels;
+  const double flops = 2.0 * Product(spec.out) * weights;
+  const double output_bytes = sizeof(float) * Product(spec.out) * out_channels;
+  const auto wanted = static_cast<int64_t>(std::clamp(
+      std::max(flops / kFlopsPerPiece, output_bytes / kOutputBytesPerPiece),
+      1.0, static_cast<double>(kMaxPieces)));
+  const auto pixels = static_cast<int64_t>(Product(spec.out));
+  const int64_t most_bands =
+      std::min(spec.out[0], std::max<int64_t>(1, pixels / kMinPixelsPerBand));
+  const double input = Product(spec.in) * static_cast<double>(spec.in_channels);
+  int64_t best_bands = 1, best_count = 0;
+  double best_read = 0;
+  for (int64_t s = 1; s <= wanted; s *= 2) {
+    const bool cuts =
+        s == 1 ||
+        (spec.groups == 1 && spec.out_channels % (s * kChannelsPerSlice) == 0);
+    if (!cuts) break;
+    const int64_t b = std::min(most_bands, (wanted + s - 1) / s);
+    const int64_t count = std::min(wanted, s * b);
+    const double read =
+        static_cast<double>(s) * input + static_cast<double>(b) * weights;
+    if (count < best_count || (count == best_count && read >= best_read)) {
+      continue;
+    }
+    slices = s;
+    best_bands = b;
+    best_count = count;
+    best_read = read;
   }
+  MakeBands(best_bands);
 }
 
 void Convolution::State::MakeBands(int64_t count) {
   const int64_t rows = spec.out[0];
   // oneDNN's layout changes are four times as fast for whole vectors of pixels.
-  const int64_t unit = 16 / std::gcd(int64_t{16}, spec.out[1] * spec.out[2]);
+  const int64_t unit =
+      spec.channels_last
+          ? 1
+          : 16 / std::gcd(int64_t{16}, spec.out[1] * spec.out[2]);
   const auto edge = [&](int64_t i) {
     const int64_t row = rows * i / count;
     return i == count ? rows : row / unit * unit;
@@ -196,6 +329,18 @@ void Convolution::State::MakeBands(int64_t count) {
                      .in_rows = spec.in[0],
                      .pad_begin = spec.pad_begin[0]});
   }
+}
+
+// Each primitive gets the weights that it asks for: in another's form oneDNN
+// may have nothing but its reference code.
+size_t Convolution::State::AddForm(const memory::desc& wanted) {
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (forms[i].packed == wanted) return i;
+  }
+  forms.push_back(
+      {wanted, dnnl::reorder(dnnl::reorder::primitive_desc(
+                   Engine(), weights_plain, Engine(), wanted, Attributes()))});
+  return forms.size() - 1;
 }
 
 void Convolution::State::BuildPrimitive(const Band& band) {
@@ -230,47 +375,39 @@ void Convolution::State::BuildPrimitive(const Band& band) {
   made.shape = band;
   made.input = memory::desc(cut(in), f32, channels_last);
   made.output = memory::desc(cut(out), f32, channels_last);
-  const int64_t plane = s.out[1] * s.out[2];
-  made.output_planes =
-      memory::desc(cut(out), f32,
-                   cut({s.out_channels * s.out[0] * plane, s.out[0] * plane,
-                        plane, s.out[2], 1}));
 
   memory::dims weights = {SliceChannels() / s.groups, s.in_channels / s.groups,
                           s.kernel[0], s.kernel[1], s.kernel[2]};
   if (s.groups > 1) weights.insert(weights.begin(), s.groups);
   weights = cut(weights);
+  memory::dims strides(weights.size());
+  int64_t step = 1;
+  for (size_t i = weights.size(); i-- > 0; step *= weights[i]) {
+    strides[i] = step;
+  }
+  weights_plain = memory::desc(weights, f32, strides);
   bias = s.bias ? memory::desc({SliceChannels()}, f32, Tag::a) : memory::desc();
-  // The first primitive chooses how weights are packed; the others follow.
-  const memory::desc wanted = convolutions.empty()
-                                  ? memory::desc(weights, f32, Tag::any)
-                                  : weights_packed;
 
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
   const dnnl::convolution_forward::desc description(
       dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
-      made.input, wanted, bias, made.output, cut(stride), cut(dilation),
-      cut(before), cut(after));
+      made.input, memory::desc(weights, f32, Tag::any), bias, made.output,
+      cut(stride), cut(dilation), cut(before), cut(after));
   const dnnl::convolution_forward::primitive_desc primitive(
-      description, attributes, Engine());
-  made.scratchpad_bytes = primitive.scratchpad_desc().get_size();
+      description, Attributes(), Engine());
   made.convolution = dnnl::convolution_forward(primitive);
-  made.to_output = dnnl::reorder(dnnl::reorder::primitive_desc(
-      Engine(), made.output, Engine(), made.output_planes, attributes));
-  if (convolutions.empty()) {
-    memory::dims strides(weights.size());
-    int64_t step = 1;
-    for (size_t i = weights.size(); i-- > 0; step *= weights[i]) {
-      strides[i] = step;
-    }
-    weights_plain = memory::desc(weights, f32, strides);
-    weights_packed = primitive.weights_desc();
-    packed_bytes = AlignUp(weights_packed.get_size());
-    reorders_weights = weights_packed != weights_plain;
-    pack_weights = dnnl::reorder(dnnl::reorder::primitive_desc(
-        Engine(), weights_plain, Engine(), weights_packed, attributes));
+  made.name = primitive.impl_info_str();
+  made.form = AddForm(primitive.weights_desc());
+  made.scratchpad = primitive.scratchpad_desc();
+  if (!s.channels_last) {
+    const int64_t plane = s.out[1] * s.out[2];
+    made.output_planes =
+        memory::desc(cut(out), f32,
+                     cut({s.out_channels * s.out[0] * plane, s.out[0] * plane,
+                          plane, s.out[2], 1}));
+    made.to_planes = dnnl::reorder(dnnl::reorder::primitive_desc(
+        Engine(), made.output, Engine(), made.output_planes, Attributes()));
+  }
+  if (!s.channels_last && primitives.empty()) {
     const memory::dims image = {1, s.in_channels, s.in[0], s.in[1], s.in[2]};
     const int64_t in_plane = s.in[1] * s.in[2];
     input_planes =
@@ -280,25 +417,28 @@ void Convolution::State::BuildPrimitive(const Band& band) {
     input_channels_last = memory::desc(cut(image), f32, channels_last);
     image_bytes = AlignUp(input_channels_last.get_size());
     input_to_channels_last = dnnl::reorder(dnnl::reorder::primitive_desc(
-        Engine(), input_planes, Engine(), input_channels_last, attributes));
+        Engine(), input_planes, Engine(), input_channels_last, Attributes()));
   }
-  piece_bytes = std::max(piece_bytes, AlignUp(made.output.get_size()) +
-                                          AlignUp(made.scratchpad_bytes));
-  convolutions.push_back(std::move(made));
+  if (!InPlace()) {
+    output_bytes = std::max(output_bytes, AlignUp(made.output.get_size()));
+  }
+  piece_bytes = std::max(piece_bytes, AlignUp(made.scratchpad.get_size()));
+  primitives.push_back(std::move(made));
 }
 
 void Convolution::State::Build() {
   MakePieces();
   for (Band& band : bands) {
     const auto same = std::find_if(
-        convolutions.begin(), convolutions.end(), [&](const auto& made) {
+        primitives.begin(), primitives.end(), [&](const auto& made) {
           return made.shape.out_rows == band.out_rows &&
                  made.shape.in_rows == band.in_rows &&
                  made.shape.pad_begin == band.pad_begin;
         });
-    band.primitive = static_cast<size_t>(same - convolutions.begin());
-    if (same == convolutions.end()) BuildPrimitive(band);
+    band.primitive = static_cast<size_t>(same - primitives.begin());
+    if (same == primitives.end()) BuildPrimitive(band);
   }
+  piece_bytes += output_bytes;
 }
 
 Convolution::Convolution(std::unique_ptr<const State> state)
@@ -313,104 +453,212 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
   return std::unique_ptr<const Convolution>(new Convolution(std::move(state)));
 }
 
-size_t Convolution::scratch_bytes() const {
-  const State& s = *state_;
-  const auto images = static_cast<size_t>(s.spec.batch);
-  const auto slices = static_cast<size_t>(s.slices);
-  return slices * s.packed_bytes +
-         images * (s.image_bytes + s.bands.size() * slices * s.piece_bytes);
+size_t Convolution::forms() const { return state_->forms.size(); }
+
+std::string Convolution::FormName(size_t form) const {
+  const dnnl_memory_desc_t& desc = state_->forms[form].packed.data;
+  const dnnl_blocking_desc_t& blocks = desc.format_desc.blocking;
+  std::string name = absl::StrCat("conv/", state_->slices);
+  for (int i = 0; i < desc.ndims; ++i) {
+    absl::StrAppend(&name, "/", desc.dims[i], ":", desc.padded_dims[i], ":",
+                    blocks.strides[i]);
+  }
+  for (int i = 0; i < blocks.inner_nblks; ++i) {
+    absl::StrAppend(&name, "/", blocks.inner_idxs[i], "x",
+                    blocks.inner_blks[i]);
+  }
+  return name;
 }
 
-absl::Status Convolution::Run(CpuTeam* team, const float* input,
-                              const float* weights, const float* bias,
-                              float* output, void* scratch) const {
+size_t Convolution::FormBytes(size_t form) const {
+  return static_cast<size_t>(state_->slices) * state_->SliceBytes(form);
+}
+
+absl::Status Convolution::Pack(size_t form, const float* weights,
+                               std::byte* packed) const {
   const State& s = *state_;
-  const ConvolutionSpec& spec = s.spec;
-  auto* const packed = static_cast<std::byte*>(scratch);
-  std::byte* const images =
-      packed + static_cast<size_t>(s.slices) * s.packed_bytes;
-  std::byte* const pieces =
-      images + static_cast<size_t>(spec.batch) * s.image_bytes;
+  return Guard([&] {
+    dnnl::stream stream(Engine());
+    for (int64_t i = 0; i < s.slices; ++i) {
+      memory from = At(s.weights_plain,
+                       const_cast<float*>(weights + i * s.SliceWeights()));
+      memory to = At(s.forms[form].packed,
+                     packed + static_cast<size_t>(i) * s.SliceBytes(form));
+      s.forms[form].pack.execute(stream, from, to);
+    }
+    stream.wait();
+  });
+}
+
+// oneDNN fills the padding of a memory object's blocks when it is made: here,
+// and not while others read them.
+absl::StatusOr<std::shared_ptr<const Convolution::Weights>> Convolution::Hold(
+    std::vector<std::shared_ptr<const std::byte>> packed) const {
+  const State& s = *state_;
+  auto weights = std::make_shared<Weights>();
+  WEIR_RETURN_IF_ERROR(Guard([&] {
+    for (size_t form = 0; form < s.forms.size(); ++form) {
+      auto* at = const_cast<std::byte*>(packed[form].get());
+      for (int64_t i = 0; i < s.slices; ++i, at += s.SliceBytes(form)) {
+        weights->slices.push_back(At(s.forms[form].packed, at));
+      }
+    }
+  }));
+  weights->owners = std::move(packed);
+  return weights;
+}
+
+size_t Convolution::scratch_bytes(bool packs) const {
+  const State& s = *state_;
+  size_t bytes =
+      static_cast<size_t>(s.spec.batch) *
+      (s.image_bytes +
+       s.bands.size() * static_cast<size_t>(s.slices) * s.piece_bytes);
+  for (size_t form = 0; packs && form < s.forms.size(); ++form) {
+    bytes += FormBytes(form);
+  }
+  return bytes;
+}
+
+std::string Convolution::implementation() const {
+  std::vector<std::string> names;
+  for (const BandPrimitive& made : state_->primitives) {
+    if (std::find(names.begin(), names.end(), made.name) == names.end()) {
+      names.push_back(made.name);
+    }
+  }
+  return absl::StrJoin(names, " ");
+}
+
+struct Convolution::State::Running {
+  const Operands& operands;
+  const Weights& weights;
+  std::byte* images;
+  std::byte* pieces;
+};
+
+void Convolution::State::MoveImage(const Running& run, int64_t image) const {
+  dnnl::stream stream(Engine());
+  const float* from = run.operands.input + image * spec.in[0] * InRowFloats();
+  memory planes = At(input_planes, const_cast<float*>(from));
+  memory to = At(input_channels_last,
+                 run.images + static_cast<size_t>(image) * image_bytes);
+  input_to_channels_last.execute(stream, planes, to);
+  stream.wait();
+}
+
+// Slices innermost: neighbors share a band of the input.
+void Convolution::State::RunPiece(const Running& run, int64_t piece) const {
+  const auto count = static_cast<int64_t>(bands.size());
+  const int64_t slice = piece % slices;
+  const int64_t image = piece / slices / count;
+  const Band& band = bands[static_cast<size_t>(piece / slices % count)];
+  const BandPrimitive& made = primitives[band.primitive];
+  std::byte* const own = run.pieces + static_cast<size_t>(piece) * piece_bytes;
+  const float* const input =
+      spec.channels_last
+          ? run.operands.input + image * spec.in[0] * InRowFloats()
+          : reinterpret_cast<const float*>(
+                run.images + static_cast<size_t>(image) * image_bytes);
+  float* const result =
+      InPlace() ? run.operands.output +
+                      (image * spec.out[0] + band.out_begin) * OutRowFloats()
+                : reinterpret_cast<float*>(own);
+  dnnl::stream stream(Engine());
   // oneDNN's handles are not const; sources are only read.
-  const auto source = [](const void* data) { return const_cast<void*>(data); };
-  const auto at = [](const memory::desc& desc, void* data) {
-    return memory(desc, Engine(), data);
+  std::unordered_map<int, memory> arguments = {
+      {DNNL_ARG_SRC,
+       At(made.input,
+          const_cast<float*>(input + band.in_begin * InRowFloats()))},
+      {DNNL_ARG_WEIGHTS,
+       run.weights.slices[made.form * static_cast<size_t>(slices) +
+                          static_cast<size_t>(slice)]},
+      {DNNL_ARG_DST, At(made.output, result)},
   };
+  if (spec.bias) {
+    const float* from = run.operands.bias + slice * SliceChannels();
+    arguments.emplace(DNNL_ARG_BIAS, At(bias, const_cast<float*>(from)));
+  }
+  if (made.scratchpad.get_size() > 0) {
+    arguments.emplace(DNNL_ARG_SCRATCHPAD,
+                      At(made.scratchpad, own + output_bytes));
+  }
+  made.convolution.execute(stream, arguments);
+  stream.wait();
+  FinishPiece(run, band, image, slice, result);
+}
 
-  const int64_t in_image = spec.in[0] * s.InRowFloats();
-  const int64_t slice_weights =
-      s.SliceChannels() * (spec.in_channels / spec.groups) * spec.kernel[0] *
-      spec.kernel[1] * spec.kernel[2];
-  const int64_t packs = s.reorders_weights ? s.slices : 0;
-  WEIR_RETURN_IF_ERROR(
-      ParallelForStatus(team, packs + spec.batch, [&](int64_t i) {
-        return Guard([&] {
-          dnnl::stream stream(Engine());
-          if (i < packs) {
-            memory from =
-                at(s.weights_plain, source(weights + i * slice_weights));
-            memory to = at(s.weights_packed,
-                           packed + static_cast<size_t>(i) * s.packed_bytes);
-            s.pack_weights.execute(stream, from, to);
-          } else {
-            const int64_t image = i - packs;
-            memory from = at(s.input_planes, source(input + image * in_image));
-            memory to = at(s.input_channels_last,
-                           images + static_cast<size_t>(image) * s.image_bytes);
-            s.input_to_channels_last.execute(stream, from, to);
-          }
-          stream.wait();
-        });
-      }));
+// Adds the residual, applies the activation, and takes the result to its place.
+void Convolution::State::FinishPiece(const Running& run, const Band& band,
+                                     int64_t image, int64_t slice,
+                                     float* from) const {
+  const int64_t pixels = band.out_rows * spec.out[1] * spec.out[2];
+  const int64_t first_channel = slice * SliceChannels();
+  if (!spec.channels_last) {
+    const BandPrimitive& made = primitives[band.primitive];
+    const int64_t row = spec.out[1] * spec.out[2];
+    const int64_t plane = spec.out[0] * row;
+    int64_t begin = (image * spec.out_channels + first_channel) * plane +
+                    band.out_begin * row;
+    dnnl::stream stream(Engine());
+    memory planes = At(made.output_planes, run.operands.output + begin);
+    memory piece = At(made.output, from);
+    made.to_planes.execute(stream, piece, planes);
+    stream.wait();
+    for (int64_t c = 0; Finishes() && c < SliceChannels(); ++c) {
+      float* const part = run.operands.output + begin;
+      Finish(spec, part,
+             spec.residual ? run.operands.residual + begin : nullptr, part,
+             pixels);
+      begin += plane;
+    }
+    return;
+  }
+  if (InPlace() && !Finishes()) return;
+  const int64_t begin =
+      (image * spec.out[0] + band.out_begin) * OutRowFloats() + first_channel;
+  const float* residual =
+      spec.residual ? run.operands.residual + begin : nullptr;
+  float* to = run.operands.output + begin;
+  if (InPlace()) {
+    return Finish(spec, from, residual, to, pixels * SliceChannels());
+  }
+  for (int64_t p = 0; p < pixels; ++p) {
+    Finish(spec, from, residual, to, SliceChannels());
+    from += SliceChannels();
+    to += spec.out_channels;
+    if (residual != nullptr) residual += spec.out_channels;
+  }
+}
 
-  const auto bands = static_cast<int64_t>(s.bands.size());
-  const int64_t out_row = spec.out[1] * spec.out[2];
-  const int64_t out_plane = spec.out[0] * out_row;
-  // Slices innermost: neighbors share a band of the input.
-  return ParallelForStatus(team, spec.batch * bands * s.slices, [&](int64_t i) {
-    const int64_t slice = i % s.slices;
-    const int64_t image_index = i / s.slices / bands;
-    const Band& band = s.bands[static_cast<size_t>(i / s.slices % bands)];
-    const BandPrimitive& made = s.convolutions[band.primitive];
-    const auto* image = reinterpret_cast<const float*>(
-        images + static_cast<size_t>(image_index) * s.image_bytes);
-    const void* used_weights =
-        s.reorders_weights
-            ? static_cast<const void*>(packed + static_cast<size_t>(slice) *
-                                                    s.packed_bytes)
-            : weights + slice * slice_weights;
-    std::byte* const piece = pieces + static_cast<size_t>(i) * s.piece_bytes;
-    const int64_t first_channel = slice * s.SliceChannels();
-    return Guard([&] {
-      dnnl::stream stream(Engine());
-      memory result = at(made.output, piece);
-      std::unordered_map<int, memory> arguments = {
-          {DNNL_ARG_SRC,
-           at(made.input, source(image + band.in_begin * s.InRowFloats()))},
-          {DNNL_ARG_WEIGHTS, at(s.weights_packed, source(used_weights))},
-          {DNNL_ARG_DST, result},
-      };
-      if (spec.bias) {
-        arguments.emplace(DNNL_ARG_BIAS,
-                          at(s.bias, source(bias + first_channel)));
-      }
-      if (made.scratchpad_bytes > 0) {
-        const auto scratchpad =
-            memory::desc({static_cast<int64_t>(made.scratchpad_bytes)},
-                         memory::data_type::u8, memory::format_tag::a);
-        arguments.emplace(
-            DNNL_ARG_SCRATCHPAD,
-            at(scratchpad, piece + AlignUp(made.output.get_size())));
-      }
-      made.convolution.execute(stream, arguments);
-      memory target =
-          at(made.output_planes,
-             output +
-                 (image_index * spec.out_channels + first_channel) * out_plane +
-                 band.out_begin * out_row);
-      made.to_output.execute(stream, result, target);
-      stream.wait();
-    });
+absl::Status Convolution::Run(CpuTeam* team, const Operands& operands,
+                              void* scratch) const {
+  const State& s = *state_;
+  auto* next = static_cast<std::byte*>(scratch);
+  std::shared_ptr<const Weights> packed;
+  if (operands.held == nullptr) {
+    std::vector<std::shared_ptr<const std::byte>> forms;
+    for (size_t form = 0; form < s.forms.size(); ++form) {
+      // The scratch memory is the caller's: nothing to free.
+      forms.emplace_back(std::shared_ptr<void>(), next);
+      WEIR_RETURN_IF_ERROR(Pack(form, operands.weights, next));
+      next += FormBytes(form);
+    }
+    WEIR_ASSIGN_OR_RETURN(packed, Hold(std::move(forms)));
+  }
+  const State::Running run = {
+      operands, operands.held == nullptr ? *packed : *operands.held, next,
+      next + static_cast<size_t>(s.spec.batch) * s.image_bytes};
+  if (!s.spec.channels_last) {
+    WEIR_RETURN_IF_ERROR(
+        ParallelForStatus(team, s.spec.batch, [&](int64_t image) {
+          return Guard([&] { s.MoveImage(run, image); });
+        }));
+  }
+  const int64_t pieces =
+      s.spec.batch * static_cast<int64_t>(s.bands.size()) * s.slices;
+  return ParallelForStatus(team, pieces, [&](int64_t piece) {
+    return Guard([&] { s.RunPiece(run, piece); });
   });
 }
 

@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,14 +25,21 @@ absl::Status Sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                    const float* b, int64_t ldb, float beta, float* c,
                    int64_t ldc);
 
-// A convolution of dense tensors, N x C x spatial. Arrays hold the spatial axes
-// in order; unused ones have size 1, kernel 1, stride 1, no padding.
+// A convolution of dense tensors, N x C x spatial, row-major or with channels
+// last. Arrays hold the spatial axes in order; unused ones have size 1, kernel
+// 1, stride 1, no padding.
 struct ConvolutionSpec {
+  enum class Activation { kNone, kRelu, kClip };
+
   int64_t batch = 1;
   int64_t in_channels = 0;
   int64_t out_channels = 0;
   int64_t groups = 1;
   bool bias = false;
+  bool channels_last = false;                 // input, output and residual
+  bool residual = false;                      // one is added to the result
+  Activation activation = Activation::kNone;  // after that
+  float low = 0, high = 0;                    // of kClip
   std::array<int64_t, 3> in = {1, 1, 1};
   std::array<int64_t, 3> out = {1, 1, 1};
   std::array<int64_t, 3> kernel = {1, 1, 1};
@@ -39,21 +48,54 @@ struct ConvolutionSpec {
   std::array<int64_t, 3> pad_begin = {0, 0, 0};
 };
 
-// A convolution prepared for its shapes. Immutable; runs may overlap.
+// What `spec` does with `n` sums in the end, in place: `residual` of as many is
+// added, if it is not null, and the activation applied.
+void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
+            int64_t n);
+
+// A convolution prepared for its shapes. Immutable; runs may overlap. An image
+// is cut into pieces by shape, whatever the batch: its result does not depend
+// on its neighbors.
 class Convolution {
  public:
+  // Weights in the forms that the pieces want: usually one, since oneDNN
+  // chooses it by the channels. What holds constant weights packs them once.
+  class Weights;
+
   // No size may be zero.
   static absl::StatusOr<std::unique_ptr<const Convolution>> Create(
       const ConvolutionSpec& spec);
   ~Convolution();
 
-  // Bytes of scratch memory of a run, aligned to 64 bytes.
-  size_t scratch_bytes() const;
+  size_t forms() const;
+  // Equal for convolutions that share a packed copy.
+  std::string FormName(size_t form) const;
+  size_t FormBytes(size_t form) const;
+  // `weights` are out_channels x in_channels / groups x kernel; `packed` has
+  // FormBytes, aligned to 64.
+  absl::Status Pack(size_t form, const float* weights, std::byte* packed) const;
+  // One copy for each form.
+  absl::StatusOr<std::shared_ptr<const Weights>> Hold(
+      std::vector<std::shared_ptr<const std::byte>> packed) const;
 
-  // `weights` are out_channels x in_channels / groups x kernel. `team` may be
-  // null.
-  absl::Status Run(CpuTeam* team, const float* input, const float* weights,
-                   const float* bias, float* output, void* scratch) const;
+  // Bytes of scratch memory of a run, aligned to 64 bytes; more where weights
+  // are packed by the run.
+  size_t scratch_bytes(bool packs) const;
+
+  // The names that oneDNN gives to what computes the pieces.
+  std::string implementation() const;
+
+  struct Operands {
+    const float* input = nullptr;
+    const float* weights = nullptr;  // packed by the run, without:
+    const Weights* held = nullptr;
+    const float* bias = nullptr;
+    const float* residual = nullptr;
+    float* output = nullptr;
+  };
+  // `team` may be null.
+  absl::Status Run(CpuTeam* team, const Operands& operands,
+                   void* scratch) const;
 
  private:
   struct State;

@@ -112,18 +112,37 @@ class WEIR_EXPORT InferContext {
 
 // -- Kernels ------------------------------------------------------------------
 
+// How the elements of a dense tensor lie. Callers see kRowMajor alone; between
+// the steps of a program there may be others (kernels/graph/passes/layout.h).
+enum class Layout : uint8_t {
+  kRowMajor,
+  kChannelsLast,  // N x C x spatial, with the elements of a pixel together
+};
+
 struct TensorMeta {
   DType dtype = DType::kInvalid;
-  Dims dims;
+  Dims dims;  // the same in every layout
   int64_t elements = 0;
   size_t bytes = 0;
+  Layout layout = Layout::kRowMajor;
 };
+
+class PackedConstants;
 
 struct PlanArgs {
   absl::Span<const TensorMeta> inputs;  // dtype kInvalid where missing
   absl::Span<const TensorMeta> outputs;
   // As InferContext::HostInts; always known for host inputs here.
   absl::Span<const std::vector<int64_t>> host_ints;
+  // Where inputs that are constants lie on the device; null for others. Empty:
+  // none is known to be one.
+  absl::Span<const void* const> constants = {};
+  // Where a plan keeps them in another form; null where `constants` is empty.
+  PackedConstants* packed = nullptr;
+
+  const void* Constant(size_t i) const {
+    return i < constants.size() ? constants[i] : nullptr;
+  }
 };
 
 // What one node takes on a device, told from shapes and attributes before
@@ -166,6 +185,9 @@ class WEIR_EXPORT KernelPlan {
   // What it holds of tables and libraries' objects, on host and device, where
   // that is more than a few kilobytes.
   virtual size_t held_bytes() const { return 0; }
+  // Whose code a run executes, by the library's own names ("brgconv:avx512");
+  // empty: weir's.
+  virtual std::string implementation() const { return ""; }
   // CUDA: enqueues on args.stream and returns. CPU: computes and returns.
   // Wrong data is FaultStatus(code) on the CPU, a fault report on CUDA.
   virtual absl::Status Run(const RunArgs& args) const = 0;
@@ -279,6 +301,9 @@ struct OpDef {
   bool shape_only = false;
   bool random = false;     // draws numbers: never folded, needs a seed
   bool test_only = false;  // behind --enable-test-operators
+  // Made by passes over graphs (kernels/graph/passes) for devices that have a
+  // kernel for it; callers cannot name it.
+  bool internal = false;
   absl::Status (*infer)(InferContext& context) = nullptr;
   // Needed: an evaluation's size is the sum of its nodes'. Loops that are not
   // bounded by the operands (windows, inner sizes of products) are counted

@@ -9,6 +9,7 @@
 #include "kernels/ops/infer.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
+#include "kernels/ops/scalar_functions.h"
 #include "kernels/ops/spatial_window.h"
 #include "kernels/ops/type_dispatch.h"
 
@@ -245,6 +246,17 @@ void MaxPool(const PoolPlan& plan, const RunArgs& run) {
   });
 }
 
+// By how much the sum over a window is divided; 0 where it sees padding alone.
+double Divisor(const PoolPlan& plan, const Taps& a, const Taps& b,
+               const Taps& c) {
+  const auto volume = [](int64_t x, int64_t y, int64_t z) {
+    return static_cast<double>(x) * static_cast<double>(y) *
+           static_cast<double>(z);
+  };
+  return plan.include_pad ? volume(a.divisor, b.divisor, c.divisor)
+                          : volume(a.count, b.count, c.count);
+}
+
 // float and the half types are summed up in float, double in double.
 template <typename T>
 void AveragePool(const PoolPlan& plan, const RunArgs& run) {
@@ -262,17 +274,97 @@ void AveragePool(const PoolPlan& plan, const RunArgs& run) {
           ForEachTap(plan, a, b, c, [&](int64_t offset) {
             sum += static_cast<Sum>(from[offset]);
           });
-          const auto volume = [](int64_t x, int64_t y, int64_t z) {
-            return static_cast<double>(x) * static_cast<double>(y) *
-                   static_cast<double>(z);
-          };
-          const double divisor = plan.include_pad
-                                     ? volume(a.divisor, b.divisor, c.divisor)
-                                     : volume(a.count, b.count, c.count);
+          const double divisor = Divisor(plan, a, b, c);
           // A window that sees padding alone averages nothing.
           to[i] = divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
         });
   });
+}
+
+// -- Channels last: all channels of a pixel at once ---------------------------
+
+// float alone, as KernelTraits::channels_last says.
+bool IsFloat(const NodeInfo& node) {
+  return node.input_types[0] == DType::kFloat && node.num_outputs == 1;
+}
+
+// Calls fn(first input pixel of the image, output pixel, taps) for each window
+// of each image.
+template <typename Fn>
+void ForEachPixelWindow(const PoolPlan& plan, int64_t images, CpuTeam* team,
+                        const Fn& fn) {
+  const int64_t height = plan.axes[1].out;
+  const int64_t rows = plan.axes[0].out * height;
+  const int64_t columns = plan.axes[2].out;
+  ParallelFor(team, images * rows, [&](int64_t i) {
+    const int64_t row = i % rows;
+    const Taps a = plan.axes[0].At(row / height);
+    const Taps b = plan.axes[1].At(row % height);
+    for (int64_t column = 0; column < columns; ++column) {
+      fn(i / rows * plan.in_plane(), i * columns + column, a, b,
+         plan.axes[2].At(column));
+    }
+  });
+}
+
+void MaxPoolChannelsLast(const PoolPlan& plan, int64_t channels,
+                         const RunArgs& run) {
+  const auto* x = static_cast<const float*>(run.inputs[0]);
+  auto* y = static_cast<float*>(run.outputs[0]);
+  ForEachPixelWindow(plan, plan.planes / channels, run.team,
+                     [&](int64_t image, int64_t pixel, const Taps& a,
+                         const Taps& b, const Taps& c) {
+                       float* __restrict best = y + pixel * channels;
+                       std::fill_n(best, channels, LowestValue<float>());
+                       ForEachTap(plan, a, b, c, [&](int64_t offset) {
+                         const float* __restrict from =
+                             x + (image + offset) * channels;
+                         for (int64_t k = 0; k < channels; ++k) {
+                           best[k] = scalar::Maximum(best[k], from[k]);
+                         }
+                       });
+                     });
+}
+
+void AveragePoolChannelsLast(const PoolPlan& plan, int64_t channels,
+                             const RunArgs& run) {
+  const auto* x = static_cast<const float*>(run.inputs[0]);
+  auto* y = static_cast<float*>(run.outputs[0]);
+  ForEachPixelWindow(plan, plan.planes / channels, run.team,
+                     [&](int64_t image, int64_t pixel, const Taps& a,
+                         const Taps& b, const Taps& c) {
+                       float* __restrict sum = y + pixel * channels;
+                       std::fill_n(sum, channels, 0.0f);
+                       ForEachTap(plan, a, b, c, [&](int64_t offset) {
+                         const float* __restrict from =
+                             x + (image + offset) * channels;
+                         for (int64_t k = 0; k < channels; ++k)
+                           sum[k] += from[k];
+                       });
+                       const double divisor = Divisor(plan, a, b, c);
+                       if (divisor == 0) return;
+                       for (int64_t k = 0; k < channels; ++k) {
+                         sum[k] /= static_cast<float>(divisor);
+                       }
+                     });
+}
+
+// The mean of each channel of an image, in double.
+void MeanPixel(const float* __restrict x, int64_t pixels, int64_t channels,
+               float* __restrict y) {
+  constexpr int64_t kBlock = 64;
+  double sums[kBlock];
+  for (int64_t first = 0; first < channels; first += kBlock) {
+    const int64_t n = std::min(kBlock, channels - first);
+    std::fill_n(sums, n, 0.0);
+    for (int64_t p = 0; p < pixels; ++p) {
+      const float* from = x + p * channels + first;
+      for (int64_t k = 0; k < n; ++k) sums[k] += static_cast<double>(from[k]);
+    }
+    for (int64_t k = 0; k < n; ++k) {
+      y[first + k] = static_cast<float>(sums[k] / static_cast<double>(pixels));
+    }
+  }
 }
 
 // In double, from 8 partial sums, so that it vectorizes.
@@ -301,33 +393,47 @@ using MaxPoolTypeList =
 using AverageTypeList = Join<FloatTypeList, HalfTypeList>;
 
 // pool(tag, plan, run) computes elements of type decltype(tag)::Type.
-template <typename Types, typename Pool>
-std::unique_ptr<const Kernel> MakePoolKernel(const NodeInfo& node, Pool pool) {
-  return MakeKernel(
-      [node, pool](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        WEIR_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(node, args));
-        const DType dtype = args.inputs[0].dtype;
-        return RunFunction([pool, plan, dtype](const RunArgs& run) {
-          DispatchType(Types(), dtype, [&](auto tag) { pool(tag, plan, run); });
-          return absl::OkStatus();
-        });
-      });
+// channels_last(plan, channels, run) does so for float with channels last.
+template <typename Types, typename Pool, typename ChannelsLast>
+std::unique_ptr<const Kernel> MakePoolKernel(const NodeInfo& node, Pool pool,
+                                             ChannelsLast channels_last) {
+  return MakeKernel([node, pool, channels_last](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    WEIR_ASSIGN_OR_RETURN(const PoolPlan plan, MakePoolPlan(node, args));
+    if (args.inputs[0].layout == Layout::kChannelsLast) {
+      return RunFunction(
+          [channels_last, plan,
+           channels = args.inputs[0].dims[1]](const RunArgs& run) {
+            channels_last(plan, channels, run);
+            return absl::OkStatus();
+          });
+    }
+    const DType dtype = args.inputs[0].dtype;
+    return RunFunction([pool, plan, dtype](const RunArgs& run) {
+      DispatchType(Types(), dtype, [&](auto tag) { pool(tag, plan, run); });
+      return absl::OkStatus();
+    });
+  });
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeMaxPoolKernel(
     const NodeInfo& node, Device&) {
   return MakePoolKernel<MaxPoolTypeList>(
-      node, [](auto tag, const PoolPlan& plan, const RunArgs& run) {
+      node,
+      [](auto tag, const PoolPlan& plan, const RunArgs& run) {
         MaxPool<typename decltype(tag)::Type>(plan, run);
-      });
+      },
+      MaxPoolChannelsLast);
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeAveragePoolKernel(
     const NodeInfo& node, Device&) {
   return MakePoolKernel<AverageTypeList>(
-      node, [](auto tag, const PoolPlan& plan, const RunArgs& run) {
+      node,
+      [](auto tag, const PoolPlan& plan, const RunArgs& run) {
         AveragePool<typename decltype(tag)::Type>(plan, run);
-      });
+      },
+      AveragePoolChannelsLast);
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeGlobalAveragePoolKernel(
@@ -336,6 +442,18 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeGlobalAveragePoolKernel(
     const DType dtype = args.inputs[0].dtype;
     const int64_t planes = args.outputs[0].elements;
     const int64_t plane = planes == 0 ? 0 : args.inputs[0].elements / planes;
+    if (args.inputs[0].layout == Layout::kChannelsLast) {
+      const int64_t channels = args.inputs[0].dims[1];
+      return RunFunction([planes, plane, channels](const RunArgs& run) {
+        const auto* x = static_cast<const float*>(run.inputs[0]);
+        auto* y = static_cast<float*>(run.outputs[0]);
+        ParallelFor(run.team, planes / channels, [&](int64_t image) {
+          MeanPixel(x + image * plane * channels, plane, channels,
+                    y + image * channels);
+        });
+        return absl::OkStatus();
+      });
+    }
     return RunFunction([dtype, planes, plane](const RunArgs& run) {
       DispatchType(AverageTypeList(), dtype, [&](auto tag) {
         using T = typename decltype(tag)::Type;
@@ -382,7 +500,8 @@ absl::Status Register_onnx_MaxPool(OpRegistry& registry) {
                             "column-major."});
   def.infer = InferPool;
   def.cost = PoolCost;
-  return registry.Register(std::move(def), MakeMaxPoolKernel);
+  return registry.Register(std::move(def), MakeMaxPoolKernel,
+                           {.channels_last = IsFloat});
 }
 
 absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
@@ -397,7 +516,8 @@ absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
        "1: the padding counts as zeros; default 0: it does not count."});
   def.infer = InferPool;
   def.cost = PoolCost;
-  return registry.Register(std::move(def), MakeAveragePoolKernel);
+  return registry.Register(std::move(def), MakeAveragePoolKernel,
+                           {.channels_last = IsFloat});
 }
 
 absl::Status Register_onnx_GlobalAveragePool(OpRegistry& registry) {
@@ -408,7 +528,8 @@ absl::Status Register_onnx_GlobalAveragePool(OpRegistry& registry) {
   def.outputs = {{.name = "Y"}};
   def.infer = InferGlobalPool;
   def.cost = LinearCost;
-  return registry.Register(std::move(def), MakeGlobalAveragePoolKernel);
+  return registry.Register(std::move(def), MakeGlobalAveragePoolKernel,
+                           {.channels_last = IsFloat});
 }
 
 }  // namespace weir

@@ -133,28 +133,31 @@ absl::Status OpRegistry::Register(OpDef def) {
   return absl::OkStatus();
 }
 
-absl::Status OpRegistry::Register(OpDef def, KernelFactory cpu_kernel) {
+absl::Status OpRegistry::Register(OpDef def, KernelFactory cpu_kernel,
+                                  KernelTraits cpu_traits) {
   const std::string_view domain = def.domain;
   const std::string_view name = def.name;
   WEIR_RETURN_IF_ERROR(Register(std::move(def)));
-  return RegisterKernel(DeviceKind::kCpu, domain, name, std::move(cpu_kernel));
+  return RegisterKernel(DeviceKind::kCpu, domain, name, std::move(cpu_kernel),
+                        cpu_traits);
 }
 
 absl::Status OpRegistry::RegisterKernel(DeviceKind device,
                                         std::string_view domain,
                                         std::string_view name,
-                                        KernelFactory factory) {
+                                        KernelFactory factory,
+                                        KernelTraits traits) {
   if (FindAny(domain, name) == nullptr) {
     return absl::NotFoundError(absl::StrCat(
         "a kernel for the unknown operator ", OpName(domain, name)));
   }
-  KernelFactory& slot =
+  RegisteredKernel& slot =
       entries_[Key(domain, name)].kernels[static_cast<size_t>(device)];
-  if (slot != nullptr) {
+  if (slot.factory != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat(
         "a kernel of ", OpName(domain, name), " is registered twice"));
   }
-  slot = std::move(factory);
+  slot = {std::move(factory), traits};
   return absl::OkStatus();
 }
 
@@ -167,14 +170,13 @@ const OpDef* OpRegistry::FindAny(std::string_view domain,
   return parent_ == nullptr ? nullptr : parent_->FindAny(domain, name);
 }
 
-const KernelFactory* OpRegistry::FindKernel(DeviceKind device,
-                                            std::string_view domain,
-                                            std::string_view name) const {
+const OpRegistry::RegisteredKernel* OpRegistry::FindKernel(
+    DeviceKind device, std::string_view domain, std::string_view name) const {
   const auto it = entries_.find(Key(domain, name));
   if (it != entries_.end()) {
-    const KernelFactory& factory =
+    const RegisteredKernel& kernel =
         it->second.kernels[static_cast<size_t>(device)];
-    if (factory != nullptr) return &factory;
+    if (kernel.factory != nullptr) return &kernel;
   }
   return parent_ == nullptr ? nullptr
                             : parent_->FindKernel(device, domain, name);
@@ -185,20 +187,40 @@ bool OpRegistry::Hidden(const OpDef& def) const {
          (hide_test_operators_ || (parent_ != nullptr && parent_->Hidden(def)));
 }
 
-const OpDef* OpRegistry::Find(std::string_view domain,
-                              std::string_view name) const {
+const OpDef* OpRegistry::FindInternal(std::string_view domain,
+                                      std::string_view name) const {
   const OpDef* def = FindAny(domain, name);
   return def == nullptr || Hidden(*def) ? nullptr : def;
 }
 
+const OpDef* OpRegistry::Find(std::string_view domain,
+                              std::string_view name) const {
+  const OpDef* def = FindInternal(domain, name);
+  return def == nullptr || def->internal ? nullptr : def;
+}
+
+bool OpRegistry::Takes(DeviceKind device, const NodeInfo& node) const {
+  if (!Check(node).ok()) return false;
+  const RegisteredKernel* kernel = FindKernel(device, node.domain, node.op);
+  return kernel != nullptr &&
+         (kernel->traits.takes == nullptr || kernel->traits.takes(node));
+}
+
+bool OpRegistry::TakesChannelsLast(DeviceKind device,
+                                   const NodeInfo& node) const {
+  if (!Takes(device, node)) return false;
+  const KernelTraits& traits = FindKernel(device, node.domain, node.op)->traits;
+  return traits.channels_last != nullptr && traits.channels_last(node);
+}
+
 bool OpRegistry::HasKernel(DeviceKind device, std::string_view domain,
                            std::string_view name) const {
-  return Find(domain, name) != nullptr &&
+  return FindInternal(domain, name) != nullptr &&
          FindKernel(device, domain, name) != nullptr;
 }
 
 absl::Status OpRegistry::Check(const NodeInfo& node) const {
-  const OpDef* def = Find(node.domain, node.op);
+  const OpDef* def = FindInternal(node.domain, node.op);
   if (def == nullptr) {
     return absl::UnimplementedError(absl::StrCat(
         NodePrefix(node), "weir has no operator ", OpName(node.domain, node.op),
@@ -218,13 +240,13 @@ absl::StatusOr<std::unique_ptr<const Kernel>> OpRegistry::CreateKernel(
                         ", types ", TypeList(node), ", device ",
                         DeviceName(device.info()), ")");
   };
-  const KernelFactory* factory =
+  const RegisteredKernel* found =
       FindKernel(device.info().kind, node.domain, node.op);
-  if (factory == nullptr) {
+  if (found == nullptr) {
     return absl::UnimplementedError(
         absl::StrCat(describe(), ": no kernel for this device"));
   }
-  auto kernel = (*factory)(node, device);
+  auto kernel = found->factory(node, device);
   if (!kernel.ok()) return Annotate(kernel.status(), describe() + ": ");
   return kernel;
 }
@@ -233,7 +255,7 @@ std::vector<const OpDef*> OpRegistry::List() const {
   std::map<Key, const OpDef*> found;
   for (const OpRegistry* r = this; r != nullptr; r = r->parent_) {
     for (const auto& [key, entry] : r->entries_) {
-      if (entry.def != nullptr && !Hidden(*entry.def)) {
+      if (entry.def != nullptr && !entry.def->internal && !Hidden(*entry.def)) {
         found.emplace(key, entry.def.get());
       }
     }

@@ -19,6 +19,16 @@
 
 namespace weir {
 
+// What a device's kernel of an operator takes. Passes over graphs ask. Null
+// functions: nothing beyond the operator's own definition.
+struct KernelTraits {
+  // Of the nodes that fit the definition; null: all.
+  bool (*takes)(const NodeInfo& node) = nullptr;
+  // With channels last: input 0 (and the residual of a fused operator) and
+  // output 0, all of them. Null: never.
+  bool (*channels_last)(const NodeInfo& node) = nullptr;
+};
+
 class WEIR_EXPORT OpRegistry {
  public:
   explicit OpRegistry(const OpRegistry* parent = nullptr) : parent_(parent) {}
@@ -29,15 +39,24 @@ class WEIR_EXPORT OpRegistry {
   // without shape inference or cost.
   absl::Status Register(OpDef def);
   // The definition together with its CPU kernel.
-  absl::Status Register(OpDef def, KernelFactory cpu_kernel);
+  absl::Status Register(OpDef def, KernelFactory cpu_kernel,
+                        KernelTraits cpu_traits = {});
   // The operator's definition need not be in this registry, but must be known.
   absl::Status RegisterKernel(DeviceKind device, std::string_view domain,
-                              std::string_view name, KernelFactory factory);
+                              std::string_view name, KernelFactory factory,
+                              KernelTraits traits = {});
 
-  // Null if unknown.
+  // Null if unknown, or internal.
   const OpDef* Find(std::string_view domain, std::string_view name) const;
   bool HasKernel(DeviceKind device, std::string_view domain,
                  std::string_view name) const;
+
+  // For passes: internal operators too. Null if unknown.
+  const OpDef* FindInternal(std::string_view domain,
+                            std::string_view name) const;
+  // The device has a kernel that takes this node; and with channels last.
+  bool Takes(DeviceKind device, const NodeInfo& node) const;
+  bool TakesChannelsLast(DeviceKind device, const NodeInfo& node) const;
 
   // Checks arity, attributes and types against the definition, then makes the
   // kernel. Errors name operator, opset, types and device.
@@ -52,9 +71,13 @@ class WEIR_EXPORT OpRegistry {
   std::vector<const OpDef*> List() const;
 
  private:
+  struct RegisteredKernel {
+    KernelFactory factory;
+    KernelTraits traits;
+  };
   struct Entry {
     std::unique_ptr<OpDef> def;  // null where only kernels are added
-    std::array<KernelFactory, kDeviceKinds> kernels;
+    std::array<RegisteredKernel, kDeviceKinds> kernels;
   };
   using Key = std::pair<std::string, std::string>;
 
@@ -63,8 +86,8 @@ class WEIR_EXPORT OpRegistry {
 
   // The definition, hidden test operators included.
   const OpDef* FindAny(std::string_view domain, std::string_view name) const;
-  const KernelFactory* FindKernel(DeviceKind device, std::string_view domain,
-                                  std::string_view name) const;
+  const RegisteredKernel* FindKernel(DeviceKind device, std::string_view domain,
+                                     std::string_view name) const;
   // OpDef::test_only operators answer as if they were not there.
   bool Hidden(const OpDef& def) const;
 

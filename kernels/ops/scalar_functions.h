@@ -140,11 +140,11 @@ WEIR_SCALAR T Abs(T a) {
   }
 }
 
-// NaN in either operand gives NaN.
+// NaN in either operand gives NaN. Nested like this, compilers vectorize it.
 template <typename T>
 WEIR_SCALAR T Minimum(T a, T b) {
   if constexpr (IsFloating<T>::value) {
-    return ((a < b) | (a != a)) ? a : b;
+    return a < b ? a : (a != a ? a : b);
   } else {
     return a < b ? a : b;
   }
@@ -153,7 +153,7 @@ WEIR_SCALAR T Minimum(T a, T b) {
 template <typename T>
 WEIR_SCALAR T Maximum(T a, T b) {
   if constexpr (IsFloating<T>::value) {
-    return ((a > b) | (a != a)) ? a : b;
+    return a > b ? a : (a != a ? a : b);
   } else {
     return a > b ? a : b;
   }

@@ -133,6 +133,15 @@ void StridedCopy::Run(CpuTeam* team, const void* source, void* target) const {
   });
 }
 
+StridedCopy RelayoutCopy(int64_t images, int64_t channels, int64_t pixels,
+                         bool to_channels_last, size_t element_size) {
+  const int64_t rows = to_channels_last ? pixels : channels;
+  const int64_t columns = to_channels_last ? channels : pixels;
+  const Dims dims = {images, rows, columns};
+  const Dims strides = {rows * columns, 1, rows};
+  return StridedCopy(dims, strides, 0, element_size);
+}
+
 PadCopy::PadCopy(std::vector<Axis> axes, Mode mode, size_t element_size)
     : axes_(std::move(axes)), mode_(mode), element_size_(element_size) {
   if (axes_.empty()) axes_.push_back({1, 0, 1});

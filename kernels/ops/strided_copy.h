@@ -44,6 +44,11 @@ class StridedCopy {
   size_t tile_dim_ = kNone;
 };
 
+// Moves dense tensors, images x channels x pixels, into the other of the two
+// layouts: channels last, or row-major.
+StridedCopy RelayoutCopy(int64_t images, int64_t channels, int64_t pixels,
+                         bool to_channels_last, size_t element_size);
+
 // Fills a dense target with a dense source that has padding around it, or is
 // cropped where the padding is negative.
 class PadCopy {

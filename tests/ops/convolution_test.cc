@@ -3,6 +3,7 @@
 // number of products; inputs and weights lie in [-1, 1].
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "tests/ops/op_test.h"
 
@@ -318,6 +319,137 @@ TEST_P(ConvolutionTest, NothingToDo) {
       RunOne(Node("Conv"), {Of<float>({1, 0, 2}, {}), Of<float>({2, 0, 1}, {}),
                             Of<float>({2}, {3, 4})}),
       Of<float>({1, 2, 2}, {3, 3, 4, 4}));
+}
+
+// -- FusedConv: where the device has it ---------------------------------------
+
+struct Ending {
+  bool residual = false;
+  std::string activation = {};
+};
+
+NodeInfo FusedNode(const Case& c, const Ending& ending) {
+  NodeInfo node = ConvNode(c);
+  node.domain = "weir";
+  node.op = "FusedConv";
+  if (!ending.activation.empty()) {
+    node.attributes.Set("activation", ending.activation);
+  }
+  if (ending.activation == "Clip") {
+    node.attributes.Set("low", -0.5f);
+    node.attributes.Set("high", 0.75f);
+  }
+  return node;
+}
+
+double Activated(const Ending& ending, double x) {
+  if (ending.activation == "Relu") return x < 0 ? 0 : x;
+  if (ending.activation == "Clip") return x < -0.5 ? -0.5 : x > 0.75 ? 0.75 : x;
+  return x;
+}
+
+std::vector<Value> FusedInputs(const Case& c, const Ending& ending,
+                               DType dtype) {
+  std::vector<Value> inputs = Inputs(c, dtype);
+  if (!ending.residual) return inputs;
+  inputs.resize(4);
+  const Dims y = c.Shape(c.batch, c.out_channels, c.Out());
+  inputs[3] = Rounded(dtype, y, Spread(NumElements(y).value(), -1, 1, 4));
+  return inputs;
+}
+
+TEST_P(ConvolutionTest, FusedEndsAsItsNodesWould) {
+  const Case cases[] = {{.batch = 2,
+                         .in_channels = 3,
+                         .out_channels = 5,
+                         .in = {1, 9, 11},
+                         .kernel = {1, 3, 3},
+                         .begin = {0, 1, 1},
+                         .end = {0, 1, 1}},
+                        {.in_channels = 16,
+                         .out_channels = 48,
+                         .in = {1, 61, 59},
+                         .kernel = {1, 3, 3},
+                         .begin = {0, 1, 1},
+                         .end = {0, 1, 1},
+                         .bias = false},
+                        {.in_channels = 256,
+                         .out_channels = 512,
+                         .in = {1, 7, 7},
+                         .kernel = {1, 1, 1}},
+                        {.in_channels = 24,
+                         .out_channels = 24,
+                         .groups = 24,
+                         .in = {1, 17, 15},
+                         .kernel = {1, 3, 3},
+                         .stride = {1, 2, 2},
+                         .begin = {0, 1, 1},
+                         .end = {0, 1, 1}}};
+  int ran = 0;
+  for (const DType dtype : kFloating) {
+    for (const Case& c : cases) {
+      for (const Ending& ending :
+           {Ending{}, Ending{false, "Relu"}, Ending{false, "Clip"},
+            Ending{true}, Ending{true, "Relu"}, Ending{true, "Clip"}}) {
+        const std::vector<Value> inputs = FusedInputs(c, ending, dtype);
+        NodeInfo node = FusedNode(c, ending);
+        for (const Value& x : inputs) node.input_types.push_back(x.dtype);
+        if (!registry().Takes(device().info().kind, node)) continue;
+        SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + ending.activation);
+        ++ran;
+        std::vector<double> exact =
+            Convolve(c, ToDoubles(inputs[0]), ToDoubles(inputs[1]),
+                     c.bias ? ToDoubles(inputs[2]) : std::vector<double>());
+        const std::vector<double> added =
+            ending.residual ? ToDoubles(inputs[3]) : std::vector<double>();
+        for (size_t i = 0; i < exact.size(); ++i) {
+          exact[i] =
+              Activated(ending, exact[i] + (added.empty() ? 0.0 : added[i]));
+        }
+        const auto k = static_cast<double>(c.in_channels / c.groups *
+                                           c.kernel[1] * c.kernel[2]);
+        const double epsilon = dtype == DType::kDouble ? 0x1p-53 : 0x1p-24;
+        ExpectClose(RunOne(node, inputs), exact,
+                    {.ulps = 0.51, .absolute = (k + 3) * epsilon * (k + 2)});
+      }
+    }
+  }
+  if (!on_cuda()) {
+    EXPECT_EQ(ran, 24);
+  }
+}
+
+TEST_P(ConvolutionTest, FusedPassesNaNAndInfinityThrough) {
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  const Value x = Of<float>({1, 1, 1, 4}, {1, -1, nan, 1});
+  const Value w = Of<float>({1, 1, 1, 1}, {1});
+  const Value r = Of<float>({1, 1, 1, 4}, {inf, -inf, 0, nan});
+  for (const std::string activation : {"Relu", "Clip"}) {
+    const NodeInfo node =
+        FusedNode({.in = {1, 1, 4}, .kernel = {1, 1, 1}}, {true, activation});
+    NodeInfo typed = node;
+    typed.input_types = {DType::kFloat, DType::kFloat, DType::kInvalid,
+                         DType::kFloat};
+    if (!registry().Takes(device().info().kind, typed)) continue;
+    const std::vector<float> y = RunOne(node, {x, w, {}, r}).As<float>();
+    ASSERT_EQ(y.size(), 4u);
+    EXPECT_EQ(y[0], activation == "Relu" ? inf : 0.75f);
+    EXPECT_EQ(y[1], activation == "Relu" ? 0.0f : -0.5f);
+    EXPECT_TRUE(std::isnan(y[2]));
+    EXPECT_TRUE(std::isnan(y[3]));
+  }
+}
+
+TEST_P(ConvolutionTest, FusedWithNothingToSum) {
+  const NodeInfo node =
+      FusedNode({.in = {1, 1, 2}, .kernel = {1, 1, 1}}, {true, "Relu"});
+  NodeInfo typed = node;
+  typed.input_types.assign(4, DType::kFloat);
+  if (!registry().Takes(device().info().kind, typed)) return;
+  ExpectEqual(RunOne(node, {Of<float>({1, 0, 1, 2}, {}),
+                            Of<float>({2, 0, 1, 1}, {}), Of<float>({2}, {3, 4}),
+                            Of<float>({1, 2, 1, 2}, {1, -5, 2, -2})}),
+              Of<float>({1, 2, 1, 2}, {4, 0, 6, 2}));
 }
 
 TEST(ConvolutionInferTest, KnowsWhatItCan) {

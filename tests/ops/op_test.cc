@@ -121,7 +121,8 @@ std::pair<double, double> Precision(DType dtype) {
 
 // What libraries may ask for on top of a node's cost.
 size_t LibraryBytes(const std::string& op, bool on_cuda) {
-  if (op == "Conv") return size_t{on_cuda ? 257u : 4u} << 20;
+  if (op == "FusedConv" || op == "Conv")
+    return size_t{on_cuda ? 257u : 4u} << 20;
   if (on_cuda && (op == "MatMul" || op == "Gemm")) return size_t{64} << 20;
   return 0;
 }
@@ -262,7 +263,8 @@ absl::StatusOr<std::vector<std::string>> InferShapes(
   const auto registry = MakeOpRegistry({.test_operators = true});
   WEIR_RETURN_IF_ERROR(registry->Check(node));
   Inference inference(node, shapes, host_ints);
-  WEIR_RETURN_IF_ERROR(registry->Find(node.domain, node.op)->infer(inference));
+  WEIR_RETURN_IF_ERROR(
+      registry->FindInternal(node.domain, node.op)->infer(inference));
   std::vector<std::string> result;
   for (int i = 0; i < node.num_outputs; ++i) {
     const size_t k = static_cast<size_t>(i);
@@ -294,7 +296,7 @@ absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
   node.input_types.clear();
   for (const Value& input : inputs) node.input_types.push_back(input.dtype);
   WEIR_RETURN_IF_ERROR(registry().Check(node));
-  const OpDef& def = *registry().Find(node.domain, node.op);
+  const OpDef& def = *registry().FindInternal(node.domain, node.op);
 
   // Inference and plan.
   std::vector<SymbolicShape> shapes;

@@ -26,8 +26,14 @@ TEST(OpRegistryTest, EveryOperatorOfTheListHasDefinitionAndCpuKernel) {
 #define OP(domain, Name, family) listed.insert(#domain "." #Name);
 #include "kernels/ops/ops.def"
 #undef OP
+  std::vector<const OpDef*> defs = registry->List();
+  for (const char* const name : {"FusedConv", "Relayout"}) {
+    defs.push_back(registry->FindInternal("weir", name));
+    ASSERT_NE(defs.back(), nullptr) << name;
+    EXPECT_TRUE(defs.back()->internal) << name;
+  }
   std::set<std::string> found;
-  for (const OpDef* def : registry->List()) {
+  for (const OpDef* def : defs) {
     const std::string name(def->name);
     EXPECT_TRUE(registry->HasKernel(DeviceKind::kCpu, def->domain, name))
         << name;
@@ -40,6 +46,37 @@ TEST(OpRegistryTest, EveryOperatorOfTheListHasDefinitionAndCpuKernel) {
     found.insert((def->domain.empty() ? "onnx." : "weir.") + name);
   }
   EXPECT_EQ(found, listed);
+}
+
+TEST(OpRegistryTest, InternalOperatorsCannotBeNamed) {
+  const auto registry = MakeOpRegistry();
+  EXPECT_EQ(registry->Find("weir", "FusedConv"), nullptr);
+  EXPECT_NE(registry->FindInternal("weir", "FusedConv"), nullptr);
+  for (const OpDef* def : registry->List()) EXPECT_FALSE(def->internal);
+}
+
+TEST(OpRegistryTest, KernelsSayWhatTheyTake) {
+  const auto parent = MakeOpRegistry();
+  OpRegistry registry(parent.get());
+  NodeInfo node = WeirNode("FusedConv");
+  node.input_types = {DType::kFloat, DType::kFloat};
+  EXPECT_TRUE(registry.Takes(DeviceKind::kCpu, node));
+  EXPECT_TRUE(registry.TakesChannelsLast(DeviceKind::kCpu, node));
+  EXPECT_FALSE(registry.Takes(DeviceKind::kCuda, node));
+  node.input_types = {DType::kFloat16, DType::kFloat16};
+  EXPECT_FALSE(registry.Takes(DeviceKind::kCpu, node));
+  const auto refuse =
+      [](const NodeInfo&,
+         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+    return absl::UnimplementedError("never made");
+  };
+  ASSERT_TRUE(
+      registry.RegisterKernel(DeviceKind::kCuda, "weir", "FusedConv", refuse)
+          .ok());
+  EXPECT_TRUE(registry.Takes(DeviceKind::kCuda, node));
+  EXPECT_FALSE(registry.TakesChannelsLast(DeviceKind::kCuda, node));
+  node.input_types = {DType::kFloat16, DType::kFloat};
+  EXPECT_FALSE(registry.Takes(DeviceKind::kCuda, node));
 }
 
 TEST(OpRegistryTest, TestOperatorsAreHiddenUnlessAskedFor) {

@@ -1,0 +1,27 @@
+// The internal operator weir.FusedConv, which kernels/graph/passes/fuse.h makes
+// and a device's kernel may take:
+//
+//   Y = activation(Conv(X, W, B) + R)
+//
+// Inputs X, W, B (optional), R (optional, of Y's shape); attributes of Conv,
+// and "activation": "" (the default), "Relu" or "Clip" between "low" and
+// "high", with the meaning of ONNX: NaN passes through. Sums are made in float
+// or better and rounded once, in the end. KernelTraits::takes says for which
+// types, ranks and attributes a device has code; what it does not take stays as
+// the nodes that the caller wrote.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace weir {
+
+inline constexpr char kFusedConvDomain[] = "weir";
+inline constexpr char kFusedConvName[] = "FusedConv";
+inline constexpr size_t kFusedConvResidual = 3;
+inline constexpr size_t kFusedConvInputs = 4;
+inline constexpr std::string_view kFusedConvActivation = "activation";
+inline constexpr std::string_view kFusedConvLow = "low";
+inline constexpr std::string_view kFusedConvHigh = "high";
+
+}  // namespace weir

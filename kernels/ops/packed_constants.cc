@@ -1,0 +1,65 @@
+#include "kernels/ops/packed_constants.h"
+
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+}  // namespace
+
+void PackedConstants::Tally::Add(size_t bytes) {
+  MutexLock lock(&mu_);
+  bytes_ += bytes;
+}
+
+void PackedConstants::Tally::Remove(size_t bytes) {
+  MutexLock lock(&mu_);
+  bytes_ -= bytes;
+}
+
+size_t PackedConstants::Tally::Bytes() const {
+  MutexLock lock(&mu_);
+  return bytes_;
+}
+
+absl::StatusOr<std::shared_ptr<const std::byte>> PackedConstants::Get(
+    const void* constant, const std::string& form, size_t bytes,
+    absl::FunctionRef<absl::Status(std::byte*)> make) {
+  MutexLock lock(&mu_);
+  auto& forms = copies_[constant];
+  if (const auto it = forms.find(form); it != forms.end()) {
+    if (auto copy = it->second.lock()) return copy;
+  }
+  for (auto it = forms.begin(); it != forms.end();) {
+    it = it->second.expired() ? forms.erase(it) : std::next(it);
+  }
+  if (forms.size() >= kMaxPackedForms) return nullptr;
+  auto* const data =
+      static_cast<std::byte*>(operator new(bytes, kAlignment, std::nothrow));
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", bytes, " bytes of packed constants"));
+  }
+  tally_->Add(bytes);
+  std::shared_ptr<const std::byte> copy(
+      data, [tally = tally_, bytes](const std::byte* held) {
+        operator delete(const_cast<std::byte*>(held), kAlignment);
+        tally->Remove(bytes);
+      });
+  WEIR_RETURN_IF_ERROR(make(data));
+  forms.emplace(form, copy);
+  ++made_;
+  return copy;
+}
+
+size_t PackedConstants::made() const {
+  MutexLock lock(&mu_);
+  return made_;
+}
+
+}  // namespace weir

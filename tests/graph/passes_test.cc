@@ -1,0 +1,500 @@
+// What passes over graphs do, seen from outside: by the steps of plans and by
+// results beside those of graphs that passes leave alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/graph/graph.h"
+#include "kernels/graph/program.h"
+#include "tests/graph/plan_runner.h"
+#include "tests/graph/test_operators.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weir::testing::FarDevice;
+using ::weir::testing::Floats;
+using ::weir::testing::Input;
+using ::weir::testing::Node;
+using ::weir::testing::PlanRunner;
+
+std::shared_ptr<const Constant> Random(const Dims& dims, uint32_t seed) {
+  std::minstd_rand random(seed + 1);
+  std::uniform_real_distribution<float> spread(-1, 1);
+  std::vector<float> values(static_cast<size_t>(NumElements(dims).value()));
+  for (float& value : values) value = spread(random);
+  return Floats(dims, std::move(values));
+}
+
+// A device, and what it can do.
+struct Machine {
+  std::unique_ptr<Device> device = MakeCpuDevice({});
+  std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+};
+
+std::shared_ptr<const Program> Compile(Machine& machine, const Graph& graph) {
+  auto program =
+      Program::Compile(Graph(graph), *machine.device, *machine.registry, {});
+  EXPECT_TRUE(program.ok()) << program.status();
+  return program.ok() ? *program : nullptr;
+}
+
+struct Ran {
+  std::vector<std::string> kernels;             // of the steps
+  std::vector<std::vector<std::string>> nodes;  // of the steps
+  std::vector<float> output;                    // output 0
+};
+
+std::vector<HostTensor> Tensors(
+    const std::vector<std::shared_ptr<const Constant>>& values) {
+  std::vector<HostTensor> tensors;
+  for (const auto& value : values) tensors.push_back(value->tensor);
+  return tensors;
+}
+
+Ran Evaluate(Machine& machine, const Graph& graph,
+             const std::vector<std::shared_ptr<const Constant>>& inputs) {
+  Ran ran;
+  const auto program = Compile(machine, graph);
+  if (program == nullptr) return ran;
+  const auto plan = program->MakePlan(Tensors(inputs));
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (!plan.ok()) return ran;
+  for (size_t i = 0; i < (*plan)->steps(); ++i) {
+    const StepOutline step = (*plan)->Step(i);
+    ran.kernels.push_back(step.kernel);
+    ran.nodes.push_back(step.nodes);
+  }
+  PlanRunner runner(*machine.device, **plan);
+  const absl::Status status = runner.Run(Tensors(inputs));
+  EXPECT_TRUE(status.ok()) << status;
+  ran.output = runner.Output<float>(0);
+  return ran;
+}
+
+int Count(const std::vector<std::string>& kernels, const std::string& wanted) {
+  return static_cast<int>(std::count(kernels.begin(), kernels.end(), wanted));
+}
+
+GraphNode Conv(std::vector<std::string> inputs, const std::string& output,
+               int64_t kernel, int64_t groups = 1, int64_t stride = 1) {
+  GraphNode node = Node("Conv", std::move(inputs), {output}, output + "_conv");
+  const int64_t pad = kernel / 2;
+  node.attributes.Set("group", groups);
+  node.attributes.Set("strides", std::vector<int64_t>{stride, stride});
+  node.attributes.Set("pads", std::vector<int64_t>{pad, pad, pad, pad});
+  return node;
+}
+
+// x -> Conv -> [+ r] -> [Relu | Clip] -> y
+struct Block {
+  int64_t channels = 8, out_channels = 12, groups = 1;
+  int64_t side = 9, kernel = 3, stride = 1, batch = 1;
+  bool bias = true, residual = true, residual_first = false;
+  std::string activation = "Relu";
+
+  int64_t OutSide() const { return (side - 1) / stride + 1; }
+  Dims In() const { return {batch, channels, side, side}; }
+  Dims Out() const { return {batch, out_channels, OutSide(), OutSide()}; }
+
+  Graph MakeGraph() const {
+    Graph graph;
+    graph.symbols = {"N"};
+    graph.inputs = {Input(
+        "x", SymbolicDims{Dim::Symbol(0), channels, Dim(side), Dim(side)})};
+    graph.constants["w"] =
+        Random({out_channels, channels / groups, kernel, kernel}, 1);
+    graph.constants["b"] = Random({out_channels}, 2);
+    graph.constants["low"] = Floats({}, {-0.25});
+    graph.constants["high"] = Floats({}, {0.5});
+    std::vector<std::string> inputs = {"x", "w"};
+    if (bias) inputs.push_back("b");
+    graph.nodes = {Conv(inputs, "c", kernel, groups, stride)};
+    std::string last = "c";
+    if (residual) {
+      // Of the same shape, whatever the batch: it is computed from x.
+      graph.constants["v"] = Random({out_channels, channels, 1, 1}, 3);
+      graph.nodes.insert(graph.nodes.begin(),
+                         {Conv({"x", "v"}, "r0", 1, 1, stride),
+                          Node("Neg", {"r0"}, {"r"}, "neg")});
+      graph.nodes.push_back(residual_first
+                                ? Node("Add", {"r", "c"}, {"s"}, "sum")
+                                : Node("Add", {"c", "r"}, {"s"}, "sum"));
+      last = "s";
+    }
+    if (activation == "Relu") {
+      graph.nodes.push_back(Node("Relu", {last}, {"y"}, "act"));
+      last = "y";
+    } else if (activation == "Clip") {
+      graph.nodes.push_back(Node("Clip", {last, "low", "high"}, {"y"}, "act"));
+      last = "y";
+    }
+    graph.outputs = {last};
+    return graph;
+  }
+};
+
+// Every value is an output too: then nothing can be joined.
+Graph Unfused(Graph graph) {
+  for (const GraphNode& node : graph.nodes) {
+    if (node.outputs[0] != graph.outputs[0]) {
+      graph.outputs.push_back(node.outputs[0]);
+    }
+  }
+  return graph;
+}
+
+void ExpectNear(const std::vector<float>& actual,
+                const std::vector<float>& expected, double bound) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(std::isnan(actual[i]), std::isnan(expected[i])) << i;
+    if (std::isnan(expected[i]) || actual[i] == expected[i]) continue;
+    worst = std::max(worst, std::abs(static_cast<double>(actual[i]) -
+                                     static_cast<double>(expected[i])));
+  }
+  EXPECT_LE(worst, bound);
+}
+
+// -- Fusing -------------------------------------------------------------------
+
+TEST(FusePassTest, GivesWhatTheNodesGive) {
+  Machine cpu;
+  std::vector<Block> blocks;
+  for (const std::string activation : {"", "Relu", "Clip"}) {
+    for (const bool residual : {false, true}) {
+      if (!residual && activation.empty()) continue;
+      Block block;
+      block.activation = activation;
+      block.residual = residual;
+      block.residual_first = activation == "Clip";
+      block.bias = activation != "Relu" || residual;
+      blocks.push_back(block);
+      block.kernel = 1;
+      block.batch = 3;
+      block.stride = 2;
+      blocks.push_back(block);
+      block = {.channels = 24, .out_channels = 24, .groups = 24, .side = 15};
+      block.activation = activation;
+      block.residual = residual;
+      blocks.push_back(block);
+      block = {.channels = 64, .out_channels = 256, .side = 28, .kernel = 1};
+      block.activation = activation;
+      block.residual = residual;
+      blocks.push_back(block);
+      block = {.side = 1};
+      block.activation = activation;
+      block.residual = residual;
+      blocks.push_back(block);
+    }
+  }
+  for (const Block& block : blocks) {
+    SCOPED_TRACE(absl::StrCat(block.activation, " residual ", block.residual,
+                              " side ", block.side, " kernel ", block.kernel,
+                              " groups ", block.groups));
+    const Graph graph = block.MakeGraph();
+    const auto x = Random(block.In(), 7);
+    const Ran fused = Evaluate(cpu, graph, {x});
+    const Ran alone = Evaluate(cpu, Unfused(graph), {x});
+    EXPECT_EQ(Count(fused.kernels, "cpu/weir.FusedConv"), 1);
+    EXPECT_EQ(Count(fused.kernels, "cpu/Add") +
+                  Count(fused.kernels, "cpu/Relu") +
+                  Count(fused.kernels, "cpu/Clip"),
+              0);
+    EXPECT_EQ(Count(alone.kernels, "cpu/weir.FusedConv"), 0);
+    const auto products = static_cast<double>(block.channels / block.groups *
+                                              block.kernel * block.kernel);
+    ExpectNear(fused.output, alone.output,
+               2 * (products + 2) * 0x1p-24 * (products + 2));
+  }
+}
+
+TEST(FusePassTest, KeepsNaNAndInfinity) {
+  Machine cpu;
+  for (const std::string activation : {"Relu", "Clip"}) {
+    Block block = {.side = 5, .kernel = 1};
+    block.activation = activation;
+    const Graph graph = block.MakeGraph();
+    std::vector<float> values(8 * 25, 0.5f);
+    values[3] = std::nanf("");
+    values[9] = std::numeric_limits<float>::infinity();
+    values[17] = -std::numeric_limits<float>::infinity();
+    const auto x = Floats(block.In(), values);
+    const Ran fused = Evaluate(cpu, graph, {x});
+    EXPECT_EQ(Count(fused.kernels, "cpu/weir.FusedConv"), 1);
+    EXPECT_TRUE(std::isnan(fused.output[3]));
+    ExpectNear(fused.output, Evaluate(cpu, Unfused(graph), {x}).output, 1e-5);
+  }
+}
+
+TEST(FusePassTest, NamesEveryNode) {
+  Machine cpu;
+  const Block block;
+  const Ran ran = Evaluate(cpu, block.MakeGraph(), {Random(block.In(), 1)});
+  ASSERT_FALSE(ran.nodes.empty());
+  EXPECT_THAT(ran.nodes,
+              ::testing::Contains(ElementsAre("c_conv", "sum", "act")));
+  const auto program = Compile(cpu, block.MakeGraph());
+  const auto outline = program->Outline({SymbolicShape()});
+  ASSERT_TRUE(outline.ok());
+  std::vector<std::string> outlined;
+  for (const StepOutline& step : outline->steps) {
+    outlined.push_back(step.kernel);
+  }
+  EXPECT_EQ(outlined, ran.kernels);
+}
+
+TEST(FusePassTest, LeavesWhatOthersRead) {
+  Machine cpu;
+  const Block block;
+  Graph graph = block.MakeGraph();
+  graph.nodes.push_back(Node("Neg", {"c"}, {"n"}));
+  graph.outputs.push_back("n");
+  const Ran ran = Evaluate(cpu, graph, {Random(block.In(), 1)});
+  EXPECT_EQ(Count(ran.kernels, "cpu/weir.FusedConv"), 0);
+}
+
+TEST(FusePassTest, LeavesWhatDoesNotFit) {
+  Machine cpu;
+  const Block block = {.residual = false, .activation = "Clip"};
+  const auto x = Random(block.In(), 1);
+  const auto fused = [&](const Graph& graph,
+                         std::vector<std::shared_ptr<const Constant>> inputs) {
+    return Count(Evaluate(cpu, graph, inputs).kernels, "cpu/weir.FusedConv");
+  };
+  EXPECT_EQ(fused(block.MakeGraph(), {x}), 1);
+
+  Graph given_bound = block.MakeGraph();
+  given_bound.constants.erase("high");
+  given_bound.inputs.push_back(Input("high", ToSymbolic(Dims{})));
+  EXPECT_EQ(fused(given_bound, {x, Floats({}, {1})}), 0);
+
+  Graph broadcast = block.MakeGraph();
+  broadcast.constants["one"] = Random({1, 12, 1, 1}, 5);
+  broadcast.nodes[1] = Node("Add", {"c", "one"}, {"y"});
+  EXPECT_EQ(fused(broadcast, {x}), 0);
+
+  Graph twice = block.MakeGraph();
+  twice.nodes[1] = Node("Add", {"c", "c"}, {"y"});
+  EXPECT_EQ(fused(twice, {x}), 0);
+
+  // The convolution is the bound, not what is bounded.
+  Graph bound;
+  bound.inputs = {Input("x", SymbolicDims{1, 1, 1, 1})};
+  bound.constants["w"] = Floats({1, 1, 1, 1}, {2});
+  bound.constants["z"] = Floats({3}, {1, 2, 3});
+  bound.nodes = {Conv({"x", "w"}, "c", 1), Node("Clip", {"z", "c"}, {"y"})};
+  bound.outputs = {"y"};
+  EXPECT_EQ(fused(bound, {Floats({1, 1, 1, 1}, {1})}), 0);
+  EXPECT_THAT(Evaluate(cpu, bound, {Floats({1, 1, 1, 1}, {1})}).output,
+              ElementsAre(2, 2, 3));
+}
+
+TEST(FusePassTest, CallersCannotNameWhatItMakes) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{1, 1, 2, 2})};
+  graph.constants["w"] = Floats({1, 1, 1, 1}, {1});
+  graph.nodes = {Node("weir.FusedConv", {"x", "w"}, {"y"}, "mine")};
+  graph.outputs = {"y"};
+  const absl::Status status = Validate(graph, *MakeOpRegistry()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"mine\""));
+}
+
+// -- On a device with other kernels -------------------------------------------
+
+// A pretended GPU that computes with the CPU's kernels, of the operators that
+// it is given.
+struct FarMachine : Machine {
+  explicit FarMachine(const std::vector<std::string>& ops) {
+    auto far = std::make_unique<OpRegistry>(registry.get());
+    for (const std::string& op : ops) {
+      const GraphNode named = Node(op, {}, {});
+      EXPECT_TRUE(far->RegisterKernel(DeviceKind::kCuda, named.domain, named.op,
+                                      [this](const NodeInfo& node, Device&) {
+                                        return parent->CreateKernel(node,
+                                                                    *near);
+                                      })
+                      .ok());
+    }
+    parent = std::move(registry);
+    registry = std::move(far);
+    device = std::make_unique<FarDevice>();
+  }
+
+  std::unique_ptr<OpRegistry> parent;
+  std::unique_ptr<Device> near = MakeCpuDevice({});
+};
+
+TEST(FusePassTest, AsksTheRegistryWhatTheDeviceTakes) {
+  const Block block;
+  const Graph graph = block.MakeGraph();
+  const auto x = Random(block.In(), 3);
+  FarMachine without({"Conv", "Add", "Relu", "Neg"});
+  const Ran alone = Evaluate(without, graph, {x});
+  EXPECT_THAT(alone.kernels, ElementsAre("cuda/Conv", "cuda/Neg", "cuda/Conv",
+                                         "cuda/Add", "cuda/Relu"));
+  // No kernel of the pretended GPU takes channels last: no layouts change.
+  FarMachine with({"Conv", "Add", "Relu", "Neg", "weir.FusedConv"});
+  const Ran fused = Evaluate(with, graph, {x});
+  EXPECT_THAT(fused.kernels,
+              ElementsAre("cuda/Conv", "cuda/Neg", "cuda/weir.FusedConv"));
+  ExpectNear(fused.output, alone.output, 1e-4);
+}
+
+TEST(FusePassTest, ErrorsNameTheCallersNode) {
+  FarMachine machine({"Conv", "Add", "Relu", "Neg"});
+  ASSERT_TRUE(machine.registry
+                  ->RegisterKernel(
+                      DeviceKind::kCuda, "weir", "FusedConv",
+                      [](const NodeInfo&, Device&)
+                          -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+                        return MakeKernel([](const PlanArgs&) {
+                          return RunFunction([](const RunArgs&) {
+                            return absl::InternalError("it broke");
+                          });
+                        });
+                      })
+                  .ok());
+  const Block block;
+  const auto x = Random(block.In(), 3);
+  const auto program = Compile(machine, block.MakeGraph());
+  const auto plan = program->MakePlan(Tensors({x}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  PlanRunner runner(*machine.device, **plan);
+  EXPECT_THAT(std::string(runner.Run(Tensors({x})).message()),
+              HasSubstr("node \"c_conv\" (Conv)"));
+}
+
+// -- Layouts ------------------------------------------------------------------
+
+TEST(LayoutPassTest, MovesOnlyAtTheEdges) {
+  Machine cpu;
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {
+      Input("x", SymbolicDims{Dim::Symbol(0), 3, Dim(17), Dim(17)})};
+  graph.constants["w1"] = Random({8, 3, 3, 3}, 1);
+  graph.constants["w2"] = Random({8, 8, 3, 3}, 2);
+  graph.constants["shift"] = Floats({}, {0.25});
+  GraphNode pool = Node("MaxPool", {"b"}, {"p"});
+  pool.attributes.Set("kernel_shape", std::vector<int64_t>{3, 3});
+  pool.attributes.Set("strides", std::vector<int64_t>{2, 2});
+  graph.nodes = {Conv({"x", "w1"}, "a", 3),
+                 Node("Add", {"a", "shift"}, {"shifted"}),
+                 Node("Sigmoid", {"shifted"}, {"b"}),
+                 pool,
+                 Conv({"p", "w2"}, "c", 3),
+                 Node("Sub", {"c", "p"}, {"d"}),
+                 Node("GlobalAveragePool", {"d"}, {"g"}),
+                 Node("Flatten", {"g"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto x = Random({2, 3, 17, 17}, 9);
+  const Ran ran = Evaluate(cpu, graph, {x});
+  // One on the way in; one pixel needs none on the way out.
+  EXPECT_THAT(ran.kernels,
+              ElementsAre("cpu/weir.Relayout", "cpu/Conv", "cpu/Add",
+                          "cpu/Sigmoid", "cpu/MaxPool", "cpu/Conv", "cpu/Sub",
+                          "cpu/GlobalAveragePool"));
+  EXPECT_THAT(ran.nodes[0], ElementsAre("a_conv"));
+  FarMachine far(
+      {"Conv", "Add", "Sigmoid", "MaxPool", "Sub", "GlobalAveragePool"});
+  const Ran rows = Evaluate(far, graph, {x});
+  EXPECT_EQ(Count(rows.kernels, "cuda/weir.Relayout"), 0);
+  ExpectNear(ran.output, rows.output, 1e-5);
+}
+
+// Between a convolution and what knows rows alone, and for the graph's outputs.
+TEST(LayoutPassTest, GoesBackForOthers) {
+  Machine cpu;
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{1, 4, Dim(5), Dim(6)})};
+  graph.constants["w1"] = Random({4, 4, 1, 1}, 1);
+  graph.constants["scale"] = Random({4, 1, 1}, 2);
+  GraphNode turn = Node("Transpose", {"c"}, {"t"});
+  turn.attributes.Set("perm", std::vector<int64_t>{0, 2, 3, 1});
+  graph.nodes = {Conv({"x", "w1"}, "c", 1), turn,
+                 Node("Mul", {"c", "scale"}, {"m"})};
+  graph.outputs = {"t", "m", "c"};
+  const auto x = Random({1, 4, 5, 6}, 9);
+  const Ran ran = Evaluate(cpu, graph, {x});
+  EXPECT_EQ(Count(ran.kernels, "cpu/weir.Relayout"), 2);
+  FarMachine far({"Conv", "Transpose", "Mul"});
+  for (const std::string first : {"t", "m", "c"}) {
+    Graph turned = graph;
+    turned.outputs = {first};
+    ExpectNear(Evaluate(cpu, turned, {x}).output,
+               Evaluate(far, turned, {x}).output, 1e-5);
+  }
+}
+
+TEST(LayoutPassTest, PoolsOfEveryShapeAgree) {
+  Machine cpu;
+  FarMachine far({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"});
+  for (const std::string op : {"MaxPool", "AveragePool", "GlobalAveragePool"}) {
+    for (const bool padded : {false, true}) {
+      for (const int64_t channels : {1, 5, 70}) {
+        Graph graph;
+        graph.inputs = {Input("x", SymbolicDims{2, 3, Dim(9), Dim(7)})};
+        graph.constants["w"] = Random({channels, 3, 1, 1}, 1);
+        GraphNode pool = Node(op, {"c"}, {"y"});
+        if (op != "GlobalAveragePool") {
+          pool.attributes.Set("kernel_shape", std::vector<int64_t>{3, 2});
+          pool.attributes.Set("strides", std::vector<int64_t>{2, 1});
+          if (padded) {
+            pool.attributes.Set("pads", std::vector<int64_t>{1, 1, 2, 0});
+            pool.attributes.Set("ceil_mode", int64_t{1});
+          }
+          if (padded && op == "AveragePool") {
+            pool.attributes.Set("count_include_pad", int64_t{1});
+          }
+        }
+        graph.nodes = {Conv({"x", "w"}, "c", 1), pool};
+        graph.outputs = {"y"};
+        SCOPED_TRACE(absl::StrCat(op, " ", padded, " ", channels));
+        std::vector<float> values(2 * 3 * 63);
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] = std::sin(static_cast<float>(i));
+        }
+        values[40] = std::nanf("");
+        const auto x = Floats({2, 3, 9, 7}, values);
+        ExpectNear(Evaluate(cpu, graph, {x}).output,
+                   Evaluate(far, graph, {x}).output, 1e-5);
+      }
+    }
+  }
+}
+
+// -- Packed weights -----------------------------------------------------------
+
+TEST(PackedWeightsTest, ArePackedOnceForAllPlans) {
+  Machine cpu;
+  Block block = {.channels = 128, .out_channels = 128, .side = 4};
+  const Graph graph = block.MakeGraph();
+  const auto program = Compile(cpu, graph);
+  ASSERT_NE(program, nullptr);
+  std::vector<std::shared_ptr<const Plan>> plans;
+  for (const int64_t batch : {1, 2, 5}) {
+    block.batch = batch;
+    const auto x = Random(block.In(), 3);
+    plans.push_back(*program->MakePlan(Tensors({x})));
+    for (int run = 0; run < 3; ++run) {
+      PlanRunner runner(*cpu.device, *plans.back());
+      ASSERT_TRUE(runner.Run(Tensors({x})).ok());
+    }
+    EXPECT_EQ(program->packed_constants(), 2u) << batch;
+  }
+  // No run needs room for packing.
+  const size_t weights = 128 * 128 * 9 * sizeof(float);
+  EXPECT_LT(plans[0]->arena_bytes(), weights);
+}
+
+}  // namespace
+}  // namespace weir
