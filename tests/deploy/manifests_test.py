@@ -262,6 +262,70 @@ class Flags(unittest.TestCase):
                                  server.where)
 
 
+class Envoy(unittest.TestCase):
+    """The gateway for strangers."""
+
+    def setUp(self):
+        folder = KUBERNETES / "envoy"
+        self.config = yaml.safe_load(
+            find(folder, "ConfigMap", "weir-envoy")["data"]["envoy.yaml"])
+        [self.callers, _] = self.config["static_resources"]["listeners"]
+        [chain] = self.callers["filter_chains"]
+        self.chain = chain
+        self.manager = chain["filters"][0]["typed_config"]
+        deployment = find(folder, "Deployment", "weir-envoy")
+        [self.container] = deployment["spec"]["template"]["spec"]["containers"]
+
+    def test_it_bounds_what_the_server_cannot(self):
+        self.assertLessEqual(self.manager["max_request_headers_kb"], 16)
+        self.assertLessEqual(
+            self.manager["common_http_protocol_options"]["max_headers_count"],
+            64)
+        self.assertEqual(self.manager["request_headers_timeout"], "10s")
+        self.assertEqual(self.chain["transport_socket_connect_timeout"], "10s")
+        self.assertLessEqual(
+            self.manager["http2_protocol_options"]["max_concurrent_streams"],
+            100)
+        heap, connections = self.config["overload_manager"][
+            "resource_monitors"]
+        self.assertLess(heap["typed_config"]["max_heap_size_bytes"], quantity(
+            self.container["resources"]["limits"]["memory"]))
+        self.assertLessEqual(
+            connections["typed_config"]["max_active_downstream_connections"],
+            1000)
+
+    def test_it_lets_the_same_services_through_as_the_route(self):
+        [host] = self.manager["route_config"]["virtual_hosts"]
+        prefixes = [route["match"]["prefix"] for route in host["routes"]]
+        rules = find(KUBERNETES / "gateway", "GRPCRoute")["spec"]["rules"]
+        self.assertEqual(prefixes, [
+            f"/{match['method']['service']}/"
+            for rule in rules for match in rule["matches"]])
+        self.assertNotIn("/weir.v1.Admin/", prefixes)
+
+    def test_it_finds_the_servers_and_is_found(self):
+        [cluster] = self.config["static_resources"]["clusters"]
+        [group] = cluster["load_assignment"]["endpoints"]
+        [endpoint] = group["lb_endpoints"]
+        where = endpoint["endpoint"]["address"]["socket_address"]
+        service = find(KUBERNETES / "overlays" / "cpu", "Service",
+                       where["address"])
+        [port] = service["spec"]["ports"]
+        self.assertEqual(where["port_value"], port["port"])
+        ports = {p["name"]: p["containerPort"]
+                 for p in self.container["ports"]}
+        self.assertEqual(
+            self.callers["address"]["socket_address"]["port_value"],
+            ports["grpc"])
+        mounts = {mount["mountPath"] for mount in
+                  self.container["volumeMounts"]}
+        common = self.chain["transport_socket"]["typed_config"][
+            "common_tls_context"]
+        for certificate in common["tls_certificates"]:
+            for part in certificate.values():
+                self.assertIn(part["filename"].rsplit("/", 1)[0], mounts)
+
+
 class Shutdown(unittest.TestCase):
 
     def test_the_grace_period_holds_the_drain(self):
