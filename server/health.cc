@@ -27,21 +27,19 @@ void Health::SetLive(bool live) {
 
 void Health::Follow(DeviceHealth* device,
                     std::function<void(const absl::Status&)> told) {
-  stalled_ = device->OnStall([this, told](const absl::Status& stall) {
+  watches_.push_back(device->OnStall([this, told](const absl::Status& stall) {
     Set(Unready::kStalled, std::string(stall.message()));
     told(stall);
-  });
-  lost_ = device->OnPoisoned([this, device, told](const absl::Status& cause) {
-    Set(Unready::kLost, std::string(cause.message()));
-    SetLive(false);
-    told(device->status());
-  });
+  }));
+  watches_.push_back(
+      device->OnPoisoned([this, device, told](const absl::Status& cause) {
+        Set(Unready::kLost, std::string(cause.message()));
+        SetLive(false);
+        told(device->status());
+      }));
 }
 
-void Health::Unfollow() {
-  stalled_.Reset();
-  lost_.Reset();
-}
+void Health::Unfollow() { watches_.clear(); }
 
 void Health::Publish() {
   const bool ready = readiness_->ready();

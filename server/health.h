@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kernels/base/mutex.h"
 #include "kernels/device/health.h"
@@ -27,9 +28,9 @@ class Health {
   // Whether restarting the process would help: no.
   void SetLive(bool live);
 
-  // From now on: a lost device is neither ready nor live, a stalled one not
-  // ready until it moves. `told` is called after each change, with the device's
-  // status() or stall(), on whichever thread noticed it.
+  // From now on: with a lost device it is neither ready nor live, with a
+  // stalled one not ready until it moves. `told` is called after each change,
+  // with the device's status() or stall(), on whichever thread noticed it.
   void Follow(DeviceHealth* device,
               std::function<void(const absl::Status&)> told);
   // Waits for a call of `told` that another thread is in.
@@ -42,9 +43,8 @@ class Health {
   const ModelRepository* const models_;
   Transport* const transport_;
   const std::set<std::string> services_;
-  Mutex mu_;  // one change at a time
-  DeviceHealth::Watch lost_;
-  DeviceHealth::Watch stalled_;
+  Mutex mu_;                                  // one change at a time
+  std::vector<DeviceHealth::Watch> watches_;  // of the devices it follows
 };
 
 }  // namespace weir

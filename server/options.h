@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "kernels/device/devices.h"
 #include "kernels/graph/evaluation_limits.h"
 #include "server/observe/logger.h"
 
@@ -52,6 +53,8 @@ struct ServerOptions {
   // What the operator should know, one line each: variables of the environment
   // that are not read.
   std::vector<std::string> notes;
+  // No flag: how a test puts a device of its own there.
+  DeviceFactory make_device = MakeDevice;
 };
 
 // The process ends with `code`; `text` went to the caller's stream already.

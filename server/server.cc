@@ -41,6 +41,8 @@ namespace weir {
 namespace {
 
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(20);
+// How long a server whose device is lost takes calls, to say so.
+constexpr absl::Duration kLastAnswers = absl::Milliseconds(100);
 // How long the answers of a lost device may take to leave.
 constexpr absl::Duration kLastWords = absl::Milliseconds(500);
 // How long handlers whose calls were cut may take to answer. Work that was
@@ -96,6 +98,9 @@ EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
   return limits;
 }
 
+// The CPU beside a GPU runs little: text, and what is sent there by name.
+constexpr size_t kHostShare = 4;
+
 EngineOptions MakeEngineOptions(const ServerOptions& options) {
   EngineOptions engine;
   engine.streams.max = static_cast<size_t>(options.streams);
@@ -104,6 +109,14 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
   engine.pinned_bytes = options.host_bytes;
   engine.tensor_bytes = options.tensor_bytes;
   engine.programs.evaluation = MakeEvaluationLimits(options);
+  return engine;
+}
+
+EngineOptions MakeHostEngineOptions(const ServerOptions& options) {
+  EngineOptions engine = MakeEngineOptions(options);
+  engine.pinned_bytes /= kHostShare;
+  engine.tensor_bytes /= kHostShare;
+  engine.programs.max_bytes /= kHostShare;
   return engine;
 }
 
@@ -151,6 +164,17 @@ struct Server::Impl {
   void NoteModels();
   std::string ModelsAtFault() const;
   void ReportDevice(const absl::Status& status);
+  // The default device's first.
+  std::vector<Engine*> Engines() const {
+    if (host_engine == nullptr) return {engine.get()};
+    return {engine.get(), host_engine.get()};
+  }
+  absl::Status DeviceStatus() const {
+    for (Engine* each : Engines()) {
+      WEIR_RETURN_IF_ERROR(each->device().health().status());
+    }
+    return absl::OkStatus();
+  }
   void StopLoading() {
     stop_loading = true;
     models->StopLoading();
@@ -176,6 +200,9 @@ struct Server::Impl {
   std::vector<std::pair<LogLevel, std::string>> notes;
   std::string cache_folder;  // empty: in memory
   std::unique_ptr<OpRegistry> registry;
+  // The CPU beside a GPU; null if `engine` is the CPU's. Programs that the
+  // other engine keeps may be its.
+  std::unique_ptr<Engine> host_engine;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<MemorySampler> memory;
   std::unique_ptr<ModelRepository> models;
@@ -228,12 +255,13 @@ absl::Status Server::Impl::Open() {
   admission = std::make_unique<Admission>(
       options.queue_length + static_cast<size_t>(options.streams),
       options.queue_bytes);
-  context = std::make_unique<ServiceContext>(ServiceContext{
-      options, *engine, *models, *admission, metrics, model_metrics, readiness,
-      *memory, NewIncarnation(), unix_now, unix_now - NowNanos()});
+  context = std::make_unique<ServiceContext>(
+      ServiceContext{options, *engine, host_engine.get(), *models, *admission,
+                     metrics, model_metrics, readiness, *memory,
+                     NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   WEIR_RETURN_IF_ERROR(StartHttp());
-  AddPoolGauges(&metrics, options, *engine, *admission, *models, readiness);
+  AddPoolGauges(&metrics, options, Engines(), *admission, *models, readiness);
   AddTransportGauges(&metrics, *transport);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
@@ -241,8 +269,11 @@ absl::Status Server::Impl::Open() {
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });
-  health->Follow(&engine->device().health(),
-                 [this](const absl::Status& status) { ReportDevice(status); });
+  for (Engine* each : Engines()) {
+    health->Follow(
+        &each->device().health(),
+        [this](const absl::Status& status) { ReportDevice(status); });
+  }
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
   pthread_setname_np(loader.native_handle(), "weir-load");
@@ -280,7 +311,7 @@ absl::Status Server::Impl::StartDevice() {
   device_options.note = [this](std::string_view event) {
     logger.Log(LogLevel::kDebug, std::string(event));
   };
-  auto device = MakeDevice(options.device, device_options, *registry);
+  auto device = options.make_device(options.device, device_options, *registry);
   if (!device.ok()) {
     return absl::Status(device.status().code(),
                         absl::StrCat("--device=", options.device, ": ",
@@ -294,9 +325,17 @@ absl::Status Server::Impl::StartDevice() {
              : absl::StrCat("--device=auto: using ", DeviceName(info), " (",
                             info.name, ")"));
   }
-  WEIR_ASSIGN_OR_RETURN(engine,
-                        Engine::Create(*std::move(device), registry.get(),
-                                       MakeEngineOptions(options)));
+  EngineOptions engine_options = MakeEngineOptions(options);
+  if (!(*device)->host_addressable()) {
+    WEIR_ASSIGN_OR_RETURN(auto cpu,
+                          MakeDevice("cpu", device_options, *registry));
+    engine_options.programs.text_device = cpu.get();
+    WEIR_ASSIGN_OR_RETURN(host_engine,
+                          Engine::Create(std::move(cpu), registry.get(),
+                                         MakeHostEngineOptions(options)));
+  }
+  WEIR_ASSIGN_OR_RETURN(engine, Engine::Create(*std::move(device),
+                                               registry.get(), engine_options));
   return absl::OkStatus();
 }
 
@@ -304,6 +343,7 @@ absl::Status Server::Impl::ListModels() {
   RepositoryOptions repository;
   repository.root = options.model_repository;
   repository.evaluation = MakeEvaluationLimits(options);
+  if (host_engine != nullptr) repository.host = &host_engine->device();
   WEIR_ASSIGN_OR_RETURN(
       models,
       ModelRepository::Open(repository, &engine->device(), registry.get()));
@@ -350,7 +390,7 @@ void Server::Impl::NoteModels() {
 
 // Told by Health of each change of the device.
 void Server::Impl::ReportDevice(const absl::Status& status) {
-  if (engine->device().health().poisoned()) {
+  if (!DeviceStatus().ok()) {
     Raise(device_lost);  // main says the rest
   } else if (status.ok()) {
     logger.Log(LogLevel::kWarning, "the device moves again");
@@ -442,7 +482,7 @@ absl::Status Server::Impl::StartHttp() {
   if (options.http.empty()) return absl::OkStatus();
   HttpServer::Callbacks callbacks;
   callbacks.unhealthy = [this]() -> std::string {
-    return std::string(engine->device().health().status().message());
+    return std::string(DeviceStatus().message());
   };
   callbacks.unready = [this] { return readiness.why_not(); };
   callbacks.metrics = [this] { return metrics.Text(); };
@@ -496,12 +536,16 @@ std::string Server::unready() const { return impl_->readiness.why_not(); }
 
 int Server::device_lost_fd() const { return impl_->device_lost; }
 
-absl::Status Server::device_status() const {
-  return impl_->engine->device().health().status();
-}
+absl::Status Server::device_status() const { return impl_->DeviceStatus(); }
 
 std::vector<std::string> Server::device_suspects() const {
-  return impl_->engine->device().health().suspects();
+  std::vector<std::string> suspects;
+  for (Engine* engine : impl_->Engines()) {
+    for (std::string& work : engine->device().health().suspects()) {
+      suspects.push_back(std::move(work));
+    }
+  }
+  return suspects;
 }
 
 int Server::drain_requested_fd() const { return impl_->drain_requested; }
@@ -513,6 +557,11 @@ DrainResult Server::Drain(const WaitFn& wait) {
   const bool loading = !IsReadable(impl_->loaded, absl::ZeroDuration());
   if (!device_status().ok() || loading) {
     impl_->health->Set(Unready::kDraining, "draining");
+    // Calls that are on their way are told what happened, and not cut.
+    const absl::Time told_until = absl::Now() + kLastAnswers;
+    while (!loading && absl::Now() < told_until &&
+           !wait(told_until - absl::Now())) {
+    }
     transport.Shutdown(kLastWords, loading ? kCutPatience : kLastWords);
     return {transport.taken_calls(), transport.open_calls(),
             !IsReadable(impl_->loaded, kStopPatience)};

@@ -37,4 +37,6 @@ WEIR_EXPORT std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
 // Changes with every build; the CUDA backend must carry the same.
 WEIR_EXPORT std::string_view BuildId();
 
+using DeviceFactory = std::function<decltype(MakeDevice)>;
+
 }  // namespace weir

@@ -1,7 +1,11 @@
 #include "kernels/graph/program.h"
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/fingerprint.h"
@@ -12,6 +16,36 @@
 #include "kernels/graph/program_core.h"
 
 namespace weir {
+namespace {
+
+bool IsText(const std::shared_ptr<const Constant>& constant) {
+  return constant != nullptr && constant->tensor.dtype == DType::kString;
+}
+
+bool IsText(const AttributeValue& value) {
+  if (const auto* tensor =
+          std::get_if<std::shared_ptr<const Constant>>(&value)) {
+    return IsText(*tensor);
+  }
+  return std::holds_alternative<std::vector<std::string>>(value);
+}
+
+// Whether any tensor of the graph may be text: it comes in, is there, or is
+// made of a node's attributes.
+bool HasText(const Graph& graph) {
+  const auto any = [](const auto& range, const auto& is_text) {
+    return std::any_of(range.begin(), range.end(), is_text);
+  };
+  return any(graph.inputs,
+             [](const ValueDecl& v) { return v.dtype == DType::kString; }) ||
+         any(graph.constants, [](const auto& c) { return IsText(c.second); }) ||
+         any(graph.nodes, [&](const GraphNode& node) {
+           return any(node.attributes.all(),
+                      [](const auto& a) { return IsText(a.second); });
+         });
+}
+
+}  // namespace
 
 struct Program::Impl {
   Impl(std::shared_ptr<const ProgramCore> the_core,
@@ -37,12 +71,22 @@ struct Program::Impl {
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
     Graph graph, Device& device, const OpRegistry& registry,
     const ProgramOptions& options) {
-  WEIR_ASSIGN_OR_RETURN(
-      std::shared_ptr<const ProgramCore> core,
+  // Only a compilation can tell: a device may well take text that just the host
+  // reads, as pictures to decode are.
+  const bool elsewhere = options.text_device != nullptr &&
+                         options.text_device != &device && HasText(graph);
+  Graph again;
+  if (elsewhere) again = graph;
+  absl::StatusOr<std::shared_ptr<const ProgramCore>> core =
       CompileCore(std::move(graph), device, registry, options.limits,
-                  options.evaluation, options.stop));
+                  options.evaluation, options.stop);
+  if (elsewhere && absl::IsUnimplemented(core.status())) {
+    core = CompileCore(std::move(again), *options.text_device, registry,
+                       options.limits, options.evaluation, options.stop);
+  }
+  if (!core.ok()) return core.status();
   return std::shared_ptr<const Program>(
-      new Program(std::make_unique<Impl>(std::move(core), options)));
+      new Program(std::make_unique<Impl>(*std::move(core), options)));
 }
 
 Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -35,6 +35,9 @@ struct ProgramOptions {
   // Set when nobody wants the program any more: compiling ends at the next node
   // with CANCELLED. Null: never.
   const std::atomic<bool>* stop = nullptr;
+  // A CPU device, for graphs with text that the device cannot run: they are
+  // compiled for this one, whole. Null: they are refused.
+  Device* text_device = nullptr;
 };
 
 class WEIR_EXPORT Program {
@@ -43,7 +46,8 @@ class WEIR_EXPORT Program {
   // constants. Takes milliseconds to seconds (kernel compilation) and waits for
   // the upload: never on an I/O thread. Errors name the node. UNIMPLEMENTED
   // names node, operator, opset, type and device. RESOURCE_EXHAUSTED where the
-  // evaluation is too large whatever its inputs are.
+  // evaluation is too large whatever its inputs are. device() tells which
+  // device it became.
   static absl::StatusOr<std::shared_ptr<const Program>> Compile(
       Graph graph, Device& device, const OpRegistry& registry,
       const ProgramOptions& options = {});

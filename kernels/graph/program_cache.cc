@@ -142,6 +142,7 @@ void ProgramCache::State::Compile(
     ProgramOptions program_options;
     program_options.identity = Fingerprint(compilation->key);
     program_options.evaluation = options.evaluation;
+    program_options.text_device = options.text_device;
     return Program::Compile(*std::move(graph), *device, *registry,
                             program_options);
   }();

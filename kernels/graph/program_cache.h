@@ -26,6 +26,7 @@ struct ProgramCacheOptions {
   size_t max_waiters = 65536;  // callers, on all compilations together
   int threads = 1;
   EvaluationLimits evaluation = {};  // of every program
+  Device* text_device = nullptr;     // as in ProgramOptions
 };
 
 struct ProgramCacheStats {

@@ -102,43 +102,6 @@ bool Contains(const std::string_view (&list)[n], std::string_view item) {
   return std::find(std::begin(list), std::end(list), item) != std::end(list);
 }
 
-absl::Status CheckInstances(const inference::ModelConfig& config,
-                            DeviceKind device) {
-  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
-    const auto kind = group.kind();
-    const bool gpu = kind == inference::ModelInstanceGroup::KIND_GPU;
-    const bool cpu = kind == inference::ModelInstanceGroup::KIND_CPU;
-    if ((gpu && device == DeviceKind::kCpu) ||
-        (cpu && device == DeviceKind::kCuda)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("instance_group wants ", gpu ? "a GPU" : "the CPU",
-                       "; this server runs on ", gpu ? "the CPU" : "a GPU"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Says of each group what it is here; without any, the model is there once.
-void CompleteInstances(const DeviceInfo& device,
-                       inference::ModelConfig* config) {
-  using Group = inference::ModelInstanceGroup;
-  if (config->instance_group().empty()) config->add_instance_group();
-  for (int i = 0; i < config->instance_group_size(); ++i) {
-    Group& group = *config->mutable_instance_group(i);
-    if (group.name().empty()) {
-      group.set_name(absl::StrCat(config->name(), "_", i));
-    }
-    if (group.count() == 0) group.set_count(1);
-    if (group.kind() == Group::KIND_AUTO) {
-      group.set_kind(device.kind == DeviceKind::kCpu ? Group::KIND_CPU
-                                                     : Group::KIND_GPU);
-    }
-    if (group.kind() == Group::KIND_GPU && group.gpus().empty()) {
-      group.add_gpus(device.ordinal);
-    }
-  }
-}
-
 absl::Status CheckFeatures(const inference::ModelConfig& config) {
   if (config.model_transaction_policy().decoupled()) {
     return absl::UnimplementedError("model_transaction_policy: decoupled");
@@ -297,8 +260,7 @@ absl::StatusOr<std::vector<ModelTensor>> Complete(
 }  // namespace
 
 absl::StatusOr<inference::ModelConfig> ReadModelConfig(
-    std::string_view text, const std::string& model_name,
-    const DeviceInfo& device) {
+    std::string_view text, const std::string& model_name) {
   inference::ModelConfig config;
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
@@ -332,7 +294,6 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
     return absl::InvalidArgumentError(absl::StrCat(
         "default_model_filename \"", file, "\" is not the name of a file"));
   }
-  WEIR_RETURN_IF_ERROR(CheckInstances(config, device.kind));
   WEIR_RETURN_IF_ERROR(CheckFeatures(config));
   config.set_name(model_name);
   config.set_platform(std::string(kModelPlatform));
@@ -342,13 +303,66 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
       inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {
     config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
   }
-  CompleteInstances(device, &config);
   return config;
 }
 
+absl::Status CheckInstances(const inference::ModelConfig& config,
+                            DeviceKind device, bool has_host) {
+  for (const inference::ModelInstanceGroup& group : config.instance_group()) {
+    const bool gpu = group.kind() == inference::ModelInstanceGroup::KIND_GPU;
+    const bool cpu = group.kind() == inference::ModelInstanceGroup::KIND_CPU;
+    if ((gpu && device == DeviceKind::kCpu) ||
+        (cpu && device == DeviceKind::kCuda && !has_host)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("instance_group wants ", gpu ? "a GPU" : "the CPU",
+                       "; this server runs on ", gpu ? "the CPU" : "a GPU"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool WantsCpu(const inference::ModelConfig& config) {
+  const auto& groups = config.instance_group();
+  return !groups.empty() &&
+         std::all_of(groups.begin(), groups.end(), [](const auto& group) {
+           return group.kind() == inference::ModelInstanceGroup::KIND_CPU;
+         });
+}
+
+void CompleteInstances(const DeviceInfo& device,
+                       inference::ModelConfig* config) {
+  using Group = inference::ModelInstanceGroup;
+  if (config->instance_group().empty()) config->add_instance_group();
+  for (int i = 0; i < config->instance_group_size(); ++i) {
+    Group& group = *config->mutable_instance_group(i);
+    if (group.name().empty()) {
+      group.set_name(absl::StrCat(config->name(), "_", i));
+    }
+    if (group.count() == 0) group.set_count(1);
+    if (group.kind() == Group::KIND_MODEL) continue;
+    if (device.kind == DeviceKind::kCpu) {
+      group.set_kind(Group::KIND_CPU);
+      group.clear_gpus();
+    } else {
+      group.set_kind(Group::KIND_GPU);
+      if (group.gpus().empty()) group.add_gpus(device.ordinal);
+    }
+  }
+}
+
 std::vector<std::string> FieldsWithoutEffect(
-    const inference::ModelConfig& config) {
+    const inference::ModelConfig& config, const DeviceInfo& device) {
+  using Group = inference::ModelInstanceGroup;
   std::vector<std::string> fields;
+  const auto other =
+      device.kind == DeviceKind::kCpu ? Group::KIND_GPU : Group::KIND_CPU;
+  for (const Group& group : config.instance_group()) {
+    if (group.kind() != other) continue;
+    fields.push_back(absl::StrCat("instance_group.kind ",
+                                  Group::Kind_Name(other), " (it runs on ",
+                                  DeviceName(device), ")"));
+    break;
+  }
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
     if (group.count() <= 1) continue;
     fields.push_back(absl::StrCat("instance_group.count ", group.count()));

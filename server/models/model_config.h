@@ -24,21 +24,34 @@ namespace weir {
 inline constexpr std::string_view kModelPlatform = "onnx_weir";
 
 // The configuration with the defaults of what `text` leaves out (all of it if
-// there is no file): name, platform, backend, file, version policy, instances.
-// INVALID_ARGUMENT names line and column, or the field; UNIMPLEMENTED names
-// what weir does not do.
+// there is no file) and does not depend on the device: name, platform, backend,
+// file, version policy. INVALID_ARGUMENT names line and column, or the field;
+// UNIMPLEMENTED names what weir does not do.
 absl::StatusOr<inference::ModelConfig> ReadModelConfig(
-    std::string_view text, const std::string& model_name,
-    const DeviceInfo& device);
+    std::string_view text, const std::string& model_name);
+
+// FAILED_PRECONDITION if instance_group wants a kind of device that is not
+// there: beside a GPU there is the CPU too if `has_host`.
+absl::Status CheckInstances(const inference::ModelConfig& config,
+                            DeviceKind device, bool has_host);
+
+// Whether instance_group wants the CPU and nothing else.
+bool WantsCpu(const inference::ModelConfig& config);
+
+// Says of each group what it is on the device that runs the model; without any,
+// the model is there once.
+void CompleteInstances(const DeviceInfo& device,
+                       inference::ModelConfig* config);
 
 // The versions to serve out of those that exist (ascending). A specific version
 // that does not exist is listed too, so that its absence is reported.
 std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
                                     const std::vector<int64_t>& existing);
 
-// Fields that are set and change nothing here, though they would in Triton.
+// Fields that are set and change nothing for a model that runs on `device`,
+// though they would in Triton. Of a configuration before CompleteInstances.
 std::vector<std::string> FieldsWithoutEffect(
-    const inference::ModelConfig& config);
+    const inference::ModelConfig& config, const DeviceInfo& device);
 
 // Checks `config` against what the program found, fills in the inputs and
 // outputs that it leaves out, and gives them in the program's order as clients

@@ -193,7 +193,12 @@ absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
           absl::StrCat(kConfigFile, " has ", text.size(), " bytes"));
     }
   }
-  auto config = ReadModelConfig(text, name, device->info());
+  auto config = ReadModelConfig(text, name);
+  if (config.ok()) {
+    const absl::Status possible = CheckInstances(
+        *config, device->info().kind, /*has_host=*/options.host != nullptr);
+    if (!possible.ok()) config = possible;
+  }
   if (!config.ok()) {
     return Annotate(config.status(), absl::StrCat(kConfigFile, ": "));
   }
@@ -274,11 +279,16 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   program_options.evaluation = options.evaluation;
   program_options.identity =
       Fingerprint(absl::StrCat(job.name, "/", job.version), onnx.fingerprint);
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Program> program,
-                        Program::Compile(std::move(onnx.graph), *device,
-                                         *registry, program_options));
+  program_options.text_device = options.host;
+  const bool to_host = options.host != nullptr && WantsCpu(*job.config);
+  WEIR_ASSIGN_OR_RETURN(
+      std::shared_ptr<const Program> program,
+      Program::Compile(std::move(onnx.graph), to_host ? *options.host : *device,
+                       *registry, program_options));
   inference::ModelConfig config = *job.config;
-  std::vector<std::string> ignored_fields = FieldsWithoutEffect(config);
+  std::vector<std::string> ignored_fields =
+      FieldsWithoutEffect(config, program->device().info());
+  CompleteInstances(program->device().info(), &config);
   auto interface = CompleteModelConfig(program->inputs(), program->outputs(),
                                        onnx.outputs, &config);
   if (!interface.ok()) {

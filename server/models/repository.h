@@ -36,7 +36,7 @@ struct ServedModel {
   std::vector<ModelTensor> outputs;  // in the order of program->outputs()
   std::shared_ptr<const Program> program;
   std::string config;  // serialized inference.ModelConfig
-  // Fields of config.pbtxt that were read and have no effect.
+  // Fields of config.pbtxt that were read and have no effect, or not that one.
   std::vector<std::string> ignored_fields;
 };
 
@@ -60,6 +60,10 @@ struct RepositoryOptions {
   std::string root;  // empty: no models
   int load_threads = 2;
   EvaluationLimits evaluation = {};  // of one request to a model
+  // The CPU beside another device, for models with text that the device cannot
+  // run, and for those whose configuration wants the CPU. Null: those are
+  // refused. Outlives the repository and its models.
+  Device* host = nullptr;
 };
 
 class ModelRepository {

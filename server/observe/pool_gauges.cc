@@ -57,23 +57,49 @@ void AddQueueGauges(Metrics* metrics, const ServerOptions& options,
   });
 }
 
-void AddStreamGauges(Metrics* metrics, Engine& engine) {
-  const std::string device = DeviceName(engine.device().info());
-  StreamPool* const pool = &engine.streams();
-  metrics->AddReader(Metric::kLanes, Metrics::ReadFn([pool, device] {
-                       const StreamPoolStats stats = pool->stats();
-                       return Samples{
-                           {{device, "idle"}, Double(stats.idle)},
-                           {{device, "leased"}, Double(stats.leased)},
-                           {{device, "draining"}, Double(stats.draining)},
-                           {{device, "retired"}, Double(stats.retired)}};
-                     }));
-  metrics->AddReader(Metric::kMaxLanes,
-                     [pool] { return Double(pool->stats().max); });
-  metrics->AddReader(Metric::kLaneWaiters,
-                     [pool] { return Double(pool->stats().waiting); });
-  metrics->AddReader(Metric::kLeases,
-                     [pool] { return Double(pool->stats().leases_total); });
+using Engines = std::vector<Engine*>;
+
+std::string NameOf(Engine* engine) {
+  return DeviceName(engine->device().info());
+}
+
+// Of all devices together.
+template <typename Number>
+double Sum(const Engines& engines, const Number& number) {
+  double sum = 0;
+  for (Engine* engine : engines) sum += Double(number(*engine));
+  return sum;
+}
+
+void AddStreamGauges(Metrics* metrics, const Engines& engines) {
+  metrics->AddReader(
+      Metric::kLanes, Metrics::ReadFn([engines] {
+        Samples samples;
+        for (Engine* engine : engines) {
+          const std::string device = NameOf(engine);
+          const StreamPoolStats stats = engine->streams().stats();
+          samples.push_back({{device, "idle"}, Double(stats.idle)});
+          samples.push_back({{device, "leased"}, Double(stats.leased)});
+          samples.push_back({{device, "draining"}, Double(stats.draining)});
+          samples.push_back({{device, "retired"}, Double(stats.retired)});
+        }
+        return samples;
+      }));
+  metrics->AddReader(Metric::kMaxLanes, [engines] {
+    return Sum(engines, [](Engine& e) { return e.streams().stats().max; });
+  });
+  metrics->AddReader(Metric::kLaneWaiters, [engines] {
+    return Sum(engines, [](Engine& e) { return e.streams().stats().waiting; });
+  });
+  metrics->AddReader(
+      Metric::kLeases, Metrics::ReadFn([engines] {
+        Samples samples;
+        for (Engine* engine : engines) {
+          samples.push_back({{NameOf(engine)},
+                             Double(engine->streams().stats().leases_total)});
+        }
+        return samples;
+      }));
 }
 
 // Of all served versions; a program that two of them share counts once.
@@ -90,59 +116,83 @@ double ConstantBytes(const ModelRepository& models) {
   return sum;
 }
 
-void AddMemoryGauges(Metrics* metrics, Engine* engine,
+void AddMemoryGauges(Metrics* metrics, const Engines& engines,
                      const ModelRepository* models) {
   metrics->AddReader(
-      Metric::kMemory, Metrics::ReadFn([engine, models] {
-        const PinnedPoolStats host = engine->pinned().stats();
-        const MemoryPoolStats tensor = engine->memory().stats();
-        return Samples{
-            {{"host", "used"}, Double(host.leased_bytes)},
-            {{"host", "cached"}, Double(host.cached_bytes)},
-            {{"tensor", "used"}, Double(tensor.used_bytes)},
-            {{"tensor", "cached"}, Double(tensor.cached_bytes)},
-            {{"arena", "used"}, Double(engine->streams().stats().arena_bytes)},
-            {{"constants", "used"}, ConstantBytes(*models)},
-            {{"program", "used"}, Double(engine->programs().stats().bytes)}};
+      Metric::kMemory, Metrics::ReadFn([engines, models] {
+        double host_used = 0, host_cached = 0, tensor_used = 0,
+               tensor_cached = 0, arena = 0, program = 0;
+        for (Engine* engine : engines) {
+          const PinnedPoolStats host = engine->pinned().stats();
+          const MemoryPoolStats tensor = engine->memory().stats();
+          host_used += Double(host.leased_bytes);
+          host_cached += Double(host.cached_bytes);
+          tensor_used += Double(tensor.used_bytes);
+          tensor_cached += Double(tensor.cached_bytes);
+          arena += Double(engine->streams().stats().arena_bytes);
+          program += Double(engine->programs().stats().bytes);
+        }
+        return Samples{{{"host", "used"}, host_used},
+                       {{"host", "cached"}, host_cached},
+                       {{"tensor", "used"}, tensor_used},
+                       {{"tensor", "cached"}, tensor_cached},
+                       {{"arena", "used"}, arena},
+                       {{"constants", "used"}, ConstantBytes(*models)},
+                       {{"program", "used"}, program}};
       }));
   metrics->AddReader(
-      Metric::kMemoryBudget, Metrics::ReadFn([engine] {
+      Metric::kMemoryBudget, Metrics::ReadFn([engines] {
         return Samples{
-            {{"host"}, Double(engine->pinned().stats().budget_bytes)},
-            {{"tensor"}, Double(engine->memory().stats().budget_bytes)},
-            {{"program"}, Double(engine->options().programs.max_bytes)}};
+            {{"host"},
+             Sum(engines,
+                 [](Engine& e) { return e.pinned().stats().budget_bytes; })},
+            {{"tensor"},
+             Sum(engines,
+                 [](Engine& e) { return e.memory().stats().budget_bytes; })},
+            {{"program"}, Sum(engines, [](Engine& e) {
+               return e.options().programs.max_bytes;
+             })}};
       }));
 }
 
 }  // namespace
 
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
-                   Engine& engine, const Admission& admission,
+                   const Engines& engines, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness) {
-  const std::string device = DeviceName(engine.device().info());
+  const std::string device = NameOf(engines.front());
   metrics->AddReader(Metric::kBuildInfo, Metrics::ReadFn([device] {
                        return Samples{{{kVersion, kBuildId, device}, 1.0}};
                      }));
   metrics->AddReader(Metric::kReady,
                      [&readiness] { return readiness.ready() ? 1.0 : 0.0; });
   metrics->AddReader(
-      Metric::kDeviceHealthy, Metrics::ReadFn([&engine, device] {
-        return Samples{
-            {{device}, engine.device().health().poisoned() ? 0.0 : 1.0}};
+      Metric::kDeviceHealthy, Metrics::ReadFn([engines] {
+        Samples samples;
+        for (Engine* engine : engines) {
+          const bool lost = engine->device().health().poisoned();
+          samples.push_back({{NameOf(engine)}, lost ? 0.0 : 1.0});
+        }
+        return samples;
       }));
   metrics->AddReader(
-      Metric::kDeviceStalls, Metrics::ReadFn([&engine, device] {
-        return Samples{
-            {{device}, Double(engine.device().health().stalls_total())}};
+      Metric::kDeviceStalls, Metrics::ReadFn([engines] {
+        Samples samples;
+        for (Engine* engine : engines) {
+          samples.push_back({{NameOf(engine)},
+                             Double(engine->device().health().stalls_total())});
+        }
+        return samples;
       }));
   AddQueueGauges(metrics, options, &admission);
-  AddStreamGauges(metrics, engine);
-  AddMemoryGauges(metrics, &engine, &models);
-  metrics->AddReader(Metric::kParked, [&engine] {
-    return Double(engine.dispatcher().parked());
+  AddStreamGauges(metrics, engines);
+  AddMemoryGauges(metrics, engines, &models);
+  metrics->AddReader(Metric::kParked, [engines] {
+    return Sum(engines, [](Engine& e) { return e.dispatcher().parked(); });
   });
-  metrics->AddReader(Metric::kPrograms, [&engine] {
-    return Double(engine.programs().stats().programs);
+  metrics->AddReader(Metric::kPrograms, [engines] {
+    return Sum(engines,
+               [](Engine& e) { return e.programs().stats().programs; });
   });
   metrics->AddReader(
       Metric::kModels, Metrics::ReadFn([&models] {

@@ -2,6 +2,8 @@
 // models, device health. Read when /metrics is.
 #pragma once
 
+#include <vector>
+
 #include "kernels/eval/engine.h"
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
@@ -12,10 +14,12 @@
 
 namespace weir {
 
-// All outlive the metrics, or Metrics::ClearReaders is called first.
+// All outlive the metrics, or Metrics::ClearReaders is called first. The
+// default device's engine comes first.
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
-                   Engine& engine, const Admission& admission,
-                   const ModelRepository& models, const Readiness& readiness);
+                   const std::vector<Engine*>& engines,
+                   const Admission& admission, const ModelRepository& models,
+                   const Readiness& readiness);
 
 void AddTransportGauges(Metrics* metrics, const Transport& transport);
 

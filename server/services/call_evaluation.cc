@@ -10,10 +10,15 @@ namespace {
 
 constexpr size_t kMaxFree = 256;  // per I/O thread
 
-// Calls stay on their I/O thread, and so do these.
-std::vector<std::unique_ptr<CallEvaluation>>& FreeList() {
-  thread_local std::vector<std::unique_ptr<CallEvaluation>> free;
-  return free;
+using FreeList = std::vector<std::unique_ptr<CallEvaluation>>;
+
+// Calls stay on their I/O thread, and so do these. One list per engine.
+FreeList& FreeListOf(const Engine& engine) {
+  thread_local std::vector<std::pair<const Engine*, FreeList>> lists;
+  for (auto& [of, list] : lists) {
+    if (of == &engine) return list;
+  }
+  return lists.emplace_back(&engine, FreeList()).second;
 }
 
 RngState FreshRng() {
@@ -29,14 +34,14 @@ struct SharedResults {
 }  // namespace
 
 CallEvaluation* CallEvaluation::Acquire(Engine& engine, Metrics& metrics) {
-  auto& free = FreeList();
+  FreeList& free = FreeListOf(engine);
   CallEvaluation* evaluation = nullptr;
-  while (evaluation == nullptr && !free.empty()) {
-    std::unique_ptr<CallEvaluation> kept = std::move(free.back());
+  if (free.empty()) {
+    evaluation = new CallEvaluation(engine);
+  } else {
+    evaluation = free.back().release();
     free.pop_back();
-    if (kept->engine_ == &engine) evaluation = kept.release();
   }
-  if (evaluation == nullptr) evaluation = new CallEvaluation(engine);
   evaluation->metrics_ = &metrics;
   return evaluation;
 }
@@ -53,7 +58,7 @@ void CallEvaluation::Release(CallEvaluation* evaluation) {
   request.label.clear();
   evaluation->call_ = nullptr;
   std::unique_ptr<CallEvaluation> owned(evaluation);
-  auto& free = FreeList();
+  FreeList& free = FreeListOf(*evaluation->engine_);
   if (free.size() < kMaxFree) free.push_back(std::move(owned));
 }
 

@@ -47,17 +47,22 @@ v1::DeviceType DeviceTypeOf(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? v1::DEVICE_TYPE_CPU : v1::DEVICE_TYPE_CUDA;
 }
 
-void FillDevice(const ServiceContext& context, v1::Device* device) {
-  Device& from = context.engine.device();
+v1::Device Describe(const ServiceContext& context, Engine& engine) {
+  const bool is_default = &engine == &context.engine;
+  Device& from = engine.device();
   const DeviceInfo& info = from.info();
+  v1::Device described;
+  v1::Device* const device = &described;
   device->set_uuid(info.uuid);
   device->set_name(DeviceName(info));
   device->set_type(DeviceTypeOf(info.kind));
   device->set_product(info.name);
   device->set_failure(std::string(from.health().status().message()));
   device->set_memory_bytes(static_cast<uint64_t>(info.total_memory));
+  // Only of the default one it may take long to find out.
   device->set_memory_free_bytes(
-      static_cast<uint64_t>(context.memory.free_bytes()));
+      static_cast<uint64_t>(is_default ? context.memory.free_bytes()
+                                       : from.QueryFreeMemory().value_or(0)));
   device->set_compute_units(static_cast<uint32_t>(info.multiprocessors));
   if (info.compute_capability > 0) {
     device->set_capability(absl::StrCat(info.compute_capability / 10, ".",
@@ -65,7 +70,8 @@ void FillDevice(const ServiceContext& context, v1::Device* device) {
   }
   device->set_driver_version(info.driver);
   device->set_runtime_version(info.runtime);
-  device->set_is_default(true);
+  device->set_is_default(is_default);
+  return described;
 }
 
 // Up to the first point that ends a sentence.
@@ -187,6 +193,10 @@ absl::Status ListModels(const ServiceContext& context,
     if (absl::SimpleAtoi(entry.version, &number)) version->set_version(number);
     version->set_state(StateOf(entry.state));
     version->set_reason(entry.reason);
+    if (auto served = context.models.Find(entry.name, entry.version);
+        served.ok()) {
+      version->set_device_uuid((*served)->program->device().info().uuid);
+    }
     ready[entry.name] |= entry.state == ModelState::kReady;
   }
   for (auto& [name, model] : models) {
@@ -207,11 +217,17 @@ absl::Status ListDevices(const ServiceContext& context,
                          v1::ListDevicesResponse* response) {
   WEIR_ASSIGN_OR_RETURN(Page page, Page::Read(request.page_size(),
                                               request.page_token(), "devices"));
-  v1::Device device;
-  FillDevice(context, &device);
-  const std::string name = device.name();
-  if (!page.Had(name)) {
-    AddToPage(name, std::move(device), &page, response->mutable_devices());
+  std::map<std::string, Engine*> engines;
+  for (Engine* engine : {&context.engine, context.host_engine}) {
+    if (engine != nullptr)
+      engines[DeviceName(engine->device().info())] = engine;
+  }
+  for (const auto& [name, engine] : engines) {
+    if (page.Had(name)) continue;
+    if (!AddToPage(name, Describe(context, *engine), &page,
+                   response->mutable_devices())) {
+      break;
+    }
   }
   response->set_next_page_token(page.next_token());
   return absl::OkStatus();

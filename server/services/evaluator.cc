@@ -65,7 +65,7 @@ class EvaluatorService::Request {
     return CheckSettings();
   }
 
-  absl::Status CheckSettings() const {
+  absl::Status CheckSettings() {
     if (call_.Header(kSpaceHeader).has_value()) {
       return absl::UnimplementedError(absl::StrCat(
           "this server offers no spaces; call without ", kSpaceHeader));
@@ -81,8 +81,7 @@ class EvaluatorService::Request {
     if (!request_.after.empty()) return NeedsSpace("after", "a point");
     if (!request_.signal.empty()) return NeedsSpace("signal", "a point");
     WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
-    WEIR_RETURN_IF_ERROR(
-        CheckDevice(request_.device, context_->engine.device().info()));
+    WEIR_ASSIGN_OR_RETURN(engine_, FindEngine(*context_, request_.device));
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (!v1::ReportLevel_IsValid(request_.report)) {
       return InvalidField(
@@ -136,7 +135,7 @@ class EvaluatorService::Request {
     const absl::StatusOr<std::string_view> key =
         ProgramKey(request_.graph, request_.inputs, &call_.arena());
     if (!key.ok()) return Fail(key.status());
-    program_ = context_->engine.programs().Find(*key);
+    program_ = engine_->programs().Find(*key);
     if (program_ != nullptr) {
       program_cached_ = true;
       Start();
@@ -144,7 +143,7 @@ class EvaluatorService::Request {
     }
     std::string owned(*key);
     auto import = [key = owned] { return ImportKey(key); };
-    context_->engine.programs().GetOrCompile(
+    engine_->programs().GetOrCompile(
         std::move(owned), std::move(import), call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
           compiled_ = std::move(program);
@@ -168,7 +167,14 @@ class EvaluatorService::Request {
   }
 
   void Start() {
-    evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
+    const absl::Status there =
+        CheckPlacement(request_.device, program_->device().info());
+    if (!there.ok()) {
+      Fail(there);
+      return;
+    }
+    evaluation_ = CallEvaluation::Acquire(context_->EngineOf(*program_),
+                                          context_->metrics);
     WorkRequest& work = evaluation_->request();
     work.program = program_;
     work.mode = request_.mode == 0 ? EvalMode::kEager
@@ -297,7 +303,7 @@ class EvaluatorService::Request {
   std::string Report(const Work& work, bool full) const {
     v1::SyncReport report;
     FillReport(work.report(),
-               {.device = context_->engine.device().info(),
+               {.device = program_->device().info(),
                 .received = call_.received(),
                 .replied = NowNanos(),
                 .unix_minus_steady_ns = context_->unix_minus_steady_ns,
@@ -309,7 +315,7 @@ class EvaluatorService::Request {
 
   std::string Settings(const Work& work) const {
     v1::ResolvedSettings settings;
-    settings.set_device_uuid(context_->engine.device().info().uuid);
+    settings.set_device_uuid(program_->device().info().uuid);
     settings.set_stream_id(work.report().stream_id);
     settings.set_mode(static_cast<v1::EvalMode>(work.mode()));
     settings.set_precision(v1::PRECISION_STRICT);
@@ -367,6 +373,7 @@ class EvaluatorService::Request {
   ServiceContext* const context_;
   ServerCall& call_;
   EvaluateRequestView request_;
+  Engine* engine_ = nullptr;                  // whose programs are asked
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   ProgramCache::ProgramOr compiled_ = nullptr;

@@ -55,8 +55,7 @@ class ExplainCall {
     WEIR_RETURN_IF_ERROR(
         ParseExplainRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
-    WEIR_RETURN_IF_ERROR(
-        CheckDevice(request_.device, context_->engine.device().info()));
+    WEIR_ASSIGN_OR_RETURN(engine_, FindEngine(*context_, request_.device));
     return CheckPrecision(request_.precision);
   }
 
@@ -69,7 +68,7 @@ class ExplainCall {
   }
 
   void FindProgram() {
-    ProgramCache& programs = context_->engine.programs();
+    ProgramCache& programs = engine_->programs();
     const absl::StatusOr<std::string_view> named =
         ProgramKey(request_.graph, request_.inputs, &call_.arena());
     if (!named.ok()) return Fail(named.status());
@@ -91,19 +90,20 @@ class ExplainCall {
 
   void Compiled() {
     if (status_.ok()) status_ = StillWanted();
+    if (status_.ok()) {
+      status_ = CheckPlacement(request_.device, program_->device().info());
+    }
     if (status_.ok()) status_ = MakeOutline();
     if (!status_.ok()) return Fail(status_);
     if (!ShapesAreClosed()) return Reply();
     plan_ = program_->FindPlan(tensors_);
     if (plan_ != nullptr) return Reply();
-    context_->engine.programs().MakePlan(program_, tensors_,
-                                         [this](ProgramCache::PlanOr plan) {
-                                           status_ = plan.status();
-                                           if (plan.ok()) {
-                                             plan_ = *std::move(plan);
-                                           }
-                                           Resume<&ExplainCall::Planned>();
-                                         });
+    context_->EngineOf(*program_).programs().MakePlan(
+        program_, tensors_, [this](ProgramCache::PlanOr plan) {
+          status_ = plan.status();
+          if (plan.ok()) plan_ = *std::move(plan);
+          Resume<&ExplainCall::Planned>();
+        });
   }
 
   void Planned() {
@@ -190,7 +190,7 @@ class ExplainCall {
     response.set_program(program_->id());
     response.set_program_cached(cached_);
     response.set_constant_bytes(program_->constant_bytes());
-    response.set_device_uuid(context_->engine.device().info().uuid);
+    response.set_device_uuid(program_->device().info().uuid);
     if (plan_ != nullptr) TakePlan(&response);
     for (const StepOutline& step : outline_.steps) {
       FillStep(step, response.add_steps());
@@ -225,6 +225,7 @@ class ExplainCall {
   ServiceContext* const context_;
   ServerCall& call_;
   ExplainRequestView request_;
+  Engine* engine_ = nullptr;  // whose programs are asked
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;
   ProgramOutline outline_;

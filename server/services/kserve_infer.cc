@@ -58,7 +58,8 @@ class KserveInferService::Request {
         model_,
         context_->models.Find(request_.model_name, request_.model_version));
     WEIR_ASSIGN_OR_RETURN(report_, ReadInferParameters(request_.parameters));
-    evaluation_ = CallEvaluation::Acquire(context_->engine, context_->metrics);
+    evaluation_ = CallEvaluation::Acquire(context_->EngineOf(*model_->program),
+                                          context_->metrics);
     evaluation_->request().program = model_->program;
     evaluation_->request().mode = EvalMode::kSyncFull;
     WEIR_RETURN_IF_ERROR(FillInputs());
@@ -260,7 +261,7 @@ class KserveInferService::Request {
     InferReply reply{model_->name, model_->version, request_.id, {}, outputs};
     if (report_ != ReportWish::kNone) {
       json = ReportJson(work.report(),
-                        {.device = context_->engine.device().info(),
+                        {.device = model_->program->device().info(),
                          .received = call_.received(),
                          .replied = NowNanos(),
                          .unix_minus_steady_ns = context_->unix_minus_steady_ns,

@@ -85,7 +85,7 @@ void FillModelStatistics(const ServiceContext& context,
     FillDuration(from.executions, from.output_ns,
                  batch->mutable_compute_output());
   }
-  const DeviceInfo& device = context.engine.device().info();
+  const DeviceInfo& device = model.program->device().info();
   inference::MemoryUsage* memory = statistics->add_memory_usage();
   memory->set_type(device.kind == DeviceKind::kCpu ? "CPU" : "GPU");
   memory->set_id(device.ordinal);

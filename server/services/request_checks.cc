@@ -9,14 +9,39 @@
 
 namespace weir {
 
-absl::Status CheckDevice(std::string_view name, const DeviceInfo& device) {
-  if (name.empty() || name == device.uuid || name == DeviceName(device)) {
-    return absl::OkStatus();
+namespace {
+
+bool Names(std::string_view name, const DeviceInfo& device) {
+  return name == device.uuid || name == DeviceName(device);
+}
+
+}  // namespace
+
+absl::StatusOr<Engine*> FindEngine(const ServiceContext& context,
+                                   std::string_view device) {
+  Engine& engine = context.engine;
+  Engine* const host = context.host_engine;
+  if (device.empty() || Names(device, engine.device().info())) return &engine;
+  std::string names = DeviceName(engine.device().info());
+  if (host != nullptr) {
+    if (Names(device, host->device().info())) return host;
+    absl::StrAppend(&names, " and ", DeviceName(host->device().info()));
   }
-  return WithField(absl::NotFoundError(absl::StrCat(
-                       "no device \"", std::string(name),
-                       "\"; this server has ", DeviceName(device))),
-                   "device");
+  return WithField(
+      absl::NotFoundError(absl::StrCat("no device \"", std::string(device),
+                                       "\"; this server has ", names)),
+      "device");
+}
+
+absl::Status CheckPlacement(std::string_view wanted, const DeviceInfo& device) {
+  if (wanted.empty() || Names(wanted, device)) return absl::OkStatus();
+  return WithField(
+      absl::UnimplementedError(absl::StrCat(
+          "this runs on ", DeviceName(device), " and not on \"",
+          std::string(wanted),
+          "\": a graph with text runs on the CPU, a served model where its "
+          "repository has it; leave the device unset")),
+      "device");
 }
 
 absl::Status CheckPrecision(int32_t precision) {

@@ -1,4 +1,4 @@
-// What Evaluate and Explain check of their requests alike. Pure; any thread.
+// What Evaluate and Explain check of their requests alike. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device/device.h"
+#include "kernels/eval/engine.h"
 #include "server/rpc/wire_evaluate.h"
+#include "server/services/service_context.h"
 
 namespace weir {
 
-// NOT_FOUND unless `name` is the device's name or UUID, or empty.
-absl::Status CheckDevice(std::string_view name, const DeviceInfo& device);
+// The engine whose device has this name or UUID; empty: the default. NOT_FOUND
+// if none has.
+absl::StatusOr<Engine*> FindEngine(const ServiceContext& context,
+                                   std::string_view device);
+
+// UNIMPLEMENTED unless the program, which is there on `device`, was asked for
+// there, or nowhere in particular.
+absl::Status CheckPlacement(std::string_view wanted, const DeviceInfo& device);
 
 // INVALID_ARGUMENT for a number that is no v1::Precision; UNIMPLEMENTED (reason
 // PRECISION_NOT_ALLOWED) for one that the server does not compute in. Nothing

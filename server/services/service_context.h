@@ -17,7 +17,8 @@ namespace weir {
 
 struct ServiceContext {
   const ServerOptions& options;
-  Engine& engine;
+  Engine& engine;       // of the default device
+  Engine* host_engine;  // the CPU beside a GPU; null if `engine` is the CPU's
   const ModelRepository& models;
   Admission& admission;
   Metrics& metrics;
@@ -28,6 +29,13 @@ struct ServiceContext {
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.
   int64_t unix_minus_steady_ns = 0;
+
+  // The one that runs `program`.
+  Engine& EngineOf(const Program& program) const {
+    const bool on_host =
+        host_engine != nullptr && &program.device() == &host_engine->device();
+    return on_host ? *host_engine : engine;
+  }
 };
 
 }  // namespace weir

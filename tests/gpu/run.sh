@@ -92,7 +92,7 @@ add_tasks() {
   while read -r name; do tasks+=("suite $name"); done \
     < <(programs_with_tests "$cuda_tests")
   for name in evaluate infer bad_input hostile limits drain catalog kserve_info \
-    metrics mixed_load statistics; do
+    metrics mixed_load statistics text; do
     [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
   done
   tasks+=("clients perf_analyzer")

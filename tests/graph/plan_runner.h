@@ -47,6 +47,7 @@ class FarDevice final : public Device {
     DeviceInfo info;
     info.kind = DeviceKind::kCuda;
     info.name = "far";
+    info.uuid = "GPU-far";
     return info;
   }
   const std::unique_ptr<Device> near_;

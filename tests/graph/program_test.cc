@@ -730,6 +730,97 @@ TEST(ProgramUploadTest, UploadsMoreThanTheStagingHolds) {
   }
 }
 
+// Text and numbers, of a device that cannot read text.
+class ProgramTextTest : public ::testing::Test {
+ protected:
+  ProgramTextTest() : registry_(MakeOpRegistry()) {
+    // A GPU's kernel refuses text, as those of weir's CUDA backend do.
+    for (const char* op : {"Identity", "Neg"}) {
+      EXPECT_TRUE(registry_
+                      ->RegisterKernel(
+                          DeviceKind::kCuda, "", op,
+                          [](const NodeInfo& node, Device&)
+                              -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+                            if (node.input_types[0] == DType::kString) {
+                              return absl::UnimplementedError("text");
+                            }
+                            return MakeKernel(Copy);
+                          })
+                      .ok());
+    }
+  }
+
+  static absl::StatusOr<RunFunction> Copy(const PlanArgs& args) {
+    return RunFunction([bytes = args.inputs[0].bytes](const RunArgs& run) {
+      std::memcpy(run.outputs[0], run.inputs[0], bytes);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::StatusOr<std::shared_ptr<const Program>> Compile(Graph graph,
+                                                         Device* text_device) {
+    ProgramOptions options;
+    options.text_device = text_device;
+    return Program::Compile(std::move(graph), far_, *registry_, options);
+  }
+
+  static Graph Copies(DType dtype) {
+    Graph graph;
+    graph.opsets = {{"", 17}};
+    graph.symbols = {"N"};
+    graph.inputs = {{"x", dtype, SymbolicDims{Dim::Symbol(0)}}};
+    graph.nodes = {Node("Identity", {"x"}, {"y"})};
+    graph.outputs = {"y"};
+    return graph;
+  }
+
+  std::unique_ptr<OpRegistry> registry_;
+  FarDevice far_;
+  std::unique_ptr<Device> cpu_ = MakeCpuDevice({});
+};
+
+TEST_F(ProgramTextTest, NumbersStayWhereTheyAre) {
+  const auto program = Compile(Copies(DType::kFloat), cpu_.get());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(&(*program)->device(), &far_);
+}
+
+TEST_F(ProgramTextTest, TextGoesToTheHost) {
+  const absl::Status nowhere =
+      Compile(Copies(DType::kString), nullptr).status();
+  EXPECT_EQ(nowhere.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(nowhere.message()), HasSubstr("text"));
+  const auto program = Compile(Copies(DType::kString), cpu_.get());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(&(*program)->device(), cpu_.get());
+  EXPECT_NE((*program)->id(),
+            (*Compile(Copies(DType::kFloat), cpu_.get()))->id());
+}
+
+// Whole: the part that the device could run goes along.
+TEST_F(ProgramTextTest, TextTakesTheNumbersWithIt) {
+  Graph graph = Copies(DType::kString);
+  graph.inputs.push_back({"n", DType::kFloat, SymbolicDims{Dim::Symbol(0)}});
+  graph.nodes.push_back(Node("Neg", {"n"}, {"m"}));
+  graph.outputs.push_back("m");
+  const auto program = Compile(std::move(graph), cpu_.get());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(&(*program)->device(), cpu_.get());
+}
+
+// What no device can run is refused for its own reason; and what only the CPU
+// could run is no reason to leave the device.
+TEST_F(ProgramTextTest, OnlyTextIsAReason) {
+  Graph numbers = Copies(DType::kFloat);
+  numbers.nodes[0].op = "Exp";
+  const absl::Status refused = Compile(std::move(numbers), cpu_.get()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("Exp"));
+  Graph text = Copies(DType::kString);
+  text.nodes[0].op = "Exp";
+  EXPECT_FALSE(Compile(std::move(text), cpu_.get()).ok());
+}
+
 TEST(ProgramUploadTest, SaysWhenConstantsDoNotFit) {
   testing::TestOperators operators;
   FarDevice device;

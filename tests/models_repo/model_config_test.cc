@@ -12,12 +12,23 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-absl::StatusOr<inference::ModelConfig> Read(
-    std::string_view text, DeviceKind kind = DeviceKind::kCpu) {
+DeviceInfo DeviceOf(DeviceKind kind) {
   DeviceInfo device;
   device.kind = kind;
   device.ordinal = kind == DeviceKind::kCpu ? 0 : 2;
-  return ReadModelConfig(text, "digits", device);
+  return device;
+}
+
+// As of a server with one device that runs the model.
+absl::StatusOr<inference::ModelConfig> Read(
+    std::string_view text, DeviceKind kind = DeviceKind::kCpu) {
+  auto config = ReadModelConfig(text, "digits");
+  if (!config.ok()) return config;
+  const absl::Status possible =
+      CheckInstances(*config, kind, /*has_host=*/false);
+  if (!possible.ok()) return possible;
+  CompleteInstances(DeviceOf(kind), &*config);
+  return config;
 }
 
 void ExpectError(const absl::Status& status, absl::StatusCode code,
@@ -72,7 +83,8 @@ TEST(ModelConfigTest, SaysWhatItLeavesOut) {
   EXPECT_EQ(config->instance_group(0).kind(),
             inference::ModelInstanceGroup::KIND_CPU);
   EXPECT_THAT(config->instance_group(0).gpus(), IsEmpty());
-  EXPECT_THAT(FieldsWithoutEffect(*config), IsEmpty());
+  EXPECT_THAT(FieldsWithoutEffect(*config, DeviceOf(DeviceKind::kCpu)),
+              IsEmpty());
 
   config = Read("", DeviceKind::kCuda);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -124,6 +136,48 @@ TEST(ModelConfigTest, RefusesWhatWeirDoesNotDo) {
               absl::StatusCode::kFailedPrecondition, {"GPU"});
   EXPECT_TRUE(
       Read("instance_group { kind: KIND_GPU }", DeviceKind::kCuda).ok());
+  ExpectError(
+      Read("instance_group { kind: KIND_CPU }", DeviceKind::kCuda).status(),
+      absl::StatusCode::kFailedPrecondition, {"CPU"});
+}
+
+// A GPU with the CPU beside it.
+TEST(ModelConfigTest, ChoosesBetweenGpuAndCpu) {
+  const auto check = [](const char* text, bool wants_cpu) {
+    const auto config = ReadModelConfig(text, "digits");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_TRUE(
+        CheckInstances(*config, DeviceKind::kCuda, /*has_host=*/true).ok())
+        << text;
+    EXPECT_EQ(WantsCpu(*config), wants_cpu) << text;
+  };
+  check("", false);
+  check("instance_group {}", false);
+  check("instance_group { kind: KIND_MODEL }", false);
+  check("instance_group { kind: KIND_GPU }", false);
+  check("instance_group { kind: KIND_CPU }", true);
+  check("instance_group [ { kind: KIND_CPU }, { kind: KIND_CPU count: 2 } ]",
+        true);
+  check("instance_group [ { kind: KIND_CPU }, { kind: KIND_GPU } ]", false);
+}
+
+TEST(ModelConfigTest, SaysWhichInstancesAreElsewhere) {
+  auto config = *ReadModelConfig(
+      "instance_group { kind: KIND_GPU gpus: [ 1 ] }", "digits");
+  const DeviceInfo cpu = DeviceOf(DeviceKind::kCpu);
+  const DeviceInfo gpu = DeviceOf(DeviceKind::kCuda);
+  EXPECT_THAT(FieldsWithoutEffect(config, gpu), IsEmpty());
+  // A model with text, say.
+  EXPECT_THAT(FieldsWithoutEffect(config, cpu),
+              ElementsAre("instance_group.kind KIND_GPU (it runs on cpu)"));
+  CompleteInstances(cpu, &config);
+  EXPECT_EQ(config.instance_group(0).kind(),
+            inference::ModelInstanceGroup::KIND_CPU);
+  EXPECT_THAT(config.instance_group(0).gpus(), IsEmpty());
+  config = *ReadModelConfig(
+      "instance_group [ { kind: KIND_CPU }, { kind: KIND_GPU } ]", "digits");
+  EXPECT_THAT(FieldsWithoutEffect(config, gpu),
+              ElementsAre("instance_group.kind KIND_CPU (it runs on cuda:2)"));
 }
 
 TEST(ModelConfigTest, ChoosesVersions) {

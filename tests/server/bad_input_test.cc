@@ -155,7 +155,6 @@ TEST_F(BadInputTest, ShapesThatNobodyCanHold) {
     EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0]");
 
     for (const char* model : {"floats", "strings"}) {
-      if (model == std::string_view("strings") && !ServesStrings()) continue;
       inference::ModelInferRequest infer = Good(model);
       infer.mutable_inputs(0)->clear_shape();
       for (int64_t extent : shape) infer.mutable_inputs(0)->add_shape(extent);
@@ -259,11 +258,6 @@ TEST_F(BadInputTest, ContentsThatDoNotFitTheInputs) {
 }
 
 TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
-  if (!ServesStrings()) {  // the model is refused where there are no strings
-    EXPECT_TRUE(Refused(Infer(server_, Good("strings")).status,
-                        StatusCode::UNAVAILABLE, "text"));
-    return;
-  }
   const std::string good = BytesElements({"a", "bc"});
   std::string past = good;
   past[5] = 3;  // the second length

@@ -13,7 +13,6 @@ using grpc::StatusCode;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr char kLeases[] = "weir_stream_pool_leases_total";
 constexpr char kInFlight[] = "weir_requests_in_flight";
 
 std::string Answered(const std::string& code) {
@@ -26,7 +25,7 @@ class CancelTest : public ::testing::Test {
 
   // With the only lane held and nothing else in flight.
   void WaitUntilHeld() {
-    ASSERT_TRUE(Eventually([&] { return server_.Metric(kLeases) == 1; }));
+    ASSERT_TRUE(Eventually([&] { return server_.Leases() == 1; }));
   }
   void ExpectIdle() {
     EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 0; }));
@@ -45,7 +44,7 @@ TEST_F(CancelTest, ADeadlineThatHasPassed) {
   const grpc::Status status =
       server_.evaluator().Evaluate(&context, IdentityRequest(), &response);
   EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_EQ(server_.Metric(kLeases), 0);
+  EXPECT_EQ(server_.Leases(), 0);
   ExpectIdle();
 }
 
@@ -60,7 +59,7 @@ TEST_F(CancelTest, ADeadlineThatPassesInTheQueueLaunchesNothing) {
       [&] { return server_.Metric("weir_stream_pool_waiting") == 0; }));
   EXPECT_EQ(server_.Metric(Answered("OK")), 0);
   EXPECT_TRUE(running.Wait().status.ok());
-  EXPECT_EQ(server_.Metric(kLeases), 1);
+  EXPECT_EQ(server_.Leases(), 1);
   ExpectIdle();
 }
 
@@ -77,7 +76,7 @@ TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
   EXPECT_EQ(server_.Metric("weir_stream_pool_waiting"), 0);
   EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // the lane is held still
   EXPECT_TRUE(running.Wait().status.ok());
-  EXPECT_EQ(server_.Metric(kLeases), 1);
+  EXPECT_EQ(server_.Leases(), 1);
   ExpectIdle();
 }
 

@@ -293,7 +293,7 @@ TEST(CatalogTest, ExplainsThePlanOfClosedShapes) {
   EXPECT_THAT(Shapes(plan.steps(2).outputs()),
               ::testing::ElementsAre("y{ 100, 50 }"));
   // Nothing ran, and nobody held a lane.
-  EXPECT_EQ(server.Metric("weir_stream_pool_leases_total"), 0);
+  EXPECT_EQ(server.Leases(), 0);
 
   EXPECT_TRUE(ExplainOver(server, request).response.program_cached());
 }

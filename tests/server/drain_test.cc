@@ -89,8 +89,7 @@ TEST(DrainTest, AnswersWhatIsInFlightAndTakesNoNewConnections) {
     o.max_connection_age = absl::InfiniteDuration();
   });
   PendingEvaluate running(server, SpinRequest(milliseconds(700)));
-  ASSERT_TRUE(Eventually(
-      [&] { return server.Metric("weir_stream_pool_leases_total") == 1; }));
+  ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
   Interrupt interrupt;
   std::thread drain([&] { server.server().Drain(interrupt.wait()); });
   ASSERT_TRUE(Eventually([&] { return Unready(server); }));
@@ -114,8 +113,7 @@ TEST(DrainTest, CutsWhatOutlastsTheTimeout) {
       [](ServerOptions& o) { o.drain_timeout = absl::Milliseconds(100); });
   // Within what cut handlers have to answer.
   PendingEvaluate running(server, SpinRequest(milliseconds(900)));
-  ASSERT_TRUE(Eventually(
-      [&] { return server.Metric("weir_stream_pool_leases_total") == 1; }));
+  ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
   Interrupt interrupt;
   const DrainResult result = server.server().Drain(interrupt.wait());
   EXPECT_EQ(result.calls, 1);

@@ -141,13 +141,8 @@ TEST(EvaluateTest, CarriesStringsAndEmptyTensors) {
   const std::string raw = BytesElements({"weir", "", std::string(3, '\0')});
   AddInput(&request, "x", v1::DATA_TYPE_STRING, {3}, raw);
   EvaluateAnswer answer = Evaluate(server, request);
-  if (ServesStrings()) {
-    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-    EXPECT_EQ(answer.response.outputs(0).value().raw(), raw);
-  } else {
-    EXPECT_TRUE(
-        Refused(answer.status, grpc::StatusCode::UNIMPLEMENTED, "text"));
-  }
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.outputs(0).value().raw(), raw);
 
   request.clear_inputs();
   AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2, 0, 3}, "");

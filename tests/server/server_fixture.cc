@@ -19,8 +19,6 @@ std::string TestDevice() {
   return device == nullptr ? "cpu" : device;
 }
 
-bool ServesStrings() { return TestDevice() == "cpu"; }
-
 ServerOptions TestOptions() {
   ServerOptions options;
   options.grpc = {"127.0.0.1:0"};
@@ -88,6 +86,11 @@ double TestServer::Metric(const std::string& series) const {
 bool TestServer::Settles() const {
   return Eventually(
       [this] { return Metric("weir_request_bytes_in_flight") == 0; });
+}
+
+double TestServer::Leases() const {
+  return Metric("weir_stream_pool_leases_total{device=\"" +
+                server_->device_name() + "\"}");
 }
 
 grpc::Status TestServer::CallRaw(const std::string& method,

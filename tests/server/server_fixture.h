@@ -31,10 +31,8 @@
 
 namespace weir::testing {
 
-// The device under test: "cpu", or what WEIR_TEST_DEVICE names. Strings are
-// served on the CPU alone.
+// The device under test: "cpu", or what WEIR_TEST_DEVICE names.
 std::string TestDevice();
-bool ServesStrings();
 
 ServerOptions TestOptions();
 
@@ -68,6 +66,8 @@ class TestServer {
   // The value of a series of /metrics, by its whole name with labels; 0 if
   // there is none.
   double Metric(const std::string& series) const;
+  // Times that a lane of the default device was handed out.
+  double Leases() const;
 
   // A call is counted and logged when its answer was sent, and so after its
   // client has that. Waits until that is so of every call; false if it is not.
