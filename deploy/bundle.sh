@@ -93,14 +93,6 @@ add_tests() {
   local stage="$1" file
   cp -r "$build/test-bin" "$build/bench-bin" "$stage/" ||
     fail "no tests in $build: build the release preset first"
-  # Tests that use no device stay out: they would take the archive over its
-  # limit.
-  rm -f "$stage"/test-bin/{rpc,client,model_config,onnx_import,repository}_* \
-    "$stage"/test-bin/server_{options,process,startup,admission}_test \
-    "$stage"/test-bin/server_{http,http_server,line_writer}_test \
-    "$stage"/test-bin/server_{admin,call_log,health,logger,metrics_doc}_test \
-    "$stage"/test-bin/server_{memory_sampler,page,recording,report_proto}_test \
-    "$stage"/test-bin/server_{sigterm,tls}_test
   git ls-files --cached --others --exclude-standard tests |
     grep -vE '(\.(cc|h|cu|cuh)|CMakeLists\.txt)$' |
     while read -r file; do
@@ -109,6 +101,19 @@ add_tests() {
       cp "$file" "$stage/$file"
     done
   write_test_list >"$stage/tests/list.tsv"
+  keep_what_runs "$stage"
+}
+
+# Programs that tests/gpu/run.sh does not run stay out: they would take the
+# archive over its limit.
+keep_what_runs() {
+  local stage="$1" logs tasks file
+  logs="$(mktemp -d)"
+  tasks="$(WEIR_GPU_LOGS="$logs" "$stage/tests/gpu/run.sh" --list --only .)"
+  rm -r "$logs"
+  for file in "$stage"/{test,bench}-bin/*; do
+    grep -q " $(basename "$file")\$" <<<"$tasks" || rm "$file"
+  done
 }
 
 # Nothing may come from this machine but glibc and NVIDIA's libraries.
