@@ -116,6 +116,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   absl::Status Prepare();
   void FailWaitersWhenPoisoned();
   absl::StatusOr<StreamLease> TryAcquire();
+  absl::StatusOr<StreamLease> AcquireNow();
   uint64_t Acquire(Nanos deadline, LeaseCallback callback);
   void CancelWait(uint64_t wait);
   void Return(Lane* lane);
@@ -136,7 +137,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
 
   absl::StatusOr<std::unique_ptr<Lane>> CreateLane();
   absl::StatusOr<StreamLease> CreateLeased();
-  absl::Status Refused() const WEIR_REQUIRES(mu_);
+  absl::Status Refused() const;
   absl::Status Unusable() const WEIR_REQUIRES(mu_);
   bool MayCreate() const WEIR_REQUIRES(mu_) {
     return stats_.created() + creating_ < options_.max;
@@ -218,14 +219,15 @@ absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
 }
 
 absl::Status StreamPool::State::Refused() const {
+  const StreamPoolStats now = stats();
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(
                      absl::StrCat("all ", options_.max, " streams are in use")),
                  "STREAM_POOL_EXHAUSTED",
                  {{"max", absl::StrCat(options_.max)},
-                  {"leased", absl::StrCat(stats_.leased)},
-                  {"draining", absl::StrCat(stats_.draining)},
-                  {"waiting", absl::StrCat(waiters_.size())}}),
+                  {"leased", absl::StrCat(now.leased)},
+                  {"draining", absl::StrCat(now.draining)},
+                  {"waiting", absl::StrCat(now.waiting)}}),
       absl::Milliseconds(10));
 }
 
@@ -250,16 +252,23 @@ std::optional<StreamLease> StreamPool::State::TakeIdle() {
 }
 
 absl::StatusOr<StreamLease> StreamPool::State::TryAcquire() {
+  absl::StatusOr<StreamLease> lease = AcquireNow();
+  if (!lease.ok() || *lease) return lease;
+  {
+    MutexLock lock(&mu_);
+    ++stats_.refused_total;
+  }
+  return Refused();
+}
+
+absl::StatusOr<StreamLease> StreamPool::State::AcquireNow() {
   {
     MutexLock lock(&mu_);
     WEIR_RETURN_IF_ERROR(Unusable());
     if (waiters_.empty()) {  // nobody is overtaken
       if (auto lease = TakeIdle()) return *std::move(lease);
     }
-    if (!waiters_.empty() || !MayCreate()) {
-      ++stats_.refused_total;
-      return Refused();
-    }
+    if (!waiters_.empty() || !MayCreate()) return StreamLease();
     ++creating_;
   }
   absl::StatusOr<StreamLease> lease = CreateLeased();
@@ -270,6 +279,7 @@ absl::StatusOr<StreamLease> StreamPool::State::TryAcquire() {
 uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
   absl::StatusOr<StreamLease> lease = absl::UnknownError("");
   bool create = false;
+  bool refused = false;
   {
     MutexLock lock(&mu_);
     if (absl::Status unusable = Unusable(); !unusable.ok()) {
@@ -281,7 +291,7 @@ uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
       create = true;
     } else if (waiters_.size() >= options_.max_waiters) {
       ++stats_.refused_total;
-      lease = Refused();
+      refused = true;
     } else {
       ++stats_.waited_total;
       const uint64_t id = ++next_waiter_;
@@ -292,6 +302,7 @@ uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
     }
   }
   if (create) lease = CreateLeased();
+  if (refused) lease = Refused();
   const bool failed = create && !lease.ok();
   callback(std::move(lease));
   if (failed) Serve();  // whoever queued behind this attempt
@@ -556,6 +567,10 @@ StreamPool::~StreamPool() { state_->Close(); }
 
 absl::StatusOr<StreamLease> StreamPool::TryAcquire() {
   return state_->TryAcquire();
+}
+
+absl::StatusOr<StreamLease> StreamPool::AcquireNow() {
+  return state_->AcquireNow();
 }
 
 uint64_t StreamPool::Acquire(Nanos deadline, LeaseCallback callback) {

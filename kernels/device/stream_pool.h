@@ -123,6 +123,10 @@ class WEIR_EXPORT StreamPool {
   // with the pool's statistics, retry hint).
   absl::StatusOr<StreamLease> TryAcquire();
 
+  // The same, but an empty lease where there is none now: it costs whoever is
+  // going to wait nothing.
+  absl::StatusOr<StreamLease> AcquireNow();
+
   // First come, first served. `callback` runs exactly once: inline when a lane
   // is free, else on the thread that returns one; with DEADLINE_EXCEEDED at
   // `deadline`, RESOURCE_EXHAUSTED beyond max_waiters, UNAVAILABLE on a

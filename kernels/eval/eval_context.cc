@@ -482,8 +482,8 @@ void EvalContext::TakeLane(Work* work) {
     work->stage_ = Work::Stage::kLeased;
     if (lease_) return;
   }
-  absl::StatusOr<StreamLease> lease = engine_->streams().TryAcquire();
-  if (lease.ok()) {
+  absl::StatusOr<StreamLease> lease = engine_->streams().AcquireNow();
+  if (lease.ok() && *lease) {
     MutexLock lock(&mu_);
     lease_ = *std::move(lease);
     return;

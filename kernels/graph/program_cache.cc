@@ -1,7 +1,9 @@
 #include "kernels/graph/program_cache.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
@@ -21,20 +23,86 @@ namespace {
 
 constexpr size_t kCounterStripes = 16;
 
+using Key = std::shared_ptr<const std::string>;
+using KeyPieces = ProgramCache::KeyPieces;
+
+// Of a large key a hash sees so many places, and so much of each: reading all
+// of it, only to compare it afterwards, would cost as much again.
+constexpr size_t kSamples = 64;
+constexpr size_t kSampleBytes = 64;
+
+size_t SizeOf(KeyPieces key) {
+  size_t size = 0;
+  for (std::string_view piece : key) size += piece.size();
+  return size;
+}
+
+// Reads a key in pieces at growing places.
+class PieceReader {
+ public:
+  explicit PieceReader(KeyPieces key) : key_(key) {}
+
+  // REQUIRES: the bytes are there, and `at` is not below that of before.
+  void Read(size_t at, size_t bytes, char* out) {
+    while (at >= start_ + key_[piece_].size()) {
+      start_ += key_[piece_++].size();
+    }
+    size_t piece = piece_;
+    size_t skipped = at - start_;
+    while (bytes > 0) {
+      const std::string_view part = key_[piece++].substr(skipped, bytes);
+      std::memcpy(out, part.data(), part.size());
+      out += part.size();
+      bytes -= part.size();
+      skipped = 0;
+    }
+  }
+
+ private:
+  const KeyPieces key_;
+  size_t piece_ = 0;
+  size_t start_ = 0;  // of the piece
+};
+
+uint64_t SampledHash(KeyPieces key) {
+  const size_t size = SizeOf(key);
+  const size_t samples =
+      std::min(kSamples, (size + kSampleBytes - 1) / kSampleBytes);
+  uint64_t hash = size;
+  PieceReader reader(key);
+  char sample[kSampleBytes];
+  for (size_t i = 0; i < samples; ++i) {
+    const size_t bytes = std::min(size, kSampleBytes);
+    // Evenly, from the first byte to the last.
+    const size_t at = samples == 1 ? 0 : (size - bytes) / (samples - 1) * i;
+    reader.Read(i + 1 == samples ? size - bytes : at, bytes, sample);
+    hash = Fingerprint({sample, bytes}, hash);
+  }
+  return hash;
+}
+
+bool Equal(std::string_view whole, KeyPieces key) {
+  if (whole.size() != SizeOf(key)) return false;
+  for (std::string_view piece : key) {
+    if (whole.substr(0, piece.size()) != piece) return false;
+    whole.remove_prefix(piece.size());
+  }
+  return true;
+}
+
 struct Entry {
-  std::string key;
+  Key key;
   std::shared_ptr<const Program> program;
   size_t bytes = 0;
   std::atomic<uint64_t> used{0};
 };
 
-// The key's bytes lie in the entry.
-using Entries = std::unordered_map<std::string_view, std::shared_ptr<Entry>>;
+using Entries = std::unordered_multimap<uint64_t, std::shared_ptr<Entry>>;
 
-absl::Status QueueFull(size_t limit) {
+absl::Status QueueFull(size_t limit, const char* what) {
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "more than ", limit, " compilations are waiting")),
+                     "more than ", limit, " ", what, " compilations")),
                  "COMPILE_QUEUE_FULL"),
       absl::Milliseconds(200));
 }
@@ -53,7 +121,7 @@ struct ProgramCache::State {
   };
   // One compilation and everyone who waits for it.
   struct Compilation {
-    std::string key;
+    Key key;
     GraphFactory factory;
     std::map<uint64_t, Waiter> waiters;
   };
@@ -75,13 +143,12 @@ struct ProgramCache::State {
         options(the_options),
         programs(std::make_shared<const Entries>()) {}
 
-  std::shared_ptr<const Program> Find(std::string_view key);
+  std::shared_ptr<const Program> Find(KeyPieces key);
   void Compile(const std::shared_ptr<Compilation>& compilation);
   // Returns what had to go, for the caller to drop without the lock.
   std::vector<std::shared_ptr<Entry>> Insert(
-      const std::string& key, std::shared_ptr<const Program> program)
-      WEIR_REQUIRES(mu);
-  void Expire(const std::string& key, const Compilation* compilation,
+      Key key, std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
+  void Expire(std::string_view key, const Compilation* compilation,
               uint64_t waiter);
   static void MakePlan(Planning& planning);
   void Work();
@@ -106,7 +173,9 @@ struct ProgramCache::State {
   size_t waiting WEIR_GUARDED_BY(mu) = 0;
   std::deque<Job> queue WEIR_GUARDED_BY(mu);
   size_t compilations_queued WEIR_GUARDED_BY(mu) = 0;  // of those
-  std::map<std::string, std::shared_ptr<Compilation>, std::less<>> compiling
+  size_t queued_key_bytes WEIR_GUARDED_BY(mu) = 0;     // of those
+  // The key's bytes lie in the compilation.
+  std::map<std::string_view, std::shared_ptr<Compilation>> compiling
       WEIR_GUARDED_BY(mu);
   size_t bytes WEIR_GUARDED_BY(mu) = 0;
   uint64_t misses WEIR_GUARDED_BY(mu) = 0;
@@ -115,17 +184,21 @@ struct ProgramCache::State {
   std::vector<std::thread> threads;
 };
 
-std::shared_ptr<const Program> ProgramCache::State::Find(std::string_view key) {
+std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
+  const uint64_t hash = SampledHash(key);
   const uint64_t now = age.load(std::memory_order_relaxed);
   auto program = programs.Read(
       [&](const Entries& entries) -> std::shared_ptr<const Program> {
-        const auto it = entries.find(key);
-        if (it == entries.end()) return nullptr;
-        Entry& entry = *it->second;
-        if (entry.used.load(std::memory_order_relaxed) != now) {
-          entry.used.store(now, std::memory_order_relaxed);
+        const auto [first, last] = entries.equal_range(hash);
+        for (auto it = first; it != last; ++it) {
+          Entry& entry = *it->second;
+          if (!Equal(*entry.key, key)) continue;
+          if (entry.used.load(std::memory_order_relaxed) != now) {
+            entry.used.store(now, std::memory_order_relaxed);
+          }
+          return entry.program;
         }
-        return entry.program;
+        return nullptr;
       });
   if (program != nullptr) {
     counters[ThreadStripe() % kCounterStripes].hits.fetch_add(
@@ -140,7 +213,7 @@ void ProgramCache::State::Compile(
     auto graph = compilation->factory();
     if (!graph.ok()) return graph.status();
     ProgramOptions program_options;
-    program_options.identity = Fingerprint(compilation->key);
+    program_options.identity = Fingerprint(*compilation->key);
     program_options.evaluation = options.evaluation;
     program_options.text_device = options.text_device;
     return Program::Compile(*std::move(graph), *device, *registry,
@@ -156,7 +229,7 @@ void ProgramCache::State::Compile(
     } else {
       ++failed;
     }
-    compiling.erase(compilation->key);
+    compiling.erase(*compilation->key);
     waiters.swap(compilation->waiters);
     waiting -= waiters.size();
   }
@@ -167,10 +240,12 @@ void ProgramCache::State::Compile(
 }
 
 std::vector<std::shared_ptr<Entry>> ProgramCache::State::Insert(
-    const std::string& key, std::shared_ptr<const Program> program) {
+    Key key, std::shared_ptr<const Program> program) {
   auto entry = std::make_shared<Entry>();
-  entry->key = key;
-  entry->bytes = key.size() + program->constant_bytes();
+  entry->bytes = key->size() + program->constant_bytes();
+  const std::string_view whole = *key;
+  const uint64_t hash = SampledHash({&whole, 1});
+  entry->key = std::move(key);
   entry->program = std::move(program);
   // A hit from now on makes an entry younger than this one.
   entry->used = age.fetch_add(1, std::memory_order_relaxed);
@@ -192,13 +267,12 @@ std::vector<std::shared_ptr<Entry>> ProgramCache::State::Insert(
     ++evicted;
   }
   bytes += entry->bytes;
-  const std::string_view name = entry->key;
-  entries->emplace(name, std::move(entry));
+  entries->emplace(hash, std::move(entry));
   programs.Store(std::move(entries));
   return gone;
 }
 
-void ProgramCache::State::Expire(const std::string& key,
+void ProgramCache::State::Expire(std::string_view key,
                                  const Compilation* compilation,
                                  uint64_t waiter) {
   Waiter expired;
@@ -225,7 +299,10 @@ void ProgramCache::State::Work() {
       if (stopping) return;
       job = std::move(queue.front());
       queue.pop_front();
-      if (job.compilation != nullptr) --compilations_queued;
+      if (job.compilation != nullptr) {
+        --compilations_queued;
+        queued_key_bytes -= job.compilation->key->size();
+      }
     }
     if (job.compilation != nullptr) {
       Compile(job.compilation);
@@ -255,41 +332,51 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
 
 ProgramCache::~ProgramCache() { Stop(); }
 
-std::shared_ptr<const Program> ProgramCache::Find(std::string_view key) {
+std::shared_ptr<const Program> ProgramCache::Find(KeyPieces key) {
   return state_->Find(key);
 }
 
-void ProgramCache::GetOrCompile(std::string key, GraphFactory factory,
-                                Nanos deadline,
+void ProgramCache::GetOrCompile(std::shared_ptr<const std::string> key,
+                                GraphFactory factory, Nanos deadline,
                                 absl::AnyInvocable<void(ProgramOr)> done) {
-  if (auto program = state_->Find(key)) return done(std::move(program));
+  const std::string_view whole = *key;
+  if (auto program = Find(whole)) return done(std::move(program));
   State& state = *state_;
   std::shared_ptr<const Program> found;
   absl::Status refused;
   {
     MutexLock lock(&state.mu);
     // It may have been finished between the look-up and the lock.
-    found = state.Find(key);
-    auto& compilation = state.compiling[key];
-    const bool fresh = compilation == nullptr;
+    found = state.Find({&whole, 1});
+    const auto running = state.compiling.find(whole);
+    const bool fresh = running == state.compiling.end();
+    const size_t queued_bytes = state.queued_key_bytes + key->size();
     if (found != nullptr) {
       refused = absl::OkStatus();
     } else if (state.stopping) {
       refused = Stopping();
-    } else if ((fresh &&
-                state.compilations_queued >= state.options.max_queued) ||
-               state.waiting >= state.options.max_waiters) {
-      refused = QueueFull(fresh ? state.options.max_queued
-                                : state.options.max_waiters);
+    } else if (state.waiting >= state.options.max_waiters) {
+      refused = QueueFull(state.options.max_waiters, "callers wait for");
+    } else if (fresh && state.compilations_queued >= state.options.max_queued) {
+      refused = QueueFull(state.options.max_queued, "graphs wait for");
+    } else if (fresh && state.compilations_queued > 0 &&
+               queued_bytes > state.options.max_queued_bytes) {
+      refused =
+          QueueFull(state.options.max_queued_bytes, "bytes of graphs wait for");
     } else {
       ++state.misses;
+      std::shared_ptr<State::Compilation> compilation;
       if (fresh) {
         compilation = std::make_shared<State::Compilation>();
         compilation->key = key;
         compilation->factory = std::move(factory);
+        state.compiling.emplace(whole, compilation);
         state.queue.push_back({compilation, {}});
         ++state.compilations_queued;
+        state.queued_key_bytes = queued_bytes;
         state.work.NotifyOne();
+      } else {
+        compilation = running->second;
       }
       const uint64_t id = state.next_waiter++;
       State::Waiter& waiter = compilation->waiters[id];
@@ -299,11 +386,10 @@ void ProgramCache::GetOrCompile(std::string key, GraphFactory factory,
       waiter.timer = state.timers->Add(
           deadline, [weak = std::weak_ptr<State>(state_), key = std::move(key),
                      raw = compilation.get(), id] {
-            if (const auto alive = weak.lock()) alive->Expire(key, raw, id);
+            if (const auto alive = weak.lock()) alive->Expire(*key, raw, id);
           });
       return;
     }
-    if (fresh) state.compiling.erase(key);
   }
   if (found != nullptr) return done(std::move(found));
   done(refused);
@@ -318,7 +404,7 @@ void ProgramCache::MakePlan(std::shared_ptr<const Program> program,
     if (state_->stopping) {
       refused = Stopping();
     } else if (state_->queue.size() >= state_->options.max_waiters) {
-      refused = QueueFull(state_->options.max_waiters);
+      refused = QueueFull(state_->options.max_waiters, "callers wait for");
     } else {
       // Most of these wait for the same few plans: they are bounded as waiters.
       state_->queue.push_back(
@@ -364,7 +450,7 @@ void ProgramCache::Stop() {
     std::map<uint64_t, State::Waiter> waiters;
     {
       MutexLock lock(&state_->mu);
-      state_->compiling.erase(job.compilation->key);
+      state_->compiling.erase(*job.compilation->key);
       waiters.swap(job.compilation->waiters);
       state_->waiting -= waiters.size();
     }

@@ -132,19 +132,19 @@ class EvaluatorService::Request {
   }
 
   void FindProgram() {
-    const absl::StatusOr<std::string_view> key =
-        ProgramKey(request_.graph, request_.inputs, &call_.arena());
-    if (!key.ok()) return Fail(key.status());
-    program_ = engine_->programs().Find(*key);
+    const ProgramKey key(request_.graph, request_.inputs, &call_.arena());
+    program_ = engine_->programs().Find(key.pieces());
     if (program_ != nullptr) {
       program_cached_ = true;
       Start();
       return;
     }
-    std::string owned(*key);
-    auto import = [key = owned] { return ImportKey(key); };
+    if (absl::Status room = call_.Charge(key.size()); !room.ok()) {
+      return Fail(room);
+    }
+    const std::shared_ptr<const std::string> owned = key.Copy();
     engine_->programs().GetOrCompile(
-        std::move(owned), std::move(import), call_.deadline(),
+        owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
           compiled_ = std::move(program);
           call_.Resume(

@@ -69,23 +69,24 @@ class ExplainCall {
 
   void FindProgram() {
     ProgramCache& programs = engine_->programs();
-    const absl::StatusOr<std::string_view> named =
-        ProgramKey(request_.graph, request_.inputs, &call_.arena());
-    if (!named.ok()) return Fail(named.status());
-    program_ = programs.Find(*named);
+    const ProgramKey key(request_.graph, request_.inputs, &call_.arena());
+    program_ = programs.Find(key.pieces());
     if (program_ != nullptr) {
       cached_ = true;
       Compiled();
       return;
     }
-    std::string key(*named);
-    auto import = [key] { return ImportKey(key); };
-    programs.GetOrCompile(std::move(key), std::move(import), call_.deadline(),
-                          [this](ProgramCache::ProgramOr program) {
-                            status_ = program.status();
-                            if (program.ok()) program_ = *std::move(program);
-                            Resume<&ExplainCall::Compiled>();
-                          });
+    if (absl::Status room = call_.Charge(key.size()); !room.ok()) {
+      return Fail(room);
+    }
+    const std::shared_ptr<const std::string> owned = key.Copy();
+    programs.GetOrCompile(
+        owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
+        [this](ProgramCache::ProgramOr program) {
+          status_ = program.status();
+          if (program.ok()) program_ = *std::move(program);
+          Resume<&ExplainCall::Compiled>();
+        });
   }
 
   void Compiled() {

@@ -73,22 +73,20 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
   return model;
 }
 
-absl::StatusOr<std::string_view> ProgramKey(const WireGraph& graph,
-                                            std::span<const WireTensor> inputs,
-                                            CallArena* arena) {
+ProgramKey::ProgramKey(const WireGraph& graph,
+                       std::span<const WireTensor> inputs, CallArena* arena) {
   const auto* definition = std::get_if<WireGraphDefinition>(&graph);
   const ByteView& bytes = definition != nullptr
                               ? definition->bytes
                               : std::get<WireOnnxModel>(graph).bytes;
   // An ONNX model declares its inputs; its key is its bytes.
   if (definition == nullptr) inputs = {};
-  size_t size = sizeof(KeyHead) + bytes.size();
+  size_t size = sizeof(KeyHead);
   for (const WireTensor& input : inputs) {
     size += sizeof(KeyInput) + input.name.size();
   }
-  WEIR_ASSIGN_OR_RETURN(const std::span<char> key,
-                        arena->TryAllocateSpan<char>(size));
-  char* out = key.data();
+  const std::span<char> described = arena->AllocateSpan<char>(size);
+  char* out = described.data();
   KeyHead head;
   std::memset(&head, 0, sizeof(head));  // padding is part of the key
   head.kind = definition != nullptr ? kDefinition : kOnnx;
@@ -101,8 +99,21 @@ absl::StatusOr<std::string_view> ProgramKey(const WireGraph& graph,
     std::memcpy(out, input.name.data(), input.name.size());
     out += input.name.size();
   }
-  bytes.CopyTo(reinterpret_cast<std::byte*>(out));
-  return std::string_view(key.data(), key.size());
+  size_ = size + bytes.size();
+  pieces_ = arena->AllocateSpan<std::string_view>(1 + bytes.pieces().size());
+  pieces_[0] = {described.data(), described.size()};
+  for (size_t i = 0; i < bytes.pieces().size(); ++i) {
+    const BytePiece& piece = bytes.pieces()[i];
+    pieces_[1 + i] = {reinterpret_cast<const char*>(piece.data()),
+                      piece.size()};
+  }
+}
+
+std::shared_ptr<const std::string> ProgramKey::Copy() const {
+  auto key = std::make_shared<std::string>();
+  key->reserve(size_);
+  for (std::string_view piece : pieces_) key->append(piece);
+  return key;
 }
 
 absl::StatusOr<Graph> ImportKey(std::string_view key) {

@@ -22,14 +22,27 @@ absl::Status CheckGraph(const WireGraph& graph);
 absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
     const ModelRepository& models, const WireModelReference& reference);
 
-// For a definition or an ONNX model: kind, the inputs' types and ranks (an
-// input may take its declaration from its value) and the graph's bytes, in the
-// arena; what that is refused.
-absl::StatusOr<std::string_view> ProgramKey(const WireGraph& graph,
-                                            std::span<const WireTensor> inputs,
-                                            CallArena* arena);
+// What names the program of a definition or an ONNX model: kind, the inputs'
+// types and ranks (an input may take its declaration from its value) and the
+// graph's bytes, which stay in the message. Lives as long as the call's arena.
+class ProgramKey {
+ public:
+  ProgramKey(const WireGraph& graph, std::span<const WireTensor> inputs,
+             CallArena* arena);
 
-// Imports what the key describes; runs on a compile thread.
+  size_t size() const { return size_; }
+  ProgramCache::KeyPieces pieces() const {
+    return {pieces_.data(), pieces_.size()};
+  }
+  // A copy that outlives the call.
+  std::shared_ptr<const std::string> Copy() const;
+
+ private:
+  std::span<std::string_view> pieces_;
+  size_t size_ = 0;
+};
+
+// Imports what the copied key describes; runs on a compile thread.
 absl::StatusOr<Graph> ImportKey(std::string_view key);
 
 }  // namespace weir

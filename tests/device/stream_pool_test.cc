@@ -106,6 +106,10 @@ TEST_F(StreamPoolTest, GrowsToTheMaximumAndThenRefuses) {
   auto a = *pool->TryAcquire();
   auto b = *pool->TryAcquire();
   EXPECT_NE(a.lane(), b.lane());
+  const absl::StatusOr<StreamLease> none = pool->AcquireNow();
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(*none);
+  EXPECT_EQ(pool->stats().refused_total, 0u);
   const absl::Status refused = pool->TryAcquire().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "STREAM_POOL_EXHAUSTED");

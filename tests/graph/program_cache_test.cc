@@ -198,6 +198,77 @@ TEST_F(ProgramCacheTest, RefusesMoreThanTheQueueHolds) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(answers.Next().ok());
 }
 
+TEST_F(ProgramCacheTest, BoundsTheBytesOfKeysThatWait) {
+  const auto cache = Make({.max_queued_bytes = 100});
+  Gate gate;
+  Programs answers;
+  const auto factory = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("running", factory, kNoDeadline, answers.Sink());
+  gate.AwaitArrival();
+  // One that is larger waits nevertheless, alone.
+  cache->GetOrCompile(std::string(200, 'l'), factory, kNoDeadline,
+                      answers.Sink());
+  Programs refused;
+  cache->GetOrCompile("k", factory, kNoDeadline, refused.Sink());
+  const absl::Status status = refused.Next().status();
+  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  gate.Open();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(answers.Next().ok());
+  EXPECT_TRUE(Compile(*cache, "k").ok());
+}
+
+// As the slices of a message.
+TEST_F(ProgramCacheTest, FindsAKeyInPieces) {
+  const auto cache = Make();
+  for (size_t size : {size_t{1}, size_t{63}, size_t{64}, size_t{65},
+                      size_t{5000}, size_t{100'000}}) {
+    std::string key(size, '\0');
+    for (size_t i = 0; i < size; ++i) key[i] = static_cast<char>(i * i >> 3);
+    const auto program = Compile(*cache, key);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const std::string_view whole = key;
+    for (size_t cut : {size_t{0}, size / 3, size - 1, size}) {
+      const std::string_view pieces[] = {whole.substr(0, cut), "",
+                                         whole.substr(cut)};
+      EXPECT_EQ(cache->Find(pieces), *program) << size << " cut at " << cut;
+    }
+    EXPECT_EQ(cache->Find(whole.substr(1)), nullptr);
+  }
+}
+
+// What a hash has not seen of a large key is compared.
+TEST_F(ProgramCacheTest, EveryByteOfAKeyCounts) {
+  const auto cache = Make();
+  const std::string key(20'000, 'k');
+  const auto program = Compile(*cache, key);
+  ASSERT_TRUE(program.ok());
+  for (size_t at = 0; at < key.size(); at += 7) {
+    std::string other = key;
+    other[at] = 'x';
+    ASSERT_EQ(cache->Find(other), nullptr) << at;
+  }
+  std::string other = key;
+  other[100] = 'x';
+  const auto second = Compile(*cache, other);
+  ASSERT_TRUE(second.ok());
+  EXPECT_NE(*second, *program);
+  EXPECT_EQ(cache->Find(key), *program);
+  EXPECT_EQ(cache->Find(other), *second);
+}
+
+TEST_F(ProgramCacheTest, KeepsOneCopyOfAKey) {
+  const auto cache = Make();
+  const auto key = std::make_shared<const std::string>("k");
+  Programs answers;
+  cache->GetOrCompile(key, NegGraph, kNoDeadline, answers.Sink());
+  ASSERT_TRUE(answers.Next().ok());
+  EXPECT_GT(key.use_count(), 1);
+}
+
 TEST_F(ProgramCacheTest, BoundsThoseWhoWait) {
   const auto cache = Make({.max_waiters = 1});
   Gate gate;
