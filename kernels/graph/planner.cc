@@ -56,6 +56,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
     const auto& constant = graph().values[id].constant;
     if (constant == nullptr) continue;
     values_[id].meta = MakeMeta(constant->tensor.dtype, constant->tensor.dims);
+    values_[id].meta.layout = graph().values[id].layout;
     // Without data the host has no use for it (see FreeHostCopies).
     if (constant->tensor.data != nullptr || values_[id].meta.bytes == 0) {
       values_[id].host = constant;

@@ -7,6 +7,7 @@
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
+#include "kernels/ops/fused_matmul.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/onednn_adapter.h"
 #include "kernels/ops/parallel_for.h"
@@ -529,6 +530,19 @@ class MatMulKernel : public Kernel {
   }
 };
 
+class FusedMatMulKernel : public Kernel {
+ public:
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    Addend row;
+    row.present = true;
+    row.elements = args.inputs[kFusedMatMulRow].elements;
+    row.column_stride = 1;
+    return std::make_unique<const MatrixPlan>(args, MakeMatMulProduct(args),
+                                              1.0f, 1.0f, row);
+  }
+};
+
 class GemmKernel : public Kernel {
  public:
   explicit GemmKernel(const NodeInfo& node)
@@ -585,6 +599,30 @@ absl::Status Register_onnx_MatMul(OpRegistry& registry) {
          Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
         return std::make_unique<const MatMulKernel>();
       });
+}
+
+absl::Status Register_weir_FusedMatMul(OpRegistry& registry) {
+  OpDef def;
+  def.domain = kFusedMatMulDomain;
+  def.name = kFusedMatMulName;
+  def.doc = "MatMul with one matrix on the right, and a row added to each row.";
+  def.internal = true;
+  def.inputs = {{.name = "A", .types = kFloatTypes},
+                {.name = "B", .types = kFloatTypes},
+                {.name = "C", .types = kFloatTypes}};
+  def.outputs = {{.name = "Y"}};
+  def.infer = InferMatMul;
+  def.cost = MatMulCost;
+  return registry.Register(
+      std::move(def),
+      [](const NodeInfo&,
+         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+        return std::make_unique<const FusedMatMulKernel>();
+      },
+      // In half types each of the nodes would round by itself.
+      {.takes = [](const NodeInfo& node) {
+        return node.input_types[0] == DType::kFloat;
+      }});
 }
 
 absl::Status Register_onnx_Gemm(OpRegistry& registry) {

@@ -213,6 +213,12 @@ bool OpRegistry::TakesChannelsLast(DeviceKind device,
   return traits.channels_last != nullptr && traits.channels_last(node);
 }
 
+bool OpRegistry::TakesWeightsChannelsLast(DeviceKind device,
+                                          const NodeInfo& node) const {
+  return TakesChannelsLast(device, node) &&
+         FindKernel(device, node.domain, node.op)->traits.channels_last_weights;
+}
+
 bool OpRegistry::HasKernel(DeviceKind device, std::string_view domain,
                            std::string_view name) const {
   return FindInternal(domain, name) != nullptr &&

@@ -27,6 +27,8 @@ struct KernelTraits {
   // With channels last: input 0 (and the residual of a fused operator) and
   // output 0, all of them. Null: never.
   bool (*channels_last)(const NodeInfo& node) = nullptr;
+  // Where it has channels last: input 1, the weights, has them last too.
+  bool channels_last_weights = false;
 };
 
 class WEIR_EXPORT OpRegistry {
@@ -57,6 +59,7 @@ class WEIR_EXPORT OpRegistry {
   // The device has a kernel that takes this node; and with channels last.
   bool Takes(DeviceKind device, const NodeInfo& node) const;
   bool TakesChannelsLast(DeviceKind device, const NodeInfo& node) const;
+  bool TakesWeightsChannelsLast(DeviceKind device, const NodeInfo& node) const;
 
   // Checks arity, attributes and types against the definition, then makes the
   // kernel. Errors name operator, opset, types and device.

@@ -13,13 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ConvolutionSpec Spec(std::vector<int> in, std::vector<int> weights,
-                     std::vector<int> out) {
+ConvolutionSpec Spec(std::vector<int64_t> in, std::vector<int64_t> weights,
+                     std::vector<int64_t> out) {
   ConvolutionSpec spec;
   spec.in = std::move(in);
   spec.weights = std::move(weights);
   spec.out = std::move(out);
-  spec.pad = spec.stride = spec.dilation = {1, 1};
+  spec.pad_begin = spec.pad_end = spec.stride = spec.dilation = {1, 1};
   return spec;
 }
 
@@ -29,10 +29,10 @@ TEST(CudnnTest, TensorsBeyondIntAreRefused) {
   auto cudnn = Cudnn::Open();
   if (absl::IsUnimplemented(cudnn.status())) GTEST_SKIP() << cudnn.status();
   ASSERT_TRUE(cudnn.ok()) << cudnn.status();
-  const std::vector<int> small = {1, 1, 8, 8};
-  const std::vector<int> large = {1, 3, 1 << 15, 1 << 15};
-  const std::vector<int> batch = {3, 1, 1 << 15, 1 << 15};
-  const std::vector<int> filter = {1, 1, 3, 3};
+  const std::vector<int64_t> small = {1, 1, 8, 8};
+  const std::vector<int64_t> large = {1, 3, 1 << 15, 1 << 15};
+  const std::vector<int64_t> batch = {3, 1, 1 << 15, 1 << 15};
+  const std::vector<int64_t> filter = {1, 1, 3, 3};
   for (const ConvolutionSpec& spec :
        {Spec(large, filter, small), Spec(small, filter, large),
         Spec(batch, filter, small), Spec(small, large, small)}) {

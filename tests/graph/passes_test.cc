@@ -373,6 +373,44 @@ TEST(FusePassTest, ErrorsNameTheCallersNode) {
               HasSubstr("node \"c_conv\" (Conv)"));
 }
 
+Graph MatMulWithRow(const Dims& row) {
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {Input("x", SymbolicDims{Dim::Symbol(0), 5, Dim(6)})};
+  graph.constants["w"] = Random({6, 4}, 1);
+  graph.constants["b"] = Random(row, 2);
+  graph.nodes = {Node("MatMul", {"x", "w"}, {"m"}, "product"),
+                 Node("Add", {"b", "m"}, {"y"}, "row")};
+  graph.outputs = {"y"};
+  return graph;
+}
+
+TEST(FusePassTest, MatMulAddsItsRow) {
+  Machine cpu;
+  const auto x = Random({3, 5, 6}, 9);
+  const Graph graph = MatMulWithRow({4});
+  const Ran fused = Evaluate(cpu, graph, {x});
+  EXPECT_THAT(fused.kernels, ElementsAre("cpu/weir.FusedMatMul"));
+  EXPECT_THAT(fused.nodes, ElementsAre(ElementsAre("product", "row")));
+  FarMachine far({"MatMul", "Add"});
+  const Ran alone = Evaluate(far, graph, {x});
+  EXPECT_THAT(alone.kernels, ElementsAre("cuda/MatMul", "cuda/Add"));
+  ExpectNear(fused.output, alone.output, 16 * 0x1p-24 * 8);
+}
+
+TEST(FusePassTest, MatMulIsLeftAloneWhereNoRowIsAdded) {
+  Machine cpu;
+  const auto x = Random({3, 5, 6}, 9);
+  for (const Dims& row : {Dims{1}, Dims{5, 1}, Dims{5, 4}, Dims{1, 1, 4}}) {
+    EXPECT_THAT(Evaluate(cpu, MatMulWithRow(row), {x}).kernels,
+                ElementsAre("cpu/MatMul", "cpu/Add"));
+  }
+  Graph shared = MatMulWithRow({4});
+  shared.outputs.push_back("m");
+  EXPECT_THAT(Evaluate(cpu, shared, {x}).kernels,
+              ElementsAre("cpu/MatMul", "cpu/Add"));
+}
+
 // -- Layouts ------------------------------------------------------------------
 
 TEST(LayoutPassTest, MovesOnlyAtTheEdges) {
@@ -494,6 +532,75 @@ TEST(PackedWeightsTest, ArePackedOnceForAllPlans) {
   // No run needs room for packing.
   const size_t weights = 128 * 128 * 9 * sizeof(float);
   EXPECT_LT(plans[0]->arena_bytes(), weights);
+}
+
+// -- On a GPU -----------------------------------------------------------------
+
+// Convolutions of a network's kinds in float16: the first, depthwise, with a
+// residual, with several channels of a group, of one pixel; pools between them.
+Graph HalfNetwork() {
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {
+      Input("x", SymbolicDims{Dim::Symbol(0), 3, Dim(33), Dim(33)})};
+  const auto half = [&](const std::string& name, const std::string& from) {
+    GraphNode cast = Node("Cast", {from}, {name});
+    cast.attributes.Set("to", static_cast<int64_t>(DType::kFloat16));
+    graph.nodes.push_back(cast);
+  };
+  const auto constant = [&](const std::string& name, const Dims& dims,
+                            uint32_t seed) {
+    graph.constants[name + "_float"] = Random(dims, seed);
+    half(name, name + "_float");
+  };
+  constant("w1", {16, 3, 3, 3}, 1);
+  constant("b1", {16}, 2);
+  constant("w2", {32, 1, 3, 3}, 3);
+  constant("b2", {32}, 4);
+  constant("w3", {32, 32, 1, 1}, 5);
+  constant("w4", {24, 8, 3, 3}, 6);
+  constant("w5", {10, 24, 1, 1}, 7);
+  constant("b5", {10}, 8);
+  graph.constants["low"] = Floats({}, {0});
+  graph.constants["high"] = Floats({}, {6});
+  half("half_low", "low");
+  half("half_high", "high");
+  half("h", "x");
+  GraphNode pool = Node("MaxPool", {"r1"}, {"p1"});
+  pool.attributes.Set("kernel_shape", std::vector<int64_t>{3, 3});
+  pool.attributes.Set("strides", std::vector<int64_t>{2, 2});
+  GraphNode back = Node("Cast", {"flat"}, {"y"});
+  back.attributes.Set("to", static_cast<int64_t>(DType::kFloat));
+  for (const GraphNode& node :
+       {Conv({"h", "w1", "b1"}, "c1", 3, 1, 2), Node("Relu", {"c1"}, {"r1"}),
+        pool, Conv({"p1", "w2", "b2"}, "c2", 3, 16),
+        Node("Clip", {"c2", "half_low", "half_high"}, {"r2"}),
+        Conv({"r2", "w3"}, "c3", 1), Node("Add", {"c3", "r2"}, {"s3"}),
+        Node("Relu", {"s3"}, {"r3"}), Conv({"r3", "w4"}, "c4", 3, 4),
+        Node("GlobalAveragePool", {"c4"}, {"g"}),
+        Conv({"g", "w5", "b5"}, "c5", 1), Node("Flatten", {"c5"}, {"flat"}),
+        back}) {
+    graph.nodes.push_back(node);
+  }
+  graph.outputs = {"y"};
+  return graph;
+}
+
+TEST(PassesOnCudaTest, HalvesHaveChannelsLastAndTheSameAnswers) {
+  Machine gpu;
+  auto device = MakeDevice("cuda:0", {}, *gpu.registry);
+  if (!device.ok()) GTEST_SKIP() << device.status();
+  gpu.device = *std::move(device);
+  Machine cpu;
+  const Graph graph = HalfNetwork();
+  const auto x = Random({2, 3, 33, 33}, 9);
+  const Ran ran = Evaluate(gpu, graph, {x});
+  EXPECT_EQ(Count(ran.kernels, "cuda/weir.FusedConv"), 3);
+  EXPECT_EQ(Count(ran.kernels, "cuda/Conv"), 2);
+  // Around each of the pools, and for the first convolution: none of weights.
+  EXPECT_EQ(Count(ran.kernels, "cuda/weir.Relayout"), 4);
+  // Sums of up to 288 halves below 6, each rounded to 11 bits, over 5 layers.
+  ExpectNear(ran.output, Evaluate(cpu, graph, {x}).output, 0.25);
 }
 
 }  // namespace

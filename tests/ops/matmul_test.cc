@@ -181,6 +181,33 @@ TEST_P(MatMulTest, SharesTheSecondMatrix) {
               SumBound(DType::kFloat, 4, 1));
 }
 
+TEST_P(MatMulTest, FusedAddsItsRow) {
+  int ran = 0;
+  for (const DType dtype : kFloating) {
+    for (const int64_t k : {0, 1, 7, 131}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(k));
+      const int64_t n = 24;
+      const Value a = Rounded(dtype, {2, 3, k}, Spread(6 * k, -1, 1, 1));
+      const Value b = Rounded(dtype, {k, n}, Spread(k * n, -1, 1, 2));
+      const Value row = Rounded(dtype, {n}, Spread(n, -1, 1, 3));
+      NodeInfo node = WeirNode("FusedMatMul");
+      node.input_types = {dtype, dtype, dtype};
+      if (!registry().Takes(device().info().kind, node)) continue;
+      ++ran;
+      std::vector<double> exact =
+          Multiply(ToDoubles(a).data(), ToDoubles(b).data(), 6, n, k);
+      const std::vector<double> added = ToDoubles(row);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        exact[i] += added[i % static_cast<size_t>(n)];
+      }
+      const Value y = RunOne(node, {a, b, row});
+      EXPECT_EQ(y.dims, Dims({2, 3, n}));
+      ExpectClose(y, exact, SumBound(dtype, k + 1, 1));
+    }
+  }
+  EXPECT_EQ(ran, on_cuda() ? 16 : 4);
+}
+
 TEST_P(MatMulTest, TakesVectors) {
   const Value v = Of<float>({3}, {1, 2, 3});
   const Value m = Of<float>({3, 2}, {1, 2, 3, 4, 5, 6});

@@ -123,7 +123,9 @@ std::pair<double, double> Precision(DType dtype) {
 size_t LibraryBytes(const std::string& op, bool on_cuda) {
   if (op == "FusedConv" || op == "Conv")
     return size_t{on_cuda ? 257u : 4u} << 20;
-  if (on_cuda && (op == "MatMul" || op == "Gemm")) return size_t{64} << 20;
+  if (on_cuda && (op == "MatMul" || op == "Gemm" || op == "FusedMatMul")) {
+    return size_t{64} << 20;
+  }
   return 0;
 }
 

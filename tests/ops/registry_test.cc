@@ -27,7 +27,7 @@ TEST(OpRegistryTest, EveryOperatorOfTheListHasDefinitionAndCpuKernel) {
 #include "kernels/ops/ops.def"
 #undef OP
   std::vector<const OpDef*> defs = registry->List();
-  for (const char* const name : {"FusedConv", "Relayout"}) {
+  for (const char* const name : {"FusedConv", "FusedMatMul", "Relayout"}) {
     defs.push_back(registry->FindInternal("weir", name));
     ASSERT_NE(defs.back(), nullptr) << name;
     EXPECT_TRUE(defs.back()->internal) << name;

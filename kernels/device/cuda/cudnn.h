@@ -1,6 +1,8 @@
-// cuDNN, opened when the first program with a convolution is compiled. Handles
-// are not thread-safe, so launches take one each from a list that grows to the
-// number of threads that launch at once. Thread-safe.
+// cuDNN, opened when the first program with a convolution is compiled. A
+// convolution, with what is added to its sums before they are rounded, is one
+// graph of cuDNN's; which of its engines computes it is settled when it is
+// prepared. Handles are not thread-safe, so launches take one each from a list
+// that grows to the number of threads that launch at once. Thread-safe.
 #pragma once
 
 #include <cudnn.h>
@@ -16,18 +18,26 @@
 
 namespace weir::cuda {
 
-// A convolution of dense tensors, N x C x spatial (at least two spatial axes),
-// with the same padding on both sides.
+// y = conv(x, weights) [+ residual] [+ bias] over dense tensors, summed in
+// float (double for double) and rounded once. At least two spatial axes.
 struct ConvolutionSpec {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
-  int groups = 1;
-  std::vector<int> in;       // N, C, spatial
-  std::vector<int> weights;  // M, C / groups, spatial
-  std::vector<int> out;      // N, M, spatial
-  std::vector<int> pad, stride, dilation;
-  // Floats that hold values of a half type: their products are exact on tensor
-  // cores in TF32, which has as many significant bits as float16.
-  bool exact_in_tf32 = false;
+  std::vector<int64_t> in;       // N, C, spatial
+  std::vector<int64_t> weights;  // M, C / groups, spatial
+  std::vector<int64_t> out;      // N, M, spatial
+  std::vector<int64_t> pad_begin, pad_end, stride, dilation;
+  // In memory: N x spatial x C, and weights M x spatial x C / groups.
+  bool channels_last = false;
+  bool residual = false;  // of the shape and layout of `out`
+  bool bias = false;      // M elements
+};
+
+struct ConvolutionOperands {
+  const void* in = nullptr;
+  const void* weights = nullptr;
+  const void* residual = nullptr;
+  const void* bias = nullptr;
+  void* out = nullptr;
 };
 
 class Cudnn;
@@ -37,21 +47,18 @@ class Convolution {
  public:
   ~Convolution();
   size_t scratch_bytes() const { return scratch_bytes_; }
-  absl::Status Run(Stream& stream, const void* in, const void* weights,
-                   void* out, void* scratch) const;
+  // Every operand begins at a multiple of 16 bytes, scratch of 256.
+  absl::Status Run(Stream& stream, const ConvolutionOperands& operands,
+                   void* scratch) const;
 
  private:
   friend class Cudnn;
   explicit Convolution(Cudnn* library) : library_(library) {}
 
   Cudnn* const library_;
-  bool is_double_ = false;
-  cudnnTensorDescriptor_t in_ = nullptr;
-  cudnnTensorDescriptor_t out_ = nullptr;
-  cudnnFilterDescriptor_t weights_ = nullptr;
-  cudnnConvolutionDescriptor_t convolution_ = nullptr;
-  cudnnConvolutionFwdAlgo_t algorithm_ =
-      CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM;
+  bool residual_ = false;
+  bool bias_ = false;
+  cudnnBackendDescriptor_t plan_ = nullptr;
   size_t scratch_bytes_ = 0;
 };
 
@@ -62,16 +69,18 @@ class Cudnn {
   static absl::StatusOr<std::unique_ptr<Cudnn>> Open();
   ~Cudnn();
 
+  // The first engine of cuDNN's heuristics that answers the same every time, in
+  // the precision of `spec.type`. UNIMPLEMENTED where there is none.
   // REQUIRES: the calling thread has set the device; sizes are positive.
   absl::StatusOr<std::shared_ptr<const Convolution>> Prepare(
       const ConvolutionSpec& spec);
 
  private:
   friend class Convolution;
+  friend class Descriptor;
+  class Handle;  // taken from the list, and given back
   Cudnn() = default;
   absl::Status Check(cudnnStatus_t status, const char* what) const;
-  absl::StatusOr<cudnnHandle_t> TakeHandle();
-  void ReturnHandle(cudnnHandle_t handle);
 
   Mutex mu_;
   std::vector<cudnnHandle_t> handles_ WEIR_GUARDED_BY(mu_);  // not in use
@@ -81,19 +90,12 @@ class Cudnn {
   decltype(&cudnnCreate) create_ = nullptr;
   decltype(&cudnnDestroy) destroy_ = nullptr;
   decltype(&cudnnSetStream) set_stream_ = nullptr;
-  decltype(&cudnnCreateTensorDescriptor) tensor_create_ = nullptr;
-  decltype(&cudnnDestroyTensorDescriptor) tensor_destroy_ = nullptr;
-  decltype(&cudnnSetTensorNdDescriptor) tensor_set_ = nullptr;
-  decltype(&cudnnCreateFilterDescriptor) filter_create_ = nullptr;
-  decltype(&cudnnDestroyFilterDescriptor) filter_destroy_ = nullptr;
-  decltype(&cudnnSetFilterNdDescriptor) filter_set_ = nullptr;
-  decltype(&cudnnCreateConvolutionDescriptor) convolution_create_ = nullptr;
-  decltype(&cudnnDestroyConvolutionDescriptor) convolution_destroy_ = nullptr;
-  decltype(&cudnnSetConvolutionNdDescriptor) convolution_set_ = nullptr;
-  decltype(&cudnnSetConvolutionGroupCount) set_groups_ = nullptr;
-  decltype(&cudnnSetConvolutionMathType) set_math_ = nullptr;
-  decltype(&cudnnGetConvolutionForwardAlgorithm_v7) algorithms_ = nullptr;
-  decltype(&cudnnConvolutionForward) forward_ = nullptr;
+  decltype(&cudnnBackendCreateDescriptor) descriptor_create_ = nullptr;
+  decltype(&cudnnBackendDestroyDescriptor) descriptor_destroy_ = nullptr;
+  decltype(&cudnnBackendSetAttribute) attribute_set_ = nullptr;
+  decltype(&cudnnBackendGetAttribute) attribute_get_ = nullptr;
+  decltype(&cudnnBackendFinalize) finalize_ = nullptr;
+  decltype(&cudnnBackendExecute) execute_ = nullptr;
 };
 
 }  // namespace weir::cuda

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/ops/fused_conv.h"
+#include "kernels/ops/fused_matmul.h"
 
 namespace weir {
 namespace {
@@ -25,16 +26,18 @@ class Fuser {
       : graph_(graph), registry_(registry), device_(device) {}
 
   void Run() {
-    def_ = registry_.FindInternal(kFusedConvDomain, kFusedConvName);
-    if (def_ == nullptr) return;
+    conv_ = registry_.FindInternal(kFusedConvDomain, kFusedConvName);
+    matmul_ = registry_.FindInternal(kFusedMatMulDomain, kFusedMatMulName);
     FindReaders();
     gone_.assign(graph_.nodes.size(), false);
     for (size_t p = 0; p < graph_.nodes.size(); ++p) {
       const LoweredNode& node = graph_.nodes[p];
-      if (!gone_[p] && node.info.domain.empty() && node.info.op == "Conv" &&
-          value(node.outputs[0]).constant == nullptr) {
-        FuseConv(p);
+      if (gone_[p] || !node.info.domain.empty() ||
+          value(node.outputs[0]).constant != nullptr) {
+        continue;
       }
+      if (node.info.op == "Conv" && conv_ != nullptr) FuseConv(p);
+      if (node.info.op == "MatMul" && matmul_ != nullptr) FuseMatMul(p);
     }
     Compact();
   }
@@ -96,7 +99,7 @@ class Fuser {
     const SymbolicShape& shape = value(from.outputs[0]).shape;
     if (!shape.has_value() || shape->size() != kPictureRank) return;
     LoweredNode fused = from;
-    fused.def = def_;
+    fused.def = conv_;
     fused.info.domain = kFusedConvDomain;
     fused.info.op = kFusedConvName;
     fused.inputs.resize(kFusedConvInputs, kNoValue);
@@ -136,6 +139,34 @@ class Fuser {
       }
     }
     if (joined.size() == 1) return;
+    Replace(joined, std::move(fused));
+  }
+
+  void FuseMatMul(size_t matmul) {
+    const LoweredNode& from = graph_.nodes[matmul];
+    const auto add = ReaderOf(from.outputs[0], "Add");
+    if (!add.has_value()) return;
+    const LoweredNode& last = graph_.nodes[*add];
+    const int row = last.inputs[last.inputs[0] == from.outputs[0] ? 1 : 0];
+    const SymbolicShape& weights = value(from.inputs[1]).shape;
+    const SymbolicShape& added = value(row).shape;
+    if (!weights.has_value() || weights->size() != 2 || !added.has_value() ||
+        added->size() != 1 || !(*added)[0].SurelyEquals((*weights)[1])) {
+      return;
+    }
+    LoweredNode fused = from;
+    fused.def = matmul_;
+    fused.info.domain = kFusedMatMulDomain;
+    fused.info.op = kFusedMatMulName;
+    fused.inputs.push_back(row);
+    fused.info.input_types.push_back(value(row).dtype);
+    fused.joined.push_back({last.index, last.info.name});
+    fused.outputs = last.outputs;
+    Replace({matmul, *add}, std::move(fused));
+  }
+
+  // If the device takes it.
+  void Replace(const std::vector<size_t>& joined, LoweredNode fused) {
     if (!registry_.Takes(device_, fused.info)) return;
     // Where the last one stood, everything that any of them reads is there.
     const size_t place = joined.back();
@@ -160,7 +191,8 @@ class Fuser {
   LoweredGraph& graph_;
   const OpRegistry& registry_;
   const DeviceKind device_;
-  const OpDef* def_ = nullptr;
+  const OpDef* conv_ = nullptr;
+  const OpDef* matmul_ = nullptr;
   std::vector<int> readers_;
   std::vector<bool> gone_;
 };

@@ -2,6 +2,8 @@
 // step:
 //
 //   Conv [+ Add] [+ Relu | Clip]  ->  weir.FusedConv    (of pictures: rank 4)
+//   MatMul + Add of a row         ->  weir.FusedMatMul  (one matrix on the
+//                                                        right)
 //
 // Device-neutral: a node is joined only if the device's kernel takes the
 // result (KernelTraits::takes); elsewhere the graph stays as it is. What is

@@ -7,7 +7,10 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/graph/host_evaluator.h"
+#include "kernels/graph/node_inference.h"
 #include "kernels/ops/fused_conv.h"
+#include "kernels/ops/strided_copy.h"
 
 namespace weir {
 namespace {
@@ -91,6 +94,7 @@ class LayoutChooser {
   // Whether input `i` is read in the node's layout: what has pixels.
   bool IsPicture(const LoweredNode& node, size_t i) {
     if (IsElementwise(node)) return !IsNumber(node.inputs[i]);
+    if (i == 1) return registry_.TakesWeightsChannelsLast(device_, node.info);
     return i == 0 || (IsFusedConv(node) && i == kFusedConvResidual);
   }
 
@@ -132,8 +136,25 @@ class LayoutChooser {
     return any;
   }
 
-  // The value in `layout`: itself, or a copy that a new node makes. `reader`
-  // lends its call site; null: the graph's output.
+  // A constant in the other layout; null where it cannot be made now.
+  static std::shared_ptr<const Constant> Moved(const Constant& from,
+                                               Layout layout) {
+    const HostTensor& x = from.tensor;
+    if (x.data == nullptr || x.dtype == DType::kString) return nullptr;
+    TensorMeta meta = MakeMeta(x.dtype, x.dims);
+    meta.layout = layout;
+    std::byte* data = nullptr;
+    auto moved = MakeHostConstant(meta, &data);
+    if (meta.elements > 0) {
+      RelayoutCopy(x.dims[0], x.dims[1], x.dims[2] * x.dims[3],
+                   layout == Layout::kChannelsLast, SizeOf(x.dtype))
+          .Run(nullptr, x.data, data);
+    }
+    return moved;
+  }
+
+  // The value in `layout`: itself, or a copy that a new node makes, now if it
+  // is a constant. `reader` lends its call site; null: the graph's output.
   int In(Layout layout, int id, const LoweredNode* reader) {
     if (value(id).layout == layout || IsSameInAnyLayout(id)) return id;
     const auto found = copies_.find(id);
@@ -142,9 +163,17 @@ class LayoutChooser {
     {
       LoweredValue made = value(id);
       made.layout = layout;
-      made.constant = nullptr;
+      if (made.constant != nullptr) {
+        made.constant = Moved(*made.constant, layout);
+      }
       made.input = -1;
       graph_.values.push_back(std::move(made));
+    }
+    copies_[id] = copy;
+    copies_[copy] = id;
+    if (value(copy).constant != nullptr) {
+      value(copy).producer = -1;
+      return copy;
     }
     LoweredNode node;
     const int producer = value(id).producer;
@@ -165,8 +194,6 @@ class LayoutChooser {
     node.outputs = {copy};
     node.inserted = true;
     Append(std::move(node));
-    copies_[id] = copy;
-    copies_[copy] = id;
     return copy;
   }
 

@@ -3,9 +3,9 @@
 // them so (KernelTraits::channels_last); pools, and elementwise operators over
 // whole tensors, follow. Everything else, and every input and output of the
 // graph, is row-major; between the two stand weir.Relayout nodes, one for each
-// value at most. A value's dims do not change. Device-neutral: on a device
-// whose kernels take no channels last the graph stays as it is. Runs after
-// FuseNodes. Internal to this layer.
+// value at most, and none for constants, which are moved here. A value's dims
+// do not change. Device-neutral: on a device whose kernels take no channels
+// last the graph stays as it is. Runs after FuseNodes. Internal to this layer.
 #pragma once
 
 #include "kernels/device/device.h"

@@ -35,6 +35,7 @@ std::string_view ReductionSource();
 std::string_view NormalizationSource();
 std::string_view MovementSource();
 std::string_view TransposeSource();
+std::string_view DepthwiseSource();
 std::string_view PoolingSource();
 std::string_view MatMulSource();
 std::string_view PictureSource();

@@ -1,9 +1,10 @@
-// Conv by cuDNN. Padding that differs between the two sides of an axis is
-// written out first. With a bias, half types are computed in float, so that the
-// result is rounded once.
+// Conv and weir.FusedConv. One filter per channel ("depthwise") by a kernel of
+// ours, which reads each element of memory once or twice where a matrix product
+// would compute mostly nothing; everything else by cuDNN, with bias and
+// residual inside, so that a sum is rounded once. Half types may have channels
+// last.
 #include <algorithm>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,10 +13,13 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/fused_conv.h"
 #include "kernels/ops/spatial_window.h"
 
 namespace weir::cuda {
 namespace {
+
+constexpr size_t kBias = 2;
 
 absl::StatusOr<cudnnDataType_t> CudnnType(DType dtype) {
   switch (dtype) {
@@ -32,93 +36,211 @@ absl::StatusOr<cudnnDataType_t> CudnnType(DType dtype) {
   }
 }
 
-// What cuDNN takes, and adds up, in int.
-absl::Status CheckInt(int64_t value, std::string_view what) {
-  if (value <= std::numeric_limits<int>::max()) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(absl::string_view(what.data(), what.size()), " of ", value,
-                   "; cuDNN takes 2^31 - 1"));
+bool IsHalf(const NodeInfo& node) {
+  return node.input_types[0] == DType::kFloat16 ||
+         node.input_types[0] == DType::kBfloat16;
 }
 
-absl::StatusOr<std::vector<int>> Ints(absl::Span<const int64_t> dims) {
-  std::vector<int> result;
-  for (int64_t d : dims) {
-    WEIR_RETURN_IF_ERROR(CheckInt(d, "a side"));
-    result.push_back(static_cast<int>(d));
-  }
-  // cuDNN wants two spatial axes.
-  if (result.size() == 3) result.insert(result.begin() + 2, 1);
-  return result;
+// The activation of a fused node over `x`, in kernel text; empty without one.
+std::string Activation(const NodeInfo& node, absl::string_view x) {
+  const std::string name = node.attributes.String(kFusedConvActivation, "");
+  if (name == "Relu") return absl::StrCat("Relu(", x, ")");
+  if (name != "Clip") return "";
+  const auto bound = [&](std::string_view attribute) {
+    return absl::StrCat(
+        "T(",
+        DoubleLiteral(static_cast<double>(node.attributes.Float(attribute, 0))),
+        ")");
+  };
+  return absl::StrCat("Clip(", x, ", ", bound(kFusedConvLow), ", ",
+                      bound(kFusedConvHigh), ")");
 }
 
-struct Padding {
-  GeneratedKernel kernel;
-  Dims in_dims, out_dims, before;
-  uint64_t elements = 0;
+// A convolution with its shapes.
+struct Task {
+  const TensorMeta& in;
+  const TensorMeta& weights;
+  const TensorMeta& out;
+  bool bias, residual;
+  bool channels_last;
+  SpatialWindow window;
+
+  size_t rank() const { return window.axes.size(); }
 };
 
-absl::Status RunPadding(const Padding& pad, const RunArgs& run, void* out) {
-  Words words;
-  words.Add(run.inputs[0]).Add(out).Add(static_cast<const void*>(nullptr));
-  words.Add(pad.elements).Add(uint64_t{pad.in_dims.size()}).Add(0);
-  words.AddArray(pad.out_dims, 8).AddArray(pad.in_dims, 8);
-  words.AddArray(DenseStrides(pad.in_dims), 8).AddArray(pad.before, 8);
-  return pad.kernel.Launch(run.stream, GridFor(pad.elements), words);
+// Sums of nothing: what is added to them alone, or 0.
+absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
+                                           CudaDevice* device,
+                                           const Task& task) {
+  // In the order of memory.
+  Dims dims = task.out.dims;
+  size_t channel_axis = 1;
+  if (task.channels_last) {
+    std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
+    channel_axis = dims.size() - 1;
+  }
+  ElementwiseSpec spec;
+  spec.output = task.out.dtype;
+  spec.dims = dims;
+  std::vector<size_t> read;
+  std::string sum;
+  if (task.bias) {
+    Dims strides(dims.size(), 0);
+    if (dims[channel_axis] != 1) strides[channel_axis] = 1;
+    spec.inputs.push_back({task.out.dtype, std::move(strides), 0});
+    read.push_back(kBias);
+    sum = "x0";
+  }
+  if (task.residual) {
+    spec.inputs.push_back({task.out.dtype, DenseStrides(dims), 0});
+    read.push_back(kFusedConvResidual);
+    sum = sum.empty() ? "x0" : "Add(x0, x1)";
+  }
+  if (sum.empty()) sum = "T(0)";
+  const std::string activated = Activation(node, sum);
+  spec.expression = activated.empty() ? sum : activated;
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
+                        ElementwiseLoop::Make(device, spec));
+  return PlannedRun{[loop, read](const RunArgs& run) {
+    const void* inputs[2] = {};
+    for (size_t i = 0; i < read.size(); ++i) inputs[i] = run.inputs[read[i]];
+    return loop->Run(run.stream, absl::MakeConstSpan(inputs).first(read.size()),
+                     run.outputs[0], run.node_index);
+  }};
 }
 
-bool IsHalf(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+bool IsDepthwise(const Task& task) { return task.weights.dims[1] == 1; }
+
+absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
+                                         CudaDevice* device, const Task& task) {
+  Dims in(3, 1), out(3, 1), kernel(3, 1), stride(3, 1), dilation(3, 1),
+      pad(3, 0);
+  for (size_t d = 0; d < task.rank(); ++d) {
+    const size_t to = d + 3 - task.rank();
+    const WindowAxis& axis = task.window.axes[d];
+    in[to] = task.in.dims[d + 2];
+    out[to] = task.out.dims[d + 2];
+    kernel[to] = axis.kernel;
+    stride[to] = axis.stride;
+    dilation[to] = axis.dilation;
+    pad[to] = axis.pad_begin;
+  }
+  const bool narrow = std::max(task.in.elements, task.out.elements) <
+                      std::numeric_limits<int32_t>::max();
+  const std::string activated = Activation(node, "x");
+  WEIR_ASSIGN_OR_RETURN(
+      GeneratedKernel convolve,
+      GeneratedKernel::Make(
+          device,
+          absl::StrCat(
+              std::string(PreludeSource()),
+              std::string(ScalarFunctionsSource()),
+              Define("S", StorageType(task.in.dtype)),
+              Define("INDEX", narrow ? "uint32_t" : "uint64_t"),
+              Define("CHANNELS_LAST", task.channels_last ? "1" : "0"),
+              Define("ACTIVATE(x)", activated.empty() ? "x" : activated),
+              std::string(DepthwiseSource()))));
+  const int64_t channels = task.in.dims[1];
+  const int64_t filters = task.out.dims[1];
+  const uint64_t elements = static_cast<uint64_t>(task.out.elements);
+  const bool residual = task.residual;
+  return PlannedRun{[=](const RunArgs& run) {
+    Words words;
+    words.Add(run.inputs[0]).Add(run.inputs[1]).Add(InputOrNull(run, kBias));
+    words.Add(residual ? run.inputs[kFusedConvResidual] : nullptr);
+    words.Add(run.outputs[0]).Add(elements).Add(channels).Add(filters);
+    words.AddArray(in, 3).AddArray(out, 3).AddArray(kernel, 3);
+    words.AddArray(stride, 3).AddArray(dilation, 3).AddArray(pad, 3);
+    return convolve.Launch(run.stream, GridFor(elements), words);
+  }};
 }
 
 // Rounds a size in scratch up, so that what follows is aligned.
 size_t Aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// The bias of each output channel, over the dims of the output.
-Operand BiasOperand(DType dtype, const Dims& out) {
-  Dims strides(out.size(), 0);
-  if (out[1] != 1) strides[1] = 1;
-  return {dtype, std::move(strides), 0};
+// What cuDNN takes, and adds up, in int.
+absl::Status CheckInt(int64_t value, absl::string_view what) {
+  if (value <= std::numeric_limits<int>::max()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(what, " of ", value, "; cuDNN takes 2^31 - 1"));
 }
 
-// Sums of nothing: the bias alone, or 0.
-absl::StatusOr<PlannedRun> PlanBiasAlone(CudaDevice* device,
-                                         const PlanArgs& args) {
-  const TensorMeta& out = args.outputs[0];
-  if (IsMissing(args, 2)) {
-    return PlannedRun{[bytes = out.bytes](const RunArgs& run) {
-      return run.stream.Fill(run.outputs[0], 0, bytes);
-    }};
+// cuDNN wants two spatial axes: a single one is a row.
+std::vector<int64_t> Shape(const Dims& dims) {
+  std::vector<int64_t> shape = {dims[0], dims[1]};
+  if (dims.size() == 3) shape.push_back(1);
+  for (size_t d = 2; d < dims.size(); ++d) shape.push_back(dims[d]);
+  return shape;
+}
+
+absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
+                                     Cudnn* cudnn, const Task& task) {
+  ConvolutionSpec spec;
+  WEIR_ASSIGN_OR_RETURN(spec.type, CudnnType(task.in.dtype));
+  spec.in = Shape(task.in.dims);
+  spec.weights = Shape(task.weights.dims);
+  spec.out = Shape(task.out.dims);
+  const size_t axes = spec.in.size() - 2;
+  spec.pad_begin.assign(axes, 0);
+  spec.pad_end.assign(axes, 0);
+  spec.stride.assign(axes, 1);
+  spec.dilation.assign(axes, 1);
+  for (size_t d = 0; d < task.rank(); ++d) {
+    const size_t to = d + axes - task.rank();
+    const WindowAxis& axis = task.window.axes[d];
+    WEIR_RETURN_IF_ERROR(CheckInt(axis.reach(), "a window"));
+    WEIR_RETURN_IF_ERROR(CheckInt(axis.stride, "a stride"));
+    WEIR_RETURN_IF_ERROR(CheckInt(
+        task.in.dims[d + 2] + axis.pad_begin + axis.pad_end, "a padded side"));
+    spec.pad_begin[to] = axis.pad_begin;
+    spec.pad_end[to] = axis.pad_end;
+    spec.stride[to] = axis.stride;
+    spec.dilation[to] = axis.dilation;
   }
-  ElementwiseSpec copy;
-  copy.expression = "x0";
-  copy.output = out.dtype;
-  copy.dims = out.dims;
-  copy.inputs = {BiasOperand(out.dtype, out.dims)};
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> expand,
-                        ElementwiseLoop::Make(device, copy));
-  return PlannedRun{[expand](const RunArgs& run) {
-    return expand->Run(run.stream, run.inputs.subspan(2, 1), run.outputs[0],
-                       run.node_index);
-  }};
-}
-
-// Dense elements of a half type to floats.
-struct Widening {
-  std::shared_ptr<const ElementwiseLoop> loop;
-  size_t bytes = 0;  // of the floats
-};
-
-absl::StatusOr<Widening> MakeWidening(CudaDevice* device, DType dtype,
-                                      int64_t elements) {
-  ElementwiseSpec spec;
-  spec.expression = "x0";
-  spec.output = DType::kFloat;
-  spec.dims = {elements};
-  spec.inputs = {{dtype, {1}, 0}};
-  Widening widening;
-  WEIR_ASSIGN_OR_RETURN(widening.loop, ElementwiseLoop::Make(device, spec));
-  widening.bytes = Aligned(static_cast<size_t>(elements) * sizeof(float));
-  return widening;
+  spec.channels_last = task.channels_last;
+  spec.residual = task.residual;
+  // cuDNN adds a tensor only together with a bias.
+  spec.bias = task.bias || task.residual;
+  const size_t zeros =
+      spec.bias && !task.bias
+          ? Aligned(static_cast<size_t>(spec.out[1]) * SizeOf(task.out.dtype))
+          : 0;
+  WEIR_RETURN_IF_ERROR(device->Activate());
+  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Convolution> convolution,
+                        cudnn->Prepare(spec));
+  std::shared_ptr<const ElementwiseLoop> activate;
+  if (const std::string activated = Activation(node, "x0");
+      !activated.empty()) {
+    ElementwiseSpec loop;
+    loop.expression = activated;
+    loop.output = task.out.dtype;
+    loop.dims = {task.out.elements};
+    loop.inputs = {{task.out.dtype, {1}, 0}};
+    WEIR_ASSIGN_OR_RETURN(activate, ElementwiseLoop::Make(device, loop));
+  }
+  PlannedRun planned;
+  planned.scratch_bytes = zeros + convolution->scratch_bytes();
+  planned.run = [convolution, activate, zeros,
+                 residual = task.residual](const RunArgs& run) -> absl::Status {
+    ConvolutionOperands operands;
+    operands.in = run.inputs[0];
+    operands.weights = run.inputs[1];
+    operands.bias = InputOrNull(run, kBias);
+    if (residual) operands.residual = run.inputs[kFusedConvResidual];
+    operands.out = run.outputs[0];
+    auto* scratch = static_cast<std::byte*>(run.scratch);
+    if (zeros > 0) {
+      WEIR_RETURN_IF_ERROR(run.stream.Fill(scratch, 0, zeros));
+      operands.bias = scratch;
+    }
+    WEIR_RETURN_IF_ERROR(
+        convolution->Run(run.stream, operands, scratch + zeros));
+    if (activate == nullptr) return absl::OkStatus();
+    const void* sums = run.outputs[0];
+    return activate->Run(run.stream, {&sums, 1}, run.outputs[0],
+                         run.node_index);
+  };
+  return planned;
 }
 
 absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
@@ -135,142 +257,52 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
   if (out.elements == 0) {
     return PlannedRun{[](const RunArgs&) { return absl::OkStatus(); }};
   }
-  if (in.elements == 0 || weights.elements == 0) {
-    return PlanBiasAlone(device, args);
-  }
   WEIR_ASSIGN_OR_RETURN(
       const SpatialWindow parsed,
       ParseSpatialWindow(node, rank,
                          absl::MakeConstSpan(weights.dims).subspan(2)));
-  const SpatialWindow window =
-      ResolvePads(parsed, absl::MakeConstSpan(in.dims).subspan(2));
-  ConvolutionSpec spec;
-  const bool has_bias = !IsMissing(args, 2);
-  const bool widens = has_bias && IsHalf(in.dtype);
-  const DType computed = widens ? DType::kFloat : in.dtype;
-  WEIR_ASSIGN_OR_RETURN(spec.type, CudnnType(computed));
-  spec.exact_in_tf32 = widens;
-  WEIR_RETURN_IF_ERROR(CheckInt(node.attributes.Int("group", 1), "a group"));
-  spec.groups = static_cast<int>(node.attributes.Int("group", 1));
-  Dims padded = in.dims;
-  Dims before(in.dims.size(), 0);
-  if (rank == 1) {
-    spec.pad.push_back(0);
-    spec.stride.push_back(1);
-    spec.dilation.push_back(1);
+  // With one pixel a value counts as row-major, and is both.
+  const bool channels_last =
+      in.layout == Layout::kChannelsLast || out.layout == Layout::kChannelsLast;
+  const Task task = {
+      in,
+      weights,
+      out,
+      !IsMissing(args, kBias),
+      !IsMissing(args, kFusedConvResidual),
+      channels_last,
+      ResolvePads(parsed, absl::MakeConstSpan(in.dims).subspan(2))};
+  if (task.residual && args.inputs[kFusedConvResidual].dims != out.dims) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "what is added, ", DimsString(args.inputs[kFusedConvResidual].dims),
+        ", has not the shape of the convolution, ", DimsString(out.dims)));
   }
-  bool even = true;
-  for (const WindowAxis& axis : window.axes) {
-    even &= axis.pad_begin == axis.pad_end;
+  if (in.elements == 0 || weights.elements == 0) {
+    return PlanWithoutSums(node, device, task);
   }
-  for (size_t d = 0; d < static_cast<size_t>(rank); ++d) {
-    const WindowAxis& axis = window.axes[d];
-    WEIR_RETURN_IF_ERROR(CheckInt(axis.reach(), "a window"));
-    WEIR_RETURN_IF_ERROR(CheckInt(
-        in.dims[d + 2] + axis.pad_begin + axis.pad_end, "a padded side"));
-    spec.pad.push_back(even ? static_cast<int>(axis.pad_begin) : 0);
-    spec.stride.push_back(static_cast<int>(axis.stride));
-    spec.dilation.push_back(static_cast<int>(axis.dilation));
-    if (!even) {
-      padded[d + 2] += axis.pad_begin + axis.pad_end;
-      before[d + 2] = axis.pad_begin;
-    }
-  }
-  WEIR_ASSIGN_OR_RETURN(spec.in, Ints(padded));
-  WEIR_ASSIGN_OR_RETURN(spec.weights, Ints(weights.dims));
-  WEIR_ASSIGN_OR_RETURN(spec.out, Ints(out.dims));
-  WEIR_RETURN_IF_ERROR(device->Activate());
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Convolution> convolution,
-                        cudnn->Prepare(spec));
+  return IsDepthwise(task) ? PlanDepthwise(node, device, task)
+                           : PlanCudnn(node, device, cudnn, task);
+}
 
-  WEIR_ASSIGN_OR_RETURN(const int64_t padded_elements, NumElements(padded));
-  std::shared_ptr<Padding> padding;
-  size_t padded_bytes = 0;
-  if (!even) {
-    padding = std::make_shared<Padding>();
-    WEIR_ASSIGN_OR_RETURN(
-        padding->kernel,
-        GeneratedKernel::Make(
-            device, absl::StrCat(std::string(PreludeSource()),
-                                 Define("E", WordType(SizeOf(in.dtype))),
-                                 Define("MOVE_PAD", "1"),
-                                 std::string(MovementSource()))));
-    padding->in_dims = in.dims;
-    padding->out_dims = padded;
-    padding->before = before;
-    padding->elements = static_cast<uint64_t>(padded_elements);
-    padded_bytes = Aligned(padding->elements * SizeOf(in.dtype));
-  }
-  Widening widen_in, widen_weights;
-  size_t sums_bytes = 0;
-  if (widens) {
-    WEIR_ASSIGN_OR_RETURN(widen_in,
-                          MakeWidening(device, in.dtype, padded_elements));
-    WEIR_ASSIGN_OR_RETURN(widen_weights,
-                          MakeWidening(device, in.dtype, weights.elements));
-    sums_bytes = Aligned(static_cast<size_t>(out.elements) * sizeof(float));
-  }
-  std::shared_ptr<const ElementwiseLoop> add_bias;
-  if (has_bias) {
-    ElementwiseSpec bias;
-    bias.expression = "Add(x0, x1)";
-    bias.output = out.dtype;
-    bias.dims = out.dims;
-    bias.inputs = {{computed, DenseStrides(out.dims), 0},
-                   BiasOperand(out.dtype, out.dims)};
-    WEIR_ASSIGN_OR_RETURN(add_bias, ElementwiseLoop::Make(device, bias));
-  }
-  PlannedRun planned;
-  planned.scratch_bytes = padded_bytes + widen_in.bytes + widen_weights.bytes +
-                          sums_bytes + convolution->scratch_bytes();
-  planned.run = [=](const RunArgs& run) -> absl::Status {
-    const void* source = run.inputs[0];
-    const void* filter = run.inputs[1];
-    void* sums = run.outputs[0];
-    std::byte* scratch = static_cast<std::byte*>(run.scratch);
-    const auto take = [&scratch](size_t bytes) {
-      std::byte* taken = scratch;
-      scratch += bytes;
-      return taken;
-    };
-    if (padding != nullptr) {
-      std::byte* target = take(padded_bytes);
-      WEIR_RETURN_IF_ERROR(RunPadding(*padding, run, target));
-      source = target;
-    }
-    if (widens) {
-      std::byte* wide_in = take(widen_in.bytes);
-      WEIR_RETURN_IF_ERROR(widen_in.loop->Run(run.stream, {&source, 1}, wide_in,
-                                              run.node_index));
-      source = wide_in;
-      std::byte* wide_weights = take(widen_weights.bytes);
-      WEIR_RETURN_IF_ERROR(widen_weights.loop->Run(
-          run.stream, {&filter, 1}, wide_weights, run.node_index));
-      filter = wide_weights;
-      sums = take(sums_bytes);
-    }
-    WEIR_RETURN_IF_ERROR(
-        convolution->Run(run.stream, source, filter, sums, scratch));
-    if (add_bias == nullptr) return absl::OkStatus();
-    const void* inputs[] = {sums, run.inputs[2]};
-    return add_bias->Run(run.stream, inputs, run.outputs[0], run.node_index);
-  };
-  return planned;
+absl::StatusOr<NodePlanner> CompileConvolution(const NodeInfo& node,
+                                               CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(CudnnType(node.input_types[0]).status());
+  WEIR_ASSIGN_OR_RETURN(Cudnn * cudnn, device->cudnn());
+  return NodePlanner([node, device, cudnn](const PlanArgs& args) {
+    return PlanConvolution(node, device, cudnn, args);
+  });
 }
 
 }  // namespace
 
 absl::Status RegisterConvolution(OpRegistry& registry) {
-  return RegisterNode(
-      registry, "", "Conv",
-      [](const NodeInfo& node,
-         CudaDevice* device) -> absl::StatusOr<NodePlanner> {
-        WEIR_RETURN_IF_ERROR(CudnnType(node.input_types[0]).status());
-        WEIR_ASSIGN_OR_RETURN(Cudnn * cudnn, device->cudnn());
-        return NodePlanner([node, device, cudnn](const PlanArgs& args) {
-          return PlanConvolution(node, device, cudnn, args);
-        });
-      });
+  KernelTraits traits;
+  traits.channels_last = IsHalf;
+  traits.channels_last_weights = true;
+  WEIR_RETURN_IF_ERROR(
+      RegisterNode(registry, "", "Conv", CompileConvolution, traits));
+  return RegisterNode(registry, kFusedConvDomain, kFusedConvName,
+                      CompileConvolution, traits);
 }
 
 }  // namespace weir::cuda

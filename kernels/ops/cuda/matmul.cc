@@ -9,6 +9,7 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/fused_matmul.h"
 
 namespace weir::cuda {
 namespace {
@@ -439,10 +440,28 @@ absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
       });
 }
 
+// One matrix on the right makes one tall product of any batch, whose row is
+// added as Gemm's.
+absl::StatusOr<NodePlanner> CompileFusedMatMul(const NodeInfo& node,
+                                               CudaDevice* device) {
+  WEIR_RETURN_IF_ERROR(PrepareLibrary(node.input_types[0], device));
+  return NodePlanner(
+      [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const GemmAttributes attributes = {1, 1, false, false};
+        const BatchedProduct p = MakeBatched(
+            args.inputs[0].dims, args.inputs[1].dims, args.inputs[0].dtype);
+        if (args.outputs[0].bytes == 0) return PlanProduct(device, p, 0);
+        return p.k == 0 ? PlanAddend(device, attributes, p, args)
+                        : PlanFloatingGemm(device, attributes, p, args);
+      });
+}
+
 }  // namespace
 
 absl::Status RegisterMatMul(OpRegistry& registry) {
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "MatMul", CompileMatMul));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, kFusedMatMulDomain,
+                                    kFusedMatMulName, CompileFusedMatMul));
   return RegisterNode(registry, "", "Gemm", CompileGemm);
 }
 

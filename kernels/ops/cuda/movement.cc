@@ -103,11 +103,28 @@ absl::StatusOr<PlannedRun> SwapMatrices(CudaDevice* device, DType dtype,
   }};
 }
 
+// Output dim d is input dim perm[d].
+absl::StatusOr<PlannedRun> PlanTranspose(CudaDevice* device, DType dtype,
+                                         const Dims& in,
+                                         const std::vector<size_t>& perm) {
+  const std::optional<MatrixSwap> swap = AsMatrixSwap(in, perm);
+  if (swap.has_value() && swap->rows >= 16 && swap->columns >= 16) {
+    return SwapMatrices(device, dtype, *swap);
+  }
+  const Dims dense = DenseStrides(in);
+  Dims out(in.size()), strides(in.size());
+  for (size_t d = 0; d < in.size(); ++d) {
+    out[d] = in[perm[d]];
+    strides[d] = dense[perm[d]];
+  }
+  return StridedCopy(device, dtype, out, strides, 0);
+}
+
 absl::StatusOr<NodePlanner> CompileTranspose(const NodeInfo& node,
                                              CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([perm_attribute = node.attributes.Ints("perm"), device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return NodePlanner([perm_attribute = node.attributes.Ints("perm"),
+                      device](const PlanArgs& args) {
     const Dims& in = args.inputs[0].dims;
     const size_t rank = in.size();
     std::vector<size_t> perm(rank);
@@ -115,15 +132,20 @@ absl::StatusOr<NodePlanner> CompileTranspose(const NodeInfo& node,
       perm[d] = perm_attribute.empty() ? rank - 1 - d
                                        : static_cast<size_t>(perm_attribute[d]);
     }
-    const DType dtype = args.inputs[0].dtype;
-    const std::optional<MatrixSwap> swap = AsMatrixSwap(in, perm);
-    if (swap.has_value() && swap->rows >= 16 && swap->columns >= 16) {
-      return SwapMatrices(device, dtype, *swap);
-    }
-    const Dims dense = DenseStrides(in);
-    Dims strides(rank);
-    for (size_t d = 0; d < rank; ++d) strides[d] = dense[perm[d]];
-    return StridedCopy(device, dtype, args.outputs[0].dims, strides, 0);
+    return PlanTranspose(device, args.inputs[0].dtype, in, perm);
+  });
+}
+
+// The matrix of channels and pixels of each image, transposed.
+absl::StatusOr<NodePlanner> CompileRelayout(const NodeInfo&,
+                                            CudaDevice* device) {
+  return NodePlanner([device](const PlanArgs& args) {
+    const TensorMeta& x = args.inputs[0];
+    int64_t pixels = 1;
+    for (size_t d = 2; d < x.dims.size(); ++d) pixels *= x.dims[d];
+    Dims in = {x.dims[0], x.dims[1], pixels};
+    if (x.layout == Layout::kChannelsLast) std::swap(in[1], in[2]);
+    return PlanTranspose(device, x.dtype, in, {0, 2, 1});
   });
 }
 
@@ -389,6 +411,8 @@ absl::StatusOr<NodePlanner> CompileGather(const NodeInfo& node,
 absl::Status RegisterMovement(OpRegistry& registry) {
   WEIR_RETURN_IF_ERROR(
       RegisterNode(registry, "", "Transpose", CompileTranspose));
+  WEIR_RETURN_IF_ERROR(
+      RegisterNode(registry, "weir", "Relayout", CompileRelayout));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Slice", CompileSlice));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Expand", CompileExpand));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Concat", CompileConcat));

@@ -37,7 +37,8 @@ class NodeKernel final : public Kernel {
 }  // namespace
 
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
-                          std::string_view name, NodeCompiler compiler) {
+                          std::string_view name, NodeCompiler compiler,
+                          KernelTraits traits) {
   return registry.RegisterKernel(
       DeviceKind::kCuda, domain, name,
       [compiler = std::move(compiler)](const NodeInfo& node, Device& device)
@@ -45,7 +46,8 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
         WEIR_ASSIGN_OR_RETURN(CudaDevice * cuda, CudaDevice::From(device));
         WEIR_ASSIGN_OR_RETURN(NodePlanner planner, compiler(node, cuda));
         return std::make_unique<const NodeKernel>(std::move(planner));
-      });
+      },
+      traits);
 }
 
 std::optional<std::vector<int64_t>> ListArgument(const NodeInfo& node,

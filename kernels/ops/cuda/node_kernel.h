@@ -28,7 +28,8 @@ using NodeCompiler = std::function<absl::StatusOr<NodePlanner>(
 
 // NOT_FOUND for an operator that nothing defines: a misspelt name.
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
-                          std::string_view name, NodeCompiler compiler);
+                          std::string_view name, NodeCompiler compiler,
+                          KernelTraits traits = {});
 
 // A list that ONNX moved from an attribute to host input `i`: the attribute if
 // it is there, else the input; empty if neither is.
