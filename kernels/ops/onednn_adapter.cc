@@ -12,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/parallel_for.h"
-#include "kernels/ops/scalar_functions.h"
 
 // From the OpenMP runtime that oneDNN brings. It sets the number of threads of
 // the calling thread's own parallel regions; weak, since a oneDNN built without
@@ -118,16 +117,18 @@ double Product(const std::array<int64_t, 3>& sizes) {
          static_cast<double>(sizes[2]);
 }
 
-// What is left to do where oneDNN has summed up: in the operators' own scalar
-// code, so that a fused step gives what its nodes would give.
+// What is left to do where oneDNN has summed up. oneDNN's own activations turn
+// NaN into a number.
 using Activation = ConvolutionSpec::Activation;
 
 template <Activation kActivation>
 float Activate(float x, float low, float high) {
+  // Each line is one instruction, which gives x where x is NaN.
   if constexpr (kActivation == Activation::kRelu) {
-    return scalar::Relu(x);
+    return 0.0f > x ? 0.0f : x;
   } else if constexpr (kActivation == Activation::kClip) {
-    return scalar::Clip(x, low, high);
+    x = low > x ? low : x;
+    return high < x ? high : x;
   } else {
     return x;
   }

@@ -130,7 +130,7 @@ class Fuser {
       const auto low = NumberAt(node, 1, -kInfinity);
       const auto high = NumberAt(node, 2, kInfinity);
       if (node.inputs[0] == fused.outputs[0] && low.has_value() &&
-          high.has_value()) {
+          high.has_value() && *low == *low && *high == *high) {
         fused.info.attributes.Set(std::string(kFusedConvActivation),
                                   std::string("Clip"));
         fused.info.attributes.Set(std::string(kFusedConvLow), *low);
