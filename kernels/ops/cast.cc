@@ -71,6 +71,8 @@ absl::Status Register_onnx_Cast(OpRegistry& registry) {
   def.attributes = {
       {"to", AttributeType::kInt, true, "Element type, ONNX's number."},
       {"saturate", AttributeType::kInt, false,
+       "Of 8-bit floats, which weir does not have: no effect."},
+      {"round_mode", AttributeType::kString, false,
        "Of 8-bit floats, which weir does not have: no effect."}};
   def.infer = InferCast;
   def.cost = ElementwiseCost;

@@ -96,7 +96,10 @@ absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
         def.attributes.begin(), def.attributes.end(),
         [&](const AttributeDef& attribute) { return attribute.name == name; });
     if (known == def.attributes.end()) {
-      return Refuse(node, absl::StrCat("unknown attribute \"", name, "\""));
+      // The operator may well have it, in a version or a form that is not here.
+      return absl::UnimplementedError(
+          absl::StrCat(NodePrefix(node),
+                       "this server does not know attribute \"", name, "\""));
     }
     if (all[i].second.index() != static_cast<size_t>(known->type)) {
       return Refuse(node,
