@@ -183,8 +183,10 @@ void EvalContext::Accept(Work* work, WorkObserver* observer) {
       : work->mode_ == EvalMode::kSyncCpu         ? WorkState::kScheduled
                                                   : WorkState::kCommitted;
   work->bytes_stay_ = work->return_at_ == WorkState::kCompleted;
-  if (request.program->random()) {
-    work->seed_ = request.seed.has_value() ? *request.seed : rng_.Next();
+  if (request.seed.has_value()) {
+    work->seed_ = *request.seed;
+  } else if (request.program->random()) {
+    work->seed_ = rng_.Next();
   }
 }
 

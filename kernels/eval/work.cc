@@ -111,6 +111,7 @@ void Work::Reset() {
   cancelled_.store(false);
   status_ = absl::OkStatus();
   report_.Clear();
+  seed_ = 0;
   plan_ = nullptr;
   host_inputs_.clear();
   points_.clear();

@@ -128,6 +128,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   // Reached when the work is done; a dependant in any context may wait on it.
   Point point() const;
   EvalMode mode() const { return mode_; }
+  // The request's, or what was drawn for it; 0 if it has none and its program
+  // draws nothing.
   uint64_t seed() const { return seed_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
 

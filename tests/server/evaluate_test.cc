@@ -304,6 +304,29 @@ TEST(EvaluateTest, NothingLeaksIntoTheNextRequest) {
   }
 }
 
+// Nor does the seed, into a program that draws nothing.
+TEST(EvaluateTest, ASeedIsTheRequestsOwn) {
+  TestServer server([](ServerOptions& o) { o.io_threads = 1; });
+  v1::EvaluateRequest random = Program(R"(
+      nodes { domain: "weir" op: "RandomUniform" outputs: "y"
+              attributes { name: "shape" ints { values: 16 } } }
+      outputs: "y")");
+  random.set_rng_seed(987654321);
+  random.set_report_settings(true);
+  EvaluateAnswer answer = Evaluate(server, random);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.settings().rng_seed(), 987654321u);
+  v1::EvaluateRequest plain = IdentityRequest();
+  plain.set_report_settings(true);
+  answer = Evaluate(server, plain);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.settings().rng_seed(), 0u);
+  plain.set_rng_seed(7);
+  answer = Evaluate(server, plain);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.response.settings().rng_seed(), 7u);
+}
+
 TEST(EvaluateTest, AFailedEvaluationCarriesItsReport) {
   TestServer server;
   v1::EvaluateRequest request = Program(R"(
