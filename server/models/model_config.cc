@@ -8,7 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "proto/inference/model_config.pb.h"
@@ -20,6 +22,11 @@ constexpr std::string_view kPlatforms[] = {"", "onnxruntime_onnx", "onnx",
                                            "weir", kModelPlatform};
 constexpr std::string_view kBackends[] = {"", "onnxruntime", "weir"};
 constexpr char kDefaultFile[] = "model.onnx";
+// Fields of Triton's that mean something which is not here.
+constexpr std::string_view kNotOffered[] = {
+    "ensemble_scheduling",    "sequence_batching", "batch_input",
+    "batch_output",           "model_operations",  "model_metrics",
+    "model_repository_agents"};
 
 struct TypePair {
   DType dtype;
@@ -61,6 +68,12 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   void AddWarning(int, google::protobuf::io::ColumnNumber,
                   const std::string&) override {}
   const std::string& text() const { return text_; }
+  // Whether it is about a field of the model's that is not known.
+  bool Names(std::string_view field) const {
+    return absl::StrContains(
+        text_, absl::StrCat("\"inference.ModelConfig\" has no field named \"",
+                            AbslView(field), "\""));
+  }
 
  private:
   std::string text_;
@@ -108,6 +121,11 @@ absl::Status CheckFeatures(const inference::ModelConfig& config) {
   }
   if (config.response_cache().enable()) {
     return absl::UnimplementedError("response_cache");
+  }
+  if (config.version_policy().has_specific() &&
+      config.version_policy().specific().versions().empty()) {
+    return absl::InvalidArgumentError(
+        "version_policy: specific lists no version");
   }
   for (const inference::ModelInput& input : config.input()) {
     const std::string label = absl::StrCat("input \"", input.name(), "\": ");
@@ -266,6 +284,12 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
   FirstError error;
   parser.RecordErrorsTo(&error);
   if (!parser.ParseFromString(std::string(text), &config)) {
+    for (const std::string_view field : kNotOffered) {
+      if (error.Names(field)) {
+        return absl::UnimplementedError(absl::StrCat(
+            AbslView(field), " is not supported (", error.text(), ")"));
+      }
+    }
     return absl::InvalidArgumentError(error.text());
   }
   if (const std::string* text_at_fault = NotUtf8(config)) {
@@ -307,15 +331,29 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
 }
 
 absl::Status CheckInstances(const inference::ModelConfig& config,
-                            DeviceKind device, bool has_host) {
+                            const DeviceInfo& device, bool has_host) {
+  const bool on_cpu = device.kind == DeviceKind::kCpu;
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
     const bool gpu = group.kind() == inference::ModelInstanceGroup::KIND_GPU;
     const bool cpu = group.kind() == inference::ModelInstanceGroup::KIND_CPU;
-    if ((gpu && device == DeviceKind::kCpu) ||
-        (cpu && device == DeviceKind::kCuda && !has_host)) {
+    if (group.count() < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("instance_group: count is ", group.count()));
+    }
+    if (cpu && !group.gpus().empty()) {
+      return absl::InvalidArgumentError(
+          "instance_group: gpus are listed for KIND_CPU");
+    }
+    if ((gpu && on_cpu) || (cpu && !on_cpu && !has_host)) {
       return absl::FailedPreconditionError(
           absl::StrCat("instance_group wants ", gpu ? "a GPU" : "the CPU",
                        "; this server runs on ", gpu ? "the CPU" : "a GPU"));
+    }
+    for (const int32_t number : group.gpus()) {
+      if (!on_cpu && number == device.ordinal) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "instance_group: gpus lists ", number, "; this server runs on ",
+          on_cpu ? "the CPU" : absl::StrCat("GPU ", device.ordinal)));
     }
   }
   return absl::OkStatus();
@@ -363,11 +401,33 @@ std::vector<std::string> FieldsWithoutEffect(
                                   DeviceName(device), ")"));
     break;
   }
+  const auto add = [&fields](const std::string& field) {
+    if (std::find(fields.begin(), fields.end(), field) == fields.end()) {
+      fields.push_back(field);
+    }
+  };
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
-    if (group.count() <= 1) continue;
-    fields.push_back(absl::StrCat("instance_group.count ", group.count()));
-    break;
+    if (group.count() > 1) {
+      add(absl::StrCat("instance_group.count ", group.count()));
+    }
+    if (group.kind() == inference::ModelInstanceGroup::KIND_MODEL) {
+      add("instance_group.kind KIND_MODEL");
+    }
+    if (!group.profile().empty()) add("instance_group.profile");
+    if (group.has_rate_limiter()) add("instance_group.rate_limiter");
+    if (group.passive()) add("instance_group.passive");
+    if (!group.host_policy().empty()) add("instance_group.host_policy");
   }
+  for (const inference::ModelInput& input : config.input()) {
+    if (input.format() != inference::ModelInput::FORMAT_NONE) {
+      add("input.format");
+    }
+  }
+  for (const inference::ModelOutput& output : config.output()) {
+    if (!output.label_filename().empty()) add("output.label_filename");
+  }
+  if (config.has_optimization()) fields.push_back("optimization");
+  if (!config.runtime().empty()) fields.push_back("runtime");
   if (config.has_dynamic_batching()) fields.push_back("dynamic_batching");
   if (config.model_warmup_size() > 0) fields.push_back("model_warmup");
   if (!config.cc_model_filenames().empty()) {
@@ -394,6 +454,25 @@ std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
       std::max<size_t>(policy.latest().num_versions(), size_t{1});
   const size_t count = std::min(wanted, existing.size());
   return {existing.end() - static_cast<ptrdiff_t>(count), existing.end()};
+}
+
+void ChooseOutputs(const inference::ModelConfig& config, Graph* graph) {
+  std::vector<std::string> outputs;
+  std::vector<ValueDecl> declared;
+  for (const inference::ModelOutput& output : config.output()) {
+    const auto found =
+        std::find(graph->outputs.begin(), graph->outputs.end(), output.name());
+    const bool again = std::find(outputs.begin(), outputs.end(),
+                                 output.name()) != outputs.end();
+    if (found == graph->outputs.end() || again) continue;
+    outputs.push_back(output.name());
+    if (graph->declared_outputs.empty()) continue;
+    declared.push_back(graph->declared_outputs[static_cast<size_t>(
+        found - graph->outputs.begin())]);
+  }
+  if (outputs.empty()) return;
+  graph->outputs = std::move(outputs);
+  graph->declared_outputs = std::move(declared);
 }
 
 absl::StatusOr<ModelInterface> CompleteModelConfig(

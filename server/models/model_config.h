@@ -30,10 +30,10 @@ inline constexpr std::string_view kModelPlatform = "onnx_weir";
 absl::StatusOr<inference::ModelConfig> ReadModelConfig(
     std::string_view text, const std::string& model_name);
 
-// FAILED_PRECONDITION if instance_group wants a kind of device that is not
-// there: beside a GPU there is the CPU too if `has_host`.
+// FAILED_PRECONDITION if instance_group wants a device that is not there:
+// beside a GPU there is the CPU too if `has_host`.
 absl::Status CheckInstances(const inference::ModelConfig& config,
-                            DeviceKind device, bool has_host);
+                            const DeviceInfo& device, bool has_host);
 
 // Whether instance_group wants the CPU and nothing else.
 bool WantsCpu(const inference::ModelConfig& config);
@@ -52,6 +52,10 @@ std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
 // though they would in Triton. Of a configuration before CompleteInstances.
 std::vector<std::string> FieldsWithoutEffect(
     const inference::ModelConfig& config, const DeviceInfo& device);
+
+// Leaves `graph` the outputs that `config` lists, in its order; all if it lists
+// none. One that the graph lacks is for CompleteModelConfig to refuse.
+void ChooseOutputs(const inference::ModelConfig& config, Graph* graph);
 
 // Checks `config` against what the program found, fills in the inputs and
 // outputs that it leaves out, and gives them in the program's order as clients

@@ -196,7 +196,7 @@ absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
   auto config = ReadModelConfig(text, name);
   if (config.ok()) {
     const absl::Status possible = CheckInstances(
-        *config, device->info().kind, /*has_host=*/options.host != nullptr);
+        *config, device->info(), /*has_host=*/options.host != nullptr);
     if (!possible.ok()) config = possible;
   }
   if (!config.ok()) {

@@ -25,7 +25,7 @@ absl::StatusOr<inference::ModelConfig> Read(
   auto config = ReadModelConfig(text, "digits");
   if (!config.ok()) return config;
   const absl::Status possible =
-      CheckInstances(*config, kind, /*has_host=*/false);
+      CheckInstances(*config, DeviceOf(kind), /*has_host=*/false);
   if (!possible.ok()) return possible;
   CompleteInstances(DeviceOf(kind), &*config);
   return config;
@@ -96,7 +96,7 @@ TEST(ModelConfigTest, SaysWhatItLeavesOut) {
   config = Read(R"(
       default_model_filename: "net.onnx"
       version_policy { all {} }
-      instance_group [ { name: "mine" count: 3 gpus: [ 5 ] }, {} ])",
+      instance_group [ { name: "mine" count: 3 gpus: [ 2 ] }, {} ])",
                 DeviceKind::kCuda);
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->default_model_filename(), "net.onnx");
@@ -104,7 +104,7 @@ TEST(ModelConfigTest, SaysWhatItLeavesOut) {
   ASSERT_EQ(config->instance_group_size(), 2);
   EXPECT_EQ(config->instance_group(0).name(), "mine");
   EXPECT_EQ(config->instance_group(0).count(), 3);
-  EXPECT_THAT(config->instance_group(0).gpus(), ElementsAre(5));
+  EXPECT_THAT(config->instance_group(0).gpus(), ElementsAre(2));
   EXPECT_EQ(config->instance_group(1).name(), "digits_1");
   EXPECT_THAT(config->instance_group(1).gpus(), ElementsAre(2));
 }
@@ -147,7 +147,9 @@ TEST(ModelConfigTest, ChoosesBetweenGpuAndCpu) {
     const auto config = ReadModelConfig(text, "digits");
     ASSERT_TRUE(config.ok()) << config.status();
     EXPECT_TRUE(
-        CheckInstances(*config, DeviceKind::kCuda, /*has_host=*/true).ok())
+        CheckInstances(*config, DeviceOf(DeviceKind::kCuda),
+                       /*has_host=*/true)
+            .ok())
         << text;
     EXPECT_EQ(WantsCpu(*config), wants_cpu) << text;
   };
@@ -163,7 +165,7 @@ TEST(ModelConfigTest, ChoosesBetweenGpuAndCpu) {
 
 TEST(ModelConfigTest, SaysWhichInstancesAreElsewhere) {
   auto config = *ReadModelConfig(
-      "instance_group { kind: KIND_GPU gpus: [ 1 ] }", "digits");
+      "instance_group { kind: KIND_GPU gpus: [ 2 ] }", "digits");
   const DeviceInfo cpu = DeviceOf(DeviceKind::kCpu);
   const DeviceInfo gpu = DeviceOf(DeviceKind::kCuda);
   EXPECT_THAT(FieldsWithoutEffect(config, gpu), IsEmpty());
@@ -178,6 +180,81 @@ TEST(ModelConfigTest, SaysWhichInstancesAreElsewhere) {
       "instance_group [ { kind: KIND_CPU }, { kind: KIND_GPU } ]", "digits");
   EXPECT_THAT(FieldsWithoutEffect(config, gpu),
               ElementsAre("instance_group.kind KIND_CPU (it runs on cuda:2)"));
+}
+
+TEST(ModelConfigTest, RefusesInstancesThatThereAreNot) {
+  constexpr auto kElsewhere = absl::StatusCode::kFailedPrecondition;
+  ExpectError(
+      Read("instance_group { gpus: [ 2, 5 ] }", DeviceKind::kCuda).status(),
+      kElsewhere, {"gpus lists 5", "GPU 2"});
+  ExpectError(Read("instance_group { gpus: 0 }").status(), kElsewhere,
+              {"gpus lists 0", "the CPU"});
+  EXPECT_TRUE(Read("instance_group { gpus: 2 }", DeviceKind::kCuda).ok());
+  ExpectError(Read("instance_group { kind: KIND_CPU gpus: 0 }").status(),
+              absl::StatusCode::kInvalidArgument, {"gpus", "KIND_CPU"});
+  ExpectError(Read("instance_group { count: -3 }").status(),
+              absl::StatusCode::kInvalidArgument, {"instance_group", "-3"});
+}
+
+TEST(ModelConfigTest, SaysWhatHasNoEffect) {
+  const auto ignored = [](const std::string& text) {
+    const auto config = Read(text);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? FieldsWithoutEffect(*config, DeviceOf(DeviceKind::kCpu))
+                       : std::vector<std::string>();
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"instance_group { count: 4 }", "instance_group.count 4"},
+      {"instance_group { kind: KIND_MODEL }", "instance_group.kind KIND_MODEL"},
+      {"instance_group { profile: \"p\" }", "instance_group.profile"},
+      {"instance_group { rate_limiter { priority: 2 } }",
+       "instance_group.rate_limiter"},
+      {"instance_group [ { passive: true }, { passive: true } ]",
+       "instance_group.passive"},
+      {"instance_group { host_policy: \"p\" }", "instance_group.host_policy"},
+      {"input { name: \"x\" format: FORMAT_NCHW }", "input.format"},
+      {"output { name: \"y\" label_filename: \"l.txt\" }",
+       "output.label_filename"},
+      {"optimization {}", "optimization"},
+      {"optimization { graph { level: 1 } cuda { graphs: true } "
+       "execution_accelerators { gpu_execution_accelerator { "
+       "name: \"tensorrt\" parameters { key: \"a\" value: \"b\" } } } "
+       "input_pinned_memory { enable: false } eager_batching: true }",
+       "optimization"},
+      {"runtime: \"libx.so\"", "runtime"},
+      {"dynamic_batching {}", "dynamic_batching"}};
+  for (const auto& [text, field] : cases) {
+    EXPECT_THAT(ignored(text), ElementsAre(field)) << text;
+  }
+  EXPECT_THAT(ignored("instance_group { name: \"a\" count: 1 kind: KIND_CPU }"),
+              IsEmpty());
+}
+
+TEST(ModelConfigTest, NamesWhatIsTritonsAlone) {
+  for (const char* field : {"sequence_batching", "ensemble_scheduling",
+                            "model_repository_agents"}) {
+    ExpectError(Read(std::string(field) + " { anything: [ 1 ] }").status(),
+                absl::StatusCode::kUnimplemented,
+                {std::string(field) + " is not supported", "line 1"});
+  }
+  ExpectError(Read("version_policy { specific {} }").status(),
+              absl::StatusCode::kInvalidArgument,
+              {"version_policy", "no version"});
+}
+
+TEST(ModelConfigTest, ChoosesOutputs) {
+  Graph graph;
+  graph.outputs = {"a", "b", "c"};
+  for (const std::string& name : graph.outputs) {
+    graph.declared_outputs.push_back({name, DType::kFloat, std::nullopt});
+  }
+  Graph all = graph;
+  ChooseOutputs(*Read(""), &all);
+  EXPECT_THAT(all.outputs, ElementsAre("a", "b", "c"));
+  ChooseOutputs(*Read("output [ { name: \"c\" }, { name: \"a\" } ]"), &graph);
+  EXPECT_THAT(graph.outputs, ElementsAre("c", "a"));
+  ASSERT_EQ(graph.declared_outputs.size(), 2u);
+  EXPECT_EQ(graph.declared_outputs[0].name, "c");
 }
 
 TEST(ModelConfigTest, ChoosesVersions) {
