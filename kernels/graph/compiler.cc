@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/input_fit.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/node_inference.h"
 #include "kernels/graph/outline_steps.h"
@@ -98,6 +100,7 @@ class Compiler {
     FuseNodes(core_->graph, registry_, kind);
     ChooseLayouts(core_->graph, registry_, kind);
     Declare(graph);
+    WEIR_RETURN_IF_ERROR(CheckDeclaredOutputs(graph));
     FindRoots();
     core_->nodes.resize(nodes().size());
     core_->input_uses.resize(core_->inputs.size());
@@ -140,6 +143,29 @@ class Compiler {
         core_->position_of_node[joined.index] = static_cast<int>(p);
       }
     }
+  }
+
+  // The same rule as for inputs, with what inference found as the given.
+  absl::Status CheckDeclaredOutputs(const Graph& graph) const {
+    for (size_t i = 0; i < graph.declared_outputs.size(); ++i) {
+      const ValueDecl& declared = graph.declared_outputs[i];
+      const ValueDecl& found = core_->outputs[i];
+      const auto refuse = [&](const absl::Status& status) {
+        return WithField(
+            Annotate(status, absl::StrCat("output \"", found.name, "\" ")),
+            absl::StrCat("outputs[", i, "]"));
+      };
+      if (declared.dtype != DType::kInvalid && declared.dtype != found.dtype) {
+        return refuse(absl::InvalidArgumentError(
+            absl::StrCat("is ", AbslView(DTypeName(found.dtype)), " where ",
+                         AbslView(DTypeName(declared.dtype)), " is declared")));
+      }
+      if (!found.shape.has_value()) continue;
+      const absl::Status fits =
+          CheckInputFit(declared, core_->symbols, *found.shape);
+      if (!fits.ok()) return refuse(fits);
+    }
+    return absl::OkStatus();
   }
 
   // Folded nodes are constants from here on.

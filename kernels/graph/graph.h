@@ -37,6 +37,10 @@ struct GraphNode {
 struct Graph {
   std::vector<ValueDecl> inputs;
   std::vector<std::string> outputs;
+  // What the graph's source says of them, where it says anything: types and
+  // sizes that inference finds otherwise are refused. Empty, or as `outputs`;
+  // kInvalid and unknown shapes say nothing.
+  std::vector<ValueDecl> declared_outputs;
   std::vector<GraphNode> nodes;  // any order
   std::map<std::string, std::shared_ptr<const Constant>, std::less<>> constants;
   std::map<std::string, int, std::less<>> opsets;  // by domain

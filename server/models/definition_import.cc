@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
@@ -46,28 +47,40 @@ absl::Status ReadStrings(ConstantBytes* bytes, size_t count,
   return absl::OkStatus();
 }
 
+// What a spec may say of a batch whose samples differ.
+absl::Status CheckNotRagged(const v1::TensorSpec& spec,
+                            const std::string& path) {
+  if (spec.sample_shapes().empty()) return absl::OkStatus();
+  return WithField(absl::UnimplementedError("ragged batches are not supported"),
+                   path + ".sample_shapes");
+}
+
 absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
-    const v1::TensorValue& value, std::string_view path) {
+    const v1::TensorValue& value, const std::string& path) {
+  const std::string spec = path + ".spec";
+  const std::string raw = path + ".raw";
   if (value.source_case() != v1::TensorValue::kRaw) {
-    return InvalidField(path, "a constant needs its elements in `raw`");
+    return InvalidField(raw, "a constant needs its elements in `raw`");
   }
+  WEIR_RETURN_IF_ERROR(CheckNotRagged(value.spec(), spec));
   auto constant = std::make_shared<Constant>();
   auto bytes = std::make_shared<ConstantBytes>();
   HostTensor& tensor = constant->tensor;
-  WEIR_ASSIGN_OR_RETURN(tensor.dtype, ImportDType(value.spec().dtype(), path));
+  WEIR_ASSIGN_OR_RETURN(tensor.dtype,
+                        ImportDType(value.spec().dtype(), spec + ".dtype"));
   tensor.dims.assign(value.spec().shape().begin(), value.spec().shape().end());
   absl::StatusOr<int64_t> elements = NumElements(tensor.dims);
   absl::StatusOr<int64_t> expected = ByteSize(tensor.dtype, tensor.dims);
-  if (!expected.ok()) return WithField(expected.status(), path);
+  if (!expected.ok()) return WithField(expected.status(), spec + ".shape");
   bytes->raw = value.raw();
   if (tensor.dtype == DType::kString) {
     WEIR_RETURN_IF_ERROR(
-        ReadStrings(bytes.get(), static_cast<size_t>(*elements), path));
+        ReadStrings(bytes.get(), static_cast<size_t>(*elements), raw));
     tensor.data = bytes->strings.data();
   } else if (bytes->raw.size() != static_cast<size_t>(*expected)) {
     return InvalidField(
-        path, absl::StrCat("has ", bytes->raw.size(),
-                           " bytes; its type and shape need ", *expected));
+        raw, absl::StrCat("has ", bytes->raw.size(),
+                          " bytes; its type and shape need ", *expected));
   } else {
     if (tensor.dtype == DType::kBool) {
       for (char& byte : bytes->raw) byte = byte != 0;
@@ -79,7 +92,7 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
 }
 
 absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
-                             std::string_view path) {
+                             const std::string& path) {
   const std::string& name = attribute.name();
   if (name.empty()) return InvalidField(path, "an attribute has no name");
   if (to->Has(name)) {
@@ -110,9 +123,12 @@ absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
                                        attribute.strings().values().end()));
       return absl::OkStatus();
     case v1::Attribute::kTensor: {
-      WEIR_ASSIGN_OR_RETURN(auto constant,
-                            ImportConstant(attribute.tensor(), path));
-      to->Set(name, std::move(constant));
+      auto constant = ImportConstant(attribute.tensor(), path + ".tensor");
+      if (!constant.ok()) {
+        return Annotate(constant.status(),
+                        absl::StrCat("attribute \"", name, "\": "));
+      }
+      to->Set(name, *std::move(constant));
       return absl::OkStatus();
     }
     case v1::Attribute::VALUE_NOT_SET:
@@ -146,14 +162,30 @@ absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
   return node;
 }
 
+// Of domain "": 0 is the newest.
+absl::StatusOr<int> ImportOpset(int64_t opset) {
+  constexpr char kField[] = "graph.definition.opset";
+  if (opset == 0) return kNewestOnnxOpset;
+  if (opset >= kOldestOnnxOpset && opset <= kNewestOnnxOpset) {
+    return static_cast<int>(opset);
+  }
+  const std::string message =
+      absl::StrCat("opset ", opset, ": this server knows ", kOldestOnnxOpset,
+                   " to ", kNewestOnnxOpset);
+  return opset < kOldestOnnxOpset
+             ? InvalidField(kField, message)
+             : WithField(absl::UnimplementedError(message), kField);
+}
+
 absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
                                       absl::Span<const GivenInput> given,
                                       const std::string& path) {
   ValueDecl input;
   input.name = from.name();
   if (from.has_spec()) {
-    WEIR_ASSIGN_OR_RETURN(input.dtype,
-                          ImportDType(from.spec().dtype(), path + ".spec"));
+    WEIR_RETURN_IF_ERROR(CheckNotRagged(from.spec(), path + ".spec"));
+    WEIR_ASSIGN_OR_RETURN(
+        input.dtype, ImportDType(from.spec().dtype(), path + ".spec.dtype"));
     SymbolicDims dims;
     for (int64_t extent : from.spec().shape()) {
       if (extent < -1) {
@@ -194,16 +226,9 @@ absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
 absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
                                        absl::Span<const GivenInput> given) {
   Graph graph;
-  const int64_t opset =
-      definition.opset() == 0 ? kNewestOnnxOpset : definition.opset();
-  if (opset < 11 || opset > 1000) {
-    return InvalidField("graph.definition.opset",
-                        absl::StrCat("opset ", opset,
-                                     " is not supported; weir "
-                                     "follows ONNX from opset 11 on"));
-  }
-  graph.opsets[""] = static_cast<int>(opset);
-  graph.opsets["weir"] = 1;
+  WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));
+  graph.opsets["weir"] = kWeirOpset;
+  absl::flat_hash_set<absl::string_view> outputs;
   for (int i = 0; i < definition.inputs_size(); ++i) {
     WEIR_ASSIGN_OR_RETURN(
         ValueDecl input,
@@ -211,8 +236,15 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
                     absl::StrCat("graph.definition.inputs[", i, "]")));
     graph.inputs.push_back(std::move(input));
   }
-  graph.outputs.assign(definition.outputs().begin(),
-                       definition.outputs().end());
+  for (int i = 0; i < definition.outputs_size(); ++i) {
+    const std::string& name = definition.outputs(i);
+    if (!outputs.insert(name).second) {
+      return InvalidField(
+          absl::StrCat("graph.definition.outputs[", i, "]"),
+          absl::StrCat("output \"", name, "\" is listed twice"));
+    }
+    graph.outputs.push_back(name);
+  }
   for (int i = 0; i < definition.nodes_size(); ++i) {
     WEIR_ASSIGN_OR_RETURN(
         GraphNode node,
@@ -224,8 +256,12 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
     const v1::NamedTensor& from = definition.constants(i);
     const std::string path =
         absl::StrCat("graph.definition.constants[", i, "]");
-    WEIR_ASSIGN_OR_RETURN(auto constant, ImportConstant(from.value(), path));
-    if (!graph.constants.emplace(from.name(), std::move(constant)).second) {
+    auto constant = ImportConstant(from.value(), path + ".value");
+    if (!constant.ok()) {
+      return Annotate(constant.status(),
+                      absl::StrCat("constant \"", from.name(), "\": "));
+    }
+    if (!graph.constants.emplace(from.name(), *std::move(constant)).second) {
       return InvalidField(path, absl::StrCat("constant \"", from.name(),
                                              "\" is defined twice"));
     }

@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -30,7 +31,7 @@ class Importer {
   Importer(onnx::ModelProto& model, const OnnxImportOptions& options)
       : model_(model), external_(options.folder) {}
 
-  absl::StatusOr<OnnxFile> Run() {
+  absl::StatusOr<Graph> Run() {
     WEIR_RETURN_IF_ERROR(CheckModel());
     WEIR_RETURN_IF_ERROR(ReadOpsets());
     onnx::GraphProto& graph = *model_.mutable_graph();
@@ -41,16 +42,12 @@ class Importer {
       WEIR_RETURN_IF_ERROR(ReadInput(input));
     }
     for (const onnx::ValueInfoProto& output : graph.output()) {
-      graph_.outputs.push_back(output.name());
-      // Only a help to clients: what cannot be read is left to inference.
-      auto decl = ReadDeclaration(output);
-      outputs_.push_back(decl.ok() ? *std::move(decl)
-                                   : ValueDecl{output.name(), {}, {}});
+      WEIR_RETURN_IF_ERROR(ReadOutput(output));
     }
     for (int i = 0; i < graph.node_size(); ++i) {
       WEIR_RETURN_IF_ERROR(ReadNode(*graph.mutable_node(i)));
     }
-    return OnnxFile{std::move(graph_), std::move(outputs_)};
+    return std::move(graph_);
   }
 
  private:
@@ -123,13 +120,29 @@ class Importer {
     return absl::OkStatus();
   }
 
+  absl::Status ReadOutput(const onnx::ValueInfoProto& from) {
+    if (!output_names_.insert(from.name()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("output \"", from.name(), "\" is listed twice"));
+    }
+    graph_.outputs.push_back(from.name());
+    // What cannot be read is left to inference.
+    auto decl = ReadDeclaration(from);
+    graph_.declared_outputs.push_back(
+        decl.ok() ? *std::move(decl) : ValueDecl{from.name(), {}, {}});
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<ValueDecl> ReadDeclaration(const onnx::ValueInfoProto& from) {
     if (!from.has_type() || !from.type().has_tensor_type()) {
       return absl::UnimplementedError("its type is not a tensor");
     }
     const onnx::TypeProto::Tensor& type = from.type().tensor_type();
     const auto dtype = DTypeFromOnnx(type.elem_type());
-    if (!dtype.has_value() || *dtype == DType::kInvalid) {
+    if (type.elem_type() == onnx::TensorProto::UNDEFINED) {
+      return absl::InvalidArgumentError("its element type is undefined");
+    }
+    if (!dtype.has_value()) {
       return absl::UnimplementedError(
           absl::StrCat("element type ", type.elem_type()));
     }
@@ -140,11 +153,12 @@ class Importer {
     SymbolicDims dims;
     for (const auto& dim : type.shape().dim()) {
       if (dim.has_dim_value()) {
-        if (dim.dim_value() < 0) {
+        if (dim.dim_value() < -1) {
           return absl::InvalidArgumentError(
               absl::StrCat("a dimension is negative (", dim.dim_value(), ")"));
         }
-        dims.push_back(Dim(dim.dim_value()));
+        // Exporters write -1 for what they do not know.
+        dims.push_back(dim.dim_value() < 0 ? Dim() : Dim(dim.dim_value()));
       } else if (dim.has_dim_param() && !dim.dim_param().empty()) {
         dims.push_back(Dim::Symbol(SymbolNumber(dim.dim_param())));
       } else {
@@ -296,13 +310,13 @@ class Importer {
   onnx::ModelProto& model_;
   ExternalData external_;
   Graph graph_;
-  std::vector<ValueDecl> outputs_;
+  std::set<std::string> output_names_;
   std::map<std::string, int> symbols_;
   int node_count_ = 0;
 };
 
-absl::StatusOr<OnnxFile> Import(std::string_view bytes,
-                                const OnnxImportOptions& options) {
+absl::StatusOr<Graph> Import(std::string_view bytes,
+                             const OnnxImportOptions& options) {
   if (bytes.empty()) return absl::InvalidArgumentError("the model is empty");
   if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
     return absl::InvalidArgumentError(
@@ -322,8 +336,7 @@ absl::StatusOr<OnnxFile> Import(std::string_view bytes,
 absl::StatusOr<Graph> ImportOnnx(std::string_view model,
                                  const OnnxImportOptions& options) {
   WEIR_RETURN_IF_ERROR(CheckParsedSize(*onnx::ModelProto::descriptor(), model));
-  WEIR_ASSIGN_OR_RETURN(OnnxFile file, Import(model, options));
-  return std::move(file.graph);
+  return Import(model, options);
 }
 
 absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path) {
@@ -332,10 +345,9 @@ absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path) {
   const size_t slash = path.rfind('/');
   OnnxImportOptions options;
   options.folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  auto model = Import(file->bytes(), options);
-  if (!model.ok()) return Annotate(model.status(), path + ": ");
-  model->fingerprint = Fingerprint(file->bytes());
-  return model;
+  auto graph = Import(file->bytes(), options);
+  if (!graph.ok()) return Annotate(graph.status(), path + ": ");
+  return OnnxFile{*std::move(graph), Fingerprint(file->bytes())};
 }
 
 }  // namespace weir

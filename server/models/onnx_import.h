@@ -31,8 +31,6 @@ absl::StatusOr<Graph> ImportOnnx(std::string_view model,
 // The model in a file, with external data beside it. Errors name the file.
 struct OnnxFile {
   Graph graph;
-  // As the file declares them; inference may know less.
-  std::vector<ValueDecl> outputs;
   uint64_t fingerprint = 0;  // of the file, not of external data
 };
 absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path);

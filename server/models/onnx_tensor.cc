@@ -200,7 +200,10 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> ExternalData::Open(
 absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
     onnx::TensorProto& from, ExternalData& external) {
   const auto dtype = DTypeFromOnnx(from.data_type());
-  if (!dtype.has_value() || *dtype == DType::kInvalid) {
+  if (from.data_type() == onnx::TensorProto::UNDEFINED) {
+    return absl::InvalidArgumentError("its element type is undefined");
+  }
+  if (!dtype.has_value()) {
     return absl::UnimplementedError(
         absl::StrCat("element type ", from.data_type()));
   }

@@ -11,6 +11,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/time.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/mutex.h"
@@ -29,6 +33,8 @@ namespace fs = std::filesystem;
 
 constexpr char kConfigFile[] = "config.pbtxt";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+// Models take seconds to load, and callers are many.
+constexpr absl::Duration kLoadingRetry = absl::Seconds(1);
 
 struct VersionEntry {
   int64_t number = 0;  // 0: the model as a whole, which has no version
@@ -71,14 +77,20 @@ absl::StatusOr<std::vector<std::string>> Folders(const fs::path& path) {
   return names;
 }
 
-VersionEntry Refused(int64_t number, const absl::Status& status) {
+// Callers are told what is where in the repository, not where that is.
+VersionEntry Refused(const std::string& root, int64_t number,
+                     const absl::Status& status) {
+  const std::string folder = (fs::path(root) / "").string();
+  std::error_code error;
+  const std::string resolved =
+      (fs::weakly_canonical(root, error) / "").string();
   VersionEntry entry;
   entry.number = number;
   if (number > 0) entry.version = absl::StrCat(number);
   entry.state = ModelState::kUnavailable;
   // Names of files and nodes may be any bytes.
-  entry.reason =
-      EscapeNonUtf8({status.message().data(), status.message().size()});
+  entry.reason = EscapeNonUtf8(
+      absl::StrReplaceAll(status.message(), {{folder, ""}, {resolved, ""}}));
   return entry;
 }
 
@@ -107,8 +119,10 @@ absl::Status NotServed(std::string_view name, const VersionEntry& entry) {
     absl::StrAppend(&what, " version ", entry.version);
   }
   if (entry.state == ModelState::kLoading) {
-    return WithReason(absl::UnavailableError(what + " is being loaded"),
-                      "MODEL_NOT_READY");
+    return WithRetryAfter(
+        WithReason(absl::UnavailableError(what + " is being loaded"),
+                   "MODEL_NOT_READY"),
+        kLoadingRetry);
   }
   return WithReason(
       absl::NotFoundError(absl::StrCat(what, " is not served: ", entry.reason)),
@@ -119,11 +133,16 @@ absl::Status NotServed(std::string_view name, const VersionEntry& entry) {
 
 absl::Status CheckInputShape(const ServedModel& model, size_t index,
                              absl::Span<const int64_t> shape) {
+  WEIR_RETURN_IF_ERROR(ByteSize(model.inputs[index].dtype, shape).status());
+  return CheckOpenInputShape(model, index, shape);
+}
+
+absl::Status CheckOpenInputShape(const ServedModel& model, size_t index,
+                                 absl::Span<const int64_t> shape) {
   const ModelTensor& input = model.inputs[index];
-  WEIR_RETURN_IF_ERROR(ByteSize(input.dtype, shape).status());
   bool fits = shape.size() == input.shape.size();
   for (size_t d = 0; fits && d < shape.size(); ++d) {
-    fits = input.shape[d] == -1 || input.shape[d] == shape[d];
+    fits = input.shape[d] == -1 || shape[d] == -1 || input.shape[d] == shape[d];
   }
   if (!fits) {
     return absl::InvalidArgumentError(
@@ -136,6 +155,17 @@ absl::Status CheckInputShape(const ServedModel& model, size_t index,
                      "\" takes at most ", model.max_batch_size));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckBatch(const ServedModel& model, const GivenShape& first,
+                        const GivenShape& other) {
+  if (model.max_batch_size == 0 || first.shape[0] == -1 ||
+      other.shape[0] == -1 || first.shape[0] == other.shape[0]) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "input \"", AbslView(other.name), "\" has a batch of ", other.shape[0],
+      ", input \"", AbslView(first.name), "\" one of ", first.shape[0]));
 }
 
 struct ModelRepository::State {
@@ -155,6 +185,9 @@ struct ModelRepository::State {
 
   fs::path ModelPath(const std::string& name) const {
     return fs::path(options.root) / name;
+  }
+  VersionEntry Refuse(int64_t number, const absl::Status& status) const {
+    return Refused(options.root, number, status);
   }
   absl::Status List();
   absl::StatusOr<inference::ModelConfig> ReadConfig(
@@ -219,7 +252,7 @@ absl::Status ModelRepository::State::List() {
     // Listed by what can be told of its name, unless another has that.
     listed->emplace(
         EscapeNonUtf8(name),
-        std::make_shared<const ModelEntry>(ModelEntry{Refused(
+        std::make_shared<const ModelEntry>(ModelEntry{Refuse(
             0, absl::InvalidArgumentError("the folder's name is not UTF-8"))}));
   }
   MutexLock lock(&change_mu);
@@ -230,7 +263,7 @@ absl::Status ModelRepository::State::List() {
 // What the model's folder says, and what there is to load.
 ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const auto folders = Folders(ModelPath(name));
-  if (!folders.ok()) return {Refused(0, folders.status())};
+  if (!folders.ok()) return {Refuse(0, folders.status())};
   std::vector<int64_t> existing;
   for (const std::string& folder : *folders) {
     if (const auto number = VersionNumber(folder)) existing.push_back(*number);
@@ -242,7 +275,7 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const std::vector<int64_t> versions = ChooseVersions(
       config.ok() ? *config : inference::ModelConfig(), existing);
   if (versions.empty()) {
-    return {Refused(0, config.ok() ? NoVersion(*folders) : config.status())};
+    return {Refuse(0, config.ok() ? NoVersion(*folders) : config.status())};
   }
   ModelEntry entry;
   const auto shared =
@@ -250,9 +283,9 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
                   : nullptr;
   for (int64_t version : versions) {
     if (shared == nullptr) {
-      entry.push_back(Refused(version, config.status()));
+      entry.push_back(Refuse(version, config.status()));
     } else if (!std::binary_search(existing.begin(), existing.end(), version)) {
-      entry.push_back(Refused(
+      entry.push_back(Refuse(
           version, absl::NotFoundError(
                        "the version policy asks for a version that has no "
                        "folder")));
@@ -277,8 +310,12 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   ProgramOptions program_options;
   program_options.stop = &stopping;
   program_options.evaluation = options.evaluation;
+  ChooseOutputs(*job.config, &onnx.graph);
   program_options.identity =
-      Fingerprint(absl::StrCat(job.name, "/", job.version), onnx.fingerprint);
+      Fingerprint(absl::StrCat(job.name, "/", job.version, "/",
+                               absl::StrJoin(onnx.graph.outputs, "/")),
+                  onnx.fingerprint);
+  const std::vector<ValueDecl> declared = onnx.graph.declared_outputs;
   program_options.text_device = options.host;
   const bool to_host = options.host != nullptr && WantsCpu(*job.config);
   WEIR_ASSIGN_OR_RETURN(
@@ -290,7 +327,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
       FieldsWithoutEffect(config, program->device().info());
   CompleteInstances(program->device().info(), &config);
   auto interface = CompleteModelConfig(program->inputs(), program->outputs(),
-                                       onnx.outputs, &config);
+                                       declared, &config);
   if (!interface.ok()) {
     return Annotate(interface.status(), absl::StrCat(kConfigFile, ": "));
   }
@@ -336,7 +373,7 @@ void ModelRepository::State::LoadNext(std::atomic<size_t>* next) {
       entry.state = ModelState::kReady;
       entry.model = *std::move(model);
     } else {
-      entry = Refused(jobs[i].version, model.status());
+      entry = Refuse(jobs[i].version, model.status());
     }
     Publish(jobs[i].name, std::move(entry));
   }

@@ -29,11 +29,13 @@ struct ServedModel {
   // Among all that its repository ever served, from 0: where its counts are.
   size_t number = 0;
   std::string name;
-  std::string version;               // "1"
-  std::string platform;              // "onnx_weir"
-  int max_batch_size = 0;            // 0: the shapes are as the model has them
-  std::vector<ModelTensor> inputs;   // in the order of program->inputs()
-  std::vector<ModelTensor> outputs;  // in the order of program->outputs()
+  std::string version;              // "1"
+  std::string platform;             // "onnx_weir"
+  int max_batch_size = 0;           // 0: the shapes are as the model has them
+  std::vector<ModelTensor> inputs;  // in the order of program->inputs()
+  // In the order of program->outputs(): those that the configuration lists, in
+  // its order; if it lists none, the model's.
+  std::vector<ModelTensor> outputs;
   std::shared_ptr<const Program> program;
   std::string config;  // serialized inference.ModelConfig
   // Fields of config.pbtxt that were read and have no effect, or not that one.
@@ -46,6 +48,18 @@ struct ServedModel {
 // the input.
 absl::Status CheckInputShape(const ServedModel& model, size_t index,
                              absl::Span<const int64_t> shape);
+// The same of a shape that is not known whole: -1 fits everywhere.
+absl::Status CheckOpenInputShape(const ServedModel& model, size_t index,
+                                 absl::Span<const int64_t> shape);
+
+// With a batch axis, all inputs of a request have the same batch.
+// INVALID_ARGUMENT names both. REQUIRES: the shapes fit, as above.
+struct GivenShape {
+  std::string_view name;
+  absl::Span<const int64_t> shape;
+};
+absl::Status CheckBatch(const ServedModel& model, const GivenShape& first,
+                        const GivenShape& other);
 
 enum class ModelState : uint8_t { kLoading, kReady, kUnavailable };
 
@@ -86,7 +100,7 @@ class ModelRepository {
   // `version` "" is the highest that is ready. NOT_FOUND for a model or version
   // that is not in the repository (reason MODEL_NOT_FOUND), or that was refused
   // when it was loaded (MODEL_REFUSED, with why): it stays so. UNAVAILABLE
-  // (MODEL_NOT_READY) while it is being loaded.
+  // (MODEL_NOT_READY, with when to ask again) while it is being loaded.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Find(
       std::string_view name, std::string_view version) const;
 

@@ -35,15 +35,13 @@ absl::Status NeedsSpace(std::string field, std::string what) {
       field);
 }
 
-std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
-
 }  // namespace
 
 // One call, from its bytes to its answer. Lives in the call's arena.
 class EvaluatorService::Request {
  public:
   Request(ServiceContext* context, ServerCall& call)
-      : context_(context), call_(call) {}
+      : context_(context), call_(call), places_(&call.arena()) {}
 
   void Run() {
     if (absl::Status status = Begin(); !status.ok()) {
@@ -62,6 +60,7 @@ class EvaluatorService::Request {
     WEIR_RETURN_IF_ERROR(
         ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
+    WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "value.spec"));
     return CheckSettings();
   }
 
@@ -159,7 +158,7 @@ class EvaluatorService::Request {
     ProgramCache::ProgramOr program = std::move(compiled_);
     compiled_ = nullptr;
     if (!program.ok()) {
-      Fail(program.status());
+      Fail(WithGraphField(program.status(), request_.graph));
       return;
     }
     program_ = *std::move(program);
@@ -184,7 +183,8 @@ class EvaluatorService::Request {
     absl::Status status = FillInputs();
     if (status.ok()) status = ChooseOutputs();
     if (!status.ok()) {
-      CallEvaluation::Release(evaluation_);
+      // It was not started: what its work says is about an earlier request.
+      CallEvaluation::Release(std::exchange(evaluation_, nullptr));
       Fail(status);
       return;
     }
@@ -199,6 +199,7 @@ class EvaluatorService::Request {
   absl::Status FillInputs() {
     auto& inputs = evaluation_->request().inputs;
     inputs.resize(program_->inputs().size());
+    places_.assign(inputs.size(), kNotGiven);
     std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
@@ -215,6 +216,7 @@ class EvaluatorService::Request {
                                          "\" is given twice"));
       }
       given[index] = true;
+      places_[index] = i;
       absl::Status status = FillOne(input, index, &inputs[index]);
       if (!status.ok()) {
         return WithField(
@@ -222,6 +224,9 @@ class EvaluatorService::Request {
                      absl::StrCat("input \"", AbslView(input.name), "\": ")),
             InputField(i));
       }
+      if (model_ == nullptr) continue;
+      status = CheckBatch(*model_, Given(0), Given(i));
+      if (!status.ok()) return WithField(status, InputField(i));
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!given[i]) {
@@ -233,10 +238,14 @@ class EvaluatorService::Request {
     return absl::OkStatus();
   }
 
+  GivenShape Given(size_t i) const {
+    const WireTensor& input = request_.inputs[i];
+    return {input.name, {input.spec.shape.data(), input.spec.shape.size()}};
+  }
+
   absl::Status FillOne(const WireTensor& input, size_t index,
                        InputSource* source) {
-    WEIR_ASSIGN_OR_RETURN(const DType dtype,
-                          CheckSpec(input.spec, "value.spec.dtype"));
+    const DType dtype = DTypeFromOnnx(input.spec.dtype).value();
     const auto* raw = std::get_if<ByteView>(&input.source);
     if (raw == nullptr) {
       if (std::holds_alternative<std::monostate>(input.source)) {
@@ -287,16 +296,14 @@ class EvaluatorService::Request {
   void Finish() {
     const Work& work = evaluation_->work();
     if (!work.status().ok()) {
-      absl::Status status = work.status();
+      absl::Status status = WithRequestField(work.status(), places_);
       status.SetPayload(kReportDetail, absl::Cord(Report(work, true)));
-      CallEvaluation::Release(evaluation_);
       Fail(status);
       return;
     }
     absl::StatusOr<ReplyBuffer> reply = BuildReply(work);
-    CallEvaluation::Release(evaluation_);
     if (!reply.ok()) return Fail(reply.status());
-    GiveUp();
+    GiveUp(absl::StatusCode::kOk);
     call_.Reply(*std::move(reply));
   }
 
@@ -360,12 +367,21 @@ class EvaluatorService::Request {
   }
 
   void Fail(const absl::Status& status) {
-    GiveUp();
+    GiveUp(status.code());
     call_.Fail(status);
   }
 
   // Called once, before the answer: the arena runs no destructors.
-  void GiveUp() {
+  void GiveUp(absl::StatusCode code) {
+    if (model_ != nullptr) {
+      context_->model_metrics.Record(
+          *model_, code,
+          evaluation_ == nullptr ? nullptr : &evaluation_->work(),
+          call_.received());
+    }
+    if (evaluation_ != nullptr) {
+      CallEvaluation::Release(std::exchange(evaluation_, nullptr));
+    }
     model_ = nullptr;
     program_ = nullptr;
   }
@@ -378,6 +394,7 @@ class EvaluatorService::Request {
   std::shared_ptr<const Program> program_;
   ProgramCache::ProgramOr compiled_ = nullptr;
   CallEvaluation* evaluation_ = nullptr;
+  std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
   bool program_cached_ = false;
 };
 

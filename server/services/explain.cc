@@ -55,6 +55,7 @@ class ExplainCall {
     WEIR_RETURN_IF_ERROR(
         ParseExplainRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
+    WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "spec"));
     WEIR_ASSIGN_OR_RETURN(engine_, FindEngine(*context_, request_.device));
     return CheckPrecision(request_.precision);
   }
@@ -62,7 +63,8 @@ class ExplainCall {
   void FindModel(const WireModelReference& reference) {
     auto model = FindServedModel(context_->models, reference);
     if (!model.ok()) return Fail(model.status());
-    program_ = (*model)->program;
+    model_ = *std::move(model);
+    program_ = model_->program;
     cached_ = true;
     Compiled();
   }
@@ -83,7 +85,7 @@ class ExplainCall {
     programs.GetOrCompile(
         owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
-          status_ = program.status();
+          status_ = WithGraphField(program.status(), request_.graph);
           if (program.ok()) program_ = *std::move(program);
           Resume<&ExplainCall::Compiled>();
         });
@@ -109,7 +111,7 @@ class ExplainCall {
 
   void Planned() {
     if (status_.ok()) status_ = StillWanted();
-    if (!status_.ok()) return Fail(status_);
+    if (!status_.ok()) return Fail(WithRequestField(status_, places_));
     Reply();
   }
 
@@ -127,24 +129,42 @@ class ExplainCall {
   absl::Status MakeOutline() {
     const std::vector<ValueDecl>& declared = program_->inputs();
     std::vector<SymbolicShape> shapes(declared.size());
+    places_.assign(declared.size(), kNotGiven);
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
-      const std::string field = absl::StrCat("inputs[", i, "]");
-      const absl::Status status = TakeSpec(input, field, &shapes);
+      const absl::Status status = TakeSpec(i, &shapes);
       if (!status.ok()) {
         return WithField(
             Annotate(status,
                      absl::StrCat("input \"", AbslView(input.name), "\" ")),
-            field);
+            InputField(i));
       }
     }
-    WEIR_ASSIGN_OR_RETURN(outline_, program_->Outline(shapes));
+    if (model_ != nullptr) WEIR_RETURN_IF_ERROR(CheckBatches());
+    auto outline = program_->Outline(shapes);
+    if (!outline.ok()) return WithRequestField(outline.status(), places_);
+    outline_ = *std::move(outline);
+    return absl::OkStatus();
+  }
+
+  // REQUIRES: each shape fits.
+  absl::Status CheckBatches() const {
+    GivenShape first;
+    for (size_t i = 0; i < request_.inputs.size(); ++i) {
+      const WireTensor& input = request_.inputs[i];
+      const GivenShape given{
+          input.name, {input.spec.shape.data(), input.spec.shape.size()}};
+      if (given.shape.empty() || given.shape[0] == -1) continue;
+      if (first.shape.empty()) first = given;
+      const absl::Status status = CheckBatch(*model_, first, given);
+      if (!status.ok()) return WithField(status, InputField(i));
+    }
     return absl::OkStatus();
   }
 
   // Errors continue the input's name.
-  absl::Status TakeSpec(const WireTensor& input, const std::string& field,
-                        std::vector<SymbolicShape>* shapes) const {
+  absl::Status TakeSpec(size_t i, std::vector<SymbolicShape>* shapes) {
+    const WireTensor& input = request_.inputs[i];
     const int at = FindValue(program_->inputs(), input.name);
     if (at < 0) {
       return absl::InvalidArgumentError("is not an input of the graph");
@@ -153,17 +173,19 @@ class ExplainCall {
     if ((*shapes)[index].has_value()) {
       return absl::InvalidArgumentError("is given twice");
     }
-    auto dtype = CheckSpec(input.spec, field + ".spec.dtype");
-    if (!dtype.ok()) return Annotate(dtype.status(), "has a bad spec: ");
+    places_[index] = i;
+    const DType dtype = DTypeFromOnnx(input.spec.dtype).value();
     const DType wanted = program_->inputs()[index].dtype;
-    if (*dtype != wanted) {
+    if (dtype != wanted) {
       return absl::InvalidArgumentError(
-          absl::StrCat("is ", AbslView(DTypeName(*dtype)), " where ",
+          absl::StrCat("is ", AbslView(DTypeName(dtype)), " where ",
                        AbslView(DTypeName(wanted)), " is declared"));
     }
-    (*shapes)[index] = ToSymbolic(
-        absl::MakeConstSpan(input.spec.shape.data(), input.spec.shape.size()));
-    return absl::OkStatus();
+    const auto shape =
+        absl::MakeConstSpan(input.spec.shape.data(), input.spec.shape.size());
+    (*shapes)[index] = ToSymbolic(shape);
+    if (model_ == nullptr) return absl::OkStatus();
+    return Annotate(CheckOpenInputShape(*model_, index, shape), "has ");
   }
 
   // Fills tensors_ if a plan can be made without the inputs' elements.
@@ -227,10 +249,12 @@ class ExplainCall {
   ServerCall& call_;
   ExplainRequestView request_;
   Engine* engine_ = nullptr;  // whose programs are asked
+  std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;
   ProgramOutline outline_;
   std::vector<HostTensor> tensors_;
+  std::vector<size_t> places_;  // in the request, of the program's inputs
   absl::Status status_;
   bool cached_ = false;
 };

@@ -116,6 +116,20 @@ std::shared_ptr<const std::string> ProgramKey::Copy() const {
   return key;
 }
 
+absl::Status WithGraphField(const absl::Status& status,
+                            const WireGraph& graph) {
+  if (!absl::IsInvalidArgument(status) && !absl::IsUnimplemented(status)) {
+    return status;
+  }
+  const std::string field = Field(status);
+  if (field.rfind("graph.", 0) == 0) return status;
+  if (std::holds_alternative<WireOnnxModel>(graph)) {
+    return WithField(status, "graph.onnx_model");
+  }
+  return WithField(status, absl::StrCat("graph.definition",
+                                        field.empty() ? "" : ".", field));
+}
+
 absl::StatusOr<Graph> ImportKey(std::string_view key) {
   KeyHead head;
   if (!Get(&key, &head)) return absl::InternalError("short program key");
@@ -129,10 +143,8 @@ absl::StatusOr<Graph> ImportKey(std::string_view key) {
     input.name = key.substr(0, entry.name_size);
     key.remove_prefix(entry.name_size);
     input.rank = static_cast<int>(entry.rank);
-    WEIR_ASSIGN_OR_RETURN(
-        input.dtype,
-        ImportDType(entry.dtype, absl::StrCat("inputs[", &input - &given[0],
-                                              "].value.spec.dtype")));
+    // CheckSpecs has seen it.
+    input.dtype = DTypeFromOnnx(entry.dtype).value_or(DType::kInvalid);
   }
   const absl::Status size =
       CheckParsedSize(*v1::GraphDefinition::descriptor(), key);

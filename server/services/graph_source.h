@@ -42,6 +42,11 @@ class ProgramKey {
   size_t size_ = 0;
 };
 
+// `status` of an import or a compilation with the request's field: those of a
+// graph's own begin with "graph.definition", and what is wrong with a graph
+// without one has the graph's.
+absl::Status WithGraphField(const absl::Status& status, const WireGraph& graph);
+
 // Imports what the copied key describes; runs on a compile thread.
 absl::StatusOr<Graph> ImportKey(std::string_view key);
 

@@ -109,8 +109,11 @@ absl::Status Read(const InferParameter& parameter, ReportWish* report) {
 }
 
 bool IsZero(const InferParameter& parameter) {
-  const auto* number = std::get_if<int64_t>(&parameter.value);
-  return number != nullptr && *number == 0;
+  if (const auto* number = std::get_if<int64_t>(&parameter.value)) {
+    return *number == 0;
+  }
+  const auto* count = std::get_if<uint64_t>(&parameter.value);
+  return count != nullptr && *count == 0;
 }
 
 }  // namespace
@@ -126,6 +129,7 @@ absl::StatusOr<ReportWish> ReadInferParameters(
 }
 
 absl::Status CheckTensorParameters(std::string_view tensor,
+                                   std::string_view path,
                                    std::span<const InferParameter> parameters) {
   for (const InferParameter& parameter : parameters) {
     const std::string_view name = parameter.name;
@@ -135,7 +139,7 @@ absl::Status CheckTensorParameters(std::string_view tensor,
         absl::UnimplementedError(absl::StrCat(
             "tensor \"", AbslView(tensor), "\": parameter \"", AbslView(name),
             "\" is not supported; send and receive the tensor's bytes")),
-        absl::StrCat(AbslView(tensor), ".", FieldOf(parameter)));
+        absl::StrCat(AbslView(path), ".", FieldOf(parameter)));
   }
   return absl::OkStatus();
 }

@@ -24,8 +24,10 @@ enum class ReportWish : uint8_t { kNone, kBrief, kFull };
 absl::StatusOr<ReportWish> ReadInferParameters(
     std::span<const InferParameter> parameters);
 
-// The same for those of input or output `tensor`.
+// The same for those of input or output `tensor`, whose path in the request is
+// `path`.
 absl::Status CheckTensorParameters(std::string_view tensor,
+                                   std::string_view path,
                                    std::span<const InferParameter> parameters);
 
 }  // namespace weir

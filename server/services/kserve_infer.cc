@@ -13,12 +13,11 @@
 #include "server/services/call_evaluation.h"
 #include "server/services/infer_parameters.h"
 #include "server/services/report_proto.h"
+#include "server/services/request_checks.h"
 #include "server/services/tensor_io.h"
 
 namespace weir {
 namespace {
-
-std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
 
 std::string InputLabel(const InferInput& input) {
   return absl::StrCat("input \"", AbslView(input.name), "\": ");
@@ -30,7 +29,10 @@ std::string InputLabel(const InferInput& input) {
 class KserveInferService::Request {
  public:
   Request(ServiceContext* context, ServerCall& call)
-      : context_(context), call_(call), evaluation_(nullptr) {}
+      : context_(context),
+        call_(call),
+        evaluation_(nullptr),
+        places_(&call.arena()) {}
 
   void Run() {
     if (absl::Status status = Begin(); !status.ok()) {
@@ -69,6 +71,7 @@ class KserveInferService::Request {
   absl::Status FillInputs() {
     auto& inputs = evaluation_->request().inputs;
     inputs.resize(model_->inputs.size());
+    places_.assign(inputs.size(), kNotGiven);
     std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
     size_t next_raw = 0;
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
@@ -87,7 +90,9 @@ class KserveInferService::Request {
                                          "\" is given twice"));
       }
       given[index] = true;
-      WEIR_RETURN_IF_ERROR(CheckTensorParameters(input.name, input.parameters));
+      places_[index] = i;
+      WEIR_RETURN_IF_ERROR(
+          CheckTensorParameters(input.name, InputField(i), input.parameters));
       WEIR_RETURN_IF_ERROR(FillOne(i, index, &next_raw, &inputs[index]));
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -125,8 +130,10 @@ class KserveInferService::Request {
       return WithField(Annotate(fits, InputLabel(input)),
                        InputField(i) + ".shape");
     }
-    WEIR_RETURN_IF_ERROR(CheckBatch(i));
+    const absl::Status batch = CheckBatch(*model_, Given(0), Given(i));
+    if (!batch.ok()) return WithField(batch, InputField(i) + ".shape");
     const bool on_host = model_->program->InputOnHost(index);
+    std::string field = InputField(i);
     absl::Status status;
     if (input.contents.has_value()) {
       if (!request_.raw_contents.empty()) {
@@ -136,6 +143,7 @@ class KserveInferService::Request {
                          "\" has typed contents while the request "
                          "has raw_input_contents; use one of them"));
       }
+      field += ".contents";
       status = FillTyped(input, *dtype, source);
     } else if (*next_raw >= request_.raw_contents.size()) {
       return InvalidField(
@@ -143,27 +151,18 @@ class KserveInferService::Request {
                                       "\" has neither contents nor an entry of "
                                       "raw_input_contents"));
     } else {
+      field = absl::StrCat("raw_input_contents[", *next_raw, "]");
       const ByteView& raw = request_.raw_contents[(*next_raw)++];
       status =
           FillInput(*dtype, input.shape, raw, on_host, &call_.arena(), source);
     }
     if (status.ok()) return status;
-    return WithField(Annotate(status, InputLabel(input)), InputField(i));
+    return WithField(Annotate(status, InputLabel(input)), field);
   }
 
-  // With a batch axis, all inputs have the same batch. REQUIRES: the shapes up
-  // to input i fit.
-  absl::Status CheckBatch(size_t i) const {
+  GivenShape Given(size_t i) const {
     const InferInput& input = request_.inputs[i];
-    const InferInput& first = request_.inputs[0];
-    if (model_->max_batch_size == 0 || input.shape[0] == first.shape[0]) {
-      return absl::OkStatus();
-    }
-    return InvalidField(
-        InputField(i) + ".shape",
-        absl::StrCat("input \"", AbslView(input.name), "\" has a batch of ",
-                     input.shape[0], ", input \"", AbslView(first.name),
-                     "\" one of ", first.shape[0]));
+    return {input.name, {input.shape.data(), input.shape.size()}};
   }
 
   absl::Status FillTyped(const InferInput& input, DType dtype,
@@ -215,7 +214,7 @@ class KserveInferService::Request {
                                          "\" is asked for twice"));
       }
       WEIR_RETURN_IF_ERROR(
-          CheckTensorParameters(wanted.name, wanted.parameters));
+          CheckTensorParameters(wanted.name, field, wanted.parameters));
       wish = OutputWish::kInline;
     }
     return absl::OkStatus();
@@ -224,8 +223,7 @@ class KserveInferService::Request {
   void Finish() {
     const Work& work = evaluation_->work();
     if (!work.status().ok()) {
-      const absl::Status status = work.status();
-      Fail(status);
+      Fail(WithRequestField(work.status(), places_));
       return;
     }
     absl::StatusOr<ReplyBuffer> reply = BuildReply(work);
@@ -298,6 +296,7 @@ class KserveInferService::Request {
   InferRequest request_;
   std::shared_ptr<const ServedModel> model_;
   ReportWish report_ = ReportWish::kNone;
+  std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
 };
 
 void KserveInferService::Register(MethodTable* table) {

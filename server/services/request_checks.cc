@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/models/definition_import.h"
@@ -65,12 +66,34 @@ absl::Status CheckPrecision(int32_t precision) {
       "precision");
 }
 
-absl::StatusOr<DType> CheckSpec(const WireTensorSpec& spec,
-                                std::string_view field) {
-  if (!spec.sample_shapes.empty()) {
-    return absl::UnimplementedError("ragged batches are not supported");
+absl::Status CheckSpecs(std::span<const WireTensor> inputs,
+                        std::string_view spec) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string path = absl::StrCat(InputField(i), ".", AbslView(spec));
+    const std::string label =
+        absl::StrCat("input \"", AbslView(inputs[i].name), "\": ");
+    if (!inputs[i].spec.sample_shapes.empty()) {
+      return WithField(
+          absl::UnimplementedError(label + "ragged batches are not supported"),
+          path + ".sample_shapes");
+    }
+    const auto dtype = ImportDType(inputs[i].spec.dtype, path + ".dtype");
+    if (!dtype.ok()) return Annotate(dtype.status(), label);
   }
-  return ImportDType(spec.dtype, field);
+  return absl::OkStatus();
+}
+
+std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
+
+absl::Status WithRequestField(const absl::Status& status,
+                              std::span<const size_t> places) {
+  const std::string field = Field(status);
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (field != InputField(i)) continue;
+    return WithField(status,
+                     places[i] == kNotGiven ? "inputs" : InputField(places[i]));
+  }
+  return status;
 }
 
 }  // namespace weir

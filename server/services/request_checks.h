@@ -1,11 +1,13 @@
 // What Evaluate and Explain check of their requests alike. Any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/device/device.h"
 #include "kernels/eval/engine.h"
 #include "server/rpc/wire_evaluate.h"
@@ -27,9 +29,18 @@ absl::Status CheckPlacement(std::string_view wanted, const DeviceInfo& device);
 // asked for is ignored.
 absl::Status CheckPrecision(int32_t precision);
 
-// The element type of a tensor. INVALID_ARGUMENT naming `field` if there is
-// none; UNIMPLEMENTED for a ragged batch.
-absl::StatusOr<DType> CheckSpec(const WireTensorSpec& spec,
-                                std::string_view field);
+// Whether every input has an element type, and none is a ragged batch
+// (UNIMPLEMENTED). `spec` is the path of a spec in an input.
+absl::Status CheckSpecs(std::span<const WireTensor> inputs,
+                        std::string_view spec);
+
+// "inputs[i]", of the request.
+std::string InputField(size_t i);
+
+// `status` with the request's field where it has the program's: input i of the
+// program is number places[i] of the request, or not given.
+inline constexpr size_t kNotGiven = SIZE_MAX;
+absl::Status WithRequestField(const absl::Status& status,
+                              std::span<const size_t> places);
 
 }  // namespace weir

@@ -96,9 +96,13 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
   input->dims.assign(shape.begin(), shape.end());
   input->pieces.clear();
   WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(input->dims));
-  WEIR_RETURN_IF_ERROR(ByteSize(dtype, input->dims).status());
+  WEIR_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(dtype, input->dims));
   if (dtype == DType::kString) {
     return FillStrings(elements, raw, arena, input);
+  }
+  if (raw.size() != static_cast<size_t>(bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "has ", raw.size(), " bytes; its type and shape need ", bytes));
   }
   if (dtype == DType::kBool && !AreBooleans(raw)) {
     input->pieces.push_back(View(AsBooleans(raw, arena)));

@@ -19,7 +19,8 @@ namespace weir {
 // `raw` as input `i` of the work. Strings are split into views; bytes that the
 // host reads are joined if they lie in several slices; booleans are copied if a
 // byte is neither 0 nor 1, and become so. Nothing else is copied.
-// INVALID_ARGUMENT for a shape that is none.
+// INVALID_ARGUMENT for a shape that is none, and for more or fewer bytes than
+// type and shape need.
 absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
                        const ByteView& raw, bool on_host, CallArena* arena,
                        InputSource* input);

@@ -263,6 +263,36 @@ TEST(OnnxImportTest, RefusesWhatWeirLacks) {
               {"\"list\"", "not a tensor"});
 }
 
+TEST(OnnxImportTest, RefusesOutputsOfOneName) {
+  onnx::ModelProto model = AddModel();
+  *model.mutable_graph()->add_output() = model.graph().output(0);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"output \"y\" is listed twice"});
+}
+
+// The bytes are at fault where there is no type; -1 is what exporters write for
+// a size that they do not know.
+TEST(OnnxImportTest, ReadsDeclarationsAsTheyAreMeant) {
+  onnx::ModelProto model = AddModel();
+  AddValue(model.mutable_graph()->add_input(), "void", 0, {"1"});
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"void\"", "element type"});
+  model = AddModel();
+  model.mutable_graph()->mutable_initializer(0)->set_data_type(0);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"b\"", "element type"});
+  model = AddModel();
+  AddValue(model.mutable_graph()->add_input(), "any", 1, {"-1", "3"});
+  const auto graph = Import(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_FALSE((*graph->inputs[1].shape)[0].known());
+  EXPECT_EQ((*graph->inputs[1].shape)[1], Dim(3));
+  model = AddModel();
+  AddValue(model.mutable_graph()->add_input(), "less", 1, {"-2"});
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"less\"", "negative"});
+}
+
 TEST(OnnxImportTest, RefusesBadOpsets) {
   onnx::ModelProto model = AddModel();
   model.clear_opset_import();

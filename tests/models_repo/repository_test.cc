@@ -17,6 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weir::testing::AddModel;
+using ::weir::testing::AddValue;
 using ::weir::testing::PlanRunner;
 using ::weir::testing::TempFolder;
 
@@ -115,6 +116,55 @@ TEST_F(RepositoryTest, GoodModelsServeBesideBadOnes) {
             "MODEL_REFUSED");
   EXPECT_EQ(weir::Reason(repository->Find("ghost", "").status()),
             "MODEL_NOT_FOUND");
+}
+
+// A file that contradicts itself is served by neither of its meanings.
+TEST_F(RepositoryTest, OutputsAreWhatTheFileDeclares) {
+  const auto declare = [](int dtype, const std::vector<std::string>& dims) {
+    onnx::ModelProto model = AddModel();
+    model.mutable_graph()->clear_output();
+    AddValue(model.mutable_graph()->add_output(), "y", dtype, dims);
+    return model;
+  };
+  constexpr int kFloat = onnx::TensorProto::FLOAT;
+  WriteModel("same", "1", declare(kFloat, {"N", "2"}));
+  WriteModel("open", "1", declare(kFloat, {"", "M"}));
+  WriteModel("narrow", "1", declare(kFloat, {"8", "2"}));
+  WriteModel("integers", "1", declare(onnx::TensorProto::INT64, {"N", "2"}));
+  WriteModel("wide", "1", declare(kFloat, {"N", "3"}));
+  WriteModel("flat", "1", declare(kFloat, {"N"}));
+  const auto repository = Load();
+  for (const char* name : {"same", "open", "narrow"}) {
+    EXPECT_TRUE(repository->Find(name, "").ok()) << Reason(*repository, name);
+  }
+  EXPECT_THAT(Reason(*repository, "integers"),
+              HasSubstr("output \"y\" is float where int64 is declared"));
+  EXPECT_THAT(Reason(*repository, "wide"), HasSubstr("output \"y\""));
+  EXPECT_THAT(Reason(*repository, "wide"), HasSubstr("[N,3]"));
+  EXPECT_THAT(Reason(*repository, "flat"), HasSubstr("output \"y\""));
+}
+
+// Callers read reasons, and need not know the server's folders.
+TEST_F(RepositoryTest, ReasonsNamePlacesInTheRepository) {
+  folder_.Write("corrupt/1/model.onnx", "garbage");
+  onnx::ModelProto lost = AddModel();
+  auto* tensor = lost.mutable_graph()->mutable_initializer(0);
+  tensor->clear_float_data();
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  auto* location = tensor->add_external_data();
+  location->set_key("location");
+  location->set_value("weights.bin");
+  WriteModel("lost", "1", lost);
+  folder_.Write("fileless/1/other.onnx", "x");
+  const auto repository = Load();
+  EXPECT_THAT(Reason(*repository, "corrupt"),
+              ::testing::StartsWith("corrupt/1/model.onnx: "));
+  EXPECT_THAT(Reason(*repository, "lost"), HasSubstr("weights.bin"));
+  for (const char* name : {"corrupt", "lost", "fileless"}) {
+    EXPECT_THAT(Reason(*repository, name),
+                ::testing::Not(HasSubstr(folder_.path().string())))
+        << name;
+  }
 }
 
 TEST_F(RepositoryTest, KnowsWhatItDoesNotHave) {

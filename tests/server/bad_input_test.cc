@@ -243,18 +243,18 @@ TEST_F(BadInputTest, ContentsThatDoNotFitTheInputs) {
   request = Good("floats");
   request.clear_raw_input_contents();
   request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
-  ExpectInvalid(request, "1 elements, the shape 3", "inputs[0]");
+  ExpectInvalid(request, "1 elements, the shape 3", "inputs[0].contents");
   for (int i = 0; i < 3; ++i) {
     request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
   }
-  ExpectInvalid(request, "more elements than", "inputs[0]");
+  ExpectInvalid(request, "more elements than", "inputs[0].contents");
 
   request = Good("floats");
   request.clear_raw_input_contents();
   for (int i = 0; i < 3; ++i) {
     request.mutable_inputs(0)->mutable_contents()->add_int_contents(1);
   }
-  ExpectInvalid(request, "another type", "inputs[0]");
+  ExpectInvalid(request, "another type", "inputs[0].contents");
 }
 
 TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
@@ -269,7 +269,7 @@ TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
     SCOPED_TRACE(raw.size());
     inference::ModelInferRequest request = Good("strings");
     request.set_raw_input_contents(0, raw);
-    ExpectInvalid(request, "\"x\"", "inputs[0]");
+    ExpectInvalid(request, "\"x\"", "raw_input_contents[0]");
 
     v1::EvaluateRequest evaluate;
     evaluate.mutable_graph()->mutable_model()->set_name("strings");

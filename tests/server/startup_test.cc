@@ -204,6 +204,7 @@ TEST(StartupTest, AnswersProbesWhileModelsLoad) {
   const grpc::Status early = Infer(server, InferOn("slow199")).status;
   EXPECT_TRUE(Refused(early, grpc::StatusCode::UNAVAILABLE, "is being loaded"));
   EXPECT_EQ(Reason(FromGrpcStatus(early)), "MODEL_NOT_READY");
+  EXPECT_EQ(RetryAfter(FromGrpcStatus(early)), absl::Seconds(1));
   EXPECT_TRUE(ServesOn(server));
   // Nobody relies on it yet: no waits, and loading ends at its next step.
   const DrainResult result =

@@ -1,0 +1,282 @@
+// What a refusal tells: which field of the request is at fault, and whether the
+// caller or the server is short of something.
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "tests/server/model_folder.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+
+class RefusalsTest : public ::testing::Test {
+ protected:
+  RefusalsTest()
+      : server_([this](ServerOptions& o) {
+          models_.Write("gather", GatherModel());
+          o.model_repository = models_.path();
+        }) {}
+
+  // Of Evaluate and, as far as it says the same, of Explain.
+  void ExpectRefused(const v1::EvaluateRequest& request, StatusCode code,
+                     const std::string& part, const std::string& field) {
+    grpc::Status status = Evaluate(server_, request).status;
+    EXPECT_TRUE(Refused(status, code, part));
+    EXPECT_EQ(Field(FromGrpcStatus(status)), field);
+    if (field.rfind("graph", 0) != 0) return;
+    v1::ExplainRequest explain;
+    *explain.mutable_graph() = request.graph();
+    for (const v1::NamedTensor& input : request.inputs()) {
+      v1::NamedTensorSpec* spec = explain.add_inputs();
+      spec->set_name(input.name());
+      *spec->mutable_spec() = input.value().spec();
+    }
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::ExplainResponse response;
+    status = server_.catalog().Explain(&context, explain, &response);
+    EXPECT_TRUE(Refused(status, code, part));
+    EXPECT_EQ(Field(FromGrpcStatus(status)), field);
+  }
+
+  ModelFolder models_;
+  TestServer server_;
+};
+
+// y = x + w, in this order.
+v1::EvaluateRequest Sum() {
+  return Program(R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      inputs { name: "w" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      nodes { op: "Add" inputs: "x" inputs: "w" outputs: "y" }
+      outputs: "y")");
+}
+
+const std::string kTwo = Bytes<float>({1, 2});
+
+// The caller's order, which is not the graph's.
+TEST_F(RefusalsTest, FieldsCountTheRequestsInputs) {
+  v1::EvaluateRequest request = Sum();
+  AddInput(&request, "w", v1::DATA_TYPE_FLOAT, {2}, kTwo.substr(1));
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2}, kTwo);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "\"w\"", "inputs[0]");
+  request.mutable_inputs(0)->mutable_value()->set_raw(kTwo);
+  EXPECT_TRUE(Evaluate(server_, request).status.ok());
+
+  // Its shape is no longer the declared one.
+  request.mutable_inputs(0)->mutable_value()->mutable_spec()->set_shape(0, 1);
+  request.mutable_inputs(0)->mutable_value()->set_raw(kTwo.substr(4));
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "input \"w\"",
+                "inputs[0]");
+  // Nor its type.
+  request = Sum();
+  AddInput(&request, "w", v1::DATA_TYPE_FLOAT, {2}, kTwo);
+  AddInput(&request, "x", v1::DATA_TYPE_INT32, {2}, kTwo);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "input \"x\"",
+                "inputs[1]");
+
+  inference::ModelInferRequest infer;
+  infer.set_model_name("gather");
+  AddInput(&infer, "i", "INT64", {1}, "1234567");
+  AddInput(&infer, "x", "FP32", {2}, kTwo);
+  grpc::Status status = Infer(server_, infer).status;
+  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "\"i\""));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "raw_input_contents[0]");
+  infer.set_raw_input_contents(0, Bytes<int64_t>({0}));
+  infer.set_raw_input_contents(1, kTwo + "x");
+  status = Infer(server_, infer).status;
+  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "\"x\""));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "raw_input_contents[1]");
+}
+
+TEST_F(RefusalsTest, FieldsOfAGraphBeginWithIt) {
+  const std::string graph = R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      nodes { op: "Relu" inputs: "x" outputs: "y" })";
+  v1::EvaluateRequest request = Program(graph + "outputs: \"nope\"");
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2}, kTwo);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "nope",
+                "graph.definition.outputs[0]");
+
+  request = Program(graph + "outputs: \"y\"");
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2}, kTwo);
+  v1::GraphDefinition* definition =
+      request.mutable_graph()->mutable_definition();
+  *definition->add_inputs() = definition->inputs(0);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "twice",
+                "graph.definition.inputs[1]");
+
+  // What has no field of its own is the graph's all the same.
+  request.mutable_graph()->set_onnx_model("garbage");
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "no ONNX model",
+                "graph.onnx_model");
+  request = Program(R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      nodes { name: "odd" op: "Unheard" inputs: "x" outputs: "y" }
+      outputs: "y")");
+  ExpectRefused(request, StatusCode::UNIMPLEMENTED, "odd", "graph.definition");
+}
+
+// Neither the sum of "y" and "y" nor one of them.
+TEST_F(RefusalsTest, AnOutputIsNamedOnce) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      nodes { op: "Relu" inputs: "x" outputs: "y" }
+      outputs: "y" outputs: "y")");
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {2}, kTwo);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT,
+                "output \"y\" is listed twice", "graph.definition.outputs[1]");
+  onnx::ModelProto model = GatherModel();
+  *model.mutable_graph()->add_output() = model.graph().output(0);
+  request.mutable_graph()->set_onnx_model(model.SerializeAsString());
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT,
+                "output \"y\" is listed twice", "graph.onnx_model");
+}
+
+TEST_F(RefusalsTest, RaggedBatchesArePassedOverNowhere) {
+  const auto ragged = [](v1::TensorSpec* spec) {
+    spec->add_sample_shapes()->add_dims(1);
+  };
+  v1::EvaluateRequest good = Program(R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      constants { name: "c" value {
+        spec { dtype: DATA_TYPE_FLOAT shape: 1 } raw: "\x00\x00\x80\x3f" } }
+      nodes { op: "Constant" outputs: "k" attributes { name: "value" tensor {
+        spec { dtype: DATA_TYPE_FLOAT shape: 1 } raw: "\x00\x00\x80\x3f" } } }
+      nodes { op: "Add" inputs: "x" inputs: "c" outputs: "s" }
+      nodes { op: "Add" inputs: "s" inputs: "k" outputs: "y" }
+      outputs: "y")");
+  AddInput(&good, "x", v1::DATA_TYPE_FLOAT, {2}, kTwo);
+  EXPECT_TRUE(Evaluate(server_, good).status.ok());
+  const auto definition = [](v1::EvaluateRequest& request) {
+    return request.mutable_graph()->mutable_definition();
+  };
+  v1::EvaluateRequest request = good;
+  ragged(definition(request)->mutable_inputs(0)->mutable_spec());
+  ExpectRefused(request, StatusCode::UNIMPLEMENTED, "ragged",
+                "graph.definition.inputs[0].spec.sample_shapes");
+  request = good;
+  ragged(definition(request)
+             ->mutable_constants(0)
+             ->mutable_value()
+             ->mutable_spec());
+  ExpectRefused(request, StatusCode::UNIMPLEMENTED, "constant \"c\"",
+                "graph.definition.constants[0].value.spec.sample_shapes");
+  request = good;
+  ragged(definition(request)
+             ->mutable_nodes(0)
+             ->mutable_attributes(0)
+             ->mutable_tensor()
+             ->mutable_spec());
+  ExpectRefused(
+      request, StatusCode::UNIMPLEMENTED, "ragged",
+      "graph.definition.nodes[0].attributes[0].tensor.spec.sample_shapes");
+  request = good;
+  ragged(request.mutable_inputs(0)->mutable_value()->mutable_spec());
+  ExpectRefused(request, StatusCode::UNIMPLEMENTED, "ragged",
+                "inputs[0].value.spec.sample_shapes");
+}
+
+TEST_F(RefusalsTest, NewerOpsetsAreTheServersLack) {
+  for (const int opset : {26, 1000, 1001, 2'000'000'000}) {
+    SCOPED_TRACE(opset);
+    v1::EvaluateRequest request = IdentityRequest();
+    request.mutable_graph()->mutable_definition()->set_opset(opset);
+    ExpectRefused(request, StatusCode::UNIMPLEMENTED,
+                  "this server knows 11 to 25", "graph.definition.opset");
+  }
+  for (const int opset : {10, 1, -1}) {
+    SCOPED_TRACE(opset);
+    v1::EvaluateRequest request = IdentityRequest();
+    request.mutable_graph()->mutable_definition()->set_opset(opset);
+    ExpectRefused(request, StatusCode::INVALID_ARGUMENT,
+                  "this server knows 11 to 25", "graph.definition.opset");
+  }
+}
+
+// They may be an operator's that weir knows in part.
+TEST_F(RefusalsTest, UnknownAttributesAreTheServersLack) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      nodes { name: "odd" op: "Relu" inputs: "x" outputs: "y"
+              attributes { name: "speed" i: 7 } }
+      outputs: "y")");
+  *request.add_inputs() = IdentityRequest().inputs(0);
+  ExpectRefused(request, StatusCode::UNIMPLEMENTED, "attribute \"speed\"",
+                "graph.definition");
+}
+
+TEST_F(RefusalsTest, ConstantsAreNamed) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "x" }
+      constants { name: "weights" value { spec { dtype: DATA_TYPE_FLOAT }
+                                          raw: "\x00\x00\x00" } }
+      nodes { op: "Add" inputs: "x" inputs: "weights" outputs: "y" }
+      outputs: "y")");
+  *request.add_inputs() = IdentityRequest().inputs(0);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT,
+                "constant \"weights\": has 3 bytes",
+                "graph.definition.constants[0].value.raw");
+}
+
+// One that is no type is the caller's fault, one that weir lacks is not.
+TEST_F(RefusalsTest, ElementTypesThatAreNone) {
+  v1::EvaluateRequest request = IdentityRequest();
+  request.mutable_inputs(0)->mutable_value()->mutable_spec()->clear_dtype();
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "element type",
+                "inputs[0].value.spec.dtype");
+  v1::ExplainRequest explain;
+  *explain.mutable_graph() = request.graph();
+  explain.add_inputs()->set_name("x");
+  grpc::ClientContext context;
+  SetPatience(&context);
+  v1::ExplainResponse response;
+  const grpc::Status status =
+      server_.catalog().Explain(&context, explain, &response);
+  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "element type"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0].spec.dtype");
+
+  onnx::ModelProto model = GatherModel();
+  model.mutable_graph()
+      ->mutable_input(0)
+      ->mutable_type()
+      ->mutable_tensor_type()
+      ->set_elem_type(0);
+  request.mutable_graph()->set_onnx_model(model.SerializeAsString());
+  request.clear_inputs();
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "element type",
+                "graph.onnx_model");
+}
+
+TEST_F(RefusalsTest, ParametersOfATensorHaveItsPath) {
+  inference::ModelInferRequest request;
+  request.set_model_name("gather");
+  AddInput(&request, "x", "FP32", {2}, kTwo);
+  AddInput(&request, "i", "INT64", {1}, Bytes<int64_t>({0}));
+  (*request.mutable_inputs(1)->mutable_parameters())["shared_memory_region"]
+      .set_string_param("r");
+  grpc::Status status = Infer(server_, request).status;
+  EXPECT_TRUE(Refused(status, StatusCode::UNIMPLEMENTED, "\"i\""));
+  EXPECT_EQ(Field(FromGrpcStatus(status)),
+            "inputs[1].parameters.shared_memory_region");
+  request.mutable_inputs(1)->clear_parameters();
+  auto& parameters = *request.add_outputs()->mutable_parameters();
+  request.mutable_outputs(0)->set_name("y");
+  parameters["classification"].set_int64_param(1);
+  status = Infer(server_, request).status;
+  EXPECT_TRUE(Refused(status, StatusCode::UNIMPLEMENTED, "\"y\""));
+  EXPECT_EQ(Field(FromGrpcStatus(status)),
+            "outputs[0].parameters.classification");
+  // None is none, in either form.
+  parameters["classification"].set_uint64_param(0);
+  EXPECT_TRUE(Infer(server_, request).status.ok());
+}
+
+}  // namespace
+}  // namespace weir::testing
