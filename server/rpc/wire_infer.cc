@@ -208,7 +208,7 @@ class ContentsSink {
   template <typename T>
   void Add(T value) {
     if (written_ == count_) {
-      reader_->Fail("there are more elements than the shape has");
+      Refuse("there are more elements than the shape has");
       return;
     }
     std::memcpy(out_ + written_ * sizeof(T), &value, sizeof(T));
@@ -219,15 +219,24 @@ class ContentsSink {
   void AddChecked(Wire value) {
     if (value < static_cast<Wire>(std::numeric_limits<T>::min()) ||
         value > static_cast<Wire>(std::numeric_limits<T>::max())) {
-      reader_->Fail("an element is out of the range of its type");
+      Refuse("an element is out of the range of its type");
       return;
     }
     Add(static_cast<T>(value));
   }
 
+  // The message is whole, but not what the tensor takes. Ends the reading.
+  void Refuse(const char* flaw) {
+    if (!reader_->ok()) return;
+    flaw_ = flaw;
+    reader_->Fail(flaw);
+  }
+
   size_t written() const { return written_; }
+  const char* flaw() const { return flaw_; }  // null: none
 
  private:
+  const char* flaw_ = nullptr;
   WireReader* const reader_;
   std::byte* const out_;
   const size_t count_;
@@ -301,11 +310,12 @@ absl::Status DecodeContents(const ByteView& contents, DType dtype, size_t count,
     if (reader.number() == field) {
       ReadElements(reader, dtype, &sink, arena);
     } else if (reader.number() >= 1 && reader.number() <= 8) {
-      reader.Fail("elements stand in the field of another type");
+      sink.Refuse("elements stand in the field of another type");
     } else {
       reader.Skip();
     }
   }
+  if (sink.flaw() != nullptr) return absl::InvalidArgumentError(sink.flaw());
   if (reader.ok() && sink.written() < count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the contents have ", sink.written(), " elements, the shape ", count));
