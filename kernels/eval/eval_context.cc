@@ -308,6 +308,13 @@ void EvalContext::PlanMade(Work* work, ProgramCache::PlanOr plan) {
 bool EvalContext::Planned(Work* work, std::shared_ptr<const class Plan> plan) {
   work->plan_ = std::move(plan);
   work->report_.planned_at = NowNanos();
+  if (work->joined_ == nullptr) {
+    absl::Status wanted = work->observer_->OnPlanned(*work);
+    if (!wanted.ok()) {
+      FinishUnlaunched(work, std::move(wanted));
+      return false;
+    }
+  }
   if (work->ReturnsBeforeLaunch() && !work->returned_) {
     // The caller may change its bytes from now on.
     if (absl::Status staged = work->StageInputs(*engine_); !staged.ok()) {

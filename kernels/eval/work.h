@@ -95,6 +95,10 @@ class WEIR_EXPORT WorkObserver {
   virtual ~WorkObserver() = default;
   // The call may return (state() says how far it came). Before or with OnDone.
   virtual void OnReturn(Work& work) = 0;
+  // Its plan is there, and so the sizes of its outputs: an error ends the work
+  // before anything is taken for it. At most once, on the submitting thread or
+  // the executor's; not for a deferred work that runs joined with others.
+  virtual absl::Status OnPlanned(Work&) { return absl::OkStatus(); }
   // It has its lane and memory, and goes to the stream now: its time in queues
   // is over. At most once, before OnDone, on the executor's thread; not for a
   // deferred work that runs joined with others.

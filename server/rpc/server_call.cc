@@ -25,7 +25,8 @@ absl::Status ServerCall::CheckReplySize(size_t bytes) const {
           ", --max-message-bytes): ask for fewer or smaller outputs")),
       "REPLY_TOO_LARGE",
       {{"bytes", absl::StrCat(bytes)},
-       {"limit", absl::StrCat(max_reply_bytes_)}});
+       {"limit", absl::StrCat(max_reply_bytes_)},
+       {"flag", "--max-message-bytes"}});
 }
 
 void ServerCall::OnCancel(ResumeFn fn, void* arg) {

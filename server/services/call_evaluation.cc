@@ -1,9 +1,14 @@
 #include "server/services/call_evaluation.h"
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
 
 namespace weir {
 namespace {
@@ -121,6 +126,38 @@ void CallEvaluation::RecordStages() {
     times.compute = report.completed_at - report.launched_at;
   }
   metrics_->RecordStages(times);
+}
+
+// Of text the lengths alone are known.
+absl::Status CallEvaluation::OnPlanned(Work& work) {
+  const auto& outputs = work.plan()->outputs();
+  return CheckOutputs([&](size_t i) {
+    const TensorMeta& meta = outputs[i].meta;
+    return meta.dtype == DType::kString
+               ? static_cast<size_t>(meta.elements) * sizeof(uint32_t)
+               : meta.bytes;
+  });
+}
+
+absl::Status CallEvaluation::CheckOutputs(
+    absl::FunctionRef<size_t(size_t i)> bytes_of) const {
+  const auto& wishes = work_.request.outputs;
+  int64_t all = 0;
+  int64_t most = -1;
+  size_t largest = 0;
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    if (wishes[i] != OutputWish::kInline) continue;
+    const int64_t bytes = static_cast<int64_t>(bytes_of(i));
+    all = SaturatingAdd(all, bytes);
+    if (bytes > most) largest = i;
+    most = std::max(most, bytes);
+  }
+  const absl::Status fits = call_->CheckReplySize(static_cast<size_t>(all));
+  if (fits.ok()) return fits;
+  return Annotate(
+      fits,
+      absl::StrCat("output \"", work_.request.program->outputs()[largest].name,
+                   "\" has ", most, " bytes: "));
 }
 
 void CallEvaluation::OnDone(Work&) {

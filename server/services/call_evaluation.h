@@ -11,6 +11,8 @@
 #include <memory>
 #include <thread>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "kernels/base/mutex.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
@@ -46,6 +48,10 @@ class CallEvaluation final : public WorkObserver, private Executor {
   ServerCall& call() { return *call_; }
   Engine& engine() { return *engine_; }
 
+  // RESOURCE_EXHAUSTED, naming the largest output, if the inline outputs are
+  // more than a reply may have; `bytes_of` says how many output i takes in it.
+  absl::Status CheckOutputs(absl::FunctionRef<size_t(size_t i)> bytes_of) const;
+
   // Hands the work's results to a reply that references them `count` times;
   // each reference ends with release(arg).
   struct Results {
@@ -58,6 +64,7 @@ class CallEvaluation final : public WorkObserver, private Executor {
   explicit CallEvaluation(Engine& engine);
 
   void OnReturn(Work&) override {}
+  absl::Status OnPlanned(Work& work) override;
   void OnLaunch(Work&) override { call_->Launched(); }
   void OnDone(Work& work) override;
   void Post(Task task) override;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
@@ -31,12 +32,13 @@ bool AreBooleans(const ByteView& raw) {
   return (seen & kOthers) == 0;
 }
 
-std::span<const std::byte> AsBooleans(const ByteView& raw, CallArena* arena) {
-  const std::span<std::byte> booleans =
-      arena->AllocateSpan<std::byte>(raw.size());
+absl::StatusOr<std::span<const std::byte>> AsBooleans(const ByteView& raw,
+                                                      CallArena* arena) {
+  WEIR_ASSIGN_OR_RETURN(const std::span<std::byte> booleans,
+                        arena->TryAllocateSpan<std::byte>(raw.size()));
   raw.CopyTo(booleans.data());
   for (std::byte& byte : booleans) byte = std::byte{byte != std::byte{0}};
-  return booleans;
+  return std::span<const std::byte>(booleans);
 }
 
 absl::Status FillStrings(int64_t count, const ByteView& raw, CallArena* arena,
@@ -71,9 +73,11 @@ std::span<const StringRef> Strings(const Work& work, size_t output) {
 
 // In the form of KServe's BYTES: each with its length before it.
 size_t TextBytes(std::span<const StringRef> strings) {
-  size_t bytes = strings.size() * sizeof(uint32_t);
-  for (const StringRef& string : strings) bytes += string.size;
-  return bytes;
+  int64_t bytes = static_cast<int64_t>(strings.size() * sizeof(uint32_t));
+  for (const StringRef& string : strings) {
+    bytes = SaturatingAdd(bytes, static_cast<int64_t>(string.size));
+  }
+  return static_cast<size_t>(bytes);
 }
 
 std::string WriteStrings(std::span<const StringRef> strings) {
@@ -105,7 +109,9 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
         "has ", raw.size(), " bytes; its type and shape need ", bytes));
   }
   if (dtype == DType::kBool && !AreBooleans(raw)) {
-    input->pieces.push_back(View(AsBooleans(raw, arena)));
+    WEIR_ASSIGN_OR_RETURN(const std::span<const std::byte> booleans,
+                          AsBooleans(raw, arena));
+    input->pieces.push_back(View(booleans));
     return absl::OkStatus();
   }
   if (raw.contiguous() || !on_host) {
@@ -133,16 +139,20 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
   int references = 0;
   size_t bytes = 0;
   size_t text_bytes = 0;
+  WEIR_RETURN_IF_ERROR(evaluation_.CheckOutputs([&](size_t i) {
+    return work.OutputMeta(i).dtype == DType::kString
+               ? TextBytes(Strings(work, i))
+               : work.OutputMeta(i).bytes;
+  }));
   for (size_t i : wanted) {
     const TensorMeta& meta = work.OutputMeta(i);
     if (meta.dtype == DType::kString) {
       text_bytes += TextBytes(Strings(work, i));
     } else {
       ++references;
-      bytes += static_cast<size_t>(meta.bytes);
+      bytes += meta.bytes;
     }
   }
-  WEIR_RETURN_IF_ERROR(call.CheckReplySize(bytes + text_bytes));
   if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
   if (references == 0) return absl::OkStatus();
   // Readers may be slow, and evaluations need pinned memory.

@@ -278,5 +278,114 @@ TEST_F(RefusalsTest, ParametersOfATensorHaveItsPath) {
   EXPECT_TRUE(Infer(server_, request).status.ok());
 }
 
+// The message is whole; what it brings is too much.
+TEST_F(RefusalsTest, TypedContentsThatDoNotFitAreNotMalformed) {
+  inference::ModelInferRequest request;
+  request.set_model_name("gather");
+  AddInput(&request, "x", "FP32", {2}, "");
+  AddInput(&request, "i", "INT64", {1}, "");
+  request.clear_raw_input_contents();
+  request.mutable_inputs(1)->mutable_contents()->add_int64_contents(0);
+  for (int i = 0; i < 3; ++i) {
+    request.mutable_inputs(0)->mutable_contents()->add_fp32_contents(1);
+  }
+  const grpc::Status status = Infer(server_, request).status;
+  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT,
+                      "input \"x\": there are more elements than"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0].contents");
+}
+
+// What a reply would have is known before it is computed; of text, before it is
+// written out. Either way the output is named, and the limit with its flag.
+TEST(ReplySizeTest, ATensorIsRefusedBeforeItIsComputed) {
+  TestServer server([](ServerOptions& o) { o.max_message_bytes = 1 << 20; });
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      nodes { op: "ConstantOfShape" inputs: "shape" outputs: "y" }
+      nodes { op: "Shape" inputs: "y" outputs: "z" }
+      outputs: "y" outputs: "z")");
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({1'000'000}));
+  const auto leases = [&] {
+    return server.Metric("weir_stream_pool_leases_total");
+  };
+  const double before = leases();
+  const grpc::Status status = Evaluate(server, request).status;
+  EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED,
+                      "output \"y\" has 4000000 bytes"));
+  EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED,
+                      "1048576, --max-message-bytes"));
+  const absl::Status error = FromGrpcStatus(status);
+  EXPECT_EQ(Reason(error), "REPLY_TOO_LARGE");
+  EXPECT_THAT(Metadata(error),
+              ::testing::UnorderedElementsAre(
+                  ::testing::Pair("bytes", "4000008"),
+                  ::testing::Pair("limit", "1048576"),
+                  ::testing::Pair("flag", "--max-message-bytes")));
+  EXPECT_EQ(leases(), before);
+  // What is not asked for is not counted.
+  request.add_outputs()->set_name("z");
+  EXPECT_TRUE(Evaluate(server, request).status.ok());
+  EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
+}
+
+// 400 KB that name 800 MB: nobody may build them.
+TEST(ReplySizeTest, TextIsCountedBeforeItIsWritten) {
+  if (!ServesStrings()) GTEST_SKIP() << "no text on " << TestDevice();
+  onnx::ModelProto model = EmptyModel();
+  AddValue(model.mutable_graph()->add_input(), "s", onnx::TensorProto::STRING,
+           {"N"});
+  AddValue(model.mutable_graph()->add_input(), "i", onnx::TensorProto::INT64,
+           {"M"});
+  AddValue(model.mutable_graph()->add_output(), "t", onnx::TensorProto::STRING,
+           {"M"});
+  AddNode(&model, "Gather", {"s", "i"}, {"t"}, "pick");
+  for (const char* copy : {"u", "v"}) {
+    AddValue(model.mutable_graph()->add_output(), copy,
+             onnx::TensorProto::STRING, {"M"});
+    AddNode(&model, "Identity", {"t"}, {copy});
+  }
+  ModelFolder models;
+  models.Write("texts", model);
+  TestServer server([&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.max_message_bytes = 1 << 20;
+  });
+  const std::string text = BytesElements({std::string(200'000, 'x')});
+  const auto infer = [&](int64_t count) {
+    inference::ModelInferRequest request;
+    request.set_model_name("texts");
+    AddInput(&request, "s", "BYTES", {1}, text);
+    AddInput(&request, "i", "INT64", {count},
+             std::string(static_cast<size_t>(count) * sizeof(int64_t), '\0'));
+    return request;
+  };
+  const auto expect_refused = [&](const grpc::Status& status,
+                                  const std::string& part) {
+    EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, part));
+    EXPECT_TRUE(
+        Refused(status, StatusCode::RESOURCE_EXHAUSTED, "--max-message-bytes"));
+    EXPECT_EQ(Reason(FromGrpcStatus(status)), "REPLY_TOO_LARGE");
+  };
+  EXPECT_TRUE(Infer(server, infer(1)).status.ok());
+  expect_refused(Infer(server, infer(4000)).status,
+                 "output \"t\" has 800016000 bytes");
+  // Each of the three would do, all do not.
+  expect_refused(Infer(server, infer(2)).status, "1200024 bytes");
+  inference::ModelInferRequest one = infer(2);
+  one.add_outputs()->set_name("v");
+  EXPECT_TRUE(Infer(server, one).status.ok());
+
+  v1::EvaluateRequest evaluate;
+  evaluate.mutable_graph()->set_onnx_model(model.SerializeAsString());
+  AddInput(&evaluate, "s", v1::DATA_TYPE_STRING, {1}, text);
+  AddInput(&evaluate, "i", v1::DATA_TYPE_INT64, {4000},
+           std::string(4000 * sizeof(int64_t), '\0'));
+  expect_refused(Evaluate(server, evaluate).status,
+                 "output \"t\" has 800016000 bytes");
+  EXPECT_TRUE(ServesOn(server));
+  EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
+}
+
 }  // namespace
 }  // namespace weir::testing
