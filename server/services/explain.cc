@@ -248,7 +248,7 @@ class ExplainCall {
   ServiceContext* const context_;
   ServerCall& call_;
   ExplainRequestView request_;
-  Engine* engine_ = nullptr;  // whose programs are asked
+  Engine* engine_ = nullptr;                  // whose programs are asked
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;

@@ -146,10 +146,9 @@ TEST(ModelConfigTest, ChoosesBetweenGpuAndCpu) {
   const auto check = [](const char* text, bool wants_cpu) {
     const auto config = ReadModelConfig(text, "digits");
     ASSERT_TRUE(config.ok()) << config.status();
-    EXPECT_TRUE(
-        CheckInstances(*config, DeviceOf(DeviceKind::kCuda),
-                       /*has_host=*/true)
-            .ok())
+    EXPECT_TRUE(CheckInstances(*config, DeviceOf(DeviceKind::kCuda),
+                               /*has_host=*/true)
+                    .ok())
         << text;
     EXPECT_EQ(WantsCpu(*config), wants_cpu) << text;
   };
@@ -200,8 +199,9 @@ TEST(ModelConfigTest, SaysWhatHasNoEffect) {
   const auto ignored = [](const std::string& text) {
     const auto config = Read(text);
     EXPECT_TRUE(config.ok()) << config.status();
-    return config.ok() ? FieldsWithoutEffect(*config, DeviceOf(DeviceKind::kCpu))
-                       : std::vector<std::string>();
+    return config.ok()
+               ? FieldsWithoutEffect(*config, DeviceOf(DeviceKind::kCpu))
+               : std::vector<std::string>();
   };
   const std::pair<const char*, const char*> cases[] = {
       {"instance_group { count: 4 }", "instance_group.count 4"},
