@@ -45,40 +45,49 @@ absl::Status MessageInflater::TakeBlock(ChargeFn charge) {
   // One byte more than allowed, so that what is too large shows.
   const size_t size = std::min(kStepBytes - 1, max_bytes_ - size_) + 1;
   WEIR_RETURN_IF_ERROR(charge(size));
-  blocks_.push_back({std::unique_ptr<std::byte[]>(new std::byte[size]), 0});
+  blocks_.push_back({std::unique_ptr<std::byte[]>(new std::byte[size]), size});
   zlib_.next_out = reinterpret_cast<Bytef*>(blocks_.back().bytes.get());
   zlib_.avail_out = static_cast<uInt>(size);
   return absl::OkStatus();
 }
 
+size_t MessageInflater::Feed(size_t bytes) {
+  while (slice_offset_ == GRPC_SLICE_LENGTH(from_->slices[slice_])) {
+    ++slice_;
+    slice_offset_ = 0;
+  }
+  const grpc_slice& slice = from_->slices[slice_];
+  bytes = std::min(bytes, GRPC_SLICE_LENGTH(slice) - slice_offset_);
+  zlib_.next_in =
+      const_cast<Bytef*>(GRPC_SLICE_START_PTR(slice)) + slice_offset_;
+  zlib_.avail_in = static_cast<uInt>(bytes);
+  slice_offset_ += bytes;
+  unread_ -= bytes;
+  return bytes;
+}
+
 absl::StatusOr<bool> MessageInflater::Step(ChargeFn charge) {
-  WEIR_RETURN_IF_ERROR(TakeBlock(charge));
-  const size_t room = zlib_.avail_out;
-  while (zlib_.avail_out > 0) {
-    if (zlib_.avail_in == 0 && next_slice_ < from_->count) {
-      const grpc_slice& slice = from_->slices[next_slice_++];
-      zlib_.next_in = const_cast<Bytef*>(GRPC_SLICE_START_PTR(slice));
-      zlib_.avail_in = static_cast<uInt>(GRPC_SLICE_LENGTH(slice));
-      continue;
+  if (zlib_.avail_out == 0) WEIR_RETURN_IF_ERROR(TakeBlock(charge));
+  size_t may_read = kStepInputBytes;
+  bool ended = false;
+  while (zlib_.avail_out > 0 && !ended) {
+    if (zlib_.avail_in == 0 && unread_ > 0) {
+      if (may_read == 0) return false;
+      may_read -= Feed(may_read);
     }
     const int result = inflate(&zlib_, Z_NO_FLUSH);
-    if (result == Z_STREAM_END) {
-      blocks_.back().size = room - zlib_.avail_out;
-      size_ += blocks_.back().size;
-      if (zlib_.avail_in > 0 || next_slice_ < from_->count) {
-        return Corrupt("goes on after its end");
-      }
-      if (size_ > max_bytes_) break;
-      return true;
-    }
     if (result == Z_BUF_ERROR) return Corrupt("is cut off");
-    if (result != Z_OK) return Corrupt("is malformed");
+    if (result != Z_OK && result != Z_STREAM_END) {
+      return Corrupt("is malformed");
+    }
+    ended = result == Z_STREAM_END;
   }
-  if (zlib_.avail_out == 0 && blocks_.back().size == 0) {
-    blocks_.back().size = room;
-    size_ += room;
+  if (ended && (zlib_.avail_in > 0 || unread_ > 0)) {
+    return Corrupt("goes on after its end");
   }
-  if (size_ <= max_bytes_) return false;
+  blocks_.back().size -= zlib_.avail_out;
+  size_ += blocks_.back().size;
+  if (size_ <= max_bytes_) return ended;
   return WithReason(
       absl::ResourceExhaustedError(
           absl::StrCat("the message is larger than ", max_bytes_,

@@ -21,8 +21,10 @@ namespace weir {
 
 class MessageInflater {
  public:
-  // What one step makes at most.
+  // What one step makes at most, and what it reads at most: a message may
+  // consist of blocks that make nothing.
   static constexpr size_t kStepBytes = size_t{256} << 10;
+  static constexpr size_t kStepInputBytes = size_t{16} << 10;
 
   using ChargeFn = absl::FunctionRef<absl::Status(size_t bytes)>;
 
@@ -51,13 +53,17 @@ class MessageInflater {
   };
 
   MessageInflater(const grpc_slice_buffer* from, size_t max_bytes)
-      : from_(from), max_bytes_(max_bytes) {}
+      : from_(from), max_bytes_(max_bytes), unread_(from->length) {}
   absl::Status TakeBlock(ChargeFn charge);
+  // Lets zlib read up to `bytes` more. Returns how many.
+  size_t Feed(size_t bytes);
 
   const grpc_slice_buffer* const from_;
   const size_t max_bytes_;
   z_stream zlib_ = {};
-  size_t next_slice_ = 0;
+  size_t slice_ = 0;  // the next byte to be read: where it lies
+  size_t slice_offset_ = 0;
+  size_t unread_;  // bytes from there on
   std::vector<Block> blocks_;
   size_t size_ = 0;
 };

@@ -114,6 +114,27 @@ TEST(MessageInflaterTest, StopsAtItsBoundAndHasTakenNoMore) {
   EXPECT_FALSE(Inflate(Deflated(text, true), 100, 4999).status.ok());
 }
 
+// Blocks that make nothing: all work and no output.
+TEST(MessageInflaterTest, OneStepReadsLittleWhereNothingIsMade) {
+  constexpr size_t kBlocks = 200'000;
+  std::string bytes("\x78\x9c", 2);
+  for (size_t i = 0; i < kBlocks; ++i) {
+    bytes.append("\x00\x00\x00\xff\xff", 5);  // stored, of no length
+  }
+  bytes.append("\x01\x00\x00\xff\xff", 5);  // the last one
+  bytes.append("\x00\x00\x00\x01", 4);      // the checksum
+  for (size_t piece : {size_t{1} << 30, size_t{10'000}}) {
+    const Inflated result =
+        Inflate(bytes, piece, 1 << 20, GRPC_COMPRESS_DEFLATE);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    EXPECT_EQ(result.text, "");
+    EXPECT_GE(static_cast<size_t>(result.steps),
+              bytes.size() / MessageInflater::kStepInputBytes);
+    // Memory is taken for what is made, not for each step.
+    EXPECT_LE(result.charged, MessageInflater::kStepBytes);
+  }
+}
+
 TEST(MessageInflaterTest, StopsWhereThereIsNoRoom) {
   const std::string bomb = Deflated(std::string(10 << 20, '\0'), true);
   const Inflated result =
