@@ -101,12 +101,13 @@ void IoThread::Run() {
   for (uint32_t events = 0;; ++events) {
     const Next next = queue_->AsyncNext(&tag, &ok, WaitUntil());
     if (next == Next::SHUTDOWN) break;
-    if (next == Next::TIMEOUT) {
+    if (next == Next::TIMEOUT && turns_ == nullptr) {
       Sweep(policy_.now());
       continue;
     }
-    static_cast<const IoEvent*>(tag)->Handle(ok);
+    if (next == Next::GOT_EVENT) static_cast<const IoEvent*>(tag)->Handle(ok);
     if (!inbox_.empty()) RunNodes(inbox_.TakeAll());
+    RunTurn();
     if (closing_) MayShutDown();
     if (events % kEventsPerLook == 0) {
       if (const Nanos now = policy_.now(); now >= sweep_at_) Sweep(now);
@@ -114,9 +115,24 @@ void IoThread::Run() {
   }
   AwaitAnswers();
   RunNodes(inbox_.Close());
+  while (turns_ != nullptr) RunTurn();
+}
+
+void IoThread::AwaitTurn(InboxNode* node) {
+  node->next = nullptr;
+  (turns_ == nullptr ? turns_ : last_turn_->next) = node;
+  last_turn_ = node;
+}
+
+void IoThread::RunTurn() {
+  if (turns_ == nullptr) return;
+  InboxNode* const node = turns_;
+  turns_ = node->next;
+  node->run(node);
 }
 
 gpr_timespec IoThread::WaitUntil() const {
+  if (turns_ != nullptr) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
   const bool nobody = receiving_.empty() && sending_.empty();
   return nobody ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : sweep_time_;
 }
@@ -134,8 +150,11 @@ void IoThread::Sweep(Nanos now) {
 void IoThread::AwaitAnswers() {
   const absl::Time limit = absl::Now() + patience_;
   while (open_calls() > 0 && absl::Now() < limit) {
-    if (inbox_.empty()) absl::SleepFor(absl::Milliseconds(1));
+    if (inbox_.empty() && turns_ == nullptr) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
     RunNodes(inbox_.TakeAll());
+    RunTurn();
   }
 }
 

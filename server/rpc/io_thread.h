@@ -67,6 +67,10 @@ class IoThread {
   // Runs node->run(node) on this thread. False after Stop.
   bool Post(InboxNode* node);
 
+  // The same for what takes long, from the thread itself: such nodes run one
+  // at a time, oldest first, and events and what was posted in between.
+  void AwaitTurn(InboxNode* node);
+
   // Asks the thread to show that it runs. How many times in a row it was asked
   // and had not done so when it was asked again: 0 for one that runs. For one
   // asking thread.
@@ -91,6 +95,8 @@ class IoThread {
 
   void Run();
   void RunNodes(InboxNode* node);
+  // Runs the oldest of those that await their turn.
+  void RunTurn();
   void AwaitAnswers();
   void OnAlarm();
   void MayShutDown();
@@ -116,6 +122,9 @@ class IoThread {
   CallList sending_;
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
+
+  InboxNode* turns_ = nullptr;  // the oldest, linked by `next`
+  InboxNode* last_turn_ = nullptr;
 
   Inbox inbox_;
   // Set by whoever has to ring; cleared when the ring was heard.

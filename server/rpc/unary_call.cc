@@ -250,7 +250,7 @@ void UnaryCall::Inflate() {
       inflater_->Step([this](size_t bytes) { return ticket_.Charge(bytes); });
   if (!whole.ok()) return Fail(whole.status());
   if (!*whole) {
-    io_->Post(&inflate_);
+    io_->AwaitTurn(&inflate_);
     return;
   }
   ViewMessage();

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -153,6 +155,62 @@ TEST_F(IoThreadTest, ItsPulseTellsWhetherItRuns) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(io_->Pulse(), ++missed);
   go_on_.Set();
   EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+}
+
+// What takes long has its turns, and each of them costs whoever is served
+// meanwhile one such turn at most, however many there are.
+TEST_F(IoThreadTest, OneOfThoseThatAwaitTheirTurnRunsBetweenEvents) {
+  constexpr int kLong = 16;
+  constexpr int kProbes = 200;
+  struct Shared {
+    IoThread* io = nullptr;
+    int turns = 0;  // that were had
+    int ran[kLong] = {};
+    int probes = 0;
+    Event over;
+  } shared;
+  shared.io = io_.get();
+  struct Long : InboxNode {
+    Shared* shared = nullptr;
+    int* ran = nullptr;
+  };
+  Long nodes[kLong];
+  for (int i = 0; i < kLong; ++i) {
+    nodes[i].shared = &shared;
+    nodes[i].ran = &shared.ran[i];
+    nodes[i].run = [](InboxNode* node) {
+      auto* self = static_cast<Long*>(node);
+      ++self->shared->turns;
+      ++*self->ran;
+      if (self->shared->probes < kProbes) {
+        self->shared->io->AwaitTurn(node);
+      } else {
+        self->shared->over.Set();
+      }
+    };
+  }
+  struct Probe : InboxNode {
+    Shared* shared = nullptr;
+    Long* nodes = nullptr;
+  } probe;
+  probe.shared = &shared;
+  probe.nodes = nodes;
+  probe.run = [](InboxNode* node) {
+    auto* self = static_cast<Probe*>(node);
+    if (self->shared->probes == 0) {
+      for (int i = 0; i < kLong; ++i) {
+        self->shared->io->AwaitTurn(&self->nodes[i]);
+      }
+    }
+    if (++self->shared->probes < kProbes) self->shared->io->Post(node);
+  };
+  ASSERT_TRUE(io_->Post(&probe));
+  shared.over.Wait(kLong);
+  EXPECT_GE(shared.turns, kProbes / 4);
+  EXPECT_LE(shared.turns, 4 * kProbes);
+  const auto [fewest, most] =
+      std::minmax_element(std::begin(shared.ran), std::end(shared.ran));
+  EXPECT_LE(*most - *fewest, 1);
 }
 
 }  // namespace
