@@ -1,5 +1,6 @@
 #include "server/health.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace weir {
@@ -20,9 +21,20 @@ void Health::Set(Unready cause, std::string why) {
   Publish();
 }
 
-void Health::SetLive(bool live) {
+void Health::SetFault(Fault cause, std::string why) {
   MutexLock lock(&mu_);
-  transport_->SetServing("live", live);
+  readiness_->Set(
+      cause == Fault::kDeviceLost ? Unready::kLost : Unready::kHangs, why);
+  faults_[static_cast<size_t>(cause)] = std::move(why);
+  Publish();
+}
+
+std::string Health::fault() const {
+  MutexLock lock(&mu_);
+  const auto first =
+      std::find_if(faults_.begin(), faults_.end(),
+                   [](const std::string& why) { return !why.empty(); });
+  return first == faults_.end() ? "" : *first;
 }
 
 void Health::Follow(DeviceHealth* device,
@@ -33,8 +45,7 @@ void Health::Follow(DeviceHealth* device,
   }));
   watches_.push_back(
       device->OnPoisoned([this, device, told](const absl::Status& cause) {
-        Set(Unready::kLost, std::string(cause.message()));
-        SetLive(false);
+        SetFault(Fault::kDeviceLost, std::string(cause.message()));
         told(device->status());
       }));
 }
@@ -42,6 +53,9 @@ void Health::Follow(DeviceHealth* device,
 void Health::Unfollow() { watches_.clear(); }
 
 void Health::Publish() {
+  transport_->SetServing(
+      "live", std::all_of(faults_.begin(), faults_.end(),
+                          [](const std::string& why) { return why.empty(); }));
   const bool ready = readiness_->ready();
   if (!ready) transport_->SetServing("", false);
   // A refused model is known and not served, unless another version is.

@@ -4,6 +4,9 @@
 // Thread-safe; what it is made of outlives it.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -17,6 +20,10 @@
 
 namespace weir {
 
+// Of several, the first is told.
+enum class Fault : uint8_t { kDeviceLost, kThreadHangs };
+inline constexpr size_t kFaults = 2;
+
 class Health {
  public:
   // `services` are full names.
@@ -25,8 +32,11 @@ class Health {
 
   // What keeps traffic away, or no longer does: "".
   void Set(Unready cause, std::string why);
-  // Whether restarting the process would help: no.
-  void SetLive(bool live);
+  // What a restart of the process would mend, or is over: "". While there is
+  // anything, nothing is ready either.
+  void SetFault(Fault cause, std::string why);
+  // "" if there is none.
+  std::string fault() const;
 
   // From now on: with a lost device it is neither ready nor live, with a
   // stalled one not ready until it moves. `told` is called after each change,
@@ -43,7 +53,8 @@ class Health {
   const ModelRepository* const models_;
   Transport* const transport_;
   const std::set<std::string> services_;
-  Mutex mu_;                                  // one change at a time
+  mutable Mutex mu_;  // one change at a time
+  std::array<std::string, kFaults> faults_ WEIR_GUARDED_BY(mu_);
   std::vector<DeviceHealth::Watch> watches_;  // of the devices it follows
 };
 

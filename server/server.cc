@@ -23,10 +23,12 @@
 #include "kernels/ops/registry.h"
 #include "server/health.h"
 #include "server/observe/call_recorder.h"
+#include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
 #include "server/observe/line_writer.h"
 #include "server/observe/memory_sampler.h"
 #include "server/observe/pool_gauges.h"
+#include "server/rpc/grpc_log.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/rpc/transport.h"
 #include "server/services/admin.h"
@@ -48,6 +50,12 @@ constexpr absl::Duration kLastWords = absl::Milliseconds(500);
 // How long handlers whose calls were cut may take to answer. Work that was
 // launched cannot be taken back: it may run for longer than anybody waits.
 constexpr absl::Duration kCutPatience = absl::Seconds(2);
+
+// How often the I/O threads are asked to show that they run, and how many times
+// in a row one may miss it. Counted, not timed: a process that was stopped for
+// a while is no worse for it.
+constexpr absl::Duration kPulseInterval = absl::Seconds(1);
+constexpr int kPulsesMissed = 5;
 
 int64_t UnixNanos() { return absl::GetCurrentTimeNanos(); }
 
@@ -143,6 +151,7 @@ struct Server::Impl {
     // Whatever calls back goes before what it calls. I/O threads hold
     // evaluations: they end before the engine does.
     if (health != nullptr) health->Unfollow();
+    pulse.reset();
     if (models != nullptr) StopLoading();
     if (loader.joinable()) loader.join();
     http.reset();
@@ -160,6 +169,7 @@ struct Server::Impl {
   absl::Status ListModels();
   absl::Status StartTransport();
   absl::Status StartHttp();
+  void CheckThreads();
   void LoadModels();
   void NoteModels();
   std::string ModelsAtFault() const;
@@ -194,6 +204,11 @@ struct Server::Impl {
   const std::unique_ptr<LineWriter> own_log;  // null: the caller's
   LogSink& log;
   Logger logger;
+  GrpcLines grpc_lines{&logger};
+  GrpcLog grpc_log{
+      [this](bool error, std::string_view source, std::string_view text) {
+        grpc_lines.Write(error, source, text, NowNanos());
+      }};
   Metrics metrics;
   // The engine's timers may call it.
   std::unique_ptr<CallRecorder> recorder;
@@ -222,6 +237,8 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery,
                               [] { malloc_trim(0); }};
+  std::unique_ptr<PeriodicThread> pulse;
+  bool hangs = false;  // for the thread of `pulse`
   std::thread loader;
   std::atomic<bool> stop_loading = false;
   int loaded = -1;
@@ -265,7 +282,8 @@ absl::Status Server::Impl::Open() {
   AddTransportGauges(&metrics, *transport);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
-    return static_cast<double>(recorder->suppressed_total());
+    return static_cast<double>(recorder->suppressed_total() +
+                               grpc_lines.suppressed_total());
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });
@@ -274,6 +292,8 @@ absl::Status Server::Impl::Open() {
         &each->device().health(),
         [this](const absl::Status& status) { ReportDevice(status); });
   }
+  pulse = std::make_unique<PeriodicThread>("weir-pulse", kPulseInterval,
+                                           [this] { CheckThreads(); });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
   pthread_setname_np(loader.native_handle(), "weir-load");
@@ -348,6 +368,17 @@ absl::Status Server::Impl::ListModels() {
       models,
       ModelRepository::Open(repository, &engine->device(), registry.get()));
   return absl::OkStatus();
+}
+
+// Probes must not be green while calls wait for a thread that never comes back.
+void Server::Impl::CheckThreads() {
+  const bool hang = transport->Pulse() >= kPulsesMissed;
+  if (hang == std::exchange(hangs, hang)) return;
+  health->SetFault(Fault::kThreadHangs,
+                   hang ? "an I/O thread does not answer" : "");
+  logger.Log(hang ? LogLevel::kError : LogLevel::kInfo,
+             hang ? "an I/O thread does not answer: probes fail until it does"
+                  : "every I/O thread answers again");
 }
 
 void Server::Impl::LoadModels() {
@@ -474,16 +505,13 @@ absl::Status Server::Impl::StartTransport() {
   transport = *std::move(started);
   health = std::make_unique<Health>(&readiness, models.get(), transport.get(),
                                     std::move(service_names));
-  health->SetLive(true);
   return absl::OkStatus();
 }
 
 absl::Status Server::Impl::StartHttp() {
   if (options.http.empty()) return absl::OkStatus();
   HttpServer::Callbacks callbacks;
-  callbacks.unhealthy = [this]() -> std::string {
-    return std::string(DeviceStatus().message());
-  };
+  callbacks.unhealthy = [this] { return health->fault(); };
   callbacks.unready = [this] { return readiness.why_not(); };
   callbacks.metrics = [this] { return metrics.Text(); };
   WEIR_ASSIGN_OR_RETURN(http,
@@ -582,6 +610,7 @@ DrainResult Server::Drain(const WaitFn& wait) {
   }
   transport.Shutdown(std::max(limit - absl::Now(), kLastWords), kCutPatience);
   impl_->recorder->ReportSuppressed();
+  impl_->grpc_lines.ReportSuppressed();
   return {transport.taken_calls(), transport.open_calls()};
 }
 

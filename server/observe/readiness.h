@@ -15,8 +15,15 @@
 namespace weir {
 
 // What may keep traffic away. Of several, the first says why.
-enum class Unready : uint8_t { kLost, kDraining, kStalled, kLoading, kModels };
-inline constexpr size_t kUnreadyCauses = 5;
+enum class Unready : uint8_t {
+  kLost,
+  kHangs,
+  kDraining,
+  kStalled,
+  kLoading,
+  kModels
+};
+inline constexpr size_t kUnreadyCauses = 6;
 
 class Readiness {
  public:

@@ -100,7 +100,7 @@ class Transport {
                 absl::Duration patience = absl::InfiniteDuration());
 
   // Asks every I/O thread to show that it runs; see IoThread::Pulse. Of the one
-  // that has missed most. For one asking thread, and not after Shutdown began.
+  // that has missed most. For one asking thread.
   int Pulse();
 
   size_t open_connections() const;

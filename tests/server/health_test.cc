@@ -6,7 +6,10 @@
 #include <google/protobuf/descriptor.pb.h>
 #include <poll.h>
 
+#include <atomic>
 #include <future>
+#include <ostream>
+#include <streambuf>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +18,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "tests/base/event.h"
 #include "tests/server/raw_stream.h"
 
 namespace weir::testing {
@@ -121,6 +125,60 @@ TEST(HealthTest, WatchSeesDraining) {
   drain.join();
 }
 
+// A log that holds whoever writes to it, once it is told to.
+class HoldingLog final : private std::streambuf {
+ public:
+  HoldingLog() : stream_(this) {}
+  std::ostream& stream() { return stream_; }
+  std::atomic<bool> holds = false;
+  Event held, go_on;
+
+ private:
+  std::streamsize xsputn(const char*, std::streamsize size) override {
+    if (holds.exchange(false)) {
+      held.Set();
+      go_on.Wait();
+    }
+    return size;
+  }
+  std::ostream stream_;
+};
+
+// Probes are not answered by the thread that hangs, and know all the same.
+TEST(HealthTest, AnIoThreadThatHangsIsNeitherReadyNorLive) {
+  HoldingLog log;
+  TestServer server(
+      [](ServerOptions& o) {
+        o.io_threads = 2;
+        o.log_level = LogLevel::kInfo;
+      },
+      log.stream());
+  Watch ready(server, "");
+  Watch live(server, "live");
+  EXPECT_EQ(ready.Next(), kServing);
+  EXPECT_EQ(live.Next(), kServing);
+  log.holds = true;
+  v1::EvaluateRequest bad = IdentityRequest();
+  bad.clear_inputs();
+  PendingEvaluate call(server, bad);
+  log.held.Wait();
+  EXPECT_EQ(ready.Next(), kNotServing);
+  EXPECT_EQ(live.Next(), kNotServing);
+  int code = 0;
+  EXPECT_EQ(server.HttpGet("/healthz", &code),
+            "an I/O thread does not answer\n");
+  EXPECT_EQ(code, 503);
+  EXPECT_EQ(server.HttpGet("/readyz", &code),
+            "an I/O thread does not answer\n");
+  EXPECT_EQ(code, 503);
+  log.go_on.Set();
+  EXPECT_EQ(ready.Next(), kServing);
+  EXPECT_EQ(live.Next(), kServing);
+  EXPECT_EQ(call.Wait().status.error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(ServesOn(server));
+}
+
 v1::EvaluateRequest DeviceFaultRequest() {
   v1::EvaluateRequest request = Program(R"(
       inputs { name: "x" }
@@ -171,7 +229,6 @@ TEST(HealthTest, FollowsTheDevice) {
   Readiness readiness;
   Health health(&readiness, models->get(), transport->get(), {"a.Service"});
   health.Set(Unready::kLoading, "");
-  health.SetLive(true);
   const auto states = [&] {
     return std::vector<bool>{*client.IsServing(), *client.IsServing("live"),
                              *client.IsServing("a.Service")};

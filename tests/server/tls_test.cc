@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "tests/models_repo/temp_folder.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"
+#include "tests/server/raw_socket.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -219,6 +222,36 @@ TEST_F(TlsTest, ARenewalUnderLoadLosesNoCall) {
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_THAT(server_->err(), HasSubstr("new certificate in use"));
+}
+
+// Whoever speaks no TLS causes lines of gRPC's own. They are ours, and few.
+TEST_F(TlsTest, PlainConnectionsDoNotFloodTheLog) {
+  Start({"--log-format=json"});
+  constexpr int kConnections = 500;
+  for (int i = 0; i < kConnections; ++i) {
+    RawSocket plain(address_);
+    plain.Send("GET / HTTP/1.1\r\nHost: \"weir\"\r\n\r\n");
+    plain.ReadToEnd();
+  }
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0);
+  int lines = 0;
+  int64_t left_out = 0;
+  std::istringstream err(server_->err());
+  for (std::string line; std::getline(err, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_FALSE(event.is_discarded()) << line;
+    if (event["message"] == "gRPC") {
+      EXPECT_EQ(event["level"], "warning");
+      EXPECT_THAT(event["text"].get<std::string>(), HasSubstr("SSL"));
+      ++lines;
+    } else if (event["message"] == "lines of gRPC were left out") {
+      left_out += event["count"].get<int64_t>();
+    }
+  }
+  EXPECT_GE(lines, 20);
+  EXPECT_LT(lines, 100);
+  EXPECT_GE(lines + left_out, kConnections);
 }
 
 }  // namespace

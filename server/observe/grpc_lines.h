@@ -1,0 +1,33 @@
+// gRPC's own lines on their way into our log: escaped as all are, cut, and
+// bounded, as any stranger with a socket can cause them. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "kernels/base/clock.h"
+#include "server/observe/line_limiter.h"
+#include "server/observe/logger.h"
+
+namespace weir {
+
+class GrpcLines {
+ public:
+  explicit GrpcLines(Logger* logger);
+
+  // gRPC's errors are warnings of ours, as they tell of one connection; the
+  // rest is for level debug.
+  void Write(bool error, std::string_view source, std::string_view text,
+             Nanos now);
+
+  // Says now how many lines were left out since it was last said; Write says it
+  // with the next line that it lets through.
+  void ReportSuppressed();
+  uint64_t suppressed_total() const { return limiter_.suppressed_total(); }
+
+ private:
+  Logger* const logger_;
+  LineLimiter limiter_;
+};
+
+}  // namespace weir
