@@ -18,12 +18,14 @@ namespace {
 
 // How long to wait for descriptors to become free.
 constexpr int kPauseMs = 100;
+// How often, where there are too many, to look which connections have ended.
+constexpr Nanos kLookEvery = 10'000'000;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
-    const std::vector<std::string>& addresses) {
-  std::unique_ptr<Listener> listener(new Listener);
+    const std::vector<std::string>& addresses, size_t max_connections) {
+  std::unique_ptr<Listener> listener(new Listener(max_connections));
   listener->stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (listener->stop_fd_ < 0) return absl::InternalError("eventfd failed");
   for (const std::string& address : addresses) {
@@ -75,6 +77,10 @@ bool Listener::AcceptAll(const ListeningSocket& socket) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
     }
+    if (!socket.is_unix() && !HasRoom()) {
+      close(fd);
+      continue;
+    }
     struct stat info = {};
     fstat(fd, &info);
     {
@@ -88,6 +94,16 @@ bool Listener::AcceptAll(const ListeningSocket& socket) {
     }
     accept_({socket.fd(), fd, socket.is_unix()});
   }
+}
+
+bool Listener::HasRoom() {
+  const MutexLock lock(&mu_);
+  if (connections_.size() < max_connections_) return true;
+  const Nanos now = NowNanos();
+  if (now - looked_at_ < kLookEvery) return false;
+  looked_at_ = now;
+  std::erase_if(connections_, [](const Connection& c) { return !IsOpen(c); });
+  return connections_.size() < max_connections_;
 }
 
 void Listener::Close() {

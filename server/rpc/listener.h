@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
 #include "server/rpc/listening_socket.h"
 
@@ -28,9 +29,15 @@ class Listener {
   };
   using AcceptFn = std::function<void(const Accepted&)>;
 
-  // Listens on every address, as ListeningSocket::Open does.
+  // Open connections, of all addresses together.
+  static constexpr size_t kMaxConnections = 4096;
+
+  // Listens on every address, as ListeningSocket::Open does. Beyond
+  // `max_connections` those over TCP are closed as they come; over unix sockets
+  // come the operators.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(
-      const std::vector<std::string>& addresses);
+      const std::vector<std::string>& addresses,
+      size_t max_connections = kMaxConnections);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -54,17 +61,22 @@ class Listener {
     ino_t inode = 0;
   };
 
-  Listener() = default;
+  explicit Listener(size_t max_connections)
+      : max_connections_(max_connections) {}
   void Run();
+  // Forgets connections that have ended, but not all the time.
+  bool HasRoom();
   // False if accepting must pause because the process is out of descriptors.
   bool AcceptAll(const ListeningSocket& socket);
   static bool IsOpen(const Connection& connection);
 
+  const size_t max_connections_;
   std::vector<ListeningSocket> sockets_;
   std::vector<std::string> names_;
   AcceptFn accept_;
   int stop_fd_ = -1;
   std::thread thread_;
+  Nanos looked_at_ = 0;  // by HasRoom
 
   mutable Mutex mu_;
   std::vector<Connection> connections_ WEIR_GUARDED_BY(mu_);

@@ -69,6 +69,10 @@ void SetBounds(const TransportOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxSendMessageSize(-1);
   // So is decompression.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              Milliseconds(options.handshake_timeout));
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
+                              options.max_header_bytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               options.max_streams);
   // The window stays what it is: gRPC would make it larger where it sees a fast

@@ -51,14 +51,18 @@ struct TransportOptions {
   absl::Duration send_timeout = absl::Seconds(30);
   // Calls whose message is not whole; more end those that wait longest.
   size_t max_receiving = 4096;
+  // A connection has so long for its handshakes, of TLS and of HTTP/2 together.
+  absl::Duration handshake_timeout = absl::Seconds(10);
+  // Of the headers of a call, names and values, with 32 bytes for each.
+  int max_header_bytes = 8 << 10;
   // Calls that one connection may have open; its client holds back more.
   int max_streams = 1024;
   // A connection on which nothing has come for so long is asked whether it is
   // there, and closed if it does not say so in time.
   absl::Duration ask_after = absl::Minutes(1);
   absl::Duration answer_within = absl::Seconds(20);
-  // By which the timeouts are measured; deadlines and time stamps are of it
-  // too. The two above are gRPC's.
+  // By which the timeouts of calls are measured; deadlines and time stamps are
+  // of it too. Those of connections are gRPC's.
   Nanos (*now)() = &NowNanos;
   // What gRPC may hold for all connections together: received bytes until they
   // are let go. Beyond it gRPC ends calls, whichever it meets first.

@@ -13,9 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/base/eventually.h"
+
 namespace weir {
 namespace {
 
+using testing::Eventually;
 using ::testing::HasSubstr;
 
 int ConnectTo(const std::string& address) {
@@ -47,9 +50,40 @@ TEST(ListenerTest, TellsTheRealPort) {
   const auto listener = Listener::Open({"127.0.0.1:0", "localhost:0"});
   ASSERT_TRUE(listener.ok()) << listener.status();
   ASSERT_EQ((*listener)->addresses().size(), 2u);
-  EXPECT_THAT((*listener)->addresses()[0], testing::StartsWith("127.0.0.1:"));
+  EXPECT_THAT((*listener)->addresses()[0], ::testing::StartsWith("127.0.0.1:"));
   EXPECT_THAT((*listener)->addresses()[0],
-              testing::Not(testing::EndsWith(":0")));
+              ::testing::Not(::testing::EndsWith(":0")));
+}
+
+TEST(ListenerTest, ClosesConnectionsBeyondTheBound) {
+  auto listener = Listener::Open({"127.0.0.1:0"}, 2);
+  ASSERT_TRUE(listener.ok());
+  std::atomic<int> accepted[4] = {-1, -1, -1, -1};
+  std::atomic<size_t> count = 0;
+  (*listener)->Start([&](const Listener::Accepted& connection) {
+    accepted[count++] = connection.fd;
+  });
+  const std::string address = (*listener)->addresses()[0];
+  std::vector<int> clients = {ConnectTo(address), ConnectTo(address)};
+  // A third one is closed, and takes nobody's place.
+  for (int i = 0; i < 10; ++i) {
+    const int third = ConnectTo(address);
+    char byte = 0;
+    EXPECT_LE(read(third, &byte, 1), 0);
+    close(third);
+  }
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ((*listener)->open_connections(), 2u);
+  // When one has ended there is room.
+  close(accepted[0]);
+  EXPECT_TRUE(Eventually([&] {
+    clients.push_back(ConnectTo(address));
+    return count == 3;
+  }));
+  (*listener)->Close();
+  close(accepted[1]);
+  close(accepted[2]);
+  for (const int fd : clients) close(fd);
 }
 
 TEST(ListenerTest, AcceptsWhatConnectedBeforeItClosed) {

@@ -2,9 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <filesystem>
 #include <future>
@@ -495,6 +499,45 @@ TEST(TransportTest, ShutdownWaitsForHandlersOfCancelledCalls) {
   call->Resume([](ServerCall& resumed, void*) { EchoCall(resumed); }, nullptr);
   stopper.join();
   EXPECT_EQ(transport->open_calls(), 0);
+}
+
+TEST(TransportTest, AHandshakeHasItsTime) {
+  const auto transport =
+      StartTransport(EchoCall, {.addresses = {"127.0.0.1:0"},
+                                .handshake_timeout = absl::Milliseconds(100)});
+  const std::string& address = transport->addresses()[0];
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port = htons(
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(silent, reinterpret_cast<sockaddr*>(&where), sizeof(where)),
+            0);
+  timeval patience = {.tv_sec = 20, .tv_usec = 0};
+  setsockopt(silent, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  // gRPC says its settings, and then nothing more.
+  char bytes[4096];
+  ssize_t got = 0;
+  do got = read(silent, bytes, sizeof(bytes));
+  while (got > 0);
+  EXPECT_TRUE(got == 0 || errno == ECONNRESET) << errno;
+  close(silent);
+  InferStub stub(Connect(address));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+}
+
+TEST(TransportTest, HeadersAreBounded) {
+  const auto transport = StartTransport(EchoCall);
+  InferStub stub(Connect(transport->addresses()[0]));
+  for (const size_t size : {size_t{6} << 10, size_t{10} << 10}) {
+    grpc::ClientContext context;
+    context.AddMetadata("x-long", std::string(size, 'x'));
+    const Answer answer = Infer(stub, "x", &context);
+    EXPECT_EQ(answer.status.error_code(),
+              size < size_t{8} << 10 ? grpc::StatusCode::OK
+                                     : grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
 }
 
 TEST(TransportTest, ShutdownLetsCallsEnd) {
