@@ -53,7 +53,8 @@ struct TransportOptions {
   size_t max_receiving = 4096;
   // A connection has so long for its handshakes, of TLS and of HTTP/2 together.
   absl::Duration handshake_timeout = absl::Seconds(10);
-  // Of the headers of a call, names and values, with 32 bytes for each.
+  // Of the headers of a call, names and values, with 32 bytes for each. Stock
+  // clients are told and keep to it; gRPC may serve those that do not.
   int max_header_bytes = 8 << 10;
   // Calls that one connection may have open; its client holds back more.
   int max_streams = 1024;
