@@ -317,6 +317,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Device memory for tensors that callers keep")
       ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
       ->group("Limits");
+  AddFlag(app, "--arena-bytes", options.arena_bytes,
+          "Device memory for what works compute on, of all streams together; "
+          "0: half of the device's")
+      ->check(CLI::Range(size_t{0}, size_t{1} << 50))
+      ->group("Limits");
 
   AddFlag(app, "--max-output-bytes", options.max_output_bytes,
           "Outputs of one evaluation; 0: --host-bytes")

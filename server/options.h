@@ -29,6 +29,7 @@ struct ServerOptions {
   size_t max_message_bytes = size_t{256} << 20;
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
+  size_t arena_bytes = 0;  // of all streams; 0: half of the device's memory
   // Of one evaluation. 0: --host-bytes; a quarter of the device's memory.
   size_t max_output_bytes = 0;
   size_t max_scratch_bytes = 0;

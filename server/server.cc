@@ -109,7 +109,8 @@ EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
 // The CPU beside a GPU runs little: text, and what is sent there by name.
 constexpr size_t kHostShare = 4;
 
-EngineOptions MakeEngineOptions(const ServerOptions& options) {
+EngineOptions MakeEngineOptions(const ServerOptions& options,
+                                const DeviceInfo& device) {
   EngineOptions engine;
   engine.streams.max = static_cast<size_t>(options.streams);
   engine.streams.max_waiters =
@@ -117,11 +118,18 @@ EngineOptions MakeEngineOptions(const ServerOptions& options) {
   engine.pinned_bytes = options.host_bytes;
   engine.tensor_bytes = options.tensor_bytes;
   engine.programs.evaluation = MakeEvaluationLimits(options);
+  if (options.arena_bytes > 0) {
+    engine.streams.max_arena_bytes = options.arena_bytes;
+  } else if (device.total_memory > 0) {
+    engine.streams.max_arena_bytes =
+        static_cast<size_t>(device.total_memory) / 2;
+  }
   return engine;
 }
 
-EngineOptions MakeHostEngineOptions(const ServerOptions& options) {
-  EngineOptions engine = MakeEngineOptions(options);
+EngineOptions MakeHostEngineOptions(const ServerOptions& options,
+                                    const DeviceInfo& cpu) {
+  EngineOptions engine = MakeEngineOptions(options, cpu);
   engine.pinned_bytes /= kHostShare;
   engine.tensor_bytes /= kHostShare;
   engine.programs.max_bytes /= kHostShare;
@@ -345,14 +353,16 @@ absl::Status Server::Impl::StartDevice() {
              : absl::StrCat("--device=auto: using ", DeviceName(info), " (",
                             info.name, ")"));
   }
-  EngineOptions engine_options = MakeEngineOptions(options);
+  EngineOptions engine_options = MakeEngineOptions(options, (*device)->info());
   if (!(*device)->host_addressable()) {
     WEIR_ASSIGN_OR_RETURN(auto cpu,
                           MakeDevice("cpu", device_options, *registry));
     engine_options.programs.text_device = cpu.get();
-    WEIR_ASSIGN_OR_RETURN(host_engine,
-                          Engine::Create(std::move(cpu), registry.get(),
-                                         MakeHostEngineOptions(options)));
+    const EngineOptions host_options =
+        MakeHostEngineOptions(options, cpu->info());
+    WEIR_ASSIGN_OR_RETURN(
+        host_engine,
+        Engine::Create(std::move(cpu), registry.get(), host_options));
   }
   WEIR_ASSIGN_OR_RETURN(engine, Engine::Create(*std::move(device),
                                                registry.get(), engine_options));

@@ -61,6 +61,9 @@ class WEIR_EXPORT Device {
   // Slow like Allocate: use a PinnedPool.
   absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes);
 
+  // Allocating or freeing may wait for the driver, and so for running work.
+  virtual bool allocation_waits() const { return false; }
+
   // The device reads and writes host memory directly: inputs need no copy.
   virtual bool host_addressable() const = 0;
 

@@ -57,23 +57,48 @@ PinnedPool::PinnedPool(Device* device, size_t budget_bytes)
 
 PinnedPool::~PinnedPool() { Trim(); }
 
-absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
-  const size_t rounded =  // 0: can never fit
-      bytes > budget_ ? 0
-                      : std::bit_ceil(std::max(bytes, size_t{1} << kMinClass));
+size_t PinnedPool::Rounded(size_t bytes) const {
+  if (bytes > budget_) return 0;
+  const size_t rounded = std::bit_ceil(std::max(bytes, size_t{1} << kMinClass));
+  const bool exists = std::countr_zero(rounded) - kMinClass < kClasses;
+  return exists && rounded <= budget_ ? rounded : 0;
+}
+
+PinnedBuffer PinnedPool::TakeFree(size_t bytes, size_t rounded) {
   const int size_class = std::countr_zero(rounded) - kMinClass;
+  PinnedBuffer::Block*& head = free_[static_cast<size_t>(size_class)];
+  if (head == nullptr) return {};
+  PinnedBuffer::Block* const block = head;
+  head = block->next;
+  cached_ -= rounded;
+  leased_ += rounded;
+  return PinnedBuffer(block, bytes);
+}
+
+absl::StatusOr<PinnedBuffer> PinnedPool::AcquireNow(size_t bytes) {
+  const size_t rounded = Rounded(bytes);
+  {
+    MutexLock lock(&mu_);
+    if (rounded > 0) {
+      if (PinnedBuffer free = TakeFree(bytes, rounded); !free.empty()) {
+        return free;
+      }
+      if (leased_ + rounded <= budget_) return PinnedBuffer();
+    }
+    ++refused_;
+  }
+  return Refusal(bytes, rounded);
+}
+
+absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
+  const size_t rounded = Rounded(bytes);
   PinnedBuffer::Block* surplus = nullptr;
   bool fits = false;
   {
     MutexLock lock(&mu_);
-    if (size_class < kClasses && rounded <= budget_) {
-      PinnedBuffer::Block*& head = free_[static_cast<size_t>(size_class)];
-      if (head != nullptr) {
-        PinnedBuffer::Block* block = head;
-        head = block->next;
-        cached_ -= rounded;
-        leased_ += rounded;
-        return PinnedBuffer(block, bytes);
+    if (rounded > 0) {
+      if (PinnedBuffer free = TakeFree(bytes, rounded); !free.empty()) {
+        return free;
       }
       fits = leased_ + rounded <= budget_;
     }
@@ -103,7 +128,7 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
   auto* block = new PinnedBuffer::Block;
   block->pool = this;
   block->memory = *std::move(memory);
-  block->size_class = size_class;
+  block->size_class = std::countr_zero(rounded) - kMinClass;
   return PinnedBuffer(block, bytes);
 }
 

@@ -68,6 +68,10 @@ class WEIR_EXPORT PinnedPool {
   // `bytes` 0 gives a buffer of the smallest class.
   absl::StatusOr<PinnedBuffer> Acquire(size_t bytes);
 
+  // The same without a call of the device: an empty buffer if that would take
+  // one.
+  absl::StatusOr<PinnedBuffer> AcquireNow(size_t bytes);
+
   // Whether half of the budget is lent: who can copy what it wants to lend,
   // should. Takes no lock.
   bool lends_much() const {
@@ -84,6 +88,9 @@ class WEIR_EXPORT PinnedPool {
 
   void ReturnBlock(PinnedBuffer::Block* block);
   absl::Status Refusal(size_t bytes, size_t rounded) const;
+  // What a buffer of so many bytes takes; 0 if it can never fit.
+  size_t Rounded(size_t bytes) const;
+  PinnedBuffer TakeFree(size_t bytes, size_t rounded) WEIR_REQUIRES(mu_);
   // Takes cached blocks until `bytes` more fit into the budget.
   PinnedBuffer::Block* MakeRoom(size_t bytes) WEIR_REQUIRES(mu_);
   static void FreeBlocks(PinnedBuffer::Block* blocks);

@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kMinArena = size_t{64} << 10;
 constexpr size_t kArenaStep = size_t{2} << 20;  // beyond it, no powers of two
 
+constexpr absl::Duration kRetryFull = absl::Milliseconds(100);
+
 size_t ArenaSize(size_t bytes) {
   if (bytes > kArenaStep) {
     return (bytes + kArenaStep - 1) / kArenaStep * kArenaStep;
@@ -50,41 +52,84 @@ void Deliver(std::vector<Delivery> deliveries) {
 
 }  // namespace
 
-Lane::Lane(std::unique_ptr<Stream> stream, uint64_t number,
-           std::atomic<size_t>* arena_bytes)
-    : stream_(std::move(stream)), number_(number), arena_bytes_(arena_bytes) {}
+Lane::Lane(std::unique_ptr<Stream> stream, uint64_t number, LaneArenas* arenas)
+    : stream_(std::move(stream)), number_(number), arenas_(arenas) {}
 
 Lane::~Lane() {
-  arena_bytes_->fetch_sub(counted_bytes_, std::memory_order_relaxed);
+  arenas_->bytes.fetch_sub(counted_bytes_, std::memory_order_relaxed);
+}
+
+absl::Status LaneArenas::Full(size_t wanted) const {
+  absl::Status status =
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "no scratch memory of ", wanted, " bytes: lanes hold ",
+                     bytes.load(std::memory_order_relaxed), " of ", max,
+                     " bytes (--arena-bytes)")),
+                 "DEVICE_MEMORY_EXHAUSTED");
+  // Waiting does not help what can never fit.
+  if (wanted > max) return status;
+  return WithRetryAfter(std::move(status), kRetryFull);
 }
 
 void Lane::CountArena() {
   size_t bytes = arena_.size();
   for (const DeviceMemory& block : outgrown_) bytes += block.size();
   // Unsigned arithmetic wraps, and so a decrease is an addition too.
-  arena_bytes_->fetch_add(bytes - counted_bytes_, std::memory_order_relaxed);
+  arenas_->bytes.fetch_add(bytes - counted_bytes_, std::memory_order_relaxed);
   counted_bytes_ = bytes;
 }
 
-absl::StatusOr<std::byte*> Lane::Arena(size_t bytes) {
-  const bool idle = stream_->idle();
-  const bool shrinks = idle && !outgrown_.empty();
-  if (shrinks) outgrown_.clear();
-  absl::Status grown;
-  if (bytes > arena_.size()) {
-    if (idle) {
-      arena_.Reset();
-    } else if (arena_.data() != nullptr) {
-      outgrown_.push_back(std::move(arena_));
-    }
-    auto larger = stream_->device().Allocate(ArenaSize(bytes));
-    grown = larger.status();
-    if (larger.ok()) arena_ = *std::move(larger);
+bool Lane::HasArena(size_t bytes) const {
+  return bytes <= arena_.size() && (outgrown_.empty() || !stream_->idle());
+}
+
+void Lane::DropArena() {
+  outgrown_.clear();
+  arena_.Reset();
+  CountArena();
+}
+
+absl::Status Lane::GrowArena(size_t bytes) {
+  if (stream_->idle()) {
+    outgrown_.clear();
+    if (bytes > arena_.size()) arena_.Reset();
     CountArena();
-  } else if (shrinks) {
-    CountArena();
+    if (bytes <= arena_.size()) return absl::OkStatus();
   }
-  WEIR_RETURN_IF_ERROR(grown);
+  const size_t size =
+      bytes > arenas_->max ? bytes : std::min(ArenaSize(bytes), arenas_->max);
+  // Counted before it is there, so that two lanes do not take the same room.
+  const auto fits = [this, size] {
+    const size_t total =
+        arenas_->bytes.fetch_add(size, std::memory_order_relaxed) + size;
+    if (total <= arenas_->max) return true;
+    arenas_->bytes.fetch_sub(size, std::memory_order_relaxed);
+    return false;
+  };
+  bool room = fits();
+  if (!room && arenas_->drop_idle()) room = fits();
+  if (!room) return arenas_->Full(size);
+  absl::StatusOr<DeviceMemory> larger = stream_->device().Allocate(size);
+  if (absl::IsResourceExhausted(larger.status()) && arenas_->drop_idle()) {
+    larger = stream_->device().Allocate(size);
+  }
+  if (!larger.ok()) {
+    arenas_->bytes.fetch_sub(size, std::memory_order_relaxed);
+    if (!absl::IsResourceExhausted(larger.status())) return larger.status();
+    return WithRetryAfter(
+        WithReason(std::move(larger).status(), "DEVICE_MEMORY_EXHAUSTED"),
+        kRetryFull);
+  }
+  counted_bytes_ += size;
+  // Work may still use the smaller one.
+  if (arena_.data() != nullptr) outgrown_.push_back(std::move(arena_));
+  arena_ = *std::move(larger);
+  CountArena();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> Lane::Arena(size_t bytes) {
+  if (!HasArena(bytes)) WEIR_RETURN_IF_ERROR(GrowArena(bytes));
   return static_cast<std::byte*>(arena_.data());
 }
 
@@ -109,7 +154,10 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
       : device_(device),
         timers_(timers),
         options_(options),
-        idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)) {}
+        idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)) {
+    arenas_.max = options.max_arena_bytes;
+    arenas_.drop_idle = [this] { return DropIdleArenas(kNoDeadline); };
+  }
 
   Device& device() const { return *device_; }
 
@@ -147,8 +195,11 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   size_t Removable() const WEIR_REQUIRES(mu_);
   size_t ExpiredBy(Nanos now) const WEIR_REQUIRES(mu_);
   Retired TakeOldest(size_t count) WEIR_REQUIRES(mu_);
+  // The arenas of lanes that have been idle since before `since`. True if there
+  // was one.
+  bool DropIdleArenas(Nanos since);
   void ArmTrimTimer() WEIR_REQUIRES(mu_);
-  void OnTrimTimer();
+  void TrimExpired();
   void TakeBack(Lane* lane, size_t StreamPoolStats::*from);
   bool Usable(Lane& lane);
   LeaseCallback TakeFirstWaiter() WEIR_REQUIRES(mu_);
@@ -162,7 +213,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   const StreamPoolOptions options_;
   const Nanos idle_ttl_;
 
-  std::atomic<size_t> arena_bytes_{0};
+  LaneArenas arenas_;
   mutable Mutex mu_;
   CondVar changed_;
   StreamPoolStats stats_ WEIR_GUARDED_BY(mu_);  // all but `max` and `waiting`
@@ -204,7 +255,7 @@ absl::StatusOr<std::unique_ptr<Lane>> StreamPool::State::CreateLane() {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
                         device_->CreateStream(options_.priority));
   MutexLock lock(&mu_);
-  return std::make_unique<Lane>(std::move(stream), next_lane_++, &arena_bytes_);
+  return std::make_unique<Lane>(std::move(stream), next_lane_++, &arenas_);
 }
 
 // REQUIRES: the caller has counted itself in creating_.
@@ -385,25 +436,80 @@ StreamPool::State::Retired StreamPool::State::TakeOldest(size_t count) {
   return retired;
 }
 
+// The lanes are out of the pool meanwhile, for freeing is slow, and go back to
+// their places.
+bool StreamPool::State::DropIdleArenas(Nanos since) {
+  std::vector<std::unique_ptr<Lane>> dropped;
+  {
+    MutexLock lock(&mu_);
+    const auto keeps = [since](const std::unique_ptr<Lane>& lane) {
+      return lane->arena_bytes() == 0 || lane->idle_since_ > since;
+    };
+    const auto first = std::stable_partition(idle_.begin(), idle_.end(), keeps);
+    dropped.assign(std::make_move_iterator(first),
+                   std::make_move_iterator(idle_.end()));
+    idle_.erase(first, idle_.end());
+    stats_.idle -= dropped.size();
+    stats_.draining += dropped.size();
+  }
+  if (dropped.empty()) return false;
+  for (const std::unique_ptr<Lane>& lane : dropped) lane->DropArena();
+  {
+    MutexLock lock(&mu_);
+    stats_.draining -= dropped.size();
+    stats_.idle += dropped.size();
+    const size_t others = idle_.size();
+    std::move(dropped.begin(), dropped.end(), std::back_inserter(idle_));
+    std::inplace_merge(
+        idle_.begin(), idle_.begin() + static_cast<ptrdiff_t>(others),
+        idle_.end(),
+        [](const std::unique_ptr<Lane>& a, const std::unique_ptr<Lane>& b) {
+          return a->idle_since_ < b->idle_since_;
+        });
+    changed_.NotifyAll();
+    ArmTrimTimer();
+  }
+  Serve();  // whoever found no lane meanwhile
+  return true;
+}
+
 void StreamPool::State::ArmTrimTimer() {
-  if (trim_armed_ || stopping_ || idle_.empty() || Removable() == 0) return;
-  const Nanos since = idle_.front()->idle_since_;
+  if (trim_armed_ || stopping_ || idle_.empty()) return;
+  // The first that will go, or whose arena will.
+  const bool goes = Removable() > 0;
+  const auto first = std::find_if(idle_.begin(), idle_.end(),
+                                  [goes](const std::unique_ptr<Lane>& lane) {
+                                    return goes || lane->arena_bytes() > 0;
+                                  });
+  if (first == idle_.end()) return;
+  const Nanos since = (*first)->idle_since_;
   if (idle_ttl_ >= kNoDeadline - since) return;
   trim_armed_ = true;
   trim_timer_ = timers_->Add(since + idle_ttl_, [weak = weak_from_this()] {
-    if (auto self = weak.lock()) self->OnTrimTimer();
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    if (self->options_.run_slow == nullptr) {
+      self->TrimExpired();
+      return;
+    }
+    self->options_.run_slow([weak] {
+      if (auto self = weak.lock()) self->TrimExpired();
+    });
   });
 }
 
-void StreamPool::State::OnTrimTimer() {
+void StreamPool::State::TrimExpired() {
   Retired retired;
   {
     MutexLock lock(&mu_);
     trim_armed_ = false;
     retired = TakeOldest(ExpiredBy(NowNanos()));
-    ArmTrimTimer();
   }
   Destroy(std::move(retired));
+  // What stays needs no memory.
+  DropIdleArenas(NowNanos() - idle_ttl_);
+  MutexLock lock(&mu_);
+  ArmTrimTimer();
 }
 
 size_t StreamPool::State::Trim(size_t keep) {
@@ -536,7 +642,7 @@ StreamPoolStats StreamPool::State::stats() const {
   StreamPoolStats stats = stats_;
   stats.max = options_.max;
   stats.waiting = waiters_.size();
-  stats.arena_bytes = arena_bytes_.load(std::memory_order_relaxed);
+  stats.arena_bytes = arenas_.bytes.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,12 +32,22 @@ namespace weir {
 class Device;
 class StreamPool;
 
+// What the arenas of a pool's lanes hold together, and what to do when that is
+// too much. Thread-safe once made.
+struct LaneArenas {
+  std::atomic<size_t> bytes{0};
+  size_t max = SIZE_MAX;
+  // Frees the arenas of lanes that nobody has. False if there was none.
+  std::function<bool()> drop_idle = [] { return false; };
+
+  absl::Status Full(size_t wanted) const;
+};
+
 // A stream with its scratch arena at a fixed address. Used by its owner only.
 class WEIR_EXPORT Lane {
  public:
-  // `arena_bytes`, the sum over all lanes of a pool, outlives the lane.
-  Lane(std::unique_ptr<Stream> stream, uint64_t number,
-       std::atomic<size_t>* arena_bytes);
+  // `arenas` outlives the lane.
+  Lane(std::unique_ptr<Stream> stream, uint64_t number, LaneArenas* arenas);
   ~Lane();
 
   Stream& stream() const { return *stream_; }
@@ -46,8 +57,12 @@ class WEIR_EXPORT Lane {
 
   // Scratch of at least `bytes`, aligned to 256. The address changes only when
   // it grows; a block that work may still use is kept until the lane is idle.
+  // RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, where the lanes'
+  // bound or the device leaves no room.
   absl::StatusOr<std::byte*> Arena(size_t bytes);
   size_t arena_bytes() const { return arena_.size(); }  // the newest block
+  // Whether Arena(bytes) makes no call of the device.
+  bool HasArena(size_t bytes) const;
 
  private:
   friend class StreamPool;
@@ -58,11 +73,13 @@ class WEIR_EXPORT Lane {
   uint64_t generation_ = 0;
   Nanos idle_since_ = 0;
   bool suspect_ = false;
+  absl::Status GrowArena(size_t bytes);
+  void DropArena();   // REQUIRES: idle
   void CountArena();  // its bytes and those of outgrown blocks, in the sum
 
   DeviceMemory arena_;
   std::vector<DeviceMemory> outgrown_;
-  std::atomic<size_t>* const arena_bytes_;
+  LaneArenas* const arenas_;
   size_t counted_bytes_ = 0;
 };
 
@@ -98,6 +115,10 @@ struct StreamPoolOptions {
   size_t max = 16;            // >= 1
   size_t max_waiters = 1024;  // more are refused
   absl::Duration idle_ttl = absl::Seconds(60);
+  size_t max_arena_bytes = SIZE_MAX;  // of all lanes
+  // Where lanes and arenas that stayed idle are given back, which may wait for
+  // the device; outlives the pool. Null: the thread of the timers.
+  std::function<void(absl::AnyInvocable<void()>)> run_slow;
 };
 
 struct StreamPoolStats {

@@ -11,9 +11,14 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     const EngineOptions& options) {
   std::unique_ptr<Engine> engine(
       new Engine(std::move(device), registry, options));
-  WEIR_ASSIGN_OR_RETURN(engine->streams_,
-                        StreamPool::Create(engine->device_.get(),
-                                           &engine->timers_, options.streams));
+  StreamPoolOptions streams = options.streams;
+  streams.run_slow = [allocator =
+                          engine->allocator_.get()](Executor::Task task) {
+    allocator->Post(std::move(task));
+  };
+  WEIR_ASSIGN_OR_RETURN(
+      engine->streams_,
+      StreamPool::Create(engine->device_.get(), &engine->timers_, streams));
   return engine;
 }
 
@@ -22,6 +27,7 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
     : options_(options),
       registry_(registry),
       device_(std::move(device)),
+      allocator_(std::make_unique<ThreadExecutor>()),
       dispatcher_(std::make_unique<Dispatcher>(&timers_, options.max_parked)),
       pinned_(
           std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes)),

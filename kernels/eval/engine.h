@@ -56,6 +56,8 @@ class WEIR_EXPORT Engine {
   ProgramCache& programs() { return *programs_; }
   // For contexts that bring no executor of their own.
   Executor& executor() { return *executor_; }
+  // Where memory is taken and given back if the device may wait for it.
+  Executor& allocator() { return *allocator_; }
 
  private:
   Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
@@ -66,6 +68,7 @@ class WEIR_EXPORT Engine {
   // In order of construction; destroyed from the last to the first.
   std::unique_ptr<Device> device_;
   TimerQueue timers_;
+  std::unique_ptr<ThreadExecutor> allocator_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<StreamPool> streams_;
   std::unique_ptr<PinnedPool> pinned_;

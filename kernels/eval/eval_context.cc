@@ -352,7 +352,7 @@ void EvalContext::Pump() {
       sweep_ = false;
       Work* dropped = nullptr;
       for (Work* work = head_; work != nullptr; work = work->queue_next_) {
-        if (work->AnyCancelled() && work->stage_ != Work::Stage::kPlanning) {
+        if (work->AnyCancelled() && !work->ElsewhereNow()) {
           dropped = work;
           break;
         }
@@ -367,8 +367,7 @@ void EvalContext::Pump() {
       }
     }
     Work* const head = head_;
-    if (head == nullptr || waiting_ || joined_runs_ ||
-        head->stage_ == Work::Stage::kPlanning) {
+    if (head == nullptr || waiting_ || joined_runs_ || head->ElsewhereNow()) {
       if (pump_again_) continue;
       break;
     }
@@ -415,6 +414,7 @@ void EvalContext::RunStage(Work* work) {
     case Work::Stage::kIdle:
     case Work::Stage::kDeferred:
     case Work::Stage::kPlanning:
+    case Work::Stage::kGrowing:
     case Work::Stage::kLaunched:
       return;  // not a head's stage
   }
@@ -532,6 +532,21 @@ void EvalContext::LaunchHead(Work* work) {
       return;
     }
     lane = lease_.lane();
+  }
+  Device& device = engine_->device();
+  if (device.allocation_waits() && !device.health().poisoned()) {
+    const absl::StatusOr<bool> there = work->TakeMemoryAtHand(*engine_, *lane);
+    if (!there.ok()) {
+      FinishUnlaunched(work, there.status());
+      return;
+    }
+    if (!*there) {
+      GrowMemory(work, lane);
+      return;
+    }
+  }
+  {
+    MutexLock lock(&mu_);
     ++launched_;
   }
   Stream& stream = lane->stream();
@@ -541,7 +556,7 @@ void EvalContext::LaunchHead(Work* work) {
   report.stream_priority = stream.priority();
   report.lane = lane->number();
   report.lease_generation = lane->generation();
-  absl::Status status = engine_->device().health().status();
+  absl::Status status = device.health().status();
   if (status.ok()) status = work->AcquireMemory(*engine_, *lane);
   {
     MutexLock lock(&mu_);
@@ -560,7 +575,7 @@ void EvalContext::LaunchHead(Work* work) {
   work->expected_device_time = work->plan_->longest_device_ns();
   const int64_t measured = work->plan_->measured_ns();
   const bool run_inline =
-      engine_->device().host_addressable() && measured > 0 &&
+      device.host_addressable() && measured > 0 &&
       work->return_at_ == WorkState::kCompleted &&
       measured <= absl::ToInt64Nanoseconds(engine_->options().inline_below);
   report.ran_inline = run_inline;
@@ -568,6 +583,35 @@ void EvalContext::LaunchHead(Work* work) {
   // From here on the work may be done, and gone, at any moment.
   stream.Enqueue(work,
                  run_inline ? Stream::Inline::kIfIdle : Stream::Inline::kNever);
+}
+
+// Nobody else touches the work or the lane meanwhile.
+void EvalContext::GrowMemory(Work* work, Lane* lane) {
+  {
+    MutexLock lock(&mu_);
+    work->stage_ = Work::Stage::kGrowing;
+  }
+  engine_->allocator().Post([self = shared_from_this(), work, lane] {
+    absl::Status status = work->ReserveMemory(*self->engine_, *lane);
+    self->executor_->Post([self, work, status = std::move(status)]() mutable {
+      self->MemoryGrown(work, std::move(status));
+    });
+  });
+}
+
+void EvalContext::MemoryGrown(Work* work, absl::Status status) {
+  if (!status.ok()) {
+    // On a lost device whatever is called fails; the cause is what counts.
+    const absl::Status lost = engine_->device().health().status();
+    FinishUnlaunched(work, lost.ok() ? std::move(status) : lost);
+    return;
+  }
+  {
+    MutexLock lock(&mu_);
+    work->stage_ = Work::Stage::kLeased;
+    if (work->AnyCancelled()) sweep_ = true;  // skipped meanwhile
+  }
+  Pump();
 }
 
 void EvalContext::Unlink(Work* work) {
@@ -609,8 +653,9 @@ StreamLease EvalContext::ReleaseLane(bool launched, bool failed,
     *room_again = true;
   }
   // Keep a lane that the next work is about to use; give back any other.
-  const bool wanted =
-      head_ != nullptr && !waiting_ && head_->stage_ == Work::Stage::kLeased;
+  const bool wanted = head_ != nullptr && !waiting_ &&
+                      (head_->stage_ == Work::Stage::kLeased ||
+                       head_->stage_ == Work::Stage::kGrowing);
   if (launched_ > 0 || wanted) return {};
   return std::move(lease_);
 }

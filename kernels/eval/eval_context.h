@@ -139,6 +139,9 @@ class WEIR_EXPORT EvalContext
   void WaitForPoints(Work* work);
   void TakeLane(Work* work);
   void LaunchHead(Work* work);
+  // Has memory made for the head, and comes back to launch it.
+  void GrowMemory(Work* work, Lane* lane);
+  void MemoryGrown(Work* work, absl::Status status);
   // A wait of the head: Resume with an old ticket is ignored.
   uint64_t BeginWait();
   bool EndWait(uint64_t ticket, absl::Status status);

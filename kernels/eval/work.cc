@@ -247,6 +247,58 @@ size_t Work::StagingBytes(bool host_addressable) const {
   return bytes;
 }
 
+bool Work::Stages(bool host_addressable) const {
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    if (!request.inputs[i].tensor.valid() && !Borrows(i, host_addressable)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Work::NeedsResults(bool host_addressable) const {
+  return host_addressable || ReadsInline();
+}
+
+size_t Work::ArenaBytes(bool host_addressable) const {
+  const size_t blocks = host_addressable ? 0
+                                         : Aligned(plan_->input_bytes()) +
+                                               Aligned(plan_->output_bytes());
+  return blocks + plan_->arena_bytes();
+}
+
+absl::StatusOr<bool> Work::TakeMemoryAtHand(Engine& engine, const Lane& lane) {
+  const bool host_addressable = engine.device().host_addressable();
+  if (!staged_ && staging_.empty() && Stages(host_addressable)) {
+    WEIR_ASSIGN_OR_RETURN(
+        staging_, engine.pinned().AcquireNow(StagingBytes(host_addressable)));
+    if (staging_.empty()) return false;
+  }
+  if (output_buffer_.empty() && NeedsResults(host_addressable)) {
+    WEIR_ASSIGN_OR_RETURN(output_buffer_,
+                          engine.pinned().AcquireNow(plan_->output_bytes()));
+    if (output_buffer_.empty()) return false;
+  }
+  const size_t arena_bytes = ArenaBytes(host_addressable);
+  return arena_bytes == 0 || lane.HasArena(arena_bytes);
+}
+
+absl::Status Work::ReserveMemory(Engine& engine, Lane& lane) {
+  const bool host_addressable = engine.device().host_addressable();
+  if (!staged_ && staging_.empty() && Stages(host_addressable)) {
+    WEIR_ASSIGN_OR_RETURN(
+        staging_, engine.pinned().Acquire(StagingBytes(host_addressable)));
+  }
+  if (output_buffer_.empty() && NeedsResults(host_addressable)) {
+    WEIR_ASSIGN_OR_RETURN(output_buffer_,
+                          engine.pinned().Acquire(plan_->output_bytes()));
+  }
+  if (const size_t bytes = ArenaBytes(host_addressable); bytes > 0) {
+    WEIR_RETURN_IF_ERROR(lane.Arena(bytes).status());
+  }
+  return absl::OkStatus();
+}
+
 // The inputs that the device reads lie in the staging block as in the plan's
 // input block, those that the host reads behind them.
 absl::Status Work::StageInputs(Engine& engine) {
@@ -296,7 +348,7 @@ absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
   const bool host_addressable = engine.device().host_addressable();
   const size_t inputs = host_addressable ? 0 : Aligned(plan_->input_bytes());
   const size_t outputs = host_addressable ? 0 : Aligned(plan_->output_bytes());
-  const size_t arena_bytes = inputs + outputs + plan_->arena_bytes();
+  const size_t arena_bytes = ArenaBytes(host_addressable);
   std::byte* arena = nullptr;
   if (arena_bytes > 0) {
     WEIR_ASSIGN_OR_RETURN(arena, lane.Arena(arena_bytes));
@@ -307,7 +359,7 @@ absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
   WEIR_RETURN_IF_ERROR(StageInputs(engine));
   AssignAddresses(host_addressable);
 
-  if (host_addressable || ReadsInline()) {
+  if (output_buffer_.empty() && NeedsResults(host_addressable)) {
     WEIR_ASSIGN_OR_RETURN(output_buffer_,
                           engine.pinned().Acquire(plan_->output_bytes()));
   }

@@ -167,9 +167,14 @@ class WEIR_EXPORT Work final : private StreamTask {
     kPlanned,    // waits for points
     kReady,      // takes a lane
     kLeased,     // takes memory, is launched
+    kGrowing,    // memory is made for it, on the engine's allocator
     kLaunched,
   };
 
+  // Another thread prepares it, and brings it back.
+  bool ElsewhereNow() const {
+    return stage_ == Stage::kPlanning || stage_ == Stage::kGrowing;
+  }
   bool AnyCancelled() const;  // it, or a work that is joined in it
   // Why nobody waits for its result any more: CANCELLED, DEADLINE_EXCEEDED.
   absl::Status StillWanted() const;
@@ -183,10 +188,17 @@ class WEIR_EXPORT Work final : private StreamTask {
   absl::Status OwnInputs(PinnedPool& pool);
   // To where the plan wants them.
   absl::Status StageInputs(Engine& engine);
+  size_t ArenaBytes(bool host_addressable) const;
+  // What the run needs and a pool has: false if something is missing that only
+  // the device can give. ReserveMemory takes it, and may wait for it.
+  absl::StatusOr<bool> TakeMemoryAtHand(Engine& engine, const Lane& lane);
+  absl::Status ReserveMemory(Engine& engine, Lane& lane);
   absl::Status AcquireMemory(Engine& engine, Lane& lane);
   void AssignAddresses(bool host_addressable);
   size_t StagingBytes(bool host_addressable) const;
   bool Borrows(size_t i, bool host_addressable) const;
+  bool Stages(bool host_addressable) const;        // some input is copied
+  bool NeedsResults(bool host_addressable) const;  // in pinned memory
   absl::Status DependencyStatus() const;
   void NoteDeviceError(const Completion& completion,
                        const absl::Status& status);

@@ -164,11 +164,19 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
       found.memory.data() == nullptr || found.last_owner != owner;
   if (found.memory.data() == nullptr) {
     auto memory = state.device->Allocate(wanted);
+    if (absl::IsResourceExhausted(memory.status())) {
+      // The device is short of memory before the budget is.
+      Trim();
+      memory = state.device->Allocate(wanted);
+    }
     if (!memory.ok()) {
       MutexLock lock(&state.mu);
       state.used -= wanted;
       ++state.refused;
-      return memory.status();
+      if (!absl::IsResourceExhausted(memory.status())) return memory.status();
+      return WithRetryAfter(
+          WithReason(std::move(memory).status(), "DEVICE_MEMORY_EXHAUSTED"),
+          absl::Milliseconds(100));
     }
     found.memory = *std::move(memory);
   }
@@ -188,7 +196,7 @@ MemoryPoolStats MemoryPool::stats() const {
 }
 
 void MemoryPool::Trim() {
-  std::vector<Block> evicted;
+  std::vector<Block> evicted;  // freed outside the lock, where it may be slow
   MutexLock lock(&state_->mu);
   evicted = state_->Evict(state_->budget + 1);
 }

@@ -149,6 +149,11 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
             {{"tensor"},
              Sum(engines,
                  [](Engine& e) { return e.memory().stats().budget_bytes; })},
+            {{"arena"},
+             Sum(engines,
+                 [](Engine& e) {
+                   return e.options().streams.max_arena_bytes;
+                 })},
             {{"program"}, Sum(engines, [](Engine& e) {
                return e.options().programs.max_bytes;
              })}};

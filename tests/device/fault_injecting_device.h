@@ -70,6 +70,9 @@ class FaultInjectingDevice final : public Device {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return device_->host_addressable(); }
+  bool allocation_waits() const override { return allocation_waits_; }
+  // Before the device is used.
+  void set_allocation_waits(bool waits) { allocation_waits_ = waits; }
   CpuTeam* cpu_team() override { return device_->cpu_team(); }
   absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
@@ -89,6 +92,7 @@ class FaultInjectingDevice final : public Device {
   void FreePinnedRaw(void* data, size_t bytes) override;
 
   const std::unique_ptr<Device> device_;
+  bool allocation_waits_ = false;
   DeviceHealth::Watch inner_lost_;
   DeviceHealth::Watch outer_lost_;
   mutable Mutex mu_;

@@ -3,14 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
 #include "kernels/device/devices.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/device/test_task.h"
 
@@ -438,9 +442,128 @@ TEST_F(StreamPoolTest, AnArenaThatCannotGrowIsAnErrorOfItsOwner) {
   auto pool = Make(1, 1);
   auto lease = *pool->TryAcquire();
   device_.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
-  EXPECT_EQ(lease.lane()->Arena(1000).status(),
-            absl::ResourceExhaustedError("oom"));
+  const absl::Status refused = lease.lane()->Arena(1000).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(), "oom");
+  EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  EXPECT_EQ(pool->stats().arena_bytes, 0u);
   EXPECT_TRUE(lease.lane()->Arena(1000).ok());
+}
+
+TEST_F(StreamPoolTest, AnArenaThatCannotGrowStaysAsItIs) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  std::byte* const small = *lease.lane()->Arena(1000);
+  auto& hold = device_.HoldCall(DeviceCall::kLaunch);
+  TestTask task([&](Stream& stream) { return stream.Fill(small, 7, 1000); });
+  lease.stream().Enqueue(&task);
+  hold.WaitUntilHeld();
+  device_.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
+  EXPECT_FALSE(lease.lane()->Arena(1 << 20).ok());
+  EXPECT_EQ(*lease.lane()->Arena(1000), small);
+  hold.Release();
+  EXPECT_TRUE(task.Wait().status.ok());
+}
+
+TEST_F(StreamPoolTest, TheArenasOfAllLanesHaveOneBound) {
+  StreamPoolOptions options;
+  options.max = 3;
+  options.max_arena_bytes = size_t{8} << 20;
+  auto pool = Make(options);
+  auto a = *pool->TryAcquire();
+  auto b = *pool->TryAcquire();
+  EXPECT_TRUE(a.lane()->Arena(4 << 20).ok());
+  EXPECT_TRUE(b.lane()->Arena(4 << 20).ok());
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{8} << 20);
+  auto c = *pool->TryAcquire();
+  const absl::Status refused = c.lane()->Arena(4 << 20).status();
+  EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(refused).has_value());
+  const absl::Status never = c.lane()->Arena(9 << 20).status();
+  EXPECT_EQ(Reason(never), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_FALSE(RetryAfter(never).has_value());
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{8} << 20);
+  // What nobody uses makes room, and its lane stays.
+  b.Reset();
+  EXPECT_TRUE(c.lane()->Arena(4 << 20).ok());
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{8} << 20);
+  EXPECT_EQ(pool->stats().idle, 1u);
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, ADeviceThatIsFullGetsTheArenasOfIdleLanes) {
+  auto pool = Make(2, 2);
+  auto a = *pool->TryAcquire();
+  auto b = *pool->TryAcquire();
+  EXPECT_TRUE(b.lane()->Arena(1 << 20).ok());
+  b.Reset();
+  device_.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
+  EXPECT_TRUE(a.lane()->Arena(1 << 20).ok());
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{1} << 20);
+}
+
+TEST_F(StreamPoolTest, ALaneThatStaysIdleGivesItsArenaUp) {
+  StreamPoolOptions options;
+  options.idle_ttl = absl::Milliseconds(1);
+  auto pool = Make(options);
+  auto lease = *pool->TryAcquire();
+  EXPECT_TRUE(lease.lane()->Arena(1 << 20).ok());
+  lease.Reset();
+  EXPECT_TRUE(
+      testing::Eventually([&] { return pool->stats().arena_bytes == 0; }));
+  EXPECT_TRUE(testing::Eventually([&] { return pool->stats().idle == 1; }));
+  EXPECT_EQ(pool->stats().destroyed_total, 0u);  // it is the reserved one
+}
+
+// Most recently used first, whether a lane has an arena or not.
+TEST_F(StreamPoolTest, ALaneThatGivesItsArenaUpKeepsItsPlace) {
+  StreamPoolOptions options;
+  options.reserved = 2;
+  options.max = 2;
+  options.idle_ttl = absl::Milliseconds(1);
+  auto pool = Make(options);
+  auto a = *pool->TryAcquire();
+  auto b = *pool->TryAcquire();
+  const uint64_t latest = b.lane()->number();
+  EXPECT_TRUE(a.lane()->Arena(1 << 20).ok());
+  a.Reset();
+  b.Reset();
+  EXPECT_TRUE(testing::Eventually([&] {
+    const StreamPoolStats stats = pool->stats();
+    return stats.arena_bytes == 0 && stats.idle == 2;
+  }));
+  auto again = *pool->TryAcquire();
+  EXPECT_EQ(again.lane()->number(), latest);
+}
+
+TEST_F(StreamPoolTest, WhatStaysIdleIsGivenBackWhereThatMayTakeLong) {
+  Mutex mu;
+  std::vector<absl::AnyInvocable<void()>> slow;
+  Event posted;
+  StreamPoolOptions options;
+  options.reserved = 1;
+  options.max = 2;
+  options.idle_ttl = absl::Milliseconds(1);
+  options.run_slow = [&](absl::AnyInvocable<void()> task) {
+    MutexLock lock(&mu);
+    slow.push_back(std::move(task));
+    posted.Set();
+  };
+  auto pool = Make(options);
+  auto lease = *pool->TryAcquire();
+  EXPECT_TRUE(lease.lane()->Arena(1 << 20).ok());
+  lease.Reset();
+  posted.Wait();
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{1} << 20);
+  absl::AnyInvocable<void()> task;
+  {
+    MutexLock lock(&mu);
+    task = std::move(slow.front());
+  }
+  task();
+  EXPECT_EQ(pool->stats().arena_bytes, 0u);
+  CheckEquation(pool->stats());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // is lost. Every work ends exactly once with the right status, and the next one
 // runs.
 #include "kernels/base/error_info.h"
+#include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/eval_fixture.h"
 
@@ -79,6 +80,43 @@ TEST_F(Faults, FailedWorksHoldNoMemory) {
     EXPECT_FALSE(RunOne(watched, 20'000).ok());
   }
   EXPECT_EQ(engine_->pinned().stats().leased_bytes, 0u);
+}
+
+// The driver may wait for running work when it gives memory.
+TEST_F(Faults, MemoryThatTakesLongHoldsUpNobodyElse) {
+  device_->set_allocation_waits(true);
+  WatchedWork watched;
+  ASSERT_TRUE(RunOne(watched).ok());  // leaves its memory to the next
+  const std::vector<float> values(20'000, 1.0f);
+  WatchedWork slow;
+  slow.request().program = program_;
+  slow.request().inputs = watched.request().inputs;
+  slow.request().inputs[0].dims = {20'000};
+  slow.request().inputs[0].pieces = {
+      std::string_view(reinterpret_cast<const char*>(values.data()), 80'000)};
+  auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
+  auto other = EvalContext::Create(engine_.get(), {})->Enter(2);
+  ASSERT_TRUE(other.ok());
+  other->Submit(slow.work.get(), &slow.waiter);
+  hold.WaitUntilHeld();
+  // This thread is free, and so is whoever runs continuations.
+  ASSERT_TRUE(RunOne(watched).ok());
+  slow.work->Cancel();
+  EXPECT_FALSE(slow.work->done());
+  hold.Release();
+  EXPECT_EQ(slow.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return engine_->pinned().stats().leased_bytes == 4096; }));
+  EXPECT_EQ(engine_->streams().stats().leased, 0u);
+}
+
+TEST_F(Faults, MemoryThatIsRefusedWhileItIsMadeFailsItsWorkAlone) {
+  device_->set_allocation_waits(true);
+  device_->Fail(DeviceCall::kAllocatePinned,
+                absl::ResourceExhaustedError("none"), 1, 2);
+  WatchedWork watched;
+  EXPECT_EQ(Reason(RunOne(watched)), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RunOne(watched).ok());
 }
 
 TEST_F(Faults, AFailedLaunchFailsItsWorkAlone) {

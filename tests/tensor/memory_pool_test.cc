@@ -3,6 +3,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/devices.h"
+#include "tests/device/fault_injecting_device.h"
 
 namespace weir {
 namespace {
@@ -103,6 +104,17 @@ TEST_F(MemoryPoolTest, TrimFreesWhatIsNotInUse) {
   pool_.Trim();
   EXPECT_EQ(pool_.stats().cached_bytes, 0u);
   EXPECT_EQ(pool_.stats().used_bytes, 1024u);
+}
+
+TEST(MemoryPoolFaultTest, ADeviceThatIsFullGetsTheCacheBack) {
+  FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
+  MemoryPool pool(&device, kBudget);
+  pool.Allocate(1000, 1).value().storage.reset();
+  EXPECT_GT(pool.stats().cached_bytes, 0u);
+  device.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
+  const auto larger = pool.Allocate(100'000, 1);
+  EXPECT_TRUE(larger.ok()) << larger.status();
+  EXPECT_EQ(pool.stats().cached_bytes, 0u);
 }
 
 TEST(MemoryPoolSizeTest, LargeBlocksWasteLittle) {

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cuda_status.h"
 
@@ -16,6 +17,10 @@ StagedCopies::Staging::~Staging() {
 absl::Status StagedCopies::CopyFilled(
     Stream& stream, size_t bytes, void* target,
     const std::function<absl::Status(std::span<uint8_t>)>& fill) {
+  if (bytes > kMaxBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no staging of ", bytes, " bytes: it has ", kMaxBytes));
+  }
   auto item = staging_.Take(
       [bytes](const Staging& staging) { return staging.size >= bytes; },
       [bytes](Staging* staging) -> absl::Status {
@@ -25,7 +30,8 @@ absl::Status StagedCopies::CopyFilled(
         staging->data = static_cast<uint8_t*>(data);
         staging->size = bytes;
         return absl::OkStatus();
-      });
+      },
+      bytes);
   WEIR_RETURN_IF_ERROR(item.status());
   absl::Status status = fill({(*item)->value.data, bytes});
   if (status.ok()) {

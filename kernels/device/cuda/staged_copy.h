@@ -15,17 +15,18 @@ namespace weir::cuda {
 
 class StagedCopies {
  public:
-  StagedCopies() : staging_(kMaxInFlight) {}
+  StagedCopies() : staging_(kMaxInFlight, kMaxBytes) {}
 
   // Lets `fill` write `bytes` of pinned memory, then copies them to `target`.
-  // RESOURCE_EXHAUSTED when too many copies are in flight. REQUIRES: called
-  // inside StreamTask::Launch.
+  // RESOURCE_EXHAUSTED when too many copies are in flight, or too large.
+  // REQUIRES: called inside StreamTask::Launch.
   absl::Status CopyFilled(
       Stream& stream, size_t bytes, void* target,
       const std::function<absl::Status(std::span<uint8_t>)>& fill);
 
  private:
   static constexpr size_t kMaxInFlight = 256;
+  static constexpr size_t kMaxBytes = size_t{512} << 20;
 
   struct Staging {
     uint8_t* data = nullptr;
