@@ -22,6 +22,8 @@ class CallLink {
   bool linked() const { return list_ != nullptr; }
   // When it entered.
   Nanos since() const { return since_; }
+  // The one that entered next.
+  CallLink* after() const { return after_; }
 
  private:
   friend class CallList;

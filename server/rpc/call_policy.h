@@ -21,8 +21,13 @@ struct CallPolicy {
   Nanos receive_timeout = kNoDeadline;
   Nanos send_timeout = kNoDeadline;
   // Of one I/O thread: calls whose message is not whole. One more ends the one
-  // that waits longest.
+  // that waits longest of those of the peer that has most.
   size_t max_receiving = SIZE_MAX;
+  // Of a call's headers, counted as HTTP/2 does: 32 bytes for each, and what it
+  // holds. Clients that read HTTP/2's settings meet neither this nor the next.
+  size_t max_header_bytes = SIZE_MAX;
+  // Calls of one connection on one I/O thread.
+  size_t max_connection_calls = SIZE_MAX;
 };
 
 // Messages of methods that are not what the server is for.

@@ -10,9 +10,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "server/rpc/call_list.h"
 #include "server/rpc/call_policy.h"
@@ -120,6 +122,9 @@ class IoThread {
 
   CallList receiving_;
   CallList sending_;
+  // Calls by connection, gRPC's name of it; receiving_ by PeerKey.
+  absl::flat_hash_map<std::string, size_t> calls_of_;
+  absl::flat_hash_map<std::string, size_t> uploads_of_;
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 

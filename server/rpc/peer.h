@@ -1,11 +1,12 @@
 // Who is at the other end of a connection, for bounds per peer. Pure.
 #pragma once
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cstring>
 #include <string>
+#include <string_view>
 
 namespace weir {
 
@@ -27,6 +28,34 @@ inline std::string PeerKey(const sockaddr_storage& from) {
   return IN6_IS_ADDR_V4MAPPED(&address)
              ? std::string(bytes + 12, sizeof(in_addr))
              : std::string(bytes, kNetworkBytes);
+}
+
+// The same of gRPC's name of a peer: "ipv4:192.0.2.1:443",
+// "ipv6:%5B2001:db8::1%5D:443", "unix:".
+inline std::string PeerKey(std::string_view peer) {
+  constexpr std::string_view kIpv4 = "ipv4:";
+  constexpr std::string_view kIpv6 = "ipv6:";
+  sockaddr_storage from = {};
+  peer = peer.substr(0, peer.rfind(':'));
+  if (peer.starts_with(kIpv4)) {
+    const std::string host(peer.substr(kIpv4.size()));
+    if (inet_pton(AF_INET, host.c_str(),
+                  &reinterpret_cast<sockaddr_in&>(from).sin_addr) == 1) {
+      from.ss_family = AF_INET;
+    }
+  } else if (peer.starts_with(kIpv6)) {
+    peer.remove_prefix(kIpv6.size());
+    for (const std::string_view open : {"%5B", "["}) {
+      if (peer.starts_with(open)) peer.remove_prefix(open.size());
+    }
+    // What ends the address: a bracket, or the scope's percent sign.
+    const std::string host(peer.substr(0, peer.find_first_of("%]")));
+    if (inet_pton(AF_INET6, host.c_str(),
+                  &reinterpret_cast<sockaddr_in6&>(from).sin6_addr) == 1) {
+      from.ss_family = AF_INET6;
+    }
+  }
+  return PeerKey(from);
 }
 
 }  // namespace weir

@@ -49,14 +49,16 @@ struct TransportOptions {
   // caller to take more of it. Longer, and the call is cut.
   absl::Duration receive_timeout = absl::Minutes(2);
   absl::Duration send_timeout = absl::Seconds(30);
-  // Calls whose message is not whole; more end those that wait longest.
+  // Calls whose message is not whole; more end those that wait longest, of the
+  // peer that has most.
   size_t max_receiving = 4096;
   // A connection has so long for its handshakes, of TLS and of HTTP/2 together.
   absl::Duration handshake_timeout = absl::Seconds(10);
   // Of the headers of a call, names and values, with 32 bytes for each. Stock
-  // clients are told and keep to it; gRPC may serve those that do not.
+  // clients are told and keep to it; others' calls are refused.
   int max_header_bytes = 8 << 10;
-  // Calls that one connection may have open; its client holds back more.
+  // Calls that one connection may have open; its client holds back more. Of one
+  // that does not, twice as many are taken on each I/O thread.
   int max_streams = 1024;
   // A connection on which nothing has come for so long is asked whether it is
   // there, and closed if it does not say so in time.

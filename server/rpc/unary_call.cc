@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "server/rpc/peer.h"
 #include "server/rpc/raw_service.h"
 #include "server/rpc/status_mapping.h"
 
@@ -73,10 +74,34 @@ absl::Status UploadTimeout(Nanos timeout) {
 absl::Status UploadDisplaced() {
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(
-                     "too many calls wait for the rest of their messages, and "
-                     "this one has waited longest"),
+                     "too many calls wait for the rest of their messages; this "
+                     "peer has most of them, and this one has waited longest"),
                  "TOO_MANY_UPLOADS"),
       absl::Milliseconds(100));
+}
+
+absl::Status HeadersTooLarge(size_t bytes, size_t limit) {
+  return WithReason(
+      absl::ResourceExhaustedError(
+          absl::StrCat("the headers have ", bytes, " bytes; they may have ",
+                       limit, ", 32 for each header among them")),
+      "HEADERS_TOO_LARGE",
+      {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
+}
+
+absl::Status TooManyCalls(size_t limit) {
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the connection has more than ", limit,
+          " calls open, against the server's HTTP/2 settings: wait for some to "
+          "end, or open another connection")),
+      "TOO_MANY_CALLS", {{"limit", absl::StrCat(limit)}});
+}
+
+void Forget(absl::flat_hash_map<std::string, size_t>* counts,
+            const std::string& of) {
+  const auto found = counts->find(of);
+  if (--found->second == 0) counts->erase(found);
 }
 
 }  // namespace
@@ -171,6 +196,8 @@ void UnaryCall::OnArrived(bool ok) {
   io_->taken_calls_.store(io_->taken_calls() + 1, std::memory_order_relaxed);
   io_->open_calls_.fetch_add(1, std::memory_order_relaxed);
   deadline_ = ToNanos(raw_deadline_, received_);
+  Recognize();
+  if (absl::Status may = CheckCaller(); !may.ok()) return Fail(may);
   if (Admission* admission = io_->policy_.admission) {
     // What is refused now was never read.
     absl::Status expected = admission->Expect(kind(), deadline_, received_);
@@ -179,13 +206,63 @@ void UnaryCall::OnArrived(bool ok) {
   ReadMessage();
 }
 
-void UnaryCall::ReadMessage() {
+void UnaryCall::Recognize() {
+  char* const peer = grpc_call_get_peer(call_);
+  peer_ = peer;
+  gpr_free(peer);
+  host_ = PeerKey(peer_);
+  ++io_->calls_of_[peer_];
+}
+
+// HTTP/2's settings bind those who have read them; these bounds, everybody.
+absl::Status UnaryCall::CheckCaller() const {
+  constexpr size_t kHeaderBytes = 32;
+  size_t bytes = 0;
+  for (size_t i = 0; i < headers_.count; ++i) {
+    const grpc_metadata& header = headers_.metadata[i];
+    bytes += GRPC_SLICE_LENGTH(header.key) + GRPC_SLICE_LENGTH(header.value) +
+             kHeaderBytes;
+  }
+  const size_t max_bytes = io_->policy_.max_header_bytes;
+  if (bytes > max_bytes) return HeadersTooLarge(bytes, max_bytes);
+  // The clients of a unix socket have one name.
+  const size_t limit = io_->policy_.max_connection_calls;
+  if (!host_.empty() && io_->calls_of_.find(peer_)->second > limit) {
+    return TooManyCalls(limit);
+  }
+  return absl::OkStatus();
+}
+
+void UnaryCall::BeginUpload() {
+  uploads_ = true;
   io_->receiving_.Enter(this, received_);
+  ++io_->uploads_of_[host_];
+}
+
+void UnaryCall::EndUpload() {
+  if (!std::exchange(uploads_, false)) return;
+  CallList::Leave(this);
+  Forget(&io_->uploads_of_, host_);
+}
+
+// The oldest upload of those who have most.
+UnaryCall* UnaryCall::ToDisplace(const IoThread& io) {
+  size_t most = 0;
+  for (const auto& [host, count] : io.uploads_of_) most = std::max(most, count);
+  CallLink* link = io.receiving_.oldest();
+  for (;; link = link->after()) {
+    auto* const call = static_cast<UnaryCall*>(link);
+    if (io.uploads_of_.find(call->host_)->second == most) return call;
+  }
+}
+
+void UnaryCall::ReadMessage() {
+  BeginUpload();
   if (io_->receiving_.size() > io_->policy_.max_receiving) {
-    auto* const oldest = static_cast<UnaryCall*>(io_->receiving_.oldest());
+    UnaryCall* const displaced = ToDisplace(*io_);
     io_->counts_.uploads_displaced.fetch_add(1, std::memory_order_relaxed);
-    oldest->Fail(UploadDisplaced());
-    if (oldest == this) return;
+    displaced->Fail(UploadDisplaced());
+    if (displaced == this) return;
   }
   grpc_op read = {};
   read.op = GRPC_OP_RECV_MESSAGE;
@@ -196,7 +273,7 @@ void UnaryCall::ReadMessage() {
 void UnaryCall::OnMessage(bool ok) {
   const Entry entry(this);
   --events_;
-  CallList::Leave(this);
+  EndUpload();
   if (answered_) return;  // it was cut
   if (!ok ||
       (message_ == nullptr && grpc_call_failed_before_recv_message(call_))) {
@@ -346,7 +423,7 @@ void UnaryCall::Fail(const absl::Status& error) {
 
 // False if the caller has gone already and nothing is to be sent.
 bool UnaryCall::BeginAnswer(const absl::Status& status) {
-  CallList::Leave(this);
+  EndUpload();
   answered_ = true;
   answered_at_ = io_->policy_.now();
   answer_ = status;
@@ -459,6 +536,7 @@ void UnaryCall::End() {
     observer->OnEnded(*this, method(), answer_, delivery);
   }
   ticket_.Reset();
+  Forget(&io_->calls_of_, peer_);
   io_->Recycle(this);
 }
 
@@ -506,12 +584,7 @@ void UnaryCall::Cut() {
 
 // -- What the call is ---------------------------------------------------------
 
-std::string UnaryCall::Peer() const {
-  char* const peer = grpc_call_get_peer(call_);
-  std::string copy(peer);
-  gpr_free(peer);
-  return copy;
-}
+std::string UnaryCall::Peer() const { return peer_; }
 
 std::optional<std::string_view> UnaryCall::Header(std::string_view name) const {
   for (size_t i = 0; i < headers_.count; ++i) {

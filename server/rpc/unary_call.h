@@ -83,7 +83,14 @@ class UnaryCall final : public ServerCall, private CallLink {
   void End();
 
   void Start(const grpc_op* ops, size_t count, IoEvent* event);
+  // Who calls, and whether it may.
+  void Recognize();
+  absl::Status CheckCaller() const;
   void ReadMessage();
+  void BeginUpload();
+  // Nothing happens if there is none.
+  void EndUpload();
+  static UnaryCall* ToDisplace(const IoThread& io);
   absl::Status TakeMessage();
   void Inflate();
   void ViewMessage();
@@ -105,6 +112,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   grpc_call* call_ = nullptr;
   gpr_timespec raw_deadline_ = {};
   grpc_metadata_array headers_ = {};
+  std::string peer_;  // gRPC's name of the connection
+  std::string host_;  // its PeerKey
   grpc_byte_buffer* message_ = nullptr;
   grpc_byte_buffer reply_ = {};
   grpc_slice details_ = {};  // of a status that is being sent
@@ -113,6 +122,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   int depth_ = 0;
   int events_ = 0;          // that will come
   bool owed_ = false;       // IoThread counts it
+  bool uploads_ = false;    // the message is awaited
   bool watched_ = false;    // an event tells when the call is closed
   bool closed_ = false;     // gRPC says that the call is over
   bool answered_ = false;   // Reply or Fail was called

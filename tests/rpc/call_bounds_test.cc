@@ -364,6 +364,67 @@ TEST_F(CallBoundsTest, TooManyUploadsEndTheOldest) {
   EXPECT_TRUE(Infer(stub, "x").status.ok());
 }
 
+TEST_F(CallBoundsTest, APeersUploadsEndItsOwnAndNotAnothers) {
+  TransportOptions options = Options();
+  options.max_receiving = 3;
+  Start(EchoCall, options);
+  RawHttp2 slow(address_, 1 << 16, "127.0.0.2");
+  slow.Begin(1, kInfer);
+  slow.Send(1, RawHttp2::Prefix(4) + "xx", /*last=*/false);
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
+  RawHttp2 greedy(address_, 1 << 16);
+  for (uint32_t stream = 1; stream <= 9; stream += 2) {
+    greedy.Begin(stream, kInfer);
+    greedy.Send(stream, RawHttp2::Prefix(100), /*last=*/false);
+  }
+  const Ending displaced = {absl::StatusCode::kResourceExhausted,
+                            Delivery::kSent, "TOO_MANY_UPLOADS"};
+  EXPECT_THAT(endings_.Wait(3), ElementsAre(displaced, displaced, displaced));
+  slow.Send(1, "xx", /*last=*/true);
+  EXPECT_EQ(endings_.Wait(4)[3],
+            (Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
+}
+
+// HTTP/2 lets the server state limits, and a client may leave them unread: this
+// one reads nothing.
+TEST_F(CallBoundsTest, ACallWithLargeHeadersIsRefused) {
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer, /*more_headers=*/140);  // 132 bytes each, to HTTP/2
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kResourceExhausted,
+                                 Delivery::kSent, "HEADERS_TOO_LARGE"}));
+  EXPECT_TRUE(NothingIsHeld());
+  // The connection serves on.
+  client.Begin(3, kInfer, /*more_headers=*/10);
+  client.Send(3, RawHttp2::Prefix(1) + "x", /*last=*/true);
+  EXPECT_EQ(endings_.Wait(2)[1].code, absl::StatusCode::kOk);
+}
+
+TEST_F(CallBoundsTest, AConnectionThatDoesNotHoldBackIsRefusedCalls) {
+  constexpr uint32_t kCalls = 10;
+  TransportOptions options = Options();
+  options.max_streams = 3;
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  for (uint32_t i = 0; i < kCalls; ++i) client.Begin(2 * i + 1, kInfer);
+  const Ending refused = {absl::StatusCode::kResourceExhausted, Delivery::kSent,
+                          "TOO_MANY_CALLS"};
+  EXPECT_THAT(endings_.Wait(4),
+              ElementsAre(refused, refused, refused, refused));
+  EXPECT_EQ(transport_->receiving(), 6u);
+  // Others have their own calls, and so has this one when some have ended.
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+  for (uint32_t i = 0; i < 6; ++i) {
+    client.Send(2 * i + 1, RawHttp2::Prefix(1) + "x", /*last=*/true);
+  }
+  EXPECT_EQ(endings_.Wait(11)[10].code, absl::StatusCode::kOk);
+  client.Begin(2 * kCalls + 1, kInfer);
+  client.Send(2 * kCalls + 1, RawHttp2::Prefix(1) + "x", /*last=*/true);
+  EXPECT_EQ(endings_.Wait(12)[11].code, absl::StatusCode::kOk);
+}
+
 TEST_F(CallBoundsTest, ACallerThatLeavesInTheMiddleOfItsMessageIsForgotten) {
   Start(EchoCall, Options());
   RawHttp2 client(address_, 1 << 16);

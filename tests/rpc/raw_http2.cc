@@ -45,7 +45,8 @@ std::string Header(const std::string& name, const std::string& value) {
 
 }  // namespace
 
-RawHttp2::RawHttp2(const std::string& address, uint32_t window) {
+RawHttp2::RawHttp2(const std::string& address, uint32_t window,
+                   const std::string& from) {
   const size_t colon = address.rfind(':');
   sockaddr_in to = {};
   to.sin_family = AF_INET;
@@ -53,6 +54,10 @@ RawHttp2::RawHttp2(const std::string& address, uint32_t window) {
       htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in here = {};
+  here.sin_family = AF_INET;
+  inet_pton(AF_INET, from.c_str(), &here.sin_addr);
+  EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&here), sizeof(here)), 0);
   EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
   const int on = 1;
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -80,12 +85,16 @@ void RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
   }
 }
 
-void RawHttp2::Begin(uint32_t stream, const std::string& method) {
-  Write(kHeaders, kEndHeaders, stream,
-        Header(":method", "POST") + Header(":scheme", "http") +
-            Header(":path", method) + Header(":authority", "localhost") +
-            Header("te", "trailers") +
-            Header("content-type", "application/grpc"));
+void RawHttp2::Begin(uint32_t stream, const std::string& method,
+                     int more_headers) {
+  std::string headers =
+      Header(":method", "POST") + Header(":scheme", "http") +
+      Header(":path", method) + Header(":authority", "localhost") +
+      Header("te", "trailers") + Header("content-type", "application/grpc");
+  for (int i = 0; i < more_headers; ++i) {
+    headers += Header("x-header", std::string(92, 'x'));
+  }
+  Write(kHeaders, kEndHeaders, stream, headers);
 }
 
 std::string RawHttp2::Prefix(size_t message_bytes) {

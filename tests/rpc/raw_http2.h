@@ -29,14 +29,16 @@ class RawHttp2 {
   };
 
   // Connects to "127.0.0.1:PORT"; the server may send `window` bytes on each
-  // stream, and on all together, until it is granted more.
-  RawHttp2(const std::string& address, uint32_t window);
+  // stream, and on all together, until it is granted more. `from` is one of
+  // this host's addresses, to be another peer than others.
+  RawHttp2(const std::string& address, uint32_t window,
+           const std::string& from = "127.0.0.1");
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;
 
-  // Begins a call of a gRPC method.
-  void Begin(uint32_t stream, const std::string& method);
+  // Begins a call of a gRPC method, with so many headers of 100 bytes more.
+  void Begin(uint32_t stream, const std::string& method, int more_headers = 0);
   // gRPC's five bytes before a message of that size.
   static std::string Prefix(size_t message_bytes);
   void Send(uint32_t stream, const std::string& bytes, bool last);
