@@ -210,9 +210,8 @@ class Compiler {
   // What is too large whatever the inputs are is refused before kernels are
   // made.
   absl::Status CheckSize() {
-    return Outliner(*core_)
-        .Run(std::vector<SymbolicShape>(core_->inputs.size()))
-        .status();
+    return Outliner(*core_).Check(
+        std::vector<SymbolicShape>(core_->inputs.size()));
   }
 
   // Backward from host inputs: what has to be computed on the host so that

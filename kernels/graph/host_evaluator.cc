@@ -3,9 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 
@@ -18,15 +20,20 @@ size_t RoundUp(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-struct FreeDeleter {
-  void operator()(void* data) const { std::free(data); }
+// Frees what MakeHostConstant has allocated.
+struct HostBytes {
+  std::shared_ptr<const void> text;
+
+  void operator()(const std::byte* data) const {
+    std::free(const_cast<std::byte*>(data));
+  }
 };
 
-// What a host constant's owner points to.
-struct HostBlock {
-  std::unique_ptr<std::byte, FreeDeleter> data;
-  std::vector<std::shared_ptr<const Constant>> keep_alive;
-};
+// What was given to MakeHostConstant; null of other constants.
+const void* TextOf(const Constant& constant) {
+  const HostBytes* bytes = std::get_deleter<HostBytes>(constant.owner);
+  return bytes == nullptr ? nullptr : bytes->text.get();
+}
 
 class CallerAlone final : public CpuTeam {
  public:
@@ -54,18 +61,15 @@ DeviceInfo HostInfo() {
 
 std::shared_ptr<const Constant> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
-    std::vector<std::shared_ptr<const Constant>> keep_alive) {
+    std::shared_ptr<const void> text) {
   const size_t size = RoundUp(meta.bytes == 0 ? 1 : meta.bytes);
-  auto block = std::make_shared<HostBlock>();
-  block->data.reset(
-      static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
-  if (block->data == nullptr) throw std::bad_alloc();
-  std::memset(block->data.get(), 0, size);
-  block->keep_alive = std::move(keep_alive);
-  *data = block->data.get();
+  *data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+  if (*data == nullptr) throw std::bad_alloc();
+  std::memset(*data, 0, size);
   auto constant = std::make_shared<Constant>();
   constant->tensor = {meta.dtype, meta.dims, *data};
-  constant->owner = std::move(block);
+  constant->owner =
+      std::shared_ptr<const std::byte>(*data, HostBytes{std::move(text)});
   return constant;
 }
 
@@ -79,6 +83,22 @@ bool HostBudget::Take(size_t bytes, const NodeCost& cost) {
   operations_ -= cost.operations;
   return true;
 }
+
+// One set for all results: each with its own would hold as many owners as there
+// were constants before it.
+class HostEvaluator::TextOwners {
+ public:
+  void Keep(const std::shared_ptr<const Constant>& constant) {
+    std::shared_ptr<const void> owner =
+        constant->owner != nullptr ? constant->owner : constant;
+    MutexLock lock(&mu_);
+    owners_.insert(std::move(owner));
+  }
+
+ private:
+  Mutex mu_;
+  std::set<std::shared_ptr<const void>> owners_ WEIR_GUARDED_BY(mu_);
+};
 
 class HostEvaluator::HostDevice final : public Device {
  public:
@@ -140,7 +160,8 @@ class HostEvaluator::HostStream final : public Stream {
 
 HostEvaluator::HostEvaluator()
     : device_(std::make_unique<HostDevice>()),
-      stream_(std::make_unique<HostStream>(device_.get())) {}
+      stream_(std::make_unique<HostStream>(device_.get())),
+      text_(std::make_shared<TextOwners>()) {}
 
 HostEvaluator::~HostEvaluator() = default;
 
@@ -152,22 +173,17 @@ absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
     absl::Span<const std::shared_ptr<const Constant>> values,
     absl::Span<const std::vector<int64_t>> host_ints,
     absl::Span<const TensorMeta> outputs) const {
-  std::vector<std::shared_ptr<const Constant>> strings;
   for (const auto& value : values) {
-    if (value != nullptr && value->tensor.dtype == DType::kString) {
-      strings.push_back(value);
-    }
+    if (value == nullptr || value->tensor.dtype != DType::kString) continue;
+    if (TextOf(*value) != text_.get()) text_->Keep(value);
   }
   bool empty = true;
   std::vector<void*> targets;
   std::vector<std::shared_ptr<const Constant>> results;
   for (const TensorMeta& meta : outputs) {
     std::byte* data = nullptr;
-    results.push_back(
-        MakeHostConstant(meta, &data,
-                         meta.dtype == DType::kString
-                             ? strings
-                             : std::vector<std::shared_ptr<const Constant>>()));
+    results.push_back(MakeHostConstant(
+        meta, &data, meta.dtype == DType::kString ? text_ : nullptr));
     targets.push_back(data);
     empty = empty && meta.elements == 0;
   }

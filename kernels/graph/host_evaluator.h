@@ -19,11 +19,11 @@
 
 namespace weir {
 
-// Zeroed memory for `meta`, aligned as device memory is. `keep_alive` holds
-// what its StringRefs point to.
+// Zeroed memory for `meta`, aligned as device memory is. `text` owns what its
+// StringRefs point to.
 std::shared_ptr<const Constant> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
-    std::vector<std::shared_ptr<const Constant>> keep_alive = {});
+    std::shared_ptr<const void> text = nullptr);
 
 // What a caller's graph may have the host compute, in all. A node that does not
 // fit any more is left to the device, or refused where it must be known.
@@ -50,7 +50,9 @@ class HostEvaluator {
 
   // `values` are null where an input is missing or only its shape is read. A
   // kernel that wants more scratch memory than kMaxScratchBytes after all is
-  // RESOURCE_EXHAUSTED. Errors name the node.
+  // RESOURCE_EXHAUSTED. Errors name the node. The strings of all results lie in
+  // the constants that this evaluator was given, each of which it keeps, once,
+  // for as long as it or such a result lives.
   absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> Run(
       const LoweredNode& node, const Kernel& kernel,
       absl::Span<const TensorMeta> inputs,
@@ -63,9 +65,11 @@ class HostEvaluator {
  private:
   class HostDevice;
   class HostStream;
+  class TextOwners;
 
   const std::unique_ptr<HostDevice> device_;
   const std::unique_ptr<HostStream> stream_;
+  const std::shared_ptr<TextOwners> text_;
 };
 
 }  // namespace weir

@@ -1,6 +1,5 @@
 #include "kernels/graph/outline.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,15 +34,13 @@ StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node) {
 StepOutline CopyStep(const ProgramCore& core, size_t output) {
   StepOutline step;
   step.kernel = KernelName(core, kCopy);
-  // Under other shapes the same bytes: the copy is what is left of them.
-  int id = core.graph.outputs[output];
-  while (id != core.roots[static_cast<size_t>(id)]) {
-    const int producer = core.graph.values[static_cast<size_t>(id)].producer;
-    const LoweredNode& node = core.graph.nodes[static_cast<size_t>(producer)];
-    step.nodes.push_back(node.info.name);
-    id = node.inputs[0];
+  // Under another shape the same bytes: the copy is what is left of the node.
+  // Those before it are not named: there may be as many as the graph has nodes,
+  // before every output.
+  const int id = core.graph.outputs[output];
+  if (id != core.roots[static_cast<size_t>(id)]) {
+    step.nodes = {ProducerOf(core, output)->info.name};
   }
-  std::reverse(step.nodes.begin(), step.nodes.end());
   step.outputs = {core.outputs[output]};
   return step;
 }
@@ -65,17 +62,29 @@ Outliner::Outliner(const ProgramCore& core)
 
 absl::StatusOr<ProgramOutline> Outliner::Run(
     absl::Span<const SymbolicShape> given) {
+  WEIR_RETURN_IF_ERROR(Check(given));
+  ProgramOutline outline;
+  outline.inputs = core_.inputs;
+  for (size_t i = 0; i < core_.inputs.size(); ++i) {
+    outline.inputs[i].shape = shape(core_.graph.inputs[i]);
+  }
+  outline.outputs = core_.outputs;
+  for (size_t i = 0; i < core_.outputs.size(); ++i) {
+    outline.outputs[i].shape = shape(core_.graph.outputs[i]);
+  }
+  AddSteps(&outline);
+  return outline;
+}
+
+absl::Status Outliner::Check(absl::Span<const SymbolicShape> given) {
   WEIR_RETURN_IF_ERROR(TakeInputs(given));
   for (size_t p = 0; p < core_.graph.nodes.size(); ++p) {
     if (core_.nodes[p].wanted) WEIR_RETURN_IF_ERROR(Infer(p));
   }
   for (size_t i = 0; i < core_.outputs.size(); ++i) {
-    ValueDecl& output = outline_.outputs.emplace_back(core_.outputs[i]);
-    output.shape = shape(core_.graph.outputs[i]);
     WEIR_RETURN_IF_ERROR(CountOutput(i));
   }
-  AddSteps();
-  return std::move(outline_);
+  return absl::OkStatus();
 }
 
 absl::Status Outliner::TakeInputs(absl::Span<const SymbolicShape> given) {
@@ -86,17 +95,16 @@ absl::Status Outliner::TakeInputs(absl::Span<const SymbolicShape> given) {
     if (!fits.ok()) return InputError(core_, i, fits);
   }
   for (size_t i = 0; i < core_.inputs.size(); ++i) {
-    ValueDecl& input = outline_.inputs.emplace_back(core_.inputs[i]);
-    input.shape = CompleteShape(
+    SymbolicShape complete = CompleteShape(
         core_.graph.values[static_cast<size_t>(core_.graph.inputs[i])].shape,
         given[i]);
     Dims known;
-    for (Dim dim : input.shape.value_or(SymbolicDims())) {
+    for (Dim dim : complete.value_or(SymbolicDims())) {
       known.push_back(dim.known() ? dim.value() : dim.invalid() ? -1 : 1);
     }
-    const auto bytes = ByteSize(input.dtype, known);
+    const auto bytes = ByteSize(core_.inputs[i].dtype, known);
     if (!bytes.ok()) return InputError(core_, i, bytes.status());
-    shape(core_.graph.inputs[i]) = input.shape;
+    shape(core_.graph.inputs[i]) = std::move(complete);
   }
   return absl::OkStatus();
 }
@@ -125,8 +133,8 @@ absl::Status Outliner::Infer(size_t position) {
 }
 
 absl::Status Outliner::CountOutput(size_t i) {
-  const ValueDecl& output = outline_.outputs[i];
-  const std::optional<Dims> dims = ToConcrete(output.shape);
+  const ValueDecl& output = core_.outputs[i];
+  const std::optional<Dims> dims = ToConcrete(shape(core_.graph.outputs[i]));
   if (!dims.has_value()) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(const int64_t bytes, ByteSize(output.dtype, *dims));
   return size_.AddOutput(output.name, ProducerOf(core_, i),
@@ -135,12 +143,12 @@ absl::Status Outliner::CountOutput(size_t i) {
 
 // In the planner's way: a step for each kernel, then copies of what no step
 // writes straight into the outputs.
-void Outliner::AddSteps() {
+void Outliner::AddSteps(ProgramOutline* outline) {
   std::vector<bool> writable(shapes_.size(), false);
   for (size_t p = 0; p < core_.graph.nodes.size(); ++p) {
     if (core_.nodes[p].kernel == nullptr) continue;
     const LoweredNode& node = core_.graph.nodes[p];
-    StepOutline& step = outline_.steps.emplace_back(NodeStep(core_, node));
+    StepOutline& step = outline->steps.emplace_back(NodeStep(core_, node));
     for (int id : node.outputs) {
       const LoweredValue& value = core_.graph.values[static_cast<size_t>(id)];
       step.outputs.push_back({value.name, value.dtype, shape(id)});
@@ -154,7 +162,7 @@ void Outliner::AddSteps() {
       writable[root] = false;
       continue;
     }
-    StepOutline& step = outline_.steps.emplace_back(CopyStep(core_, i));
+    StepOutline& step = outline->steps.emplace_back(CopyStep(core_, i));
     step.outputs[0].shape = shapes_[id];
   }
 }

@@ -11,8 +11,9 @@ namespace weir {
 
 // One thing that is enqueued on the stream.
 struct StepOutline {
-  // The nodes that it computes, by name ("#3" without one). None where an
-  // input, a constant or a value twice is copied to an output. A step that
+  // The nodes that it computes, by name ("#3" without one). A copy to an output
+  // has the node whose output that is, if that only gave a value another shape;
+  // none where an input, a constant or a value twice is copied. A step that
   // moves a value into another layout has the node that makes it, or the first
   // that reads it.
   std::vector<std::string> nodes;

@@ -26,14 +26,17 @@ const LoweredNode* ProducerOf(const ProgramCore& core, size_t output);
 absl::Status InputError(const ProgramCore& core, size_t i,
                         const absl::Status& status);
 
-// Makes one outline by running inference over the compiled graph with the
-// shapes that are given. Used by one thread.
+// Runs inference over the compiled graph with the shapes that are given, to
+// check them or to make an outline. Used once, by one thread.
 class Outliner {
  public:
   explicit Outliner(const ProgramCore& core);
 
-  // See Program::Outline. One shape per input.
+  // See Program::Outline. One shape per input. What an outline takes grows with
+  // the nodes, their operands and the outputs.
   absl::StatusOr<ProgramOutline> Run(absl::Span<const SymbolicShape> given);
+  // Whether Run would succeed, without an outline.
+  absl::Status Check(absl::Span<const SymbolicShape> given);
 
  private:
   SymbolicShape& shape(int id) { return shapes_[static_cast<size_t>(id)]; }
@@ -41,12 +44,11 @@ class Outliner {
   absl::Status TakeInputs(absl::Span<const SymbolicShape> given);
   absl::Status Infer(size_t position);
   absl::Status CountOutput(size_t i);
-  void AddSteps();
+  void AddSteps(ProgramOutline* outline);
 
   const ProgramCore& core_;
   EvaluationSize size_;
   std::vector<SymbolicShape> shapes_;  // by value
-  ProgramOutline outline_;
 };
 
 }  // namespace weir

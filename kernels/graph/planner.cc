@@ -210,9 +210,9 @@ absl::Status Planner::ShareInput(const LoweredNode& node) {
                      node);
   }
   if (from.host != nullptr) {
-    auto same = std::make_shared<Constant>();
+    auto same = std::make_shared<Constant>(*from.host);
     same->tensor = {to.meta.dtype, to.meta.dims, from.host->tensor.data};
-    same->owner = from.host;
+    if (same->owner == nullptr) same->owner = from.host;
     to.host = std::move(same);
   }
   return absl::OkStatus();

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
@@ -159,6 +162,116 @@ TEST_P(ProgramTest, OutlinesWithoutReadingData) {
   ASSERT_EQ(outline->steps.size(), 3u);
   EXPECT_THAT(outline->steps[2].nodes, ElementsAre("form"));
   EXPECT_THAT(outline->steps[2].kernel, HasSubstr("/copy"));
+}
+
+// x, then `length` nodes r0, r1, ... that only give it a shape, of which each
+// is an output.
+Graph Aliases(int length) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.constants["to"] = Ints({2});
+  for (int i = 0; i < length; ++i) {
+    const std::string from = i == 0 ? "x" : absl::StrCat("r", i - 1);
+    graph.nodes.push_back(Node("Reshape", {from, "to"}, {absl::StrCat("r", i)},
+                               absl::StrCat("n", i)));
+    graph.outputs.push_back(absl::StrCat("r", i));
+  }
+  return graph;
+}
+
+TEST_P(ProgramTest, OutlinesGrowWithTheGraphAlone) {
+  constexpr int kLength = 1000;
+  const auto program = Compile(Aliases(kLength));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto outline = (*program)->Outline({SymbolicShape()});
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  size_t names = 0;
+  for (const StepOutline& step : outline->steps) names += step.nodes.size();
+  EXPECT_EQ(outline->steps.size(), size_t{kLength});
+  EXPECT_EQ(names, size_t{kLength});
+  EXPECT_THAT(outline->steps[7].nodes, ElementsAre("n7"));
+
+  const auto x = Floats({2}, {1, 2});
+  const auto plan = (*program)->MakePlan({Tensor(x)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ((*plan)->steps(), size_t{kLength});
+  names = 0;
+  for (size_t i = 0; i < kLength; ++i) names += (*plan)->Step(i).nodes.size();
+  EXPECT_EQ(names, size_t{kLength});
+}
+
+// In a thread whose stack has room for no recursion along a graph.
+void OnASmallStack(std::function<void()> work) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, size_t{512} << 10), 0);
+  pthread_t thread;
+  ASSERT_EQ(pthread_create(
+                &thread, &attributes,
+                [](void* fn) -> void* {
+                  (*static_cast<std::function<void()>*>(fn))();
+                  return nullptr;
+                },
+                &work),
+            0);
+  ASSERT_EQ(pthread_join(thread, nullptr), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+constexpr int kLongChain = 20000;
+
+TEST_P(ProgramTest, HostValuesOfALongChainAreDroppedOneByOne) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()})};
+  graph.constants["one"] = Ints({1});
+  graph.nodes = {Node("Shape", {"x"}, {"s0"})};
+  for (int i = 1; i <= kLongChain; ++i) {
+    graph.nodes.push_back(Node("Reshape", {absl::StrCat("s", i - 1), "one"},
+                               {absl::StrCat("s", i)}));
+  }
+  graph.nodes.push_back(
+      Node("ConstantOfShape", {absl::StrCat("s", kLongChain)}, {"y"}));
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  OnASmallStack([&] {
+    const auto x = Floats({3}, {1, 2, 3});
+    const auto plan = (*program)->MakePlan({Tensor(x)});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(DimsString((*plan)->outputs()[0].meta.dims), "[3]");
+  });
+}
+
+TEST(FoldedTextTest, TextOfALongChainIsDroppedOneByOne) {
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+  auto characters = std::make_shared<const std::string>("characters");
+  const std::weak_ptr<const std::string> alive = characters;
+  const StringRef refs[] = {{characters->data(), characters->size()}};
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  auto text = std::make_shared<Constant>();
+  text->tensor = {DType::kString, {1}, refs};
+  text->owner = std::move(characters);
+  graph.constants["t0"] = std::move(text);
+  for (int i = 1; i <= kLongChain; ++i) {
+    graph.nodes.push_back(
+        Node("Identity", {absl::StrCat("t", i - 1)}, {absl::StrCat("t", i)}));
+  }
+  graph.outputs = {absl::StrCat("t", kLongChain)};
+  OnASmallStack([&] {
+    const auto program = Program::Compile(std::move(graph), *device, *registry);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_FALSE(alive.expired());
+    const auto plan = (*program)->MakePlan({});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    PlanRunner run(*device, **plan);
+    ASSERT_TRUE(run.Run({}).ok());
+    const StringRef out = run.Output<StringRef>(0)[0];
+    EXPECT_EQ(std::string(out.data, out.size), "characters");
+  });
+  graph = Graph();
+  EXPECT_TRUE(alive.expired());
 }
 
 TEST_P(ProgramTest, APlanTellsItsSteps) {
