@@ -24,6 +24,11 @@ constexpr size_t kMaxFoldedBytes = size_t{1} << 20;
 constexpr size_t kFoldBudgetBytes = size_t{256} << 20;
 constexpr int64_t kFoldBudgetOperations = int64_t{1} << 28;
 
+// What plans may keep of constants in other forms: some times their bytes, and
+// a little for small ones, whose padding is most of them.
+constexpr size_t kPackedTimes = 4;
+constexpr size_t kSparePackedBytes = size_t{16} << 20;
+
 class Folder {
  public:
   Folder(const OpRegistry& registry, const HostEvaluator& host)
@@ -432,6 +437,8 @@ class Compiler {
     }
     WEIR_ASSIGN_OR_RETURN(core_->constants,
                           UploadConstants(*core_->device, constants));
+    core_->packed.Limit(kPackedTimes * core_->constants.bytes +
+                        kSparePackedBytes);
     core_->on_device.assign(upload.size(), nullptr);
     for (size_t i = 0; i < ids.size(); ++i) {
       core_->on_device[ids[i]] = core_->constants.addresses[i];

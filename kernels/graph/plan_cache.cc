@@ -114,4 +114,12 @@ std::shared_ptr<const Plan> PlanCache::Insert(
   return result;
 }
 
+size_t PlanCache::bytes() const {
+  return entries_.Read([](const Entries& entries) {
+    size_t bytes = 0;
+    for (const auto& entry : entries) bytes += entry->bytes;
+    return bytes;
+  });
+}
+
 }  // namespace weir

@@ -38,6 +38,9 @@ class PlanCache {
   std::shared_ptr<const Plan> Insert(const PlanKey& key,
                                      std::shared_ptr<const Plan> plan);
 
+  // Of keys and what plans hold.
+  size_t bytes() const;
+
  private:
   struct Entry {
     uint64_t hash = 0;

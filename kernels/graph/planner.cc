@@ -210,8 +210,10 @@ absl::Status Planner::ShareInput(const LoweredNode& node) {
                      node);
   }
   if (from.host != nullptr) {
-    auto same = std::make_shared<Constant>(*from.host);
+    auto same = std::make_shared<Constant>();
     same->tensor = {to.meta.dtype, to.meta.dims, from.host->tensor.data};
+    // Not the value itself: owners would form a chain as long as the graph.
+    same->owner = from.host->owner;
     if (same->owner == nullptr) same->owner = from.host;
     to.host = std::move(same);
   }
@@ -505,7 +507,10 @@ void Planner::Emit() {
     body.kernels.push_back(std::move(draft.kernel));
     body.steps.push_back(step);
   }
-  plan_->held_bytes_ += body.steps.size() * kPlanBytesPerNode;
+  plan_->held_bytes_ +=
+      body.steps.size() * kPlanBytesPerNode +
+      body.operands.size() * kPlanBytesPerOperand +
+      (plan_->inputs_.size() + plan_->outputs_.size()) * sizeof(Plan::Value);
 }
 
 }  // namespace weir

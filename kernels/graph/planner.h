@@ -22,6 +22,8 @@ namespace weir {
 
 // About what a step and its kernel take in a plan.
 inline constexpr size_t kPlanBytesPerNode = 512;
+// The same of an operand: where it lies, its dims, what a kernel keeps of it.
+inline constexpr size_t kPlanBytesPerOperand = 128;
 
 class Planner {
  public:

@@ -45,6 +45,59 @@ bool HasText(const Graph& graph) {
          });
 }
 
+// About what a node and its kernels take, beside its operands, names and
+// attributes.
+constexpr size_t kBytesPerNode = 1024;
+constexpr size_t kBytesPerOperand = 16;
+
+// With the characters of strings, which an owner holds beside them.
+size_t HeldBytes(const Constant& constant) {
+  if (constant.owner == nullptr || constant.tensor.data == nullptr) return 0;
+  const TensorMeta meta = MakeMeta(constant.tensor.dtype, constant.tensor.dims);
+  size_t bytes = meta.bytes;
+  if (meta.dtype != DType::kString) return bytes;
+  const auto* text = constant.tensor.as<StringRef>();
+  for (int64_t i = 0; i < meta.elements; ++i) bytes += text[i].size;
+  return bytes;
+}
+
+size_t HeldBytes(const AttributeValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return text->size();
+  if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {
+    return ints->size() * sizeof(int64_t);
+  }
+  if (const auto* floats = std::get_if<std::vector<float>>(&value)) {
+    return floats->size() * sizeof(float);
+  }
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+    size_t bytes = texts->size() * sizeof(std::string);
+    for (const std::string& text : *texts) bytes += text.size();
+    return bytes;
+  }
+  const auto* tensor = std::get_if<std::shared_ptr<const Constant>>(&value);
+  return tensor == nullptr || *tensor == nullptr ? 0 : HeldBytes(**tensor);
+}
+
+// Without what lies on the device.
+size_t HeldBytes(const LoweredGraph& graph) {
+  size_t bytes = 0;
+  for (const LoweredNode& node : graph.nodes) {
+    bytes += kBytesPerNode + node.label.size() + node.call_site.size();
+    bytes += (node.inputs.size() + node.outputs.size()) * kBytesPerOperand;
+    for (const LoweredNode::Joined& joined : node.joined) {
+      bytes += sizeof(joined) + joined.name.size();
+    }
+    for (const auto& [name, value] : node.info.attributes.all()) {
+      bytes += sizeof(value) + name.size() + HeldBytes(value);
+    }
+  }
+  for (const LoweredValue& value : graph.values) {
+    bytes += sizeof(value) + value.name.size();
+    if (value.constant != nullptr) bytes += HeldBytes(*value.constant);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 struct Program::Impl {
@@ -55,7 +108,8 @@ struct Program::Impl {
             "%016x", Fingerprint(core->device->info().uuid, options.identity))),
         plans(options.max_plans,
               options.max_plan_bytes +
-                  4 * kPlanBytesPerNode * core->graph.nodes.size()) {}
+                  4 * kPlanBytesPerNode * core->graph.nodes.size()),
+        graph_bytes(HeldBytes(core->graph)) {}
 
   static uint64_t NextNumber() {
     static std::atomic<uint64_t> next{1};
@@ -66,6 +120,7 @@ struct Program::Impl {
   const std::shared_ptr<const ProgramCore> core;
   const std::string id;
   PlanCache plans;
+  const size_t graph_bytes;
 };
 
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
@@ -118,6 +173,10 @@ bool Program::random() const { return impl_->core->random; }
 
 size_t Program::constant_bytes() const {
   return impl_->core->constants.bytes + impl_->core->packed.bytes();
+}
+
+size_t Program::held_bytes() const {
+  return impl_->graph_bytes + constant_bytes() + impl_->plans.bytes();
 }
 
 size_t Program::packed_constants() const { return impl_->core->packed.made(); }

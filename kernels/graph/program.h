@@ -27,7 +27,7 @@ struct ProgramOptions {
   // of their tables and of what was computed on the host, beside some for each
   // node.
   size_t max_plans = 64;
-  size_t max_plan_bytes = size_t{16} << 20;
+  size_t max_plan_bytes = size_t{64} << 20;
   GraphLimits limits;
   EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
@@ -71,7 +71,10 @@ class WEIR_EXPORT Program {
   bool random() const;  // some node draws numbers
   // With the copies that plans keep of them in other forms, so it may grow.
   size_t constant_bytes() const;
-  // Such copies, ever made.
+  // About all that it holds on host and device: constants, the graph with its
+  // kernels, and plans that are kept; so it may grow.
+  size_t held_bytes() const;
+  // Copies of constants in other forms, ever made.
   size_t packed_constants() const;
 
   // What an evaluation of inputs with these shapes does, as far as it can be

@@ -93,7 +93,7 @@ bool Equal(std::string_view whole, KeyPieces key) {
 struct Entry {
   Key key;
   std::shared_ptr<const Program> program;
-  size_t bytes = 0;
+  size_t bytes = 0;  // changed and read under State::mu
   std::atomic<uint64_t> used{0};
 };
 
@@ -150,7 +150,12 @@ struct ProgramCache::State {
       Key key, std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
   void Expire(std::string_view key, const Compilation* compilation,
               uint64_t waiter);
-  static void MakePlan(Planning& planning);
+  void MakePlan(Planning& planning);
+  // Counts what `program` holds by now, if it is kept, and lets go of what does
+  // not fit any more.
+  void Recount(const Program* program);
+  // Takes out the least recently used. REQUIRES: there are some.
+  std::shared_ptr<Entry> TakeOldest(Entries* entries) WEIR_REQUIRES(mu);
   void Work();
 
   Device* const device;
@@ -242,7 +247,7 @@ void ProgramCache::State::Compile(
 std::vector<std::shared_ptr<Entry>> ProgramCache::State::Insert(
     Key key, std::shared_ptr<const Program> program) {
   auto entry = std::make_shared<Entry>();
-  entry->bytes = key->size() + program->constant_bytes();
+  entry->bytes = key->size() + program->held_bytes();
   const std::string_view whole = *key;
   const uint64_t hash = SampledHash({&whole, 1});
   entry->key = std::move(key);
@@ -254,22 +259,46 @@ std::vector<std::shared_ptr<Entry>> ProgramCache::State::Insert(
   auto entries = std::make_shared<Entries>(*programs.Load());
   while (!entries->empty() && (entries->size() >= options.max_programs ||
                                bytes + entry->bytes > options.max_bytes)) {
-    auto oldest = entries->begin();
-    for (auto it = entries->begin(); it != entries->end(); ++it) {
-      if (it->second->used.load(std::memory_order_relaxed) <
-          oldest->second->used.load(std::memory_order_relaxed)) {
-        oldest = it;
-      }
-    }
-    bytes -= oldest->second->bytes;
-    gone.push_back(oldest->second);
-    entries->erase(oldest);
-    ++evicted;
+    gone.push_back(TakeOldest(entries.get()));
   }
   bytes += entry->bytes;
   entries->emplace(hash, std::move(entry));
   programs.Store(std::move(entries));
   return gone;
+}
+
+std::shared_ptr<Entry> ProgramCache::State::TakeOldest(Entries* entries) {
+  auto oldest = entries->begin();
+  for (auto it = entries->begin(); it != entries->end(); ++it) {
+    if (it->second->used.load(std::memory_order_relaxed) <
+        oldest->second->used.load(std::memory_order_relaxed)) {
+      oldest = it;
+    }
+  }
+  std::shared_ptr<Entry> taken = oldest->second;
+  bytes -= taken->bytes;
+  entries->erase(oldest);
+  ++evicted;
+  return taken;
+}
+
+void ProgramCache::State::Recount(const Program* program) {
+  const size_t held = program->held_bytes();
+  std::vector<std::shared_ptr<Entry>> gone;
+  MutexLock lock(&mu);
+  const std::shared_ptr<const Entries> kept = programs.Load();
+  for (const auto& [hash, entry] : *kept) {
+    if (entry->program.get() != program) continue;
+    bytes -= entry->bytes;
+    entry->bytes = entry->key->size() + held;
+    bytes += entry->bytes;
+  }
+  if (bytes <= options.max_bytes) return;
+  auto entries = std::make_shared<Entries>(*kept);
+  while (!entries->empty() && bytes > options.max_bytes) {
+    gone.push_back(TakeOldest(entries.get()));
+  }
+  programs.Store(std::move(entries));
 }
 
 void ProgramCache::State::Expire(std::string_view key,
@@ -317,7 +346,9 @@ void ProgramCache::State::MakePlan(Planning& planning) {
   if (auto plan = planning.program->FindPlan(planning.inputs)) {
     planning.done(std::move(plan));
   } else {
-    planning.done(planning.program->MakePlan(planning.inputs));
+    PlanOr made = planning.program->MakePlan(planning.inputs);
+    Recount(planning.program.get());
+    planning.done(std::move(made));
   }
 }
 

@@ -24,7 +24,7 @@ namespace weir {
 
 struct ProgramCacheOptions {
   size_t max_programs = 256;
-  size_t max_bytes = size_t{1} << 30;  // keys and constants
+  size_t max_bytes = size_t{1} << 30;  // keys and Program::held_bytes
   size_t max_queued = 256;
   size_t max_queued_bytes = size_t{1}
                             << 30;  // keys of those; one may be larger

@@ -314,6 +314,10 @@ class FloatConvolution : public KernelPlan {
     return bytes;
   }
 
+  size_t held_bytes() const override {
+    return convolution_ == nullptr ? 0 : convolution_->held_bytes();
+  }
+
   std::string implementation() const override {
     return convolution_ == nullptr ? "" : convolution_->implementation();
   }

@@ -509,6 +509,14 @@ absl::StatusOr<std::shared_ptr<const Convolution::Weights>> Convolution::Hold(
   return weights;
 }
 
+size_t Convolution::held_bytes() const {
+  const State& s = *state_;
+  return sizeof(State) + s.bands.size() * sizeof(Band) +
+         s.primitives.size() * sizeof(BandPrimitive) +
+         s.forms.size() * (sizeof(Form) + static_cast<size_t>(s.slices) *
+                                              sizeof(dnnl_memory_desc_t));
+}
+
 size_t Convolution::scratch_bytes(bool packs) const {
   const State& s = *state_;
   size_t bytes =

@@ -82,6 +82,10 @@ class Convolution {
   // are packed by the run.
   size_t scratch_bytes(bool packs) const;
 
+  // About what this object and the Weights that it makes hold, without packed
+  // copies. oneDNN keeps the code that it generates, once for all.
+  size_t held_bytes() const;
+
   // The names that oneDNN gives to what computes the pieces.
   std::string implementation() const;
 

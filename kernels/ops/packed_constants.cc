@@ -27,6 +27,11 @@ size_t PackedConstants::Tally::Bytes() const {
   return bytes_;
 }
 
+void PackedConstants::Limit(size_t max_bytes) {
+  MutexLock lock(&mu_);
+  max_bytes_ = max_bytes;
+}
+
 absl::StatusOr<std::shared_ptr<const std::byte>> PackedConstants::Get(
     const void* constant, const std::string& form, size_t bytes,
     absl::FunctionRef<absl::Status(std::byte*)> make) {
@@ -39,6 +44,8 @@ absl::StatusOr<std::shared_ptr<const std::byte>> PackedConstants::Get(
     it = it->second.expired() ? forms.erase(it) : std::next(it);
   }
   if (forms.size() >= kMaxPackedForms) return nullptr;
+  const size_t held = tally_->Bytes();
+  if (held > max_bytes_ || bytes > max_bytes_ - held) return nullptr;
   auto* const data =
       static_cast<std::byte*>(operator new(bytes, kAlignment, std::nothrow));
   if (data == nullptr) {

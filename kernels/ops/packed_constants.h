@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,10 +28,15 @@ class WEIR_EXPORT PackedConstants {
   PackedConstants(const PackedConstants&) = delete;
   PackedConstants& operator=(const PackedConstants&) = delete;
 
+  // Of living copies in all; before the first Get. Without it: no limit.
+  void Limit(size_t max_bytes);
+
   // The copy in `form` (any text that tells forms apart) of the constant that
   // begins at `constant`; made by `make`, into `bytes` aligned to 64, if no
-  // plan holds one. Null where kMaxPackedForms others live. Waits for other
-  // copies that are being made: not for I/O threads.
+  // plan holds one. Null where kMaxPackedForms others live, or where it does
+  // not fit the limit: libraries pad channels, which makes a few bytes some
+  // hundred times as many. Waits for other copies that are being made: not for
+  // I/O threads.
   absl::StatusOr<std::shared_ptr<const std::byte>> Get(
       const void* constant, const std::string& form, size_t bytes,
       absl::FunctionRef<absl::Status(std::byte*)> make);
@@ -55,6 +61,7 @@ class WEIR_EXPORT PackedConstants {
 
   const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
   mutable Mutex mu_;
+  size_t max_bytes_ WEIR_GUARDED_BY(mu_) = SIZE_MAX;
   // At most kMaxPackedForms of each constant: forms nobody holds are dropped
   // when another is asked for.
   std::map<const void*, std::map<std::string, std::weak_ptr<const std::byte>>>

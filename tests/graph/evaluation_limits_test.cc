@@ -350,7 +350,7 @@ TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {
     node.attributes.Set("held", held);
     return *Compile(OpenGraph(std::move(node)));
   };
-  const auto small = program(6 << 20);
+  const auto small = program(24 << 20);
   for (const int64_t n : {1, 2}) ASSERT_TRUE(small->MakePlan({Of({n})}).ok());
   EXPECT_NE(small->FindPlan({Of({1})}), nullptr);
   EXPECT_NE(small->FindPlan({Of({2})}), nullptr);
@@ -359,9 +359,29 @@ TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {
   EXPECT_NE(small->FindPlan({Of({2})}), nullptr);
   EXPECT_NE(small->FindPlan({Of({3})}), nullptr);
 
-  const auto large = program(17 << 20);
+  const auto large = program(65 << 20);
   ASSERT_TRUE(large->MakePlan({Of({1})}).ok());
   EXPECT_EQ(large->FindPlan({Of({1})}), nullptr);
+}
+
+// Of a step whatever its arity would be some kilobytes here.
+TEST_F(EvaluationLimitsTest, PlansHoldTheirOperands) {
+  constexpr size_t kOperands = 10000;
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  graph.inputs = {Input("x", SymbolicDims{Dim()})};
+  GraphNode concat =
+      Node("Concat", std::vector<std::string>(kOperands, "x"), {"y"});
+  concat.attributes.Set("axis", int64_t{0});
+  graph.nodes = {std::move(concat)};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_GE((*program)->held_bytes(), kOperands * 16);
+  const auto plan = (*program)->MakePlan({Of({1})});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GE((*plan)->held_bytes(), kOperands * 64);
+  EXPECT_GE((*program)->held_bytes(), kOperands * 16 + (*plan)->held_bytes());
 }
 
 // -- Defaults -----------------------------------------------------------------

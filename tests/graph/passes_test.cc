@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/program.h"
+#include "kernels/ops/packed_constants.h"
 #include "tests/graph/plan_runner.h"
 #include "tests/graph/test_operators.h"
 
@@ -532,6 +533,40 @@ TEST(PackedWeightsTest, ArePackedOnceForAllPlans) {
   // No run needs room for packing.
   const size_t weights = 128 * 128 * 9 * sizeof(float);
   EXPECT_LT(plans[0]->arena_bytes(), weights);
+}
+
+TEST(PackedWeightsTest, CountWithTheProgram) {
+  Machine cpu;
+  Block block = {.channels = 128, .out_channels = 128, .side = 4};
+  const auto program = Compile(cpu, block.MakeGraph());
+  ASSERT_NE(program, nullptr);
+  const size_t before = program->held_bytes();
+  const auto x = Random(block.In(), 3);
+  const auto plan = *program->MakePlan(Tensors({x}));
+  // 3 x 3 and 1 x 1.
+  const size_t packed = 128 * 128 * (9 + 1) * sizeof(float);
+  EXPECT_GE(program->held_bytes(), before + packed + plan->held_bytes());
+  // Two convolutions of the library's, with what describes them.
+  EXPECT_GT(plan->held_bytes(), 8192u);
+}
+
+TEST(PackedWeightsTest, AreNoMoreThanTheirLimit) {
+  PackedConstants packed;
+  packed.Limit(1000);
+  const float weights[2] = {};
+  const auto get = [&](int i, size_t bytes) {
+    return *packed.Get(&weights[i], "form", bytes,
+                       [](std::byte*) { return absl::OkStatus(); });
+  };
+  auto first = get(0, 600);
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(get(1, 401), nullptr);
+  EXPECT_NE(get(1, 400), nullptr);
+  EXPECT_EQ(get(1, 1001), nullptr);
+  EXPECT_EQ(get(0, 600), first);
+  first.reset();
+  EXPECT_NE(get(1, 1000), nullptr);
+  EXPECT_EQ(packed.bytes(), 0u);
 }
 
 // -- On a GPU -----------------------------------------------------------------

@@ -123,7 +123,9 @@ TEST_F(ProgramCacheTest, CompilesOnceAndRemembers) {
   EXPECT_EQ(stats.programs, 1u);
   EXPECT_EQ(stats.hits, 2u);
   EXPECT_EQ(stats.misses, 1u);
-  EXPECT_EQ(stats.bytes, 1 + (*program)->constant_bytes());
+  EXPECT_EQ(stats.bytes, 1 + (*program)->held_bytes());
+  // Its two values and one node are more than its constant of 100 bytes.
+  EXPECT_GT(stats.bytes, 1024u);
 }
 
 TEST_F(ProgramCacheTest, CallersOfOneKeyShareOneCompilation) {
@@ -299,15 +301,38 @@ TEST_F(ProgramCacheTest, LeastRecentlyUsedGoesFirst) {
 }
 
 TEST_F(ProgramCacheTest, BoundsBytes) {
-  const auto cache = Make({.max_bytes = 250});  // a program is 1 + 100
+  const size_t each = 1 + (*Compile(*Make(), "a"))->held_bytes();
+  const auto cache = Make({.max_bytes = 5 * each / 2});
   ASSERT_TRUE(Compile(*cache, "a").ok());
   ASSERT_TRUE(Compile(*cache, "b").ok());
   ASSERT_TRUE(Compile(*cache, "c").ok());
   EXPECT_EQ(cache->stats().programs, 2u);
-  EXPECT_EQ(cache->stats().bytes, 202u);
+  EXPECT_EQ(cache->stats().bytes, 2 * each);
   // One that is larger than the whole cache runs, but is not kept.
-  EXPECT_TRUE(Compile(*cache, std::string(500, 'x')).ok());
+  EXPECT_TRUE(Compile(*cache, std::string(3 * each, 'x')).ok());
   EXPECT_EQ(cache->stats().programs, 2u);
+}
+
+TEST_F(ProgramCacheTest, BoundsBytesWhenPlansAdd) {
+  const auto x = Floats({2}, {1, 2});
+  const std::vector<HostTensor> inputs = {x->tensor};
+  const auto same = *Compile(*Make(), "a");
+  const size_t without_plan = 1 + same->held_bytes();
+  ASSERT_TRUE(same->MakePlan(inputs).ok());
+  const size_t with_plan = 1 + same->held_bytes();
+  ASSERT_GT(with_plan, without_plan);
+  const auto cache = Make({.max_bytes = without_plan + with_plan - 1});
+  ASSERT_TRUE(Compile(*cache, "a").ok());
+  const auto program = *Compile(*cache, "b");
+  EXPECT_EQ(cache->stats().programs, 2u);
+  Answers<ProgramCache::PlanOr> answers;
+  cache->MakePlan(program, inputs, answers.Sink());
+  ASSERT_TRUE(answers.Next().ok());
+  EXPECT_EQ(cache->stats().programs, 1u);
+  EXPECT_EQ(cache->stats().evicted, 1u);
+  EXPECT_EQ(cache->Find("a"), nullptr);
+  EXPECT_EQ(cache->Find("b"), program);
+  EXPECT_EQ(cache->stats().bytes, with_plan);
 }
 
 TEST_F(ProgramCacheTest, MakesPlans) {
