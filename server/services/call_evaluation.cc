@@ -53,6 +53,7 @@ CallEvaluation* CallEvaluation::Acquire(Engine& engine, Metrics& metrics) {
 
 void CallEvaluation::Release(CallEvaluation* evaluation) {
   // What no reply took.
+  evaluation->results_.Reset();
   evaluation->work_.TakeOutputBuffer().Reset();
   WorkRequest& request = evaluation->work_.request;
   request.program = nullptr;
@@ -206,14 +207,20 @@ void CallEvaluation::OnWake() {
   TryFinish();
 }
 
+size_t CallEvaluation::result_bytes() {
+  if (results_.empty()) results_ = work_.TakeOutputBuffer();
+  return results_.size();
+}
+
 CallEvaluation::Results CallEvaluation::ShareResults(int count) {
+  if (results_.empty()) results_ = work_.TakeOutputBuffer();
   if (count == 1) {
     return {[](void* block) {
               PinnedBuffer::Return(static_cast<PinnedBuffer::Block*>(block));
             },
-            work_.TakeOutputBuffer().Release()};
+            results_.Release()};
   }
-  auto* shared = new SharedResults{{count}, work_.TakeOutputBuffer().Release()};
+  auto* shared = new SharedResults{{count}, results_.Release()};
   return {[](void* arg) {
             auto* results = static_cast<SharedResults*>(arg);
             if (results->references.fetch_sub(1) > 1) return;

@@ -12,6 +12,10 @@
 namespace weir {
 namespace {
 
+// A reply that has less than this part of an evaluation's results holds none of
+// their memory: what it holds and what it counts for differ by no more.
+constexpr size_t kSmallPart = 4;
+
 std::string_view View(BytePiece piece) {
   return {reinterpret_cast<const char*>(piece.data()), piece.size()};
 }
@@ -155,7 +159,14 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
   }
   if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
   if (references == 0) return absl::OkStatus();
-  // Readers may be slow, and evaluations need pinned memory.
+  // Readers may be slow, and evaluations need pinned memory: a small part must
+  // not hold the whole, whatever it costs to copy it.
+  if (bytes > kCopiedReplyBytes &&
+      bytes < evaluation_.result_bytes() / kSmallPart) {
+    WEIR_RETURN_IF_ERROR(call.Charge(bytes));
+    copies_ = true;
+    return absl::OkStatus();
+  }
   copies_ = bytes > kCopiedReplyBytes &&
             evaluation_.engine().pinned().lends_much() &&
             call.Charge(bytes).ok();

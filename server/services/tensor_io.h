@@ -29,15 +29,17 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
 int FindValue(const std::vector<ValueDecl>& declared, std::string_view name);
 
 // The bytes of a done work's inline outputs, to be referenced by a reply.
-// Strings are written out in the wire form. Where replies that are not sent yet
-// hold much of the pinned memory, outputs are copied out of it. Every output is
-// asked for exactly once.
+// Strings are written out in the wire form. Outputs are copied out of the
+// pinned memory where they are a small part of the results, or where replies
+// that are not sent yet hold much of it. Every output is asked for exactly
+// once.
 class OutputBytes {
  public:
   explicit OutputBytes(CallEvaluation& evaluation) : evaluation_(evaluation) {}
 
   // First: `wanted` are indices of inline outputs. RESOURCE_EXHAUSTED if they
-  // are more than a reply may have, or if there is no room for strings.
+  // are more than a reply may have, or if there is no room for strings or for
+  // the copy of a small part.
   absl::Status Prepare(std::span<const size_t> wanted);
 
   ForeignBytes Take(size_t output);

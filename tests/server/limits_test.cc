@@ -226,6 +226,41 @@ TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
   }));
 }
 
+// A reply of 2 KiB must not hold the 4 MiB that were computed beside it.
+TEST(LimitsTest, AnUnreadPartOfTheResultsDoesNotHoldTheRest) {
+  constexpr uint32_t kReplies = 2;
+  TestServer server([](ServerOptions& o) { o.host_bytes = 16 << 20; });
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: 512 } }
+      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
+      nodes { name: "small" op: "Relu" inputs: "x" outputs: "q" }
+      outputs: "y"
+      outputs: "q")");
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({1 << 20}));
+  const std::vector<float> x(512, 1.5f);
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {512}, Bytes(x));
+  request.add_outputs()->set_name("q");
+  const std::string message = request.SerializeAsString();
+  RawHttp2 client(server.address(), /*window=*/0);
+  for (uint32_t i = 0; i < kReplies; ++i) {
+    client.Begin(2 * i + 1, "/weir.v1.Evaluator/Evaluate");
+    client.Send(2 * i + 1, RawHttp2::Prefix(message.size()) + message,
+                /*last=*/true);
+    ASSERT_TRUE(Eventually(
+        [&] { return server.Metric("weir_replies_unsent") == i + 1; }));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}") ==
+           0;
+  }));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.outputs_size(), 1);
+  EXPECT_EQ(answer.response.outputs(0).value().raw(), Bytes(x));
+}
+
 TEST(LimitsTest, HostMemoryIsBounded) {
   TestServer server([](ServerOptions& o) { o.host_bytes = 1 << 20; });
   v1::EvaluateRequest request = Program(R"(
