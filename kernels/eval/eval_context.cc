@@ -285,15 +285,21 @@ bool EvalContext::FindPlan(Work* work) {
     work->report_.plan_was_cached = true;
     return Planned(work, std::move(plan));
   }
-  // The compile thread reads the request's bytes, so that a cancellation of
-  // this work takes effect only when the plan is there.
-  engine_->programs().MakePlan(
-      work->request.program, work->host_inputs_,
-      [self = shared_from_this(), work](ProgramCache::PlanOr made) {
-        self->executor_->Post([self, work, made = std::move(made)]() mutable {
-          self->PlanMade(work, std::move(made));
+  uint64_t unwanted = 0;
+  {
+    // Under the lock the work stays until its wait is known: what comes of it
+    // comes through the executor.
+    MutexLock lock(&mu_);
+    work->plan_wait_ = engine_->programs().MakePlan(
+        work->request.program, work->host_inputs_, work->request.deadline,
+        [self = shared_from_this(), work](ProgramCache::PlanOr made) {
+          self->executor_->Post([self, work, made = std::move(made)]() mutable {
+            self->PlanMade(work, std::move(made));
+          });
         });
-      });
+    if (work->AnyCancelled()) unwanted = std::exchange(work->plan_wait_, 0);
+  }
+  if (unwanted != 0) engine_->programs().Cancel(unwanted);
   return false;
 }
 

@@ -71,11 +71,16 @@ Work::~Work() = default;
 void Work::Cancel() {
   cancelled_.store(true);
   if (context_ == nullptr) return;
+  const std::shared_ptr<EvalContext> context = context_;
+  uint64_t plan_wait = 0;
   {
-    MutexLock lock(&context_->mu_);
-    context_->sweep_ = true;
+    MutexLock lock(&context->mu_);
+    context->sweep_ = true;
+    plan_wait = std::exchange(plan_wait_, 0);
   }
-  context_->PostPump();
+  // The work may be gone from here on.
+  if (plan_wait != 0) context->engine().programs().Cancel(plan_wait);
+  context->PostPump();
 }
 
 Point Work::point() const {
@@ -107,6 +112,7 @@ void Work::Return() {
 
 void Work::Reset() {
   stage_ = Stage::kIdle;
+  plan_wait_ = 0;
   returned_ = false;
   cancelled_.store(false);
   status_ = absl::OkStatus();

@@ -209,6 +209,7 @@ class WEIR_EXPORT Work final : private StreamTask {
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Work* queue_next_ = nullptr;    // in the context's queue
   Stage stage_ = Stage::kIdle;
+  uint64_t plan_wait_ = 0;  // in the program cache, while kPlanning
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;
   uint64_t seed_ = 0;

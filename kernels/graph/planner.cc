@@ -41,8 +41,10 @@ size_t RoundUp(size_t bytes) {
 
 }  // namespace
 
-Planner::Planner(std::shared_ptr<const ProgramCore> core)
+Planner::Planner(std::shared_ptr<const ProgramCore> core,
+                 const std::atomic<bool>* stop)
     : core_(std::move(core)),
+      stop_(stop),
       plan_(new Plan),
       values_(core_->graph.values.size()),
       uploaded_(core_->graph.values.size(), nullptr),
@@ -64,7 +66,9 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   }
   WEIR_RETURN_IF_ERROR(TakeInputs(inputs));
   for (size_t p = 0; p < graph().nodes.size(); ++p) {
-    if (core_->nodes[p].wanted) WEIR_RETURN_IF_ERROR(PlanNode(p));
+    if (!core_->nodes[p].wanted) continue;
+    WEIR_RETURN_IF_ERROR(CheckStop());
+    WEIR_RETURN_IF_ERROR(PlanNode(p));
   }
   WEIR_RETURN_IF_ERROR(PlaceOutputs());
   // First as shapes tell, then as the kernels ask.
@@ -75,6 +79,12 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   Emit();
   plan_->guessed_ns_ = GuessDuration(*plan_, core_->constants.bytes);
   return std::shared_ptr<const Plan>(std::move(plan_));
+}
+
+absl::Status Planner::CheckStop() const {
+  return stop_ != nullptr && *stop_
+             ? absl::CancelledError("nobody wants the plan any more")
+             : absl::OkStatus();
 }
 
 absl::Status Planner::CheckInput(size_t i, const HostTensor& input) const {
@@ -302,6 +312,7 @@ absl::Status Planner::PlanKernels() {
   size_t held = 0;
   for (Draft& draft : drafts_) {
     if (!draft.computes) continue;
+    WEIR_RETURN_IF_ERROR(CheckStop());  // a kernel may take a compilation
     const size_t position = static_cast<size_t>(draft.node);
     const LoweredNode& node = graph().nodes[position];
     std::vector<TensorMeta> inputs, outputs;

@@ -3,6 +3,7 @@
 // memory. One object per plan; any thread. Internal to this layer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,7 +28,9 @@ inline constexpr size_t kPlanBytesPerOperand = 128;
 
 class Planner {
  public:
-  explicit Planner(std::shared_ptr<const ProgramCore> core);
+  // CANCELLED at the next node once `stop` is set. Null: never.
+  Planner(std::shared_ptr<const ProgramCore> core,
+          const std::atomic<bool>* stop);
 
   absl::StatusOr<std::shared_ptr<const Plan>> Make(
       absl::Span<const HostTensor> inputs);
@@ -57,6 +60,7 @@ class Planner {
   Value& value(int id) { return values_[static_cast<size_t>(id)]; }
   int root(int id) const { return core_->roots[static_cast<size_t>(id)]; }
 
+  absl::Status CheckStop() const;
   absl::Status TakeInputs(absl::Span<const HostTensor> inputs);
   absl::Status CheckInput(size_t i, const HostTensor& input) const;
   absl::Status PlanNode(size_t position);
@@ -72,6 +76,7 @@ class Planner {
   void Emit();
 
   const std::shared_ptr<const ProgramCore> core_;
+  const std::atomic<bool>* const stop_;
   std::shared_ptr<Plan> plan_;
   absl::Span<const HostTensor> given_;
   std::vector<Value> values_;

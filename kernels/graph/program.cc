@@ -194,7 +194,7 @@ std::shared_ptr<const Plan> Program::FindPlan(
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
-    absl::Span<const HostTensor> inputs) const {
+    absl::Span<const HostTensor> inputs, const std::atomic<bool>* stop) const {
   PlanKey key;
   if (MakePlanKey(*impl_->core, inputs, &key)) {
     // Another thread may have made it meanwhile.
@@ -203,7 +203,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
     key.clear();
   }
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
-                        Planner(impl_->core).Make(inputs));
+                        Planner(impl_->core, stop).Make(inputs));
   if (key.empty() && !inputs.empty()) return plan;
   return impl_->plans.Insert(key, std::move(plan));
 }

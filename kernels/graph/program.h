@@ -94,9 +94,11 @@ class WEIR_EXPORT Program {
   // worst. INVALID_ARGUMENT for a type, rank or shape that does not fit the
   // declaration (naming the input, with field "inputs[i]") or that some node
   // refuses (naming the node). RESOURCE_EXHAUSTED, reason EVALUATION_TOO_LARGE,
-  // beyond ProgramOptions::evaluation, before anything is planned.
+  // beyond ProgramOptions::evaluation, before anything is planned. Ends at the
+  // next node with CANCELLED once `stop` is set.
   absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
-      absl::Span<const HostTensor> inputs) const;
+      absl::Span<const HostTensor> inputs,
+      const std::atomic<bool>* stop = nullptr) const;
 
  private:
   struct Impl;

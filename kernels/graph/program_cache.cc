@@ -4,8 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <deque>
-#include <functional>
+#include <list>
 #include <map>
 #include <thread>
 #include <unordered_map>
@@ -99,11 +98,13 @@ struct Entry {
 
 using Entries = std::unordered_multimap<uint64_t, std::shared_ptr<Entry>>;
 
-absl::Status QueueFull(size_t limit, const char* what) {
+// `name` is that of ProgramCacheOptions.
+absl::Status QueueFull(const char* what, const char* name, size_t limit) {
   return WithRetryAfter(
-      WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "more than ", limit, " ", what, " compilations")),
-                 "COMPILE_QUEUE_FULL"),
+      WithReason(absl::ResourceExhaustedError(
+                     absl::StrCat("more than ", limit, " ", what, " (", name,
+                                  "); try again later")),
+                 "COMPILE_QUEUE_FULL", {{name, absl::StrCat(limit)}}),
       absl::Milliseconds(200));
 }
 
@@ -114,7 +115,7 @@ absl::Status Stopping() {
 }  // namespace
 
 // Shared with timers, which may fire while the cache goes.
-struct ProgramCache::State {
+struct ProgramCache::State : std::enable_shared_from_this<State> {
   struct Waiter {
     absl::AnyInvocable<void(ProgramOr)> done;
     TimerQueue::TimerId timer = 0;
@@ -123,16 +124,28 @@ struct ProgramCache::State {
   struct Compilation {
     Key key;
     GraphFactory factory;
-    std::map<uint64_t, Waiter> waiters;
+    std::atomic<bool> stop{false};
+    // Guarded by `mu`.
+    std::map<WaitId, Waiter> waiters;
+    bool running = false;
+    std::list<std::shared_ptr<Compilation>>::iterator place;  // until it runs
   };
   struct Planning {
+    WaitId id = 0;
     std::shared_ptr<const Program> program;
-    absl::Span<const HostTensor> inputs;
-    absl::AnyInvocable<void(PlanOr)> done;
+    std::vector<HostTensor> inputs;
+    bool reads_inputs = false;
+    std::atomic<bool> stop{false};
+    // Guarded by `mu`.
+    absl::AnyInvocable<void(PlanOr)> done;  // null: it was told
+    absl::Status left;                      // what to tell instead of the plan
+    TimerQueue::TimerId timer = 0;
+    bool running = false;
+    std::list<std::shared_ptr<Planning>>::iterator place;  // until it runs
   };
-  struct Job {
+  struct Wait {
     std::shared_ptr<Compilation> compilation;  // or:
-    Planning planning;
+    std::shared_ptr<Planning> planning;
   };
 
   State(Device* the_device, const OpRegistry* the_registry,
@@ -143,20 +156,27 @@ struct ProgramCache::State {
         options(the_options),
         programs(std::make_shared<const Entries>()) {}
 
+  // Looked up without being a hit.
+  std::shared_ptr<const Program> Peek(KeyPieces key);
   std::shared_ptr<const Program> Find(KeyPieces key);
-  void Compile(const std::shared_ptr<Compilation>& compilation);
+  void Compile(std::shared_ptr<Compilation> compilation);
   // Returns what had to go, for the caller to drop without the lock.
   std::vector<std::shared_ptr<Entry>> Insert(
       Key key, std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
-  void Expire(std::string_view key, const Compilation* compilation,
-              uint64_t waiter);
   void MakePlan(Planning& planning);
   // Counts what `program` holds by now, if it is kept, and lets go of what does
   // not fit any more.
   void Recount(const Program* program);
   // Takes out the least recently used. REQUIRES: there are some.
   std::shared_ptr<Entry> TakeOldest(Entries* entries) WEIR_REQUIRES(mu);
-  void Work();
+  // A timer that ends the wait; it may outlive the state.
+  TimerQueue::TimerId AddTimer(Nanos deadline, WaitId id);
+  // The caller gets `status`, and what nobody waits for then is given up.
+  void Leave(WaitId id, const absl::Status& status);
+  // Nobody waits for it: out of the queue, or to its end.
+  void GiveUp(Compilation& compilation) WEIR_REQUIRES(mu);
+  void Compilations();  // a compile thread
+  void Plans();         // a plan thread
 
   Device* const device;
   const OpRegistry* const registry;
@@ -173,13 +193,15 @@ struct ProgramCache::State {
 
   mutable Mutex mu;
   CondVar work;
+  CondVar plan_work;
   bool stopping WEIR_GUARDED_BY(mu) = false;
-  uint64_t next_waiter WEIR_GUARDED_BY(mu) = 1;
-  size_t waiting WEIR_GUARDED_BY(mu) = 0;
-  std::deque<Job> queue WEIR_GUARDED_BY(mu);
-  size_t compilations_queued WEIR_GUARDED_BY(mu) = 0;  // of those
-  size_t queued_key_bytes WEIR_GUARDED_BY(mu) = 0;     // of those
-  // The key's bytes lie in the compilation.
+  WaitId next_wait WEIR_GUARDED_BY(mu) = 1;
+  std::unordered_map<WaitId, Wait> waits WEIR_GUARDED_BY(mu);
+  size_t compile_waits WEIR_GUARDED_BY(mu) = 0;  // of those
+  std::list<std::shared_ptr<Compilation>> queue WEIR_GUARDED_BY(mu);
+  std::list<std::shared_ptr<Planning>> plans WEIR_GUARDED_BY(mu);
+  size_t held_bytes WEIR_GUARDED_BY(mu) = 0;  // keys: queued and running
+  // What callers may join, queued or running. The key's bytes lie in it.
   std::map<std::string_view, std::shared_ptr<Compilation>> compiling
       WEIR_GUARDED_BY(mu);
   size_t bytes WEIR_GUARDED_BY(mu) = 0;
@@ -189,10 +211,10 @@ struct ProgramCache::State {
   std::vector<std::thread> threads;
 };
 
-std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
+std::shared_ptr<const Program> ProgramCache::State::Peek(KeyPieces key) {
   const uint64_t hash = SampledHash(key);
   const uint64_t now = age.load(std::memory_order_relaxed);
-  auto program = programs.Read(
+  return programs.Read(
       [&](const Entries& entries) -> std::shared_ptr<const Program> {
         const auto [first, last] = entries.equal_range(hash);
         for (auto it = first; it != last; ++it) {
@@ -205,6 +227,10 @@ std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
         }
         return nullptr;
       });
+}
+
+std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
+  auto program = Peek(key);
   if (program != nullptr) {
     counters[ThreadStripe() % kCounterStripes].hits.fetch_add(
         1, std::memory_order_relaxed);
@@ -212,32 +238,42 @@ std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
   return program;
 }
 
-void ProgramCache::State::Compile(
-    const std::shared_ptr<Compilation>& compilation) {
+void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
   const ProgramOr program = [&]() -> ProgramOr {
     auto graph = compilation->factory();
     if (!graph.ok()) return graph.status();
     ProgramOptions program_options;
     program_options.identity = Fingerprint(*compilation->key);
     program_options.evaluation = options.evaluation;
+    program_options.stop = &compilation->stop;
     program_options.text_device = options.text_device;
     return Program::Compile(*std::move(graph), *device, *registry,
                             program_options);
   }();
   compilation->factory = nullptr;
-  std::map<uint64_t, Waiter> waiters;
+  std::map<WaitId, Waiter> waiters;
   std::vector<std::shared_ptr<Entry>> gone;
   {
     MutexLock lock(&mu);
-    if (program.ok()) {
-      gone = Insert(compilation->key, *program);
-    } else {
-      ++failed;
+    const Key key = compilation->key;
+    const std::string_view whole = *key;
+    held_bytes -= whole.size();
+    // If everybody left, another one of this key may have come since, and may
+    // even have ended.
+    const auto joinable = compiling.find(whole);
+    if (joinable != compiling.end() && joinable->second == compilation) {
+      compiling.erase(joinable);
     }
-    compiling.erase(*compilation->key);
+    if (!program.ok()) {
+      if (!compilation->stop) ++failed;
+    } else if (Peek({&whole, 1}) == nullptr) {
+      gone = Insert(key, *program);
+    }
     waiters.swap(compilation->waiters);
-    waiting -= waiters.size();
+    compile_waits -= waiters.size();
+    for (const auto& [id, waiter] : waiters) waits.erase(id);
   }
+  compilation = nullptr;
   for (auto& [id, waiter] : waiters) {
     timers->Cancel(waiter.timer);
     waiter.done(program);
@@ -301,55 +337,109 @@ void ProgramCache::State::Recount(const Program* program) {
   programs.Store(std::move(entries));
 }
 
-void ProgramCache::State::Expire(std::string_view key,
-                                 const Compilation* compilation,
-                                 uint64_t waiter) {
-  Waiter expired;
-  {
-    MutexLock lock(&mu);
-    const auto it = compiling.find(key);
-    if (it == compiling.end() || it->second.get() != compilation) return;
-    const auto found = it->second->waiters.find(waiter);
-    if (found == it->second->waiters.end()) return;
-    expired = std::move(found->second);
-    it->second->waiters.erase(found);
-    --waiting;
-  }
-  expired.done(absl::DeadlineExceededError(
-      "the deadline passed while the program was compiled"));
+TimerQueue::TimerId ProgramCache::State::AddTimer(Nanos deadline, WaitId id) {
+  return timers->Add(deadline, [weak = weak_from_this(), id] {
+    if (const auto alive = weak.lock()) {
+      alive->Leave(id, absl::DeadlineExceededError(
+                           "the deadline passed while the program was "
+                           "compiled or planned"));
+    }
+  });
 }
 
-void ProgramCache::State::Work() {
+void ProgramCache::State::GiveUp(Compilation& compilation) {
+  const auto joinable = compiling.find(*compilation.key);
+  if (joinable != compiling.end() && joinable->second.get() == &compilation) {
+    compiling.erase(joinable);
+  }
+  if (compilation.running) {
+    compilation.stop = true;
+  } else {
+    held_bytes -= compilation.key->size();
+    queue.erase(compilation.place);
+  }
+}
+
+void ProgramCache::State::Leave(WaitId id, const absl::Status& status) {
+  Wait wait;
+  Waiter waiter;
+  absl::AnyInvocable<void(PlanOr)> plan_done;
+  {
+    MutexLock lock(&mu);
+    const auto found = waits.find(id);
+    if (found == waits.end()) return;
+    wait = std::move(found->second);
+    waits.erase(found);
+    if (Compilation* const compilation = wait.compilation.get()) {
+      --compile_waits;
+      auto node = compilation->waiters.extract(id);
+      waiter = std::move(node.mapped());
+      if (compilation->waiters.empty()) GiveUp(*compilation);
+    } else {
+      Planning& planning = *wait.planning;
+      waiter.timer = planning.timer;
+      planning.stop = true;
+      planning.left = status;
+      if (!planning.running) plans.erase(planning.place);
+      if (!planning.running || !planning.reads_inputs) {
+        plan_done = std::move(planning.done);
+        planning.done = nullptr;
+      }
+    }
+  }
+  wait = {};  // its bytes go before the answer
+  timers->Cancel(waiter.timer);
+  if (waiter.done) waiter.done(status);
+  if (plan_done) plan_done(status);
+}
+
+void ProgramCache::State::Compilations() {
   for (;;) {
-    Job job;
+    std::shared_ptr<Compilation> compilation;
     {
       MutexLock lock(&mu);
       while (queue.empty() && !stopping) work.Wait(&mu);
       if (stopping) return;
-      job = std::move(queue.front());
+      compilation = std::move(queue.front());
       queue.pop_front();
-      if (job.compilation != nullptr) {
-        --compilations_queued;
-        queued_key_bytes -= job.compilation->key->size();
-      }
+      compilation->running = true;
     }
-    if (job.compilation != nullptr) {
-      Compile(job.compilation);
-    } else {
-      MakePlan(job.planning);
+    Compile(std::move(compilation));
+  }
+}
+
+void ProgramCache::State::Plans() {
+  for (;;) {
+    std::shared_ptr<Planning> planning;
+    {
+      MutexLock lock(&mu);
+      while (plans.empty() && !stopping) plan_work.Wait(&mu);
+      if (stopping) return;
+      planning = std::move(plans.front());
+      plans.pop_front();
+      planning->running = true;
     }
+    MakePlan(*planning);
   }
 }
 
 // Callers that asked for the same plan while it was being made find it here.
 void ProgramCache::State::MakePlan(Planning& planning) {
-  if (auto plan = planning.program->FindPlan(planning.inputs)) {
-    planning.done(std::move(plan));
-  } else {
-    PlanOr made = planning.program->MakePlan(planning.inputs);
+  PlanOr plan = planning.program->FindPlan(planning.inputs);
+  if (*plan == nullptr) {
+    plan = planning.program->MakePlan(planning.inputs, &planning.stop);
     Recount(planning.program.get());
-    planning.done(std::move(made));
   }
+  absl::AnyInvocable<void(PlanOr)> done;
+  {
+    MutexLock lock(&mu);
+    waits.erase(planning.id);
+    done = std::move(planning.done);
+    planning.done = nullptr;
+    if (!planning.left.ok()) plan = planning.left;
+  }
+  timers->Cancel(planning.timer);
+  if (done) done(std::move(plan));
 }
 
 ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
@@ -357,7 +447,11 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
     : state_(std::make_shared<State>(device, registry, timers, options)) {
   for (int i = 0; i < options.threads; ++i) {
     // Joined by Stop, so that the bare pointer will do.
-    state_->threads.emplace_back([state = state_.get()] { state->Work(); });
+    state_->threads.emplace_back(
+        [state = state_.get()] { state->Compilations(); });
+  }
+  for (int i = 0; i < options.plan_threads; ++i) {
+    state_->threads.emplace_back([state = state_.get()] { state->Plans(); });
   }
 }
 
@@ -367,84 +461,98 @@ std::shared_ptr<const Program> ProgramCache::Find(KeyPieces key) {
   return state_->Find(key);
 }
 
-void ProgramCache::GetOrCompile(std::shared_ptr<const std::string> key,
-                                GraphFactory factory, Nanos deadline,
-                                absl::AnyInvocable<void(ProgramOr)> done) {
+ProgramCache::WaitId ProgramCache::GetOrCompile(
+    std::shared_ptr<const std::string> key, GraphFactory factory,
+    Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done) {
   const std::string_view whole = *key;
-  if (auto program = Find(whole)) return done(std::move(program));
-  State& state = *state_;
-  std::shared_ptr<const Program> found;
-  absl::Status refused;
-  {
+  ProgramOr now = Find(whole);
+  if (*now == nullptr) {
+    State& state = *state_;
+    const ProgramCacheOptions& options = state.options;
     MutexLock lock(&state.mu);
+    const auto joinable = state.compiling.find(whole);
+    const bool fresh = joinable == state.compiling.end();
     // It may have been finished between the look-up and the lock.
-    found = state.Find({&whole, 1});
-    const auto running = state.compiling.find(whole);
-    const bool fresh = running == state.compiling.end();
-    const size_t queued_bytes = state.queued_key_bytes + key->size();
-    if (found != nullptr) {
-      refused = absl::OkStatus();
+    now = state.Find({&whole, 1});
+    if (*now != nullptr) {
+      // A hit after all.
     } else if (state.stopping) {
-      refused = Stopping();
-    } else if (state.waiting >= state.options.max_waiters) {
-      refused = QueueFull(state.options.max_waiters, "callers wait for");
-    } else if (fresh && state.compilations_queued >= state.options.max_queued) {
-      refused = QueueFull(state.options.max_queued, "graphs wait for");
-    } else if (fresh && state.compilations_queued > 0 &&
-               queued_bytes > state.options.max_queued_bytes) {
-      refused =
-          QueueFull(state.options.max_queued_bytes, "bytes of graphs wait for");
+      now = Stopping();
+    } else if (state.compile_waits >= options.max_waiters) {
+      now = QueueFull("callers wait for programs", "max_waiters",
+                      options.max_waiters);
+    } else if (fresh && state.queue.size() >= options.max_queued) {
+      now = QueueFull("graphs wait to be compiled", "max_queued",
+                      options.max_queued);
+    } else if (fresh && !state.queue.empty() &&
+               state.held_bytes + whole.size() > options.max_queued_bytes) {
+      now = QueueFull("bytes of graphs wait to be compiled", "max_queued_bytes",
+                      options.max_queued_bytes);
     } else {
       ++state.misses;
       std::shared_ptr<State::Compilation> compilation;
       if (fresh) {
         compilation = std::make_shared<State::Compilation>();
-        compilation->key = key;
+        compilation->key = std::move(key);
         compilation->factory = std::move(factory);
         state.compiling.emplace(whole, compilation);
-        state.queue.push_back({compilation, {}});
-        ++state.compilations_queued;
-        state.queued_key_bytes = queued_bytes;
+        state.held_bytes += whole.size();
+        compilation->place = state.queue.insert(state.queue.end(), compilation);
         state.work.NotifyOne();
       } else {
-        compilation = running->second;
+        compilation = joinable->second;
       }
-      const uint64_t id = state.next_waiter++;
+      const WaitId id = state.next_wait++;
       State::Waiter& waiter = compilation->waiters[id];
       waiter.done = std::move(done);
-      ++state.waiting;
-      // The timer only takes the lock of the state it may outlive.
-      waiter.timer = state.timers->Add(
-          deadline, [weak = std::weak_ptr<State>(state_), key = std::move(key),
-                     raw = compilation.get(), id] {
-            if (const auto alive = weak.lock()) alive->Expire(*key, raw, id);
-          });
-      return;
+      waiter.timer = state.AddTimer(deadline, id);
+      ++state.compile_waits;
+      state.waits[id].compilation = std::move(compilation);
+      return id;
     }
   }
-  if (found != nullptr) return done(std::move(found));
-  done(refused);
+  done(std::move(now));
+  return 0;
 }
 
-void ProgramCache::MakePlan(std::shared_ptr<const Program> program,
-                            absl::Span<const HostTensor> inputs,
-                            absl::AnyInvocable<void(PlanOr)> done) {
+ProgramCache::WaitId ProgramCache::MakePlan(
+    std::shared_ptr<const Program> program, absl::Span<const HostTensor> inputs,
+    Nanos deadline, absl::AnyInvocable<void(PlanOr)> done) {
+  auto planning = std::make_shared<State::Planning>();
+  planning->inputs.assign(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < program->inputs().size(); ++i) {
+    if (program->InputOnHost(i)) planning->reads_inputs = true;
+  }
+  planning->program = std::move(program);
   absl::Status refused;
   {
-    MutexLock lock(&state_->mu);
-    if (state_->stopping) {
+    State& state = *state_;
+    MutexLock lock(&state.mu);
+    if (state.stopping) {
       refused = Stopping();
-    } else if (state_->queue.size() >= state_->options.max_waiters) {
-      refused = QueueFull(state_->options.max_waiters, "callers wait for");
+    } else if (state.plans.size() >= state.options.max_waiters) {
+      refused = QueueFull("callers wait for plans", "max_waiters",
+                          state.options.max_waiters);
     } else {
       // Most of these wait for the same few plans: they are bounded as waiters.
-      state_->queue.push_back(
-          {nullptr, {std::move(program), inputs, std::move(done)}});
-      state_->work.NotifyOne();
-      return;
+      planning->done = std::move(done);
+      planning->id = state.next_wait++;
+      planning->timer = state.AddTimer(deadline, planning->id);
+      planning->place = state.plans.insert(state.plans.end(), planning);
+      const WaitId id = planning->id;
+      state.waits[id].planning = std::move(planning);
+      state.plan_work.NotifyOne();
+      return id;
     }
   }
   done(refused);
+  return 0;
+}
+
+void ProgramCache::Cancel(WaitId wait) {
+  state_->Leave(
+      wait, absl::CancelledError("cancelled while the program was compiled or "
+                                 "planned"));
 }
 
 ProgramCacheStats ProgramCache::stats() const {
@@ -456,6 +564,8 @@ ProgramCacheStats ProgramCache::stats() const {
   stats.programs = state_->programs.Read(
       [](const Entries& entries) { return entries.size(); });
   stats.queued = state_->queue.size();
+  stats.queued_bytes = state_->held_bytes;
+  stats.plans_queued = state_->plans.size();
   stats.bytes = state_->bytes;
   stats.misses = state_->misses;
   stats.evicted = state_->evicted;
@@ -464,32 +574,22 @@ ProgramCacheStats ProgramCache::stats() const {
 }
 
 void ProgramCache::Stop() {
-  std::deque<State::Job> dropped;
+  std::vector<WaitId> queued;
   std::vector<std::thread> threads;
   {
     MutexLock lock(&state_->mu);
     state_->stopping = true;
-    dropped.swap(state_->queue);
     threads.swap(state_->threads);
+    for (const auto& compilation : state_->queue) {
+      for (const auto& [id, waiter] : compilation->waiters) {
+        queued.push_back(id);
+      }
+    }
+    for (const auto& planning : state_->plans) queued.push_back(planning->id);
     state_->work.NotifyAll();
+    state_->plan_work.NotifyAll();
   }
-  for (State::Job& job : dropped) {
-    if (job.compilation == nullptr) {
-      job.planning.done(Stopping());
-      continue;
-    }
-    std::map<uint64_t, State::Waiter> waiters;
-    {
-      MutexLock lock(&state_->mu);
-      state_->compiling.erase(*job.compilation->key);
-      waiters.swap(job.compilation->waiters);
-      state_->waiting -= waiters.size();
-    }
-    for (auto& [id, waiter] : waiters) {
-      state_->timers->Cancel(waiter.timer);
-      waiter.done(Stopping());
-    }
-  }
+  for (WaitId id : queued) state_->Leave(id, Stopping());
   for (std::thread& thread : threads) thread.join();
 }
 

@@ -1,7 +1,9 @@
 // Programs by the bytes that described them, bounded in entries and bytes,
 // least recently used out first. Compilation runs on the cache's own threads,
-// one at a time per key, and its queue is bounded. A key may be a whole model:
-// it is looked up where it lies, and one copy serves all that is kept of it.
+// one at a time per key, and its queue is bounded; plans are made on threads of
+// their own. What nobody waits for any more leaves its queue at once, with its
+// bytes, and ends at its next step if it runs. A key may be a whole model: it
+// is looked up where it lies, and one copy serves all that is kept of it.
 // Thread-safe; Find takes no lock that a compilation holds.
 #pragma once
 
@@ -26,16 +28,20 @@ struct ProgramCacheOptions {
   size_t max_programs = 256;
   size_t max_bytes = size_t{1} << 30;  // keys and Program::held_bytes
   size_t max_queued = 256;
-  size_t max_queued_bytes = size_t{1}
-                            << 30;  // keys of those; one may be larger
-  size_t max_waiters = 65536;       // callers, on all compilations together
+  // Of keys that wait or are being compiled. One may wait beyond it, alone.
+  size_t max_queued_bytes = size_t{1} << 30;
+  // Callers, on all compilations together; and plans that wait.
+  size_t max_waiters = 65536;
   int threads = 1;
+  int plan_threads = 1;
   EvaluationLimits evaluation = {};  // of every program
   Device* text_device = nullptr;     // as in ProgramOptions
 };
 
 struct ProgramCacheStats {
-  size_t programs = 0, queued = 0, bytes = 0;
+  size_t programs = 0, bytes = 0;
+  // That wait; queued_bytes: keys, with those that are being compiled.
+  size_t queued = 0, queued_bytes = 0, plans_queued = 0;
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
 };
 
@@ -59,26 +65,35 @@ class WEIR_EXPORT ProgramCache {
     return Find(KeyPieces(&key, 1));
   }
 
+  // A caller that waits, for Cancel. 0: it does not wait (any more).
+  using WaitId = uint64_t;
+
   // The program of `key`, compiled from the graph that `factory` makes on a
   // compile thread if it is not there. Callers of one key share one
   // compilation; a failure is not cached. `done` runs exactly once: inline on a
-  // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline` (the
-  // compilation goes on for others), RESOURCE_EXHAUSTED (reason
-  // COMPILE_QUEUE_FULL) or CANCELLED by Stop.
-  void GetOrCompile(std::shared_ptr<const std::string> key,
-                    GraphFactory factory, Nanos deadline,
-                    absl::AnyInvocable<void(ProgramOr)> done);
-  void GetOrCompile(std::string key, GraphFactory factory, Nanos deadline,
-                    absl::AnyInvocable<void(ProgramOr)> done) {
-    GetOrCompile(std::make_shared<const std::string>(std::move(key)),
-                 std::move(factory), deadline, std::move(done));
+  // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline`,
+  // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL), or CANCELLED by Cancel or
+  // Stop. The compilation goes on only while somebody waits for it.
+  WaitId GetOrCompile(std::shared_ptr<const std::string> key,
+                      GraphFactory factory, Nanos deadline,
+                      absl::AnyInvocable<void(ProgramOr)> done);
+  WaitId GetOrCompile(std::string key, GraphFactory factory, Nanos deadline,
+                      absl::AnyInvocable<void(ProgramOr)> done) {
+    return GetOrCompile(std::make_shared<const std::string>(std::move(key)),
+                        std::move(factory), deadline, std::move(done));
   }
 
-  // Program::MakePlan on a compile thread. The inputs' data must stay until
-  // `done` has run, which it does exactly once.
-  void MakePlan(std::shared_ptr<const Program> program,
-                absl::Span<const HostTensor> inputs,
-                absl::AnyInvocable<void(PlanOr)> done);
+  // Program::MakePlan on a plan thread. `done` runs exactly once, as that of
+  // GetOrCompile; with DEADLINE_EXCEEDED or CANCELLED the plan was not made.
+  // Where Program::InputOnHost, the inputs' data must stay until then, so that
+  // a caller who leaves such a plan in the making is told at its next step.
+  WaitId MakePlan(std::shared_ptr<const Program> program,
+                  absl::Span<const HostTensor> inputs, Nanos deadline,
+                  absl::AnyInvocable<void(PlanOr)> done);
+
+  // The caller does not wait any more: its `done` runs here with CANCELLED,
+  // unless it has run, or runs.
+  void Cancel(WaitId wait);
 
   ProgramCacheStats stats() const;
   void Stop();

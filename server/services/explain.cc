@@ -102,7 +102,8 @@ class ExplainCall {
     plan_ = program_->FindPlan(tensors_);
     if (plan_ != nullptr) return Reply();
     context_->EngineOf(*program_).programs().MakePlan(
-        program_, tensors_, [this](ProgramCache::PlanOr plan) {
+        program_, tensors_, call_.deadline(),
+        [this](ProgramCache::PlanOr plan) {
           status_ = plan.status();
           if (plan.ok()) plan_ = *std::move(plan);
           Resume<&ExplainCall::Planned>();
@@ -115,8 +116,7 @@ class ExplainCall {
     Reply();
   }
 
-  // Compilation is shared and goes on; nothing more is done for a caller who
-  // does not wait.
+  // Nothing more is done for a caller who does not wait.
   absl::Status StillWanted() const {
     if (NowNanos() >= call_.deadline()) {
       return absl::DeadlineExceededError(

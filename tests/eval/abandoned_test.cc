@@ -64,8 +64,12 @@ class Abandoned : public EvalTest {
   // In a context of its own. It keeps its result, so that it never runs in this
   // thread.
   void Submit(WatchedWork& watched, Nanos deadline = kNoDeadline) {
+    Submit(watched, deadline, values_);
+  }
+  void Submit(WatchedWork& watched, Nanos deadline,
+              const std::vector<float>& values) {
     watched.request().program = program_;
-    watched.request().inputs = {Floats(values_)};
+    watched.request().inputs = {Floats(values)};
     watched.request().outputs = {OutputWish::kKeep};
     watched.request().deadline = deadline;
     Enter(NewContext()).Submit(watched.work.get(), &watched.waiter);
@@ -128,6 +132,30 @@ TEST_P(Abandoned, ALaunchedWorkThatHasNotBegunNeverBegins) {
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   for (WatchedWork& watched : running) EXPECT_TRUE(watched.Done().ok());
   EXPECT_EQ(StepsSinceSetUp(), 2 * kSteps);
+}
+
+// No other work holds these back, only the plans before theirs.
+TEST_P(Abandoned, AWorkThatWaitsForItsPlanEndsAtOnce) {
+  Event occupied;
+  const std::vector<HostTensor> other = {{DType::kFloat, {2}, nullptr}};
+  engine_->programs().MakePlan(program_, other, kNoDeadline,
+                               [&](ProgramCache::PlanOr) {
+                                 occupied.Set();
+                                 open_.Wait();
+                               });
+  occupied.Wait();
+  const std::vector<float> values = {1, 2, 3};
+  WatchedWork cancelled;
+  Submit(cancelled, kNoDeadline, values);
+  EXPECT_EQ(engine_->programs().stats().plans_queued, 1u);
+  cancelled.work->Cancel();
+  EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
+  WatchedWork late;
+  Submit(late, NowNanos() + 20'000'000, values);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(engine_->programs().stats().plans_queued, 0u);
+  EXPECT_EQ(StepsSinceSetUp(), 0u);
+  open_.Set();
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ TEST_F(ProgramCacheTest, DoesNotRememberFailures) {
   EXPECT_TRUE(Compile(*cache, "k").ok());
 }
 
-TEST_F(ProgramCacheTest, GivesUpAtTheDeadlineButGoesOn) {
+TEST_F(ProgramCacheTest, GivesUpAtTheDeadlineButGoesOnForOthers) {
   const auto cache = Make();
   Gate gate;
   Programs late;
@@ -326,7 +326,7 @@ TEST_F(ProgramCacheTest, BoundsBytesWhenPlansAdd) {
   const auto program = *Compile(*cache, "b");
   EXPECT_EQ(cache->stats().programs, 2u);
   Answers<ProgramCache::PlanOr> answers;
-  cache->MakePlan(program, inputs, answers.Sink());
+  cache->MakePlan(program, inputs, kNoDeadline, answers.Sink());
   ASSERT_TRUE(answers.Next().ok());
   EXPECT_EQ(cache->stats().programs, 1u);
   EXPECT_EQ(cache->stats().evicted, 1u);
@@ -341,10 +341,210 @@ TEST_F(ProgramCacheTest, MakesPlans) {
   const auto x = Floats({2}, {1, 2});
   const std::vector<HostTensor> inputs = {x->tensor};
   Answers<ProgramCache::PlanOr> answers;
-  cache->MakePlan(program, inputs, answers.Sink());
+  cache->MakePlan(program, inputs, kNoDeadline, answers.Sink());
   const auto plan = answers.Next();
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(program->FindPlan(inputs), *plan);
+}
+
+// Which a caller's deadline gives back, however long the compilation before it.
+TEST_F(ProgramCacheTest, WhatNobodyWaitsForLeavesTheQueueWithItsBytes) {
+  const auto cache = Make({.max_queued = 1});
+  Gate gate;
+  Programs running, late;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
+  gate.AwaitArrival();
+  const auto key = std::make_shared<const std::string>(1 << 20, 'k');
+  std::atomic<int> made{0};
+  for (int i = 0; i < 3; ++i) {
+    cache->GetOrCompile(
+        key,
+        [&made, key] {
+          ++made;
+          return NegGraph();
+        },
+        NowNanos(), late.Sink());
+    EXPECT_EQ(late.Next().status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(key.use_count(), 1);
+    EXPECT_EQ(cache->stats().queued, 0u);
+    EXPECT_EQ(cache->stats().queued_bytes, std::string("running").size());
+  }
+  gate.Open();
+  EXPECT_TRUE(running.Next().ok());
+  EXPECT_TRUE(Compile(*cache, "next").ok());
+  EXPECT_EQ(made, 0);
+  EXPECT_EQ(cache->stats().queued_bytes, 0u);
+}
+
+// Two wait for it: it stays for the one.
+TEST_F(ProgramCacheTest, WhatOneStillWaitsForStaysInTheQueue) {
+  const auto cache = Make();
+  Gate gate;
+  Programs running, late, patient;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
+  gate.AwaitArrival();
+  cache->GetOrCompile("k", NegGraph, kNoDeadline, patient.Sink());
+  cache->Cancel(cache->GetOrCompile("k", NegGraph, kNoDeadline, late.Sink()));
+  EXPECT_EQ(late.Next().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(cache->stats().queued, 1u);
+  gate.Open();
+  EXPECT_TRUE(patient.Next().ok());
+  EXPECT_EQ(late.size(), 0u);
+}
+
+// What is being compiled is held as well.
+TEST_F(ProgramCacheTest, CountsTheBytesThatAreBeingCompiled) {
+  const auto cache = Make({.max_queued_bytes = 100});
+  Gate gate;
+  Programs answers, refused;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile(std::string(60, 'r'), hold, kNoDeadline, answers.Sink());
+  gate.AwaitArrival();
+  const auto waits = cache->GetOrCompile(std::string(30, 'q'), hold,
+                                         kNoDeadline, answers.Sink());
+  cache->GetOrCompile(std::string(20, 't'), hold, kNoDeadline, refused.Sink());
+  const absl::Status status = refused.Next().status();
+  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
+  EXPECT_EQ(status.message(),
+            "more than 100 bytes of graphs wait to be compiled "
+            "(max_queued_bytes); try again later");
+  EXPECT_EQ(cache->stats().queued_bytes, 90u);
+  // Room comes back with the caller who leaves.
+  cache->Cancel(waits);
+  EXPECT_EQ(answers.Next().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(cache->stats().queued_bytes, 60u);
+  cache->GetOrCompile(std::string(20, 't'), hold, kNoDeadline, answers.Sink());
+  gate.Open();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(answers.Next().ok());
+}
+
+TEST_F(ProgramCacheTest, StopsACompilationThatNobodyWaitsForAnyMore) {
+  const auto cache = Make();
+  Gate gate;
+  Programs left, joined;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  const auto wait = cache->GetOrCompile("k", hold, kNoDeadline, left.Sink());
+  gate.AwaitArrival();
+  cache->Cancel(wait);
+  EXPECT_EQ(left.Next().status().code(), absl::StatusCode::kCancelled);
+  cache->Cancel(wait);  // of no effect
+  // It holds its bytes until it ends.
+  EXPECT_EQ(cache->stats().queued_bytes, 1u);
+  gate.Open();
+  EXPECT_TRUE(Compile(*cache, "next").ok());
+  EXPECT_EQ(cache->Find("k"), nullptr);
+  EXPECT_EQ(cache->stats().failed, 0u);
+  EXPECT_EQ(cache->stats().programs, 1u);
+  EXPECT_EQ(left.size(), 0u);
+}
+
+// Whoever comes while it ends gets one of their own.
+TEST_F(ProgramCacheTest, NobodyJoinsACompilationThatWasGivenUp) {
+  const auto cache = Make();
+  Gate gate;
+  Programs left, later;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  const auto wait = cache->GetOrCompile("k", hold, kNoDeadline, left.Sink());
+  gate.AwaitArrival();
+  cache->Cancel(wait);
+  cache->GetOrCompile("k", hold, kNoDeadline, later.Sink());
+  gate.Open();
+  const auto program = later.Next();
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(cache->Find("k"), *program);
+  EXPECT_EQ(left.size(), 1u);
+}
+
+class PlansOfACache : public ProgramCacheTest {
+ protected:
+  void SetUp() override {
+    cache_ = Make();
+    const auto program = Compile(*cache_, "k");
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *program;
+  }
+  void TearDown() override { open_.Open(); }
+
+  std::vector<HostTensor> Rows(int64_t rows) {
+    return {{DType::kFloat, {rows}, nullptr}};
+  }
+  // Until open_: answers run on the plan thread.
+  void OccupyThePlanThread() {
+    cache_->MakePlan(program_, Rows(1), kNoDeadline,
+                     [this](ProgramCache::PlanOr) { open_.Pass(); });
+    open_.AwaitArrival();
+  }
+
+  std::unique_ptr<ProgramCache> cache_;
+  std::shared_ptr<const Program> program_;
+  Answers<ProgramCache::PlanOr> answers_;
+  Gate open_;
+};
+
+TEST_F(PlansOfACache, DoNotWaitBehindCompilations) {
+  Programs compiled;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    open_.Pass();
+    return NegGraph();
+  };
+  cache_->GetOrCompile("running", hold, kNoDeadline, compiled.Sink());
+  open_.AwaitArrival();
+  cache_->MakePlan(program_, Rows(2), kNoDeadline, answers_.Sink());
+  EXPECT_TRUE(answers_.Next().ok());
+  EXPECT_EQ(compiled.size(), 0u);
+  open_.Open();
+  EXPECT_TRUE(compiled.Next().ok());
+}
+
+TEST_F(PlansOfACache, AreNotMadeForWhoeverLeft) {
+  OccupyThePlanThread();
+  cache_->MakePlan(program_, Rows(2), NowNanos(), answers_.Sink());
+  EXPECT_EQ(answers_.Next().status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  const auto wait =
+      cache_->MakePlan(program_, Rows(3), kNoDeadline, answers_.Sink());
+  cache_->Cancel(wait);
+  EXPECT_EQ(answers_.Next().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(cache_->stats().plans_queued, 0u);
+  open_.Open();
+  cache_->MakePlan(program_, Rows(4), kNoDeadline, answers_.Sink());
+  EXPECT_TRUE(answers_.Next().ok());
+  EXPECT_EQ(program_->FindPlan(Rows(2)), nullptr);
+  EXPECT_EQ(program_->FindPlan(Rows(3)), nullptr);
+  EXPECT_EQ(answers_.size(), 0u);
+}
+
+TEST_F(PlansOfACache, AreToldOfStop) {
+  OccupyThePlanThread();
+  cache_->MakePlan(program_, Rows(2), kNoDeadline, answers_.Sink());
+  std::thread stop([&] { cache_->Stop(); });
+  EXPECT_EQ(answers_.Next().status().code(), absl::StatusCode::kCancelled);
+  open_.Open();
+  stop.join();
+}
+
+TEST_F(PlansOfACache, EndAtTheNextNodeOnceStopped) {
+  const std::atomic<bool> stop{true};
+  EXPECT_EQ(program_->MakePlan(Rows(2), &stop).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_EQ(program_->FindPlan(Rows(2)), nullptr);
 }
 
 TEST_F(ProgramCacheTest, StopAnswersEveryone) {
@@ -367,7 +567,7 @@ TEST_F(ProgramCacheTest, StopAnswersEveryone) {
   cache->GetOrCompile("late", factory, kNoDeadline, queued.Sink());
   EXPECT_EQ(queued.Next().status().code(), absl::StatusCode::kCancelled);
   Answers<ProgramCache::PlanOr> plans;
-  cache->MakePlan(cache->Find("running"), {}, plans.Sink());
+  cache->MakePlan(cache->Find("running"), {}, kNoDeadline, plans.Sink());
   EXPECT_EQ(plans.Next().status().code(), absl::StatusCode::kCancelled);
 }
 
