@@ -142,7 +142,7 @@ class EvaluatorService::Request {
       return Fail(room);
     }
     const std::shared_ptr<const std::string> owned = key.Copy();
-    engine_->programs().GetOrCompile(
+    compile_wait_ = engine_->programs().GetOrCompile(
         owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
           compiled_ = std::move(program);
@@ -152,6 +152,12 @@ class EvaluatorService::Request {
               },
               this);
         });
+    call_.OnCancel(
+        [](ServerCall&, void* self) {
+          const Request& request = *static_cast<Request*>(self);
+          request.engine_->programs().Cancel(request.compile_wait_);
+        },
+        this);
   }
 
   void Compiled() {
@@ -393,6 +399,7 @@ class EvaluatorService::Request {
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   ProgramCache::ProgramOr compiled_ = nullptr;
+  ProgramCache::WaitId compile_wait_ = 0;
   CallEvaluation* evaluation_ = nullptr;
   std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
   bool program_cached_ = false;

@@ -82,13 +82,15 @@ class ExplainCall {
       return Fail(room);
     }
     const std::shared_ptr<const std::string> owned = key.Copy();
-    programs.GetOrCompile(
+    waits_in_ = &programs;
+    wait_ = programs.GetOrCompile(
         owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
           status_ = WithGraphField(program.status(), request_.graph);
           if (program.ok()) program_ = *std::move(program);
           Resume<&ExplainCall::Compiled>();
         });
+    StopWaitingOnCancel();
   }
 
   void Compiled() {
@@ -101,13 +103,23 @@ class ExplainCall {
     if (!ShapesAreClosed()) return Reply();
     plan_ = program_->FindPlan(tensors_);
     if (plan_ != nullptr) return Reply();
-    context_->EngineOf(*program_).programs().MakePlan(
-        program_, tensors_, call_.deadline(),
-        [this](ProgramCache::PlanOr plan) {
-          status_ = plan.status();
-          if (plan.ok()) plan_ = *std::move(plan);
-          Resume<&ExplainCall::Planned>();
-        });
+    waits_in_ = &context_->EngineOf(*program_).programs();
+    wait_ = waits_in_->MakePlan(program_, tensors_, call_.deadline(),
+                                [this](ProgramCache::PlanOr plan) {
+                                  status_ = plan.status();
+                                  if (plan.ok()) plan_ = *std::move(plan);
+                                  Resume<&ExplainCall::Planned>();
+                                });
+    StopWaitingOnCancel();
+  }
+
+  void StopWaitingOnCancel() {
+    call_.OnCancel(
+        [](ServerCall&, void* self) {
+          const ExplainCall& call = *static_cast<ExplainCall*>(self);
+          call.waits_in_->Cancel(call.wait_);
+        },
+        this);
   }
 
   void Planned() {
@@ -254,7 +266,9 @@ class ExplainCall {
   std::shared_ptr<const Plan> plan_;
   ProgramOutline outline_;
   std::vector<HostTensor> tensors_;
-  std::vector<size_t> places_;  // in the request, of the program's inputs
+  std::vector<size_t> places_;        // in the request, of the program's inputs
+  ProgramCache* waits_in_ = nullptr;  // where wait_ is
+  ProgramCache::WaitId wait_ = 0;
   absl::Status status_;
   bool cached_ = false;
 };

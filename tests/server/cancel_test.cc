@@ -19,6 +19,23 @@ std::string Answered(const std::string& code) {
   return "weir_requests_total{method=\"Evaluate\",code=\"" + code + "\"}";
 }
 
+// Takes a while to compile, and stops at any of its nodes.
+v1::EvaluateRequest LongToCompile(const std::string& name) {
+  constexpr int kNodes = 50'000;
+  v1::EvaluateRequest request = IdentityRequest();
+  v1::GraphDefinition& graph = *request.mutable_graph()->mutable_definition();
+  graph.clear_nodes();
+  std::string before = graph.inputs(0).name();
+  for (int i = 0; i < kNodes; ++i) {
+    v1::Node& node = *graph.add_nodes();
+    node.set_op("Neg");
+    node.add_inputs(before);
+    before = i + 1 < kNodes ? name + std::to_string(i) : graph.outputs(0);
+    node.add_outputs(before);
+  }
+  return request;
+}
+
 class CancelTest : public ::testing::Test {
  protected:
   CancelTest() : server_([](ServerOptions& o) { o.streams = 1; }) {}
@@ -77,6 +94,19 @@ TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
   EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // the lane is held still
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_EQ(server_.Leases(), 1);
+  ExpectIdle();
+}
+
+TEST_F(CancelTest, ACancelledCallWaitsForNoCompilation) {
+  PendingEvaluate compiled(server_, LongToCompile("a"));
+  PendingEvaluate waiting(server_, LongToCompile("b"));
+  ASSERT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 2; }));
+  waiting.Cancel();
+  EXPECT_EQ(waiting.Wait().status.error_code(), StatusCode::CANCELLED);
+  ASSERT_TRUE(
+      Eventually([&] { return server_.Metric(Answered("CANCELLED")) == 1; }));
+  EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // it is compiled still
+  EXPECT_TRUE(compiled.Wait().status.ok());
   ExpectIdle();
 }
 
