@@ -67,7 +67,7 @@ std::string NewIncarnation() {
 // Requests and replies of hundreds of kilobytes leave holes in the heap, each
 // thread's, and what is in use moves on: without this its pages grow for hours
 // under load. Takes about a millisecond.
-constexpr absl::Duration kTrimHeapEvery = absl::Seconds(10);
+constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
 
 // How long the step that a model's loading is in may take to end.
 constexpr absl::Duration kStopPatience = absl::Seconds(2);

@@ -53,14 +53,15 @@ class FarDevice final : public Device {
   const std::unique_ptr<Device> near_;
 };
 
-// Inputs are copied into one device block and outputs out of another.
+// Inputs are copied into one block and outputs out of another.
 class PlanRunner final : public StreamTask {
  public:
   PlanRunner(Device& device, const Plan& plan) : device_(device), plan_(plan) {}
 
   absl::Status Run(const std::vector<HostTensor>& inputs, uint64_t seed = 0) {
-    DeviceMemory in = *device_.Allocate(plan_.input_bytes() + 1);
-    out_ = *device_.Allocate(plan_.output_bytes() + 1);
+    // Which every device reads and writes, and this object too.
+    PinnedMemory in = *device_.AllocatePinned(plan_.input_bytes() + 1);
+    out_ = *device_.AllocatePinned(plan_.output_bytes() + 1);
     arena_ = *device_.Allocate(plan_.arena_bytes() + 1);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Plan::Value& input = plan_.inputs()[i];
@@ -111,7 +112,7 @@ class PlanRunner final : public StreamTask {
  private:
   Device& device_;
   const Plan& plan_;
-  DeviceMemory out_;
+  PinnedMemory out_;
   DeviceMemory arena_;
   std::vector<const void*> addresses_;
   uint64_t seed_ = 0;

@@ -300,7 +300,7 @@ void AddShapes(std::vector<HostileGraph>* all) {
            Output("y")),
        {Floats("x", {5})},
        StatusCode::kOk,
-       "node \"least\" (Min)",
+       "node \"least\" (Min",
        /*cpu_only=*/true});
 }
 

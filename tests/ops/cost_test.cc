@@ -142,18 +142,16 @@ TEST(CostTest, OperationsOfEachOperatorWithACountOfItsOwn) {
 // None of these makes a loop longer than the tensors that inference has told.
 TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
   const std::set<std::string_view> harmless = {
-      "allowzero",     "alpha",         "approximate",
-      "axes",          "axis",          "crop_h",
-      "crop_pos_x",    "crop_pos_y",    "crop_w",
-      "dtype",         "end",           "epsilon",
-      "fmod",          "horizontal",    "max",
-      "min",           "mode",          "momentum",
-      "num_outputs",   "perm",          "range",
-      "saturate",      "seed",          "shape",
-      "split",         "start",         "to",
-      "training_mode", "value",         "value_float",
-      "value_floats",  "value_int",     "value_ints",
-      "value_string",  "value_strings", "vertical"};
+      "allowzero",     "alpha",      "approximate",  "axes",
+      "axis",          "crop_h",     "crop_pos_x",   "crop_pos_y",
+      "crop_w",        "dtype",      "end",          "epsilon",
+      "fmod",          "horizontal", "max",          "min",
+      "mode",          "momentum",   "num_outputs",  "perm",
+      "range",         "round_mode", "saturate",     "seed",
+      "shape",         "split",      "start",        "to",
+      "training_mode", "value",      "value_float",  "value_floats",
+      "value_int",     "value_ints", "value_string", "value_strings",
+      "vertical"};
   const auto registry = MakeOpRegistry({.test_operators = true});
   for (const OpDef* def : registry->List()) {
     if (def->cost != LinearCost && def->cost != OutputCost &&

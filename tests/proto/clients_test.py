@@ -200,7 +200,7 @@ class Python(Folder):
         printed = self.run_program(self.programs[0])
         self.assertRegex(printed, r"\[\[ 1\. +4\.\]\n +\[ 9\. 16\.\]\] "
                                   r"WORK_STATE_COMPLETED\n")
-        self.assertIn("\nINVALID_ARGUMENT opset 3 ", printed)
+        self.assertIn("\nINVALID_ARGUMENT opset 3: ", printed)
         self.assertIn("\nat fault: graph.definition.opset\n", printed)
 
     def test_the_program_of_the_page_of_errors(self):

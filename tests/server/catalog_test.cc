@@ -53,8 +53,13 @@ TEST(CatalogTest, ListsTheDevice) {
   TestServer server;
   const auto answer = Call(server, &v1::Catalog::Stub::ListDevices, {});
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
-  ASSERT_EQ(answer.response.devices_size(), 1);
-  const v1::Device& device = answer.response.devices(0);
+  // The CPU stands beside a GPU.
+  ASSERT_EQ(answer.response.devices_size(), TestDevice() == "cpu" ? 1 : 2);
+  const auto served = std::find_if(
+      answer.response.devices().begin(), answer.response.devices().end(),
+      [](const v1::Device& listed) { return listed.is_default(); });
+  ASSERT_NE(served, answer.response.devices().end());
+  const v1::Device& device = *served;
   EXPECT_THAT(device.name(), ::testing::AnyOf("cpu", "cuda:0"));
   EXPECT_EQ(device.type(), device.name() == "cpu" ? v1::DEVICE_TYPE_CPU
                                                   : v1::DEVICE_TYPE_CUDA);

@@ -66,12 +66,16 @@ TEST(MetricsTest, TellsWhatTheServerIs) {
   EXPECT_EQ(server.Metric("weir_ready"), 1);
   EXPECT_EQ(server.Metric("weir_device_healthy" + device), 1);
   EXPECT_EQ(server.Metric("weir_models{state=\"ready\"}"), 1);
-  EXPECT_EQ(server.Metric("weir_stream_pool_max_lanes"), 2);
+  // A GPU has the CPU beside it, with as many streams and a quarter of the
+  // bytes.
+  const bool two = TestDevice() != "cpu";
+  const double bytes = two ? 1.25 : 1;
+  EXPECT_EQ(server.Metric("weir_stream_pool_max_lanes"), two ? 4 : 2);
   EXPECT_EQ(server.Metric("weir_queue_limit"), ServerOptions().queue_length);
   EXPECT_EQ(server.Metric("weir_memory_budget_bytes{pool=\"host\"}"),
-            ServerOptions().host_bytes);
+            bytes * static_cast<double>(ServerOptions().host_bytes));
   EXPECT_EQ(server.Metric("weir_memory_budget_bytes{pool=\"tensor\"}"),
-            ServerOptions().tensor_bytes);
+            bytes * static_cast<double>(ServerOptions().tensor_bytes));
   EXPECT_GT(server.Metric("weir_memory_bytes{pool=\"constants\","
                           "state=\"used\"}"),
             0);
