@@ -1,5 +1,6 @@
 #include "server/services/graph_source.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -96,8 +97,7 @@ ProgramKey::ProgramKey(const WireGraph& graph,
     Put(&out, KeyInput{input.spec.dtype,
                        static_cast<uint32_t>(input.spec.shape.size()),
                        static_cast<uint32_t>(input.name.size())});
-    std::memcpy(out, input.name.data(), input.name.size());
-    out += input.name.size();
+    out = std::copy(input.name.begin(), input.name.end(), out);
   }
   size_ = size + bytes.size();
   pieces_ = arena->AllocateSpan<std::string_view>(1 + bytes.pieces().size());
