@@ -304,9 +304,10 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Seconds in which a call's message must have arrived; 0: any time")
       ->check(Seconds(1e6))
       ->group("Limits");
-  AddFlag(app, "--send-timeout", send_timeout,
-          "Seconds for which a caller may take nothing of its reply before it "
-          "is cut; 0: any time")
+  AddFlag(
+      app, "--send-timeout", send_timeout,
+      "Seconds, and one more for each MiB, in which a caller must have taken "
+      "its reply; 0: any time")
       ->check(Seconds(1e6))
       ->group("Limits");
   AddFlag(app, "--host-bytes", options.host_bytes,

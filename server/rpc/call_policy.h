@@ -36,9 +36,14 @@ inline constexpr size_t kMaxSmallMessageBytes = size_t{4} << 20;
 // What a call holds beside its message and its reply: our object, and gRPC's.
 inline constexpr size_t kCallBytes = size_t{8} << 10;
 
-// While replies that nobody reads hold more than half of the bytes in flight,
-// a reader has this long, and then others need the room more.
+// A reply has the send timeout and this much for each MiB of it: gRPC does not
+// say how much of a message has left before all of it has.
+inline constexpr Nanos kSendTimePerMebibyte = 1'000'000'000;
+
+// While more than half of the bytes in flight are taken, others need the room
+// more, and a reader has this long.
 inline constexpr Nanos kSendTimeoutUnderPressure = 1'000'000'000;
+inline constexpr Nanos kSendTimePerMebibyteUnderPressure = 62'500'000;
 
 struct CallCounts {
   std::atomic<uint64_t> uploads_timed_out{0};

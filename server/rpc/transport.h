@@ -45,8 +45,8 @@ struct TransportOptions {
   // Decides at a call's headers, and again when its message is whole. Outlives
   // the transport; null: every call is taken.
   Admission* admission = nullptr;
-  // How long a call may wait for the rest of its message, and its reply for the
-  // caller to take more of it. Longer, and the call is cut.
+  // How long a call may wait for the rest of its message, and its reply, beside
+  // a second for each MiB, for the caller to take it. Longer, and it is cut.
   absl::Duration receive_timeout = absl::Minutes(2);
   absl::Duration send_timeout = absl::Seconds(30);
   // Calls whose message is not whole; more end those that wait longest, of the

@@ -173,8 +173,7 @@ void UnaryCall::Clear() {
   answer_ = absl::OkStatus();
   watched_ = closed_ = answered_ = sent_ = cut_ = false;
   cancelled_ = 0;
-  progress_ = ReplyProgress();
-  seen_progress_ = 0;
+  reply_bytes_ = 0;
   deadline_ = kNoDeadline;
   answered_at_ = 0;
   request_id_size_ = 0;
@@ -397,7 +396,7 @@ void UnaryCall::Reply(ReplyBuffer reply) {
   const Entry entry(this);
   const size_t bytes = reply.size();
   if (!BeginAnswer(absl::OkStatus())) return;
-  progress_ = reply.TakeProgress();
+  reply_bytes_ = bytes;
   reply.TakeSlices([this](const grpc_slice& slice) {
     grpc_slice_buffer_add(&reply_.data.raw.slice_buffer, slice);
   });
@@ -528,7 +527,7 @@ void UnaryCall::End() {
     count.fetch_add(1, std::memory_order_relaxed);
     if (answer_.ok()) {
       answer_ = absl::CancelledError(
-          cut_ ? "the caller took nothing of its reply for --send-timeout"
+          cut_ ? "the caller did not take its reply in time (--send-timeout)"
                : "the caller left before its reply was sent");
     }
   }
@@ -553,24 +552,23 @@ void UnaryCall::CutUploads(IoThread& io, Nanos now) {
 }
 
 void UnaryCall::CutReplies(IoThread& io, Nanos now) {
-  Nanos timeout = io.policy_.send_timeout;
-  if (timeout == kNoDeadline) return;
-  if (const Admission* admission = io.policy_.admission) {
-    if (admission->bytes() > admission->max_bytes() / 2) {
-      timeout = std::min(timeout, kSendTimeoutUnderPressure);
-    }
+  const CallPolicy& policy = io.policy_;
+  if (policy.send_timeout == kNoDeadline) return;
+  Nanos timeout = policy.send_timeout;
+  Nanos per_mebibyte = kSendTimePerMebibyte;
+  if (const Admission* admission = policy.admission;
+      admission != nullptr && admission->bytes() > admission->max_bytes() / 2) {
+    timeout = std::min(timeout, kSendTimeoutUnderPressure);
+    per_mebibyte = kSendTimePerMebibyteUnderPressure;
   }
-  while (CallLink* link = io.sending_.oldest()) {
+  CallLink* link = io.sending_.oldest();
+  while (link != nullptr && now - link->since() >= timeout) {
     auto* const call = static_cast<UnaryCall*>(link);
-    if (now - call->since() < timeout) return;
+    link = link->after();
+    const auto mebibytes = static_cast<Nanos>(call->reply_bytes_ >> 20);
+    if (now - call->since() < timeout + mebibytes * per_mebibyte) continue;
     CallList::Leave(call);
-    const uint64_t parts = call->progress_.parts_sent();
-    if (parts == call->seen_progress_) {
-      call->Cut();
-    } else {
-      call->seen_progress_ = parts;
-      io.sending_.Enter(call, now);
-    }
+    call->Cut();
   }
 }
 

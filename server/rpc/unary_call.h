@@ -129,8 +129,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   bool sent_ = false;       // gRPC has written the whole answer
   bool cut_ = false;        // by us, while it was being sent
   absl::Status answer_;     // what it was
-  ReplyProgress progress_;  // of the reply that is being sent
-  uint64_t seen_progress_ = 0;
+  size_t reply_bytes_ = 0;  // of the reply that is being sent
 
   std::unique_ptr<MessageInflater> inflater_;
   IoEvent arrived_event_;

@@ -4,7 +4,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "tests/rpc/reply_bytes.h"
 
@@ -31,34 +30,6 @@ TEST(ReplyBufferTest, JoinsCopiedAndForeignBytes) {
     EXPECT_EQ(released, 0);
   }
   EXPECT_EQ(released, 1);
-}
-
-// So that one sees whether a reader goes on.
-TEST(ReplyBufferTest, LargeForeignBytesLeaveInParts) {
-  constexpr size_t kPart = ReplyBuffer::kPartBytes;
-  int released = 0;
-  const std::string foreign(3 * kPart + 1, 'f');
-  ReplyBuffer reply;
-  reply.AppendForeign(foreign.data(), kPart, Count, &released);
-  EXPECT_EQ(reply.slice_count(), 1u);
-  reply.AppendForeign(foreign.data(), foreign.size(), Count, &released);
-  ASSERT_EQ(reply.slice_count(), 5u);
-  EXPECT_EQ(reply.size(), foreign.size() + kPart);
-  EXPECT_EQ(ReplyBytes(reply), std::string(4 * kPart + 1, 'f'));
-  const ReplyProgress progress = reply.TakeProgress();
-  std::vector<grpc_slice> parts;
-  reply.TakeSlices([&](const grpc_slice& part) { parts.push_back(part); });
-  EXPECT_EQ(reply.size(), 0u);
-  grpc_slice_unref(parts[0]);
-  EXPECT_EQ(released, 1);
-  EXPECT_EQ(progress.parts_sent(), 0u);
-  for (size_t i = 1; i < parts.size(); ++i) {
-    EXPECT_EQ(released, 1);
-    EXPECT_EQ(progress.parts_sent(), i - 1);
-    grpc_slice_unref(parts[i]);
-  }
-  EXPECT_EQ(released, 2);
-  EXPECT_EQ(progress.parts_sent(), 4u);
 }
 
 TEST(ReplyBufferTest, ReleasesEmptyForeignBytesAtOnce) {
