@@ -312,17 +312,19 @@ TEST(FusePassTest, CallersCannotNameWhatItMakes) {
 // -- On a device with other kernels -------------------------------------------
 
 // A pretended GPU that computes with the CPU's kernels, of the operators that
-// it is given.
+// it is given; it may promise more than they do.
 struct FarMachine : Machine {
-  explicit FarMachine(const std::vector<std::string>& ops) {
+  explicit FarMachine(const std::vector<std::string>& ops,
+                      KernelTraits traits = {}) {
     auto far = std::make_unique<OpRegistry>(registry.get());
     for (const std::string& op : ops) {
       const GraphNode named = Node(op, {}, {});
-      EXPECT_TRUE(far->RegisterKernel(DeviceKind::kCuda, named.domain, named.op,
-                                      [this](const NodeInfo& node, Device&) {
-                                        return parent->CreateKernel(node,
-                                                                    *near);
-                                      })
+      EXPECT_TRUE(far->RegisterKernel(
+                         DeviceKind::kCuda, named.domain, named.op,
+                         [this](const NodeInfo& node, Device&) {
+                           return parent->CreateKernel(node, *near);
+                         },
+                         traits)
                       .ok());
     }
     parent = std::move(registry);
@@ -474,6 +476,77 @@ TEST(LayoutPassTest, GoesBackForOthers) {
   }
 }
 
+// The CPU's kernels take weights as they are given: moved ones would show.
+KernelTraits WeightsToo() {
+  KernelTraits traits;
+  traits.channels_last = [](const NodeInfo&) { return true; };
+  traits.channels_last_weights = true;
+  return traits;
+}
+
+TEST(LayoutPassTest, WeightsStayWherePicturesHaveOnePixel) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{1, 4, 1, 1})};
+  graph.constants["w"] = Random({3, 4, 3, 3}, 1);
+  graph.nodes = {Conv({"x", "w"}, "y", 3)};
+  graph.outputs = {"y"};
+  const auto x = Random({1, 4, 1, 1}, 9);
+  FarMachine far({"Conv", "weir.Relayout"}, WeightsToo());
+  Machine cpu;
+  ExpectNear(Evaluate(far, graph, {x}).output, Evaluate(cpu, graph, {x}).output,
+             1e-5);
+}
+
+TEST(LayoutPassTest, WhatTheHostComputesHasTheLayoutThatItKnows) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{1, 2, 1, 2}),
+                  Input("data", SymbolicDims{6})};
+  std::vector<float> weights(18, 0);
+  weights[4] = 1;  // the middle, of the first channel
+  graph.constants["w"] = Floats({1, 2, 3, 3}, std::move(weights));
+  GraphNode cast = Node("Cast", {"flat"}, {"integers"});
+  cast.attributes.Set("to", static_cast<int64_t>(DType::kInt64));
+  GraphNode flatten = Node("Flatten", {"c"}, {"flat"});
+  flatten.attributes.Set("axis", int64_t{0});
+  graph.nodes = {Conv({"x", "w"}, "c", 3),
+                 flatten,
+                 cast,
+                 Node("Squeeze", {"integers"}, {"shape"}),
+                 Node("Reshape", {"data", "shape"}, {"shaped"}),
+                 Node("Neg", {"shaped"}, {"y"})};
+  graph.outputs = {"y"};
+  FarMachine far({"Conv", "weir.Relayout", "Neg"}, WeightsToo());
+  const auto program = Compile(far, graph);
+  ASSERT_NE(program, nullptr);
+  const auto plan = program->MakePlan(
+      Tensors({Floats({1, 2, 1, 2}, {2, 3, 10, 20}), Random({6}, 1)}));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT((*plan)->outputs()[0].meta.dims, ElementsAre(2, 3));
+}
+
+// One node may have a copy for each of its outputs, and its call site is the
+// caller's, of any length.
+TEST(LayoutPassTest, CopiesAreToldInAFewBytes) {
+  constexpr int kOutputs = 2000;
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{kOutputs, 1, 2, 2})};
+  graph.constants["w"] = Floats({1, 1, 1, 1}, {2});
+  GraphNode split = Node("Split", {"x"}, {});
+  split.attributes.Set("num_outputs", int64_t{kOutputs});
+  split.call_site = std::string(8 << 20, 's');  // 16 GB of copies
+  for (int i = 0; i < kOutputs; ++i) {
+    split.outputs.push_back(absl::StrCat("s", i));
+  }
+  graph.nodes = {split};
+  for (int i = 0; i < kOutputs; ++i) {
+    graph.nodes.push_back(
+        Conv({absl::StrCat("s", i), "w"}, absl::StrCat("c", i), 1));
+    graph.outputs.push_back(absl::StrCat("c", i));
+  }
+  Machine cpu;
+  EXPECT_NE(Compile(cpu, graph), nullptr);
+}
+
 TEST(LayoutPassTest, PoolsOfEveryShapeAgree) {
   Machine cpu;
   FarMachine far({"Conv", "MaxPool", "AveragePool", "GlobalAveragePool"});
@@ -572,7 +645,8 @@ TEST(PackedWeightsTest, AreNoMoreThanTheirLimit) {
 // -- On a GPU -----------------------------------------------------------------
 
 // Convolutions of a network's kinds in float16: the first, depthwise, with a
-// residual, with several channels of a group, of one pixel; pools between them.
+// residual, with several channels of a group, of one pixel (and with nine taps
+// there); pools between them.
 Graph HalfNetwork() {
   Graph graph;
   graph.symbols = {"N"};
@@ -596,6 +670,7 @@ Graph HalfNetwork() {
   constant("w4", {24, 8, 3, 3}, 6);
   constant("w5", {10, 24, 1, 1}, 7);
   constant("b5", {10}, 8);
+  constant("w6", {10, 10, 3, 3}, 9);
   graph.constants["low"] = Floats({}, {0});
   graph.constants["high"] = Floats({}, {6});
   half("half_low", "low");
@@ -613,8 +688,8 @@ Graph HalfNetwork() {
         Conv({"r2", "w3"}, "c3", 1), Node("Add", {"c3", "r2"}, {"s3"}),
         Node("Relu", {"s3"}, {"r3"}), Conv({"r3", "w4"}, "c4", 3, 4),
         Node("GlobalAveragePool", {"c4"}, {"g"}),
-        Conv({"g", "w5", "b5"}, "c5", 1), Node("Flatten", {"c5"}, {"flat"}),
-        back}) {
+        Conv({"g", "w5", "b5"}, "c5", 1), Conv({"c5", "w6"}, "c6", 3),
+        Node("Flatten", {"c6"}, {"flat"}), back}) {
     graph.nodes.push_back(node);
   }
   graph.outputs = {"y"};
@@ -631,7 +706,7 @@ TEST(PassesOnCudaTest, HalvesHaveChannelsLastAndTheSameAnswers) {
   const auto x = Random({2, 3, 33, 33}, 9);
   const Ran ran = Evaluate(gpu, graph, {x});
   EXPECT_EQ(Count(ran.kernels, "cuda/weir.FusedConv"), 3);
-  EXPECT_EQ(Count(ran.kernels, "cuda/Conv"), 2);
+  EXPECT_EQ(Count(ran.kernels, "cuda/Conv"), 3);
   // Around each of the pools, and for the first convolution: none of weights.
   EXPECT_EQ(Count(ran.kernels, "cuda/weir.Relayout"), 4);
   // Sums of up to 288 halves below 6, each rounded to 11 bits, over 5 layers.

@@ -1,12 +1,11 @@
 #include "kernels/graph/passes/layout.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/node_inference.h"
 #include "kernels/ops/fused_conv.h"
@@ -17,6 +16,7 @@ namespace {
 
 constexpr size_t kPictureRank = 4;
 constexpr char kRelayout[] = "Relayout";
+constexpr size_t kMaxToldBytes = 512;
 
 class LayoutChooser {
  public:
@@ -30,6 +30,7 @@ class LayoutChooser {
         !registry_.HasKernel(device_, kFusedConvDomain, kRelayout)) {
       return;
     }
+    if (device_ != DeviceKind::kCpu) FindHostValues();
     std::vector<LoweredNode> before = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (LoweredNode& node : before) {
@@ -47,6 +48,40 @@ class LayoutChooser {
       value(id).producer = static_cast<int>(graph_.nodes.size());
     }
     graph_.nodes.push_back(std::move(node));
+  }
+
+  // What a plan may compute on the host beside another device: shapes depend on
+  // it, or it depends on constants alone. The host's kernels take the layouts
+  // that suit the CPU, so these keep the one that all know.
+  void FindHostValues() {
+    std::vector<bool> asked(graph_.values.size(), false);
+    const auto is = [](const std::vector<bool>& in, int id) {
+      return id == kNoValue || in[static_cast<size_t>(id)];
+    };
+    for (size_t p = graph_.nodes.size(); p-- > 0;) {
+      const LoweredNode& node = graph_.nodes[p];
+      const bool all =
+          !node.def->shape_only &&
+          absl::c_any_of(node.outputs, [&](int id) { return is(asked, id); });
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != kNoValue && (all || node.IsHostInput(i))) {
+          asked[static_cast<size_t>(node.inputs[i])] = true;
+        }
+      }
+    }
+    on_host_.assign(graph_.values.size(), false);
+    for (size_t id = 0; id < on_host_.size(); ++id) {
+      const LoweredValue& v = graph_.values[id];
+      on_host_[id] = v.constant != nullptr || (v.input >= 0 && asked[id]);
+    }
+    for (const LoweredNode& node : graph_.nodes) {
+      const bool known =
+          node.def->shape_only ||
+          absl::c_all_of(node.inputs, [&](int id) { return is(on_host_, id); });
+      if (!known) continue;
+      for (const int id : node.outputs)
+        on_host_[static_cast<size_t>(id)] = true;
+    }
   }
 
   // Gives the node's outputs a layout, and its inputs the one it takes.
@@ -107,7 +142,8 @@ class LayoutChooser {
   bool WillBeChannelsLast(const LoweredNode& node) {
     if (node.outputs.size() != 1 || !HasPictureShape(node.outputs[0]) ||
         value(node.outputs[0]).constant != nullptr || node.inputs.empty() ||
-        node.inputs[0] == kNoValue) {
+        node.inputs[0] == kNoValue ||
+        (!on_host_.empty() && on_host_[static_cast<size_t>(node.outputs[0])])) {
       return false;
     }
     if (IsElementwise(node)) return FollowsElementwise(node);
@@ -115,8 +151,12 @@ class LayoutChooser {
         !registry_.TakesChannelsLast(device_, node.info)) {
       return false;
     }
-    return IsConv(node) ||
-           value(node.inputs[0]).layout == Layout::kChannelsLast;
+    if (!IsConv(node)) {
+      return value(node.inputs[0]).layout == Layout::kChannelsLast;
+    }
+    // A kernel knows the layout by its pictures: its weights alone do not tell.
+    return !IsSameInAnyLayout(node.inputs[0]) ||
+           !IsSameInAnyLayout(node.outputs[0]);
   }
 
   // Some input has channels last, and all that are no single numbers have the
@@ -182,9 +222,9 @@ class LayoutChooser {
         producer >= 0 ? &graph_.nodes[static_cast<size_t>(producer)] : reader;
     if (owner != nullptr) {
       node.index = owner->index;
-      node.label = owner->label;
-      node.call_site = owner->call_site;
-      node.info.name = owner->info.name;
+      node.label = Told(owner->label);
+      node.call_site = Told(owner->call_site);
+      node.info.name = Told(owner->info.name);
     }
     node.def = relayout_;
     node.info.domain = kFusedConvDomain;
@@ -197,10 +237,16 @@ class LayoutChooser {
     return copy;
   }
 
+  // As much as errors show: one node may have a copy for each of its outputs.
+  static std::string Told(const std::string& text) {
+    return text.substr(0, kMaxToldBytes);
+  }
+
   LoweredGraph& graph_;
   const OpRegistry& registry_;
   const DeviceKind device_;
   const OpDef* relayout_ = nullptr;
+  std::vector<bool> on_host_;  // by value, of before; empty on the CPU
   // By value: the same in the other layout.
   absl::flat_hash_map<int, int> copies_;
 };
