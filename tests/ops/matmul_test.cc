@@ -40,18 +40,23 @@ std::vector<double> Multiply(const double* a, const double* b, int64_t m,
   return c;
 }
 
+// Sums so long that cuBLASLt makes them on a GPU; shorter ones are ours.
+constexpr int64_t kLong = 300;
+
 constexpr DType kFloating[] = {DType::kFloat, DType::kDouble, DType::kFloat16,
                                DType::kBfloat16};
 
 TEST_P(MatMulTest, MultipliesMatricesOfEveryFloatingType) {
   for (const DType dtype : kFloating) {
-    SCOPED_TRACE(std::string(DTypeName(dtype)));
-    const int64_t m = 37, n = 70, k = 131;
-    const Value a = Rounded(dtype, {m, k}, Spread(m * k, -1, 1, 1));
-    const Value b = Rounded(dtype, {k, n}, Spread(k * n, -1, 1, 2));
-    ExpectClose(RunOne(Node("MatMul"), {a, b}),
-                Multiply(ToDoubles(a).data(), ToDoubles(b).data(), m, n, k),
-                SumBound(dtype, k, 1));
+    for (const int64_t k : {int64_t{131}, kLong}) {
+      SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(k));
+      const int64_t m = 37, n = 70;
+      const Value a = Rounded(dtype, {m, k}, Spread(m * k, -1, 1, 1));
+      const Value b = Rounded(dtype, {k, n}, Spread(k * n, -1, 1, 2));
+      ExpectClose(RunOne(Node("MatMul"), {a, b}),
+                  Multiply(ToDoubles(a).data(), ToDoubles(b).data(), m, n, k),
+                  SumBound(dtype, k, 1));
+    }
   }
 }
 
@@ -110,20 +115,24 @@ TEST_P(MatMulTest, IntegersWrap) {
 }
 
 TEST_P(MatMulTest, BroadcastsBatches) {
-  // [2,1,3,4] x [5,4,2] -> [2,5,3,2]
-  const Value a = Rounded(DType::kFloat, {2, 1, 3, 4}, Spread(24, -1, 1, 5));
-  const Value b = Rounded(DType::kFloat, {5, 4, 2}, Spread(40, -1, 1, 6));
-  std::vector<double> expected;
-  const std::vector<double> x = ToDoubles(a), y = ToDoubles(b);
-  for (size_t i = 0; i < 2; ++i) {
-    for (size_t j = 0; j < 5; ++j) {
-      const auto part = Multiply(&x[i * 12], &y[j * 8], 3, 2, 4);
-      expected.insert(expected.end(), part.begin(), part.end());
+  for (const int64_t k : {int64_t{4}, kLong}) {
+    // [2,1,3,k] x [5,k,2] -> [2,5,3,2]
+    const Value a =
+        Rounded(DType::kFloat, {2, 1, 3, k}, Spread(6 * k, -1, 1, 5));
+    const Value b = Rounded(DType::kFloat, {5, k, 2}, Spread(10 * k, -1, 1, 6));
+    std::vector<double> expected;
+    const std::vector<double> x = ToDoubles(a), y = ToDoubles(b);
+    for (int64_t i = 0; i < 2; ++i) {
+      for (int64_t j = 0; j < 5; ++j) {
+        const auto part =
+            Multiply(x.data() + i * 3 * k, y.data() + j * 2 * k, 3, 2, k);
+        expected.insert(expected.end(), part.begin(), part.end());
+      }
     }
+    const Value c = RunOne(Node("MatMul"), {a, b});
+    EXPECT_EQ(c.dims, Dims({2, 5, 3, 2}));
+    ExpectClose(c, expected, SumBound(DType::kFloat, k, 1));
   }
-  const Value c = RunOne(Node("MatMul"), {a, b});
-  EXPECT_EQ(c.dims, Dims({2, 5, 3, 2}));
-  ExpectClose(c, expected, SumBound(DType::kFloat, 4, 1));
 }
 
 TEST_P(MatMulTest, ManySmallMatrices) {
@@ -142,49 +151,57 @@ TEST_P(MatMulTest, ManySmallMatrices) {
 // A CUDA grid has 65,535 planes, and calls of a library cost too much where
 // there would be one for every few matrices.
 TEST_P(MatMulTest, MoreMatricesThanOneLaunchTakes) {
-  constexpr int64_t kCount = 70'000, kOuter = 300;
-  std::vector<double> x(2 * kCount), y(2 * kCount), products(kCount);
+  constexpr int64_t kCount = 70'000, kOuter = 300, kDepth = 16;
+  std::vector<double> x(kDepth * kCount), y(kDepth * kCount);
   for (size_t i = 0; i < x.size(); ++i) {
     x[i] = static_cast<double>(i % 7);
     y[i] = static_cast<double>(i % 5) - 2;
   }
-  for (size_t i = 0; i < products.size(); ++i) {
-    products[i] = x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
-  }
-  std::vector<double> outer;
-  for (size_t i = 0; i < kOuter; ++i) {
-    for (size_t j = 0; j < kOuter; ++j) {
-      outer.push_back(x[2 * i] * y[2 * j] + x[2 * i + 1] * y[2 * j + 1]);
+  const auto product = [&](int64_t i, int64_t j) {
+    double sum = 0;
+    for (int64_t l = 0; l < kDepth; ++l) {
+      sum += x[static_cast<size_t>(i * kDepth + l)] *
+             y[static_cast<size_t>(j * kDepth + l)];
     }
+    return sum;
+  };
+  std::vector<double> products, outer;
+  for (int64_t i = 0; i < kCount; ++i) products.push_back(product(i, i));
+  for (int64_t i = 0; i < kOuter; ++i) {
+    for (int64_t j = 0; j < kOuter; ++j) outer.push_back(product(i, j));
   }
   for (const DType dtype : {DType::kFloat, DType::kFloat16, DType::kBfloat16,
                             DType::kDouble, DType::kInt64}) {
     SCOPED_TRACE(std::string(DTypeName(dtype)));
-    ExpectEqual(RunOne(Node("MatMul"), {Rounded(dtype, {kCount, 1, 2}, x),
-                                        Rounded(dtype, {kCount, 2, 1}, y)}),
-                Rounded(dtype, {kCount, 1, 1}, products));
-    const std::vector<double> some_x(x.begin(), x.begin() + 2 * kOuter);
-    const std::vector<double> some_y(y.begin(), y.begin() + 2 * kOuter);
     ExpectEqual(
-        RunOne(Node("MatMul"), {Rounded(dtype, {kOuter, 1, 1, 2}, some_x),
-                                Rounded(dtype, {1, kOuter, 2, 1}, some_y)}),
-        Rounded(dtype, {kOuter, kOuter, 1, 1}, outer));
+        RunOne(Node("MatMul"), {Rounded(dtype, {kCount, 1, kDepth}, x),
+                                Rounded(dtype, {kCount, kDepth, 1}, y)}),
+        Rounded(dtype, {kCount, 1, 1}, products));
+    const std::vector<double> some_x(x.begin(), x.begin() + kDepth * kOuter);
+    const std::vector<double> some_y(y.begin(), y.begin() + kDepth * kOuter);
+    ExpectEqual(RunOne(Node("MatMul"),
+                       {Rounded(dtype, {kOuter, 1, 1, kDepth}, some_x),
+                        Rounded(dtype, {1, kOuter, kDepth, 1}, some_y)}),
+                Rounded(dtype, {kOuter, kOuter, 1, 1}, outer));
   }
 }
 
 TEST_P(MatMulTest, SharesTheSecondMatrix) {
-  const Value a = Rounded(DType::kFloat, {3, 2, 5, 4}, Spread(120, -1, 1, 9));
-  const Value b = Rounded(DType::kFloat, {4, 6}, Spread(24, -1, 1, 10));
-  const Value c = RunOne(Node("MatMul"), {a, b});
-  EXPECT_EQ(c.dims, Dims({3, 2, 5, 6}));
-  ExpectClose(c, Multiply(ToDoubles(a).data(), ToDoubles(b).data(), 30, 6, 4),
-              SumBound(DType::kFloat, 4, 1));
+  for (const int64_t k : {int64_t{4}, kLong}) {
+    const Value a =
+        Rounded(DType::kFloat, {3, 2, 5, k}, Spread(30 * k, -1, 1, 9));
+    const Value b = Rounded(DType::kFloat, {k, 6}, Spread(6 * k, -1, 1, 10));
+    const Value c = RunOne(Node("MatMul"), {a, b});
+    EXPECT_EQ(c.dims, Dims({3, 2, 5, 6}));
+    ExpectClose(c, Multiply(ToDoubles(a).data(), ToDoubles(b).data(), 30, 6, k),
+                SumBound(DType::kFloat, k, 1));
+  }
 }
 
 TEST_P(MatMulTest, FusedAddsItsRow) {
   int ran = 0;
   for (const DType dtype : kFloating) {
-    for (const int64_t k : {0, 1, 7, 131}) {
+    for (const int64_t k : {int64_t{0}, int64_t{1}, int64_t{7}, kLong}) {
       SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + std::to_string(k));
       const int64_t n = 24;
       const Value a = Rounded(dtype, {2, 3, k}, Spread(6 * k, -1, 1, 1));
@@ -236,7 +253,7 @@ TEST_P(MatMulTest, GemmScalesTransposesAndAdds) {
   for (const DType dtype : kFloating) {
     for (const bool trans_a : {false, true}) {
       for (const bool trans_b : {false, true}) {
-        const int64_t m = 9, n = 13, k = 21;
+        const int64_t m = 9, n = 13, k = trans_a == trans_b ? 21 : kLong;
         const Value a = Rounded(dtype, trans_a ? Dims{k, m} : Dims{m, k},
                                 Spread(m * k, -1, 1, 11));
         const Value b = Rounded(dtype, trans_b ? Dims{n, k} : Dims{k, n},

@@ -1,9 +1,12 @@
-// MatMul and Gemm: cuBLASLt for floating types, a kernel of ours for integers
-// and for batches that would take many calls.
+// MatMul and Gemm: cuBLASLt for floating types, a kernel of ours for integers,
+// for batches that would take many calls, and for what is small: a process that
+// has no other products does without the library, which takes 150 MB of the
+// host's memory.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cublaslt.h"
 #include "kernels/ops/cuda/codegen.h"
@@ -19,6 +22,10 @@ constexpr int64_t kMaxBatch = 65535;  // of one strided call
 // kernel does them all.
 constexpr int64_t kMaxCalls = 64;
 constexpr int64_t kMaxBlocks = int64_t{1} << 20;
+// Up to here launching takes longer than the product: terms of a sum, and
+// multiplications in all.
+constexpr int64_t kSmallDepth = 256;
+constexpr int64_t kSmallProduct = int64_t{1} << 20;
 
 cudaDataType_t CudaType(DType dtype) {
   switch (dtype) {
@@ -113,16 +120,35 @@ std::string Accumulator(DType dtype) {
   return SizeOf(dtype) == 8 ? "uint64_t" : "uint32_t";
 }
 
-// One launch, whatever the batch: for integers, and for many small products.
+bool IsSmall(const BatchedProduct& p) {
+  return p.k <= kSmallDepth &&
+         SaturatingMul(
+             SaturatingMul(p.m, p.n),
+             SaturatingMul(p.k, Product(p.batch, 0, p.batch.size()))) <=
+             kSmallProduct;
+}
+
+// What a floating product is scaled by, and what is added to it.
+struct Finish {
+  double alpha = 1, beta = 1;
+  bool addend = false;  // input 2
+  int64_t row_stride = 0, column_stride = 0;
+
+  bool any() const { return addend || alpha != 1; }
+};
+
+// One launch, whatever the batch.
 absl::StatusOr<PlannedRun> PlanTiles(CudaDevice* device,
-                                     const BatchedProduct& p) {
+                                     const BatchedProduct& p,
+                                     const Finish& finish = {}) {
   WEIR_ASSIGN_OR_RETURN(
       GeneratedKernel kernel,
-      GeneratedKernel::Make(device,
-                            absl::StrCat(std::string(PreludeSource()),
-                                         Define("S", StorageType(p.dtype)),
-                                         Define("A", Accumulator(p.dtype)),
-                                         std::string(MatMulSource()))));
+      GeneratedKernel::Make(
+          device, absl::StrCat(std::string(PreludeSource()),
+                               Define("S", StorageType(p.dtype)),
+                               Define("A", Accumulator(p.dtype)),
+                               Define("ADDEND", finish.any() ? "1" : "0"),
+                               std::string(MatMulSource()))));
   const int64_t row_tiles = (p.m + 15) / 16;
   const int64_t column_tiles = (p.n + 15) / 16;
   const int64_t blocks =
@@ -137,6 +163,9 @@ absl::StatusOr<PlannedRun> PlanTiles(CudaDevice* device,
     words.Add(uint64_t{p.batch.size()}).AddArray(p.batch, 8);
     words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
     words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
+    words.Add(finish.alpha).Add(finish.beta);
+    words.Add(finish.addend ? run.inputs[2] : nullptr);
+    words.Add(finish.row_stride).Add(finish.column_stride);
     return kernel.Launch(run.stream, grid, words);
   }};
 }
@@ -253,7 +282,7 @@ absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
 absl::StatusOr<PlannedRun> PlanFloating(CudaDevice* device,
                                         const BatchedProduct& p) {
   const Calls calls = CutBatch(p.batch);
-  if (calls.count() > kMaxCalls) return PlanTiles(device, p);
+  if (IsSmall(p) || calls.count() > kMaxCalls) return PlanTiles(device, p);
   auto planned = PlanLibrary(device, p, calls);
   // Sizes that the library does not take.
   if (absl::IsUnimplemented(planned.status())) return PlanTiles(device, p);
@@ -271,16 +300,7 @@ absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
   return IsFloating(p.dtype) ? PlanFloating(device, p) : PlanTiles(device, p);
 }
 
-// Opens the library for those that will use it: plans are made while callers
-// wait.
-absl::Status PrepareLibrary(DType dtype, CudaDevice* device) {
-  if (!IsFloating(dtype) || device->compiles_only()) return absl::OkStatus();
-  return device->cublaslt().status();
-}
-
-absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo& node,
-                                          CudaDevice* device) {
-  WEIR_RETURN_IF_ERROR(PrepareLibrary(node.input_types[0], device));
+absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo&, CudaDevice* device) {
   return NodePlanner(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         return PlanProduct(device,
@@ -364,12 +384,11 @@ absl::StatusOr<PlannedRun> PlanAddend(CudaDevice* device,
   }};
 }
 
-absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
-                                            const GemmAttributes& attributes,
-                                            const BatchedProduct& p,
-                                            const PlanArgs& args) {
+absl::StatusOr<PlannedRun> PlanLibraryGemm(CudaDevice* device,
+                                           const BatchedProduct& p,
+                                           const Finish& finish,
+                                           const PlanArgs& args) {
   const TensorMeta& out = args.outputs[0];
-  const bool has_c = !IsMissing(args, 2) && attributes.beta != 0;
   ProductSpec spec;
   spec.type = CudaType(p.dtype);
   spec.transpose_a = p.transpose_a;
@@ -377,14 +396,15 @@ absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
   spec.m = p.m;
   spec.n = p.n;
   spec.k = p.k;
-  spec.alpha = attributes.alpha;
+  spec.alpha = finish.alpha;
   // A row of C is added by the product itself, anything else is put into the
   // output first.
-  spec.bias = has_c && attributes.beta == 1 && args.inputs[2].elements == p.n &&
-              !args.inputs[2].dims.empty() && args.inputs[2].dims.back() == p.n;
+  spec.bias = finish.addend && finish.beta == 1 &&
+              (finish.row_stride == 0 || p.m == 1) &&
+              args.inputs[2].elements == p.n;
   std::shared_ptr<const ElementwiseLoop> expand;
-  if (has_c && !spec.bias) {
-    spec.beta = attributes.beta;
+  if (finish.addend && !spec.bias) {
+    spec.beta = finish.beta;
     ElementwiseSpec copy;
     copy.expression = "x0";
     copy.output = out.dtype;
@@ -409,6 +429,30 @@ absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
   return planned;
 }
 
+absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
+                                            const GemmAttributes& attributes,
+                                            const BatchedProduct& p,
+                                            const PlanArgs& args) {
+  Finish finish;
+  finish.alpha = attributes.alpha;
+  finish.beta = attributes.beta;
+  finish.addend = !IsMissing(args, 2) && attributes.beta != 0;
+  if (finish.addend) {
+    const Dims strides =
+        BroadcastStrides(args.inputs[2].dims, args.outputs[0].dims);
+    finish.column_stride = strides.back();
+    // A row alone is added to what has more axes than a matrix.
+    finish.row_stride = strides.size() == 2 ? strides[0] : 0;
+  }
+  if (IsSmall(p)) return PlanTiles(device, p, finish);
+  auto planned = PlanLibraryGemm(device, p, finish, args);
+  // Sizes that the library does not take.
+  if (absl::IsUnimplemented(planned.status())) {
+    return PlanTiles(device, p, finish);
+  }
+  return planned;
+}
+
 absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
                                         CudaDevice* device) {
   const GemmAttributes attributes = {
@@ -416,7 +460,6 @@ absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
       static_cast<double>(node.attributes.Float("beta", 1)),
       node.attributes.Int("transA", 0) != 0,
       node.attributes.Int("transB", 0) != 0};
-  WEIR_RETURN_IF_ERROR(PrepareLibrary(node.input_types[0], device));
   return NodePlanner(
       [attributes, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const TensorMeta& a = args.inputs[0];
@@ -428,6 +471,8 @@ absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
         p.m = out.dims[0];
         p.n = out.dims[1];
         p.k = attributes.transpose_a ? a.dims[0] : a.dims[1];
+        // As in BLAS, A and B are not read then.
+        if (attributes.alpha == 0 && IsFloating(p.dtype)) p.k = 0;
         p.batch = {1};
         p.strides_a = {0};
         p.strides_b = {0};
@@ -442,9 +487,8 @@ absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
 
 // One matrix on the right makes one tall product of any batch, whose row is
 // added as Gemm's.
-absl::StatusOr<NodePlanner> CompileFusedMatMul(const NodeInfo& node,
+absl::StatusOr<NodePlanner> CompileFusedMatMul(const NodeInfo&,
                                                CudaDevice* device) {
-  WEIR_RETURN_IF_ERROR(PrepareLibrary(node.input_types[0], device));
   return NodePlanner(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const GemmAttributes attributes = {1, 1, false, false};

@@ -1,5 +1,6 @@
-// Matrix products, C = A B. S is the element type, A the type accumulated in
-// (unsigned for integers, which wrap).
+// Matrix products: C = A B, or with ADDEND 1 C = alpha A B + beta D, rounded
+// once. S is the element type, A the type accumulated in (unsigned for
+// integers, which wrap).
 namespace weir {
 
 struct Args {
@@ -14,6 +15,9 @@ struct Args {
   int64_t a_strides[8];
   int64_t b_strides[8];
   uint64_t transpose_a, transpose_b;
+  double alpha, beta;       // floating types alone
+  const S* d;               // null: nothing is added
+  int64_t d_row, d_column;  // strides; the batch is one
 };
 
 extern "C" __global__ void __launch_bounds__(256)
@@ -59,6 +63,15 @@ extern "C" __global__ void __launch_bounds__(256)
       __syncthreads();
     }
     if (row < args.m && column < args.n) {
+#if ADDEND
+      sum *= static_cast<A>(args.alpha);
+      if (args.d != nullptr) {
+        sum += static_cast<A>(args.beta) *
+               static_cast<A>(
+                   Load(args.d[static_cast<int64_t>(row) * args.d_row +
+                               static_cast<int64_t>(column) * args.d_column]));
+      }
+#endif
       args.c[(batch * args.m + row) * args.n + column] =
           Store<S>(static_cast<Compute<S>>(sum));
     }
