@@ -90,28 +90,29 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakePowKernel(
                                 .grain = 4096});
 }
 
-// Min(x0, x1, x2) is Minimum(Minimum(x0, x1), x2).
-std::string Nested(std::string_view function, size_t inputs) {
+// Min(x0, x1, x2) is Minimum(Minimum(x0, x1), x2); of one value, the value.
+ScalarExpression Nested(std::string_view function, size_t inputs) {
   std::string code;
   for (size_t i = 1; i < inputs; ++i) {
     absl::StrAppend(&code, AbslView(function), "(");
   }
   code += "x0";
   for (size_t i = 1; i < inputs; ++i) absl::StrAppend(&code, ", x", i, ")");
-  return code;
+  return {code, inputs == 1};
 }
 
 template <typename Code>
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeFoldKernel(
     const NodeInfo& node, Device&) {
+  if (node.input_types.size() == 1) {
+    return MakeElementwiseKernel(SameElements(node.input_types[0]));
+  }
   const DType type = ComputeType(node.input_types[0]);
   ElementwiseCode code;
   code.loop = BinaryLoopFor<Code>(ComputeTypeList(), type);
   for (size_t i = 0; i < node.input_types.size(); ++i) {
     code.operands.push_back(i);
   }
-  // The least of one value is the lesser of it and itself.
-  if (code.operands.size() == 1) code.operands.push_back(0);
   code.types = {type, type};
   code.result = type;
   code.fold = code.operands.size() != 2;
@@ -180,7 +181,7 @@ absl::Status Register_onnx_Min(OpRegistry& registry) {
       "The least of the inputs, element by element, with broadcasting; NaN "
       "wins.",
       [](const NodeInfo& node) -> absl::StatusOr<ScalarExpression> {
-        return ScalarExpression{Nested("Minimum", node.input_types.size())};
+        return Nested("Minimum", node.input_types.size());
       });
 }
 
@@ -190,7 +191,7 @@ absl::Status Register_onnx_Max(OpRegistry& registry) {
       "The greatest of the inputs, element by element, with broadcasting; NaN "
       "wins.",
       [](const NodeInfo& node) -> absl::StatusOr<ScalarExpression> {
-        return ScalarExpression{Nested("Maximum", node.input_types.size())};
+        return Nested("Maximum", node.input_types.size());
       });
 }
 

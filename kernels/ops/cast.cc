@@ -29,6 +29,7 @@ absl::Status InferCast(InferContext& context) {
 
 absl::StatusOr<ScalarExpression> CastExpression(const NodeInfo& node) {
   WEIR_ASSIGN_OR_RETURN(const DType to, TargetType(node));
+  if (to == node.input_types[0]) return ScalarExpression{"x0", true};
   return ScalarExpression{ComputeType(to) == to ? "Convert<R>(x0)"
                                                 : "ToHalfSource(x0)"};
 }

@@ -233,7 +233,21 @@ class ElementwiseKernel final : public Kernel {
   const ElementwiseCode code_;
 };
 
+WEIR_UNARY(SameCode, x0)
+
 }  // namespace
+
+ElementwiseCode SameElements(DType type) {
+  ElementwiseCode code;
+  DispatchSize(SizeOf(type), [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    code.loop = UnaryLoop<SameCode, T, T>;
+  });
+  code.operands = {0};
+  code.types = {type};
+  code.result = type;
+  return code;
+}
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeElementwiseKernel(
     ElementwiseCode code) {

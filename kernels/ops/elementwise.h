@@ -36,6 +36,9 @@ struct ElementwiseCode {
   int64_t grain = 32768;
 };
 
+// Moves the elements of input 0 as they are.
+ElementwiseCode SameElements(DType type);
+
 // UNIMPLEMENTED if `code.loop` is null.
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeElementwiseKernel(
     ElementwiseCode code);

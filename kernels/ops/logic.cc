@@ -107,7 +107,7 @@ absl::Status Register_onnx_Where(OpRegistry& registry) {
   def.infer = InferWhere;
   def.cost = ElementwiseCost;
   def.expression = [](const NodeInfo&) -> absl::StatusOr<ScalarExpression> {
-    return ScalarExpression{"x0 ? x1 : x2"};
+    return ScalarExpression{"x0 ? x1 : x2", true};
   };
   return registry.Register(std::move(def), MakeWhereKernel);
 }

@@ -94,7 +94,6 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeGeluKernel(
 
 WEIR_BINARY(AtLeastCode, Maximum(x0, x1))
 WEIR_BINARY(AtMostCode, Minimum(x0, x1))
-WEIR_UNARY(SameCode, x0)
 
 struct ClipCode {
   template <typename T>
@@ -118,14 +117,17 @@ absl::Status InferClip(InferContext& context) {
 absl::StatusOr<ScalarExpression> ClipExpression(const NodeInfo& node) {
   const bool low = node.HasInput(1);
   const bool high = node.HasInput(2);
+  if (!low && !high) return ScalarExpression{"x0", true};
   return ScalarExpression{low && high ? "Clip(x0, x1, x2)"
                           : low       ? "Maximum(x0, x1)"
-                          : high      ? "Minimum(x0, x2)"
-                                      : "x0"};
+                                      : "Minimum(x0, x2)"};
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeClipKernel(
     const NodeInfo& node, Device&) {
+  if (!node.HasInput(1) && !node.HasInput(2)) {
+    return MakeElementwiseKernel(SameElements(node.input_types[0]));
+  }
   const DType type = ComputeType(node.input_types[0]);
   ElementwiseCode code;
   code.operands = {0};
@@ -141,10 +143,8 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeClipKernel(
     });
   } else if (node.HasInput(1)) {
     code.loop = BinaryLoopFor<AtLeastCode>(ComputeTypeList(), type);
-  } else if (node.HasInput(2)) {
-    code.loop = BinaryLoopFor<AtMostCode>(ComputeTypeList(), type);
   } else {
-    code.loop = UnaryLoopFor<SameCode>(ComputeTypeList(), type);
+    code.loop = BinaryLoopFor<AtMostCode>(ComputeTypeList(), type);
   }
   return MakeElementwiseKernel(std::move(code));
 }

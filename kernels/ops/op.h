@@ -261,6 +261,10 @@ struct OutputDef {
 // Maximum propagate NaN, Convert saturates and makes NaN 0.
 struct ScalarExpression {
   std::string code;
+  // The value is that of an input of the output's type, as it is: elements are
+  // moved bit for bit. Such inputs stand in `code` as unsigned integers of
+  // their size.
+  bool moves = false;
 };
 
 // The text of kernels/ops/scalar_functions.h.

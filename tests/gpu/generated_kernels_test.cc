@@ -313,6 +313,75 @@ TEST_F(GeneratedKernels, DataMovementOfEverySize) {
   }
 }
 
+// Kernels that move elements are made for a width, not for a type: what they
+// do not know they cannot convert.
+TEST_F(GeneratedKernels, WhatMovesDependsOnTheWidthAlone) {
+  const auto plan = [this](DType dtype) {
+    const TensorMeta x = Meta(dtype, {4, 6, 8});
+    const auto one = [&](NodeInfo node, std::vector<TensorMeta> inputs,
+                         Dims out,
+                         std::vector<std::vector<int64_t>> host_ints = {}) {
+      Case test;
+      test.node = std::move(node);
+      test.inputs = std::move(inputs);
+      test.outputs = {Meta(dtype, std::move(out))};
+      test.host_ints = std::move(host_ints);
+      Plan(test);
+    };
+    const TensorMeta list = Meta(DType::kInt64, {1});
+    one(Node("Identity"), {x}, x.dims);
+    // Of bools the condition is a word as well: another text.
+    if (dtype != DType::kBool) {
+      one(Node("Where"), {Meta(DType::kBool, {6, 1}), x, Meta(dtype, {})},
+          x.dims);
+    }
+    NodeInfo cast = Node("Cast");
+    cast.attributes.Set("to", static_cast<int64_t>(dtype));
+    one(cast, {x}, x.dims);
+    one(Node("Transpose"), {x}, {8, 6, 4});
+    one(Node("Transpose"), {Meta(dtype, {64, 64})}, {64, 64});
+    one(Node("Slice"), {x, list, list}, {2, 6, 8}, {{}, {1}, {3}});
+    one(Node("Expand"), {Meta(dtype, {6, 1}), Meta(DType::kInt64, {3})}, x.dims,
+        {{}, {4, 6, 8}});
+    NodeInfo concat = Node("Concat");
+    concat.attributes.Set("axis", int64_t{0});
+    one(concat, {x, x}, {8, 6, 8});
+    one(Node("Split"), {x}, x.dims);
+    one(Node("Pad"), {x, Meta(DType::kInt64, {6})}, {5, 6, 8},
+        {{}, {1, 0, 0, 0, 0, 0}});
+    one(Node("Gather"), {x, list}, {1, 6, 8});
+    NodeInfo fill = Node("ConstantOfShape");
+    const uint64_t pattern = 0x1234567812345678;
+    const auto filling = std::make_shared<Constant>();
+    filling->tensor = {dtype, {1}, &pattern};
+    fill.attributes.Set("value", std::shared_ptr<const Constant>(filling));
+    one(fill, {list}, {7}, {{7}});
+    NodeInfo crop = Node("Crop", "weir");
+    crop.attributes.Set("crop_w", 2.0f);
+    one(crop, {x}, {4, 2, 8});
+    one(Node("Flip", "weir"), {x}, x.dims);
+    if (!kNumericTypes.Has(dtype)) return;
+    one(Node("Clip"), {x}, x.dims);
+    one(Node("Max"), {x}, x.dims);
+    one(Node("Min"), {x}, x.dims);
+  };
+  const auto compiled = [this] {
+    return device_->kernels().stats().compiled_total +
+           device_->kernels().stats().disk_hits_total;
+  };
+  for (DType dtype :
+       {DType::kUint8, DType::kUint16, DType::kUint32, DType::kUint64}) {
+    plan(dtype);
+  }
+  EXPECT_GT(compiled(), 0u);
+  for (DType dtype : Types(kFixedTypes)) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const uint64_t before = compiled();
+    plan(dtype);
+    EXPECT_EQ(compiled(), before);
+  }
+}
+
 TEST_F(GeneratedKernels, IntegerProducts) {
   for (DType dtype : Types(registry_->Find("", "MatMul")->inputs[0].types)) {
     if (IsFloating(dtype)) continue;

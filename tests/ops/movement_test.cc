@@ -309,6 +309,96 @@ TEST_P(MovementTest, ConcatRefuses) {
 // -- Inference
 // -----------------------------------------------------------------------
 
+// A NaN of each kind, in the words of a type: signaling and quiet, with either
+// sign, the payload full and in its last bit alone.
+template <typename Word>
+Value Nans(DType dtype, Dims dims, int mantissa_bits) {
+  const Word sign = static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1));
+  const Word infinity =
+      static_cast<Word>((sign - 1) & ~((Word{1} << mantissa_bits) - 1));
+  const Word most = static_cast<Word>((Word{1} << mantissa_bits) - 1);
+  const Word quiet = static_cast<Word>(Word{1} << (mantissa_bits - 1));
+  std::vector<Word> words;
+  for (const Word payload : {Word{1}, static_cast<Word>(quiet - 1), quiet,
+                             static_cast<Word>(quiet | 1), most, Word{2}}) {
+    words.push_back(static_cast<Word>(infinity | payload));
+    words.push_back(static_cast<Word>(sign | infinity | payload));
+  }
+  Value value = Of<Word>(dims, words);
+  value.dtype = dtype;
+  return value;
+}
+
+// What only moves an element keeps its bits: no type of a NaN is made another.
+TEST_P(MovementTest, BitsOfNansPass) {
+  const Dims dims = {3, 4};
+  const Value all[] = {Nans<uint16_t>(DType::kFloat16, dims, 10),
+                       Nans<uint16_t>(DType::kBfloat16, dims, 7),
+                       Nans<uint32_t>(DType::kFloat, dims, 23),
+                       Nans<uint64_t>(DType::kDouble, dims, 52)};
+  for (const Value& x : all) {
+    SCOPED_TRACE(DTypeName(x.dtype));
+    const size_t size = SizeOf(x.dtype);
+    // Elements of x by their index.
+    const auto taken = [&](Dims out_dims, const std::vector<size_t>& from) {
+      Value value;
+      value.dtype = x.dtype;
+      value.dims = std::move(out_dims);
+      for (const size_t i : from) {
+        const auto at = x.bytes.begin() + static_cast<ptrdiff_t>(i * size);
+        value.bytes.insert(value.bytes.end(), at,
+                           at + static_cast<ptrdiff_t>(size));
+      }
+      return value;
+    };
+    const Value row = taken({4}, {0, 1, 2, 3});
+    ExpectEqual(RunOne(Node("Identity"), {x}), x);
+    ExpectEqual(RunOne(Node("Clip"), {x}), x);
+    ExpectEqual(RunOne(Node("Max"), {x}), x);
+    ExpectEqual(RunOne(Node("Min"), {x}), x);
+    const auto number = static_cast<int64_t>(x.dtype);
+    ExpectEqual(RunOne(Node("Cast", Attrs({{"to", number}})), {x}), x);
+    ExpectEqual(RunOne(Node("Where"), {Rounded(DType::kBool, {}, {1}), x, row}),
+                x);
+    ExpectEqual(RunOne(Node("Where"),
+                       {Rounded(DType::kBool, {3, 1}, {1, 0, 1}), row, x}),
+                taken(dims, {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3}));
+    ExpectEqual(RunOne(Node("Transpose"), {x}),
+                taken({4, 3}, {0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11}));
+    ExpectEqual(RunOne(Node("Expand"), {row, Int64s({2, 4})}),
+                taken({2, 4}, {0, 1, 2, 3, 0, 1, 2, 3}));
+    ExpectEqual(RunOne(Node("Slice"), {x, Int64s({2}), Int64s({0}), Int64s({0}),
+                                       Int64s({-1})}),
+                taken({2, 4}, {8, 9, 10, 11, 4, 5, 6, 7}));
+    ExpectEqual(RunOne(Node("Gather"), {x, Int64s({1})}),
+                taken({1, 4}, {4, 5, 6, 7}));
+    ExpectEqual(
+        RunOne(Node("Concat", Attrs({{"axis", int64_t{0}}})), {row, row}),
+        taken({8}, {0, 1, 2, 3, 0, 1, 2, 3}));
+    ExpectEqual(RunOne(Node("Pad"), {row, Int64s({1, 0}), taken({}, {7})}),
+                taken({5}, {7, 0, 1, 2, 3}));
+    ExpectEqual(
+        RunOne(Node("Split", Attrs({{"num_outputs", int64_t{1}}})), {row}),
+        row);
+    const Value picture =
+        taken({2, 3, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+    ExpectEqual(RunOne(WeirNode("Crop", Attrs({{"crop_w", 1.0f}})), {picture}),
+                taken({2, 1, 2}, {2, 3, 8, 9}));
+    ExpectEqual(RunOne(WeirNode("Flip"), {picture}),
+                taken({2, 3, 2}, {4, 5, 2, 3, 0, 1, 10, 11, 8, 9, 6, 7}));
+    if (x.dtype == DType::kFloat) {
+      ExpectEqual(
+          RunOne(WeirNode("Resize",
+                          Attrs({{"resize_x", 3.0f},
+                                 {"resize_y", 4.0f},
+                                 {"interp_type", std::string("nearest")}})),
+                 {picture}),
+          taken({4, 3, 2}, {0, 1, 2, 3, 4,  5,  0, 1, 2, 3, 4,  5,
+                            6, 7, 8, 9, 10, 11, 6, 7, 8, 9, 10, 11}));
+    }
+  }
+}
+
 TEST(MovementInferTest, Symbols) {
   using Ints = std::vector<int64_t>;
   const Dim n = Dim::Symbol(0);

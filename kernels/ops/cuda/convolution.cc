@@ -99,6 +99,7 @@ absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
   if (sum.empty()) sum = "T(0)";
   const std::string activated = Activation(node, sum);
   spec.expression = activated.empty() ? sum : activated;
+  spec.moves = spec.expression == "x0";
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                         ElementwiseLoop::Make(device, spec));
   return PlannedRun{[loop, read](const RunArgs& run) {

@@ -70,19 +70,6 @@ absl::StatusOr<NodePlanner> CompileShape(const NodeInfo& node,
       });
 }
 
-DType UnsignedOf(size_t size) {
-  switch (size) {
-    case 1:
-      return DType::kUint8;
-    case 2:
-      return DType::kUint16;
-    case 4:
-      return DType::kUint32;
-    default:
-      return DType::kUint64;
-  }
-}
-
 absl::StatusOr<NodePlanner> CompileFill(const NodeInfo& node,
                                         CudaDevice* device) {
   uint64_t pattern = 0;
@@ -100,7 +87,8 @@ absl::StatusOr<NodePlanner> CompileFill(const NodeInfo& node,
         }
         ElementwiseSpec spec;
         spec.expression = absl::StrCat(pattern, "ull");
-        spec.output = UnsignedOf(SizeOf(out.dtype));
+        spec.moves = true;
+        spec.output = out.dtype;
         spec.dims = out.dims;
         WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                               ElementwiseLoop::Make(device, spec));

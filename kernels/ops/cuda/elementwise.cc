@@ -133,16 +133,20 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
   const size_t inputs = spec.inputs.size();
   const size_t rank = layout.dims.size();
   const bool dense = AllDense(layout);
+  const auto storage = [&](DType dtype) {
+    return View(spec.moves && dtype == spec.output ? WordType(SizeOf(dtype))
+                                                   : StorageType(dtype));
+  };
   std::string s =
       absl::StrCat(View(PreludeSource()), View(ScalarFunctionsSource()));
   absl::StrAppend(&s, "namespace weir {\nusing namespace scalar;\n");
   absl::StrAppend(&s, "constexpr int V = ", layout.vector, ";\n");
   absl::StrAppend(&s, "typedef ", layout.wide ? "int64_t" : "int32_t",
                   " Index;\n");
-  absl::StrAppend(&s, "typedef ", View(StorageType(spec.output)), " SR;\n");
+  absl::StrAppend(&s, "typedef ", storage(spec.output), " SR;\n");
   for (size_t i = 0; i < inputs; ++i) {
-    absl::StrAppend(&s, "typedef ", View(StorageType(spec.inputs[i].dtype)),
-                    " S", i, ";\n");
+    absl::StrAppend(&s, "typedef ", storage(spec.inputs[i].dtype), " S", i,
+                    ";\n");
   }
   absl::StrAppend(&s, "typedef ", inputs > 0 ? "Compute<S0>" : "Compute<SR>",
                   " T;\n", "typedef Compute<SR> R;\n");
@@ -371,14 +375,15 @@ class ElementwisePlan final : public KernelPlan {
 // expression does not mention.
 class ElementwiseKernel final : public Kernel {
  public:
-  ElementwiseKernel(CudaDevice* device, std::string expression)
+  ElementwiseKernel(CudaDevice* device, ScalarExpression expression)
       : device_(device), expression_(std::move(expression)) {}
 
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
     const TensorMeta& out = args.outputs[0];
     ElementwiseSpec spec;
-    spec.expression = expression_;
+    spec.expression = expression_.code;
+    spec.moves = expression_.moves;
     spec.output = out.dtype;
     spec.dims = out.dims;
     for (const TensorMeta& in : args.inputs) {
@@ -399,7 +404,7 @@ class ElementwiseKernel final : public Kernel {
 
  private:
   CudaDevice* const device_;
-  const std::string expression_;
+  const ScalarExpression expression_;
 };
 
 }  // namespace
@@ -421,8 +426,8 @@ absl::Status RegisterElementwise(OpRegistry& registry) {
       }
       WEIR_ASSIGN_OR_RETURN(CudaDevice * cuda, CudaDevice::From(device));
       WEIR_ASSIGN_OR_RETURN(ScalarExpression expression, def->expression(node));
-      return std::make_unique<const ElementwiseKernel>(
-          cuda, std::move(expression.code));
+      return std::make_unique<const ElementwiseKernel>(cuda,
+                                                       std::move(expression));
     };
     WEIR_RETURN_IF_ERROR(registry.RegisterKernel(
         DeviceKind::kCuda, def->domain, def->name, std::move(factory)));

@@ -32,6 +32,10 @@ struct ElementwiseSpec {
   std::vector<Operand> inputs;
   DType output = DType::kInvalid;
   Dims dims;
+  // The value is bits, not a number: an input of the output's type, or a
+  // pattern. The output and the inputs of its type stand in the text as
+  // unsigned integers of their size, so that nothing can convert them.
+  bool moves = false;
 };
 
 // Where the generated text differs; exposed for tests.

@@ -407,6 +407,7 @@ absl::StatusOr<PlannedRun> PlanLibraryGemm(CudaDevice* device,
     spec.beta = finish.beta;
     ElementwiseSpec copy;
     copy.expression = "x0";
+    copy.moves = true;
     copy.output = out.dtype;
     copy.dims = out.dims;
     copy.inputs = {AddendOperand(args)};

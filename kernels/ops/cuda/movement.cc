@@ -14,19 +14,6 @@ namespace {
 
 std::string Text(std::string_view s) { return std::string(s); }
 
-DType UnsignedOf(DType dtype) {
-  switch (SizeOf(dtype)) {
-    case 1:
-      return DType::kUint8;
-    case 2:
-      return DType::kUint16;
-    case 4:
-      return DType::kUint32;
-    default:
-      return DType::kUint64;
-  }
-}
-
 absl::Status RefuseStrings(const NodeInfo& node) {
   if (node.input_types[0] == DType::kString) {
     return absl::UnimplementedError("strings on a CUDA device");
@@ -39,7 +26,8 @@ absl::StatusOr<PlannedRun> StridedCopy(CudaDevice* device, DType dtype,
                                        int64_t offset) {
   ElementwiseSpec spec;
   spec.expression = "x0";
-  spec.output = UnsignedOf(dtype);
+  spec.moves = true;
+  spec.output = dtype;
   spec.dims = dims;
   spec.inputs = {{spec.output, std::move(strides), offset}};
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,

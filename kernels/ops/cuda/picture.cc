@@ -56,10 +56,10 @@ absl::StatusOr<PlannedRun> PlanNearest(CudaDevice* device, DType dtype,
                                        const PictureShape& in,
                                        const PictureShape& out, Axis y,
                                        Axis x) {
-  const std::string_view type = StorageType(dtype);
+  const std::string_view word = WordType(SizeOf(dtype));
   WEIR_ASSIGN_OR_RETURN(
       GeneratedKernel kernel,
-      MakePictureKernel(device, "PICTURE_NEAREST", type, type));
+      MakePictureKernel(device, "PICTURE_NEAREST", word, word));
   const uint64_t elements = U(out.count * out.picture());
   return PlannedRun{[=](const RunArgs& run) {
     Words words;
@@ -142,6 +142,7 @@ absl::StatusOr<NodePlanner> CompileCrop(const NodeInfo& node,
                           CropWindowOf(node, in.height, in.width));
     ElementwiseSpec spec;
     spec.expression = "x0";
+    spec.moves = true;
     spec.output = args.outputs[0].dtype;
     spec.dims = {out.count, out.height, out.width, out.channels};
     spec.inputs = {{spec.output,

@@ -2,7 +2,8 @@
 // text: S_IN and S_OUT, and one of
 //   PICTURE_ROWS      the vertical pass of Resize: S_IN to float
 //   PICTURE_COLUMNS   its horizontal pass: float to S_OUT
-//   PICTURE_NEAREST   Resize by the nearest pixel
+//   PICTURE_NEAREST   Resize by the nearest pixel; E is the word of an
+//                     element's size
 //   PICTURE_NORMALIZE (x - mean) * factor + shift per channel
 //   PICTURE_FLIP      mirrored pictures; E is the word of an element's size
 //   PICTURE_ORIENT    a decoded picture turned upright
@@ -12,16 +13,6 @@ namespace weir {
 __device__ __forceinline__ void Put(float* out, float value) { *out = value; }
 __device__ __forceinline__ void Put(uint8_t* out, float value) {
   *out = value > 0 ? static_cast<uint8_t>(fminf(value + 0.5f, 255.0f)) : 0;
-}
-template <typename T>
-__device__ __forceinline__ void PutSame(T* out, T value) {
-  *out = value;
-}
-__device__ __forceinline__ void PutSame(float* out, uint8_t value) {
-  *out = static_cast<float>(value);
-}
-__device__ __forceinline__ void PutSame(uint8_t* out, float value) {
-  Put(out, value);
 }
 
 #if defined(PICTURE_ROWS) || defined(PICTURE_COLUMNS)
@@ -80,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 #elif defined(PICTURE_NEAREST)
 struct Args {
-  const S_IN* in;
-  S_OUT* out;
+  const E* in;
+  E* out;
   const int64_t* first_y;
   const int64_t* first_x;
   uint64_t elements;
@@ -99,10 +90,9 @@ extern "C" __global__ void __launch_bounds__(256)
   const uint64_t column = rest - y * a.out_row;
   const uint64_t x = column / a.channels;
   const uint64_t c = column - x * a.channels;
-  PutSame(&a.out[i],
-          a.in[picture * a.in_picture +
-               static_cast<uint64_t>(a.first_y[y]) * a.in_row +
-               static_cast<uint64_t>(a.first_x[x]) * a.channels + c]);
+  a.out[i] = a.in[picture * a.in_picture +
+                  static_cast<uint64_t>(a.first_y[y]) * a.in_row +
+                  static_cast<uint64_t>(a.first_x[x]) * a.channels + c];
 }
 #elif defined(PICTURE_NORMALIZE)
 struct Args {
