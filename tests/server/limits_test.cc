@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/server/model_folder.h"
@@ -275,38 +276,44 @@ TEST(LimitsTest, HostMemoryIsBounded) {
   EXPECT_TRUE(ServesOn(server));
 }
 
-// q = relu(x x), x [N,N].
-constexpr char kSquare[] = R"(
+// q = relu(x x), x [N,N]: the product of matrices ("MatMul"), or of elements
+// ("Mul").
+std::string SquareGraph(const std::string& product) {
+  return absl::StrCat(R"(
     inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 shape: -1 } }
-    nodes { name: "product" op: "MatMul" inputs: "x" inputs: "x" outputs: "p" }
+    nodes { name: "product" op: ")",
+                      product,
+                      R"(" inputs: "x" inputs: "x" outputs: "p" }
     nodes { name: "rectify" op: "Relu" inputs: "p" outputs: "q" }
-    outputs: "q")";
+    outputs: "q")");
+}
 
-onnx::ModelProto SquareModel() {
+onnx::ModelProto SquareModel(const std::string& product) {
   onnx::ModelProto model = EmptyModel();
   AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
            {"N", "N"});
   AddValue(model.mutable_graph()->add_output(), "q", onnx::TensorProto::FLOAT,
            {"N", "N"});
-  AddNode(&model, "MatMul", {"x", "x"}, {"p"}, "product");
+  AddNode(&model, product, {"x", "x"}, {"p"}, "product");
   AddNode(&model, "Relu", {"p"}, {"q"}, "rectify");
   return model;
 }
 
 // The statuses of Evaluate (a graph, a model), ModelInfer and Explain (a graph,
-// a model) for an x of [n,n].
-std::vector<grpc::Status> EveryWay(TestServer& server, int64_t n) {
+// a model) for an x of [n,n]; the model's name is that of its product.
+std::vector<grpc::Status> EveryWay(TestServer& server,
+                                   const std::string& product, int64_t n) {
   const std::string bytes(static_cast<size_t>(n * n) * sizeof(float), '\0');
   std::vector<grpc::Status> statuses;
-  v1::EvaluateRequest graph = Program(kSquare);
+  v1::EvaluateRequest graph = Program(SquareGraph(product));
   v1::EvaluateRequest model;
-  model.mutable_graph()->mutable_model()->set_name("square");
+  model.mutable_graph()->mutable_model()->set_name(product);
   for (v1::EvaluateRequest* request : {&graph, &model}) {
     AddInput(request, "x", v1::DATA_TYPE_FLOAT, {n, n}, bytes);
     statuses.push_back(Evaluate(server, *request).status);
   }
   inference::ModelInferRequest infer;
-  infer.set_model_name("square");
+  infer.set_model_name(product);
   AddInput(&infer, "x", "FP32", {n, n}, bytes);
   statuses.push_back(Infer(server, infer).status);
   for (const v1::EvaluateRequest& request : {graph, model}) {
@@ -324,6 +331,7 @@ std::vector<grpc::Status> EveryWay(TestServer& server, int64_t n) {
 }
 
 struct EvaluationCase {
+  std::string product;
   std::function<void(ServerOptions&)> limit;
   const char* node;
   const char* flag;
@@ -332,14 +340,18 @@ struct EvaluationCase {
 // One element of x more than fits, on every way to an evaluation.
 TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
   ModelFolder models;
-  models.Write("square", SquareModel());
+  for (const char* product : {"MatMul", "Mul"}) {
+    models.Write(product, SquareModel(product));
+  }
   const EvaluationCase cases[] = {
       // n^3 products, n^2 elements read twice, written and rectified.
-      {[](ServerOptions& o) { o.max_operations = 1'000'000 + 40'000; },
+      {"MatMul",
+       [](ServerOptions& o) { o.max_operations = 1'000'000 + 40'000; },
        "\"product\" (MatMul)", "--max-operations"},
-      {[](ServerOptions& o) { o.max_scratch_bytes = 40'192; },
-       "\"product\" (MatMul)", "--max-scratch-bytes"},
-      {[](ServerOptions& o) { o.max_output_bytes = 40'000; },
+      // The block between the two; no device takes scratch memory for either.
+      {"Mul", [](ServerOptions& o) { o.max_scratch_bytes = 40'192; },
+       "\"product\" (Mul)", "--max-scratch-bytes"},
+      {"MatMul", [](ServerOptions& o) { o.max_output_bytes = 40'000; },
        "\"rectify\" (Relu)", "--max-output-bytes"},
   };
   for (const EvaluationCase& one : cases) {
@@ -348,10 +360,10 @@ TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
       o.model_repository = models.path();
       one.limit(o);
     });
-    for (const grpc::Status& status : EveryWay(server, 100)) {
+    for (const grpc::Status& status : EveryWay(server, one.product, 100)) {
       EXPECT_TRUE(status.ok()) << status.error_message();
     }
-    for (const grpc::Status& status : EveryWay(server, 101)) {
+    for (const grpc::Status& status : EveryWay(server, one.product, 101)) {
       EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, one.node));
       EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, one.flag));
       const absl::Status error = FromGrpcStatus(status);
@@ -365,12 +377,12 @@ TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
 // Without a flag, outputs must fit into the memory that replies come out of.
 TEST(LimitsTest, OutputsAreBoundedByTheHostsMemory) {
   ModelFolder models;
-  models.Write("square", SquareModel());
+  models.Write("MatMul", SquareModel("MatMul"));
   TestServer server([&](ServerOptions& o) {
     o.model_repository = models.path();
     o.host_bytes = 1 << 20;
   });
-  for (const grpc::Status& status : EveryWay(server, 520)) {
+  for (const grpc::Status& status : EveryWay(server, "MatMul", 520)) {
     EXPECT_TRUE(
         Refused(status, StatusCode::RESOURCE_EXHAUSTED, "--max-output-bytes"));
   }
