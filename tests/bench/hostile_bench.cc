@@ -56,9 +56,9 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "hostile_bench: %s\n", warm.ToString().c_str());
     return 1;
   }
-  const int64_t baseline = testing::ResidentBytes(server.pid());
+  const testing::ResidentMemory baseline = testing::MemoryOf(server.pid());
   std::printf("%s, %.0f MiB resident\n", device.c_str(),
-              static_cast<double>(baseline) / kMiB);
+              static_cast<double>(baseline.all) / kMiB);
   std::printf("%-52s %-20s %9s %9s %9s\n", "request", "answer", "next ms",
               "peak MiB", "left MiB");
   int failed = 0;
@@ -78,6 +78,11 @@ int Main(int argc, char** argv) {
                 static_cast<double>(outcome.peak_bytes) / kMiB,
                 static_cast<double>(outcome.left_bytes) / kMiB,
                 holds ? "" : "  DOES NOT HOLD");
+    if (outcome.left_bytes > testing::kHostileMemoryLeft) {
+      std::printf(
+          "    %s\n",
+          testing::DescribeMemory(outcome.before, outcome.after).c_str());
+    }
     if (!outcome.honest.ok() || !outcome.right) {
       std::printf("    answer: %s\n    honest: %s\n",
                   outcome.answer.ToString().c_str(),

@@ -21,6 +21,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cpp/client.h"
 #include "client/cpp/status_details.h"
 #include "tests/hostile/hostile_graphs.h"
@@ -155,6 +156,19 @@ v1::EvaluateRequest Copy() {
 v1::EvaluateRequest HonestEvaluation() {
   v1::EvaluateRequest request = Copy();
   AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
+  return request;
+}
+
+// More than one channel, which a library convolves on CUDA.
+v1::EvaluateRequest HonestConvolution() {
+  v1::EvaluateRequest request = Evaluation(R"(
+      inputs { name: "x" } inputs { name: "w" }
+      nodes { name: "conv" op: "Conv" inputs: "x" inputs: "w" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {1, 2, 8, 8},
+           Bytes(std::vector<float>(2 * 8 * 8, 1)));
+  AddInput(&request, "w", v1::DATA_TYPE_FLOAT, {2, 2, 3, 3},
+           Bytes(std::vector<float>(2 * 2 * 3 * 3, 1)));
   return request;
 }
 
@@ -644,6 +658,7 @@ std::vector<std::string> HostileServerFlags(const std::string& device,
           "--streams=4",
           "--drain-delay=0",
           "--log-level=error",
+          "--cache-dir=off",
           "--model-repository=" + models,
           absl::StrCat("--max-output-bytes=", kHostileOutputBytes),
           absl::StrCat("--max-scratch-bytes=", kHostileScratchBytes)};
@@ -665,6 +680,10 @@ absl::Status WarmUp(const HostileTarget& target) {
   for (const absl::Status& status : statuses) {
     if (!status.ok()) return status;
   }
+  const absl::Status convolved =
+      CallRaw(Connect(target), kEvaluate,
+              HonestConvolution().SerializeAsString(), kAnswer);
+  if (!convolved.ok()) return convolved;
   for (const HostileGraph& graph : HostileGraphs()) {
     if (graph.code != StatusCode::kOk) continue;
     v1::EvaluateRequest request = Evaluation(graph.definition);
@@ -718,8 +737,9 @@ absl::Status AskHonestly(const HostileTarget& target, milliseconds patience) {
 
 HostileOutcome Attack(const HostileRequest& request,
                       const HostileTarget& target, pid_t server,
-                      int64_t baseline) {
+                      const ResidentMemory& baseline) {
   HostileOutcome outcome;
+  outcome.before = MemoryOf(server);
   // The peak begins anew.
   std::ofstream(absl::StrCat("/proc/", server, "/clear_refs")) << "5";
   {
@@ -734,16 +754,36 @@ HostileOutcome Attack(const HostileRequest& request,
         std::chrono::duration<double, std::milli>(steady_clock::now() - start)
             .count();
   }
-  outcome.peak_bytes = StatusBytes(server, "VmHWM:") - baseline;
+  outcome.peak_bytes = StatusBytes(server, "VmHWM:") - baseline.all;
   const auto end = steady_clock::now() + seconds(5);
   do {
-    outcome.left_bytes = ResidentBytes(server) - baseline;
+    outcome.after = MemoryOf(server);
+    outcome.left_bytes = outcome.after.all - baseline.all;
     if (outcome.left_bytes <= kHostileMemoryLeft) break;
     std::this_thread::sleep_for(milliseconds(20));
   } while (steady_clock::now() < end);
   return outcome;
 }
 
-int64_t ResidentBytes(pid_t process) { return StatusBytes(process, "VmRSS:"); }
+ResidentMemory MemoryOf(pid_t process) {
+  return {.all = StatusBytes(process, "VmRSS:"),
+          .anonymous = StatusBytes(process, "RssAnon:"),
+          .file = StatusBytes(process, "RssFile:"),
+          .shared = StatusBytes(process, "RssShmem:")};
+}
+
+std::string DescribeMemory(const ResidentMemory& before,
+                           const ResidentMemory& after) {
+  const auto change = [](const char* what, int64_t from, int64_t to) {
+    constexpr double kMiB = 1 << 20;
+    return absl::StrFormat("%s %.1f -> %.1f", what,
+                           static_cast<double>(from) / kMiB,
+                           static_cast<double>(to) / kMiB);
+  };
+  return absl::StrCat(change("resident", before.all, after.all), " MiB (",
+                      change("anonymous", before.anonymous, after.anonymous),
+                      ", ", change("file", before.file, after.file), ", ",
+                      change("shared", before.shared, after.shared), ")");
+}
 
 }  // namespace weir::testing

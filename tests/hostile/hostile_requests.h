@@ -45,17 +45,36 @@ std::vector<HostileRequest> HostileRequests();
 
 // Into a folder that is there.
 void WriteHostileModels(const std::string& folder);
+// Kernels are not kept for the next server: each is compiled, as on a machine
+// that never ran one.
 std::vector<std::string> HostileServerFlags(const std::string& device,
                                             const std::string& models);
 
-// Runs what the honest and the hostile run rightly, on every stream, so that
-// libraries are loaded and arenas are as large as they get.
+// Runs what the honest and the hostile run rightly, on every stream, and
+// something of each kind that a device has a library for (products,
+// convolutions, kernels that are compiled), so that libraries are loaded and
+// arenas are as large as they get: what comes after takes nothing for the first
+// time.
 absl::Status WarmUp(const HostileTarget& target);
 
 // A caller who asks for little, on new connections: ModelInfer, Evaluate and
 // /healthz. Why it was not served in `patience`.
 absl::Status AskHonestly(const HostileTarget& target,
                          std::chrono::milliseconds patience);
+
+// What a process has in memory, in bytes: the whole and its parts; -1 if there
+// is no such process.
+struct ResidentMemory {
+  int64_t all = -1;        // VmRSS
+  int64_t anonymous = -1;  // RssAnon: heap, stacks
+  int64_t file = -1;       // RssFile: programs and libraries
+  int64_t shared = -1;     // RssShmem
+};
+ResidentMemory MemoryOf(pid_t process);
+// "resident 1.5 -> 2.0 MiB (anonymous 0.5 -> 1.0, file 1.0 -> 1.0, shared 0.0
+// -> 0.0)".
+std::string DescribeMemory(const ResidentMemory& before,
+                           const ResidentMemory& after);
 
 struct HostileOutcome {
   absl::Status answer;
@@ -66,17 +85,16 @@ struct HostileOutcome {
   // attack, and what was left.
   int64_t peak_bytes = 0;
   int64_t left_bytes = 0;
+  ResidentMemory before;  // the attack
+  ResidentMemory after;   // when memory had had its time to go back
 };
 
 // Sends it, asks honestly while its connections are open, drops these, and
 // waits a little for memory to go back.
 HostileOutcome Attack(const HostileRequest& request,
                       const HostileTarget& target, pid_t server,
-                      int64_t baseline);
+                      const ResidentMemory& baseline);
 
 inline constexpr int64_t kHostileMemoryLeft = int64_t{64} << 20;
-
-// VmRSS; -1 if there is no such process.
-int64_t ResidentBytes(pid_t process);
 
 }  // namespace weir::testing

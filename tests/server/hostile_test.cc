@@ -40,7 +40,7 @@ TEST(HostileTest, TheNextHonestRequestIsServed) {
   const HostileTarget target = HostileTarget::FromReadyLine(server.ReadLine());
   ASSERT_FALSE(target.grpc.empty()) << "the server did not start";
   ASSERT_TRUE(WarmUp(target).ok());
-  const int64_t baseline = ResidentBytes(server.pid());
+  const ResidentMemory baseline = MemoryOf(server.pid());
 
   const std::vector<HostileRequest> requests = HostileRequests();
   EXPECT_GT(requests.size(), 50u);
@@ -52,7 +52,10 @@ TEST(HostileTest, TheNextHonestRequestIsServed) {
     ASSERT_TRUE(outcome.honest.ok()) << outcome.honest;
     EXPECT_LT(outcome.honest_ms, kHonestMs);
     if (kFreedMemoryGoesBack) {
-      EXPECT_LE(outcome.left_bytes, kHostileMemoryLeft);
+      EXPECT_LE(outcome.left_bytes, kHostileMemoryLeft)
+          << "\"" << request.name
+          << "\": " << DescribeMemory(outcome.before, outcome.after)
+          << "; since the start: " << DescribeMemory(baseline, outcome.after);
     }
   }
   server.Signal(SIGTERM);
