@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "server/heap.h"
 #include "server/observe/line_writer.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -133,6 +134,7 @@ constexpr absl::Duration kLossPatience = absl::Milliseconds(750);
 
 int main(int argc, char** argv) {
   const weir::Nanos started = weir::NowNanos();
+  weir::BoundHeap();
   auto parsed = weir::ParseServerOptions(argc, argv);
   if (const auto* exit_now = std::get_if<weir::ExitNow>(&parsed)) {
     return exit_now->code;

@@ -1,6 +1,5 @@
 #include "server/server.h"
 
-#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -22,6 +21,7 @@
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "server/health.h"
+#include "server/heap.h"
 #include "server/observe/call_recorder.h"
 #include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
@@ -64,9 +64,6 @@ std::string NewIncarnation() {
   return absl::StrFormat("%08x%08x", device(), device());
 }
 
-// Requests and replies of hundreds of kilobytes leave holes in the heap, each
-// thread's, and what is in use moves on: without this its pages grow for hours
-// under load. Takes about a millisecond.
 constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
 
 // How long the step that a model's loading is in may take to end.
@@ -243,8 +240,7 @@ struct Server::Impl {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Health> health;
   std::unique_ptr<HttpServer> http;
-  PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery,
-                              [] { malloc_trim(0); }};
+  PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery, TrimHeap};
   std::unique_ptr<PeriodicThread> pulse;
   bool hangs = false;  // for the thread of `pulse`
   std::thread loader;
