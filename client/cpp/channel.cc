@@ -3,11 +3,23 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <limits>
+
 namespace weir::client {
+namespace {
+
+// A server asks connections to leave, and a call that was not sent yet goes to
+// the next one by itself, but only while gRPC keeps its request for that: the
+// default of 256 KiB leaves larger ones failing as UNAVAILABLE. What is kept
+// are references.
+constexpr int kRetryBufferBytes = std::numeric_limits<int>::max();
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const TlsOptions& tls,
                                            grpc::ChannelArguments arguments) {
+  arguments.SetInt(GRPC_ARG_PER_RPC_RETRY_BUFFER_SIZE, kRetryBufferBytes);
   if (!tls.enabled()) {
     return grpc::CreateCustomChannel(
         address, grpc::InsecureChannelCredentials(), arguments);

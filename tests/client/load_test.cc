@@ -10,6 +10,8 @@
 namespace weir::client {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using weir::testing::IdentityRequest;
 using weir::testing::SpinRequest;
 using weir::testing::TestServer;
@@ -50,6 +52,26 @@ TEST(LoadTest, ClosedLoopCountsAndSortsItsCalls) {
                 "weir_requests_total{method=\"Evaluate\",code=\"OK\"}")));
 }
 
+// A request that is larger than what gRPC keeps for a second try by default, to
+// a server that asks every connection to leave a hundred times: calls that had
+// not begun on it begin on the next one.
+TEST(LoadTest, CallsBeginElsewhereWhenAConnectionIsAskedToLeave) {
+  TestServer server([](ServerOptions& options) {
+    options.max_connection_age = absl::Milliseconds(20);
+  });
+  v1::EvaluateRequest request = IdentityRequest();
+  v1::TensorValue* x = request.mutable_inputs(0)->mutable_value();
+  x->mutable_spec()->set_shape(0, 80'000);
+  x->set_raw(std::string(320'000, '\0'));
+  LoadOptions options = Load(server, request);
+  options.callers = 16;
+  options.threads = 8;
+  options.seconds = 3;
+  const LoadResult result = RunLoad(options);
+  EXPECT_GT(result.calls, 0);
+  EXPECT_THAT(result.first_error, Not(HasSubstr("GOAWAY")));
+}
+
 TEST(LoadTest, CountsErrorsByCode) {
   TestServer server;
   v1::EvaluateRequest request = IdentityRequest();
@@ -59,7 +81,7 @@ TEST(LoadTest, CountsErrorsByCode) {
   ASSERT_EQ(result.errors.size(), 1u);
   EXPECT_EQ(result.errors.begin()->first, grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_GT(result.error_count(), 0);
-  EXPECT_THAT(result.first_error, ::testing::HasSubstr("x"));
+  EXPECT_THAT(result.first_error, HasSubstr("x"));
   EXPECT_EQ(result.Quantile(0.5), 0);
 }
 
