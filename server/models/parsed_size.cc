@@ -2,11 +2,14 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/unknown_field_set.h>
 #include <google/protobuf/wire_format_lite.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
@@ -18,16 +21,40 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 
-// A pointer to it, twice over while lists grow.
-constexpr int64_t kEntry = 2 * sizeof(void*);
-// An element of a list of numbers, or an unknown one, while lists grow.
-constexpr int64_t kNumber = 2 * sizeof(uint64_t);
-constexpr int64_t kUnknown = 2 * 16;
-constexpr int64_t kString = kEntry + static_cast<int64_t>(sizeof(std::string));
+// Lists double; while they grow, the old one stays beside the new one.
+constexpr int64_t kGrowth = 3;
+constexpr int64_t kEntry = kGrowth * sizeof(void*);
 // Allocations are rounded up.
 constexpr int64_t kRounding = 16;
+constexpr int64_t kString = static_cast<int64_t>(sizeof(std::string)) +
+                            2 * kRounding;  // its own and its bytes'
+// Of what a message does not know, a list of its own, for each of its fields an
+// entry.
+constexpr int64_t kUnknown = kGrowth * sizeof(google::protobuf::UnknownField);
+constexpr int64_t kUnknownList =
+    sizeof(void*) + sizeof(google::protobuf::UnknownFieldSet) + 2 * kRounding;
 // Protobuf's own; the parser refuses what is deeper.
 constexpr int kMaxDepth = 100;
+
+// How the field would have to come, if it is one number.
+WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
+  return WireFormatLite::WireTypeForFieldType(
+      static_cast<WireFormatLite::FieldType>(field.type()));
+}
+
+// While a list of them grows.
+int64_t BytesOfNumber(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT64:
+    case FieldDescriptor::CPPTYPE_UINT64:
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return kGrowth * sizeof(uint64_t);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return kGrowth * sizeof(bool);
+    default:
+      return kGrowth * sizeof(uint32_t);
+  }
+}
 
 class Counter {
  public:
@@ -39,10 +66,19 @@ class Counter {
   // Until the end of the message; false if there is no use in going on.
   bool Walk(const Descriptor& type, int depth) {
     if (depth > kMaxDepth) return false;
+    bool keeps_unknown = false;
     while (const uint32_t tag = in_.ReadTag()) {
       const FieldDescriptor* field =
           type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-      if (!Field(tag, field, depth) || total_ >= enough_) return false;
+      if (field != nullptr && !Fits(tag, *field)) field = nullptr;
+      bool known = field != nullptr;
+      if (!(known ? Known(tag, *field, depth, &known) : Unknown(tag, depth))) {
+        return false;
+      }
+      if (!known && !std::exchange(keeps_unknown, true)) {
+        total_ += kUnknownList;
+      }
+      if (total_ >= enough_) return false;
     }
     return true;
   }
@@ -50,60 +86,126 @@ class Counter {
   int64_t total() const { return total_; }
 
  private:
-  bool Field(uint32_t tag, const FieldDescriptor* field, int depth) {
-    const int64_t number = field == nullptr       ? kUnknown
-                           : field->is_repeated() ? kNumber
-                                                  : 0;
-    uint64_t ignored = 0;
-    switch (WireFormatLite::GetTagWireType(tag)) {
-      case WireFormatLite::WIRETYPE_VARINT:
-        total_ += number;
-        return in_.ReadVarint64(&ignored);
-      case WireFormatLite::WIRETYPE_FIXED64:
-        total_ += number;
-        return in_.Skip(8);
-      case WireFormatLite::WIRETYPE_FIXED32:
-        total_ += number;
-        return in_.Skip(4);
-      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
-        return Sized(field, depth);
-      // Groups are unknown fields, one in another.
-      case WireFormatLite::WIRETYPE_START_GROUP:
-        total_ += 2 * kUnknown;
-        return true;
-      case WireFormatLite::WIRETYPE_END_GROUP:
-        return true;
+  // What comes in another form than the declared ones is kept as unknown.
+  static bool Fits(uint32_t tag, const FieldDescriptor& field) {
+    const auto type = WireFormatLite::GetTagWireType(tag);
+    return type == WireTypeOf(field) ||
+           (field.is_packable() &&
+            type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  }
+
+  // Clears `*known` for a value that its enum does not have. No message of ours
+  // declares groups.
+  bool Known(uint32_t tag, const FieldDescriptor& field, int depth,
+             bool* known) {
+    const auto type = WireFormatLite::GetTagWireType(tag);
+    if (type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      return Sized(field, depth);
+    }
+    if (field.is_repeated()) total_ += BytesOfNumber(field);
+    if (type != WireFormatLite::WIRETYPE_VARINT) return Number(type);
+    uint64_t value = 0;
+    if (!in_.ReadVarint64(&value)) return false;
+    if (field.type() == FieldDescriptor::TYPE_ENUM &&
+        field.enum_type()->FindValueByNumber(static_cast<int>(value)) ==
+            nullptr) {
+      *known = false;
+      total_ += kUnknown;
+    }
+    return true;
+  }
+
+  bool Unknown(uint32_t tag, int depth) {
+    total_ += kUnknown;
+    const auto type = WireFormatLite::GetTagWireType(tag);
+    if (type == WireFormatLite::WIRETYPE_START_GROUP) {
+      return Group(WireFormatLite::GetTagFieldNumber(tag), depth + 1);
+    }
+    if (type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) return Number(type);
+    total_ += kString;
+    int size = 0;
+    return ReadSize(&size) && in_.Skip(size);
+  }
+
+  // Nothing in a group is known.
+  bool Group(int number, int depth) {
+    if (depth > kMaxDepth) return false;
+    total_ += kUnknownList;
+    while (const uint32_t tag = in_.ReadTag()) {
+      if (WireFormatLite::GetTagWireType(tag) ==
+          WireFormatLite::WIRETYPE_END_GROUP) {
+        return WireFormatLite::GetTagFieldNumber(tag) == number;
+      }
+      if (!Unknown(tag, depth) || total_ >= enough_) return false;
     }
     return false;
   }
 
-  bool Sized(const FieldDescriptor* field, int depth) {
-    uint32_t size = 0;
-    if (!in_.ReadVarint32(&size) ||
-        size > static_cast<uint32_t>(std::numeric_limits<int>::max())) {
-      return false;
+  // False for what is none.
+  bool Number(WireFormatLite::WireType type) {
+    uint64_t ignored = 0;
+    switch (type) {
+      case WireFormatLite::WIRETYPE_VARINT:
+        return in_.ReadVarint64(&ignored);
+      case WireFormatLite::WIRETYPE_FIXED64:
+        return in_.Skip(8);
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return in_.Skip(4);
+      default:
+        return false;
     }
-    if (field == nullptr) {
-      total_ += kUnknown + kString + kRounding;
-      return in_.Skip(static_cast<int>(size));
-    }
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      total_ += kEntry + kRounding + SizeOf(*field->message_type());
-      const auto limit = in_.PushLimit(static_cast<int>(size));
+  }
+
+  bool Sized(const FieldDescriptor& field, int depth) {
+    int size = 0;
+    if (!ReadSize(&size)) return false;
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      total_ += kEntry + kRounding + SizeOf(*field.message_type());
+      const auto limit = in_.PushLimit(size);
       const bool whole =
-          Walk(*field->message_type(), depth + 1) && in_.BytesUntilLimit() == 0;
+          Walk(*field.message_type(), depth + 1) && in_.BytesUntilLimit() == 0;
       in_.PopLimit(limit);
       return whole;
     }
-    if (field->is_packable()) {
-      // A byte may be a number, or take as much room as it came in.
-      const bool fixed = field->type() == FieldDescriptor::TYPE_FLOAT ||
-                         field->type() == FieldDescriptor::TYPE_DOUBLE;
-      total_ += fixed ? 0 : int64_t{size} * kNumber;
-    } else {
-      total_ += kString + kRounding;
+    if (!field.is_packable()) {
+      total_ += kEntry + kString;
+    } else if (WireTypeOf(field) == WireFormatLite::WIRETYPE_VARINT) {
+      int64_t numbers = 0;
+      if (!CountVarints(size, &numbers)) return false;
+      total_ += numbers * BytesOfNumber(field);
+      if (field.type() == FieldDescriptor::TYPE_ENUM) {
+        total_ += kUnknownList + numbers * kUnknown;
+      }
+      return true;
     }
-    return in_.Skip(static_cast<int>(size));
+    // Packed numbers of one size take as much room as they came in.
+    return in_.Skip(size);
+  }
+
+  // Skips `size` bytes of them. False if there are not so many bytes.
+  bool CountVarints(int size, int64_t* count) {
+    while (size > 0) {
+      const void* data = nullptr;
+      int there = 0;
+      if (!in_.GetDirectBufferPointer(&data, &there)) return false;
+      there = std::min(there, size);
+      const auto* bytes = static_cast<const uint8_t*>(data);
+      *count += std::count_if(bytes, bytes + there,
+                              [](uint8_t byte) { return byte < 0x80; });
+      if (!in_.Skip(there)) return false;
+      size -= there;
+    }
+    return true;
+  }
+
+  bool ReadSize(int* size) {
+    uint32_t read = 0;
+    if (!in_.ReadVarint32(&read) ||
+        read > static_cast<uint32_t>(std::numeric_limits<int>::max())) {
+      return false;
+    }
+    *size = static_cast<int>(read);
+    return true;
   }
 
   // Of an empty message.

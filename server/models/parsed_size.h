@@ -1,7 +1,9 @@
 // How much memory protobuf would take for a stranger's message, told from its
-// bytes before it is parsed: two bytes can make an object of hundreds. What the
-// message's strings hold is left out, as it is no larger than the bytes. Pure;
-// any thread.
+// bytes before it is parsed: two bytes can make an object of hundreds. Fields
+// that protobuf keeps without knowing them count too: of another number or wire
+// type, in groups, of a value that their enum does not have. What the message's
+// strings hold is left out, as it is no larger than the bytes. Pure; any
+// thread.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
