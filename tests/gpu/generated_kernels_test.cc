@@ -398,6 +398,91 @@ TEST_F(GeneratedKernels, IntegerProducts) {
   }
 }
 
+// Those of a convolution that are no library's.
+TEST_F(GeneratedKernels, Convolutions) {
+  for (DType dtype : Types(kFloatTypes)) {
+    for (const char* activation : {"", "Relu", "Clip"}) {
+      for (const Layout layout : {Layout::kRowMajor, Layout::kChannelsLast}) {
+        Case conv;
+        conv.node = Node("FusedConv", "weir");
+        conv.node.attributes.Set("activation", std::string(activation));
+        conv.inputs = {Meta(dtype, {1, 4, 8, 8}), Meta(dtype, {4, 1, 3, 3}),
+                       Meta(dtype, {4}), Meta(dtype, {1, 4, 6, 6})};
+        conv.outputs = {Meta(dtype, {1, 4, 6, 6})};
+        conv.inputs[0].layout = conv.outputs[0].layout = layout;
+        Case grouped = conv;
+        grouped.node.attributes.Set("group", int64_t{4});
+        Plan(grouped);
+        conv.inputs[0] = Meta(dtype, {1, 0, 8, 8});
+        conv.inputs[1] = Meta(dtype, {4, 0, 3, 3});
+        Plan(conv);
+      }
+    }
+  }
+}
+
+// What a caller may choose at will is an argument: a graph of many nodes does
+// not compile as many kernels.
+TEST_F(GeneratedKernels, AttributesThatAreNumbersCompileNothing) {
+  const auto compiled = [this] {
+    return device_->kernels().stats().compiled_total +
+           device_->kernels().stats().disk_hits_total;
+  };
+  uint64_t after_first = 0;
+  for (int i = 0; i < 4; ++i) {
+    const float value = 0.25f + static_cast<float>(i);
+    Case batch;
+    batch.node = Node("BatchNormalization");
+    batch.node.attributes.Set("epsilon", value);
+    batch.inputs.assign(5, Meta(DType::kFloat, {3}));
+    batch.inputs[0] = Meta(DType::kFloat, {2, 3, 4, 4});
+    batch.outputs = {Meta(DType::kFloat, {2, 3, 4, 4})};
+    Plan(batch);
+
+    Case gemm;
+    gemm.node = Node("Gemm");
+    gemm.node.attributes.Set("alpha", value);
+    gemm.node.attributes.Set("beta", -value);
+    gemm.inputs = {Meta(DType::kInt32, {3, 4}), Meta(DType::kInt32, {4, 5}),
+                   Meta(DType::kInt32, {3, 1})};
+    gemm.outputs = {Meta(DType::kInt32, {3, 5})};
+    Plan(gemm);
+    // Of nothing: the addend alone.
+    gemm.inputs[0] = Meta(DType::kInt32, {3, 0});
+    gemm.inputs[1] = Meta(DType::kInt32, {0, 5});
+    Plan(gemm);
+
+    const auto filling = std::make_shared<Constant>();
+    filling->tensor = {DType::kFloat, {1}, &value};
+    Case fill;
+    fill.node = Node("ConstantOfShape");
+    fill.node.attributes.Set("value", std::shared_ptr<const Constant>(filling));
+    fill.inputs = {Meta(DType::kInt64, {1})};
+    fill.host_ints = {{7}};
+    fill.outputs = {Meta(DType::kFloat, {7})};
+    Plan(fill);
+
+    // One filter for each channel; then of no channel: the bias alone.
+    Case conv;
+    conv.node = Node("FusedConv", "weir");
+    conv.node.attributes.Set("activation", std::string("Clip"));
+    conv.node.attributes.Set("low", -value);
+    conv.node.attributes.Set("high", value);
+    conv.inputs = {Meta(DType::kFloat, {1, 4, 8, 8}),
+                   Meta(DType::kFloat, {4, 1, 3, 3}), Meta(DType::kFloat, {4})};
+    conv.outputs = {Meta(DType::kFloat, {1, 4, 6, 6})};
+    Case grouped = conv;
+    grouped.node.attributes.Set("group", int64_t{4});
+    Plan(grouped);
+    conv.inputs[0] = Meta(DType::kFloat, {1, 0, 8, 8});
+    conv.inputs[1] = Meta(DType::kFloat, {4, 0, 3, 3});
+    Plan(conv);
+    if (i == 0) after_first = compiled();
+  }
+  EXPECT_GE(after_first, 6u);
+  EXPECT_EQ(compiled(), after_first);
+}
+
 // Too many calls for the library, or too many matrices for one of them: one
 // launch, and no table of them.
 TEST_F(GeneratedKernels, ManySmallProducts) {

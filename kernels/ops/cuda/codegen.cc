@@ -75,11 +75,6 @@ std::string Define(std::string_view name, std::string_view value) {
                       " ", absl::string_view(value.data(), value.size()), "\n");
 }
 
-std::string DoubleLiteral(double value) {
-  return absl::StrCat("__longlong_as_double(0x",
-                      absl::Hex(std::bit_cast<uint64_t>(value)), "ll)");
-}
-
 // Granlund and Montgomery's round-up method with a 33-bit multiplier, whose top
 // bit is the "+ n" in Divide.
 FastDivisor::FastDivisor(uint64_t d) : divisor(d) {

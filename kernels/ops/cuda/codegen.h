@@ -45,9 +45,6 @@ std::string_view TestingSource();
 // "#define NAME value".
 std::string Define(std::string_view name, std::string_view value);
 
-// A constant of type double in kernel text, bit for bit.
-std::string DoubleLiteral(double value);
-
 // A prepared division, packed as three words. REQUIRES: 0 < divisor < 2^31.
 struct FastDivisor {
   explicit FastDivisor(uint64_t divisor);
@@ -72,6 +69,12 @@ class Words {
   }
   // An array field of `size` words, the rest 0.
   Words& AddArray(absl::Span<const int64_t> values, size_t size);
+
+  // All of `other`.
+  Words& AddWords(const Words& other) {
+    words_.insert(words_.end(), other.words_.begin(), other.words_.end());
+    return *this;
+  }
 
   uint64_t& operator[](size_t i) { return words_[i]; }
   size_t size() const { return words_.size(); }

@@ -41,19 +41,32 @@ bool IsHalf(const NodeInfo& node) {
          node.input_types[0] == DType::kBfloat16;
 }
 
-// The activation of a fused node over `x`, in kernel text; empty without one.
-std::string Activation(const NodeInfo& node, absl::string_view x) {
+// The activation of a fused node over `x`, in kernel text, between bounds of
+// type double that are given as text; empty without one.
+std::string Activation(const NodeInfo& node, absl::string_view x,
+                       absl::string_view low, absl::string_view high) {
   const std::string name = node.attributes.String(kFusedConvActivation, "");
   if (name == "Relu") return absl::StrCat("Relu(", x, ")");
   if (name != "Clip") return "";
-  const auto bound = [&](std::string_view attribute) {
-    return absl::StrCat(
-        "T(",
-        DoubleLiteral(static_cast<double>(node.attributes.Float(attribute, 0))),
-        ")");
-  };
-  return absl::StrCat("Clip(", x, ", ", bound(kFusedConvLow), ", ",
-                      bound(kFusedConvHigh), ")");
+  return absl::StrCat("Clip(", x, ", T(", low, "), T(", high, "))");
+}
+
+struct Bounds {
+  explicit Bounds(const NodeInfo& node)
+      : low(static_cast<double>(node.attributes.Float(kFusedConvLow, 0))),
+        high(static_cast<double>(node.attributes.Float(kFusedConvHigh, 0))) {}
+  double low, high;
+};
+
+// The same for a loop over `x`: the bounds are its words. False without one.
+bool Activate(const NodeInfo& node, absl::string_view x,
+              ElementwiseSpec* spec) {
+  const std::string activated = Activation(node, x, "NUMBER(0)", "NUMBER(1)");
+  if (activated.empty()) return false;
+  const Bounds bounds(node);
+  spec->expression = activated;
+  spec->words.Add(bounds.low).Add(bounds.high);
+  return true;
 }
 
 // A convolution with its shapes.
@@ -97,9 +110,10 @@ absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
     sum = sum.empty() ? "x0" : "Add(x0, x1)";
   }
   if (sum.empty()) sum = "T(0)";
-  const std::string activated = Activation(node, sum);
-  spec.expression = activated.empty() ? sum : activated;
-  spec.moves = spec.expression == "x0";
+  if (!Activate(node, sum, &spec)) {
+    spec.expression = sum;
+    spec.moves = sum == "x0";
+  }
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                         ElementwiseLoop::Make(device, spec));
   return PlannedRun{[loop, read](const RunArgs& run) {
@@ -128,7 +142,7 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
   }
   const bool narrow = std::max(task.in.elements, task.out.elements) <
                       std::numeric_limits<int32_t>::max();
-  const std::string activated = Activation(node, "x");
+  const std::string activated = Activation(node, "x", "a.low", "a.high");
   WEIR_ASSIGN_OR_RETURN(
       GeneratedKernel convolve,
       GeneratedKernel::Make(
@@ -145,6 +159,7 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
   const int64_t filters = task.out.dims[1];
   const uint64_t elements = static_cast<uint64_t>(task.out.elements);
   const bool residual = task.residual;
+  const Bounds bounds(node);
   return PlannedRun{[=](const RunArgs& run) {
     Words words;
     words.Add(run.inputs[0]).Add(run.inputs[1]).Add(InputOrNull(run, kBias));
@@ -152,6 +167,7 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
     words.Add(run.outputs[0]).Add(elements).Add(channels).Add(filters);
     words.AddArray(in, 3).AddArray(out, 3).AddArray(kernel, 3);
     words.AddArray(stride, 3).AddArray(dilation, 3).AddArray(pad, 3);
+    words.Add(bounds.low).Add(bounds.high);
     return convolve.Launch(run.stream, GridFor(elements), words);
   }};
 }
@@ -175,7 +191,7 @@ std::vector<int64_t> Shape(const Dims& dims) {
 }
 
 absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
-                                     Cudnn* cudnn, const Task& task) {
+                                     const Task& task) {
   ConvolutionSpec spec;
   WEIR_ASSIGN_OR_RETURN(spec.type, CudnnType(task.in.dtype));
   spec.in = Shape(task.in.dims);
@@ -206,14 +222,11 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
       spec.bias && !task.bias
           ? Aligned(static_cast<size_t>(spec.out[1]) * SizeOf(task.out.dtype))
           : 0;
-  WEIR_RETURN_IF_ERROR(device->Activate());
+  WEIR_ASSIGN_OR_RETURN(Cudnn * cudnn, device->cudnn());
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Convolution> convolution,
                         cudnn->Prepare(spec));
   std::shared_ptr<const ElementwiseLoop> activate;
-  if (const std::string activated = Activation(node, "x0");
-      !activated.empty()) {
-    ElementwiseSpec loop;
-    loop.expression = activated;
+  if (ElementwiseSpec loop; Activate(node, "x0", &loop)) {
     loop.output = task.out.dtype;
     loop.dims = {task.out.elements};
     loop.inputs = {{task.out.dtype, {1}, 0}};
@@ -245,7 +258,7 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
 }
 
 absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
-                                           CudaDevice* device, Cudnn* cudnn,
+                                           CudaDevice* device,
                                            const PlanArgs& args) {
   const TensorMeta& in = args.inputs[0];
   const TensorMeta& weights = args.inputs[1];
@@ -282,15 +295,18 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
     return PlanWithoutSums(node, device, task);
   }
   return IsDepthwise(task) ? PlanDepthwise(node, device, task)
-                           : PlanCudnn(node, device, cudnn, task);
+                           : PlanCudnn(node, device, task);
 }
 
 absl::StatusOr<NodePlanner> CompileConvolution(const NodeInfo& node,
                                                CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(CudnnType(node.input_types[0]).status());
-  WEIR_ASSIGN_OR_RETURN(Cudnn * cudnn, device->cudnn());
-  return NodePlanner([node, device, cudnn](const PlanArgs& args) {
-    return PlanConvolution(node, device, cudnn, args);
+  // Opened for those that will use it: plans are made while callers wait.
+  if (!device->compiles_only()) {
+    WEIR_RETURN_IF_ERROR(device->cudnn().status());
+  }
+  return NodePlanner([node, device](const PlanArgs& args) {
+    return PlanConvolution(node, device, args);
   });
 }
 

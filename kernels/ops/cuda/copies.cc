@@ -86,7 +86,8 @@ absl::StatusOr<NodePlanner> CompileFill(const NodeInfo& node,
           }};
         }
         ElementwiseSpec spec;
-        spec.expression = absl::StrCat(pattern, "ull");
+        spec.expression = "WORD(0)";
+        spec.words.Add(pattern);
         spec.moves = true;
         spec.output = out.dtype;
         spec.dims = out.dims;

@@ -1,7 +1,8 @@
 // A convolution with one input channel for each filter, over up to three
 // spatial dims; a channel may have several filters. Defines given before this
 // text: S the storage type, INDEX an unsigned type that holds every element's
-// number, CHANNELS_LAST 1 or 0, ACTIVATE(x) of a sum, in terms of T.
+// number, CHANNELS_LAST 1 or 0, ACTIVATE(x) of a sum, in terms of T, a.low and
+// a.high.
 namespace weir {
 using namespace scalar;
 
@@ -16,6 +17,7 @@ struct Args {
   uint64_t elements;  // of `out`
   uint64_t channels, filters;
   int64_t in_dims[3], out_dims[3], kernel[3], stride[3], dilation[3], pad[3];
+  double low, high;  // for ACTIVATE
 };
 
 extern "C" __global__ void __launch_bounds__(256)

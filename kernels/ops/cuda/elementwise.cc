@@ -126,13 +126,14 @@ ElementwiseLayout LayOut(const ElementwiseSpec& spec) {
 }
 
 // The arguments: n, aligned, fault slot, node, output, then pointers of the
-// inputs, then (unless everything is one run) the divisors of the inner dims
-// and the strides of each input, innermost last.
+// inputs, then the words of the expression, then (unless everything is one run)
+// the divisors of the inner dims and the strides of each input, innermost last.
 std::string ElementwiseSource(const ElementwiseSpec& spec,
                               const ElementwiseLayout& layout) {
   const size_t inputs = spec.inputs.size();
   const size_t rank = layout.dims.size();
   const bool dense = AllDense(layout);
+  const size_t words = spec.words.size();
   const auto storage = [&](DType dtype) {
     return View(spec.moves && dtype == spec.output ? WordType(SizeOf(dtype))
                                                    : StorageType(dtype));
@@ -158,6 +159,7 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
   for (size_t i = 0; i < inputs; ++i) {
     absl::StrAppend(&s, "  const S", i, "* in", i, ";\n");
   }
+  if (words > 0) absl::StrAppend(&s, "  uint64_t words[", words, "];\n");
   if (!dense) {
     absl::StrAppend(&s, "  Divisor dim[", rank, "];\n");
     if (inputs > 0) {
@@ -166,6 +168,12 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
   }
   absl::StrAppend(&s, "};\n");
 
+  if (words > 0) {
+    absl::StrAppend(&s,
+                    "#define WORD(i) (words[i])\n"
+                    "#define NUMBER(i) (__longlong_as_double("
+                    "static_cast<long long>(words[i])))\n");
+  }
   absl::StrAppend(&s,
                   "#define FAULT(code) (ReportFault(fault, node, "
                   "static_cast<unsigned>(code)), R(0))\n",
@@ -173,6 +181,7 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
   for (size_t i = 0; i < inputs; ++i) {
     absl::StrAppend(&s, "Compute<S", i, "> x", i, ", ");
   }
+  if (words > 0) absl::StrAppend(&s, "const uint64_t* words, ");
   absl::StrAppend(&s,
                   "CudaFaultSlot* fault, unsigned node) {\n"
                   "  return static_cast<R>(",
@@ -238,12 +247,14 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
     }
   }
 
+  const char* const rest =
+      words > 0 ? "a.words, a.fault, node))" : "a.fault, node))";
   auto call = [&](const char* element) {
     std::string text = "Store<SR>(Apply(";
     for (size_t i = 0; i < inputs; ++i) {
       absl::StrAppend(&text, "Load(", element, i, "), ");
     }
-    return absl::StrCat(text, "a.fault, node))");
+    return absl::StrCat(text, rest);
   };
   if (layout.vector > 1) {
     absl::StrAppend(&s, "  if (a.aligned && first + V <= a.n) {\n");
@@ -267,7 +278,7 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
         absl::StrAppend(&text, "Load(w", i, "), ");
       }
     }
-    absl::StrAppend(&s, text, "a.fault, node));\n    }\n",
+    absl::StrAppend(&s, text, rest, ";\n    }\n",
                     "    *reinterpret_cast<Vec<SR>*>(a.out + first) = r;\n"
                     "    return;\n  }\n");
   }
@@ -284,6 +295,7 @@ std::string ElementwiseSource(const ElementwiseSpec& spec,
 struct ElementwiseLoop::State {
   GeneratedKernel kernel;
   ElementwiseLayout layout;
+  Words words;  // of the expression
   std::vector<size_t> element_sizes;
   size_t output_size = 0;
   uint64_t elements = 0;
@@ -302,6 +314,7 @@ absl::StatusOr<std::unique_ptr<const ElementwiseLoop>> ElementwiseLoop::Make(
   if (!storable) return absl::UnimplementedError("strings on a CUDA device");
   auto state = std::make_shared<State>();
   state->layout = LayOut(spec);
+  state->words = spec.words;
   state->elements = 1;
   for (int64_t d : state->layout.dims) {
     state->elements *= static_cast<uint64_t>(d);
@@ -343,6 +356,7 @@ absl::Status ElementwiseLoop::Run(Stream& stream,
     words.Add(p);
   }
   words[1] = aligned ? 1 : 0;
+  words.AddWords(s.words);
   if (!AllDense(layout)) {
     for (int64_t d : layout.dims) {
       words.Add(FastDivisor(layout.wide ? 1 : static_cast<uint64_t>(d)));

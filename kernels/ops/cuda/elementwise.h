@@ -1,7 +1,7 @@
 // Elementwise and broadcast kernels generated from an operator's scalar
 // expression. The text depends on expression, element types, rank and
-// contiguity; shapes are arguments, so that a new shape compiles nothing. Any
-// thread.
+// contiguity; shapes are arguments, and so are values of attributes (see
+// ElementwiseSpec::words), so that a new one compiles nothing. Any thread.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/device/cuda/cuda_device.h"
+#include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/op.h"
 #include "kernels/tensor/dtype.h"
 #include "kernels/tensor/shape.h"
@@ -32,6 +33,9 @@ struct ElementwiseSpec {
   std::vector<Operand> inputs;
   DType output = DType::kInvalid;
   Dims dims;
+  // Arguments of the kernel: the expression reads element i as WORD(i), an
+  // unsigned integer, or as NUMBER(i), the double whose bits it holds.
+  Words words = {};
   // The value is bits, not a number: an input of the output's type, or a
   // pattern. The output and the inputs of its type stand in the text as
   // unsigned integers of their size, so that nothing can convert them.

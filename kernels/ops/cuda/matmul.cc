@@ -324,10 +324,11 @@ Operand AddendOperand(const PlanArgs& args) {
 }
 
 // `operand` times `factor`, in double, as the element type T.
-std::string Scaled(double factor, const char* operand) {
+std::string Scaled(double factor, const char* operand, Words* words) {
   if (factor == 1) return operand;
-  return absl::StrCat("Convert<T>(", DoubleLiteral(factor),
-                      " * static_cast<double>(", operand, "))");
+  words->Add(factor);
+  return absl::StrCat("Convert<T>(NUMBER(", words->size() - 1,
+                      ") * static_cast<double>(", operand, "))");
 }
 
 // The product first, which wraps; then alpha, beta and C.
@@ -340,13 +341,14 @@ absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
   WEIR_ASSIGN_OR_RETURN(PlannedRun product, PlanProduct(device, p, out.bytes));
   if (!has_c && attributes.alpha == 1) return product;
   ElementwiseSpec spec;
-  spec.expression = Scaled(attributes.alpha, "x0");
+  spec.expression = Scaled(attributes.alpha, "x0", &spec.words);
   spec.output = out.dtype;
   spec.dims = out.dims;
   spec.inputs = {{out.dtype, DenseStrides(out.dims), 0}};
   if (has_c) {
-    spec.expression = absl::StrCat("Add(", spec.expression, ", ",
-                                   Scaled(attributes.beta, "x1"), ")");
+    spec.expression =
+        absl::StrCat("Add(", spec.expression, ", ",
+                     Scaled(attributes.beta, "x1", &spec.words), ")");
     spec.inputs.push_back(AddendOperand(args));
   }
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> finish,
@@ -371,8 +373,8 @@ absl::StatusOr<PlannedRun> PlanAddend(CudaDevice* device,
     return PlanProduct(device, p, out.bytes);
   }
   ElementwiseSpec spec;
-  spec.expression =
-      absl::StrCat("T(", DoubleLiteral(attributes.beta), ") * x0");
+  spec.expression = "T(NUMBER(0)) * x0";
+  spec.words.Add(attributes.beta);
   spec.output = out.dtype;
   spec.dims = out.dims;
   spec.inputs = {AddendOperand(args)};

@@ -164,16 +164,15 @@ absl::StatusOr<NodePlanner> CompileBatchNormalization(const NodeInfo& node,
   if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
     return absl::UnimplementedError("training mode");
   }
-  const std::string expression = absl::StrCat(
-      "(x0 - T(x3)) * (T(x1) / Sqrt(T(x4) + T(",
-      DoubleLiteral(
-          static_cast<double>(node.attributes.Float("epsilon", 1e-5f))),
-      "))) + T(x2)");
-  return NodePlanner([expression, device](
+  const double epsilon =
+      static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+  return NodePlanner([epsilon, device](
                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const Dims& dims = args.outputs[0].dims;
     ElementwiseSpec spec;
-    spec.expression = expression;
+    spec.expression =
+        "(x0 - T(x3)) * (T(x1) / Sqrt(T(x4) + T(NUMBER(0)))) + T(x2)";
+    spec.words.Add(epsilon);
     spec.output = args.outputs[0].dtype;
     spec.dims = dims;
     spec.inputs.push_back({args.inputs[0].dtype, DenseStrides(dims), 0});
