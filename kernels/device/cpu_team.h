@@ -18,6 +18,10 @@ class WEIR_EXPORT CpuTeam {
   // Small n (below `grain`) runs in the caller.
   virtual void Run(int64_t n, int64_t grain,
                    absl::FunctionRef<void(int64_t, int64_t)> fn) = 0;
+  // True once nobody wants the operator's result any more; it stays true. Loops
+  // (kernels/ops/parallel_for.h) then skip what they have not begun. Any
+  // thread, between pieces of some microseconds.
+  virtual bool GivenUp() { return false; }
 };
 
 }  // namespace weir

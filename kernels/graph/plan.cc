@@ -1,10 +1,14 @@
 #include "kernels/graph/plan.h"
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/outline_steps.h"
 #include "kernels/graph/plan_body.h"
@@ -23,6 +27,42 @@ void KeepLongest(std::atomic<int64_t>& kept, int64_t ns) {
   const int64_t shorter = longest - (longest - ns) / kForgetRuns;
   kept.store(std::max({ns, shorter, int64_t{1}}), std::memory_order_relaxed);
 }
+
+// The device's team, for a run that may be given up.
+class RunTeam final : public CpuTeam {
+ public:
+  RunTeam(CpuTeam& team, absl::FunctionRef<absl::Status()> go_on)
+      : team_(team), go_on_(go_on) {}
+
+  int size() const override { return team_.size(); }
+  void Run(int64_t n, int64_t grain,
+           absl::FunctionRef<void(int64_t, int64_t)> fn) override {
+    team_.Run(n, grain, fn);
+  }
+  bool GivenUp() override {
+    if (given_up_.load(std::memory_order_relaxed)) return true;
+    absl::Status status = go_on_();
+    if (status.ok()) return false;
+    MutexLock lock(&mu_);
+    if (status_.ok()) status_ = std::move(status);
+    given_up_.store(true, std::memory_order_relaxed);
+    return true;
+  }
+
+  // Why; OK if it was not. Between steps.
+  absl::Status status() const {
+    if (!given_up_.load(std::memory_order_relaxed)) return absl::OkStatus();
+    MutexLock lock(&mu_);
+    return status_;
+  }
+
+ private:
+  CpuTeam& team_;
+  const absl::FunctionRef<absl::Status()> go_on_;
+  std::atomic<bool> given_up_{false};
+  mutable Mutex mu_;
+  absl::Status status_ WEIR_GUARDED_BY(mu_);
+};
 
 const std::byte* Resolve(const Operand& operand, const PlanRun& run) {
   switch (operand.base) {
@@ -89,6 +129,11 @@ absl::Status Plan::Run(const PlanRun& run) const {
   }
   absl::InlinedVector<const void*, kInlineOperands> inputs;
   absl::InlinedVector<void*, kInlineOperands> outputs;
+  std::optional<RunTeam> own_team;
+  if (run.go_on.has_value() && run.team != nullptr) {
+    own_team.emplace(*run.team, *run.go_on);
+  }
+  CpuTeam* const team = own_team.has_value() ? &*own_team : run.team;
   for (const PlanStep& step : body_->steps) {
     if (run.go_on.has_value() && &step != &body_->steps.front()) {
       WEIR_RETURN_IF_ERROR((*run.go_on)());
@@ -108,10 +153,12 @@ absl::Status Plan::Run(const PlanRun& run) const {
       status = run.stream.CopyOnDevice(outputs[0], inputs[0], step.copy_bytes);
     } else {
       status = step.kernel->Run(
-          RunArgs{run.stream, run.team, inputs, outputs,
+          RunArgs{run.stream, team, inputs, outputs,
                   step.has_scratch ? run.arena + step.scratch : nullptr,
                   run.random, step.node});
     }
+    // Before what the step says: it has seen pieces that were never made.
+    if (own_team.has_value()) WEIR_RETURN_IF_ERROR(own_team->status());
     if (!status.ok()) {
       if (step.kernel == nullptr) return status;
       return NodeError(status, core_->graph.nodes[step.position]);

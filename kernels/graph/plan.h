@@ -38,8 +38,10 @@ struct PlanRun {
   std::byte* outputs = nullptr;  // device memory
   std::byte* arena = nullptr;    // device memory
   RandomKey random;
-  // Asked before every step but the first; an error ends the run with it. For
-  // devices whose steps run in this thread: whether somebody still waits.
+  // Asked before every step but the first, and from any thread between the
+  // pieces of long steps; an error ends the run with it, and what it has made
+  // is incomplete. For devices whose steps run in this thread: whether somebody
+  // still waits.
   std::optional<absl::FunctionRef<absl::Status()>> go_on = std::nullopt;
 };
 

@@ -178,8 +178,11 @@ Reach Covered(int64_t offset, int64_t stride, int64_t size, int64_t count) {
 
 // One output plane, tap by tap: each tap adds a scaled, shifted input plane.
 template <typename T>
-void ConvolvePlane(const onednn::ConvolutionSpec& s, const T* x, const T* w,
-                   T bias, T* y) {
+void ConvolvePlane(const onednn::ConvolutionSpec& s, CpuTeam* team, const T* x,
+                   const T* w, T bias, T* y) {
+  // A plane and its taps may be as large as a tensor, each.
+  constexpr int64_t kBetweenQuestions = int64_t{1} << 20;
+  int64_t since = 0;
   const int64_t in_plane = s.in[0] * s.in[1] * s.in[2];
   const int64_t out_plane = s.out[0] * s.out[1] * s.out[2];
   std::fill_n(y, out_plane, bias);
@@ -194,6 +197,12 @@ void ConvolvePlane(const onednn::ConvolutionSpec& s, const T* x, const T* w,
           const T weight = *w++;
           const int64_t o2 = k2 * s.dilation[2] - s.pad_begin[2];
           const Reach r2 = Covered(o2, s.stride[2], s.in[2], s.out[2]);
+          since += 1 + (r0.end - r0.begin) * (r1.end - r1.begin) *
+                           (r2.end - r2.begin);
+          if (since > kBetweenQuestions) {
+            if (team != nullptr && team->GivenUp()) return;
+            since = 0;
+          }
           for (int64_t i = r0.begin; i < r0.end; ++i) {
             for (int64_t j = r1.begin; j < r1.end; ++j) {
               const T* from =
@@ -228,7 +237,7 @@ void Convolve(const onednn::ConvolutionSpec& s, CpuTeam* team, const T* x,
     const int64_t channel = i % s.out_channels;
     const int64_t first =
         image * s.in_channels + channel / group_out * group_in;
-    ConvolvePlane<T>(s, x + first * in_plane, w + channel * taps,
+    ConvolvePlane<T>(s, team, x + first * in_plane, w + channel * taps,
                      b == nullptr ? T{0} : b[channel], y + i * out_plane);
   });
 }
@@ -251,6 +260,21 @@ bool FitsOneDnn(const onednn::ConvolutionSpec& s) {
   return fits;
 }
 
+// A row with a kernel that is as long as itself: the library computes it in one
+// call, of hours at worst, which nobody could end.
+bool IsOneLongCall(const onednn::ConvolutionSpec& s) {
+  constexpr int64_t kLongKernel = 4096;
+  constexpr int64_t kMostProducts = int64_t{1} << 36;
+  const int64_t kernel = s.kernel[1] * s.kernel[2];
+  if (kernel <= kLongKernel) return false;
+  int64_t products = SaturatingMul(kernel, s.out[1] * s.out[2]);
+  for (const int64_t factor :
+       {s.kernel[0], s.in_channels / s.groups, s.out_channels}) {
+    products = SaturatingMul(products, factor);
+  }
+  return products > kMostProducts;
+}
+
 size_t FloatBytes(int64_t elements) {
   return AlignUp(static_cast<size_t>(elements) * sizeof(float));
 }
@@ -264,7 +288,7 @@ class FloatConvolution : public KernelPlan {
       const onednn::ConvolutionSpec& spec, const PlanArgs& args) {
     auto made = std::make_unique<FloatConvolution>();
     made->spec_ = spec;
-    if (FitsOneDnn(spec)) {
+    if (FitsOneDnn(spec) && !IsOneLongCall(spec)) {
       WEIR_ASSIGN_OR_RETURN(made->convolution_,
                             onednn::Convolution::Create(spec));
     }

@@ -180,17 +180,19 @@ struct Tile {
   int64_t m_begin, m_size, n_begin, n_size;
 };
 
-// From the shapes alone: tiles of about 8 Mflop. Columns are cut first, for the
-// packed part of B is then the tile's own.
+// From the shapes alone: tiles of about 8 Mflop, 32 of them until each would
+// take seconds. Columns are cut first, for the packed part of B is then the
+// tile's own.
 std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0) return {};
   constexpr double kFlopsPerTile = 8e6;
-  constexpr double kMaxTiles = 32;
+  constexpr double kMaxTiles = 32, kMostFlopsPerTile = 2e10;
   constexpr int64_t kColumns = 192, kRows = 64;
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
                        static_cast<double>(k);
-  const int64_t wanted =
-      static_cast<int64_t>(std::clamp(flops / kFlopsPerTile, 1.0, kMaxTiles));
+  const auto wanted = static_cast<int64_t>(
+      std::clamp(flops / kFlopsPerTile, 1.0,
+                 std::max(kMaxTiles, flops / kMostFlopsPerTile)));
   const auto cut = [](int64_t size, int64_t parts, int64_t unit) {
     const int64_t part = (size + parts - 1) / parts;
     return std::max<int64_t>(unit, (part + unit - 1) / unit * unit);
@@ -256,8 +258,8 @@ struct Wrapping<T, true> {
 // C = A * B for a tile. B is packed in blocks that stay in the first-level
 // cache; four rows of C are summed at once. The order of the sums is that of k.
 template <typename T>
-void OwnTile(const MatrixProduct& p, const Tile& t, const T* a, const T* b,
-             T* c) {
+void OwnTile(const MatrixProduct& p, const Tile& t, CpuTeam* team, const T* a,
+             const T* b, T* c) {
   using U = typename Wrapping<T>::Type;
   constexpr int64_t kDepth = 64, kWidth = 64, kHeight = 4;
   U packed[kDepth][kWidth];
@@ -268,6 +270,7 @@ void OwnTile(const MatrixProduct& p, const Tile& t, const T* a, const T* b,
   for (int64_t j0 = t.n_begin; j0 < t.n_begin + t.n_size; j0 += kWidth) {
     const int64_t width = std::min(kWidth, t.n_begin + t.n_size - j0);
     for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
+      if (team != nullptr && team->GivenUp()) return;
       const int64_t depth = std::min(kDepth, p.k - k0);
       for (int64_t l = 0; l < depth; ++l) {
         for (int64_t j = 0; j < width; ++j) {
@@ -460,7 +463,7 @@ class MatrixPlan : public KernelPlan {
       const MatrixProduct::Offsets at = BatchOf(piece);
       const Tile& t = TileOf(piece);
       T* to = c + at.c;
-      if (product_.k > 0) OwnTile(product_, t, a + at.a, b + at.b, to);
+      if (product_.k > 0) OwnTile(product_, t, team, a + at.a, b + at.b, to);
       for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
         for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
           T& value = to[i * product_.n + j];

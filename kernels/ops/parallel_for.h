@@ -1,8 +1,11 @@
 // Spreads independent pieces of one operator over the CPU device's team. The
 // pieces are chosen by shapes alone, never by the number of threads, so that
-// results do not depend on it.
+// results do not depend on it. Once the team says that the operator was given
+// up, pieces that have not begun are skipped: what is computed from then on is
+// never looked at, yet nothing may address memory by what a piece has written.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -20,16 +23,27 @@ void ParallelRange(CpuTeam* team, int64_t n, int64_t grain, const Fn& fn) {
   if (team == nullptr || n <= grain) {
     fn(int64_t{0}, n);
   } else {
-    team->Run(n, grain, fn);
+    team->Run(n, grain, [&](int64_t begin, int64_t end) {
+      const int64_t step = std::max<int64_t>(1, grain);
+      // What is left over makes the last part longer.
+      while (begin < end && !team->GivenUp()) {
+        const int64_t past = end - begin < 2 * step ? end : begin + step;
+        fn(begin, past);
+        begin = past;
+      }
+    });
   }
 }
 
-// Calls fn(i) for every i in [0, n), each exactly once, in any order and
-// thread. Without a team the caller does it all.
+// Calls fn(i) for every i in [0, n), each exactly once (at most once if it is
+// given up), in any order and thread. Without a team the caller does it all.
 template <typename Fn>
 void ParallelFor(CpuTeam* team, int64_t n, const Fn& fn) {
-  const auto range = [&fn](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) fn(i);
+  const auto range = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (team != nullptr && team->GivenUp()) return;
+      fn(i);
+    }
   };
   if (team == nullptr || n < 2) {
     range(0, n);

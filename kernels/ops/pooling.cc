@@ -147,19 +147,43 @@ absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
   return plan;
 }
 
-// Calls fn(output index, taps of the three axes) for each window of a plane.
+// Calls fn(output index, taps of the three axes) for each window of [begin,
+// end) in a plane.
 template <typename Fn>
-void ForEachWindow(const PoolPlan& plan, const Fn& fn) {
-  int64_t at = 0;
-  for (int64_t i = 0; i < plan.axes[0].out; ++i) {
-    const Taps a = plan.axes[0].At(i);
-    for (int64_t j = 0; j < plan.axes[1].out; ++j) {
-      const Taps b = plan.axes[1].At(j);
-      for (int64_t k = 0; k < plan.axes[2].out; ++k) {
-        fn(at++, a, b, plan.axes[2].At(k));
-      }
-    }
+void ForEachWindow(const PoolPlan& plan, int64_t begin, int64_t end,
+                   const Fn& fn) {
+  const int64_t height = plan.axes[1].out;
+  const int64_t width = plan.axes[2].out;
+  for (int64_t at = begin; at < end;) {
+    const int64_t row = at / width;
+    const Taps a = plan.axes[0].At(row / height);
+    const Taps b = plan.axes[1].At(row % height);
+    const int64_t past = std::min(end, (row + 1) * width);
+    for (; at < past; ++at) fn(at, a, b, plan.axes[2].At(at - row * width));
   }
+}
+
+// Calls fn(plane, begin, end) over the windows of `planes` planes (for channels
+// last, images), in pieces of about kPieceTaps taps of `channels` elements.
+template <typename Fn>
+void ForEachPiece(const PoolPlan& plan, int64_t planes, int64_t channels,
+                  CpuTeam* team, const Fn& fn) {
+  constexpr int64_t kPieceTaps = int64_t{1} << 15;
+  int64_t window = channels;  // taps of one
+  for (const PoolAxis& axis : plan.axes) {
+    window = SaturatingMul(window,
+                           std::clamp<int64_t>(axis.window.kernel, 1, axis.in));
+  }
+  const int64_t windows = plan.out_plane();
+  const int64_t pieces =
+      PieceCount(SaturatingMul(windows, window), kPieceTaps, windows);
+  // Cut where no product of the two can overflow.
+  const int64_t length = windows / pieces, longer = windows % pieces;
+  ParallelFor(team, planes * pieces, [&](int64_t i) {
+    const int64_t piece = i % pieces;
+    const int64_t begin = piece * length + std::min(piece, longer);
+    fn(i / pieces, begin, begin + length + (piece < longer ? 1 : 0));
+  });
 }
 
 // Calls fn(offset) for each input of a window, in order.
@@ -218,32 +242,36 @@ void MaxPool(const PoolPlan& plan, const RunArgs& run) {
       static_cast<int64_t*>(run.outputs.size() > 1 ? run.outputs[1] : nullptr);
   const int64_t in_plane = plan.in_plane();
   const int64_t out_plane = plan.out_plane();
-  ParallelFor(run.team, plan.planes, [&](int64_t p) {
-    const T* from = x + p * in_plane;
-    T* to = y + p * out_plane;
-    ForEachWindow(plan, [&](int64_t i, const Taps& a, const Taps& b,
-                            const Taps& c) {
-      T best = LowestValue<T>();
-      if (indices == nullptr) {
-        // NaN wins: a comparison with it is false.
-        ForEachTap(plan, a, b, c, [&](int64_t offset) {
-          const T value = from[offset];
-          best = best >= value || IsNan(best) ? best : value;
-        });
-      } else {
-        int64_t where = -1;
-        ForEachTap(plan, a, b, c, [&](int64_t offset) {
-          const T value = from[offset];
-          if (where < 0 || (!IsNan(best) && !(best >= value))) {
-            best = value;
-            where = offset;
-          }
-        });
-        indices[p * out_plane + i] = where < 0 ? -1 : MaxIndex(plan, p, where);
-      }
-      to[i] = best;
-    });
-  });
+  ForEachPiece(
+      plan, plan.planes, 1, run.team,
+      [&](int64_t p, int64_t begin, int64_t end) {
+        const T* from = x + p * in_plane;
+        T* to = y + p * out_plane;
+        ForEachWindow(
+            plan, begin, end,
+            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
+              T best = LowestValue<T>();
+              if (indices == nullptr) {
+                // NaN wins: a comparison with it is false.
+                ForEachTap(plan, a, b, c, [&](int64_t offset) {
+                  const T value = from[offset];
+                  best = best >= value || IsNan(best) ? best : value;
+                });
+              } else {
+                int64_t where = -1;
+                ForEachTap(plan, a, b, c, [&](int64_t offset) {
+                  const T value = from[offset];
+                  if (where < 0 || (!IsNan(best) && !(best >= value))) {
+                    best = value;
+                    where = offset;
+                  }
+                });
+                indices[p * out_plane + i] =
+                    where < 0 ? -1 : MaxIndex(plan, p, where);
+              }
+              to[i] = best;
+            });
+      });
 }
 
 // By how much the sum over a window is divided; 0 where it sees padding alone.
@@ -265,20 +293,24 @@ void AveragePool(const PoolPlan& plan, const RunArgs& run) {
   auto* y = static_cast<T*>(run.outputs[0]);
   const int64_t in_plane = plan.in_plane();
   const int64_t out_plane = plan.out_plane();
-  ParallelFor(run.team, plan.planes, [&](int64_t p) {
-    const T* from = x + p * in_plane;
-    T* to = y + p * out_plane;
-    ForEachWindow(
-        plan, [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
-          Sum sum = 0;
-          ForEachTap(plan, a, b, c, [&](int64_t offset) {
-            sum += static_cast<Sum>(from[offset]);
-          });
-          const double divisor = Divisor(plan, a, b, c);
-          // A window that sees padding alone averages nothing.
-          to[i] = divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
-        });
-  });
+  ForEachPiece(
+      plan, plan.planes, 1, run.team,
+      [&](int64_t p, int64_t begin, int64_t end) {
+        const T* from = x + p * in_plane;
+        T* to = y + p * out_plane;
+        ForEachWindow(
+            plan, begin, end,
+            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
+              Sum sum = 0;
+              ForEachTap(plan, a, b, c, [&](int64_t offset) {
+                sum += static_cast<Sum>(from[offset]);
+              });
+              const double divisor = Divisor(plan, a, b, c);
+              // A window that sees padding alone averages nothing.
+              to[i] =
+                  divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
+            });
+      });
 }
 
 // -- Channels last: all channels of a pixel at once ---------------------------
@@ -291,27 +323,25 @@ bool IsFloat(const NodeInfo& node) {
 // Calls fn(first input pixel of the image, output pixel, taps) for each window
 // of each image.
 template <typename Fn>
-void ForEachPixelWindow(const PoolPlan& plan, int64_t images, CpuTeam* team,
+void ForEachPixelWindow(const PoolPlan& plan, int64_t channels, CpuTeam* team,
                         const Fn& fn) {
-  const int64_t height = plan.axes[1].out;
-  const int64_t rows = plan.axes[0].out * height;
-  const int64_t columns = plan.axes[2].out;
-  ParallelFor(team, images * rows, [&](int64_t i) {
-    const int64_t row = i % rows;
-    const Taps a = plan.axes[0].At(row / height);
-    const Taps b = plan.axes[1].At(row % height);
-    for (int64_t column = 0; column < columns; ++column) {
-      fn(i / rows * plan.in_plane(), i * columns + column, a, b,
-         plan.axes[2].At(column));
-    }
-  });
+  const int64_t out_plane = plan.out_plane();
+  ForEachPiece(
+      plan, plan.planes / channels, channels, team,
+      [&](int64_t image, int64_t begin, int64_t end) {
+        ForEachWindow(
+            plan, begin, end,
+            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
+              fn(image * plan.in_plane(), image * out_plane + i, a, b, c);
+            });
+      });
 }
 
 void MaxPoolChannelsLast(const PoolPlan& plan, int64_t channels,
                          const RunArgs& run) {
   const auto* x = static_cast<const float*>(run.inputs[0]);
   auto* y = static_cast<float*>(run.outputs[0]);
-  ForEachPixelWindow(plan, plan.planes / channels, run.team,
+  ForEachPixelWindow(plan, channels, run.team,
                      [&](int64_t image, int64_t pixel, const Taps& a,
                          const Taps& b, const Taps& c) {
                        float* __restrict best = y + pixel * channels;
@@ -330,7 +360,7 @@ void AveragePoolChannelsLast(const PoolPlan& plan, int64_t channels,
                              const RunArgs& run) {
   const auto* x = static_cast<const float*>(run.inputs[0]);
   auto* y = static_cast<float*>(run.outputs[0]);
-  ForEachPixelWindow(plan, plan.planes / channels, run.team,
+  ForEachPixelWindow(plan, channels, run.team,
                      [&](int64_t image, int64_t pixel, const Taps& a,
                          const Taps& b, const Taps& c) {
                        float* __restrict sum = y + pixel * channels;

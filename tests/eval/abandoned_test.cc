@@ -1,11 +1,13 @@
 // Works that nobody waits for any more: on the CPU they give up their thread
-// before the next step, and do not take one if they have none.
+// before the next step or the next piece of one, and do not take one if they
+// have none.
 #include <gtest/gtest.h>
 
 #include <atomic>
 
 #include "kernels/base/clock.h"
 #include "kernels/ops/op.h"
+#include "kernels/ops/parallel_for.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
@@ -156,6 +158,94 @@ TEST_P(Abandoned, AWorkThatWaitsForItsPlanEndsAtOnce) {
   EXPECT_EQ(engine_->programs().stats().plans_queued, 0u);
   EXPECT_EQ(StepsSinceSetUp(), 0u);
   open_.Set();
+}
+
+// One step of many pieces, each of which holds until the test lets it go on.
+class AbandonedInAStep : public EvalTest {
+ protected:
+  static constexpr int64_t kPieces = 1000;
+
+  void SetUp() override {
+    EvalTest::SetUp();
+    OpDef def;
+    def.domain = "weir";
+    def.name = "Pieces";
+    def.doc = "Runs many pieces over the team.";
+    def.inputs = {{.name = "input", .types = kFixedTypes}};
+    def.outputs = {{.name = "output"}};
+    def.infer = [](InferContext& context) {
+      context.SetOutput(0, DType::kFloat, context.input_shape(0));
+      return absl::OkStatus();
+    };
+    def.cost = [](const NodeInfo&, DeviceKind, const PlanArgs&) {
+      return NodeCost();
+    };
+    const absl::Status registered =
+        registry_->Register(std::move(def), [this](const NodeInfo&, Device&) {
+          return absl::StatusOr<std::unique_ptr<const Kernel>>(
+              MakeKernel([this](const PlanArgs&) {
+                return absl::StatusOr<RunFunction>([this](const RunArgs& run) {
+                  ParallelFor(run.team, kPieces, [this](int64_t) {
+                    started_.Set();
+                    if (holds_) open_.Wait();
+                  });
+                  // What it would say of what the pieces did not do.
+                  return holds_ ? absl::InternalError("pieces are missing")
+                                : absl::OkStatus();
+                });
+              }));
+        });
+    ASSERT_TRUE(registered.ok()) << registered;
+    program_ = Compile(MakeGraph("Pieces", 1, {}, "weir"));
+    holds_ = false;
+    WatchedWork first;
+    Submit(first);
+    ASSERT_TRUE(first.Done().ok());
+    ASSERT_EQ(started_.count(), static_cast<size_t>(kPieces));
+    holds_ = true;
+  }
+
+  void Submit(WatchedWork& watched, Nanos deadline = kNoDeadline) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(values_)};
+    watched.request().outputs = {OutputWish::kKeep};
+    watched.request().deadline = deadline;
+    Enter(NewContext()).Submit(watched.work.get(), &watched.waiter);
+  }
+
+  const std::vector<float> values_ = {1};
+  std::shared_ptr<const Program> program_;
+  Event started_;  // a piece
+  std::atomic<bool> holds_{true};
+  Event open_;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, AbandonedInAStep, ::testing::Values("cpu"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(AbandonedInAStep, ACancelledWorkBeginsNoFurtherPiece) {
+  WatchedWork watched;
+  Submit(watched);
+  started_.Wait(kPieces + 1);
+  watched.work->Cancel();
+  open_.Set();
+  const absl::Status status = watched.Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  // The device has two threads: a piece of each had begun.
+  EXPECT_LE(started_.count(), static_cast<size_t>(kPieces) + 2);
+  EXPECT_TRUE(watched.work->report().device_errors.empty());
+  EXPECT_EQ(engine_->streams().stats().destroyed_total, 0u);
+}
+
+TEST_P(AbandonedInAStep, NorDoesOneWhoseDeadlineHasPassed) {
+  WatchedWork watched;
+  const Nanos deadline = NowNanos() + 1'000'000'000;
+  Submit(watched, deadline);
+  started_.Wait(kPieces + 1);
+  ASSERT_TRUE(testing::Eventually([&] { return NowNanos() >= deadline; }));
+  open_.Set();
+  const absl::Status status = watched.Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_LE(started_.count(), static_cast<size_t>(kPieces) + 2);
 }
 
 }  // namespace

@@ -1,0 +1,181 @@
+// How soon the CPU's operators end once nobody wants their result: between two
+// questions whether it is so, each computes a bounded number of operations,
+// however its shapes and attributes share them out.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/device/cpu_team.h"
+#include "kernels/device/devices.h"
+#include "kernels/ops/registry.h"
+#include "tests/ops/op_test.h"
+
+namespace weir {
+namespace {
+
+using List = std::vector<int64_t>;
+
+// One thread.
+class AskedTeam final : public CpuTeam {
+ public:
+  explicit AskedTeam(bool gives_up) : gives_up_(gives_up) {}
+
+  int size() const override { return 1; }
+  void Run(int64_t n, int64_t,
+           absl::FunctionRef<void(int64_t, int64_t)> fn) override {
+    pieces_ += n;
+    fn(0, n);
+  }
+  bool GivenUp() override {
+    ++questions_;
+    return gives_up_;
+  }
+
+  int64_t questions() const { return questions_; }
+  int64_t pieces() const { return pieces_; }
+
+ private:
+  const bool gives_up_;
+  int64_t questions_ = 0;
+  int64_t pieces_ = 0;
+};
+
+TensorMeta MetaOf(DType dtype, const Dims& dims) {
+  TensorMeta meta = {.dtype = dtype, .dims = dims, .elements = 1};
+  for (const int64_t size : dims) meta.elements *= size;
+  meta.bytes = static_cast<size_t>(meta.elements) * SizeOf(dtype);
+  return meta;
+}
+
+struct Case {
+  NodeInfo node;
+  DType dtype;
+  std::vector<Dims> inputs;
+  Dims output;
+};
+
+class GivenUpTest : public testing::Test {
+ protected:
+  GivenUpTest()
+      : registry_(MakeOpRegistry()),
+        device_(*MakeDevice("cpu", {.cpu_threads = 1}, *registry_)) {}
+
+  // Plans it; `operations` of it are what it says it takes.
+  std::unique_ptr<const KernelPlan> Plan(const Case& c, int64_t* operations) {
+    NodeInfo node = c.node;
+    node.input_types.assign(c.inputs.size(), c.dtype);
+    std::vector<TensorMeta> inputs;
+    for (const Dims& dims : c.inputs) inputs.push_back(MetaOf(c.dtype, dims));
+    const TensorMeta output = MetaOf(c.dtype, c.output);
+    const std::vector<std::vector<int64_t>> ints(inputs.size());
+    const PlanArgs args = {inputs, {&output, 1}, ints};
+    *operations = registry_->Find(node.domain, node.op)
+                      ->cost(node, DeviceKind::kCpu, args)
+                      .operations;
+    const auto kernel = registry_->CreateKernel(node, *device_);
+    EXPECT_TRUE(kernel.ok()) << kernel.status();
+    auto plan = (*kernel)->Plan(args);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *std::move(plan);
+  }
+
+  // Over zeros.
+  void Run(const Case& c, const KernelPlan& plan, CpuTeam& team) {
+    std::vector<std::vector<std::byte>> memory;
+    const auto add = [&memory](size_t bytes) {
+      return static_cast<void*>(memory.emplace_back(bytes).data());
+    };
+    std::vector<const void*> inputs;
+    for (const Dims& dims : c.inputs) {
+      inputs.push_back(add(MetaOf(c.dtype, dims).bytes));
+    }
+    void* const output = add(MetaOf(c.dtype, c.output).bytes);
+    void* const scratch = add(plan.scratch_bytes() + 1);
+    const auto stream = device_->CreateStream(0);
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    const absl::Status status = plan.Run({.stream = **stream,
+                                          .team = &team,
+                                          .inputs = inputs,
+                                          .outputs = {&output, 1},
+                                          .scratch = scratch,
+                                          .random = {}});
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  const std::unique_ptr<OpRegistry> registry_;
+  const std::unique_ptr<Device> device_;
+};
+
+TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
+  constexpr int64_t kMostBetween = 2'000'000;
+  const Attributes window = Attrs({{"kernel_shape", List{65, 65}}});
+  const Case cases[] = {
+      {Node("MaxPool", window),
+       DType::kFloat,
+       {{1, 1, 128, 128}},
+       {1, 1, 64, 64}},
+      {Node("AveragePool", window),
+       DType::kFloat,
+       {{1, 1, 128, 128}},
+       {1, 1, 64, 64}},
+      {Node("Conv"),
+       DType::kDouble,
+       {{1, 1, 128, 128}, {1, 1, 65, 65}},
+       {1, 1, 64, 64}},
+      {Node("MatMul"), DType::kInt64, {{256, 256}, {256, 256}}, {256, 256}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.node.op);
+    int64_t operations = 0;
+    const auto plan = Plan(c, &operations);
+    ASSERT_GT(operations, 4 * kMostBetween);
+    AskedTeam team(false);
+    Run(c, *plan, team);
+    EXPECT_LE(operations / std::max<int64_t>(1, team.questions()),
+              kMostBetween);
+    AskedTeam none(true);
+    Run(c, *plan, none);
+    EXPECT_LE(none.questions(), team.questions() / 4);
+  }
+}
+
+// oneDNN is not asked within a call.
+TEST_F(GivenUpTest, NoCallOfTheLibraryTakesMinutes) {
+  constexpr int64_t kSide = 16384;
+  int64_t operations = 0;
+  const Case product = {Node("MatMul"),
+                        DType::kFloat,
+                        {{kSide, kSide}, {kSide, kSide}},
+                        {kSide, kSide}};
+  const auto plan = Plan(product, &operations);
+  AskedTeam team(true);
+  const void* const inputs[] = {&team, &team};  // never read
+  void* const output = &team;                   // nor written
+  const auto stream = device_->CreateStream(0);
+  ASSERT_TRUE(plan->Run({.stream = **stream,
+                         .team = &team,
+                         .inputs = inputs,
+                         .outputs = {&output, 1},
+                         .random = {}})
+                  .ok());
+  EXPECT_LE(operations / std::max<int64_t>(1, team.pieces()), 20'000'000'000);
+
+  const auto row = [&](int64_t in, int64_t kernel) {
+    return Plan({Node("Conv"),
+                 DType::kFloat,
+                 {{1, 1, in}, {1, 1, kernel}},
+                 {1, 1, in - kernel + 1}},
+                &operations)
+        ->implementation();
+  };
+  EXPECT_NE(row(1 << 12, 1 << 11), "");
+  EXPECT_EQ(row(1 << 20, 1 << 19), "") << "our own loops ask, the library not";
+}
+
+}  // namespace
+}  // namespace weir
