@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/arena_layout.h"
 #include "kernels/graph/input_fit.h"
@@ -28,11 +29,29 @@ constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 constexpr int64_t kStepNanos = 1'000'000;
 constexpr int64_t kBytesPerNano = 1;
 
-int64_t GuessDuration(const Plan& plan, size_t constant_bytes) {
+// No kernel computes less than this in a second, however it reads its
+// operands; nor does one thread of it, which makes an element all by itself.
+constexpr int64_t kOperationsPerMicro = 10'000;
+constexpr int64_t kOperationsPerMicroOfThread = 100;
+// Guesses are added up: a thousand of them must not overflow.
+constexpr int64_t kLongestGuessNanos = 1'000'000'000'000'000;
+
+int64_t ComputingNanos(int64_t operations, int64_t outputs) {
+  const int64_t longest = operations / std::max<int64_t>(outputs, 1);
+  const int64_t micros = SaturatingAdd(operations / kOperationsPerMicro,
+                                       longest / kOperationsPerMicroOfThread);
+  return SaturatingMul(micros, 1000);
+}
+
+int64_t GuessDuration(const Plan& plan, size_t constant_bytes,
+                      int64_t computing_ns) {
   const size_t bytes = plan.input_bytes() + plan.output_bytes() +
                        plan.arena_bytes() + constant_bytes;
-  return static_cast<int64_t>(plan.steps()) * kStepNanos +
-         static_cast<int64_t>(bytes) / kBytesPerNano;
+  return std::min(
+      kLongestGuessNanos,
+      SaturatingAdd(static_cast<int64_t>(plan.steps()) * kStepNanos +
+                        static_cast<int64_t>(bytes) / kBytesPerNano,
+                    computing_ns));
 }
 
 size_t RoundUp(size_t bytes) {
@@ -77,7 +96,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   WEIR_RETURN_IF_ERROR(PlaceValues());
   WEIR_RETURN_IF_ERROR(UploadHostValues());
   Emit();
-  plan_->guessed_ns_ = GuessDuration(*plan_, core_->constants.bytes);
+  plan_->guessed_ns_ =
+      GuessDuration(*plan_, core_->constants.bytes, computing_ns_);
   return std::shared_ptr<const Plan>(std::move(plan_));
 }
 
@@ -298,6 +318,8 @@ absl::Status Planner::AddStep(size_t position, const NodeCost& cost) {
     }
   }
   draft.computes = true;
+  computing_ns_ =
+      SaturatingAdd(computing_ns_, ComputingNanos(cost.operations, elements));
   draft.inputs = node.inputs;
   draft.scratch_bytes = cost.scratch_bytes;
   for (size_t i = 0; i < node.inputs.size(); ++i) {

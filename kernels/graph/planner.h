@@ -86,6 +86,9 @@ class Planner {
   HostBudget host_budget_;
   EvaluationSize size_;
 
+  // How long the device may take to compute what was planned, at most.
+  int64_t computing_ns_ = 0;
+
   // Of the node being planned.
   std::vector<std::optional<std::vector<int64_t>>> host_ints_;
   std::vector<TensorMeta> input_metas_;

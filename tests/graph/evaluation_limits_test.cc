@@ -148,6 +148,23 @@ Graph OpenGraph(GraphNode node, std::vector<std::string> outputs = {"y"}) {
 
 HostTensor Of(Dims dims) { return {DType::kFloat, std::move(dims), nullptr}; }
 
+// No working device that computes this is stalled.
+TEST_F(EvaluationLimitsTest, AFirstRunMayTakeWhatItsOperationsTake) {
+  const auto guess = [this](int64_t operations, Dims dims) {
+    const auto program = Compile(OpenGraph(Work("work", "x", "y", operations)));
+    EXPECT_TRUE(program.ok()) << program.status();
+    const auto plan = (*program)->MakePlan({Of(std::move(dims))});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return (*plan)->longest_ns();
+  };
+  constexpr int64_t kSecond = 1'000'000'000;
+  EXPECT_LT(guess(1'000'000, {1000}), kSecond / 100);
+  EXPECT_GE(guess(10'000'000'000'000, {1'000'000}), 1000 * kSecond);
+  EXPECT_LT(guess(10'000'000'000'000, {1'000'000}), 1200 * kSecond);
+  // One thread makes it all.
+  EXPECT_GE(guess(1'000'000'000, {1}), 10 * kSecond);
+}
+
 TEST_F(EvaluationLimitsTest, OperationsAreSummedOverTheGraph) {
   Graph graph = OpenGraph(Work("small", "x", "a", 40));
   graph.nodes.push_back(Work("large", "a", "b", 50));
