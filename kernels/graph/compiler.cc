@@ -241,8 +241,7 @@ class Compiler {
         if (node.inputs[i] == kNoValue || !node.IsHostInput(i)) continue;
         const LoweredValue& source = value(node.inputs[i]);
         if (node.def->digest != nullptr && source.input >= 0) {
-          core_->input_uses[static_cast<size_t>(source.input)]
-              .digests.push_back({static_cast<int>(p), i});
+          AddDigest(core_->input_uses[static_cast<size_t>(source.input)], p, i);
           continue;
         }
         needed[static_cast<size_t>(node.inputs[i])] = {static_cast<int>(p), i};
@@ -258,6 +257,17 @@ class Compiler {
       core_->input_uses[k].elements = true;
     }
     return absl::OkStatus();
+  }
+
+  // One for all nodes of an operator.
+  void AddDigest(InputUse& use, size_t position, size_t input) {
+    for (const InputUse::Digest& digest : use.digests) {
+      if (nodes()[static_cast<size_t>(digest.node)].def ==
+          nodes()[position].def) {
+        return;
+      }
+    }
+    use.digests.push_back({static_cast<int>(position), input});
   }
 
   absl::Status RequireOnHost(size_t position, int by, size_t input) {

@@ -87,7 +87,7 @@ absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,
                                                 size_t i,
                                                 const HostTensor& value) {
   if (node.def->digest != nullptr) {
-    return node.def->digest(node.info, i, value);
+    return node.def->digest(value);
   }
   WEIR_ASSIGN_OR_RETURN(const int64_t count, NumElements(value.dims));
   const bool integers = IsInteger(value.dtype) || value.dtype == DType::kBool;

@@ -6,9 +6,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -86,6 +88,8 @@ class Planner {
   HostBudget host_budget_;
   EvaluationSize size_;
 
+  // What a digest said, by the value and the operator that asked.
+  std::map<std::pair<int, const OpDef*>, std::vector<int64_t>> digests_;
   // How long the device may take to compute what was planned, at most.
   int64_t computing_ns_ = 0;
 

@@ -39,7 +39,8 @@ struct CompiledNode {
 struct InputUse {
   // Its elements, at most kMaxHostInts of them.
   bool elements = false;
-  // Its digest for this input of this node (position, input).
+  // Its digest for this input of this node (position, input), the last of all
+  // nodes of that operator which read it.
   struct Digest {
     int node;
     size_t input;

@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "kernels/ops/image/decode.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/parallel_for.h"
@@ -46,21 +49,22 @@ absl::Status NameFile(const absl::Status& status, int64_t i, int64_t count) {
   return Annotate(status, absl::StrCat("picture ", i, " of ", count, ": "));
 }
 
-// Height and width, which all files must share.
-absl::StatusOr<std::vector<int64_t>> Digest(const NodeInfo&, size_t,
-                                            const HostTensor& value) {
+// Height and width, which all files must share, and the memory that decoding
+// one of them takes at most.
+absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value) {
   WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(value.dims));
   const Files files(value.dtype, elements, value.data);
   if (files.count() == 0) {
     return AsCorrupt(
         absl::InvalidArgumentError("there is no picture to decode"));
   }
-  int64_t height = 0, width = 0;
+  int64_t height = 0, width = 0, bytes = 0;
   for (int64_t i = 0; i < files.count(); ++i) {
     const absl::StatusOr<image::ImageInfo> info = image::PeekImage(files[i]);
     if (!info.ok()) {
       return NameFile(AsCorrupt(info.status()), i, files.count());
     }
+    bytes = std::max(bytes, image::DecoderBytes(*info));
     if (i == 0) {
       height = info->UprightHeight();
       width = info->UprightWidth();
@@ -72,7 +76,7 @@ absl::StatusOr<std::vector<int64_t>> Digest(const NodeInfo&, size_t,
           "; pictures of one tensor must have the same size"));
     }
   }
-  return std::vector<int64_t>{height, width};
+  return std::vector<int64_t>{height, width, bytes};
 }
 
 absl::Status InferDecodeImage(InferContext& context) {
@@ -91,7 +95,7 @@ absl::Status InferDecodeImage(InferContext& context) {
   SymbolicDims dims;
   if (strings && !input->empty()) dims.push_back((*input)[0]);
   const auto size = context.HostInts(0);
-  if (size.has_value() && size->size() == 2) {
+  if (size.has_value() && size->size() == 3) {
     dims.push_back((*size)[0]);
     dims.push_back((*size)[1]);
   } else {
@@ -102,6 +106,12 @@ absl::Status InferDecodeImage(InferContext& context) {
   return absl::OkStatus();
 }
 
+// How many of `files` the CPU decodes at a time, each in a thread of its own.
+int64_t DecodedAtOnce(int64_t files) {
+  static const int64_t threads = CpuQuota();
+  return std::clamp<int64_t>(files, 1, threads);
+}
+
 // CUDA turns pictures upright one after the other, out of scratch memory.
 NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
                          const PlanArgs& args) {
@@ -110,6 +120,11 @@ NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
   if (device == DeviceKind::kCuda) {
     const int64_t pictures = out.dims.size() == 4 ? out.dims[0] : 1;
     cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
+  } else if (!args.host_ints.empty() && args.host_ints[0].size() == 3) {
+    // The decoders take it themselves: no part of the plan's own memory.
+    const int64_t files = out.dims.size() == 4 ? out.dims[0] : 1;
+    cost.scratch_bytes =
+        SaturatingMul(args.host_ints[0][2], DecodedAtOnce(files));
   }
   return cost;
 }
@@ -144,11 +159,18 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeDecodeImageKernel(
     return RunFunction([=](const RunArgs& run) {
       const Files files(dtype, elements, run.inputs[0]);
       auto* pixels = static_cast<uint8_t*>(run.outputs[0]);
-      return ParallelForStatus(run.team, files.count(), [&](int64_t i) {
-        return NameFile(
-            AsFault(DecodeOne(files[i], height, width,
-                              pixels + i * height * width * kChannels)),
-            i, files.count());
+      const int64_t count = files.count();
+      const int64_t parts = DecodedAtOnce(count);
+      return ParallelForStatus(run.team, parts, [&](int64_t part) {
+        const int64_t end = (part + 1) * count / parts;
+        for (int64_t i = part * count / parts; i < end; ++i) {
+          if (run.team != nullptr && run.team->GivenUp()) break;
+          const absl::Status status =
+              AsFault(DecodeOne(files[i], height, width,
+                                pixels + i * height * width * kChannels));
+          if (!status.ok()) return NameFile(status, i, count);
+        }
+        return absl::OkStatus();
       });
     });
   });

@@ -294,9 +294,10 @@ struct OpDef {
   uint32_t host_inputs = 0;
   // What the plan needs to know of a host input that is not a list of integers
   // (for example the size of an encoded picture); null: the integers
-  // themselves, at most kMaxHostInts.
-  absl::StatusOr<std::vector<int64_t>> (*digest)(
-      const NodeInfo& node, size_t i, const HostTensor& value) = nullptr;
+  // themselves, at most kMaxHostInts. Of the value alone: it is asked once,
+  // however many nodes of the operator read that.
+  absl::StatusOr<std::vector<int64_t>> (*digest)(const HostTensor& value) =
+      nullptr;
   // Output 0 has exactly the bytes of input 0: the planner may let them share
   // memory and drop the step.
   bool aliases_input = false;

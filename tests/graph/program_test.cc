@@ -498,6 +498,32 @@ TEST_P(ProgramTest, DigestsInputsThatStayOnTheHost) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"decode\""));
 }
 
+// Files may be large, and nodes many.
+TEST_P(ProgramTest, AnInputIsDigestedOnceForAllNodesOfAnOperator) {
+  Graph graph;
+  graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};
+  for (int i = 0; i < 100; ++i) {
+    graph.outputs.push_back(absl::StrCat("picture", i));
+    graph.nodes.push_back(
+        Node("weir.Decode", {"file"}, {graph.outputs.back()}));
+  }
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const uint8_t bytes[] = {3, 9};
+  const HostTensor file = {DType::kUint8, {2}, bytes};
+  const int before = testing::decode_digests;
+  const auto plan = (*program)->MakePlan({file});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  // To look for the plan, and to make it.
+  EXPECT_LE(testing::decode_digests - before, 2);
+  const int made = testing::decode_digests;
+  EXPECT_EQ((*program)->FindPlan({file}), *plan);
+  EXPECT_EQ(testing::decode_digests - made, 1);
+  PlanRunner run(*device_, **plan);
+  ASSERT_TRUE(run.Run({file}).ok());
+  EXPECT_THAT(run.Output<float>(99), ElementsAre(9, 9, 9));
+}
+
 TEST_P(ProgramTest, HostBytesOnTheDeviceToo) {
   Graph graph;
   graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};

@@ -4,6 +4,8 @@
 #include <span>
 
 #include "kernels/base/error_info.h"
+#include "kernels/ops/image/jpeg_decoder.h"
+#include "kernels/ops/registry.h"
 #include "tests/ops/image/test_images.h"
 #include "tests/ops/op_test.h"
 
@@ -116,6 +118,75 @@ TEST_P(DecodeImageTest, CorruptDataFailsTheWork) {
   }
 }
 
+// Each costs time over the whole picture for a few bytes of file.
+TEST_P(DecodeImageTest, RefusesFilesOfManyScans) {
+  const image::Bytes file =
+      image::EncodeJpeg(image::SmoothPicture(kHeight, kWidth, 3), kHeight,
+                        kWidth, 3, {.progressive = true});
+  const auto is_marker = [&](size_t i, int code) {
+    return file[i] == std::byte{0xFF} &&
+           file[i + 1] == static_cast<std::byte>(code);
+  };
+  size_t begin = 0;
+  while (!is_marker(begin, 0xDA)) ++begin;
+  size_t end = begin + 2;
+  while (file[end] != std::byte{0xFF} || is_marker(end, 0x00)) ++end;
+  image::Bytes many(file.begin(), file.begin() + static_cast<long>(begin));
+  for (int i = 0; i < 101; ++i) {
+    many.insert(many.end(), file.begin() + static_cast<long>(begin),
+                file.begin() + static_cast<long>(end));
+  }
+  many.insert(many.end(), file.begin() + static_cast<long>(end), file.end());
+  const absl::Status status =
+      Run(WeirNode("DecodeImage"), {FileBytes(many)}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(Reason(status), "CORRUPT_DATA") << status;
+
+  EXPECT_TRUE(image::CheckJpegScans(file).ok());
+  const absl::Status checked = image::CheckJpegScans(many);
+  EXPECT_NE(checked.message().find("more than 100 scans"),
+            absl::string_view::npos)
+      << checked;
+}
+
+// --max-scratch-bytes goes by it.
+TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
+  const auto registry = MakeOpRegistry();
+  const OpDef* def = registry->Find("weir", "DecodeImage");
+  ASSERT_NE(def, nullptr);
+  const auto scratch = [&](const image::Bytes& file) {
+    const TensorMeta in = {.dtype = DType::kUint8,
+                           .dims = {static_cast<int64_t>(file.size())},
+                           .elements = static_cast<int64_t>(file.size()),
+                           .bytes = file.size()};
+    const auto digest = def->digest({in.dtype, in.dims, file.data()});
+    EXPECT_TRUE(digest.ok()) << digest.status();
+    TensorMeta out = {.dtype = DType::kUint8,
+                      .dims = {(*digest)[0], (*digest)[1], 3}};
+    out.elements = (*digest)[0] * (*digest)[1] * 3;
+    out.bytes = static_cast<size_t>(out.elements);
+    const std::vector<int64_t> ints = *digest;
+    return def
+        ->cost(
+            WeirNode("DecodeImage"), DeviceKind::kCpu,
+            {.inputs = {&in, 1}, .outputs = {&out, 1}, .host_ints = {&ints, 1}})
+        .scratch_bytes;
+  };
+  constexpr int64_t kSide = 1024, kPixels = kSide * kSide;
+  const std::vector<uint8_t> pixels = image::SmoothPicture(kSide, kSide, 3);
+  const auto jpeg = [&](const image::JpegOptions& options) {
+    return scratch(image::EncodeJpeg(pixels, kSide, kSide, 3, options));
+  };
+  const int64_t least = jpeg({});
+  EXPECT_GT(least, 0);
+  EXPECT_LT(least, 6 * kPixels);
+  // All coefficients; a second picture that is then turned.
+  EXPECT_EQ(jpeg({.progressive = true}), least + 6 * kPixels);
+  EXPECT_EQ(jpeg({.orientation = 6}), least + 3 * kPixels);
+  EXPECT_EQ(jpeg({.progressive = true, .orientation = 6}), least + 9 * kPixels);
+  EXPECT_GT(scratch(Png()), 0);
+}
+
 TEST(DecodeImageInferTest, KnowsTheRankBeforeTheFile) {
   const auto shape = [](std::vector<Dim> dims) -> SymbolicShape {
     return SymbolicDims(dims.begin(), dims.end());
@@ -124,7 +195,7 @@ TEST(DecodeImageInferTest, KnowsTheRankBeforeTheFile) {
   node.input_types = {DType::kUint8};
   EXPECT_EQ(InferShapes(node, {shape({Dim()})})->at(0), "uint8[?,?,3]");
   EXPECT_EQ(
-      InferShapes(node, {shape({9})}, {std::vector<int64_t>{4, 5}})->at(0),
+      InferShapes(node, {shape({9})}, {std::vector<int64_t>{4, 5, 0}})->at(0),
       "uint8[4,5,3]");
   EXPECT_FALSE(InferShapes(node, {shape({2, 9})}).ok());
   node.input_types = {DType::kString};

@@ -87,11 +87,9 @@ TensorMeta MetaOf(DType dtype, const Dims& dims) {
 }
 
 absl::StatusOr<std::vector<int64_t>> HostIntsOf(const OpDef& def,
-                                                const NodeInfo& node, size_t i,
                                                 const Value& value) {
   if (def.digest != nullptr) {
-    return def.digest(node, i,
-                      HostTensor{value.dtype, value.dims, value.bytes.data()});
+    return def.digest(HostTensor{value.dtype, value.dims, value.bytes.data()});
   }
   std::vector<int64_t> ints;
   for (double x : ToDoubles(value)) ints.push_back(static_cast<int64_t>(x));
@@ -314,7 +312,7 @@ absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
     }
     shapes.emplace_back(ToSymbolic(input.dims));
     if (IsHostInput(def, i)) {
-      WEIR_ASSIGN_OR_RETURN(host_ints[i], HostIntsOf(def, node, i, input));
+      WEIR_ASSIGN_OR_RETURN(host_ints[i], HostIntsOf(def, input));
       infer_ints[i] = host_ints[i];
     }
   }

@@ -14,6 +14,7 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/image/decode.h"
+#include "kernels/ops/image/jpeg_decoder.h"
 
 namespace weir::cuda {
 namespace {
@@ -27,33 +28,6 @@ struct Picture {
     return static_cast<size_t>(height * width * kChannels);
   }
 };
-
-// nvJPEG fills what is missing at the end with gray; libjpeg calls it an error.
-// Walks from marker to marker, as what follows the end may hold any bytes.
-bool EndsEarly(std::span<const std::byte> file) {
-  constexpr auto kMarker = std::byte{0xFF};
-  constexpr auto kEnd = std::byte{0xD9};
-  // Markers without a length: those inside of a scan, and of the start.
-  const auto stands_alone = [](std::byte code) {
-    return code == std::byte{0x00} || code == std::byte{0x01} ||
-           (code >= std::byte{0xD0} && code <= std::byte{0xD8});
-  };
-  size_t i = 0;
-  while (i + 1 < file.size()) {
-    if (file[i] != kMarker || file[i + 1] == kMarker) {
-      ++i;  // coded data of a scan, or filling
-    } else if (file[i + 1] == kEnd) {
-      return false;
-    } else if (stands_alone(file[i + 1])) {
-      i += 2;
-    } else {
-      if (i + 3 >= file.size()) return true;
-      i += 2 + (std::to_integer<size_t>(file[i + 2]) << 8 |
-                std::to_integer<size_t>(file[i + 3]));
-    }
-  }
-  return true;
-}
 
 // The place of the stored pixel (0, 0) in the upright picture, and the steps
 // there for one to the right and one down in the stored one, in bytes.
@@ -120,9 +94,9 @@ class Decoder {
   absl::Status DecodeJpeg(Stream& stream, std::span<const std::byte> file,
                           const image::ImageInfo& info, void* pixels,
                           void* scratch) const {
-    if (EndsEarly(file)) {
-      return absl::InvalidArgumentError("the JPEG data ends early");
-    }
+    // nvJPEG fills what is missing at the end with gray, and takes any number
+    // of scans, each of which costs time over the whole picture.
+    WEIR_RETURN_IF_ERROR(image::CheckJpegScans(file));
     const bool upright = info.orientation == image::Orientation::kUpright;
     WEIR_RETURN_IF_ERROR((*nvjpeg_)->Decode(
         stream, file, info.width, info.height, upright ? pixels : scratch));

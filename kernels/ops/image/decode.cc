@@ -22,6 +22,14 @@ absl::Status DecodeStored(std::span<const std::byte> file,
 
 }  // namespace
 
+int64_t DecoderBytes(const ImageInfo& info) {
+  const int64_t turned = info.orientation == Orientation::kUpright
+                             ? 0
+                             : info.width * info.height * 3;
+  return turned + (info.format == ImageFormat::kJpeg ? JpegDecoderBytes(info)
+                                                     : PngDecoderBytes(info));
+}
+
 absl::Status DecodeImageInto(std::span<const std::byte> file,
                              const ImageInfo& info, std::span<uint8_t> pixels) {
   const int64_t bytes = info.height * info.width * 3;

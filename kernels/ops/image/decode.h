@@ -26,6 +26,9 @@ struct DecodedImage {
 WEIR_EXPORT absl::StatusOr<DecodedImage> DecodeImage(
     std::span<const std::byte> file, const ImageLimits& limits = {});
 
+// Memory that DecodeImageInto takes beside its arguments, at most.
+WEIR_EXPORT int64_t DecoderBytes(const ImageInfo& info);
+
 // The same into memory of the caller's. `info` is what PeekImage said about
 // `file`; `pixels` holds UprightHeight() x UprightWidth() x 3 bytes.
 WEIR_EXPORT absl::Status DecodeImageInto(std::span<const std::byte> file,

@@ -76,6 +76,20 @@ constexpr std::array<uint8_t, 8> kPngStart = {0x89, 'P',  'N',  'G',
                                               '\r', '\n', 0x1A, '\n'};
 constexpr std::array<uint8_t, 6> kExifStart = {'E', 'x', 'i', 'f', 0, 0};
 
+// How far a header is looked for: it is read in a thread that has other calls
+// to answer, before anything is known of the picture's size. Pictures with all
+// that cameras and editors add to them stay far below.
+constexpr int kMaxSegments = 4096;
+constexpr int64_t kMaxFillBytes = 4096;
+constexpr int kMaxTiffEntries = 1024;
+
+absl::Status TooFar(std::string_view format, int64_t limit,
+                    std::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(AbslView(format), " has more than ", limit, " ",
+                   AbslView(what), " before its picture"));
+}
+
 absl::Status Truncated(std::string_view format, std::string_view where) {
   return absl::InvalidArgumentError(
       absl::StrCat(AbslView(format), " data ends inside ", AbslView(where)));
@@ -95,7 +109,10 @@ Orientation OrientationFromTiff(std::span<const std::byte> tiff) {
   if (!directory || *directory > tiff.size()) return Orientation::kUpright;
   ByteReader reader(tiff.subspan(*directory), little);
   const std::optional<uint16_t> entries = reader.U16();
-  for (uint16_t i = 0; entries && i < *entries && !reader.AtEnd(); ++i) {
+  for (uint16_t i = 0;
+       entries && i < std::min<int>(*entries, kMaxTiffEntries) &&
+       !reader.AtEnd();
+       ++i) {
     const std::optional<uint16_t> tag = reader.U16();
     const std::optional<uint16_t> type = reader.U16();
     const std::optional<uint32_t> count = reader.U32();
@@ -180,11 +197,23 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
   bool seen_exif = false;
   ByteReader reader(file);
   reader.Bytes(kJpegStart.size());
-  while (true) {
+  int64_t filled = 0;
+  for (int segments = 0;; ++segments) {
+    if (segments == kMaxSegments) {
+      return TooFar("JPEG", kMaxSegments, "segments");
+    }
     // Between segments, as every decoder does: skip to the next marker.
     std::optional<uint8_t> byte = reader.U8();
-    while (byte && *byte != 0xFF) byte = reader.U8();
-    while (byte && *byte == 0xFF) byte = reader.U8();
+    const auto skip = [&] {
+      byte = ++filled > kMaxFillBytes ? std::nullopt : reader.U8();
+    };
+    while (byte && *byte != 0xFF) skip();
+    // The first of them belongs to the marker.
+    if (byte) byte = reader.U8();
+    while (byte && *byte == 0xFF) skip();
+    if (filled > kMaxFillBytes) {
+      return TooFar("JPEG", kMaxFillBytes, "bytes of filling");
+    }
     if (!byte) return Truncated("JPEG", "its headers");
     const uint8_t marker = *byte;
     const bool has_no_length =
@@ -213,6 +242,7 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
       seen_frame = true;
       WEIR_RETURN_IF_ERROR(ReadFrame(marker, *segment, info));
       WEIR_RETURN_IF_ERROR(CheckLimits(info, limits));
+      info.several_scans = marker == 0xC2 || marker == 0xCA;
       // Huffman coding spends at least one bit on each 8 x 8 block.
       const int64_t least =
           IsArithmetic(marker) ? 0 : info.width * info.height / 512;
@@ -226,6 +256,10 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
       if (!seen_frame) {
         return absl::InvalidArgumentError(
             "JPEG starts a scan before its frame header");
+      }
+      if (!segment->empty() &&
+          std::to_integer<int>((*segment)[0]) < info.channels) {
+        info.several_scans = true;
       }
       return info;
     }
@@ -265,7 +299,10 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
   info.format = ImageFormat::kPng;
   ByteReader reader(file);
   reader.Bytes(kPngStart.size());
-  for (bool first = true;; first = false) {
+  bool seen_exif = false;
+  for (int chunks = 0;; ++chunks) {
+    const bool first = chunks == 0;
+    if (chunks == kMaxSegments) return TooFar("PNG", kMaxSegments, "chunks");
     const std::optional<uint32_t> length = reader.U32();
     const std::optional<uint32_t> type = reader.U32();
     if (!type) return Truncated("PNG", "its headers");
@@ -293,7 +330,8 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
           (info.width * info.bit_depth * color.samples + 7) / 8;
       WEIR_RETURN_IF_ERROR(CheckFileSize(
           info, row_bytes * info.height / kDeflateRatio, file.size()));
-    } else if (*type == ChunkType("eXIf")) {
+    } else if (*type == ChunkType("eXIf") && !seen_exif) {
+      seen_exif = true;
       info.orientation = OrientationFromTiff(*chunk);
     }
   }

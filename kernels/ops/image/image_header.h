@@ -38,6 +38,8 @@ struct ImageInfo {
   int64_t height = 0;  // as stored
   int channels = 0;    // as stored: 1 to 4, a palette counts as 3
   int bit_depth = 8;
+  // JPEG: progressive, or a scan for each color. Decoders keep all of it.
+  bool several_scans = false;
   Orientation orientation = Orientation::kUpright;
 
   bool SwapsSides() const { return orientation >= Orientation::kTransposed; }
@@ -46,7 +48,8 @@ struct ImageInfo {
 };
 
 // `file` is the whole file. INVALID_ARGUMENT, with the cause, when it is not a
-// JPEG or PNG, ends inside its headers, exceeds `limits` (with the reason
+// JPEG or PNG, ends inside its headers, has more than 4096 segments (chunks) or
+// 4096 bytes of filling before its picture, exceeds `limits` (with the reason
 // PICTURE_TOO_LARGE), or is too short to
 // hold as many pixels as it claims by any encoding.
 WEIR_EXPORT absl::StatusOr<ImageInfo> PeekImage(std::span<const std::byte> file,

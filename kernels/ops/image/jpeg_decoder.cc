@@ -7,6 +7,7 @@
 #include <jerror.h>
 // clang-format on
 
+#include <algorithm>
 #include <csetjmp>
 #include <vector>
 
@@ -127,7 +128,57 @@ Outcome Run(Decoder& decoder, std::span<const std::byte> file,
   return Outcome::kOk;
 }
 
+absl::Status TooManyScans() {
+  return absl::InvalidArgumentError(
+      absl::StrCat("JPEG has more than ", kMaxScans, " scans"));
+}
+
+int64_t RoundUp(int64_t side) {
+  // 4 blocks of 8: what is subsampled most.
+  constexpr int64_t kLargestUnit = 32;
+  return (side + kLargestUnit - 1) / kLargestUnit * kLargestUnit;
+}
+
 }  // namespace
+
+int64_t JpegDecoderBytes(const ImageInfo& info) {
+  constexpr int64_t kTables = int64_t{1} << 20;
+  // Of samples, on their way through the decoder.
+  constexpr int64_t kRows = 256;
+  const int64_t row = RoundUp(info.width) * info.channels;
+  const int64_t coefficients =
+      info.several_scans ? 2 * row * RoundUp(info.height) : 0;
+  return std::min(kMaxDecoderBytes, kTables + kRows * row + coefficients);
+}
+
+// Walks from marker to marker, as what follows the end may hold any bytes.
+absl::Status CheckJpegScans(std::span<const std::byte> file) {
+  constexpr auto kMarker = std::byte{0xFF};
+  constexpr auto kEnd = std::byte{0xD9};
+  constexpr auto kScan = std::byte{0xDA};
+  // Markers without a length: those inside of a scan, and of the start.
+  const auto stands_alone = [](std::byte code) {
+    return code == std::byte{0x00} || code == std::byte{0x01} ||
+           (code >= std::byte{0xD0} && code <= std::byte{0xD8});
+  };
+  int scans = 0;
+  size_t i = 0;
+  while (i + 1 < file.size()) {
+    if (file[i] != kMarker || file[i + 1] == kMarker) {
+      ++i;  // coded data of a scan, or filling
+    } else if (file[i + 1] == kEnd) {
+      return absl::OkStatus();
+    } else if (stands_alone(file[i + 1])) {
+      i += 2;
+    } else {
+      if (file[i + 1] == kScan && ++scans > kMaxScans) return TooManyScans();
+      if (i + 3 >= file.size()) break;
+      i += 2 + (std::to_integer<size_t>(file[i + 2]) << 8 |
+                std::to_integer<size_t>(file[i + 3]));
+    }
+  }
+  return absl::InvalidArgumentError("the JPEG data ends early");
+}
 
 absl::Status DecodeJpeg(std::span<const std::byte> file,
                         ImageView<uint8_t> pixels) {
@@ -142,10 +193,7 @@ absl::Status DecodeJpeg(std::span<const std::byte> file,
     case Outcome::kFailed:
       break;
   }
-  if (decoder.too_many_scans) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("JPEG has more than ", kMaxScans, " scans"));
-  }
+  if (decoder.too_many_scans) return TooManyScans();
   if (decoder.errors.msg_code == JERR_OUT_OF_MEMORY ||
       decoder.errors.msg_code == JERR_NO_BACKING_STORE) {
     return absl::ResourceExhaustedError(

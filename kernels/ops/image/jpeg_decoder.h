@@ -7,12 +7,22 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/image/image_header.h"
 #include "kernels/ops/image/image_view.h"
 
 namespace weir::image {
 
+// Memory that DecodeJpeg takes beside its arguments, at most.
+int64_t JpegDecoderBytes(const ImageInfo& info);
+
 // `pixels` is dense, 3 channels, of the size that PeekImage told.
 absl::Status DecodeJpeg(std::span<const std::byte> file,
                         ImageView<uint8_t> pixels);
+
+// INVALID_ARGUMENT for what DecodeJpeg refuses and other decoders do not look
+// at: data that ends early, and more scans than a file may have. What follows
+// the end is not read.
+WEIR_EXPORT absl::Status CheckJpegScans(std::span<const std::byte> file);
 
 }  // namespace weir::image

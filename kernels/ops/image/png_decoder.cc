@@ -30,6 +30,11 @@ absl::Status ToStatus(int error) {
 
 }  // namespace
 
+int64_t PngDecoderBytes(const ImageInfo& info) {
+  // Two rows of 16 bits for each of 4 samples, and as much for inflate.
+  return int64_t{kMaxChunkBytes} + 4 * info.width * 8;
+}
+
 absl::Status DecodePng(std::span<const std::byte> file,
                        ImageView<uint8_t> pixels) {
   const std::unique_ptr<spng_ctx, FreeContext> context(spng_ctx_new(0));

@@ -7,9 +7,13 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "kernels/ops/image/image_header.h"
 #include "kernels/ops/image/image_view.h"
 
 namespace weir::image {
+
+// Memory that DecodePng takes beside its arguments, at most.
+int64_t PngDecoderBytes(const ImageInfo& info);
 
 // `pixels` is dense, 3 channels, of the size that PeekImage told.
 absl::Status DecodePng(std::span<const std::byte> file,

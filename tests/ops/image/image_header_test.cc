@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -128,6 +130,54 @@ TEST(PeekImageTest, RefusesAClaimThatTheFileCannotHold) {
 TEST(PeekImageTest, RefusesAPictureWithoutPixels) {
   ExpectRefused(PeekImage(PngClaiming(0, 5)), "has no pixels");
   ExpectRefused(PeekImage(JpegClaiming(5, 0)), "has no pixels");
+}
+
+// Headers are read before anything else is known of a call.
+TEST(PeekImageTest, LooksForAHeaderOnlySoFar) {
+  const auto at = [](Bytes file, size_t position, size_t copies, Bytes what) {
+    Bytes added;
+    for (size_t i = 0; i < copies; ++i) {
+      added.insert(added.end(), what.begin(), what.end());
+    }
+    file.insert(file.begin() + static_cast<std::ptrdiff_t>(position),
+                added.begin(), added.end());
+    return file;
+  };
+  const auto bytes = [](std::initializer_list<int> values) {
+    Bytes made;
+    for (const int value : values)
+      made.push_back(static_cast<std::byte>(value));
+    return made;
+  };
+  const Bytes jpeg = EncodeJpeg(SmoothPicture(8, 8, 3), 8, 8, 3);
+  for (const Bytes& filling : {bytes({0x00}), bytes({0xFF})}) {
+    EXPECT_TRUE(PeekImage(at(jpeg, 2, 1000, filling)).ok());
+    ExpectRefused(PeekImage(at(jpeg, 2, 10'000, filling)),
+                  "more than 4096 bytes of filling");
+  }
+  for (const Bytes& segment :
+       {bytes({0xFF, 0xE3, 0x00, 0x02}), bytes({0xFF, 0x01})}) {
+    EXPECT_TRUE(PeekImage(at(jpeg, 2, 1000, segment)).ok());
+    ExpectRefused(PeekImage(at(jpeg, 2, 5000, segment)),
+                  "more than 4096 segments");
+  }
+  const std::vector<uint16_t> samples(8 * 8 * 3, 1);
+  const Bytes png = EncodePng(samples, 8, 8);
+  const Bytes chunk = bytes({0, 0, 0, 0, 't', 'E', 'X', 't', 0, 0, 0, 0});
+  constexpr size_t kAfterHeader = 8 + 25;
+  EXPECT_TRUE(PeekImage(at(png, kAfterHeader, 1000, chunk)).ok());
+  ExpectRefused(PeekImage(at(png, kAfterHeader, 5000, chunk)),
+                "more than 4096 chunks");
+}
+
+TEST(PeekImageTest, KnowsWhatIsDecodedInSeveralScans) {
+  const std::vector<uint8_t> pixels = SmoothPicture(8, 8, 3);
+  const auto several = [&](const JpegOptions& options) {
+    return PeekImage(EncodeJpeg(pixels, 8, 8, 3, options))->several_scans;
+  };
+  EXPECT_FALSE(several({}));
+  EXPECT_TRUE(several({.progressive = true}));
+  EXPECT_TRUE(several({.progressive = true, .arithmetic = true}));
 }
 
 TEST(PeekImageTest, TakesLimitsFromTheCaller) {
