@@ -1,13 +1,14 @@
 #include "server/models/definition_import.h"
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/opsets.h"
@@ -177,8 +178,11 @@ absl::StatusOr<int> ImportOpset(int64_t opset) {
              : WithField(absl::UnimplementedError(message), kField);
 }
 
+// Of a name, the first. Both the graph and what is given may have many.
+using GivenByName = absl::flat_hash_map<absl::string_view, const GivenInput*>;
+
 absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
-                                      absl::Span<const GivenInput> given,
+                                      const GivenByName& given,
                                       const std::string& path) {
   ValueDecl input;
   input.name = from.name();
@@ -198,17 +202,15 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
     input.shape = std::move(dims);
     return input;
   }
-  const auto it =
-      std::find_if(given.begin(), given.end(),
-                   [&](const GivenInput& g) { return g.name == input.name; });
+  const auto it = given.find(input.name);
   if (it == given.end()) {
     return InvalidField(path,
                         absl::StrCat("input \"", input.name,
                                      "\" has no spec, and no value is given "
                                      "to take one from"));
   }
-  input.dtype = it->dtype;
-  input.shape = SymbolicDims(static_cast<size_t>(it->rank), Dim());
+  input.dtype = it->second->dtype;
+  input.shape = SymbolicDims(static_cast<size_t>(it->second->rank), Dim());
   return input;
 }
 
@@ -228,11 +230,15 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));
   graph.opsets["weir"] = kWeirOpset;
+  GivenByName by_name;
+  for (const GivenInput& input : given) {
+    by_name.emplace(AbslView(input.name), &input);
+  }
   absl::flat_hash_set<absl::string_view> outputs;
   for (int i = 0; i < definition.inputs_size(); ++i) {
     WEIR_ASSIGN_OR_RETURN(
         ValueDecl input,
-        ImportInput(definition.inputs(i), given,
+        ImportInput(definition.inputs(i), by_name,
                     absl::StrCat("graph.definition.inputs[", i, "]")));
     graph.inputs.push_back(std::move(input));
   }

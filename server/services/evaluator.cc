@@ -17,6 +17,7 @@
 #include "server/services/report_proto.h"
 #include "server/services/request_checks.h"
 #include "server/services/tensor_io.h"
+#include "server/services/value_finder.h"
 
 namespace weir {
 namespace {
@@ -41,7 +42,10 @@ absl::Status NeedsSpace(std::string field, std::string what) {
 class EvaluatorService::Request {
  public:
   Request(ServiceContext* context, ServerCall& call)
-      : context_(context), call_(call), places_(&call.arena()) {}
+      : context_(context),
+        call_(call),
+        places_(&call.arena()),
+        wanted_(&call.arena()) {}
 
   void Run() {
     if (absl::Status status = Begin(); !status.ok()) {
@@ -207,9 +211,10 @@ class EvaluatorService::Request {
     inputs.resize(program_->inputs().size());
     places_.assign(inputs.size(), kNotGiven);
     std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
+    const ValueFinder finder(program_->inputs(), request_.inputs.size());
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
-      const int at = FindValue(program_->inputs(), input.name);
+      const int at = finder.Find(input.name);
       if (at < 0) {
         return InvalidField(InputField(i),
                             absl::StrCat("the graph has no input \"",
@@ -274,13 +279,15 @@ class EvaluatorService::Request {
     auto& wishes = evaluation_->request().outputs;
     if (request_.outputs.empty()) {
       wishes.assign(outputs.size(), OutputWish::kInline);
+      for (size_t i = 0; i < outputs.size(); ++i) wanted_.push_back(i);
       return absl::OkStatus();
     }
     wishes.assign(outputs.size(), OutputWish::kDrop);
+    const ValueFinder finder(outputs, request_.outputs.size());
     for (size_t i = 0; i < request_.outputs.size(); ++i) {
       const WireOutputRequest& wanted = request_.outputs[i];
       const std::string field = absl::StrCat("outputs[", i, "]");
-      const int at = FindValue(outputs, wanted.name);
+      const int at = finder.Find(wanted.name);
       if (at < 0) {
         return InvalidField(field, absl::StrCat("the graph has no output \"",
                                                 AbslView(wanted.name), "\""));
@@ -295,6 +302,7 @@ class EvaluatorService::Request {
                                          "\" is asked for twice"));
       }
       wish = OutputWish::kInline;
+      wanted_.push_back(static_cast<size_t>(at));
     }
     return absl::OkStatus();
   }
@@ -341,23 +349,15 @@ class EvaluatorService::Request {
   absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
     CallArena& arena = call_.arena();
     const auto& declared = program_->outputs();
-    std::pmr::vector<size_t> wanted(&arena);
-    if (request_.outputs.empty()) {
-      for (size_t i = 0; i < declared.size(); ++i) wanted.push_back(i);
-    } else {
-      for (const WireOutputRequest& output : request_.outputs) {
-        wanted.push_back(static_cast<size_t>(FindValue(declared, output.name)));
-      }
-    }
     // Before the results change hands: they are part of neither.
     const std::string report =
         Report(work, request_.report == v1::REPORT_LEVEL_FULL);
     const std::string settings =
         request_.report_settings ? Settings(work) : std::string();
     OutputBytes bytes(*evaluation_);
-    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted));
+    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted_));
     std::pmr::vector<EvaluateOutput> outputs(&arena);
-    for (size_t i : wanted) {
+    for (size_t i : wanted_) {
       const TensorMeta& meta = work.OutputMeta(i);
       EvaluateOutput output;
       output.name = declared[i].name;
@@ -402,6 +402,7 @@ class EvaluatorService::Request {
   ProgramCache::WaitId compile_wait_ = 0;
   CallEvaluation* evaluation_ = nullptr;
   std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
+  std::pmr::vector<size_t> wanted_;  // the program's outputs, as asked for
   bool program_cached_ = false;
 };
 

@@ -13,7 +13,7 @@
 #include "server/rpc/typed_method.h"
 #include "server/services/graph_source.h"
 #include "server/services/request_checks.h"
-#include "server/services/tensor_io.h"
+#include "server/services/value_finder.h"
 
 namespace weir {
 namespace {
@@ -142,9 +142,10 @@ class ExplainCall {
     const std::vector<ValueDecl>& declared = program_->inputs();
     std::vector<SymbolicShape> shapes(declared.size());
     places_.assign(declared.size(), kNotGiven);
+    const ValueFinder finder(declared, request_.inputs.size());
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
-      const absl::Status status = TakeSpec(i, &shapes);
+      const absl::Status status = TakeSpec(finder, i, &shapes);
       if (!status.ok()) {
         return WithField(
             Annotate(status,
@@ -175,9 +176,10 @@ class ExplainCall {
   }
 
   // Errors continue the input's name.
-  absl::Status TakeSpec(size_t i, std::vector<SymbolicShape>* shapes) {
+  absl::Status TakeSpec(const ValueFinder& finder, size_t i,
+                        std::vector<SymbolicShape>* shapes) {
     const WireTensor& input = request_.inputs[i];
-    const int at = FindValue(program_->inputs(), input.name);
+    const int at = finder.Find(input.name);
     if (at < 0) {
       return absl::InvalidArgumentError("is not an input of the graph");
     }

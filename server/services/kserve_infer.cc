@@ -15,6 +15,7 @@
 #include "server/services/report_proto.h"
 #include "server/services/request_checks.h"
 #include "server/services/tensor_io.h"
+#include "server/services/value_finder.h"
 
 namespace weir {
 namespace {
@@ -32,7 +33,8 @@ class KserveInferService::Request {
       : context_(context),
         call_(call),
         evaluation_(nullptr),
-        places_(&call.arena()) {}
+        places_(&call.arena()),
+        wanted_(&call.arena()) {}
 
   void Run() {
     if (absl::Status status = Begin(); !status.ok()) {
@@ -73,10 +75,11 @@ class KserveInferService::Request {
     inputs.resize(model_->inputs.size());
     places_.assign(inputs.size(), kNotGiven);
     std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
+    const ValueFinder finder(model_->program->inputs(), request_.inputs.size());
     size_t next_raw = 0;
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const InferInput& input = request_.inputs[i];
-      const int at = FindValue(model_->program->inputs(), input.name);
+      const int at = finder.Find(input.name);
       if (at < 0) {
         return InvalidField(
             InputField(i),
@@ -195,12 +198,14 @@ class KserveInferService::Request {
     const auto& outputs = model_->program->outputs();
     if (request_.outputs.empty()) {
       wishes.assign(outputs.size(), OutputWish::kInline);
+      for (size_t i = 0; i < outputs.size(); ++i) wanted_.push_back(i);
       return absl::OkStatus();
     }
     wishes.assign(outputs.size(), OutputWish::kDrop);
+    const ValueFinder finder(outputs, request_.outputs.size());
     for (size_t i = 0; i < request_.outputs.size(); ++i) {
       const InferRequestedOutput& wanted = request_.outputs[i];
-      const int at = FindValue(outputs, wanted.name);
+      const int at = finder.Find(wanted.name);
       const std::string field = absl::StrCat("outputs[", i, "]");
       if (at < 0) {
         return InvalidField(
@@ -216,6 +221,7 @@ class KserveInferService::Request {
       WEIR_RETURN_IF_ERROR(
           CheckTensorParameters(wanted.name, field, wanted.parameters));
       wish = OutputWish::kInline;
+      wanted_.push_back(static_cast<size_t>(at));
     }
     return absl::OkStatus();
   }
@@ -234,20 +240,10 @@ class KserveInferService::Request {
 
   absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
     CallArena& arena = call_.arena();
-    std::pmr::vector<size_t> wanted(&arena);
-    const auto& wishes = evaluation_->request().outputs;
-    if (request_.outputs.empty()) {
-      for (size_t i = 0; i < wishes.size(); ++i) wanted.push_back(i);
-    } else {
-      for (const InferRequestedOutput& output : request_.outputs) {
-        wanted.push_back(static_cast<size_t>(
-            FindValue(model_->program->outputs(), output.name)));
-      }
-    }
     OutputBytes bytes(*evaluation_);
-    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted));
+    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted_));
     std::pmr::vector<InferOutput> outputs(&arena);
-    for (size_t i : wanted) {
+    for (size_t i : wanted_) {
       const TensorMeta& meta = work.OutputMeta(i);
       outputs.push_back({model_->outputs[i].name,
                          KServeName(meta.dtype),
@@ -297,6 +293,7 @@ class KserveInferService::Request {
   std::shared_ptr<const ServedModel> model_;
   ReportWish report_ = ReportWish::kNone;
   std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
+  std::pmr::vector<size_t> wanted_;  // the program's outputs, as asked for
 };
 
 void KserveInferService::Register(MethodTable* table) {

@@ -130,13 +130,6 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
   return absl::OkStatus();
 }
 
-int FindValue(const std::vector<ValueDecl>& declared, std::string_view name) {
-  for (size_t i = 0; i < declared.size(); ++i) {
-    if (declared[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
-}
-
 absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
   const Work& work = evaluation_.work();
   ServerCall& call = evaluation_.call();

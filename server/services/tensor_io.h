@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "kernels/eval/work.h"
@@ -24,9 +23,6 @@ namespace weir {
 absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
                        const ByteView& raw, bool on_host, CallArena* arena,
                        InputSource* input);
-
-// The position of `name` among `declared`, or -1.
-int FindValue(const std::vector<ValueDecl>& declared, std::string_view name);
 
 // The bytes of a done work's inline outputs, to be referenced by a reply.
 // Strings are written out in the wire form. Outputs are copied out of the

@@ -1,0 +1,33 @@
+#include "server/services/value_finder.h"
+
+#include "kernels/base/absl_view.h"
+
+namespace weir {
+namespace {
+
+// Fewer names are found sooner than a table is made.
+constexpr size_t kFew = 16;
+
+}  // namespace
+
+ValueFinder::ValueFinder(const std::vector<ValueDecl>& declared, size_t lookups)
+    : declared_(declared) {
+  if (lookups <= kFew || declared.size() <= kFew) return;
+  positions_.reserve(declared.size());
+  for (size_t i = 0; i < declared.size(); ++i) {
+    positions_.emplace(declared[i].name, static_cast<int>(i));
+  }
+}
+
+int ValueFinder::Find(std::string_view name) const {
+  if (!positions_.empty()) {
+    const auto found = positions_.find(AbslView(name));
+    return found == positions_.end() ? -1 : found->second;
+  }
+  for (size_t i = 0; i < declared_.size(); ++i) {
+    if (declared_[i].name == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace weir

@@ -1,0 +1,31 @@
+// Positions of declared inputs or outputs by name, for the names of one
+// request: their numbers come from strangers, and so does the graph. Used on
+// the call's I/O thread, while `declared` lives.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "kernels/graph/graph.h"
+
+namespace weir {
+
+class ValueFinder {
+ public:
+  // `lookups` is how many names will be looked for, about: few are compared one
+  // by one.
+  ValueFinder(const std::vector<ValueDecl>& declared, size_t lookups);
+
+  // Of the first that has this name, or -1.
+  int Find(std::string_view name) const;
+
+ private:
+  const std::vector<ValueDecl>& declared_;
+  // Empty where few are looked for.
+  absl::flat_hash_map<absl::string_view, int> positions_;
+};
+
+}  // namespace weir

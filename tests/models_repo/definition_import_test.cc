@@ -1,0 +1,52 @@
+#include "server/models/definition_import.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "proto/weir/v1/graph.pb.h"
+
+namespace weir {
+namespace {
+
+TEST(DefinitionImportTest, TakesWhatAnInputDoesNotSayFromWhatIsGiven) {
+  v1::GraphDefinition definition;
+  definition.add_inputs()->set_name("x");
+  definition.add_inputs()->set_name("y");
+  const std::vector<GivenInput> given = {{"y", DType::kInt8, 3},
+                                         {"x", DType::kFloat, 1},
+                                         {"x", DType::kDouble, 2}};
+  const auto graph = ImportDefinition(definition, given);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->inputs[0].dtype, DType::kFloat);
+  EXPECT_EQ(graph->inputs[0].shape->size(), 1u);
+  EXPECT_EQ(graph->inputs[1].dtype, DType::kInt8);
+  EXPECT_EQ(graph->inputs[1].shape->size(), 3u);
+
+  definition.add_inputs()->set_name("z");
+  const absl::Status missing = ImportDefinition(definition, given).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument) << missing;
+  EXPECT_EQ(Field(missing), "graph.definition.inputs[2]");
+}
+
+// One by one, this is 45 billion comparisons of names that begin alike.
+TEST(DefinitionImportTest, ManyInputsAreNotComparedWithEachOther) {
+  constexpr int kMany = 300'000;
+  v1::GraphDefinition definition;
+  for (int i = 0; i < kMany; ++i) {
+    definition.add_inputs()->set_name(absl::StrCat(std::string(50, 'x'), i));
+  }
+  std::vector<GivenInput> given;
+  for (const v1::GraphInput& input : definition.inputs()) {
+    given.push_back({input.name(), DType::kFloat, 1});
+  }
+  const auto graph = ImportDefinition(definition, given);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->inputs.back().dtype, DType::kFloat);
+}
+
+}  // namespace
+}  // namespace weir
