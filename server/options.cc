@@ -335,8 +335,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Limits");
   AddFlag(app, "--max-operations", options.max_operations,
           "Operations of one evaluation: products summed up, elements computed "
-          "or moved")
-      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+          "or moved; 0: 10^14 on a GPU, 10^12 for each thread of a CPU")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
       ->group("Limits");
 
   AddFlag(app, "--log-format", log_format,

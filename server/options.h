@@ -3,13 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "kernels/device/devices.h"
-#include "kernels/graph/evaluation_limits.h"
 #include "server/observe/logger.h"
 
 namespace weir {
@@ -30,10 +30,11 @@ struct ServerOptions {
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t arena_bytes = 0;  // of all streams; 0: half of the device's memory
-  // Of one evaluation. 0: --host-bytes; a quarter of the device's memory.
+  // Of one evaluation. 0: --host-bytes; a quarter of the device's memory; what
+  // the device does in a time that somebody waits (EvaluationLimits).
   size_t max_output_bytes = 0;
   size_t max_scratch_bytes = 0;
-  int64_t max_operations = EvaluationLimits().operations;
+  int64_t max_operations = 0;
   std::string cache_dir;         // compiled kernels; empty: in memory
   bool cache_dir_given = false;  // a folder nobody asked for may be unusable
   absl::Duration drain_delay = absl::Seconds(5);

@@ -17,8 +17,9 @@ struct EvaluationLimits {
   // Bytes of what lies between inputs and outputs, and of the kernels' scratch
   // memory; 0, and at most, as before.
   int64_t scratch_bytes = 0;
-  // As NodeCost counts them.
-  int64_t operations = int64_t{100'000'000'000'000};
+  // As NodeCost counts them; 0: on a GPU 10^14, seconds of it; on the CPU 10^12
+  // for each of its threads, some hundred seconds of products, and no more.
+  int64_t operations = 0;
 };
 
 // With what 0 stands for.

@@ -15,6 +15,16 @@ namespace {
 
 constexpr char kReason[] = "EVALUATION_TOO_LARGE";
 
+constexpr int64_t kMostOperations = 100'000'000'000'000;
+constexpr int64_t kOperationsOfACpuThread = 1'000'000'000'000;
+
+int64_t DefaultOperations(const DeviceInfo& device) {
+  if (device.kind != DeviceKind::kCpu) return kMostOperations;
+  return std::min(kMostOperations,
+                  SaturatingMul(kOperationsOfACpuThread,
+                                std::max(1, device.multiprocessors)));
+}
+
 // The rest of "the evaluation ...".
 absl::Status TooLarge(std::string_view asked, int64_t limit,
                       std::string_view flag) {
@@ -43,6 +53,7 @@ EvaluationLimits Resolve(const EvaluationLimits& limits,
   };
   resolved.output_bytes = within(limits.output_bytes);
   resolved.scratch_bytes = within(limits.scratch_bytes);
+  if (limits.operations == 0) resolved.operations = DefaultOperations(device);
   return resolved;
 }
 

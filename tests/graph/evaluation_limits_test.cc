@@ -151,7 +151,8 @@ HostTensor Of(Dims dims) { return {DType::kFloat, std::move(dims), nullptr}; }
 // No working device that computes this is stalled.
 TEST_F(EvaluationLimitsTest, AFirstRunMayTakeWhatItsOperationsTake) {
   const auto guess = [this](int64_t operations, Dims dims) {
-    const auto program = Compile(OpenGraph(Work("work", "x", "y", operations)));
+    const auto program = Compile(OpenGraph(Work("work", "x", "y", operations)),
+                                 {.operations = kSaturated});
     EXPECT_TRUE(program.ok()) << program.status();
     const auto plan = (*program)->MakePlan({Of(std::move(dims))});
     EXPECT_TRUE(plan.ok()) << plan.status();
@@ -419,8 +420,26 @@ TEST(EvaluationLimitsDefaultTest, ComeFromTheDevice) {
             kMaxTensorBytes);
 }
 
+// What a device does in a time that somebody waits.
+TEST(EvaluationLimitsDefaultTest, OperationsGoByTheKindAndTheThreads) {
+  constexpr int64_t kTera = 1'000'000'000'000;
+  DeviceInfo cpu;
+  cpu.multiprocessors = 2;
+  EXPECT_EQ(Resolve({}, cpu).operations, 2 * kTera);
+  EXPECT_EQ(Resolve({.operations = 9 * kTera}, cpu).operations, 9 * kTera);
+  cpu.multiprocessors = 0;  // does not say
+  EXPECT_EQ(Resolve({}, cpu).operations, kTera);
+  DeviceInfo gpu;
+  gpu.kind = DeviceKind::kCuda;
+  gpu.multiprocessors = 2;
+  EXPECT_EQ(Resolve({}, gpu).operations, 100 * kTera);
+  // No CPU does more than that.
+  cpu.multiprocessors = 1000;
+  EXPECT_EQ(Resolve({}, cpu).operations, 100 * kTera);
+}
+
 // Operations of BERT-large, 64 times 512 tokens: its products.
-TEST_F(EvaluationLimitsTest, BertLargeFitsAndTenToTheFifteenDoesNot) {
+TEST_F(EvaluationLimitsTest, BertLargeFitsAGpuAndTenToTheFifteenDoesNot) {
   constexpr int64_t kRows = 64 * 512, kWidth = 1024, kInner = 4096;
   Graph graph;
   const auto input = [&](const char* name, std::vector<Dim> dims) {
@@ -445,16 +464,19 @@ TEST_F(EvaluationLimitsTest, BertLargeFitsAndTenToTheFifteenDoesNot) {
     graph.outputs.push_back(product(product("q", "k"), "q"));
   }
   graph.outputs.push_back(at);
-  const EvaluationLimits memory = {.output_bytes = kMaxTensorBytes,
-                                   .scratch_bytes = kMaxTensorBytes};
-  const auto program = Compile(std::move(graph), memory);
+  DeviceInfo gpu;
+  gpu.kind = DeviceKind::kCuda;
+  const EvaluationLimits limits = {.output_bytes = kMaxTensorBytes,
+                                   .scratch_bytes = kMaxTensorBytes,
+                                   .operations = Resolve({}, gpu).operations};
+  const auto program = Compile(std::move(graph), limits);
   EXPECT_TRUE(program.ok()) << program.status();
 
   Graph large;
   large.inputs = {Input("x", SymbolicDims{Dim(100'000), Dim(100'000)})};
   large.nodes = {Node("MatMul", {"x", "x"}, {"y"}, "product")};
   large.outputs = {"y"};
-  ExpectTooLarge(Compile(std::move(large), memory).status(), "product",
+  ExpectTooLarge(Compile(std::move(large), limits).status(), "product",
                  "10000300", "--max-operations");
 }
 

@@ -374,6 +374,38 @@ TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
   }
 }
 
+// Without a flag, operations must be what the CPU's two threads do in minutes:
+// 13,000^3 products are 2.2 x 10^12.
+TEST(LimitsTest, OperationsAreBoundedByTheDevicesThreads) {
+  TestServer server([](ServerOptions& o) { o.device = "cpu"; });
+  v1::ExplainRequest request;
+  *request.mutable_graph() = Program(R"(
+      inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 shape: -1 } }
+      nodes { name: "product" op: "MatMul" inputs: "x" inputs: "x"
+              outputs: "p" }
+      nodes { op: "ReduceMax" inputs: "p" outputs: "q" }
+      outputs: "q")")
+                                 .graph();
+  v1::NamedTensorSpec* input = request.add_inputs();
+  input->set_name("x");
+  input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  const auto explain = [&](int64_t n) {
+    input->mutable_spec()->clear_shape();
+    input->mutable_spec()->add_shape(n);
+    input->mutable_spec()->add_shape(n);
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::ExplainResponse response;
+    return server.catalog().Explain(&context, request, &response);
+  };
+  const grpc::Status fits = explain(12'000);
+  EXPECT_TRUE(fits.ok()) << fits.error_message();
+  const grpc::Status refused = explain(13'000);
+  EXPECT_TRUE(Refused(refused, StatusCode::RESOURCE_EXHAUSTED,
+                      "the limit is 2000000000000 (--max-operations)"));
+  EXPECT_EQ(Reason(FromGrpcStatus(refused)), "EVALUATION_TOO_LARGE");
+}
+
 // Without a flag, outputs must fit into the memory that replies come out of.
 TEST(LimitsTest, OutputsAreBoundedByTheHostsMemory) {
   ModelFolder models;

@@ -220,7 +220,7 @@ TEST(OptionsTest, NamesTheFlagAtFault) {
   ExpectUsageError({"--queue-length=99999999999999999999"}, "--queue-length");
   ExpectUsageError({"--queue-bytes=1"}, "--queue-bytes");
   ExpectUsageError({"--max-message-bytes=4294967296"}, "--max-message-bytes");
-  ExpectUsageError({"--max-operations=0"}, "--max-operations");
+  ExpectUsageError({"--max-operations=-1"}, "--max-operations");
   ExpectUsageError({"--max-scratch-bytes=-1"}, "--max-scratch-bytes");
   ExpectUsageError({"--device=gpu"}, "--device");
   ExpectUsageError({"--device=cuda:"}, "--device");
