@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cudnn.h"
@@ -81,10 +82,28 @@ struct Task {
   size_t rank() const { return window.axes.size(); }
 };
 
-// Sums of nothing: what is added to them alone, or 0.
-absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
-                                           CudaDevice* device,
-                                           const Task& task) {
+// What is left to do with sums in the output: a bias, a residual and the node's
+// activation, in one loop over it.
+struct Finish {
+  std::shared_ptr<const ElementwiseLoop> loop;  // null: nothing
+  std::vector<size_t> inputs;  // that it reads, after the sums if there are any
+  bool sums = false;
+
+  absl::Status Run(const RunArgs& run) const {
+    if (loop == nullptr) return absl::OkStatus();
+    absl::InlinedVector<const void*, 3> operands;
+    if (sums) operands.push_back(run.outputs[0]);
+    for (const size_t i : inputs) operands.push_back(run.inputs[i]);
+    return loop->Run(run.stream, operands, run.outputs[0], run.node_index);
+  }
+};
+
+// Without sums, and nothing to add, the output is 0.
+absl::StatusOr<Finish> MakeFinish(const NodeInfo& node, CudaDevice* device,
+                                  const Task& task, bool sums, bool bias,
+                                  bool residual) {
+  Finish finish;
+  finish.sums = sums;
   // In the order of memory.
   Dims dims = task.out.dims;
   size_t channel_axis = 1;
@@ -95,32 +114,42 @@ absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
   ElementwiseSpec spec;
   spec.output = task.out.dtype;
   spec.dims = dims;
-  std::vector<size_t> read;
-  std::string sum;
-  if (task.bias) {
+  std::string value;
+  const auto add = [&](Dims strides) {
+    const std::string x = absl::StrCat("x", spec.inputs.size());
+    value = value.empty() ? x : absl::StrCat("Add(", value, ", ", x, ")");
+    spec.inputs.push_back({task.out.dtype, std::move(strides), 0});
+  };
+  if (sums) add(DenseStrides(dims));
+  if (bias) {
     Dims strides(dims.size(), 0);
     if (dims[channel_axis] != 1) strides[channel_axis] = 1;
-    spec.inputs.push_back({task.out.dtype, std::move(strides), 0});
-    read.push_back(kBias);
-    sum = "x0";
+    add(std::move(strides));
+    finish.inputs.push_back(kBias);
   }
-  if (task.residual) {
-    spec.inputs.push_back({task.out.dtype, DenseStrides(dims), 0});
-    read.push_back(kFusedConvResidual);
-    sum = sum.empty() ? "x0" : "Add(x0, x1)";
+  if (residual) {
+    add(DenseStrides(dims));
+    finish.inputs.push_back(kFusedConvResidual);
   }
-  if (sum.empty()) sum = "T(0)";
-  if (!Activate(node, sum, &spec)) {
-    spec.expression = sum;
-    spec.moves = sum == "x0";
+  if (value.empty()) value = "T(0)";
+  if (!Activate(node, value, &spec)) {
+    if (sums && finish.inputs.empty()) return finish;
+    spec.expression = value;
+    spec.moves = value == "x0";
   }
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
-                        ElementwiseLoop::Make(device, spec));
-  return PlannedRun{[loop, read](const RunArgs& run) {
-    const void* inputs[2] = {};
-    for (size_t i = 0; i < read.size(); ++i) inputs[i] = run.inputs[read[i]];
-    return loop->Run(run.stream, absl::MakeConstSpan(inputs).first(read.size()),
-                     run.outputs[0], run.node_index);
+  WEIR_ASSIGN_OR_RETURN(finish.loop, ElementwiseLoop::Make(device, spec));
+  return finish;
+}
+
+// Sums of nothing: what is added to them alone, or 0.
+absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
+                                           CudaDevice* device,
+                                           const Task& task) {
+  WEIR_ASSIGN_OR_RETURN(
+      Finish finish,
+      MakeFinish(node, device, task, /*sums=*/false, task.bias, task.residual));
+  return PlannedRun{[finish = std::move(finish)](const RunArgs& run) {
+    return finish.Run(run);
   }};
 }
 
@@ -218,41 +247,43 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
   spec.residual = task.residual;
   // cuDNN adds a tensor only together with a bias.
   spec.bias = task.bias || task.residual;
+  WEIR_ASSIGN_OR_RETURN(Cudnn * cudnn, device->cudnn());
+  auto prepared = cudnn->Prepare(spec);
+  // Not every convolution has an engine that adds too.
+  const bool adds = spec.bias && !absl::IsUnimplemented(prepared.status());
+  if (spec.bias && !adds) {
+    spec.bias = spec.residual = false;
+    prepared = cudnn->Prepare(spec);
+  }
+  WEIR_RETURN_IF_ERROR(prepared.status());
+  const std::shared_ptr<const Convolution> convolution = *std::move(prepared);
+  WEIR_ASSIGN_OR_RETURN(Finish finish,
+                        MakeFinish(node, device, task, /*sums=*/true,
+                                   !adds && task.bias, !adds && task.residual));
   const size_t zeros =
-      spec.bias && !task.bias
+      adds && !task.bias
           ? Aligned(static_cast<size_t>(spec.out[1]) * SizeOf(task.out.dtype))
           : 0;
-  WEIR_ASSIGN_OR_RETURN(Cudnn * cudnn, device->cudnn());
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Convolution> convolution,
-                        cudnn->Prepare(spec));
-  std::shared_ptr<const ElementwiseLoop> activate;
-  if (ElementwiseSpec loop; Activate(node, "x0", &loop)) {
-    loop.output = task.out.dtype;
-    loop.dims = {task.out.elements};
-    loop.inputs = {{task.out.dtype, {1}, 0}};
-    WEIR_ASSIGN_OR_RETURN(activate, ElementwiseLoop::Make(device, loop));
-  }
   PlannedRun planned;
   planned.scratch_bytes = zeros + convolution->scratch_bytes();
-  planned.run = [convolution, activate, zeros,
+  planned.run = [convolution, finish = std::move(finish), zeros, adds,
                  residual = task.residual](const RunArgs& run) -> absl::Status {
     ConvolutionOperands operands;
     operands.in = run.inputs[0];
     operands.weights = run.inputs[1];
-    operands.bias = InputOrNull(run, kBias);
-    if (residual) operands.residual = run.inputs[kFusedConvResidual];
     operands.out = run.outputs[0];
     auto* scratch = static_cast<std::byte*>(run.scratch);
+    if (adds) {
+      operands.bias = InputOrNull(run, kBias);
+      if (residual) operands.residual = run.inputs[kFusedConvResidual];
+    }
     if (zeros > 0) {
       WEIR_RETURN_IF_ERROR(run.stream.Fill(scratch, 0, zeros));
       operands.bias = scratch;
     }
     WEIR_RETURN_IF_ERROR(
         convolution->Run(run.stream, operands, scratch + zeros));
-    if (activate == nullptr) return absl::OkStatus();
-    const void* sums = run.outputs[0];
-    return activate->Run(run.stream, {&sums, 1}, run.outputs[0],
-                         run.node_index);
+    return finish.Run(run);
   };
   return planned;
 }
