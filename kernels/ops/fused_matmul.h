@@ -3,7 +3,8 @@
 //
 //   Y = MatMul(A, B) + C
 //
-// with B of two axes and C a row of B's width. Rounded once, in the end.
+// with B of two axes and C a row of B's width. Rounded in the end, and at most
+// once before, as two nodes would.
 #pragma once
 
 #include <cstddef>
