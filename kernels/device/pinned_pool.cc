@@ -30,6 +30,10 @@ std::byte* PinnedBuffer::data() const {
   return block_ == nullptr ? nullptr : block_->memory.data();
 }
 
+size_t PinnedBuffer::capacity() const {
+  return block_ == nullptr ? 0 : block_->memory.size();
+}
+
 void PinnedBuffer::Reset() {
   if (block_ != nullptr) block_->pool->ReturnBlock(std::exchange(block_, {}));
   size_ = 0;

@@ -31,6 +31,7 @@ class WEIR_EXPORT PinnedBuffer {
 
   std::byte* data() const;
   size_t size() const { return size_; }  // as asked for
+  size_t capacity() const;               // what it takes of the budget
   bool empty() const { return block_ == nullptr; }
   void Reset();
 

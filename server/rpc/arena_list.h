@@ -1,12 +1,14 @@
-// A growing list in a call's arena. The arena never frees, so what the list
-// held outlives it. Used by one thread.
+// A growing list in a call's arena, which may refuse it. The arena never frees,
+// so what the list held outlives it. Used by one thread.
 #pragma once
 
-#include <memory_resource>
+#include <algorithm>
+#include <memory>
+#include <new>
 #include <span>
 #include <type_traits>
-#include <vector>
 
+#include "absl/status/statusor.h"
 #include "server/rpc/call_arena.h"
 
 namespace weir {
@@ -16,17 +18,30 @@ class ArenaList {
  public:
   static_assert(std::is_trivially_destructible_v<T>);
 
-  explicit ArenaList(CallArena* arena) : items_(arena) {}
+  explicit ArenaList(CallArena* arena) : arena_(arena) {}
 
-  // Null if there are `limit` items already.
+  // Null if there are `limit` items already, or if the arena was refused room
+  // for more.
   T* Add(size_t limit) {
-    return items_.size() < limit ? &items_.emplace_back() : nullptr;
+    if (count_ >= limit || (count_ == room_.size() && !Grow())) return nullptr;
+    return new (&room_[count_++]) T();
   }
 
-  std::span<const T> span() const { return {items_.data(), items_.size()}; }
+  std::span<const T> span() const { return room_.first(count_); }
 
  private:
-  std::pmr::vector<T> items_;
+  bool Grow() {
+    const absl::StatusOr<std::span<T>> more =
+        arena_->TryAllocateSpan<T>(std::max<size_t>(1, 2 * count_));
+    if (!more.ok()) return false;
+    std::uninitialized_copy_n(room_.begin(), count_, more->begin());
+    room_ = *more;
+    return true;
+  }
+
+  CallArena* const arena_;
+  std::span<T> room_;
+  size_t count_ = 0;
 };
 
 }  // namespace weir

@@ -15,10 +15,20 @@ std::string_view CallArena::CopyString(std::string_view text) {
   return {copy.data(), copy.size()};
 }
 
+template <typename Blocks>
+auto CallArena::FindKept(Blocks& blocks) {
+  return std::find_if(blocks.begin(), blocks.end(), [](const Block& block) {
+    return block.size <= kKeptBytes;
+  });
+}
+
+size_t CallArena::kept_bytes() const {
+  const auto kept = FindKept(blocks_);
+  return kept == blocks_.end() ? 0 : kept->size;
+}
+
 void CallArena::Reset() {
-  const auto kept =
-      std::find_if(blocks_.begin(), blocks_.end(),
-                   [](const Block& block) { return block.size <= kKeptBytes; });
+  const auto kept = FindKept(blocks_);
   if (kept != blocks_.end()) {
     std::swap(*kept, blocks_.front());
     blocks_.resize(1);
@@ -45,8 +55,8 @@ absl::Status CallArena::Grow(size_t needed, bool may_refuse) {
       reuses ? blocks_.front().size : std::max(needed, 4 * kInlineBytes);
   if (charge_ != nullptr) {
     absl::Status charged = charge_(payer_, size);
+    if (!charged.ok() && refusal_.ok()) refusal_ = charged;
     if (!charged.ok() && may_refuse) return charged;
-    if (!charged.ok() && refusal_.ok()) refusal_ = std::move(charged);
   }
   if (reuses) {
     kept_unused_ = false;

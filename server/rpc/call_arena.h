@@ -53,10 +53,14 @@ class CallArena final : public std::pmr::memory_resource {
   }
   absl::StatusOr<void*> TryAllocate(size_t bytes, size_t alignment);
 
-  // What refused a block that was taken nevertheless, for memory resources
-  // cannot refuse: whoever allocates in proportion to a message stops at it.
+  // What was refused first, whether or not it was taken nevertheless: memory
+  // resources cannot refuse. Whoever allocates in proportion to a message does
+  // so by the functions that can, and stops at this.
   bool refused() const { return !refusal_.ok(); }
   const absl::Status& refusal() const { return refusal_; }
+
+  // Of the heap blocks, what Reset() will keep.
+  size_t kept_bytes() const;
 
   // A copy of `text`.
   std::string_view CopyString(std::string_view text);
@@ -67,6 +71,9 @@ class CallArena final : public std::pmr::memory_resource {
  private:
   void* do_allocate(size_t bytes, size_t alignment) override;
   void* AllocateHere(size_t bytes, size_t alignment);
+  // The block that Reset() keeps, or the end.
+  template <typename Blocks>
+  static auto FindKept(Blocks& blocks);
   // Makes room for an allocation that does not fit, unless that is refused.
   absl::Status Grow(size_t needed, bool may_refuse);
   void do_deallocate(void*, size_t, size_t) override {}

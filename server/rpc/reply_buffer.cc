@@ -20,12 +20,13 @@ char* ReplyBuffer::AppendUninitialized(size_t size) {
 }
 
 void ReplyBuffer::AppendForeign(const void* data, size_t size,
-                                ReleaseFn release, void* arg) {
+                                ReleaseFn release, void* arg, size_t beside) {
   if (size == 0) {
     release(arg);
     return;
   }
   size_ += size;
+  beside_ += beside;
   auto* from = static_cast<std::byte*>(const_cast<void*>(data));
   slices_.push_back(grpc_slice_new_with_user_data(from, size, release, arg));
 }

@@ -34,10 +34,13 @@ class ReplyBuffer {
 
   // References `size` bytes at `data`, which stay unchanged until the transport
   // calls release(arg), exactly once, whether or not the reply was sent.
+  // `beside`: more bytes that cannot be freed before that.
   void AppendForeign(const void* data, size_t size, ReleaseFn release,
-                     void* arg);
+                     void* arg, size_t beside = 0);
 
   size_t size() const { return size_; }
+  // Of memory, until all of it is sent: its size, and what lies beside.
+  size_t held() const { return size_ + beside_; }
   size_t slice_count() const { return slices_.size(); }
 
   // For the transport: the slices still belong to this buffer.
@@ -47,17 +50,19 @@ class ReplyBuffer {
   void TakeSlices(const Take& take) {
     for (const grpc_slice& slice : slices_) take(slice);
     slices_.clear();
-    size_ = 0;
+    size_ = beside_ = 0;
   }
 
  private:
   void Swap(ReplyBuffer& other) {
     slices_.swap(other.slices_);
     std::swap(size_, other.size_);
+    std::swap(beside_, other.beside_);
   }
 
   absl::InlinedVector<grpc_slice, 6> slices_;
   size_t size_ = 0;
+  size_t beside_ = 0;
 };
 
 }  // namespace weir

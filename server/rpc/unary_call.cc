@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory_resource>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -290,7 +290,6 @@ void UnaryCall::OnMessage(bool ok) {
     WatchForClose();
     return Inflate();
   }
-  ViewMessage();
   RunHandler();
 }
 
@@ -329,33 +328,35 @@ void UnaryCall::Inflate() {
     io_->AwaitTurn(&inflate_);
     return;
   }
-  ViewMessage();
   RunHandler();
 }
 
-void UnaryCall::ViewMessage() {
-  std::pmr::vector<BytePiece> pieces(&arena_);
+absl::Status UnaryCall::ViewMessage() {
   if (inflater_ != nullptr) {
     const std::vector<BytePiece> inflated = inflater_->pieces();
-    pieces.assign(inflated.begin(), inflated.end());
-    // The vector's memory is the arena's and outlives the vector.
-    request_ = ByteView({pieces.data(), pieces.size()}, inflater_->size());
-    return;
+    WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
+                          arena_.TryAllocateSpan<BytePiece>(inflated.size()));
+    std::copy(inflated.begin(), inflated.end(), pieces.begin());
+    request_ = ByteView(pieces, inflater_->size());
+    return absl::OkStatus();
   }
   const grpc_slice_buffer& slices = message_->data.raw.slice_buffer;
-  pieces.reserve(slices.count);
+  WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
+                        arena_.TryAllocateSpan<BytePiece>(slices.count));
+  size_t count = 0;
   for (size_t i = 0; i < slices.count; ++i) {
     const grpc_slice& slice = slices.slices[i];
     if (GRPC_SLICE_LENGTH(slice) == 0) continue;
-    pieces.emplace_back(
+    pieces[count++] = {
         reinterpret_cast<const std::byte*>(GRPC_SLICE_START_PTR(slice)),
-        GRPC_SLICE_LENGTH(slice));
+        GRPC_SLICE_LENGTH(slice)};
   }
-  request_ = ByteView({pieces.data(), pieces.size()}, slices.length);
+  request_ = ByteView(pieces.first(count), slices.length);
+  return absl::OkStatus();
 }
 
 void UnaryCall::RunHandler() {
-  if (arena_.refused()) return Fail(arena_.refusal());
+  if (absl::Status seen = ViewMessage(); !seen.ok()) return Fail(seen);
   method().handler(*this);
   if (!answered_) WatchForClose();
 }
@@ -395,12 +396,13 @@ void UnaryCall::Reply(ReplyBuffer reply) {
   }
   const Entry entry(this);
   const size_t bytes = reply.size();
+  const size_t held = reply.held();
   if (!BeginAnswer(absl::OkStatus())) return;
   reply_bytes_ = bytes;
   reply.TakeSlices([this](const grpc_slice& slice) {
     grpc_slice_buffer_add(&reply_.data.raw.slice_buffer, slice);
   });
-  ticket_.Answered(bytes + kCallBytes);
+  ticket_.Answered(held + call_bytes());
   io_->sending_.Enter(this, answered_at_);
   if (bytes <= kSmallReplyBytes) return Send(absl::OkStatus(), true);
   WatchForClose();
@@ -415,7 +417,7 @@ void UnaryCall::Reply(ReplyBuffer reply) {
 void UnaryCall::Fail(const absl::Status& error) {
   const Entry entry(this);
   if (!BeginAnswer(error)) return;
-  ticket_.Answered(kCallBytes);
+  ticket_.Answered(call_bytes());
   io_->sending_.Enter(this, answered_at_);
   Send(error, true);
 }

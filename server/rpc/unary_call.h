@@ -93,7 +93,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   static UnaryCall* ToDisplace(const IoThread& io);
   absl::Status TakeMessage();
   void Inflate();
-  void ViewMessage();
+  absl::Status ViewMessage();
   void RunHandler();
   void WatchForClose();
   bool BeginAnswer(const absl::Status& status);
@@ -103,6 +103,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   const Method& method() const;
   Admission::Kind kind() const;
   size_t max_message_bytes() const;
+  // What stays of it until it ends, beside its reply.
+  size_t call_bytes() const { return kCallBytes + arena_.kept_bytes(); }
 
   IoThread* const io_;
   RawService* service_ = nullptr;

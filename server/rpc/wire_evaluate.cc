@@ -435,7 +435,8 @@ void WriteOutput(const EvaluateOutput& output, WireWriter* writer,
   if (const ForeignBytes* raw = Raw(output)) {
     writer->BeginBytes(2, raw->size);
     if (IsForeign(output)) {
-      buffer->AppendForeign(raw->data, raw->size, raw->release, raw->arg);
+      buffer->AppendForeign(raw->data, raw->size, raw->release, raw->arg,
+                            raw->beside);
     } else {
       writer->Raw({static_cast<const char*>(raw->data), raw->size});
       raw->release(raw->arg);

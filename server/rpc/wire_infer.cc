@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/status_macros.h"
 #include "server/rpc/arena_list.h"
 #include "server/rpc/wire_fields.h"
 #include "server/rpc/wire_reader.h"
@@ -267,11 +268,11 @@ void AddVarint(DType dtype, uint64_t bits, ContentsSink* sink) {
 }
 
 // The view's bytes in one piece, copied only if they are not.
-StringRef Contiguous(const ByteView& view, CallArena* arena) {
+absl::StatusOr<StringRef> Contiguous(const ByteView& view, CallArena* arena) {
   StringRef text{nullptr, view.size()};
   if (!view.contiguous()) {
-    const std::span<std::byte> copy =
-        arena->AllocateSpan<std::byte>(view.size());
+    WEIR_ASSIGN_OR_RETURN(const std::span<std::byte> copy,
+                          arena->TryAllocateSpan<std::byte>(view.size()));
     view.CopyTo(copy.data());
     text.data = reinterpret_cast<const char*>(copy.data());
   } else if (!view.empty()) {
@@ -283,8 +284,9 @@ StringRef Contiguous(const ByteView& view, CallArena* arena) {
 void ReadElements(WireReader& reader, DType dtype, ContentsSink* sink,
                   CallArena* arena) {
   if (dtype == DType::kString) {
-    const StringRef text = Contiguous(reader.Bytes(), arena);
-    if (reader.ok()) sink->Add(text);
+    const absl::StatusOr<StringRef> text = Contiguous(reader.Bytes(), arena);
+    // A refusal ends the reading with the next field.
+    if (reader.ok() && text.ok()) sink->Add(*text);
   } else if (dtype == DType::kFloat) {
     reader.RepeatedFixed32([&](uint32_t bits) { sink->Add(bits); });
   } else if (dtype == DType::kDouble) {
@@ -315,6 +317,7 @@ absl::Status DecodeContents(const ByteView& contents, DType dtype, size_t count,
       reader.Skip();
     }
   }
+  if (arena->refused()) return arena->refusal();
   if (sink.flaw() != nullptr) return absl::InvalidArgumentError(sink.flaw());
   if (reader.ok() && sink.written() < count) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -328,8 +331,9 @@ absl::Status SplitStrings(const ByteView& raw, CallArena* arena,
   WireReader reader(raw, arena);
   for (size_t i = 0; i < out.size(); ++i) {
     const uint32_t size = reader.RawFixed32();
-    out[i] = Contiguous(reader.RawBytes(size), arena);
+    const ByteView text = reader.RawBytes(size);
     if (arena->refused()) return arena->refusal();
+    WEIR_ASSIGN_OR_RETURN(out[i], Contiguous(text, arena));
     if (!reader.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "BYTES element ", i, " of ", out.size(),
@@ -466,7 +470,8 @@ ReplyBuffer BuildInferReply(const InferReply& reply) {
       if (!raw.has_value()) continue;
       writer.BeginBytes(kRawField, raw->size);
       if (raw->size > kCopiedReplyBytes) {
-        buffer.AppendForeign(raw->data, raw->size, raw->release, raw->arg);
+        buffer.AppendForeign(raw->data, raw->size, raw->release, raw->arg,
+                             raw->beside);
       } else {
         writer.Raw({static_cast<const char*>(raw->data), raw->size});
         raw->release(raw->arg);

@@ -78,6 +78,7 @@ struct ForeignBytes {
   size_t size = 0;
   ReplyBuffer::ReleaseFn release = nullptr;
   void* arg = nullptr;
+  size_t beside = 0;  // see ReplyBuffer::AppendForeign
 };
 
 struct InferOutput {

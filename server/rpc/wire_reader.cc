@@ -189,12 +189,13 @@ ByteView WireReader::RawBytes(uint64_t length) {
   size_t last = piece_;
   auto covered = static_cast<uint64_t>(piece_end_ - cursor_);
   while (covered < length) covered += pieces_[++last].size();
-  const std::span<BytePiece> out =
-      arena_->AllocateSpan<BytePiece>(last - piece_ + 1);
-  if (arena_->refused()) {
+  const absl::StatusOr<std::span<BytePiece>> room =
+      arena_->TryAllocateSpan<BytePiece>(last - piece_ + 1);
+  if (!room.ok()) {
     Fail(kNoRoom);
     return {};
   }
+  const std::span<BytePiece> out = *room;
   uint64_t left = length;
   size_t count = 0;
   const std::byte* from = cursor_;
@@ -220,9 +221,14 @@ std::string_view WireReader::String() {
     text = {reinterpret_cast<const char*>(cursor_), length};
     Advance(length);
   } else {
-    const std::span<std::byte> copy = arena_->AllocateSpan<std::byte>(length);
-    CopyRaw(copy.data(), length);
-    text = {reinterpret_cast<const char*>(copy.data()), length};
+    const absl::StatusOr<std::span<std::byte>> copy =
+        arena_->TryAllocateSpan<std::byte>(length);
+    if (!copy.ok()) {
+      Fail(kNoRoom);
+      return {};
+    }
+    CopyRaw(copy->data(), length);
+    text = {reinterpret_cast<const char*>(copy->data()), length};
   }
   if (!IsUtf8(text)) Fail("a string is not UTF-8");
   return text;

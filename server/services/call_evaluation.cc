@@ -209,7 +209,7 @@ void CallEvaluation::OnWake() {
 
 size_t CallEvaluation::result_bytes() {
   if (results_.empty()) results_ = work_.TakeOutputBuffer();
-  return results_.size();
+  return results_.capacity();
 }
 
 CallEvaluation::Results CallEvaluation::ShareResults(int count) {

@@ -52,9 +52,9 @@ class CallEvaluation final : public WorkObserver, private Executor {
   // more than a reply may have; `bytes_of` says how many output i takes in it.
   absl::Status CheckOutputs(absl::FunctionRef<size_t(size_t i)> bytes_of) const;
 
-  // The memory that all inline outputs of the done work lie in, wanted or not,
-  // and that a reply which references one of them holds. A call that has
-  // replied has none.
+  // The pinned memory that all inline outputs of the done work lie in, wanted
+  // or not, and that a reply which references one of them holds. A call that
+  // has replied has none.
   size_t result_bytes();
   // Hands the work's results to a reply that references them `count` times;
   // each reference ends with release(arg).

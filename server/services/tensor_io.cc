@@ -1,5 +1,6 @@
 #include "server/services/tensor_io.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -135,6 +136,7 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
   ServerCall& call = evaluation_.call();
   int references = 0;
   size_t bytes = 0;
+  size_t referenced = 0;  // of them: see BuildEvaluateReply, BuildInferReply
   size_t text_bytes = 0;
   WEIR_RETURN_IF_ERROR(evaluation_.CheckOutputs([&](size_t i) {
     return work.OutputMeta(i).dtype == DType::kString
@@ -148,6 +150,7 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
     } else {
       ++references;
       bytes += meta.bytes;
+      if (meta.bytes > kCopiedReplyBytes) referenced += meta.bytes;
     }
   }
   if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
@@ -164,7 +167,10 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
             evaluation_.engine().pinned().lends_much() &&
             call.Charge(bytes).ok();
   // Otherwise the bytes stay where they are; only who frees them changes.
-  if (!copies_) results_ = evaluation_.ShareResults(references);
+  if (copies_) return absl::OkStatus();
+  const size_t lent = evaluation_.result_bytes();
+  beside_ = lent - std::min(lent, referenced);
+  results_ = evaluation_.ShareResults(references);
   return absl::OkStatus();
 }
 
@@ -179,7 +185,9 @@ ForeignBytes OutputBytes::Take(size_t output) {
     return Owned(
         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
-  return {bytes.data(), bytes.size(), results_.release, results_.arg};
+  ForeignBytes lent{bytes.data(), bytes.size(), results_.release, results_.arg};
+  if (bytes.size() > kCopiedReplyBytes) lent.beside = std::exchange(beside_, 0);
+  return lent;
 }
 
 }  // namespace weir

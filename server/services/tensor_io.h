@@ -44,6 +44,7 @@ class OutputBytes {
   CallEvaluation& evaluation_;
   CallEvaluation::Results results_;
   bool copies_ = false;
+  size_t beside_ = 0;  // of the results, what no reference says
 };
 
 }  // namespace weir

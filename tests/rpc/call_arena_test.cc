@@ -38,6 +38,20 @@ TEST(CallArenaTest, KeepsOnlySmallBlocks) {
   EXPECT_EQ(arena.allocate(10000), small);
 }
 
+TEST(CallArenaTest, SaysWhatItWillKeep) {
+  CallArena arena;
+  arena.AllocateSpan<char>(100);
+  EXPECT_EQ(arena.kept_bytes(), 0u);
+  arena.AllocateSpan<char>(CallArena::kKeptBytes * 4);
+  EXPECT_EQ(arena.kept_bytes(), 0u);
+  arena.AllocateSpan<char>(20'000);
+  const size_t kept = arena.kept_bytes();
+  EXPECT_GE(kept, 20'000u);
+  EXPECT_LE(kept, CallArena::kKeptBytes);
+  arena.Reset();
+  EXPECT_EQ(arena.kept_bytes(), kept);
+}
+
 // Lets it have so many bytes and no more.
 struct Payer {
   static absl::Status Charge(void* self, size_t bytes) {
@@ -74,7 +88,7 @@ TEST(CallArenaTest, ARefusedSpanTakesNothing) {
   CallArena arena(&Payer::Charge, &payer);
   const auto refused = arena.TryAllocateSpan<char>(size_t{1} << 40);
   EXPECT_EQ(refused.status().message(), "no room");
-  EXPECT_FALSE(arena.refused());
+  EXPECT_EQ(arena.refusal().message(), "no room");
   EXPECT_EQ(payer.paid, 0u);
   EXPECT_TRUE(arena.TryAllocateSpan<char>(50'000).ok());
 }

@@ -32,6 +32,19 @@ TEST(ReplyBufferTest, JoinsCopiedAndForeignBytes) {
   EXPECT_EQ(released, 1);
 }
 
+TEST(ReplyBufferTest, HoldsWhatLiesBesideItsBytes) {
+  int released = 0;
+  const std::string foreign(100, 'f');
+  ReplyBuffer reply;
+  reply.AppendCopy("head");
+  reply.AppendForeign(foreign.data(), 60, Count, &released, 40);
+  reply.AppendForeign(foreign.data(), 10, Count, &released);
+  EXPECT_EQ(reply.size(), 74u);
+  EXPECT_EQ(reply.held(), 114u);
+  const ReplyBuffer moved = std::move(reply);
+  EXPECT_EQ(moved.held(), 114u);
+}
+
 TEST(ReplyBufferTest, ReleasesEmptyForeignBytesAtOnce) {
   int released = 0;
   ReplyBuffer reply;

@@ -75,6 +75,31 @@ TEST(WireReaderTest, RepeatedNumbersPackedOrNot) {
   EXPECT_THAT(values, testing::ElementsAre(1, 150, 7));
 }
 
+// Lets the arena have nothing, and counts what it asks for.
+absl::Status Refuse(void* asked, size_t bytes) {
+  *static_cast<size_t*>(asked) += bytes;
+  return absl::ResourceExhaustedError("no room");
+}
+
+// What lies in several slices is copied, or listed: not without room for it.
+TEST(WireReaderTest, TakesNothingThatItIsRefused) {
+  constexpr size_t kBytes = 100'000;
+  const std::string field =
+      std::string("\x0a\xa0\x8d\x06", 4) + std::string(kBytes, 'x');
+  const Sliced sliced(field, 10);
+  const auto read = [&](bool as_string) {
+    size_t asked = 0;
+    CallArena arena(&Refuse, &asked);
+    WireReader reader(sliced.view(), &arena);
+    EXPECT_TRUE(reader.NextField());
+    EXPECT_EQ(as_string ? reader.String().size() : reader.Bytes().size(), 0u);
+    EXPECT_GE(asked, as_string ? kBytes : kBytes / 10 * sizeof(BytePiece));
+    EXPECT_TRUE(absl::IsResourceExhausted(reader.status("a message")));
+  };
+  read(/*as_string=*/true);
+  read(/*as_string=*/false);
+}
+
 TEST(WireReaderTest, ANestedMessageEndsWhereItSays) {
   // 1: { 1: 5, 2: 6 } 2: 7
   const Sliced sliced("\x0a\x04\x08\x05\x10\x06\x10\x07", 3);

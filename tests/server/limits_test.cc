@@ -262,6 +262,62 @@ TEST(LimitsTest, AnUnreadPartOfTheResultsDoesNotHoldTheRest) {
   EXPECT_EQ(answer.response.outputs(0).value().raw(), Bytes(x));
 }
 
+// Half of the results is not copied: it counts with the block that holds all.
+TEST(LimitsTest, AnUnreadReplyCountsWithWhatItHolds) {
+  constexpr int kElements = 300'000;  // twice 1.2 MB lie in a block of 4 MiB
+  TestServer server([](ServerOptions& o) { o.host_bytes = 16 << 20; });
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "a" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      inputs { name: "b" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      nodes { name: "y" op: "ConstantOfShape" inputs: "a" outputs: "y" }
+      nodes { name: "q" op: "ConstantOfShape" inputs: "b" outputs: "q" }
+      outputs: "y"
+      outputs: "q")");
+  for (const char* const name : {"a", "b"}) {
+    AddInput(&request, name, v1::DATA_TYPE_INT64, {1},
+             Bytes<int64_t>({kElements}));
+  }
+  request.add_outputs()->set_name("q");
+  const grpc::Status read = Evaluate(server, request).status;
+  ASSERT_TRUE(read.ok()) << read.error_message();
+  const std::string message = request.SerializeAsString();
+  {
+    RawHttp2 client(server.address(), /*window=*/0);
+    client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+    client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
+    ASSERT_TRUE(
+        Eventually([&] { return server.Metric("weir_replies_unsent") == 1; }));
+    EXPECT_EQ(server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}"),
+              4 << 20);
+    EXPECT_GE(server.Metric("weir_request_bytes_in_flight"), 4 << 20);
+  }
+  EXPECT_TRUE(server.Settles());
+  EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
+}
+
+// A call object keeps a block of its arena for the next call, however long its
+// reply waits.
+TEST(LimitsTest, AnUnreadReplyCountsWithItsArena) {
+  TestServer server;
+  v1::EvaluateRequest request = IdentityRequest();
+  for (int i = 0; i < 100; ++i) {  // as many tensors in the arena
+    const std::string name = "more" + std::to_string(i);
+    auto* const input =
+        request.mutable_graph()->mutable_definition()->add_inputs();
+    input->set_name(name);
+    input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+    input->mutable_spec()->add_shape(1);
+    AddInput(&request, name, v1::DATA_TYPE_FLOAT, {1}, std::string(4, '\0'));
+  }
+  const std::string message = request.SerializeAsString();
+  RawHttp2 client(server.address(), /*window=*/0);
+  client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+  client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
+  ASSERT_TRUE(
+      Eventually([&] { return server.Metric("weir_replies_unsent") == 1; }));
+  EXPECT_GE(server.Metric("weir_request_bytes_in_flight"), 24 << 10);
+}
+
 TEST(LimitsTest, HostMemoryIsBounded) {
   TestServer server([](ServerOptions& o) { o.host_bytes = 1 << 20; });
   v1::EvaluateRequest request = Program(R"(
