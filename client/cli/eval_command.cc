@@ -64,6 +64,9 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
   for (const v1::NamedTensor& output : response->outputs()) {
     const v1::TensorSpec& spec = output.value().spec();
     const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
+    absl::Status sound =
+        CheckTensorBytes(spec.dtype(), shape, output.value().raw().size());
+    if (!sound.ok()) return Report(sound);
     std::cout << output.name() << " = "
               << Summary(spec.dtype(), shape, output.value().raw()) << "\n";
     const auto file = files.find(output.name());

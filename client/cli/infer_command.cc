@@ -83,6 +83,9 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
   Client client(global.options());
   auto response = client.ModelInfer(request);
   if (!response.ok()) return Report(response.status());
+  if (absl::Status sound = CheckInferReply(*response); !sound.ok()) {
+    return Report(sound);
+  }
   for (int i = 0; i < response->outputs_size(); ++i) {
     const auto& output = response->outputs(i);
     const std::vector<int64_t> shape(output.shape().begin(),

@@ -84,4 +84,24 @@ inference::ModelInferRequest MakeInferRequest(
   return request;
 }
 
+absl::Status CheckInferReply(const inference::ModelInferResponse& response) {
+  if (response.outputs_size() != response.raw_output_contents_size()) {
+    return absl::InternalError(absl::StrCat(
+        "the server sent ", response.raw_output_contents_size(),
+        " raw contents for ", response.outputs_size(), " outputs"));
+  }
+  for (int i = 0; i < response.outputs_size(); ++i) {
+    const auto& output = response.outputs(i);
+    const absl::Status fits =
+        CheckTensorBytes(DtypeFromKserve(output.datatype()),
+                         {output.shape().begin(), output.shape().end()},
+                         response.raw_output_contents(i).size());
+    if (!fits.ok()) {
+      return absl::Status(fits.code(), absl::StrCat("output '", output.name(),
+                                                    "': ", fits.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace weir::client

@@ -25,4 +25,8 @@ inference::ModelInferRequest MakeInferRequest(
     const std::string& model, const std::string& version,
     const std::vector<TensorArgument>& inputs);
 
+// Whether a server's reply is what it says: raw contents for every output, as
+// many bytes as its type and shape need. INTERNAL, naming the output.
+absl::Status CheckInferReply(const inference::ModelInferResponse& response);
+
 }  // namespace weir::client

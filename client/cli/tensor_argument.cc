@@ -288,6 +288,24 @@ int DtypeFromKserve(const std::string& datatype) {
   return type == nullptr ? 0 : type->number;
 }
 
+absl::Status CheckTensorBytes(int dtype, const std::vector<int64_t>& shape,
+                              size_t bytes) {
+  const Type* type = FindType(dtype);
+  const bool sized = type != nullptr && type->size > 0;
+  size_t needed = sized ? type->size : 1;
+  for (int64_t extent : shape) {
+    if (extent < 0 ||
+        __builtin_mul_overflow(needed, static_cast<size_t>(extent), &needed)) {
+      return absl::InternalError(absl::StrCat("the server sent the shape ",
+                                              Summary(dtype, shape, "", 0)));
+    }
+  }
+  if (!sized || needed == bytes) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the server sent ", bytes, " bytes for ",
+                   Summary(dtype, shape, "", 0), ", which has ", needed));
+}
+
 std::string Summary(int dtype, const std::vector<int64_t>& shape,
                     const std::string& bytes, size_t count) {
   const Type* type = FindType(dtype);

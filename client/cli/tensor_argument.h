@@ -28,6 +28,11 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text);
 std::string KserveDatatype(int dtype);
 int DtypeFromKserve(const std::string& datatype);  // 0 if unknown
 
+// INTERNAL unless so many bytes are what a server's tensor of that type and
+// shape has. Of BYTES and of unknown types the dimensions alone are looked at.
+absl::Status CheckTensorBytes(int dtype, const std::vector<int64_t>& shape,
+                              size_t bytes);
+
 // "float32 [2,3]: 1 2 3 ...", at most `count` elements.
 std::string Summary(int dtype, const std::vector<int64_t>& shape,
                     const std::string& bytes, size_t count = 8);

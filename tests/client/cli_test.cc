@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/models_repo/temp_folder.h"
+#include "tests/rpc/test_transport.h"
 #include "tests/server/child_process.h"
 #include "tests/server/server_fixture.h"
 
@@ -58,6 +59,40 @@ class CliTest : public ::testing::Test {
   TempFolder folder_;
   TestServer server_;
 };
+
+// A server whose replies are not what they say.
+TEST_F(CliTest, InferRefusesAReplyThatIsNotWhatItSays) {
+  inference::ModelInferResponse response;
+  auto* const output = response.add_outputs();
+  output->set_name("scores");
+  output->set_datatype("FP32");
+  response.add_raw_output_contents(std::string(40, '\0'));
+  const auto transport = StartTransport([&](ServerCall& call) {
+    ReplyBuffer reply;
+    reply.AppendCopy(response.SerializeAsString());
+    call.Reply(std::move(reply));
+  });
+  ASSERT_NE(transport, nullptr);
+  const std::string labels = folder_.Write("labels", "7");
+  const auto infer = [&](const std::vector<int64_t>& shape) {
+    output->clear_shape();
+    for (int64_t extent : shape) output->add_shape(extent);
+    return RunOn(transport->addresses()[0],
+                 {"infer", "digits", "--input", "x=float:1:1", "--labels",
+                  labels, "--at-least=0"});
+  };
+  EXPECT_EQ(infer({1, 10}).code, 0);
+  for (const auto& shape : std::vector<std::vector<int64_t>>{
+           {1, 1 << 20}, {1, -1}, {1, int64_t{1} << 62}, {1, 9}}) {
+    const Ran ran = infer(shape);
+    EXPECT_EQ(ran.code, 1) << ran.out;
+    EXPECT_THAT(ran.err, HasSubstr("INTERNAL: output 'scores': the server"));
+  }
+  response.clear_raw_output_contents();
+  const Ran ran = infer({1, 10});
+  EXPECT_EQ(ran.code, 1) << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("0 raw contents for 1 outputs"));
+}
 
 constexpr char kDouble[] = R"(definition {
   inputs { name: "x" }
