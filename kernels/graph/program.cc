@@ -186,6 +186,9 @@ absl::StatusOr<ProgramOutline> Program::Outline(
   return Outliner(*impl_->core).Run(inputs);
 }
 
+// It has the names and shapes that the graph has, and less for each node.
+size_t Program::outline_bytes() const { return impl_->graph_bytes; }
+
 std::shared_ptr<const Plan> Program::FindPlan(
     absl::Span<const HostTensor> inputs) const {
   PlanKey key;

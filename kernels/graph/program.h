@@ -84,6 +84,9 @@ class WEIR_EXPORT Program {
   absl::StatusOr<ProgramOutline> Outline(
       absl::Span<const SymbolicShape> inputs) const;
 
+  // What an outline takes of the host's memory, or less.
+  size_t outline_bytes() const;
+
   // The cached plan for these inputs, or null. Takes no shared lock that a
   // compilation holds. Inputs are in the order of inputs(); data is read only
   // where InputOnHost.

@@ -359,6 +359,12 @@ absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
       case 4:
         request->precision = reader.Int32();
         break;
+      case 5:
+        request->page_size = reader.Int32();
+        break;
+      case 6:
+        request->page_token = reader.String();
+        break;
       default:
         reader.Skip();
     }

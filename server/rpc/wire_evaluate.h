@@ -109,6 +109,8 @@ struct ExplainRequestView {
   std::span<const WireTensor> inputs;
   std::string_view device;
   int32_t precision = 0;
+  int32_t page_size = 0;
+  std::string_view page_token;
 };
 
 // As ParseEvaluateRequest.

@@ -12,6 +12,7 @@
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/graph_source.h"
+#include "server/services/page.h"
 #include "server/services/request_checks.h"
 #include "server/services/value_finder.h"
 
@@ -56,6 +57,9 @@ class ExplainCall {
         ParseExplainRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
     WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "spec"));
+    // Whether it is a token of this graph is seen when that is compiled.
+    WEIR_RETURN_IF_ERROR(
+        Page::Read(request_.page_size, "", /*list=*/"").status());
     WEIR_ASSIGN_OR_RETURN(engine_, FindEngine(*context_, request_.device));
     return CheckPrecision(request_.precision);
   }
@@ -154,6 +158,7 @@ class ExplainCall {
       }
     }
     if (model_ != nullptr) WEIR_RETURN_IF_ERROR(CheckBatches());
+    WEIR_RETURN_IF_ERROR(call_.Charge(program_->outline_bytes()));
     auto outline = program_->Outline(shapes);
     if (!outline.ok()) return WithRequestField(outline.status(), places_);
     outline_ = *std::move(outline);
@@ -228,30 +233,72 @@ class ExplainCall {
     response.set_program_cached(cached_);
     response.set_constant_bytes(program_->constant_bytes());
     response.set_device_uuid(program_->device().info().uuid);
-    if (plan_ != nullptr) TakePlan(&response);
-    for (const StepOutline& step : outline_.steps) {
-      FillStep(step, response.add_steps());
+    if (plan_ != nullptr) {
+      response.set_arena_bytes(plan_->arena_bytes());
+      // A plan knows better than the outline.
+      for (size_t i = 0; i < outline_.outputs.size(); ++i) {
+        outline_.outputs[i].shape = ToSymbolic(plan_->outputs()[i].meta.dims);
+      }
     }
-    for (const ValueDecl& input : outline_.inputs) {
-      FillSpec(input, response.add_inputs());
-    }
-    for (const ValueDecl& output : outline_.outputs) {
-      FillSpec(output, response.add_outputs());
+    if (absl::Status status = FillPage(&response); !status.ok()) {
+      return Fail(status);
     }
     const std::unique_ptr<ExplainCall> self(this);
     ReplyMessage(call_, response);
   }
 
-  // A plan knows better than the outline.
-  void TakePlan(v1::ExplainResponse* response) {
-    response->set_arena_bytes(plan_->arena_bytes());
-    outline_.steps.clear();
-    for (size_t i = 0; i < plan_->steps(); ++i) {
-      outline_.steps.push_back(plan_->Step(i));
+  absl::Status FillPage(v1::ExplainResponse* response) const {
+    WEIR_ASSIGN_OR_RETURN(
+        Page page,
+        Page::Read(request_.page_size, request_.page_token, ListName()));
+    const auto spec = [](const ValueDecl& value) {
+      v1::NamedTensorSpec filled;
+      FillSpec(value, &filled);
+      return filled;
+    };
+    const size_t steps =
+        plan_ == nullptr ? outline_.steps.size() : plan_->steps();
+    const bool all =
+        FillList('1', outline_.inputs.size(), &page, response->mutable_inputs(),
+                 [&](size_t i) { return spec(outline_.inputs[i]); }) &&
+        FillList('2', outline_.outputs.size(), &page,
+                 response->mutable_outputs(),
+                 [&](size_t i) { return spec(outline_.outputs[i]); }) &&
+        FillList('3', steps, &page, response->mutable_steps(), [&](size_t i) {
+          v1::ProgramStep step;
+          FillStep(plan_ == nullptr ? outline_.steps[i] : plan_->Step(i),
+                   &step);
+          return step;
+        });
+    if (!all) response->set_next_page_token(page.next_token());
+    return absl::OkStatus();
+  }
+
+  // Adds what belongs to the page of entries that come at `place`; false if it
+  // is full.
+  template <typename Entries, typename EntryOf>
+  static bool FillList(char place, size_t count, Page* page, Entries* entries,
+                       const EntryOf& entry_of) {
+    for (size_t i = 0; i < count; ++i) {
+      const std::string key =
+          absl::StrCat(std::string(1, place), absl::Dec(i, absl::kZeroPad8));
+      if (page->Had(key)) continue;
+      if (!AddToPage(key, entry_of(i), page, entries)) return false;
     }
-    for (size_t i = 0; i < outline_.outputs.size(); ++i) {
-      outline_.outputs[i].shape = ToSymbolic(plan_->outputs()[i].meta.dims);
+    return true;
+  }
+
+  // The same for the same steps: another plan may have others.
+  std::string ListName() const {
+    std::string name = absl::StrCat("explain ", program_->id(),
+                                    plan_ == nullptr ? "" : " planned");
+    for (const ValueDecl& input : outline_.inputs) {
+      absl::StrAppend(&name, ";");
+      for (Dim dim : input.shape.value_or(SymbolicDims())) {
+        absl::StrAppend(&name, dim.known() ? dim.value() : -1, ",");
+      }
     }
+    return name;
   }
 
   void Fail(const absl::Status& status) {

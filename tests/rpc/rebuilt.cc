@@ -134,6 +134,8 @@ v1::ExplainRequest Rebuilt(const ExplainRequestView& from) {
   }
   request.set_device(std::string(from.device));
   request.set_precision(static_cast<v1::Precision>(from.precision));
+  request.set_page_size(from.page_size);
+  request.set_page_token(std::string(from.page_token));
   return request;
 }
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -361,6 +363,85 @@ TEST(CatalogTest, ExplainsTheProgramThatEvaluateRuns) {
   v1::ExplainRequest another = ExplainRequest(kLayers);
   EXPECT_NE(ExplainOver(other, another).response.program(),
             explained.response.program());
+}
+
+// So many steps that each is a page's entry: "#0", "#1", ...
+v1::ExplainRequest ChainRequest(int nodes) {
+  v1::ExplainRequest request = ExplainRequest(
+      R"(inputs { name: "v0" spec { dtype: DATA_TYPE_FLOAT shape: -1 } })");
+  auto* const graph = request.mutable_graph()->mutable_definition();
+  for (int i = 0; i < nodes; ++i) {
+    auto* const node = graph->add_nodes();
+    node->set_name(absl::StrCat("n", i));
+    node->set_op("Softmax");
+    node->add_inputs(absl::StrCat("v", i));
+    node->add_outputs(absl::StrCat("v", i + 1));
+  }
+  graph->add_outputs(absl::StrCat("v", nodes));
+  return request;
+}
+
+TEST(CatalogTest, ExplainsInPages) {
+  constexpr int kNodes = 2500;
+  TestServer server;
+  v1::ExplainRequest request = ChainRequest(kNodes);
+  std::vector<std::string> nodes;
+  std::string first_token;
+  for (int page = 0; page < 3; ++page) {
+    const auto answer = ExplainOver(server, request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    const v1::ExplainResponse& part = answer.response;
+    EXPECT_LE(part.steps_size(), 1000);
+    EXPECT_EQ(part.inputs_size(), page == 0 ? 1 : 0);
+    EXPECT_EQ(part.outputs_size(), page == 0 ? 1 : 0);
+    EXPECT_EQ(part.next_page_token().empty(), page == 2);
+    for (const v1::ProgramStep& step : part.steps()) {
+      nodes.insert(nodes.end(), step.nodes().begin(), step.nodes().end());
+    }
+    request.set_page_token(part.next_page_token());
+    if (page == 0) first_token = part.next_page_token();
+  }
+  ASSERT_EQ(nodes.size(), size_t{kNodes});
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    EXPECT_EQ(nodes[i], absl::StrCat("n", i));
+  }
+  request = ChainRequest(3);
+  request.set_page_size(2);
+  const auto answer = ExplainOver(server, request);
+  EXPECT_EQ(answer.response.steps_size(), 0);
+  EXPECT_FALSE(answer.response.next_page_token().empty());
+  request.set_page_token(first_token);
+  EXPECT_TRUE(Refused(ExplainOver(server, request).status,
+                      grpc::StatusCode::INVALID_ARGUMENT, "another list"));
+  request.clear_page_token();
+  request.set_page_size(-1);
+  EXPECT_TRUE(Refused(ExplainOver(server, request).status,
+                      grpc::StatusCode::INVALID_ARGUMENT, "-1 is negative"));
+}
+
+// It takes the host's memory as the graph does, however small the request is.
+TEST(CatalogTest, AnOutlineCountsWithWhatItTakes) {
+  ModelFolder models;
+  onnx::ModelProto chain = IdentityModel(onnx::TensorProto::FLOAT);
+  const onnx::NodeProto first = chain.graph().node(0);
+  const std::string last = first.output(0);
+  chain.mutable_graph()->clear_node();
+  for (int i = 0; i < 5000; ++i) {
+    onnx::NodeProto* const node = chain.mutable_graph()->add_node();
+    node->set_op_type("Softmax");
+    node->add_input(i == 0 ? first.input(0) : absl::StrCat("v", i));
+    node->add_output(i == 4999 ? last : absl::StrCat("v", i + 1));
+  }
+  models.Write("chain", chain);
+  TestServer server([&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.queue_bytes = 1 << 16;
+  });
+  v1::ExplainRequest request;
+  request.mutable_graph()->mutable_model()->set_name("chain");
+  EXPECT_TRUE(Refused(ExplainOver(server, request).status,
+                      grpc::StatusCode::RESOURCE_EXHAUSTED, "--queue-bytes"));
+  EXPECT_TRUE(ServesOn(server));
 }
 
 TEST(CatalogTest, ExplainsAServedModel) {
