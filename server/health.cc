@@ -39,15 +39,32 @@ std::string Health::fault() const {
 
 void Health::Follow(DeviceHealth* device,
                     std::function<void(const absl::Status&)> told) {
-  watches_.push_back(device->OnStall([this, told](const absl::Status& stall) {
-    Set(Unready::kStalled, std::string(stall.message()));
-    told(stall);
-  }));
+  size_t place = 0;
+  {
+    MutexLock lock(&mu_);
+    place = stalls_.size();
+    stalls_.emplace_back();
+  }
+  watches_.push_back(
+      device->OnStall([this, place, told](const absl::Status& stall) {
+        SetStall(place, stall);
+        told(stall);
+      }));
   watches_.push_back(
       device->OnPoisoned([this, device, told](const absl::Status& cause) {
         SetFault(Fault::kDeviceLost, std::string(cause.message()));
         told(device->status());
       }));
+}
+
+void Health::SetStall(size_t device, const absl::Status& stall) {
+  MutexLock lock(&mu_);
+  stalls_[device] = std::string(stall.message());
+  const auto first =
+      std::find_if(stalls_.begin(), stalls_.end(),
+                   [](const std::string& why) { return !why.empty(); });
+  readiness_->Set(Unready::kStalled, first == stalls_.end() ? "" : *first);
+  Publish();
 }
 
 void Health::Unfollow() { watches_.clear(); }

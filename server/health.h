@@ -39,7 +39,8 @@ class Health {
   std::string fault() const;
 
   // From now on: with a lost device it is neither ready nor live, with a
-  // stalled one not ready until it moves. `told` is called after each change,
+  // stalled one not ready until it moves. Of several that stand still, the one
+  // that was followed first is told. `told` is called after each change,
   // with the device's status() or stall(), on whichever thread noticed it.
   void Follow(DeviceHealth* device,
               std::function<void(const absl::Status&)> told);
@@ -47,6 +48,7 @@ class Health {
   void Unfollow();
 
  private:
+  void SetStall(size_t device, const absl::Status& stall);
   void Publish() WEIR_REQUIRES(mu_);
 
   Readiness* const readiness_;
@@ -55,7 +57,9 @@ class Health {
   const std::set<std::string> services_;
   mutable Mutex mu_;  // one change at a time
   std::array<std::string, kFaults> faults_ WEIR_GUARDED_BY(mu_);
-  std::vector<DeviceHealth::Watch> watches_;  // of the devices it follows
+  // Why each device that it follows stands still; "" for one that moves.
+  std::vector<std::string> stalls_ WEIR_GUARDED_BY(mu_);
+  std::vector<DeviceHealth::Watch> watches_;  // of those devices
 };
 
 }  // namespace weir

@@ -60,6 +60,7 @@ struct ServerOptions {
 };
 
 // The process ends with `code`; `text` went to the caller's stream already.
+  absl::Duration pulse_interval = absl::Seconds(1);
 struct ExitNow {
   int code = 0;
 };

@@ -51,10 +51,9 @@ constexpr absl::Duration kLastWords = absl::Milliseconds(500);
 // launched cannot be taken back: it may run for longer than anybody waits.
 constexpr absl::Duration kCutPatience = absl::Seconds(2);
 
-// How often the I/O threads are asked to show that they run, and how many times
-// in a row one may miss it. Counted, not timed: a process that was stopped for
-// a while is no worse for it.
-constexpr absl::Duration kPulseInterval = absl::Seconds(1);
+// How many times in a row an I/O thread that is asked to show that it runs may
+// miss it. Counted, not timed: a process that was stopped for a while is no
+// worse for it.
 constexpr int kPulsesMissed = 5;
 
 int64_t UnixNanos() { return absl::GetCurrentTimeNanos(); }
@@ -296,7 +295,7 @@ absl::Status Server::Impl::Open() {
         &each->device().health(),
         [this](const absl::Status& status) { ReportDevice(status); });
   }
-  pulse = std::make_unique<PeriodicThread>("weir-pulse", kPulseInterval,
+  pulse = std::make_unique<PeriodicThread>("weir-pulse", options.pulse_interval,
                                            [this] { CheckThreads(); });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
