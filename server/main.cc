@@ -7,7 +7,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -71,6 +74,10 @@ weir::DrainResult Drain(weir::Server& server, const Signals& signals,
         {{"cause", signal}});
     return left == 0;
   });
+  if (result.hangs) {
+    server.logger().Log(weir::LogLevel::kError,
+                        "an I/O thread hangs: the process ends without it");
+  }
   server.logger().Log(
       weir::LogLevel::kInfo, "drained",
       {{"calls", result.calls}, {"unanswered", result.unanswered}});
@@ -110,6 +117,30 @@ void ExitAnyway(absl::Duration after, int code) {
   }).detach();
 }
 
+// What a drain may take beyond its delay and its timeout.
+constexpr absl::Duration kDrainOverrun = absl::Seconds(5);
+
+// Whatever a drain waits for, the process ends in time.
+class DrainGuard {
+ public:
+  DrainGuard(absl::Duration limit, weir::LineWriter& log) {
+    std::thread([limit, drained = drained_, &log] {
+      absl::SleepFor(limit);
+      if (drained->exchange(true)) return;
+      log.Write("weir-server: the drain does not end; the process does\n");
+      EndNow(0, log);
+    }).detach();
+  }
+  // From here on somebody else sees to that; never returns if it was too late.
+  ~DrainGuard() {
+    while (drained_->exchange(true)) absl::SleepFor(kDrainOverrun);
+  }
+
+ private:
+  const std::shared_ptr<std::atomic<bool>> drained_ =
+      std::make_shared<std::atomic<bool>>(false);
+};
+
 // How long the answers of a lost device may take to leave, all of them.
 constexpr absl::Duration kLossPatience = absl::Milliseconds(750);
 
@@ -145,7 +176,10 @@ int main(int argc, char** argv) {
   if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
   const Signals signals;
   weir::LineWriter log(STDERR_FILENO);
-  auto opened = weir::Server::Open(std::get<weir::ServerOptions>(parsed), &log);
+  const auto& options = std::get<weir::ServerOptions>(parsed);
+  const absl::Duration drain_limit =
+      options.drain_delay + options.drain_timeout + kDrainOverrun;
+  auto opened = weir::Server::Open(options, &log);
   if (!opened.ok()) {
     log.Write(absl::StrCat("weir-server: ", opened.status().message(), "\n"));
     return 1;
@@ -171,11 +205,14 @@ int main(int argc, char** argv) {
     EndAfterLoss(server, signals, log, device);
   }
   weir::DrainResult result;
+  std::optional<DrainGuard> guard;
+  guard.emplace(drain_limit, log);
   if (const char* signal = signals.Wait(absl::ZeroDuration())) {
     result = Drain(server, signals, signal, 1);
   } else {
     result = Drain(server, signals, "Admin.Drain", 2);
   }
+  guard.reset();
   if (!result.settled()) EndNow(0, log);
   ExitAnyway(kEndPatience, 0);
   return 0;

@@ -595,9 +595,10 @@ DrainResult Server::Drain(const WaitFn& wait) {
     while (!loading && absl::Now() < told_until &&
            !wait(told_until - absl::Now())) {
     }
-    transport.Shutdown(kLastWords, loading ? kCutPatience : kLastWords);
+    const bool ended =
+        transport.Shutdown(kLastWords, loading ? kCutPatience : kLastWords);
     return {transport.taken_calls(), transport.open_calls(),
-            !IsReadable(impl_->loaded, kStopPatience)};
+            !IsReadable(impl_->loaded, kStopPatience), !ended};
   }
   impl_->health->Set(Unready::kDraining, "draining");
   const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
@@ -613,10 +614,12 @@ DrainResult Server::Drain(const WaitFn& wait) {
                                      : transport.open_calls() > 0)) {
     if (wait(kDrainPoll)) break;
   }
-  transport.Shutdown(std::max(limit - absl::Now(), kLastWords), kCutPatience);
+  const bool ended = transport.Shutdown(
+      std::max(limit - absl::Now(), kLastWords), kCutPatience);
   impl_->recorder->ReportSuppressed();
   impl_->grpc_lines.ReportSuppressed();
-  return {transport.taken_calls(), transport.open_calls()};
+  return {transport.taken_calls(), transport.open_calls(), /*loading=*/false,
+          !ended};
 }
 
 }  // namespace weir

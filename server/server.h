@@ -21,8 +21,9 @@ struct DrainResult {
   int64_t calls = 0;       // taken since the start
   int64_t unanswered = 0;  // of them
   bool loading = false;    // a step of loading a model still runs
+  bool hangs = false;      // an I/O thread is in something that does not end
   // Destroying the server would wait for what still runs.
-  bool settled() const { return unanswered == 0 && !loading; }
+  bool settled() const { return unanswered == 0 && !loading && !hangs; }
 };
 
 class Server {
@@ -66,9 +67,9 @@ class Server {
 
   // Unready → serve on for the drain delay → no new connections → let the
   // connections end → end those left at the drain timeout; what is cut has two
-  // seconds to answer. All other waiting is done by `wait`. While models are
-  // still loaded nobody relies on the server: loading stops at the next step,
-  // and there are no waits.
+  // seconds to answer, and what hangs is left alone a second later. All other
+  // waiting is done by `wait`. While models are still loaded nobody relies on
+  // the server: loading stops at the next step, and there are no waits.
   DrainResult Drain(const WaitFn& wait);
 
  private:

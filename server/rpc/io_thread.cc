@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -62,16 +63,33 @@ void IoThread::Start(grpc_server* server,
       }
     }
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] {
+    Run();
+    const MutexLock lock(&end_mu_);
+    ended_ = true;
+    end_.NotifyAll();
+  });
   pthread_setname_np(thread_.native_handle(), "weir-io");
 }
 
 // Closing begins on the thread itself: see MayShutDown.
-void IoThread::Stop(absl::Duration patience) {
-  if (!thread_.joinable()) return;
+void IoThread::BeginStop(absl::Duration patience) {
   patience_ = patience;
   Post(&close_node_);
+}
+
+bool IoThread::AwaitEnd(absl::Duration limit) {
+  if (!thread_.joinable()) return true;
+  if (limit != absl::InfiniteDuration()) {
+    const auto until =
+        std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(limit);
+    const MutexLock lock(&end_mu_);
+    while (!ended_) {
+      if (!end_.WaitUntil(&end_mu_, until) && !ended_) return false;
+    }
+  }
   thread_.join();
+  return true;
 }
 
 bool IoThread::Post(InboxNode* node) {

@@ -16,6 +16,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "kernels/base/mutex.h"
 #include "server/rpc/call_list.h"
 #include "server/rpc/call_policy.h"
 #include "server/rpc/inbox.h"
@@ -60,11 +61,18 @@ class IoThread {
   void Start(grpc_server* server,
              const std::vector<std::unique_ptr<RawService>>& services);
 
-  // Runs what was posted until every handler has answered its call, or for
-  // `patience` at most; then ends the thread and joins it. Only after the
-  // server was shut down, which cancels all calls. With handlers left, what
-  // they post is refused, and the object must stay.
-  void Stop(absl::Duration patience);
+  // Has the thread run what is posted until every handler has answered its
+  // call, or for `patience` at most, and then end. Only after the server was
+  // shut down, which cancels all calls. With handlers left, what they post is
+  // refused, and the object must stay. Once.
+  void BeginStop(absl::Duration patience);
+  // Waits for its end, for so long at most. False if it is in something that
+  // does not end: the object must stay.
+  bool AwaitEnd(absl::Duration limit);
+  void Stop(absl::Duration patience) {
+    BeginStop(patience);
+    AwaitEnd(absl::InfiniteDuration());
+  }
 
   // Runs node->run(node) on this thread. False after Stop.
   bool Post(InboxNode* node);
@@ -150,6 +158,9 @@ class IoThread {
   // Calls that gRPC was asked for and has not said to be over.
   int64_t owed_ = 0;
   absl::Duration patience_ = absl::InfiniteDuration();  // set before closing
+  Mutex end_mu_;
+  CondVar end_;
+  bool ended_ WEIR_GUARDED_BY(end_mu_) = false;
 
   std::vector<UnaryCall*> free_calls_;
 };

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "server/rpc/io_thread.h"
@@ -172,7 +173,12 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   return transport;
 }
 
-Transport::~Transport() { Shutdown(absl::ZeroDuration()); }
+Transport::~Transport() {
+  Shutdown(absl::ZeroDuration());
+  for (const auto& thread : threads_) {
+    thread->AwaitEnd(absl::InfiniteDuration());
+  }
+}
 
 const std::vector<std::string>& Transport::addresses() const {
   return listener_->addresses();
@@ -184,12 +190,21 @@ void Transport::SetServing(const std::string& service, bool serving) {
 
 void Transport::CloseListeners() { listener_->Close(); }
 
-void Transport::Shutdown(absl::Duration grace, absl::Duration patience) {
-  if (server_ == nullptr || std::exchange(shut_down_, true)) return;
+bool Transport::Shutdown(absl::Duration grace, absl::Duration patience) {
+  if (server_ == nullptr || std::exchange(shut_down_, true)) return true;
   listener_->Close();
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));
-  for (const auto& thread : threads_) thread->Stop(patience);
+  for (const auto& thread : threads_) thread->BeginStop(patience);
+  const absl::Time limit = absl::Now() + patience + kHangPatience;
+  bool ended = true;
+  for (const auto& thread : threads_) {
+    ended &= thread->AwaitEnd(
+        patience == absl::InfiniteDuration()
+            ? patience
+            : std::max(limit - absl::Now(), absl::ZeroDuration()));
+  }
+  return ended;
 }
 
 int Transport::Pulse() {

@@ -102,11 +102,13 @@ class Transport {
   // are cancelled, and their handlers have `patience` to answer them. Returns
   // when every call was answered and all I/O threads have ended. If
   // open_calls() says that handlers were left, the process must end without
-  // destroying the transport.
-  void Shutdown(absl::Duration grace,
+  // destroying the transport. False if, kHangPatience later, a thread is still
+  // in something: then too, or destroying the transport waits for it.
+  bool Shutdown(absl::Duration grace,
                 absl::Duration patience = absl::InfiniteDuration());
 
   // Asks every I/O thread to show that it runs; see IoThread::Pulse. Of the one
+  static constexpr absl::Duration kHangPatience = absl::Seconds(1);
   // that has missed most. For one asking thread.
   int Pulse();
 

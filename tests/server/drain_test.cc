@@ -10,6 +10,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
+#include "tests/server/holding_log.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -125,6 +126,30 @@ TEST(DrainTest, CutsWhatOutlastsTheTimeout) {
 
 // Two servers behind one name: one drains while calls keep coming. Each of them
 // is answered.
+// A handler that never comes back has the drain end without it: in time, and
+// saying so.
+TEST(DrainTest, AThreadThatHangsDoesNotHoldIt) {
+  HoldingLog log;
+  TestServer server(
+      [](ServerOptions& o) {
+        o.io_threads = 1;
+        o.log_level = LogLevel::kInfo;
+        o.drain_timeout = absl::Milliseconds(100);
+      },
+      log.stream());
+  log.holds = true;
+  v1::EvaluateRequest bad = IdentityRequest();
+  bad.clear_inputs();
+  PendingEvaluate call(server, bad);
+  log.held.Wait();
+  Interrupt interrupt;
+  const DrainResult result = server.server().Drain(interrupt.wait());
+  EXPECT_TRUE(result.hangs);
+  EXPECT_FALSE(result.settled());
+  log.go_on.Set();
+  call.Wait();
+}
+
 TEST(DrainTest, LosesNothingUnderLoad) {
   const auto aging = [](ServerOptions& o) {
     o.drain_timeout = absl::Seconds(30);
