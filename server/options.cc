@@ -300,6 +300,15 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Largest message, either way")
       ->check(CLI::Range(size_t{1024}, size_t{std::numeric_limits<int>::max()}))
       ->group("Limits");
+  AddFlag(app, "--max-connections", options.max_connections,
+          "Open gRPC connections; more over TCP are closed as they come")
+      ->check(CLI::Range(size_t{1}, size_t{1'000'000}))
+      ->group("Limits");
+  AddFlag(app, "--max-peer-connections", options.max_peer_connections,
+          "Of those, connections of one peer (IPv4 address, IPv6 /64), which "
+          "may be a proxy; 0: any number")
+      ->check(CLI::Range(size_t{0}, size_t{1'000'000}))
+      ->group("Limits");
   AddFlag(app, "--receive-timeout", receive_timeout,
           "Seconds in which a call's message must have arrived; 0: any time")
       ->check(Seconds(1e6))

@@ -27,6 +27,8 @@ struct ServerOptions {
   size_t queue_length = 1024;     // admitted requests beyond one per stream
   size_t queue_bytes = size_t{1} << 30;  // of admitted requests
   size_t max_message_bytes = size_t{256} << 20;
+  size_t max_connections = 4096;          // of gRPC's addresses
+  size_t max_peer_connections = 1024;     // of those, of one peer; 0: any
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t arena_bytes = 0;  // of all streams; 0: half of the device's memory
@@ -55,12 +57,13 @@ struct ServerOptions {
   // What the operator should know, one line each: variables of the environment
   // that are not read.
   std::vector<std::string> notes;
-  // No flag: how a test puts a device of its own there.
+  // No flags: how a test puts a device of its own there, and how often the I/O
+  // threads are asked to show that they run.
   DeviceFactory make_device = MakeDevice;
+  absl::Duration pulse_interval = absl::Seconds(1);
 };
 
 // The process ends with `code`; `text` went to the caller's stream already.
-  absl::Duration pulse_interval = absl::Seconds(1);
 struct ExitNow {
   int code = 0;
 };

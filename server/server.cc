@@ -168,6 +168,7 @@ struct Server::Impl {
 
   absl::Status Open();
   absl::Status FindCacheFolder();
+  absl::Status FindDescriptors();
   absl::Status StartTls();
   absl::Status StartDevice();
   absl::Status ListModels();
@@ -218,6 +219,7 @@ struct Server::Impl {
   std::unique_ptr<CallRecorder> recorder;
   std::vector<std::pair<LogLevel, std::string>> notes;
   std::string cache_folder;  // empty: in memory
+  size_t connections = 0;    // that there are descriptors for
   std::unique_ptr<OpRegistry> registry;
   // The CPU beside a GPU; null if `engine` is the CPU's. Programs that the
   // other engine keeps may be its.
@@ -261,6 +263,7 @@ absl::Status Server::Impl::Open() {
   // Faults of the command line show before anything takes its time.
   WEIR_RETURN_IF_ERROR(CheckModelRepository(options.model_repository));
   WEIR_RETURN_IF_ERROR(FindCacheFolder());
+  WEIR_RETURN_IF_ERROR(FindDescriptors());
   WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
   WEIR_RETURN_IF_ERROR(StartTls());
   if (!options.admin_token_file.empty()) {
@@ -313,6 +316,19 @@ absl::Status Server::Impl::FindCacheFolder() {
     Note(LogLevel::kWarning,
          absl::StrCat(usable.message(),
                       "; compiled kernels are kept in memory"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::FindDescriptors() {
+  WEIR_ASSIGN_OR_RETURN(connections, TakeDescriptors(options.max_connections));
+  if (connections < options.max_connections) {
+    Note(LogLevel::kWarning,
+         absl::StrCat("--max-connections=", options.max_connections,
+                      ": there are file descriptors for ", connections,
+                      ", which is the bound now; raise the hard limit of open "
+                      "files (ulimit -Hn) to ",
+                      DescriptorsFor(options.max_connections)));
   }
   return absl::OkStatus();
 }
@@ -496,6 +512,10 @@ absl::Status Server::Impl::StartTransport() {
   transport_options.max_message_bytes =
       static_cast<int>(options.max_message_bytes);
   transport_options.admission = admission.get();
+  transport_options.max_connections.all = connections;
+  if (options.max_peer_connections > 0) {
+    transport_options.max_connections.of_peer = options.max_peer_connections;
+  }
   transport_options.receive_timeout = options.receive_timeout;
   transport_options.send_timeout = options.send_timeout;
   transport_options.memory_bytes = TransportBytes(options);

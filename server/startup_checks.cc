@@ -1,8 +1,10 @@
 #include "server/startup_checks.h"
 
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -11,12 +13,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/observe/http_server.h"
 #include "server/rpc/listener.h"
 
 namespace weir {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of a GPU's driver and libraries, models, gRPC's queues, logs: with room to
+// spare.
+constexpr size_t kOtherDescriptors = 512;
 
 absl::Status Fault(absl::string_view flag, const std::string& thing,
                    absl::string_view cause) {
@@ -62,6 +69,44 @@ absl::Status CheckAddresses(const std::vector<std::string>& grpc,
   WEIR_ASSIGN_OR_RETURN(const auto grpc_listener, TryToListen("--grpc", grpc));
   if (http.empty()) return absl::OkStatus();
   return TryToListen("--http", {http}).status();
+}
+
+size_t DescriptorsFor(size_t connections) {
+  return connections + HttpServer::Limits().connections + kOtherDescriptors;
+}
+
+absl::StatusOr<DescriptorPlan> PlanDescriptors(uint64_t soft_limit,
+                                               uint64_t hard_limit,
+                                               size_t connections) {
+  const uint64_t others = DescriptorsFor(0);
+  if (hard_limit <= others) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the hard limit of open files (ulimit -Hn) is ", hard_limit,
+        ", which leaves none for connections: raise it to ",
+        DescriptorsFor(connections)));
+  }
+  DescriptorPlan plan;
+  plan.connections =
+      static_cast<size_t>(std::min<uint64_t>(connections, hard_limit - others));
+  plan.soft_limit =
+      std::max<uint64_t>(soft_limit, DescriptorsFor(plan.connections));
+  return plan;
+}
+
+absl::StatusOr<size_t> TakeDescriptors(size_t connections) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
+  WEIR_ASSIGN_OR_RETURN(
+      const DescriptorPlan plan,
+      PlanDescriptors(limit.rlim_cur, limit.rlim_max, connections));
+  if (plan.soft_limit == limit.rlim_cur) return plan.connections;
+  limit.rlim_cur = plan.soft_limit;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot raise the limit of open files to ", plan.soft_limit, ": ",
+        std::strerror(errno)));  // NOLINT
+  }
+  return plan.connections;
 }
 
 }  // namespace weir

@@ -220,6 +220,12 @@ void AddTransportGauges(Metrics* metrics, const Transport& transport) {
                      [&transport] { return Double(transport.receiving()); });
   metrics->AddReader(Metric::kUnsent,
                      [&transport] { return Double(transport.sending()); });
+  metrics->AddReader(
+      Metric::kConnectionsClosed, Metrics::ReadFn([&transport] {
+        const Listener::Closed closed = transport.closed_connections();
+        return Samples{{{"TOO_MANY_CONNECTIONS"}, Double(closed.all)},
+                       {{"PEER_CONNECTIONS"}, Double(closed.of_peer)}};
+      }));
   const CallCounts* const counts = &transport.counts();
   metrics->AddReader(
       Metric::kUploadsCut, Metrics::ReadFn([counts] {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/rpc/peer.h"
 
 namespace weir {
 namespace {
@@ -24,8 +25,8 @@ constexpr Nanos kLookEvery = 10'000'000;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
-    const std::vector<std::string>& addresses, size_t max_connections) {
-  std::unique_ptr<Listener> listener(new Listener(max_connections));
+    const std::vector<std::string>& addresses, const Bounds& bounds) {
+  std::unique_ptr<Listener> listener(new Listener(bounds));
   listener->stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (listener->stop_fd_ < 0) return absl::InternalError("eventfd failed");
   for (const std::string& address : addresses) {
@@ -71,39 +72,69 @@ void Listener::Run() {
 
 bool Listener::AcceptAll(const ListeningSocket& socket) {
   for (;;) {
-    const int fd =
-        accept4(socket.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    sockaddr_storage from = {};
+    socklen_t size = sizeof(from);
+    const int fd = accept4(socket.fd(), reinterpret_cast<sockaddr*>(&from),
+                           &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
     }
-    if (!socket.is_unix() && !HasRoom()) {
-      close(fd);
-      continue;
+    std::string peer;
+    if (!socket.is_unix()) {
+      peer = PeerKey(from);
+      if (!HasRoom(peer)) {
+        close(fd);
+        continue;
+      }
     }
     struct stat info = {};
     fstat(fd, &info);
     {
       const MutexLock lock(&mu_);
       if (connections_.size() >= prune_at_) {
-        std::erase_if(connections_,
-                      [](const Connection& c) { return !IsOpen(c); });
+        Prune();
         prune_at_ = std::max<size_t>(64, 2 * connections_.size());
       }
-      connections_.push_back({fd, info.st_ino});
+      ++of_peer_[peer];
+      connections_.push_back({fd, info.st_ino, std::move(peer)});
     }
     accept_({socket.fd(), fd, socket.is_unix()});
   }
 }
 
-bool Listener::HasRoom() {
+uint64_t* Listener::Passed(const std::string& peer) {
+  if (connections_.size() >= bounds_.all) return &closed_.all;
+  const auto found = of_peer_.find(peer);
+  const size_t open = found == of_peer_.end() ? 0 : found->second;
+  return open >= bounds_.of_peer ? &closed_.of_peer : nullptr;
+}
+
+bool Listener::HasRoom(const std::string& peer) {
   const MutexLock lock(&mu_);
-  if (connections_.size() < max_connections_) return true;
+  uint64_t* passed = Passed(peer);
   const Nanos now = NowNanos();
-  if (now - looked_at_ < kLookEvery) return false;
-  looked_at_ = now;
-  std::erase_if(connections_, [](const Connection& c) { return !IsOpen(c); });
-  return connections_.size() < max_connections_;
+  if (passed != nullptr && now - looked_at_ >= kLookEvery) {
+    looked_at_ = now;
+    Prune();
+    passed = Passed(peer);
+  }
+  if (passed != nullptr) ++*passed;
+  return passed == nullptr;
+}
+
+void Listener::Prune() {
+  std::erase_if(connections_, [this](const Connection& connection) {
+    if (IsOpen(connection)) return false;
+    const auto found = of_peer_.find(connection.peer);
+    if (--found->second == 0) of_peer_.erase(found);
+    return true;
+  });
+}
+
+Listener::Closed Listener::closed() const {
+  const MutexLock lock(&mu_);
+  return closed_;
 }
 
 void Listener::Close() {

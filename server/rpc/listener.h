@@ -6,12 +6,15 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
@@ -29,15 +32,21 @@ class Listener {
   };
   using AcceptFn = std::function<void(const Accepted&)>;
 
-  // Open connections, of all addresses together.
-  static constexpr size_t kMaxConnections = 4096;
+  // Open connections of all addresses together, and over TCP those of one peer
+  // (see PeerKey). Beyond them those over TCP are closed as they come; over
+  // unix sockets come the operators.
+  struct Bounds {
+    size_t all = 4096;
+    size_t of_peer = SIZE_MAX;
+  };
 
-  // Listens on every address, as ListeningSocket::Open does. Beyond
-  // `max_connections` those over TCP are closed as they come; over unix sockets
-  // come the operators.
+  // Listens on every address, as ListeningSocket::Open does.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(
-      const std::vector<std::string>& addresses,
-      size_t max_connections = kMaxConnections);
+      const std::vector<std::string>& addresses, const Bounds& bounds);
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(
+      const std::vector<std::string>& addresses) {
+    return Open(addresses, Bounds());
+  }
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -54,23 +63,34 @@ class Listener {
 
   // Accepted connections whose socket is still open.
   size_t open_connections() const;
+  // Those that were closed as they came: there were too many, or too many of
+  // their peer.
+  struct Closed {
+    uint64_t all = 0;
+    uint64_t of_peer = 0;
+  };
+  Closed closed() const;
 
  private:
   struct Connection {
     int fd = -1;
     ino_t inode = 0;
+    std::string peer;
   };
 
-  explicit Listener(size_t max_connections)
-      : max_connections_(max_connections) {}
+  explicit Listener(const Bounds& bounds) : bounds_(bounds) {}
   void Run();
-  // Forgets connections that have ended, but not all the time.
-  bool HasRoom();
+  // Whether there is room for one more of that peer; counts it if not.
+  bool HasRoom(const std::string& peer);
+  // The bound that one more would pass: what to count, or null.
+  uint64_t* Passed(const std::string& peer) WEIR_REQUIRES(mu_);
+  // Forgets connections that have ended.
+  void Prune() WEIR_REQUIRES(mu_);
   // False if accepting must pause because the process is out of descriptors.
   bool AcceptAll(const ListeningSocket& socket);
   static bool IsOpen(const Connection& connection);
 
-  const size_t max_connections_;
+  const Bounds bounds_;
   std::vector<ListeningSocket> sockets_;
   std::vector<std::string> names_;
   AcceptFn accept_;
@@ -80,6 +100,8 @@ class Listener {
 
   mutable Mutex mu_;
   std::vector<Connection> connections_ WEIR_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, size_t> of_peer_ WEIR_GUARDED_BY(mu_);
+  Closed closed_ WEIR_GUARDED_BY(mu_);
   size_t prune_at_ WEIR_GUARDED_BY(mu_) = 64;
 };
 

@@ -16,7 +16,6 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "server/rpc/io_thread.h"
-#include "server/rpc/listener.h"
 #include "server/rpc/raw_service.h"
 
 namespace weir {
@@ -129,8 +128,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   const int threads = options.io_threads > 0 ? options.io_threads : CpuQuota();
   std::unique_ptr<Transport> transport(
       new Transport(MakePolicy(options, threads)));
-  WEIR_ASSIGN_OR_RETURN(transport->listener_,
-                        Listener::Open(options.addresses));
+  WEIR_ASSIGN_OR_RETURN(
+      transport->listener_,
+      Listener::Open(options.addresses, options.max_connections));
   transport->services_ = RawService::FromTable(table);
 
   grpc::EnableDefaultHealthCheckService(true);

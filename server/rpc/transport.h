@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/rpc/call_policy.h"
+#include "server/rpc/listener.h"
 #include "server/rpc/method_table.h"
 
 namespace grpc::experimental {
@@ -32,7 +33,6 @@ class ExternalConnectionAcceptor;
 namespace weir {
 
 class IoThread;
-class Listener;
 class RawService;
 
 struct TransportOptions {
@@ -52,6 +52,8 @@ struct TransportOptions {
   // Calls whose message is not whole; more end those that wait longest, of the
   // peer that has most.
   size_t max_receiving = 4096;
+  // Open connections; of one peer (IPv4 address, IPv6 /64).
+  Listener::Bounds max_connections = {};
   // A connection has so long for its handshakes, of TLS and of HTTP/2 together.
   absl::Duration handshake_timeout = absl::Seconds(10);
   // Of the headers of a call, names and values, with 32 bytes for each. Stock
@@ -106,13 +108,14 @@ class Transport {
   // in something: then too, or destroying the transport waits for it.
   bool Shutdown(absl::Duration grace,
                 absl::Duration patience = absl::InfiniteDuration());
+  static constexpr absl::Duration kHangPatience = absl::Seconds(1);
 
   // Asks every I/O thread to show that it runs; see IoThread::Pulse. Of the one
-  static constexpr absl::Duration kHangPatience = absl::Seconds(1);
   // that has missed most. For one asking thread.
   int Pulse();
 
   size_t open_connections() const;
+  Listener::Closed closed_connections() const { return listener_->closed(); }
   // Calls since the start, and those of them that are not answered yet.
   int64_t taken_calls() const;
   int64_t open_calls() const;

@@ -21,13 +21,17 @@ namespace {
 using testing::Eventually;
 using ::testing::HasSubstr;
 
-int ConnectTo(const std::string& address) {
+int ConnectTo(const std::string& address, const char* from = "127.0.0.1") {
   sockaddr_in where = {};
   where.sin_family = AF_INET;
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   where.sin_port = htons(
       static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in here = {};
+  here.sin_family = AF_INET;
+  inet_pton(AF_INET, from, &here.sin_addr);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&here), sizeof(here)), 0);
   if (connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)) != 0) {
     close(fd);
     return -1;
@@ -56,7 +60,7 @@ TEST(ListenerTest, TellsTheRealPort) {
 }
 
 TEST(ListenerTest, ClosesConnectionsBeyondTheBound) {
-  auto listener = Listener::Open({"127.0.0.1:0"}, 2);
+  auto listener = Listener::Open({"127.0.0.1:0"}, {.all = 2});
   ASSERT_TRUE(listener.ok());
   std::atomic<int> accepted[4] = {-1, -1, -1, -1};
   std::atomic<size_t> count = 0;
@@ -74,6 +78,8 @@ TEST(ListenerTest, ClosesConnectionsBeyondTheBound) {
   }
   EXPECT_EQ(count, 2u);
   EXPECT_EQ((*listener)->open_connections(), 2u);
+  EXPECT_EQ((*listener)->closed().all, 10u);
+  EXPECT_EQ((*listener)->closed().of_peer, 0u);
   // When one has ended there is room.
   close(accepted[0]);
   EXPECT_TRUE(Eventually([&] {
@@ -83,6 +89,39 @@ TEST(ListenerTest, ClosesConnectionsBeyondTheBound) {
   (*listener)->Close();
   close(accepted[1]);
   close(accepted[2]);
+  for (const int fd : clients) close(fd);
+}
+
+// One peer cannot take the room of all others.
+TEST(ListenerTest, ClosesConnectionsOfAPeerThatHasTooMany) {
+  auto listener = Listener::Open({"127.0.0.1:0"}, {.all = 8, .of_peer = 2});
+  ASSERT_TRUE(listener.ok());
+  std::atomic<int> accepted[8] = {};
+  std::atomic<size_t> count = 0;
+  (*listener)->Start([&](const Listener::Accepted& connection) {
+    accepted[count++] = connection.fd;
+  });
+  const std::string address = (*listener)->addresses()[0];
+  std::vector<int> clients = {ConnectTo(address), ConnectTo(address)};
+  for (int i = 0; i < 10; ++i) {
+    const int third = ConnectTo(address);
+    char byte = 0;
+    EXPECT_LE(read(third, &byte, 1), 0);
+    close(third);
+  }
+  EXPECT_EQ(count, 2u);
+  EXPECT_EQ((*listener)->closed().of_peer, 10u);
+  EXPECT_EQ((*listener)->closed().all, 0u);
+  // Others come in, and it too when one of its own has ended.
+  clients.push_back(ConnectTo(address, "127.0.0.2"));
+  EXPECT_TRUE(Eventually([&] { return count == 3; }));
+  close(accepted[0]);
+  EXPECT_TRUE(Eventually([&] {
+    clients.push_back(ConnectTo(address));
+    return count == 4;
+  }));
+  (*listener)->Close();
+  for (size_t i = 1; i < 4; ++i) close(accepted[i]);
   for (const int fd : clients) close(fd);
 }
 

@@ -318,6 +318,25 @@ TEST(LimitsTest, AnUnreadReplyCountsWithItsArena) {
   EXPECT_GE(server.Metric("weir_request_bytes_in_flight"), 24 << 10);
 }
 
+TEST(LimitsTest, ConnectionsOfOnePeerAreBounded) {
+  TestServer server([](ServerOptions& o) { o.max_peer_connections = 2; });
+  const auto closed = [&] {
+    return server.Metric(
+        "weir_connections_closed_total{reason=\"PEER_CONNECTIONS\"}");
+  };
+  RawHttp2 first(server.address(), 1 << 16, "127.0.0.2");
+  RawHttp2 second(server.address(), 1 << 16, "127.0.0.2");
+  EXPECT_TRUE(Eventually([&] {
+    RawHttp2 third(server.address(), 1 << 16, "127.0.0.2");
+    return closed() > 0;
+  }));
+  EXPECT_TRUE(ServesOn(server));
+  EXPECT_EQ(
+      server.Metric(
+          "weir_connections_closed_total{reason=\"TOO_MANY_CONNECTIONS\"}"),
+      0);
+}
+
 TEST(LimitsTest, HostMemoryIsBounded) {
   TestServer server([](ServerOptions& o) { o.host_bytes = 1 << 20; });
   v1::EvaluateRequest request = Program(R"(

@@ -84,14 +84,27 @@ TEST(OptionsTest, HasTheDocumentedDefaults) {
 }
 
 TEST(OptionsTest, TakesEveryDocumentedFlag) {
-  const ServerOptions options = Parsed(
-      {"--grpc=127.0.0.1:0,unix:/tmp/weir.sock", "--http=localhost:0",
-       "--model-repository=/tmp", "--model-control=none", "--device=cpu",
-       "--streams=3", "--queue-length=4", "--queue-bytes=65536",
-       "--max-message-bytes=2048", "--max-output-bytes=1000",
-       "--max-scratch-bytes=2000", "--max-operations=3000",
-       "--cache-dir=/tmp/cache", "--drain-delay=1.5", "--drain-timeout=2",
-       "--max-connection-age=0", "--io-threads=5", "--cpu-threads=6"});
+  const ServerOptions options =
+      Parsed({"--grpc=127.0.0.1:0,unix:/tmp/weir.sock",
+              "--http=localhost:0",
+              "--model-repository=/tmp",
+              "--model-control=none",
+              "--device=cpu",
+              "--streams=3",
+              "--queue-length=4",
+              "--queue-bytes=65536",
+              "--max-message-bytes=2048",
+              "--max-connections=7",
+              "--max-peer-connections=0",
+              "--max-output-bytes=1000",
+              "--max-scratch-bytes=2000",
+              "--max-operations=3000",
+              "--cache-dir=/tmp/cache",
+              "--drain-delay=1.5",
+              "--drain-timeout=2",
+              "--max-connection-age=0",
+              "--io-threads=5",
+              "--cpu-threads=6"});
   EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:0", "unix:/tmp/weir.sock"));
   EXPECT_EQ(options.http, "localhost:0");
   EXPECT_EQ(options.model_repository, "/tmp");
@@ -100,6 +113,8 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(options.queue_length, 4u);
   EXPECT_EQ(options.queue_bytes, 65536u);
   EXPECT_EQ(options.max_message_bytes, 2048u);
+  EXPECT_EQ(options.max_connections, 7u);
+  EXPECT_EQ(options.max_peer_connections, 0u);
   EXPECT_EQ(options.max_output_bytes, 1000u);
   EXPECT_EQ(options.max_scratch_bytes, 2000u);
   EXPECT_EQ(options.max_operations, 3000);
@@ -293,6 +308,8 @@ TEST(OptionsTest, TellsItsVersionAndItsFlags) {
                            "--queue-length",
                            "--queue-bytes",
                            "--max-message-bytes",
+                           "--max-connections",
+                           "--max-peer-connections",
                            "--max-output-bytes",
                            "--max-scratch-bytes",
                            "--max-operations",

@@ -1,5 +1,6 @@
 // What a server does with the models that it finds.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <map>
@@ -10,6 +11,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/utf8.h"
 #include "server/rpc/status_mapping.h"
+#include "server/startup_checks.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -334,6 +336,66 @@ TEST(StartupTest, ARepositoryWithoutModelsIsNoted) {
   EXPECT_EQ(server.server().models_ready(), 0u);
   EXPECT_THAT(log.str(), HasSubstr("no models in it"));
   EXPECT_THAT(log.str(), HasSubstr("NAME/VERSION/model.onnx"));
+}
+
+// As many descriptors as connections may take, and those of everything else.
+TEST(StartupTest, TakesTheDescriptorsThatItsConnectionsNeed) {
+  const uint64_t others = DescriptorsFor(0);
+  EXPECT_GE(others, 256u);
+  auto plan = PlanDescriptors(1024, 1 << 20, 4096);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->soft_limit, 4096 + others);
+  EXPECT_EQ(plan->connections, 4096u);
+  plan = PlanDescriptors(1 << 20, 1 << 20, 4096);
+  EXPECT_EQ(plan->soft_limit, uint64_t{1} << 20);
+  plan = PlanDescriptors(RLIM_INFINITY, RLIM_INFINITY, 4096);
+  EXPECT_EQ(plan->soft_limit, RLIM_INFINITY);
+  EXPECT_EQ(plan->connections, 4096u);
+  // Fewer connections, rather than none left for probes.
+  plan = PlanDescriptors(1024, 2000, 4096);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->soft_limit, 2000u);
+  EXPECT_EQ(plan->connections, 2000 - others);
+  const absl::Status none = PlanDescriptors(64, others, 4096).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("ulimit -Hn"));
+}
+
+// The limit that a service manager gives: 1024, of which it may have more.
+TEST(StartupTest, RaisesTheSoftLimitOfOpenFiles) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 1024;
+  if (before.rlim_max < DescriptorsFor(500)) GTEST_SKIP() << before.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  {
+    TestServer server([](ServerOptions& o) { o.max_connections = 500; });
+    rlimit now = {};
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &now), 0);
+    EXPECT_EQ(now.rlim_cur, DescriptorsFor(500));
+    EXPECT_TRUE(ServesOn(server));
+  }
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST(StartupTest, SaysForHowManyConnectionsThereAreDescriptors) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // The log says so, however many there may be.
+  if (limit.rlim_max >= 900'000) GTEST_SKIP() << limit.rlim_max;
+  std::ostringstream log;
+  {
+    TestServer server(
+        [](ServerOptions& o) {
+          o.max_connections = 1'000'000;
+          o.log_level = LogLevel::kWarning;
+        },
+        log);
+    EXPECT_TRUE(ServesOn(server));
+  }
+  EXPECT_THAT(log.str(), HasSubstr("--max-connections=1000000: there are file "
+                                   "descriptors for "));
 }
 
 }  // namespace
