@@ -30,9 +30,11 @@ Nanos SweepPeriod(const CallPolicy& policy) {
 }  // namespace
 
 IoThread::IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue,
-                   const CallPolicy* policy, CallCounts* counts)
+                   const CallPolicy* policy, CallCounts* counts,
+                   const char* name)
     : policy_(*policy),
       counts_(*counts),
+      name_(name),
       sweep_period_(SweepPeriod(*policy)),
       queue_(std::move(queue)),
       alarm_event_(
@@ -69,7 +71,7 @@ void IoThread::Start(grpc_server* server,
     ended_ = true;
     end_.NotifyAll();
   });
-  pthread_setname_np(thread_.native_handle(), "weir-io");
+  pthread_setname_np(thread_.native_handle(), name_);
 }
 
 // Closing begins on the thread itself: see MayShutDown.

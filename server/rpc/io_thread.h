@@ -50,9 +50,10 @@ class IoEvent final : public grpc::internal::CompletionQueueTag {
 
 class IoThread {
  public:
-  // `policy` and `counts` outlive the thread.
+  // `policy`, `counts` and `name`, of at most 15 bytes, outlive the thread.
   IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue,
-           const CallPolicy* policy, CallCounts* counts);
+           const CallPolicy* policy, CallCounts* counts,
+           const char* name = "weir-io");
   ~IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
@@ -121,6 +122,7 @@ class IoThread {
 
   const CallPolicy& policy_;
   CallCounts& counts_;
+  const char* const name_;
   const Nanos sweep_period_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;

@@ -27,7 +27,8 @@ struct Method {
   std::string name;     // "Evaluate"
   Traffic traffic = Traffic::kRare;
   MethodHandler handler;
-  size_t number = 0;  // its place in the table
+  size_t number = 0;     // its place in the table
+  bool streams = false;  // its replies, see ServerCall::Write
 };
 
 // What became of an answer.
@@ -62,6 +63,13 @@ class MethodTable {
            MethodHandler handler) {
     methods_.push_back(Method{std::string(service), std::string(name), traffic,
                               std::move(handler), methods_.size()});
+  }
+
+  // The same for a method with one request and a stream of replies.
+  void AddStream(std::string_view service, std::string_view name,
+                 Traffic traffic, MethodHandler handler) {
+    Add(service, name, traffic, std::move(handler));
+    methods_.back().streams = true;
   }
 
   // `observer` outlives the transport; null (as without this call) for none.

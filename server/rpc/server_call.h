@@ -83,6 +83,11 @@ class ServerCall {
   virtual void Reply(ReplyBuffer reply) = 0;
   virtual void Fail(const absl::Status& error) = 0;
 
+  // Sends the next message of a method that streams its replies, whose end is
+  // Fail. written(call, arg) runs when gRPC has written it, unless the call was
+  // ended before; then the next one may be sent.
+  virtual void Write(ReplyBuffer message, ResumeFn written, void* arg) = 0;
+
  protected:
   ServerCall() : arena_(&ChargeArena, this) {}
   virtual ~ServerCall() = default;

@@ -1,7 +1,6 @@
 #include "server/rpc/transport.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <netinet/in.h>
@@ -30,6 +29,11 @@ constexpr int kStreamWindow = 64 << 10;
 // gRPC's own services (reflection, refused streams) hold a thread for every
 // open stream.
 constexpr int kMaxServiceThreads = 16;
+
+// What calls of health hold, beside Admission::kSmallCallRoom: as much as all
+// streams that there may be.
+constexpr size_t kHealthBytes =
+    HealthService::kMaxWatches * (kCallBytes + HealthService::kMaxMessageBytes);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -64,6 +68,12 @@ CallPolicy MakePolicy(const TransportOptions& options, int threads) {
   // A call's end is known here later than to its client, who may have begun
   // another by then.
   policy.max_connection_calls = 2 * static_cast<size_t>(options.max_streams);
+  return policy;
+}
+
+CallPolicy HealthPolicy(CallPolicy policy, Admission* admission) {
+  policy.admission = admission;
+  policy.max_message_bytes = HealthService::kMaxMessageBytes;
   return policy;
 }
 
@@ -121,7 +131,10 @@ std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
 
 }  // namespace
 
-Transport::Transport(const CallPolicy& policy) : policy_(policy) {}
+Transport::Transport(const CallPolicy& policy)
+    : policy_(policy),
+      health_admission_(/*max_requests=*/0, kHealthBytes),
+      health_policy_(HealthPolicy(policy, &health_admission_)) {}
 
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
     TransportOptions options, const MethodTable& table) {
@@ -132,12 +145,17 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
       transport->listener_,
       Listener::Open(options.addresses, options.max_connections));
   transport->services_ = RawService::FromTable(table);
+  MethodTable health;
+  transport->health_.Register(&health);
+  transport->health_services_ = RawService::FromTable(health);
 
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetArguments(options, &builder);
   for (const auto& service : transport->services_) {
+    builder.RegisterService(service.get());
+  }
+  for (const auto& service : transport->health_services_) {
     builder.RegisterService(service.get());
   }
   transport->credentials_ = options.credentials != nullptr
@@ -151,6 +169,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
         std::make_unique<IoThread>(builder.AddCompletionQueue(),
                                    &transport->policy_, &transport->counts_));
   }
+  transport->health_thread_ = std::make_unique<IoThread>(
+      builder.AddCompletionQueue(), &transport->health_policy_,
+      &transport->counts_, "weir-health");
   transport->server_ = builder.BuildAndStart();
   if (transport->server_ == nullptr) {
     return absl::InternalError("gRPC refused to start the server");
@@ -160,6 +181,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   for (const auto& thread : transport->threads_) {
     thread->Start(transport->server_->c_server(), transport->services_);
   }
+  transport->health_thread_->Start(transport->server_->c_server(),
+                                   transport->health_services_);
   transport->listener_->Start(
       [tcp = transport->acceptor_.get(),
        local = transport->unix_acceptor_.get(),
@@ -175,9 +198,14 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
 
 Transport::~Transport() {
   Shutdown(absl::ZeroDuration());
-  for (const auto& thread : threads_) {
-    thread->AwaitEnd(absl::InfiniteDuration());
-  }
+  ForEachThread(
+      [](IoThread& thread) { thread.AwaitEnd(absl::InfiniteDuration()); });
+}
+
+template <typename Do>
+void Transport::ForEachThread(const Do& run) const {
+  for (const auto& thread : threads_) run(*thread);
+  if (health_thread_ != nullptr) run(*health_thread_);
 }
 
 const std::vector<std::string>& Transport::addresses() const {
@@ -185,33 +213,35 @@ const std::vector<std::string>& Transport::addresses() const {
 }
 
 void Transport::SetServing(const std::string& service, bool serving) {
-  server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  health_.SetServing(service, serving);
 }
 
-void Transport::CloseListeners() { listener_->Close(); }
+void Transport::CloseListeners() {
+  listener_->Close();
+  health_.Stop();
+}
 
 bool Transport::Shutdown(absl::Duration grace, absl::Duration patience) {
   if (server_ == nullptr || std::exchange(shut_down_, true)) return true;
-  listener_->Close();
+  CloseListeners();
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));
-  for (const auto& thread : threads_) thread->BeginStop(patience);
+  ForEachThread([&](IoThread& thread) { thread.BeginStop(patience); });
   const absl::Time limit = absl::Now() + patience + kHangPatience;
   bool ended = true;
-  for (const auto& thread : threads_) {
-    ended &= thread->AwaitEnd(
+  ForEachThread([&](IoThread& thread) {
+    ended &= thread.AwaitEnd(
         patience == absl::InfiniteDuration()
             ? patience
             : std::max(limit - absl::Now(), absl::ZeroDuration()));
-  }
+  });
   return ended;
 }
 
 int Transport::Pulse() {
   int missed = 0;
-  for (const auto& thread : threads_) {
-    missed = std::max(missed, thread->Pulse());
-  }
+  ForEachThread(
+      [&](IoThread& thread) { missed = std::max(missed, thread.Pulse()); });
   return missed;
 }
 
@@ -233,13 +263,13 @@ int64_t Transport::open_calls() const {
 
 size_t Transport::receiving() const {
   size_t calls = 0;
-  for (const auto& thread : threads_) calls += thread->receiving();
+  ForEachThread([&](IoThread& thread) { calls += thread.receiving(); });
   return calls;
 }
 
 size_t Transport::sending() const {
   size_t calls = 0;
-  for (const auto& thread : threads_) calls += thread->sending();
+  ForEachThread([&](IoThread& thread) { calls += thread.sending(); });
   return calls;
 }
 

@@ -4,7 +4,8 @@
 //
 // Draining without losing a request, in this order:
 //   1. SetServing(..., false), and wait for load balancers to notice;
-//   2. CloseListeners(): no new connections, those that exist are served on;
+//   2. CloseListeners(): no new connections, those that exist are served on,
+//      but for streams of health, which nothing else would end;
 //   3. wait until open_connections() is 0: gRPC sends GOAWAY in two steps to
 //      connections older than max_connection_age, which loses nothing;
 //   4. Shutdown(deadline). Connections that are left get a GOAWAY; a call that
@@ -23,8 +24,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/rpc/call_policy.h"
+#include "server/rpc/health_service.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/method_table.h"
+#include "server/scheduling/admission.h"
 
 namespace grpc::experimental {
 class ExternalConnectionAcceptor;
@@ -128,8 +131,18 @@ class Transport {
  private:
   explicit Transport(const CallPolicy& policy);
 
+  // All threads, the one of health too.
+  template <typename Do>
+  void ForEachThread(const Do& run) const;
+
   const CallPolicy policy_;
   CallCounts counts_;
+  // Of health alone, so that probes are answered however much others hold, and
+  // the other way round.
+  Admission health_admission_;
+  const CallPolicy health_policy_;
+  HealthService health_;
+  std::vector<std::unique_ptr<RawService>> health_services_;
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<RawService>> services_;
   // gRPC calls back into the credentials for as long as the server lives.
@@ -138,6 +151,7 @@ class Transport {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>
       unix_acceptor_;
   std::vector<std::unique_ptr<IoThread>> threads_;
+  std::unique_ptr<IoThread> health_thread_;
   std::unique_ptr<grpc::Server> server_;
   bool shut_down_ = false;
 };

@@ -171,7 +171,7 @@ void UnaryCall::Clear() {
   grpc_slice_unref(details_);
   details_ = grpc_empty_slice();
   answer_ = absl::OkStatus();
-  watched_ = closed_ = answered_ = sent_ = cut_ = false;
+  watched_ = closed_ = answered_ = sent_ = cut_ = begun_ = writes_ = false;
   cancelled_ = 0;
   reply_bytes_ = 0;
   deadline_ = kNoDeadline;
@@ -194,6 +194,7 @@ void UnaryCall::OnArrived(bool ok) {
   io_->RequestCall(service_, index_);
   io_->taken_calls_.store(io_->taken_calls() + 1, std::memory_order_relaxed);
   io_->open_calls_.fetch_add(1, std::memory_order_relaxed);
+  open_ = true;
   deadline_ = ToNanos(raw_deadline_, received_);
   Recognize();
   if (absl::Status may = CheckCaller(); !may.ok()) return Fail(may);
@@ -398,10 +399,7 @@ void UnaryCall::Reply(ReplyBuffer reply) {
   const size_t bytes = reply.size();
   const size_t held = reply.held();
   if (!BeginAnswer(absl::OkStatus())) return;
-  reply_bytes_ = bytes;
-  reply.TakeSlices([this](const grpc_slice& slice) {
-    grpc_slice_buffer_add(&reply_.data.raw.slice_buffer, slice);
-  });
+  TakeReply(&reply);
   ticket_.Answered(held + call_bytes());
   io_->sending_.Enter(this, answered_at_);
   if (bytes <= kSmallReplyBytes) return Send(absl::OkStatus(), true);
@@ -418,8 +416,41 @@ void UnaryCall::Fail(const absl::Status& error) {
   const Entry entry(this);
   if (!BeginAnswer(error)) return;
   ticket_.Answered(call_bytes());
+  CallList::Leave(this);  // a stream's message may still be on its way
   io_->sending_.Enter(this, answered_at_);
-  Send(error, true);
+  Send(error, !begun_);
+}
+
+void UnaryCall::TakeReply(ReplyBuffer* reply) {
+  reply_bytes_ = reply->size();
+  reply->TakeSlices([this](const grpc_slice& slice) {
+    grpc_slice_buffer_add(&reply_.data.raw.slice_buffer, slice);
+  });
+}
+
+void UnaryCall::Write(ReplyBuffer message, ResumeFn written, void* arg) {
+  const Entry entry(this);
+  CountNoMore();
+  if (closed_) return;
+  written_ = written;
+  written_arg_ = arg;
+  writes_ = true;
+  TakeReply(&message);
+  io_->sending_.Enter(this, io_->policy_.now());
+  grpc_op ops[2] = {};
+  size_t count = 0;
+  if (!std::exchange(begun_, true)) {
+    ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+  }
+  ops[count].op = GRPC_OP_SEND_MESSAGE;
+  ops[count].flags = GRPC_WRITE_THROUGH;  // so that one alone is on its way
+  ops[count++].data.send_message.send_message = &reply_;
+  Start(ops, count, &written_event_);
+}
+
+void UnaryCall::CountNoMore() {
+  if (!std::exchange(open_, false)) return;
+  io_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // False if the caller has gone already and nothing is to be sent.
@@ -429,8 +460,9 @@ bool UnaryCall::BeginAnswer(const absl::Status& status) {
   answered_at_ = io_->policy_.now();
   answer_ = status;
   ForgetCancel();
-  io_->open_calls_.fetch_sub(1, std::memory_order_relaxed);
+  CountNoMore();
   if (!closed_) return true;
+  CallList::Leave(this);  // a stream's message may still be on its way
   ticket_.Answered(0);
   return false;
 }
@@ -476,6 +508,12 @@ void UnaryCall::Send(const absl::Status& error, bool begins) {
 void UnaryCall::OnWritten(bool ok) {
   const Entry entry(this);
   --events_;
+  if (std::exchange(writes_, false)) {
+    if (answered_) return;
+    CallList::Leave(this);
+    if (ok && !closed_) written_(*this, written_arg_);
+    return;
+  }
   if (ok && !closed_) {
     Send(absl::OkStatus(), false);
   } else {
@@ -526,7 +564,10 @@ void UnaryCall::End() {
     delivery = cut_ ? Delivery::kCut : Delivery::kCallerGone;
     auto& count =
         cut_ ? io_->counts_.replies_cut : io_->counts_.replies_abandoned;
-    count.fetch_add(1, std::memory_order_relaxed);
+    // A stream has no last reply: its caller leaves when it has heard enough.
+    if (cut_ || !method().streams) {
+      count.fetch_add(1, std::memory_order_relaxed);
+    }
     if (answer_.ok()) {
       answer_ = absl::CancelledError(
           cut_ ? "the caller did not take its reply in time (--send-timeout)"

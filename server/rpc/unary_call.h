@@ -11,7 +11,8 @@
 //   arrived → [admission] → message → [handler, answer] → finished
 //
 // A fourth, closed, tells a handler that answers later that the caller has
-// gone. A large reply is written first (written), and its status follows.
+// gone. A large reply is written first (written), and its status follows. So is
+// each message of a method that streams its replies.
 #pragma once
 
 #include <grpc/grpc.h>
@@ -51,6 +52,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   std::optional<std::string_view> Header(std::string_view name) const override;
   void Reply(ReplyBuffer reply) override;
   void Fail(const absl::Status& error) override;
+  void Write(ReplyBuffer message, ResumeFn written, void* arg) override;
 
  private:
   struct Node : InboxNode {
@@ -97,6 +99,9 @@ class UnaryCall final : public ServerCall, private CallLink {
   void RunHandler();
   void WatchForClose();
   bool BeginAnswer(const absl::Status& status);
+  // Nobody waits for its handler any more, or never did.
+  void CountNoMore();
+  void TakeReply(ReplyBuffer* reply);
   void Send(const absl::Status& status, bool begins);
   void Cut();
 
@@ -124,6 +129,9 @@ class UnaryCall final : public ServerCall, private CallLink {
   int depth_ = 0;
   int events_ = 0;          // that will come
   bool owed_ = false;       // IoThread counts it
+  bool open_ = false;       // the same, among its open calls
+  bool begun_ = false;      // a stream: its headers are sent
+  bool writes_ = false;     // a stream: a message is being written
   bool uploads_ = false;    // the message is awaited
   bool watched_ = false;    // an event tells when the call is closed
   bool closed_ = false;     // gRPC says that the call is over
@@ -132,6 +140,9 @@ class UnaryCall final : public ServerCall, private CallLink {
   bool cut_ = false;        // by us, while it was being sent
   absl::Status answer_;     // what it was
   size_t reply_bytes_ = 0;  // of the reply that is being sent
+
+  ResumeFn written_ = nullptr;  // of the message that is being written
+  void* written_arg_ = nullptr;
 
   std::unique_ptr<MessageInflater> inflater_;
   IoEvent arrived_event_;

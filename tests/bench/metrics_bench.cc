@@ -31,6 +31,7 @@ class FakeCall final : public ServerCall {
   }
   void Reply(ReplyBuffer) override {}
   void Fail(const absl::Status&) override {}
+  void Write(ReplyBuffer, ResumeFn, void*) override {}
 };
 
 // What all I/O threads of a server share.

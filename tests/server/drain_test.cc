@@ -11,6 +11,7 @@
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
 #include "tests/server/holding_log.h"
+#include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -126,6 +127,23 @@ TEST(DrainTest, CutsWhatOutlastsTheTimeout) {
 
 // Two servers behind one name: one drains while calls keep coming. Each of them
 // is answered.
+// Whoever watches health keeps its connection until it is told to go.
+TEST(DrainTest, AWatchDoesNotHoldIt) {
+  TestServer server([](ServerOptions& o) {
+    o.drain_timeout = absl::Minutes(10);
+    o.max_connection_age = absl::Milliseconds(200);
+  });
+  RawStream watch(server, "/grpc.health.v1.Health/Watch");
+  ASSERT_TRUE(watch.Write(""));
+  ASSERT_TRUE(watch.Read().has_value());
+  Interrupt interrupt;
+  const DrainResult result = server.server().Drain(interrupt.wait());
+  EXPECT_TRUE(result.settled());
+  while (watch.Read().has_value()) {
+  }
+  EXPECT_EQ(watch.Finish().error_code(), StatusCode::UNAVAILABLE);
+}
+
 // A handler that never comes back has the drain end without it: in time, and
 // saying so.
 TEST(DrainTest, AThreadThatHangsDoesNotHoldIt) {

@@ -1,0 +1,57 @@
+// grpc.health.v1.Health, on the transport's own terms: gRPC's own service has
+// no bound on messages, on the time that they take, or on streams. Register it
+// before the transport starts. Its calls are one I/O thread's; SetServing and
+// Stop may be called from any. Outlives that thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "kernels/base/mutex.h"
+#include "server/rpc/method_table.h"
+
+namespace weir {
+
+class HealthService {
+ public:
+  // Open Watch streams; those of one TCP connection.
+  static constexpr size_t kMaxWatches = 2048;
+  static constexpr size_t kMaxConnectionWatches = 64;
+  // Of a request: it holds a name.
+  static constexpr size_t kMaxMessageBytes = size_t{16} << 10;
+
+  void Register(MethodTable* table);
+
+  // What Check and Watch say of `service` from now on.
+  void SetServing(const std::string& service, bool serving);
+
+  // Ends all Watch streams with UNAVAILABLE, and those that come.
+  void Stop();
+
+ private:
+  class Watch;
+  // HealthCheckResponse.ServingStatus.
+  enum class State : uint8_t {
+    kNone = 0,
+    kServing = 1,
+    kNotServing = 2,
+    kUnknown = 3,
+  };
+
+  static ReplyBuffer Message(State state);
+  void Check(ServerCall& call);
+  void BeginWatch(ServerCall& call);
+  absl::Status Add(Watch* watch) WEIR_REQUIRES(mu_);
+  void Remove(Watch* watch) WEIR_REQUIRES(mu_);
+  State StateOf(const std::string& service) const WEIR_REQUIRES(mu_);
+
+  Mutex mu_;
+  std::map<std::string, State> states_ WEIR_GUARDED_BY(mu_);
+  std::multimap<std::string, Watch*> watches_ WEIR_GUARDED_BY(mu_);
+  std::map<std::string, size_t> of_connection_ WEIR_GUARDED_BY(mu_);
+  bool stopped_ WEIR_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace weir

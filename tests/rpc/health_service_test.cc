@@ -1,0 +1,207 @@
+// grpc.health.v1.Health is bounded as other services are: what its messages
+// take, for how long, and how many streams there are.
+#include "server/rpc/health_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/base/eventually.h"
+#include "tests/rpc/raw_http2.h"
+#include "tests/rpc/test_transport.h"
+
+namespace weir {
+namespace {
+
+using testing::Eventually;
+using ::testing::HasSubstr;
+using testing::RawHttp2;
+
+constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
+constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+
+// Stands still until a test moves it.
+std::atomic<Nanos> test_time{1'000'000'000};
+Nanos TestTime() { return test_time.load(); }
+
+// A HealthCheckRequest.
+std::string Request(const std::string& service) {
+  EXPECT_LT(service.size(), 1u << 14);
+  return std::string("\x0a") + static_cast<char>(service.size() | 0x80) +
+         static_cast<char>(service.size() >> 7) + service;
+}
+
+class HealthServiceTest : public ::testing::Test {
+ protected:
+  // gRPC's library ends with its last user, and waits ten seconds for a poller
+  // of its own if a write was delayed.
+  static void SetUpTestSuite() { grpc_init(); }
+
+  void SetUp() override {
+    TransportOptions options;
+    options.addresses = {"127.0.0.1:0"};
+    options.now = &TestTime;
+    options.receive_timeout = absl::Milliseconds(40);
+    transport_ = StartTransport(&EchoCall, options);
+    ASSERT_NE(transport_, nullptr);
+    address_ = transport_->addresses()[0];
+    transport_->SetServing("", true);
+  }
+
+  void SendWatch(RawHttp2& client, uint32_t stream) {
+    const std::string request = Request("");
+    client.Begin(stream, kWatch);
+    client.Send(stream, RawHttp2::Prefix(request.size()) + request,
+                /*last=*/true);
+  }
+
+  grpc::Status Check(const std::string& request) {
+    grpc::GenericStub stub(Connect(address_));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(20));
+    grpc::CompletionQueue queue;
+    const grpc::Slice slice(request);
+    const auto call = stub.PrepareUnaryCall(
+        &context, kCheck, grpc::ByteBuffer(&slice, 1), &queue);
+    call->StartCall();
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+    call->Finish(&reply, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
+  }
+
+  std::unique_ptr<Transport> transport_;
+  std::string address_;
+};
+
+TEST_F(HealthServiceTest, AMessageThatIsTooLargeIsRefused) {
+  EXPECT_TRUE(Check(Request("")).ok());
+  EXPECT_EQ(Check(Request(std::string(16'000, 'x'))).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  const grpc::Status refused =
+      Check(std::string("\x12\xa0\x9c\x01") + std::string(20'000, 'x'));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_details(), HasSubstr("MESSAGE_TOO_LARGE"));
+  EXPECT_EQ(Check("\x0a\x05x").error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(HealthServiceTest, AMessageThatDoesNotComeIsNotAwaitedForever) {
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kCheck);
+  client.Send(1, RawHttp2::Prefix(100) + "half", /*last=*/false);
+  client.Begin(3, kWatch);
+  ASSERT_TRUE(Eventually([&] { return transport_->receiving() == 2; }));
+  test_time += 40'000'000;
+  EXPECT_TRUE(client.Await(1));
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 0; }));
+  EXPECT_EQ(transport_->counts().uploads_timed_out, 2u);
+}
+
+TEST_F(HealthServiceTest, StreamsOfAConnectionAreBounded) {
+  constexpr auto kMost =
+      static_cast<uint32_t>(HealthService::kMaxConnectionWatches);
+  RawHttp2 client(address_, 1 << 16);
+  for (uint32_t i = 0; i < kMost; ++i) {
+    SendWatch(client, 2 * i + 1);
+    // The prefix of a message and its two bytes: it says what it is.
+    ASSERT_EQ(client.ReadData(2 * i + 1, 7), 7u);
+  }
+  SendWatch(client, 2 * kMost + 1);
+  EXPECT_EQ(client.ReadData(2 * kMost + 1, 7), 0u);
+  // Others are as free as before, and so is it once one of its own has ended.
+  RawHttp2 other(address_, 1 << 16);
+  SendWatch(other, 1);
+  EXPECT_EQ(other.ReadData(1, 7), 7u);
+  client.Reset(1);
+  uint32_t stream = 2 * kMost + 3;
+  EXPECT_TRUE(Eventually([&] {
+    SendWatch(client, stream);
+    const size_t got = client.ReadData(stream, 7);
+    stream += 2;
+    return got == 7;
+  }));
+  // Each hears of a change.
+  transport_->SetServing("", false);
+  EXPECT_EQ(other.ReadData(1, 7), 7u);
+  EXPECT_EQ(client.ReadData(3, 7), 7u);
+}
+
+TEST_F(HealthServiceTest, StreamsAreBounded) {
+  constexpr size_t kConnections =
+      HealthService::kMaxWatches / HealthService::kMaxConnectionWatches;
+  std::vector<std::unique_ptr<RawHttp2>> clients;
+  for (size_t c = 0; c < kConnections; ++c) {
+    clients.push_back(std::make_unique<RawHttp2>(address_, 1 << 16));
+    for (uint32_t i = 0; i < HealthService::kMaxConnectionWatches; ++i) {
+      SendWatch(*clients.back(), 2 * i + 1);
+      ASSERT_EQ(clients.back()->ReadData(2 * i + 1, 7), 7u) << c << " " << i;
+    }
+  }
+  RawHttp2 late(address_, 1 << 16);
+  SendWatch(late, 1);
+  EXPECT_EQ(late.ReadData(1, 7), 0u);
+  // Who asks once is answered.
+  EXPECT_TRUE(Check(Request("")).ok());
+}
+
+// A stream that nobody ends must not hold a drain.
+TEST_F(HealthServiceTest, StreamsEndWhenTheListenersClose) {
+  RawHttp2 client(address_, 1 << 16);
+  SendWatch(client, 1);
+  EXPECT_EQ(client.ReadData(1, 7), 7u);
+  transport_->SetServing("", false);
+  transport_->CloseListeners();
+  // It is told the last state first.
+  EXPECT_EQ(client.ReadData(1, 7), 7u);
+  EXPECT_EQ(client.ReadData(1, 7), 0u);
+  SendWatch(client, 3);
+  EXPECT_EQ(client.ReadData(3, 7), 0u);
+}
+
+// What nobody reads is one message, whatever changes.
+TEST_F(HealthServiceTest, AReaderThatStopsHearsTheLastState) {
+  RawHttp2 client(address_, 7);
+  SendWatch(client, 1);
+  EXPECT_EQ(client.ReadData(1, 7), 7u);
+  for (int i = 0; i < 1001; ++i) transport_->SetServing("", i % 2 == 1);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  for (int i = 0; i < 1001; ++i) transport_->SetServing("", i % 2 == 1);
+  client.Grant(1, 1 << 16);
+  EXPECT_EQ(client.ReadData(1, 7), 7u);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 0; }));
+}
+
+TEST_F(HealthServiceTest, ChangesAndStreamsMeet) {
+  std::atomic<bool> ends = false;
+  std::vector<std::thread> changers;
+  for (int i = 0; i < 2; ++i) {
+    changers.emplace_back([&] {
+      for (bool serving = false; !ends; serving = !serving) {
+        transport_->SetServing("", serving);
+      }
+    });
+  }
+  for (int round = 0; round < 50; ++round) {
+    RawHttp2 client(address_, 1 << 16);
+    for (uint32_t i = 0; i < 10; ++i) SendWatch(client, 2 * i + 1);
+    EXPECT_EQ(client.ReadData(1, 7), 7u);
+    client.Reset(3);
+  }
+  transport_->Shutdown(absl::ZeroDuration());
+  ends = true;
+  for (std::thread& changer : changers) changer.join();
+}
+
+}  // namespace
+}  // namespace weir
