@@ -132,11 +132,7 @@ absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
   spec.groups = node.attributes.Int("group", 1);
   spec.bias = node.HasInput(2);
   spec.residual = node.HasInput(kFusedConvResidual);
-  if (spec.residual && args.inputs[kFusedConvResidual].dims != y) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "what is added, ", DimsString(args.inputs[kFusedConvResidual].dims),
-        ", has not the shape of the convolution, ", DimsString(y)));
-  }
+  WEIR_RETURN_IF_ERROR(CheckResidual(args));
   const std::string activation =
       node.attributes.String(kFusedConvActivation, "");
   using Activation = onednn::ConvolutionSpec::Activation;
@@ -145,9 +141,7 @@ absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
                                            : Activation::kNone;
   spec.low = node.attributes.Float(kFusedConvLow, 0);
   spec.high = node.attributes.Float(kFusedConvHigh, 0);
-  // With one pixel a value counts as row-major, and is both.
-  spec.channels_last = args.inputs[0].layout == Layout::kChannelsLast ||
-                       args.outputs[0].layout == Layout::kChannelsLast;
+  spec.channels_last = IsChannelsLast(args);
   // A single axis is a row of a picture, not a column: rows are dense.
   const size_t first = spatial == 1 ? 1 : 0;
   for (size_t i = 0; i < spatial; ++i) {
@@ -539,6 +533,23 @@ std::vector<AttributeDef> ConvolutionAttributes() {
 }
 
 }  // namespace
+
+bool IsChannelsLast(const PlanArgs& args) {
+  return args.inputs[0].layout == Layout::kChannelsLast ||
+         args.outputs[0].layout == Layout::kChannelsLast;
+}
+
+absl::Status CheckResidual(const PlanArgs& args) {
+  if (args.inputs.size() <= kFusedConvResidual) return absl::OkStatus();
+  const TensorMeta& residual = args.inputs[kFusedConvResidual];
+  const Dims& y = args.outputs[0].dims;
+  if (residual.dtype == DType::kInvalid || residual.dims == y) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("what is added, ", DimsString(residual.dims),
+                   ", has not the shape of the convolution, ", DimsString(y)));
+}
 
 absl::Status Register_onnx_Conv(OpRegistry& registry) {
   OpDef def;

@@ -14,6 +14,10 @@
 #include <cstddef>
 #include <string_view>
 
+#include "absl/status/status.h"
+#include "kernels/base/export.h"
+#include "kernels/ops/op.h"
+
 namespace weir {
 
 inline constexpr char kFusedConvDomain[] = "weir";
@@ -23,5 +27,14 @@ inline constexpr size_t kFusedConvInputs = 4;
 inline constexpr std::string_view kFusedConvActivation = "activation";
 inline constexpr std::string_view kFusedConvLow = "low";
 inline constexpr std::string_view kFusedConvHigh = "high";
+
+// Both of Conv and FusedConv, on every device.
+
+// Whether X and Y have channels last. Of one pixel a value counts as row-major,
+// and is both: the other one tells.
+WEIR_EXPORT bool IsChannelsLast(const PlanArgs& args);
+
+// INVALID_ARGUMENT if there is an R of another shape than Y's.
+WEIR_EXPORT absl::Status CheckResidual(const PlanArgs& args);
 
 }  // namespace weir

@@ -306,22 +306,15 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
       const SpatialWindow parsed,
       ParseSpatialWindow(node, rank,
                          absl::MakeConstSpan(weights.dims).subspan(2)));
-  // With one pixel a value counts as row-major, and is both.
-  const bool channels_last =
-      in.layout == Layout::kChannelsLast || out.layout == Layout::kChannelsLast;
   const Task task = {
       in,
       weights,
       out,
       !IsMissing(args, kBias),
       !IsMissing(args, kFusedConvResidual),
-      channels_last,
+      IsChannelsLast(args),
       ResolvePads(parsed, absl::MakeConstSpan(in.dims).subspan(2))};
-  if (task.residual && args.inputs[kFusedConvResidual].dims != out.dims) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "what is added, ", DimsString(args.inputs[kFusedConvResidual].dims),
-        ", has not the shape of the convolution, ", DimsString(out.dims)));
-  }
+  WEIR_RETURN_IF_ERROR(CheckResidual(args));
   if (in.elements == 0 || weights.elements == 0) {
     return PlanWithoutSums(node, device, task);
   }
