@@ -114,6 +114,17 @@ TEST_F(GeneratedKernels, AKernelWithoutAnOperatorIsAnError) {
             absl::StatusCode::kAlreadyExists);
 }
 
+// bfloat16 is part of every device that is accepted.
+TEST_F(GeneratedKernels, NoGpuWithoutBfloat16) {
+  const absl::Status old =
+      CudaDevice::CreateCompiler(75, DeviceOptions()).status();
+  EXPECT_EQ(old.code(), absl::StatusCode::kFailedPrecondition) << old;
+  for (const char* part : {"compute capability 7.5", "8.0 or newer"}) {
+    EXPECT_NE(old.message().find(part), absl::string_view::npos) << old;
+  }
+  EXPECT_TRUE(CudaDevice::CreateCompiler(80, DeviceOptions()).ok());
+}
+
 // Each row of docs/operators.md has its check here, and each check its row.
 TEST_F(GeneratedKernels, WhatTheDocsSayIsRefused) {
   using Check = std::function<absl::Status()>;

@@ -23,6 +23,9 @@ constexpr char kKernelName[] = "weir_kernel";
 constexpr uint64_t kKeptPoolBytes = uint64_t{64} << 20;
 constexpr size_t kPinnedAlignment = 4096;
 constexpr size_t kPackedPinnedBytes = size_t{2} << 20;
+// The first that computes with bfloat16, which kernels and libraries take for
+// granted.
+constexpr int kLeastCapability = 80;
 
 absl::Status NoDevice(const std::string& message) {
   return WithReason(absl::UnavailableError(message), "NO_CUDA_DEVICE");
@@ -103,6 +106,16 @@ std::string Versions(const DeviceInfo& info) {
   return absl::StrCat(info.driver, ", ", info.runtime);
 }
 
+// Told at start: later each program of bfloat16 would fail when it is planned.
+absl::Status CheckCapability(const DeviceInfo& info) {
+  const int capability = info.compute_capability;
+  if (capability >= kLeastCapability) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      info.name, " has compute capability ", capability / 10, ".",
+      capability % 10, "; weir needs ", kLeastCapability / 10, ".",
+      kLeastCapability % 10, " or newer: choose another GPU, or the CPU"));
+}
+
 // What the completion records are written with.
 absl::Status CheckStreamOperations(const DriverApi& driver,
                                    const DeviceInfo& info) {
@@ -149,6 +162,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
   WEIR_CUDA_RETURN_IF_ERROR(cudaInitDevice(ordinal, 0, 0));
   WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(ordinal));
   WEIR_ASSIGN_OR_RETURN(DeviceInfo info, Describe(ordinal, driver_version));
+  WEIR_RETURN_IF_ERROR(CheckCapability(info));
   DriverApi driver;
   WEIR_RETURN_IF_ERROR(driver.Load());
   WEIR_RETURN_IF_ERROR(CheckStreamOperations(driver, info));
@@ -180,6 +194,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::CreateCompiler(
   info.name = "compiler";
   info.multiprocessors = 132;
   info.compute_capability = capability;
+  WEIR_RETURN_IF_ERROR(CheckCapability(info));
   return std::unique_ptr<CudaDevice>(new CudaDevice(
       std::move(info), DriverApi(), std::move(nvrtc), LibraryFile(), options));
 }

@@ -34,7 +34,8 @@ class CudaDevice final : public Device {
  public:
   // UNAVAILABLE with reason NO_CUDA_DEVICE without driver or GPU;
   // FAILED_PRECONDITION naming both versions if the driver is too old or a
-  // library is missing; INVALID_ARGUMENT for an ordinal that does not exist.
+  // library is missing, and for a GPU of compute capability below 8.0;
+  // INVALID_ARGUMENT for an ordinal that does not exist.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(
       int ordinal, const DeviceOptions& options);
   // Compiles kernels for `capability` (90 for 9.0) and runs nothing: needs
