@@ -68,13 +68,20 @@ size_t PinnedPool::Rounded(size_t bytes) const {
   return exists && rounded <= budget_ ? rounded : 0;
 }
 
+PinnedBuffer::Block* PinnedPool::PopFree(size_t size_class) {
+  PinnedBuffer::Block*& head = free_[size_class];
+  if (head == nullptr) return nullptr;
+  PinnedBuffer::Block* const block = std::exchange(head, head->next);
+  --count_[size_class];
+  unused_[size_class] = std::min(unused_[size_class], count_[size_class]);
+  cached_ -= block->memory.size();
+  return block;
+}
+
 PinnedBuffer PinnedPool::TakeFree(size_t bytes, size_t rounded) {
-  const int size_class = std::countr_zero(rounded) - kMinClass;
-  PinnedBuffer::Block*& head = free_[static_cast<size_t>(size_class)];
-  if (head == nullptr) return {};
-  PinnedBuffer::Block* const block = head;
-  head = block->next;
-  cached_ -= rounded;
+  PinnedBuffer::Block* const block =
+      PopFree(static_cast<size_t>(std::countr_zero(rounded) - kMinClass));
+  if (block == nullptr) return {};
   leased_ += rounded;
   return PinnedBuffer(block, bytes);
 }
@@ -156,9 +163,7 @@ PinnedBuffer::Block* PinnedPool::MakeRoom(size_t bytes) {
   // Largest first: fewest slow frees.
   for (size_t i = kClasses; i-- > 0;) {
     while (leased_ + cached_ + bytes > budget_ && free_[i] != nullptr) {
-      PinnedBuffer::Block* block = free_[i];
-      free_[i] = block->next;
-      cached_ -= block->memory.size();
+      PinnedBuffer::Block* const block = PopFree(i);
       block->next = taken;
       taken = block;
     }
@@ -174,9 +179,9 @@ void PinnedPool::FreeBlocks(PinnedBuffer::Block* blocks) {
 
 void PinnedPool::ReturnBlock(PinnedBuffer::Block* block) {
   MutexLock lock(&mu_);
-  PinnedBuffer::Block*& head = free_[static_cast<size_t>(block->size_class)];
-  block->next = head;
-  head = block;
+  const auto size_class = static_cast<size_t>(block->size_class);
+  block->next = std::exchange(free_[size_class], block);
+  ++count_[size_class];
   leased_ -= block->memory.size();
   cached_ += block->memory.size();
 }
@@ -194,14 +199,26 @@ void PinnedPool::Trim() {
   PinnedBuffer::Block* taken = nullptr;
   {
     MutexLock lock(&mu_);
-    for (PinnedBuffer::Block*& head : free_) {
-      while (head != nullptr) {
-        PinnedBuffer::Block* block = std::exchange(head, head->next);
-        block->next = taken;
-        taken = block;
+    for (size_t i = 0; i < kClasses; ++i) {
+      while (PinnedBuffer::Block* const block = PopFree(i)) {
+        block->next = std::exchange(taken, block);
       }
     }
-    cached_ = 0;
+  }
+  FreeBlocks(taken);
+}
+
+void PinnedPool::TrimUnused(size_t keep) {
+  PinnedBuffer::Block* taken = nullptr;
+  {
+    MutexLock lock(&mu_);
+    for (size_t i = kClasses; i-- > 0;) {
+      for (size_t n = unused_[i]; n > 0 && cached_ > keep; --n) {
+        PinnedBuffer::Block* const block = PopFree(i);
+        block->next = std::exchange(taken, block);
+      }
+      unused_[i] = count_[i];
+    }
   }
   FreeBlocks(taken);
 }

@@ -82,6 +82,11 @@ class WEIR_EXPORT PinnedPool {
   PinnedPoolStats stats() const;
   void Trim();  // frees what is cached
 
+  // Frees the buffers that lay unused since the call before, the largest first,
+  // as long as more than `keep` bytes are cached: what a burst took goes back,
+  // what is used again and again stays. May wait for the device.
+  void TrimUnused(size_t keep);
+
  private:
   friend class PinnedBuffer;
   static constexpr int kMinClass = 12;  // 4 KiB
@@ -94,6 +99,7 @@ class WEIR_EXPORT PinnedPool {
   PinnedBuffer TakeFree(size_t bytes, size_t rounded) WEIR_REQUIRES(mu_);
   // Takes cached blocks until `bytes` more fit into the budget.
   PinnedBuffer::Block* MakeRoom(size_t bytes) WEIR_REQUIRES(mu_);
+  PinnedBuffer::Block* PopFree(size_t size_class) WEIR_REQUIRES(mu_);
   static void FreeBlocks(PinnedBuffer::Block* blocks);
 
   Device* const device_;
@@ -101,6 +107,9 @@ class WEIR_EXPORT PinnedPool {
   std::atomic<size_t> lent_{0};
   mutable Mutex mu_;
   std::array<PinnedBuffer::Block*, kClasses> free_ WEIR_GUARDED_BY(mu_) = {};
+  // Blocks in each list of `free_`: now, and at least since TrimUnused.
+  std::array<size_t, kClasses> count_ WEIR_GUARDED_BY(mu_) = {};
+  std::array<size_t, kClasses> unused_ WEIR_GUARDED_BY(mu_) = {};
   size_t leased_ WEIR_GUARDED_BY(mu_) = 0;
   size_t cached_ WEIR_GUARDED_BY(mu_) = 0;
   uint64_t refused_ WEIR_GUARDED_BY(mu_) = 0;

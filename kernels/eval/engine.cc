@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
@@ -35,7 +36,18 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
           std::make_unique<MemoryPool>(device_.get(), options.tensor_bytes)),
       programs_(std::make_unique<ProgramCache>(device_.get(), registry,
                                                &timers_, options.programs)),
-      executor_(std::make_unique<ThreadExecutor>()) {}
+      executor_(std::make_unique<ThreadExecutor>()) {
+  TrimPinnedLater();
+}
+
+void Engine::TrimPinnedLater() {
+  timers_.Add(
+      NowNanos() + absl::ToInt64Nanoseconds(options_.pinned_ttl), [this] {
+        allocator_->Post(
+            [this] { pinned_->TrimUnused(options_.kept_pinned_bytes); });
+        TrimPinnedLater();
+      });
+}
 
 Engine::~Engine() {
   programs_->Stop();
@@ -43,6 +55,7 @@ Engine::~Engine() {
   executor_.reset();
   if (streams_ != nullptr) streams_->Stop();
   timers_.Stop();
+  allocator_.reset();  // what was posted there frees pinned buffers
 }
 
 }  // namespace weir

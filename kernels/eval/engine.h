@@ -24,6 +24,10 @@ namespace weir {
 struct EngineOptions {
   StreamPoolOptions streams;
   size_t pinned_bytes = size_t{2} << 30;  // staging and replies
+  // How long pinned buffers lie unused, twice at most, before they are freed;
+  // kept_pinned_bytes of them stay.
+  absl::Duration pinned_ttl = absl::Seconds(60);
+  size_t kept_pinned_bytes = size_t{32} << 20;
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t max_parked = 65536;              // works waiting for points
   // Longest wait for points or a lane of a work without an earlier deadline.
@@ -62,6 +66,7 @@ class WEIR_EXPORT Engine {
  private:
   Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
          const EngineOptions& options);
+  void TrimPinnedLater();
 
   const EngineOptions options_;
   const OpRegistry* const registry_;

@@ -71,6 +71,32 @@ TEST_F(PinnedPoolTest, WhatCanNeverFitGetsNoRetryHint) {
   }
 }
 
+// After a burst, what is still used stays, and so does a little of the rest.
+TEST_F(PinnedPoolTest, WhatLaysUnusedIsFreed) {
+  PinnedPool pool(&device_, 1 << 20);
+  {
+    std::vector<PinnedBuffer> burst;
+    for (int i = 0; i < 4; ++i) burst.push_back(*pool.Acquire(65536));
+    for (int i = 0; i < 3; ++i) burst.push_back(*pool.Acquire(4096));
+  }
+  EXPECT_EQ(pool.stats().cached_bytes, 4 * 65536u + 3 * 4096u);
+  pool.TrimUnused(0);  // all of it was used since the pool was made
+  EXPECT_EQ(pool.stats().cached_bytes, 4 * 65536u + 3 * 4096u);
+  {
+    const auto a = *pool.Acquire(65536);
+    const auto b = *pool.Acquire(65536);
+  }
+  { const auto again = *pool.Acquire(65536); }
+  pool.TrimUnused(2 * 65536 + 2 * 4096);
+  // The two large ones, then one small one.
+  EXPECT_EQ(pool.stats().cached_bytes, 2 * 65536u + 2 * 4096u);
+  pool.TrimUnused(0);
+  EXPECT_EQ(pool.stats().cached_bytes, 0u);
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_EQ(device_.calls(DeviceCall::kAllocatePinned), 7u);
+  EXPECT_TRUE(pool.Acquire(65536).ok());
+}
+
 TEST_F(PinnedPoolTest, CachedBuffersMakeRoomForOtherClasses) {
   PinnedPool pool(&device_, 4 * 4096);
   {
