@@ -163,6 +163,9 @@ void HealthService::Check(ServerCall& call) {
 void HealthService::BeginWatch(ServerCall& call) {
   absl::StatusOr<std::string> service = ReadService(call);
   if (!service.ok()) return call.Fail(service.status());
+  if (absl::Status room = call.Charge(service->size()); !room.ok()) {
+    return call.Fail(room);
+  }
   (new Watch(this, call, *std::move(service)))->Run();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "kernels/base/mutex.h"
 #include "server/rpc/method_table.h"
@@ -49,7 +50,8 @@ class HealthService {
 
   Mutex mu_;
   std::map<std::string, State> states_ WEIR_GUARDED_BY(mu_);
-  std::multimap<std::string, Watch*> watches_ WEIR_GUARDED_BY(mu_);
+  // By their names, which are the streams' own.
+  std::multimap<std::string_view, Watch*> watches_ WEIR_GUARDED_BY(mu_);
   std::map<std::string, size_t> of_connection_ WEIR_GUARDED_BY(mu_);
   bool stopped_ WEIR_GUARDED_BY(mu_) = false;
 };

@@ -33,7 +33,8 @@ constexpr int kMaxServiceThreads = 16;
 // What calls of health hold, beside Admission::kSmallCallRoom: as much as all
 // streams that there may be.
 constexpr size_t kHealthBytes =
-    HealthService::kMaxWatches * (kCallBytes + HealthService::kMaxMessageBytes);
+    HealthService::kMaxWatches *
+    (kCallBytes + 2 * HealthService::kMaxMessageBytes);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
