@@ -104,6 +104,12 @@ Dim operator/(Dim a, Dim b) {
   return a.known() ? Dim(a.value() / b.value()) : Dim();
 }
 
+bool SurelyEqual(const SymbolicShape& a, const SymbolicShape& b) {
+  return a.has_value() && b.has_value() &&
+         std::equal(a->begin(), a->end(), b->begin(), b->end(),
+                    [](Dim x, Dim y) { return x.SurelyEquals(y); });
+}
+
 SymbolicDims ToSymbolic(absl::Span<const int64_t> dims) {
   return SymbolicDims(dims.begin(), dims.end());
 }

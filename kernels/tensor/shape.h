@@ -79,6 +79,8 @@ class WEIR_EXPORT Dim {
 using SymbolicDims = absl::InlinedVector<Dim, 6>;
 using SymbolicShape = std::optional<SymbolicDims>;
 
+// True only if both ranks are known and the same, and so surely every dim.
+WEIR_EXPORT bool SurelyEqual(const SymbolicShape& a, const SymbolicShape& b);
 WEIR_EXPORT SymbolicDims ToSymbolic(absl::Span<const int64_t> dims);
 // Product; 1 for no dims.
 WEIR_EXPORT Dim Product(absl::Span<const Dim> dims);

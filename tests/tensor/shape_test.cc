@@ -65,6 +65,26 @@ TEST(DimTest, ArithmeticWithSymbols) {
   EXPECT_TRUE(Dim(2).SurelyDiffers(3));
 }
 
+TEST(ShapeTest, AreSurelyEqualOnlyWhereEveryDimIs) {
+  const SymbolicShape shape = SymbolicDims{2, Dim::Symbol(0)};
+  EXPECT_TRUE(SurelyEqual(shape, shape));
+  const SymbolicShape scalar(std::in_place);
+  EXPECT_TRUE(SurelyEqual(scalar, scalar));
+  const auto differs = [&](const SymbolicDims& other) {
+    return !SurelyEqual(shape, other) && !SurelyEqual(other, shape);
+  };
+  EXPECT_TRUE(differs({2}));
+  EXPECT_TRUE(differs({2, Dim::Symbol(0), 1}));
+  EXPECT_TRUE(differs({2, Dim::Symbol(1)}));
+  EXPECT_TRUE(differs({2, 5}));
+  EXPECT_TRUE(differs({2, Dim()}));
+  EXPECT_TRUE(differs({3, Dim::Symbol(0)}));
+  EXPECT_FALSE(SurelyEqual(shape, std::nullopt));
+  const SymbolicShape unknown = SymbolicDims{Dim()};
+  EXPECT_FALSE(SurelyEqual(unknown, unknown));
+  EXPECT_FALSE(SurelyEqual(std::nullopt, std::nullopt));
+}
+
 TEST(ShapeTest, StringsAndConversions) {
   const SymbolicShape shape = SymbolicDims{2, Dim::Symbol(4), Dim()};
   EXPECT_EQ(ShapeString(shape), "[2,s4,?]");

@@ -12,14 +12,6 @@
 namespace weir {
 namespace {
 
-bool SurelySame(const SymbolicShape& a, const SymbolicShape& b) {
-  if (!a.has_value() || !b.has_value() || a->size() != b->size()) return false;
-  for (size_t i = 0; i < a->size(); ++i) {
-    if (!(*a)[i].SurelyEquals((*b)[i])) return false;
-  }
-  return true;
-}
-
 class Fuser {
  public:
   Fuser(LoweredGraph& graph, const OpRegistry& registry, DeviceKind device)
@@ -114,7 +106,7 @@ class Fuser {
     if (const auto add = ReaderOf(fused.outputs[0], "Add")) {
       const LoweredNode& node = graph_.nodes[*add];
       const int other = node.inputs[node.inputs[0] == fused.outputs[0] ? 1 : 0];
-      if (SurelySame(value(other).shape, value(fused.outputs[0]).shape)) {
+      if (SurelyEqual(value(other).shape, value(fused.outputs[0]).shape)) {
         fused.inputs[kFusedConvResidual] = other;
         fused.info.input_types[kFusedConvResidual] = value(other).dtype;
         join(*add);

@@ -1,5 +1,6 @@
 #include "kernels/graph/passes/layout.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,12 +65,9 @@ class LayoutChooser {
           !node.def->shape_only &&
           absl::c_any_of(node.outputs, [&](int id) { return is(asked, id); });
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        const int id = node.inputs[i];
-        if (id == kNoValue) continue;
-        // Of a graph's input, its digest is all that the host reads.
-        const bool reads = node.IsHostInput(i) &&
-                           (node.def->digest == nullptr || value(id).input < 0);
-        if (all || reads) asked[static_cast<size_t>(id)] = true;
+        if (node.inputs[i] != kNoValue && (all || node.IsHostInput(i))) {
+          asked[static_cast<size_t>(node.inputs[i])] = true;
+        }
       }
     }
     on_host_.assign(graph_.values.size(), false);
@@ -80,13 +78,10 @@ class LayoutChooser {
     for (const LoweredNode& node : graph_.nodes) {
       const bool known =
           node.def->shape_only ||
-          (!node.def->random && absl::c_all_of(node.inputs, [&](int id) {
-            return is(on_host_, id);
-          }));
+          absl::c_all_of(node.inputs, [&](int id) { return is(on_host_, id); });
       if (!known) continue;
-      for (const int id : node.outputs) {
+      for (const int id : node.outputs)
         on_host_[static_cast<size_t>(id)] = true;
-      }
     }
   }
 
@@ -168,15 +163,11 @@ class LayoutChooser {
   // Some input has channels last, and all that are no single numbers have the
   // output's shape: then elements of the same position meet in any layout.
   bool FollowsElementwise(const LoweredNode& node) {
-    const SymbolicDims& output = *value(node.outputs[0]).shape;
+    const SymbolicShape& output = value(node.outputs[0]).shape;
     bool any = false;
     for (const int id : node.inputs) {
       if (id == kNoValue || IsNumber(id)) continue;
-      const SymbolicShape& shape = value(id).shape;
-      if (!shape.has_value() || shape->size() != output.size()) return false;
-      for (size_t i = 0; i < output.size(); ++i) {
-        if (!(*shape)[i].SurelyEquals(output[i])) return false;
-      }
+      if (!SurelyEqual(value(id).shape, output)) return false;
       any = any || value(id).layout == Layout::kChannelsLast;
     }
     return any;
