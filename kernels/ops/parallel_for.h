@@ -36,7 +36,8 @@ void ParallelRange(CpuTeam* team, int64_t n, int64_t grain, const Fn& fn) {
 }
 
 // Calls fn(i) for every i in [0, n), each exactly once (at most once if it is
-// given up), in any order and thread. Without a team the caller does it all.
+// given up), in any order and thread. Each piece is worth a thread. Without a
+// team the caller does it all.
 template <typename Fn>
 void ParallelFor(CpuTeam* team, int64_t n, const Fn& fn) {
   const auto range = [&](int64_t begin, int64_t end) {
@@ -48,7 +49,7 @@ void ParallelFor(CpuTeam* team, int64_t n, const Fn& fn) {
   if (team == nullptr || n < 2) {
     range(0, n);
   } else {
-    team->Run(n, /*grain=*/2, range);
+    team->Run(n, /*grain=*/1, range);
   }
 }
 
