@@ -10,6 +10,7 @@
 #include "kernels/ops/fused_matmul.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/onednn_adapter.h"
+#include "kernels/ops/packed_constants.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/scalar_functions.h"
@@ -180,24 +181,26 @@ struct Tile {
   int64_t m_begin, m_size, n_begin, n_size;
 };
 
-// From the shapes alone: tiles of about 8 Mflop, 32 of them until each would
-// take seconds. Columns are cut first, for the packed part of B is then the
-// tile's own.
+// From the shapes alone: 32 tiles until each would take seconds. A tile packs
+// its own part of B: cut into columns, B is packed once; cut into rows, as
+// often as there are rows of tiles. Tiles of fewer columns sum up more slowly.
 std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
   if (m == 0 || n == 0) return {};
-  constexpr double kFlopsPerTile = 8e6;
-  constexpr double kMaxTiles = 32, kMostFlopsPerTile = 2e10;
-  constexpr int64_t kColumns = 192, kRows = 64;
+  constexpr double kFlopsPerTile = 16e6, kMostFlopsPerTile = 2e10;
+  constexpr double kMaxTiles = 32, kMaxColumns = 16;  // of tiles
+  constexpr int64_t kColumns = 96, kRows = 128;
   const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) *
                        static_cast<double>(k);
-  const auto wanted = static_cast<int64_t>(
-      std::clamp(flops / kFlopsPerTile, 1.0,
-                 std::max(kMaxTiles, flops / kMostFlopsPerTile)));
+  const auto count = [flops](double most) {
+    return static_cast<int64_t>(std::clamp(
+        flops / kFlopsPerTile, 1.0, std::max(most, flops / kMostFlopsPerTile)));
+  };
+  const int64_t wanted = count(kMaxTiles);
   const auto cut = [](int64_t size, int64_t parts, int64_t unit) {
     const int64_t part = (size + parts - 1) / parts;
     return std::max<int64_t>(unit, (part + unit - 1) / unit * unit);
   };
-  const int64_t n_step = cut(n, wanted, kColumns);
+  const int64_t n_step = cut(n, count(kMaxColumns), kColumns);
   const int64_t columns = (n + n_step - 1) / n_step;
   const int64_t m_step = cut(m, (wanted + columns - 1) / columns, kRows);
   std::vector<Tile> tiles;
@@ -243,6 +246,42 @@ absl::Status FloatTile(const MatrixProduct& p, const Tile& t, float alpha,
   return onednn::Sgemm(p.transpose_a, p.transpose_b, t.m_size, t.n_size, p.k,
                        alpha, a, p.lda(), b, p.ldb(), beta,
                        c + t.m_begin * p.n + t.n_begin, p.n);
+}
+
+// B in panels of columns, each dense, one after the other. What packs a part of
+// B reads it by rows: where they are longer than a page, every one is another
+// page, and reading takes longer than the sums of few rows of A.
+constexpr int64_t kPanelColumns = 192;
+constexpr int64_t kRowFloats = 1024;  // of a page
+
+bool WantsPanels(const MatrixProduct& p) {
+  return !p.transpose_b && p.n > kRowFloats;
+}
+
+// Calls fn(first column, columns) for each panel.
+template <typename Fn>
+void ForEachPanel(int64_t n, const Fn& fn) {
+  for (int64_t begin = 0; begin < n; begin += kPanelColumns) {
+    fn(begin, std::min(kPanelColumns, n - begin));
+  }
+}
+
+absl::Status PanelTile(const MatrixProduct& p, const Tile& t, float alpha,
+                       const float* a, const float* panels, float beta,
+                       float* c) {
+  const int64_t end = t.n_begin + t.n_size;
+  a += t.m_begin * (p.transpose_a ? 1 : p.lda());
+  for (int64_t j = t.n_begin; j < end;) {
+    const int64_t begin = j / kPanelColumns * kPanelColumns;
+    const int64_t columns = std::min(kPanelColumns, p.n - begin);
+    const int64_t size = std::min(end, begin + columns) - j;
+    WEIR_RETURN_IF_ERROR(
+        onednn::Sgemm(p.transpose_a, false, t.m_size, size, p.k, alpha, a,
+                      p.lda(), panels + begin * p.k + (j - begin), columns,
+                      beta, c + t.m_begin * p.n + j, p.n));
+    j += size;
+  }
+  return absl::OkStatus();
 }
 
 // Sums of integers wrap: they are computed without sign.
@@ -332,10 +371,10 @@ void ConvertParallel(CpuTeam* team, DType from, DType to, const void* source,
 
 class MatrixPlan : public KernelPlan {
  public:
-  MatrixPlan(const PlanArgs& args, MatrixProduct product, float alpha,
-             float beta, Addend addend)
+  MatrixPlan(const PlanArgs& args, const MatrixProduct& product, float alpha,
+             float beta, const Addend& addend)
       : dtype_(args.inputs[0].dtype),
-        product_(std::move(product)),
+        product_(product),
         tiles_(MakeTiles(product_.m, product_.n, product_.k)),
         alpha_(alpha),
         beta_(beta),
@@ -344,10 +383,33 @@ class MatrixPlan : public KernelPlan {
         b_elements_(args.inputs[1].elements),
         c_elements_(args.outputs[0].elements) {}
 
+  // Brings a constant B into the form in which runs read it, where that is
+  // another: once for all plans of a program.
+  absl::Status HoldWeights(const PlanArgs& args) {
+    const void* const constant = args.Constant(1);
+    const bool panels = WantsPanels(product_);
+    const bool widens = Half();
+    if (constant == nullptr || args.packed == nullptr || c_elements_ == 0 ||
+        b_elements_ == 0 || !product_.batch.empty() ||
+        (!widens && !(dtype_ == DType::kFloat && panels))) {
+      return absl::OkStatus();
+    }
+    WEIR_ASSIGN_OR_RETURN(
+        weights_,
+        args.packed->Get(constant,
+                         absl::StrCat("product/", static_cast<int>(dtype_), "/",
+                                      panels ? product_.n : 0),
+                         FloatBytes(b_elements_), [&](std::byte* to) {
+                           Pack(constant, panels, reinterpret_cast<float*>(to));
+                           return absl::OkStatus();
+                         }));
+    return absl::OkStatus();
+  }
+
   size_t scratch_bytes() const override {
     if (!Half() || c_elements_ == 0) return 0;
-    return FloatBytes(a_elements_) + FloatBytes(b_elements_) +
-           FloatBytes(c_elements_) + FloatBytes(addend_.elements);
+    return FloatBytes(a_elements_) + ScratchOfB() + FloatBytes(c_elements_) +
+           FloatBytes(addend_.elements);
   }
 
   absl::Status Run(const RunArgs& run) const override {
@@ -371,6 +433,21 @@ class MatrixPlan : public KernelPlan {
 
  private:
   bool Half() const { return ComputeType(dtype_) != dtype_; }
+  size_t ScratchOfB() const {
+    return weights_ == nullptr ? FloatBytes(b_elements_) : 0;
+  }
+
+  void Pack(const void* constant, bool panels, float* to) const {
+    const ConvertLoop loop = FindConvertLoop(dtype_, DType::kFloat);
+    const auto* from = static_cast<const std::byte*>(constant);
+    const auto size = static_cast<int64_t>(SizeOf(dtype_));
+    if (!panels) return loop(from, to, b_elements_);
+    ForEachPanel(product_.n, [&](int64_t begin, int64_t columns) {
+      for (int64_t l = 0; l < product_.k; ++l, to += columns) {
+        loop(from + (l * product_.n + begin) * size, to, columns);
+      }
+    });
+  }
 
   int64_t Pieces() const {
     return product_.count() * static_cast<int64_t>(tiles_.size());
@@ -396,8 +473,10 @@ class MatrixPlan : public KernelPlan {
     }
   }
 
+  // `b` is not read where weights are held.
   absl::Status RunFloat(CpuTeam* team, const float* a, const float* b,
                         const float* addend, float* c) const {
+    if (weights_ != nullptr) b = reinterpret_cast<const float*>(weights_.get());
     // Small pieces are bundled: a call into the team costs microseconds.
     constexpr double kFlopsPerCall = 1e6;
     const Tile& first = tiles_.front();
@@ -430,20 +509,22 @@ class MatrixPlan : public KernelPlan {
       }
     }
     if (empty) return absl::OkStatus();
-    return FloatTile(product_, t, alpha_, a, b, addend == nullptr ? 0.0f : 1.0f,
-                     c);
+    const float beta = addend == nullptr ? 0.0f : 1.0f;
+    return weights_ != nullptr && WantsPanels(product_)
+               ? PanelTile(product_, t, alpha_, a, b, beta, c)
+               : FloatTile(product_, t, alpha_, a, b, beta, c);
   }
 
   absl::Status RunHalf(const RunArgs& run, const void* addend) const {
     auto* a = static_cast<std::byte*>(run.scratch);
     std::byte* b = a + FloatBytes(a_elements_);
-    std::byte* c = b + FloatBytes(b_elements_);
+    std::byte* c = b + ScratchOfB();
     std::byte* d = c + FloatBytes(c_elements_);
     const auto to_float = [&](const void* from, void* to, int64_t n) {
       ConvertParallel(run.team, dtype_, DType::kFloat, from, to, n);
     };
     to_float(run.inputs[0], a, a_elements_);
-    to_float(run.inputs[1], b, b_elements_);
+    if (weights_ == nullptr) to_float(run.inputs[1], b, b_elements_);
     if (addend != nullptr) to_float(addend, d, addend_.elements);
     WEIR_RETURN_IF_ERROR(RunFloat(
         run.team, reinterpret_cast<const float*>(a),
@@ -487,7 +568,17 @@ class MatrixPlan : public KernelPlan {
   const float alpha_, beta_;
   const Addend addend_;
   const int64_t a_elements_, b_elements_, c_elements_;
+  // B in floats, in panels if it wants them; null: read where it lies.
+  std::shared_ptr<const std::byte> weights_;
 };
+
+absl::StatusOr<std::unique_ptr<const KernelPlan>> PlanProduct(
+    const PlanArgs& args, const MatrixProduct& product, float alpha, float beta,
+    const Addend& addend) {
+  auto plan = std::make_unique<MatrixPlan>(args, product, alpha, beta, addend);
+  WEIR_RETURN_IF_ERROR(plan->HoldWeights(args));
+  return std::unique_ptr<const KernelPlan>(std::move(plan));
+}
 
 int64_t BatchStride(const Dims& dims, size_t axis_from_right, int64_t* size) {
   // Axes are counted from the right of the batch part.
@@ -524,27 +615,25 @@ MatrixProduct MakeMatMulProduct(const PlanArgs& args) {
   return p;
 }
 
+// MatMul, and weir.FusedMatMul, which adds a row.
 class MatMulKernel : public Kernel {
  public:
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
-    return std::make_unique<const MatrixPlan>(args, MakeMatMulProduct(args),
-                                              1.0f, 0.0f, Addend());
+    Addend row;
+    if (args.inputs.size() > kFusedMatMulRow) {
+      row.present = true;
+      row.elements = args.inputs[kFusedMatMulRow].elements;
+      row.column_stride = 1;
+    }
+    return PlanProduct(args, MakeMatMulProduct(args), 1.0f, 1.0f, row);
   }
 };
 
-class FusedMatMulKernel : public Kernel {
- public:
-  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
-      const PlanArgs& args) const override {
-    Addend row;
-    row.present = true;
-    row.elements = args.inputs[kFusedMatMulRow].elements;
-    row.column_stride = 1;
-    return std::make_unique<const MatrixPlan>(args, MakeMatMulProduct(args),
-                                              1.0f, 1.0f, row);
-  }
-};
+absl::StatusOr<std::unique_ptr<const Kernel>> MakeMatMulKernel(const NodeInfo&,
+                                                               Device&) {
+  return std::make_unique<const MatMulKernel>();
+}
 
 class GemmKernel : public Kernel {
  public:
@@ -572,8 +661,7 @@ class GemmKernel : public Kernel {
       if (!c.empty() && c.back() != 1) addend.column_stride = 1;
       if (c.size() == 2 && c[0] != 1) addend.row_stride = c[1];
     }
-    return std::make_unique<const MatrixPlan>(args, std::move(p), alpha_, beta_,
-                                              addend);
+    return PlanProduct(args, p, alpha_, beta_, addend);
   }
 
  private:
@@ -596,12 +684,7 @@ absl::Status Register_onnx_MatMul(OpRegistry& registry) {
   def.outputs = {{.name = "Y"}};
   def.infer = InferMatMul;
   def.cost = MatMulCost;
-  return registry.Register(
-      std::move(def),
-      [](const NodeInfo&,
-         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-        return std::make_unique<const MatMulKernel>();
-      });
+  return registry.Register(std::move(def), MakeMatMulKernel);
 }
 
 absl::Status Register_weir_FusedMatMul(OpRegistry& registry) {
@@ -616,16 +699,11 @@ absl::Status Register_weir_FusedMatMul(OpRegistry& registry) {
   def.outputs = {{.name = "Y"}};
   def.infer = InferMatMul;
   def.cost = MatMulCost;
-  return registry.Register(
-      std::move(def),
-      [](const NodeInfo&,
-         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-        return std::make_unique<const FusedMatMulKernel>();
-      },
-      // In half types each of the nodes would round by itself.
-      {.takes = [](const NodeInfo& node) {
-        return node.input_types[0] == DType::kFloat;
-      }});
+  // In half types each of the nodes would round by itself.
+  return registry.Register(std::move(def), MakeMatMulKernel,
+                           {.takes = [](const NodeInfo& node) {
+                             return node.input_types[0] == DType::kFloat;
+                           }});
 }
 
 absl::Status Register_onnx_Gemm(OpRegistry& registry) {

@@ -4,9 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <random>
 
@@ -25,7 +22,6 @@ using ::testing::HasSubstr;
 using ::weir::testing::FarDevice;
 using ::weir::testing::Floats;
 using ::weir::testing::Input;
-using ::weir::testing::Ints;
 using ::weir::testing::Node;
 using ::weir::testing::PlanRunner;
 
@@ -528,44 +524,6 @@ TEST(LayoutPassTest, WhatTheHostComputesHasTheLayoutThatItKnows) {
   EXPECT_THAT((*plan)->outputs()[0].meta.dims, ElementsAre(2, 3));
 }
 
-// Of a file the host reads what the decoder's plan needs, and decodes nothing.
-TEST(LayoutPassTest, WhatFollowsADecoderIsLaidOutForTheDevice) {
-  const char* const tests = std::getenv("WEIR_TEST_DATA");
-  std::ifstream in(
-      absl::StrCat(tests == nullptr ? "tests" : tests, "/models/photo.jpg"),
-      std::ios::binary);
-  const std::string photo((std::istreambuf_iterator<char>(in)), {});
-  ASSERT_FALSE(photo.empty());
-  Graph graph;
-  graph.symbols = {"N"};
-  graph.inputs = {Input("file", SymbolicDims{Dim::Symbol(0)}, DType::kUint8)};
-  graph.constants["w"] = Random({8, 3, 3, 3}, 1);
-  graph.constants["batch"] = Ints({0});
-  GraphNode cast = Node("Cast", {"picture"}, {"floats"});
-  cast.attributes.Set("to", static_cast<int64_t>(DType::kFloat));
-  GraphNode turn = Node("Transpose", {"floats"}, {"planes"});
-  turn.attributes.Set("perm", std::vector<int64_t>{2, 0, 1});
-  graph.nodes = {Node("weir.DecodeImage", {"file"}, {"picture"}), cast, turn,
-                 Node("Unsqueeze", {"planes", "batch"}, {"x"}),
-                 Conv({"x", "w"}, "y", 3)};
-  graph.outputs = {"y"};
-  FarMachine far(
-      {"weir.DecodeImage", "Cast", "Transpose", "Conv", "weir.Relayout"},
-      WeightsToo());
-  const auto program = Compile(far, graph);
-  ASSERT_NE(program, nullptr);
-  const HostTensor file = {
-      DType::kUint8, {static_cast<int64_t>(photo.size())}, photo.data()};
-  const auto plan = program->MakePlan({&file, 1});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  std::vector<std::string> kernels;
-  for (size_t i = 0; i < (*plan)->steps(); ++i) {
-    kernels.push_back((*plan)->Step(i).kernel);
-  }
-  // To the convolution and from it, and its weights.
-  EXPECT_GE(Count(kernels, "cuda/weir.Relayout"), 2);
-}
-
 // One node may have a copy for each of its outputs, and its call site is the
 // caller's, of any length.
 TEST(LayoutPassTest, CopiesAreToldInAFewBytes) {
@@ -663,6 +621,87 @@ TEST(PackedWeightsTest, CountWithTheProgram) {
   EXPECT_GE(program->held_bytes(), before + packed + plan->held_bytes());
   // Two convolutions of the library's, with what describes them.
   EXPECT_GT(plan->held_bytes(), 8192u);
+}
+
+// A product with a constant of `columns` columns, as its operator is written.
+Graph ProductWithConstant(const std::string& op, int64_t columns, DType dtype) {
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {Input("x", SymbolicDims{Dim::Symbol(0), 40})};
+  const bool turned = op == "Gemm, turned";
+  graph.constants["w"] = Random(turned ? Dims{columns, 40} : Dims{40, columns},
+                                static_cast<uint32_t>(columns));
+  graph.constants["b"] = Random({columns}, 2);
+  const auto cast = [&](const std::string& from, DType to,
+                        const std::string& name) {
+    GraphNode node = Node("Cast", {from}, {name});
+    node.attributes.Set("to", static_cast<int64_t>(to));
+    graph.nodes.push_back(node);
+  };
+  for (const std::string name : {"x", "w", "b"}) {
+    cast(name, dtype, "own_" + name);
+  }
+  if (op == "MatMul") {
+    graph.nodes.push_back(Node("MatMul", {"own_x", "own_w"}, {"p"}));
+    graph.nodes.push_back(Node("Add", {"p", "own_b"}, {"s"}));
+  } else {
+    graph.nodes.push_back(Node("Gemm", {"own_x", "own_w", "own_b"}, {"s"}));
+    graph.nodes.back().attributes.Set("transB", int64_t{turned ? 1 : 0});
+  }
+  cast("s", DType::kFloat, "y");
+  graph.outputs = {"y"};
+  return graph;
+}
+
+// Wide constants are brought into panels, and half ones widened: once, by the
+// first plan. Others are read where they lie.
+TEST(PackedWeightsTest, OfProductsArePackedOnceForAllPlans) {
+  Machine cpu;
+  struct Case {
+    std::string op;
+    DType dtype;
+    int64_t columns;
+    size_t packed;
+  };
+  for (const Case& c :
+       std::vector<Case>{{"MatMul", DType::kFloat, 1500, 1},
+                         {"MatMul", DType::kFloat, 1024, 0},
+                         {"Gemm", DType::kFloat, 1537, 1},
+                         {"Gemm, turned", DType::kFloat, 1500, 0},
+                         {"MatMul", DType::kFloat16, 50, 1},
+                         {"Gemm", DType::kBfloat16, 1500, 1},
+                         {"Gemm, turned", DType::kFloat16, 1500, 1}}) {
+    SCOPED_TRACE(absl::StrCat(c.op, " ", std::string(DTypeName(c.dtype)), " ",
+                              c.columns));
+    const Graph graph = ProductWithConstant(c.op, c.columns, c.dtype);
+    Graph given = graph;  // with the constant as an input
+    const auto w = given.constants["w"];
+    given.constants.erase("w");
+    given.inputs.push_back(Input("w", ToSymbolic(w->tensor.dims)));
+    const auto program = Compile(cpu, graph);
+    ASSERT_NE(program, nullptr);
+    const size_t before = program->held_bytes();
+    std::vector<std::shared_ptr<const Plan>> plans;
+    for (const int64_t rows : {1, 7, 300}) {
+      const auto x = Random({rows, 40}, 3);
+      plans.push_back(*program->MakePlan(Tensors({x})));
+      std::vector<float> output;
+      for (int run = 0; run < 2; ++run) {
+        PlanRunner runner(*cpu.device, *plans.back());
+        const absl::Status status = runner.Run(Tensors({x}));
+        ASSERT_TRUE(status.ok()) << status;
+        output = runner.Output<float>(0);
+      }
+      EXPECT_EQ(program->packed_constants(), c.packed) << rows;
+      // The same sums in another order; of halves, rounded to 8 bits or more.
+      const double sums = 40 * 42 * 0x1p-23;
+      ExpectNear(output, Evaluate(cpu, given, {x, w}).output,
+                 c.dtype == DType::kFloat ? sums : 40 * 0x1p-8);
+    }
+    const size_t packed =
+        c.packed * 40 * static_cast<size_t>(c.columns) * sizeof(float);
+    EXPECT_GE(program->held_bytes(), before + packed);
+  }
 }
 
 TEST(PackedWeightsTest, AreNoMoreThanTheirLimit) {
