@@ -40,8 +40,8 @@ inline constexpr size_t kCallBytes = size_t{8} << 10;
 // say how much of a message has left before all of it has.
 inline constexpr Nanos kSendTimePerMebibyte = 1'000'000'000;
 
-// While more than half of the bytes in flight are taken, others need the room
-// more, and a reader has this long.
+// While other calls hold more than half of the bytes in flight, the room is
+// needed more, and a reader has this long.
 inline constexpr Nanos kSendTimeoutUnderPressure = 1'000'000'000;
 inline constexpr Nanos kSendTimePerMebibyteUnderPressure = 62'500'000;
 

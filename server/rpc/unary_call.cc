@@ -597,22 +597,28 @@ void UnaryCall::CutUploads(IoThread& io, Nanos now) {
 void UnaryCall::CutReplies(IoThread& io, Nanos now) {
   const CallPolicy& policy = io.policy_;
   if (policy.send_timeout == kNoDeadline) return;
-  Nanos timeout = policy.send_timeout;
-  Nanos per_mebibyte = kSendTimePerMebibyte;
-  if (const Admission* admission = policy.admission;
-      admission != nullptr && admission->bytes() > admission->max_bytes() / 2) {
-    timeout = std::min(timeout, kSendTimeoutUnderPressure);
-    per_mebibyte = kSendTimePerMebibyteUnderPressure;
-  }
+  const Nanos hurried =
+      std::min(policy.send_timeout, kSendTimeoutUnderPressure);
   CallLink* link = io.sending_.oldest();
-  while (link != nullptr && now - link->since() >= timeout) {
+  while (link != nullptr && now - link->since() >= hurried) {
     auto* const call = static_cast<UnaryCall*>(link);
     link = link->after();
     const auto mebibytes = static_cast<Nanos>(call->reply_bytes_ >> 20);
-    if (now - call->since() < timeout + mebibytes * per_mebibyte) continue;
+    const Nanos time =
+        call->OthersNeedTheRoom()
+            ? hurried + mebibytes * kSendTimePerMebibyteUnderPressure
+            : policy.send_timeout + mebibytes * kSendTimePerMebibyte;
+    if (now - call->since() < time) continue;
     CallList::Leave(call);
     call->Cut();
   }
+}
+
+// More than half of the bytes in flight are taken, beside this call's own.
+bool UnaryCall::OthersNeedTheRoom() const {
+  const Admission* const admission = io_->policy_.admission;
+  return admission != nullptr &&
+         admission->bytes() - ticket_.bytes() > admission->max_bytes() / 2;
 }
 
 // gRPC resets the stream and lets go of what it has not written; the event that

@@ -103,6 +103,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   void CountNoMore();
   void TakeReply(ReplyBuffer* reply);
   void Send(const absl::Status& status, bool begins);
+  bool OthersNeedTheRoom() const;
   void Cut();
 
   const Method& method() const;

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <random>
 
@@ -22,6 +25,7 @@ using ::testing::HasSubstr;
 using ::weir::testing::FarDevice;
 using ::weir::testing::Floats;
 using ::weir::testing::Input;
+using ::weir::testing::Ints;
 using ::weir::testing::Node;
 using ::weir::testing::PlanRunner;
 
@@ -522,6 +526,44 @@ TEST(LayoutPassTest, WhatTheHostComputesHasTheLayoutThatItKnows) {
       Tensors({Floats({1, 2, 1, 2}, {2, 3, 10, 20}), Random({6}, 1)}));
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_THAT((*plan)->outputs()[0].meta.dims, ElementsAre(2, 3));
+}
+
+// Of a file the host reads what the decoder's plan needs, and decodes nothing.
+TEST(LayoutPassTest, WhatFollowsADecoderIsLaidOutForTheDevice) {
+  const char* const tests = std::getenv("WEIR_TEST_DATA");
+  std::ifstream in(
+      absl::StrCat(tests == nullptr ? "tests" : tests, "/models/photo.jpg"),
+      std::ios::binary);
+  const std::string photo((std::istreambuf_iterator<char>(in)), {});
+  ASSERT_FALSE(photo.empty());
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {Input("file", SymbolicDims{Dim::Symbol(0)}, DType::kUint8)};
+  graph.constants["w"] = Random({8, 3, 3, 3}, 1);
+  graph.constants["batch"] = Ints({0});
+  GraphNode cast = Node("Cast", {"picture"}, {"floats"});
+  cast.attributes.Set("to", static_cast<int64_t>(DType::kFloat));
+  GraphNode turn = Node("Transpose", {"floats"}, {"planes"});
+  turn.attributes.Set("perm", std::vector<int64_t>{2, 0, 1});
+  graph.nodes = {Node("weir.DecodeImage", {"file"}, {"picture"}), cast, turn,
+                 Node("Unsqueeze", {"planes", "batch"}, {"x"}),
+                 Conv({"x", "w"}, "y", 3)};
+  graph.outputs = {"y"};
+  FarMachine far(
+      {"weir.DecodeImage", "Cast", "Transpose", "Conv", "weir.Relayout"},
+      WeightsToo());
+  const auto program = Compile(far, graph);
+  ASSERT_NE(program, nullptr);
+  const HostTensor file = {
+      DType::kUint8, {static_cast<int64_t>(photo.size())}, photo.data()};
+  const auto plan = program->MakePlan({&file, 1});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::vector<std::string> kernels;
+  for (size_t i = 0; i < (*plan)->steps(); ++i) {
+    kernels.push_back((*plan)->Step(i).kernel);
+  }
+  // To the convolution and from it, and its weights.
+  EXPECT_GE(Count(kernels, "cuda/weir.Relayout"), 2);
 }
 
 // One node may have a copy for each of its outputs, and its call site is the

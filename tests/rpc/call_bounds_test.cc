@@ -300,19 +300,35 @@ TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
 
 TEST_F(CallBoundsTest, UnreadRepliesGoSoonWhenOthersNeedTheRoom) {
   Admission small(100, size_t{6} << 20);
-  Lent lent(4 << 20);
+  Lent first(4 << 20), second(4 << 20);
   TransportOptions options = Options();
   options.admission = &small;
   options.send_timeout = absl::Hours(1);
-  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  options.receive_timeout = absl::Milliseconds(40);
+  int calls = 0;
+  Start(
+      [&](ServerCall& call) {
+        call.Reply(calls++ == 0 ? first.Reply() : second.Reply());
+      },
+      options);
   RawHttp2 client(address_, 1 << 16);
   client.Begin(1, kInfer);
   client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
-  EXPECT_EQ(client.ReadData(1, 1 << 16), size_t{1} << 16);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  // Alone it hurts nobody. A message that does not come is cut in the same
+  // look.
+  client.Begin(3, kInfer);
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
   PassTime(kSendTimeoutUnderPressure + 4 * kSendTimePerMebibyteUnderPressure);
-  EXPECT_EQ(endings_.Wait(1)[0].delivery, Delivery::kCut);
-  EXPECT_TRUE(Eventually([&] { return small.bytes() == 0; }));
+  EXPECT_EQ(endings_.Wait(1)[0].reason, "RECEIVE_TIMEOUT");
+  EXPECT_EQ(transport_->counts().replies_cut, 0u);
+  // With another, the older one goes, and then the other is alone.
+  client.Begin(5, kInfer);
+  client.Send(5, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(endings_.Wait(2)[1].delivery, Delivery::kCut);
+  EXPECT_TRUE(Eventually([&] { return first.returned == 1; }));
+  EXPECT_EQ(second.returned, 0);
+  EXPECT_EQ(transport_->sending(), 1u);
 }
 
 TEST_F(CallBoundsTest, AWriterThatStopsIsCut) {

@@ -65,9 +65,12 @@ class LayoutChooser {
           !node.def->shape_only &&
           absl::c_any_of(node.outputs, [&](int id) { return is(asked, id); });
       for (size_t i = 0; i < node.inputs.size(); ++i) {
-        if (node.inputs[i] != kNoValue && (all || node.IsHostInput(i))) {
-          asked[static_cast<size_t>(node.inputs[i])] = true;
-        }
+        const int id = node.inputs[i];
+        if (id == kNoValue) continue;
+        // Of a graph's input, its digest is all that the host reads.
+        const bool reads = node.IsHostInput(i) &&
+                           (node.def->digest == nullptr || value(id).input < 0);
+        if (all || reads) asked[static_cast<size_t>(id)] = true;
       }
     }
     on_host_.assign(graph_.values.size(), false);
@@ -78,10 +81,13 @@ class LayoutChooser {
     for (const LoweredNode& node : graph_.nodes) {
       const bool known =
           node.def->shape_only ||
-          absl::c_all_of(node.inputs, [&](int id) { return is(on_host_, id); });
+          (!node.def->random && absl::c_all_of(node.inputs, [&](int id) {
+            return is(on_host_, id);
+          }));
       if (!known) continue;
-      for (const int id : node.outputs)
+      for (const int id : node.outputs) {
         on_host_[static_cast<size_t>(id)] = true;
+      }
     }
   }
 
