@@ -113,6 +113,11 @@ EngineOptions MakeEngineOptions(const ServerOptions& options,
       options.queue_length + static_cast<size_t>(options.streams);
   engine.pinned_bytes = options.host_bytes;
   engine.tensor_bytes = options.tensor_bytes;
+  if (device.kind == DeviceKind::kCpu) {
+    // Memory like any other: nobody waits for it, to be had or given back.
+    engine.pinned_ttl = absl::Seconds(1);
+    engine.kept_pinned_bytes = size_t{4} << 20;
+  }
   engine.programs.evaluation = MakeEvaluationLimits(options);
   if (options.arena_bytes > 0) {
     engine.streams.max_arena_bytes = options.arena_bytes;
