@@ -26,6 +26,7 @@
 #include "client/cpp/status_details.h"
 #include "tests/hostile/hostile_graphs.h"
 #include "tests/models_repo/onnx_model.h"
+#include "tests/rpc/raw_http2.h"
 
 namespace weir::testing {
 namespace {
@@ -54,13 +55,14 @@ std::shared_ptr<grpc::Channel> Connect(const HostileTarget& target) {
 // Any bytes to any method.
 absl::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
                      const std::string& method, const std::string& message,
-                     std::chrono::nanoseconds patience) {
+                     std::chrono::nanoseconds patience, bool gzip = false) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(
       std::chrono::system_clock::now() +
       std::chrono::duration_cast<std::chrono::system_clock::duration>(
           patience));
+  if (gzip) context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
   grpc::CompletionQueue queue;
   const grpc::Slice slice(message);
   const auto call = stub.PrepareUnaryCall(&context, method,
@@ -535,6 +537,22 @@ void AddAmplified(std::vector<HostileRequest>* all) {
     all->push_back(
         Call(std::move(name), method, std::move(message), std::move(codes)));
   };
+  constexpr int kInputs = 5, kContents = 5, kInt64Contents = 3;
+  large("250 million numbers of one byte", kInfer,
+        [](const auto&) {
+          constexpr size_t kCount = 250'000'000;
+          inference::ModelInferRequest request =
+              Inference("numbers", "INT64", {kCount}, "");
+          const std::string input = request.inputs(0).SerializeAsString();
+          request.clear_inputs();
+          request.clear_raw_input_contents();
+          const std::string numbers =
+              Field(kInt64Contents, std::string(kCount, 1));
+          return absl::StrCat(
+              request.SerializeAsString(),
+              Field(kInputs, absl::StrCat(input, Field(kContents, numbers))));
+        },
+        {StatusCode::kResourceExhausted});
   large("50 million shapes of samples", kEvaluate, [](const auto&) {
     constexpr int kRequestInputs = 2, kValue = 2, kSpec = 1, kSampleShapes = 4;
     v1::NamedTensor input;
@@ -545,7 +563,6 @@ void AddAmplified(std::vector<HostileRequest>* all) {
                      Field(kValue,
                            Field(kSpec, Empties(kSampleShapes, 50'000'000))));
   });
-  constexpr int kInputs = 5;
   large("50 million empty inputs, ModelInfer", kInfer, [](const auto&) {
     inference::ModelInferRequest request;
     request.set_model_name("copy");
@@ -565,6 +582,39 @@ void AddAmplified(std::vector<HostileRequest>* all) {
 }
 
 void AddConnections(std::vector<HostileRequest>* all) {
+  // 300 KB on the wire, beyond what a message may be.
+  all->push_back({"300 MB of zeros, compressed to little",
+                  [](const HostileTarget& target) {
+                    constexpr int64_t kCount = 75'000'000;
+                    return HostileAnswer{CallRaw(
+                        Connect(target), kInfer,
+                        Inference("copy", "FP32", {kCount},
+                                  std::string(kCount * sizeof(float), 0))
+                            .SerializeAsString(),
+                        kAnswer, /*gzip=*/true)};
+                  },
+                  {StatusCode::kResourceExhausted}});
+  all->push_back(
+      {"16 callers who never read their 16 MB",
+       [](const HostileTarget& target) {
+         v1::EvaluateRequest request = Evaluation(R"(inputs { name: "n" }
+             nodes { op: "ConstantOfShape" inputs: "n" outputs: "y" }
+             outputs: "y")");
+         AddInput(&request, "n", v1::DATA_TYPE_INT64, {1},
+                  Bytes<int64_t>({4'000'000}));
+         const std::string message = request.SerializeAsString();
+         auto open = std::make_shared<std::vector<std::unique_ptr<RawHttp2>>>();
+         for (int i = 0; i < 16; ++i) {
+           open->push_back(
+               std::make_unique<RawHttp2>(target.grpc, /*window=*/0));
+           open->back()->Begin(1, kEvaluate);
+           open->back()->Send(1, RawHttp2::Prefix(message.size()) + message,
+                              /*last=*/true);
+         }
+         // Headers come whatever the window is: replies wait behind them.
+         for (const auto& connection : *open) connection->Await(1);
+         return HostileAnswer{absl::OkStatus(), open};
+       }});
   all->push_back(Stalled("64 half-sent HTTP requests", 64,
                          "POST /nothing HTTP/1.1\r\nHost: weir\r\n"
                          "Content-Length: 1000000\r\n\r\nhalf"));
@@ -644,6 +694,7 @@ void WriteHostileModels(const std::string& folder) {
     file << model.SerializeAsString();
   };
   write("copy", CopyModel(onnx::TensorProto::FLOAT));
+  write("numbers", CopyModel(onnx::TensorProto::INT64));
   write("text", CopyModel(onnx::TensorProto::STRING));
   write("slow", SlowModel());
 }
