@@ -32,7 +32,8 @@ class ServerCall {
   // The request message where it was received; valid until Reply or Fail.
   const ByteView& request() const { return request_; }
 
-  // When the call's headers were there.
+  // When the whole request was there; of a call that was refused before, when
+  // its headers were.
   Nanos received() const { return received_; }
   // The caller's deadline, or kNoDeadline.
   Nanos deadline() const { return deadline_; }

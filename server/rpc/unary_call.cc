@@ -286,6 +286,7 @@ void UnaryCall::OnMessage(bool ok) {
                     : absl::DeadlineExceededError(
                           "the deadline passed before the message was whole"));
   }
+  received_ = io_->policy_.now();
   if (absl::Status status = TakeMessage(); !status.ok()) return Fail(status);
   if (inflater_ != nullptr) {
     WatchForClose();

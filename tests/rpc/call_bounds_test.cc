@@ -331,6 +331,29 @@ TEST_F(CallBoundsTest, UnreadRepliesGoSoonWhenOthersNeedTheRoom) {
   EXPECT_EQ(transport_->sending(), 1u);
 }
 
+// What a client takes to send it is not the server's time.
+TEST_F(CallBoundsTest, ARequestIsReceivedWhenItsMessageIsWhole) {
+  std::atomic<Nanos> received{0}, oldest{0};
+  Start(
+      [&](ServerCall& call) {
+        received = call.received();
+        oldest = admission_.oldest_waiting();
+        EchoCall(call);
+      },
+      Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  // {id: "abc"} without its last byte.
+  client.Send(1, RawHttp2::Prefix(5) + "\x0a\x03" + "ab", /*last=*/false);
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
+  PassTime(kTimeoutNanos / 2);
+  client.Send(1, "c", /*last=*/true);
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
+  EXPECT_EQ(received, TestTime());
+  EXPECT_EQ(oldest, TestTime());
+}
+
 TEST_F(CallBoundsTest, AWriterThatStopsIsCut) {
   Start(EchoCall, Options());
   RawHttp2 client(address_, 1 << 16);
