@@ -21,6 +21,20 @@ absl::Status Full(const char* what, const char* flag, const char* reason,
                         absl::Milliseconds(20));
 }
 
+// Not even while the server holds nothing else.
+absl::Status NeverFits(int64_t bytes, int64_t limit) {
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the request takes ", bytes,
+          " bytes with what is made of its "
+          "message; it may take ",
+          limit,
+          " (--queue-bytes, or twice its "
+          "message and 1 MiB if that is more): send less in one request")),
+      "QUEUE_BYTES_FULL",
+      {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
+}
+
 }  // namespace
 
 Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
@@ -49,11 +63,14 @@ absl::Status Admission::Ticket::Charge(size_t bytes) {
   const int64_t limit =
       admission_->ByteLimit(queued_ ? Kind::kQueued : Kind::kSmall);
   if (total <= limit) return absl::OkStatus();
+  const int64_t alone_limit = 2 * message_ + kAloneRoom;
   const bool alone = total <= bytes_;
-  if (alone && bytes_ <= 2 * message_ + kAloneRoom) return absl::OkStatus();
-  bytes_ -= more;
+  if (alone && bytes_ <= alone_limit) return absl::OkStatus();
+  const int64_t wanted = std::exchange(bytes_, bytes_ - more);
   admission_->bytes_.fetch_sub(more, std::memory_order_relaxed);
-  return admission_->QueueBytesFull();
+  const absl::Status full = admission_->QueueBytesFull();
+  const int64_t most = std::max(limit, alone_limit);
+  return wanted > most ? NeverFits(wanted, most) : full;
 }
 
 void Admission::Ticket::Launched() {

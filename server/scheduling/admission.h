@@ -38,9 +38,10 @@ class Admission {
     Ticket& operator=(Ticket&& other) noexcept;
     ~Ticket() { Reset(); }
 
-    // More memory on behalf of the request. RESOURCE_EXHAUSTED as Admit; a
-    // request alone may grow by its message's size again. A ticket of nobody
-    // admits everything.
+    // More memory on behalf of the request. RESOURCE_EXHAUSTED as Admit, but
+    // without a retry hint if the request could not even have it alone: then it
+    // may grow by its message's size again. A ticket of nobody admits
+    // everything.
     absl::Status Charge(size_t bytes);
     // The request waits no more. Idempotent.
     void Launched();

@@ -1,6 +1,6 @@
 #include "server/scheduling/admission.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <thread>
 #include <utility>
@@ -10,6 +10,8 @@
 
 namespace weir {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr Nanos kNow = 1000;
 
@@ -123,8 +125,26 @@ TEST(AdmissionTest, ARequestAloneGrowsByItsMessageAgain) {
   Admission admission(10, 100);
   auto alone = admission.Admit(kMessage, kNoDeadline, kNow);
   EXPECT_TRUE(alone->Charge(kMessage).ok());
-  EXPECT_EQ(Reason(alone->Charge(kMessage)), "QUEUE_BYTES_FULL");
+  // No other time is better: it has the server to itself.
+  const absl::Status refused = alone->Charge(kMessage);
+  EXPECT_EQ(Reason(refused), "QUEUE_BYTES_FULL");
+  EXPECT_FALSE(RetryAfter(refused).has_value());
+  EXPECT_THAT(refused.message(), HasSubstr("--queue-bytes"));
+  EXPECT_THAT(refused.message(), HasSubstr("31457280"));
   EXPECT_EQ(admission.bytes(), 2 * static_cast<int64_t>(kMessage));
+}
+
+// With others beside it too it is told whether waiting helps.
+TEST(AdmissionTest, WhatCanNeverFitHasNoRetryHint) {
+  Admission admission(10, size_t{8} << 20);
+  auto other = admission.Admit(1, kNoDeadline, kNow);
+  auto grows = admission.Admit(1000, kNoDeadline, kNow);
+  const absl::Status never = grows->Charge(size_t{8} << 20);
+  EXPECT_EQ(Reason(never), "QUEUE_BYTES_FULL");
+  EXPECT_FALSE(RetryAfter(never).has_value());
+  const absl::Status later = grows->Charge((size_t{8} << 20) - 1000);
+  EXPECT_EQ(Reason(later), "QUEUE_BYTES_FULL");
+  EXPECT_TRUE(RetryAfter(later).has_value());
 }
 
 TEST(AdmissionTest, AReplyHoldsItsBytesAndNoPlace) {
