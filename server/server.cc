@@ -131,6 +131,13 @@ EngineOptions MakeEngineOptions(const ServerOptions& options,
 EngineOptions MakeHostEngineOptions(const ServerOptions& options,
                                     const DeviceInfo& cpu) {
   EngineOptions engine = MakeEngineOptions(options, cpu);
+  // What --arena-bytes allows a GPU may be more than the host has.
+  const auto most = static_cast<size_t>(cpu.total_memory) / 2;
+  if (most > 0) {
+    engine.streams.max_arena_bytes =
+        std::min(engine.streams.max_arena_bytes, most);
+  }
+  engine.streams.max_arena_bytes /= kHostShare;
   engine.pinned_bytes /= kHostShare;
   engine.tensor_bytes /= kHostShare;
   engine.programs.max_bytes /= kHostShare;

@@ -22,8 +22,12 @@ from manifests import KSERVE, KUBERNETES, MONITORING, find, quantity
 DEFAULT_GRACE_SECONDS = 30
 # gRPC ends a connection at its age plus or minus a tenth.
 AGE_JITTER = 1.1
-# What a server needs beside the pools that flags bound, models aside.
+# What a server needs beside the pools that flags bound, models aside, and what
+# it holds of compiled programs (docs/limits.md).
 PROCESS_BYTES = 256 * 2**20
+PROGRAM_BYTES = 2**30
+# What gRPC may hold unread.
+UNREAD_BYTES = 256 * 2**20
 
 
 def all_documents():
@@ -242,13 +246,19 @@ class Flags(unittest.TestCase):
 
     def test_memory_pools_fit_the_limit(self):
         for server in manifests.servers():
-            flags = ["--queue-bytes", "--host-bytes"]
-            if server.settings["WEIR_DEVICE"] == "cpu":
-                flags.append("--tensor-bytes")  # else on the device
-            pools = sum(server.number(flag, "nan") for flag in flags)
             limit = quantity(
                 server.container["resources"]["limits"]["memory"])
-            self.assertLessEqual(pools + PROCESS_BYTES, limit * 0.75,
+            arena = min(server.number("--arena-bytes", "inf"), limit / 2)
+            pools = (server.number("--host-bytes", "nan") +
+                     server.number("--tensor-bytes", "nan") + arena +
+                     PROGRAM_BYTES)
+            if server.settings["WEIR_DEVICE"] != "cpu":
+                # Of the CPU beside it; the rest is on the device.
+                pools = (pools / 4 + server.number("--host-bytes", "nan") +
+                         PROGRAM_BYTES)
+            messages = (2 * server.number("--queue-bytes", "nan") +
+                        UNREAD_BYTES)
+            self.assertLessEqual(messages + pools + PROCESS_BYTES, limit * 0.8,
                                  f"{server.where}: nothing left for models")
 
     def test_scratch_volumes_fit_the_limit(self):
