@@ -1,6 +1,7 @@
 #include "server/observe/pool_gauges.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,12 +64,16 @@ std::string NameOf(Engine* engine) {
   return DeviceName(engine->device().info());
 }
 
-// Of all devices together.
+// One series for each device.
 template <typename Number>
-double Sum(const Engines& engines, const Number& number) {
-  double sum = 0;
-  for (Engine* engine : engines) sum += Double(number(*engine));
-  return sum;
+Metrics::ReadFn PerDevice(const Engines& engines, const Number& number) {
+  return [engines, number] {
+    Samples samples;
+    for (Engine* engine : engines) {
+      samples.push_back({{NameOf(engine)}, Double(number(*engine))});
+    }
+    return samples;
+  };
 }
 
 void AddStreamGauges(Metrics* metrics, const Engines& engines) {
@@ -85,79 +90,71 @@ void AddStreamGauges(Metrics* metrics, const Engines& engines) {
         }
         return samples;
       }));
-  metrics->AddReader(Metric::kMaxLanes, [engines] {
-    return Sum(engines, [](Engine& e) { return e.streams().stats().max; });
-  });
-  metrics->AddReader(Metric::kLaneWaiters, [engines] {
-    return Sum(engines, [](Engine& e) { return e.streams().stats().waiting; });
-  });
-  metrics->AddReader(
-      Metric::kLeases, Metrics::ReadFn([engines] {
-        Samples samples;
-        for (Engine* engine : engines) {
-          samples.push_back({{NameOf(engine)},
-                             Double(engine->streams().stats().leases_total)});
-        }
-        return samples;
-      }));
+  metrics->AddReader(Metric::kMaxLanes, PerDevice(engines, [](Engine& e) {
+                       return e.streams().stats().max;
+                     }));
+  metrics->AddReader(Metric::kLaneWaiters, PerDevice(engines, [](Engine& e) {
+                       return e.streams().stats().waiting;
+                     }));
+  metrics->AddReader(Metric::kLeases, PerDevice(engines, [](Engine& e) {
+                       return e.streams().stats().leases_total;
+                     }));
 }
 
-// Of all served versions; a program that two of them share counts once.
-double ConstantBytes(const ModelRepository& models) {
-  std::map<const Program*, uint64_t> bytes;
+// Of all served versions, by device; a program that two of them share counts
+// once.
+std::map<const Device*, double> ConstantBytes(const ModelRepository& models) {
+  std::set<const Program*> seen;
+  std::map<const Device*, double> bytes;
   for (const ModelIndexEntry& entry : models.Index()) {
     if (entry.state != ModelState::kReady) continue;
     const auto model = models.Find(entry.name, entry.version);
     if (!model.ok()) continue;
-    bytes[(*model)->program.get()] = (*model)->program->constant_bytes();
+    const Program& program = *(*model)->program;
+    if (!seen.insert(&program).second) continue;
+    bytes[&program.device()] += Double(program.constant_bytes());
   }
-  double sum = 0;
-  for (const auto& [program, size] : bytes) sum += Double(size);
-  return sum;
+  return bytes;
 }
 
 void AddMemoryGauges(Metrics* metrics, const Engines& engines,
                      const ModelRepository* models) {
   metrics->AddReader(
       Metric::kMemory, Metrics::ReadFn([engines, models] {
-        double host_used = 0, host_cached = 0, tensor_used = 0,
-               tensor_cached = 0, arena = 0, program = 0;
+        Samples samples;
+        std::map<const Device*, double> constants = ConstantBytes(*models);
         for (Engine* engine : engines) {
+          auto add = [&, device = NameOf(engine)](
+                         const char* pool, const char* state, double bytes) {
+            samples.push_back({{device, pool, state}, bytes});
+          };
           const PinnedPoolStats host = engine->pinned().stats();
           const MemoryPoolStats tensor = engine->memory().stats();
-          host_used += Double(host.leased_bytes);
-          host_cached += Double(host.cached_bytes);
-          tensor_used += Double(tensor.used_bytes);
-          tensor_cached += Double(tensor.cached_bytes);
-          arena += Double(engine->streams().stats().arena_bytes);
-          program += Double(engine->programs().stats().bytes);
+          add("host", "used", Double(host.leased_bytes));
+          add("host", "cached", Double(host.cached_bytes));
+          add("tensor", "used", Double(tensor.used_bytes));
+          add("tensor", "cached", Double(tensor.cached_bytes));
+          add("arena", "used", Double(engine->streams().stats().arena_bytes));
+          add("constants", "used", constants[&engine->device()]);
+          add("program", "used", Double(engine->programs().stats().bytes));
         }
-        return Samples{{{"host", "used"}, host_used},
-                       {{"host", "cached"}, host_cached},
-                       {{"tensor", "used"}, tensor_used},
-                       {{"tensor", "cached"}, tensor_cached},
-                       {{"arena", "used"}, arena},
-                       {{"constants", "used"}, ConstantBytes(*models)},
-                       {{"program", "used"}, program}};
+        return samples;
       }));
-  metrics->AddReader(
-      Metric::kMemoryBudget, Metrics::ReadFn([engines] {
-        return Samples{
-            {{"host"},
-             Sum(engines,
-                 [](Engine& e) { return e.pinned().stats().budget_bytes; })},
-            {{"tensor"},
-             Sum(engines,
-                 [](Engine& e) { return e.memory().stats().budget_bytes; })},
-            {{"arena"},
-             Sum(engines,
-                 [](Engine& e) {
-                   return e.options().streams.max_arena_bytes;
-                 })},
-            {{"program"}, Sum(engines, [](Engine& e) {
-               return e.options().programs.max_bytes;
-             })}};
-      }));
+  metrics->AddReader(Metric::kMemoryBudget, Metrics::ReadFn([engines] {
+                       Samples samples;
+                       for (Engine* engine : engines) {
+                         auto add = [&, device = NameOf(engine)](
+                                        const char* pool, size_t bytes) {
+                           samples.push_back({{device, pool}, Double(bytes)});
+                         };
+                         add("host", engine->pinned().stats().budget_bytes);
+                         add("tensor", engine->memory().stats().budget_bytes);
+                         add("arena",
+                             engine->options().streams.max_arena_bytes);
+                         add("program", engine->options().programs.max_bytes);
+                       }
+                       return samples;
+                     }));
 }
 
 }  // namespace
@@ -171,34 +168,21 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
                      }));
   metrics->AddReader(Metric::kReady,
                      [&readiness] { return readiness.ready() ? 1.0 : 0.0; });
-  metrics->AddReader(
-      Metric::kDeviceHealthy, Metrics::ReadFn([engines] {
-        Samples samples;
-        for (Engine* engine : engines) {
-          const bool lost = engine->device().health().poisoned();
-          samples.push_back({{NameOf(engine)}, lost ? 0.0 : 1.0});
-        }
-        return samples;
-      }));
-  metrics->AddReader(
-      Metric::kDeviceStalls, Metrics::ReadFn([engines] {
-        Samples samples;
-        for (Engine* engine : engines) {
-          samples.push_back({{NameOf(engine)},
-                             Double(engine->device().health().stalls_total())});
-        }
-        return samples;
-      }));
+  metrics->AddReader(Metric::kDeviceHealthy, PerDevice(engines, [](Engine& e) {
+                       return e.device().health().poisoned() ? 0 : 1;
+                     }));
+  metrics->AddReader(Metric::kDeviceStalls, PerDevice(engines, [](Engine& e) {
+                       return e.device().health().stalls_total();
+                     }));
   AddQueueGauges(metrics, options, &admission);
   AddStreamGauges(metrics, engines);
   AddMemoryGauges(metrics, engines, &models);
-  metrics->AddReader(Metric::kParked, [engines] {
-    return Sum(engines, [](Engine& e) { return e.dispatcher().parked(); });
-  });
-  metrics->AddReader(Metric::kPrograms, [engines] {
-    return Sum(engines,
-               [](Engine& e) { return e.programs().stats().programs; });
-  });
+  metrics->AddReader(Metric::kParked, PerDevice(engines, [](Engine& e) {
+                       return e.dispatcher().parked();
+                     }));
+  metrics->AddReader(Metric::kPrograms, PerDevice(engines, [](Engine& e) {
+                       return e.programs().stats().programs;
+                     }));
   metrics->AddReader(
       Metric::kModels, Metrics::ReadFn([&models] {
         std::map<ModelState, size_t> count = {{ModelState::kLoading, 0},

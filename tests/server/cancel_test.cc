@@ -47,7 +47,7 @@ class CancelTest : public ::testing::Test {
   void ExpectIdle() {
     EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 0; }));
     EXPECT_TRUE(server_.Settles());
-    EXPECT_EQ(server_.Metric("weir_stream_pool_waiting"), 0);
+    EXPECT_EQ(server_.DeviceMetric("weir_stream_pool_waiting"), 0);
     EXPECT_TRUE(ServesOn(server_));
   }
 
@@ -73,7 +73,7 @@ TEST_F(CancelTest, ADeadlineThatPassesInTheQueueLaunchesNothing) {
   // It left the queue while the lane was still held.
   EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 1; }));
   EXPECT_TRUE(Eventually(
-      [&] { return server_.Metric("weir_stream_pool_waiting") == 0; }));
+      [&] { return server_.DeviceMetric("weir_stream_pool_waiting") == 0; }));
   EXPECT_EQ(server_.Metric(Answered("OK")), 0);
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_EQ(server_.Leases(), 1);
@@ -85,12 +85,12 @@ TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
   WaitUntilHeld();
   PendingEvaluate waiting(server_, IdentityRequest());
   ASSERT_TRUE(Eventually(
-      [&] { return server_.Metric("weir_stream_pool_waiting") == 1; }));
+      [&] { return server_.DeviceMetric("weir_stream_pool_waiting") == 1; }));
   waiting.Cancel();
   EXPECT_EQ(waiting.Wait().status.error_code(), StatusCode::CANCELLED);
   ASSERT_TRUE(
       Eventually([&] { return server_.Metric(Answered("CANCELLED")) == 1; }));
-  EXPECT_EQ(server_.Metric("weir_stream_pool_waiting"), 0);
+  EXPECT_EQ(server_.DeviceMetric("weir_stream_pool_waiting"), 0);
   EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // the lane is held still
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_EQ(server_.Leases(), 1);

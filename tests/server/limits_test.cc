@@ -79,7 +79,7 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
             refused);
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
   EXPECT_TRUE(server.Settles());
-  EXPECT_EQ(server.Metric("weir_stream_pool_waiting"), 0);
+  EXPECT_EQ(server.DeviceMetric("weir_stream_pool_waiting"), 0);
 }
 
 TEST(LimitsTest, BytesInFlightAreBounded) {
@@ -146,8 +146,9 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   }));
   EXPECT_TRUE(ServesOn(server));
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
-  EXPECT_EQ(server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}"),
-            0);
+  EXPECT_EQ(
+      server.DeviceMetric("weir_memory_bytes", "pool=\"host\",state=\"used\""),
+      0);
 }
 
 // What reading a message makes of it counts too: an element of one byte becomes
@@ -222,8 +223,8 @@ TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
   EXPECT_EQ(server.Metric("weir_replies_dropped_total{reason=\"CALLER_GONE\"}"),
             kReplies);
   EXPECT_TRUE(Eventually([&] {
-    return server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}") ==
-           0;
+    return server.DeviceMetric("weir_memory_bytes",
+                               "pool=\"host\",state=\"used\"") == 0;
   }));
 }
 
@@ -253,8 +254,8 @@ TEST(LimitsTest, AnUnreadPartOfTheResultsDoesNotHoldTheRest) {
         [&] { return server.Metric("weir_replies_unsent") == i + 1; }));
   }
   EXPECT_TRUE(Eventually([&] {
-    return server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}") ==
-           0;
+    return server.DeviceMetric("weir_memory_bytes",
+                               "pool=\"host\",state=\"used\"") == 0;
   }));
   const EvaluateAnswer answer = Evaluate(server, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();

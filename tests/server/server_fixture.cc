@@ -83,14 +83,19 @@ double TestServer::Metric(const std::string& series) const {
   return 0;
 }
 
+double TestServer::DeviceMetric(const std::string& name,
+                                const std::string& labels) const {
+  return Metric(name + "{device=\"" + server_->device_name() + "\"" +
+                (labels.empty() ? "" : ",") + labels + "}");
+}
+
 bool TestServer::Settles() const {
   return Eventually(
       [this] { return Metric("weir_request_bytes_in_flight") == 0; });
 }
 
 double TestServer::Leases() const {
-  return Metric("weir_stream_pool_leases_total{device=\"" +
-                server_->device_name() + "\"}");
+  return DeviceMetric("weir_stream_pool_leases_total");
 }
 
 grpc::Status TestServer::CallRaw(const std::string& method,

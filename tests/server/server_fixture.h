@@ -66,6 +66,9 @@ class TestServer {
   // The value of a series of /metrics, by its whole name with labels; 0 if
   // there is none.
   double Metric(const std::string& series) const;
+  // The same of the default device; `labels` are those beside `device`.
+  double DeviceMetric(const std::string& name,
+                      const std::string& labels = "") const;
   // Times that a lane of the default device was handed out.
   double Leases() const;
 

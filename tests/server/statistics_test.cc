@@ -86,8 +86,8 @@ TEST(StatisticsTest, NothingHasHappenedYet) {
             TestDevice() == "cpu" ? "CPU" : "GPU");
   EXPECT_EQ(digits.memory_usage(0).id(), 0);
   EXPECT_EQ(static_cast<double>(digits.memory_usage(0).byte_size()),
-            server.Metric("weir_memory_bytes{pool=\"constants\","
-                          "state=\"used\"}"));
+            server.DeviceMetric("weir_memory_bytes",
+                                "pool=\"constants\",state=\"used\""));
 }
 
 TEST(StatisticsTest, ThreadsAddUpExactly) {
