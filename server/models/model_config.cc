@@ -117,10 +117,11 @@ bool Contains(const std::string_view (&list)[n], std::string_view item) {
 
 absl::Status CheckFeatures(const inference::ModelConfig& config) {
   if (config.model_transaction_policy().decoupled()) {
-    return absl::UnimplementedError("model_transaction_policy: decoupled");
+    return absl::UnimplementedError(
+        "model_transaction_policy: decoupled is not supported");
   }
   if (config.response_cache().enable()) {
-    return absl::UnimplementedError("response_cache");
+    return absl::UnimplementedError("response_cache is not supported");
   }
   if (config.version_policy().has_specific() &&
       config.version_policy().specific().versions().empty()) {
@@ -130,23 +131,27 @@ absl::Status CheckFeatures(const inference::ModelConfig& config) {
   for (const inference::ModelInput& input : config.input()) {
     const std::string label = absl::StrCat("input \"", input.name(), "\": ");
     if (input.has_reshape()) {
-      return absl::UnimplementedError(label + "reshape");
+      return absl::UnimplementedError(label + "reshape is not supported");
     }
     if (input.is_shape_tensor()) {
-      return absl::UnimplementedError(label + "is_shape_tensor");
+      return absl::UnimplementedError(label +
+                                      "is_shape_tensor is not supported");
     }
     if (input.allow_ragged_batch()) {
-      return absl::UnimplementedError(label + "allow_ragged_batch");
+      return absl::UnimplementedError(label +
+                                      "allow_ragged_batch is not supported");
     }
-    if (input.optional()) return absl::UnimplementedError(label + "optional");
+    if (input.optional())
+      return absl::UnimplementedError(label + "optional is not supported");
   }
   for (const inference::ModelOutput& output : config.output()) {
     const std::string label = absl::StrCat("output \"", output.name(), "\": ");
     if (output.has_reshape()) {
-      return absl::UnimplementedError(label + "reshape");
+      return absl::UnimplementedError(label + "reshape is not supported");
     }
     if (output.is_shape_tensor()) {
-      return absl::UnimplementedError(label + "is_shape_tensor");
+      return absl::UnimplementedError(label +
+                                      "is_shape_tensor is not supported");
     }
   }
   return absl::OkStatus();
@@ -302,12 +307,14 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
                                                    model_name, "\""));
   }
   if (!Contains(kPlatforms, config.platform())) {
-    return absl::UnimplementedError(
-        absl::StrCat("platform \"", config.platform(), "\""));
+    return absl::UnimplementedError(absl::StrCat(
+        "platform \"", config.platform(),
+        "\" is not supported; leave it out, or write \"onnxruntime_onnx\""));
   }
   if (!Contains(kBackends, config.backend())) {
-    return absl::UnimplementedError(
-        absl::StrCat("backend \"", config.backend(), "\""));
+    return absl::UnimplementedError(absl::StrCat(
+        "backend \"", config.backend(),
+        "\" is not supported; leave it out, or write \"onnxruntime\""));
   }
   if (config.max_batch_size() < 0) {
     return absl::InvalidArgumentError(

@@ -59,15 +59,17 @@ class Importer {
       return absl::InvalidArgumentError("the model has no IR version");
     }
     if (model_.functions_size() > 0) {
-      return absl::UnimplementedError(
-          absl::StrCat("the model defines functions (\"",
-                       model_.functions(0).name(), "\")"));
+      return absl::UnimplementedError(absl::StrCat(
+          "the model defines functions (\"", model_.functions(0).name(),
+          "\"), which are not supported"));
     }
     if (model_.training_info_size() > 0) {
-      return absl::UnimplementedError("the model has training information");
+      return absl::UnimplementedError(
+          "the model has training information, which is not supported");
     }
     if (model_.graph().sparse_initializer_size() > 0) {
-      return absl::UnimplementedError("the model has sparse initializers");
+      return absl::UnimplementedError(
+          "the model has sparse initializers, which are not supported");
     }
     return absl::OkStatus();
   }
@@ -144,7 +146,7 @@ class Importer {
     }
     if (!dtype.has_value()) {
       return absl::UnimplementedError(
-          absl::StrCat("element type ", type.elem_type()));
+          absl::StrCat("element type ", type.elem_type(), " is not supported"));
     }
     ValueDecl decl;
     decl.name = from.name();
@@ -189,7 +191,8 @@ class Importer {
     const std::string label = NodeLabel(node, 0) + ": ";
     if (!node.domain.empty() && node.domain != "weir") {
       return absl::UnimplementedError(
-          absl::StrCat(label, "operators of domain \"", node.domain, "\""));
+          absl::StrCat(label, "operators of domain \"", node.domain,
+                       "\" are not supported"));
     }
     if (node.domain.empty() && graph_.opsets.count("") == 0) {
       return absl::InvalidArgumentError(
@@ -217,7 +220,8 @@ class Importer {
 
   absl::Status ReadAttribute(onnx::AttributeProto& from, Attributes* to) {
     if (from.has_ref_attr_name()) {
-      return absl::UnimplementedError("refers to an attribute of a function");
+      return absl::UnimplementedError(
+          "refers to an attribute of a function, which is not supported");
     }
     switch (from.type()) {
       case onnx::AttributeProto::INT:
@@ -249,13 +253,13 @@ class Importer {
       }
       case onnx::AttributeProto::GRAPH:
       case onnx::AttributeProto::GRAPHS:
-        return absl::UnimplementedError("subgraphs");
+        return absl::UnimplementedError("subgraphs are not supported");
       case onnx::AttributeProto::SPARSE_TENSOR:
       case onnx::AttributeProto::SPARSE_TENSORS:
-        return absl::UnimplementedError("sparse tensors");
+        return absl::UnimplementedError("sparse tensors are not supported");
       default:
-        return absl::UnimplementedError(
-            absl::StrCat("attributes of type ", from.type()));
+        return absl::UnimplementedError(absl::StrCat(
+            "attributes of type ", from.type(), " are not supported"));
     }
   }
 
@@ -271,7 +275,7 @@ class Importer {
     if (name.empty()) return absl::OkStatus();
     if (value.has_ref_attr_name() || value.name() == "sparse_value") {
       return absl::UnimplementedError(
-          absl::StrCat("attribute \"", value.name(), "\""));
+          absl::StrCat("attribute \"", value.name(), "\" is not supported"));
     }
     if (value.name() == "value" &&
         value.type() == onnx::AttributeProto::TENSOR) {

@@ -205,10 +205,10 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
   }
   if (!dtype.has_value()) {
     return absl::UnimplementedError(
-        absl::StrCat("element type ", from.data_type()));
+        absl::StrCat("element type ", from.data_type(), " is not supported"));
   }
   if (from.has_segment()) {
-    return absl::UnimplementedError("a tensor in segments");
+    return absl::UnimplementedError("tensors in segments are not supported");
   }
   HostTensor tensor;
   tensor.dtype = *dtype;

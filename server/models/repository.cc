@@ -89,8 +89,11 @@ VersionEntry Refused(const std::string& root, int64_t number,
   if (number > 0) entry.version = absl::StrCat(number);
   entry.state = ModelState::kUnavailable;
   // Names of files and nodes may be any bytes.
-  entry.reason = EscapeNonUtf8(
-      absl::StrReplaceAll(status.message(), {{folder, ""}, {resolved, ""}}));
+  // The code tells what weir lacks (UNIMPLEMENTED) from what the model does.
+  entry.reason =
+      absl::StrCat(absl::StatusCodeToString(status.code()), ": ",
+                   EscapeNonUtf8(absl::StrReplaceAll(
+                       status.message(), {{folder, ""}, {resolved, ""}})));
   return entry;
 }
 

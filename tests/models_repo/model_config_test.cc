@@ -125,13 +125,18 @@ TEST(ModelConfigTest, SaysWhereTheTextIsWrong) {
 
 TEST(ModelConfigTest, RefusesWhatWeirDoesNotDo) {
   ExpectError(Read("platform: \"tensorrt_plan\"").status(),
-              absl::StatusCode::kUnimplemented, {"tensorrt_plan"});
+              absl::StatusCode::kUnimplemented,
+              {"tensorrt_plan", "is not supported"});
   ExpectError(Read("backend: \"python\"").status(),
               absl::StatusCode::kUnimplemented, {"python"});
   ExpectError(Read("model_transaction_policy { decoupled: true }").status(),
-              absl::StatusCode::kUnimplemented, {"decoupled"});
+              absl::StatusCode::kUnimplemented, {"decoupled", "not supported"});
+  ExpectError(Read("response_cache { enable: true }").status(),
+              absl::StatusCode::kUnimplemented,
+              {"response_cache is not supported"});
   ExpectError(Read("input { name: \"x\" reshape { shape: [1] } }").status(),
-              absl::StatusCode::kUnimplemented, {"\"x\"", "reshape"});
+              absl::StatusCode::kUnimplemented,
+              {"\"x\"", "reshape", "is not supported"});
   ExpectError(Read("instance_group { kind: KIND_GPU }").status(),
               absl::StatusCode::kFailedPrecondition, {"GPU"});
   EXPECT_TRUE(

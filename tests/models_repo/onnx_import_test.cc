@@ -239,8 +239,9 @@ TEST(OnnxImportTest, RefusesWhatWeirLacks) {
       AddNode(&model, "If", {"x"}, {"z"}, "branch")->add_attribute();
   attribute->set_name("then_branch");
   attribute->set_type(onnx::AttributeProto::GRAPH);
-  ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,
-              {"\"branch\" (If)", "then_branch", "subgraphs"});
+  ExpectError(
+      Import(model).status(), absl::StatusCode::kUnimplemented,
+      {"\"branch\" (If)", "then_branch", "subgraphs are not supported"});
   model = AddModel();
   model.mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
   ExpectError(Import(model).status(), absl::StatusCode::kUnimplemented,

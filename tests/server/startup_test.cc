@@ -82,7 +82,10 @@ TEST(StartupTest, GoodModelsServeBesideBadOnes) {
     EXPECT_NE(entries[name].second, "") << name;
   }
   EXPECT_THAT(entries["empty/1"].second, HasSubstr("empty"));
+  // What weir lacks is told from what is damaged.
+  EXPECT_THAT(entries["unknown/1"].second, HasSubstr("UNIMPLEMENTED: "));
   EXPECT_THAT(entries["unknown/1"].second, HasSubstr("Unheard"));
+  EXPECT_THAT(entries["garbage/1"].second, HasSubstr("INVALID_ARGUMENT: "));
 
   // A bad model has a precise answer, and a good version of it serves.
   const grpc::Status refused = Infer(server, InferOn("garbage")).status;
