@@ -56,11 +56,7 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
     }
     return Report(response.status());
   }
-  std::map<std::string, std::string> files;
-  for (const std::string& output : flags.outputs) {
-    const size_t equals = output.find('=');
-    files[output.substr(0, equals)] = output.substr(equals + 1);
-  }
+  std::map<std::string, std::string> files = OutputFiles(flags.outputs);
   for (const v1::NamedTensor& output : response->outputs()) {
     const v1::TensorSpec& spec = output.value().spec();
     const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
@@ -101,16 +97,13 @@ Command AddEval(CLI::App& app, const GlobalFlags& global) {
                    "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
   eval->add_option("--output,-o", flags->outputs,
                    "NAME=FILE: write an output (a picture for *.png)")
-      ->check([](const std::string& text) {
-        return text.find('=') == std::string::npos
-                   ? "'" + text + "' is not NAME=FILE"
-                   : std::string();
-      });
+      ->check(CheckOutputFile);
   eval->add_option("--mode", flags->mode, "When the call returns")
       ->check(CLI::IsMember(Modes()))
       ->capture_default_str();
   eval->add_option("--device", flags->device, "Device by name or UUID");
-  eval->add_option("--label", flags->label, "Shown in reports and errors");
+  eval->add_option("--label", flags->label,
+                   "Shown in the server's log lines about the call");
   eval->add_option("--report", flags->report, "brief or full")
       ->check(CLI::IsMember({"brief", "full"}))
       ->capture_default_str();

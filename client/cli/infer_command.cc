@@ -2,6 +2,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,7 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
   if (absl::Status sound = CheckInferReply(*response); !sound.ok()) {
     return Report(sound);
   }
+  std::map<std::string, std::string> files = OutputFiles(flags.outputs);
   for (int i = 0; i < response->outputs_size(); ++i) {
     const auto& output = response->outputs(i);
     const std::vector<int64_t> shape(output.shape().begin(),
@@ -93,12 +95,16 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
     const std::string& raw = response->raw_output_contents(i);
     const int dtype = DtypeFromKserve(output.datatype());
     std::cout << output.name() << " = " << Summary(dtype, shape, raw) << "\n";
-    for (const std::string& wanted : flags.outputs) {
-      if (wanted.rfind(output.name() + "=", 0) != 0) continue;
-      absl::Status written = WriteTensor(
-          wanted.substr(output.name().size() + 1), dtype, shape, raw);
-      if (!written.ok()) return Report(written);
-    }
+    const auto file = files.find(output.name());
+    if (file == files.end()) continue;
+    absl::Status written = WriteTensor(file->second, dtype, shape, raw);
+    if (!written.ok()) return Report(written);
+    std::cout << "  written to " << file->second << "\n";
+    files.erase(file);
+  }
+  if (!files.empty()) {
+    return Report(absl::InvalidArgumentError(absl::StrCat(
+        "--output: the model has no output '", files.begin()->first, "'")));
   }
   const auto report = response->parameters().find("weir_sync_report");
   if (report != response->parameters().end()) {
@@ -118,7 +124,8 @@ Command AddInfer(CLI::App& app, const GlobalFlags& global) {
                     "Version; without it the newest");
   infer->add_option("--input,-i", flags->inputs,
                     "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
-  infer->add_option("--output,-o", flags->outputs, "NAME=FILE");
+  infer->add_option("--output,-o", flags->outputs, "NAME=FILE: write an output")
+      ->check(CheckOutputFile);
   infer
       ->add_option("--labels", flags->labels,
                    "File of the right classes: prints the accuracy")

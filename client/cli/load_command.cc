@@ -23,6 +23,10 @@ struct LoadFlags {
   bool json = false;
 };
 
+// In flight, where --concurrency does not say.
+constexpr int kClosedLoop = 8;
+constexpr int kOpenLoop = 1024;
+
 constexpr const char* kCodeNames[] = {"OK",
                                       "CANCELLED",
                                       "UNKNOWN",
@@ -101,11 +105,19 @@ void PrintTable(const LoadResult& result) {
   if (!result.first_error.empty()) {
     std::cout << "first error: " << result.first_error << "\n";
   }
-  if (result.skipped > 0) {
-    std::cout << result.skipped
-              << " departures were skipped: --concurrency requests were in "
-                 "flight already\n";
-  }
+}
+
+// The open loop was none: what its callers would have seen is not in the
+// figures.
+int ReportSkipped(const LoadOptions& load, const LoadResult& result) {
+  const int64_t due = result.calls + result.error_count() + result.skipped;
+  return Report(absl::ResourceExhaustedError(absl::StrFormat(
+      "%d of %d requests (%.1f %%) did not leave when they were due, because "
+      "%d were in flight: callers would have seen longer times than these. "
+      "Raise --concurrency, or lower --rate if the server cannot do more",
+      result.skipped, due,
+      100 * static_cast<double>(result.skipped) / static_cast<double>(due),
+      load.callers)));
 }
 
 int Run(const GlobalFlags& global, LoadFlags* flags) {
@@ -115,6 +127,9 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
   flags->load.address = global.server;
   flags->load.tls = global.tls;
   flags->load.timeout_seconds = global.timeout_seconds;
+  if (flags->load.callers == 0) {
+    flags->load.callers = flags->load.rate > 0 ? kOpenLoop : kClosedLoop;
+  }
   if (flags->load.threads == 0) {
     flags->load.threads = flags->load.callers >= 8 ? 2 : 1;
   }
@@ -133,6 +148,7 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
   } else {
     PrintTable(result);
   }
+  if (result.skipped > 0) return ReportSkipped(flags->load, result);
   return result.calls > 0 && result.error_count() == 0 ? 0 : 1;
 }
 
@@ -141,7 +157,7 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
 Command AddLoad(CLI::App& app, const GlobalFlags& global) {
   auto flags = std::make_shared<LoadFlags>();
   flags->load.threads = 0;
-  flags->load.callers = 8;
+  flags->load.callers = 0;
   CLI::App* load = app.add_subcommand(
       "load", "Send one request over and over and measure it");
   load->add_option("--model", flags->model, "A served model (KServe v2)");
@@ -149,12 +165,15 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
       ->check(CLI::ExistingFile);
   load->add_option("--input,-i", flags->inputs,
                    "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
-  load->add_option("--concurrency,-c", flags->load.callers,
-                   "Callers of the closed loop; most in flight of the open one")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
+  load->add_option(
+          "--concurrency,-c", flags->load.callers,
+          absl::StrCat("Callers of the closed loop (by default ", kClosedLoop,
+                       "); most in flight of the open one (by default ",
+                       kOpenLoop, ")"))
+      ->check(CLI::Range(1, 100'000));
   load->add_option("--rate", flags->load.rate,
-                   "Open loop: requests per second, Poisson")
+                   "Open loop: requests per second, Poisson; a request that "
+                   "cannot leave when it is due makes the exit code 1")
       ->check(CLI::PositiveNumber);
   load->add_option("--duration", flags->load.seconds, "Seconds")
       ->check(CLI::Range(0.1, 86400.0))

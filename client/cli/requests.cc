@@ -53,6 +53,23 @@ absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
   return inputs;
 }
 
+std::string CheckOutputFile(const std::string& text) {
+  const size_t equals = text.find('=');
+  return equals == std::string::npos || equals + 1 == text.size()
+             ? "'" + text + "' is not NAME=FILE"
+             : "";
+}
+
+std::map<std::string, std::string> OutputFiles(
+    const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> files;
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    files[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return files;
+}
+
 v1::EvaluateRequest MakeEvaluateRequest(
     v1::Graph graph, const std::vector<TensorArgument>& inputs) {
   v1::EvaluateRequest request;

@@ -1,6 +1,7 @@
 // Requests from command lines: shared by eval, infer and load.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@ namespace weir::client {
 absl::StatusOr<v1::Graph> ReadProgram(const std::string& path);
 
 absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
+    const std::vector<std::string>& texts);
+
+// What is wrong with a value of --output, which is NAME=FILE; empty if nothing.
+std::string CheckOutputFile(const std::string& text);
+// The files by the names of their outputs.
+std::map<std::string, std::string> OutputFiles(
     const std::vector<std::string>& texts);
 
 v1::EvaluateRequest MakeEvaluateRequest(

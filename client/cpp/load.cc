@@ -128,7 +128,8 @@ class Worker {
         ++result.errors[status.error_code()];
         counters_->errors.fetch_add(1, std::memory_order_relaxed);
         if (result.first_error.empty()) {
-          result.first_error = ErrorText(ToStatus(status));
+          result.first_error =
+              ErrorText(WithTlsRemedy(ToStatus(status), options_.tls));
         }
       }
     }

@@ -2,7 +2,8 @@
 // loop: a number of callers, each sending its next request when it has its
 // reply. Open loop: requests leave at random moments (Poisson) at a given rate,
 // whether or not replies come, and a call's latency counts from the moment at
-// which it should have left. Bounded in time and in calls in flight.
+// which it should have left; one that is due while too many are in flight is
+// skipped, and counted. Bounded in time and in calls in flight.
 #pragma once
 
 #include <cstdint>

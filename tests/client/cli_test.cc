@@ -147,6 +147,15 @@ TEST_F(CliTest, InfersAndChecksTheAccuracy) {
   ran = Run({"infer", "digits", "--input", Samples(), "--labels", labels,
              "--at-least=1"});
   EXPECT_EQ(ran.code, 1);
+  const std::string output = folder_.path() / "probabilities.bin";
+  ran = Run({"infer", "digits", "--input", Samples(), "--output",
+             "probabilities=" + output});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("written to " + output));
+  EXPECT_EQ(ReadTestFile(output).size(), 360 * 10 * sizeof(float));
+  ran = Run({"infer", "digits", "--input", Samples(), "--output", "digits=/x"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("the model has no output 'digits'"));
   ran = Run({"infer", "letters", "--input", Samples()});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND"));
@@ -247,6 +256,17 @@ TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
   EXPECT_EQ(Run({"load", "--duration=0.2"}).code, 1);
 }
 
+// Its figures leave out whoever would have waited longest.
+TEST_F(CliTest, AnOpenLoopThatIsNoneFails) {
+  const std::string program = Program(kDouble);
+  const Ran ran = Run({"load", "--program", program, "--input", "x=float:1:1",
+                       "--rate=100000", "-c1", "--duration=0.3", "--json"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_GT(nlohmann::json::parse(ran.out)["skipped"], 0);
+  EXPECT_THAT(ran.err, HasSubstr("did not leave when they were due"));
+  EXPECT_THAT(ran.err, HasSubstr("--concurrency"));
+}
+
 TEST_F(CliTest, WrongUsageIsTwo) {
   for (const std::vector<std::string>& arguments :
        std::vector<std::vector<std::string>>{
@@ -256,6 +276,7 @@ TEST_F(CliTest, WrongUsageIsTwo) {
            {"eval", "/no/such/program"},
            {"infer"},
            {"infer", "digits", "--colour=red"},
+           {"infer", "digits", "--output=digit"},
            {"load", "--rate=-1"},
            {"load", "-c", "0"},
            {"status", "--timeout=0"},

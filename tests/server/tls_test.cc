@@ -126,7 +126,9 @@ TEST_F(TlsTest, EveryCommandTalksTls) {
     with.insert(with.end(), command.begin(), command.end());
     const Ran secure = Weir(with);
     EXPECT_EQ(secure.code, 0) << command[0] << ": " << secure.err;
-    EXPECT_EQ(Weir(command).code, 1) << command[0];
+    const Ran plain = Weir(command);
+    EXPECT_EQ(plain.code, 1) << command[0];
+    EXPECT_THAT(plain.out + plain.err, HasSubstr("--tls-ca")) << command[0];
   }
   // Beside it the unix socket is plain.
   address_ = "unix:" + Path("socket");
