@@ -54,6 +54,10 @@ std::string CheckAddress(const std::string& address) {
   if (colon == std::string::npos || colon == 0) {
     return "\"" + address + "\" is not HOST:PORT or unix:PATH";
   }
+  if (address[0] != '[' && address.find(':') != colon) {
+    return "\"" + address + "\" has several colons; write an IPv6 address as " +
+           "[ADDRESS]:PORT";
+  }
   int port = -1;
   if (!CLI::detail::lexical_cast(address.substr(colon + 1), port) || port < 0 ||
       port > 65535) {
@@ -143,6 +147,12 @@ std::string CheckExposure(const ServerOptions& options) {
            "127.0.0.1, give --tls-cert and --tls-key, or give --insecure";
   }
   return "";
+}
+
+// Calls from other machines would send the token for everybody to read.
+bool ShowsToken(const ServerOptions& options) {
+  return !options.admin_token_file.empty() && options.tls_cert.empty() &&
+         !std::all_of(options.grpc.begin(), options.grpc.end(), IsLoopback);
 }
 
 // The variable whose value an error about a flag is about; empty if the flag
@@ -293,7 +303,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CLI::Range(size_t{0}, size_t{10'000'000}))
       ->group("Limits");
   AddFlag(app, "--queue-bytes", options.queue_bytes,
-          "Bytes of admitted requests; more are refused")
+          "Bytes of admitted requests and of replies that are not sent yet; "
+          "more are refused")
       ->check(CLI::Range(size_t{1} << 16, size_t{1} << 50))
       ->group("Limits");
   AddFlag(app, "--max-message-bytes", options.max_message_bytes,
@@ -362,8 +373,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Observation");
   AddFlag(app, "--admin-token-file", options.admin_token_file,
           "File with the token that Admin calls over TCP must carry; without "
-          "it they are taken over unix sockets only")
-      ->check(CLI::ExistingFile)
+          "it they are taken over unix sockets only. Without TLS it travels in "
+          "clear text")
       ->group("Observation");
 
   AddFlag(app, "--drain-delay", drain_delay,
@@ -396,6 +407,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
     return ExitNow{2};
   }
   options.notes = EnvironmentNotes(app);
+  if (ShowsToken(options)) {
+    options.notes.push_back(
+        "--admin-token-file: without TLS the token travels in clear text; give "
+        "--tls-cert and --tls-key, or no token and call on a unix socket");
+  }
   if (options.http == "off") options.http.clear();
   options.log_format =
       log_format == "json" ? LogFormat::kJson : LogFormat::kText;

@@ -173,6 +173,10 @@ TEST(AdminTest, ATokenFileThatHoldsNoTokenIsAnError) {
   options.admin_token_file = folder.path().string();
   EXPECT_THAT(std::string(Server::Start(options).status().message()),
               HasSubstr("cannot be read"));
+  // This machine refuses it, not the command line: exit code 1, not 2.
+  options.admin_token_file = "/no/such/file";
+  EXPECT_THAT(std::string(Server::Start(options).status().message()),
+              HasSubstr("--admin-token-file: /no/such/file cannot be read"));
 }
 
 TEST(AdminTest, ARenewedTokenNeedsNoRestart) {

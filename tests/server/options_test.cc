@@ -60,6 +60,9 @@ TEST(OptionsTest, ObservationHasItsFlags) {
   EXPECT_EQ(Parsed({}).log_level, LogLevel::kInfo);
   EXPECT_FALSE(Parsed({}).triton_metrics);
   EXPECT_EQ(Parsed({}).admin_token_file, "");
+  // Whether it is there, this machine tells, not the command line.
+  EXPECT_EQ(Parsed({"--admin-token-file=/no/such/file"}).admin_token_file,
+            "/no/such/file");
   EXPECT_EQ(Parsed({"--log-format=json"}).log_format, LogFormat::kJson);
   EXPECT_EQ(Parsed({"--log-level=error"}).log_level, LogLevel::kError);
   EXPECT_TRUE(Parsed({"--triton-metrics"}).triton_metrics);
@@ -67,7 +70,6 @@ TEST(OptionsTest, ObservationHasItsFlags) {
   EXPECT_EQ(Parsed({}).log_level, LogLevel::kDebug);
   ExpectUsageError({"--log-level=loud"}, "--log-level");
   ExpectUsageError({"--log-format=xml"}, "--log-format");
-  ExpectUsageError({"--admin-token-file=/no/such/file"}, "--admin-token-file");
 }
 
 TEST(OptionsTest, HasTheDocumentedDefaults) {
@@ -210,6 +212,10 @@ TEST(OptionsTest, AnEmptyValueIsAnError) {
 
 TEST(OptionsTest, NamesVariablesThatItDoesNotRead) {
   const Environment misspelt("WEIR_STREEMS", "5");
+  // They look like those of Kubernetes and of the GPU's scripts.
+  const Environment grpc("WEIR_GRPC_PORT", "9000");
+  const Environment device("WEIR_CUDA_DEVICE", "1");
+  const Environment gpu("WEIR_GPU_MEMORY", "1");
   // Kubernetes, for Services named weir and weir-http.
   const Environment host("WEIR_SERVICE_HOST", "10.0.0.1");
   const Environment named("WEIR_SERVICE_PORT_GRPC", "8001");
@@ -220,8 +226,25 @@ TEST(OptionsTest, NamesVariablesThatItDoesNotRead) {
   const Environment ca("WEIR_TLS_CA", "ca.pem");
   const Environment streams("WEIR_STREAMS", "5");
   const ServerOptions options = Parsed({});
-  EXPECT_THAT(options.notes, ElementsAre(HasSubstr("WEIR_STREEMS")));
+  EXPECT_THAT(
+      options.notes,
+      ElementsAre(HasSubstr("WEIR_CUDA_DEVICE"), HasSubstr("WEIR_GPU_MEMORY"),
+                  HasSubstr("WEIR_GRPC_PORT"), HasSubstr("WEIR_STREEMS")));
   EXPECT_EQ(options.streams, 5);
+}
+
+TEST(OptionsTest, SaysWhenTheTokenCanBeRead) {
+  const std::string token = "--admin-token-file=/token";
+  const char* const open = "--grpc=unix:/tmp/s,0.0.0.0:8001";
+  EXPECT_THAT(Parsed({token, open, "--insecure"}).notes,
+              ElementsAre(HasSubstr("clear text")));
+  EXPECT_THAT(
+      Parsed({token, open, "--http=off", "--tls-cert=/c", "--tls-key=/k"})
+          .notes,
+      ElementsAre());
+  EXPECT_THAT(Parsed({open, "--insecure"}).notes, ElementsAre());
+  EXPECT_THAT(Parsed({token, "--grpc=unix:/tmp/s,127.0.0.1:0"}).notes,
+              ElementsAre());
 }
 
 TEST(OptionsTest, NamesTheFlagAtFault) {
@@ -271,6 +294,8 @@ TEST(OptionsTest, LeavesTheMachineOnlyWhenTold) {
   ExpectUsageError({"--grpc=127.example.com:8001"}, "--insecure");
   EXPECT_TRUE(Parsed({"--grpc=0.0.0.0:0", "--insecure"}).insecure);
   Parsed({"--grpc=127.0.0.2:0,localhost:0,[::1]:0,unix:/tmp/s"});
+  ExpectUsageError({"--grpc=::1:8001"}, "[ADDRESS]:PORT");
+  ExpectUsageError({"--http=fe80::1:8002"}, "[ADDRESS]:PORT");
 }
 
 TEST(OptionsTest, PartsOfTlsNeedEachOther) {
