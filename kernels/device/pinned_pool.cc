@@ -145,14 +145,16 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
 
 absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) const {
   const PinnedPoolStats now = stats();
-  absl::Status status = WithReason(
-      absl::ResourceExhaustedError(absl::StrCat(
-          "no pinned host buffer of ", bytes, " bytes: ", now.leased_bytes,
-          " of ", now.budget_bytes, " bytes are in use")),
-      "HOST_MEMORY_EXHAUSTED",
-      {{"bytes", absl::StrCat(bytes)},
-       {"leased_bytes", absl::StrCat(now.leased_bytes)},
-       {"budget_bytes", absl::StrCat(now.budget_bytes)}});
+  absl::Status status =
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "no pinned host buffer of ", bytes,
+                     " bytes: ", now.leased_bytes, " of ", now.budget_bytes,
+                     " bytes are in use (--host-bytes; the CPU "
+                     "beside a GPU has a quarter of it)")),
+                 "HOST_MEMORY_EXHAUSTED",
+                 {{"bytes", absl::StrCat(bytes)},
+                  {"leased_bytes", absl::StrCat(now.leased_bytes)},
+                  {"budget_bytes", absl::StrCat(now.budget_bytes)}});
   // Waiting does not help what can never fit.
   if (rounded == 0 || rounded > budget_) return status;
   return WithRetryAfter(std::move(status), absl::Milliseconds(10));

@@ -272,8 +272,9 @@ absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
 absl::Status StreamPool::State::Refused() const {
   const StreamPoolStats now = stats();
   return WithRetryAfter(
-      WithReason(absl::ResourceExhaustedError(
-                     absl::StrCat("all ", options_.max, " streams are in use")),
+      WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                     "all ", options_.max, " streams are in use (--streams); ",
+                     now.waiting, " works wait for one (--queue-length)")),
                  "STREAM_POOL_EXHAUSTED",
                  {{"max", absl::StrCat(options_.max)},
                   {"leased", absl::StrCat(now.leased)},

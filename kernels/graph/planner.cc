@@ -367,7 +367,8 @@ absl::Status Planner::PlanKernels() {
           WithReason(absl::ResourceExhaustedError(absl::StrCat(
                          "the kernels of one evaluation would hold more than ",
                          kMaxHeldBytes, " bytes")),
-                     "EVALUATION_TOO_LARGE"),
+                     "EVALUATION_TOO_LARGE",
+                     {{"limit", absl::StrCat(kMaxHeldBytes)}}),
           node);
     }
   }

@@ -95,6 +95,7 @@ void CallRecorder::Write(const ServerCall& call, const Method& method,
   const auto trace = header.has_value() ? ParseTraceparent(*header)
                                         : std::optional<TraceContext>();
   if (trace.has_value()) fields.push_back({"trace_id", trace->trace_id});
+  if (!call.label().empty()) fields.push_back({"label", call.label()});
   if (delivery != Delivery::kSent) {
     fields.push_back({"reply", delivery == Delivery::kCut ? "cut" : "dropped"});
   }

@@ -25,13 +25,13 @@ absl::Status Corrupt(const char* what) {
 
 absl::StatusOr<std::unique_ptr<MessageInflater>> MessageInflater::Create(
     grpc_compression_algorithm algorithm, const grpc_slice_buffer* from,
-    size_t max_bytes) {
+    size_t max_bytes, const char* bound) {
   if (algorithm != GRPC_COMPRESS_DEFLATE && algorithm != GRPC_COMPRESS_GZIP) {
     return absl::UnimplementedError(
         "messages may be compressed by gzip or deflate");
   }
   std::unique_ptr<MessageInflater> inflater(
-      new MessageInflater(from, max_bytes));
+      new MessageInflater(from, max_bytes, bound));
   const int bits = kWindowBits | (algorithm == GRPC_COMPRESS_GZIP ? kGzip : 0);
   if (inflateInit2(&inflater->zlib_, bits) != Z_OK) {
     return absl::ResourceExhaustedError("no memory to decompress the message");
@@ -89,9 +89,9 @@ absl::StatusOr<bool> MessageInflater::Step(ChargeFn charge) {
   size_ += blocks_.back().size;
   if (size_ <= max_bytes_) return ended;
   return WithReason(
-      absl::ResourceExhaustedError(
-          absl::StrCat("the message is larger than ", max_bytes_,
-                       " bytes when it is decompressed (--max-message-bytes)")),
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the message is larger than ", max_bytes_,
+          " bytes when it is decompressed, which is the most ", bound_)),
       "MESSAGE_TOO_LARGE", {{"limit", absl::StrCat(max_bytes_)}});
 }
 

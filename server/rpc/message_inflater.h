@@ -29,10 +29,11 @@ class MessageInflater {
   using ChargeFn = absl::FunctionRef<absl::Status(size_t bytes)>;
 
   // `from` stays as it is until the last step. `max_bytes` bounds what it
-  // becomes. UNIMPLEMENTED for an algorithm that is neither.
+  // becomes, and `bound` tells in an error whose bound that is; it outlives the
+  // object. UNIMPLEMENTED for an algorithm that is neither.
   static absl::StatusOr<std::unique_ptr<MessageInflater>> Create(
       grpc_compression_algorithm algorithm, const grpc_slice_buffer* from,
-      size_t max_bytes);
+      size_t max_bytes, const char* bound);
   ~MessageInflater();
   MessageInflater(const MessageInflater&) = delete;
   MessageInflater& operator=(const MessageInflater&) = delete;
@@ -52,14 +53,19 @@ class MessageInflater {
     size_t size = 0;
   };
 
-  MessageInflater(const grpc_slice_buffer* from, size_t max_bytes)
-      : from_(from), max_bytes_(max_bytes), unread_(from->length) {}
+  MessageInflater(const grpc_slice_buffer* from, size_t max_bytes,
+                  const char* bound)
+      : from_(from),
+        max_bytes_(max_bytes),
+        bound_(bound),
+        unread_(from->length) {}
   absl::Status TakeBlock(ChargeFn charge);
   // Lets zlib read up to `bytes` more. Returns how many.
   size_t Feed(size_t bytes);
 
   const grpc_slice_buffer* const from_;
   const size_t max_bytes_;
+  const char* const bound_;
   z_stream zlib_ = {};
   size_t slice_ = 0;  // the next byte to be read: where it lies
   size_t slice_offset_ = 0;

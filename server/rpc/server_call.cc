@@ -16,6 +16,10 @@ void ServerCall::set_request_id(std::string_view id) {
   }
 }
 
+void ServerCall::set_label(std::string_view label) {
+  label_size_ = label.copy(label_.data(), kMaxLabelBytes);
+}
+
 absl::Status ServerCall::CheckReplySize(size_t bytes) const {
   if (bytes <= max_reply_bytes_) return absl::OkStatus();
   return WithReason(

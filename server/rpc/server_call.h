@@ -71,6 +71,11 @@ class ServerCall {
   }
   void set_request_id(std::string_view id);
 
+  // What the caller says that it is for; for logs. Cut at kMaxLabelBytes.
+  static constexpr size_t kMaxLabelBytes = 256;
+  std::string_view label() const { return {label_.data(), label_size_}; }
+  void set_label(std::string_view label);
+
   // When the handler answered; 0 before.
   Nanos answered() const { return answered_at_; }
 
@@ -100,6 +105,8 @@ class ServerCall {
   ByteView request_;
   std::array<char, kMaxRequestIdBytes> request_id_;
   size_t request_id_size_ = 0;
+  std::array<char, kMaxLabelBytes> label_;
+  size_t label_size_ = 0;
   size_t max_reply_bytes_ = SIZE_MAX;
   Nanos received_ = 0;
   Nanos answered_at_ = 0;

@@ -52,13 +52,11 @@ grpc_slice StaticSlice(std::string_view text) {
   return grpc_slice_from_static_buffer(text.data(), text.size());
 }
 
-absl::Status MessageTooLarge(size_t bytes, size_t limit, bool small) {
+absl::Status MessageTooLarge(size_t bytes, size_t limit, const char* bound) {
   return WithReason(
-      absl::ResourceExhaustedError(
-          absl::StrCat("the message has ", bytes, " bytes; ",
-                       small ? "messages of this method may have "
-                             : "messages may have (--max-message-bytes) ",
-                       limit)),
+      absl::ResourceExhaustedError(absl::StrCat("the message has ", bytes,
+                                                " bytes; the most ", bound,
+                                                " is ", limit)),
       "MESSAGE_TOO_LARGE",
       {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
 }
@@ -90,12 +88,14 @@ absl::Status HeadersTooLarge(size_t bytes, size_t limit) {
 }
 
 absl::Status TooManyCalls(size_t limit) {
-  return WithReason(
-      absl::ResourceExhaustedError(absl::StrCat(
-          "the connection has more than ", limit,
-          " calls open, against the server's HTTP/2 settings: wait for some to "
-          "end, or open another connection")),
-      "TOO_MANY_CALLS", {{"limit", absl::StrCat(limit)}});
+  return WithRetryAfter(
+      WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "the connection has more than ", limit,
+              " calls open, against the server's HTTP/2 settings: wait for "
+              "some to end, or open another connection")),
+          "TOO_MANY_CALLS", {{"limit", absl::StrCat(limit)}}),
+      absl::Milliseconds(100));
 }
 
 void Forget(absl::flat_hash_map<std::string, size_t>* counts,
@@ -176,7 +176,7 @@ void UnaryCall::Clear() {
   reply_bytes_ = 0;
   deadline_ = kNoDeadline;
   answered_at_ = 0;
-  request_id_size_ = 0;
+  request_id_size_ = label_size_ = 0;
   gone_.store(false, std::memory_order_relaxed);
 }
 
@@ -303,7 +303,7 @@ absl::Status UnaryCall::TakeMessage() {
   const size_t size = received.slice_buffer.length;
   const size_t limit = max_message_bytes();
   if (size > limit) {
-    return MessageTooLarge(size, limit, kind() == Admission::Kind::kSmall);
+    return MessageTooLarge(size, limit, message_bound());
   }
   if (Admission* admission = io_->policy_.admission) {
     WEIR_ASSIGN_OR_RETURN(
@@ -311,9 +311,10 @@ absl::Status UnaryCall::TakeMessage() {
         admission->Admit(size + kCallBytes, deadline_, received_, kind()));
   }
   if (received.compression == GRPC_COMPRESS_NONE) return absl::OkStatus();
-  WEIR_ASSIGN_OR_RETURN(inflater_,
-                        MessageInflater::Create(received.compression,
-                                                &received.slice_buffer, limit));
+  WEIR_ASSIGN_OR_RETURN(
+      inflater_,
+      MessageInflater::Create(received.compression, &received.slice_buffer,
+                              limit, message_bound()));
   return absl::OkStatus();
 }
 
@@ -649,6 +650,12 @@ const Method& UnaryCall::method() const {
 Admission::Kind UnaryCall::kind() const {
   return method().traffic == Traffic::kHeavy ? Admission::Kind::kQueued
                                              : Admission::Kind::kSmall;
+}
+
+const char* UnaryCall::message_bound() const {
+  return max_message_bytes() == io_->policy_.max_message_bytes
+             ? "of a message (--max-message-bytes)"
+             : "of a message of this method";
 }
 
 size_t UnaryCall::max_message_bytes() const {

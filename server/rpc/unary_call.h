@@ -111,6 +111,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   size_t max_message_bytes() const;
   // What stays of it until it ends, beside its reply.
   size_t call_bytes() const { return kCallBytes + arena_.kept_bytes(); }
+  // Whose bound that is, for errors.
+  const char* message_bound() const;
 
   IoThread* const io_;
   RawService* service_ = nullptr;

@@ -16,7 +16,10 @@ namespace weir {
 namespace {
 
 constexpr char kTooManyTensors[] = "more than 1024 tensors";
-constexpr char kTooManyParameters[] = "too many parameters";
+constexpr char kTooManyParameters[] = "parameters has more than 1024 entries";
+constexpr char kTooManyTensorParameters[] =
+    "parameters of a tensor has more than 64 entries";
+static_assert(kMaxWireParameters == 1024 && kMaxTensorParameters == 64);
 
 void ReadParameterValue(WireReader& reader, InferParameter* parameter) {
   while (reader.NextField()) {
@@ -46,7 +49,10 @@ void ReadParameterValue(WireReader& reader, InferParameter* parameter) {
 void ReadParameter(WireReader& reader, size_t limit,
                    ArenaList<InferParameter>* list) {
   InferParameter* parameter = list->Add(limit);
-  if (parameter == nullptr) return reader.Fail(kTooManyParameters);
+  if (parameter == nullptr) {
+    return reader.Fail(limit == kMaxTensorParameters ? kTooManyTensorParameters
+                                                     : kTooManyParameters);
+  }
   reader.Nested([&](WireReader&) {
     while (reader.NextField()) {
       switch (reader.number()) {

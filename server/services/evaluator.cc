@@ -25,7 +25,6 @@ namespace {
 // The header with a space's token.
 constexpr char kSpaceHeader[] = "weir-space-bin";
 constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
-constexpr size_t kMaxLabelBytes = 256;
 
 // What needs a space on the server, which this server does not offer yet.
 absl::Status NeedsSpace(std::string field, std::string what) {
@@ -63,6 +62,7 @@ class EvaluatorService::Request {
   absl::Status Begin() {
     WEIR_RETURN_IF_ERROR(
         ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
+    call_.set_label(request_.label);
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
     WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "value.spec"));
     return CheckSettings();
@@ -95,10 +95,11 @@ class EvaluatorService::Request {
           "on_conflict",
           absl::StrCat(request_.on_conflict, " is not a way to meet one"));
     }
-    if (request_.label.size() > kMaxLabelBytes) {
-      return InvalidField("label",
-                          absl::StrCat("the label has ", request_.label.size(),
-                                       " bytes; it may have ", kMaxLabelBytes));
+    if (request_.label.size() > ServerCall::kMaxLabelBytes) {
+      return InvalidField(
+          "label",
+          absl::StrCat("the label has ", request_.label.size(),
+                       " bytes; it may have ", ServerCall::kMaxLabelBytes));
     }
     return absl::OkStatus();
   }
@@ -293,7 +294,10 @@ class EvaluatorService::Request {
                                                 AbslView(wanted.name), "\""));
       }
       if (!std::holds_alternative<std::monostate>(wanted.destination)) {
-        return NeedsSpace(field, "a destination other than the reply");
+        const bool kept =
+            std::holds_alternative<WireTensorNumber>(wanted.destination);
+        return NeedsSpace(field + (kept ? ".tensor" : ".region"),
+                          "a destination other than the reply");
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {

@@ -154,7 +154,10 @@ void AddAllMissing(MethodTable* table) {
   }
   AddMissing(table, "TraceSetting",
              "ask for a request's times with the parameter weir_sync_report");
-  AddMissing(table, "LogSettings", "set them with the flags of weir-server");
+  AddMissing(
+      table, "LogSettings",
+      "weir.v1.Admin.SetLogLevel (weir admin log-level) changes the level; "
+      "the rest are flags of weir-server");
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ TEST_F(PinnedPoolTest, TheBudgetHolds) {
   const absl::Status refused = pool.Acquire(1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_NE(refused.message().find("--host-bytes"), std::string::npos);
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_EQ(pool.stats().refused_total, 1u);
   a.Reset();

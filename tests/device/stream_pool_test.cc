@@ -117,6 +117,7 @@ TEST_F(StreamPoolTest, GrowsToTheMaximumAndThenRefuses) {
   const absl::Status refused = pool->TryAcquire().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "STREAM_POOL_EXHAUSTED");
+  EXPECT_NE(refused.message().find("--streams"), std::string::npos);
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_FALSE(Metadata(refused).empty());
   EXPECT_EQ(pool->stats().refused_total, 1u);

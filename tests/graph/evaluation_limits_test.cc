@@ -359,6 +359,8 @@ TEST_F(EvaluationLimitsTest, PlansHoldSoMuchAndNoMore) {
   const absl::Status status = plan((256 << 20) + 1);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(Reason(status), "EVALUATION_TOO_LARGE");
+  EXPECT_EQ(Metadata(status),
+            (ReasonMetadata{{"limit", std::to_string(256 << 20)}}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"second\""));
 }
 

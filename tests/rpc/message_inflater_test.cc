@@ -62,7 +62,8 @@ Inflated Inflate(const std::string& bytes, size_t piece, size_t max_bytes,
                  size_t room = SIZE_MAX) {
   const Slices slices(bytes, piece);
   Inflated result;
-  auto inflater = MessageInflater::Create(algorithm, slices.get(), max_bytes);
+  auto inflater = MessageInflater::Create(algorithm, slices.get(), max_bytes,
+                                          "of a test's message");
   EXPECT_TRUE(inflater.ok());
   for (bool whole = false; !whole;) {
     const absl::StatusOr<bool> step =
@@ -106,6 +107,7 @@ TEST(MessageInflaterTest, StopsAtItsBoundAndHasTakenNoMore) {
   const std::string bomb = Deflated(std::string(100 << 20, '\0'), true);
   const Inflated result = Inflate(bomb, 1 << 20, 1'000'000);
   EXPECT_EQ(Reason(result.status), "MESSAGE_TOO_LARGE");
+  EXPECT_THAT(result.status.message(), HasSubstr("of a test's message"));
   EXPECT_LE(result.charged, 1'000'000 + MessageInflater::kStepBytes);
   EXPECT_GT(result.steps, 3);  // others had their turns
   // One byte too many is too many.
@@ -158,7 +160,7 @@ TEST(MessageInflaterTest, RefusesWhatIsNoCompressedMessage) {
 
 TEST(MessageInflaterTest, KnowsTwoAlgorithms) {
   const Slices slices("x", 1);
-  EXPECT_EQ(MessageInflater::Create(GRPC_COMPRESS_NONE, slices.get(), 1)
+  EXPECT_EQ(MessageInflater::Create(GRPC_COMPRESS_NONE, slices.get(), 1, "")
                 .status()
                 .code(),
             absl::StatusCode::kUnimplemented);

@@ -109,6 +109,23 @@ TEST(WireInferTest, BoundsWhatOneRequestMayHave) {
     InferRequest request;
     EXPECT_FALSE(ParseInferRequest(sliced.view(), &arena, &request).ok());
   }
+  // What is too many, and of what, is told.
+  for (const bool of_tensor : {false, true}) {
+    inference::ModelInferRequest many;
+    auto& parameters = of_tensor ? *many.add_inputs()->mutable_parameters()
+                                 : *many.mutable_parameters();
+    const size_t limit = of_tensor ? 64 : 1024;
+    for (size_t i = 0; i <= limit; ++i) {
+      parameters["p" + std::to_string(i)].set_bool_param(true);
+    }
+    const Sliced sliced(many.SerializeAsString(), 100000);
+    InferRequest request;
+    const absl::Status status =
+        ParseInferRequest(sliced.view(), &arena, &request);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("parameters"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("more than " + std::to_string(limit)));
+  }
   inference::ModelInferRequest deep;
   auto* input = deep.add_inputs();
   for (size_t i = 0; i <= kMaxWireRank; ++i) input->add_shape(1);

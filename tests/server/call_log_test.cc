@@ -54,10 +54,11 @@ class CallLogTest : public ::testing::Test {
 };
 
 TEST_F(CallLogTest, TellsAboutACall) {
-  ASSERT_TRUE(Call(IdentityRequest(),
-                   {{"x-request-id", "order-7"},
-                    {"traceparent",
-                     std::string("00-") + kTraceId + "-00f067aa0ba902b7-01"}})
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_label("step 3");
+  ASSERT_TRUE(Call(request, {{"x-request-id", "order-7"},
+                             {"traceparent", std::string("00-") + kTraceId +
+                                                 "-00f067aa0ba902b7-01"}})
                   .ok());
   const auto events = Events("call answered");
   ASSERT_EQ(events.size(), 1u);
@@ -69,7 +70,21 @@ TEST_F(CallLogTest, TellsAboutACall) {
   EXPECT_GT(line["duration_us"].get<int64_t>(), 0);
   EXPECT_THAT(line["peer"].get<std::string>(), StartsWith("ipv4:127.0.0.1:"));
   EXPECT_EQ(line["trace_id"], kTraceId);
+  EXPECT_EQ(line["label"], "step 3");
   EXPECT_FALSE(line.contains("error"));
+}
+
+// Calls share their objects, one after the other.
+TEST_F(CallLogTest, ALabelIsThatOfItsCall) {
+  v1::EvaluateRequest bad = BadRequest();
+  bad.set_label("step 4");
+  EXPECT_FALSE(Call(bad).ok());
+  EXPECT_TRUE(server_.Settles());
+  EXPECT_FALSE(Call(BadRequest()).ok());
+  const auto events = Events("call failed");
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["label"], "step 4");
+  EXPECT_FALSE(events[1].contains("label"));
 }
 
 TEST_F(CallLogTest, TellsWhyACallFailed) {

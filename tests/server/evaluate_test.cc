@@ -409,10 +409,16 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
          r->add_outputs()->set_name("y");
        },
        grpc::StatusCode::INVALID_ARGUMENT},
-      {"outputs[0]",
+      {"outputs[0].tensor",
        [](auto* r) {
          r->add_outputs()->set_name("y");
          r->mutable_outputs(0)->set_tensor(5);
+       },
+       grpc::StatusCode::UNIMPLEMENTED},
+      {"outputs[0].region",
+       [](auto* r) {
+         r->add_outputs()->set_name("y");
+         r->mutable_outputs(0)->mutable_region()->set_region("shared");
        },
        grpc::StatusCode::UNIMPLEMENTED},
       {"precision",

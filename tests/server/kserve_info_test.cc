@@ -236,7 +236,7 @@ TEST_F(KserveInfoTest, SaysWhatItDoesNotOffer) {
         std::pair("CudaSharedMemoryRegister", "messages"),
         std::pair("CudaSharedMemoryUnregister", "messages"),
         std::pair("TraceSetting", "weir_sync_report"),
-        std::pair("LogSettings", "flags")}) {
+        std::pair("LogSettings", "weir admin log-level")}) {
     const grpc::Status status = server_.CallRaw(service + name, "");
     EXPECT_TRUE(Refused(status, grpc::StatusCode::UNIMPLEMENTED, name));
     EXPECT_TRUE(Refused(status, grpc::StatusCode::UNIMPLEMENTED, remedy));
