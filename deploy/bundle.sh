@@ -162,8 +162,9 @@ main() {
   # What clients are generated from.
   mkdir -p "$stage/proto/weir/v1" "$stage/docs"
   cp proto/weir/v1/*.proto "$stage/proto/weir/v1/"
-  cp docs/clients.md docs/errors.md "$stage/docs/"
+  cp docs/*.md "$stage/docs/"
   [ $tests = no ] || add_tests "$stage"
+  python3 deploy/drop_dead_links.py "$stage"
 
   shopt -s nullglob
   copy_libraries "$stage"

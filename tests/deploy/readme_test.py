@@ -5,6 +5,7 @@ are those of the test."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -90,6 +91,32 @@ class Flags(unittest.TestCase):
                                          row.split("|")[1] if "|" in row
                                          else "")}
         self.assertEqual(listed, manifests.flags_of("weir-server"))
+
+
+class Bundle(unittest.TestCase):
+    """What deploy/bundle.sh packs: the README and the pages, not the tree."""
+
+    LINK = re.compile(r"\]\(([^()\s#]+)[^()\s]*\)")
+
+    def dead_links(self, folder):
+        for page in folder.rglob("*.md"):
+            for target in self.LINK.findall(page.read_text("utf-8")):
+                if ":" not in target and not (page.parent / target).exists():
+                    yield page.name, target
+
+    def test_no_link_leads_nowhere(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            shutil.copy(ROOT / "README.md", folder)
+            shutil.copytree(ROOT / "docs", folder / "docs")
+            shutil.copytree(ROOT / "proto", folder / "proto")
+            self.assertIn(("README.md", "ARCHITECTURE.md"),
+                          list(self.dead_links(folder)))
+            subprocess.run([ROOT / "deploy" / "drop_dead_links.py", folder],
+                           check=True, stdout=subprocess.DEVNULL)
+            self.assertEqual(list(self.dead_links(folder)), [])
+            after = (folder / "README.md").read_text("utf-8")
+            self.assertIn("[docs/limits.md](docs/limits.md)", after)
 
 
 if __name__ == "__main__":
