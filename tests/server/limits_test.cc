@@ -288,7 +288,8 @@ TEST(LimitsTest, AnUnreadReplyCountsWithWhatItHolds) {
     client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
     ASSERT_TRUE(
         Eventually([&] { return server.Metric("weir_replies_unsent") == 1; }));
-    EXPECT_EQ(server.Metric("weir_memory_bytes{pool=\"host\",state=\"used\"}"),
+    EXPECT_EQ(server.DeviceMetric("weir_memory_bytes",
+                                  "pool=\"host\",state=\"used\""),
               4 << 20);
     EXPECT_GE(server.Metric("weir_request_bytes_in_flight"), 4 << 20);
   }
