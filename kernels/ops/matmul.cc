@@ -540,16 +540,18 @@ class MatrixPlan : public KernelPlan {
   void RunOwn(CpuTeam* team, const T* a, const T* b, const T* addend,
               T* c) const {
     using U = typename Wrapping<T>::Type;
+    // As in BLAS, an alpha of 0 reads neither A nor B.
+    const bool sums = product_.k > 0 && alpha_ != 0.0f;
     ParallelFor(team, Pieces(), [&](int64_t piece) {
       const MatrixProduct::Offsets at = BatchOf(piece);
       const Tile& t = TileOf(piece);
       T* to = c + at.c;
-      if (product_.k > 0) OwnTile(product_, t, team, a + at.a, b + at.b, to);
+      if (sums) OwnTile(product_, t, team, a + at.a, b + at.b, to);
       for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
         for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
           T& value = to[i * product_.n + j];
-          if (product_.k == 0) value = T{0};
-          if (alpha_ != 1.0f) {
+          if (!sums) value = T{0};
+          if (sums && alpha_ != 1.0f) {
             value = scalar::Convert<T>(static_cast<double>(alpha_) *
                                        static_cast<double>(value));
           }

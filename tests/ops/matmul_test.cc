@@ -334,6 +334,21 @@ TEST_P(MatMulTest, GemmWithoutAddendOrProduct) {
                             Of<float>({2}, {7, 8})}),
       Of<float>({1, 2}, {7, 8}));
   for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    // alpha 0 ignores A and B.
+    const Value nan = Rounded(dtype, {1, 2}, {NAN, INFINITY});
+    const Value column = Rounded(dtype, {2, 1}, {3, 4});
+    const NodeInfo nothing = Node("Gemm", Attrs({{"alpha", 0.0f}}));
+    ExpectEqual(RunOne(nothing, {nan, column}), Rounded(dtype, {1, 1}, {0}));
+    ExpectEqual(RunOne(nothing, {nan, column, Rounded(dtype, {1}, {7})}),
+                Rounded(dtype, {1, 1}, {7}));
+    for (const int64_t k : {int64_t{2}, kLong}) {
+      const std::vector<double> ones(static_cast<size_t>(k), 1);
+      ExpectEqual(
+          RunOne(Node("Gemm", Attrs({{"alpha", -0.5f}})),
+                 {Rounded(dtype, {1, k}, ones), Rounded(dtype, {k, 1}, ones)}),
+          Rounded(dtype, {1, 1}, {-0.5 * static_cast<double>(k)}));
+    }
     const Value left = Rounded(dtype, {2, 0}, {});
     const Value right = Rounded(dtype, {0, 2}, {});
     ExpectEqual(RunOne(Node("Gemm", Attrs({{"beta", 3.0f}})),
