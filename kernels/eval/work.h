@@ -125,6 +125,13 @@ class WEIR_EXPORT Work final : private StreamTask {
   void Cancel();
   bool cancelled() const { return cancelled_.load(); }
 
+  // Lets go of the program and its plan, so that a work that is kept for its
+  // next use keeps neither alive. REQUIRES: idle or done.
+  void DropProgram() {
+    request.program = nullptr;
+    plan_ = nullptr;
+  }
+
   // After OnReturn or OnDone.
   const absl::Status& status() const { return status_; }  // OK while pending
   const SyncReport& report() const { return report_; }

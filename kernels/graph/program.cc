@@ -111,6 +111,18 @@ struct Program::Impl {
                   4 * kPlanBytesPerNode * core->graph.nodes.size()),
         graph_bytes(HeldBytes(core->graph)) {}
 
+  size_t held_bytes() const {
+    return graph_bytes + core->constants.bytes + core->packed.bytes() +
+           plans.bytes();
+  }
+  // Another thread may add to what is held meanwhile.
+  void Recount() const {
+    for (size_t held = held_bytes();; held = held_bytes()) {
+      core->charge.Set(held);
+      if (held_bytes() == held) return;
+    }
+  }
+
   static uint64_t NextNumber() {
     static std::atomic<uint64_t> next{1};
     return next.fetch_add(1, std::memory_order_relaxed);
@@ -140,8 +152,10 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
                        options.limits, options.evaluation, options.stop);
   }
   if (!core.ok()) return core.status();
-  return std::shared_ptr<const Program>(
-      new Program(std::make_unique<Impl>(*std::move(core), options)));
+  (*core)->charge.Open(options.account);
+  auto impl = std::make_unique<Impl>(*std::move(core), options);
+  impl->Recount();
+  return std::shared_ptr<const Program>(new Program(std::move(impl)));
 }
 
 Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -175,9 +189,7 @@ size_t Program::constant_bytes() const {
   return impl_->core->constants.bytes + impl_->core->packed.bytes();
 }
 
-size_t Program::held_bytes() const {
-  return impl_->graph_bytes + constant_bytes() + impl_->plans.bytes();
-}
+size_t Program::held_bytes() const { return impl_->held_bytes(); }
 
 size_t Program::packed_constants() const { return impl_->core->packed.made(); }
 
@@ -207,8 +219,10 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
   }
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                         Planner(impl_->core, stop).Make(inputs));
-  if (key.empty() && !inputs.empty()) return plan;
-  return impl_->plans.Insert(key, std::move(plan));
+  const bool cached = !key.empty() || inputs.empty();
+  if (cached) plan = impl_->plans.Insert(key, std::move(plan));
+  impl_->Recount();
+  return plan;
 }
 
 }  // namespace weir

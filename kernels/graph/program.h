@@ -22,6 +22,20 @@
 
 namespace weir {
 
+// Bytes of several programs, each counted until the last of its plans is gone,
+// which may hold its constants for longer than anybody holds the program.
+// Thread-safe.
+class ProgramAccount {
+ public:
+  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  void Change(size_t from, size_t to) {
+    bytes_.fetch_add(to - from, std::memory_order_relaxed);  // modulo 2^64
+  }
+
+ private:
+  std::atomic<size_t> bytes_{0};
+};
+
 struct ProgramOptions {
   // Plans that are kept; the least recently used go first. The bytes are those
   // of their tables and of what was computed on the host, beside some for each
@@ -32,6 +46,8 @@ struct ProgramOptions {
   EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
   uint64_t identity = 0;
+  // Counts Program::held_bytes. Null: nobody does.
+  std::shared_ptr<ProgramAccount> account = nullptr;
   // Set when nobody wants the program any more: compiling ends at the next node
   // with CANCELLED. Null: never.
   const std::atomic<bool>* stop = nullptr;

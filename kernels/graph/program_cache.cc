@@ -92,7 +92,6 @@ bool Equal(std::string_view whole, KeyPieces key) {
 struct Entry {
   Key key;
   std::shared_ptr<const Program> program;
-  size_t bytes = 0;  // changed and read under State::mu
   std::atomic<uint64_t> used{0};
 };
 
@@ -105,6 +104,19 @@ absl::Status QueueFull(const char* what, const char* name, size_t limit) {
                      absl::StrCat("more than ", limit, " ", what, " (", name,
                                   "); try again later")),
                  "COMPILE_QUEUE_FULL", {{name, absl::StrCat(limit)}}),
+      absl::Milliseconds(200));
+}
+
+absl::Status ProgramsHeld(size_t bytes, size_t limit) {
+  return WithRetryAfter(
+      WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "programs that are cached no more, but are still in use, "
+              "have ",
+              bytes, " bytes; they may have ", limit,
+              " (max_bytes); try again later")),
+          "PROGRAM_MEMORY_EXHAUSTED",
+          {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}}),
       absl::Milliseconds(200));
 }
 
@@ -160,15 +172,16 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   std::shared_ptr<const Program> Peek(KeyPieces key);
   std::shared_ptr<const Program> Find(KeyPieces key);
   void Compile(std::shared_ptr<Compilation> compilation);
-  // Returns what had to go, for the caller to drop without the lock.
-  std::vector<std::shared_ptr<Entry>> Insert(
-      Key key, std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
+  ProgramOr Make(Compilation& compilation);
+  // Takes out what has to go, least recently used first, until there is room
+  // for one more entry of these bytes beside all programs that live.
+  void MakeRoom(size_t more_entries, size_t more_bytes);
+  bool HasRoom(size_t more_entries, size_t more_bytes) const WEIR_REQUIRES(mu);
+  void Insert(Key key, std::shared_ptr<const Program> program)
+      WEIR_REQUIRES(mu);
+  // Of programs that live and are not cached.
+  size_t BytesLetGo() const;
   void MakePlan(Planning& planning);
-  // Counts what `program` holds by now, if it is kept, and lets go of what does
-  // not fit any more.
-  void Recount(const Program* program);
-  // Takes out the least recently used. REQUIRES: there are some.
-  std::shared_ptr<Entry> TakeOldest(Entries* entries) WEIR_REQUIRES(mu);
   // A timer that ends the wait; it may outlive the state.
   TimerQueue::TimerId AddTimer(Nanos deadline, WaitId id);
   // The caller gets `status`, and what nobody waits for then is given up.
@@ -183,6 +196,9 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   TimerQueue* const timers;
   const ProgramCacheOptions options;
 
+  // Of all programs that were compiled here and live.
+  const std::shared_ptr<ProgramAccount> account =
+      std::make_shared<ProgramAccount>();
   // Changed under `mu`, read without it.
   StripedSnapshot<Entries> programs;
   std::atomic<uint64_t> age{1};
@@ -204,7 +220,7 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   // What callers may join, queued or running. The key's bytes lie in it.
   std::map<std::string_view, std::shared_ptr<Compilation>> compiling
       WEIR_GUARDED_BY(mu);
-  size_t bytes WEIR_GUARDED_BY(mu) = 0;
+  size_t key_bytes WEIR_GUARDED_BY(mu) = 0;  // of entries
   uint64_t misses WEIR_GUARDED_BY(mu) = 0;
   uint64_t evicted WEIR_GUARDED_BY(mu) = 0;
   uint64_t failed WEIR_GUARDED_BY(mu) = 0;
@@ -238,25 +254,43 @@ std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
   return program;
 }
 
+size_t ProgramCache::State::BytesLetGo() const {
+  const std::shared_ptr<const Entries> entries = programs.Load();
+  size_t cached = 0;
+  for (const auto& [hash, entry] : *entries) {
+    cached += entry->program->held_bytes();
+  }
+  const size_t all = account->bytes();
+  return all < cached ? 0 : all - cached;
+}
+
+ProgramCache::ProgramOr ProgramCache::State::Make(Compilation& compilation) {
+  if (const size_t bytes = BytesLetGo(); bytes >= options.max_bytes) {
+    return ProgramsHeld(bytes, options.max_bytes);
+  }
+  auto graph = compilation.factory();
+  if (!graph.ok()) return graph.status();
+  ProgramOptions program_options;
+  program_options.identity = Fingerprint(*compilation.key);
+  program_options.evaluation = options.evaluation;
+  program_options.account = account;
+  program_options.stop = &compilation.stop;
+  program_options.text_device = options.text_device;
+  return Program::Compile(*std::move(graph), *device, *registry,
+                          program_options);
+}
+
 void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
-  const ProgramOr program = [&]() -> ProgramOr {
-    auto graph = compilation->factory();
-    if (!graph.ok()) return graph.status();
-    ProgramOptions program_options;
-    program_options.identity = Fingerprint(*compilation->key);
-    program_options.evaluation = options.evaluation;
-    program_options.stop = &compilation->stop;
-    program_options.text_device = options.text_device;
-    return Program::Compile(*std::move(graph), *device, *registry,
-                            program_options);
-  }();
+  const ProgramOr program = Make(*compilation);
   compilation->factory = nullptr;
+  const std::string_view whole = *compilation->key;
+  // One that alone is too large would evict all else.
+  const bool keep = program.ok() && whole.size() + (*program)->held_bytes() <=
+                                        options.max_bytes;
+  if (keep) MakeRoom(1, whole.size());
   std::map<WaitId, Waiter> waiters;
-  std::vector<std::shared_ptr<Entry>> gone;
   {
     MutexLock lock(&mu);
-    const Key key = compilation->key;
-    const std::string_view whole = *key;
     held_bytes -= whole.size();
     // If everybody left, another one of this key may have come since, and may
     // even have ended.
@@ -266,8 +300,9 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
     }
     if (!program.ok()) {
       if (!compilation->stop) ++failed;
-    } else if (Peek({&whole, 1}) == nullptr) {
-      gone = Insert(key, *program);
+    } else if (keep && HasRoom(1, whole.size()) &&
+               Peek({&whole, 1}) == nullptr) {
+      Insert(compilation->key, *program);
     }
     waiters.swap(compilation->waiters);
     compile_waits -= waiters.size();
@@ -280,60 +315,47 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
   }
 }
 
-std::vector<std::shared_ptr<Entry>> ProgramCache::State::Insert(
-    Key key, std::shared_ptr<const Program> program) {
+bool ProgramCache::State::HasRoom(size_t more_entries,
+                                  size_t more_bytes) const {
+  const size_t entries =
+      programs.Read([](const Entries& kept) { return kept.size(); });
+  return entries + more_entries <= options.max_programs &&
+         account->bytes() + key_bytes + more_bytes <= options.max_bytes;
+}
+
+void ProgramCache::State::MakeRoom(size_t more_entries, size_t more_bytes) {
+  for (;;) {
+    std::shared_ptr<Entry> oldest;  // goes after the lock, with its memory
+    MutexLock lock(&mu);
+    if (HasRoom(more_entries, more_bytes)) return;
+    auto entries = std::make_shared<Entries>(*programs.Load());
+    if (entries->empty()) return;
+    auto found = entries->begin();
+    for (auto it = entries->begin(); it != entries->end(); ++it) {
+      if (it->second->used.load(std::memory_order_relaxed) <
+          found->second->used.load(std::memory_order_relaxed)) {
+        found = it;
+      }
+    }
+    oldest = std::move(found->second);
+    entries->erase(found);
+    key_bytes -= oldest->key->size();
+    ++evicted;
+    programs.Store(std::move(entries));
+  }
+}
+
+void ProgramCache::State::Insert(Key key,
+                                 std::shared_ptr<const Program> program) {
   auto entry = std::make_shared<Entry>();
-  entry->bytes = key->size() + program->held_bytes();
   const std::string_view whole = *key;
-  const uint64_t hash = SampledHash({&whole, 1});
+  key_bytes += whole.size();
   entry->key = std::move(key);
   entry->program = std::move(program);
   // A hit from now on makes an entry younger than this one.
   entry->used = age.fetch_add(1, std::memory_order_relaxed);
-  if (entry->bytes > options.max_bytes) return {};  // it would evict all else
-  std::vector<std::shared_ptr<Entry>> gone;
   auto entries = std::make_shared<Entries>(*programs.Load());
-  while (!entries->empty() && (entries->size() >= options.max_programs ||
-                               bytes + entry->bytes > options.max_bytes)) {
-    gone.push_back(TakeOldest(entries.get()));
-  }
-  bytes += entry->bytes;
-  entries->emplace(hash, std::move(entry));
-  programs.Store(std::move(entries));
-  return gone;
-}
-
-std::shared_ptr<Entry> ProgramCache::State::TakeOldest(Entries* entries) {
-  auto oldest = entries->begin();
-  for (auto it = entries->begin(); it != entries->end(); ++it) {
-    if (it->second->used.load(std::memory_order_relaxed) <
-        oldest->second->used.load(std::memory_order_relaxed)) {
-      oldest = it;
-    }
-  }
-  std::shared_ptr<Entry> taken = oldest->second;
-  bytes -= taken->bytes;
-  entries->erase(oldest);
-  ++evicted;
-  return taken;
-}
-
-void ProgramCache::State::Recount(const Program* program) {
-  const size_t held = program->held_bytes();
-  std::vector<std::shared_ptr<Entry>> gone;
-  MutexLock lock(&mu);
-  const std::shared_ptr<const Entries> kept = programs.Load();
-  for (const auto& [hash, entry] : *kept) {
-    if (entry->program.get() != program) continue;
-    bytes -= entry->bytes;
-    entry->bytes = entry->key->size() + held;
-    bytes += entry->bytes;
-  }
-  if (bytes <= options.max_bytes) return;
-  auto entries = std::make_shared<Entries>(*kept);
-  while (!entries->empty() && bytes > options.max_bytes) {
-    gone.push_back(TakeOldest(entries.get()));
-  }
+  entries->emplace(SampledHash({&whole, 1}), std::move(entry));
   programs.Store(std::move(entries));
 }
 
@@ -428,8 +450,10 @@ void ProgramCache::State::MakePlan(Planning& planning) {
   PlanOr plan = planning.program->FindPlan(planning.inputs);
   if (*plan == nullptr) {
     plan = planning.program->MakePlan(planning.inputs, &planning.stop);
-    Recount(planning.program.get());
+    MakeRoom(0, 0);
   }
+  // Whoever is told may be the last who holds it.
+  planning.program = nullptr;
   absl::AnyInvocable<void(PlanOr)> done;
   {
     MutexLock lock(&mu);
@@ -566,7 +590,7 @@ ProgramCacheStats ProgramCache::stats() const {
   stats.queued = state_->queue.size();
   stats.queued_bytes = state_->held_bytes;
   stats.plans_queued = state_->plans.size();
-  stats.bytes = state_->bytes;
+  stats.bytes = state_->account->bytes() + state_->key_bytes;
   stats.misses = state_->misses;
   stats.evicted = state_->evicted;
   stats.failed = state_->failed;

@@ -26,7 +26,10 @@ namespace weir {
 
 struct ProgramCacheOptions {
   size_t max_programs = 256;
-  size_t max_bytes = size_t{1} << 30;  // keys and Program::held_bytes
+  // Keys and Program::held_bytes. Programs that the cache has let go count as
+  // long as somebody holds them or a plan of theirs: they displace others, and
+  // beyond these bytes of their own nothing is compiled.
+  size_t max_bytes = size_t{1} << 30;
   size_t max_queued = 256;
   // Of keys that wait or are being compiled. One may wait beyond it, alone.
   size_t max_queued_bytes = size_t{1} << 30;
@@ -39,7 +42,8 @@ struct ProgramCacheOptions {
 };
 
 struct ProgramCacheStats {
-  size_t programs = 0, bytes = 0;
+  size_t programs = 0;
+  size_t bytes = 0;  // with those of programs that only others still hold
   // That wait; queued_bytes: keys, with those that are being compiled.
   size_t queued = 0, queued_bytes = 0, plans_queued = 0;
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
@@ -72,8 +76,9 @@ class WEIR_EXPORT ProgramCache {
   // compile thread if it is not there. Callers of one key share one
   // compilation; a failure is not cached. `done` runs exactly once: inline on a
   // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline`,
-  // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL), or CANCELLED by Cancel or
-  // Stop. The compilation goes on only while somebody waits for it.
+  // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED),
+  // or CANCELLED by Cancel or Stop. The compilation goes on only while somebody
+  // waits for it.
   WaitId GetOrCompile(std::shared_ptr<const std::string> key,
                       GraphFactory factory, Nanos deadline,
                       absl::AnyInvocable<void(ProgramOr)> done);

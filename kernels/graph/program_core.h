@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@
 #include "kernels/graph/graph.h"
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/lowered_graph.h"
+#include "kernels/graph/program.h"
 #include "kernels/ops/packed_constants.h"
 
 namespace weir {
@@ -50,10 +52,34 @@ struct InputUse {
   bool on_host() const { return elements || !digests.empty(); }
 };
 
+// What an account counts of a program, until this object goes.
+class ProgramCharge {
+ public:
+  ProgramCharge() = default;
+  ~ProgramCharge() { Set(0); }
+  ProgramCharge(const ProgramCharge&) = delete;
+  ProgramCharge& operator=(const ProgramCharge&) = delete;
+
+  // Before any Set; may be null.
+  void Open(std::shared_ptr<ProgramAccount> account) {
+    account_ = std::move(account);
+  }
+  void Set(size_t bytes) {
+    if (account_ != nullptr) account_->Change(bytes_.exchange(bytes), bytes);
+  }
+
+ private:
+  std::shared_ptr<ProgramAccount> account_;
+  std::atomic<size_t> bytes_{0};
+};
+
 struct ProgramCore {
   ProgramCore() = default;
   ProgramCore(const ProgramCore&) = delete;
   ProgramCore& operator=(const ProgramCore&) = delete;
+
+  // First, and so the last to go: what it counts is given back by then.
+  mutable ProgramCharge charge;
 
   Device* device = nullptr;
   std::vector<ValueDecl> inputs;

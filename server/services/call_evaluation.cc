@@ -55,8 +55,8 @@ void CallEvaluation::Release(CallEvaluation* evaluation) {
   // What no reply took.
   evaluation->results_.Reset();
   evaluation->work_.TakeOutputBuffer().Reset();
+  evaluation->work_.DropProgram();
   WorkRequest& request = evaluation->work_.request;
-  request.program = nullptr;
   request.inputs.clear();
   request.outputs.clear();
   request.mode.reset();

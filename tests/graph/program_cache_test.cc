@@ -335,6 +335,47 @@ TEST_F(ProgramCacheTest, BoundsBytesWhenPlansAdd) {
   EXPECT_EQ(cache->stats().bytes, with_plan);
 }
 
+TEST_F(ProgramCacheTest, CountsWhatItLetGoAsLongAsSomebodyHoldsIt) {
+  const auto x = Floats({2}, {1, 2});
+  const std::vector<HostTensor> inputs = {x->tensor};
+  const auto cache = Make({.max_programs = 1});
+  auto program = *Compile(*cache, "a");
+  Answers<ProgramCache::PlanOr> answers;
+  cache->MakePlan(program, inputs, kNoDeadline, answers.Sink());
+  auto plan = *answers.Next();
+  const size_t held = program->held_bytes();
+  ASSERT_TRUE(Compile(*cache, "b").ok());
+  EXPECT_EQ(cache->Find("a"), nullptr);
+  const size_t cached = 1 + cache->Find("b")->held_bytes();
+  EXPECT_EQ(cache->stats().bytes, cached + held);
+  // The plan holds the constants and kernels.
+  program = nullptr;
+  EXPECT_GT(cache->stats().bytes, cached);
+  plan = nullptr;
+  EXPECT_EQ(cache->stats().bytes, cached);
+}
+
+TEST_F(ProgramCacheTest, CompilesNothingWhileTooMuchIsHeldThatItLetGo) {
+  const size_t each = 1 + (*Compile(*Make(), "a"))->held_bytes();
+  const auto cache = Make({.max_bytes = 5 * each / 2});
+  std::vector<std::shared_ptr<const Program>> held;
+  for (const char* key : {"a", "b", "c"}) {
+    const auto program = Compile(*cache, key);
+    ASSERT_TRUE(program.ok()) << program.status();
+    held.push_back(*program);
+  }
+  // There was no room for the third: all that is held is in use.
+  EXPECT_EQ(cache->stats().programs, 0u);
+  const absl::Status status = Compile(*cache, "d").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "PROGRAM_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  held.clear();
+  EXPECT_EQ(cache->stats().bytes, 0u);
+  EXPECT_TRUE(Compile(*cache, "d").ok());
+  EXPECT_NE(cache->Find("d"), nullptr);
+}
+
 TEST_F(ProgramCacheTest, MakesPlans) {
   const auto cache = Make();
   const auto program = *Compile(*cache, "k");

@@ -117,6 +117,46 @@ TEST(LimitsTest, BytesInFlightAreBounded) {
   EXPECT_TRUE(ServesOn(server));
 }
 
+// What the cache lets go of is gone with the last call that used it, though the
+// objects of calls are kept for others.
+TEST(LimitsTest, NoProgramOutlivesItsCalls) {
+  TestServer server;
+  const auto graph = [](const std::string& name, int64_t elements) {
+    v1::EvaluateRequest request = Program(R"(
+        nodes { op: "Identity" inputs: "c" outputs: ")" +
+                                          name + R"(" }
+        outputs: ")" + name + R"(")");
+    v1::NamedTensor* constant =
+        request.mutable_graph()->mutable_definition()->add_constants();
+    constant->set_name("c");
+    v1::TensorValue* value = constant->mutable_value();
+    value->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+    value->mutable_spec()->add_shape(elements);
+    value->set_raw(std::string(static_cast<size_t>(elements) * 4, '\0'));
+    return request;
+  };
+  constexpr int64_t kLarge = 4 << 20;
+  const auto held = [&] {
+    return server.DeviceMetric("weir_memory_bytes",
+                               "pool=\"program\",state=\"used\"");
+  };
+  ASSERT_TRUE(Evaluate(server, graph("large", kLarge)).status.ok());
+  EXPECT_GT(held(), kLarge);
+  // As many as the cache holds; they are compiled and not evaluated.
+  for (int i = 0; i < 256; ++i) {
+    v1::ExplainRequest request;
+    *request.mutable_graph() = graph("y" + std::to_string(i), 1).graph();
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::ExplainResponse response;
+    const grpc::Status status =
+        server.catalog().Explain(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+  EXPECT_EQ(server.DeviceMetric("weir_programs"), 256);
+  EXPECT_TRUE(Eventually([&] { return held() < kLarge; })) << held();
+}
+
 TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   TestServer server([](ServerOptions& o) { o.max_message_bytes = 1 << 16; });
   v1::EvaluateRequest request = IdentityRequest();
