@@ -21,14 +21,14 @@ std::string Clean(absl::string_view text) {
 }
 
 // Cut before a byte that continues a UTF-8 sequence.
-std::string CutMessage(const std::string& message) {
-  if (message.size() <= kMaxStatusMessageBytes) return message;
+std::string CutMessage(absl::string_view message) {
+  if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
   size_t size = kMaxStatusMessageBytes - 3;
   while (size > 0 &&
          (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) {
     --size;
   }
-  return message.substr(0, size) + "...";
+  return absl::StrCat(message.substr(0, size), "...");
 }
 
 google::protobuf::Duration ToProto(absl::Duration duration) {
@@ -51,6 +51,19 @@ void AddDetail(const google::protobuf::Message& detail,
 }
 
 }  // namespace
+
+absl::Status CutStatus(const absl::Status& status) {
+  bool fits = status.message().size() <= kMaxStatusMessageBytes;
+  status.ForEachPayload([&](absl::string_view, const absl::Cord& payload) {
+    fits = fits && payload.size() <= kMaxStatusDetailBytes;
+  });
+  if (fits) return status;
+  absl::Status cut(status.code(), CutMessage(status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (payload.size() <= kMaxStatusDetailBytes) cut.SetPayload(url, payload);
+  });
+  return cut;
+}
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;

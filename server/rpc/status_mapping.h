@@ -19,6 +19,10 @@ inline constexpr char kTypeUrlPrefix[] = "type.googleapis.com/";
 inline constexpr size_t kMaxStatusMessageBytes = 1024;
 inline constexpr size_t kMaxStatusDetailBytes = 4096;
 
+// What is kept of an error until it is sent: without what is cut or left out in
+// any case.
+absl::Status CutStatus(const absl::Status& status);
+
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace weir

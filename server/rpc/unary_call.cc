@@ -420,7 +420,7 @@ void UnaryCall::Fail(const absl::Status& error) {
   ticket_.Answered(call_bytes());
   CallList::Leave(this);  // a stream's message may still be on its way
   io_->sending_.Enter(this, answered_at_);
-  Send(error, !begun_);
+  Send(answer_, !begun_);
 }
 
 void UnaryCall::TakeReply(ReplyBuffer* reply) {
@@ -460,7 +460,7 @@ bool UnaryCall::BeginAnswer(const absl::Status& status) {
   EndUpload();
   answered_ = true;
   answered_at_ = io_->policy_.now();
-  answer_ = status;
+  answer_ = CutStatus(status);
   ForgetCancel();
   CountNoMore();
   if (!closed_) return true;

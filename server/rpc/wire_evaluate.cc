@@ -17,7 +17,7 @@ void ReadRegion(WireReader& reader, CallArena* arena, WireRegion* region) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        region->region = reader.String();
+        region->region = reader.Name();
         break;
       case 2:
         region->offset = reader.Varint();
@@ -60,7 +60,7 @@ void ReadSpec(WireReader& reader, CallArena* arena, WireTensorSpec* spec) {
         ReadExtents(reader, &shape);
         break;
       case 3:
-        spec->layout = reader.String();
+        spec->layout = reader.Name();
         break;
       case 4:
         if (auto* sample = samples.Add(kMaxSamples)) {
@@ -114,7 +114,7 @@ void ReadNamedTensor(WireReader& reader, CallArena* arena, WireTensor* tensor) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        tensor->name = reader.String();
+        tensor->name = reader.Name();
         break;
       case 2:
         if (has_value) return reader.Fail("a named tensor has two values");
@@ -132,7 +132,7 @@ void ReadOutputRequest(WireReader& reader, CallArena* arena,
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        output->name = reader.String();
+        output->name = reader.Name();
         break;
       case 2:
         output->destination = WireTensorNumber{reader.Varint()};
@@ -156,14 +156,14 @@ void ReadModelReference(WireReader& reader, WireModelReference* model) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        model->name = reader.String();
+        model->name = reader.Name();
         break;
       case 2:
         model->version = reader.Int64();
         model->version_label = {};
         break;
       case 3:
-        model->version_label = reader.String();
+        model->version_label = reader.Name();
         model->version = 0;
         break;
       default:
@@ -256,7 +256,7 @@ void ReadNamedSpec(WireReader& reader, CallArena* arena, WireTensor* tensor) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        tensor->name = reader.String();
+        tensor->name = reader.Name();
         break;
       case 2:
         if (has_spec) return reader.Fail("a tensor has two specs");
@@ -290,7 +290,7 @@ void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
       request->context = reader.Varint();
       return;
     case 6:
-      request->device = reader.String();
+      request->device = reader.Name();
       return;
     case 7:
       return reader.Nested([&](WireReader&) {
@@ -354,7 +354,7 @@ absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
         });
         break;
       case 3:
-        request->device = reader.String();
+        request->device = reader.Name();
         break;
       case 4:
         request->precision = reader.Int32();

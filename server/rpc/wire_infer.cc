@@ -57,7 +57,7 @@ void ReadParameter(WireReader& reader, size_t limit,
     while (reader.NextField()) {
       switch (reader.number()) {
         case 1:
-          parameter->name = reader.String();
+          parameter->name = reader.Name();
           break;
         case 2:
           reader.Nested(
@@ -76,10 +76,10 @@ void ReadInput(WireReader& reader, CallArena* arena, InferInput* input) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        input->name = reader.String();
+        input->name = reader.Name();
         break;
       case 2:
-        input->datatype = reader.String();
+        input->datatype = reader.Name();
         break;
       case 3:
         ReadExtents(reader, &shape);
@@ -108,7 +108,7 @@ void ReadOutput(WireReader& reader, CallArena* arena,
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        output->name = reader.String();
+        output->name = reader.Name();
         break;
       case 2:
         ReadParameter(reader, kMaxTensorParameters, &parameters);
@@ -132,10 +132,10 @@ absl::Status ParseInferRequest(const ByteView& bytes, CallArena* arena,
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        request->model_name = reader.String();
+        request->model_name = reader.Name();
         break;
       case 2:
-        request->model_version = reader.String();
+        request->model_version = reader.Name();
         break;
       case 3:
         request->id = reader.String();

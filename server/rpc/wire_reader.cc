@@ -212,10 +212,14 @@ ByteView WireReader::RawBytes(uint64_t length) {
   return ByteView(out.first(count), length);
 }
 
-std::string_view WireReader::String() {
+std::string_view WireReader::Text(uint64_t max_bytes) {
   if (!Expect(WireType::kBytes)) return {};
   const uint64_t length = Length();
   if (!ok() || length == 0) return {};
+  if (length > max_bytes) {
+    Fail("a name has more than 1024 bytes");
+    return {};
+  }
   std::string_view text;
   if (length <= static_cast<uint64_t>(piece_end_ - cursor_)) {
     text = {reinterpret_cast<const char*>(cursor_), length};

@@ -41,7 +41,11 @@ class WireReader {
   uint64_t Fixed64();
   ByteView Bytes();
   // Must be UTF-8. Copied to the arena only if it lies in several slices.
-  std::string_view String();
+  std::string_view String() { return Text(UINT64_MAX); }
+  // A String of at most kMaxNameBytes, as what names anything has: a longer one
+  // is an error, for it would be quoted where it names nothing.
+  static constexpr uint64_t kMaxNameBytes = 1024;
+  std::string_view Name() { return Text(kMaxNameBytes); }
 
   // Passes over the current field.
   void Skip();
@@ -109,6 +113,7 @@ class WireReader {
  private:
   static constexpr int kMaxGroupDepth = 32;
 
+  std::string_view Text(uint64_t max_bytes);
   uint64_t RawVarint();
   uint64_t SlowVarint();
   uint64_t Length();

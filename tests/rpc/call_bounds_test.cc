@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <iterator>
@@ -51,6 +52,7 @@ class Endings final : public CallObserver {
     {
       const MutexLock lock(&mu_);
       endings_.push_back({status.code(), delivery, Reason(status)});
+      longest_message_ = std::max(longest_message_, status.message().size());
     }
     ended_.Set();
   }
@@ -61,10 +63,15 @@ class Endings final : public CallObserver {
     const MutexLock lock(&mu_);
     return endings_;
   }
+  size_t longest_message() {
+    const MutexLock lock(&mu_);
+    return longest_message_;
+  }
 
  private:
   Event ended_;
   Mutex mu_;
+  size_t longest_message_ WEIR_GUARDED_BY(mu_) = 0;
   std::vector<Ending> endings_ WEIR_GUARDED_BY(mu_);
 };
 
@@ -129,6 +136,23 @@ struct Lent {
   std::string bytes;
   std::atomic<int> returned{0};
 };
+
+// It counts with 8 KiB until it is sent, so no more of it may stay.
+TEST_F(CallBoundsTest, NoMoreOfAnErrorIsKeptThanIsSent) {
+  Start(
+      [&](ServerCall& call) {
+        call.Fail(WithReason(
+            absl::NotFoundError(std::string(size_t{1} << 20, 'n')), "REASON",
+            {{"name", std::string(size_t{1} << 20, 'm')}}));
+      },
+      Options());
+  InferStub stub(Connect(address_));
+  const grpc::Status status = Infer(stub, "x").status;
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(status.error_message(), std::string(1021, 'n') + "...");
+  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kNotFound);
+  EXPECT_EQ(endings_.longest_message(), 1024u);
+}
 
 TEST_F(CallBoundsTest, AReplyThatIsTooLargeIsRefusedBeforeGrpcHasIt) {
   Lent lent(20'000);

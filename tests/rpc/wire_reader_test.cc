@@ -48,6 +48,23 @@ TEST(WireReaderTest, ReadsEveryKindOfFieldAcrossPieces) {
   }
 }
 
+TEST(WireReaderTest, ANameHasAtMost1024Bytes) {
+  for (size_t size : {size_t{1024}, size_t{1025}}) {
+    const std::string name(size, 'n');
+    const std::string head = {'\x0a', static_cast<char>((size & 0x7f) | 0x80),
+                              static_cast<char>(size >> 7)};
+    const Sliced sliced(head + name, 100);
+    CallArena arena;
+    WireReader reader(sliced.view(), &arena);
+    ASSERT_TRUE(reader.NextField());
+    EXPECT_EQ(reader.Name(), size == 1024 ? name : "");
+    const absl::Status status = reader.status("Test");
+    EXPECT_EQ(status.ok(), size == 1024) << status;
+    if (status.ok()) continue;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("1024 bytes"));
+  }
+}
+
 TEST(WireReaderTest, BytesStayWhereTheyAre) {
   const Sliced sliced(
       "\x0a\x06"
