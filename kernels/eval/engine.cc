@@ -23,6 +23,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   return engine;
 }
 
+namespace {
+
+ProgramCacheOptions ProgramOptionsOf(const EngineOptions& options) {
+  ProgramCacheOptions programs = options.programs;
+  programs.max_wait = options.max_wait;
+  return programs;
+}
+
+}  // namespace
+
 Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
                const EngineOptions& options)
     : options_(options),
@@ -34,8 +44,8 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
           std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes)),
       memory_(
           std::make_unique<MemoryPool>(device_.get(), options.tensor_bytes)),
-      programs_(std::make_unique<ProgramCache>(device_.get(), registry,
-                                               &timers_, options.programs)),
+      programs_(std::make_unique<ProgramCache>(
+          device_.get(), registry, &timers_, ProgramOptionsOf(options))),
       executor_(std::make_unique<ThreadExecutor>()) {
   TrimPinnedLater();
 }

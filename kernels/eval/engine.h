@@ -30,7 +30,8 @@ struct EngineOptions {
   size_t kept_pinned_bytes = size_t{32} << 20;
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t max_parked = 65536;              // works waiting for points
-  // Longest wait for points or a lane of a work without an earlier deadline.
+  // Longest wait for points, a lane, a program or a plan of a work without an
+  // earlier deadline; ProgramCacheOptions::max_wait is set to it.
   absl::Duration max_wait = absl::Seconds(60);
   // On the CPU, plans measured below this run on the calling thread.
   absl::Duration inline_below = absl::Microseconds(50);

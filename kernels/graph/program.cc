@@ -185,6 +185,8 @@ bool Program::InputOnHost(size_t i) const {
 
 bool Program::random() const { return impl_->core->random; }
 
+size_t Program::nodes() const { return impl_->core->graph.nodes.size(); }
+
 size_t Program::constant_bytes() const {
   return impl_->core->constants.bytes + impl_->core->packed.bytes();
 }

@@ -84,7 +84,8 @@ class WEIR_EXPORT Program {
   const std::vector<std::string>& symbols() const;
   // Bit i: input i is read on the host when a plan is made.
   bool InputOnHost(size_t i) const;
-  bool random() const;  // some node draws numbers
+  bool random() const;   // some node draws numbers
+  size_t nodes() const;  // of the graph as it was compiled
   // With the copies that plans keep of them in other forms, so it may grow.
   size_t constant_bytes() const;
   // About all that it holds on host and device: constants, the graph with its

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/mutex.h"
@@ -153,7 +154,9 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
     absl::Status left;                      // what to tell instead of the plan
     TimerQueue::TimerId timer = 0;
     bool running = false;
-    std::list<std::shared_ptr<Planning>>::iterator place;  // until it runs
+    // Until it runs.
+    std::list<std::shared_ptr<Planning>>* queue = nullptr;
+    std::list<std::shared_ptr<Planning>>::iterator place;
   };
   struct Wait {
     std::shared_ptr<Compilation> compilation;  // or:
@@ -188,8 +191,10 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   void Leave(WaitId id, const absl::Status& status);
   // Nobody waits for it: out of the queue, or to its end.
   void GiveUp(Compilation& compilation) WEIR_REQUIRES(mu);
-  void Compilations();  // a compile thread
-  void Plans();         // a plan thread
+  void Compilations();         // a compile thread
+  void Plans(bool large_too);  // a plan thread
+  // Null: there is nothing for it to do.
+  std::shared_ptr<Planning> TakePlanning(bool large_too) WEIR_REQUIRES(mu);
 
   Device* const device;
   const OpRegistry* const registry;
@@ -215,7 +220,8 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   std::unordered_map<WaitId, Wait> waits WEIR_GUARDED_BY(mu);
   size_t compile_waits WEIR_GUARDED_BY(mu) = 0;  // of those
   std::list<std::shared_ptr<Compilation>> queue WEIR_GUARDED_BY(mu);
-  std::list<std::shared_ptr<Planning>> plans WEIR_GUARDED_BY(mu);
+  std::list<std::shared_ptr<Planning>> small_plans WEIR_GUARDED_BY(mu);
+  std::list<std::shared_ptr<Planning>> large_plans WEIR_GUARDED_BY(mu);
   size_t held_bytes WEIR_GUARDED_BY(mu) = 0;  // keys: queued and running
   // What callers may join, queued or running. The key's bytes lie in it.
   std::map<std::string_view, std::shared_ptr<Compilation>> compiling
@@ -360,12 +366,22 @@ void ProgramCache::State::Insert(Key key,
 }
 
 TimerQueue::TimerId ProgramCache::State::AddTimer(Nanos deadline, WaitId id) {
-  return timers->Add(deadline, [weak = weak_from_this(), id] {
-    if (const auto alive = weak.lock()) {
-      alive->Leave(id, absl::DeadlineExceededError(
-                           "the deadline passed while the program was "
-                           "compiled or planned"));
-    }
+  const Nanos longest = NowNanos() + absl::ToInt64Nanoseconds(options.max_wait);
+  return timers->Add(std::min(deadline, longest), [weak = weak_from_this(), id,
+                                                   in_time =
+                                                       deadline > longest] {
+    const auto alive = weak.lock();
+    if (alive == nullptr) return;
+    alive->Leave(
+        id,
+        absl::DeadlineExceededError(
+            in_time
+                ? absl::StrCat("the program was not compiled or planned "
+                               "within ",
+                               absl::FormatDuration(alive->options.max_wait),
+                               ", the longest wait; try again later")
+                : "the deadline passed while the program was compiled or "
+                  "planned"));
   });
 }
 
@@ -402,7 +418,7 @@ void ProgramCache::State::Leave(WaitId id, const absl::Status& status) {
       waiter.timer = planning.timer;
       planning.stop = true;
       planning.left = status;
-      if (!planning.running) plans.erase(planning.place);
+      if (!planning.running) planning.queue->erase(planning.place);
       if (!planning.running || !planning.reads_inputs) {
         plan_done = std::move(planning.done);
         planning.done = nullptr;
@@ -430,16 +446,32 @@ void ProgramCache::State::Compilations() {
   }
 }
 
-void ProgramCache::State::Plans() {
+std::shared_ptr<ProgramCache::State::Planning>
+ProgramCache::State::TakePlanning(bool large_too) {
+  auto* queue = &small_plans;
+  if (large_too && !large_plans.empty() &&
+      (small_plans.empty() ||
+       large_plans.front()->id < small_plans.front()->id)) {
+    queue = &large_plans;
+  }
+  if (queue->empty()) return nullptr;
+  std::shared_ptr<Planning> planning = std::move(queue->front());
+  queue->pop_front();
+  planning->running = true;
+  return planning;
+}
+
+void ProgramCache::State::Plans(bool large_too) {
   for (;;) {
     std::shared_ptr<Planning> planning;
     {
       MutexLock lock(&mu);
-      while (plans.empty() && !stopping) plan_work.Wait(&mu);
-      if (stopping) return;
-      planning = std::move(plans.front());
-      plans.pop_front();
-      planning->running = true;
+      for (;;) {
+        if (stopping) return;
+        planning = TakePlanning(large_too);
+        if (planning != nullptr) break;
+        plan_work.Wait(&mu);
+      }
     }
     MakePlan(*planning);
   }
@@ -475,7 +507,8 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
         [state = state_.get()] { state->Compilations(); });
   }
   for (int i = 0; i < options.plan_threads; ++i) {
-    state_->threads.emplace_back([state = state_.get()] { state->Plans(); });
+    state_->threads.emplace_back(
+        [state = state_.get(), i] { state->Plans(/*large_too=*/i == 0); });
   }
 }
 
@@ -554,7 +587,8 @@ ProgramCache::WaitId ProgramCache::MakePlan(
     MutexLock lock(&state.mu);
     if (state.stopping) {
       refused = Stopping();
-    } else if (state.plans.size() >= state.options.max_waiters) {
+    } else if (state.small_plans.size() + state.large_plans.size() >=
+               state.options.max_waiters) {
       refused = QueueFull("callers wait for plans", "max_waiters",
                           state.options.max_waiters);
     } else {
@@ -562,10 +596,14 @@ ProgramCache::WaitId ProgramCache::MakePlan(
       planning->done = std::move(done);
       planning->id = state.next_wait++;
       planning->timer = state.AddTimer(deadline, planning->id);
-      planning->place = state.plans.insert(state.plans.end(), planning);
+      auto& queue = planning->program->nodes() > kSmallPlanNodes
+                        ? state.large_plans
+                        : state.small_plans;
+      planning->queue = &queue;
+      planning->place = queue.insert(queue.end(), planning);
       const WaitId id = planning->id;
       state.waits[id].planning = std::move(planning);
-      state.plan_work.NotifyOne();
+      state.plan_work.NotifyAll();  // not every thread takes it
       return id;
     }
   }
@@ -589,7 +627,7 @@ ProgramCacheStats ProgramCache::stats() const {
       [](const Entries& entries) { return entries.size(); });
   stats.queued = state_->queue.size();
   stats.queued_bytes = state_->held_bytes;
-  stats.plans_queued = state_->plans.size();
+  stats.plans_queued = state_->small_plans.size() + state_->large_plans.size();
   stats.bytes = state_->account->bytes() + state_->key_bytes;
   stats.misses = state_->misses;
   stats.evicted = state_->evicted;
@@ -609,7 +647,9 @@ void ProgramCache::Stop() {
         queued.push_back(id);
       }
     }
-    for (const auto& planning : state_->plans) queued.push_back(planning->id);
+    for (const auto* plans : {&state_->small_plans, &state_->large_plans}) {
+      for (const auto& planning : *plans) queued.push_back(planning->id);
+    }
     state_->work.NotifyAll();
     state_->plan_work.NotifyAll();
   }

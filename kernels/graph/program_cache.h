@@ -16,6 +16,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
@@ -36,7 +37,11 @@ struct ProgramCacheOptions {
   // Callers, on all compilations together; and plans that wait.
   size_t max_waiters = 65536;
   int threads = 1;
-  int plan_threads = 1;
+  // Beyond the first they make no plans of more than kSmallPlanNodes, so that
+  // such a one holds up only its like.
+  int plan_threads = 2;
+  // A caller's wait for a program or a plan ends then, if not at its deadline.
+  absl::Duration max_wait = absl::Seconds(60);
   EvaluationLimits evaluation = {};  // of every program
   Device* text_device = nullptr;     // as in ProgramOptions
 };
@@ -48,6 +53,9 @@ struct ProgramCacheStats {
   size_t queued = 0, queued_bytes = 0, plans_queued = 0;
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
 };
+
+// Takes milliseconds at most, but for kernels that it has compiled.
+inline constexpr size_t kSmallPlanNodes = 4096;
 
 class WEIR_EXPORT ProgramCache {
  public:
@@ -75,7 +83,8 @@ class WEIR_EXPORT ProgramCache {
   // The program of `key`, compiled from the graph that `factory` makes on a
   // compile thread if it is not there. Callers of one key share one
   // compilation; a failure is not cached. `done` runs exactly once: inline on a
-  // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline`,
+  // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline` or
+  // after ProgramCacheOptions::max_wait,
   // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED),
   // or CANCELLED by Cancel or Stop. The compilation goes on only while somebody
   // waits for it.

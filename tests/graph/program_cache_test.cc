@@ -177,6 +177,60 @@ TEST_F(ProgramCacheTest, GivesUpAtTheDeadlineButGoesOnForOthers) {
   EXPECT_EQ(late.size(), 0u);
 }
 
+// A caller without a deadline, while others compile.
+TEST_F(ProgramCacheTest, NobodyWaitsForEver) {
+  Gate gate;
+  const auto cache = Make({.max_wait = absl::ZeroDuration()});
+  Programs running, queued;
+  const auto hold = [&]() -> absl::StatusOr<Graph> {
+    gate.Pass();
+    return NegGraph();
+  };
+  cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
+  cache->GetOrCompile("queued", hold, kNoDeadline, queued.Sink());
+  for (Programs* answers : {&running, &queued}) {
+    const absl::Status status = answers->Next().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(status.message(),
+              "the program was not compiled or planned within 0, the longest "
+              "wait; try again later");
+  }
+  EXPECT_EQ(cache->stats().queued, 0u);
+  gate.Open();
+}
+
+TEST_F(ProgramCacheTest, PlansDoNotWaitBehindThoseOfLargePrograms) {
+  const auto cache = Make();
+  const auto large = Compile(*cache, "large", []() -> absl::StatusOr<Graph> {
+    Graph graph;
+    graph.inputs = {Input("x0", SymbolicDims{Dim()})};
+    for (size_t i = 0; i <= kSmallPlanNodes; ++i) {
+      graph.nodes.push_back(
+          Node("Neg", {absl::StrCat("x", i)}, {absl::StrCat("x", i + 1)}));
+    }
+    graph.outputs = {absl::StrCat("x", kSmallPlanNodes + 1)};
+    return graph;
+  });
+  ASSERT_TRUE(large.ok()) << large.status();
+  ASSERT_GT((*large)->nodes(), kSmallPlanNodes);
+  const auto small = *Compile(*cache, "small");
+  const std::vector<HostTensor> one = {{DType::kFloat, {1}, nullptr}};
+  const std::vector<HostTensor> two = {{DType::kFloat, {2}, nullptr}};
+  Gate open;
+  // Answers run on the plan thread.
+  cache->MakePlan(*large, one, kNoDeadline,
+                  [&](ProgramCache::PlanOr) { open.Pass(); });
+  open.AwaitArrival();
+  Answers<ProgramCache::PlanOr> large_answers, answers;
+  cache->MakePlan(*large, two, kNoDeadline, large_answers.Sink());
+  cache->MakePlan(small, one, NowNanos() + 20'000'000'000, answers.Sink());
+  EXPECT_TRUE(answers.Next().ok());
+  EXPECT_EQ(large_answers.size(), 0u);
+  EXPECT_EQ(cache->stats().plans_queued, 1u);
+  open.Open();
+  EXPECT_TRUE(large_answers.Next().ok());
+}
+
 TEST_F(ProgramCacheTest, RefusesMoreThanTheQueueHolds) {
   const auto cache = Make({.max_queued = 1});
   Gate gate;
@@ -516,7 +570,7 @@ TEST_F(ProgramCacheTest, NobodyJoinsACompilationThatWasGivenUp) {
 class PlansOfACache : public ProgramCacheTest {
  protected:
   void SetUp() override {
-    cache_ = Make();
+    cache_ = Make({.plan_threads = 1});
     const auto program = Compile(*cache_, "k");
     ASSERT_TRUE(program.ok()) << program.status();
     program_ = *program;
