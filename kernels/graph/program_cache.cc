@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <list>
 #include <map>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
+#include "kernels/base/keyed_hash.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/striped_snapshot.h"
 
@@ -26,10 +26,8 @@ constexpr size_t kCounterStripes = 16;
 using Key = std::shared_ptr<const std::string>;
 using KeyPieces = ProgramCache::KeyPieces;
 
-// Of a large key a hash sees so many places, and so much of each: reading all
-// of it, only to compare it afterwards, would cost as much again.
-constexpr size_t kSamples = 64;
-constexpr size_t kSampleBytes = 64;
+// Smaller keys are compared where they are found, under a lock.
+constexpr size_t kSmallKeyBytes = 4096;
 
 size_t SizeOf(KeyPieces key) {
   size_t size = 0;
@@ -37,48 +35,10 @@ size_t SizeOf(KeyPieces key) {
   return size;
 }
 
-// Reads a key in pieces at growing places.
-class PieceReader {
- public:
-  explicit PieceReader(KeyPieces key) : key_(key) {}
-
-  // REQUIRES: the bytes are there, and `at` is not below that of before.
-  void Read(size_t at, size_t bytes, char* out) {
-    while (at >= start_ + key_[piece_].size()) {
-      start_ += key_[piece_++].size();
-    }
-    size_t piece = piece_;
-    size_t skipped = at - start_;
-    while (bytes > 0) {
-      const std::string_view part = key_[piece++].substr(skipped, bytes);
-      std::memcpy(out, part.data(), part.size());
-      out += part.size();
-      bytes -= part.size();
-      skipped = 0;
-    }
-  }
-
- private:
-  const KeyPieces key_;
-  size_t piece_ = 0;
-  size_t start_ = 0;  // of the piece
-};
-
-uint64_t SampledHash(KeyPieces key) {
-  const size_t size = SizeOf(key);
-  const size_t samples =
-      std::min(kSamples, (size + kSampleBytes - 1) / kSampleBytes);
-  uint64_t hash = size;
-  PieceReader reader(key);
-  char sample[kSampleBytes];
-  for (size_t i = 0; i < samples; ++i) {
-    const size_t bytes = std::min(size, kSampleBytes);
-    // Evenly, from the first byte to the last.
-    const size_t at = samples == 1 ? 0 : (size - bytes) / (samples - 1) * i;
-    reader.Read(i + 1 == samples ? size - bytes : at, bytes, sample);
-    hash = Fingerprint({sample, bytes}, hash);
-  }
-  return hash;
+uint64_t HashOf(KeyPieces key) {
+  KeyedHash hash;
+  for (std::string_view piece : key) hash.Add(piece);
+  return hash.Finish();
 }
 
 bool Equal(std::string_view whole, KeyPieces key) {
@@ -96,7 +56,9 @@ struct Entry {
   std::atomic<uint64_t> used{0};
 };
 
-using Entries = std::unordered_multimap<uint64_t, std::shared_ptr<Entry>>;
+// By their hashes. That two keys have one, which nobody can bring about, costs
+// the second its place.
+using Entries = std::unordered_map<uint64_t, std::shared_ptr<Entry>>;
 
 // `name` is that of ProgramCacheOptions.
 absl::Status QueueFull(const char* what, const char* name, size_t limit) {
@@ -135,6 +97,7 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   };
   // One compilation and everyone who waits for it.
   struct Compilation {
+    uint64_t hash = 0;
     Key key;
     GraphFactory factory;
     std::atomic<bool> stop{false};
@@ -171,17 +134,19 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
         options(the_options),
         programs(std::make_shared<const Entries>()) {}
 
-  // Looked up without being a hit.
-  std::shared_ptr<const Program> Peek(KeyPieces key);
-  std::shared_ptr<const Program> Find(KeyPieces key);
+  // Null if there is none. Keys are not compared.
+  std::shared_ptr<Entry> FindEntry(uint64_t hash) const;
+  std::shared_ptr<const Program> Find(uint64_t hash, KeyPieces key);
+  // Whom callers of that hash may join; null: nobody.
+  std::shared_ptr<Compilation> Joinable(uint64_t hash) const WEIR_REQUIRES(mu);
   void Compile(std::shared_ptr<Compilation> compilation);
   ProgramOr Make(Compilation& compilation);
   // Takes out what has to go, least recently used first, until there is room
   // for one more entry of these bytes beside all programs that live.
   void MakeRoom(size_t more_entries, size_t more_bytes);
   bool HasRoom(size_t more_entries, size_t more_bytes) const WEIR_REQUIRES(mu);
-  void Insert(Key key, std::shared_ptr<const Program> program)
-      WEIR_REQUIRES(mu);
+  void Insert(const Compilation& compilation,
+              std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
   // Of programs that live and are not cached.
   size_t BytesLetGo() const;
   void MakePlan(Planning& planning);
@@ -223,8 +188,9 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   std::list<std::shared_ptr<Planning>> small_plans WEIR_GUARDED_BY(mu);
   std::list<std::shared_ptr<Planning>> large_plans WEIR_GUARDED_BY(mu);
   size_t held_bytes WEIR_GUARDED_BY(mu) = 0;  // keys: queued and running
-  // What callers may join, queued or running. The key's bytes lie in it.
-  std::map<std::string_view, std::shared_ptr<Compilation>> compiling
+  // What callers may join, queued or running, by its key's hash. Who waits for
+  // another key of that hash, waits alone.
+  std::unordered_map<uint64_t, std::shared_ptr<Compilation>> compiling
       WEIR_GUARDED_BY(mu);
   size_t key_bytes WEIR_GUARDED_BY(mu) = 0;  // of entries
   uint64_t misses WEIR_GUARDED_BY(mu) = 0;
@@ -233,31 +199,43 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   std::vector<std::thread> threads;
 };
 
-std::shared_ptr<const Program> ProgramCache::State::Peek(KeyPieces key) {
-  const uint64_t hash = SampledHash(key);
-  const uint64_t now = age.load(std::memory_order_relaxed);
-  return programs.Read(
-      [&](const Entries& entries) -> std::shared_ptr<const Program> {
-        const auto [first, last] = entries.equal_range(hash);
-        for (auto it = first; it != last; ++it) {
-          Entry& entry = *it->second;
-          if (!Equal(*entry.key, key)) continue;
-          if (entry.used.load(std::memory_order_relaxed) != now) {
-            entry.used.store(now, std::memory_order_relaxed);
-          }
-          return entry.program;
-        }
-        return nullptr;
-      });
+std::shared_ptr<Entry> ProgramCache::State::FindEntry(uint64_t hash) const {
+  return programs.Read([&](const Entries& entries) -> std::shared_ptr<Entry> {
+    const auto found = entries.find(hash);
+    return found == entries.end() ? nullptr : found->second;
+  });
 }
 
-std::shared_ptr<const Program> ProgramCache::State::Find(KeyPieces key) {
-  auto program = Peek(key);
+std::shared_ptr<const Program> ProgramCache::State::Find(uint64_t hash,
+                                                         KeyPieces key) {
+  const bool small = SizeOf(key) <= kSmallKeyBytes;
+  const uint64_t now = age.load(std::memory_order_relaxed);
+  std::shared_ptr<Entry> large;
+  auto program = programs.Read(
+      [&](const Entries& entries) -> std::shared_ptr<const Program> {
+        const auto found = entries.find(hash);
+        if (found == entries.end()) return nullptr;
+        Entry& entry = *found->second;
+        if (small && !Equal(*entry.key, key)) return nullptr;
+        if (entry.used.load(std::memory_order_relaxed) != now) {
+          entry.used.store(now, std::memory_order_relaxed);
+        }
+        if (small) return entry.program;
+        large = found->second;
+        return nullptr;
+      });
+  if (large != nullptr && Equal(*large->key, key)) program = large->program;
   if (program != nullptr) {
     counters[ThreadStripe() % kCounterStripes].hits.fetch_add(
         1, std::memory_order_relaxed);
   }
   return program;
+}
+
+std::shared_ptr<ProgramCache::State::Compilation> ProgramCache::State::Joinable(
+    uint64_t hash) const {
+  const auto found = compiling.find(hash);
+  return found == compiling.end() ? nullptr : found->second;
 }
 
 size_t ProgramCache::State::BytesLetGo() const {
@@ -300,15 +278,12 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
     held_bytes -= whole.size();
     // If everybody left, another one of this key may have come since, and may
     // even have ended.
-    const auto joinable = compiling.find(whole);
-    if (joinable != compiling.end() && joinable->second == compilation) {
-      compiling.erase(joinable);
-    }
+    const uint64_t hash = compilation->hash;
+    if (Joinable(hash) == compilation) compiling.erase(hash);
     if (!program.ok()) {
       if (!compilation->stop) ++failed;
-    } else if (keep && HasRoom(1, whole.size()) &&
-               Peek({&whole, 1}) == nullptr) {
-      Insert(compilation->key, *program);
+    } else if (keep && HasRoom(1, whole.size()) && FindEntry(hash) == nullptr) {
+      Insert(*compilation, *program);
     }
     waiters.swap(compilation->waiters);
     compile_waits -= waiters.size();
@@ -351,17 +326,16 @@ void ProgramCache::State::MakeRoom(size_t more_entries, size_t more_bytes) {
   }
 }
 
-void ProgramCache::State::Insert(Key key,
+void ProgramCache::State::Insert(const Compilation& compilation,
                                  std::shared_ptr<const Program> program) {
   auto entry = std::make_shared<Entry>();
-  const std::string_view whole = *key;
-  key_bytes += whole.size();
-  entry->key = std::move(key);
+  entry->key = compilation.key;
+  key_bytes += entry->key->size();
   entry->program = std::move(program);
   // A hit from now on makes an entry younger than this one.
   entry->used = age.fetch_add(1, std::memory_order_relaxed);
   auto entries = std::make_shared<Entries>(*programs.Load());
-  entries->emplace(SampledHash({&whole, 1}), std::move(entry));
+  entries->emplace(compilation.hash, std::move(entry));
   programs.Store(std::move(entries));
 }
 
@@ -386,9 +360,8 @@ TimerQueue::TimerId ProgramCache::State::AddTimer(Nanos deadline, WaitId id) {
 }
 
 void ProgramCache::State::GiveUp(Compilation& compilation) {
-  const auto joinable = compiling.find(*compilation.key);
-  if (joinable != compiling.end() && joinable->second.get() == &compilation) {
-    compiling.erase(joinable);
+  if (Joinable(compilation.hash).get() == &compilation) {
+    compiling.erase(compilation.hash);
   }
   if (compilation.running) {
     compilation.stop = true;
@@ -515,49 +488,54 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
 ProgramCache::~ProgramCache() { Stop(); }
 
 std::shared_ptr<const Program> ProgramCache::Find(KeyPieces key) {
-  return state_->Find(key);
+  return state_->Find(HashOf(key), key);
 }
 
 ProgramCache::WaitId ProgramCache::GetOrCompile(
     std::shared_ptr<const std::string> key, GraphFactory factory,
     Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done) {
+  State& state = *state_;
+  const ProgramCacheOptions& options = state.options;
   const std::string_view whole = *key;
-  ProgramOr now = Find(whole);
-  if (*now == nullptr) {
-    State& state = *state_;
-    const ProgramCacheOptions& options = state.options;
+  const uint64_t hash = HashOf({&whole, 1});
+  ProgramOr now = nullptr;
+  // Keys, which may be large, are compared without the lock.
+  std::shared_ptr<State::Compilation> compilation;
+  for (;;) {
+    now = state.Find(hash, {&whole, 1});
+    if (*now != nullptr) break;
+    const std::shared_ptr<Entry> other = state.FindEntry(hash);
+    const bool joins = compilation != nullptr && *compilation->key == whole;
     MutexLock lock(&state.mu);
-    const auto joinable = state.compiling.find(whole);
-    const bool fresh = joinable == state.compiling.end();
-    // It may have been finished between the look-up and the lock.
-    now = state.Find({&whole, 1});
-    if (*now != nullptr) {
-      // A hit after all.
-    } else if (state.stopping) {
+    if (state.Joinable(hash) != compilation) {
+      compilation = state.Joinable(hash);
+      continue;
+    }
+    // It may have been finished since it was looked up.
+    if (state.FindEntry(hash) != other) continue;
+    if (state.stopping) {
       now = Stopping();
     } else if (state.compile_waits >= options.max_waiters) {
       now = QueueFull("callers wait for programs", "max_waiters",
                       options.max_waiters);
-    } else if (fresh && state.queue.size() >= options.max_queued) {
+    } else if (!joins && state.queue.size() >= options.max_queued) {
       now = QueueFull("graphs wait to be compiled", "max_queued",
                       options.max_queued);
-    } else if (fresh && !state.queue.empty() &&
+    } else if (!joins && !state.queue.empty() &&
                state.held_bytes + whole.size() > options.max_queued_bytes) {
       now = QueueFull("bytes of graphs wait to be compiled", "max_queued_bytes",
                       options.max_queued_bytes);
     } else {
       ++state.misses;
-      std::shared_ptr<State::Compilation> compilation;
-      if (fresh) {
+      if (!joins) {
         compilation = std::make_shared<State::Compilation>();
+        compilation->hash = hash;
         compilation->key = std::move(key);
         compilation->factory = std::move(factory);
-        state.compiling.emplace(whole, compilation);
+        state.compiling.emplace(hash, compilation);
         state.held_bytes += whole.size();
         compilation->place = state.queue.insert(state.queue.end(), compilation);
         state.work.NotifyOne();
-      } else {
-        compilation = joinable->second;
       }
       const WaitId id = state.next_wait++;
       State::Waiter& waiter = compilation->waiters[id];
@@ -567,6 +545,7 @@ ProgramCache::WaitId ProgramCache::GetOrCompile(
       state.waits[id].compilation = std::move(compilation);
       return id;
     }
+    break;
   }
   done(std::move(now));
   return 0;
