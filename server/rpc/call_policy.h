@@ -30,8 +30,10 @@ struct CallPolicy {
   size_t max_connection_calls = SIZE_MAX;
 };
 
-// Messages of methods that are not what the server is for.
-inline constexpr size_t kMaxSmallMessageBytes = size_t{4} << 20;
+// Messages of methods that are not what the server is for. Protobuf parses
+// them on the I/O thread, and may make some 60 bytes of one: an empty field
+// that it does not know becomes an object.
+inline constexpr size_t kMaxSmallMessageBytes = size_t{64} << 10;
 
 // What a call holds beside its message and its reply: our object, and gRPC's.
 inline constexpr size_t kCallBytes = size_t{8} << 10;

@@ -533,6 +533,25 @@ TEST_F(BadInputTest, MessagesThatAreNone) {
               StatusCode::INVALID_ARGUMENT, ""));
 }
 
+// Two bytes each, of which protobuf would make more than a hundred.
+TEST_F(BadInputTest, ManyUnknownFields) {
+  std::string fields;
+  while (fields.size() < 100'000) fields += std::string("\x7a\x00", 2);
+  for (const char* method :
+       {"/inference.GRPCInferenceService/ServerLive",
+        "/inference.GRPCInferenceService/ModelMetadata",
+        "/weir.v1.Catalog/ListDevices", "/weir.v1.Admin/Drain"}) {
+    SCOPED_TRACE(method);
+    EXPECT_TRUE(Refused(server_.CallRaw(method, fields),
+                        StatusCode::RESOURCE_EXHAUSTED, "65536"));
+  }
+  EXPECT_TRUE(server_
+                  .CallRaw("/inference.GRPCInferenceService/ServerLive",
+                           fields.substr(0, 1000))
+                  .ok());
+  EXPECT_TRUE(ServesOn(server_));
+}
+
 TEST_F(BadInputTest, IndicesOutOfRange) {
   for (int64_t index : {int64_t{3}, int64_t{-4}, INT64_MAX, INT64_MIN}) {
     SCOPED_TRACE(index);
