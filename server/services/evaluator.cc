@@ -1,10 +1,12 @@
 #include "server/services/evaluator.h"
 
+#include <algorithm>
 #include <memory_resource>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
@@ -207,7 +209,28 @@ class EvaluatorService::Request {
         this);
   }
 
+  static absl::Status Missing(const ValueDecl& input) {
+    return InvalidField("inputs", absl::StrCat("input \"", input.name,
+                                               "\" of the graph is missing"));
+  }
+
+  // A graph may declare far more inputs than a request can give.
+  absl::Status CheckInputCount() const {
+    const auto& declared = program_->inputs();
+    if (request_.inputs.size() >= declared.size()) return absl::OkStatus();
+    absl::flat_hash_set<absl::string_view> given;
+    for (const WireTensor& input : request_.inputs) {
+      given.insert(AbslView(input.name));
+    }
+    // Among the first so many, one at least.
+    const auto missing = std::find_if(
+        declared.begin(), declared.end(),
+        [&](const ValueDecl& input) { return !given.contains(input.name); });
+    return missing == declared.end() ? absl::OkStatus() : Missing(*missing);
+  }
+
   absl::Status FillInputs() {
+    WEIR_RETURN_IF_ERROR(CheckInputCount());
     auto& inputs = evaluation_->request().inputs;
     inputs.resize(program_->inputs().size());
     places_.assign(inputs.size(), kNotGiven);
@@ -242,9 +265,7 @@ class EvaluatorService::Request {
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!given[i]) {
-        return InvalidField("inputs",
-                            absl::StrCat("input \"", program_->inputs()[i].name,
-                                         "\" of the graph is missing"));
+        return Missing(program_->inputs()[i]);
       }
     }
     return absl::OkStatus();

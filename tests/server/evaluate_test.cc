@@ -454,6 +454,27 @@ TEST(EvaluateTest, ASpacesTokenIsNeverPassedOver) {
   EXPECT_TRUE(ServesOn(server));
 }
 
+// Though a graph declares far more inputs than a request may give.
+TEST(EvaluateTest, OneOfManyMissingInputsIsNamed) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      nodes { op: "Identity" inputs: "x0" outputs: "y" }
+      outputs: "y")");
+  auto* definition = request.mutable_graph()->mutable_definition();
+  for (int i = 0; i < 20'000; ++i) {
+    v1::GraphInput* input = definition->add_inputs();
+    input->set_name("x" + std::to_string(i));
+    input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  }
+  AddInput(&request, "x0", v1::DATA_TYPE_FLOAT, {}, Bytes<float>({1}));
+  AddInput(&request, "x2", v1::DATA_TYPE_FLOAT, {}, Bytes<float>({1}));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::INVALID_ARGUMENT,
+                      "input \"x1\" of the graph is missing"));
+  EXPECT_EQ(Field(FromGrpcStatus(answer.status)), "inputs");
+  EXPECT_TRUE(ServesOn(server));
+}
+
 TEST(EvaluateTest, AVersionLabelIsNeverPassedOver) {
   TestServer server(
       [](ServerOptions& o) { o.model_repository = DigitsFolder(); });
