@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -112,6 +113,14 @@ int64_t DecodedAtOnce(int64_t files) {
   return std::clamp<int64_t>(files, 1, threads);
 }
 
+// What the CPU's decoders take while they run.
+int64_t CpuDecoderBytes(const PlanArgs& args) {
+  if (args.host_ints.empty() || args.host_ints[0].size() != 3) return 0;
+  const Dims& out = args.outputs[0].dims;
+  const int64_t files = out.size() == 4 ? out[0] : 1;
+  return SaturatingMul(args.host_ints[0][2], DecodedAtOnce(files));
+}
+
 // CUDA turns pictures upright one after the other, out of scratch memory.
 NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
                          const PlanArgs& args) {
@@ -120,11 +129,8 @@ NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
   if (device == DeviceKind::kCuda) {
     const int64_t pictures = out.dims.size() == 4 ? out.dims[0] : 1;
     cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
-  } else if (!args.host_ints.empty() && args.host_ints[0].size() == 3) {
-    // The decoders take it themselves: no part of the plan's own memory.
-    const int64_t files = out.dims.size() == 4 ? out.dims[0] : 1;
-    cost.scratch_bytes =
-        SaturatingMul(args.host_ints[0][2], DecodedAtOnce(files));
+  } else {
+    cost.scratch_bytes = CpuDecoderBytes(args);
   }
   return cost;
 }
@@ -148,32 +154,58 @@ absl::Status AsFault(const absl::Status& status) {
                   absl::StrCat(status.message(), ": "));
 }
 
+class DecodePlan final : public KernelPlan {
+ public:
+  explicit DecodePlan(const PlanArgs& args)
+      : dtype_(args.inputs[0].dtype),
+        elements_(args.inputs[0].elements),
+        decoder_bytes_(static_cast<size_t>(CpuDecoderBytes(args))) {
+    const Dims& out = args.outputs[0].dims;
+    height_ = out[out.size() - 3];
+    width_ = out[out.size() - 2];
+  }
+
+  // The decoders take their memory themselves. That the run has as much of its
+  // arena, and leaves it alone, counts it with all that works compute on.
+  size_t scratch_bytes() const override { return decoder_bytes_; }
+
+  absl::Status Run(const RunArgs& run) const override {
+    const Files files(dtype_, elements_, run.inputs[0]);
+    auto* pixels = static_cast<uint8_t*>(run.outputs[0]);
+    const int64_t count = files.count();
+    const int64_t parts = DecodedAtOnce(count);
+    return ParallelForStatus(run.team, parts, [&](int64_t part) {
+      const int64_t end = (part + 1) * count / parts;
+      for (int64_t i = part * count / parts; i < end; ++i) {
+        if (run.team != nullptr && run.team->GivenUp()) break;
+        const absl::Status status =
+            AsFault(DecodeOne(files[i], height_, width_,
+                              pixels + i * height_ * width_ * kChannels));
+        if (!status.ok()) return NameFile(status, i, count);
+      }
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  const DType dtype_;
+  const int64_t elements_;
+  const size_t decoder_bytes_;
+  int64_t height_ = 0;
+  int64_t width_ = 0;
+};
+
+class DecodeKernel final : public Kernel {
+ public:
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    return std::make_unique<const DecodePlan>(args);
+  }
+};
+
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeDecodeImageKernel(
     const NodeInfo&, Device&) {
-  return MakeKernel([](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-    const Dims& out = args.outputs[0].dims;
-    const int64_t height = out[out.size() - 3];
-    const int64_t width = out[out.size() - 2];
-    const DType dtype = args.inputs[0].dtype;
-    const int64_t elements = args.inputs[0].elements;
-    return RunFunction([=](const RunArgs& run) {
-      const Files files(dtype, elements, run.inputs[0]);
-      auto* pixels = static_cast<uint8_t*>(run.outputs[0]);
-      const int64_t count = files.count();
-      const int64_t parts = DecodedAtOnce(count);
-      return ParallelForStatus(run.team, parts, [&](int64_t part) {
-        const int64_t end = (part + 1) * count / parts;
-        for (int64_t i = part * count / parts; i < end; ++i) {
-          if (run.team != nullptr && run.team->GivenUp()) break;
-          const absl::Status status =
-              AsFault(DecodeOne(files[i], height, width,
-                                pixels + i * height * width * kChannels));
-          if (!status.ok()) return NameFile(status, i, count);
-        }
-        return absl::OkStatus();
-      });
-    });
-  });
+  return std::make_unique<const DecodeKernel>();
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // weir.DecodeImage: PNG is exact, JPEG (quality 95, smooth) within 8 levels of
 // the picture that was encoded. The decoders themselves: tests/ops/image.
 #include <cmath>
+#include <memory>
 #include <span>
 
 #include "kernels/base/error_info.h"
+#include "kernels/device/devices.h"
 #include "kernels/ops/image/jpeg_decoder.h"
 #include "kernels/ops/registry.h"
 #include "tests/ops/image/test_images.h"
@@ -154,6 +156,7 @@ TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
   const auto registry = MakeOpRegistry();
   const OpDef* def = registry->Find("weir", "DecodeImage");
   ASSERT_NE(def, nullptr);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
   const auto scratch = [&](const image::Bytes& file) {
     const TensorMeta in = {.dtype = DType::kUint8,
                            .dims = {static_cast<int64_t>(file.size())},
@@ -166,11 +169,18 @@ TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
     out.elements = (*digest)[0] * (*digest)[1] * 3;
     out.bytes = static_cast<size_t>(out.elements);
     const std::vector<int64_t> ints = *digest;
-    return def
-        ->cost(
-            WeirNode("DecodeImage"), DeviceKind::kCpu,
-            {.inputs = {&in, 1}, .outputs = {&out, 1}, .host_ints = {&ints, 1}})
-        .scratch_bytes;
+    NodeInfo node = WeirNode("DecodeImage");
+    node.input_types = {DType::kUint8};
+    const PlanArgs args = {
+        .inputs = {&in, 1}, .outputs = {&out, 1}, .host_ints = {&ints, 1}};
+    const int64_t bytes = def->cost(node, DeviceKind::kCpu, args).scratch_bytes;
+    // So much of the arena is the run's, and no other's.
+    const auto kernel = registry->CreateKernel(node, *device);
+    EXPECT_TRUE(kernel.ok()) << kernel.status();
+    const auto plan = (*kernel)->Plan(args);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(static_cast<int64_t>((*plan)->scratch_bytes()), bytes);
+    return bytes;
   };
   constexpr int64_t kSide = 1024, kPixels = kSide * kSide;
   const std::vector<uint8_t> pixels = image::SmoothPicture(kSide, kSide, 3);
