@@ -526,6 +526,7 @@ TEST_F(CallBoundsTest, AFullQueueRefusesBeforeTheMessageIsRead) {
   ticket->Reset();
   InferStub stub(Connect(address_));
   EXPECT_TRUE(Infer(stub, "x").status.ok());
+  transport_.reset();  // before its admission goes
 }
 
 TEST_F(CallBoundsTest, OtherMethodsAreAnsweredWhileTheQueueIsFull) {
@@ -539,6 +540,7 @@ TEST_F(CallBoundsTest, OtherMethodsAreAnsweredWhileTheQueueIsFull) {
       Infer(stub, std::string(kMaxSmallMessageBytes, 'x')).status;
   EXPECT_EQ(large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(endings_.Wait(2)[1].reason, "MESSAGE_TOO_LARGE");
+  transport_.reset();  // before its admission goes
 }
 
 // gRPC's own services hold a thread for every stream.
