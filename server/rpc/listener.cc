@@ -124,12 +124,16 @@ bool Listener::HasRoom(const std::string& peer) {
 }
 
 void Listener::Prune() {
-  std::erase_if(connections_, [this](const Connection& connection) {
-    if (IsOpen(connection)) return false;
+  size_t kept = 0;
+  for (Connection& connection : connections_) {
+    if (IsOpen(connection)) {
+      std::swap(connections_[kept++], connection);
+      continue;
+    }
     const auto found = of_peer_.find(connection.peer);
     if (--found->second == 0) of_peer_.erase(found);
-    return true;
-  });
+  }
+  connections_.resize(kept);
 }
 
 Listener::Closed Listener::closed() const {
