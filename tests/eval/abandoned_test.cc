@@ -139,13 +139,16 @@ TEST_P(Abandoned, ALaunchedWorkThatHasNotBegunNeverBegins) {
 // No other work holds these back, only the plans before theirs.
 TEST_P(Abandoned, AWorkThatWaitsForItsPlanEndsAtOnce) {
   Event occupied;
-  const std::vector<HostTensor> other = {{DType::kFloat, {2}, nullptr}};
-  engine_->programs().MakePlan(program_, other, kNoDeadline,
-                               [&](ProgramCache::PlanOr) {
-                                 occupied.Set();
-                                 open_.Wait();
-                               });
-  occupied.Wait();
+  const int threads = ProgramCacheOptions().plan_threads;
+  for (int64_t i = 0; i < threads; ++i) {
+    const std::vector<HostTensor> other = {{DType::kFloat, {4 + i}, nullptr}};
+    engine_->programs().MakePlan(program_, other, kNoDeadline,
+                                 [&](ProgramCache::PlanOr) {
+                                   occupied.Set();
+                                   open_.Wait();
+                                 });
+  }
+  occupied.Wait(static_cast<size_t>(threads));
   const std::vector<float> values = {1, 2, 3};
   WatchedWork cancelled;
   Submit(cancelled, kNoDeadline, values);

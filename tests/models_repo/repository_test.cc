@@ -157,8 +157,9 @@ TEST_F(RepositoryTest, ReasonsNamePlacesInTheRepository) {
   WriteModel("lost", "1", lost);
   folder_.Write("fileless/1/other.onnx", "x");
   const auto repository = Load();
-  EXPECT_THAT(Reason(*repository, "corrupt"),
-              ::testing::StartsWith("corrupt/1/model.onnx: "));
+  EXPECT_THAT(
+      Reason(*repository, "corrupt"),
+      ::testing::StartsWith("INVALID_ARGUMENT: corrupt/1/model.onnx: "));
   EXPECT_THAT(Reason(*repository, "lost"), HasSubstr("weights.bin"));
   for (const char* name : {"corrupt", "lost", "fileless"}) {
     EXPECT_THAT(Reason(*repository, name),
