@@ -157,8 +157,9 @@ def verdict(breaks, additions):
         lines += ["ADDS to weir/v1, which breaks nobody:"]
         lines += [f"  + {line}" for line in additions]
     if lines:
-        lines += ["To accept, run tests/proto/wire_text.py --accept and commit "
-                  "tests/proto/wire.txt with", "the change."
+        lines += ["To accept, run "
+                  "tests/deploy/run.sh ../proto/wire_text.py --accept",
+                  "and commit tests/proto/wire.txt with the change."
                   + (" A break needs its reason in the commit." if breaks
                      else "")]
     return "\n".join(lines)
