@@ -353,6 +353,7 @@ TEST_F(CallBoundsTest, UnreadRepliesGoSoonWhenOthersNeedTheRoom) {
   EXPECT_TRUE(Eventually([&] { return first.returned == 1; }));
   EXPECT_EQ(second.returned, 0);
   EXPECT_EQ(transport_->sending(), 1u);
+  transport_.reset();  // before what its calls refer to
 }
 
 // What a client takes to send it is not the server's time.
