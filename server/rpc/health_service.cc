@@ -39,6 +39,19 @@ absl::Status TooManyWatches(const char* whose, size_t limit) {
       absl::Seconds(1));
 }
 
+using Counts = std::map<std::string, size_t>;
+
+size_t CountOf(const Counts& counts, const std::string& of) {
+  const auto found = counts.find(of);
+  return found == counts.end() ? 0 : found->second;
+}
+
+// REQUIRES: there is one.
+void Uncount(Counts* counts, const std::string& of) {
+  const auto found = counts->find(of);
+  if (--found->second == 0) counts->erase(found);
+}
+
 }  // namespace
 
 // One stream, from its beginning to its end, with which it deletes itself. On
@@ -174,21 +187,27 @@ absl::Status HealthService::Add(Watch* watch) {
   if (watches_.size() >= kMaxWatches) {
     return TooManyWatches("the server", kMaxWatches);
   }
-  size_t& of_connection = of_connection_[watch->connection()];
   // The clients of a unix socket have one name.
-  if (of_connection >= kMaxConnectionWatches &&
-      !PeerKey(watch->connection()).empty()) {
-    return TooManyWatches("the connection", kMaxConnectionWatches);
+  if (const std::string peer = PeerKey(watch->connection()); !peer.empty()) {
+    if (CountOf(of_connection_, watch->connection()) >= kMaxConnectionWatches) {
+      return TooManyWatches("the connection", kMaxConnectionWatches);
+    }
+    if (CountOf(of_peer_, peer) >= kMaxPeerWatches) {
+      return TooManyWatches("the peer", kMaxPeerWatches);
+    }
+    ++of_connection_[watch->connection()];
+    ++of_peer_[peer];
   }
-  ++of_connection;
   watches_.emplace(watch->name(), watch);
   watch->Wake();
   return absl::OkStatus();
 }
 
 void HealthService::Remove(Watch* watch) {
-  const auto connection = of_connection_.find(watch->connection());
-  if (--connection->second == 0) of_connection_.erase(connection);
+  if (const std::string peer = PeerKey(watch->connection()); !peer.empty()) {
+    Uncount(&of_connection_, watch->connection());
+    Uncount(&of_peer_, peer);
+  }
   auto [at, end] = watches_.equal_range(watch->name());
   while (at != end && at->second != watch) ++at;
   if (at != end) watches_.erase(at);

@@ -17,8 +17,10 @@ namespace weir {
 
 class HealthService {
  public:
-  // Open Watch streams; those of one TCP connection.
+  // Open Watch streams; those of one peer (PeerKey), and of one of its TCP
+  // connections. Unix sockets are bounded by the first alone.
   static constexpr size_t kMaxWatches = 2048;
+  static constexpr size_t kMaxPeerWatches = 1024;
   static constexpr size_t kMaxConnectionWatches = 64;
   // Of a request: it holds a name.
   static constexpr size_t kMaxMessageBytes = size_t{16} << 10;
@@ -52,6 +54,8 @@ class HealthService {
   std::map<std::string, State> states_ WEIR_GUARDED_BY(mu_);
   // By their names, which are the streams' own.
   std::multimap<std::string_view, Watch*> watches_ WEIR_GUARDED_BY(mu_);
+  // Of TCP: how many there are, where there is one.
+  std::map<std::string, size_t> of_peer_ WEIR_GUARDED_BY(mu_);
   std::map<std::string, size_t> of_connection_ WEIR_GUARDED_BY(mu_);
   bool stopped_ WEIR_GUARDED_BY(mu_) = false;
 };

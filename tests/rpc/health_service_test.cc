@@ -139,18 +139,29 @@ TEST_F(HealthServiceTest, StreamsOfAConnectionAreBounded) {
 
 TEST_F(HealthServiceTest, StreamsAreBounded) {
   constexpr size_t kConnections =
-      HealthService::kMaxWatches / HealthService::kMaxConnectionWatches;
+      HealthService::kMaxPeerWatches / HealthService::kMaxConnectionWatches;
   std::vector<std::unique_ptr<RawHttp2>> clients;
-  for (size_t c = 0; c < kConnections; ++c) {
-    clients.push_back(std::make_unique<RawHttp2>(address_, 1 << 16));
-    for (uint32_t i = 0; i < HealthService::kMaxConnectionWatches; ++i) {
-      SendWatch(*clients.back(), 2 * i + 1);
-      ASSERT_EQ(clients.back()->ReadData(2 * i + 1, 7), 7u) << c << " " << i;
+  const auto fill = [&](const std::string& peer) {
+    for (size_t c = 0; c < kConnections; ++c) {
+      clients.push_back(std::make_unique<RawHttp2>(address_, 1 << 16, peer));
+      for (uint32_t i = 0; i < HealthService::kMaxConnectionWatches; ++i) {
+        SendWatch(*clients.back(), 2 * i + 1);
+        ASSERT_EQ(clients.back()->ReadData(2 * i + 1, 7), 7u) << c << " " << i;
+      }
     }
-  }
-  RawHttp2 late(address_, 1 << 16);
-  SendWatch(late, 1);
-  EXPECT_EQ(late.ReadData(1, 7), 0u);
+  };
+  const auto has_room = [&](const std::string& peer) {
+    RawHttp2 client(address_, 1 << 16, peer);
+    SendWatch(client, 1);
+    return client.ReadData(1, 7) == 7;
+  };
+  fill("127.0.0.1");
+  // No peer takes them all.
+  EXPECT_FALSE(has_room("127.0.0.1"));
+  fill("127.0.0.2");
+  static_assert(HealthService::kMaxWatches ==
+                2 * HealthService::kMaxPeerWatches);
+  EXPECT_FALSE(has_room("127.0.0.3"));
   // Who asks once is answered.
   EXPECT_TRUE(Check(Request("")).ok());
 }
