@@ -39,19 +39,6 @@ absl::Status TooManyWatches(const char* whose, size_t limit) {
       absl::Seconds(1));
 }
 
-using Counts = std::map<std::string, size_t>;
-
-size_t CountOf(const Counts& counts, const std::string& of) {
-  const auto found = counts.find(of);
-  return found == counts.end() ? 0 : found->second;
-}
-
-// REQUIRES: there is one.
-void Uncount(Counts* counts, const std::string& of) {
-  const auto found = counts->find(of);
-  if (--found->second == 0) counts->erase(found);
-}
-
 }  // namespace
 
 // One stream, from its beginning to its end, with which it deletes itself. On
@@ -189,14 +176,14 @@ absl::Status HealthService::Add(Watch* watch) {
   }
   // The clients of a unix socket have one name.
   if (const std::string peer = PeerKey(watch->connection()); !peer.empty()) {
-    if (CountOf(of_connection_, watch->connection()) >= kMaxConnectionWatches) {
+    if (of_connection_.Of(watch->connection()) >= kMaxConnectionWatches) {
       return TooManyWatches("the connection", kMaxConnectionWatches);
     }
-    if (CountOf(of_peer_, peer) >= kMaxPeerWatches) {
+    if (of_peer_.Of(peer) >= kMaxPeerWatches) {
       return TooManyWatches("the peer", kMaxPeerWatches);
     }
-    ++of_connection_[watch->connection()];
-    ++of_peer_[peer];
+    of_connection_.Add(watch->connection());
+    of_peer_.Add(peer);
   }
   watches_.emplace(watch->name(), watch);
   watch->Wake();
@@ -205,8 +192,8 @@ absl::Status HealthService::Add(Watch* watch) {
 
 void HealthService::Remove(Watch* watch) {
   if (const std::string peer = PeerKey(watch->connection()); !peer.empty()) {
-    Uncount(&of_connection_, watch->connection());
-    Uncount(&of_peer_, peer);
+    of_connection_.Remove(watch->connection());
+    of_peer_.Remove(peer);
   }
   auto [at, end] = watches_.equal_range(watch->name());
   while (at != end && at->second != watch) ++at;

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "kernels/base/mutex.h"
+#include "server/rpc/key_counts.h"
 #include "server/rpc/method_table.h"
 
 namespace weir {
@@ -55,8 +56,8 @@ class HealthService {
   // By their names, which are the streams' own.
   std::multimap<std::string_view, Watch*> watches_ WEIR_GUARDED_BY(mu_);
   // Of TCP: how many there are, where there is one.
-  std::map<std::string, size_t> of_peer_ WEIR_GUARDED_BY(mu_);
-  std::map<std::string, size_t> of_connection_ WEIR_GUARDED_BY(mu_);
+  KeyCounts of_peer_ WEIR_GUARDED_BY(mu_);
+  KeyCounts of_connection_ WEIR_GUARDED_BY(mu_);
   bool stopped_ WEIR_GUARDED_BY(mu_) = false;
 };
 

@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "server/rpc/call_list.h"
 #include "server/rpc/call_policy.h"
 #include "server/rpc/inbox.h"
+#include "server/rpc/key_counts.h"
 
 struct grpc_server;
 
@@ -133,8 +133,8 @@ class IoThread {
   CallList receiving_;
   CallList sending_;
   // Calls by connection, gRPC's name of it; receiving_ by PeerKey.
-  absl::flat_hash_map<std::string, size_t> calls_of_;
-  absl::flat_hash_map<std::string, size_t> uploads_of_;
+  KeyCounts calls_of_;
+  KeyCounts uploads_of_;
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 

@@ -96,7 +96,7 @@ bool Listener::AcceptAll(const ListeningSocket& socket) {
         Prune();
         prune_at_ = std::max<size_t>(64, 2 * connections_.size());
       }
-      ++of_peer_[peer];
+      of_peer_.Add(peer);
       connections_.push_back({fd, info.st_ino, std::move(peer)});
     }
     accept_({socket.fd(), fd, socket.is_unix()});
@@ -105,9 +105,7 @@ bool Listener::AcceptAll(const ListeningSocket& socket) {
 
 uint64_t* Listener::Passed(const std::string& peer) {
   if (connections_.size() >= bounds_.all) return &closed_.all;
-  const auto found = of_peer_.find(peer);
-  const size_t open = found == of_peer_.end() ? 0 : found->second;
-  return open >= bounds_.of_peer ? &closed_.of_peer : nullptr;
+  return of_peer_.Of(peer) >= bounds_.of_peer ? &closed_.of_peer : nullptr;
 }
 
 bool Listener::HasRoom(const std::string& peer) {
@@ -130,8 +128,7 @@ void Listener::Prune() {
       std::swap(connections_[kept++], connection);
       continue;
     }
-    const auto found = of_peer_.find(connection.peer);
-    if (--found->second == 0) of_peer_.erase(found);
+    of_peer_.Remove(connection.peer);
   }
   connections_.resize(kept);
 }

@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "server/rpc/key_counts.h"
 #include "server/rpc/listening_socket.h"
 
 namespace weir {
@@ -100,7 +100,7 @@ class Listener {
 
   mutable Mutex mu_;
   std::vector<Connection> connections_ WEIR_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, size_t> of_peer_ WEIR_GUARDED_BY(mu_);
+  KeyCounts of_peer_ WEIR_GUARDED_BY(mu_);
   Closed closed_ WEIR_GUARDED_BY(mu_);
   size_t prune_at_ WEIR_GUARDED_BY(mu_) = 64;
 };

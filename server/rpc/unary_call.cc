@@ -98,12 +98,6 @@ absl::Status TooManyCalls(size_t limit) {
       absl::Milliseconds(100));
 }
 
-void Forget(absl::flat_hash_map<std::string, size_t>* counts,
-            const std::string& of) {
-  const auto found = counts->find(of);
-  if (--found->second == 0) counts->erase(found);
-}
-
 }  // namespace
 
 UnaryCall::UnaryCall(IoThread* io)
@@ -211,7 +205,7 @@ void UnaryCall::Recognize() {
   peer_ = peer;
   gpr_free(peer);
   host_ = PeerKey(peer_);
-  ++io_->calls_of_[peer_];
+  io_->calls_of_.Add(peer_);
 }
 
 // HTTP/2's settings bind those who have read them; these bounds, everybody.
@@ -227,7 +221,7 @@ absl::Status UnaryCall::CheckCaller() const {
   if (bytes > max_bytes) return HeadersTooLarge(bytes, max_bytes);
   // The clients of a unix socket have one name.
   const size_t limit = io_->policy_.max_connection_calls;
-  if (!host_.empty() && io_->calls_of_.find(peer_)->second > limit) {
+  if (!host_.empty() && io_->calls_of_.Of(peer_) > limit) {
     return TooManyCalls(limit);
   }
   return absl::OkStatus();
@@ -236,23 +230,22 @@ absl::Status UnaryCall::CheckCaller() const {
 void UnaryCall::BeginUpload() {
   uploads_ = true;
   io_->receiving_.Enter(this, received_);
-  ++io_->uploads_of_[host_];
+  io_->uploads_of_.Add(host_);
 }
 
 void UnaryCall::EndUpload() {
   if (!std::exchange(uploads_, false)) return;
   CallList::Leave(this);
-  Forget(&io_->uploads_of_, host_);
+  io_->uploads_of_.Remove(host_);
 }
 
 // The oldest upload of those who have most.
 UnaryCall* UnaryCall::ToDisplace(const IoThread& io) {
-  size_t most = 0;
-  for (const auto& [host, count] : io.uploads_of_) most = std::max(most, count);
+  const size_t most = io.uploads_of_.Most();
   CallLink* link = io.receiving_.oldest();
   for (;; link = link->after()) {
     auto* const call = static_cast<UnaryCall*>(link);
-    if (io.uploads_of_.find(call->host_)->second == most) return call;
+    if (io.uploads_of_.Of(call->host_) == most) return call;
   }
 }
 
@@ -580,7 +573,7 @@ void UnaryCall::End() {
     observer->OnEnded(*this, method(), answer_, delivery);
   }
   ticket_.Reset();
-  Forget(&io_->calls_of_, peer_);
+  io_->calls_of_.Remove(peer_);
   io_->Recycle(this);
 }
 
