@@ -15,35 +15,42 @@
 namespace weir {
 namespace {
 
+// An operator of one input and one output of its shape, whose kernel is `run`.
+void Register(OpRegistry& registry, const char* name, const char* doc,
+              const RunFunction& run) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = name;
+  def.doc = doc;
+  def.inputs = {{.name = "input", .types = kFixedTypes}};
+  def.outputs = {{.name = "output"}};
+  def.infer = [](InferContext& context) {
+    context.SetOutput(0, DType::kFloat, context.input_shape(0));
+    return absl::OkStatus();
+  };
+  def.cost = [](const NodeInfo&, DeviceKind, const PlanArgs&) {
+    return NodeCost();
+  };
+  const absl::Status registered =
+      registry.Register(std::move(def), [run](const NodeInfo&, Device&) {
+        return absl::StatusOr<std::unique_ptr<const Kernel>>(
+            MakeKernel([run](const PlanArgs&) {
+              return absl::StatusOr<RunFunction>(run);
+            }));
+      });
+  ASSERT_TRUE(registered.ok()) << registered;
+}
+
 class Abandoned : public EvalTest {
  protected:
   void SetUp() override {
     EvalTest::SetUp();
-    OpDef def;
-    def.domain = "weir";
-    def.name = "Hold";
-    def.doc = "Stands still until the test lets it go on.";
-    def.inputs = {{.name = "input", .types = kFixedTypes}};
-    def.outputs = {{.name = "output"}};
-    def.infer = [](InferContext& context) {
-      context.SetOutput(0, DType::kFloat, context.input_shape(0));
-      return absl::OkStatus();
-    };
-    def.cost = [](const NodeInfo&, DeviceKind, const PlanArgs&) {
-      return NodeCost();
-    };
-    const absl::Status registered =
-        registry_->Register(std::move(def), [this](const NodeInfo&, Device&) {
-          return absl::StatusOr<std::unique_ptr<const Kernel>>(
-              MakeKernel([this](const PlanArgs&) {
-                return absl::StatusOr<RunFunction>([this](const RunArgs&) {
-                  started_.Set();
-                  if (holds_) open_.Wait();
-                  return absl::OkStatus();
-                });
-              }));
-        });
-    ASSERT_TRUE(registered.ok()) << registered;
+    Register(*registry_, "Hold", "Stands still until the test lets it go on.",
+             [this](const RunArgs&) {
+               started_.Set();
+               if (holds_) open_.Wait();
+               return absl::OkStatus();
+             });
     Graph graph = MakeGraph("Hold", 1, {}, "weir");
     for (int i = 0; i < 2; ++i) {
       GraphNode next = graph.nodes.back();
@@ -170,35 +177,16 @@ class AbandonedInAStep : public EvalTest {
 
   void SetUp() override {
     EvalTest::SetUp();
-    OpDef def;
-    def.domain = "weir";
-    def.name = "Pieces";
-    def.doc = "Runs many pieces over the team.";
-    def.inputs = {{.name = "input", .types = kFixedTypes}};
-    def.outputs = {{.name = "output"}};
-    def.infer = [](InferContext& context) {
-      context.SetOutput(0, DType::kFloat, context.input_shape(0));
-      return absl::OkStatus();
-    };
-    def.cost = [](const NodeInfo&, DeviceKind, const PlanArgs&) {
-      return NodeCost();
-    };
-    const absl::Status registered =
-        registry_->Register(std::move(def), [this](const NodeInfo&, Device&) {
-          return absl::StatusOr<std::unique_ptr<const Kernel>>(
-              MakeKernel([this](const PlanArgs&) {
-                return absl::StatusOr<RunFunction>([this](const RunArgs& run) {
-                  ParallelFor(run.team, kPieces, [this](int64_t) {
-                    started_.Set();
-                    if (holds_) open_.Wait();
-                  });
-                  // What it would say of what the pieces did not do.
-                  return holds_ ? absl::InternalError("pieces are missing")
-                                : absl::OkStatus();
-                });
-              }));
-        });
-    ASSERT_TRUE(registered.ok()) << registered;
+    Register(*registry_, "Pieces", "Runs many pieces over the team.",
+             [this](const RunArgs& run) {
+               ParallelFor(run.team, kPieces, [this](int64_t) {
+                 started_.Set();
+                 if (holds_) open_.Wait();
+               });
+               // What it would say of what the pieces did not do.
+               return holds_ ? absl::InternalError("pieces are missing")
+                             : absl::OkStatus();
+             });
     program_ = Compile(MakeGraph("Pieces", 1, {}, "weir"));
     holds_ = false;
     WatchedWork first;

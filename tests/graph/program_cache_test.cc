@@ -85,6 +85,14 @@ absl::StatusOr<Graph> NegGraph() {
   return graph;
 }
 
+// A factory whose compilation stands still before the gate.
+auto Behind(Gate& gate) {
+  return [&gate] {
+    gate.Pass();
+    return NegGraph();
+  };
+}
+
 class ProgramCacheTest : public ::testing::Test {
  protected:
   std::unique_ptr<ProgramCache> Make(ProgramCacheOptions options = {}) {
@@ -182,10 +190,7 @@ TEST_F(ProgramCacheTest, NobodyWaitsForEver) {
   Gate gate;
   const auto cache = Make({.max_wait = absl::ZeroDuration()});
   Programs running, queued;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(gate);
   cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
   cache->GetOrCompile("queued", hold, kNoDeadline, queued.Sink());
   for (Programs* answers : {&running, &queued}) {
@@ -447,10 +452,7 @@ TEST_F(ProgramCacheTest, WhatNobodyWaitsForLeavesTheQueueWithItsBytes) {
   const auto cache = Make({.max_queued = 1});
   Gate gate;
   Programs running, late;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(gate);
   cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
   gate.AwaitArrival();
   const auto key = std::make_shared<const std::string>(1 << 20, 'k');
@@ -480,10 +482,7 @@ TEST_F(ProgramCacheTest, WhatOneStillWaitsForStaysInTheQueue) {
   const auto cache = Make();
   Gate gate;
   Programs running, late, patient;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(gate);
   cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
   gate.AwaitArrival();
   cache->GetOrCompile("k", NegGraph, kNoDeadline, patient.Sink());
@@ -500,10 +499,7 @@ TEST_F(ProgramCacheTest, CountsTheBytesThatAreBeingCompiled) {
   const auto cache = Make({.max_queued_bytes = 100});
   Gate gate;
   Programs answers, refused;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(gate);
   cache->GetOrCompile(std::string(60, 'r'), hold, kNoDeadline, answers.Sink());
   gate.AwaitArrival();
   const auto waits = cache->GetOrCompile(std::string(30, 'q'), hold,
@@ -528,10 +524,7 @@ TEST_F(ProgramCacheTest, StopsACompilationThatNobodyWaitsForAnyMore) {
   const auto cache = Make();
   Gate gate;
   Programs left, joined;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(gate);
   const auto wait = cache->GetOrCompile("k", hold, kNoDeadline, left.Sink());
   gate.AwaitArrival();
   cache->Cancel(wait);
@@ -552,10 +545,7 @@ TEST_F(ProgramCacheTest, NobodyJoinsACompilationThatWasGivenUp) {
   const auto cache = Make();
   Gate gate;
   Programs left, later;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(gate);
   const auto wait = cache->GetOrCompile("k", hold, kNoDeadline, left.Sink());
   gate.AwaitArrival();
   cache->Cancel(wait);
@@ -595,10 +585,7 @@ class PlansOfACache : public ProgramCacheTest {
 
 TEST_F(PlansOfACache, DoNotWaitBehindCompilations) {
   Programs compiled;
-  const auto hold = [&]() -> absl::StatusOr<Graph> {
-    open_.Pass();
-    return NegGraph();
-  };
+  const auto hold = Behind(open_);
   cache_->GetOrCompile("running", hold, kNoDeadline, compiled.Sink());
   open_.AwaitArrival();
   cache_->MakePlan(program_, Rows(2), kNoDeadline, answers_.Sink());

@@ -39,6 +39,13 @@ int ConnectTo(const std::string& address, const char* from = "127.0.0.1") {
   return fd;
 }
 
+// The other side has closed the connection; so does this one.
+void ExpectClosed(int client) {
+  char byte = 0;
+  EXPECT_LE(read(client, &byte, 1), 0);
+  close(client);
+}
+
 TEST(ListenerTest, RefusesAddressesThatAreNone) {
   for (const char* address :
        {"", "8001", "127.0.0.1", "127.0.0.1:", ":80", "127.0.0.1:http",
@@ -70,12 +77,7 @@ TEST(ListenerTest, ClosesConnectionsBeyondTheBound) {
   const std::string address = (*listener)->addresses()[0];
   std::vector<int> clients = {ConnectTo(address), ConnectTo(address)};
   // A third one is closed, and takes nobody's place.
-  for (int i = 0; i < 10; ++i) {
-    const int third = ConnectTo(address);
-    char byte = 0;
-    EXPECT_LE(read(third, &byte, 1), 0);
-    close(third);
-  }
+  for (int i = 0; i < 10; ++i) ExpectClosed(ConnectTo(address));
   EXPECT_EQ(count, 2u);
   EXPECT_EQ((*listener)->open_connections(), 2u);
   EXPECT_EQ((*listener)->closed().all, 10u);
@@ -103,12 +105,7 @@ TEST(ListenerTest, ClosesConnectionsOfAPeerThatHasTooMany) {
   });
   const std::string address = (*listener)->addresses()[0];
   std::vector<int> clients = {ConnectTo(address), ConnectTo(address)};
-  for (int i = 0; i < 10; ++i) {
-    const int third = ConnectTo(address);
-    char byte = 0;
-    EXPECT_LE(read(third, &byte, 1), 0);
-    close(third);
-  }
+  for (int i = 0; i < 10; ++i) ExpectClosed(ConnectTo(address));
   EXPECT_EQ(count, 2u);
   EXPECT_EQ((*listener)->closed().of_peer, 10u);
   EXPECT_EQ((*listener)->closed().all, 0u);
