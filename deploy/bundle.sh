@@ -2,7 +2,8 @@
 # Packs the release build into dist/weir-VERSION-linux-x86_64.tar.gz, which
 # runs on any x86-64 Linux with glibc 2.36 or newer from wherever it is
 # unpacked. With --tests: the same plus tests, benchmarks and their data, as
-# dist/weir-VERSION-tests-linux-x86_64.tar.gz.
+# dist/weir-VERSION-tests-linux-x86_64.tar.xz: by gzip it would be over the
+# limit.
 #
 # The bundle carries every shared library but glibc's and NVIDIA's.
 set -euo pipefail
@@ -120,8 +121,8 @@ keep_what_runs() {
 verify() {
   local archive="$1" work root file found version
   work="$(mktemp -d)"
-  tar -xzf "$archive" -C "$work"
-  root="$work/$(basename "$archive" .tar.gz)"
+  tar -xf "$archive" -C "$work"
+  root="$work/$(basename "${archive%.*}" .tar)"
   for file in "$root"/bin/* "$root"/lib/* "$root"/*-bin/*; do
     is_elf "$file" || continue
     found="$(env -u LD_LIBRARY_PATH ldd "$file" |
@@ -142,7 +143,10 @@ verify() {
 
 main() {
   local tests=no kind="" version name stage archive bytes
-  [ "${1:-}" = --tests ] && tests=yes && kind="-tests"
+  local suffix=gz compress=(gzip -6)
+  if [ "${1:-}" = --tests ]; then
+    tests=yes kind="-tests" suffix=xz compress=(xz -2 -T0)
+  fi
   if ! [ -x "$build/bin/weir-server" ] || ! [ -x "$build/bin/weir" ]; then
     fail "no programs in $build/bin: run make bundle"
   fi
@@ -151,7 +155,7 @@ main() {
     "$build/CMakeCache.txt")"
   name="weir-$version$kind-linux-x86_64"
   stage="dist/$name"
-  archive="dist/$name.tar.gz"
+  archive="dist/$name.tar.$suffix"
   rm -rf "$stage" "$archive"
   mkdir -p "$stage/bin" "$stage/lib"
   cp "$build/bin/weir-server" "$build/bin/weir" "$stage/bin/"
@@ -170,7 +174,7 @@ main() {
   copy_libraries "$stage"
   strip_and_relocate "$stage"
   tar --sort=name --owner=0 --group=0 --numeric-owner -C dist -cf - "$name" |
-    gzip -6 >"$archive"
+    "${compress[@]}" >"$archive"
   rm -rf "$stage"
 
   bytes="$(stat -c %s "$archive")"
