@@ -397,6 +397,7 @@ absl::Status Server::Impl::ListModels() {
   repository.root = options.model_repository;
   repository.evaluation = MakeEvaluationLimits(options);
   if (host_engine != nullptr) repository.host = &host_engine->device();
+  repository.reclaim = engine->reclaim();
   WEIR_ASSIGN_OR_RETURN(
       models,
       ModelRepository::Open(repository, &engine->device(), registry.get()));

@@ -25,9 +25,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
 
 namespace {
 
-ProgramCacheOptions ProgramOptionsOf(const EngineOptions& options) {
+ProgramCacheOptions ProgramOptionsOf(const EngineOptions& options,
+                                     const Reclaimer& reclaimer) {
   ProgramCacheOptions programs = options.programs;
   programs.max_wait = options.max_wait;
+  programs.reclaim = reclaimer.queue();
   return programs;
 }
 
@@ -45,7 +47,8 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       memory_(
           std::make_unique<MemoryPool>(device_.get(), options.tensor_bytes)),
       programs_(std::make_unique<ProgramCache>(
-          device_.get(), registry, &timers_, ProgramOptionsOf(options))),
+          device_.get(), registry, &timers_,
+          ProgramOptionsOf(options, reclaimer_))),
       executor_(std::make_unique<ThreadExecutor>()) {
   TrimPinnedLater();
 }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/export.h"
+#include "kernels/base/reclaimer.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/device/device.h"
 #include "kernels/device/dispatcher.h"
@@ -63,6 +64,11 @@ class WEIR_EXPORT Engine {
   Executor& executor() { return *executor_; }
   // Where memory is taken and given back if the device may wait for it.
   Executor& allocator() { return *allocator_; }
+  // Where programs of this engine's device and their plans end, whoever made
+  // them.
+  const std::shared_ptr<ReclaimQueue>& reclaim() const {
+    return reclaimer_.queue();
+  }
 
  private:
   Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
@@ -73,6 +79,7 @@ class WEIR_EXPORT Engine {
   const OpRegistry* const registry_;
   // In order of construction; destroyed from the last to the first.
   std::unique_ptr<Device> device_;
+  Reclaimer reclaimer_;
   TimerQueue timers_;
   std::unique_ptr<ThreadExecutor> allocator_;
   std::unique_ptr<Dispatcher> dispatcher_;

@@ -82,12 +82,13 @@ class Folder {
 class Compiler {
  public:
   Compiler(Device& device, const OpRegistry& registry,
-           const EvaluationLimits& limits, const std::atomic<bool>* stop)
+           const ProgramOptions& options)
       : registry_(registry),
-        stop_(stop),
+        stop_(options.stop),
         core_(std::make_shared<ProgramCore>()) {
     core_->device = &device;
-    core_->limits = Resolve(limits, device.info());
+    core_->limits = Resolve(options.evaluation, device.info());
+    core_->reclaim = options.reclaim;
   }
 
   absl::StatusOr<std::shared_ptr<const ProgramCore>> Run(
@@ -483,16 +484,14 @@ class Compiler {
 
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
-    const GraphLimits& limits, const EvaluationLimits& evaluation,
-    const std::atomic<bool>* stop) {
-  auto order = Validate(graph, registry, limits);
+    const ProgramOptions& options) {
+  auto order = Validate(graph, registry, options.limits);
   if (absl::IsUnimplemented(order.status())) {
     return Annotate(order.status(),
                     absl::StrCat("device ", DeviceName(device.info()), ": "));
   }
   if (!order.ok()) return order.status();
-  return Compiler(device, registry, evaluation, stop)
-      .Run(std::move(graph), *order);
+  return Compiler(device, registry, options).Run(std::move(graph), *order);
 }
 
 }  // namespace weir

@@ -98,7 +98,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   Emit();
   plan_->guessed_ns_ =
       GuessDuration(*plan_, core_->constants.bytes, computing_ns_);
-  return std::shared_ptr<const Plan>(std::move(plan_));
+  return ReclaimQueue::Share<const Plan>(std::move(plan_), core_->reclaim);
 }
 
 absl::Status Planner::CheckStop() const {

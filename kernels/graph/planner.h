@@ -79,7 +79,7 @@ class Planner {
 
   const std::shared_ptr<const ProgramCore> core_;
   const std::atomic<bool>* const stop_;
-  std::shared_ptr<Plan> plan_;
+  std::unique_ptr<Plan> plan_;
   absl::Span<const HostTensor> given_;
   std::vector<Value> values_;
   std::vector<Draft> drafts_;

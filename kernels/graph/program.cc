@@ -145,17 +145,18 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
   Graph again;
   if (elsewhere) again = graph;
   absl::StatusOr<std::shared_ptr<const ProgramCore>> core =
-      CompileCore(std::move(graph), device, registry, options.limits,
-                  options.evaluation, options.stop);
+      CompileCore(std::move(graph), device, registry, options);
   if (elsewhere && absl::IsUnimplemented(core.status())) {
-    core = CompileCore(std::move(again), *options.text_device, registry,
-                       options.limits, options.evaluation, options.stop);
+    core =
+        CompileCore(std::move(again), *options.text_device, registry, options);
   }
   if (!core.ok()) return core.status();
   (*core)->charge.Open(options.account);
   auto impl = std::make_unique<Impl>(*std::move(core), options);
   impl->Recount();
-  return std::shared_ptr<const Program>(new Program(std::move(impl)));
+  return ReclaimQueue::Share(
+      std::unique_ptr<const Program>(new Program(std::move(impl))),
+      options.reclaim);
 }
 
 Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/export.h"
+#include "kernels/base/reclaimer.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/evaluation_limits.h"
 #include "kernels/graph/graph.h"
@@ -54,6 +55,9 @@ struct ProgramOptions {
   // A CPU device, for graphs with text that the device cannot run: they are
   // compiled for this one, whole. Null: they are refused.
   Device* text_device = nullptr;
+  // Where the program and its plans end. Null: where their last holder drops
+  // them, which frees memory of the device and may wait for it.
+  std::shared_ptr<ReclaimQueue> reclaim = nullptr;
 };
 
 class WEIR_EXPORT Program {

@@ -143,6 +143,7 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   ProgramOr Make(Compilation& compilation);
   // Takes out what has to go, least recently used first, until there is room
   // for one more entry of these bytes beside all programs that live.
+  // Waits for the end of what goes.
   void MakeRoom(size_t more_entries, size_t more_bytes);
   bool HasRoom(size_t more_entries, size_t more_bytes) const WEIR_REQUIRES(mu);
   void Insert(const Compilation& compilation,
@@ -252,6 +253,7 @@ ProgramCache::ProgramOr ProgramCache::State::Make(Compilation& compilation) {
   if (const size_t bytes = BytesLetGo(); bytes >= options.max_bytes) {
     return ProgramsHeld(bytes, options.max_bytes);
   }
+  if (options.reclaim != nullptr) options.reclaim->AwaitRoom();
   auto graph = compilation.factory();
   if (!graph.ok()) return graph.status();
   ProgramOptions program_options;
@@ -260,6 +262,7 @@ ProgramCache::ProgramOr ProgramCache::State::Make(Compilation& compilation) {
   program_options.account = account;
   program_options.stop = &compilation.stop;
   program_options.text_device = options.text_device;
+  program_options.reclaim = options.reclaim;
   return Program::Compile(*std::move(graph), *device, *registry,
                           program_options);
 }
@@ -307,28 +310,36 @@ bool ProgramCache::State::HasRoom(size_t more_entries,
 void ProgramCache::State::MakeRoom(size_t more_entries, size_t more_bytes) {
   for (;;) {
     std::shared_ptr<Entry> oldest;  // goes after the lock, with its memory
-    MutexLock lock(&mu);
-    if (HasRoom(more_entries, more_bytes)) return;
-    auto entries = std::make_shared<Entries>(*programs.Load());
-    if (entries->empty()) return;
-    auto found = entries->begin();
-    for (auto it = entries->begin(); it != entries->end(); ++it) {
-      if (it->second->used.load(std::memory_order_relaxed) <
-          found->second->used.load(std::memory_order_relaxed)) {
-        found = it;
+    {
+      MutexLock lock(&mu);
+      if (HasRoom(more_entries, more_bytes)) return;
+      auto entries = std::make_shared<Entries>(*programs.Load());
+      if (entries->empty()) return;
+      auto found = entries->begin();
+      for (auto it = entries->begin(); it != entries->end(); ++it) {
+        if (it->second->used.load(std::memory_order_relaxed) <
+            found->second->used.load(std::memory_order_relaxed)) {
+          found = it;
+        }
       }
+      oldest = std::move(found->second);
+      entries->erase(found);
+      key_bytes -= oldest->key->size();
+      ++evicted;
+      programs.Store(std::move(entries));
     }
-    oldest = std::move(found->second);
-    entries->erase(found);
-    key_bytes -= oldest->key->size();
-    ++evicted;
-    programs.Store(std::move(entries));
+    oldest = nullptr;
+    // Its bytes count until it has ended.
+    if (options.reclaim != nullptr) options.reclaim->Flush();
   }
 }
 
 void ProgramCache::State::Insert(const Compilation& compilation,
                                  std::shared_ptr<const Program> program) {
-  auto entry = std::make_shared<Entry>();
+  // A key may be as large as a message: whoever reads the entry does not wait
+  // for its end either.
+  std::shared_ptr<Entry> entry =
+      ReclaimQueue::Share(std::make_unique<Entry>(), options.reclaim);
   entry->key = compilation.key;
   key_bytes += entry->key->size();
   entry->program = std::move(program);
@@ -454,6 +465,7 @@ void ProgramCache::State::Plans(bool large_too) {
 void ProgramCache::State::MakePlan(Planning& planning) {
   PlanOr plan = planning.program->FindPlan(planning.inputs);
   if (*plan == nullptr) {
+    if (options.reclaim != nullptr) options.reclaim->AwaitRoom();
     plan = planning.program->MakePlan(planning.inputs, &planning.stop);
     MakeRoom(0, 0);
   }

@@ -44,6 +44,9 @@ struct ProgramCacheOptions {
   absl::Duration max_wait = absl::Seconds(60);
   EvaluationLimits evaluation = {};  // of every program
   Device* text_device = nullptr;     // as in ProgramOptions
+  // As in ProgramOptions. Programs and plans are made only while no more than
+  // ReclaimQueue::kMaxWaiting wait for their end.
+  std::shared_ptr<ReclaimQueue> reclaim = nullptr;
 };
 
 struct ProgramCacheStats {

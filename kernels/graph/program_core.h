@@ -87,6 +87,9 @@ struct ProgramCore {
   std::vector<std::string> symbols;
   EvaluationLimits limits;  // resolved
   bool random = false;
+  // Where the program and its plans end; null: where they are dropped. This
+  // object ends with the last of them.
+  std::shared_ptr<ReclaimQueue> reclaim;
 
   // Declared before the kernels, which may refer to its device.
   HostEvaluator host;
@@ -104,7 +107,6 @@ struct ProgramCore {
 // The steps of Program::Compile.
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
-    const GraphLimits& limits, const EvaluationLimits& evaluation,
-    const std::atomic<bool>* stop);
+    const ProgramOptions& options);
 
 }  // namespace weir

@@ -313,6 +313,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   ProgramOptions program_options;
   program_options.stop = &stopping;
   program_options.evaluation = options.evaluation;
+  program_options.reclaim = options.reclaim;
   ChooseOutputs(*job.config, &onnx.graph);
   program_options.identity =
       Fingerprint(absl::StrCat(job.name, "/", job.version, "/",

@@ -78,6 +78,8 @@ struct RepositoryOptions {
   // run, and for those whose configuration wants the CPU. Null: those are
   // refused. Outlives the repository and its models.
   Device* host = nullptr;
+  // As in ProgramOptions: plans come and go while their model is served.
+  std::shared_ptr<ReclaimQueue> reclaim = nullptr;
 };
 
 class ModelRepository {

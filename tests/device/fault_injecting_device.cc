@@ -174,7 +174,16 @@ absl::StatusOr<void*> FaultInjectingDevice::AllocateRaw(size_t bytes) {
   return device_->AllocateRaw(bytes);
 }
 
+std::thread::id FaultInjectingDevice::freed_on() const {
+  MutexLock lock(&mu_);
+  return freed_on_;
+}
+
 void FaultInjectingDevice::FreeRaw(void* data, size_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    freed_on_ = std::this_thread::get_id();
+  }
   device_->FreeRaw(data, bytes);
 }
 

@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -63,13 +64,19 @@ class FaultInjectingDevice final : public Device {
     std::string description;
   };
   Launched last_launched() const;
+  // Who freed memory of the device last; no thread's id before that.
+  std::thread::id freed_on() const;
   void NoteLaunch(const StreamTask& task);
 
   // Counts a call and applies its rules.
   absl::Status Pass(DeviceCall call);
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
-  bool host_addressable() const override { return device_->host_addressable(); }
+  bool host_addressable() const override {
+    return !takes_copies_ && device_->host_addressable();
+  }
+  // As if it did not read the host's memory. Before the device is used.
+  void set_takes_copies() { takes_copies_ = true; }
   bool allocation_waits() const override { return allocation_waits_; }
   // Before the device is used.
   void set_allocation_waits(bool waits) { allocation_waits_ = waits; }
@@ -93,6 +100,7 @@ class FaultInjectingDevice final : public Device {
 
   const std::unique_ptr<Device> device_;
   bool allocation_waits_ = false;
+  bool takes_copies_ = false;
   DeviceHealth::Watch inner_lost_;
   DeviceHealth::Watch outer_lost_;
   mutable Mutex mu_;
@@ -100,6 +108,7 @@ class FaultInjectingDevice final : public Device {
   std::vector<Rule> rules_ WEIR_GUARDED_BY(mu_);
   std::list<Hold> holds_ WEIR_GUARDED_BY(mu_);
   Launched last_launched_ WEIR_GUARDED_BY(mu_);
+  std::thread::id freed_on_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

@@ -4,10 +4,13 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "kernels/device/devices.h"
+#include "tests/base/event.h"
+#include "tests/device/fault_injecting_device.h"
 
 namespace weir {
 namespace {
@@ -37,6 +40,56 @@ TEST(EngineTest, PinnedBuffersThatNobodyUsesGoBack) {
     std::this_thread::yield();
   }
   EXPECT_EQ(pool.stats().cached_bytes, 8192u);
+}
+
+// Its last holder may be an I/O thread, which must not wait for the device.
+TEST(EngineTest, ProgramsEndOnAThreadThatMayWait) {
+  const auto registry = MakeOpRegistry({});
+  auto wrapped = std::make_unique<FaultInjectingDevice>(MakeCpuDevice({}));
+  const FaultInjectingDevice& device = *wrapped;
+  EngineOptions options;
+  options.programs.max_programs = 1;
+  const auto engine =
+      Engine::Create(std::move(wrapped), registry.get(), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  static const float kOdd[4] = {1, 2, 3, 4};
+  const auto compile = [&](const std::string& key) {
+    Event done;
+    std::shared_ptr<const Program> program;
+    (*engine)->programs().GetOrCompile(
+        key,
+        []() -> absl::StatusOr<Graph> {
+          Graph graph;
+          // Nobody's: it is copied to the device.
+          auto constant = std::make_shared<Constant>();
+          constant->tensor = {DType::kFloat, {4}, kOdd};
+          graph.constants["c"] = constant;
+          GraphNode node;
+          node.op = "Neg";
+          node.inputs = {"x"};
+          node.outputs = {"y"};
+          graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim(4)}}};
+          graph.nodes = {node};
+          graph.outputs = {"y", "c"};
+          return graph;
+        },
+        kNoDeadline,
+        [&](ProgramCache::ProgramOr made) {
+          EXPECT_TRUE(made.ok()) << made.status();
+          if (made.ok()) program = *std::move(made);
+          done.Set();
+        });
+    done.Wait();
+    return program;
+  };
+  auto program = compile("one");
+  ASSERT_NE(program, nullptr);
+  ASSERT_NE(compile("another"), nullptr);
+  EXPECT_EQ((*engine)->programs().Find("one"), nullptr);
+  program = nullptr;
+  (*engine)->reclaim()->Flush();
+  EXPECT_NE(device.freed_on(), std::thread::id());
+  EXPECT_NE(device.freed_on(), std::this_thread::get_id());
 }
 
 }  // namespace

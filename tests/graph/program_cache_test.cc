@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/reclaimer.h"
 #include "kernels/device/devices.h"
 #include "tests/graph/test_operators.h"
 
@@ -433,6 +434,44 @@ TEST_F(ProgramCacheTest, CompilesNothingWhileTooMuchIsHeldThatItLetGo) {
   EXPECT_EQ(cache->stats().bytes, 0u);
   EXPECT_TRUE(Compile(*cache, "d").ok());
   EXPECT_NE(cache->Find("d"), nullptr);
+}
+
+// A constant that tells where its owner's memory was freed, once `open` let it.
+std::shared_ptr<const Constant> Traced(Gate* open,
+                                       Answers<std::thread::id>* freed_on) {
+  auto constant = std::make_shared<Constant>();
+  auto* values = new (std::align_val_t{64}) float[16]{};
+  constant->tensor = {DType::kFloat, {16}, values};
+  constant->owner =
+      std::shared_ptr<const void>(values, [open, freed_on](const float* held) {
+        open->Pass();
+        operator delete[](const_cast<float*>(held), std::align_val_t{64});
+        freed_on->Sink()(std::this_thread::get_id());
+      });
+  return constant;
+}
+
+TEST_F(ProgramCacheTest, WhoeverDropsAProgramLastDoesNotWait) {
+  Reclaimer reclaimer;
+  const auto cache = Make({.max_programs = 1, .reclaim = reclaimer.queue()});
+  Gate open;
+  Answers<std::thread::id> freed_on;
+  auto program = *Compile(*cache, "a", [&]() -> absl::StatusOr<Graph> {
+    absl::StatusOr<Graph> graph = NegGraph();
+    graph->constants["c"] = Traced(&open, &freed_on);
+    return graph;
+  });
+  const auto x = Floats({2}, {1, 2});
+  const std::vector<HostTensor> inputs = {x->tensor};
+  auto plan = *program->MakePlan(inputs);
+  ASSERT_TRUE(Compile(*cache, "b").ok());
+  ASSERT_EQ(cache->Find("a"), nullptr);
+  program = nullptr;
+  EXPECT_EQ(freed_on.size(), 0u);
+  plan = nullptr;  // to free it takes until the gate is open
+  EXPECT_EQ(freed_on.size(), 0u);
+  open.Open();
+  EXPECT_NE(freed_on.Next(), std::this_thread::get_id());
 }
 
 TEST_F(ProgramCacheTest, MakesPlans) {

@@ -6,8 +6,10 @@
 #include <thread>
 
 #include "kernels/base/error_info.h"
+#include "kernels/base/reclaimer.h"
 #include "kernels/device/devices.h"
 #include "proto/inference/model_config.pb.h"
+#include "tests/device/fault_injecting_device.h"
 #include "tests/graph/plan_runner.h"
 #include "tests/models_repo/onnx_model.h"
 
@@ -51,6 +53,30 @@ class RepositoryTest : public ::testing::Test {
   std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry();
   std::unique_ptr<Device> device_ = MakeCpuDevice({});
 };
+
+// Who drops a plan of a model last may be an I/O thread.
+TEST_F(RepositoryTest, ProgramsEndOnAThreadThatMayWait) {
+  onnx::ModelProto model = AddModel();
+  onnx::TensorProto& constant = *model.mutable_graph()->add_initializer();
+  constant.set_name("unread");
+  constant.set_data_type(onnx::TensorProto::FLOAT);
+  constant.add_dims(1);
+  constant.add_float_data(1);
+  model.mutable_graph()->add_output()->set_name("unread");
+  WriteModel("sum", "1", model);
+  FaultInjectingDevice device(MakeCpuDevice({}));
+  device.set_takes_copies();
+  Reclaimer reclaimer;
+  auto repository = *ModelRepository::Open(
+      {.root = folder_.path().string(), .reclaim = reclaimer.queue()}, &device,
+      registry_.get());
+  repository->LoadAll();
+  ASSERT_EQ(Reason(*repository, "sum"), "(served)");
+  repository = nullptr;
+  reclaimer.queue()->Flush();
+  EXPECT_NE(device.freed_on(), std::thread::id());
+  EXPECT_NE(device.freed_on(), std::this_thread::get_id());
+}
 
 TEST_F(RepositoryTest, ServesAModel) {
   WriteModel("sum", "1");

@@ -1,0 +1,64 @@
+#include "kernels/base/reclaimer.h"
+
+namespace weir {
+
+void ReclaimQueue::HandOver(Dropped dropped) {
+  {
+    MutexLock lock(&mu_);
+    if (!stopped_ && std::this_thread::get_id() != runner_) {
+      waiting_.push_back(dropped);
+      ++handed_over_;
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  dropped.end(dropped.object);
+}
+
+void ReclaimQueue::Flush() {
+  MutexLock lock(&mu_);
+  const uint64_t wanted = handed_over_;
+  while (ended_ < wanted) changed_.Wait(&mu_);
+}
+
+void ReclaimQueue::AwaitRoom() {
+  MutexLock lock(&mu_);
+  while (waiting_.size() > kMaxWaiting) changed_.Wait(&mu_);
+}
+
+void ReclaimQueue::Run() {
+  mu_.Lock();
+  runner_ = std::this_thread::get_id();
+  while (!stopping_ || !waiting_.empty()) {
+    if (waiting_.empty()) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    const Dropped dropped = waiting_.front();
+    waiting_.pop_front();
+    mu_.Unlock();
+    dropped.end(dropped.object);
+    mu_.Lock();
+    ++ended_;
+    changed_.NotifyAll();
+  }
+  stopped_ = true;
+  mu_.Unlock();
+}
+
+void ReclaimQueue::Stop() {
+  MutexLock lock(&mu_);
+  stopping_ = true;
+  changed_.NotifyAll();
+}
+
+Reclaimer::Reclaimer()
+    : queue_(std::make_shared<ReclaimQueue>()),
+      thread_([queue = queue_.get()] { queue->Run(); }) {}
+
+Reclaimer::~Reclaimer() {
+  queue_->Stop();
+  thread_.join();
+}
+
+}  // namespace weir

@@ -1,0 +1,82 @@
+// Ends shared objects on a thread of its own: whose end may wait for a device
+// (its memory, loaded kernels) or takes long must not end on a thread that may
+// not wait, and who drops the last reference nobody can tell beforehand.
+// Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
+
+namespace weir {
+
+// What objects know of their reclaimer. They may outlive it: then they end
+// where they are dropped.
+class WEIR_EXPORT ReclaimQueue {
+ public:
+  // Above so many objects that wait for their end whoever makes new ones
+  // should wait, by AwaitRoom.
+  static constexpr size_t kMaxWaiting = 64;
+
+  // Owns `object`; its last holder hands it over. What it holds and shares in
+  // the same way ends with it. `queue` null: it ends where it is dropped.
+  template <typename T>
+  static std::shared_ptr<T> Share(std::unique_ptr<T> object,
+                                  std::shared_ptr<ReclaimQueue> queue) {
+    if (queue == nullptr) return object;
+    return std::shared_ptr<T>(
+        object.release(), [queue = std::move(queue)](T* dropped) {
+          queue->HandOver({dropped, [](const void* ended) {
+                             delete static_cast<const T*>(ended);
+                           }});
+        });
+  }
+
+  // Waits until everything that was dropped before has ended. Not for the end
+  // of an object, and not for threads that may not wait.
+  void Flush();
+  // The same, until no more than kMaxWaiting objects wait.
+  void AwaitRoom();
+
+ private:
+  friend class Reclaimer;
+  struct Dropped {
+    const void* object;
+    void (*end)(const void* object);
+  };
+
+  void HandOver(Dropped dropped);
+  void Run();
+  void Stop();
+
+  Mutex mu_;
+  CondVar changed_;
+  std::thread::id runner_ WEIR_GUARDED_BY(mu_);
+  bool stopping_ WEIR_GUARDED_BY(mu_) = false;
+  bool stopped_ WEIR_GUARDED_BY(mu_) = false;
+  std::deque<Dropped> waiting_ WEIR_GUARDED_BY(mu_);
+  uint64_t handed_over_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t ended_ WEIR_GUARDED_BY(mu_) = 0;
+};
+
+class WEIR_EXPORT Reclaimer {
+ public:
+  Reclaimer();
+  ~Reclaimer();  // ends what was dropped, then stops
+  Reclaimer(const Reclaimer&) = delete;
+  Reclaimer& operator=(const Reclaimer&) = delete;
+
+  const std::shared_ptr<ReclaimQueue>& queue() const { return queue_; }
+
+ private:
+  const std::shared_ptr<ReclaimQueue> queue_;
+  std::thread thread_;
+};
+
+}  // namespace weir
