@@ -171,8 +171,8 @@ void ForEachPiece(const PoolPlan& plan, int64_t planes, int64_t channels,
   constexpr int64_t kPieceTaps = int64_t{1} << 15;
   int64_t window = channels;  // taps of one
   for (const PoolAxis& axis : plan.axes) {
-    window = SaturatingMul(window,
-                           std::clamp<int64_t>(axis.window.kernel, 1, axis.in));
+    window = SaturatingMul(
+        window, std::max<int64_t>(1, std::min(axis.window.kernel, axis.in)));
   }
   const int64_t windows = plan.out_plane();
   const int64_t pieces =
@@ -553,7 +553,9 @@ absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
 absl::Status Register_onnx_GlobalAveragePool(OpRegistry& registry) {
   OpDef def;
   def.name = "GlobalAveragePool";
-  def.doc = "The mean over all spatial axes, which keep size 1.";
+  def.doc =
+      "The mean over all spatial axes, which keep size 1 and may not be "
+      "empty.";
   def.inputs = {{.name = "X", .types = kFloatTypes}};
   def.outputs = {{.name = "Y"}};
   def.infer = InferGlobalPool;

@@ -118,6 +118,9 @@ absl::StatusOr<Dim> OutputSize(const SpatialWindow& window, int axis,
     return Dim();
   }
   const int64_t slack = input.value() + grow;
+  // The only window of ceil_mode may reach over the end.
+  const bool over_the_end = window.ceil_mode && slack < 0 && slack > -a.stride;
+  if (over_the_end && input.value() + a.pad_begin > 0) return Dim(1);
   if (slack < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a window of ", a.reach(), " does not fit into spatial axis ", axis,

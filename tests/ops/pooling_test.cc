@@ -187,6 +187,34 @@ TEST_P(PoolingTest, AveragePoolRoundedUp) {
   }
 }
 
+// ceil((in + pads - kernel) / stride) + 1 is one where the window is larger.
+TEST_P(PoolingTest, TheOnlyWindowMayReachOverTheEnd) {
+  const Attributes attributes = Attrs({{"kernel_shape", List{3, 3}},
+                                       {"strides", List{2, 2}},
+                                       {"ceil_mode", int64_t{1}}});
+  const Value x = Of<float>({1, 1, 2, 2}, {0, 1, 2, 3});
+  ExpectEqual(RunOne(Node("MaxPool", attributes), {x}),
+              Of<float>({1, 1, 1, 1}, {3}));
+  for (const int64_t include_pad : {0, 1}) {
+    Attributes average = attributes;
+    average.Set("count_include_pad", include_pad);
+    ExpectEqual(RunOne(Node("AveragePool", average), {x}),
+                Of<float>({1, 1, 1, 1}, {1.5}));
+  }
+  ExpectEqual(RunOne(Node("MaxPool", Attrs({{"kernel_shape", List{2}},
+                                            {"strides", List{2}},
+                                            {"ceil_mode", int64_t{1}}})),
+                     {Of<float>({1, 1, 1}, {7})}),
+              Of<float>({1, 1, 1}, {7}));
+}
+
+TEST_P(PoolingTest, AverageOfPaddingAlone) {
+  ExpectEqual(RunOne(Node("AveragePool", Attrs({{"kernel_shape", List{2}},
+                                                {"pads", List{1, 1}}})),
+                     {Of<float>({1, 1, 0}, {})}),
+              Of<float>({1, 1, 1}, {0}));
+}
+
 TEST_P(PoolingTest, PadsByItself) {
   const Value x = Of<float>({1, 1, 4}, {1, 2, 3, 4});
   const auto run = [&](std::string pad) {
@@ -233,6 +261,11 @@ TEST(PoolingInferTest, KnowsWhatItCan) {
   EXPECT_FALSE(InferShapes(node, {Shape({1, 1, 1, 9})}).ok());
   EXPECT_FALSE(InferShapes(node, {Shape({1, 1, 9})}).ok());
   EXPECT_FALSE(InferShapes(node, {Shape({1, 9})}).ok());
+  // A stride or more beyond the end, or nothing but an end.
+  node.attributes.Set("ceil_mode", int64_t{1});
+  EXPECT_FALSE(InferShapes(node, {Shape({1, 1, 0, 9})}).ok());
+  node.attributes.Set("strides", List{1, 1});
+  EXPECT_FALSE(InferShapes(node, {Shape({1, 1, 1, 9})}).ok());
   NodeInfo global = Node("GlobalAveragePool");
   global.input_types = {DType::kFloat};
   EXPECT_EQ(InferShapes(global, {Shape({Dim::Symbol(0), 3, Dim(), 9})})->at(0),
