@@ -59,8 +59,16 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
     while (!node.inputs.empty() && node.inputs.back() == kNoValue) {
       node.inputs.pop_back();
     }
-    for (const std::string& name : from.outputs) {
-      node.outputs.push_back(add(name));
+    // As if those had not been listed that the caller leaves out at the end; of
+    // a variadic output the number may count.
+    size_t outputs = from.outputs.size();
+    while (outputs > 0 && outputs <= node.def->outputs.size() &&
+           from.outputs[outputs - 1].empty() &&
+           node.def->outputs[outputs - 1].optional) {
+      --outputs;
+    }
+    for (size_t i = 0; i < outputs; ++i) {
+      node.outputs.push_back(add(from.outputs[i]));
       lowered.values.back().producer =
           static_cast<int>(lowered.nodes.size()) - 1;
     }

@@ -457,6 +457,33 @@ TEST(LayoutPassTest, MovesOnlyAtTheEdges) {
 }
 
 // Between a convolution and what knows rows alone, and for the graph's outputs.
+// Exporters list them with empty names.
+TEST(LoweringTest, OutputsLeftOutAtTheEndAreNotThere) {
+  Machine machine;
+  const auto x = Random({2, 3, 4, 4}, 1);
+  const auto per_channel = Floats({3}, {0.5, 1, 2});
+  const auto evaluate = [&](GraphNode node, std::vector<std::string> outputs) {
+    Graph graph;
+    graph.inputs = {Input("x", ToSymbolic(x->tensor.dims))};
+    graph.constants["c"] = per_channel;
+    node.outputs = std::move(outputs);
+    graph.nodes = {std::move(node)};
+    graph.outputs = {"y"};
+    return Evaluate(machine, graph, {x}).output;
+  };
+  const GraphNode norm =
+      Node("BatchNormalization", {"x", "c", "c", "c", "c"}, {});
+  const std::vector<float> normalized = evaluate(norm, {"y"});
+  ASSERT_FALSE(normalized.empty());
+  EXPECT_EQ(evaluate(norm, {"y", "", ""}), normalized);
+  EXPECT_EQ(evaluate(norm, {"y", "", "", "", ""}), normalized);
+  GraphNode pool = Node("MaxPool", {"x"}, {});
+  pool.attributes.Set("kernel_shape", std::vector<int64_t>{2, 2});
+  EXPECT_EQ(evaluate(pool, {"y", ""}), evaluate(pool, {"y"}));
+  // How many there are decides.
+  EXPECT_EQ(evaluate(Node("Split", {"x"}, {}), {"y", ""}).size(), 48u);
+}
+
 TEST(LayoutPassTest, GoesBackForOthers) {
   Machine cpu;
   Graph graph;
