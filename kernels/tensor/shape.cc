@@ -115,6 +115,10 @@ SymbolicDims ToSymbolic(absl::Span<const int64_t> dims) {
 }
 
 Dim Product(absl::Span<const Dim> dims) {
+  // Empty, however large the others are.
+  for (Dim dim : dims) {
+    if (dim.known() && dim.value() == 0) return dim;
+  }
   Dim product(1);
   for (Dim dim : dims) product = product * dim;
   return product;

@@ -82,7 +82,7 @@ using SymbolicShape = std::optional<SymbolicDims>;
 // True only if both ranks are known and the same, and so surely every dim.
 WEIR_EXPORT bool SurelyEqual(const SymbolicShape& a, const SymbolicShape& b);
 WEIR_EXPORT SymbolicDims ToSymbolic(absl::Span<const int64_t> dims);
-// Product; 1 for no dims.
+// Product; 1 for no dims, 0 where one of them is.
 WEIR_EXPORT Dim Product(absl::Span<const Dim> dims);
 // Empty unless every dim is known.
 WEIR_EXPORT std::optional<Dims> ToConcrete(const SymbolicShape& shape);

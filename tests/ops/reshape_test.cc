@@ -28,6 +28,14 @@ TEST_P(ReshapeTest, ReshapeRules) {
   ExpectEqual(RunOne(Node("Reshape", Attrs({{"allowzero", int64_t{1}}})),
                      {empty, Int64s({3, 0})}),
               Of<float>({3, 0}, {}));
+  // Empty in any order, though a part of the product has no number.
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{kHuge, 4, 0}, {0, kHuge, 4}, {kHuge, 0, 4}}) {
+    ExpectEqual(RunOne(Node("Reshape", Attrs({{"allowzero", int64_t{1}}})),
+                       {Of<float>({0}, {}), Int64s(shape)}),
+                Of<float>(Dims(shape.begin(), shape.end()), {}));
+  }
   ExpectEqual(RunOne(Node("Reshape"), {Of<float>({1}, {5}), Int64s({})}),
               Of<float>({}, {5}));
 }
