@@ -46,6 +46,9 @@ WEIR_HOST_DEVICE inline PhiloxBlock Philox(uint64_t seed, uint64_t stream,
   return {{c0, c1, c2, c3}};
 }
 
+// Bits of a stream's number that tell rows apart; those above tell nodes apart.
+inline constexpr int kPhiloxRowBits = 44;
+
 // Uniform in [0, 1): the top 24 bits, so that every value is exact in float.
 WEIR_HOST_DEVICE inline float PhiloxUniform(uint32_t word) {
   return static_cast<float>(word >> 8) * (1.0f / 16777216.0f);

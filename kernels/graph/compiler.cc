@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/input_fit.h"
 #include "kernels/graph/node_error.h"
@@ -78,6 +79,9 @@ class Folder {
   const HostEvaluator& host_;
   HostBudget budget_{kFoldBudgetBytes, kFoldBudgetOperations};
 };
+
+// Nodes draw from streams of their own.
+static_assert(GraphLimits{}.max_nodes < (uint64_t{1} << (64 - kPhiloxRowBits)));
 
 class Compiler {
  public:

@@ -172,7 +172,7 @@ struct RunArgs {
   absl::Span<void* const> outputs;  // 256-byte aligned, never aliasing inputs
   void* scratch = nullptr;          // KernelPlan::scratch_bytes, aligned 256
   RandomKey random;
-  uint32_t node_index = 0;  // for fault reports
+  uint32_t node_index = 0;  // for fault reports and streams of random numbers
 };
 
 // A kernel with concrete shapes: launch sizes, oneDNN primitives, workspace.

@@ -13,10 +13,9 @@
 namespace weir {
 namespace {
 
-// Element k of row r is word k % 4 of Philox(seed, ordinal << 48 | r, k / 4).
-// The ordinal is the node's index; a node with a seed of its own has ordinal 0,
-// so that its numbers do not depend on where it stands.
-constexpr int kRowBits = 48;
+// Element k of row r is word k % 4 of Philox(seed, ordinal << kPhiloxRowBits |
+// r, k / 4). The ordinal is the node's index; a node with a seed of its own has
+// ordinal 0, so that its numbers do not depend on where it stands.
 constexpr int64_t kWordsPerBlock = 4;
 
 struct Range {
@@ -49,7 +48,8 @@ absl::Status InferRandomUniform(InferContext& context) {
   const NodeInfo& node = context.node();
   WEIR_ASSIGN_OR_RETURN(const DType dtype, OutputType(node));
   WEIR_RETURN_IF_ERROR(RangeOf(node).status());
-  const IntList shape = AttributeOrInput(context, "shape", 0);
+  const std::string_view attribute = node.HasInput(0) ? "" : "shape";
+  const IntList shape = AttributeOrInput(context, attribute, 0);
   if (shape.state == IntList::State::kUnknown) {
     SymbolicShape unknown;
     if (const auto rank = KnownElements(context, 0); rank.has_value()) {
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeRandomUniformKernel(
         return RunFunction([draws](const RunArgs& run) {
           const uint64_t seed = draws.own_seed ? draws.seed : run.random.seed;
           const uint64_t ordinal =
-              draws.own_seed ? 0 : uint64_t{run.node_index} << kRowBits;
+              draws.own_seed ? 0 : uint64_t{run.node_index} << kPhiloxRowBits;
           auto* to = static_cast<std::byte*>(run.outputs[0]);
           const size_t row_bytes =
               static_cast<size_t>(draws.row) * SizeOf(draws.dtype);

@@ -78,6 +78,11 @@ TEST_P(RandomTest, ShapeByInputAndDefault) {
   EXPECT_EQ(Draw(Run(WeirNode("RandomUniform"), {Int64s({2, 3})})).dims,
             Dims({2, 3}));
   EXPECT_EQ(Draw(Run(WeirNode("RandomUniform"), {})).dims, Dims());
+  // The attribute is for where the input is missing.
+  EXPECT_EQ(Draw(Run(WeirNode("RandomUniform", Attrs({{"shape", List{7}}})),
+                     {Int64s({2, 3})}))
+                .dims,
+            Dims({2, 3}));
   EXPECT_EQ(Draw(Run(WeirNode("RandomUniform"), {Int64s({0, 3})})).dims,
             Dims({0, 3}));
 }

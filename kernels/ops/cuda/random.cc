@@ -2,14 +2,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
 
 namespace weir::cuda {
 namespace {
-
-constexpr int kRowBits = 48;
 
 absl::StatusOr<NodePlanner> CompileRandomUniform(const NodeInfo& node,
                                                  CudaDevice* device) {
@@ -35,7 +34,7 @@ absl::StatusOr<NodePlanner> CompileRandomUniform(const NodeInfo& node,
       Words words;
       words.Add(run.outputs[0]).Add(elements).Add(elements / rows);
       words.Add(own_seed ? seed : run.random.seed);
-      words.Add(own_seed ? 0 : uint64_t{run.node_index} << kRowBits);
+      words.Add(own_seed ? 0 : uint64_t{run.node_index} << kPhiloxRowBits);
       words.Add(run.random.first_row).Add(low).Add(high);
       return kernel.Launch(run.stream, GridFor(elements), words);
     }};
