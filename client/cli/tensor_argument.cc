@@ -241,7 +241,10 @@ absl::Status WritePng(const std::string& path, int dtype,
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
-  if (!file || !(bytes << file.rdbuf())) {
+  // Of an empty file there is nothing to insert, which << would call a failure.
+  const bool empty =
+      file && file.peek() == std::ifstream::traits_type::eof() && !file.bad();
+  if (!empty && (!file || !(bytes << file.rdbuf()))) {
     return absl::NotFoundError(
         absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }

@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,
   const bool integers = IsInteger(value.dtype) || value.dtype == DType::kBool;
   if (!integers) return std::vector<int64_t>();
   if (count > static_cast<int64_t>(kMaxHostInts)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    return absl::UnimplementedError(absl::StrCat(
         "input ", i, " has ", count,
         " elements; a list that shapes depend on has at most ", kMaxHostInts));
   }

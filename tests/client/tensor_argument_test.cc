@@ -169,6 +169,10 @@ TEST_F(TensorArgumentTest, WritesPicturesAndBytes) {
   const std::string raw = folder_ + "/out.bin";
   ASSERT_TRUE(WriteTensor(raw, v1::DATA_TYPE_FLOAT, {1}, "abcd").ok());
   EXPECT_EQ(*ReadFile(raw), "abcd");
+  ASSERT_TRUE(WriteTensor(raw, v1::DATA_TYPE_FLOAT, {0, 2}, "").ok());
+  const auto empty = ReadFile(raw);
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  EXPECT_EQ(*empty, "");
   EXPECT_FALSE(
       WriteTensor(folder_ + "/no/out.bin", v1::DATA_TYPE_FLOAT, {1}, "a").ok());
 }
