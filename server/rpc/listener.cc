@@ -1,5 +1,6 @@
 #include "server/rpc/listener.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -43,8 +44,10 @@ Listener::~Listener() {
   if (stop_fd_ >= 0) close(stop_fd_);
 }
 
-void Listener::Start(AcceptFn accept) {
+void Listener::Start(AcceptFn accept, const LingeringSockets::Bounds& linger) {
   accept_ = std::move(accept);
+  lingering_.emplace(linger);
+  hook_.emplace([this](int fd) { return Linger(fd); });
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "weir-accept");
 }
@@ -145,6 +148,23 @@ void Listener::Close() {
     thread_.join();
   }
   sockets_.clear();
+}
+
+// gRPC closes its descriptor next: a second one keeps the socket. Its poller
+// goes by sockets, and so may tell it of this one under the name of another: it
+// takes such a word for what it is, as one may come late anyway.
+bool Listener::Linger(int fd) {
+  const MutexLock lock(&mu_);
+  const auto found = std::find_if(
+      connections_.begin(), connections_.end(),
+      [&](const Connection& c) { return c.fd == fd && IsOpen(c); });
+  if (found == connections_.end()) return false;
+  const int kept = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (kept < 0) return false;
+  found->fd = kept;
+  ShutdownHook::ShutDown(kept, SHUT_WR);
+  lingering_->Add(kept);
+  return true;
 }
 
 // gRPC does not tell when it closes a socket; a descriptor with the same inode

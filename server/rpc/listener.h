@@ -1,7 +1,9 @@
 // Listening sockets and the thread that accepts from them. gRPC 1.51 cannot
 // close its listeners and keep its connections, so we listen ourselves and hand
-// accepted sockets over. Open, Start and Close from one thread;
-// open_connections from any.
+// accepted sockets over. When gRPC ends one of them its clients may still
+// write: it is half closed, and read until they close it too
+// (LingeringSockets). Open, Start and Close from one thread; open_connections
+// from any.
 #pragma once
 
 #include <sys/types.h>
@@ -10,15 +12,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
 #include "server/rpc/key_counts.h"
+#include "server/rpc/lingering_sockets.h"
 #include "server/rpc/listening_socket.h"
+#include "server/rpc/shutdown_hook.h"
 
 namespace weir {
 
@@ -54,14 +60,17 @@ class Listener {
   // As given, with the real port.
   const std::vector<std::string>& addresses() const { return names_; }
 
-  // From now on accepts and calls `accept` on a thread of its own.
-  void Start(AcceptFn accept);
+  // From now on accepts and calls `accept` on a thread of its own. Once.
+  void Start(AcceptFn accept, const LingeringSockets::Bounds& linger);
+  void Start(AcceptFn accept) {
+    Start(std::move(accept), LingeringSockets::Bounds());
+  }
 
   // Accepts what has already connected, then refuses new connections. A client
   // whose handshake ends in the microseconds between the two is reset.
   void Close();
 
-  // Accepted connections whose socket is still open.
+  // Accepted connections whose socket is still open, those that linger too.
   size_t open_connections() const;
   // Those that were closed as they came: there were too many, or too many of
   // their peer.
@@ -89,6 +98,8 @@ class Listener {
   // False if accepting must pause because the process is out of descriptors.
   bool AcceptAll(const ListeningSocket& socket);
   static bool IsOpen(const Connection& connection);
+  // Has the connection linger that gRPC ends. False if it is none of ours.
+  bool Linger(int fd);
 
   const Bounds bounds_;
   std::vector<ListeningSocket> sockets_;
@@ -103,6 +114,9 @@ class Listener {
   KeyCounts of_peer_ WEIR_GUARDED_BY(mu_);
   Closed closed_ WEIR_GUARDED_BY(mu_);
   size_t prune_at_ WEIR_GUARDED_BY(mu_) = 64;
+  // Since Start; the hook calls, and ends before what it uses.
+  std::optional<LingeringSockets> lingering_;
+  std::optional<ShutdownHook> hook_;
 };
 
 }  // namespace weir

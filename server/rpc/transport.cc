@@ -56,6 +56,13 @@ void BoundUnacknowledged(int fd, absl::Duration timeout) {
              sizeof(milliseconds));
 }
 
+// A client has as long to take what gRPC has written as for a reply.
+LingeringSockets::Bounds LingerBounds(const TransportOptions& options) {
+  LingeringSockets::Bounds bounds;
+  bounds.limit = std::min(options.send_timeout, bounds.limit);
+  return bounds;
+}
+
 CallPolicy MakePolicy(const TransportOptions& options, int threads) {
   CallPolicy policy;
   policy.now = options.now;
@@ -193,7 +200,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
         connection.listener_fd = accepted.listening_fd;
         connection.fd = accepted.fd;
         (accepted.is_unix ? local : tcp)->HandleNewConnection(&connection);
-      });
+      },
+      LingerBounds(options));
   return transport;
 }
 

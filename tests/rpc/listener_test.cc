@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -143,6 +144,104 @@ TEST(ListenerTest, AcceptsWhatConnectedBeforeItClosed) {
   for (size_t i = 20; i < accepted.size(); ++i) close(accepted[i]);
   for (int fd : clients) close(fd);
   EXPECT_EQ((*listener)->open_connections(), 0u);
+}
+
+// As gRPC ends a connection.
+void End(int fd) {
+  shutdown(fd, SHUT_RDWR);
+  close(fd);
+}
+
+TEST(ListenerTest, AConnectionThatWasEndedStaysUntilItsClientEndsItToo) {
+  auto listener = Listener::Open({"127.0.0.1:0"});
+  ASSERT_TRUE(listener.ok());
+  std::atomic<int> accepted = -1;
+  (*listener)->Start(
+      [&](const Listener::Accepted& connection) { accepted = connection.fd; },
+      {.idle = absl::Hours(1), .limit = absl::Hours(1)});
+  const int client = ConnectTo((*listener)->addresses()[0]);
+  ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
+  End(accepted);
+  char byte = 0;
+  EXPECT_EQ(read(client, &byte, 1), 0);
+  // More than the sockets' buffers hold: somebody reads it.
+  const std::string bytes(1 << 20, 'x');
+  for (int i = 0; i < 32; ++i) {
+    size_t sent = 0;
+    while (sent < bytes.size()) {
+      const ssize_t n =
+          send(client, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+      ASSERT_GT(n, 0);
+      sent += static_cast<size_t>(n);
+    }
+  }
+  EXPECT_EQ((*listener)->open_connections(), 1u);
+  close(client);
+  EXPECT_TRUE(Eventually([&] { return (*listener)->open_connections() == 0; }));
+}
+
+// gRPC closes its own descriptor some time after it has ended the connection.
+TEST(ListenerTest, ADescriptorThatIsUsedAgainIsLeftAlone) {
+  auto listener = Listener::Open({"127.0.0.1:0"});
+  ASSERT_TRUE(listener.ok());
+  std::atomic<int> accepted = -1;
+  (*listener)->Start(
+      [&](const Listener::Accepted& connection) { accepted = connection.fd; });
+  const auto lets_one_linger = [&] {
+    accepted = -1;
+    const int client = ConnectTo((*listener)->addresses()[0]);
+    ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
+    shutdown(accepted, SHUT_RDWR);
+    close(client);
+    ASSERT_TRUE(
+        Eventually([&] { return (*listener)->open_connections() == 0; }));
+  };
+  lets_one_linger();
+  const int first = accepted;
+  // Its number is the one that has just become free.
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  ASSERT_EQ(send(ends[1], "x", 1, 0), 1);
+  lets_one_linger();
+  char byte = 0;
+  EXPECT_EQ(recv(ends[0], &byte, 1, MSG_DONTWAIT), 1);
+  for (const int fd : {ends[0], ends[1], first, accepted.load()}) close(fd);
+}
+
+TEST(ListenerTest, AConnectionThatWasEndedStaysNoLongerThanItsBounds) {
+  for (const LingeringSockets::Bounds bounds :
+       {LingeringSockets::Bounds{.idle = absl::Milliseconds(20),
+       .limit = absl::Hours(1)},
+        LingeringSockets::Bounds{.idle = absl::Hours(1),
+        .limit = absl::Milliseconds(20)}}) {
+    auto listener = Listener::Open({"127.0.0.1:0"});
+    ASSERT_TRUE(listener.ok());
+    std::atomic<int> accepted = -1;
+    (*listener)->Start(
+        [&](const Listener::Accepted& connection) { accepted = connection.fd; },
+        bounds);
+    const int client = ConnectTo((*listener)->addresses()[0]);
+    ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
+    End(accepted);
+    EXPECT_TRUE(
+        Eventually([&] { return (*listener)->open_connections() == 0; }));
+    close(client);
+  }
+}
+
+// A socket of anybody else is shut down as ever.
+TEST(ListenerTest, OthersSocketsAreClosedAtOnce) {
+  const auto listener = Listener::Open({"127.0.0.1:0"});
+  ASSERT_TRUE(listener.ok());
+  (*listener)->Start([](const Listener::Accepted&) {});
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  EXPECT_EQ(shutdown(ends[0], SHUT_RDWR), 0);
+  EXPECT_EQ(send(ends[1], "x", 1, MSG_NOSIGNAL), -1);
+  EXPECT_EQ(errno, EPIPE);
+  EXPECT_EQ(shutdown(-1, SHUT_RDWR), -1);
+  EXPECT_EQ(errno, EBADF);
+  for (const int end : ends) close(end);
 }
 
 TEST(ListenerTest, ReplacesASocketThatNobodyServes) {

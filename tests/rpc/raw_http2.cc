@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -71,7 +73,7 @@ RawHttp2::RawHttp2(const std::string& address, uint32_t window,
 
 RawHttp2::~RawHttp2() { close(fd_); }
 
-void RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
+bool RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
                      const std::string& payload) {
   const std::string frame = BigEndian(payload.size(), 3) +
                             static_cast<char>(type) + static_cast<char>(flags) +
@@ -80,9 +82,10 @@ void RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
   while (sent < frame.size()) {
     const ssize_t n =
         send(fd_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
-    if (n <= 0) return;  // the server has closed; Next() tells
+    if (n <= 0) return false;
     sent += static_cast<size_t>(n);
   }
+  return true;
 }
 
 void RawHttp2::Begin(uint32_t stream, const std::string& method,
@@ -170,6 +173,15 @@ size_t RawHttp2::ReadData(uint32_t stream, size_t bytes) {
     if ((frame.flags & kEndStream) != 0 && frame.type != kSettings) return got;
   }
   return got;
+}
+
+bool RawHttp2::MayWriteOn() {
+  // What is acknowledged was not answered with a reset.
+  for (int unsent = 1; unsent > 0;) {
+    if (!Write(kPing, 0, 0, std::string(8, 'p'))) return false;
+    if (ioctl(fd_, SIOCOUTQ, &unsent) != 0) return false;
+  }
+  return Write(kPing, 0, 0, std::string(8, 'p'));
 }
 
 }  // namespace weir::testing

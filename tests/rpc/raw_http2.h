@@ -53,9 +53,13 @@ class RawHttp2 {
   // Takes frames until `bytes` of data have come, or what ends the stream.
   // Returns how many came.
   size_t ReadData(uint32_t stream, size_t bytes);
+  // After the server's last frame: sends pings until they are acknowledged.
+  // False if the server resets the connection.
+  bool MayWriteOn();
 
  private:
-  void Write(FrameType type, uint8_t flags, uint32_t stream,
+  // False if the server has reset the connection, which Next() tells too.
+  bool Write(FrameType type, uint8_t flags, uint32_t stream,
              const std::string& payload);
   bool ReadExactly(char* to, size_t size);
 
