@@ -26,6 +26,7 @@ PAGE = ROOT / "docs" / "kubernetes.md"
 # Run as they are; the others are looked at.
 RUN = {"cat", "cp", "deploy/monitoring/make_prometheus_rule.sh", "mkdir",
        "openssl", "promtool", "sed"}
+PIPED = " | kubectl apply -f -\n"
 OURS = {"weir", "weir-server"}
 # Programs that this machine may lack.
 FOREIGN = {"curl", "docker", "helm"}
@@ -75,6 +76,11 @@ class Commands(unittest.TestCase):
         cls.checkers = [kinds.Checker(version)
                         for version in kinds.newest_versions(2)]
 
+    def setUp(self):
+        # What the commands so far have made.
+        self.namespaces = {"default", "kube-system"}
+        self.helm_repositories = set()
+
     def test_all(self):
         counts = {"run": 0, "checked": 0}
         for line, command in commands():
@@ -86,10 +92,15 @@ class Commands(unittest.TestCase):
     def try_command(self, command):
         words = shlex.split(command.partition("<<'END'")[0])
         program = words[0]
+        if command.endswith(PIPED):
+            self.check_ones_own(self.run_it(command[:-len(PIPED)]))
+            return "run"
         if program in RUN or words[:2] == ["kubectl", "kustomize"]:
             output = self.run_it(command)
             if words[:2] == ["kubectl", "kustomize"]:
                 self.check_documents(output)
+            if program == "sed":
+                self.check_unedited(words)
             return "run"
         if program == "kubectl":
             self.check_kubectl(words[1:])
@@ -99,6 +110,8 @@ class Commands(unittest.TestCase):
             self.assertIn(program, FOREIGN)
             if words[:2] == ["docker", "build"]:
                 self.check_image(words)
+            if program == "helm":
+                self.check_helm(words)
         self.check_files(words)
         return "checked"
 
@@ -116,6 +129,31 @@ class Commands(unittest.TestCase):
                 checker.check(document)
             count += 1
         self.assertGreater(count, 0)
+
+    def check_ones_own(self, text):
+        """What is applied: with the registry's images, not the tree's."""
+        self.check_documents(text)
+        self.assertNotRegex(text, r"image: weir\b")
+        for document in yaml.safe_load_all(text):
+            metadata = document["metadata"]
+            if document["kind"] == "Namespace":
+                self.namespaces.add(metadata["name"])
+            self.assertIn(metadata.get("namespace", "default"), self.namespaces)
+
+    def check_helm(self, words):
+        if words[1:3] == ["repo", "add"]:
+            self.helm_repositories.add(words[3])
+        elif words[1] == "install":
+            self.assertIn(words[3].partition("/")[0], self.helm_repositories)
+            namespace = words[words.index("--namespace") + 1]
+            if "--create-namespace" in words:
+                self.namespaces.add(namespace)
+            self.assertIn(namespace, self.namespaces)
+
+    def check_unedited(self, words):
+        """A new version is a `git pull`: files of the tree stay as they are."""
+        if "-i" in words:
+            self.assertFalse((ROOT / words[-1]).exists(), words[-1])
 
     def check_files(self, words):
         """Files that a command reads, by how they are written."""
@@ -137,6 +175,8 @@ class Commands(unittest.TestCase):
         self.assertIn(f"kubectl {' '.join(subcommand)} ", text)
         for flag in flags:
             self.assertRegex(text, rf"(^|\s){flag}[,=]", subcommand)
+        if subcommand == ["create", "namespace"]:
+            self.namespaces.add(plain[2])
         if subcommand == ["apply"]:
             self.check_applied(before_dashes)
         if "--" in words:
@@ -145,10 +185,10 @@ class Commands(unittest.TestCase):
     def check_applied(self, words):
         where = self.tree / words[-1]
         if words[-2] == "-k":
-            self.check_documents(manifests.kustomize(where))
+            self.check_ones_own(manifests.kustomize(where))
         else:
             self.assertEqual(words[-2], "-f")
-            self.check_documents(where.read_text("utf-8"))
+            self.check_ones_own(where.read_text("utf-8"))
 
     def check_ours(self, words):
         self.assertIn(words[0], OURS)

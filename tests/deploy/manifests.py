@@ -24,7 +24,8 @@ KUSTOMIZATIONS = sorted(path.parent
 SINGLE_FILES = (KUBERNETES / "namespace.yaml",
                 KUBERNETES / "model-volume.yaml",
                 KUBERNETES / "load-models.yaml",
-                KSERVE / "inference-service.yaml")
+                KSERVE / "inference-service.yaml",
+                KSERVE / "network-policy.yaml")
 
 HASH_SUFFIX = re.compile(r"-[bcdfghkmt2456789]{10}$")
 

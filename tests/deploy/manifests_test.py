@@ -559,6 +559,27 @@ class KServe(unittest.TestCase):
                 int(spec["annotations"]["prometheus.kserve.io/port"]),
                 server.port("--http"))
 
+    def test_the_policy_is_the_servers_own(self):
+        policy = find(KSERVE / "network-policy.yaml", "NetworkPolicy")["spec"]
+        for runtime in manifests.documents(KSERVE):
+            spec = runtime["spec"]
+            self.assertLessEqual(policy["podSelector"]["matchLabels"].items(),
+                                 spec["labels"].items())
+            server = manifests.Server("", spec, spec["containers"][0], {})
+            numbers = {"grpc": server.port("--grpc"),
+                       "http": server.port("--http")}
+            own = find(KUBERNETES / "overlays" / "cpu", "NetworkPolicy")["spec"]
+            self.assertEqual(
+                [(rule["from"], [port["port"] for port in rule["ports"]])
+                 for rule in policy["ingress"]],
+                [(rule["from"],
+                  [numbers[port["port"]] for port in rule["ports"]])
+                 for rule in own["ingress"]])
+        self.assertEqual(policy["policyTypes"], ["Ingress", "Egress"])
+        store = find(KUBERNETES / "overlays" / "object-storage",
+                     "NetworkPolicy", "weir-model-store")["spec"]
+        self.assertEqual(policy["egress"], store["egress"])
+
     def test_the_example_names_a_runtime_and_its_format(self):
         runtimes = {runtime["metadata"]["name"]: runtime["spec"]
                     for runtime in manifests.documents(KSERVE)}
