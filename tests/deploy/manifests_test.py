@@ -22,12 +22,37 @@ from manifests import KSERVE, KUBERNETES, MONITORING, find, quantity
 DEFAULT_GRACE_SECONDS = 30
 # gRPC ends a connection at its age plus or minus a tenth.
 AGE_JITTER = 1.1
-# What a server needs beside the pools that flags bound, models aside, and what
-# it holds of compiled programs (docs/limits.md).
+# What a server needs beside all that has a bound, models aside.
 PROCESS_BYTES = 256 * 2**20
-PROGRAM_BYTES = 2**30
+
+
+def constant(path, name):
+    """A number in the server's sources: `NAME = size_t{A} << B`, `NAME = A`."""
+    text = (manifests.ROOT / path).read_text("utf-8")
+    [(size, shift)] = re.findall(
+        rf"\b{name} =\s+(?:size_t{{|int64_t{{)?(\d+)(?:}} << (\d+))?;", text)
+    return int(size) << int(shift or 0)
+
+
+def default(flag):
+    """What weir-server --help says that a flag is without being given."""
+    [value] = re.findall(rf"^ +{flag} .*=(\d+) \(Env",
+                         manifests.help_of("weir-server"), re.MULTILINE)
+    return int(value)
+
+
+CACHE = "kernels/graph/program_cache.h"
+PROGRAM_BYTES = constant(CACHE, "max_bytes")
+COMPILE_BYTES = constant(CACHE, "max_queued_bytes")
 # What gRPC may hold unread.
-UNREAD_BYTES = 256 * 2**20
+UNREAD_BYTES = constant("server/server.cc", "kUnread")
+SMALL_CALL_BYTES = constant("server/scheduling/admission.h", "kSmallCallRoom")
+HEALTH = "server/rpc/health_service.h"
+HEALTH_BYTES = SMALL_CALL_BYTES + constant(HEALTH, "kMaxWatches") * (
+    constant("server/rpc/call_policy.h", "kCallBytes") +
+    2 * constant(HEALTH, "kMaxMessageBytes"))
+# A request alone may grow by its message's size and so much.
+ALONE_BYTES = 2**20
 
 
 def all_documents():
@@ -249,17 +274,37 @@ class Flags(unittest.TestCase):
             limit = quantity(
                 server.container["resources"]["limits"]["memory"])
             arena = min(server.number("--arena-bytes", "inf"), limit / 2)
+            # Programs that had to go count as much again.
+            programs = 2 * PROGRAM_BYTES
             pools = (server.number("--host-bytes", "nan") +
-                     server.number("--tensor-bytes", "nan") + arena +
-                     PROGRAM_BYTES)
+                     server.number("--tensor-bytes", "nan") + arena + programs)
+            compiling = COMPILE_BYTES
             if server.settings["WEIR_DEVICE"] != "cpu":
                 # Of the CPU beside it; the rest is on the device.
                 pools = (pools / 4 + server.number("--host-bytes", "nan") +
-                         PROGRAM_BYTES)
-            messages = (2 * server.number("--queue-bytes", "nan") +
-                        UNREAD_BYTES)
-            self.assertLessEqual(messages + pools + PROCESS_BYTES, limit * 0.8,
-                                 f"{server.where}: nothing left for models")
+                         programs)
+                compiling *= 2
+            queue = server.number("--queue-bytes", "nan")
+            message = server.number("--max-message-bytes",
+                                    default("--max-message-bytes"))
+            messages = 2 * max(queue, message) + UNREAD_BYTES
+            made_of_them = max(queue, message + ALONE_BYTES)
+            self.assertLessEqual(
+                messages + made_of_them + SMALL_CALL_BYTES + HEALTH_BYTES +
+                pools + compiling + PROCESS_BYTES, limit * 0.8,
+                f"{server.where}: nothing left for models")
+
+    def test_the_guide_names_the_sum_s_constants(self):
+        guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        for text in (f"+ {UNREAD_BYTES >> 20} MiB |",
+                     f"{SMALL_CALL_BYTES >> 20} MiB + "
+                     f"{HEALTH_BYTES >> 20} MiB |",
+                     f"| 2 x {PROGRAM_BYTES >> 30} GiB | "
+                     f"2 x {PROGRAM_BYTES * 1.25 / 2**30} GiB |",
+                     f"| {COMPILE_BYTES >> 30} GiB | "
+                     f"2 x {COMPILE_BYTES >> 30} GiB |",
+                     f"| the process | {PROCESS_BYTES >> 20} MiB |"):
+            self.assertIn(text, guide)
 
     def test_scratch_volumes_fit_the_limit(self):
         for overlay in sorted((KUBERNETES / "overlays").iterdir()):
