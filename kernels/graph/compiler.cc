@@ -89,7 +89,7 @@ class Compiler {
            const ProgramOptions& options)
       : registry_(registry),
         stop_(options.stop),
-        core_(std::make_shared<ProgramCore>()) {
+        core_(std::make_shared<ProgramCore>(options.account)) {
     core_->device = &device;
     core_->limits = Resolve(options.evaluation, device.info());
     core_->reclaim = options.reclaim;

@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/base/byte_account.h"
 #include "kernels/base/export.h"
 #include "kernels/graph/outline.h"
 #include "kernels/ops/op.h"
@@ -107,6 +108,7 @@ class WEIR_EXPORT Plan {
   // Kernels and constants of the program; not the program, whose cache holds
   // this plan.
   std::shared_ptr<const ProgramCore> core_;
+  ByteCharge charge_;  // of held_bytes_, for the program
   std::vector<Value> inputs_;
   std::vector<Value> outputs_;
   size_t input_bytes_ = 0;

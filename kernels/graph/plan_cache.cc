@@ -51,9 +51,11 @@ bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
   return true;
 }
 
-PlanCache::PlanCache(size_t max_plans, size_t max_bytes)
+PlanCache::PlanCache(size_t max_plans, size_t max_bytes,
+                     std::shared_ptr<ByteAccount> account)
     : max_plans_(std::max<size_t>(max_plans, 1)),
       max_bytes_(max_bytes),
+      account_(std::move(account)),
       entries_(std::make_shared<const Entries>()) {}
 
 uint64_t PlanCache::Hash(const PlanKey& key) {
@@ -88,7 +90,8 @@ std::shared_ptr<const Plan> PlanCache::Insert(
   entry->hash = Hash(key);
   entry->key = key;
   entry->plan = std::move(plan);
-  entry->bytes = key.size() * sizeof(int64_t) + entry->plan->held_bytes();
+  const size_t key_bytes = key.size() * sizeof(int64_t);
+  entry->bytes = key_bytes + entry->plan->held_bytes();
   if (entry->bytes > max_bytes_) return entry->plan;
   MutexLock lock(&insert_mu_);
   auto entries = std::make_shared<Entries>(*entries_.Load());
@@ -108,17 +111,21 @@ std::shared_ptr<const Plan> PlanCache::Insert(
     bytes -= (*oldest)->bytes;
     entries->erase(oldest);
   }
+  entry->charge = ByteCharge(account_, key_bytes);
   std::shared_ptr<const Plan> result = entry->plan;
   entries->push_back(std::move(entry));
   entries_.Store(std::move(entries));
   return result;
 }
 
-size_t PlanCache::bytes() const {
+PlanCache::Use PlanCache::use() const {
   return entries_.Read([](const Entries& entries) {
-    size_t bytes = 0;
-    for (const auto& entry : entries) bytes += entry->bytes;
-    return bytes;
+    Use use;
+    use.plans = entries.size();
+    for (const auto& entry : entries) {
+      if (entry->plan.use_count() > 1) use.held = true;
+    }
+    return use;
   });
 }
 

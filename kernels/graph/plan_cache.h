@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/byte_account.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/striped_snapshot.h"
 #include "kernels/graph/plan.h"
@@ -27,8 +28,9 @@ bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
 
 class PlanCache {
  public:
-  // `max_bytes`: of keys and what plans hold.
-  PlanCache(size_t max_plans, size_t max_bytes);
+  // `max_bytes`: of keys and what plans hold. `account` counts the keys.
+  PlanCache(size_t max_plans, size_t max_bytes,
+            std::shared_ptr<ByteAccount> account);
 
   std::shared_ptr<const Plan> Find(const PlanKey& key) const;
 
@@ -38,8 +40,11 @@ class PlanCache {
   std::shared_ptr<const Plan> Insert(const PlanKey& key,
                                      std::shared_ptr<const Plan> plan);
 
-  // Of keys and what plans hold.
-  size_t bytes() const;
+  struct Use {
+    size_t plans = 0;
+    bool held = false;  // some plan, by somebody else
+  };
+  Use use() const;
 
  private:
   struct Entry {
@@ -47,6 +52,7 @@ class PlanCache {
     PlanKey key;
     std::shared_ptr<const Plan> plan;
     size_t bytes = 0;
+    ByteCharge charge;  // for the key
     mutable std::atomic<uint64_t> used{0};
   };
   using Entries = std::vector<std::shared_ptr<const Entry>>;
@@ -57,6 +63,7 @@ class PlanCache {
 
   const size_t max_plans_;
   const size_t max_bytes_;
+  const std::shared_ptr<ByteAccount> account_;
   // Grows with every insertion; an entry remembers when it was used last.
   std::atomic<uint64_t> age_{1};
   Mutex insert_mu_;

@@ -98,6 +98,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   Emit();
   plan_->guessed_ns_ =
       GuessDuration(*plan_, core_->constants.bytes, computing_ns_);
+  plan_->charge_ = ByteCharge(core_->account, plan_->held_bytes_);
   return ReclaimQueue::Share<const Plan>(std::move(plan_), core_->reclaim);
 }
 

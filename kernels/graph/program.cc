@@ -108,19 +108,11 @@ struct Program::Impl {
             "%016x", Fingerprint(core->device->info().uuid, options.identity))),
         plans(options.max_plans,
               options.max_plan_bytes +
-                  4 * kPlanBytesPerNode * core->graph.nodes.size()),
-        graph_bytes(HeldBytes(core->graph)) {}
-
-  size_t held_bytes() const {
-    return graph_bytes + core->constants.bytes + core->packed.bytes() +
-           plans.bytes();
-  }
-  // Another thread may add to what is held meanwhile.
-  void Recount() const {
-    for (size_t held = held_bytes();; held = held_bytes()) {
-      core->charge.Set(held);
-      if (held_bytes() == held) return;
-    }
+                  4 * kPlanBytesPerNode * core->graph.nodes.size(),
+              core->account),
+        graph_bytes(HeldBytes(core->graph)) {
+    core->charge =
+        ByteCharge(core->account, graph_bytes + core->constants.bytes);
   }
 
   static uint64_t NextNumber() {
@@ -151,9 +143,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
         CompileCore(std::move(again), *options.text_device, registry, options);
   }
   if (!core.ok()) return core.status();
-  (*core)->charge.Open(options.account);
   auto impl = std::make_unique<Impl>(*std::move(core), options);
-  impl->Recount();
   return ReclaimQueue::Share(
       std::unique_ptr<const Program>(new Program(std::move(impl))),
       options.reclaim);
@@ -192,7 +182,14 @@ size_t Program::constant_bytes() const {
   return impl_->core->constants.bytes + impl_->core->packed.bytes();
 }
 
-size_t Program::held_bytes() const { return impl_->held_bytes(); }
+size_t Program::held_bytes() const { return impl_->core->account->bytes(); }
+
+// Every plan holds the core, also one that is being made.
+bool Program::has_plans_in_use() const {
+  const PlanCache::Use cached = impl_->plans.use();
+  return cached.held ||
+         static_cast<size_t>(impl_->core.use_count()) > 1 + cached.plans;
+}
 
 size_t Program::packed_constants() const { return impl_->core->packed.made(); }
 
@@ -224,7 +221,6 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
                         Planner(impl_->core, stop).Make(inputs));
   const bool cached = !key.empty() || inputs.empty();
   if (cached) plan = impl_->plans.Insert(key, std::move(plan));
-  impl_->Recount();
   return plan;
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/byte_account.h"
 #include "kernels/base/export.h"
 #include "kernels/base/reclaimer.h"
 #include "kernels/device/device.h"
@@ -22,20 +23,6 @@
 #include "kernels/graph/plan.h"
 
 namespace weir {
-
-// Bytes of several programs, each counted until the last of its plans is gone,
-// which may hold its constants for longer than anybody holds the program.
-// Thread-safe.
-class ProgramAccount {
- public:
-  size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  void Change(size_t from, size_t to) {
-    bytes_.fetch_add(to - from, std::memory_order_relaxed);  // modulo 2^64
-  }
-
- private:
-  std::atomic<size_t> bytes_{0};
-};
 
 struct ProgramOptions {
   // Plans that are kept; the least recently used go first. The bytes are those
@@ -47,8 +34,9 @@ struct ProgramOptions {
   EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
   uint64_t identity = 0;
-  // Counts Program::held_bytes. Null: nobody does.
-  std::shared_ptr<ProgramAccount> account = nullptr;
+  // Counts Program::held_bytes, until the last plan is gone, which may hold
+  // constants for longer than anybody holds the program. Null: nobody does.
+  std::shared_ptr<ByteAccount> account = nullptr;
   // Set when nobody wants the program any more: compiling ends at the next node
   // with CANCELLED. Null: never.
   const std::atomic<bool>* stop = nullptr;
@@ -92,9 +80,12 @@ class WEIR_EXPORT Program {
   size_t nodes() const;  // of the graph as it was compiled
   // With the copies that plans keep of them in other forms, so it may grow.
   size_t constant_bytes() const;
-  // About all that it holds on host and device: constants, the graph with its
-  // kernels, and plans that are kept; so it may grow.
+  // About all that it holds on host and device: constants with their copies,
+  // the graph with its kernels, and every plan that lives; so it changes.
   size_t held_bytes() const;
+  // Whether somebody else holds or makes a plan, and so all that it needs: then
+  // to drop the program frees little. The next moment it may be otherwise.
+  bool has_plans_in_use() const;
   // Copies of constants in other forms, ever made.
   size_t packed_constants() const;
 

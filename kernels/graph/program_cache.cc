@@ -16,6 +16,7 @@
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/keyed_hash.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/base/striped_snapshot.h"
 
 namespace weir {
@@ -70,14 +71,12 @@ absl::Status QueueFull(const char* what, const char* name, size_t limit) {
       absl::Milliseconds(200));
 }
 
-absl::Status ProgramsHeld(size_t bytes, size_t limit) {
+absl::Status ProgramsInUse(size_t bytes, size_t limit) {
   return WithRetryAfter(
       WithReason(
           absl::ResourceExhaustedError(absl::StrCat(
-              "programs that are cached no more, but are still in use, "
-              "have ",
-              bytes, " bytes; they may have ", limit,
-              " (max_bytes); try again later")),
+              "programs that are in use have ", bytes, " bytes; they may have ",
+              limit, " (max_bytes); try again when evaluations have ended")),
           "PROGRAM_MEMORY_EXHAUSTED",
           {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}}),
       absl::Milliseconds(200));
@@ -141,15 +140,24 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   std::shared_ptr<Compilation> Joinable(uint64_t hash) const WEIR_REQUIRES(mu);
   void Compile(std::shared_ptr<Compilation> compilation);
   ProgramOr Make(Compilation& compilation);
-  // Takes out what has to go, least recently used first, until there is room
-  // for one more entry of these bytes beside all programs that live.
+  // Whether nobody else holds the program or a plan of it, so that to evict it
+  // frees what it holds. The next moment it may be otherwise.
+  static bool Idle(const Entry& entry);
+  // The idle entry that was not used for longest; if there is none and any one
+  // will do, that of all. Null: none.
+  std::shared_ptr<Entry> ToEvict(bool any) const;
+  // Takes out what has to go until there is room for more entries and bytes
+  // beside all programs that live: idle entries, and used ones only where their
+  // places are wanted, for their bytes stay. There may be too little room then.
   // Waits for the end of what goes.
   void MakeRoom(size_t more_entries, size_t more_bytes);
+  bool HasPlace(size_t more_entries) const WEIR_REQUIRES(mu);
   bool HasRoom(size_t more_entries, size_t more_bytes) const WEIR_REQUIRES(mu);
   void Insert(const Compilation& compilation,
               std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
-  // Of programs that live and are not cached.
-  size_t BytesLetGo() const;
+  // Of programs that live and would if every idle one was evicted.
+  size_t BytesInUse() const;
+  absl::Status CheckBytesInUse() const;
   void MakePlan(Planning& planning);
   // A timer that ends the wait; it may outlive the state.
   TimerQueue::TimerId AddTimer(Nanos deadline, WaitId id);
@@ -168,8 +176,7 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   const ProgramCacheOptions options;
 
   // Of all programs that were compiled here and live.
-  const std::shared_ptr<ProgramAccount> account =
-      std::make_shared<ProgramAccount>();
+  const std::shared_ptr<ByteAccount> account = std::make_shared<ByteAccount>();
   // Changed under `mu`, read without it.
   StripedSnapshot<Entries> programs;
   std::atomic<uint64_t> age{1};
@@ -239,20 +246,27 @@ std::shared_ptr<ProgramCache::State::Compilation> ProgramCache::State::Joinable(
   return found == compiling.end() ? nullptr : found->second;
 }
 
-size_t ProgramCache::State::BytesLetGo() const {
+size_t ProgramCache::State::BytesInUse() const {
   const std::shared_ptr<const Entries> entries = programs.Load();
-  size_t cached = 0;
+  size_t idle = 0;
   for (const auto& [hash, entry] : *entries) {
-    cached += entry->program->held_bytes();
+    if (Idle(*entry)) idle += entry->program->held_bytes();
   }
   const size_t all = account->bytes();
-  return all < cached ? 0 : all - cached;
+  return all < idle ? 0 : all - idle;
+}
+
+absl::Status ProgramCache::State::CheckBytesInUse() const {
+  if (account->bytes() < options.max_bytes) return absl::OkStatus();
+  // What waits for its end is used by nobody.
+  if (options.reclaim != nullptr) options.reclaim->Flush();
+  const size_t bytes = BytesInUse();
+  if (bytes < options.max_bytes) return absl::OkStatus();
+  return ProgramsInUse(bytes, options.max_bytes);
 }
 
 ProgramCache::ProgramOr ProgramCache::State::Make(Compilation& compilation) {
-  if (const size_t bytes = BytesLetGo(); bytes >= options.max_bytes) {
-    return ProgramsHeld(bytes, options.max_bytes);
-  }
+  WEIR_RETURN_IF_ERROR(CheckBytesInUse());
   if (options.reclaim != nullptr) options.reclaim->AwaitRoom();
   auto graph = compilation.factory();
   if (!graph.ok()) return graph.status();
@@ -299,36 +313,59 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
   }
 }
 
-bool ProgramCache::State::HasRoom(size_t more_entries,
-                                  size_t more_bytes) const {
+bool ProgramCache::State::HasPlace(size_t more_entries) const {
   const size_t entries =
       programs.Read([](const Entries& kept) { return kept.size(); });
-  return entries + more_entries <= options.max_programs &&
+  return entries + more_entries <= options.max_programs;
+}
+
+bool ProgramCache::State::HasRoom(size_t more_entries,
+                                  size_t more_bytes) const {
+  return HasPlace(more_entries) &&
          account->bytes() + key_bytes + more_bytes <= options.max_bytes;
+}
+
+bool ProgramCache::State::Idle(const Entry& entry) {
+  return entry.program.use_count() == 1 && !entry.program->has_plans_in_use();
+}
+
+std::shared_ptr<Entry> ProgramCache::State::ToEvict(bool any) const {
+  const std::shared_ptr<const Entries> entries = programs.Load();
+  std::vector<std::pair<uint64_t, const std::shared_ptr<Entry>*>> by_age;
+  for (const auto& [hash, entry] : *entries) {
+    by_age.push_back({entry->used.load(std::memory_order_relaxed), &entry});
+  }
+  std::sort(by_age.begin(), by_age.end());
+  const auto found =
+      std::find_if(by_age.begin(), by_age.end(),
+                   [](const auto& aged) { return Idle(**aged.second); });
+  if (found != by_age.end()) return *found->second;
+  return any && !by_age.empty() ? *by_age.front().second : nullptr;
 }
 
 void ProgramCache::State::MakeRoom(size_t more_entries, size_t more_bytes) {
   for (;;) {
-    std::shared_ptr<Entry> oldest;  // goes after the lock, with its memory
+    bool place = false;  // is wanted, not bytes alone
     {
       MutexLock lock(&mu);
       if (HasRoom(more_entries, more_bytes)) return;
+      place = !HasPlace(more_entries);
+    }
+    std::shared_ptr<Entry> evict = ToEvict(place);
+    if (evict == nullptr) return;
+    {
+      MutexLock lock(&mu);
       auto entries = std::make_shared<Entries>(*programs.Load());
-      if (entries->empty()) return;
-      auto found = entries->begin();
-      for (auto it = entries->begin(); it != entries->end(); ++it) {
-        if (it->second->used.load(std::memory_order_relaxed) <
-            found->second->used.load(std::memory_order_relaxed)) {
-          found = it;
-        }
-      }
-      oldest = std::move(found->second);
+      const auto found =
+          std::find_if(entries->begin(), entries->end(),
+                       [&](const auto& kept) { return kept.second == evict; });
+      if (found == entries->end()) continue;  // another thread was faster
       entries->erase(found);
-      key_bytes -= oldest->key->size();
+      key_bytes -= evict->key->size();
       ++evicted;
       programs.Store(std::move(entries));
     }
-    oldest = nullptr;
+    evict = nullptr;
     // Its bytes count until it has ended.
     if (options.reclaim != nullptr) options.reclaim->Flush();
   }

@@ -1,10 +1,12 @@
-// Programs by the bytes that described them, bounded in entries and bytes,
-// least recently used out first. Compilation runs on the cache's own threads,
-// one at a time per key, and its queue is bounded; plans are made on threads of
-// their own. What nobody waits for any more leaves its queue at once, with its
-// bytes, and ends at its next step if it runs. A key may be a whole model: it
-// is looked up where it lies, and one copy serves all that is kept of it.
-// Thread-safe; Find takes no lock that a compilation holds.
+// Programs by the bytes that described them, bounded in entries and bytes. Idle
+// ones go, least recently used first; one that is in use gives up its place
+// only where no other has one to give, for its bytes stay. Compilation runs on
+// the cache's own threads, one at a time per key, and its queue is bounded;
+// plans are made on threads of their own. What nobody waits for any more leaves
+// its queue at once, with its bytes, and ends at its next step if it runs. A
+// key may be a whole model: it is looked up where it lies, and one copy serves
+// all that is kept of it. Thread-safe; Find takes no lock that a compilation
+// holds.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +29,10 @@ namespace weir {
 
 struct ProgramCacheOptions {
   size_t max_programs = 256;
-  // Keys and Program::held_bytes. Programs that the cache has let go count as
-  // long as somebody holds them or a plan of theirs: they displace others, and
-  // beyond these bytes of their own nothing is compiled.
+  // Keys and Program::held_bytes, of programs that are cached or in use, which
+  // they are as long as somebody holds them or a plan of theirs. What finds no
+  // room beside those is not cached; and while those in use have so many bytes,
+  // nothing is compiled.
   size_t max_bytes = size_t{1} << 30;
   size_t max_queued = 256;
   // Of keys that wait or are being compiled. One may wait beyond it, alone.

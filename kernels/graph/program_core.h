@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/byte_account.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/constant_block.h"
 #include "kernels/graph/evaluation_limits.h"
@@ -52,34 +53,19 @@ struct InputUse {
   bool on_host() const { return elements || !digests.empty(); }
 };
 
-// What an account counts of a program, until this object goes.
-class ProgramCharge {
- public:
-  ProgramCharge() = default;
-  ~ProgramCharge() { Set(0); }
-  ProgramCharge(const ProgramCharge&) = delete;
-  ProgramCharge& operator=(const ProgramCharge&) = delete;
-
-  // Before any Set; may be null.
-  void Open(std::shared_ptr<ProgramAccount> account) {
-    account_ = std::move(account);
-  }
-  void Set(size_t bytes) {
-    if (account_ != nullptr) account_->Change(bytes_.exchange(bytes), bytes);
-  }
-
- private:
-  std::shared_ptr<ProgramAccount> account_;
-  std::atomic<size_t> bytes_{0};
-};
-
 struct ProgramCore {
-  ProgramCore() = default;
+  // What it counts is part of `whole`, which may be null.
+  explicit ProgramCore(std::shared_ptr<ByteAccount> whole)
+      : account(std::make_shared<ByteAccount>(std::move(whole))),
+        packed(account) {}
   ProgramCore(const ProgramCore&) = delete;
   ProgramCore& operator=(const ProgramCore&) = delete;
 
-  // First, and so the last to go: what it counts is given back by then.
-  mutable ProgramCharge charge;
+  // Of the program, its plans and packed constants.
+  const std::shared_ptr<ByteAccount> account;
+  // For all but plans and packed constants. Before the rest, and so after it to
+  // go: what it counts is given back by then.
+  mutable ByteCharge charge;
 
   Device* device = nullptr;
   std::vector<ValueDecl> inputs;

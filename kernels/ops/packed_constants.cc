@@ -12,21 +12,6 @@ constexpr std::align_val_t kAlignment{64};
 
 }  // namespace
 
-void PackedConstants::Tally::Add(size_t bytes) {
-  MutexLock lock(&mu_);
-  bytes_ += bytes;
-}
-
-void PackedConstants::Tally::Remove(size_t bytes) {
-  MutexLock lock(&mu_);
-  bytes_ -= bytes;
-}
-
-size_t PackedConstants::Tally::Bytes() const {
-  MutexLock lock(&mu_);
-  return bytes_;
-}
-
 void PackedConstants::Limit(size_t max_bytes) {
   MutexLock lock(&mu_);
   max_bytes_ = max_bytes;
@@ -44,7 +29,7 @@ absl::StatusOr<std::shared_ptr<const std::byte>> PackedConstants::Get(
     it = it->second.expired() ? forms.erase(it) : std::next(it);
   }
   if (forms.size() >= kMaxPackedForms) return nullptr;
-  const size_t held = tally_->Bytes();
+  const size_t held = tally_->bytes();
   if (held > max_bytes_ || bytes > max_bytes_ - held) return nullptr;
   auto* const data =
       static_cast<std::byte*>(operator new(bytes, kAlignment, std::nothrow));

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/byte_account.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 
@@ -24,7 +25,9 @@ inline constexpr size_t kMaxPackedForms = 4;
 
 class WEIR_EXPORT PackedConstants {
  public:
-  PackedConstants() = default;
+  // The copies count in `whole` too, if it is not null.
+  explicit PackedConstants(std::shared_ptr<ByteAccount> whole = nullptr)
+      : tally_(std::make_shared<ByteAccount>(std::move(whole))) {}
   PackedConstants(const PackedConstants&) = delete;
   PackedConstants& operator=(const PackedConstants&) = delete;
 
@@ -42,24 +45,13 @@ class WEIR_EXPORT PackedConstants {
       absl::FunctionRef<absl::Status(std::byte*)> make);
 
   // Of the living copies.
-  size_t bytes() const { return tally_->Bytes(); }
+  size_t bytes() const { return tally_->bytes(); }
   // Copies ever made.
   size_t made() const;
 
  private:
   // Shared with the copies, which may outlive this object.
-  class Tally {
-   public:
-    void Add(size_t bytes);
-    void Remove(size_t bytes);
-    size_t Bytes() const;
-
-   private:
-    mutable Mutex mu_;
-    size_t bytes_ WEIR_GUARDED_BY(mu_) = 0;
-  };
-
-  const std::shared_ptr<Tally> tally_ = std::make_shared<Tally>();
+  const std::shared_ptr<ByteAccount> tally_;
   mutable Mutex mu_;
   size_t max_bytes_ WEIR_GUARDED_BY(mu_) = SIZE_MAX;
   // At most kMaxPackedForms of each constant: forms nobody holds are dropped

@@ -415,7 +415,7 @@ TEST_F(ProgramCacheTest, CountsWhatItLetGoAsLongAsSomebodyHoldsIt) {
   EXPECT_EQ(cache->stats().bytes, cached);
 }
 
-TEST_F(ProgramCacheTest, CompilesNothingWhileTooMuchIsHeldThatItLetGo) {
+TEST_F(ProgramCacheTest, CompilesNothingWhileTooMuchIsInUse) {
   const size_t each = 1 + (*Compile(*Make(), "a"))->held_bytes();
   const auto cache = Make({.max_bytes = 5 * each / 2});
   std::vector<std::shared_ptr<const Program>> held;
@@ -424,15 +424,65 @@ TEST_F(ProgramCacheTest, CompilesNothingWhileTooMuchIsHeldThatItLetGo) {
     ASSERT_TRUE(program.ok()) << program.status();
     held.push_back(*program);
   }
-  // There was no room for the third: all that is held is in use.
-  EXPECT_EQ(cache->stats().programs, 0u);
+  // There was no room for the third, and to let go of the others makes none.
+  EXPECT_EQ(cache->stats().programs, 2u);
+  EXPECT_EQ(cache->stats().evicted, 0u);
   const absl::Status status = Compile(*cache, "d").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_EQ(Reason(status), "PROGRAM_MEMORY_EXHAUSTED");
   EXPECT_TRUE(RetryAfter(status).has_value());
   held.clear();
-  EXPECT_EQ(cache->stats().bytes, 0u);
+  EXPECT_EQ(cache->stats().bytes, 2 * each);
   EXPECT_TRUE(Compile(*cache, "d").ok());
+  EXPECT_NE(cache->Find("d"), nullptr);
+}
+
+// To evict it would free nothing, and make whoever uses it compile it again.
+TEST_F(ProgramCacheTest, WhatIsInUseStaysCached) {
+  const size_t each = 1 + (*Compile(*Make(), "a"))->held_bytes();
+  const auto cache = Make({.max_bytes = 5 * each / 2});
+  const auto a = *Compile(*cache, "a");
+  ASSERT_TRUE(Compile(*cache, "b").ok());
+  // The older one is in use.
+  const auto c = *Compile(*cache, "c");
+  EXPECT_EQ(cache->Find("a"), a);
+  EXPECT_EQ(cache->Find("b"), nullptr);
+  EXPECT_EQ(cache->Find("c"), c);
+  EXPECT_EQ(cache->stats().evicted, 1u);
+}
+
+// A plan keeps kernels and constants, though nobody holds the program.
+TEST_F(ProgramCacheTest, WhatAPlanInUseIsOfStaysCached) {
+  const auto x = Floats({2}, {1, 2});
+  const std::vector<HostTensor> inputs = {x->tensor};
+  const auto same = *Compile(*Make(), "a");
+  const size_t each = 1 + same->held_bytes();
+  ASSERT_TRUE(same->MakePlan(inputs).ok());
+  const size_t with_plan = 1 + same->held_bytes();
+  const auto cache = Make({.max_bytes = with_plan + 3 * each / 2});
+  auto plan = *(*Compile(*cache, "a"))->MakePlan(inputs);
+  const auto b = *Compile(*cache, "b");
+  ASSERT_TRUE(Compile(*cache, "c").ok());
+  EXPECT_NE(cache->Find("a"), nullptr);
+  EXPECT_EQ(cache->Find("b"), b);
+  EXPECT_EQ(cache->Find("c"), nullptr);
+  plan = nullptr;
+  ASSERT_TRUE(Compile(*cache, "c").ok());
+  EXPECT_EQ(cache->Find("a"), nullptr);
+  EXPECT_EQ(cache->Find("b"), b);
+  EXPECT_NE(cache->Find("c"), nullptr);
+}
+
+// A place is free at once, whoever still uses what had it.
+TEST_F(ProgramCacheTest, PlacesAreMadeOfIdleProgramsFirst) {
+  const auto cache = Make({.max_programs = 2});
+  const auto a = *Compile(*cache, "a");
+  ASSERT_TRUE(Compile(*cache, "b").ok());
+  const auto c = *Compile(*cache, "c");
+  EXPECT_EQ(cache->Find("a"), a);
+  EXPECT_EQ(cache->Find("b"), nullptr);
+  ASSERT_TRUE(Compile(*cache, "d").ok());
+  EXPECT_EQ(cache->stats().programs, 2u);
   EXPECT_NE(cache->Find("d"), nullptr);
 }
 

@@ -748,6 +748,34 @@ TEST_P(ProgramTest, RefusesAnOperatorWithoutAKernel) {
   }
 }
 
+// Whether it is kept or not, and without another plan being made.
+TEST_P(ProgramTest, CountsAPlanAsLongAsItLives) {
+  ProgramOptions options;
+  options.max_plans = 1;
+  options.account =
+      std::make_shared<decltype(ProgramOptions::account)::element_type>();
+  auto program = *Compile(Sum(), options);
+  const size_t alone = options.account->bytes();
+  EXPECT_EQ(program->held_bytes(), alone);
+  const auto plan_of = [&](int64_t n) {
+    const std::vector<HostTensor> inputs(2, {DType::kFloat, {n}, nullptr});
+    return *program->MakePlan(inputs);
+  };
+  auto one = plan_of(1);
+  const size_t with_one = options.account->bytes();
+  EXPECT_GE(with_one, alone + one->held_bytes());
+  auto other = plan_of(2);  // the program keeps this one
+  const size_t with_both = options.account->bytes();
+  EXPECT_GE(with_both, with_one + other->held_bytes());
+  EXPECT_EQ(program->held_bytes(), with_both);
+  one = nullptr;
+  EXPECT_LE(options.account->bytes(), with_one);
+  program = nullptr;
+  EXPECT_GE(options.account->bytes(), alone);
+  other = nullptr;
+  EXPECT_EQ(options.account->bytes(), 0u);
+}
+
 TEST_P(ProgramTest, KeepsTheLatestPlans) {
   const auto program = Compile(Sum(), {.max_plans = 2, .limits = {}});
   ASSERT_TRUE(program.ok());
