@@ -83,7 +83,7 @@ class Convolution {
   size_t scratch_bytes(bool packs) const;
 
   // About what this object and the Weights that it makes hold, without packed
-  // copies. oneDNN keeps the code that it generates, once for all.
+  // copies. With oneDNN's code, which others may share.
   size_t held_bytes() const;
 
   // The names that oneDNN gives to what computes the pieces.

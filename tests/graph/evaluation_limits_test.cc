@@ -368,7 +368,10 @@ TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {
   const auto program = [&](int64_t held) {
     GraphNode node = Work("w", "x", "y", 1);
     node.attributes.Set("held", held);
-    return *Compile(OpenGraph(std::move(node)));
+    ProgramOptions options;
+    options.max_plan_bytes = size_t{64} << 20;
+    return *Program::Compile(OpenGraph(std::move(node)), *device_, registry_,
+                             options);
   };
   const auto small = program(24 << 20);
   for (const int64_t n : {1, 2}) ASSERT_TRUE(small->MakePlan({Of({n})}).ok());

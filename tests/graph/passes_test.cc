@@ -688,8 +688,8 @@ TEST(PackedWeightsTest, CountWithTheProgram) {
   // 3 x 3 and 1 x 1.
   const size_t packed = 128 * 128 * (9 + 1) * sizeof(float);
   EXPECT_GE(program->held_bytes(), before + packed + plan->held_bytes());
-  // Two convolutions of the library's, with what describes them.
-  EXPECT_GT(plan->held_bytes(), 8192u);
+  // Two convolutions of the library's, with the code that it makes for them.
+  EXPECT_GT(plan->held_bytes(), 2 * (size_t{35} << 10));
 }
 
 // A product with a constant of `columns` columns, as its operator is written.

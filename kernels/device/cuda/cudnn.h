@@ -47,6 +47,8 @@ class Convolution {
  public:
   ~Convolution();
   size_t scratch_bytes() const { return scratch_bytes_; }
+  // cuDNN tells no size of its plans, with their kernels: an estimate.
+  static constexpr size_t kHeldBytes = size_t{64} << 10;
   // Every operand begins at a multiple of 16 bytes, scratch of 256.
   absl::Status Run(Stream& stream, const ConvolutionOperands& operands,
                    void* scratch) const;

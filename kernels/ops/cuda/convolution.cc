@@ -266,6 +266,7 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
           : 0;
   PlannedRun planned;
   planned.scratch_bytes = zeros + convolution->scratch_bytes();
+  planned.held_bytes = Convolution::kHeldBytes;
   planned.run = [convolution, finish = std::move(finish), zeros, adds,
                  residual = task.residual](const RunArgs& run) -> absl::Status {
     ConvolutionOperands operands;
