@@ -125,6 +125,7 @@ struct Program::Impl {
   const std::string id;
   PlanCache plans;
   const size_t graph_bytes;
+  std::atomic<Nanos> last_plan_ns{0};
 };
 
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
@@ -193,6 +194,10 @@ bool Program::has_plans_in_use() const {
 
 size_t Program::packed_constants() const { return impl_->core->packed.made(); }
 
+Nanos Program::last_plan_ns() const {
+  return impl_->last_plan_ns.load(std::memory_order_relaxed);
+}
+
 absl::StatusOr<ProgramOutline> Program::Outline(
     absl::Span<const SymbolicShape> inputs) const {
   return Outliner(*impl_->core).Run(inputs);
@@ -217,8 +222,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
   } else {
     key.clear();
   }
+  const Nanos start = NowNanos();
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                         Planner(impl_->core, stop).Make(inputs));
+  impl_->last_plan_ns.store(std::max<Nanos>(NowNanos() - start, 1),
+                            std::memory_order_relaxed);
   const bool cached = !key.empty() || inputs.empty();
   if (cached) plan = impl_->plans.Insert(key, std::move(plan));
   return plan;

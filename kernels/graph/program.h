@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/base/byte_account.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/reclaimer.h"
 #include "kernels/device/device.h"
@@ -26,10 +27,11 @@ namespace weir {
 
 struct ProgramOptions {
   // Plans that are kept; the least recently used go first. The bytes are those
-  // of their tables and of what was computed on the host, beside some for each
+  // of their tables, of libraries' objects, of which plans may share some that
+  // count with each, and of what was computed on the host, beside some for each
   // node.
   size_t max_plans = 64;
-  size_t max_plan_bytes = size_t{64} << 20;
+  size_t max_plan_bytes = size_t{256} << 20;
   GraphLimits limits;
   EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
@@ -88,6 +90,9 @@ class WEIR_EXPORT Program {
   bool has_plans_in_use() const;
   // Copies of constants in other forms, ever made.
   size_t packed_constants() const;
+
+  // What it took to make the plan that was made last; 0: none was.
+  Nanos last_plan_ns() const;
 
   // What an evaluation of inputs with these shapes does, as far as it can be
   // told without their elements. An empty shape or an unknown dim leaves what

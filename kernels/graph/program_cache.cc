@@ -82,6 +82,16 @@ absl::Status ProgramsInUse(size_t bytes, size_t limit) {
       absl::Milliseconds(200));
 }
 
+absl::Status WaitTooLong(absl::Duration longest) {
+  return WithRetryAfter(
+      WithReason(absl::DeadlineExceededError(absl::StrCat(
+                     "the program was not compiled or planned within ",
+                     absl::FormatDuration(longest),
+                     ", the longest wait; try again later")),
+                 "COMPILE_WAIT_TOO_LONG"),
+      absl::Seconds(1));
+}
+
 absl::Status Stopping() {
   return absl::CancelledError("the program cache is stopping");
 }
@@ -116,9 +126,18 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
     absl::Status left;                      // what to tell instead of the plan
     TimerQueue::TimerId timer = 0;
     bool running = false;
-    // Until it runs.
-    std::list<std::shared_ptr<Planning>>* queue = nullptr;
-    std::list<std::shared_ptr<Planning>>::iterator place;
+    uint64_t program_number = 0;
+    std::list<std::shared_ptr<Planning>>::iterator place;  // until it runs
+  };
+  // What to expect of a program's next plan.
+  enum PlanKind { kQuick, kUnknown, kDear, kPlanKinds };
+  // Of one program: what waits, while at most one is being made.
+  struct Plannings {
+    std::list<std::shared_ptr<Planning>> waiting;
+    bool running = false;
+    // While nothing runs.
+    std::list<Plannings*>* line = nullptr;
+    std::list<Plannings*>::iterator place;
   };
   struct Wait {
     std::shared_ptr<Compilation> compilation;  // or:
@@ -165,10 +184,17 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   void Leave(WaitId id, const absl::Status& status);
   // Nobody waits for it: out of the queue, or to its end.
   void GiveUp(Compilation& compilation) WEIR_REQUIRES(mu);
-  void Compilations();         // a compile thread
-  void Plans(bool large_too);  // a plan thread
+  void Compilations();  // a compile thread
+  // A plan thread, for plans of all kinds up to that.
+  void Plans(PlanKind most);
+  PlanKind KindOf(const Program& program) const;
   // Null: there is nothing for it to do.
-  std::shared_ptr<Planning> TakePlanning(bool large_too) WEIR_REQUIRES(mu);
+  std::shared_ptr<Planning> TakePlanning(PlanKind most) WEIR_REQUIRES(mu);
+  // In line, behind other programs of its kind. REQUIRES: some planning waits.
+  void Enqueue(Plannings& plannings) WEIR_REQUIRES(mu);
+  // The one that ran has ended: the next of its program may be made.
+  void NextPlanning(uint64_t program_number) WEIR_REQUIRES(mu);
+  void RemovePlanning(Planning& planning) WEIR_REQUIRES(mu);
 
   Device* const device;
   const OpRegistry* const registry;
@@ -193,8 +219,10 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   std::unordered_map<WaitId, Wait> waits WEIR_GUARDED_BY(mu);
   size_t compile_waits WEIR_GUARDED_BY(mu) = 0;  // of those
   std::list<std::shared_ptr<Compilation>> queue WEIR_GUARDED_BY(mu);
-  std::list<std::shared_ptr<Planning>> small_plans WEIR_GUARDED_BY(mu);
-  std::list<std::shared_ptr<Planning>> large_plans WEIR_GUARDED_BY(mu);
+  // By Program::number.
+  std::unordered_map<uint64_t, Plannings> plans WEIR_GUARDED_BY(mu);
+  std::array<std::list<Plannings*>, kPlanKinds> plan_lines WEIR_GUARDED_BY(mu);
+  size_t plans_queued WEIR_GUARDED_BY(mu) = 0;
   size_t held_bytes WEIR_GUARDED_BY(mu) = 0;  // keys: queued and running
   // What callers may join, queued or running, by its key's hash. Who waits for
   // another key of that hash, waits alone.
@@ -394,16 +422,10 @@ TimerQueue::TimerId ProgramCache::State::AddTimer(Nanos deadline, WaitId id) {
                                                        deadline > longest] {
     const auto alive = weak.lock();
     if (alive == nullptr) return;
-    alive->Leave(
-        id,
-        absl::DeadlineExceededError(
-            in_time
-                ? absl::StrCat("the program was not compiled or planned "
-                               "within ",
-                               absl::FormatDuration(alive->options.max_wait),
-                               ", the longest wait; try again later")
-                : "the deadline passed while the program was compiled or "
-                  "planned"));
+    alive->Leave(id, in_time ? WaitTooLong(alive->options.max_wait)
+                             : absl::DeadlineExceededError(
+                                   "the deadline passed while the program was "
+                                   "compiled or planned"));
   });
 }
 
@@ -439,7 +461,7 @@ void ProgramCache::State::Leave(WaitId id, const absl::Status& status) {
       waiter.timer = planning.timer;
       planning.stop = true;
       planning.left = status;
-      if (!planning.running) planning.queue->erase(planning.place);
+      if (!planning.running) RemovePlanning(planning);
       if (!planning.running || !planning.reads_inputs) {
         plan_done = std::move(planning.done);
         planning.done = nullptr;
@@ -467,29 +489,69 @@ void ProgramCache::State::Compilations() {
   }
 }
 
+ProgramCache::State::PlanKind ProgramCache::State::KindOf(
+    const Program& program) const {
+  const Nanos took = program.last_plan_ns();
+  if (took == 0) return program.nodes() > kSmallPlanNodes ? kDear : kUnknown;
+  return absl::Nanoseconds(took) > options.quick_plan ? kDear : kQuick;
+}
+
+void ProgramCache::State::Enqueue(Plannings& plannings) {
+  plannings.line = &plan_lines[KindOf(*plannings.waiting.front()->program)];
+  plannings.place = plannings.line->insert(plannings.line->end(), &plannings);
+  plan_work.NotifyAll();  // not every thread takes it
+}
+
+void ProgramCache::State::RemovePlanning(Planning& planning) {
+  const auto found = plans.find(planning.program_number);
+  Plannings& plannings = found->second;
+  plannings.waiting.erase(planning.place);
+  --plans_queued;
+  if (plannings.running || !plannings.waiting.empty()) return;
+  plannings.line->erase(plannings.place);
+  plans.erase(found);
+}
+
 std::shared_ptr<ProgramCache::State::Planning>
-ProgramCache::State::TakePlanning(bool large_too) {
-  auto* queue = &small_plans;
-  if (large_too && !large_plans.empty() &&
-      (small_plans.empty() ||
-       large_plans.front()->id < small_plans.front()->id)) {
-    queue = &large_plans;
+ProgramCache::State::TakePlanning(PlanKind most) {
+  // The program that has waited longest for its turn.
+  Plannings* first = nullptr;
+  for (int kind = 0; kind <= most; ++kind) {
+    const auto& line = plan_lines[static_cast<size_t>(kind)];
+    if (!line.empty() &&
+        (first == nullptr ||
+         line.front()->waiting.front()->id < first->waiting.front()->id)) {
+      first = line.front();
+    }
   }
-  if (queue->empty()) return nullptr;
-  std::shared_ptr<Planning> planning = std::move(queue->front());
-  queue->pop_front();
+  if (first == nullptr) return nullptr;
+  first->line->erase(first->place);
+  std::shared_ptr<Planning> planning = std::move(first->waiting.front());
+  first->waiting.pop_front();
+  --plans_queued;
+  first->running = true;
   planning->running = true;
   return planning;
 }
 
-void ProgramCache::State::Plans(bool large_too) {
+void ProgramCache::State::NextPlanning(uint64_t program_number) {
+  const auto found = plans.find(program_number);
+  found->second.running = false;
+  if (found->second.waiting.empty()) {
+    plans.erase(found);
+  } else {
+    Enqueue(found->second);
+  }
+}
+
+void ProgramCache::State::Plans(PlanKind most) {
   for (;;) {
     std::shared_ptr<Planning> planning;
     {
       MutexLock lock(&mu);
       for (;;) {
         if (stopping) return;
-        planning = TakePlanning(large_too);
+        planning = TakePlanning(most);
         if (planning != nullptr) break;
         plan_work.Wait(&mu);
       }
@@ -512,6 +574,7 @@ void ProgramCache::State::MakePlan(Planning& planning) {
   {
     MutexLock lock(&mu);
     waits.erase(planning.id);
+    NextPlanning(planning.program_number);
     done = std::move(planning.done);
     planning.done = nullptr;
     if (!planning.left.ok()) plan = planning.left;
@@ -529,8 +592,13 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
         [state = state_.get()] { state->Compilations(); });
   }
   for (int i = 0; i < options.plan_threads; ++i) {
+    const State::PlanKind most =
+        i == 0 ? State::kDear
+        : i + 1 == options.plan_threads && options.plan_threads > 2
+            ? State::kQuick
+            : State::kUnknown;
     state_->threads.emplace_back(
-        [state = state_.get(), i] { state->Plans(/*large_too=*/i == 0); });
+        [state = state_.get(), most] { state->Plans(most); });
   }
 }
 
@@ -615,8 +683,7 @@ ProgramCache::WaitId ProgramCache::MakePlan(
     MutexLock lock(&state.mu);
     if (state.stopping) {
       refused = Stopping();
-    } else if (state.small_plans.size() + state.large_plans.size() >=
-               state.options.max_waiters) {
+    } else if (state.plans_queued >= state.options.max_waiters) {
       refused = QueueFull("callers wait for plans", "max_waiters",
                           state.options.max_waiters);
     } else {
@@ -624,14 +691,16 @@ ProgramCache::WaitId ProgramCache::MakePlan(
       planning->done = std::move(done);
       planning->id = state.next_wait++;
       planning->timer = state.AddTimer(deadline, planning->id);
-      auto& queue = planning->program->nodes() > kSmallPlanNodes
-                        ? state.large_plans
-                        : state.small_plans;
-      planning->queue = &queue;
-      planning->place = queue.insert(queue.end(), planning);
+      planning->program_number = planning->program->number();
       const WaitId id = planning->id;
-      state.waits[id].planning = std::move(planning);
-      state.plan_work.NotifyAll();  // not every thread takes it
+      state.waits[id].planning = planning;
+      State::Plannings& plannings = state.plans[planning->program_number];
+      const bool first = !plannings.running && plannings.waiting.empty();
+      const auto place =
+          plannings.waiting.insert(plannings.waiting.end(), planning);
+      planning->place = place;
+      ++state.plans_queued;
+      if (first) state.Enqueue(plannings);
       return id;
     }
   }
@@ -655,7 +724,7 @@ ProgramCacheStats ProgramCache::stats() const {
       [](const Entries& entries) { return entries.size(); });
   stats.queued = state_->queue.size();
   stats.queued_bytes = state_->held_bytes;
-  stats.plans_queued = state_->small_plans.size() + state_->large_plans.size();
+  stats.plans_queued = state_->plans_queued;
   stats.bytes = state_->account->bytes() + state_->key_bytes;
   stats.misses = state_->misses;
   stats.evicted = state_->evicted;
@@ -675,8 +744,10 @@ void ProgramCache::Stop() {
         queued.push_back(id);
       }
     }
-    for (const auto* plans : {&state_->small_plans, &state_->large_plans}) {
-      for (const auto& planning : *plans) queued.push_back(planning->id);
+    for (const auto& [number, plannings] : state_->plans) {
+      for (const auto& planning : plannings.waiting) {
+        queued.push_back(planning->id);
+      }
     }
     state_->work.NotifyAll();
     state_->plan_work.NotifyAll();

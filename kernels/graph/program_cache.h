@@ -40,9 +40,14 @@ struct ProgramCacheOptions {
   // Callers, on all compilations together; and plans that wait.
   size_t max_waiters = 65536;
   int threads = 1;
-  // Beyond the first they make no plans of more than kSmallPlanNodes, so that
-  // such a one holds up only its like.
-  int plan_threads = 2;
+  // The plans of one program are made one at a time. The first thread makes
+  // any; the others none of programs whose last plan took longer than
+  // quick_plan, or which have none yet and more than kSmallPlanNodes; the last,
+  // if there are three or more, only of those whose last one was quick. So a
+  // dear plan holds up its like, and a shape of what is known to be quick waits
+  // for neither.
+  int plan_threads = 3;
+  absl::Duration quick_plan = absl::Milliseconds(20);
   // A caller's wait for a program or a plan ends then, if not at its deadline.
   absl::Duration max_wait = absl::Seconds(60);
   EvaluationLimits evaluation = {};  // of every program
@@ -60,7 +65,7 @@ struct ProgramCacheStats {
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
 };
 
-// Takes milliseconds at most, but for kernels that it has compiled.
+// To plan them takes milliseconds at most, but for what kernels have prepared.
 inline constexpr size_t kSmallPlanNodes = 4096;
 
 class WEIR_EXPORT ProgramCache {
@@ -90,7 +95,7 @@ class WEIR_EXPORT ProgramCache {
   // compile thread if it is not there. Callers of one key share one
   // compilation; a failure is not cached. `done` runs exactly once: inline on a
   // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline` or
-  // after ProgramCacheOptions::max_wait,
+  // after ProgramCacheOptions::max_wait (reason COMPILE_WAIT_TOO_LONG),
   // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED),
   // or CANCELLED by Cancel or Stop. The compilation goes on only while somebody
   // waits for it.

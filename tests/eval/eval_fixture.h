@@ -40,6 +40,8 @@ class EvalTest : public ::testing::TestWithParam<const char*> {
     options.streams.max = 4;
     options.pinned_bytes = size_t{64} << 20;
     options.tensor_bytes = size_t{64} << 20;
+    // However busy the machine is that they are made on.
+    options.programs.quick_plan = absl::InfiniteDuration();
     return options;
   }
 

@@ -11,6 +11,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/reclaimer.h"
 #include "kernels/device/devices.h"
+#include "tests/base/event.h"
 #include "tests/graph/test_operators.h"
 
 namespace weir {
@@ -179,7 +180,9 @@ TEST_F(ProgramCacheTest, GivesUpAtTheDeadlineButGoesOnForOthers) {
   };
   cache->GetOrCompile("k", factory, kNoDeadline, patient.Sink());
   cache->GetOrCompile("k", factory, NowNanos(), late.Sink());
-  EXPECT_EQ(late.Next().status().code(), absl::StatusCode::kDeadlineExceeded);
+  const absl::Status status = late.Next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(RetryAfter(status).has_value());  // it was the caller's
   EXPECT_EQ(patient.size(), 0u);
   gate.Open();
   EXPECT_TRUE(patient.Next().ok());
@@ -200,14 +203,17 @@ TEST_F(ProgramCacheTest, NobodyWaitsForEver) {
     EXPECT_EQ(status.message(),
               "the program was not compiled or planned within 0, the longest "
               "wait; try again later");
+    EXPECT_EQ(Reason(status), "COMPILE_WAIT_TOO_LONG");
+    EXPECT_TRUE(RetryAfter(status).has_value());
   }
   EXPECT_EQ(cache->stats().queued, 0u);
   gate.Open();
 }
 
+// Which count as dear until one was made.
 TEST_F(ProgramCacheTest, PlansDoNotWaitBehindThoseOfLargePrograms) {
   const auto cache = Make();
-  const auto large = Compile(*cache, "large", []() -> absl::StatusOr<Graph> {
+  const auto make = []() -> absl::StatusOr<Graph> {
     Graph graph;
     graph.inputs = {Input("x0", SymbolicDims{Dim()})};
     for (size_t i = 0; i <= kSmallPlanNodes; ++i) {
@@ -216,25 +222,132 @@ TEST_F(ProgramCacheTest, PlansDoNotWaitBehindThoseOfLargePrograms) {
     }
     graph.outputs = {absl::StrCat("x", kSmallPlanNodes + 1)};
     return graph;
-  });
+  };
+  const auto large = Compile(*cache, "large", make);
   ASSERT_TRUE(large.ok()) << large.status();
   ASSERT_GT((*large)->nodes(), kSmallPlanNodes);
+  const auto another = *Compile(*cache, "another large one", make);
   const auto small = *Compile(*cache, "small");
   const std::vector<HostTensor> one = {{DType::kFloat, {1}, nullptr}};
-  const std::vector<HostTensor> two = {{DType::kFloat, {2}, nullptr}};
   Gate open;
   // Answers run on the plan thread.
   cache->MakePlan(*large, one, kNoDeadline,
                   [&](ProgramCache::PlanOr) { open.Pass(); });
   open.AwaitArrival();
   Answers<ProgramCache::PlanOr> large_answers, answers;
-  cache->MakePlan(*large, two, kNoDeadline, large_answers.Sink());
+  cache->MakePlan(another, one, kNoDeadline, large_answers.Sink());
   cache->MakePlan(small, one, NowNanos() + 20'000'000'000, answers.Sink());
   EXPECT_TRUE(answers.Next().ok());
   EXPECT_EQ(large_answers.size(), 0u);
   EXPECT_EQ(cache->stats().plans_queued, 1u);
   open.Open();
   EXPECT_TRUE(large_answers.Next().ok());
+}
+
+// Programs with a node whose planning waits at a gate.
+class DearPlans : public ProgramCacheTest {
+ protected:
+  void SetUp() override {
+    OpDef held;
+    held.name = "Held";
+    held.inputs = {{"X", {DType::kFloat}}};
+    held.outputs = {{"Y"}};
+    held.infer = testing::SameShape;
+    held.cost = LinearCost;
+    ASSERT_TRUE(operators_.registry.Register(held).ok());
+    ASSERT_TRUE(
+        operators_.registry
+            .RegisterKernel(
+                DeviceKind::kCpu, "", "Held",
+                testing::Factory(
+                    [this](const PlanArgs&) -> absl::StatusOr<RunFunction> {
+                      planned_.Set();
+                      open_.Pass();
+                      return RunFunction(
+                          [](const RunArgs&) { return absl::OkStatus(); });
+                    }))
+            .ok());
+  }
+  void TearDown() override { open_.Open(); }
+
+  std::shared_ptr<const Program> Held(ProgramCache& cache, std::string key) {
+    return *Compile(cache, std::move(key), []() -> absl::StatusOr<Graph> {
+      Graph graph;
+      graph.inputs = {Input("x", SymbolicDims{Dim()})};
+      graph.nodes = {Node("Held", {"x"}, {"y"})};
+      graph.outputs = {"y"};
+      return graph;
+    });
+  }
+  // Asks for the plan of so many rows; it has a while, on a busy machine.
+  void Plan(ProgramCache& cache, const std::shared_ptr<const Program>& program,
+            int64_t rows, Answers<ProgramCache::PlanOr>& answers) {
+    const std::vector<HostTensor> inputs = {{DType::kFloat, {rows}, nullptr}};
+    cache.MakePlan(program, inputs, NowNanos() + 20'000'000'000,
+                   answers.Sink());
+  }
+
+  Event planned_;
+  Gate open_;
+  Answers<ProgramCache::PlanOr> held_;
+};
+
+// However few nodes they have.
+TEST_F(DearPlans, LeaveAThreadToProgramsWhosePlansWereQuick) {
+  const auto cache = Make({.quick_plan = absl::InfiniteDuration()});
+  const auto quick = *Compile(*cache, "quick");
+  Answers<ProgramCache::PlanOr> answers;
+  Plan(*cache, quick, 1, answers);
+  ASSERT_TRUE(answers.Next().ok());
+  std::vector<std::shared_ptr<const Program>> programs;
+  for (const char* key : {"a", "b", "c", "d"}) {
+    programs.push_back(Held(*cache, key));
+    Plan(*cache, programs.back(), 1, held_);
+  }
+  planned_.Wait(2);
+  Plan(*cache, quick, 2, answers);
+  EXPECT_TRUE(answers.Next().ok());
+  EXPECT_EQ(planned_.count(), 2u);
+  EXPECT_EQ(cache->stats().plans_queued, 2u);
+  open_.Open();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(held_.Next().ok());
+}
+
+// Others' shapes do not wait behind those of one program, nor do two threads
+// make the same plan.
+TEST_F(DearPlans, OfOneProgramAreMadeOneAtATime) {
+  const auto cache = Make();
+  const auto program = Held(*cache, "a");
+  for (const int64_t rows : {1, 1, 2, 3}) Plan(*cache, program, rows, held_);
+  planned_.Wait();
+  Answers<ProgramCache::PlanOr> answers;
+  Plan(*cache, *Compile(*cache, "other"), 1, answers);
+  EXPECT_TRUE(answers.Next().ok());
+  EXPECT_EQ(planned_.count(), 1u);
+  EXPECT_EQ(cache->stats().plans_queued, 3u);
+  open_.Open();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(held_.Next().ok());
+  EXPECT_EQ(planned_.count(), 3u);
+}
+
+TEST_F(DearPlans, OfSmallProgramsAreKnownByWhatTheLastOneTook) {
+  const auto cache = Make({.quick_plan = absl::ZeroDuration()});
+  const auto dear = *Compile(*cache, "dear");
+  Answers<ProgramCache::PlanOr> first, answers;
+  Plan(*cache, dear, 1, first);
+  ASSERT_TRUE(first.Next().ok());
+  // The thread for all of them.
+  Gate open;
+  cache->MakePlan(dear, std::vector<HostTensor>{{DType::kFloat, {2}, nullptr}},
+                  kNoDeadline, [&](ProgramCache::PlanOr) { open.Pass(); });
+  open.AwaitArrival();
+  Plan(*cache, dear, 3, first);
+  Plan(*cache, *Compile(*cache, "new"), 1, answers);
+  EXPECT_TRUE(answers.Next().ok());
+  EXPECT_EQ(first.size(), 0u);
+  EXPECT_EQ(cache->stats().plans_queued, 1u);
+  open.Open();
+  EXPECT_TRUE(first.Next().ok());
 }
 
 TEST_F(ProgramCacheTest, RefusesMoreThanTheQueueHolds) {
