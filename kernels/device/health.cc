@@ -155,7 +155,9 @@ void DeviceHealth::SetStalled(const absl::Status& why) {
     stall_ = stall;
   }
   const std::shared_ptr<Watch::Watchers> watchers = stall_watchers_;
-  for (uint64_t id = 0; Watcher watcher = watchers->Borrow(&id);) {
+  for (uint64_t id = 0;;) {
+    Watcher watcher = watchers->Borrow(&id);
+    if (watcher == nullptr) break;
     watcher(stall);
     watchers->PutBack(std::move(watcher));
   }

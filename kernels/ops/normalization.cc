@@ -518,8 +518,9 @@ void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
                         C mean = 0, factor = 0;
                         NormalizeValues<C>(row, n, shape.epsilon, scale, bias,
                                            row, &mean, &factor);
-                        for (int64_t i = 0; i < n; ++i)
+                        for (int64_t i = 0; i < n; ++i) {
                           y[r * n + i] = T(row[i]);
+                        }
                         store(r, mean, factor);
                       }
                     });

@@ -266,8 +266,8 @@ class Convolution::Weights {
 // As many as keep many cores busy, cut where the least memory is read: each
 // band reads all weights, each slice all of the input.
 void Convolution::State::MakePieces() {
-  const double channels_of_a_group =
-      static_cast<double>(spec.in_channels / spec.groups);
+  const int64_t group = spec.in_channels / spec.groups;
+  const auto channels_of_a_group = static_cast<double>(group);
   const auto out_channels = static_cast<double>(spec.out_channels);
   const double weights =
       Product(spec.kernel) * channels_of_a_group * out_channels;

@@ -368,8 +368,9 @@ void AveragePoolChannelsLast(const PoolPlan& plan, int64_t channels,
                        ForEachTap(plan, a, b, c, [&](int64_t offset) {
                          const float* __restrict from =
                              x + (image + offset) * channels;
-                         for (int64_t k = 0; k < channels; ++k)
+                         for (int64_t k = 0; k < channels; ++k) {
                            sum[k] += from[k];
+                         }
                        });
                        const double divisor = Divisor(plan, a, b, c);
                        if (divisor == 0) return;

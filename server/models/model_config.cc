@@ -141,8 +141,9 @@ absl::Status CheckFeatures(const inference::ModelConfig& config) {
       return absl::UnimplementedError(label +
                                       "allow_ragged_batch is not supported");
     }
-    if (input.optional())
+    if (input.optional()) {
       return absl::UnimplementedError(label + "optional is not supported");
+    }
   }
   for (const inference::ModelOutput& output : config.output()) {
     const std::string label = absl::StrCat("output \"", output.name(), "\": ");

@@ -153,7 +153,7 @@ absl::Status CallEvaluation::CheckOutputs(
     if (bytes > most) largest = i;
     most = std::max(most, bytes);
   }
-  const absl::Status fits = call_->CheckReplySize(static_cast<size_t>(all));
+  absl::Status fits = call_->CheckReplySize(static_cast<size_t>(all));
   if (fits.ok()) return fits;
   return Annotate(
       fits,

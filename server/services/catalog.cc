@@ -219,8 +219,9 @@ absl::Status ListDevices(const ServiceContext& context,
                                               request.page_token(), "devices"));
   std::map<std::string, Engine*> engines;
   for (Engine* engine : {&context.engine, context.host_engine}) {
-    if (engine != nullptr)
+    if (engine != nullptr) {
       engines[DeviceName(engine->device().info())] = engine;
+    }
   }
   for (const auto& [name, engine] : engines) {
     if (page.Had(name)) continue;
