@@ -38,7 +38,7 @@ class Folder {
   absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> Fold(
       const LoweredNode& node,
       const std::vector<std::shared_ptr<const Constant>>& inputs,
-      const std::vector<TensorMeta>& outputs) {
+      const std::vector<TensorMeta>& outputs, ConstantDigests& digests) {
     std::vector<TensorMeta> metas;
     size_t bytes = 0;
     for (const auto& input : inputs) {
@@ -61,7 +61,7 @@ class Folder {
     std::vector<std::vector<int64_t>> host_ints(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i] == nullptr || !node.IsHostInput(i)) continue;
-      auto ints = HostIntsOf(node, i, inputs[i]->tensor);
+      auto ints = digests.Take(node, i, inputs[i]);
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }
@@ -103,9 +103,9 @@ class Compiler {
         core_->graph, registry_,
         [&](const LoweredNode& node, const auto& inputs, const auto& outputs)
             -> absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> {
-          WEIR_RETURN_IF_ERROR(CheckStop());
-          return folder.Fold(node, inputs, outputs);
-        }));
+          return folder.Fold(node, inputs, outputs, core_->graph.digests);
+        },
+        [this] { return CheckStop(); }));
     const DeviceKind kind = core_->device->info().kind;
     FuseNodes(core_->graph, registry_, kind);
     ChooseLayouts(core_->graph, registry_, kind);

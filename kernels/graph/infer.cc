@@ -10,7 +10,8 @@ absl::StatusOr<std::map<std::string, InferredValue, std::less<>>> InferShapes(
     const Graph& graph, const std::vector<size_t>& order,
     const OpRegistry& registry) {
   LoweredGraph lowered = Lower(graph, order, registry);
-  WEIR_RETURN_IF_ERROR(InferAndFold(lowered, registry, std::nullopt));
+  WEIR_RETURN_IF_ERROR(InferAndFold(lowered, registry, std::nullopt,
+                                    [] { return absl::OkStatus(); }));
   std::map<std::string, InferredValue, std::less<>> result;
   for (const LoweredValue& value : lowered.values) {
     if (value.name.empty()) continue;

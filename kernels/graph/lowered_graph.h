@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/graph/constant_digests.h"
 #include "kernels/graph/graph.h"
 #include "kernels/ops/op.h"
 #include "kernels/ops/registry.h"
@@ -53,6 +54,7 @@ struct LoweredGraph {
   std::vector<LoweredValue> values;
   std::vector<int> inputs;
   std::vector<int> outputs;
+  ConstantDigests digests;
 };
 
 // `order` is from Validate of the same graph and registry.

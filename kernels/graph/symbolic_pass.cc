@@ -67,12 +67,14 @@ std::vector<bool> FindWanted(const LoweredGraph& graph) {
 }  // namespace
 
 absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
-                          std::optional<ConstantFolder> fold) {
+                          std::optional<ConstantFolder> fold,
+                          absl::FunctionRef<absl::Status()> go_on) {
   std::vector<SymbolicShape> shapes;
   std::vector<std::optional<std::vector<int64_t>>> host_ints;
   std::vector<std::shared_ptr<const Constant>> constants;
   const std::vector<bool> wanted = FindWanted(graph);
   for (size_t position = 0; position < graph.nodes.size(); ++position) {
+    WEIR_RETURN_IF_ERROR(go_on());
     LoweredNode& node = graph.nodes[position];
     shapes.assign(node.inputs.size(), std::nullopt);
     host_ints.assign(node.inputs.size(), std::nullopt);
@@ -91,7 +93,7 @@ absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
       const LoweredValue& value =
           graph.values[static_cast<size_t>(node.inputs[i])];
       if (value.constant == nullptr) continue;
-      auto ints = HostIntsOf(node, i, value.constant->tensor);
+      auto ints = graph.digests.Take(node, i, value.constant);
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }

@@ -24,7 +24,9 @@ using ConstantFolder = absl::FunctionRef<
         const std::vector<std::shared_ptr<const Constant>>& inputs,
         const std::vector<TensorMeta>& outputs)>;
 
+// Asks `go_on` before each node, and ends with its error.
 absl::Status InferAndFold(LoweredGraph& graph, const OpRegistry& registry,
-                          std::optional<ConstantFolder> fold);
+                          std::optional<ConstantFolder> fold,
+                          absl::FunctionRef<absl::Status()> go_on);
 
 }  // namespace weir

@@ -524,6 +524,37 @@ TEST_P(ProgramTest, AnInputIsDigestedOnceForAllNodesOfAnOperator) {
   EXPECT_THAT(run.Output<float>(99), ElementsAre(9, 9, 9));
 }
 
+TEST_P(ProgramTest, AConstantIsDigestedOnceForAllNodesOfAnOperator) {
+  Graph graph;
+  graph.constants["file"] =
+      testing::MakeConstant(DType::kUint8, {2}, std::vector<uint8_t>{3, 9});
+  for (int i = 0; i < 100; ++i) {
+    const std::string picture = absl::StrCat("picture", i);
+    // Half of them nobody wants.
+    if (i % 2 == 0) graph.outputs.push_back(picture);
+    graph.nodes.push_back(Node("weir.Decode", {"file"}, {picture}));
+  }
+  const int before = testing::decode_digests;
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan = (*program)->MakePlan({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE((*program)->Outline({}).ok());
+  EXPECT_EQ(testing::decode_digests - before, 1);
+}
+
+// Nobody waits for the rest of the graph.
+TEST_P(ProgramTest, StopsBetweenNodesThatNobodyWants) {
+  std::atomic<bool> stop{true};
+  Graph graph = Sum();
+  graph.nodes.push_back(Node("Neg", {"x"}, {"unwanted"}));
+  ProgramOptions options;
+  options.stop = &stop;
+  EXPECT_TRUE(absl::IsCancelled(
+      Program::Compile(std::move(graph), *device_, operators_.registry, options)
+          .status()));
+}
+
 TEST_P(ProgramTest, HostBytesOnTheDeviceToo) {
   Graph graph;
   graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};

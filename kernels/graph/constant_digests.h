@@ -1,0 +1,40 @@
+// What operators' digests make of constants (op.h), each asked once for all
+// nodes of an operator: a constant may be as large as a message, and nodes
+// many. Take belongs to the thread that compiles; afterwards any may Get.
+// Internal to this layer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "kernels/ops/op.h"
+
+namespace weir {
+
+struct LoweredNode;
+
+class ConstantDigests {
+ public:
+  // HostIntsOf input `i` of `node`, which is `constant`.
+  absl::StatusOr<std::vector<int64_t>> Take(
+      const LoweredNode& node, size_t i,
+      const std::shared_ptr<const Constant>& constant);
+  // The same; what was never taken is computed, and forgotten.
+  absl::StatusOr<std::vector<int64_t>> Get(
+      const LoweredNode& node, size_t i,
+      const std::shared_ptr<const Constant>& constant) const;
+
+ private:
+  using Key = std::pair<const Constant*, const OpDef*>;
+  struct Digest {
+    std::shared_ptr<const Constant> constant;  // keeps its address
+    std::vector<int64_t> ints;
+  };
+  absl::flat_hash_map<Key, Digest> digests_;
+};
+
+}  // namespace weir
