@@ -129,7 +129,7 @@ void JoinedWork::HandOut(bool succeeded) {
     member->report_.joined_works = members_.size();
     member->kept_.resize(member->request.outputs.size());
   }
-  if (!succeeded) return;
+  if (!succeeded || work_.kept_.empty()) return;
   for (size_t i = 0; i < interface_.outputs.size(); ++i) {
     const PartValue to = interface_.outputs[i];
     members_[to.part]->kept_[to.index] = std::move(work_.kept_[i]);

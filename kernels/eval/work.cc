@@ -373,7 +373,9 @@ absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
   if (host_addressable) device_outputs_ = output_buffer_.data();
 
   const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
-  kept_.assign(request.outputs.size(), Tensor());
+  const bool keeps = std::find(request.outputs.begin(), request.outputs.end(),
+                               OutputWish::kKeep) != request.outputs.end();
+  kept_.assign(keeps ? request.outputs.size() : 0, Tensor());
   for (size_t i = 0; i < request.outputs.size(); ++i) {
     if (request.outputs[i] != OutputWish::kKeep) continue;
     const TensorMeta& meta = plan_->outputs()[i].meta;

@@ -231,7 +231,7 @@ class WEIR_EXPORT Work final : private StreamTask {
   absl::InlinedVector<HostTensor, 4> host_inputs_;
   absl::InlinedVector<Point, 4> points_;           // everything it comes after
   absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
-  absl::InlinedVector<Tensor, 2> kept_;            // per output
+  absl::InlinedVector<Tensor, 2> kept_;            // per output, or none at all
   bool bytes_stay_ = false;  // the inputs', until the work is done
   bool staged_ = false;      // the inputs are where they have to be
   PinnedBuffer owned_inputs_;

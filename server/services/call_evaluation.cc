@@ -14,6 +14,8 @@ namespace weir {
 namespace {
 
 constexpr size_t kMaxFree = 256;  // per I/O thread
+// Inputs and outputs of a graph above which an evaluation is not kept.
+constexpr size_t kMaxKept = 1024;
 
 using FreeList = std::vector<std::unique_ptr<CallEvaluation>>;
 
@@ -57,6 +59,8 @@ void CallEvaluation::Release(CallEvaluation* evaluation) {
   evaluation->work_.TakeOutputBuffer().Reset();
   evaluation->work_.DropProgram();
   WorkRequest& request = evaluation->work_.request;
+  // Its lists keep their memory for the next use.
+  const bool small = request.inputs.size() + request.outputs.size() <= kMaxKept;
   request.inputs.clear();
   request.outputs.clear();
   request.mode.reset();
@@ -65,7 +69,7 @@ void CallEvaluation::Release(CallEvaluation* evaluation) {
   evaluation->call_ = nullptr;
   std::unique_ptr<CallEvaluation> owned(evaluation);
   FreeList& free = FreeListOf(*evaluation->engine_);
-  if (free.size() < kMaxFree) free.push_back(std::move(owned));
+  if (small && free.size() < kMaxFree) free.push_back(std::move(owned));
 }
 
 CallEvaluation::CallEvaluation(Engine& engine) : engine_(&engine) {
