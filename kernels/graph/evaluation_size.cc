@@ -68,11 +68,19 @@ NodeCost CostOf(
   return node.def->cost(node.info, device, {inputs, outputs, ints});
 }
 
-absl::Status EvaluationSize::AddNode(const LoweredNode& node,
-                                     const NodeCost& cost) {
-  operations_ = SaturatingAdd(operations_, cost.operations);
-  if (cost.operations > longest_operations_) {
-    longest_operations_ = cost.operations;
+absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
+                                     const NodeCost& cost,
+                                     int64_t output_elements) {
+  int64_t operations = cost.operations;
+  if (device != DeviceKind::kCpu && !node.def->test_only &&
+      output_elements > 0 && output_elements < kElementsSideBySide) {
+    operations =
+        SaturatingMul(operations / output_elements, kElementsSideBySide);
+    operations = std::max(operations, cost.operations);
+  }
+  operations_ = SaturatingAdd(operations_, operations);
+  if (operations > longest_operations_) {
+    longest_operations_ = operations;
     longest_ = &node;
   }
   if (operations_ <= limits_.operations) return absl::OkStatus();
@@ -100,8 +108,12 @@ absl::Status EvaluationSize::AddIfKnown(const LoweredNode& node,
     if (!dims.has_value()) return absl::OkStatus();
     output_metas.push_back(MakeMeta(output.dtype, *std::move(dims)));
   }
+  int64_t elements = 0;
+  for (const TensorMeta& output : output_metas) elements += output.elements;
   return AddNode(
-      node, CostOf(node, device, input_metas, output_metas, inputs.host_ints));
+      node, device,
+      CostOf(node, device, input_metas, output_metas, inputs.host_ints),
+      elements);
 }
 
 absl::Status EvaluationSize::AddOutput(std::string_view name,

@@ -25,11 +25,15 @@ NodeCost CostOf(
 
 class EvaluationSize {
  public:
+  static constexpr int64_t kElementsSideBySide = 10'000;
+
   // `limits` are resolved.
   explicit EvaluationSize(const EvaluationLimits& limits) : limits_(limits) {}
 
-  // Counts the node's operations.
-  absl::Status AddNode(const LoweredNode& node, const NodeCost& cost);
+  // Counts the node's operations. On a GPU a thread makes an element, and what
+  // makes fewer than kElementsSideBySide takes as long as so many.
+  absl::Status AddNode(const LoweredNode& node, DeviceKind device,
+                       const NodeCost& cost, int64_t output_elements);
   // The same if all shapes are known, else nothing.
   absl::Status AddIfKnown(const LoweredNode& node, DeviceKind device,
                           const NodeInputs& inputs,

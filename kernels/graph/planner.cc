@@ -229,10 +229,14 @@ absl::Status Planner::PlanNode(size_t position) {
   }
   if (compiled.alias) return ShareInput(node);
   std::vector<TensorMeta> metas;
-  for (int id : node.outputs) metas.push_back(value(id).meta);
-  const NodeCost cost =
-      CostOf(node, core_->device->info().kind, input_metas_, metas, host_ints_);
-  WEIR_RETURN_IF_ERROR(size_.AddNode(node, cost));
+  int64_t elements = 0;
+  for (int id : node.outputs) {
+    metas.push_back(value(id).meta);
+    elements += metas.back().elements;
+  }
+  const DeviceKind kind = core_->device->info().kind;
+  const NodeCost cost = CostOf(node, kind, input_metas_, metas, host_ints_);
+  WEIR_RETURN_IF_ERROR(size_.AddNode(node, kind, cost, elements));
   WEIR_ASSIGN_OR_RETURN(const bool done, EvaluateOnHost(position));
   if (done) return absl::OkStatus();
   if (compiled.must_be_on_host) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/parallel_for.h"
@@ -333,12 +334,23 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSoftmaxKernel(
   return std::make_unique<const SoftmaxKernel>(node);
 }
 
+// On a GPU a block of threads makes a row: fewer rows than run side by side
+// take as long as so many.
+int64_t RowOperations(int64_t operations, DeviceKind device, int64_t rows) {
+  constexpr int64_t kRowsSideBySide = 128;
+  if (device == DeviceKind::kCpu || rows == 0) return operations;
+  return SaturatingMul(operations,
+                       std::max<int64_t>(1, kRowsSideBySide / rows));
+}
+
 NodeCost SoftmaxCost(const NodeInfo& node, DeviceKind device,
                      const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
   const TensorMeta& x = args.inputs[0];
   const auto shape = SoftmaxShapeOf(node, x.dims);
-  if (device == DeviceKind::kCpu && shape.ok()) {
+  if (!shape.ok()) return cost;
+  cost.operations = RowOperations(cost.operations, device, shape->rows());
+  if (device == DeviceKind::kCpu) {
     cost.scratch_bytes =
         static_cast<int64_t>(SoftmaxPlan(*shape, x.dtype).scratch_bytes());
   }
@@ -598,6 +610,7 @@ NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
   NodeCost cost = LinearCost(node, device, args);
   auto shape = LayerNormShapeOf(node, args);
   if (!shape.ok()) return cost;
+  cost.operations = RowOperations(cost.operations, device, shape->rows);
   const int64_t length = shape->length;
   cost.scratch_bytes =
       device == DeviceKind::kCpu

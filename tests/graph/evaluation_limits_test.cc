@@ -16,6 +16,7 @@
 #include "kernels/base/saturating.h"
 #include "kernels/device/devices.h"
 #include "kernels/graph/program.h"
+#include "tests/graph/plan_runner.h"
 #include "tests/graph/test_operators.h"
 
 namespace weir {
@@ -184,6 +185,35 @@ TEST_F(EvaluationLimitsTest, OperationsAreSummedOverTheGraph) {
   EXPECT_EQ(counts_.planned, 3) << "kernels were planned before the check";
   EXPECT_EQ(Metadata(status),
             (ReasonMetadata{{"limit", "99"}, {"flag", "--max-operations"}}));
+}
+
+// A thread makes an element, and the others have nothing to do.
+TEST_F(EvaluationLimitsTest, FewElementsTakeAGpuAsLongAsTenThousand) {
+  ASSERT_TRUE(registry_
+                  .RegisterKernel(DeviceKind::kCuda, "weir", "Work",
+                                  [this](const NodeInfo& node, Device&) {
+                                    return std::make_unique<const WorkKernel>(
+                                        &counts_, node);
+                                  })
+                  .ok());
+  testing::FarDevice gpu;
+  const Graph graph = OpenGraph(Work("window", "x", "y", 1'000'000));
+  const auto plan = [&](Device& device, Dims dims) {
+    ProgramOptions options;
+    options.evaluation.operations = 100'000'000;
+    const auto program =
+        Program::Compile(Graph(graph), device, registry_, options);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return (*program)->MakePlan({Of(std::move(dims))}).status();
+  };
+  ExpectTooLarge(plan(gpu, {1}), "window", "10000000000 operations",
+                 "100000000 (--max-operations)");
+  ExpectTooLarge(plan(gpu, {99}), "window", "101010000 operations",
+                 "100000000 (--max-operations)");
+  EXPECT_TRUE(plan(gpu, {100}).ok());
+  EXPECT_TRUE(plan(gpu, {1'000'000}).ok());
+  EXPECT_TRUE(plan(gpu, {0}).ok());
+  EXPECT_TRUE(plan(*device_, {1}).ok());
 }
 
 TEST_F(EvaluationLimitsTest, CountsNeverWrap) {

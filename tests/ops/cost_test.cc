@@ -140,6 +140,33 @@ TEST(CostTest, OperationsOfEachOperatorWithACountOfItsOwn) {
 }
 
 // None of these makes a loop longer than the tensors that inference has told.
+// A block of threads makes a row there, and some hundred rows run at a time.
+TEST(CostTest, FewRowsTakeAGpuAsLongAsMany) {
+  const auto registry = MakeOpRegistry();
+  for (const std::string op : {"Softmax", "LayerNormalization"}) {
+    const OpDef* def = registry->Find("", op);
+    ASSERT_NE(def, nullptr);
+    const auto operations = [&](DeviceKind device, int64_t rows) {
+      NodeInfo node = Node(op);
+      node.input_types.assign(2, DType::kFloat);
+      return def
+          ->cost(node, device,
+                 {Metas(DType::kFloat, {{rows, 1000}, {1000}}),
+                  Metas(DType::kFloat, {{rows, 1000}}),
+                  std::vector<std::vector<int64_t>>(2)})
+          .operations;
+    };
+    const auto on_cpu = [&](int64_t rows) {
+      return operations(DeviceKind::kCpu, rows);
+    };
+    EXPECT_EQ(operations(DeviceKind::kCuda, 1), 128 * on_cpu(1)) << op;
+    EXPECT_EQ(operations(DeviceKind::kCuda, 64), 2 * on_cpu(64)) << op;
+    EXPECT_EQ(operations(DeviceKind::kCuda, 128), on_cpu(128)) << op;
+    EXPECT_EQ(operations(DeviceKind::kCuda, 1000), on_cpu(1000)) << op;
+    EXPECT_EQ(operations(DeviceKind::kCuda, 0), on_cpu(0)) << op;
+  }
+}
+
 TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
   const std::set<std::string_view> harmless = {
       "allowzero",     "alpha",      "approximate",  "axes",
