@@ -36,12 +36,6 @@ size_t SizeOf(KeyPieces key) {
   return size;
 }
 
-uint64_t HashOf(KeyPieces key) {
-  KeyedHash hash;
-  for (std::string_view piece : key) hash.Add(piece);
-  return hash.Finish();
-}
-
 bool Equal(std::string_view whole, KeyPieces key) {
   if (whole.size() != SizeOf(key)) return false;
   for (std::string_view piece : key) {
@@ -604,17 +598,22 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
 
 ProgramCache::~ProgramCache() { Stop(); }
 
-std::shared_ptr<const Program> ProgramCache::Find(KeyPieces key) {
-  return state_->Find(HashOf(key), key);
+ProgramCache::KeyHash ProgramCache::Hash(KeyPieces key) {
+  KeyedHash hash;
+  for (std::string_view piece : key) hash.Add(piece);
+  return hash.Finish();
+}
+
+std::shared_ptr<const Program> ProgramCache::Find(KeyPieces key, KeyHash hash) {
+  return state_->Find(hash, key);
 }
 
 ProgramCache::WaitId ProgramCache::GetOrCompile(
-    std::shared_ptr<const std::string> key, GraphFactory factory,
+    std::shared_ptr<const std::string> key, KeyHash hash, GraphFactory factory,
     Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done) {
   State& state = *state_;
   const ProgramCacheOptions& options = state.options;
   const std::string_view whole = *key;
-  const uint64_t hash = HashOf({&whole, 1});
   ProgramOr now = nullptr;
   // Keys, which may be large, are compared without the lock.
   std::shared_ptr<State::Compilation> compilation;

@@ -82,8 +82,16 @@ class WEIR_EXPORT ProgramCache {
   // A key, or the pieces of one in their order.
   using KeyPieces = absl::Span<const std::string_view>;
 
+  // Reads some 5 GB of a key in a second.
+  using KeyHash = uint64_t;
+  static KeyHash Hash(KeyPieces key);
+
   // Null if it is not there. Keys are compared whole, not by hash alone.
-  std::shared_ptr<const Program> Find(KeyPieces key);
+  // `hash` is the key's.
+  std::shared_ptr<const Program> Find(KeyPieces key, KeyHash hash);
+  std::shared_ptr<const Program> Find(KeyPieces key) {
+    return Find(key, Hash(key));
+  }
   std::shared_ptr<const Program> Find(std::string_view key) {
     return Find(KeyPieces(&key, 1));
   }
@@ -99,9 +107,17 @@ class WEIR_EXPORT ProgramCache {
   // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED),
   // or CANCELLED by Cancel or Stop. The compilation goes on only while somebody
   // waits for it.
-  WaitId GetOrCompile(std::shared_ptr<const std::string> key,
+  // `hash` is the key's.
+  WaitId GetOrCompile(std::shared_ptr<const std::string> key, KeyHash hash,
                       GraphFactory factory, Nanos deadline,
                       absl::AnyInvocable<void(ProgramOr)> done);
+  WaitId GetOrCompile(std::shared_ptr<const std::string> key,
+                      GraphFactory factory, Nanos deadline,
+                      absl::AnyInvocable<void(ProgramOr)> done) {
+    const std::string_view whole = *key;
+    return GetOrCompile(std::move(key), Hash({&whole, 1}), std::move(factory),
+                        deadline, std::move(done));
+  }
   WaitId GetOrCompile(std::string key, GraphFactory factory, Nanos deadline,
                       absl::AnyInvocable<void(ProgramOr)> done) {
     return GetOrCompile(std::make_shared<const std::string>(std::move(key)),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory_resource>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -138,19 +139,26 @@ class EvaluatorService::Request {
   }
 
   void FindProgram() {
-    const ProgramKey key(request_.graph, request_.inputs, &call_.arena());
-    program_ = engine_->programs().Find(key.pieces());
-    if (program_ != nullptr) {
+    search_.emplace(&call_, &engine_->programs(), &engine_->executor());
+    search_->Run(
+        request_.graph, request_.inputs,
+        [](ProgramSearch::Found found, void* self) {
+          static_cast<Request*>(self)->Found(std::move(found));
+        },
+        this);
+  }
+
+  void Found(ProgramSearch::Found found) {
+    if (!found.status.ok()) return Fail(found.status);
+    if (found.program != nullptr) {
+      program_ = std::move(found.program);
       program_cached_ = true;
       Start();
       return;
     }
-    if (absl::Status room = call_.Charge(key.size()); !room.ok()) {
-      return Fail(room);
-    }
-    const std::shared_ptr<const std::string> owned = key.Copy();
     compile_wait_ = engine_->programs().GetOrCompile(
-        owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
+        found.key, found.hash,
+        [owned = found.key] { return ImportKey(*owned); }, call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
           compiled_ = std::move(program);
           call_.Resume(
@@ -423,6 +431,7 @@ class EvaluatorService::Request {
   Engine* engine_ = nullptr;                  // whose programs are asked
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
+  std::optional<ProgramSearch> search_;
   ProgramCache::ProgramOr compiled_ = nullptr;
   ProgramCache::WaitId compile_wait_ = 0;
   CallEvaluation* evaluation_ = nullptr;

@@ -1,6 +1,7 @@
 #include "server/services/explain.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,21 +75,27 @@ class ExplainCall {
   }
 
   void FindProgram() {
-    ProgramCache& programs = engine_->programs();
-    const ProgramKey key(request_.graph, request_.inputs, &call_.arena());
-    program_ = programs.Find(key.pieces());
-    if (program_ != nullptr) {
+    search_.emplace(&call_, &engine_->programs(), &engine_->executor());
+    search_->Run(
+        request_.graph, request_.inputs,
+        [](ProgramSearch::Found found, void* self) {
+          static_cast<ExplainCall*>(self)->Found(std::move(found));
+        },
+        this);
+  }
+
+  void Found(ProgramSearch::Found found) {
+    if (!found.status.ok()) return Fail(found.status);
+    if (found.program != nullptr) {
+      program_ = std::move(found.program);
       cached_ = true;
       Compiled();
       return;
     }
-    if (absl::Status room = call_.Charge(key.size()); !room.ok()) {
-      return Fail(room);
-    }
-    const std::shared_ptr<const std::string> owned = key.Copy();
-    waits_in_ = &programs;
-    wait_ = programs.GetOrCompile(
-        owned, [owned] { return ImportKey(*owned); }, call_.deadline(),
+    waits_in_ = &engine_->programs();
+    wait_ = waits_in_->GetOrCompile(
+        found.key, found.hash,
+        [owned = found.key] { return ImportKey(*owned); }, call_.deadline(),
         [this](ProgramCache::ProgramOr program) {
           status_ = WithGraphField(program.status(), request_.graph);
           if (program.ok()) program_ = *std::move(program);
@@ -313,6 +320,7 @@ class ExplainCall {
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;
+  std::optional<ProgramSearch> search_;
   ProgramOutline outline_;
   std::vector<HostTensor> tensors_;
   std::vector<size_t> places_;        // in the request, of the program's inputs

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -74,8 +75,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
   return model;
 }
 
-ProgramKey::ProgramKey(const WireGraph& graph,
-                       std::span<const WireTensor> inputs, CallArena* arena) {
+absl::StatusOr<ProgramKey> ProgramKey::Make(const WireGraph& graph,
+                                            std::span<const WireTensor> inputs,
+                                            CallArena* arena) {
+  ProgramKey key;
   const auto* definition = std::get_if<WireGraphDefinition>(&graph);
   const ByteView& bytes = definition != nullptr
                               ? definition->bytes
@@ -86,7 +89,8 @@ ProgramKey::ProgramKey(const WireGraph& graph,
   for (const WireTensor& input : inputs) {
     size += sizeof(KeyInput) + input.name.size();
   }
-  const std::span<char> described = arena->AllocateSpan<char>(size);
+  WEIR_ASSIGN_OR_RETURN(const std::span<char> described,
+                        arena->TryAllocateSpan<char>(size));
   char* out = described.data();
   KeyHead head;
   std::memset(&head, 0, sizeof(head));  // padding is part of the key
@@ -99,14 +103,16 @@ ProgramKey::ProgramKey(const WireGraph& graph,
                        static_cast<uint32_t>(input.name.size())});
     out = std::copy(input.name.begin(), input.name.end(), out);
   }
-  size_ = size + bytes.size();
-  pieces_ = arena->AllocateSpan<std::string_view>(1 + bytes.pieces().size());
-  pieces_[0] = {described.data(), described.size()};
+  key.size_ = size + bytes.size();
+  WEIR_ASSIGN_OR_RETURN(key.pieces_, arena->TryAllocateSpan<std::string_view>(
+                                         1 + bytes.pieces().size()));
+  key.pieces_[0] = {described.data(), described.size()};
   for (size_t i = 0; i < bytes.pieces().size(); ++i) {
     const BytePiece& piece = bytes.pieces()[i];
-    pieces_[1 + i] = {reinterpret_cast<const char*>(piece.data()),
-                      piece.size()};
+    key.pieces_[1 + i] = {reinterpret_cast<const char*>(piece.data()),
+                          piece.size()};
   }
+  return key;
 }
 
 std::shared_ptr<const std::string> ProgramKey::Copy() const {
@@ -115,6 +121,56 @@ std::shared_ptr<const std::string> ProgramKey::Copy() const {
   for (std::string_view piece : pieces_) key->append(piece);
   return key;
 }
+
+void ProgramSearch::Run(const WireGraph& graph,
+                        std::span<const WireTensor> inputs, Then then,
+                        void* arg) {
+  then_ = then;
+  arg_ = arg;
+  absl::StatusOr<ProgramKey> key =
+      ProgramKey::Make(graph, inputs, &call_->arena());
+  if (!key.ok()) {
+    found_.status = key.status();
+    return Finish();
+  }
+  key_ = *key;
+  Step<&ProgramSearch::Look, &ProgramSearch::Looked>();
+}
+
+template <void (ProgramSearch::*kWork)(), void (ProgramSearch::*kNext)()>
+void ProgramSearch::Step() {
+  if (key_.size() <= kLargeKeyBytes) {
+    (this->*kWork)();
+    return (this->*kNext)();
+  }
+  beside_->Post([this] {
+    (this->*kWork)();
+    call_->Resume(
+        [](ServerCall&, void* self) {
+          (static_cast<ProgramSearch*>(self)->*kNext)();
+        },
+        this);
+  });
+}
+
+void ProgramSearch::Look() {
+  found_.hash = ProgramCache::Hash(key_.pieces());
+  found_.program = programs_->Find(key_.pieces(), found_.hash);
+}
+
+void ProgramSearch::Looked() {
+  if (found_.program != nullptr) return Finish();
+  found_.status = call_->cancelled()
+                      ? absl::CancelledError("the caller has gone")
+                      : call_->Charge(key_.size());
+  if (!found_.status.ok()) return Finish();
+  Step<&ProgramSearch::Copy, &ProgramSearch::Finish>();
+}
+
+void ProgramSearch::Copy() { found_.key = key_.Copy(); }
+
+// The arena runs no destructors: nothing is left here.
+void ProgramSearch::Finish() { then_(std::exchange(found_, Found()), arg_); }
 
 absl::Status WithGraphField(const absl::Status& status,
                             const WireGraph& graph) {

@@ -8,9 +8,11 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "kernels/eval/executor.h"
 #include "kernels/graph/program_cache.h"
 #include "server/models/repository.h"
 #include "server/rpc/call_arena.h"
+#include "server/rpc/server_call.h"
 #include "server/rpc/wire_evaluate.h"
 
 namespace weir {
@@ -27,8 +29,11 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
 // graph's bytes, which stay in the message. Lives as long as the call's arena.
 class ProgramKey {
  public:
-  ProgramKey(const WireGraph& graph, std::span<const WireTensor> inputs,
-             CallArena* arena);
+  ProgramKey() = default;  // of nothing
+  // What the arena refuses: names of inputs may be as long as the message.
+  static absl::StatusOr<ProgramKey> Make(const WireGraph& graph,
+                                         std::span<const WireTensor> inputs,
+                                         CallArena* arena);
 
   size_t size() const { return size_; }
   ProgramCache::KeyPieces pieces() const {
@@ -40,6 +45,50 @@ class ProgramKey {
  private:
   std::span<std::string_view> pieces_;
   size_t size_ = 0;
+};
+
+// Looks in a cache for the program of a graph, and copies the key of one that
+// is not there. Of a key of more than kLargeKeyBytes, which to hash, compare
+// and copy takes an I/O thread up to some hundred milliseconds, another thread
+// does that. Lives in the arena of its call or beside it.
+class ProgramSearch {
+ public:
+  static constexpr size_t kLargeKeyBytes = size_t{1} << 20;
+
+  // One of the three.
+  struct Found {
+    absl::Status status;  // not OK: why the call fails
+    std::shared_ptr<const Program> program;
+    std::shared_ptr<const std::string> key;  // to be compiled, with its hash
+    ProgramCache::KeyHash hash = 0;
+  };
+  using Then = void (*)(Found found, void* arg);
+
+  // `beside` is where large keys are read; both outlive the call.
+  ProgramSearch(ServerCall* call, ProgramCache* programs, Executor* beside)
+      : call_(call), programs_(programs), beside_(beside) {}
+
+  // Once. `then` runs once, on the call's I/O thread, inline for a small key;
+  // until then nobody else may resume or answer the call.
+  void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
+           Then then, void* arg);
+
+ private:
+  void Look();
+  void Looked();
+  void Copy();
+  void Finish();
+  // The one, where there is time for it, and then the other.
+  template <void (ProgramSearch::*kWork)(), void (ProgramSearch::*kNext)()>
+  void Step();
+
+  ServerCall* const call_;
+  ProgramCache* const programs_;
+  Executor* const beside_;
+  Then then_ = nullptr;
+  void* arg_ = nullptr;
+  ProgramKey key_;
+  Found found_;
 };
 
 // `status` of an import or a compilation with the request's field: those of a

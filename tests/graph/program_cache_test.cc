@@ -415,6 +415,20 @@ TEST_F(ProgramCacheTest, FindsAKeyInPieces) {
   }
 }
 
+// A key may be large: what is known of it is not found out again.
+TEST_F(ProgramCacheTest, TakesTheHashThatItIsGiven) {
+  const auto cache = Make();
+  const std::string_view key = "k";
+  const ProgramCache::KeyHash hash = ProgramCache::Hash({&key, 1});
+  Programs answers;
+  cache->GetOrCompile(std::make_shared<const std::string>(key), hash + 1,
+                      NegGraph, kNoDeadline, answers.Sink());
+  const auto program = answers.Next();
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(cache->Find(key), nullptr);
+  EXPECT_EQ(cache->Find({&key, 1}, hash + 1), *program);
+}
+
 // What a hash has not seen of a large key is compared.
 TEST_F(ProgramCacheTest, EveryByteOfAKeyCounts) {
   const auto cache = Make();

@@ -2,8 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "kernels/base/timer_queue.h"
+#include "kernels/device/devices.h"
+#include "kernels/ops/registry.h"
+#include "tests/base/event.h"
 
 namespace weir {
 namespace {
@@ -23,12 +32,12 @@ TEST(GraphSourceTest, AModelIsNotCopiedToBeFound) {
   const BytePiece slices[] = {Piece(bytes.substr(0, 1000)),
                               Piece(bytes.substr(1000))};
   CallArena arena(&ChargeNothing, nullptr);
-  const ProgramKey key(WireOnnxModel{ByteView(slices, model.size())}, {},
-                       &arena);
-  EXPECT_FALSE(arena.refused()) << arena.refusal();
-  EXPECT_GE(key.size(), model.size());
-  const auto copy = key.Copy();
-  EXPECT_EQ(copy->size(), key.size());
+  const auto key = ProgramKey::Make(
+      WireOnnxModel{ByteView(slices, model.size())}, {}, &arena);
+  ASSERT_TRUE(key.ok()) << key.status();
+  EXPECT_GE(key->size(), model.size());
+  const auto copy = key->Copy();
+  EXPECT_EQ(copy->size(), key->size());
   EXPECT_TRUE(copy->ends_with(model));
 }
 
@@ -40,7 +49,7 @@ TEST(GraphSourceTest, KindAndInputsArePartOfTheName) {
   WireTensor input;
   const auto name = [&](const WireGraph& graph, int32_t dtype) {
     input.spec.dtype = dtype;
-    return *ProgramKey(graph, {&input, 1}, &arena).Copy();
+    return *ProgramKey::Make(graph, {&input, 1}, &arena)->Copy();
   };
   const WireGraph onnx = WireOnnxModel{view};
   const WireGraph definition = WireGraphDefinition{view};
@@ -49,6 +58,144 @@ TEST(GraphSourceTest, KindAndInputsArePartOfTheName) {
   EXPECT_NE(name(definition, 1), name(onnx, 1));
   // A model declares its inputs itself.
   EXPECT_EQ(name(onnx, 1), name(onnx, 2));
+}
+
+// Names are copied: where there is no room for them, nothing is.
+TEST(GraphSourceTest, WhatTheArenaRefusesIsNoKey) {
+  const std::string name(1 << 20, 'n');
+  WireTensor input;
+  input.name = name;
+  CallArena arena(&ChargeNothing, nullptr);
+  const auto key = ProgramKey::Make(WireGraphDefinition{}, {&input, 1}, &arena);
+  EXPECT_EQ(key.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// Keeps what it is asked to run.
+class Later final : public Executor {
+ public:
+  void Post(Task task) override { tasks_.push_back(std::move(task)); }
+  size_t size() const { return tasks_.size(); }
+  void RunOne() {
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
+  }
+
+ private:
+  std::deque<Task> tasks_;
+};
+
+class FakeCall final : public ServerCall {
+ public:
+  void Resume(ResumeFn fn, void* arg) override {
+    ASSERT_EQ(fn_, nullptr);
+    fn_ = fn;
+    arg_ = arg;
+  }
+  // What its I/O thread would do.
+  bool RunResumed() {
+    if (fn_ == nullptr) return false;
+    std::exchange(fn_, nullptr)(*this, arg_);
+    return true;
+  }
+  std::string Peer() const override { return ""; }
+  std::optional<std::string_view> Header(std::string_view) const override {
+    return std::nullopt;
+  }
+  void Reply(ReplyBuffer) override {}
+  void Fail(const absl::Status&) override {}
+  void Write(ReplyBuffer, ResumeFn, void*) override {}
+
+ private:
+  ResumeFn fn_ = nullptr;
+  void* arg_ = nullptr;
+};
+
+class ProgramSearchTest : public ::testing::Test {
+ protected:
+  // Until it has an answer, or waits for others.
+  void Search(const std::string& model) {
+    const BytePiece slices[] = {Piece(model)};
+    found_.reset();
+    search_.emplace(&call_, &programs_, &later_);
+    search_->Run(
+        WireOnnxModel{ByteView(slices, model.size())}, {},
+        [](ProgramSearch::Found found, void* self) {
+          static_cast<ProgramSearchTest*>(self)->found_ = std::move(found);
+        },
+        this);
+  }
+  // Under the key that was found missing.
+  std::shared_ptr<const Program> Compile() {
+    Event done;
+    std::shared_ptr<const Program> program;
+    programs_.GetOrCompile(
+        found_->key, found_->hash,
+        []() -> absl::StatusOr<Graph> {
+          Graph graph;
+          graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim(1)}}};
+          graph.outputs = {"x"};
+          return graph;
+        },
+        kNoDeadline,
+        [&](ProgramCache::ProgramOr made) {
+          EXPECT_TRUE(made.ok()) << made.status();
+          if (made.ok()) program = *std::move(made);
+          done.Set();
+        });
+    done.Wait();
+    return program;
+  }
+
+  std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry({});
+  std::unique_ptr<Device> device_ = MakeCpuDevice({});
+  TimerQueue timers_;
+  ProgramCache programs_{device_.get(), registry_.get(), &timers_};
+  Later later_;
+  FakeCall call_;
+  std::optional<ProgramSearch> search_;
+  std::optional<ProgramSearch::Found> found_;
+};
+
+TEST_F(ProgramSearchTest, SmallKeysAreLookedUpAtOnce) {
+  const std::string model(1000, 'm');
+  Search(model);
+  ASSERT_TRUE(found_.has_value());
+  ASSERT_TRUE(found_->status.ok()) << found_->status;
+  ASSERT_NE(found_->key, nullptr);
+  EXPECT_TRUE(found_->key->ends_with(model));
+  const auto program = Compile();
+  Search(model);
+  ASSERT_TRUE(found_.has_value());
+  EXPECT_EQ(found_->program, program);
+  EXPECT_EQ(later_.size(), 0u);
+}
+
+// The I/O thread reads nothing of it.
+TEST_F(ProgramSearchTest, LargeKeysAreReadOnAnotherThread) {
+  const std::string model(ProgramSearch::kLargeKeyBytes + 1, 'm');
+  Search(model);
+  EXPECT_FALSE(found_.has_value());
+  ASSERT_EQ(later_.size(), 1u);
+  later_.RunOne();  // looks it up
+  EXPECT_FALSE(found_.has_value());
+  ASSERT_TRUE(call_.RunResumed());
+  EXPECT_FALSE(found_.has_value());
+  ASSERT_EQ(later_.size(), 1u);
+  later_.RunOne();  // copies it
+  ASSERT_TRUE(call_.RunResumed());
+  ASSERT_TRUE(found_.has_value());
+  ASSERT_NE(found_->key, nullptr);
+  EXPECT_TRUE(found_->key->ends_with(model));
+  const auto program = Compile();
+  Search(model);
+  EXPECT_FALSE(found_.has_value());
+  later_.RunOne();
+  ASSERT_TRUE(call_.RunResumed());
+  ASSERT_TRUE(found_.has_value());
+  EXPECT_EQ(found_->program, program);
+  EXPECT_EQ(found_->key, nullptr);
+  EXPECT_EQ(later_.size(), 0u);
 }
 
 }  // namespace
