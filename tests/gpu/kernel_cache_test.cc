@@ -133,6 +133,39 @@ TEST(KernelCache, AFailureIsNotKept) {
   EXPECT_TRUE(cache.Get("source").ok());
 }
 
+// Callers make as many texts as they like, and as long.
+TEST(KernelCache, ForgetsTheOldestAboveItsBytes) {
+  std::atomic<int> unloaded{0};
+  int compiled = 0;
+  KernelCache cache(
+      "", "env",
+      [&](const std::string&) -> absl::StatusOr<std::string> {
+        ++compiled;
+        return std::string(size_t{1} << 20, 'i');
+      },
+      [&](const std::string&) { return Loaded(&unloaded); });
+  const auto source = [](int i) {
+    return std::to_string(i) + std::string(size_t{3} << 20, 's');
+  };
+  constexpr int kFit = KernelCache::kMaxBytes / (size_t{4} << 20) - 1;
+  for (int i = 0; i < kFit; ++i) ASSERT_TRUE(cache.Get(source(i)).ok());
+  EXPECT_EQ(unloaded, 0);
+  ASSERT_TRUE(cache.Get(source(0)).ok());  // the newest again
+  for (int i = kFit; i < 2 * kFit; ++i) {
+    ASSERT_TRUE(cache.Get(source(i)).ok());
+    EXPECT_LE(cache.stats().bytes, KernelCache::kMaxBytes);
+  }
+  EXPECT_EQ(compiled, 2 * kFit);
+  EXPECT_EQ(cache.stats().kernels + static_cast<size_t>(unloaded),
+            static_cast<size_t>(compiled));
+  // One that is larger than all is kept alone.
+  const std::string large(KernelCache::kMaxBytes + 1, 'l');
+  ASSERT_TRUE(cache.Get(large).ok());
+  EXPECT_EQ(cache.stats().kernels, 1u);
+  ASSERT_TRUE(cache.Get(large).ok());
+  EXPECT_EQ(compiled, 2 * kFit + 1);
+}
+
 TEST(KernelCache, FindsKernelsOnDiskUnlessTheEnvironmentChanged) {
   Folder folder;
   std::atomic<int> unloaded{0};

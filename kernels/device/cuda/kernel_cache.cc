@@ -26,39 +26,53 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> KernelCache::Get(
       while (!entry->done) made_.Wait(&mu_);
       return entry->result;
     }
-    entry = std::make_shared<Entry>();
-    recent_.push_front(source);
+    entry = std::make_shared<Entry>(source);
+    recent_.push_front(entry);
     entry->position = recent_.begin();
-    entries_[source] = entry;
+    entries_[entry->source] = entry;
   }
-  auto result = Make(source);
-  std::shared_ptr<Entry> evicted;  // unloaded outside the lock
+  size_t image_bytes = 0;
+  auto result = Make(source, &image_bytes);
+  Entries evicted;  // unloaded outside the lock
   {
     MutexLock lock(&mu_);
     entry->done = true;
     entry->result = result;
+    entry->bytes = source.size() + image_bytes;
+    stats_.bytes += entry->bytes;
     if (!result.ok()) {
-      recent_.erase(entry->position);
-      entries_.erase(source);  // a later caller tries again
-    } else if (entries_.size() > kMaxKernels) {
-      auto oldest = entries_.find(recent_.back());
-      if (oldest->second->done) {
-        evicted = oldest->second;
-        entries_.erase(oldest);
-        recent_.pop_back();
-      }
+      Remove(*entry);  // a later caller tries again
+    } else {
+      evicted = TakeOldest();
     }
     made_.NotifyAll();
   }
   return result;
 }
 
+void KernelCache::Remove(const Entry& entry) {
+  stats_.bytes -= entry.bytes;
+  entries_.erase(entry.source);
+  recent_.erase(entry.position);
+}
+
+KernelCache::Entries KernelCache::TakeOldest() {
+  Entries taken;
+  while (recent_.size() > 1 && recent_.back()->done &&
+         (recent_.size() > kMaxKernels || stats_.bytes > kMaxBytes)) {
+    taken.push_back(recent_.back());
+    Remove(*taken.back());
+  }
+  return taken;
+}
+
 absl::StatusOr<std::shared_ptr<const CudaFunction>> KernelCache::Make(
-    const std::string& source) {
+    const std::string& source, size_t* image_bytes) {
   const std::string key = absl::StrCat(environment_, "\n", source);
   if (std::optional<std::string> image = disk_.Find(key)) {
     auto loaded = load_(*image);
     if (loaded.ok()) {
+      *image_bytes = image->size();
       MutexLock lock(&mu_);
       ++stats_.disk_hits_total;
       return loaded;
@@ -68,6 +82,7 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> KernelCache::Make(
   if (!image.ok()) return image.status();
   auto loaded = load_(*image);
   if (!loaded.ok()) return loaded;
+  *image_bytes = image->size();
   disk_.Insert(key, *image);
   MutexLock lock(&mu_);
   ++stats_.compiled_total;

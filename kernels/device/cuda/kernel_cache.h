@@ -1,7 +1,8 @@
 // Kernels compiled from generated source and loaded on one device. Single
 // flight: callers that want the same text wait for one compilation. Compiles
-// off the hot path (Kernel::Plan). Keeps the latest kMaxKernels; a kernel that
-// a plan holds stays loaded. Thread-safe.
+// off the hot path (Kernel::Plan). Keeps the latest kMaxKernels, and no more of
+// their text and images than kMaxBytes; a kernel that a plan holds stays
+// loaded. Thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -10,6 +11,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
@@ -40,6 +42,7 @@ class CudaFunction {
 class KernelCache {
  public:
   static constexpr size_t kMaxKernels = 4096;
+  static constexpr size_t kMaxBytes = size_t{64} << 20;
   using Compile =
       absl::AnyInvocable<absl::StatusOr<std::string>(const std::string&)>;
   using LoadImage =
@@ -57,6 +60,7 @@ class KernelCache {
 
   struct Stats {
     size_t kernels = 0;
+    size_t bytes = 0;  // of sources and images
     uint64_t compiled_total = 0;
     uint64_t disk_hits_total = 0;
   };
@@ -64,13 +68,20 @@ class KernelCache {
 
  private:
   struct Entry {
+    explicit Entry(const std::string& text) : source(text) {}
+    const std::string source;
+    size_t bytes = 0;  // once it is done
     bool done = false;
     absl::StatusOr<std::shared_ptr<const CudaFunction>> result;
-    std::list<std::string>::iterator position;
+    std::list<std::shared_ptr<Entry>>::iterator position;
   };
+  using Entries = std::list<std::shared_ptr<Entry>>;
 
   absl::StatusOr<std::shared_ptr<const CudaFunction>> Make(
-      const std::string& source);
+      const std::string& source, size_t* image_bytes);
+  void Remove(const Entry& entry) WEIR_REQUIRES(mu_);
+  // The oldest that are too many.
+  Entries TakeOldest() WEIR_REQUIRES(mu_);
 
   const std::string environment_;
   const CubinCache disk_;
@@ -79,8 +90,9 @@ class KernelCache {
 
   mutable Mutex mu_;
   CondVar made_;
-  std::list<std::string> recent_ WEIR_GUARDED_BY(mu_);  // newest first
-  absl::flat_hash_map<std::string, std::shared_ptr<Entry>> entries_
+  Entries recent_ WEIR_GUARDED_BY(mu_);  // newest first
+  // By source.
+  absl::flat_hash_map<std::string_view, std::shared_ptr<Entry>> entries_
       WEIR_GUARDED_BY(mu_);
   Stats stats_ WEIR_GUARDED_BY(mu_);
 };
