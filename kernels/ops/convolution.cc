@@ -427,6 +427,8 @@ class FunctionPlan : public KernelPlan {
   const RunFunction run_;
 };
 
+constexpr int64_t kFillGrain = int64_t{1} << 16;
+
 // Nothing to sum over (no input channels): the bias everywhere.
 absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
                           int64_t images, const RunArgs& run) {
@@ -434,16 +436,19 @@ absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
   const auto* bias = run.inputs.size() > 2
                          ? static_cast<const std::byte*>(run.inputs[2])
                          : nullptr;
-  for (int64_t i = 0; i < images * channels; ++i) {
-    for (int64_t p = 0; p < plane; ++p, to += element) {
-      if (bias == nullptr) {
-        std::fill_n(to, element, std::byte{0});
-      } else {
-        std::copy_n(bias + static_cast<size_t>(i % channels) * element, element,
-                    to);
-      }
-    }
-  }
+  ParallelRange(run.team, images * channels * plane, kFillGrain,
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const auto channel =
+                        static_cast<size_t>(i / plane % channels);
+                    std::byte* at = to + static_cast<size_t>(i) * element;
+                    if (bias == nullptr) {
+                      std::fill_n(at, element, std::byte{0});
+                    } else {
+                      std::copy_n(bias + channel * element, element, at);
+                    }
+                  }
+                });
   return absl::OkStatus();
 }
 
@@ -458,10 +463,13 @@ absl::Status FillFused(const onednn::ConvolutionSpec& spec, int64_t elements,
   const int64_t plane =
       spec.channels_last ? 1 : spec.out[0] * spec.out[1] * spec.out[2];
   auto* to = static_cast<float*>(run.outputs[0]);
-  for (int64_t i = 0; i < elements; ++i) {
-    const int64_t channel = i / plane % spec.out_channels;
-    to[i] = bias == nullptr ? 0.0f : bias[channel];
-  }
+  ParallelRange(run.team, elements, kFillGrain,
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const int64_t channel = i / plane % spec.out_channels;
+                    to[i] = bias == nullptr ? 0.0f : bias[channel];
+                  }
+                });
   onednn::Finish(spec, residual, to, elements);
   return absl::OkStatus();
 }

@@ -14,6 +14,27 @@
 
 namespace weir {
 
+// For loops of one piece that may be long: asks, every so many elements,
+// whether the operator was given up.
+class GiveUpQuestion {
+ public:
+  explicit GiveUpQuestion(CpuTeam* team) : team_(team) {}
+
+  // Whether to end, before `elements` more.
+  bool Asked(int64_t elements) {
+    since_ += elements;
+    if (since_ < kBetween) return false;
+    since_ = 0;
+    return team_ != nullptr && team_->GivenUp();
+  }
+
+ private:
+  static constexpr int64_t kBetween = int64_t{1} << 20;
+
+  CpuTeam* const team_;
+  int64_t since_ = 0;
+};
+
 // Calls fn(begin, end) over a partition of [0, n) into parts that are worth a
 // thread: at least `grain` long. Only for fn whose result does not depend on
 // where the parts end.

@@ -281,10 +281,12 @@ class ReducePlan final : public KernelPlan {
     const int64_t inner = g_.count / g_.length;
     ParallelRange(
         team, g_.outputs, Grain(g_.count), [&](int64_t begin, int64_t end) {
+          GiveUpQuestion given_up(team);
           for (int64_t i = begin; i < end; ++i) {
             const T* base = in + Offset(i, g_.kept, g_.kept_strides);
             Acc acc = Op::Identity();
             for (int64_t r = 0; r < inner; ++r) {
+              if (given_up.Asked(g_.length)) return;
               acc = Op::Combine(
                   acc, ReduceRun<Op>(
                            base + Offset(r, g_.reduced, g_.reduced_strides),
@@ -323,6 +325,7 @@ class ReducePlan final : public KernelPlan {
         team, rows * bands, Grain(band_elements),
         [&](int64_t begin, int64_t end) {
           std::array<Acc, kColumns> accs;
+          GiveUpQuestion given_up(team);
           for (int64_t i = begin; i < end; ++i) {
             const int64_t first = i % bands * kColumns;
             const int64_t n = std::min(kColumns, g_.length - first);
@@ -330,6 +333,7 @@ class ReducePlan final : public KernelPlan {
             const T* base = in + Offset(row, g_.kept, g_.kept_strides) + first;
             std::fill_n(accs.data(), n, Op::Identity());
             for (int64_t r = 0; r < g_.count; ++r) {
+              if (given_up.Asked(n)) return;
               const T* __restrict data =
                   base + Offset(r, g_.reduced, g_.reduced_strides);
               Acc* __restrict acc = accs.data();

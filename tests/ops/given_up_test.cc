@@ -128,6 +128,19 @@ TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
        {{1, 1, 128, 128}, {1, 1, 65, 65}},
        {1, 1, 64, 64}},
       {Node("MatMul"), DType::kInt64, {{256, 256}, {256, 256}}, {256, 256}},
+      // A band of columns, and a run of runs.
+      {Node("ReduceMax", Attrs({{"axes", List{0}}}), 13),
+       DType::kUint8,
+       {{1 << 23, 2}},
+       {1, 2}},
+      {Node("ReduceMax", Attrs({{"axes", List{0, 2}}}), 13),
+       DType::kUint8,
+       {{1 << 19, 2, 16}},
+       {1, 2, 1}},
+      {Node("Conv"),
+       DType::kFloat,
+       {{1, 0, 4096, 4096}, {1, 0, 1, 1}},
+       {1, 1, 4096, 4096}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.node.op);
