@@ -56,7 +56,12 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
     }
     return Report(response.status());
   }
-  std::map<std::string, std::string> files = OutputFiles(flags.outputs);
+  std::vector<std::string> names;
+  for (const v1::NamedTensor& output : response->outputs()) {
+    names.push_back(output.name());
+  }
+  const auto files = OutputFiles(flags.outputs, names, "the program");
+  if (!files.ok()) return Report(files.status());
   for (const v1::NamedTensor& output : response->outputs()) {
     const v1::TensorSpec& spec = output.value().spec();
     const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
@@ -65,17 +70,12 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
     if (!sound.ok()) return Report(sound);
     std::cout << output.name() << " = "
               << Summary(spec.dtype(), shape, output.value().raw()) << "\n";
-    const auto file = files.find(output.name());
-    if (file == files.end()) continue;
+    const auto file = files->find(output.name());
+    if (file == files->end()) continue;
     absl::Status written =
         WriteTensor(file->second, spec.dtype(), shape, output.value().raw());
     if (!written.ok()) return Report(written);
     std::cout << "  written to " << file->second << "\n";
-    files.erase(file);
-  }
-  if (!files.empty()) {
-    return Report(absl::InvalidArgumentError(absl::StrCat(
-        "--output: the program has no output '", files.begin()->first, "'")));
   }
   std::cout << "SyncReport\n" << MessageText(response->report());
   if (response->has_settings()) {

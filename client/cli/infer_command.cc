@@ -87,7 +87,12 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
   if (absl::Status sound = CheckInferReply(*response); !sound.ok()) {
     return Report(sound);
   }
-  std::map<std::string, std::string> files = OutputFiles(flags.outputs);
+  std::vector<std::string> names;
+  for (const auto& output : response->outputs()) {
+    names.push_back(output.name());
+  }
+  const auto files = OutputFiles(flags.outputs, names, "the model");
+  if (!files.ok()) return Report(files.status());
   for (int i = 0; i < response->outputs_size(); ++i) {
     const auto& output = response->outputs(i);
     const std::vector<int64_t> shape(output.shape().begin(),
@@ -95,16 +100,11 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
     const std::string& raw = response->raw_output_contents(i);
     const int dtype = DtypeFromKserve(output.datatype());
     std::cout << output.name() << " = " << Summary(dtype, shape, raw) << "\n";
-    const auto file = files.find(output.name());
-    if (file == files.end()) continue;
+    const auto file = files->find(output.name());
+    if (file == files->end()) continue;
     absl::Status written = WriteTensor(file->second, dtype, shape, raw);
     if (!written.ok()) return Report(written);
     std::cout << "  written to " << file->second << "\n";
-    files.erase(file);
-  }
-  if (!files.empty()) {
-    return Report(absl::InvalidArgumentError(absl::StrCat(
-        "--output: the model has no output '", files.begin()->first, "'")));
   }
   const auto report = response->parameters().find("weir_sync_report");
   if (report != response->parameters().end()) {

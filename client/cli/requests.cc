@@ -60,12 +60,25 @@ std::string CheckOutputFile(const std::string& text) {
              : "";
 }
 
-std::map<std::string, std::string> OutputFiles(
-    const std::vector<std::string>& texts) {
+absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
+    const std::vector<std::string>& texts,
+    const std::vector<std::string>& names, const std::string& whose) {
   std::map<std::string, std::string> files;
   for (const std::string& text : texts) {
-    const size_t equals = text.find('=');
-    files[text.substr(0, equals)] = text.substr(equals + 1);
+    const std::string* name = nullptr;
+    for (const std::string& each : names) {
+      if (text.size() > each.size() + 1 && text[each.size()] == '=' &&
+          text.compare(0, each.size(), each) == 0 &&
+          (name == nullptr || each.size() > name->size())) {
+        name = &each;
+      }
+    }
+    if (name == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--output: ", whose, " has no output '",
+                       text.substr(0, text.find('=')), "'"));
+    }
+    files[*name] = text.substr(name->size() + 1);
   }
   return files;
 }

@@ -21,9 +21,12 @@ absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
 
 // What is wrong with a value of --output, which is NAME=FILE; empty if nothing.
 std::string CheckOutputFile(const std::string& text);
-// The files by the names of their outputs.
-std::map<std::string, std::string> OutputFiles(
-    const std::vector<std::string>& texts);
+// The files by the outputs that they are for. A name may hold '=': it is the
+// longest of `names` that a text begins with. INVALID_ARGUMENT where there is
+// none, which says that `whose` has no such output.
+absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
+    const std::vector<std::string>& texts,
+    const std::vector<std::string>& names, const std::string& whose);
 
 v1::EvaluateRequest MakeEvaluateRequest(
     v1::Graph graph, const std::vector<TensorArgument>& inputs);

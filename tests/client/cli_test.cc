@@ -110,6 +110,16 @@ TEST_F(CliTest, EvaluatesAProgram) {
   EXPECT_THAT(ran.out, HasSubstr("ResolvedSettings"));
   EXPECT_EQ(Values<float>(ReadTestFile(output)), (std::vector<float>{2, 4, 6}));
 
+  // Names of outputs may hold what divides them from their files.
+  const std::string named = Program(R"(definition {
+    inputs { name: "x" }
+    nodes { op: "Add" inputs: "x" inputs: "x" outputs: "y" }
+    nodes { op: "Add" inputs: "y" inputs: "x" outputs: "y=3x" }
+    outputs: "y" outputs: "y=3x" })");
+  ran = Run({"eval", named, "--input", "x=float:1:1", "-o", "y=3x=" + output});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(Values<float>(ReadTestFile(output)), (std::vector<float>{3}));
+
   ran = Run({"eval", program});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("weir: INVALID_ARGUMENT: "));
