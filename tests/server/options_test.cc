@@ -5,9 +5,12 @@
 
 #include <cctype>
 #include <regex>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
+
+#include "server/environment.h"
 
 namespace weir {
 namespace {
@@ -231,6 +234,26 @@ TEST(OptionsTest, NamesVariablesThatItDoesNotRead) {
       ElementsAre(HasSubstr("WEIR_CUDA_DEVICE"), HasSubstr("WEIR_GPU_MEMORY"),
                   HasSubstr("WEIR_GRPC_PORT"), HasSubstr("WEIR_STREEMS")));
   EXPECT_EQ(options.streams, 5);
+}
+
+// Whatever others put there: patterns take stack for each character.
+TEST(OptionsTest, VariablesMayBeLong) {
+  const std::string megabyte(size_t{1} << 20, 'x');
+  const std::set<std::string> known = {"WEIR_KNOWN"};
+  const std::vector<std::string> variables = {"WEIR_SERVER=" + megabyte,
+                                              "WEIR_KNOWN=" + megabyte,
+                                              "WEIR_X_PORT=tcp://" + megabyte,
+                                              "WEIR_OTHER=" + megabyte,
+                                              "WEIR_NOVALUE",
+                                              "WEIR_" + megabyte + "=1"};
+  std::vector<const char*> environment;
+  for (const std::string& variable : variables) {
+    environment.push_back(variable.c_str());
+  }
+  environment.push_back(nullptr);
+  const auto unknown = UnknownVariables(environment.data(), known);
+  EXPECT_THAT(unknown, ElementsAre("WEIR_NOVALUE", "WEIR_OTHER",
+                                   "WEIR_" + megabyte.substr(0, 507) + "..."));
 }
 
 TEST(OptionsTest, SaysWhenTheTokenCanBeRead) {
