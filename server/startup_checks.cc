@@ -93,6 +93,11 @@ absl::StatusOr<DescriptorPlan> PlanDescriptors(uint64_t soft_limit,
   return plan;
 }
 
+size_t PeerShare(size_t of_peer, size_t wanted, size_t connections) {
+  if (connections >= wanted) return of_peer;
+  return std::max<size_t>(1, of_peer * connections / wanted);
+}
+
 absl::StatusOr<size_t> TakeDescriptors(size_t connections) {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;

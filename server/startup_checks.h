@@ -40,6 +40,10 @@ absl::StatusOr<DescriptorPlan> PlanDescriptors(uint64_t soft_limit,
                                                uint64_t hard_limit,
                                                size_t connections);
 
+// What one peer may have of `connections` where it was to have `of_peer` of
+// `wanted`: the same share of them, one at least.
+size_t PeerShare(size_t of_peer, size_t wanted, size_t connections);
+
 // Raises this process's soft limit as planned; returns how many connections
 // there is room for.
 absl::StatusOr<size_t> TakeDescriptors(size_t connections);

@@ -364,6 +364,14 @@ TEST(StartupTest, TakesTheDescriptorsThatItsConnectionsNeed) {
   EXPECT_THAT(std::string(none.message()), HasSubstr("ulimit -Hn"));
 }
 
+// Whoever may have a quarter of the connections has a quarter of fewer.
+TEST(StartupTest, OnePeersShareFollowsTheConnections) {
+  EXPECT_EQ(PeerShare(1024, 4096, 4096), 1024u);
+  EXPECT_EQ(PeerShare(1024, 4096, 400), 100u);
+  EXPECT_EQ(PeerShare(1024, 4096, 1), 1u);
+  EXPECT_EQ(PeerShare(5000, 100, 100), 5000u);
+}
+
 // The limit that a service manager gives: 1024, of which it may have more.
 TEST(StartupTest, RaisesTheSoftLimitOfOpenFiles) {
   rlimit before = {};
