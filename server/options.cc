@@ -250,6 +250,12 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->envname("WEIR_INSECURE")
       ->group("Addresses");
 
+  app.add_flag("--reflection", options.reflection,
+               "Offer gRPC's reflection service, which takes messages of any "
+               "size")
+      ->envname("WEIR_REFLECTION")
+      ->group("Addresses");
+
   AddFlag(app, "--tls-cert", options.tls_cert,
           "PEM file: the server's certificate and its chain; reloaded when it "
           "changes")

@@ -53,6 +53,7 @@ struct ServerOptions {
   bool triton_metrics = false;   // Triton's metric names beside ours
   std::string admin_token_file;  // empty: Admin over unix sockets only
   bool insecure = false;
+  bool reflection = false;
   bool enable_test_operators = false;
   // What the operator should know, one line each: variables of the environment
   // that are not read.

@@ -338,7 +338,8 @@ absl::Status Server::Impl::FindDescriptors() {
     Note(LogLevel::kWarning,
          absl::StrCat("--max-connections=", options.max_connections,
                       ": there are file descriptors for ", connections,
-                      ", which is the bound now; raise the hard limit of open "
+                      ", which is the bound now, and --max-peer-connections a "
+                      "like part of its value; raise the hard limit of open "
                       "files (ulimit -Hn) to ",
                       DescriptorsFor(options.max_connections)));
   }
@@ -527,11 +528,13 @@ absl::Status Server::Impl::StartTransport() {
   transport_options.admission = admission.get();
   transport_options.max_connections.all = connections;
   if (options.max_peer_connections > 0) {
-    transport_options.max_connections.of_peer = options.max_peer_connections;
+    transport_options.max_connections.of_peer = PeerShare(
+        options.max_peer_connections, options.max_connections, connections);
   }
   transport_options.receive_timeout = options.receive_timeout;
   transport_options.send_timeout = options.send_timeout;
   transport_options.memory_bytes = TransportBytes(options);
+  transport_options.reflection = options.reflection;
   if (options.max_connection_age != absl::InfiniteDuration()) {
     transport_options.max_connection_age = options.max_connection_age;
   }

@@ -16,6 +16,7 @@ struct CallPolicy {
   Nanos (*now)() = &NowNanos;
   Admission* admission = nullptr;  // null: every call is admitted
   size_t max_message_bytes = SIZE_MAX;
+  bool flag_bounds_messages = true;  // --max-message-bytes, or a bound of ours
   // Longest that a call may wait for its message to be whole, and its reply for
   // the caller to take more of it; kNoDeadline: forever.
   Nanos receive_timeout = kNoDeadline;
@@ -37,6 +38,10 @@ inline constexpr size_t kMaxSmallMessageBytes = size_t{64} << 10;
 
 // What a call holds beside its message and its reply: our object, and gRPC's.
 inline constexpr size_t kCallBytes = size_t{8} << 10;
+
+// What gRPC takes for each piece that a message came in, beside the piece: at
+// least one for each frame of HTTP/2, of which a client may make one a byte.
+inline constexpr size_t kSliceBytes = 48;
 
 // A reply has the send timeout and this much for each MiB of it: gRPC does not
 // say how much of a message has left before all of it has.

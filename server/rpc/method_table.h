@@ -29,6 +29,9 @@ struct Method {
   MethodHandler handler;
   size_t number = 0;     // its place in the table
   bool streams = false;  // its replies, see ServerCall::Write
+  // Not OK: each call ends with it at its headers, in whatever way it streams;
+  // there is no handler.
+  absl::Status refusal = absl::OkStatus();
 };
 
 // What became of an answer.
@@ -47,13 +50,6 @@ class CallObserver {
   // delivered, whatever it was.
   virtual void OnEnded(const ServerCall& call, const Method& method,
                        const absl::Status& status, Delivery delivery) = 0;
-};
-
-// A streaming method that is known and not offered.
-struct RefusedStream {
-  std::string service;
-  std::string name;
-  std::string why;
 };
 
 class MethodTable {
@@ -75,21 +71,18 @@ class MethodTable {
   // `observer` outlives the transport; null (as without this call) for none.
   void set_observer(CallObserver* observer) { observer_ = observer; }
   CallObserver* observer() const { return observer_; }
-  // Every call of the method ends at once with UNIMPLEMENTED and `why`, in
-  // whatever way it streams. The service has a method of the other kind too.
-  void RefuseStream(std::string_view service, std::string_view name,
-                    std::string_view why) {
-    refused_.push_back(RefusedStream{std::string(service), std::string(name),
-                                     std::string(why)});
+  // A method that is known and not offered: UNIMPLEMENTED, and `why`.
+  void Refuse(std::string_view service, std::string_view name,
+              std::string_view why) {
+    Add(service, name, Traffic::kRare, nullptr);
+    methods_.back().refusal = absl::UnimplementedError(std::string(why));
   }
 
   const std::vector<Method>& methods() const { return methods_; }
-  const std::vector<RefusedStream>& refused() const { return refused_; }
 
  private:
   std::vector<Method> methods_;
   CallObserver* observer_ = nullptr;
-  std::vector<RefusedStream> refused_;
 };
 
 }  // namespace weir

@@ -1,7 +1,5 @@
 #include "server/rpc/raw_service.h"
 
-#include <grpcpp/support/method_handler.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -23,11 +21,6 @@ std::vector<std::unique_ptr<RawService>> RawService::FromTable(
     }
     (*found)->Add(method);
   }
-  for (const RefusedStream& stream : table.refused()) {
-    for (const auto& service : services) {
-      if (service->name() == stream.service) service->Refuse(stream);
-    }
-  }
   return services;
 }
 
@@ -46,14 +39,6 @@ void RawService::Add(const Method& method) {
   MarkMethodRaw(static_cast<int>(methods_.size()));
   registered_.push_back(registered);
   methods_.push_back(method);
-}
-
-// Its number follows those of all methods_. A synchronous method, answered by
-// gRPC's own thread, as reflection is.
-void RawService::Refuse(const RefusedStream& stream) {
-  AddMethod(new grpc::internal::RpcServiceMethod(
-      Path(stream.name), grpc::internal::RpcMethod::BIDI_STREAMING,
-      new grpc::internal::UnknownMethodHandler(stream.why)));
 }
 
 }  // namespace weir

@@ -1,6 +1,6 @@
 // A gRPC service whose methods exchange plain bytes, made at run time from the
-// entries of a MethodTable that share a service name; streams that are not
-// offered are refused. Immutable once registered.
+// entries of a MethodTable that share a service name. Immutable once
+// registered.
 #pragma once
 
 #include <grpcpp/impl/rpc_service_method.h>
@@ -34,7 +34,6 @@ class RawService final : public grpc::Service {
 
  private:
   void Add(const Method& method);
-  void Refuse(const RefusedStream& stream);
   const char* Path(const std::string& method);
 
   const std::string name_;

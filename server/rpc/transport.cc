@@ -1,6 +1,8 @@
 #include "server/rpc/transport.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 #include <netinet/in.h>
@@ -26,8 +28,7 @@ using grpc::experimental::ExternalConnectionAcceptor;
 // stream. It grows while the message is read, to 1 MiB ahead of what is there.
 constexpr int kStreamWindow = 64 << 10;
 
-// gRPC's own services (reflection, refused streams) hold a thread for every
-// open stream.
+// gRPC's own service, reflection, holds a thread for every open stream.
 constexpr int kMaxServiceThreads = 16;
 
 // What calls of health hold, beside Admission::kSmallCallRoom: as much as all
@@ -82,6 +83,7 @@ CallPolicy MakePolicy(const TransportOptions& options, int threads) {
 CallPolicy HealthPolicy(CallPolicy policy, Admission* admission) {
   policy.admission = admission;
   policy.max_message_bytes = HealthService::kMaxMessageBytes;
+  policy.flag_bounds_messages = false;
   return policy;
 }
 
@@ -122,12 +124,21 @@ void SetArguments(const TransportOptions& options,
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                 Milliseconds(*options.max_connection_age));
   }
-  // Only reflection and refused streams are synchronous; they need no more
-  // threads.
+  // Only reflection is synchronous; it needs no more threads.
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
+
+// Reflection is a plugin, there for every server once its object is linked.
+class NoPlugins final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    plugins->clear();
+  }
+};
 
 std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
     grpc::ServerBuilder* builder,
@@ -159,6 +170,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
 
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  if (!options.reflection) builder.SetOption(std::make_unique<NoPlugins>());
   SetArguments(options, &builder);
   for (const auto& service : transport->services_) {
     builder.RegisterService(service.get());

@@ -75,6 +75,9 @@ struct TransportOptions {
   // What gRPC may hold for all connections together: received bytes until they
   // are let go. Beyond it gRPC ends calls, whichever it meets first.
   size_t memory_bytes = size_t{2} << 30;
+  // gRPC's reflection service: a thread for each stream, and messages that
+  // nothing but memory_bytes bounds.
+  bool reflection = false;
   // Connections are asked to leave after this long (gRPC adds or takes away up
   // to 10 %); their open calls may end.
   std::optional<absl::Duration> max_connection_age = std::nullopt;

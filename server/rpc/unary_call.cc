@@ -192,6 +192,7 @@ void UnaryCall::OnArrived(bool ok) {
   deadline_ = ToNanos(raw_deadline_, received_);
   Recognize();
   if (absl::Status may = CheckCaller(); !may.ok()) return Fail(may);
+  if (!method().refusal.ok()) return Fail(method().refusal);
   if (Admission* admission = io_->policy_.admission) {
     // What is refused now was never read.
     absl::Status expected = admission->Expect(kind(), deadline_, received_);
@@ -302,6 +303,8 @@ absl::Status UnaryCall::TakeMessage() {
     WEIR_ASSIGN_OR_RETURN(
         ticket_,
         admission->Admit(size + kCallBytes, deadline_, received_, kind()));
+    WEIR_RETURN_IF_ERROR(
+        ticket_.Charge(received.slice_buffer.count * kSliceBytes));
   }
   if (received.compression == GRPC_COMPRESS_NONE) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(
@@ -646,7 +649,8 @@ Admission::Kind UnaryCall::kind() const {
 }
 
 const char* UnaryCall::message_bound() const {
-  return max_message_bytes() == io_->policy_.max_message_bytes
+  return max_message_bytes() == io_->policy_.max_message_bytes &&
+                 io_->policy_.flag_bounds_messages
              ? "of a message (--max-message-bytes)"
              : "of a message of this method";
 }

@@ -138,7 +138,7 @@ void AddMissing(MethodTable* table, std::string_view name,
 }
 
 void AddAllMissing(MethodTable* table) {
-  table->RefuseStream(
+  table->Refuse(
       kService, "ModelStreamInfer",
       NotOffered("ModelStreamInfer", "call ModelInfer for each request"));
   for (const char* name : {"RepositoryModelLoad", "RepositoryModelUnload"}) {

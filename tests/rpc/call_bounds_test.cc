@@ -544,10 +544,36 @@ TEST_F(CallBoundsTest, OtherMethodsAreAnsweredWhileTheQueueIsFull) {
   transport_.reset();  // before its admission goes
 }
 
+// A message in frames of one byte takes gRPC a piece of its own for each.
+TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
+  constexpr size_t kBytes = 60'000;
+  Admission admission{100, kBytes * kSliceBytes};
+  TransportOptions options = Options();
+  options.admission = &admission;
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 20);
+  const std::string message =
+      RawHttp2::Prefix(kBytes) + std::string(kBytes, 'x');
+  client.Begin(1, kInfer);
+  client.Send(1, message, /*last=*/true);
+  EXPECT_EQ(client.ReadData(1, message.size()), message.size());
+  client.Begin(3, kInfer);
+  client.Send(3, message, /*last=*/true, /*frame_bytes=*/1);
+  EXPECT_TRUE(client.Await(3));
+  EXPECT_THAT(endings_.Wait(2),
+              ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""},
+                          Ending{absl::StatusCode::kResourceExhausted,
+                                 Delivery::kSent, "QUEUE_BYTES_FULL"}));
+  EXPECT_EQ(admission.bytes(), 0);
+  transport_.reset();  // before its admission goes
+}
+
 // gRPC's own services hold a thread for every stream.
 TEST_F(CallBoundsTest, OpenReflectionStreamsHoldFewThreads) {
   constexpr uint32_t kStreams = 100;
-  Start(EchoCall, Options());
+  TransportOptions options = Options();
+  options.reflection = true;
+  Start(EchoCall, options);
   RawHttp2 client(address_, 1 << 16);
   const auto threads = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"),

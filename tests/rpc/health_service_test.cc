@@ -92,6 +92,10 @@ TEST_F(HealthServiceTest, AMessageThatIsTooLargeIsRefused) {
       Check(std::string("\x12\xa0\x9c\x01") + std::string(20'000, 'x'));
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(refused.error_details(), HasSubstr("MESSAGE_TOO_LARGE"));
+  // No flag moves this bound.
+  EXPECT_THAT(refused.error_message(), HasSubstr("16384"));
+  EXPECT_THAT(refused.error_message(), Not(HasSubstr("--max-message-bytes")));
+  EXPECT_THAT(refused.error_details(), Not(HasSubstr("--max-message-bytes")));
   EXPECT_EQ(Check("\x0a\x05x").error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
 }

@@ -21,7 +21,6 @@ constexpr uint8_t kEndStream = 1;
 constexpr uint8_t kEndHeaders = 4;
 constexpr uint8_t kAck = 1;
 constexpr uint32_t kDefaultWindow = 65535;
-constexpr size_t kMaxFrame = 16384;
 
 std::string BigEndian(uint64_t value, int bytes) {
   std::string text;
@@ -104,10 +103,11 @@ std::string RawHttp2::Prefix(size_t message_bytes) {
   return std::string(1, '\0') + BigEndian(message_bytes, 4);
 }
 
-void RawHttp2::Send(uint32_t stream, const std::string& bytes, bool last) {
+void RawHttp2::Send(uint32_t stream, const std::string& bytes, bool last,
+                    size_t frame_bytes) {
   size_t at = 0;
   do {
-    const std::string part = bytes.substr(at, kMaxFrame);
+    const std::string part = bytes.substr(at, frame_bytes);
     at += part.size();
     Write(kData, last && at == bytes.size() ? kEndStream : uint8_t{0}, stream,
           part);

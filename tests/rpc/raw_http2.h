@@ -41,7 +41,9 @@ class RawHttp2 {
   void Begin(uint32_t stream, const std::string& method, int more_headers = 0);
   // gRPC's five bytes before a message of that size.
   static std::string Prefix(size_t message_bytes);
-  void Send(uint32_t stream, const std::string& bytes, bool last);
+  // In frames of so many bytes.
+  void Send(uint32_t stream, const std::string& bytes, bool last,
+            size_t frame_bytes = size_t{16} << 10);
   void Grant(uint32_t stream, uint32_t bytes);
   void Reset(uint32_t stream);
 

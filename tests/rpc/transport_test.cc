@@ -372,7 +372,8 @@ TEST(TransportTest, HealthSaysWhatItWasTold) {
 }
 
 TEST(TransportTest, ReflectionListsTheServices) {
-  const auto transport = StartTransport(EchoCall);
+  const auto transport = StartTransport(
+      EchoCall, {.addresses = {"127.0.0.1:0"}, .reflection = true});
   grpc::GenericStub stub(Connect(transport->addresses()[0]));
   grpc::ClientContext context;
   grpc::CompletionQueue queue;

@@ -286,8 +286,17 @@ constexpr int kFileDescriptors = 4;
 constexpr int kServices = 6;
 constexpr int kError = 7;
 
-TEST(ReflectionTest, ListsTheServices) {
+void OfferReflection(ServerOptions& options) { options.reflection = true; }
+
+TEST(ReflectionTest, IsOfferedOnRequestAlone) {
   TestServer server;
+  RawStream stream(server, kReflection);
+  EXPECT_EQ(stream.Read(), std::nullopt);
+  EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST(ReflectionTest, ListsTheServices) {
+  TestServer server(OfferReflection);
   RawStream stream(server, kReflection);
   ASSERT_TRUE(stream.Write(WithField(kListServices, "*")));
   const auto reply = stream.Read();
@@ -308,7 +317,7 @@ TEST(ReflectionTest, ListsTheServices) {
 }
 
 TEST(ReflectionTest, GivesTheFileOfASymbol) {
-  TestServer server;
+  TestServer server(OfferReflection);
   RawStream stream(server, kReflection);
   const auto ask = [&](const std::string& symbol) {
     EXPECT_TRUE(stream.Write(WithField(kFileContainingSymbol, symbol)));

@@ -265,6 +265,11 @@ TEST_F(KserveInfoTest, RefusesStreams) {
   inference::ModelReadyRequest request;
   request.set_name("digits");
   EXPECT_TRUE(Call(server_, &Kserve::ModelReady, request).response.ready());
+  EXPECT_TRUE(Eventually([&] {
+    return server_.Metric(
+               "weir_requests_total{method=\"ModelStreamInfer\","
+               "code=\"UNIMPLEMENTED\"}") == 2;
+  }));
 }
 
 }  // namespace
