@@ -20,6 +20,9 @@ struct EvaluationLimits {
   // As NodeCost counts them; 0: on a GPU 10^14, seconds of it; on the CPU 10^12
   // for each of its threads, some hundred seconds of products, and no more.
   int64_t operations = 0;
+  // Calls that hand a device of its own the steps, as KernelPlan::launches
+  // counts them; 0: 2^18, about a second of a thread's time. The CPU has none.
+  int64_t launches = 0;
 };
 
 // With what 0 stands for.

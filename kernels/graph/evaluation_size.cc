@@ -16,6 +16,7 @@ namespace {
 constexpr char kReason[] = "EVALUATION_TOO_LARGE";
 
 constexpr int64_t kMostOperations = 100'000'000'000'000;
+constexpr int64_t kMostLaunches = int64_t{1} << 18;
 constexpr int64_t kOperationsOfACpuThread = 1'000'000'000'000;
 
 int64_t DefaultOperations(const DeviceInfo& device) {
@@ -25,14 +26,19 @@ int64_t DefaultOperations(const DeviceInfo& device) {
                                 std::max(1, device.multiprocessors)));
 }
 
-// The rest of "the evaluation ...".
+// The rest of "the evaluation ...". `remedy` is in brackets.
 absl::Status TooLarge(std::string_view asked, int64_t limit,
+                      std::string_view remedy) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the evaluation ", AbslView(asked), "; the limit is ", limit,
+                   " (", AbslView(remedy), ")"));
+}
+
+absl::Status PastFlag(std::string_view asked, int64_t limit,
                       std::string_view flag) {
   return WithReason(
-      absl::ResourceExhaustedError(
-          absl::StrCat("the evaluation ", AbslView(asked), "; the limit is ",
-                       limit, " (", AbslView(flag), ")")),
-      kReason, {{"limit", absl::StrCat(limit)}, {"flag", std::string(flag)}});
+      TooLarge(asked, limit, flag), kReason,
+      {{"limit", absl::StrCat(limit)}, {"flag", std::string(flag)}});
 }
 
 std::string Count(int64_t n) {
@@ -53,6 +59,7 @@ EvaluationLimits Resolve(const EvaluationLimits& limits,
   };
   resolved.output_bytes = within(limits.output_bytes);
   resolved.scratch_bytes = within(limits.scratch_bytes);
+  if (limits.launches == 0) resolved.launches = kMostLaunches;
   if (limits.operations == 0) resolved.operations = DefaultOperations(device);
   return resolved;
 }
@@ -85,7 +92,7 @@ absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
   }
   if (operations_ <= limits_.operations) return absl::OkStatus();
   return NodeError(
-      TooLarge(absl::StrCat("would run ", Count(operations_), " operations, ",
+      PastFlag(absl::StrCat("would run ", Count(operations_), " operations, ",
                             Count(longest_operations_), " of them here"),
                limits_.operations, "--max-operations"),
       *longest_);
@@ -121,7 +128,7 @@ absl::Status EvaluationSize::AddOutput(std::string_view name,
                                        size_t bytes) {
   output_bytes_ = SaturatingAdd(output_bytes_, static_cast<int64_t>(bytes));
   if (output_bytes_ <= limits_.output_bytes) return absl::OkStatus();
-  const absl::Status status = TooLarge(
+  const absl::Status status = PastFlag(
       absl::StrCat("would have ", output_bytes_, " bytes of outputs or more, ",
                    bytes, " of them \"", AbslView(name), "\""),
       limits_.output_bytes, "--max-output-bytes");
@@ -131,11 +138,22 @@ absl::Status EvaluationSize::AddOutput(std::string_view name,
 absl::Status EvaluationSize::CheckScratch(int64_t total, int64_t largest,
                                           const LoweredNode& node) const {
   if (total <= limits_.scratch_bytes) return absl::OkStatus();
-  return NodeError(TooLarge(absl::StrCat("would need ", Count(total),
+  return NodeError(PastFlag(absl::StrCat("would need ", Count(total),
                                          " bytes between inputs and outputs, ",
                                          Count(largest), " of them here"),
                             limits_.scratch_bytes, "--max-scratch-bytes"),
                    node);
+}
+
+absl::Status EvaluationSize::CheckLaunches(int64_t total, int64_t most,
+                                           const LoweredNode* node) const {
+  if (total <= limits_.launches) return absl::OkStatus();
+  std::string asked = absl::StrCat("would take ", total, " launches or more");
+  if (node != nullptr) absl::StrAppend(&asked, ", ", most, " of them here");
+  const absl::Status status =
+      WithReason(TooLarge(asked, limits_.launches, "split it into several"),
+                 kReason, {{"limit", absl::StrCat(limits_.launches)}});
+  return node == nullptr ? status : NodeError(status, *node);
 }
 
 }  // namespace weir

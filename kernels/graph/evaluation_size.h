@@ -47,6 +47,11 @@ class EvaluationSize {
   absl::Status CheckScratch(int64_t total, int64_t largest,
                             const LoweredNode& node) const;
 
+  // `total` launches, the most of one node, which is `node`; null: all copy
+  // inputs to outputs.
+  absl::Status CheckLaunches(int64_t total, int64_t most,
+                             const LoweredNode* node) const;
+
   int64_t operations() const { return operations_; }
 
  private:

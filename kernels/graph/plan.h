@@ -61,6 +61,10 @@ class WEIR_EXPORT Plan {
   size_t arena_bytes() const { return arena_bytes_; }
   // About what the plan itself holds, beside its program.
   size_t held_bytes() const { return held_bytes_; }
+  // About how many calls of the device's driver a run makes.
+  size_t launches() const { return launches_; }
+  // Run computes on the host and may wait, though the device is another.
+  bool computes_on_host() const { return computes_on_host_; }
   size_t steps() const;
   // REQUIRES: i < steps().
   StepOutline Step(size_t i) const;
@@ -115,6 +119,8 @@ class WEIR_EXPORT Plan {
   size_t output_bytes_ = 0;
   size_t arena_bytes_ = 0;
   size_t held_bytes_ = 0;
+  size_t launches_ = 0;
+  bool computes_on_host_ = false;
   std::unique_ptr<Body> body_;
   int64_t guessed_ns_ = 0;
   mutable std::atomic<int64_t> measured_ns_{0};

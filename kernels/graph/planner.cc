@@ -349,9 +349,23 @@ absl::Status Planner::AddStep(size_t position, const NodeCost& cost) {
   return absl::OkStatus();
 }
 
+// The CPU's steps run in one thread, one after the other: it has no launches.
+absl::Status Planner::CheckLaunches(int64_t most,
+                                    const LoweredNode* node) const {
+  if (core_->device->host_addressable()) return absl::OkStatus();
+  return size_.CheckLaunches(static_cast<int64_t>(plan_->launches_), most,
+                             node);
+}
+
 absl::Status Planner::PlanKernels() {
   size_t held = 0;
+  int64_t most_launches = -1;
+  const LoweredNode* longest = nullptr;
   for (Draft& draft : drafts_) {
+    if (draft.node < 0) {  // a copy
+      ++plan_->launches_;
+      WEIR_RETURN_IF_ERROR(CheckLaunches(most_launches, longest));
+    }
     if (!draft.computes) continue;
     WEIR_RETURN_IF_ERROR(CheckStop());  // a kernel may take a compilation
     const size_t position = static_cast<size_t>(draft.node);
@@ -372,6 +386,14 @@ absl::Status Planner::PlanKernels() {
     if (!kernel.ok()) return NodeError(kernel.status(), node);
     draft.kernel = *std::move(kernel);
     draft.scratch_bytes = static_cast<int64_t>(draft.kernel->scratch_bytes());
+    const auto launches = static_cast<int64_t>(draft.kernel->launches());
+    plan_->launches_ += draft.kernel->launches();
+    plan_->computes_on_host_ |= draft.kernel->computes_on_host();
+    if (launches > most_launches) {
+      most_launches = launches;
+      longest = &node;
+    }
+    WEIR_RETURN_IF_ERROR(CheckLaunches(most_launches, longest));
     held += draft.kernel->held_bytes();
     if (held > kMaxHeldBytes) {
       return NodeError(

@@ -72,6 +72,7 @@ class Planner {
   absl::Status ShareInput(const LoweredNode& node);
   absl::Status PlaceOutputs();
   absl::Status PlanKernels();
+  absl::Status CheckLaunches(int64_t most, const LoweredNode* node) const;
   absl::Status PlaceValues();
   absl::Status UploadHostValues();
   Operand Locate(int id, bool on_host) const;

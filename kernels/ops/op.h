@@ -185,6 +185,11 @@ class WEIR_EXPORT KernelPlan {
   // What it holds of tables and libraries' objects, on host and device, where
   // that is more than a few kilobytes.
   virtual size_t held_bytes() const { return 0; }
+  // CUDA: about how many calls of the driver or a library a run makes.
+  virtual size_t launches() const { return 1; }
+  // CUDA: a run computes on the host before it returns (decodes pictures), and
+  // may wait for memory to do so.
+  virtual bool computes_on_host() const { return false; }
   // Whose code a run executes, by the library's own names ("brgconv:avx512");
   // empty: weir's.
   virtual std::string implementation() const { return ""; }

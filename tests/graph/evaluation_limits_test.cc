@@ -437,6 +437,51 @@ TEST_F(EvaluationLimitsTest, PlansHoldTheirOperands) {
   EXPECT_GE((*program)->held_bytes(), kOperands * 16 + (*plan)->held_bytes());
 }
 
+// Launches are what a device apart from the host takes; the CPU has none.
+TEST(EvaluationLimitsLaunchesTest, AreCountedWhenThePlanIsMade) {
+  testing::TestOperators operators;
+  Graph chain;
+  chain.inputs = {Input("x", SymbolicDims{Dim()})};
+  chain.nodes = {Node("Neg", {"x"}, {"a"}, "first"),
+                 Node("Neg", {"a"}, {"b"}, "second"),
+                 Node("Neg", {"b"}, {"y"}, "third")};
+  chain.outputs = {"y"};
+  // They count, too, though they are no node's.
+  Graph copies;
+  copies.inputs = chain.inputs;
+  copies.outputs = {"x", "x", "x"};
+  for (const bool far : {false, true}) {
+    std::unique_ptr<Device> device;
+    if (far) {
+      device = std::make_unique<testing::FarDevice>();
+    } else {
+      device = MakeCpuDevice({});
+    }
+    const auto plan =
+        [&](const Graph& graph,
+            int64_t most) -> absl::StatusOr<std::shared_ptr<const Plan>> {
+      ProgramOptions options;
+      options.evaluation.launches = most;
+      const auto program =
+          Program::Compile(graph, *device, operators.registry, options);
+      if (!program.ok()) return program.status();
+      const auto x = Floats({2}, {1, 2});
+      return (*program)->MakePlan({x->tensor});
+    };
+    for (const Graph* graph : {&chain, &copies}) {
+      const auto fits = plan(*graph, 3);
+      ASSERT_TRUE(fits.ok()) << fits.status();
+      EXPECT_EQ((*fits)->launches(), 3u);
+      EXPECT_EQ(Reason(plan(*graph, 2).status()),
+                far ? "EVALUATION_TOO_LARGE" : "");
+    }
+    if (!far) continue;
+    ExpectTooLarge(plan(chain, 2).status(), "first",
+                   "would take 3 launches or more, 1 of them here",
+                   "the limit is 2 (split it into several)");
+  }
+}
+
 // -- Defaults -----------------------------------------------------------------
 
 TEST(EvaluationLimitsDefaultTest, ComeFromTheDevice) {
@@ -449,6 +494,8 @@ TEST(EvaluationLimitsDefaultTest, ComeFromTheDevice) {
   EXPECT_EQ(Resolve(given, info).output_bytes, 1);
   EXPECT_EQ(Resolve(given, info).scratch_bytes, 2);
   EXPECT_EQ(Resolve(given, info).operations, 3);
+  EXPECT_EQ(Resolve({}, info).launches, 262'144);
+  EXPECT_EQ(Resolve({.launches = 4}, info).launches, 4);
   info.total_memory = 0;
   EXPECT_EQ(Resolve({}, info).scratch_bytes, kMaxTensorBytes);
   EXPECT_EQ(Resolve({.scratch_bytes = kSaturated}, info).scratch_bytes,

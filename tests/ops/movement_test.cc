@@ -271,6 +271,34 @@ TEST_P(MovementTest, ConcatAndSplitAreInverse) {
               Of<float>({3}, {1, 2, 3}));
 }
 
+// More than one launch of a GPU takes, some of them empty.
+TEST_P(MovementTest, ConcatAndSplitOfManyOperands) {
+  std::vector<int64_t> widths;
+  int64_t columns = 0;
+  for (int64_t i = 0; i < 1300; ++i) {
+    widths.push_back(i % 6);
+    columns += i % 6;
+  }
+  for (DType dtype : {DType::kUint8, DType::kFloat}) {
+    const Value x = Ramp(dtype, {3, columns});
+    NodeInfo split =
+        Node("Split", Attrs({{"axis", int64_t{1}}, {"split", widths}}));
+    split.num_outputs = static_cast<int>(widths.size());
+    const auto parts = Run(split, {x});
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    ExpectEqual(RunOne(Node("Concat", Attrs({{"axis", int64_t{1}}})), *parts),
+                x);
+    // The same operand again and again.
+    const Value twice = Ramp(dtype, {2, 5});
+    const Value many = RunOne(Node("Concat", Attrs({{"axis", int64_t{0}}})),
+                              std::vector<Value>(700, twice));
+    ASSERT_EQ(DimsString(many.dims), DimsString({1400, 5}));
+    EXPECT_TRUE(std::equal(
+        twice.bytes.begin(), twice.bytes.end(),
+        many.bytes.end() - static_cast<ptrdiff_t>(twice.bytes.size())));
+  }
+}
+
 TEST_P(MovementTest, SplitIntoEqualParts) {
   const Value x = Ramp(DType::kFloat, {2, 7});
   const auto widths = [&](Attributes attributes, int outputs) {

@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
 }
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::CreateCompiler(
-    int capability, const DeviceOptions& options) {
+    int capability, const DeviceOptions& options, const DriverApi& driver) {
   WEIR_ASSIGN_OR_RETURN(LibraryFile nvrtc, Nvrtc::Find());
   DeviceInfo info;
   info.kind = DeviceKind::kCuda;
@@ -196,7 +196,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::CreateCompiler(
   info.compute_capability = capability;
   WEIR_RETURN_IF_ERROR(CheckCapability(info));
   return std::unique_ptr<CudaDevice>(new CudaDevice(
-      std::move(info), DriverApi(), std::move(nvrtc), LibraryFile(), options));
+      std::move(info), driver, std::move(nvrtc), LibraryFile(), options));
 }
 
 CudaDevice::CudaDevice(DeviceInfo info, DriverApi driver, LibraryFile nvrtc,

@@ -40,9 +40,11 @@ class CudaDevice final : public Device {
       int ordinal, const DeviceOptions& options);
   // Compiles kernels for `capability` (90 for 9.0) and runs nothing: needs
   // NVRTC but no GPU. Fills a kernel cache ahead of time, and proves in tests
-  // that every generated kernel compiles.
+  // that every generated kernel compiles, and by a pretended `driver` what it
+  // is launched with.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> CreateCompiler(
-      int capability, const DeviceOptions& options);
+      int capability, const DeviceOptions& options,
+      const DriverApi& driver = {});
   ~CudaDevice() override;
 
   // The device as one of ours; UNIMPLEMENTED for any other.

@@ -267,6 +267,7 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
   PlannedRun planned;
   planned.scratch_bytes = zeros + convolution->scratch_bytes();
   planned.held_bytes = Convolution::kHeldBytes;
+  planned.launches = 4;  // cuDNN's may be two
   planned.run = [convolution, finish = std::move(finish), zeros, adds,
                  residual = task.residual](const RunArgs& run) -> absl::Status {
     ConvolutionOperands operands;

@@ -273,6 +273,7 @@ absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
   PlannedRun planned;
   planned.scratch_bytes =
       std::max(made.chunk->scratch_bytes(), made.last->scratch_bytes());
+  planned.launches = static_cast<size_t>(calls.count());
   planned.run = [made = std::move(made)](const RunArgs& run) {
     return made.Run(run);
   };
@@ -355,6 +356,7 @@ absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
                         ElementwiseLoop::Make(device, spec));
   PlannedRun planned;
   planned.scratch_bytes = product.scratch_bytes;
+  planned.launches = product.launches + 1;
   planned.run = [product = std::move(product.run), finish](const RunArgs& run) {
     WEIR_RETURN_IF_ERROR(product(run));
     const void* inputs[] = {run.outputs[0], InputOrNull(run, 2)};
@@ -421,6 +423,7 @@ absl::StatusOr<PlannedRun> PlanLibraryGemm(CudaDevice* device,
                         cublaslt->Prepare(spec));
   PlannedRun planned;
   planned.scratch_bytes = product->scratch_bytes();
+  planned.launches = expand == nullptr ? 1 : 2;
   planned.run = [product, expand](const RunArgs& run) {
     if (expand != nullptr) {
       WEIR_RETURN_IF_ERROR(expand->Run(run.stream, run.inputs.subspan(2, 1),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
@@ -187,82 +188,131 @@ absl::StatusOr<NodePlanner> CompileExpand(const NodeInfo& node,
 
 // -- Concat, Split ------------------------------------------------------------
 
-// Copies rows of `width` bytes between matrices with rows of `in_pitch` and
-// `out_pitch` bytes; offsets are bytes into the two.
+// Copies between a matrix and any number of operands that lie side by side in
+// its columns: into it (Concat) or out of it (Split).
 class ColumnCopy {
  public:
-  static absl::StatusOr<ColumnCopy> Make(CudaDevice* device, uint64_t rows,
-                                         uint64_t width, uint64_t in_pitch,
-                                         uint64_t out_pitch, uint64_t in_offset,
-                                         uint64_t out_offset) {
+  // `widths` are bytes of a row of each operand.
+  static absl::StatusOr<ColumnCopy> Make(CudaDevice* device, bool join,
+                                         uint64_t rows,
+                                         std::vector<uint64_t> widths) {
     ColumnCopy copy;
-    uint64_t word = 16;
-    while (word > 1 &&
-           (width | in_pitch | out_pitch | in_offset | out_offset) % word !=
-               0) {
-      word /= 2;
-    }
     copy.rows_ = rows;
-    copy.width_ = width / word;
-    copy.in_pitch_ = in_pitch / word;
-    copy.out_pitch_ = out_pitch / word;
-    copy.in_offset_ = in_offset;
-    copy.out_offset_ = out_offset;
+    uint64_t bits = 0;
+    for (const uint64_t width : widths) {
+      bits |= width;
+      if (width > 0) ++copy.filled_;
+    }
+    while (copy.word_ > 1 && bits % copy.word_ != 0) copy.word_ /= 2;
+    for (uint64_t& width : widths) {
+      width /= copy.word_;
+      copy.pitch_ += width;
+    }
+    copy.widths_ = std::move(widths);
+    while (copy.most_ < kMostColumns && copy.most_ < copy.filled_) {
+      copy.most_ *= kColumnsStep;
+    }
     WEIR_ASSIGN_OR_RETURN(
         copy.kernel_,
         GeneratedKernel::Make(
-            device, Text(PreludeSource()) +
-                        Define("E", word == 16 ? "uint4" : WordType(word)) +
-                        Define("MOVE_COLUMNS", "1") + Text(MovementSource())));
+            device,
+            Text(PreludeSource()) +
+                Define("E", copy.word_ == 16 ? "uint4" : WordType(copy.word_)) +
+                Define("MOVE_COLUMNS", "1") + Define("JOIN", join ? "1" : "0") +
+                Define("COLUMNS", absl::StrCat(copy.most_)) +
+                Text(MovementSource())));
     return copy;
   }
 
-  absl::Status Run(Stream& stream, const void* in, void* out) const {
-    if (rows_ * width_ == 0) return absl::OkStatus();
-    Words words;
-    words.Add(static_cast<const std::byte*>(in) + in_offset_);
-    words.Add(static_cast<std::byte*>(out) + out_offset_);
-    words.Add(rows_).Add(width_).Add(in_pitch_).Add(out_pitch_);
-    return kernel_.Launch(stream, GridFor(rows_ * width_), words);
+  size_t launches() const { return (filled_ + most_ - 1) / most_; }
+
+  absl::Status Run(Stream& stream, const void* matrix,
+                   absl::Span<const void* const> operands) const {
+    if (rows_ == 0) return absl::OkStatus();
+    auto* first = static_cast<const std::byte*>(matrix);
+    Dims ends;
+    absl::InlinedVector<const void*, kFewColumns> filled;
+    uint64_t columns = 0;
+    for (size_t i = 0; i < widths_.size(); ++i) {
+      if (widths_[i] > 0) {
+        columns += widths_[i];
+        ends.push_back(static_cast<int64_t>(columns));
+        filled.push_back(operands[i]);
+      }
+      const bool last = i + 1 == widths_.size();
+      if (filled.empty() || (filled.size() < most_ && !last)) continue;
+      Words words;
+      words.Add(first).Add(rows_).Add(pitch_).Add(uint64_t{filled.size()});
+      words.AddArray(ends, most_);
+      for (size_t k = 0; k < most_; ++k) {
+        words.Add(k < filled.size() ? filled[k] : nullptr);
+      }
+      Grid grid = GridFor(rows_ * columns);
+      grid.x = std::min(grid.x, kMostBlocks);
+      WEIR_RETURN_IF_ERROR(kernel_.Launch(stream, grid, words));
+      first += columns * word_;
+      ends.clear();
+      filled.clear();
+      columns = 0;
+    }
+    return absl::OkStatus();
   }
 
  private:
+  // Operands of one launch, whose table is a parameter of the kernel: 4, 64 or
+  // 1024. Parameters may have 32,764 bytes.
+  static constexpr size_t kFewColumns = 4;
+  static constexpr size_t kColumnsStep = 16;
+  static constexpr size_t kMostColumns = 1024;
+  static constexpr uint64_t kMostBlocks = 0x7fffffff;  // the kernel loops
+
   GeneratedKernel kernel_;
-  uint64_t rows_ = 0, width_ = 0, in_pitch_ = 0, out_pitch_ = 0;
-  uint64_t in_offset_ = 0, out_offset_ = 0;
+  uint64_t word_ = 16;  // bytes that are moved at a time
+  uint64_t rows_ = 0, pitch_ = 0;
+  std::vector<uint64_t> widths_;  // in words, as pitch_
+  size_t filled_ = 0;             // operands that are not empty
+  size_t most_ = kFewColumns;     // of one launch
 };
+
+// The operands' widths, of a node that joins them along an axis, or splits
+// along it into them.
+struct Columns {
+  uint64_t rows = 0;
+  std::vector<uint64_t> widths;
+};
+absl::StatusOr<Columns> ColumnsOf(int64_t axis, const TensorMeta& matrix,
+                                  absl::Span<const TensorMeta> operands) {
+  const Dims& dims = matrix.dims;
+  WEIR_ASSIGN_OR_RETURN(const int normalized,
+                        NormalizeAxis(axis, static_cast<int>(dims.size())));
+  const size_t a = static_cast<size_t>(normalized);
+  Columns columns;
+  columns.rows = static_cast<uint64_t>(Product(dims, 0, a));
+  const uint64_t inner =
+      static_cast<uint64_t>(Product(dims, a + 1, dims.size())) *
+      SizeOf(matrix.dtype);
+  for (const TensorMeta& operand : operands) {
+    columns.widths.push_back(static_cast<uint64_t>(operand.dims[a]) * inner);
+  }
+  return columns;
+}
 
 absl::StatusOr<NodePlanner> CompileConcat(const NodeInfo& node,
                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
   return NodePlanner([axis = node.attributes.Int("axis", 0), device](
                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const Dims& out = args.outputs[0].dims;
-    WEIR_ASSIGN_OR_RETURN(const int normalized,
-                          NormalizeAxis(axis, static_cast<int>(out.size())));
-    const size_t a = static_cast<size_t>(normalized);
-    const uint64_t size = SizeOf(args.outputs[0].dtype);
-    const uint64_t rows = static_cast<uint64_t>(Product(out, 0, a));
-    const uint64_t inner =
-        static_cast<uint64_t>(Product(out, a + 1, out.size())) * size;
-    const uint64_t pitch = static_cast<uint64_t>(out[a]) * inner;
-    auto copies = std::make_shared<std::vector<ColumnCopy>>();
-    uint64_t offset = 0;
-    for (const TensorMeta& in : args.inputs) {
-      const uint64_t width = static_cast<uint64_t>(in.dims[a]) * inner;
-      WEIR_ASSIGN_OR_RETURN(
-          ColumnCopy copy,
-          ColumnCopy::Make(device, rows, width, width, pitch, 0, offset));
-      copies->push_back(std::move(copy));
-      offset += width;
-    }
-    return PlannedRun{[copies](const RunArgs& run) {
-      for (size_t i = 0; i < copies->size(); ++i) {
-        WEIR_RETURN_IF_ERROR(
-            (*copies)[i].Run(run.stream, run.inputs[i], run.outputs[0]));
-      }
-      return absl::OkStatus();
-    }};
+    WEIR_ASSIGN_OR_RETURN(Columns columns,
+                          ColumnsOf(axis, args.outputs[0], args.inputs));
+    WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
+                          ColumnCopy::Make(device, /*join=*/true, columns.rows,
+                                           std::move(columns.widths)));
+    PlannedRun planned;
+    planned.launches = made.launches();
+    planned.run = [copy = std::move(made)](const RunArgs& run) {
+      return copy.Run(run.stream, run.outputs[0], run.inputs);
+    };
+    return planned;
   });
 }
 
@@ -271,33 +321,17 @@ absl::StatusOr<NodePlanner> CompileSplit(const NodeInfo& node,
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
   return NodePlanner([axis = node.attributes.Int("axis", 0), device](
                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const Dims& in = args.inputs[0].dims;
-    WEIR_ASSIGN_OR_RETURN(const int normalized,
-                          NormalizeAxis(axis, static_cast<int>(in.size())));
-    const size_t a = static_cast<size_t>(normalized);
-    const uint64_t size = SizeOf(args.inputs[0].dtype);
-    const uint64_t rows = static_cast<uint64_t>(Product(in, 0, a));
-    const uint64_t inner =
-        static_cast<uint64_t>(Product(in, a + 1, in.size())) * size;
-    const uint64_t pitch = static_cast<uint64_t>(in[a]) * inner;
-    auto copies = std::make_shared<std::vector<ColumnCopy>>();
-    uint64_t offset = 0;
-    for (const TensorMeta& out : args.outputs) {
-      const uint64_t width = static_cast<uint64_t>(out.dims[a]) * inner;
-      WEIR_ASSIGN_OR_RETURN(
-          ColumnCopy copy,
-          ColumnCopy::Make(device, rows, width, pitch, width, offset, 0));
-      copies->push_back(std::move(copy));
-      offset += width;
-    }
-    return PlannedRun{[copies](const RunArgs& run) {
-      for (size_t i = 0; i < copies->size(); ++i) {
-        if (run.outputs[i] == nullptr) continue;
-        WEIR_RETURN_IF_ERROR(
-            (*copies)[i].Run(run.stream, run.inputs[0], run.outputs[i]));
-      }
-      return absl::OkStatus();
-    }};
+    WEIR_ASSIGN_OR_RETURN(Columns columns,
+                          ColumnsOf(axis, args.inputs[0], args.outputs));
+    WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
+                          ColumnCopy::Make(device, /*join=*/false, columns.rows,
+                                           std::move(columns.widths)));
+    PlannedRun planned;
+    planned.launches = made.launches();
+    planned.run = [copy = std::move(made)](const RunArgs& run) {
+      return copy.Run(run.stream, run.inputs[0], run.outputs);
+    };
+    return planned;
   });
 }
 

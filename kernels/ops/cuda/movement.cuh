@@ -1,24 +1,48 @@
 // Kernels that move whole elements. Defines given before this text: E, the word
 // of an element's size, and one of
-//   MOVE_COLUMNS  rows of one matrix into another (Concat, Split)
+//   MOVE_COLUMNS  between a matrix and the operands that lie side by side in
+//   it,
+//                 COLUMNS of them at most: into it with JOIN 1 (Concat), out of
+//                 it with JOIN 0 (Split)
 //   MOVE_PAD      Pad in all modes
 //   MOVE_GATHER   Gather with indices of type INDEX, bounds-checked
 namespace weir {
 
 #if defined(MOVE_COLUMNS)
 struct Args {
-  const E* in;
-  E* out;
-  uint64_t rows, width;          // what is copied
-  uint64_t in_pitch, out_pitch;  // elements from row to row
+  E* matrix;             // where the first operand begins in its first row
+  uint64_t rows, pitch;  // of the matrix, in words
+  uint64_t count;        // of operands, 1 or more; none is empty
+  // Columns of the operands up to and with each of them.
+  uint64_t ends[COLUMNS];
+  E* operands[COLUMNS];  // dense
 };
 extern "C" __global__ void __launch_bounds__(256)
     weir_kernel(const __grid_constant__ Args a) {
-  const uint64_t i = GlobalThread();
-  if (i >= a.rows * a.width) return;
-  const uint64_t row = i / a.width;
-  const uint64_t column = i - row * a.width;
-  a.out[row * a.out_pitch + column] = a.in[row * a.in_pitch + column];
+  const uint64_t width = a.ends[a.count - 1];
+  const uint64_t elements = a.rows * width;
+  const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+  for (uint64_t i = GlobalThread(); i < elements; i += step) {
+    const uint64_t row = i / width;
+    const uint64_t column = i - row * width;
+    uint64_t k = 0;  // the first operand that ends behind the column
+    for (uint64_t last = a.count - 1; k < last;) {
+      const uint64_t middle = (k + last) / 2;
+      if (column < a.ends[middle]) {
+        last = middle;
+      } else {
+        k = middle + 1;
+      }
+    }
+    const uint64_t begin = k == 0 ? 0 : a.ends[k - 1];
+    E& inside = a.matrix[row * a.pitch + column];
+    E& alone = a.operands[k][row * (a.ends[k] - begin) + (column - begin)];
+#if JOIN
+    inside = alone;
+#else
+    alone = inside;
+#endif
+  }
 }
 #elif defined(MOVE_PAD)
 struct Args {

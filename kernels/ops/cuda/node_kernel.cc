@@ -13,6 +13,8 @@ class NodePlan final : public KernelPlan {
   explicit NodePlan(PlannedRun planned) : planned_(std::move(planned)) {}
   size_t scratch_bytes() const override { return planned_.scratch_bytes; }
   size_t held_bytes() const override { return planned_.held_bytes; }
+  size_t launches() const override { return planned_.launches; }
+  bool computes_on_host() const override { return planned_.computes_on_host; }
   absl::Status Run(const RunArgs& args) const override {
     return planned_.run(args);
   }

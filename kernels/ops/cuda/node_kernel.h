@@ -20,6 +20,8 @@ struct PlannedRun {
   RunFunction run;
   size_t scratch_bytes = 0;
   size_t held_bytes = 0;
+  size_t launches = 1;
+  bool computes_on_host = false;
 };
 
 using NodePlanner = std::function<absl::StatusOr<PlannedRun>(const PlanArgs&)>;

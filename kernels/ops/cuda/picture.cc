@@ -87,6 +87,7 @@ absl::StatusOr<PlannedRun> PlanLinear(CudaDevice* device, DType dtype,
   const uint64_t elements = U(out.count * out.picture());
   PlannedRun planned;
   planned.scratch_bytes = middle * sizeof(float);
+  planned.launches = 2;
   planned.run = [=](const RunArgs& run) -> absl::Status {
     Words words;
     words.Add(run.inputs[0]).Add(run.scratch);

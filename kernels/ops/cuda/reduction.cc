@@ -186,6 +186,7 @@ absl::StatusOr<PlannedRun> PlanReduction(CudaDevice* device, Op op, bool mean,
   const size_t part = (geometry.outputs * first.splits * 8 + 255) / 256 * 256;
   PlannedRun planned;
   planned.scratch_bytes = 2 * part;
+  planned.launches = 2;
   planned.run = [=](const RunArgs& run) -> absl::Status {
     std::byte* partial = static_cast<std::byte*>(run.scratch);
     void* index = partial + part;
