@@ -133,8 +133,9 @@ class WEIR_EXPORT Stream {
   // owner.
   virtual absl::Status Check();
 
-  // -- Only inside Launch, on the launching thread. None of them synchronizes;
-  // host memory must be pinned (AllocatePinned) and stay until completion.
+  // -- Only inside Launch, on the launching thread. None but WaitForRoom
+  // synchronizes; host memory must be pinned (AllocatePinned) and stay until
+  // completion.
   virtual absl::Status CopyToDevice(void* dst, const void* src,
                                     size_t bytes) = 0;
   virtual absl::Status CopyToHost(void* dst, const void* src, size_t bytes) = 0;
@@ -144,6 +145,10 @@ class WEIR_EXPORT Stream {
   // Later work of this stream runs after `point`, which must be reached, or
   // launched on the same device (else FAILED_PRECONDITION).
   virtual absl::Status WaitOnDevice(const Point& point) = 0;
+  // Waits until what was issued before the call before this one is done, so
+  // that a work of any number of launches never fills the native queue. On a
+  // thread that may wait.
+  virtual absl::Status WaitForRoom() { return absl::OkStatus(); }
   // Device address of the current work's fault slot. A CPU kernel returns
   // FaultStatus from its Run instead.
   virtual FaultSlot* fault_slot() = 0;

@@ -1,5 +1,6 @@
 #include "kernels/eval/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -25,6 +26,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
 
 namespace {
 
+// The driver has 32 queues (CudaDevice::Create asks for them) of some 1024
+// launches; lanes share them evenly, and half of each stays free.
+constexpr size_t kQueuedLaunches = 32 * 512;
+constexpr size_t kLeastLaneLaunches = 64;
+constexpr size_t kMostLaneLaunches = 512;
+
 ProgramCacheOptions ProgramOptionsOf(const EngineOptions& options,
                                      const Reclaimer& reclaimer) {
   ProgramCacheOptions programs = options.programs;
@@ -49,8 +56,14 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       programs_(std::make_unique<ProgramCache>(
           device_.get(), registry, &timers_,
           ProgramOptionsOf(options, reclaimer_))),
-      executor_(std::make_unique<ThreadExecutor>()) {
+      executor_(std::make_unique<ThreadExecutor>()),
+      launcher_(std::make_unique<LaunchThreads>(options.streams.max)) {
   TrimPinnedLater();
+}
+
+size_t Engine::max_lane_launches() const {
+  return std::clamp(kQueuedLaunches / options_.streams.max, kLeastLaneLaunches,
+                    kMostLaneLaunches);
 }
 
 void Engine::TrimPinnedLater() {
@@ -65,6 +78,7 @@ void Engine::TrimPinnedLater() {
 Engine::~Engine() {
   programs_->Stop();
   dispatcher_->CancelAll();
+  launcher_.reset();
   executor_.reset();
   if (streams_ != nullptr) streams_->Stop();
   timers_.Stop();

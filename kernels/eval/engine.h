@@ -16,6 +16,7 @@
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
 #include "kernels/eval/executor.h"
+#include "kernels/eval/launch_threads.h"
 #include "kernels/graph/program_cache.h"
 #include "kernels/ops/registry.h"
 #include "kernels/tensor/memory_pool.h"
@@ -62,6 +63,12 @@ class WEIR_EXPORT Engine {
   ProgramCache& programs() { return *programs_; }
   // For contexts that bring no executor of their own.
   Executor& executor() { return *executor_; }
+  // Where works are launched that keep a thread (EvalContext::LaunchHead).
+  LaunchThreads& launcher() { return *launcher_; }
+  // Launches of one lane that are not done, unless one work alone has more: all
+  // lanes together leave room in the driver's queues, so that nobody who
+  // launches waits there.
+  size_t max_lane_launches() const;
   // Where memory is taken and given back if the device may wait for it.
   Executor& allocator() { return *allocator_; }
   // Where programs of this engine's device and their plans end, whoever made
@@ -88,6 +95,7 @@ class WEIR_EXPORT Engine {
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<ProgramCache> programs_;
   std::unique_ptr<ThreadExecutor> executor_;
+  std::unique_ptr<LaunchThreads> launcher_;
 };
 
 }  // namespace weir

@@ -373,7 +373,8 @@ void EvalContext::Pump() {
       }
     }
     Work* const head = head_;
-    if (head == nullptr || waiting_ || joined_runs_ || head->ElsewhereNow()) {
+    if (head == nullptr || waiting_ || joined_runs_ || full_ || launching_ ||
+        head->ElsewhereNow()) {
       if (pump_again_) continue;
       break;
     }
@@ -525,6 +526,13 @@ void EvalContext::TakeLane(Work* work) {
 }
 
 void EvalContext::LaunchHead(Work* work) {
+  Device& device = engine_->device();
+  // On the CPU there is no queue of the driver's.
+  const size_t launches =
+      device.host_addressable() ? 0 : work->plan_->launches();
+  const bool keeps_thread = !device.host_addressable() &&
+                            (launches > engine_->max_lane_launches() / 2 ||
+                             work->plan_->computes_on_host());
   Lane* lane = nullptr;
   {
     MutexLock lock(&mu_);
@@ -533,13 +541,13 @@ void EvalContext::LaunchHead(Work* work) {
       work->stage_ = Work::Stage::kReady;
       return;
     }
-    if (launched_ >= kMaxLaunched) {
+    const bool no_room = launches_ + launches > engine_->max_lane_launches();
+    if (launched_ >= kMaxLaunched || (launched_ > 0 && no_room)) {
       full_ = true;
       return;
     }
     lane = lease_.lane();
   }
-  Device& device = engine_->device();
   if (device.allocation_waits() && !device.health().poisoned()) {
     const absl::StatusOr<bool> there = work->TakeMemoryAtHand(*engine_, *lane);
     if (!there.ok()) {
@@ -554,6 +562,8 @@ void EvalContext::LaunchHead(Work* work) {
   {
     MutexLock lock(&mu_);
     ++launched_;
+    launches_ += launches;
+    work->launches_ = launches;
   }
   Stream& stream = lane->stream();
   SyncReport& report = work->report_;
@@ -586,9 +596,31 @@ void EvalContext::LaunchHead(Work* work) {
       measured <= absl::ToInt64Nanoseconds(engine_->options().inline_below);
   report.ran_inline = run_inline;
   if (work->joined_ == nullptr) work->observer_->OnLaunch(*work);
+  if (keeps_thread) {
+    LaunchApart(work, &stream);
+    return;
+  }
   // From here on the work may be done, and gone, at any moment.
   stream.Enqueue(work,
                  run_inline ? Stream::Inline::kIfIdle : Stream::Inline::kNever);
+}
+
+void EvalContext::LaunchApart(Work* work, Stream* stream) {
+  {
+    MutexLock lock(&mu_);
+    launching_ = true;
+  }
+  // Two paces may be in the queue.
+  work->pace_launches_ = engine_->max_lane_launches() / 2;
+  engine_->launcher().Post([self = shared_from_this(), work, stream] {
+    // The work may be done, and gone, before this returns.
+    stream->Enqueue(work, Stream::Inline::kNever);
+    MutexLock lock(&self->mu_);
+    self->launching_ = false;
+    // What is in the queue is not done, so its executor is there, and as long
+    // as nobody takes it out of the queue it stays.
+    if (self->head_ != nullptr) self->PostPump();
+  });
 }
 
 // Nobody else touches the work or the lane meanwhile.
@@ -650,11 +682,15 @@ void EvalContext::FinishUnlaunched(Work* work, absl::Status status) {
   Pump();
 }
 
-StreamLease EvalContext::ReleaseLane(bool launched, bool failed,
-                                     bool* room_again) {
+StreamLease EvalContext::ReleaseLane(const Work& work, bool launched,
+                                     bool failed, bool* room_again) {
   if (launched && failed && lease_) lease_.MarkSuspect();
-  if (launched) --launched_;
-  if (full_ && launched_ <= kMaxLaunched / 2) {
+  if (launched) {
+    --launched_;
+    launches_ -= work.launches_;
+  }
+  if (full_ && launched_ <= kMaxLaunched / 2 &&
+      launches_ <= engine_->max_lane_launches() / 2) {
     full_ = false;
     *room_again = true;
   }
@@ -691,8 +727,8 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   {
     MutexLock lock(&mu_);
     --unfinished_;
-    returned =
-        ReleaseLane(launched, !status.ok() && !GaveUp(status), &room_again);
+    returned = ReleaseLane(*work, launched, !status.ok() && !GaveUp(status),
+                           &room_again);
     if (!status.ok() && work->returned_) {
       if (failed_.size() >= kMaxFailedKept) failed_.pop_front();
       failed_.push_back({number, work->request.label, status});

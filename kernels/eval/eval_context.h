@@ -139,6 +139,9 @@ class WEIR_EXPORT EvalContext
   void WaitForPoints(Work* work);
   void TakeLane(Work* work);
   void LaunchHead(Work* work);
+  // Gives a work to its stream on a thread that may wait; what is behind it in
+  // the queue waits for that.
+  void LaunchApart(Work* work, Stream* stream);
   // Has memory made for the head, and comes back to launch it.
   void GrowMemory(Work* work, Lane* lane);
   void MemoryGrown(Work* work, absl::Status status);
@@ -151,8 +154,8 @@ class WEIR_EXPORT EvalContext
   // Puts the members where the joined work is in the queue, or in front.
   void Split(JoinedWork& joined) WEIR_REQUIRES(mu_);
   // A work is done: counts, and gives up the lease if nobody needs it.
-  StreamLease ReleaseLane(bool launched, bool failed, bool* room_again)
-      WEIR_REQUIRES(mu_);
+  StreamLease ReleaseLane(const Work& work, bool launched, bool failed,
+                          bool* room_again) WEIR_REQUIRES(mu_);
   void FinishUnlaunched(Work* work, absl::Status status);
   // The last thing that happens to a work; it may be gone afterwards.
   void Finish(Work* work, absl::Status status, bool launched);
@@ -179,6 +182,7 @@ class WEIR_EXPORT EvalContext
   Work* tail_ WEIR_GUARDED_BY(mu_) = nullptr;
   size_t unfinished_ WEIR_GUARDED_BY(mu_) = 0;  // queued and launched
   size_t launched_ WEIR_GUARDED_BY(mu_) = 0;    // on the leased lane
+  size_t launches_ WEIR_GUARDED_BY(mu_) = 0;    // Work::launches_ of those
   uint64_t last_number_ WEIR_GUARDED_BY(mu_) = 0;
   bool pumping_ WEIR_GUARDED_BY(mu_) = false;
   bool pump_again_ WEIR_GUARDED_BY(mu_) = false;
@@ -186,6 +190,7 @@ class WEIR_EXPORT EvalContext
   bool waiting_ WEIR_GUARDED_BY(mu_) = false;
   bool joined_runs_ WEIR_GUARDED_BY(mu_) = false;  // later works are held back
   bool full_ WEIR_GUARDED_BY(mu_) = false;         // the stream takes no more
+  bool launching_ WEIR_GUARDED_BY(mu_) = false;    // on another thread
   uint64_t ticket_ WEIR_GUARDED_BY(mu_) = 0;       // of the head's present wait
   uint64_t lane_wait_ WEIR_GUARDED_BY(mu_) = 0;    // in the pool, if for a lane
   uint64_t point_wait_ WEIR_GUARDED_BY(mu_) = 0;   // in the dispatcher

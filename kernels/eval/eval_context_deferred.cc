@@ -188,8 +188,8 @@ void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
   {
     MutexLock lock(&mu_);
     bool room_again = false;
-    returned =
-        ReleaseLane(launched, !status.ok() && !GaveUp(status), &room_again);
+    returned = ReleaseLane(joined->work(), launched,
+                           !status.ok() && !GaveUp(status), &room_again);
     joined_runs_ = false;
     if (!done) {
       Split(*joined);

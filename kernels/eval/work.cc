@@ -113,6 +113,8 @@ void Work::Return() {
 void Work::Reset() {
   stage_ = Stage::kIdle;
   plan_wait_ = 0;
+  launches_ = 0;
+  pace_launches_ = 0;
   returned_ = false;
   cancelled_.store(false);
   status_ = absl::OkStatus();
@@ -405,6 +407,12 @@ absl::Status Work::Launch(Stream& stream) {
     WEIR_RETURN_IF_ERROR(StillWanted());
     go_on.emplace(still_wanted);
   }
+  const auto make_room = [this, &stream] {
+    absl::Status status = StillWanted();
+    return status.ok() ? stream.WaitForRoom() : status;
+  };
+  std::optional<absl::FunctionRef<absl::Status()>> pace;
+  if (pace_launches_ > 0) pace.emplace(make_room);
   for (const Point& point : points_) {
     if (point.is_null() || point.timeline == stream.timeline() ||
         point.Outcome().has_value()) {
@@ -422,7 +430,9 @@ absl::Status Work::Launch(Stream& stream) {
                                           .outputs = device_outputs_,
                                           .arena = arena_,
                                           .random = {.seed = seed_},
-                                          .go_on = go_on}));
+                                          .go_on = go_on,
+                                          .pace = pace,
+                                          .pace_launches = pace_launches_}));
   bool all_inline = true;
   for (size_t i = 0; i < request.outputs.size(); ++i) {
     const Plan::Value& value = plan_->outputs()[i];

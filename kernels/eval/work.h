@@ -88,8 +88,8 @@ inline bool GaveUp(const absl::Status& status) {
   return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
 }
 
-// Callbacks run on the submitting thread, the context's executor, or a
-// completion thread: they only note and post.
+// Callbacks run on the submitting thread, the context's executor, or a thread
+// that launches or completes: they only note and post.
 class WEIR_EXPORT WorkObserver {
  public:
   virtual ~WorkObserver() = default;
@@ -121,7 +121,8 @@ class WEIR_EXPORT Work final : private StreamTask {
 
   // Queued work is dropped and ends with CANCELLED. Launched work drains, and
   // then ends as it would have; on the CPU, where a thread would work for
-  // nobody, it ends before its next step. Idempotent.
+  // nobody, it ends before its next step, and elsewhere one of many launches
+  // before its next ones. Idempotent.
   void Cancel();
   bool cancelled() const { return cancelled_.load(); }
 
@@ -216,7 +217,9 @@ class WEIR_EXPORT Work final : private StreamTask {
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Work* queue_next_ = nullptr;    // in the context's queue
   Stage stage_ = Stage::kIdle;
-  uint64_t plan_wait_ = 0;  // in the program cache, while kPlanning
+  uint64_t plan_wait_ = 0;    // in the program cache, while kPlanning
+  size_t launches_ = 0;       // in the driver's queue, once launched
+  size_t pace_launches_ = 0;  // PlanRun's; 0: its thread may not wait
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;
   uint64_t seed_ = 0;

@@ -133,10 +133,18 @@ absl::Status Plan::Run(const PlanRun& run) const {
   if (run.go_on.has_value() && run.team != nullptr) {
     own_team.emplace(*run.team, *run.go_on);
   }
+  size_t unpaced = 0;  // launches
   CpuTeam* const team = own_team.has_value() ? &*own_team : run.team;
   for (const PlanStep& step : body_->steps) {
     if (run.go_on.has_value() && &step != &body_->steps.front()) {
       WEIR_RETURN_IF_ERROR((*run.go_on)());
+    }
+    if (run.pace.has_value()) {
+      if (unpaced >= run.pace_launches) {
+        WEIR_RETURN_IF_ERROR((*run.pace)());
+        unpaced = 0;
+      }
+      unpaced += step.kernel == nullptr ? 1 : step.kernel->launches();
     }
     const Operand* operand = &body_->operands[step.first_operand];
     inputs.clear();

@@ -44,6 +44,11 @@ struct PlanRun {
   // is incomplete. For devices whose steps run in this thread: whether somebody
   // still waits.
   std::optional<absl::FunctionRef<absl::Status()>> go_on = std::nullopt;
+  // Called between steps whenever `pace_launches` launches or more were made
+  // since it was; an error ends the run with it. For a thread that may wait
+  // until the device has caught up.
+  std::optional<absl::FunctionRef<absl::Status()>> pace = std::nullopt;
+  size_t pace_launches = 0;
 };
 
 class WEIR_EXPORT Plan {

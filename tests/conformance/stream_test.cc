@@ -43,6 +43,23 @@ TEST_P(StreamConformance, WorkRunsInTheOrderOfItsSequence) {
   EXPECT_TRUE(stream->idle());
 }
 
+// More than any native queue holds, in a thread that may wait.
+TEST_P(StreamConformance, ManyLaunchesWaitForRoom) {
+  constexpr int kLaunches = 8000;
+  auto stream = MakeStream();
+  auto memory = *device().Allocate(64);
+  auto host = *device().AllocatePinned(64);
+  EXPECT_TRUE(RunOn(*stream, [&](Stream& s) -> absl::Status {
+                for (int i = 1; i <= kLaunches; ++i) {
+                  WEIR_RETURN_IF_ERROR(
+                      s.Fill(memory.data(), static_cast<uint8_t>(i), 64));
+                  if (i % 256 == 0) WEIR_RETURN_IF_ERROR(s.WaitForRoom());
+                }
+                return s.CopyToHost(host.data(), memory.data(), 64);
+              }).ok());
+  EXPECT_EQ(host.data()[63], static_cast<std::byte>(kLaunches & 0xff));
+}
+
 TEST_P(StreamConformance, IdsAreUniqueAndNeverUsedAgain) {
   std::set<uint64_t> ids;
   for (int i = 0; i < 20; ++i) {

@@ -21,6 +21,7 @@ class FaultInjectingStream final : public Stream {
   void* native_handle() const override { return stream_->native_handle(); }
 
   uint64_t Enqueue(StreamTask* task, Inline inline_run) override {
+    device_->Pass(DeviceCall::kEnqueue).IgnoreError();
     last_sequence_.fetch_add(1);
     return stream_->Enqueue(new Task(this, task), inline_run);
   }
@@ -48,6 +49,10 @@ class FaultInjectingStream final : public Stream {
   absl::Status WaitOnDevice(const Point& point) override {
     WEIR_RETURN_IF_ERROR(device_->Pass(DeviceCall::kWaitOnDevice));
     return stream_->WaitOnDevice(point);
+  }
+  absl::Status WaitForRoom() override {
+    WEIR_RETURN_IF_ERROR(device_->Pass(DeviceCall::kWaitForRoom));
+    return stream_->WaitForRoom();
   }
   FaultSlot* fault_slot() override { return stream_->fault_slot(); }
 

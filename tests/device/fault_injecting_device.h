@@ -28,8 +28,10 @@ enum class DeviceCall : size_t {
   kCheck,
   kSynchronize,
   kQueryFreeMemory,
+  kEnqueue,  // in the thread that launches
+  kWaitForRoom,
 };
-inline constexpr size_t kDeviceCalls = 9;
+inline constexpr size_t kDeviceCalls = 11;
 
 class FaultInjectingDevice final : public Device {
  public:

@@ -19,6 +19,9 @@ struct CudaStream::Handle {
     // On a lost device there is nothing to mend.
     if (device->health().poisoned() || !device->Activate().ok()) return;
     (void)cudaStreamDestroy(stream);
+    for (const cudaEvent_t mark : marks) {
+      if (mark != nullptr) (void)cudaEventDestroy(mark);
+    }
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -32,6 +35,9 @@ struct CudaStream::Handle {
 
   CudaDevice* const device;
   const cudaStream_t stream;
+  // Of the last two calls of WaitForRoom; the launching thread's own.
+  cudaEvent_t marks[2] = {};
+  size_t next_mark = 0;
 };
 
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
@@ -203,6 +209,19 @@ absl::Status CudaStream::WaitOnDevice(const Point& point) {
   // Its stream is gone, which only an idle one may be.
   return point.Outcome().value_or(absl::InternalError(absl::StrCat(
       point.timeline->name(), " = ", point.value, " has no stream")));
+}
+
+absl::Status CudaStream::WaitForRoom() {
+  cudaEvent_t& mark = handle_->marks[handle_->next_mark];
+  handle_->next_mark ^= 1;
+  if (mark == nullptr) {
+    // The thread sleeps while it waits.
+    WEIR_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(
+        &mark, cudaEventDisableTiming | cudaEventBlockingSync));
+  } else {
+    WEIR_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(mark));
+  }
+  return WEIR_CUDA_CALL(cudaEventRecord(mark, stream_));
 }
 
 FaultSlot* CudaStream::fault_slot() {

@@ -40,6 +40,7 @@ class CudaStream final : public Stream {
   absl::Status CopyOnDevice(void* dst, const void* src, size_t bytes) override;
   absl::Status Fill(void* dst, uint8_t value, size_t bytes) override;
   absl::Status WaitOnDevice(const Point& point) override;
+  absl::Status WaitForRoom() override;
   FaultSlot* fault_slot() override;
 
  private:

@@ -20,6 +20,8 @@ namespace weir::cuda {
 namespace {
 
 constexpr int64_t kChannels = 3;
+constexpr size_t kLaunchesOfAPicture = 8;  // nvJPEG's, about
+constexpr int64_t kPicturesAtOnce = 32;    // twice as many are in flight
 
 struct Picture {
   int64_t height = 0;  // upright
@@ -148,10 +150,19 @@ absl::StatusOr<NodePlanner> CompileDecodeImage(const NodeInfo&,
         const int64_t elements = args.inputs[0].elements;
         PlannedRun planned;
         planned.scratch_bytes = picture.bytes();
+        // nvJPEG decodes the entropy code in the calling thread.
+        planned.computes_on_host = true;
+        planned.launches =
+            kLaunchesOfAPicture *
+            static_cast<size_t>(strings ? std::max<int64_t>(elements, 1) : 1);
         planned.run = [=](const RunArgs& run) -> absl::Status {
           const int64_t count = strings ? elements : 1;
           auto* pixels = static_cast<std::byte*>(run.outputs[0]);
           for (int64_t i = 0; i < count; ++i) {
+            // Not on a thread that must not wait: it computes on the host.
+            if (i > 0 && i % kPicturesAtOnce == 0) {
+              WEIR_RETURN_IF_ERROR(run.stream.WaitForRoom());
+            }
             std::span<const std::byte> file(
                 static_cast<const std::byte*>(run.inputs[0]),
                 static_cast<size_t>(elements));

@@ -1,0 +1,55 @@
+#include "kernels/eval/launch_threads.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+namespace weir {
+
+LaunchThreads::~LaunchThreads() {
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    posted_.NotifyAll();
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void LaunchThreads::Post(Executor::Task task) {
+  MutexLock lock(&mu_);
+  tasks_.push_back(std::move(task));
+  if (tasks_.size() > idle_ && threads_.size() < max_) {
+    threads_.emplace_back([this] { Run(); });
+    pthread_setname_np(threads_.back().native_handle(), "weir-launch");
+  } else {
+    posted_.NotifyOne();
+  }
+}
+
+size_t LaunchThreads::threads() const {
+  MutexLock lock(&mu_);
+  return threads_.size();
+}
+
+void LaunchThreads::Run() {
+  mu_.Lock();
+  while (!stopping_ || !tasks_.empty()) {
+    if (tasks_.empty()) {
+      ++idle_;
+      posted_.Wait(&mu_);
+      --idle_;
+      continue;
+    }
+    Executor::Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    mu_.Unlock();
+    task();
+    task = nullptr;
+    mu_.Lock();
+  }
+  mu_.Unlock();
+}
+
+}  // namespace weir

@@ -1,0 +1,314 @@
+// Which thread launches a work, and how much of a lane's queue it may fill, on
+// a device that is apart from the host. Whoever enqueues a work there may be
+// held, as in a driver whose queue is full.
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/base/eventually.h"
+#include "tests/device/fault_injecting_device.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+using testing::Eventually;
+
+// Copies, and says that it computes on the host.
+class HostPlan final : public KernelPlan {
+ public:
+  explicit HostPlan(size_t bytes) : bytes_(bytes) {}
+  bool computes_on_host() const override { return true; }
+  absl::Status Run(const RunArgs& run) const override {
+    return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
+  }
+
+ private:
+  const size_t bytes_;
+};
+
+class HostKernel final : public Kernel {
+ public:
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    return std::make_unique<const HostPlan>(args.outputs[0].bytes);
+  }
+};
+
+OpDef HostDef() {
+  OpDef def;
+  def.domain = "weir";
+  def.name = "OnHost";
+  def.inputs = {{.name = "X", .types = {DType::kFloat}}};
+  def.outputs = {{.name = "Y"}};
+  def.infer = [](InferContext& c) {
+    c.SetOutput(0, DType::kFloat, c.input_shape(0));
+    return absl::OkStatus();
+  };
+  def.cost = LinearCost;
+  return def;
+}
+
+class Launch : public ::testing::Test {
+ protected:
+  explicit Launch(bool far = true) : registry_(MakeOpRegistry()) {
+    EXPECT_TRUE(registry_
+                    ->Register(HostDef(),
+                               [](const NodeInfo&, Device&) {
+                                 return std::make_unique<const HostKernel>();
+                               })
+                    .ok());
+    auto device = std::make_unique<FaultInjectingDevice>(
+        MakeCpuDevice({.cpu_threads = 2}));
+    device_ = device.get();
+    if (far) device_->set_takes_copies();
+    EngineOptions options;
+    options.streams.max = 4;
+    options.inline_below = absl::ZeroDuration();
+    auto engine = Engine::Create(std::move(device), registry_.get(), options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    a_ = Enter();
+    b_ = Enter();
+  }
+
+  Activation Enter() {
+    return *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId());
+  }
+
+  // y = op(op(...(x))), `nodes` of them, each a launch. It has run once, so
+  // that its plan is there: what is submitted is launched before Submit
+  // returns, if nothing holds it back.
+  std::shared_ptr<const Program> Chain(int nodes, const std::string& op,
+                                       const std::string& domain = "") {
+    Graph graph;
+    graph.opsets = {{"", 17}, {"weir", 1}};
+    graph.inputs = {{"v0", DType::kFloat, SymbolicDims{Dim()}}};
+    for (int i = 0; i < nodes; ++i) {
+      GraphNode node;
+      node.op = op;
+      node.domain = domain;
+      node.inputs = {absl::StrCat("v", i)};
+      node.outputs = {absl::StrCat("v", i + 1)};
+      graph.nodes.push_back(std::move(node));
+    }
+    graph.outputs = {absl::StrCat("v", nodes)};
+    auto program =
+        Program::Compile(std::move(graph), engine_->device(), *registry_);
+    EXPECT_TRUE(program.ok()) << program.status();
+    WatchedWork first;
+    Prepare(first, *program);
+    Activation activation = Enter();
+    activation.Submit(first.work.get(), &first.waiter);
+    EXPECT_TRUE(first.Done().ok());
+    return *std::move(program);
+  }
+
+  void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
+    watched.request().program = std::move(program);
+    InputSource source;
+    source.dtype = DType::kFloat;
+    source.dims = {static_cast<int64_t>(values_.size())};
+    source.pieces = {
+        std::string_view(reinterpret_cast<const char*>(values_.data()),
+                         values_.size() * sizeof(float))};
+    watched.request().inputs = {source};
+  }
+
+  std::vector<float> Result(const Work& work) {
+    const auto bytes = work.OutputBytes(0);
+    const auto* first = reinterpret_cast<const float*>(bytes.data());
+    return std::vector<float>(first, first + bytes.size() / sizeof(float));
+  }
+
+  // Whether `call` returns while `hold` lasts, which ends with this.
+  static bool ReturnsMeanwhile(FaultInjectingDevice::Hold& hold,
+                               const std::function<void()>& call) {
+    std::atomic<bool> returned = false;
+    std::thread caller([&] {
+      call();
+      returned = true;
+    });
+    const bool meanwhile = Eventually([&] { return returned.load(); });
+    hold.Release();
+    caller.join();
+    return meanwhile;
+  }
+
+  uint64_t enqueued() const { return device_->calls(DeviceCall::kEnqueue); }
+
+  const std::vector<float> values_ = {1, 2, 3};
+  std::unique_ptr<OpRegistry> registry_;
+  FaultInjectingDevice* device_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  Activation a_, b_;
+};
+
+TEST_F(Launch, AWorkOfManyLaunchesHoldsUpNobodyElse) {
+  WatchedWork large, small;
+  Prepare(large, Chain(1000, "Neg"));
+  Prepare(small, Chain(2, "Neg"));
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(large.work.get(), &large.waiter);
+    hold.WaitUntilHeld();
+    b_.Submit(small.work.get(), &small.waiter);
+    EXPECT_TRUE(small.Done().ok());
+    EXPECT_FALSE(large.work->done());
+  }));
+  ASSERT_TRUE(large.Done().ok());
+  EXPECT_EQ(Result(*large.work), values_);
+  EXPECT_EQ(Result(*small.work), values_);
+}
+
+TEST_F(Launch, NorDoesOneThatComputesOnTheHost) {
+  WatchedWork work;
+  Prepare(work, Chain(1, "OnHost", "weir"));
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(work.work.get(), &work.waiter);
+    hold.WaitUntilHeld();
+  }));
+  ASSERT_TRUE(work.Done().ok());
+  EXPECT_EQ(Result(*work.work), values_);
+}
+
+// What has few launches pays for none of this.
+TEST_F(Launch, FewLaunchesAreMadeByWhoSubmits) {
+  WatchedWork work;
+  Prepare(work, Chain(200, "Neg"));
+  std::atomic<bool> submitted = false;
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  std::thread caller([&] {
+    a_.Submit(work.work.get(), &work.waiter);
+    submitted = true;
+  });
+  hold.WaitUntilHeld();
+  EXPECT_FALSE(submitted) << "it is in the driver";
+  hold.Release();
+  caller.join();
+  ASSERT_TRUE(work.Done().ok());
+  EXPECT_EQ(engine_->launcher().threads(), 0u);
+}
+
+TEST_F(Launch, WhatIsBehindAHeldLaunchKeepsItsPlace) {
+  WatchedWork large, next;
+  Prepare(large, Chain(1000, "Neg"));
+  Prepare(next, Chain(1, "Neg"));
+  const uint64_t before = enqueued();
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(large.work.get(), &large.waiter);
+    hold.WaitUntilHeld();
+    a_.Submit(next.work.get(), &next.waiter);
+    EXPECT_EQ(enqueued(), before + 1);
+  }));
+  ASSERT_TRUE(next.Done().ok());
+  ASSERT_TRUE(large.Done().ok());
+  EXPECT_GE(next.work->report().launched_at, large.work->report().completed_at);
+}
+
+TEST_F(Launch, WhatIsBehindAHeldLaunchCanBeCancelled) {
+  WatchedWork large, next;
+  Prepare(large, Chain(1000, "Neg"));
+  Prepare(next, Chain(1, "Neg"));
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(large.work.get(), &large.waiter);
+    hold.WaitUntilHeld();
+    a_.Submit(next.work.get(), &next.waiter);
+    next.work->Cancel();
+    EXPECT_EQ(next.Done().code(), absl::StatusCode::kCancelled);
+  }));
+  EXPECT_TRUE(large.Done().ok());
+}
+
+TEST_F(Launch, EachLaneHasAThreadOfItsOwn) {
+  WatchedWork first, second;
+  const auto program = Chain(1000, "Neg");
+  Prepare(first, program);
+  Prepare(second, program);
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(first.work.get(), &first.waiter);
+    hold.WaitUntilHeld();
+    b_.Submit(second.work.get(), &second.waiter);
+    EXPECT_TRUE(second.Done().ok());
+  }));
+  EXPECT_TRUE(first.Done().ok());
+  EXPECT_LE(engine_->launcher().threads(), 2u);
+}
+
+TEST_F(Launch, ManyLaunchesWaitForRoom) {
+  const size_t most = engine_->max_lane_launches();
+  ASSERT_EQ(most, 512u);
+  WatchedWork large;
+  Prepare(large, Chain(1000, "Neg"));
+  const uint64_t before = device_->calls(DeviceCall::kWaitForRoom);
+  a_.Submit(large.work.get(), &large.waiter);
+  ASSERT_TRUE(large.Done().ok());
+  // Two paces fit into the queue: before launches 257, 513 and 769.
+  EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 3);
+}
+
+TEST_F(Launch, ManyLaunchesEndWhenNobodyWantsTheRest) {
+  WatchedWork large;
+  Prepare(large, Chain(1000, "Neg"));
+  const uint64_t before = device_->calls(DeviceCall::kWaitForRoom);
+  auto& hold = device_->HoldCall(DeviceCall::kWaitForRoom);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(large.work.get(), &large.waiter);
+    hold.WaitUntilHeld();
+    large.work->Cancel();
+  }));
+  EXPECT_EQ(large.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 1);
+  EXPECT_TRUE(
+      Eventually([&] { return engine_->streams().stats().leased == 0; }));
+}
+
+// 200 launches each: a third work would pass the bound.
+TEST_F(Launch, ALaneHoldsBackWhatWouldFillTheQueue) {
+  const auto program = Chain(200, "Neg");
+  WatchedWork works[5];
+  const uint64_t before = enqueued();
+  auto& hold = device_->HoldCall(DeviceCall::kLaunch);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    for (WatchedWork& watched : works) {
+      Prepare(watched, program);
+      a_.Submit(watched.work.get(), &watched.waiter);
+    }
+    hold.WaitUntilHeld();
+    EXPECT_EQ(enqueued(), before + 2);
+  }));
+  for (WatchedWork& watched : works) {
+    EXPECT_TRUE(watched.Done().ok());
+    EXPECT_EQ(Result(*watched.work), values_);
+  }
+}
+
+// As many works as a stream takes are launched; the next waits without a thread
+// that runs in circles.
+class NearLaunch : public Launch {
+ protected:
+  NearLaunch() : Launch(/*far=*/false) {}
+};
+
+TEST_F(NearLaunch, AFullStreamKeepsNobodyBusy) {
+  const auto program = Chain(1, "Neg");
+  std::vector<WatchedWork> works(Stream::kMaxUnfinished + 9);
+  const uint64_t before = enqueued();
+  auto& hold = device_->HoldCall(DeviceCall::kLaunch);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    for (WatchedWork& watched : works) {
+      Prepare(watched, program);
+      a_.Submit(watched.work.get(), &watched.waiter);
+    }
+    EXPECT_EQ(enqueued(), before + Stream::kMaxUnfinished);
+  }));
+  for (WatchedWork& watched : works) EXPECT_TRUE(watched.Done().ok());
+}
+
+}  // namespace
+}  // namespace weir
