@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/periodic_thread.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "server/health.h"
@@ -126,6 +127,14 @@ EngineOptions MakeEngineOptions(const ServerOptions& options,
         static_cast<size_t>(device.total_memory) / 2;
   }
   return engine;
+}
+
+// What a GPU's works compute on on the host, as the CPU beside it has it; 0:
+// not given.
+size_t HostScratchBytes(const ServerOptions& options) {
+  const auto most =
+      static_cast<size_t>(AllowedMemory(HostFiles(), InstalledMemory()) / 2);
+  return std::min(options.arena_bytes, most) / kHostShare;
 }
 
 EngineOptions MakeHostEngineOptions(const ServerOptions& options,
@@ -360,6 +369,7 @@ absl::Status Server::Impl::StartDevice() {
   DeviceOptions device_options;
   device_options.cpu_threads = options.cpu_threads;
   device_options.cache_dir = cache_folder;
+  device_options.host_scratch_bytes = HostScratchBytes(options);
   device_options.note = [this](std::string_view event) {
     logger.Log(LogLevel::kDebug, std::string(event));
   };

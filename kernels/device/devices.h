@@ -20,6 +20,9 @@ struct DeviceOptions {
   int cpu_threads = 0;  // 0: from the cgroup's CPU quota, else the cores
   // Of compiled kernels (cubin); empty: in memory only.
   std::string cache_dir = "";
+  // Of the host's memory, for what a GPU's works compute there (decoders); 0:
+  // an eighth of it.
+  size_t host_scratch_bytes = 0;
   // Told what happens to the device, in a line for the debug log, on threads of
   // the device's own.
   std::function<void(std::string_view)> note = nullptr;

@@ -121,7 +121,8 @@ int64_t CpuDecoderBytes(const PlanArgs& args) {
   return SaturatingMul(args.host_ints[0][2], DecodedAtOnce(files));
 }
 
-// CUDA turns pictures upright one after the other, out of scratch memory.
+// CUDA turns pictures upright one after the other, out of scratch memory, and
+// decodes on the host what nvJPEG does not know.
 NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
                          const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
@@ -129,6 +130,10 @@ NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
   if (device == DeviceKind::kCuda) {
     const int64_t pictures = out.dims.size() == 4 ? out.dims[0] : 1;
     cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
+    if (!args.host_ints.empty() && args.host_ints[0].size() == 3) {
+      cost.scratch_bytes =
+          SaturatingAdd(cost.scratch_bytes, args.host_ints[0][2]);
+    }
   } else {
     cost.scratch_bytes = CpuDecoderBytes(args);
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/cuda/cublaslt.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/cuda/cuda_stream.h"
@@ -130,6 +131,12 @@ absl::Status CheckStreamOperations(const DriverApi& driver,
                    " has no 64-bit stream memory operations"));
 }
 
+size_t HostScratchBytes(const DeviceOptions& options) {
+  if (options.host_scratch_bytes > 0) return options.host_scratch_bytes;
+  const int64_t host = AllowedMemory(HostFiles(), InstalledMemory());
+  return static_cast<size_t>(host) / 8;
+}
+
 // Uploads come and go: keep their memory instead of giving it back each time.
 absl::Status KeepPoolMemory(int ordinal) {
   cudaMemPool_t pool = nullptr;
@@ -205,7 +212,9 @@ CudaDevice::CudaDevice(DeviceInfo info, DriverApi driver, LibraryFile nvrtc,
       nvrtc_file_(std::move(nvrtc)),
       cublaslt_file_(std::move(cublaslt)),
       compiles_only_(cublaslt_file_.path.empty()),
-      driver_(driver) {
+      driver_(driver),
+      host_scratch_(HostScratchBytes(options),
+                    static_cast<size_t>(CpuQuota())) {
   kernels_ = std::make_unique<KernelCache>(
       options.cache_dir,
       absl::StrCat("nvrtc ", nvrtc_file_.build_id, " sm_",

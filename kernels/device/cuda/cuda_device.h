@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device/completion.h"
 #include "kernels/device/cuda/driver_api.h"
+#include "kernels/device/cuda/host_scratch.h"
 #include "kernels/device/cuda/kernel_cache.h"
 #include "kernels/device/cuda/nvrtc.h"
 #include "kernels/device/cuda/record_slab.h"
@@ -80,6 +81,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<cuda::Cudnn*> cudnn();
   absl::StatusOr<cuda::NvJpeg*> nvjpeg();
   cuda::StagedCopies& staged_copies() { return staged_copies_; }
+  cuda::HostScratch& host_scratch() { return host_scratch_; }
   // Compiles (or finds) the one extern "C" kernel `weir_kernel` of `source`.
   KernelCache& kernels() { return *kernels_; }
 
@@ -117,6 +119,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<cuda::Cudnn> cudnn_ WEIR_GUARDED_BY(libraries_mu_);
   std::unique_ptr<cuda::NvJpeg> nvjpeg_ WEIR_GUARDED_BY(libraries_mu_);
   cuda::StagedCopies staged_copies_;
+  cuda::HostScratch host_scratch_;
   std::unique_ptr<CompletionMonitor> monitor_;
 };
 

@@ -63,10 +63,10 @@ Turn TurnOf(image::Orientation orientation, const Picture& upright) {
 
 class Decoder {
  public:
-  Decoder(absl::StatusOr<NvJpeg*> nvjpeg, StagedCopies* copies,
+  Decoder(absl::StatusOr<NvJpeg*> nvjpeg, CudaDevice* device,
           GeneratedKernel orient, Picture picture)
       : nvjpeg_(std::move(nvjpeg)),
-        copies_(copies),
+        device_(device),
         orient_(std::move(orient)),
         picture_(picture) {}
 
@@ -86,7 +86,10 @@ class Decoder {
           DecodeJpeg(stream, file, info, pixels, scratch);
       if (!absl::IsUnimplemented(status)) return status;
     }
-    return copies_->CopyFilled(
+    WEIR_ASSIGN_OR_RETURN(const HostScratch::Lease scratch_lease,
+                          device_->host_scratch().Take(
+                              static_cast<size_t>(image::DecoderBytes(info))));
+    return device_->staged_copies().CopyFilled(
         stream, picture_.bytes(), pixels, [&](std::span<uint8_t> pinned) {
           return image::DecodeImageInto(file, info, pinned);
         });
@@ -112,7 +115,7 @@ class Decoder {
   }
 
   const absl::StatusOr<NvJpeg*> nvjpeg_;
-  StagedCopies* const copies_;
+  CudaDevice* const device_;
   const GeneratedKernel orient_;
   const Picture picture_;
 };
@@ -145,7 +148,7 @@ absl::StatusOr<NodePlanner> CompileDecodeImage(const NodeInfo&,
                                                Define("PICTURE_ORIENT", "1"),
                                                std::string(PictureSource()))));
         auto decoder = std::make_shared<const Decoder>(
-            nvjpeg, &device->staged_copies(), std::move(orient), picture);
+            nvjpeg, device, std::move(orient), picture);
         const bool strings = args.inputs[0].dtype == DType::kString;
         const int64_t elements = args.inputs[0].elements;
         PlannedRun planned;
