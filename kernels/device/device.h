@@ -70,6 +70,14 @@ class WEIR_EXPORT Device {
   // The wide team of a CPU device; null on others.
   virtual CpuTeam* cpu_team() { return nullptr; }
 
+  // Frees one piece of what the device keeps for later works of its own accord
+  // and has not used since `before`; false if there is none. May wait for the
+  // driver.
+  virtual bool TrimOne(Nanos before) {
+    (void)before;
+    return false;
+  }
+
   // Bytes of total_memory that nobody uses; UNIMPLEMENTED for a device that
   // cannot say. May wait in the driver for others who allocate: not on threads
   // that may not wait (the server's MemorySampler asks).

@@ -210,19 +210,22 @@ void PinnedPool::Trim() {
   FreeBlocks(taken);
 }
 
-void PinnedPool::TrimUnused(size_t keep) {
+bool PinnedPool::TrimOne(size_t keep) {
   PinnedBuffer::Block* taken = nullptr;
   {
     MutexLock lock(&mu_);
-    for (size_t i = kClasses; i-- > 0;) {
-      for (size_t n = unused_[i]; n > 0 && cached_ > keep; --n) {
-        PinnedBuffer::Block* const block = PopFree(i);
-        block->next = std::exchange(taken, block);
-      }
-      unused_[i] = count_[i];
+    for (size_t i = kClasses; i-- > 0 && taken == nullptr;) {
+      if (unused_[i] == 0 || cached_ <= keep) continue;
+      const size_t left = unused_[i] - 1;
+      taken = PopFree(i);
+      unused_[i] = left;
     }
+    if (taken == nullptr) unused_ = count_;
   }
+  if (taken == nullptr) return false;
+  taken->next = nullptr;
   FreeBlocks(taken);
+  return true;
 }
 
 }  // namespace weir

@@ -82,10 +82,11 @@ class WEIR_EXPORT PinnedPool {
   PinnedPoolStats stats() const;
   void Trim();  // frees what is cached
 
-  // Frees the buffers that lay unused since the call before, the largest first,
-  // as long as more than `keep` bytes are cached: what a burst took goes back,
-  // what is used again and again stays. May wait for the device.
-  void TrimUnused(size_t keep);
+  // Frees a buffer that lay unused since the call that was the last to return
+  // false, the largest first, as long as more than `keep` bytes are cached;
+  // false if there is none. So what a burst took goes back, what is used again
+  // and again stays. May wait for the device.
+  bool TrimOne(size_t keep);
 
  private:
   friend class PinnedBuffer;
@@ -107,7 +108,7 @@ class WEIR_EXPORT PinnedPool {
   std::atomic<size_t> lent_{0};
   mutable Mutex mu_;
   std::array<PinnedBuffer::Block*, kClasses> free_ WEIR_GUARDED_BY(mu_) = {};
-  // Blocks in each list of `free_`: now, and at least since TrimUnused.
+  // Blocks in each list of `free_`: now, and at least since TrimOne was false.
   std::array<size_t, kClasses> count_ WEIR_GUARDED_BY(mu_) = {};
   std::array<size_t, kClasses> unused_ WEIR_GUARDED_BY(mu_) = {};
   size_t leased_ WEIR_GUARDED_BY(mu_) = 0;

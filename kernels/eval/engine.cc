@@ -58,7 +58,7 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
           ProgramOptionsOf(options, reclaimer_))),
       executor_(std::make_unique<ThreadExecutor>()),
       launcher_(std::make_unique<LaunchThreads>(options.streams.max)) {
-  TrimPinnedLater();
+  TrimLater();
 }
 
 size_t Engine::max_lane_launches() const {
@@ -66,13 +66,26 @@ size_t Engine::max_lane_launches() const {
                     kMostLaneLaunches);
 }
 
-void Engine::TrimPinnedLater() {
-  timers_.Add(
-      NowNanos() + absl::ToInt64Nanoseconds(options_.pinned_ttl), [this] {
-        allocator_->Post(
-            [this] { pinned_->TrimUnused(options_.kept_pinned_bytes); });
-        TrimPinnedLater();
-      });
+void Engine::TrimLater() {
+  const Nanos ttl = absl::ToInt64Nanoseconds(options_.pinned_ttl);
+  timers_.Add(NowNanos() + ttl, [this, ttl] {
+    TrimOne(Trimmed::kPinned, allocator_.get(), NowNanos() - ttl);
+    TrimLater();
+  });
+}
+
+// A piece at a time: whoever needs memory meanwhile does not wait for all.
+void Engine::TrimOne(Trimmed what, Executor* allocator, Nanos before) {
+  allocator->Post([this, what, allocator, before] {
+    const bool freed = what == Trimmed::kPinned
+                           ? pinned_->TrimOne(options_.kept_pinned_bytes)
+                           : device_->TrimOne(before);
+    if (freed) {
+      TrimOne(what, allocator, before);
+    } else if (what == Trimmed::kPinned) {
+      TrimOne(Trimmed::kDevice, allocator, before);
+    }
+  });
 }
 
 Engine::~Engine() {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -26,8 +27,8 @@ namespace weir {
 struct EngineOptions {
   StreamPoolOptions streams;
   size_t pinned_bytes = size_t{2} << 30;  // staging and replies
-  // How long pinned buffers lie unused, twice at most, before they are freed;
-  // kept_pinned_bytes of them stay.
+  // How long pinned buffers, and what the device keeps, lie unused, twice at
+  // most, before they are freed; kept_pinned_bytes of the former stay.
   absl::Duration pinned_ttl = absl::Seconds(60);
   size_t kept_pinned_bytes = size_t{32} << 20;
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
@@ -80,7 +81,9 @@ class WEIR_EXPORT Engine {
  private:
   Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
          const EngineOptions& options);
-  void TrimPinnedLater();
+  void TrimLater();
+  enum class Trimmed : uint8_t { kPinned, kDevice };
+  void TrimOne(Trimmed what, Executor* allocator, Nanos before);
 
   const EngineOptions options_;
   const OpRegistry* const registry_;

@@ -81,17 +81,24 @@ TEST_F(PinnedPoolTest, WhatLaysUnusedIsFreed) {
     for (int i = 0; i < 3; ++i) burst.push_back(*pool.Acquire(4096));
   }
   EXPECT_EQ(pool.stats().cached_bytes, 4 * 65536u + 3 * 4096u);
-  pool.TrimUnused(0);  // all of it was used since the pool was made
+  EXPECT_FALSE(pool.TrimOne(0)) << "all was used since the pool was made";
   EXPECT_EQ(pool.stats().cached_bytes, 4 * 65536u + 3 * 4096u);
   {
     const auto a = *pool.Acquire(65536);
     const auto b = *pool.Acquire(65536);
   }
   { const auto again = *pool.Acquire(65536); }
-  pool.TrimUnused(2 * 65536 + 2 * 4096);
-  // The two large ones, then one small one.
-  EXPECT_EQ(pool.stats().cached_bytes, 2 * 65536u + 2 * 4096u);
-  pool.TrimUnused(0);
+  // The two large ones, then one small one, one at a time.
+  const size_t keep = 2 * 65536 + 2 * 4096;
+  EXPECT_TRUE(pool.TrimOne(keep));
+  EXPECT_EQ(pool.stats().cached_bytes, 3 * 65536u + 3 * 4096u);
+  EXPECT_TRUE(pool.TrimOne(keep));
+  EXPECT_EQ(pool.stats().cached_bytes, 2 * 65536u + 3 * 4096u);
+  EXPECT_TRUE(pool.TrimOne(keep));
+  EXPECT_EQ(pool.stats().cached_bytes, keep);
+  EXPECT_FALSE(pool.TrimOne(keep));
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(pool.TrimOne(0));
+  EXPECT_FALSE(pool.TrimOne(0));
   EXPECT_EQ(pool.stats().cached_bytes, 0u);
   EXPECT_EQ(pool.stats().leased_bytes, 0u);
   EXPECT_EQ(device_.calls(DeviceCall::kAllocatePinned), 7u);

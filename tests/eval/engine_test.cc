@@ -2,15 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "kernels/base/clock.h"
 #include "kernels/device/devices.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
+#include "tests/graph/plan_runner.h"
 
 namespace weir {
 namespace {
@@ -90,6 +94,33 @@ TEST(EngineTest, ProgramsEndOnAThreadThatMayWait) {
   (*engine)->reclaim()->Flush();
   EXPECT_NE(device.freed_on(), std::thread::id());
   EXPECT_NE(device.freed_on(), std::this_thread::get_id());
+}
+
+// Keeps three pieces, and notes on which thread and for what age they go.
+class TrimmedDevice final : public testing::FarDevice {
+ public:
+  bool TrimOne(Nanos before) override {
+    ++calls;
+    if (before <= 0 || before > NowNanos()) bad_age = true;
+    return pieces.fetch_sub(1) > 0;
+  }
+  std::atomic<int> pieces{3};
+  std::atomic<int> calls{0};
+  std::atomic<bool> bad_age{false};
+};
+
+// Each by a task of its own, between which others have their turn.
+TEST(EngineTest, ADeviceGivesBackWhatItKeepsPieceByPiece) {
+  const auto registry = MakeOpRegistry({});
+  auto owned = std::make_unique<TrimmedDevice>();
+  TrimmedDevice* const device = owned.get();
+  EngineOptions options;
+  options.pinned_ttl = absl::Milliseconds(1);
+  const auto engine = Engine::Create(std::move(owned), registry.get(), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_TRUE(testing::Eventually([&] { return device->pieces <= 0; }));
+  EXPECT_GE(device->calls, 3);
+  EXPECT_FALSE(device->bad_age);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace weir::testing {
 
 // Looks like a GPU: another kind, memory that must be copied to. Its streams
 // are the CPU's.
-class FarDevice final : public Device {
+class FarDevice : public Device {
  public:
   FarDevice() : Device(Info()), near_(MakeCpuDevice({})) {}
 

@@ -335,14 +335,12 @@ absl::StatusOr<std::shared_ptr<const void>> CudaDevice::Upload(const void* data,
 }
 
 absl::StatusOr<std::string> CudaDevice::Compile(const std::string& source) {
-  const Nvrtc* nvrtc = nullptr;
-  {
-    MutexLock lock(&libraries_mu_);
-    if (!nvrtc_.has_value()) {
-      WEIR_ASSIGN_OR_RETURN(nvrtc_, Nvrtc::Open(nvrtc_file_));
-    }
-    nvrtc = &*nvrtc_;  // for good
-  }
+  WEIR_ASSIGN_OR_RETURN(
+      const Nvrtc* nvrtc,
+      nvrtc_.Get([this]() -> absl::StatusOr<std::unique_ptr<Nvrtc>> {
+        WEIR_ASSIGN_OR_RETURN(Nvrtc opened, Nvrtc::Open(nvrtc_file_));
+        return std::make_unique<Nvrtc>(std::move(opened));
+      }));
   return nvrtc->Compile(source, info_.compute_capability);
 }
 
@@ -351,29 +349,27 @@ absl::StatusOr<cuda::CublasLt*> CudaDevice::cublaslt() {
     return absl::UnimplementedError("a compiler runs no matrix products");
   }
   WEIR_RETURN_IF_ERROR(Activate());
-  MutexLock lock(&libraries_mu_);
-  if (cublaslt_ == nullptr) {
-    WEIR_ASSIGN_OR_RETURN(cublaslt_, cuda::CublasLt::Open(cublaslt_file_));
-  }
-  return cublaslt_.get();
+  return cublaslt_.Get([this] { return cuda::CublasLt::Open(cublaslt_file_); });
 }
 
 absl::StatusOr<cuda::Cudnn*> CudaDevice::cudnn() {
   WEIR_RETURN_IF_ERROR(Activate());
-  MutexLock lock(&libraries_mu_);
-  if (cudnn_ == nullptr) {
-    WEIR_ASSIGN_OR_RETURN(cudnn_, cuda::Cudnn::Open());
-  }
-  return cudnn_.get();
+  return cudnn_.Get([] { return cuda::Cudnn::Open(); });
 }
 
 absl::StatusOr<cuda::NvJpeg*> CudaDevice::nvjpeg() {
   WEIR_RETURN_IF_ERROR(Activate());
-  MutexLock lock(&libraries_mu_);
-  if (nvjpeg_ == nullptr) {
-    WEIR_ASSIGN_OR_RETURN(nvjpeg_, cuda::NvJpeg::Open());
-  }
-  return nvjpeg_.get();
+  WEIR_ASSIGN_OR_RETURN(cuda::NvJpeg * opened,
+                        nvjpeg_.Get([] { return cuda::NvJpeg::Open(); }));
+  opened_nvjpeg_.store(opened, std::memory_order_release);
+  return opened;
+}
+
+bool CudaDevice::TrimOne(Nanos before) {
+  if (health_.poisoned() || !Activate().ok()) return false;
+  if (staged_copies_.TrimOne(before)) return true;
+  cuda::NvJpeg* const nvjpeg = opened_nvjpeg_.load(std::memory_order_acquire);
+  return nvjpeg != nullptr && nvjpeg->TrimOne(before);
 }
 
 absl::StatusOr<void*> CudaDevice::AllocateRaw(size_t bytes) {

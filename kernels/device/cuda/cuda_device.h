@@ -8,8 +8,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +19,7 @@
 #include "kernels/device/cuda/host_scratch.h"
 #include "kernels/device/cuda/kernel_cache.h"
 #include "kernels/device/cuda/nvrtc.h"
+#include "kernels/device/cuda/opened_once.h"
 #include "kernels/device/cuda/record_slab.h"
 #include "kernels/device/cuda/staged_copy.h"
 #include "kernels/device/device.h"
@@ -54,6 +55,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return false; }
   bool allocation_waits() const override { return true; }
+  bool TrimOne(Nanos before) override;
   absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
 
@@ -113,11 +115,11 @@ class CudaDevice final : public Device {
   Mutex pinned_mu_;
   // Where an aligned address is not what CUDA gave.
   absl::flat_hash_map<void*, void*> pinned_blocks_ WEIR_GUARDED_BY(pinned_mu_);
-  Mutex libraries_mu_;
-  std::optional<Nvrtc> nvrtc_ WEIR_GUARDED_BY(libraries_mu_);
-  std::unique_ptr<cuda::CublasLt> cublaslt_ WEIR_GUARDED_BY(libraries_mu_);
-  std::unique_ptr<cuda::Cudnn> cudnn_ WEIR_GUARDED_BY(libraries_mu_);
-  std::unique_ptr<cuda::NvJpeg> nvjpeg_ WEIR_GUARDED_BY(libraries_mu_);
+  cuda::OpenedOnce<Nvrtc> nvrtc_;
+  cuda::OpenedOnce<cuda::CublasLt> cublaslt_;
+  cuda::OpenedOnce<cuda::Cudnn> cudnn_;
+  cuda::OpenedOnce<cuda::NvJpeg> nvjpeg_;
+  std::atomic<cuda::NvJpeg*> opened_nvjpeg_ = nullptr;
   cuda::StagedCopies staged_copies_;
   cuda::HostScratch host_scratch_;
   std::unique_ptr<CompletionMonitor> monitor_;

@@ -136,6 +136,8 @@ absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
   return decoded.ok() ? returned : decoded;
 }
 
+bool NvJpeg::TrimOne(Nanos before) { return state_->decoders.TrimOne(before); }
+
 #else  // WEIR_HAVE_NVJPEG
 
 struct NvJpeg::State {};
@@ -148,6 +150,8 @@ absl::Status NvJpeg::Decode(Stream&, std::span<const std::byte>, int64_t,
                             int64_t, void*) {
   return absl::UnimplementedError("this build has no nvJPEG");
 }
+
+bool NvJpeg::TrimOne(Nanos) { return false; }
 
 #endif  // WEIR_HAVE_NVJPEG
 

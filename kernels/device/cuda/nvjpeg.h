@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/clock.h"
 #include "kernels/device/stream.h"
 
 namespace weir::cuda {
@@ -24,6 +25,9 @@ class NvJpeg {
   // kind of JPEG that nvJPEG does not know.
   absl::Status Decode(Stream& stream, std::span<const std::byte> file,
                       int64_t width, int64_t height, void* rgb);
+
+  // As Device::TrimOne: a decoder with its buffers.
+  bool TrimOne(Nanos before);
 
  private:
   struct State;

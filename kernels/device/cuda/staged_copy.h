@@ -24,6 +24,9 @@ class StagedCopies {
       Stream& stream, size_t bytes, void* target,
       const std::function<absl::Status(std::span<uint8_t>)>& fill);
 
+  // As Device::TrimOne.
+  bool TrimOne(Nanos before) { return staging_.TrimOne(before); }
+
  private:
   static constexpr size_t kMaxInFlight = 256;
   static constexpr size_t kMaxBytes = size_t{512} << 20;

@@ -1,0 +1,221 @@
+// Parts of the CUDA backend that live on the host alone, without a GPU: what
+// opens libraries, keeps staging, and bounds decoders.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "kernels/device/cuda/host_scratch.h"
+#include "kernels/device/cuda/in_flight_pool.h"
+#include "kernels/device/cuda/opened_once.h"
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+
+namespace weir::cuda {
+namespace {
+
+constexpr Nanos kLater = std::numeric_limits<Nanos>::max();
+
+// -- OpenedOnce ---------------------------------------------------------------
+
+using Library = OpenedOnce<int>;
+
+TEST(OpenedOnceTest, OneLibraryThatOpensHoldsUpNoOther) {
+  Library slow, quick;
+  Event opening, go_on;
+  std::thread first([&] {
+    const auto got = slow.Get([&]() -> absl::StatusOr<std::unique_ptr<int>> {
+      opening.Set();
+      go_on.Wait();
+      return std::make_unique<int>(1);
+    });
+    EXPECT_EQ(**got, 1);
+  });
+  opening.Wait();
+  const auto got = quick.Get([]() -> absl::StatusOr<std::unique_ptr<int>> {
+    return std::make_unique<int>(2);
+  });
+  EXPECT_EQ(**got, 2);
+  go_on.Set();
+  first.join();
+}
+
+TEST(OpenedOnceTest, AFailureIsTriedAgainAndASuccessStays) {
+  Library library;
+  int opened = 0;
+  const auto open = [&]() -> absl::StatusOr<std::unique_ptr<int>> {
+    if (++opened == 1) return absl::UnimplementedError("no such file");
+    return std::make_unique<int>(opened);
+  };
+  EXPECT_EQ(library.Get(open).status().code(),
+            absl::StatusCode::kUnimplemented);
+  const auto second = library.Get(open);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(*library.Get(open), *second);
+  EXPECT_EQ(opened, 2);
+}
+
+// -- InFlightPool -------------------------------------------------------------
+
+// Of items by number, which the test says are done.
+std::map<int, bool> in_flight;
+int freed = 0;
+
+struct Staging {
+  size_t size = 0;
+  ~Staging() { ++freed; }
+};
+
+struct TestEvent {
+  static inline int made = 0;
+  int number = 0;
+  absl::Status Make() {
+    number = ++made;
+    return absl::OkStatus();
+  }
+  absl::Status Record(cudaStream_t) {
+    in_flight[number] = true;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<bool> Reached() const { return !in_flight[number]; }
+};
+
+class InFlightPoolTest : public ::testing::Test {
+ protected:
+  using Pool = InFlightPool<Staging, TestEvent>;
+  InFlightPoolTest() {
+    in_flight.clear();
+    freed = 0;
+    TestEvent::made = 0;
+  }
+
+  static absl::StatusOr<std::unique_ptr<Pool::Item>> Take(Pool& pool,
+                                                          size_t bytes) {
+    return pool.Take([bytes](const Staging& s) { return s.size >= bytes; },
+                     [bytes](Staging* s) {
+                       s->size = bytes;
+                       return absl::OkStatus();
+                     },
+                     bytes);
+  }
+  // Takes and returns one; its number.
+  static int Use(Pool& pool, size_t bytes) {
+    auto item = Take(pool, bytes);
+    EXPECT_TRUE(item.ok()) << item.status();
+    if (!item.ok()) return 0;
+    const int number = (*item)->done.number;
+    EXPECT_TRUE(pool.Return(*std::move(item), nullptr).ok());
+    return number;
+  }
+  static void AllDone() { in_flight.clear(); }
+};
+
+TEST_F(InFlightPoolTest, ItemsServeAgainOnceTheirWorkIsDone) {
+  Pool pool(4, 1000);
+  EXPECT_EQ(Use(pool, 100), 1);
+  EXPECT_EQ(Use(pool, 100), 2) << "the first is in flight";
+  in_flight[1] = false;
+  EXPECT_EQ(Use(pool, 50), 1);
+  EXPECT_EQ(pool.bytes(), 200u);
+}
+
+TEST_F(InFlightPoolTest, WhatDoesNotFitStaysUnlessThereIsNoRoom) {
+  Pool pool(2, 1000);
+  EXPECT_EQ(Use(pool, 100), 1);
+  AllDone();
+  EXPECT_EQ(Use(pool, 200), 2) << "the first is too small, and stays";
+  EXPECT_EQ(pool.size(), 2u);
+  AllDone();
+  EXPECT_EQ(Use(pool, 100), 2) << "the latest used that fits";
+  AllDone();
+  EXPECT_EQ(Use(pool, 300), 3);
+  EXPECT_EQ(freed, 1);
+  const absl::Status full = Take(pool, 1000).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(RetryAfter(full).has_value());
+  EXPECT_FALSE(Take(pool, 2000).ok()) << "more than there can be";
+}
+
+TEST_F(InFlightPoolTest, GivesBackOneAtATimeByAge) {
+  Pool pool(8, 1000);
+  std::vector<std::unique_ptr<Pool::Item>> items;
+  for (int i = 0; i < 3; ++i) items.push_back(*Take(pool, 100));
+  for (auto& item : items) {
+    ASSERT_TRUE(pool.Return(std::move(item), nullptr).ok());
+  }
+  EXPECT_FALSE(pool.TrimOne(kLater)) << "all are in flight";
+  AllDone();
+  EXPECT_FALSE(pool.TrimOne(0)) << "all were used since";
+  in_flight[1] = true;
+  EXPECT_TRUE(pool.TrimOne(kLater));
+  EXPECT_EQ(freed, 1);
+  EXPECT_EQ(pool.bytes(), 200u);
+  EXPECT_TRUE(pool.TrimOne(kLater));
+  EXPECT_FALSE(pool.TrimOne(kLater)) << "the first is in flight";
+  in_flight[1] = false;
+  EXPECT_TRUE(pool.TrimOne(kLater));
+  EXPECT_EQ(freed, 3);
+  EXPECT_EQ(pool.size(), 0u);
+  EXPECT_EQ(pool.bytes(), 0u);
+}
+
+// -- HostScratch --------------------------------------------------------------
+
+TEST(HostScratchTest, CountsWhatIsTaken) {
+  HostScratch scratch(1000, 4);
+  {
+    const auto a = scratch.Take(600);
+    const auto b = scratch.Take(400);
+    ASSERT_TRUE(a.ok() && b.ok());
+    EXPECT_EQ(scratch.used_bytes(), 1000u);
+  }
+  EXPECT_EQ(scratch.used_bytes(), 0u);
+}
+
+TEST(HostScratchTest, WhatCanNeverFitIsRefused) {
+  HostScratch scratch(1000, 1);
+  const absl::Status refused = scratch.Take(1001).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_NE(refused.message().find("--arena-bytes"), absl::string_view::npos);
+  EXPECT_FALSE(RetryAfter(refused).has_value());
+}
+
+// Bytes, then users: whoever comes first is served first, so that a large one
+// is not passed for ever by small ones.
+TEST(HostScratchTest, OthersWaitTheirTurn) {
+  for (const size_t users : {size_t{1}, size_t{8}}) {
+    HostScratch scratch(1000, users);
+    std::vector<size_t> order;
+    Mutex mu;
+    std::vector<std::thread> threads;
+    {
+      const auto held = scratch.Take(800);
+      ASSERT_TRUE(held.ok());
+      for (const size_t bytes : {size_t{900}, size_t{100}}) {
+        threads.emplace_back([&scratch, &order, &mu, bytes] {
+          const auto lease = scratch.Take(bytes);
+          EXPECT_TRUE(lease.ok());
+          MutexLock lock(&mu);
+          order.push_back(bytes);
+        });
+        ASSERT_TRUE(testing::Eventually(
+            [&] { return scratch.waiting() == threads.size(); }));
+      }
+      EXPECT_EQ(scratch.used_bytes(), 800u);
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_EQ(order.size(), 2u);
+    if (users == 1) {
+      EXPECT_EQ(order[0], 900u);
+    }
+    EXPECT_EQ(scratch.used_bytes(), 0u);
+  }
+}
+
+}  // namespace
+}  // namespace weir::cuda
