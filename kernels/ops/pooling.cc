@@ -222,16 +222,35 @@ bool IsNan(T value) {
   }
 }
 
+// Calls fn(first input element of the plane, output element, taps) for each
+// window of each plane. Of channels last, an element is a pixel with `channels`
+// values and a plane is an image.
+template <typename Fn>
+void ForEachPlaneWindow(const PoolPlan& plan, int64_t channels, CpuTeam* team,
+                        const Fn& fn) {
+  const int64_t in_plane = plan.in_plane();
+  const int64_t out_plane = plan.out_plane();
+  ForEachPiece(
+      plan, plan.planes / channels, channels, team,
+      [&](int64_t plane, int64_t begin, int64_t end) {
+        ForEachWindow(
+            plan, begin, end,
+            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
+              fn(plane * in_plane, plane * out_plane + i, a, b, c);
+            });
+      });
+}
+
 // Where the index of ONNX's Indices output points: the whole tensor flattened,
 // with the spatial axes in row-major order, or column-major.
-int64_t MaxIndex(const PoolPlan& plan, int64_t plane, int64_t offset) {
+int64_t MaxIndex(const PoolPlan& plan, int64_t first, int64_t offset) {
   if (plan.column_major) {
     const int64_t x = offset % plan.axes[2].in;
     const int64_t y = offset / plan.axes[2].in % plan.axes[1].in;
     const int64_t z = offset / plan.axes[2].in / plan.axes[1].in;
     offset = z + plan.axes[0].in * (y + plan.axes[1].in * x);
   }
-  return plane * plan.in_plane() + offset;
+  return first + offset;
 }
 
 template <typename T>
@@ -240,37 +259,30 @@ void MaxPool(const PoolPlan& plan, const RunArgs& run) {
   auto* y = static_cast<T*>(run.outputs[0]);
   auto* indices =
       static_cast<int64_t*>(run.outputs.size() > 1 ? run.outputs[1] : nullptr);
-  const int64_t in_plane = plan.in_plane();
-  const int64_t out_plane = plan.out_plane();
-  ForEachPiece(
-      plan, plan.planes, 1, run.team,
-      [&](int64_t p, int64_t begin, int64_t end) {
-        const T* from = x + p * in_plane;
-        T* to = y + p * out_plane;
-        ForEachWindow(
-            plan, begin, end,
-            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
-              T best = LowestValue<T>();
-              if (indices == nullptr) {
-                // NaN wins: a comparison with it is false.
-                ForEachTap(plan, a, b, c, [&](int64_t offset) {
-                  const T value = from[offset];
-                  best = best >= value || IsNan(best) ? best : value;
-                });
-              } else {
-                int64_t where = -1;
-                ForEachTap(plan, a, b, c, [&](int64_t offset) {
-                  const T value = from[offset];
-                  if (where < 0 || (!IsNan(best) && !(best >= value))) {
-                    best = value;
-                    where = offset;
-                  }
-                });
-                indices[p * out_plane + i] =
-                    where < 0 ? -1 : MaxIndex(plan, p, where);
-              }
-              to[i] = best;
-            });
+  ForEachPlaneWindow(
+      plan, 1, run.team,
+      [&](int64_t first, int64_t i, const Taps& a, const Taps& b,
+          const Taps& c) {
+        const T* from = x + first;
+        T best = LowestValue<T>();
+        if (indices == nullptr) {
+          // NaN wins: a comparison with it is false.
+          ForEachTap(plan, a, b, c, [&](int64_t offset) {
+            const T value = from[offset];
+            best = best >= value || IsNan(best) ? best : value;
+          });
+        } else {
+          int64_t where = -1;
+          ForEachTap(plan, a, b, c, [&](int64_t offset) {
+            const T value = from[offset];
+            if (where < 0 || (!IsNan(best) && !(best >= value))) {
+              best = value;
+              where = offset;
+            }
+          });
+          indices[i] = where < 0 ? -1 : MaxIndex(plan, first, where);
+        }
+        y[i] = best;
       });
 }
 
@@ -291,26 +303,18 @@ void AveragePool(const PoolPlan& plan, const RunArgs& run) {
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto* x = static_cast<const T*>(run.inputs[0]);
   auto* y = static_cast<T*>(run.outputs[0]);
-  const int64_t in_plane = plan.in_plane();
-  const int64_t out_plane = plan.out_plane();
-  ForEachPiece(
-      plan, plan.planes, 1, run.team,
-      [&](int64_t p, int64_t begin, int64_t end) {
-        const T* from = x + p * in_plane;
-        T* to = y + p * out_plane;
-        ForEachWindow(
-            plan, begin, end,
-            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
-              Sum sum = 0;
-              ForEachTap(plan, a, b, c, [&](int64_t offset) {
-                sum += static_cast<Sum>(from[offset]);
-              });
-              const double divisor = Divisor(plan, a, b, c);
-              // A window that sees padding alone averages nothing.
-              to[i] =
-                  divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
-            });
-      });
+  ForEachPlaneWindow(plan, 1, run.team,
+                     [&](int64_t first, int64_t i, const Taps& a, const Taps& b,
+                         const Taps& c) {
+                       Sum sum = 0;
+                       ForEachTap(plan, a, b, c, [&](int64_t offset) {
+                         sum += static_cast<Sum>(x[first + offset]);
+                       });
+                       const double divisor = Divisor(plan, a, b, c);
+                       // A window that sees padding alone averages nothing.
+                       y[i] = divisor == 0 ? T(Sum{0})
+                                           : T(sum / static_cast<Sum>(divisor));
+                     });
 }
 
 // -- Channels last: all channels of a pixel at once ---------------------------
@@ -320,28 +324,11 @@ bool IsFloat(const NodeInfo& node) {
   return node.input_types[0] == DType::kFloat && node.num_outputs == 1;
 }
 
-// Calls fn(first input pixel of the image, output pixel, taps) for each window
-// of each image.
-template <typename Fn>
-void ForEachPixelWindow(const PoolPlan& plan, int64_t channels, CpuTeam* team,
-                        const Fn& fn) {
-  const int64_t out_plane = plan.out_plane();
-  ForEachPiece(
-      plan, plan.planes / channels, channels, team,
-      [&](int64_t image, int64_t begin, int64_t end) {
-        ForEachWindow(
-            plan, begin, end,
-            [&](int64_t i, const Taps& a, const Taps& b, const Taps& c) {
-              fn(image * plan.in_plane(), image * out_plane + i, a, b, c);
-            });
-      });
-}
-
 void MaxPoolChannelsLast(const PoolPlan& plan, int64_t channels,
                          const RunArgs& run) {
   const auto* x = static_cast<const float*>(run.inputs[0]);
   auto* y = static_cast<float*>(run.outputs[0]);
-  ForEachPixelWindow(plan, channels, run.team,
+  ForEachPlaneWindow(plan, channels, run.team,
                      [&](int64_t image, int64_t pixel, const Taps& a,
                          const Taps& b, const Taps& c) {
                        float* __restrict best = y + pixel * channels;
@@ -360,7 +347,7 @@ void AveragePoolChannelsLast(const PoolPlan& plan, int64_t channels,
                              const RunArgs& run) {
   const auto* x = static_cast<const float*>(run.inputs[0]);
   auto* y = static_cast<float*>(run.outputs[0]);
-  ForEachPixelWindow(plan, channels, run.team,
+  ForEachPlaneWindow(plan, channels, run.team,
                      [&](int64_t image, int64_t pixel, const Taps& a,
                          const Taps& b, const Taps& c) {
                        float* __restrict sum = y + pixel * channels;
