@@ -161,7 +161,7 @@ std::string VariableAtFault(const CLI::App& app, const std::string& error,
                             int argc, const char* const* argv) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string& variable = option->get_envname();
-    const std::string flag = option->get_name();
+    std::string flag = option->get_name();
     if (variable.empty() || std::getenv(variable.c_str()) == nullptr) continue;
     const size_t at = error.find(flag);
     if (at == std::string::npos) continue;

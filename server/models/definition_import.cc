@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
                           " bytes; its type and shape need ", *expected));
   } else {
     if (tensor.dtype == DType::kBool) {
-      for (char& byte : bytes->raw) byte = byte != 0;
+      for (char& byte : bytes->raw) byte = byte == 0 ? '\0' : '\1';
     }
     tensor.data = bytes->raw.data();
   }

@@ -36,8 +36,13 @@ void FillStep(const StepOutline& from, v1::ProgramStep* step) {
   }
 }
 
-// Outlives the handler, and ends itself with its answer. Everything runs on the
-// call's I/O thread; what compile threads find out comes through Resume.
+// Bytes of a program's outline above which another thread makes it: that takes
+// an I/O thread up to half a second.
+constexpr size_t kLargeOutlineBytes = size_t{1} << 20;
+
+// Outlives the handler, and ends itself with its answer. Everything but the
+// outline of a large program runs on the call's I/O thread; what other threads
+// find out comes through Resume.
 class ExplainCall {
  public:
   ExplainCall(ServiceContext* context, ServerCall& call)
@@ -109,8 +114,21 @@ class ExplainCall {
     if (status_.ok()) {
       status_ = CheckPlacement(request_.device, program_->device().info());
     }
-    if (status_.ok()) status_ = MakeOutline();
+    if (status_.ok()) status_ = TakeSpecs();
     if (!status_.ok()) return Fail(status_);
+    if (program_->outline_bytes() <= kLargeOutlineBytes) {
+      MakeOutline();
+      return Outlined();
+    }
+    engine_->executor().Post([this] {
+      MakeOutline();
+      Resume<&ExplainCall::Outlined>();
+    });
+  }
+
+  void Outlined() {
+    if (status_.ok()) status_ = StillWanted();
+    if (!status_.ok()) return Fail(WithRequestField(status_, places_));
     if (!ShapesAreClosed()) return Reply();
     plan_ = program_->FindPlan(tensors_);
     if (plan_ != nullptr) return Reply();
@@ -149,14 +167,22 @@ class ExplainCall {
     return absl::OkStatus();
   }
 
-  absl::Status MakeOutline() {
+  // On any thread, while the call waits for nothing else.
+  void MakeOutline() {
+    absl::StatusOr<ProgramOutline> outline = program_->Outline(shapes_);
+    status_ = outline.status();
+    if (outline.ok()) outline_ = *std::move(outline);
+  }
+
+  absl::Status TakeSpecs() {
     const std::vector<ValueDecl>& declared = program_->inputs();
-    std::vector<SymbolicShape> shapes(declared.size());
+    WEIR_RETURN_IF_ERROR(call_.Charge(program_->outline_bytes()));
+    shapes_.assign(declared.size(), SymbolicShape());
     places_.assign(declared.size(), kNotGiven);
     const ValueFinder finder(declared, request_.inputs.size());
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
-      const absl::Status status = TakeSpec(finder, i, &shapes);
+      const absl::Status status = TakeSpec(finder, i, &shapes_);
       if (!status.ok()) {
         return WithField(
             Annotate(status,
@@ -164,12 +190,7 @@ class ExplainCall {
             InputField(i));
       }
     }
-    if (model_ != nullptr) WEIR_RETURN_IF_ERROR(CheckBatches());
-    WEIR_RETURN_IF_ERROR(call_.Charge(program_->outline_bytes()));
-    auto outline = program_->Outline(shapes);
-    if (!outline.ok()) return WithRequestField(outline.status(), places_);
-    outline_ = *std::move(outline);
-    return absl::OkStatus();
+    return model_ == nullptr ? absl::OkStatus() : CheckBatches();
   }
 
   // REQUIRES: each shape fits.
@@ -321,6 +342,7 @@ class ExplainCall {
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;
   std::optional<ProgramSearch> search_;
+  std::vector<SymbolicShape> shapes_;  // given, of the program's inputs
   ProgramOutline outline_;
   std::vector<HostTensor> tensors_;
   std::vector<size_t> places_;        // in the request, of the program's inputs
