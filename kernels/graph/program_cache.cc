@@ -174,8 +174,8 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   void MakePlan(Planning& planning);
   // A timer that ends the wait; it may outlive the state.
   TimerQueue::TimerId AddTimer(Nanos deadline, WaitId id);
-  // The caller gets `status`, and what nobody waits for then is given up.
-  void Leave(WaitId id, const absl::Status& status);
+  // The caller alone gets `status`, and what nobody waits for then is given up.
+  void Leave(WaitId id, absl::Status status);
   // Nobody waits for it: out of the queue, or to its end.
   void GiveUp(Compilation& compilation) WEIR_REQUIRES(mu);
   void Compilations();  // a compile thread
@@ -435,7 +435,7 @@ void ProgramCache::State::GiveUp(Compilation& compilation) {
   }
 }
 
-void ProgramCache::State::Leave(WaitId id, const absl::Status& status) {
+void ProgramCache::State::Leave(WaitId id, absl::Status status) {
   Wait wait;
   Waiter waiter;
   absl::AnyInvocable<void(PlanOr)> plan_done;
@@ -454,18 +454,22 @@ void ProgramCache::State::Leave(WaitId id, const absl::Status& status) {
       Planning& planning = *wait.planning;
       waiter.timer = planning.timer;
       planning.stop = true;
-      planning.left = status;
       if (!planning.running) RemovePlanning(planning);
       if (!planning.running || !planning.reads_inputs) {
         plan_done = std::move(planning.done);
         planning.done = nullptr;
+      } else {
+        planning.left = std::move(status);
       }
     }
   }
   wait = {};  // its bytes go before the answer
   timers->Cancel(waiter.timer);
-  if (waiter.done) waiter.done(status);
-  if (plan_done) plan_done(status);
+  if (waiter.done) {
+    waiter.done(std::move(status));
+  } else if (plan_done) {
+    plan_done(std::move(status));
+  }
 }
 
 void ProgramCache::State::Compilations() {
@@ -571,7 +575,7 @@ void ProgramCache::State::MakePlan(Planning& planning) {
     NextPlanning(planning.program_number);
     done = std::move(planning.done);
     planning.done = nullptr;
-    if (!planning.left.ok()) plan = planning.left;
+    if (!planning.left.ok()) plan = std::move(planning.left);
   }
   timers->Cancel(planning.timer);
   if (done) done(std::move(plan));
