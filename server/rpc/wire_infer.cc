@@ -138,7 +138,7 @@ absl::Status ParseInferRequest(const ByteView& bytes, CallArena* arena,
         request->model_version = reader.Name();
         break;
       case 3:
-        request->id = reader.String();
+        request->id = reader.Name();
         break;
       case 4:
         ReadParameter(reader, kMaxWireParameters, &parameters);
@@ -312,7 +312,7 @@ absl::Status DecodeContents(const ByteView& contents, DType dtype, size_t count,
         absl::StrCat(AbslView(KServeName(dtype)),
                      " has no typed contents: send it in raw_input_contents"));
   }
-  WireReader reader(contents, arena);
+  WireReader reader(contents, arena, count);
   ContentsSink sink(&reader, out, count);
   while (reader.NextField()) {
     if (reader.number() == field) {

@@ -14,13 +14,21 @@ namespace {
 // has it.
 constexpr uint64_t kMaxVarint32Bytes = 5;
 
+constexpr char kTooManyFields[] =
+    "the message has more than 1048576 fields; send none that mean nothing";
+static_assert(WireReader::kMaxFields == 1048576);
+
 // Replaced by why the arena was refused.
 constexpr char kNoRoom[] = "no room for what is read";
 
 }  // namespace
 
-WireReader::WireReader(const ByteView& bytes, CallArena* arena)
-    : pieces_(bytes.pieces()), end_(bytes.size()), arena_(arena) {
+WireReader::WireReader(const ByteView& bytes, CallArena* arena,
+                       uint64_t elements)
+    : pieces_(bytes.pieces()),
+      end_(bytes.size()),
+      fields_left_(kMaxFields + elements),
+      arena_(arena) {
   if (!pieces_.empty()) {
     cursor_ = pieces_[0].data();
     piece_end_ = cursor_ + pieces_[0].size();
@@ -118,6 +126,11 @@ bool WireReader::NextField() {
     Fail(kNoRoom);
     return false;
   }
+  if (fields_left_ == 0) {
+    Fail(kTooManyFields);
+    return false;
+  }
+  --fields_left_;
   const uint64_t start = position_;
   const uint64_t tag = RawVarint();
   if (!ok()) return false;
@@ -217,7 +230,7 @@ std::string_view WireReader::Text(uint64_t max_bytes) {
   const uint64_t length = Length();
   if (!ok() || length == 0) return {};
   if (length > max_bytes) {
-    Fail("a name has more than 1024 bytes");
+    Fail("a name or an id has more than 1024 bytes");
     return {};
   }
   std::string_view text;

@@ -24,7 +24,13 @@ enum class WireType : uint8_t {
 
 class WireReader {
  public:
-  WireReader(const ByteView& bytes, CallArena* arena);
+  // Fields of one message, those of messages in it among them. A request has a
+  // few for each tensor; what is far beyond that would be read for its own
+  // sake, at two bytes a field.
+  static constexpr uint64_t kMaxFields = uint64_t{1} << 20;
+
+  // `elements` more fields may come, of a list whose elements are fields.
+  WireReader(const ByteView& bytes, CallArena* arena, uint64_t elements = 0);
 
   // Reads the next field's tag within the current message. False at its end, or
   // on an error.
@@ -130,6 +136,7 @@ class WireReader {
   const std::byte* piece_end_ = nullptr;  // of the current piece
   uint64_t position_ = 0;                 // from the start of the message
   uint64_t end_ = 0;                      // of the current (sub-)message
+  uint64_t fields_left_;
   CallArena* const arena_;
   uint32_t number_ = 0;
   WireType type_ = WireType::kVarint;

@@ -300,6 +300,7 @@ class EvaluatorService::Request {
       WEIR_RETURN_IF_ERROR(CheckInputShape(
           *model_, index, {input.spec.shape.data(), input.spec.shape.size()}));
     }
+    WEIR_RETURN_IF_ERROR(texts_.Take(dtype, input.spec.shape));
     return FillInput(dtype, input.spec.shape, *raw,
                      program_->InputOnHost(index), &call_.arena(), source);
   }
@@ -380,24 +381,26 @@ class EvaluatorService::Request {
   }
 
   absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
-    CallArena& arena = call_.arena();
     const auto& declared = program_->outputs();
     // Before the results change hands: they are part of neither.
     const std::string report =
         Report(work, request_.report == v1::REPORT_LEVEL_FULL);
     const std::string settings =
         request_.report_settings ? Settings(work) : std::string();
+    // While it may still be refused: what Prepare shares must be taken.
+    WEIR_ASSIGN_OR_RETURN(
+        const std::span<EvaluateOutput> outputs,
+        call_.arena().TryAllocateSpan<EvaluateOutput>(wanted_.size()));
     OutputBytes bytes(*evaluation_);
     WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted_));
-    std::pmr::vector<EvaluateOutput> outputs(&arena);
-    for (size_t i : wanted_) {
+    for (size_t at = 0; at < wanted_.size(); ++at) {
+      const size_t i = wanted_[at];
       const TensorMeta& meta = work.OutputMeta(i);
-      EvaluateOutput output;
+      EvaluateOutput& output = *new (&outputs[at]) EvaluateOutput();
       output.name = declared[i].name;
       output.spec.dtype = static_cast<int32_t>(meta.dtype);
       output.spec.shape = {meta.dims.data(), meta.dims.size()};
       output.value = bytes.Take(i);
-      outputs.push_back(output);
     }
     return BuildEvaluateReply({.work = 0,
                                .outputs = outputs,
@@ -435,6 +438,7 @@ class EvaluatorService::Request {
   ProgramCache::ProgramOr compiled_ = nullptr;
   ProgramCache::WaitId compile_wait_ = 0;
   CallEvaluation* evaluation_ = nullptr;
+  TextElements texts_;
   std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
   std::pmr::vector<size_t> wanted_;  // the program's outputs, as asked for
   bool program_cached_ = false;

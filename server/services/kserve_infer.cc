@@ -156,8 +156,11 @@ class KserveInferService::Request {
     } else {
       field = absl::StrCat("raw_input_contents[", *next_raw, "]");
       const ByteView& raw = request_.raw_contents[(*next_raw)++];
-      status =
-          FillInput(*dtype, input.shape, raw, on_host, &call_.arena(), source);
+      status = texts_.Take(*dtype, input.shape);
+      if (status.ok()) {
+        status = FillInput(*dtype, input.shape, raw, on_host, &call_.arena(),
+                           source);
+      }
     }
     if (status.ok()) return status;
     return WithField(Annotate(status, InputLabel(input)), field);
@@ -180,6 +183,7 @@ class KserveInferService::Request {
           absl::StrCat("the shape asks for ", count,
                        " elements; the contents cannot hold them"));
     }
+    WEIR_RETURN_IF_ERROR(texts_.Take(dtype, input.shape));
     const size_t elements = static_cast<size_t>(count);
     WEIR_ASSIGN_OR_RETURN(void* const room, call_.arena().TryAllocate(
                                                 elements * SizeOf(dtype), 64));
@@ -239,16 +243,19 @@ class KserveInferService::Request {
   }
 
   absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
-    CallArena& arena = call_.arena();
+    // While it may still be refused: what Prepare shares must be taken.
+    WEIR_ASSIGN_OR_RETURN(
+        const std::span<InferOutput> outputs,
+        call_.arena().TryAllocateSpan<InferOutput>(wanted_.size()));
     OutputBytes bytes(*evaluation_);
     WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted_));
-    std::pmr::vector<InferOutput> outputs(&arena);
-    for (size_t i : wanted_) {
+    for (size_t at = 0; at < wanted_.size(); ++at) {
+      const size_t i = wanted_[at];
       const TensorMeta& meta = work.OutputMeta(i);
-      outputs.push_back({model_->outputs[i].name,
-                         KServeName(meta.dtype),
-                         {meta.dims.data(), meta.dims.size()},
-                         bytes.Take(i)});
+      new (&outputs[at]) InferOutput{model_->outputs[i].name,
+                                     KServeName(meta.dtype),
+                                     {meta.dims.data(), meta.dims.size()},
+                                     bytes.Take(i)};
     }
     std::string json;
     InferParameter report;
@@ -292,6 +299,7 @@ class KserveInferService::Request {
   InferRequest request_;
   std::shared_ptr<const ServedModel> model_;
   ReportWish report_ = ReportWish::kNone;
+  TextElements texts_;
   std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
   std::pmr::vector<size_t> wanted_;  // the program's outputs, as asked for
 };

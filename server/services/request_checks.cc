@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/models/definition_import.h"
 
@@ -80,6 +81,19 @@ absl::Status CheckSpecs(std::span<const WireTensor> inputs,
     const auto dtype = ImportDType(inputs[i].spec.dtype, path + ".dtype");
     if (!dtype.ok()) return Annotate(dtype.status(), label);
   }
+  return absl::OkStatus();
+}
+
+absl::Status TextElements::Take(DType dtype, std::span<const int64_t> shape) {
+  if (dtype != DType::kString) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(const int64_t elements,
+                        NumElements({shape.data(), shape.size()}));
+  if (elements > left_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "has ", elements, " BYTES elements; all inputs of a request may have ",
+        kMaxTextElements, " of them: send less in one request"));
+  }
+  left_ -= elements;
   return absl::OkStatus();
 }
 

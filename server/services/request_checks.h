@@ -34,6 +34,19 @@ absl::Status CheckPrecision(int32_t precision);
 absl::Status CheckSpecs(std::span<const WireTensor> inputs,
                         std::string_view spec);
 
+// Elements of all BYTES inputs of one request, each of which takes far more
+// than its bytes on the wire. For one thread.
+inline constexpr int64_t kMaxTextElements = int64_t{1} << 22;
+class TextElements {
+ public:
+  // Counts those of an input of this type and shape. INVALID_ARGUMENT if they
+  // are more than the request may still have.
+  absl::Status Take(DType dtype, std::span<const int64_t> shape);
+
+ private:
+  int64_t left_ = kMaxTextElements;
+};
+
 // "inputs[i]", of the request.
 std::string InputField(size_t i);
 

@@ -136,6 +136,68 @@ TEST(WireInferTest, BoundsWhatOneRequestMayHave) {
       HasSubstr("64 extents"));
 }
 
+std::string Repeated(const std::string& field, size_t times) {
+  std::string fields;
+  for (size_t i = 0; i < times; ++i) fields += field;
+  return fields;
+}
+
+absl::Status ParseFields(const std::string& fields) {
+  const Sliced sliced(fields, 1 << 20);
+  CallArena arena;
+  InferRequest request;
+  return ParseInferRequest(sliced.view(), &arena, &request);
+}
+
+TEST(WireInferTest, BoundsTheFieldsOfOneMessage) {
+  constexpr size_t kMost = size_t{1} << 20;
+  const std::string unknown = std::string("\x7a\x00", 2);
+  const std::string name = std::string("\x0a\x00", 2);
+  EXPECT_TRUE(ParseFields(Repeated(unknown, kMost)).ok());
+  // Unknown fields of an input, and a field again and again.
+  const std::string inner = Repeated(unknown, kMost);
+  for (const std::string& fields :
+       {Repeated(unknown, kMost + 1), Repeated(name, kMost + 1),
+        std::string("\x2a\x80\x80\x80\x01", 5) + inner}) {
+    const absl::Status status = ParseFields(fields);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("ModelInferRequest"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("more than 1048576 fields"));
+  }
+}
+
+TEST(WireInferTest, AnIdIsAsLongAsAName) {
+  for (const size_t size : {1024u, 1025u}) {
+    inference::ModelInferRequest request;
+    request.set_id(std::string(size, 'i'));
+    const absl::Status status = ParseFields(request.SerializeAsString());
+    EXPECT_EQ(status.ok(), size == 1024) << status;
+    if (status.ok()) continue;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("1024 bytes"));
+  }
+}
+
+// Elements that are fields of their own are no more than the shape has; of
+// other fields, and of packed ones that hold none, there is a bound.
+TEST(WireInferTest, BoundsTheFieldsOfContentsBesideTheirElements) {
+  constexpr size_t kMost = size_t{1} << 20;
+  const auto decode = [](const std::string& fields, size_t count) {
+    const Sliced sliced(fields, 1 << 20);
+    CallArena arena;
+    std::vector<int32_t> out(count);
+    return DecodeContents(sliced.view(), DType::kInt32, count, &arena,
+                          reinterpret_cast<std::byte*>(out.data()));
+  };
+  const std::string element = std::string("\x10\x07", 2);
+  const std::string empty = std::string("\x12\x00", 2);
+  EXPECT_TRUE(decode(Repeated(element, kMost + 10), kMost + 10).ok());
+  EXPECT_TRUE(decode(Repeated(empty, kMost), 0).ok());
+  const absl::Status status = decode(Repeated(empty, kMost + 1), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("InferTensorContents"));
+}
+
 // Decodes `contents` as out->size() elements of `dtype`.
 template <typename T>
 absl::Status Decode(const inference::InferTensorContents& contents, DType dtype,

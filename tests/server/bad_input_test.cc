@@ -281,6 +281,30 @@ TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
   }
 }
 
+// Four bytes each on the wire, and far more once they are told apart.
+TEST_F(BadInputTest, MoreStringsThanARequestMayHave) {
+  constexpr int64_t kTooMany = (int64_t{1} << 22) + 1;
+  const std::string raw(kTooMany * sizeof(uint32_t), '\0');
+  inference::ModelInferRequest request = Good("strings");
+  request.mutable_inputs(0)->set_shape(0, kTooMany);
+  request.set_raw_input_contents(0, raw);
+  ExpectInvalid(request, "4194304", "raw_input_contents[0]");
+
+  auto* input = request.mutable_inputs(0);
+  request.clear_raw_input_contents();
+  for (int64_t i = 0; i < kTooMany; ++i) {
+    input->mutable_contents()->add_bytes_contents();
+  }
+  ExpectInvalid(request, "4194304", "inputs[0].contents");
+
+  v1::EvaluateRequest evaluate;
+  evaluate.mutable_graph()->mutable_model()->set_name("strings");
+  AddInput(&evaluate, "x", v1::DATA_TYPE_STRING, {kTooMany}, raw);
+  const grpc::Status status = Evaluate(server_, evaluate).status;
+  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "4194304"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0]");
+}
+
 TEST_F(BadInputTest, InputsGivenTwiceUnknownOrMissing) {
   inference::ModelInferRequest request = Good("floats");
   AddInput(&request, "x", "FP32", {3}, Bytes<float>({1, 2, 3}));
