@@ -135,6 +135,7 @@ class IoThread {
   // Calls by connection, gRPC's name of it; receiving_ by PeerKey.
   KeyCounts calls_of_;
   KeyCounts uploads_of_;
+  size_t refusals_ = 0;  // that are being sent, see CallPolicy::max_refusals
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 

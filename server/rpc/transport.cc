@@ -73,6 +73,8 @@ CallPolicy MakePolicy(const TransportOptions& options, int threads) {
   policy.send_timeout = Timeout(options.send_timeout);
   policy.max_receiving =
       std::max<size_t>(1, options.max_receiving / static_cast<size_t>(threads));
+  policy.max_refusals =
+      std::max<size_t>(1, options.max_refusals / static_cast<size_t>(threads));
   policy.max_header_bytes = static_cast<size_t>(options.max_header_bytes);
   // A call's end is known here later than to its client, who may have begun
   // another by then.

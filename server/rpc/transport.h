@@ -55,6 +55,10 @@ struct TransportOptions {
   // Calls whose message is not whole; more end those that wait longest, of the
   // peer that has most.
   size_t max_receiving = 4096;
+  // Calls that were refused before they counted anywhere, and whose error is
+  // not sent yet; further ones are reset. A client that takes its answers never
+  // has so many.
+  size_t max_refusals = 4096;
   // Open connections; of one peer (IPv4 address, IPv6 /64).
   Listener::Bounds max_connections = {};
   // A connection has so long for its handshakes, of TLS and of HTTP/2 together.

@@ -415,8 +415,18 @@ void UnaryCall::Fail(const absl::Status& error) {
   if (!BeginAnswer(error)) return;
   ticket_.Answered(call_bytes());
   CallList::Leave(this);  // a stream's message may still be on its way
+  if (!ticket_.held() && !BeginRefusal()) return Cut();
   io_->sending_.Enter(this, answered_at_);
   Send(answer_, !begun_);
+}
+
+// An answer that its caller does not read stays, and this one is in nobody's
+// bytes.
+bool UnaryCall::BeginRefusal() {
+  if (io_->refusals_ >= io_->policy_.max_refusals) return false;
+  ++io_->refusals_;
+  refused_ = true;
+  return true;
 }
 
 void UnaryCall::TakeReply(ReplyBuffer* reply) {
@@ -576,6 +586,7 @@ void UnaryCall::End() {
     observer->OnEnded(*this, method(), answer_, delivery);
   }
   ticket_.Reset();
+  if (std::exchange(refused_, false)) --io_->refusals_;
   io_->calls_of_.Remove(peer_);
   io_->Recycle(this);
 }
@@ -624,7 +635,7 @@ bool UnaryCall::OthersNeedTheRoom() const {
 void UnaryCall::Cut() {
   cut_ = true;
   grpc_call_cancel_with_status(call_, GRPC_STATUS_CANCELLED,
-                               "the reply was not read", nullptr);
+                               "the answer is not read", nullptr);
 }
 
 // -- What the call is ---------------------------------------------------------

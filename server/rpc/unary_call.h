@@ -101,6 +101,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   bool BeginAnswer(const absl::Status& status);
   // Nobody waits for its handler any more, or never did.
   void CountNoMore();
+  // False if too many calls that count nowhere are being answered already.
+  bool BeginRefusal();
   void TakeReply(ReplyBuffer* reply);
   void Send(const absl::Status& status, bool begins);
   bool OthersNeedTheRoom() const;
@@ -141,6 +143,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   bool answered_ = false;   // Reply or Fail was called
   bool sent_ = false;       // gRPC has written the whole answer
   bool cut_ = false;        // by us, while it was being sent
+  bool refused_ = false;    // IoThread counts it among its refusals
   absl::Status answer_;     // what it was
   size_t reply_bytes_ = 0;  // of the reply that is being sent
 

@@ -30,7 +30,8 @@ class Admission {
   static constexpr int64_t kSmallCallRoom = int64_t{64} << 20;
 
   // Held by a request from its admission until its reply is sent. Move-only;
-  // used and dropped on the thread that admitted it.
+  // used and dropped on the thread that admitted it; meanwhile another may
+  // Charge, if that one does not.
   class Ticket {
    public:
     Ticket() = default;
@@ -50,6 +51,8 @@ class Admission {
     void Answered(size_t bytes);
     void Reset();
 
+    // Whether it is one: somebody admitted it.
+    bool held() const { return admission_ != nullptr; }
     int64_t bytes() const { return bytes_; }
 
    private:

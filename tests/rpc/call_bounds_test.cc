@@ -467,6 +467,41 @@ TEST_F(CallBoundsTest, ACallWithLargeHeadersIsRefused) {
   EXPECT_EQ(endings_.Wait(2)[1].code, absl::StatusCode::kOk);
 }
 
+// Its socket is full of a reply, so that no error is written either. Refused
+// calls count in nobody's bytes: few wait to be written, and others are reset.
+TEST_F(CallBoundsTest, RefusalsThatNobodyReadsAreBounded) {
+  constexpr uint32_t kMost = 2;
+  constexpr uint32_t kMore = 3;
+  Lent lent(64 << 20);
+  TransportOptions options = Options();
+  options.send_timeout = absl::Hours(1);
+  options.max_refusals = kMost;
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  {
+    RawHttp2 client(address_, 1 << 30);
+    client.Begin(1, kInfer);
+    client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+    EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+    for (uint32_t i = 1; i <= kMost + kMore; ++i) {
+      client.Begin(2 * i + 1, kInfer, /*more_headers=*/140);
+    }
+    ASSERT_TRUE(
+        Eventually([&] { return transport_->counts().replies_cut == kMore; }));
+    const Ending cut = {absl::StatusCode::kResourceExhausted, Delivery::kCut,
+                        "HEADERS_TOO_LARGE"};
+    EXPECT_THAT(endings_.Wait(kMore), ElementsAre(cut, cut, cut));
+    EXPECT_EQ(transport_->sending(), 1 + kMost);
+  }
+  // What they held is back: others are told again why they are refused.
+  EXPECT_TRUE(NothingIsHeld());
+  for (uint32_t i = 0; i < kMost + kMore; ++i) {
+    RawHttp2 other(address_, 1 << 16);
+    other.Begin(1, kInfer, /*more_headers=*/140);
+    EXPECT_TRUE(other.Await(1)) << i;
+  }
+  EXPECT_EQ(transport_->counts().replies_cut, kMore);
+}
+
 TEST_F(CallBoundsTest, AConnectionThatDoesNotHoldBackIsRefusedCalls) {
   constexpr uint32_t kCalls = 10;
   TransportOptions options = Options();
