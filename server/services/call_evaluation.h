@@ -26,13 +26,14 @@ namespace weir {
 
 class CallEvaluation final : public WorkObserver, private Executor {
  public:
-  // Answers the call from the finished work (Reply or Fail, exactly once) and
-  // then calls Release. Runs on the call's I/O thread.
+  // Answers the call from the finished work (Reply or Fail, exactly once), at
+  // once or later, and then calls Release. Runs on the call's I/O thread.
   using FinishFn = void (*)(CallEvaluation& evaluation, void* arg);
 
-  // One that is free on this thread, or a new one.
+  // One that is free on this thread, or a new one; beside the I/O thread it is
+  // new.
   static CallEvaluation* Acquire(Engine& engine, Metrics& metrics);
-  // On the thread that acquired it. The evaluation must have finished, or never
+  // On the call's I/O thread. The evaluation must have finished, or never
   // have been started.
   static void Release(CallEvaluation* evaluation);
   ~CallEvaluation() override;

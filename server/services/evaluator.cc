@@ -17,6 +17,7 @@
 #include "server/rpc/wire_evaluate.h"
 #include "server/services/call_evaluation.h"
 #include "server/services/graph_source.h"
+#include "server/services/long_step.h"
 #include "server/services/report_proto.h"
 #include "server/services/request_checks.h"
 #include "server/services/tensor_io.h"
@@ -50,7 +51,20 @@ class EvaluatorService::Request {
         wanted_(&call.arena()) {}
 
   void Run() {
-    if (absl::Status status = Begin(); !status.ok()) {
+    RunStep<&Request::Read, &Request::WasRead>(
+        call_, context_->engine.executor(), call_.request().size(), this);
+  }
+
+ private:
+  void Read() {
+    status_ = call_.cancelled() ? absl::CancelledError("the caller has gone")
+                                : Begin();
+  }
+
+  void WasRead() {
+    // The arena runs no destructors: nothing is left here.
+    if (absl::Status status = std::exchange(status_, absl::OkStatus());
+        !status.ok()) {
       Fail(status);
       return;
     }
@@ -61,7 +75,6 @@ class EvaluatorService::Request {
     }
   }
 
- private:
   absl::Status Begin() {
     WEIR_RETURN_IF_ERROR(
         ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
@@ -201,9 +214,19 @@ class EvaluatorService::Request {
                                    : static_cast<EvalMode>(request_.mode);
     work.seed = request_.rng_seed;
     work.label = std::string(request_.label);
-    absl::Status status = FillInputs();
-    if (status.ok()) status = ChooseOutputs();
-    if (!status.ok()) {
+    RunStep<&Request::Fill, &Request::WasFilled>(
+        call_, context_->engine.executor(), call_.request().size(), this);
+  }
+
+  void Fill() {
+    status_ = call_.cancelled() ? absl::CancelledError("the caller has gone")
+                                : FillInputs();
+    if (status_.ok()) status_ = ChooseOutputs();
+  }
+
+  void WasFilled() {
+    if (absl::Status status = std::exchange(status_, absl::OkStatus());
+        !status.ok()) {
       // It was not started: what its work says is about an earlier request.
       CallEvaluation::Release(std::exchange(evaluation_, nullptr));
       Fail(status);
@@ -349,7 +372,16 @@ class EvaluatorService::Request {
       Fail(status);
       return;
     }
-    absl::StatusOr<ReplyBuffer> reply = BuildReply(work);
+    RunStep<&Request::Write, &Request::WasWritten>(
+        call_, context_->engine.executor(), MostCopied(*evaluation_, wanted_),
+        this);
+  }
+
+  void Write() { reply_ = BuildReply(evaluation_->work()); }
+
+  void WasWritten() {
+    absl::StatusOr<ReplyBuffer> reply =
+        std::exchange(reply_, absl::StatusOr<ReplyBuffer>(ReplyBuffer()));
     if (!reply.ok()) return Fail(reply.status());
     GiveUp(absl::StatusCode::kOk);
     call_.Reply(*std::move(reply));
@@ -431,6 +463,8 @@ class EvaluatorService::Request {
   ServiceContext* const context_;
   ServerCall& call_;
   EvaluateRequestView request_;
+  absl::Status status_;
+  absl::StatusOr<ReplyBuffer> reply_ = ReplyBuffer();
   Engine* engine_ = nullptr;                  // whose programs are asked
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;

@@ -13,6 +13,7 @@
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/graph_source.h"
+#include "server/services/long_step.h"
 #include "server/services/page.h"
 #include "server/services/request_checks.h"
 #include "server/services/value_finder.h"
@@ -36,12 +37,8 @@ void FillStep(const StepOutline& from, v1::ProgramStep* step) {
   }
 }
 
-// Bytes of a program's outline above which another thread makes it: that takes
-// an I/O thread up to half a second.
-constexpr size_t kLargeOutlineBytes = size_t{1} << 20;
-
-// Outlives the handler, and ends itself with its answer. Everything but the
-// outline of a large program runs on the call's I/O thread; what other threads
+// Outlives the handler, and ends itself with its answer. Everything but long
+// steps (long_step.h) runs on the call's I/O thread; what other threads
 // find out comes through Resume.
 class ExplainCall {
  public:
@@ -49,7 +46,15 @@ class ExplainCall {
       : context_(context), call_(call) {}
 
   void Run() {
-    if (absl::Status status = Begin(); !status.ok()) return Fail(status);
+    RunStep<&ExplainCall::Read, &ExplainCall::WasRead>(
+        call_, context_->engine.executor(), call_.request().size(), this);
+  }
+
+ private:
+  void Read() { status_ = Begin(); }
+
+  void WasRead() {
+    if (!status_.ok()) return Fail(status_);
     if (const auto* model = std::get_if<WireModelReference>(&request_.graph)) {
       FindModel(*model);
     } else {
@@ -57,7 +62,6 @@ class ExplainCall {
     }
   }
 
- private:
   absl::Status Begin() {
     WEIR_RETURN_IF_ERROR(
         ParseExplainRequest(call_.request(), &call_.arena(), &request_));
@@ -116,14 +120,8 @@ class ExplainCall {
     }
     if (status_.ok()) status_ = TakeSpecs();
     if (!status_.ok()) return Fail(status_);
-    if (program_->outline_bytes() <= kLargeOutlineBytes) {
-      MakeOutline();
-      return Outlined();
-    }
-    engine_->executor().Post([this] {
-      MakeOutline();
-      Resume<&ExplainCall::Outlined>();
-    });
+    RunStep<&ExplainCall::MakeOutline, &ExplainCall::Outlined>(
+        call_, engine_->executor(), program_->outline_bytes(), this);
   }
 
   void Outlined() {

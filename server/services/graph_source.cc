@@ -139,18 +139,7 @@ void ProgramSearch::Run(const WireGraph& graph,
 
 template <void (ProgramSearch::*kWork)(), void (ProgramSearch::*kNext)()>
 void ProgramSearch::Step() {
-  if (key_.size() <= kLargeKeyBytes) {
-    (this->*kWork)();
-    return (this->*kNext)();
-  }
-  beside_->Post([this] {
-    (this->*kWork)();
-    call_->Resume(
-        [](ServerCall&, void* self) {
-          (static_cast<ProgramSearch*>(self)->*kNext)();
-        },
-        this);
-  });
+  RunStep<kWork, kNext>(*call_, *beside_, key_.size(), this);
 }
 
 void ProgramSearch::Look() {

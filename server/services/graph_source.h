@@ -14,6 +14,7 @@
 #include "server/rpc/call_arena.h"
 #include "server/rpc/server_call.h"
 #include "server/rpc/wire_evaluate.h"
+#include "server/services/long_step.h"
 
 namespace weir {
 
@@ -53,7 +54,7 @@ class ProgramKey {
 // does that. Lives in the arena of its call or beside it.
 class ProgramSearch {
  public:
-  static constexpr size_t kLargeKeyBytes = size_t{1} << 20;
+  static constexpr size_t kLargeKeyBytes = kLongStepBytes;
 
   // One of the three.
   struct Found {
@@ -78,7 +79,7 @@ class ProgramSearch {
   void Looked();
   void Copy();
   void Finish();
-  // The one, where there is time for it, and then the other.
+  // See RunStep.
   template <void (ProgramSearch::*kWork)(), void (ProgramSearch::*kNext)()>
   void Step();
 

@@ -12,6 +12,7 @@
 #include "server/rpc/wire_infer.h"
 #include "server/services/call_evaluation.h"
 #include "server/services/infer_parameters.h"
+#include "server/services/long_step.h"
 #include "server/services/report_proto.h"
 #include "server/services/request_checks.h"
 #include "server/services/tensor_io.h"
@@ -37,7 +38,20 @@ class KserveInferService::Request {
         wanted_(&call.arena()) {}
 
   void Run() {
-    if (absl::Status status = Begin(); !status.ok()) {
+    RunStep<&Request::Read, &Request::WasRead>(
+        call_, context_->engine.executor(), call_.request().size(), this);
+  }
+
+ private:
+  void Read() {
+    status_ = call_.cancelled() ? absl::CancelledError("the caller has gone")
+                                : Begin();
+  }
+
+  void WasRead() {
+    // The arena runs no destructors: nothing is left here.
+    if (absl::Status status = std::exchange(status_, absl::OkStatus());
+        !status.ok()) {
       // It was not started: what its work says is about an earlier request.
       if (evaluation_ != nullptr) {
         CallEvaluation::Release(std::exchange(evaluation_, nullptr));
@@ -53,7 +67,6 @@ class KserveInferService::Request {
         this);
   }
 
- private:
   absl::Status Begin() {
     WEIR_RETURN_IF_ERROR(
         ParseInferRequest(call_.request(), &call_.arena(), &request_));
@@ -236,7 +249,16 @@ class KserveInferService::Request {
       Fail(WithRequestField(work.status(), places_));
       return;
     }
-    absl::StatusOr<ReplyBuffer> reply = BuildReply(work);
+    RunStep<&Request::Write, &Request::WasWritten>(
+        call_, context_->engine.executor(), MostCopied(*evaluation_, wanted_),
+        this);
+  }
+
+  void Write() { reply_ = BuildReply(evaluation_->work()); }
+
+  void WasWritten() {
+    absl::StatusOr<ReplyBuffer> reply =
+        std::exchange(reply_, absl::StatusOr<ReplyBuffer>(ReplyBuffer()));
     if (!reply.ok()) return Fail(reply.status());
     GiveUp(absl::StatusCode::kOk);
     call_.Reply(*std::move(reply));
@@ -297,6 +319,8 @@ class KserveInferService::Request {
   ServerCall& call_;
   CallEvaluation* evaluation_;
   InferRequest request_;
+  absl::Status status_;
+  absl::StatusOr<ReplyBuffer> reply_ = ReplyBuffer();
   std::shared_ptr<const ServedModel> model_;
   ReportWish report_ = ReportWish::kNone;
   TextElements texts_;

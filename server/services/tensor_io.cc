@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "server/services/long_step.h"
 
 namespace weir {
 namespace {
@@ -129,6 +130,29 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
   raw.CopyTo(joined.data());
   input->pieces.push_back(View(joined));
   return absl::OkStatus();
+}
+
+size_t MostCopied(CallEvaluation& evaluation, std::span<const size_t> wanted) {
+  const Work& work = evaluation.work();
+  size_t text = 0;
+  size_t bytes = 0;
+  for (size_t i : wanted) {
+    const TensorMeta& meta = work.OutputMeta(i);
+    if (meta.dtype != DType::kString) {
+      bytes += meta.bytes;
+      continue;
+    }
+    text += meta.bytes;
+    // How long so many strings are is itself long to find out.
+    if (text <= kLongStepBytes) text += TextBytes(Strings(work, i));
+  }
+  // See Prepare.
+  if (bytes <= kLongStepBytes ||
+      (bytes >= evaluation.result_bytes() / kSmallPart &&
+       !evaluation.engine().pinned().lends_much())) {
+    bytes = 0;
+  }
+  return text + bytes;
 }
 
 absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {

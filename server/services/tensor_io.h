@@ -1,6 +1,6 @@
 // Between the tensors of a message and those of a work: inputs that point into
 // the received slices, outputs that point into the work's results. Used on the
-// call's I/O thread.
+// call's I/O thread, or beside it while it waits (long_step.h).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,10 @@ namespace weir {
 absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
                        const ByteView& raw, bool on_host, CallArena* arena,
                        InputSource* input);
+
+// How many bytes are copied, at most, to put the outputs `wanted` of a done
+// work into a reply.
+size_t MostCopied(CallEvaluation& evaluation, std::span<const size_t> wanted);
 
 // The bytes of a done work's inline outputs, to be referenced by a reply.
 // Strings are written out in the wire form. Outputs are copied out of the

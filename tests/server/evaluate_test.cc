@@ -152,6 +152,25 @@ TEST(EvaluateTest, CarriesStringsAndEmptyTensors) {
   EXPECT_EQ(answer.response.outputs(0).value().spec().shape(1), 0);
 }
 
+// More than an I/O thread copies by itself: one text, and many short ones.
+TEST(EvaluateTest, CarriesMuchText) {
+  TestServer server;
+  for (const auto& texts :
+       {std::vector<std::string>{"a", std::string(3 << 20, 'l')},
+        std::vector<std::string>(200'000, "short")}) {
+    v1::EvaluateRequest request = Program(R"(
+        inputs { name: "x" }
+        nodes { op: "Identity" inputs: "x" outputs: "y" }
+        outputs: "y")");
+    const std::string raw = BytesElements(texts);
+    AddInput(&request, "x", v1::DATA_TYPE_STRING,
+             {static_cast<int64_t>(texts.size())}, raw);
+    const EvaluateAnswer answer = Evaluate(server, request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_TRUE(answer.response.outputs(0).value().raw() == raw);
+  }
+}
+
 TEST(EvaluateTest, RunsServedModels) {
   TestServer server(
       [](ServerOptions& o) { o.model_repository = DigitsFolder(); });
