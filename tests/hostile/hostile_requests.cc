@@ -594,6 +594,15 @@ void AddConnections(std::vector<HostileRequest>* all) {
                         kAnswer, /*gzip=*/true)};
                   },
                   {StatusCode::kResourceExhausted}});
+  // As little on the wire, and once it is whole a field for each two bytes.
+  all->push_back({"60 million unknown fields, compressed to little",
+                  [](const HostileTarget& target) {
+                    constexpr int kUnknown = 15;
+                    return HostileAnswer{CallRaw(Connect(target), kInfer,
+                                                 Empties(kUnknown, 60'000'000),
+                                                 kAnswer, /*gzip=*/true)};
+                  },
+                  {StatusCode::kInvalidArgument}});
   all->push_back(
       {"16 callers who never read their 16 MB",
        [](const HostileTarget& target) {
