@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/error_info.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "proto/weir/v1/evaluator.pb.h"
 #include "server/services/catalog.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
@@ -37,8 +39,11 @@ class FakeCall final : public ServerCall {
   }
   // What its I/O thread would do.
   void RunResumed() {
-    resumed_.Wait();
+    resumed_.Wait(++runs_);
     fn_(*this, arg_);
+  }
+  void Admit(Admission* admission) {
+    ticket_ = *admission->Admit(request_.size(), kNoDeadline, NowNanos());
   }
   bool was_resumed() const { return resumed_.count() > 0; }
   void Cancel() { SetCancelled(); }
@@ -56,6 +61,7 @@ class FakeCall final : public ServerCall {
  private:
   const BytePiece piece_;
   Event resumed_;
+  size_t runs_ = 0;
   ResumeFn fn_ = nullptr;
   void* arg_ = nullptr;
   std::optional<absl::Status> answer_;
@@ -144,6 +150,41 @@ TEST_F(LongStepTest, LargeMessagesAreReadOnAnotherThread) {
     call->RunResumed();
     ASSERT_TRUE(call->answer().has_value());
     EXPECT_FALSE(call->answer()->ok());
+  }
+}
+
+// What lists the outputs is refused where there is no room for it any more.
+TEST_F(LongStepTest, ManyOutputsAreListedOnlyWhereThereIsRoom) {
+  v1::EvaluateRequest request;
+  v1::GraphDefinition* const graph =
+      request.mutable_graph()->mutable_definition();
+  v1::NamedTensor* const constant = graph->add_constants();
+  constant->set_name("c");
+  constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  constant->mutable_value()->mutable_spec()->add_shape(64);
+  constant->mutable_value()->set_raw(std::string(64 * sizeof(float), '\0'));
+  for (int i = 0; i < 1000; ++i) {
+    v1::Node* const node = graph->add_nodes();
+    node->set_op("Identity");
+    node->add_inputs("c");
+    node->add_outputs("y" + std::to_string(i));
+    graph->add_outputs("y" + std::to_string(i));
+  }
+  const std::string message = request.SerializeAsString();
+  for (const bool room : {true, false}) {
+    Admission admission(100, size_t{1} << 20);
+    FakeCall call(message);
+    call.Admit(&admission);
+    Find("Evaluate").handler(call);
+    Admission::Ticket other;
+    if (!room) {
+      const auto left = admission.max_bytes() - admission.bytes();
+      other =
+          *admission.Admit(static_cast<size_t>(left), kNoDeadline, NowNanos());
+    }
+    while (!call.answer().has_value()) call.RunResumed();
+    EXPECT_EQ(Reason(*call.answer()), room ? "" : "QUEUE_BYTES_FULL")
+        << *call.answer();
   }
 }
 
