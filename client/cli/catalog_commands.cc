@@ -66,9 +66,12 @@ int Devices(const GlobalFlags& global) {
 int Ops(const GlobalFlags& global, const std::string& name) {
   Client client(global.options());
   if (!name.empty()) {
-    const bool ours = name.rfind("weir.", 0) == 0;
-    auto op = client.DescribeOperator(ours ? "weir" : "",
-                                      ours ? name.substr(5) : name);
+    // "weir.Resize", "ai.onnx.Add"; "Add" is of domain "".
+    const size_t dot = name.rfind('.');
+    auto op = dot == std::string::npos
+                  ? client.DescribeOperator("", name)
+                  : client.DescribeOperator(name.substr(0, dot),
+                                            name.substr(dot + 1));
     if (!op.ok()) return Report(op.status());
     std::cout << MessageText(*op);
     return 0;
@@ -98,6 +101,12 @@ int Probe(const GlobalFlags& global, const std::string& service) {
   return *serving ? 0 : 1;
 }
 
+// Of less than a second, FormatDuration leaves the unit out.
+std::string UpText(absl::Duration up) {
+  up = absl::Trunc(up, absl::Seconds(1));
+  return up > absl::ZeroDuration() ? absl::FormatDuration(up) : "0s";
+}
+
 int Status(const GlobalFlags& global) {
   Client client(global.options());
   auto info = client.GetServerInfo();
@@ -105,9 +114,7 @@ int Status(const GlobalFlags& global) {
   std::cout << info->name() << " " << info->version() << "  "
             << (info->ready() ? "ready" : "not ready: " + info->reason())
             << "\n  up "
-            << absl::FormatDuration(absl::Trunc(
-                   absl::Now() - absl::FromUnixNanos(info->started_ns()),
-                   absl::Seconds(1)))
+            << UpText(absl::Now() - absl::FromUnixNanos(info->started_ns()))
             << ", incarnation " << info->incarnation()
             << "\n  limits: " << info->limits().streams()
             << " streams, queue of " << info->limits().queue_length()

@@ -20,4 +20,15 @@ int Report(const absl::Status& status) {
   return 1;
 }
 
+int ReportUsage(std::string_view what) {
+  std::cerr << "weir: " << what << "; see weir --help\n";
+  return 2;
+}
+
+int ReportArgument(const absl::Status& status) {
+  return absl::IsInvalidArgument(status)
+             ? ReportUsage(std::string(status.message()))
+             : Report(status);
+}
+
 }  // namespace weir::client

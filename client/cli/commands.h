@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "client/cpp/client.h"
@@ -40,5 +41,10 @@ Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 
 // Prints "weir: CODE: message [details]" and gives the exit code.
 int Report(const absl::Status& status);
+// Prints "weir: what; see weir --help" and gives the exit code of wrong usage.
+int ReportUsage(std::string_view what);
+// The one for INVALID_ARGUMENT, the other for all else: of what a command line
+// says, and of files that it names.
+int ReportArgument(const absl::Status& status);
 
 }  // namespace weir::client

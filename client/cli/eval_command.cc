@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/message_text.h"
@@ -26,7 +27,6 @@ struct EvalFlags {
 
 const std::map<std::string, v1::EvalMode>& Modes() {
   static const auto& modes = *new std::map<std::string, v1::EvalMode>{
-      {"deferred", v1::EVAL_MODE_DEFERRED},
       {"eager", v1::EVAL_MODE_EAGER},
       {"sync_cpu", v1::EVAL_MODE_SYNC_CPU},
       {"sync_full", v1::EVAL_MODE_SYNC_FULL}};
@@ -34,10 +34,10 @@ const std::map<std::string, v1::EvalMode>& Modes() {
 }
 
 int Run(const GlobalFlags& global, const EvalFlags& flags) {
+  auto inputs = ParseInputs(flags.inputs);
+  if (!inputs.ok()) return ReportArgument(inputs.status());
   auto graph = ReadProgram(flags.program);
   if (!graph.ok()) return Report(graph.status());
-  auto inputs = ParseInputs(flags.inputs);
-  if (!inputs.ok()) return Report(inputs.status());
   v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), *inputs);
   request.set_mode(Modes().at(flags.mode));
   request.set_device(flags.device);
@@ -107,8 +107,16 @@ Command AddEval(CLI::App& app, const GlobalFlags& global) {
   eval->add_option("--report", flags->report, "brief or full")
       ->check(CLI::IsMember({"brief", "full"}))
       ->capture_default_str();
+  // Of a negative one CLI11 makes a large one.
   CLI::Option* seed =
-      eval->add_option("--seed", flags->seed, "Seed of random operators");
+      eval->add_option("--seed", flags->seed, "Seed of random operators")
+          ->check([](const std::string& text) -> std::string {
+            uint64_t parsed = 0;
+            return absl::SimpleAtoi(text, &parsed)
+                       ? ""
+                       : "\"" + text +
+                             "\" is not a whole number from 0 to 2^64-1";
+          });
   return {eval, [flags, &global, seed] {
             flags->seed_given = seed->count() > 0;
             return Run(global, *flags);

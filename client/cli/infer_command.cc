@@ -74,7 +74,7 @@ int CheckLabels(const InferFlags& flags,
 
 int Run(const GlobalFlags& global, const InferFlags& flags) {
   auto inputs = ParseInputs(flags.inputs);
-  if (!inputs.ok()) return Report(inputs.status());
+  if (!inputs.ok()) return ReportArgument(inputs.status());
   inference::ModelInferRequest request =
       MakeInferRequest(flags.model, flags.version, *inputs);
   if (!flags.report.empty()) {
@@ -126,12 +126,15 @@ Command AddInfer(CLI::App& app, const GlobalFlags& global) {
                     "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
   infer->add_option("--output,-o", flags->outputs, "NAME=FILE: write an output")
       ->check(CheckOutputFile);
+  CLI::Option* const labels =
+      infer
+          ->add_option("--labels", flags->labels,
+                       "File of the right classes: prints the accuracy")
+          ->check(CLI::ExistingFile);
   infer
-      ->add_option("--labels", flags->labels,
-                   "File of the right classes: prints the accuracy")
-      ->check(CLI::ExistingFile);
-  infer->add_option("--at-least", flags->at_least,
-                    "Fail if the accuracy is lower");
+      ->add_option("--at-least", flags->at_least,
+                   "Fail if the accuracy is lower (with --labels)")
+      ->needs(labels);
   infer
       ->add_option("--report", flags->report,
                    "Print the sync report: brief or full")

@@ -49,22 +49,17 @@ const char* CodeName(int code) {
   return code >= 0 && code < 17 ? kCodeNames[code] : "?";
 }
 
-absl::Status FillRequest(LoadFlags* flags) {
-  auto inputs = ParseInputs(flags->inputs);
-  if (!inputs.ok()) return inputs.status();
-  if (flags->model.empty() == flags->program.empty()) {
-    return absl::InvalidArgumentError(
-        "give either --model or --program, to say what to send");
-  }
+absl::Status FillRequest(const std::vector<TensorArgument>& inputs,
+                         LoadFlags* flags) {
   if (!flags->model.empty()) {
     flags->load.method = "/inference.GRPCInferenceService/ModelInfer";
     flags->load.request =
-        MakeInferRequest(flags->model, "", *inputs).SerializeAsString();
+        MakeInferRequest(flags->model, "", inputs).SerializeAsString();
     return absl::OkStatus();
   }
   auto graph = ReadProgram(flags->program);
   if (!graph.ok()) return graph.status();
-  v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), *inputs);
+  v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), inputs);
   request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   flags->load.method = "/weir.v1.Evaluator/Evaluate";
   flags->load.request = request.SerializeAsString();
@@ -121,7 +116,12 @@ int ReportSkipped(const LoadOptions& load, const LoadResult& result) {
 }
 
 int Run(const GlobalFlags& global, LoadFlags* flags) {
-  if (absl::Status status = FillRequest(flags); !status.ok()) {
+  if (flags->model.empty() == flags->program.empty()) {
+    return ReportUsage("give either --model or --program, to say what to send");
+  }
+  auto inputs = ParseInputs(flags->inputs);
+  if (!inputs.ok()) return ReportArgument(inputs.status());
+  if (absl::Status status = FillRequest(*inputs, flags); !status.ok()) {
     return Report(status);
   }
   flags->load.address = global.server;

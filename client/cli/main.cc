@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/version.h"
 
@@ -29,6 +31,39 @@ std::string WithoutValue(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
+// As the server's own addresses, so that a slip is told before anything waits
+// for it. What gRPC's resolvers take besides ("dns:///HOST:PORT") passes.
+std::string CheckServer(const std::string& address) {
+  const std::string refusal =
+      "\"" + address + "\" is not HOST:PORT or unix:PATH";
+  if (address.rfind("unix:", 0) == 0) {
+    return address.size() > 5 ? "" : refusal;
+  }
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0) return refusal;
+  uint32_t port = 0;
+  if (!absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) {
+    return refusal;
+  }
+  if (address[0] != '[' && address.find(':') != colon &&
+      address.find(":///") == std::string::npos) {
+    return refusal + " (an IPv6 address is [ADDRESS]:PORT)";
+  }
+  return "";
+}
+
+// What is wrong with a command line. Where a command is missing, what stands in
+// its place says more.
+std::string Flaw(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> words = app.remaining(/*recurse=*/true);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr ||
+      words.empty()) {
+    return error.what();
+  }
+  return absl::StrCat("there is no ", words[0][0] == '-' ? "flag" : "command",
+                      " \"", words[0], "\"");
+}
+
 int Main(int argc, char** argv) {
   // gRPC's own log would double what our one line says.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
@@ -39,6 +74,7 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   app.add_option("--server,-s", flags.server, "HOST:PORT or unix:PATH")
       ->envname("WEIR_SERVER")
+      ->check(CheckServer)
       ->capture_default_str();
   const CLI::Option* const timeout =
       app.add_option("--timeout", flags.timeout_seconds,
@@ -68,8 +104,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    std::cerr << "weir: " << error.what() << "; see weir --help\n";
-    return 2;
+    return ReportUsage(Flaw(app, error));
   }
   flags.timeout_given = timeout->count() > 0;
   auto tls = ReadTlsFiles(flags.tls_files);

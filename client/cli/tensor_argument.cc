@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -53,6 +54,17 @@ const Type* FindType(const std::string& name) {
     if (name == type.name || name == type.kserve) return &type;
   }
   return nullptr;
+}
+
+// "float, double, ... or KServe's FP32, FP64, ...".
+std::string TypeNames() {
+  std::string names;
+  std::string kserve;
+  for (const Type& type : kTypes) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", type.name);
+    absl::StrAppend(&kserve, kserve.empty() ? "" : ", ", type.kserve);
+  }
+  return absl::StrCat(names, ", or KServe's ", kserve);
 }
 
 absl::Status Invalid(const std::string& text, std::string why) {
@@ -147,7 +159,11 @@ absl::StatusOr<TensorArgument> ParseFile(const std::string& text,
     tensor.shape.clear();
   }
   auto bytes = ReadFile(absl::StrJoin(parts, ":"));
-  if (!bytes.ok()) return Invalid(text, std::string(bytes.status().message()));
+  if (!bytes.ok()) {
+    return absl::Status(
+        bytes.status().code(),
+        absl::StrCat("'", text, "': ", bytes.status().message()));
+  }
   tensor.bytes = *std::move(bytes);
   if (type == nullptr) {
     tensor.dtype = v1::DATA_TYPE_UINT8;
@@ -199,6 +215,15 @@ double ElementAsDouble(const Type& type, const char* at) {
   }
 }
 
+absl::Status WriteFile(const std::string& path, std::string_view bytes) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (file.flush()) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno != 0 ? errno : EIO,
+                             absl::StrCat("cannot write ", path));
+}
+
 absl::Status WritePng(const std::string& path, int dtype,
                       const std::vector<int64_t>& shape,
                       const std::string& bytes) {
@@ -226,14 +251,10 @@ absl::Status WritePng(const std::string& path, int dtype,
   int error = 0;
   void* const encoded = spng_get_png_buffer(png.get(), &size, &error);
   if (encoded == nullptr) return absl::InternalError(spng_strerror(error));
-  std::ofstream file(path, std::ios::binary);
-  file.write(static_cast<const char*>(encoded),
-             static_cast<std::streamsize>(size));
+  const absl::Status written =
+      WriteFile(path, {static_cast<const char*>(encoded), size});
   std::free(encoded);
-  if (!file.flush()) {
-    return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
+  return written;
 }
 
 }  // namespace
@@ -265,7 +286,8 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text) {
   if (parts.size() != 3) return Invalid(text, "there are not three parts");
   const Type* type = FindType(parts[0]);
   if (type == nullptr) {
-    return Invalid(text, absl::StrCat("'", parts[0], "' is no element type"));
+    return Invalid(text, absl::StrCat("'", parts[0],
+                                      "' is no element type: ", TypeNames()));
   }
   if (!ParseDims(parts[1], &tensor.shape)) {
     return Invalid(text, absl::StrCat("'", parts[1], "' are no dimensions"));
@@ -334,12 +356,7 @@ absl::Status WriteTensor(const std::string& path, int dtype,
   if (path.size() > 4 && path.substr(path.size() - 4) == ".png") {
     return WritePng(path, dtype, shape, bytes);
   }
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file.flush()) {
-    return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
+  return WriteFile(path, bytes);
 }
 
 }  // namespace weir::client

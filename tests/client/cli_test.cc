@@ -125,13 +125,22 @@ TEST_F(CliTest, EvaluatesAProgram) {
   EXPECT_THAT(ran.err, HasSubstr("weir: INVALID_ARGUMENT: "));
   ran = Run({"eval", program, "--input", "x=float:3:1,2"});
   EXPECT_EQ(ran.code, 1);
+  EXPECT_EQ(Run({"eval", program, "--input", "x=float:1:1",
+                 "--seed=18446744073709551615"})
+                .code,
+            0);
   ran =
       Run({"eval", program, "--input", "x=float:1:1", "--output", "z=/tmp/z"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("'z'"));
-  ran = Run({"eval", program, "--input", "x=float:1:1", "--mode=deferred"});
+  ran = Run({"eval", program, "--input", "x=float:1:1", "--output",
+             "y=/no/such/folder/y"});
   EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, HasSubstr("UNIMPLEMENTED"));
+  EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND: cannot write /no/such/folder/y: "
+                                 "No such file or directory"));
+  ran = Run({"eval", program, "--input", "x=@/no/such/file"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND: 'x=@/no/such/file': cannot read"));
   const std::string pick = Program(R"(definition {
       inputs { name: "x" } inputs { name: "i" } outputs: "y"
       nodes { name: "pick" op: "Gather" inputs: "x" inputs: "i" outputs: "y" }
@@ -176,10 +185,12 @@ TEST_F(CliTest, ListsWhatThereIs) {
   EXPECT_THAT(Run({"devices"}).out, HasSubstr("cpu"));
   EXPECT_THAT(Run({"ops"}).out, HasSubstr("DecodeImage"));
   EXPECT_THAT(Run({"ops", "weir.Resize"}).out, HasSubstr("resize_shorter"));
+  EXPECT_THAT(Run({"ops", "ai.onnx.Add"}).out, HasSubstr("name: \"Add\""));
   EXPECT_EQ(Run({"ops", "Nothing"}).code, 1);
   const Ran status = Run({"status"});
   EXPECT_EQ(status.code, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("ready"));
+  EXPECT_THAT(status.out, ::testing::ContainsRegex("  up [0-9hm]*[0-9]s,"));
   EXPECT_EQ(Run({"status", "--probe"}).out, "SERVING\n");
   EXPECT_EQ(Run({"status", "--probe", "--service=model/letters"}).code, 1);
   // Longer than one byte can count.
@@ -263,7 +274,6 @@ TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
       {"load", "--model=letters", "--duration=0.2", "--warmup=0", "--json"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_GT(nlohmann::json::parse(ran.out)["errors"]["NOT_FOUND"], 0);
-  EXPECT_EQ(Run({"load", "--duration=0.2"}).code, 1);
 }
 
 // Its figures leave out whoever would have waited longest.
@@ -290,11 +300,45 @@ TEST_F(CliTest, WrongUsageIsTwo) {
            {"load", "--rate=-1"},
            {"load", "-c", "0"},
            {"status", "--timeout=0"},
-           {"eval", "/dev/null", "--mode=lazy"}}) {
+           {"eval", "/dev/null", "--mode=lazy"},
+           {"eval", "/dev/null", "--mode=deferred"},
+           {"infer", "digits", "--input", "image=float:1"},
+           {"eval", "/dev/null", "--input", "image"}}) {
     const Ran ran = Run(arguments);
     EXPECT_EQ(ran.code, 2) << ::testing::PrintToString(arguments);
     EXPECT_EQ(ran.out, "");
     EXPECT_THAT(ran.err, HasSubstr("weir: "));
+  }
+  const struct {
+    std::vector<std::string> arguments;
+    const char* part;
+  } said[] = {
+      // Nothing would be checked, and nobody told.
+      {{"infer", "digits", "--at-least=0.9"}, "--labels"},
+      {{"dance"}, "weir: there is no command \"dance\"; see weir --help"},
+      {{"admin", "dance"}, "weir: there is no command \"dance\""},
+      {{"--colour", "red"}, "weir: there is no flag \"--colour\""},
+      {{"eval", "/dev/null", "--seed=-1"}, "--seed: \"-1\" is not a whole"},
+      {{"load", "--duration=0.2"}, "give either --model or --program"},
+      {{"load", "--model=digits", "--program=/dev/null"},
+       "give either --model or --program"},
+      {{"load", "--model=digits", "--input=image"}, "there is no NAME="},
+      {{"infer", "digits", "--input=image=float32:1:1"},
+       "'float32' is no element type: float, double, uint8"},
+  };
+  for (const auto& c : said) {
+    const Ran ran = Run(c.arguments);
+    EXPECT_EQ(ran.code, 2) << ran.out << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, HasSubstr(c.part));
+    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+  }
+  for (const char* server :
+       {"127.0.0.1", "unix:", ":8001", "host:port", "host:65536", "::1:8001"}) {
+    const Ran ran = RunOn(server, {"status"});
+    EXPECT_EQ(ran.code, 2) << server;
+    EXPECT_THAT(ran.err, HasSubstr("--server: \"" + std::string(server) +
+                                   "\" is not HOST:PORT or unix:PATH"));
   }
   EXPECT_EQ(Run({"--version"}).code, 0);
   EXPECT_EQ(Run({"--help"}).code, 0);

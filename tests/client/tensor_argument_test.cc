@@ -38,6 +38,14 @@ void ExpectInvalid(const std::string& text, const std::string& part) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("NAME="));
 }
 
+// Not the form is wrong, but the file.
+void ExpectUnreadable(const std::string& path) {
+  const absl::Status status = ParseTensorArgument("x=@" + path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << path;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'x=@" + path + "': cannot read " + path + ": "));
+}
+
 class TensorArgumentTest : public ::testing::Test {
  protected:
   TensorArgumentTest() {
@@ -120,7 +128,7 @@ TEST_F(TensorArgumentTest, SaysWhatIsWrong) {
   ExpectInvalid("float:1:1", "no NAME=");
   ExpectInvalid("=float:1:1", "no NAME=");
   ExpectInvalid("x=float:1", "three parts");
-  ExpectInvalid("x=floot:1:1", "'floot'");
+  ExpectInvalid("x=floot:1:1", "'floot' is no element type: float, double");
   ExpectInvalid("x=float:-1:1", "'-1'");
   ExpectInvalid("x=float:2xx:1", "'2xx'");
   ExpectInvalid("x=float:1:one", "'one'");
@@ -129,8 +137,8 @@ TEST_F(TensorArgumentTest, SaysWhatIsWrong) {
   ExpectInvalid("x=uint32:1:-1", "'-1'");
   ExpectInvalid("x=bool:1:2", "'2'");
   ExpectInvalid("x=float16:1:1", "float16");
-  ExpectInvalid("x=@/no/such/file", "/no/such/file");
-  ExpectInvalid("x=@" + folder_, folder_);
+  ExpectUnreadable("/no/such/file");
+  ExpectUnreadable(folder_);
 }
 
 TEST_F(TensorArgumentTest, MapsKservesNames) {

@@ -133,6 +133,15 @@ TEST(ProcessTest, OneSigtermDoesNotHurryADrainThatTheOperatorAskedFor) {
   ASSERT_TRUE(drained.ok()) << drained.status();
   EXPECT_TRUE(drained->started());
   EXPECT_TRUE(Eventually([&] { return !*client.IsServing(); }));
+  // Whoever asks once more is not told that it begins now.
+  ChildProcess again({BuiltProgram("weir"), "--server=" + addresses.grpc,
+                      "admin", "--token-file=" + folder.Write("token", "word"),
+                      "drain"});
+  EXPECT_EQ(again.Wait(), 0) << again.err();
+  EXPECT_EQ(again.out(),
+            "draining already; takes new connections for 600 s, ends within "
+            "620 s, both from the beginning of the drain; 0 requests in "
+            "flight\n");
   process.Signal(SIGTERM);
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(client.IsServing().ok());
   process.Signal(SIGINT);
