@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <limits>
 #include <set>
 #include <string_view>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/build_info.h"
 #include "server/environment.h"
 
@@ -38,11 +41,21 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& flag, T& value,
       ->capture_default_str();
 }
 
+std::string CheckSwitch(const std::string& text) {
+  try {
+    CLI::detail::to_flag_value(text);
+    return "";
+  } catch (const std::exception&) {
+    return "\"" + text + "\" is not true or false";
+  }
+}
+
 void AddSwitch(CLI::App& app, const std::string& flag, bool& value,
-               const std::string& doc) {
+               const std::string& group, const std::string& doc) {
   app.add_flag(flag, value, doc)
       ->envname(EnvironmentName(flag))
-      ->group("Execution");
+      ->check(CheckSwitch)
+      ->group(group);
 }
 
 // "8002" style mistakes are found before anything is bound.
@@ -97,6 +110,27 @@ CLI::Validator Seconds(double most) {
       "SECONDS");
 }
 
+// CLI::Range says neither what was given nor in what it counts.
+CLI::Validator Whole(int64_t least, int64_t most,
+                     const std::string& unit = "") {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        int64_t number = 0;
+        if (CLI::detail::lexical_cast(text, number) && number >= least &&
+            number <= most) {
+          return "";
+        }
+        return "\"" + text + "\" is not a whole number from " +
+               std::to_string(least) + " to " + std::to_string(most) +
+               (unit.empty() ? "" : " (" + unit + ")");
+      },
+      "in [" + std::to_string(least) + " - " + std::to_string(most) + "]");
+}
+
+CLI::Validator Bytes(int64_t least, int64_t most) {
+  return Whole(least, most, "bytes");
+}
+
 // By its text: names other than localhost are anybody's.
 bool IsLoopback(const std::string& address) {
   if (address.rfind("unix:", 0) == 0) return true;
@@ -138,11 +172,14 @@ std::string CheckExposure(const ServerOptions& options) {
   // HTTP stays plain under TLS: probes and metrics, which kubelets and scrapers
   // must reach.
   if (options.insecure || tls) return "";
-  std::vector<std::string> addresses = options.grpc;
-  if (!options.http.empty()) addresses.push_back(options.http);
-  for (const std::string& address : addresses) {
+  std::vector<std::pair<const char*, std::string>> addresses;
+  for (const std::string& address : options.grpc) {
+    addresses.emplace_back("--grpc: ", address);
+  }
+  if (!options.http.empty()) addresses.emplace_back("--http: ", options.http);
+  for (const auto& [flag, address] : addresses) {
     if (IsLoopback(address)) continue;
-    return address +
+    return flag + address +
            " is reachable from other machines and there is no TLS; listen on "
            "127.0.0.1, give --tls-cert and --tls-key, or give --insecure";
   }
@@ -245,10 +282,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Address of /healthz, /readyz and /metrics; \"off\" for none")
       ->check(CheckHttp)
       ->group("Addresses");
-  app.add_flag("--insecure", options.insecure,
-               "Serve without TLS beyond this machine")
-      ->envname("WEIR_INSECURE")
-      ->group("Addresses");
+  AddSwitch(app, "--insecure", options.insecure, "Addresses",
+            "Serve without TLS beyond this machine");
 
   app.add_flag("--reflection", options.reflection,
                "Offer gRPC's reflection service, which takes messages of any "
@@ -275,10 +310,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CLI::IsMember({"none"}))
       ->group("Models");
 
-  app.add_flag("--strict-readiness", options.strict_readiness,
-               "Ready only if the repository holds models and all are served")
-      ->envname("WEIR_STRICT_READINESS")
-      ->group("Models");
+  AddSwitch(app, "--strict-readiness", options.strict_readiness, "Models",
+            "Ready only if the repository holds models and all are served");
 
   AddFlag(app, "--device", options.device,
           "auto (cuda:0, or the CPU where there is no NVIDIA device), cpu, "
@@ -286,15 +319,15 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CheckDevice)
       ->group("Execution");
   AddFlag(app, "--streams", options.streams, "Streams of the device")
-      ->check(CLI::Range(1, 256))
+      ->check(Whole(1, 256))
       ->group("Execution");
   AddFlag(app, "--cpu-threads", options.cpu_threads,
           "Threads of the CPU device; 0: as many as the process has CPUs")
-      ->check(CLI::Range(0, 1024))
+      ->check(Whole(0, 1024))
       ->group("Execution");
   AddFlag(app, "--io-threads", options.io_threads,
           "Threads that read and write calls; 0: as many as there are CPUs")
-      ->check(CLI::Range(0, 1024))
+      ->check(Whole(0, 1024))
       ->group("Execution");
   options.cache_dir = DefaultCacheFolder();
   const CLI::Option* const cache_dir =
@@ -302,29 +335,29 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
               "Folder for compiled kernels; 'off' keeps them in memory")
           ->group("Execution");
   AddSwitch(app, "--enable-test-operators", options.enable_test_operators,
-            "Offer weir.Spin and weir.Fault");
+            "Execution", "Offer weir.Spin and weir.Fault");
 
   AddFlag(app, "--queue-length", options.queue_length,
           "Admitted requests beyond one per stream; more are refused")
-      ->check(CLI::Range(size_t{0}, size_t{10'000'000}))
+      ->check(Whole(0, 10'000'000))
       ->group("Limits");
   AddFlag(app, "--queue-bytes", options.queue_bytes,
           "Bytes of admitted requests and of replies that are not sent yet; "
           "more are refused")
-      ->check(CLI::Range(size_t{1} << 16, size_t{1} << 50))
+      ->check(Bytes(int64_t{1} << 16, int64_t{1} << 50))
       ->group("Limits");
   AddFlag(app, "--max-message-bytes", options.max_message_bytes,
           "Largest message, either way")
-      ->check(CLI::Range(size_t{1024}, size_t{std::numeric_limits<int>::max()}))
+      ->check(Bytes(1024, std::numeric_limits<int>::max()))
       ->group("Limits");
   AddFlag(app, "--max-connections", options.max_connections,
           "Open gRPC connections; more over TCP are closed as they come")
-      ->check(CLI::Range(size_t{1}, size_t{1'000'000}))
+      ->check(Whole(1, 1'000'000))
       ->group("Limits");
   AddFlag(app, "--max-peer-connections", options.max_peer_connections,
           "Of those, connections of one peer (IPv4 address, IPv6 /64), which "
           "may be a proxy; 0: any number")
-      ->check(CLI::Range(size_t{0}, size_t{1'000'000}))
+      ->check(Whole(0, 1'000'000))
       ->group("Limits");
   AddFlag(app, "--receive-timeout", receive_timeout,
           "Seconds in which a call's message must have arrived; 0: any time")
@@ -338,31 +371,31 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Limits");
   AddFlag(app, "--host-bytes", options.host_bytes,
           "Pinned host memory for inputs and replies")
-      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
+      ->check(Bytes(int64_t{1} << 20, int64_t{1} << 50))
       ->group("Limits");
   AddFlag(app, "--tensor-bytes", options.tensor_bytes,
           "Device memory for tensors that callers keep")
-      ->check(CLI::Range(size_t{1} << 20, size_t{1} << 50))
+      ->check(Bytes(int64_t{1} << 20, int64_t{1} << 50))
       ->group("Limits");
   AddFlag(app, "--arena-bytes", options.arena_bytes,
           "Device memory for what works compute on, of all streams together; "
           "0: half of the device's")
-      ->check(CLI::Range(size_t{0}, size_t{1} << 50))
+      ->check(Bytes(0, int64_t{1} << 50))
       ->group("Limits");
 
   AddFlag(app, "--max-output-bytes", options.max_output_bytes,
           "Outputs of one evaluation; 0: --host-bytes")
-      ->check(CLI::Range(size_t{0}, size_t{1} << 40))
+      ->check(Bytes(0, int64_t{1} << 40))
       ->group("Limits");
   AddFlag(app, "--max-scratch-bytes", options.max_scratch_bytes,
           "Device memory of one evaluation beside inputs and outputs; 0: a "
           "quarter of the device's")
-      ->check(CLI::Range(size_t{0}, size_t{1} << 40))
+      ->check(Bytes(0, int64_t{1} << 40))
       ->group("Limits");
   AddFlag(app, "--max-operations", options.max_operations,
           "Operations of one evaluation: products summed up, elements computed "
           "or moved; 0: 10^14 on a GPU, 10^12 for each thread of a CPU")
-      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()))
+      ->check(Whole(0, std::numeric_limits<int64_t>::max()))
       ->group("Limits");
 
   AddFlag(app, "--log-format", log_format,
@@ -373,10 +406,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
           "Least level of log lines: debug (every call), info, warning, error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->group("Observation");
-  app.add_flag("--triton-metrics", options.triton_metrics,
-               "Offer Triton's metric names too (nv_inference_*)")
-      ->envname("WEIR_TRITON_METRICS")
-      ->group("Observation");
+  AddSwitch(app, "--triton-metrics", options.triton_metrics, "Observation",
+            "Offer Triton's metric names too (nv_inference_*)");
   AddFlag(app, "--admin-token-file", options.admin_token_file,
           "File with the token that Admin calls over TCP must carry; without "
           "it they are taken over unix sockets only. Without TLS it travels in "
@@ -417,6 +448,12 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
     options.notes.push_back(
         "--admin-token-file: without TLS the token travels in clear text; give "
         "--tls-cert and --tls-key, or no token and call on a unix socket");
+  }
+  if (connection_age > 0 && connection_age >= drain_timeout) {
+    options.notes.push_back(
+        absl::StrCat("--max-connection-age=", connection_age,
+                     " is not below --drain-timeout=", drain_timeout,
+                     ": a drain may cut connections"));
   }
   if (options.http == "off") options.http.clear();
   options.log_format =

@@ -36,6 +36,7 @@ mkfifo "$out/ready"
 say "Starting the server"
 "$build/bin/weir-server" --grpc=127.0.0.1:0 --http=127.0.0.1:0 \
   --model-repository="$models" --drain-delay=0 --drain-timeout=10 \
+  --max-connection-age=5 \
   >"$out/ready" 2>"$out/server.log" &
 server=$!
 # Kept open: the server may say more.

@@ -119,10 +119,14 @@ absl::Status ListeningSocket::ListenOnPath(const std::string& address) {
   std::memcpy(where.sun_path, path.data(), path.size());
   struct stat info = {};
   if (lstat(path.c_str(), &info) == 0) {
-    // A socket that nobody serves is left from a process that died.
-    if (!S_ISSOCK(info.st_mode) || IsLive(where)) {
-      return SystemError("listen on", address, EADDRINUSE);
+    if (!S_ISSOCK(info.st_mode)) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "cannot listen on ", address,
+          ": a file that is no socket is there (remove it or choose another "
+          "path)"));
     }
+    // A socket that nobody serves is left from a process that died.
+    if (IsLive(where)) return SystemError("listen on", address, EADDRINUSE);
     unlink(path.c_str());
   }
   fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -261,8 +261,10 @@ TEST(ListenerTest, ReplacesASocketThatNobodyServes) {
   EXPECT_FALSE(std::filesystem::exists(path));
   // Any other file is not ours to remove.
   std::ofstream(path) << "data";
-  EXPECT_EQ(Listener::Open({"unix:" + path}).status().code(),
-            absl::StatusCode::kAlreadyExists);
+  const absl::Status file = Listener::Open({"unix:" + path}).status();
+  EXPECT_EQ(file.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(file.message()),
+              HasSubstr("a file that is no socket is there"));
   EXPECT_TRUE(std::filesystem::exists(path));
   std::filesystem::remove(path);
 }

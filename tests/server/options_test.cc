@@ -300,7 +300,40 @@ TEST(OptionsTest, NamesTheFlagAtFault) {
   ExpectUsageError({"--drain-delay=nan"}, "--drain-delay");
 }
 
+TEST(OptionsTest, SaysWhatAValueMustBe) {
+  ExpectUsageError({"--queue-bytes=1GiB"},
+                   "--queue-bytes: \"1GiB\" is not a whole number from 65536 "
+                   "to 1125899906842624 (bytes); see");
+  ExpectUsageError({"--streams=257"},
+                   "--streams: \"257\" is not a whole number from 1 to 256;");
+  for (const char* flag : {"--insecure", "--enable-test-operators",
+                           "--triton-metrics", "--strict-readiness"}) {
+    ExpectUsageError({std::string(flag) + "=maybe"},
+                     std::string(flag) + ": \"maybe\" is not true or false");
+  }
+  const Environment insecure("WEIR_INSECURE", "maybe");
+  ExpectUsageError({}, "\"maybe\" is not true or false");
+  EXPECT_FALSE(Parsed({"--insecure=false"}).insecure);
+  EXPECT_TRUE(Parsed({"--insecure"}).insecure);
+}
+
+TEST(OptionsTest, SaysWhenADrainMayCutConnections) {
+  EXPECT_THAT(
+      Parsed({"--max-connection-age=30", "--drain-timeout=20"}).notes,
+      ElementsAre("--max-connection-age=30 is not below --drain-timeout=20: a "
+                  "drain may cut connections"));
+  EXPECT_THAT(Parsed({"--drain-timeout=15"}).notes,
+              ElementsAre(HasSubstr("--max-connection-age=15 is not below")));
+  EXPECT_THAT(Parsed({"--drain-timeout=15.5"}).notes, ElementsAre());
+  // Whoever wants no age has said so.
+  EXPECT_THAT(Parsed({"--max-connection-age=0"}).notes, ElementsAre());
+}
+
 TEST(OptionsTest, LeavesTheMachineOnlyWhenTold) {
+  ExpectUsageError({"--grpc=0.0.0.0:8001"},
+                   "--grpc: 0.0.0.0:8001 is reachable from other machines");
+  ExpectUsageError({"--http=0.0.0.0:8002"},
+                   "--http: 0.0.0.0:8002 is reachable from other machines");
   ExpectUsageError({"--grpc=0.0.0.0:8001"}, "--insecure");
   ExpectUsageError({"--grpc=127.0.0.1:0,[::]:0"}, "--insecure");
   ExpectUsageError({"--grpc=example.com:8001"}, "--insecure");

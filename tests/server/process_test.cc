@@ -213,7 +213,8 @@ TEST(ProcessTest, AFolderThatCannotBeUsedIsAnError) {
 TEST(ProcessTest, ASocketThatCannotBeUsedIsAnError) {
   const TempFolder folder;
   ExpectBadStart("--grpc", "unix:/no/such/folder/socket", "No such file");
-  ExpectBadStart("--grpc", "unix:" + folder.Write("file", ""), "in use");
+  ExpectBadStart("--grpc", "unix:" + folder.Write("file", ""),
+                 "a file that is no socket is there");
   ExpectBadStart("--grpc", "unix:/tmp/" + std::string(120, 'x'), "107 bytes");
 }
 
