@@ -32,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfigFile[] = "config.pbtxt";
+constexpr char kModelFile[] = "model.onnx";  // unless its configuration says
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 // Models take seconds to load, and callers are many.
 constexpr absl::Duration kLoadingRetry = absl::Seconds(1);
@@ -57,15 +58,16 @@ std::optional<int64_t> VersionNumber(const std::string& name) {
   return number;
 }
 
-// Names of the folders in `path`, sorted. Hidden ones are left out.
+// Names of the folders in `path`, sorted. Hidden ones are left out. A link to
+// nowhere is among them: whoever made it wanted a folder there.
 absl::StatusOr<std::vector<std::string>> Folders(const fs::path& path) {
   std::error_code error;
   fs::directory_iterator it(path, error);
   std::vector<std::string> names;
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     std::string name = it->path().filename().string();
-    std::error_code ignored;
-    if (name[0] != '.' && it->is_directory(ignored)) {
+    std::error_code unreadable;
+    if (name[0] != '.' && (it->is_directory(unreadable) || unreadable)) {
       names.push_back(std::move(name));
     }
   }
@@ -97,20 +99,37 @@ VersionEntry Refused(const std::string& root, int64_t number,
   return entry;
 }
 
-// Of a model's folder that holds `folders`.
-absl::Status NoVersion(const std::vector<std::string>& folders) {
+// Of the model's folder `path`, which holds `folders`.
+absl::Status NoVersion(const fs::path& path,
+                       const std::vector<std::string>& folders) {
   std::string what =
       "the model's folder has no version folder (\"1\", \"2\", ...)";
+  std::error_code error;
   if (!folders.empty()) {
     absl::StrAppend(&what, "; \"", folders.front(), "\" is none");
+  } else if (VersionNumber(path.filename().string()).has_value() &&
+             fs::exists(path / kModelFile, error)) {
+    // It is a version itself, and its parent is no repository.
+    const fs::path model = fs::absolute(path, error).parent_path();
+    absl::StrAppend(&what, "; --model-repository wants the folder above \"",
+                    model.filename().string(), "\"");
   }
   return absl::NotFoundError(what);
 }
 
-absl::Status NotFound(std::string_view name, std::string_view version) {
+// There is no such model, or it has `versions` alone.
+absl::Status NotFound(std::string_view name, std::string_view version,
+                      const ModelEntry& versions) {
   std::string what = absl::StrCat("no model \"", std::string(name), "\"");
   if (!version.empty()) {
     absl::StrAppend(&what, " version \"", std::string(version), "\"");
+  }
+  std::vector<std::string> others;
+  for (const VersionEntry& entry : versions) {
+    if (entry.number > 0) others.push_back(entry.version);
+  }
+  if (!others.empty()) {
+    absl::StrAppend(&what, "; it has ", absl::StrJoin(others, ", "));
   }
   return WithReason(absl::NotFoundError(what), "MODEL_NOT_FOUND");
 }
@@ -278,7 +297,8 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const std::vector<int64_t> versions = ChooseVersions(
       config.ok() ? *config : inference::ModelConfig(), existing);
   if (versions.empty()) {
-    return {Refuse(0, config.ok() ? NoVersion(*folders) : config.status())};
+    return {Refuse(0, config.ok() ? NoVersion(ModelPath(name), *folders)
+                                  : config.status())};
   }
   ModelEntry entry;
   const auto shared =
@@ -423,7 +443,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
       [&](const Models& models)
           -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
         const auto it = models.find(name);
-        if (it == models.end()) return NotFound(name, version);
+        if (it == models.end()) return NotFound(name, version, {});
         const ModelEntry& versions = *it->second;
         for (size_t i = versions.size(); i-- > 0;) {
           const VersionEntry& entry = versions[i];
@@ -433,7 +453,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
             return entry.model;
           }
         }
-        if (!version.empty()) return NotFound(name, version);
+        if (!version.empty()) return NotFound(name, version, versions);
         // None is ready: the newest that may still be, or why the newest is
         // not.
         const auto loading = std::find_if(

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "kernels/base/error_info.h"
@@ -25,9 +26,10 @@ using ::weir::testing::TempFolder;
 
 class RepositoryTest : public ::testing::Test {
  protected:
-  std::unique_ptr<ModelRepository> Load() {
-    auto repository = ModelRepository::Open({.root = folder_.path().string()},
-                                            device_.get(), registry_.get());
+  std::unique_ptr<ModelRepository> Load(const std::string& within = ".") {
+    auto repository = ModelRepository::Open(
+        {.root = (folder_.path() / within).lexically_normal().string()},
+        device_.get(), registry_.get());
     EXPECT_TRUE(repository.ok()) << repository.status();
     (*repository)->LoadAll();
     return *std::move(repository);
@@ -203,6 +205,39 @@ TEST_F(RepositoryTest, KnowsWhatItDoesNotHave) {
     EXPECT_EQ(repository->Find("sum", version).status().code(),
               absl::StatusCode::kNotFound)
         << version;
+  }
+  // Who asks for a version wants one of those that there are.
+  EXPECT_EQ(repository->Find("sum", "7").status().message(),
+            "no model \"sum\" version \"7\"; it has 1");
+  EXPECT_EQ(repository->Find("ghost", "7").status().message(),
+            "no model \"ghost\" version \"7\"");
+}
+
+// Whoever made the link wanted what is not there to be served.
+TEST_F(RepositoryTest, ALinkToNowhereIsARefusedModel) {
+  WriteModel("sum", "1");
+  std::filesystem::create_directory_symlink("/nowhere/at/all",
+                                            folder_.path() / "dangling");
+  std::filesystem::create_directory_symlink("/nowhere/at/all",
+                                            folder_.path() / "sum" / "2");
+  std::filesystem::create_directory_symlink("/nowhere/at/all",
+                                            folder_.path() / ".hidden");
+  folder_.Write("notes.txt", "no model");
+  const auto repository = Load();
+  ASSERT_EQ(repository->Index().size(), 2u);
+  EXPECT_THAT(Reason(*repository, "dangling"),
+              HasSubstr("cannot list dangling: No such file or directory"));
+  EXPECT_THAT(Reason(*repository, "sum"), HasSubstr("sum/2/model.onnx"));
+}
+
+TEST_F(RepositoryTest, KnowsAModelThatIsTakenForARepository) {
+  WriteModel("sum", "1");
+  WriteModel("sum", "2");
+  const auto repository = Load("sum");
+  for (const char* version : {"1", "2"}) {
+    EXPECT_THAT(
+        Reason(*repository, version),
+        HasSubstr("; --model-repository wants the folder above \"sum\""));
   }
 }
 
