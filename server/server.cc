@@ -56,6 +56,8 @@ constexpr absl::Duration kCutPatience = absl::Seconds(2);
 // miss it. Counted, not timed: a process that was stopped for a while is no
 // worse for it.
 constexpr int kPulsesMissed = 5;
+// And how many go by between two lines about closed connections.
+constexpr int kPulsesBetweenNotes = 10;
 
 int64_t UnixNanos() { return absl::GetCurrentTimeNanos(); }
 
@@ -196,6 +198,7 @@ struct Server::Impl {
   absl::Status StartTransport();
   absl::Status StartHttp();
   void CheckThreads();
+  void NoteClosedConnections();
   void LoadModels();
   void NoteModels();
   std::string ModelsAtFault() const;
@@ -264,7 +267,10 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery, TrimHeap};
   std::unique_ptr<PeriodicThread> pulse;
-  bool hangs = false;  // for the thread of `pulse`
+  // For the thread of `pulse`.
+  bool hangs = false;
+  Listener::Closed closed_noted;
+  int pulses_to_note = 0;  // until a line may be written again
   std::thread loader;
   std::atomic<bool> stop_loading = false;
   int loaded = -1;
@@ -320,7 +326,10 @@ absl::Status Server::Impl::Open() {
         [this](const absl::Status& status) { ReportDevice(status); });
   }
   pulse = std::make_unique<PeriodicThread>("weir-pulse", options.pulse_interval,
-                                           [this] { CheckThreads(); });
+                                           [this] {
+                                             CheckThreads();
+                                             NoteClosedConnections();
+                                           });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
   pthread_setname_np(loader.native_handle(), "weir-load");
@@ -424,6 +433,31 @@ void Server::Impl::CheckThreads() {
   logger.Log(hang ? LogLevel::kError : LogLevel::kInfo,
              hang ? "an I/O thread does not answer: probes fail until it does"
                   : "every I/O thread answers again");
+}
+
+// Whoever is turned away sees a closed socket and no word of why.
+void Server::Impl::NoteClosedConnections() {
+  if (pulses_to_note > 0) {
+    --pulses_to_note;
+    return;
+  }
+  const Listener::Closed closed = transport->closed_connections();
+  const auto note = [this](const char* reason, uint64_t count, const char* flag,
+                           size_t bound) {
+    if (count == 0) return;
+    pulses_to_note = kPulsesBetweenNotes;
+    logger.Log(LogLevel::kWarning, "connections were closed as they came",
+               {{"reason", reason},
+                {"count", static_cast<int64_t>(count)},
+                {"bound", absl::StrCat(flag, "=", bound)}});
+  };
+  note("TOO_MANY_CONNECTIONS", closed.all - closed_noted.all,
+       "--max-connections", connections);
+  note("PEER_CONNECTIONS", closed.of_peer - closed_noted.of_peer,
+       "--max-peer-connections",
+       PeerShare(options.max_peer_connections, options.max_connections,
+                 connections));
+  closed_noted = closed;
 }
 
 void Server::Impl::LoadModels() {

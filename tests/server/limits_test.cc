@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "tests/rpc/raw_http2.h"
+#include "tests/server/log_capture.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -361,7 +362,15 @@ TEST(LimitsTest, AnUnreadReplyCountsWithItsArena) {
 }
 
 TEST(LimitsTest, ConnectionsOfOnePeerAreBounded) {
-  TestServer server([](ServerOptions& o) { o.max_peer_connections = 2; });
+  LogCapture log;
+  TestServer server(
+      [](ServerOptions& o) {
+        o.max_peer_connections = 2;
+        o.pulse_interval = absl::Milliseconds(20);
+        o.log_format = LogFormat::kJson;
+        o.log_level = LogLevel::kWarning;
+      },
+      log.stream());
   const auto closed = [&] {
     return server.Metric(
         "weir_connections_closed_total{reason=\"PEER_CONNECTIONS\"}");
@@ -377,6 +386,14 @@ TEST(LimitsTest, ConnectionsOfOnePeerAreBounded) {
       server.Metric(
           "weir_connections_closed_total{reason=\"TOO_MANY_CONNECTIONS\"}"),
       0);
+  // Whoever is turned away is told nothing: the operator is.
+  constexpr char kEvent[] = "connections were closed as they came";
+  ASSERT_TRUE(Eventually([&] { return !log.Events(kEvent).empty(); }));
+  const nlohmann::json event = log.Events(kEvent)[0];
+  EXPECT_EQ(event["level"], "warning");
+  EXPECT_EQ(event["reason"], "PEER_CONNECTIONS");
+  EXPECT_GE(event["count"], 1);
+  EXPECT_EQ(event["bound"], "--max-peer-connections=2");
 }
 
 TEST(LimitsTest, HostMemoryIsBounded) {
