@@ -169,9 +169,14 @@ class Validator {
     const int opset = OpsetOf(graph_, node.domain);
     const OpDef* def = registry_.Find(node.domain, node.op);
     if (def == nullptr) {
+      const bool known_domain = node.domain.empty() || node.domain == "weir";
       return NodeError(
-          absl::UnimplementedError(absl::StrCat(
-              "this server has no such operator (opset ", opset, ")")),
+          absl::UnimplementedError(
+              known_domain
+                  ? absl::StrCat("this server has no such operator (opset ",
+                                 opset, ")")
+                  : absl::StrCat("there is no domain \"", node.domain,
+                                 "\": use \"\" (ONNX) or \"weir\"")),
           node, i);
     }
     const absl::Status known = CheckOpset(node.domain, node.op, opset);

@@ -61,7 +61,8 @@ absl::Status CheckInputs(const NodeInfo& node, const OpDef& def) {
     if (!input.types.Has(dtype)) {
       return absl::UnimplementedError(absl::StrCat(
           NodePrefix(node), "input ", i, " (", AbslView(input.name),
-          ") cannot be ", AbslView(DTypeName(dtype))));
+          ") cannot be ", AbslView(DTypeName(dtype)), "; 'weir ops ",
+          OpName(node.domain, node.op), "' lists the types"));
     }
     if (input.group < 0) continue;
     DType& expected = group_type[input.group % 32];
@@ -88,6 +89,27 @@ absl::Status CheckOutputs(const NodeInfo& node, const OpDef& def) {
   return absl::OkStatus();
 }
 
+// With the field that holds it, in weir's messages and in ONNX's.
+const char* KindName(size_t type) {
+  switch (static_cast<AttributeType>(type)) {
+    case AttributeType::kInt:
+      return "an int (i)";
+    case AttributeType::kFloat:
+      return "a float (f)";
+    case AttributeType::kString:
+      return "a string (s)";
+    case AttributeType::kInts:
+      return "a list of ints (ints)";
+    case AttributeType::kFloats:
+      return "a list of floats (floats)";
+    case AttributeType::kStrings:
+      return "a list of strings (strings)";
+    case AttributeType::kTensor:
+      return "a tensor";
+  }
+  return "of no known kind";
+}
+
 absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
   const auto& all = node.attributes.all();
   for (size_t i = 0; i < all.size(); ++i) {
@@ -102,8 +124,10 @@ absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
                        "this server does not know attribute \"", name, "\""));
     }
     if (all[i].second.index() != static_cast<size_t>(known->type)) {
-      return Refuse(node,
-                    absl::StrCat("attribute \"", name, "\" has another type"));
+      return Refuse(
+          node, absl::StrCat("attribute \"", name, "\" is ",
+                             KindName(all[i].second.index()), "; it must be ",
+                             KindName(static_cast<size_t>(known->type))));
     }
     if (node.attributes.Find(name) != &all[i].second) {
       return Refuse(node, absl::StrCat("attribute \"", name, "\" is repeated"));

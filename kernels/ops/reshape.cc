@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/copy_kernel.h"
 #include "kernels/ops/infer.h"
@@ -13,10 +15,27 @@ namespace {
 // -- Reshape
 // --------------------------------------------------------------------
 
-// The dimension that makes `target` hold as many elements as `input`: symbols
-// that stand on both sides cancel.
+// `target` as the node asks for it, with -1 at `missing`.
+std::string RequestedString(const SymbolicDims& target, size_t missing) {
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(target, ",",
+                    [&, i = size_t{0}](std::string* out, Dim dim) mutable {
+                      if (i++ == missing) {
+                        out->append("-1");
+                      } else if (dim.known()) {
+                        absl::StrAppend(out, dim.value());
+                      } else {
+                        out->append("?");
+                      }
+                    }),
+      "]");
+}
+
+// What `target[missing]` must be for it to hold as many elements as `input`:
+// symbols that stand on both sides cancel.
 absl::StatusOr<Dim> MissingDim(const SymbolicDims& input,
-                               const SymbolicDims& target) {
+                               const SymbolicDims& target, size_t missing) {
   SymbolicDims open;  // unknown factors of the input
   Dim have(1);
   Dim taken(1);
@@ -28,7 +47,9 @@ absl::StatusOr<Dim> MissingDim(const SymbolicDims& input,
     }
   }
   bool cancelled = true;
-  for (Dim dim : target) {
+  for (size_t i = 0; i < target.size(); ++i) {
+    if (i == missing) continue;
+    const Dim dim = target[i];
     if (dim.known()) {
       taken = taken * dim;
       continue;
@@ -47,15 +68,15 @@ absl::StatusOr<Dim> MissingDim(const SymbolicDims& input,
         "-1 stands beside a dimension of 0: it could be any size");
   }
   if (taken.invalid()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shape ", ShapeString(target), " is too large"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shape ", RequestedString(target, missing), " is too large"));
   }
   if (!cancelled || !have.known()) return Dim();
   if (open.empty()) {
     if (have.value() % taken.value() != 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("shape ", ShapeString(input), " cannot become ",
-                       ShapeString(target), " times a whole number"));
+                       RequestedString(target, missing)));
     }
     return have / taken;
   }
@@ -106,9 +127,8 @@ absl::Status InferReshape(InferContext& context) {
   }
   if (input.has_value()) {
     if (missing.has_value()) {
-      SymbolicDims others = target;
-      others.erase(others.begin() + *missing);
-      WEIR_ASSIGN_OR_RETURN(target[*missing], MissingDim(*input, others));
+      WEIR_ASSIGN_OR_RETURN(target[*missing],
+                            MissingDim(*input, target, *missing));
     } else if (const Dim product = Product(target);
                product.invalid() || Product(*input).SurelyDiffers(product)) {
       return absl::InvalidArgumentError(

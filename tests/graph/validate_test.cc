@@ -174,6 +174,10 @@ TEST_F(ValidateTest, SaysWhichOperatorIsMissing) {
   graph.opsets[""] = 17;
   ExpectError(graph, absl::StatusCode::kUnimplemented,
               {"\"odd\" (Frobnicate)", "opset 17"});
+  graph.nodes[0].domain = "com.acme";
+  ExpectError(graph, absl::StatusCode::kUnimplemented,
+              {"\"odd\"",
+               "there is no domain \"com.acme\": use \"\" (ONNX) or \"weir\""});
 }
 
 TEST_F(ValidateTest, ChecksTheOpset) {

@@ -53,6 +53,10 @@ TEST_P(ReshapeTest, ReshapeRefuses) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument)
         << DimsString(shape);
   }
+  EXPECT_THAT(
+      std::string(
+          Run(Node("Reshape"), {x, Int64s({5, -1})}).status().message()),
+      ::testing::HasSubstr("shape [2,3,4] cannot become [5,-1]"));
   // -1 could be anything.
   EXPECT_FALSE(
       Run(Node("Reshape"), {Of<float>({0, 3}, {}), Int64s({0, -1})}).ok());
