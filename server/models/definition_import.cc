@@ -188,8 +188,12 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
   input.name = from.name();
   if (from.has_spec()) {
     WEIR_RETURN_IF_ERROR(CheckNotRagged(from.spec(), path + ".spec"));
-    WEIR_ASSIGN_OR_RETURN(
-        input.dtype, ImportDType(from.spec().dtype(), path + ".spec.dtype"));
+    const auto dtype = ImportDType(from.spec().dtype(), path + ".spec.dtype");
+    if (!dtype.ok()) {
+      return Annotate(dtype.status(),
+                      absl::StrCat("input \"", input.name, "\": "));
+    }
+    input.dtype = *dtype;
     SymbolicDims dims;
     for (int64_t extent : from.spec().shape()) {
       if (extent < -1) {
@@ -204,19 +208,39 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
   }
   const auto it = given.find(input.name);
   if (it == given.end()) {
-    return InvalidField(path,
-                        absl::StrCat("input \"", input.name,
-                                     "\" has no spec, and no value is given "
-                                     "to take one from"));
+    return InvalidField(
+        path, absl::StrCat("input \"", input.name,
+                           "\" is missing: the graph declares no spec for it, "
+                           "so the request must give one"));
   }
   input.dtype = it->second->dtype;
   input.shape = SymbolicDims(static_cast<size_t>(it->second->rank), Dim());
   return input;
 }
 
+// What a request gives must be an input of the graph.
+absl::Status CheckGiven(const v1::GraphDefinition& definition,
+                        absl::Span<const GivenInput> given) {
+  absl::flat_hash_set<absl::string_view> declared;
+  for (const v1::GraphInput& input : definition.inputs()) {
+    declared.insert(input.name());
+  }
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (declared.contains(AbslView(given[i].name))) continue;
+    return InvalidField(absl::StrCat(kRequestField, "inputs[", i, "]"),
+                        absl::StrCat("the graph has no input \"",
+                                     AbslView(given[i].name), "\""));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
+  if (number == v1::DATA_TYPE_UNSPECIFIED) {
+    return InvalidField(
+        path, "dtype is not set; it is required (DATA_TYPE_FLOAT, ...)");
+  }
   const std::optional<DType> dtype = DTypeFromOnnx(number);
   if (!dtype.has_value()) {
     return InvalidField(path, absl::StrCat("element type ", number,
@@ -230,6 +254,7 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));
   graph.opsets["weir"] = kWeirOpset;
+  WEIR_RETURN_IF_ERROR(CheckGiven(definition, given));
   GivenByName by_name;
   for (const GivenInput& input : given) {
     by_name.emplace(AbslView(input.name), &input);

@@ -23,12 +23,17 @@ struct GivenInput {
   int rank = 0;
 };
 
+// Before the field of an error that is about what the request gives and not
+// about the definition: ".inputs[2]".
+inline constexpr char kRequestField[] = ".";
+
 // An input that the definition declares without a spec takes element type and
-// rank from `given`; with neither it is INVALID_ARGUMENT. Constants are copied.
+// rank from `given`; with neither it is INVALID_ARGUMENT, as is one that is
+// given and not declared. Constants are copied.
 absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
                                        absl::Span<const GivenInput> given);
 
-// INVALID_ARGUMENT with field `path` for an unknown element type.
+// INVALID_ARGUMENT with field `path` for an unknown element type, or none.
 absl::StatusOr<DType> ImportDType(int number, std::string_view path);
 
 }  // namespace weir

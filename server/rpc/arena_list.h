@@ -27,6 +27,7 @@ class ArenaList {
     return new (&room_[count_++]) T();
   }
 
+  size_t size() const { return count_; }
   std::span<const T> span() const { return room_.first(count_); }
 
  private:

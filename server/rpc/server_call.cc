@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 
 namespace weir {
@@ -20,13 +21,13 @@ void ServerCall::set_label(std::string_view label) {
   label_size_ = label.copy(label_.data(), kMaxLabelBytes);
 }
 
-absl::Status ServerCall::CheckReplySize(size_t bytes) const {
+absl::Status ServerCall::CheckReplySize(size_t bytes,
+                                        std::string_view remedy) const {
   if (bytes <= max_reply_bytes_) return absl::OkStatus();
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat(
           "the reply has ", bytes, " bytes, more than a message may have (",
-          max_reply_bytes_,
-          ", --max-message-bytes): ask for fewer or smaller outputs")),
+          max_reply_bytes_, ", --max-message-bytes): ", AbslView(remedy))),
       "REPLY_TOO_LARGE",
       {{"bytes", absl::StrCat(bytes)},
        {"limit", absl::StrCat(max_reply_bytes_)},

@@ -59,7 +59,9 @@ class ServerCall {
 
   // RESOURCE_EXHAUSTED, reason REPLY_TOO_LARGE, for more bytes than a message
   // may have. Reply fails a call with it.
-  absl::Status CheckReplySize(size_t bytes) const;
+  absl::Status CheckReplySize(
+      size_t bytes,
+      std::string_view remedy = "ask for fewer or smaller outputs") const;
 
   // Runs fn(call, arg) on the call's I/O thread. Any thread; at most one may be
   // outstanding, and the call must not be answered before it ran.

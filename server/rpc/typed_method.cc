@@ -68,9 +68,10 @@ absl::Status ParseMessage(const ByteView& bytes,
 }
 
 void ReplyMessage(ServerCall& call,
-                  const google::protobuf::MessageLite& message) {
+                  const google::protobuf::MessageLite& message,
+                  std::string_view remedy) {
   const size_t size = message.ByteSizeLong();
-  if (absl::Status fits = call.CheckReplySize(size); !fits.ok()) {
+  if (absl::Status fits = call.CheckReplySize(size, remedy); !fits.ok()) {
     call.Fail(fits);
     return;
   }

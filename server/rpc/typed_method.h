@@ -18,9 +18,20 @@ namespace weir {
 absl::Status ParseMessage(const ByteView& bytes,
                           google::protobuf::MessageLite* message);
 
-// Answers the call with `message`; RESOURCE_EXHAUSTED if it is too large.
+// Answers the call with `message`; RESOURCE_EXHAUSTED, with the remedy, if it
+// is too large.
 void ReplyMessage(ServerCall& call,
-                  const google::protobuf::MessageLite& message);
+                  const google::protobuf::MessageLite& message,
+                  std::string_view remedy);
+
+// What can be done about a reply that is too large.
+template <typename Request>
+constexpr std::string_view ReplyRemedy() {
+  if constexpr (requires(const Request& request) { request.page_size(); }) {
+    return "ask for a smaller page_size";
+  }
+  return "raise it";
+}
 
 // Adds a method that answers at once:
 //   absl::Status handler(ServerCall&, const Request&, Response*),
@@ -44,7 +55,7 @@ void AddUnary(MethodTable* table, std::string_view service,
                  status = handler(request, &response);
                }
                if (status.ok()) {
-                 ReplyMessage(call, response);
+                 ReplyMessage(call, response, ReplyRemedy<Request>());
                } else {
                  call.Fail(status);
                }

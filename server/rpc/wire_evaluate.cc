@@ -8,7 +8,6 @@
 namespace weir {
 namespace {
 
-constexpr char kTooMany[] = "a list has more than 1024 entries";
 // Samples of one ragged batch.
 constexpr size_t kMaxSamples = 65536;
 
@@ -17,7 +16,7 @@ void ReadRegion(WireReader& reader, CallArena* arena, WireRegion* region) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        region->region = reader.Name();
+        region->region = reader.Name("region");
         break;
       case 2:
         region->offset = reader.Varint();
@@ -26,7 +25,7 @@ void ReadRegion(WireReader& reader, CallArena* arena, WireRegion* region) {
         region->byte_size = reader.Varint();
         break;
       case 4:
-        ReadExtents(reader, &strides);
+        ReadExtents(reader, "strides", &strides);
         break;
       default:
         reader.Skip();
@@ -40,7 +39,7 @@ void ReadSampleShape(WireReader& reader, CallArena* arena,
   ArenaList<int64_t> extents(arena);
   while (reader.NextField()) {
     if (reader.number() == 1) {
-      ReadExtents(reader, &extents);
+      ReadExtents(reader, "sample_shapes", &extents);
     } else {
       reader.Skip();
     }
@@ -57,17 +56,17 @@ void ReadSpec(WireReader& reader, CallArena* arena, WireTensorSpec* spec) {
         spec->dtype = reader.Int32();
         break;
       case 2:
-        ReadExtents(reader, &shape);
+        ReadExtents(reader, "shape", &shape);
         break;
       case 3:
-        spec->layout = reader.Name();
+        spec->layout = reader.Name("layout");
         break;
       case 4:
         if (auto* sample = samples.Add(kMaxSamples)) {
           reader.Nested(
               [&](WireReader&) { ReadSampleShape(reader, arena, sample); });
         } else {
-          reader.Fail("a ragged batch has more than 65536 samples");
+          reader.FailTooMany("sample_shapes", kMaxSamples);
         }
         break;
       default:
@@ -85,8 +84,9 @@ void ReadValue(WireReader& reader, CallArena* arena, WireTensor* tensor) {
       case 1:
         if (has_spec) return reader.Fail("a tensor has two specs");
         has_spec = true;
-        reader.Nested(
-            [&](WireReader&) { ReadSpec(reader, arena, &tensor->spec); });
+        reader.Message("spec", [&](WireReader&) {
+          ReadSpec(reader, arena, &tensor->spec);
+        });
         break;
       case 2:
         tensor->source = reader.Bytes();
@@ -99,7 +99,8 @@ void ReadValue(WireReader& reader, CallArena* arena, WireTensor* tensor) {
           return reader.Fail("a tensor has two regions");
         }
         WireRegion region;
-        reader.Nested([&](WireReader&) { ReadRegion(reader, arena, &region); });
+        reader.Message(
+            "region", [&](WireReader&) { ReadRegion(reader, arena, &region); });
         tensor->source = region;
         break;
       }
@@ -114,12 +115,13 @@ void ReadNamedTensor(WireReader& reader, CallArena* arena, WireTensor* tensor) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        tensor->name = reader.Name();
+        tensor->name = reader.Name("name");
         break;
       case 2:
         if (has_value) return reader.Fail("a named tensor has two values");
         has_value = true;
-        reader.Nested([&](WireReader&) { ReadValue(reader, arena, tensor); });
+        reader.Message("value",
+                       [&](WireReader&) { ReadValue(reader, arena, tensor); });
         break;
       default:
         reader.Skip();
@@ -132,7 +134,7 @@ void ReadOutputRequest(WireReader& reader, CallArena* arena,
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        output->name = reader.Name();
+        output->name = reader.Name("name");
         break;
       case 2:
         output->destination = WireTensorNumber{reader.Varint()};
@@ -142,7 +144,8 @@ void ReadOutputRequest(WireReader& reader, CallArena* arena,
           return reader.Fail("an output has two regions");
         }
         WireRegion region;
-        reader.Nested([&](WireReader&) { ReadRegion(reader, arena, &region); });
+        reader.Message(
+            "region", [&](WireReader&) { ReadRegion(reader, arena, &region); });
         output->destination = region;
         break;
       }
@@ -156,14 +159,14 @@ void ReadModelReference(WireReader& reader, WireModelReference* model) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        model->name = reader.Name();
+        model->name = reader.Name("name");
         break;
       case 2:
         model->version = reader.Int64();
         model->version_label = {};
         break;
       case 3:
-        model->version_label = reader.Name();
+        model->version_label = reader.Name("version_label");
         model->version = 0;
         break;
       default:
@@ -187,7 +190,8 @@ void ReadGraph(WireReader& reader, WireGraph* graph) {
       *graph = WireOnnxModel{reader.Bytes()};
     } else {
       WireModelReference model;
-      reader.Nested([&](WireReader&) { ReadModelReference(reader, &model); });
+      reader.Message("model",
+                     [&](WireReader&) { ReadModelReference(reader, &model); });
       *graph = model;
     }
   }
@@ -239,15 +243,16 @@ struct Lists {
 
 // Reads the current field into a new entry of `list`.
 template <typename T, typename Read>
-void ReadEntry(WireReader& reader, ArenaList<T>* list, Read&& read) {
+void ReadEntry(WireReader& reader, const char* field, ArenaList<T>* list,
+               Read&& read) {
   T* entry = list->Add(kMaxWireTensors);
-  if (entry == nullptr) return reader.Fail(kTooMany);
-  reader.Nested([&](WireReader&) { read(entry); });
+  if (entry == nullptr) return reader.FailTooMany(field, kMaxWireTensors);
+  reader.Message(field, list->size() - 1, [&](WireReader&) { read(entry); });
 }
 
 void ReadOnlyGraph(WireReader& reader, WireGraph* graph) {
   if (graph->index() != 0) return reader.Fail("the request has two graphs");
-  reader.Nested([&](WireReader&) { ReadGraph(reader, graph); });
+  reader.Message("graph", [&](WireReader&) { ReadGraph(reader, graph); });
 }
 
 // A NamedTensorSpec.
@@ -256,13 +261,14 @@ void ReadNamedSpec(WireReader& reader, CallArena* arena, WireTensor* tensor) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        tensor->name = reader.Name();
+        tensor->name = reader.Name("name");
         break;
       case 2:
         if (has_spec) return reader.Fail("a tensor has two specs");
         has_spec = true;
-        reader.Nested(
-            [&](WireReader&) { ReadSpec(reader, arena, &tensor->spec); });
+        reader.Message("spec", [&](WireReader&) {
+          ReadSpec(reader, arena, &tensor->spec);
+        });
         break;
       default:
         reader.Skip();
@@ -276,13 +282,14 @@ void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
     case 1:
       return ReadOnlyGraph(reader, &request->graph);
     case 2:
-      return ReadEntry(reader, &lists->inputs, [&](WireTensor* tensor) {
-        ReadNamedTensor(reader, arena, tensor);
-      });
+      return ReadEntry(
+          reader, "inputs", &lists->inputs,
+          [&](WireTensor* tensor) { ReadNamedTensor(reader, arena, tensor); });
     case 3:
-      return ReadEntry(reader, &lists->outputs, [&](WireOutputRequest* output) {
-        ReadOutputRequest(reader, arena, output);
-      });
+      return ReadEntry(reader, "outputs", &lists->outputs,
+                       [&](WireOutputRequest* output) {
+                         ReadOutputRequest(reader, arena, output);
+                       });
     case 4:
       request->mode = reader.Int32();
       return;
@@ -290,23 +297,23 @@ void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
       request->context = reader.Varint();
       return;
     case 6:
-      request->device = reader.Name();
+      request->device = reader.Name("device");
       return;
     case 7:
       return reader.Nested([&](WireReader&) {
         ReadStreamPolicy(reader, &request->stream_policy);
       });
     case 8:
-      return ReadEntry(reader, &lists->after,
+      return ReadEntry(reader, "after", &lists->after,
                        [&](WirePoint* point) { ReadPoint(reader, point); });
     case 9:
-      return ReadEntry(reader, &lists->signal,
+      return ReadEntry(reader, "signal", &lists->signal,
                        [&](WirePoint* point) { ReadPoint(reader, point); });
     case 10:
       request->rng_seed = reader.Varint();
       return;
     case 11:
-      request->label = reader.String();
+      request->label = reader.String("label");
       return;
     case 12:
       request->precision = reader.Int32();
@@ -349,12 +356,12 @@ absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
         ReadOnlyGraph(reader, &request->graph);
         break;
       case 2:
-        ReadEntry(reader, &inputs, [&](WireTensor* tensor) {
+        ReadEntry(reader, "inputs", &inputs, [&](WireTensor* tensor) {
           ReadNamedSpec(reader, arena, tensor);
         });
         break;
       case 3:
-        request->device = reader.Name();
+        request->device = reader.Name("device");
         break;
       case 4:
         request->precision = reader.Int32();
@@ -363,7 +370,7 @@ absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
         request->page_size = reader.Int32();
         break;
       case 6:
-        request->page_token = reader.String();
+        request->page_token = reader.String("page_token");
         break;
       default:
         reader.Skip();

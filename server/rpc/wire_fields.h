@@ -10,14 +10,15 @@
 
 namespace weir {
 
-// Reads a repeated int64, at most kMaxWireRank of them.
+// Reads a repeated int64, the current `field`: at most kMaxWireRank of them.
 inline constexpr size_t kMaxWireRank = 64;
-inline void ReadExtents(WireReader& reader, ArenaList<int64_t>* extents) {
+inline void ReadExtents(WireReader& reader, const char* field,
+                        ArenaList<int64_t>* extents) {
   reader.RepeatedVarint([&](uint64_t bits) {
     if (int64_t* extent = extents->Add(kMaxWireRank)) {
       *extent = static_cast<int64_t>(bits);
     } else {
-      reader.Fail("a shape has more than 64 extents");
+      reader.FailTooMany(field, kMaxWireRank);
     }
   });
 }

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
@@ -15,12 +17,6 @@
 namespace weir {
 namespace {
 
-constexpr char kTooManyTensors[] = "more than 1024 tensors";
-constexpr char kTooManyParameters[] = "parameters has more than 1024 entries";
-constexpr char kTooManyTensorParameters[] =
-    "parameters of a tensor has more than 64 entries";
-static_assert(kMaxWireParameters == 1024 && kMaxTensorParameters == 64);
-
 void ReadParameterValue(WireReader& reader, InferParameter* parameter) {
   while (reader.NextField()) {
     switch (reader.number()) {
@@ -31,7 +27,7 @@ void ReadParameterValue(WireReader& reader, InferParameter* parameter) {
         parameter->value = reader.Int64();
         break;
       case 3:
-        parameter->value = reader.String();
+        parameter->value = reader.String("string_param");
         break;
       case 4:
         parameter->value = std::bit_cast<double>(reader.Fixed64());
@@ -50,18 +46,18 @@ void ReadParameter(WireReader& reader, size_t limit,
                    ArenaList<InferParameter>* list) {
   InferParameter* parameter = list->Add(limit);
   if (parameter == nullptr) {
-    return reader.Fail(limit == kMaxTensorParameters ? kTooManyTensorParameters
-                                                     : kTooManyParameters);
+    return reader.FailTooMany("parameters", limit);
   }
-  reader.Nested([&](WireReader&) {
+  reader.Message("parameters", list->size() - 1, [&](WireReader&) {
     while (reader.NextField()) {
       switch (reader.number()) {
         case 1:
-          parameter->name = reader.Name();
+          parameter->name = reader.Name("key");
           break;
         case 2:
-          reader.Nested(
-              [&](WireReader&) { ReadParameterValue(reader, parameter); });
+          reader.Message("value", [&](WireReader&) {
+            ReadParameterValue(reader, parameter);
+          });
           break;
         default:
           reader.Skip();
@@ -76,13 +72,13 @@ void ReadInput(WireReader& reader, CallArena* arena, InferInput* input) {
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        input->name = reader.Name();
+        input->name = reader.Name("name");
         break;
       case 2:
-        input->datatype = reader.Name();
+        input->datatype = reader.Name("datatype");
         break;
       case 3:
-        ReadExtents(reader, &shape);
+        ReadExtents(reader, "shape", &shape);
         break;
       case 4:
         ReadParameter(reader, kMaxTensorParameters, &parameters);
@@ -108,7 +104,7 @@ void ReadOutput(WireReader& reader, CallArena* arena,
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        output->name = reader.Name();
+        output->name = reader.Name("name");
         break;
       case 2:
         ReadParameter(reader, kMaxTensorParameters, &parameters);
@@ -132,37 +128,39 @@ absl::Status ParseInferRequest(const ByteView& bytes, CallArena* arena,
   while (reader.NextField()) {
     switch (reader.number()) {
       case 1:
-        request->model_name = reader.Name();
+        request->model_name = reader.Name("model_name");
         break;
       case 2:
-        request->model_version = reader.Name();
+        request->model_version = reader.Name("model_version");
         break;
       case 3:
-        request->id = reader.Name();
+        request->id = reader.Name("id");
         break;
       case 4:
         ReadParameter(reader, kMaxWireParameters, &parameters);
         break;
       case 5:
         if (auto* input = inputs.Add(kMaxWireTensors)) {
-          reader.Nested([&](WireReader&) { ReadInput(reader, arena, input); });
+          reader.Message("inputs", inputs.size() - 1,
+                         [&](WireReader&) { ReadInput(reader, arena, input); });
         } else {
-          reader.Fail(kTooManyTensors);
+          reader.FailTooMany("inputs", kMaxWireTensors);
         }
         break;
       case 6:
         if (auto* output = outputs.Add(kMaxWireTensors)) {
-          reader.Nested(
-              [&](WireReader&) { ReadOutput(reader, arena, output); });
+          reader.Message("outputs", outputs.size() - 1, [&](WireReader&) {
+            ReadOutput(reader, arena, output);
+          });
         } else {
-          reader.Fail(kTooManyTensors);
+          reader.FailTooMany("outputs", kMaxWireTensors);
         }
         break;
       case 7:
         if (auto* raw = raw_contents.Add(kMaxWireTensors)) {
           *raw = reader.Bytes();
         } else {
-          reader.Fail(kTooManyTensors);
+          reader.FailTooMany("raw_input_contents", kMaxWireTensors);
         }
         break;
       default:
@@ -206,6 +204,14 @@ uint32_t ContentsField(DType dtype) {
   }
 }
 
+// Its name.
+const char* ContentsName(uint32_t field) {
+  constexpr const char* kNames[] = {
+      "bool_contents",   "int_contents",  "int64_contents", "uint_contents",
+      "uint64_contents", "fp32_contents", "fp64_contents",  "bytes_contents"};
+  return kNames[field - 1];
+}
+
 // Writes elements one after the other and knows when there are too many.
 class ContentsSink {
  public:
@@ -233,17 +239,17 @@ class ContentsSink {
   }
 
   // The message is whole, but not what the tensor takes. Ends the reading.
-  void Refuse(const char* flaw) {
+  void Refuse(std::string flaw) {
     if (!reader_->ok()) return;
-    flaw_ = flaw;
-    reader_->Fail(flaw);
+    flaw_ = std::move(flaw);
+    reader_->Fail("elements that the tensor does not take");
   }
 
   size_t written() const { return written_; }
-  const char* flaw() const { return flaw_; }  // null: none
+  const std::string& flaw() const { return flaw_; }  // empty: none
 
  private:
-  const char* flaw_ = nullptr;
+  std::string flaw_;
   WireReader* const reader_;
   std::byte* const out_;
   const size_t count_;
@@ -318,13 +324,15 @@ absl::Status DecodeContents(const ByteView& contents, DType dtype, size_t count,
     if (reader.number() == field) {
       ReadElements(reader, dtype, &sink, arena);
     } else if (reader.number() >= 1 && reader.number() <= 8) {
-      sink.Refuse("elements stand in the field of another type");
+      sink.Refuse(absl::StrCat(AbslView(KServeName(dtype)),
+                               " elements belong in contents.",
+                               ContentsName(field)));
     } else {
       reader.Skip();
     }
   }
   if (arena->refused()) return arena->refusal();
-  if (sink.flaw() != nullptr) return absl::InvalidArgumentError(sink.flaw());
+  if (!sink.flaw().empty()) return absl::InvalidArgumentError(sink.flaw());
   if (reader.ok() && sink.written() < count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the contents have ", sink.written(), " elements, the shape ", count));

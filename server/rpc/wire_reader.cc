@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/utf8.h"
 
 namespace weir {
 namespace {
@@ -20,6 +22,11 @@ static_assert(WireReader::kMaxFields == 1048576);
 
 // Replaced by why the arena was refused.
 constexpr char kNoRoom[] = "no room for what is read";
+// Replaced by what is wrong with the field.
+constexpr char kFieldError[] = "a field is at fault";
+
+// What is shown of a string that is not UTF-8.
+constexpr size_t kShownBytes = 64;
 
 }  // namespace
 
@@ -42,6 +49,25 @@ void WireReader::Fail(const char* error) {
   position_ = end_;
 }
 
+void WireReader::FailField(const char* field, std::string_view what) {
+  if (!ok()) return;
+  std::string path;
+  for (size_t i = 0; i < std::min(depth_, kMaxSteps); ++i) {
+    const Step& step = steps_[i];
+    absl::StrAppend(&path, step.field);
+    if (step.index != kNoList) absl::StrAppend(&path, "[", step.index, "]");
+    path += '.';
+  }
+  path += field;
+  field_error_ = InvalidField(path, absl::StrCat(path, " ", AbslView(what)));
+  Fail(kFieldError);
+}
+
+void WireReader::FailTooMany(const char* field, size_t limit) {
+  if (arena_->refused()) return Fail(kNoRoom);
+  FailField(field, absl::StrCat("has more than ", limit, " entries"));
+}
+
 absl::Status WireReader::status(std::string_view message) const {
   if (ok()) return absl::OkStatus();
   if (arena_->refused()) {
@@ -49,6 +75,7 @@ absl::Status WireReader::status(std::string_view message) const {
                     absl::StrCat("reading ", AbslView(message), " at byte ",
                                  error_position_, ": "));
   }
+  if (!field_error_.ok()) return field_error_;
   return absl::InvalidArgumentError(
       absl::StrCat("malformed ", AbslView(message), " at byte ",
                    error_position_, ": ", error_));
@@ -225,12 +252,13 @@ ByteView WireReader::RawBytes(uint64_t length) {
   return ByteView(out.first(count), length);
 }
 
-std::string_view WireReader::Text(uint64_t max_bytes) {
+std::string_view WireReader::Text(const char* field, uint64_t max_bytes) {
   if (!Expect(WireType::kBytes)) return {};
   const uint64_t length = Length();
   if (!ok() || length == 0) return {};
   if (length > max_bytes) {
-    Fail("a name or an id has more than 1024 bytes");
+    FailField(field, absl::StrCat("has ", length, " bytes; a name may have ",
+                                  max_bytes));
     return {};
   }
   std::string_view text;
@@ -247,7 +275,12 @@ std::string_view WireReader::Text(uint64_t max_bytes) {
     CopyRaw(copy->data(), length);
     text = {reinterpret_cast<const char*>(copy->data()), length};
   }
-  if (!IsUtf8(text)) Fail("a string is not UTF-8");
+  if (!IsUtf8(text)) {
+    FailField(field,
+              absl::StrCat("is not UTF-8: \"",
+                           EscapeNonUtf8(text.substr(0, kShownBytes)),
+                           text.size() > kShownBytes ? "..." : "", "\""));
+  }
   return text;
 }
 

@@ -4,8 +4,11 @@
 // or into the arena. Used by one thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "server/rpc/byte_view.h"
@@ -47,11 +50,14 @@ class WireReader {
   uint64_t Fixed64();
   ByteView Bytes();
   // Must be UTF-8. Copied to the arena only if it lies in several slices.
-  std::string_view String() { return Text(UINT64_MAX); }
+  // `field` is its name, for errors; it lives forever, as all of them.
+  std::string_view String(const char* field) { return Text(field, UINT64_MAX); }
   // A String of at most kMaxNameBytes, as what names anything has: a longer one
   // is an error, for it would be quoted where it names nothing.
   static constexpr uint64_t kMaxNameBytes = 1024;
-  std::string_view Name() { return Text(kMaxNameBytes); }
+  std::string_view Name(const char* field) {
+    return Text(field, kMaxNameBytes);
+  }
 
   // Passes over the current field.
   void Skip();
@@ -63,6 +69,21 @@ class WireReader {
     const uint64_t end = EnterNested();
     read(*this);
     LeaveNested(end);
+  }
+
+  // Nested, of the message in `field`; of its entry `index` if that is a list.
+  // Errors about what is in it begin with this.
+  static constexpr size_t kNoList = SIZE_MAX;
+  template <typename Read>
+  void Message(const char* field, size_t index, Read&& read) {
+    if (depth_ < kMaxSteps) steps_[depth_] = {field, index};
+    ++depth_;
+    Nested(std::forward<Read>(read));
+    --depth_;
+  }
+  template <typename Read>
+  void Message(const char* field, Read&& read) {
+    Message(field, kNoList, std::forward<Read>(read));
   }
 
   // A repeated number, packed or not: calls append(value) for each.
@@ -112,14 +133,26 @@ class WireReader {
   bool ok() const { return error_ == nullptr; }
   // The first error wins. `error` lives forever.
   void Fail(const char* error);
-  // INVALID_ARGUMENT: "malformed MESSAGE at byte N: why". Why the arena was
-  // refused, if reading ended for that.
+  // The same for what is wrong with a field of the current message: "PATH what
+  // it is", with the field's path as InvalidField has it.
+  void FailField(const char* field, std::string_view what);
+  // There are more entries in `field` than `limit`.
+  void FailTooMany(const char* field, size_t limit);
+  // INVALID_ARGUMENT: of a field, or "malformed MESSAGE at byte N: why". Why
+  // the arena was refused, if reading ended for that.
   absl::Status status(std::string_view message) const;
 
  private:
   static constexpr int kMaxGroupDepth = 32;
 
-  std::string_view Text(uint64_t max_bytes);
+  // Where reading is: a message within the one that holds it.
+  struct Step {
+    const char* field;
+    size_t index;
+  };
+  static constexpr size_t kMaxSteps = 6;  // deeper ones go unnamed
+
+  std::string_view Text(const char* field, uint64_t max_bytes);
   uint64_t RawVarint();
   uint64_t SlowVarint();
   uint64_t Length();
@@ -142,6 +175,9 @@ class WireReader {
   WireType type_ = WireType::kVarint;
   const char* error_ = nullptr;
   uint64_t error_position_ = 0;
+  absl::Status field_error_;  // if a field is at fault
+  std::array<Step, kMaxSteps> steps_;
+  size_t depth_ = 0;
 };
 
 // Whether `text` is well-formed UTF-8, as protobuf wants of strings.

@@ -62,15 +62,17 @@ absl::Status AdminService::Authorize(const ServerCall& call) const {
   }
   constexpr std::string_view kScheme = "Bearer ";
   const std::string_view header = call.Header("authorization").value_or("");
-  if (header.substr(0, kScheme.size()) == kScheme &&
-      token_->Matches(header.substr(kScheme.size()))) {
+  const bool given = header.size() > kScheme.size() &&
+                     header.substr(0, kScheme.size()) == kScheme;
+  if (given && token_->Matches(header.substr(kScheme.size()))) {
     return absl::OkStatus();
   }
   return WithReason(
-      absl::UnauthenticatedError(
+      absl::UnauthenticatedError(absl::StrCat(
+          given ? "the token is another than the server's: " : "",
           "over TCP this call needs the header 'authorization: Bearer TOKEN' "
           "with the token of the server's --admin-token-file (weir: "
-          "--token-file)"),
+          "--token-file)")),
       "ADMIN_TOKEN");
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
@@ -234,6 +235,11 @@ absl::Status ListDevices(const ServiceContext& context,
   return absl::OkStatus();
 }
 
+// The domain of ONNX's operators has two names, as Node.domain.
+std::string_view DomainOf(const std::string& domain) {
+  return domain == "ai.onnx" ? std::string_view() : domain;
+}
+
 absl::Status ListOperators(const ServiceContext& context,
                            const v1::ListOperatorsRequest& request,
                            v1::ListOperatorsResponse* response) {
@@ -241,11 +247,14 @@ absl::Status ListOperators(const ServiceContext& context,
       Page page,
       Page::Read(request.page_size(), request.page_token(),
                  request.has_domain()
-                     ? absl::StrCat("operators of ", request.domain())
+                     ? absl::StrCat("operators of ",
+                                    AbslView(DomainOf(request.domain())))
                      : "operators"));
   const OpRegistry& registry = context.engine.registry();
   for (const OpDef* def : registry.List()) {
-    if (request.has_domain() && request.domain() != def->domain) continue;
+    if (request.has_domain() && DomainOf(request.domain()) != def->domain) {
+      continue;
+    }
     std::string key(def->domain);
     key += '\0';  // orders as the pair does
     key += def->name;
@@ -265,7 +274,7 @@ absl::Status DescribeOperator(const ServiceContext& context,
                               const v1::DescribeOperatorRequest& request,
                               v1::DescribeOperatorResponse* response) {
   const OpRegistry& registry = context.engine.registry();
-  const OpDef* def = registry.Find(request.domain(), request.name());
+  const OpDef* def = registry.Find(DomainOf(request.domain()), request.name());
   if (def == nullptr) {
     return WithField(absl::NotFoundError(absl::StrCat(
                          "no operator \"", request.name(), "\" in domain \"",

@@ -109,7 +109,8 @@ class EvaluatorService::Request {
     if (!v1::ContextConflict_IsValid(request_.on_conflict)) {
       return InvalidField(
           "on_conflict",
-          absl::StrCat(request_.on_conflict, " is not a way to meet one"));
+          absl::StrCat(request_.on_conflict,
+                       " is not a way to meet a context that is in use"));
     }
     if (request_.label.size() > ServerCall::kMaxLabelBytes) {
       return InvalidField(
@@ -129,6 +130,10 @@ class EvaluatorService::Request {
     if (policy.kind != v1::StreamPolicy::KIND_UNSPECIFIED &&
         policy.kind != v1::StreamPolicy::KIND_POOLED) {
       return NeedsSpace("stream_policy.kind", "a stream of one's own");
+    }
+    if (policy.stream != 0) {
+      return InvalidField("stream_policy.stream",
+                          "only KIND_NAMED has a stream");
     }
     const StreamPoolOptions& pool = context_->engine.options().streams;
     if (policy.priority != pool.priority) {
@@ -240,9 +245,15 @@ class EvaluatorService::Request {
         this);
   }
 
-  static absl::Status Missing(const ValueDecl& input) {
-    return InvalidField("inputs", absl::StrCat("input \"", input.name,
-                                               "\" of the graph is missing"));
+  absl::Status Missing(const ValueDecl& input) const {
+    return InvalidField("inputs", absl::StrCat("input \"", input.name, "\" of ",
+                                               Whose(), " is missing"));
+  }
+
+  // Whose inputs and outputs they are.
+  std::string Whose() const {
+    return model_ == nullptr ? "the graph"
+                             : absl::StrCat("model \"", model_->name, "\"");
   }
 
   // A graph may declare far more inputs than a request can give.
@@ -272,7 +283,7 @@ class EvaluatorService::Request {
       const int at = finder.Find(input.name);
       if (at < 0) {
         return InvalidField(InputField(i),
-                            absl::StrCat("the graph has no input \"",
+                            absl::StrCat(Whose(), " has no input \"",
                                          AbslView(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
@@ -343,7 +354,7 @@ class EvaluatorService::Request {
       const std::string field = absl::StrCat("outputs[", i, "]");
       const int at = finder.Find(wanted.name);
       if (at < 0) {
-        return InvalidField(field, absl::StrCat("the graph has no output \"",
+        return InvalidField(field, absl::StrCat(Whose(), " has no output \"",
                                                 AbslView(wanted.name), "\""));
       }
       if (!std::holds_alternative<std::monostate>(wanted.destination)) {

@@ -270,7 +270,7 @@ class ExplainCall {
       return Fail(status);
     }
     const std::unique_ptr<ExplainCall> self(this);
-    ReplyMessage(call_, response);
+    ReplyMessage(call_, response, "ask for a smaller page_size");
   }
 
   absl::Status FillPage(v1::ExplainResponse* response) const {

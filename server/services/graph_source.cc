@@ -168,6 +168,9 @@ absl::Status WithGraphField(const absl::Status& status,
   }
   const std::string field = Field(status);
   if (field.rfind("graph.", 0) == 0) return status;
+  if (field.rfind(kRequestField, 0) == 0) {
+    return WithField(status, field.substr(1));
+  }
   if (std::holds_alternative<WireOnnxModel>(graph)) {
     return WithField(status, "graph.onnx_model");
   }

@@ -80,6 +80,12 @@ absl::Status CheckSpecs(std::span<const WireTensor> inputs,
     }
     const auto dtype = ImportDType(inputs[i].spec.dtype, path + ".dtype");
     if (!dtype.ok()) return Annotate(dtype.status(), label);
+    const size_t rank = inputs[i].spec.shape.size();
+    if (rank > static_cast<size_t>(kMaxRank)) {
+      return InvalidField(path + ".shape",
+                          absl::StrCat(label, "rank ", rank, " is more than ",
+                                       kMaxRank, " dimensions"));
+    }
   }
   return absl::OkStatus();
 }

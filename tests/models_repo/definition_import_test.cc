@@ -30,6 +30,36 @@ TEST(DefinitionImportTest, TakesWhatAnInputDoesNotSayFromWhatIsGiven) {
   const absl::Status missing = ImportDefinition(definition, given).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument) << missing;
   EXPECT_EQ(Field(missing), "graph.definition.inputs[2]");
+  EXPECT_EQ(missing.message(),
+            "input \"z\" is missing: the graph declares no spec for it, so the "
+            "request must give one");
+}
+
+// A name that was misspelt is not told as one that was left out.
+TEST(DefinitionImportTest, NamesWhatIsGivenAndNotDeclared) {
+  v1::GraphDefinition definition;
+  definition.add_inputs()->set_name("x");
+  const std::vector<GivenInput> given = {{"X", DType::kFloat, 1}};
+  const absl::Status unknown = ImportDefinition(definition, given).status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument) << unknown;
+  EXPECT_EQ(unknown.message(), "the graph has no input \"X\"");
+  EXPECT_EQ(Field(unknown), ".inputs[0]");
+}
+
+TEST(DefinitionImportTest, AnElementTypeIsRequired) {
+  v1::GraphDefinition definition;
+  v1::GraphInput* input = definition.add_inputs();
+  input->set_name("x");
+  input->mutable_spec();
+  absl::Status status = ImportDefinition(definition, {}).status();
+  EXPECT_EQ(status.message(),
+            "input \"x\": dtype is not set; it is required (DATA_TYPE_FLOAT, "
+            "...)");
+  EXPECT_EQ(Field(status), "graph.definition.inputs[0].spec.dtype");
+  input->mutable_spec()->set_dtype(static_cast<v1::DataType>(99));
+  status = ImportDefinition(definition, {}).status();
+  EXPECT_EQ(status.message(),
+            "input \"x\": element type 99 is not one that weir knows");
 }
 
 // One by one, this is 45 billion comparisons of names that begin alike.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/error_info.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
 #include "tests/rpc/reply_bytes.h"
@@ -190,6 +191,47 @@ TEST(WireEvaluateTest, RefusesWhatWouldBeMerged) {
       std::string(
           ParseExplainRequest(specs.view(), &arena, &explain).message()),
       HasSubstr("two specs"));
+}
+
+TEST(WireEvaluateTest, NamesTheFieldAtFault) {
+  const auto status_of = [](const v1::EvaluateRequest& wire) {
+    std::string bytes = wire.SerializeAsString();
+    const size_t at = bytes.find("NAME");
+    if (at != std::string::npos) bytes.replace(at, 4, "\xff\xfe\xff\xfe");
+    const Sliced sliced(bytes, 100);
+    CallArena arena;
+    EvaluateRequestView request;
+    return ParseEvaluateRequest(sliced.view(), &arena, &request);
+  };
+  const auto expect_not_utf8 = [&](const v1::EvaluateRequest& wire,
+                                   const std::string& field) {
+    const absl::Status status = status_of(wire);
+    EXPECT_EQ(status.message(),
+              field + " is not UTF-8: \"\\xff\\xfe\\xff\\xfe\"");
+    EXPECT_EQ(Field(status), field);
+  };
+  v1::EvaluateRequest wire;
+  wire.add_inputs();
+  wire.add_inputs()->set_name("NAME");
+  expect_not_utf8(wire, "inputs[1].name");
+  wire = v1::EvaluateRequest();
+  wire.add_inputs()->mutable_value()->mutable_spec()->set_layout("NAME");
+  expect_not_utf8(wire, "inputs[0].value.spec.layout");
+  wire = v1::EvaluateRequest();
+  wire.add_outputs()->mutable_region()->set_region("NAME");
+  expect_not_utf8(wire, "outputs[0].region.region");
+  wire = v1::EvaluateRequest();
+  wire.mutable_graph()->mutable_model()->set_name("NAME");
+  expect_not_utf8(wire, "graph.model.name");
+  wire = v1::EvaluateRequest();
+  wire.set_label("NAME");
+  expect_not_utf8(wire, "label");
+
+  wire = v1::EvaluateRequest();
+  for (size_t i = 0; i <= kMaxWireTensors; ++i) wire.add_outputs();
+  const absl::Status many = status_of(wire);
+  EXPECT_EQ(many.message(), "outputs has more than 1024 entries");
+  EXPECT_EQ(Field(many), "outputs");
 }
 
 TEST(WireEvaluateTest, AnyCutIsAnErrorOrAShorterRequest) {

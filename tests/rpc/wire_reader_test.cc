@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/base/error_info.h"
 #include "tests/rpc/sliced.h"
 
 namespace weir {
@@ -40,7 +41,7 @@ TEST(WireReaderTest, ReadsEveryKindOfFieldAcrossPieces) {
     ASSERT_TRUE(reader.NextField());
     EXPECT_EQ(reader.Fixed64(), 0x8000000000000001u);
     ASSERT_TRUE(reader.NextField());
-    EXPECT_EQ(reader.String(), "hello");
+    EXPECT_EQ(reader.String("text"), "hello");
     ASSERT_TRUE(reader.NextField());
     EXPECT_EQ(ToString(reader.Bytes()), "\x08\x07\x06");
     EXPECT_FALSE(reader.NextField());
@@ -57,11 +58,12 @@ TEST(WireReaderTest, ANameHasAtMost1024Bytes) {
     CallArena arena;
     WireReader reader(sliced.view(), &arena);
     ASSERT_TRUE(reader.NextField());
-    EXPECT_EQ(reader.Name(), size == 1024 ? name : "");
+    EXPECT_EQ(reader.Name("name"), size == 1024 ? name : "");
     const absl::Status status = reader.status("Test");
     EXPECT_EQ(status.ok(), size == 1024) << status;
     if (status.ok()) continue;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("1024 bytes"));
+    EXPECT_EQ(status.message(), "name has 1025 bytes; a name may have 1024");
+    EXPECT_EQ(Field(status), "name");
   }
 }
 
@@ -109,7 +111,8 @@ TEST(WireReaderTest, TakesNothingThatItIsRefused) {
     CallArena arena(&Refuse, &asked);
     WireReader reader(sliced.view(), &arena);
     EXPECT_TRUE(reader.NextField());
-    EXPECT_EQ(as_string ? reader.String().size() : reader.Bytes().size(), 0u);
+    EXPECT_EQ(as_string ? reader.String("text").size() : reader.Bytes().size(),
+              0u);
     EXPECT_GE(asked, as_string ? kBytes : kBytes / 10 * sizeof(BytePiece));
     EXPECT_TRUE(absl::IsResourceExhausted(reader.status("a message")));
   };
@@ -134,6 +137,30 @@ TEST(WireReaderTest, ANestedMessageEndsWhereItSays) {
   ASSERT_TRUE(reader.NextField());
   EXPECT_EQ(reader.Varint(), 7u);
   EXPECT_TRUE(reader.ok());
+}
+
+TEST(WireReaderTest, AFieldAtFaultIsNamedWithItsPath) {
+  // 1: { 1: { 1: "\xff..." } }
+  const std::string text = "\xff\xfe" + std::string(98, 'n');
+  const Sliced sliced(std::string("\x0a\x68\x0a\x66\x0a\x64") + text, 3);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  ASSERT_TRUE(reader.NextField());
+  reader.Message("inputs", 7, [&](WireReader&) {
+    ASSERT_TRUE(reader.NextField());
+    reader.Message("value", [&](WireReader&) {
+      ASSERT_TRUE(reader.NextField());
+      reader.String("name");
+    });
+  });
+  EXPECT_FALSE(reader.NextField());
+  reader.FailTooMany("outputs", 3);  // the first error wins
+  const absl::Status status = reader.status("Test");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Field(status), "inputs[7].value.name");
+  EXPECT_EQ(status.message(),
+            "inputs[7].value.name is not UTF-8: \"\\xff\\xfe" +
+                std::string(62, 'n') + "...\"");
 }
 
 TEST(WireReaderTest, SkipsGroups) {
@@ -174,7 +201,7 @@ TEST(WireReaderTest, WrongWireTypesAreErrors) {
   CallArena arena;
   WireReader reader(sliced.view(), &arena);
   ASSERT_TRUE(reader.NextField());
-  reader.String();
+  reader.String("text");
   EXPECT_FALSE(reader.ok());
   EXPECT_FALSE(reader.NextField());
 }

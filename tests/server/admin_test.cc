@@ -146,6 +146,12 @@ TEST(AdminTest, WithATokenFileEveryCallNeedsTheToken) {
         Refused(status, StatusCode::UNAUTHENTICATED, "authorization: Bearer"))
         << header;
     EXPECT_EQ(Reason(FromGrpcStatus(status)), "ADMIN_TOKEN");
+    // Who sent one is not told as who sent none.
+    const bool sent = std::string(header).rfind("Bearer s", 0) == 0;
+    EXPECT_EQ(status.error_message().rfind(
+                  "the token is another than the server's: ", 0) == 0,
+              sent)
+        << status.error_message();
   }
   grpc::ClientContext context;
   SetPatience(&context);

@@ -254,7 +254,8 @@ TEST_F(BadInputTest, ContentsThatDoNotFitTheInputs) {
   for (int i = 0; i < 3; ++i) {
     request.mutable_inputs(0)->mutable_contents()->add_int_contents(1);
   }
-  ExpectInvalid(request, "another type", "inputs[0].contents");
+  ExpectInvalid(request, "FP32 elements belong in contents.fp32_contents",
+                "inputs[0].contents");
 }
 
 TEST_F(BadInputTest, StringsThatRunPastTheEnd) {
@@ -395,7 +396,8 @@ TEST_F(BadInputTest, UnknownDatatypesAndOperators) {
     request.mutable_inputs(0)->mutable_value()->mutable_spec()->set_dtype(
         static_cast<v1::DataType>(dtype));
     const grpc::Status status = Evaluate(server_, request).status;
-    EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "element type"));
+    EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT,
+                        dtype == 0 ? "dtype is not set" : "element type"));
     EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0].value.spec.dtype");
     EXPECT_TRUE(ServesOn(server_));
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -111,6 +112,30 @@ TEST(CatalogTest, ListsOperatorsByDomainAndName) {
   EXPECT_EQ(static_cast<size_t>(standard.response.operators_size() +
                                 answer.response.operators_size()),
             names.size());
+  // As Node.domain has it.
+  request.set_domain("ai.onnx");
+  EXPECT_EQ(Call(server, &v1::Catalog::Stub::ListOperators, request)
+                .response.operators_size(),
+            standard.response.operators_size());
+  v1::DescribeOperatorRequest add;
+  add.set_domain("ai.onnx");
+  add.set_name("Add");
+  const auto described =
+      Call(server, &v1::Catalog::Stub::DescribeOperator, add);
+  EXPECT_TRUE(described.status.ok()) << described.status.error_message();
+  EXPECT_EQ(described.response.operator_description().summary().domain(), "");
+}
+
+TEST(CatalogTest, AReplyThatIsTooLargeTellsTheRemedy) {
+  TestServer server([](ServerOptions& o) { o.max_message_bytes = 1024; });
+  v1::ListOperatorsRequest request;
+  EXPECT_TRUE(
+      Refused(Call(server, &v1::Catalog::Stub::ListOperators, request).status,
+              grpc::StatusCode::RESOURCE_EXHAUSTED,
+              "--max-message-bytes): ask for a smaller page_size"));
+  request.set_page_size(2);
+  EXPECT_TRUE(
+      Call(server, &v1::Catalog::Stub::ListOperators, request).status.ok());
 }
 
 TEST(CatalogTest, ListsComeInPages) {
@@ -505,6 +530,13 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
   constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
   EXPECT_TRUE(
       Refused(with("z", v1::DATA_TYPE_FLOAT, {1}), kInvalid, "input \"z\""));
+  v1::ExplainRequest unsaid = ExplainRequest(
+      R"(inputs { name: "x" } outputs: "y"
+         nodes { op: "Neg" inputs: "x" outputs: "y" })");
+  AddSpec(&unsaid, "X", v1::DATA_TYPE_FLOAT, {1});
+  const grpc::Status unknown = refusal(unsaid);
+  EXPECT_TRUE(Refused(unknown, kInvalid, "the graph has no input \"X\""));
+  EXPECT_EQ(Field(FromGrpcStatus(unknown)), "inputs[0]");
   EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_INT8, {1, 8}), kInvalid, "int8"));
   EXPECT_TRUE(
       Refused(with("x", v1::DATA_TYPE_FLOAT, {1, 9}), kInvalid, "[1,9]"));

@@ -190,7 +190,23 @@ TEST(EvaluateTest, RunsServedModels) {
   EXPECT_TRUE(Evaluate(server, request).status.ok());
   request.mutable_graph()->mutable_model()->set_version(7);
   answer = Evaluate(server, request);
-  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND, "7"));
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND,
+                      "no model \"digits\" version \"7\"; it has 1"));
+  request.mutable_graph()->mutable_model()->clear_version();
+  // Whose input it is, is told as ModelInfer tells it.
+  constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+  v1::EvaluateRequest wrong = request;
+  wrong.clear_inputs();
+  EXPECT_TRUE(Refused(Evaluate(server, wrong).status, kInvalid,
+                      "input \"image\" of model \"digits\" is missing"));
+  wrong = request;
+  wrong.mutable_inputs(0)->set_name("picture");
+  EXPECT_TRUE(Refused(Evaluate(server, wrong).status, kInvalid,
+                      "model \"digits\" has no input \"picture\""));
+  wrong = request;
+  wrong.add_outputs()->set_name("z");
+  EXPECT_TRUE(Refused(Evaluate(server, wrong).status, kInvalid,
+                      "model \"digits\" has no output \"z\""));
   request.mutable_graph()->mutable_model()->set_name("letters");
   answer = Evaluate(server, request);
   EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND, "letters"));
@@ -372,6 +388,7 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
     const char* field;
     std::function<void(v1::EvaluateRequest*)> change;
     grpc::StatusCode code;
+    const char* part = "";  // of the message
   } cases[] = {
       {"mode", [](auto* r) { r->set_mode(static_cast<v1::EvalMode>(9)); },
        grpc::StatusCode::INVALID_ARGUMENT},
@@ -394,13 +411,33 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
        grpc::StatusCode::INVALID_ARGUMENT},
       {"on_conflict",
        [](auto* r) { r->set_on_conflict(static_cast<v1::ContextConflict>(9)); },
-       grpc::StatusCode::INVALID_ARGUMENT},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       "9 is not a way to meet a context that is in use"},
+      {"stream_policy.stream",
+       [](auto* r) {
+         r->mutable_stream_policy()->set_kind(v1::StreamPolicy::KIND_POOLED);
+         r->mutable_stream_policy()->set_stream(3);
+       },
+       grpc::StatusCode::INVALID_ARGUMENT, "only KIND_NAMED has a stream"},
+      {"inputs[0]", [](auto* r) { r->mutable_inputs(0)->set_name("X"); },
+       grpc::StatusCode::INVALID_ARGUMENT, "the graph has no input \"X\""},
+      {"graph.definition.inputs[0]", [](auto* r) { r->clear_inputs(); },
+       grpc::StatusCode::INVALID_ARGUMENT, "input \"x\" is missing"},
+      {"inputs[0].value.spec.shape",
+       [](auto* r) {
+         auto* spec = r->mutable_inputs(0)->mutable_value()->mutable_spec();
+         spec->clear_shape();
+         for (int i = 0; i < 9; ++i) spec->add_shape(1);
+       },
+       grpc::StatusCode::INVALID_ARGUMENT,
+       "input \"x\": rank 9 is more than 8 dimensions"},
       {"inputs[0].value.spec.dtype",
        [](auto* r) {
          r->mutable_inputs(0)->mutable_value()->mutable_spec()->set_dtype(
              v1::DATA_TYPE_UNSPECIFIED);
        },
-       grpc::StatusCode::INVALID_ARGUMENT},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       "input \"x\": dtype is not set; it is required (DATA_TYPE_FLOAT, ...)"},
       {"inputs[0].value.spec.dtype",
        [](auto* r) {
          r->mutable_inputs(0)->mutable_value()->mutable_spec()->set_dtype(
@@ -454,7 +491,7 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
     v1::EvaluateRequest request = IdentityRequest();
     c.change(&request);
     const EvaluateAnswer answer = Evaluate(server, request);
-    EXPECT_TRUE(Refused(answer.status, c.code, ""));
+    EXPECT_TRUE(Refused(answer.status, c.code, c.part));
     EXPECT_EQ(Field(FromGrpcStatus(answer.status)), c.field);
     EXPECT_TRUE(ServesOn(server));
   }
