@@ -275,12 +275,7 @@ std::string_view WireReader::Text(const char* field, uint64_t max_bytes) {
     CopyRaw(copy->data(), length);
     text = {reinterpret_cast<const char*>(copy->data()), length};
   }
-  if (!IsUtf8(text)) {
-    FailField(field,
-              absl::StrCat("is not UTF-8: \"",
-                           EscapeNonUtf8(text.substr(0, kShownBytes)),
-                           text.size() > kShownBytes ? "..." : "", "\""));
-  }
+  if (!IsUtf8(text)) FailField(field, NotUtf8(text));
   return text;
 }
 
@@ -336,6 +331,12 @@ void WireReader::LeaveNested(uint64_t end) {
   if (ok() && position_ != end_) Fail("a nested message was not read whole");
   end_ = end;
   if (!ok()) position_ = end_;
+}
+
+std::string NotUtf8(std::string_view text) {
+  return absl::StrCat("is not UTF-8: \"",
+                      EscapeNonUtf8(text.substr(0, kShownBytes)),
+                      text.size() > kShownBytes ? "..." : "", "\"");
 }
 
 bool IsUtf8(std::string_view text) {

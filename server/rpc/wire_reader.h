@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -182,5 +183,7 @@ class WireReader {
 
 // Whether `text` is well-formed UTF-8, as protobuf wants of strings.
 bool IsUtf8(std::string_view text);
+// What is said of a field whose `text` is not: that, and how it begins.
+std::string NotUtf8(std::string_view text);
 
 }  // namespace weir

@@ -11,9 +11,11 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/graph.pb.h"
+#include "server/models/bad_text.h"
 #include "server/models/definition_import.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
+#include "server/rpc/wire_reader.h"
 
 namespace weir {
 namespace {
@@ -200,6 +202,11 @@ absl::StatusOr<Graph> ImportKey(std::string_view key) {
   v1::GraphDefinition definition;
   if (key.size() > static_cast<size_t>(std::numeric_limits<int>::max()) ||
       !definition.ParseFromArray(key.data(), static_cast<int>(key.size()))) {
+    const auto bad = FindBadText(*v1::GraphDefinition::descriptor(), key);
+    if (bad.has_value()) {
+      const std::string field = absl::StrCat("graph.definition.", bad->path);
+      return InvalidField(field, absl::StrCat(field, " ", NotUtf8(bad->text)));
+    }
     return WithField(
         absl::InvalidArgumentError("the graph's definition is malformed"),
         "graph.definition");

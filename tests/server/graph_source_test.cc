@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/base/error_info.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
@@ -196,6 +197,22 @@ TEST_F(ProgramSearchTest, LargeKeysAreReadOnAnotherThread) {
   EXPECT_EQ(found_->program, program);
   EXPECT_EQ(found_->key, nullptr);
   EXPECT_EQ(later_.size(), 0u);
+}
+
+// Protobuf does not say which.
+TEST(GraphSourceTest, ANameThatIsNotUtf8IsNamed) {
+  const std::string definition("\x12\x04\x0a\x02\xff\xfe", 6);
+  const BytePiece piece = Piece(definition);
+  CallArena arena;
+  const auto key = ProgramKey::Make(
+      WireGraphDefinition{ByteView({&piece, 1}, definition.size())}, {},
+      &arena);
+  ASSERT_TRUE(key.ok()) << key.status();
+  const absl::Status status = ImportKey(*key->Copy()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Field(status), "graph.definition.inputs[0].name");
+  EXPECT_EQ(status.message(),
+            "graph.definition.inputs[0].name is not UTF-8: \"\\xff\\xfe\"");
 }
 
 }  // namespace
