@@ -63,6 +63,7 @@ class Endings final : public CallObserver {
     const MutexLock lock(&mu_);
     return endings_;
   }
+  size_t count() const { return ended_.count(); }
   size_t longest_message() {
     const MutexLock lock(&mu_);
     return longest_message_;
@@ -191,6 +192,49 @@ TEST_F(CallBoundsTest, AReplyCountsUntilItIsSent) {
               ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
   EXPECT_TRUE(NothingIsHeld());
   EXPECT_EQ(lent.returned, 1);
+}
+
+// A reply may stay unread for long; the message that it answers must not.
+TEST_F(CallBoundsTest, ARequestGoesWhenItsAnswerBegins) {
+  constexpr uint32_t kCalls = 12;
+  constexpr size_t kMessage = size_t{4} << 20;
+  Lent lent(1 << 20);
+  TransportOptions options = Options();
+  options.receive_timeout = options.send_timeout = absl::InfiniteDuration();
+  options.memory_bytes = 4 * kMessage;  // gRPC ends calls beyond it
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  RawHttp2 client(address_, 1 << 16);
+  const std::string message =
+      RawHttp2::Prefix(kMessage) + std::string(kMessage, 'x');
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    client.Begin(2 * i + 1, kInfer);
+    ASSERT_EQ(client.SendAsGranted(2 * i + 1, message, /*last=*/true),
+              message.size());
+    ASSERT_TRUE(Eventually([&] { return transport_->sending() == i + 1; }));
+  }
+  EXPECT_EQ(endings_.count(), 0u);
+  transport_.reset();  // before what its calls refer to
+}
+
+// What callers have sent of their messages is held by gRPC, and has a bound of
+// its own: beyond it gRPC ends some of the calls.
+TEST_F(CallBoundsTest, WhatGrpcHoldsIsBounded) {
+  constexpr uint32_t kCalls = 8;
+  constexpr size_t kSent = size_t{4} << 20;
+  TransportOptions options = Options();
+  options.receive_timeout = absl::InfiniteDuration();
+  options.ask_after = absl::Hours(1);  // whoever sends reads nothing then
+  options.memory_bytes = 4 * kSent;
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  const std::string part =
+      RawHttp2::Prefix(2 * kSent) + std::string(kSent, 'x');
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    client.Begin(2 * i + 1, kInfer);
+    client.SendAsGranted(2 * i + 1, part, /*last=*/false);
+  }
+  ASSERT_TRUE(Eventually([&] { return endings_.count() > 0; }));
+  EXPECT_EQ(endings_.Wait(1)[0].delivery, Delivery::kCallerGone);
 }
 
 TEST_F(CallBoundsTest, AReplyWhoseCallerLeavesIsNotOk) {

@@ -114,6 +114,30 @@ void RawHttp2::Send(uint32_t stream, const std::string& bytes, bool last,
   } while (at < bytes.size());
 }
 
+size_t RawHttp2::SendAsGranted(uint32_t stream, const std::string& bytes,
+                               bool last) {
+  constexpr size_t kMaxFrame = size_t{16} << 10;
+  size_t at = 0;
+  while (at < bytes.size()) {
+    int64_t& of_stream = stream_windows_[stream];
+    const int64_t room = std::min(window_, stream_window_ + of_stream);
+    if (room <= 0) {
+      const Frame frame = Read();
+      if (frame.type == kReset || frame.type == kGoAway || !frame.ok) return at;
+      unread_.push_back(frame);
+      continue;
+    }
+    const std::string part =
+        bytes.substr(at, std::min(kMaxFrame, static_cast<size_t>(room)));
+    at += part.size();
+    window_ -= static_cast<int64_t>(part.size());
+    of_stream -= static_cast<int64_t>(part.size());
+    Write(kData, last && at == bytes.size() ? kEndStream : uint8_t{0}, stream,
+          part);
+  }
+  return at;
+}
+
 void RawHttp2::Grant(uint32_t stream, uint32_t bytes) {
   Write(kWindowUpdate, 0, stream, BigEndian(bytes, 4));
 }
@@ -133,25 +157,51 @@ bool RawHttp2::ReadExactly(char* to, size_t size) {
   return true;
 }
 
-RawHttp2::Frame RawHttp2::Next() {
-  for (;;) {
-    Frame frame;
-    char head[9];
-    if (!ReadExactly(head, sizeof(head))) return frame;
-    frame.type = static_cast<uint8_t>(head[3]);
-    frame.flags = static_cast<uint8_t>(head[4]);
-    frame.stream = FromBigEndian(head + 5, 4) & 0x7FFFFFFF;
-    frame.payload.resize(FromBigEndian(head, 3));
-    if (!ReadExactly(frame.payload.data(), frame.payload.size())) return frame;
-    frame.ok = true;
-    const bool ack = (frame.flags & kAck) != 0;
-    if (frame.type == kSettings && !ack) Write(kSettings, kAck, 0, "");
-    if (frame.type == kPing && !ack) Write(kPing, kAck, 0, frame.payload);
-    if (frame.type != kSettings && frame.type != kPing &&
-        frame.type != kWindowUpdate) {
-      return frame;
+void RawHttp2::Note(const Frame& frame) {
+  constexpr size_t kSetting = 6;
+  constexpr uint32_t kInitialWindow = 4;
+  if (frame.type == kWindowUpdate) {
+    int64_t& window =
+        frame.stream == 0 ? window_ : stream_windows_[frame.stream];
+    window += FromBigEndian(frame.payload.data(), 4);
+  } else if (frame.type == kSettings) {
+    for (size_t at = 0; at + kSetting <= frame.payload.size(); at += kSetting) {
+      const char* const setting = frame.payload.data() + at;
+      if (FromBigEndian(setting, 2) != kInitialWindow) continue;
+      stream_window_ = FromBigEndian(setting + 2, 4);
     }
   }
+}
+
+RawHttp2::Frame RawHttp2::Next() {
+  Frame frame;
+  do {
+    if (unread_.empty()) {
+      frame = Read();
+    } else {
+      frame = unread_.front();
+      unread_.pop_front();
+    }
+  } while (frame.ok && (frame.type == kSettings || frame.type == kPing ||
+                        frame.type == kWindowUpdate));
+  return frame;
+}
+
+RawHttp2::Frame RawHttp2::Read() {
+  Frame frame;
+  char head[9];
+  if (!ReadExactly(head, sizeof(head))) return frame;
+  frame.type = static_cast<uint8_t>(head[3]);
+  frame.flags = static_cast<uint8_t>(head[4]);
+  frame.stream = FromBigEndian(head + 5, 4) & 0x7FFFFFFF;
+  frame.payload.resize(FromBigEndian(head, 3));
+  if (!ReadExactly(frame.payload.data(), frame.payload.size())) return frame;
+  frame.ok = true;
+  const bool ack = (frame.flags & kAck) != 0;
+  if (frame.type == kSettings && !ack) Write(kSettings, kAck, 0, "");
+  if (frame.type == kPing && !ack) Write(kPing, kAck, 0, frame.payload);
+  Note(frame);
+  return frame;
 }
 
 bool RawHttp2::Await(uint32_t stream) {

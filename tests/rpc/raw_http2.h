@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <string>
 
 namespace weir::testing {
@@ -44,6 +46,9 @@ class RawHttp2 {
   // In frames of so many bytes.
   void Send(uint32_t stream, const std::string& bytes, bool last,
             size_t frame_bytes = size_t{16} << 10);
+  // The same, waiting for the server to grant it: past a window it may end the
+  // connection. Returns how many bytes it took until it ended the stream.
+  size_t SendAsGranted(uint32_t stream, const std::string& bytes, bool last);
   void Grant(uint32_t stream, uint32_t bytes);
   void Reset(uint32_t stream);
 
@@ -63,9 +68,19 @@ class RawHttp2 {
   // False if the server has reset the connection, which Next() tells too.
   bool Write(FrameType type, uint8_t flags, uint32_t stream,
              const std::string& payload);
+  // The next frame from the socket, answered if it asks for that.
+  Frame Read();
+  // Takes note of what it grants.
+  void Note(const Frame& frame);
   bool ReadExactly(char* to, size_t size);
 
   int fd_ = -1;
+  std::deque<Frame> unread_;  // came while it waited to send
+  // What may be sent: on all streams together, and on each beyond what it
+  // begins with.
+  int64_t window_ = 65535;
+  int64_t stream_window_ = 65535;
+  std::map<uint32_t, int64_t> stream_windows_;
 };
 
 }  // namespace weir::testing

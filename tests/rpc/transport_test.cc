@@ -13,12 +13,16 @@
 #include <filesystem>
 #include <future>
 #include <latch>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/rpc/test_transport.h"
 
@@ -552,6 +556,103 @@ TEST(TransportTest, ShutdownLetsCallsEnd) {
   call->Resume([](ServerCall& resumed, void*) { EchoCall(resumed); }, nullptr);
   stopper.join();
   caller.join();
+}
+
+// Answers a call that asks which thread it has come to.
+bool ToldItsThread(ServerCall& call) {
+  std::string bytes(call.request().size(), '\0');
+  call.request().CopyTo(reinterpret_cast<std::byte*>(bytes.data()));
+  inference::ModelInferRequest request;
+  EXPECT_TRUE(request.ParseFromString(bytes));
+  if (request.id() != "who") return false;
+  inference::ModelInferResponse response;
+  response.set_id(std::to_string(gettid()));
+  bytes = response.SerializeAsString();
+  ReplyBuffer reply;
+  bytes.copy(reply.AppendUninitialized(bytes.size()), bytes.size());
+  call.Reply(std::move(reply));
+  return true;
+}
+
+// A connection to each I/O thread: all calls of one come to one thread.
+std::map<int, std::unique_ptr<InferStub>> ConnectToEach(
+    const Transport& transport) {
+  std::map<int, std::unique_ptr<InferStub>> stubs;
+  while (stubs.size() < static_cast<size_t>(transport.io_threads())) {
+    auto stub = std::make_unique<InferStub>(Connect(transport.addresses()[0]));
+    const Answer answer = Infer(*stub, "who");
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    if (!answer.status.ok()) break;
+    stubs.emplace(std::stoi(answer.response.id()), std::move(stub));
+  }
+  return stubs;
+}
+
+bool Runs(int thread) {
+  return std::filesystem::exists("/proc/self/task/" + std::to_string(thread));
+}
+
+// The patience with handlers is that of all threads together: each ends when
+// its own calls are answered, whatever becomes of another's.
+TEST(TransportTest, AThreadThatIsCutWaitsForNoOther) {
+  for (const bool older : {true, false}) {
+    Mutex mu;
+    std::map<int, ServerCall*> held;  // by thread
+    const auto transport = StartTransport([&](ServerCall& call) {
+      if (ToldItsThread(call)) return;
+      const MutexLock lock(&mu);
+      held[gettid()] = &call;
+    });
+    const auto stubs = ConnectToEach(*transport);
+    ASSERT_EQ(stubs.size(), 2u);
+    std::vector<std::thread> callers;
+    for (const auto& stub : stubs) {
+      callers.emplace_back([&stub = *stub.second] { Infer(stub, "hold"); });
+    }
+    EXPECT_TRUE(Eventually([&] {
+      const MutexLock lock(&mu);
+      return held.size() == 2;
+    }));
+    std::thread stopper([&] {
+      EXPECT_TRUE(transport->Shutdown(absl::ZeroDuration(), absl::Hours(1)));
+    });
+    // Threads are made in the order of their numbers.
+    const auto& [ends, its_call] = older ? *held.begin() : *held.rbegin();
+    const auto& [stays, other_call] = older ? *held.rbegin() : *held.begin();
+    const auto answer = [](ServerCall& call, void*) { EchoCall(call); };
+    its_call->Resume(answer, nullptr);
+    EXPECT_TRUE(Eventually([thread = ends] { return !Runs(thread); }));
+    EXPECT_TRUE(Runs(stays));
+    other_call->Resume(answer, nullptr);
+    stopper.join();
+    for (std::thread& caller : callers) caller.join();
+  }
+}
+
+// Nor are threads that hang given up one after another.
+TEST(TransportTest, ThreadsThatHangAreGivenUpTogether) {
+  constexpr int kThreads = 16;
+  Event held, go_on;
+  const auto transport = StartTransport(
+      [&](ServerCall& call) {
+        if (ToldItsThread(call)) return;
+        held.Set();
+        go_on.Wait();
+        EchoCall(call);
+      },
+      {.addresses = {"127.0.0.1:0"}, .io_threads = kThreads});
+  const auto stubs = ConnectToEach(*transport);
+  ASSERT_EQ(stubs.size(), size_t{kThreads});
+  std::vector<std::thread> callers;
+  for (const auto& stub : stubs) {
+    callers.emplace_back([&stub = *stub.second] { Infer(stub, "hold"); });
+  }
+  held.Wait(kThreads);
+  const absl::Time begun = absl::Now();
+  EXPECT_FALSE(transport->Shutdown(absl::ZeroDuration(), absl::ZeroDuration()));
+  EXPECT_LT(absl::Now() - begun, kThreads * Transport::kHangPatience / 2);
+  go_on.Set();
+  for (std::thread& caller : callers) caller.join();
 }
 
 }  // namespace
