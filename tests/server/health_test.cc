@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -13,13 +14,17 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/cpp/client.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "tests/device/fault_injecting_device.h"
 #include "tests/server/holding_log.h"
+#include "tests/server/log_capture.h"
 #include "tests/server/raw_stream.h"
 
 namespace weir::testing {
@@ -27,6 +32,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // HealthCheckResponse.ServingStatus.
@@ -194,6 +200,50 @@ TEST(HealthTest, ALostDeviceIsNeitherReadyNorLive) {
   }
   pollfd lost{server.server().device_lost_fd(), POLLIN, 0};
   EXPECT_EQ(poll(&lost, 1, 0), 1);
+}
+
+// What a device says while the server goes reaches nobody, though a call on it
+// holds the server up.
+TEST(HealthTest, ADeviceFaultDuringTheTeardownReachesNobody) {
+  LogCapture log;
+  FaultInjectingDevice* device = nullptr;
+  auto server = std::make_unique<TestServer>(
+      [&](ServerOptions& o) {
+        o.device = "cpu";
+        o.make_device = [&](std::string_view name, const DeviceOptions& options,
+                            OpRegistry& registry)
+            -> absl::StatusOr<std::unique_ptr<Device>> {
+          WEIR_ASSIGN_OR_RETURN(auto cpu, MakeDevice(name, options, registry));
+          auto made = std::make_unique<FaultInjectingDevice>(std::move(cpu));
+          device = made.get();
+          return made;
+        };
+      },
+      log.stream());
+  const std::string address = server->address();
+  const int lost = dup(server->server().device_lost_fd());
+  auto& launch = device->HoldCall(DeviceCall::kLaunch);
+  const auto stub = v1::Evaluator::NewStub(server->Connect());
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    SetPatience(&context);
+    v1::EvaluateResponse response;
+    stub->Evaluate(&context, IdentityRequest(), &response);
+  });
+  launch.WaitUntilHeld();
+  std::thread teardown([&] { server.reset(); });
+  EXPECT_TRUE(Eventually([&] {  // it has closed its sockets
+    return !client::Client({.address = address}).IsServing().ok();
+  }));
+  device->health().SetStalled(absl::UnavailableError("it stands still"));
+  device->health().Poison(absl::UnavailableError("it is lost"));
+  launch.Release();
+  teardown.join();
+  caller.join();
+  EXPECT_THAT(log.Lines(), IsEmpty());
+  pollfd told{lost, POLLIN, 0};
+  EXPECT_EQ(poll(&told, 1, 0), 0);
+  close(lost);
 }
 
 // A health without a server around it.

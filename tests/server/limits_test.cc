@@ -236,6 +236,34 @@ TEST(LimitsTest, SampleShapesCountAsWhatTheyBecome) {
   EXPECT_TRUE(ServesOn(server));
 }
 
+// A few bytes that name many: what a reply of text takes counts before it is
+// written out.
+TEST(LimitsTest, RepliesOfTextCountBeforeTheyAreWritten) {
+  TestServer server([](ServerOptions& o) { o.queue_bytes = 1 << 16; });
+  const auto pick = [](int64_t count) {
+    v1::EvaluateRequest request = Program(R"(
+        inputs { name: "s" spec { dtype: DATA_TYPE_STRING shape: 1 } }
+        inputs { name: "i" }
+        nodes { op: "Gather" inputs: "s" inputs: "i" outputs: "t" }
+        outputs: "t")");
+    AddInput(&request, "s", v1::DATA_TYPE_STRING, {1},
+             BytesElements({std::string(10'000, 'x')}));
+    AddInput(&request, "i", v1::DATA_TYPE_INT64, {count},
+             std::string(static_cast<size_t>(count) * sizeof(int64_t), '\0'));
+    return request;
+  };
+  const EvaluateAnswer small = Evaluate(server, pick(2));
+  ASSERT_TRUE(small.status.ok()) << small.status.error_message();
+  EXPECT_EQ(small.response.outputs(0).value().raw().size(), 2u * 10'004);
+  // Beyond what a request alone may have.
+  const grpc::Status refused = Evaluate(server, pick(200)).status;
+  EXPECT_TRUE(
+      Refused(refused, StatusCode::RESOURCE_EXHAUSTED, "--queue-bytes"));
+  EXPECT_EQ(Reason(FromGrpcStatus(refused)), "QUEUE_BYTES_FULL");
+  EXPECT_TRUE(server.Settles());
+  EXPECT_EQ(server.Metric("weir_request_bytes_in_flight"), 0);
+}
+
 // Replies that nobody reads lie in memory that others need to be served.
 TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
   constexpr uint32_t kReplies = 20;  // of 1 MiB
