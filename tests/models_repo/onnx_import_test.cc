@@ -396,6 +396,34 @@ TEST_F(ExternalDataTest, MapsFilesBesideTheModel) {
   EXPECT_EQ(Values<float>(*graph, "b")[0], first);
 }
 
+// In whatever way they come: a kernel may take any other byte for either.
+TEST_F(ExternalDataTest, BooleansAreZeroOrOne) {
+  for (const size_t count : {size_t{3}, size_t{10'000}}) {
+    std::string raw(count, '\xff');
+    raw[0] = '\0';
+    raw[1] = '\x02';
+    std::vector<uint8_t> expected(count, 1);
+    expected[0] = 0;
+    folder_.Write("model/flags.bin", "before" + raw);
+    onnx::ModelProto model = ExternalModel("flags.bin", "6");
+    auto* external = model.mutable_graph()->mutable_initializer(0);
+    external->set_name("external");
+    auto* inside = model.mutable_graph()->add_initializer();
+    inside->set_name("inside");
+    inside->set_raw_data(raw);
+    for (auto* tensor : {external, inside}) {
+      tensor->set_data_type(onnx::TensorProto::BOOL);
+      tensor->clear_dims();
+      tensor->add_dims(static_cast<int64_t>(count));
+    }
+    AddFloats(&model, "b", {10, 20});
+    const auto graph = ImportFile(model);
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(Values<uint8_t>(*graph, "external"), expected);
+    EXPECT_EQ(Values<uint8_t>(*graph, "inside"), expected);
+  }
+}
+
 TEST_F(ExternalDataTest, StaysReadableWhenTheFileIsReplaced) {
   const auto graph = ImportFile(ExternalModel("weights.bin"));
   ASSERT_TRUE(graph.ok());
