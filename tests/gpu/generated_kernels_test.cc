@@ -4,16 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <regex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/device/cuda/cuda_device.h"
+#include "kernels/device/devices.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/cuda/register.h"
@@ -41,6 +46,8 @@ std::vector<DType> Types(TypeSet set) {
   }
   return types;
 }
+
+using List = std::vector<int64_t>;
 
 struct Case {
   NodeInfo node;
@@ -90,9 +97,35 @@ class GeneratedKernels : public testing::Test {
     return node;
   }
 
+  // Of a small convolution with these attributes, which need not fit its
+  // output.
+  absl::Status PlanConv(
+      const std::vector<std::pair<std::string, List>>& attributes) {
+    NodeInfo node = Node("Conv");
+    for (const auto& [name, values] : attributes) {
+      node.attributes.Set(name, values);
+    }
+    node.input_types = {DType::kFloat, DType::kFloat};
+    node.num_outputs = 1;
+    node.opset = 21;
+    const auto kernel = registry_->CreateKernel(node, *device_);
+    if (!kernel.ok()) return kernel.status();
+    const std::vector<TensorMeta> inputs = {Meta(DType::kFloat, {1, 2, 8, 8}),
+                                            Meta(DType::kFloat, {2, 2, 3, 3})};
+    const std::vector<TensorMeta> outputs = {Meta(DType::kFloat, {1, 2, 6, 6})};
+    const std::vector<List> host_ints(2);
+    return (*kernel)->Plan({inputs, outputs, host_ints}).status();
+  }
+
   std::unique_ptr<CudaDevice> device_;
   std::unique_ptr<OpRegistry> registry_;
 };
+
+// The root of the source tree.
+std::string Tree() {
+  const char* tests = std::getenv("WEIR_TEST_DATA");
+  return absl::StrCat(tests == nullptr ? "tests" : tests, "/..");
+}
 
 TEST_F(GeneratedKernels, EveryOperatorHasAKernel) {
   for (const OpDef* def : registry_->List()) {
@@ -143,11 +176,14 @@ TEST_F(GeneratedKernels, WhatTheDocsSayIsRefused) {
        }},
       {"Conv with a tensor of 2^31 elements or more, or with a window or a "
        "padded side that long",
-       nullptr},  // cudnn_test
+       [&] {
+         return PlanConv({{"pads", List{0, 1 << 30, 0, 1 << 30}}});
+       }},  // and cudnn_test
+      {"Conv or MatMul of shapes for which the library has no code, or none "
+       "that answers the same each time",
+       nullptr},  // the library's to say
   };
-  const char* tests = std::getenv("WEIR_TEST_DATA");
-  std::ifstream file(absl::StrCat(tests == nullptr ? "tests" : tests,
-                                  "/../docs/operators.md"));
+  std::ifstream file(Tree() + "/docs/operators.md");
   std::set<std::string> documented;
   bool inside = false;
   for (std::string line; std::getline(file, line);) {
@@ -166,6 +202,146 @@ TEST_F(GeneratedKernels, WhatTheDocsSayIsRefused) {
     EXPECT_EQ(check().code(), absl::StatusCode::kUnimplemented) << row;
   }
   EXPECT_EQ(documented, checked);
+}
+
+// cuDNN takes windows and padded sides in int, and weir windows and paddings of
+// which it is not the sum: one more is refused by us.
+TEST_F(GeneratedKernels, ConvolutionsBeyondIntAreRefused) {
+  constexpr int64_t kMost = int64_t{1} << 30;  // of an attribute
+  const auto refused = [&](const char* attribute, const List& values) {
+    const absl::Status status = PlanConv({{attribute, values}});
+    const std::string message(status.message());
+    const size_t at = message.find("; cuDNN takes 2^31 - 1");
+    if (at == std::string::npos) return std::string();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    return message.substr(0, at);
+  };
+  // Three taps reach over twice their distance, and one.
+  EXPECT_EQ(refused("dilations", {1, kMost - 1}), "");
+  EXPECT_EQ(refused("dilations", {1, kMost}), "a window of 2147483649");
+  EXPECT_EQ(refused("dilations", {kMost, 1}), "a window of 2147483649");
+  EXPECT_EQ(refused("strides", {kMost, kMost}), "");
+  // Beside a side of 8.
+  EXPECT_EQ(refused("pads", {0, kMost, 0, kMost - 9}), "");
+  EXPECT_EQ(refused("pads", {0, kMost, 0, kMost - 8}),
+            "a padded side of 2147483648");
+  EXPECT_EQ(refused("pads", {kMost - 8, 0, kMost, 0}),
+            "a padded side of 2147483648");
+}
+
+// The other way round: the code refuses nothing that the docs do not say. A new
+// refusal in a kernel's code needs its row there, or a reason here why it is
+// none of CUDA's alone.
+TEST(CudaRefusals, AreAllInTheDocs) {
+  // By how their messages begin.
+  const std::map<std::string, std::string> known = {
+      {"strings on a CUDA device", "| strings |"},
+      {"more than ", "| Min or Max of more than 128 inputs |"},
+      {" of ",
+       "| Conv with a tensor of 2^31 elements or more, or with a "
+       "window or a padded side that long |"},
+      {"a tensor of shape [",
+       "| Conv with a tensor of 2^31 elements or more, or with a window or a "
+       "padded side that long |"},
+      {"cuDNN has no deterministic engine for this convolution",
+       "| Conv or MatMul of shapes for which the library has no code, or none "
+       "that answers the same each time |"},
+      {"cuBLASLt has no product of ",
+       "| Conv or MatMul of shapes for which the library has no code, or none "
+       "that answers the same each time |"},
+      {"needs cuDNN 9: ", "| cuDNN | Conv | Conv is `UNIMPLEMENTED` |"},
+      {"needs nvJPEG 13: ",
+       "| nvJPEG | DecodeImage | DecodeImage is `UNIMPLEMENTED` |"},
+      {"this build has no nvJPEG",
+       "| nvJPEG | DecodeImage | DecodeImage is `UNIMPLEMENTED` |"},
+      {"a kind of JPEG that nvJPEG lacks",
+       "kinds of JPEG that nvJPEG lacks, by the CPU's decoder"},
+      // Refused on the CPU too.
+      {"Conv of integers on a CUDA device", ""},
+      {"Conv over ", "Convolution and pooling work over 1 to 3 spatial axes."},
+      {"pooling over ",
+       "Convolution and pooling work over 1 to 3 spatial axes."},
+      {"training mode",
+       "Training mode of BatchNormalization is refused everywhere."},
+      // No node's: a device that is none of the backend's, or only compiles; an
+      // answer of a library on its way to one of those above.
+      {" is not made by the CUDA backend", ""},
+      {"a compiler runs no matrix products", ""},
+      {"", ""},
+  };
+  std::ifstream file(Tree() + "/docs/operators.md");
+  const std::string docs((std::istreambuf_iterator<char>(file)),
+                         std::istreambuf_iterator<char>());
+  const std::regex refusal(R"((UnimplementedError\(|kUnimplemented)([^;]*);)");
+  const std::regex literal("\"([^\"]*)\"");
+  std::set<std::string> found;
+  for (const char* folder : {"/kernels/ops/cuda", "/kernels/device/cuda"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(Tree() + folder)) {
+      std::ifstream source(entry.path());
+      const std::string text((std::istreambuf_iterator<char>(source)),
+                             std::istreambuf_iterator<char>());
+      for (std::sregex_iterator it(text.begin(), text.end(), refusal), end;
+           it != end; ++it) {
+        const std::string arguments = (*it)[2];
+        std::smatch begins;
+        std::string message;
+        if (std::regex_search(arguments, begins, literal)) message = begins[1];
+        found.insert(message);
+        EXPECT_TRUE(known.contains(message))
+            << entry.path() << " refuses \"" << message << "\"";
+      }
+    }
+  }
+  for (const auto& [message, said] : known) {
+    EXPECT_TRUE(found.contains(message)) << message;
+    EXPECT_NE(docs.find(said), std::string::npos) << said;
+  }
+}
+
+// Nor is there a type that the CPU takes and CUDA does not, but for text.
+TEST_F(GeneratedKernels, TakeWhatTheCpuTakes) {
+  const auto cpu = MakeCpuDevice({});
+  std::set<std::string> taken;
+  for (const OpDef* def : registry_->List()) {
+    NodeInfo node = Node(std::string(def->name), std::string(def->domain));
+    node.opset = 21;
+    node.num_outputs = 1;
+    if (def->name == "Cast") node.attributes.Set("to", int64_t{1});
+    if (def->name == "Concat") node.attributes.Set("axis", int64_t{0});
+    if (def->name == "MaxPool" || def->name == "AveragePool") {
+      node.attributes.Set("kernel_shape", List{2, 2});
+    }
+    // Pictures are decoded by a library that needs a driver.
+    if (def->inputs.empty() || def->name == "DecodeImage") continue;
+    // Of one group at a time all types, of the others their first.
+    for (size_t varied = 0; varied < def->inputs.size(); ++varied) {
+      for (int type = 1; type <= 16; ++type) {
+        const auto dtype = static_cast<DType>(type);
+        if (!def->inputs[varied].types.Has(dtype)) continue;
+        node.input_types.clear();
+        bool text = false;
+        for (size_t i = 0; i < def->inputs.size(); ++i) {
+          const InputDef& input = def->inputs[i];
+          const bool same =
+              i == varied ||
+              (input.group >= 0 && input.group == def->inputs[varied].group);
+          node.input_types.push_back(same ? dtype : Types(input.types)[0]);
+          text |= node.input_types.back() == DType::kString;
+        }
+        if (!registry_->CreateKernel(node, *cpu).ok()) continue;
+        const absl::Status status =
+            registry_->CreateKernel(node, *device_).status();
+        EXPECT_TRUE(status.ok() || (text && absl::IsUnimplemented(status)))
+            << status;
+        taken.insert(node.op);
+      }
+    }
+  }
+  for (const OpDef* def : registry_->List()) {
+    if (def->inputs.empty() || def->name == "DecodeImage") continue;
+    EXPECT_TRUE(taken.contains(std::string(def->name))) << def->name;
+  }
 }
 
 // Every scalar expression with every type of its first input; inputs of other
