@@ -80,7 +80,7 @@ class Folder {
   HostBudget budget_{kFoldBudgetBytes, kFoldBudgetOperations};
 };
 
-// Nodes draw from streams of their own.
+// A node's place in the caller's graph tells its random numbers from others'.
 static_assert(GraphLimits{}.max_nodes < (uint64_t{1} << (64 - kPhiloxRowBits)));
 
 class Compiler {
@@ -358,16 +358,6 @@ class Compiler {
     return absl::OkStatus();
   }
 
-  // A node's place in the caller's graph tells its numbers from others'.
-  static absl::Status CheckDraws(const LoweredNode& node) {
-    constexpr size_t kOrdinals = size_t{1} << 16;
-    if (!node.def->random || node.index < kOrdinals) return absl::OkStatus();
-    return NodeError(absl::UnimplementedError(absl::StrCat(
-                         "only the first ", kOrdinals,
-                         " nodes of a graph can draw numbers; put it first")),
-                     node);
-  }
-
   absl::Status MakeKernels() {
     const bool cpu = core_->device->info().kind == DeviceKind::kCpu;
     std::vector<bool> on_host(core_->graph.values.size(), false);
@@ -382,7 +372,6 @@ class Compiler {
       CompiledNode& to = compiled(p);
       if (!to.wanted) continue;
       WEIR_RETURN_IF_ERROR(CheckStop());
-      WEIR_RETURN_IF_ERROR(CheckDraws(node));
       const bool computable =
           !node.def->random && !node.def->test_only &&
           (node.def->shape_only ||

@@ -252,7 +252,8 @@ TEST_F(RefusalsTest, ElementTypesThatAreNone) {
   v1::ExplainResponse response;
   const grpc::Status status =
       server_.catalog().Explain(&context, explain, &response);
-  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "element type"));
+  EXPECT_TRUE(
+      Refused(status, StatusCode::INVALID_ARGUMENT, "dtype is not set"));
   EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0].spec.dtype");
 
   onnx::ModelProto model = GatherModel();
