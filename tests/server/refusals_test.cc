@@ -242,7 +242,7 @@ TEST_F(RefusalsTest, ConstantsAreNamed) {
 TEST_F(RefusalsTest, ElementTypesThatAreNone) {
   v1::EvaluateRequest request = IdentityRequest();
   request.mutable_inputs(0)->mutable_value()->mutable_spec()->clear_dtype();
-  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "element type",
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "dtype is not set",
                 "inputs[0].value.spec.dtype");
   v1::ExplainRequest explain;
   *explain.mutable_graph() = request.graph();
