@@ -68,8 +68,9 @@ size_t Engine::max_lane_launches() const {
 
 void Engine::TrimLater() {
   const Nanos ttl = absl::ToInt64Nanoseconds(options_.pinned_ttl);
-  timers_.Add(NowNanos() + ttl, [this, ttl] {
-    TrimOne(Trimmed::kPinned, allocator_.get(), NowNanos() - ttl);
+  timers_.Add(NowNanos() + ttl, [this] {
+    TrimOne(Trimmed::kPinned, allocator_.get(),
+            NowNanos() - absl::ToInt64Nanoseconds(options_.device_ttl));
     TrimLater();
   });
 }

@@ -27,10 +27,12 @@ namespace weir {
 struct EngineOptions {
   StreamPoolOptions streams;
   size_t pinned_bytes = size_t{2} << 30;  // staging and replies
-  // How long pinned buffers, and what the device keeps, lie unused, twice at
-  // most, before they are freed; kept_pinned_bytes of the former stay.
-  absl::Duration pinned_ttl = absl::Seconds(60);
+  // How long pinned buffers lie unused, twice at most, before they are freed;
+  // kept_pinned_bytes of them stay.
+  absl::Duration pinned_ttl = absl::Seconds(2);
   size_t kept_pinned_bytes = size_t{32} << 20;
+  // The same of what the device keeps, which is dear to make again.
+  absl::Duration device_ttl = absl::Seconds(60);
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t max_parked = 65536;              // works waiting for points
   // Longest wait for points, a lane, a program or a plan of a work without an

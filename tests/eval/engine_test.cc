@@ -116,6 +116,7 @@ TEST(EngineTest, ADeviceGivesBackWhatItKeepsPieceByPiece) {
   TrimmedDevice* const device = owned.get();
   EngineOptions options;
   options.pinned_ttl = absl::Milliseconds(1);
+  options.device_ttl = absl::Milliseconds(1);
   const auto engine = Engine::Create(std::move(owned), registry.get(), options);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_TRUE(testing::Eventually([&] { return device->pieces <= 0; }));

@@ -232,7 +232,7 @@ TEST_F(GeneratedKernels, ConvolutionsBeyondIntAreRefused) {
 // The other way round: the code refuses nothing that the docs do not say. A new
 // refusal in a kernel's code needs its row there, or a reason here why it is
 // none of CUDA's alone.
-TEST(CudaRefusals, AreAllInTheDocs) {
+TEST(RefusalsDocTest, ListsWhatTheSourcesRefuse) {
   // By how their messages begin.
   const std::map<std::string, std::string> known = {
       {"strings on a CUDA device", "| strings |"},

@@ -195,7 +195,9 @@ void AddShapes(std::vector<HostileGraph>* all) {
                   Expanded({1 << 17, 1 << 17}, sum),
                   {Floats("x", {1})},
                   StatusCode::kResourceExhausted,
-                  "node \"expand\" (Expand)"});
+                  "node \"expand\" (Expand)",
+                  /*cpu_only=*/false,
+                  "(ReduceSum)"});
   all->push_back({"Expand to 2^80",
                   Expanded({1 << 20, 1 << 20, 1 << 20, 1 << 20}, sum),
                   {Floats("x", {1})},
@@ -259,7 +261,9 @@ void AddShapes(std::vector<HostileGraph>* all) {
                                Node("ReduceSum", {at}, {"y"}), Output("y")),
                   {Floats("x", {1}), Floats("two", {2})},
                   StatusCode::kResourceExhausted,
-                  "(Add)"});
+                  "(Add)",
+                  /*cpu_only=*/false,
+                  "(ReduceSum)"});
   all->push_back(
       {"an outer sum",
        absl::StrCat(Input("x"), Input("z"),

@@ -33,6 +33,8 @@ struct HostileGraph {
   std::string names = "";
   // Devices may lack it: UNIMPLEMENTED is as good on CUDA.
   bool cpu_only = false;
+  // Where a GPU refuses another node; empty: `names`.
+  std::string names_on_gpu = "";
 };
 
 // The limits that the codes above are for; those of a server with 2 GiB of
