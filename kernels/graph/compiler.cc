@@ -454,9 +454,11 @@ class Compiler {
   // A constant's shape is needed for good; its bytes only where the host reads
   // them, and on a device that shares them the device's copy will do.
   void FreeHostCopies(const std::vector<bool>& keep) {
+    ConstantDigests::Replacements constants;
     for (size_t id = 0; id < keep.size(); ++id) {
       LoweredValue& v = core_->graph.values[id];
       if (v.constant == nullptr) continue;
+      constants.emplace_back(v.constant, v.constant);
       const bool shared =
           core_->device->host_addressable() && core_->on_device[id] != nullptr;
       if (keep[id] && !shared) continue;
@@ -464,7 +466,9 @@ class Compiler {
       shell->tensor = v.constant->tensor;
       shell->tensor.data = shared ? core_->on_device[id] : nullptr;
       v.constant = std::move(shell);
+      constants.back().second = v.constant;
     }
+    core_->graph.digests.Replace(constants);
   }
 
   const OpRegistry& registry_;

@@ -25,4 +25,28 @@ absl::StatusOr<std::vector<int64_t>> ConstantDigests::Get(
   return HostIntsOf(node, i, constant->tensor);
 }
 
+void ConstantDigests::Replace(const Replacements& constants) {
+  absl::flat_hash_map<const Constant*, std::vector<Key>> keys;
+  for (const auto& [key, digest] : digests_) keys[key.first].push_back(key);
+  absl::flat_hash_map<Key, Digest> replaced;
+  for (const auto& [from, to] : constants) {
+    const auto found = keys.find(from.get());
+    if (found == keys.end()) continue;
+    for (const Key& key : found->second) {
+      replaced.try_emplace({to.get(), key.second},
+                           Digest{to, digests_.find(key)->second.ints});
+    }
+  }
+  digests_ = std::move(replaced);
+}
+
+size_t ConstantDigests::bytes() const {
+  size_t bytes = 0;
+  for (const auto& [key, digest] : digests_) {
+    bytes += sizeof(key) + sizeof(digest);
+    bytes += digest.ints.capacity() * sizeof(int64_t);
+  }
+  return bytes;
+}
+
 }  // namespace weir

@@ -1,7 +1,7 @@
 // What operators' digests make of constants (op.h), each asked once for all
 // nodes of an operator: a constant may be as large as a message, and nodes
-// many. Take belongs to the thread that compiles; afterwards any may Get.
-// Internal to this layer.
+// many. It keeps the constants alive. Take and Replace belong to the thread
+// that compiles; afterwards any may Get. Internal to this layer.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,14 @@ class ConstantDigests {
   absl::StatusOr<std::vector<int64_t>> Get(
       const LoweredNode& node, size_t i,
       const std::shared_ptr<const Constant>& constant) const;
+
+  // From now on goes by what constants became, in pairs of old and new; those
+  // that are in no pair are forgotten.
+  using Replacements = std::vector<std::pair<std::shared_ptr<const Constant>,
+                                             std::shared_ptr<const Constant>>>;
+  void Replace(const Replacements& constants);
+
+  size_t bytes() const;  // without the constants
 
  private:
   using Key = std::pair<const Constant*, const OpDef*>;

@@ -169,17 +169,18 @@ absl::Status Planner::ReadHostInputs(const LoweredNode& node) {
     if (node.inputs[i] == kNoValue || !node.IsHostInput(i)) continue;
     const int id = node.inputs[i];
     const int input = graph().values[static_cast<size_t>(id)].input;
-    const auto& constant = graph().values[static_cast<size_t>(id)].constant;
-    if (constant != nullptr) {
-      WEIR_ASSIGN_OR_RETURN(host_ints_[i],
-                            graph().digests.Get(node, i, constant));
-      continue;
-    }
     const bool digested = node.def->digest != nullptr;
     const auto known =
         digested ? digests_.find({id, node.def}) : digests_.end();
     if (known != digests_.end()) {
       host_ints_[i] = known->second;
+      continue;
+    }
+    const auto& constant = graph().values[static_cast<size_t>(id)].constant;
+    if (constant != nullptr) {
+      WEIR_ASSIGN_OR_RETURN(host_ints_[i],
+                            graph().digests.Get(node, i, constant));
+      if (digested) digests_[{id, node.def}] = *host_ints_[i];
       continue;
     }
     HostTensor tensor;

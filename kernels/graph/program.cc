@@ -95,7 +95,7 @@ size_t HeldBytes(const LoweredGraph& graph) {
     bytes += sizeof(value) + value.name.size();
     if (value.constant != nullptr) bytes += HeldBytes(*value.constant);
   }
-  return bytes;
+  return bytes + graph.digests.bytes();
 }
 
 }  // namespace

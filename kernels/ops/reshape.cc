@@ -36,16 +36,10 @@ std::string RequestedString(const SymbolicDims& target, size_t missing) {
 // symbols that stand on both sides cancel.
 absl::StatusOr<Dim> MissingDim(const SymbolicDims& input,
                                const SymbolicDims& target, size_t missing) {
-  SymbolicDims open;  // unknown factors of the input
-  Dim have(1);
+  SymbolicDims open, closed;  // factors of the input
+  for (Dim dim : input) (dim.known() ? closed : open).push_back(dim);
+  const Dim have = Product(closed);
   Dim taken(1);
-  for (Dim dim : input) {
-    if (dim.known()) {
-      have = have * dim;
-    } else {
-      open.push_back(dim);
-    }
-  }
   bool cancelled = true;
   for (size_t i = 0; i < target.size(); ++i) {
     if (i == missing) continue;

@@ -50,11 +50,11 @@ class LingeringSockets {
   const Nanos limit_;
   int poller_ = -1;
   int wake_ = -1;
-  std::thread thread_;
 
   Mutex mu_;
   absl::flat_hash_map<int, Times> sockets_ WEIR_GUARDED_BY(mu_);
   bool stop_ WEIR_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace weir

@@ -543,6 +543,28 @@ TEST_P(ProgramTest, AConstantIsDigestedOnceForAllNodesOfAnOperator) {
   EXPECT_EQ(testing::decode_digests - before, 1);
 }
 
+// The program goes on with a copy of its own.
+TEST_P(ProgramTest, AConstantIsDigestedOnceWhoeverElseReadsIt) {
+  Graph graph;
+  const std::shared_ptr<const Constant> file =
+      testing::MakeConstant(DType::kUint8, {2}, std::vector<uint8_t>{3, 9});
+  graph.constants["file"] = file;
+  graph.nodes.push_back(Node("weir.Decode", {"file"}, {"picture"}));
+  graph.nodes.push_back(Node("weir.Decode", {"file"}, {"again"}));
+  graph.outputs = {"picture", "again", "file"};
+  const int before = testing::decode_digests;
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE((*program)->MakePlan({}).ok());
+    EXPECT_TRUE((*program)->Outline({}).ok());
+  }
+  EXPECT_EQ(testing::decode_digests - before, 1);
+  if (device_->host_addressable()) {
+    EXPECT_EQ(file.use_count(), 1) << "the caller's is held for its digest";
+  }
+}
+
 // Nobody waits for the rest of the graph.
 TEST_P(ProgramTest, StopsBetweenNodesThatNobodyWants) {
   std::atomic<bool> stop{true};

@@ -36,6 +36,10 @@ TEST_P(ReshapeTest, ReshapeRules) {
                        {Of<float>({0}, {}), Int64s(shape)}),
                 Of<float>(Dims(shape.begin(), shape.end()), {}));
   }
+  for (const Dims& dims : {Dims{kHuge, kHuge, 0}, Dims{0, kHuge, kHuge}}) {
+    ExpectEqual(RunOne(Node("Reshape"), {Of<float>(dims, {}), Int64s({-1, 5})}),
+                Of<float>({0, 5}, {}));
+  }
   ExpectEqual(RunOne(Node("Reshape"), {Of<float>({1}, {5}), Int64s({})}),
               Of<float>({}, {5}));
 }

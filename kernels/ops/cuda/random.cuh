@@ -6,7 +6,7 @@ struct Args {
   uint64_t elements;
   uint64_t row_elements;
   uint64_t seed;
-  uint64_t ordinal;  // in the upper 16 bits
+  uint64_t ordinal;  // in the upper 20 bits
   uint64_t first_row;
   double low, high;
 };
