@@ -160,10 +160,10 @@ absl::Status Plan::Run(const PlanRun& run) const {
     if (step.kernel == nullptr) {
       status = run.stream.CopyOnDevice(outputs[0], inputs[0], step.copy_bytes);
     } else {
-      status = step.kernel->Run(
-          RunArgs{run.stream, team, inputs, outputs,
-                  step.has_scratch ? run.arena + step.scratch : nullptr,
-                  run.random, step.node});
+      status = step.kernel->Run(RunArgs{
+          run.stream, team, inputs, outputs,
+          step.has_scratch ? run.arena + step.scratch : nullptr, run.random,
+          step.node, run.pace.has_value() ? &*run.pace : nullptr});
     }
     // Before what the step says: it has seen pieces that were never made.
     if (own_team.has_value()) WEIR_RETURN_IF_ERROR(own_team->status());

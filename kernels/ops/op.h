@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -173,6 +174,10 @@ struct RunArgs {
   void* scratch = nullptr;          // KernelPlan::scratch_bytes, aligned 256
   RandomKey random;
   uint32_t node_index = 0;  // for fault reports and streams of random numbers
+  // CUDA, where KernelPlan::computes_on_host: to be called between parts of a
+  // long run. Waits for room on the stream; an error ends the run, for nobody
+  // waits for it any more. Null: nobody asks.
+  const absl::FunctionRef<absl::Status()>* pace = nullptr;
 };
 
 // A kernel with concrete shapes: launch sizes, oneDNN primitives, workspace.

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/eval_fixture.h"
@@ -15,16 +16,21 @@ namespace {
 
 using testing::Eventually;
 
-// Copies, and says that it computes on the host.
+// Copies, and says that it computes on the host, in parts.
 class HostPlan final : public KernelPlan {
  public:
   explicit HostPlan(size_t bytes) : bytes_(bytes) {}
   bool computes_on_host() const override { return true; }
   absl::Status Run(const RunArgs& run) const override {
+    for (int part = 1; part < kParts; ++part) {
+      if (run.pace != nullptr) WEIR_RETURN_IF_ERROR((*run.pace)());
+    }
     return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
   }
 
  private:
+  static constexpr int kParts = 10;
+
   const size_t bytes_;
 };
 
@@ -266,6 +272,20 @@ TEST_F(Launch, ManyLaunchesEndWhenNobodyWantsTheRest) {
   EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 1);
   EXPECT_TRUE(
       Eventually([&] { return engine_->streams().stats().leased == 0; }));
+}
+
+TEST_F(Launch, AStepInPartsEndsWhenNobodyWantsTheRest) {
+  WatchedWork large;
+  Prepare(large, Chain(1, "OnHost", "weir"));
+  const uint64_t before = device_->calls(DeviceCall::kWaitForRoom);
+  auto& hold = device_->HoldCall(DeviceCall::kWaitForRoom);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(large.work.get(), &large.waiter);
+    hold.WaitUntilHeld();
+    large.work->Cancel();
+  }));
+  EXPECT_EQ(large.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 1);
 }
 
 // 200 launches each: a third work would pass the bound.

@@ -137,52 +137,53 @@ absl::StatusOr<NodePlanner> CompileDecodeImage(const NodeInfo&,
   if (!nvjpeg.ok() && !absl::IsUnimplemented(nvjpeg.status())) {
     return nvjpeg.status();
   }
-  return NodePlanner(
-      [device, nvjpeg](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        const Dims& out = args.outputs[0].dims;
-        const Picture picture = {out[out.size() - 3], out[out.size() - 2]};
-        WEIR_ASSIGN_OR_RETURN(
-            GeneratedKernel orient,
-            GeneratedKernel::Make(device,
-                                  absl::StrCat(std::string(PreludeSource()),
-                                               Define("PICTURE_ORIENT", "1"),
-                                               std::string(PictureSource()))));
-        auto decoder = std::make_shared<const Decoder>(
-            nvjpeg, device, std::move(orient), picture);
-        const bool strings = args.inputs[0].dtype == DType::kString;
-        const int64_t elements = args.inputs[0].elements;
-        PlannedRun planned;
-        planned.scratch_bytes = picture.bytes();
-        // nvJPEG decodes the entropy code in the calling thread.
-        planned.computes_on_host = true;
-        planned.launches =
-            kLaunchesOfAPicture *
-            static_cast<size_t>(strings ? std::max<int64_t>(elements, 1) : 1);
-        planned.run = [=](const RunArgs& run) -> absl::Status {
-          const int64_t count = strings ? elements : 1;
-          auto* pixels = static_cast<std::byte*>(run.outputs[0]);
-          for (int64_t i = 0; i < count; ++i) {
-            // Not on a thread that must not wait: it computes on the host.
-            if (i > 0 && i % kPicturesAtOnce == 0) {
-              WEIR_RETURN_IF_ERROR(run.stream.WaitForRoom());
-            }
-            std::span<const std::byte> file(
-                static_cast<const std::byte*>(run.inputs[0]),
-                static_cast<size_t>(elements));
-            if (strings) {
-              const StringRef& ref =
-                  static_cast<const StringRef*>(run.inputs[0])[i];
-              file = {reinterpret_cast<const std::byte*>(ref.data), ref.size};
-            }
-            const absl::Status status =
-                decoder->Decode(run.stream, file, pixels, run.scratch);
-            if (!status.ok()) return NameFile(status, i, count);
-            pixels += picture.bytes();
-          }
-          return absl::OkStatus();
-        };
-        return planned;
-      });
+  return NodePlanner([device, nvjpeg](
+                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& out = args.outputs[0].dims;
+    const Picture picture = {out[out.size() - 3], out[out.size() - 2]};
+    WEIR_ASSIGN_OR_RETURN(
+        GeneratedKernel orient,
+        GeneratedKernel::Make(device,
+                              absl::StrCat(std::string(PreludeSource()),
+                                           Define("PICTURE_ORIENT", "1"),
+                                           std::string(PictureSource()))));
+    auto decoder = std::make_shared<const Decoder>(nvjpeg, device,
+                                                   std::move(orient), picture);
+    const bool strings = args.inputs[0].dtype == DType::kString;
+    const int64_t elements = args.inputs[0].elements;
+    PlannedRun planned;
+    planned.scratch_bytes = picture.bytes();
+    // nvJPEG decodes the entropy code in the calling thread.
+    planned.computes_on_host = true;
+    planned.launches =
+        kLaunchesOfAPicture *
+        static_cast<size_t>(strings ? std::max<int64_t>(elements, 1) : 1);
+    planned.run = [=](const RunArgs& run) -> absl::Status {
+      const int64_t count = strings ? elements : 1;
+      auto* pixels = static_cast<std::byte*>(run.outputs[0]);
+      for (int64_t i = 0; i < count; ++i) {
+        // Not on a thread that must not wait: it computes on the host.
+        if (i > 0 && i % kPicturesAtOnce == 0) {
+          WEIR_RETURN_IF_ERROR(run.pace != nullptr ? (*run.pace)()
+                                                   : run.stream.WaitForRoom());
+        }
+        std::span<const std::byte> file(
+            static_cast<const std::byte*>(run.inputs[0]),
+            static_cast<size_t>(elements));
+        if (strings) {
+          const StringRef& ref =
+              static_cast<const StringRef*>(run.inputs[0])[i];
+          file = {reinterpret_cast<const std::byte*>(ref.data), ref.size};
+        }
+        const absl::Status status =
+            decoder->Decode(run.stream, file, pixels, run.scratch);
+        if (!status.ok()) return NameFile(status, i, count);
+        pixels += picture.bytes();
+      }
+      return absl::OkStatus();
+    };
+    return planned;
+  });
 }
 
 }  // namespace
