@@ -339,36 +339,4 @@ std::string NotUtf8(std::string_view text) {
                       text.size() > kShownBytes ? "..." : "", "\"");
 }
 
-bool IsUtf8(std::string_view text) {
-  const auto* p = reinterpret_cast<const unsigned char*>(text.data());
-  const unsigned char* const end = p + text.size();
-  while (p < end) {
-    if (*p < 0x80) {
-      ++p;
-      continue;
-    }
-    int more = 0;
-    uint32_t least = 0;
-    uint32_t code = 0;
-    if ((*p & 0xE0) == 0xC0) {
-      more = 1, least = 0x80, code = *p & 0x1Fu;
-    } else if ((*p & 0xF0) == 0xE0) {
-      more = 2, least = 0x800, code = *p & 0x0Fu;
-    } else if ((*p & 0xF8) == 0xF0) {
-      more = 3, least = 0x10000, code = *p & 0x07u;
-    } else {
-      return false;
-    }
-    if (end - p <= more) return false;
-    for (++p; more > 0; --more, ++p) {
-      if ((*p & 0xC0) != 0x80) return false;
-      code = code << 6 | (*p & 0x3Fu);
-    }
-    if (code < least || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace weir

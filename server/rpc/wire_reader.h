@@ -181,9 +181,8 @@ class WireReader {
   size_t depth_ = 0;
 };
 
-// Whether `text` is well-formed UTF-8, as protobuf wants of strings.
-bool IsUtf8(std::string_view text);
-// What is said of a field whose `text` is not: that, and how it begins.
+// What is said of a field whose `text` is not well-formed UTF-8: that, and how
+// it begins.
 std::string NotUtf8(std::string_view text);
 
 }  // namespace weir

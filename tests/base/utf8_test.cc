@@ -33,6 +33,7 @@ TEST(Utf8Test, EscapesWhatIsNone) {
            std::pair("\xed\xa0\x80", "\\xed\\xa0\\x80"),  // a surrogate
            std::pair("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"),
            std::pair("\xf5\x80\x80\x80", "\\xf5\\x80\\x80\\x80"),
+           std::pair("\xf8\x88\x80\x80\x80", "\\xf8\\x88\\x80\\x80\\x80"),
            std::pair("\xc3\xa9\xe9\xc3\xa9", "\xc3\xa9\\xe9\xc3\xa9"),
        }) {
     EXPECT_FALSE(IsUtf8(text)) << escaped;

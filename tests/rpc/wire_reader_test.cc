@@ -206,17 +206,5 @@ TEST(WireReaderTest, WrongWireTypesAreErrors) {
   EXPECT_FALSE(reader.NextField());
 }
 
-TEST(WireReaderTest, Utf8) {
-  for (const char* good :
-       {"", "plain", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
-    EXPECT_TRUE(IsUtf8(good)) << good;
-  }
-  for (const char* bad :
-       {"\x80", "\xc3", "\xc0\xaf", "\xe2\x82", "\xed\xa0\x80",
-        "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "a\xffz"}) {
-    EXPECT_FALSE(IsUtf8(bad));
-  }
-}
-
 }  // namespace
 }  // namespace weir
