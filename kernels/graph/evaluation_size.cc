@@ -77,12 +77,13 @@ NodeCost CostOf(
 
 absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
                                      const NodeCost& cost,
-                                     int64_t output_elements) {
+                                     absl::Span<const TensorMeta> outputs) {
   int64_t operations = cost.operations;
-  if (device != DeviceKind::kCpu && !node.def->test_only &&
-      output_elements > 0 && output_elements < kElementsSideBySide) {
-    operations =
-        SaturatingMul(operations / output_elements, kElementsSideBySide);
+  int64_t elements = 0;
+  for (const TensorMeta& output : outputs) elements += output.elements;
+  if (device != DeviceKind::kCpu && !node.def->test_only && elements > 0 &&
+      elements < kElementsSideBySide) {
+    operations = SaturatingMul(operations / elements, kElementsSideBySide);
     operations = std::max(operations, cost.operations);
   }
   operations_ = SaturatingAdd(operations_, operations);
@@ -115,12 +116,10 @@ absl::Status EvaluationSize::AddIfKnown(const LoweredNode& node,
     if (!dims.has_value()) return absl::OkStatus();
     output_metas.push_back(MakeMeta(output.dtype, *std::move(dims)));
   }
-  int64_t elements = 0;
-  for (const TensorMeta& output : output_metas) elements += output.elements;
   return AddNode(
       node, device,
       CostOf(node, device, input_metas, output_metas, inputs.host_ints),
-      elements);
+      output_metas);
 }
 
 absl::Status EvaluationSize::AddOutput(std::string_view name,

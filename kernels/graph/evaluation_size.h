@@ -33,7 +33,8 @@ class EvaluationSize {
   // Counts the node's operations. On a GPU a thread makes an element, and what
   // makes fewer than kElementsSideBySide takes as long as so many.
   absl::Status AddNode(const LoweredNode& node, DeviceKind device,
-                       const NodeCost& cost, int64_t output_elements);
+                       const NodeCost& cost,
+                       absl::Span<const TensorMeta> outputs);
   // The same if all shapes are known, else nothing.
   absl::Status AddIfKnown(const LoweredNode& node, DeviceKind device,
                           const NodeInputs& inputs,

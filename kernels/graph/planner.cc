@@ -169,18 +169,17 @@ absl::Status Planner::ReadHostInputs(const LoweredNode& node) {
     if (node.inputs[i] == kNoValue || !node.IsHostInput(i)) continue;
     const int id = node.inputs[i];
     const int input = graph().values[static_cast<size_t>(id)].input;
+    const auto& constant = graph().values[static_cast<size_t>(id)].constant;
+    if (constant != nullptr) {
+      WEIR_ASSIGN_OR_RETURN(host_ints_[i],
+                            graph().digests.Get(node, i, constant));
+      continue;
+    }
     const bool digested = node.def->digest != nullptr;
     const auto known =
         digested ? digests_.find({id, node.def}) : digests_.end();
     if (known != digests_.end()) {
       host_ints_[i] = known->second;
-      continue;
-    }
-    const auto& constant = graph().values[static_cast<size_t>(id)].constant;
-    if (constant != nullptr) {
-      WEIR_ASSIGN_OR_RETURN(host_ints_[i],
-                            graph().digests.Get(node, i, constant));
-      if (digested) digests_[{id, node.def}] = *host_ints_[i];
       continue;
     }
     HostTensor tensor;
@@ -230,14 +229,10 @@ absl::Status Planner::PlanNode(size_t position) {
   }
   if (compiled.alias) return ShareInput(node);
   std::vector<TensorMeta> metas;
-  int64_t elements = 0;
-  for (int id : node.outputs) {
-    metas.push_back(value(id).meta);
-    elements += metas.back().elements;
-  }
+  for (int id : node.outputs) metas.push_back(value(id).meta);
   const DeviceKind kind = core_->device->info().kind;
   const NodeCost cost = CostOf(node, kind, input_metas_, metas, host_ints_);
-  WEIR_RETURN_IF_ERROR(size_.AddNode(node, kind, cost, elements));
+  WEIR_RETURN_IF_ERROR(size_.AddNode(node, kind, cost, metas));
   WEIR_ASSIGN_OR_RETURN(const bool done, EvaluateOnHost(position));
   if (done) return absl::OkStatus();
   if (compiled.must_be_on_host) {

@@ -175,8 +175,7 @@ template <typename T>
 void ConvolvePlane(const onednn::ConvolutionSpec& s, CpuTeam* team, const T* x,
                    const T* w, T bias, T* y) {
   // A plane and its taps may be as large as a tensor, each.
-  constexpr int64_t kBetweenQuestions = int64_t{1} << 20;
-  int64_t since = 0;
+  GiveUpQuestion given_up(team);
   const int64_t in_plane = s.in[0] * s.in[1] * s.in[2];
   const int64_t out_plane = s.out[0] * s.out[1] * s.out[2];
   std::fill_n(y, out_plane, bias);
@@ -191,11 +190,9 @@ void ConvolvePlane(const onednn::ConvolutionSpec& s, CpuTeam* team, const T* x,
           const T weight = *w++;
           const int64_t o2 = k2 * s.dilation[2] - s.pad_begin[2];
           const Reach r2 = Covered(o2, s.stride[2], s.in[2], s.out[2]);
-          since += 1 + (r0.end - r0.begin) * (r1.end - r1.begin) *
-                           (r2.end - r2.begin);
-          if (since > kBetweenQuestions) {
-            if (team != nullptr && team->GivenUp()) return;
-            since = 0;
+          if (given_up.Asked(1 + (r0.end - r0.begin) * (r1.end - r1.begin) *
+                                     (r2.end - r2.begin))) {
+            return;
           }
           for (int64_t i = r0.begin; i < r0.end; ++i) {
             for (int64_t j = r1.begin; j < r1.end; ++j) {
