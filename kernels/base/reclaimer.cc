@@ -15,15 +15,40 @@ void ReclaimQueue::HandOver(Dropped dropped) {
   dropped.end(dropped.object);
 }
 
-void ReclaimQueue::Flush() {
-  MutexLock lock(&mu_);
-  const uint64_t wanted = handed_over_;
-  while (ended_ < wanted) changed_.Wait(&mu_);
+void ReclaimQueue::Post(absl::AnyInvocable<void()> task) {
+  using Task = absl::AnyInvocable<void()>;
+  HandOver({new Task(std::move(task)), [](const void* posted) {
+              const std::unique_ptr<Task> owned(
+                  static_cast<Task*>(const_cast<void*>(posted)));
+              (*owned)();
+            }});
 }
 
-void ReclaimQueue::AwaitRoom() {
+void ReclaimQueue::Wake() {
   MutexLock lock(&mu_);
-  while (waiting_.size() > kMaxWaiting) changed_.Wait(&mu_);
+  changed_.NotifyAll();
+}
+
+bool ReclaimQueue::Flush(const std::stop_token& stop) {
+  // It takes the lock, and its end waits for it: not to be held meanwhile.
+  const std::stop_callback wake(stop, [this] { Wake(); });
+  MutexLock lock(&mu_);
+  const uint64_t wanted = handed_over_;
+  while (ended_ < wanted) {
+    if (stop.stop_requested()) return false;
+    changed_.Wait(&mu_);
+  }
+  return true;
+}
+
+bool ReclaimQueue::AwaitRoom(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] { Wake(); });
+  MutexLock lock(&mu_);
+  while (waiting_.size() > kMaxWaiting) {
+    if (stop.stop_requested()) return false;
+    changed_.Wait(&mu_);
+  }
+  return true;
 }
 
 void ReclaimQueue::Run() {

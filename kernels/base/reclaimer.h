@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
+#include "absl/functional/any_invocable.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 
@@ -38,11 +40,16 @@ class WEIR_EXPORT ReclaimQueue {
         });
   }
 
-  // Waits until everything that was dropped before has ended. Not for the end
-  // of an object, and not for threads that may not wait.
-  void Flush();
+  // Runs `task` on the same thread, after the end of all that was dropped
+  // before; here if the reclaimer has stopped, or this is its thread.
+  void Post(absl::AnyInvocable<void()> task);
+
+  // Waits until everything that was dropped or posted before has ended; false
+  // if `stop` was requested first. Not for the end of an object, and not for
+  // threads that may not wait.
+  bool Flush(const std::stop_token& stop = {});
   // The same, until no more than kMaxWaiting objects wait.
-  void AwaitRoom();
+  bool AwaitRoom(const std::stop_token& stop = {});
 
  private:
   friend class Reclaimer;
@@ -52,6 +59,7 @@ class WEIR_EXPORT ReclaimQueue {
   };
 
   void HandOver(Dropped dropped);
+  void Wake();
   void Run();
   void Stop();
 

@@ -89,10 +89,9 @@ class Compiler {
            const ProgramOptions& options)
       : registry_(registry),
         stop_(options.stop),
-        core_(std::make_shared<ProgramCore>(options.account)) {
+        core_(std::make_shared<ProgramCore>(options.room)) {
     core_->device = &device;
     core_->limits = Resolve(options.evaluation, device.info());
-    core_->reclaim = options.reclaim;
   }
 
   absl::StatusOr<std::shared_ptr<const ProgramCore>> Run(
@@ -126,7 +125,7 @@ class Compiler {
 
  private:
   absl::Status CheckStop() const {
-    return stop_ != nullptr && *stop_
+    return stop_.stop_requested()
                ? absl::CancelledError("nobody wants the program any more")
                : absl::OkStatus();
   }
@@ -472,7 +471,7 @@ class Compiler {
   }
 
   const OpRegistry& registry_;
-  const std::atomic<bool>* const stop_;
+  const std::stop_token stop_;
   std::shared_ptr<ProgramCore> core_;
   std::vector<bool> read_on_device_;
 };

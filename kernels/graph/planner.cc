@@ -60,10 +60,9 @@ size_t RoundUp(size_t bytes) {
 
 }  // namespace
 
-Planner::Planner(std::shared_ptr<const ProgramCore> core,
-                 const std::atomic<bool>* stop)
+Planner::Planner(std::shared_ptr<const ProgramCore> core, std::stop_token stop)
     : core_(std::move(core)),
-      stop_(stop),
+      stop_(std::move(stop)),
       plan_(new Plan),
       values_(core_->graph.values.size()),
       uploaded_(core_->graph.values.size(), nullptr),
@@ -99,11 +98,12 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   plan_->guessed_ns_ =
       GuessDuration(*plan_, core_->constants.bytes, computing_ns_);
   plan_->charge_ = ByteCharge(core_->account, plan_->held_bytes_);
-  return ReclaimQueue::Share<const Plan>(std::move(plan_), core_->reclaim);
+  return ReclaimQueue::Share<const Plan>(std::move(plan_),
+                                         core_->room->reclaim());
 }
 
 absl::Status Planner::CheckStop() const {
-  return stop_ != nullptr && *stop_
+  return stop_.stop_requested()
              ? absl::CancelledError("nobody wants the plan any more")
              : absl::OkStatus();
 }

@@ -3,12 +3,12 @@
 // memory. One object per plan; any thread. Internal to this layer.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,9 +30,8 @@ inline constexpr size_t kPlanBytesPerOperand = 128;
 
 class Planner {
  public:
-  // CANCELLED at the next node once `stop` is set. Null: never.
-  Planner(std::shared_ptr<const ProgramCore> core,
-          const std::atomic<bool>* stop);
+  // CANCELLED at the next node once `stop` is requested.
+  Planner(std::shared_ptr<const ProgramCore> core, std::stop_token stop);
 
   absl::StatusOr<std::shared_ptr<const Plan>> Make(
       absl::Span<const HostTensor> inputs);
@@ -79,7 +78,7 @@ class Planner {
   void Emit();
 
   const std::shared_ptr<const ProgramCore> core_;
-  const std::atomic<bool>* const stop_;
+  const std::stop_token stop_;
   std::unique_ptr<Plan> plan_;
   absl::Span<const HostTensor> given_;
   std::vector<Value> values_;

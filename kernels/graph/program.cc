@@ -144,10 +144,10 @@ absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
         CompileCore(std::move(again), *options.text_device, registry, options);
   }
   if (!core.ok()) return core.status();
+  const std::shared_ptr<ReclaimQueue> reclaim = (*core)->room->reclaim();
   auto impl = std::make_unique<Impl>(*std::move(core), options);
   return ReclaimQueue::Share(
-      std::unique_ptr<const Program>(new Program(std::move(impl))),
-      options.reclaim);
+      std::unique_ptr<const Program>(new Program(std::move(impl))), reclaim);
 }
 
 Program::Program(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -214,7 +214,7 @@ std::shared_ptr<const Plan> Program::FindPlan(
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
-    absl::Span<const HostTensor> inputs, const std::atomic<bool>* stop) const {
+    absl::Span<const HostTensor> inputs, const std::stop_token& stop) const {
   PlanKey key;
   if (MakePlanKey(*impl_->core, inputs, &key)) {
     // Another thread may have made it meanwhile.
@@ -222,6 +222,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
   } else {
     key.clear();
   }
+  ProgramRoom& room = *impl_->core->room;
+  WEIR_RETURN_IF_ERROR(room.Await(stop));
   const Nanos start = NowNanos();
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                         Planner(impl_->core, stop).Make(inputs));
@@ -229,6 +231,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
                             std::memory_order_relaxed);
   const bool cached = !key.empty() || inputs.empty();
   if (cached) plan = impl_->plans.Insert(key, std::move(plan));
+  room.Trim();
   return plan;
 }
 

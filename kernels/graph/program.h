@@ -4,24 +4,23 @@
 // shapes depend on).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "kernels/base/byte_account.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
-#include "kernels/base/reclaimer.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/evaluation_limits.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/outline.h"
 #include "kernels/graph/plan.h"
+#include "kernels/graph/program_room.h"
 
 namespace weir {
 
@@ -36,18 +35,18 @@ struct ProgramOptions {
   EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
   uint64_t identity = 0;
-  // Counts Program::held_bytes, until the last plan is gone, which may hold
-  // constants for longer than anybody holds the program. Null: nobody does.
-  std::shared_ptr<ByteAccount> account = nullptr;
-  // Set when nobody wants the program any more: compiling ends at the next node
-  // with CANCELLED. Null: never.
-  const std::atomic<bool>* stop = nullptr;
+  // Where the program, its plans and what they share lie and end. It counts
+  // Program::held_bytes until the last plan is gone, which may hold constants
+  // for longer than anybody holds the program. Null: a room of its own, without
+  // a bound, where all ends where its last holder drops it, which frees memory
+  // of the device and may wait for it.
+  std::shared_ptr<ProgramRoom> room = nullptr;
+  // Requested when nobody wants the program any more: compiling ends at the
+  // next node with CANCELLED.
+  std::stop_token stop = {};
   // A CPU device, for graphs with text that the device cannot run: they are
   // compiled for this one, whole. Null: they are refused.
   Device* text_device = nullptr;
-  // Where the program and its plans end. Null: where their last holder drops
-  // them, which frees memory of the device and may wait for it.
-  std::shared_ptr<ReclaimQueue> reclaim = nullptr;
 };
 
 class WEIR_EXPORT Program {
@@ -111,14 +110,16 @@ class WEIR_EXPORT Program {
       absl::Span<const HostTensor> inputs) const;
 
   // Makes and caches it: microseconds on the CPU, a kernel compilation at
-  // worst. INVALID_ARGUMENT for a type, rank or shape that does not fit the
-  // declaration (naming the input, with field "inputs[i]") or that some node
-  // refuses (naming the node). RESOURCE_EXHAUSTED, reason EVALUATION_TOO_LARGE,
-  // beyond ProgramOptions::evaluation, before anything is planned. Ends at the
-  // next node with CANCELLED once `stop` is set.
+  // worst, once the program's room lets it (ProgramRoom::Await), which may be
+  // later. What must go for it goes afterwards. INVALID_ARGUMENT for a type,
+  // rank or shape that does not fit the declaration (naming the input, with
+  // field "inputs[i]") or that some node refuses (naming the node).
+  // RESOURCE_EXHAUSTED, reason EVALUATION_TOO_LARGE, beyond
+  // ProgramOptions::evaluation, before anything is planned. Ends its wait, or
+  // at the next node, with CANCELLED once `stop` is requested.
   absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
       absl::Span<const HostTensor> inputs,
-      const std::atomic<bool>* stop = nullptr) const;
+      const std::stop_token& stop = {}) const;
 
  private:
   struct Impl;

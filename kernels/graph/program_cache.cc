@@ -5,6 +5,7 @@
 #include <atomic>
 #include <list>
 #include <map>
+#include <stop_token>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -47,6 +48,7 @@ bool Equal(std::string_view whole, KeyPieces key) {
 
 struct Entry {
   Key key;
+  ByteCharge charge;  // for the key
   std::shared_ptr<const Program> program;
   std::atomic<uint64_t> used{0};
 };
@@ -93,7 +95,8 @@ absl::Status Stopping() {
 }  // namespace
 
 // Shared with timers, which may fire while the cache goes.
-struct ProgramCache::State : std::enable_shared_from_this<State> {
+struct ProgramCache::State : ProgramRoom::Keeper,
+                             std::enable_shared_from_this<State> {
   struct Waiter {
     absl::AnyInvocable<void(ProgramOr)> done;
     TimerQueue::TimerId timer = 0;
@@ -103,7 +106,7 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
     uint64_t hash = 0;
     Key key;
     GraphFactory factory;
-    std::atomic<bool> stop{false};
+    std::stop_source stop;
     // Guarded by `mu`.
     std::map<WaitId, Waiter> waiters;
     bool running = false;
@@ -114,7 +117,7 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
     std::shared_ptr<const Program> program;
     std::vector<HostTensor> inputs;
     bool reads_inputs = false;
-    std::atomic<bool> stop{false};
+    std::stop_source stop;
     // Guarded by `mu`.
     absl::AnyInvocable<void(PlanOr)> done;  // null: it was told
     absl::Status left;                      // what to tell instead of the plan
@@ -159,18 +162,22 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   // The idle entry that was not used for longest; if there is none and any one
   // will do, that of all. Null: none.
   std::shared_ptr<Entry> ToEvict(bool any) const;
-  // Takes out what has to go until there is room for more entries and bytes
-  // beside all programs that live: idle entries, and used ones only where their
-  // places are wanted, for their bytes stay. There may be too little room then.
-  // Waits for the end of what goes.
-  void MakeRoom(size_t more_entries, size_t more_bytes);
-  bool HasPlace(size_t more_entries) const WEIR_REQUIRES(mu);
-  bool HasRoom(size_t more_entries, size_t more_bytes) const WEIR_REQUIRES(mu);
+  // Takes that out. False: there is none.
+  bool Evict(bool any);
+  bool DropIdle() override { return Evict(/*any=*/false); }
+  // Takes out what has to go until there is room for one more entry beside all
+  // programs that live: idle entries, and used ones only where their places are
+  // wanted, for their bytes stay. There may be too little room then. Waits for
+  // the end of what goes, or until `stop` is requested.
+  void MakeRoom(size_t key_bytes, const std::stop_token& stop);
+  // For one more entry.
+  bool HasPlace() const;
+  bool HasRoom(size_t key_bytes) const;
   void Insert(const Compilation& compilation,
               std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
   // Of programs that live and would if every idle one was evicted.
   size_t BytesInUse() const;
-  absl::Status CheckBytesInUse() const;
+  absl::Status CheckBytesInUse(const std::stop_token& stop) const;
   void MakePlan(Planning& planning);
   // A timer that ends the wait; it may outlive the state.
   TimerQueue::TimerId AddTimer(Nanos deadline, WaitId id);
@@ -195,8 +202,8 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   TimerQueue* const timers;
   const ProgramCacheOptions options;
 
-  // Of all programs that were compiled here and live.
-  const std::shared_ptr<ByteAccount> account = std::make_shared<ByteAccount>();
+  // Of all programs that were compiled here and live, and of the entries' keys.
+  std::shared_ptr<ProgramRoom> room;
   // Changed under `mu`, read without it.
   StripedSnapshot<Entries> programs;
   std::atomic<uint64_t> age{1};
@@ -222,7 +229,6 @@ struct ProgramCache::State : std::enable_shared_from_this<State> {
   // another key of that hash, waits alone.
   std::unordered_map<uint64_t, std::shared_ptr<Compilation>> compiling
       WEIR_GUARDED_BY(mu);
-  size_t key_bytes WEIR_GUARDED_BY(mu) = 0;  // of entries
   uint64_t misses WEIR_GUARDED_BY(mu) = 0;
   uint64_t evicted WEIR_GUARDED_BY(mu) = 0;
   uint64_t failed WEIR_GUARDED_BY(mu) = 0;
@@ -272,45 +278,46 @@ size_t ProgramCache::State::BytesInUse() const {
   const std::shared_ptr<const Entries> entries = programs.Load();
   size_t idle = 0;
   for (const auto& [hash, entry] : *entries) {
-    if (Idle(*entry)) idle += entry->program->held_bytes();
+    if (Idle(*entry)) idle += entry->key->size() + entry->program->held_bytes();
   }
-  const size_t all = account->bytes();
+  const size_t all = room->account()->bytes();
   return all < idle ? 0 : all - idle;
 }
 
-absl::Status ProgramCache::State::CheckBytesInUse() const {
-  if (account->bytes() < options.max_bytes) return absl::OkStatus();
+absl::Status ProgramCache::State::CheckBytesInUse(
+    const std::stop_token& stop) const {
+  if (room->account()->bytes() < options.max_bytes) return absl::OkStatus();
   // What waits for its end is used by nobody.
-  if (options.reclaim != nullptr) options.reclaim->Flush();
+  if (options.reclaim != nullptr) options.reclaim->Flush(stop);
   const size_t bytes = BytesInUse();
   if (bytes < options.max_bytes) return absl::OkStatus();
   return ProgramsInUse(bytes, options.max_bytes);
 }
 
 ProgramCache::ProgramOr ProgramCache::State::Make(Compilation& compilation) {
-  WEIR_RETURN_IF_ERROR(CheckBytesInUse());
-  if (options.reclaim != nullptr) options.reclaim->AwaitRoom();
+  const std::stop_token stop = compilation.stop.get_token();
+  WEIR_RETURN_IF_ERROR(room->Await(stop));
+  WEIR_RETURN_IF_ERROR(CheckBytesInUse(stop));
   auto graph = compilation.factory();
   if (!graph.ok()) return graph.status();
   ProgramOptions program_options;
   program_options.identity = Fingerprint(*compilation.key);
   program_options.evaluation = options.evaluation;
-  program_options.account = account;
-  program_options.stop = &compilation.stop;
+  program_options.room = room;
+  program_options.stop = stop;
   program_options.text_device = options.text_device;
-  program_options.reclaim = options.reclaim;
   return Program::Compile(*std::move(graph), *device, *registry,
                           program_options);
 }
 
 void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
-  const ProgramOr program = Make(*compilation);
+  ProgramOr program = Make(*compilation);
   compilation->factory = nullptr;
   const std::string_view whole = *compilation->key;
   // One that alone is too large would evict all else.
   const bool keep = program.ok() && whole.size() + (*program)->held_bytes() <=
                                         options.max_bytes;
-  if (keep) MakeRoom(1, whole.size());
+  if (keep) MakeRoom(whole.size(), compilation->stop.get_token());
   std::map<WaitId, Waiter> waiters;
   {
     MutexLock lock(&mu);
@@ -320,8 +327,12 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
     const uint64_t hash = compilation->hash;
     if (Joinable(hash) == compilation) compiling.erase(hash);
     if (!program.ok()) {
-      if (!compilation->stop) ++failed;
-    } else if (keep && HasRoom(1, whole.size()) && FindEntry(hash) == nullptr) {
+      if (!compilation->stop.stop_requested()) {
+        ++failed;
+      } else if (stopping) {
+        program = Stopping();
+      }
+    } else if (keep && HasRoom(whole.size()) && FindEntry(hash) == nullptr) {
       Insert(*compilation, *program);
     }
     waiters.swap(compilation->waiters);
@@ -335,16 +346,15 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
   }
 }
 
-bool ProgramCache::State::HasPlace(size_t more_entries) const {
+bool ProgramCache::State::HasPlace() const {
   const size_t entries =
       programs.Read([](const Entries& kept) { return kept.size(); });
-  return entries + more_entries <= options.max_programs;
+  return entries < options.max_programs;
 }
 
-bool ProgramCache::State::HasRoom(size_t more_entries,
-                                  size_t more_bytes) const {
-  return HasPlace(more_entries) &&
-         account->bytes() + key_bytes + more_bytes <= options.max_bytes;
+bool ProgramCache::State::HasRoom(size_t key_bytes) const {
+  return HasPlace() &&
+         room->account()->bytes() + key_bytes <= options.max_bytes;
 }
 
 bool ProgramCache::State::Idle(const Entry& entry) {
@@ -365,31 +375,30 @@ std::shared_ptr<Entry> ProgramCache::State::ToEvict(bool any) const {
   return any && !by_age.empty() ? *by_age.front().second : nullptr;
 }
 
-void ProgramCache::State::MakeRoom(size_t more_entries, size_t more_bytes) {
+bool ProgramCache::State::Evict(bool any) {
   for (;;) {
-    bool place = false;  // is wanted, not bytes alone
-    {
-      MutexLock lock(&mu);
-      if (HasRoom(more_entries, more_bytes)) return;
-      place = !HasPlace(more_entries);
-    }
-    std::shared_ptr<Entry> evict = ToEvict(place);
-    if (evict == nullptr) return;
-    {
-      MutexLock lock(&mu);
-      auto entries = std::make_shared<Entries>(*programs.Load());
-      const auto found =
-          std::find_if(entries->begin(), entries->end(),
-                       [&](const auto& kept) { return kept.second == evict; });
-      if (found == entries->end()) continue;  // another thread was faster
-      entries->erase(found);
-      key_bytes -= evict->key->size();
-      ++evicted;
-      programs.Store(std::move(entries));
-    }
-    evict = nullptr;
+    const std::shared_ptr<Entry> evict = ToEvict(any);
+    if (evict == nullptr) return false;
+    MutexLock lock(&mu);
+    auto entries = std::make_shared<Entries>(*programs.Load());
+    const auto found =
+        std::find_if(entries->begin(), entries->end(),
+                     [&](const auto& kept) { return kept.second == evict; });
+    if (found == entries->end()) continue;  // another thread was faster
+    entries->erase(found);
+    ++evicted;
+    programs.Store(std::move(entries));
+    return true;
+  }
+}
+
+void ProgramCache::State::MakeRoom(size_t key_bytes,
+                                   const std::stop_token& stop) {
+  while (!HasRoom(key_bytes)) {
+    const bool place = !HasPlace();  // is wanted, not bytes alone
+    if (!Evict(place)) return;
     // Its bytes count until it has ended.
-    if (options.reclaim != nullptr) options.reclaim->Flush();
+    if (options.reclaim != nullptr && !options.reclaim->Flush(stop)) return;
   }
 }
 
@@ -400,7 +409,7 @@ void ProgramCache::State::Insert(const Compilation& compilation,
   std::shared_ptr<Entry> entry =
       ReclaimQueue::Share(std::make_unique<Entry>(), options.reclaim);
   entry->key = compilation.key;
-  key_bytes += entry->key->size();
+  entry->charge = ByteCharge(room->account(), entry->key->size());
   entry->program = std::move(program);
   // A hit from now on makes an entry younger than this one.
   entry->used = age.fetch_add(1, std::memory_order_relaxed);
@@ -428,7 +437,7 @@ void ProgramCache::State::GiveUp(Compilation& compilation) {
     compiling.erase(compilation.hash);
   }
   if (compilation.running) {
-    compilation.stop = true;
+    compilation.stop.request_stop();
   } else {
     held_bytes -= compilation.key->size();
     queue.erase(compilation.place);
@@ -453,7 +462,7 @@ void ProgramCache::State::Leave(WaitId id, absl::Status status) {
     } else {
       Planning& planning = *wait.planning;
       waiter.timer = planning.timer;
-      planning.stop = true;
+      planning.stop.request_stop();
       if (!planning.running) RemovePlanning(planning);
       if (!planning.running || !planning.reads_inputs) {
         plan_done = std::move(planning.done);
@@ -562,9 +571,8 @@ void ProgramCache::State::Plans(PlanKind most) {
 void ProgramCache::State::MakePlan(Planning& planning) {
   PlanOr plan = planning.program->FindPlan(planning.inputs);
   if (*plan == nullptr) {
-    if (options.reclaim != nullptr) options.reclaim->AwaitRoom();
-    plan = planning.program->MakePlan(planning.inputs, &planning.stop);
-    MakeRoom(0, 0);
+    plan =
+        planning.program->MakePlan(planning.inputs, planning.stop.get_token());
   }
   // Whoever is told may be the last who holds it.
   planning.program = nullptr;
@@ -575,7 +583,11 @@ void ProgramCache::State::MakePlan(Planning& planning) {
     NextPlanning(planning.program_number);
     done = std::move(planning.done);
     planning.done = nullptr;
-    if (!planning.left.ok()) plan = std::move(planning.left);
+    if (!planning.left.ok()) {
+      plan = std::move(planning.left);
+    } else if (stopping && absl::IsCancelled(plan.status())) {
+      plan = Stopping();
+    }
   }
   timers->Cancel(planning.timer);
   if (done) done(std::move(plan));
@@ -584,6 +596,8 @@ void ProgramCache::State::MakePlan(Planning& planning) {
 ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
                            TimerQueue* timers, ProgramCacheOptions options)
     : state_(std::make_shared<State>(device, registry, timers, options)) {
+  state_->room =
+      std::make_shared<ProgramRoom>(options.max_bytes, options.reclaim, state_);
   for (int i = 0; i < options.threads; ++i) {
     // Joined by Stop, so that the bare pointer will do.
     state_->threads.emplace_back(
@@ -728,7 +742,7 @@ ProgramCacheStats ProgramCache::stats() const {
   stats.queued = state_->queue.size();
   stats.queued_bytes = state_->held_bytes;
   stats.plans_queued = state_->plans_queued;
-  stats.bytes = state_->account->bytes() + state_->key_bytes;
+  stats.bytes = state_->room->account()->bytes();
   stats.misses = state_->misses;
   stats.evicted = state_->evicted;
   stats.failed = state_->failed;
@@ -742,14 +756,14 @@ void ProgramCache::Stop() {
     MutexLock lock(&state_->mu);
     state_->stopping = true;
     threads.swap(state_->threads);
-    for (const auto& compilation : state_->queue) {
-      for (const auto& [id, waiter] : compilation->waiters) {
+    // What runs is told when it has ended, which it does at its next step.
+    for (const auto& [id, wait] : state_->waits) {
+      if (wait.compilation != nullptr && wait.compilation->running) {
+        wait.compilation->stop.request_stop();
+      } else if (wait.planning != nullptr && wait.planning->running) {
+        wait.planning->stop.request_stop();
+      } else {
         queued.push_back(id);
-      }
-    }
-    for (const auto& [number, plannings] : state_->plans) {
-      for (const auto& planning : plannings.waiting) {
-        queued.push_back(planning->id);
       }
     }
     state_->work.NotifyAll();

@@ -52,8 +52,8 @@ struct ProgramCacheOptions {
   absl::Duration max_wait = absl::Seconds(60);
   EvaluationLimits evaluation = {};  // of every program
   Device* text_device = nullptr;     // as in ProgramOptions
-  // As in ProgramOptions. Programs and plans are made only while no more than
-  // ReclaimQueue::kMaxWaiting wait for their end.
+  // Where programs and their plans end; null: where they are dropped. They are
+  // made only while no more than ReclaimQueue::kMaxWaiting wait for their end.
   std::shared_ptr<ReclaimQueue> reclaim = nullptr;
 };
 
@@ -124,10 +124,12 @@ class WEIR_EXPORT ProgramCache {
                         std::move(factory), deadline, std::move(done));
   }
 
-  // Program::MakePlan on a plan thread. `done` runs exactly once, as that of
-  // GetOrCompile; with DEADLINE_EXCEEDED or CANCELLED the plan was not made.
-  // Where Program::InputOnHost, the inputs' data must stay until then, so that
-  // a caller who leaves such a plan in the making is told at its next step.
+  // Program::MakePlan on a plan thread. The program may be of another cache, or
+  // of none: its plan lies in its own room, where others go for it if need be,
+  // which nobody waits for. `done` runs exactly once, as that of GetOrCompile;
+  // with DEADLINE_EXCEEDED or CANCELLED the plan was not made. Where
+  // Program::InputOnHost, the inputs' data must stay until then, so that a
+  // caller who leaves such a plan in the making is told at its next step.
   WaitId MakePlan(std::shared_ptr<const Program> program,
                   absl::Span<const HostTensor> inputs, Nanos deadline,
                   absl::AnyInvocable<void(PlanOr)> done);

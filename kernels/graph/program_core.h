@@ -20,6 +20,7 @@
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/lowered_graph.h"
 #include "kernels/graph/program.h"
+#include "kernels/graph/program_room.h"
 #include "kernels/ops/packed_constants.h"
 
 namespace weir {
@@ -54,14 +55,18 @@ struct InputUse {
 };
 
 struct ProgramCore {
-  // What it counts is part of `whole`, which may be null.
-  explicit ProgramCore(std::shared_ptr<ByteAccount> whole)
-      : account(std::make_shared<ByteAccount>(std::move(whole))),
+  // As ProgramOptions::room.
+  explicit ProgramCore(std::shared_ptr<ProgramRoom> its_room)
+      : room(its_room != nullptr ? std::move(its_room)
+                                 : std::make_shared<ProgramRoom>()),
+        account(std::make_shared<ByteAccount>(room->account())),
         packed(account) {}
   ProgramCore(const ProgramCore&) = delete;
   ProgramCore& operator=(const ProgramCore&) = delete;
 
-  // Of the program, its plans and packed constants.
+  // Where the program, its plans and, with the last of them, this object end.
+  const std::shared_ptr<ProgramRoom> room;
+  // Of the program, its plans and packed constants; part of the room's.
   const std::shared_ptr<ByteAccount> account;
   // For all but plans and packed constants. Before the rest, and so after it to
   // go: what it counts is given back by then.
@@ -73,9 +78,6 @@ struct ProgramCore {
   std::vector<std::string> symbols;
   EvaluationLimits limits;  // resolved
   bool random = false;
-  // Where the program and its plans end; null: where they are dropped. This
-  // object ends with the last of them.
-  std::shared_ptr<ReclaimQueue> reclaim;
 
   // Declared before the kernels, which may refer to its device.
   HostEvaluator host;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -196,6 +198,8 @@ struct ModelRepository::State {
       : options(std::move(the_options)),
         device(the_device),
         registry(the_registry),
+        room(std::make_shared<ProgramRoom>(std::numeric_limits<size_t>::max(),
+                                           options.reclaim)),
         models(std::make_shared<const Models>()) {}
 
   // One model version that is to be loaded.
@@ -220,15 +224,17 @@ struct ModelRepository::State {
   void LoadNext(std::atomic<size_t>* next);
   // Between two steps of loading a model.
   absl::Status CheckStopping() const {
-    return stopping ? absl::CancelledError("the server stops")
-                    : absl::OkStatus();
+    return stopping.stop_requested() ? absl::CancelledError("the server stops")
+                                     : absl::OkStatus();
   }
 
   const RepositoryOptions options;
   Device* const device;
   const OpRegistry* const registry;
+  // Of the served programs: who runs the server bounds them.
+  const std::shared_ptr<ProgramRoom> room;
   std::vector<Job> jobs;  // written by List
-  std::atomic<bool> stopping{false};
+  std::stop_source stopping;
   std::atomic<size_t> served{0};  // versions that ever were
   Mutex change_mu;                // one change of the snapshot at a time
   StripedSnapshot<Models> models;
@@ -331,9 +337,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   WEIR_RETURN_IF_ERROR(CheckStopping());
   // Models that share a file may have different external data.
   ProgramOptions program_options;
-  program_options.stop = &stopping;
+  program_options.stop = stopping.get_token();
   program_options.evaluation = options.evaluation;
-  program_options.reclaim = options.reclaim;
+  program_options.room = room;
   ChooseOutputs(*job.config, &onnx.graph);
   program_options.identity =
       Fingerprint(absl::StrCat(job.name, "/", job.version, "/",
@@ -387,9 +393,9 @@ void ModelRepository::State::Publish(const std::string& name,
 void ModelRepository::State::LoadNext(std::atomic<size_t>* next) {
   for (;;) {
     const size_t i = next->fetch_add(1);
-    if (i >= jobs.size() || stopping) return;
+    if (i >= jobs.size() || stopping.stop_requested()) return;
     auto model = Load(jobs[i]);
-    if (stopping) return;
+    if (stopping.stop_requested()) return;
     VersionEntry entry;
     if (model.ok()) {
       entry.number = jobs[i].version;
@@ -422,7 +428,7 @@ ModelRepository::ModelRepository(std::unique_ptr<State> state)
 
 ModelRepository::~ModelRepository() = default;
 
-void ModelRepository::StopLoading() { state_->stopping = true; }
+void ModelRepository::StopLoading() { state_->stopping.request_stop(); }
 
 void ModelRepository::LoadAll() {
   std::atomic<size_t> next{0};

@@ -111,6 +111,53 @@ TEST(ReclaimerTest, MakersWaitForRoom) {
   EXPECT_GE(ended, static_cast<int>(ReclaimQueue::kMaxWaiting));
 }
 
+// Whatever the reclaimer waits for itself.
+TEST(ReclaimerTest, WaitsEndOnceStopIsRequested) {
+  Reclaimer reclaimer;
+  Event open;
+  Ends ends;
+  Make(reclaimer.queue(), &ends, nullptr, &open);
+  for (size_t i = 0; i <= ReclaimQueue::kMaxWaiting; ++i) {
+    Make(reclaimer.queue(), &ends);
+  }
+  std::stop_source stop;
+  std::thread flush(
+      [&] { EXPECT_FALSE(reclaimer.queue()->Flush(stop.get_token())); });
+  std::thread maker(
+      [&] { EXPECT_FALSE(reclaimer.queue()->AwaitRoom(stop.get_token())); });
+  stop.request_stop();
+  flush.join();
+  maker.join();
+  EXPECT_EQ(ends.count, 0);
+  open.Set();
+  EXPECT_TRUE(reclaimer.queue()->Flush(stop.get_token()));
+  EXPECT_TRUE(reclaimer.queue()->AwaitRoom(stop.get_token()));
+}
+
+TEST(ReclaimerTest, RunsWhatIsPostedInItsTurn) {
+  Ends ends;
+  std::shared_ptr<ReclaimQueue> queue;
+  {
+    Reclaimer reclaimer;
+    queue = reclaimer.queue();
+    Event open;
+    Make(queue, &ends, nullptr, &open);
+    int ended = 0;
+    std::thread::id thread;
+    queue->Post([&] {
+      ended = ends.count;
+      thread = std::this_thread::get_id();
+    });
+    open.Set();
+    queue->Flush();
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(thread, ends.thread.load());
+  }
+  bool ran = false;
+  queue->Post([&] { ran = true; });
+  EXPECT_TRUE(ran);
+}
+
 TEST(ReclaimerTest, ManyThreadsDrop) {
   Ends ends;
   {

@@ -112,6 +112,21 @@ class ProgramCacheTest : public ::testing::Test {
     return answers.Next();
   }
 
+  static std::vector<HostTensor> Rows(int64_t rows) {
+    return {{DType::kFloat, {rows}, nullptr}};
+  }
+
+  // Two of Compile's programs, with keys of one character, have so many bytes
+  // or less until one has a plan for these inputs.
+  size_t RoomForTwo(absl::Span<const HostTensor> inputs) {
+    const auto program = *Compile(*Make(), "k");
+    const size_t without_plan = 1 + program->held_bytes();
+    EXPECT_TRUE(program->MakePlan(inputs).ok());
+    const size_t with_plan = 1 + program->held_bytes();
+    EXPECT_GT(with_plan, without_plan);
+    return without_plan + with_plan - 1;
+  }
+
   testing::TestOperators operators_;
   std::unique_ptr<Device> device_ = MakeCpuDevice({});
   TimerQueue timers_;
@@ -501,14 +516,9 @@ TEST_F(ProgramCacheTest, BoundsBytes) {
 }
 
 TEST_F(ProgramCacheTest, BoundsBytesWhenPlansAdd) {
-  const auto x = Floats({2}, {1, 2});
-  const std::vector<HostTensor> inputs = {x->tensor};
-  const auto same = *Compile(*Make(), "a");
-  const size_t without_plan = 1 + same->held_bytes();
-  ASSERT_TRUE(same->MakePlan(inputs).ok());
-  const size_t with_plan = 1 + same->held_bytes();
-  ASSERT_GT(with_plan, without_plan);
-  const auto cache = Make({.max_bytes = without_plan + with_plan - 1});
+  const std::vector<HostTensor> inputs = Rows(2);
+  const size_t bound = RoomForTwo(inputs);
+  const auto cache = Make({.max_bytes = bound});
   ASSERT_TRUE(Compile(*cache, "a").ok());
   const auto program = *Compile(*cache, "b");
   EXPECT_EQ(cache->stats().programs, 2u);
@@ -519,7 +529,7 @@ TEST_F(ProgramCacheTest, BoundsBytesWhenPlansAdd) {
   EXPECT_EQ(cache->stats().evicted, 1u);
   EXPECT_EQ(cache->Find("a"), nullptr);
   EXPECT_EQ(cache->Find("b"), program);
-  EXPECT_EQ(cache->stats().bytes, with_plan);
+  EXPECT_EQ(cache->stats().bytes, 1 + program->held_bytes());
 }
 
 TEST_F(ProgramCacheTest, CountsWhatItLetGoAsLongAsSomebodyHoldsIt) {
@@ -649,6 +659,95 @@ TEST_F(ProgramCacheTest, WhoeverDropsAProgramLastDoesNotWait) {
   EXPECT_EQ(freed_on.size(), 0u);
   open.Open();
   EXPECT_NE(freed_on.Next(), std::this_thread::get_id());
+}
+
+// A reclaimer that stands still until it is let go.
+class Standstill {
+ public:
+  Standstill() { Drop(); }
+  ~Standstill() { gate_.Open(); }
+
+  const std::shared_ptr<ReclaimQueue>& queue() { return reclaimer_.queue(); }
+  // So many wait for their end that nothing more is made.
+  void Fill() {
+    for (size_t i = 0; i <= ReclaimQueue::kMaxWaiting; ++i) Drop();
+  }
+  void LetGo() {
+    gate_.Open();
+    queue()->Flush();
+  }
+
+ private:
+  struct Object {
+    ~Object() { gate->Pass(); }
+    Gate* gate;
+  };
+  void Drop() {
+    ReclaimQueue::Share(std::unique_ptr<Object>(new Object{&gate_}), queue());
+  }
+
+  Gate gate_;
+  Reclaimer reclaimer_;
+};
+
+// As a program with text is, beside a GPU: what compiled it is not where its
+// plans are made.
+TEST_F(ProgramCacheTest, APlanFindsRoomWhereItsProgramLies) {
+  const std::vector<HostTensor> inputs = Rows(2);
+  const size_t bound = RoomForTwo(inputs);
+  const auto home = Make({.max_bytes = bound});
+  const auto maker = Make();
+  ASSERT_TRUE(Compile(*home, "a").ok());
+  const auto program = *Compile(*home, "b");
+  ASSERT_TRUE(Compile(*maker, "c").ok());
+  Answers<ProgramCache::PlanOr> answers;
+  maker->MakePlan(program, inputs, kNoDeadline, answers.Sink());
+  ASSERT_TRUE(answers.Next().ok());
+  EXPECT_LE(home->stats().bytes, bound);
+  EXPECT_EQ(home->Find("a"), nullptr);
+  EXPECT_EQ(home->Find("b"), program);
+  EXPECT_EQ(home->stats().evicted, 1u);
+  EXPECT_EQ(maker->stats().evicted, 0u);
+}
+
+// The end of a program may wait for a device.
+TEST_F(ProgramCacheTest, APlanIsToldBeforeOthersHaveGoneForIt) {
+  const std::vector<HostTensor> inputs = Rows(2);
+  const size_t bound = RoomForTwo(inputs);
+  Standstill standstill;
+  const auto cache = Make({.max_bytes = bound, .reclaim = standstill.queue()});
+  ASSERT_TRUE(Compile(*cache, "a").ok());
+  const auto program = *Compile(*cache, "b");
+  Answers<ProgramCache::PlanOr> answers;
+  cache->MakePlan(program, inputs, NowNanos() + 20'000'000'000, answers.Sink());
+  const auto plan = answers.Next();
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  standstill.LetGo();
+  EXPECT_EQ(cache->Find("a"), nullptr);
+  EXPECT_EQ(cache->Find("b"), program);
+  EXPECT_LE(cache->stats().bytes, bound);
+}
+
+// Nor is anybody held up who stops a cache, whatever its threads wait for.
+TEST_F(ProgramCacheTest, WaitsForRoomEndAtStop) {
+  Standstill standstill;
+  const auto home = Make({.reclaim = standstill.queue()});
+  const auto program = *Compile(*home, "k");
+  const auto maker = Make();
+  standstill.Fill();
+  Answers<ProgramCache::PlanOr> plans, others;
+  Programs programs;
+  const std::vector<HostTensor> inputs = Rows(2);
+  home->GetOrCompile("other", NegGraph, kNoDeadline, programs.Sink());
+  home->MakePlan(program, inputs, kNoDeadline, plans.Sink());
+  // It waits for the end of what its program lies beside.
+  maker->MakePlan(program, inputs, kNoDeadline, others.Sink());
+  maker->Stop();
+  EXPECT_EQ(others.Next().status().code(), absl::StatusCode::kCancelled);
+  home->Stop();
+  EXPECT_EQ(plans.Next().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(programs.Next().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(program->FindPlan(inputs), nullptr);
 }
 
 TEST_F(ProgramCacheTest, MakesPlans) {
@@ -783,9 +882,6 @@ class PlansOfACache : public ProgramCacheTest {
   }
   void TearDown() override { open_.Open(); }
 
-  std::vector<HostTensor> Rows(int64_t rows) {
-    return {{DType::kFloat, {rows}, nullptr}};
-  }
   // Until open_: answers run on the plan thread.
   void OccupyThePlanThread() {
     cache_->MakePlan(program_, Rows(1), kNoDeadline,
@@ -839,14 +935,16 @@ TEST_F(PlansOfACache, AreToldOfStop) {
 }
 
 TEST_F(PlansOfACache, EndAtTheNextNodeOnceStopped) {
-  const std::atomic<bool> stop{true};
-  EXPECT_EQ(program_->MakePlan(Rows(2), &stop).status().code(),
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(program_->MakePlan(Rows(2), stop.get_token()).status().code(),
             absl::StatusCode::kCancelled);
   EXPECT_EQ(program_->FindPlan(Rows(2)), nullptr);
 }
 
 TEST_F(ProgramCacheTest, StopAnswersEveryone) {
   const auto cache = Make();
+  ASSERT_TRUE(Compile(*cache, "k").ok());
   Gate gate;
   Programs running;
   Programs queued;
@@ -861,11 +959,12 @@ TEST_F(ProgramCacheTest, StopAnswersEveryone) {
   EXPECT_EQ(queued.Next().status().code(), absl::StatusCode::kCancelled);
   gate.Open();
   stop.join();
-  EXPECT_TRUE(running.Next().ok());
+  // It ends at its next step.
+  EXPECT_EQ(running.Next().status().code(), absl::StatusCode::kCancelled);
   cache->GetOrCompile("late", factory, kNoDeadline, queued.Sink());
   EXPECT_EQ(queued.Next().status().code(), absl::StatusCode::kCancelled);
   Answers<ProgramCache::PlanOr> plans;
-  cache->MakePlan(cache->Find("running"), {}, kNoDeadline, plans.Sink());
+  cache->MakePlan(cache->Find("k"), {}, kNoDeadline, plans.Sink());
   EXPECT_EQ(plans.Next().status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -568,11 +568,12 @@ TEST_P(ProgramTest, AConstantIsDigestedOnceWhoeverElseReadsIt) {
 
 // Nobody waits for the rest of the graph.
 TEST_P(ProgramTest, StopsBetweenNodesThatNobodyWants) {
-  std::atomic<bool> stop{true};
+  std::stop_source stop;
+  stop.request_stop();
   Graph graph = Sum();
   graph.nodes.push_back(Node("Neg", {"x"}, {"unwanted"}));
   ProgramOptions options;
-  options.stop = &stop;
+  options.stop = stop.get_token();
   EXPECT_TRUE(absl::IsCancelled(
       Program::Compile(std::move(graph), *device_, operators_.registry, options)
           .status()));
@@ -806,28 +807,28 @@ TEST_P(ProgramTest, RefusesAnOperatorWithoutAKernel) {
 TEST_P(ProgramTest, CountsAPlanAsLongAsItLives) {
   ProgramOptions options;
   options.max_plans = 1;
-  options.account =
-      std::make_shared<decltype(ProgramOptions::account)::element_type>();
+  options.room = std::make_shared<ProgramRoom>();
+  const auto account = options.room->account();
   auto program = *Compile(Sum(), options);
-  const size_t alone = options.account->bytes();
+  const size_t alone = account->bytes();
   EXPECT_EQ(program->held_bytes(), alone);
   const auto plan_of = [&](int64_t n) {
     const std::vector<HostTensor> inputs(2, {DType::kFloat, {n}, nullptr});
     return *program->MakePlan(inputs);
   };
   auto one = plan_of(1);
-  const size_t with_one = options.account->bytes();
+  const size_t with_one = account->bytes();
   EXPECT_GE(with_one, alone + one->held_bytes());
   auto other = plan_of(2);  // the program keeps this one
-  const size_t with_both = options.account->bytes();
+  const size_t with_both = account->bytes();
   EXPECT_GE(with_both, with_one + other->held_bytes());
   EXPECT_EQ(program->held_bytes(), with_both);
   one = nullptr;
-  EXPECT_LE(options.account->bytes(), with_one);
+  EXPECT_LE(account->bytes(), with_one);
   program = nullptr;
-  EXPECT_GE(options.account->bytes(), alone);
+  EXPECT_GE(account->bytes(), alone);
   other = nullptr;
-  EXPECT_EQ(options.account->bytes(), 0u);
+  EXPECT_EQ(account->bytes(), 0u);
 }
 
 TEST_P(ProgramTest, KeepsTheLatestPlans) {
