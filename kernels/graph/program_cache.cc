@@ -102,15 +102,19 @@ struct ProgramCache::State : ProgramRoom::Keeper,
     TimerQueue::TimerId timer = 0;
   };
   // One compilation and everyone who waits for it.
+  // Ends on the thread of `reader` if its key is large.
   struct Compilation {
+    enum class Stage : uint8_t { kArrives, kWaits, kRuns };
+
     uint64_t hash = 0;
     Key key;
     GraphFactory factory;
     std::stop_source stop;
+    ByteCharge charge;  // for the key
     // Guarded by `mu`.
     std::map<WaitId, Waiter> waiters;
-    bool running = false;
-    std::list<std::shared_ptr<Compilation>>::iterator place;  // until it runs
+    Stage stage = Stage::kArrives;
+    std::list<std::shared_ptr<Compilation>>::iterator place;  // while it waits
   };
   struct Planning {
     WaitId id = 0;
@@ -152,6 +156,21 @@ struct ProgramCache::State : ProgramRoom::Keeper,
   // Null if there is none. Keys are not compared.
   std::shared_ptr<Entry> FindEntry(uint64_t hash) const;
   std::shared_ptr<const Program> Find(uint64_t hash, KeyPieces key);
+  // Whether its one caller may wait: then under this id. Otherwise nothing was
+  // done.
+  absl::StatusOr<WaitId> Admit(const std::shared_ptr<Compilation>& arrival,
+                               Nanos deadline,
+                               absl::AnyInvocable<void(ProgramOr)>& done)
+      WEIR_REQUIRES(mu);
+  // Reads the key of what has arrived: its caller is told of a program that is
+  // there, or joins another compilation, or waits for this one. False: the
+  // caller does not wait any more.
+  bool Place(const std::shared_ptr<Compilation>& arrival, WaitId id);
+  // Whether more bytes of keys may wait beside those of the queue and so many
+  // others.
+  absl::Status CheckBytes(size_t more, size_t others) const WEIR_REQUIRES(mu);
+  // Whether what has arrived, whose bytes are counted, may wait there.
+  absl::Status CheckQueue() const WEIR_REQUIRES(mu);
   // Whom callers of that hash may join; null: nobody.
   std::shared_ptr<Compilation> Joinable(uint64_t hash) const WEIR_REQUIRES(mu);
   void Compile(std::shared_ptr<Compilation> compilation);
@@ -207,6 +226,11 @@ struct ProgramCache::State : ProgramRoom::Keeper,
   // Changed under `mu`, read without it.
   StripedSnapshot<Entries> programs;
   std::atomic<uint64_t> age{1};
+  // Compares and frees large keys, until Stop.
+  std::unique_ptr<Reclaimer> reader = std::make_unique<Reclaimer>();
+  const std::shared_ptr<ReclaimQueue> reading = reader->queue();
+  // Of compilations.
+  const std::shared_ptr<ByteAccount> keys = std::make_shared<ByteAccount>();
   struct alignas(64) Counter {
     std::atomic<uint64_t> hits{0};
   };
@@ -219,12 +243,12 @@ struct ProgramCache::State : ProgramRoom::Keeper,
   WaitId next_wait WEIR_GUARDED_BY(mu) = 1;
   std::unordered_map<WaitId, Wait> waits WEIR_GUARDED_BY(mu);
   size_t compile_waits WEIR_GUARDED_BY(mu) = 0;  // of those
+  size_t arriving WEIR_GUARDED_BY(mu) = 0;       // large keys, not yet read
   std::list<std::shared_ptr<Compilation>> queue WEIR_GUARDED_BY(mu);
   // By Program::number.
   std::unordered_map<uint64_t, Plannings> plans WEIR_GUARDED_BY(mu);
   std::array<std::list<Plannings*>, kPlanKinds> plan_lines WEIR_GUARDED_BY(mu);
   size_t plans_queued WEIR_GUARDED_BY(mu) = 0;
-  size_t held_bytes WEIR_GUARDED_BY(mu) = 0;  // keys: queued and running
   // What callers may join, queued or running, by its key's hash. Who waits for
   // another key of that hash, waits alone.
   std::unordered_map<uint64_t, std::shared_ptr<Compilation>> compiling
@@ -266,6 +290,94 @@ std::shared_ptr<const Program> ProgramCache::State::Find(uint64_t hash,
         1, std::memory_order_relaxed);
   }
   return program;
+}
+
+absl::StatusOr<ProgramCache::WaitId> ProgramCache::State::Admit(
+    const std::shared_ptr<Compilation>& arrival, Nanos deadline,
+    absl::AnyInvocable<void(ProgramOr)>& done) {
+  if (stopping) return Stopping();
+  if (compile_waits >= options.max_waiters) {
+    return QueueFull("callers wait for programs", "max_waiters",
+                     options.max_waiters);
+  }
+  const size_t size = arrival->key->size();
+  // Others are read, and join or are refused, before their callers go on.
+  if (size > kLargeKeyBytes) WEIR_RETURN_IF_ERROR(CheckBytes(size, arriving));
+  arrival->charge = ByteCharge(keys, size);
+  const WaitId id = next_wait++;
+  Waiter& waiter = arrival->waiters[id];
+  waiter.done = std::move(done);
+  waiter.timer = AddTimer(deadline, id);
+  ++compile_waits;
+  waits[id].compilation = arrival;
+  return id;
+}
+
+absl::Status ProgramCache::State::CheckBytes(size_t more, size_t others) const {
+  if (queue.empty() && others == 0) return absl::OkStatus();
+  if (keys->bytes() + more <= options.max_queued_bytes) return absl::OkStatus();
+  return QueueFull("bytes of graphs wait to be compiled", "max_queued_bytes",
+                   options.max_queued_bytes);
+}
+
+absl::Status ProgramCache::State::CheckQueue() const {
+  if (queue.size() >= options.max_queued) {
+    return QueueFull("graphs wait to be compiled", "max_queued",
+                     options.max_queued);
+  }
+  return CheckBytes(0, 0);
+}
+
+bool ProgramCache::State::Place(const std::shared_ptr<Compilation>& arrival,
+                                WaitId id) {
+  const uint64_t hash = arrival->hash;
+  const std::string_view whole = *arrival->key;
+  // Keys are compared without the lock.
+  std::shared_ptr<Compilation> other;
+  for (;;) {
+    ProgramOr now = Find(hash, {&whole, 1});
+    const std::shared_ptr<Entry> entry = FindEntry(hash);
+    const bool joins = other != nullptr && *other->key == whole;
+    Waiter waiter;
+    {
+      MutexLock lock(&mu);
+      auto node = arrival->waiters.extract(id);
+      if (node.empty()) return false;  // the caller has left
+      if (*now == nullptr) {
+        // It may have been finished since it was looked up.
+        if (Joinable(hash) != other || FindEntry(hash) != entry) {
+          other = Joinable(hash);
+          arrival->waiters.insert(std::move(node));
+          continue;
+        }
+        if (!joins) {
+          if (absl::Status full = CheckQueue(); !full.ok()) {
+            now = std::move(full);
+          }
+        }
+      }
+      if (now.ok() && *now == nullptr) {
+        ++misses;
+        if (joins) {
+          other->waiters.insert(std::move(node));
+          waits[id].compilation = std::move(other);
+          return true;
+        }
+        arrival->waiters.insert(std::move(node));
+        arrival->stage = Compilation::Stage::kWaits;
+        compiling.emplace(hash, arrival);
+        arrival->place = queue.insert(queue.end(), arrival);
+        work.NotifyOne();
+        return true;
+      }
+      waiter = std::move(node.mapped());
+      waits.erase(id);
+      --compile_waits;
+    }
+    timers->Cancel(waiter.timer);
+    waiter.done(std::move(now));
+    return false;
+  }
 }
 
 std::shared_ptr<ProgramCache::State::Compilation> ProgramCache::State::Joinable(
@@ -321,7 +433,6 @@ void ProgramCache::State::Compile(std::shared_ptr<Compilation> compilation) {
   std::map<WaitId, Waiter> waiters;
   {
     MutexLock lock(&mu);
-    held_bytes -= whole.size();
     // If everybody left, another one of this key may have come since, and may
     // even have ended.
     const uint64_t hash = compilation->hash;
@@ -436,10 +547,8 @@ void ProgramCache::State::GiveUp(Compilation& compilation) {
   if (Joinable(compilation.hash).get() == &compilation) {
     compiling.erase(compilation.hash);
   }
-  if (compilation.running) {
-    compilation.stop.request_stop();
-  } else {
-    held_bytes -= compilation.key->size();
+  compilation.stop.request_stop();
+  if (compilation.stage == Compilation::Stage::kWaits) {
     queue.erase(compilation.place);
   }
 }
@@ -490,7 +599,7 @@ void ProgramCache::State::Compilations() {
       if (stopping) return;
       compilation = std::move(queue.front());
       queue.pop_front();
-      compilation->running = true;
+      compilation->stage = Compilation::Stage::kRuns;
     }
     Compile(std::move(compilation));
   }
@@ -630,59 +739,37 @@ ProgramCache::WaitId ProgramCache::GetOrCompile(
     std::shared_ptr<const std::string> key, KeyHash hash, GraphFactory factory,
     Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done) {
   State& state = *state_;
-  const ProgramCacheOptions& options = state.options;
-  const std::string_view whole = *key;
-  ProgramOr now = nullptr;
-  // Keys, which may be large, are compared without the lock.
-  std::shared_ptr<State::Compilation> compilation;
-  for (;;) {
-    now = state.Find(hash, {&whole, 1});
-    if (*now != nullptr) break;
-    const std::shared_ptr<Entry> other = state.FindEntry(hash);
-    const bool joins = compilation != nullptr && *compilation->key == whole;
-    MutexLock lock(&state.mu);
-    if (state.Joinable(hash) != compilation) {
-      compilation = state.Joinable(hash);
-      continue;
+  const bool large = key->size() > kLargeKeyBytes;
+  if (!large) {
+    const std::string_view whole = *key;
+    if (auto program = state.Find(hash, {&whole, 1})) {
+      done(std::move(program));
+      return 0;
     }
-    // It may have been finished since it was looked up.
-    if (state.FindEntry(hash) != other) continue;
-    if (state.stopping) {
-      now = Stopping();
-    } else if (state.compile_waits >= options.max_waiters) {
-      now = QueueFull("callers wait for programs", "max_waiters",
-                      options.max_waiters);
-    } else if (!joins && state.queue.size() >= options.max_queued) {
-      now = QueueFull("graphs wait to be compiled", "max_queued",
-                      options.max_queued);
-    } else if (!joins && !state.queue.empty() &&
-               state.held_bytes + whole.size() > options.max_queued_bytes) {
-      now = QueueFull("bytes of graphs wait to be compiled", "max_queued_bytes",
-                      options.max_queued_bytes);
-    } else {
-      ++state.misses;
-      if (!joins) {
-        compilation = std::make_shared<State::Compilation>();
-        compilation->hash = hash;
-        compilation->key = std::move(key);
-        compilation->factory = std::move(factory);
-        state.compiling.emplace(hash, compilation);
-        state.held_bytes += whole.size();
-        compilation->place = state.queue.insert(state.queue.end(), compilation);
-        state.work.NotifyOne();
-      }
-      const WaitId id = state.next_wait++;
-      State::Waiter& waiter = compilation->waiters[id];
-      waiter.done = std::move(done);
-      waiter.timer = state.AddTimer(deadline, id);
-      ++state.compile_waits;
-      state.waits[id].compilation = std::move(compilation);
-      return id;
-    }
-    break;
   }
-  done(std::move(now));
-  return 0;
+  const std::shared_ptr<State::Compilation> arrival = ReclaimQueue::Share(
+      std::make_unique<State::Compilation>(), large ? state.reading : nullptr);
+  arrival->hash = hash;
+  arrival->key = std::move(key);
+  arrival->factory = std::move(factory);
+  absl::StatusOr<WaitId> id = 0;
+  {
+    MutexLock lock(&state.mu);
+    id = state.Admit(arrival, deadline, done);
+    if (id.ok() && large) ++state.arriving;
+  }
+  if (!id.ok()) {
+    done(id.status());
+    return 0;
+  }
+  if (!large) return state.Place(arrival, *id) ? *id : 0;
+  // Run before Stop returns, so that the bare reference will do.
+  state.reading->Post([&state, arrival, id = *id] {
+    (void)state.Place(arrival, id);
+    MutexLock lock(&state.mu);
+    --state.arriving;
+  });
+  return *id;
 }
 
 ProgramCache::WaitId ProgramCache::MakePlan(
@@ -740,7 +827,7 @@ ProgramCacheStats ProgramCache::stats() const {
   stats.programs = state_->programs.Read(
       [](const Entries& entries) { return entries.size(); });
   stats.queued = state_->queue.size();
-  stats.queued_bytes = state_->held_bytes;
+  stats.queued_bytes = state_->keys->bytes();
   stats.plans_queued = state_->plans_queued;
   stats.bytes = state_->room->account()->bytes();
   stats.misses = state_->misses;
@@ -752,13 +839,16 @@ ProgramCacheStats ProgramCache::stats() const {
 void ProgramCache::Stop() {
   std::vector<WaitId> queued;
   std::vector<std::thread> threads;
+  std::unique_ptr<Reclaimer> reader;
   {
     MutexLock lock(&state_->mu);
     state_->stopping = true;
     threads.swap(state_->threads);
+    reader = std::move(state_->reader);
     // What runs is told when it has ended, which it does at its next step.
     for (const auto& [id, wait] : state_->waits) {
-      if (wait.compilation != nullptr && wait.compilation->running) {
+      if (wait.compilation != nullptr &&
+          wait.compilation->stage == State::Compilation::Stage::kRuns) {
         wait.compilation->stop.request_stop();
       } else if (wait.planning != nullptr && wait.planning->running) {
         wait.planning->stop.request_stop();
@@ -771,6 +861,7 @@ void ProgramCache::Stop() {
   }
   for (WaitId id : queued) state_->Leave(id, Stopping());
   for (std::thread& thread : threads) thread.join();
+  reader = nullptr;
 }
 
 }  // namespace weir

@@ -4,9 +4,9 @@
 // the cache's own threads, one at a time per key, and its queue is bounded;
 // plans are made on threads of their own. What nobody waits for any more leaves
 // its queue at once, with its bytes, and ends at its next step if it runs. A
-// key may be a whole model: it is looked up where it lies, and one copy serves
-// all that is kept of it. Thread-safe; Find takes no lock that a compilation
-// holds.
+// key may be a whole model: it is looked up where it lies, one copy serves all
+// that is kept of it, and a large one is compared and freed on a thread of the
+// cache. Thread-safe; Find takes no lock that a compilation holds.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,8 @@ struct ProgramCacheOptions {
   // nothing is compiled.
   size_t max_bytes = size_t{1} << 30;
   size_t max_queued = 256;
-  // Of keys that wait or are being compiled. One may wait beyond it, alone.
+  // Of keys that wait, are being compared with those of others or compiled, or
+  // are about to be freed. One may wait beyond it, alone.
   size_t max_queued_bytes = size_t{1} << 30;
   // Callers, on all compilations together; and plans that wait.
   size_t max_waiters = 65536;
@@ -60,7 +61,7 @@ struct ProgramCacheOptions {
 struct ProgramCacheStats {
   size_t programs = 0;
   size_t bytes = 0;  // with those of programs that only others still hold
-  // That wait; queued_bytes: keys, with those that are being compiled.
+  // That wait; queued_bytes: as max_queued_bytes.
   size_t queued = 0, queued_bytes = 0, plans_queued = 0;
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
 };
@@ -96,18 +97,23 @@ class WEIR_EXPORT ProgramCache {
     return Find(KeyPieces(&key, 1));
   }
 
+  // To compare or free a key of more bytes takes long. GetOrCompile, Cancel and
+  // whatever else ends a wait leave that to a thread of the cache: they may be
+  // called on any thread if the caller keeps no reference of its own.
+  static constexpr size_t kLargeKeyBytes = size_t{1} << 20;
+
   // A caller that waits, for Cancel. 0: it does not wait (any more).
   using WaitId = uint64_t;
 
   // The program of `key`, compiled from the graph that `factory` makes on a
   // compile thread if it is not there. Callers of one key share one
   // compilation; a failure is not cached. `done` runs exactly once: inline on a
-  // hit, else on a compile thread, or with DEADLINE_EXCEEDED at `deadline` or
-  // after ProgramCacheOptions::max_wait (reason COMPILE_WAIT_TOO_LONG),
-  // RESOURCE_EXHAUSTED (reason COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED),
-  // or CANCELLED by Cancel or Stop. The compilation goes on only while somebody
-  // waits for it.
-  // `hash` is the key's.
+  // hit, if the key is not large, else on a thread of the cache, or with
+  // DEADLINE_EXCEEDED at `deadline` or after ProgramCacheOptions::max_wait
+  // (reason COMPILE_WAIT_TOO_LONG), RESOURCE_EXHAUSTED (reason
+  // COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED), or CANCELLED by Cancel or
+  // Stop. The compilation goes on only while somebody waits for it. `hash` is
+  // the key's.
   WaitId GetOrCompile(std::shared_ptr<const std::string> key, KeyHash hash,
                       GraphFactory factory, Nanos deadline,
                       absl::AnyInvocable<void(ProgramOr)> done);

@@ -174,10 +174,11 @@ class EvaluatorService::Request {
       Start();
       return;
     }
+    // No reference to the key is left here: it may be large.
+    auto make_graph = [key = found.key] { return ImportKey(*key); };
     compile_wait_ = engine_->programs().GetOrCompile(
-        found.key, found.hash,
-        [owned = found.key] { return ImportKey(*owned); }, call_.deadline(),
-        [this](ProgramCache::ProgramOr program) {
+        std::move(found.key), found.hash, std::move(make_graph),
+        call_.deadline(), [this](ProgramCache::ProgramOr program) {
           compiled_ = std::move(program);
           call_.Resume(
               [](ServerCall&, void* self) {

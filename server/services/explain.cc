@@ -102,10 +102,11 @@ class ExplainCall {
       return;
     }
     waits_in_ = &engine_->programs();
+    // No reference to the key is left here: it may be large.
+    auto make_graph = [key = found.key] { return ImportKey(*key); };
     wait_ = waits_in_->GetOrCompile(
-        found.key, found.hash,
-        [owned = found.key] { return ImportKey(*owned); }, call_.deadline(),
-        [this](ProgramCache::ProgramOr program) {
+        std::move(found.key), found.hash, std::move(make_graph),
+        call_.deadline(), [this](ProgramCache::ProgramOr program) {
           status_ = WithGraphField(program.status(), request_.graph);
           if (program.ok()) program_ = *std::move(program);
           Resume<&ExplainCall::Compiled>();

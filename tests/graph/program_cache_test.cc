@@ -750,6 +750,121 @@ TEST_F(ProgramCacheTest, WaitsForRoomEndAtStop) {
   EXPECT_EQ(program->FindPlan(inputs), nullptr);
 }
 
+// A large key, which is traced to where it ends.
+class LargeKeys : public ProgramCacheTest {
+ protected:
+  using Key = std::shared_ptr<const std::string>;
+
+  // Of the letter only.
+  Key Make(char letter) {
+    return {new std::string(ProgramCache::kLargeKeyBytes + 1, letter),
+            [this](const std::string* key) {
+              delete key;
+              freed_on_.Sink()(std::this_thread::get_id());
+            }};
+  }
+  ProgramCache::WaitId Get(
+      char letter, absl::AnyInvocable<void(ProgramCache::ProgramOr)> done,
+      Nanos deadline = kNoDeadline,
+      ProgramCache::GraphFactory factory = NegGraph) {
+    return cache_->GetOrCompile(Make(letter), std::move(factory), deadline,
+                                std::move(done));
+  }
+  void OccupyTheCompileThread(char letter) {
+    Get(letter, running_.Sink(), kNoDeadline, Behind(gate_));
+    gate_.AwaitArrival();
+  }
+  void TearDown() override { gate_.Open(); }
+
+  Answers<std::thread::id> freed_on_;
+  Gate gate_;
+  Programs running_, answers_;
+  std::unique_ptr<ProgramCache> cache_ =
+      ProgramCacheTest::Make({.max_queued = 1});
+};
+
+// To free it takes long too: a caller who leaves is told, and no more.
+TEST_F(LargeKeys, EndElsewhereWhoeverLeaves) {
+  OccupyTheCompileThread('r');
+  cache_->Cancel(Get('k', answers_.Sink()));
+  EXPECT_EQ(answers_.Next().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
+  std::thread::id timer;
+  Get(
+      'k',
+      [&](ProgramCache::ProgramOr program) {
+        timer = std::this_thread::get_id();
+        answers_.Sink()(std::move(program));
+      },
+      NowNanos());
+  EXPECT_EQ(answers_.Next().status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  const std::thread::id freed_on = freed_on_.Next();
+  EXPECT_NE(freed_on, std::this_thread::get_id());
+  EXPECT_NE(freed_on, timer);
+}
+
+// The copy of one that joins ends as soon as it was compared, which its caller
+// does not do.
+TEST_F(LargeKeys, AreComparedElsewhereByWhoeverJoins) {
+  OccupyTheCompileThread('k');
+  Get('k', answers_.Sink());
+  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
+  EXPECT_EQ(cache_->stats().queued, 0u);
+  gate_.Open();
+  const ProgramCache::ProgramOr program = running_.Next();
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(*answers_.Next(), *program);
+}
+
+TEST_F(LargeKeys, AreFoundElsewhere) {
+  Get('k', answers_.Sink());
+  const auto program = *answers_.Next();
+  std::thread::id told_on;
+  Get('k', [&](ProgramCache::ProgramOr found) {
+    told_on = std::this_thread::get_id();
+    answers_.Sink()(std::move(found));
+  });
+  EXPECT_EQ(*answers_.Next(), program);
+  EXPECT_NE(told_on, std::this_thread::get_id());
+  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
+}
+
+TEST_F(LargeKeys, EndElsewhereWhenTheyAreRefused) {
+  OccupyTheCompileThread('r');
+  Get('q', answers_.Sink());
+  Get('k', answers_.Sink());
+  EXPECT_EQ(Reason(answers_.Next().status()), "COMPILE_QUEUE_FULL");
+  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
+  gate_.Open();
+  EXPECT_TRUE(answers_.Next().ok());
+}
+
+// What waits to be read counts, and leaves with its caller.
+TEST_F(LargeKeys, AreBoundedBeforeTheyAreRead) {
+  const size_t each = ProgramCache::kLargeKeyBytes + 1;
+  cache_ = ProgramCacheTest::Make({.max_queued_bytes = 2 * each});
+  Get('k', answers_.Sink());
+  ASSERT_TRUE(answers_.Next().ok());
+  // The answer to a hit keeps others from being read.
+  Programs found;
+  Get('k', [&](ProgramCache::ProgramOr program) {
+    gate_.Pass();
+    found.Sink()(std::move(program));
+  });
+  gate_.AwaitArrival();
+  const auto waits = Get('k', found.Sink());
+  Get('k', answers_.Sink());
+  EXPECT_EQ(Reason(answers_.Next().status()), "COMPILE_QUEUE_FULL");
+  EXPECT_GE(cache_->stats().queued_bytes, 2 * each);
+  cache_->Cancel(waits);
+  EXPECT_EQ(found.Next().status().code(), absl::StatusCode::kCancelled);
+  gate_.Open();
+  EXPECT_TRUE(found.Next().ok());
+  for (int i = 0; i < 3; ++i) freed_on_.Next();
+  EXPECT_EQ(cache_->stats().queued_bytes, 0u);
+}
+
 TEST_F(ProgramCacheTest, MakesPlans) {
   const auto cache = Make();
   const auto program = *Compile(*cache, "k");
