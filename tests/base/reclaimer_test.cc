@@ -130,6 +130,8 @@ TEST(ReclaimerTest, WaitsEndOnceStopIsRequested) {
   maker.join();
   EXPECT_EQ(ends.count, 0);
   open.Set();
+  EXPECT_TRUE(reclaimer.queue()->Flush());
+  // There is nothing left to wait for.
   EXPECT_TRUE(reclaimer.queue()->Flush(stop.get_token()));
   EXPECT_TRUE(reclaimer.queue()->AwaitRoom(stop.get_token()));
 }
