@@ -128,7 +128,6 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
                                core_->inputs.size(), " are declared"));
   }
   given_ = inputs;
-  const bool host_addressable = core_->device->host_addressable();
   plan_->inputs_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const absl::Status fits = CheckInput(i, inputs[i]);
@@ -153,8 +152,8 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
     }
     Plan::Value& planned = plan_->inputs_[i];
     planned.meta = v.meta;
-    planned.on_host =
-        use.on_host() || (host_addressable && v.meta.dtype == DType::kString);
+    // No device reads text but where the host may too.
+    planned.on_host = use.on_host() || v.meta.dtype == DType::kString;
     if (!planned.on_host) {
       planned.offset = plan_->input_bytes_;
       plan_->input_bytes_ += RoundUp(v.meta.bytes);

@@ -31,7 +31,8 @@ bool IsText(const AttributeValue& value) {
 }
 
 // Whether any tensor of the graph may be text: it comes in, is there, or is
-// made of a node's attributes.
+// made of a node's attributes. One string alone is an option's name, but for
+// Constant's.
 bool HasText(const Graph& graph) {
   const auto any = [](const auto& range, const auto& is_text) {
     return std::any_of(range.begin(), range.end(), is_text);
@@ -40,8 +41,9 @@ bool HasText(const Graph& graph) {
              [](const ValueDecl& v) { return v.dtype == DType::kString; }) ||
          any(graph.constants, [](const auto& c) { return IsText(c.second); }) ||
          any(graph.nodes, [&](const GraphNode& node) {
-           return any(node.attributes.all(),
-                      [](const auto& a) { return IsText(a.second); });
+           return any(node.attributes.all(), [](const auto& a) {
+             return IsText(a.second) || a.first == "value_string";
+           });
          });
 }
 

@@ -1030,6 +1030,34 @@ TEST_F(ProgramTextTest, TextTakesTheNumbersWithIt) {
   EXPECT_EQ(&(*program)->device(), cpu_.get());
 }
 
+TEST_F(ProgramTextTest, TextWhoseElementsNothingReadsStaysOnTheHost) {
+  Graph graph = Copies(DType::kFloat);
+  graph.inputs.push_back({"t", DType::kString, SymbolicDims{Dim::Symbol(0)}});
+  const auto program = Compile(std::move(graph), cpu_.get());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(&(*program)->device(), &far_);
+  const auto plan =
+      (*program)->MakePlan({HostTensor{DType::kFloat, {1}, nullptr},
+                            HostTensor{DType::kString, {1}, nullptr}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_FALSE((*plan)->inputs()[0].on_host);
+  EXPECT_TRUE((*plan)->inputs()[1].on_host);
+}
+
+TEST_F(ProgramTextTest, TextOfAnAttributeGoesToTheHost) {
+  const auto made = [](const char* op, const char* attribute) {
+    Graph graph;
+    graph.opsets = {{"", 17}};
+    graph.nodes = {Node(op, {}, {"y"})};
+    graph.nodes[0].attributes.Set(attribute, std::string("hi"));
+    graph.outputs = {"y"};
+    return graph;
+  };
+  const auto program = Compile(made("Constant", "value_string"), cpu_.get());
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(&(*program)->device(), cpu_.get());
+}
+
 // What no device can run is refused for its own reason; and what only the CPU
 // could run is no reason to leave the device.
 TEST_F(ProgramTextTest, OnlyTextIsAReason) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/registry.h"
@@ -178,6 +179,46 @@ TEST_F(TextTest, ProgramsWithTextRunOnTheCpu) {
   EXPECT_EQ(DeviceOf(Evaluate(*server_, numbers)), gpu_);
   EXPECT_EQ(Leases("cpu"), 2);
   EXPECT_EQ(Leases(kGpu), 1);
+}
+
+// It stays where the message was, however long it is.
+TEST_F(TextTest, TextWhoseElementsNothingReadsMovesNothing) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "n" }
+      inputs { name: "unread" }
+      inputs { name: "counted" }
+      nodes { op: "Identity" inputs: "n" outputs: "m" }
+      nodes { op: "Shape" inputs: "counted" outputs: "count" }
+      outputs: "m"
+      outputs: "count")");
+  AddInput(&request, "n", v1::DATA_TYPE_FLOAT, {2}, Bytes<float>({1, 2}));
+  const std::string text = BytesElements({std::string(1 << 20, 'x')});
+  AddInput(&request, "unread", v1::DATA_TYPE_STRING, {1}, text);
+  AddInput(&request, "counted", v1::DATA_TYPE_STRING, {1}, text);
+  request = Telling(std::move(request));
+  for (int i = 0; i < 3; ++i) {
+    const EvaluateAnswer answer = Evaluate(*server_, request);
+    EXPECT_EQ(DeviceOf(answer), gpu_);
+    EXPECT_EQ(Values<float>(answer.response.outputs(0).value().raw()),
+              std::vector<float>({1, 2}));
+    EXPECT_EQ(Values<int64_t>(answer.response.outputs(1).value().raw()),
+              std::vector<int64_t>({1}));
+  }
+}
+
+TEST_F(TextTest, TextOfAnAttributeRunsOnTheCpu) {
+  for (const char* attribute :
+       {R"(name: "value_string" s: "hi")",
+        R"(name: "value_strings" strings { values: "hi" })"}) {
+    SCOPED_TRACE(attribute);
+    const EvaluateAnswer answer =
+        Evaluate(*server_, Telling(Program(absl::StrCat(
+                               R"(nodes { op: "Constant" outputs: "y"
+                                          attributes { )",
+                               attribute, R"( } } outputs: "y")"))));
+    EXPECT_EQ(DeviceOf(answer), cpu_);
+    EXPECT_EQ(answer.response.outputs(0).value().raw(), BytesElements({"hi"}));
+  }
 }
 
 TEST_F(TextTest, ADeviceMayBeNamed) {
