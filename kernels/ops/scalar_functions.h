@@ -192,7 +192,8 @@ WEIR_SCALAR T Tanh(T x) {
 
 template <typename T>
 WEIR_SCALAR T Sigmoid(T x) {
-  return T(1) / (T(1) + exp(-x));
+  const T e = exp(x < T(0) ? x : -x);  // which never overflows
+  return (x < T(0) ? e : T(1)) / (T(1) + e);
 }
 
 template <typename T>

@@ -92,6 +92,18 @@ TEST_P(MathTest, CornersOfFloats) {
   check("Abs", {0, 0, INFINITY, INFINITY, NAN, 1});
 }
 
+// Where exp(-x) overflows, the result is as small as a type can tell.
+TEST_P(MathTest, SigmoidUnderflowsLate) {
+  const auto check = [&](const Value& x) {
+    std::vector<double> exact = ToDoubles(x);
+    for (double& value : exact) value = std::exp(value);  // over 1 + so much
+    ExpectClose(RunOne(Node("Sigmoid"), {x}), exact, {.ulps = 4});
+  };
+  check(Of<float>({5}, {-87, -89, -95, -103, -120}));
+  check(Of<double>({4}, {-700, -709, -720, -745}));
+  check(Rounded(DType::kBfloat16, {2}, {-87, -90}));
+}
+
 TEST_P(MathTest, ExpOverflowsAndUnderflows) {
   ExpectClose(RunOne(Node("Exp"), {Of<float>({3}, {89, -110, 88})}),
               {INFINITY, 0, std::exp(88.0)}, {.ulps = 2});
