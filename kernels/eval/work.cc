@@ -381,6 +381,11 @@ absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
   for (size_t i = 0; i < request.outputs.size(); ++i) {
     if (request.outputs[i] != OutputWish::kKeep) continue;
     const TensorMeta& meta = plan_->outputs()[i].meta;
+    if (meta.dtype == DType::kString) {
+      // Its characters lie with the work's inputs and results.
+      return absl::UnimplementedError(
+          absl::StrCat("output ", i, " is text and cannot be kept"));
+    }
     WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
                           engine.memory().Allocate(meta.bytes, context_->id()));
     // The whole tensor is overwritten by the copy of the result: what was there

@@ -82,6 +82,33 @@ TEST_P(Modes, EagerFindsABadShapeAtOnceAndSyncModesTheSame) {
   }
 }
 
+// Its characters lie in the work's input, which ends with it.
+TEST_P(Modes, TextIsNotKept) {
+  if (GetParam() != std::string("cpu")) {
+    GTEST_SKIP() << "programs of text run on the CPU";
+  }
+  Graph graph = MakeGraph("Identity", 1);
+  graph.inputs[0].dtype = DType::kString;
+  auto program = Compile(std::move(graph));
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const StringRef text = {"some text", 9};
+  for (const OutputWish wish : {OutputWish::kKeep, OutputWish::kInline}) {
+    WatchedWork watched;
+    watched.request().program = program;
+    InputSource& input = watched.request().inputs.emplace_back();
+    input.dtype = DType::kString;
+    input.dims = {1};
+    input.pieces = {
+        std::string_view(reinterpret_cast<const char*>(&text), sizeof(text))};
+    watched.request().outputs = {wish};
+    activation.Submit(watched.work.get(), &watched.waiter);
+    const absl::Status status = watched.Done();
+    EXPECT_EQ(absl::IsUnimplemented(status), wish == OutputWish::kKeep)
+        << status;
+  }
+}
+
 TEST_P(Modes, SyncCpuReturnsOnceLaunched) {
   auto program = Compile("Neg", 1);
   auto context = NewContext();

@@ -19,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/device/cuda/cuda_device.h"
 #include "kernels/device/devices.h"
+#include "kernels/graph/graph.h"
+#include "kernels/graph/program.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/cuda/register.h"
@@ -168,6 +170,23 @@ TEST_F(GeneratedKernels, WhatTheDocsSayIsRefused) {
   };
   const std::map<std::string, Check> checks = {
       {"strings", [&] { return create(Node("Identity"), {DType::kString}); }},
+      {"`DecodeImage` of an input that another node or an output reads too: "
+       "give the bytes as two inputs",
+       [&] {
+         Graph graph;
+         graph.opsets = {{"", 21}, {"weir", 1}};
+         graph.inputs = {{"file", DType::kUint8, SymbolicDims{Dim::Symbol(0)}}};
+         graph.symbols = {"N"};
+         GraphNode picture;
+         picture.domain = "weir";
+         picture.op = "DecodeImage";
+         picture.inputs = {"file"};
+         picture.outputs = {"picture"};
+         graph.nodes = {picture};
+         graph.outputs = {"picture", "file"};
+         return Program::Compile(std::move(graph), *device_, *registry_)
+             .status();
+       }},
       {"Min or Max of more than 128 inputs",
        [&] {
          EXPECT_TRUE(
