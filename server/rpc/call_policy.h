@@ -25,7 +25,8 @@ struct CallPolicy {
   // that waits longest of those of the peer that has most.
   size_t max_receiving = SIZE_MAX;
   // Of one I/O thread: calls without a ticket whose answer, an error, is not
-  // sent yet. One more is reset instead of being answered.
+  // sent yet. A peer may have as many as are left; one more of it is reset
+  // instead of being answered.
   size_t max_refusals = SIZE_MAX;
   // Of a call's headers, counted as HTTP/2 does: 32 bytes for each, and what it
   // holds. Clients that read HTTP/2's settings meet neither this nor the next.

@@ -132,10 +132,11 @@ class IoThread {
 
   CallList receiving_;
   CallList sending_;
-  // Calls by connection, gRPC's name of it; receiving_ by PeerKey.
+  size_t refusals_ = 0;  // that are being sent, see CallPolicy::max_refusals
+  // Calls by connection, gRPC's name of it; receiving_ and refusals by PeerKey.
   KeyCounts calls_of_;
   KeyCounts uploads_of_;
-  size_t refusals_ = 0;  // that are being sent, see CallPolicy::max_refusals
+  KeyCounts refusals_of_;
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 

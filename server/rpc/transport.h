@@ -56,8 +56,9 @@ struct TransportOptions {
   // peer that has most.
   size_t max_receiving = 4096;
   // Calls that were refused before they counted anywhere, and whose error is
-  // not sent yet; further ones are reset. A client that takes its answers never
-  // has so many.
+  // not sent yet. A peer may have as many as are left, so alone half of them;
+  // further ones of it are reset. A client that takes its answers never has so
+  // many.
   size_t max_refusals = 4096;
   // Open connections; of one peer (IPv4 address, IPv6 /64).
   Listener::Bounds max_connections = {};

@@ -421,10 +421,14 @@ void UnaryCall::Fail(const absl::Status& error) {
 }
 
 // An answer that its caller does not read stays, and this one is in nobody's
-// bytes.
+// bytes. Cut, it would stay too, until gRPC has written to the socket what
+// waits before it: so nobody's answer makes room for another's, and no peer
+// takes more of the room than it leaves.
 bool UnaryCall::BeginRefusal() {
-  if (io_->refusals_ >= io_->policy_.max_refusals) return false;
+  const size_t left = io_->policy_.max_refusals - io_->refusals_;
+  if (io_->refusals_of_.Of(host_) >= left) return false;
   ++io_->refusals_;
+  io_->refusals_of_.Add(host_);
   refused_ = true;
   return true;
 }
@@ -586,7 +590,10 @@ void UnaryCall::End() {
     observer->OnEnded(*this, method(), answer_, delivery);
   }
   ticket_.Reset();
-  if (std::exchange(refused_, false)) --io_->refusals_;
+  if (std::exchange(refused_, false)) {
+    --io_->refusals_;
+    io_->refusals_of_.Remove(host_);
+  }
   io_->calls_of_.Remove(peer_);
   io_->Recycle(this);
 }

@@ -101,7 +101,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   bool BeginAnswer(const absl::Status& status);
   // Nobody waits for its handler any more, or never did.
   void CountNoMore();
-  // False if too many calls that count nowhere are being answered already.
+  // False if too many calls that count nowhere are being answered already, of
+  // this peer or in all.
   bool BeginRefusal();
   void TakeReply(ReplyBuffer* reply);
   void Send(const absl::Status& status, bool begins);

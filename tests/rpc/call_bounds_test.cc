@@ -519,7 +519,7 @@ TEST_F(CallBoundsTest, RefusalsThatNobodyReadsAreBounded) {
   Lent lent(64 << 20);
   TransportOptions options = Options();
   options.send_timeout = absl::Hours(1);
-  options.max_refusals = kMost;
+  options.max_refusals = 2 * kMost;  // one peer may have as many as it leaves
   Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
   {
     RawHttp2 client(address_, 1 << 30);
@@ -546,6 +546,53 @@ TEST_F(CallBoundsTest, RefusalsThatNobodyReadsAreBounded) {
     EXPECT_TRUE(NothingIsHeld()) << i;
   }
   EXPECT_EQ(transport_->counts().replies_cut, kMore);
+}
+
+TEST_F(CallBoundsTest, RefusalsThatPeersLeaveUnreadTakeNotAllRoom) {
+  constexpr size_t kMost = 4;
+  Admission one(1, size_t{1} << 30);
+  Lent lent(64 << 20);
+  TransportOptions options = Options();
+  options.admission = &one;
+  options.send_timeout = absl::Hours(1);
+  options.max_refusals = kMost;
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  {
+    RawHttp2 first(address_, 1 << 30), second(address_, 1 << 30, "127.0.0.2");
+    size_t unsent = 0;
+    for (RawHttp2* greedy : {&first, &second}) {
+      greedy->Begin(1, kInfer);
+      greedy->Send(1, RawHttp2::Prefix(0), /*last=*/true);
+      ++unsent;
+      ASSERT_TRUE(Eventually([&] { return transport_->sending() == unsent; }));
+    }
+    auto ticket = one.Admit(1, kNoDeadline, TestTime());
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    // One has a half, the next a half of what is left.
+    size_t cut = 0;
+    size_t room = kMost;
+    for (RawHttp2* greedy : {&first, &second}) {
+      for (uint32_t i = 1; i <= kMost; ++i) greedy->Begin(2 * i + 1, kInfer);
+      room /= 2;
+      unsent += room;
+      cut += kMost - room;
+      ASSERT_TRUE(Eventually([&] { return endings_.count() >= cut; }));
+      EXPECT_EQ(endings_.Wait(cut).back(),
+                (Ending{absl::StatusCode::kResourceExhausted, Delivery::kCut,
+                        "QUEUE_FULL"}));
+      EXPECT_EQ(transport_->sending(), unsent);
+    }
+    // A third is told why, as often as it asks.
+    RawHttp2 other(address_, 1 << 16, "127.0.0.3");
+    for (uint32_t i = 0; i < kMost; ++i) {
+      other.Begin(2 * i + 1, kInfer);
+      EXPECT_EQ(endings_.Wait(cut + i + 1).back(),
+                (Ending{absl::StatusCode::kResourceExhausted, Delivery::kSent,
+                        "QUEUE_FULL"}));
+    }
+    EXPECT_EQ(transport_->counts().replies_cut, cut);
+  }
+  transport_.reset();  // before what its calls refer to
 }
 
 TEST_F(CallBoundsTest, AConnectionThatDoesNotHoldBackIsRefusedCalls) {
