@@ -107,10 +107,10 @@ absl::Status Lane::GrowArena(size_t bytes) {
     return false;
   };
   bool room = fits();
-  if (!room && arenas_->drop_idle()) room = fits();
+  while (!room && size <= arenas_->max && arenas_->drop_idle()) room = fits();
   if (!room) return arenas_->Full(size);
   absl::StatusOr<DeviceMemory> larger = stream_->device().Allocate(size);
-  if (absl::IsResourceExhausted(larger.status()) && arenas_->drop_idle()) {
+  while (absl::IsResourceExhausted(larger.status()) && arenas_->drop_idle()) {
     larger = stream_->device().Allocate(size);
   }
   if (!larger.ok()) {
@@ -156,7 +156,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
         options_(options),
         idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)) {
     arenas_.max = options.max_arena_bytes;
-    arenas_.drop_idle = [this] { return DropIdleArenas(kNoDeadline); };
+    arenas_.drop_idle = [this] { return DropIdleArena(kNoDeadline); };
   }
 
   Device& device() const { return *device_; }
@@ -195,12 +195,14 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   size_t Removable() const WEIR_REQUIRES(mu_);
   size_t ExpiredBy(Nanos now) const WEIR_REQUIRES(mu_);
   Retired TakeOldest(size_t count) WEIR_REQUIRES(mu_);
-  // The arenas of lanes that have been idle since before `since`. True if there
-  // was one.
-  bool DropIdleArenas(Nanos since);
+  // Frees one arena, of a lane that has been idle since `since` or longer, if
+  // there is one.
+  bool DropIdleArena(Nanos since);
   void ArmTrimTimer() WEIR_REQUIRES(mu_);
   void TrimExpired();
   void TakeBack(Lane* lane, size_t StreamPoolStats::*from);
+  void Examine(std::unique_ptr<Lane> lane);
+  void PutBack(std::unique_ptr<Lane> lane) WEIR_REQUIRES(mu_);
   bool Usable(Lane& lane);
   LeaseCallback TakeFirstWaiter() WEIR_REQUIRES(mu_);
   void Expire(uint64_t waiter);
@@ -380,30 +382,58 @@ void StreamPool::State::Return(Lane* lane) {
   });
 }
 
-// Nothing runs on the lane any more.
+// Nothing runs on the lane any more. On the thread that completes works, which
+// must not wait for the device.
 void StreamPool::State::TakeBack(Lane* lane, size_t StreamPoolStats::*from) {
   std::unique_ptr<Lane> owned(lane);
-  const bool usable = Usable(*lane);
-  Retired retired;
+  const bool lost = device_->health().poisoned();
+  const bool well = !lost && !lane->suspect_ && lane->stream().idle();
   {
     MutexLock lock(&mu_);
     --(stats_.*from);
     changed_.NotifyAll();
+    if (well) {
+      PutBack(std::move(owned));
+    } else {
+      ++stats_.draining;
+      // Nothing says that run_slow is there once the pool has stopped.
+      if (!lost && !stopping_ && options_.run_slow != nullptr) {
+        options_.run_slow(
+            [self = shared_from_this(), lane = std::move(owned)]() mutable {
+              self->Examine(std::move(lane));
+            });
+        return;
+      }
+    }
+  }
+  if (!well) return Examine(std::move(owned));
+  Serve();
+}
+
+// Asks the device whether a lane that drains may be used again. May take long.
+void StreamPool::State::Examine(std::unique_ptr<Lane> lane) {
+  const bool usable = Usable(*lane);
+  Retired retired;
+  {
+    MutexLock lock(&mu_);
+    --stats_.draining;
+    changed_.NotifyAll();
     if (usable) {
-      const Nanos now = NowNanos();
-      lane->idle_since_ = now;
-      idle_.push_back(std::move(owned));
-      ++stats_.idle;
-      // With waiters it is leased again in a moment.
-      if (waiters_.empty()) retired = TakeOldest(ExpiredBy(now));
-      ArmTrimTimer();
+      PutBack(std::move(lane));
     } else {
       ++stats_.retired;
-      retired.push_back(std::move(owned));
+      retired.push_back(std::move(lane));
     }
   }
   Destroy(std::move(retired));
   Serve();
+}
+
+void StreamPool::State::PutBack(std::unique_ptr<Lane> lane) {
+  lane->idle_since_ = NowNanos();
+  idle_.push_back(std::move(lane));
+  ++stats_.idle;
+  ArmTrimTimer();
 }
 
 bool StreamPool::State::Usable(Lane& lane) {
@@ -437,36 +467,33 @@ StreamPool::State::Retired StreamPool::State::TakeOldest(size_t count) {
   return retired;
 }
 
-// The lanes are out of the pool meanwhile, for freeing is slow, and go back to
-// their places.
-bool StreamPool::State::DropIdleArenas(Nanos since) {
-  std::vector<std::unique_ptr<Lane>> dropped;
+// The lane is out of the pool meanwhile, for freeing is slow, and goes back to
+// its place.
+bool StreamPool::State::DropIdleArena(Nanos since) {
+  std::unique_ptr<Lane> lane;
   {
     MutexLock lock(&mu_);
-    const auto keeps = [since](const std::unique_ptr<Lane>& lane) {
-      return lane->arena_bytes() == 0 || lane->idle_since_ > since;
-    };
-    const auto first = std::stable_partition(idle_.begin(), idle_.end(), keeps);
-    dropped.assign(std::make_move_iterator(first),
-                   std::make_move_iterator(idle_.end()));
-    idle_.erase(first, idle_.end());
-    stats_.idle -= dropped.size();
-    stats_.draining += dropped.size();
-  }
-  if (dropped.empty()) return false;
-  for (const std::unique_ptr<Lane>& lane : dropped) lane->DropArena();
-  {
-    MutexLock lock(&mu_);
-    stats_.draining -= dropped.size();
-    stats_.idle += dropped.size();
-    const size_t others = idle_.size();
-    std::move(dropped.begin(), dropped.end(), std::back_inserter(idle_));
-    std::inplace_merge(
-        idle_.begin(), idle_.begin() + static_cast<ptrdiff_t>(others),
-        idle_.end(),
-        [](const std::unique_ptr<Lane>& a, const std::unique_ptr<Lane>& b) {
-          return a->idle_since_ < b->idle_since_;
+    const auto found = std::find_if(
+        idle_.begin(), idle_.end(), [since](const std::unique_ptr<Lane>& idle) {
+          return idle->arena_bytes() > 0 && idle->idle_since_ <= since;
         });
+    if (found == idle_.end()) return false;
+    lane = std::move(*found);
+    idle_.erase(found);
+    --stats_.idle;
+    ++stats_.draining;
+  }
+  lane->DropArena();
+  {
+    MutexLock lock(&mu_);
+    --stats_.draining;
+    ++stats_.idle;
+    const auto place = std::upper_bound(
+        idle_.begin(), idle_.end(), lane->idle_since_,
+        [](Nanos idle_since, const std::unique_ptr<Lane>& idle) {
+          return idle_since < idle->idle_since_;
+        });
+    idle_.insert(place, std::move(lane));
     changed_.NotifyAll();
     ArmTrimTimer();
   }
@@ -499,17 +526,22 @@ void StreamPool::State::ArmTrimTimer() {
   });
 }
 
+// One lane after the other: the rest is there for whoever comes meanwhile.
 void StreamPool::State::TrimExpired() {
-  Retired retired;
-  {
-    MutexLock lock(&mu_);
-    trim_armed_ = false;
-    retired = TakeOldest(ExpiredBy(NowNanos()));
+  for (;;) {
+    Retired retired;
+    {
+      MutexLock lock(&mu_);
+      retired = TakeOldest(std::min<size_t>(ExpiredBy(NowNanos()), 1));
+    }
+    if (retired.empty()) break;
+    Destroy(std::move(retired));
   }
-  Destroy(std::move(retired));
   // What stays needs no memory.
-  DropIdleArenas(NowNanos() - idle_ttl_);
+  while (DropIdleArena(NowNanos() - idle_ttl_)) {
+  }
   MutexLock lock(&mu_);
+  trim_armed_ = false;
   ArmTrimTimer();
 }
 

@@ -37,7 +37,8 @@ class StreamPool;
 struct LaneArenas {
   std::atomic<size_t> bytes{0};
   size_t max = SIZE_MAX;
-  // Frees the arenas of lanes that nobody has. False if there was none.
+  // Frees the arena of a lane that nobody has: one, so that the others are
+  // there for whoever comes meanwhile. False if there was none.
   std::function<bool()> drop_idle = [] { return false; };
 
   absl::Status Full(size_t wanted) const;
@@ -116,8 +117,10 @@ struct StreamPoolOptions {
   size_t max_waiters = 1024;  // more are refused
   absl::Duration idle_ttl = absl::Seconds(60);
   size_t max_arena_bytes = SIZE_MAX;  // of all lanes
-  // Where lanes and arenas that stayed idle are given back, which may wait for
-  // the device; outlives the pool. Null: the thread of the timers.
+  // Where lanes are examined after a failure, and where lanes and arenas that
+  // stayed idle are given back, which may wait for the device. Runs what it is
+  // given; is there until the pool has stopped. Null: the threads of the timers
+  // and of whoever returns a lane.
   std::function<void(absl::AnyInvocable<void()>)> run_slow;
 };
 

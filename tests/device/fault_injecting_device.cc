@@ -189,6 +189,7 @@ void FaultInjectingDevice::FreeRaw(void* data, size_t bytes) {
     MutexLock lock(&mu_);
     freed_on_ = std::this_thread::get_id();
   }
+  Pass(DeviceCall::kFree).IgnoreError();
   device_->FreeRaw(data, bytes);
 }
 

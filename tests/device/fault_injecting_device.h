@@ -30,8 +30,9 @@ enum class DeviceCall : size_t {
   kQueryFreeMemory,
   kEnqueue,  // in the thread that launches
   kWaitForRoom,
+  kFree,  // of the device's memory; cannot fail
 };
-inline constexpr size_t kDeviceCalls = 11;
+inline constexpr size_t kDeviceCalls = 12;
 
 class FaultInjectingDevice final : public Device {
  public:
