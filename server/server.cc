@@ -690,12 +690,16 @@ DrainResult Server::Drain(const WaitFn& wait) {
   // is enough then that nothing is being answered.
   const bool age =
       impl_->options.max_connection_age != absl::InfiniteDuration();
-  while (absl::Now() < limit && (age ? transport.open_connections() > 0
-                                     : transport.open_calls() > 0)) {
-    if (wait(kDrainPoll)) break;
+  bool hurried = false;
+  while (
+      !hurried && absl::Now() < limit &&
+      (age ? transport.open_connections() > 0 : transport.open_calls() > 0)) {
+    hurried = wait(kDrainPoll);
   }
-  const bool ended = transport.Shutdown(
-      std::max(limit - absl::Now(), kLastWords), kCutPatience);
+  const absl::Duration left =
+      hurried ? absl::ZeroDuration() : limit - absl::Now();
+  const bool ended =
+      transport.Shutdown(std::max(left, kLastWords), kCutPatience);
   impl_->recorder->ReportSuppressed();
   impl_->grpc_lines.ReportSuppressed();
   return {transport.taken_calls(), transport.open_calls(), /*loading=*/false,

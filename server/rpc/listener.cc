@@ -20,6 +20,8 @@ namespace {
 
 // How long to wait for descriptors to become free.
 constexpr int kPauseMs = 100;
+// From one address, before the others have their turn.
+constexpr int kAcceptsAtOnce = 64;
 // How often, where there are too many, to look which connections have ended.
 constexpr Nanos kLookEvery = 10'000'000;
 
@@ -65,7 +67,8 @@ void Listener::Run() {
     bool pause = false;
     for (size_t i = 0; i < stop; ++i) {
       if (stopping || polled[i].revents != 0) {
-        pause |= !AcceptAll(sockets_[i]);
+        pause |= !Accept(sockets_[i],
+                         stopping ? ListeningSocket::kBacklog : kAcceptsAtOnce);
       }
     }
     if (stopping) return;
@@ -73,8 +76,8 @@ void Listener::Run() {
   }
 }
 
-bool Listener::AcceptAll(const ListeningSocket& socket) {
-  for (;;) {
+bool Listener::Accept(const ListeningSocket& socket, int most) {
+  for (int i = 0; i < most; ++i) {
     sockaddr_storage from = {};
     socklen_t size = sizeof(from);
     const int fd = accept4(socket.fd(), reinterpret_cast<sockaddr*>(&from),
@@ -104,6 +107,7 @@ bool Listener::AcceptAll(const ListeningSocket& socket) {
     }
     accept_({socket.fd(), fd, socket.is_unix()});
   }
+  return true;
 }
 
 uint64_t* Listener::Passed(const std::string& peer) {

@@ -95,8 +95,9 @@ class Listener {
   uint64_t* Passed(const std::string& peer) WEIR_REQUIRES(mu_);
   // Forgets connections that have ended.
   void Prune() WEIR_REQUIRES(mu_);
-  // False if accepting must pause because the process is out of descriptors.
-  bool AcceptAll(const ListeningSocket& socket);
+  // What has connected, up to `most`. False if accepting must pause because the
+  // process is out of descriptors.
+  bool Accept(const ListeningSocket& socket, int most);
   static bool IsOpen(const Connection& connection);
   // Has the connection linger that gRPC ends. False if it is none of ours.
   bool Linger(int fd);

@@ -21,7 +21,6 @@
 namespace weir {
 namespace {
 
-constexpr int kBacklog = 4096;
 constexpr char kUnixPrefix[] = "unix:";
 
 absl::Status SystemError(absl::string_view doing, const std::string& address,

@@ -11,6 +11,9 @@ namespace weir {
 
 class ListeningSocket {
  public:
+  // Connections that wait to be accepted, at most.
+  static constexpr int kBacklog = 4096;
+
   // "127.0.0.1:8001", "[::1]:0", "localhost:0", "unix:/path". Port 0 takes a
   // free one. A port in use, or a path with a live server behind it, is an
   // error that names the address.

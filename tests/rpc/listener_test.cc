@@ -146,6 +146,33 @@ TEST(ListenerTest, AcceptsWhatConnectedBeforeItClosed) {
   EXPECT_EQ((*listener)->open_connections(), 0u);
 }
 
+// However many come to one address, others have their turns.
+TEST(ListenerTest, AcceptsFromEveryAddressInTurn) {
+  auto listener = Listener::Open({"127.0.0.1:0", "127.0.0.1:0"});
+  ASSERT_TRUE(listener.ok());
+  std::vector<int> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.push_back(ConnectTo((*listener)->addresses()[0]));
+  }
+  clients.push_back(ConnectTo((*listener)->addresses()[1]));
+  std::vector<Listener::Accepted> accepted;
+  std::atomic<size_t> count = 0;
+  (*listener)->Start([&](const Listener::Accepted& connection) {
+    accepted.push_back(connection);
+    ++count;
+  });
+  EXPECT_TRUE(Eventually([&] { return count == clients.size(); }));
+  (*listener)->Close();
+  size_t before = 0;
+  while (before < accepted.size() &&
+         accepted[before].listening_fd == accepted[0].listening_fd) {
+    ++before;
+  }
+  EXPECT_LT(before, 100u);
+  for (const Listener::Accepted& connection : accepted) close(connection.fd);
+  for (const int fd : clients) close(fd);
+}
+
 // As gRPC ends a connection.
 void End(int fd) {
   shutdown(fd, SHUT_RDWR);

@@ -310,6 +310,32 @@ TEST(ProcessTest, NothingKeepsItBeyondTheDrainTimeout) {
   close(silent);
 }
 
+TEST(ProcessTest, ASecondSignalCutsCallsThatAreOpen) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--enable-test-operators",
+       "--drain-delay=0", "--drain-timeout=600", "--max-connection-age=0"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client(
+      {.address = addresses.grpc, .timeout = absl::Minutes(10)});
+  absl::Status cut;
+  std::thread caller([&] {
+    cut = client.Evaluate(SpinRequest(std::chrono::seconds(60))).status();
+  });
+  client::Client other(
+      {.address = addresses.grpc, .timeout = absl::Milliseconds(300)});
+  EXPECT_TRUE(Eventually([&] {
+    return absl::IsDeadlineExceeded(
+        other.Evaluate(SpinRequest(std::chrono::milliseconds(2))).status());
+  }));
+  process.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return !other.IsServing().value_or(false); }));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  caller.join();
+  EXPECT_FALSE(cut.ok());
+  EXPECT_THAT(process.err(), HasSubstr("draining without further waits"));
+}
+
 // Its output is read by nobody: a pipe holds 64 KiB.
 TEST(ProcessTest, AReaderOfItsLogThatHangsHoldsNothingUp) {
   ChildProcess process(ServerCommand(
