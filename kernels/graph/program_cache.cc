@@ -95,8 +95,8 @@ absl::Status Stopping() {
 }  // namespace
 
 // Shared with timers, which may fire while the cache goes.
-struct ProgramCache::State : ProgramRoom::Keeper,
-                             std::enable_shared_from_this<State> {
+struct ProgramCache::State final : ProgramRoom::Keeper,
+                                   std::enable_shared_from_this<State> {
   struct Waiter {
     absl::AnyInvocable<void(ProgramOr)> done;
     TimerQueue::TimerId timer = 0;
