@@ -19,7 +19,84 @@ std::string KernelName(const ProgramCore& core, const std::string& name) {
   return absl::StrCat(cpu ? "cpu/" : "cuda/", name);
 }
 
+// In the planner's way: a step for each kernel, then copies of what no step
+// writes straight into the outputs. Calls on_node(position) and
+// on_copy(output).
+template <typename OnNode, typename OnCopy>
+void ForEachStep(const ProgramCore& core, const OnNode& on_node,
+                 const OnCopy& on_copy) {
+  std::vector<bool> writable(core.graph.values.size(), false);
+  for (size_t p = 0; p < core.graph.nodes.size(); ++p) {
+    if (core.nodes[p].kernel == nullptr) continue;
+    on_node(p);
+    for (int id : core.graph.nodes[p].outputs) {
+      writable[static_cast<size_t>(id)] = true;
+    }
+  }
+  for (size_t i = 0; i < core.outputs.size(); ++i) {
+    const size_t id = static_cast<size_t>(core.graph.outputs[i]);
+    const size_t root = static_cast<size_t>(core.roots[id]);
+    if (writable[root]) {
+      writable[root] = false;
+    } else {
+      on_copy(i);
+    }
+  }
+}
+
+// What they have beside themselves.
+size_t HeapBytes(const std::string& text) {
+  return text.size() <= std::string().capacity() ? 0 : text.size() + 1;
+}
+
+size_t HeapBytes(const SymbolicShape& shape) {
+  return !shape.has_value() || shape->size() <= SymbolicDims().capacity()
+             ? 0
+             : shape->size() * sizeof(Dim);
+}
+
+size_t DeclBytes(const std::string& name, const SymbolicShape& shape) {
+  return sizeof(ValueDecl) + HeapBytes(name) + HeapBytes(shape);
+}
+
+size_t StepBytes(const StepOutline& step) {
+  size_t bytes = sizeof(step) + HeapBytes(step.kernel);
+  for (const std::string& node : step.nodes) {
+    bytes += sizeof(node) + HeapBytes(node);
+  }
+  for (const ValueDecl& output : step.outputs) {
+    bytes += DeclBytes(output.name, output.shape);
+  }
+  return bytes;
+}
+
 }  // namespace
+
+size_t OutlineBytes(const ProgramCore& core) {
+  size_t bytes = 0;
+  for (const ValueDecl& input : core.inputs) {
+    bytes += DeclBytes(input.name, input.shape);
+  }
+  for (const ValueDecl& output : core.outputs) {
+    bytes += DeclBytes(output.name, output.shape);
+  }
+  ForEachStep(
+      core,
+      [&](size_t p) {
+        const LoweredNode& node = core.graph.nodes[p];
+        bytes += StepBytes(NodeStep(core, node));
+        for (int id : node.outputs) {
+          const LoweredValue& value =
+              core.graph.values[static_cast<size_t>(id)];
+          bytes += DeclBytes(value.name, value.shape);
+        }
+      },
+      [&](size_t i) { bytes += StepBytes(CopyStep(core, i)); });
+  for (const LoweredValue& value : core.graph.values) {
+    bytes += sizeof(SymbolicShape) + HeapBytes(value.shape);
+  }
+  return bytes;
+}
 
 StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node) {
   StepOutline step;
@@ -142,30 +219,27 @@ absl::Status Outliner::CountOutput(size_t i) {
                          static_cast<size_t>(bytes));
 }
 
-// In the planner's way: a step for each kernel, then copies of what no step
-// writes straight into the outputs.
 void Outliner::AddSteps(ProgramOutline* outline) {
-  std::vector<bool> writable(shapes_.size(), false);
-  for (size_t p = 0; p < core_.graph.nodes.size(); ++p) {
-    if (core_.nodes[p].kernel == nullptr) continue;
-    const LoweredNode& node = core_.graph.nodes[p];
-    StepOutline& step = outline->steps.emplace_back(NodeStep(core_, node));
-    for (int id : node.outputs) {
-      const LoweredValue& value = core_.graph.values[static_cast<size_t>(id)];
-      step.outputs.push_back({value.name, value.dtype, shape(id)});
-      writable[static_cast<size_t>(id)] = true;
-    }
-  }
-  for (size_t i = 0; i < core_.outputs.size(); ++i) {
-    const size_t id = static_cast<size_t>(core_.graph.outputs[i]);
-    const size_t root = static_cast<size_t>(core_.roots[id]);
-    if (writable[root]) {
-      writable[root] = false;
-      continue;
-    }
-    StepOutline& step = outline->steps.emplace_back(CopyStep(core_, i));
-    step.outputs[0].shape = shapes_[id];
-  }
+  size_t steps = 0;
+  const auto count = [&](size_t) { ++steps; };
+  ForEachStep(core_, count, count);
+  outline->steps.reserve(steps);
+  ForEachStep(
+      core_,
+      [&](size_t p) {
+        const LoweredNode& node = core_.graph.nodes[p];
+        StepOutline& step = outline->steps.emplace_back(NodeStep(core_, node));
+        step.outputs.reserve(node.outputs.size());
+        for (int id : node.outputs) {
+          const LoweredValue& value =
+              core_.graph.values[static_cast<size_t>(id)];
+          step.outputs.push_back({value.name, value.dtype, shape(id)});
+        }
+      },
+      [&](size_t i) {
+        StepOutline& step = outline->steps.emplace_back(CopyStep(core_, i));
+        step.outputs[0].shape = shape(core_.graph.outputs[i]);
+      });
 }
 
 absl::Status InputError(const ProgramCore& core, size_t i,

@@ -19,6 +19,9 @@ StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node);
 // `output`, with the output's declaration.
 StepOutline CopyStep(const ProgramCore& core, size_t output);
 
+// See Program::outline_bytes.
+size_t OutlineBytes(const ProgramCore& core);
+
 // The node that makes graph output `output`; null for an input or a constant.
 const LoweredNode* ProducerOf(const ProgramCore& core, size_t output);
 

@@ -112,9 +112,9 @@ struct Program::Impl {
               options.max_plan_bytes +
                   4 * kPlanBytesPerNode * core->graph.nodes.size(),
               core->account),
-        graph_bytes(HeldBytes(core->graph)) {
-    core->charge =
-        ByteCharge(core->account, graph_bytes + core->constants.bytes);
+        outline_bytes(OutlineBytes(*core)) {
+    core->charge = ByteCharge(core->account,
+                              HeldBytes(core->graph) + core->constants.bytes);
   }
 
   static uint64_t NextNumber() {
@@ -126,7 +126,7 @@ struct Program::Impl {
   const std::shared_ptr<const ProgramCore> core;
   const std::string id;
   PlanCache plans;
-  const size_t graph_bytes;
+  const size_t outline_bytes;
   std::atomic<Nanos> last_plan_ns{0};
 };
 
@@ -205,8 +205,7 @@ absl::StatusOr<ProgramOutline> Program::Outline(
   return Outliner(*impl_->core).Run(inputs);
 }
 
-// It has the names and shapes that the graph has, and less for each node.
-size_t Program::outline_bytes() const { return impl_->graph_bytes; }
+size_t Program::outline_bytes() const { return impl_->outline_bytes; }
 
 std::shared_ptr<const Plan> Program::FindPlan(
     absl::Span<const HostTensor> inputs) const {

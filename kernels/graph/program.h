@@ -100,7 +100,10 @@ class WEIR_EXPORT Program {
   absl::StatusOr<ProgramOutline> Outline(
       absl::Span<const SymbolicShape> inputs) const;
 
-  // What an outline takes of the host's memory, or less.
+  // What Outline takes of the host's memory: what it returns, and a shape of
+  // each value until then. Not less than the first, and at most twice that
+  // where values come of steps; but for shapes of more than six dims that only
+  // the caller gives.
   size_t outline_bytes() const;
 
   // The cached plan for these inputs, or null. Takes no shared lock that a

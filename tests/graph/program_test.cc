@@ -164,6 +164,49 @@ TEST_P(ProgramTest, OutlinesWithoutReadingData) {
   EXPECT_THAT(outline->steps[2].kernel, HasSubstr("/copy"));
 }
 
+size_t Taken(const std::string& text) {
+  return text.capacity() > std::string().capacity() ? text.capacity() + 1 : 0;
+}
+
+size_t Taken(const std::vector<ValueDecl>& values) {
+  size_t bytes = values.capacity() * sizeof(ValueDecl);
+  for (const ValueDecl& value : values) bytes += Taken(value.name);
+  return bytes;
+}
+
+size_t Taken(const ProgramOutline& outline) {
+  size_t bytes = Taken(outline.inputs) + Taken(outline.outputs) +
+                 outline.steps.capacity() * sizeof(StepOutline);
+  for (const StepOutline& step : outline.steps) {
+    bytes += Taken(step.kernel) + Taken(step.outputs);
+    bytes += step.nodes.capacity() * sizeof(std::string);
+    for (const std::string& node : step.nodes) bytes += Taken(node);
+  }
+  return bytes;
+}
+
+// Neither constants nor attributes are part of one.
+TEST_P(ProgramTest, KnowsWhatAnOutlineTakes) {
+  constexpr int kLength = 100;
+  Graph graph;
+  graph.inputs = {Input("v0", SymbolicDims{Dim()})};
+  graph.constants["large"] = Floats({1 << 20}, std::vector<float>(1 << 20, 1));
+  for (int i = 0; i < kLength; ++i) {
+    graph.nodes.push_back(Node("Neg", {absl::StrCat("v", i)},
+                               {absl::StrCat("v", i + 1)},
+                               std::string(static_cast<size_t>(i), 'n')));
+    graph.nodes.back().call_site = std::string(1000, 'c');
+  }
+  graph.outputs = {absl::StrCat("v", kLength), "large"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto outline = (*program)->Outline({SymbolicDims{Dim(3)}});
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  ASSERT_EQ(outline->steps.size(), size_t{kLength} + 1);
+  EXPECT_GE((*program)->outline_bytes(), Taken(*outline));
+  EXPECT_LE((*program)->outline_bytes(), 2 * Taken(*outline));
+}
+
 // x, then `length` nodes r0, r1, ... that only give it a shape, of which each
 // is an output.
 Graph Aliases(int length) {
