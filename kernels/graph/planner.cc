@@ -394,7 +394,9 @@ absl::Status Planner::PlanKernels() {
       return NodeError(
           WithReason(absl::ResourceExhaustedError(absl::StrCat(
                          "the kernels of one evaluation would hold more than ",
-                         kMaxHeldBytes, " bytes")),
+                         kMaxHeldBytes,
+                         " bytes of tables and libraries' objects; evaluate "
+                         "the graph in parts, of which this node begins one")),
                      "EVALUATION_TOO_LARGE",
                      {{"limit", absl::StrCat(kMaxHeldBytes)}}),
           node);

@@ -392,6 +392,8 @@ TEST_F(EvaluationLimitsTest, PlansHoldSoMuchAndNoMore) {
   EXPECT_EQ(Metadata(status),
             (ReasonMetadata{{"limit", std::to_string(256 << 20)}}));
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"second\""));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("evaluate the graph in parts"));
 }
 
 TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {
