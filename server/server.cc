@@ -254,6 +254,7 @@ struct Server::Impl {
   std::unique_ptr<Admission> admission;
   ModelMetrics model_metrics{&metrics};
   Readiness readiness;
+  FairThreads long_steps{FairThreads::DefaultThreads(CpuQuota())};
   std::unique_ptr<ServiceContext> context;
   std::unique_ptr<AdminToken> admin_token;  // null: unix sockets only
   std::unique_ptr<AdminService> admin;
@@ -307,7 +308,7 @@ absl::Status Server::Impl::Open() {
       options.queue_bytes);
   context = std::make_unique<ServiceContext>(
       ServiceContext{options, *engine, host_engine.get(), *models, *admission,
-                     metrics, model_metrics, readiness, *memory,
+                     metrics, model_metrics, readiness, *memory, long_steps,
                      NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   WEIR_RETURN_IF_ERROR(StartHttp());
@@ -317,6 +318,9 @@ absl::Status Server::Impl::Open() {
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total() +
                                grpc_lines.suppressed_total());
+  });
+  metrics.AddReader(Metric::kLongSteps, [this] {
+    return static_cast<double>(long_steps.waiting());
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });

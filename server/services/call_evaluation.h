@@ -30,11 +30,9 @@ class CallEvaluation final : public WorkObserver, private Executor {
   // once or later, and then calls Release. Runs on the call's I/O thread.
   using FinishFn = void (*)(CallEvaluation& evaluation, void* arg);
 
-  // One that is free on this thread, or a new one; beside the I/O thread it is
-  // new.
+  // On the call's I/O thread, as Release: one that is free there, or a new one.
   static CallEvaluation* Acquire(Engine& engine, Metrics& metrics);
-  // On the call's I/O thread. The evaluation must have finished, or never
-  // have been started.
+  // The evaluation must have finished, or never have been started.
   static void Release(CallEvaluation* evaluation);
   ~CallEvaluation() override;
 

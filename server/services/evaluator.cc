@@ -51,23 +51,13 @@ class EvaluatorService::Request {
         wanted_(&call.arena()) {}
 
   void Run() {
-    RunStep<&Request::Read, &Request::WasRead>(
-        call_, context_->engine.executor(), call_.request().size(), this);
+    RunStep<&Request::Read, &Request::WasRead>(call_, context_->long_steps,
+                                               call_.request().size(), this);
   }
 
  private:
-  void Read() {
-    status_ = call_.cancelled() ? absl::CancelledError("the caller has gone")
-                                : Begin();
-  }
-
-  void WasRead() {
-    // The arena runs no destructors: nothing is left here.
-    if (absl::Status status = std::exchange(status_, absl::OkStatus());
-        !status.ok()) {
-      Fail(status);
-      return;
-    }
+  void WasRead(absl::Status status) {
+    if (!status.ok()) return Fail(status);
     if (const auto* model = std::get_if<WireModelReference>(&request_.graph)) {
       FindModel(*model);
     } else {
@@ -75,7 +65,7 @@ class EvaluatorService::Request {
     }
   }
 
-  absl::Status Begin() {
+  absl::Status Read() {
     WEIR_RETURN_IF_ERROR(
         ParseEvaluateRequest(call_.request(), &call_.arena(), &request_));
     call_.set_label(request_.label);
@@ -157,7 +147,7 @@ class EvaluatorService::Request {
   }
 
   void FindProgram() {
-    search_.emplace(&call_, &engine_->programs(), &engine_->executor());
+    search_.emplace(&call_, &engine_->programs(), &context_->long_steps);
     search_->Run(
         request_.graph, request_.inputs,
         [](ProgramSearch::Found found, void* self) {
@@ -220,19 +210,17 @@ class EvaluatorService::Request {
                                    : static_cast<EvalMode>(request_.mode);
     work.seed = request_.rng_seed;
     work.label = std::string(request_.label);
-    RunStep<&Request::Fill, &Request::WasFilled>(
-        call_, context_->engine.executor(), call_.request().size(), this);
+    RunStep<&Request::Fill, &Request::WasFilled>(call_, context_->long_steps,
+                                                 call_.request().size(), this);
   }
 
-  void Fill() {
-    status_ = call_.cancelled() ? absl::CancelledError("the caller has gone")
-                                : FillInputs();
-    if (status_.ok()) status_ = ChooseOutputs();
+  absl::Status Fill() {
+    WEIR_RETURN_IF_ERROR(FillInputs());
+    return ChooseOutputs();
   }
 
-  void WasFilled() {
-    if (absl::Status status = std::exchange(status_, absl::OkStatus());
-        !status.ok()) {
+  void WasFilled(absl::Status status) {
+    if (!status.ok()) {
       // It was not started: what its work says is about an earlier request.
       CallEvaluation::Release(std::exchange(evaluation_, nullptr));
       Fail(status);
@@ -384,19 +372,21 @@ class EvaluatorService::Request {
       Fail(status);
       return;
     }
-    RunStep<&Request::Write, &Request::WasWritten>(
-        call_, context_->engine.executor(), MostCopied(*evaluation_, wanted_),
-        this);
+    bytes_.emplace(*evaluation_, wanted_);
+    RunStep<&Request::Write, &Request::WasWritten>(call_, context_->long_steps,
+                                                   bytes_->most_copied(), this);
   }
 
-  void Write() { reply_ = BuildReply(evaluation_->work()); }
+  absl::Status Write() {
+    WEIR_ASSIGN_OR_RETURN(reply_, BuildReply(evaluation_->work()));
+    return absl::OkStatus();
+  }
 
-  void WasWritten() {
-    absl::StatusOr<ReplyBuffer> reply =
-        std::exchange(reply_, absl::StatusOr<ReplyBuffer>(ReplyBuffer()));
-    if (!reply.ok()) return Fail(reply.status());
+  void WasWritten(absl::Status status) {
+    if (!status.ok()) return Fail(status);
     GiveUp(absl::StatusCode::kOk);
-    call_.Reply(*std::move(reply));
+    // The arena runs no destructors: nothing is left here.
+    call_.Reply(std::exchange(reply_, ReplyBuffer()));
   }
 
   std::string Report(const Work& work, bool full) const {
@@ -435,8 +425,7 @@ class EvaluatorService::Request {
     WEIR_ASSIGN_OR_RETURN(
         const std::span<EvaluateOutput> outputs,
         call_.arena().TryAllocateSpan<EvaluateOutput>(wanted_.size()));
-    OutputBytes bytes(*evaluation_);
-    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted_));
+    WEIR_RETURN_IF_ERROR(bytes_->Prepare());
     for (size_t at = 0; at < wanted_.size(); ++at) {
       const size_t i = wanted_[at];
       const TensorMeta& meta = work.OutputMeta(i);
@@ -444,7 +433,7 @@ class EvaluatorService::Request {
       output.name = declared[i].name;
       output.spec.dtype = static_cast<int32_t>(meta.dtype);
       output.spec.shape = {meta.dims.data(), meta.dims.size()};
-      output.value = bytes.Take(i);
+      output.value = bytes_->Take(i);
     }
     return BuildEvaluateReply({.work = 0,
                                .outputs = outputs,
@@ -475,8 +464,7 @@ class EvaluatorService::Request {
   ServiceContext* const context_;
   ServerCall& call_;
   EvaluateRequestView request_;
-  absl::Status status_;
-  absl::StatusOr<ReplyBuffer> reply_ = ReplyBuffer();
+  ReplyBuffer reply_;
   Engine* engine_ = nullptr;                  // whose programs are asked
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
@@ -485,8 +473,9 @@ class EvaluatorService::Request {
   ProgramCache::WaitId compile_wait_ = 0;
   CallEvaluation* evaluation_ = nullptr;
   TextElements texts_;
-  std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
-  std::pmr::vector<size_t> wanted_;  // the program's outputs, as asked for
+  std::optional<OutputBytes> bytes_;  // once it is done
+  std::pmr::vector<size_t> places_;   // in the request, of the program's inputs
+  std::pmr::vector<size_t> wanted_;   // the program's outputs, as asked for
   bool program_cached_ = false;
 };
 

@@ -47,14 +47,12 @@ class ExplainCall {
 
   void Run() {
     RunStep<&ExplainCall::Read, &ExplainCall::WasRead>(
-        call_, context_->engine.executor(), call_.request().size(), this);
+        call_, context_->long_steps, call_.request().size(), this);
   }
 
  private:
-  void Read() { status_ = Begin(); }
-
-  void WasRead() {
-    if (!status_.ok()) return Fail(status_);
+  void WasRead(absl::Status status) {
+    if (!status.ok()) return End(status);
     if (const auto* model = std::get_if<WireModelReference>(&request_.graph)) {
       FindModel(*model);
     } else {
@@ -62,7 +60,7 @@ class ExplainCall {
     }
   }
 
-  absl::Status Begin() {
+  absl::Status Read() {
     WEIR_RETURN_IF_ERROR(
         ParseExplainRequest(call_.request(), &call_.arena(), &request_));
     WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
@@ -76,7 +74,7 @@ class ExplainCall {
 
   void FindModel(const WireModelReference& reference) {
     auto model = FindServedModel(context_->models, reference);
-    if (!model.ok()) return Fail(model.status());
+    if (!model.ok()) return End(model.status());
     model_ = *std::move(model);
     program_ = model_->program;
     cached_ = true;
@@ -84,7 +82,7 @@ class ExplainCall {
   }
 
   void FindProgram() {
-    search_.emplace(&call_, &engine_->programs(), &engine_->executor());
+    search_.emplace(&call_, &engine_->programs(), &context_->long_steps);
     search_->Run(
         request_.graph, request_.inputs,
         [](ProgramSearch::Found found, void* self) {
@@ -94,7 +92,7 @@ class ExplainCall {
   }
 
   void Found(ProgramSearch::Found found) {
-    if (!found.status.ok()) return Fail(found.status);
+    if (!found.status.ok()) return End(found.status);
     if (found.program != nullptr) {
       program_ = std::move(found.program);
       cached_ = true;
@@ -120,17 +118,17 @@ class ExplainCall {
       status_ = CheckPlacement(request_.device, program_->device().info());
     }
     if (status_.ok()) status_ = TakeSpecs();
-    if (!status_.ok()) return Fail(status_);
+    if (!status_.ok()) return End(status_);
     RunStep<&ExplainCall::MakeOutline, &ExplainCall::Outlined>(
-        call_, engine_->executor(), program_->outline_bytes(), this);
+        call_, context_->long_steps, program_->outline_bytes(), this);
   }
 
-  void Outlined() {
-    if (status_.ok()) status_ = StillWanted();
-    if (!status_.ok()) return Fail(WithRequestField(status_, places_));
-    if (!ShapesAreClosed()) return Reply();
+  void Outlined(absl::Status status) {
+    if (status.ok()) status = StillWanted();
+    if (!status.ok()) return End(WithRequestField(status, places_));
+    if (!shapes_are_closed_) return Write();
     plan_ = program_->FindPlan(tensors_);
-    if (plan_ != nullptr) return Reply();
+    if (plan_ != nullptr) return Write();
     waits_in_ = &context_->EngineOf(*program_).programs();
     wait_ = waits_in_->MakePlan(program_, tensors_, call_.deadline(),
                                 [this](ProgramCache::PlanOr plan) {
@@ -152,8 +150,8 @@ class ExplainCall {
 
   void Planned() {
     if (status_.ok()) status_ = StillWanted();
-    if (!status_.ok()) return Fail(WithRequestField(status_, places_));
-    Reply();
+    if (!status_.ok()) return End(WithRequestField(status_, places_));
+    Write();
   }
 
   // Nothing more is done for a caller who does not wait.
@@ -166,11 +164,10 @@ class ExplainCall {
     return absl::OkStatus();
   }
 
-  // On any thread, while the call waits for nothing else.
-  void MakeOutline() {
-    absl::StatusOr<ProgramOutline> outline = program_->Outline(shapes_);
-    status_ = outline.status();
-    if (outline.ok()) outline_ = *std::move(outline);
+  absl::Status MakeOutline() {
+    WEIR_ASSIGN_OR_RETURN(outline_, program_->Outline(shapes_));
+    shapes_are_closed_ = CloseShapes();
+    return absl::OkStatus();
   }
 
   absl::Status TakeSpecs() {
@@ -235,9 +232,9 @@ class ExplainCall {
   }
 
   // Fills tensors_ if a plan can be made without the inputs' elements.
-  bool ShapesAreClosed() {
-    for (size_t i = 0; i < outline_.inputs.size(); ++i) {
-      const ValueDecl& input = outline_.inputs[i];
+  bool CloseShapes() {
+    for (size_t i = 0; i < outline_->inputs.size(); ++i) {
+      const ValueDecl& input = outline_->inputs[i];
       std::optional<Dims> dims = ToConcrete(input.shape);
       if (!dims.has_value() || program_->InputOnHost(i)) return false;
       tensors_.push_back({input.dtype, *std::move(dims), nullptr});
@@ -254,24 +251,52 @@ class ExplainCall {
         this);
   }
 
-  void Reply() {
-    v1::ExplainResponse response;
-    response.set_program(program_->id());
-    response.set_program_cached(cached_);
-    response.set_constant_bytes(program_->constant_bytes());
-    response.set_device_uuid(program_->device().info().uuid);
+  void Write() {
+    RunStep<&ExplainCall::FillResponse, &ExplainCall::End>(
+        call_, context_->long_steps, program_->outline_bytes(), this);
+  }
+
+  absl::Status FillResponse() {
+    response_.set_program(program_->id());
+    response_.set_program_cached(cached_);
+    response_.set_constant_bytes(program_->constant_bytes());
+    response_.set_device_uuid(program_->device().info().uuid);
     if (plan_ != nullptr) {
-      response.set_arena_bytes(plan_->arena_bytes());
+      response_.set_arena_bytes(plan_->arena_bytes());
       // A plan knows better than the outline.
-      for (size_t i = 0; i < outline_.outputs.size(); ++i) {
-        outline_.outputs[i].shape = ToSymbolic(plan_->outputs()[i].meta.dims);
+      for (size_t i = 0; i < outline_->outputs.size(); ++i) {
+        outline_->outputs[i].shape = ToSymbolic(plan_->outputs()[i].meta.dims);
       }
     }
-    if (absl::Status status = FillPage(&response); !status.ok()) {
-      return Fail(status);
+    WEIR_RETURN_IF_ERROR(FillPage(&response_));
+    DropOutline();
+    return absl::OkStatus();
+  }
+
+  // Nothing is left that takes long to free.
+  void DropOutline() {
+    outline_.reset();
+    std::vector<SymbolicShape>().swap(shapes_);
+    std::vector<HostTensor>().swap(tensors_);
+  }
+
+  // Answers. What was outlined goes before: it counts as long as it is there,
+  // and a large one is freed on no I/O thread, whatever became of the call.
+  void End(absl::Status status) {
+    status_ = std::move(status);
+    if (!outline_.has_value() || program_->outline_bytes() <= kLongStepBytes) {
+      return Answer();
     }
+    context_->long_steps.Post(PeerKey(call_.Peer()), [this] {
+      DropOutline();
+      Resume<&ExplainCall::Answer>();
+    });
+  }
+
+  void Answer() {
     const std::unique_ptr<ExplainCall> self(this);
-    ReplyMessage(call_, response, "ask for a smaller page_size");
+    if (!status_.ok()) return call_.Fail(status_);
+    ReplyMessage(call_, response_, "ask for a smaller page_size");
   }
 
   absl::Status FillPage(v1::ExplainResponse* response) const {
@@ -284,16 +309,17 @@ class ExplainCall {
       return filled;
     };
     const size_t steps =
-        plan_ == nullptr ? outline_.steps.size() : plan_->steps();
+        plan_ == nullptr ? outline_->steps.size() : plan_->steps();
     const bool all =
-        FillList('1', outline_.inputs.size(), &page, response->mutable_inputs(),
-                 [&](size_t i) { return spec(outline_.inputs[i]); }) &&
-        FillList('2', outline_.outputs.size(), &page,
+        FillList('1', outline_->inputs.size(), &page,
+                 response->mutable_inputs(),
+                 [&](size_t i) { return spec(outline_->inputs[i]); }) &&
+        FillList('2', outline_->outputs.size(), &page,
                  response->mutable_outputs(),
-                 [&](size_t i) { return spec(outline_.outputs[i]); }) &&
+                 [&](size_t i) { return spec(outline_->outputs[i]); }) &&
         FillList('3', steps, &page, response->mutable_steps(), [&](size_t i) {
           v1::ProgramStep step;
-          FillStep(plan_ == nullptr ? outline_.steps[i] : plan_->Step(i),
+          FillStep(plan_ == nullptr ? outline_->steps[i] : plan_->Step(i),
                    &step);
           return step;
         });
@@ -319,18 +345,13 @@ class ExplainCall {
   std::string ListName() const {
     std::string name = absl::StrCat("explain ", program_->id(),
                                     plan_ == nullptr ? "" : " planned");
-    for (const ValueDecl& input : outline_.inputs) {
+    for (const ValueDecl& input : outline_->inputs) {
       absl::StrAppend(&name, ";");
       for (Dim dim : input.shape.value_or(SymbolicDims())) {
         absl::StrAppend(&name, dim.known() ? dim.value() : -1, ",");
       }
     }
     return name;
-  }
-
-  void Fail(const absl::Status& status) {
-    const std::unique_ptr<ExplainCall> self(this);
-    call_.Fail(status);
   }
 
   ServiceContext* const context_;
@@ -342,12 +363,14 @@ class ExplainCall {
   std::shared_ptr<const Plan> plan_;
   std::optional<ProgramSearch> search_;
   std::vector<SymbolicShape> shapes_;  // given, of the program's inputs
-  ProgramOutline outline_;
+  std::optional<ProgramOutline> outline_;
+  bool shapes_are_closed_ = false;
   std::vector<HostTensor> tensors_;
   std::vector<size_t> places_;        // in the request, of the program's inputs
   ProgramCache* waits_in_ = nullptr;  // where wait_ is
   ProgramCache::WaitId wait_ = 0;
   absl::Status status_;
+  v1::ExplainResponse response_;
   bool cached_ = false;
 };
 

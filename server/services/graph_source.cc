@@ -131,37 +131,37 @@ void ProgramSearch::Run(const WireGraph& graph,
   arg_ = arg;
   absl::StatusOr<ProgramKey> key =
       ProgramKey::Make(graph, inputs, &call_->arena());
-  if (!key.ok()) {
-    found_.status = key.status();
-    return Finish();
-  }
+  if (!key.ok()) return Finish(key.status());
   key_ = *key;
-  Step<&ProgramSearch::Look, &ProgramSearch::Looked>();
+  RunStep<&ProgramSearch::Look, &ProgramSearch::Looked>(*call_, *beside_,
+                                                        key_.size(), this);
 }
 
-template <void (ProgramSearch::*kWork)(), void (ProgramSearch::*kNext)()>
-void ProgramSearch::Step() {
-  RunStep<kWork, kNext>(*call_, *beside_, key_.size(), this);
-}
-
-void ProgramSearch::Look() {
+absl::Status ProgramSearch::Look() {
   found_.hash = ProgramCache::Hash(key_.pieces());
   found_.program = programs_->Find(key_.pieces(), found_.hash);
+  return absl::OkStatus();
 }
 
-void ProgramSearch::Looked() {
-  if (found_.program != nullptr) return Finish();
-  found_.status = call_->cancelled()
-                      ? absl::CancelledError("the caller has gone")
-                      : call_->Charge(key_.size());
-  if (!found_.status.ok()) return Finish();
-  Step<&ProgramSearch::Copy, &ProgramSearch::Finish>();
+void ProgramSearch::Looked(absl::Status status) {
+  if (!status.ok() || found_.program != nullptr) {
+    return Finish(std::move(status));
+  }
+  RunStep<&ProgramSearch::Copy, &ProgramSearch::Finish>(*call_, *beside_,
+                                                        key_.size(), this);
 }
 
-void ProgramSearch::Copy() { found_.key = key_.Copy(); }
+absl::Status ProgramSearch::Copy() {
+  WEIR_RETURN_IF_ERROR(call_->Charge(key_.size()));
+  found_.key = key_.Copy();
+  return absl::OkStatus();
+}
 
 // The arena runs no destructors: nothing is left here.
-void ProgramSearch::Finish() { then_(std::exchange(found_, Found()), arg_); }
+void ProgramSearch::Finish(absl::Status status) {
+  found_.status = std::move(status);
+  then_(std::exchange(found_, Found()), arg_);
+}
 
 absl::Status WithGraphField(const absl::Status& status,
                             const WireGraph& graph) {

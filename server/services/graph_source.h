@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "kernels/eval/executor.h"
 #include "kernels/graph/program_cache.h"
 #include "server/models/repository.h"
 #include "server/rpc/call_arena.h"
@@ -66,7 +65,7 @@ class ProgramSearch {
   using Then = void (*)(Found found, void* arg);
 
   // `beside` is where large keys are read; both outlive the call.
-  ProgramSearch(ServerCall* call, ProgramCache* programs, Executor* beside)
+  ProgramSearch(ServerCall* call, ProgramCache* programs, FairThreads* beside)
       : call_(call), programs_(programs), beside_(beside) {}
 
   // Once. `then` runs once, on the call's I/O thread, inline for a small key;
@@ -75,17 +74,14 @@ class ProgramSearch {
            Then then, void* arg);
 
  private:
-  void Look();
-  void Looked();
-  void Copy();
-  void Finish();
-  // See RunStep.
-  template <void (ProgramSearch::*kWork)(), void (ProgramSearch::*kNext)()>
-  void Step();
+  absl::Status Look();
+  void Looked(absl::Status status);
+  absl::Status Copy();
+  void Finish(absl::Status status);
 
   ServerCall* const call_;
   ProgramCache* const programs_;
-  Executor* const beside_;
+  FairThreads* const beside_;
   Then then_ = nullptr;
   void* arg_ = nullptr;
   ProgramKey key_;

@@ -1,6 +1,7 @@
 #include "server/services/kserve_infer.h"
 
 #include <memory_resource>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,36 +39,12 @@ class KserveInferService::Request {
         wanted_(&call.arena()) {}
 
   void Run() {
-    RunStep<&Request::Read, &Request::WasRead>(
-        call_, context_->engine.executor(), call_.request().size(), this);
+    RunStep<&Request::Read, &Request::WasRead>(call_, context_->long_steps,
+                                               call_.request().size(), this);
   }
 
  private:
-  void Read() {
-    status_ = call_.cancelled() ? absl::CancelledError("the caller has gone")
-                                : Begin();
-  }
-
-  void WasRead() {
-    // The arena runs no destructors: nothing is left here.
-    if (absl::Status status = std::exchange(status_, absl::OkStatus());
-        !status.ok()) {
-      // It was not started: what its work says is about an earlier request.
-      if (evaluation_ != nullptr) {
-        CallEvaluation::Release(std::exchange(evaluation_, nullptr));
-      }
-      Fail(status);
-      return;
-    }
-    evaluation_->Start(
-        call_,
-        [](CallEvaluation&, void* self) {
-          static_cast<Request*>(self)->Finish();
-        },
-        this);
-  }
-
-  absl::Status Begin() {
+  absl::Status Read() {
     WEIR_RETURN_IF_ERROR(
         ParseInferRequest(call_.request(), &call_.arena(), &request_));
     call_.set_request_id(request_.id);
@@ -75,12 +52,36 @@ class KserveInferService::Request {
         model_,
         context_->models.Find(request_.model_name, request_.model_version));
     WEIR_ASSIGN_OR_RETURN(report_, ReadInferParameters(request_.parameters));
+    return absl::OkStatus();
+  }
+
+  void WasRead(absl::Status status) {
+    if (!status.ok()) return Fail(status);
     evaluation_ = CallEvaluation::Acquire(context_->EngineOf(*model_->program),
                                           context_->metrics);
     evaluation_->request().program = model_->program;
     evaluation_->request().mode = EvalMode::kSyncFull;
+    RunStep<&Request::Fill, &Request::WasFilled>(call_, context_->long_steps,
+                                                 call_.request().size(), this);
+  }
+
+  absl::Status Fill() {
     WEIR_RETURN_IF_ERROR(FillInputs());
     return ChooseOutputs();
+  }
+
+  void WasFilled(absl::Status status) {
+    if (!status.ok()) {
+      // It was not started: what its work says is about an earlier request.
+      CallEvaluation::Release(std::exchange(evaluation_, nullptr));
+      return Fail(status);
+    }
+    evaluation_->Start(
+        call_,
+        [](CallEvaluation&, void* self) {
+          static_cast<Request*>(self)->Finish();
+        },
+        this);
   }
 
   absl::Status FillInputs() {
@@ -249,19 +250,21 @@ class KserveInferService::Request {
       Fail(WithRequestField(work.status(), places_));
       return;
     }
-    RunStep<&Request::Write, &Request::WasWritten>(
-        call_, context_->engine.executor(), MostCopied(*evaluation_, wanted_),
-        this);
+    bytes_.emplace(*evaluation_, wanted_);
+    RunStep<&Request::Write, &Request::WasWritten>(call_, context_->long_steps,
+                                                   bytes_->most_copied(), this);
   }
 
-  void Write() { reply_ = BuildReply(evaluation_->work()); }
+  absl::Status Write() {
+    WEIR_ASSIGN_OR_RETURN(reply_, BuildReply(evaluation_->work()));
+    return absl::OkStatus();
+  }
 
-  void WasWritten() {
-    absl::StatusOr<ReplyBuffer> reply =
-        std::exchange(reply_, absl::StatusOr<ReplyBuffer>(ReplyBuffer()));
-    if (!reply.ok()) return Fail(reply.status());
+  void WasWritten(absl::Status status) {
+    if (!status.ok()) return Fail(status);
     GiveUp(absl::StatusCode::kOk);
-    call_.Reply(*std::move(reply));
+    // The arena runs no destructors: nothing is left here.
+    call_.Reply(std::exchange(reply_, ReplyBuffer()));
   }
 
   absl::StatusOr<ReplyBuffer> BuildReply(const Work& work) {
@@ -269,15 +272,14 @@ class KserveInferService::Request {
     WEIR_ASSIGN_OR_RETURN(
         const std::span<InferOutput> outputs,
         call_.arena().TryAllocateSpan<InferOutput>(wanted_.size()));
-    OutputBytes bytes(*evaluation_);
-    WEIR_RETURN_IF_ERROR(bytes.Prepare(wanted_));
+    WEIR_RETURN_IF_ERROR(bytes_->Prepare());
     for (size_t at = 0; at < wanted_.size(); ++at) {
       const size_t i = wanted_[at];
       const TensorMeta& meta = work.OutputMeta(i);
       new (&outputs[at]) InferOutput{model_->outputs[i].name,
                                      KServeName(meta.dtype),
                                      {meta.dims.data(), meta.dims.size()},
-                                     bytes.Take(i)};
+                                     bytes_->Take(i)};
     }
     std::string json;
     InferParameter report;
@@ -319,13 +321,13 @@ class KserveInferService::Request {
   ServerCall& call_;
   CallEvaluation* evaluation_;
   InferRequest request_;
-  absl::Status status_;
-  absl::StatusOr<ReplyBuffer> reply_ = ReplyBuffer();
+  ReplyBuffer reply_;
   std::shared_ptr<const ServedModel> model_;
   ReportWish report_ = ReportWish::kNone;
   TextElements texts_;
-  std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
-  std::pmr::vector<size_t> wanted_;  // the program's outputs, as asked for
+  std::optional<OutputBytes> bytes_;  // once it is done
+  std::pmr::vector<size_t> places_;   // in the request, of the program's inputs
+  std::pmr::vector<size_t> wanted_;   // the program's outputs, as asked for
 };
 
 void KserveInferService::Register(MethodTable* table) {

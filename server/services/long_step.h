@@ -4,30 +4,49 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <utility>
 
-#include "kernels/eval/executor.h"
+#include "absl/status/status.h"
+#include "server/rpc/peer.h"
 #include "server/rpc/server_call.h"
+#include "server/scheduling/fair_threads.h"
 
 namespace weir {
 
 // A step that reads or writes more than this is a long one.
 inline constexpr size_t kLongStepBytes = size_t{1} << 20;
 
-// From the call's I/O thread: runs (self->*kWork)() and then (self->*kNext)(),
-// both before it returns if `bytes` are no long step. Otherwise the work runs
-// on `beside`, which outlives the call, and the other on the I/O thread again;
-// until then nobody else may resume or answer the call. The work must not
-// answer it; it may use its arena and Charge, and look at cancelled().
+// (self->*kWork)(), which returns a status; CANCELLED instead if nobody waits
+// for the call any more.
+template <auto kWork, typename T>
+absl::Status DoStep(const ServerCall& call, T* self) {
+  if (call.cancelled()) return absl::CancelledError("the caller has gone");
+  return (self->*kWork)();
+}
+
+// From the call's I/O thread: runs (self->*kNext)(DoStep<kWork>(call, self)),
+// before it returns if `bytes` are no long step. Otherwise the work runs on
+// `beside`, which outlives the call, in its peer's turn, and the other on the
+// I/O thread again; until then nobody else may resume or answer the call. The
+// work must not answer it; it may use its arena and Charge.
 template <auto kWork, auto kNext, typename T>
-void RunStep(ServerCall& call, Executor& beside, size_t bytes, T* self) {
+void RunStep(ServerCall& call, FairThreads& beside, size_t bytes, T* self) {
   if (bytes <= kLongStepBytes) {
-    (self->*kWork)();
-    return (self->*kNext)();
+    return (self->*kNext)(DoStep<kWork>(call, self));
   }
-  beside.Post([&call, self] {
-    (self->*kWork)();
+  struct Done {
+    T* self;
+    absl::Status status;
+  };
+  beside.Post(PeerKey(call.Peer()), [&call, self] {
+    auto done = std::make_unique<Done>(self, DoStep<kWork>(call, self));
     call.Resume(
-        [](ServerCall&, void* arg) { (static_cast<T*>(arg)->*kNext)(); }, self);
+        [](ServerCall&, void* arg) {
+          const std::unique_ptr<Done> done(static_cast<Done*>(arg));
+          (done->self->*kNext)(std::move(done->status));
+        },
+        done.release());
   });
 }
 

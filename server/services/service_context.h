@@ -12,6 +12,7 @@
 #include "server/observe/readiness.h"
 #include "server/options.h"
 #include "server/scheduling/admission.h"
+#include "server/scheduling/fair_threads.h"
 
 namespace weir {
 
@@ -25,6 +26,7 @@ struct ServiceContext {
   ModelMetrics& model_metrics;
   Readiness& readiness;
   const MemorySampler& memory;
+  FairThreads& long_steps;  // for RunStep
   std::string incarnation;  // new in every process
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.

@@ -132,11 +132,13 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
   return absl::OkStatus();
 }
 
-size_t MostCopied(CallEvaluation& evaluation, std::span<const size_t> wanted) {
-  const Work& work = evaluation.work();
+OutputBytes::OutputBytes(CallEvaluation& evaluation,
+                         std::span<const size_t> wanted)
+    : evaluation_(evaluation), wanted_(wanted) {
+  const Work& work = evaluation_.work();
   size_t text = 0;
   size_t bytes = 0;
-  for (size_t i : wanted) {
+  for (size_t i : wanted_) {
     const TensorMeta& meta = work.OutputMeta(i);
     if (meta.dtype != DType::kString) {
       bytes += meta.bytes;
@@ -146,16 +148,16 @@ size_t MostCopied(CallEvaluation& evaluation, std::span<const size_t> wanted) {
     // How long so many strings are is itself long to find out.
     if (text <= kLongStepBytes) text += TextBytes(Strings(work, i));
   }
-  // See Prepare.
-  if (bytes <= kLongStepBytes ||
-      (bytes >= evaluation.result_bytes() / kSmallPart &&
-       !evaluation.engine().pinned().lends_much())) {
-    bytes = 0;
+  // Readers may be slow, and evaluations need pinned memory: a small part must
+  // not hold the whole, whatever it costs to copy it.
+  if (bytes > kCopiedReplyBytes) {
+    small_part_ = bytes < evaluation_.result_bytes() / kSmallPart;
+    copies_ = small_part_ || evaluation_.engine().pinned().lends_much();
   }
-  return text + bytes;
+  most_copied_ = text + (copies_ ? bytes : 0);
 }
 
-absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
+absl::Status OutputBytes::Prepare() {
   const Work& work = evaluation_.work();
   ServerCall& call = evaluation_.call();
   int references = 0;
@@ -167,7 +169,7 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
                ? TextBytes(Strings(work, i))
                : work.OutputMeta(i).bytes;
   }));
-  for (size_t i : wanted) {
+  for (size_t i : wanted_) {
     const TensorMeta& meta = work.OutputMeta(i);
     if (meta.dtype == DType::kString) {
       text_bytes += TextBytes(Strings(work, i));
@@ -179,19 +181,12 @@ absl::Status OutputBytes::Prepare(std::span<const size_t> wanted) {
   }
   if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
   if (references == 0) return absl::OkStatus();
-  // Readers may be slow, and evaluations need pinned memory: a small part must
-  // not hold the whole, whatever it costs to copy it.
-  if (bytes > kCopiedReplyBytes &&
-      bytes < evaluation_.result_bytes() / kSmallPart) {
-    WEIR_RETURN_IF_ERROR(call.Charge(bytes));
-    copies_ = true;
-    return absl::OkStatus();
+  if (copies_) {
+    const absl::Status room = call.Charge(bytes);
+    if (room.ok() || small_part_) return room;
+    copies_ = false;
   }
-  copies_ = bytes > kCopiedReplyBytes &&
-            evaluation_.engine().pinned().lends_much() &&
-            call.Charge(bytes).ok();
-  // Otherwise the bytes stay where they are; only who frees them changes.
-  if (copies_) return absl::OkStatus();
+  // The bytes stay where they are; only who frees them changes.
   const size_t lent = evaluation_.result_bytes();
   beside_ = lent - std::min(lent, referenced);
   results_ = evaluation_.ShareResults(references);

@@ -24,10 +24,6 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
                        const ByteView& raw, bool on_host, CallArena* arena,
                        InputSource* input);
 
-// How many bytes are copied, at most, to put the outputs `wanted` of a done
-// work into a reply.
-size_t MostCopied(CallEvaluation& evaluation, std::span<const size_t> wanted);
-
 // The bytes of a done work's inline outputs, to be referenced by a reply.
 // Strings are written out in the wire form. Outputs are copied out of the
 // pinned memory where they are a small part of the results, or where replies
@@ -35,18 +31,25 @@ size_t MostCopied(CallEvaluation& evaluation, std::span<const size_t> wanted);
 // once.
 class OutputBytes {
  public:
-  explicit OutputBytes(CallEvaluation& evaluation) : evaluation_(evaluation) {}
+  // `wanted` are indices of inline outputs, and stay. What is copied is settled
+  // here. On the call's I/O thread.
+  OutputBytes(CallEvaluation& evaluation, std::span<const size_t> wanted);
 
-  // First: `wanted` are indices of inline outputs. RESOURCE_EXHAUSTED if they
-  // are more than a reply may have, or if there is no room for strings or for
-  // the copy of a small part.
-  absl::Status Prepare(std::span<const size_t> wanted);
+  // How many bytes Prepare and Take copy, at most.
+  size_t most_copied() const { return most_copied_; }
+
+  // First. RESOURCE_EXHAUSTED if they are more than a reply may have, or if
+  // there is no room for strings or for the copy of a small part.
+  absl::Status Prepare();
 
   ForeignBytes Take(size_t output);
 
  private:
   CallEvaluation& evaluation_;
+  const std::span<const size_t> wanted_;
   CallEvaluation::Results results_;
+  size_t most_copied_ = 0;
+  bool small_part_ = false;  // of the results: it is copied or refused
   bool copies_ = false;
   size_t beside_ = 0;  // of the results, what no reference says
 };

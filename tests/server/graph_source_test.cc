@@ -71,34 +71,20 @@ TEST(GraphSourceTest, WhatTheArenaRefusesIsNoKey) {
   EXPECT_EQ(key.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// Keeps what it is asked to run.
-class Later final : public Executor {
- public:
-  void Post(Task task) override { tasks_.push_back(std::move(task)); }
-  size_t size() const { return tasks_.size(); }
-  void RunOne() {
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    task();
-  }
-
- private:
-  std::deque<Task> tasks_;
-};
-
 class FakeCall final : public ServerCall {
  public:
   void Resume(ResumeFn fn, void* arg) override {
-    ASSERT_EQ(fn_, nullptr);
     fn_ = fn;
     arg_ = arg;
+    resumed_.Set();
   }
   // What its I/O thread would do.
-  bool RunResumed() {
-    if (fn_ == nullptr) return false;
-    std::exchange(fn_, nullptr)(*this, arg_);
-    return true;
+  void RunResumed() {
+    resumed_.Wait(++runs_);
+    fn_(*this, arg_);
   }
+  size_t resumed() const { return resumed_.count(); }
+  void Cancel() { SetCancelled(); }
   std::string Peer() const override { return ""; }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
@@ -108,6 +94,8 @@ class FakeCall final : public ServerCall {
   void Write(ReplyBuffer, ResumeFn, void*) override {}
 
  private:
+  Event resumed_;
+  size_t runs_ = 0;
   ResumeFn fn_ = nullptr;
   void* arg_ = nullptr;
 };
@@ -118,7 +106,7 @@ class ProgramSearchTest : public ::testing::Test {
   void Search(const std::string& model) {
     const BytePiece slices[] = {Piece(model)};
     found_.reset();
-    search_.emplace(&call_, &programs_, &later_);
+    search_.emplace(&call_, &programs_, &threads_);
     search_->Run(
         WireOnnxModel{ByteView(slices, model.size())}, {},
         [](ProgramSearch::Found found, void* self) {
@@ -152,9 +140,9 @@ class ProgramSearchTest : public ::testing::Test {
   std::unique_ptr<Device> device_ = MakeCpuDevice({});
   TimerQueue timers_;
   ProgramCache programs_{device_.get(), registry_.get(), &timers_};
-  Later later_;
   FakeCall call_;
   std::optional<ProgramSearch> search_;
+  FairThreads threads_{2};
   std::optional<ProgramSearch::Found> found_;
 };
 
@@ -169,7 +157,7 @@ TEST_F(ProgramSearchTest, SmallKeysAreLookedUpAtOnce) {
   Search(model);
   ASSERT_TRUE(found_.has_value());
   EXPECT_EQ(found_->program, program);
-  EXPECT_EQ(later_.size(), 0u);
+  EXPECT_EQ(call_.resumed(), 0u);
 }
 
 // The I/O thread reads nothing of it.
@@ -177,26 +165,40 @@ TEST_F(ProgramSearchTest, LargeKeysAreReadOnAnotherThread) {
   const std::string model(ProgramSearch::kLargeKeyBytes + 1, 'm');
   Search(model);
   EXPECT_FALSE(found_.has_value());
-  ASSERT_EQ(later_.size(), 1u);
-  later_.RunOne();  // looks it up
+  call_.RunResumed();  // it was looked up
   EXPECT_FALSE(found_.has_value());
-  ASSERT_TRUE(call_.RunResumed());
-  EXPECT_FALSE(found_.has_value());
-  ASSERT_EQ(later_.size(), 1u);
-  later_.RunOne();  // copies it
-  ASSERT_TRUE(call_.RunResumed());
+  call_.RunResumed();  // it was copied
   ASSERT_TRUE(found_.has_value());
   ASSERT_NE(found_->key, nullptr);
   EXPECT_TRUE(found_->key->ends_with(model));
   const auto program = Compile();
   Search(model);
   EXPECT_FALSE(found_.has_value());
-  later_.RunOne();
-  ASSERT_TRUE(call_.RunResumed());
+  call_.RunResumed();
   ASSERT_TRUE(found_.has_value());
   EXPECT_EQ(found_->program, program);
   EXPECT_EQ(found_->key, nullptr);
-  EXPECT_EQ(later_.size(), 0u);
+  EXPECT_EQ(call_.resumed(), 3u);
+}
+
+// It would be found.
+TEST_F(ProgramSearchTest, NothingIsReadForACallerThatHasGone) {
+  const std::string model(ProgramSearch::kLargeKeyBytes + 1, 'm');
+  Search(model);
+  call_.RunResumed();
+  call_.RunResumed();
+  Compile();
+  Event gate;
+  for (const char* peer : {"one", "other"}) {
+    threads_.Post(peer, [&] { gate.Wait(); });
+  }
+  Search(model);
+  call_.Cancel();
+  gate.Set();
+  call_.RunResumed();
+  ASSERT_TRUE(found_.has_value());
+  EXPECT_EQ(found_->status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(found_->program, nullptr);
 }
 
 // Protobuf does not say which.

@@ -11,14 +11,19 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "proto/inference/grpc_service.pb.h"
+#include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/services/catalog.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
+#include "server/services/tensor_io.h"
 #include "tests/base/event.h"
+#include "tests/server/model_folder.h"
 
 namespace weir {
 namespace {
@@ -26,8 +31,10 @@ namespace {
 // Answered by the thread that it was made on, or the test fails.
 class FakeCall final : public ServerCall {
  public:
-  explicit FakeCall(std::string_view message)
-      : piece_(reinterpret_cast<const std::byte*>(message.data()),
+  explicit FakeCall(std::string_view message,
+                    std::string_view peer = "ipv4:192.0.2.1:1000")
+      : peer_(peer),
+        piece_(reinterpret_cast<const std::byte*>(message.data()),
                message.size()) {
     request_ = ByteView({&piece_, 1}, message.size());
   }
@@ -39,15 +46,17 @@ class FakeCall final : public ServerCall {
   }
   // What its I/O thread would do.
   void RunResumed() {
-    resumed_.Wait(++runs_);
+    AwaitResumed();
+    ++runs_;
     fn_(*this, arg_);
   }
+  void AwaitResumed() { resumed_.Wait(runs_ + 1); }
   void Admit(Admission* admission) {
     ticket_ = *admission->Admit(request_.size(), kNoDeadline, NowNanos());
   }
   bool was_resumed() const { return resumed_.count() > 0; }
   void Cancel() { SetCancelled(); }
-  std::string Peer() const override { return ""; }
+  std::string Peer() const override { return std::string(peer_); }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }
@@ -59,6 +68,7 @@ class FakeCall final : public ServerCall {
   const std::optional<absl::Status>& answer() const { return answer_; }
 
  private:
+  const std::string_view peer_;
   const BytePiece piece_;
   Event resumed_;
   size_t runs_ = 0;
@@ -70,12 +80,13 @@ class FakeCall final : public ServerCall {
 class LongStepTest : public ::testing::Test {
  protected:
   LongStepTest()
-      : engine_(*Engine::Create(MakeCpuDevice({}), registry_.get())),
-        models_(
-            *ModelRepository::Open({}, &engine_->device(), registry_.get())),
+      : engine_(
+            *Engine::Create(MakeCpuDevice({}), registry_.get(), SmallEngine())),
+        models_(OpenModels()),
         memory_(&engine_->device()),
-        context_{options_, *engine_,   nullptr,    *models_, admission_,
-                 metrics_, of_models_, readiness_, memory_,  "test"},
+        context_{options_,   *engine_,    nullptr,    *models_,
+                 admission_, metrics_,    of_models_, readiness_,
+                 memory_,    long_steps_, "test"},
         evaluator_(&context_),
         catalog_(&context_),
         kserve_(&context_) {
@@ -84,9 +95,25 @@ class LongStepTest : public ::testing::Test {
     kserve_.Register(&table_);
   }
 
-  // The thread ends with the engine.
+  // The threads end with it.
   ~LongStepTest() override {
     while (gate_.count() < closed_) Open();
+  }
+
+  static EngineOptions SmallEngine() {
+    EngineOptions options;
+    options.pinned_bytes = size_t{64} << 20;
+    return options;
+  }
+  // "copy" gives the floats back that it is given.
+  std::unique_ptr<ModelRepository> OpenModels() {
+    folder_.Write("copy", testing::IdentityModel(onnx::TensorProto::FLOAT));
+    RepositoryOptions options;
+    options.root = folder_.path();
+    auto models =
+        *ModelRepository::Open(options, &engine_->device(), registry_.get());
+    models->LoadAll();
+    return models;
   }
 
   const Method& Find(std::string_view name) const {
@@ -97,9 +124,17 @@ class LongStepTest : public ::testing::Test {
     return table_.methods()[0];
   }
 
-  // Nothing that was posted to another thread runs before Open().
+  // No long step begins before Open(): each thread is in one of another peer.
   void Close() {
-    engine_->executor().Post([this, times = ++closed_] { gate_.Wait(times); });
+    ++closed_;
+    for (size_t i = 0; i < kThreads; ++i) {
+      const std::string peer = absl::StrCat("closed ", closed_, "/", i);
+      long_steps_.Post(peer, [this, times = closed_] {
+        held_.Set();
+        gate_.Wait(times);
+      });
+    }
+    held_.Wait(closed_ * kThreads);
   }
   void Open() { gate_.Set(); }
 
@@ -110,8 +145,11 @@ class LongStepTest : public ::testing::Test {
     return fields;
   }
 
-  Event gate_;
+  static constexpr size_t kThreads = 2;
+
+  Event gate_, held_;
   size_t closed_ = 0;
+  const testing::ModelFolder folder_;
   const ServerOptions options_;
   const std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry({});
   const std::unique_ptr<Engine> engine_;
@@ -121,6 +159,7 @@ class LongStepTest : public ::testing::Test {
   ModelMetrics of_models_{&metrics_};
   Readiness readiness_;
   MemorySampler memory_;
+  FairThreads long_steps_{kThreads};
   ServiceContext context_;
   EvaluatorService evaluator_;
   CatalogService catalog_;
@@ -185,6 +224,196 @@ TEST_F(LongStepTest, ManyOutputsAreListedOnlyWhereThereIsRoom) {
     while (!call.answer().has_value()) call.RunResumed();
     EXPECT_EQ(Reason(*call.answer()), room ? "" : "QUEUE_BYTES_FULL")
         << *call.answer();
+  }
+}
+
+// However many another one has sent.
+TEST_F(LongStepTest, APeersLargeMessageWaitsForNobodyElses) {
+  constexpr std::string_view kMany = "ipv4:192.0.2.1:1000";
+  Event gate;
+  long_steps_.Post(PeerKey(kMany), [&] { gate.Wait(); });
+  const std::string bytes = UnknownFields(kLongStepBytes + 2);
+  std::vector<std::unique_ptr<FakeCall>> many;
+  for (int i = 0; i < 10; ++i) {
+    many.push_back(std::make_unique<FakeCall>(bytes, kMany));
+    Find("Evaluate").handler(*many.back());
+  }
+  FakeCall one(bytes, "ipv4:192.0.2.2:1000");
+  Find("Evaluate").handler(one);
+  one.RunResumed();
+  EXPECT_TRUE(one.answer().has_value());
+  for (const auto& call : many) EXPECT_FALSE(call->was_resumed());
+  gate.Set();
+  for (const auto& call : many) {
+    call->RunResumed();
+    EXPECT_TRUE(call->answer().has_value());
+  }
+}
+
+// What a message of that size takes is reused on the call's I/O thread.
+TEST_F(LongStepTest, ALargeRequestReturnsTheEvaluationThatItTook) {
+  inference::ModelInferRequest request;
+  request.set_model_name("copy");
+  auto* const input = request.add_inputs();
+  input->set_name("x");
+  input->set_datatype("FP32");
+  input->add_shape(kLongStepBytes);
+  request.add_raw_input_contents(
+      std::string(kLongStepBytes * sizeof(float), 0));
+  const std::string message = request.SerializeAsString();
+  CallEvaluation* const free = CallEvaluation::Acquire(*engine_, metrics_);
+  CallEvaluation::Release(free);
+  FakeCall call(message);
+  Find("ModelInfer").handler(call);
+  while (!call.answer().has_value()) call.RunResumed();
+  EXPECT_TRUE(call.answer()->ok()) << *call.answer();
+  CallEvaluation* const again = CallEvaluation::Acquire(*engine_, metrics_);
+  EXPECT_EQ(again, free);
+  CallEvaluation::Release(again);
+}
+
+// It would take an I/O thread long to write.
+TEST_F(LongStepTest, NoReplyIsWrittenForACallerThatHasGone) {
+  constexpr int kStrings = 100'000;
+  v1::EvaluateRequest request;
+  v1::GraphDefinition* const graph =
+      request.mutable_graph()->mutable_definition();
+  v1::NamedTensor* const text = graph->add_constants();
+  text->set_name("c");
+  text->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_STRING);
+  text->mutable_value()->mutable_spec()->add_shape(kStrings);
+  text->mutable_value()->set_raw(std::string(kStrings * 4, '\0'));
+  v1::Node* const node = graph->add_nodes();
+  node->set_op("Identity");
+  node->add_inputs("c");
+  node->add_outputs("y");
+  graph->add_outputs("y");
+  const std::string message = request.SerializeAsString();
+  ASSERT_LT(message.size(), kLongStepBytes);
+  for (const bool gone : {false, true}) {
+    Close();
+    FakeCall call(message);
+    Find("Evaluate").handler(call);
+    while (long_steps_.waiting() == 0) {
+      ASSERT_FALSE(call.answer().has_value()) << *call.answer();
+      call.RunResumed();
+    }
+    if (gone) call.Cancel();
+    Open();
+    call.RunResumed();
+    ASSERT_TRUE(call.answer().has_value());
+    EXPECT_EQ(call.answer()->code(),
+              gone ? absl::StatusCode::kCancelled : absl::StatusCode::kOk)
+        << *call.answer();
+  }
+}
+
+// Nor is what they are made of freed there.
+TEST_F(LongStepTest, LargeProgramsAreExplainedOnAnotherThread) {
+  v1::ExplainRequest request;
+  v1::GraphDefinition* const graph =
+      request.mutable_graph()->mutable_definition();
+  v1::GraphInput* const input = graph->add_inputs();
+  input->set_name("v0");
+  input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  input->mutable_spec()->add_shape(-1);
+  constexpr int kNodes = 10'000;
+  for (int i = 0; i < kNodes; ++i) {
+    v1::Node* const node = graph->add_nodes();
+    node->set_op("Neg");
+    node->add_inputs(absl::StrCat("v", i));
+    node->add_outputs(absl::StrCat("v", i + 1));
+  }
+  graph->add_outputs(absl::StrCat("v", kNodes));
+  const std::string message = request.SerializeAsString();
+  ASSERT_LT(message.size(), kLongStepBytes);
+  {
+    FakeCall first(message);
+    Find("Explain").handler(first);
+    while (!first.answer().has_value()) first.RunResumed();
+    ASSERT_TRUE(first.answer()->ok()) << *first.answer();
+  }
+  const std::string few = UnknownFields(16);
+  const auto small_is_answered = [&] {
+    FakeCall small(few);
+    Find("Explain").handler(small);
+    return small.answer().has_value();
+  };
+  for (const bool gone : {false, true}) {
+    SCOPED_TRACE(gone);
+    Close();
+    FakeCall call(message);
+    Find("Explain").handler(call);
+    // To outline it, and to fill a page.
+    for (int step = 0; step < 2; ++step) {
+      EXPECT_EQ(long_steps_.waiting(), 1u) << step;
+      EXPECT_TRUE(small_is_answered());
+      ASSERT_FALSE(call.answer().has_value()) << *call.answer();
+      if (gone && step == 1) call.Cancel();
+      Open();
+      call.AwaitResumed();
+      Close();
+      call.RunResumed();
+    }
+    // What fills the page frees the rest too, if it runs.
+    EXPECT_EQ(long_steps_.waiting(), gone ? 1u : 0u);
+    Open();
+    if (gone) call.RunResumed();
+    ASSERT_TRUE(call.answer().has_value());
+    EXPECT_EQ(call.answer()->code(),
+              gone ? absl::StatusCode::kCancelled : absl::StatusCode::kOk)
+        << *call.answer();
+  }
+}
+
+// Others borrow and return pinned memory all the time.
+TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
+  constexpr size_t kBytes = 2 * kLongStepBytes;
+  const auto model = *models_->Find("copy", "");
+  const std::string floats(kBytes, '\0');
+  const size_t wanted[] = {0};
+  for (const bool lends_much : {false, true}) {
+    SCOPED_TRACE(lends_much);
+    FakeCall call("");
+    CallEvaluation* const evaluation =
+        CallEvaluation::Acquire(*engine_, metrics_);
+    WorkRequest& request = evaluation->request();
+    request.program = model->program;
+    request.mode = EvalMode::kSyncFull;
+    request.inputs.resize(1);
+    request.inputs[0].dtype = DType::kFloat;
+    request.inputs[0].dims = {kBytes / sizeof(float)};
+    request.inputs[0].pieces = {floats};
+    bool done = false;
+    evaluation->Start(
+        call,
+        [](CallEvaluation&, void* arg) { *static_cast<bool*>(arg) = true; },
+        &done);
+    while (!done) call.RunResumed();
+    ASSERT_TRUE(evaluation->work().status().ok());
+    PinnedPool& pool = engine_->pinned();
+    std::vector<PinnedBuffer::Block*> lent;
+    const auto lend = [&](bool much) {
+      const size_t half = pool.stats().budget_bytes / 2;
+      for (PinnedBuffer::Block* block : lent) PinnedBuffer::Return(block);
+      lent.clear();
+      if (much) {
+        lent.push_back(pool.Acquire(half)->Release());
+        lent.push_back(pool.Acquire(half / 4)->Release());
+      }
+      ASSERT_EQ(pool.lends_much(), much);
+    };
+    lend(lends_much);
+    OutputBytes bytes(*evaluation, wanted);
+    EXPECT_EQ(bytes.most_copied(), lends_much ? kBytes : 0);
+    lend(!lends_much);
+    ASSERT_TRUE(bytes.Prepare().ok());
+    const ForeignBytes taken = bytes.Take(0);
+    EXPECT_EQ(taken.data != evaluation->work().OutputBytes(0).data(),
+              lends_much);
+    lend(false);
+    taken.release(taken.arg);
+    CallEvaluation::Release(evaluation);
   }
 }
 
