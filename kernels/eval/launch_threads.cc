@@ -18,14 +18,21 @@ LaunchThreads::~LaunchThreads() {
 }
 
 void LaunchThreads::Post(Executor::Task task) {
-  MutexLock lock(&mu_);
-  tasks_.push_back(std::move(task));
-  if (tasks_.size() > idle_ && threads_.size() < max_) {
-    threads_.emplace_back([this] { Run(); });
-    pthread_setname_np(threads_.back().native_handle(), "weir-launch");
-  } else {
-    posted_.NotifyOne();
+  {
+    MutexLock lock(&mu_);
+    if (!stopping_) {
+      tasks_.push_back(std::move(task));
+      if (tasks_.size() > idle_ && threads_.size() < max_) {
+        threads_.emplace_back([this] { Run(); });
+        pthread_setname_np(threads_.back().native_handle(), "weir-launch");
+      } else {
+        posted_.NotifyOne();
+      }
+      return;
+    }
   }
+  // Nobody would wait for a new thread.
+  task();
 }
 
 size_t LaunchThreads::threads() const {

@@ -1,7 +1,8 @@
-// Threads for launches that keep a thread: of works with so many launches that
-// they wait for room in the driver's queue, and of those that decode pictures
-// on the host. A thread is made when none is free, up to one for each lane, so
-// that what has its lane has its thread too. Owned by the engine; thread-safe.
+// Threads for what keeps a thread on the way to a stream: launches of works
+// with so many that they wait for room in the driver's queue, and of those that
+// decode pictures on the host; copies of large inputs. A thread is made when
+// none is free, up to one for each lane, so that what has its lane has its
+// thread too. Owned by the engine; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,7 @@ class WEIR_EXPORT LaunchThreads {
   LaunchThreads(const LaunchThreads&) = delete;
   LaunchThreads& operator=(const LaunchThreads&) = delete;
 
+  // Once they stop, a task that posts another runs that itself, in here.
   void Post(Executor::Task task);
 
   size_t threads() const;
