@@ -422,6 +422,7 @@ void EvalContext::RunStage(Work* work) {
     case Work::Stage::kDeferred:
     case Work::Stage::kPlanning:
     case Work::Stage::kGrowing:
+    case Work::Stage::kStaging:
     case Work::Stage::kLaunched:
       return;  // not a head's stage
   }
@@ -559,6 +560,10 @@ void EvalContext::LaunchHead(Work* work) {
       return;
     }
   }
+  if (work->StagesMuch(device.host_addressable())) {
+    StageApart(work);
+    return;
+  }
   {
     MutexLock lock(&mu_);
     ++launched_;
@@ -632,12 +637,26 @@ void EvalContext::GrowMemory(Work* work, Lane* lane) {
   engine_->allocator().Post([self = shared_from_this(), work, lane] {
     absl::Status status = work->ReserveMemory(*self->engine_, *lane);
     self->executor_->Post([self, work, status = std::move(status)]() mutable {
-      self->MemoryGrown(work, std::move(status));
+      self->Prepared(work, std::move(status));
     });
   });
 }
 
-void EvalContext::MemoryGrown(Work* work, absl::Status status) {
+void EvalContext::StageApart(Work* work) {
+  {
+    MutexLock lock(&mu_);
+    work->stage_ = Work::Stage::kStaging;
+  }
+  engine_->launcher().Post([self = shared_from_this(), work] {
+    absl::Status status = work->StillWanted();
+    if (status.ok()) status = work->StageInputs(*self->engine_);
+    self->executor_->Post([self, work, status = std::move(status)]() mutable {
+      self->Prepared(work, std::move(status));
+    });
+  });
+}
+
+void EvalContext::Prepared(Work* work, absl::Status status) {
   if (!status.ok()) {
     // On a lost device whatever is called fails; the cause is what counts.
     const absl::Status lost = engine_->device().health().status();
@@ -697,7 +716,8 @@ StreamLease EvalContext::ReleaseLane(const Work& work, bool launched,
   // Keep a lane that the next work is about to use; give back any other.
   const bool wanted = head_ != nullptr && !waiting_ &&
                       (head_->stage_ == Work::Stage::kLeased ||
-                       head_->stage_ == Work::Stage::kGrowing);
+                       head_->stage_ == Work::Stage::kGrowing ||
+                       head_->stage_ == Work::Stage::kStaging);
   if (launched_ > 0 || wanted) return {};
   return std::move(lease_);
 }

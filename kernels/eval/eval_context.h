@@ -144,7 +144,9 @@ class WEIR_EXPORT EvalContext
   void LaunchApart(Work* work, Stream* stream);
   // Has memory made for the head, and comes back to launch it.
   void GrowMemory(Work* work, Lane* lane);
-  void MemoryGrown(Work* work, absl::Status status);
+  // Has the head's inputs copied where that is long, and comes back.
+  void StageApart(Work* work);
+  void Prepared(Work* work, absl::Status status);
   // A wait of the head: Resume with an old ticket is ignored.
   uint64_t BeginWait();
   bool EndWait(uint64_t ticket, absl::Status status);

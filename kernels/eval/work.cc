@@ -16,6 +16,8 @@ namespace weir {
 namespace {
 
 constexpr size_t kAlign = 256;
+// To copy more than this takes long.
+constexpr size_t kLongCopyBytes = size_t{1} << 20;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
 
@@ -305,6 +307,19 @@ absl::Status Work::ReserveMemory(Engine& engine, Lane& lane) {
     WEIR_RETURN_IF_ERROR(lane.Arena(bytes).status());
   }
   return absl::OkStatus();
+}
+
+bool Work::StagesMuch(bool host_addressable) const {
+  if (staged_) return false;
+  size_t bytes = 0;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const InputSource& source = request.inputs[i];
+    if (source.tensor.valid() || Borrows(i, host_addressable)) continue;
+    // How long many strings are is itself long to find out.
+    if (bytes + PieceBytes(source) > kLongCopyBytes) return true;
+    bytes += CopyBytes(source);
+  }
+  return bytes > kLongCopyBytes;
 }
 
 // The inputs that the device reads lie in the staging block as in the plan's

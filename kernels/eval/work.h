@@ -176,12 +176,14 @@ class WEIR_EXPORT Work final : private StreamTask {
     kReady,      // takes a lane
     kLeased,     // takes memory, is launched
     kGrowing,    // memory is made for it, on the engine's allocator
+    kStaging,    // large inputs are copied, on the engine's launcher
     kLaunched,
   };
 
   // Another thread prepares it, and brings it back.
   bool ElsewhereNow() const {
-    return stage_ == Stage::kPlanning || stage_ == Stage::kGrowing;
+    return stage_ == Stage::kPlanning || stage_ == Stage::kGrowing ||
+           stage_ == Stage::kStaging;
   }
   bool AnyCancelled() const;  // it, or a work that is joined in it
   // Why nobody waits for its result any more: CANCELLED, DEADLINE_EXCEEDED.
@@ -194,8 +196,10 @@ class WEIR_EXPORT Work final : private StreamTask {
   // The call may return before there is a plan: the bytes are copied as they
   // are.
   absl::Status OwnInputs(PinnedPool& pool);
-  // To where the plan wants them.
+  // To where the plan wants them. Idempotent.
   absl::Status StageInputs(Engine& engine);
+  // Whether that would keep a thread for long.
+  bool StagesMuch(bool host_addressable) const;
   size_t ArenaBytes(bool host_addressable) const;
   // What the run needs and a pool has: false if something is missing that only
   // the device can give. ReserveMemory takes it, and may wait for it.

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/eval_fixture.h"
@@ -112,13 +113,18 @@ class Launch : public ::testing::Test {
   }
 
   void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
+    Prepare(watched, std::move(program), values_);
+  }
+  static void Prepare(WatchedWork& watched,
+                      std::shared_ptr<const Program> program,
+                      const std::vector<float>& values) {
     watched.request().program = std::move(program);
     InputSource source;
     source.dtype = DType::kFloat;
-    source.dims = {static_cast<int64_t>(values_.size())};
+    source.dims = {static_cast<int64_t>(values.size())};
     source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(values_.data()),
-                         values_.size() * sizeof(float))};
+        std::string_view(reinterpret_cast<const char*>(values.data()),
+                         values.size() * sizeof(float))};
     watched.request().inputs = {source};
   }
 
@@ -306,6 +312,74 @@ TEST_F(Launch, ALaneHoldsBackWhatWouldFillTheQueue) {
     EXPECT_TRUE(watched.Done().ok());
     EXPECT_EQ(Result(*watched.work), values_);
   }
+}
+
+// What copies inputs of more than 1 MiB is held.
+class LargeInputs : public Launch {
+ protected:
+  LargeInputs() : program_(Chain(1, "Neg")) {
+    // Its plan is there.
+    Prepare(work_, program_, large_);
+    a_.Submit(work_.work.get(), &work_.waiter);
+    EXPECT_TRUE(work_.Done().ok());
+    for (size_t i = 0; i < engine_->options().streams.max; ++i) {
+      engine_->launcher().Post([held = held_, gate = gate_] {
+        held->Set();
+        gate->Wait();
+      });
+    }
+    held_->Wait(engine_->options().streams.max);
+    before_ = enqueued();
+  }
+  ~LargeInputs() override { gate_->Set(); }
+
+  const std::vector<float> large_ = std::vector<float>((1 << 18) + 1, 1.5f);
+  const std::shared_ptr<const Program> program_;
+  WatchedWork work_;
+  const std::shared_ptr<Event> held_ = std::make_shared<Event>();
+  const std::shared_ptr<Event> gate_ = std::make_shared<Event>();
+  uint64_t before_ = 0;
+};
+
+TEST_F(LargeInputs, AreNotCopiedByWhoSubmits) {
+  WatchedWork large, next, small;
+  Prepare(large, program_, large_);
+  Prepare(next, program_);
+  Prepare(small, program_);
+  a_.Submit(large.work.get(), &large.waiter);
+  a_.Submit(next.work.get(), &next.waiter);
+  b_.Submit(small.work.get(), &small.waiter);
+  EXPECT_TRUE(small.Done().ok());
+  EXPECT_EQ(enqueued(), before_ + 1);
+  gate_->Set();
+  ASSERT_TRUE(next.Done().ok());
+  ASSERT_TRUE(large.Done().ok());
+  EXPECT_EQ(Result(*large.work), Result(*work_.work));
+  EXPECT_GE(next.work->report().launched_at, large.work->report().launched_at);
+}
+
+TEST_F(LargeInputs, AreNotCopiedForACallerThatHasGone) {
+  WatchedWork large, next;
+  Prepare(large, program_, large_);
+  Prepare(next, program_);
+  a_.Submit(large.work.get(), &large.waiter);
+  a_.Submit(next.work.get(), &next.waiter);
+  large.work->Cancel();
+  gate_->Set();
+  EXPECT_EQ(large.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(large.work->report().bytes_in, 0u);
+  EXPECT_TRUE(next.Done().ok());
+  EXPECT_EQ(enqueued(), before_ + 1);
+  EXPECT_TRUE(
+      Eventually([&] { return engine_->streams().stats().leased == 0; }));
+}
+
+TEST_F(LargeInputs, OfOneMebibyteAreCopiedByWhoSubmits) {
+  WatchedWork work;
+  const std::vector<float> most(large_.begin(), large_.end() - 1);
+  Prepare(work, program_, most);
+  a_.Submit(work.work.get(), &work.waiter);
+  ASSERT_TRUE(work.Done().ok());
 }
 
 // As many works as a stream takes are launched; the next waits without a thread
