@@ -54,8 +54,29 @@ void CompletionMonitor::Push(const std::shared_ptr<MonitoredStream>& stream,
                            std::memory_order_release);
     }
     stream->in_flight.Push(task);
+    stream->launching = nullptr;
+    stream->waiting_since = 0;
     if (std::exchange(stream->watched, true)) return;
   }
+  Watch(stream);
+}
+
+void CompletionMonitor::SetLaunchWaits(
+    const std::shared_ptr<MonitoredStream>& stream, StreamTask* task,
+    bool waits) {
+  const Nanos now = options_.hooks.Now();
+  {
+    MutexLock lock(&stream->mu);
+    stream->waiting_since = waits ? now : 0;
+    if (std::exchange(stream->launching, task) == nullptr) {
+      task->completion.started_at = task->completion.enqueued_at;
+    }
+    if (std::exchange(stream->watched, true)) return;
+  }
+  Watch(stream);
+}
+
+void CompletionMonitor::Watch(const std::shared_ptr<MonitoredStream>& stream) {
   MutexLock lock(&mu_);
   incoming_.push_back(stream);
   has_incoming_.store(true, std::memory_order_release);
@@ -153,8 +174,14 @@ void CompletionMonitor::Run() {
 }
 
 bool CompletionMonitor::Poll(MonitoredStream& stream) {
-  // With work in flight the stream lives, and its record with it.
+  // With work in flight, or being launched, the stream lives, and its record
+  // with it.
   const uint64_t oldest = stream.oldest.load(std::memory_order_acquire);
+  if (oldest == 0) {
+    MutexLock lock(&stream.mu);
+    if (stream.launching == nullptr) return false;
+  }
+  PollMark(stream);
   if (oldest == 0) return false;
   const uint64_t done = stream.record->sequence.load(std::memory_order_acquire);
   if (done < oldest) return false;
@@ -181,6 +208,15 @@ bool CompletionMonitor::Poll(MonitoredStream& stream) {
         FaultStatus(static_cast<FaultCode>(static_cast<uint32_t>(fault_word))));
   }
   return true;
+}
+
+// No completion, but the device moves.
+void CompletionMonitor::PollMark(MonitoredStream& stream) {
+  const uint64_t mark = stream.record->mark.load(std::memory_order_acquire);
+  if (mark == stream.mark_seen) return;
+  stream.mark_seen = mark;
+  stream.asked_at = options_.hooks.Now();
+  Progress(stream.asked_at);
 }
 
 bool CompletionMonitor::FailInFlight() {
@@ -212,22 +248,28 @@ bool CompletionMonitor::FailInFlight() {
 }
 
 // Works run in their stream's order: the oldest of each was running, those
-// behind it were not. What arrives later was never launched.
+// behind it were not. What arrives later was never launched, or is still being
+// launched.
 size_t CompletionMonitor::FindSuspects() {
   if (std::exchange(suspects_named_, true)) return 0;
-  std::vector<StreamTask*> found;
+  std::vector<std::pair<Nanos, StreamTask*>> found;  // by when they began
   for (const auto& stream : busy_) {
     MutexLock lock(&stream->mu);
-    StreamTask* const task = stream->in_flight.front();
-    if (task == nullptr || task->completion.launched_at == 0) continue;
+    StreamTask* task = stream->in_flight.front();
+    Nanos began = 0;
+    if (task != nullptr) {
+      began = task->completion.launched_at;
+    } else if (stream->launching != nullptr) {
+      task = stream->launching;
+      began = task->completion.started_at;
+    }
+    if (began == 0) continue;
     task->completion.suspect = true;
-    found.push_back(task);
+    found.emplace_back(began, task);
   }
-  std::sort(found.begin(), found.end(), [](StreamTask* a, StreamTask* b) {
-    return a->completion.launched_at < b->completion.launched_at;
-  });
+  std::sort(found.begin(), found.end());
   std::vector<std::string> names;
-  for (StreamTask* task : found) {
+  for (const auto& [began, task] : found) {
     if (names.size() == kMaxSuspects) {
       names.push_back(
           absl::StrCat("and ", found.size() - kMaxSuspects, " more"));
@@ -242,7 +284,7 @@ size_t CompletionMonitor::FindSuspects() {
 bool CompletionMonitor::Unwatch(MonitoredStream& stream) {
   if (stream.oldest.load(std::memory_order_relaxed) != 0) return false;
   MutexLock lock(&stream.mu);
-  if (!stream.in_flight.empty()) return false;
+  if (!stream.in_flight.empty() || stream.launching != nullptr) return false;
   stream.watched = false;
   return true;
 }
@@ -256,7 +298,9 @@ void CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
   }
   if (completion.status.ok()) completion.status = std::move(status);
   completion.completed_at = NowNanos();
-  completion.started_at = std::max(completion.launched_at, stream.completed_at);
+  const Nanos began = completion.started_at > 0 ? completion.started_at
+                                                : completion.launched_at;
+  completion.started_at = std::max(began, stream.completed_at);
   stream.completed_at = completion.completed_at;
   ShareTime(completion.completed_at);
   completion.device_time =
@@ -291,6 +335,15 @@ void CompletionMonitor::AskOverdue(Nanos now) {
   const std::shared_ptr<MonitoredStream>* longest = nullptr;
   for (const auto& stream : busy_) {
     if (now - stream->asked_at < overdue_ || stream->query == nullptr) continue;
+    {
+      MutexLock lock(&stream->mu);
+      // A launch that computes is owed nothing.
+      if (stream->in_flight.empty() &&
+          (stream->waiting_since == 0 ||
+           now - stream->waiting_since < overdue_)) {
+        continue;
+      }
+    }
     if (longest == nullptr || stream->asked_at < (*longest)->asked_at) {
       longest = &stream;
     }
@@ -314,12 +367,20 @@ void CompletionMonitor::JudgeStall(Nanos now) {
   size_t running = 0;
   for (const auto& stream : busy_) {
     MutexLock lock(&stream->mu);
-    const StreamTask* const task = stream->in_flight.front();
-    if (task == nullptr) continue;
+    const StreamTask* task = stream->in_flight.front();
+    Nanos since = 0;
+    if (task != nullptr) {
+      since = task->completion.launched_at;
+    } else if (stream->waiting_since != 0) {
+      task = stream->launching;
+      since = stream->waiting_since;
+    } else {
+      continue;
+    }
     ++running;
     longest = std::max(longest, task->expected);
     sum += task->expected_device_time;
-    first_launch = std::min(first_launch, task->completion.launched_at);
+    first_launch = std::min(first_launch, since);
   }
   const Nanos waited = now - std::max(last_progress_, first_launch);
   const Nanos expected = std::max(longest, sum);

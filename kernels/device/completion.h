@@ -10,7 +10,8 @@
 // needs no driver is to see that the device stands still: that nothing on it
 // completed for a while plus as long as any of what runs there should take, and
 // as all of it should, one work after the other. That turns
-// DeviceHealth::stall() until something completes.
+// DeviceHealth::stall() until something completes. A work whose launch waits
+// for the device to catch up runs there, too, before all of it is launched.
 //
 // Knows no driver: the device hands in its questions, so that this logic is
 // tested with no device at all.
@@ -44,6 +45,9 @@ class OverdueAsker;
 struct CompletionRecord {
   static constexpr uint64_t kSlots = Stream::kMaxUnfinished;
   alignas(64) std::atomic<uint64_t> sequence;  // the newest work done
+  // The newest mark passed: places between a long work's launches, numbered by
+  // the stream.
+  std::atomic<uint64_t> mark;
   struct alignas(16) Slot {
     std::atomic<uint64_t> fault;  // FaultSlot::word of that work
   } slots[kSlots];
@@ -64,10 +68,15 @@ struct MonitoredStream {
   StreamTaskQueue in_flight WEIR_GUARDED_BY(mu);
   bool watched WEIR_GUARDED_BY(mu) = false;  // by the monitor's thread
   std::atomic<uint64_t> oldest{0};           // sequence in flight; 0: none
+  // The work whose launch has waited, until it is pushed; and since when it
+  // does, 0 while it does not.
+  StreamTask* launching WEIR_GUARDED_BY(mu) = nullptr;
+  Nanos waiting_since WEIR_GUARDED_BY(mu) = 0;
   // The monitor's own.
   Nanos asked_at = 0;      // progress or query
   Nanos completed_at = 0;  // its newest completion
-  Nanos shared_from = 0;   // CompletionMonitor::shared_time_ of then
+  uint64_t mark_seen = 0;
+  Nanos shared_from = 0;  // CompletionMonitor::shared_time_ of then
 };
 
 // What tests and logs put into a monitor.
@@ -109,6 +118,11 @@ class WEIR_EXPORT CompletionMonitor {
   // device no record is awaited: a stream pushes there too.
   void Push(const std::shared_ptr<MonitoredStream>& stream, StreamTask* task);
 
+  // The launch of `task`, the next work of `stream`, waits from now on for what
+  // was issued, or waits no more. Until it is pushed; by the launching thread.
+  void SetLaunchWaits(const std::shared_ptr<MonitoredStream>& stream,
+                      StreamTask* task, bool waits);
+
   // The device is lost: poisons the health, and everything in flight that has
   // no record fails. Returns at once; the monitor's thread does it.
   void FailAll(const absl::Status& cause);
@@ -119,11 +133,13 @@ class WEIR_EXPORT CompletionMonitor {
 
  private:
   void Run();
+  void Watch(const std::shared_ptr<MonitoredStream>& stream);
   void TakeIncoming();
   // Blocks until there is something to watch; false when it is time to end.
   bool Sleep();
   // True if anything completed.
   bool Poll(MonitoredStream& stream);
+  void PollMark(MonitoredStream& stream);
   // On a lost device: names what ran, and completes everything.
   bool FailInFlight();
   // Marks and counts the works that may have lost the device.

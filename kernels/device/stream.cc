@@ -1,10 +1,22 @@
 #include "kernels/device/stream.h"
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/device.h"
 
 namespace weir {
+namespace {
+
+// Between two looks: a part of what was waited already, within bounds.
+constexpr Nanos kPauseShare = 8;
+constexpr Nanos kShortestPause = 20'000;
+constexpr Nanos kLongestPause = 5'000'000;
+
+}  // namespace
 
 absl::Status FaultStatus(FaultCode code) {
   switch (code) {
@@ -30,5 +42,28 @@ absl::Status FaultStatus(FaultCode code) {
 }
 
 absl::Status Stream::Check() { return device().health().status(); }
+
+absl::Status Stream::Await(Look look, GoOn go_on) {
+  const Nanos began = NowNanos();
+  bool awaits_device = false;
+  absl::Status status;
+  for (;;) {
+    const absl::StatusOr<Awaited> seen = look();
+    status = seen.status();
+    if (!status.ok() || *seen == Awaited::kNothing) break;
+    if (awaits_device != (*seen == Awaited::kDevice)) {
+      awaits_device = !awaits_device;
+      SetAwaitsDevice(awaits_device);
+    }
+    status = device().health().status();
+    if (status.ok()) status = go_on();
+    if (!status.ok()) break;
+    const Nanos waited = NowNanos() - began;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(
+        std::clamp(waited / kPauseShare, kShortestPause, kLongestPause)));
+  }
+  if (awaits_device) SetAwaitsDevice(false);
+  return status;
+}
 
 }  // namespace weir

@@ -13,7 +13,9 @@
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/device/point.h"
@@ -49,7 +51,9 @@ struct Completion {
   FaultCode fault = FaultCode::kNone;  // set if a kernel reported one
   Nanos enqueued_at = 0;
   Nanos launched_at = 0;
-  Nanos started_at = 0;    // or the work before it on the stream completed
+  // Or the work before it on the stream completed. Of a work whose launch
+  // waited for the device (Stream::Await), when its launch began.
+  Nanos started_at = 0;
   Nanos completed_at = 0;  // when the completion was seen
   // Of the time in between, its part of the device: half of what two streams
   // shared.
@@ -95,6 +99,13 @@ class WEIR_EXPORT StreamTask {
   Completion completion;
 };
 
+// What holds a launch up that waits, as a look tells.
+enum class Awaited : uint8_t {
+  kNothing,  // it waits no more
+  kDevice,   // work that was issued, on whichever stream
+  kHost,     // other threads
+};
+
 class WEIR_EXPORT Stream {
  public:
   virtual ~Stream() = default;  // REQUIRES: idle(), or the device is poisoned
@@ -133,9 +144,9 @@ class WEIR_EXPORT Stream {
   // owner.
   virtual absl::Status Check();
 
-  // -- Only inside Launch, on the launching thread. None but WaitForRoom
-  // synchronizes; host memory must be pinned (AllocatePinned) and stay until
-  // completion.
+  // -- Only inside Launch, on the launching thread. None but WaitForRoom and
+  // Await synchronizes; host memory must be pinned (AllocatePinned) and stay
+  // until completion.
   virtual absl::Status CopyToDevice(void* dst, const void* src,
                                     size_t bytes) = 0;
   virtual absl::Status CopyToHost(void* dst, const void* src, size_t bytes) = 0;
@@ -145,10 +156,20 @@ class WEIR_EXPORT Stream {
   // Later work of this stream runs after `point`, which must be reached, or
   // launched on the same device (else FAILED_PRECONDITION).
   virtual absl::Status WaitOnDevice(const Point& point) = 0;
+  // Whether a launch that waits is to go on: an error ends it. Asked again and
+  // again, every few milliseconds at least.
+  using GoOn = absl::FunctionRef<absl::Status()>;
+  using Look = absl::FunctionRef<absl::StatusOr<Awaited>()>;
   // Waits until what was issued before the call before this one is done, so
-  // that a work of any number of launches never fills the native queue. On a
-  // thread that may wait.
-  virtual absl::Status WaitForRoom() { return absl::OkStatus(); }
+  // that a work of any number of launches never fills the native queue: no more
+  // is in it than was issued between two calls, twice. On a thread that may
+  // wait.
+  virtual absl::Status WaitForRoom(GoOn) { return absl::OkStatus(); }
+  // Waits, on a thread that may, until `look` says kNothing, which OK means. An
+  // error of `look` or `go_on`, or the loss of the device, ends it before.
+  // While it is kDevice that is waited for, the work counts among those that
+  // run: if nothing completes meanwhile the device is asked, and stalls.
+  absl::Status Await(Look look, GoOn go_on);
   // Device address of the current work's fault slot. A CPU kernel returns
   // FaultStatus from its Run instead.
   virtual FaultSlot* fault_slot() = 0;
@@ -156,6 +177,10 @@ class WEIR_EXPORT Stream {
  protected:
   explicit Stream(std::shared_ptr<Timeline> timeline)
       : timeline_(std::move(timeline)) {}
+
+  // Whether Await is held up by the device, each time that it changes; false at
+  // its end.
+  virtual void SetAwaitsDevice(bool) {}
 
   const std::shared_ptr<Timeline> timeline_;
   std::atomic<uint64_t> last_sequence_{0};

@@ -427,12 +427,15 @@ absl::Status Work::Launch(Stream& stream) {
     WEIR_RETURN_IF_ERROR(StillWanted());
     go_on.emplace(still_wanted);
   }
-  const auto make_room = [this, &stream] {
-    absl::Status status = StillWanted();
-    return status.ok() ? stream.WaitForRoom() : status;
+  const auto make_room = [&still_wanted, &stream] {
+    absl::Status status = still_wanted();
+    return status.ok() ? stream.WaitForRoom(still_wanted) : status;
   };
   std::optional<absl::FunctionRef<absl::Status()>> pace;
-  if (pace_launches_ > 0) pace.emplace(make_room);
+  if (pace_launches_ > 0) {
+    pace.emplace(make_room);
+    go_on.emplace(still_wanted);
+  }
   for (const Point& point : points_) {
     if (point.is_null() || point.timeline == stream.timeline() ||
         point.Outcome().has_value()) {

@@ -163,7 +163,8 @@ absl::Status Plan::Run(const PlanRun& run) const {
       status = step.kernel->Run(RunArgs{
           run.stream, team, inputs, outputs,
           step.has_scratch ? run.arena + step.scratch : nullptr, run.random,
-          step.node, run.pace.has_value() ? &*run.pace : nullptr});
+          step.node, run.pace.has_value() ? &*run.pace : nullptr,
+          run.go_on.has_value() ? &*run.go_on : nullptr});
     }
     // Before what the step says: it has seen pieces that were never made.
     if (own_team.has_value()) WEIR_RETURN_IF_ERROR(own_team->status());

@@ -41,8 +41,8 @@ struct PlanRun {
   RandomKey random;
   // Asked before every step but the first, and from any thread between the
   // pieces of long steps; an error ends the run with it, and what it has made
-  // is incomplete. For devices whose steps run in this thread: whether somebody
-  // still waits.
+  // is incomplete. For devices whose steps run in this thread, and for threads
+  // that may wait: whether somebody still waits.
   std::optional<absl::FunctionRef<absl::Status()>> go_on = std::nullopt;
   // Called between steps whenever `pace_launches` launches or more were made
   // since it was; an error ends the run with it. For a thread that may wait

@@ -178,6 +178,9 @@ struct RunArgs {
   // long run. Waits for room on the stream; an error ends the run, for nobody
   // waits for it any more. Null: nobody asks.
   const absl::FunctionRef<absl::Status()>* pace = nullptr;
+  // There, too: whether somebody still waits for it, for what the run itself
+  // waits for. Null: go on.
+  const absl::FunctionRef<absl::Status()>* go_on = nullptr;
 };
 
 // A kernel with concrete shapes: launch sizes, oneDNN primitives, workspace.

@@ -49,6 +49,20 @@ struct FakeStream {
     monitor.Push(monitored, task);
   }
 
+  // A launch that waits and then ends.
+  void BeginLaunch(CompletionMonitor& monitor, StreamTask* task) {
+    task->completion = Completion();
+    task->completion.sequence = ++launched;
+    task->completion.enqueued_at = clock();
+    monitor.SetLaunchWaits(monitored, task, true);
+  }
+  void EndLaunch(CompletionMonitor& monitor, StreamTask* task) {
+    monitor.SetLaunchWaits(monitored, task, false);
+    task->completion.launched_at = clock();
+    monitor.Push(monitored, task);
+  }
+  void PassMark() { record.mark.fetch_add(1, std::memory_order_release); }
+
   // As the device writes it: the fault first.
   void Finish(uint64_t sequence, uint64_t fault_word = 0) {
     auto& slot = record.slots[sequence % CompletionRecord::kSlots];
@@ -403,8 +417,8 @@ class CompletionMonitorClockTest : public ::testing::Test {
     return options;
   }
 
-  // Only the monitor's thread reads the clock: once a round before it judges,
-  // and when it takes a work over.
+  // The monitor's thread reads the clock once a round before it judges, and
+  // when it takes a work over.
   void AwaitReads(uint64_t count) {
     const uint64_t goal = reads_ + count;
     EXPECT_TRUE(weir::testing::Eventually([&] { return reads_ >= goal; }));
@@ -425,6 +439,11 @@ class CompletionMonitorClockTest : public ::testing::Test {
     task->expected_device_time = expected_device_time;
     stream.clock = [this] { return now_.load(); };
     stream.Launch(monitor_, task);
+    AwaitReads(3);
+  }
+  void BeginLaunch(FakeStream& stream, StreamTask* task) {
+    stream.clock = [this] { return now_.load(); };
+    stream.BeginLaunch(monitor_, task);
     AwaitReads(3);
   }
   bool Stalls() {
@@ -582,6 +601,63 @@ TEST_F(CompletionMonitorClockTest, AnIdleDeviceDoesNotStall) {
   EXPECT_EQ(health_.stalls_total(), 0u);
 }
 
+// Works of many launches wait for room before all of them are made.
+TEST_F(CompletionMonitorClockTest, ALaunchThatWaitsRunsOnTheDevice) {
+  FakeStream stream;
+  TestTask task;
+  task.expected = 10 * kMs;
+  BeginLaunch(stream, &task);
+  LookAt(kStart + 505 * kMs);
+  EXPECT_TRUE(health_.stall().ok());
+  At(kStart + 531 * kMs);
+  ASSERT_TRUE(Stalls());
+  stream.driver->asked.Wait();
+  stream.PassMark();
+  EXPECT_TRUE(Moves());
+  stream.EndLaunch(monitor_, &task);
+  stream.Finish(1);
+  EXPECT_TRUE(task.Wait().status.ok());
+  EXPECT_EQ(task.Wait().started_at, kStart) << "its first launches ran then";
+  EXPECT_EQ(health_.stalls_total(), 1u);
+}
+
+TEST_F(CompletionMonitorClockTest, AMarkShowsThatItMoves) {
+  FakeStream stream;
+  TestTask task;
+  BeginLaunch(stream, &task);
+  for (int i = 1; i <= 5; ++i) {
+    LookAt(kStart + i * 400 * kMs);
+    stream.PassMark();
+    AwaitReads(3);
+  }
+  EXPECT_EQ(health_.stalls_total(), 0u);
+  At(kStart + 2'600 * kMs);
+  EXPECT_TRUE(Stalls());
+  stream.EndLaunch(monitor_, &task);
+  stream.Finish(1);
+  task.Wait();
+}
+
+// It decodes pictures, for example.
+TEST_F(CompletionMonitorClockTest, ALaunchThatComputesIsOwedNothing) {
+  FakeStream stream;
+  TestTask task;
+  BeginLaunch(stream, &task);
+  monitor_.SetLaunchWaits(stream.monitored, &task, false);
+  LookAt(kStart + 10'000 * kMs);
+  LookAt(kStart + 20'000 * kMs);
+  EXPECT_EQ(health_.stalls_total(), 0u);
+  // The time begins when it waits again.
+  monitor_.SetLaunchWaits(stream.monitored, &task, true);
+  LookAt(kStart + 20'450 * kMs);
+  EXPECT_EQ(health_.stalls_total(), 0u);
+  At(kStart + 20'600 * kMs);
+  EXPECT_TRUE(Stalls());
+  stream.EndLaunch(monitor_, &task);
+  stream.Finish(1);
+  task.Wait();
+}
+
 // As after a trap: the driver is silent for a while, and then knows.
 TEST_F(CompletionMonitorClockTest, AStallMayEndInALoss) {
   FakeStream stream(/*driver_blocks=*/true);
@@ -666,6 +742,26 @@ TEST(CompletionMonitorTest, WhatRanWhenTheDeviceWasLostIsNamed) {
               HasSubstr("this work and 1 more were running when it failed"));
   EXPECT_THAT(std::string(behind.Wait().status.message()),
               Not(HasSubstr("running")));
+}
+
+TEST(CompletionMonitorTest, AWorkThatWaitsForRoomIsNamedOnceItIsPushed) {
+  DeviceHealth health;
+  FakeStream stream;
+  NamedTask large("large");
+  CompletionMonitor monitor(&health, Eager());
+  stream.Answer(absl::UnavailableError("CUDA error 719"));
+  stream.BeginLaunch(monitor, &large);
+  // The driver is asked, for it is overdue.
+  EXPECT_TRUE(weir::testing::Eventually([&] { return health.poisoned(); }));
+  EXPECT_TRUE(
+      weir::testing::Eventually([&] { return !health.suspects().empty(); }));
+  EXPECT_THAT(health.suspects(), ElementsAre("large"));
+  EXPECT_FALSE(large.finished()) << "its launch runs";
+  monitor.Push(stream.monitored, &large);
+  EXPECT_EQ(Reason(large.Wait().status), "DEVICE_POISONED");
+  EXPECT_THAT(std::string(large.Wait().status.message()),
+              HasSubstr("this work was running when it failed"));
+  EXPECT_EQ(large.completions(), 1u);
 }
 
 // A device of two threads finishes works of many streams while others launch.

@@ -50,9 +50,9 @@ class FaultInjectingStream final : public Stream {
     WEIR_RETURN_IF_ERROR(device_->Pass(DeviceCall::kWaitOnDevice));
     return stream_->WaitOnDevice(point);
   }
-  absl::Status WaitForRoom() override {
+  absl::Status WaitForRoom(GoOn go_on) override {
     WEIR_RETURN_IF_ERROR(device_->Pass(DeviceCall::kWaitForRoom));
-    return stream_->WaitForRoom();
+    return stream_->WaitForRoom(go_on);
   }
   FaultSlot* fault_slot() override { return stream_->fault_slot(); }
 

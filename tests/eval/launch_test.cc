@@ -43,10 +43,10 @@ class HostKernel final : public Kernel {
   }
 };
 
-OpDef HostDef() {
+OpDef HostDef(std::string_view name) {
   OpDef def;
   def.domain = "weir";
-  def.name = "OnHost";
+  def.name = name;
   def.inputs = {{.name = "X", .types = {DType::kFloat}}};
   def.outputs = {{.name = "Y"}};
   def.infer = [](InferContext& c) {
@@ -57,13 +57,41 @@ OpDef HostDef() {
   return def;
 }
 
+// Waits for memory that it never gets.
+class WaitingPlan final : public KernelPlan {
+ public:
+  bool computes_on_host() const override { return true; }
+  absl::Status Run(const RunArgs& run) const override {
+    const auto go_on = [&run] {
+      return run.go_on != nullptr ? (*run.go_on)()
+                                  : absl::InternalError("nobody to ask");
+    };
+    const auto look = [] { return Awaited::kHost; };
+    return run.stream.Await(look, go_on);
+  }
+};
+
+class WaitingKernel final : public Kernel {
+ public:
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs&) const override {
+    return std::make_unique<const WaitingPlan>();
+  }
+};
+
 class Launch : public ::testing::Test {
  protected:
   explicit Launch(bool far = true) : registry_(MakeOpRegistry()) {
     EXPECT_TRUE(registry_
-                    ->Register(HostDef(),
+                    ->Register(HostDef("OnHost"),
                                [](const NodeInfo&, Device&) {
                                  return std::make_unique<const HostKernel>();
+                               })
+                    .ok());
+    EXPECT_TRUE(registry_
+                    ->Register(HostDef("Waits"),
+                               [](const NodeInfo&, Device&) {
+                                 return std::make_unique<const WaitingKernel>();
                                })
                     .ok());
     auto device = std::make_unique<FaultInjectingDevice>(
@@ -84,11 +112,9 @@ class Launch : public ::testing::Test {
     return *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId());
   }
 
-  // y = op(op(...(x))), `nodes` of them, each a launch. It has run once, so
-  // that its plan is there: what is submitted is launched before Submit
-  // returns, if nothing holds it back.
-  std::shared_ptr<const Program> Chain(int nodes, const std::string& op,
-                                       const std::string& domain = "") {
+  // y = op(op(...(x))), `nodes` of them, each a launch.
+  std::shared_ptr<const Program> Compile(int nodes, const std::string& op,
+                                         const std::string& domain = "") {
     Graph graph;
     graph.opsets = {{"", 17}, {"weir", 1}};
     graph.inputs = {{"v0", DType::kFloat, SymbolicDims{Dim()}}};
@@ -104,12 +130,20 @@ class Launch : public ::testing::Test {
     auto program =
         Program::Compile(std::move(graph), engine_->device(), *registry_);
     EXPECT_TRUE(program.ok()) << program.status();
+    return *std::move(program);
+  }
+
+  // The same, and it has run once, so that its plan is there: what is submitted
+  // is launched before Submit returns, if nothing holds it back.
+  std::shared_ptr<const Program> Chain(int nodes, const std::string& op,
+                                       const std::string& domain = "") {
+    std::shared_ptr<const Program> program = Compile(nodes, op, domain);
     WatchedWork first;
-    Prepare(first, *program);
+    Prepare(first, program);
     Activation activation = Enter();
     activation.Submit(first.work.get(), &first.waiter);
     EXPECT_TRUE(first.Done().ok());
-    return *std::move(program);
+    return program;
   }
 
   void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
@@ -292,6 +326,26 @@ TEST_F(Launch, AStepInPartsEndsWhenNobodyWantsTheRest) {
   }));
   EXPECT_EQ(large.Done().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 1);
+}
+
+// For decoders' memory, for example.
+TEST_F(Launch, AStepThatWaitsEndsWhenNobodyWantsIt) {
+  WatchedWork left;
+  Prepare(left, Compile(1, "Waits", "weir"));
+  auto& hold = device_->HoldCall(DeviceCall::kLaunch);
+  a_.Submit(left.work.get(), &left.waiter);
+  hold.WaitUntilHeld();
+  left.work->Cancel();
+  hold.Release();
+  EXPECT_EQ(left.Done().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(Launch, AndAtItsDeadline) {
+  WatchedWork late;
+  Prepare(late, Compile(1, "Waits", "weir"));
+  late.request().deadline = NowNanos() + 20'000'000;
+  a_.Submit(late.work.get(), &late.waiter);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 // 200 launches each: a third work would pass the bound.

@@ -20,6 +20,30 @@ namespace {
 
 constexpr Nanos kLater = std::numeric_limits<Nanos>::max();
 
+// Waits for nothing that is not there; notes what it would have waited for.
+absl::Status Note(Stream::Look look, Awaited* noted) {
+  const absl::StatusOr<Awaited> seen = look();
+  if (!seen.ok()) return seen.status();
+  *noted = *seen;
+  return *seen == Awaited::kNothing ? absl::OkStatus()
+                                    : absl::DeadlineExceededError("too late");
+}
+
+absl::Status OneLook(Stream::Look look) {
+  Awaited unused;
+  return Note(look, &unused);
+}
+
+// Looks until it is there.
+absl::Status Patient(Stream::Look look) {
+  absl::StatusOr<Awaited> seen = look();
+  while (seen.ok() && *seen != Awaited::kNothing) {
+    std::this_thread::yield();
+    seen = look();
+  }
+  return seen.status();
+}
+
 // -- OpenedOnce ---------------------------------------------------------------
 
 using Library = OpenedOnce<int>;
@@ -94,13 +118,18 @@ class InFlightPoolTest : public ::testing::Test {
   }
 
   static absl::StatusOr<std::unique_ptr<Pool::Item>> Take(Pool& pool,
-                                                          size_t bytes) {
+                                                          size_t bytes,
+                                                          WaitFor wait_for) {
     return pool.Take([bytes](const Staging& s) { return s.size >= bytes; },
                      [bytes](Staging* s) {
                        s->size = bytes;
                        return absl::OkStatus();
                      },
-                     bytes);
+                     wait_for, bytes);
+  }
+  static absl::StatusOr<std::unique_ptr<Pool::Item>> Take(Pool& pool,
+                                                          size_t bytes) {
+    return Take(pool, bytes, OneLook);
   }
   // Takes and returns one; its number.
   static int Use(Pool& pool, size_t bytes) {
@@ -134,10 +163,75 @@ TEST_F(InFlightPoolTest, WhatDoesNotFitStaysUnlessThereIsNoRoom) {
   AllDone();
   EXPECT_EQ(Use(pool, 300), 3);
   EXPECT_EQ(freed, 1);
-  const absl::Status full = Take(pool, 1000).status();
-  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(RetryAfter(full).has_value());
-  EXPECT_FALSE(Take(pool, 2000).ok()) << "more than there can be";
+}
+
+TEST_F(InFlightPoolTest, AFullOneIsWaitedFor) {
+  Pool pool(8, 1000);
+  EXPECT_EQ(Use(pool, 600), 1);
+  EXPECT_EQ(Use(pool, 300), 2);
+  std::vector<Awaited> looks;
+  const auto taken = Take(pool, 500, [&looks](Stream::Look look) {
+    looks.push_back(look().value());
+    in_flight[2] = false;  // makes no room for it
+    looks.push_back(look().value());
+    in_flight[1] = false;
+    looks.push_back(look().value());
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ((*taken)->value.size, 600u);
+  EXPECT_EQ(looks, (std::vector<Awaited>{Awaited::kDevice, Awaited::kDevice,
+                                         Awaited::kNothing}));
+}
+
+// Full by number, as with decoders.
+TEST_F(InFlightPoolTest, ThreadsThatHoldSomeAreWaitedForToo) {
+  Pool pool(2);
+  auto first = *Take(pool, 10);
+  auto second = *Take(pool, 10);
+  Awaited awaited = Awaited::kNothing;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Take(pool, 10, [&](Stream::Look look) {
+                                         return Note(look, &awaited);
+                                       }).status()));
+  EXPECT_EQ(awaited, Awaited::kHost) << "the device has nothing of it";
+  ASSERT_TRUE(pool.Return(std::move(first), nullptr).ok());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Take(pool, 10, [&](Stream::Look look) {
+                                         return Note(look, &awaited);
+                                       }).status()));
+  EXPECT_EQ(awaited, Awaited::kDevice);
+  AllDone();
+  EXPECT_TRUE(Take(pool, 10).ok());
+  EXPECT_EQ(pool.size(), 2u);
+}
+
+// A large one is not passed for ever by small ones.
+TEST_F(InFlightPoolTest, WhoComesFirstIsServedFirst) {
+  Pool pool(8, 1000);
+  EXPECT_EQ(Use(pool, 800), 1);
+  const absl::Status large =
+      Take(pool, 900, [&](Stream::Look look) {
+        EXPECT_EQ(*look(), Awaited::kDevice);
+        EXPECT_TRUE(absl::IsDeadlineExceeded(Take(pool, 100).status()))
+            << "there is room, and another's turn";
+        return absl::CancelledError("it left");
+      }).status();
+  EXPECT_TRUE(absl::IsCancelled(large));
+  EXPECT_EQ(Use(pool, 100), 2) << "it gave its turn up";
+}
+
+TEST_F(InFlightPoolTest, MoreThanThereCanBeIsRefused) {
+  Pool pool(8, 1000);
+  EXPECT_EQ(Take(pool, 2000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(InFlightPoolTest, WhatCannotBeMadeTakesNoRoom) {
+  Pool pool(1, 1000);
+  const auto failed = pool.Take(
+      [](const Staging&) { return true; },
+      [](Staging*) { return absl::InternalError("no memory"); }, OneLook, 1000);
+  EXPECT_EQ(failed.status(), absl::InternalError("no memory"));
+  EXPECT_EQ(Use(pool, 1000), 1);
 }
 
 TEST_F(InFlightPoolTest, GivesBackOneAtATimeByAge) {
@@ -168,8 +262,8 @@ TEST_F(InFlightPoolTest, GivesBackOneAtATimeByAge) {
 TEST(HostScratchTest, CountsWhatIsTaken) {
   HostScratch scratch(1000, 4);
   {
-    const auto a = scratch.Take(600);
-    const auto b = scratch.Take(400);
+    const auto a = scratch.Take(600, OneLook);
+    const auto b = scratch.Take(400, OneLook);
     ASSERT_TRUE(a.ok() && b.ok());
     EXPECT_EQ(scratch.used_bytes(), 1000u);
   }
@@ -178,7 +272,7 @@ TEST(HostScratchTest, CountsWhatIsTaken) {
 
 TEST(HostScratchTest, WhatCanNeverFitIsRefused) {
   HostScratch scratch(1000, 1);
-  const absl::Status refused = scratch.Take(1001).status();
+  const absl::Status refused = scratch.Take(1001, OneLook).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_NE(refused.message().find("--arena-bytes"), absl::string_view::npos);
@@ -194,11 +288,11 @@ TEST(HostScratchTest, OthersWaitTheirTurn) {
     Mutex mu;
     std::vector<std::thread> threads;
     {
-      const auto held = scratch.Take(800);
+      const auto held = scratch.Take(800, OneLook);
       ASSERT_TRUE(held.ok());
       for (const size_t bytes : {size_t{900}, size_t{100}}) {
         threads.emplace_back([&scratch, &order, &mu, bytes] {
-          const auto lease = scratch.Take(bytes);
+          const auto lease = scratch.Take(bytes, Patient);
           EXPECT_TRUE(lease.ok());
           MutexLock lock(&mu);
           order.push_back(bytes);
@@ -215,6 +309,29 @@ TEST(HostScratchTest, OthersWaitTheirTurn) {
     }
     EXPECT_EQ(scratch.used_bytes(), 0u);
   }
+}
+
+TEST(HostScratchTest, AWaitMayEndBeforeItsTurn) {
+  HostScratch scratch(1000, 8);
+  const auto held = scratch.Take(800, OneLook);
+  ASSERT_TRUE(held.ok());
+  Awaited awaited = Awaited::kNothing;
+  const absl::Status late =
+      scratch
+          .Take(900,
+                [&](Stream::Look look) {
+                  EXPECT_TRUE(absl::IsDeadlineExceeded(
+                      scratch.Take(100, OneLook).status()))
+                      << "there is room, and another's turn";
+                  EXPECT_EQ(scratch.waiting(), 1u);
+                  return Note(look, &awaited);
+                })
+          .status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late));
+  EXPECT_EQ(awaited, Awaited::kHost);
+  EXPECT_EQ(scratch.waiting(), 0u);
+  EXPECT_EQ(scratch.used_bytes(), 800u);
+  EXPECT_TRUE(scratch.Take(100, OneLook).ok()) << "it gave its turn up";
 }
 
 }  // namespace

@@ -19,9 +19,6 @@ struct CudaStream::Handle {
     // On a lost device there is nothing to mend.
     if (device->health().poisoned() || !device->Activate().ok()) return;
     (void)cudaStreamDestroy(stream);
-    for (const cudaEvent_t mark : marks) {
-      if (mark != nullptr) (void)cudaEventDestroy(mark);
-    }
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -35,9 +32,6 @@ struct CudaStream::Handle {
 
   CudaDevice* const device;
   const cudaStream_t stream;
-  // Of the last two calls of WaitForRoom; the launching thread's own.
-  cudaEvent_t marks[2] = {};
-  size_t next_mark = 0;
 };
 
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
@@ -104,8 +98,7 @@ uint64_t CudaStream::Enqueue(StreamTask* task, Inline) {
   const uint64_t unfinished = sequence - 1 - timeline_->value();
   last_sequence_.store(sequence, std::memory_order_release);
 
-  absl::Status lost = device_->health().status();
-  if (lost.ok()) {
+  if (!device_->health().poisoned()) {
     absl::Status status =
         unfinished < kMaxUnfinished
             ? Issue(task, sequence)
@@ -113,7 +106,9 @@ uint64_t CudaStream::Enqueue(StreamTask* task, Inline) {
                              absl::StrCat("stream ", id_, " has ",
                                           kMaxUnfinished, " unfinished works")),
                          "STREAM_FULL");
-    if (!IsDeviceFault(status)) {
+    // Once the device is lost every call of it fails, some of them slowly.
+    const bool alive = !device_->health().poisoned() && !IsDeviceFault(status);
+    if (alive) {
       task->completion.status = std::move(status);
       // Written whatever became of the work: what was issued before a failure
       // ends before it, and later work stands behind it.
@@ -122,18 +117,17 @@ uint64_t CudaStream::Enqueue(StreamTask* task, Inline) {
                               CU_STREAM_WRITE_VALUE_DEFAULT),
                           "cuStreamWriteValue64");
     }
-    if (status.ok()) {
+    if (alive && status.ok()) {
       task->completion.launched_at = NowNanos();
       timeline_->SetLaunched(sequence);
     } else {
       // Without its record the work can never be seen done.
       device_->Lose(status);
-      lost = device_->health().status();
+      task->completion.status = absl::OkStatus();
     }
   }
-  // The monitor fails what it finds in flight on a lost device, in order.
-  if (!lost.ok()) task->completion.status = std::move(lost);
-  // The task and this stream may be gone once the monitor has it.
+  // The monitor fails what it finds in flight on a lost device, in order, and
+  // says why. The task and this stream may be gone once it has the task.
   device_->monitor().Push(monitored_, task);
   return sequence;
 }
@@ -146,6 +140,7 @@ absl::Status CudaStream::Check() {
 absl::Status CudaStream::Issue(StreamTask* task, uint64_t sequence) {
   WEIR_RETURN_IF_ERROR(device_->Activate());
   WEIR_RETURN_IF_ERROR(ClearFault(sequence));
+  launching_ = task;
   return task->Launch(*this);
 }
 
@@ -211,17 +206,24 @@ absl::Status CudaStream::WaitOnDevice(const Point& point) {
       point.timeline->name(), " = ", point.value, " has no stream")));
 }
 
-absl::Status CudaStream::WaitForRoom() {
-  cudaEvent_t& mark = handle_->marks[handle_->next_mark];
-  handle_->next_mark ^= 1;
-  if (mark == nullptr) {
-    // The thread sleeps while it waits.
-    WEIR_CUDA_RETURN_IF_ERROR(cudaEventCreateWithFlags(
-        &mark, cudaEventDisableTiming | cudaEventBlockingSync));
-  } else {
-    WEIR_CUDA_RETURN_IF_ERROR(cudaEventSynchronize(mark));
-  }
-  return WEIR_CUDA_CALL(cudaEventRecord(mark, stream_));
+absl::Status CudaStream::WaitForRoom(GoOn go_on) {
+  // A mark is a word that the stream writes: seen without the driver, which on
+  // a device that stands still might not return.
+  const auto look = [this]() -> absl::StatusOr<Awaited> {
+    return record_.host->mark.load(std::memory_order_acquire) < marks_
+               ? Awaited::kDevice
+               : Awaited::kNothing;
+  };
+  WEIR_RETURN_IF_ERROR(Await(look, go_on));
+  ++marks_;
+  return CudaStatus(
+      device_->driver().stream_write_value64(
+          stream_, record_.device_mark, marks_, CU_STREAM_WRITE_VALUE_DEFAULT),
+      "cuStreamWriteValue64");
+}
+
+void CudaStream::SetAwaitsDevice(bool awaits) {
+  device_->monitor().SetLaunchWaits(monitored_, launching_, awaits);
 }
 
 FaultSlot* CudaStream::fault_slot() {

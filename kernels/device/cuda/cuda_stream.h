@@ -40,7 +40,7 @@ class CudaStream final : public Stream {
   absl::Status CopyOnDevice(void* dst, const void* src, size_t bytes) override;
   absl::Status Fill(void* dst, uint8_t value, size_t bytes) override;
   absl::Status WaitOnDevice(const Point& point) override;
-  absl::Status WaitForRoom() override;
+  absl::Status WaitForRoom(GoOn go_on) override;
   FaultSlot* fault_slot() override;
 
  private:
@@ -52,6 +52,7 @@ class CudaStream final : public Stream {
              std::shared_ptr<Handle> handle, uint64_t id, int priority,
              const StreamRecord& record);
 
+  void SetAwaitsDevice(bool awaits) override;
   absl::Status Issue(StreamTask* task, uint64_t sequence);
   absl::Status ClearFault(uint64_t sequence);
   absl::Status Copy(void* dst, const void* src, size_t bytes,
@@ -64,6 +65,10 @@ class CudaStream final : public Stream {
   const int priority_;
   const StreamRecord record_;
   const std::shared_ptr<MonitoredStream> monitored_;
+  // The launching thread's own: the work that it launches, and the marks that
+  // it has issued (CompletionRecord::mark).
+  StreamTask* launching_ = nullptr;
+  uint64_t marks_ = 0;
 };
 
 }  // namespace weir

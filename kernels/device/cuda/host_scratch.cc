@@ -2,10 +2,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 
 namespace weir::cuda {
 
-absl::StatusOr<HostScratch::Lease> HostScratch::Take(size_t bytes) {
+absl::StatusOr<HostScratch::Lease> HostScratch::Take(size_t bytes,
+                                                     WaitFor wait_for) {
   if (bytes > max_bytes_) {
     return WithReason(
         absl::ResourceExhaustedError(absl::StrCat(
@@ -16,16 +18,26 @@ absl::StatusOr<HostScratch::Lease> HostScratch::Take(size_t bytes) {
         {{"bytes", absl::StrCat(bytes)},
          {"budget_bytes", absl::StrCat(max_bytes_)}});
   }
-  MutexLock lock(&mu_);
-  const uint64_t turn = arrived_++;
-  while (turn != served_ || users_ >= max_users_ ||
-         bytes_ + bytes > max_bytes_) {
-    changed_.Wait(&mu_);
+  uint64_t turn = 0;
+  {
+    MutexLock lock(&mu_);
+    turn = turns_.Arrive();
   }
-  ++served_;
-  ++users_;
-  bytes_ += bytes;
-  changed_.NotifyAll();  // there may be room for the next, too
+  const absl::Status waited = wait_for([&]() -> absl::StatusOr<Awaited> {
+    MutexLock lock(&mu_);
+    if (!turns_.IsNext(turn) || users_ >= max_users_ ||
+        bytes_ + bytes > max_bytes_) {
+      return Awaited::kHost;
+    }
+    ++users_;
+    bytes_ += bytes;
+    return Awaited::kNothing;
+  });
+  {
+    MutexLock lock(&mu_);
+    turns_.Leave(turn);
+  }
+  WEIR_RETURN_IF_ERROR(waited);
   return Lease(this, bytes);
 }
 
@@ -33,7 +45,6 @@ void HostScratch::GiveBack(size_t bytes) {
   MutexLock lock(&mu_);
   --users_;
   bytes_ -= bytes;
-  changed_.NotifyAll();
 }
 
 size_t HostScratch::used_bytes() const {
@@ -43,7 +54,7 @@ size_t HostScratch::used_bytes() const {
 
 size_t HostScratch::waiting() const {
   MutexLock lock(&mu_);
-  return static_cast<size_t>(arrived_ - served_);
+  return turns_.waiting();
 }
 
 }  // namespace weir::cuda

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/mutex.h"
+#include "kernels/device/cuda/turns.h"
 
 namespace weir::cuda {
 
@@ -38,9 +39,9 @@ class HostScratch {
   HostScratch(size_t max_bytes, size_t max_users)
       : max_bytes_(max_bytes), max_users_(max_users) {}
 
-  // RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, for more than there can
-  // ever be.
-  absl::StatusOr<Lease> Take(size_t bytes);
+  // Waits by `wait_for`, whose error is returned. RESOURCE_EXHAUSTED, reason
+  // DEVICE_MEMORY_EXHAUSTED, for more than there can ever be.
+  absl::StatusOr<Lease> Take(size_t bytes, WaitFor wait_for);
 
   size_t max_bytes() const { return max_bytes_; }
   size_t used_bytes() const;
@@ -52,11 +53,9 @@ class HostScratch {
   const size_t max_bytes_;
   const size_t max_users_;
   mutable Mutex mu_;
-  CondVar changed_;
   size_t bytes_ WEIR_GUARDED_BY(mu_) = 0;
   size_t users_ WEIR_GUARDED_BY(mu_) = 0;
-  uint64_t arrived_ WEIR_GUARDED_BY(mu_) = 0;
-  uint64_t served_ WEIR_GUARDED_BY(mu_) = 0;
+  Turns turns_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir::cuda

@@ -99,7 +99,8 @@ absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
 }
 
 absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
-                            int64_t width, int64_t height, void* rgb) {
+                            int64_t width, int64_t height, void* rgb,
+                            Stream::GoOn go_on) {
   const Api& api = state_->api;
   // It writes as many pixels as it believes in, whatever has room.
   int channels = 0;
@@ -120,7 +121,8 @@ absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
         decoder->api = &api;
         return NvJpegStatus(api.state_create(state_->handle, &decoder->state),
                             "nvjpegJpegStateCreate");
-      });
+      },
+      [&](Stream::Look look) { return stream.Await(look, go_on); });
   WEIR_RETURN_IF_ERROR(item.status());
   nvjpegImage_t image = {};
   image.channel[0] = static_cast<unsigned char*>(rgb);
@@ -147,7 +149,7 @@ absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
 }
 
 absl::Status NvJpeg::Decode(Stream&, std::span<const std::byte>, int64_t,
-                            int64_t, void*) {
+                            int64_t, void*, Stream::GoOn) {
   return absl::UnimplementedError("this build has no nvJPEG");
 }
 

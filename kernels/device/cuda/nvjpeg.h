@@ -21,10 +21,12 @@ class NvJpeg {
   ~NvJpeg();
 
   // Decodes to dense RGB in device memory: entropy decoding in this thread, the
-  // rest on `stream`. INVALID_ARGUMENT for damaged data; UNIMPLEMENTED for a
+  // rest on `stream`. Waits while too many pictures are in flight, and as long
+  // as `go_on` is OK. INVALID_ARGUMENT for damaged data; UNIMPLEMENTED for a
   // kind of JPEG that nvJPEG does not know.
   absl::Status Decode(Stream& stream, std::span<const std::byte> file,
-                      int64_t width, int64_t height, void* rgb);
+                      int64_t width, int64_t height, void* rgb,
+                      Stream::GoOn go_on);
 
   // As Device::TrimOne: a decoder with its buffers.
   bool TrimOne(Nanos before);

@@ -38,6 +38,7 @@ absl::Status RecordSlab::Grow() {
   for (size_t i = 0; i < kRecordsPerBlock; ++i) {
     new (&records[i]) CompletionRecord();
     records[i].sequence.store(0, std::memory_order_relaxed);
+    records[i].mark.store(0, std::memory_order_relaxed);
     for (size_t s = 0; s < CompletionRecord::kSlots; ++s) {
       records[i].slots[s].fault.store(0, std::memory_order_relaxed);
       image[i * CompletionRecord::kSlots + s] = {
@@ -46,6 +47,7 @@ absl::Status RecordSlab::Grow() {
     }
     fresh.push_back({&records[i],
                      reinterpret_cast<uint64_t>(&mapped_records[i].sequence),
+                     reinterpret_cast<uint64_t>(&mapped_records[i].mark),
                      slots + i * CompletionRecord::kSlots});
   }
   // A stream of its own: nothing of ours runs on the default streams.
@@ -72,6 +74,7 @@ absl::StatusOr<StreamRecord> RecordSlab::Acquire(
         [](const auto& entry) { return entry.first->value() >= entry.second; });
     if (!quiet) break;
     oldest.record.host->sequence.store(0, std::memory_order_release);
+    oldest.record.host->mark.store(0, std::memory_order_release);
     free_.push_back(oldest.record);
     retired_.pop_front();
   }

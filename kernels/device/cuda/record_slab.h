@@ -24,6 +24,7 @@ namespace weir {
 struct StreamRecord {
   CompletionRecord* host = nullptr;      // pinned and mapped
   uint64_t device_sequence = 0;          // device address of host->sequence
+  uint64_t device_mark = 0;              // and of host->mark
   CudaFaultSlot* fault_slots = nullptr;  // device memory, kSlots of them
 };
 

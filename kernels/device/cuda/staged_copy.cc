@@ -16,7 +16,8 @@ StagedCopies::Staging::~Staging() {
 
 absl::Status StagedCopies::CopyFilled(
     Stream& stream, size_t bytes, void* target,
-    const std::function<absl::Status(std::span<uint8_t>)>& fill) {
+    const std::function<absl::Status(std::span<uint8_t>)>& fill,
+    Stream::GoOn go_on) {
   if (bytes > kMaxBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no staging of ", bytes, " bytes: it has ", kMaxBytes));
@@ -31,7 +32,7 @@ absl::Status StagedCopies::CopyFilled(
         staging->size = bytes;
         return absl::OkStatus();
       },
-      bytes);
+      [&](Stream::Look look) { return stream.Await(look, go_on); }, bytes);
   WEIR_RETURN_IF_ERROR(item.status());
   absl::Status status = fill({(*item)->value.data, bytes});
   if (status.ok()) {

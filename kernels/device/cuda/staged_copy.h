@@ -18,11 +18,13 @@ class StagedCopies {
   StagedCopies() : staging_(kMaxInFlight, kMaxBytes) {}
 
   // Lets `fill` write `bytes` of pinned memory, then copies them to `target`.
-  // RESOURCE_EXHAUSTED when too many copies are in flight, or too large.
-  // REQUIRES: called inside StreamTask::Launch.
+  // Waits while too many copies are in flight, and as long as `go_on` is OK.
+  // RESOURCE_EXHAUSTED for what is too large.
+  // REQUIRES: called inside StreamTask::Launch, on a thread that may wait.
   absl::Status CopyFilled(
       Stream& stream, size_t bytes, void* target,
-      const std::function<absl::Status(std::span<uint8_t>)>& fill);
+      const std::function<absl::Status(std::span<uint8_t>)>& fill,
+      Stream::GoOn go_on);
 
   // As Device::TrimOne.
   bool TrimOne(Nanos before) { return staging_.TrimOne(before); }

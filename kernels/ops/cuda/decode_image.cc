@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kChannels = 3;
 constexpr size_t kLaunchesOfAPicture = 8;  // nvJPEG's, about
-constexpr int64_t kPicturesAtOnce = 32;    // twice as many are in flight
+constexpr int64_t kPicturesAtOnce = 32;    // in flight: twice as many at most
 
 struct Picture {
   int64_t height = 0;  // upright
@@ -70,9 +70,11 @@ class Decoder {
         orient_(std::move(orient)),
         picture_(picture) {}
 
-  // `scratch` holds one picture.
+  size_t picture_bytes() const { return picture_.bytes(); }
+
+  // `scratch` holds one picture. Waits while `go_on` is OK.
   absl::Status Decode(Stream& stream, std::span<const std::byte> file,
-                      void* pixels, void* scratch) const {
+                      void* pixels, void* scratch, Stream::GoOn go_on) const {
     WEIR_ASSIGN_OR_RETURN(const image::ImageInfo info, image::PeekImage(file));
     if (info.UprightHeight() != picture_.height ||
         info.UprightWidth() != picture_.width) {
@@ -83,28 +85,33 @@ class Decoder {
     if (info.format == image::ImageFormat::kJpeg && info.channels != 4) {
       WEIR_RETURN_IF_ERROR(nvjpeg_.status());
       const absl::Status status =
-          DecodeJpeg(stream, file, info, pixels, scratch);
+          DecodeJpeg(stream, file, info, pixels, scratch, go_on);
       if (!absl::IsUnimplemented(status)) return status;
     }
-    WEIR_ASSIGN_OR_RETURN(const HostScratch::Lease scratch_lease,
-                          device_->host_scratch().Take(
-                              static_cast<size_t>(image::DecoderBytes(info))));
+    WEIR_ASSIGN_OR_RETURN(
+        const HostScratch::Lease scratch_lease,
+        device_->host_scratch().Take(
+            static_cast<size_t>(image::DecoderBytes(info)),
+            [&](Stream::Look look) { return stream.Await(look, go_on); }));
     return device_->staged_copies().CopyFilled(
-        stream, picture_.bytes(), pixels, [&](std::span<uint8_t> pinned) {
+        stream, picture_.bytes(), pixels,
+        [&](std::span<uint8_t> pinned) {
           return image::DecodeImageInto(file, info, pinned);
-        });
+        },
+        go_on);
   }
 
  private:
   absl::Status DecodeJpeg(Stream& stream, std::span<const std::byte> file,
                           const image::ImageInfo& info, void* pixels,
-                          void* scratch) const {
+                          void* scratch, Stream::GoOn go_on) const {
     // nvJPEG fills what is missing at the end with gray, and takes any number
     // of scans, each of which costs time over the whole picture.
     WEIR_RETURN_IF_ERROR(image::CheckJpegScans(file));
     const bool upright = info.orientation == image::Orientation::kUpright;
-    WEIR_RETURN_IF_ERROR((*nvjpeg_)->Decode(
-        stream, file, info.width, info.height, upright ? pixels : scratch));
+    WEIR_RETURN_IF_ERROR((*nvjpeg_)->Decode(stream, file, info.width,
+                                            info.height,
+                                            upright ? pixels : scratch, go_on));
     if (upright) return absl::OkStatus();
     const Turn turn = TurnOf(info.orientation, picture_);
     const uint64_t count = static_cast<uint64_t>(info.width * info.height);
@@ -131,59 +138,67 @@ absl::Status NameFile(const absl::Status& status, int64_t i, int64_t count) {
   return Annotate(named, absl::StrCat("picture ", i, " of ", count, ": "));
 }
 
+// `elements` files, or one of as many bytes.
+absl::Status DecodeFiles(const Decoder& decoder, const RunArgs& run,
+                         bool strings, int64_t elements) {
+  const auto go_on = [&run] {
+    return run.go_on != nullptr ? (*run.go_on)() : absl::OkStatus();
+  };
+  const int64_t count = strings ? elements : 1;
+  auto* pixels = static_cast<std::byte*>(run.outputs[0]);
+  for (int64_t i = 0; i < count; ++i) {
+    // Not on a thread that must not wait: it computes on the host.
+    if (i > 0 && i % kPicturesAtOnce == 0) {
+      WEIR_RETURN_IF_ERROR(run.pace != nullptr ? (*run.pace)()
+                                               : run.stream.WaitForRoom(go_on));
+    }
+    std::span<const std::byte> file(
+        static_cast<const std::byte*>(run.inputs[0]),
+        static_cast<size_t>(elements));
+    if (strings) {
+      const StringRef& ref = static_cast<const StringRef*>(run.inputs[0])[i];
+      file = {reinterpret_cast<const std::byte*>(ref.data), ref.size};
+    }
+    const absl::Status status =
+        decoder.Decode(run.stream, file, pixels, run.scratch, go_on);
+    if (!status.ok()) return NameFile(status, i, count);
+    pixels += decoder.picture_bytes();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<NodePlanner> CompileDecodeImage(const NodeInfo&,
                                                CudaDevice* device) {
   absl::StatusOr<NvJpeg*> nvjpeg = device->nvjpeg();
   if (!nvjpeg.ok() && !absl::IsUnimplemented(nvjpeg.status())) {
     return nvjpeg.status();
   }
-  return NodePlanner([device, nvjpeg](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const Dims& out = args.outputs[0].dims;
-    const Picture picture = {out[out.size() - 3], out[out.size() - 2]};
-    WEIR_ASSIGN_OR_RETURN(
-        GeneratedKernel orient,
-        GeneratedKernel::Make(device,
-                              absl::StrCat(std::string(PreludeSource()),
-                                           Define("PICTURE_ORIENT", "1"),
-                                           std::string(PictureSource()))));
-    auto decoder = std::make_shared<const Decoder>(nvjpeg, device,
-                                                   std::move(orient), picture);
-    const bool strings = args.inputs[0].dtype == DType::kString;
-    const int64_t elements = args.inputs[0].elements;
-    PlannedRun planned;
-    planned.scratch_bytes = picture.bytes();
-    // nvJPEG decodes the entropy code in the calling thread.
-    planned.computes_on_host = true;
-    planned.launches =
-        kLaunchesOfAPicture *
-        static_cast<size_t>(strings ? std::max<int64_t>(elements, 1) : 1);
-    planned.run = [=](const RunArgs& run) -> absl::Status {
-      const int64_t count = strings ? elements : 1;
-      auto* pixels = static_cast<std::byte*>(run.outputs[0]);
-      for (int64_t i = 0; i < count; ++i) {
-        // Not on a thread that must not wait: it computes on the host.
-        if (i > 0 && i % kPicturesAtOnce == 0) {
-          WEIR_RETURN_IF_ERROR(run.pace != nullptr ? (*run.pace)()
-                                                   : run.stream.WaitForRoom());
-        }
-        std::span<const std::byte> file(
-            static_cast<const std::byte*>(run.inputs[0]),
-            static_cast<size_t>(elements));
-        if (strings) {
-          const StringRef& ref =
-              static_cast<const StringRef*>(run.inputs[0])[i];
-          file = {reinterpret_cast<const std::byte*>(ref.data), ref.size};
-        }
-        const absl::Status status =
-            decoder->Decode(run.stream, file, pixels, run.scratch);
-        if (!status.ok()) return NameFile(status, i, count);
-        pixels += picture.bytes();
-      }
-      return absl::OkStatus();
-    };
-    return planned;
-  });
+  return NodePlanner(
+      [device, nvjpeg](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const Dims& out = args.outputs[0].dims;
+        const Picture picture = {out[out.size() - 3], out[out.size() - 2]};
+        WEIR_ASSIGN_OR_RETURN(
+            GeneratedKernel orient,
+            GeneratedKernel::Make(device,
+                                  absl::StrCat(std::string(PreludeSource()),
+                                               Define("PICTURE_ORIENT", "1"),
+                                               std::string(PictureSource()))));
+        auto decoder = std::make_shared<const Decoder>(
+            nvjpeg, device, std::move(orient), picture);
+        const bool strings = args.inputs[0].dtype == DType::kString;
+        const int64_t elements = args.inputs[0].elements;
+        PlannedRun planned;
+        planned.scratch_bytes = picture.bytes();
+        // nvJPEG decodes the entropy code in the calling thread.
+        planned.computes_on_host = true;
+        planned.launches =
+            kLaunchesOfAPicture *
+            static_cast<size_t>(strings ? std::max<int64_t>(elements, 1) : 1);
+        planned.run = [=](const RunArgs& run) {
+          return DecodeFiles(*decoder, run, strings, elements);
+        };
+        return planned;
+      });
 }
 
 }  // namespace
