@@ -47,7 +47,10 @@ class Convolution {
  public:
   ~Convolution();
   size_t scratch_bytes() const { return scratch_bytes_; }
-  // cuDNN tells no size of its plans, with their kernels: an estimate.
+  // cuDNN tells no size of its plans. An assumption, not measured: descriptors
+  // of a few kilobytes and the code of a few kernels, some tens of kilobytes,
+  // which cuDNN loads once for all plans that share it. So it counts too much
+  // rather than too little, unless an engine compiles kernels of its own.
   static constexpr size_t kHeldBytes = size_t{64} << 10;
   // Every operand begins at a multiple of 16 bytes, scratch of 256.
   absl::Status Run(Stream& stream, const ConvolutionOperands& operands,
