@@ -215,6 +215,25 @@ std::vector<Tile> MakeTiles(int64_t m, int64_t n, int64_t k) {
 // A call of the library takes as long as some hundred products.
 constexpr int64_t kTinyProducts = 256;
 
+// A part of a tile that one call of the library computes, which asks nobody
+// whether to go on: it takes a tenth of a second. A part packs its own part of
+// B, so it has that many rows first, then less of the depth.
+struct Part {
+  int64_t rows, depth;
+};
+
+Part PartOf(const MatrixProduct& p, const Tile& t) {
+  constexpr int64_t kMostProducts = 2'500'000'000, kLeastRows = 128;
+  const auto fit = [](int64_t a, int64_t b) {
+    return kMostProducts / std::max<int64_t>(1, SaturatingMul(a, b));
+  };
+  Part part;
+  part.rows = std::clamp<int64_t>(fit(t.n_size, p.k) / kLeastRows * kLeastRows,
+                                  std::min(kLeastRows, t.m_size), t.m_size);
+  part.depth = std::clamp<int64_t>(fit(t.n_size, part.rows), 1, p.k);
+  return part;
+}
+
 // The same by plain loops. As in the library, an alpha of 0 reads nothing.
 void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
               const float* a, const float* b, float beta, float* c) {
@@ -234,16 +253,20 @@ void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
   }
 }
 
-absl::Status FloatTile(const MatrixProduct& p, const Tile& t, float alpha,
-                       const float* a, const float* b, float beta, float* c) {
+// Of the products along k from `k_begin`, `depth`.
+absl::Status FloatTile(const MatrixProduct& p, const Tile& t, int64_t k_begin,
+                       int64_t depth, float alpha, const float* a,
+                       const float* b, float beta, float* c) {
   if (t.m_size <= kTinyProducts / std::max(t.n_size, p.k) &&
       t.m_size * t.n_size * p.k <= kTinyProducts) {
     TinyTile(p, t, alpha, a, b, beta, c);
     return absl::OkStatus();
   }
-  a += t.m_begin * (p.transpose_a ? 1 : p.lda());
-  b += t.n_begin * (p.transpose_b ? p.ldb() : 1);
-  return onednn::Sgemm(p.transpose_a, p.transpose_b, t.m_size, t.n_size, p.k,
+  a += t.m_begin * (p.transpose_a ? 1 : p.lda()) +
+       k_begin * (p.transpose_a ? p.lda() : 1);
+  b += t.n_begin * (p.transpose_b ? p.ldb() : 1) +
+       k_begin * (p.transpose_b ? 1 : p.ldb());
+  return onednn::Sgemm(p.transpose_a, p.transpose_b, t.m_size, t.n_size, depth,
                        alpha, a, p.lda(), b, p.ldb(), beta,
                        c + t.m_begin * p.n + t.n_begin, p.n);
 }
@@ -266,19 +289,20 @@ void ForEachPanel(int64_t n, const Fn& fn) {
   }
 }
 
-absl::Status PanelTile(const MatrixProduct& p, const Tile& t, float alpha,
-                       const float* a, const float* panels, float beta,
-                       float* c) {
+absl::Status PanelTile(const MatrixProduct& p, const Tile& t, int64_t k_begin,
+                       int64_t depth, float alpha, const float* a,
+                       const float* panels, float beta, float* c) {
   const int64_t end = t.n_begin + t.n_size;
-  a += t.m_begin * (p.transpose_a ? 1 : p.lda());
+  a += t.m_begin * (p.transpose_a ? 1 : p.lda()) +
+       k_begin * (p.transpose_a ? p.lda() : 1);
   for (int64_t j = t.n_begin; j < end;) {
     const int64_t begin = j / kPanelColumns * kPanelColumns;
     const int64_t columns = std::min(kPanelColumns, p.n - begin);
     const int64_t size = std::min(end, begin + columns) - j;
-    WEIR_RETURN_IF_ERROR(
-        onednn::Sgemm(p.transpose_a, false, t.m_size, size, p.k, alpha, a,
-                      p.lda(), panels + begin * p.k + (j - begin), columns,
-                      beta, c + t.m_begin * p.n + j, p.n));
+    WEIR_RETURN_IF_ERROR(onednn::Sgemm(
+        p.transpose_a, false, t.m_size, size, depth, alpha, a, p.lda(),
+        panels + begin * p.k + k_begin * columns + (j - begin), columns, beta,
+        c + t.m_begin * p.n + j, p.n));
     j += size;
   }
   return absl::OkStatus();
@@ -491,15 +515,15 @@ class MatrixPlan : public KernelPlan {
           const int64_t end = std::min(pieces, (call + 1) * bundle);
           for (int64_t i = call * bundle; i < end; ++i) {
             const MatrixProduct::Offsets at = BatchOf(i);
-            WEIR_RETURN_IF_ERROR(
-                FloatPiece(TileOf(i), a + at.a, b + at.b, addend, c + at.c));
+            WEIR_RETURN_IF_ERROR(FloatPiece(team, TileOf(i), a + at.a, b + at.b,
+                                            addend, c + at.c));
           }
           return absl::OkStatus();
         });
   }
 
-  absl::Status FloatPiece(const Tile& t, const float* a, const float* b,
-                          const float* addend, float* c) const {
+  absl::Status FloatPiece(CpuTeam* team, const Tile& t, const float* a,
+                          const float* b, const float* addend, float* c) const {
     const bool empty = product_.k == 0;
     if (addend != nullptr || empty) {
       for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
@@ -509,10 +533,25 @@ class MatrixPlan : public KernelPlan {
       }
     }
     if (empty) return absl::OkStatus();
-    const float beta = addend == nullptr ? 0.0f : 1.0f;
-    return weights_ != nullptr && WantsPanels(product_)
-               ? PanelTile(product_, t, alpha_, a, b, beta, c)
-               : FloatTile(product_, t, alpha_, a, b, beta, c);
+    const bool panels = weights_ != nullptr && WantsPanels(product_);
+    const Part part = PartOf(product_, t);
+    Tile rows = t;
+    for (int64_t i = 0; i < t.m_size; i += part.rows) {
+      rows.m_begin = t.m_begin + i;
+      rows.m_size = std::min(part.rows, t.m_size - i);
+      for (int64_t l = 0; l < product_.k; l += part.depth) {
+        if (i + l > 0 && team != nullptr && team->GivenUp()) {
+          return absl::OkStatus();
+        }
+        const int64_t depth = std::min(part.depth, product_.k - l);
+        const float beta = addend == nullptr && l == 0 ? 0.0f : 1.0f;
+        WEIR_RETURN_IF_ERROR(
+            panels
+                ? PanelTile(product_, rows, l, depth, alpha_, a, b, beta, c)
+                : FloatTile(product_, rows, l, depth, alpha_, a, b, beta, c));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status RunHalf(const RunArgs& run, const void* addend) const {

@@ -186,10 +186,43 @@ void ForEachPiece(const PoolPlan& plan, int64_t planes, int64_t channels,
   });
 }
 
-// Calls fn(offset) for each input of a window, in order.
+// The elements between two questions whether to go on, of windows and planes
+// that have more.
+constexpr int64_t kBetweenQuestions = int64_t{1} << 20;
+
+// Calls fn(offset) for each of `channels` elements of a window, in order, as
+// long as the team has not given up.
+template <typename Fn>
+void ForEachTapAsking(const PoolPlan& plan, const Taps& a, const Taps& b,
+                      const Taps& c, int64_t channels, CpuTeam* team,
+                      const Fn& fn) {
+  const int64_t step = std::max<int64_t>(1, kBetweenQuestions / channels);
+  GiveUpQuestion question(team);
+  for (int64_t i = 0; i < a.count; ++i) {
+    const int64_t plane =
+        (a.first + i * plan.axes[0].window.dilation) * plan.axes[1].in;
+    for (int64_t j = 0; j < b.count; ++j) {
+      const int64_t row = (plane + b.first + j * plan.axes[1].window.dilation) *
+                              plan.axes[2].in +
+                          c.first;
+      for (int64_t k = 0; k < c.count;) {
+        const int64_t past = std::min(c.count, k + step);
+        if (question.Asked((past - k) * channels)) return;
+        for (; k < past; ++k) fn(row + k * plan.axes[2].window.dilation);
+      }
+    }
+  }
+}
+
+// Calls fn(offset) for each input of a window, in order; not for all once the
+// team has given up.
 template <typename Fn>
 void ForEachTap(const PoolPlan& plan, const Taps& a, const Taps& b,
-                const Taps& c, const Fn& fn) {
+                const Taps& c, int64_t channels, CpuTeam* team, const Fn& fn) {
+  if (a.count * b.count * c.count > kBetweenQuestions / channels) {
+    ForEachTapAsking(plan, a, b, c, channels, team, fn);
+    return;
+  }
   for (int64_t i = 0; i < a.count; ++i) {
     const int64_t plane =
         (a.first + i * plan.axes[0].window.dilation) * plan.axes[1].in;
@@ -267,13 +300,13 @@ void MaxPool(const PoolPlan& plan, const RunArgs& run) {
         T best = LowestValue<T>();
         if (indices == nullptr) {
           // NaN wins: a comparison with it is false.
-          ForEachTap(plan, a, b, c, [&](int64_t offset) {
+          ForEachTap(plan, a, b, c, 1, run.team, [&](int64_t offset) {
             const T value = from[offset];
             best = best >= value || IsNan(best) ? best : value;
           });
         } else {
           int64_t where = -1;
-          ForEachTap(plan, a, b, c, [&](int64_t offset) {
+          ForEachTap(plan, a, b, c, 1, run.team, [&](int64_t offset) {
             const T value = from[offset];
             if (where < 0 || (!IsNan(best) && !(best >= value))) {
               best = value;
@@ -303,18 +336,18 @@ void AveragePool(const PoolPlan& plan, const RunArgs& run) {
   using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const auto* x = static_cast<const T*>(run.inputs[0]);
   auto* y = static_cast<T*>(run.outputs[0]);
-  ForEachPlaneWindow(plan, 1, run.team,
-                     [&](int64_t first, int64_t i, const Taps& a, const Taps& b,
-                         const Taps& c) {
-                       Sum sum = 0;
-                       ForEachTap(plan, a, b, c, [&](int64_t offset) {
-                         sum += static_cast<Sum>(x[first + offset]);
-                       });
-                       const double divisor = Divisor(plan, a, b, c);
-                       // A window that sees padding alone averages nothing.
-                       y[i] = divisor == 0 ? T(Sum{0})
-                                           : T(sum / static_cast<Sum>(divisor));
-                     });
+  ForEachPlaneWindow(
+      plan, 1, run.team,
+      [&](int64_t first, int64_t i, const Taps& a, const Taps& b,
+          const Taps& c) {
+        Sum sum = 0;
+        ForEachTap(plan, a, b, c, 1, run.team, [&](int64_t offset) {
+          sum += static_cast<Sum>(x[first + offset]);
+        });
+        const double divisor = Divisor(plan, a, b, c);
+        // A window that sees padding alone averages nothing.
+        y[i] = divisor == 0 ? T(Sum{0}) : T(sum / static_cast<Sum>(divisor));
+      });
 }
 
 // -- Channels last: all channels of a pixel at once ---------------------------
@@ -328,56 +361,62 @@ void MaxPoolChannelsLast(const PoolPlan& plan, int64_t channels,
                          const RunArgs& run) {
   const auto* x = static_cast<const float*>(run.inputs[0]);
   auto* y = static_cast<float*>(run.outputs[0]);
-  ForEachPlaneWindow(plan, channels, run.team,
-                     [&](int64_t image, int64_t pixel, const Taps& a,
-                         const Taps& b, const Taps& c) {
-                       float* __restrict best = y + pixel * channels;
-                       std::fill_n(best, channels, LowestValue<float>());
-                       ForEachTap(plan, a, b, c, [&](int64_t offset) {
-                         const float* __restrict from =
-                             x + (image + offset) * channels;
-                         for (int64_t k = 0; k < channels; ++k) {
-                           best[k] = scalar::Maximum(best[k], from[k]);
-                         }
-                       });
-                     });
+  ForEachPlaneWindow(
+      plan, channels, run.team,
+      [&](int64_t image, int64_t pixel, const Taps& a, const Taps& b,
+          const Taps& c) {
+        float* __restrict best = y + pixel * channels;
+        std::fill_n(best, channels, LowestValue<float>());
+        ForEachTap(plan, a, b, c, channels, run.team, [&](int64_t offset) {
+          const float* __restrict from = x + (image + offset) * channels;
+          for (int64_t k = 0; k < channels; ++k) {
+            best[k] = scalar::Maximum(best[k], from[k]);
+          }
+        });
+      });
 }
 
 void AveragePoolChannelsLast(const PoolPlan& plan, int64_t channels,
                              const RunArgs& run) {
   const auto* x = static_cast<const float*>(run.inputs[0]);
   auto* y = static_cast<float*>(run.outputs[0]);
-  ForEachPlaneWindow(plan, channels, run.team,
-                     [&](int64_t image, int64_t pixel, const Taps& a,
-                         const Taps& b, const Taps& c) {
-                       float* __restrict sum = y + pixel * channels;
-                       std::fill_n(sum, channels, 0.0f);
-                       ForEachTap(plan, a, b, c, [&](int64_t offset) {
-                         const float* __restrict from =
-                             x + (image + offset) * channels;
-                         for (int64_t k = 0; k < channels; ++k) {
-                           sum[k] += from[k];
-                         }
-                       });
-                       const double divisor = Divisor(plan, a, b, c);
-                       if (divisor == 0) return;
-                       for (int64_t k = 0; k < channels; ++k) {
-                         sum[k] /= static_cast<float>(divisor);
-                       }
-                     });
+  ForEachPlaneWindow(
+      plan, channels, run.team,
+      [&](int64_t image, int64_t pixel, const Taps& a, const Taps& b,
+          const Taps& c) {
+        float* __restrict sum = y + pixel * channels;
+        std::fill_n(sum, channels, 0.0f);
+        ForEachTap(plan, a, b, c, channels, run.team, [&](int64_t offset) {
+          const float* __restrict from = x + (image + offset) * channels;
+          for (int64_t k = 0; k < channels; ++k) {
+            sum[k] += from[k];
+          }
+        });
+        const double divisor = Divisor(plan, a, b, c);
+        if (divisor == 0) return;
+        for (int64_t k = 0; k < channels; ++k) {
+          sum[k] /= static_cast<float>(divisor);
+        }
+      });
 }
 
 // The mean of each channel of an image, in double.
 void MeanPixel(const float* __restrict x, int64_t pixels, int64_t channels,
-               float* __restrict y) {
+               CpuTeam* team, float* __restrict y) {
   constexpr int64_t kBlock = 64;
+  constexpr int64_t kPixels = kBetweenQuestions / kBlock;
   double sums[kBlock];
+  GiveUpQuestion question(team);
   for (int64_t first = 0; first < channels; first += kBlock) {
     const int64_t n = std::min(kBlock, channels - first);
     std::fill_n(sums, n, 0.0);
-    for (int64_t p = 0; p < pixels; ++p) {
-      const float* from = x + p * channels + first;
-      for (int64_t k = 0; k < n; ++k) sums[k] += static_cast<double>(from[k]);
+    for (int64_t p = 0; p < pixels;) {
+      const int64_t past = std::min(pixels, p + kPixels);
+      if (question.Asked((past - p) * n)) return;
+      for (; p < past; ++p) {
+        const float* from = x + p * channels + first;
+        for (int64_t k = 0; k < n; ++k) sums[k] += static_cast<double>(from[k]);
+      }
     }
     for (int64_t k = 0; k < n; ++k) {
       y[first + k] = static_cast<float>(sums[k] / static_cast<double>(pixels));
@@ -387,11 +426,16 @@ void MeanPixel(const float* __restrict x, int64_t pixels, int64_t channels,
 
 // In double, from 8 partial sums, so that it vectorizes.
 template <typename T>
-T Mean(const T* x, int64_t n) {
+T Mean(const T* x, int64_t n, CpuTeam* team) {
   double sums[8] = {};
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (int64_t l = 0; l < 8; ++l) sums[l] += static_cast<double>(x[i + l]);
+  GiveUpQuestion question(team);
+  while (i + 8 <= n) {
+    const int64_t past = std::min(n, i + kBetweenQuestions);
+    if (question.Asked(past - i)) return T{};
+    for (; i + 8 <= past; i += 8) {
+      for (int64_t l = 0; l < 8; ++l) sums[l] += static_cast<double>(x[i + l]);
+    }
   }
   for (; i < n; ++i) sums[i % 8] += static_cast<double>(x[i]);
   const double sum = ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
@@ -466,7 +510,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeGlobalAveragePoolKernel(
         const auto* x = static_cast<const float*>(run.inputs[0]);
         auto* y = static_cast<float*>(run.outputs[0]);
         ParallelFor(run.team, planes / channels, [&](int64_t image) {
-          MeanPixel(x + image * plane * channels, plane, channels,
+          MeanPixel(x + image * plane * channels, plane, channels, run.team,
                     y + image * channels);
         });
         return absl::OkStatus();
@@ -481,7 +525,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeGlobalAveragePoolKernel(
                       std::max<int64_t>(1, 65536 / std::max<int64_t>(plane, 1)),
                       [&](int64_t begin, int64_t end) {
                         for (int64_t p = begin; p < end; ++p) {
-                          y[p] = Mean(x + p * plane, plane);
+                          y[p] = Mean(x + p * plane, plane, run.team);
                         }
                       });
       });

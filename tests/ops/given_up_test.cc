@@ -157,6 +157,130 @@ TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
   }
 }
 
+// One window, one plane.
+TEST_F(GivenUpTest, AsksWithinOneWindow) {
+  constexpr int64_t kMostBetween = 2'100'000;
+  constexpr int64_t kSide = 4096;
+  const auto window = [](List kernel) {
+    return Attrs({{"kernel_shape", std::move(kernel)}});
+  };
+  const Case cases[] = {
+      {Node("MaxPool", window({kSide, kSide})),
+       DType::kUint8,
+       {{1, 1, kSide, kSide}},
+       {1, 1, 1, 1}},
+      {Node("MaxPool", window({kSide * kSide})),
+       DType::kUint8,
+       {{1, 1, kSide * kSide}},
+       {1, 1, 1}},
+      {Node("AveragePool", window({kSide, kSide})),
+       DType::kFloat16,
+       {{1, 1, kSide, kSide}},
+       {1, 1, 1, 1}},
+      {Node("GlobalAveragePool"),
+       DType::kFloat16,
+       {{1, 1, kSide, kSide}},
+       {1, 1, 1, 1}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.node.op);
+    int64_t operations = 0;
+    const auto plan = Plan(c, &operations);
+    ASSERT_GE(operations, 4 * kMostBetween);
+    AskedTeam team(false);
+    Run(c, *plan, team);
+    EXPECT_LE(operations / std::max<int64_t>(1, team.questions()),
+              kMostBetween);
+  }
+}
+
+// Computes the first piece alone.
+class FirstPieceTeam final : public CpuTeam {
+ public:
+  int size() const override { return 1; }
+  void Run(int64_t n, int64_t,
+           absl::FunctionRef<void(int64_t, int64_t)> fn) override {
+    pieces_ += n;
+    fn(0, 1);
+  }
+  bool GivenUp() override {
+    ++questions_;
+    return false;
+  }
+
+  int64_t questions() const { return questions_; }
+  int64_t pieces() const { return pieces_; }
+
+ private:
+  int64_t questions_ = 0;
+  int64_t pieces_ = 0;
+};
+
+TEST_F(GivenUpTest, AsksBetweenCallsOfTheLibrary) {
+  constexpr int64_t kSide = 4608;
+  int64_t operations = 0;
+  const Case product = {Node("MatMul"),
+                        DType::kFloat,
+                        {{kSide, kSide}, {kSide, kSide}},
+                        {kSide, kSide}};
+  const auto plan = Plan(product, &operations);
+  FirstPieceTeam team;
+  std::vector<std::vector<float>> memory(
+      2, std::vector<float>(size_t{kSide * kSide}, 1.0f));
+  memory.emplace_back(size_t{kSide * kSide});
+  const void* const inputs[] = {memory[0].data(), memory[1].data()};
+  void* const output = memory[2].data();
+  const auto stream = device_->CreateStream(0);
+  ASSERT_TRUE(plan->Run({.stream = **stream,
+                         .team = &team,
+                         .inputs = inputs,
+                         .outputs = {&output, 1},
+                         .random = {}})
+                  .ok());
+  ASSERT_GT(team.pieces(), 0);
+  ASSERT_GT(team.questions(), 0);
+  EXPECT_LE(operations / team.pieces() / team.questions(), 2'500'000'000);
+  const auto made = std::count(memory[2].begin(), memory[2].end(), kSide);
+  EXPECT_GE(made, kSide * kSide / team.pieces());
+  EXPECT_EQ(made + std::count(memory[2].begin(), memory[2].end(), 0),
+            kSide * kSide);
+}
+
+// A product of few rows and columns is cut along what it sums up.
+TEST_F(GivenUpTest, DeepProductsAreSummedInParts) {
+  constexpr int64_t kRows = 128, kColumns = 96, kDepth = 250'000;
+  int64_t operations = 0;
+  const Case product = {Node("MatMul"),
+                        DType::kFloat,
+                        {{kRows, kDepth}, {kDepth, kColumns}},
+                        {kRows, kColumns}};
+  const auto plan = Plan(product, &operations);
+  std::vector<float> a(kRows * kDepth, 1.0f), b(kDepth * kColumns, 1.0f);
+  std::vector<float> c(kRows * kColumns);
+  // The ends of a row and of a column count, too.
+  for (int64_t i = 0; i < kRows; ++i) {
+    a[static_cast<size_t>((i + 1) * kDepth - 1)] = static_cast<float>(i);
+  }
+  for (int64_t j = 0; j < kColumns; ++j) b[static_cast<size_t>(j)] = 3;
+  AskedTeam team(false);
+  const void* const inputs[] = {a.data(), b.data()};
+  void* const output = c.data();
+  const auto stream = device_->CreateStream(0);
+  ASSERT_TRUE(plan->Run({.stream = **stream,
+                         .team = &team,
+                         .inputs = inputs,
+                         .outputs = {&output, 1},
+                         .random = {}})
+                  .ok());
+  EXPECT_LE(operations / std::max<int64_t>(1, team.questions()), 2'500'000'000);
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kColumns; ++j) {
+      ASSERT_EQ(c[static_cast<size_t>(i * kColumns + j)],
+                static_cast<float>(kDepth - 2 + 3 + i));
+    }
+  }
+}
+
 // oneDNN is not asked within a call.
 TEST_F(GivenUpTest, NoCallOfTheLibraryTakesMinutes) {
   constexpr int64_t kSide = 16384;
