@@ -23,7 +23,7 @@ std::string WithoutValue(const CLI::App& app, int argc, char** argv) {
     const char* value =
         variable.empty() ? nullptr : std::getenv(variable.c_str());
     if (value != nullptr && *value == '\0') return variable;
-    const std::string flag = option->get_name();
+    std::string flag = option->get_name();
     for (int i = 1; i < argc; ++i) {
       if (argv[i] == flag + "=") return flag;
     }
@@ -34,8 +34,7 @@ std::string WithoutValue(const CLI::App& app, int argc, char** argv) {
 // As the server's own addresses, so that a slip is told before anything waits
 // for it. What gRPC's resolvers take besides ("dns:///HOST:PORT") passes.
 std::string CheckServer(const std::string& address) {
-  const std::string refusal =
-      "\"" + address + "\" is not HOST:PORT or unix:PATH";
+  std::string refusal = "\"" + address + "\" is not HOST:PORT or unix:PATH";
   if (address.rfind("unix:", 0) == 0) {
     return address.size() > 5 ? "" : refusal;
   }

@@ -386,10 +386,10 @@ void CompletionMonitor::JudgeStall(Nanos now) {
   const Nanos expected = std::max(longest, sum);
   if (waited < stall_ + expected) return;
   stalled_ = true;
-  const std::string why = absl::StrCat("the device has completed nothing for ",
-                                       Milliseconds(waited), "; the ", running,
-                                       " work(s) that it runs should take ",
-                                       Milliseconds(expected), " in all");
+  std::string why = absl::StrCat("the device has completed nothing for ",
+                                 Milliseconds(waited), "; the ", running,
+                                 " work(s) that it runs should take ",
+                                 Milliseconds(expected), " in all");
   options_.hooks.Note([&] { return why; });
   health_->SetStalled(absl::UnavailableError(why));
 }

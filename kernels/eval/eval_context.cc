@@ -659,8 +659,8 @@ void EvalContext::StageApart(Work* work) {
 void EvalContext::Prepared(Work* work, absl::Status status) {
   if (!status.ok()) {
     // On a lost device whatever is called fails; the cause is what counts.
-    const absl::Status lost = engine_->device().health().status();
-    FinishUnlaunched(work, lost.ok() ? std::move(status) : lost);
+    absl::Status lost = engine_->device().health().status();
+    FinishUnlaunched(work, std::move(lost.ok() ? status : lost));
     return;
   }
   {

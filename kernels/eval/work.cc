@@ -518,8 +518,9 @@ void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
 std::string Work::Describe() const {
   std::string text =
       absl::StrCat("work ", number_, " of context ", context_->id());
-  if (!request.label.empty())
+  if (!request.label.empty()) {
     absl::StrAppend(&text, " \"", request.label, "\"");
+  }
   const std::string nodes = plan_->Describe();
   if (!nodes.empty()) absl::StrAppend(&text, ": ", nodes);
   return text;
