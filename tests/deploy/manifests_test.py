@@ -51,6 +51,8 @@ HEALTH = "server/rpc/health_service.h"
 HEALTH_BYTES = SMALL_CALL_BYTES + constant(HEALTH, "kMaxWatches") * (
     constant("server/rpc/call_policy.h", "kCallBytes") +
     2 * constant(HEALTH, "kMaxMessageBytes"))
+REFUSAL_BYTES = constant("server/rpc/transport.h", "max_refusals") * constant(
+    "server/rpc/call_policy.h", "kCallBytes")
 # A request alone may grow by its message's size and so much.
 ALONE_BYTES = 2**20
 
@@ -291,7 +293,7 @@ class Flags(unittest.TestCase):
             made_of_them = max(queue, message + ALONE_BYTES)
             self.assertLessEqual(
                 messages + made_of_them + SMALL_CALL_BYTES + HEALTH_BYTES +
-                pools + compiling + PROCESS_BYTES, limit * 0.8,
+                REFUSAL_BYTES + pools + compiling + PROCESS_BYTES, limit * 0.8,
                 f"{server.where}: nothing left for models")
 
     def test_the_guide_names_the_sum_s_constants(self):
@@ -299,6 +301,7 @@ class Flags(unittest.TestCase):
         for text in (f"+ {UNREAD_BYTES >> 20} MiB |",
                      f"{SMALL_CALL_BYTES >> 20} MiB + "
                      f"{HEALTH_BYTES >> 20} MiB |",
+                     f"| {REFUSAL_BYTES >> 20} MiB | the same |",
                      f"| 2 x {PROGRAM_BYTES >> 30} GiB | "
                      f"2 x {PROGRAM_BYTES * 1.25 / 2**30} GiB |",
                      f"| {COMPILE_BYTES >> 30} GiB | "
