@@ -285,11 +285,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   AddSwitch(app, "--insecure", options.insecure, "Addresses",
             "Serve without TLS beyond this machine");
 
-  app.add_flag("--reflection", options.reflection,
-               "Offer gRPC's reflection service, which takes messages of any "
-               "size")
-      ->envname("WEIR_REFLECTION")
-      ->group("Addresses");
+  AddSwitch(app, "--reflection", options.reflection, "Addresses",
+            "Offer gRPC's reflection service, which takes messages of any "
+            "size");
 
   AddFlag(app, "--tls-cert", options.tls_cert,
           "PEM file: the server's certificate and its chain; reloaded when it "

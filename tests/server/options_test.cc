@@ -199,8 +199,9 @@ TEST(OptionsTest, AnEmptyValueIsAnError) {
     ExpectUsageError({flag + "=", "--insecure"}, flag + ": the value is empty");
     ExpectUsageError({flag, ""}, flag + ": the value is empty");
   }
-  for (const char* flag : {"--insecure", "--enable-test-operators",
-                           "--triton-metrics", "--strict-readiness"}) {
+  for (const char* flag :
+       {"--insecure", "--enable-test-operators", "--triton-metrics",
+        "--strict-readiness", "--reflection"}) {
     flags.emplace_back(flag);
   }
   for (const std::string& flag : flags) {
@@ -306,8 +307,9 @@ TEST(OptionsTest, SaysWhatAValueMustBe) {
                    "to 1125899906842624 (bytes); see");
   ExpectUsageError({"--streams=257"},
                    "--streams: \"257\" is not a whole number from 1 to 256;");
-  for (const char* flag : {"--insecure", "--enable-test-operators",
-                           "--triton-metrics", "--strict-readiness"}) {
+  for (const char* flag :
+       {"--insecure", "--enable-test-operators", "--triton-metrics",
+        "--strict-readiness", "--reflection"}) {
     ExpectUsageError({std::string(flag) + "=maybe"},
                      std::string(flag) + ": \"maybe\" is not true or false");
   }
