@@ -209,9 +209,10 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
   const auto it = given.find(input.name);
   if (it == given.end()) {
     return InvalidField(
-        path, absl::StrCat("input \"", input.name,
-                           "\" is missing: the graph declares no spec for it, "
-                           "so the request must give one"));
+        absl::StrCat(kRequestField, "inputs"),
+        absl::StrCat("input \"", input.name,
+                     "\" is missing: the graph declares no spec for "
+                     "it, so the request must give one"));
   }
   input.dtype = it->second->dtype;
   input.shape = SymbolicDims(static_cast<size_t>(it->second->rank), Dim());

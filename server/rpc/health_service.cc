@@ -21,7 +21,7 @@ absl::StatusOr<std::string> ReadService(ServerCall& call) {
   std::string_view service;
   while (reader.NextField()) {
     if (reader.number() == 1) {
-      service = reader.String("service");
+      service = reader.String("service", HealthService::kMaxMessageBytes);
     } else {
       reader.Skip();
     }

@@ -1,6 +1,7 @@
 #include "server/rpc/wire_evaluate.h"
 
 #include "server/rpc/arena_list.h"
+#include "server/rpc/server_call.h"
 #include "server/rpc/wire_fields.h"
 #include "server/rpc/wire_reader.h"
 #include "server/rpc/wire_writer.h"
@@ -39,7 +40,7 @@ void ReadSampleShape(WireReader& reader, CallArena* arena,
   ArenaList<int64_t> extents(arena);
   while (reader.NextField()) {
     if (reader.number() == 1) {
-      ReadExtents(reader, "sample_shapes", &extents);
+      ReadExtents(reader, "dims", &extents);
     } else {
       reader.Skip();
     }
@@ -63,8 +64,9 @@ void ReadSpec(WireReader& reader, CallArena* arena, WireTensorSpec* spec) {
         break;
       case 4:
         if (auto* sample = samples.Add(kMaxSamples)) {
-          reader.Nested(
-              [&](WireReader&) { ReadSampleShape(reader, arena, sample); });
+          reader.Message("sample_shapes", samples.size() - 1, [&](WireReader&) {
+            ReadSampleShape(reader, arena, sample);
+          });
         } else {
           reader.FailTooMany("sample_shapes", kMaxSamples);
         }
@@ -313,7 +315,7 @@ void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
       request->rng_seed = reader.Varint();
       return;
     case 11:
-      request->label = reader.String("label");
+      request->label = reader.String("label", ServerCall::kMaxLabelBytes);
       return;
     case 12:
       request->precision = reader.Int32();
@@ -370,7 +372,7 @@ absl::Status ParseExplainRequest(const ByteView& bytes, CallArena* arena,
         request->page_size = reader.Int32();
         break;
       case 6:
-        request->page_token = reader.String("page_token");
+        request->page_token = reader.String("page_token", kMaxPageTokenBytes);
         break;
       default:
         reader.Skip();

@@ -102,6 +102,9 @@ struct EvaluateRequestView {
 absl::Status ParseEvaluateRequest(const ByteView& bytes, CallArena* arena,
                                   EvaluateRequestView* request);
 
+// Bytes of a page_token: of a key, which is a few names.
+inline constexpr size_t kMaxPageTokenBytes = 8192;
+
 // A weir.v1.ExplainRequest: the fields that it shares with EvaluateRequest.
 // Tensors have no source; an extent of -1 is open.
 struct ExplainRequestView {

@@ -27,7 +27,8 @@ void ReadParameterValue(WireReader& reader, InferParameter* parameter) {
         parameter->value = reader.Int64();
         break;
       case 3:
-        parameter->value = reader.String("string_param");
+        parameter->value =
+            reader.String("string_param", kMaxStringParameterBytes);
         break;
       case 4:
         parameter->value = std::bit_cast<double>(reader.Fixed64());

@@ -54,6 +54,8 @@ struct InferRequest {
 inline constexpr size_t kMaxWireTensors = 1024;
 inline constexpr size_t kMaxWireParameters = 1024;
 inline constexpr size_t kMaxTensorParameters = 64;
+// Of a string_param.
+inline constexpr size_t kMaxStringParameterBytes = 1024;
 
 // INVALID_ARGUMENT for what is no such message. Says nothing about whether the
 // request makes sense.

@@ -16,10 +16,8 @@ namespace {
 // has it.
 constexpr uint64_t kMaxVarint32Bytes = 5;
 
-constexpr char kTooManyFields[] =
-    "the message has more than 1048576 fields; send none that mean nothing";
-static_assert(WireReader::kMaxFields == 1048576);
-
+// Replaced by which message has them.
+constexpr char kTooManyFields[] = "too many fields";
 // Replaced by why the arena was refused.
 constexpr char kNoRoom[] = "no room for what is read";
 // Replaced by what is wrong with the field.
@@ -27,6 +25,15 @@ constexpr char kFieldError[] = "a field is at fault";
 
 // What is shown of a string that is not UTF-8.
 constexpr size_t kShownBytes = 64;
+
+absl::Status TooManyFields(std::string_view message) {
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          AbslView(message), " has more than ", WireReader::kMaxFields,
+          " fields, those of messages "
+          "in it among them; send none that mean nothing")),
+      "TOO_MANY_FIELDS", {{"limit", absl::StrCat(WireReader::kMaxFields)}});
+}
 
 }  // namespace
 
@@ -76,6 +83,7 @@ absl::Status WireReader::status(std::string_view message) const {
                                  error_position_, ": "));
   }
   if (!field_error_.ok()) return field_error_;
+  if (error_ == kTooManyFields) return TooManyFields(message);
   return absl::InvalidArgumentError(
       absl::StrCat("malformed ", AbslView(message), " at byte ",
                    error_position_, ": ", error_));
@@ -252,13 +260,13 @@ ByteView WireReader::RawBytes(uint64_t length) {
   return ByteView(out.first(count), length);
 }
 
-std::string_view WireReader::Text(const char* field, uint64_t max_bytes) {
+std::string_view WireReader::String(const char* field, uint64_t max_bytes) {
   if (!Expect(WireType::kBytes)) return {};
   const uint64_t length = Length();
   if (!ok() || length == 0) return {};
   if (length > max_bytes) {
-    FailField(field, absl::StrCat("has ", length, " bytes; a name may have ",
-                                  max_bytes));
+    FailField(field,
+              absl::StrCat("has ", length, " bytes; it may have ", max_bytes));
     return {};
   }
   std::string_view text;

@@ -50,14 +50,15 @@ class WireReader {
   uint32_t Fixed32();
   uint64_t Fixed64();
   ByteView Bytes();
-  // Must be UTF-8. Copied to the arena only if it lies in several slices.
-  // `field` is its name, for errors; it lives forever, as all of them.
-  std::string_view String(const char* field) { return Text(field, UINT64_MAX); }
-  // A String of at most kMaxNameBytes, as what names anything has: a longer one
-  // is an error, for it would be quoted where it names nothing.
+  // Must be UTF-8, of at most `max_bytes`. Copied to the arena only if it lies
+  // in several slices. `field` is its name, for errors; it lives forever, as
+  // all of them.
+  std::string_view String(const char* field, uint64_t max_bytes);
+  // A String as long as what names anything may be: a longer one would be
+  // quoted where it names nothing.
   static constexpr uint64_t kMaxNameBytes = 1024;
   std::string_view Name(const char* field) {
-    return Text(field, kMaxNameBytes);
+    return String(field, kMaxNameBytes);
   }
 
   // Passes over the current field.
@@ -140,7 +141,8 @@ class WireReader {
   // There are more entries in `field` than `limit`.
   void FailTooMany(const char* field, size_t limit);
   // INVALID_ARGUMENT: of a field, or "malformed MESSAGE at byte N: why". Why
-  // the arena was refused, if reading ended for that.
+  // the arena was refused, if reading ended for that. RESOURCE_EXHAUSTED if it
+  // did for kMaxFields.
   absl::Status status(std::string_view message) const;
 
  private:
@@ -153,7 +155,6 @@ class WireReader {
   };
   static constexpr size_t kMaxSteps = 6;  // deeper ones go unnamed
 
-  std::string_view Text(const char* field, uint64_t max_bytes);
   uint64_t RawVarint();
   uint64_t SlowVarint();
   uint64_t Length();

@@ -102,12 +102,6 @@ class EvaluatorService::Request {
           absl::StrCat(request_.on_conflict,
                        " is not a way to meet a context that is in use"));
     }
-    if (request_.label.size() > ServerCall::kMaxLabelBytes) {
-      return InvalidField(
-          "label",
-          absl::StrCat("the label has ", request_.label.size(),
-                       " bytes; it may have ", ServerCall::kMaxLabelBytes));
-    }
     return absl::OkStatus();
   }
 

@@ -8,15 +8,9 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
+#include "server/rpc/wire_evaluate.h"
 
 namespace weir {
-namespace {
-
-// A key is a few names of at most 1024 bytes.
-constexpr size_t kMaxTokenBytes = 8192;
-
-}  // namespace
-
 Page::Page(int32_t entries, std::string_view list)
     : list_(Fingerprint(list)), entries_left_(entries) {}
 
@@ -33,7 +27,7 @@ absl::StatusOr<Page> Page::Read(int32_t page_size, std::string_view page_token,
   if (page_token.empty()) return page;
   std::string bytes;
   uint64_t of = 0;
-  if (page_token.size() > kMaxTokenBytes ||
+  if (page_token.size() > kMaxPageTokenBytes ||
       !absl::WebSafeBase64Unescape(AbslView(page_token), &bytes) ||
       bytes.size() < sizeof(of)) {
     return InvalidField("page_token",

@@ -94,12 +94,20 @@ absl::Status TextElements::Take(DType dtype, std::span<const int64_t> shape) {
   if (dtype != DType::kString) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(const int64_t elements,
                         NumElements({shape.data(), shape.size()}));
-  if (elements > left_) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "has ", elements, " BYTES elements; all inputs of a request may have ",
-        kMaxTextElements, " of them: send less in one request"));
+  if (elements > kMaxTextElements - taken_) {
+    const std::string total = absl::StrCat(static_cast<uint64_t>(elements) +
+                                           static_cast<uint64_t>(taken_));
+    return WithReason(
+        absl::ResourceExhaustedError(
+            absl::StrCat("has ", elements,
+                         " BYTES elements, with those of the inputs "
+                         "before it ",
+                         total, "; all inputs of a request may have ",
+                         kMaxTextElements, ": send less in one request")),
+        "TOO_MANY_TEXT_ELEMENTS",
+        {{"elements", total}, {"limit", absl::StrCat(kMaxTextElements)}});
   }
-  left_ -= elements;
+  taken_ += elements;
   return absl::OkStatus();
 }
 

@@ -39,12 +39,12 @@ absl::Status CheckSpecs(std::span<const WireTensor> inputs,
 inline constexpr int64_t kMaxTextElements = int64_t{1} << 22;
 class TextElements {
  public:
-  // Counts those of an input of this type and shape. INVALID_ARGUMENT if they
+  // Counts those of an input of this type and shape. RESOURCE_EXHAUSTED if they
   // are more than the request may still have.
   absl::Status Take(DType dtype, std::span<const int64_t> shape);
 
  private:
-  int64_t left_ = kMaxTextElements;
+  int64_t taken_ = 0;
 };
 
 // "inputs[i]", of the request.

@@ -29,7 +29,7 @@ TEST(DefinitionImportTest, TakesWhatAnInputDoesNotSayFromWhatIsGiven) {
   definition.add_inputs()->set_name("z");
   const absl::Status missing = ImportDefinition(definition, given).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument) << missing;
-  EXPECT_EQ(Field(missing), "graph.definition.inputs[2]");
+  EXPECT_EQ(Field(missing), ".inputs");
   EXPECT_EQ(missing.message(),
             "input \"z\" is missing: the graph declares no spec for it, so the "
             "request must give one");

@@ -8,6 +8,7 @@
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/rpc/wire_fields.h"
 #include "tests/rpc/reply_bytes.h"
 #include "tests/rpc/sliced.h"
 
@@ -232,6 +233,41 @@ TEST(WireEvaluateTest, NamesTheFieldAtFault) {
   const absl::Status many = status_of(wire);
   EXPECT_EQ(many.message(), "outputs has more than 1024 entries");
   EXPECT_EQ(Field(many), "outputs");
+
+  wire = v1::EvaluateRequest();
+  v1::TensorSpec* spec = wire.add_inputs()->mutable_value()->mutable_spec();
+  spec->add_sample_shapes();
+  v1::SampleShape* second = spec->add_sample_shapes();
+  for (size_t i = 0; i <= kMaxWireRank; ++i) second->add_dims(1);
+  EXPECT_EQ(Field(status_of(wire)),
+            "inputs[0].value.spec.sample_shapes[1].dims");
+}
+
+TEST(WireEvaluateTest, StringsAreBounded) {
+  for (const size_t more : {0u, 1u}) {
+    v1::EvaluateRequest evaluate;
+    evaluate.set_label(std::string(256 + more, 'l'));
+    const Sliced labeled(evaluate.SerializeAsString(), 100);
+    CallArena arena;
+    EvaluateRequestView request;
+    const absl::Status label =
+        ParseEvaluateRequest(labeled.view(), &arena, &request);
+    v1::ExplainRequest explain;
+    explain.set_page_token(std::string(8192 + more, 't'));
+    const Sliced paged(explain.SerializeAsString(), 100);
+    ExplainRequestView explained;
+    const absl::Status token =
+        ParseExplainRequest(paged.view(), &arena, &explained);
+    if (more == 0) {
+      EXPECT_TRUE(label.ok()) << label;
+      EXPECT_TRUE(token.ok()) << token;
+      continue;
+    }
+    EXPECT_EQ(label.message(), "label has 257 bytes; it may have 256");
+    EXPECT_EQ(Field(label), "label");
+    EXPECT_EQ(token.message(), "page_token has 8193 bytes; it may have 8192");
+    EXPECT_EQ(Field(token), "page_token");
+  }
 }
 
 TEST(WireEvaluateTest, AnyCutIsAnErrorOrAShorterRequest) {

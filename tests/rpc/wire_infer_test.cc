@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 inference::ModelInferRequest FullRequest() {
   inference::ModelInferRequest request;
@@ -164,10 +165,11 @@ TEST(WireInferTest, BoundsTheFieldsOfOneMessage) {
        {Repeated(unknown, kMost + 1), Repeated(name, kMost + 1),
         std::string("\x2a\x80\x80\x80\x01", 5) + inner}) {
     const absl::Status status = ParseFields(fields);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("ModelInferRequest"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(Reason(status), "TOO_MANY_FIELDS");
+    EXPECT_THAT(Metadata(status), ElementsAre(Pair("limit", "1048576")));
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("more than 1048576 fields"));
+                HasSubstr("ModelInferRequest has more than 1048576 fields"));
   }
 }
 
@@ -179,7 +181,21 @@ TEST(WireInferTest, AnIdIsAsLongAsAName) {
     EXPECT_EQ(status.ok(), size == 1024) << status;
     if (status.ok()) continue;
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("id has 1025 bytes; a name may have 1024"));
+                HasSubstr("id has 1025 bytes; it may have 1024"));
+  }
+}
+
+TEST(WireInferTest, AStringParameterIsBounded) {
+  for (const size_t size : {1024u, 1025u}) {
+    inference::ModelInferRequest request;
+    (*request.mutable_parameters())["p"].set_string_param(
+        std::string(size, 's'));
+    const absl::Status status = ParseFields(request.SerializeAsString());
+    EXPECT_EQ(status.ok(), size == 1024) << status;
+    if (status.ok()) continue;
+    EXPECT_EQ(Field(status), "parameters[0].value.string_param");
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("has 1025 bytes; it may have 1024"));
   }
 }
 
@@ -199,7 +215,7 @@ TEST(WireInferTest, BoundsTheFieldsOfContentsBesideTheirElements) {
   EXPECT_TRUE(decode(Repeated(element, kMost + 10), kMost + 10).ok());
   EXPECT_TRUE(decode(Repeated(empty, kMost), 0).ok());
   const absl::Status status = decode(Repeated(empty, kMost + 1), 0);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("InferTensorContents"));
 }
 

@@ -41,7 +41,7 @@ TEST(WireReaderTest, ReadsEveryKindOfFieldAcrossPieces) {
     ASSERT_TRUE(reader.NextField());
     EXPECT_EQ(reader.Fixed64(), 0x8000000000000001u);
     ASSERT_TRUE(reader.NextField());
-    EXPECT_EQ(reader.String("text"), "hello");
+    EXPECT_EQ(reader.Name("text"), "hello");
     ASSERT_TRUE(reader.NextField());
     EXPECT_EQ(ToString(reader.Bytes()), "\x08\x07\x06");
     EXPECT_FALSE(reader.NextField());
@@ -62,7 +62,7 @@ TEST(WireReaderTest, ANameHasAtMost1024Bytes) {
     const absl::Status status = reader.status("Test");
     EXPECT_EQ(status.ok(), size == 1024) << status;
     if (status.ok()) continue;
-    EXPECT_EQ(status.message(), "name has 1025 bytes; a name may have 1024");
+    EXPECT_EQ(status.message(), "name has 1025 bytes; it may have 1024");
     EXPECT_EQ(Field(status), "name");
   }
 }
@@ -111,7 +111,8 @@ TEST(WireReaderTest, TakesNothingThatItIsRefused) {
     CallArena arena(&Refuse, &asked);
     WireReader reader(sliced.view(), &arena);
     EXPECT_TRUE(reader.NextField());
-    EXPECT_EQ(as_string ? reader.String("text").size() : reader.Bytes().size(),
+    EXPECT_EQ(as_string ? reader.String("text", kBytes).size()
+                        : reader.Bytes().size(),
               0u);
     EXPECT_GE(asked, as_string ? kBytes : kBytes / 10 * sizeof(BytePiece));
     EXPECT_TRUE(absl::IsResourceExhausted(reader.status("a message")));
@@ -150,7 +151,7 @@ TEST(WireReaderTest, AFieldAtFaultIsNamedWithItsPath) {
     ASSERT_TRUE(reader.NextField());
     reader.Message("value", [&](WireReader&) {
       ASSERT_TRUE(reader.NextField());
-      reader.String("name");
+      reader.Name("name");
     });
   });
   EXPECT_FALSE(reader.NextField());
@@ -201,7 +202,7 @@ TEST(WireReaderTest, WrongWireTypesAreErrors) {
   CallArena arena;
   WireReader reader(sliced.view(), &arena);
   ASSERT_TRUE(reader.NextField());
-  reader.String("text");
+  reader.Name("text");
   EXPECT_FALSE(reader.ok());
   EXPECT_FALSE(reader.NextField());
 }

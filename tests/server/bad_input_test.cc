@@ -12,6 +12,8 @@ namespace weir::testing {
 namespace {
 
 using grpc::StatusCode;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 class BadInputTest : public ::testing::Test {
  protected:
@@ -49,6 +51,19 @@ class BadInputTest : public ::testing::Test {
     EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, part));
     EXPECT_EQ(Field(FromGrpcStatus(status)), field);
     EXPECT_TRUE(Infer(server_, Good("floats")).status.ok());
+  }
+
+  void ExpectTooManyStrings(const grpc::Status& status,
+                            const std::string& total,
+                            const std::string& field) {
+    EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED, total));
+    const absl::Status refused = FromGrpcStatus(status);
+    EXPECT_EQ(Field(refused), field);
+    EXPECT_EQ(Reason(refused), "TOO_MANY_TEXT_ELEMENTS");
+    EXPECT_THAT(Metadata(refused),
+                UnorderedElementsAre(Pair("elements", total),
+                                     Pair("limit", "4194304")));
+    EXPECT_TRUE(ServesOn(server_));
   }
 
   grpc::Status Decode(const std::string& picture) {
@@ -289,21 +304,35 @@ TEST_F(BadInputTest, MoreStringsThanARequestMayHave) {
   inference::ModelInferRequest request = Good("strings");
   request.mutable_inputs(0)->set_shape(0, kTooMany);
   request.set_raw_input_contents(0, raw);
-  ExpectInvalid(request, "4194304", "raw_input_contents[0]");
+  ExpectTooManyStrings(Infer(server_, request).status, "4194305",
+                       "raw_input_contents[0]");
 
   auto* input = request.mutable_inputs(0);
   request.clear_raw_input_contents();
   for (int64_t i = 0; i < kTooMany; ++i) {
     input->mutable_contents()->add_bytes_contents();
   }
-  ExpectInvalid(request, "4194304", "inputs[0].contents");
+  ExpectTooManyStrings(Infer(server_, request).status, "4194305",
+                       "inputs[0].contents");
 
   v1::EvaluateRequest evaluate;
   evaluate.mutable_graph()->mutable_model()->set_name("strings");
   AddInput(&evaluate, "x", v1::DATA_TYPE_STRING, {kTooMany}, raw);
-  const grpc::Status status = Evaluate(server_, evaluate).status;
-  EXPECT_TRUE(Refused(status, StatusCode::INVALID_ARGUMENT, "4194304"));
-  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[0]");
+  ExpectTooManyStrings(Evaluate(server_, evaluate).status, "4194305",
+                       "inputs[0]");
+
+  // Those of all inputs count together, and are told together.
+  evaluate = Program(R"(
+      inputs { name: "a" } inputs { name: "b" }
+      nodes { op: "Identity" inputs: "a" outputs: "y" }
+      nodes { op: "Identity" inputs: "b" outputs: "z" }
+      outputs: "y" outputs: "z")");
+  for (const char* name : {"a", "b"}) {
+    AddInput(&evaluate, name, v1::DATA_TYPE_STRING, {kTooMany - 1},
+             raw.substr(sizeof(uint32_t)));
+  }
+  ExpectTooManyStrings(Evaluate(server_, evaluate).status, "8388608",
+                       "inputs[1]");
 }
 
 TEST_F(BadInputTest, InputsGivenTwiceUnknownOrMissing) {

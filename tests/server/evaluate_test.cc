@@ -421,7 +421,7 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
        grpc::StatusCode::INVALID_ARGUMENT, "only KIND_NAMED has a stream"},
       {"inputs[0]", [](auto* r) { r->mutable_inputs(0)->set_name("X"); },
        grpc::StatusCode::INVALID_ARGUMENT, "the graph has no input \"X\""},
-      {"graph.definition.inputs[0]", [](auto* r) { r->clear_inputs(); },
+      {"inputs", [](auto* r) { r->clear_inputs(); },
        grpc::StatusCode::INVALID_ARGUMENT, "input \"x\" is missing"},
       {"inputs[0].value.spec.shape",
        [](auto* r) {
