@@ -12,6 +12,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 
 namespace weir {
 namespace {
@@ -26,24 +30,55 @@ bool HasUnsent(int fd) {
   return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
+absl::Status NoRoom(int error, const char* what) {
+  return absl::ErrnoToStatus(
+      error, absl::StrCat("cannot watch connections that end; raise the "
+                          "limits of open files and of processes: ",
+                          what));
+}
+
 }  // namespace
 
 LingeringSockets::LingeringSockets(const Bounds& bounds)
     : idle_(absl::ToInt64Nanoseconds(bounds.idle)),
-      limit_(absl::ToInt64Nanoseconds(bounds.limit)),
-      poller_(epoll_create1(EPOLL_CLOEXEC)),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      thread_([this] { Run(); }) {
+      limit_(absl::ToInt64Nanoseconds(bounds.limit)) {}
+
+absl::StatusOr<std::unique_ptr<LingeringSockets>> LingeringSockets::Start(
+    const Bounds& bounds) {
+  std::unique_ptr<LingeringSockets> sockets(new LingeringSockets(bounds));
+  WEIR_RETURN_IF_ERROR(sockets->Open());
+  return sockets;
+}
+
+absl::Status LingeringSockets::Open() {
+  poller_ = epoll_create1(EPOLL_CLOEXEC);
+  if (poller_ < 0) return NoRoom(errno, "epoll_create1");
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_ < 0) return NoRoom(errno, "eventfd");
+  epoll_event waking = {};
+  waking.events = EPOLLIN;
+  waking.data.fd = wake_;
+  if (epoll_ctl(poller_, EPOLL_CTL_ADD, wake_, &waking) != 0) {
+    return NoRoom(errno, "epoll_ctl");
+  }
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return NoRoom(error.code().value(), "a thread");
+  }
   pthread_setname_np(thread_.native_handle(), "weir-linger");
+  return absl::OkStatus();
 }
 
 LingeringSockets::~LingeringSockets() {
-  {
-    const MutexLock lock(&mu_);
-    stop_ = true;
+  if (thread_.joinable()) {
+    {
+      const MutexLock lock(&mu_);
+      stop_ = true;
+    }
+    Wake();
+    thread_.join();
   }
-  Wake();
-  thread_.join();
   const MutexLock lock(&mu_);
   for (const auto& [fd, times] : sockets_) close(fd);
   for (const int fd : {poller_, wake_}) {
@@ -76,10 +111,6 @@ void LingeringSockets::Add(int fd) {
 void LingeringSockets::Run() {
   const Nanos look = std::clamp(idle_ / 8, kShortestLook, kLongestLook);
   std::array<epoll_event, 64> events;
-  epoll_event waking = {};
-  waking.events = EPOLLIN;
-  waking.data.fd = wake_;
-  epoll_ctl(poller_, EPOLL_CTL_ADD, wake_, &waking);
   Nanos looked = 0;
   int wait_ms = -1;
   for (;;) {

@@ -4,10 +4,11 @@
 // end what it was sent and has not read. A thread of its own; Add from any.
 #pragma once
 
-#include <cstddef>
+#include <memory>
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
@@ -23,7 +24,9 @@ class LingeringSockets {
     absl::Duration limit = absl::Seconds(30);
   };
 
-  explicit LingeringSockets(const Bounds& bounds);
+  // Fails where the process has no descriptor or no thread left.
+  static absl::StatusOr<std::unique_ptr<LingeringSockets>> Start(
+      const Bounds& bounds);
   // Closes what lingers.
   ~LingeringSockets();
   LingeringSockets(const LingeringSockets&) = delete;
@@ -38,6 +41,8 @@ class LingeringSockets {
     Nanos taken = 0;  // when bytes were last on their way
   };
 
+  explicit LingeringSockets(const Bounds& bounds);
+  absl::Status Open();
   void Run();
   // False if the far end has closed, or has gone.
   static bool Discard(int fd);
@@ -54,7 +59,7 @@ class LingeringSockets {
   Mutex mu_;
   absl::flat_hash_map<int, Times> sockets_ WEIR_GUARDED_BY(mu_);
   bool stop_ WEIR_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;
 };
 
 }  // namespace weir

@@ -28,10 +28,12 @@ constexpr Nanos kLookEvery = 10'000'000;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
-    const std::vector<std::string>& addresses, const Bounds& bounds) {
+    const std::vector<std::string>& addresses, const Bounds& bounds,
+    const LingeringSockets::Bounds& linger) {
   std::unique_ptr<Listener> listener(new Listener(bounds));
   listener->stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (listener->stop_fd_ < 0) return absl::InternalError("eventfd failed");
+  if (listener->stop_fd_ < 0) return absl::ErrnoToStatus(errno, "eventfd");
+  WEIR_ASSIGN_OR_RETURN(listener->lingering_, LingeringSockets::Start(linger));
   for (const std::string& address : addresses) {
     WEIR_ASSIGN_OR_RETURN(ListeningSocket socket,
                           ListeningSocket::Open(address));
@@ -46,9 +48,8 @@ Listener::~Listener() {
   if (stop_fd_ >= 0) close(stop_fd_);
 }
 
-void Listener::Start(AcceptFn accept, const LingeringSockets::Bounds& linger) {
+void Listener::Start(AcceptFn accept) {
   accept_ = std::move(accept);
-  lingering_.emplace(linger);
   hook_.emplace([this](int fd) { return Linger(fd); });
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "weir-accept");

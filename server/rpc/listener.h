@@ -46,9 +46,15 @@ class Listener {
     size_t of_peer = SIZE_MAX;
   };
 
-  // Listens on every address, as ListeningSocket::Open does.
+  // Listens on every address, as ListeningSocket::Open does. `linger` bounds
+  // connections that gRPC has ended.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(
-      const std::vector<std::string>& addresses, const Bounds& bounds);
+      const std::vector<std::string>& addresses, const Bounds& bounds,
+      const LingeringSockets::Bounds& linger);
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(
+      const std::vector<std::string>& addresses, const Bounds& bounds) {
+    return Open(addresses, bounds, LingeringSockets::Bounds());
+  }
   static absl::StatusOr<std::unique_ptr<Listener>> Open(
       const std::vector<std::string>& addresses) {
     return Open(addresses, Bounds());
@@ -61,10 +67,7 @@ class Listener {
   const std::vector<std::string>& addresses() const { return names_; }
 
   // From now on accepts and calls `accept` on a thread of its own. Once.
-  void Start(AcceptFn accept, const LingeringSockets::Bounds& linger);
-  void Start(AcceptFn accept) {
-    Start(std::move(accept), LingeringSockets::Bounds());
-  }
+  void Start(AcceptFn accept);
 
   // Accepts what has already connected, then refuses new connections. A client
   // whose handshake ends in the microseconds between the two is reset.
@@ -115,8 +118,8 @@ class Listener {
   KeyCounts of_peer_ WEIR_GUARDED_BY(mu_);
   Closed closed_ WEIR_GUARDED_BY(mu_);
   size_t prune_at_ WEIR_GUARDED_BY(mu_) = 64;
-  // Since Start; the hook calls, and ends before what it uses.
-  std::optional<LingeringSockets> lingering_;
+  // The hook, since Start, calls, and ends before what it uses.
+  std::unique_ptr<LingeringSockets> lingering_;
   std::optional<ShutdownHook> hook_;
 };
 

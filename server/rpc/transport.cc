@@ -164,7 +164,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
       new Transport(MakePolicy(options, threads)));
   WEIR_ASSIGN_OR_RETURN(
       transport->listener_,
-      Listener::Open(options.addresses, options.max_connections));
+      Listener::Open(options.addresses, options.max_connections,
+                     LingerBounds(options)));
   transport->services_ = RawService::FromTable(table);
   MethodTable health;
   transport->health_.Register(&health);
@@ -214,8 +215,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
         connection.listener_fd = accepted.listening_fd;
         connection.fd = accepted.fd;
         (accepted.is_unix ? local : tcp)->HandleNewConnection(&connection);
-      },
-      LingerBounds(options));
+      });
   return transport;
 }
 

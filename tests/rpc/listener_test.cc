@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -180,12 +181,13 @@ void End(int fd) {
 }
 
 TEST(ListenerTest, AConnectionThatWasEndedStaysUntilItsClientEndsItToo) {
-  auto listener = Listener::Open({"127.0.0.1:0"});
+  auto listener =
+      Listener::Open({"127.0.0.1:0"}, Listener::Bounds(),
+                     {.idle = absl::Hours(1), .limit = absl::Hours(1)});
   ASSERT_TRUE(listener.ok());
   std::atomic<int> accepted = -1;
   (*listener)->Start(
-      [&](const Listener::Accepted& connection) { accepted = connection.fd; },
-      {.idle = absl::Hours(1), .limit = absl::Hours(1)});
+      [&](const Listener::Accepted& connection) { accepted = connection.fd; });
   const int client = ConnectTo((*listener)->addresses()[0]);
   ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
   End(accepted);
@@ -241,18 +243,35 @@ TEST(ListenerTest, AConnectionThatWasEndedStaysNoLongerThanItsBounds) {
        .limit = absl::Hours(1)},
         LingeringSockets::Bounds{.idle = absl::Hours(1),
         .limit = absl::Milliseconds(20)}}) {
-    auto listener = Listener::Open({"127.0.0.1:0"});
+    auto listener = Listener::Open({"127.0.0.1:0"}, Listener::Bounds(), bounds);
     ASSERT_TRUE(listener.ok());
     std::atomic<int> accepted = -1;
-    (*listener)->Start(
-        [&](const Listener::Accepted& connection) { accepted = connection.fd; },
-        bounds);
+    (*listener)->Start([&](const Listener::Accepted& connection) {
+      accepted = connection.fd;
+    });
     const int client = ConnectTo((*listener)->addresses()[0]);
     ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
     End(accepted);
     EXPECT_TRUE(
         Eventually([&] { return (*listener)->open_connections() == 0; }));
     close(client);
+  }
+}
+
+// A descriptor short, it says so, and does not serve without what it is for.
+TEST(ListenerTest, IsNotOpenedWithoutItsDescriptors) {
+  constexpr rlim_t kDescriptors = 4;  // to stop, poll and wake, and the socket
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int free = dup(0);
+  close(free);
+  for (rlim_t more = 0; more < kDescriptors; ++more) {
+    const rlimit few = {static_cast<rlim_t>(free) + more, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const auto listener = Listener::Open({"127.0.0.1:0"});
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_FALSE(listener.ok()) << more;
+    EXPECT_NE(listener.status().message(), "");
   }
 }
 
