@@ -48,8 +48,7 @@ TEST(LoadTest, ClosedLoopCountsAndSortsItsCalls) {
   EXPECT_EQ(result.skipped, 0);
   EXPECT_TRUE(server.Settles());
   EXPECT_EQ(result.calls,
-            static_cast<int64_t>(server.Metric(
-                "weir_requests_total{method=\"Evaluate\",code=\"OK\"}")));
+            static_cast<int64_t>(server.Requests("Evaluate", "OK")));
 }
 
 // A request that is larger than what gRPC keeps for a second try by default, to

@@ -15,10 +15,6 @@ using std::chrono::seconds;
 
 constexpr char kInFlight[] = "weir_requests_in_flight";
 
-std::string Answered(const std::string& code) {
-  return "weir_requests_total{method=\"Evaluate\",code=\"" + code + "\"}";
-}
-
 // Takes a while to compile, and stops at any of its nodes.
 v1::EvaluateRequest LongToCompile(const std::string& name) {
   constexpr int kNodes = 50'000;
@@ -74,7 +70,7 @@ TEST_F(CancelTest, ADeadlineThatPassesInTheQueueLaunchesNothing) {
   EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 1; }));
   EXPECT_TRUE(Eventually(
       [&] { return server_.DeviceMetric("weir_stream_pool_waiting") == 0; }));
-  EXPECT_EQ(server_.Metric(Answered("OK")), 0);
+  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_EQ(server_.Leases(), 1);
   ExpectIdle();
@@ -88,10 +84,10 @@ TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
       [&] { return server_.DeviceMetric("weir_stream_pool_waiting") == 1; }));
   waiting.Cancel();
   EXPECT_EQ(waiting.Wait().status.error_code(), StatusCode::CANCELLED);
-  ASSERT_TRUE(
-      Eventually([&] { return server_.Metric(Answered("CANCELLED")) == 1; }));
+  ASSERT_TRUE(Eventually(
+      [&] { return server_.Requests("Evaluate", "CANCELLED") == 1; }));
   EXPECT_EQ(server_.DeviceMetric("weir_stream_pool_waiting"), 0);
-  EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // the lane is held still
+  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);  // the lane is held still
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_EQ(server_.Leases(), 1);
   ExpectIdle();
@@ -103,9 +99,9 @@ TEST_F(CancelTest, ACancelledCallWaitsForNoCompilation) {
   ASSERT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 2; }));
   waiting.Cancel();
   EXPECT_EQ(waiting.Wait().status.error_code(), StatusCode::CANCELLED);
-  ASSERT_TRUE(
-      Eventually([&] { return server_.Metric(Answered("CANCELLED")) == 1; }));
-  EXPECT_EQ(server_.Metric(Answered("OK")), 0);  // it is compiled still
+  ASSERT_TRUE(Eventually(
+      [&] { return server_.Requests("Evaluate", "CANCELLED") == 1; }));
+  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);  // it is compiled still
   EXPECT_TRUE(compiled.Wait().status.ok());
   ExpectIdle();
 }

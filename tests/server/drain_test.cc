@@ -195,9 +195,8 @@ TEST(DrainTest, LosesNothingUnderLoad) {
   drain.join();
   EXPECT_EQ(result.error_count(), 0) << result.first_error;
   EXPECT_GT(result.calls, 0);
-  const std::string ok = "weir_requests_total{method=\"Evaluate\",code=\"OK\"}";
-  EXPECT_GT(drained.Metric(ok), 0);
-  EXPECT_GT(other.Metric(ok), 0);
+  EXPECT_GT(drained.Requests("Evaluate", "OK"), 0);
+  EXPECT_GT(other.Requests("Evaluate", "OK"), 0);
 }
 
 }  // namespace

@@ -266,9 +266,7 @@ TEST_F(KserveInfoTest, RefusesStreams) {
   request.set_name("digits");
   EXPECT_TRUE(Call(server_, &Kserve::ModelReady, request).response.ready());
   EXPECT_TRUE(Eventually([&] {
-    return server_.Metric(
-               "weir_requests_total{method=\"ModelStreamInfer\","
-               "code=\"UNIMPLEMENTED\"}") == 2;
+    return server_.Requests("ModelStreamInfer", "UNIMPLEMENTED") == 2;
   }));
 }
 

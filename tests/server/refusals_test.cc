@@ -320,9 +320,7 @@ TEST(ReplySizeTest, ATensorIsRefusedBeforeItIsComputed) {
       outputs: "y" outputs: "z")");
   AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
            Bytes<int64_t>({1'000'000}));
-  const auto leases = [&] {
-    return server.Metric("weir_stream_pool_leases_total");
-  };
+  const auto leases = [&] { return server.Leases(); };
   const double before = leases();
   const grpc::Status status = Evaluate(server, request).status;
   EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED,

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/status_details.h"
 #include "kernels/base/error_info.h"
 #include "tests/server/raw_socket.h"
@@ -73,14 +74,30 @@ std::string TestServer::HttpGet(const std::string& path, int* code) const {
   return reply.body;
 }
 
-double TestServer::Metric(const std::string& series) const {
+std::optional<double> TestServer::FindMetric(const std::string& series) const {
   std::istringstream lines(HttpGet("/metrics"));
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind(series + " ", 0) == 0) {
       return std::strtod(line.c_str() + series.size(), nullptr);
     }
   }
-  return 0;
+  return std::nullopt;
+}
+
+double TestServer::Metric(const std::string& series) const {
+  const std::optional<double> value = FindMetric(series);
+  if (!value.has_value()) {
+    ADD_FAILURE() << "no series " << series;
+    std::abort();  // who waits for a value would do so for long
+  }
+  return *value;
+}
+
+double TestServer::Requests(const std::string& method,
+                            const std::string& code) const {
+  return FindMetric(absl::StrCat("weir_requests_total{method=\"", method,
+                                 "\",code=\"", code, "\"}"))
+      .value_or(0);
 }
 
 double TestServer::DeviceMetric(const std::string& name,

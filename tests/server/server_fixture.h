@@ -63,9 +63,13 @@ class TestServer {
 
   // Body of a GET on the HTTP port; `code` gets the status, -1 for no answer.
   std::string HttpGet(const std::string& path, int* code = nullptr) const;
-  // The value of a series of /metrics, by its whole name with labels; 0 if
-  // there is none.
+  // The value of a series of /metrics, by its whole name with labels. One that
+  // is not there ends the test program: nothing is known of it, not even that
+  // it is 0.
   double Metric(const std::string& series) const;
+  // weir_requests_total of an RPC and a code. There are series of those that
+  // were met alone: 0 of others.
+  double Requests(const std::string& method, const std::string& code) const;
   // The same of the default device; `labels` are those beside `device`.
   double DeviceMetric(const std::string& name,
                       const std::string& labels = "") const;
@@ -80,6 +84,8 @@ class TestServer {
   grpc::Status CallRaw(const std::string& method, const std::string& request);
 
  private:
+  std::optional<double> FindMetric(const std::string& series) const;
+
   TempFolder folder_;
   StreamSink log_;
   std::unique_ptr<Server> server_;
