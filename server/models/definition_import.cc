@@ -23,8 +23,38 @@ struct ConstantBytes {
   std::vector<StringRef> strings;
 };
 
+// What is left of kMaxTextElements.
+class TextLeft {
+ public:
+  // Before anything is made of `count` elements in `bytes`.
+  absl::Status Take(int64_t count, size_t bytes, const std::string& spec,
+                    const std::string& raw) {
+    if (count > left_) {
+      return WithField(WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                      "has ", count,
+                                      " elements of text; all constants and "
+                                      "attributes of a graph may have ",
+                                      kMaxTextElements, " of them")),
+                                  "GRAPH_TOO_LARGE"),
+                       spec + ".shape");
+    }
+    // Each has its length.
+    if (static_cast<uint64_t>(count) > bytes / sizeof(uint32_t)) {
+      return InvalidField(
+          raw, absl::StrCat("its shape asks for ", count, " strings; the ",
+                            bytes, " bytes given cannot hold them"));
+    }
+    left_ -= count;
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t left_ = kMaxTextElements;
+};
+
 absl::Status ReadStrings(ConstantBytes* bytes, size_t count,
                          std::string_view path) {
+  bytes->strings.reserve(count);
   std::string_view rest = bytes->raw;
   for (size_t i = 0; i < count; ++i) {
     uint32_t size = 0;
@@ -57,7 +87,7 @@ absl::Status CheckNotRagged(const v1::TensorSpec& spec,
 }
 
 absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
-    const v1::TensorValue& value, const std::string& path) {
+    v1::TensorValue& value, const std::string& path, TextLeft* text) {
   const std::string spec = path + ".spec";
   const std::string raw = path + ".raw";
   if (value.source_case() != v1::TensorValue::kRaw) {
@@ -73,8 +103,9 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
   absl::StatusOr<int64_t> elements = NumElements(tensor.dims);
   absl::StatusOr<int64_t> expected = ByteSize(tensor.dtype, tensor.dims);
   if (!expected.ok()) return WithField(expected.status(), spec + ".shape");
-  bytes->raw = value.raw();
+  bytes->raw = std::move(*value.mutable_raw());
   if (tensor.dtype == DType::kString) {
+    WEIR_RETURN_IF_ERROR(text->Take(*elements, bytes->raw.size(), spec, raw));
     WEIR_RETURN_IF_ERROR(
         ReadStrings(bytes.get(), static_cast<size_t>(*elements), raw));
     tensor.data = bytes->strings.data();
@@ -92,8 +123,8 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
   return std::shared_ptr<const Constant>(std::move(constant));
 }
 
-absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
-                             const std::string& path) {
+absl::Status ImportAttribute(v1::Attribute& attribute, Attributes* to,
+                             const std::string& path, TextLeft* text) {
   const std::string& name = attribute.name();
   if (name.empty()) return InvalidField(path, "an attribute has no name");
   if (to->Has(name)) {
@@ -124,7 +155,8 @@ absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
                                        attribute.strings().values().end()));
       return absl::OkStatus();
     case v1::Attribute::kTensor: {
-      auto constant = ImportConstant(attribute.tensor(), path + ".tensor");
+      auto constant =
+          ImportConstant(*attribute.mutable_tensor(), path + ".tensor", text);
       if (!constant.ok()) {
         return Annotate(constant.status(),
                         absl::StrCat("attribute \"", name, "\": "));
@@ -139,8 +171,8 @@ absl::Status ImportAttribute(const v1::Attribute& attribute, Attributes* to,
                       absl::StrCat("attribute \"", name, "\" has no value"));
 }
 
-absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
-                                     const std::string& path) {
+absl::StatusOr<GraphNode> ImportNode(v1::Node& from, const std::string& path,
+                                     TextLeft* text) {
   GraphNode node;
   node.name = from.name();
   node.domain = from.domain() == "ai.onnx" ? "" : from.domain();
@@ -157,8 +189,8 @@ absl::StatusOr<GraphNode> ImportNode(const v1::Node& from,
   }
   for (int i = 0; i < from.attributes_size(); ++i) {
     WEIR_RETURN_IF_ERROR(
-        ImportAttribute(from.attributes(i), &node.attributes,
-                        absl::StrCat(path, ".attributes[", i, "]")));
+        ImportAttribute(*from.mutable_attributes(i), &node.attributes,
+                        absl::StrCat(path, ".attributes[", i, "]"), text));
   }
   return node;
 }
@@ -250,7 +282,7 @@ absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
   return *dtype;
 }
 
-absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
+absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
                                        absl::Span<const GivenInput> given) {
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));
@@ -277,18 +309,20 @@ absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
     }
     graph.outputs.push_back(name);
   }
+  TextLeft text;
   for (int i = 0; i < definition.nodes_size(); ++i) {
     WEIR_ASSIGN_OR_RETURN(
         GraphNode node,
-        ImportNode(definition.nodes(i),
-                   absl::StrCat("graph.definition.nodes[", i, "]")));
+        ImportNode(*definition.mutable_nodes(i),
+                   absl::StrCat("graph.definition.nodes[", i, "]"), &text));
     graph.nodes.push_back(std::move(node));
   }
   for (int i = 0; i < definition.constants_size(); ++i) {
-    const v1::NamedTensor& from = definition.constants(i);
+    v1::NamedTensor& from = *definition.mutable_constants(i);
     const std::string path =
         absl::StrCat("graph.definition.constants[", i, "]");
-    auto constant = ImportConstant(from.value(), path + ".value");
+    auto constant =
+        ImportConstant(*from.mutable_value(), path + ".value", &text);
     if (!constant.ok()) {
       return Annotate(constant.status(),
                       absl::StrCat("constant \"", from.name(), "\": "));

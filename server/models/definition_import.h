@@ -2,6 +2,7 @@
 // itself; Validate (kernels/graph) checks the graph. Pure; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -27,10 +28,16 @@ struct GivenInput {
 // about the definition: ".inputs[2]".
 inline constexpr char kRequestField[] = ".";
 
+// Elements of text of one definition's constants and attributes in all, and of
+// all inputs of one request: each takes far more than its bytes on the wire.
+inline constexpr int64_t kMaxTextElements = int64_t{1} << 22;
+
 // An input that the definition declares without a spec takes element type and
 // rank from `given`; with neither it is INVALID_ARGUMENT, as is one that is
-// given and not declared. Constants are copied.
-absl::StatusOr<Graph> ImportDefinition(const v1::GraphDefinition& definition,
+// given and not declared. Text of more than kMaxTextElements is
+// RESOURCE_EXHAUSTED (reason GRAPH_TOO_LARGE) before memory is taken for it.
+// Constants are taken out of the definition, not copied.
+absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
                                        absl::Span<const GivenInput> given);
 
 // INVALID_ARGUMENT with field `path` for an unknown element type, or none.

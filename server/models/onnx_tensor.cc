@@ -1,5 +1,6 @@
 #include "server/models/onnx_tensor.h"
 
+#include <google/protobuf/repeated_field.h>
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
@@ -70,16 +71,15 @@ absl::StatusOr<std::shared_ptr<const Constant>> FromField(HostTensor tensor,
 absl::StatusOr<std::shared_ptr<const Constant>> FromStrings(
     HostTensor tensor, int64_t count, onnx::TensorProto& from) {
   struct Owner {
-    std::vector<std::string> strings;
+    google::protobuf::RepeatedPtrField<std::string> strings;
     std::vector<StringRef> views;
   };
   if (from.string_data_size() != count) {
     return WrongCount(from.string_data_size(), count);
   }
   auto owner = std::make_shared<Owner>();
-  owner->strings.assign(
-      std::make_move_iterator(from.mutable_string_data()->begin()),
-      std::make_move_iterator(from.mutable_string_data()->end()));
+  owner->strings.Swap(from.mutable_string_data());
+  owner->views.reserve(static_cast<size_t>(count));
   for (const std::string& text : owner->strings) {
     owner->views.push_back({text.data(), text.size()});
   }

@@ -211,7 +211,7 @@ absl::StatusOr<Graph> ImportKey(std::string_view key) {
         absl::InvalidArgumentError("the graph's definition is malformed"),
         "graph.definition");
   }
-  return ImportDefinition(definition, given);
+  return ImportDefinition(std::move(definition), given);
 }
 
 }  // namespace weir

@@ -7,7 +7,6 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
-#include "server/models/definition_import.h"
 
 namespace weir {
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "kernels/device/device.h"
 #include "kernels/eval/engine.h"
+#include "server/models/definition_import.h"
 #include "server/rpc/wire_evaluate.h"
 #include "server/services/service_context.h"
 
@@ -34,9 +35,7 @@ absl::Status CheckPrecision(int32_t precision);
 absl::Status CheckSpecs(std::span<const WireTensor> inputs,
                         std::string_view spec);
 
-// Elements of all BYTES inputs of one request, each of which takes far more
-// than its bytes on the wire. For one thread.
-inline constexpr int64_t kMaxTextElements = int64_t{1} << 22;
+// Elements of all BYTES inputs of one request. For one thread.
 class TextElements {
  public:
   // Counts those of an input of this type and shape. RESOURCE_EXHAUSTED if they

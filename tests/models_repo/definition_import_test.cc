@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,77 @@ TEST(DefinitionImportTest, AnElementTypeIsRequired) {
   status = ImportDefinition(definition, {}).status();
   EXPECT_EQ(status.message(),
             "input \"x\": element type 99 is not one that weir knows");
+}
+
+v1::TensorValue Text(int64_t count, size_t bytes) {
+  v1::TensorValue value;
+  value.mutable_spec()->set_dtype(v1::DATA_TYPE_STRING);
+  value.mutable_spec()->add_shape(count);
+  value.set_raw(std::string(bytes, '\0'));
+  return value;
+}
+
+// Four bytes on the wire become a view of sixteen.
+TEST(DefinitionImportTest, ElementsOfTextAreBoundedInAll) {
+  constexpr int64_t kHalf = kMaxTextElements / 2;
+  v1::GraphDefinition definition;
+  v1::NamedTensor* constant = definition.add_constants();
+  constant->set_name("words");
+  *constant->mutable_value() = Text(kHalf, 4 * kHalf);
+  v1::Node* node = definition.add_nodes();
+  node->set_op("Constant");
+  v1::Attribute* attribute = node->add_attributes();
+  attribute->set_name("value");
+  *attribute->mutable_tensor() = Text(kHalf, 4 * kHalf);
+  const auto graph = ImportDefinition(definition, {});
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->constants.at("words")->tensor.as<StringRef>()[1].size, 0u);
+
+  constant = definition.add_constants();
+  constant->set_name("one");
+  *constant->mutable_value() = Text(1, 4);
+  absl::Status status = ImportDefinition(definition, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE");
+  EXPECT_EQ(Field(status), "graph.definition.constants[1].value.spec.shape");
+  EXPECT_EQ(status.message(),
+            "constant \"one\": has 1 elements of text; all constants and "
+            "attributes of a graph may have 4194304 of them");
+
+  // Of an attribute too.
+  definition.clear_constants();
+  *attribute->mutable_tensor() =
+      Text(kMaxTextElements + 1, 4 * (kMaxTextElements + 1));
+  status = ImportDefinition(definition, {}).status();
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE") << status;
+  EXPECT_EQ(Field(status),
+            "graph.definition.nodes[0].attributes[0].tensor.spec.shape");
+}
+
+TEST(DefinitionImportTest, TextThatItsBytesCannotHoldTakesNoMemory) {
+  v1::GraphDefinition definition;
+  definition.add_constants()->set_name("words");
+  *definition.mutable_constants(0)->mutable_value() = Text(kMaxTextElements, 9);
+  const absl::Status status = ImportDefinition(definition, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(Field(status), "graph.definition.constants[0].value.raw");
+  EXPECT_EQ(status.message(),
+            "constant \"words\": its shape asks for 4194304 strings; the 9 "
+            "bytes given cannot hold them");
+}
+
+// As large as a message: once is enough.
+TEST(DefinitionImportTest, ConstantsAreTakenOutOfTheDefinition) {
+  v1::GraphDefinition definition;
+  v1::NamedTensor* constant = definition.add_constants();
+  constant->set_name("c");
+  constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_INT8);
+  constant->mutable_value()->mutable_spec()->add_shape(4096);
+  constant->mutable_value()->set_raw(std::string(4096, 'x'));
+  const void* const bytes = constant->value().raw().data();
+  const auto graph = ImportDefinition(std::move(definition), {});
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->constants.at("c")->tensor.data, bytes);
 }
 
 // One by one, this is 45 billion comparisons of names that begin alike.
