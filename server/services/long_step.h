@@ -40,7 +40,7 @@ void RunStep(ServerCall& call, FairThreads& beside, size_t bytes, T* self) {
     absl::Status status;
   };
   beside.Post(PeerKey(call.Peer()), [&call, self] {
-    auto done = std::make_unique<Done>(self, DoStep<kWork>(call, self));
+    std::unique_ptr<Done> done(new Done{self, DoStep<kWork>(call, self)});
     call.Resume(
         [](ServerCall&, void* arg) {
           const std::unique_ptr<Done> done(static_cast<Done*>(arg));
