@@ -118,6 +118,26 @@ std::shared_ptr<const Plan> PlanCache::Insert(
   return result;
 }
 
+bool PlanCache::DropIdle() {
+  std::shared_ptr<const Entry> dropped;  // ends without the lock
+  MutexLock lock(&insert_mu_);
+  auto entries = std::make_shared<Entries>(*entries_.Load());
+  auto oldest = entries->end();
+  for (auto it = entries->begin(); it != entries->end(); ++it) {
+    if ((*it)->plan.use_count() > 1) continue;
+    if (oldest == entries->end() ||
+        (*it)->used.load(std::memory_order_relaxed) <
+            (*oldest)->used.load(std::memory_order_relaxed)) {
+      oldest = it;
+    }
+  }
+  if (oldest == entries->end()) return false;
+  dropped = std::move(*oldest);
+  entries->erase(oldest);
+  entries_.Store(std::move(entries));
+  return true;
+}
+
 PlanCache::Use PlanCache::use() const {
   return entries_.Read([](const Entries& entries) {
     Use use;

@@ -40,6 +40,9 @@ class PlanCache {
   std::shared_ptr<const Plan> Insert(const PlanKey& key,
                                      std::shared_ptr<const Plan> plan);
 
+  // Drops the least recently used that nobody else has; false: there is none.
+  bool DropIdle();
+
   struct Use {
     size_t plans = 0;
     bool held = false;  // some plan, by somebody else

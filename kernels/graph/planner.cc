@@ -58,6 +58,11 @@ size_t RoundUp(size_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
+// Of a value that was computed on the host, with what says where it lies.
+size_t HeldBytes(const TensorMeta& meta) {
+  return RoundUp(meta.bytes) + sizeof(Constant);
+}
+
 }  // namespace
 
 Planner::Planner(std::shared_ptr<const ProgramCore> core, std::stop_token stop)
@@ -97,7 +102,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Planner::Make(
   Emit();
   plan_->guessed_ns_ =
       GuessDuration(*plan_, core_->constants.bytes, computing_ns_);
-  plan_->charge_ = ByteCharge(core_->account, plan_->held_bytes_);
+  plan_->charge_ = ByteCharge(core_->plans, plan_->held_bytes_);
   return ReclaimQueue::Share<const Plan>(std::move(plan_),
                                          core_->room->reclaim());
 }
@@ -489,7 +494,7 @@ absl::Status Planner::UploadHostValues() {
       if (node != nullptr && node->IsHostInput(i)) {
         plan_->body_->host_values.push_back(value(id).host);
         if (graph().values[static_cast<size_t>(id)].constant == nullptr) {
-          plan_->held_bytes_ += value(id).meta.bytes;
+          plan_->held_bytes_ += HeldBytes(value(id).meta);
         }
         continue;
       }
@@ -505,10 +510,8 @@ absl::Status Planner::UploadHostValues() {
   if (ids.empty()) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(plan_->body_->device_values,
                         UploadConstants(*core_->device, constants));
-  for (const auto& constant : constants) {
-    plan_->held_bytes_ +=
-        MakeMeta(constant->tensor.dtype, constant->tensor.dims).bytes;
-  }
+  // On a device of its own these are copies; the host's go with the planner.
+  for (int id : ids) plan_->held_bytes_ += HeldBytes(value(id).meta);
   for (size_t i = 0; i < ids.size(); ++i) {
     uploaded_[static_cast<size_t>(ids[i])] =
         plan_->body_->device_values.addresses[i];

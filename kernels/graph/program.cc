@@ -108,13 +108,41 @@ struct Program::Impl {
       : core(std::move(the_core)),
         id(absl::StrFormat(
             "%016x", Fingerprint(core->device->info().uuid, options.identity))),
-        plans(options.max_plans,
-              options.max_plan_bytes +
-                  4 * kPlanBytesPerNode * core->graph.nodes.size(),
+        plans(options.max_plans, options.max_plan_bytes + PlanBytesOfNodes(),
               core->account),
+        max_used_plan_bytes(options.max_used_plan_bytes + PlanBytesOfNodes()),
         outline_bytes(OutlineBytes(*core)) {
     core->charge = ByteCharge(core->account,
                               HeldBytes(core->graph) + core->constants.bytes);
+  }
+
+  // Of four plans, whatever their kernels hold.
+  size_t PlanBytesOfNodes() const {
+    return 4 * kPlanBytesPerNode * core->graph.nodes.size();
+  }
+
+  // Whether one more plan may be made.
+  absl::Status Admit(const std::stop_token& stop) {
+    const size_t all = core->account->bytes();
+    const size_t of_plans = core->plans->bytes();
+    WEIR_RETURN_IF_ERROR(
+        core->room->Admit(all < of_plans ? 0 : all - of_plans, stop));
+    while (PlansExceed()) {
+      // What waits for its end is used by nobody.
+      if (!core->room->Flush(stop)) {
+        return absl::CancelledError("nobody wants the plan any more");
+      }
+      if (!PlansExceed()) break;
+      if (!plans.DropIdle()) {
+        return TooManyBytesInUse("plans of this program", core->plans->bytes(),
+                                 "max_used_plan_bytes", max_used_plan_bytes);
+      }
+    }
+    return absl::OkStatus();
+  }
+  // Cached or not.
+  bool PlansExceed() const {
+    return core->plans->bytes() > max_used_plan_bytes;
   }
 
   static uint64_t NextNumber() {
@@ -126,6 +154,7 @@ struct Program::Impl {
   const std::shared_ptr<const ProgramCore> core;
   const std::string id;
   PlanCache plans;
+  const size_t max_used_plan_bytes;
   const size_t outline_bytes;
   std::atomic<Nanos> last_plan_ns{0};
 };
@@ -207,6 +236,8 @@ absl::StatusOr<ProgramOutline> Program::Outline(
 
 size_t Program::outline_bytes() const { return impl_->outline_bytes; }
 
+bool Program::DropIdlePlan() const { return impl_->plans.DropIdle(); }
+
 std::shared_ptr<const Plan> Program::FindPlan(
     absl::Span<const HostTensor> inputs) const {
   PlanKey key;
@@ -223,8 +254,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
   } else {
     key.clear();
   }
-  ProgramRoom& room = *impl_->core->room;
-  WEIR_RETURN_IF_ERROR(room.Await(stop));
+  WEIR_RETURN_IF_ERROR(impl_->Admit(stop));
   const Nanos start = NowNanos();
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                         Planner(impl_->core, stop).Make(inputs));
@@ -232,7 +262,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
                             std::memory_order_relaxed);
   const bool cached = !key.empty() || inputs.empty();
   if (cached) plan = impl_->plans.Insert(key, std::move(plan));
-  room.Trim();
+  impl_->core->room->Trim();
   return plan;
 }
 

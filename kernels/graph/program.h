@@ -31,6 +31,9 @@ struct ProgramOptions {
   // node.
   size_t max_plans = 64;
   size_t max_plan_bytes = size_t{256} << 20;
+  // The same of plans that live, kept or in use: beyond it those that nobody
+  // uses go, and while those in use have more, none is made.
+  size_t max_used_plan_bytes = size_t{512} << 20;
   GraphLimits limits;
   EvaluationLimits evaluation = {};
   // Fingerprint of what the graph was made from; see Program::id.
@@ -113,16 +116,21 @@ class WEIR_EXPORT Program {
       absl::Span<const HostTensor> inputs) const;
 
   // Makes and caches it: microseconds on the CPU, a kernel compilation at
-  // worst, once the program's room lets it (ProgramRoom::Await), which may be
+  // worst, once the program's room lets it (ProgramRoom::Admit), which may be
   // later. What must go for it goes afterwards. INVALID_ARGUMENT for a type,
   // rank or shape that does not fit the declaration (naming the input, with
   // field "inputs[i]") or that some node refuses (naming the node).
-  // RESOURCE_EXHAUSTED, reason EVALUATION_TOO_LARGE, beyond
-  // ProgramOptions::evaluation, before anything is planned. Ends its wait, or
-  // at the next node, with CANCELLED once `stop` is requested.
+  // RESOURCE_EXHAUSTED, before anything is planned: reason EVALUATION_TOO_LARGE
+  // beyond ProgramOptions::evaluation, PROGRAM_MEMORY_EXHAUSTED while what is
+  // in use of the room or of this program's plans has too many bytes. Ends its
+  // wait, or at the next node, with CANCELLED once `stop` is requested.
   absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
       absl::Span<const HostTensor> inputs,
       const std::stop_token& stop = {}) const;
+
+  // Lets go of the plan that was not used for longest of those which nobody
+  // uses; false: there is none.
+  bool DropIdlePlan() const;
 
  private:
   struct Impl;

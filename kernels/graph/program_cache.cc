@@ -67,17 +67,6 @@ absl::Status QueueFull(const char* what, const char* name, size_t limit) {
       absl::Milliseconds(200));
 }
 
-absl::Status ProgramsInUse(size_t bytes, size_t limit) {
-  return WithRetryAfter(
-      WithReason(
-          absl::ResourceExhaustedError(absl::StrCat(
-              "programs that are in use have ", bytes, " bytes; they may have ",
-              limit, " (max_bytes); try again when evaluations have ended")),
-          "PROGRAM_MEMORY_EXHAUSTED",
-          {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}}),
-      absl::Milliseconds(200));
-}
-
 absl::Status WaitTooLong(absl::Duration longest) {
   return WithRetryAfter(
       WithReason(absl::DeadlineExceededError(absl::StrCat(
@@ -178,25 +167,27 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
   // Whether nobody else holds the program or a plan of it, so that to evict it
   // frees what it holds. The next moment it may be otherwise.
   static bool Idle(const Entry& entry);
+  // Those that were not used for longest first.
+  std::vector<std::shared_ptr<Entry>> ByAge() const;
   // The idle entry that was not used for longest; if there is none and any one
   // will do, that of all. Null: none.
   std::shared_ptr<Entry> ToEvict(bool any) const;
   // Takes that out. False: there is none.
   bool Evict(bool any);
-  bool DropIdle() override { return Evict(/*any=*/false); }
+  bool DropIdle() override { return Evict(/*any=*/false) || DropIdlePlan(); }
+  // Of the program that was not used for longest of those which have one.
+  bool DropIdlePlan();
   // Takes out what has to go until there is room for one more entry beside all
-  // programs that live: idle entries, and used ones only where their places are
-  // wanted, for their bytes stay. There may be too little room then. Waits for
-  // the end of what goes, or until `stop` is requested.
+  // programs that live: idle entries, then idle plans of the others, and used
+  // entries only where their places are wanted, for their bytes stay. There may
+  // be too little room then. Waits for the end of what goes, or until `stop` is
+  // requested.
   void MakeRoom(size_t key_bytes, const std::stop_token& stop);
   // For one more entry.
   bool HasPlace() const;
   bool HasRoom(size_t key_bytes) const;
   void Insert(const Compilation& compilation,
               std::shared_ptr<const Program> program) WEIR_REQUIRES(mu);
-  // Of programs that live and would if every idle one was evicted.
-  size_t BytesInUse() const;
-  absl::Status CheckBytesInUse(const std::stop_token& stop) const;
   void MakePlan(Planning& planning);
   // A timer that ends the wait; it may outlive the state.
   TimerQueue::TimerId AddTimer(Nanos deadline, WaitId id);
@@ -386,30 +377,9 @@ std::shared_ptr<ProgramCache::State::Compilation> ProgramCache::State::Joinable(
   return found == compiling.end() ? nullptr : found->second;
 }
 
-size_t ProgramCache::State::BytesInUse() const {
-  const std::shared_ptr<const Entries> entries = programs.Load();
-  size_t idle = 0;
-  for (const auto& [hash, entry] : *entries) {
-    if (Idle(*entry)) idle += entry->key->size() + entry->program->held_bytes();
-  }
-  const size_t all = room->account()->bytes();
-  return all < idle ? 0 : all - idle;
-}
-
-absl::Status ProgramCache::State::CheckBytesInUse(
-    const std::stop_token& stop) const {
-  if (room->account()->bytes() < options.max_bytes) return absl::OkStatus();
-  // What waits for its end is used by nobody.
-  if (options.reclaim != nullptr) options.reclaim->Flush(stop);
-  const size_t bytes = BytesInUse();
-  if (bytes < options.max_bytes) return absl::OkStatus();
-  return ProgramsInUse(bytes, options.max_bytes);
-}
-
 ProgramCache::ProgramOr ProgramCache::State::Make(Compilation& compilation) {
   const std::stop_token stop = compilation.stop.get_token();
-  WEIR_RETURN_IF_ERROR(room->Await(stop));
-  WEIR_RETURN_IF_ERROR(CheckBytesInUse(stop));
+  WEIR_RETURN_IF_ERROR(room->Admit(/*own=*/0, stop));
   auto graph = compilation.factory();
   if (!graph.ok()) return graph.status();
   ProgramOptions program_options;
@@ -472,18 +442,25 @@ bool ProgramCache::State::Idle(const Entry& entry) {
   return entry.program.use_count() == 1 && !entry.program->has_plans_in_use();
 }
 
-std::shared_ptr<Entry> ProgramCache::State::ToEvict(bool any) const {
+std::vector<std::shared_ptr<Entry>> ProgramCache::State::ByAge() const {
   const std::shared_ptr<const Entries> entries = programs.Load();
-  std::vector<std::pair<uint64_t, const std::shared_ptr<Entry>*>> by_age;
+  std::vector<std::pair<uint64_t, std::shared_ptr<Entry>>> aged;
   for (const auto& [hash, entry] : *entries) {
-    by_age.push_back({entry->used.load(std::memory_order_relaxed), &entry});
+    aged.push_back({entry->used.load(std::memory_order_relaxed), entry});
   }
-  std::sort(by_age.begin(), by_age.end());
+  std::sort(aged.begin(), aged.end());
+  std::vector<std::shared_ptr<Entry>> by_age;
+  for (auto& [age, entry] : aged) by_age.push_back(std::move(entry));
+  return by_age;
+}
+
+std::shared_ptr<Entry> ProgramCache::State::ToEvict(bool any) const {
+  const std::vector<std::shared_ptr<Entry>> by_age = ByAge();
   const auto found =
       std::find_if(by_age.begin(), by_age.end(),
-                   [](const auto& aged) { return Idle(**aged.second); });
-  if (found != by_age.end()) return *found->second;
-  return any && !by_age.empty() ? *by_age.front().second : nullptr;
+                   [](const auto& entry) { return Idle(*entry); });
+  if (found != by_age.end()) return *found;
+  return any && !by_age.empty() ? by_age.front() : nullptr;
 }
 
 bool ProgramCache::State::Evict(bool any) {
@@ -503,11 +480,18 @@ bool ProgramCache::State::Evict(bool any) {
   }
 }
 
+bool ProgramCache::State::DropIdlePlan() {
+  for (const std::shared_ptr<Entry>& entry : ByAge()) {
+    if (entry->program->DropIdlePlan()) return true;
+  }
+  return false;
+}
+
 void ProgramCache::State::MakeRoom(size_t key_bytes,
                                    const std::stop_token& stop) {
   while (!HasRoom(key_bytes)) {
     const bool place = !HasPlace();  // is wanted, not bytes alone
-    if (!Evict(place)) return;
+    if (!Evict(place) && (place || !DropIdlePlan())) return;
     // Its bytes count until it has ended.
     if (options.reclaim != nullptr && !options.reclaim->Flush(stop)) return;
   }

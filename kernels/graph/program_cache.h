@@ -31,8 +31,9 @@ struct ProgramCacheOptions {
   size_t max_programs = 256;
   // Keys and Program::held_bytes, of programs that are cached or in use, which
   // they are as long as somebody holds them or a plan of theirs. What finds no
-  // room beside those is not cached; and while those in use have so many bytes,
-  // nothing is compiled.
+  // room beside those is not cached; and while what is in use has more bytes,
+  // nothing is compiled and no plan made (ProgramRoom::Admit). So it may be
+  // passed by what each thread makes at the moment, and by one program.
   size_t max_bytes = size_t{1} << 30;
   size_t max_queued = 256;
   // Of keys that wait, are being compared with those of others or compiled, or
@@ -132,10 +133,11 @@ class WEIR_EXPORT ProgramCache {
 
   // Program::MakePlan on a plan thread. The program may be of another cache, or
   // of none: its plan lies in its own room, where others go for it if need be,
-  // which nobody waits for. `done` runs exactly once, as that of GetOrCompile;
-  // with DEADLINE_EXCEEDED or CANCELLED the plan was not made. Where
-  // Program::InputOnHost, the inputs' data must stay until then, so that a
-  // caller who leaves such a plan in the making is told at its next step.
+  // which nobody waits for, or refuse it (Program::MakePlan). `done` runs
+  // exactly once, as that of GetOrCompile; with DEADLINE_EXCEEDED or CANCELLED
+  // the plan was not made. Where Program::InputOnHost, the inputs' data must
+  // stay until then, so that a caller who leaves such a plan in the making is
+  // told at its next step.
   WaitId MakePlan(std::shared_ptr<const Program> program,
                   absl::Span<const HostTensor> inputs, Nanos deadline,
                   absl::AnyInvocable<void(PlanOr)> done);

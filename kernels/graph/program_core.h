@@ -60,6 +60,7 @@ struct ProgramCore {
       : room(its_room != nullptr ? std::move(its_room)
                                  : std::make_shared<ProgramRoom>()),
         account(std::make_shared<ByteAccount>(room->account())),
+        plans(std::make_shared<ByteAccount>(account)),
         packed(account) {}
   ProgramCore(const ProgramCore&) = delete;
   ProgramCore& operator=(const ProgramCore&) = delete;
@@ -68,6 +69,8 @@ struct ProgramCore {
   const std::shared_ptr<ProgramRoom> room;
   // Of the program, its plans and packed constants; part of the room's.
   const std::shared_ptr<ByteAccount> account;
+  // Of the plans that live, cached or not; part of that.
+  const std::shared_ptr<ByteAccount> plans;
   // For all but plans and packed constants. Before the rest, and so after it to
   // go: what it counts is given back by then.
   mutable ByteCharge charge;

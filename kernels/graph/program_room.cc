@@ -1,6 +1,11 @@
 #include "kernels/graph/program_room.h"
 
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/base/error_info.h"
 
 namespace weir {
 
@@ -11,14 +16,29 @@ ProgramRoom::ProgramRoom(size_t max_bytes,
       reclaim_(std::move(reclaim)),
       keeper_(std::move(keeper)) {}
 
-absl::Status ProgramRoom::Await(const std::stop_token& stop) const {
-  if (reclaim_ == nullptr) return absl::OkStatus();
-  // Whoever passed the bound has asked for a trim, which is in the queue.
-  if (reclaim_->AwaitRoom(stop) && (!exceeded() || reclaim_->Flush(stop))) {
-    return absl::OkStatus();
+bool ProgramRoom::exceeded(size_t own) const {
+  const size_t bytes = account_->bytes();
+  return bytes > max_bytes_ && bytes - max_bytes_ > own;
+}
+
+bool ProgramRoom::Flush(const std::stop_token& stop) const {
+  return reclaim_ == nullptr || reclaim_->Flush(stop);
+}
+
+absl::Status ProgramRoom::Admit(size_t own, const std::stop_token& stop) {
+  bool awaited = reclaim_ == nullptr || reclaim_->AwaitRoom(stop);
+  if (awaited && exceeded(own)) {
+    // What was in use when others looked may be idle now.
+    Trim();
+    awaited = Flush(stop);
   }
-  return absl::CancelledError(
-      "nobody wants any more what waited for the end of others");
+  if (!awaited) {
+    return absl::CancelledError(
+        "nobody wants any more what waited for the end of others");
+  }
+  if (!exceeded(own)) return absl::OkStatus();
+  return TooManyBytesInUse("programs and plans", account_->bytes(), "max_bytes",
+                           max_bytes_);
 }
 
 void ProgramRoom::Trim() {
@@ -36,6 +56,19 @@ void ProgramRoom::Trim() {
   } else {
     reclaim_->Post(trim);
   }
+}
+
+absl::Status TooManyBytesInUse(std::string_view what, size_t bytes,
+                               std::string_view name, size_t limit) {
+  return WithRetryAfter(
+      WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              std::string(what), " that are in use have ", bytes,
+              " bytes; they may have ", limit, " (", std::string(name),
+              "); try again when evaluations have ended")),
+          "PROGRAM_MEMORY_EXHAUSTED",
+          {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}}),
+      absl::Milliseconds(200));
 }
 
 }  // namespace weir

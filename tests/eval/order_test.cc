@@ -173,6 +173,41 @@ TEST_P(Order, UnfinishedWorksAreBounded) {
   EXPECT_TRUE(works[1].Done().ok());
 }
 
+// However many wait: a plan is held from then until its work ends.
+TEST_P(Order, PlansOfWorksThatWaitAreBounded) {
+  ProgramOptions options;
+  options.max_used_plan_bytes = 10000;
+  const auto program = Program::Compile(MakeGraph("Neg", 1), engine_->device(),
+                                        *registry_, options);
+  ASSERT_TRUE(program.ok()) << program.status();
+  program_ = *program;
+  auto gate = std::make_shared<Timeline>("gate");
+  WatchedWork works[100];
+  std::vector<std::vector<float>> values;
+  for (WatchedWork& watched : works) {
+    Prepare(watched);
+    values.emplace_back(values.size() + 1);
+    watched.request().inputs = {Floats(values.back())};
+    watched.request().after = {Point{gate, 1}};
+    Enter(NewContext()).Submit(watched.work.get(), &watched.waiter);
+  }
+  // It is told while the others wait.
+  const absl::Status status = works[99].Done();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "PROGRAM_MEMORY_EXHAUSTED");
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_TRUE(works[0].Done().ok());
+  for (WatchedWork& watched : works) {
+    static_cast<void>(watched.Done());
+    watched.work->DropProgram();
+  }
+  WatchedWork next;
+  Prepare(next);
+  next.request().inputs = {Floats(values.back())};
+  Enter(NewContext()).Submit(next.work.get(), &next.waiter);
+  EXPECT_TRUE(next.Done().ok());
+}
+
 TEST_P(Order, ALaneIsHeldOnlyWhileWorkIsUnfinished) {
   Activation activation = Enter(NewContext());
   WatchedWork watched;

@@ -419,6 +419,59 @@ TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {
   EXPECT_EQ(large->FindPlan({Of({1})}), nullptr);
 }
 
+TEST_F(EvaluationLimitsTest, PlansInUseAreBoundedByWhatTheyHold) {
+  GraphNode node = Work("w", "x", "y", 1);
+  node.attributes.Set("held", int64_t{24} << 20);
+  ProgramOptions options;
+  options.max_plans = 2;
+  options.max_used_plan_bytes = size_t{64} << 20;
+  const auto program = *Program::Compile(OpenGraph(std::move(node)), *device_,
+                                         registry_, options);
+  std::vector<std::shared_ptr<const Plan>> held;
+  for (int64_t n = 1; n <= 3; ++n) {
+    auto plan = program->MakePlan({Of({n})});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    held.push_back(*std::move(plan));
+  }
+  // One of them is kept no more, and lives.
+  const int planned = counts_.planned;
+  const absl::Status status = program->MakePlan({Of({4})}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "PROGRAM_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  EXPECT_EQ(counts_.planned, planned);
+  // What nobody uses goes instead, though it was kept.
+  held[2] = nullptr;
+  EXPECT_NE(program->FindPlan({Of({3})}), nullptr);
+  EXPECT_TRUE(program->MakePlan({Of({4})}).ok());
+  EXPECT_EQ(program->FindPlan({Of({3})}), nullptr);
+  EXPECT_NE(program->FindPlan({Of({2})}), nullptr);
+}
+
+// Each lies somewhere, and something knows where.
+TEST_F(EvaluationLimitsTest, PlansHoldValuesOfTheHostByWhatTheyTake) {
+  constexpr size_t kValues = 1000;
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  graph.inputs = {Input("x", SymbolicDims{Dim()}),
+                  {"i", DType::kInt64, SymbolicDims{Dim(1)}}};
+  graph.nodes = {Node("Shape", {"x"}, {"n"})};
+  std::vector<std::string> values = {"i", "n"};
+  for (size_t i = 0; i < kValues; ++i) {
+    const std::string last = values.back();
+    values.push_back(absl::StrCat("v", i));
+    graph.nodes.push_back(Node("Add", {"n", last}, {values.back()}));
+  }
+  graph.nodes.push_back(Node("Max", values, {"y"}));
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan =
+      (*program)->MakePlan({Of({5}), HostTensor{DType::kInt64, {1}, nullptr}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GE((*plan)->held_bytes(), kValues * 256);
+}
+
 // Of a step whatever its arity would be some kilobytes here.
 TEST_F(EvaluationLimitsTest, PlansHoldTheirOperands) {
   constexpr size_t kOperands = 10000;

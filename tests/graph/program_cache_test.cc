@@ -574,6 +574,90 @@ TEST_F(ProgramCacheTest, CompilesNothingWhileTooMuchIsInUse) {
   EXPECT_NE(cache->Find("d"), nullptr);
 }
 
+// As works hold them that wait for a lane.
+class PlansInUse : public ProgramCacheTest {
+ protected:
+  static constexpr int64_t kMany = 100;  // more than a program keeps
+
+  void SetUp() override {
+    program_ = *Compile(*Make(), "k");
+    own_ = program_->held_bytes();
+    each_ = (*program_->MakePlan(Rows(1)))->held_bytes();
+    max_bytes_ = own_ + 20 * each_;
+    cache_ = Make({.max_bytes = max_bytes_});
+    program_ = *Compile(*cache_, "k");
+  }
+
+  ProgramCache::PlanOr MakePlan(int64_t rows) {
+    Answers<ProgramCache::PlanOr> answers;
+    cache_->MakePlan(program_, Rows(rows), kNoDeadline, answers.Sink());
+    return answers.Next();
+  }
+  // Plans for so many rows and more, until one is refused.
+  absl::Status Fill(int64_t rows) {
+    for (int64_t i = 0; i < kMany; ++i) {
+      ProgramCache::PlanOr plan = MakePlan(rows + i);
+      if (!plan.ok()) return plan.status();
+      held_.push_back(*std::move(plan));
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<ProgramCache> cache_;
+  std::shared_ptr<const Program> program_;
+  size_t own_ = 0;   // of the program, without plans
+  size_t each_ = 0;  // of a plan
+  size_t max_bytes_ = 0;
+  std::vector<std::shared_ptr<const Plan>> held_;
+};
+
+TEST_F(PlansInUse, LeaveNoRoomForMore) {
+  const absl::Status status = Fill(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "PROGRAM_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  EXPECT_GE(held_.size(), 10u);
+  // Beside the program's own, and what was being made.
+  EXPECT_LE(cache_->stats().bytes, max_bytes_ + own_ + 2 * each_);
+  // What is there is found all the same.
+  EXPECT_EQ(MakePlan(1).value_or(nullptr), held_[0]);
+  EXPECT_FALSE(MakePlan(kMany + 1).ok());
+  held_.clear();
+  EXPECT_TRUE(MakePlan(kMany + 1).ok());
+  EXPECT_LE(cache_->stats().bytes, max_bytes_);
+}
+
+TEST_F(PlansInUse, AreAllThatCounts) {
+  for (int64_t rows = 1; rows <= kMany; ++rows) {
+    const ProgramCache::PlanOr plan = MakePlan(rows);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+  }
+  // The program is in use, and keeps plans that nobody uses.
+  EXPECT_LE(cache_->stats().bytes, max_bytes_);
+  EXPECT_TRUE(Compile(*cache_, "other").ok());
+  EXPECT_NE(cache_->Find("other"), nullptr);
+  EXPECT_EQ(cache_->Find("k"), program_);
+  EXPECT_LE(cache_->stats().bytes, max_bytes_);
+}
+
+TEST_F(PlansInUse, HoldUpThoseOfTheirRoomOnly) {
+  const auto elsewhere = Make();
+  const auto other = *Compile(*elsewhere, "k");
+  ASSERT_FALSE(Fill(1).ok());
+  Answers<ProgramCache::PlanOr> answers;
+  cache_->MakePlan(other, Rows(1), kNoDeadline, answers.Sink());
+  EXPECT_TRUE(answers.Next().ok());
+}
+
+// It was let in before, and to refuse its plans would not make it smaller.
+TEST_F(PlansInUse, AreMadeOfAProgramThatAloneIsTooLarge) {
+  cache_ = Make({.max_bytes = own_ / 2});
+  program_ = *Compile(*cache_, "k");
+  EXPECT_EQ(cache_->stats().programs, 0u);
+  const ProgramCache::PlanOr plan = MakePlan(1);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+}
+
 // To evict it would free nothing, and make whoever uses it compile it again.
 TEST_F(ProgramCacheTest, WhatIsInUseStaysCached) {
   const size_t each = 1 + (*Compile(*Make(), "a"))->held_bytes();
