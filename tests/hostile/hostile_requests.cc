@@ -602,7 +602,7 @@ void AddConnections(std::vector<HostileRequest>* all) {
                                                  Empties(kUnknown, 60'000'000),
                                                  kAnswer, /*gzip=*/true)};
                   },
-                  {StatusCode::kInvalidArgument}});
+                  {StatusCode::kResourceExhausted}});
   all->push_back(
       {"16 callers who never read their 16 MB",
        [](const HostileTarget& target) {
