@@ -22,7 +22,8 @@ absl::StatusOr<std::vector<int64_t>> ConstantDigests::Get(
     const auto found = digests_.find({constant.get(), node.def});
     if (found != digests_.end()) return found->second.ints;
   }
-  return HostIntsOf(node, i, constant->tensor);
+  DigestBudget budget;
+  return HostIntsOf(node, i, constant->tensor, budget);
 }
 
 void ConstantDigests::Replace(const Replacements& constants) {

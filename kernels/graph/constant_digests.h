@@ -19,7 +19,8 @@ struct LoweredNode;
 
 class ConstantDigests {
  public:
-  // HostIntsOf input `i` of `node`, which is `constant`.
+  // HostIntsOf input `i` of `node`, which is `constant`. Each has a budget of
+  // its own.
   absl::StatusOr<std::vector<int64_t>> Take(
       const LoweredNode& node, size_t i,
       const std::shared_ptr<const Constant>& constant);

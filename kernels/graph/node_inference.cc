@@ -85,9 +85,10 @@ TensorMeta MakeMeta(DType dtype, Dims dims) {
 
 absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,
                                                 size_t i,
-                                                const HostTensor& value) {
+                                                const HostTensor& value,
+                                                DigestBudget& budget) {
   if (node.def->digest != nullptr) {
-    return node.def->digest(value);
+    return node.def->digest(value, budget);
   }
   WEIR_ASSIGN_OR_RETURN(const int64_t count, NumElements(value.dims));
   const bool integers = IsInteger(value.dtype) || value.dtype == DType::kBool;

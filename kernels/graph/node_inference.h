@@ -19,10 +19,12 @@ namespace weir {
 TensorMeta MakeMeta(DType dtype, Dims dims);
 
 // A host input's digest, or its values: empty for a type that is not a list of
-// integers. RESOURCE_EXHAUSTED beyond kMaxHostInts.
+// integers. UNIMPLEMENTED beyond kMaxHostInts; RESOURCE_EXHAUSTED beyond the
+// budget.
 absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,
                                                 size_t i,
-                                                const HostTensor& value);
+                                                const HostTensor& value,
+                                                DigestBudget& budget);
 
 struct TypedShape {
   DType dtype = DType::kInvalid;

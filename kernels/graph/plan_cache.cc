@@ -21,7 +21,7 @@ void AppendElements(const HostTensor& input, size_t bytes, PlanKey* key) {
 }  // namespace
 
 bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
-                 PlanKey* key) {
+                 DigestBudget budget, PlanKey* key) {
   if (inputs.size() != core.inputs.size()) return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const HostTensor& input = inputs[i];
@@ -42,7 +42,7 @@ bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
       if (!ByteSize(input.dtype, input.dims).ok()) return false;
       const auto ints =
           HostIntsOf(core.graph.nodes[static_cast<size_t>(digest.node)],
-                     digest.input, input);
+                     digest.input, input, budget);
       if (!ints.ok()) return false;
       key->push_back(static_cast<int64_t>(ints->size()));
       key->insert(key->end(), ints->begin(), ints->end());

@@ -22,9 +22,10 @@ namespace weir {
 // Shapes of all inputs, and what the host reads of them.
 using PlanKey = absl::InlinedVector<int64_t, 48>;
 
-// False where the inputs are none that a plan could be made for.
+// False where the inputs are none that a plan could be made for, or digests of
+// them need more than `budget`.
 bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
-                 PlanKey* key);
+                 DigestBudget budget, PlanKey* key);
 
 class PlanCache {
  public:

@@ -196,7 +196,8 @@ absl::Status Planner::ReadHostInputs(const LoweredNode& node) {
       return absl::UnimplementedError(
           absl::StrCat("input ", i, " depends on data computed on the device"));
     }
-    WEIR_ASSIGN_OR_RETURN(host_ints_[i], HostIntsOf(node, i, tensor));
+    WEIR_ASSIGN_OR_RETURN(host_ints_[i],
+                          HostIntsOf(node, i, tensor, digest_budget_));
     if (digested) digests_[{id, node.def}] = *host_ints_[i];
   }
   return absl::OkStatus();

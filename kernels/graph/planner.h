@@ -86,6 +86,7 @@ class Planner {
   std::vector<const void*> uploaded_;  // by value: a host value's address
   std::vector<size_t> scratch_;        // by draft: offset
   HostBudget host_budget_;
+  DigestBudget digest_budget_;
   EvaluationSize size_;
 
   // What a digest said, by the value and the operator that asked.

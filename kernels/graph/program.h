@@ -111,7 +111,8 @@ class WEIR_EXPORT Program {
 
   // The cached plan for these inputs, or null. Takes no shared lock that a
   // compilation holds. Inputs are in the order of inputs(); data is read only
-  // where InputOnHost.
+  // where InputOnHost, and so much of it as a thread may that others wait for:
+  // what is not found for that reason MakePlan finds.
   std::shared_ptr<const Plan> FindPlan(
       absl::Span<const HostTensor> inputs) const;
 
@@ -121,9 +122,10 @@ class WEIR_EXPORT Program {
   // rank or shape that does not fit the declaration (naming the input, with
   // field "inputs[i]") or that some node refuses (naming the node).
   // RESOURCE_EXHAUSTED, before anything is planned: reason EVALUATION_TOO_LARGE
-  // beyond ProgramOptions::evaluation, PROGRAM_MEMORY_EXHAUSTED while what is
-  // in use of the room or of this program's plans has too many bytes. Ends its
-  // wait, or at the next node, with CANCELLED once `stop` is requested.
+  // beyond ProgramOptions::evaluation, or for inputs of which there is more
+  // than kMaxDigestParts to read; PROGRAM_MEMORY_EXHAUSTED while what is in use
+  // of the room or of this program's plans has too many bytes. Ends its wait,
+  // or at the next node, with CANCELLED once `stop` is requested.
   absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
       absl::Span<const HostTensor> inputs,
       const std::stop_token& stop = {}) const;

@@ -50,14 +50,34 @@ absl::Status NameFile(const absl::Status& status, int64_t i, int64_t count) {
   return Annotate(status, absl::StrCat("picture ", i, " of ", count, ": "));
 }
 
+// To look at a picture's header costs as much, beside its parts.
+constexpr int64_t kPartsOfPicture = 8;
+
+absl::Status TooManyParts(int64_t count) {
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          count,
+          " pictures: an evaluation reads the headers of pictures as "
+          "far as ",
+          kMaxDigestParts,
+          " segments, bytes of filling and EXIF "
+          "entries, of which each picture counts for ",
+          kPartsOfPicture, " more; send fewer in one request")),
+      "EVALUATION_TOO_LARGE", {{"limit", absl::StrCat(kMaxDigestParts)}});
+}
+
 // Height and width, which all files must share, and the memory that decoding
 // one of them takes at most.
-absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value) {
+absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
+                                            DigestBudget& budget) {
   WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(value.dims));
   const Files files(value.dtype, elements, value.data);
   if (files.count() == 0) {
     return AsCorrupt(
         absl::InvalidArgumentError("there is no picture to decode"));
+  }
+  if (!budget.Take(SaturatingMul(files.count(), kPartsOfPicture))) {
+    return TooManyParts(files.count());
   }
   int64_t height = 0, width = 0, bytes = 0;
   for (int64_t i = 0; i < files.count(); ++i) {
@@ -65,6 +85,7 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value) {
     if (!info.ok()) {
       return NameFile(AsCorrupt(info.status()), i, files.count());
     }
+    if (!budget.Take(info->header_parts)) return TooManyParts(files.count());
     bytes = std::max(bytes, image::DecoderBytes(*info));
     if (i == 0) {
       height = info->UprightHeight();

@@ -295,6 +295,23 @@ WEIR_EXPORT NodeCost OutputCost(const NodeInfo& node, DeviceKind device,
 WEIR_EXPORT NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
                                      const PlanArgs& args);
 
+// What the digests of one plan's inputs read in all, counted in parts of some
+// nanoseconds: a segment of a picture's header is one.
+inline constexpr int64_t kMaxDigestParts = int64_t{1} << 20;
+// The same on a thread that others wait for.
+inline constexpr int64_t kQuickDigestParts = int64_t{1} << 16;
+class DigestBudget {
+ public:
+  explicit DigestBudget(int64_t parts = kMaxDigestParts) : left_(parts) {}
+  // False, also from then on, if there are not so many left.
+  bool Take(int64_t parts) {
+    return (left_ = left_ < parts ? -1 : left_ - parts) >= 0;
+  }
+
+ private:
+  int64_t left_;
+};
+
 struct OpDef {
   std::string_view domain;
   std::string_view name;
@@ -308,9 +325,11 @@ struct OpDef {
   // What the plan needs to know of a host input that is not a list of integers
   // (for example the size of an encoded picture); null: the integers
   // themselves, at most kMaxHostInts. Of the value alone: it is asked once,
-  // however many nodes of the operator read that.
-  absl::StatusOr<std::vector<int64_t>> (*digest)(const HostTensor& value) =
-      nullptr;
+  // however many nodes of the operator read that. What it reads it takes from
+  // `budget`; RESOURCE_EXHAUSTED (reason EVALUATION_TOO_LARGE) if that has
+  // less.
+  absl::StatusOr<std::vector<int64_t>> (*digest)(
+      const HostTensor& value, DigestBudget& budget) = nullptr;
   // Output 0 has exactly the bytes of input 0: the planner may let them share
   // memory and drop the step.
   bool aliases_input = false;

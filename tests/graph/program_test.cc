@@ -541,6 +541,41 @@ TEST_P(ProgramTest, DigestsInputsThatStayOnTheHost) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"decode\""));
 }
 
+// The thread that looks for a plan has other calls to answer.
+TEST_P(ProgramTest, WhatTakesLongToDigestIsLeftToMakePlan) {
+  Graph graph;
+  graph.outputs = {"all"};
+  for (const char* name : {"a", "b"}) {
+    graph.inputs.push_back(Input(name, SymbolicDims{Dim()}, DType::kUint8));
+    graph.nodes.push_back(
+        Node("weir.Decode", {name}, {absl::StrCat("of ", name)}));
+  }
+  graph.nodes.push_back(Node("Add", {"of a", "of b"}, {"all"}));
+  graph.nodes[1].name = "decode";
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const std::vector<uint8_t> bytes(kMaxDigestParts, 3);
+  const auto of = [&](int64_t size) {
+    return HostTensor{DType::kUint8, {size}, bytes.data()};
+  };
+  // The budget is that of all inputs together.
+  const int64_t half = kQuickDigestParts / 2;
+  const auto quick = (*program)->MakePlan({of(half), of(half)});
+  ASSERT_TRUE(quick.ok()) << quick.status();
+  EXPECT_EQ((*program)->FindPlan({of(half), of(half)}), *quick);
+  const auto slow = (*program)->MakePlan({of(half), of(half + 1)});
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  const int before = testing::decode_digests;
+  EXPECT_EQ((*program)->FindPlan({of(half), of(half + 1)}), nullptr);
+  EXPECT_EQ(testing::decode_digests - before, 2);
+  EXPECT_EQ(*(*program)->MakePlan({of(half), of(half + 1)}), *slow);
+
+  const absl::Status status =
+      (*program)->MakePlan({of(kMaxDigestParts), of(2)}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("\"decode\""));
+}
+
 // Files may be large, and nodes many.
 TEST_P(ProgramTest, AnInputIsDigestedOnceForAllNodesOfAnOperator) {
   Graph graph;

@@ -103,12 +103,15 @@ inline absl::Status DecodeShape(InferContext& c) {
   return absl::OkStatus();
 }
 
-// How often any Decode was asked for its digest.
+// How often any Decode was asked for its digest, to which each byte is a part.
 inline std::atomic<int> decode_digests{0};
 
 inline absl::StatusOr<std::vector<int64_t>> DecodeDigest(
-    const HostTensor& value) {
+    const HostTensor& value, DigestBudget& budget) {
   ++decode_digests;
+  if (!value.dims.empty() && !budget.Take(value.dims[0])) {
+    return absl::ResourceExhaustedError("the picture has too many parts");
+  }
   if (value.dims.empty() || value.dims[0] < 2) {
     return absl::InvalidArgumentError("the picture is truncated");
   }

@@ -151,6 +151,31 @@ TEST_P(DecodeImageTest, RefusesFilesOfManyScans) {
       << checked;
 }
 
+// Four bytes of file are a segment to read, for every one of them.
+TEST_P(DecodeImageTest, BoundsTheHeadersOfAllPictures) {
+  image::Bytes many = Jpeg();
+  image::Bytes segments;
+  for (int i = 0; i < 4000; ++i) {
+    for (const int byte : {0xFF, 0xE3, 0x00, 0x02}) {
+      segments.push_back(static_cast<std::byte>(byte));
+    }
+  }
+  many.insert(many.begin() + 2, segments.begin(), segments.end());
+  const auto decode = [&](const image::Bytes& file, size_t count) {
+    const std::vector<image::Bytes> files(count, file);
+    return Run(WeirNode("DecodeImage"),
+               {Strings(files, {static_cast<int64_t>(count)})})
+        .status();
+  };
+  EXPECT_TRUE(decode(many, 3).ok());
+  EXPECT_TRUE(decode(Jpeg(), 300).ok());
+  const absl::Status status = decode(many, 300);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "EVALUATION_TOO_LARGE") << status;
+  EXPECT_NE(status.message().find("300 pictures"), absl::string_view::npos)
+      << status;
+}
+
 // --max-scratch-bytes goes by it.
 TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
   const auto registry = MakeOpRegistry();
@@ -162,7 +187,8 @@ TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
                            .dims = {static_cast<int64_t>(file.size())},
                            .elements = static_cast<int64_t>(file.size()),
                            .bytes = file.size()};
-    const auto digest = def->digest({in.dtype, in.dims, file.data()});
+    DigestBudget budget;
+    const auto digest = def->digest({in.dtype, in.dims, file.data()}, budget);
     EXPECT_TRUE(digest.ok()) << digest.status();
     TensorMeta out = {.dtype = DType::kUint8,
                       .dims = {(*digest)[0], (*digest)[1], 3}};

@@ -89,7 +89,9 @@ TensorMeta MetaOf(DType dtype, const Dims& dims) {
 absl::StatusOr<std::vector<int64_t>> HostIntsOf(const OpDef& def,
                                                 const Value& value) {
   if (def.digest != nullptr) {
-    return def.digest(HostTensor{value.dtype, value.dims, value.bytes.data()});
+    DigestBudget budget;
+    return def.digest(HostTensor{value.dtype, value.dims, value.bytes.data()},
+                      budget);
   }
   std::vector<int64_t> ints;
   for (double x : ToDoubles(value)) ints.push_back(static_cast<int64_t>(x));

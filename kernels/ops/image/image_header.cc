@@ -95,8 +95,10 @@ absl::Status Truncated(std::string_view format, std::string_view where) {
       absl::StrCat(AbslView(format), " data ends inside ", AbslView(where)));
 }
 
-// A broken EXIF block is no reason to refuse a picture: upright.
-Orientation OrientationFromTiff(std::span<const std::byte> tiff) {
+// A broken EXIF block is no reason to refuse a picture: upright. Adds the
+// entries that it reads to `parts`.
+Orientation OrientationFromTiff(std::span<const std::byte> tiff,
+                                int64_t& parts) {
   constexpr std::array<uint8_t, 4> kLittle = {'I', 'I', 42, 0};
   constexpr std::array<uint8_t, 4> kBig = {'M', 'M', 0, 42};
   constexpr uint16_t kOrientationTag = 0x0112;
@@ -113,6 +115,7 @@ Orientation OrientationFromTiff(std::span<const std::byte> tiff) {
        entries && i < std::min<int>(*entries, kMaxTiffEntries) &&
        !reader.AtEnd();
        ++i) {
+    ++parts;
     const std::optional<uint16_t> tag = reader.U16();
     const std::optional<uint16_t> type = reader.U16();
     const std::optional<uint32_t> count = reader.U32();
@@ -250,8 +253,8 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
     } else if (marker == 0xE1 && !seen_exif &&
                StartsWith(*segment, kExifStart)) {
       seen_exif = true;
-      info.orientation =
-          OrientationFromTiff(segment->subspan(kExifStart.size()));
+      info.orientation = OrientationFromTiff(
+          segment->subspan(kExifStart.size()), info.header_parts);
     } else if (marker == 0xDA) {
       if (!seen_frame) {
         return absl::InvalidArgumentError(
@@ -261,6 +264,7 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
           std::to_integer<int>((*segment)[0]) < info.channels) {
         info.several_scans = true;
       }
+      info.header_parts += segments + filled;
       return info;
     }
   }
@@ -309,7 +313,10 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
     if (first && (*type != ChunkType("IHDR") || *length != 13)) {
       return absl::InvalidArgumentError("PNG does not begin with its header");
     }
-    if (*type == ChunkType("IDAT")) return info;
+    if (*type == ChunkType("IDAT")) {
+      info.header_parts += chunks;
+      return info;
+    }
     if (*type == ChunkType("IEND")) {
       return absl::InvalidArgumentError("PNG ends without a picture");
     }
@@ -332,7 +339,7 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
           info, row_bytes * info.height / kDeflateRatio, file.size()));
     } else if (*type == ChunkType("eXIf") && !seen_exif) {
       seen_exif = true;
-      info.orientation = OrientationFromTiff(*chunk);
+      info.orientation = OrientationFromTiff(*chunk, info.header_parts);
     }
   }
 }

@@ -82,9 +82,13 @@ TEST(PeekImageTest, ReadsOrientationOfBothByteOrders) {
 }
 
 TEST(PeekImageTest, TakesABrokenOrientationAsUpright) {
+  const auto plain = PeekImage(EncodeJpeg(SmoothPicture(4, 6, 3), 4, 6, 3));
   const auto info = PeekImage(
       EncodeJpeg(SmoothPicture(4, 6, 3), 4, 6, 3, {.orientation = 9}));
+  ASSERT_TRUE(plain.ok()) << plain.status();
   ASSERT_TRUE(info.ok()) << info.status();
+  // The segment and its entry.
+  EXPECT_EQ(info->header_parts, plain->header_parts + 2);
   EXPECT_EQ(info->orientation, Orientation::kUpright);
 }
 
@@ -150,14 +154,17 @@ TEST(PeekImageTest, LooksForAHeaderOnlySoFar) {
     return made;
   };
   const Bytes jpeg = EncodeJpeg(SmoothPicture(8, 8, 3), 8, 8, 3);
+  const int64_t own = PeekImage(jpeg)->header_parts;
+  EXPECT_GT(own, 0);
+  EXPECT_LT(own, 50);
   for (const Bytes& filling : {bytes({0x00}), bytes({0xFF})}) {
-    EXPECT_TRUE(PeekImage(at(jpeg, 2, 1000, filling)).ok());
+    EXPECT_EQ(PeekImage(at(jpeg, 2, 1000, filling))->header_parts, own + 1000);
     ExpectRefused(PeekImage(at(jpeg, 2, 10'000, filling)),
                   "more than 4096 bytes of filling");
   }
   for (const Bytes& segment :
        {bytes({0xFF, 0xE3, 0x00, 0x02}), bytes({0xFF, 0x01})}) {
-    EXPECT_TRUE(PeekImage(at(jpeg, 2, 1000, segment)).ok());
+    EXPECT_EQ(PeekImage(at(jpeg, 2, 1000, segment))->header_parts, own + 1000);
     ExpectRefused(PeekImage(at(jpeg, 2, 5000, segment)),
                   "more than 4096 segments");
   }
@@ -165,7 +172,7 @@ TEST(PeekImageTest, LooksForAHeaderOnlySoFar) {
   const Bytes png = EncodePng(samples, 8, 8);
   const Bytes chunk = bytes({0, 0, 0, 0, 't', 'E', 'X', 't', 0, 0, 0, 0});
   constexpr size_t kAfterHeader = 8 + 25;
-  EXPECT_TRUE(PeekImage(at(png, kAfterHeader, 1000, chunk)).ok());
+  EXPECT_EQ(PeekImage(at(png, kAfterHeader, 1000, chunk))->header_parts, 1001);
   ExpectRefused(PeekImage(at(png, kAfterHeader, 5000, chunk)),
                 "more than 4096 chunks");
 }
