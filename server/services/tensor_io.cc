@@ -18,6 +18,10 @@ namespace {
 // their memory: what it holds and what it counts for differ by no more.
 constexpr size_t kSmallPart = 4;
 
+// A client may send a message in pieces of a byte. Shorter ones than this, by
+// and large, are joined, so that the list of others is a small part of them.
+constexpr size_t kSmallPiece = 16 * sizeof(std::string_view);
+
 std::string_view View(BytePiece piece) {
   return {reinterpret_cast<const char*>(piece.data()), piece.size()};
 }
@@ -120,7 +124,10 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
     input->pieces.push_back(View(booleans));
     return absl::OkStatus();
   }
-  if (raw.contiguous() || !on_host) {
+  // A list of many small pieces would take more than they do.
+  const bool small = raw.pieces().size() > raw.size() / kSmallPiece;
+  if (raw.contiguous() || (!on_host && !small)) {
+    input->pieces.reserve(raw.pieces().size());
     for (BytePiece piece : raw.pieces()) input->pieces.push_back(View(piece));
     if (raw.pieces().empty()) input->pieces.push_back({});
     return absl::OkStatus();

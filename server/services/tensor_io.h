@@ -16,7 +16,8 @@
 namespace weir {
 
 // `raw` as input `i` of the work. Strings are split into views; bytes that the
-// host reads are joined if they lie in several slices; booleans are copied if a
+// host reads are joined if they lie in several slices, others if the slices are
+// small; booleans are copied if a
 // byte is neither 0 nor 1, and become so. Nothing else is copied.
 // INVALID_ARGUMENT for a shape that is none, and for more or fewer bytes than
 // type and shape need.

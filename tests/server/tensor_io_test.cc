@@ -1,0 +1,71 @@
+#include "server/services/tensor_io.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/rpc/sliced.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kBytes = 100'000;
+
+// Lets an arena have so many bytes and no more.
+struct Payer {
+  static absl::Status Charge(void* self, size_t bytes) {
+    auto& payer = *static_cast<Payer*>(self);
+    if (bytes > payer.room) return absl::ResourceExhaustedError("no room");
+    payer.room -= bytes;
+    return absl::OkStatus();
+  }
+  size_t room;
+};
+
+absl::Status Fill(const Sliced& sliced, CallArena* arena, InputSource* input) {
+  const int64_t shape[] = {kBytes};
+  return FillInput(DType::kUint8, shape, sliced.view(), /*on_host=*/false,
+                   arena, input);
+}
+
+std::string Text(const InputSource& input) {
+  std::string text;
+  for (std::string_view piece : input.pieces) text += piece;
+  return text;
+}
+
+// A client may send a frame for each byte: to list the pieces would take
+// sixteen times the bytes, of which nothing says that they are there.
+TEST(TensorIoTest, SmallPiecesAreJoinedInTheArena) {
+  const std::string bytes(kBytes, 'x');
+  const Sliced sliced(bytes, 1);
+  Payer enough{2 * kBytes};
+  CallArena arena(&Payer::Charge, &enough);
+  InputSource input;
+  ASSERT_TRUE(Fill(sliced, &arena, &input).ok());
+  EXPECT_EQ(input.pieces.size(), 1u);
+  EXPECT_LE(enough.room, static_cast<size_t>(kBytes));
+  EXPECT_EQ(Text(input), bytes);
+
+  Payer little{kBytes / 2};
+  CallArena full(&Payer::Charge, &little);
+  EXPECT_EQ(Fill(sliced, &full, &input).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(TensorIoTest, LargePiecesStayWhereTheyAre) {
+  const std::string bytes(kBytes, 'x');
+  const Sliced sliced(bytes, 1000);
+  Payer nothing{0};
+  CallArena arena(&Payer::Charge, &nothing);
+  InputSource input;
+  ASSERT_TRUE(Fill(sliced, &arena, &input).ok());
+  ASSERT_EQ(input.pieces.size(), 100u);
+  EXPECT_EQ(input.pieces.capacity(), 100u);
+  EXPECT_EQ(static_cast<const void*>(input.pieces[1].data()),
+            sliced.view().pieces()[1].data());
+  EXPECT_EQ(Text(input), bytes);
+}
+
+}  // namespace
+}  // namespace weir
