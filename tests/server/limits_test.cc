@@ -88,7 +88,7 @@ TEST(LimitsTest, BytesInFlightAreBounded) {
     o.queue_bytes = 1 << 16;
     o.streams = 1;
   });
-  PendingEvaluate running(server, SpinRequest(seconds(1)));
+  PendingEvaluate running(server, SpinRequest(seconds(5)));
   ASSERT_TRUE(Eventually(
       [&] { return server.Metric("weir_requests_in_flight") == 1; }));
   v1::EvaluateRequest large = IdentityRequest();
