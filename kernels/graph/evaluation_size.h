@@ -25,8 +25,6 @@ NodeCost CostOf(
 
 class EvaluationSize {
  public:
-  static constexpr int64_t kElementsSideBySide = 10'000;
-
   // `limits` are resolved.
   explicit EvaluationSize(const EvaluationLimits& limits) : limits_(limits) {}
 

@@ -100,12 +100,31 @@ size_t FloatBytes(int64_t elements) {
   return (static_cast<size_t>(elements) * sizeof(float) + 63) / 64 * 64;
 }
 
-// Of sums of `k` products. On the CPU half types are widened to floats.
+// Outputs of m x n matrices for which a GPU computes sums: whole tiles, however
+// little of them is asked for. A few tiles are as little as a few outputs are.
+int64_t SumsInTiles(int64_t outputs, int64_t m, int64_t n) {
+  constexpr int64_t kTile = 16;
+  if (outputs == 0) return 0;
+  const auto whole = [](int64_t size) {
+    return SaturatingMul(size / kTile + (size % kTile == 0 ? 0 : 1), kTile);
+  };
+  const int64_t sums =
+      SaturatingMul(SaturatingMul(whole(m), whole(n)), outputs / (m * n));
+  if (outputs >= kElementsSideBySide) return sums;
+  return ((sums - 1) / kElementsSideBySide + 1) * outputs;
+}
+
+// Of sums of `k` products, for matrices of m x n. On the CPU half types are
+// widened to floats.
 NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
-                     const PlanArgs& args, int64_t k) {
+                     const PlanArgs& args, int64_t m, int64_t n, int64_t k) {
   NodeCost cost = LinearCost(node, device, args);
-  cost.operations = SaturatingAdd(cost.operations,
-                                  SaturatingMul(args.outputs[0].elements, k));
+  const int64_t outputs = args.outputs[0].elements;
+  cost.operations = SaturatingAdd(
+      cost.operations,
+      SaturatingMul(
+          device == DeviceKind::kCpu ? outputs : SumsInTiles(outputs, m, n),
+          k));
   const DType dtype = args.inputs[0].dtype;
   if (device != DeviceKind::kCpu || ComputeType(dtype) == dtype) return cost;
   for (const absl::Span<const TensorMeta> metas : {args.inputs, args.outputs}) {
@@ -119,13 +138,20 @@ NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
 
 NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
                     const PlanArgs& args) {
-  return ProductCost(node, device, args, args.inputs[0].dims.back());
+  const Dims& a = args.inputs[0].dims;
+  const TensorMeta& b = args.inputs[1];
+  const int64_t n = b.dims.size() == 1 ? 1 : b.dims.back();
+  int64_t m = a.size() == 1 ? 1 : a[a.size() - 2];
+  // All of A's matrices share B: they are one tall matrix.
+  if (n > 0 && b.elements == a.back() * n) m = args.outputs[0].elements / n;
+  return ProductCost(node, device, args, m, n, a.back());
 }
 
 NodeCost GemmCost(const NodeInfo& node, DeviceKind device,
                   const PlanArgs& args) {
   const bool transpose_a = node.attributes.Int("transA", 0) != 0;
-  return ProductCost(node, device, args,
+  const Dims& y = args.outputs[0].dims;
+  return ProductCost(node, device, args, y[0], y[1],
                      args.inputs[0].dims[transpose_a ? 0 : 1]);
 }
 
@@ -318,6 +344,19 @@ struct Wrapping<T, true> {
   using Type = std::make_unsigned_t<T>;
 };
 
+// Adds to sums of `height` rows and `width` columns the products of a block.
+template <typename U, typename T, typename Packed, typename Sums,
+          typename Width>
+void AddProducts(const T* a, int64_t row_a, int64_t column_a, int64_t height,
+                 int64_t depth, Width width, const Packed& packed, Sums& sums) {
+  for (int64_t l = 0; l < depth; ++l) {
+    for (int64_t i = 0; i < height; ++i) {
+      const U x = static_cast<U>(a[i * row_a + l * column_a]);
+      for (int64_t j = 0; j < width; ++j) sums[i][j] += x * packed[l][j];
+    }
+  }
+}
+
 // C = A * B for a tile. B is packed in blocks that stay in the first-level
 // cache; four rows of C are summed at once. The order of the sums is that of k.
 template <typename T>
@@ -330,36 +369,35 @@ void OwnTile(const MatrixProduct& p, const Tile& t, CpuTeam* team, const T* a,
   const int64_t column_a = p.transpose_a ? p.m : 1;
   const int64_t row_b = p.transpose_b ? 1 : p.n;
   const int64_t column_b = p.transpose_b ? p.k : 1;
+  GiveUpQuestion question(team);
   for (int64_t j0 = t.n_begin; j0 < t.n_begin + t.n_size; j0 += kWidth) {
     const int64_t width = std::min(kWidth, t.n_begin + t.n_size - j0);
     for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
-      if (team != nullptr && team->GivenUp()) return;
       const int64_t depth = std::min(kDepth, p.k - k0);
       for (int64_t l = 0; l < depth; ++l) {
         for (int64_t j = 0; j < width; ++j) {
           packed[l][j] =
               static_cast<U>(b[(k0 + l) * row_b + (j0 + j) * column_b]);
         }
-        std::fill(packed[l] + width, packed[l] + kWidth, U{0});
       }
       for (int64_t i0 = t.m_begin; i0 < t.m_begin + t.m_size; i0 += kHeight) {
         const int64_t height = std::min(kHeight, t.m_begin + t.m_size - i0);
+        if (question.Asked(height * depth * width)) return;
         U sums[kHeight][kWidth];
         for (int64_t i = 0; i < height; ++i) {
-          for (int64_t j = 0; j < kWidth; ++j) {
-            sums[i][j] = k0 == 0 || j >= width
-                             ? U{0}
-                             : static_cast<U>(c[(i0 + i) * p.n + j0 + j]);
+          for (int64_t j = 0; j < width; ++j) {
+            sums[i][j] =
+                k0 == 0 ? U{0} : static_cast<U>(c[(i0 + i) * p.n + j0 + j]);
           }
         }
-        for (int64_t l = 0; l < depth; ++l) {
-          for (int64_t i = 0; i < height; ++i) {
-            const U x =
-                static_cast<U>(a[(i0 + i) * row_a + (k0 + l) * column_a]);
-            for (int64_t j = 0; j < kWidth; ++j) {
-              sums[i][j] += x * packed[l][j];
-            }
-          }
+        const T* const rows = a + i0 * row_a + k0 * column_a;
+        if (width == kWidth) {
+          AddProducts<U>(rows, row_a, column_a, height, depth,
+                         std::integral_constant<int64_t, kWidth>(), packed,
+                         sums);
+        } else {
+          AddProducts<U>(rows, row_a, column_a, height, depth, width, packed,
+                         sums);
         }
         for (int64_t i = 0; i < height; ++i) {
           for (int64_t j = 0; j < width; ++j) {

@@ -157,6 +157,10 @@ struct NodeCost {
   int64_t scratch_bytes = 0;
 };
 
+// On a GPU what makes fewer elements takes as long as so many, and whoever adds
+// costs up charges it so.
+inline constexpr int64_t kElementsSideBySide = 10'000;
+
 // Draws are Philox(seed, stream, index) with stream = ordinal << 48 | row, so
 // that a row's numbers do not depend on its neighbors (see
 // kernels/base/philox.h).

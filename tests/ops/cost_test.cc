@@ -167,6 +167,53 @@ TEST(CostTest, FewRowsTakeAGpuAsLongAsMany) {
   }
 }
 
+int64_t OperationsOnCuda(const Example& example) {
+  NodeInfo node = example.node;
+  node.input_types.assign(example.inputs.size(), example.dtype);
+  const std::vector<std::vector<int64_t>> host_ints(example.inputs.size());
+  return MakeOpRegistry()
+      ->Find(node.domain, node.op)
+      ->cost(node, DeviceKind::kCuda,
+             {Metas(example.dtype, example.inputs),
+              Metas(example.dtype, example.outputs), host_ints})
+      .operations;
+}
+
+// A tile of 16 x 16 sums is computed whole there, whatever is asked of it.
+TEST(CostTest, ProductsTakeAGpuWholeTiles) {
+  const Example outer = {Node("MatMul"),
+                         {{46000, 1, 1, 46000}, {1, 46000, 46000, 1}},
+                         {{46000, 46000, 1, 1}},
+                         0,
+                         DType::kFloat16};
+  EXPECT_GE(OperationsOnCuda(outer), 256 * int64_t{46000} * 46000 * 46000);
+  const Example examples[] = {
+      {Node("MatMul"),
+       {{1000, 33, 8}, {1000, 8, 17}},
+       {{1000, 33, 17}},
+       int64_t{1000} * 48 * 32 * 8},
+      // One B for all of A's matrices makes one tall matrix of them.
+      {Node("MatMul"),
+       {{4096, 1, 8}, {1, 8, 64}},
+       {{4096, 1, 64}},
+       int64_t{4096} * 64 * 8},
+      {Node("Gemm"), {{4001, 7}, {7, 10}}, {{4001, 10}}, 4016 * 16 * 7},
+      // A few outputs are charged as 10,000 by whoever adds costs up: 10 tiles
+      // are as little, and 160 are as many as 50,000.
+      {Node("MatMul"), {{10, 1, 8}, {10, 8, 1}}, {{10, 1, 1}}, 10 * 8},
+      {Node("MatMul"), {{160, 1, 8}, {160, 8, 1}}, {{160, 1, 1}}, 160 * 5 * 8},
+      {Node("MatMul"), {{0, 1, 8}, {0, 8, 1}}, {{0, 1, 1}}, 0}};
+  for (const Example& example : examples) {
+    int64_t elements = 0;
+    for (const TensorMeta& meta : Metas(DType::kFloat, example.inputs)) {
+      elements += meta.elements;
+    }
+    elements += Meta(DType::kFloat, example.outputs[0]).elements;
+    EXPECT_EQ(OperationsOnCuda(example) - elements, example.operations)
+        << example.node.op << " of " << DimsString(example.inputs[0]);
+  }
+}
+
 TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
   const std::set<std::string_view> harmless = {
       "allowzero",     "alpha",      "approximate",  "axes",

@@ -2,6 +2,7 @@
 // questions whether it is so, each computes a bounded number of operations,
 // however its shapes and attributes share them out.
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -128,6 +129,7 @@ TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
        {{1, 1, 128, 128}, {1, 1, 65, 65}},
        {1, 1, 64, 64}},
       {Node("MatMul"), DType::kInt64, {{256, 256}, {256, 256}}, {256, 256}},
+      {Node("MatMul"), DType::kInt32, {{1 << 17, 64}, {64, 64}}, {1 << 17, 64}},
       // A band of columns, and a run of runs.
       {Node("ReduceMax", Attrs({{"axes", List{0}}}), 13),
        DType::kUint8,
@@ -155,6 +157,36 @@ TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
     Run(c, *plan, none);
     EXPECT_LE(none.questions(), team.questions() / 4);
   }
+}
+
+// Of this thread alone, in seconds: other programs do not count.
+double ThreadSeconds() {
+  timespec time = {};
+  EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// One column takes no more than its share of 64, give or take.
+TEST_F(GivenUpTest, NarrowProductsTakeWhatTheyAreChargedFor) {
+  const auto seconds_of_operation = [&](int64_t rows, int64_t columns) {
+    constexpr int64_t kDepth = 512;
+    const Case product = {Node("MatMul"),
+                          DType::kInt64,
+                          {{rows, kDepth}, {kDepth, columns}},
+                          {rows, columns}};
+    int64_t operations = 0;
+    const auto plan = Plan(product, &operations);
+    AskedTeam team(false);
+    double least = 1e9;
+    for (int i = 0; i < 3; ++i) {
+      const double begin = ThreadSeconds();
+      Run(product, *plan, team);
+      least = std::min(least, ThreadSeconds() - begin);
+    }
+    return least / static_cast<double>(operations);
+  };
+  EXPECT_LT(seconds_of_operation(8192, 1), 16 * seconds_of_operation(512, 64));
 }
 
 // One window, one plane.
