@@ -427,33 +427,55 @@ struct LayerNormShape {
 
 // Writes `values` of shape `dims`, broadcast to `target`, as compute type.
 template <typename T>
-void BroadcastRow(const T* values, const Dims& dims, const Dims& target,
-                  int64_t length, Compute<T>* row) {
-  const Dims strides = DenseStrides(dims);
-  for (int64_t i = 0; i < length; ++i) {
-    int64_t rest = i, offset = 0;
-    for (size_t j = 0; j < target.size(); ++j) {
-      const size_t axis = target.size() - 1 - j;
-      const int64_t index = rest % target[axis];
+void BroadcastRow(CpuTeam* team, const T* values, const Dims& dims,
+                  const Dims& target, int64_t length, Compute<T>* row) {
+  constexpr int64_t kGrain = 1 << 15;
+  const Dims dense = DenseStrides(dims);
+  Dims strides(target.size(), 0);
+  for (size_t j = 1; j <= std::min(dims.size(), target.size()); ++j) {
+    if (dims[dims.size() - j] != 1) {
+      strides[target.size() - j] = dense[dims.size() - j];
+    }
+  }
+  const int64_t inner = strides.back();
+  ParallelRange(team, length, kGrain, [&](int64_t begin, int64_t end) {
+    Dims index(target.size(), 0);
+    int64_t offset = 0;
+    int64_t rest = begin;
+    for (size_t axis = target.size(); axis-- > 0;) {
+      index[axis] = rest % target[axis];
       rest /= target[axis];
-      if (j < dims.size() && dims[dims.size() - 1 - j] != 1) {
-        offset += index * strides[dims.size() - 1 - j];
+      offset += index[axis] * strides[axis];
+    }
+    for (int64_t i = begin; i < end;) {
+      const int64_t run = std::min(end - i, target.back() - index.back());
+      for (int64_t j = 0; j < run; ++j) {
+        row[i + j] = static_cast<Compute<T>>(values[offset + j * inner]);
+      }
+      i += run;
+      index.back() += run;
+      offset += run * inner;
+      for (size_t axis = target.size() - 1;
+           axis > 0 && index[axis] == target[axis]; --axis) {
+        offset += strides[axis - 1] - index[axis] * strides[axis];
+        index[axis] = 0;
+        ++index[axis - 1];
       }
     }
-    row[i] = static_cast<Compute<T>>(values[offset]);
-  }
+  });
 }
 
 // Scale or bias with an element for each of a row: as it is, or written out at
 // *scratch, which then moves on.
 template <typename T>
-const Compute<T>* WholeRow(const LayerNormShape& shape, const void* values,
-                           const Dims& dims, std::byte** scratch) {
+const Compute<T>* WholeRow(CpuTeam* team, const LayerNormShape& shape,
+                           const void* values, const Dims& dims,
+                           std::byte** scratch) {
   using C = Compute<T>;
   if (!shape.Expands(dims)) return static_cast<const C*>(values);
   C* const row = reinterpret_cast<C*>(*scratch);
   *scratch += RowBytes<C>(shape.length);
-  BroadcastRow(static_cast<const T*>(values), dims, shape.normalized,
+  BroadcastRow(team, static_cast<const T*>(values), dims, shape.normalized,
                shape.length, row);
   return row;
 }
@@ -500,10 +522,11 @@ void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
   const int64_t n = shape.length;
   auto* scratch = static_cast<std::byte*>(run.scratch);
   const C* const scale =
-      WholeRow<T>(shape, run.inputs[1], shape.scale, &scratch);
+      WholeRow<T>(run.team, shape, run.inputs[1], shape.scale, &scratch);
   const C* const bias =
-      shape.has_bias ? WholeRow<T>(shape, run.inputs[2], shape.bias, &scratch)
-                     : nullptr;
+      shape.has_bias
+          ? WholeRow<T>(run.team, shape, run.inputs[2], shape.bias, &scratch)
+          : nullptr;
   void* const means = run.outputs.size() > 1 ? run.outputs[1] : nullptr;
   void* const factors = run.outputs.size() > 2 ? run.outputs[2] : nullptr;
   const auto store = [&](int64_t r, C mean, C factor) {
@@ -612,6 +635,12 @@ NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
   if (!shape.ok()) return cost;
   cost.operations = RowOperations(cost.operations, device, shape->rows);
   const int64_t length = shape->length;
+  for (const Dims* dims : {&shape->scale, &shape->bias}) {
+    if ((dims == &shape->bias && !shape->has_bias) || !shape->Expands(*dims)) {
+      continue;
+    }
+    cost.operations = SaturatingAdd(cost.operations, length);
+  }
   cost.scratch_bytes =
       device == DeviceKind::kCpu
           ? static_cast<int64_t>(

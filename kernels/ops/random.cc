@@ -17,6 +17,7 @@ namespace {
 // r, k / 4). The ordinal is the node's index; a node with a seed of its own has
 // ordinal 0, so that its numbers do not depend on where it stands.
 constexpr int64_t kWordsPerBlock = 4;
+constexpr int64_t kPart = 65536;  // elements worth a thread: whole blocks
 
 struct Range {
   float low = 0;
@@ -76,13 +77,14 @@ struct Draws {
   DType dtype = DType::kFloat;
 };
 
-void DrawRow(const Draws& draws, uint64_t seed, uint64_t stream, void* out) {
+// Elements [begin, end) of a row; `begin` is that of a block.
+void DrawPart(const Draws& draws, uint64_t seed, uint64_t stream, int64_t begin,
+              int64_t end, std::byte* to) {
   const ConvertLoop convert = FindConvertLoop(DType::kFloat, draws.dtype);
-  auto* to = static_cast<std::byte*>(out);
-  for (int64_t k = 0; k < draws.row; k += kWordsPerBlock) {
+  for (int64_t k = begin; k < end; k += kWordsPerBlock) {
     const PhiloxBlock block =
         Philox(seed, stream, static_cast<uint64_t>(k / kWordsPerBlock));
-    const int64_t n = std::min(kWordsPerBlock, draws.row - k);
+    const int64_t n = std::min(kWordsPerBlock, end - k);
     float values[kWordsPerBlock];
     for (int64_t i = 0; i < n; ++i) {
       values[i] =
@@ -110,17 +112,21 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeRandomUniformKernel(
           const uint64_t ordinal =
               draws.own_seed ? 0 : uint64_t{run.node_index} << kPhiloxRowBits;
           auto* to = static_cast<std::byte*>(run.outputs[0]);
-          const size_t row_bytes =
-              static_cast<size_t>(draws.row) * SizeOf(draws.dtype);
+          // A long row is drawn in parts.
+          const int64_t parts = (draws.row + kPart - 1) / kPart;
           ParallelRange(
-              run.team, draws.rows,
-              std::max<int64_t>(1, 65536 / std::max<int64_t>(draws.row, 1)),
-              [&](int64_t begin, int64_t end) {
-                for (int64_t r = begin; r < end; ++r) {
+              run.team, draws.rows * parts,
+              std::max<int64_t>(1, kPart / std::max<int64_t>(draws.row, 1)),
+              [&](int64_t first, int64_t past) {
+                for (int64_t i = first; i < past; ++i) {
+                  const int64_t r = i / parts;
+                  const int64_t begin = i % parts * kPart;
                   const uint64_t row =
                       run.random.first_row + static_cast<uint64_t>(r);
-                  DrawRow(draws, seed, ordinal | row,
-                          to + static_cast<size_t>(r) * row_bytes);
+                  DrawPart(draws, seed, ordinal | row, begin,
+                           std::min(begin + kPart, draws.row),
+                           to + static_cast<size_t>(r * draws.row + begin) *
+                                    SizeOf(draws.dtype));
                 }
               });
           return absl::OkStatus();

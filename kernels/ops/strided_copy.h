@@ -69,6 +69,13 @@ class PadCopy {
  private:
   // The source index for target index i; -1 is the fill.
   int64_t Map(const Axis& axis, int64_t i) const;
+  // kReflect and kWrap: after how many elements they begin anew, and how far
+  // along target index i is.
+  int64_t Period(const Axis& axis) const;
+  int64_t Phase(const Axis& axis, int64_t i) const;
+  // Fills [begin, end) of a row, all on one side of the source.
+  template <typename T>
+  void PadRow(const T* in, T fill, int64_t begin, int64_t end, T* out) const;
   template <typename T>
   void RunAs(CpuTeam* team, const T* source, T fill, T* target) const;
 

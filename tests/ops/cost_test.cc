@@ -92,6 +92,8 @@ std::vector<Example> Examples() {
       {WeirNode("Normalize"), {{4, 5, 3}}, {{4, 5, 3}}, 0},
       {Node("Softmax"), {{4, 5}}, {{4, 5}}, 0},
       {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 0},
+      // What is broadcast is written out for a row.
+      {Node("LayerNormalization"), {{4, 5}, {1}, {1}}, {{4, 5}}, 2 * 5},
   };
   const auto registry = MakeOpRegistry();
   for (const OpDef* def : registry->List()) {

@@ -58,6 +58,7 @@ struct Case {
   DType dtype;
   std::vector<Dims> inputs;
   Dims output;
+  std::vector<int64_t> pads = {};  // input 1, known to the host
 };
 
 class GivenUpTest : public testing::Test {
@@ -73,7 +74,8 @@ class GivenUpTest : public testing::Test {
     std::vector<TensorMeta> inputs;
     for (const Dims& dims : c.inputs) inputs.push_back(MetaOf(c.dtype, dims));
     const TensorMeta output = MetaOf(c.dtype, c.output);
-    const std::vector<std::vector<int64_t>> ints(inputs.size());
+    std::vector<std::vector<int64_t>> ints(inputs.size());
+    if (!c.pads.empty()) ints[1] = c.pads;
     const PlanArgs args = {inputs, {&output, 1}, ints};
     *operations = registry_->Find(node.domain, node.op)
                       ->cost(node, DeviceKind::kCpu, args)
@@ -146,6 +148,52 @@ TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.node.op);
+    int64_t operations = 0;
+    const auto plan = Plan(c, &operations);
+    ASSERT_GT(operations, 4 * kMostBetween);
+    AskedTeam team(false);
+    Run(c, *plan, team);
+    EXPECT_LE(operations / std::max<int64_t>(1, team.questions()),
+              kMostBetween);
+    AskedTeam none(true);
+    Run(c, *plan, none);
+    EXPECT_LE(none.questions(), team.questions() / 4);
+  }
+}
+
+// One row, and one band of two.
+TEST_F(GivenUpTest, AsksWithinOneRow) {
+  constexpr int64_t kMostBetween = 2'000'000;
+  constexpr int64_t kLength = 1 << 23;
+  const auto padded = [](const char* mode) {
+    return Case{Node("Pad", Attrs({{"mode", std::string(mode)}})),
+                DType::kInt64,
+                {{kLength}, {2}},
+                {2 * kLength},
+                {kLength / 2, kLength / 2}};
+  };
+  const Case cases[] = {
+      padded("constant"),
+      padded("edge"),
+      padded("reflect"),
+      padded("wrap"),
+      {Node("Transpose"), DType::kUint8, {{kLength, 2}}, {2, kLength}},
+      {Node("Concat", Attrs({{"axis", int64_t{0}}})),
+       DType::kUint8,
+       {{kLength}},
+       {kLength}},
+      {WeirNode("RandomUniform", Attrs({{"shape", List{1, kLength}}})),
+       DType::kFloat,
+       {},
+       {1, kLength}},
+      // Its scale is written out for a row.
+      {Node("LayerNormalization", Attrs({{"axis", int64_t{0}}})),
+       DType::kFloat,
+       {{2, 2, 2, 2, 2, 2, 2, kLength / 128}, {1}},
+       {2, 2, 2, 2, 2, 2, 2, kLength / 128}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.node.op + " " + c.node.attributes.String("mode", ""));
     int64_t operations = 0;
     const auto plan = Plan(c, &operations);
     ASSERT_GT(operations, 4 * kMostBetween);

@@ -67,6 +67,10 @@ TEST_P(MovementTest, TransposeEveryPermutation) {
   CheckTranspose(run, Ramp(DType::kUint8, {2, 100, 90, 3}), {0, 3, 1, 2});
   CheckTranspose(run, Ramp(DType::kUint8, {2, 3, 100, 90}), {0, 2, 3, 1});
   CheckTranspose(run, Ramp(DType::kInt64, {64, 33, 65}), {2, 1, 0});
+  // In parts of a band, and of a row.
+  CheckTranspose(run, Ramp(DType::kFloat, {70'001, 2}), {1, 0});
+  CheckTranspose(run, Ramp(DType::kDouble, {2, 40'001, 3}), {0, 2, 1});
+  CheckTranspose(run, Ramp(DType::kFloat, {2, 3, 70'001}), {1, 0, 2});
   CheckTranspose(run, Ramp(DType::kFloat, {0, 3}), {1, 0});
   CheckTranspose(run, Ramp(DType::kFloat, {2, 2, 2, 2, 2, 2, 2, 2}),
                  {7, 5, 6, 0, 1, 4, 2, 3});
@@ -220,6 +224,25 @@ TEST_P(MovementTest, PadInEveryMode) {
   ExpectEqual(RunOne(Node("Pad", Attrs({{"mode", std::string("reflect")}})),
                      {big, Int64s({0, 1, 2, 0, 3, 4})}),
               PadReference(big, {0, 1, 2, 0, 3, 4}, "reflect", 0));
+}
+
+TEST_P(MovementTest, PadLongRowsInEveryMode) {
+  const Value x = Ramp(DType::kFloat, {2, 50'000});
+  const Value point = Ramp(DType::kFloat, {1});
+  for (const std::string mode : {"constant", "reflect", "edge", "wrap"}) {
+    const NodeInfo node = Node("Pad", Attrs({{"mode", mode}}));
+    for (const std::vector<int64_t>& pads :
+         std::vector<std::vector<int64_t>>{{0, 120'001, 0, 170'003},
+                                           {1, -20'000, 0, 90'000},
+                                           {0, 90'000, 0, -49'999},
+                                           {0, -50'000, 0, 50'000}}) {
+      SCOPED_TRACE(mode + DimsString(pads));
+      ExpectEqual(RunOne(node, {x, Int64s(pads)}),
+                  PadReference(x, pads, mode, 0));
+    }
+    ExpectEqual(RunOne(node, {point, Int64s({3, 70'000})}),
+                PadReference(point, {3, 70'000}, mode, 0));
+  }
 }
 
 TEST_P(MovementTest, PadWithAxes) {

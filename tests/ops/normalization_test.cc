@@ -205,6 +205,30 @@ TEST_P(NormalizationTest, LayerNormalizationBroadcastsScaleAndBias) {
   }
 }
 
+// Longer than what one thread writes out, and not a multiple of it.
+TEST_P(NormalizationTest, LayerNormalizationBroadcastsWithinLongRows) {
+  const NodeInfo node =
+      Node("LayerNormalization", Attrs({{"axis", int64_t{1}}}));
+  constexpr int64_t kA = 41, kB = 3, kC = 1001, kLength = kA * kB * kC;
+  const std::vector<double> a = Spread(kA, -1, 1, 3);
+  const std::vector<double> bc = Spread(kB * kC, -1, 1, 4);
+  std::vector<double> scale, bias;
+  for (size_t i = 0; i < kLength; ++i) {
+    scale.push_back(a[i / (kB * kC)]);
+    bias.push_back(bc[i % (kB * kC)]);
+  }
+  const Dims dims = {kA, kB, kC};
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    const Value x =
+        Rounded(dtype, {2, kA, kB, kC}, Spread(2 * kLength, -1, 1, 7));
+    ExpectEqual(RunOne(node, {x, Rounded(dtype, {kA, 1, 1}, a),
+                              Rounded(dtype, {1, 1, kB, kC}, bc)}),
+                RunOne(node, {x, Rounded(dtype, dims, scale),
+                              Rounded(dtype, dims, bias)}));
+  }
+}
+
 TEST_P(NormalizationTest, LayerNormalizationBroadcastsToTheRankOfX) {
   const Value x = Rounded(DType::kFloat, {2, 3, 4}, Spread(24, -1, 1, 7));
   const std::vector<double> factors = {1, 2, -0.5, 4};

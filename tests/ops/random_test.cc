@@ -30,6 +30,20 @@ TEST_P(RandomTest, RowsDrawFromTheirOwnStreams) {
   EXPECT_EQ(out.As<float>(), expected);
 }
 
+TEST_P(RandomTest, LongRowsAreOneStreamEach) {
+  constexpr int64_t kLength = 150'003;
+  const Value out =
+      Draw(Run(WeirNode("RandomUniform", Attrs({{"shape", List{2, kLength}}})),
+               {}, {.seed = 42, .first_row = 7}));
+  std::vector<float> expected;
+  for (uint64_t row = 7; row < 9; ++row) {
+    for (uint64_t k = 0; k < kLength; ++k) {
+      expected.push_back(PhiloxUniform(Philox(42, row, k / 4).word[k % 4]));
+    }
+  }
+  EXPECT_EQ(out.As<float>(), expected);
+}
+
 TEST_P(RandomTest, BatchingChangesNoRow) {
   const NodeInfo three =
       WeirNode("RandomUniform", Attrs({{"shape", List{3, 5}}}));
