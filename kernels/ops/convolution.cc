@@ -251,8 +251,8 @@ bool FitsOneDnn(const onednn::ConvolutionSpec& s) {
   return fits;
 }
 
-// A row with a kernel that is as long as itself: the library computes it in one
-// call, of hours at worst, which nobody could end.
+// A row with a kernel about as long as itself: what the library prepares for
+// it, and then does in one call, has no bound that we know.
 bool IsOneLongCall(const onednn::ConvolutionSpec& s) {
   constexpr int64_t kLongKernel = 4096;
   constexpr int64_t kMostProducts = int64_t{1} << 36;

@@ -1,9 +1,13 @@
 #include "kernels/ops/onednn_adapter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
+#include <functional>
 #include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -75,7 +79,7 @@ size_t AlignUp(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Rows of the first spatial axis that are computed as one piece.
+// Rows, which lie along State::axis, that are computed as one piece.
 struct Band {
   int64_t out_begin = 0;
   int64_t out_rows = 0;
@@ -116,6 +120,18 @@ constexpr double kOutputBytesPerPiece = 256 << 10;
 constexpr int64_t kMaxPieces = 16;
 constexpr int64_t kMinPixelsPerBand = 98;
 constexpr int64_t kChannelsPerSlice = 64;
+
+// A call of oneDNN asks nobody whether it is still wanted: a larger one is cut
+// further, by tenths of a second, though its pieces be less than ideal.
+constexpr double kMostProducts = 2.5e9;
+// It takes about a nanosecond to prepare for each position under each tap.
+constexpr double kMostPositionTaps = 0x1p28;
+constexpr int64_t kFewPixels = 32;
+constexpr int64_t kFewChannels = 16;
+// Near padding each band may be a shape of its own.
+constexpr size_t kMostPrimitives = 64;
+// What cannot be cut so far is still done by one call, of a second or two.
+constexpr double kMostUncutProducts = 0x1p36;
 
 double Product(const std::array<int64_t, 3>& sizes) {
   return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
@@ -210,6 +226,7 @@ void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
 // fastest kernels take that layout as it is.
 struct Convolution::State {
   ConvolutionSpec spec;
+  size_t axis = 0;  // that of the bands; those before it have one row
   std::vector<Band> bands;
   int64_t slices = 1;  // of the output channels, where weights are large
   std::vector<BandPrimitive> primitives;
@@ -224,11 +241,25 @@ struct Convolution::State {
   size_t output_bytes = 0;  // of a piece, where it is not written in place
   size_t piece_bytes = 0;   // that and a scratchpad
 
-  int64_t InRowFloats() const {
-    return spec.in[1] * spec.in[2] * spec.in_channels;
+  // Of one row along the axis.
+  int64_t RowPixels(const std::array<int64_t, 3>& sizes) const {
+    return std::accumulate(sizes.begin() + axis + 1, sizes.end(), int64_t{1},
+                           std::multiplies<>());
   }
+  int64_t InRowFloats() const { return RowPixels(spec.in) * spec.in_channels; }
   int64_t OutRowFloats() const {
-    return spec.out[1] * spec.out[2] * spec.out_channels;
+    return RowPixels(spec.out) * spec.out_channels;
+  }
+  // oneDNN's layout changes are four times as fast for whole vectors of pixels.
+  int64_t RowUnit() const {
+    return spec.channels_last ? 1
+                              : 16 / std::gcd(int64_t{16}, RowPixels(spec.out));
+  }
+  // For one position of the output, in all slices.
+  double PixelProducts() const {
+    return Product(spec.kernel) *
+           static_cast<double>(spec.in_channels / spec.groups) *
+           static_cast<double>(spec.out_channels);
   }
   int64_t SliceChannels() const { return spec.out_channels / slices; }
   int64_t SliceWeights() const {
@@ -238,6 +269,16 @@ struct Convolution::State {
   size_t SliceBytes(size_t form) const {
     return AlignUp(forms[form].packed.get_size());
   }
+  int64_t Pieces() const {  // of an image
+    return static_cast<int64_t>(bands.size()) * slices;
+  }
+  // Pieces that follow one another in one thread and one scratch memory.
+  int64_t PiecesOfRun() const {
+    return (Pieces() + kMaxPieces - 1) / kMaxPieces;
+  }
+  int64_t Runs() const {
+    return (Pieces() + PiecesOfRun() - 1) / PiecesOfRun();
+  }
   bool InPlace() const { return spec.channels_last && slices == 1; }
   bool Finishes() const {
     return spec.residual || spec.activation != Activation::kNone;
@@ -245,13 +286,20 @@ struct Convolution::State {
 
   void MakePieces();
   void MakeBands(int64_t count);
+  bool AddBand(int64_t begin, int64_t rows);
+  double LargestBand() const;
+  double LargestPiece() const;
+  bool IsLong() const;
+  void CutSmaller();
+  bool CutEvenly();
   void Build();
   void BuildPrimitive(const Band& band);
   size_t AddForm(const memory::desc& wanted);
 
   struct Running;
   void MoveImage(const Running& run, int64_t image) const;
-  void RunPiece(const Running& run, int64_t piece) const;
+  void RunPiece(const Running& run, int64_t image, int64_t piece,
+                std::byte* own) const;
   void FinishPiece(const Running& run, const Band& band, int64_t image,
                    int64_t slice, float* from) const;
 };
@@ -266,11 +314,8 @@ class Convolution::Weights {
 // As many as keep many cores busy, cut where the least memory is read: each
 // band reads all weights, each slice all of the input.
 void Convolution::State::MakePieces() {
-  const int64_t group = spec.in_channels / spec.groups;
-  const auto channels_of_a_group = static_cast<double>(group);
   const auto out_channels = static_cast<double>(spec.out_channels);
-  const double weights =
-      Product(spec.kernel) * channels_of_a_group * out_channels;
+  const double weights = PixelProducts();
   const double flops = 2.0 * Product(spec.out) * weights;
   const double output_bytes = sizeof(float) * Product(spec.out) * out_channels;
   const auto wanted = static_cast<int64_t>(std::clamp(
@@ -304,37 +349,92 @@ void Convolution::State::MakePieces() {
 
 void Convolution::State::MakeBands(int64_t count) {
   const int64_t rows = spec.out[0];
-  // oneDNN's layout changes are four times as fast for whole vectors of pixels.
-  const int64_t unit =
-      spec.channels_last
-          ? 1
-          : 16 / std::gcd(int64_t{16}, spec.out[1] * spec.out[2]);
+  const int64_t unit = RowUnit();
   const auto edge = [&](int64_t i) {
     const int64_t row = rows * i / count;
     return i == count ? rows : row / unit * unit;
   };
-  const int64_t reach = (spec.kernel[0] - 1) * spec.dilation[0] + 1;
   for (int64_t i = 0; i < count && count > 1; ++i) {
-    Band band;
-    band.out_begin = edge(i);
-    band.out_rows = edge(i + 1) - band.out_begin;
-    if (band.out_rows == 0) continue;
-    const int64_t first = band.out_begin * spec.stride[0] - spec.pad_begin[0];
-    const int64_t last = first + (band.out_rows - 1) * spec.stride[0] + reach;
-    if (first >= spec.in[0] || last <= 0) {  // sees padding alone
+    const int64_t begin = edge(i);
+    if (begin == edge(i + 1)) continue;
+    if (!AddBand(begin, edge(i + 1) - begin)) {
       bands.clear();
       break;
     }
-    band.in_begin = std::max<int64_t>(first, 0);
-    band.in_rows = std::min(last, spec.in[0]) - band.in_begin;
-    band.pad_begin = band.in_begin - first;
-    bands.push_back(band);
   }
   if (bands.empty()) {
     bands.push_back({.out_rows = rows,
                      .in_rows = spec.in[0],
                      .pad_begin = spec.pad_begin[0]});
   }
+}
+
+// False for one that sees padding alone.
+bool Convolution::State::AddBand(int64_t begin, int64_t rows) {
+  const int64_t reach = (spec.kernel[axis] - 1) * spec.dilation[axis] + 1;
+  const int64_t first = begin * spec.stride[axis] - spec.pad_begin[axis];
+  const int64_t last = first + (rows - 1) * spec.stride[axis] + reach;
+  if (first >= spec.in[axis] || last <= 0) return false;
+  Band band = {.out_begin = begin, .out_rows = rows};
+  band.in_begin = std::max<int64_t>(first, 0);
+  band.in_rows = std::min(last, spec.in[axis]) - band.in_begin;
+  band.pad_begin = band.in_begin - first;
+  bands.push_back(band);
+  return true;
+}
+
+double Convolution::State::LargestBand() const {  // in pixels
+  int64_t rows = 0;
+  for (const Band& band : bands) rows = std::max(rows, band.out_rows);
+  return static_cast<double>(rows) * static_cast<double>(RowPixels(spec.out));
+}
+
+double Convolution::State::LargestPiece() const {  // in products
+  return LargestBand() * PixelProducts() / static_cast<double>(slices);
+}
+
+bool Convolution::State::IsLong() const {
+  return LargestPiece() > kMostProducts ||
+         LargestBand() * Product(spec.kernel) > kMostPositionTaps;
+}
+
+// Along the first axis that has several rows: the only row of those before it
+// lies in one part. Does nothing where too many primitives would be needed.
+void Convolution::State::CutSmaller() {
+  const auto old = std::make_tuple(axis, slices, bands);
+  while (axis < 2 && spec.in[axis] == 1 && spec.out[axis] == 1) ++axis;
+  const auto few =
+      static_cast<double>(std::max(RowPixels(spec.out), kFewPixels));
+  for (;; slices *= 2) {
+    const bool last =
+        spec.groups > 1 || spec.out_channels % (2 * slices * kFewChannels) != 0;
+    const bool fits =
+        few * PixelProducts() / static_cast<double>(slices) <= kMostProducts;
+    if ((fits || last) && CutEvenly()) return;
+    if (last) break;
+  }
+  std::tie(axis, slices, bands) = old;
+}
+
+// Into bands of equal size, so that few primitives do for them.
+bool Convolution::State::CutEvenly() {
+  bands.clear();
+  const int64_t size = spec.out[axis], unit = RowUnit();
+  const auto row = static_cast<double>(RowPixels(spec.out));
+  const double fit = std::min(
+      kMostProducts * static_cast<double>(slices) / (row * PixelProducts()),
+      kMostPositionTaps / (row * Product(spec.kernel)));
+  auto rows =
+      static_cast<int64_t>(std::clamp(fit, 1.0, static_cast<double>(size)));
+  if (rows > unit) rows = rows / unit * unit;
+  std::set<std::array<int64_t, 3>> shapes;
+  for (int64_t begin = 0; begin < size; begin += rows) {
+    if (!AddBand(begin, std::min(rows, size - begin))) return false;
+    const Band& band = bands.back();
+    shapes.insert({band.out_rows, band.in_rows, band.pad_begin});
+    if (shapes.size() > kMostPrimitives) return false;
+  }
+  return true;
 }
 
 // Each primitive gets the weights that it asks for: in another's form oneDNN
@@ -353,13 +453,15 @@ void Convolution::State::BuildPrimitive(const Band& band) {
   using Tag = memory::format_tag;
   const auto f32 = memory::data_type::f32;
   const auto& s = spec;
-  const memory::dims in = {1, s.in_channels, band.in_rows, s.in[1], s.in[2]};
-  const memory::dims out = {1, SliceChannels(), band.out_rows, s.out[1],
-                            s.out[2]};
+  memory::dims in = {1, s.in_channels, s.in[0], s.in[1], s.in[2]};
+  memory::dims out = {1, SliceChannels(), s.out[0], s.out[1], s.out[2]};
+  memory::dims before = {s.pad_begin[0], s.pad_begin[1], s.pad_begin[2]};
+  in[axis + 2] = band.in_rows;
+  out[axis + 2] = band.out_rows;
+  before[axis] = band.pad_begin;
   const memory::dims stride = {s.stride[0], s.stride[1], s.stride[2]};
   const memory::dims dilation = {s.dilation[0] - 1, s.dilation[1] - 1,
                                  s.dilation[2] - 1};
-  const memory::dims before = {band.pad_begin, s.pad_begin[1], s.pad_begin[2]};
   memory::dims after(3);
   for (size_t i = 0; i < 3; ++i) {
     const int64_t size = in[i + 2];
@@ -433,7 +535,6 @@ void Convolution::State::BuildPrimitive(const Band& band) {
 }
 
 void Convolution::State::Build() {
-  MakePieces();
   for (Band& band : bands) {
     const auto same = std::find_if(
         primitives.begin(), primitives.end(), [&](const auto& made) {
@@ -455,6 +556,9 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
     const ConvolutionSpec& spec) {
   auto state = std::make_unique<State>();
   state->spec = spec;
+  state->MakePieces();
+  if (state->IsLong()) state->CutSmaller();
+  if (state->LargestPiece() > kMostUncutProducts) return nullptr;
   WEIR_RETURN_IF_ERROR(Guard([&] { state->Build(); }));
   return std::unique_ptr<const Convolution>(new Convolution(std::move(state)));
 }
@@ -526,8 +630,7 @@ size_t Convolution::scratch_bytes(bool packs) const {
   const State& s = *state_;
   size_t bytes =
       static_cast<size_t>(s.spec.batch) *
-      (s.image_bytes +
-       s.bands.size() * static_cast<size_t>(s.slices) * s.piece_bytes);
+      (s.image_bytes + static_cast<size_t>(s.Runs()) * s.piece_bytes);
   for (size_t form = 0; packs && form < s.forms.size(); ++form) {
     bytes += FormBytes(form);
   }
@@ -553,7 +656,8 @@ struct Convolution::State::Running {
 
 void Convolution::State::MoveImage(const Running& run, int64_t image) const {
   dnnl::stream stream(Engine());
-  const float* from = run.operands.input + image * spec.in[0] * InRowFloats();
+  const float* from =
+      run.operands.input + image * spec.in[axis] * InRowFloats();
   memory planes = At(input_planes, const_cast<float*>(from));
   memory to = At(input_channels_last,
                  run.images + static_cast<size_t>(image) * image_bytes);
@@ -562,21 +666,19 @@ void Convolution::State::MoveImage(const Running& run, int64_t image) const {
 }
 
 // Slices innermost: neighbors share a band of the input.
-void Convolution::State::RunPiece(const Running& run, int64_t piece) const {
-  const auto count = static_cast<int64_t>(bands.size());
+void Convolution::State::RunPiece(const Running& run, int64_t image,
+                                  int64_t piece, std::byte* own) const {
   const int64_t slice = piece % slices;
-  const int64_t image = piece / slices / count;
-  const Band& band = bands[static_cast<size_t>(piece / slices % count)];
+  const Band& band = bands[static_cast<size_t>(piece / slices)];
   const BandPrimitive& made = primitives[band.primitive];
-  std::byte* const own = run.pieces + static_cast<size_t>(piece) * piece_bytes;
   const float* const input =
       spec.channels_last
-          ? run.operands.input + image * spec.in[0] * InRowFloats()
+          ? run.operands.input + image * spec.in[axis] * InRowFloats()
           : reinterpret_cast<const float*>(
                 run.images + static_cast<size_t>(image) * image_bytes);
   float* const result =
       InPlace() ? run.operands.output +
-                      (image * spec.out[0] + band.out_begin) * OutRowFloats()
+                      (image * spec.out[axis] + band.out_begin) * OutRowFloats()
                 : reinterpret_cast<float*>(own);
   dnnl::stream stream(Engine());
   // oneDNN's handles are not const; sources are only read.
@@ -606,12 +708,12 @@ void Convolution::State::RunPiece(const Running& run, int64_t piece) const {
 void Convolution::State::FinishPiece(const Running& run, const Band& band,
                                      int64_t image, int64_t slice,
                                      float* from) const {
-  const int64_t pixels = band.out_rows * spec.out[1] * spec.out[2];
+  const int64_t row = RowPixels(spec.out);
+  const int64_t pixels = band.out_rows * row;
   const int64_t first_channel = slice * SliceChannels();
   if (!spec.channels_last) {
     const BandPrimitive& made = primitives[band.primitive];
-    const int64_t row = spec.out[1] * spec.out[2];
-    const int64_t plane = spec.out[0] * row;
+    const int64_t plane = spec.out[axis] * row;
     int64_t begin = (image * spec.out_channels + first_channel) * plane +
                     band.out_begin * row;
     dnnl::stream stream(Engine());
@@ -630,7 +732,8 @@ void Convolution::State::FinishPiece(const Running& run, const Band& band,
   }
   if (InPlace() && !Finishes()) return;
   const int64_t begin =
-      (image * spec.out[0] + band.out_begin) * OutRowFloats() + first_channel;
+      (image * spec.out[axis] + band.out_begin) * OutRowFloats() +
+      first_channel;
   const float* residual =
       spec.residual ? run.operands.residual + begin : nullptr;
   float* to = run.operands.output + begin;
@@ -669,10 +772,18 @@ absl::Status Convolution::Run(CpuTeam* team, const Operands& operands,
           return Guard([&] { s.MoveImage(run, image); });
         }));
   }
-  const int64_t pieces =
-      s.spec.batch * static_cast<int64_t>(s.bands.size()) * s.slices;
-  return ParallelForStatus(team, pieces, [&](int64_t piece) {
-    return Guard([&] { s.RunPiece(run, piece); });
+  // Which pieces are one run depends on shapes alone, as the pieces do.
+  return ParallelForStatus(team, s.spec.batch * s.Runs(), [&](int64_t i) {
+    return Guard([&] {
+      std::byte* const own =
+          run.pieces + static_cast<size_t>(i) * s.piece_bytes;
+      const int64_t begin = i % s.Runs() * s.PiecesOfRun();
+      const int64_t end = std::min(begin + s.PiecesOfRun(), s.Pieces());
+      for (int64_t piece = begin; piece < end; ++piece) {
+        if (piece > begin && team != nullptr && team->GivenUp()) return;
+        s.RunPiece(run, i / s.Runs(), piece, own);
+      }
+    });
   });
 }
 

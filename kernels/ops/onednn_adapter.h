@@ -55,14 +55,17 @@ void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
 
 // A convolution prepared for its shapes. Immutable; runs may overlap. An image
 // is cut into pieces by shape, whatever the batch: its result does not depend
-// on its neighbors.
+// on its neighbors. A piece is one call of oneDNN, of at most 2.5e9 products
+// where bands of rows and slices of channels can be that small; before each the
+// team is asked whether the operator was given up.
 class Convolution {
  public:
   // Weights in the forms that the pieces want: usually one, since oneDNN
   // chooses it by the channels. What holds constant weights packs them once.
   class Weights;
 
-  // No size may be zero.
+  // No size may be zero. Null where a call would last for many seconds: one of
+  // over 2^36 products.
   static absl::StatusOr<std::unique_ptr<const Convolution>> Create(
       const ConvolutionSpec& spec);
   ~Convolution();

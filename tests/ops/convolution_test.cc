@@ -263,6 +263,79 @@ TEST_P(ConvolutionTest, LargeEnoughToBeCut) {
          .kernel = {1, 1, 1}});
 }
 
+// Whole numbers, of which any order of summing up gives the same.
+Value Wholes(const Dims& dims, uint64_t seed) {
+  std::vector<float> values(static_cast<size_t>(NumElements(dims).value()));
+  for (float& value : values) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<float>(seed >> 33) / 0x1p31f < 0.5f ? -1.0f : 1.0f;
+  }
+  return Of<float>(dims, values);
+}
+
+// Rows `begin` to `end` of x [1, C, H, W], zeros where it has none.
+Value Rows(const Value& x, int64_t begin, int64_t end) {
+  const std::vector<float> from = x.As<float>();
+  std::vector<float> rows;
+  for (int64_t c = 0; c < x.dims[1]; ++c) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < x.dims[3]; ++j) {
+        rows.push_back(i < 0 || i >= x.dims[2]
+                           ? 0.0f
+                           : from[static_cast<size_t>(
+                                 (c * x.dims[2] + i) * x.dims[3] + j)]);
+      }
+    }
+  }
+  return Of<float>({1, x.dims[1], end - begin, x.dims[3]}, rows);
+}
+
+// What the CPU cuts so that no call of its library is long, against the same
+// by rows.
+TEST_P(ConvolutionTest, TooLongForOneCall) {
+  if (on_cuda()) GTEST_SKIP() << "the CPU's library";
+  const auto check = [this](const Dims& x_dims, const Dims& w_dims,
+                            int64_t stride, int64_t dilation, int64_t before,
+                            int64_t after, int64_t step) {
+    const bool one_axis = x_dims[3] == 1;
+    using List = std::vector<int64_t>;
+    const auto node = [&](int64_t pad_begin, int64_t pad_end) {
+      const auto axes = [&](int64_t first, int64_t second) {
+        return one_axis ? List{first} : List{first, second};
+      };
+      return Node("Conv",
+                  Attrs({{"strides", axes(stride, 1)},
+                         {"dilations", axes(dilation, 1)},
+                         {"pads", one_axis ? List{pad_begin, pad_end}
+                                           : List{pad_begin, 0, pad_end, 0}}}));
+    };
+    const auto shaped = [&](Value value) {
+      if (one_axis) value.dims.pop_back();
+      return value;
+    };
+    const Value x = Wholes(x_dims, 1), w = shaped(Wholes(w_dims, 2));
+    const Value bias = Wholes({w_dims[0]}, 3);
+    Value y = RunOne(node(before, after), {shaped(x), w, bias});
+    if (one_axis) y.dims.push_back(1);
+    const int64_t reach = (w_dims[2] - 1) * dilation + 1;
+    const int64_t rows = y.dims[2];
+    ASSERT_EQ(rows, (x_dims[2] + before + after - reach) / stride + 1);
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t end = std::min(begin + step, rows);
+      const int64_t first = begin * stride - before;
+      Value part = RunOne(
+          node(0, 0),
+          {shaped(Rows(x, first, first + (end - begin - 1) * stride + reach)),
+           w, bias});
+      if (one_axis) part.dims.push_back(1);
+      SCOPED_TRACE(begin);
+      ExpectEqual(Rows(y, begin, end), part);
+    }
+  };
+  check({1, 64, 3845, 1}, {63, 64, 1024, 1}, 2, 2, 700, 300, 400);
+  check({1, 256, 84, 84}, {256, 256, 11, 11}, 1, 1, 3, 2, 20);
+}
+
 TEST_P(ConvolutionTest, IsReproducible) {
   const Case c = {.in_channels = 16,
                   .out_channels = 48,

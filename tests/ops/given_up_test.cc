@@ -326,6 +326,99 @@ TEST_F(GivenUpTest, AsksBetweenCallsOfTheLibrary) {
             kSide * kSide);
 }
 
+// Long rows, with padding about them and without, and a large image.
+TEST_F(GivenUpTest, AsksBetweenCallsOfAConvolution) {
+  constexpr int64_t kMostBetween = 2'500'000'000;
+  const Case cases[] = {
+      {Node("Conv"),
+       DType::kFloat,
+       {{1, 64, 12000}, {63, 64, 4096}},
+       {1, 63, 7905}},
+      {Node("Conv", Attrs({{"pads", List{1024, 1023}}})),
+       DType::kFloat,
+       {{1, 64, 8192}, {63, 64, 2048}},
+       {1, 63, 8192}},
+      {Node("Conv"),
+       DType::kFloat,
+       {{1, 256, 128, 128}, {256, 256, 11, 11}},
+       {1, 256, 118, 118}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.inputs[0]));
+    int64_t operations = 0;
+    const auto plan = Plan(c, &operations);
+    EXPECT_NE(plan->implementation(), "");
+    ASSERT_GT(operations, 16 * kMostBetween);
+    FirstPieceTeam team;
+    Run(c, *plan, team);
+    // The first question precedes the new layout of the input.
+    EXPECT_LE(operations / std::max<int64_t>(1, team.pieces()) /
+                  std::max<int64_t>(1, team.questions() - 1),
+              kMostBetween);
+  }
+}
+
+// The parts of a row lie elsewhere where channels lie last.
+TEST_F(GivenUpTest, PartsOfARowMakeTheWholeInBothLayouts) {
+  constexpr int64_t kChannels = 64, kIn = 2400, kKernel = 1024;
+  constexpr int64_t kOut = kIn - kKernel + 1;
+  const auto fill = [](std::vector<float>& to) {
+    for (size_t i = 0; i < to.size(); ++i) {
+      to[i] = static_cast<float>(i * i % 7 % 3) - 1;
+    }
+  };
+  std::vector<float> x(kChannels * kIn), x_last(x.size());
+  std::vector<float> w(kChannels * kChannels * kKernel);
+  fill(x);
+  fill(w);
+  for (int64_t c = 0; c < kChannels; ++c) {
+    for (int64_t i = 0; i < kIn; ++i) {
+      x_last[static_cast<size_t>(i * kChannels + c)] =
+          x[static_cast<size_t>(c * kIn + i)];
+    }
+  }
+  NodeInfo node = Node("Conv");
+  node.input_types = {DType::kFloat, DType::kFloat};
+  const auto kernel = registry_->CreateKernel(node, *device_);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  const auto run = [&](Layout layout, const std::vector<float>& from) {
+    TensorMeta inputs[] = {
+        MetaOf(DType::kFloat, {1, kChannels, 1, kIn}),
+        MetaOf(DType::kFloat, {kChannels, kChannels, 1, kKernel})};
+    TensorMeta output = MetaOf(DType::kFloat, {1, kChannels, 1, kOut});
+    inputs[0].layout = output.layout = layout;
+    const std::vector<std::vector<int64_t>> ints(2);
+    const auto plan = (*kernel)->Plan({inputs, {&output, 1}, ints});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    std::vector<float> y(kChannels * kOut, -0.5f);
+    std::vector<std::byte> scratch((*plan)->scratch_bytes() + 1);
+    const void* const read[] = {from.data(), w.data()};
+    void* const written = y.data();
+    AskedTeam team(false);
+    const auto stream = device_->CreateStream(0);
+    EXPECT_TRUE((*plan)
+                    ->Run({.stream = **stream,
+                           .team = &team,
+                           .inputs = read,
+                           .outputs = {&written, 1},
+                           .scratch = scratch.data(),
+                           .random = {}})
+                    .ok());
+    EXPECT_GT(team.pieces(), 1);
+    return y;
+  };
+  const std::vector<float> y = run(Layout::kRowMajor, x);
+  const std::vector<float> y_last = run(Layout::kChannelsLast, x_last);
+  for (int64_t c = 0; c < kChannels; ++c) {
+    for (int64_t i = 0; i < kOut; ++i) {
+      // Whole numbers: any order of summing up gives the same.
+      ASSERT_EQ(y[static_cast<size_t>(c * kOut + i)],
+                y_last[static_cast<size_t>(i * kChannels + c)])
+          << "channel " << c << " at " << i;
+    }
+  }
+}
+
 // A product of few rows and columns is cut along what it sums up.
 TEST_F(GivenUpTest, DeepProductsAreSummedInParts) {
   constexpr int64_t kRows = 128, kColumns = 96, kDepth = 250'000;
