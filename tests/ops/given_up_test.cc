@@ -485,6 +485,17 @@ TEST_F(GivenUpTest, NoCallOfTheLibraryTakesMinutes) {
   };
   EXPECT_NE(row(1 << 12, 1 << 11), "");
   EXPECT_EQ(row(1 << 20, 1 << 19), "") << "our own loops ask, the library not";
+  // One row of the output, which needs two of the input, is not cut.
+  const auto pair = [&](int64_t in) {
+    return Plan({Node("Conv"),
+                 DType::kFloat,
+                 {{1, 64, 2, in}, {63, 64, 2, 2048}},
+                 {1, 63, 1, in - 2047}},
+                &operations)
+        ->implementation();
+  };
+  EXPECT_NE(pair(4096), "");
+  EXPECT_EQ(pair(122'000), "");
 }
 
 }  // namespace
