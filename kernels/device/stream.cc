@@ -14,7 +14,7 @@ namespace {
 // Between two looks: a part of what was waited already, within bounds.
 constexpr Nanos kPauseShare = 8;
 constexpr Nanos kShortestPause = 20'000;
-constexpr Nanos kLongestPause = 5'000'000;
+constexpr Nanos kLongestPause = 1'000'000;
 
 }  // namespace
 

@@ -93,9 +93,9 @@ absl::StatusOr<std::vector<int64_t>> HostIntsOf(const OpDef& def,
     return def.digest(HostTensor{value.dtype, value.dims, value.bytes.data()},
                       budget);
   }
+  if (value.dtype == DType::kInt64) return value.As<int64_t>();
   std::vector<int64_t> ints;
   for (double x : ToDoubles(value)) ints.push_back(static_cast<int64_t>(x));
-  if (value.dtype == DType::kInt64) ints = value.As<int64_t>();
   return ints;
 }
 

@@ -215,11 +215,12 @@ absl::Status CudaStream::WaitForRoom(GoOn go_on) {
                : Awaited::kNothing;
   };
   WEIR_RETURN_IF_ERROR(Await(look, go_on));
-  ++marks_;
-  return CudaStatus(
-      device_->driver().stream_write_value64(
-          stream_, record_.device_mark, marks_, CU_STREAM_WRITE_VALUE_DEFAULT),
-      "cuStreamWriteValue64");
+  WEIR_RETURN_IF_ERROR(CudaStatus(device_->driver().stream_write_value64(
+                                      stream_, record_.device_mark, marks_ + 1,
+                                      CU_STREAM_WRITE_VALUE_DEFAULT),
+                                  "cuStreamWriteValue64"));
+  ++marks_;  // one that was not issued would be awaited for ever
+  return absl::OkStatus();
 }
 
 void CudaStream::SetAwaitsDevice(bool awaits) {
