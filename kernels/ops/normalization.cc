@@ -570,9 +570,13 @@ absl::StatusOr<LayerNormShape> LayerNormShapeOf(const NodeInfo& node,
                                       static_cast<int>(x.dims.size())));
   LayerNormShape shape;
   shape.dtype = x.dtype;
-  for (int i = 0; i < axis; ++i) shape.rows *= x.dims[static_cast<size_t>(i)];
+  for (int i = 0; i < axis; ++i) {
+    shape.rows = SaturatingMul(shape.rows, x.dims[static_cast<size_t>(i)]);
+  }
   shape.normalized.assign(x.dims.begin() + axis, x.dims.end());
-  for (const int64_t size : shape.normalized) shape.length *= size;
+  for (const int64_t size : shape.normalized) {
+    shape.length = SaturatingMul(shape.length, size);
+  }
   shape.epsilon = static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
   shape.scale = args.inputs[1].dims;
   shape.has_bias = node.HasInput(2);
@@ -631,6 +635,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeLayerNormalizationKernel(
 NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
                                 const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
+  if (args.inputs[0].elements == 0) return cost;  // nothing is computed
   auto shape = LayerNormShapeOf(node, args);
   if (!shape.ok()) return cost;
   cost.operations = RowOperations(cost.operations, device, shape->rows);

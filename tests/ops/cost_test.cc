@@ -94,6 +94,11 @@ std::vector<Example> Examples() {
       {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 0},
       // What is broadcast is written out for a row.
       {Node("LayerNormalization"), {{4, 5}, {1}, {1}}, {{4, 5}}, 2 * 5},
+      // Of no rows, each longer than any integer tells.
+      {Node("LayerNormalization", Attrs({{"axis", int64_t{1}}})),
+       {{0, 6442450944, 2147483648}, {1}},
+       {{0, 6442450944, 2147483648}},
+       0},
   };
   const auto registry = MakeOpRegistry();
   for (const OpDef* def : registry->List()) {
