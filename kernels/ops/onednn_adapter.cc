@@ -132,6 +132,7 @@ constexpr int64_t kFewChannels = 16;
 constexpr size_t kMostPrimitives = 64;
 // What cannot be cut so far is still done by one call, of a second or two.
 constexpr double kMostUncutProducts = 0x1p36;
+constexpr double kMostUncutPositionTaps = 0x1p31;
 
 double Product(const std::array<int64_t, 3>& sizes) {
   return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
@@ -289,6 +290,7 @@ struct Convolution::State {
   bool AddBand(int64_t begin, int64_t rows);
   double LargestBand() const;
   double LargestPiece() const;
+  double LargestPositionTaps() const;
   bool IsLong() const;
   void CutSmaller();
   bool CutEvenly();
@@ -393,9 +395,13 @@ double Convolution::State::LargestPiece() const {  // in products
   return LargestBand() * PixelProducts() / static_cast<double>(slices);
 }
 
+double Convolution::State::LargestPositionTaps() const {
+  return LargestBand() * Product(spec.kernel);
+}
+
 bool Convolution::State::IsLong() const {
   return LargestPiece() > kMostProducts ||
-         LargestBand() * Product(spec.kernel) > kMostPositionTaps;
+         LargestPositionTaps() > kMostPositionTaps;
 }
 
 // Along the first axis that has several rows: the only row of those before it
@@ -558,7 +564,10 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
   state->spec = spec;
   state->MakePieces();
   if (state->IsLong()) state->CutSmaller();
-  if (state->LargestPiece() > kMostUncutProducts) return nullptr;
+  if (state->LargestPiece() > kMostUncutProducts ||
+      state->LargestPositionTaps() > kMostUncutPositionTaps) {
+    return nullptr;
+  }
   WEIR_RETURN_IF_ERROR(Guard([&] { state->Build(); }));
   return std::unique_ptr<const Convolution>(new Convolution(std::move(state)));
 }

@@ -496,6 +496,17 @@ TEST_F(GivenUpTest, NoCallOfTheLibraryTakesMinutes) {
   };
   EXPECT_NE(pair(4096), "");
   EXPECT_EQ(pair(122'000), "");
+  // Nor are many positions under many taps, of one channel too.
+  const auto thin = [&](int64_t taps) {
+    return Plan({Node("Conv"),
+                 DType::kFloat,
+                 {{1, 1, 2, 2 * taps}, {1, 1, 2, taps}},
+                 {1, 1, 1, taps + 1}},
+                &operations)
+        ->implementation();
+  };
+  EXPECT_NE(thin(1024), "");
+  EXPECT_EQ(thin(int64_t{1} << 17), "");
 }
 
 }  // namespace
