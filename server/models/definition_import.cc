@@ -26,9 +26,8 @@ struct ConstantBytes {
 // What is left of kMaxTextElements.
 class TextLeft {
  public:
-  // Before anything is made of `count` elements in `bytes`.
-  absl::Status Take(int64_t count, size_t bytes, const std::string& spec,
-                    const std::string& raw) {
+  // Before anything is made of `count` elements, which `field` asks for.
+  absl::Status Take(int64_t count, const std::string& field) {
     if (count > left_) {
       return WithField(WithReason(absl::ResourceExhaustedError(absl::StrCat(
                                       "has ", count,
@@ -36,13 +35,7 @@ class TextLeft {
                                       "attributes of a graph may have ",
                                       kMaxTextElements, " of them")),
                                   "GRAPH_TOO_LARGE"),
-                       spec + ".shape");
-    }
-    // Each has its length.
-    if (static_cast<uint64_t>(count) > bytes / sizeof(uint32_t)) {
-      return InvalidField(
-          raw, absl::StrCat("its shape asks for ", count, " strings; the ",
-                            bytes, " bytes given cannot hold them"));
+                       field);
     }
     left_ -= count;
     return absl::OkStatus();
@@ -105,7 +98,14 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportConstant(
   if (!expected.ok()) return WithField(expected.status(), spec + ".shape");
   bytes->raw = std::move(*value.mutable_raw());
   if (tensor.dtype == DType::kString) {
-    WEIR_RETURN_IF_ERROR(text->Take(*elements, bytes->raw.size(), spec, raw));
+    WEIR_RETURN_IF_ERROR(text->Take(*elements, spec + ".shape"));
+    // Each has its length.
+    if (static_cast<uint64_t>(*elements) >
+        bytes->raw.size() / sizeof(uint32_t)) {
+      return InvalidField(raw, absl::StrCat("its shape asks for ", *elements,
+                                            " strings; the ", bytes->raw.size(),
+                                            " bytes given cannot hold them"));
+    }
     WEIR_RETURN_IF_ERROR(
         ReadStrings(bytes.get(), static_cast<size_t>(*elements), raw));
     tensor.data = bytes->strings.data();
@@ -150,6 +150,8 @@ absl::Status ImportAttribute(v1::Attribute& attribute, Attributes* to,
                                        attribute.floats().values().end()));
       return absl::OkStatus();
     case v1::Attribute::kStrings:
+      WEIR_RETURN_IF_ERROR(
+          text->Take(attribute.strings().values_size(), path + ".strings"));
       to->Set(name,
               std::vector<std::string>(attribute.strings().values().begin(),
                                        attribute.strings().values().end()));

@@ -106,6 +106,15 @@ TEST(DefinitionImportTest, ElementsOfTextAreBoundedInAll) {
   EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE") << status;
   EXPECT_EQ(Field(status),
             "graph.definition.nodes[0].attributes[0].tensor.spec.shape");
+
+  // Of an attribute that is a list of strings, beside others.
+  *attribute->mutable_tensor() = Text(kMaxTextElements, 4 * kMaxTextElements);
+  v1::Attribute* list = node->add_attributes();
+  list->set_name("words");
+  list->mutable_strings()->add_values("one");
+  status = ImportDefinition(definition, {}).status();
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE") << status;
+  EXPECT_EQ(Field(status), "graph.definition.nodes[0].attributes[1].strings");
 }
 
 TEST(DefinitionImportTest, TextThatItsBytesCannotHoldTakesNoMemory) {
