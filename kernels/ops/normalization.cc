@@ -593,6 +593,7 @@ class LayerNormalizationPlan final : public KernelPlan {
       : shape_(std::move(shape)) {}
 
   size_t scratch_bytes() const override {
+    if (shape_.rows == 0) return 0;
     const size_t row = PieceBytes(shape_.dtype, 1, shape_.length);
     size_t bytes = shape_.Expands(shape_.scale) ? row : 0;
     if (shape_.has_bias && shape_.Expands(shape_.bias)) bytes += row;
@@ -603,6 +604,7 @@ class LayerNormalizationPlan final : public KernelPlan {
   }
 
   absl::Status Run(const RunArgs& run) const override {
+    if (shape_.rows == 0) return absl::OkStatus();
     DispatchType(FloatingTypeList(), shape_.dtype, [&](auto tag) {
       RunLayerNormalization<typename decltype(tag)::Type>(shape_, run);
     });
@@ -635,9 +637,8 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeLayerNormalizationKernel(
 NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
                                 const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
-  if (args.inputs[0].elements == 0) return cost;  // nothing is computed
   auto shape = LayerNormShapeOf(node, args);
-  if (!shape.ok()) return cost;
+  if (!shape.ok() || shape->rows == 0) return cost;
   cost.operations = RowOperations(cost.operations, device, shape->rows);
   const int64_t length = shape->length;
   for (const Dims* dims : {&shape->scale, &shape->bias}) {

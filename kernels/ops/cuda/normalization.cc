@@ -139,13 +139,17 @@ absl::StatusOr<NodePlanner> CompileLayerNormalization(const NodeInfo& node,
                                         statistics, true));
     row.length = static_cast<uint64_t>(Product(in.dims, a, rank));
     row.rows = static_cast<uint64_t>(Product(in.dims, 0, a));
+    PlannedRun planned;
+    if (row.rows == 0) {  // nothing is computed, nor charged
+      planned.run = [](const RunArgs&) { return absl::OkStatus(); };
+      return planned;
+    }
     const Dims normalized_dims(in.dims.begin() + normalized, in.dims.end());
     WEIR_ASSIGN_OR_RETURN(const WholeRow scale,
                           MakeWholeRow(device, args, 1, normalized_dims, 0));
     WEIR_ASSIGN_OR_RETURN(
         const WholeRow bias,
         MakeWholeRow(device, args, 2, normalized_dims, scale.scratch_bytes));
-    PlannedRun planned;
     planned.scratch_bytes = scale.scratch_bytes + bias.scratch_bytes;
     planned.run = [row, scale, bias,
                    epsilon](const RunArgs& run) -> absl::Status {
