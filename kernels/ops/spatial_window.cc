@@ -13,6 +13,7 @@ namespace {
 
 // Keeps every product below in 64 bits.
 constexpr int64_t kMaxAttribute = int64_t{1} << 30;
+constexpr int64_t kMaxAxis = int64_t{1} << 62;
 
 absl::StatusOr<std::vector<int64_t>> ReadList(const NodeInfo& node,
                                               std::string_view name,
@@ -117,6 +118,11 @@ absl::StatusOr<Dim> OutputSize(const SpatialWindow& window, int axis,
     if (a.stride == 1 && grow == -1) return input;
     return Dim();
   }
+  // Only a tensor without elements has such an axis.
+  if (input.value() > kMaxAxis) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spatial axis ", axis, " of ", input.value(), " is too long"));
+  }
   const int64_t slack = input.value() + grow;
   // The only window of ceil_mode may reach over the end.
   const bool over_the_end = window.ceil_mode && slack < 0 && slack > -a.stride;
@@ -127,10 +133,11 @@ absl::StatusOr<Dim> OutputSize(const SpatialWindow& window, int axis,
         " of ", input.value(), " with pads ", a.pad_begin, " and ", a.pad_end));
   }
   int64_t steps = slack / a.stride;
-  // The last window of ceil_mode must begin before the padding at the end.
-  if (window.ceil_mode && slack % a.stride != 0 &&
-      (steps + 1) * a.stride < input.value() + a.pad_begin) {
-    ++steps;
+  if (window.ceil_mode) {
+    if (slack % a.stride != 0) ++steps;
+    // As ONNX has it: the last window, and no other, goes if it would begin in
+    // the padding at the end.
+    if (steps > 0 && steps * a.stride >= input.value() + a.pad_begin) --steps;
   }
   return Dim(steps + 1);
 }

@@ -208,6 +208,27 @@ TEST_P(PoolingTest, TheOnlyWindowMayReachOverTheEnd) {
               Of<float>({1, 1, 1}, {7}));
 }
 
+// Also where the windows come out even.
+TEST_P(PoolingTest, NoWindowOfCeilModeBeginsInThePaddingAtTheEnd) {
+  ExpectEqual(RunOne(Node("MaxPool", Attrs({{"kernel_shape", List{1}},
+                                            {"pads", List{0, 1}},
+                                            {"ceil_mode", int64_t{1}}})),
+                     {Of<float>({1, 1, 2}, {1, 2})}),
+              Of<float>({1, 1, 2}, {1, 2}));
+  ExpectEqual(RunOne(Node("AveragePool", Attrs({{"kernel_shape", List{2}},
+                                                {"strides", List{2}},
+                                                {"pads", List{1, 2}},
+                                                {"ceil_mode", int64_t{1}}})),
+                     {Of<float>({1, 1, 3}, {1, 2, 3})}),
+              Of<float>({1, 1, 2}, {1, 2.5}));
+  // One window goes at most, as in ONNX.
+  ExpectEqual(RunOne(Node("AveragePool", Attrs({{"kernel_shape", List{1}},
+                                                {"pads", List{0, 3}},
+                                                {"ceil_mode", int64_t{1}}})),
+                     {Of<float>({1, 1, 2}, {1, 2})}),
+              Of<float>({1, 1, 4}, {1, 2, 0, 0}));
+}
+
 TEST_P(PoolingTest, AverageOfPaddingAlone) {
   ExpectEqual(RunOne(Node("AveragePool", Attrs({{"kernel_shape", List{2}},
                                                 {"pads", List{1, 1}}})),
@@ -266,6 +287,9 @@ TEST(PoolingInferTest, KnowsWhatItCan) {
   EXPECT_FALSE(InferShapes(node, {Shape({1, 1, 0, 9})}).ok());
   node.attributes.Set("strides", List{1, 1});
   EXPECT_FALSE(InferShapes(node, {Shape({1, 1, 1, 9})}).ok());
+  EXPECT_FALSE(
+      InferShapes(node, {Shape({0, 1, std::numeric_limits<int64_t>::max(), 9})})
+          .ok());
   NodeInfo global = Node("GlobalAveragePool");
   global.input_types = {DType::kFloat};
   EXPECT_EQ(InferShapes(global, {Shape({Dim::Symbol(0), 3, Dim(), 9})})->at(0),
