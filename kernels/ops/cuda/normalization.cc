@@ -86,6 +86,8 @@ struct WholeRow {
   std::shared_ptr<const ElementwiseLoop> expand;  // null: as it is
   size_t scratch_offset = 0, scratch_bytes = 0;
 
+  size_t launches() const { return expand == nullptr ? 0 : 1; }
+
   absl::StatusOr<const void*> Get(const RunArgs& run) const {
     if (expand == nullptr) return InputOrNull(run, input);
     void* whole = static_cast<std::byte*>(run.scratch) + scratch_offset;
@@ -151,6 +153,7 @@ absl::StatusOr<NodePlanner> CompileLayerNormalization(const NodeInfo& node,
         const WholeRow bias,
         MakeWholeRow(device, args, 2, normalized_dims, scale.scratch_bytes));
     planned.scratch_bytes = scale.scratch_bytes + bias.scratch_bytes;
+    planned.launches = 1 + scale.launches() + bias.launches();
     planned.run = [row, scale, bias,
                    epsilon](const RunArgs& run) -> absl::Status {
       WEIR_ASSIGN_OR_RETURN(const void* scales, scale.Get(run));
