@@ -29,6 +29,8 @@
 #include "server/observe/line_writer.h"
 #include "server/observe/memory_sampler.h"
 #include "server/observe/pool_gauges.h"
+#include "server/rpc/frame_guard.h"
+#include "server/rpc/frame_meter.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/rpc/transport.h"
@@ -271,6 +273,7 @@ struct Server::Impl {
   // For the thread of `pulse`.
   bool hangs = false;
   Listener::Closed closed_noted;
+  FrameGuard::Cuts cuts_noted;
   int pulses_to_note = 0;  // until a line may be written again
   std::thread loader;
   std::atomic<bool> stop_loading = false;
@@ -439,7 +442,7 @@ void Server::Impl::CheckThreads() {
                   : "every I/O thread answers again");
 }
 
-// Whoever is turned away sees a closed socket and no word of why.
+// Whoever is turned away, or cut, sees a closed socket and no word of why.
 void Server::Impl::NoteClosedConnections() {
   if (pulses_to_note > 0) {
     --pulses_to_note;
@@ -462,6 +465,31 @@ void Server::Impl::NoteClosedConnections() {
        PeerShare(options.max_peer_connections, options.max_connections,
                  connections));
   closed_noted = closed;
+  const FrameGuard::Cuts cuts = transport->cut_connections();
+  const auto note_cuts = [&](const char* reason, uint64_t count,
+                             const std::string& bound, const char* remedy) {
+    if (count == 0) return;
+    pulses_to_note = kPulsesBetweenNotes;
+    logger.Log(LogLevel::kWarning, "connections were cut",
+               {{"reason", reason},
+                {"count", static_cast<int64_t>(count)},
+                {"bound", bound},
+                {"last_peer", cuts.peer},
+                {"remedy", remedy}});
+  };
+  note_cuts("MESSAGE_PIECES", cuts.pieces - cuts_noted.pieces,
+            absl::StrCat(FrameMeter::kFreePieces,
+                         " pieces of a message, and one more for each ",
+                         FrameMeter::kBytesPerPiece, " bytes"),
+            "send messages in larger HTTP/2 frames");
+  note_cuts(
+      "HEADERS_TOO_LARGE", cuts.headers - cuts_noted.headers,
+      absl::StrCat(Transport::kHeaderBlockFactor *
+                       static_cast<size_t>(TransportOptions().max_header_bytes),
+                   " bytes of a header block, in ", FrameMeter::kHeaderPieces,
+                   " pieces"),
+      "send fewer or shorter headers");
+  cuts_noted = cuts;
 }
 
 void Server::Impl::LoadModels() {

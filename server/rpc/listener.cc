@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/rpc/frame_guard.h"
 #include "server/rpc/peer.h"
 
 namespace weir {
@@ -159,6 +160,7 @@ void Listener::Close() {
 // goes by sockets, and so may tell it of this one under the name of another: it
 // takes such a word for what it is, as one may come late anyway.
 bool Listener::Linger(int fd) {
+  if (FrameGuard::WasCut(fd)) return false;  // a reset will do
   const MutexLock lock(&mu_);
   const auto found = std::find_if(
       connections_.begin(), connections_.end(),

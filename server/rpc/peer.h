@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+
 namespace weir {
 
 // The same for all connections of one peer: an IPv4 address, or the first half
@@ -30,7 +32,25 @@ inline std::string PeerKey(const sockaddr_storage& from) {
              : std::string(bytes, kNetworkBytes);
 }
 
-// The same of gRPC's name of a peer: "ipv4:192.0.2.1:443",
+// gRPC's name of a peer, as below.
+inline std::string PeerName(const sockaddr_storage& from) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (from.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(from);
+    inet_ntop(AF_INET, &ipv4.sin_addr, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(ipv4.sin_port));
+  }
+  if (from.ss_family != AF_INET6) return "unix:";
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(from);
+  if (IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr)) {
+    inet_ntop(AF_INET, ipv6.sin6_addr.s6_addr + 12, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(ipv6.sin6_port));
+  }
+  inet_ntop(AF_INET6, &ipv6.sin6_addr, text, sizeof(text));
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(ipv6.sin6_port));
+}
+
+// PeerKey of gRPC's name of a peer: "ipv4:192.0.2.1:443",
 // "ipv6:%5B2001:db8::1%5D:443", "unix:".
 inline std::string PeerKey(std::string_view peer) {
   constexpr std::string_view kIpv4 = "ipv4:";

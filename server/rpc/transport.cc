@@ -155,7 +155,8 @@ std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
 Transport::Transport(const CallPolicy& policy)
     : policy_(policy),
       health_admission_(/*max_requests=*/0, kHealthBytes),
-      health_policy_(HealthPolicy(policy, &health_admission_)) {}
+      health_policy_(HealthPolicy(policy, &health_admission_)),
+      guard_(kHeaderBlockFactor * policy.max_header_bytes) {}
 
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
     TransportOptions options, const MethodTable& table) {
@@ -208,9 +209,15 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
                                    transport->health_services_);
   transport->listener_->Start(
       [tcp = transport->acceptor_.get(),
-       local = transport->unix_acceptor_.get(),
+       local = transport->unix_acceptor_.get(), guard = &transport->guard_,
+       tls = options.credentials != nullptr,
        timeout = options.send_timeout](const Listener::Accepted& accepted) {
         if (!accepted.is_unix) BoundUnacknowledged(accepted.fd, timeout);
+        if (tls && !accepted.is_unix) {
+          guard->WatchTls(accepted.fd);
+        } else {
+          guard->WatchPlain(accepted.fd);
+        }
         ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.listener_fd = accepted.listening_fd;
         connection.fd = accepted.fd;

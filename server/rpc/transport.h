@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/rpc/call_policy.h"
+#include "server/rpc/frame_guard.h"
 #include "server/rpc/health_service.h"
 #include "server/rpc/listener.h"
 #include "server/rpc/method_table.h"
@@ -127,6 +128,11 @@ class Transport {
 
   size_t open_connections() const;
   Listener::Closed closed_connections() const { return listener_->closed(); }
+  // Connections that were ended for what they sent: a message in too many
+  // pieces, or headers of which there was no end.
+  FrameGuard::Cuts cut_connections() const { return guard_.cuts(); }
+  // Of a header block as it is sent, for each byte that headers may have.
+  static constexpr size_t kHeaderBlockFactor = 4;
   // Calls since the start, and those of them that are not answered yet.
   int64_t taken_calls() const;
   int64_t open_calls() const;
@@ -151,6 +157,7 @@ class Transport {
   const CallPolicy health_policy_;
   HealthService health_;
   std::vector<std::unique_ptr<RawService>> health_services_;
+  FrameGuard guard_;
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<RawService>> services_;
   // gRPC calls back into the credentials for as long as the server lives.

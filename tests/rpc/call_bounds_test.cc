@@ -2,6 +2,9 @@
 // large or grow, and replies that nobody reads.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "server/rpc/frame_meter.h"
 #include "server/rpc/message_inflater.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
@@ -674,8 +678,11 @@ TEST_F(CallBoundsTest, OtherMethodsAreAnsweredWhileTheQueueIsFull) {
 
 // A message in frames of one byte takes gRPC a piece of its own for each.
 TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
-  constexpr size_t kBytes = 60'000;
+  constexpr size_t kBytes = 1000;
   Admission admission{100, kBytes * kSliceBytes};
+  // One request alone may have more.
+  auto other = admission.Admit(1, kNoDeadline, TestTime());
+  ASSERT_TRUE(other.ok()) << other.status();
   TransportOptions options = Options();
   options.admission = &admission;
   Start(EchoCall, options);
@@ -685,6 +692,7 @@ TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
   client.Begin(1, kInfer);
   client.Send(1, message, /*last=*/true);
   EXPECT_EQ(client.ReadData(1, message.size()), message.size());
+  endings_.Wait(1);
   client.Begin(3, kInfer);
   client.Send(3, message, /*last=*/true, /*frame_bytes=*/1);
   EXPECT_TRUE(client.Await(3));
@@ -692,8 +700,107 @@ TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
               ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""},
                           Ending{absl::StatusCode::kResourceExhausted,
                                  Delivery::kSent, "QUEUE_BYTES_FULL"}));
-  EXPECT_EQ(admission.bytes(), 0);
+  EXPECT_TRUE(Eventually([&] { return admission.bytes() == 1; }));
   transport_.reset();  // before its admission goes
+}
+
+// Until a message is whole gRPC shows nothing of it, and holds some 42 bytes
+// for each of its pieces.
+TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsConnection) {
+  constexpr size_t kBytes = 1'000'000;
+  TransportOptions options = Options();
+  options.receive_timeout = absl::InfiniteDuration();
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  const std::string part =
+      RawHttp2::Prefix(2 * kBytes) + std::string(kBytes, 'x');
+  client.Begin(1, kInfer);
+  EXPECT_LT(client.SendAsGranted(1, part, /*last=*/false, /*frame_bytes=*/1),
+            part.size());
+  EXPECT_TRUE(client.AwaitEnd());
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCallerGone, ""}));
+  EXPECT_EQ(transport_->cut_connections().pieces, 1u);
+  EXPECT_EQ(transport_->cut_connections().headers, 0u);
+  EXPECT_EQ(transport_->cut_connections().peer, client.name());
+  // It does not linger, though its client is still there.
+  EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 0; }));
+  EXPECT_TRUE(NothingIsHeld());
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+}
+
+// gRPC joins its pieces, again with each that comes, before it looks at its
+// length: that took an I/O thread for seconds.
+TEST_F(CallBoundsTest, AHeaderWithoutAnEndEndsItsConnection) {
+  for (const size_t frame_bytes : {size_t{1}, size_t{16} << 10}) {
+    Start(EchoCall, Options());
+    RawHttp2 client(address_, 1 << 16);
+    client.BeginEndless(1, kInfer);
+    size_t sent = 0;
+    constexpr size_t kPart = size_t{64} << 10;
+    constexpr size_t kMost = size_t{64} << 20;
+    while (sent < kMost && client.SendHeader(1, kPart, frame_bytes)) {
+      sent += kPart;
+    }
+    EXPECT_LT(sent, kMost);
+    EXPECT_TRUE(client.AwaitEnd());
+    EXPECT_EQ(transport_->cut_connections().headers, 1u);
+    EXPECT_EQ(transport_->cut_connections().pieces, 0u);
+    EXPECT_EQ(transport_->cut_connections().peer, client.name());
+    InferStub stub(Connect(address_));
+    EXPECT_TRUE(Infer(stub, "x").status.ok());
+  }
+}
+
+TEST_F(CallBoundsTest, ConnectionsOfUnixSocketsAreCutToo) {
+  const std::string path =
+      "/tmp/weir-call-bounds-" + std::to_string(getpid()) + ".sock";
+  TransportOptions options = Options();
+  options.addresses = {"unix:" + path};
+  Start(EchoCall, options);
+  sockaddr_un where = {};
+  where.sun_family = AF_UNIX;
+  path.copy(where.sun_path, sizeof(where.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
+  const std::string bytes =
+      RawHttp2::Opening(1 << 16) + RawHttp2::EncodeCall(1, kInfer) +
+      RawHttp2::EncodeData(1, std::string(2000, 'x'), /*last=*/false, 1);
+  ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+  char read[1024];
+  while (recv(fd, read, sizeof(read), 0) > 0) {
+  }
+  close(fd);
+  EXPECT_EQ(transport_->cut_connections().pieces, 1u);
+  EXPECT_EQ(transport_->cut_connections().peer, "unix:");
+}
+
+TEST_F(CallBoundsTest, AnUploadOfManyFramesBesideSmallCallsIsServed) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  TransportOptions options = Options();
+  options.receive_timeout = absl::InfiniteDuration();
+  Start(
+      [](ServerCall& call) {
+        if (call.request().size() > kBytes) return call.Reply(ReplyBuffer());
+        EchoCall(call);
+      },
+      options);
+  InferStub stub(Connect(address_));
+  std::atomic<bool> done = false;
+  std::atomic<int> failed = 0;
+  std::thread small([&] {
+    while (!done) failed += Infer(stub, "x").status.ok() ? 0 : 1;
+  });
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(Infer(stub, std::string(kBytes, 'x')).status.ok());
+  }
+  done = true;
+  small.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(transport_->cut_connections().pieces, 0u);
+  EXPECT_EQ(transport_->cut_connections().headers, 0u);
 }
 
 // gRPC's own services hold a thread for every stream.

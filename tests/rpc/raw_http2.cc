@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "server/rpc/peer.h"
+
 namespace weir::testing {
 namespace {
 
@@ -44,6 +46,12 @@ std::string Header(const std::string& name, const std::string& value) {
          static_cast<char>(value.size()) + value;
 }
 
+std::string CallHeaders(const std::string& method) {
+  return Header(":method", "POST") + Header(":scheme", "http") +
+         Header(":path", method) + Header(":authority", "localhost") +
+         Header("te", "trailers") + Header("content-type", "application/grpc");
+}
+
 }  // namespace
 
 RawHttp2::RawHttp2(const std::string& address, uint32_t window,
@@ -64,35 +72,72 @@ RawHttp2::RawHttp2(const std::string& address, uint32_t window,
   setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const timeval patience = {.tv_sec = 20, .tv_usec = 0};
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  EXPECT_GT(write(fd_, kPreface, sizeof(kPreface) - 1), 0);
-  // SETTINGS_INITIAL_WINDOW_SIZE.
-  Write(kSettings, 0, 0, BigEndian(4, 2) + BigEndian(window, 4));
+  EXPECT_TRUE(WriteAll(Opening(window)));
   if (window > kDefaultWindow) Grant(0, window - kDefaultWindow);
 }
 
 RawHttp2::~RawHttp2() { close(fd_); }
 
-bool RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
-                     const std::string& payload) {
-  const std::string frame = BigEndian(payload.size(), 3) +
-                            static_cast<char>(type) + static_cast<char>(flags) +
-                            BigEndian(stream, 4) + payload;
+std::string RawHttp2::Encode(FrameType type, uint8_t flags, uint32_t stream,
+                             const std::string& payload) {
+  return BigEndian(payload.size(), 3) + static_cast<char>(type) +
+         static_cast<char>(flags) + BigEndian(stream, 4) + payload;
+}
+
+std::string RawHttp2::Opening(uint32_t window) {
+  // SETTINGS_INITIAL_WINDOW_SIZE.
+  return kPreface +
+         Encode(kSettings, 0, 0, BigEndian(4, 2) + BigEndian(window, 4));
+}
+
+std::string RawHttp2::EncodeCall(uint32_t stream, const std::string& method) {
+  return Encode(kHeaders, kEndHeaders, stream, CallHeaders(method));
+}
+
+std::string RawHttp2::name() const {
+  sockaddr_storage here = {};
+  socklen_t size = sizeof(here);
+  EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&here), &size), 0);
+  return PeerName(here);
+}
+
+bool RawHttp2::WriteAll(const std::string& bytes) {
   size_t sent = 0;
-  while (sent < frame.size()) {
+  while (sent < bytes.size()) {
     const ssize_t n =
-        send(fd_, frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);
+        send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (n <= 0) return false;
     sent += static_cast<size_t>(n);
   }
   return true;
 }
 
+bool RawHttp2::Write(FrameType type, uint8_t flags, uint32_t stream,
+                     const std::string& payload) {
+  return WriteAll(Encode(type, flags, stream, payload));
+}
+
+void RawHttp2::BeginEndless(uint32_t stream, const std::string& method) {
+  // A literal header whose value has 2^28 bytes and more.
+  const std::string name = "x-endless";
+  Write(kHeaders, 0, stream,
+        CallHeaders(method) + std::string(1, '\0') +
+            static_cast<char>(name.size()) + name + "\x7f\x80\x80\x80\x80\x01");
+}
+
+bool RawHttp2::SendHeader(uint32_t stream, size_t bytes, size_t frame_bytes) {
+  std::string frames;
+  while (bytes > 0) {
+    const size_t part = std::min(bytes, frame_bytes);
+    bytes -= part;
+    frames += Encode(kContinuation, 0, stream, std::string(part, 'x'));
+  }
+  return WriteAll(frames);
+}
+
 void RawHttp2::Begin(uint32_t stream, const std::string& method,
                      int more_headers) {
-  std::string headers =
-      Header(":method", "POST") + Header(":scheme", "http") +
-      Header(":path", method) + Header(":authority", "localhost") +
-      Header("te", "trailers") + Header("content-type", "application/grpc");
+  std::string headers = CallHeaders(method);
   for (int i = 0; i < more_headers; ++i) {
     headers += Header("x-header", std::string(92, 'x'));
   }
@@ -103,20 +148,28 @@ std::string RawHttp2::Prefix(size_t message_bytes) {
   return std::string(1, '\0') + BigEndian(message_bytes, 4);
 }
 
-void RawHttp2::Send(uint32_t stream, const std::string& bytes, bool last,
-                    size_t frame_bytes) {
+std::string RawHttp2::EncodeData(uint32_t stream, const std::string& bytes,
+                                 bool last, size_t frame_bytes) {
+  std::string frames;
   size_t at = 0;
   do {
     const std::string part = bytes.substr(at, frame_bytes);
     at += part.size();
-    Write(kData, last && at == bytes.size() ? kEndStream : uint8_t{0}, stream,
-          part);
+    frames +=
+        Encode(kData, last && at == bytes.size() ? kEndStream : uint8_t{0},
+               stream, part);
   } while (at < bytes.size());
+  return frames;
+}
+
+bool RawHttp2::Send(uint32_t stream, const std::string& bytes, bool last,
+                    size_t frame_bytes) {
+  return WriteAll(EncodeData(stream, bytes, last, frame_bytes));
 }
 
 size_t RawHttp2::SendAsGranted(uint32_t stream, const std::string& bytes,
-                               bool last) {
-  constexpr size_t kMaxFrame = size_t{16} << 10;
+                               bool last, size_t frame_bytes) {
+  constexpr size_t kMostAtOnce = size_t{16} << 10;
   size_t at = 0;
   while (at < bytes.size()) {
     int64_t& of_stream = stream_windows_[stream];
@@ -128,12 +181,12 @@ size_t RawHttp2::SendAsGranted(uint32_t stream, const std::string& bytes,
       continue;
     }
     const std::string part =
-        bytes.substr(at, std::min(kMaxFrame, static_cast<size_t>(room)));
+        bytes.substr(at, std::min(kMostAtOnce, static_cast<size_t>(room)));
+    const bool ends = last && at + part.size() == bytes.size();
+    if (!WriteAll(EncodeData(stream, part, ends, frame_bytes))) return at;
     at += part.size();
     window_ -= static_cast<int64_t>(part.size());
     of_stream -= static_cast<int64_t>(part.size());
-    Write(kData, last && at == bytes.size() ? kEndStream : uint8_t{0}, stream,
-          part);
   }
   return at;
 }
@@ -210,6 +263,12 @@ bool RawHttp2::Await(uint32_t stream) {
     if (!frame.ok) return false;
     if (frame.stream == stream) return true;
   }
+}
+
+bool RawHttp2::AwaitEnd() {
+  errno = 0;
+  while (Next().ok) errno = 0;
+  return errno != EAGAIN;  // SO_RCVTIMEO
 }
 
 size_t RawHttp2::ReadData(uint32_t stream, size_t bytes) {

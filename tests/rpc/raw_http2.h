@@ -21,6 +21,7 @@ class RawHttp2 {
     kPing = 6,
     kGoAway = 7,
     kWindowUpdate = 8,
+    kContinuation = 9,
   };
   struct Frame {
     bool ok = false;  // false: the connection has ended, or is silent
@@ -39,16 +40,33 @@ class RawHttp2 {
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;
 
+  // What a client begins with, a call without its message, and DATA in frames
+  // of so many bytes: for connections of another kind.
+  static std::string Opening(uint32_t window);
+  static std::string EncodeCall(uint32_t stream, const std::string& method);
+  static std::string EncodeData(uint32_t stream, const std::string& bytes,
+                                bool last, size_t frame_bytes);
+
+  // Where the server sees it, as gRPC names it: "ipv4:127.0.0.1:PORT".
+  std::string name() const;
+
   // Begins a call of a gRPC method, with so many headers of 100 bytes more.
   void Begin(uint32_t stream, const std::string& method, int more_headers = 0);
+  // The same with headers that never end: more of the last one's value may be
+  // sent, in frames of so many bytes, until the server ends the connection
+  // (false).
+  void BeginEndless(uint32_t stream, const std::string& method);
+  bool SendHeader(uint32_t stream, size_t bytes,
+                  size_t frame_bytes = size_t{16} << 10);
   // gRPC's five bytes before a message of that size.
   static std::string Prefix(size_t message_bytes);
-  // In frames of so many bytes.
-  void Send(uint32_t stream, const std::string& bytes, bool last,
+  // In frames of so many bytes. False if the server has ended the connection.
+  bool Send(uint32_t stream, const std::string& bytes, bool last,
             size_t frame_bytes = size_t{16} << 10);
   // The same, waiting for the server to grant it: past a window it may end the
   // connection. Returns how many bytes it took until it ended the stream.
-  size_t SendAsGranted(uint32_t stream, const std::string& bytes, bool last);
+  size_t SendAsGranted(uint32_t stream, const std::string& bytes, bool last,
+                       size_t frame_bytes = size_t{16} << 10);
   void Grant(uint32_t stream, uint32_t bytes);
   void Reset(uint32_t stream);
 
@@ -57,6 +75,8 @@ class RawHttp2 {
   Frame Next();
   // Takes frames until one of that stream has come. False if none comes.
   bool Await(uint32_t stream);
+  // Takes frames until the connection has ended. False if it becomes silent.
+  bool AwaitEnd();
   // Takes frames until `bytes` of data have come, or what ends the stream.
   // Returns how many came.
   size_t ReadData(uint32_t stream, size_t bytes);
@@ -65,7 +85,10 @@ class RawHttp2 {
   bool MayWriteOn();
 
  private:
+  static std::string Encode(FrameType type, uint8_t flags, uint32_t stream,
+                            const std::string& payload);
   // False if the server has reset the connection, which Next() tells too.
+  bool WriteAll(const std::string& bytes);
   bool Write(FrameType type, uint8_t flags, uint32_t stream,
              const std::string& payload);
   // The next frame from the socket, answered if it asks for that.

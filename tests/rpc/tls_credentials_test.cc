@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +16,9 @@
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "server/rpc/peer.h"
 #include "tests/models_repo/temp_folder.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/rpc/test_transport.h"
 
@@ -25,6 +28,7 @@ namespace {
 using grpc::StatusCode;
 using ::testing::HasSubstr;
 using testing::IssuedCertificate;
+using testing::RawHttp2;
 using testing::TestAuthority;
 
 // Events of a watcher, in order.
@@ -144,6 +148,17 @@ TEST_F(TlsCredentialsTest, WithAClientCaClientsMustShowACertificateOfIt) {
   EXPECT_FALSE(Serves(authority_, authority_.Issue("client")));
 }
 
+int ConnectTo(const std::string& address) {
+  sockaddr_in where = {};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port = htons(
+      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
+  return fd;
+}
+
 // The protocols that a handshake agrees on, or "".
 std::string Handshake(const std::string& address, int newest) {
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
@@ -152,13 +167,7 @@ std::string Handshake(const std::string& address, int newest) {
   SSL_CTX_set_max_proto_version(context, newest);
   const unsigned char offered[] = "\x08http/1.1\x02h2";
   SSL_CTX_set_alpn_protos(context, offered, sizeof(offered) - 1);
-  sockaddr_in where = {};
-  where.sin_family = AF_INET;
-  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  where.sin_port = htons(
-      static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
+  const int fd = ConnectTo(address);
   SSL* const ssl = SSL_new(context);
   SSL_set_fd(ssl, fd);
   std::string agreed;
@@ -180,6 +189,48 @@ TEST_F(TlsCredentialsTest, SpeaksTls12AndNewerAndHttp2) {
   EXPECT_EQ(Handshake(address(), TLS1_3_VERSION), "TLSv1.3 h2");
   EXPECT_EQ(Handshake(address(), TLS1_2_VERSION), "TLSv1.2 h2");
   EXPECT_EQ(Handshake(address(), TLS1_1_VERSION), "");
+}
+
+// What TLS hides is looked at where it is decrypted.
+TEST_F(TlsCredentialsTest, AMessageInTooManyPiecesEndsItsConnection) {
+  constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
+  signal(SIGPIPE, SIG_IGN);
+  Start();
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  const unsigned char offered[] = "\x02h2";
+  SSL_CTX_set_alpn_protos(context, offered, sizeof(offered) - 1);
+  // Beside another, which stays.
+  const auto honest = Trusting(authority_);
+  ASSERT_TRUE(Infer(*honest, "x").status.ok());
+  const int fd = ConnectTo(address());
+  SSL* const ssl = SSL_new(context);
+  SSL_set_fd(ssl, fd);
+  ASSERT_EQ(SSL_connect(ssl), 1);
+  const auto send = [&](const std::string& bytes) {
+    return SSL_write(ssl, bytes.data(), static_cast<int>(bytes.size())) > 0;
+  };
+  ASSERT_TRUE(send(RawHttp2::Opening(1 << 16)));
+  ASSERT_TRUE(
+      send(RawHttp2::EncodeCall(1, kInfer) +
+           RawHttp2::EncodeData(1, RawHttp2::Prefix(100'000), false, 5)));
+  ASSERT_TRUE(Infer(*honest, "x").status.ok());
+  EXPECT_EQ(transport_->cut_connections().pieces, 0u);
+  for (int i = 0; i < 20; ++i) {
+    if (!send(RawHttp2::EncodeData(1, std::string(1000, 'x'), false, 1))) break;
+  }
+  char bytes[1024];
+  while (SSL_read(ssl, bytes, sizeof(bytes)) > 0) {
+  }
+  sockaddr_storage here = {};
+  socklen_t size = sizeof(here);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size);
+  EXPECT_EQ(transport_->cut_connections().pieces, 1u);
+  EXPECT_EQ(transport_->cut_connections().headers, 0u);
+  EXPECT_EQ(transport_->cut_connections().peer, PeerName(here));
+  SSL_free(ssl);
+  close(fd);
+  SSL_CTX_free(context);
+  EXPECT_TRUE(Infer(*honest, "x").status.ok());
 }
 
 // Calls on one old connection and on ever new ones while the pair is replaced.

@@ -420,6 +420,40 @@ TEST(LimitsTest, ConnectionsOfOnePeerAreBounded) {
   EXPECT_EQ(event["bound"], "--max-peer-connections=2");
 }
 
+// gRPC would hold some 42 bytes for each byte of such a message.
+TEST(LimitsTest, AConnectionThatSendsTooManyPiecesIsCut) {
+  LogCapture log;
+  TestServer server(
+      [](ServerOptions& o) {
+        o.pulse_interval = absl::Milliseconds(20);
+        o.log_format = LogFormat::kJson;
+        o.log_level = LogLevel::kWarning;
+      },
+      log.stream());
+  const auto cut = [&](const std::string& reason) {
+    return server.Metric("weir_connections_cut_total{reason=\"" + reason +
+                         "\"}");
+  };
+  EXPECT_EQ(cut("MESSAGE_PIECES"), 0);
+  RawHttp2 client(server.address(), 1 << 16);
+  client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+  client.Send(1, RawHttp2::Prefix(1 << 20) + std::string(10'000, 'x'),
+              /*last=*/false, /*frame_bytes=*/1);
+  EXPECT_TRUE(client.AwaitEnd());
+  EXPECT_EQ(cut("MESSAGE_PIECES"), 1);
+  EXPECT_EQ(cut("HEADERS_TOO_LARGE"), 0);
+  constexpr char kEvent[] = "connections were cut";
+  ASSERT_TRUE(Eventually([&] { return !log.Events(kEvent).empty(); }));
+  const nlohmann::json event = log.Events(kEvent)[0];
+  EXPECT_EQ(event["level"], "warning");
+  EXPECT_EQ(event["reason"], "MESSAGE_PIECES");
+  EXPECT_EQ(event["count"], 1);
+  EXPECT_EQ(event["last_peer"], client.name());
+  EXPECT_EQ(event["bound"],
+            "1024 pieces of a message, and one more for each 256 bytes");
+  EXPECT_TRUE(ServesOn(server));
+}
+
 TEST(LimitsTest, HostMemoryIsBounded) {
   TestServer server([](ServerOptions& o) { o.host_bytes = 1 << 20; });
   v1::EvaluateRequest request = Program(R"(

@@ -1,0 +1,53 @@
+// Ends connections whose frames would make gRPC hold more than it counts
+// (FrameMeter). gRPC 1.51 shows nothing of a message or a header block before
+// it is whole. But it reads by recvmsg(2), and what TLS has decrypted by
+// SSL_read: this program has its own of both, which the loader takes before
+// libc's and OpenSSL's, for gRPC too, and its own close(2), to know when a
+// connection is over. For whatever is not watched they are the others'.
+//
+// Owned by a transport. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weir {
+
+class FrameGuard {
+ public:
+  // Connections that were cut.
+  struct Cuts {
+    uint64_t pieces = 0;
+    uint64_t headers = 0;
+    // Who was cut last, "ipv4:192.0.2.1:443"; "" if that is not known.
+    std::string peer;
+  };
+
+  // Bytes of a header block, as it is sent.
+  explicit FrameGuard(size_t header_bytes);
+  FrameGuard(const FrameGuard&) = delete;
+  FrameGuard& operator=(const FrameGuard&) = delete;
+
+  // Watches what is read from a connection that was just accepted, until its
+  // descriptor is closed; that may be after the guard's end.
+  void WatchPlain(int fd);
+  void WatchTls(int fd);
+
+  Cuts cuts() const;
+
+  // Whether it was this that ended the connection of an open descriptor: its
+  // client is owed nothing more.
+  static bool WasCut(int fd);
+
+ private:
+  class Tally;
+  friend class MeteredReads;
+  friend struct WatchedSocket;
+
+  const size_t header_bytes_;
+  const std::shared_ptr<Tally> tally_;  // the connections' too
+};
+
+}  // namespace weir
