@@ -29,8 +29,9 @@ int Main(int argc, char** argv) {
       "the server's resident memory above what it held before the first one:\n"
       "at most during the attack, and after it.\n\n"
       "Exit codes: 0; 1: an honest caller waited for more than 100 ms or was\n"
-      "not served, memory of more than 64 MiB was kept, or an answer was\n"
-      "wrong; 106 and others: a wrong command line.");
+      "not served, memory of more than 64 MiB was kept, an answer was wrong,\n"
+      "or a request took more memory than it may; 106 and others: a wrong "
+      "command line.");
   std::string device;
   std::string only;
   app.add_option("--device", device, "cpu, cuda or cuda:N")->default_val("cpu");
@@ -67,7 +68,7 @@ int Main(int argc, char** argv) {
     if (request.name.find(only) == std::string::npos) continue;
     const HostileOutcome outcome =
         testing::Attack(request, target, server.pid(), baseline);
-    const bool holds = outcome.right && outcome.honest.ok() &&
+    const bool holds = outcome.right && outcome.within && outcome.honest.ok() &&
                        outcome.honest_ms <= kHonestMs &&
                        outcome.left_bytes <= testing::kHostileMemoryLeft;
     failed += holds ? 0 : 1;

@@ -376,6 +376,18 @@ HostileRequest Stalled(std::string name, int count, std::string text) {
           }};
 }
 
+// Frames of HTTP/2 that take a server more than they cost a client.
+HostileRequest Framed(std::string name, std::function<void(RawHttp2&)> send) {
+  return {.name = std::move(name),
+          .send =
+              [send = std::move(send)](const HostileTarget& target) {
+                auto client = std::make_shared<RawHttp2>(target.grpc, 1 << 16);
+                send(*client);
+                return HostileAnswer{absl::OkStatus(), client};
+              },
+          .peak_limit = kHostileMemoryLeft};
+}
+
 // Sends chunks until it is dropped, or the server has had enough.
 class EndlessPost {
  public:
@@ -624,6 +636,18 @@ void AddConnections(std::vector<HostileRequest>* all) {
          for (const auto& connection : *open) connection->Await(1);
          return HostileAnswer{absl::OkStatus(), open};
        }});
+  all->push_back(Framed("a message in frames of one byte", [](RawHttp2& to) {
+    constexpr size_t kBytes = 4'000'000;
+    to.Begin(1, kInfer);
+    to.SendAsGranted(1, RawHttp2::Prefix(2 * kBytes) + std::string(kBytes, 'x'),
+                     /*last=*/false, /*frame_bytes=*/1);
+  }));
+  all->push_back(Framed("a header without an end", [](RawHttp2& to) {
+    to.BeginEndless(1, kInfer);
+    const auto end = steady_clock::now() + seconds(10);
+    while (steady_clock::now() < end && to.SendHeader(1, size_t{256} << 10)) {
+    }
+  }));
   all->push_back(Stalled("64 half-sent HTTP requests", 64,
                          "POST /nothing HTTP/1.1\r\nHost: weir\r\n"
                          "Content-Length: 1000000\r\n\r\nhalf"));
@@ -814,7 +838,9 @@ HostileOutcome Attack(const HostileRequest& request,
         std::chrono::duration<double, std::milli>(steady_clock::now() - start)
             .count();
   }
-  outcome.peak_bytes = StatusBytes(server, "VmHWM:") - baseline.all;
+  const int64_t peak = StatusBytes(server, "VmHWM:");
+  outcome.peak_bytes = peak - baseline.all;
+  outcome.within = peak - outcome.before.all <= request.peak_limit;
   const auto end = steady_clock::now() + seconds(5);
   do {
     outcome.after = MemoryOf(server);

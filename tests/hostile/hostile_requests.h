@@ -39,6 +39,8 @@ struct HostileRequest {
   std::function<HostileAnswer(const HostileTarget&)> send;
   // The right answers; empty: any.
   std::vector<absl::StatusCode> codes = {};
+  // Resident bytes that the server may take for it meanwhile, at most.
+  int64_t peak_limit = INT64_MAX;
 };
 
 std::vector<HostileRequest> HostileRequests();
@@ -79,6 +81,7 @@ std::string DescribeMemory(const ResidentMemory& before,
 struct HostileOutcome {
   absl::Status answer;
   bool right = false;    // the answer's code is one of the request's
+  bool within = false;   // what it took meanwhile, its limit
   absl::Status honest;   // of the next honest request
   double honest_ms = 0;  // until it was answered
   // Resident bytes of the server above `baseline`: the most while it was under

@@ -52,6 +52,8 @@ TEST(HostileTest, TheNextHonestRequestIsServed) {
     ASSERT_TRUE(outcome.honest.ok()) << outcome.honest;
     EXPECT_LT(outcome.honest_ms, kHonestMs);
     if (kFreedMemoryGoesBack) {
+      EXPECT_TRUE(outcome.within)
+          << outcome.peak_bytes << " bytes more than at the start";
       EXPECT_LE(outcome.left_bytes, kHostileMemoryLeft)
           << "\"" << request.name
           << "\": " << DescribeMemory(outcome.before, outcome.after)
