@@ -190,7 +190,8 @@ std::vector<ValueDecl> Merge(const std::vector<ValueDecl>& inferred,
   return merged;
 }
 
-// Checks dims and type of one configured tensor and narrows `tensor` to them.
+// Checks dims and type of one configured tensor and narrows `tensor` to them;
+// where the rank is not known there is nothing to compare the dims with.
 template <typename Configured>
 absl::Status Narrow(const Configured& configured, bool batched, bool ranked,
                     ModelTensor* tensor) {
@@ -209,7 +210,7 @@ absl::Status Narrow(const Configured& configured, bool batched, bool ranked,
     }
   }
   bool fits = !ranked || full.size() == tensor->shape.size();
-  for (size_t i = 0; fits && i < full.size(); ++i) {
+  for (size_t i = 0; ranked && fits && i < full.size(); ++i) {
     fits =
         full[i] == tensor->shape[i] || (tensor->shape[i] == -1 && full[i] >= 0);
   }
@@ -252,7 +253,9 @@ absl::StatusOr<std::vector<ModelTensor>> Complete(
       if (!fits.ok()) return fail(decl.name, fits);
     } else if (!ranked && (batched || all_needed)) {
       return fail(decl.name, absl::InvalidArgumentError(
-                                 "the model does not declare its rank"));
+                                 "the model does not declare its rank; dims "
+                                 "in a config.pbtxt in the model's folder "
+                                 "would"));
     } else if (given && all_needed) {
       return fail(decl.name, absl::InvalidArgumentError(
                                  "the configuration does not list it"));

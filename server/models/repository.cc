@@ -359,6 +359,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   auto interface = CompleteModelConfig(program->inputs(), program->outputs(),
                                        declared, &config);
   if (!interface.ok()) {
+    const bool configured = job.config->max_batch_size() > 0 ||
+                            !job.config->input().empty() ||
+                            !job.config->output().empty();
+    if (!configured) return interface.status();
     return Annotate(interface.status(), absl::StrCat(kConfigFile, ": "));
   }
   auto model = std::make_shared<ServedModel>();

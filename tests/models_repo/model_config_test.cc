@@ -361,5 +361,37 @@ TEST(ModelConfigTest, TheFilesDeclarationsHelp) {
   EXPECT_EQ(DimsString(interface->outputs[0].shape), "[-1,10]");
 }
 
+// Nothing is known to compare them with: they are what clients are told.
+TEST(ModelConfigTest, DimsServeWhereTheModelDeclaresNoRank) {
+  const std::vector<ValueDecl> no_x = {{"x", DType::kFloat, std::nullopt}};
+  const std::vector<ValueDecl> no_y = {{"y", DType::kFloat, std::nullopt}};
+  const auto complete = [&](const std::string& text) {
+    auto config = Read(text);
+    EXPECT_TRUE(config.ok()) << config.status();
+    return CompleteModelConfig(no_x, no_y, {}, &*config);
+  };
+  for (const auto& [dims, shape] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"[]", "[]"},
+           {"[-1]", "[-1]"},
+           {"[-1,3]", "[-1,3]"},
+           {"[-1,-1]", "[-1,-1]"},
+           {"[1,2,3]", "[1,2,3]"}}) {
+    const auto interface = complete(
+        "input { name: \"x\" data_type: TYPE_FP32 dims: " + dims +
+        " } output { name: \"y\" data_type: TYPE_FP32 dims: " + dims + " }");
+    ASSERT_TRUE(interface.ok()) << interface.status();
+    EXPECT_EQ(DimsString(interface->inputs[0].shape), shape);
+    EXPECT_EQ(DimsString(interface->outputs[0].shape), shape);
+  }
+  const auto batched = complete(R"(
+      max_batch_size: 2
+      input { name: "x" data_type: TYPE_FP32 dims: [ 5 ] }
+      output { name: "y" data_type: TYPE_FP32 dims: [ 6, -1 ] })");
+  ASSERT_TRUE(batched.ok()) << batched.status();
+  EXPECT_EQ(DimsString(batched->inputs[0].shape), "[-1,5]");
+  EXPECT_EQ(DimsString(batched->outputs[0].shape), "[-1,6,-1]");
+}
+
 }  // namespace
 }  // namespace weir

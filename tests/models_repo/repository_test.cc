@@ -172,6 +172,27 @@ TEST_F(RepositoryTest, OutputsAreWhatTheFileDeclares) {
   EXPECT_THAT(Reason(*repository, "flat"), HasSubstr("output \"y\""));
 }
 
+// There may be no config.pbtxt, and one may mend it.
+TEST_F(RepositoryTest, AnUndeclaredRankIsTheModels) {
+  onnx::ModelProto model = AddModel();
+  model.mutable_graph()
+      ->mutable_input(0)
+      ->mutable_type()
+      ->mutable_tensor_type()
+      ->clear_shape();
+  WriteModel("rankless", "1", model);
+  WriteModel("told", "1", model);
+  folder_.Write("told/config.pbtxt",
+                "input { name: \"x\" data_type: TYPE_FP32 dims: [-1, 2] }");
+  const auto repository = Load();
+  EXPECT_EQ(Reason(*repository, "rankless"),
+            "INVALID_ARGUMENT: input \"x\": the model does not declare its "
+            "rank; dims in a config.pbtxt in the model's folder would");
+  const auto told = repository->Find("told", "");
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(DimsString((*told)->inputs[0].shape), "[-1,2]");
+}
+
 // Callers read reasons, and need not know the server's folders.
 TEST_F(RepositoryTest, ReasonsNamePlacesInTheRepository) {
   folder_.Write("corrupt/1/model.onnx", "garbage");
