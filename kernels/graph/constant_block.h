@@ -23,7 +23,7 @@ struct ConstantBlock {
 };
 
 // On a device that reads host memory a constant that is aligned (64 bytes) and
-// owned stays where it is: a mapped file is not read before its first use.
+// owned stays where it is.
 absl::StatusOr<ConstantBlock> UploadConstants(
     Device& device,
     const std::vector<std::shared_ptr<const Constant>>& constants);

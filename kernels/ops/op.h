@@ -30,7 +30,7 @@
 
 namespace weir {
 
-// A constant tensor that owns its bytes (or keeps a mapped file alive).
+// A constant tensor that owns its bytes (or shares them with others).
 struct Constant {
   HostTensor tensor;
   std::shared_ptr<const void> owner;

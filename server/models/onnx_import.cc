@@ -1,7 +1,9 @@
 #include "server/models/onnx_import.h"
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <set>
@@ -12,7 +14,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/status_macros.h"
-#include "server/models/mapped_file.h"
+#include "server/models/model_file.h"
 #include "server/models/onnx_tensor.h"
 #include "server/models/parsed_size.h"
 
@@ -29,12 +31,13 @@ std::string DomainOf(const std::string& domain) {
 class Importer {
  public:
   Importer(onnx::ModelProto& model, const OnnxImportOptions& options)
-      : model_(model), external_(options.folder) {}
+      : model_(model), external_(options.folder, options.stop) {}
 
   absl::StatusOr<Graph> Run() {
     WEIR_RETURN_IF_ERROR(CheckModel());
     WEIR_RETURN_IF_ERROR(ReadOpsets());
     onnx::GraphProto& graph = *model_.mutable_graph();
+    ExpectTensors(graph);
     for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
       WEIR_RETURN_IF_ERROR(AddConstant(tensor.name(), tensor));
     }
@@ -91,6 +94,17 @@ class Importer {
       }
     }
     return absl::OkStatus();
+  }
+
+  void ExpectTensors(const onnx::GraphProto& graph) {
+    for (const onnx::TensorProto& tensor : graph.initializer()) {
+      ExpectTensor(tensor, external_);
+    }
+    for (const onnx::NodeProto& node : graph.node()) {
+      for (const onnx::AttributeProto& attribute : node.attribute()) {
+        if (attribute.has_t()) ExpectTensor(attribute.t(), external_);
+      }
+    }
   }
 
   absl::Status AddConstant(const std::string& name, onnx::TensorProto& tensor) {
@@ -319,20 +333,69 @@ class Importer {
   int node_count_ = 0;
 };
 
-absl::StatusOr<Graph> Import(std::string_view bytes,
-                             const OnnxImportOptions& options) {
-  if (bytes.empty()) return absl::InvalidArgumentError("the model is empty");
-  if (bytes.size() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+absl::Status CheckFileSize(uint64_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("the model is empty");
+  if (bytes > static_cast<uint64_t>(std::numeric_limits<int>::max())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the model has ", bytes.size(),
+        absl::StrCat("the model has ", bytes,
                      " bytes: from 2 GiB on, tensors must be external data"));
   }
-  onnx::ModelProto model;
-  if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return absl::InvalidArgumentError(
-        "these bytes are no ONNX model (not a protobuf message)");
+  return absl::OkStatus();
+}
+
+absl::Status NoModel() {
+  return absl::InvalidArgumentError(
+      "these bytes are no ONNX model (not a protobuf message)");
+}
+
+// A file as protobuf reads it, a block at a time: a model is not in memory
+// twice. The blocks, and so the fingerprint, depend on nothing but the bytes.
+class FileBlocks final : public google::protobuf::io::CopyingInputStream {
+ public:
+  FileBlocks(const ModelFile& file, std::stop_token stop)
+      : file_(file), stop_(std::move(stop)) {}
+
+  int Read(void* buffer, int size) override {
+    const uint64_t left = file_.size() - at_;
+    const size_t count = std::min(static_cast<size_t>(size), left);
+    if (count == 0) return 0;
+    status_ = stop_.stop_requested()
+                  ? absl::CancelledError("the server stops")
+                  : file_.Read(at_, static_cast<char*>(buffer), count);
+    if (!status_.ok()) return -1;
+    fingerprint_ =
+        Fingerprint(std::string_view(static_cast<const char*>(buffer), count),
+                    fingerprint_);
+    at_ += count;
+    return static_cast<int>(count);
   }
-  return Importer(model, options).Run();
+
+  const absl::Status& status() const { return status_; }
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  const ModelFile& file_;
+  const std::stop_token stop_;
+  uint64_t at_ = 0;
+  uint64_t fingerprint_ = 0;
+  absl::Status status_;
+};
+
+absl::StatusOr<OnnxFile> ImportFrom(const ModelFile& file,
+                                    const OnnxImportOptions& options) {
+  constexpr int kBlockBytes = 1 << 20;
+  WEIR_RETURN_IF_ERROR(CheckFileSize(file.size()));
+  FileBlocks blocks(file, options.stop);
+  onnx::ModelProto model;
+  {
+    google::protobuf::io::CopyingInputStreamAdaptor stream(&blocks,
+                                                           kBlockBytes);
+    const bool parsed = model.ParseFromZeroCopyStream(&stream);
+    WEIR_RETURN_IF_ERROR(blocks.status());
+    if (!parsed) return NoModel();
+  }
+  WEIR_ASSIGN_OR_RETURN(Graph graph, Importer(model, options).Run());
+  return OnnxFile{std::move(graph), blocks.fingerprint()};
 }
 
 }  // namespace
@@ -340,18 +403,25 @@ absl::StatusOr<Graph> Import(std::string_view bytes,
 absl::StatusOr<Graph> ImportOnnx(std::string_view model,
                                  const OnnxImportOptions& options) {
   WEIR_RETURN_IF_ERROR(CheckParsedSize(*onnx::ModelProto::descriptor(), model));
-  return Import(model, options);
+  WEIR_RETURN_IF_ERROR(CheckFileSize(model.size()));
+  onnx::ModelProto parsed;
+  if (!parsed.ParseFromArray(model.data(), static_cast<int>(model.size()))) {
+    return NoModel();
+  }
+  return Importer(parsed, options).Run();
 }
 
-absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path) {
-  WEIR_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file,
-                        MappedFile::Open(path));
+absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path,
+                                        std::stop_token stop) {
+  WEIR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file,
+                        ModelFile::Open(path));
   const size_t slash = path.rfind('/');
   OnnxImportOptions options;
   options.folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  auto graph = Import(file->bytes(), options);
-  if (!graph.ok()) return Annotate(graph.status(), path + ": ");
-  return OnnxFile{*std::move(graph), Fingerprint(file->bytes())};
+  options.stop = std::move(stop);
+  auto imported = ImportFrom(*file, options);
+  if (!imported.ok()) return Annotate(imported.status(), path + ": ");
+  return imported;
 }
 
 }  // namespace weir

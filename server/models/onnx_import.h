@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,8 @@ namespace weir {
 struct OnnxImportOptions {
   // Where external data may lie; empty: nowhere.
   std::string folder;
+  // Requested, it ends the reading of external data with CANCELLED.
+  std::stop_token stop;
 };
 
 // INVALID_ARGUMENT says what is wrong with the bytes; UNIMPLEMENTED names what
@@ -29,10 +32,13 @@ absl::StatusOr<Graph> ImportOnnx(std::string_view model,
                                  const OnnxImportOptions& options = {});
 
 // The model in a file, with external data beside it. Errors name the file.
+// Nothing of it is needed afterwards, and whoever changes it while it is read
+// gets an error at worst.
 struct OnnxFile {
   Graph graph;
   uint64_t fingerprint = 0;  // of the file, not of external data
 };
-absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path);
+absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path,
+                                        std::stop_token stop = {});
 
 }  // namespace weir

@@ -12,24 +12,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/models/aligned_bytes.h"
 
 namespace weir {
 namespace {
 
 // Smaller raw data is copied, so that it keeps nothing else alive.
 constexpr size_t kTakeBytes = 4096;
-constexpr size_t kAlignment = 64;
-
-struct AlignedDelete {
-  void operator()(std::byte* data) const {
-    ::operator delete[](data, std::align_val_t(kAlignment));
-  }
-};
-using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
-
 AlignedBytes MakeBytes(size_t size) {
   return AlignedBytes(static_cast<std::byte*>(
-      ::operator new[](size, std::align_val_t(kAlignment))));
+      ::operator new[](size, std::align_val_t(kConstantAlignment))));
 }
 
 std::shared_ptr<const Constant> Own(HostTensor tensor, AlignedBytes bytes) {
@@ -135,70 +127,54 @@ absl::StatusOr<uint64_t> Number(const onnx::StringStringEntryProto& entry) {
   return number;
 }
 
+absl::StatusOr<ExternalPlace> PlaceOf(const onnx::TensorProto& from,
+                                      size_t bytes) {
+  ExternalPlace place;
+  place.length = bytes;
+  for (const onnx::StringStringEntryProto& entry : from.external_data()) {
+    if (entry.key() == "location") place.location = entry.value();
+    if (entry.key() == "offset") {
+      WEIR_ASSIGN_OR_RETURN(place.offset, Number(entry));
+    }
+    if (entry.key() == "length") {
+      WEIR_ASSIGN_OR_RETURN(place.length, Number(entry));
+    }
+  }
+  if (place.length != bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("external data: ", place.length,
+                     " bytes where type and shape need ", bytes));
+  }
+  return place;
+}
+
 absl::StatusOr<std::shared_ptr<const Constant>> FromExternal(
     HostTensor tensor, size_t bytes, const onnx::TensorProto& from,
     ExternalData& external) {
-  std::string_view location;
-  uint64_t offset = 0;
-  uint64_t length = bytes;
-  for (const onnx::StringStringEntryProto& entry : from.external_data()) {
-    if (entry.key() == "location") location = entry.value();
-    if (entry.key() == "offset") {
-      WEIR_ASSIGN_OR_RETURN(offset, Number(entry));
-    }
-    if (entry.key() == "length") {
-      WEIR_ASSIGN_OR_RETURN(length, Number(entry));
-    }
-  }
   if (tensor.dtype == DType::kString) {
     return absl::InvalidArgumentError("strings cannot be external data");
   }
-  if (length != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "external data: ", length, " bytes where type and shape need ", bytes));
-  }
-  WEIR_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file,
-                        external.Open(location));
-  const std::string_view all = file->bytes();
-  if (offset > all.size() || length > all.size() - offset) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("external data: bytes ", offset, " to ", offset, "+",
-                     length, " lie beyond the ", all.size(), " bytes of \"",
-                     std::string(location), "\""));
-  }
-  const char* data = all.data() + offset;
+  WEIR_ASSIGN_OR_RETURN(const ExternalPlace place, PlaceOf(from, bytes));
+  WEIR_ASSIGN_OR_RETURN(ExternalData::Bytes read, external.Read(place));
   const bool aligned =
-      reinterpret_cast<uintptr_t>(data) % SizeOf(tensor.dtype) == 0;
-  if (!aligned || tensor.dtype == DType::kBool) {
-    return Copy(std::move(tensor), data, bytes);
+      reinterpret_cast<uintptr_t>(read.data) % SizeOf(tensor.dtype) == 0;
+  if (bytes == 0 || !aligned || tensor.dtype == DType::kBool) {
+    return Copy(std::move(tensor), read.data, bytes);
   }
   auto constant = std::make_shared<Constant>();
   constant->tensor = std::move(tensor);
-  constant->tensor.data = data;
-  constant->owner = file;
+  constant->tensor.data = read.data;
+  constant->owner = std::move(read.owner);
   return std::shared_ptr<const Constant>(std::move(constant));
 }
 
-}  // namespace
+struct Extent {
+  HostTensor tensor;
+  int64_t count = 0;
+  size_t bytes = 0;
+};
 
-absl::StatusOr<std::shared_ptr<const MappedFile>> ExternalData::Open(
-    std::string_view location) {
-  const auto it = files_.find(location);
-  if (it != files_.end()) return it->second;
-  if (folder_.empty()) {
-    return absl::InvalidArgumentError(
-        "external data is only read from a model repository");
-  }
-  WEIR_ASSIGN_OR_RETURN(const std::string path,
-                        ResolveInside(folder_, location));
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const MappedFile> file,
-                        MappedFile::Open(path));
-  files_.emplace(location, file);
-  return file;
-}
-
-absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
-    onnx::TensorProto& from, ExternalData& external) {
+absl::StatusOr<Extent> ExtentOf(const onnx::TensorProto& from) {
   const auto dtype = DTypeFromOnnx(from.data_type());
   if (from.data_type() == onnx::TensorProto::UNDEFINED) {
     return absl::InvalidArgumentError("its element type is undefined");
@@ -210,19 +186,38 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
   if (from.has_segment()) {
     return absl::UnimplementedError("tensors in segments are not supported");
   }
-  HostTensor tensor;
-  tensor.dtype = *dtype;
-  tensor.dims.assign(from.dims().begin(), from.dims().end());
-  WEIR_ASSIGN_OR_RETURN(const int64_t count, NumElements(tensor.dims));
-  WEIR_ASSIGN_OR_RETURN(const int64_t size, ByteSize(*dtype, tensor.dims));
-  const size_t bytes = static_cast<size_t>(size);
+  Extent extent;
+  extent.tensor.dtype = *dtype;
+  extent.tensor.dims.assign(from.dims().begin(), from.dims().end());
+  WEIR_ASSIGN_OR_RETURN(extent.count, NumElements(extent.tensor.dims));
+  WEIR_ASSIGN_OR_RETURN(const int64_t size,
+                        ByteSize(*dtype, extent.tensor.dims));
+  extent.bytes = static_cast<size_t>(size);
+  return extent;
+}
+
+}  // namespace
+
+void ExpectTensor(const onnx::TensorProto& tensor, ExternalData& external) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+  const auto extent = ExtentOf(tensor);
+  if (!extent.ok() || extent->tensor.dtype == DType::kString) return;
+  const auto place = PlaceOf(tensor, extent->bytes);
+  if (place.ok()) external.Expect(*place);
+}
+
+absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
+    onnx::TensorProto& from, ExternalData& external) {
+  WEIR_ASSIGN_OR_RETURN(Extent extent, ExtentOf(from));
+  HostTensor& tensor = extent.tensor;
+  const size_t bytes = extent.bytes;
   if (from.data_location() == onnx::TensorProto::EXTERNAL) {
     return FromExternal(std::move(tensor), bytes, from, external);
   }
   if (!from.has_raw_data()) {
-    return FromTypedFields(std::move(tensor), count, from);
+    return FromTypedFields(std::move(tensor), extent.count, from);
   }
-  if (*dtype == DType::kString) {
+  if (tensor.dtype == DType::kString) {
     return absl::InvalidArgumentError("strings cannot be raw data");
   }
   if (from.raw_data().size() != bytes) {
@@ -230,7 +225,7 @@ absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
         absl::StrCat("has ", from.raw_data().size(),
                      " bytes of raw data where type and shape need ", bytes));
   }
-  if (bytes < kTakeBytes || *dtype == DType::kBool) {
+  if (bytes < kTakeBytes || tensor.dtype == DType::kBool) {
     return Copy(std::move(tensor), from.raw_data().data(), bytes);
   }
   auto owner =

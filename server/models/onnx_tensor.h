@@ -2,13 +2,11 @@
 // every element type that weir has.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "kernels/ops/op.h"
-#include "server/models/mapped_file.h"
+#include "server/models/external_data.h"
 
 namespace onnx {
 class TensorProto;
@@ -16,23 +14,13 @@ class TensorProto;
 
 namespace weir {
 
-// Files with external data, each mapped once per model. Not thread-safe.
-class ExternalData {
- public:
-  // Empty: no external data is allowed.
-  explicit ExternalData(std::string folder) : folder_(std::move(folder)) {}
-
-  absl::StatusOr<std::shared_ptr<const MappedFile>> Open(
-      std::string_view location);
-
- private:
-  const std::string folder_;
-  std::map<std::string, std::shared_ptr<const MappedFile>, std::less<>> files_;
-};
+// Tells `external` what ImportTensor will read of it.
+void ExpectTensor(const onnx::TensorProto& tensor, ExternalData& external);
 
 // Takes large raw data out of `tensor` instead of copying it. The elements are
 // aligned for their type. INVALID_ARGUMENT (sizes, fields, paths) or
-// UNIMPLEMENTED (element types); the caller adds the tensor's name.
+// UNIMPLEMENTED (element types), or what ExternalData says; the caller adds the
+// tensor's name.
 absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
     onnx::TensorProto& tensor, ExternalData& external);
 

@@ -24,8 +24,8 @@
 #include "kernels/base/striped_snapshot.h"
 #include "kernels/base/utf8.h"
 #include "proto/inference/model_config.pb.h"
-#include "server/models/mapped_file.h"
 #include "server/models/model_config.h"
+#include "server/models/model_file.h"
 #include "server/models/onnx_import.h"
 
 namespace weir {
@@ -244,15 +244,16 @@ absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
     const std::string& name) const {
   const fs::path path = ModelPath(name) / kConfigFile;
   std::error_code error;
-  std::string_view text;
-  std::shared_ptr<const MappedFile> file;
+  std::string text;
   if (fs::exists(path, error)) {
-    WEIR_ASSIGN_OR_RETURN(file, MappedFile::Open(path.string()));
-    text = file->bytes();
-    if (text.size() > kMaxConfigBytes) {
+    WEIR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file,
+                          ModelFile::Open(path.string()));
+    if (file->size() > kMaxConfigBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(kConfigFile, " has ", text.size(), " bytes"));
+          absl::StrCat(kConfigFile, " has ", file->size(), " bytes"));
     }
+    text.resize(static_cast<size_t>(file->size()));
+    WEIR_RETURN_IF_ERROR(file->Read(0, text.data(), text.size()));
   }
   auto config = ReadModelConfig(text, name);
   if (config.ok()) {
@@ -333,7 +334,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   const fs::path path = ModelPath(job.name) / absl::StrCat(job.version) /
                         job.config->default_model_filename();
   WEIR_RETURN_IF_ERROR(CheckStopping());
-  WEIR_ASSIGN_OR_RETURN(OnnxFile onnx, ImportOnnxFile(path.string()));
+  WEIR_ASSIGN_OR_RETURN(OnnxFile onnx,
+                        ImportOnnxFile(path.string(), stopping.get_token()));
   WEIR_RETURN_IF_ERROR(CheckStopping());
   // Models that share a file may have different external data.
   ProgramOptions program_options;

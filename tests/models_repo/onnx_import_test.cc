@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
+#include <memory>
+#include <stop_token>
 
 #include "kernels/graph/program.h"
 #include "tests/models_repo/onnx_model.h"
@@ -384,7 +388,7 @@ class ExternalDataTest : public ::testing::Test {
   std::string bytes_;
 };
 
-TEST_F(ExternalDataTest, MapsFilesBesideTheModel) {
+TEST_F(ExternalDataTest, ReadsFilesBesideTheModel) {
   auto graph = ImportFile(ExternalModel("weights.bin", "4", "8"));
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(1, 2));
@@ -429,6 +433,106 @@ TEST_F(ExternalDataTest, StaysReadableWhenTheFileIsReplaced) {
   ASSERT_TRUE(graph.ok());
   std::filesystem::remove(folder_.path() / "model/weights.bin");
   EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(0, 1));
+}
+
+// A mapping would show the new bytes, or end the process.
+TEST_F(ExternalDataTest, KeepsWhatItReadWhenTheFileIsChangedInPlace) {
+  const auto graph = ImportFile(ExternalModel("weights.bin"));
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  folder_.Write("model/weights.bin", std::string(bytes_.size(), '\x41'));
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(0, 1));
+  std::filesystem::resize_file(folder_.path() / "model/weights.bin", 0);
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(0, 1));
+}
+
+TEST_F(ExternalDataTest, ConstantsOfTheSameBytesShareThem) {
+  std::filesystem::create_symlink("weights.bin",
+                                  folder_.path() / "model/link.bin");
+  onnx::ModelProto model = ExternalModel("weights.bin", "0", "8");
+  const auto add = [&](const std::string& name, const std::string& location,
+                       const std::string& offset) {
+    const onnx::ModelProto other = ExternalModel(location, offset, "8");
+    auto* tensor = model.mutable_graph()->add_initializer();
+    *tensor = other.graph().initializer(0);
+    tensor->set_name(name);
+  };
+  add("same", "link.bin", "0");
+  add("within", "././weights.bin", "4");
+  add("apart", "weights.bin", "8");  // is within what "within" joins
+  const auto graph = ImportFile(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(0, 1));
+  EXPECT_THAT(Values<float>(*graph, "within"), ElementsAre(1, 2));
+  EXPECT_THAT(Values<float>(*graph, "apart"), ElementsAre(2, 3));
+  const auto data = [&](const std::string& name) {
+    return graph->constants.at(name)->tensor.as<float>();
+  };
+  EXPECT_EQ(data("same"), data("b"));
+  EXPECT_EQ(data("within"), data("b") + 1);
+  EXPECT_EQ(data("apart"), data("b") + 2);
+}
+
+// Most of a file may be other models' (here 1 TiB of nothing, which no memory
+// would hold), and each part goes with the constants that are made of it.
+TEST_F(ExternalDataTest, ReadsOnlyWhatTheModelNames) {
+  std::filesystem::resize_file(folder_.path() / "model/weights.bin",
+                               uintmax_t{1} << 40);
+  onnx::ModelProto model = ExternalModel("weights.bin", "4", "8");
+  const onnx::ModelProto other =
+      ExternalModel("weights.bin", "1099511627768", "8");
+  auto* last = model.mutable_graph()->add_initializer();
+  *last = other.graph().initializer(0);
+  last->set_name("last");
+  auto* value = AddNode(&model, "Constant", {}, {"c"})->add_attribute();
+  value->set_name("value");
+  value->set_type(onnx::AttributeProto::TENSOR);
+  *value->mutable_t() =
+      ExternalModel("weights.bin", "8", "8").graph().initializer(0);
+  auto graph = ImportFile(model);
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(Values<float>(*graph, "b"), ElementsAre(1, 2));
+  EXPECT_THAT(Values<float>(*graph, "c"), ElementsAre(2, 3));
+  EXPECT_THAT(Values<float>(*graph, "last"), ElementsAre(0, 0));
+  for (const char* name : {"b", "last"}) {
+    // A CPU uses it where it lies.
+    EXPECT_EQ(
+        reinterpret_cast<uintptr_t>(graph->constants.at(name)->tensor.data) %
+            64,
+        0u)
+        << name;
+  }
+  const std::weak_ptr<const void> part = graph->constants.at("last")->owner;
+  graph->constants.erase("last");
+  EXPECT_TRUE(part.expired());
+}
+
+TEST_F(ExternalDataTest, OneBadTensorSpoilsNoOthersBytes) {
+  // Both begin at the same byte; the second would end beyond the file.
+  onnx::ModelProto model = ExternalModel("weights.bin", "8", "8");
+  auto* beyond = model.mutable_graph()->add_initializer();
+  *beyond = ExternalModel("weights.bin", "8").graph().initializer(0);
+  beyond->set_name("beyond");
+  beyond->set_dims(0, 3);
+  ExpectError(ImportFile(model).status(), absl::StatusCode::kInvalidArgument,
+              {"\"beyond\"", "beyond the 16 bytes"});
+}
+
+TEST_F(ExternalDataTest, ReadsNothingForAServerThatStops) {
+  const std::string path = folder_.Write(
+      "model/model.onnx", ExternalModel("weights.bin").SerializeAsString());
+  std::stop_source stop;
+  EXPECT_TRUE(ImportOnnxFile(path, stop.get_token()).ok());
+  stop.request_stop();
+  EXPECT_EQ(ImportOnnxFile(path, stop.get_token()).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST_F(ExternalDataTest, WhatIsNoFileIsNotRead) {
+  const std::string fifo = (folder_.path() / "model/fifo.bin").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  ExpectError(ImportFile(ExternalModel("fifo.bin")).status(),
+              absl::StatusCode::kInvalidArgument,
+              {"\"b\"", "fifo.bin", "not a regular file"});
 }
 
 TEST_F(ExternalDataTest, RefusesPathsThatLeaveTheFolder) {

@@ -217,6 +217,39 @@ TEST_F(RepositoryTest, ReasonsNamePlacesInTheRepository) {
   }
 }
 
+// Copied over or cut short in place, weights are what they were when the model
+// was loaded.
+TEST_F(RepositoryTest, AServedModelNeedsItsFilesNoMore) {
+  onnx::ModelProto model = AddModel();
+  onnx::TensorProto* tensor = model.mutable_graph()->mutable_initializer(0);
+  tensor->clear_float_data();
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  auto* location = tensor->add_external_data();
+  location->set_key("location");
+  location->set_value("w.bin");
+  WriteModel("sum", "1", model);
+  const float weights[] = {10, 20};
+  const std::string file = folder_.Write(
+      "sum/1/w.bin", {reinterpret_cast<const char*>(weights), sizeof(weights)});
+  const auto repository = Load();
+  const auto served = repository->Find("sum", "");
+  ASSERT_TRUE(served.ok()) << served.status();
+  const float x[] = {1, 2};
+  const HostTensor input = {DType::kFloat, {1, 2}, x};
+  const auto run = [&] {
+    const auto plan = (*served)->program->MakePlan({&input, 1});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    PlanRunner runner(*device_, **plan);
+    ASSERT_TRUE(runner.Run({input}).ok());
+    EXPECT_THAT(runner.Output<float>(0), ElementsAre(11, 22));
+  };
+  run();
+  folder_.Write("sum/1/w.bin", std::string(sizeof(weights), '\0'));
+  run();
+  std::filesystem::resize_file(file, 0);
+  run();
+}
+
 TEST_F(RepositoryTest, KnowsWhatItDoesNotHave) {
   WriteModel("sum", "1");
   const auto repository = Load();

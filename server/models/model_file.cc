@@ -1,7 +1,6 @@
-#include "server/models/mapped_file.h"
+#include "server/models/model_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,20 +19,6 @@ absl::Status FileError(int error, const std::string& path) {
   return absl::ErrnoToStatus(error, absl::StrCat("cannot read ", path));
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
 absl::StatusOr<std::string> RealPath(const std::string& path) {
   char buffer[PATH_MAX];
   if (realpath(path.c_str(), buffer) == nullptr) return FileError(errno, path);
@@ -42,29 +27,40 @@ absl::StatusOr<std::string> RealPath(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(
+absl::StatusOr<std::unique_ptr<ModelFile>> ModelFile::Open(
     const std::string& path) {
   // A FIFO would hold a blocking open up.
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.get() < 0) return FileError(errno, path);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return FileError(errno, path);
+  std::unique_ptr<ModelFile> file(new ModelFile(path, fd));
   struct stat info;
-  if (fstat(file.get(), &info) != 0) return FileError(errno, path);
+  if (fstat(fd, &info) != 0) return FileError(errno, path);
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is not a regular file"));
   }
-  const size_t size = static_cast<size_t>(info.st_size);
-  if (size == 0) {
-    return std::shared_ptr<const MappedFile>(new MappedFile(nullptr, 0));
-  }
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) return FileError(errno, path);
-  return std::shared_ptr<const MappedFile>(
-      new MappedFile(static_cast<const char*>(data), size));
+  file->size_ = static_cast<uint64_t>(info.st_size);
+  return file;
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<char*>(data_), size_);
+ModelFile::~ModelFile() { close(fd_); }
+
+absl::Status ModelFile::Read(uint64_t offset, char* to, size_t length) const {
+  while (length > 0) {
+    const ssize_t count = pread(fd_, to, length, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return FileError(errno, path_);
+    if (count == 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "cannot read ", path_, ": it ends after ", offset, " bytes where it ",
+          "had ", size_,
+          "; model files are to be replaced, not changed while they are read"));
+    }
+    offset += static_cast<uint64_t>(count);
+    to += count;
+    length -= static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ResolveInside(const std::string& folder,
