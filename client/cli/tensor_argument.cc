@@ -2,15 +2,22 @@
 
 #include <spng.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -104,6 +111,53 @@ bool AppendInteger(const std::string& text, std::string* out) {
   return true;
 }
 
+// The two half types: a sign, an exponent, a mantissa.
+struct HalfFormat {
+  int mantissa_bits;
+  int bias;
+};
+constexpr HalfFormat kFloat16 = {10, 15};
+constexpr HalfFormat kBfloat16 = {7, 127};
+
+// Rounds to nearest, ties to even; infinite beyond the largest.
+uint16_t ToHalf(const HalfFormat& format, double value) {
+  const int sign = std::signbit(value) ? 0x8000 : 0;
+  const int infinity = (2 * format.bias + 1) << format.mantissa_bits;
+  const double size = std::fabs(value);
+  int bits = infinity;
+  if (std::isnan(size)) {
+    bits |= 1 << (format.mantissa_bits - 1);
+  } else if (size == 0) {
+    bits = 0;
+  } else if (!std::isinf(size)) {
+    // Denormals have the smallest normal's exponent.
+    const int exponent = std::max(std::ilogb(size), 1 - format.bias);
+    if (exponent <= format.bias) {
+      const double mantissa =
+          std::nearbyint(std::ldexp(size, format.mantissa_bits - exponent));
+      // A leading one, and what rounding carries, count the exponent up.
+      bits = ((exponent + format.bias - 1) << format.mantissa_bits) +
+             static_cast<int>(mantissa);
+    }
+  }
+  return static_cast<uint16_t>(sign | bits);
+}
+
+double FromHalf(const HalfFormat& format, uint16_t half) {
+  const int mantissa = half & ((1 << format.mantissa_bits) - 1);
+  const int exponent = (half & 0x7fff) >> format.mantissa_bits;
+  double value = 0;
+  if (exponent > 2 * format.bias) {
+    value = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
+                          : std::numeric_limits<double>::infinity();
+  } else {
+    const int leading = exponent > 0 ? 1 << format.mantissa_bits : 0;
+    value = std::ldexp(leading + mantissa, std::max(exponent, 1) - format.bias -
+                                               format.mantissa_bits);
+  }
+  return (half & 0x8000) != 0 ? -value : value;
+}
+
 bool AppendValue(const Type& type, const std::string& text, std::string* out) {
   double real = 0;
   switch (type.number) {
@@ -141,9 +195,45 @@ bool AppendValue(const Type& type, const std::string& text, std::string* out) {
       Append(out, static_cast<uint32_t>(text.size()));
       *out += text;
       return true;
+    case v1::DATA_TYPE_FLOAT16:
+      if (!absl::SimpleAtod(text, &real)) return false;
+      Append(out, ToHalf(kFloat16, real));
+      return true;
+    case v1::DATA_TYPE_BFLOAT16:
+      if (!absl::SimpleAtod(text, &real)) return false;
+      Append(out, ToHalf(kBfloat16, real));
+      return true;
     default:
-      return false;  // half types have no text form here
+      return false;
   }
+}
+
+bool IsFile(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+// Of "FILE:REST", whose rest is no DTYPE:DIMS: what is wrong with it, if FILE
+// is there and "FILE:REST" is none.
+absl::Status CheckFileForm(const std::string& text, const std::string& value) {
+  if (IsFile(value)) return absl::OkStatus();
+  for (size_t colon = value.find(':'); colon != std::string::npos;
+       colon = value.find(':', colon + 1)) {
+    if (!IsFile(value.substr(0, colon))) continue;
+    const std::vector<std::string> rest =
+        absl::StrSplit(value.substr(colon + 1), ':');
+    const std::string file = absl::StrCat("behind ", value.substr(0, colon));
+    if (rest.size() != 2) {
+      return Invalid(text, absl::StrCat(file, " there are no two parts"));
+    }
+    if (FindType(rest[0]) == nullptr) {
+      return Invalid(text, absl::StrCat(file, " '", rest[0],
+                                        "' is no element type: ", TypeNames()));
+    }
+    return Invalid(text,
+                   absl::StrCat(file, " '", rest[1], "' are no dimensions"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TensorArgument> ParseFile(const std::string& text,
@@ -157,6 +247,8 @@ absl::StatusOr<TensorArgument> ParseFile(const std::string& text,
   } else {
     type = nullptr;
     tensor.shape.clear();
+    const absl::Status form = CheckFileForm(text, value.substr(1));
+    if (!form.ok()) return form;
   }
   auto bytes = ReadFile(absl::StrJoin(parts, ":"));
   if (!bytes.ok()) {
@@ -174,45 +266,77 @@ absl::StatusOr<TensorArgument> ParseFile(const std::string& text,
   return tensor;
 }
 
-double ElementAsDouble(const Type& type, const char* at) {
-  auto read = [at](auto value) {
+// Six digits, or as many more as tell the value from its neighbors.
+template <typename T>
+std::string RealText(T value) {
+  if (std::isnan(value)) return "nan";
+  for (int digits = 6;; ++digits) {
+    char text[32];
+    const char* const end = std::to_chars(text, text + sizeof(text), value,
+                                          std::chars_format::general, digits)
+                                .ptr;
+    T read{};
+    std::from_chars(text, end, read);
+    if (read == value || digits >= std::numeric_limits<T>::max_digits10) {
+      return std::string(static_cast<const char*>(text), end);
+    }
+  }
+}
+
+std::string ElementText(const Type& type, const char* at) {
+  const auto read = [at](auto value) {
     std::memcpy(&value, at, sizeof(value));
-    return static_cast<double>(value);
+    return value;
   };
   switch (type.number) {
     case v1::DATA_TYPE_FLOAT:
-      return read(float{});
+      return RealText(read(float{}));
     case v1::DATA_TYPE_DOUBLE:
-      return read(double{});
+      return RealText(read(double{}));
     case v1::DATA_TYPE_UINT8:
-      return read(uint8_t{});
-    case v1::DATA_TYPE_INT8:
-      return read(int8_t{});
-    case v1::DATA_TYPE_UINT16:
-      return read(uint16_t{});
-    case v1::DATA_TYPE_INT16:
-      return read(int16_t{});
-    case v1::DATA_TYPE_UINT32:
-      return read(uint32_t{});
-    case v1::DATA_TYPE_INT32:
-      return read(int32_t{});
-    case v1::DATA_TYPE_UINT64:
-      return read(uint64_t{});
-    case v1::DATA_TYPE_INT64:
-      return read(int64_t{});
     case v1::DATA_TYPE_BOOL:
-      return read(uint8_t{});
-    case v1::DATA_TYPE_BFLOAT16: {
-      uint16_t half = 0;
-      std::memcpy(&half, at, sizeof(half));
-      const uint32_t bits = static_cast<uint32_t>(half) << 16;
-      float value = 0;
-      std::memcpy(&value, &bits, sizeof(value));
-      return value;
-    }
+      return absl::StrCat(read(uint8_t{}));
+    case v1::DATA_TYPE_INT8:
+      return absl::StrCat(static_cast<int>(read(int8_t{})));
+    case v1::DATA_TYPE_UINT16:
+      return absl::StrCat(read(uint16_t{}));
+    case v1::DATA_TYPE_INT16:
+      return absl::StrCat(read(int16_t{}));
+    case v1::DATA_TYPE_UINT32:
+      return absl::StrCat(read(uint32_t{}));
+    case v1::DATA_TYPE_INT32:
+      return absl::StrCat(read(int32_t{}));
+    case v1::DATA_TYPE_UINT64:
+      return absl::StrCat(read(uint64_t{}));
+    case v1::DATA_TYPE_INT64:
+      return absl::StrCat(read(int64_t{}));
+    // Six digits are more than either has.
+    case v1::DATA_TYPE_FLOAT16:
+      return absl::StrCat(FromHalf(kFloat16, read(uint16_t{})));
+    case v1::DATA_TYPE_BFLOAT16:
+      return absl::StrCat(FromHalf(kBfloat16, read(uint16_t{})));
     default:
-      return 0;
+      return "?";
   }
+}
+
+// The first elements of text, quoted; fewer if the bytes are cut short.
+std::vector<std::string> QuotedTexts(std::string_view bytes, size_t count) {
+  constexpr size_t kShownBytes = 60;
+  std::vector<std::string> texts;
+  uint32_t length = 0;
+  while (texts.size() < count && bytes.size() >= sizeof(length)) {
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    bytes.remove_prefix(sizeof(length));
+    if (length > bytes.size()) break;
+    texts.push_back(
+        absl::StrCat("\"",
+                     absl::CEscape(absl::string_view(
+                         bytes.data(), std::min<size_t>(length, kShownBytes))),
+                     length > kShownBytes ? "\"..." : "\""));
+    bytes.remove_prefix(length);
+  }
+  return texts;
 }
 
 absl::Status WriteFile(const std::string& path, std::string_view bytes) {
@@ -293,7 +417,11 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text) {
     return Invalid(text, absl::StrCat("'", parts[1], "' are no dimensions"));
   }
   tensor.dtype = type->number;
-  if (parts[2].empty()) return tensor;
+  // Nothing is no value; but one element of text may be empty.
+  const bool one_text = type->number == v1::DATA_TYPE_STRING &&
+                        std::all_of(tensor.shape.begin(), tensor.shape.end(),
+                                    [](int64_t extent) { return extent == 1; });
+  if (parts[2].empty() && !one_text) return tensor;
   for (const std::string& one :
        std::vector<std::string>(absl::StrSplit(parts[2], ','))) {
     if (!AppendValue(*type, one, &tensor.bytes)) {
@@ -336,17 +464,22 @@ std::string Summary(int dtype, const std::vector<int64_t>& shape,
   const Type* type = FindType(dtype);
   std::string text = absl::StrCat(type == nullptr ? "?" : type->name, " [",
                                   absl::StrJoin(shape, ","), "]");
-  if (type == nullptr || type->size == 0 || count == 0 ||
-      type->number == v1::DATA_TYPE_FLOAT16) {
-    return text;
+  if (type == nullptr || count == 0) return text;
+  std::vector<std::string> shown;
+  size_t elements = 1;
+  if (type->number == v1::DATA_TYPE_STRING) {
+    for (int64_t extent : shape) elements *= static_cast<size_t>(extent);
+    shown = QuotedTexts(bytes, std::min(elements, count));
+    if (shown.empty()) return text;
+  } else {
+    elements = bytes.size() / type->size;
+    for (size_t i = 0; i < elements && i < count; ++i) {
+      shown.push_back(ElementText(*type, bytes.data() + i * type->size));
+    }
   }
-  const size_t elements = bytes.size() / type->size;
-  absl::StrAppend(&text, ":");
-  for (size_t i = 0; i < elements && i < count; ++i) {
-    absl::StrAppend(&text, " ",
-                    ElementAsDouble(*type, bytes.data() + i * type->size));
-  }
-  if (elements > count) absl::StrAppend(&text, " ...");
+  absl::StrAppend(&text, ":", shown.empty() ? "" : " ",
+                  absl::StrJoin(shown, " "));
+  if (elements > shown.size()) absl::StrAppend(&text, " ...");
   return text;
 }
 

@@ -33,7 +33,9 @@ int DtypeFromKserve(const std::string& datatype);  // 0 if unknown
 absl::Status CheckTensorBytes(int dtype, const std::vector<int64_t>& shape,
                               size_t bytes);
 
-// "float32 [2,3]: 1 2 3 ...", at most `count` elements.
+// "float [2,3]: 1 2 0.5 ...", at most `count` elements: integers as they are,
+// reals with as many digits as tell them from their neighbors, text in quotes,
+// escaped and cut short.
 std::string Summary(int dtype, const std::vector<int64_t>& shape,
                     const std::string& bytes, size_t count = 8);
 

@@ -136,9 +136,46 @@ TEST_F(TensorArgumentTest, SaysWhatIsWrong) {
   ExpectInvalid("x=uint8:1:-1", "'-1'");
   ExpectInvalid("x=uint32:1:-1", "'-1'");
   ExpectInvalid("x=bool:1:2", "'2'");
-  ExpectInvalid("x=float16:1:1", "float16");
+  ExpectInvalid("x=float16:1:one", "'one' is no float16");
   ExpectUnreadable("/no/such/file");
   ExpectUnreadable(folder_);
+}
+
+TEST_F(TensorArgumentTest, ReadsHalves) {
+  // Ties go to even, denormals are there, what is too large is infinite.
+  EXPECT_THAT(Values<uint16_t>(
+                  Parsed("x=float16:12:1,-0,0.1,65504,65519,65520,2049,2051,"
+                         "6e-8,1e-9,-inf,6.1035e-05")
+                      .bytes),
+              ElementsAre(0x3c00, 0x8000, 0x2e66, 0x7bff, 0x7bff, 0x7c00,
+                          0x6800, 0x6802, 0x0001, 0x0000, 0xfc00, 0x0400));
+  EXPECT_THAT(
+      Values<uint16_t>(
+          Parsed("x=BF16:7:1,-2.5,257,259,3.4e38,1e-40,inf").bytes),
+      ElementsAre(0x3f80, 0xc020, 0x4380, 0x4382, 0x7f80, 0x0001, 0x7f80));
+  const auto nans = Values<uint16_t>(Parsed("x=float16:1:nan").bytes);
+  ASSERT_EQ(nans.size(), 1u);
+  EXPECT_EQ(nans[0] & 0x7fff, 0x7e00);
+}
+
+TEST_F(TensorArgumentTest, ReadsEmptyText) {
+  const std::string empty(4, '\0');
+  EXPECT_EQ(Parsed("x=string:1:").bytes, empty);
+  EXPECT_EQ(Parsed("x=string::").bytes, empty);
+  EXPECT_EQ(Parsed("x=string:1x1:").bytes, empty);
+  EXPECT_EQ(Parsed("x=string:2:,").bytes, empty + empty);
+  EXPECT_EQ(Parsed("x=string:0:").bytes, "");
+}
+
+TEST_F(TensorArgumentTest, TellsATypoFromAMissingFile) {
+  const std::string raw = Write("a.f32", std::string(24, '\1'));
+  ExpectInvalid("x=@" + raw + ":floot:2x3",
+                "behind " + raw + " 'floot' is no element type: float, double");
+  ExpectInvalid("x=@" + raw + ":float:2q3", "'2q3' are no dimensions");
+  ExpectInvalid("x=@" + raw + ":float", "no two parts");
+  ExpectUnreadable(folder_ + "/b.f32:floot:2x3");
+  // A name may have colons.
+  EXPECT_EQ(Parsed("x=@" + Write("a.f32:floot:1", "xyz")).bytes, "xyz");
 }
 
 TEST_F(TensorArgumentTest, MapsKservesNames) {
@@ -160,6 +197,36 @@ TEST_F(TensorArgumentTest, SummarizesTensors) {
   EXPECT_EQ(Summary(tensor.dtype, tensor.shape, tensor.bytes),
             "int32 [4]: 1 2 3 4");
   EXPECT_EQ(Summary(v1::DATA_TYPE_STRING, {1}, "\1"), "string [1]");
+}
+
+TEST_F(TensorArgumentTest, ShowsWhatIsThere) {
+  const auto shown = [](const std::string& text) {
+    const TensorArgument tensor = Parsed("x=" + text);
+    return Summary(tensor.dtype, tensor.shape, tensor.bytes);
+  };
+  EXPECT_EQ(shown("int64:3:1234567,9223372036854775807,-1"),
+            "int64 [3]: 1234567 9223372036854775807 -1");
+  EXPECT_EQ(shown("uint64:1:18446744073709551615"),
+            "uint64 [1]: 18446744073709551615");
+  EXPECT_EQ(shown("int8:2:-128,65"), "int8 [2]: -128 65");
+  EXPECT_EQ(shown("uint8:1:65"), "uint8 [1]: 65");
+  EXPECT_EQ(shown("bool:2:true,false"), "bool [2]: 1 0");
+  EXPECT_EQ(shown("float:5:0.1,16777215,100000,nan,-inf"),
+            "float [5]: 0.1 16777215 100000 nan -inf");
+  EXPECT_EQ(shown("double:2:0.1,0.12345678901234567"),
+            "double [2]: 0.1 0.12345678901234566");
+  EXPECT_EQ(shown("float16:6:0.1,-65504,inf,nan,6e-8,-0"),
+            "float16 [6]: 0.0999756 -65504 inf nan 5.96046e-08 -0");
+  EXPECT_EQ(shown("bfloat16:2:3.140625,1e-40"),
+            "bfloat16 [2]: 3.14062 9.18355e-41");
+  EXPECT_EQ(shown("string:3:ab,,\"\xc3\xa4\xff\n"),
+            "string [3]: \"ab\" \"\" \"\\\"\\303\\244\\377\\n\"");
+  EXPECT_EQ(shown("string:0:"), "string [0]");
+  EXPECT_EQ(shown("string:1:" + std::string(100, 'x')),
+            "string [1]: \"" + std::string(60, 'x') + "\"...");
+  EXPECT_EQ(shown("string:9:a,b,c,d,e,f,g,h,i"),
+            "string [9]: \"a\" \"b\" \"c\" \"d\" \"e\" \"f\" \"g\" "
+            "\"h\" ...");
 }
 
 TEST_F(TensorArgumentTest, WritesPicturesAndBytes) {
