@@ -92,7 +92,7 @@ class ElementwisePlan final : public KernelPlan {
 
   absl::Status Run(const RunArgs& args) const override {
     std::atomic<FaultCode> fault{FaultCode::kNone};
-    ParallelRange(args.team, elements_, code_.grain,
+    ParallelRange(args.team, elements_, Grain(),
                   [&](int64_t begin, int64_t end) {
                     const FaultCode code = RunRange(args, begin, end);
                     if (code != FaultCode::kNone) fault = code;
@@ -104,6 +104,15 @@ class ElementwisePlan final : public KernelPlan {
  private:
   static constexpr int64_t kBlock = 512;
   using Block = std::array<uint64_t, kBlock>;  // any compute type
+
+  // A fold passes over its piece once for each of its operands; what a piece
+  // begins with is to be worth it, too.
+  int64_t Grain() const {
+    const auto passes = static_cast<int64_t>(code_.operands.size()) - 1;
+    return code_.fold && passes > 1
+               ? std::max(code_.grain / passes, std::min(kBlock, code_.grain))
+               : code_.grain;
+  }
 
   FaultCode RunRange(const RunArgs& args, int64_t begin, int64_t end) const {
     const size_t operands = code_.operands.size();
@@ -125,7 +134,9 @@ class ElementwisePlan final : public KernelPlan {
       index[i] = rest % dims[i];
       rest /= dims[i];
     }
+    GiveUpQuestion question(args.team);
     while (begin < end) {
+      if (question.Asked(static_cast<int64_t>(operands))) break;
       const int64_t n = std::min(row_length - column, end - begin);
       for (size_t k = 0; k < operands; ++k) {
         int64_t offset = column * step[k];
@@ -136,9 +147,9 @@ class ElementwisePlan final : public KernelPlan {
       }
       std::byte* out = static_cast<std::byte*>(args.outputs[0]) +
                        begin * static_cast<int64_t>(output_size_);
-      const FaultCode code = direct_
-                                 ? code_.loop(in.data(), step.data(), out, n)
-                                 : RunBlocks(in.data(), step.data(), out, n);
+      const FaultCode code =
+          direct_ ? code_.loop(in.data(), step.data(), out, n)
+                  : RunBlocks(in.data(), step.data(), out, n, question);
       if (code != FaultCode::kNone) fault = code;
       begin += n;
       column = 0;
@@ -149,14 +160,15 @@ class ElementwisePlan final : public KernelPlan {
 
   // With conversions on the way in or out.
   FaultCode RunBlocks(const void* const* in, const int64_t* step,
-                      std::byte* out, int64_t n) const {
+                      std::byte* out, int64_t n,
+                      GiveUpQuestion& question) const {
     FaultCode fault = FaultCode::kNone;
     std::array<Block, kMaxOperands> blocks;
     for (int64_t done = 0; done < n; done += kBlock) {
       const int64_t size = std::min(kBlock, n - done);
       std::byte* target = out + done * static_cast<int64_t>(output_size_);
       const FaultCode code =
-          code_.fold ? FoldBlock(in, step, done, size, blocks, target)
+          code_.fold ? FoldBlock(in, step, done, size, blocks, target, question)
                      : MapBlock(in, step, done, size, blocks, target);
       if (code != FaultCode::kNone) fault = code;
     }
@@ -188,13 +200,14 @@ class ElementwisePlan final : public KernelPlan {
 
   FaultCode FoldBlock(const void* const* in, const int64_t* step, int64_t first,
                       int64_t size, std::array<Block, kMaxOperands>& blocks,
-                      std::byte* target) const {
+                      std::byte* target, GiveUpQuestion& question) const {
     FaultCode fault = FaultCode::kNone;
     const void* left = Load(0, in, step, first, size, blocks[0]);
     int64_t left_step = step[0];
     const size_t count = code_.operands.size();
     Block results[2];
     for (size_t k = 1; k < count; ++k) {
+      if (question.Asked(size)) return fault;
       const void* right = Load(k, in, step, first, size, blocks[1]);
       const void* pair[] = {left, right};
       const int64_t steps[] = {left_step, step[k]};

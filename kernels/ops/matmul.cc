@@ -438,7 +438,7 @@ class MatrixPlan : public KernelPlan {
              float beta, const Addend& addend)
       : dtype_(args.inputs[0].dtype),
         product_(product),
-        tiles_(MakeTiles(product_.m, product_.n, product_.k)),
+        tiles_(MakeTiles(product_.m, product_.n, Depth())),
         alpha_(alpha),
         beta_(beta),
         addend_(addend),
@@ -495,6 +495,8 @@ class MatrixPlan : public KernelPlan {
   }
 
  private:
+  // Of sums of nothing the elements are still written.
+  int64_t Depth() const { return std::max<int64_t>(1, product_.k); }
   bool Half() const { return ComputeType(dtype_) != dtype_; }
   size_t ScratchOfB() const {
     return weights_ == nullptr ? FloatBytes(b_elements_) : 0;
@@ -522,6 +524,20 @@ class MatrixPlan : public KernelPlan {
     return tiles_[static_cast<size_t>(piece) % tiles_.size()];
   }
 
+  // Calls fn(i, j) for each element of a tile; false if it was given up.
+  template <typename Fn>
+  static bool ForEachOf(const Tile& t, CpuTeam* team, const Fn& fn) {
+    GiveUpQuestion question(team);
+    for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
+      int64_t j = 0;
+      for (int64_t end = 0; question.NextPart(t.n_size, &end);) {
+        for (; j < end; ++j) fn(i, t.n_begin + j);
+      }
+      if (question.given_up()) return false;
+    }
+    return true;
+  }
+
   // What sums start from: beta times the addend, or 0.
   template <typename T>
   T Start(const T* addend, int64_t i, int64_t j) const {
@@ -545,7 +561,7 @@ class MatrixPlan : public KernelPlan {
     const Tile& first = tiles_.front();
     const double flops = 2.0 * static_cast<double>(first.m_size) *
                          static_cast<double>(first.n_size) *
-                         static_cast<double>(product_.k);
+                         static_cast<double>(Depth());
     const auto bundle = static_cast<int64_t>(
         kFlopsPerCall / std::clamp(flops, 1.0, kFlopsPerCall));
     const int64_t pieces = Pieces();
@@ -564,12 +580,11 @@ class MatrixPlan : public KernelPlan {
   absl::Status FloatPiece(CpuTeam* team, const Tile& t, const float* a,
                           const float* b, const float* addend, float* c) const {
     const bool empty = product_.k == 0;
-    if (addend != nullptr || empty) {
-      for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
-        for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
-          c[i * product_.n + j] = Start(addend, i, j);
-        }
-      }
+    const auto start = [&](int64_t i, int64_t j) {
+      c[i * product_.n + j] = Start(addend, i, j);
+    };
+    if ((addend != nullptr || empty) && !ForEachOf(t, team, start)) {
+      return absl::OkStatus();
     }
     if (empty) return absl::OkStatus();
     const bool panels = weights_ != nullptr && WantsPanels(product_);
@@ -625,20 +640,18 @@ class MatrixPlan : public KernelPlan {
       const Tile& t = TileOf(piece);
       T* to = c + at.c;
       if (sums) OwnTile(product_, t, team, a + at.a, b + at.b, to);
-      for (int64_t i = t.m_begin; i < t.m_begin + t.m_size; ++i) {
-        for (int64_t j = t.n_begin; j < t.n_begin + t.n_size; ++j) {
-          T& value = to[i * product_.n + j];
-          if (!sums) value = T{0};
-          if (sums && alpha_ != 1.0f) {
-            value = scalar::Convert<T>(static_cast<double>(alpha_) *
-                                       static_cast<double>(value));
-          }
-          if (addend != nullptr) {
-            value = static_cast<T>(static_cast<U>(value) +
-                                   static_cast<U>(Start(addend, i, j)));
-          }
+      ForEachOf(t, team, [&](int64_t i, int64_t j) {
+        T& value = to[i * product_.n + j];
+        if (!sums) value = T{0};
+        if (sums && alpha_ != 1.0f) {
+          value = scalar::Convert<T>(static_cast<double>(alpha_) *
+                                     static_cast<double>(value));
         }
-      }
+        if (addend != nullptr) {
+          value = static_cast<T>(static_cast<U>(value) +
+                                 static_cast<U>(Start(addend, i, j)));
+        }
+      });
     });
   }
 

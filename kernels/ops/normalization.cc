@@ -26,10 +26,12 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of floats, dense. All tails are computed in one lane by the same
-// operations, so that a row's result depends on nothing but the row.
+// operations, so that a row's result depends on nothing but the row. Where a
+// question was answered that the operator is given up, a row's result is
+// anything.
 
 // NaN if there is one, which a vector's Max may drop.
-float LargestOf(const float* x, int64_t n) {
+float LargestOf(const float* x, int64_t n, GiveUpQuestion& question) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   float largest = -std::numeric_limits<float>::infinity();
@@ -38,11 +40,15 @@ float LargestOf(const float* x, int64_t n) {
   if (n >= lanes) {
     auto most = hn::LoadU(d, x);
     auto nans = hn::IsNaN(most);
-    for (i = lanes; i + lanes <= n; i += lanes) {
-      const auto v = hn::LoadU(d, x + i);
-      most = hn::Max(most, v);
-      nans = hn::Or(nans, hn::IsNaN(v));
+    i = lanes;
+    for (int64_t end = 0; question.NextPart(n, &end);) {
+      for (; i + lanes <= end; i += lanes) {
+        const auto v = hn::LoadU(d, x + i);
+        most = hn::Max(most, v);
+        nans = hn::Or(nans, hn::IsNaN(v));
+      }
     }
+    if (question.given_up()) return 0;
     largest = hn::GetLane(hn::MaxOfLanes(d, most));
     nan = !hn::AllFalse(d, nans);
   }
@@ -53,11 +59,13 @@ float LargestOf(const float* x, int64_t n) {
   return nan ? std::numeric_limits<float>::quiet_NaN() : largest;
 }
 
-void SoftmaxOfRow(const float* x, int64_t n, float* y) {
+void SoftmaxOfRow(const float* x, int64_t n, float* y,
+                  GiveUpQuestion& question) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float largest = LargestOf(x, n);
+  const float largest = LargestOf(x, n, question);
+  if (question.given_up()) return;
   // The differences to it are NaN somewhere, and so is their sum; Exp would
   // make them 0.
   if (!std::isfinite(largest)) {
@@ -67,11 +75,14 @@ void SoftmaxOfRow(const float* x, int64_t n, float* y) {
   const auto offset = hn::Set(d, largest);
   auto sums = hn::Zero(d);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, x + i), offset));
-    hn::StoreU(e, d, y + i);
-    sums = hn::Add(sums, e);
+  for (int64_t end = 0; question.NextPart(n, &end);) {
+    for (; i + lanes <= end; i += lanes) {
+      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, x + i), offset));
+      hn::StoreU(e, d, y + i);
+      sums = hn::Add(sums, e);
+    }
   }
+  if (question.given_up()) return;
   float sum = hn::GetLane(hn::SumOfLanes(d, sums));
   for (; i < n; ++i) {
     const auto e = hn::Exp(one, hn::Set(one, x[i] - largest));
@@ -80,31 +91,43 @@ void SoftmaxOfRow(const float* x, int64_t n, float* y) {
   }
   const float factor = 1.0f / sum;
   const auto factors = hn::Set(d, factor);
-  for (i = 0; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), factors), d, y + i);
+  i = 0;
+  for (int64_t end = 0; question.NextPart(n, &end);) {
+    for (; i + lanes <= end; i += lanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, y + i), factors), d, y + i);
+    }
   }
+  if (question.given_up()) return;
   for (; i < n; ++i) y[i] *= factor;
 }
 
 // Mean and mean square deviation, in two passes.
-void MomentsOfRow(const float* x, int64_t n, float* mean, float* variance) {
+void MomentsOfRow(const float* x, int64_t n, float* mean, float* variance,
+                  GiveUpQuestion& question) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto count = static_cast<float>(n);
   auto sums = hn::Zero(d);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    sums = hn::Add(sums, hn::LoadU(d, x + i));
+  for (int64_t end = 0; question.NextPart(n, &end);) {
+    for (; i + lanes <= end; i += lanes) {
+      sums = hn::Add(sums, hn::LoadU(d, x + i));
+    }
   }
+  if (question.given_up()) return;
   float sum = hn::GetLane(hn::SumOfLanes(d, sums));
   for (; i < n; ++i) sum += x[i];
   *mean = sum / count;
   const auto center = hn::Set(d, *mean);
   auto squares = hn::Zero(d);
-  for (i = 0; i + lanes <= n; i += lanes) {
-    const auto off = hn::Sub(hn::LoadU(d, x + i), center);
-    squares = hn::MulAdd(off, off, squares);
+  i = 0;
+  for (int64_t end = 0; question.NextPart(n, &end);) {
+    for (; i + lanes <= end; i += lanes) {
+      const auto off = hn::Sub(hn::LoadU(d, x + i), center);
+      squares = hn::MulAdd(off, off, squares);
+    }
   }
+  if (question.given_up()) return;
   float square = hn::GetLane(hn::SumOfLanes(d, squares));
   for (; i < n; ++i) square += (x[i] - *mean) * (x[i] - *mean);
   *variance = square / count;
@@ -191,6 +214,20 @@ void ForEachPiece(CpuTeam* team, int64_t rows, int64_t length, void* scratch,
   });
 }
 
+// The library's exp takes as long as so many elements moved, and so may one
+// that is far from its neighbors.
+constexpr int64_t kExpWeight = 8, kFarWeight = 8;
+
+// Calls fn(i) for each i in [0, n), or fewer if it was given up.
+template <typename Fn>
+void ForEach(int64_t n, int64_t weight, GiveUpQuestion& question,
+             const Fn& fn) {
+  int64_t i = 0;
+  for (int64_t end = 0; question.NextPart(n, &end, weight);) {
+    for (; i < end; ++i) fn(i);
+  }
+}
+
 // What ForEachPiece takes, in `dtype`'s compute type.
 size_t PieceBytes(DType dtype, int64_t rows, int64_t length) {
   const size_t row = dtype == DType::kDouble ? RowBytes<double>(length)
@@ -231,17 +268,20 @@ struct SoftmaxShape {
 };
 
 template <typename C>
-void SoftmaxOfValues(const C* x, int64_t n, C* y) {
+void SoftmaxOfValues(const C* x, int64_t n, C* y, GiveUpQuestion& question) {
   C largest = -std::numeric_limits<C>::infinity();
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, x[i]);
+  ForEach(n, 1, question,
+          [&](int64_t i) { largest = std::max(largest, x[i]); });
   C sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += y[i] = std::exp(x[i] - largest);
-  for (int64_t i = 0; i < n; ++i) y[i] /= sum;
+  ForEach(n, kExpWeight, question,
+          [&](int64_t i) { sum += y[i] = std::exp(x[i] - largest); });
+  ForEach(n, 1, question, [&](int64_t i) { y[i] /= sum; });
 }
 
 template <>
-void SoftmaxOfValues(const float* x, int64_t n, float* y) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxOfRow)(x, n, y);
+void SoftmaxOfValues(const float* x, int64_t n, float* y,
+                     GiveUpQuestion& question) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxOfRow)(x, n, y, question);
 }
 
 template <typename T>
@@ -254,28 +294,32 @@ void RunSoftmax(const SoftmaxShape& shape, const RunArgs& run) {
     if (shape.stride == 1) {
       ParallelRange(run.team, shape.rows(), RowGrain(n),
                     [&](int64_t begin, int64_t end) {
+                      GiveUpQuestion question(run.team);
                       for (int64_t r = begin; r < end; ++r) {
-                        SoftmaxOfValues<C>(x + r * n, n, y + r * n);
+                        SoftmaxOfValues<C>(x + r * n, n, y + r * n, question);
+                        if (question.given_up()) return;
                       }
                     });
       return;
     }
   }
-  ForEachPiece<C>(run.team, shape.rows(), n, run.scratch,
-                  [&](int64_t begin, int64_t end, C* row) {
-                    for (int64_t r = begin; r < end; ++r) {
-                      const int64_t first =
-                          r / shape.stride * shape.stride * n +
-                          r % shape.stride;
-                      for (int64_t i = 0; i < n; ++i) {
-                        row[i] = static_cast<C>(x[first + i * shape.stride]);
-                      }
-                      SoftmaxOfValues<C>(row, n, row);
-                      for (int64_t i = 0; i < n; ++i) {
-                        y[first + i * shape.stride] = T(row[i]);
-                      }
-                    }
-                  });
+  const int64_t weight = shape.stride == 1 ? 1 : kFarWeight;
+  ForEachPiece<C>(
+      run.team, shape.rows(), n, run.scratch,
+      [&](int64_t begin, int64_t end, C* row) {
+        GiveUpQuestion question(run.team);
+        for (int64_t r = begin; r < end; ++r) {
+          const int64_t first =
+              r / shape.stride * shape.stride * n + r % shape.stride;
+          ForEach(n, weight, question, [&](int64_t i) {
+            row[i] = static_cast<C>(x[first + i * shape.stride]);
+          });
+          SoftmaxOfValues<C>(row, n, row, question);
+          ForEach(n, weight, question,
+                  [&](int64_t i) { y[first + i * shape.stride] = T(row[i]); });
+          if (question.given_up()) return;
+        }
+      });
 }
 
 absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
@@ -482,27 +526,34 @@ const Compute<T>* WholeRow(CpuTeam* team, const LayerNormShape& shape,
 
 template <typename C>
 void NormalizeValues(const C* x, int64_t n, double epsilon, const C* scale,
-                     const C* bias, C* y, C* mean, C* factor) {
+                     const C* bias, C* y, C* mean, C* factor,
+                     GiveUpQuestion& question) {
   C sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  ForEach(n, 1, question, [&](int64_t i) { sum += x[i]; });
   *mean = sum / static_cast<C>(n);
   C square = 0;
-  for (int64_t i = 0; i < n; ++i) square += (x[i] - *mean) * (x[i] - *mean);
+  ForEach(n, 1, question,
+          [&](int64_t i) { square += (x[i] - *mean) * (x[i] - *mean); });
   *factor = 1 / std::sqrt(square / static_cast<C>(n) + epsilon);
-  for (int64_t i = 0; i < n; ++i) {
+  ForEach(n, 1, question, [&](int64_t i) {
     y[i] = (x[i] - *mean) * *factor * scale[i];
     if (bias != nullptr) y[i] += bias[i];
-  }
+  });
 }
 
 template <>
 void NormalizeValues(const float* x, int64_t n, double epsilon,
                      const float* scale, const float* bias, float* y,
-                     float* mean, float* factor) {
-  float variance;
-  HWY_DYNAMIC_DISPATCH(MomentsOfRow)(x, n, mean, &variance);
+                     float* mean, float* factor, GiveUpQuestion& question) {
+  float variance = 0;
+  HWY_DYNAMIC_DISPATCH(MomentsOfRow)(x, n, mean, &variance, question);
   *factor = 1.0f / std::sqrt(variance + static_cast<float>(epsilon));
-  HWY_DYNAMIC_DISPATCH(ScaleRow)(x, n, *mean, *factor, scale, bias, y);
+  int64_t i = 0;
+  for (int64_t end = 0; question.NextPart(n, &end); i = end) {
+    HWY_DYNAMIC_DISPATCH(ScaleRow)
+    (x + i, end - i, *mean, *factor, scale + i,
+     bias == nullptr ? nullptr : bias + i, y + i);
+  }
 }
 
 void StoreStatistic(DType dtype, void* output, int64_t row, double value) {
@@ -534,28 +585,31 @@ void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
     StoreStatistic(shape.statistics, factors, r, static_cast<double>(factor));
   };
   if constexpr (std::is_same_v<T, C>) {
-    ParallelRange(run.team, shape.rows, RowGrain(n),
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t r = begin; r < end; ++r) {
-                      C mean = 0, factor = 0;
-                      NormalizeValues<C>(x + r * n, n, shape.epsilon, scale,
-                                         bias, y + r * n, &mean, &factor);
-                      store(r, mean, factor);
-                    }
-                  });
+    ParallelRange(
+        run.team, shape.rows, RowGrain(n), [&](int64_t begin, int64_t end) {
+          GiveUpQuestion question(run.team);
+          for (int64_t r = begin; r < end; ++r) {
+            C mean = 0, factor = 0;
+            NormalizeValues<C>(x + r * n, n, shape.epsilon, scale, bias,
+                               y + r * n, &mean, &factor, question);
+            if (question.given_up()) return;
+            store(r, mean, factor);
+          }
+        });
   } else {
     ForEachPiece<C>(run.team, shape.rows, n, scratch,
                     [&](int64_t begin, int64_t end, C* row) {
+                      GiveUpQuestion question(run.team);
                       for (int64_t r = begin; r < end; ++r) {
-                        for (int64_t i = 0; i < n; ++i) {
+                        ForEach(n, 1, question, [&](int64_t i) {
                           row[i] = static_cast<C>(x[r * n + i]);
-                        }
+                        });
                         C mean = 0, factor = 0;
                         NormalizeValues<C>(row, n, shape.epsilon, scale, bias,
-                                           row, &mean, &factor);
-                        for (int64_t i = 0; i < n; ++i) {
-                          y[r * n + i] = T(row[i]);
-                        }
+                                           row, &mean, &factor, question);
+                        ForEach(n, 1, question,
+                                [&](int64_t i) { y[r * n + i] = T(row[i]); });
+                        if (question.given_up()) return;
                         store(r, mean, factor);
                       }
                     });
@@ -732,17 +786,20 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeBatchNormalizationKernel(
         const auto* x = static_cast<const T*>(run.inputs[0]);
         auto* y = static_cast<T*>(run.outputs[0]);
         ParallelRange(
-            run.team, planes, RowGrain(plane), [&](int64_t begin, int64_t end) {
-              for (int64_t p = begin; p < end; ++p) {
+            run.team, planes * plane, kGrainElements,
+            [&](int64_t begin, int64_t end) {
+              for (int64_t n; begin < end; begin += n) {
+                const int64_t p = begin / plane;
+                n = std::min(end, (p + 1) * plane) - begin;
                 const int64_t c = p % channels;
                 const double factor =
                     ReadFloating(run.inputs[1], types[1], c) /
                     std::sqrt(ReadFloating(run.inputs[4], types[4], c) +
                               epsilon);
-                AffineValues(x + p * plane, plane,
+                AffineValues(x + begin, n,
                              ReadFloating(run.inputs[3], types[3], c), factor,
                              ReadFloating(run.inputs[2], types[2], c),
-                             y + p * plane);
+                             y + begin);
               }
             });
       });

@@ -20,19 +20,35 @@ class GiveUpQuestion {
  public:
   explicit GiveUpQuestion(CpuTeam* team) : team_(team) {}
 
-  // Whether to end, before `elements` more.
+  // Whether to end, before `elements` more. Once it is so it stays so.
   bool Asked(int64_t elements) {
     since_ += elements;
-    if (since_ < kBetween) return false;
+    if (since_ < kBetween) return given_up_;
     since_ = 0;
-    return team_ != nullptr && team_->GivenUp();
+    given_up_ = given_up_ || (team_ != nullptr && team_->GivenUp());
+    return given_up_;
   }
+
+  // For a loop over [0, n) in parts: whether there is one after *end, which
+  // then is its end. Each of its elements counts as `weight`. Parts end at
+  // multiples of 4096.
+  bool NextPart(int64_t n, int64_t* end, int64_t weight = 1) {
+    if (*end >= n) return false;
+    const int64_t part = std::min(kPart, n - *end);
+    if (Asked(part * weight)) return false;
+    *end += part;
+    return true;
+  }
+
+  bool given_up() const { return given_up_; }
 
  private:
   static constexpr int64_t kBetween = int64_t{1} << 20;
+  static constexpr int64_t kPart = int64_t{1} << 16;
 
   CpuTeam* const team_;
   int64_t since_ = 0;
+  bool given_up_ = false;
 };
 
 // Calls fn(begin, end) over a partition of [0, n) into parts that are worth a

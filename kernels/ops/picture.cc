@@ -156,6 +156,8 @@ absl::Status InferNormalize(InferContext& context) {
 // Rows of the output that are made as one piece: about 2 M elements of input.
 constexpr int64_t kElementsPerBand = 2 << 20;
 constexpr int64_t kMaxBands = 16;
+// Between two questions whether a band is given up, if a row takes no more.
+constexpr int64_t kMostOperations = 1 << 20;
 
 class ResizeKernelPlan : public KernelPlan {
  public:
@@ -175,6 +177,9 @@ class ResizeKernelPlan : public KernelPlan {
     plan->bands_ = PieceCount(plan->in_.picture(), kElementsPerBand,
                               std::min(kMaxBands, plan->out_.height));
     plan->scratch_floats_ = plan->whole_->ScratchFloats(plan->in_.channels);
+    plan->row_operations_ =
+        SaturatingAdd(SaturatingMul(plan->whole_->y().taps, plan->in_.row()),
+                      SaturatingMul(plan->whole_->x().taps, plan->out_.row()));
     return plan;
   }
 
@@ -204,18 +209,24 @@ class ResizeKernelPlan : public KernelPlan {
     return ParallelForStatus(run.team, Pieces(), [&](int64_t i) {
       const int64_t band = i % bands_;
       const int64_t picture = i / bands_;
-      const image::AxisWindow rows = {out_.height * band / bands_,
-                                      out_.height * (band + 1) / bands_};
-      return image::Resize<T, T>(
-          whole_->Rows(rows),
-          image::DenseView(in + picture * in_.picture(), in_.height, in_.width,
-                           in_.channels),
-          image::DenseView(
-              out + picture * out_.picture() + rows.begin * out_.row(),
-              rows.end - rows.begin, out_.width, out_.channels),
-          {reinterpret_cast<float*>(scratch + static_cast<size_t>(i) *
-                                                  BandScratchBytes()),
-           static_cast<size_t>(scratch_floats_)});
+      const int64_t end = out_.height * (band + 1) / bands_;
+      const int64_t step = std::max<int64_t>(
+          1, kMostOperations / std::max<int64_t>(1, row_operations_));
+      GiveUpQuestion question(run.team);
+      for (int64_t y = out_.height * band / bands_; y < end; y += step) {
+        const image::AxisWindow rows = {y, std::min(end, y + step)};
+        if (question.Asked(SaturatingMul(rows.end - y, row_operations_))) break;
+        WEIR_RETURN_IF_ERROR((image::Resize<T, T>(
+            whole_->Rows(rows),
+            image::DenseView(in + picture * in_.picture(), in_.height,
+                             in_.width, in_.channels),
+            image::DenseView(out + picture * out_.picture() + y * out_.row(),
+                             rows.end - y, out_.width, out_.channels),
+            {reinterpret_cast<float*>(scratch + static_cast<size_t>(i) *
+                                                    BandScratchBytes()),
+             static_cast<size_t>(scratch_floats_)})));
+      }
+      return absl::OkStatus();
     });
   }
 
@@ -224,6 +235,7 @@ class ResizeKernelPlan : public KernelPlan {
   std::optional<image::ResizePlan> whole_;  // unless there is nothing to do
   int64_t bands_ = 0;
   int64_t scratch_floats_ = 0;
+  int64_t row_operations_ = 0;  // of a row of the output
 };
 
 // The vertical pass over the rows that the output needs, then the horizontal
@@ -273,43 +285,94 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeResizeKernel(
   return std::make_unique<const ResizeKernel>(node);
 }
 
-// -- Crop and Flip ------------------------------------------------------------
+// -- Parts of pictures --------------------------------------------------------
 
-// Pictures as bytes: a pixel is one "channel" of `pixel` bytes.
-image::ImageView<const uint8_t> PixelBytes(const void* data,
-                                           const PictureShape& shape,
-                                           int64_t picture, int64_t element) {
-  return image::DenseView(
-      static_cast<const uint8_t*>(data) + picture * shape.picture() * element,
-      shape.height, shape.width, shape.channels * element);
-}
-image::ImageView<uint8_t> PixelBytes(void* data, const PictureShape& shape,
-                                     int64_t picture, int64_t element) {
-  return image::DenseView(
-      static_cast<uint8_t*>(data) + picture * shape.picture() * element,
-      shape.height, shape.width, shape.channels * element);
-}
+// A part of one picture that is worth a thread, and over soon: whole rows, else
+// pixels of one, else channels of one.
+struct PicturePart {
+  int64_t picture = 0;
+  image::AxisWindow y, x, c;
+
+  // The same in memory: `data` is that of all pictures, whose elements are
+  // `size` of T each.
+  template <typename T>
+  image::ImageView<T> Of(T* data, const PictureShape& shape,
+                         int64_t size = 1) const {
+    const int64_t first = picture * shape.picture() + y.begin * shape.row() +
+                          x.begin * shape.channels + c.begin;
+    return {data + first * size, y.end - y.begin, x.end - x.begin,
+            (c.end - c.begin) * size, shape.row() * size};
+  }
+};
+
+class PictureParts {
+ public:
+  explicit PictureParts(const PictureShape& shape) : shape_(shape) {
+    if (shape.count == 0 || shape.picture() == 0) return;
+    channels_ = std::min(shape.channels, kElements);
+    columns_ = std::clamp<int64_t>(kElements / shape.channels, 1, shape.width);
+    rows_ = std::clamp<int64_t>(kElements / shape.row(), 1, shape.height);
+    per_pixel_ = Ceil(shape.channels, channels_);
+    per_row_ = Ceil(shape.width, columns_);
+    per_picture_ = Ceil(shape.height, rows_) * per_row_ * per_pixel_;
+  }
+
+  int64_t count() const { return shape_.count * per_picture_; }
+  bool whole() const { return per_picture_ == 1; }
+  PicturePart operator[](int64_t i) const {
+    const auto window = [](int64_t part, int64_t step, int64_t size) {
+      return image::AxisWindow{part * step, std::min(size, (part + 1) * step)};
+    };
+    PicturePart part;
+    part.picture = i / per_picture_;
+    part.c = window(i % per_pixel_, channels_, shape_.channels);
+    i = i % per_picture_ / per_pixel_;
+    part.x = window(i % per_row_, columns_, shape_.width);
+    part.y = window(i / per_row_, rows_, shape_.height);
+    return part;
+  }
+
+ private:
+  // A picture as most models take it is one part.
+  static constexpr int64_t kElements = 1 << 18;
+
+  static int64_t Ceil(int64_t size, int64_t step) {
+    return (size + step - 1) / step;
+  }
+
+  PictureShape shape_;
+  int64_t channels_ = 1, columns_ = 1, rows_ = 1;  // of a part
+  int64_t per_pixel_ = 1, per_row_ = 1, per_picture_ = 0;
+};
+
+// -- Crop and Flip ------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeCropKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        const PictureShape in = PictureShapeOf(args.inputs[0].dims);
-        const PictureShape out = PictureShapeOf(args.outputs[0].dims);
-        const auto element = static_cast<int64_t>(SizeOf(args.inputs[0].dtype));
-        WEIR_ASSIGN_OR_RETURN(const CropWindow window,
-                              CropWindowOf(node, in.height, in.width));
-        return RunFunction([=](const RunArgs& run) {
-          ParallelFor(run.team, in.count, [&](int64_t i) {
-            image::FlipPixels(
-                image::CropView(PixelBytes(run.inputs[0], in, i, element),
-                                window.y.begin, window.x.begin, out.height,
-                                out.width),
-                false, false, PixelBytes(run.outputs[0], out, i, element));
-          });
-          return absl::OkStatus();
-        });
+  return MakeKernel([node](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    const PictureShape in = PictureShapeOf(args.inputs[0].dims);
+    const PictureShape out = PictureShapeOf(args.outputs[0].dims);
+    const auto element = static_cast<int64_t>(SizeOf(args.inputs[0].dtype));
+    WEIR_ASSIGN_OR_RETURN(const CropWindow window,
+                          CropWindowOf(node, in.height, in.width));
+    return RunFunction([=, parts = PictureParts(out)](const RunArgs& run) {
+      ParallelFor(run.team, parts.count(), [&](int64_t i) {
+        const PicturePart to = parts[i];
+        PicturePart from = to;
+        from.y.begin += window.y.begin;
+        from.y.end += window.y.begin;
+        from.x.begin += window.x.begin;
+        from.x.end += window.x.begin;
+        // A pixel's bytes are its channels.
+        image::FlipPixels(
+            from.Of(static_cast<const uint8_t*>(run.inputs[0]), in, element),
+            false, false,
+            to.Of(static_cast<uint8_t*>(run.outputs[0]), out, element));
       });
+      return absl::OkStatus();
+    });
+  });
 }
 
 // A flag given as an attribute, or as a tensor of one value or one per picture.
@@ -348,11 +411,21 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeFlipKernel(
     const auto element = static_cast<int64_t>(SizeOf(args.inputs[0].dtype));
     const FlipFlag horizontal = MakeFlipFlag(node, args, 1, "horizontal", true);
     const FlipFlag vertical = MakeFlipFlag(node, args, 2, "vertical", false);
-    return RunFunction([=](const RunArgs& run) {
-      ParallelFor(run.team, shape.count, [&](int64_t i) {
-        image::FlipPixels(PixelBytes(run.inputs[0], shape, i, element),
-                          horizontal.Get(run, i), vertical.Get(run, i),
-                          PixelBytes(run.outputs[0], shape, i, element));
+    return RunFunction([=, parts = PictureParts(shape)](const RunArgs& run) {
+      const auto mirrored = [](image::AxisWindow part, int64_t size) {
+        return image::AxisWindow{size - part.end, size - part.begin};
+      };
+      ParallelFor(run.team, parts.count(), [&](int64_t i) {
+        const PicturePart from = parts[i];
+        const bool mirror_x = horizontal.Get(run, from.picture);
+        const bool mirror_y = vertical.Get(run, from.picture);
+        PicturePart to = from;
+        if (mirror_x) to.x = mirrored(from.x, shape.width);
+        if (mirror_y) to.y = mirrored(from.y, shape.height);
+        image::FlipPixels(
+            from.Of(static_cast<const uint8_t*>(run.inputs[0]), shape, element),
+            mirror_x, mirror_y,
+            to.Of(static_cast<uint8_t*>(run.outputs[0]), shape, element));
       });
       return absl::OkStatus();
     });
@@ -386,64 +459,68 @@ class NormalizePlan : public KernelPlan {
   NormalizePlan(NormalizeSettings settings, const PlanArgs& args)
       : settings_(std::move(settings)),
         shape_(PictureShapeOf(args.inputs[0].dims)),
+        parts_(shape_),
         dtype_(args.inputs[0].dtype) {}
 
   size_t scratch_bytes() const override {
     return settings_.dtype == DType::kFloat
                ? 0
-               : static_cast<size_t>(shape_.count) * FloatBytes();
+               : static_cast<size_t>(Elements()) * sizeof(float);
   }
 
   absl::Status Run(const RunArgs& run) const override {
-    ParallelFor(run.team, shape_.count, [&](int64_t i) {
+    const bool direct = settings_.dtype == DType::kFloat;
+    auto* const to = static_cast<float*>(direct ? run.outputs[0] : run.scratch);
+    const auto store = [&](int64_t begin, int64_t end) {
+      StoreAs(settings_.dtype, to + begin, end - begin,
+              static_cast<std::byte*>(run.outputs[0]) +
+                  static_cast<size_t>(begin) * SizeOf(settings_.dtype));
+    };
+    ParallelFor(run.team, parts_.count(), [&](int64_t i) {
+      const PicturePart part = parts_[i];
       if (dtype_ == DType::kUint8) {
-        NormalizePicture<uint8_t>(run, i);
+        NormalizePart<uint8_t>(run, part, to);
       } else {
-        NormalizePicture<float>(run, i);
+        NormalizePart<float>(run, part, to);
+      }
+      if (!direct && parts_.whole()) {
+        store(i * shape_.picture(), (i + 1) * shape_.picture());
       }
     });
+    if (!direct && !parts_.whole()) {
+      ParallelRange(run.team, Elements(), kStoreGrain, store);
+    }
     return absl::OkStatus();
   }
 
  private:
-  size_t FloatBytes() const {
-    return AlignUp(static_cast<size_t>(shape_.picture()) * sizeof(float));
-  }
+  static constexpr int64_t kStoreGrain = 1 << 15;
 
+  int64_t Elements() const { return shape_.count * shape_.picture(); }
+
+  // Parts hold whole pixels: their channels are kMaxChannels at most.
   template <typename T>
-  void NormalizePicture(const RunArgs& run, int64_t i) const {
-    const int64_t elements = shape_.picture();
-    if (elements == 0) return;
-    const bool direct = settings_.dtype == DType::kFloat;
-    float* const to =
-        direct
-            ? static_cast<float*>(run.outputs[0]) + i * elements
-            : reinterpret_cast<float*>(static_cast<std::byte*>(run.scratch) +
-                                       static_cast<size_t>(i) * FloatBytes());
-    const auto from =
-        image::DenseView(static_cast<const T*>(run.inputs[0]) + i * elements,
-                         shape_.height, shape_.width, shape_.channels);
+  void NormalizePart(const RunArgs& run, const PicturePart& part,
+                     float* to) const {
+    const auto from = part.Of(static_cast<const T*>(run.inputs[0]), shape_);
     const image::Normalization terms = {.mean = settings_.mean,
                                         .stddev = settings_.stddev,
                                         .scale = settings_.scale,
                                         .shift = settings_.shift};
     if (settings_.planes) {
-      image::MirrorNormalizeToPlanes<T>(from, false, false, terms, to);
+      image::MirrorNormalizeToPlanes<T>(
+          from, false, false, terms,
+          {to + part.picture * shape_.picture() + part.y.begin * shape_.width +
+               part.x.begin,
+           shape_.height * shape_.width, shape_.width});
     } else {
-      image::Normalize<T>(
-          from, terms,
-          image::DenseView(to, shape_.height, shape_.width, shape_.channels));
-    }
-    if (!direct) {
-      const size_t element = SizeOf(settings_.dtype);
-      StoreAs(settings_.dtype, to, elements,
-              static_cast<std::byte*>(run.outputs[0]) +
-                  static_cast<size_t>(i * elements) * element);
+      image::Normalize<T>(from, terms, part.Of(to, shape_));
     }
   }
 
   const NormalizeSettings settings_;
   const PictureShape shape_;
+  const PictureParts parts_;
   const DType dtype_;
 };
 
@@ -453,7 +530,8 @@ NodeCost NormalizeCost(const NodeInfo& node, DeviceKind device,
   NodeCost cost = LinearCost(node, device, args);
   const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
   if (device == DeviceKind::kCpu && args.outputs[0].dtype != DType::kFloat) {
-    cost.scratch_bytes = SaturatingMul(shape.count, shape.picture() * 4 + 63);
+    cost.scratch_bytes =
+        SaturatingMul(SaturatingMul(shape.count, shape.picture()), 4);
   }
   return cost;
 }

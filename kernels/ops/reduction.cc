@@ -210,21 +210,24 @@ template <typename T>
 using Min = Extreme<T, false>;
 
 // A dense run. Eight accumulators: the order of additions is fixed, and the
-// compiler may use vectors for it.
+// compiler may use vectors for it. Anything at all if it was given up.
 template <typename Op, typename T>
-typename Op::Acc ReduceRun(const T* data, int64_t n) {
+typename Op::Acc ReduceRun(const T* data, int64_t n, GiveUpQuestion& question) {
   using Acc = typename Op::Acc;
   constexpr int64_t kLanes = 8;
   std::array<Acc, kLanes> lanes;
   lanes.fill(Op::Identity());
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t k = 0; k < kLanes; ++k) {
-      Acc& lane = lanes[static_cast<size_t>(k)];
-      lane = Op::Combine(lane, Op::Load(data[i + k]));
+  for (int64_t end = 0; question.NextPart(n, &end);) {
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int64_t k = 0; k < kLanes; ++k) {
+        Acc& lane = lanes[static_cast<size_t>(k)];
+        lane = Op::Combine(lane, Op::Load(data[i + k]));
+      }
     }
   }
   Acc result = Op::Identity();
+  if (question.given_up()) return result;
   for (Acc lane : lanes) result = Op::Combine(result, lane);
   for (; i < n; ++i) result = Op::Combine(result, Op::Load(data[i]));
   return result;
@@ -260,7 +263,11 @@ class ReducePlan final : public KernelPlan {
     T* out = static_cast<T*>(args.outputs[0]);
     if (g_.outputs == 0) return absl::OkStatus();
     if (g_.count == 0) {
-      std::fill(out, out + g_.outputs, Op::Finish(Op::Identity(), divisor_));
+      const T nothing = Op::Finish(Op::Identity(), divisor_);
+      ParallelRange(args.team, g_.outputs, kGrainElements,
+                    [&](int64_t begin, int64_t end) {
+                      std::fill(out + begin, out + end, nothing);
+                    });
     } else if (!g_.runs) {
       RunColumns(args.team, in, out);
     } else if (pieces_ > 1) {
@@ -281,16 +288,16 @@ class ReducePlan final : public KernelPlan {
     const int64_t inner = g_.count / g_.length;
     ParallelRange(
         team, g_.outputs, Grain(g_.count), [&](int64_t begin, int64_t end) {
-          GiveUpQuestion given_up(team);
+          GiveUpQuestion question(team);
           for (int64_t i = begin; i < end; ++i) {
             const T* base = in + Offset(i, g_.kept, g_.kept_strides);
             Acc acc = Op::Identity();
             for (int64_t r = 0; r < inner; ++r) {
-              if (given_up.Asked(g_.length)) return;
               acc = Op::Combine(
                   acc, ReduceRun<Op>(
                            base + Offset(r, g_.reduced, g_.reduced_strides),
-                           g_.length));
+                           g_.length, question));
+              if (question.given_up()) return;
             }
             out[i] = Op::Finish(acc, divisor_);
           }
@@ -300,12 +307,13 @@ class ReducePlan final : public KernelPlan {
   void RunPieces(CpuTeam* team, const T* in, Acc* partial, T* out) const {
     ParallelRange(
         team, g_.outputs * pieces_, 1, [&](int64_t begin, int64_t end) {
+          GiveUpQuestion question(team);
           for (int64_t i = begin; i < end; ++i) {
             const int64_t first = i % pieces_ * kPiece;
             const int64_t n = std::min(kPiece, g_.length - first);
             const T* base =
                 in + Offset(i / pieces_, g_.kept, g_.kept_strides) + first;
-            partial[i] = ReduceRun<Op>(base, n);
+            partial[i] = ReduceRun<Op>(base, n, question);
           }
         });
     for (int64_t i = 0; i < g_.outputs; ++i) {
@@ -416,21 +424,27 @@ absl::Status InferArgMax(InferContext& context) {
 }
 
 // The first greatest of `n` elements `stride` apart, or the last one; NaN is
-// greater than any number.
+// greater than any number. Any of them if it was given up.
 template <typename T>
-int64_t FindMax(const T* data, int64_t n, int64_t stride, bool last) {
+int64_t FindMax(const T* data, int64_t n, int64_t stride, bool last,
+                GiveUpQuestion& question) {
   using Acc = std::conditional_t<kIsHalf<T>, float, T>;
+  // Each of them lies in a line of its own.
+  const int64_t weight = stride == 1 ? 1 : 8;
   int64_t best = 0;
   Acc greatest = static_cast<Acc>(data[0]);
-  for (int64_t i = 1; i < n; ++i) {
-    const Acc value = static_cast<Acc>(data[i * stride]);
-    const bool value_nan = value != value;
-    const bool best_nan = greatest != greatest;
-    const bool better = value > greatest || (value_nan && !best_nan);
-    const bool equal = value == greatest || (value_nan && best_nan);
-    if (better || (last && equal)) {
-      best = i;
-      greatest = value;
+  int64_t i = 1;
+  for (int64_t end = 0; question.NextPart(n, &end, weight);) {
+    for (; i < end; ++i) {
+      const Acc value = static_cast<Acc>(data[i * stride]);
+      const bool value_nan = value != value;
+      const bool best_nan = greatest != greatest;
+      const bool better = value > greatest || (value_nan && !best_nan);
+      const bool equal = value == greatest || (value_nan && best_nan);
+      if (better || (last && equal)) {
+        best = i;
+        greatest = value;
+      }
     }
   }
   return best;
@@ -458,9 +472,10 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeArgMaxKernel(
         ParallelRange(
             run.team, outputs, std::max<int64_t>(1, kGrainElements / n),
             [&](int64_t begin, int64_t end) {
-              for (int64_t i = begin; i < end; ++i) {
+              GiveUpQuestion question(run.team);
+              for (int64_t i = begin; i < end && !question.given_up(); ++i) {
                 const T* base = in + i / stride * stride * n + i % stride;
-                out[i] = FindMax(base, n, stride, last);
+                out[i] = FindMax(base, n, stride, last, question);
               }
             });
       });

@@ -174,6 +174,76 @@ TEST_P(PictureTest, FlipsByTensors) {
   EXPECT_EQ(RunOne(WeirNode("Flip"), {in, no, yes}).As<float>(), same);
 }
 
+// Many rows, a long row, and a large pixel: each is cut otherwise.
+TEST_P(PictureTest, LargePicturesAreWhatTheirPixelsAre) {
+  for (const Dims& dims :
+       {Dims{2, 700, 129, 5}, Dims{2, 3, 70'001, 4}, Dims{2, 2, 3, 300'001}}) {
+    SCOPED_TRACE(DimsString(dims));
+    const int64_t height = dims[1], width = dims[2], channels = dims[3];
+    std::vector<uint8_t> pixels(
+        static_cast<size_t>(2 * height * width * channels));
+    for (size_t i = 0; i < pixels.size(); ++i) {
+      pixels[i] = static_cast<uint8_t>(i * i % 251);
+    }
+    const Value in = Of<uint8_t>(dims, pixels);
+    const auto at = [&](int64_t n, int64_t y, int64_t x, int64_t c) {
+      return pixels[static_cast<size_t>(
+          ((n * height + y) * width + x) * channels + c)];
+    };
+    const auto made = [&](int64_t rows, int64_t columns, auto pixel) {
+      std::vector<uint8_t> out;
+      for (int64_t n = 0; n < 2; ++n) {
+        for (int64_t y = 0; y < rows; ++y) {
+          for (int64_t x = 0; x < columns; ++x) {
+            for (int64_t c = 0; c < channels; ++c) {
+              out.push_back(pixel(n, y, x, c));
+            }
+          }
+        }
+      }
+      return out;
+    };
+    EXPECT_TRUE(
+        RunOne(WeirNode("Flip", Attrs({{"vertical", int64_t{1}}})), {in})
+            .As<uint8_t>() ==
+        made(height, width, [&](auto n, auto y, auto x, auto c) {
+          return at(n, height - 1 - y, width - 1 - x, c);
+        }));
+    EXPECT_TRUE(
+        RunOne(
+            WeirNode("Crop", Attrs({{"crop_w", static_cast<float>(width - 2)},
+                                    {"crop_pos_x", 1.0f}})),
+            {in})
+            .As<uint8_t>() ==
+        made(height, width - 2, [&](auto n, auto y, auto x, auto c) {
+          return at(n, y, x + 2, c);
+        }));
+    if (channels > 65536) continue;
+    for (const int64_t dtype : {1, 2}) {  // float, uint8
+      const auto normalized = [&](const char* layout) {
+        return RunOne(
+            WeirNode("Normalize", Attrs({{"output_layout", std::string(layout)},
+                                         {"dtype", dtype},
+                                         {"shift", 3.0f}})),
+            {in});
+      };
+      const std::vector<double> hwc = ToDoubles(normalized("HWC"));
+      const std::vector<double> chw = ToDoubles(normalized("CHW"));
+      bool same = true;
+      for (size_t i = 0; i < pixels.size(); ++i) {
+        const auto plane = static_cast<size_t>(height * width);
+        const auto depth = static_cast<size_t>(channels);
+        const size_t n = i / plane / depth, pixel = i / depth % plane;
+        const double value =
+            std::min(pixels[i] + 3.0, dtype == 2 ? 255.0 : 1e9);
+        same = same && hwc[i] == value &&
+               chw[(n * depth + i % depth) * plane + pixel] == value;
+      }
+      EXPECT_TRUE(same) << "of type " << dtype;
+    }
+  }
+}
+
 TEST_P(PictureTest, NormalizesToBothLayouts) {
   const std::vector<float> mean = {120, 110, 100}, deviation = {60, 50, 40};
   for (const DType dtype : {DType::kUint8, DType::kFloat}) {

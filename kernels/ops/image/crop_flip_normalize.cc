@@ -100,11 +100,11 @@ void RowOfAny(const T* from, int64_t width, int64_t channels, bool mirror,
 
 template <typename T>
 void ToPlanes(const ImageView<const T>& in, bool horizontal, bool vertical,
-              const ChannelTerms* terms, float* planes) {
-  const int64_t plane = in.height * in.width;
+              const ChannelTerms* terms, const PlanesView& planes) {
+  const int64_t plane = planes.plane_stride;
   for (int64_t y = 0; y < in.height; ++y) {
     const int64_t target = vertical ? in.height - 1 - y : y;
-    float* to = planes + target * in.width;
+    float* to = planes.data + target * planes.row_stride;
     if (in.channels == 3) {
       float* rows[3] = {to, to + plane, to + 2 * plane};
       RowOf3(in.Row(y), in.width, horizontal, terms, rows);
@@ -135,11 +135,13 @@ void NormalizeRow(const T* from, int64_t count, const float* mean,
 }
 
 void BytesToPlanes(const ImageView<const uint8_t>& in, bool horizontal,
-                   bool vertical, const ChannelTerms* terms, float* planes) {
+                   bool vertical, const ChannelTerms* terms,
+                   const PlanesView& planes) {
   ToPlanes(in, horizontal, vertical, terms, planes);
 }
 void FloatsToPlanes(const ImageView<const float>& in, bool horizontal,
-                    bool vertical, const ChannelTerms* terms, float* planes) {
+                    bool vertical, const ChannelTerms* terms,
+                    const PlanesView& planes) {
   ToPlanes(in, horizontal, vertical, terms, planes);
 }
 void NormalizeRowOfBytes(const uint8_t* from, int64_t count, const float* mean,
@@ -270,10 +272,11 @@ void Normalize(ImageView<const T> in, const Normalization& normalization,
   std::vector<float> mean(static_cast<size_t>(span));
   std::vector<float> factor(static_cast<size_t>(span));
   const std::vector<ChannelTerms> terms = AllTerms(normalization, in.channels);
-  for (size_t i = 0; i < mean.size(); ++i) {
-    const ChannelTerms& channel = terms[i % terms.size()];
-    mean[i] = channel.mean;
-    factor[i] = channel.factor;
+  for (size_t i = 0; i < mean.size(); i += terms.size()) {
+    for (size_t c = 0; c < terms.size(); ++c) {
+      mean[i + c] = terms[c].mean;
+      factor[i + c] = terms[c].factor;
+    }
   }
   for (int64_t y = 0; y < in.height; ++y) {
     for (int64_t i = 0; i < count; i += span) {
@@ -294,7 +297,7 @@ void Normalize(ImageView<const T> in, const Normalization& normalization,
 template <typename T>
 void MirrorNormalizeToPlanes(ImageView<const T> in, bool horizontal,
                              bool vertical, const Normalization& normalization,
-                             float* planes) {
+                             PlanesView planes) {
   const std::vector<ChannelTerms> terms = AllTerms(normalization, in.channels);
   if constexpr (std::is_same_v<T, uint8_t>) {
     HWY_DYNAMIC_DISPATCH(BytesToPlanes)
@@ -310,9 +313,9 @@ template void Normalize(ImageView<const uint8_t>, const Normalization&,
 template void Normalize(ImageView<const float>, const Normalization&,
                         ImageView<float>);
 template void MirrorNormalizeToPlanes(ImageView<const uint8_t>, bool, bool,
-                                      const Normalization&, float*);
+                                      const Normalization&, PlanesView);
 template void MirrorNormalizeToPlanes(ImageView<const float>, bool, bool,
-                                      const Normalization&, float*);
+                                      const Normalization&, PlanesView);
 
 }  // namespace weir::image
 #endif  // HWY_ONCE

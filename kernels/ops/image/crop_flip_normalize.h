@@ -46,13 +46,21 @@ WEIR_EXPORT void Normalize(ImageView<const T> in,
                            const Normalization& normalization,
                            ImageView<float> out);
 
-// The same into planes: `planes` holds channels x height x width floats.
-// Cropping is a matter of the view.
+// A plane of floats for each channel, or a part of each, in somebody else's
+// memory.
+struct PlanesView {
+  float* data = nullptr;
+  int64_t plane_stride = 0;  // in elements
+  int64_t row_stride = 0;
+};
+
+// The same into planes of the picture's height and width. Cropping is a matter
+// of the view.
 template <typename T>
 WEIR_EXPORT void MirrorNormalizeToPlanes(ImageView<const T> in, bool horizontal,
                                          bool vertical,
                                          const Normalization& normalization,
-                                         float* planes);
+                                         PlanesView planes);
 
 // A view of `height` rows and `width` columns beginning at (y, x).
 template <typename T>

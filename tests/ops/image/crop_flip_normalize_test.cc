@@ -107,7 +107,8 @@ void CheckNormalize(int64_t channels, const Normalization& n) {
     for (const bool horizontal : {false, true}) {
       for (const bool vertical : {false, true}) {
         std::vector<float> planes(size);
-        MirrorNormalizeToPlanes(in, horizontal, vertical, n, planes.data());
+        MirrorNormalizeToPlanes(in, horizontal, vertical, n,
+                                {planes.data(), kHeight * width, width});
         for (int64_t y = 0; y < kHeight; ++y) {
           for (int64_t x = 0; x < width; ++x) {
             for (int64_t c = 0; c < channels; ++c) {
