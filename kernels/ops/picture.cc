@@ -467,6 +467,9 @@ class NormalizePlan : public KernelPlan {
                ? 0
                : static_cast<size_t>(Elements()) * sizeof(float);
   }
+  size_t held_bytes() const override {
+    return (settings_.mean.size() + settings_.stddev.size()) * sizeof(float);
+  }
 
   absl::Status Run(const RunArgs& run) const override {
     const bool direct = settings_.dtype == DType::kFloat;

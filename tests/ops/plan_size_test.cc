@@ -192,5 +192,26 @@ TEST(PlanSizeTest, GrowsWithRanksAlone) {
   }
 }
 
+// Lists of attributes are what a plan may keep, and then tells.
+TEST(PlanSizeTest, CountsTheListsThatAPlanKeeps) {
+  constexpr int64_t kChannels = 65536;
+  const auto registry = MakeOpRegistry();
+  auto device = MakeDevice("cpu", {}, *registry);
+  ASSERT_TRUE(device.ok()) << device.status();
+  NodeInfo node = WeirNode(
+      "Normalize", Attrs({{"mean", std::vector<float>(kChannels, 1)},
+                          {"stddev", std::vector<float>(kChannels, 2)}}));
+  node.input_types = {DType::kUint8};
+  node.num_outputs = 1;
+  const auto kernel = registry->CreateKernel(node, **device);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  const auto input = Metas({{1, 1, kChannels}}, DType::kUint8, DType::kUint8);
+  const auto output = Metas({{1, 1, kChannels}}, DType::kFloat, DType::kFloat);
+  const std::vector<List> host_ints(1);
+  const auto plan = (*kernel)->Plan({input, output, host_ints});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GE((*plan)->held_bytes(), 2 * kChannels * sizeof(float));
+}
+
 }  // namespace
 }  // namespace weir
