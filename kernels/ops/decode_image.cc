@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <span>
 #include <utility>
@@ -66,8 +67,34 @@ absl::Status TooManyParts(int64_t count) {
       "EVALUATION_TOO_LARGE", {{"limit", absl::StrCat(kMaxDigestParts)}});
 }
 
-// Height and width, which all files must share, and the memory that decoding
-// one of them takes at most.
+// What files of text hold beyond what their pictures explain: few bytes may
+// unpack to a picture, and many beside it are read, too. None, as a rule, and
+// else a power of two, so that sizes of files make few plans. Files that are
+// tensors count as their elements.
+int64_t SurplusBytes(const Files& files, int64_t picture) {
+  constexpr int64_t kBesideAPicture = int64_t{64} << 10;
+  int64_t bytes = 0, surplus = 0;
+  for (int64_t i = 0; i < files.count(); ++i) {
+    const auto size = static_cast<int64_t>(files[i].size());
+    bytes += size;
+    surplus = std::max(surplus, size - picture - kBesideAPicture);
+  }
+  return surplus == 0 ? 0
+                      : static_cast<int64_t>(
+                            std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
+// The digest: height and width, which all files must share, the memory that
+// decoding one of them takes at most, and their surplus.
+constexpr size_t kDigestInts = 4;
+
+// None where the files are not known.
+const std::vector<int64_t>* DigestOf(const PlanArgs& args) {
+  return !args.host_ints.empty() && args.host_ints[0].size() == kDigestInts
+             ? &args.host_ints[0]
+             : nullptr;
+}
+
 absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
                                             DigestBudget& budget) {
   WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(value.dims));
@@ -98,7 +125,10 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
           "; pictures of one tensor must have the same size"));
     }
   }
-  return std::vector<int64_t>{height, width, bytes};
+  const int64_t surplus = value.dtype == DType::kString
+                              ? SurplusBytes(files, height * width * kChannels)
+                              : 0;
+  return std::vector<int64_t>{height, width, bytes, surplus};
 }
 
 absl::Status InferDecodeImage(InferContext& context) {
@@ -117,7 +147,7 @@ absl::Status InferDecodeImage(InferContext& context) {
   SymbolicDims dims;
   if (strings && !input->empty()) dims.push_back((*input)[0]);
   const auto size = context.HostInts(0);
-  if (size.has_value() && size->size() == 3) {
+  if (size.has_value() && size->size() == kDigestInts) {
     dims.push_back((*size)[0]);
     dims.push_back((*size)[1]);
   } else {
@@ -136,10 +166,11 @@ int64_t DecodedAtOnce(int64_t files) {
 
 // What the CPU's decoders take while they run.
 int64_t CpuDecoderBytes(const PlanArgs& args) {
-  if (args.host_ints.empty() || args.host_ints[0].size() != 3) return 0;
+  const std::vector<int64_t>* const digest = DigestOf(args);
+  if (digest == nullptr) return 0;
   const Dims& out = args.outputs[0].dims;
   const int64_t files = out.size() == 4 ? out[0] : 1;
-  return SaturatingMul(args.host_ints[0][2], DecodedAtOnce(files));
+  return SaturatingMul((*digest)[2], DecodedAtOnce(files));
 }
 
 // CUDA turns pictures upright one after the other, out of scratch memory, and
@@ -148,12 +179,15 @@ NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
                          const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
   const TensorMeta& out = args.outputs[0];
+  const std::vector<int64_t>* const digest = DigestOf(args);
+  if (digest != nullptr) {
+    cost.operations = SaturatingAdd(cost.operations, (*digest)[3]);
+  }
   if (device == DeviceKind::kCuda) {
     const int64_t pictures = out.dims.size() == 4 ? out.dims[0] : 1;
     cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
-    if (!args.host_ints.empty() && args.host_ints[0].size() == 3) {
-      cost.scratch_bytes =
-          SaturatingAdd(cost.scratch_bytes, args.host_ints[0][2]);
+    if (digest != nullptr) {
+      cost.scratch_bytes = SaturatingAdd(cost.scratch_bytes, (*digest)[2]);
     }
   } else {
     cost.scratch_bytes = CpuDecoderBytes(args);

@@ -223,6 +223,48 @@ TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
   EXPECT_GT(scratch(Png()), 0);
 }
 
+// Text has one element for a file, whatever its bytes. Those of a file that has
+// no more than its picture explains count as pixels, and make no other plan.
+TEST(DecodeImageCostTest, CountsTheBytesOfStrings) {
+  const auto registry = MakeOpRegistry();
+  const OpDef* const def = registry->Find("weir", "DecodeImage");
+  ASSERT_NE(def, nullptr);
+  // The digest of as many files, with so many bytes after each one's end.
+  const auto digest = [&](size_t files, size_t more) {
+    image::Bytes file = Png();
+    file.resize(file.size() + more);
+    const std::vector<image::Bytes> all(files, file);
+    const Value value = Strings(all, {static_cast<int64_t>(files)});
+    DigestBudget budget;
+    const auto ints =
+        def->digest({value.dtype, value.dims, value.bytes.data()}, budget);
+    EXPECT_TRUE(ints.ok()) << ints.status();
+    return ints.value_or(std::vector<int64_t>());
+  };
+  const auto operations = [&](DeviceKind device, size_t files, size_t more) {
+    const auto count = static_cast<int64_t>(files);
+    NodeInfo node = WeirNode("DecodeImage");
+    node.input_types = {DType::kString};
+    const TensorMeta input = {
+        .dtype = DType::kString, .dims = {count}, .elements = count};
+    const TensorMeta output = {.dtype = DType::kUint8,
+                               .dims = {count, kHeight, kWidth, 3},
+                               .elements = count * kHeight * kWidth * 3};
+    const std::vector<std::vector<int64_t>> ints = {digest(files, more)};
+    return def->cost(node, device, {{&input, 1}, {&output, 1}, ints})
+        .operations;
+  };
+  constexpr size_t kMega = 1 << 20;
+  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    EXPECT_GE(operations(device, 1, kMega), int64_t{kMega});
+    EXPECT_GE(operations(device, 5, kMega), int64_t{5 * kMega});
+    EXPECT_LT(operations(device, 1, 1000), 10'000);
+  }
+  EXPECT_EQ(digest(1, 0), digest(1, 1000));
+  EXPECT_EQ(digest(1, 5 * kMega), digest(1, 6 * kMega));
+  EXPECT_NE(digest(1, 0), digest(1, kMega));
+}
+
 TEST(DecodeImageInferTest, KnowsTheRankBeforeTheFile) {
   const auto shape = [](std::vector<Dim> dims) -> SymbolicShape {
     return SymbolicDims(dims.begin(), dims.end());
@@ -230,9 +272,9 @@ TEST(DecodeImageInferTest, KnowsTheRankBeforeTheFile) {
   NodeInfo node = WeirNode("DecodeImage");
   node.input_types = {DType::kUint8};
   EXPECT_EQ(InferShapes(node, {shape({Dim()})})->at(0), "uint8[?,?,3]");
-  EXPECT_EQ(
-      InferShapes(node, {shape({9})}, {std::vector<int64_t>{4, 5, 0}})->at(0),
-      "uint8[4,5,3]");
+  EXPECT_EQ(InferShapes(node, {shape({9})}, {std::vector<int64_t>{4, 5, 0, 0}})
+                ->at(0),
+            "uint8[4,5,3]");
   EXPECT_FALSE(InferShapes(node, {shape({2, 9})}).ok());
   node.input_types = {DType::kString};
   EXPECT_EQ(InferShapes(node, {shape({Dim::Symbol(0)})})->at(0),
