@@ -195,8 +195,8 @@ NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
-absl::Status DecodeOne(std::span<const std::byte> file, int64_t height,
-                       int64_t width, uint8_t* pixels) {
+absl::Status DecodeOne(CpuTeam* team, std::span<const std::byte> file,
+                       int64_t height, int64_t width, uint8_t* pixels) {
   WEIR_ASSIGN_OR_RETURN(const image::ImageInfo info, image::PeekImage(file));
   if (info.UprightHeight() != height || info.UprightWidth() != width) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -204,7 +204,8 @@ absl::Status DecodeOne(std::span<const std::byte> file, int64_t height,
         ", planned were ", width, " x ", height));
   }
   return image::DecodeImageInto(
-      file, info, {pixels, static_cast<size_t>(height * width * kChannels)});
+      file, info, {pixels, static_cast<size_t>(height * width * kChannels)},
+      [team] { return team != nullptr && team->GivenUp(); });
 }
 
 // The status that the fault has on every device, with what the decoder said.
@@ -239,8 +240,9 @@ class DecodePlan final : public KernelPlan {
       for (int64_t i = part * count / parts; i < end; ++i) {
         if (run.team != nullptr && run.team->GivenUp()) break;
         const absl::Status status =
-            AsFault(DecodeOne(files[i], height_, width_,
+            AsFault(DecodeOne(run.team, files[i], height_, width_,
                               pixels + i * height_ * width_ * kChannels));
+        if (absl::IsCancelled(status)) break;
         if (!status.ok()) return NameFile(status, i, count);
       }
       return absl::OkStatus();

@@ -13,10 +13,11 @@ namespace weir::image {
 namespace {
 
 absl::Status DecodeStored(std::span<const std::byte> file,
-                          const ImageInfo& info, uint8_t* pixels) {
+                          const ImageInfo& info, uint8_t* pixels,
+                          absl::FunctionRef<bool()> given_up) {
   const ImageView<uint8_t> stored =
       DenseView(pixels, info.height, info.width, 3);
-  return info.format == ImageFormat::kJpeg ? DecodeJpeg(file, stored)
+  return info.format == ImageFormat::kJpeg ? DecodeJpeg(file, stored, given_up)
                                            : DecodePng(file, stored);
 }
 
@@ -31,7 +32,8 @@ int64_t DecoderBytes(const ImageInfo& info) {
 }
 
 absl::Status DecodeImageInto(std::span<const std::byte> file,
-                             const ImageInfo& info, std::span<uint8_t> pixels) {
+                             const ImageInfo& info, std::span<uint8_t> pixels,
+                             absl::FunctionRef<bool()> given_up) {
   const int64_t bytes = info.height * info.width * 3;
   if (static_cast<int64_t>(pixels.size()) != bytes) {
     return absl::InvalidArgumentError(
@@ -39,7 +41,7 @@ absl::Status DecodeImageInto(std::span<const std::byte> file,
                      bytes, " bytes, not ", pixels.size()));
   }
   if (info.orientation == Orientation::kUpright) {
-    return DecodeStored(file, info, pixels.data());
+    return DecodeStored(file, info, pixels.data(), given_up);
   }
   // Bounded by ImageLimits, yet the largest block that we ever ask for.
   const std::unique_ptr<uint8_t[]> stored(new (std::nothrow)
@@ -48,7 +50,7 @@ absl::Status DecodeImageInto(std::span<const std::byte> file,
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for ", bytes, " bytes of pixels"));
   }
-  WEIR_RETURN_IF_ERROR(DecodeStored(file, info, stored.get()));
+  WEIR_RETURN_IF_ERROR(DecodeStored(file, info, stored.get(), given_up));
   ApplyOrientation(
       DenseView<const uint8_t>(stored.get(), info.height, info.width, 3),
       info.orientation,

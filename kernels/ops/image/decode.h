@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/export.h"
@@ -30,9 +31,11 @@ WEIR_EXPORT absl::StatusOr<DecodedImage> DecodeImage(
 WEIR_EXPORT int64_t DecoderBytes(const ImageInfo& info);
 
 // The same into memory of the caller's. `info` is what PeekImage said about
-// `file`; `pixels` holds UprightHeight() x UprightWidth() x 3 bytes.
-WEIR_EXPORT absl::Status DecodeImageInto(std::span<const std::byte> file,
-                                         const ImageInfo& info,
-                                         std::span<uint8_t> pixels);
+// `file`; `pixels` holds UprightHeight() x UprightWidth() x 3 bytes. CANCELLED
+// once `given_up` says so, which a JPEG asks again and again.
+WEIR_EXPORT absl::Status DecodeImageInto(
+    std::span<const std::byte> file, const ImageInfo& info,
+    std::span<uint8_t> pixels,
+    absl::FunctionRef<bool()> given_up = [] { return false; });
 
 }  // namespace weir::image

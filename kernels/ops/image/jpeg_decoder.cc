@@ -22,17 +22,24 @@ constexpr int64_t kMaxDecoderBytes = int64_t{640} << 20;
 // A scan costs time over the whole picture for a few bytes of file.
 constexpr int kMaxScans = 100;
 
+// Of one scan, between two questions: a millisecond.
+constexpr int64_t kPixelsBetween = 1 << 16;
+
 struct Decoder {
+  explicit Decoder(absl::FunctionRef<bool()> asked) : given_up(asked) {}
+
   jpeg_decompress_struct info = {};
   jpeg_error_mgr errors = {};
   jpeg_progress_mgr progress = {};
   std::jmp_buf on_error;
+  const absl::FunctionRef<bool()> given_up;
+  int64_t since_asked = 0;  // pixels
+  bool ended = false;       // given up
   bool too_many_scans = false;
   bool created = false;
   char message[JMSG_LENGTH_MAX] = {};
   std::vector<uint8_t> cmyk_row;
 
-  Decoder() = default;
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
   ~Decoder() {
@@ -67,11 +74,19 @@ void OnMessage(j_common_ptr info, int level) {
   }
 }
 
+// After each row of blocks that is read, and each row of pixels that is made.
 void OnProgress(j_common_ptr info) {
   auto* decompress = reinterpret_cast<j_decompress_ptr>(info);
-  if (decompress->input_scan_number <= kMaxScans) return;
-  DecoderOf(info).too_many_scans = true;
-  std::longjmp(DecoderOf(info).on_error, 1);
+  Decoder& decoder = DecoderOf(info);
+  decoder.too_many_scans = decompress->input_scan_number > kMaxScans;
+  decoder.since_asked += int64_t{decompress->image_width} * DCTSIZE;
+  if (decoder.since_asked >= kPixelsBetween) {
+    decoder.since_asked = 0;
+    decoder.ended = decoder.given_up();
+  }
+  if (decoder.too_many_scans || decoder.ended) {
+    std::longjmp(decoder.on_error, 1);
+  }
 }
 
 // Adobe writes CMYK inverted; its marker tells.
@@ -181,8 +196,9 @@ absl::Status CheckJpegScans(std::span<const std::byte> file) {
 }
 
 absl::Status DecodeJpeg(std::span<const std::byte> file,
-                        ImageView<uint8_t> pixels) {
-  Decoder decoder;
+                        ImageView<uint8_t> pixels,
+                        absl::FunctionRef<bool()> given_up) {
+  Decoder decoder(given_up);
   decoder.cmyk_row.resize(static_cast<size_t>(pixels.width) * 4);
   switch (Run(decoder, file, pixels)) {
     case Outcome::kOk:
@@ -194,6 +210,7 @@ absl::Status DecodeJpeg(std::span<const std::byte> file,
       break;
   }
   if (decoder.too_many_scans) return TooManyScans();
+  if (decoder.ended) return absl::CancelledError("nobody waits for the JPEG");
   if (decoder.errors.msg_code == JERR_OUT_OF_MEMORY ||
       decoder.errors.msg_code == JERR_NO_BACKING_STORE) {
     return absl::ResourceExhaustedError(

@@ -226,6 +226,33 @@ TEST(DecodeImageTest, SurvivesDamagedBytes) {
   }
 }
 
+// A scan takes long for a few bytes of file: each is asked within.
+TEST(DecodeImageIntoTest, EndsWithinAJpegThatIsGivenUp) {
+  constexpr int64_t kSide = 1024;
+  const std::vector<uint8_t> pixels = SmoothPicture(kSide, kSide, 3);
+  std::vector<uint8_t> decoded(pixels.size());
+  for (const bool progressive : {false, true}) {
+    SCOPED_TRACE(progressive);
+    const Bytes file =
+        EncodeJpeg(pixels, kSide, kSide, 3, {.progressive = progressive});
+    const auto info = PeekImage(file);
+    ASSERT_TRUE(info.ok()) << info.status();
+    int questions = 0, most = 1 << 30;
+    const auto decode = [&] {
+      questions = 0;
+      return DecodeImageInto(file, *info, decoded,
+                             [&] { return ++questions >= most; });
+    };
+    ASSERT_TRUE(decode().ok());
+    // libjpeg writes a progressive picture in ten scans.
+    EXPECT_GE(questions, progressive ? 160 : 16);
+    EXPECT_LE(MaxDifference(decoded, pixels), 8);
+    most = 3;
+    EXPECT_EQ(decode().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(questions, 3);
+  }
+}
+
 TEST(DecodeImageIntoTest, RefusesMemoryOfTheWrongSize) {
   const Bytes file = EncodeJpeg(SmoothPicture(4, 6, 3), 4, 6, 3);
   const auto info = PeekImage(file);
