@@ -220,6 +220,14 @@ void KserveInfoService::Register(MethodTable* table) {
       table, "RepositoryIndex",
       [context](const RepositoryIndexRequest& request,
                 RepositoryIndexResponse* reply) {
+        if (!request.repository_name().empty()) {
+          return WithField(
+              absl::UnimplementedError(absl::StrCat(
+                  "repository_name \"", request.repository_name(),
+                  "\": this server has one repository, which has no name; "
+                  "leave repository_name empty")),
+              "repository_name");
+        }
         for (const ModelIndexEntry& entry : context->models.Index()) {
           if (request.ready() && entry.state != ModelState::kReady) continue;
           auto* model = reply->add_models();

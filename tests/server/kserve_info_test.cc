@@ -224,6 +224,16 @@ TEST_F(KserveInfoTest, ListsTheRepository) {
   EXPECT_EQ(answer.response.models(0).reason(), "");
 }
 
+TEST_F(KserveInfoTest, HasOneRepositoryWithoutAName) {
+  inference::RepositoryIndexRequest request;
+  request.set_repository_name("other");
+  const grpc::Status status =
+      Call(server_, &Kserve::RepositoryIndex, request).status;
+  EXPECT_TRUE(Refused(status, grpc::StatusCode::UNIMPLEMENTED,
+                      "repository_name \"other\""));
+  EXPECT_TRUE(Refused(status, grpc::StatusCode::UNIMPLEMENTED, "leave"));
+}
+
 TEST_F(KserveInfoTest, SaysWhatItDoesNotOffer) {
   const std::string service = "/inference.GRPCInferenceService/";
   for (const auto& [name, remedy] :
