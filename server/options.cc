@@ -274,7 +274,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   app.set_version_flag("--version", std::string("weir-server ") + Version());
 
   AddFlag(app, "--grpc", options.grpc,
-          "gRPC addresses, HOST:PORT or unix:PATH; port 0 takes a free one")
+          "gRPC addresses, HOST:PORT or unix:PATH, several divided by commas; "
+          "port 0 takes a free one")
       ->delimiter(',')
       ->check(CheckAddress)
       ->group("Addresses");

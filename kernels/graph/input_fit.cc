@@ -5,14 +5,16 @@
 namespace weir {
 namespace {
 
-std::string Declared(const ValueDecl& decl,
-                     const std::vector<std::string>& symbols) {
+// With the caller's names; "?" for what has none.
+std::string Named(absl::Span<const Dim> dims,
+                  const std::vector<std::string>& symbols) {
   std::string text = "[";
-  for (Dim dim : *decl.shape) {
+  for (Dim dim : dims) {
     if (text.size() > 1) text += ",";
     if (dim.known()) {
       absl::StrAppend(&text, dim.value());
-    } else if (dim.symbolic()) {
+    } else if (dim.symbolic() &&
+               static_cast<size_t>(dim.symbol()) < symbols.size()) {
       text += symbols[static_cast<size_t>(dim.symbol())];
     } else {
       text += "?";
@@ -32,9 +34,9 @@ absl::Status CheckInputFit(const ValueDecl& decl,
     fits = !(*decl.shape)[d].SurelyDiffers(given[d]);
   }
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "has shape ", ShapeString(SymbolicDims(given.begin(), given.end())),
-      " where ", Declared(decl, symbols), " is declared"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("has shape ", Named(given, symbols), " where ",
+                   Named(*decl.shape, symbols), " is declared"));
 }
 
 SymbolicShape CompleteShape(const SymbolicShape& declared,

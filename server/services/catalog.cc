@@ -278,7 +278,8 @@ absl::Status DescribeOperator(const ServiceContext& context,
   if (def == nullptr) {
     return WithField(absl::NotFoundError(absl::StrCat(
                          "no operator \"", request.name(), "\" in domain \"",
-                         request.domain(), "\"; ListOperators lists them")),
+                         request.domain(),
+                         "\"; ListOperators, or \"weir ops\", lists them")),
                      "name");
   }
   FillDescription(*def, registry, response->mutable_operator_description());

@@ -226,6 +226,12 @@ class ExplainCall {
     }
     const auto shape =
         absl::MakeConstSpan(input.spec.shape.data(), input.spec.shape.size());
+    for (int64_t extent : shape) {
+      if (extent >= -1) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("has shape ", DimsString(shape), ", in which ", extent,
+                       " is no extent; -1 leaves one open"));
+    }
     (*shapes)[index] = ToSymbolic(shape);
     if (model_ == nullptr) return absl::OkStatus();
     return Annotate(CheckOpenInputShape(*model_, index, shape), "has ");

@@ -193,7 +193,9 @@ TEST(CatalogTest, OffersTestOperatorsOnlyWhenTold) {
   request.set_name("Spin");
   EXPECT_TRUE(Refused(
       Call(server, &v1::Catalog::Stub::DescribeOperator, request).status,
-      grpc::StatusCode::NOT_FOUND, "Spin"));
+      grpc::StatusCode::NOT_FOUND,
+      "no operator \"Spin\" in domain \"weir\"; ListOperators, or \"weir "
+      "ops\","));
   EXPECT_TRUE(Refused(
       Evaluate(server, SpinRequest(std::chrono::microseconds(1))).status,
       grpc::StatusCode::UNIMPLEMENTED, "Spin"));
@@ -542,7 +544,7 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
       Refused(with("x", v1::DATA_TYPE_FLOAT, {1, 9}), kInvalid, "[1,9]"));
   EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_FLOAT, {8}), kInvalid, "[8]"));
   EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_FLOAT, {-2, 8}), kInvalid,
-                      "input \"x\""));
+                      "input \"x\" has shape [-2,8], in which -2 is no"));
   EXPECT_TRUE(Refused(with("x", v1::DATA_TYPE_FLOAT, {1'000'000'000'000, 8}),
                       kInvalid, "input \"x\""));
   EXPECT_TRUE(

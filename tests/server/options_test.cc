@@ -407,6 +407,7 @@ TEST(OptionsTest, TellsItsVersionAndItsFlags) {
                            "--version"}) {
     EXPECT_THAT(help, HasSubstr(flag));
   }
+  EXPECT_THAT(help, HasSubstr("several divided by commas"));
 }
 
 }  // namespace
