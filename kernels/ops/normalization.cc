@@ -30,8 +30,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 // question was answered that the operator is given up, a row's result is
 // anything.
 
+// Within a row that is over at once.
+struct NoQuestion {
+  bool NextPart(int64_t n, int64_t* end) const {
+    if (*end >= n) return false;
+    *end = n;
+    return true;
+  }
+  bool given_up() const { return false; }
+};
+
 // NaN if there is one, which a vector's Max may drop.
-float LargestOf(const float* x, int64_t n, GiveUpQuestion& question) {
+template <typename Question>
+float LargestOf(const float* x, int64_t n, Question& question) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   float largest = -std::numeric_limits<float>::infinity();
@@ -59,8 +70,8 @@ float LargestOf(const float* x, int64_t n, GiveUpQuestion& question) {
   return nan ? std::numeric_limits<float>::quiet_NaN() : largest;
 }
 
-void SoftmaxOfRow(const float* x, int64_t n, float* y,
-                  GiveUpQuestion& question) {
+template <typename Question>
+void SoftmaxInParts(const float* x, int64_t n, float* y, Question& question) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -99,6 +110,14 @@ void SoftmaxOfRow(const float* x, int64_t n, float* y,
   }
   if (question.given_up()) return;
   for (; i < n; ++i) y[i] *= factor;
+}
+
+void SoftmaxOfRow(const float* x, int64_t n, float* y,
+                  GiveUpQuestion& question) {
+  constexpr int64_t kShort = 4096;
+  if (n > kShort) return SoftmaxInParts(x, n, y, question);
+  NoQuestion none;
+  if (!question.Asked(n)) SoftmaxInParts(x, n, y, none);
 }
 
 // Mean and mean square deviation, in two passes.
