@@ -218,7 +218,7 @@ TEST_F(GivenUpTest, AsksWithinOneRow) {
 // one output's.
 TEST_F(GivenUpTest, AsksWithinOnePictureAndOneRow) {
   constexpr int64_t kMostBetween = 2'000'000;
-  constexpr int64_t kLength = 1 << 23;
+  constexpr int64_t kLength = 1 << 22;
   constexpr int64_t kChannels = 1 << 16;
   const auto normalize = [](const char* layout, int64_t dtype) {
     return WeirNode("Normalize", Attrs({{"output_layout", std::string(layout)},
@@ -249,7 +249,7 @@ TEST_F(GivenUpTest, AsksWithinOnePictureAndOneRow) {
        DType::kInt64},
       {Node("ReduceMax", Attrs({{"axes", List{0, 2}}}), 13),
        DType::kUint8,
-       {{2, 2, kLength / 2}},
+       {{2, 2, kLength}},
        {1, 2, 1}},
       {Node("ReduceSum", Attrs({{"axes", List{0}}}), 11),
        DType::kInt32,
@@ -278,15 +278,12 @@ TEST_F(GivenUpTest, AsksWithinOnePictureAndOneRow) {
        DType::kFloat,
        {{1, 1, kLength}, {1}, {1}, {1}, {1}},
        {1, 1, kLength}},
-      {Node("MatMul"), DType::kFloat, {{4096, 0}, {0, 4096}}, {4096, 4096}},
-      {Node("MatMul"), DType::kInt32, {{1, 0}, {0, 1 << 24}}, {1, 1 << 24}},
-      {Node("Max"),
-       DType::kUint8,
-       std::vector<Dims>(16384, Dims{1024}),
-       {1024}},
+      {Node("MatMul"), DType::kFloat, {{2048, 0}, {0, 4096}}, {2048, 4096}},
+      {Node("MatMul"), DType::kInt32, {{1, 0}, {0, 1 << 23}}, {1, 1 << 23}},
+      {Node("Max"), DType::kUint8, std::vector<Dims>(8192, Dims{1024}), {1024}},
       {Node("Min"),
        DType::kFloat16,
-       std::vector<Dims>(16384, Dims{1024}),
+       std::vector<Dims>(8192, Dims{1024}),
        {1024}},
   };
   for (const Case& c : cases) {
@@ -294,7 +291,7 @@ TEST_F(GivenUpTest, AsksWithinOnePictureAndOneRow) {
                  " of type " + std::to_string(static_cast<int>(c.dtype)));
     int64_t operations = 0;
     const auto plan = Plan(c, &operations);
-    ASSERT_GT(operations, 4 * kMostBetween);
+    ASSERT_GT(operations, 2 * kMostBetween);
     AskedTeam team(false);
     Run(c, *plan, team);
     EXPECT_LE(operations / std::max<int64_t>(1, team.questions()),
