@@ -341,6 +341,7 @@ bool EvalContext::Planned(Work* work, std::shared_ptr<const class Plan> plan) {
 // -- The queue ----------------------------------------------------------------
 
 void EvalContext::PostPump() {
+  if (head_ == nullptr) return;
   executor_->Post([self = shared_from_this()] { self->Pump(); });
 }
 
@@ -434,13 +435,13 @@ uint64_t EvalContext::BeginWait() {
   return ++ticket_;
 }
 
-// False if that wait is over already (the work was cancelled meanwhile).
 bool EvalContext::EndWait(uint64_t ticket, absl::Status status) {
-  MutexLock lock(&mu_);
   if (!waiting_ || ticket != ticket_) return false;
   waiting_ = false;
+  lane_wait_ = 0;
   point_wait_ = 0;
   wait_status_ = std::move(status);
+  PostPump();
   return true;
 }
 
@@ -485,7 +486,8 @@ void EvalContext::WaitForPoints(Work* work) {
   const uint64_t wait = engine_->dispatcher().WhenReady(
       work->points_, &engine_->device(), WaitDeadline(*work),
       [self = shared_from_this(), ticket](absl::Status status) {
-        if (self->EndWait(ticket, std::move(status))) self->PostPump();
+        MutexLock lock(&self->mu_);
+        self->EndWait(ticket, std::move(status));
       });
   MutexLock lock(&mu_);
   // The pump runs here: nobody can have dropped the work meanwhile.
@@ -511,15 +513,9 @@ void EvalContext::TakeLane(Work* work) {
       [self = shared_from_this(), ticket](absl::StatusOr<StreamLease> lease) {
         const absl::Status status = lease.status();
         StreamLease taken = status.ok() ? *std::move(lease) : StreamLease();
-        {
-          MutexLock lock(&self->mu_);
-          if (!self->waiting_ || ticket != self->ticket_) return;
-          self->waiting_ = false;
-          self->lane_wait_ = 0;
-          self->wait_status_ = status;
-          self->lease_ = std::move(taken);
-        }
-        self->PostPump();
+        // One that comes too late goes back without the lock.
+        MutexLock lock(&self->mu_);
+        if (self->EndWait(ticket, status)) self->lease_ = std::move(taken);
       });
   MutexLock lock(&mu_);
   // The pump runs here: nobody can have dropped the work meanwhile.
@@ -622,9 +618,7 @@ void EvalContext::LaunchApart(Work* work, Stream* stream) {
     stream->Enqueue(work, Stream::Inline::kNever);
     MutexLock lock(&self->mu_);
     self->launching_ = false;
-    // What is in the queue is not done, so its executor is there, and as long
-    // as nobody takes it out of the queue it stays.
-    if (self->head_ != nullptr) self->PostPump();
+    self->PostPump();
   });
 }
 
@@ -702,7 +696,7 @@ void EvalContext::FinishUnlaunched(Work* work, absl::Status status) {
 }
 
 StreamLease EvalContext::ReleaseLane(const Work& work, bool launched,
-                                     bool failed, bool* room_again) {
+                                     bool failed) {
   if (launched && failed && lease_) lease_.MarkSuspect();
   if (launched) {
     --launched_;
@@ -711,7 +705,7 @@ StreamLease EvalContext::ReleaseLane(const Work& work, bool launched,
   if (full_ && launched_ <= kMaxLaunched / 2 &&
       launches_ <= engine_->max_lane_launches() / 2) {
     full_ = false;
-    *room_again = true;
+    PostPump();
   }
   // Keep a lane that the next work is about to use; give back any other.
   const bool wanted = head_ != nullptr && !waiting_ &&
@@ -743,12 +737,10 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   work->status_ = status;
 
   StreamLease returned;
-  bool room_again = false;
   {
     MutexLock lock(&mu_);
     --unfinished_;
-    returned = ReleaseLane(*work, launched, !status.ok() && !GaveUp(status),
-                           &room_again);
+    returned = ReleaseLane(*work, launched, !status.ok() && !GaveUp(status));
     if (!status.ok() && work->returned_) {
       if (failed_.size() >= kMaxFailedKept) failed_.pop_front();
       failed_.push_back({number, work->request.label, status});
@@ -756,7 +748,6 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   }
   returned.Reset();
   AdvanceTimeline(number, status);
-  if (room_again) PostPump();
 
   const std::shared_ptr<Work> self = std::move(work->self_);
   const std::shared_ptr<EvalContext> context = work->context_;

@@ -134,7 +134,10 @@ class WEIR_EXPORT EvalContext
   // Drives the queue's head through its stages. One thread pumps at a time;
   // another one leaves a note and goes.
   void Pump();
-  void PostPump();
+  // Under the lock: what is in the queue is not done, so its executor is there,
+  // and nobody takes it out before the lock is left. With nothing in the queue
+  // there is nothing to pump, and there may be no executor.
+  void PostPump() WEIR_REQUIRES(mu_);
   void RunStage(Work* work);
   void WaitForPoints(Work* work);
   void TakeLane(Work* work);
@@ -147,17 +150,19 @@ class WEIR_EXPORT EvalContext
   // Has the head's inputs copied where that is long, and comes back.
   void StageApart(Work* work);
   void Prepared(Work* work, absl::Status status);
-  // A wait of the head: Resume with an old ticket is ignored.
+  // A wait of the head; its end has the head go on. EndWait: false if it was
+  // over already (the work was cancelled meanwhile).
   uint64_t BeginWait();
-  bool EndWait(uint64_t ticket, absl::Status status);
+  bool EndWait(uint64_t ticket, absl::Status status) WEIR_REQUIRES(mu_);
   Nanos WaitDeadline(const Work& work) const;
 
   void Unlink(Work* work) WEIR_REQUIRES(mu_);
   // Puts the members where the joined work is in the queue, or in front.
   void Split(JoinedWork& joined) WEIR_REQUIRES(mu_);
-  // A work is done: counts, and gives up the lease if nobody needs it.
-  StreamLease ReleaseLane(const Work& work, bool launched, bool failed,
-                          bool* room_again) WEIR_REQUIRES(mu_);
+  // A work is done: counts, goes on if the stream has room again, and gives up
+  // the lease if nobody needs it.
+  StreamLease ReleaseLane(const Work& work, bool launched, bool failed)
+      WEIR_REQUIRES(mu_);
   void FinishUnlaunched(Work* work, absl::Status status);
   // The last thing that happens to a work; it may be gone afterwards.
   void Finish(Work* work, absl::Status status, bool launched);

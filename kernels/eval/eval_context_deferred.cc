@@ -187,9 +187,8 @@ void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
   StreamLease returned;
   {
     MutexLock lock(&mu_);
-    bool room_again = false;
-    returned = ReleaseLane(joined->work(), launched,
-                           !status.ok() && !GaveUp(status), &room_again);
+    returned =
+        ReleaseLane(joined->work(), launched, !status.ok() && !GaveUp(status));
     joined_runs_ = false;
     if (!done) {
       Split(*joined);
@@ -204,6 +203,7 @@ void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
       Finish(member.get(), status, /*launched=*/false);
     }
   }
+  MutexLock lock(&mu_);
   PostPump();
 }
 

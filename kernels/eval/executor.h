@@ -13,7 +13,8 @@
 
 namespace weir {
 
-// Thread-safe. Tasks of one executor run in order, one at a time.
+// Thread-safe. Tasks of one executor run in order, one at a time; Post runs
+// none itself: whoever posts may hold locks that a task takes.
 class WEIR_EXPORT Executor {
  public:
   using Task = absl::AnyInvocable<void()>;

@@ -79,10 +79,10 @@ void Work::Cancel() {
     MutexLock lock(&context->mu_);
     context->sweep_ = true;
     plan_wait = std::exchange(plan_wait_, 0);
+    context->PostPump();
   }
   // The work may be gone from here on.
   if (plan_wait != 0) context->engine().programs().Cancel(plan_wait);
-  context->PostPump();
 }
 
 Point Work::point() const {

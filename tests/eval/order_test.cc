@@ -1,5 +1,15 @@
 // Order, points, limits and cancellation of works in their contexts.
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "kernels/base/error_info.h"
+#include "kernels/base/mutex.h"
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
@@ -259,6 +269,114 @@ TEST_P(Order, ManyContextsShareFewLanesWithoutLoss) {
   const StreamPoolStats stats = engine_->streams().stats();
   EXPECT_EQ(stats.leased, 0u);
   EXPECT_LE(stats.created(), stats.max);
+}
+
+// Tasks run when the test says so. The thread that calls HoldThisThread stands
+// still within Post until it may leave.
+class HoldingExecutor final : public Executor {
+ public:
+  void HoldThisThread() { held_ = std::this_thread::get_id(); }
+
+  void Post(Task task) override {
+    if (std::this_thread::get_id() == held_) {
+      entered.Set();
+      leave.Wait();
+    }
+    MutexLock lock(&mu_);
+    tasks_.push_back(std::move(task));
+  }
+
+  void RunAll() {
+    for (;;) {
+      Task task;
+      {
+        MutexLock lock(&mu_);
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+
+  Event entered, leave;
+
+ private:
+  std::atomic<std::thread::id> held_{};
+  Mutex mu_;
+  std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
+};
+
+// Its owner may delete the executor as soon as the work is done.
+class PostedWork : public Order {
+ protected:
+  // Ends the wait of a work on a thread, which is held as it posts; cancels the
+  // work meanwhile.
+  template <typename EndTheWait>
+  void CancelWhileItIsPosted(Activation& activation, WatchedWork& watched,
+                             EndTheWait end) {
+    activation.Submit(watched.work.get(), &watched.waiter);
+    ASSERT_FALSE(watched.work->done()) << "it waits";
+    std::thread ends([&] {
+      executor_.HoldThisThread();
+      end();
+    });
+    executor_.entered.Wait();
+    std::thread cancels([&] {
+      watched.work->Cancel();
+      executor_.RunAll();
+    });
+    EXPECT_FALSE(
+        testing::Eventually([&] { return watched.work->done(); }, kMeanwhile))
+        << "it ended with a thread in its executor";
+    executor_.leave.Set();
+    ends.join();
+    cancels.join();
+    executor_.RunAll();
+    EXPECT_EQ(watched.Done().code(), absl::StatusCode::kCancelled);
+  }
+
+  // With its plan made a work gets as far as it can within Submit.
+  void MakeThePlan() {
+    WatchedWork first;
+    Prepare(first);
+    Enter(NewContext()).Submit(first.work.get(), &first.waiter);
+    ASSERT_TRUE(first.Done().ok());
+  }
+
+  // For what must not happen.
+  static constexpr auto kMeanwhile = std::chrono::milliseconds(200);
+
+  HoldingExecutor executor_;
+};
+WEIR_EVAL_ON_EVERY_DEVICE(PostedWork);
+
+TEST_P(PostedWork, IsNotDoneWhileALaneIsAnnounced) {
+  MakeThePlan();
+  std::vector<StreamLease> leases;
+  ASSERT_TRUE(testing::Eventually([&] {
+    if (auto lease = engine_->streams().TryAcquire(); lease.ok()) {
+      leases.push_back(*std::move(lease));
+    }
+    return leases.size() == SmallEngine().streams.max;
+  }));
+  Activation activation = Enter(NewContext({.executor = &executor_}));
+  WatchedWork watched;
+  Prepare(watched);
+  CancelWhileItIsPosted(activation, watched, [&] { leases.pop_back(); });
+  leases.clear();
+  EXPECT_EQ(engine_->streams().stats().leased, 0u);
+}
+
+TEST_P(PostedWork, IsNotDoneWhileAPointIsAnnounced) {
+  MakeThePlan();
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext({.executor = &executor_}));
+  WatchedWork watched;
+  Prepare(watched);
+  watched.request().after = {Point{gate, 1}};
+  CancelWhileItIsPosted(activation, watched,
+                        [&] { ASSERT_TRUE(gate->Advance(1).ok()); });
 }
 
 }  // namespace
