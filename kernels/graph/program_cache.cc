@@ -326,8 +326,9 @@ bool ProgramCache::State::Place(const std::shared_ptr<Compilation>& arrival,
   // Keys are compared without the lock.
   std::shared_ptr<Compilation> other;
   for (;;) {
-    ProgramOr now = Find(hash, {&whole, 1});
+    // First: an entry that comes after this is either found or noticed below.
     const std::shared_ptr<Entry> entry = FindEntry(hash);
+    ProgramOr now = Find(hash, {&whole, 1});
     const bool joins = other != nullptr && *other->key == whole;
     Waiter waiter;
     {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <thread>
 
@@ -12,6 +13,7 @@
 #include "kernels/base/reclaimer.h"
 #include "kernels/device/devices.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 #include "tests/graph/test_operators.h"
 
 namespace weir {
@@ -171,6 +173,42 @@ TEST_F(ProgramCacheTest, CallersOfOneKeyShareOneCompilation) {
   ASSERT_TRUE(first.ok());
   for (int i = 1; i < 10; ++i) EXPECT_EQ(*answers.Next(), *first);
   EXPECT_EQ(made, 1);
+}
+
+// A caller looks its key up, and for a compilation to join, while one ends.
+TEST_F(ProgramCacheTest, WhoeverComesAsACompilationEndsFindsItsProgram) {
+  constexpr int kRounds = 300;
+  ProgramCacheOptions options;
+  options.max_programs = kRounds;
+  const auto cache = Make(options);
+  constexpr int kCallers = 3;
+  constexpr int kCallsEach = 1000;  // of a round, at most
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string key = absl::StrCat("k", round);
+    std::atomic<int> made{0};
+    std::atomic<int> told{0};
+    const auto factory = [&] {
+      ++made;
+      return NegGraph();
+    };
+    std::vector<std::thread> callers;
+    std::atomic<int> calls{0};
+    for (int i = 0; i < kCallers; ++i) {
+      callers.emplace_back([&] {
+        for (int n = 0; n < kCallsEach && told == 0; ++n) {
+          ++calls;
+          cache->GetOrCompile(key, factory, kNoDeadline,
+                              [&](const ProgramCache::ProgramOr& program) {
+                                EXPECT_TRUE(program.ok()) << program.status();
+                                ++told;
+                              });
+        }
+      });
+    }
+    for (std::thread& caller : callers) caller.join();
+    ASSERT_TRUE(testing::Eventually([&] { return told == calls; }));
+    ASSERT_EQ(made, 1) << "in round " << round;
+  }
 }
 
 TEST_F(ProgramCacheTest, DoesNotRememberFailures) {
