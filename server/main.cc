@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -42,10 +43,11 @@ class Signals {
 
   int fd() const { return fd_; }
 
-  // The name of one that came within `timeout`; null for none.
-  const char* Wait(absl::Duration timeout) const {
-    pollfd entry{fd_, POLLIN, 0};
-    poll(&entry, 1, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  // The name of one that came within `timeout`; null for none, which comes at
+  // once when `other` is readable.
+  const char* Wait(absl::Duration timeout, int other = -1) const {
+    pollfd entries[] = {{fd_, POLLIN, 0}, {other, POLLIN, 0}};
+    poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
     signalfd_siginfo info;
     if (read(fd_, &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) {
       return nullptr;
@@ -56,33 +58,6 @@ class Signals {
  private:
   int fd_ = -1;
 };
-
-// Drains because of `cause`. A signal cuts it short; but one that follows
-// Admin.Drain is only what ends every container.
-weir::DrainResult Drain(weir::Server& server, const Signals& signals,
-                        const char* cause, int signals_to_hurry) {
-  server.logger().Log(weir::LogLevel::kInfo, "draining", {{"cause", cause}});
-  int left = signals_to_hurry;
-  const weir::DrainResult result = server.Drain([&](absl::Duration timeout) {
-    if (left == 0) return true;
-    const char* signal = signals.Wait(timeout);
-    if (signal == nullptr) return false;
-    --left;
-    server.logger().Log(
-        weir::LogLevel::kInfo,
-        left == 0 ? "draining without further waits" : "draining already",
-        {{"cause", signal}});
-    return left == 0;
-  });
-  if (result.hangs) {
-    server.logger().Log(weir::LogLevel::kError,
-                        "an I/O thread hangs: the process ends without it");
-  }
-  server.logger().Log(
-      weir::LogLevel::kInfo, "drained",
-      {{"calls", result.calls}, {"unanswered", result.unanswered}});
-  return result;
-}
 
 // The line on standard output once the models are loaded.
 std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
@@ -144,20 +119,59 @@ class DrainGuard {
 // How long the answers of a lost device may take to leave, all of them.
 constexpr absl::Duration kLossPatience = absl::Milliseconds(750);
 
-// Ends the process so that a new one can take the device: nothing in it can
-// mend it, and its destructors would wait for a device that answers no more.
-[[noreturn]] void EndAfterLoss(weir::Server& server, const Signals& signals,
-                               weir::LineWriter& log,
-                               const absl::Status& cause) {
-  ExitAnyway(kLossPatience, 1);
-  const std::string error(cause.message());
-  server.logger().Log(weir::LogLevel::kError,
-                      "the process ends so that a new one can take the device",
-                      {{"error", error}});
-  Drain(server, signals, "the device is lost", 1);
-  const std::string running = absl::StrJoin(server.device_suspects(), "; ");
-  server.logger().Log(weir::LogLevel::kError, "what ran when it was lost",
-                      {{"works", running}});
+// Drains because of `cause`. A signal cuts it short; but one that follows
+// Admin.Drain is only what ends every container. If the device is lost, before
+// or meanwhile, the process ends here, so that a new one can take it: nothing
+// in it can mend the device, and its destructors would wait for a device that
+// answers no more.
+weir::DrainResult Drain(weir::Server& server, const Signals& signals,
+                        weir::LineWriter& log, const char* cause,
+                        int signals_to_hurry) {
+  bool lost = false, named = false;
+  const auto name_works = [&] {
+    if (std::exchange(named, true)) return;
+    const std::string running = absl::StrJoin(server.device_suspects(), "; ");
+    server.logger().Log(weir::LogLevel::kError, "what ran when it was lost",
+                        {{"works", running}});
+  };
+  const auto look_at_device = [&] {
+    const absl::Status device = server.device_status();
+    if (device.ok() || std::exchange(lost, true)) return;
+    ExitAnyway(kLossPatience, 1);
+    server.logger().Log(
+        weir::LogLevel::kError,
+        "the process ends so that a new one can take the device",
+        {{"error", std::string(device.message())}});
+  };
+  look_at_device();
+  server.logger().Log(weir::LogLevel::kInfo, "draining", {{"cause", cause}});
+  int left = signals_to_hurry;
+  const weir::DrainResult result = server.Drain([&](absl::Duration timeout) {
+    if (left == 0) return true;
+    // Once that descriptor is readable it stays so.
+    const bool known = lost;
+    const char* signal =
+        signals.Wait(timeout, known ? -1 : server.device_lost_fd());
+    look_at_device();
+    if (known) name_works();  // which are known a moment after the loss
+    if (signal == nullptr) return false;
+    --left;
+    server.logger().Log(
+        weir::LogLevel::kInfo,
+        left == 0 ? "draining without further waits" : "draining already",
+        {{"cause", signal}});
+    return left == 0;
+  });
+  look_at_device();
+  if (result.hangs) {
+    server.logger().Log(weir::LogLevel::kError,
+                        "an I/O thread hangs: the process ends without it");
+  }
+  server.logger().Log(
+      weir::LogLevel::kInfo, "drained",
+      {{"calls", result.calls}, {"unanswered", result.unanswered}});
+  if (!lost) return result;
+  name_works();
   EndNow(1, log);
 }
 
@@ -200,17 +214,15 @@ int main(int argc, char** argv) {
       loaded.fd = -1;
     }
   }
-  const absl::Status device = server.device_status();
-  if (!device.ok()) {
-    EndAfterLoss(server, signals, log, device);
-  }
   weir::DrainResult result;
   std::optional<DrainGuard> guard;
   guard.emplace(drain_limit, log);
-  if (const char* signal = signals.Wait(absl::ZeroDuration())) {
-    result = Drain(server, signals, signal, 1);
+  if (!server.device_status().ok()) {
+    result = Drain(server, signals, log, "the device is lost", 1);
+  } else if (const char* signal = signals.Wait(absl::ZeroDuration())) {
+    result = Drain(server, signals, log, signal, 1);
   } else {
-    result = Drain(server, signals, "Admin.Drain", 2);
+    result = Drain(server, signals, log, "Admin.Drain", 2);
   }
   guard.reset();
   if (!result.settled()) EndNow(0, log);

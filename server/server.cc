@@ -700,8 +700,27 @@ DrainResult Server::Drain(const WaitFn& wait) {
   impl_->draining = true;
   impl_->StopLoading();
   const bool loading = !IsReadable(impl_->loaded, absl::ZeroDuration());
-  if (!device_status().ok() || loading) {
-    impl_->health->Set(Unready::kDraining, "draining");
+  impl_->health->Set(Unready::kDraining, "draining");
+  const auto lost = [this] { return !device_status().ok(); };
+  const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
+  while (!loading && !lost() && absl::Now() < served_until &&
+         !wait(served_until - absl::Now())) {
+  }
+  const absl::Time limit = absl::Now() + impl_->options.drain_timeout;
+  bool hurried = false;
+  if (!loading && !lost()) {
+    transport.CloseListeners();
+    // Connections that never age would keep us waiting for their idle owners:
+    // it is enough then that nothing is being answered.
+    const bool age =
+        impl_->options.max_connection_age != absl::InfiniteDuration();
+    while (
+        !lost() && !hurried && absl::Now() < limit &&
+        (age ? transport.open_connections() > 0 : transport.open_calls() > 0)) {
+      hurried = wait(kDrainPoll);
+    }
+  }
+  if (loading || lost()) {
     // Calls that are on their way are told what happened, and not cut.
     const absl::Time told_until = absl::Now() + kLastAnswers;
     while (!loading && absl::Now() < told_until &&
@@ -711,22 +730,6 @@ DrainResult Server::Drain(const WaitFn& wait) {
         transport.Shutdown(kLastWords, loading ? kCutPatience : kLastWords);
     return {transport.taken_calls(), transport.open_calls(),
             !IsReadable(impl_->loaded, kStopPatience), !ended};
-  }
-  impl_->health->Set(Unready::kDraining, "draining");
-  const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
-  while (absl::Now() < served_until && !wait(served_until - absl::Now())) {
-  }
-  transport.CloseListeners();
-  const absl::Time limit = absl::Now() + impl_->options.drain_timeout;
-  // Connections that never age would keep us waiting for their idle owners: it
-  // is enough then that nothing is being answered.
-  const bool age =
-      impl_->options.max_connection_age != absl::InfiniteDuration();
-  bool hurried = false;
-  while (
-      !hurried && absl::Now() < limit &&
-      (age ? transport.open_connections() > 0 : transport.open_calls() > 0)) {
-    hurried = wait(kDrainPoll);
   }
   const absl::Duration left =
       hurried ? absl::ZeroDuration() : limit - absl::Now();

@@ -69,7 +69,10 @@ class Server {
   // connections end → end those left at the drain timeout; what is cut has two
   // seconds to answer, and what hangs is left alone a second later. All other
   // waiting is done by `wait`. While models are still loaded nobody relies on
-  // the server: loading stops at the next step, and there are no waits.
+  // the server: loading stops at the next step, and there are no waits. When
+  // the device is lost, before or meanwhile, callers are told for a moment and
+  // the drain ends: a `wait` that comes back when device_lost_fd is readable
+  // has it end at once.
   DrainResult Drain(const WaitFn& wait);
 
  private:

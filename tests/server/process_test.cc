@@ -394,21 +394,69 @@ TEST(ProcessTest, SaysThatItIsNotReadyWithoutItsModels) {
   EXPECT_EQ(process.Wait(), 0);
 }
 
-TEST(ProcessTest, ALostDeviceEndsItWithOne) {
-  ChildProcess process(
-      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
-                     "--enable-test-operators", "--drain-delay=600"}));
-  const Addresses addresses = ReadAddresses(process.ReadLine());
-  client::Client client({.address = addresses.grpc});
+// Whoever evaluates it loses the device.
+v1::EvaluateRequest DeviceFaultRequest() {
   v1::EvaluateRequest fault = Program(R"(
       inputs { name: "x" }
       nodes { domain: "weir" op: "Fault" inputs: "x" outputs: "y"
               attributes { name: "mode" s: "trap" } }
       outputs: "y")");
   AddInput(&fault, "x", v1::DATA_TYPE_FLOAT, {1}, Bytes<float>({1}));
-  EXPECT_TRUE(absl::IsUnavailable(client.Evaluate(fault).status()));
+  return fault;
+}
+
+void ExpectEndAfterLoss(ChildProcess& process) {
   EXPECT_EQ(process.Wait(), 1);
   EXPECT_THAT(process.err(), HasSubstr("weir.Fault"));
+  EXPECT_THAT(process.err(),
+              HasSubstr("so that a new one can take the device"));
+  EXPECT_THAT(process.err(), HasSubstr("what ran when it was lost"));
+}
+
+TEST(ProcessTest, ALostDeviceEndsItWithOne) {
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--enable-test-operators", "--drain-delay=600"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  EXPECT_TRUE(
+      absl::IsUnavailable(client.Evaluate(DeviceFaultRequest()).status()));
+  ExpectEndAfterLoss(process);
+}
+
+// Neither the delay nor an idle connection holds a drain whose device is lost.
+TEST(ProcessTest, ADeviceLostDuringTheDelayOfADrainEndsItWithOne) {
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--enable-test-operators", "--drain-delay=60"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  ASSERT_TRUE(*client.IsServing());
+  process.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] { return !*client.IsServing(); }));
+  EXPECT_TRUE(
+      absl::IsUnavailable(client.Evaluate(DeviceFaultRequest()).status()));
+  ExpectEndAfterLoss(process);
+  EXPECT_THAT(process.err(), HasSubstr("cause=SIGTERM"));
+}
+
+TEST(ProcessTest, ADeviceLostWhileConnectionsAgeEndsItWithOne) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--enable-test-operators",
+       "--drain-delay=0", "--max-connection-age=3600", "--drain-timeout=60"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  ASSERT_TRUE(*client.IsServing());
+  process.Signal(SIGTERM);
+  EXPECT_TRUE(Eventually([&] {
+    return absl::IsUnavailable(
+        client::Client({.address = addresses.grpc, .own_connection = true})
+            .IsServing()
+            .status());
+  }));
+  EXPECT_TRUE(
+      absl::IsUnavailable(client.Evaluate(DeviceFaultRequest()).status()));
+  ExpectEndAfterLoss(process);
 }
 
 TEST(ProcessTest, ExitCodesTellUsageFromFailure) {
