@@ -77,7 +77,9 @@ NodeCost PoolCost(const NodeInfo& node, DeviceKind device,
   int64_t taps = args.outputs[0].elements;
   for (size_t i = 0; i < window->axes.size(); ++i) {
     const WindowAxis& axis = window->axes[i];
-    const int64_t inside = (x[i + 2] + axis.dilation - 1) / axis.dilation;
+    const int64_t size = x[i + 2];  // up to 2^63 - 1 beside one of 0
+    const int64_t inside =
+        size / axis.dilation + (size % axis.dilation == 0 ? 0 : 1);
     taps = SaturatingMul(taps, std::min(axis.kernel, inside));
   }
   cost.operations = SaturatingAdd(cost.operations, taps);
