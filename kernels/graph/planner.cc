@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -360,6 +361,7 @@ absl::Status Planner::CheckLaunches(int64_t most,
 
 absl::Status Planner::PlanKernels() {
   size_t held = 0;
+  std::set<const void*> shared;
   int64_t most_launches = -1;
   const LoweredNode* longest = nullptr;
   for (Draft& draft : drafts_) {
@@ -396,6 +398,9 @@ absl::Status Planner::PlanKernels() {
     }
     WEIR_RETURN_IF_ERROR(CheckLaunches(most_launches, longest));
     held += draft.kernel->held_bytes();
+    for (const SharedHold& hold : draft.kernel->shared_holds()) {
+      if (!shared.insert(hold.object).second) held -= hold.bytes;
+    }
     if (held > kMaxHeldBytes) {
       return NodeError(
           WithReason(absl::ResourceExhaustedError(absl::StrCat(

@@ -266,6 +266,27 @@ bool IsOneLongCall(const onednn::ConvolutionSpec& s) {
   return products > kMostProducts;
 }
 
+// What is done to each element alone, between two questions whether to go on.
+constexpr int64_t kGrain = int64_t{1} << 16;
+
+void Convert(CpuTeam* team, DType from_type, const void* from, DType to_type,
+             void* to, int64_t elements) {
+  const ConvertLoop loop = FindConvertLoop(from_type, to_type);
+  ParallelRange(team, elements, kGrain, [&](int64_t begin, int64_t end) {
+    const auto at = static_cast<size_t>(begin);
+    loop(static_cast<const std::byte*>(from) + at * SizeOf(from_type),
+         static_cast<std::byte*>(to) + at * SizeOf(to_type), end - begin);
+  });
+}
+
+void FinishAll(const onednn::ConvolutionSpec& spec, CpuTeam* team,
+               const float* residual, float* sums, int64_t elements) {
+  ParallelRange(team, elements, kGrain, [&](int64_t begin, int64_t end) {
+    onednn::Finish(spec, residual == nullptr ? nullptr : residual + begin,
+                   sums + begin, end - begin);
+  });
+}
+
 size_t FloatBytes(int64_t elements) {
   return AlignUp(static_cast<size_t>(elements) * sizeof(float));
 }
@@ -307,6 +328,11 @@ class FloatConvolution : public KernelPlan {
     return convolution_ == nullptr ? 0 : convolution_->held_bytes();
   }
 
+  std::vector<SharedHold> shared_holds() const override {
+    if (convolution_ == nullptr) return {};
+    return convolution_->shared_holds();
+  }
+
   std::string implementation() const override {
     return convolution_ == nullptr ? "" : convolution_->implementation();
   }
@@ -323,7 +349,8 @@ class FloatConvolution : public KernelPlan {
         *into[i] = static_cast<const float*>(run.inputs[i]);
         continue;
       }
-      FindConvertLoop(dtype_, DType::kFloat)(run.inputs[i], next, elements_[i]);
+      Convert(run.team, dtype_, run.inputs[i], DType::kFloat, next,
+              elements_[i]);
       *into[i] = reinterpret_cast<const float*>(next);
       next += FloatBytes(elements_[i]);
     }
@@ -333,8 +360,8 @@ class FloatConvolution : public KernelPlan {
     }
     operands.output = reinterpret_cast<float*>(next);
     WEIR_RETURN_IF_ERROR(RunFloat(run, operands));
-    FindConvertLoop(DType::kFloat, dtype_)(next, run.outputs[0],
-                                           output_elements_);
+    Convert(run.team, DType::kFloat, next, dtype_, run.outputs[0],
+            output_elements_);
     return absl::OkStatus();
   }
 
@@ -373,7 +400,8 @@ class FloatConvolution : public KernelPlan {
                    sizeof(float))
           .Run(run.team, y, operands.output);
     }
-    onednn::Finish(spec_, operands.residual, operands.output, output_elements_);
+    FinishAll(spec_, run.team, operands.residual, operands.output,
+              output_elements_);
     return absl::OkStatus();
   }
 
@@ -424,8 +452,6 @@ class FunctionPlan : public KernelPlan {
   const RunFunction run_;
 };
 
-constexpr int64_t kFillGrain = int64_t{1} << 16;
-
 // Nothing to sum over (no input channels): the bias everywhere.
 absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
                           int64_t images, const RunArgs& run) {
@@ -433,7 +459,7 @@ absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
   const auto* bias = run.inputs.size() > 2
                          ? static_cast<const std::byte*>(run.inputs[2])
                          : nullptr;
-  ParallelRange(run.team, images * channels * plane, kFillGrain,
+  ParallelRange(run.team, images * channels * plane, kGrain,
                 [&](int64_t begin, int64_t end) {
                   for (int64_t i = begin; i < end; ++i) {
                     const auto channel =
@@ -460,14 +486,13 @@ absl::Status FillFused(const onednn::ConvolutionSpec& spec, int64_t elements,
   const int64_t plane =
       spec.channels_last ? 1 : spec.out[0] * spec.out[1] * spec.out[2];
   auto* to = static_cast<float*>(run.outputs[0]);
-  ParallelRange(run.team, elements, kFillGrain,
-                [&](int64_t begin, int64_t end) {
-                  for (int64_t i = begin; i < end; ++i) {
-                    const int64_t channel = i / plane % spec.out_channels;
-                    to[i] = bias == nullptr ? 0.0f : bias[channel];
-                  }
-                });
-  onednn::Finish(spec, residual, to, elements);
+  ParallelRange(run.team, elements, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t channel = i / plane % spec.out_channels;
+      to[i] = bias == nullptr ? 0.0f : bias[channel];
+    }
+  });
+  FinishAll(spec, run.team, residual, to, elements);
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <set>
@@ -12,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/parallel_for.h"
 
@@ -37,8 +40,13 @@ void UseOneThread() {
   static_cast<void>(done);
 }
 
+// oneDNN's own cache would keep a thousand primitives that nobody holds any
+// more, whatever their size: plans share theirs by PreparedTable.
 const dnnl::engine& Engine() {
-  static const auto* engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  static const auto* engine = [] {
+    dnnl::set_primitive_cache_capacity(0);
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return *engine;
 }
 
@@ -79,32 +87,122 @@ size_t AlignUp(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// What oneDNN makes for one shape: generated code and its tables above all.
+struct Prepared {
+  dnnl::convolution_forward convolution;
+  std::string name;
+  memory::desc weights;
+  memory::desc scratchpad;
+};
+
+// Those that live, by shape: equal ones are made once, and live as long as a
+// plan holds them. Thread-safe.
+class PreparedTable {
+ public:
+  using Shape = std::vector<int64_t>;
+
+  static PreparedTable& Get() {
+    static auto* const table = new PreparedTable;
+    return *table;
+  }
+
+  std::shared_ptr<const Prepared> Find(const Shape& shape) {
+    MutexLock lock(&mu_);
+    const auto found = living_.find(shape);
+    return found == living_.end() ? nullptr : found->second.lock();
+  }
+
+  // Another's, if one was as quick.
+  std::shared_ptr<const Prepared> Share(const Shape& shape, Prepared made) {
+    std::shared_ptr<const Prepared> ours(new Prepared(std::move(made)),
+                                         [this, shape](const Prepared* last) {
+                                           delete last;
+                                           Forget(shape);
+                                         });
+    MutexLock lock(&mu_);
+    std::weak_ptr<const Prepared>& entry = living_[shape];
+    if (auto theirs = entry.lock()) return theirs;
+    entry = ours;
+    return ours;
+  }
+
+ private:
+  void Forget(const Shape& shape) {
+    MutexLock lock(&mu_);
+    const auto found = living_.find(shape);
+    if (found != living_.end() && found->second.expired()) living_.erase(found);
+  }
+
+  Mutex mu_;
+  std::map<Shape, std::weak_ptr<const Prepared>> living_ WEIR_GUARDED_BY(mu_);
+};
+
 // Rows, which lie along State::axis, that are computed as one piece.
 struct Band {
   int64_t out_begin = 0;
   int64_t out_rows = 0;
   int64_t in_begin = 0;
-  int64_t in_rows = 0;
+  int64_t in_rows = 0;  // none: it sees padding alone, and has no primitive
   int64_t pad_begin = 0;
   size_t primitive = 0;  // index in State::primitives
 };
 
 struct BandPrimitive {
-  Band shape;  // of the first band that uses it
+  std::shared_ptr<const Prepared> prepared;
+  size_t kept_bytes = 0;
   size_t form = 0;
-  dnnl::convolution_forward convolution;
   dnnl::reorder to_planes;  // where the output is row-major
-  std::string name;
   memory::desc input;
   memory::desc output;         // channels last
   memory::desc output_planes;  // the band inside the row-major output
-  memory::desc scratchpad;
 };
 
-// What oneDNN keeps for a convolution beside these objects, generated code
-// above all. It tells no size; of those that it makes here 35 to 150 KiB were
-// measured. Equal ones share it, in all plans, but any may be the last to.
-constexpr size_t kConvolutionBytes = size_t{80} << 10;
+// oneDNN does not tell what it keeps for a convolution. These are upper
+// estimates of what was measured of 3,200 of them with 2.6 for AVX-512, AVX2
+// and SSE4.1, code, tables and layout changes together; most take a half.
+constexpr double kKiB = 1024;
+
+// Its newer kernels ("brgconv") have code for each length that a run of columns
+// may have and for each column that is copied, channels by sixteens, and more
+// where windows begin or end in the padding.
+struct RowShape {
+  double columns = 0;  // of the output
+  double copied = 0;   // of the input
+  double cut = 0;      // windows that padding makes differ
+  double channels = 0;
+  double taps = 0;
+  bool pads = false;
+};
+
+double RowBytes(const RowShape& row) {
+  const double blocks = std::ceil(row.channels / 16);
+  if (row.taps == 1 && !row.pads) {
+    return kKiB * (160 + blocks + 0.3 * row.columns);
+  }
+  return kKiB * (160 + row.copied * (0.1 + 0.04 * blocks) +
+                 row.columns * (row.pads ? 4.9 : 2.2) + 40 * row.cut +
+                 0.05 * row.taps);
+}
+
+// The others write out the taps of a row.
+double TapsBytes(double taps) {
+  return kKiB * (100 + std::min(16 * taps, 350.0) + 2.8 * taps);
+}
+
+// A row of more is cut: a primitive takes tens of milliseconds to generate.
+constexpr double kMostRowBytes = 4 << 20;
+constexpr int64_t kColumnsPerBand = 512;
+constexpr int64_t kMostBands = int64_t{1} << 16;
+// What a convolution may keep in all, some second to generate.
+constexpr double kMostKeptBytes = 128 << 20;
+
+// Some rows of a row-major image to channels last.
+struct ImageMove {
+  memory::desc planes;
+  memory::desc channels_last;
+  dnnl::reorder reorder;
+};
+constexpr int64_t kMostMoved = int64_t{1} << 22;
 
 // How some primitives want the weights of one slice.
 struct Form {
@@ -234,9 +332,8 @@ struct Convolution::State {
   std::vector<Form> forms;
   memory::desc weights_plain;  // of one slice
   memory::desc bias;
-  dnnl::reorder input_to_channels_last;  // one image
-  memory::desc input_planes;
-  memory::desc input_channels_last;
+  std::vector<ImageMove> moves;  // of move_rows, and of the rows left over
+  int64_t move_rows = 1;
 
   size_t image_bytes = 0;   // one input image, where it is moved
   size_t output_bytes = 0;  // of a piece, where it is not written in place
@@ -285,23 +382,45 @@ struct Convolution::State {
     return spec.residual || spec.activation != Activation::kNone;
   }
 
+  // Two spatial axes where the last of three is unused: oneDNN has more kernels
+  // for them.
+  bool Flat() const {
+    return spec.in[2] == 1 && spec.out[2] == 1 && spec.kernel[2] == 1 &&
+           spec.pad_begin[2] == 0;
+  }
+  size_t LastAxis() const { return Flat() ? 1 : 2; }
+  struct Extent {
+    int64_t in, out, before, after;
+  };
+  Extent Along(const Band& band, size_t i) const;
+  RowShape Row(const Band& band) const;
+  double MostBytes(const Band& band) const;
+
   void MakePieces();
   void MakeBands(int64_t count);
-  bool AddBand(int64_t begin, int64_t rows);
+  void AddBand(int64_t begin, int64_t rows);
+  void AddPadding(int64_t begin, int64_t rows);
+  std::pair<int64_t, int64_t> DataRows() const;
+  bool HasLongRow() const;
   double LargestBand() const;
   double LargestPiece() const;
   double LargestPositionTaps() const;
   bool IsLong() const;
   void CutSmaller();
   bool CutEvenly();
-  void Build();
+  std::vector<Band> ShareShapes();
+  void Build(const std::vector<Band>& shapes);
   void BuildPrimitive(const Band& band);
+  void BuildImageMove();
+  std::shared_ptr<const Prepared> Prepare(const Band& band) const;
   size_t AddForm(const memory::desc& wanted);
 
   struct Running;
   void MoveImage(const Running& run, int64_t image) const;
   void RunPiece(const Running& run, int64_t image, int64_t piece,
                 std::byte* own) const;
+  void FillPiece(const Running& run, const Band& band, int64_t image,
+                 int64_t slice) const;
   void FinishPiece(const Running& run, const Band& band, int64_t image,
                    int64_t slice, float* from) const;
 };
@@ -350,44 +469,89 @@ void Convolution::State::MakePieces() {
 }
 
 void Convolution::State::MakeBands(int64_t count) {
-  const int64_t rows = spec.out[0];
-  const int64_t unit = RowUnit();
-  const auto edge = [&](int64_t i) {
+  const auto [first, past] = DataRows();
+  const int64_t rows = past - first, unit = RowUnit();
+  AddPadding(0, first);
+  const auto edge = [&, first = first](int64_t i) {
     const int64_t row = rows * i / count;
-    return i == count ? rows : row / unit * unit;
+    return first + (i == count ? rows : row / unit * unit);
   };
-  for (int64_t i = 0; i < count && count > 1; ++i) {
-    const int64_t begin = edge(i);
-    if (begin == edge(i + 1)) continue;
-    if (!AddBand(begin, edge(i + 1) - begin)) {
-      bands.clear();
-      break;
-    }
+  for (int64_t i = 0; i < count; ++i) {
+    if (edge(i) < edge(i + 1)) AddBand(edge(i), edge(i + 1) - edge(i));
   }
-  if (bands.empty()) {
-    bands.push_back({.out_rows = rows,
-                     .in_rows = spec.in[0],
-                     .pad_begin = spec.pad_begin[0]});
-  }
+  AddPadding(past, spec.out[axis] - past);
 }
 
-// False for one that sees padding alone.
-bool Convolution::State::AddBand(int64_t begin, int64_t rows) {
+// The rows of the output that see more than padding.
+std::pair<int64_t, int64_t> Convolution::State::DataRows() const {
+  const int64_t reach = (spec.kernel[axis] - 1) * spec.dilation[axis] + 1;
+  const int64_t stride = spec.stride[axis], pad = spec.pad_begin[axis];
+  const int64_t first = pad < reach ? 0 : (pad - reach) / stride + 1;
+  const int64_t past = (spec.in[axis] + pad - 1) / stride + 1;
+  const int64_t begin = std::min(first, spec.out[axis]);
+  return {begin, std::clamp(past, begin, spec.out[axis])};
+}
+
+void Convolution::State::AddPadding(int64_t begin, int64_t rows) {
+  if (rows > 0) bands.push_back({.out_begin = begin, .out_rows = rows});
+}
+
+// Of rows that see more.
+void Convolution::State::AddBand(int64_t begin, int64_t rows) {
   const int64_t reach = (spec.kernel[axis] - 1) * spec.dilation[axis] + 1;
   const int64_t first = begin * spec.stride[axis] - spec.pad_begin[axis];
   const int64_t last = first + (rows - 1) * spec.stride[axis] + reach;
-  if (first >= spec.in[axis] || last <= 0) return false;
   Band band = {.out_begin = begin, .out_rows = rows};
   band.in_begin = std::max<int64_t>(first, 0);
   band.in_rows = std::min(last, spec.in[axis]) - band.in_begin;
   band.pad_begin = band.in_begin - first;
   bands.push_back(band);
-  return true;
+}
+
+Convolution::State::Extent Convolution::State::Along(const Band& band,
+                                                     size_t i) const {
+  Extent extent = {spec.in[i], spec.out[i], spec.pad_begin[i], 0};
+  if (i == axis) extent = {band.in_rows, band.out_rows, band.pad_begin, 0};
+  extent.after = (extent.out - 1) * spec.stride[i] +
+                 (spec.kernel[i] - 1) * spec.dilation[i] + 1 - extent.in -
+                 extent.before;
+  return extent;
+}
+
+RowShape Convolution::State::Row(const Band& band) const {
+  const size_t last = LastAxis();
+  const Extent row = Along(band, last);
+  const int64_t stride = spec.stride[last];
+  const auto windows = [stride](int64_t padding) {
+    return static_cast<double>((std::max<int64_t>(padding, 0) + stride - 1) /
+                               stride);
+  };
+  RowShape shape = {
+      .columns = static_cast<double>(row.out),
+      .copied = static_cast<double>(row.before + row.in + row.after),
+      .cut = std::min({static_cast<double>(row.out),
+                       2 * static_cast<double>(spec.kernel[last]),
+                       windows(row.before) + windows(row.after)}),
+      .channels = static_cast<double>(spec.in_channels / spec.groups),
+      .taps = Product(spec.kernel)};
+  for (size_t i = 0; i < 3; ++i) {
+    const Extent extent = Along(band, i);
+    shape.pads = shape.pads || extent.before > 0 || extent.after > 0;
+  }
+  return shape;
+}
+
+// Whichever kernel oneDNN will take.
+double Convolution::State::MostBytes(const Band& band) const {
+  const double taps = static_cast<double>(spec.kernel[LastAxis()]);
+  return std::max(RowBytes(Row(band)), TapsBytes(taps));
 }
 
 double Convolution::State::LargestBand() const {  // in pixels
   int64_t rows = 0;
-  for (const Band& band : bands) rows = std::max(rows, band.out_rows);
+  for (const Band& band : bands) {
+    if (band.in_rows > 0) rows = std::max(rows, band.out_rows);
+  }
   return static_cast<double>(rows) * static_cast<double>(RowPixels(spec.out));
 }
 
@@ -401,7 +565,17 @@ double Convolution::State::LargestPositionTaps() const {
 
 bool Convolution::State::IsLong() const {
   return LargestPiece() > kMostProducts ||
-         LargestPositionTaps() > kMostPositionTaps;
+         LargestPositionTaps() > kMostPositionTaps || HasLongRow();
+}
+
+// One that can be cut: it is all there is.
+bool Convolution::State::HasLongRow() const {
+  for (size_t i = 0; i < LastAxis(); ++i) {
+    if (spec.in[i] != 1 || spec.out[i] != 1) return false;
+  }
+  return std::any_of(bands.begin(), bands.end(), [&](const Band& band) {
+    return band.in_rows > 0 && MostBytes(band) > kMostRowBytes;
+  });
 }
 
 // Along the first axis that has several rows: the only row of those before it
@@ -425,21 +599,28 @@ void Convolution::State::CutSmaller() {
 // Into bands of equal size, so that few primitives do for them.
 bool Convolution::State::CutEvenly() {
   bands.clear();
-  const int64_t size = spec.out[axis], unit = RowUnit();
+  const auto [first, past] = DataRows();
+  const int64_t size = past - first, unit = RowUnit();
   const auto row = static_cast<double>(RowPixels(spec.out));
-  const double fit = std::min(
+  double fit = std::min(
       kMostProducts * static_cast<double>(slices) / (row * PixelProducts()),
       kMostPositionTaps / (row * Product(spec.kernel)));
-  auto rows =
-      static_cast<int64_t>(std::clamp(fit, 1.0, static_cast<double>(size)));
+  if (axis == LastAxis()) {
+    const auto most = std::max(kColumnsPerBand, size / kMostBands + 1);
+    fit = std::min(fit, static_cast<double>(most));
+  }
+  auto rows = static_cast<int64_t>(
+      std::clamp(fit, 1.0, static_cast<double>(std::max<int64_t>(size, 1))));
   if (rows > unit) rows = rows / unit * unit;
   std::set<std::array<int64_t, 3>> shapes;
-  for (int64_t begin = 0; begin < size; begin += rows) {
-    if (!AddBand(begin, std::min(rows, size - begin))) return false;
+  AddPadding(0, first);
+  for (int64_t begin = first; begin < past; begin += rows) {
+    AddBand(begin, std::min(rows, past - begin));
     const Band& band = bands.back();
     shapes.insert({band.out_rows, band.in_rows, band.pad_begin});
     if (shapes.size() > kMostPrimitives) return false;
   }
+  AddPadding(past, spec.out[axis] - past);
   return true;
 }
 
@@ -455,63 +636,70 @@ size_t Convolution::State::AddForm(const memory::desc& wanted) {
   return forms.size() - 1;
 }
 
+std::shared_ptr<const Prepared> Convolution::State::Prepare(
+    const Band& band) const {
+  using Tag = memory::format_tag;
+  const auto f32 = memory::data_type::f32;
+  const auto& s = spec;
+  memory::dims in = {1, s.in_channels};
+  memory::dims out = {1, SliceChannels()};
+  memory::dims before, after, stride, dilation;
+  for (size_t i = 0; i <= LastAxis(); ++i) {
+    const Extent extent = Along(band, i);
+    in.push_back(extent.in);
+    out.push_back(extent.out);
+    before.push_back(extent.before);
+    after.push_back(extent.after);
+    stride.push_back(s.stride[i]);
+    dilation.push_back(s.dilation[i] - 1);
+  }
+  const memory::dims weights = weights_plain.dims();
+  PreparedTable::Shape shape = {s.bias};
+  for (const memory::dims& dims :
+       {in, out, before, after, stride, dilation, weights}) {
+    shape.push_back(static_cast<int64_t>(dims.size()));
+    shape.insert(shape.end(), dims.begin(), dims.end());
+  }
+  PreparedTable& table = PreparedTable::Get();
+  if (auto living = table.Find(shape)) return living;
+
+  const Tag channels_last = Flat() ? Tag::nhwc : Tag::ndhwc;
+  const dnnl::convolution_forward::desc description(
+      dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
+      memory::desc(in, f32, channels_last),
+      memory::desc(weights, f32, Tag::any), bias,
+      memory::desc(out, f32, channels_last), stride, dilation, before, after);
+  const dnnl::convolution_forward::primitive_desc primitive(
+      description, Attributes(), Engine());
+  return table.Share(
+      shape, {dnnl::convolution_forward(primitive), primitive.impl_info_str(),
+              primitive.weights_desc(), primitive.scratchpad_desc()});
+}
+
 void Convolution::State::BuildPrimitive(const Band& band) {
   using Tag = memory::format_tag;
   const auto f32 = memory::data_type::f32;
   const auto& s = spec;
-  memory::dims in = {1, s.in_channels, s.in[0], s.in[1], s.in[2]};
-  memory::dims out = {1, SliceChannels(), s.out[0], s.out[1], s.out[2]};
-  memory::dims before = {s.pad_begin[0], s.pad_begin[1], s.pad_begin[2]};
-  in[axis + 2] = band.in_rows;
-  out[axis + 2] = band.out_rows;
-  before[axis] = band.pad_begin;
-  const memory::dims stride = {s.stride[0], s.stride[1], s.stride[2]};
-  const memory::dims dilation = {s.dilation[0] - 1, s.dilation[1] - 1,
-                                 s.dilation[2] - 1};
-  memory::dims after(3);
-  for (size_t i = 0; i < 3; ++i) {
-    const int64_t size = in[i + 2];
-    after[i] = (out[i + 2] - 1) * s.stride[i] +
-               (s.kernel[i] - 1) * s.dilation[i] + 1 - size - before[i];
-  }
-
-  // Two spatial axes where the last of three is unused: oneDNN has more
-  // kernels for them.
-  const bool flat =
-      s.in[2] == 1 && s.out[2] == 1 && s.kernel[2] == 1 && s.pad_begin[2] == 0;
+  const bool flat = Flat();
   const auto cut = [flat](memory::dims dims) {
     if (flat) dims.pop_back();
     return dims;
   };
   const Tag channels_last = flat ? Tag::nhwc : Tag::ndhwc;
+  memory::dims in = {1, s.in_channels, s.in[0], s.in[1], s.in[2]};
+  memory::dims out = {1, SliceChannels(), s.out[0], s.out[1], s.out[2]};
+  in[axis + 2] = band.in_rows;
+  out[axis + 2] = band.out_rows;
 
   BandPrimitive made;
-  made.shape = band;
   made.input = memory::desc(cut(in), f32, channels_last);
   made.output = memory::desc(cut(out), f32, channels_last);
-
-  memory::dims weights = {SliceChannels() / s.groups, s.in_channels / s.groups,
-                          s.kernel[0], s.kernel[1], s.kernel[2]};
-  if (s.groups > 1) weights.insert(weights.begin(), s.groups);
-  weights = cut(weights);
-  memory::dims strides(weights.size());
-  int64_t step = 1;
-  for (size_t i = weights.size(); i-- > 0; step *= weights[i]) {
-    strides[i] = step;
-  }
-  weights_plain = memory::desc(weights, f32, strides);
-  bias = s.bias ? memory::desc({SliceChannels()}, f32, Tag::a) : memory::desc();
-
-  const dnnl::convolution_forward::desc description(
-      dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
-      made.input, memory::desc(weights, f32, Tag::any), bias, made.output,
-      cut(stride), cut(dilation), cut(before), cut(after));
-  const dnnl::convolution_forward::primitive_desc primitive(
-      description, Attributes(), Engine());
-  made.convolution = dnnl::convolution_forward(primitive);
-  made.name = primitive.impl_info_str();
-  made.form = AddForm(primitive.weights_desc());
-  made.scratchpad = primitive.scratchpad_desc();
+  made.prepared = Prepare(band);
+  made.kept_bytes = static_cast<size_t>(
+      absl::StartsWith(made.prepared->name, "brgconv")
+          ? RowBytes(Row(band))
+          : TapsBytes(static_cast<double>(s.kernel[LastAxis()])));
+  made.form = AddForm(made.prepared->weights);
   if (!s.channels_last) {
     const int64_t plane = s.out[1] * s.out[2];
     made.output_planes =
@@ -521,36 +709,80 @@ void Convolution::State::BuildPrimitive(const Band& band) {
     made.to_planes = dnnl::reorder(dnnl::reorder::primitive_desc(
         Engine(), made.output, Engine(), made.output_planes, Attributes()));
   }
-  if (!s.channels_last && primitives.empty()) {
-    const memory::dims image = {1, s.in_channels, s.in[0], s.in[1], s.in[2]};
-    const int64_t in_plane = s.in[1] * s.in[2];
-    input_planes =
-        memory::desc(cut(image), f32,
-                     cut({s.in_channels * s.in[0] * in_plane,
-                          s.in[0] * in_plane, in_plane, s.in[2], 1}));
-    input_channels_last = memory::desc(cut(image), f32, channels_last);
-    image_bytes = AlignUp(input_channels_last.get_size());
-    input_to_channels_last = dnnl::reorder(dnnl::reorder::primitive_desc(
-        Engine(), input_planes, Engine(), input_channels_last, Attributes()));
-  }
   if (!InPlace()) {
     output_bytes = std::max(output_bytes, AlignUp(made.output.get_size()));
   }
-  piece_bytes = std::max(piece_bytes, AlignUp(made.scratchpad.get_size()));
+  piece_bytes =
+      std::max(piece_bytes, AlignUp(made.prepared->scratchpad.get_size()));
   primitives.push_back(std::move(made));
 }
 
-void Convolution::State::Build() {
-  for (Band& band : bands) {
-    const auto same = std::find_if(
-        primitives.begin(), primitives.end(), [&](const auto& made) {
-          return made.shape.out_rows == band.out_rows &&
-                 made.shape.in_rows == band.in_rows &&
-                 made.shape.pad_begin == band.pad_begin;
-        });
-    band.primitive = static_cast<size_t>(same - primitives.begin());
-    if (same == primitives.end()) BuildPrimitive(band);
+// An image is moved in parts of some 16 MB, for what is one call is not asked
+// within.
+void Convolution::State::BuildImageMove() {
+  using Tag = memory::format_tag;
+  const auto f32 = memory::data_type::f32;
+  const auto& s = spec;
+  const int64_t in_plane = s.in[1] * s.in[2];
+  const int64_t rows = s.in[axis];
+  move_rows = std::clamp<int64_t>(kMostMoved / InRowFloats(), 1, rows);
+  for (const int64_t part : {move_rows, rows % move_rows}) {
+    if (part == 0) continue;
+    memory::dims dims = {1, s.in_channels, s.in[0], s.in[1], s.in[2]};
+    dims[axis + 2] = part;
+    memory::dims strides = {s.in_channels * s.in[0] * in_plane,
+                            s.in[0] * in_plane, in_plane, s.in[2], 1};
+    if (Flat()) {
+      dims.pop_back();
+      strides.pop_back();
+    }
+    ImageMove move;
+    move.planes = memory::desc(dims, f32, strides);
+    move.channels_last =
+        memory::desc(dims, f32, Flat() ? Tag::nhwc : Tag::ndhwc);
+    move.reorder = dnnl::reorder(dnnl::reorder::primitive_desc(
+        Engine(), move.planes, Engine(), move.channels_last, Attributes()));
+    moves.push_back(std::move(move));
   }
+  image_bytes =
+      AlignUp(static_cast<size_t>(rows * InRowFloats()) * sizeof(float));
+}
+
+// Those of different shape, which the bands then name.
+std::vector<Band> Convolution::State::ShareShapes() {
+  std::vector<Band> shapes;
+  for (Band& band : bands) {
+    if (band.in_rows == 0) continue;
+    const auto same =
+        std::find_if(shapes.begin(), shapes.end(), [&](const Band& shape) {
+          return shape.out_rows == band.out_rows &&
+                 shape.in_rows == band.in_rows &&
+                 shape.pad_begin == band.pad_begin;
+        });
+    band.primitive = static_cast<size_t>(same - shapes.begin());
+    if (same == shapes.end()) shapes.push_back(band);
+  }
+  return shapes;
+}
+
+void Convolution::State::Build(const std::vector<Band>& shapes) {
+  const auto f32 = memory::data_type::f32;
+  memory::dims weights = {SliceChannels() / spec.groups,
+                          spec.in_channels / spec.groups, spec.kernel[0],
+                          spec.kernel[1], spec.kernel[2]};
+  if (spec.groups > 1) weights.insert(weights.begin(), spec.groups);
+  if (Flat()) weights.pop_back();
+  memory::dims strides(weights.size());
+  int64_t step = 1;
+  for (size_t i = weights.size(); i-- > 0; step *= weights[i]) {
+    strides[i] = step;
+  }
+  weights_plain = memory::desc(weights, f32, strides);
+  if (spec.bias) {
+    bias = memory::desc({SliceChannels()}, f32, memory::format_tag::a);
+  }
+  if (!spec.channels_last && !shapes.empty()) BuildImageMove();
+  for (const Band& band : shapes) BuildPrimitive(band);
   piece_bytes += output_bytes;
 }
 
@@ -568,7 +800,11 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
       state->LargestPositionTaps() > kMostUncutPositionTaps) {
     return nullptr;
   }
-  WEIR_RETURN_IF_ERROR(Guard([&] { state->Build(); }));
+  const std::vector<Band> shapes = state->ShareShapes();
+  double kept = 0;
+  for (const Band& band : shapes) kept += state->MostBytes(band);
+  if (kept > kMostKeptBytes) return nullptr;
+  WEIR_RETURN_IF_ERROR(Guard([&] { state->Build(shapes); }));
   return std::unique_ptr<const Convolution>(new Convolution(std::move(state)));
 }
 
@@ -595,10 +831,17 @@ size_t Convolution::FormBytes(size_t form) const {
 
 absl::Status Convolution::Pack(size_t form, const float* weights,
                                std::byte* packed) const {
+  return PackAsking(nullptr, form, weights, packed);
+}
+
+absl::Status Convolution::PackAsking(CpuTeam* team, size_t form,
+                                     const float* weights,
+                                     std::byte* packed) const {
   const State& s = *state_;
   return Guard([&] {
     dnnl::stream stream(Engine());
     for (int64_t i = 0; i < s.slices; ++i) {
+      if (team != nullptr && team->GivenUp()) return;
       memory from = At(s.weights_plain,
                        const_cast<float*>(weights + i * s.SliceWeights()));
       memory to = At(s.forms[form].packed,
@@ -629,10 +872,21 @@ absl::StatusOr<std::shared_ptr<const Convolution::Weights>> Convolution::Hold(
 
 size_t Convolution::held_bytes() const {
   const State& s = *state_;
-  return sizeof(State) + s.bands.size() * sizeof(Band) +
-         s.primitives.size() * (sizeof(BandPrimitive) + kConvolutionBytes) +
-         s.forms.size() * (sizeof(Form) + static_cast<size_t>(s.slices) *
-                                              sizeof(dnnl_memory_desc_t));
+  size_t bytes =
+      sizeof(State) + s.bands.size() * sizeof(Band) +
+      s.primitives.size() * sizeof(BandPrimitive) +
+      s.forms.size() * (sizeof(Form) + static_cast<size_t>(s.slices) *
+                                           sizeof(dnnl_memory_desc_t));
+  for (const BandPrimitive& made : s.primitives) bytes += made.kept_bytes;
+  return bytes;
+}
+
+std::vector<SharedHold> Convolution::shared_holds() const {
+  std::vector<SharedHold> holds;
+  for (const BandPrimitive& made : state_->primitives) {
+    holds.push_back({made.prepared.get(), made.kept_bytes});
+  }
+  return holds;
 }
 
 size_t Convolution::scratch_bytes(bool packs) const {
@@ -649,14 +903,16 @@ size_t Convolution::scratch_bytes(bool packs) const {
 std::string Convolution::implementation() const {
   std::vector<std::string> names;
   for (const BandPrimitive& made : state_->primitives) {
-    if (std::find(names.begin(), names.end(), made.name) == names.end()) {
-      names.push_back(made.name);
+    const std::string& name = made.prepared->name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(name);
     }
   }
   return absl::StrJoin(names, " ");
 }
 
 struct Convolution::State::Running {
+  CpuTeam* team;  // may be null
   const Operands& operands;
   const Weights& weights;
   std::byte* images;
@@ -665,13 +921,19 @@ struct Convolution::State::Running {
 
 void Convolution::State::MoveImage(const Running& run, int64_t image) const {
   dnnl::stream stream(Engine());
-  const float* from =
-      run.operands.input + image * spec.in[axis] * InRowFloats();
-  memory planes = At(input_planes, const_cast<float*>(from));
-  memory to = At(input_channels_last,
-                 run.images + static_cast<size_t>(image) * image_bytes);
-  input_to_channels_last.execute(stream, planes, to);
-  stream.wait();
+  const int64_t rows = spec.in[axis];
+  const float* from = run.operands.input + image * rows * InRowFloats();
+  auto* to = reinterpret_cast<float*>(run.images +
+                                      static_cast<size_t>(image) * image_bytes);
+  for (int64_t row = 0; row < rows; row += move_rows) {
+    if (row > 0 && run.team != nullptr && run.team->GivenUp()) return;
+    const ImageMove& move = rows - row < move_rows ? moves.back() : moves[0];
+    memory planes =
+        At(move.planes, const_cast<float*>(from + row * RowPixels(spec.in)));
+    memory channels_last = At(move.channels_last, to + row * InRowFloats());
+    move.reorder.execute(stream, planes, channels_last);
+    stream.wait();
+  }
 }
 
 // Slices innermost: neighbors share a band of the input.
@@ -679,6 +941,7 @@ void Convolution::State::RunPiece(const Running& run, int64_t image,
                                   int64_t piece, std::byte* own) const {
   const int64_t slice = piece % slices;
   const Band& band = bands[static_cast<size_t>(piece / slices)];
+  if (band.in_rows == 0) return FillPiece(run, band, image, slice);
   const BandPrimitive& made = primitives[band.primitive];
   const float* const input =
       spec.channels_last
@@ -704,11 +967,12 @@ void Convolution::State::RunPiece(const Running& run, int64_t image,
     const float* from = run.operands.bias + slice * SliceChannels();
     arguments.emplace(DNNL_ARG_BIAS, At(bias, const_cast<float*>(from)));
   }
-  if (made.scratchpad.get_size() > 0) {
+  const Prepared& prepared = *made.prepared;
+  if (prepared.scratchpad.get_size() > 0) {
     arguments.emplace(DNNL_ARG_SCRATCHPAD,
-                      At(made.scratchpad, own + output_bytes));
+                      At(prepared.scratchpad, own + output_bytes));
   }
-  made.convolution.execute(stream, arguments);
+  prepared.convolution.execute(stream, arguments);
   stream.wait();
   FinishPiece(run, band, image, slice, result);
 }
@@ -757,6 +1021,42 @@ void Convolution::State::FinishPiece(const Running& run, const Band& band,
   }
 }
 
+// What sees padding alone: the bias everywhere, and what follows it.
+void Convolution::State::FillPiece(const Running& run, const Band& band,
+                                   int64_t image, int64_t slice) const {
+  constexpr int64_t kPart = int64_t{1} << 16;
+  GiveUpQuestion given_up(run.team);
+  const int64_t row = RowPixels(spec.out), plane = spec.out[axis] * row;
+  const int64_t channels = SliceChannels(), first = slice * channels;
+  const auto bias_of = [&](int64_t c) {
+    return spec.bias ? run.operands.bias[first + c] : 0.0f;
+  };
+  const auto finish = [&](int64_t at, int64_t n) {
+    float* const to = run.operands.output + at;
+    Finish(spec, to, spec.residual ? run.operands.residual + at : nullptr, to,
+           n);
+  };
+  const int64_t begin = band.out_begin * row;
+  const int64_t past = begin + band.out_rows * row;
+  for (int64_t p = begin; spec.channels_last && p < past; ++p) {
+    if (given_up.Asked(channels)) return;
+    const int64_t at = (image * plane + p) * spec.out_channels + first;
+    for (int64_t c = 0; c < channels; ++c) {
+      run.operands.output[at + c] = bias_of(c);
+    }
+    finish(at, channels);
+  }
+  for (int64_t c = 0; !spec.channels_last && c < channels; ++c) {
+    const int64_t base = (image * spec.out_channels + first + c) * plane;
+    for (int64_t p = begin; p < past; p += kPart) {
+      const int64_t n = std::min(kPart, past - p);
+      if (given_up.Asked(n)) return;
+      std::fill_n(run.operands.output + base + p, n, bias_of(c));
+      finish(base + p, n);
+    }
+  }
+}
+
 absl::Status Convolution::Run(CpuTeam* team, const Operands& operands,
                               void* scratch) const {
   const State& s = *state_;
@@ -767,15 +1067,15 @@ absl::Status Convolution::Run(CpuTeam* team, const Operands& operands,
     for (size_t form = 0; form < s.forms.size(); ++form) {
       // The scratch memory is the caller's: nothing to free.
       forms.emplace_back(std::shared_ptr<void>(), next);
-      WEIR_RETURN_IF_ERROR(Pack(form, operands.weights, next));
+      WEIR_RETURN_IF_ERROR(PackAsking(team, form, operands.weights, next));
       next += FormBytes(form);
     }
     WEIR_ASSIGN_OR_RETURN(packed, Hold(std::move(forms)));
   }
   const State::Running run = {
-      operands, operands.held == nullptr ? *packed : *operands.held, next,
+      team, operands, operands.held == nullptr ? *packed : *operands.held, next,
       next + static_cast<size_t>(s.spec.batch) * s.image_bytes};
-  if (!s.spec.channels_last) {
+  if (!s.moves.empty()) {
     WEIR_RETURN_IF_ERROR(
         ParallelForStatus(team, s.spec.batch, [&](int64_t image) {
           return Guard([&] { s.MoveImage(run, image); });

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device/cpu_team.h"
+#include "kernels/ops/shared_hold.h"
 
 namespace weir::onednn {
 
@@ -64,8 +65,9 @@ class Convolution {
   // chooses it by the channels. What holds constant weights packs them once.
   class Weights;
 
-  // No size may be zero. Null where a call would last for many seconds: one of
-  // over 2^36 products.
+  // No size may be zero. Null where a call would last for many seconds, one of
+  // over 2^36 products, or the code for it would take over 128 MiB: that grows
+  // with the length of rows and of the kernel's, as far as they cannot be cut.
   static absl::StatusOr<std::unique_ptr<const Convolution>> Create(
       const ConvolutionSpec& spec);
   ~Convolution();
@@ -85,9 +87,11 @@ class Convolution {
   // are packed by the run.
   size_t scratch_bytes(bool packs) const;
 
-  // About what this object and the Weights that it makes hold, without packed
-  // copies. With oneDNN's code, which others may share.
+  // At most what this object and the Weights that it makes hold, without packed
+  // copies. With oneDNN's code, which equal convolutions share as long as one
+  // of them lives: the parts that are shared.
   size_t held_bytes() const;
+  std::vector<SharedHold> shared_holds() const;
 
   // The names that oneDNN gives to what computes the pieces.
   std::string implementation() const;
@@ -106,6 +110,8 @@ class Convolution {
 
  private:
   struct State;
+  absl::Status PackAsking(CpuTeam* team, size_t form, const float* weights,
+                          std::byte* packed) const;
   explicit Convolution(std::unique_ptr<const State> state);
   const std::unique_ptr<const State> state_;
 };

@@ -25,6 +25,7 @@
 #include "kernels/base/export.h"
 #include "kernels/device/cpu_team.h"
 #include "kernels/device/device.h"
+#include "kernels/ops/shared_hold.h"
 #include "kernels/tensor/shape.h"
 #include "kernels/tensor/tensor.h"
 
@@ -197,6 +198,9 @@ class WEIR_EXPORT KernelPlan {
   // What it holds of tables and libraries' objects, on host and device, where
   // that is more than a few kilobytes.
   virtual size_t held_bytes() const { return 0; }
+  // The parts of it that other plans may hold, too. Each counts once for the
+  // plan of a program, however many of its kernels hold it.
+  virtual std::vector<SharedHold> shared_holds() const { return {}; }
   // CUDA: about how many calls of the driver or a library a run makes.
   virtual size_t launches() const { return 1; }
   // CUDA: a run computes on the host before it returns (decodes pictures), and

@@ -37,10 +37,20 @@ struct Counts {
 
 class WorkPlan final : public KernelPlan {
  public:
-  WorkPlan(Counts* counts, size_t bytes, size_t scratch, size_t held)
-      : counts_(counts), bytes_(bytes), scratch_(scratch), held_(held) {}
+  WorkPlan(Counts* counts, size_t bytes, size_t scratch, size_t held,
+           bool shares)
+      : counts_(counts),
+        bytes_(bytes),
+        scratch_(scratch),
+        held_(held),
+        shares_(shares) {}
   size_t scratch_bytes() const override { return scratch_; }
   size_t held_bytes() const override { return held_; }
+  // One object, whatever the node.
+  std::vector<SharedHold> shared_holds() const override {
+    if (!shares_) return {};
+    return {{counts_, held_}};
+  }
   absl::Status Run(const RunArgs& run) const override {
     ++counts_->ran;
     std::memcpy(run.outputs[0], run.inputs[0], bytes_);
@@ -50,6 +60,7 @@ class WorkPlan final : public KernelPlan {
  private:
   Counts* const counts_;
   const size_t bytes_, scratch_, held_;
+  const bool shares_;
 };
 
 class WorkKernel final : public Kernel {
@@ -58,17 +69,19 @@ class WorkKernel final : public Kernel {
       : counts_(counts),
         scratch_(static_cast<size_t>(node.attributes.Int(
             "more_scratch", node.attributes.Int("scratch", 0)))),
-        held_(static_cast<size_t>(node.attributes.Int("held", 0))) {}
+        held_(static_cast<size_t>(node.attributes.Int("held", 0))),
+        shares_(node.attributes.Int("shares", 0) != 0) {}
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
     ++counts_->planned;
     return std::make_unique<const WorkPlan>(counts_, args.inputs[0].bytes,
-                                            scratch_, held_);
+                                            scratch_, held_, shares_);
   }
 
  private:
   Counts* const counts_;
   const size_t scratch_, held_;
+  const bool shares_;
 };
 
 OpDef WorkDef() {
@@ -81,7 +94,8 @@ OpDef WorkDef() {
                     {"scratch", AttributeType::kInt, false, ""},
                     // Which the cost says nothing of, as libraries' workspaces.
                     {"more_scratch", AttributeType::kInt, false, ""},
-                    {"held", AttributeType::kInt, false, ""}};
+                    {"held", AttributeType::kInt, false, ""},
+                    {"shares", AttributeType::kInt, false, ""}};
   def.infer = testing::SameShape;
   def.cost = [](const NodeInfo& node, DeviceKind, const PlanArgs&) {
     return NodeCost{node.attributes.Int("operations", 0),
@@ -394,6 +408,20 @@ TEST_F(EvaluationLimitsTest, PlansHoldSoMuchAndNoMore) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"second\""));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("evaluate the graph in parts"));
+}
+
+TEST_F(EvaluationLimitsTest, WhatKernelsShareCountsOnceForAPlan) {
+  Graph graph = OpenGraph(Work("first", "x", "a", 1));
+  graph.nodes.push_back(Work("second", "a", "b", 1));
+  graph.nodes.push_back(Work("third", "b", "y", 1));
+  for (GraphNode& node : graph.nodes) {
+    node.attributes.Set("held", int64_t{200} << 20);
+    node.attributes.Set("shares", int64_t{1});
+  }
+  const auto plan = (*Compile(std::move(graph)))->MakePlan({Of({1})});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GE((*plan)->held_bytes(), size_t{200} << 20);
+  EXPECT_LT((*plan)->held_bytes(), size_t{201} << 20);
 }
 
 TEST_F(EvaluationLimitsTest, PlansAreKeptByWhatTheyHold) {

@@ -382,6 +382,53 @@ TEST_P(ConvolutionTest, WindowsThatSeePaddingAlone) {
          .stride = {1, 4, 4},
          .begin = {0, 1, 1},
          .end = {0, 1, 1}});
+  // Rows of them, where the CPU cuts: at both ends, at one, and all.
+  check({.batch = 2,
+         .in_channels = 8,
+         .out_channels = 16,
+         .groups = 2,
+         .in = {1, 40, 60},
+         .kernel = {1, 7, 5},
+         .dilation = {1, 2, 1},
+         .begin = {0, 50, 2},
+         .end = {0, 33, 2}});
+  check({.in_channels = 64,
+         .out_channels = 128,
+         .in = {1, 20, 28},
+         .kernel = {1, 3, 3},
+         .stride = {1, 2, 1},
+         .begin = {0, 31, 1},
+         .end = {0, 0, 1},
+         .bias = false});
+  check({.in_channels = 3,
+         .out_channels = 4,
+         .in = {1, 1, 8},
+         .kernel = {1, 1, 3},
+         .stride = {1, 100, 1},
+         .begin = {0, 50, 0},
+         .end = {0, 250, 0}});
+}
+
+// The CPU cuts the only row of an image where code for all of it would be long.
+TEST_P(ConvolutionTest, LongRows) {
+  const Checker check = CHECKER;
+  check({.in_channels = 2,
+         .out_channels = 3,
+         .rank = 1,
+         .in = {1, 1, 3001},
+         .kernel = {1, 1, 3},
+         .begin = {0, 0, 700},
+         .end = {0, 0, 1}});
+  check({.batch = 2,
+         .in_channels = 4,
+         .out_channels = 8,
+         .rank = 1,
+         .in = {1, 1, 9000},
+         .kernel = {1, 1, 33},
+         .stride = {1, 1, 3},
+         .dilation = {1, 1, 5},
+         .begin = {0, 0, 80},
+         .end = {0, 0, 80}});
 }
 
 TEST_P(ConvolutionTest, NothingToDo) {

@@ -152,6 +152,11 @@ TEST_F(GivenUpTest, AsksWithinPlanesWindowsAndTiles) {
        DType::kFloat,
        {{1, 0, 4096, 4096}, {1, 0, 1, 1}},
        {1, 1, 4096, 4096}},
+      // Most of it are the conversions to float and back.
+      {Node("Conv"),
+       DType::kFloat16,
+       {{1, 1, 4096, 4096}, {1, 1, 1, 1}},
+       {1, 1, 4096, 4096}},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.node.op);
@@ -453,10 +458,43 @@ TEST_F(GivenUpTest, AsksBetweenCallsOfAConvolution) {
   }
 }
 
+// Rows that see padding alone do not keep the others from being cut.
+TEST_F(GivenUpTest, AsksBetweenCallsOfAPaddedConvolution) {
+  constexpr int64_t kMostBetween = 2'500'000'000;
+  constexpr int64_t kSide = 128, kKernel = 31, kPad = 200, kChannels = 32;
+  constexpr int64_t kWidth = kSide - kKernel + 1;
+  constexpr int64_t kSeeing = kSide + kKernel - 1;  // rows
+  int64_t operations = 0;
+  const auto plan = Plan(
+      {Node("Conv", Attrs({{"pads", List{kPad, 0, kPad, 0}}})),
+       DType::kFloat,
+       {{1, kChannels, kSide, kSide}, {kChannels, kChannels, kKernel, kKernel}},
+       {1, kChannels, 2 * kPad + kWidth, kWidth}},
+      &operations);
+  EXPECT_NE(plan->implementation(), "");
+  AskedTeam team(true);
+  const void* const inputs[] = {&team, &team};  // never read
+  void* const output = &team;                   // nor written
+  std::vector<std::byte> scratch(plan->scratch_bytes() + 1);
+  const auto stream = device_->CreateStream(0);
+  ASSERT_TRUE(plan->Run({.stream = **stream,
+                         .team = &team,
+                         .inputs = inputs,
+                         .outputs = {&output, 1},
+                         .scratch = scratch.data(),
+                         .random = {}})
+                  .ok());
+  constexpr int64_t kProducts =
+      kSeeing * kWidth * kChannels * kChannels * kKernel * kKernel;
+  EXPECT_GT(kProducts, 4 * kMostBetween);
+  EXPECT_LE(kProducts / std::max<int64_t>(1, team.pieces()), kMostBetween);
+}
+
 // The parts of a row lie elsewhere where channels lie last.
 TEST_F(GivenUpTest, PartsOfARowMakeTheWholeInBothLayouts) {
   constexpr int64_t kChannels = 64, kIn = 2400, kKernel = 1024;
-  constexpr int64_t kOut = kIn - kKernel + 1;
+  constexpr int64_t kBefore = 1500, kAfter = 1100;
+  constexpr int64_t kOut = kBefore + kIn + kAfter - kKernel + 1;
   const auto fill = [](std::vector<float>& to) {
     for (size_t i = 0; i < to.size(); ++i) {
       to[i] = static_cast<float>(i * i % 7 % 3) - 1;
@@ -472,7 +510,7 @@ TEST_F(GivenUpTest, PartsOfARowMakeTheWholeInBothLayouts) {
           x[static_cast<size_t>(c * kIn + i)];
     }
   }
-  NodeInfo node = Node("Conv");
+  NodeInfo node = Node("Conv", Attrs({{"pads", List{0, kBefore, 0, kAfter}}}));
   node.input_types = {DType::kFloat, DType::kFloat};
   const auto kernel = registry_->CreateKernel(node, *device_);
   ASSERT_TRUE(kernel.ok()) << kernel.status();
