@@ -590,6 +590,7 @@ absl::Status Server::Impl::StartTransport() {
     method_names.push_back(method.name);
     service_names.insert(method.service);
   }
+  method_names.push_back(table.unknown().name);
   metrics.SetMethods(std::move(method_names));
   recorder = std::make_unique<CallRecorder>(
       &metrics, &logger, &engine->timers(), context->incarnation);

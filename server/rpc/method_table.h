@@ -79,6 +79,14 @@ class MethodTable {
   }
 
   const std::vector<Method>& methods() const { return methods_; }
+  // What stands, with the number after theirs, for all methods that are not
+  // here: their calls are refused, and observed as its.
+  Method unknown() const {
+    Method method;
+    method.name = "unknown";
+    method.number = methods_.size();
+    return method;
+  }
 
  private:
   std::vector<Method> methods_;

@@ -24,6 +24,12 @@ std::vector<std::unique_ptr<RawService>> RawService::FromTable(
   return services;
 }
 
+std::unique_ptr<RawService> RawService::Unknown(const MethodTable& table) {
+  auto service = std::make_unique<RawService>("", table.observer());
+  service->methods_.push_back(table.unknown());
+  return service;
+}
+
 const char* RawService::Path(const std::string& method) {
   paths_.push_back(std::make_unique<const std::string>(
       absl::StrCat("/", name_, "/", method)));

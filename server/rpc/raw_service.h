@@ -1,6 +1,6 @@
 // A gRPC service whose methods exchange plain bytes, made at run time from the
-// entries of a MethodTable that share a service name. Immutable once
-// registered.
+// entries of a MethodTable that share a service name; or, not to be registered,
+// what stands for all methods that no service has. Immutable once registered.
 #pragma once
 
 #include <grpcpp/impl/rpc_service_method.h>
@@ -19,6 +19,8 @@ class RawService final : public grpc::Service {
   // One service for each name in `table`, in the order of first mention.
   static std::vector<std::unique_ptr<RawService>> FromTable(
       const MethodTable& table);
+  // Has the one method table.unknown(), without a handle.
+  static std::unique_ptr<RawService> Unknown(const MethodTable& table);
 
   RawService(std::string name, CallObserver* observer)
       : name_(std::move(name)), observer_(observer) {}
@@ -27,9 +29,11 @@ class RawService final : public grpc::Service {
   const std::vector<Method>& methods() const { return methods_; }
   CallObserver* observer() const { return observer_; }
 
-  // What gRPC's core knows method `index` by, once the server was built.
+  // What gRPC's core knows method `index` by, once the server was built; null
+  // for those that it does not know.
   void* handle(int index) const {
-    return registered_[static_cast<size_t>(index)]->server_tag();
+    const size_t at = static_cast<size_t>(index);
+    return at < registered_.size() ? registered_[at]->server_tag() : nullptr;
   }
 
  private:

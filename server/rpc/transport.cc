@@ -182,6 +182,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   for (const auto& service : transport->health_services_) {
     builder.RegisterService(service.get());
   }
+  transport->services_.push_back(RawService::Unknown(table));
+  builder.RegisterAsyncGenericService(&transport->rest_);
   transport->credentials_ = options.credentials != nullptr
                                 ? options.credentials
                                 : grpc::InsecureServerCredentials();

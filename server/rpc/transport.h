@@ -12,6 +12,7 @@
 //      arrives at that moment ends with CANCELLED or UNAVAILABLE.
 #pragma once
 
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
@@ -160,6 +161,9 @@ class Transport {
   FrameGuard guard_;
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<RawService>> services_;
+  // Has gRPC's C++ classes leave calls that no service has to ours: theirs
+  // answer each, however many of their answers nobody reads.
+  grpc::AsyncGenericService rest_;
   // gRPC calls back into the credentials for as long as the server lives.
   std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;

@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "server/rpc/peer.h"
@@ -29,6 +31,9 @@ constexpr int64_t kFarSeconds = int64_t{1} << 32;
 // larger one gRPC would say the same if the connection broke while it was
 // written: its status follows when it was, and tells.
 constexpr size_t kSmallReplyBytes = size_t{256} << 10;
+
+// Of a path that nobody registered, in the error that names it.
+constexpr size_t kMaxPathBytes = 128;
 
 constexpr char kStatusDetails[] = "grpc-status-details-bin";
 
@@ -85,6 +90,14 @@ absl::Status HeadersTooLarge(size_t bytes, size_t limit) {
                        limit, ", 32 for each header among them")),
       "HEADERS_TOO_LARGE",
       {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
+}
+
+absl::Status UnknownMethod(std::string_view path) {
+  const bool fits = path.size() <= kMaxPathBytes;
+  return absl::UnimplementedError(absl::StrCat(
+      "the server has no method \"",
+      absl::CHexEscape(AbslView(path.substr(0, kMaxPathBytes))), "\"",
+      fits ? "" : absl::StrCat(", the beginning of ", path.size(), " bytes")));
 }
 
 absl::Status TooManyCalls(size_t limit) {
@@ -152,12 +165,17 @@ bool UnaryCall::Request(RawService* service, int index) {
   owed_ = true;
   ++io_->owed_;
   grpc_completion_queue* const queue = io_->queue_->cq();
-  const bool comes =
-      grpc_server_request_registered_call(
-          io_->server_, service->handle(index), &call_, &raw_deadline_,
-          &headers_, nullptr, queue, queue, &arrived_event_) == GRPC_CALL_OK;
-  if (!comes) Over();
-  return comes;
+  void* const handle = service->handle(index);
+  const grpc_call_error error =
+      handle != nullptr
+          ? grpc_server_request_registered_call(
+                io_->server_, handle, &call_, &raw_deadline_, &headers_,
+                nullptr, queue, queue, &arrived_event_)
+          : grpc_server_request_call(io_->server_, &call_, &wanted_, &headers_,
+                                     queue, queue, &arrived_event_);
+  if (error == GRPC_CALL_OK) return true;
+  Over();
+  return false;
 }
 
 void UnaryCall::Clear() {
@@ -189,10 +207,12 @@ void UnaryCall::OnArrived(bool ok) {
   io_->taken_calls_.store(io_->taken_calls() + 1, std::memory_order_relaxed);
   io_->open_calls_.fetch_add(1, std::memory_order_relaxed);
   open_ = true;
-  deadline_ = ToNanos(raw_deadline_, received_);
   Recognize();
-  if (absl::Status may = CheckCaller(); !may.ok()) return Fail(may);
-  if (!method().refusal.ok()) return Fail(method().refusal);
+  absl::Status may = CheckCaller();
+  if (may.ok()) may = CheckMethod();
+  if (unknown()) raw_deadline_ = ForgetWanted();
+  deadline_ = ToNanos(raw_deadline_, received_);
+  if (!may.ok()) return Fail(may);
   if (Admission* admission = io_->policy_.admission) {
     // What is refused now was never read.
     absl::Status expected = admission->Expect(kind(), deadline_, received_);
@@ -213,6 +233,7 @@ void UnaryCall::Recognize() {
 absl::Status UnaryCall::CheckCaller() const {
   constexpr size_t kHeaderBytes = 32;
   size_t bytes = 0;
+  if (unknown()) bytes += View(wanted_.method).size() + kHeaderBytes;
   for (size_t i = 0; i < headers_.count; ++i) {
     const grpc_metadata& header = headers_.metadata[i];
     bytes += GRPC_SLICE_LENGTH(header.key) + GRPC_SLICE_LENGTH(header.value) +
@@ -226,6 +247,18 @@ absl::Status UnaryCall::CheckCaller() const {
     return TooManyCalls(limit);
   }
   return absl::OkStatus();
+}
+
+absl::Status UnaryCall::CheckMethod() const {
+  return unknown() ? UnknownMethod(View(wanted_.method)) : method().refusal;
+}
+
+// Returns the deadline that came with it.
+gpr_timespec UnaryCall::ForgetWanted() {
+  const gpr_timespec deadline = wanted_.deadline;
+  grpc_call_details_destroy(&wanted_);
+  grpc_call_details_init(&wanted_);
+  return deadline;
 }
 
 void UnaryCall::BeginUpload() {
@@ -660,6 +693,8 @@ std::optional<std::string_view> UnaryCall::Header(std::string_view name) const {
 const Method& UnaryCall::method() const {
   return service_->methods()[static_cast<size_t>(index_)];
 }
+
+bool UnaryCall::unknown() const { return service_->handle(index_) == nullptr; }
 
 Admission::Kind UnaryCall::kind() const {
   return method().traffic == Traffic::kHeavy ? Admission::Kind::kQueued

@@ -35,8 +35,9 @@ class UnaryCall final : public ServerCall, private CallLink {
   explicit UnaryCall(IoThread* io);
   ~UnaryCall() override;
 
-  // Waits for a call of the service's method number `index`. False if no call
-  // comes any more.
+  // Waits for a call of the service's method number `index`; where that has no
+  // handle, of any method that nobody registered. False if no call comes any
+  // more.
   bool Request(RawService* service, int index);
 
   // Forgets the call, ready for the next Request.
@@ -88,6 +89,9 @@ class UnaryCall final : public ServerCall, private CallLink {
   // Who calls, and whether it may.
   void Recognize();
   absl::Status CheckCaller() const;
+  // Whether there is such a method and it is offered.
+  absl::Status CheckMethod() const;
+  gpr_timespec ForgetWanted();
   void ReadMessage();
   void BeginUpload();
   // Nothing happens if there is none.
@@ -110,6 +114,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   void Cut();
 
   const Method& method() const;
+  // It stands for those that nobody registered.
+  bool unknown() const;
   Admission::Kind kind() const;
   size_t max_message_bytes() const;
   // What stays of it until it ends, beside its reply.
@@ -124,6 +130,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   // gRPC's side of the call; null before it arrives.
   grpc_call* call_ = nullptr;
   gpr_timespec raw_deadline_ = {};
+  grpc_call_details wanted_ = {};  // of an unknown method's call, as it arrives
   grpc_metadata_array headers_ = {};
   std::string peer_;  // gRPC's name of the connection
   std::string host_;  // its PeerKey

@@ -648,6 +648,16 @@ void AddConnections(std::vector<HostileRequest>* all) {
     while (steady_clock::now() < end && to.SendHeader(1, size_t{256} << 10)) {
     }
   }));
+  all->push_back({.name = "60,000 calls of no method, unread",
+                  .send =
+                      [](const HostileTarget& target) {
+                        auto client = std::make_shared<RawHttp2>(
+                            target.grpc, /*window=*/1 << 16, "127.0.0.1",
+                            /*receive_buffer=*/4096);
+                        client->Flood("/no.such/Method", 60'000, seconds(2));
+                        return HostileAnswer{absl::OkStatus(), client};
+                      },
+                  .peak_limit = kHostileMemoryLeft});
   all->push_back(Stalled("64 half-sent HTTP requests", 64,
                          "POST /nothing HTTP/1.1\r\nHost: weir\r\n"
                          "Content-Length: 1000000\r\n\r\nhalf"));

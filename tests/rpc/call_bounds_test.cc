@@ -34,6 +34,7 @@ using ::testing::HasSubstr;
 using testing::RawHttp2;
 
 constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
+constexpr char kNobodys[] = "/no.such/Method";
 constexpr absl::Duration kTimeout = absl::Milliseconds(40);
 constexpr Nanos kTimeoutNanos = 40'000'000;
 
@@ -550,6 +551,72 @@ TEST_F(CallBoundsTest, RefusalsThatNobodyReadsAreBounded) {
     EXPECT_TRUE(NothingIsHeld()) << i;
   }
   EXPECT_EQ(transport_->counts().replies_cut, kMore);
+}
+
+// The same of calls of methods that nobody registered.
+TEST_F(CallBoundsTest, RefusalsOfUnknownMethodsAreBounded) {
+  constexpr uint32_t kMost = 2;
+  constexpr uint32_t kMore = 3;
+  Lent lent(64 << 20);
+  TransportOptions options = Options();
+  options.send_timeout = absl::Hours(1);
+  options.max_refusals = 2 * kMost;
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  {
+    RawHttp2 client(address_, 1 << 30);
+    client.Begin(1, kInfer);
+    client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+    ASSERT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+    for (uint32_t i = 1; i <= kMost + kMore; ++i) {
+      client.Begin(2 * i + 1, kNobodys);
+    }
+    ASSERT_TRUE(
+        Eventually([&] { return transport_->counts().replies_cut == kMore; }));
+    const Ending cut = {absl::StatusCode::kUnimplemented, Delivery::kCut, ""};
+    EXPECT_THAT(endings_.Wait(kMore), ElementsAre(cut, cut, cut));
+    EXPECT_EQ(transport_->sending(), 1 + kMost);
+    EXPECT_EQ(transport_->taken_calls(), 1 + kMost + kMore);
+  }
+  EXPECT_TRUE(NothingIsHeld());
+}
+
+TEST_F(CallBoundsTest, AnUnknownMethodsCallMeetsTheBoundsOfAll) {
+  TransportOptions options = Options();
+  options.max_header_bytes = 8 << 10;
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kNobodys, /*more_headers=*/140);
+  const Ending large = {absl::StatusCode::kResourceExhausted, Delivery::kSent,
+                        "HEADERS_TOO_LARGE"};
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(large));
+  client.Begin(3, kNobodys);
+  EXPECT_EQ(endings_.Wait(2)[1],
+            (Ending{absl::StatusCode::kUnimplemented, Delivery::kSent, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_EQ(transport_->open_calls(), 0);
+  // The connection serves on.
+  client.Begin(5, kInfer);
+  client.Send(5, RawHttp2::Prefix(1) + "x", /*last=*/true);
+  EXPECT_EQ(endings_.Wait(3)[2].code, absl::StatusCode::kOk);
+}
+
+// While they come and are answered.
+TEST_F(CallBoundsTest, AShutdownEndsCallsOfUnknownMethods) {
+  constexpr size_t kCalls = 20;
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  std::thread caller([&] {
+    uint32_t stream = 1;
+    do {
+      client.Begin(stream, kNobodys);
+      stream += 2;
+    } while (client.Await(stream - 2));
+  });
+  EXPECT_GE(endings_.Wait(kCalls).size(), kCalls);
+  transport_->Shutdown(absl::ZeroDuration());
+  caller.join();
+  EXPECT_EQ(transport_->sending(), 0u);
+  EXPECT_EQ(transport_->open_calls(), 0);
 }
 
 TEST_F(CallBoundsTest, RefusalsThatPeersLeaveUnreadTakeNotAllRoom) {

@@ -55,7 +55,7 @@ std::string CallHeaders(const std::string& method) {
 }  // namespace
 
 RawHttp2::RawHttp2(const std::string& address, uint32_t window,
-                   const std::string& from) {
+                   const std::string& from, int receive_buffer) {
   const size_t colon = address.rfind(':');
   sockaddr_in to = {};
   to.sin_family = AF_INET;
@@ -63,6 +63,10 @@ RawHttp2::RawHttp2(const std::string& address, uint32_t window,
       htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr);
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (receive_buffer > 0) {
+    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer,
+               sizeof(receive_buffer));
+  }
   sockaddr_in here = {};
   here.sin_family = AF_INET;
   inet_pton(AF_INET, from.c_str(), &here.sin_addr);
@@ -142,6 +146,28 @@ void RawHttp2::Begin(uint32_t stream, const std::string& method,
     headers += Header("x-header", std::string(92, 'x'));
   }
   Write(kHeaders, kEndHeaders, stream, headers);
+}
+
+size_t RawHttp2::Flood(const std::string& method, size_t calls,
+                       std::chrono::milliseconds patience) {
+  timeval time = {};
+  time.tv_sec = patience.count() / 1000;
+  time.tv_usec = patience.count() % 1000 * 1000;
+  setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof(time));
+  const std::string headers = CallHeaders(method);
+  std::string frames;
+  for (uint32_t i = 0; i < calls; ++i) {
+    const uint8_t end = i % 2 == 0 ? kEndStream : uint8_t{0};
+    frames += Encode(kHeaders, kEndHeaders | end, 2 * i + 1, headers);
+  }
+  size_t sent = 0;
+  while (sent < frames.size()) {
+    const ssize_t n =
+        send(fd_, frames.data() + sent, frames.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  return calls == 0 ? 0 : sent / (frames.size() / calls);
 }
 
 std::string RawHttp2::Prefix(size_t message_bytes) {

@@ -3,6 +3,7 @@
 // waits, for as long as a passing test needs. Used by one thread.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,9 +34,10 @@ class RawHttp2 {
 
   // Connects to "127.0.0.1:PORT"; the server may send `window` bytes on each
   // stream, and on all together, until it is granted more. `from` is one of
-  // this host's addresses, to be another peer than others.
+  // this host's addresses, to be another peer than others. `receive_buffer`:
+  // what the kernel takes of the server's bytes, in bytes; 0: as it likes.
   RawHttp2(const std::string& address, uint32_t window,
-           const std::string& from = "127.0.0.1");
+           const std::string& from = "127.0.0.1", int receive_buffer = 0);
   ~RawHttp2();
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;
@@ -58,6 +60,11 @@ class RawHttp2 {
   void BeginEndless(uint32_t stream, const std::string& method);
   bool SendHeader(uint32_t stream, size_t bytes,
                   size_t frame_bytes = size_t{16} << 10);
+  // Begins so many calls and reads nothing, acknowledging not even settings,
+  // until the server has taken nothing for `patience`. Every other call has
+  // ended, without a message. Returns how many it took.
+  size_t Flood(const std::string& method, size_t calls,
+               std::chrono::milliseconds patience);
   // gRPC's five bytes before a message of that size.
   static std::string Prefix(size_t message_bytes);
   // In frames of so many bytes. False if the server has ended the connection.

@@ -340,12 +340,46 @@ TEST(TransportTest, ServesUnixSocketsAndRemovesThem) {
 }
 
 TEST(TransportTest, UnknownMethodsAreUnimplemented) {
-  const auto transport = StartTransport(EchoCall);
-  std::string reply;
-  EXPECT_EQ(CallRaw(Connect(transport->addresses()[0]), "/no.Service/Method",
-                    "", &reply)
-                .error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
+  for (const bool reflection : {false, true}) {
+    TransportOptions options = {.addresses = {"127.0.0.1:0"}};
+    options.reflection = reflection;
+    const auto transport = StartTransport(EchoCall, options);
+    const auto channel = Connect(transport->addresses()[0]);
+    for (const std::string method :
+         {"/inference.GRPCInferenceService/Method", "/no.Service/Method"}) {
+      std::string reply;
+      const grpc::Status unary =
+          CallRaw(channel, method, std::string(100'000, 'x'), &reply);
+      EXPECT_EQ(unary.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+      EXPECT_THAT(unary.error_message(), HasSubstr(method));
+
+      grpc::GenericStub stub(channel);
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + kPatience);
+      grpc::CompletionQueue queue;
+      const auto stream = stub.PrepareCall(&context, method, &queue);
+      void* tag = nullptr;
+      bool ok = false;
+      stream->StartCall(nullptr);
+      queue.Next(&tag, &ok);
+      grpc::ByteBuffer buffer;
+      stream->Read(&buffer, nullptr);
+      queue.Next(&tag, &ok);
+      EXPECT_FALSE(ok);
+      grpc::Status streamed;
+      stream->Finish(&streamed, nullptr);
+      queue.Next(&tag, &ok);
+      EXPECT_EQ(streamed.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+      EXPECT_THAT(streamed.error_message(), HasSubstr(method));
+    }
+    // However long it is, the error is short.
+    std::string reply;
+    const std::string error =
+        CallRaw(channel, "/" + std::string(1000, 'm') + "/\n", "", &reply)
+            .error_message();
+    EXPECT_THAT(error, HasSubstr("1003 bytes"));
+    EXPECT_LT(error.size(), 300u);
+  }
 }
 
 TEST(TransportTest, HealthSaysWhatItWasTold) {

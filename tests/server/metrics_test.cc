@@ -124,6 +124,14 @@ TEST(MetricsTest, CountsCallsByMethodAndCode) {
                 "weir_request_seconds_bucket{method=\"Evaluate\",le=\"+Inf\"}"),
             5);
   EXPECT_GT(server.Metric("weir_request_seconds_sum" + evaluate), 0);
+  // However many names callers make up, they are one series.
+  for (const char* method : {"/weir.v1.Catalog/Nothing", "/no.such/Method"}) {
+    EXPECT_TRUE(Refused(server.CallRaw(method, "x"),
+                        grpc::StatusCode::UNIMPLEMENTED, method));
+  }
+  EXPECT_TRUE(server.Settles());
+  EXPECT_EQ(requests("unknown", "UNIMPLEMENTED"), 2);
+  EXPECT_EQ(requests("Nothing", "UNIMPLEMENTED"), 0);
   // An RPC that nobody called has no series.
   EXPECT_THAT(server.HttpGet("/metrics"),
               ::testing::Not(::testing::HasSubstr("method=\"ModelInfer\"")));
