@@ -16,6 +16,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "kernels/graph/graph.h"
+#include "kernels/graph/names.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/opsets.h"
 
@@ -23,7 +24,6 @@ namespace weir {
 namespace {
 
 constexpr size_t kCycleNodesShown = 8;
-constexpr size_t kMaxNameBytes = 1024;
 
 // Who defines a value: a node's index, or one of these.
 constexpr int64_t kGiven = -1;
@@ -75,10 +75,11 @@ class Validator {
 
   // Names end up in error messages and in what is told about a model.
   absl::Status CheckNames() const {
-    size_t longest = 0;
+    std::string_view longest;
     absl::Status flaw;
     const auto see = [&](const char* kind, const std::string& name) {
-      longest = std::max(longest, name.size());
+      if (name.size() > longest.size()) longest = name;
+      if (name.size() > kMaxNameBytes) return;
       if (!flaw.ok() || IsUtf8(name)) return;
       flaw = absl::InvalidArgumentError(absl::StrCat(
           "the ", kind, " \"", EscapeNonUtf8(name), "\" is not UTF-8"));
@@ -91,13 +92,13 @@ class Validator {
       see("node", node.name);
       see("domain", node.domain);
       see("operator", node.op);
+      for (const auto& attribute : node.attributes.all()) {
+        see("attribute", attribute.first);
+      }
       for (const std::string& name : node.inputs) see("value", name);
       for (const std::string& name : node.outputs) see("value", name);
     }
-    if (longest > kMaxNameBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a name of ", longest, " bytes is longer than ", kMaxNameBytes));
-    }
+    WEIR_RETURN_IF_ERROR(CheckNameLength(longest));
     return flaw;
   }
 

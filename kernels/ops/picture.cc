@@ -618,6 +618,16 @@ absl::StatusOr<CropWindow> CropWindowOf(const NodeInfo& node, int64_t height,
 
 absl::StatusOr<NormalizeSettings> NormalizeSettingsOf(const NodeInfo& node,
                                                       Dim channels) {
+  for (const char* name : {"mean", "stddev"}) {
+    const AttributeValue* const value = node.attributes.Find(name);
+    const auto* const list = std::get_if<std::vector<float>>(value);
+    if (list != nullptr && list->size() > size_t{kMaxChannels}) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " has ", list->size(),
+                       " entries, more than a picture has channels, ",
+                       kMaxChannels, " at most"));
+    }
+  }
   NormalizeSettings settings;
   settings.mean = node.attributes.Floats("mean");
   settings.stddev = node.attributes.Floats("stddev");

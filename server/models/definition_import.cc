@@ -11,6 +11,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/names.h"
 #include "kernels/graph/opsets.h"
 #include "proto/weir/v1/graph.pb.h"
 
@@ -197,6 +198,47 @@ absl::StatusOr<GraphNode> ImportNode(v1::Node& from, const std::string& path,
   return node;
 }
 
+absl::Status CheckNames(const v1::Node& node, const std::string& path) {
+  for (const std::string* name : {&node.name(), &node.domain(), &node.op()}) {
+    WEIR_RETURN_IF_ERROR(WithField(CheckNameLength(*name), path));
+  }
+  for (const auto* names : {&node.inputs(), &node.outputs()}) {
+    for (const std::string& name : *names) {
+      WEIR_RETURN_IF_ERROR(WithField(CheckNameLength(name), path));
+    }
+  }
+  for (int i = 0; i < node.attributes_size(); ++i) {
+    const std::string& name = node.attributes(i).name();
+    if (name.size() <= kMaxNameBytes) continue;
+    return WithField(CheckNameLength(name),
+                     absl::StrCat(path, ".attributes[", i, "].name"));
+  }
+  return absl::OkStatus();
+}
+
+// Before any is repeated in an error.
+absl::Status CheckNames(const v1::GraphDefinition& definition) {
+  const auto check = [](const std::string& name, const char* list, int i) {
+    if (name.size() <= kMaxNameBytes) return absl::OkStatus();
+    return WithField(CheckNameLength(name),
+                     absl::StrCat("graph.definition.", list, "[", i, "]"));
+  };
+  for (int i = 0; i < definition.inputs_size(); ++i) {
+    WEIR_RETURN_IF_ERROR(check(definition.inputs(i).name(), "inputs", i));
+  }
+  for (int i = 0; i < definition.outputs_size(); ++i) {
+    WEIR_RETURN_IF_ERROR(check(definition.outputs(i), "outputs", i));
+  }
+  for (int i = 0; i < definition.constants_size(); ++i) {
+    WEIR_RETURN_IF_ERROR(check(definition.constants(i).name(), "constants", i));
+  }
+  for (int i = 0; i < definition.nodes_size(); ++i) {
+    WEIR_RETURN_IF_ERROR(CheckNames(
+        definition.nodes(i), absl::StrCat("graph.definition.nodes[", i, "]")));
+  }
+  return absl::OkStatus();
+}
+
 // Of domain "": 0 is the newest.
 absl::StatusOr<int> ImportOpset(int64_t opset) {
   constexpr char kField[] = "graph.definition.opset";
@@ -286,6 +328,7 @@ absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
 
 absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
                                        absl::Span<const GivenInput> given) {
+  WEIR_RETURN_IF_ERROR(CheckNames(definition));
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));
   graph.opsets["weir"] = kWeirOpset;

@@ -14,6 +14,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/names.h"
 #include "server/models/model_file.h"
 #include "server/models/onnx_tensor.h"
 #include "server/models/parsed_size.h"
@@ -34,6 +35,7 @@ class Importer {
       : model_(model), external_(options.folder, options.stop) {}
 
   absl::StatusOr<Graph> Run() {
+    WEIR_RETURN_IF_ERROR(CheckNames());
     WEIR_RETURN_IF_ERROR(CheckModel());
     WEIR_RETURN_IF_ERROR(ReadOpsets());
     onnx::GraphProto& graph = *model_.mutable_graph();
@@ -54,6 +56,40 @@ class Importer {
   }
 
  private:
+  // Before any is repeated in an error.
+  absl::Status CheckNames() const {
+    const onnx::GraphProto& graph = model_.graph();
+    if (model_.functions_size() > 0) {
+      WEIR_RETURN_IF_ERROR(CheckNameLength(model_.functions(0).name()));
+    }
+    for (const onnx::OperatorSetIdProto& opset : model_.opset_import()) {
+      WEIR_RETURN_IF_ERROR(CheckNameLength(opset.domain()));
+    }
+    for (const onnx::TensorProto& tensor : graph.initializer()) {
+      WEIR_RETURN_IF_ERROR(CheckNameLength(tensor.name()));
+    }
+    for (const auto* values : {&graph.input(), &graph.output()}) {
+      for (const onnx::ValueInfoProto& value : *values) {
+        WEIR_RETURN_IF_ERROR(CheckNameLength(value.name()));
+      }
+    }
+    for (const onnx::NodeProto& node : graph.node()) {
+      for (const std::string* name :
+           {&node.name(), &node.domain(), &node.op_type()}) {
+        WEIR_RETURN_IF_ERROR(CheckNameLength(*name));
+      }
+      for (const auto* names : {&node.input(), &node.output()}) {
+        for (const std::string& name : *names) {
+          WEIR_RETURN_IF_ERROR(CheckNameLength(name));
+        }
+      }
+      for (const onnx::AttributeProto& attribute : node.attribute()) {
+        WEIR_RETURN_IF_ERROR(CheckNameLength(attribute.name()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckModel() const {
     if (!model_.has_graph()) {
       return absl::InvalidArgumentError("the model has no graph");

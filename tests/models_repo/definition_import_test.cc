@@ -47,6 +47,42 @@ TEST(DefinitionImportTest, NamesWhatIsGivenAndNotDeclared) {
   EXPECT_EQ(Field(unknown), ".inputs[0]");
 }
 
+// Whatever is wrong with it, an error repeats no name that is longer than one
+// may be.
+TEST(DefinitionImportTest, ALongNameIsRefusedBeforeItIsRepeated) {
+  const std::string name(2000, 'n');
+  const auto refused = [&](const v1::GraphDefinition& definition) {
+    const absl::Status status = ImportDefinition(definition, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "a name of 2000 bytes is longer than 1024");
+    return Field(status);
+  };
+  v1::GraphDefinition attributes;
+  v1::Node* node = attributes.add_nodes();
+  for (int i = 0; i < 2; ++i) {
+    v1::Attribute* attribute = node->add_attributes();
+    attribute->set_name(name);
+    attribute->set_i(1);
+  }
+  EXPECT_EQ(refused(attributes),
+            "graph.definition.nodes[0].attributes[0].name");
+  v1::GraphDefinition constants;
+  for (int i = 0; i < 2; ++i) {
+    v1::NamedTensor* constant = constants.add_constants();
+    constant->set_name(name);
+    constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_INT8);
+    constant->mutable_value()->set_raw("x");
+  }
+  EXPECT_EQ(refused(constants), "graph.definition.constants[0]");
+  v1::GraphDefinition outputs;
+  outputs.add_outputs(name);
+  outputs.add_outputs(name);
+  EXPECT_EQ(refused(outputs), "graph.definition.outputs[0]");
+  v1::GraphDefinition inputs;
+  inputs.add_inputs()->set_name(name);
+  EXPECT_EQ(refused(inputs), "graph.definition.inputs[0]");
+}
+
 TEST(DefinitionImportTest, AnElementTypeIsRequired) {
   v1::GraphDefinition definition;
   v1::GraphInput* input = definition.add_inputs();

@@ -43,6 +43,23 @@ std::vector<T> Values(const Graph& graph, const std::string& name) {
   return {data, data + *NumElements(tensor.dims)};
 }
 
+TEST(OnnxImportTest, ALongNameIsRefusedBeforeItIsRepeated) {
+  const std::string name(2000, 'n');
+  std::vector<onnx::ModelProto> models(5, AddModel());
+  onnx::NodeProto* const node = models[0].mutable_graph()->mutable_node(0);
+  node->add_attribute()->set_name(name);
+  models[1].mutable_graph()->mutable_node(0)->set_domain(name);
+  models[2].mutable_graph()->add_output()->set_name(name);
+  models[2].mutable_graph()->add_output()->set_name(name);
+  models[3].add_functions()->set_name(name);
+  models[4].add_opset_import()->set_domain(name);
+  for (const onnx::ModelProto& model : models) {
+    ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+                {"a name of 2000 bytes is longer than 1024"});
+    EXPECT_LT(Import(model).status().message().size(), 2048u);
+  }
+}
+
 TEST(OnnxImportTest, ReadsAGraph) {
   const auto graph = Import(AddModel());
   ASSERT_TRUE(graph.ok()) << graph.status();
