@@ -465,25 +465,33 @@ void Server::Impl::NoteClosedConnections() {
        PeerShare(options.max_peer_connections, options.max_connections,
                  connections));
   closed_noted = closed;
-  const FrameGuard::Cuts cuts = transport->cut_connections();
-  const auto note_cuts = [&](const char* reason, uint64_t count,
-                             const std::string& bound, const char* remedy) {
-    if (count == 0) return;
+  const FrameGuard::Cuts cuts = transport->cuts();
+  const auto note_cut = [&](const char* event, const char* reason,
+                            const FrameGuard::Cut& cut,
+                            const FrameGuard::Cut& noted,
+                            const std::string& bound, const char* remedy) {
+    if (cut.count == noted.count) return;
     pulses_to_note = kPulsesBetweenNotes;
-    logger.Log(LogLevel::kWarning, "connections were cut",
+    logger.Log(LogLevel::kWarning, event,
                {{"reason", reason},
-                {"count", static_cast<int64_t>(count)},
+                {"count", static_cast<int64_t>(cut.count - noted.count)},
                 {"bound", bound},
-                {"last_peer", cuts.peer},
+                {"last_peer", cut.peer},
                 {"remedy", remedy}});
   };
-  note_cuts("MESSAGE_PIECES", cuts.pieces - cuts_noted.pieces,
-            absl::StrCat(FrameMeter::kFreePieces,
-                         " pieces of a message, and one more for each ",
-                         FrameMeter::kBytesPerPiece, " bytes"),
-            "send messages in larger HTTP/2 frames");
-  note_cuts(
-      "HEADERS_TOO_LARGE", cuts.headers - cuts_noted.headers,
+  constexpr char kConnections[] = "connections were cut";
+  const auto pieces = [](size_t most) {
+    return absl::StrCat(most, " pieces of a message, and one more for each ",
+                        FrameMeter::kBytesPerPiece, " bytes");
+  };
+  constexpr char kLargerFrames[] = "send messages in larger HTTP/2 frames";
+  note_cut("streams were cut", "MESSAGE_PIECES", cuts.streams,
+           cuts_noted.streams, pieces(FrameMeter::kFreePieces), kLargerFrames);
+  note_cut(kConnections, "MESSAGE_PIECES", cuts.pieces, cuts_noted.pieces,
+           pieces(FrameMeter::kMostPieces),
+           "send HTTP/2 frames in larger parts");
+  note_cut(
+      kConnections, "HEADERS_TOO_LARGE", cuts.headers, cuts_noted.headers,
       absl::StrCat(Transport::kHeaderBlockFactor *
                        static_cast<size_t>(TransportOptions().max_header_bytes),
                    " bytes of a header block, in ", FrameMeter::kHeaderPieces,

@@ -210,12 +210,15 @@ void AddTransportGauges(Metrics* metrics, const Transport& transport) {
         return Samples{{{"TOO_MANY_CONNECTIONS"}, Double(closed.all)},
                        {{"PEER_CONNECTIONS"}, Double(closed.of_peer)}};
       }));
-  metrics->AddReader(
-      Metric::kConnectionsCut, Metrics::ReadFn([&transport] {
-        const FrameGuard::Cuts cuts = transport.cut_connections();
-        return Samples{{{"MESSAGE_PIECES"}, Double(cuts.pieces)},
-                       {{"HEADERS_TOO_LARGE"}, Double(cuts.headers)}};
-      }));
+  metrics->AddReader(Metric::kConnectionsCut, Metrics::ReadFn([&transport] {
+                       const FrameGuard::Cuts cuts = transport.cuts();
+                       return Samples{
+                           {{"MESSAGE_PIECES"}, Double(cuts.pieces.count)},
+                           {{"HEADERS_TOO_LARGE"}, Double(cuts.headers.count)}};
+                     }));
+  metrics->AddReader(Metric::kStreamsCut, [&transport] {
+    return Double(transport.cuts().streams.count);
+  });
   const CallCounts* const counts = &transport.counts();
   metrics->AddReader(
       Metric::kUploadsCut, Metrics::ReadFn([counts] {

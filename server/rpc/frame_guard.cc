@@ -18,16 +18,23 @@
 #include "kernels/base/mutex.h"
 #include "server/rpc/frame_meter.h"
 #include "server/rpc/peer.h"
+#include "server/rpc/shutdown_hook.h"
 
 namespace weir {
 
 class FrameGuard::Tally {
  public:
-  void Count(FrameMeter::Verdict verdict, std::string peer) {
+  void CountStreams(uint64_t count, std::string peer) {
     const MutexLock lock(&mu_);
-    cuts_.peer = std::move(peer);
-    ++(verdict == FrameMeter::Verdict::kHeadersTooLarge ? cuts_.headers
-                                                        : cuts_.pieces);
+    cuts_.streams.count += count;
+    cuts_.streams.peer = std::move(peer);
+  }
+  void CountConnection(FrameMeter::Verdict verdict, std::string peer) {
+    const MutexLock lock(&mu_);
+    Cut& cut = verdict == FrameMeter::Verdict::kHeadersTooLarge ? cuts_.headers
+                                                                : cuts_.pieces;
+    ++cut.count;
+    cut.peer = std::move(peer);
   }
   Cuts cuts() const {
     const MutexLock lock(&mu_);
@@ -46,19 +53,23 @@ class MeteredReads {
   MeteredReads(std::shared_ptr<FrameGuard::Tally> tally, size_t header_bytes)
       : tally_(std::move(tally)), meter_(header_bytes) {}
 
-  // `bytes` of them, one place after another. False once they are too bad;
-  // what peer() says is noted when they become so.
+  // `bytes` of them, one place after another; marks those that end a stream.
+  // False once they are too bad for the connection. What peer() says is noted
+  // when something ends.
   template <typename Peer>
   bool Take(const iovec* places, size_t bytes, const Peer& peer) {
     const MutexLock lock(&mu_);
     if (verdict_ != FrameMeter::Verdict::kFine) return false;
+    const uint64_t ended_before = meter_.ended_streams();
     for (; bytes > 0; ++places) {
       const size_t part = std::min(bytes, places->iov_len);
       verdict_ = meter_.Take(places->iov_base, part);
       bytes -= part;
     }
+    const uint64_t ended = meter_.ended_streams() - ended_before;
+    if (ended > 0) tally_->CountStreams(ended, peer());
     if (verdict_ == FrameMeter::Verdict::kFine) return true;
-    tally_->Count(verdict_, peer());
+    tally_->CountConnection(verdict_, peer());
     return false;
   }
 
@@ -166,6 +177,9 @@ bool MayRead(int fd, const msghdr& message, size_t bytes) {
     return true;
   }
   socket->cut = true;
+  // gRPC passes over an error where it has just read something in front of it.
+  // It finds the end in any case.
+  ShutdownHook::ShutDown(fd, SHUT_RDWR);
   return false;
 }
 

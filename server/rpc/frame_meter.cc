@@ -18,8 +18,8 @@ constexpr uint8_t kEndStream = 1;
 
 }  // namespace
 
-FrameMeter::Verdict FrameMeter::Take(const void* bytes, size_t size) {
-  const auto* at = static_cast<const uint8_t*>(bytes);
+FrameMeter::Verdict FrameMeter::Take(void* bytes, size_t size) {
+  auto* at = static_cast<uint8_t*>(bytes);
   while (size > 0 && verdict_ == Verdict::kFine && next_ != Next::kNothing) {
     const size_t taken = next_ == Next::kPreface ? TakePreface(at, size)
                          : next_ == Next::kHead  ? TakeHead(at, size)
@@ -45,7 +45,8 @@ size_t FrameMeter::TakePreface(const uint8_t* bytes, size_t size) {
   return count;
 }
 
-size_t FrameMeter::TakeHead(const uint8_t* bytes, size_t size) {
+size_t FrameMeter::TakeHead(uint8_t* bytes, size_t size) {
+  const size_t had = taken_;
   const size_t count = std::min(size, kHeadBytes - taken_);
   std::memcpy(head_.data() + taken_, bytes, count);
   taken_ += count;
@@ -53,11 +54,11 @@ size_t FrameMeter::TakeHead(const uint8_t* bytes, size_t size) {
   taken_ = 0;
   frame_.size = size_t{head_[0]} << 16 | size_t{head_[1]} << 8 | head_[2];
   frame_.type = head_[3];
-  frame_.flags = head_[4];
+  frame_.flags = head_[kFlagsAt];
   frame_.stream = (uint32_t{head_[5]} << 24 | uint32_t{head_[6]} << 16 |
                    uint32_t{head_[7]} << 8 | uint32_t{head_[8]}) &
                   0x7FFFFFFF;
-  BeginFrame();
+  BeginFrame(had <= kFlagsAt ? bytes + (kFlagsAt - had) : nullptr);
   if (frame_.size == 0) {
     TakePiece(0);
   } else {
@@ -77,15 +78,46 @@ size_t FrameMeter::TakePayload(size_t size) {
   return count;
 }
 
-void FrameMeter::BeginFrame() {
-  if (frame_.type == kHeaders) block_bytes_ = block_pieces_ = 0;
-  if (frame_.type == kHeaders || frame_.type == kContinuation) {
-    block_bytes_ += frame_.size;
-    if (block_bytes_ > header_bytes_) verdict_ = Verdict::kHeadersTooLarge;
+void FrameMeter::BeginFrame(uint8_t* flags) {
+  switch (frame_.type) {
+    case kData:
+      return BeginData(flags);
+    case kReset:
+      return Close(frame_.stream);
+    case kHeaders:
+      block_bytes_ = block_pieces_ = 0;
+      if ((frame_.flags & kEndStream) != 0) {
+        Close(frame_.stream);
+      } else {
+        Open(frame_.stream);
+      }
+      break;
+    case kContinuation:
+      break;
+    default:
+      return;
   }
-  const bool ends = frame_.type == kReset || (frame_.type == kHeaders &&
-                                              (frame_.flags & kEndStream) != 0);
-  if (ends && !messages_.empty()) messages_.erase(frame_.stream);
+  block_bytes_ += frame_.size;
+  if (block_bytes_ > header_bytes_) verdict_ = Verdict::kHeadersTooLarge;
+}
+
+void FrameMeter::BeginData(uint8_t* flags) {
+  constexpr auto kFree = int32_t{kFreePieces * kBytesPerPiece};
+  const auto known = Find(frame_.stream);
+  const bool gone = frame_.stream % 2 != 0 && frame_.stream <= forgotten_;
+  owed_ = known != streams_.end() ? &known->owed
+          : gone                  ? &others_owed_
+                                  : nullptr;
+  if (owed_ == nullptr || *owed_ <= kFree || flags == nullptr) return;
+  *flags |= kEndingFlag;
+  owed_ = nullptr;
+  if (known != streams_.end()) {
+    ++ended_streams_;
+    Close(frame_.stream);
+  } else if (!others_ended_) {
+    others_ended_ = true;
+    ++ended_streams_;
+  }
 }
 
 void FrameMeter::TakePiece(size_t size) {
@@ -96,32 +128,55 @@ void FrameMeter::TakePiece(size_t size) {
     const bool whole = size == frame_.size;
     if (!last || !whole) CountPiece(size);
     // A whole message is its reader's to judge.
-    if (last && (whole || taken_ == frame_.size) && !messages_.empty()) {
-      messages_.erase(frame_.stream);
-    }
+    if (last && (whole || taken_ == frame_.size)) Close(frame_.stream);
   }
 }
 
 void FrameMeter::CountPiece(size_t size) {
-  Message& message = MessageOf(frame_.stream);
-  ++message.pieces;
-  message.bytes += size;
-  if (message.pieces > kFreePieces + message.bytes / kBytesPerPiece) {
-    verdict_ = Verdict::kTooManyPieces;
+  constexpr auto kMost = int32_t{kMostPieces * kBytesPerPiece};
+  constexpr int32_t kLeast = -(int32_t{1} << 30);
+  if (owed_ == nullptr) return;
+  *owed_ += static_cast<int32_t>(kBytesPerPiece) - static_cast<int32_t>(size);
+  *owed_ = std::max(*owed_, kLeast);
+  if (*owed_ > kMost) verdict_ = Verdict::kTooManyPieces;
+}
+
+// Streams begin in the order of their odd numbers; gRPC takes no other.
+void FrameMeter::Open(uint32_t stream) {
+  if (stream <= newest_ || stream % 2 == 0) return;
+  newest_ = stream;
+  if (streams_.size() == kMaxStreams) {
+    forgotten_ = streams_.front().id;
+    streams_.erase(streams_.begin());
+  }
+  streams_.push_back({.id = stream});
+}
+
+void FrameMeter::Close(uint32_t stream) {
+  constexpr size_t kKept = 64;  // however few there are
+  const auto known = Find(stream);
+  if (known == streams_.end()) return;
+  streams_.erase(known);
+  if (streams_.capacity() > kKept &&
+      streams_.size() * 4 <= streams_.capacity()) {
+    streams_.shrink_to_fit();
   }
 }
 
-FrameMeter::Message& FrameMeter::MessageOf(uint32_t stream) {
-  const auto found = messages_.find(stream);
-  if (found != messages_.end()) return found->second;
-  if (stream <= forgotten_) return others_;
-  if (messages_.size() == kMaxMessages) {
-    const auto oldest = messages_.begin();
-    if (stream < oldest->first) return others_;
-    forgotten_ = oldest->first;
-    messages_.erase(oldest);
+FrameMeter::Streams::iterator FrameMeter::Find(uint32_t stream) {
+  if (!streams_.empty() && streams_.back().id == stream) {
+    return streams_.end() - 1;
   }
-  return messages_[stream];
+  const auto found =
+      std::lower_bound(streams_.begin(), streams_.end(), stream,
+                       [](const Stream& s, uint32_t id) { return s.id < id; });
+  return found != streams_.end() && found->id == stream ? found
+                                                        : streams_.end();
+}
+
+size_t FrameMeter::bytes() const {
+  const size_t room = streams_.capacity();
+  return sizeof(*this) + (room > kInlineStreams ? room * sizeof(Stream) : 0);
 }
 
 }  // namespace weir

@@ -129,9 +129,9 @@ class Transport {
 
   size_t open_connections() const;
   Listener::Closed closed_connections() const { return listener_->closed(); }
-  // Connections that were ended for what they sent: a message in too many
-  // pieces, or headers of which there was no end.
-  FrameGuard::Cuts cut_connections() const { return guard_.cuts(); }
+  // Streams and connections that were ended for what they sent: a message in
+  // too many pieces, or headers of which there was no end.
+  FrameGuard::Cuts cuts() const { return guard_.cuts(); }
   // Of a header block as it is sent, for each byte that headers may have.
   static constexpr size_t kHeaderBlockFactor = 4;
   // Calls since the start, and those of them that are not answered yet.

@@ -324,7 +324,8 @@ void UnaryCall::OnMessage(bool ok) {
 
 absl::Status UnaryCall::TakeMessage() {
   if (message_ == nullptr) {
-    return absl::InvalidArgumentError("the call has no message");
+    return absl::InvalidArgumentError(
+        "the call has no message, or not all of one");
   }
   const auto& received = message_->data.raw;
   const size_t size = received.slice_buffer.length;

@@ -35,9 +35,12 @@ SEEDS = {
                frame(DATA, 0, 1, b"x") * 1030),
     "drip": (0, frame(HEADERS, END_HEADERS, 1, b"h") +
              frame(DATA, END_STREAM, 1, b"x" * 1040)),
-    "reset": (255, frame(DATA, 0, 1, b"x") * 600 +
+    "split_heads": (4, frame(HEADERS, END_HEADERS, 1, b"h") +
+                    frame(DATA, 0, 1, b"x") * 600),
+    "reset": (255, frame(HEADERS, END_HEADERS, 1, b"h") +
+              frame(DATA, 0, 1, b"x") * 200 +
               frame(RESET, 0, 1, b"\0\0\0\x08") +
-              frame(DATA, 0, 1, b"x") * 600),
+              frame(DATA, 0, 1, b"x") * 200),
     "continued": (255, frame(HEADERS, 0, 1, b"h" * 400) +
                   frame(CONTINUATION, 0, 1, b"h" * 400) +
                   frame(CONTINUATION, END_HEADERS, 1, b"h" * 400)),

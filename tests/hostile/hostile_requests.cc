@@ -642,6 +642,18 @@ void AddConnections(std::vector<HostileRequest>* all) {
     to.SendAsGranted(1, RawHttp2::Prefix(2 * kBytes) + std::string(kBytes, 'x'),
                      /*last=*/false, /*frame_bytes=*/1);
   }));
+  all->push_back(Framed("frames of one byte on many streams", [](RawHttp2& to) {
+    const std::string part(400, 'x');
+    for (uint32_t stream = 1; stream < 1000; stream += 2) {
+      to.Begin(stream, kInfer);
+      to.Send(stream, part, /*last=*/false, 1);
+    }
+  }));
+  all->push_back(Framed("frames of no stream", [](RawHttp2& to) {
+    for (uint32_t stream = 1; stream < 60'000; ++stream) {
+      if (!to.Send(stream, "x", /*last=*/false)) return;
+    }
+  }));
   all->push_back(Framed("a header without an end", [](RawHttp2& to) {
     to.BeginEndless(1, kInfer);
     const auto end = steady_clock::now() + seconds(10);

@@ -745,7 +745,7 @@ TEST_F(CallBoundsTest, OtherMethodsAreAnsweredWhileTheQueueIsFull) {
 
 // A message in frames of one byte takes gRPC a piece of its own for each.
 TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
-  constexpr size_t kBytes = 1000;
+  constexpr size_t kBytes = 250;
   Admission admission{100, kBytes * kSliceBytes};
   // One request alone may have more.
   auto other = admission.Admit(1, kNoDeadline, TestTime());
@@ -772,29 +772,69 @@ TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
 }
 
 // Until a message is whole gRPC shows nothing of it, and holds some 42 bytes
-// for each of its pieces.
-TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsConnection) {
-  constexpr size_t kBytes = 1'000'000;
+// for each of its pieces. Behind a gateway others' calls are on its connection.
+TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsStreamAlone) {
   TransportOptions options = Options();
   options.receive_timeout = absl::InfiniteDuration();
   Start(EchoCall, options);
   RawHttp2 client(address_, 1 << 16);
-  const std::string part =
-      RawHttp2::Prefix(2 * kBytes) + std::string(kBytes, 'x');
+  const std::string message = RawHttp2::Prefix(100) + std::string(100, 'm');
   client.Begin(1, kInfer);
-  EXPECT_LT(client.SendAsGranted(1, part, /*last=*/false, /*frame_bytes=*/1),
-            part.size());
-  EXPECT_TRUE(client.AwaitEnd());
-  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
-                                                   Delivery::kCallerGone, ""}));
-  EXPECT_EQ(transport_->cut_connections().pieces, 1u);
-  EXPECT_EQ(transport_->cut_connections().headers, 0u);
-  EXPECT_EQ(transport_->cut_connections().peer, client.name());
-  // It does not linger, though its client is still there.
-  EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 0; }));
+  client.Send(1, message.substr(0, 50), /*last=*/false);
+  client.Begin(3, kInfer);
+  client.Send(3, RawHttp2::Prefix(1 << 20) + std::string(10'000, 'x'),
+              /*last=*/false, /*frame_bytes=*/1);
+  const RawHttp2::Frame frame = client.Next();
+  ASSERT_TRUE(frame.ok);
+  EXPECT_EQ(frame.type, RawHttp2::kReset);
+  EXPECT_EQ(frame.stream, 3u);
+  // What comes on is passed over.
+  EXPECT_TRUE(client.Send(3, std::string(10'000, 'x'), /*last=*/true,
+                          /*frame_bytes=*/1));
+  client.Send(1, message.substr(50), /*last=*/true);
+  EXPECT_EQ(client.ReadData(1, message.size()), message.size());
+  EXPECT_EQ(endings_.Wait(2).size(), 2u);
+  const FrameGuard::Cuts cuts = transport_->cuts();
+  EXPECT_EQ(cuts.streams.count, 1u);
+  EXPECT_EQ(cuts.streams.peer, client.name());
+  EXPECT_EQ(cuts.pieces.count, 0u);
+  EXPECT_EQ(cuts.headers.count, 0u);
   EXPECT_TRUE(NothingIsHeld());
-  InferStub stub(Connect(address_));
-  EXPECT_TRUE(Infer(stub, "x").status.ok());
+  // The next call is as good as any.
+  client.Begin(5, kInfer);
+  client.Send(5, message, /*last=*/true);
+  EXPECT_EQ(client.ReadData(5, message.size()), message.size());
+}
+
+// A call that is being answered may send what nobody reads: gRPC holds it too.
+TEST_F(CallBoundsTest, WhatFollowsAMessageMayNotComeInPiecesEither) {
+  Event begun;
+  Event may_end;
+  Start(
+      [&](ServerCall& call) {
+        begun.Set();
+        may_end.Wait(1);
+        EchoCall(call);
+      },
+      Options());
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(1) + "m", /*last=*/false);
+  begun.Wait(1);
+  client.Send(1, std::string(1000, 'x'), /*last=*/false, /*frame_bytes=*/1);
+  EXPECT_TRUE(
+      Eventually([&] { return transport_->cuts().streams.count == 1; }));
+  may_end.Set();
+  RawHttp2::Frame frame;
+  do {
+    frame = client.Next();
+  } while (frame.ok && frame.type != RawHttp2::kReset);
+  EXPECT_TRUE(frame.ok);
+  endings_.Wait(1);
+  EXPECT_TRUE(NothingIsHeld());
+  client.Begin(3, kInfer);
+  client.Send(3, RawHttp2::Prefix(1) + "m", /*last=*/true);
+  EXPECT_EQ(client.ReadData(3, 6), 6u);
 }
 
 // gRPC joins its pieces, again with each that comes, before it looks at its
@@ -812,9 +852,12 @@ TEST_F(CallBoundsTest, AHeaderWithoutAnEndEndsItsConnection) {
     }
     EXPECT_LT(sent, kMost);
     EXPECT_TRUE(client.AwaitEnd());
-    EXPECT_EQ(transport_->cut_connections().headers, 1u);
-    EXPECT_EQ(transport_->cut_connections().pieces, 0u);
-    EXPECT_EQ(transport_->cut_connections().peer, client.name());
+    EXPECT_EQ(transport_->cuts().headers.count, 1u);
+    EXPECT_EQ(transport_->cuts().headers.peer, client.name());
+    EXPECT_EQ(transport_->cuts().pieces.count, 0u);
+    // It does not linger, though its client is still there.
+    EXPECT_TRUE(
+        Eventually([&] { return transport_->open_connections() == 0; }));
     InferStub stub(Connect(address_));
     EXPECT_TRUE(Infer(stub, "x").status.ok());
   }
@@ -831,17 +874,19 @@ TEST_F(CallBoundsTest, ConnectionsOfUnixSocketsAreCutToo) {
   path.copy(where.sun_path, sizeof(where.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
-  const std::string bytes =
-      RawHttp2::Opening(1 << 16) + RawHttp2::EncodeCall(1, kInfer) +
-      RawHttp2::EncodeData(1, std::string(2000, 'x'), /*last=*/false, 1);
+  std::string bytes = RawHttp2::Opening(1 << 16) +
+                      RawHttp2::Encode(RawHttp2::kHeaders, /*flags=*/0, 1, "");
+  for (size_t i = 0; i < FrameMeter::kHeaderPieces; ++i) {
+    bytes += RawHttp2::Encode(RawHttp2::kContinuation, /*flags=*/0, 1, "");
+  }
   ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(bytes.size()));
   char read[1024];
   while (recv(fd, read, sizeof(read), 0) > 0) {
   }
   close(fd);
-  EXPECT_EQ(transport_->cut_connections().pieces, 1u);
-  EXPECT_EQ(transport_->cut_connections().peer, "unix:");
+  EXPECT_EQ(transport_->cuts().headers.count, 1u);
+  EXPECT_EQ(transport_->cuts().headers.peer, "unix:");
 }
 
 TEST_F(CallBoundsTest, AnUploadOfManyFramesBesideSmallCallsIsServed) {
@@ -866,8 +911,8 @@ TEST_F(CallBoundsTest, AnUploadOfManyFramesBesideSmallCallsIsServed) {
   done = true;
   small.join();
   EXPECT_EQ(failed, 0);
-  EXPECT_EQ(transport_->cut_connections().pieces, 0u);
-  EXPECT_EQ(transport_->cut_connections().headers, 0u);
+  const FrameGuard::Cuts cuts = transport_->cuts();
+  EXPECT_EQ(cuts.streams.count + cuts.pieces.count + cuts.headers.count, 0u);
 }
 
 // gRPC's own services hold a thread for every stream.

@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace weir {
 namespace {
@@ -36,9 +40,19 @@ class Connection {
  public:
   Connection() { Take(Preface()); }
 
-  Verdict Take(const std::string& bytes) {
-    return meter_.Take(bytes.data(), bytes.size());
+  // As one read.
+  Verdict Take(std::string bytes) {
+    const Verdict verdict = meter_.Take(bytes.data(), bytes.size());
+    taken_ = std::move(bytes);
+    return verdict;
   }
+  // What gRPC gets of that.
+  const std::string& taken() const { return taken_; }
+  // Whether the frame that was taken last ends its stream.
+  bool Ends() const {
+    return (static_cast<uint8_t>(taken_[4]) & FrameMeter::kEndingFlag) != 0;
+  }
+  const FrameMeter& meter() const { return meter_; }
   Verdict Frame(uint8_t type, uint8_t flags, uint32_t stream, size_t size) {
     return Take(Head(size, type, flags, stream) + std::string(size, 'x'));
   }
@@ -57,30 +71,91 @@ class Connection {
 
  private:
   FrameMeter meter_{kHeaderBytes};
+  std::string taken_;
 };
 
-// Of frames of one byte there may be a few more than are free, for their bytes.
-constexpr size_t kMostOfOneByte =
-    FrameMeter::kFreePieces +
-    FrameMeter::kFreePieces / (FrameMeter::kBytesPerPiece - 1);
+// Of pieces of one byte there may be a few more than are free, for their bytes.
+constexpr size_t OfOneByte(size_t pieces) {
+  return pieces * FrameMeter::kBytesPerPiece / (FrameMeter::kBytesPerPiece - 1);
+}
+constexpr size_t kMostOfOneByte = OfOneByte(FrameMeter::kFreePieces);
 
 TEST(FrameMeterTest, AMessageMayNotComeInFramesOfOneByte) {
   Connection connection;
   connection.Begin(1);
-  EXPECT_EQ(connection.Bytes(1, kMostOfOneByte), Verdict::kFine);
-  EXPECT_EQ(connection.Data(1, 1), Verdict::kTooManyPieces);
-  // And that is that.
-  EXPECT_EQ(connection.Data(1, 1, /*last=*/true), Verdict::kTooManyPieces);
-  EXPECT_EQ(connection.Frame(kPing, 0, 0, 8), Verdict::kTooManyPieces);
+  connection.Begin(3);
+  connection.Bytes(1, kMostOfOneByte);
+  EXPECT_FALSE(connection.Ends());
+  connection.Data(1, 1);  // one too many
+  EXPECT_FALSE(connection.Ends());
+  EXPECT_EQ(connection.Data(1, 1), Verdict::kFine);
+  EXPECT_EQ(connection.taken(),
+            Head(1, kData, FrameMeter::kEndingFlag, 1) + "x");
+  EXPECT_EQ(connection.meter().ended_streams(), 1u);
+  // Nothing of it counts any more; others go on.
+  EXPECT_EQ(connection.Bytes(1, 100'000), Verdict::kFine);
+  EXPECT_FALSE(connection.Ends());
+  EXPECT_EQ(connection.Bytes(3, kMostOfOneByte), Verdict::kFine);
+  EXPECT_FALSE(connection.Ends());
+  EXPECT_EQ(connection.meter().ended_streams(), 1u);
+}
+
+TEST(FrameMeterTest, NothingElseIsTouched) {
+  Connection connection;
+  connection.Begin(1);
+  connection.Begin(3);
+  std::string read;
+  for (int i = 0; i < 1000; ++i) {
+    read += Head(1, kData, 0, 1) + "x" + Head(8, kPing, 0, 0) + "12345678";
+  }
+  read += Head(3, kData, kEndStream, 3) + "abc";
+  EXPECT_EQ(connection.Take(read), Verdict::kFine);
+  size_t changed = 0;
+  for (size_t i = 0; i < read.size(); ++i) {
+    if (read[i] != connection.taken()[i]) ++changed;
+  }
+  EXPECT_EQ(changed, 1u);
 }
 
 TEST(FrameMeterTest, EmptyFramesArePiecesToo) {
   Connection connection;
   connection.Begin(1);
-  for (size_t i = 0; i < FrameMeter::kFreePieces; ++i) {
+  for (size_t i = 0; i <= FrameMeter::kFreePieces; ++i) {
     ASSERT_EQ(connection.Data(1, 0), Verdict::kFine);
+    ASSERT_FALSE(connection.Ends());
   }
-  EXPECT_EQ(connection.Data(1, 0), Verdict::kTooManyPieces);
+  EXPECT_EQ(connection.Data(1, 0), Verdict::kFine);
+  EXPECT_TRUE(connection.Ends());
+}
+
+// Where gRPC has read the flags before, the next frame has to do.
+TEST(FrameMeterTest, AFrameWhoseFlagsAreReadEndsNothing) {
+  Connection connection;
+  connection.Begin(1);
+  connection.Bytes(1, kMostOfOneByte + 1);
+  const std::string head = Head(1, kData, 0, 1);
+  connection.Take(head.substr(0, 5));
+  connection.Take(head.substr(5) + "x");
+  EXPECT_EQ(connection.taken(), head.substr(5) + "x");
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
+  connection.Take(head.substr(0, 4));
+  connection.Take(head.substr(4) + "x");
+  EXPECT_EQ(static_cast<uint8_t>(connection.taken()[0]),
+            FrameMeter::kEndingFlag);
+  EXPECT_EQ(connection.meter().ended_streams(), 1u);
+}
+
+TEST(FrameMeterTest, WhoSplitsEveryFrameInItsHeadLosesTheConnection) {
+  Connection connection;
+  connection.Begin(1);
+  const std::string head = Head(1, kData, 0, 1);
+  for (size_t i = 0; i < OfOneByte(FrameMeter::kMostPieces); ++i) {
+    connection.Take(head.substr(0, 5));
+    ASSERT_EQ(connection.Take(head.substr(5) + "x"), Verdict::kFine);
+  }
+  connection.Take(head.substr(0, 5));
+  EXPECT_EQ(connection.Take(head.substr(5) + "x"), Verdict::kTooManyPieces);
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
 }
 
 // A piece of a frame that is read alone is held alone. Of the last frame too,
@@ -90,10 +165,24 @@ TEST(FrameMeterTest, AFrameMayNotComeByteByByte) {
     Connection connection;
     connection.Begin(1);
     EXPECT_EQ(connection.Take(Head(kFrame, kData, flags, 1)), Verdict::kFine);
-    for (size_t i = 0; i < kMostOfOneByte; ++i) {
+    for (size_t i = 0; i < OfOneByte(FrameMeter::kMostPieces); ++i) {
       ASSERT_EQ(connection.Take("x"), Verdict::kFine);
     }
     EXPECT_EQ(connection.Take("x"), Verdict::kTooManyPieces);
+    // And that is that.
+    EXPECT_EQ(connection.Frame(kPing, 0, 0, 8), Verdict::kTooManyPieces);
+  }
+}
+
+// The frame that ends its stream may come in any pieces: gRPC keeps none.
+TEST(FrameMeterTest, AFrameThatEndsItsStreamCostsNothing) {
+  Connection connection;
+  connection.Begin(1);
+  connection.Bytes(1, kMostOfOneByte + 1);
+  connection.Take(Head(kFrame, kData, 0, 1));
+  EXPECT_TRUE(connection.Ends());
+  for (size_t i = 0; i < kFrame; ++i) {
+    ASSERT_EQ(connection.Take("x"), Verdict::kFine);
   }
 }
 
@@ -135,7 +224,7 @@ TEST(FrameMeterTest, MessagesThatEndedCountNoMore) {
   Connection connection;
   for (uint32_t stream = 1; stream < 2000; stream += 2) {
     connection.Begin(stream);
-    ASSERT_EQ(connection.Bytes(stream, 1000), Verdict::kFine);
+    connection.Bytes(stream, kMostOfOneByte);
     switch (stream % 3) {
       case 0:
         connection.Data(stream, 1, /*last=*/true);
@@ -148,15 +237,34 @@ TEST(FrameMeterTest, MessagesThatEndedCountNoMore) {
     }
     ASSERT_EQ(connection.Bytes(stream, 1000), Verdict::kFine);
   }
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
 }
 
 TEST(FrameMeterTest, MessagesAreJudgedEachAlone) {
   Connection connection;
-  for (size_t i = 0; i < 1000; ++i) {
+  for (uint32_t stream = 1; stream < 100; stream += 2) connection.Begin(stream);
+  for (size_t i = 0; i < kMostOfOneByte; ++i) {
     for (uint32_t stream = 1; stream < 100; stream += 2) {
       ASSERT_EQ(connection.Data(stream, 1), Verdict::kFine);
     }
   }
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
+}
+
+// gRPC passes over what is of none: streams begin with odd numbers, in order.
+TEST(FrameMeterTest, DataOfNoStreamIsNoFault) {
+  Connection connection;
+  connection.Begin(11);
+  connection.Begin(9);
+  connection.Begin(14);
+  for (const uint32_t stream : {0u, 2u, 9u, 13u, 14u, 0x7FFFFFFFu}) {
+    ASSERT_EQ(connection.Bytes(stream, 10'000), Verdict::kFine);
+    connection.Take(Head(10'000, kData, 0, stream));
+    for (size_t i = 0; i < 10'000; ++i) {
+      ASSERT_EQ(connection.Take("x"), Verdict::kFine);
+    }
+  }
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
 }
 
 // Whoever is refused in the middle of its message need not end it.
@@ -165,21 +273,54 @@ TEST(FrameMeterTest, MessagesThatNeverEndAreNoFault) {
   for (uint32_t stream = 1; stream < 400'000; stream += 2) {
     connection.Begin(stream);
     ASSERT_EQ(connection.Data(stream, 69), Verdict::kFine);
+    ASSERT_FALSE(connection.Ends());
   }
 }
 
 // What is forgotten for others begins anew once, and all such together.
 TEST(FrameMeterTest, ForgottenMessagesShareWhatTheyMay) {
-  constexpr uint32_t kOthers = 5000;
   Connection connection;
-  connection.Bytes(1, 1000);
-  connection.Bytes(3, 1000);
-  for (uint32_t stream = 5; stream < kOthers; stream += 2) {
-    connection.Data(stream, 1);
+  for (const uint32_t stream : {1u, 3u}) {
+    connection.Begin(stream);
+    connection.Bytes(stream, kMostOfOneByte);
   }
-  EXPECT_EQ(connection.Bytes(1, kMostOfOneByte / 2), Verdict::kFine);
-  EXPECT_EQ(connection.Bytes(3, kMostOfOneByte / 2), Verdict::kFine);
-  EXPECT_EQ(connection.Bytes(1, 1), Verdict::kTooManyPieces);
+  for (uint32_t i = 0; i < FrameMeter::kMaxStreams; ++i) {
+    connection.Begin(5 + 2 * i);
+  }
+  connection.Bytes(1, kMostOfOneByte / 2);
+  connection.Bytes(3, kMostOfOneByte / 2 + 2);
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
+  EXPECT_EQ(connection.Data(1, 1), Verdict::kFine);
+  EXPECT_TRUE(connection.Ends());
+  EXPECT_EQ(connection.Data(3, 1), Verdict::kFine);
+  EXPECT_TRUE(connection.Ends());
+  EXPECT_EQ(connection.meter().ended_streams(), 1u);
+}
+
+// Whatever its client says has begun.
+TEST(FrameMeterTest, ItsOwnMemoryHasABound) {
+  constexpr size_t kMost = (size_t{16} << 10) + 512;
+  std::vector<uint32_t> ids;
+  for (uint32_t id = 1; id < 40'000; id += 2) ids.push_back(id);
+  const std::vector<uint32_t> descending(ids.rbegin(), ids.rend());
+  std::vector<uint32_t> shuffled = ids;
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(1));
+  for (const auto& order : {ids, descending, shuffled}) {
+    Connection opened;
+    Connection unopened;
+    const size_t before = opened.meter().bytes();
+    EXPECT_LT(before, 512u);
+    for (const uint32_t id : order) {
+      opened.Begin(id);
+      opened.Data(id, 1);
+      unopened.Data(id, 1);
+      ASSERT_LE(opened.meter().bytes(), kMost);
+    }
+    EXPECT_EQ(unopened.meter().bytes(), before);
+    for (const uint32_t id : order) opened.Frame(kReset, 0, id, 4);
+    // Room for a few may stay.
+    EXPECT_LE(opened.meter().bytes(), before + 512);
+  }
 }
 
 TEST(FrameMeterTest, AHeaderBlockHasABound) {
@@ -220,11 +361,11 @@ TEST(FrameMeterTest, ReadsMayEndAnywhere) {
     bytes += Head(100, kData, kEndStream, 1) + std::string(100, 'd');
   }
   FrameMeter meter(kHeaderBytes);
-  for (const char byte : bytes) {
+  for (char byte : bytes) {
     ASSERT_EQ(meter.Take(&byte, 1), Verdict::kFine);
   }
   // It knows where it is.
-  const std::string head = Head(kHeaderBytes + 1, kHeaders, 0, 3);
+  std::string head = Head(kHeaderBytes + 1, kHeaders, 0, 3);
   for (size_t i = 0; i + 1 < head.size(); ++i) {
     ASSERT_EQ(meter.Take(&head[i], 1), Verdict::kFine);
   }

@@ -42,8 +42,10 @@ class RawHttp2 {
   RawHttp2(const RawHttp2&) = delete;
   RawHttp2& operator=(const RawHttp2&) = delete;
 
-  // What a client begins with, a call without its message, and DATA in frames
-  // of so many bytes: for connections of another kind.
+  // A frame, what a client begins with, a call without its message, and DATA in
+  // frames of so many bytes: for connections of another kind.
+  static std::string Encode(FrameType type, uint8_t flags, uint32_t stream,
+                            const std::string& payload);
   static std::string Opening(uint32_t window);
   static std::string EncodeCall(uint32_t stream, const std::string& method);
   static std::string EncodeData(uint32_t stream, const std::string& bytes,
@@ -92,8 +94,6 @@ class RawHttp2 {
   bool MayWriteOn();
 
  private:
-  static std::string Encode(FrameType type, uint8_t flags, uint32_t stream,
-                            const std::string& payload);
   // False if the server has reset the connection, which Next() tells too.
   bool WriteAll(const std::string& bytes);
   bool Write(FrameType type, uint8_t flags, uint32_t stream,

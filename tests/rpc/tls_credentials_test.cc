@@ -192,7 +192,7 @@ TEST_F(TlsCredentialsTest, SpeaksTls12AndNewerAndHttp2) {
 }
 
 // What TLS hides is looked at where it is decrypted.
-TEST_F(TlsCredentialsTest, AMessageInTooManyPiecesEndsItsConnection) {
+TEST_F(TlsCredentialsTest, FramesAreJudgedBehindTls) {
   constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
   signal(SIGPIPE, SIG_IGN);
   Start();
@@ -210,23 +210,50 @@ TEST_F(TlsCredentialsTest, AMessageInTooManyPiecesEndsItsConnection) {
     return SSL_write(ssl, bytes.data(), static_cast<int>(bytes.size())) > 0;
   };
   ASSERT_TRUE(send(RawHttp2::Opening(1 << 16)));
+  const std::string text = "the message of the other stream";
+  const std::string message = RawHttp2::Prefix(text.size()) + text;
+  ASSERT_TRUE(send(RawHttp2::EncodeCall(1, kInfer) +
+                   RawHttp2::EncodeData(1, message.substr(0, 5), false, 5)));
   ASSERT_TRUE(
-      send(RawHttp2::EncodeCall(1, kInfer) +
-           RawHttp2::EncodeData(1, RawHttp2::Prefix(100'000), false, 5)));
+      send(RawHttp2::EncodeCall(3, kInfer) +
+           RawHttp2::EncodeData(3, RawHttp2::Prefix(100'000), false, 5)));
   ASSERT_TRUE(Infer(*honest, "x").status.ok());
-  EXPECT_EQ(transport_->cut_connections().pieces, 0u);
-  for (int i = 0; i < 20; ++i) {
-    if (!send(RawHttp2::EncodeData(1, std::string(1000, 'x'), false, 1))) break;
+  EXPECT_EQ(transport_->cuts().streams.count, 0u);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(
+        send(RawHttp2::EncodeData(3, std::string(1000, 'x'), false, 1)));
   }
+  ASSERT_TRUE(send(RawHttp2::EncodeData(1, message.substr(5), true, 100)));
+  // The stream has ended; the connection and its other stream go on.
+  std::string came;
   char bytes[1024];
-  while (SSL_read(ssl, bytes, sizeof(bytes)) > 0) {
+  while (came.find(text) == std::string::npos) {
+    const int count = SSL_read(ssl, bytes, sizeof(bytes));
+    ASSERT_GT(count, 0);
+    came.append(bytes, static_cast<size_t>(count));
   }
+  const std::string reset("\0\0\4\3\0\0\0\0\3", 9);
+  EXPECT_NE(came.find(reset), std::string::npos);
   sockaddr_storage here = {};
   socklen_t size = sizeof(here);
   getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size);
-  EXPECT_EQ(transport_->cut_connections().pieces, 1u);
-  EXPECT_EQ(transport_->cut_connections().headers, 0u);
-  EXPECT_EQ(transport_->cut_connections().peer, PeerName(here));
+  FrameGuard::Cuts cuts = transport_->cuts();
+  EXPECT_EQ(cuts.streams.count, 1u);
+  EXPECT_EQ(cuts.streams.peer, PeerName(here));
+  EXPECT_EQ(cuts.pieces.count, 0u);
+  EXPECT_EQ(cuts.headers.count, 0u);
+
+  // Headers without an end are the connection's.
+  send(RawHttp2::Encode(RawHttp2::kHeaders, /*flags=*/0, 5, ""));
+  const std::string more = RawHttp2::Encode(
+      RawHttp2::kContinuation, /*flags=*/0, 5, std::string(10'000, '\0'));
+  for (int i = 0; i < 10 && send(more); ++i) {
+  }
+  while (SSL_read(ssl, bytes, sizeof(bytes)) > 0) {
+  }
+  cuts = transport_->cuts();
+  EXPECT_EQ(cuts.headers.count, 1u);
+  EXPECT_EQ(cuts.headers.peer, PeerName(here));
   SSL_free(ssl);
   close(fd);
   SSL_CTX_free(context);

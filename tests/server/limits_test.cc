@@ -420,8 +420,9 @@ TEST(LimitsTest, ConnectionsOfOnePeerAreBounded) {
   EXPECT_EQ(event["bound"], "--max-peer-connections=2");
 }
 
-// gRPC would hold some 42 bytes for each byte of such a message.
-TEST(LimitsTest, AConnectionThatSendsTooManyPiecesIsCut) {
+// gRPC would hold some 42 bytes for each byte of such a message. A connection
+// may be many callers': it goes on, but for one whose headers have no end.
+TEST(LimitsTest, StreamsAndConnectionsAreCutAndTold) {
   LogCapture log;
   TestServer server(
       [](ServerOptions& o) {
@@ -434,23 +435,37 @@ TEST(LimitsTest, AConnectionThatSendsTooManyPiecesIsCut) {
     return server.Metric("weir_connections_cut_total{reason=\"" + reason +
                          "\"}");
   };
-  EXPECT_EQ(cut("MESSAGE_PIECES"), 0);
+  constexpr char kEvaluate[] = "/weir.v1.Evaluator/Evaluate";
+  EXPECT_EQ(server.Metric("weir_streams_cut_total"), 0);
   RawHttp2 client(server.address(), 1 << 16);
-  client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+  client.Begin(1, kEvaluate);
   client.Send(1, RawHttp2::Prefix(1 << 20) + std::string(10'000, 'x'),
               /*last=*/false, /*frame_bytes=*/1);
-  EXPECT_TRUE(client.AwaitEnd());
-  EXPECT_EQ(cut("MESSAGE_PIECES"), 1);
-  EXPECT_EQ(cut("HEADERS_TOO_LARGE"), 0);
-  constexpr char kEvent[] = "connections were cut";
-  ASSERT_TRUE(Eventually([&] { return !log.Events(kEvent).empty(); }));
-  const nlohmann::json event = log.Events(kEvent)[0];
-  EXPECT_EQ(event["level"], "warning");
-  EXPECT_EQ(event["reason"], "MESSAGE_PIECES");
-  EXPECT_EQ(event["count"], 1);
-  EXPECT_EQ(event["last_peer"], client.name());
-  EXPECT_EQ(event["bound"],
-            "1024 pieces of a message, and one more for each 256 bytes");
+  EXPECT_TRUE(client.Await(1));
+  RawHttp2 other(server.address(), 1 << 16);
+  other.BeginEndless(1, kEvaluate);
+  while (other.SendHeader(1, 1 << 16)) {
+  }
+  EXPECT_TRUE(other.AwaitEnd());
+  EXPECT_EQ(server.Metric("weir_streams_cut_total"), 1);
+  EXPECT_EQ(cut("MESSAGE_PIECES"), 0);
+  EXPECT_EQ(cut("HEADERS_TOO_LARGE"), 1);
+
+  // Each is told of its own peer.
+  const auto event = [&](const char* name) {
+    EXPECT_TRUE(Eventually([&] { return !log.Events(name).empty(); }));
+    return log.Events(name).at(0);
+  };
+  const nlohmann::json stream = event("streams were cut");
+  EXPECT_EQ(stream["level"], "warning");
+  EXPECT_EQ(stream["reason"], "MESSAGE_PIECES");
+  EXPECT_EQ(stream["count"], 1);
+  EXPECT_EQ(stream["last_peer"], client.name());
+  EXPECT_EQ(stream["bound"],
+            "256 pieces of a message, and one more for each 256 bytes");
+  const nlohmann::json connection = event("connections were cut");
+  EXPECT_EQ(connection["reason"], "HEADERS_TOO_LARGE");
+  EXPECT_EQ(connection["last_peer"], other.name());
   EXPECT_TRUE(ServesOn(server));
 }
 
