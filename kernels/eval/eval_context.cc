@@ -593,6 +593,7 @@ void EvalContext::LaunchHead(Work* work) {
   const int64_t measured = work->plan_->measured_ns();
   const bool run_inline =
       device.host_addressable() && measured > 0 &&
+      !work->plan_->time_varies() &&
       work->return_at_ == WorkState::kCompleted &&
       measured <= absl::ToInt64Nanoseconds(engine_->options().inline_below);
   report.ran_inline = run_inline;

@@ -70,6 +70,10 @@ class WEIR_EXPORT Plan {
   size_t launches() const { return launches_; }
   // Run computes on the host and may wait, though the device is another.
   bool computes_on_host() const { return computes_on_host_; }
+  // What was measured of runs says nothing of the next: one of its kernels is
+  // KernelPlan::time_varies, or an input is text, an element of which may have
+  // any length.
+  bool time_varies() const { return time_varies_; }
   size_t steps() const;
   // REQUIRES: i < steps().
   StepOutline Step(size_t i) const;
@@ -86,7 +90,7 @@ class WEIR_EXPORT Plan {
   absl::Status FaultAt(uint32_t node, FaultCode code) const;
 
   // Smoothed duration of a run, in nanoseconds; 0 until measured. On the CPU
-  // short plans run inline on the calling thread.
+  // short plans run inline on the calling thread, unless their time_varies.
   int64_t measured_ns() const {
     return measured_ns_.load(std::memory_order_relaxed);
   }
@@ -126,6 +130,7 @@ class WEIR_EXPORT Plan {
   size_t held_bytes_ = 0;
   size_t launches_ = 0;
   bool computes_on_host_ = false;
+  bool time_varies_ = false;
   std::unique_ptr<Body> body_;
   int64_t guessed_ns_ = 0;
   mutable std::atomic<int64_t> measured_ns_{0};

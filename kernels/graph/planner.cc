@@ -158,6 +158,7 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
     }
     Plan::Value& planned = plan_->inputs_[i];
     planned.meta = v.meta;
+    plan_->time_varies_ |= v.meta.dtype == DType::kString;
     // No device reads text but where the host may too.
     planned.on_host = use.on_host() || v.meta.dtype == DType::kString;
     if (!planned.on_host) {
@@ -392,6 +393,7 @@ absl::Status Planner::PlanKernels() {
     const auto launches = static_cast<int64_t>(draft.kernel->launches());
     plan_->launches_ += draft.kernel->launches();
     plan_->computes_on_host_ |= draft.kernel->computes_on_host();
+    plan_->time_varies_ |= draft.kernel->time_varies();
     if (launches > most_launches) {
       most_launches = launches;
       longest = &node;

@@ -230,6 +230,9 @@ class DecodePlan final : public KernelPlan {
   // arena, and leaves it alone, counts it with all that works compute on.
   size_t scratch_bytes() const override { return decoder_bytes_; }
 
+  // A file may unpack to far more than its picture.
+  bool time_varies() const override { return true; }
+
   absl::Status Run(const RunArgs& run) const override {
     const Files files(dtype_, elements_, run.inputs[0]);
     auto* pixels = static_cast<uint8_t*>(run.outputs[0]);

@@ -206,6 +206,9 @@ class WEIR_EXPORT KernelPlan {
   // CUDA: a run computes on the host before it returns (decodes pictures), and
   // may wait for memory to do so.
   virtual bool computes_on_host() const { return false; }
+  // How long a run takes goes by what the inputs hold, not by their shapes and
+  // digests alone: a run that was short says nothing of the next.
+  virtual bool time_varies() const { return false; }
   // Whose code a run executes, by the library's own names ("brgconv:avx512");
   // empty: weir's.
   virtual std::string implementation() const { return ""; }
