@@ -96,7 +96,13 @@ class Decoder {
     return device_->staged_copies().CopyFilled(
         stream, picture_.bytes(), pixels,
         [&](std::span<uint8_t> pinned) {
-          return image::DecodeImageInto(file, info, pinned);
+          absl::Status wanted;
+          const absl::Status status =
+              image::DecodeImageInto(file, info, pinned, [&] {
+                wanted = go_on();
+                return !wanted.ok();
+              });
+          return wanted.ok() ? status : wanted;
         },
         go_on);
   }

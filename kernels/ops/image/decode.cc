@@ -18,7 +18,7 @@ absl::Status DecodeStored(std::span<const std::byte> file,
   const ImageView<uint8_t> stored =
       DenseView(pixels, info.height, info.width, 3);
   return info.format == ImageFormat::kJpeg ? DecodeJpeg(file, stored, given_up)
-                                           : DecodePng(file, stored);
+                                           : DecodePng(file, stored, given_up);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ WEIR_EXPORT int64_t DecoderBytes(const ImageInfo& info);
 
 // The same into memory of the caller's. `info` is what PeekImage said about
 // `file`; `pixels` holds UprightHeight() x UprightWidth() x 3 bytes. CANCELLED
-// once `given_up` says so, which a JPEG asks again and again.
+// once `given_up` says so, which is asked again and again.
 WEIR_EXPORT absl::Status DecodeImageInto(
     std::span<const std::byte> file, const ImageInfo& info,
     std::span<uint8_t> pixels,

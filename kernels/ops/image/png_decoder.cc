@@ -2,6 +2,8 @@
 
 #include <spng.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +11,69 @@
 namespace weir::image {
 namespace {
 
-// Text and color profiles are of no use to us but are still parsed.
-constexpr size_t kMaxChunkBytes = size_t{16} << 20;
+// Of libspng's and zlib's state and their buffers, whatever the picture.
+constexpr int64_t kTables = int64_t{256} << 10;
+
+// Hands libspng a file without its ancillary chunks (text, color profiles,
+// transparency), of which RGB takes nothing, and which may unpack to thousands
+// of times their bytes. Ends the file early once it is given up.
+class CriticalChunks {
+ public:
+  CriticalChunks(std::span<const std::byte> file,
+                 absl::FunctionRef<bool()> given_up)
+      : rest_(file), given_up_(given_up) {}
+
+  bool gave_up() const { return gave_up_; }
+
+  // libspng's spng_rw_fn; it reads some kilobytes at a time.
+  static int Read(spng_ctx*, void* self, void* to, size_t length) {
+    return static_cast<CriticalChunks*>(self)->Read(static_cast<std::byte*>(to),
+                                                    length);
+  }
+
+ private:
+  static constexpr size_t kSignature = 8;
+  static constexpr size_t kLength = 4;
+  static constexpr size_t kHeader = kLength + 4;  // and a type
+  static constexpr size_t kFrame = kHeader + 4;   // and a checksum
+  static constexpr std::byte kAncillary{0x20};    // in a type's first byte
+
+  int Read(std::byte* to, size_t length) {
+    gave_up_ = gave_up_ || given_up_();
+    if (gave_up_) return SPNG_IO_EOF;
+    while (length > 0) {
+      if (left_ == 0 && !NextChunk()) return SPNG_IO_EOF;
+      const size_t part = std::min({length, left_, rest_.size()});
+      if (part == 0) return SPNG_IO_EOF;
+      std::memcpy(to, rest_.data(), part);
+      rest_ = rest_.subspan(part);
+      left_ -= part;
+      to += part;
+      length -= part;
+    }
+    return SPNG_OK;
+  }
+
+  // Goes to the next chunk that is to be read. False where the file ends.
+  bool NextChunk() {
+    while (rest_.size() >= kHeader) {
+      size_t length = 0;
+      for (const std::byte byte : rest_.first(kLength)) {
+        length = length << 8 | std::to_integer<size_t>(byte);
+      }
+      left_ = length + kFrame;
+      if ((rest_[kLength] & kAncillary) == std::byte{0}) return true;
+      if (rest_.size() < left_) return false;
+      rest_ = rest_.subspan(left_);
+    }
+    return false;
+  }
+
+  std::span<const std::byte> rest_;
+  const absl::FunctionRef<bool()> given_up_;
+  size_t left_ = kSignature;  // of the chunk that is being read
+  bool gave_up_ = false;
+};
 
 struct FreeContext {
   void operator()(spng_ctx* context) const { spng_ctx_free(context); }
@@ -32,22 +95,20 @@ absl::Status ToStatus(int error) {
 
 int64_t PngDecoderBytes(const ImageInfo& info) {
   // Two rows of 16 bits for each of 4 samples, and as much for inflate.
-  return int64_t{kMaxChunkBytes} + 4 * info.width * 8;
+  return kTables + 4 * info.width * 8;
 }
 
 absl::Status DecodePng(std::span<const std::byte> file,
-                       ImageView<uint8_t> pixels) {
+                       ImageView<uint8_t> pixels,
+                       absl::FunctionRef<bool()> given_up) {
   const std::unique_ptr<spng_ctx, FreeContext> context(spng_ctx_new(0));
   if (context == nullptr) return ToStatus(SPNG_EMEM);
   const auto width = static_cast<uint32_t>(pixels.width);
   const auto height = static_cast<uint32_t>(pixels.height);
   int error = spng_set_image_limits(context.get(), width, height);
+  CriticalChunks chunks(file, given_up);
   if (error == SPNG_OK) {
-    error =
-        spng_set_chunk_limits(context.get(), kMaxChunkBytes, kMaxChunkBytes);
-  }
-  if (error == SPNG_OK) {
-    error = spng_set_png_buffer(context.get(), file.data(), file.size());
+    error = spng_set_png_stream(context.get(), CriticalChunks::Read, &chunks);
   }
   if (error == SPNG_OK) {
     const auto bytes = static_cast<size_t>(pixels.height * pixels.width * 3);
@@ -56,6 +117,7 @@ absl::Status DecodePng(std::span<const std::byte> file,
   }
   // Reads on to the end chunk, so that a missing tail is noticed.
   if (error == SPNG_OK) error = spng_decode_chunks(context.get());
+  if (chunks.gave_up()) return absl::CancelledError("given up");
   return ToStatus(error);
 }
 

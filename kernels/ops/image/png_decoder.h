@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "kernels/ops/image/image_header.h"
 #include "kernels/ops/image/image_view.h"
@@ -15,8 +16,11 @@ namespace weir::image {
 // Memory that DecodePng takes beside its arguments, at most.
 int64_t PngDecoderBytes(const ImageInfo& info);
 
-// `pixels` is dense, 3 channels, of the size that PeekImage told.
+// `pixels` is dense, 3 channels, of the size that PeekImage told. CANCELLED
+// once `given_up` says so, asked every some kilobytes of the file. Chunks that
+// are not needed for pixels are passed over unread.
 absl::Status DecodePng(std::span<const std::byte> file,
-                       ImageView<uint8_t> pixels);
+                       ImageView<uint8_t> pixels,
+                       absl::FunctionRef<bool()> given_up);
 
 }  // namespace weir::image

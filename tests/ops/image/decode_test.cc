@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include "tests/ops/image/test_images.h"
 
@@ -251,6 +253,42 @@ TEST(DecodeImageIntoTest, EndsWithinAJpegThatIsGivenUp) {
     EXPECT_EQ(decode().code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(questions, 3);
   }
+}
+
+// A long run of one color takes few bytes of file.
+TEST(DecodeImageIntoTest, EndsWithinAPngThatIsGivenUp) {
+  constexpr int64_t kSide = 1024;
+  const std::vector<uint8_t> pixels = SmoothPicture(kSide, kSide, 3);
+  std::vector<uint8_t> decoded(pixels.size());
+  const Bytes file = EncodePng(Widen(pixels), kSide, kSide);
+  const auto info = PeekImage(file);
+  ASSERT_TRUE(info.ok()) << info.status();
+  int questions = 0, most = 1 << 30;
+  const auto decode = [&] {
+    questions = 0;
+    return DecodeImageInto(file, *info, decoded,
+                           [&] { return ++questions >= most; });
+  };
+  ASSERT_TRUE(decode().ok());
+  EXPECT_GE(questions, static_cast<int>(file.size() >> 14));
+  EXPECT_EQ(decoded, pixels);
+  most = 3;
+  EXPECT_EQ(decode().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(questions, 3);
+}
+
+// A color profile of 15 KB may unpack to 16 MiB, of which pixels take nothing.
+TEST(DecodeImageTest, LeavesUnreadWhatNoPixelNeeds) {
+  const std::vector<uint8_t> pixels = SmoothPicture(4, 6, 3);
+  Bytes file = EncodePng(Widen(pixels), 4, 6);
+  constexpr size_t kAfterHeader = 8 + 12 + 13;
+  Bytes profile(12 + 100, std::byte{0x5a});  // that is none, nor compressed
+  constexpr std::string_view kFrame("\0\0\0\x64iCCP", 8);
+  std::memcpy(profile.data(), kFrame.data(), kFrame.size());
+  file.insert(file.begin() + kAfterHeader, profile.begin(), profile.end());
+  const auto image = DecodeImage(file);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(image->pixels, pixels);
 }
 
 TEST(DecodeImageIntoTest, RefusesMemoryOfTheWrongSize) {
