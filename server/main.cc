@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -47,7 +48,9 @@ class Signals {
   // once when `other` is readable.
   const char* Wait(absl::Duration timeout, int other = -1) const {
     pollfd entries[] = {{fd_, POLLIN, 0}, {other, POLLIN, 0}};
-    poll(entries, 2, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+    // A negative one would be for ever.
+    poll(entries, 2,
+         std::max(0, static_cast<int>(absl::ToInt64Milliseconds(timeout))));
     signalfd_siginfo info;
     if (read(fd_, &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) {
       return nullptr;
