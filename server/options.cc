@@ -224,7 +224,7 @@ std::string WithoutValue(const CLI::App& app, int argc,
     if (variable.empty()) continue;
     const char* value = std::getenv(variable.c_str());
     if (value != nullptr && *value == '\0') return variable;
-    const std::string flag = option->get_name();
+    std::string flag = option->get_name();
     for (int i = 1; i < argc; ++i) {
       if (argv[i] == flag + "=" ||
           (argv[i] == flag && option->get_items_expected_min() > 0 &&

@@ -375,7 +375,7 @@ absl::Status WritePng(const std::string& path, int dtype,
   int error = 0;
   void* const encoded = spng_get_png_buffer(png.get(), &size, &error);
   if (encoded == nullptr) return absl::InternalError(spng_strerror(error));
-  const absl::Status written =
+  absl::Status written =
       WriteFile(path, {static_cast<const char*>(encoded), size});
   std::free(encoded);
   return written;

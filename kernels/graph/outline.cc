@@ -60,9 +60,9 @@ size_t DeclBytes(const std::string& name, const SymbolicShape& shape) {
 }
 
 size_t StepBytes(const StepOutline& step) {
-  size_t bytes = sizeof(step) + HeapBytes(step.kernel);
+  size_t bytes = sizeof(StepOutline) + HeapBytes(step.kernel);
   for (const std::string& node : step.nodes) {
-    bytes += sizeof(node) + HeapBytes(node);
+    bytes += sizeof(std::string) + HeapBytes(node);
   }
   for (const ValueDecl& output : step.outputs) {
     bytes += DeclBytes(output.name, output.shape);

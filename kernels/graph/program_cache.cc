@@ -451,6 +451,7 @@ std::vector<std::shared_ptr<Entry>> ProgramCache::State::ByAge() const {
   }
   std::sort(aged.begin(), aged.end());
   std::vector<std::shared_ptr<Entry>> by_age;
+  by_age.reserve(aged.size());
   for (auto& [age, entry] : aged) by_age.push_back(std::move(entry));
   return by_age;
 }
@@ -562,7 +563,7 @@ void ProgramCache::State::Leave(WaitId id, absl::Status status) {
         plan_done = std::move(planning.done);
         planning.done = nullptr;
       } else {
-        planning.left = std::move(status);
+        planning.left = status;
       }
     }
   }

@@ -143,8 +143,9 @@ NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
   const int64_t n = b.dims.size() == 1 ? 1 : b.dims.back();
   int64_t m = a.size() == 1 ? 1 : a[a.size() - 2];
   // All of A's matrices share B: they are one tall matrix.
-  if (n > 0 && b.elements == SaturatingMul(a.back(), n))
+  if (n > 0 && b.elements == SaturatingMul(a.back(), n)) {
     m = args.outputs[0].elements / n;
+  }
   return ProductCost(node, device, args, m, n, a.back());
 }
 

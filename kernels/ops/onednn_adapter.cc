@@ -355,8 +355,8 @@ struct Convolution::State {
   }
   // For one position of the output, in all slices.
   double PixelProducts() const {
-    return Product(spec.kernel) *
-           static_cast<double>(spec.in_channels / spec.groups) *
+    const int64_t channels = spec.in_channels / spec.groups;
+    return Product(spec.kernel) * static_cast<double>(channels) *
            static_cast<double>(spec.out_channels);
   }
   int64_t SliceChannels() const { return spec.out_channels / slices; }
@@ -523,16 +523,18 @@ RowShape Convolution::State::Row(const Band& band) const {
   const Extent row = Along(band, last);
   const int64_t stride = spec.stride[last];
   const auto windows = [stride](int64_t padding) {
-    return static_cast<double>((std::max<int64_t>(padding, 0) + stride - 1) /
-                               stride);
+    const int64_t touched =
+        (std::max<int64_t>(padding, 0) + stride - 1) / stride;
+    return static_cast<double>(touched);
   };
+  const int64_t channels = spec.in_channels / spec.groups;
   RowShape shape = {
       .columns = static_cast<double>(row.out),
       .copied = static_cast<double>(row.before + row.in + row.after),
       .cut = std::min({static_cast<double>(row.out),
                        2 * static_cast<double>(spec.kernel[last]),
                        windows(row.before) + windows(row.after)}),
-      .channels = static_cast<double>(spec.in_channels / spec.groups),
+      .channels = static_cast<double>(channels),
       .taps = Product(spec.kernel)};
   for (size_t i = 0; i < 3; ++i) {
     const Extent extent = Along(band, i);

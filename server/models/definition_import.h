@@ -14,7 +14,6 @@ namespace weir {
 
 namespace v1 {
 class GraphDefinition;
-class TensorSpec;
 }  // namespace v1
 
 // A tensor's declaration as its request gives it.

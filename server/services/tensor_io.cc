@@ -189,7 +189,7 @@ absl::Status OutputBytes::Prepare() {
   if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
   if (references == 0) return absl::OkStatus();
   if (copies_) {
-    const absl::Status room = call.Charge(bytes);
+    absl::Status room = call.Charge(bytes);
     if (room.ok() || small_part_) return room;
     copies_ = false;
   }
