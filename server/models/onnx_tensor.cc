@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -19,9 +18,14 @@ namespace {
 
 // Smaller raw data is copied, so that it keeps nothing else alive.
 constexpr size_t kTakeBytes = 4096;
-AlignedBytes MakeBytes(size_t size) {
-  return AlignedBytes(static_cast<std::byte*>(
-      ::operator new[](size, std::align_val_t(kConstantAlignment))));
+
+absl::StatusOr<AlignedBytes> MakeBytes(size_t size) {
+  AlignedBytes bytes = TryMakeBytes(size);
+  if (bytes == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", size, " bytes"));
+  }
+  return bytes;
 }
 
 std::shared_ptr<const Constant> Own(HostTensor tensor, AlignedBytes bytes) {
@@ -32,9 +36,10 @@ std::shared_ptr<const Constant> Own(HostTensor tensor, AlignedBytes bytes) {
   return constant;
 }
 
-std::shared_ptr<const Constant> Copy(HostTensor tensor, const void* from,
-                                     size_t bytes) {
-  AlignedBytes copy = MakeBytes(bytes);
+absl::StatusOr<std::shared_ptr<const Constant>> Copy(HostTensor tensor,
+                                                     const void* from,
+                                                     size_t bytes) {
+  WEIR_ASSIGN_OR_RETURN(AlignedBytes copy, MakeBytes(bytes));
   if (bytes > 0) std::memcpy(copy.get(), from, bytes);
   if (tensor.dtype == DType::kBool) {
     for (size_t i = 0; i < bytes; ++i) {
@@ -54,7 +59,8 @@ absl::StatusOr<std::shared_ptr<const Constant>> FromField(HostTensor tensor,
                                                           int64_t count,
                                                           const Field& field) {
   if (field.size() != count) return WrongCount(field.size(), count);
-  AlignedBytes bytes = MakeBytes(static_cast<size_t>(count) * sizeof(T));
+  WEIR_ASSIGN_OR_RETURN(AlignedBytes bytes,
+                        MakeBytes(static_cast<size_t>(count) * sizeof(T)));
   T* to = reinterpret_cast<T*>(bytes.get());
   for (const auto value : field) *to++ = static_cast<T>(value);
   return Own(std::move(tensor), std::move(bytes));

@@ -18,9 +18,9 @@ namespace weir {
 void ExpectTensor(const onnx::TensorProto& tensor, ExternalData& external);
 
 // Takes large raw data out of `tensor` instead of copying it. The elements are
-// aligned for their type. INVALID_ARGUMENT (sizes, fields, paths) or
-// UNIMPLEMENTED (element types), or what ExternalData says; the caller adds the
-// tensor's name.
+// aligned for their type. INVALID_ARGUMENT (sizes, fields, paths),
+// UNIMPLEMENTED (element types), RESOURCE_EXHAUSTED (no memory for them), or
+// what ExternalData says; the caller adds the tensor's name.
 absl::StatusOr<std::shared_ptr<const Constant>> ImportTensor(
     onnx::TensorProto& tensor, ExternalData& external);
 
