@@ -134,10 +134,11 @@ void FrameMeter::TakePiece(size_t size) {
 
 void FrameMeter::CountPiece(size_t size) {
   constexpr auto kMost = int32_t{kMostPieces * kBytesPerPiece};
-  constexpr int32_t kLeast = -(int32_t{1} << 30);
+  constexpr auto kSaved = int32_t{kFreePieces * kBytesPerPiece};
   if (owed_ == nullptr) return;
+  const int32_t least = owed_ == &others_owed_ ? 0 : -kSaved;
   *owed_ += static_cast<int32_t>(kBytesPerPiece) - static_cast<int32_t>(size);
-  *owed_ = std::max(*owed_, kLeast);
+  *owed_ = std::max(*owed_, least);
   if (*owed_ > kMost) verdict_ = Verdict::kTooManyPieces;
 }
 

@@ -18,7 +18,8 @@ class FrameMeter {
  public:
   // A message may come in so many pieces, and in one more for each so many of
   // its bytes. A piece is what one frame and one read have in common. Beyond
-  // that, the stream's next frame of data ends it.
+  // that, the stream's next frame of data ends it. Its bytes save up as many
+  // pieces as are free, no more: it may be let go before they are used.
   static constexpr size_t kFreePieces = 256;
   static constexpr size_t kBytesPerPiece = 256;
   // In place of kFreePieces where there is no such frame, or it cannot be made

@@ -297,6 +297,56 @@ TEST(FrameMeterTest, ForgottenMessagesShareWhatTheyMay) {
   EXPECT_EQ(connection.meter().ended_streams(), 1u);
 }
 
+// The bytes of one are let go long before the pieces of another come.
+TEST(FrameMeterTest, BytesOfForgottenMessagesBuyNoPieces) {
+  Connection connection;
+  connection.Begin(1);
+  connection.Begin(3);
+  for (uint32_t i = 0; i < FrameMeter::kMaxStreams; ++i) {
+    connection.Begin(5 + 2 * i);
+  }
+  for (int i = 0; i < 1000; ++i) connection.Data(3, kFrame);
+  connection.Bytes(1, kMostOfOneByte + 1);
+  EXPECT_FALSE(connection.Ends());
+  EXPECT_EQ(connection.Data(1, 1), Verdict::kFine);
+  EXPECT_TRUE(connection.Ends());
+}
+
+// A stream may go on when its first message was read and let go.
+TEST(FrameMeterTest, AMessageSavesUpNoMoreThanAreFree) {
+  constexpr size_t kMessage = size_t{17} << 20;
+  Connection connection;
+  connection.Begin(1);
+  for (size_t sent = 0; sent < kMessage; sent += kFrame) {
+    ASSERT_EQ(connection.Data(1, kFrame), Verdict::kFine);
+  }
+  connection.Bytes(1, OfOneByte(2 * FrameMeter::kFreePieces) + 1);
+  EXPECT_FALSE(connection.Ends());
+  EXPECT_EQ(connection.Data(1, 1), Verdict::kFine);
+  EXPECT_TRUE(connection.Ends());
+}
+
+// Whoever has sent much goes on in what the server grants, little at a time.
+TEST(FrameMeterTest, ALargeMessageMayEndInSmallFrames) {
+  std::mt19937 random(1);
+  Connection connection;
+  connection.Begin(1);
+  for (int i = 0; i < 4096; ++i) {
+    // Of 64 KiB: three whole frames, and one in two parts.
+    for (int frame = 0; frame < 3; ++frame) connection.Data(1, kFrame);
+    const size_t part = random() % kFrame;
+    connection.Data(1, part);
+    ASSERT_EQ(connection.Data(1, kFrame - part), Verdict::kFine);
+    ASSERT_FALSE(connection.Ends());
+  }
+  for (size_t i = 0; i < 2 * FrameMeter::kFreePieces; ++i) {
+    ASSERT_EQ(connection.Data(1, 5), Verdict::kFine);
+    ASSERT_FALSE(connection.Ends());
+  }
+  EXPECT_EQ(connection.Data(1, 0, /*last=*/true), Verdict::kFine);
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
+}
+
 // Whatever its client says has begun.
 TEST(FrameMeterTest, ItsOwnMemoryHasABound) {
   constexpr size_t kMost = (size_t{16} << 10) + 512;
