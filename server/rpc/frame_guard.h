@@ -1,12 +1,12 @@
-// Ends streams and connections whose frames would make gRPC hold more than it
-// counts (FrameMeter): a stream for its message's pieces, so that others of its
-// connection go on; a connection where that is not enough, and for its headers,
-// whose compression all its streams share. gRPC 1.51 shows nothing of a message
-// or a header block before it is whole. But it reads by recvmsg(2), and what
-// TLS has decrypted by SSL_read: this program has its own of both, which the
-// loader takes before libc's and OpenSSL's, for gRPC too, and its own close(2),
-// to know when a connection is over. For whatever is not watched they are the
-// others'.
+// Ends what streams send, and connections, whose frames would make gRPC hold
+// more than it counts (FrameMeter): a stream's data for its message's pieces,
+// so that others of its connection go on; a connection where that is not
+// enough, and for its headers, whose compression all its streams share. gRPC
+// 1.51 shows nothing of a message or a header block before it is whole. But it
+// reads by recvmsg(2), and what TLS has decrypted by SSL_read: this program has
+// its own of both, which the loader takes before libc's and OpenSSL's, for gRPC
+// too, and its own close(2), to know when a connection is over. For whatever is
+// not watched they are the others'.
 //
 // Owned by a transport. Thread-safe.
 #pragma once

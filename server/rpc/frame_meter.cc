@@ -14,7 +14,7 @@ constexpr uint8_t kData = 0;
 constexpr uint8_t kHeaders = 1;
 constexpr uint8_t kReset = 3;
 constexpr uint8_t kContinuation = 9;
-constexpr uint8_t kEndStream = 1;
+constexpr uint8_t kEndStream = FrameMeter::kEndingFlag;
 
 }  // namespace
 
@@ -109,11 +109,11 @@ void FrameMeter::BeginData(uint8_t* flags) {
           : gone                  ? &others_owed_
                                   : nullptr;
   if (owed_ == nullptr || *owed_ <= kFree || flags == nullptr) return;
+  if ((frame_.flags & kEndingFlag) != 0) return;  // the client's own end
   *flags |= kEndingFlag;
-  owed_ = nullptr;
+  frame_.flags |= kEndingFlag;
   if (known != streams_.end()) {
     ++ended_streams_;
-    Close(frame_.stream);
   } else if (!others_ended_) {
     others_ended_ = true;
     ++ended_streams_;

@@ -18,12 +18,12 @@ class FrameMeter {
  public:
   // A message may come in so many pieces, and in one more for each so many of
   // its bytes. A piece is what one frame and one read have in common. Beyond
-  // that, the stream's next frame of data ends it. Its bytes save up as many
-  // pieces as are free, no more: it may be let go before they are used.
+  // that, the stream's next frame of data is its last. Its bytes save up as
+  // many pieces as are free, no more: it may be let go before they are used.
   static constexpr size_t kFreePieces = 256;
   static constexpr size_t kBytesPerPiece = 256;
   // In place of kFreePieces where there is no such frame, or it cannot be made
-  // to end the stream: one that comes in pieces of its own.
+  // the last, or is itself one that comes in pieces.
   static constexpr size_t kMostPieces = 512;
   // Pieces of a header block: what has come is gone through again with each.
   static constexpr size_t kHeaderPieces = 256;
@@ -38,11 +38,13 @@ class FrameMeter {
   explicit FrameMeter(size_t header_bytes) : header_bytes_(header_bytes) {}
 
   // The next bytes, which were read at once into one place. What is not fine
-  // stays so. In a frame that is to end its stream it sets kEndingFlag: gRPC
-  // resets the stream of a frame of data with flags that it does not know, and
-  // passes over all its data.
+  // stays so. In a frame that is to be its stream's last it sets kEndingFlag,
+  // as a client would that sends no more: gRPC takes the message for what has
+  // come of it, whole or not, and passes over all data that follows. The client
+  // learns of the call's end by its answer, or ends it itself; were its stream
+  // reset, a call whose message is whole would go on with nobody to end it.
   Verdict Take(void* bytes, size_t size);
-  static constexpr uint8_t kEndingFlag = 0x80;
+  static constexpr uint8_t kEndingFlag = 1;  // END_STREAM
 
   // Streams that were ended so; those that are not known apart are one.
   uint64_t ended_streams() const { return ended_streams_; }

@@ -325,7 +325,8 @@ void UnaryCall::OnMessage(bool ok) {
 absl::Status UnaryCall::TakeMessage() {
   if (message_ == nullptr) {
     return absl::InvalidArgumentError(
-        "the call has no message, or not all of one");
+        "the call has no message, or not all of one: one that comes in too "
+        "many pieces ends before it is whole (send larger HTTP/2 frames)");
   }
   const auto& received = message_->data.raw;
   const size_t size = received.slice_buffer.length;

@@ -773,7 +773,7 @@ TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
 
 // Until a message is whole gRPC shows nothing of it, and holds some 42 bytes
 // for each of its pieces. Behind a gateway others' calls are on its connection.
-TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsStreamAlone) {
+TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsCallAlone) {
   TransportOptions options = Options();
   options.receive_timeout = absl::InfiniteDuration();
   Start(EchoCall, options);
@@ -784,10 +784,15 @@ TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsStreamAlone) {
   client.Begin(3, kInfer);
   client.Send(3, RawHttp2::Prefix(1 << 20) + std::string(10'000, 'x'),
               /*last=*/false, /*frame_bytes=*/1);
+  // It has a status as any other.
   const RawHttp2::Frame frame = client.Next();
   ASSERT_TRUE(frame.ok);
-  EXPECT_EQ(frame.type, RawHttp2::kReset);
+  EXPECT_EQ(frame.type, RawHttp2::kHeaders);
   EXPECT_EQ(frame.stream, 3u);
+  EXPECT_THAT(frame.payload, HasSubstr("too many pieces"));
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kInvalidArgument,
+                                 Delivery::kSent, ""}));
   // What comes on is passed over.
   EXPECT_TRUE(client.Send(3, std::string(10'000, 'x'), /*last=*/true,
                           /*frame_bytes=*/1));
@@ -807,6 +812,8 @@ TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsStreamAlone) {
 }
 
 // A call that is being answered may send what nobody reads: gRPC holds it too.
+// It has its answer all the same, and its client knows that it is open: whoever
+// leaves it tells the server, so that it holds nothing longer than that.
 TEST_F(CallBoundsTest, WhatFollowsAMessageMayNotComeInPiecesEither) {
   Event begun;
   Event may_end;
@@ -825,12 +832,9 @@ TEST_F(CallBoundsTest, WhatFollowsAMessageMayNotComeInPiecesEither) {
   EXPECT_TRUE(
       Eventually([&] { return transport_->cuts().streams.count == 1; }));
   may_end.Set();
-  RawHttp2::Frame frame;
-  do {
-    frame = client.Next();
-  } while (frame.ok && frame.type != RawHttp2::kReset);
-  EXPECT_TRUE(frame.ok);
-  endings_.Wait(1);
+  EXPECT_EQ(client.ReadData(1, 6), 6u);
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
   EXPECT_TRUE(NothingIsHeld());
   client.Begin(3, kInfer);
   client.Send(3, RawHttp2::Prefix(1) + "m", /*last=*/true);

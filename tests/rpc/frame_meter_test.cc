@@ -174,16 +174,41 @@ TEST(FrameMeterTest, AFrameMayNotComeByteByByte) {
   }
 }
 
-// The frame that ends its stream may come in any pieces: gRPC keeps none.
-TEST(FrameMeterTest, AFrameThatEndsItsStreamCostsNothing) {
+// The frame that ends its stream is kept too: it may not come byte by byte.
+TEST(FrameMeterTest, AFrameThatEndsItsStreamMayComeAsNetworksCutIt) {
+  for (const size_t segment : {size_t{1}, size_t{536}, size_t{1448}, kFrame}) {
+    Connection connection;
+    connection.Begin(1);
+    connection.Bytes(1, kMostOfOneByte + 1);
+    connection.Take(Head(kFrame, kData, 0, 1));
+    EXPECT_TRUE(connection.Ends());
+    size_t pieces = 0;
+    Verdict verdict = Verdict::kFine;
+    for (size_t at = 0; at < kFrame && verdict == Verdict::kFine; ++pieces) {
+      const size_t part = std::min(segment, kFrame - at);
+      verdict = connection.Take(std::string(part, 'x'));
+      at += part;
+    }
+    if (segment == 1) {
+      EXPECT_EQ(verdict, Verdict::kTooManyPieces);
+      EXPECT_LE(pieces, FrameMeter::kMostPieces);
+    } else {
+      EXPECT_EQ(verdict, Verdict::kFine);
+      // What comes after it is passed over.
+      EXPECT_EQ(connection.Bytes(1, 10'000), Verdict::kFine);
+      EXPECT_FALSE(connection.Ends());
+    }
+    EXPECT_EQ(connection.meter().ended_streams(), 1u);
+  }
+}
+
+TEST(FrameMeterTest, WhatItsClientEndsIsLeftToIt) {
   Connection connection;
   connection.Begin(1);
   connection.Bytes(1, kMostOfOneByte + 1);
-  connection.Take(Head(kFrame, kData, 0, 1));
-  EXPECT_TRUE(connection.Ends());
-  for (size_t i = 0; i < kFrame; ++i) {
-    ASSERT_EQ(connection.Take("x"), Verdict::kFine);
-  }
+  EXPECT_EQ(connection.Data(1, 1, /*last=*/true), Verdict::kFine);
+  EXPECT_EQ(connection.taken(), Head(1, kData, kEndStream, 1) + "x");
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
 }
 
 TEST(FrameMeterTest, TheLargestMessageMayComeAsNetworksCutIt) {

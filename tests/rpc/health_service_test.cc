@@ -141,6 +141,41 @@ TEST_F(HealthServiceTest, StreamsOfAConnectionAreBounded) {
   EXPECT_EQ(client.ReadData(3, 7), 7u);
 }
 
+// The server takes no more of what it sends, and the client, which knows of no
+// end, hears of changes and says when it leaves.
+TEST_F(HealthServiceTest, AStreamThatSendsOnLeavesItsPlace) {
+  constexpr auto kMost =
+      static_cast<uint32_t>(HealthService::kMaxConnectionWatches);
+  const std::string request = Request("");
+  RawHttp2 client(address_, 1 << 16);
+  for (uint32_t i = 0; i < kMost; ++i) {
+    const uint32_t stream = 2 * i + 1;
+    client.Begin(stream, kWatch);
+    client.Send(stream, RawHttp2::Prefix(request.size()) + request,
+                /*last=*/false);
+    ASSERT_EQ(client.ReadData(stream, 7), 7u);
+  }
+  for (uint32_t i = 0; i < kMost; ++i) {
+    client.Send(2 * i + 1, std::string(300, 'x'), /*last=*/false,
+                /*frame_bytes=*/1);
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return transport_->cuts().streams.count == kMost; }));
+  transport_->SetServing("", false);
+  for (uint32_t i = 0; i < kMost; ++i) {
+    ASSERT_EQ(client.Next().type, RawHttp2::kData);
+  }
+  for (uint32_t i = 0; i < kMost; ++i) client.Reset(2 * i + 1);
+  uint32_t stream = 2 * kMost + 1;
+  EXPECT_TRUE(Eventually([&] {
+    SendWatch(client, stream);
+    const size_t got = client.ReadData(stream, 7);
+    stream += 2;
+    return got == 7;
+  }));
+  EXPECT_EQ(transport_->cuts().pieces.count, 0u);
+}
+
 TEST_F(HealthServiceTest, StreamsAreBounded) {
   constexpr size_t kConnections =
       HealthService::kMaxPeerWatches / HealthService::kMaxConnectionWatches;

@@ -224,16 +224,15 @@ TEST_F(TlsCredentialsTest, FramesAreJudgedBehindTls) {
         send(RawHttp2::EncodeData(3, std::string(1000, 'x'), false, 1)));
   }
   ASSERT_TRUE(send(RawHttp2::EncodeData(1, message.substr(5), true, 100)));
-  // The stream has ended; the connection and its other stream go on.
+  // The call has ended; the connection and its other call go on.
   std::string came;
   char bytes[1024];
-  while (came.find(text) == std::string::npos) {
+  while (came.find(text) == std::string::npos ||
+         came.find("too many pieces") == std::string::npos) {
     const int count = SSL_read(ssl, bytes, sizeof(bytes));
     ASSERT_GT(count, 0);
     came.append(bytes, static_cast<size_t>(count));
   }
-  const std::string reset("\0\0\4\3\0\0\0\0\3", 9);
-  EXPECT_NE(came.find(reset), std::string::npos);
   sockaddr_storage here = {};
   socklen_t size = sizeof(here);
   getsockname(fd, reinterpret_cast<sockaddr*>(&here), &size);
