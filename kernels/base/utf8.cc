@@ -26,6 +26,8 @@ size_t CharacterBytes(std::string_view text) {
   return bytes;
 }
 
+constexpr size_t kQuotedBytes = 64;
+
 }  // namespace
 
 bool IsUtf8(std::string_view text) {
@@ -52,6 +54,21 @@ std::string EscapeNonUtf8(std::string_view text) {
     }
   }
   return escaped;
+}
+
+std::string QuoteStart(std::string_view text) {
+  if (text.size() <= kQuotedBytes) {
+    return absl::StrCat("\"", EscapeNonUtf8(text), "\"");
+  }
+  // A character that ends before the cut is shown, one across it is not.
+  size_t size = 0;
+  while (true) {
+    const size_t bytes = CharacterBytes(text.substr(size));
+    const size_t next = size + (bytes == 0 ? 1 : bytes);
+    if (next > kQuotedBytes) break;
+    size = next;
+  }
+  return absl::StrCat("\"", EscapeNonUtf8(text.substr(0, size)), "...\"");
 }
 
 }  // namespace weir

@@ -15,4 +15,8 @@ WEIR_EXPORT bool IsUtf8(std::string_view text);
 // The same text, with \xNN for every byte that belongs to no such form.
 WEIR_EXPORT std::string EscapeNonUtf8(std::string_view text);
 
+// How a text begins, escaped and in quotes, for an error that repeats what
+// somebody wrote: whole up to 64 bytes, else with "..." where it is cut.
+WEIR_EXPORT std::string QuoteStart(std::string_view text);
+
 }  // namespace weir

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
@@ -70,8 +71,9 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeErfKernel(
 absl::StatusOr<bool> GeluByTanh(const NodeInfo& node) {
   const std::string kind = node.attributes.String("approximate", "none");
   if (kind != "none" && kind != "tanh") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "attribute \"approximate\" is \"", kind, "\", not none or tanh"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute \"approximate\" is ", QuoteStart(kind),
+                     ", not none or tanh"));
   }
   return kind == "tanh";
 }

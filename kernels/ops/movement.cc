@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/strided_copy.h"
@@ -251,8 +252,8 @@ absl::StatusOr<PadCopy::Mode> PadMode(const NodeInfo& node) {
   if (mode == "edge") return PadCopy::Mode::kEdge;
   if (mode == "wrap") return PadCopy::Mode::kWrap;
   return absl::InvalidArgumentError(
-      absl::StrCat("attribute \"mode\" is \"", mode,
-                   "\", not constant, reflect, edge or wrap"));
+      absl::StrCat("attribute \"mode\" is ", QuoteStart(mode),
+                   ", not constant, reflect, edge or wrap"));
 }
 
 struct Padding {

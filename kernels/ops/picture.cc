@@ -10,6 +10,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/image/crop_flip_normalize.h"
 #include "kernels/ops/image/resize.h"
@@ -578,7 +579,7 @@ absl::StatusOr<image::ResizeFilter> ResizeFilterOf(const NodeInfo& node) {
     filter.interpolation = image::Interpolation::kNearest;
   } else if (name != "linear") {
     return absl::InvalidArgumentError(absl::StrCat(
-        "interp_type \"", name, "\" is neither nearest nor linear"));
+        "interp_type ", QuoteStart(name), " is neither nearest nor linear"));
   }
   filter.antialias = node.attributes.Int("antialias", 1) != 0;
   return filter;
@@ -637,8 +638,8 @@ absl::StatusOr<NormalizeSettings> NormalizeSettingsOf(const NodeInfo& node,
   settings.shift = node.attributes.Float("shift", 0.0f);
   const std::string layout = node.attributes.String("output_layout", "HWC");
   if (layout != "HWC" && layout != "CHW") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("output_layout \"", layout, "\" is neither HWC nor CHW"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "output_layout ", QuoteStart(layout), " is neither HWC nor CHW"));
   }
   settings.planes = layout == "CHW";
   const int64_t dtype = node.attributes.Int("dtype", 1);

@@ -92,6 +92,11 @@ absl::Status InferReshape(InferContext& context) {
     context.SetOutput(0, dtype, std::move(shape));
     return absl::OkStatus();
   }
+  if (requested->size() > size_t{kMaxRank}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shape ", DimsString(*requested), " has ",
+                     requested->size(), " dimensions, more than ", kMaxRank));
+  }
   const bool zero_copies = node.attributes.Int("allowzero", 0) == 0;
   SymbolicDims target;
   std::optional<size_t> missing;

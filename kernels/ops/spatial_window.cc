@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 
 namespace weir {
 namespace {
@@ -43,8 +44,8 @@ absl::StatusOr<SpatialWindow::AutoPad> ReadAutoPad(const NodeInfo& node) {
   if (text == "SAME_UPPER") return SpatialWindow::AutoPad::kSameUpper;
   if (text == "SAME_LOWER") return SpatialWindow::AutoPad::kSameLower;
   return absl::InvalidArgumentError(
-      absl::StrCat("auto_pad \"", text,
-                   "\" is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"));
+      absl::StrCat("auto_pad ", QuoteStart(text),
+                   " is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER"));
 }
 
 bool IsSame(SpatialWindow::AutoPad pad) {

@@ -6,6 +6,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/saturating.h"
+#include "kernels/base/utf8.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
 
@@ -39,8 +40,8 @@ absl::Status InferFault(InferContext& context) {
   if (mode != "report" && mode != "index" && mode != "illegal_address" &&
       mode != "trap") {
     return absl::InvalidArgumentError(
-        absl::StrCat("mode \"", mode,
-                     "\" is none of report, index, illegal_address and trap"));
+        absl::StrCat("mode ", QuoteStart(mode),
+                     " is none of report, index, illegal_address and trap"));
   }
   return InferSameAsInput(context);
 }

@@ -10,6 +10,9 @@
 namespace weir {
 namespace {
 
+// Of a list that is too long for a shape, in errors.
+constexpr size_t kShownDims = 2 * kMaxRank;
+
 std::string DimString(Dim dim) {
   if (dim.known()) return absl::StrCat(dim.value());
   if (dim.symbolic()) return absl::StrCat("s", dim.symbol());
@@ -19,9 +22,9 @@ std::string DimString(Dim dim) {
 std::string SpanString(absl::Span<const Dim> dims) {
   return absl::StrCat(
       "[",
-      absl::StrJoin(dims, ",",
+      absl::StrJoin(dims.subspan(0, kShownDims), ",",
                     [](std::string* out, Dim dim) { *out += DimString(dim); }),
-      "]");
+      dims.size() > kShownDims ? ",...]" : "]");
 }
 
 Dim InvalidDim() { return Dim(-2); }
@@ -66,7 +69,8 @@ absl::StatusOr<int64_t> ByteSize(DType dtype, absl::Span<const int64_t> dims) {
 }
 
 std::string DimsString(absl::Span<const int64_t> dims) {
-  return absl::StrCat("[", absl::StrJoin(dims, ","), "]");
+  return absl::StrCat("[", absl::StrJoin(dims.subspan(0, kShownDims), ","),
+                      dims.size() > kShownDims ? ",...]" : "]");
 }
 
 Dim operator+(Dim a, Dim b) {

@@ -30,7 +30,7 @@ WEIR_EXPORT absl::StatusOr<int64_t> NumElements(absl::Span<const int64_t> dims);
 WEIR_EXPORT absl::StatusOr<int64_t> ByteSize(DType dtype,
                                              absl::Span<const int64_t> dims);
 
-// "[2,3]".
+// "[2,3]"; of a list too long for a shape, how it begins: "[1,2,...]".
 WEIR_EXPORT std::string DimsString(absl::Span<const int64_t> dims);
 
 // A size that is known, or a symbol. Two dims with the same symbol are equal at

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "server/models/aligned_bytes.h"
 #include "server/models/model_file.h"
 
@@ -91,10 +92,10 @@ absl::StatusOr<ExternalData::Bytes> ExternalData::Read(
   File& file = files_[*path];
   if (!file.read) WEIR_RETURN_IF_ERROR(ReadFile(*path, &file));
   if (!Within(place, file.size)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "external data: bytes ", place.offset, " to ", place.offset, "+",
-        place.length, " lie beyond the ", file.size, " bytes of \"",
-        std::string(place.location), "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("external data: bytes ", place.offset, " to ",
+                     place.offset, "+", place.length, " lie beyond the ",
+                     file.size, " bytes of ", QuoteStart(place.location)));
   }
   if (place.length == 0) return Bytes();
   auto it = file.parts.upper_bound(place.offset);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 
 namespace weir {
 namespace {
@@ -68,9 +69,10 @@ absl::StatusOr<std::string> ResolveInside(const std::string& folder,
   const absl::string_view path(relative.data(), relative.size());
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(
-        absl::StrCat("path \"", path, "\" ", why));
+        absl::StrCat("path ", QuoteStart(relative), " ", why));
   };
   if (path.empty()) return refuse("is empty");
+  if (path.size() >= PATH_MAX) return refuse("is too long");
   if (path.find('\0') != absl::string_view::npos) {
     return absl::InvalidArgumentError("a path contains a zero byte");
   }

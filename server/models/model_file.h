@@ -43,8 +43,8 @@ class ModelFile {
 };
 
 // The file that `relative` names inside `folder`, with every symbolic link
-// followed. INVALID_ARGUMENT if it is absolute, contains "..", or ends up
-// outside the folder; NOT_FOUND if there is no such file.
+// followed. INVALID_ARGUMENT if it is too long for a path, absolute, contains
+// "..", or ends up outside the folder; NOT_FOUND if there is no such file.
 absl::StatusOr<std::string> ResolveInside(const std::string& folder,
                                           std::string_view relative);
 

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "server/models/aligned_bytes.h"
 
 namespace weir {
@@ -127,8 +128,8 @@ absl::StatusOr<uint64_t> Number(const onnx::StringStringEntryProto& entry) {
   uint64_t number = 0;
   if (!absl::SimpleAtoi(entry.value(), &number)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("external data: ", entry.key(), " \"", entry.value(),
-                     "\" is no number"));
+        absl::StrCat("external data: ", entry.key(), " ",
+                     QuoteStart(entry.value()), " is no number"));
   }
   return number;
 }

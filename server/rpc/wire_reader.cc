@@ -23,9 +23,6 @@ constexpr char kNoRoom[] = "no room for what is read";
 // Replaced by what is wrong with the field.
 constexpr char kFieldError[] = "a field is at fault";
 
-// What is shown of a string that is not UTF-8.
-constexpr size_t kShownBytes = 64;
-
 absl::Status TooManyFields(std::string_view message) {
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat(
@@ -342,9 +339,7 @@ void WireReader::LeaveNested(uint64_t end) {
 }
 
 std::string NotUtf8(std::string_view text) {
-  return absl::StrCat("is not UTF-8: \"",
-                      EscapeNonUtf8(text.substr(0, kShownBytes)),
-                      text.size() > kShownBytes ? "..." : "", "\"");
+  return "is not UTF-8: " + QuoteStart(text);
 }
 
 }  // namespace weir

@@ -42,5 +42,17 @@ TEST(Utf8Test, EscapesWhatIsNone) {
   }
 }
 
+TEST(Utf8Test, QuotesHowATextBegins) {
+  const std::string whole(64, 'a');
+  EXPECT_EQ(QuoteStart(""), "\"\"");
+  EXPECT_EQ(QuoteStart(whole), "\"" + whole + "\"");
+  EXPECT_EQ(QuoteStart(whole + "b"), "\"" + whole + "...\"");
+  EXPECT_EQ(QuoteStart("caf\xe9"), "\"caf\\xe9\"");
+  // No character is cut through; what is none is escaped.
+  const std::string most(63, 'a');
+  EXPECT_EQ(QuoteStart(most + "\xc3\xa9"), "\"" + most + "...\"");
+  EXPECT_EQ(QuoteStart(most + "\xe9more"), "\"" + most + "\\xe9...\"");
+}
+
 }  // namespace
 }  // namespace weir

@@ -597,6 +597,20 @@ TEST_F(ExternalDataTest, RefusesBytesThatAreNotThere) {
               absl::StatusCode::kInvalidArgument, {});
 }
 
+TEST_F(ExternalDataTest, LongTextIsNotRepeatedWhole) {
+  const std::string text(1 << 20, 'm');
+  for (const onnx::ModelProto& model :
+       {ExternalModel("weights.bin", text), ExternalModel(text),
+        ExternalModel("/" + text), ExternalModel("../" + text)}) {
+    const absl::Status status = ImportFile(model).status();
+    ExpectError(status, absl::StatusCode::kInvalidArgument, {"mmmmm..."});
+    EXPECT_LT(status.message().size(), 2048u);
+  }
+  EXPECT_LT(
+      Import(ExternalModel("weights.bin", text)).status().message().size(),
+      2048u);
+}
+
 TEST_F(ExternalDataTest, IsNotForModelsFromTheWire) {
   ExpectError(Import(ExternalModel("weights.bin")).status(),
               absl::StatusCode::kInvalidArgument, {"repository"});

@@ -1,6 +1,7 @@
 #include "kernels/tensor/shape.h"
 
 #include <limits>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -26,6 +27,15 @@ TEST(ByteSizeTest, HasALimit) {
             kMaxTensorBytes);
   EXPECT_FALSE(ByteSize(DType::kUint8, {kMaxTensorBytes + 1}).ok());
   EXPECT_FALSE(ByteSize(DType::kDouble, {kHuge}).ok());
+}
+
+TEST(DimsStringTest, ShowsHowALongListBegins) {
+  EXPECT_EQ(DimsString({}), "[]");
+  EXPECT_EQ(DimsString({2, 3}), "[2,3]");
+  EXPECT_EQ(DimsString(std::vector<int64_t>(16, 1)),
+            "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]");
+  EXPECT_EQ(DimsString(std::vector<int64_t>(17, 1)),
+            "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,...]");
 }
 
 TEST(DimTest, ArithmeticWithSizes) {
