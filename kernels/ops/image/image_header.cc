@@ -10,6 +10,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/ops/image/png_chunk.h"
 
 namespace weir::image {
 namespace {
@@ -310,6 +311,7 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
     const std::optional<uint32_t> length = reader.U32();
     const std::optional<uint32_t> type = reader.U32();
     if (!type) return Truncated("PNG", "its headers");
+    WEIR_RETURN_IF_ERROR(CheckPngChunk(*length, *type));
     if (first && (*type != ChunkType("IHDR") || *length != 13)) {
       return absl::InvalidArgumentError("PNG does not begin with its header");
     }

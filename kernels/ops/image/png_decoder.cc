@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/ops/image/png_chunk.h"
 
 namespace weir::image {
 namespace {
@@ -16,14 +17,16 @@ constexpr int64_t kTables = int64_t{256} << 10;
 
 // Hands libspng a file without its ancillary chunks (text, color profiles,
 // transparency), of which RGB takes nothing, and which may unpack to thousands
-// of times their bytes. Ends the file early once it is given up.
+// of times their bytes. Ends the file early where its chunks are malformed, and
+// once it is given up.
 class CriticalChunks {
  public:
   CriticalChunks(std::span<const std::byte> file,
                  absl::FunctionRef<bool()> given_up)
       : rest_(file), given_up_(given_up) {}
 
-  bool gave_up() const { return gave_up_; }
+  // Why the file was ended early; OK if it was not.
+  const absl::Status& status() const { return status_; }
 
   // libspng's spng_rw_fn; it reads some kilobytes at a time.
   static int Read(spng_ctx*, void* self, void* to, size_t length) {
@@ -36,11 +39,14 @@ class CriticalChunks {
   static constexpr size_t kLength = 4;
   static constexpr size_t kHeader = kLength + 4;  // and a type
   static constexpr size_t kFrame = kHeader + 4;   // and a checksum
-  static constexpr std::byte kAncillary{0x20};    // in a type's first byte
+  static constexpr uint32_t kAncillary = uint32_t{0x20} << 24;  // of a type
+  static constexpr uint32_t kPixels = 0x49444154;               // IDAT
 
   int Read(std::byte* to, size_t length) {
-    gave_up_ = gave_up_ || given_up_();
-    if (gave_up_) return SPNG_IO_EOF;
+    if (status_.ok() && given_up_()) {
+      status_ = absl::CancelledError("given up");
+    }
+    if (!status_.ok()) return SPNG_IO_EOF;
     while (length > 0) {
       if (left_ == 0 && !NextChunk()) return SPNG_IO_EOF;
       const size_t part = std::min({length, left_, rest_.size()});
@@ -54,25 +60,47 @@ class CriticalChunks {
     return SPNG_OK;
   }
 
-  // Goes to the next chunk that is to be read. False where the file ends.
+  // Goes to the next chunk that is to be read. False where the file ends, or is
+  // malformed.
   bool NextChunk() {
     while (rest_.size() >= kHeader) {
-      size_t length = 0;
-      for (const std::byte byte : rest_.first(kLength)) {
-        length = length << 8 | std::to_integer<size_t>(byte);
-      }
-      left_ = length + kFrame;
-      if ((rest_[kLength] & kAncillary) == std::byte{0}) return true;
+      const uint32_t length = BigEndian(rest_.first(kLength));
+      const uint32_t type =
+          BigEndian(rest_.subspan(kLength, kHeader - kLength));
+      status_ = CheckPngChunk(length, type);
+      if (status_.ok()) status_ = CheckOrder(type == kPixels);
+      if (!status_.ok()) return false;
+      left_ = size_t{length} + kFrame;
+      if ((type & kAncillary) == 0) return true;
       if (rest_.size() < left_) return false;
       rest_ = rest_.subspan(left_);
     }
     return false;
   }
 
+  absl::Status CheckOrder(bool pixels) {
+    if (pixels && past_pixels_) {
+      return absl::InvalidArgumentError(
+          "PNG has chunks of pixels that stand apart");
+    }
+    past_pixels_ = in_pixels_ && !pixels;
+    in_pixels_ = in_pixels_ || pixels;
+    return absl::OkStatus();
+  }
+
+  static uint32_t BigEndian(std::span<const std::byte> bytes) {
+    uint32_t value = 0;
+    for (const std::byte byte : bytes) {
+      value = value << 8 | std::to_integer<uint32_t>(byte);
+    }
+    return value;
+  }
+
   std::span<const std::byte> rest_;
   const absl::FunctionRef<bool()> given_up_;
   size_t left_ = kSignature;  // of the chunk that is being read
-  bool gave_up_ = false;
+  bool in_pixels_ = false, past_pixels_ = false;
+  absl::Status status_;
 };
 
 struct FreeContext {
@@ -117,7 +145,7 @@ absl::Status DecodePng(std::span<const std::byte> file,
   }
   // Reads on to the end chunk, so that a missing tail is noticed.
   if (error == SPNG_OK) error = spng_decode_chunks(context.get());
-  if (chunks.gave_up()) return absl::CancelledError("given up");
+  if (!chunks.status().ok()) return chunks.status();
   return ToStatus(error);
 }
 

@@ -291,6 +291,61 @@ TEST(DecodeImageTest, LeavesUnreadWhatNoPixelNeeds) {
   EXPECT_EQ(image->pixels, pixels);
 }
 
+// Where the chunks of a PNG begin, but the signature.
+std::vector<size_t> ChunksOf(const Bytes& png) {
+  std::vector<size_t> begins;
+  for (size_t at = 8; at < png.size();) {
+    begins.push_back(at);
+    size_t length = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      length = length << 8 | std::to_integer<size_t>(png[at + i]);
+    }
+    at += length + 12;
+  }
+  return begins;
+}
+
+// An empty ancillary chunk.
+Bytes EmptyChunk(std::string_view type) {
+  Bytes chunk(12);
+  std::memcpy(chunk.data() + 4, type.data(), 4);
+  return chunk;
+}
+
+TEST(DecodePngTest, RefusesMalformedChunksAnywhere) {
+  const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
+  const Bytes png =
+      EncodePng(Widen(pixels), kHeight, kWidth, {.chunk_bytes = 2000});
+  const std::vector<size_t> begins = ChunksOf(png);
+  ASSERT_GE(begins.size(), 4u);  // header, pixels twice, end
+  const auto decode = [&](size_t at, const Bytes& chunk) {
+    Bytes file = png;
+    file.insert(file.begin() + static_cast<std::ptrdiff_t>(at), chunk.begin(),
+                chunk.end());
+    return DecodeImage(file).status();
+  };
+  const auto refused = [&](const absl::Status& status, std::string_view why) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
+  };
+  const size_t first = begins[1], end = begins.back();
+  for (const size_t at : {first, end}) {
+    SCOPED_TRACE(at);
+    EXPECT_TRUE(decode(at, EmptyChunk("teXt")).ok());
+    for (const std::string_view type : {"te*t", "t3Xt", "te[t", "te\xe9t"}) {
+      refused(decode(at, EmptyChunk(type)), "type is not four letters");
+    }
+    Bytes endless = EmptyChunk("teXt");
+    endless[0] = std::byte{0x80};
+    refused(decode(at, endless), "a chunk of 2147483648 bytes");
+  }
+  // Between the chunks of pixels nothing may stand.
+  for (size_t i = 2; i + 1 < begins.size(); ++i) {
+    refused(decode(begins[i], EmptyChunk("teXt")), "apart");
+  }
+  EXPECT_TRUE(DecodeImage(png).ok());
+}
+
 TEST(DecodeImageIntoTest, RefusesMemoryOfTheWrongSize) {
   const Bytes file = EncodeJpeg(SmoothPicture(4, 6, 3), 4, 6, 3);
   const auto info = PeekImage(file);

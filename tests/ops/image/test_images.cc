@@ -240,7 +240,12 @@ Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
   } else {
     AppendPass(samples, height, width, options, {0, 0, 1, 1}, raw);
   }
-  AppendChunk(png, "IDAT", StoredZlib(raw));
+  const std::vector<uint8_t> stored = StoredZlib(raw);
+  for (std::span<const uint8_t> rest = stored; !rest.empty();) {
+    const size_t part = std::min(rest.size(), options.chunk_bytes);
+    AppendChunk(png, "IDAT", rest.first(part));
+    rest = rest.subspan(part);
+  }
   AppendChunk(png, "IEND", {});
   return png;
 }

@@ -33,7 +33,8 @@ struct PngOptions {
   int color_type = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGBA
   int bit_depth = 8;
   bool interlaced = false;
-  int orientation = 0;  // 0: no eXIf chunk
+  int orientation = 0;                   // 0: no eXIf chunk
+  size_t chunk_bytes = size_t{1} << 30;  // of pixels, in one chunk
 };
 
 // `samples`: one per stored sample, row by row; 16-bit ones in full. A palette
