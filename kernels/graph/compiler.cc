@@ -220,7 +220,8 @@ class Compiler {
   // made.
   absl::Status CheckSize() {
     return Outliner(*core_).Check(
-        std::vector<SymbolicShape>(core_->inputs.size()));
+        std::vector<SymbolicShape>(core_->inputs.size()),
+        [this] { return CheckStop(); });
   }
 
   // Backward from host inputs: what has to be computed on the host so that

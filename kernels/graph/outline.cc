@@ -139,7 +139,7 @@ Outliner::Outliner(const ProgramCore& core)
 
 absl::StatusOr<ProgramOutline> Outliner::Run(
     absl::Span<const SymbolicShape> given) {
-  WEIR_RETURN_IF_ERROR(Check(given));
+  WEIR_RETURN_IF_ERROR(Check(given, [] { return absl::OkStatus(); }));
   ProgramOutline outline;
   outline.inputs = core_.inputs;
   for (size_t i = 0; i < core_.inputs.size(); ++i) {
@@ -153,10 +153,13 @@ absl::StatusOr<ProgramOutline> Outliner::Run(
   return outline;
 }
 
-absl::Status Outliner::Check(absl::Span<const SymbolicShape> given) {
+absl::Status Outliner::Check(absl::Span<const SymbolicShape> given,
+                             absl::FunctionRef<absl::Status()> go_on) {
   WEIR_RETURN_IF_ERROR(TakeInputs(given));
   for (size_t p = 0; p < core_.graph.nodes.size(); ++p) {
-    if (core_.nodes[p].wanted) WEIR_RETURN_IF_ERROR(Infer(p));
+    if (!core_.nodes[p].wanted) continue;
+    WEIR_RETURN_IF_ERROR(go_on());
+    WEIR_RETURN_IF_ERROR(Infer(p));
   }
   for (size_t i = 0; i < core_.outputs.size(); ++i) {
     WEIR_RETURN_IF_ERROR(CountOutput(i));

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -38,8 +39,10 @@ class Outliner {
   // See Program::Outline. One shape per input. What an outline takes grows with
   // the nodes, their operands and the outputs.
   absl::StatusOr<ProgramOutline> Run(absl::Span<const SymbolicShape> given);
-  // Whether Run would succeed, without an outline.
-  absl::Status Check(absl::Span<const SymbolicShape> given);
+  // Whether Run would succeed, without an outline. Asks `go_on` before each
+  // node, and ends with its error.
+  absl::Status Check(absl::Span<const SymbolicShape> given,
+                     absl::FunctionRef<absl::Status()> go_on);
 
  private:
   SymbolicShape& shape(int id) { return shapes_[static_cast<size_t>(id)]; }

@@ -657,6 +657,40 @@ TEST_P(ProgramTest, StopsBetweenNodesThatNobodyWants) {
           .status()));
 }
 
+// Also where inference goes over the graph again, to see what is too large.
+TEST_P(ProgramTest, StopsWhereSizesAreCheckedToo) {
+  static thread_local std::stop_source* stop;
+  static thread_local int inferred;
+  std::stop_source source;
+  stop = &source;
+  inferred = 0;
+  OpRegistry registry(&operators_.registry);
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Stopping";
+  def.doc = "Inferred again, it requests a stop.";
+  def.inputs = {{.name = "x", .types = kFixedTypes}};
+  def.outputs = {{.name = "y"}};
+  def.infer = [](InferContext& context) {
+    if (++inferred > 3) stop->request_stop();
+    return testing::SameShape(context);
+  };
+  def.cost = LinearCost;
+  ASSERT_TRUE(registry.Register(std::move(def)).ok());
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)})};
+  graph.nodes = {Node("weir.Stopping", {"x"}, {"a"}),
+                 Node("weir.Stopping", {"a"}, {"b"}),
+                 Node("weir.Stopping", {"b"}, {"c"})};
+  graph.outputs = {"c"};
+  ProgramOptions options;
+  options.stop = source.get_token();
+  EXPECT_TRUE(absl::IsCancelled(
+      Program::Compile(std::move(graph), *device_, registry, options)
+          .status()));
+  EXPECT_EQ(inferred, 4);
+}
+
 TEST_P(ProgramTest, HostBytesOnTheDeviceToo) {
   Graph graph;
   graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};
