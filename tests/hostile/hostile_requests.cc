@@ -26,6 +26,7 @@
 #include "client/cpp/status_details.h"
 #include "tests/hostile/hostile_graphs.h"
 #include "tests/models_repo/onnx_model.h"
+#include "tests/rpc/connect.h"
 #include "tests/rpc/raw_http2.h"
 
 namespace weir::testing {
@@ -45,11 +46,7 @@ constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
 // -- Calls --------------------------------------------------------------------
 
 std::shared_ptr<grpc::Channel> Connect(const HostileTarget& target) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(
-      target.grpc, grpc::InsecureChannelCredentials(), arguments);
+  return weir::testing::Connect(target.grpc);
 }
 
 // Any bytes to any method.

@@ -13,6 +13,7 @@
 #include "proto/inference/grpc_service.grpc.pb.h"
 #include "server/rpc/method_table.h"
 #include "server/rpc/transport.h"
+#include "tests/rpc/connect.h"
 
 namespace weir {
 
@@ -41,15 +42,7 @@ inline std::unique_ptr<Transport> StartTransport(
   return transport.ok() ? *std::move(transport) : nullptr;
 }
 
-// Its own connection, whatever other channels there are.
-inline std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
-}
+using testing::Connect;
 
 struct Answer {
   grpc::Status status;

@@ -29,7 +29,7 @@ TEST(TypedMethodTest, ParsesAcrossPieces) {
   const absl::Status status = ParseMessage(broken.view(), &parsed);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("inference.ModelReadyRequest"));
+              ::testing::HasSubstr("inference.ModelReadyRequest"));
 }
 
 TEST(TypedMethodTest, AnswersWithMessageOrStatus) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/status_details.h"
 #include "kernels/base/error_info.h"
+#include "tests/rpc/connect.h"
 #include "tests/server/raw_socket.h"
 
 namespace weir::testing {
@@ -60,12 +61,7 @@ TestServer::~TestServer() = default;
 
 std::shared_ptr<grpc::Channel> TestServer::Connect(
     const std::string& address) const {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-  arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  return weir::testing::Connect(address);
 }
 
 std::string TestServer::HttpGet(const std::string& path, int* code) const {
