@@ -718,12 +718,23 @@ TEST_F(CallBoundsTest, ACallerThatLeavesInTheMiddleOfItsMessageIsForgotten) {
   EXPECT_TRUE(NothingIsHeld());
 }
 
-TEST_F(CallBoundsTest, ACallWithoutAMessageIsRefused) {
+// Wherever its client has ended it: that one is there, and is told.
+TEST_F(CallBoundsTest, ACallWithoutAWholeMessageIsRefused) {
   Start(EchoCall, Options());
   RawHttp2 client(address_, 1 << 16);
-  client.Begin(1, kInfer);
-  client.Send(1, "", /*last=*/true);
-  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kInvalidArgument);
+  size_t calls = 0;
+  for (const std::string& sent :
+       {std::string(), std::string("\0\0", 2), RawHttp2::Prefix(100),
+        RawHttp2::Prefix(100) + "half"}) {
+    SCOPED_TRACE(sent.size());
+    const auto stream = static_cast<uint32_t>(2 * calls + 1);
+    client.Begin(stream, kInfer);
+    client.Send(stream, sent, /*last=*/true);
+    EXPECT_TRUE(client.Await(stream));
+    EXPECT_EQ(
+        endings_.Wait(++calls).back(),
+        (Ending{absl::StatusCode::kInvalidArgument, Delivery::kSent, ""}));
+  }
   EXPECT_TRUE(NothingIsHeld());
 }
 
