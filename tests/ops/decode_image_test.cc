@@ -54,6 +54,17 @@ TEST_P(DecodeImageTest, BytesOfOneFile) {
   ExpectClose(jpeg, ToDoubles(Smooth({})), {.absolute = 8});
 }
 
+// Whatever the device's own decoder would take its colors for.
+TEST_P(DecodeImageTest, AJpegThatIsStoredAsRgb) {
+  for (const bool adobe_marker : {true, false}) {
+    const image::Bytes file = image::EncodeJpeg(
+        image::SmoothPicture(kHeight, kWidth, 3), kHeight, kWidth, 3,
+        {.rgb = true, .adobe_marker = adobe_marker});
+    ExpectClose(RunOne(WeirNode("DecodeImage"), {FileBytes(file)}),
+                ToDoubles(Smooth({})), {.absolute = 8});
+  }
+}
+
 // Phones append videos to their pictures.
 TEST_P(DecodeImageTest, WhatFollowsTheEndIsNotRead) {
   image::Bytes file = Jpeg();

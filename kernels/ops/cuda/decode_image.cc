@@ -1,6 +1,7 @@
 // weir.DecodeImage: JPEG by nvJPEG, turned upright by a kernel; PNG (and kinds
-// of JPEG that nvJPEG lacks) by the CPU's decoder into pinned memory. Without
-// nvJPEG a JPEG is UNIMPLEMENTED.
+// of JPEG that nvJPEG lacks: of four channels, of RGB that is stored as such)
+// by the CPU's decoder into pinned memory. Without nvJPEG other JPEGs are
+// UNIMPLEMENTED.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -82,7 +83,7 @@ class Decoder {
           "the picture is ", info.UprightWidth(), " x ", info.UprightHeight(),
           ", planned were ", picture_.width, " x ", picture_.height));
     }
-    if (info.format == image::ImageFormat::kJpeg && info.channels != 4) {
+    if (info.IsPlainJpeg()) {
       WEIR_RETURN_IF_ERROR(nvjpeg_.status());
       const absl::Status status =
           DecodeJpeg(stream, file, info, pixels, scratch, go_on);

@@ -76,6 +76,8 @@ constexpr std::array<uint8_t, 2> kJpegStart = {0xFF, 0xD8};
 constexpr std::array<uint8_t, 8> kPngStart = {0x89, 'P',  'N',  'G',
                                               '\r', '\n', 0x1A, '\n'};
 constexpr std::array<uint8_t, 6> kExifStart = {'E', 'x', 'i', 'f', 0, 0};
+constexpr std::array<uint8_t, 5> kJfifStart = {'J', 'F', 'I', 'F', 0};
+constexpr std::array<uint8_t, 5> kAdobeStart = {'A', 'd', 'o', 'b', 'e'};
 
 // How far a header is looked for: it is read in a thread that has other calls
 // to answer, before anything is known of the picture's size. Pictures with all
@@ -163,8 +165,42 @@ bool IsStartOfFrame(uint8_t marker) {
 
 bool IsArithmetic(uint8_t start_of_frame) { return start_of_frame >= 0xC9; }
 
+// What says which colors three components are, as libjpeg takes it: there is no
+// one place for it.
+class JpegColors {
+ public:
+  void TakeSegment(uint8_t marker, std::span<const std::byte> segment) {
+    constexpr size_t kJfifBytes = 14, kAdobeBytes = 12;
+    if (marker == 0xE0 && segment.size() >= kJfifBytes) {
+      jfif_ = jfif_ || StartsWith(segment, kJfifStart);
+    }
+    if (marker == 0xEE && segment.size() >= kAdobeBytes &&
+        StartsWith(segment, kAdobeStart)) {
+      adobe_ = std::to_integer<uint8_t>(segment[kAdobeBytes - 1]);
+    }
+  }
+  void TakeComponents(std::span<const std::byte> names) {
+    constexpr size_t kBytes = 3;  // of each: its name, and what it is coded by
+    constexpr std::array<uint8_t, 3> kRgb = {'R', 'G', 'B'};
+    named_rgb_ = names.size() >= kBytes * kRgb.size();
+    for (size_t i = 0; named_rgb_ && i < kRgb.size(); ++i) {
+      named_rgb_ = names[kBytes * i] == std::byte{kRgb[i]};
+    }
+  }
+
+  bool rgb() const {
+    if (jfif_) return false;
+    return adobe_.has_value() ? *adobe_ == 0 : named_rgb_;
+  }
+
+ private:
+  bool jfif_ = false;
+  std::optional<uint8_t> adobe_;  // its transform
+  bool named_rgb_ = false;
+};
+
 absl::Status ReadFrame(uint8_t marker, std::span<const std::byte> segment,
-                       ImageInfo& info) {
+                       ImageInfo& info, JpegColors& colors) {
   ByteReader reader(segment);
   const std::optional<uint8_t> precision = reader.U8();
   const std::optional<uint16_t> height = reader.U16();
@@ -190,6 +226,7 @@ absl::Status ReadFrame(uint8_t marker, std::span<const std::byte> segment,
   info.height = *height;
   info.channels = *components;
   info.bit_depth = *precision;
+  colors.TakeComponents(segment.subspan(reader.Position()));
   return absl::OkStatus();
 }
 
@@ -199,6 +236,7 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
   info.format = ImageFormat::kJpeg;
   bool seen_frame = false;
   bool seen_exif = false;
+  JpegColors colors;
   ByteReader reader(file);
   reader.Bytes(kJpegStart.size());
   int64_t filled = 0;
@@ -239,12 +277,13 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
     const std::optional<std::span<const std::byte>> segment =
         reader.Bytes(*length - 2u);
     if (!segment) return Truncated("JPEG", "its headers");
+    colors.TakeSegment(marker, *segment);
     if (IsStartOfFrame(marker)) {
       if (seen_frame) {
         return absl::InvalidArgumentError("JPEG has two frame headers");
       }
       seen_frame = true;
-      WEIR_RETURN_IF_ERROR(ReadFrame(marker, *segment, info));
+      WEIR_RETURN_IF_ERROR(ReadFrame(marker, *segment, info, colors));
       WEIR_RETURN_IF_ERROR(CheckLimits(info, limits));
       info.several_scans = marker == 0xC2 || marker == 0xCA;
       // Huffman coding spends at least one bit on each 8 x 8 block.
@@ -265,6 +304,7 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
           std::to_integer<int>((*segment)[0]) < info.channels) {
         info.several_scans = true;
       }
+      info.stored_rgb = info.channels == 3 && colors.rgb();
       info.header_parts += segments + filled;
       return info;
     }

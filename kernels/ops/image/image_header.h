@@ -40,11 +40,18 @@ struct ImageInfo {
   int bit_depth = 8;
   // JPEG: progressive, or a scan for each color. Decoders keep all of it.
   bool several_scans = false;
+  // JPEG: its three channels are red, green and blue, not YCbCr, as its markers
+  // or else the names of its components tell.
+  bool stored_rgb = false;
   Orientation orientation = Orientation::kUpright;
   // Segments (chunks), bytes between them and EXIF entries that were read to
   // know all this, each in some nanoseconds.
   int64_t header_parts = 0;
 
+  // Gray or YCbCr: not all decoders know CMYK, nor RGB that is stored as such.
+  bool IsPlainJpeg() const {
+    return format == ImageFormat::kJpeg && channels != 4 && !stored_rgb;
+  }
   bool SwapsSides() const { return orientation >= Orientation::kTransposed; }
   int64_t UprightWidth() const { return SwapsSides() ? height : width; }
   int64_t UprightHeight() const { return SwapsSides() ? width : height; }

@@ -39,7 +39,9 @@ TEST(DecodeJpegTest, ReturnsRgbOfEveryEncoding) {
   const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
   for (const JpegOptions& options :
        {JpegOptions{}, JpegOptions{.progressive = true},
-        JpegOptions{.arithmetic = true}, JpegOptions{.subsampled = true}}) {
+        JpegOptions{.arithmetic = true}, JpegOptions{.subsampled = true},
+        JpegOptions{.rgb = true},
+        JpegOptions{.rgb = true, .adobe_marker = false}}) {
     const auto image =
         DecodeImage(EncodeJpeg(pixels, kHeight, kWidth, 3, options));
     ASSERT_TRUE(image.ok()) << image.status();

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tests/ops/image/test_images.h"
 
@@ -185,6 +187,61 @@ TEST(PeekImageTest, KnowsWhatIsDecodedInSeveralScans) {
   EXPECT_FALSE(several({}));
   EXPECT_TRUE(several({.progressive = true}));
   EXPECT_TRUE(several({.progressive = true, .arithmetic = true}));
+}
+
+// A decoder that knows YCbCr alone gives such a picture false colors.
+TEST(PeekImageTest, KnowsWhatIsStoredAsRgb) {
+  const std::vector<uint8_t> pixels = SmoothPicture(8, 8, 3);
+  const auto stored_rgb = [&](const JpegOptions& options) {
+    const Bytes file = EncodeJpeg(pixels, 8, 8, 3, options);
+    const auto info = PeekImage(file);
+    EXPECT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(info->stored_rgb, IsRgbToLibjpeg(file));
+    return info->stored_rgb;
+  };
+  EXPECT_FALSE(stored_rgb({}));
+  EXPECT_TRUE(stored_rgb({.rgb = true}));
+  EXPECT_TRUE(stored_rgb({.progressive = true, .rgb = true}));
+  EXPECT_TRUE(stored_rgb({.rgb = true, .named_components = false}));
+  EXPECT_TRUE(stored_rgb({.rgb = true, .adobe_marker = false}));
+  EXPECT_FALSE(stored_rgb(
+      {.rgb = true, .adobe_marker = false, .named_components = false}));
+  // Who says JFIF says YCbCr.
+  EXPECT_FALSE(stored_rgb({.rgb = true, .jfif_marker = true}));
+  EXPECT_FALSE(
+      stored_rgb({.rgb = true, .jfif_marker = true, .adobe_marker = false}));
+  // Adobe's marker names YCbCr too, whatever the components are called.
+  Bytes file = EncodeJpeg(pixels, 8, 8, 3, {.rgb = true});
+  constexpr std::string_view kAdobe = "Adobe";
+  const auto adobe = std::search(
+      file.begin(), file.end(), kAdobe.begin(), kAdobe.end(),
+      [](std::byte a, char b) { return a == static_cast<std::byte>(b); });
+  ASSERT_NE(adobe, file.end());
+  for (const uint8_t transform : {0, 1, 2, 3}) {
+    adobe[11] = std::byte{transform};
+    EXPECT_EQ(PeekImage(file)->stored_rgb, transform == 0);
+    EXPECT_EQ(IsRgbToLibjpeg(file), transform == 0);
+  }
+  EXPECT_FALSE(
+      PeekImage(EncodeJpeg(SmoothPicture(8, 8, 1), 8, 8, 1))->stored_rgb);
+  EXPECT_FALSE(
+      PeekImage(EncodeJpeg(SmoothPicture(8, 8, 4), 8, 8, 4))->stored_rgb);
+}
+
+// What nvJPEG is given; the rest is for the CPU's decoder on every device.
+TEST(PeekImageTest, KnowsPlainJpegs) {
+  const auto plain = [](int64_t channels, const JpegOptions& options) {
+    const Bytes file =
+        EncodeJpeg(SmoothPicture(8, 8, channels), 8, 8, channels, options);
+    return PeekImage(file)->IsPlainJpeg();
+  };
+  EXPECT_TRUE(plain(1, {}));
+  EXPECT_TRUE(plain(3, {}));
+  EXPECT_TRUE(plain(3, {.progressive = true}));
+  EXPECT_FALSE(plain(3, {.rgb = true}));
+  EXPECT_FALSE(plain(4, {}));
+  const std::vector<uint16_t> samples(8 * 8 * 3, 1);
+  EXPECT_FALSE(PeekImage(EncodePng(samples, 8, 8))->IsPlainJpeg());
 }
 
 TEST(PeekImageTest, TakesLimitsFromTheCaller) {

@@ -184,6 +184,14 @@ Bytes EncodeJpeg(std::span<const uint8_t> pixels, int64_t height, int64_t width,
                         : channels == 3 ? JCS_RGB
                                         : JCS_CMYK;
   jpeg_set_defaults(&info);
+  if (options.rgb) {
+    jpeg_set_colorspace(&info, JCS_RGB);
+    info.write_JFIF_header = options.jfif_marker ? TRUE : FALSE;
+    info.write_Adobe_marker = options.adobe_marker ? TRUE : FALSE;
+    for (int i = 0; i < 3 && !options.named_components; ++i) {
+      info.comp_info[i].component_id = i + 1;
+    }
+  }
   jpeg_set_quality(&info, options.quality, TRUE);
   if (channels == 3) {
     info.comp_info[0].h_samp_factor = options.subsampled ? 2 : 1;
@@ -211,6 +219,19 @@ Bytes EncodeJpeg(std::span<const uint8_t> pixels, int64_t height, int64_t width,
   jpeg_destroy_compress(&info);
   std::free(memory);
   return file;
+}
+
+bool IsRgbToLibjpeg(const Bytes& jpeg) {
+  jpeg_decompress_struct info = {};
+  jpeg_error_mgr errors = {};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_decompress(&info);
+  jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(jpeg.data()),
+               jpeg.size());
+  jpeg_read_header(&info, TRUE);
+  const bool rgb = info.jpeg_color_space == JCS_RGB;
+  jpeg_destroy_decompress(&info);
+  return rgb;
 }
 
 Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,

@@ -23,6 +23,11 @@ struct JpegOptions {
   bool subsampled = false;  // 4:2:0
   int orientation = 0;      // 0: no EXIF block
   bool little_endian_exif = true;
+  // Of three channels: stored as they are, not as YCbCr; and what tells so.
+  bool rgb = false;
+  bool jfif_marker = false;
+  bool adobe_marker = true;
+  bool named_components = true;  // 'R', 'G', 'B', not 1, 2, 3
 };
 
 // `channels`: 1 grey, 3 RGB, 4 CMYK as Adobe writes it (inverted).
@@ -41,6 +46,9 @@ struct PngOptions {
 // picture gets the palette entry i = (i, 255 - i, i / 2).
 Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
                 int64_t width, const PngOptions& options = {});
+
+// What libjpeg takes the three channels of a JPEG for.
+bool IsRgbToLibjpeg(const Bytes& jpeg);
 
 // A PNG or JPEG whose header claims this size and that holds next to nothing.
 Bytes PngClaiming(uint32_t height, uint32_t width);
