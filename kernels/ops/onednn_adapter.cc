@@ -95,32 +95,33 @@ struct Prepared {
   memory::desc scratchpad;
 };
 
+using Shape = std::vector<int64_t>;
+
 // Those that live, by shape: equal ones are made once, and live as long as a
 // plan holds them. Thread-safe.
-class PreparedTable {
+template <typename Made>
+class LivingTable {
  public:
-  using Shape = std::vector<int64_t>;
-
-  static PreparedTable& Get() {
-    static auto* const table = new PreparedTable;
+  static LivingTable& Get() {
+    static auto* const table = new LivingTable;
     return *table;
   }
 
-  std::shared_ptr<const Prepared> Find(const Shape& shape) {
+  std::shared_ptr<const Made> Find(const Shape& shape) {
     MutexLock lock(&mu_);
     const auto found = living_.find(shape);
     return found == living_.end() ? nullptr : found->second.lock();
   }
 
   // Another's, if one was as quick.
-  std::shared_ptr<const Prepared> Share(const Shape& shape, Prepared made) {
-    std::shared_ptr<const Prepared> ours(new Prepared(std::move(made)),
-                                         [this, shape](const Prepared* last) {
-                                           delete last;
-                                           Forget(shape);
-                                         });
+  std::shared_ptr<const Made> Share(const Shape& shape, Made made) {
+    std::shared_ptr<const Made> ours(new Made(std::move(made)),
+                                     [this, shape](const Made* last) {
+                                       delete last;
+                                       Forget(shape);
+                                     });
     MutexLock lock(&mu_);
-    std::weak_ptr<const Prepared>& entry = living_[shape];
+    std::weak_ptr<const Made>& entry = living_[shape];
     if (auto theirs = entry.lock()) return theirs;
     entry = ours;
     return ours;
@@ -134,8 +135,34 @@ class PreparedTable {
   }
 
   Mutex mu_;
-  std::map<Shape, std::weak_ptr<const Prepared>> living_ WEIR_GUARDED_BY(mu_);
+  std::map<Shape, std::weak_ptr<const Made>> living_ WEIR_GUARDED_BY(mu_);
 };
+
+// What tells a layout of floats from others.
+void AppendLayout(const memory::desc& layout, Shape* shape) {
+  const dnnl_memory_desc_t& desc = layout.data;
+  const dnnl_blocking_desc_t& blocks = desc.format_desc.blocking;
+  shape->insert(shape->end(), {desc.ndims, blocks.inner_nblks});
+  for (const dnnl_dim_t* sizes :
+       {desc.dims, desc.padded_dims, blocks.strides}) {
+    shape->insert(shape->end(), sizes, sizes + desc.ndims);
+  }
+  for (const dnnl_dim_t* sizes : {blocks.inner_blks, blocks.inner_idxs}) {
+    shape->insert(shape->end(), sizes, sizes + blocks.inner_nblks);
+  }
+}
+
+// A change of layout.
+std::shared_ptr<const dnnl::reorder> MakeReorder(const memory::desc& from,
+                                                 const memory::desc& to) {
+  Shape shape;
+  AppendLayout(from, &shape);
+  AppendLayout(to, &shape);
+  auto& table = LivingTable<dnnl::reorder>::Get();
+  if (auto living = table.Find(shape)) return living;
+  return table.Share(shape, dnnl::reorder(dnnl::reorder::primitive_desc(
+                                Engine(), from, Engine(), to, Attributes())));
+}
 
 // Rows, which lie along State::axis, that are computed as one piece.
 struct Band {
@@ -151,20 +178,21 @@ struct BandPrimitive {
   std::shared_ptr<const Prepared> prepared;
   size_t kept_bytes = 0;
   size_t form = 0;
-  dnnl::reorder to_planes;  // where the output is row-major
+  // Where the output is row-major.
+  std::shared_ptr<const dnnl::reorder> to_planes;
   memory::desc input;
   memory::desc output;         // channels last
   memory::desc output_planes;  // the band inside the row-major output
 };
 
 // oneDNN does not tell what it keeps for a convolution. These are upper
-// estimates of what was measured of 3,200 of them with 2.6 for AVX-512, AVX2
-// and SSE4.1, code, tables and layout changes together; most take a half.
+// estimates of what was measured of 60,000 of them with 2.6 for AVX-512, AVX2
+// and SSE4.1, code and tables together; most take a half.
 constexpr double kKiB = 1024;
 
-// Its newer kernels ("brgconv") have code for each length that a run of columns
-// may have and for each column that is copied, channels by sixteens, and more
-// where windows begin or end in the padding.
+// Its newer kernels ("brgconv") have tables for each length that a run of
+// columns may have, code for each column that is copied, channels by sixteens,
+// and more where windows begin or end in the padding.
 struct RowShape {
   double columns = 0;  // of the output
   double copied = 0;   // of the input
@@ -172,16 +200,30 @@ struct RowShape {
   double channels = 0;
   double taps = 0;
   bool pads = false;
+  bool pads_far = false;  // along the row
 };
+
+// Beside more padding than this, or where taps lie wider apart, a run of each
+// length may have a kernel of its own.
+constexpr int64_t kMostNearPadding = 6;
+constexpr int64_t kMostNearDilation = 2;
 
 double RowBytes(const RowShape& row) {
   const double blocks = std::ceil(row.channels / 16);
   if (row.taps == 1 && !row.pads) {
     return kKiB * (160 + blocks + 0.3 * row.columns);
   }
-  return kKiB * (160 + row.copied * (0.1 + 0.04 * blocks) +
-                 row.columns * (row.pads ? 4.9 : 2.2) + 40 * row.cut +
+  return kKiB * (160 + blocks + row.copied * (0.1 + 0.042 * blocks) +
+                 row.columns * (row.pads_far ? 4.9 : 1.4) + 40 * row.cut +
                  0.05 * row.taps);
+}
+
+// It has them for AVX-512 alone.
+bool MayTakeBrgconv() {
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
+  static const bool may = (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) &
+                           kNeeded) == kNeeded;
+  return may;
 }
 
 // The others write out the taps of a row.
@@ -189,8 +231,12 @@ double TapsBytes(double taps) {
   return kKiB * (100 + std::min(16 * taps, 350.0) + 2.8 * taps);
 }
 
-// A row of more is cut: a primitive takes tens of milliseconds to generate.
-constexpr double kMostRowBytes = 4 << 20;
+// A change of layout: 14 KiB, some of them 18.
+constexpr size_t kReorderBytes = 20 << 10;
+
+// A row of more is cut: a primitive takes milliseconds to generate, and its
+// parts run side by side.
+constexpr double kMostRowBytes = 2 << 20;
 constexpr int64_t kColumnsPerBand = 512;
 constexpr int64_t kMostBands = int64_t{1} << 16;
 // What a convolution may keep in all, some second to generate.
@@ -200,14 +246,14 @@ constexpr double kMostKeptBytes = 128 << 20;
 struct ImageMove {
   memory::desc planes;
   memory::desc channels_last;
-  dnnl::reorder reorder;
+  std::shared_ptr<const dnnl::reorder> reorder;
 };
 constexpr int64_t kMostMoved = int64_t{1} << 22;
 
 // How some primitives want the weights of one slice.
 struct Form {
   memory::desc packed;
-  dnnl::reorder pack;
+  std::shared_ptr<const dnnl::reorder> pack;
 };
 
 // A piece of some 10 Mflop keeps a core busy for 0.1 ms; its output stays in
@@ -394,6 +440,9 @@ struct Convolution::State {
   };
   Extent Along(const Band& band, size_t i) const;
   RowShape Row(const Band& band) const;
+  double LastTaps() const {
+    return static_cast<double>(spec.kernel[LastAxis()]);
+  }
   double MostBytes(const Band& band) const;
 
   void MakePieces();
@@ -528,6 +577,8 @@ RowShape Convolution::State::Row(const Band& band) const {
     return static_cast<double>(touched);
   };
   const int64_t channels = spec.in_channels / spec.groups;
+  const int64_t padding = std::max(row.before, row.after);
+  const int64_t reach = (spec.kernel[last] - 1) * spec.dilation[last];
   RowShape shape = {
       .columns = static_cast<double>(row.out),
       .copied = static_cast<double>(row.before + row.in + row.after),
@@ -535,7 +586,10 @@ RowShape Convolution::State::Row(const Band& band) const {
                        2 * static_cast<double>(spec.kernel[last]),
                        windows(row.before) + windows(row.after)}),
       .channels = static_cast<double>(channels),
-      .taps = Product(spec.kernel)};
+      .taps = Product(spec.kernel),
+      .pads_far =
+          padding > 0 && (padding > kMostNearPadding || 2 * padding > reach ||
+                          spec.dilation[last] > kMostNearDilation)};
   for (size_t i = 0; i < 3; ++i) {
     const Extent extent = Along(band, i);
     shape.pads = shape.pads || extent.before > 0 || extent.after > 0;
@@ -543,10 +597,12 @@ RowShape Convolution::State::Row(const Band& band) const {
   return shape;
 }
 
-// Whichever kernel oneDNN will take.
+// Whichever kernel oneDNN will take on this processor, and what changes the
+// layouts of the result and of the weights.
 double Convolution::State::MostBytes(const Band& band) const {
-  const double taps = static_cast<double>(spec.kernel[LastAxis()]);
-  return std::max(RowBytes(Row(band)), TapsBytes(taps));
+  const double taps = TapsBytes(LastTaps());
+  return 2.0 * kReorderBytes +
+         (MayTakeBrgconv() ? std::max(RowBytes(Row(band)), taps) : taps);
 }
 
 double Convolution::State::LargestBand() const {  // in pixels
@@ -570,13 +626,14 @@ bool Convolution::State::IsLong() const {
          LargestPositionTaps() > kMostPositionTaps || HasLongRow();
 }
 
-// One that can be cut: it is all there is.
+// One that can be cut: it is all there is. It is cut alike on all processors.
 bool Convolution::State::HasLongRow() const {
   for (size_t i = 0; i < LastAxis(); ++i) {
     if (spec.in[i] != 1 || spec.out[i] != 1) return false;
   }
   return std::any_of(bands.begin(), bands.end(), [&](const Band& band) {
-    return band.in_rows > 0 && MostBytes(band) > kMostRowBytes;
+    return band.in_rows > 0 &&
+           std::max(RowBytes(Row(band)), TapsBytes(LastTaps())) > kMostRowBytes;
   });
 }
 
@@ -632,9 +689,7 @@ size_t Convolution::State::AddForm(const memory::desc& wanted) {
   for (size_t i = 0; i < forms.size(); ++i) {
     if (forms[i].packed == wanted) return i;
   }
-  forms.push_back(
-      {wanted, dnnl::reorder(dnnl::reorder::primitive_desc(
-                   Engine(), weights_plain, Engine(), wanted, Attributes()))});
+  forms.push_back({wanted, MakeReorder(weights_plain, wanted)});
   return forms.size() - 1;
 }
 
@@ -656,13 +711,13 @@ std::shared_ptr<const Prepared> Convolution::State::Prepare(
     dilation.push_back(s.dilation[i] - 1);
   }
   const memory::dims weights = weights_plain.dims();
-  PreparedTable::Shape shape = {s.bias};
+  Shape shape = {s.bias};
   for (const memory::dims& dims :
        {in, out, before, after, stride, dilation, weights}) {
     shape.push_back(static_cast<int64_t>(dims.size()));
     shape.insert(shape.end(), dims.begin(), dims.end());
   }
-  PreparedTable& table = PreparedTable::Get();
+  auto& table = LivingTable<Prepared>::Get();
   if (auto living = table.Find(shape)) return living;
 
   const Tag channels_last = Flat() ? Tag::nhwc : Tag::ndhwc;
@@ -698,9 +753,8 @@ void Convolution::State::BuildPrimitive(const Band& band) {
   made.output = memory::desc(cut(out), f32, channels_last);
   made.prepared = Prepare(band);
   made.kept_bytes = static_cast<size_t>(
-      absl::StartsWith(made.prepared->name, "brgconv")
-          ? RowBytes(Row(band))
-          : TapsBytes(static_cast<double>(s.kernel[LastAxis()])));
+      absl::StartsWith(made.prepared->name, "brgconv") ? RowBytes(Row(band))
+                                                       : TapsBytes(LastTaps()));
   made.form = AddForm(made.prepared->weights);
   if (!s.channels_last) {
     const int64_t plane = s.out[1] * s.out[2];
@@ -708,8 +762,7 @@ void Convolution::State::BuildPrimitive(const Band& band) {
         memory::desc(cut(out), f32,
                      cut({s.out_channels * s.out[0] * plane, s.out[0] * plane,
                           plane, s.out[2], 1}));
-    made.to_planes = dnnl::reorder(dnnl::reorder::primitive_desc(
-        Engine(), made.output, Engine(), made.output_planes, Attributes()));
+    made.to_planes = MakeReorder(made.output, made.output_planes);
   }
   if (!InPlace()) {
     output_bytes = std::max(output_bytes, AlignUp(made.output.get_size()));
@@ -742,8 +795,7 @@ void Convolution::State::BuildImageMove() {
     move.planes = memory::desc(dims, f32, strides);
     move.channels_last =
         memory::desc(dims, f32, Flat() ? Tag::nhwc : Tag::ndhwc);
-    move.reorder = dnnl::reorder(dnnl::reorder::primitive_desc(
-        Engine(), move.planes, Engine(), move.channels_last, Attributes()));
+    move.reorder = MakeReorder(move.planes, move.channels_last);
     moves.push_back(std::move(move));
   }
   image_bytes =
@@ -803,7 +855,7 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
     return nullptr;
   }
   const std::vector<Band> shapes = state->ShareShapes();
-  double kept = 0;
+  double kept = 2.0 * kReorderBytes;  // which move the image
   for (const Band& band : shapes) kept += state->MostBytes(band);
   if (kept > kMostKeptBytes) return nullptr;
   WEIR_RETURN_IF_ERROR(Guard([&] { state->Build(shapes); }));
@@ -848,7 +900,7 @@ absl::Status Convolution::PackAsking(CpuTeam* team, size_t form,
                        const_cast<float*>(weights + i * s.SliceWeights()));
       memory to = At(s.forms[form].packed,
                      packed + static_cast<size_t>(i) * s.SliceBytes(form));
-      s.forms[form].pack.execute(stream, from, to);
+      s.forms[form].pack->execute(stream, from, to);
     }
     stream.wait();
   });
@@ -877,16 +929,28 @@ size_t Convolution::held_bytes() const {
   size_t bytes =
       sizeof(State) + s.bands.size() * sizeof(Band) +
       s.primitives.size() * sizeof(BandPrimitive) +
+      s.moves.size() * sizeof(ImageMove) +
       s.forms.size() * (sizeof(Form) + static_cast<size_t>(s.slices) *
                                            sizeof(dnnl_memory_desc_t));
-  for (const BandPrimitive& made : s.primitives) bytes += made.kept_bytes;
+  for (const SharedHold& hold : shared_holds()) bytes += hold.bytes;
   return bytes;
 }
 
 std::vector<SharedHold> Convolution::shared_holds() const {
   std::vector<SharedHold> holds;
+  std::set<const void*> seen;
+  const auto add = [&](const void* object, size_t bytes) {
+    if (object != nullptr && seen.insert(object).second) {
+      holds.push_back({object, bytes});
+    }
+  };
   for (const BandPrimitive& made : state_->primitives) {
-    holds.push_back({made.prepared.get(), made.kept_bytes});
+    add(made.prepared.get(), made.kept_bytes);
+    add(made.to_planes.get(), kReorderBytes);
+  }
+  for (const Form& form : state_->forms) add(form.pack.get(), kReorderBytes);
+  for (const ImageMove& move : state_->moves) {
+    add(move.reorder.get(), kReorderBytes);
   }
   return holds;
 }
@@ -933,7 +997,7 @@ void Convolution::State::MoveImage(const Running& run, int64_t image) const {
     memory planes =
         At(move.planes, const_cast<float*>(from + row * RowPixels(spec.in)));
     memory channels_last = At(move.channels_last, to + row * InRowFloats());
-    move.reorder.execute(stream, planes, channels_last);
+    move.reorder->execute(stream, planes, channels_last);
     stream.wait();
   }
 }
@@ -994,7 +1058,7 @@ void Convolution::State::FinishPiece(const Running& run, const Band& band,
     dnnl::stream stream(Engine());
     memory planes = At(made.output_planes, run.operands.output + begin);
     memory piece = At(made.output, from);
-    made.to_planes.execute(stream, piece, planes);
+    made.to_planes->execute(stream, piece, planes);
     stream.wait();
     for (int64_t c = 0; Finishes() && c < SliceChannels(); ++c) {
       float* const part = run.operands.output + begin;

@@ -67,7 +67,8 @@ class Convolution {
 
   // No size may be zero. Null where a call would last for many seconds, one of
   // over 2^36 products, or the code for it would take over 128 MiB: that grows
-  // with the length of rows and of the kernel's, as far as they cannot be cut.
+  // with the length of the kernel's rows, and with AVX-512 of the image's, as
+  // far as they cannot be cut.
   static absl::StatusOr<std::unique_ptr<const Convolution>> Create(
       const ConvolutionSpec& spec);
   ~Convolution();
