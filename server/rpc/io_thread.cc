@@ -74,6 +74,11 @@ void IoThread::Start(grpc_server* server,
   pthread_setname_np(thread_.native_handle(), name_);
 }
 
+void IoThread::EndRequests() {
+  const MutexLock lock(&requests_mu_);
+  requests_ended_ = true;
+}
+
 // Closing begins on the thread itself: see MayShutDown.
 void IoThread::BeginStop(absl::Duration patience) {
   patience_ = patience;
@@ -204,6 +209,8 @@ void IoThread::MayShutDown() {
 }
 
 void IoThread::RequestCall(RawService* service, int index) {
+  const MutexLock lock(&requests_mu_);
+  if (requests_ended_) return;
   UnaryCall* call = nullptr;
   if (free_calls_.empty()) {
     call = new UnaryCall(this);

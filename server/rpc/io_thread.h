@@ -62,10 +62,15 @@ class IoThread {
   void Start(grpc_server* server,
              const std::vector<std::unique_ptr<RawService>>& services);
 
+  // Asks for no calls any more, which nobody may while the server is shut down:
+  // gRPC 1.51 may forget such a call, and never says that it does not come. Any
+  // thread; when it returns none is being asked for.
+  void EndRequests() WEIR_EXCLUDES(requests_mu_);
+
   // Has the thread run what is posted until every handler has answered its
-  // call, or for `patience` at most, and then end. Only after the server was
-  // shut down, which cancels all calls. With handlers left, what they post is
-  // refused, and the object must stay. Once.
+  // call, or for `patience` at most, and then end. Only after EndRequests and
+  // after the server was shut down, which cancels all calls. With handlers
+  // left, what they post is refused, and the object must stay. Once.
   void BeginStop(absl::Duration patience);
   // Waits for its end, for so long at most. False if it is in something that
   // does not end: the object must stay.
@@ -116,8 +121,9 @@ class IoThread {
   // Cuts calls that have waited too long for their clients.
   void Sweep(Nanos now);
 
-  // Asks the server for the next call of the service's method `index`.
-  void RequestCall(RawService* service, int index);
+  // Asks the server for the next call of the service's method `index`, unless
+  // requests have ended.
+  void RequestCall(RawService* service, int index) WEIR_EXCLUDES(requests_mu_);
   void Recycle(UnaryCall* call);
 
   const CallPolicy& policy_;
@@ -159,6 +165,8 @@ class IoThread {
   int pulses_missed_ = 0;  // of those that ask
   bool closing_ = false;
   bool shut_down_ = false;  // the queue
+  Mutex requests_mu_;       // held while gRPC is asked
+  bool requests_ended_ WEIR_GUARDED_BY(requests_mu_) = false;
   // Calls that gRPC was asked for and has not said to be over.
   int64_t owed_ = 0;
   absl::Duration patience_ = absl::InfiniteDuration();  // set before closing

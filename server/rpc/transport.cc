@@ -256,6 +256,7 @@ void Transport::CloseListeners() {
 bool Transport::Shutdown(absl::Duration grace, absl::Duration patience) {
   if (server_ == nullptr || std::exchange(shut_down_, true)) return true;
   CloseListeners();
+  ForEachThread([](IoThread& thread) { thread.EndRequests(); });
   server_->Shutdown(std::chrono::system_clock::now() +
                     absl::ToChronoMilliseconds(grace));
   ForEachThread([&](IoThread& thread) { thread.BeginStop(patience); });
