@@ -530,20 +530,17 @@ TEST(TransportTest, ShutdownEndsAmidCalls) {
   constexpr size_t kCallers = 8;
   for (int round = 0; round < kRounds; ++round) {
     Event answered;
-    std::atomic<bool> over = false;
     const auto transport = StartTransport(EchoCall);
     std::vector<std::thread> callers;
     for (size_t i = 0; i < kCallers; ++i) {
-      callers.emplace_back([&] {
-        InferStub stub(Connect(transport->addresses()[0]));
-        while (!over) {
-          if (Infer(stub, "x").status.ok()) answered.Set();
-        }
-      });
+      callers.emplace_back(
+          [&answered, channel = Connect(transport->addresses()[0])] {
+            InferStub stub(channel);
+            while (Infer(stub, "x").status.ok()) answered.Set();
+          });
     }
     answered.Wait(kCallers);
     EXPECT_TRUE(transport->Shutdown(absl::ZeroDuration()));
-    over = true;
     for (std::thread& caller : callers) caller.join();
     EXPECT_EQ(transport->open_calls(), 0);
   }
