@@ -24,8 +24,8 @@ from manifests import ROOT
 
 PAGE = ROOT / "docs" / "kubernetes.md"
 # Run as they are; the others are looked at.
-RUN = {"cat", "cp", "deploy/monitoring/make_prometheus_rule.sh", "mkdir",
-       "openssl", "promtool", "sed"}
+RUN = {"cat", "cp", "deploy/monitoring/make_prometheus_rule.sh", "echo", "grep",
+       "mkdir", "openssl", "promtool", "sed"}
 PIPED = " | kubectl apply -f -\n"
 OURS = {"weir", "weir-server"}
 # Programs that this machine may lack.
@@ -40,9 +40,19 @@ def blocks(language):
         yield text.count("\n", 0, found.start()) + 2, found[1]
 
 
-def commands():
-    """(line, command): a command with its continued lines and here-document."""
+def section_at(line):
+    """The heading of the first order that a line stands under."""
+    before = PAGE.read_text("utf-8").splitlines()[:line]
+    [*_, last] = [text for text in before if text.startswith("## ")]
+    return last.removeprefix("## ")
+
+
+def commands(section=None):
+    """(line, command): a command with its continued lines and here-document.
+    Of the whole page, or of what stands under one of its headings."""
     for line, text in blocks("sh"):
+        if section not in (None, section_at(line)):
+            continue
         rows = text.splitlines(keepends=True)
         at = 0
         while at < len(rows):
@@ -56,6 +66,16 @@ def commands():
                     command += rows[at]
             at += 1
             yield line + start, command
+
+
+def run_in(tree, command):
+    """What a shell prints that runs the command in a copy of the tree."""
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", command],
+                          cwd=tree, capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}: {done.stderr}")
+    return done.stdout
 
 
 def split_flags(words):
@@ -116,11 +136,7 @@ class Commands(unittest.TestCase):
         return "checked"
 
     def run_it(self, command):
-        done = subprocess.run(["bash", "-euo", "pipefail", "-c", command],
-                              cwd=self.tree, capture_output=True, text=True,
-                              check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
+        return run_in(self.tree, command)
 
     def check_documents(self, text):
         count = 0
@@ -206,6 +222,44 @@ class Commands(unittest.TestCase):
         target = words[words.index("--target") + 1]
         self.assertRegex((ROOT / "Dockerfile").read_text("utf-8"),
                          rf"(?m)^FROM .* AS {target}$")
+
+
+class MutualTls(unittest.TestCase):
+    """Sections are followed in any order, or left out: never may a server take
+    everybody's calls because one was."""
+
+    FIRST = "From an image to a served model"
+
+    def settings(self, *sections):
+        """What my-weir sets, once the sections' files have been made."""
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            for name in ("deploy", "tests/deploy"):
+                shutil.copytree(ROOT / name, tree / name)
+            for section in sections:
+                for _, command in commands(section):
+                    if (shlex.split(command.partition("<<'END'")[0])[0] in RUN
+                            and not command.endswith(PIPED)):
+                        run_in(tree, command)
+            for kubectl in manifests.kubectls():
+                built = manifests.kustomize(tree / "my-weir", kubectl)
+                [settings] = [document["data"]
+                              for document in yaml.safe_load_all(built)
+                              if manifests.name_of(document)
+                              == ("ConfigMap", "weir-settings")]
+                self.assertEqual(settings["WEIR_INSECURE"], "false", kubectl)
+                self.assertEqual(settings.get("WEIR_TLS_CLIENT_CA"),
+                                 "/etc/weir/tls/ca.crt", kubectl)
+            return settings
+
+    def test_without_other_settings(self):
+        self.settings(self.FIRST, "TLS")
+
+    def test_with_settings_in_either_order(self):
+        for sections in (("Settings", "TLS"), ("TLS", "Settings")):
+            with self.subTest(sections=sections):
+                settings = self.settings(self.FIRST, *sections)
+                self.assertEqual(settings["WEIR_QUEUE_LENGTH"], "512")
 
 
 class Page(unittest.TestCase):
