@@ -78,6 +78,10 @@ def run_in(tree, command):
     return done.stdout
 
 
+def images(manifest):
+    return set(re.findall(r"\bimage: (\S+)", manifest))
+
+
 def split_flags(words):
     """Of a command's words: those that are flags, and the others."""
     flags = [word.partition("=")[0] for word in words if word.startswith("-")]
@@ -224,11 +228,55 @@ class Commands(unittest.TestCase):
                          rf"(?m)^FROM .* AS {target}$")
 
 
+FIRST = "From an image to a served model"
+
+
+class FirstSection(unittest.TestCase):
+
+    def test_models_land_where_they_are_served(self):
+        """As `kubectl cp` does it: into a folder that is there, under its own
+        name; as the folder named, if there is none."""
+        folders = {"/models"}
+        for _, command in commands(FIRST):
+            words = shlex.split(command.partition("<<'END'")[0])
+            if words[:4] != ["kubectl", "-n", "weir", "cp"]:
+                continue
+            source, target = words[4], words[5].partition(":")[2]
+            if target in folders:
+                target += "/" + pathlib.Path(source).name
+            self.assertRegex(target, r"^/models/[^/]+(/\d+)?$")
+            self.assertNotIn(target, folders)
+            folders |= {target, *(f"{target}/{version.name}" for version
+                                  in (ROOT / source).glob("[0-9]*"))}
+        self.assertEqual(folders, {"/models", "/models/digits",
+                                   "/models/digits/1", "/models/digits/2"})
+
+    def test_every_image_was_pushed(self):
+        for edits in ((), (("--target cpu", "--target cuda"),
+                           ("0.1.0-cpu", "0.1.0-cuda"),
+                           ("overlays/cpu", "overlays/gpu"))):
+            with self.subTest(edits=edits), \
+                    tempfile.TemporaryDirectory() as folder:
+                tree = pathlib.Path(folder)
+                shutil.copytree(ROOT / "deploy", tree / "deploy")
+                pushed, used = set(), set()
+                for _, command in commands(FIRST):
+                    for edit in edits:
+                        command = command.replace(*edit)
+                    words = shlex.split(command.partition("<<'END'")[0])
+                    if words[:2] == ["docker", "push"]:
+                        pushed.add(words[2])
+                    elif command.endswith(PIPED):
+                        used |= images(run_in(tree, command[:-len(PIPED)]))
+                    elif words[0] in RUN:
+                        run_in(tree, command)
+                used |= images(manifests.kustomize(tree / "my-weir"))
+                self.assertEqual(used, pushed)
+
+
 class MutualTls(unittest.TestCase):
     """Sections are followed in any order, or left out: never may a server take
     everybody's calls because one was."""
-
-    FIRST = "From an image to a served model"
 
     def settings(self, *sections):
         """What my-weir sets, once the sections' files have been made."""
@@ -253,12 +301,12 @@ class MutualTls(unittest.TestCase):
             return settings
 
     def test_without_other_settings(self):
-        self.settings(self.FIRST, "TLS")
+        self.settings(FIRST, "TLS")
 
     def test_with_settings_in_either_order(self):
         for sections in (("Settings", "TLS"), ("TLS", "Settings")):
             with self.subTest(sections=sections):
-                settings = self.settings(self.FIRST, *sections)
+                settings = self.settings(FIRST, *sections)
                 self.assertEqual(settings["WEIR_QUEUE_LENGTH"], "512")
 
 
