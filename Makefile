@@ -114,8 +114,7 @@ tidy: $(SETUP)
 	  { grep -E '(warning|error):' build/tidy.log | sort -u; exit 1; }
 
 bench: build-release
-	for benchmark in build/bench-bin/*; do \
-	  echo "== $$(basename $$benchmark)"; $$benchmark; done
+	tests/bench/run_all.sh build/bench-bin
 
 bundle: $(SETUP) programs
 	deploy/bundle.sh

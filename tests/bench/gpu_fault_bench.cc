@@ -2,7 +2,8 @@
 // kernel traps, or follows a wild address. Prints how long health went on
 // saying SERVING, how long the process lived after the driver had said what
 // happened, and how many calls of before got no answer of the server's. Fails
-// if that is more than a second, a second, or any. Usage:
+// if that is more than a second, a second, or any. Skipped without a GPU.
+// Usage:
 //   gpu_fault_bench [DEVICE]     (default cuda:0; on the CPU a fault is at
 //   once)
 #include <grpcpp/grpcpp.h>
@@ -201,6 +202,7 @@ bool RunFault(const std::string& device, const std::string& mode) {
 
 int main(int argc, char** argv) {
   const std::string device = argc > 1 ? argv[1] : "cuda:0";
+  if (weir::bench::SkippedForLackOf(device)) return 0;
   bool ok = true;
   for (const char* mode : {"trap", "illegal_address"}) {
     ok &= weir::bench::RunFault(device, mode);

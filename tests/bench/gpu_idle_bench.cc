@@ -1,7 +1,7 @@
 // What a server's process holds that does nothing: with one small model that
 // needs no library of NVIDIA's beside the driver, and with one of matrix
-// products. Fails above the limit. Usage: gpu_idle_bench [DEVICE [MAX_MIB]]
-// (default: cuda:0 450)
+// products. Fails above the limit. Skipped without a GPU. Usage:
+//   gpu_idle_bench [DEVICE [MAX_MIB]]     (default: cuda:0 450)
 #include <onnx/onnx_pb.h>
 
 #include <chrono>
@@ -77,6 +77,7 @@ bool RunIdle(const std::string& device, const std::string& repository,
 
 int Main(int argc, char** argv) {
   const std::string device = argc > 1 ? argv[1] : "cuda:0";
+  if (SkippedForLackOf(device)) return 0;
   const int64_t max_mib = argc > 2 ? std::atoll(argv[2]) : 450;
   bool ok = true;
   for (const auto& [op, what] :

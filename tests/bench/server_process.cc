@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -153,6 +155,16 @@ ServerProcess::Memory ServerProcess::memory() const {
         ReadKib(line, "RssAnon", &memory.anonymous_bytes);
   }
   return memory;
+}
+
+bool SkippedForLackOf(const std::string& device) {
+  if (!absl::StartsWith(device, "cuda")) return false;
+  auto server = ServerProcess::Start({"--device=auto"});
+  if (!server.ok() || (*server)->device() != "cpu") return false;
+  (*server)->Terminate();
+  std::printf("skipped: there is no NVIDIA device for --device=%s\n",
+              device.c_str());
+  return true;
 }
 
 }  // namespace weir::bench

@@ -72,4 +72,9 @@ class ServerProcess {
   std::thread reader_;
 };
 
+// Whether the device is a GPU and this machine has none, which is all that
+// makes a server with --device=auto take the CPU. Prints then that the
+// benchmark is skipped.
+bool SkippedForLackOf(const std::string& device);
+
 }  // namespace weir::bench
