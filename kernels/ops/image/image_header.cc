@@ -84,13 +84,14 @@ constexpr std::array<uint8_t, 5> kAdobeStart = {'A', 'd', 'o', 'b', 'e'};
 // that cameras and editors add to them stay far below.
 constexpr int kMaxSegments = 4096;
 constexpr int64_t kMaxFillBytes = 4096;
+// In all, of a PNG: encoders put some kilobytes of pixels into a chunk.
+constexpr int kMaxChunks = 65536;
 constexpr int kMaxTiffEntries = 1024;
 
 absl::Status TooFar(std::string_view format, int64_t limit,
                     std::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(AbslView(format), " has more than ", limit, " ",
-                   AbslView(what), " before its picture"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      AbslView(format), " has more than ", limit, " ", AbslView(what)));
 }
 
 absl::Status Truncated(std::string_view format, std::string_view where) {
@@ -242,7 +243,7 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
   int64_t filled = 0;
   for (int segments = 0;; ++segments) {
     if (segments == kMaxSegments) {
-      return TooFar("JPEG", kMaxSegments, "segments");
+      return TooFar("JPEG", kMaxSegments, "segments before its picture");
     }
     // Between segments, as every decoder does: skip to the next marker.
     std::optional<uint8_t> byte = reader.U8();
@@ -254,7 +255,8 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
     if (byte) byte = reader.U8();
     while (byte && *byte == 0xFF) skip();
     if (filled > kMaxFillBytes) {
-      return TooFar("JPEG", kMaxFillBytes, "bytes of filling");
+      return TooFar("JPEG", kMaxFillBytes,
+                    "bytes of filling before its picture");
     }
     if (!byte) return Truncated("JPEG", "its headers");
     const uint8_t marker = *byte;
@@ -336,6 +338,33 @@ constexpr uint32_t ChunkType(const char (&name)[5]) {
   return value;
 }
 
+// Looks for the orientation where the pixels begin, with a chunk of `length`,
+// and past them: behind `reader`, in a file that had so many `chunks` until
+// there. What is cut off or malformed from there on is the decoder's to refuse.
+absl::Status PeekPngPixels(ByteReader reader, uint32_t length, int chunks,
+                           ImageInfo& info) {
+  bool exif = false;
+  for (;; ++chunks) {
+    if (chunks == kMaxChunks) return TooFar("PNG", kMaxChunks, "chunks");
+    const std::optional<std::span<const std::byte>> chunk =
+        reader.Bytes(length);
+    if (!chunk || !reader.U32()) return absl::OkStatus();
+    ++info.header_parts;
+    if (exif) {
+      info.orientation = OrientationFromTiff(*chunk, info.header_parts);
+      return absl::OkStatus();
+    }
+    const std::optional<uint32_t> next = reader.U32();
+    const std::optional<uint32_t> type = reader.U32();
+    if (!type || *type == ChunkType("IEND") ||
+        !CheckPngChunk(*next, *type).ok()) {
+      return absl::OkStatus();
+    }
+    length = *next;
+    exif = *type == ChunkType("eXIf");
+  }
+}
+
 absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
                                   const ImageLimits& limits) {
   // Deflate reaches at most 1032 bytes for one.
@@ -347,7 +376,9 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
   bool seen_exif = false;
   for (int chunks = 0;; ++chunks) {
     const bool first = chunks == 0;
-    if (chunks == kMaxSegments) return TooFar("PNG", kMaxSegments, "chunks");
+    if (chunks == kMaxSegments) {
+      return TooFar("PNG", kMaxSegments, "chunks before its picture");
+    }
     const std::optional<uint32_t> length = reader.U32();
     const std::optional<uint32_t> type = reader.U32();
     if (!type) return Truncated("PNG", "its headers");
@@ -357,6 +388,9 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
     }
     if (*type == ChunkType("IDAT")) {
       info.header_parts += chunks;
+      if (!seen_exif) {
+        WEIR_RETURN_IF_ERROR(PeekPngPixels(reader, *length, chunks, info));
+      }
       return info;
     }
     if (*type == ChunkType("IEND")) {

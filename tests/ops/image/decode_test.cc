@@ -135,9 +135,12 @@ TEST(DecodeImageTest, TurnsThePictureUpright) {
       {0, 1, 10, 11, 20, 21}, {1, 0, 11, 10, 21, 20}, {21, 20, 11, 10, 1, 0},
       {20, 21, 10, 11, 0, 1}, {0, 10, 20, 1, 11, 21}, {20, 10, 0, 21, 11, 1},
       {21, 11, 1, 20, 10, 0}, {1, 11, 21, 0, 10, 20}};
-  for (int orientation = 1; orientation <= 8; ++orientation) {
-    const auto image =
-        DecodeImage(EncodePng(samples, 3, 2, {.orientation = orientation}));
+  for (int i = 0; i < 16; ++i) {
+    const int orientation = i / 2 + 1;
+    SCOPED_TRACE(orientation);
+    const auto image = DecodeImage(EncodePng(
+        samples, 3, 2,
+        {.orientation = orientation, .exif_past_pixels = i % 2 == 1}));
     ASSERT_TRUE(image.ok()) << image.status();
     EXPECT_EQ(image->width, orientation >= 5 ? 3 : 2);
     EXPECT_EQ(image->height, orientation >= 5 ? 2 : 3);

@@ -83,6 +83,38 @@ TEST(PeekImageTest, ReadsOrientationOfBothByteOrders) {
   }
 }
 
+// The chunk may stand anywhere but between those of the pixels.
+TEST(PeekImageTest, ReadsTheOrientationPastThePixelsOfAPng) {
+  const std::vector<uint16_t> samples(4 * 6 * 3, 1);
+  const auto at = [&](Orientation orientation, bool past_pixels) {
+    return EncodePng(samples, 4, 6,
+                     {.orientation = static_cast<int>(orientation),
+                      .exif_past_pixels = past_pixels,
+                      .chunk_bytes = 10});
+  };
+  const Bytes file = at(Orientation::kTurnRight, true);
+  const auto info = PeekImage(file);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->orientation, Orientation::kTurnRight);
+  EXPECT_EQ(info->UprightWidth(), 4);
+  // The header, nine chunks of pixels, EXIF and its entry.
+  EXPECT_EQ(info->header_parts, 1 + 9 + 1 + 1);
+  // Of two the first counts.
+  Bytes two = at(Orientation::kUpsideDown, false);
+  constexpr size_t kExif = 12 + 26, kEnd = 12;
+  two.insert(two.end() - kEnd, file.end() - kEnd - kExif, file.end() - kEnd);
+  ASSERT_TRUE(PeekImage(two).ok());
+  EXPECT_EQ(PeekImage(two)->orientation, Orientation::kUpsideDown);
+  // What ends early there is the decoder's to refuse.
+  for (size_t size = file.size() - kEnd - kExif; size < file.size(); ++size) {
+    const auto cut = PeekImage(std::span(file).first(size));
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    EXPECT_EQ(cut->orientation, size < file.size() - kEnd
+                                    ? Orientation::kUpright
+                                    : Orientation::kTurnRight);
+  }
+}
+
 TEST(PeekImageTest, TakesABrokenOrientationAsUpright) {
   const auto plain = PeekImage(EncodeJpeg(SmoothPicture(4, 6, 3), 4, 6, 3));
   const auto info = PeekImage(
@@ -174,9 +206,17 @@ TEST(PeekImageTest, LooksForAHeaderOnlySoFar) {
   const Bytes png = EncodePng(samples, 8, 8);
   const Bytes chunk = bytes({0, 0, 0, 0, 't', 'E', 'X', 't', 0, 0, 0, 0});
   constexpr size_t kAfterHeader = 8 + 25;
-  EXPECT_EQ(PeekImage(at(png, kAfterHeader, 1000, chunk))->header_parts, 1001);
+  const int64_t png_own = PeekImage(png)->header_parts;
+  EXPECT_EQ(PeekImage(at(png, kAfterHeader, 1000, chunk))->header_parts,
+            png_own + 1000);
   ExpectRefused(PeekImage(at(png, kAfterHeader, 5000, chunk)),
-                "more than 4096 chunks");
+                "more than 4096 chunks before its picture");
+  // Behind them, where pixels may be in as many chunks as encoders make.
+  const size_t end = png.size() - 12;
+  EXPECT_EQ(PeekImage(at(png, end, 50'000, chunk))->header_parts,
+            png_own + 50'000);
+  ExpectRefused(PeekImage(at(png, end, 70'000, chunk)),
+                "more than 65536 chunks");
 }
 
 TEST(PeekImageTest, KnowsWhatIsDecodedInSeveralScans) {

@@ -238,9 +238,13 @@ Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
                 int64_t width, const PngOptions& options) {
   Bytes png = PngHeader(static_cast<uint32_t>(height),
                         static_cast<uint32_t>(width), options);
-  if (options.orientation != 0) {
+  const auto append_exif = [&](bool past_pixels) {
+    if (options.orientation == 0 || options.exif_past_pixels != past_pixels) {
+      return;
+    }
     AppendChunk(png, "eXIf", TiffWithOrientation(options.orientation, false));
-  }
+  };
+  append_exif(false);
   if (options.color_type == 3) {
     std::vector<uint8_t> palette;
     for (int i = 0; i < 1 << options.bit_depth; ++i) {
@@ -267,6 +271,7 @@ Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
     AppendChunk(png, "IDAT", rest.first(part));
     rest = rest.subspan(part);
   }
+  append_exif(true);
   AppendChunk(png, "IEND", {});
   return png;
 }

@@ -39,6 +39,7 @@ struct PngOptions {
   int bit_depth = 8;
   bool interlaced = false;
   int orientation = 0;                   // 0: no eXIf chunk
+  bool exif_past_pixels = false;         // and not before them
   size_t chunk_bytes = size_t{1} << 30;  // of pixels, in one chunk
 };
 
