@@ -78,6 +78,23 @@ def run_in(tree, command):
     return done.stdout
 
 
+def make_files(tree, *sections):
+    """What the commands of the sections make that write files."""
+    for name in ("deploy", "tests/deploy"):
+        shutil.copytree(ROOT / name, tree / name)
+    for section in sections:
+        for _, command in commands(section):
+            if (shlex.split(command.partition("<<'END'")[0])[0] in RUN
+                    and not command.endswith(PIPED)):
+                run_in(tree, command)
+
+
+def objects(folder, kubectl):
+    """What a kubectl makes of a kustomization, by kind and name."""
+    return {manifests.name_of(document): document for document
+            in yaml.safe_load_all(manifests.kustomize(folder, kubectl))}
+
+
 def images(manifest):
     return set(re.findall(r"\bimage: (\S+)", manifest))
 
@@ -282,19 +299,10 @@ class MutualTls(unittest.TestCase):
         """What my-weir sets, once the sections' files have been made."""
         with tempfile.TemporaryDirectory() as folder:
             tree = pathlib.Path(folder)
-            for name in ("deploy", "tests/deploy"):
-                shutil.copytree(ROOT / name, tree / name)
-            for section in sections:
-                for _, command in commands(section):
-                    if (shlex.split(command.partition("<<'END'")[0])[0] in RUN
-                            and not command.endswith(PIPED)):
-                        run_in(tree, command)
+            make_files(tree, *sections)
             for kubectl in manifests.kubectls():
-                built = manifests.kustomize(tree / "my-weir", kubectl)
-                [settings] = [document["data"]
-                              for document in yaml.safe_load_all(built)
-                              if manifests.name_of(document)
-                              == ("ConfigMap", "weir-settings")]
+                built = objects(tree / "my-weir", kubectl)
+                settings = built["ConfigMap", "weir-settings"]["data"]
                 self.assertEqual(settings["WEIR_INSECURE"], "false", kubectl)
                 self.assertEqual(settings.get("WEIR_TLS_CLIENT_CA"),
                                  "/etc/weir/tls/ca.crt", kubectl)
@@ -308,6 +316,25 @@ class MutualTls(unittest.TestCase):
             with self.subTest(sections=sections):
                 settings = self.settings(FIRST, *sections)
                 self.assertEqual(settings["WEIR_QUEUE_LENGTH"], "512")
+
+
+class Scaling(unittest.TestCase):
+
+    def test_the_aim_follows_the_streams(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder)
+            make_files(tree, FIRST, "GPUs")
+            for name in ("my-weir", "mig-weir"):
+                for kubectl in manifests.kubectls():
+                    built = objects(tree / name, kubectl)
+                    settings = built["ConfigMap", "weir-settings"]["data"]
+                    scaler = built["HorizontalPodAutoscaler", "weir"]["spec"]
+                    aims = {metric["pods"]["metric"]["name"]:
+                            int(metric["pods"]["target"]["averageValue"])
+                            for metric in scaler["metrics"]}
+                    self.assertEqual(aims["weir_requests_in_flight"],
+                                     int(settings["WEIR_STREAMS"]) * 3 / 4,
+                                     (name, kubectl))
 
 
 class Page(unittest.TestCase):
