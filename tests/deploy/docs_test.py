@@ -337,6 +337,43 @@ class Scaling(unittest.TestCase):
                                      (name, kubectl))
 
 
+class Container(unittest.TestCase):
+    """The commands of docs/container.md that start the image."""
+
+    def runs(self):
+        """(variables, arguments of weir-server) of each."""
+        text = (ROOT / "docs" / "container.md").read_text("utf-8")
+        for row in text.replace("\\\n", "").splitlines():
+            if row.startswith("    docker run "):
+                words = shlex.split(row)
+                image = words.index("weir:cpu")
+                variables = [word for flag, word in zip(words, words[1:image])
+                             if flag == "-e"]
+                yield (dict(word.split("=", 1) for word in variables),
+                       words[image + 1:])
+
+    def test_flags_exist(self):
+        for _, arguments in self.runs():
+            self.assertEqual(set(split_flags(arguments)[0])
+                             - manifests.flags_of("weir-server"), set())
+
+    def test_the_health_check_is_answered(self):
+        """It shows no certificate, and talks TLS wherever it has an authority,
+        while a unix socket is plain."""
+        mutual = 0
+        for variables, arguments in self.runs():
+            settings = dict(word.partition("=")[::2] for word in arguments)
+            server = variables.get("WEIR_SERVER", "")
+            if "--tls-client-ca" in settings:
+                mutual += 1
+                self.assertTrue(server.startswith("unix:"), variables)
+            if server:
+                self.assertIn(server, settings["--grpc"].split(","))
+            tls = "--tls-cert" in settings and not server
+            self.assertEqual("WEIR_TLS_CA" in variables, tls, variables)
+        self.assertEqual(mutual, 1)
+
+
 class Page(unittest.TestCase):
 
     def test_links_lead_somewhere(self):
