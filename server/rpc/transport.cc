@@ -28,6 +28,9 @@ using grpc::experimental::ExternalConnectionAcceptor;
 // stream. It grows while the message is read, to 1 MiB ahead of what is there.
 constexpr int kStreamWindow = 64 << 10;
 
+// Pings that may come sooner than TransportOptions::min_ping_interval.
+constexpr int kEarlyPings = 2;
+
 // gRPC's own service, reflection, holds a thread for every open stream.
 constexpr int kMaxServiceThreads = 16;
 
@@ -112,6 +115,10 @@ void SetBounds(const TransportOptions& options, grpc::ServerBuilder* builder) {
                               Milliseconds(options.answer_within));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      Milliseconds(options.min_ping_interval));
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kEarlyPings);
   grpc::ResourceQuota quota("weir");
   quota.Resize(options.memory_bytes);
   quota.SetMaxThreads(kMaxServiceThreads);

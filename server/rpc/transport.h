@@ -76,6 +76,10 @@ struct TransportOptions {
   // there, and closed if it does not say so in time.
   absl::Duration ask_after = absl::Minutes(1);
   absl::Duration answer_within = absl::Seconds(20);
+  // A client, with calls or without, may ask the same so often. What is sent to
+  // it allows one ping more at once, and two may come early; at the third the
+  // connection ends with all its calls (GOAWAY, ENHANCE_YOUR_CALM).
+  absl::Duration min_ping_interval = absl::Seconds(5);
   // By which the timeouts of calls are measured; deadlines and time stamps are
   // of it too. Those of connections are gRPC's.
   Nanos (*now)() = &NowNanos;

@@ -310,6 +310,17 @@ size_t RawHttp2::ReadData(uint32_t stream, size_t bytes) {
   return got;
 }
 
+bool RawHttp2::Ping() {
+  if (!Write(kPing, 0, 0, std::string(8, 'p'))) return false;
+  for (;;) {
+    const Frame frame = Read();
+    if (!frame.ok) return false;
+    if (frame.type == kPing && (frame.flags & kAck) != 0) return true;
+    unread_.push_back(frame);
+    if (frame.type == kGoAway) return false;
+  }
+}
+
 bool RawHttp2::MayWriteOn() {
   // What is acknowledged was not answered with a reset.
   for (int unsent = 1; unsent > 0;) {

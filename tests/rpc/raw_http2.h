@@ -89,6 +89,10 @@ class RawHttp2 {
   // Takes frames until `bytes` of data have come, or what ends the stream.
   // Returns how many came.
   size_t ReadData(uint32_t stream, size_t bytes);
+  // Sends a ping and waits until it is acknowledged, keeping for Next() what
+  // comes meanwhile. False if the server asks the connection to leave instead,
+  // or has ended it.
+  bool Ping();
   // After the server's last frame: sends pings until they are acknowledged.
   // False if the server resets the connection.
   bool MayWriteOn();

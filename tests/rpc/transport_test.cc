@@ -24,6 +24,7 @@
 #include "kernels/base/mutex.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_transport.h"
 
 namespace weir {
@@ -32,6 +33,7 @@ namespace {
 using testing::Eventually;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::RawHttp2;
 
 constexpr auto kPatience = std::chrono::seconds(20);
 
@@ -586,6 +588,54 @@ TEST(TransportTest, AHandshakeHasItsTime) {
   close(silent);
   InferStub stub(Connect(address));
   EXPECT_TRUE(Infer(stub, "x").status.ok());
+}
+
+constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
+
+// Stock clients ask so, while a call takes long, whether the server is there.
+TEST(TransportTest, ALongCallOutlastsPings) {
+  HeldCalls held;
+  const auto transport =
+      StartTransport([&](ServerCall& call) { held.Hold(call); },
+                     {.addresses = {"127.0.0.1:0"},
+                      .min_ping_interval = absl::Milliseconds(1)});
+  RawHttp2 client(transport->addresses()[0], 1 << 16);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  ServerCall* const call = held.Take();
+  int pings = 0;
+  for (; pings < 10 && client.Ping(); ++pings) {
+    const auto answered = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - answered <
+           std::chrono::milliseconds(2)) {
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_EQ(pings, 10);
+  EchoCall(*call);
+  for (uint8_t flags = 0; (flags & 1) == 0;) {  // END_STREAM
+    const RawHttp2::Frame frame = client.Next();
+    ASSERT_TRUE(frame.ok);
+    ASSERT_NE(frame.type, RawHttp2::kGoAway) << frame.payload;
+    if (frame.stream == 1) flags = frame.flags;
+  }
+}
+
+TEST(TransportTest, PingsAreBounded) {
+  EXPECT_LE(TransportOptions().min_ping_interval, absl::Seconds(10));
+  const auto transport = StartTransport(
+      EchoCall,
+      {.addresses = {"127.0.0.1:0"}, .min_ping_interval = absl::Hours(1)});
+  RawHttp2 client(transport->addresses()[0], 1 << 16);
+  int answered = 0;
+  while (answered < 100 && client.Ping()) ++answered;
+  // The first may come at any time, and two more too early.
+  EXPECT_GE(answered, 3);
+  EXPECT_LT(answered, 100);
+  const RawHttp2::Frame last = client.Next();
+  ASSERT_TRUE(last.ok);
+  EXPECT_EQ(last.type, RawHttp2::kGoAway);
+  EXPECT_THAT(last.payload, HasSubstr("too_many_pings"));
 }
 
 TEST(TransportTest, HeadersAreBounded) {
