@@ -144,7 +144,7 @@ class Worker {
     std::exponential_distribution<double> gap(rate_);
     while (next_departure_ <= now && next_departure_ < end_) {
       if (idle_.empty()) {
-        ++result.skipped;
+        if (next_departure_ >= measure_from_) ++result.skipped;
       } else {
         SendOne(next_departure_);
       }

@@ -40,7 +40,9 @@ struct LoadResult {
   int64_t calls = 0;              // answered with OK
   std::map<int, int64_t> errors;  // by gRPC status code
   std::string first_error;
-  int64_t skipped = 0;  // open loop: too many were in flight
+  // Open loop: due while too many were in flight; like calls, not those that
+  // were due in the warm-up.
+  int64_t skipped = 0;
   double seconds = 0;
   std::vector<double> latencies_us;  // of the calls, sorted
 

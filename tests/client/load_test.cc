@@ -122,5 +122,20 @@ TEST(LoadTest, OpenLoopSkipsWhatIsOverItsBound) {
   EXPECT_GT(result.calls, 0);
 }
 
+// A server may stand still until it is warm: only what is measured counts.
+TEST(LoadTest, OpenLoopSkipsNothingThatIsDueInTheWarmUp) {
+  TestServer server([](ServerOptions& o) { o.streams = 1; });
+  LoadOptions options =
+      Load(server, SpinRequest(std::chrono::milliseconds(20)));
+  options.rate = 500;
+  options.callers = 2;
+  options.warmup_seconds = 0.5;
+  options.seconds = 0;  // nothing that is due comes after the warm-up
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.skipped, 0);
+  EXPECT_EQ(result.calls, 0);
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+}
+
 }  // namespace
 }  // namespace weir::client
