@@ -1,12 +1,15 @@
 // weir admin: what the operator of a server asks of it.
-#include <fstream>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
+#include "client/cli/tensor_argument.h"
 
 namespace weir::client {
 namespace {
@@ -27,20 +30,34 @@ std::string LevelName(v1::LogLevel level) {
   return "unknown";
 }
 
-// The first word of the file; none without a file.
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
+constexpr char kTokenFlag[] = "--token-file";
+constexpr char kTokenVariable[] = "WEIR_ADMIN_TOKEN_FILE";
+
+// The first word of the file that the flag names, or else the variable; none
+// without either. The variable is not the flag's own, which the parser would
+// look at for every command.
+absl::StatusOr<std::string> ReadToken(const std::string& flag) {
+  const char* const variable = std::getenv(kTokenVariable);
+  const bool given = !flag.empty() || variable == nullptr;
+  const std::string path = given ? flag : variable;
   std::string token;
   if (path.empty()) return token;
-  if (!(std::ifstream(path) >> token)) {
+  const char* const source = given ? kTokenFlag : kTokenVariable;
+  auto content = ReadFile(path);
+  if (!content.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--token-file: ", path, " holds no token"));
+        absl::StrCat(source, ": ", std::string(content.status().message())));
+  }
+  if (!(std::istringstream(*std::move(content)) >> token)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": ", path, " holds no token"));
   }
   return token;
 }
 
 int Drain(const GlobalFlags& global, const std::string& token_file) {
   auto token = ReadToken(token_file);
-  if (!token.ok()) return Report(token.status());
+  if (!token.ok()) return ReportArgument(token.status());
   Client client(global.options());
   auto response = client.Drain(*token);
   if (!response.ok()) return Report(response.status());
@@ -58,7 +75,7 @@ int Drain(const GlobalFlags& global, const std::string& token_file) {
 int SetLevel(const GlobalFlags& global, const std::string& token_file,
              const std::string& level) {
   auto token = ReadToken(token_file);
-  if (!token.ok()) return Report(token.status());
+  if (!token.ok()) return ReportArgument(token.status());
   Client client(global.options());
   auto response = client.SetLogLevel(Levels().at(level), *token);
   if (!response.ok()) return Report(response.status());
@@ -75,13 +92,12 @@ Command AddAdmin(CLI::App& app, const GlobalFlags& global) {
   CLI::App* admin = app.add_subcommand(
       "admin", "Operate a server: drain it, change its log level");
   admin->require_subcommand(1);
-  admin
-      ->add_option(
-          "--token-file", *token_file,
-          "File with the token of the server's --admin-token-file; over a "
-          "unix socket none is needed")
-      ->envname("WEIR_ADMIN_TOKEN_FILE")
-      ->check(CLI::ExistingFile);
+  admin->add_option(
+      kTokenFlag, *token_file,
+      absl::StrCat("File with the token of the server's --admin-token-file (or "
+                   "what ",
+                   kTokenVariable,
+                   " names); over a unix socket none is needed"));
   CLI::App* drain = admin->add_subcommand(
       "drain", "End the server without losing a request, as SIGTERM does");
   CLI::App* log_level =

@@ -344,6 +344,31 @@ TEST_F(CliTest, WrongUsageIsTwo) {
   EXPECT_EQ(Run({"--help"}).code, 0);
 }
 
+// What is set for one command is no other's: a health check reads no token.
+TEST_F(CliTest, OnlyAdminReadsTheVariableOfItsToken) {
+  setenv("WEIR_ADMIN_TOKEN_FILE", "/nope", 1);
+  const Ran probe = Run({"status", "--probe"});
+  const Ran admin = Run({"admin", "log-level", "info"});
+  const Ran flag = Run({"admin", "--token-file=/neither", "drain"});
+  const std::string blank = folder_.Write("blank", " \n");
+  setenv("WEIR_ADMIN_TOKEN_FILE", blank.c_str(), 1);
+  const Ran wordless = Run({"admin", "drain"});
+  unsetenv("WEIR_ADMIN_TOKEN_FILE");
+  EXPECT_EQ(probe.code, 0) << probe.err;
+  EXPECT_EQ(probe.out, "SERVING\n");
+  EXPECT_EQ(admin.code, 2);
+  EXPECT_EQ(admin.err,
+            "weir: WEIR_ADMIN_TOKEN_FILE: cannot read /nope: No such file or "
+            "directory; see weir --help\n");
+  EXPECT_EQ(flag.code, 2);
+  EXPECT_EQ(flag.err,
+            "weir: --token-file: cannot read /neither: No such file or "
+            "directory; see weir --help\n");
+  EXPECT_EQ(wordless.code, 2);
+  EXPECT_EQ(wordless.err, "weir: WEIR_ADMIN_TOKEN_FILE: " + blank +
+                              " holds no token; see weir --help\n");
+}
+
 // Plain text must be asked for, not left over from a variable that was never
 // filled in.
 TEST_F(CliTest, AnEmptyValueIsWrongUsage) {
