@@ -352,6 +352,23 @@ class Envoy(unittest.TestCase):
             connections["typed_config"]["max_active_downstream_connections"],
             1000)
 
+    def test_the_page_says_when_it_cuts_a_call(self):
+        page = (manifests.ROOT / "docs" / "threat_model.md").read_text("utf-8")
+        rows = dict(re.findall(r"(?m)^\| ([^|]*) \| ([^|]*) \|$", page))
+
+        def seconds(text):
+            return text.replace("s", " s")
+
+        [host] = self.manager["route_config"]["virtual_hosts"]
+        for route in host["routes"]:
+            duration = route["route"]["max_stream_duration"]
+            self.assertEqual(
+                rows["a caller's deadline"],
+                "at most " + seconds(duration["grpc_timeout_header_max"]))
+        self.assertEqual(
+            rows["a call on which nothing moves, a `Watch` of health too"],
+            seconds(self.manager["stream_idle_timeout"]))
+
     def test_it_lets_the_same_services_through_as_the_route(self):
         [host] = self.manager["route_config"]["virtual_hosts"]
         prefixes = [route["match"]["prefix"] for route in host["routes"]]
