@@ -249,7 +249,7 @@ complete_toolkit() {
 
 make_toolkit() {
   local root="$extras/toolkit"
-  say "taking CUDA $toolkit_series from wheels into $root (about 1.5 GB)"
+  say "taking CUDA $toolkit_series from wheels into $root (2.0 GB)"
   fetch_wheels "$root" "${toolkit_wheels[@]}" "$cudnn_frontend_wheel" ||
     fail "could not fetch the CUDA wheels from the Python package index"
   link_plain_names "$root"

@@ -211,6 +211,10 @@ class Python(Folder):
             for text in re.findall(r"(?:^    .*\n|^\n(?=    ))+", section,
                                    re.MULTILINE)]
         self.assertEqual(self.run_program(program), promised)
+        # Where nobody listens there are no details.
+        nobody = program.replace("127.0.0.1:8001", "unix:nobody.sock")
+        self.assertRegex(self.run_program(nobody),
+                         r"\AStatusCode\.UNAVAILABLE .*\n\Z")
 
     def test_a_list_in_pages(self):
         printed = self.run_program(self.programs[1])
