@@ -38,6 +38,13 @@ struct DeviceInfo {
 // "cpu" or "cuda:0".
 WEIR_EXPORT std::string DeviceName(const DeviceInfo& info);
 
+// What callers are told of memory that is short at the moment: a status
+// RESOURCE_EXHAUSTED with the reason DEVICE_MEMORY_EXHAUSTED, for host memory
+// that the device uses HOST_MEMORY_EXHAUSTED, and when to try again. Others
+// stay as they are.
+WEIR_EXPORT absl::Status ShortOfDeviceMemory(absl::Status status);
+WEIR_EXPORT absl::Status ShortOfHostMemory(absl::Status status);
+
 class WEIR_EXPORT Device {
  public:
   virtual ~Device() = default;
@@ -53,12 +60,15 @@ class WEIR_EXPORT Device {
       int priority) = 0;
 
   // Device memory, aligned to 256 bytes, contents undefined.
-  // RESOURCE_EXHAUSTED when there is none left: not sticky. May synchronize the
-  // device; not for the hot path (lanes own arenas, tensors use MemoryPool).
+  // RESOURCE_EXHAUSTED when there is none left, as ShortOfDeviceMemory makes it
+  // but without a time for more than the device has in all: not sticky. May
+  // synchronize the device; not for the hot path (lanes own arenas, tensors use
+  // MemoryPool).
   absl::StatusOr<DeviceMemory> Allocate(size_t bytes);
 
   // Host memory that the device copies from and to, aligned to 4096 bytes.
-  // Slow like Allocate: use a PinnedPool.
+  // Slow like Allocate: use a PinnedPool. RESOURCE_EXHAUSTED as
+  // ShortOfHostMemory makes it.
   absl::StatusOr<PinnedMemory> AllocatePinned(size_t bytes);
 
   // Allocating or freeing may wait for the driver, and so for running work.

@@ -132,9 +132,7 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
     MutexLock lock(&mu_);
     leased_ -= rounded;
     ++refused_;
-    if (!absl::IsResourceExhausted(memory.status())) return memory.status();
-    return WithRetryAfter(WithReason(memory.status(), "HOST_MEMORY_EXHAUSTED"),
-                          absl::Milliseconds(10));
+    return std::move(memory).status();
   }
   auto* block = new PinnedBuffer::Block;
   block->pool = this;

@@ -115,10 +115,7 @@ absl::Status Lane::GrowArena(size_t bytes) {
   }
   if (!larger.ok()) {
     arenas_->bytes.fetch_sub(size, std::memory_order_relaxed);
-    if (!absl::IsResourceExhausted(larger.status())) return larger.status();
-    return WithRetryAfter(
-        WithReason(std::move(larger).status(), "DEVICE_MEMORY_EXHAUSTED"),
-        kRetryFull);
+    return std::move(larger).status();
   }
   counted_bytes_ += size;
   // Work may still use the smaller one.

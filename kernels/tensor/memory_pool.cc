@@ -153,12 +153,14 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
   }
   evicted.clear();
   if (refused) {
-    return WithRetryAfter(
+    absl::Status status =
         WithReason(absl::ResourceExhaustedError(absl::StrCat(
                        "no device memory for a tensor of ", bytes,
                        " bytes within the budget of ", state.budget)),
-                   "DEVICE_MEMORY_EXHAUSTED"),
-        absl::Milliseconds(100));
+                   "DEVICE_MEMORY_EXHAUSTED");
+    // Waiting does not help what can never fit.
+    if (wanted > state.budget) return status;
+    return WithRetryAfter(std::move(status), absl::Milliseconds(100));
   }
   const bool must_zero =
       found.memory.data() == nullptr || found.last_owner != owner;
@@ -173,10 +175,7 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
       MutexLock lock(&state.mu);
       state.used -= wanted;
       ++state.refused;
-      if (!absl::IsResourceExhausted(memory.status())) return memory.status();
-      return WithRetryAfter(
-          WithReason(std::move(memory).status(), "DEVICE_MEMORY_EXHAUSTED"),
-          absl::Milliseconds(100));
+      return std::move(memory).status();
     }
     found.memory = *std::move(memory);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/pinned_pool.h"
 #include "tests/conformance/device_conformance.h"
@@ -109,11 +110,22 @@ TEST_P(MemoryConformance, EmptyCopiesDoNothing) {
 
 TEST_P(MemoryConformance, ExhaustionIsNotSticky) {
   for (const size_t bytes : {size_t{1} << 50, ~size_t{0} - 4096}) {
-    EXPECT_EQ(device().Allocate(bytes).status().code(),
-              absl::StatusCode::kResourceExhausted);
-    EXPECT_EQ(device().AllocatePinned(bytes).status().code(),
-              absl::StatusCode::kResourceExhausted);
+    const absl::Status never = device().Allocate(bytes).status();
+    EXPECT_EQ(never.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(Reason(never), "DEVICE_MEMORY_EXHAUSTED");
+    EXPECT_FALSE(RetryAfter(never).has_value()) << never;
+    const absl::Status pinned = device().AllocatePinned(bytes).status();
+    EXPECT_EQ(pinned.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(Reason(pinned), "HOST_MEMORY_EXHAUSTED");
   }
+  // What fits once others have given memory back.
+  const auto all = static_cast<size_t>(device().info().total_memory);
+  const auto some = device().Allocate(size_t{1} << 20);
+  ASSERT_TRUE(some.ok()) << some.status();
+  const absl::Status now = device().Allocate(all).status();
+  EXPECT_EQ(now.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(now), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(now).has_value()) << now;
   EXPECT_FALSE(device().health().poisoned());
   auto stream = MakeStream();
   auto memory = device().Allocate(1024);

@@ -1183,17 +1183,45 @@ TEST_F(ProgramTextTest, OnlyTextIsAReason) {
   EXPECT_FALSE(Compile(std::move(text), cpu_.get()).ok());
 }
 
-TEST(ProgramUploadTest, SaysWhenConstantsDoNotFit) {
+TEST(ProgramUploadTest, SaysWhenConstantsDoNotFitNow) {
   testing::TestOperators operators;
   FarDevice device;
+  const auto compile = [&] {
+    Graph graph;
+    graph.constants["c"] = Floats({1}, {1});
+    graph.outputs = {"c"};
+    return Program::Compile(std::move(graph), device, operators.registry)
+        .status();
+  };
   device.out_of_memory = true;
-  Graph graph;
-  graph.constants["c"] = Floats({1}, {1});
-  graph.outputs = {"c"};
-  const absl::Status status =
-      Program::Compile(std::move(graph), device, operators.registry).status();
+  const absl::Status status = compile();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("constants"));
+  // They may once others are gone.
+  EXPECT_EQ(Reason(status), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  device.out_of_memory = false;
+  EXPECT_TRUE(compile().ok()) << compile();
+}
+
+TEST(ProgramUploadTest, SaysWhenWhatAPlanComputesDoesNotFitNow) {
+  testing::TestOperators operators;
+  FarDevice device;
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicShape())};
+  graph.nodes = {Node("Shape", {"x"}, {"s"})};
+  graph.outputs = {"s"};
+  const auto program =
+      Program::Compile(std::move(graph), device, operators.registry);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({3}, {1, 2, 3});
+  device.out_of_memory = true;
+  const absl::Status status = (*program)->MakePlan({Tensor(x)}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(status), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  device.out_of_memory = false;
+  EXPECT_TRUE((*program)->MakePlan({Tensor(x)}).ok());
 }
 
 }  // namespace

@@ -77,12 +77,15 @@ TEST_F(MemoryPoolTest, RefusesBeyondItsBudget) {
   EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(more.status()), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_TRUE(RetryAfter(more.status()).has_value());
+  const auto never = pool_.Allocate(kBudget + 1, 1);
+  EXPECT_EQ(Reason(never.status()), "DEVICE_MEMORY_EXHAUSTED");
+  EXPECT_FALSE(RetryAfter(never.status()).has_value());
   EXPECT_EQ(pool_.Allocate(size_t{1} << 60, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
   const MemoryPoolStats stats = pool_.stats();
   EXPECT_EQ(stats.budget_bytes, kBudget);
   EXPECT_EQ(stats.used_bytes, kBudget / 2);
-  EXPECT_EQ(stats.refused_total, 1u);
+  EXPECT_EQ(stats.refused_total, 2u);
 }
 
 TEST_F(MemoryPoolTest, CachedBlocksMakeRoomForOtherSizes) {

@@ -5,6 +5,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/cuda/dynamic_library.h"
+#include "kernels/device/device.h"
 
 namespace weir::cuda {
 namespace {
@@ -69,7 +70,7 @@ absl::Status CublasLt::Check(cublasStatus_t status, const char* what) const {
   if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   const std::string text = absl::StrCat(what, ": ", status_string_(status));
   if (status == CUBLAS_STATUS_ALLOC_FAILED) {
-    return absl::ResourceExhaustedError(text);
+    return ShortOfDeviceMemory(absl::ResourceExhaustedError(text));
   }
   // A kernel that could not be launched: the device knows whether it is lost.
   const cudaError_t error = cudaPeekAtLastError();

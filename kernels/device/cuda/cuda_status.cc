@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/device/device.h"
 
 namespace weir {
 namespace {
@@ -58,7 +59,7 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
                                      static_cast<int>(error),
                                      "): ", cudaGetErrorString(error));
   if (error == cudaErrorMemoryAllocation) {
-    return absl::ResourceExhaustedError(text);
+    return ShortOfDeviceMemory(absl::ResourceExhaustedError(text));
   }
   absl::Status status = IsSticky(error) ? absl::UnavailableError(text)
                                         : absl::InternalError(text);

@@ -20,10 +20,12 @@ inline bool IsSticky(CUresult error) {
   return IsSticky(static_cast<cudaError_t>(error));
 }
 
-// OK; RESOURCE_EXHAUSTED without memory; UNAVAILABLE with reason DEVICE_FAULT
-// and metadata {code, name} if sticky; else INTERNAL. `what` is the call. It
-// has caused its own errors, but only met a sticky one, which belongs to work
-// that ran before: the message begins with the error then.
+// OK; without memory RESOURCE_EXHAUSTED with the reason DEVICE_MEMORY_EXHAUSTED
+// (of calls for host memory, make it ShortOfHostMemory's); UNAVAILABLE with
+// reason DEVICE_FAULT and metadata {code, name} if sticky; else INTERNAL.
+// `what` is the call. It has caused its own errors, but only met a sticky one,
+// which belongs to work that ran before: the message begins with the error
+// then.
 absl::Status CudaStatus(cudaError_t error, const char* what);
 absl::Status CudaStatus(CUresult error, const char* what);
 

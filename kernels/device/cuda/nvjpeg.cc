@@ -13,6 +13,7 @@
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/cuda/dynamic_library.h"
 #include "kernels/device/cuda/in_flight_pool.h"
+#include "kernels/device/device.h"
 
 namespace weir::cuda {
 
@@ -46,8 +47,8 @@ absl::Status NvJpegStatus(nvjpegStatus_t status, const char* what) {
     case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED:
       return absl::UnimplementedError("a kind of JPEG that nvJPEG lacks");
     case NVJPEG_STATUS_ALLOCATOR_FAILURE:
-      return absl::ResourceExhaustedError(
-          absl::StrCat(what, ": no memory for the decoder"));
+      return ShortOfDeviceMemory(absl::ResourceExhaustedError(
+          absl::StrCat(what, ": no memory for the decoder")));
     default: {
       const cudaError_t error = cudaPeekAtLastError();
       if (IsSticky(error)) return CudaStatus(error, what);

@@ -7,6 +7,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cuda_status.h"
+#include "kernels/device/device.h"
 
 namespace weir {
 
@@ -18,9 +19,9 @@ RecordSlab::~RecordSlab() {
 
 absl::Status RecordSlab::Grow() {
   void* host = nullptr;
-  WEIR_CUDA_RETURN_IF_ERROR(
+  WEIR_RETURN_IF_ERROR(ShortOfHostMemory(WEIR_CUDA_CALL(
       cudaHostAlloc(&host, kRecordsPerBlock * sizeof(CompletionRecord),
-                    cudaHostAllocPortable | cudaHostAllocMapped));
+                    cudaHostAllocPortable | cudaHostAllocMapped))));
   host_blocks_.push_back(host);
   void* mapped = nullptr;
   WEIR_CUDA_RETURN_IF_ERROR(cudaHostGetDevicePointer(&mapped, host, 0));

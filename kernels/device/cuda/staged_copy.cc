@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cuda_status.h"
+#include "kernels/device/device.h"
 
 namespace weir::cuda {
 
@@ -26,8 +27,8 @@ absl::Status StagedCopies::CopyFilled(
       [bytes](const Staging& staging) { return staging.size >= bytes; },
       [bytes](Staging* staging) -> absl::Status {
         void* data = nullptr;
-        WEIR_CUDA_RETURN_IF_ERROR(
-            cudaHostAlloc(&data, bytes, cudaHostAllocPortable));
+        WEIR_RETURN_IF_ERROR(ShortOfHostMemory(WEIR_CUDA_CALL(
+            cudaHostAlloc(&data, bytes, cudaHostAllocPortable))));
         staging->data = static_cast<uint8_t*>(data);
         staging->size = bytes;
         return absl::OkStatus();
