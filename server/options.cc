@@ -422,8 +422,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(Seconds(3600))
       ->group("Shutdown");
   AddFlag(app, "--max-connection-age", connection_age,
-          "Seconds after which a connection is asked to leave, so that a "
-          "drain loses nothing; keep it below --drain-timeout; 0: never")
+          "Seconds, give or take a tenth, after which a connection is asked "
+          "to leave, so that a drain loses nothing; keep 1.1 times it below "
+          "--drain-timeout; 0: never")
       ->check(Seconds(1e6))
       ->group("Shutdown");
 
@@ -448,11 +449,12 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
         "--admin-token-file: without TLS the token travels in clear text; give "
         "--tls-cert and --tls-key, or no token and call on a unix socket");
   }
-  if (connection_age > 0 && connection_age >= drain_timeout) {
-    options.notes.push_back(
-        absl::StrCat("--max-connection-age=", connection_age,
-                     " is not below --drain-timeout=", drain_timeout,
-                     ": a drain may cut connections"));
+  // gRPC shortens or lengthens each connection's age by up to a tenth.
+  if (connection_age > 0 && 1.1 * connection_age >= drain_timeout) {
+    options.notes.push_back(absl::StrCat(
+        "--max-connection-age=", connection_age,
+        ", give or take a tenth, is not below --drain-timeout=", drain_timeout,
+        ": a drain may cut connections"));
   }
   if (options.http == "off") options.http.clear();
   options.log_format =
