@@ -181,7 +181,11 @@ std::vector<ValueDecl> Merge(const std::vector<ValueDecl>& inferred,
     const SymbolicShape& from = declared[i].shape;
     SymbolicShape& to = merged[i].shape;
     if (!from.has_value()) continue;
-    if (!to.has_value()) to = from;
+    if (!to.has_value()) {
+      to = from;
+      // The batch's size is the request's, whatever one the file was made with.
+      if (batched && !to->empty()) to->front() = Dim();
+    }
     if (to->size() != from->size()) continue;
     for (size_t d = batched ? 1 : 0; d < to->size(); ++d) {
       if (!(*to)[d].known()) (*to)[d] = (*from)[d];

@@ -347,6 +347,21 @@ TEST(ModelConfigTest, ABatchNeedsAnOpenFirstAxis) {
               absl::StatusCode::kInvalidArgument, {"\"y\"", "rank"});
 }
 
+// A file may say how many rows its example had where nothing else is known.
+TEST(ModelConfigTest, ABatchOpensTheFirstAxisOfADeclarationAlone) {
+  auto config = *Read("max_batch_size: 4");
+  const std::vector<ValueDecl> unknown = {{"y", DType::kFloat, std::nullopt}};
+  const std::vector<ValueDecl> declared = {
+      {"y", DType::kFloat, SymbolicDims{Dim(1), Dim(3)}}};
+  auto interface = CompleteModelConfig(kInputs, unknown, declared, &config);
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(DimsString(interface->outputs[0].shape), "[-1,3]");
+  config = *Read("");
+  interface = CompleteModelConfig(kInputs, unknown, declared, &config);
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(DimsString(interface->outputs[0].shape), "[1,3]");
+}
+
 TEST(ModelConfigTest, TheFilesDeclarationsHelp) {
   auto config = *Read("");
   const std::vector<ValueDecl> unknown = {{"y", DType::kFloat, std::nullopt}};
