@@ -654,7 +654,8 @@ absl::StatusOr<NormalizeSettings> NormalizeSettingsOf(const NodeInfo& node,
         "bfloat16 (16)"));
   }
   const image::Normalization terms = {.mean = settings.mean,
-                                      .stddev = settings.stddev};
+                                      .stddev = settings.stddev,
+                                      .scale = settings.scale};
   const auto given = static_cast<int64_t>(
       std::max(settings.mean.size(), settings.stddev.size()));
   WEIR_RETURN_IF_ERROR(image::CheckNormalization(

@@ -331,6 +331,9 @@ TEST(PictureInferTest, RefusesBadArguments) {
   using Floats = std::vector<float>;
   EXPECT_TRUE(refused("Normalize", Attrs({{"mean", Floats{1, 2}}}), {4, 4, 3}));
   EXPECT_TRUE(refused("Normalize", Attrs({{"stddev", Floats{0}}}), {4, 4, 3}));
+  EXPECT_TRUE(refused("Normalize",
+                      Attrs({{"stddev", Floats{1e-38f}}, {"scale", 255.0f}}),
+                      {4, 4, 3}));
   // However many channels the picture will have, it has no more.
   for (const char* list : {"mean", "stddev"}) {
     EXPECT_FALSE(refused("Normalize", Attrs({{list, Floats(65536, 1)}}),

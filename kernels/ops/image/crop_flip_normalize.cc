@@ -258,6 +258,12 @@ absl::Status CheckNormalization(const Normalization& normalization,
       return absl::InvalidArgumentError(
           absl::StrCat("stddev of ", value, " cannot be divided by"));
     }
+    // It would make infinity of a difference, and no number of none.
+    if (!std::isfinite(normalization.scale / value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scale of ", normalization.scale, " by stddev of ",
+                       value, " is beyond what floats hold"));
+    }
   }
   return absl::OkStatus();
 }

@@ -35,7 +35,7 @@ struct Normalization {
 };
 
 // INVALID_ARGUMENT if mean or stddev fit neither 1 nor `channels`, or a stddev
-// is zero or not finite.
+// is zero or not finite, or scale / stddev is not.
 WEIR_EXPORT absl::Status CheckNormalization(const Normalization& normalization,
                                             int64_t channels);
 

@@ -164,6 +164,22 @@ TEST(CheckNormalizationTest, NamesWhatDoesNotFit) {
             kInvalid);
   EXPECT_EQ(CheckNormalization({.mean = one, .stddev = infinite}, 3).code(),
             kInvalid);
+  // What a difference is multiplied by: no difference, and it were no number.
+  const std::vector<float> tiny = {1, 1e-38F, 1};
+  EXPECT_TRUE(CheckNormalization({.mean = one, .stddev = tiny}, 3).ok());
+  const absl::Status status =
+      CheckNormalization({.mean = one, .stddev = tiny, .scale = 255}, 3);
+  EXPECT_EQ(status.code(), kInvalid);
+  for (const char* const word : {"scale of 255", "stddev of 1e-38"}) {
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+  }
+  const std::vector<float> denormal = {1e-39F};
+  EXPECT_EQ(CheckNormalization({.mean = one, .stddev = denormal}, 3).code(),
+            kInvalid);
+  EXPECT_EQ(
+      CheckNormalization({.mean = one, .stddev = one, .scale = infinite[0]}, 3)
+          .code(),
+      kInvalid);
 }
 
 }  // namespace
