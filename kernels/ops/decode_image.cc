@@ -100,8 +100,7 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
   WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(value.dims));
   const Files files(value.dtype, elements, value.data);
   if (files.count() == 0) {
-    return AsCorrupt(
-        absl::InvalidArgumentError("there is no picture to decode"));
+    return absl::InvalidArgumentError("there is no picture to decode");
   }
   if (!budget.Take(SaturatingMul(files.count(), kPartsOfPicture))) {
     return TooManyParts(files.count());
