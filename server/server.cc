@@ -74,6 +74,8 @@ constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
 constexpr absl::Duration kStopPatience = absl::Seconds(2);
 // Of those that --strict-readiness misses.
 constexpr size_t kModelsNamed = 5;
+// Of those in a model's folder that are no versions.
+constexpr size_t kFoldersNamed = 5;
 
 std::string NameOf(const ModelIndexEntry& entry) {
   std::string name = absl::StrCat("model ", entry.name);
@@ -520,6 +522,20 @@ void Server::Impl::NoteModels() {
                absl::StrCat("--model-repository=", options.model_repository,
                             ": no models in it; it must hold folders "
                             "NAME/VERSION/model.onnx"));
+  }
+  for (const StrayFolders& stray : models->strays()) {
+    std::vector<std::string> named;
+    for (const std::string& folder : stray.folders) {
+      named.push_back(named.size() < kFoldersNamed
+                          ? absl::StrCat("\"", folder, "\"")
+                          : "...");
+      if (named.size() > kFoldersNamed) break;
+    }
+    logger.Log(LogLevel::kWarning,
+               absl::StrCat("model ", stray.model,
+                            ": folders that are no version (\"1\", \"2\", ...) "
+                            "and not served: ",
+                            absl::StrJoin(named, ", ")));
   }
   for (const ModelIndexEntry& entry : models->Index()) {
     if (entry.state != ModelState::kReady) {

@@ -47,8 +47,11 @@ struct VersionEntry {
   std::shared_ptr<const ServedModel> model;
 };
 
-// Versions ascend.
-using ModelEntry = std::vector<VersionEntry>;
+struct ModelEntry {
+  std::vector<VersionEntry> versions;  // ascending
+  // Those that lie there too, which the version policy does not choose.
+  std::vector<std::string> left_out;
+};
 using Models =
     std::map<std::string, std::shared_ptr<const ModelEntry>, std::less<>>;
 
@@ -119,19 +122,30 @@ absl::Status NoVersion(const fs::path& path,
   return absl::NotFoundError(what);
 }
 
-// There is no such model, or it has `versions` alone.
+// There is no such model, or it has the versions of `entry` alone.
 absl::Status NotFound(std::string_view name, std::string_view version,
-                      const ModelEntry& versions) {
-  std::string what = absl::StrCat("no model \"", std::string(name), "\"");
-  if (!version.empty()) {
-    absl::StrAppend(&what, " version \"", std::string(version), "\"");
+                      const ModelEntry& entry) {
+  const std::string model = absl::StrCat("model \"", std::string(name), "\"");
+  std::vector<std::string> chosen;
+  for (const VersionEntry& each : entry.versions) {
+    if (each.number > 0) chosen.push_back(each.version);
   }
-  std::vector<std::string> others;
-  for (const VersionEntry& entry : versions) {
-    if (entry.number > 0) others.push_back(entry.version);
-  }
-  if (!others.empty()) {
-    absl::StrAppend(&what, "; it has ", absl::StrJoin(others, ", "));
+  const std::string others = absl::StrJoin(chosen, ", ");
+  std::string what;
+  if (std::find(entry.left_out.begin(), entry.left_out.end(), version) !=
+      entry.left_out.end()) {
+    what = absl::StrCat(
+        model, " version ", std::string(version),
+        " lies in the repository and is not served: its version policy "
+        "chooses ",
+        others, "; to serve all, write \"version_policy { all {} }\" into ",
+        std::string(name), "/", kConfigFile);
+  } else {
+    what = absl::StrCat("no ", model);
+    if (!version.empty()) {
+      absl::StrAppend(&what, " version \"", std::string(version), "\"");
+    }
+    if (!others.empty()) absl::StrAppend(&what, "; it has ", others);
   }
   return WithReason(absl::NotFoundError(what), "MODEL_NOT_FOUND");
 }
@@ -215,6 +229,11 @@ struct ModelRepository::State {
   VersionEntry Refuse(int64_t number, const absl::Status& status) const {
     return Refused(options.root, number, status);
   }
+  ModelEntry RefuseModel(const absl::Status& status) const {
+    ModelEntry entry;
+    entry.versions.push_back(Refuse(0, status));
+    return entry;
+  }
   absl::Status List();
   absl::StatusOr<inference::ModelConfig> ReadConfig(
       const std::string& name) const;
@@ -233,7 +252,8 @@ struct ModelRepository::State {
   const OpRegistry* const registry;
   // Of the served programs: who runs the server bounds them.
   const std::shared_ptr<ProgramRoom> room;
-  std::vector<Job> jobs;  // written by List
+  std::vector<Job> jobs;             // written by List
+  std::vector<StrayFolders> strays;  // the same
   std::stop_source stopping;
   std::atomic<size_t> served{0};  // versions that ever were
   Mutex change_mu;                // one change of the snapshot at a time
@@ -281,8 +301,8 @@ absl::Status ModelRepository::State::List() {
     // Listed by what can be told of its name, unless another has that.
     listed->emplace(
         EscapeNonUtf8(name),
-        std::make_shared<const ModelEntry>(ModelEntry{Refuse(
-            0, absl::InvalidArgumentError("the folder's name is not UTF-8"))}));
+        std::make_shared<const ModelEntry>(RefuseModel(
+            absl::InvalidArgumentError("the folder's name is not UTF-8"))));
   }
   MutexLock lock(&change_mu);
   models.Store(std::move(listed));
@@ -292,10 +312,15 @@ absl::Status ModelRepository::State::List() {
 // What the model's folder says, and what there is to load.
 ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const auto folders = Folders(ModelPath(name));
-  if (!folders.ok()) return {Refuse(0, folders.status())};
+  if (!folders.ok()) return RefuseModel(folders.status());
   std::vector<int64_t> existing;
+  StrayFolders stray{name, {}};
   for (const std::string& folder : *folders) {
-    if (const auto number = VersionNumber(folder)) existing.push_back(*number);
+    if (const auto number = VersionNumber(folder)) {
+      existing.push_back(*number);
+    } else {
+      stray.folders.push_back(EscapeNonUtf8(folder));
+    }
   }
   std::sort(existing.begin(), existing.end());
   const auto config = ReadConfig(name);
@@ -304,23 +329,29 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const std::vector<int64_t> versions = ChooseVersions(
       config.ok() ? *config : inference::ModelConfig(), existing);
   if (versions.empty()) {
-    return {Refuse(0, config.ok() ? NoVersion(ModelPath(name), *folders)
-                                  : config.status())};
+    return RefuseModel(config.ok() ? NoVersion(ModelPath(name), *folders)
+                                   : config.status());
   }
+  if (!stray.folders.empty()) strays.push_back(std::move(stray));
   ModelEntry entry;
+  for (int64_t version : existing) {
+    if (!std::binary_search(versions.begin(), versions.end(), version)) {
+      entry.left_out.push_back(absl::StrCat(version));
+    }
+  }
   const auto shared =
       config.ok() ? std::make_shared<const inference::ModelConfig>(*config)
                   : nullptr;
   for (int64_t version : versions) {
     if (shared == nullptr) {
-      entry.push_back(Refuse(version, config.status()));
+      entry.versions.push_back(Refuse(version, config.status()));
     } else if (!std::binary_search(existing.begin(), existing.end(), version)) {
-      entry.push_back(Refuse(
+      entry.versions.push_back(Refuse(
           version, absl::NotFoundError(
                        "the version policy asks for a version that has no "
                        "folder")));
     } else {
-      VersionEntry& loading = entry.emplace_back();
+      VersionEntry& loading = entry.versions.emplace_back();
       loading.number = version;
       loading.version = absl::StrCat(version);
       jobs.push_back({name, version, shared});
@@ -385,14 +416,14 @@ void ModelRepository::State::Publish(const std::string& name,
                                      VersionEntry entry) {
   MutexLock lock(&change_mu);
   auto changed = std::make_shared<Models>(*models.Load());
-  auto versions = std::make_shared<ModelEntry>(*changed->at(name));
-  for (VersionEntry& version : *versions) {
+  auto model = std::make_shared<ModelEntry>(*changed->at(name));
+  for (VersionEntry& version : model->versions) {
     if (version.number == entry.number) {
       version = std::move(entry);
       break;
     }
   }
-  (*changed)[name] = std::move(versions);
+  (*changed)[name] = std::move(model);
   models.Store(std::move(changed));
 }
 
@@ -456,7 +487,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
           -> absl::StatusOr<std::shared_ptr<const ServedModel>> {
         const auto it = models.find(name);
         if (it == models.end()) return NotFound(name, version, {});
-        const ModelEntry& versions = *it->second;
+        const std::vector<VersionEntry>& versions = it->second->versions;
         for (size_t i = versions.size(); i-- > 0;) {
           const VersionEntry& entry = versions[i];
           if (version.empty() ? entry.state == ModelState::kReady
@@ -465,7 +496,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
             return entry.model;
           }
         }
-        if (!version.empty()) return NotFound(name, version, versions);
+        if (!version.empty()) return NotFound(name, version, *it->second);
         // None is ready: the newest that may still be, or why the newest is
         // not.
         const auto loading = std::find_if(
@@ -477,11 +508,15 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
       });
 }
 
+const std::vector<StrayFolders>& ModelRepository::strays() const {
+  return state_->strays;
+}
+
 std::vector<ModelIndexEntry> ModelRepository::Index() const {
   const std::shared_ptr<const Models> models = state_->models.Load();
   std::vector<ModelIndexEntry> index;
-  for (const auto& [name, versions] : *models) {
-    for (const VersionEntry& entry : *versions) {
+  for (const auto& [name, model] : *models) {
+    for (const VersionEntry& entry : model->versions) {
       index.push_back({name, entry.version, entry.state, entry.reason});
     }
   }
@@ -492,8 +527,8 @@ std::vector<std::shared_ptr<const ServedModel>> ModelRepository::Served()
     const {
   const std::shared_ptr<const Models> models = state_->models.Load();
   std::vector<std::shared_ptr<const ServedModel>> served;
-  for (const auto& [name, versions] : *models) {
-    for (const VersionEntry& entry : *versions) {
+  for (const auto& [name, model] : *models) {
+    for (const VersionEntry& entry : model->versions) {
       if (entry.model != nullptr) served.push_back(entry.model);
     }
   }

@@ -70,6 +70,12 @@ struct ModelIndexEntry {
   std::string reason;  // why it is not ready
 };
 
+// Folders in a model's folder that are no versions, beside some that are.
+struct StrayFolders {
+  std::string model;
+  std::vector<std::string> folders;  // sorted; readable, whatever their bytes
+};
+
 struct RepositoryOptions {
   std::string root;  // empty: no models
   int load_threads = 2;
@@ -100,11 +106,15 @@ class ModelRepository {
   void StopLoading();
 
   // `version` "" is the highest that is ready. NOT_FOUND for a model or version
-  // that is not in the repository (reason MODEL_NOT_FOUND), or that was refused
-  // when it was loaded (MODEL_REFUSED, with why): it stays so. UNAVAILABLE
-  // (MODEL_NOT_READY, with when to ask again) while it is being loaded.
+  // that is not in the repository, or that its version policy leaves out
+  // (reason MODEL_NOT_FOUND), or that was refused when it was loaded
+  // (MODEL_REFUSED, with why): it stays so. UNAVAILABLE (MODEL_NOT_READY, with
+  // when to ask again) while it is being loaded.
   absl::StatusOr<std::shared_ptr<const ServedModel>> Find(
       std::string_view name, std::string_view version) const;
+
+  // As Open found them; by model.
+  const std::vector<StrayFolders>& strays() const;
 
   // By name, then version.
   std::vector<ModelIndexEntry> Index() const;

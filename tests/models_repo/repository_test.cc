@@ -308,6 +308,27 @@ TEST_F(RepositoryTest, ServesTheLatestVersion) {
   EXPECT_EQ(repository->Index().size(), 1u);
 }
 
+// Whoever put it there learns why nobody gets it, and what to do.
+TEST_F(RepositoryTest, NamesTheVersionsThatThePolicyLeavesOut) {
+  for (const char* version : {"1", "2", "10"}) WriteModel("sum", version);
+  auto repository = Load();
+  const absl::Status left_out = repository->Find("sum", "2").status();
+  EXPECT_EQ(left_out.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(left_out.message(),
+            "model \"sum\" version 2 lies in the repository and is not served: "
+            "its version policy chooses 10; to serve all, write "
+            "\"version_policy { all {} }\" into sum/config.pbtxt");
+  EXPECT_EQ(weir::Reason(left_out), "MODEL_NOT_FOUND");
+  EXPECT_EQ(repository->Find("sum", "3").status().message(),
+            "no model \"sum\" version \"3\"; it has 10");
+
+  folder_.Write("sum/config.pbtxt",
+                "version_policy { specific { versions: [1, 7] } }");
+  repository = Load();
+  EXPECT_THAT(std::string(repository->Find("sum", "2").status().message()),
+              HasSubstr("its version policy chooses 1, 7; "));
+}
+
 TEST_F(RepositoryTest, FollowsTheVersionPolicy) {
   for (const char* version : {"1", "2", "10"}) WriteModel("sum", version);
   folder_.Write("sum/config.pbtxt", "version_policy { all {} }");

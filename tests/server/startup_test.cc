@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -293,6 +294,35 @@ TEST(StartupTest, TellsWhichSettingsOfAModelHaveNoEffect) {
             HasSubstr("model_warmup"), HasSubstr("instance_group.count 4"),
             HasSubstr("parameters"), ::testing::Not(HasSubstr("plain"))));
   EXPECT_TRUE(Infer(server, InferOn("tuned")).status.ok());
+}
+
+// As a copy of a whole model into the folder that is there already makes it.
+TEST(StartupTest, NamesFoldersThatAreNoVersions) {
+  ModelFolder models;
+  const onnx::ModelProto good = IdentityModel(onnx::TensorProto::FLOAT);
+  models.Write("digits", good);
+  models.WriteFile("digits/digits/2/model.onnx", good.SerializeAsString());
+  models.WriteFile("digits/.hidden/model.onnx", "");
+  models.WriteFile("digits/README", "no folder");
+  models.Write("many", good);
+  for (const char* folder : {"02", "a", "b", "c", "d\xff", "e"}) {
+    models.WriteFile(std::string("many/") + folder + "/model.onnx", "");
+  }
+  models.Write("plain", good);
+  std::ostringstream log;
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        o.log_level = LogLevel::kWarning;
+      },
+      log);
+  EXPECT_EQ(server.server().models_ready(), 3u);
+  EXPECT_THAT(log.str(),
+              HasSubstr("model digits: folders that are no version (\"1\", "
+                        "\"2\", ...) and not served: \"digits\""));
+  EXPECT_THAT(log.str(), HasSubstr(R"(: "02", "a", "b", "c", "d\xff", ...)"));
+  const std::string lines = log.str();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
 }
 
 TEST(StartupTest, AnEmptyRepositoryIsReady) {
