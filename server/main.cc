@@ -18,12 +18,14 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "server/heap.h"
 #include "server/observe/line_writer.h"
+#include "server/observe/logger.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -77,6 +79,18 @@ std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
                   took / 1'000'000, " ms");
   if (!unready.empty()) absl::StrAppend(&line, ": ", unready);
   return line;
+}
+
+// Text is as for wrong usage; what is collected as JSON is JSON.
+void NoteFailedStart(const weir::ServerOptions& options,
+                     const absl::Status& status, weir::LineWriter& log) {
+  if (options.log_format == weir::LogFormat::kText) {
+    log.Write(absl::StrCat("weir-server: ", status.message(), "\n"));
+    return;
+  }
+  weir::Logger(options.log_format, options.log_level, log)
+      .Log(weir::LogLevel::kError, "the server does not start",
+           {{"error", std::string(status.message())}});
 }
 
 // What is left to end may not keep the process for longer.
@@ -198,7 +212,7 @@ int main(int argc, char** argv) {
       options.drain_delay + options.drain_timeout + kDrainOverrun;
   auto opened = weir::Server::Open(options, &log);
   if (!opened.ok()) {
-    log.Write(absl::StrCat("weir-server: ", opened.status().message(), "\n"));
+    NoteFailedStart(options, opened.status(), log);
     return 1;
   }
   weir::Server& server = **opened;

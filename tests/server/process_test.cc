@@ -186,6 +186,26 @@ TEST(ProcessTest, APortInUseIsAnError) {
   EXPECT_TRUE(ServesOn(first));
 }
 
+// Whoever collects the log as JSON reads there why a pod does not start.
+TEST(ProcessTest, AFailedStartIsLoggedAsItsFormatSays) {
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=off", "--log-format=json",
+                     "--model-repository=/no/such/folder"}));
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_EQ(process.out(), "");
+  std::istringstream lines(process.err());
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  const auto event =
+      nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  ASSERT_FALSE(event.is_discarded()) << line;
+  EXPECT_EQ(event["level"], "error");
+  EXPECT_EQ(event["message"], "the server does not start");
+  EXPECT_THAT(event["error"].get<std::string>(),
+              HasSubstr("--model-repository: /no/such/folder"));
+  EXPECT_FALSE(std::getline(lines, line)) << line;
+}
+
 // The flag, what it names, and why not.
 void ExpectBadStart(const std::string& flag, const std::string& value,
                     const std::string& cause,
