@@ -119,6 +119,47 @@ absl::Status ToStatus(int error) {
       absl::StrCat("cannot decode PNG: ", spng_strerror(error)));
 }
 
+// libspng takes an index beyond the palette for black. Indices are read into
+// the end of `pixels`, where colors are written behind the reading.
+int DecodeIndices(spng_ctx* context, int depth, ImageView<uint8_t> pixels) {
+  const auto bits = static_cast<size_t>(depth);
+  const auto width = static_cast<size_t>(pixels.width);
+  const auto height = static_cast<size_t>(pixels.height);
+  const size_t row_bytes = (width * bits + 7) / 8;
+  const size_t bytes = row_bytes * height;
+  uint8_t* const indices = pixels.data + 3 * width * height - bytes;
+  int error = spng_decode_image(context, indices, bytes, SPNG_FMT_RAW, 0);
+  spng_plte palette;
+  if (error == SPNG_OK) error = spng_get_plte(context, &palette);
+  if (error != SPNG_OK) return error;
+  const uint8_t* row = indices;
+  uint8_t* to = pixels.data;
+  for (size_t y = 0; y < height; ++y, row += row_bytes) {
+    for (size_t x = 0; x < width; ++x, to += 3) {
+      const size_t bit = x * bits;
+      const unsigned shifted = row[bit / 8] >> (8 - bits - bit % 8);
+      const unsigned index = shifted & ((1U << bits) - 1);
+      if (index >= palette.n_entries) return SPNG_EPLTE_IDX;
+      const spng_plte_entry& color = palette.entries[index];
+      to[0] = color.red;
+      to[1] = color.green;
+      to[2] = color.blue;
+    }
+  }
+  return SPNG_OK;
+}
+
+int DecodePixels(spng_ctx* context, ImageView<uint8_t> pixels) {
+  spng_ihdr header;
+  const int error = spng_get_ihdr(context, &header);
+  if (error != SPNG_OK) return error;
+  if (header.color_type == SPNG_COLOR_TYPE_INDEXED) {
+    return DecodeIndices(context, header.bit_depth, pixels);
+  }
+  const auto bytes = static_cast<size_t>(pixels.height * pixels.width * 3);
+  return spng_decode_image(context, pixels.data, bytes, SPNG_FMT_RGB8, 0);
+}
+
 }  // namespace
 
 int64_t PngDecoderBytes(const ImageInfo& info) {
@@ -138,11 +179,7 @@ absl::Status DecodePng(std::span<const std::byte> file,
   if (error == SPNG_OK) {
     error = spng_set_png_stream(context.get(), CriticalChunks::Read, &chunks);
   }
-  if (error == SPNG_OK) {
-    const auto bytes = static_cast<size_t>(pixels.height * pixels.width * 3);
-    error =
-        spng_decode_image(context.get(), pixels.data, bytes, SPNG_FMT_RGB8, 0);
-  }
+  if (error == SPNG_OK) error = DecodePixels(context.get(), pixels);
   // Reads on to the end chunk, so that a missing tail is noticed.
   if (error == SPNG_OK) error = spng_decode_chunks(context.get());
   if (!chunks.status().ok()) return chunks.status();

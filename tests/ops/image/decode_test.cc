@@ -107,6 +107,49 @@ TEST(DecodePngTest, IsExactForEveryColorTypeAndInterlacing) {
   }
 }
 
+TEST(DecodePngTest, LooksUpPalettesOfEveryDepth) {
+  constexpr int64_t kOddHeight = 7, kOddWidth = 13;
+  for (const int depth : {1, 2, 4, 8}) {
+    std::vector<uint16_t> indices;
+    for (int i = 0; i < kOddHeight * kOddWidth; ++i) {
+      indices.push_back(static_cast<uint16_t>((i * 5 + i / 9) % (1 << depth)));
+    }
+    for (const bool interlaced : {false, true}) {
+      SCOPED_TRACE(testing::Message() << depth << " bits, " << interlaced);
+      const auto image = DecodeImage(EncodePng(
+          indices, kOddHeight, kOddWidth,
+          {.color_type = 3, .bit_depth = depth, .interlaced = interlaced}));
+      ASSERT_TRUE(image.ok()) << image.status();
+      for (size_t i = 0; i < indices.size(); ++i) {
+        ASSERT_EQ(image->pixels[3 * i], indices[i]) << i;
+        ASSERT_EQ(image->pixels[3 * i + 1], 255 - indices[i]) << i;
+        ASSERT_EQ(image->pixels[3 * i + 2], indices[i] / 2) << i;
+      }
+    }
+  }
+}
+
+// Not black: such data is damaged.
+TEST(DecodePngTest, RefusesColorsThatItsPaletteLacks) {
+  for (const int depth : {2, 4, 8}) {
+    for (const bool interlaced : {false, true}) {
+      const auto decode = [&](uint16_t last) {
+        return DecodeImage(EncodePng(std::vector<uint16_t>{0, 1, 2, 1, 0, last},
+                                     2, 3,
+                                     {.color_type = 3,
+                                      .bit_depth = depth,
+                                      .interlaced = interlaced,
+                                      .palette_entries = 3}))
+            .status();
+      };
+      EXPECT_TRUE(decode(2).ok()) << decode(2);
+      const absl::Status status = decode(3);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << depth;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("palette"));
+    }
+  }
+}
+
 TEST(DecodePngTest, ScalesSmallDepthsAndCutsSixteenBits) {
   const auto gray = [](std::vector<uint16_t> samples, int depth) {
     const auto width = static_cast<int64_t>(samples.size());

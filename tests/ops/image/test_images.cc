@@ -247,7 +247,9 @@ Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
   append_exif(false);
   if (options.color_type == 3) {
     std::vector<uint8_t> palette;
-    for (int i = 0; i < 1 << options.bit_depth; ++i) {
+    const int entries =
+        std::min(1 << options.bit_depth, options.palette_entries);
+    for (int i = 0; i < entries; ++i) {
       palette.push_back(static_cast<uint8_t>(i));
       palette.push_back(static_cast<uint8_t>(255 - i));
       palette.push_back(static_cast<uint8_t>(i / 2));

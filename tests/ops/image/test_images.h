@@ -38,8 +38,9 @@ struct PngOptions {
   int color_type = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey + alpha, 6 RGBA
   int bit_depth = 8;
   bool interlaced = false;
-  int orientation = 0;                   // 0: no eXIf chunk
-  bool exif_past_pixels = false;         // and not before them
+  int orientation = 0;            // 0: no eXIf chunk
+  bool exif_past_pixels = false;  // and not before them
+  int palette_entries = 256;      // or as many as the depth counts if fewer
   size_t chunk_bytes = size_t{1} << 30;  // of pixels, in one chunk
 };
 
