@@ -88,17 +88,34 @@ PinnedBuffer PinnedPool::TakeFree(size_t bytes, size_t rounded) {
 
 absl::StatusOr<PinnedBuffer> PinnedPool::AcquireNow(size_t bytes) {
   const size_t rounded = Rounded(bytes);
+  bool fits = false;
   {
     MutexLock lock(&mu_);
     if (rounded > 0) {
       if (PinnedBuffer free = TakeFree(bytes, rounded); !free.empty()) {
         return free;
       }
-      if (leased_ + rounded <= budget_) return PinnedBuffer();
+      fits = leased_ + rounded <= budget_;
     }
-    ++refused_;
+    if (fits) {
+      const bool frees_none = leased_ + cached_ + rounded <= budget_;
+      if (!frees_none || rounded > device_->quick_bytes()) {
+        return PinnedBuffer();
+      }
+      leased_ += rounded;
+    } else {
+      ++refused_;
+    }
   }
-  return Refusal(bytes, rounded);
+  if (!fits) return Refusal(bytes, rounded);
+  absl::StatusOr<PinnedBuffer> made = Make(bytes, rounded);
+  if (made.ok()) return made;
+  MutexLock lock(&mu_);
+  leased_ -= rounded;
+  // What is cached may be freed for it, elsewhere.
+  if (absl::IsResourceExhausted(made.status())) return PinnedBuffer();
+  ++refused_;
+  return made;
 }
 
 absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
@@ -123,17 +140,21 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
   if (!fits) return Refusal(bytes, rounded);
   FreeBlocks(surplus);
 
-  absl::StatusOr<PinnedMemory> memory = device_->AllocatePinned(rounded);
-  if (!memory.ok() && absl::IsResourceExhausted(memory.status())) {
+  absl::StatusOr<PinnedBuffer> made = Make(bytes, rounded);
+  if (absl::IsResourceExhausted(made.status())) {
     Trim();  // the host is short of memory before the budget is
-    memory = device_->AllocatePinned(rounded);
+    made = Make(bytes, rounded);
   }
-  if (!memory.ok()) {
-    MutexLock lock(&mu_);
-    leased_ -= rounded;
-    ++refused_;
-    return std::move(memory).status();
-  }
+  if (made.ok()) return made;
+  MutexLock lock(&mu_);
+  leased_ -= rounded;
+  ++refused_;
+  return made;
+}
+
+absl::StatusOr<PinnedBuffer> PinnedPool::Make(size_t bytes, size_t rounded) {
+  absl::StatusOr<PinnedMemory> memory = device_->AllocatePinned(rounded);
+  if (!memory.ok()) return memory.status();
   auto* block = new PinnedBuffer::Block;
   block->pool = this;
   block->memory = *std::move(memory);

@@ -69,8 +69,8 @@ class WEIR_EXPORT PinnedPool {
   // `bytes` 0 gives a buffer of the smallest class.
   absl::StatusOr<PinnedBuffer> Acquire(size_t bytes);
 
-  // The same without a call of the device: an empty buffer if that would take
-  // one.
+  // The same for threads that may not wait: an empty buffer if the device would
+  // have to make more than its quick_bytes, or anything be freed.
   absl::StatusOr<PinnedBuffer> AcquireNow(size_t bytes);
 
   // Whether half of the budget is lent: who can copy what it wants to lend,
@@ -98,6 +98,8 @@ class WEIR_EXPORT PinnedPool {
   // What a buffer of so many bytes takes; 0 if it can never fit.
   size_t Rounded(size_t bytes) const;
   PinnedBuffer TakeFree(size_t bytes, size_t rounded) WEIR_REQUIRES(mu_);
+  // REQUIRES: it is counted as leased.
+  absl::StatusOr<PinnedBuffer> Make(size_t bytes, size_t rounded);
   // Takes cached blocks until `bytes` more fit into the budget.
   PinnedBuffer::Block* MakeRoom(size_t bytes) WEIR_REQUIRES(mu_);
   PinnedBuffer::Block* PopFree(size_t size_class) WEIR_REQUIRES(mu_);

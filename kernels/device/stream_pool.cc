@@ -19,7 +19,7 @@ constexpr size_t kArenaStep = size_t{2} << 20;  // beyond it, no powers of two
 
 constexpr absl::Duration kRetryFull = absl::Milliseconds(100);
 
-size_t ArenaSize(size_t bytes) {
+size_t Rounded(size_t bytes) {
   if (bytes > kArenaStep) {
     return (bytes + kArenaStep - 1) / kArenaStep * kArenaStep;
   }
@@ -89,15 +89,19 @@ void Lane::DropArena() {
   CountArena();
 }
 
-absl::Status Lane::GrowArena(size_t bytes) {
-  if (stream_->idle()) {
+size_t Lane::ArenaSize(size_t bytes) const {
+  return bytes > arenas_->max ? bytes : std::min(Rounded(bytes), arenas_->max);
+}
+
+absl::Status Lane::GrowArena(size_t bytes, bool idle,
+                             absl::FunctionRef<bool()> drop_idle) {
+  if (idle) {
     outgrown_.clear();
     if (bytes > arena_.size()) arena_.Reset();
     CountArena();
     if (bytes <= arena_.size()) return absl::OkStatus();
   }
-  const size_t size =
-      bytes > arenas_->max ? bytes : std::min(ArenaSize(bytes), arenas_->max);
+  const size_t size = ArenaSize(bytes);
   // Counted before it is there, so that two lanes do not take the same room.
   const auto fits = [this, size] {
     const size_t total =
@@ -107,10 +111,10 @@ absl::Status Lane::GrowArena(size_t bytes) {
     return false;
   };
   bool room = fits();
-  while (!room && size <= arenas_->max && arenas_->drop_idle()) room = fits();
+  while (!room && size <= arenas_->max && drop_idle()) room = fits();
   if (!room) return arenas_->Full(size);
   absl::StatusOr<DeviceMemory> larger = stream_->device().Allocate(size);
-  while (absl::IsResourceExhausted(larger.status()) && arenas_->drop_idle()) {
+  while (absl::IsResourceExhausted(larger.status()) && drop_idle()) {
     larger = stream_->device().Allocate(size);
   }
   if (!larger.ok()) {
@@ -126,7 +130,21 @@ absl::Status Lane::GrowArena(size_t bytes) {
 }
 
 absl::StatusOr<std::byte*> Lane::Arena(size_t bytes) {
-  if (!HasArena(bytes)) WEIR_RETURN_IF_ERROR(GrowArena(bytes));
+  if (!HasArena(bytes)) {
+    WEIR_RETURN_IF_ERROR(GrowArena(bytes, stream_->idle(), arenas_->drop_idle));
+  }
+  return static_cast<std::byte*>(arena_.data());
+}
+
+std::byte* Lane::ArenaNow(size_t bytes) {
+  if (!HasArena(bytes)) {
+    const size_t quick = stream_->device().quick_bytes();
+    const bool idle = stream_->idle();
+    if (ArenaSize(bytes) > quick || (idle && counted_bytes_ > quick) ||
+        !GrowArena(bytes, idle, [] { return false; }).ok()) {
+      return nullptr;
+    }
+  }
   return static_cast<std::byte*>(arena_.data());
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -61,6 +62,10 @@ class WEIR_EXPORT Lane {
   // RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, where the lanes'
   // bound or the device leaves no room.
   absl::StatusOr<std::byte*> Arena(size_t bytes);
+  // The same for threads that may not wait: null if more than the device's
+  // quick_bytes would have to be made or freed, or another lane's be freed, or
+  // there is none.
+  std::byte* ArenaNow(size_t bytes);
   size_t arena_bytes() const { return arena_.size(); }  // the newest block
   // Whether Arena(bytes) makes no call of the device.
   bool HasArena(size_t bytes) const;
@@ -74,7 +79,10 @@ class WEIR_EXPORT Lane {
   uint64_t generation_ = 0;
   Nanos idle_since_ = 0;
   bool suspect_ = false;
-  absl::Status GrowArena(size_t bytes);
+  size_t ArenaSize(size_t bytes) const;  // of a block that has `bytes`
+  // `idle`: nothing uses the blocks that there are. `drop_idle` as LaneArenas'.
+  absl::Status GrowArena(size_t bytes, bool idle,
+                         absl::FunctionRef<bool()> drop_idle);
   void DropArena();   // REQUIRES: idle
   void CountArena();  // its bytes and those of outgrown blocks, in the sum
 

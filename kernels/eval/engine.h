@@ -72,7 +72,8 @@ class WEIR_EXPORT Engine {
   // lanes together leave room in the driver's queues, so that nobody who
   // launches waits there.
   size_t max_lane_launches() const;
-  // Where memory is taken and given back if the device may wait for it.
+  // Where memory is taken and given back if that may take long
+  // (Device::quick_bytes).
   Executor& allocator() { return *allocator_; }
   // Where programs of this engine's device and their plans end, whoever made
   // them.

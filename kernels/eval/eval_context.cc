@@ -545,7 +545,7 @@ void EvalContext::LaunchHead(Work* work) {
     }
     lane = lease_.lane();
   }
-  if (device.allocation_waits() && !device.health().poisoned()) {
+  if (!device.health().poisoned()) {
     const absl::StatusOr<bool> there = work->TakeMemoryAtHand(*engine_, *lane);
     if (!there.ok()) {
       FinishUnlaunched(work, there.status());
@@ -574,7 +574,7 @@ void EvalContext::LaunchHead(Work* work) {
   report.lane = lane->number();
   report.lease_generation = lane->generation();
   absl::Status status = device.health().status();
-  if (status.ok()) status = work->AcquireMemory(*engine_, *lane);
+  if (status.ok()) status = work->AssignMemory(*engine_, *lane);
   {
     MutexLock lock(&mu_);
     Unlink(work);
@@ -630,7 +630,8 @@ void EvalContext::GrowMemory(Work* work, Lane* lane) {
     work->stage_ = Work::Stage::kGrowing;
   }
   engine_->allocator().Post([self = shared_from_this(), work, lane] {
-    absl::Status status = work->ReserveMemory(*self->engine_, *lane);
+    absl::Status status = work->StillWanted();
+    if (status.ok()) status = work->ReserveMemory(*self->engine_, *lane);
     self->executor_->Post([self, work, status = std::move(status)]() mutable {
       self->Prepared(work, std::move(status));
     });

@@ -277,7 +277,7 @@ size_t Work::ArenaBytes(bool host_addressable) const {
   return blocks + plan_->arena_bytes();
 }
 
-absl::StatusOr<bool> Work::TakeMemoryAtHand(Engine& engine, const Lane& lane) {
+absl::StatusOr<bool> Work::TakeMemoryAtHand(Engine& engine, Lane& lane) {
   const bool host_addressable = engine.device().host_addressable();
   if (!staged_ && staging_.empty() && Stages(host_addressable)) {
     WEIR_ASSIGN_OR_RETURN(
@@ -290,7 +290,10 @@ absl::StatusOr<bool> Work::TakeMemoryAtHand(Engine& engine, const Lane& lane) {
     if (output_buffer_.empty()) return false;
   }
   const size_t arena_bytes = ArenaBytes(host_addressable);
-  return arena_bytes == 0 || lane.HasArena(arena_bytes);
+  arena_block_ = nullptr;
+  if (arena_bytes == 0) return true;
+  arena_block_ = lane.ArenaNow(arena_bytes);
+  return arena_block_ != nullptr;
 }
 
 absl::Status Work::ReserveMemory(Engine& engine, Lane& lane) {
@@ -365,27 +368,17 @@ void Work::AssignAddresses(bool host_addressable) {
   }
 }
 
-// Staging, results, kept tensors and the lane's arena. Nothing here waits: what
-// is not there is RESOURCE_EXHAUSTED.
-absl::Status Work::AcquireMemory(Engine& engine, Lane& lane) {
+// Puts to use what TakeMemoryAtHand took, and takes kept tensors. Nothing here
+// waits: what is not there is RESOURCE_EXHAUSTED.
+absl::Status Work::AssignMemory(Engine& engine, const Lane& lane) {
   const bool host_addressable = engine.device().host_addressable();
   const size_t inputs = host_addressable ? 0 : Aligned(plan_->input_bytes());
   const size_t outputs = host_addressable ? 0 : Aligned(plan_->output_bytes());
-  const size_t arena_bytes = ArenaBytes(host_addressable);
-  std::byte* arena = nullptr;
-  if (arena_bytes > 0) {
-    WEIR_ASSIGN_OR_RETURN(arena, lane.Arena(arena_bytes));
-  }
-  device_inputs_ = arena;
-  device_outputs_ = arena + inputs;
-  arena_ = arena + inputs + outputs;
+  device_inputs_ = arena_block_;
+  device_outputs_ = arena_block_ + inputs;
+  arena_ = arena_block_ + inputs + outputs;
   WEIR_RETURN_IF_ERROR(StageInputs(engine));
   AssignAddresses(host_addressable);
-
-  if (output_buffer_.empty() && NeedsResults(host_addressable)) {
-    WEIR_ASSIGN_OR_RETURN(output_buffer_,
-                          engine.pinned().Acquire(plan_->output_bytes()));
-  }
   output_bytes_ = output_buffer_.data();
   if (host_addressable) device_outputs_ = output_buffer_.data();
 

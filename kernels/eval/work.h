@@ -201,11 +201,11 @@ class WEIR_EXPORT Work final : private StreamTask {
   // Whether that would keep a thread for long.
   bool StagesMuch(bool host_addressable) const;
   size_t ArenaBytes(bool host_addressable) const;
-  // What the run needs and a pool has: false if something is missing that only
-  // the device can give. ReserveMemory takes it, and may wait for it.
-  absl::StatusOr<bool> TakeMemoryAtHand(Engine& engine, const Lane& lane);
+  // What the run needs and is there or quick to make (Device::quick_bytes):
+  // false if something is missing. ReserveMemory takes it, and may take long.
+  absl::StatusOr<bool> TakeMemoryAtHand(Engine& engine, Lane& lane);
   absl::Status ReserveMemory(Engine& engine, Lane& lane);
-  absl::Status AcquireMemory(Engine& engine, Lane& lane);
+  absl::Status AssignMemory(Engine& engine, const Lane& lane);
   void AssignAddresses(bool host_addressable);
   size_t StagingBytes(bool host_addressable) const;
   bool Borrows(size_t i, bool host_addressable) const;
@@ -247,7 +247,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   const std::byte* output_bytes_ = nullptr;
   std::byte* device_inputs_ = nullptr;
   std::byte* device_outputs_ = nullptr;
-  std::byte* arena_ = nullptr;
+  std::byte* arena_block_ = nullptr;  // the lane's, since it was there
+  std::byte* arena_ = nullptr;        // in it, behind inputs and outputs
 };
 
 }  // namespace weir

@@ -184,10 +184,17 @@ std::thread::id FaultInjectingDevice::freed_on() const {
   return freed_on_;
 }
 
+size_t FaultInjectingDevice::freed_by(std::thread::id thread) const {
+  MutexLock lock(&mu_);
+  const auto found = freed_by_.find(thread);
+  return found == freed_by_.end() ? 0 : found->second;
+}
+
 void FaultInjectingDevice::FreeRaw(void* data, size_t bytes) {
   {
     MutexLock lock(&mu_);
     freed_on_ = std::this_thread::get_id();
+    freed_by_[freed_on_] += bytes;
   }
   Pass(DeviceCall::kFree).IgnoreError();
   device_->FreeRaw(data, bytes);
@@ -199,6 +206,10 @@ absl::StatusOr<void*> FaultInjectingDevice::AllocatePinnedRaw(size_t bytes) {
 }
 
 void FaultInjectingDevice::FreePinnedRaw(void* data, size_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    freed_by_[std::this_thread::get_id()] += bytes;
+  }
   device_->FreePinnedRaw(data, bytes);
 }
 

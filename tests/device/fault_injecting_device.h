@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -69,6 +70,8 @@ class FaultInjectingDevice final : public Device {
   Launched last_launched() const;
   // Who freed memory of the device last; no thread's id before that.
   std::thread::id freed_on() const;
+  // Bytes of both kinds of memory that a thread has freed.
+  size_t freed_by(std::thread::id thread) const;
   void NoteLaunch(const StreamTask& task);
 
   // Counts a call and applies its rules.
@@ -80,9 +83,11 @@ class FaultInjectingDevice final : public Device {
   }
   // As if it did not read the host's memory. Before the device is used.
   void set_takes_copies() { takes_copies_ = true; }
-  bool allocation_waits() const override { return allocation_waits_; }
+  size_t quick_bytes() const override {
+    return allocation_waits_ ? 0 : device_->quick_bytes();
+  }
   // Before the device is used.
-  void set_allocation_waits(bool waits) { allocation_waits_ = waits; }
+  void set_allocation_waits() { allocation_waits_ = true; }
   CpuTeam* cpu_team() override { return device_->cpu_team(); }
   absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
@@ -112,6 +117,7 @@ class FaultInjectingDevice final : public Device {
   std::list<Hold> holds_ WEIR_GUARDED_BY(mu_);
   Launched last_launched_ WEIR_GUARDED_BY(mu_);
   std::thread::id freed_on_ WEIR_GUARDED_BY(mu_);
+  std::map<std::thread::id, size_t> freed_by_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

@@ -119,6 +119,41 @@ TEST_F(PinnedPoolTest, CachedBuffersMakeRoomForOtherClasses) {
   EXPECT_EQ(pool.stats().leased_bytes, 2u * 4096);
 }
 
+// For threads that may not wait.
+TEST_F(PinnedPoolTest, ABufferNowIsQuickOrNone) {
+  constexpr size_t kMebi = size_t{1} << 20;
+  PinnedPool pool(&device_, 32 * kMebi);
+  const auto now = [&](size_t bytes) {
+    auto buffer = pool.AcquireNow(bytes);
+    EXPECT_TRUE(buffer.ok()) << buffer.status();
+    return *std::move(buffer);
+  };
+  EXPECT_FALSE(now(16 * kMebi).empty());
+  EXPECT_FALSE(now(16 * kMebi).empty());  // the same again
+  EXPECT_TRUE(now(17 * kMebi).empty());   // much to make
+  EXPECT_EQ(device_.calls(DeviceCall::kAllocatePinned), 1u);
+  EXPECT_FALSE(now(8 * kMebi).empty());
+  const auto held = now(8 * kMebi);
+  EXPECT_FALSE(now(8 * kMebi).empty());  // 32 MiB are there
+  EXPECT_TRUE(now(1).empty());           // something would have to go
+  EXPECT_EQ(pool.stats().leased_bytes, 8 * kMebi);
+  EXPECT_EQ(pool.stats().refused_total, 0u);
+  EXPECT_TRUE(pool.Acquire(1).ok());
+  EXPECT_LT(pool.stats().cached_bytes, 24 * kMebi);
+}
+
+TEST_F(PinnedPoolTest, AShortHostGetsNothingBackNow) {
+  PinnedPool pool(&device_, 1 << 20);
+  pool.Acquire(4096)->Reset();
+  device_.Fail(DeviceCall::kAllocatePinned,
+               absl::ResourceExhaustedError("none"));
+  const auto buffer = pool.AcquireNow(8192);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_TRUE(buffer->empty());
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_EQ(pool.stats().cached_bytes, 4096u);
+}
+
 TEST_F(PinnedPoolTest, AFailedAllocationGivesItsBytesBack) {
   PinnedPool pool(&device_, 1 << 20);
   device_.Fail(DeviceCall::kAllocatePinned,

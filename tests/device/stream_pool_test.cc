@@ -496,6 +496,48 @@ TEST_F(StreamPoolTest, TheArenasOfAllLanesHaveOneBound) {
   CheckEquation(pool->stats());
 }
 
+// For threads that may not wait.
+TEST_F(StreamPoolTest, AnArenaNowIsQuickOrNone) {
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  Lane& lane = *lease.lane();
+  std::byte* const small = lane.ArenaNow(1 << 20);
+  ASSERT_NE(small, nullptr);
+  EXPECT_EQ(lane.ArenaNow(1 << 20), small);
+  EXPECT_NE(lane.ArenaNow(4 << 20), nullptr);  // instead of the small one
+  EXPECT_EQ(device_.calls(DeviceCall::kFree), 1u);
+  // Much to make.
+  EXPECT_EQ(lane.ArenaNow(40 << 20), nullptr);
+  EXPECT_EQ(device_.calls(DeviceCall::kAllocate), 2u);
+  EXPECT_TRUE(lane.Arena(40 << 20).ok());
+  EXPECT_EQ(lane.ArenaNow(40 << 20), *lane.Arena(40 << 20));
+  EXPECT_EQ(device_.calls(DeviceCall::kFree), 2u);
+}
+
+TEST_F(StreamPoolTest, AnArenaNowTakesNoOtherLanes) {
+  StreamPoolOptions options;
+  options.max = 2;
+  options.max_arena_bytes = size_t{8} << 20;
+  auto pool = Make(options);
+  auto large = *pool->TryAcquire();
+  auto lease = *pool->TryAcquire();
+  ASSERT_NE(large.lane()->ArenaNow(8 << 20), nullptr);
+  large.Reset();
+  EXPECT_EQ(lease.lane()->ArenaNow(1 << 20), nullptr);
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{8} << 20);
+  EXPECT_TRUE(lease.lane()->Arena(1 << 20).ok());
+  EXPECT_EQ(pool->stats().arena_bytes, size_t{1} << 20);
+}
+
+TEST_F(StreamPoolTest, NoArenaIsQuickWhereTheDriverMayWait) {
+  device_.set_allocation_waits();
+  auto pool = Make(1, 1);
+  auto lease = *pool->TryAcquire();
+  EXPECT_EQ(lease.lane()->ArenaNow(1), nullptr);
+  std::byte* const arena = *lease.lane()->Arena(1);
+  EXPECT_EQ(lease.lane()->ArenaNow(1), arena);
+}
+
 TEST_F(StreamPoolTest, ADeviceThatIsFullGetsTheArenasOfIdleLanes) {
   auto pool = Make(2, 2);
   auto a = *pool->TryAcquire();

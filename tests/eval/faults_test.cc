@@ -2,6 +2,8 @@
 // is lost. Every work ends exactly once with the right status, and the next one
 // runs.
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/eval_fixture.h"
@@ -84,7 +86,7 @@ TEST_F(Faults, FailedWorksHoldNoMemory) {
 
 // The driver may wait for running work when it gives memory.
 TEST_F(Faults, MemoryThatTakesLongHoldsUpNobodyElse) {
-  device_->set_allocation_waits(true);
+  device_->set_allocation_waits();
   WatchedWork watched;
   ASSERT_TRUE(RunOne(watched).ok());  // leaves its memory to the next
   const std::vector<float> values(20'000, 1.0f);
@@ -110,8 +112,123 @@ TEST_F(Faults, MemoryThatTakesLongHoldsUpNobodyElse) {
   EXPECT_EQ(engine_->streams().stats().leased, 0u);
 }
 
+// Memory that takes long to free is freed by no thread that submits works or
+// that continues them, on a device that reads the host's memory either.
+class LargeMemory : public ::testing::Test {
+ protected:
+  static constexpr int64_t kMebi = int64_t{1} << 20;
+
+  LargeMemory() : registry_(MakeOpRegistry()) {
+    auto device = std::make_unique<FaultInjectingDevice>(
+        MakeCpuDevice({.cpu_threads = 1}));
+    device_ = device.get();
+    EngineOptions options;
+    options.streams.max = 2;
+    options.streams.max_arena_bytes = 160 * kMebi;
+    options.pinned_bytes = 160 * kMebi;
+    options.pinned_ttl = absl::Hours(1);
+    auto engine = Engine::Create(std::move(device), registry_.get(), options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    ContextOptions context;
+    context.executor = &executor_;
+    auto activation = EvalContext::Create(engine_.get(), context)->Enter(1);
+    EXPECT_TRUE(activation.ok());
+    activation_ = *std::move(activation);
+  }
+
+  // The expansion of one number to so many bytes, or its sum alone: then the
+  // expansion lies in the lane's arena.
+  absl::Status Expand(int64_t bytes, bool sum) {
+    Graph graph;
+    graph.opsets = {{"", 17}};
+    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim(1)}},
+                    {"shape", DType::kInt64, SymbolicDims{Dim(1)}}};
+    GraphNode node;
+    node.op = "Expand";
+    node.inputs = {"x", "shape"};
+    node.outputs = {"expanded"};
+    graph.nodes = {node};
+    graph.outputs = {"expanded"};
+    if (sum) {
+      node.op = "ReduceSum";
+      node.inputs = {"expanded"};
+      node.outputs = {"sum"};
+      graph.nodes.push_back(node);
+      graph.outputs = {"sum"};
+    }
+    auto program =
+        Program::Compile(std::move(graph), engine_->device(), *registry_);
+    WEIR_RETURN_IF_ERROR(program.status());
+    const float x = 1;
+    const int64_t shape = bytes / 4;
+    WatchedWork watched;
+    watched.request().program = *std::move(program);
+    watched.request().inputs.resize(2);
+    InputSource& number = watched.request().inputs[0];
+    number.dtype = DType::kFloat;
+    number.dims = {1};
+    number.pieces = {
+        std::string_view(reinterpret_cast<const char*>(&x), sizeof(x))};
+    InputSource& dims = watched.request().inputs[1];
+    dims.dtype = DType::kInt64;
+    dims.dims = {1};
+    dims.pieces = {
+        std::string_view(reinterpret_cast<const char*>(&shape), sizeof(shape))};
+    activation_.Submit(watched.work.get(), &watched.waiter);
+    return watched.Done();
+  }
+
+  // By the threads that may not wait.
+  size_t FreedInLine() {
+    std::thread::id continues;
+    Event told;
+    executor_.Post([&] {
+      continues = std::this_thread::get_id();
+      told.Set();
+    });
+    told.Wait();
+    return device_->freed_by(std::this_thread::get_id()) +
+           device_->freed_by(continues);
+  }
+
+  std::unique_ptr<OpRegistry> registry_;
+  FaultInjectingDevice* device_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  ThreadExecutor executor_;
+  Activation activation_;
+};
+
+TEST_F(LargeMemory, AnArenaThatGrowsIsFreedElsewhere) {
+  ASSERT_TRUE(Expand(32 * kMebi, /*sum=*/true).ok());
+  ASSERT_GE(engine_->streams().stats().arena_bytes, size_t{32 * kMebi});
+  ASSERT_TRUE(Expand(48 * kMebi, /*sum=*/true).ok());
+  ASSERT_GE(engine_->streams().stats().arena_bytes, size_t{48 * kMebi});
+  EXPECT_LT(engine_->streams().stats().arena_bytes, size_t{80 * kMebi});
+  EXPECT_EQ(FreedInLine(), 0u);
+}
+
+TEST_F(LargeMemory, SoIsAnArenaThatMakesRoomForAnother) {
+  auto large = engine_->streams().TryAcquire();
+  auto next = engine_->streams().TryAcquire();
+  ASSERT_TRUE(large.ok() && next.ok());
+  ASSERT_TRUE(large->lane()->Arena(128 * kMebi).ok());
+  large->Reset();
+  next->Reset();  // the lane returned last is taken first
+  ASSERT_TRUE(Expand(48 * kMebi, /*sum=*/true).ok());
+  EXPECT_LT(engine_->streams().stats().arena_bytes, size_t{128 * kMebi});
+  EXPECT_EQ(FreedInLine(), 0u);
+}
+
+TEST_F(LargeMemory, SoAreBuffersThatMakeRoomForAnother) {
+  ASSERT_TRUE(Expand(64 * kMebi, /*sum=*/false).ok());
+  ASSERT_TRUE(Expand(128 * kMebi, /*sum=*/false).ok());
+  EXPECT_LT(engine_->pinned().stats().cached_bytes, size_t{160 * kMebi});
+  EXPECT_EQ(FreedInLine(), 0u);
+}
+
 TEST_F(Faults, MemoryThatIsRefusedWhileItIsMadeFailsItsWorkAlone) {
-  device_->set_allocation_waits(true);
+  device_->set_allocation_waits();
   device_->Fail(DeviceCall::kAllocatePinned,
                 absl::ResourceExhaustedError("none"), 1, 2);
   WatchedWork watched;
