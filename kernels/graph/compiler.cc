@@ -65,8 +65,10 @@ class Folder {
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }
-    if (!budget_.Take(bytes, node.def->cost(node.info, DeviceKind::kCpu,
-                                            {metas, outputs, host_ints}))) {
+    const NodeCost cost = node.def->cost(node.info, DeviceKind::kCpu,
+                                         {metas, outputs, host_ints});
+    if (cost.scratch_bytes > int64_t{HostEvaluator::kMaxScratchBytes} ||
+        !budget_.Take(bytes, cost)) {
       return Leave();
     }
     return host_.Run(node, **kernel, metas, inputs, host_ints, outputs);

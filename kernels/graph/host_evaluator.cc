@@ -10,6 +10,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/node_inference.h"
 
 namespace weir {
 namespace {
@@ -73,6 +74,15 @@ std::shared_ptr<const Constant> MakeHostConstant(
   return constant;
 }
 
+size_t BytesWithText(const Constant& constant) {
+  const TensorMeta meta = MakeMeta(constant.tensor.dtype, constant.tensor.dims);
+  size_t bytes = meta.bytes;
+  if (meta.dtype != DType::kString) return bytes;
+  const auto* text = constant.tensor.as<StringRef>();
+  for (int64_t i = 0; i < meta.elements; ++i) bytes += text[i].size;
+  return bytes;
+}
+
 bool HostBudget::Take(size_t bytes, const NodeCost& cost) {
   const int64_t all =
       SaturatingAdd(static_cast<int64_t>(bytes), cost.scratch_bytes);
@@ -91,13 +101,24 @@ class HostEvaluator::TextOwners {
   void Keep(const std::shared_ptr<const Constant>& constant) {
     std::shared_ptr<const void> owner =
         constant->owner != nullptr ? constant->owner : constant;
-    MutexLock lock(&mu_);
+    const MutexLock lock(&mu_);
+    if (counted_.insert(constant->tensor.data).second) {
+      bytes_ += BytesWithText(*constant);
+    }
     owners_.insert(std::move(owner));
   }
 
+  size_t bytes() const {
+    const MutexLock lock(&mu_);
+    return bytes_;
+  }
+
  private:
-  Mutex mu_;
+  mutable Mutex mu_;
   std::set<std::shared_ptr<const void>> owners_ WEIR_GUARDED_BY(mu_);
+  std::set<const void*> counted_
+      WEIR_GUARDED_BY(mu_);  // an owner's may be many
+  size_t bytes_ WEIR_GUARDED_BY(mu_) = 0;
 };
 
 class HostEvaluator::HostDevice final : public Device {
@@ -166,6 +187,8 @@ HostEvaluator::HostEvaluator()
 HostEvaluator::~HostEvaluator() = default;
 
 Device& HostEvaluator::device() const { return *device_; }
+
+size_t HostEvaluator::kept_bytes() const { return text_->bytes(); }
 
 absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
     const LoweredNode& node, const Kernel& kernel,

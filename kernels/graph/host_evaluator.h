@@ -25,6 +25,10 @@ std::shared_ptr<const Constant> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
     std::shared_ptr<const void> text = nullptr);
 
+// Of its elements, with the characters of strings, which an owner holds beside
+// them. The data is there.
+size_t BytesWithText(const Constant& constant);
+
 // What a caller's graph may have the host compute, in all. A node that does not
 // fit any more is left to the device, or refused where it must be known.
 class HostBudget {
@@ -61,6 +65,9 @@ class HostEvaluator {
       absl::Span<const TensorMeta> outputs) const;
 
   static constexpr size_t kMaxScratchBytes = size_t{64} << 20;
+
+  // What it keeps so.
+  size_t kept_bytes() const;
 
  private:
   class HostDevice;

@@ -52,15 +52,9 @@ bool HasText(const Graph& graph) {
 constexpr size_t kBytesPerNode = 1024;
 constexpr size_t kBytesPerOperand = 16;
 
-// With the characters of strings, which an owner holds beside them.
 size_t HeldBytes(const Constant& constant) {
   if (constant.owner == nullptr || constant.tensor.data == nullptr) return 0;
-  const TensorMeta meta = MakeMeta(constant.tensor.dtype, constant.tensor.dims);
-  size_t bytes = meta.bytes;
-  if (meta.dtype != DType::kString) return bytes;
-  const auto* text = constant.tensor.as<StringRef>();
-  for (int64_t i = 0; i < meta.elements; ++i) bytes += text[i].size;
-  return bytes;
+  return BytesWithText(constant);
 }
 
 size_t HeldBytes(const AttributeValue& value) {
@@ -90,7 +84,11 @@ size_t HeldBytes(const LoweredGraph& graph) {
       bytes += sizeof(joined) + joined.name.size();
     }
     for (const auto& [name, value] : node.info.attributes.all()) {
-      bytes += sizeof(value) + name.size() + HeldBytes(value);
+      // A kernel has a copy of most of them.
+      const bool tensor =
+          std::holds_alternative<std::shared_ptr<const Constant>>(value);
+      bytes +=
+          sizeof(value) + name.size() + HeldBytes(value) * (tensor ? 1 : 2);
     }
   }
   for (const LoweredValue& value : graph.values) {
@@ -98,6 +96,31 @@ size_t HeldBytes(const LoweredGraph& graph) {
     if (value.constant != nullptr) bytes += HeldBytes(*value.constant);
   }
   return bytes + graph.digests.bytes();
+}
+
+size_t HeldBytes(absl::Span<const ValueDecl> values) {
+  size_t bytes = 0;
+  for (const ValueDecl& value : values) {
+    bytes += sizeof(value) + value.name.size();
+    if (value.shape.has_value()) bytes += value.shape->size() * sizeof(Dim);
+  }
+  return bytes;
+}
+
+// With the constants on the device.
+size_t HeldBytes(const ProgramCore& core) {
+  size_t bytes = HeldBytes(core.graph) + core.constants.bytes;
+  bytes += core.host.kept_bytes();
+  bytes += HeldBytes(core.inputs) + HeldBytes(core.outputs);
+  for (const std::string& symbol : core.symbols) {
+    bytes += sizeof(symbol) + symbol.size();
+  }
+  for (const InputUse& use : core.input_uses) {
+    bytes += sizeof(use) + use.digests.size() * sizeof(InputUse::Digest);
+  }
+  bytes += core.roots.size() * sizeof(int);
+  bytes += core.on_device.size() * sizeof(const void*);
+  return bytes + core.position_of_node.size() * sizeof(int);
 }
 
 }  // namespace
@@ -112,8 +135,7 @@ struct Program::Impl {
               core->account),
         max_used_plan_bytes(options.max_used_plan_bytes + PlanBytesOfNodes()),
         outline_bytes(OutlineBytes(*core)) {
-    core->charge = ByteCharge(core->account,
-                              HeldBytes(core->graph) + core->constants.bytes);
+    core->charge = ByteCharge(core->account, HeldBytes(*core));
   }
 
   // Of four plans, whatever their kernels hold.

@@ -335,6 +335,8 @@ TEST_F(EvaluationLimitsTest, FoldingLeavesWhatIsLong) {
   EXPECT_TRUE(folds(1000, 1000));
   EXPECT_FALSE(folds(int64_t{1} << 40, 0));
   EXPECT_FALSE(folds(0, int64_t{1} << 40));
+  // Of the budget's 256 MiB, but more than the host gives one node.
+  EXPECT_FALSE(folds(0, int64_t{100} << 20));
 }
 
 TEST_F(EvaluationLimitsTest, FoldingHasABudgetForTheWholeGraph) {
@@ -518,6 +520,47 @@ TEST_F(EvaluationLimitsTest, PlansHoldTheirOperands) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GE((*plan)->held_bytes(), kOperands * 64);
   EXPECT_GE((*program)->held_bytes(), kOperands * 16 + (*plan)->held_bytes());
+}
+
+TEST_F(EvaluationLimitsTest, ProgramsHoldTheirDeclarations) {
+  constexpr size_t kInputs = 10000;
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  std::vector<std::string> names;
+  for (size_t i = 0; i < kInputs; ++i) {
+    names.push_back(absl::StrCat("an input with a long name ", i));
+    graph.inputs.push_back(Input(names.back(), SymbolicDims{Dim()}));
+  }
+  GraphNode concat = Node("Concat", names, {"y"});
+  concat.attributes.Set("axis", int64_t{0});
+  graph.nodes = {std::move(concat)};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  // Each is there as a declaration and as the graph's value.
+  constexpr size_t kName = sizeof("an input with a long name ");
+  EXPECT_GE((*program)->held_bytes(),
+            kInputs * 2 * (sizeof(ValueDecl) + kName));
+}
+
+TEST_F(EvaluationLimitsTest, ProgramsHoldTheTextThatFoldedStringsLieIn) {
+  const std::string page(size_t{1} << 20, 'x');
+  const StringRef strings[] = {{page.data(), page.size()}, {page.data(), 1}};
+  auto text = std::make_shared<Constant>();
+  text->tensor = {DType::kString, {2}, strings};
+  text->owner = std::make_shared<int>();
+  auto second = std::make_shared<Constant>();
+  const int64_t one = 1;
+  second->tensor = {DType::kInt64, {1}, &one};
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  graph.constants["text"] = std::move(text);
+  graph.constants["second"] = std::move(second);
+  graph.nodes = {Node("Gather", {"text", "second"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_GE((*program)->held_bytes(), page.size());
 }
 
 // Launches are what a device apart from the host takes; the CPU has none.
