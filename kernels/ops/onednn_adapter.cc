@@ -61,6 +61,9 @@ absl::Status Guard(const Fn& fn) {
     if (error.status == dnnl_out_of_memory) {
       return absl::ResourceExhaustedError("no memory for a oneDNN primitive");
     }
+    if (error.status == dnnl_unimplemented) {
+      return absl::UnimplementedError(absl::StrCat("oneDNN: ", error.what()));
+    }
     return absl::InternalError(
         absl::StrCat("oneDNN: ", error.what(), " (status ",
                      static_cast<int>(error.status), ")"));
@@ -218,6 +221,10 @@ double RowBytes(const RowShape& row) {
                  0.05 * row.taps);
 }
 
+bool IsBrgconv(const std::string& name) {
+  return absl::StartsWith(name, "brgconv");
+}
+
 // It has them for AVX-512 alone.
 bool MayTakeBrgconv() {
   constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core);
@@ -225,6 +232,12 @@ bool MayTakeBrgconv() {
                            kNeeded) == kNeeded;
   return may;
 }
+
+// With 2.6 these sum up what lies behind the row in place of padding, where 4
+// to 6 columns of it are touched by rows of 7, 9 or 11: the next row's pixel,
+// or what follows the input in memory. Other lengths and more padding gave
+// right answers, and are not trusted either.
+constexpr int64_t kTrustedPadding = 3;
 
 // The others write out the taps of a row.
 double TapsBytes(double taps) {
@@ -461,6 +474,7 @@ struct Convolution::State {
   void Build(const std::vector<Band>& shapes);
   void BuildPrimitive(const Band& band);
   void BuildImageMove();
+  bool TrustsBrgconv(const Band& band) const;
   std::shared_ptr<const Prepared> Prepare(const Band& band) const;
   size_t AddForm(const memory::desc& wanted);
 
@@ -693,6 +707,12 @@ size_t Convolution::State::AddForm(const memory::desc& wanted) {
   return forms.size() - 1;
 }
 
+bool Convolution::State::TrustsBrgconv(const Band& band) const {
+  const size_t last = LastAxis();
+  return spec.stride[last] != 1 || Along(band, last).after <= kTrustedPadding;
+}
+
+// Throws dnnl::error where oneDNN has nothing for it.
 std::shared_ptr<const Prepared> Convolution::State::Prepare(
     const Band& band) const {
   using Tag = memory::format_tag;
@@ -726,8 +746,15 @@ std::shared_ptr<const Prepared> Convolution::State::Prepare(
       memory::desc(in, f32, channels_last),
       memory::desc(weights, f32, Tag::any), bias,
       memory::desc(out, f32, channels_last), stride, dilation, before, after);
-  const dnnl::convolution_forward::primitive_desc primitive(
-      description, Attributes(), Engine());
+  dnnl::convolution_forward::primitive_desc primitive(description, Attributes(),
+                                                      Engine());
+  if (!TrustsBrgconv(band)) {
+    while (IsBrgconv(primitive.impl_info_str())) {
+      if (!primitive.next_impl()) {
+        throw dnnl::error(dnnl_unimplemented, "no other implementation");
+      }
+    }
+  }
   return table.Share(
       shape, {dnnl::convolution_forward(primitive), primitive.impl_info_str(),
               primitive.weights_desc(), primitive.scratchpad_desc()});
@@ -752,9 +779,9 @@ void Convolution::State::BuildPrimitive(const Band& band) {
   made.input = memory::desc(cut(in), f32, channels_last);
   made.output = memory::desc(cut(out), f32, channels_last);
   made.prepared = Prepare(band);
-  made.kept_bytes = static_cast<size_t>(
-      absl::StartsWith(made.prepared->name, "brgconv") ? RowBytes(Row(band))
-                                                       : TapsBytes(LastTaps()));
+  made.kept_bytes = static_cast<size_t>(IsBrgconv(made.prepared->name)
+                                            ? RowBytes(Row(band))
+                                            : TapsBytes(LastTaps()));
   made.form = AddForm(made.prepared->weights);
   if (!s.channels_last) {
     const int64_t plane = s.out[1] * s.out[2];
@@ -858,7 +885,9 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
   double kept = 2.0 * kReorderBytes;  // which move the image
   for (const Band& band : shapes) kept += state->MostBytes(band);
   if (kept > kMostKeptBytes) return nullptr;
-  WEIR_RETURN_IF_ERROR(Guard([&] { state->Build(shapes); }));
+  const absl::Status built = Guard([&] { state->Build(shapes); });
+  if (absl::IsUnimplemented(built)) return nullptr;
+  WEIR_RETURN_IF_ERROR(built);
   return std::unique_ptr<const Convolution>(new Convolution(std::move(state)));
 }
 

@@ -65,10 +65,11 @@ class Convolution {
   // chooses it by the channels. What holds constant weights packs them once.
   class Weights;
 
-  // No size may be zero. Null where a call would last for many seconds, one of
-  // over 2^36 products, or the code for it would take over 128 MiB: that grows
-  // with the length of the kernel's rows, and with AVX-512 of the image's, as
-  // far as they cannot be cut.
+  // No size may be zero. Null where oneDNN has nothing for it that can be
+  // trusted, a call would last for many seconds, one of over 2^36 products, or
+  // the code for it would take over 128 MiB: that grows with the length of the
+  // kernel's rows, and with AVX-512 of the image's, as far as they cannot be
+  // cut.
   static absl::StatusOr<std::unique_ptr<const Convolution>> Create(
       const ConvolutionSpec& spec);
   ~Convolution();

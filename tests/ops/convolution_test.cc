@@ -431,6 +431,36 @@ TEST_P(ConvolutionTest, LongRows) {
          .end = {0, 0, 80}});
 }
 
+// oneDNN 2.6 has a kernel that takes a pixel from behind such a row for
+// padding: the next image's, or what lies behind the last.
+TEST_P(ConvolutionTest, RowsThatEndInPadding) {
+  constexpr int64_t kMostPadding = 8, kMostColumns = 19;
+  const Checker check = CHECKER;
+  for (int64_t pad = 1; pad <= kMostPadding; ++pad) {
+    for (int64_t columns = 2; columns <= kMostColumns; ++columns) {
+      Case c = {.batch = 2,
+                .in_channels = 16,
+                .out_channels = 64,
+                .rank = 1,
+                .in = {1, 1, columns},
+                .kernel = {1, 1, 2 * pad + 1},
+                .begin = {0, 0, pad},
+                .end = {0, 0, pad}};
+      check(c);
+      c.kernel = {1, 1, pad + 1};
+      c.dilation = {1, 1, 2};
+      check(c);
+    }
+  }
+  check({.in_channels = 3,
+         .out_channels = 128,
+         .in = {1, 14, 14},
+         .kernel = {1, 3, 7},
+         .dilation = {1, 1, 2},
+         .begin = {0, 1, 2},
+         .end = {0, 1, 4}});
+}
+
 TEST_P(ConvolutionTest, NothingToDo) {
   const Value w = Of<float>({2, 1, 1}, {1, 1});
   EXPECT_EQ(RunOne(Node("Conv"), {Of<float>({0, 1, 4}, {}), w}).dims,
