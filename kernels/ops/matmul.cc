@@ -60,6 +60,20 @@ absl::Status InferMatMul(InferContext& context) {
   return absl::OkStatus();
 }
 
+// Symbols have told that the row is as long as the others: sizes may not.
+absl::Status InferFusedMatMul(InferContext& context) {
+  WEIR_RETURN_IF_ERROR(InferMatMul(context));
+  const SymbolicShape& b = context.input_shape(1);
+  const SymbolicShape& row = context.input_shape(kFusedMatMulRow);
+  if (b.has_value() && row.has_value() &&
+      (row->size() != 1 || row->front().SurelyDiffers(b->back()))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("B ", ShapeString(b), " and the row ", ShapeString(row),
+                     " do not fit together"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status InferGemm(InferContext& context) {
   const NodeInfo& node = context.node();
   const SymbolicShape& a = context.input_shape(0);
@@ -791,7 +805,7 @@ absl::Status Register_weir_FusedMatMul(OpRegistry& registry) {
                 {.name = "B", .types = kFloatTypes},
                 {.name = "C", .types = kFloatTypes}};
   def.outputs = {{.name = "Y"}};
-  def.infer = InferMatMul;
+  def.infer = InferFusedMatMul;
   def.cost = MatMulCost;
   // In half types each of the nodes would round by itself.
   return registry.Register(std::move(def), MakeMatMulKernel,

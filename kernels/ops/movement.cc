@@ -204,7 +204,7 @@ absl::Status InferSlice(InferContext& context) {
   for (const SliceAxis& slice : slices) {
     Dim& dim = dims[static_cast<size_t>(slice.axis)];
     const bool whole = slice.start == 0 && slice.step == 1 &&
-                       slice.end >= std::numeric_limits<int32_t>::max();
+                       slice.end == std::numeric_limits<int64_t>::max();
     if (dim.known()) {
       dim = Kept(slice, dim.value()).second;
     } else if (!whole) {
@@ -474,7 +474,7 @@ absl::StatusOr<std::vector<int64_t>> SplitSizes(const NodeInfo& node,
   if (uneven && node.attributes.Int("num_outputs", 0) != parts) {
     return BadSplit(dim, "num_outputs is not the number of outputs");
   }
-  const int64_t size = (dim + parts - 1) / parts;
+  const int64_t size = dim / parts + (dim % parts == 0 ? 0 : 1);
   const int64_t last = dim - size * (parts - 1);
   if (last < 0 || (!uneven && last != size)) {
     return BadSplit(dim, "the parts are uneven");

@@ -420,6 +420,38 @@ TEST(FusePassTest, MatMulIsLeftAloneWhereNoRowIsAdded) {
 
 // -- Layouts ------------------------------------------------------------------
 
+// A slice to the largest int32 is all of an axis, but for the longest.
+TEST(FusePassTest, ARowIsAsLongAsItIsWhateverItsSymbol) {
+  constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
+  Graph graph;
+  graph.opsets = {{"", 18}};
+  graph.symbols = {"n"};
+  graph.inputs = {Input("a", SymbolicDims{Dim(1), Dim(0)}),
+                  Input("w", SymbolicDims{Dim(0), Dim::Symbol(0)})};
+  graph.constants["0"] = Ints({0});
+  graph.constants["1"] = Ints({1});
+  graph.constants["-16"] = Ints({-16});
+  graph.constants["longest"] = Ints({kLongest});
+  graph.nodes = {Node("Slice", {"w", "0", "longest", "1"}, {"part"}),
+                 Node("ReduceSum", {"part", "0"}, {"row"}),
+                 Node("MatMul", {"a", "w"}, {"product"}),
+                 Node("Add", {"product", "row"}, {"sum"}),
+                 Node("Slice", {"sum", "-16", "longest", "1"}, {"y"})};
+  graph.nodes[1].attributes.Set("keepdims", int64_t{0});
+  graph.outputs = {"y"};
+  const Machine machine;
+  ProgramOptions options;
+  options.evaluation.scratch_bytes = int64_t{1} << 40;
+  const auto program = Program::Compile(std::move(graph), *machine.device,
+                                        *machine.registry, options);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan = (*program)->MakePlan(
+      {HostTensor{DType::kFloat, {1, 0}, nullptr},
+       HostTensor{DType::kFloat, {0, kLongest + 8}, nullptr}});
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument)
+      << plan.status();
+}
+
 TEST(LayoutPassTest, MovesOnlyAtTheEdges) {
   Machine cpu;
   Graph graph;

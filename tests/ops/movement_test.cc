@@ -344,6 +344,13 @@ TEST_P(MovementTest, SplitIntoEqualParts) {
   EXPECT_EQ(widths(Attrs({{"split", Ints{5, 3}}}), 2), Ints());
   EXPECT_EQ(widths(Attrs({{"split", Ints{8, -1}}}), 2), Ints());
   EXPECT_EQ(widths(Attrs({{"split", Ints{3, 4}}}), 3), Ints());
+  // The longest axis there is, of which there is nothing.
+  constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
+  NodeInfo node = Node("Split", Attrs({{"axis", int64_t{0}}}));
+  node.num_outputs = 7;
+  const auto parts = Run(node, {Value{DType::kFloat, {kLongest, 0}, {}}});
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  for (const Value& part : *parts) EXPECT_EQ(part.dims[0], kLongest / 7);
 }
 
 TEST_P(MovementTest, ConcatRefuses) {
