@@ -443,10 +443,10 @@ T Mean(const T* x, int64_t n, CpuTeam* team) {
   const double sum = ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
                      ((sums[2] + sums[6]) + (sums[3] + sums[7]));
   const double mean = sum / static_cast<double>(n);
-  if constexpr (std::is_same_v<T, double>) {
-    return mean;
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(mean);
   } else {
-    return T(static_cast<float>(mean));
+    return T(scalar::ToHalfSource(mean));
   }
 }
 

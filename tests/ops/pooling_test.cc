@@ -248,6 +248,18 @@ TEST_P(PoolingTest, PadsByItself) {
   ExpectEqual(run("VALID"), Of<float>({1, 1, 3}, {1.5, 2.5, 3.5}));
 }
 
+// The mean is 1 + 2^-11 + 2^-26: nearer to the upper of two halves, and between
+// them as a float.
+TEST_P(PoolingTest, GlobalAveragePoolOfHalvesRoundsOnce) {
+  constexpr int64_t kSide = 256;
+  std::vector<double> values(size_t{kSide * kSide}, 1);
+  std::fill_n(values.begin(), 32, 2);
+  values.back() = 1 + 0x1p-10;
+  const Value x = Rounded(DType::kFloat16, {1, 1, kSide, kSide}, values);
+  const Value y = RunOne(Node("GlobalAveragePool"), {x});
+  EXPECT_EQ(ToDoubles(y), std::vector<double>{1 + 0x1p-10});
+}
+
 TEST_P(PoolingTest, GlobalAveragePoolOfEveryType) {
   for (const DType dtype :
        {DType::kFloat, DType::kDouble, DType::kFloat16, DType::kBfloat16}) {
