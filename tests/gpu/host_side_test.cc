@@ -11,6 +11,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/device/cuda/host_scratch.h"
 #include "kernels/device/cuda/in_flight_pool.h"
+#include "kernels/device/cuda/nvjpeg.h"
 #include "kernels/device/cuda/opened_once.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
@@ -255,6 +256,18 @@ TEST_F(InFlightPoolTest, GivesBackOneAtATimeByAge) {
   EXPECT_EQ(freed, 3);
   EXPECT_EQ(pool.size(), 0u);
   EXPECT_EQ(pool.bytes(), 0u);
+}
+
+// -- NvJpegBytes --------------------------------------------------------------
+
+TEST(NvJpegBytesTest, CountsTheCoefficientsOfThePaddedPicture) {
+  constexpr size_t kMebi = size_t{1} << 20;
+  EXPECT_EQ(NvJpegBytes(1, 1), kMebi);
+  EXPECT_EQ(NvJpegBytes(640, 480), 2 * kMebi);
+  EXPECT_EQ(NvJpegBytes(1920, 1080), 16 * kMebi);
+  EXPECT_EQ(NvJpegBytes(1, 16384), 4 * kMebi) << "padded to 32 pixels";
+  EXPECT_EQ(NvJpegBytes(8192, 8192), 512 * kMebi) << "the largest there is";
+  EXPECT_EQ(NvJpegBytes(4096, 16384), 512 * kMebi);
 }
 
 // -- HostScratch --------------------------------------------------------------

@@ -6,6 +6,8 @@
 #include <nvjpeg.h>
 #endif
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,12 +19,24 @@
 
 namespace weir::cuda {
 
+size_t NvJpegBytes(int64_t width, int64_t height) {
+  constexpr size_t kLeast = size_t{1} << 20;
+  constexpr size_t kBlock = 32;  // the largest that components are padded to
+  constexpr size_t kBytesOfAPixel = 3 * 2;
+  const auto padded = [](int64_t side) {
+    return (static_cast<size_t>(side) + kBlock - 1) / kBlock * kBlock;
+  };
+  return std::bit_ceil(
+      std::max(kLeast, padded(width) * padded(height) * kBytesOfAPixel));
+}
+
 #if WEIR_HAVE_NVJPEG
 
 namespace {
 
 constexpr char kSoname[] = "libnvjpeg.so.13";
 constexpr size_t kMaxInFlight = 256;
+constexpr size_t kMaxBytes = size_t{1} << 30;  // NvJpegBytes of all decoders
 // Chroma is interpolated, as libjpeg does; damaged data is an error.
 constexpr unsigned kFlags = (NVJPEG_FLAGS_BITSTREAM_STRICT) |
                             (NVJPEG_FLAGS_UPSAMPLING_WITH_INTERPOLATION);
@@ -61,6 +75,7 @@ absl::Status NvJpegStatus(nvjpegStatus_t status, const char* what) {
 struct DecoderState {
   nvjpegJpegState_t state = nullptr;
   const Api* api = nullptr;
+  size_t bytes = 0;  // it grows to this
   DecoderState() = default;
   DecoderState(const DecoderState&) = delete;
   DecoderState& operator=(const DecoderState&) = delete;
@@ -74,7 +89,7 @@ struct DecoderState {
 struct NvJpeg::State {
   Api api;
   nvjpegHandle_t handle = nullptr;
-  InFlightPool<DecoderState> decoders{kMaxInFlight};
+  InFlightPool<DecoderState> decoders{kMaxInFlight, kMaxBytes};
 };
 
 absl::StatusOr<std::unique_ptr<NvJpeg>> NvJpeg::Open() {
@@ -116,14 +131,16 @@ absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
     return absl::InvalidArgumentError(
         "the JPEG data has two headers that disagree");
   }
+  const size_t bytes = NvJpegBytes(width, height);
   auto item = state_->decoders.Take(
-      [](const DecoderState&) { return true; },
+      [bytes](const DecoderState& decoder) { return decoder.bytes >= bytes; },
       [&](DecoderState* decoder) {
         decoder->api = &api;
+        decoder->bytes = bytes;
         return NvJpegStatus(api.state_create(state_->handle, &decoder->state),
                             "nvjpegJpegStateCreate");
       },
-      [&](Stream::Look look) { return stream.Await(look, go_on); });
+      [&](Stream::Look look) { return stream.Await(look, go_on); }, bytes);
   WEIR_RETURN_IF_ERROR(item.status());
   nvjpegImage_t image = {};
   image.channel[0] = static_cast<unsigned char*>(rgb);

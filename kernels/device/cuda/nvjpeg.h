@@ -14,6 +14,11 @@
 
 namespace weir::cuda {
 
+// What a decoder keeps once it has decoded such a picture, on the host and on
+// the device each, at most: coefficients of two bytes of three full components,
+// rounded up so that pictures of about the same size share decoders.
+size_t NvJpegBytes(int64_t width, int64_t height);
+
 class NvJpeg {
  public:
   // UNIMPLEMENTED naming the library if it is missing.
@@ -21,9 +26,10 @@ class NvJpeg {
   ~NvJpeg();
 
   // Decodes to dense RGB in device memory: entropy decoding in this thread, the
-  // rest on `stream`. Waits while too many pictures are in flight, and as long
-  // as `go_on` is OK. INVALID_ARGUMENT for damaged data; UNIMPLEMENTED for a
-  // kind of JPEG that nvJPEG does not know.
+  // rest on `stream`. Waits while too many pictures, or bytes for them
+  // (NvJpegBytes), are in flight, and as long as `go_on` is OK.
+  // INVALID_ARGUMENT for damaged data; UNIMPLEMENTED for a kind of JPEG that
+  // nvJPEG does not know.
   absl::Status Decode(Stream& stream, std::span<const std::byte> file,
                       int64_t width, int64_t height, void* rgb,
                       Stream::GoOn go_on);
