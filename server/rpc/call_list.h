@@ -1,8 +1,9 @@
 // Calls in the order in which they entered, linked through themselves: entering
 // and leaving cost nothing. A call is in one list at a time. Used by one
-// thread, except for size().
+// thread, except for published_size().
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 
@@ -20,7 +21,7 @@ class CallLink {
   CallLink& operator=(const CallLink&) = delete;
 
   bool linked() const { return list_ != nullptr; }
-  // When it entered.
+  // When it entered, or what became of that in PutOff.
   Nanos since() const { return since_; }
   // The one that entered next.
   CallLink* after() const { return after_; }
@@ -47,7 +48,7 @@ class CallList {
     link->after_ = nullptr;
     (newest_ == nullptr ? oldest_ : newest_->after_) = link;
     newest_ = link;
-    size_.store(size() + 1, std::memory_order_relaxed);
+    ++size_;
   }
 
   // Nothing happens to one that is in no list.
@@ -59,18 +60,35 @@ class CallList {
         link->after_;
     (link->after_ == nullptr ? list->newest_ : link->after_->before_) =
         link->before_;
-    list->size_.store(list->size() - 1, std::memory_order_relaxed);
+    --list->size_;
+  }
+
+  // What is in it waited for nobody between `from` and `to`, which is now: that
+  // is taken out of the time since it entered.
+  void PutOff(Nanos from, Nanos to) {
+    for (CallLink* link = oldest_; link != nullptr; link = link->after_) {
+      link->since_ += to - std::max(from, link->since_);
+    }
   }
 
   CallLink* oldest() const { return oldest_; }
   bool empty() const { return oldest_ == nullptr; }
-  // Any thread.
-  size_t size() const { return size_.load(std::memory_order_relaxed); }
+  size_t size() const { return size_; }
+
+  void PublishSize() {
+    if (published_.load(std::memory_order_relaxed) == size_) return;
+    published_.store(size_, std::memory_order_release);
+  }
+  // As it was then. Any thread.
+  size_t published_size() const {
+    return published_.load(std::memory_order_acquire);
+  }
 
  private:
   CallLink* oldest_ = nullptr;
   CallLink* newest_ = nullptr;
-  std::atomic<size_t> size_{0};
+  size_t size_ = 0;
+  std::atomic<size_t> published_{0};
 };
 
 }  // namespace weir

@@ -21,6 +21,12 @@ constexpr Nanos kLongestSweep = 1'000'000'000;
 constexpr Nanos kShortestSweep = 5'000'000;
 // A thread that always has events looks at the clock after so many.
 constexpr uint32_t kEventsPerLook = 64;
+// So long it runs what was posted before it looks for events, and so long it
+// handles those before it goes on with the rest.
+constexpr Nanos kNodeSlice = 1'000'000;
+// Shorter ones between two waits for events are what it is to be busy: replies
+// are sent in each of those.
+constexpr Nanos kShortestStall = 10'000'000;
 
 Nanos SweepPeriod(const CallPolicy& policy) {
   const Nanos shortest = std::min(policy.receive_timeout, policy.send_timeout);
@@ -124,23 +130,33 @@ void IoThread::Run() {
   void* tag = nullptr;
   bool ok = false;
   for (uint32_t events = 0;; ++events) {
+    BeginWait();
     const Next next = queue_->AsyncNext(&tag, &ok, WaitUntil());
+    EndWait();
     if (next == Next::SHUTDOWN) break;
-    if (next == Next::TIMEOUT && turns_ == nullptr) {
+    if (next == Next::TIMEOUT && !has_work()) {
       Sweep(policy_.now());
       continue;
     }
-    if (next == Next::GOT_EVENT) static_cast<const IoEvent*>(tag)->Handle(ok);
-    if (!inbox_.empty()) RunNodes(inbox_.TakeAll());
+    if (next == Next::GOT_EVENT) {
+      static_cast<const IoEvent*>(tag)->Handle(ok);
+      if (nodes_ != nullptr && policy_.now() < events_until_) continue;
+    }
+    if (!inbox_.empty()) TakePosted(inbox_.TakeAll());
+    RunNodes();
     RunTurn();
     if (closing_) MayShutDown();
-    if (events % kEventsPerLook == 0) {
-      if (const Nanos now = policy_.now(); now >= sweep_at_) Sweep(now);
+    if (events % kEventsPerLook == 0 && policy_.now() >= sweep_at_) {
+      BeginWait();
+      Sweep(policy_.now());
     }
   }
   AwaitAnswers();
-  RunNodes(inbox_.Close());
-  while (turns_ != nullptr) RunTurn();
+  TakePosted(inbox_.Close());
+  while (has_work()) {
+    RunNodes();
+    RunTurn();
+  }
 }
 
 void IoThread::AwaitTurn(InboxNode* node) {
@@ -157,9 +173,24 @@ void IoThread::RunTurn() {
 }
 
 gpr_timespec IoThread::WaitUntil() const {
-  if (turns_ != nullptr) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
+  if (has_work()) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
   const bool nobody = receiving_.empty() && sending_.empty();
   return nobody ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : sweep_time_;
+}
+
+void IoThread::BeginWait() {
+  if (!sending_.empty()) {
+    const Nanos now = policy_.now();
+    const Nanos from = std::max(waited_until_, sending_.oldest()->since());
+    if (now - from >= kShortestStall) sending_.PutOff(waited_until_, now);
+    waited_until_ = now;
+  }
+  receiving_.PublishSize();
+  sending_.PublishSize();
+}
+
+void IoThread::EndWait() {
+  if (!sending_.empty()) waited_until_ = policy_.now();
 }
 
 void IoThread::Sweep(Nanos now) {
@@ -175,26 +206,41 @@ void IoThread::Sweep(Nanos now) {
 void IoThread::AwaitAnswers() {
   const absl::Time limit = absl::Now() + patience_;
   while (open_calls() > 0 && absl::Now() < limit) {
-    if (inbox_.empty() && turns_ == nullptr) {
+    if (inbox_.empty() && !has_work()) {
       absl::SleepFor(absl::Milliseconds(1));
     }
-    RunNodes(inbox_.TakeAll());
+    TakePosted(inbox_.TakeAll());
+    RunNodes();
     RunTurn();
   }
 }
 
-void IoThread::RunNodes(InboxNode* node) {
-  while (node != nullptr) {
-    InboxNode* next = node->next;
+void IoThread::TakePosted(InboxNode* oldest) {
+  if (oldest == nullptr) return;
+  (nodes_ == nullptr ? nodes_ : last_node_->next) = oldest;
+  while (oldest->next != nullptr) oldest = oldest->next;
+  last_node_ = oldest;
+}
+
+void IoThread::RunNodes() {
+  Nanos until = 0;
+  while (InboxNode* const node = nodes_) {
+    nodes_ = node->next;
+    // One alone is not worth a look at the clock.
+    if (nodes_ != nullptr && until == 0) until = policy_.now() + kNodeSlice;
     node->run(node);
-    node = next;
+    if (nodes_ == nullptr) return;
+    if (const Nanos now = policy_.now(); now >= until) {
+      events_until_ = now + kNodeSlice;
+      return;
+    }
   }
 }
 
+// The nodes are run after it.
 void IoThread::OnAlarm() {
   // An exchange, so that what was pushed by those who found it set is seen.
   alarm_set_.exchange(false, std::memory_order_acq_rel);
-  RunNodes(inbox_.TakeAll());
 }
 
 // A queue that is shut down takes neither an alarm nor an answer. So nobody may

@@ -80,7 +80,8 @@ class IoThread {
     AwaitEnd(absl::InfiniteDuration());
   }
 
-  // Runs node->run(node) on this thread. False after Stop.
+  // Runs node->run(node) on this thread, oldest first. Where that takes long,
+  // events are handled in between. False after Stop.
   bool Post(InboxNode* node);
 
   // The same for what takes long, from the thread itself: such nodes run one
@@ -99,9 +100,10 @@ class IoThread {
   int64_t open_calls() const {
     return open_calls_.load(std::memory_order_relaxed);
   }
-  // Calls whose message is not whole, and those whose answer is not sent.
-  size_t receiving() const { return receiving_.size(); }
-  size_t sending() const { return sending_.size(); }
+  // Calls whose message is not whole, and those whose answer is not sent, when
+  // the thread last began to wait for events.
+  size_t receiving() const { return receiving_.published_size(); }
+  size_t sending() const { return sending_.published_size(); }
 
  private:
   friend class UnaryCall;
@@ -110,7 +112,12 @@ class IoThread {
   static constexpr size_t kMaxFreeCalls = 256;
 
   void Run();
-  void RunNodes(InboxNode* node);
+  // What was posted so far joins what has not run yet.
+  void TakePosted(InboxNode* oldest);
+  // Runs the oldest of what was posted: all, or for kNodeSlice.
+  void RunNodes();
+  // Something is to be run whether or not events come.
+  bool has_work() const { return nodes_ != nullptr || turns_ != nullptr; }
   // Runs the oldest of those that await their turn.
   void RunTurn();
   void AwaitAnswers();
@@ -118,6 +125,10 @@ class IoThread {
   void MayShutDown();
   // Until when to wait for an event before the lists are looked through.
   gpr_timespec WaitUntil() const;
+  // Around each wait for events. Nothing is sent but in it: where the thread
+  // was elsewhere for long, that is not the time of those who read.
+  void BeginWait();
+  void EndWait();
   // Cuts calls that have waited too long for their clients.
   void Sweep(Nanos now);
 
@@ -143,10 +154,14 @@ class IoThread {
   KeyCounts calls_of_;
   KeyCounts uploads_of_;
   KeyCounts refusals_of_;
+  Nanos waited_until_ = 0;  // if replies are on their way
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 
-  InboxNode* turns_ = nullptr;  // the oldest, linked by `next`
+  InboxNode* nodes_ = nullptr;  // posted: the oldest, linked by `next`
+  InboxNode* last_node_ = nullptr;
+  Nanos events_until_ = 0;      // with nodes_: events alone until then
+  InboxNode* turns_ = nullptr;  // the same
   InboxNode* last_turn_ = nullptr;
 
   Inbox inbox_;

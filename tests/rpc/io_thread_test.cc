@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -19,12 +20,18 @@
 #include "server/rpc/raw_service.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_transport.h"
 
 namespace weir {
 namespace {
 
 using testing::Eventually;
+using testing::RawHttp2;
+
+// Stands still until a test moves it.
+std::atomic<Nanos> test_time{1'000'000'000};
+Nanos TestTime() { return test_time.load(); }
 
 // A gRPC server with one I/O thread, which the test ends itself.
 class IoThreadTest : public ::testing::Test {
@@ -45,8 +52,8 @@ class IoThreadTest : public ::testing::Test {
                                      &counts_);
     server_ = builder.BuildAndStart();
     io_->Start(server_->c_server(), services_);
-    stub_ = std::make_unique<InferStub>(
-        Connect("127.0.0.1:" + std::to_string(port)));
+    address_ = "127.0.0.1:" + std::to_string(port);
+    stub_ = std::make_unique<InferStub>(Connect(address_));
   }
   ~IoThreadTest() override {
     io_->EndRequests();
@@ -66,6 +73,7 @@ class IoThreadTest : public ::testing::Test {
       return;
     }
     calls_.push_back(&call);
+    if (on_put_aside_) on_put_aside_();
     put_aside_.Set();
   }
 
@@ -78,13 +86,15 @@ class IoThreadTest : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<RawService>> services_;
-  const CallPolicy policy_;
+  const CallPolicy policy_{.now = &TestTime};
   CallCounts counts_;
   std::unique_ptr<IoThread> io_;
   std::unique_ptr<grpc::Server> server_;
+  std::string address_;
   std::unique_ptr<InferStub> stub_;
   std::vector<std::thread> callers_;
   std::vector<ServerCall*> calls_;
+  std::function<void()> on_put_aside_;  // set while the thread is held
   std::atomic<bool> echoes_ = false;
   Event held_, go_on_, put_aside_, answered_;
 };
@@ -179,6 +189,50 @@ TEST_F(IoThreadTest, ItsPulseTellsWhetherItRuns) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(io_->Pulse(), ++missed);
   go_on_.Set();
   EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+}
+
+// Completions come in bursts, and what each of them takes adds up.
+TEST_F(IoThreadTest, EventsAreHandledBetweenWhatWasPosted) {
+  constexpr int kNodes = 100'000;
+  held_.Set();  // the call is put aside
+  struct Shared {
+    int ran = 0;
+    int out_of_order = 0;
+    int before = 0;  // the call came
+    Event over;
+  } shared;
+  struct Slow : InboxNode {
+    Shared* shared = nullptr;
+    int index = 0;
+  };
+  std::vector<Slow> nodes(kNodes);
+  int index = 0;
+  for (Slow& node : nodes) {
+    node.shared = &shared;
+    node.index = index++;
+    node.run = [](InboxNode* self) {
+      test_time += 50'000'000;
+      const auto* const slow = static_cast<Slow*>(self);
+      if (slow->index != slow->shared->ran++) ++slow->shared->out_of_order;
+      if (slow->shared->ran == kNodes) slow->shared->over.Set();
+    };
+  }
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, "/no.such/Method");
+  EXPECT_TRUE(client.Await(1));  // the connection is there
+  HoldNode hold;
+  ASSERT_TRUE(io_->Post(&hold));
+  hold.held.Wait();
+  client.Begin(3, "/inference.GRPCInferenceService/ModelInfer");
+  client.Send(3, RawHttp2::Prefix(0), /*last=*/true);
+  for (Slow& node : nodes) ASSERT_TRUE(io_->Post(&node));
+  on_put_aside_ = [&] { shared.before = shared.ran; };
+  hold.go_on.Set();
+  shared.over.Wait();
+  put_aside_.Wait();
+  EXPECT_LT(shared.before, kNodes);
+  EXPECT_EQ(shared.out_of_order, 0);
+  calls_[0]->Resume([](ServerCall& call, void*) { EchoCall(call); }, nullptr);
 }
 
 // What takes long has its turns, and each of them costs whoever is served
