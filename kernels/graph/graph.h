@@ -58,6 +58,12 @@ struct GraphLimits {
 // "node 'conv1' (Conv)" or "node #3 (Add)", for messages.
 WEIR_EXPORT std::string NodeLabel(const GraphNode& node, size_t index);
 
+// RESOURCE_EXHAUSTED, reason GRAPH_TOO_LARGE, for more nodes than a graph may
+// have. Validate says the same; who makes a graph of a stranger's message asks
+// before it copies them.
+WEIR_EXPORT absl::Status CheckNodeCount(size_t nodes,
+                                        const GraphLimits& limits = {});
+
 // Checks names (unique, defined before use in some order), arity, attributes,
 // element types where known, constants' sizes, limits; gives an order in which
 // every node follows its producers. INVALID_ARGUMENT names the node: a cycle,

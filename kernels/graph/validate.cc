@@ -50,12 +50,7 @@ class Validator {
 
  private:
   absl::Status CheckCounts() const {
-    if (graph_.nodes.size() > limits_.max_nodes) {
-      return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                            "the graph has ", graph_.nodes.size(),
-                            " nodes; the limit is ", limits_.max_nodes)),
-                        "GRAPH_TOO_LARGE");
-    }
+    WEIR_RETURN_IF_ERROR(CheckNodeCount(graph_.nodes.size(), limits_));
     size_t values =
         graph_.inputs.size() + graph_.constants.size() + graph_.outputs.size();
     for (const GraphNode& node : graph_.nodes) {
@@ -337,6 +332,14 @@ std::string NodeLabel(const GraphNode& node, size_t index) {
   const std::string op =
       node.domain.empty() ? node.op : absl::StrCat(node.domain, ".", node.op);
   return absl::StrCat("node \"", name, "\" (", op, ")");
+}
+
+absl::Status CheckNodeCount(size_t nodes, const GraphLimits& limits) {
+  if (nodes <= limits.max_nodes) return absl::OkStatus();
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the graph has ", nodes, " nodes; the limit is ", limits.max_nodes)),
+      "GRAPH_TOO_LARGE");
 }
 
 absl::StatusOr<std::vector<size_t>> Validate(const Graph& graph,

@@ -328,6 +328,8 @@ absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
 
 absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
                                        absl::Span<const GivenInput> given) {
+  WEIR_RETURN_IF_ERROR(
+      CheckNodeCount(static_cast<size_t>(definition.nodes_size())));
   WEIR_RETURN_IF_ERROR(CheckNames(definition));
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));

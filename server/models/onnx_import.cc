@@ -110,7 +110,16 @@ class Importer {
       return absl::UnimplementedError(
           "the model has sparse initializers, which are not supported");
     }
-    return absl::OkStatus();
+    return CheckNodes();
+  }
+
+  // Constant nodes leave the graph.
+  absl::Status CheckNodes() const {
+    const auto& nodes = model_.graph().node();
+    const auto stay = std::count_if(nodes.begin(), nodes.end(), [](auto& node) {
+      return node.op_type() != "Constant";
+    });
+    return CheckNodeCount(static_cast<size_t>(stay));
   }
 
   absl::Status ReadOpsets() {

@@ -36,6 +36,24 @@ TEST(DefinitionImportTest, TakesWhatAnInputDoesNotSayFromWhatIsGiven) {
             "request must give one");
 }
 
+// Three megabytes that would become hundreds: the graph is never made.
+TEST(DefinitionImportTest, TooManyNodesAreRefusedBeforeTheyAreCopied) {
+  constexpr int kNodes = 1'400'000;
+  v1::GraphDefinition definition;
+  ASSERT_TRUE(definition.ParseFromString([] {
+    std::string empty;  // nodes
+    for (int i = 0; i < kNodes; ++i) empty += std::string("\x0a\x00", 2);
+    return empty;
+  }()));
+  ASSERT_EQ(definition.nodes_size(), kNodes);
+  const absl::Status status =
+      ImportDefinition(std::move(definition), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE");
+  EXPECT_EQ(status.message(),
+            "the graph has 1400000 nodes; the limit is 100000");
+}
+
 // A name that was misspelt is not told as one that was left out.
 TEST(DefinitionImportTest, NamesWhatIsGivenAndNotDeclared) {
   v1::GraphDefinition definition;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <stop_token>
 
+#include "kernels/base/error_info.h"
 #include "kernels/graph/program.h"
 #include "tests/models_repo/onnx_model.h"
 
@@ -41,6 +42,21 @@ std::vector<T> Values(const Graph& graph, const std::string& name) {
   const HostTensor& tensor = graph.constants.at(name)->tensor;
   const T* data = tensor.as<T>();
   return {data, data + *NumElements(tensor.dims)};
+}
+
+TEST(OnnxImportTest, TooManyNodesAreRefusedBeforeTheyAreCopied) {
+  onnx::ModelProto model = AddModel();
+  for (size_t i = 0; i < GraphLimits().max_nodes; ++i) {
+    AddNode(&model, "Neg", {"x"}, {"y"});
+  }
+  const absl::Status status = Import(model).status();
+  ExpectError(status, absl::StatusCode::kResourceExhausted, {"100001 nodes"});
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE");
+  // Constants are none.
+  for (onnx::NodeProto& node : *model.mutable_graph()->mutable_node()) {
+    node.set_op_type("Constant");
+  }
+  EXPECT_NE(Reason(Import(model).status()), "GRAPH_TOO_LARGE");
 }
 
 TEST(OnnxImportTest, ALongNameIsRefusedBeforeItIsRepeated) {
