@@ -761,8 +761,16 @@ ProgramCache::WaitId ProgramCache::GetOrCompile(
 ProgramCache::WaitId ProgramCache::MakePlan(
     std::shared_ptr<const Program> program, absl::Span<const HostTensor> inputs,
     Nanos deadline, absl::AnyInvocable<void(PlanOr)> done) {
+  return MakePlan(std::move(program),
+                  std::vector<HostTensor>(inputs.begin(), inputs.end()),
+                  deadline, std::move(done));
+}
+
+ProgramCache::WaitId ProgramCache::MakePlan(
+    std::shared_ptr<const Program> program, std::vector<HostTensor> inputs,
+    Nanos deadline, absl::AnyInvocable<void(PlanOr)> done) {
   auto planning = std::make_shared<State::Planning>();
-  planning->inputs.assign(inputs.begin(), inputs.end());
+  planning->inputs = std::move(inputs);
   for (size_t i = 0; i < program->inputs().size(); ++i) {
     if (program->InputOnHost(i)) planning->reads_inputs = true;
   }

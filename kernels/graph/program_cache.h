@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
@@ -138,6 +139,9 @@ class WEIR_EXPORT ProgramCache {
   // the plan was not made. Where Program::InputOnHost, the inputs' data must
   // stay until then, so that a caller who leaves such a plan in the making is
   // told at its next step.
+  WaitId MakePlan(std::shared_ptr<const Program> program,
+                  std::vector<HostTensor> inputs, Nanos deadline,
+                  absl::AnyInvocable<void(PlanOr)> done);
   WaitId MakePlan(std::shared_ptr<const Program> program,
                   absl::Span<const HostTensor> inputs, Nanos deadline,
                   absl::AnyInvocable<void(PlanOr)> done);

@@ -33,6 +33,8 @@ class ServerCall {
 
   // The request message where it was received; valid until Reply or Fail.
   const ByteView& request() const { return request_; }
+  // It came compressed: it may be a thousand times what its caller sent.
+  bool inflated() const { return inflated_; }
 
   // When the whole request was there; of a call that was refused before, when
   // its headers were.
@@ -107,6 +109,7 @@ class ServerCall {
   void ForgetCancel() { on_cancel_ = nullptr; }
 
   ByteView request_;
+  bool inflated_ = false;
   std::array<char, kMaxRequestIdBytes> request_id_;
   size_t request_id_size_ = 0;
   std::array<char, kMaxLabelBytes> label_;

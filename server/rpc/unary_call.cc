@@ -188,6 +188,7 @@ void UnaryCall::Clear() {
   reply_bytes_ = 0;
   deadline_ = kNoDeadline;
   answered_at_ = 0;
+  inflated_ = false;
   request_id_size_ = label_size_ = 0;
   gone_.store(false, std::memory_order_relaxed);
 }
@@ -372,6 +373,7 @@ absl::Status UnaryCall::ViewMessage() {
                           arena_.TryAllocateSpan<BytePiece>(inflated.size()));
     std::copy(inflated.begin(), inflated.end(), pieces.begin());
     request_ = ByteView(pieces, inflater_->size());
+    inflated_ = true;
     return absl::OkStatus();
   }
   const grpc_slice_buffer& slices = message_->data.raw.slice_buffer;

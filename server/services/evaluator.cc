@@ -52,7 +52,7 @@ class EvaluatorService::Request {
 
   void Run() {
     RunStep<&Request::Read, &Request::WasRead>(call_, context_->long_steps,
-                                               call_.request().size(), this);
+                                               ReadingBytes(call_), this);
   }
 
  private:
@@ -204,8 +204,11 @@ class EvaluatorService::Request {
                                    : static_cast<EvalMode>(request_.mode);
     work.seed = request_.rng_seed;
     work.label = std::string(request_.label);
-    RunStep<&Request::Fill, &Request::WasFilled>(call_, context_->long_steps,
-                                                 call_.request().size(), this);
+    const size_t tensors =
+        program_->inputs().size() + program_->outputs().size();
+    RunStep<&Request::Fill, &Request::WasFilled>(
+        call_, context_->long_steps,
+        ReadingBytes(call_) + tensors * kLongStepTensorBytes, this);
   }
 
   absl::Status Fill() {
@@ -368,7 +371,7 @@ class EvaluatorService::Request {
     }
     bytes_.emplace(*evaluation_, wanted_);
     RunStep<&Request::Write, &Request::WasWritten>(call_, context_->long_steps,
-                                                   bytes_->most_copied(), this);
+                                                   bytes_->step_bytes(), this);
   }
 
   absl::Status Write() {

@@ -47,7 +47,7 @@ class ExplainCall {
 
   void Run() {
     RunStep<&ExplainCall::Read, &ExplainCall::WasRead>(
-        call_, context_->long_steps, call_.request().size(), this);
+        call_, context_->long_steps, ReadingBytes(call_), this);
   }
 
  private:
@@ -117,7 +117,6 @@ class ExplainCall {
     if (status_.ok()) {
       status_ = CheckPlacement(request_.device, program_->device().info());
     }
-    if (status_.ok()) status_ = TakeSpecs();
     if (!status_.ok()) return End(status_);
     RunStep<&ExplainCall::MakeOutline, &ExplainCall::Outlined>(
         call_, context_->long_steps, program_->outline_bytes(), this);
@@ -125,12 +124,10 @@ class ExplainCall {
 
   void Outlined(absl::Status status) {
     if (status.ok()) status = StillWanted();
-    if (!status.ok()) return End(WithRequestField(status, places_));
-    if (!shapes_are_closed_) return Write();
-    plan_ = program_->FindPlan(tensors_);
-    if (plan_ != nullptr) return Write();
+    if (!status.ok()) return End(status);
+    if (!shapes_are_closed_ || plan_ != nullptr) return Write();
     waits_in_ = &context_->EngineOf(*program_).programs();
-    wait_ = waits_in_->MakePlan(program_, tensors_, call_.deadline(),
+    wait_ = waits_in_->MakePlan(program_, std::move(tensors_), call_.deadline(),
                                 [this](ProgramCache::PlanOr plan) {
                                   status_ = plan.status();
                                   if (plan.ok()) plan_ = *std::move(plan);
@@ -164,9 +161,14 @@ class ExplainCall {
     return absl::OkStatus();
   }
 
+  // With the plan, if there is one already.
   absl::Status MakeOutline() {
-    WEIR_ASSIGN_OR_RETURN(outline_, program_->Outline(shapes_));
+    WEIR_RETURN_IF_ERROR(TakeSpecs());
+    absl::StatusOr<ProgramOutline> outline = program_->Outline(shapes_);
+    if (!outline.ok()) return WithRequestField(outline.status(), places_);
+    outline_ = *std::move(outline);
     shapes_are_closed_ = CloseShapes();
+    if (shapes_are_closed_) plan_ = program_->FindPlan(tensors_);
     return absl::OkStatus();
   }
 
@@ -290,9 +292,8 @@ class ExplainCall {
   // and a large one is freed on no I/O thread, whatever became of the call.
   void End(absl::Status status) {
     status_ = std::move(status);
-    if (!outline_.has_value() || program_->outline_bytes() <= kLongStepBytes) {
-      return Answer();
-    }
+    const bool made = outline_.has_value() || !shapes_.empty();
+    if (!made || program_->outline_bytes() <= kLongStepBytes) return Answer();
     context_->long_steps.Post(PeerKey(call_.Peer()), [this] {
       DropOutline();
       Resume<&ExplainCall::Answer>();

@@ -40,7 +40,7 @@ class KserveInferService::Request {
 
   void Run() {
     RunStep<&Request::Read, &Request::WasRead>(call_, context_->long_steps,
-                                               call_.request().size(), this);
+                                               ReadingBytes(call_), this);
   }
 
  private:
@@ -61,8 +61,10 @@ class KserveInferService::Request {
                                           context_->metrics);
     evaluation_->request().program = model_->program;
     evaluation_->request().mode = EvalMode::kSyncFull;
-    RunStep<&Request::Fill, &Request::WasFilled>(call_, context_->long_steps,
-                                                 call_.request().size(), this);
+    const size_t tensors = model_->inputs.size() + model_->outputs.size();
+    RunStep<&Request::Fill, &Request::WasFilled>(
+        call_, context_->long_steps,
+        ReadingBytes(call_) + tensors * kLongStepTensorBytes, this);
   }
 
   absl::Status Fill() {
@@ -252,7 +254,7 @@ class KserveInferService::Request {
     }
     bytes_.emplace(*evaluation_, wanted_);
     RunStep<&Request::Write, &Request::WasWritten>(call_, context_->long_steps,
-                                                   bytes_->most_copied(), this);
+                                                   bytes_->step_bytes(), this);
   }
 
   absl::Status Write() {

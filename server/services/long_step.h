@@ -1,6 +1,7 @@
-// What a handler does that takes long where a message or a reply is large: to
-// parse it, to check, join or copy its bytes. An I/O thread would do that for
-// some hundred milliseconds while all its other calls wait.
+// What a handler does that takes long where a message or a reply is large or
+// has many parts: to parse it, to check, join or copy its bytes, to list its
+// tensors. An I/O thread would do that for some hundred milliseconds while all
+// its other calls wait.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,21 @@ namespace weir {
 
 // A step that reads or writes more than this is a long one.
 inline constexpr size_t kLongStepBytes = size_t{1} << 20;
+
+// A tensor counts with so many bytes beside its own: what it takes to find it,
+// to describe it and to forget it.
+inline constexpr size_t kLongStepTensorBytes = 256;
+
+// A message that was compressed may be all fields of two bytes, and cost its
+// sender a thousandth of what it takes to read it: one of more than this is
+// read in its peer's turn.
+inline constexpr size_t kLongStepInflatedBytes = size_t{64} << 10;
+
+// What a step counts with that reads the call's message.
+inline size_t ReadingBytes(const ServerCall& call) {
+  constexpr size_t kWeight = kLongStepBytes / kLongStepInflatedBytes;
+  return call.request().size() * (call.inflated() ? kWeight : 1);
+}
 
 // (self->*kWork)(), which returns a status; CANCELLED instead if nobody waits
 // for the call any more.

@@ -161,7 +161,8 @@ OutputBytes::OutputBytes(CallEvaluation& evaluation,
     small_part_ = bytes < evaluation_.result_bytes() / kSmallPart;
     copies_ = small_part_ || evaluation_.engine().pinned().lends_much();
   }
-  most_copied_ = text + (copies_ ? bytes : 0);
+  step_bytes_ =
+      text + (copies_ ? bytes : 0) + wanted_.size() * kLongStepTensorBytes;
 }
 
 absl::Status OutputBytes::Prepare() {

@@ -36,8 +36,9 @@ class OutputBytes {
   // here. On the call's I/O thread.
   OutputBytes(CallEvaluation& evaluation, std::span<const size_t> wanted);
 
-  // How many bytes Prepare and Take copy, at most.
-  size_t most_copied() const { return most_copied_; }
+  // What a step counts with that calls Prepare and Take: what they copy, at
+  // most, and the outputs.
+  size_t step_bytes() const { return step_bytes_; }
 
   // First. RESOURCE_EXHAUSTED if they are more than a reply may have, or if
   // there is no room for strings or for the copy of a small part.
@@ -49,7 +50,7 @@ class OutputBytes {
   CallEvaluation& evaluation_;
   const std::span<const size_t> wanted_;
   CallEvaluation::Results results_;
-  size_t most_copied_ = 0;
+  size_t step_bytes_ = 0;
   bool small_part_ = false;  // of the results: it is copied or refused
   bool copies_ = false;
   size_t beside_ = 0;  // of the results, what no reference says

@@ -1201,7 +1201,8 @@ TEST_F(ProgramCacheTest, StopAnswersEveryone) {
   cache->GetOrCompile("late", factory, kNoDeadline, queued.Sink());
   EXPECT_EQ(queued.Next().status().code(), absl::StatusCode::kCancelled);
   Answers<ProgramCache::PlanOr> plans;
-  cache->MakePlan(cache->Find("k"), {}, kNoDeadline, plans.Sink());
+  cache->MakePlan(cache->Find("k"), std::vector<HostTensor>(), kNoDeadline,
+                  plans.Sink());
   EXPECT_EQ(plans.Next().status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -1071,6 +1071,22 @@ TEST_F(CallBoundsTest, CompressedMessagesAreServed) {
   EXPECT_TRUE(NothingIsHeld());
 }
 
+TEST_F(CallBoundsTest, WhetherAMessageWasCompressedIsTold) {
+  std::atomic<int> inflated{0};
+  Start(
+      [&](ServerCall& call) {
+        inflated += call.inflated() ? 1 : 0;
+        EchoCall(call);
+      },
+      Options());
+  InferStub stub(Connect(address_));
+  const std::string id(1000, 'z');
+  EXPECT_TRUE(InferCompressed(stub, id, GRPC_COMPRESS_GZIP).ok());
+  EXPECT_EQ(inflated, 1);
+  for (int i = 0; i < 500; ++i) EXPECT_TRUE(Infer(stub, id).status.ok());
+  EXPECT_EQ(inflated, 1);
+}
+
 // A megabyte that becomes a gigabyte: it grows to its bound and not further,
 // and what it takes meanwhile is charged.
 TEST_F(CallBoundsTest, AGzipBombIsRefusedAtTheBoundOfMessages) {

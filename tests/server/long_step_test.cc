@@ -55,6 +55,7 @@ class FakeCall final : public ServerCall {
     ticket_ = *admission->Admit(request_.size(), kNoDeadline, NowNanos());
   }
   bool was_resumed() const { return resumed_.count() > 0; }
+  void SetInflated() { inflated_ = true; }
   void Cancel() { SetCancelled(); }
   std::string Peer() const override { return std::string(peer_); }
   std::optional<std::string_view> Header(std::string_view) const override {
@@ -105,9 +106,20 @@ class LongStepTest : public ::testing::Test {
     options.pinned_bytes = size_t{64} << 20;
     return options;
   }
-  // "copy" gives the floats back that it is given.
+  // "copy" gives the floats back that it is given, "copies" as its many
+  // outputs.
   std::unique_ptr<ModelRepository> OpenModels() {
     folder_.Write("copy", testing::IdentityModel(onnx::TensorProto::FLOAT));
+    onnx::ModelProto copies = testing::EmptyModel();
+    testing::AddValue(copies.mutable_graph()->add_input(), "x",
+                      onnx::TensorProto::FLOAT, {"N"});
+    for (int i = 0; i < kManyOutputs; ++i) {
+      const std::string name = absl::StrCat("y", i);
+      testing::AddValue(copies.mutable_graph()->add_output(), name,
+                        onnx::TensorProto::FLOAT, {"N"});
+      testing::AddNode(&copies, "Identity", {"x"}, {name});
+    }
+    folder_.Write("copies", copies);
     RepositoryOptions options;
     options.root = folder_.path();
     auto models =
@@ -145,7 +157,28 @@ class LongStepTest : public ::testing::Test {
     return fields;
   }
 
+  // Runs what the call is resumed for until it is answered. Returns how many
+  // long steps it took.
+  int LongStepsOf(std::string_view method, FakeCall& call) {
+    int steps = 0;
+    Close();
+    Find(method).handler(call);
+    while (!call.answer().has_value()) {
+      if (long_steps_.waiting() > 0) {
+        ++steps;
+        Open();
+        call.AwaitResumed();
+        Close();
+      }
+      call.RunResumed();
+    }
+    Open();
+    return steps;
+  }
+
   static constexpr size_t kThreads = 2;
+  static constexpr int kManyOutputs = 5000;
+  static_assert(kManyOutputs * kLongStepTensorBytes > kLongStepBytes);
 
   Event gate_, held_;
   size_t closed_ = 0;
@@ -225,6 +258,61 @@ TEST_F(LongStepTest, ManyOutputsAreListedOnlyWhereThereIsRoom) {
     EXPECT_EQ(Reason(*call.answer()), room ? "" : "QUEUE_BYTES_FULL")
         << *call.answer();
   }
+}
+
+// A thousandth of it may be all that its sender had to send.
+TEST_F(LongStepTest, AMessageThatWasCompressedIsReadInItsPeersTurn) {
+  const std::string large = UnknownFields(kLongStepInflatedBytes + 2);
+  const std::string small = UnknownFields(kLongStepInflatedBytes);
+  for (const char* name : {"Evaluate", "Explain", "ModelInfer"}) {
+    SCOPED_TRACE(name);
+    FakeCall inflated(large), plain(large), little(small);
+    inflated.SetInflated();
+    little.SetInflated();
+    EXPECT_EQ(LongStepsOf(name, inflated), 1);
+    EXPECT_EQ(LongStepsOf(name, plain), 0);
+    EXPECT_EQ(LongStepsOf(name, little), 0);
+  }
+}
+
+// However little is in each of them. To choose them, and to write them.
+TEST_F(LongStepTest, RepliesOfManyOutputsAreMadeOnAnotherThread) {
+  v1::EvaluateRequest evaluate;
+  v1::GraphDefinition* const graph =
+      evaluate.mutable_graph()->mutable_definition();
+  v1::NamedTensor* const constant = graph->add_constants();
+  constant->set_name("c");
+  constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_UINT8);
+  constant->mutable_value()->set_raw("x");
+  for (int i = 0; i < kManyOutputs; ++i) {
+    const std::string name = absl::StrCat("y", i);
+    v1::Node* const node = graph->add_nodes();
+    node->set_op("Identity");
+    node->add_inputs("c");
+    node->add_outputs(name);
+    graph->add_outputs(name);
+  }
+  inference::ModelInferRequest infer;
+  infer.set_model_name("copies");
+  auto* const input = infer.add_inputs();
+  input->set_name("x");
+  input->set_datatype("FP32");
+  input->add_shape(1);
+  infer.add_raw_input_contents("1234");
+  const std::string definition = evaluate.SerializeAsString();
+  const std::string message = infer.SerializeAsString();
+  ASSERT_LT(definition.size(), kLongStepBytes);
+  FakeCall many_of_graph(definition), many_of_model(message);
+  EXPECT_EQ(LongStepsOf("Evaluate", many_of_graph), 2);
+  EXPECT_TRUE(many_of_graph.answer()->ok()) << *many_of_graph.answer();
+  EXPECT_EQ(LongStepsOf("ModelInfer", many_of_model), 2);
+  EXPECT_TRUE(many_of_model.answer()->ok()) << *many_of_model.answer();
+  // Few of them take an I/O thread no time: they are chosen alone.
+  infer.add_outputs()->set_name("y7");
+  const std::string one = infer.SerializeAsString();
+  FakeCall one_of_model(one);
+  EXPECT_EQ(LongStepsOf("ModelInfer", one_of_model), 1);
+  EXPECT_TRUE(one_of_model.answer()->ok()) << *one_of_model.answer();
 }
 
 // However many another one has sent.
@@ -405,7 +493,8 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
     };
     lend(lends_much);
     OutputBytes bytes(*evaluation, wanted);
-    EXPECT_EQ(bytes.most_copied(), lends_much ? kBytes : 0);
+    EXPECT_EQ(bytes.step_bytes(),
+              (lends_much ? kBytes : 0) + kLongStepTensorBytes);
     lend(!lends_much);
     ASSERT_TRUE(bytes.Prepare().ok());
     const ForeignBytes taken = bytes.Take(0);
@@ -415,6 +504,38 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
     taken.release(taken.arg);
     CallEvaluation::Release(evaluation);
   }
+}
+
+// The shapes that are given are taken, and the plan looked for, where the
+// program is outlined.
+TEST_F(LongStepTest, ManyInputsAreExplainedOnAnotherThread) {
+  constexpr int kInputs = 10'000;
+  v1::ExplainRequest request;
+  v1::GraphDefinition* const graph =
+      request.mutable_graph()->mutable_definition();
+  for (int i = 0; i < kInputs; ++i) {
+    v1::GraphInput* const input = graph->add_inputs();
+    input->set_name(absl::StrCat("x", i));
+    input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+    input->mutable_spec()->add_shape(1);
+  }
+  graph->add_outputs("x0");
+  auto* const given = request.add_inputs();
+  given->set_name("x1");
+  given->mutable_spec()->set_dtype(v1::DATA_TYPE_DOUBLE);
+  const std::string wrong = request.SerializeAsString();
+  given->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  given->mutable_spec()->add_shape(1);
+  const std::string right = request.SerializeAsString();
+  ASSERT_LT(right.size(), kLongStepBytes);
+  FakeCall first(right), again(right), refused(wrong);
+  EXPECT_EQ(LongStepsOf("Explain", first), 2);
+  EXPECT_TRUE(first.answer()->ok()) << *first.answer();
+  EXPECT_EQ(LongStepsOf("Explain", again), 2);
+  EXPECT_TRUE(again.answer()->ok()) << *again.answer();
+  // Found out there, and what was taken is freed there.
+  EXPECT_EQ(LongStepsOf("Explain", refused), 2);
+  EXPECT_EQ(Field(*refused.answer()), "inputs[0]") << *refused.answer();
 }
 
 TEST_F(LongStepTest, TheMessageOfACallerThatHasGoneIsNotRead) {
