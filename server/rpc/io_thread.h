@@ -108,8 +108,8 @@ class IoThread {
  private:
   friend class UnaryCall;
 
-  // Free calls kept for later.
-  static constexpr size_t kMaxFreeCalls = 256;
+  // Free calls kept for later, each with up to CallArena::kKeptBytes.
+  static constexpr size_t kMaxFreeCalls = 64;
 
   void Run();
   // What was posted so far joins what has not run yet.

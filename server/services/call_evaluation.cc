@@ -14,8 +14,9 @@ namespace weir {
 namespace {
 
 constexpr size_t kMaxFree = 256;  // per I/O thread
-// Inputs and outputs of a graph above which an evaluation is not kept.
-constexpr size_t kMaxKept = 1024;
+// Inputs and outputs of a graph above which an evaluation is not kept: a burst
+// would leave lists of them behind for good.
+constexpr size_t kMaxKept = 64;
 
 using FreeList = std::vector<std::unique_ptr<CallEvaluation>>;
 

@@ -360,6 +360,26 @@ TEST_F(LongStepTest, ALargeRequestReturnsTheEvaluationThatItTook) {
   CallEvaluation::Release(again);
 }
 
+// A burst of graphs with long lists leaves none of them behind.
+TEST_F(LongStepTest, OnlyEvaluationsOfFewTensorsAreKept) {
+  CallEvaluation* const free = CallEvaluation::Acquire(*engine_, metrics_);
+  CallEvaluation* const few = CallEvaluation::Acquire(*engine_, metrics_);
+  CallEvaluation* const many = CallEvaluation::Acquire(*engine_, metrics_);
+  CallEvaluation::Release(free);
+  few->request().inputs.resize(32);
+  few->request().outputs.resize(32);
+  CallEvaluation::Release(few);
+  many->request().inputs.resize(33);
+  many->request().outputs.resize(32);
+  CallEvaluation::Release(many);
+  CallEvaluation* const first = CallEvaluation::Acquire(*engine_, metrics_);
+  CallEvaluation* const second = CallEvaluation::Acquire(*engine_, metrics_);
+  EXPECT_EQ(first, few);
+  EXPECT_EQ(second, free);
+  CallEvaluation::Release(second);
+  CallEvaluation::Release(first);
+}
+
 // It would take an I/O thread long to write.
 TEST_F(LongStepTest, NoReplyIsWrittenForACallerThatHasGone) {
   constexpr int kStrings = 100'000;
