@@ -54,6 +54,39 @@ TEST_P(DecodeImageTest, BytesOfOneFile) {
   ExpectClose(jpeg, ToDoubles(Smooth({})), {.absolute = 8});
 }
 
+// Nothing of what lay in memory before is seen in its pixels.
+TEST_P(DecodeImageTest, AnInterlacedPngOfFewColors) {
+  constexpr int64_t kRows = 17, kColumns = 13;
+  for (const int depth : {1, 2, 4, 8}) {
+    for (const int orientation : {0, 6}) {
+      std::vector<uint16_t> indices;
+      std::vector<uint8_t> colors;
+      for (int i = 0; i < kRows * kColumns; ++i) {
+        const int index = i / 3 % (1 << depth) / 2;
+        indices.push_back(static_cast<uint16_t>(index));
+      }
+      const Value picture =
+          RunOne(WeirNode("DecodeImage"),
+                 {FileBytes(image::EncodePng(indices, kRows, kColumns,
+                                             {.color_type = 3,
+                                              .bit_depth = depth,
+                                              .interlaced = true,
+                                              .orientation = orientation}))});
+      for (int64_t y = 0; y < picture.dims[0]; ++y) {
+        for (int64_t x = 0; x < picture.dims[1]; ++x) {
+          const int64_t at = orientation == 0 ? y * kColumns + x
+                                              : (kRows - 1 - x) * kColumns + y;
+          const auto index =
+              static_cast<uint8_t>(indices[static_cast<size_t>(at)]);
+          colors.insert(colors.end(), {index, static_cast<uint8_t>(255 - index),
+                                       static_cast<uint8_t>(index / 2)});
+        }
+      }
+      ExpectEqual(picture, Of<uint8_t>(picture.dims, colors));
+    }
+  }
+}
+
 // Whatever the device's own decoder would take its colors for.
 TEST_P(DecodeImageTest, AJpegThatIsStoredAsRgb) {
   for (const bool adobe_marker : {true, false}) {

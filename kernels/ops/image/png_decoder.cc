@@ -28,6 +28,14 @@ class CriticalChunks {
   // Why the file was ended early; OK if it was not.
   const absl::Status& status() const { return status_; }
 
+  // Asks; once it is given up, its status says so.
+  bool GivenUp() {
+    if (status_.ok() && given_up_()) {
+      status_ = absl::CancelledError("given up");
+    }
+    return !status_.ok();
+  }
+
   // libspng's spng_rw_fn; it reads some kilobytes at a time.
   static int Read(spng_ctx*, void* self, void* to, size_t length) {
     return static_cast<CriticalChunks*>(self)->Read(static_cast<std::byte*>(to),
@@ -43,10 +51,7 @@ class CriticalChunks {
   static constexpr uint32_t kPixels = 0x49444154;               // IDAT
 
   int Read(std::byte* to, size_t length) {
-    if (status_.ok() && given_up_()) {
-      status_ = absl::CancelledError("given up");
-    }
-    if (!status_.ok()) return SPNG_IO_EOF;
+    if (GivenUp()) return SPNG_IO_EOF;
     while (length > 0) {
       if (left_ == 0 && !NextChunk()) return SPNG_IO_EOF;
       const size_t part = std::min({length, left_, rest_.size()});
@@ -121,20 +126,29 @@ absl::Status ToStatus(int error) {
 
 // libspng takes an index beyond the palette for black. Indices are read into
 // the end of `pixels`, where colors are written behind the reading.
-int DecodeIndices(spng_ctx* context, int depth, ImageView<uint8_t> pixels) {
-  const auto bits = static_cast<size_t>(depth);
+int DecodeIndices(spng_ctx* context, CriticalChunks& chunks,
+                  const spng_ihdr& header, ImageView<uint8_t> pixels) {
+  constexpr size_t kPixelsPerQuestion = size_t{1} << 16;
+  const auto bits = static_cast<size_t>(header.bit_depth);
   const auto width = static_cast<size_t>(pixels.width);
   const auto height = static_cast<size_t>(pixels.height);
   const size_t row_bytes = (width * bits + 7) / 8;
   const size_t bytes = row_bytes * height;
   uint8_t* const indices = pixels.data + 3 * width * height - bytes;
+  // libspng adds the bits of interlaced pixels to what is there.
+  if (header.interlace_method != 0) std::memset(indices, 0, bytes);
   int error = spng_decode_image(context, indices, bytes, SPNG_FMT_RAW, 0);
   spng_plte palette;
   if (error == SPNG_OK) error = spng_get_plte(context, &palette);
   if (error != SPNG_OK) return error;
   const uint8_t* row = indices;
   uint8_t* to = pixels.data;
+  size_t unasked = 0;
   for (size_t y = 0; y < height; ++y, row += row_bytes) {
+    if (unasked += width; unasked > kPixelsPerQuestion) {
+      if (chunks.GivenUp()) return SPNG_OK;
+      unasked = 0;
+    }
     for (size_t x = 0; x < width; ++x, to += 3) {
       const size_t bit = x * bits;
       const unsigned shifted = row[bit / 8] >> (8 - bits - bit % 8);
@@ -149,12 +163,13 @@ int DecodeIndices(spng_ctx* context, int depth, ImageView<uint8_t> pixels) {
   return SPNG_OK;
 }
 
-int DecodePixels(spng_ctx* context, ImageView<uint8_t> pixels) {
+int DecodePixels(spng_ctx* context, CriticalChunks& chunks,
+                 ImageView<uint8_t> pixels) {
   spng_ihdr header;
   const int error = spng_get_ihdr(context, &header);
   if (error != SPNG_OK) return error;
   if (header.color_type == SPNG_COLOR_TYPE_INDEXED) {
-    return DecodeIndices(context, header.bit_depth, pixels);
+    return DecodeIndices(context, chunks, header, pixels);
   }
   const auto bytes = static_cast<size_t>(pixels.height * pixels.width * 3);
   return spng_decode_image(context, pixels.data, bytes, SPNG_FMT_RGB8, 0);
@@ -179,7 +194,7 @@ absl::Status DecodePng(std::span<const std::byte> file,
   if (error == SPNG_OK) {
     error = spng_set_png_stream(context.get(), CriticalChunks::Read, &chunks);
   }
-  if (error == SPNG_OK) error = DecodePixels(context.get(), pixels);
+  if (error == SPNG_OK) error = DecodePixels(context.get(), chunks, pixels);
   // Reads on to the end chunk, so that a missing tail is noticed.
   if (error == SPNG_OK) error = spng_decode_chunks(context.get());
   if (!chunks.status().ok()) return chunks.status();
