@@ -59,10 +59,13 @@ struct GraphLimits {
 WEIR_EXPORT std::string NodeLabel(const GraphNode& node, size_t index);
 
 // RESOURCE_EXHAUSTED, reason GRAPH_TOO_LARGE, for more nodes than a graph may
-// have. Validate says the same; who makes a graph of a stranger's message asks
-// before it copies them.
+// have, or more values: inputs, constants and outputs, and those of all nodes.
+// Validate says the same; who makes a graph of a stranger's message asks before
+// it copies them.
 WEIR_EXPORT absl::Status CheckNodeCount(size_t nodes,
                                         const GraphLimits& limits = {});
+WEIR_EXPORT absl::Status CheckValueCount(size_t values,
+                                         const GraphLimits& limits = {});
 
 // Checks names (unique, defined before use in some order), arity, attributes,
 // element types where known, constants' sizes, limits; gives an order in which

@@ -56,12 +56,7 @@ class Validator {
     for (const GraphNode& node : graph_.nodes) {
       values += node.inputs.size() + node.outputs.size();
     }
-    if (values > limits_.max_values) {
-      return WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                            "the graph names ", values,
-                            " values; the limit is ", limits_.max_values)),
-                        "GRAPH_TOO_LARGE");
-    }
+    WEIR_RETURN_IF_ERROR(CheckValueCount(values, limits_));
     if (graph_.outputs.empty()) {
       return absl::InvalidArgumentError("the graph has no outputs");
     }
@@ -340,6 +335,14 @@ absl::Status CheckNodeCount(size_t nodes, const GraphLimits& limits) {
       absl::ResourceExhaustedError(absl::StrCat(
           "the graph has ", nodes, " nodes; the limit is ", limits.max_nodes)),
       "GRAPH_TOO_LARGE");
+}
+
+absl::Status CheckValueCount(size_t values, const GraphLimits& limits) {
+  if (values <= limits.max_values) return absl::OkStatus();
+  return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                        "the graph names ", values, " values; the limit is ",
+                        limits.max_values)),
+                    "GRAPH_TOO_LARGE");
 }
 
 absl::StatusOr<std::vector<size_t>> Validate(const Graph& graph,

@@ -311,6 +311,19 @@ absl::Status CheckGiven(const v1::GraphDefinition& definition,
   return absl::OkStatus();
 }
 
+absl::Status CheckCounts(const v1::GraphDefinition& definition) {
+  WEIR_RETURN_IF_ERROR(
+      CheckNodeCount(static_cast<size_t>(definition.nodes_size())));
+  size_t values = static_cast<size_t>(definition.inputs_size()) +
+                  static_cast<size_t>(definition.outputs_size()) +
+                  static_cast<size_t>(definition.constants_size());
+  for (const auto& node : definition.nodes()) {
+    values += static_cast<size_t>(node.inputs_size()) +
+              static_cast<size_t>(node.outputs_size());
+  }
+  return CheckValueCount(values);
+}
+
 }  // namespace
 
 absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
@@ -328,8 +341,7 @@ absl::StatusOr<DType> ImportDType(int number, std::string_view path) {
 
 absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
                                        absl::Span<const GivenInput> given) {
-  WEIR_RETURN_IF_ERROR(
-      CheckNodeCount(static_cast<size_t>(definition.nodes_size())));
+  WEIR_RETURN_IF_ERROR(CheckCounts(definition));
   WEIR_RETURN_IF_ERROR(CheckNames(definition));
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));

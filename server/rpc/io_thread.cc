@@ -129,7 +129,7 @@ void IoThread::Run() {
   using Next = grpc::CompletionQueue::NextStatus;
   void* tag = nullptr;
   bool ok = false;
-  for (uint32_t events = 0;; ++events) {
+  for (uint32_t rounds = 0;;) {
     BeginWait();
     const Next next = queue_->AsyncNext(&tag, &ok, WaitUntil());
     EndWait();
@@ -146,7 +146,8 @@ void IoThread::Run() {
     RunNodes();
     RunTurn();
     if (closing_) MayShutDown();
-    if (events % kEventsPerLook == 0 && policy_.now() >= sweep_at_) {
+    const bool look = has_work() || ++rounds % kEventsPerLook == 0;
+    if (look && policy_.now() >= sweep_at_) {
       BeginWait();
       Sweep(policy_.now());
     }

@@ -54,6 +54,25 @@ TEST(DefinitionImportTest, TooManyNodesAreRefusedBeforeTheyAreCopied) {
             "the graph has 1400000 nodes; the limit is 100000");
 }
 
+// Each would take its shape from what is given.
+TEST(DefinitionImportTest, TooManyValuesAreRefusedBeforeTheyAreCopied) {
+  constexpr int kInputs = 1'400'000;
+  v1::GraphDefinition definition;
+  ASSERT_TRUE(definition.ParseFromString([] {
+    std::string empty;  // inputs
+    for (int i = 0; i < kInputs; ++i) empty += std::string("\x12\x00", 2);
+    return empty;
+  }()));
+  ASSERT_EQ(definition.inputs_size(), kInputs);
+  const absl::Status status =
+      ImportDefinition(std::move(definition), {{{"", DType::kFloat, 8}}})
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE");
+  EXPECT_EQ(status.message(),
+            "the graph names 1400000 values; the limit is 400000");
+}
+
 // A name that was misspelt is not told as one that was left out.
 TEST(DefinitionImportTest, NamesWhatIsGivenAndNotDeclared) {
   v1::GraphDefinition definition;

@@ -91,6 +91,7 @@ std::vector<Example> Examples() {
       {WeirNode("DecodeImage"), {{1}}, {{4, 5, 3}}, 0, DType::kUint8},
       {WeirNode("Normalize"), {{4, 5, 3}}, {{4, 5, 3}}, 0},
       {Node("Softmax"), {{4, 5}}, {{4, 5}}, 0},
+      {Node("GlobalAveragePool"), {{2, 3, 4, 5}}, {{2, 3, 1, 1}}, 0},
       {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 0},
       // What is broadcast is written out for a row.
       {Node("LayerNormalization"), {{4, 5}, {1}, {1}}, {{4, 5}}, 2 * 5},
