@@ -113,7 +113,7 @@ size_t HeldBytes(const ProgramCore& core) {
   bytes += core.host.kept_bytes();
   bytes += HeldBytes(core.inputs) + HeldBytes(core.outputs);
   for (const std::string& symbol : core.symbols) {
-    bytes += sizeof(symbol) + symbol.size();
+    bytes += sizeof(std::string) + symbol.size();
   }
   for (const InputUse& use : core.input_uses) {
     bytes += sizeof(use) + use.digests.size() * sizeof(InputUse::Digest);
