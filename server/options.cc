@@ -393,7 +393,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Limits");
   AddFlag(app, "--max-operations", options.max_operations,
           "Operations of one evaluation: products summed up, elements computed "
-          "or moved; 0: 10^14 on a GPU, 10^12 for each thread of a CPU")
+          "or moved (on a CPU by the time they take); 0: 10^14 on a GPU, 10^12 "
+          "for each thread of a CPU")
       ->check(Whole(0, std::numeric_limits<int64_t>::max()))
       ->group("Limits");
 

@@ -41,6 +41,32 @@ absl::Status PastFlag(std::string_view asked, int64_t limit,
       {{"limit", absl::StrCat(limit)}, {"flag", std::string(flag)}});
 }
 
+bool IsHalf(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBfloat16;
+}
+
+int64_t OnACpu(const LoweredNode& node, int64_t operations,
+               absl::Span<const TensorMeta> outputs) {
+  int64_t weight = node.def->cpu_weight;
+  const auto& inputs = node.info.input_types;
+  const bool half = std::any_of(inputs.begin(), inputs.end(), IsHalf) ||
+                    std::any_of(outputs.begin(), outputs.end(),
+                                [](const auto& o) { return IsHalf(o.dtype); });
+  if (half && weight > kProductCpuWeight) weight += kHalfTypeCpuWeight;
+  return SaturatingMul(operations, weight);
+}
+
+int64_t OnAGpu(const LoweredNode& node, int64_t operations,
+               absl::Span<const TensorMeta> outputs) {
+  int64_t elements = 0;
+  for (const TensorMeta& output : outputs) elements += output.elements;
+  if (node.def->test_only || elements == 0 || elements >= kElementsSideBySide) {
+    return operations;
+  }
+  return std::max(operations,
+                  SaturatingMul(operations / elements, kElementsSideBySide));
+}
+
 std::string Count(int64_t n) {
   return n == kSaturated ? "more than 2^63" : absl::StrCat(n);
 }
@@ -78,14 +104,9 @@ NodeCost CostOf(
 absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
                                      const NodeCost& cost,
                                      absl::Span<const TensorMeta> outputs) {
-  int64_t operations = cost.operations;
-  int64_t elements = 0;
-  for (const TensorMeta& output : outputs) elements += output.elements;
-  if (device != DeviceKind::kCpu && !node.def->test_only && elements > 0 &&
-      elements < kElementsSideBySide) {
-    operations = SaturatingMul(operations / elements, kElementsSideBySide);
-    operations = std::max(operations, cost.operations);
-  }
+  const int64_t operations = device == DeviceKind::kCpu
+                                 ? OnACpu(node, cost.operations, outputs)
+                                 : OnAGpu(node, cost.operations, outputs);
   operations_ = SaturatingAdd(operations_, operations);
   if (operations > longest_operations_) {
     longest_operations_ = operations;

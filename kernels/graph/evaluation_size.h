@@ -28,8 +28,9 @@ class EvaluationSize {
   // `limits` are resolved.
   explicit EvaluationSize(const EvaluationLimits& limits) : limits_(limits) {}
 
-  // Counts the node's operations. On a GPU a thread makes an element, and what
-  // makes fewer than kElementsSideBySide takes as long as so many.
+  // Counts the node's operations, on a CPU by their weight (OpDef::cpu_weight).
+  // On a GPU a thread makes an element, and what makes fewer than
+  // kElementsSideBySide takes as long as so many.
   absl::Status AddNode(const LoweredNode& node, DeviceKind device,
                        const NodeCost& cost,
                        absl::Span<const TensorMeta> outputs);

@@ -171,6 +171,7 @@ absl::Status Register_onnx_Pow(OpRegistry& registry) {
   def.outputs = {{.name = "Z"}};
   def.infer = InferBroadcast;
   def.cost = ElementwiseCost;
+  def.cpu_weight = kFunctionCpuWeight;
   def.expression = CodeOf<PowCode>;
   return registry.Register(std::move(def), MakePowKernel);
 }

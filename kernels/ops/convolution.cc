@@ -594,6 +594,7 @@ absl::Status Register_onnx_Conv(OpRegistry& registry) {
   def.attributes = ConvolutionAttributes();
   def.infer = InferConv;
   def.cost = ConvCost;
+  def.cpu_weight = kProductCpuWeight;
   return registry.Register(std::move(def), MakeConvolutionKernel,
                            {.channels_last = IsFloat});
 }
@@ -618,6 +619,7 @@ absl::Status Register_weir_FusedConv(OpRegistry& registry) {
       {kFusedConvHigh, AttributeType::kFloat, false, "Of Clip."});
   def.infer = InferConv;
   def.cost = ConvCost;
+  def.cpu_weight = kProductCpuWeight;
   return registry.Register(std::move(def), MakeConvolutionKernel,
                            {.takes = IsFloat, .channels_last = IsFloat});
 }

@@ -42,6 +42,7 @@ template <typename Code, typename List = FloatTypeList,
 absl::Status RegisterUnary(OpRegistry& registry, std::string_view name,
                            std::string_view doc, TypeSet types = kFloatTypes) {
   OpDef def = UnaryDef(name, doc, types);
+  if (kGrain == kCostly) def.cpu_weight = kFunctionCpuWeight;
   def.expression = CodeOf<Code>;
   return registry.Register(std::move(def), UnaryKernel<Code, List, kGrain>);
 }
@@ -179,6 +180,7 @@ absl::Status Register_onnx_Log(OpRegistry& registry) {
 
 absl::Status Register_onnx_Erf(OpRegistry& registry) {
   OpDef def = UnaryDef("Erf", "The error function.", kNumericTypes);
+  def.cpu_weight = kFunctionCpuWeight;
   def.expression = CodeOf<ErfCode>;
   return registry.Register(std::move(def), MakeErfKernel);
 }
@@ -204,6 +206,7 @@ absl::Status Register_onnx_Gelu(OpRegistry& registry) {
                        kFloatTypes);
   def.attributes = {{"approximate", AttributeType::kString, false,
                      "\"none\" (default) or \"tanh\"."}};
+  def.cpu_weight = kFunctionCpuWeight;
   def.expression = GeluExpression;
   return registry.Register(std::move(def), MakeGeluKernel);
 }

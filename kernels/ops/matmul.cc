@@ -792,6 +792,7 @@ absl::Status Register_onnx_MatMul(OpRegistry& registry) {
   def.outputs = {{.name = "Y"}};
   def.infer = InferMatMul;
   def.cost = MatMulCost;
+  def.cpu_weight = kProductCpuWeight;
   return registry.Register(std::move(def), MakeMatMulKernel);
 }
 
@@ -807,6 +808,7 @@ absl::Status Register_weir_FusedMatMul(OpRegistry& registry) {
   def.outputs = {{.name = "Y"}};
   def.infer = InferFusedMatMul;
   def.cost = MatMulCost;
+  def.cpu_weight = kProductCpuWeight;
   // In half types each of the nodes would round by itself.
   return registry.Register(std::move(def), MakeMatMulKernel,
                            {.takes = [](const NodeInfo& node) {
@@ -831,6 +833,7 @@ absl::Status Register_onnx_Gemm(OpRegistry& registry) {
       {"transB", AttributeType::kInt, false, "1 transposes B; default 0."}};
   def.infer = InferGemm;
   def.cost = GemmCost;
+  def.cpu_weight = kProductCpuWeight;
   return registry.Register(
       std::move(def),
       [](const NodeInfo& node,

@@ -151,7 +151,8 @@ struct PlanArgs {
 // anything is planned (kernels/base/saturating.h: counts never wrap).
 struct NodeCost {
   // An element that is read, computed or moved is one operation, and so is a
-  // multiplication with its addition.
+  // multiplication with its addition. A CPU takes longer for some, which
+  // whoever adds costs up weighs: see OpDef::cpu_weight.
   int64_t operations = 0;
   // Memory beside inputs and outputs while it runs, at most; what a library
   // asks for when it is planned comes on top.
@@ -306,6 +307,12 @@ WEIR_EXPORT NodeCost OutputCost(const NodeInfo& node, DeviceKind device,
 WEIR_EXPORT NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
                                      const PlanArgs& args);
 
+// On a GPU: what one long reduction in two steps holds between them, 16 bytes
+// for 64 elements or more.
+constexpr int64_t PartialResultBytes(int64_t elements) {
+  return elements / 4 + 512;
+}
+
 // What the digests of one plan's inputs read in all, counted in parts of some
 // nanoseconds: a segment of a picture's header is one.
 inline constexpr int64_t kMaxDigestParts = int64_t{1} << 20;
@@ -322,6 +329,14 @@ class DigestBudget {
  private:
   int64_t left_;
 };
+
+// OpDef::cpu_weight, of a product with its addition (at most 0.1 ns, of a
+// matrix), of an element that is moved, compared or added (1 ns), and of one
+// that a function of the C library or as costly a one is made of (25 ns).
+inline constexpr int64_t kProductCpuWeight = 1;
+inline constexpr int64_t kElementCpuWeight = 10;
+inline constexpr int64_t kFunctionCpuWeight = 250;
+inline constexpr int64_t kHalfTypeCpuWeight = 90;
 
 struct OpDef {
   std::string_view domain;
@@ -358,6 +373,10 @@ struct OpDef {
   // here. Called with what inference has accepted.
   NodeCost (*cost)(const NodeInfo& node, DeviceKind device,
                    const PlanArgs& args) = nullptr;
+  // How long one of `cost`'s operations takes a CPU, as a multiple of a
+  // product's; kHalfTypeCpuWeight comes on top with half types, which are
+  // converted, but for products.
+  int64_t cpu_weight = kElementCpuWeight;
   // Set for elementwise operators: CUDA kernels are generated from it.
   absl::StatusOr<ScalarExpression> (*expression)(const NodeInfo& node) =
       nullptr;

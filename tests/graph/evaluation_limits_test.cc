@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cinttypes>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -101,6 +103,7 @@ OpDef WorkDef() {
     return NodeCost{node.attributes.Int("operations", 0),
                     node.attributes.Int("scratch", 0)};
   };
+  def.cpu_weight = 1;
   return def;
 }
 
@@ -199,6 +202,41 @@ TEST_F(EvaluationLimitsTest, OperationsAreSummedOverTheGraph) {
   EXPECT_EQ(counts_.planned, 3) << "kernels were planned before the check";
   EXPECT_EQ(Metadata(status),
             (ReasonMetadata{{"limit", "99"}, {"flag", "--max-operations"}}));
+}
+
+// A bound that goes by time: a function takes a CPU hundreds of times as long
+// as a product.
+TEST_F(EvaluationLimitsTest, ACpusOperationsCountByTheTimeTheyTake) {
+  const auto count = [this](const char* op, DType dtype, size_t inputs) {
+    Graph graph;
+    const auto length = SymbolicDims{Dim(10), Dim(10)};
+    graph.inputs = {{.name = "x", .dtype = dtype, .shape = length}};
+    graph.nodes = {Node(op, std::vector<std::string>(inputs, "x"), {"y"})};
+    graph.outputs = {"y"};
+    const absl::Status status =
+        Compile(std::move(graph), {.operations = 1}).status();
+    EXPECT_EQ(Reason(status), "EVALUATION_TOO_LARGE") << status;
+    int64_t operations = 0;
+    const std::string text(status.message());
+    const size_t at = text.find("would run ");
+    EXPECT_NE(at, std::string::npos) << text;
+    EXPECT_EQ(std::sscanf(text.c_str() + at, "would run %" SCNd64, &operations),
+              1);
+    return operations;
+  };
+  // 100 elements: read and written, and 10 products for each.
+  EXPECT_EQ(count("MatMul", DType::kFloat, 2), 1300);
+  EXPECT_EQ(count("MatMul", DType::kFloat16, 2), 1300);
+  EXPECT_EQ(count("Add", DType::kFloat, 2), 200 * 10);
+  EXPECT_EQ(count("Add", DType::kBfloat16, 2), 200 * 100);
+  EXPECT_EQ(count("Transpose", DType::kInt64, 1), 100 * 10);
+  EXPECT_EQ(count("Relu", DType::kFloat, 1), 100 * 10);
+  for (const char* op : {"Exp", "Log", "Sqrt", "Erf", "Tanh", "Sigmoid"}) {
+    EXPECT_EQ(count(op, DType::kFloat, 1), 100 * 250) << op;
+  }
+  EXPECT_EQ(count("Gelu", DType::kFloat, 1), 100 * 250);
+  EXPECT_EQ(count("Gelu", DType::kFloat16, 1), 100 * 340);
+  EXPECT_EQ(count("Pow", DType::kDouble, 2), 200 * 250);
 }
 
 // A thread makes an element, and the others have nothing to do.
