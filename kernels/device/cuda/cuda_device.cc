@@ -319,8 +319,12 @@ absl::StatusOr<std::shared_ptr<const void>> CudaDevice::Upload(const void* data,
   if (bytes == 0 || compiles_only_) return std::shared_ptr<const void>();
   WEIR_RETURN_IF_ERROR(Activate());
   void* copy = nullptr;
-  WEIR_RETURN_IF_ERROR(
-      Report(WEIR_CUDA_CALL(cudaMallocAsync(&copy, bytes, setup_stream_))));
+  const absl::Status taken =
+      WEIR_CUDA_CALL(cudaMallocAsync(&copy, bytes, setup_stream_));
+  if (!taken.ok()) {
+    (void)cudaGetLastError();  // no memory is not sticky: forget it
+    return Report(taken);
+  }
   std::shared_ptr<const void> owner(copy, [this](const void* unused) {
     GiveBack([&] {
       return WEIR_CUDA_CALL(
