@@ -72,10 +72,16 @@ constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
 
 // How long the step that a model's loading is in may take to end.
 constexpr absl::Duration kStopPatience = absl::Seconds(2);
-// Of those that --strict-readiness misses.
-constexpr size_t kModelsNamed = 5;
-// Of those in a model's folder that are no versions.
-constexpr size_t kFoldersNamed = 5;
+// So many of a kind a message names.
+constexpr size_t kMostNamed = 5;
+
+// "a, b, c", with "..." for those behind the first ones.
+std::string NameSome(absl::Span<const std::string> names) {
+  std::string text =
+      absl::StrJoin(names.first(std::min(names.size(), kMostNamed)), ", ");
+  if (names.size() > kMostNamed) text += ", ...";
+  return text;
+}
 
 std::string NameOf(const ModelIndexEntry& entry) {
   std::string name = absl::StrCat("model ", entry.name);
@@ -524,18 +530,15 @@ void Server::Impl::NoteModels() {
                             "NAME/VERSION/model.onnx"));
   }
   for (const StrayFolders& stray : models->strays()) {
-    std::vector<std::string> named;
+    std::vector<std::string> quoted;
     for (const std::string& folder : stray.folders) {
-      named.push_back(named.size() < kFoldersNamed
-                          ? absl::StrCat("\"", folder, "\"")
-                          : "...");
-      if (named.size() > kFoldersNamed) break;
+      quoted.push_back(absl::StrCat("\"", folder, "\""));
     }
     logger.Log(LogLevel::kWarning,
                absl::StrCat("model ", stray.model,
                             ": folders that are no version (\"1\", \"2\", ...) "
                             "and not served: ",
-                            absl::StrJoin(named, ", ")));
+                            NameSome(quoted)));
   }
   for (const ModelIndexEntry& entry : models->Index()) {
     if (entry.state != ModelState::kReady) {
@@ -578,12 +581,9 @@ std::string Server::Impl::ModelsAtFault() const {
     if (entry.state != ModelState::kReady) refused.push_back(NameOf(entry));
   }
   if (refused.empty()) return "";
-  const size_t count = refused.size();
-  const bool cut = count > kModelsNamed;
-  if (cut) refused.resize(kModelsNamed);
-  return absl::StrCat("--strict-readiness: ", count, " of ", index.size(),
-                      " model versions are not served: ",
-                      absl::StrJoin(refused, ", "), cut ? ", ..." : "");
+  return absl::StrCat("--strict-readiness: ", refused.size(), " of ",
+                      index.size(),
+                      " model versions are not served: ", NameSome(refused));
 }
 
 absl::Status Server::Impl::StartTransport() {

@@ -290,10 +290,10 @@ absl::StatusOr<bool> Work::TakeMemoryAtHand(Engine& engine, Lane& lane) {
     if (output_buffer_.empty()) return false;
   }
   const size_t arena_bytes = ArenaBytes(host_addressable);
-  arena_block_ = nullptr;
+  device_inputs_ = nullptr;
   if (arena_bytes == 0) return true;
-  arena_block_ = lane.ArenaNow(arena_bytes);
-  return arena_block_ != nullptr;
+  device_inputs_ = lane.ArenaNow(arena_bytes);
+  return device_inputs_ != nullptr;
 }
 
 absl::Status Work::ReserveMemory(Engine& engine, Lane& lane) {
@@ -374,9 +374,8 @@ absl::Status Work::AssignMemory(Engine& engine, const Lane& lane) {
   const bool host_addressable = engine.device().host_addressable();
   const size_t inputs = host_addressable ? 0 : Aligned(plan_->input_bytes());
   const size_t outputs = host_addressable ? 0 : Aligned(plan_->output_bytes());
-  device_inputs_ = arena_block_;
-  device_outputs_ = arena_block_ + inputs;
-  arena_ = arena_block_ + inputs + outputs;
+  device_outputs_ = device_inputs_ + inputs;
+  arena_ = device_inputs_ + inputs + outputs;
   WEIR_RETURN_IF_ERROR(StageInputs(engine));
   AssignAddresses(host_addressable);
   output_bytes_ = output_buffer_.data();

@@ -245,10 +245,10 @@ class WEIR_EXPORT Work final : private StreamTask {
   PinnedBuffer staging_;
   PinnedBuffer output_buffer_;
   const std::byte* output_bytes_ = nullptr;
+  // In the lane's arena, one behind the other; the inputs since it was there.
   std::byte* device_inputs_ = nullptr;
   std::byte* device_outputs_ = nullptr;
-  std::byte* arena_block_ = nullptr;  // the lane's, since it was there
-  std::byte* arena_ = nullptr;        // in it, behind inputs and outputs
+  std::byte* arena_ = nullptr;
 };
 
 }  // namespace weir

@@ -55,10 +55,6 @@ size_t HeapBytes(const SymbolicShape& shape) {
              : shape->size() * sizeof(Dim);
 }
 
-size_t DeclBytes(const std::string& name, const SymbolicShape& shape) {
-  return sizeof(ValueDecl) + HeapBytes(name) + HeapBytes(shape);
-}
-
 size_t StepBytes(const StepOutline& step) {
   size_t bytes = sizeof(StepOutline) + HeapBytes(step.kernel);
   for (const std::string& node : step.nodes) {
@@ -71,6 +67,10 @@ size_t StepBytes(const StepOutline& step) {
 }
 
 }  // namespace
+
+size_t DeclBytes(const std::string& name, const SymbolicShape& shape) {
+  return sizeof(ValueDecl) + HeapBytes(name) + HeapBytes(shape);
+}
 
 size_t OutlineBytes(const ProgramCore& core) {
   size_t bytes = 0;

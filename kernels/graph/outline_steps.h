@@ -1,6 +1,8 @@
 // How outlines are made. Internal to this layer.
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -19,6 +21,9 @@ StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node);
 // The step that copies an input, a constant or a value to graph output
 // `output`, with the output's declaration.
 StepOutline CopyStep(const ProgramCore& core, size_t output);
+
+// What a declaration takes, with what lies beside it.
+size_t DeclBytes(const std::string& name, const SymbolicShape& shape);
 
 // See Program::outline_bytes.
 size_t OutlineBytes(const ProgramCore& core);

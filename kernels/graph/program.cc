@@ -101,8 +101,7 @@ size_t HeldBytes(const LoweredGraph& graph) {
 size_t HeldBytes(absl::Span<const ValueDecl> values) {
   size_t bytes = 0;
   for (const ValueDecl& value : values) {
-    bytes += sizeof(value) + value.name.size();
-    if (value.shape.has_value()) bytes += value.shape->size() * sizeof(Dim);
+    bytes += DeclBytes(value.name, value.shape);
   }
   return bytes;
 }

@@ -584,13 +584,12 @@ absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
                            {.channels_last = IsFloat});
 }
 
-// CUDA reduces long planes in two steps, with partial results of 64 elements or
-// more each, 16 bytes, as the mean of ReduceMean.
+// CUDA reduces long planes in two steps, as ReduceMean.
 NodeCost GlobalAveragePoolCost(const NodeInfo& node, DeviceKind device,
                                const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
   if (device != DeviceKind::kCpu) {
-    cost.scratch_bytes = args.inputs[0].elements / 4 + 512;
+    cost.scratch_bytes = PartialResultBytes(args.inputs[0].elements);
   }
   return cost;
 }

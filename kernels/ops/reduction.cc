@@ -65,14 +65,14 @@ absl::Status InferReduce(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Partial results: of 64 elements or more each on CUDA, of whole pieces on the
-// CPU; 16 bytes.
+// The CPU has partial results of whole pieces.
 NodeCost ReductionCost(const NodeInfo& node, DeviceKind device,
                        const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
   const int64_t elements = args.inputs[0].elements;
-  cost.scratch_bytes =
-      device == DeviceKind::kCpu ? elements / 4096 : elements / 4 + 512;
+  cost.scratch_bytes = device == DeviceKind::kCpu
+                           ? elements / 4096
+                           : PartialResultBytes(elements);
   return cost;
 }
 

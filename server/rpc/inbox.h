@@ -1,6 +1,6 @@
 // What other threads want an I/O thread to run. Nodes belong to whoever posts
-// them and must live until they ran. Push from any thread without a lock;
-// TakeAll and Close from the I/O thread only.
+// them and must live until they ran. Inbox: Push from any thread without a
+// lock; TakeAll and Close from the I/O thread only.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,31 @@ struct InboxNode {
   // Runs on the I/O thread. May free the node.
   void (*run)(InboxNode* node) = nullptr;
   InboxNode* next = nullptr;
+};
+
+// Nodes in the order they came. For one thread.
+class NodeQueue {
+ public:
+  bool empty() const { return first_ == nullptr; }
+
+  // Puts a chain of nodes, linked by `next`, behind the others.
+  void Append(InboxNode* oldest) {
+    if (oldest == nullptr) return;
+    (first_ == nullptr ? first_ : last_->next) = oldest;
+    while (oldest->next != nullptr) oldest = oldest->next;
+    last_ = oldest;
+  }
+
+  // The oldest. Not when empty.
+  InboxNode* Pop() {
+    InboxNode* const node = first_;
+    first_ = node->next;
+    return node;
+  }
+
+ private:
+  InboxNode* first_ = nullptr;
+  InboxNode* last_ = nullptr;
 };
 
 class Inbox {

@@ -140,9 +140,9 @@ void IoThread::Run() {
     }
     if (next == Next::GOT_EVENT) {
       static_cast<const IoEvent*>(tag)->Handle(ok);
-      if (nodes_ != nullptr && policy_.now() < events_until_) continue;
+      if (!nodes_.empty() && policy_.now() < events_until_) continue;
     }
-    if (!inbox_.empty()) TakePosted(inbox_.TakeAll());
+    if (!inbox_.empty()) nodes_.Append(inbox_.TakeAll());
     RunNodes();
     RunTurn();
     if (closing_) MayShutDown();
@@ -153,7 +153,7 @@ void IoThread::Run() {
     }
   }
   AwaitAnswers();
-  TakePosted(inbox_.Close());
+  nodes_.Append(inbox_.Close());
   while (has_work()) {
     RunNodes();
     RunTurn();
@@ -162,14 +162,12 @@ void IoThread::Run() {
 
 void IoThread::AwaitTurn(InboxNode* node) {
   node->next = nullptr;
-  (turns_ == nullptr ? turns_ : last_turn_->next) = node;
-  last_turn_ = node;
+  turns_.Append(node);
 }
 
 void IoThread::RunTurn() {
-  if (turns_ == nullptr) return;
-  InboxNode* const node = turns_;
-  turns_ = node->next;
+  if (turns_.empty()) return;
+  InboxNode* const node = turns_.Pop();
   node->run(node);
 }
 
@@ -210,27 +208,20 @@ void IoThread::AwaitAnswers() {
     if (inbox_.empty() && !has_work()) {
       absl::SleepFor(absl::Milliseconds(1));
     }
-    TakePosted(inbox_.TakeAll());
+    nodes_.Append(inbox_.TakeAll());
     RunNodes();
     RunTurn();
   }
 }
 
-void IoThread::TakePosted(InboxNode* oldest) {
-  if (oldest == nullptr) return;
-  (nodes_ == nullptr ? nodes_ : last_node_->next) = oldest;
-  while (oldest->next != nullptr) oldest = oldest->next;
-  last_node_ = oldest;
-}
-
 void IoThread::RunNodes() {
   Nanos until = 0;
-  while (InboxNode* const node = nodes_) {
-    nodes_ = node->next;
+  while (!nodes_.empty()) {
+    InboxNode* const node = nodes_.Pop();
     // One alone is not worth a look at the clock.
-    if (nodes_ != nullptr && until == 0) until = policy_.now() + kNodeSlice;
+    if (!nodes_.empty() && until == 0) until = policy_.now() + kNodeSlice;
     node->run(node);
-    if (nodes_ == nullptr) return;
+    if (nodes_.empty()) return;
     if (const Nanos now = policy_.now(); now >= until) {
       events_until_ = now + kNodeSlice;
       return;

@@ -112,12 +112,10 @@ class IoThread {
   static constexpr size_t kMaxFreeCalls = 64;
 
   void Run();
-  // What was posted so far joins what has not run yet.
-  void TakePosted(InboxNode* oldest);
   // Runs the oldest of what was posted: all, or for kNodeSlice.
   void RunNodes();
   // Something is to be run whether or not events come.
-  bool has_work() const { return nodes_ != nullptr || turns_ != nullptr; }
+  bool has_work() const { return !nodes_.empty() || !turns_.empty(); }
   // Runs the oldest of those that await their turn.
   void RunTurn();
   void AwaitAnswers();
@@ -158,11 +156,9 @@ class IoThread {
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 
-  InboxNode* nodes_ = nullptr;  // posted: the oldest, linked by `next`
-  InboxNode* last_node_ = nullptr;
-  Nanos events_until_ = 0;      // with nodes_: events alone until then
-  InboxNode* turns_ = nullptr;  // the same
-  InboxNode* last_turn_ = nullptr;
+  NodeQueue nodes_;         // posted
+  Nanos events_until_ = 0;  // with nodes_: events alone until then
+  NodeQueue turns_;         // see AwaitTurn
 
   Inbox inbox_;
   // Set by whoever has to ring; cleared when the ring was heard.

@@ -207,8 +207,7 @@ class EvaluatorService::Request {
     const size_t tensors =
         program_->inputs().size() + program_->outputs().size();
     RunStep<&Request::Fill, &Request::WasFilled>(
-        call_, context_->long_steps,
-        ReadingBytes(call_) + tensors * kLongStepTensorBytes, this);
+        call_, context_->long_steps, ReadingBytes(call_, tensors), this);
   }
 
   absl::Status Fill() {

@@ -63,8 +63,7 @@ class KserveInferService::Request {
     evaluation_->request().mode = EvalMode::kSyncFull;
     const size_t tensors = model_->inputs.size() + model_->outputs.size();
     RunStep<&Request::Fill, &Request::WasFilled>(
-        call_, context_->long_steps,
-        ReadingBytes(call_) + tensors * kLongStepTensorBytes, this);
+        call_, context_->long_steps, ReadingBytes(call_, tensors), this);
   }
 
   absl::Status Fill() {

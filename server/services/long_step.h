@@ -27,10 +27,12 @@ inline constexpr size_t kLongStepTensorBytes = 256;
 // read in its peer's turn.
 inline constexpr size_t kLongStepInflatedBytes = size_t{64} << 10;
 
-// What a step counts with that reads the call's message.
-inline size_t ReadingBytes(const ServerCall& call) {
+// What a step counts with that reads the call's message, and handles so many
+// tensors.
+inline size_t ReadingBytes(const ServerCall& call, size_t tensors = 0) {
   constexpr size_t kWeight = kLongStepBytes / kLongStepInflatedBytes;
-  return call.request().size() * (call.inflated() ? kWeight : 1);
+  return call.request().size() * (call.inflated() ? kWeight : 1) +
+         tensors * kLongStepTensorBytes;
 }
 
 // (self->*kWork)(), which returns a status; CANCELLED instead if nobody waits

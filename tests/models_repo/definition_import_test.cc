@@ -37,14 +37,20 @@ TEST(DefinitionImportTest, TakesWhatAnInputDoesNotSayFromWhatIsGiven) {
 }
 
 // Three megabytes that would become hundreds: the graph is never made.
+v1::GraphDefinition WithEmptyParts(int field, int count) {
+  std::string bytes;
+  for (int i = 0; i < count; ++i) {
+    bytes += {static_cast<char>(field << 3 | 2), '\0'};
+  }
+  v1::GraphDefinition definition;
+  EXPECT_TRUE(definition.ParseFromString(bytes));
+  return definition;
+}
+
 TEST(DefinitionImportTest, TooManyNodesAreRefusedBeforeTheyAreCopied) {
   constexpr int kNodes = 1'400'000;
-  v1::GraphDefinition definition;
-  ASSERT_TRUE(definition.ParseFromString([] {
-    std::string empty;  // nodes
-    for (int i = 0; i < kNodes; ++i) empty += std::string("\x0a\x00", 2);
-    return empty;
-  }()));
+  v1::GraphDefinition definition =
+      WithEmptyParts(v1::GraphDefinition::kNodesFieldNumber, kNodes);
   ASSERT_EQ(definition.nodes_size(), kNodes);
   const absl::Status status =
       ImportDefinition(std::move(definition), {}).status();
@@ -57,12 +63,8 @@ TEST(DefinitionImportTest, TooManyNodesAreRefusedBeforeTheyAreCopied) {
 // Each would take its shape from what is given.
 TEST(DefinitionImportTest, TooManyValuesAreRefusedBeforeTheyAreCopied) {
   constexpr int kInputs = 1'400'000;
-  v1::GraphDefinition definition;
-  ASSERT_TRUE(definition.ParseFromString([] {
-    std::string empty;  // inputs
-    for (int i = 0; i < kInputs; ++i) empty += std::string("\x12\x00", 2);
-    return empty;
-  }()));
+  v1::GraphDefinition definition =
+      WithEmptyParts(v1::GraphDefinition::kInputsFieldNumber, kInputs);
   ASSERT_EQ(definition.inputs_size(), kInputs);
   const absl::Status status =
       ImportDefinition(std::move(definition), {{{"", DType::kFloat, 8}}})

@@ -61,6 +61,13 @@ class HealthServiceTest : public ::testing::Test {
                 /*last=*/true);
   }
 
+  // Whether the server takes it: it says what the service is, in a message's
+  // prefix and two bytes.
+  bool IsWatched(RawHttp2& client, uint32_t stream) {
+    SendWatch(client, stream);
+    return client.ReadData(stream, 7) == 7;
+  }
+
   grpc::Status Check(const std::string& request) {
     grpc::GenericStub stub(Connect(address_));
     grpc::ClientContext context;
@@ -117,9 +124,7 @@ TEST_F(HealthServiceTest, StreamsOfAConnectionAreBounded) {
       static_cast<uint32_t>(HealthService::kMaxConnectionWatches);
   RawHttp2 client(address_, 1 << 16);
   for (uint32_t i = 0; i < kMost; ++i) {
-    SendWatch(client, 2 * i + 1);
-    // The prefix of a message and its two bytes: it says what it is.
-    ASSERT_EQ(client.ReadData(2 * i + 1, 7), 7u);
+    ASSERT_TRUE(IsWatched(client, 2 * i + 1));
   }
   SendWatch(client, 2 * kMost + 1);
   EXPECT_EQ(client.ReadData(2 * kMost + 1, 7), 0u);
@@ -128,13 +133,10 @@ TEST_F(HealthServiceTest, StreamsOfAConnectionAreBounded) {
   SendWatch(other, 1);
   EXPECT_EQ(other.ReadData(1, 7), 7u);
   client.Reset(1);
-  uint32_t stream = 2 * kMost + 3;
-  EXPECT_TRUE(Eventually([&] {
-    SendWatch(client, stream);
-    const size_t got = client.ReadData(stream, 7);
-    stream += 2;
-    return got == 7;
-  }));
+  const uint32_t first = 2 * kMost + 3;
+  uint32_t tries = 0;
+  EXPECT_TRUE(
+      Eventually([&] { return IsWatched(client, 2 * tries++ + first); }));
   // Each hears of a change.
   transport_->SetServing("", false);
   EXPECT_EQ(other.ReadData(1, 7), 7u);
@@ -166,13 +168,10 @@ TEST_F(HealthServiceTest, AStreamThatSendsOnLeavesItsPlace) {
     ASSERT_EQ(client.Next().type, RawHttp2::kData);
   }
   for (uint32_t i = 0; i < kMost; ++i) client.Reset(2 * i + 1);
-  uint32_t stream = 2 * kMost + 1;
-  EXPECT_TRUE(Eventually([&] {
-    SendWatch(client, stream);
-    const size_t got = client.ReadData(stream, 7);
-    stream += 2;
-    return got == 7;
-  }));
+  const uint32_t first = 2 * kMost + 1;
+  uint32_t tries = 0;
+  EXPECT_TRUE(
+      Eventually([&] { return IsWatched(client, 2 * tries++ + first); }));
   EXPECT_EQ(transport_->cuts().pieces.count, 0u);
 }
 
@@ -184,15 +183,13 @@ TEST_F(HealthServiceTest, StreamsAreBounded) {
     for (size_t c = 0; c < kConnections; ++c) {
       clients.push_back(std::make_unique<RawHttp2>(address_, 1 << 16, peer));
       for (uint32_t i = 0; i < HealthService::kMaxConnectionWatches; ++i) {
-        SendWatch(*clients.back(), 2 * i + 1);
-        ASSERT_EQ(clients.back()->ReadData(2 * i + 1, 7), 7u) << c << " " << i;
+        ASSERT_TRUE(IsWatched(*clients.back(), 2 * i + 1)) << c << " " << i;
       }
     }
   };
   const auto has_room = [&](const std::string& peer) {
     RawHttp2 client(address_, 1 << 16, peer);
-    SendWatch(client, 1);
-    return client.ReadData(1, 7) == 7;
+    return IsWatched(client, 1);
   };
   fill("127.0.0.1");
   // No peer takes them all.

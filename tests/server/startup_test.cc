@@ -28,6 +28,14 @@ inference::ModelInferRequest InferOn(const std::string& model) {
   return request;
 }
 
+// Serves `models`, and says what it warns of.
+auto Warning(const ModelFolder& models) {
+  return [&models](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.log_level = LogLevel::kWarning;
+  };
+}
+
 TEST(StartupTest, GoodModelsServeBesideBadOnes) {
   ModelFolder models;
   const onnx::ModelProto good = IdentityModel(onnx::TensorProto::FLOAT);
@@ -47,12 +55,7 @@ TEST(StartupTest, GoodModelsServeBesideBadOnes) {
   models.WriteConfig("half", "version_policy { all {} }");
 
   std::ostringstream log;
-  TestServer server(
-      [&](ServerOptions& o) {
-        o.model_repository = models.path();
-        o.log_level = LogLevel::kWarning;
-      },
-      log);
+  TestServer server(Warning(models), log);
   // Once for each that is not served.
   for (const char* name :
        {"empty", "garbage", "short", "unknown", "cyclic", "half"}) {
@@ -139,8 +142,7 @@ TEST(StartupTest, NamesThatAreNotUtf8BlindNobody) {
   std::ostringstream log;
   TestServer server(
       [&](ServerOptions& o) {
-        o.model_repository = models.path();
-        o.log_level = LogLevel::kWarning;
+        Warning(models)(o);
         o.triton_metrics = true;
       },
       log);
@@ -281,12 +283,7 @@ TEST(StartupTest, TellsWhichSettingsOfAModelHaveNoEffect) {
       model_warmup { name: "first" batch_size: 1 }
       parameters { key: "k" value { string_value: "v" } })");
   std::ostringstream log;
-  TestServer server(
-      [&](ServerOptions& o) {
-        o.model_repository = models.path();
-        o.log_level = LogLevel::kWarning;
-      },
-      log);
+  TestServer server(Warning(models), log);
   EXPECT_EQ(server.server().models_ready(), 2u);
   EXPECT_THAT(
       log.str(),
@@ -310,12 +307,7 @@ TEST(StartupTest, NamesFoldersThatAreNoVersions) {
   }
   models.Write("plain", good);
   std::ostringstream log;
-  TestServer server(
-      [&](ServerOptions& o) {
-        o.model_repository = models.path();
-        o.log_level = LogLevel::kWarning;
-      },
-      log);
+  TestServer server(Warning(models), log);
   EXPECT_EQ(server.server().models_ready(), 3u);
   EXPECT_THAT(log.str(),
               HasSubstr("model digits: folders that are no version (\"1\", "
@@ -360,12 +352,7 @@ TEST(StartupTest, ARepositoryWithoutModelsIsNoted) {
   std::ofstream(models.path() + "/model.onnx")
       << IdentityModel(onnx::TensorProto::FLOAT).SerializeAsString();
   std::ostringstream log;
-  TestServer server(
-      [&](ServerOptions& o) {
-        o.model_repository = models.path();
-        o.log_level = LogLevel::kWarning;
-      },
-      log);
+  TestServer server(Warning(models), log);
   EXPECT_EQ(server.server().models_ready(), 0u);
   EXPECT_THAT(log.str(), HasSubstr("no models in it"));
   EXPECT_THAT(log.str(), HasSubstr("NAME/VERSION/model.onnx"));
