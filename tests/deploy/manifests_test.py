@@ -22,15 +22,17 @@ from manifests import KSERVE, KUBERNETES, MONITORING, find, quantity
 DEFAULT_GRACE_SECONDS = 30
 # gRPC ends a connection at its age plus or minus a tenth.
 AGE_JITTER = 1.1
-# What a server needs beside all that has a bound, models aside.
+# What a server needs beside all that has a bound, models aside; and NVIDIA's
+# driver with its libraries.
 PROCESS_BYTES = 256 * 2**20
+DRIVER_BYTES = 512 * 2**20
 
 
 def constant(path, name):
     """A number in the server's sources: `NAME = size_t{A} << B`, `NAME = A`."""
     text = (manifests.ROOT / path).read_text("utf-8")
     [(size, shift)] = re.findall(
-        rf"\b{name} =\s+(?:size_t{{|int64_t{{)?(\d+)(?:}} << (\d+))?;", text)
+        rf"\b{name} =\s+(?:size_t{{|int64_t{{)?(\d+)(?:}}? << (\d+))?;", text)
     return int(size) << int(shift or 0)
 
 
@@ -55,6 +57,32 @@ REFUSAL_BYTES = constant("server/rpc/transport.h", "max_refusals") * constant(
     "server/rpc/call_policy.h", "kCallBytes")
 # A request alone may grow by its message's size and so much.
 ALONE_BYTES = 2**20
+# What docs/threat_model.md says that pieces of messages take beyond gRPC's
+# limit: for each open stream, for each connection, and of gRPC's limit.
+STREAM_BYTES = 36 * 2**10
+CONNECTION_BYTES = 17 * 2**10
+PIECES_SHARE = 0.2
+# A reply that nobody takes has up to so many times what it counts.
+REPLY_TIMES = 3
+# What is being made at the moment comes on top of PROGRAM_BYTES: a program,
+# which is a message, the constants that it computes with, the message's parts
+# and what is folded; and plans. Each thread may evaluate a node on the host.
+PLAN_THREADS = constant(CACHE, "plan_threads")
+MAKING_BYTES = (
+    constant("server/models/parsed_size.h", "kMaxParsedBytes") +
+    constant("kernels/graph/compiler.cc", "kFoldBudgetBytes") +
+    PLAN_THREADS * constant("kernels/graph/planner.cc", "kMaxHeldBytes") +
+    (1 + PLAN_THREADS) * constant("kernels/graph/host_evaluator.h",
+                                  "kMaxScratchBytes"))
+# In the host's memory, for a GPU: pictures on their way, nvJPEG's decoders.
+PICTURE_BYTES = constant("kernels/device/cuda/staged_copy.h",
+                         "kMaxBytes") + constant(
+                             "kernels/device/cuda/nvjpeg.cc", "kMaxBytes")
+# What a served model has on the CPU beside its constants: these packed, so many
+# times and a little, and plans.
+PACKED_TIMES = constant("kernels/graph/compiler.cc", "kPackedTimes")
+PACKED_BYTES = constant("kernels/graph/compiler.cc", "kSparePackedBytes")
+USED_PLAN_BYTES = constant("kernels/graph/program.h", "max_used_plan_bytes")
 
 
 def all_documents():
@@ -271,30 +299,44 @@ class Flags(unittest.TestCase):
                 if name.startswith("WEIR_TLS_"):
                     self.assertIn(value.rsplit("/", 1)[0], mounts, name)
 
+    def open_streams(self, server):
+        """At most, that hold memory of gRPC."""
+        return (constant("server/rpc/transport.h", "max_receiving") +
+                server.number("--queue-length", default("--queue-length")) +
+                server.number("--streams", default("--streams")) +
+                constant(HEALTH, "kMaxWatches") +
+                constant("server/rpc/transport.h", "max_refusals"))
+
     def test_memory_pools_fit_the_limit(self):
         for server in manifests.servers():
             limit = quantity(
                 server.container["resources"]["limits"]["memory"])
             arena = min(server.number("--arena-bytes", "inf"), limit / 2)
-            # Programs that had to go count as much again.
-            programs = 2 * PROGRAM_BYTES
-            pools = (server.number("--host-bytes", "nan") +
-                     server.number("--tensor-bytes", "nan") + arena + programs)
-            compiling = COMPILE_BYTES
+            host = server.number("--host-bytes", "nan")
+            pools = host + server.number("--tensor-bytes", "nan") + arena
+            programs, process, engines = PROGRAM_BYTES, PROCESS_BYTES, 1
             if server.settings["WEIR_DEVICE"] != "cpu":
-                # Of the CPU beside it; the rest is on the device.
-                pools = (pools / 4 + server.number("--host-bytes", "nan") +
-                         programs)
-                compiling *= 2
+                # A quarter is of the CPU beside it, and as much as its arena
+                # again for the CPU's decoders; the rest is on the device.
+                pools = (pools + arena) / 4 + host + PICTURE_BYTES
+                programs, engines = programs * 1.25, 2
+                process += DRIVER_BYTES
             queue = server.number("--queue-bytes", "nan")
             message = server.number("--max-message-bytes",
                                     default("--max-message-bytes"))
             messages = 2 * max(queue, message) + UNREAD_BYTES
-            made_of_them = max(queue, message + ALONE_BYTES)
+            made_of_them = REPLY_TIMES * max(queue, message + ALONE_BYTES)
+            pieces = (PIECES_SHARE * messages +
+                      STREAM_BYTES * self.open_streams(server) +
+                      CONNECTION_BYTES * server.number(
+                          "--max-connections", default("--max-connections")))
+            made = engines * (2 * message + MAKING_BYTES + COMPILE_BYTES)
+            total = (messages + made_of_them + pieces + SMALL_CALL_BYTES +
+                     HEALTH_BYTES + REFUSAL_BYTES + pools + programs + made +
+                     process)
             self.assertLessEqual(
-                messages + made_of_them + SMALL_CALL_BYTES + HEALTH_BYTES +
-                REFUSAL_BYTES + pools + compiling + PROCESS_BYTES, limit * 0.8,
-                f"{server.where}: nothing left for models")
+                total, limit * 0.8,
+                f"{server.where}: {total / limit:.0%}, nothing left for models")
 
     def test_the_guide_names_the_sum_s_constants(self):
         guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
@@ -302,11 +344,21 @@ class Flags(unittest.TestCase):
                      f"{SMALL_CALL_BYTES >> 20} MiB + "
                      f"{HEALTH_BYTES >> 20} MiB |",
                      f"| {REFUSAL_BYTES >> 20} MiB | the same |",
-                     f"| 2 x {PROGRAM_BYTES >> 30} GiB | "
-                     f"2 x {PROGRAM_BYTES * 1.25 / 2**30} GiB |",
+                     f"| {REPLY_TIMES} x `WEIR_QUEUE_BYTES` (",
+                     f"{STREAM_BYTES >> 10} KiB for each",
+                     f"{CONNECTION_BYTES >> 10} KiB for each",
+                     f"| {PROGRAM_BYTES >> 30} GiB | "
+                     f"{PROGRAM_BYTES * 1.25 / 2**30} GiB |",
+                     f"| 2 x `WEIR_MAX_MESSAGE_BYTES` + "
+                     f"{MAKING_BYTES / 2**30} GiB | twice that |",
                      f"| {COMPILE_BYTES >> 30} GiB | "
                      f"2 x {COMPILE_BYTES >> 30} GiB |",
-                     f"| the process | {PROCESS_BYTES >> 20} MiB |"):
+                     f"| none | {PICTURE_BYTES / 2**30} GiB |",
+                     f"| the process, and the driver in it | {PROCESS_BYTES >> 20} MiB | "
+                     f"{PROCESS_BYTES + DRIVER_BYTES >> 20} MiB |",
+                     f"1 + {PACKED_TIMES} times its constants, "
+                     f"{PACKED_BYTES >> 20} MiB and {USED_PLAN_BYTES >> 20} "
+                     "MiB"):
             self.assertIn(text, guide)
 
     def test_scratch_volumes_fit_the_limit(self):
