@@ -3,6 +3,7 @@
 #include <cmath>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "kernels/base/error_info.h"
 #include "kernels/device/devices.h"
@@ -196,6 +197,32 @@ TEST_P(DecodeImageTest, RefusesFilesOfManyScans) {
   EXPECT_NE(checked.message().find("more than 100 scans"),
             absl::string_view::npos)
       << checked;
+}
+
+// Not gray, nor what lay in memory.
+TEST_P(DecodeImageTest, RefusesAComponentWithoutAScan) {
+  const image::Bytes whole =
+      image::EncodeJpeg(image::SmoothPicture(kHeight, kWidth, 3), kHeight,
+                        kWidth, 3, {.scan_for_each = true});
+  EXPECT_TRUE(image::CheckJpegScans(whole).ok());
+  std::vector<size_t> scans;
+  for (const size_t marker : image::MarkersOf(whole)) {
+    if (whole[marker + 1] == std::byte{0xDA}) scans.push_back(marker);
+  }
+  ASSERT_EQ(scans.size(), 3u);
+  // Without the second, the third, and both.
+  for (const auto& [begin, end] : {std::pair{scans[1], scans[2]},
+                                   {scans[2], whole.size() - 2},
+                                   {scans[1], whole.size() - 2}}) {
+    image::Bytes file = whole;
+    file.erase(file.begin() + static_cast<long>(begin),
+               file.begin() + static_cast<long>(end));
+    const absl::Status status =
+        Run(WeirNode("DecodeImage"), {FileBytes(file)}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(Reason(status), "CORRUPT_DATA") << status;
+    EXPECT_FALSE(image::CheckJpegScans(file).ok());
+  }
 }
 
 // Four bytes of file are a segment to read, for every one of them.

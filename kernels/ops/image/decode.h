@@ -1,6 +1,7 @@
 // Decodes JPEG and PNG files to RGB pixels: grey is replicated, a palette is
 // looked up, 16 bits are cut to 8, alpha is dropped, the EXIF orientation is
-// applied. Data that ends early or is damaged is an error, never grey pixels.
+// applied. Data that ends early or is damaged is an error, never grey pixels; a
+// progressive JPEG that ends between its scans is whole, and coarser.
 // Pure functions, callable from any thread.
 #pragma once
 

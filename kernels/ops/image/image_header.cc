@@ -164,8 +164,6 @@ bool IsStartOfFrame(uint8_t marker) {
          marker != 0xCC;
 }
 
-bool IsArithmetic(uint8_t start_of_frame) { return start_of_frame >= 0xC9; }
-
 // What says which colors three components are, as libjpeg takes it: there is no
 // one place for it.
 class JpegColors {
@@ -208,12 +206,12 @@ absl::Status ReadFrame(uint8_t marker, std::span<const std::byte> segment,
   const std::optional<uint16_t> width = reader.U16();
   const std::optional<uint8_t> components = reader.U8();
   if (!components) return Truncated("JPEG", "its frame header");
-  // Baseline, extended and progressive, Huffman or arithmetic.
-  if (marker != 0xC0 && marker != 0xC1 && marker != 0xC2 && marker != 0xC9 &&
-      marker != 0xCA) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("JPEG process SOF", marker - 0xC0,
-                     " (lossless or hierarchical) is ", "not supported"));
+  // Baseline, extended and progressive. Where arithmetic coding is cut, any
+  // pixels may follow, and no decoder can tell.
+  if (marker > 0xC2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "JPEG process SOF", marker - 0xC0,
+        " (lossless, hierarchical or arithmetic) is not supported"));
   }
   if (*precision != 8) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -287,11 +285,10 @@ absl::StatusOr<ImageInfo> PeekJpeg(std::span<const std::byte> file,
       seen_frame = true;
       WEIR_RETURN_IF_ERROR(ReadFrame(marker, *segment, info, colors));
       WEIR_RETURN_IF_ERROR(CheckLimits(info, limits));
-      info.several_scans = marker == 0xC2 || marker == 0xCA;
+      info.several_scans = marker == 0xC2;
       // Huffman coding spends at least one bit on each 8 x 8 block.
-      const int64_t least =
-          IsArithmetic(marker) ? 0 : info.width * info.height / 512;
-      WEIR_RETURN_IF_ERROR(CheckFileSize(info, least, file.size()));
+      WEIR_RETURN_IF_ERROR(
+          CheckFileSize(info, info.width * info.height / 512, file.size()));
     } else if (marker == 0xE1 && !seen_exif &&
                StartsWith(*segment, kExifStart)) {
       seen_exif = true;

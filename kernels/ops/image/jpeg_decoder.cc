@@ -8,6 +8,7 @@
 // clang-format on
 
 #include <algorithm>
+#include <bitset>
 #include <csetjmp>
 #include <vector>
 
@@ -65,7 +66,6 @@ void OnMessage(j_common_ptr info, int level) {
     case JWRN_JPEG_EOF:
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
-    case JWRN_ARITH_BAD_CODE:
     case JWRN_MUST_RESYNC:
     case JWRN_BOGUS_PROGRESSION:
       Fail(info);
@@ -101,7 +101,21 @@ void CmykToRgb(const uint8_t* cmyk, bool inverted, int64_t width,
   }
 }
 
-enum class Outcome { kOk, kFailed, kWrongSize };
+// Once its scans are read: a component has a table from its first one on, which
+// of a progressive picture begins at the lowest frequency, or is refused.
+bool LacksComponent(const jpeg_decompress_struct& info) {
+  return std::any_of(info.comp_info, info.comp_info + info.num_components,
+                     [](const jpeg_component_info& component) {
+                       return component.quant_table == nullptr;
+                     });
+}
+
+absl::Status NoScanOfComponent() {
+  return absl::InvalidArgumentError(
+      "the JPEG data has no scan of one of its color components");
+}
+
+enum class Outcome { kOk, kFailed, kWrongSize, kLacksComponent };
 
 // No object with a destructor may live here: errors leave by longjmp.
 Outcome Run(Decoder& decoder, std::span<const std::byte> file,
@@ -129,7 +143,9 @@ Outcome Run(Decoder& decoder, std::span<const std::byte> file,
   const bool cmyk =
       info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
   info.out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+  // Reads all scans, if they are several.
   jpeg_start_decompress(&info);
+  if (LacksComponent(info)) return Outcome::kLacksComponent;
   while (info.output_scanline < info.output_height) {
     uint8_t* target = pixels.Row(info.output_scanline);
     uint8_t* row = cmyk ? decoder.cmyk_row.data() : target;
@@ -171,10 +187,25 @@ absl::Status CheckJpegScans(std::span<const std::byte> file) {
   constexpr auto kMarker = std::byte{0xFF};
   constexpr auto kEnd = std::byte{0xD9};
   constexpr auto kScan = std::byte{0xDA};
+  const auto is_frame = [](std::byte code) {
+    return code >= std::byte{0xC0} && code <= std::byte{0xC2};
+  };
   // Markers without a length: those inside of a scan, and of the start.
   const auto stands_alone = [](std::byte code) {
     return code == std::byte{0x00} || code == std::byte{0x01} ||
            (code >= std::byte{0xD0} && code <= std::byte{0xD8});
+  };
+  std::bitset<256> unscanned;  // components, by their names
+  // Those that a segment names: `step` bytes apart, behind their count.
+  const auto mark = [&](std::span<const std::byte> segment, size_t count_at,
+                        size_t step, bool scanned) {
+    if (segment.size() <= count_at) return;
+    const size_t end =
+        count_at + 1 + std::to_integer<size_t>(segment[count_at]) * step;
+    for (size_t at = count_at + 1; at < std::min(end, segment.size());
+         at += step) {
+      unscanned.set(std::to_integer<size_t>(segment[at]), !scanned);
+    }
   };
   int scans = 0;
   size_t i = 0;
@@ -182,14 +213,20 @@ absl::Status CheckJpegScans(std::span<const std::byte> file) {
     if (file[i] != kMarker || file[i + 1] == kMarker) {
       ++i;  // coded data of a scan, or filling
     } else if (file[i + 1] == kEnd) {
-      return absl::OkStatus();
+      return unscanned.any() ? NoScanOfComponent() : absl::OkStatus();
     } else if (stands_alone(file[i + 1])) {
       i += 2;
     } else {
-      if (file[i + 1] == kScan && ++scans > kMaxScans) return TooManyScans();
+      const std::byte code = file[i + 1];
+      if (code == kScan && ++scans > kMaxScans) return TooManyScans();
       if (i + 3 >= file.size()) break;
-      i += 2 + (std::to_integer<size_t>(file[i + 2]) << 8 |
-                std::to_integer<size_t>(file[i + 3]));
+      i += 2;
+      const size_t length = std::to_integer<size_t>(file[i]) << 8 |
+                            std::to_integer<size_t>(file[i + 1]);
+      const auto segment = file.subspan(i, std::min(length, file.size() - i));
+      if (is_frame(code)) mark(segment, 7, 3, false);
+      if (code == kScan) mark(segment, 2, 2, true);
+      i += length;
     }
   }
   return absl::InvalidArgumentError("the JPEG data ends early");
@@ -206,6 +243,8 @@ absl::Status DecodeJpeg(std::span<const std::byte> file,
     case Outcome::kWrongSize:
       return absl::InvalidArgumentError(
           "JPEG has two headers that disagree about its size");
+    case Outcome::kLacksComponent:
+      return NoScanOfComponent();
     case Outcome::kFailed:
       break;
   }

@@ -24,8 +24,8 @@ absl::Status DecodeJpeg(std::span<const std::byte> file,
                         absl::FunctionRef<bool()> given_up);
 
 // INVALID_ARGUMENT for what DecodeJpeg refuses and other decoders do not look
-// at: data that ends early, and more scans than a file may have. What follows
-// the end is not read.
+// at: data that ends early, more scans than a file may have, and a component
+// without any. What follows the end is not read.
 WEIR_EXPORT absl::Status CheckJpegScans(std::span<const std::byte> file);
 
 }  // namespace weir::image

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -39,7 +40,7 @@ TEST(DecodeJpegTest, ReturnsRgbOfEveryEncoding) {
   const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
   for (const JpegOptions& options :
        {JpegOptions{}, JpegOptions{.progressive = true},
-        JpegOptions{.arithmetic = true}, JpegOptions{.subsampled = true},
+        JpegOptions{.subsampled = true}, JpegOptions{.scan_for_each = true},
         JpegOptions{.rgb = true},
         JpegOptions{.rgb = true, .adobe_marker = false}}) {
     const auto image =
@@ -234,6 +235,71 @@ TEST(DecodeImageTest, RefusesTruncatedData) {
   ExpectEveryCutRefused(
       EncodeJpeg(pixels, kHeight, kWidth, 3, {.progressive = true}), 7);
   ExpectEveryCutRefused(EncodePng(Widen(pixels), kHeight, kWidth), 97);
+}
+
+// The first `size` bytes, closed with an end marker.
+Bytes CutAndClosed(const Bytes& jpeg, size_t size) {
+  Bytes file(jpeg.begin(), jpeg.begin() + static_cast<std::ptrdiff_t>(size));
+  file.insert(file.end(), {std::byte{0xFF}, std::byte{0xD9}});
+  return file;
+}
+
+TEST(DecodeJpegTest, RefusesDataThatIsCutAndClosed) {
+  const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
+  for (const JpegOptions& options :
+       {JpegOptions{}, JpegOptions{.subsampled = true},
+        JpegOptions{.arithmetic = true}, JpegOptions{.scan_for_each = true},
+        JpegOptions{.progressive = true},
+        JpegOptions{.progressive = true, .arithmetic = true}}) {
+    const Bytes whole = EncodeJpeg(pixels, kHeight, kWidth, 3, options);
+    // Where a progressive picture may end.
+    std::set<size_t> ends;
+    if (options.progressive && !options.arithmetic) {
+      for (const size_t marker : MarkersOf(whole)) {
+        ends.insert({marker, marker + 1});
+      }
+    }
+    for (size_t size = 2; size + 2 < whole.size(); ++size) {
+      if (ends.contains(size)) continue;
+      const absl::Status status =
+          DecodeImage(CutAndClosed(whole, size)).status();
+      ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument)
+          << size << " of " << whole.size() << ": " << status;
+    }
+  }
+}
+
+// As its format means it to be: coarser, and nothing is missing.
+TEST(DecodeJpegTest, TakesAProgressivePictureWithoutItsLastScans) {
+  const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
+  const Bytes whole =
+      EncodeJpeg(pixels, kHeight, kWidth, 3, {.progressive = true});
+  bool first_scan = true;
+  for (const size_t marker : MarkersOf(whole)) {
+    if (whole[marker + 1] != std::byte{0xDA}) continue;
+    const absl::StatusOr<DecodedImage> image =
+        DecodeImage(CutAndClosed(whole, marker));
+    EXPECT_EQ(image.ok(), !first_scan) << image.status();
+    if (image.ok()) {
+      EXPECT_LE(MaxDifference(image->pixels, pixels), 64);
+    }
+    first_scan = false;
+  }
+}
+
+TEST(DecodeJpegTest, RefusesAPictureWithoutAllOfItsColors) {
+  const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
+  const Bytes whole =
+      EncodeJpeg(pixels, kHeight, kWidth, 3, {.scan_for_each = true});
+  int scans = 0;
+  for (const size_t marker : MarkersOf(whole)) {
+    if (whole[marker + 1] != std::byte{0xDA} || ++scans == 1) continue;
+    const absl::Status status =
+        DecodeImage(CutAndClosed(whole, marker)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no scan of"));
+  }
+  EXPECT_EQ(scans, 3);
 }
 
 TEST(DecodeImageTest, NamesTheCause) {

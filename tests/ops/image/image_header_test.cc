@@ -226,7 +226,18 @@ TEST(PeekImageTest, KnowsWhatIsDecodedInSeveralScans) {
   };
   EXPECT_FALSE(several({}));
   EXPECT_TRUE(several({.progressive = true}));
-  EXPECT_TRUE(several({.progressive = true, .arithmetic = true}));
+  EXPECT_TRUE(several({.scan_for_each = true}));
+}
+
+// Its decoders cannot tell data that was cut.
+TEST(PeekImageTest, RefusesArithmeticCoding) {
+  const std::vector<uint8_t> pixels = SmoothPicture(8, 8, 3);
+  for (const bool progressive : {false, true}) {
+    ExpectRefused(
+        PeekImage(EncodeJpeg(pixels, 8, 8, 3,
+                             {.progressive = progressive, .arithmetic = true})),
+        "arithmetic) is not supported");
+  }
 }
 
 // A decoder that knows YCbCr alone gives such a picture false colors.

@@ -199,6 +199,19 @@ Bytes EncodeJpeg(std::span<const uint8_t> pixels, int64_t height, int64_t width,
   }
   info.arith_code = options.arithmetic ? TRUE : FALSE;
   if (options.progressive) jpeg_simple_progression(&info);
+  std::vector<jpeg_scan_info> scans;
+  for (int i = 0; options.scan_for_each && i < channels; ++i) {
+    scans.push_back({.comps_in_scan = 1,
+                     .component_index = {i},
+                     .Ss = 0,
+                     .Se = DCTSIZE2 - 1,
+                     .Ah = 0,
+                     .Al = 0});
+  }
+  if (!scans.empty()) {
+    info.scan_info = scans.data();
+    info.num_scans = static_cast<int>(scans.size());
+  }
   jpeg_start_compress(&info, TRUE);
   if (options.orientation != 0) {
     std::vector<uint8_t> exif = {'E', 'x', 'i', 'f', 0, 0};
@@ -219,6 +232,22 @@ Bytes EncodeJpeg(std::span<const uint8_t> pixels, int64_t height, int64_t width,
   jpeg_destroy_compress(&info);
   std::free(memory);
   return file;
+}
+
+std::vector<size_t> MarkersOf(const Bytes& jpeg) {
+  std::vector<size_t> markers;
+  for (size_t i = 0; i + 1 < jpeg.size(); ++i) {
+    const auto code = std::to_integer<uint8_t>(jpeg[i + 1]);
+    const bool inside = code == 0x00 || (code >= 0xD0 && code <= 0xD7);
+    if (jpeg[i] != std::byte{0xFF} || inside) continue;
+    markers.push_back(i);
+    const bool has_length = code != 0xD8 && code != 0xD9;
+    if (has_length) {
+      i += 1 + (std::to_integer<size_t>(jpeg[i + 2]) << 8 |
+                std::to_integer<size_t>(jpeg[i + 3]));
+    }
+  }
+  return markers;
 }
 
 bool IsRgbToLibjpeg(const Bytes& jpeg) {

@@ -20,8 +20,9 @@ struct JpegOptions {
   int quality = 95;
   bool progressive = false;
   bool arithmetic = false;
-  bool subsampled = false;  // 4:2:0
-  int orientation = 0;      // 0: no EXIF block
+  bool subsampled = false;     // 4:2:0
+  bool scan_for_each = false;  // component; not progressive
+  int orientation = 0;         // 0: no EXIF block
   bool little_endian_exif = true;
   // Of three channels: stored as they are, not as YCbCr; and what tells so.
   bool rgb = false;
@@ -48,6 +49,9 @@ struct PngOptions {
 // picture gets the palette entry i = (i, 255 - i, i / 2).
 Bytes EncodePng(std::span<const uint16_t> samples, int64_t height,
                 int64_t width, const PngOptions& options = {});
+
+// Where the markers of a JPEG stand, without those inside of its scans' data.
+std::vector<size_t> MarkersOf(const Bytes& jpeg);
 
 // What libjpeg takes the three channels of a JPEG for.
 bool IsRgbToLibjpeg(const Bytes& jpeg);
