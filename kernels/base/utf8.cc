@@ -1,5 +1,6 @@
 #include "kernels/base/utf8.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -56,19 +57,23 @@ std::string EscapeNonUtf8(std::string_view text) {
   return escaped;
 }
 
+std::string_view CutText(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  // A character across the cut begins at most three bytes before it.
+  for (size_t before = 1; before <= std::min(bytes, size_t{3}); ++before) {
+    if (CharacterBytes(text.substr(bytes - before)) > before) {
+      return text.substr(0, bytes - before);
+    }
+  }
+  return text.substr(0, bytes);
+}
+
 std::string QuoteStart(std::string_view text) {
   if (text.size() <= kQuotedBytes) {
     return absl::StrCat("\"", EscapeNonUtf8(text), "\"");
   }
-  // A character that ends before the cut is shown, one across it is not.
-  size_t size = 0;
-  while (true) {
-    const size_t bytes = CharacterBytes(text.substr(size));
-    const size_t next = size + (bytes == 0 ? 1 : bytes);
-    if (next > kQuotedBytes) break;
-    size = next;
-  }
-  return absl::StrCat("\"", EscapeNonUtf8(text.substr(0, size)), "...\"");
+  return absl::StrCat("\"", EscapeNonUtf8(CutText(text, kQuotedBytes)),
+                      "...\"");
 }
 
 }  // namespace weir

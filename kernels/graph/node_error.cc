@@ -3,7 +3,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/utf8.h"
 #include "kernels/graph/opsets.h"
 
 namespace weir {
@@ -24,8 +26,9 @@ absl::Status NodeError(const absl::Status& status, const GraphNode& node,
 absl::Status WithCallSite(const absl::Status& status,
                           std::string_view call_site) {
   if (call_site.empty()) return status;
-  return Annotate(status,
-                  std::string(call_site.substr(0, kMaxCallSiteBytes)) + ": ");
+  return Annotate(
+      status,
+      absl::StrCat(AbslView(CutText(call_site, kMaxCallSiteBytes)), ": "));
 }
 
 int OpsetOf(const Graph& graph, std::string_view domain) {

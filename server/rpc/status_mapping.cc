@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/utf8.h"
 #include "proto/google/rpc/error_details.pb.h"
@@ -20,15 +21,11 @@ std::string Clean(absl::string_view text) {
   return EscapeNonUtf8({text.data(), text.size()});
 }
 
-// Cut before a byte that continues a UTF-8 sequence.
 std::string CutMessage(absl::string_view message) {
   if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
-  size_t size = kMaxStatusMessageBytes - 3;
-  while (size > 0 &&
-         (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) {
-    --size;
-  }
-  return absl::StrCat(message.substr(0, size), "...");
+  const std::string_view start =
+      CutText({message.data(), message.size()}, kMaxStatusMessageBytes - 3);
+  return absl::StrCat(AbslView(start), "...");
 }
 
 google::protobuf::Duration ToProto(absl::Duration duration) {

@@ -42,6 +42,28 @@ TEST(Utf8Test, EscapesWhatIsNone) {
   }
 }
 
+TEST(Utf8Test, CutsNoCharacter) {
+  EXPECT_EQ(CutText("", 4), "");
+  EXPECT_EQ(CutText("a", 0), "");
+  EXPECT_EQ(CutText("four", 4), "four");
+  EXPECT_EQ(CutText("four more", 4), "four");
+  const std::string e = "\xc3\xa9", euro = "\xe2\x82\xac",
+                    bridge = "\xf0\x9f\x8c\x89";
+  EXPECT_EQ(CutText("a" + e + e, 4), "a" + e);
+  EXPECT_EQ(CutText("a" + e + e, 5), "a" + e + e);
+  for (const size_t bytes : {size_t{1}, size_t{2}, size_t{3}}) {
+    EXPECT_EQ(CutText("a" + euro, bytes), "a");
+    EXPECT_EQ(CutText("a" + bridge, bytes), "a");
+    EXPECT_EQ(CutText(euro, bytes), bytes < 3 ? "" : euro);
+  }
+  EXPECT_EQ(CutText("a" + bridge, 4), "a");
+  EXPECT_EQ(CutText("a" + bridge + "b", 5), "a" + bridge);
+  // What is no character has nothing to be kept together.
+  EXPECT_EQ(CutText("\x80\x80\x80\x80\x80\x80", 5), "\x80\x80\x80\x80\x80");
+  EXPECT_EQ(CutText("\xc3\xa9\x80\x80", 3), "\xc3\xa9\x80");
+  EXPECT_EQ(CutText("a\xe2\x82", 2), "a\xe2");
+}
+
 TEST(Utf8Test, QuotesHowATextBegins) {
   const std::string whole(64, 'a');
   EXPECT_EQ(QuoteStart(""), "\"\"");

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/utf8.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/program.h"
 #include "kernels/ops/packed_constants.h"
@@ -646,6 +647,31 @@ TEST(LayoutPassTest, CopiesAreToldInAFewBytes) {
   }
   Machine cpu;
   EXPECT_NE(Compile(cpu, graph), nullptr);
+}
+
+// They are told in protobuf's strings, where half a character has no place.
+TEST(LayoutPassTest, CopiesAreToldInWholeCharacters) {
+  std::string name = "a";
+  for (int i = 0; i < 300; ++i) name += "\xc3\xa9";
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{1, 1, 4, 4})};
+  graph.constants["w"] = Floats({1, 1, 1, 1}, {2});
+  graph.nodes = {Conv({"x", "w"}, "c", 1)};
+  graph.nodes[0].name = graph.nodes[0].call_site = name;
+  graph.outputs = {"c"};
+  Machine cpu;
+  const auto program = Compile(cpu, graph);
+  ASSERT_NE(program, nullptr);
+  const auto outline = program->Outline({SymbolicDims{1, 1, 4, 4}});
+  ASSERT_TRUE(outline.ok()) << outline.status();
+  int copies = 0;
+  for (const auto& step : outline->steps) {
+    for (const std::string& node : step.nodes) {
+      EXPECT_TRUE(IsUtf8(node)) << node;
+      copies += node.size() < name.size();
+    }
+  }
+  EXPECT_EQ(copies, 2);
 }
 
 TEST(LayoutPassTest, PoolsOfEveryShapeAgree) {

@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using ::weir::testing::FarDevice;
 using ::weir::testing::Floats;
 using ::weir::testing::Input;
@@ -825,6 +826,27 @@ TEST_P(ProgramTest, NamesTheNodeOfAFault) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("app.py:3: node \"pick\" (Gather)"));
   EXPECT_EQ((*plan)->FaultAt(1, FaultCode::kIndexOutOfRange), status);
+}
+
+// What is told of a fault is told in protobuf's strings.
+TEST_P(ProgramTest, CutsACallSiteBetweenCharacters) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(2)}),
+                  Input("i", SymbolicDims{Dim()}, DType::kInt64)};
+  graph.nodes = {Node("Gather", {"x", "i"}, {"y"}, "pick")};
+  std::string start = "a";
+  while (start.size() < 511) start += "\xc3\xa9";
+  graph.nodes[0].call_site = start + "\xc3\xa9\xc3\xa9";
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok());
+  const auto x = Floats({2}, {1, 2});
+  const auto i = Ints({5});
+  const auto plan = (*program)->MakePlan({Tensor(x), Tensor(i)});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT(
+      std::string((*plan)->FaultAt(0, FaultCode::kIndexOutOfRange).message()),
+      StartsWith(start + ": node \"pick\" (Gather)"));
 }
 
 TEST_P(ProgramTest, NamesTheInputThatDoesNotFit) {

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "kernels/base/utf8.h"
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/node_inference.h"
 #include "kernels/ops/fused_conv.h"
@@ -242,7 +243,7 @@ class LayoutChooser {
 
   // As much as errors show: one node may have a copy for each of its outputs.
   static std::string Told(const std::string& text) {
-    return text.substr(0, kMaxToldBytes);
+    return std::string(CutText(text, kMaxToldBytes));
   }
 
   LoweredGraph& graph_;
