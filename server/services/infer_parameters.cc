@@ -54,26 +54,30 @@ absl::Status CheckCount(const InferParameter& parameter,
                                 : absl::StrCat("; it was sent as ", *number)));
 }
 
-// False and 0 belong to no sequence.
+// What clients write that always send a parameter: 0, "" and false.
+bool IsNone(const InferParameter& parameter) {
+  const auto& value = parameter.value;
+  if (const auto* flag = std::get_if<bool>(&value)) return !*flag;
+  if (const auto* number = std::get_if<int64_t>(&value)) return *number == 0;
+  if (const auto* count = std::get_if<uint64_t>(&value)) return *count == 0;
+  const auto* text = std::get_if<std::string_view>(&value);
+  return text != nullptr && text->empty();
+}
+
 absl::Status CheckSequenceFlag(const InferParameter& parameter) {
-  const auto* flag = std::get_if<bool>(&parameter.value);
-  if (flag == nullptr) return Wrong(parameter, "a bool");
-  return *flag ? NotOffered(parameter) : absl::OkStatus();
+  if (!std::holds_alternative<bool>(parameter.value)) {
+    return Wrong(parameter, "a bool");
+  }
+  return IsNone(parameter) ? absl::OkStatus() : NotOffered(parameter);
 }
 
 absl::Status CheckSequenceId(const InferParameter& parameter) {
-  bool none = false;
-  if (const auto* number = std::get_if<int64_t>(&parameter.value)) {
-    none = *number == 0;
-  } else if (const auto* count = std::get_if<uint64_t>(&parameter.value)) {
-    none = *count == 0;
-  } else if (const auto* text =
-                 std::get_if<std::string_view>(&parameter.value)) {
-    none = text->empty();
-  } else {
+  if (!std::holds_alternative<int64_t>(parameter.value) &&
+      !std::holds_alternative<uint64_t>(parameter.value) &&
+      !std::holds_alternative<std::string_view>(parameter.value)) {
     return Wrong(parameter, "an integer or a string");
   }
-  return none ? absl::OkStatus() : NotOffered(parameter);
+  return IsNone(parameter) ? absl::OkStatus() : NotOffered(parameter);
 }
 
 absl::Status CheckReserved(const InferParameter& parameter) {
@@ -108,14 +112,6 @@ absl::Status Read(const InferParameter& parameter, ReportWish* report) {
   return absl::OkStatus();
 }
 
-bool IsZero(const InferParameter& parameter) {
-  if (const auto* number = std::get_if<int64_t>(&parameter.value)) {
-    return *number == 0;
-  }
-  const auto* count = std::get_if<uint64_t>(&parameter.value);
-  return count != nullptr && *count == 0;
-}
-
 }  // namespace
 
 absl::StatusOr<ReportWish> ReadInferParameters(
@@ -133,8 +129,10 @@ absl::Status CheckTensorParameters(std::string_view tensor,
                                    std::span<const InferParameter> parameters) {
   for (const InferParameter& parameter : parameters) {
     const std::string_view name = parameter.name;
-    const bool classes = name == "classification" && !IsZero(parameter);
-    if (!classes && name.rfind("shared_memory_", 0) != 0) continue;
+    if (name != "classification" && name.rfind("shared_memory_", 0) != 0) {
+      continue;
+    }
+    if (IsNone(parameter)) continue;
     return WithField(
         absl::UnimplementedError(absl::StrCat(
             "tensor \"", AbslView(tensor), "\": parameter \"", AbslView(name),

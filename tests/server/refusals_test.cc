@@ -287,9 +287,20 @@ TEST_F(RefusalsTest, ParametersOfATensorHaveItsPath) {
   EXPECT_TRUE(Refused(status, StatusCode::UNIMPLEMENTED, "\"y\""));
   EXPECT_EQ(Field(FromGrpcStatus(status)),
             "outputs[0].parameters.classification");
-  // None is none, in either form.
+  // None is none, in every form.
   parameters["classification"].set_uint64_param(0);
   EXPECT_TRUE(Infer(server_, request).status.ok());
+  parameters["classification"].set_bool_param(false);
+  EXPECT_TRUE(Infer(server_, request).status.ok());
+  parameters["classification"].set_string_param("");
+  EXPECT_TRUE(Infer(server_, request).status.ok());
+  parameters["shared_memory_region"].set_string_param("");
+  parameters["shared_memory_offset"].set_int64_param(0);
+  parameters["shared_memory_byte_size"].set_uint64_param(0);
+  EXPECT_TRUE(Infer(server_, request).status.ok());
+  parameters["classification"].clear_parameter_choice();
+  EXPECT_TRUE(Refused(Infer(server_, request).status, StatusCode::UNIMPLEMENTED,
+                      "classification"));
 }
 
 // The message is whole; what it brings is too much.
