@@ -324,10 +324,9 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
   }
   std::sort(existing.begin(), existing.end());
   const auto config = ReadConfig(name);
-  // With an unreadable configuration the default policy tells which version
-  // would have been served.
-  const std::vector<int64_t> versions = ChooseVersions(
-      config.ok() ? *config : inference::ModelConfig(), existing);
+  // With an unreadable configuration nobody knows which it would leave out.
+  const std::vector<int64_t> versions =
+      config.ok() ? ChooseVersions(*config, existing) : existing;
   if (versions.empty()) {
     return RefuseModel(config.ok() ? NoVersion(ModelPath(name), *folders)
                                    : config.status());

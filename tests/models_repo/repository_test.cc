@@ -329,6 +329,21 @@ TEST_F(RepositoryTest, NamesTheVersionsThatThePolicyLeavesOut) {
               HasSubstr("its version policy chooses 1, 7; "));
 }
 
+// Its configuration cannot tell which versions it leaves out, and is what to
+// mend.
+TEST_F(RepositoryTest, AnUnreadableConfigurationRefusesEveryVersion) {
+  for (const char* version : {"1", "2"}) WriteModel("sum", version);
+  folder_.Write("sum/config.pbtxt", "version_policy { all {} } max_batch: 1");
+  const auto repository = Load();
+  for (const char* version : {"", "1", "2"}) {
+    const absl::Status refused = repository->Find("sum", version).status();
+    EXPECT_EQ(weir::Reason(refused), "MODEL_REFUSED") << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("max_batch"));
+  }
+  EXPECT_EQ(weir::Reason(repository->Find("sum", "3").status()),
+            "MODEL_NOT_FOUND");
+}
+
 TEST_F(RepositoryTest, FollowsTheVersionPolicy) {
   for (const char* version : {"1", "2", "10"}) WriteModel("sum", version);
   folder_.Write("sum/config.pbtxt", "version_policy { all {} }");
