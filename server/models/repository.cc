@@ -34,7 +34,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfigFile[] = "config.pbtxt";
-constexpr char kModelFile[] = "model.onnx";  // unless its configuration says
+constexpr char kModelFile[] = "model.onnx";     // unless its configuration says
+constexpr char kLostAndFound[] = "lost+found";  // in the root of an ext4 volume
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 // Models take seconds to load, and callers are many.
 constexpr absl::Duration kLoadingRetry = absl::Seconds(1);
@@ -63,8 +64,9 @@ std::optional<int64_t> VersionNumber(const std::string& name) {
   return number;
 }
 
-// Names of the folders in `path`, sorted. Hidden ones are left out. A link to
-// nowhere is among them: whoever made it wanted a folder there.
+// Names of the folders in `path`, sorted. Hidden ones are left out, and the
+// file system's own. A link to nowhere is among them: whoever made it wanted a
+// folder there.
 absl::StatusOr<std::vector<std::string>> Folders(const fs::path& path) {
   std::error_code error;
   fs::directory_iterator it(path, error);
@@ -72,7 +74,8 @@ absl::StatusOr<std::vector<std::string>> Folders(const fs::path& path) {
   for (; !error && it != fs::directory_iterator(); it.increment(error)) {
     std::string name = it->path().filename().string();
     std::error_code unreadable;
-    if (name[0] != '.' && (it->is_directory(unreadable) || unreadable)) {
+    if (name[0] == '.' || name == kLostAndFound) continue;
+    if (it->is_directory(unreadable) || unreadable) {
       names.push_back(std::move(name));
     }
   }

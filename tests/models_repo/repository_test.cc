@@ -285,6 +285,17 @@ TEST_F(RepositoryTest, ALinkToNowhereIsARefusedModel) {
   EXPECT_THAT(Reason(*repository, "sum"), HasSubstr("sum/2/model.onnx"));
 }
 
+// The root of an ext4 volume has it, and nobody put it there.
+TEST_F(RepositoryTest, PassesOverWhatAFileSystemKeepsForItself) {
+  WriteModel("sum", "1");
+  std::filesystem::create_directory(folder_.path() / "lost+found");
+  std::filesystem::create_directory(folder_.path() / "sum" / "lost+found");
+  const auto repository = Load();
+  ASSERT_EQ(repository->Index().size(), 1u);
+  EXPECT_EQ(repository->Index()[0].name, "sum");
+  EXPECT_TRUE(repository->strays().empty());
+}
+
 TEST_F(RepositoryTest, KnowsAModelThatIsTakenForARepository) {
   WriteModel("sum", "1");
   WriteModel("sum", "2");
