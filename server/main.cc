@@ -2,6 +2,7 @@
 // loaded, waits for a signal, for Admin.Drain or for the loss of the device,
 // drains. Exit code 0 after a drain, 1 for a run-time failure, 2 for wrong
 // usage.
+#include <google/protobuf/stubs/logging.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -91,6 +92,17 @@ void NoteFailedStart(const weir::ServerOptions& options,
   weir::Logger(options.log_format, options.log_level, log)
       .Log(weir::LogLevel::kError, "the server does not start",
            {{"error", std::string(status.message())}});
+}
+
+// Protobuf would write to standard error from the thread that reads a message,
+// and as often as there are bad ones; its callers here say what is wrong. Only
+// what it ends the process for is left to say.
+void TakeLineOfProtobuf(google::protobuf::LogLevel level, const char* filename,
+                        int line, const std::string& message) {
+  if (level != google::protobuf::LOGLEVEL_FATAL) return;
+  const std::string text =
+      absl::StrCat("weir-server: ", filename, ":", line, ": ", message, "\n");
+  static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
 }
 
 // What is left to end may not keep the process for longer.
@@ -205,6 +217,7 @@ int main(int argc, char** argv) {
   // PID 1 of a container is handed the orphans of every other process there;
   // ignored, they leave no zombies.
   if (getpid() == 1) signal(SIGCHLD, SIG_IGN);
+  google::protobuf::SetLogHandler(&TakeLineOfProtobuf);
   const Signals signals;
   weir::LineWriter log(STDERR_FILENO);
   const auto& options = std::get<weir::ServerOptions>(parsed);

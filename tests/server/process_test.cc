@@ -20,6 +20,7 @@
 #include "tests/server/child_process.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/raw_socket.h"
+#include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -371,6 +372,31 @@ TEST(ProcessTest, AReaderOfItsLogThatHangsHoldsNothingUp) {
   EXPECT_EQ(HttpGet(addresses.http, "/healthz").status, 200);
   process.Signal(SIGTERM);
   EXPECT_EQ(process.WaitUnread(), 0);
+}
+
+// Nor do libraries write around it: protobuf has a line for each text that is
+// not UTF-8, and these are more than the pipe holds.
+TEST(ProcessTest, NothingButItsLogIsOnStandardError) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--log-format=json",
+       "--drain-delay=0", "--max-connection-age=0"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  auto channel =
+      grpc::CreateChannel(addresses.grpc, grpc::InsecureChannelCredentials());
+  for (int i = 0; i < 600; ++i) {
+    const grpc::Status status =
+        CallRaw(channel, "/inference.GRPCInferenceService/ModelReady",
+                WithField(1, "\xff"));
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+        << i << " " << status.error_message();
+  }
+  channel.reset();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+  std::istringstream lines(process.err());
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+  }
 }
 
 TEST(ProcessTest, ADeviceThatIsNotThereIsAnError) {

@@ -113,7 +113,12 @@ double TestServer::Leases() const {
 
 grpc::Status TestServer::CallRaw(const std::string& method,
                                  const std::string& request) {
-  grpc::GenericStub stub(channel_);
+  return testing::CallRaw(channel_, method, request);
+}
+
+grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
+                     const std::string& method, const std::string& request) {
+  grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   SetPatience(&context);
   grpc::CompletionQueue queue;

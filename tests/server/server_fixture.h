@@ -98,6 +98,10 @@ class TestServer {
   std::unique_ptr<inference::GRPCInferenceService::Stub> kserve_;
 };
 
+// The same on any connection.
+grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
+                     const std::string& method, const std::string& request);
+
 // A deadline that a passing test never reaches.
 void SetPatience(grpc::ClientContext* context);
 
