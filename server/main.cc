@@ -127,12 +127,13 @@ constexpr absl::Duration kDrainOverrun = absl::Seconds(5);
 // Whatever a drain waits for, the process ends in time.
 class DrainGuard {
  public:
-  DrainGuard(absl::Duration limit, weir::LineWriter& log) {
-    std::thread([limit, drained = drained_, &log] {
+  DrainGuard(absl::Duration limit, const weir::Server& server,
+             weir::LineWriter& log) {
+    std::thread([limit, drained = drained_, &server, &log] {
       absl::SleepFor(limit);
       if (drained->exchange(true)) return;
       log.Write("weir-server: the drain does not end; the process does\n");
-      EndNow(0, log);
+      EndNow(server.device_status().ok() ? 0 : 1, log);
     }).detach();
   }
   // From here on somebody else sees to that; never returns if it was too late.
@@ -246,7 +247,7 @@ int main(int argc, char** argv) {
   }
   weir::DrainResult result;
   std::optional<DrainGuard> guard;
-  guard.emplace(drain_limit, log);
+  guard.emplace(drain_limit, server, log);
   if (!server.device_status().ok()) {
     result = Drain(server, signals, log, "the device is lost", 1);
   } else if (const char* signal = signals.Wait(absl::ZeroDuration())) {

@@ -758,8 +758,21 @@ DrainResult Server::Drain(const WaitFn& wait) {
   }
   const absl::Duration left =
       hurried ? absl::ZeroDuration() : limit - absl::Now();
+  // A reply that nobody reads, or a call that came meanwhile, is waited for as
+  // before.
+  absl::Time cut_at = absl::InfiniteFuture();
   const bool ended =
-      transport.Shutdown(std::max(left, kLastWords), kCutPatience);
+      transport.Shutdown(std::max(left, kLastWords), kCutPatience, [&] {
+        if (hurried) {
+          absl::SleepFor(kDrainPoll);
+        } else {
+          hurried = wait(kDrainPoll);
+        }
+        if (hurried || lost()) {
+          cut_at = std::min(cut_at, absl::Now() + kLastWords);
+        }
+        return absl::Now() >= cut_at;
+      });
   impl_->recorder->ReportSuppressed();
   impl_->grpc_lines.ReportSuppressed();
   return {transport.taken_calls(), transport.open_calls(), /*loading=*/false,

@@ -1,5 +1,6 @@
 #include "server/rpc/transport.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
@@ -10,7 +11,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -260,12 +263,28 @@ void Transport::CloseListeners() {
   health_.Stop();
 }
 
-bool Transport::Shutdown(absl::Duration grace, absl::Duration patience) {
+void Transport::EndCalls(absl::Duration grace, const CutFn& cut) {
+  const auto limit =
+      std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace);
+  if (cut == nullptr) return server_->Shutdown(limit);
+  std::atomic<bool> ended = false;
+  std::thread waits([&] {
+    server_->Shutdown(limit);
+    ended = true;
+  });
+  // More than once: a connection may have ended its handshake in between.
+  while (!ended) {
+    if (cut()) grpc_server_cancel_all_calls(server_->c_server());
+  }
+  waits.join();
+}
+
+bool Transport::Shutdown(absl::Duration grace, absl::Duration patience,
+                         const CutFn& cut) {
   if (server_ == nullptr || std::exchange(shut_down_, true)) return true;
   CloseListeners();
   ForEachThread([](IoThread& thread) { thread.EndRequests(); });
-  server_->Shutdown(std::chrono::system_clock::now() +
-                    absl::ToChronoMilliseconds(grace));
+  EndCalls(grace, cut);
   ForEachThread([&](IoThread& thread) { thread.BeginStop(patience); });
   const absl::Time limit = absl::Now() + patience + kHangPatience;
   bool ended = true;

@@ -17,6 +17,7 @@
 #include <grpcpp/server.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -118,13 +119,17 @@ class Transport {
   void CloseListeners();
 
   // Ends all connections. Calls that are open may end for `grace`, then they
-  // are cancelled, and their handlers have `patience` to answer them. Returns
+  // are cancelled, and their handlers have `patience` to answer them. Until
+  // calls have ended `cut` is called again and again, so it waits a little each
+  // time; when it returns true they are cancelled at once. Returns
   // when every call was answered and all I/O threads have ended. If
   // open_calls() says that handlers were left, the process must end without
   // destroying the transport. False if, kHangPatience later, a thread is still
   // in something: then too, or destroying the transport waits for it.
+  using CutFn = std::function<bool()>;
   bool Shutdown(absl::Duration grace,
-                absl::Duration patience = absl::InfiniteDuration());
+                absl::Duration patience = absl::InfiniteDuration(),
+                const CutFn& cut = nullptr);
   static constexpr absl::Duration kHangPatience = absl::Seconds(1);
 
   // Asks every I/O thread to show that it runs; see IoThread::Pulse. Of the one
@@ -149,6 +154,8 @@ class Transport {
 
  private:
   explicit Transport(const CallPolicy& policy);
+  // Returns when every call was answered or cancelled.
+  void EndCalls(absl::Duration grace, const CutFn& cut);
 
   // All threads, the one of health too.
   template <typename Do>

@@ -291,6 +291,12 @@ bool RawHttp2::Await(uint32_t stream) {
   }
 }
 
+bool RawHttp2::AwaitGoAway() {
+  Frame frame = Next();
+  while (frame.ok && frame.type != kGoAway) frame = Next();
+  return frame.ok;
+}
+
 bool RawHttp2::AwaitEnd() {
   errno = 0;
   while (Next().ok) errno = 0;

@@ -84,6 +84,9 @@ class RawHttp2 {
   Frame Next();
   // Takes frames until one of that stream has come. False if none comes.
   bool Await(uint32_t stream);
+  // Takes frames until the server asks the connection to leave. False if it
+  // does not.
+  bool AwaitGoAway();
   // Takes frames until the connection has ended. False if it becomes silent.
   bool AwaitEnd();
   // Takes frames until `bytes` of data have come, or what ends the stream.

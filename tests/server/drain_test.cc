@@ -10,6 +10,8 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
+#include "kernels/device/devices.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/server/holding_log.h"
 #include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
@@ -142,6 +144,36 @@ TEST(DrainTest, AWatchDoesNotHoldIt) {
   while (watch.Read().has_value()) {
   }
   EXPECT_EQ(watch.Finish().error_code(), StatusCode::UNAVAILABLE);
+}
+
+// Nor does a reply that nobody reads, once the device is lost: with connections
+// that do not age nothing else is left by then.
+TEST(DrainTest, ALossIsHeardWhileAReplyIsNotRead) {
+  Device* device = nullptr;
+  TestServer server([&](ServerOptions& o) {
+    o.device = "cpu";
+    o.make_device = [&](std::string_view name, const DeviceOptions& options,
+                        OpRegistry& registry) {
+      auto made = MakeDevice(name, options, registry);
+      if (made.ok()) device = made->get();
+      return made;
+    };
+    o.drain_timeout = absl::Minutes(10);
+    o.max_connection_age = absl::InfiniteDuration();
+    o.send_timeout = absl::InfiniteDuration();
+  });
+  RawHttp2 client(server.address(), /*window=*/0);
+  const std::string message = IdentityRequest().SerializeAsString();
+  client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+  client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
+  ASSERT_TRUE(client.Await(1));
+  Interrupt interrupt;
+  DrainResult result;
+  std::thread drain([&] { result = server.server().Drain(interrupt.wait()); });
+  EXPECT_TRUE(client.AwaitGoAway());
+  device->health().Poison(absl::UnavailableError("lost"));
+  drain.join();
+  EXPECT_TRUE(result.settled());
 }
 
 // A handler that never comes back has the drain end without it: in time, and

@@ -16,6 +16,7 @@
 
 #include "client/cpp/client.h"
 #include "tests/models_repo/temp_folder.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"
 #include "tests/server/model_folder.h"
@@ -354,6 +355,23 @@ TEST(ProcessTest, ASecondSignalCutsCallsThatAreOpen) {
   EXPECT_EQ(process.Wait(), 0);
   caller.join();
   EXPECT_FALSE(cut.ok());
+  EXPECT_THAT(process.err(), HasSubstr("draining without further waits"));
+}
+
+// Connections do not age here: no call is open any more when it waits for this.
+TEST(ProcessTest, ASecondSignalCutsAReplyThatNobodyReads) {
+  ChildProcess process(ServerCommand(
+      {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--drain-delay=0",
+       "--drain-timeout=600", "--max-connection-age=0", "--send-timeout=0"}));
+  RawHttp2 client(ReadAddresses(process.ReadLine()).grpc, /*window=*/0);
+  const std::string message = IdentityRequest().SerializeAsString();
+  client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+  client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
+  ASSERT_TRUE(client.Await(1));
+  process.Signal(SIGTERM);
+  ASSERT_TRUE(client.AwaitGoAway());
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
   EXPECT_THAT(process.err(), HasSubstr("draining without further waits"));
 }
 
