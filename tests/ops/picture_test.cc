@@ -106,6 +106,28 @@ TEST_P(PictureTest, ResizesEachPictureOfABatch) {
   ExpectEqual(RunOne(node, {batch}), expected);
 }
 
+TEST_P(PictureTest, ResizeKeepsNotANumberWhereItHasWeight) {
+  const float nan = NAN, infinity = INFINITY;
+  const std::vector<float> same = {1, 2, 3, 4, nan, 6, 7, 8, -infinity};
+  const std::vector<float> copied =
+      RunOne(WeirNode("Resize"), {Of<float>({3, 3, 1}, same)}).As<float>();
+  ASSERT_EQ(copied.size(), same.size());
+  EXPECT_TRUE(std::isnan(copied[4]));
+  for (size_t i = 0; i < same.size(); ++i) {
+    if (i == 4) continue;
+    EXPECT_EQ(copied[i], same[i]) << i;
+  }
+  // The middle lies as far from the centers of the outer eight as they reach.
+  std::vector<float> pixels(81, 5);
+  pixels[40] = infinity;
+  const Value shrunk = RunOne(
+      WeirNode("Resize", Attrs({{"resize_x", 3.0f}, {"resize_y", 3.0f}})),
+      {Of<float>({9, 9, 1}, pixels)});
+  std::vector<double> expected(9, 5);
+  expected[4] = static_cast<double>(infinity);
+  ExpectClose(shrunk, expected, {.absolute = 5 * 16 * 0x1p-24});
+}
+
 // So large that the CPU makes bands of it: the same pixels.
 TEST_P(PictureTest, ResizesLargePictures) {
   const int64_t h = 1050, w = 1400;

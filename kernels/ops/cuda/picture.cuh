@@ -7,7 +7,8 @@
 //   PICTURE_NORMALIZE (x - mean) * factor + shift per channel
 //   PICTURE_FLIP      mirrored pictures; E is the word of an element's size
 //   PICTURE_ORIENT    a decoded picture turned upright
-// Tables are those of MakeAxisWeights, one per axis.
+// Tables are those of MakeAxisWeights, one per axis; what has a weight of 0 may
+// be infinite or NaN.
 namespace weir {
 
 __device__ __forceinline__ void Put(float* out, float value) { *out = value; }
@@ -44,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const float* weights = a.weights + y * a.taps;
   float sum = 0;
   for (uint64_t t = 0; t < a.taps; ++t) {
+    if (weights[t] == 0) continue;
     sum = fmaf(weights[t], static_cast<float>(in[t * a.in_row]), sum);
   }
   a.out[i] = sum;
@@ -65,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const float* weights = a.weights + x * a.taps;
   float sum = 0;
   for (uint64_t t = 0; t < a.taps; ++t) {
+    if (weights[t] == 0) continue;
     sum = fmaf(weights[t], in[t * a.channels], sum);
   }
   Put(&a.out[i], sum);

@@ -47,6 +47,13 @@ void StoreFloats(V value, uint8_t* to) {
   hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(integers, clamped)), bytes, to);
 }
 
+// A pixel of weight 0 is passed over, as it may be infinite or NaN; bytes are
+// neither.
+template <typename In>
+bool PassesOver(float weight) {
+  return std::is_same_v<In, float> && weight == 0;
+}
+
 // row[i] = sum over t of weights[t] * first_row[t * stride + i].
 template <typename In>
 void BlendRows(const In* first_row, int64_t stride, const float* weights,
@@ -60,6 +67,7 @@ void BlendRows(const In* first_row, int64_t stride, const float* weights,
     auto high = hn::Zero(d);
     const In* from = first_row + i;
     for (int64_t t = 0; t < taps; ++t, from += stride) {
+      if (PassesOver<In>(weights[t])) continue;
       const auto weight = hn::Set(d, weights[t]);
       low = hn::MulAdd(weight, LoadAsFloat(d, from), low);
       high = hn::MulAdd(weight, LoadAsFloat(d, from + lanes), high);
@@ -71,6 +79,7 @@ void BlendRows(const In* first_row, int64_t stride, const float* weights,
     auto sum = hn::Zero(d);
     const In* from = first_row + i;
     for (int64_t t = 0; t < taps; ++t, from += stride) {
+      if (PassesOver<In>(weights[t])) continue;
       sum = hn::MulAdd(hn::Set(d, weights[t]), LoadAsFloat(d, from), sum);
     }
     hn::StoreU(sum, d, row + i);
@@ -80,6 +89,7 @@ void BlendRows(const In* first_row, int64_t stride, const float* weights,
     auto sum = hn::Zero(one);
     const In* from = first_row + i;
     for (int64_t t = 0; t < taps; ++t, from += stride) {
+      if (PassesOver<In>(weights[t])) continue;
       const auto value = hn::Set(one, static_cast<float>(*from));
       sum = hn::MulAdd(hn::Set(one, weights[t]), value, sum);
     }
@@ -89,8 +99,9 @@ void BlendRows(const In* first_row, int64_t stride, const float* weights,
 
 #if HWY_TARGET != HWY_SCALAR
 // One pixel of 3 or 4 channels is one vector; a fourth lane that belongs to the
-// next pixel is computed and dropped. `row` has one float of padding.
-template <int kChannels, typename Out>
+// next pixel is computed and dropped. `row` has one float of padding; it was
+// made of pixels of type In.
+template <int kChannels, typename In, typename Out>
 void BlendPixelsAsVectors(const float* row, const AxisWeights& x,
                           int64_t first_column, Out* out) {
   const hn::FixedTag<float, 4> d;
@@ -100,8 +111,9 @@ void BlendPixelsAsVectors(const float* row, const AxisWeights& x,
   for (int64_t i = 0; i < width; ++i, weights += taps) {
     const float* from =
         row + (x.first[static_cast<size_t>(i)] - first_column) * kChannels;
-    auto sum = hn::Mul(hn::Set(d, weights[0]), hn::LoadU(d, from));
-    for (int64_t t = 1; t < taps; ++t) {
+    auto sum = hn::Zero(d);
+    for (int64_t t = 0; t < taps; ++t) {
+      if (PassesOver<In>(weights[t])) continue;
       sum = hn::MulAdd(hn::Set(d, weights[t]),
                        hn::LoadU(d, from + t * kChannels), sum);
     }
@@ -117,7 +129,7 @@ void BlendPixelsAsVectors(const float* row, const AxisWeights& x,
 }
 #endif
 
-template <typename Out>
+template <typename In, typename Out>
 void BlendPixels(const float* row, const AxisWeights& x, int64_t first_column,
                  int64_t channels, Out* out) {
   const hn::CappedTag<float, 1> one;
@@ -128,6 +140,7 @@ void BlendPixels(const float* row, const AxisWeights& x, int64_t first_column,
     for (int64_t c = 0; c < channels; ++c) {
       auto sum = hn::Zero(one);
       for (int64_t t = 0; t < x.taps; ++t) {
+        if (PassesOver<In>(weights[t])) continue;
         sum = hn::MulAdd(hn::Set(one, weights[t]),
                          hn::Set(one, from[t * channels + c]), sum);
       }
@@ -136,18 +149,18 @@ void BlendPixels(const float* row, const AxisWeights& x, int64_t first_column,
   }
 }
 
-template <typename Out>
+template <typename In, typename Out>
 void BlendRowInto(const float* row, const AxisWeights& x, int64_t first_column,
                   int64_t channels, Out* out) {
 #if HWY_TARGET != HWY_SCALAR
   if (channels == 3) {
-    return BlendPixelsAsVectors<3>(row, x, first_column, out);
+    return BlendPixelsAsVectors<3, In>(row, x, first_column, out);
   }
   if (channels == 4) {
-    return BlendPixelsAsVectors<4>(row, x, first_column, out);
+    return BlendPixelsAsVectors<4, In>(row, x, first_column, out);
   }
 #endif
-  BlendPixels(row, x, first_column, channels, out);
+  BlendPixels<In>(row, x, first_column, channels, out);
 }
 
 template <typename In, typename Out>
@@ -162,8 +175,8 @@ void ResizeLinear(const ResizePlan& plan, const ImageView<const In>& in,
         in.Row(y.first[static_cast<size_t>(i)]) + columns.begin * in.channels;
     BlendRows(first_row, in.row_stride, y.weights.data() + i * y.taps, y.taps,
               count, row);
-    BlendRowInto(row, plan.x(), columns.begin, in.channels,
-                 out.Row(i - rows.begin));
+    BlendRowInto<In>(row, plan.x(), columns.begin, in.channels,
+                     out.Row(i - rows.begin));
   }
 }
 

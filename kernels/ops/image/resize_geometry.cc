@@ -99,6 +99,10 @@ int64_t Support(double radius) {
   return static_cast<int64_t>(std::ceil(2 * radius));
 }
 
+// What the rounding of a center may leave of 0. The weights of a picture that
+// is covered exactly are fractions of twice its sides, and so never as small.
+constexpr double kLeastWeight = 0x1p-30;
+
 }  // namespace
 
 int64_t TapsOf(const AxisGeometry& axis, const ResizeFilter& filter) {
@@ -142,7 +146,8 @@ AxisWeights MakeAxisWeights(const AxisGeometry& axis,
     double sum = 0;
     for (int64_t t = 0; t < support; ++t) {
       const double distance = std::abs(static_cast<double>(begin + t) - center);
-      const double weight = std::max(0.0, 1 - distance / radius);
+      const double share = 1 - distance / radius;
+      const double weight = share < kLeastWeight ? 0 : share;
       const int64_t source = std::clamp<int64_t>(begin + t, 0, last);
       exact[static_cast<size_t>(source - first)] += weight;
       sum += weight;

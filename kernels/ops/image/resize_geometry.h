@@ -63,7 +63,8 @@ struct AxisWindow {
 // Output pixel `window.begin + i` is the sum over t < taps of
 // weights[i * taps + t] * source[first[i] + t]. The edge pixel is repeated by
 // adding the weights that fall outside to it, so that every index is inside
-// the source. Nearest has one tap of weight 1.
+// the source. Nearest has one tap of weight 1. A tap of weight 0 is not to be
+// multiplied with a source that may be infinite or NaN.
 struct AxisWeights {
   int64_t taps = 0;
   std::vector<int64_t> first;

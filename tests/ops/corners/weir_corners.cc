@@ -13,7 +13,7 @@ namespace {
 const Dims kPictures[] = {{4, 5, 3}, {1, 1, 1}, {2, 3, 4, 2}, {0, 4, 5, 3}};
 
 // Sums over both axes, the rows first, as Resize makes them: what a tap of
-// weight 0 meets counts, so that NaN and infinity show.
+// weight 0 meets does not count, be it NaN or infinite.
 Reals Resized(const Arguments& a) {
   const Array& x = a.in[0];
   const size_t n = x.dims.size();
@@ -44,8 +44,10 @@ Reals Resized(const Arguments& a) {
         for (int64_t k = 0; k < c; ++k) {
           Real sum = 0;
           for (int64_t s = 0; s < across.taps; ++s) {
+            if (weight(across, j, s) == 0) continue;
             Real column = 0;
             for (int64_t t = 0; t < y.taps; ++t) {
+              if (weight(y, i, t) == 0) continue;
               const int64_t row = y.first[static_cast<size_t>(i)] + t;
               const int64_t at = across.first[static_cast<size_t>(j)] + s;
               column +=

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tests/ops/image/every_target.h"
@@ -144,6 +145,61 @@ TEST(ResizeTest, FloatsToBytesMatchTheDefinition) {
   OnEveryTarget([](const char* target) {
     SCOPED_TRACE(target);
     CheckAll<float, uint8_t>();
+  });
+}
+
+// Whether the source pixel k, of n, has a weight in the output pixel i, of o:
+// in integers, whose unit is 1 / (2 * o) of a source pixel.
+bool HasWeight(int64_t n, int64_t o, bool antialias, int64_t i, int64_t k) {
+  const int64_t center = (2 * i + 1) * n - o;
+  const int64_t radius = 2 * (antialias ? std::max(n, o) : o);
+  for (int64_t at = -2 * n; at < 3 * n; ++at) {
+    if (std::clamp<int64_t>(at, 0, n - 1) != k) continue;
+    if (std::abs(2 * o * at - center) < radius) return true;
+  }
+  return false;
+}
+
+// Weights that are 0 but for the rounding of a center count as such.
+TEST(ResizeTest, NotANumberReachesOnlyWhereItHasWeight) {
+  OnEveryTarget([](const char* target) {
+    SCOPED_TRACE(target);
+    std::vector<std::pair<int64_t, int64_t>> sizes = {
+        {2, 98}, {3, 47}, {5, 77}, {6, 94}, {64, 8}};
+    for (int64_t n = 1; n < 10; ++n) {
+      for (int64_t o = 1; o < 10; ++o) sizes.emplace_back(n, o);
+    }
+    for (const auto& [n, o] : sizes) {
+      const auto geometry =
+          MakeResizeGeometry(
+              n, n, {.x = static_cast<double>(o), .y = static_cast<double>(o)})
+              .value();
+      for (const bool antialias : {false, true}) {
+        const ResizePlan plan =
+            ResizePlan::Create(geometry, {Interpolation::kLinear, antialias});
+        for (int64_t pixel = 0; pixel < 3 * n; ++pixel) {
+          const int64_t channels = pixel % 3 + 2, k = pixel / 3;
+          std::vector<float> in(static_cast<size_t>(n * n * channels));
+          std::vector<float> out(static_cast<size_t>(o * o * channels));
+          std::fill_n(in.begin() + (k * n + k) * channels, channels,
+                      k % 2 == 0 ? NAN : INFINITY);
+          std::vector<float> scratch(
+              static_cast<size_t>(plan.ScratchFloats(channels)));
+          ASSERT_TRUE(Resize(plan,
+                             DenseView<const float>(in.data(), n, n, channels),
+                             DenseView(out.data(), o, o, channels), {scratch})
+                          .ok());
+          for (int64_t i = 0; i < o * o * channels; ++i) {
+            const int64_t y = i / channels / o, x = i / channels % o;
+            ASSERT_EQ(std::isfinite(out[static_cast<size_t>(i)]),
+                      !HasWeight(n, o, antialias, y, k) ||
+                          !HasWeight(n, o, antialias, x, k))
+                << n << " to " << o << ", pixel " << k << " in " << y << ", "
+                << x;
+          }
+        }
+      }
+    }
   });
 }
 
