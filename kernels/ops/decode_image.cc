@@ -67,25 +67,43 @@ absl::Status TooManyParts(int64_t count) {
       "EVALUATION_TOO_LARGE", {{"limit", absl::StrCat(kMaxDigestParts)}});
 }
 
-// What files of text hold beyond what their pictures explain: few bytes may
-// unpack to a picture, and many beside it are read, too. None, as a rule, and
-// else a power of two, so that sizes of files make few plans. Files that are
-// tensors count as their elements.
-int64_t SurplusBytes(const Files& files, int64_t picture) {
-  constexpr int64_t kBesideAPicture = int64_t{64} << 10;
-  int64_t bytes = 0, surplus = 0;
-  for (int64_t i = 0; i < files.count(); ++i) {
-    const auto size = static_cast<int64_t>(files[i].size());
-    bytes += size;
-    surplus = std::max(surplus, size - picture - kBesideAPicture);
+// What files hold beyond what their pictures explain, in operations: few bytes
+// may unpack to a picture, and many beside it are read, too, and so are headers
+// of many parts. None, as a rule, and else a power of two, so that sizes of
+// files make few plans. The bytes of files that are tensors count as elements.
+class Surplus {
+ public:
+  void Add(int64_t bytes, int64_t parts) {
+    constexpr int64_t kBytesOfPart = 1024;
+    bytes_ += bytes;
+    largest_ = std::max(largest_, bytes);
+    parts_ += parts;
+    many_parts_ |= parts > kPartsBesideAPicture + bytes / kBytesOfPart;
   }
-  return surplus == 0 ? 0
-                      : static_cast<int64_t>(
-                            std::bit_ceil(static_cast<uint64_t>(bytes)));
-}
+
+  int64_t Operations(bool text, int64_t picture) const {
+    constexpr int64_t kBesideAPicture = int64_t{64} << 10;
+    int64_t operations = many_parts_ ? parts_ * kOperationsOfPart : 0;
+    if (text && largest_ > picture + kBesideAPicture) operations += bytes_;
+    return operations == 0 ? 0
+                           : static_cast<int64_t>(std::bit_ceil(
+                                 static_cast<uint64_t>(operations)));
+  }
+
+ private:
+  // About what a camera writes.
+  static constexpr int64_t kPartsBesideAPicture = 64;
+  // To look at one, and to decode past it.
+  static constexpr int64_t kOperationsOfPart = 10;
+
+  int64_t bytes_ = 0;
+  int64_t largest_ = 0;
+  int64_t parts_ = 0;
+  bool many_parts_ = false;
+};
 
 // The digest: height and width, which all files must share, the memory that
-// decoding one of them takes at most, and their surplus.
+// decoding one of them takes at most, and their surplus of operations.
 constexpr size_t kDigestInts = 4;
 
 // None where the files are not known.
@@ -106,6 +124,7 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
     return TooManyParts(files.count());
   }
   int64_t height = 0, width = 0, bytes = 0;
+  Surplus surplus;
   for (int64_t i = 0; i < files.count(); ++i) {
     const absl::StatusOr<image::ImageInfo> info = image::PeekImage(files[i]);
     if (!info.ok()) {
@@ -113,6 +132,7 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
     }
     if (!budget.Take(info->header_parts)) return TooManyParts(files.count());
     bytes = std::max(bytes, image::DecoderBytes(*info));
+    surplus.Add(static_cast<int64_t>(files[i].size()), info->header_parts);
     if (i == 0) {
       height = info->UprightHeight();
       width = info->UprightWidth();
@@ -124,10 +144,9 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
           "; pictures of one tensor must have the same size"));
     }
   }
-  const int64_t surplus = value.dtype == DType::kString
-                              ? SurplusBytes(files, height * width * kChannels)
-                              : 0;
-  return std::vector<int64_t>{height, width, bytes, surplus};
+  return std::vector<int64_t>{height, width, bytes,
+                              surplus.Operations(value.dtype == DType::kString,
+                                                 height * width * kChannels)};
 }
 
 absl::Status InferDecodeImage(InferContext& context) {
@@ -157,6 +176,11 @@ absl::Status InferDecodeImage(InferContext& context) {
   return absl::OkStatus();
 }
 
+int64_t FilesOf(const PlanArgs& args) {
+  const Dims& out = args.outputs[0].dims;
+  return out.size() == 4 ? out[0] : 1;
+}
+
 // How many of `files` the CPU decodes at a time, each in a thread of its own.
 int64_t DecodedAtOnce(int64_t files) {
   static const int64_t threads = CpuQuota();
@@ -167,10 +191,11 @@ int64_t DecodedAtOnce(int64_t files) {
 int64_t CpuDecoderBytes(const PlanArgs& args) {
   const std::vector<int64_t>* const digest = DigestOf(args);
   if (digest == nullptr) return 0;
-  const Dims& out = args.outputs[0].dims;
-  const int64_t files = out.size() == 4 ? out[0] : 1;
-  return SaturatingMul((*digest)[2], DecodedAtOnce(files));
+  return SaturatingMul((*digest)[2], DecodedAtOnce(FilesOf(args)));
 }
+
+// On the CPU: what a picture takes however small it is.
+constexpr int64_t kOperationsOfPicture = 5000;
 
 // CUDA turns pictures upright one after the other, out of scratch memory, and
 // decodes on the host what nvJPEG does not know.
@@ -179,16 +204,18 @@ NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
   NodeCost cost = LinearCost(node, device, args);
   const TensorMeta& out = args.outputs[0];
   const std::vector<int64_t>* const digest = DigestOf(args);
+  const int64_t pictures = FilesOf(args);
   if (digest != nullptr) {
     cost.operations = SaturatingAdd(cost.operations, (*digest)[3]);
   }
   if (device == DeviceKind::kCuda) {
-    const int64_t pictures = out.dims.size() == 4 ? out.dims[0] : 1;
     cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
     if (digest != nullptr) {
       cost.scratch_bytes = SaturatingAdd(cost.scratch_bytes, (*digest)[2]);
     }
   } else {
+    cost.operations = SaturatingAdd(
+        cost.operations, SaturatingMul(pictures, kOperationsOfPicture));
     cost.scratch_bytes = CpuDecoderBytes(args);
   }
   return cost;

@@ -88,7 +88,9 @@ std::vector<Example> Examples() {
        2 * 20 * 3 * 8 + 2 * 10 * 3 * 4,
        DType::kUint8},
       {resize("nearest"), {{8, 20, 3}}, {{2, 10, 3}}, 0, DType::kUint8},
-      {WeirNode("DecodeImage"), {{1}}, {{4, 5, 3}}, 0, DType::kUint8},
+      // Each picture, however small.
+      {WeirNode("DecodeImage"), {{1}}, {{4, 5, 3}}, 5000, DType::kUint8},
+      {WeirNode("DecodeImage"), {{7}}, {{7, 4, 5, 3}}, 35'000, DType::kString},
       {WeirNode("Normalize"), {{4, 5, 3}}, {{4, 5, 3}}, 0},
       {Node("Softmax"), {{4, 5}}, {{4, 5}}, 0},
       {Node("GlobalAveragePool"), {{2, 3, 4, 5}}, {{2, 3, 1, 1}}, 0},

@@ -30,6 +30,18 @@ image::Bytes Jpeg(int orientation = 0) {
                            kWidth, 3, {.orientation = orientation});
 }
 
+// Four bytes of file are a segment.
+image::Bytes JpegOfSegments(int count) {
+  image::Bytes file = Jpeg(), segments;
+  for (int i = 0; i < count; ++i) {
+    for (const int byte : {0xFF, 0xE3, 0x00, 0x02}) {
+      segments.push_back(static_cast<std::byte>(byte));
+    }
+  }
+  file.insert(file.begin() + 2, segments.begin(), segments.end());
+  return file;
+}
+
 Value FileBytes(const image::Bytes& file) {
   return {DType::kUint8, {static_cast<int64_t>(file.size())}, file};
 }
@@ -225,16 +237,9 @@ TEST_P(DecodeImageTest, RefusesAComponentWithoutAScan) {
   }
 }
 
-// Four bytes of file are a segment to read, for every one of them.
+// Each of its parts is one to read.
 TEST_P(DecodeImageTest, BoundsTheHeadersOfAllPictures) {
-  image::Bytes many = Jpeg();
-  image::Bytes segments;
-  for (int i = 0; i < 4000; ++i) {
-    for (const int byte : {0xFF, 0xE3, 0x00, 0x02}) {
-      segments.push_back(static_cast<std::byte>(byte));
-    }
-  }
-  many.insert(many.begin() + 2, segments.begin(), segments.end());
+  const image::Bytes many = JpegOfSegments(4000);
   const auto decode = [&](const image::Bytes& file, size_t count) {
     const std::vector<image::Bytes> files(count, file);
     return Run(WeirNode("DecodeImage"),
@@ -337,6 +342,34 @@ TEST(DecodeImageCostTest, CountsTheBytesOfStrings) {
   EXPECT_EQ(digest(1, 0), digest(1, 1000));
   EXPECT_EQ(digest(1, 5 * kMega), digest(1, 6 * kMega));
   EXPECT_NE(digest(1, 0), digest(1, kMega));
+}
+
+// Every node that decodes reads them again, whether its files are text or not.
+TEST(DecodeImageCostTest, CountsThePartsOfHeaders) {
+  const auto registry = MakeOpRegistry();
+  const OpDef* const def = registry->Find("weir", "DecodeImage");
+  ASSERT_NE(def, nullptr);
+  const auto surplus = [&](const Value& value) {
+    DigestBudget budget;
+    const auto ints =
+        def->digest({value.dtype, value.dims, value.bytes.data()}, budget);
+    EXPECT_TRUE(ints.ok()) << ints.status();
+    return ints.ok() ? ints->back() : -1;
+  };
+  for (const int parts : {1000, 4000}) {
+    const image::Bytes file = JpegOfSegments(parts);
+    EXPECT_GE(surplus(FileBytes(file)), 10 * parts);
+    EXPECT_GE(surplus(Strings({file, Jpeg(), file}, {3})), 20 * parts);
+  }
+  EXPECT_EQ(surplus(FileBytes(JpegOfSegments(1000))),
+            surplus(FileBytes(JpegOfSegments(1001))));
+  // A camera's, and the chunks of a large picture.
+  EXPECT_EQ(surplus(FileBytes(JpegOfSegments(30))), 0);
+  const std::vector<uint8_t> pixels = image::SmoothPicture(1024, 1024, 3);
+  const image::Bytes png =
+      image::EncodePng(std::vector<uint16_t>(pixels.begin(), pixels.end()),
+                       1024, 1024, {.chunk_bytes = 1024});
+  EXPECT_EQ(surplus(FileBytes(png)), 0);
 }
 
 TEST(DecodeImageInferTest, KnowsTheRankBeforeTheFile) {
