@@ -377,14 +377,18 @@ class Envoy(unittest.TestCase):
 
     def setUp(self):
         folder = KUBERNETES / "envoy"
-        self.config = yaml.safe_load(
-            find(folder, "ConfigMap", "weir-envoy")["data"]["envoy.yaml"])
-        [self.callers, _] = self.config["static_resources"]["listeners"]
+        self.files = find(folder, "ConfigMap", "weir-envoy")["data"]
+        self.config = yaml.safe_load(self.files["envoy.yaml"])
+        [self.callers, self.ready] = self.config["static_resources"][
+            "listeners"]
+        [self.cluster] = self.config["static_resources"]["clusters"]
         [chain] = self.callers["filter_chains"]
         self.chain = chain
         self.manager = chain["filters"][0]["typed_config"]
-        deployment = find(folder, "Deployment", "weir-envoy")
-        [self.container] = deployment["spec"]["template"]["spec"]["containers"]
+        deployment = find(folder, "Deployment", "weir-envoy")["spec"]
+        self.replicas = deployment["replicas"]
+        self.pod = deployment["template"]["spec"]
+        [self.container] = self.pod["containers"]
 
     def test_it_bounds_what_the_server_cannot(self):
         self.assertLessEqual(self.manager["max_request_headers_kb"], 16)
@@ -403,6 +407,48 @@ class Envoy(unittest.TestCase):
         self.assertLessEqual(
             connections["typed_config"]["max_active_downstream_connections"],
             1000)
+
+    def test_it_holds_little_that_nobody_takes(self):
+        [options] = self.cluster["typed_extension_protocol_options"].values()
+        options = options["explicit_http_config"]["http2_protocol_options"]
+        [bounds] = self.cluster["circuit_breakers"]["thresholds"]
+        stream = options["initial_stream_window_size"]
+        self.assertGreaterEqual(options["initial_connection_window_size"],
+                                stream * bounds["max_requests"])
+        # A window on each side of Envoy.
+        stream += self.manager["http2_protocol_options"][
+            "initial_stream_window_size"]
+        heap, _ = self.config["overload_manager"]["resource_monitors"]
+        # Of messages and of replies.
+        self.assertLess(2 * stream * bounds["max_requests"],
+                        heap["typed_config"]["max_heap_size_bytes"] * 0.9)
+        page = (manifests.ROOT / "docs" / "threat_model.md").read_text("utf-8")
+        self.assertIn(f"{stream * bounds['max_requests'] >> 20} MiB of all",
+                      page)
+
+    def test_callers_cannot_make_its_probes_fail(self):
+        ports = {port["name"]: port["containerPort"]
+                 for port in self.container["ports"]}
+        self.assertEqual(
+            self.ready["address"]["socket_address"]["port_value"],
+            ports["ready"])
+        self.assertIs(self.ready["ignore_global_conn_limit"], True)
+        self.assertIs(self.ready["bypass_overload_manager"], True)
+        for name in ("readinessProbe", "livenessProbe"):
+            self.assertEqual(self.container[name]["httpGet"]["port"], "ready")
+        self.assertNotIn("ignore_global_conn_limit", self.callers)
+        self.assertNotIn("bypass_overload_manager", self.callers)
+
+    def test_callers_have_left_before_it_ends(self):
+        age = self.manager["common_http_protocol_options"][
+            "max_connection_duration"]
+        sleep = self.container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        # Envoy asks them for 5 s, then ends what has no calls.
+        self.assertGreater(sleep, float(age.removesuffix("s")) + 5)
+        self.assertGreater(self.pod["terminationGracePeriodSeconds"], sleep)
+        budget = find(KUBERNETES / "envoy", "PodDisruptionBudget",
+                      "weir-envoy")["spec"]
+        self.assertLess(budget["maxUnavailable"], self.replicas)
 
     def test_the_page_says_when_it_cuts_a_call(self):
         page = (manifests.ROOT / "docs" / "threat_model.md").read_text("utf-8")
@@ -431,8 +477,7 @@ class Envoy(unittest.TestCase):
         self.assertNotIn("/weir.v1.Admin/", prefixes)
 
     def test_it_finds_the_servers_and_is_found(self):
-        [cluster] = self.config["static_resources"]["clusters"]
-        [group] = cluster["load_assignment"]["endpoints"]
+        [group] = self.cluster["load_assignment"]["endpoints"]
         [endpoint] = group["lb_endpoints"]
         where = endpoint["endpoint"]["address"]["socket_address"]
         service = find(KUBERNETES / "overlays" / "cpu", "Service",
@@ -444,13 +489,26 @@ class Envoy(unittest.TestCase):
         self.assertEqual(
             self.callers["address"]["socket_address"]["port_value"],
             ports["grpc"])
-        mounts = {mount["mountPath"] for mount in
+
+    def test_a_renewed_certificate_is_read(self):
+        mounts = {mount["mountPath"]: mount for mount in
                   self.container["volumeMounts"]}
         common = self.chain["transport_socket"]["typed_config"][
             "common_tls_context"]
-        for certificate in common["tls_certificates"]:
-            for part in certificate.values():
-                self.assertIn(part["filename"].rsplit("/", 1)[0], mounts)
+        [secret] = common["tls_certificate_sds_secret_configs"]
+        folder, _, name = secret["sds_config"]["path_config_source"][
+            "path"].rpartition("/")
+        self.assertIn(folder, mounts)
+        [resource] = yaml.safe_load(self.files[name])["resources"]
+        self.assertEqual(resource["name"], secret["name"])
+        certificate = resource["tls_certificate"]
+        watched = certificate["watched_directory"]["path"]
+        self.assertNotIn("subPath", mounts[watched])
+        for part in ("certificate_chain", "private_key"):
+            self.assertEqual(
+                certificate[part]["filename"].rpartition("/")[0], watched)
+        # Without both Envoy takes no secrets from files.
+        self.assertEqual(set(self.config["node"]), {"id", "cluster"})
 
 
 class Shutdown(unittest.TestCase):
