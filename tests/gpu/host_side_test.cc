@@ -222,8 +222,9 @@ TEST_F(InFlightPoolTest, WhoComesFirstIsServedFirst) {
 
 TEST_F(InFlightPoolTest, MoreThanThereCanBeIsRefused) {
   Pool pool(8, 1000);
-  EXPECT_EQ(Take(pool, 2000).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  const absl::Status status = Take(pool, 2000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(status), "DEVICE_MEMORY_EXHAUSTED");
 }
 
 TEST_F(InFlightPoolTest, WhatCannotBeMadeTakesNoRoom) {

@@ -73,15 +73,20 @@ class InFlightPool {
   // An item whose work is done and that `fits`, the latest used first, else a
   // new one from `make`, which counts with `bytes`. If `max` exist by then, or
   // `max_bytes` with it, those that do not fit make room; while too many are in
-  // use it waits by `wait_for`, whose error is returned. RESOURCE_EXHAUSTED for
-  // more bytes than there can ever be.
+  // use it waits by `wait_for`, whose error is returned. RESOURCE_EXHAUSTED,
+  // reason DEVICE_MEMORY_EXHAUSTED, for more bytes than there can ever be.
   template <typename Fits, typename Make>
   absl::StatusOr<std::unique_ptr<Item>> Take(const Fits& fits, const Make& make,
                                              WaitFor wait_for,
                                              size_t bytes = 0) {
     if (bytes > max_bytes_) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          bytes, " bytes are wanted at once where there can be ", max_bytes_));
+      return WithReason(
+          absl::ResourceExhaustedError(absl::StrCat(
+              bytes, " bytes are wanted at once where there can be ",
+              max_bytes_)),
+          "DEVICE_MEMORY_EXHAUSTED",
+          {{"bytes", absl::StrCat(bytes)},
+           {"budget_bytes", absl::StrCat(max_bytes_)}});
     }
     std::unique_ptr<Item> item;  // null: its place is taken
     const uint64_t turn = Arrive();

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/device.h"
@@ -19,10 +18,6 @@ absl::Status StagedCopies::CopyFilled(
     Stream& stream, size_t bytes, void* target,
     const std::function<absl::Status(std::span<uint8_t>)>& fill,
     Stream::GoOn go_on) {
-  if (bytes > kMaxBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no staging of ", bytes, " bytes: it has ", kMaxBytes));
-  }
   auto item = staging_.Take(
       [bytes](const Staging& staging) { return staging.size >= bytes; },
       [bytes](Staging* staging) -> absl::Status {

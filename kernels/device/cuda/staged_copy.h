@@ -19,7 +19,7 @@ class StagedCopies {
 
   // Lets `fill` write `bytes` of pinned memory, then copies them to `target`.
   // Waits while too many copies are in flight, and as long as `go_on` is OK.
-  // RESOURCE_EXHAUSTED for what is too large.
+  // RESOURCE_EXHAUSTED as InFlightPool for what is too large.
   // REQUIRES: called inside StreamTask::Launch, on a thread that may wait.
   absl::Status CopyFilled(
       Stream& stream, size_t bytes, void* target,
