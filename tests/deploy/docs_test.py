@@ -363,6 +363,17 @@ class Container(unittest.TestCase):
                 yield (dict(word.split("=", 1) for word in variables),
                        words[image + 1:])
 
+    def test_plain_ports_stay_on_the_machine(self):
+        text = (ROOT / "docs" / "container.md").read_text("utf-8")
+        for row in text.replace("\\\n", "").splitlines():
+            words = shlex.split(row) if row.startswith("    docker run ") else []
+            ports = [word for flag, word in zip(words, words[1:])
+                     if flag == "-p"]
+            for port in ports:
+                if port.endswith(":8001") and "--tls-cert" in row:
+                    continue
+                self.assertTrue(port.startswith("127.0.0.1:"), row)
+
     def test_flags_exist(self):
         for _, arguments in self.runs():
             self.assertEqual(set(split_flags(arguments)[0])
