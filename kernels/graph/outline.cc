@@ -14,6 +14,10 @@ namespace {
 
 constexpr char kCopy[] = "copy";
 
+// Made of each operand of a node while its outputs are inferred: a shape, what
+// the host knows of it, and what its cost is told of it.
+constexpr size_t kOperandBytes = 256;
+
 std::string KernelName(const ProgramCore& core, const std::string& name) {
   const bool cpu = core.device->info().kind == DeviceKind::kCpu;
   return absl::StrCat(cpu ? "cpu/" : "cuda/", name);
@@ -96,6 +100,14 @@ size_t OutlineBytes(const ProgramCore& core) {
     bytes += sizeof(SymbolicShape) + HeapBytes(value.shape);
   }
   return bytes;
+}
+
+size_t OutlineWork(const ProgramCore& core) {
+  size_t operands = 0;
+  for (size_t p = 0; p < core.graph.nodes.size(); ++p) {
+    if (core.nodes[p].wanted) operands += core.graph.nodes[p].inputs.size();
+  }
+  return OutlineBytes(core) + operands * kOperandBytes;
 }
 
 StepOutline NodeStep(const ProgramCore& core, const LoweredNode& node) {

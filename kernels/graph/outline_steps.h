@@ -27,6 +27,8 @@ size_t DeclBytes(const std::string& name, const SymbolicShape& shape);
 
 // See Program::outline_bytes.
 size_t OutlineBytes(const ProgramCore& core);
+// See Program::outline_work.
+size_t OutlineWork(const ProgramCore& core);
 
 // The node that makes graph output `output`; null for an input or a constant.
 const LoweredNode* ProducerOf(const ProgramCore& core, size_t output);

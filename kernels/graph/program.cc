@@ -133,7 +133,8 @@ struct Program::Impl {
         plans(options.max_plans, options.max_plan_bytes + PlanBytesOfNodes(),
               core->account),
         max_used_plan_bytes(options.max_used_plan_bytes + PlanBytesOfNodes()),
-        outline_bytes(OutlineBytes(*core)) {
+        outline_bytes(OutlineBytes(*core)),
+        outline_work(OutlineWork(*core)) {
     core->charge = ByteCharge(core->account, HeldBytes(*core));
   }
 
@@ -177,6 +178,7 @@ struct Program::Impl {
   PlanCache plans;
   const size_t max_used_plan_bytes;
   const size_t outline_bytes;
+  const size_t outline_work;
   std::atomic<Nanos> last_plan_ns{0};
 };
 
@@ -256,6 +258,8 @@ absl::StatusOr<ProgramOutline> Program::Outline(
 }
 
 size_t Program::outline_bytes() const { return impl_->outline_bytes; }
+
+size_t Program::outline_work() const { return impl_->outline_work; }
 
 bool Program::DropIdlePlan() const { return impl_->plans.DropIdle(); }
 

@@ -108,6 +108,9 @@ class WEIR_EXPORT Program {
   // where values come of steps; but for shapes of more than six dims that only
   // the caller gives.
   size_t outline_bytes() const;
+  // What Outline writes, in bytes: that, and of each node its operands, which
+  // are there for one node at a time.
+  size_t outline_work() const;
 
   // The cached plan for these inputs, or null. Takes no shared lock that a
   // compilation holds. Inputs are in the order of inputs(); data is read only

@@ -119,7 +119,7 @@ class ExplainCall {
     }
     if (!status_.ok()) return End(status_);
     RunStep<&ExplainCall::MakeOutline, &ExplainCall::Outlined>(
-        call_, context_->long_steps, program_->outline_bytes(), this);
+        call_, context_->long_steps, program_->outline_work(), this);
   }
 
   void Outlined(absl::Status status) {

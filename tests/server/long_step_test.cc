@@ -526,6 +526,32 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
   }
 }
 
+// Its outline is small, but not what it takes to make it.
+TEST_F(LongStepTest, ManyOperandsAreOutlinedOnAnotherThread) {
+  v1::ExplainRequest request;
+  v1::GraphDefinition* const graph =
+      request.mutable_graph()->mutable_definition();
+  v1::GraphInput* const input = graph->add_inputs();
+  input->set_name("x");
+  input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  input->mutable_spec()->add_shape(1);
+  v1::Node* const node = graph->add_nodes();
+  node->set_op("Concat");
+  v1::Attribute* const axis = node->add_attributes();
+  axis->set_name("axis");
+  axis->set_i(0);
+  for (int i = 0; i < 20'000; ++i) node->add_inputs("x");
+  node->add_outputs("y");
+  graph->add_outputs("y");
+  const std::string message = request.SerializeAsString();
+  ASSERT_LT(message.size(), kLongStepBytes);
+  FakeCall first(message), again(message);
+  EXPECT_EQ(LongStepsOf("Explain", first), 1);
+  EXPECT_TRUE(first.answer()->ok()) << *first.answer();
+  EXPECT_EQ(LongStepsOf("Explain", again), 1);
+  EXPECT_TRUE(again.answer()->ok()) << *again.answer();
+}
+
 // The shapes that are given are taken, and the plan looked for, where the
 // program is outlined.
 TEST_F(LongStepTest, ManyInputsAreExplainedOnAnotherThread) {
