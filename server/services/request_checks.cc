@@ -2,7 +2,10 @@
 
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
@@ -115,12 +118,15 @@ std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
 absl::Status WithRequestField(const absl::Status& status,
                               std::span<const size_t> places) {
   const std::string field = Field(status);
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (field != InputField(i)) continue;
-    return WithField(status,
-                     places[i] == kNotGiven ? "inputs" : InputField(places[i]));
+  absl::string_view number = field;
+  size_t i = 0;
+  if (!absl::ConsumePrefix(&number, "inputs[") ||
+      !absl::ConsumeSuffix(&number, "]") || !absl::SimpleAtoi(number, &i) ||
+      i >= places.size()) {
+    return status;
   }
-  return status;
+  return WithField(status,
+                   places[i] == kNotGiven ? "inputs" : InputField(places[i]));
 }
 
 }  // namespace weir
