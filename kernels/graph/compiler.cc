@@ -144,7 +144,13 @@ class Compiler {
     core_->symbols = std::move(graph.symbols);
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
       const LoweredValue& from = value(core_->graph.outputs[i]);
-      core_->outputs.push_back({graph.outputs[i], from.dtype, from.shape});
+      ValueDecl& output = core_->outputs.emplace_back();
+      output = {graph.outputs[i], from.dtype, from.shape};
+      if (!output.shape.has_value()) continue;
+      for (Dim& dim : *output.shape) {
+        if (!dim.symbolic()) continue;
+        dim = core_->graph.symbols[static_cast<size_t>(dim.symbol())];
+      }
     }
     core_->position_of_node.assign(graph.nodes.size(), -1);
     for (size_t p = 0; p < nodes().size(); ++p) {

@@ -19,7 +19,6 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
     if (!name.empty()) ids.emplace(name, id);
     return id;
   };
-  int symbols = 0;  // a shared name promises nothing: each extent has its own
   for (const ValueDecl& input : graph.inputs) {
     const int id = add(input.name);
     LoweredValue& value = lowered.values.back();
@@ -27,7 +26,10 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
     value.shape = input.shape;
     if (value.shape.has_value()) {
       for (Dim& dim : *value.shape) {
-        if (dim.symbolic()) dim = Dim::Symbol(symbols++);
+        if (!dim.symbolic()) continue;
+        // A shared name promises nothing: each extent has its own.
+        lowered.symbols.push_back(dim);
+        dim = Dim::Symbol(static_cast<int>(lowered.symbols.size()) - 1);
       }
     }
     value.input = static_cast<int>(lowered.inputs.size());

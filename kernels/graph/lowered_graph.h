@@ -54,6 +54,7 @@ struct LoweredGraph {
   std::vector<LoweredValue> values;
   std::vector<int> inputs;
   std::vector<int> outputs;
+  std::vector<Dim> symbols;  // by symbol of its own: the caller's
   ConstantDigests digests;
 };
 

@@ -828,6 +828,26 @@ TEST_P(ProgramTest, NamesTheNodeOfAFault) {
   EXPECT_EQ((*plan)->FaultAt(1, FaultCode::kIndexOutOfRange), status);
 }
 
+TEST_P(ProgramTest, NamesTheDimsOfAnOutputAsTheCallerDoes) {
+  Graph graph;
+  graph.symbols = {"N", "C", "D"};
+  const Dim n = Dim::Symbol(0), c = Dim::Symbol(1), d = Dim::Symbol(2);
+  graph.inputs = {Input("x", SymbolicDims{n, c}),
+                  Input("y", SymbolicDims{n, d})};
+  graph.nodes = {Node("Neg", {"x"}, {"a"}), Node("Neg", {"y"}, {"b"})};
+  graph.outputs = {"a", "b"};
+  const auto program = Compile(Graph(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ((*program)->outputs()[1].shape, (SymbolicDims{n, d}));
+
+  graph.declared_outputs = {{"a", DType::kFloat, SymbolicDims{n, c}},
+                            {"b", DType::kFloat, SymbolicDims{n, 2, d}}};
+  const absl::Status refused = Compile(std::move(graph)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "output \"b\" has shape [N,D] where [N,2,D] is declared");
+}
+
 // What is told of a fault is told in protobuf's strings.
 TEST_P(ProgramTest, CutsACallSiteBetweenCharacters) {
   Graph graph;
