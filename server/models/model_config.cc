@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
@@ -239,6 +241,16 @@ absl::StatusOr<std::vector<ModelTensor>> Complete(
                         absl::StrCat(std::string(kind), " \"", name,
                                      "\": ", std::string(status.message())));
   };
+  // By name: the first that is listed with it, and whether it is the only one.
+  struct Listed {
+    const Configured* first;
+    bool again;
+  };
+  absl::flat_hash_map<std::string, Listed> listed;
+  for (const Configured& c : *configured) {
+    const auto [it, added] = listed.try_emplace(c.name(), Listed{&c, false});
+    if (!added) it->second.again = true;
+  }
   const bool given = !configured->empty();
   std::vector<ModelTensor> tensors;
   for (const ValueDecl& decl : decls) {
@@ -249,11 +261,9 @@ absl::StatusOr<std::vector<ModelTensor>> Complete(
     tensor.dtype = decl.dtype;
     const bool ranked = shape->has_value();
     tensor.shape = ranked ? **std::move(shape) : Dims{-1};
-    const auto found = std::find_if(
-        configured->begin(), configured->end(),
-        [&](const Configured& c) { return c.name() == decl.name; });
-    if (found != configured->end()) {
-      const absl::Status fits = Narrow(*found, batched, ranked, &tensor);
+    if (const auto found = listed.find(decl.name); found != listed.end()) {
+      const absl::Status fits =
+          Narrow(*found->second.first, batched, ranked, &tensor);
       if (!fits.ok()) return fail(decl.name, fits);
     } else if (!ranked && (batched || all_needed)) {
       return fail(decl.name, absl::InvalidArgumentError(
@@ -272,16 +282,15 @@ absl::StatusOr<std::vector<ModelTensor>> Complete(
       }
     }
   }
+  if (!given) return tensors;
+  absl::flat_hash_set<absl::string_view> names;
+  for (const ValueDecl& decl : decls) names.insert(decl.name);
   for (const Configured& c : *configured) {
-    const auto same = [&](const auto& other) { return other.name == c.name(); };
-    if (std::none_of(decls.begin(), decls.end(), same)) {
+    if (!names.contains(c.name())) {
       return fail(c.name(), absl::InvalidArgumentError(
                                 "the model has none of this name"));
     }
-    const auto again = [&](const Configured& other) {
-      return other.name() == c.name();
-    };
-    if (std::count_if(configured->begin(), configured->end(), again) > 1) {
+    if (listed.find(c.name())->second.again) {
       return fail(c.name(), absl::InvalidArgumentError("listed twice"));
     }
   }
@@ -472,18 +481,20 @@ std::vector<int64_t> ChooseVersions(const inference::ModelConfig& config,
 }
 
 void ChooseOutputs(const inference::ModelConfig& config, Graph* graph) {
+  absl::flat_hash_map<absl::string_view, size_t> places;  // not chosen yet
+  for (size_t i = 0; i < graph->outputs.size(); ++i) {
+    places.try_emplace(graph->outputs[i], i);
+  }
   std::vector<std::string> outputs;
   std::vector<ValueDecl> declared;
   for (const inference::ModelOutput& output : config.output()) {
-    const auto found =
-        std::find(graph->outputs.begin(), graph->outputs.end(), output.name());
-    const bool again = std::find(outputs.begin(), outputs.end(),
-                                 output.name()) != outputs.end();
-    if (found == graph->outputs.end() || again) continue;
+    const auto found = places.find(output.name());
+    if (found == places.end()) continue;
     outputs.push_back(output.name());
-    if (graph->declared_outputs.empty()) continue;
-    declared.push_back(graph->declared_outputs[static_cast<size_t>(
-        found - graph->outputs.begin())]);
+    if (!graph->declared_outputs.empty()) {
+      declared.push_back(graph->declared_outputs[found->second]);
+    }
+    places.erase(found);
   }
   if (outputs.empty()) return;
   graph->outputs = std::move(outputs);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "proto/inference/model_config.pb.h"
 
 namespace weir {
@@ -262,6 +263,33 @@ TEST(ModelConfigTest, ChoosesOutputs) {
   EXPECT_EQ(graph.declared_outputs[0].name, "c");
 }
 
+// A look through all of them for each would take minutes.
+TEST(ModelConfigTest, TakesManyTensors) {
+  constexpr int kTensors = 100'000;
+  Graph graph;
+  std::vector<ValueDecl> decls;
+  inference::ModelConfig config = *Read("");
+  for (int i = kTensors; i-- > 0;) {
+    decls.push_back({absl::StrCat("y", i), DType::kFloat, SymbolicDims{1}});
+    graph.outputs.push_back(decls.back().name);
+  }
+  graph.declared_outputs = decls;
+  for (int i = 0; i < kTensors; ++i) {
+    auto& output = *config.add_output();
+    output.set_name(absl::StrCat("y", i));
+    output.set_data_type(inference::TYPE_FP32);
+    output.add_dims(1);
+  }
+  ChooseOutputs(config, &graph);
+  ASSERT_EQ(graph.outputs.size(), size_t{kTensors});
+  EXPECT_EQ(graph.outputs.back(), decls.front().name);
+  EXPECT_EQ(graph.declared_outputs.back().name, decls.front().name);
+  const auto interface =
+      CompleteModelConfig({}, graph.declared_outputs, {}, &config);
+  ASSERT_TRUE(interface.ok()) << interface.status();
+  EXPECT_EQ(interface->outputs.size(), size_t{kTensors});
+}
+
 TEST(ModelConfigTest, ChoosesVersions) {
   const std::vector<int64_t> existing = {1, 3, 10};
   const auto choose = [&](std::string_view text) {
@@ -332,6 +360,10 @@ TEST(ModelConfigTest, MustFitTheModel) {
               bad, {"\"x\"", "does not list"});
   ExpectError(Complete("output { name: \"z\" data_type: TYPE_FP32 }").status(),
               bad, {"\"z\"", "none of this name"});
+  ExpectError(Complete("output { name: \"y\" data_type: TYPE_INT64 dims: [-1] }"
+                       "output { name: \"y\" data_type: TYPE_FP32 }")
+                  .status(),
+              bad, {"\"y\"", "listed twice"});
 }
 
 TEST(ModelConfigTest, ABatchNeedsAnOpenFirstAxis) {
