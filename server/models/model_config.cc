@@ -25,10 +25,21 @@ constexpr std::string_view kPlatforms[] = {"", "onnxruntime_onnx", "onnx",
 constexpr std::string_view kBackends[] = {"", "onnxruntime", "weir"};
 constexpr char kDefaultFile[] = "model.onnx";
 // Fields of Triton's that mean something which is not here.
-constexpr std::string_view kNotOffered[] = {
-    "ensemble_scheduling",    "sequence_batching", "batch_input",
-    "batch_output",           "model_operations",  "model_metrics",
-    "model_repository_agents"};
+struct TritonField {
+  std::string_view message;
+  std::string_view name;
+};
+constexpr TritonField kNotOffered[] = {
+    {"ModelConfig", "ensemble_scheduling"},
+    {"ModelConfig", "sequence_batching"},
+    {"ModelConfig", "batch_input"},
+    {"ModelConfig", "batch_output"},
+    {"ModelConfig", "model_operations"},
+    {"ModelConfig", "model_metrics"},
+    {"ModelConfig", "model_repository_agents"},
+    {"ModelInstanceGroup", "secondary_devices"},
+    {"ModelInput", "is_non_linear_format_io"},
+    {"ModelOutput", "is_non_linear_format_io"}};
 
 struct TypePair {
   DType dtype;
@@ -70,11 +81,12 @@ class FirstError final : public google::protobuf::io::ErrorCollector {
   void AddWarning(int, google::protobuf::io::ColumnNumber,
                   const std::string&) override {}
   const std::string& text() const { return text_; }
-  // Whether it is about a field of the model's that is not known.
-  bool Names(std::string_view field) const {
+  // Whether it is about this field, which is not known.
+  bool Names(const TritonField& field) const {
     return absl::StrContains(
-        text_, absl::StrCat("\"inference.ModelConfig\" has no field named \"",
-                            AbslView(field), "\""));
+        text_,
+        absl::StrCat("\"inference.", AbslView(field.message),
+                     "\" has no field named \"", AbslView(field.name), "\""));
   }
 
  private:
@@ -306,10 +318,10 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
   FirstError error;
   parser.RecordErrorsTo(&error);
   if (!parser.ParseFromString(std::string(text), &config)) {
-    for (const std::string_view field : kNotOffered) {
+    for (const TritonField& field : kNotOffered) {
       if (error.Names(field)) {
         return absl::UnimplementedError(absl::StrCat(
-            AbslView(field), " is not supported (", error.text(), ")"));
+            AbslView(field.name), " is not supported (", error.text(), ")"));
       }
     }
     return absl::InvalidArgumentError(error.text());

@@ -243,6 +243,17 @@ TEST(ModelConfigTest, NamesWhatIsTritonsAlone) {
                 absl::StatusCode::kUnimplemented,
                 {std::string(field) + " is not supported", "line 1"});
   }
+  for (const char* text :
+       {"instance_group { secondary_devices { kind: KIND_NVDLA } }",
+        "input { name: \"x\" is_non_linear_format_io: true }",
+        "output { name: \"y\" is_non_linear_format_io: true }"}) {
+    ExpectError(Read(text).status(), absl::StatusCode::kUnimplemented,
+                {" is not supported", "line 1"});
+  }
+  // The name alone says nothing: the model has no such field, with Triton
+  // neither.
+  ExpectError(Read("is_non_linear_format_io: true").status(),
+              absl::StatusCode::kInvalidArgument, {"no field named"});
   ExpectError(Read("version_policy { specific {} }").status(),
               absl::StatusCode::kInvalidArgument,
               {"version_policy", "no version"});
