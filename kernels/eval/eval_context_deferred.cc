@@ -189,7 +189,6 @@ void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
     MutexLock lock(&mu_);
     returned =
         ReleaseLane(joined->work(), launched, !status.ok() && !GaveUp(status));
-    joined_runs_ = false;
     if (!done) {
       Split(*joined);
     } else if (!launched) {
@@ -204,6 +203,8 @@ void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
     }
   }
   MutexLock lock(&mu_);
+  // Of the one that runs: what it holds back may read its members from here on.
+  if (launched) joined_runs_ = false;
   PostPump();
 }
 

@@ -1,6 +1,9 @@
 // A device whose calls fail or hang: what reaches the works, and that nothing
 // is lost. Every work ends exactly once with the right status, and the next one
 // runs.
+#include <cstring>
+#include <iterator>
+
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "tests/base/event.h"
@@ -34,6 +37,7 @@ class Faults : public ::testing::Test {
     node.outputs = {"y"};
     graph.nodes = {node};
     graph.outputs = {"y"};
+    graph_ = std::make_shared<const Graph>(graph);
     auto program =
         Program::Compile(std::move(graph), engine_->device(), *registry_);
     EXPECT_TRUE(program.ok()) << program.status();
@@ -60,7 +64,8 @@ class Faults : public ::testing::Test {
   std::unique_ptr<OpRegistry> registry_;
   FaultInjectingDevice* device_ = nullptr;
   std::unique_ptr<Engine> engine_;
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<const Program> program_;  // of graph_
   std::vector<float> values_;
   Activation activation_;
 };
@@ -313,6 +318,53 @@ TEST_F(Faults, AWorkBehindAHeldOneIsCancelledWhileTheHeldOneDrains) {
   hold.Release();
   EXPECT_TRUE(held.Done().ok());
   EXPECT_EQ(activation_.context().timeline()->value(), 3u);
+}
+
+// Two groups of joined works, of which the second reads what the first makes.
+TEST_F(Faults, AGroupThatIsSplitStillComesAfterTheOneThatRuns) {
+  constexpr size_t kJoined = 64;  // at most in one group
+  values_ = {5};
+  WatchedWork chain[kJoined + 3];
+  for (size_t i = 0; i < std::size(chain); ++i) {
+    WorkRequest& request = chain[i].request();
+    request.program = program_;
+    request.graph = graph_;
+    request.outputs = {OutputWish::kKeep};
+    request.mode = EvalMode::kDeferred;
+    InputSource source;
+    if (i == 0) {
+      source.dtype = DType::kFloat;
+      source.dims = {1};
+      source.pieces = {std::string_view(
+          reinterpret_cast<const char*>(values_.data()), sizeof(float))};
+    } else {
+      source.producer = chain[i - 1].work;
+    }
+    request.inputs = {source};
+    activation_.Defer(chain[i].work, &chain[i].waiter);
+  }
+  FaultInjectingDevice::Hold& hold = device_->HoldCall(DeviceCall::kLaunch);
+  activation_.Flush();
+  hold.WaitUntilHeld();
+  WatchedWork& next = chain[kJoined];
+  for (size_t i : {kJoined + 2, kJoined + 1}) {
+    chain[i].work->Cancel();
+    EXPECT_EQ(chain[i].Done().code(), absl::StatusCode::kCancelled);
+  }
+  EXPECT_FALSE(next.work->done()) << next.work->status();
+  EXPECT_FALSE(chain[0].work->done());
+  hold.Release();
+  ASSERT_TRUE(next.Done().ok()) << next.work->status();
+  EXPECT_EQ(chain[0].work->report().joined_works, kJoined);
+  WatchedWork reader;
+  reader.request().program = program_;
+  reader.request().inputs.resize(1);
+  reader.request().inputs[0].tensor = next.work->OutputTensor(0);
+  activation_.Submit(reader.work.get(), &reader.waiter);
+  ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
+  float result = 0;
+  std::memcpy(&result, reader.work->OutputBytes(0).data(), sizeof(result));
+  EXPECT_EQ(result, 5);
 }
 
 TEST_F(Faults, ALostDeviceFailsEverythingWithItsRootCause) {
