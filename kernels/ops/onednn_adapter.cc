@@ -935,8 +935,7 @@ absl::Status Convolution::PackAsking(CpuTeam* team, size_t form,
   });
 }
 
-// oneDNN fills the padding of a memory object's blocks when it is made: here,
-// and not while others read them.
+// To make a memory object writes nothing: others may read a copy that is shared.
 absl::StatusOr<std::shared_ptr<const Convolution::Weights>> Convolution::Hold(
     std::vector<std::shared_ptr<const std::byte>> packed) const {
   const State& s = *state_;

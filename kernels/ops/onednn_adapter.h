@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/export.h"
 #include "kernels/device/cpu_team.h"
 #include "kernels/ops/shared_hold.h"
 
@@ -59,7 +60,7 @@ void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
 // on its neighbors. A piece is one call of oneDNN, of at most 2.5e9 products
 // where bands of rows and slices of channels can be that small; before each the
 // team is asked whether the operator was given up.
-class Convolution {
+class WEIR_EXPORT Convolution {
  public:
   // Weights in the forms that the pieces want: usually one, since oneDNN
   // chooses it by the channels. What holds constant weights packs them once.
@@ -81,7 +82,7 @@ class Convolution {
   // `weights` are out_channels x in_channels / groups x kernel; `packed` has
   // FormBytes, aligned to 64.
   absl::Status Pack(size_t form, const float* weights, std::byte* packed) const;
-  // One copy for each form.
+  // One copy for each form. Others may hold them, and read them meanwhile.
   absl::StatusOr<std::shared_ptr<const Weights>> Hold(
       std::vector<std::shared_ptr<const std::byte>> packed) const;
 

@@ -1,10 +1,16 @@
 // Conv against sums in double. Bound: half a unit in the last place of the type
 // plus (k + 2) * 2^-24 (2^-53 for double) of the sum of magnitudes, k the
 // number of products; inputs and weights lie in [-1, 1].
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <memory>
+#include <new>
+#include <vector>
 
+#include "kernels/ops/onednn_adapter.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -628,6 +634,39 @@ TEST(ConvolutionInferTest, KnowsWhatItCan) {
   EXPECT_EQ(
       InferShapes(node, {Shape({n, 3, h, 20}), Shape({8, 3, 5, 5})})->at(0),
       "float[s0,8,?,18]");
+}
+
+// Runs of one plan may read a packed copy when another comes to hold it.
+TEST(PackedConvolutionTest, WhoHoldsACopyLaterWritesNothing) {
+  onednn::ConvolutionSpec spec;
+  spec.in_channels = 5;
+  spec.out_channels = 5;
+  spec.in = {9, 9, 1};
+  spec.out = {7, 7, 1};
+  spec.kernel = {3, 3, 1};
+  const auto first = onednn::Convolution::Create(spec).value();
+  spec.in[0] += 1;
+  spec.out[0] += 1;
+  const auto second = onednn::Convolution::Create(spec).value();
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  ASSERT_EQ(first->forms(), 1u);
+  ASSERT_EQ(first->FormName(0), second->FormName(0));
+  const std::vector<float> weights(5 * 5 * 3 * 3, 1.0f);
+  const size_t bytes = first->FormBytes(0);
+  ASSERT_GT(bytes, weights.size() * sizeof(float)) << "there is padding";
+  constexpr std::align_val_t kAlignment{64};
+  const std::shared_ptr<std::byte> packed(
+      static_cast<std::byte*>(operator new(bytes, kAlignment)),
+      [](std::byte* data) { operator delete(data, kAlignment); });
+  ASSERT_TRUE(first->Pack(0, weights.data(), packed.get()).ok());
+  const auto held = first->Hold({packed});
+  ASSERT_TRUE(held.ok()) << held.status();
+  constexpr std::byte kMark{0x5a};
+  std::fill_n(packed.get(), bytes, kMark);
+  const auto later = second->Hold({packed});
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(std::count(packed.get(), packed.get() + bytes, kMark),
+            static_cast<std::ptrdiff_t>(bytes));
 }
 
 TEST(ConvolutionInferTest, RefusesWhatDoesNotFit) {
