@@ -935,7 +935,7 @@ absl::Status Convolution::PackAsking(CpuTeam* team, size_t form,
   });
 }
 
-// To make a memory object writes nothing: others may read a copy that is shared.
+// To make a memory object writes nothing: others may read a shared copy.
 absl::StatusOr<std::shared_ptr<const Convolution::Weights>> Convolution::Hold(
     std::vector<std::shared_ptr<const std::byte>> packed) const {
   const State& s = *state_;
