@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
@@ -86,6 +87,27 @@ absl::Status NodeError(const absl::Status& status, const LoweredNode& node) {
   return WithNode(
       WithCallSite(Annotate(status, node.label + ": "), node.call_site),
       node.label);
+}
+
+std::vector<bool> AskedByHost(const LoweredGraph& graph) {
+  std::vector<bool> asked(graph.values.size(), false);
+  for (size_t p = graph.nodes.size(); p-- > 0;) {
+    const LoweredNode& node = graph.nodes[p];
+    const bool all =
+        !node.def->shape_only && absl::c_any_of(node.outputs, [&](int id) {
+          return asked[static_cast<size_t>(id)];
+        });
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const int id = node.inputs[i];
+      if (id == kNoValue) continue;
+      // Of a graph's input, its digest is all that the host reads.
+      const bool reads = node.IsHostInput(i) &&
+                         (node.def->digest == nullptr ||
+                          graph.values[static_cast<size_t>(id)].input < 0);
+      if (all || reads) asked[static_cast<size_t>(id)] = true;
+    }
+  }
+  return asked;
 }
 
 }  // namespace weir

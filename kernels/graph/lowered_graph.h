@@ -65,4 +65,8 @@ LoweredGraph Lower(const Graph& graph, const std::vector<size_t>& order,
 // `status` with the node's label and call site before its message.
 absl::Status NodeError(const absl::Status& status, const LoweredNode& node);
 
+// By value: whether shapes may depend on its elements, which the host then
+// reads or computes.
+std::vector<bool> AskedByHost(const LoweredGraph& graph);
+
 }  // namespace weir

@@ -24,6 +24,7 @@
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/cuda/register.h"
+#include "kernels/ops/fused_elementwise.h"
 #include "kernels/ops/registry.h"
 
 namespace weir {
@@ -133,6 +134,21 @@ TEST_F(GeneratedKernels, EveryOperatorHasAKernel) {
   for (const OpDef* def : registry_->List()) {
     EXPECT_TRUE(registry_->HasKernel(DeviceKind::kCuda, def->domain, def->name))
         << def->domain << "." << def->name;
+  }
+}
+
+TEST_F(GeneratedKernels, ChainsOfElementwiseNodes) {
+  const ChainLink chain[] = {{"Div(x0, x1)", {0, 1}},
+                             {"Erf(x0)", {ChainLink::kBefore}},
+                             {"Mul(x0, x1)", {0, ChainLink::kBefore}}};
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    Case test;
+    test.node = Node("FusedElementwise", "weir");
+    test.node.attributes.Set("code", ChainCode(chain));
+    test.node.attributes.Set("operands", int64_t{5});
+    test.inputs = {Meta(dtype, {3, 8}), Meta(dtype, {8})};
+    test.outputs = {Meta(dtype, {3, 8})};
+    Plan(test);
   }
 }
 

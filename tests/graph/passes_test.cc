@@ -314,6 +314,42 @@ TEST(FusePassTest, CallersCannotNameWhatItMakes) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"mine\""));
 }
 
+// Floats -> halves -> x / 8 + mask -> Gelu, as torch exports it -> floats.
+Graph GeluAndScores(DType dtype, bool numbers_first) {
+  Graph graph;
+  graph.symbols = {"N"};
+  graph.inputs = {
+      Input("floats", SymbolicDims{Dim::Symbol(0), Dim(5), Dim(7)})};
+  graph.constants["eight"] = Floats({}, {8});
+  graph.constants["root"] = Floats({}, {1.41421354f});
+  graph.constants["one"] = Floats({1}, {1});
+  graph.constants["half"] = Floats({}, {0.5});
+  graph.constants["mask"] = Random({5, 1}, 4);
+  for (const char* name : {"floats", "eight", "root", "one", "half", "mask"}) {
+    GraphNode cast = Node("Cast", {name}, {absl::StrCat(name, "16")});
+    cast.attributes.Set("to", static_cast<int64_t>(dtype));
+    graph.nodes.push_back(std::move(cast));
+  }
+  const auto pair = [&](std::string a, std::string b) {
+    if (numbers_first) std::swap(a, b);
+    return std::vector<std::string>{a, b};
+  };
+  GraphNode back = Node("Cast", {"y16"}, {"y"});
+  back.attributes.Set("to", static_cast<int64_t>(DType::kFloat));
+  for (const GraphNode& node :
+       {Node("Div", {"floats16", "eight16"}, {"scaled"}, "scale"),
+        Node("Add", pair("scaled", "mask16"), {"x"}, "mask"),
+        Node("Div", {"x", "root16"}, {"r"}, "root"),
+        Node("Erf", {"r"}, {"e"}, "erf"),
+        Node("Add", pair("e", "one16"), {"a"}, "add"),
+        Node("Mul", pair("a", "x"), {"m"}, "times"),
+        Node("Mul", pair("m", "half16"), {"y16"}, "half"), back}) {
+    graph.nodes.push_back(node);
+  }
+  graph.outputs = {"y"};
+  return graph;
+}
+
 // -- On a device with other kernels -------------------------------------------
 
 // A pretended GPU that computes with the CPU's kernels, of the operators that
@@ -355,6 +391,81 @@ TEST(FusePassTest, AsksTheRegistryWhatTheDeviceTakes) {
   EXPECT_THAT(fused.kernels,
               ElementsAre("cuda/Conv", "cuda/Neg", "cuda/weir.FusedConv"));
   ExpectNear(fused.output, alone.output, 1e-4);
+}
+
+// A machine that takes chains, and does not run them.
+struct ChainMachine : FarMachine {
+  ChainMachine() : FarMachine({"Cast", "Div", "Erf", "Add", "Mul", "Reshape"}) {
+    EXPECT_TRUE(
+        registry
+            ->RegisterKernel(
+                DeviceKind::kCuda, "weir", "FusedElementwise",
+                [](const NodeInfo&,
+                   Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+                  return MakeKernel([](const PlanArgs&) {
+                    return RunFunction(
+                        [](const RunArgs&) { return absl::OkStatus(); });
+                  });
+                })
+            .ok());
+  }
+};
+
+TEST(FusePassTest, JoinsChainsAsExportersWriteThem) {
+  for (const bool first : {false, true}) {
+    ChainMachine machine;
+    const Ran ran = Evaluate(machine, GeluAndScores(DType::kFloat16, first),
+                             {Random({3, 5, 7}, 1)});
+    EXPECT_THAT(ran.kernels,
+                ElementsAre("cuda/Cast", "cuda/weir.FusedElementwise",
+                            "cuda/weir.FusedElementwise", "cuda/Cast"));
+    EXPECT_THAT(ran.nodes[1], ElementsAre("scale", "mask"));
+    EXPECT_THAT(ran.nodes[2],
+                ElementsAre("root", "erf", "add", "times", "half"));
+  }
+}
+
+TEST(FusePassTest, LeavesChainsWhoseValuesOthersRead) {
+  Graph graph = GeluAndScores(DType::kFloat16, false);
+  graph.outputs.push_back("e");
+  ChainMachine machine;
+  const Ran ran = Evaluate(machine, graph, {Random({3, 5, 7}, 1)});
+  EXPECT_EQ(Count(ran.kernels, "cuda/weir.FusedElementwise"), 1);
+  EXPECT_EQ(Count(ran.kernels, "cuda/Erf"), 1);
+}
+
+// The mask makes the sum larger than what is scaled.
+TEST(FusePassTest, LeavesChainsOfSeveralShapes) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(7)})};
+  graph.constants["two"] = Floats({}, {2});
+  graph.constants["mask"] = Random({5, 1}, 4);
+  graph.nodes = {Node("Div", {"x", "two"}, {"d"}),
+                 Node("Add", {"d", "mask"}, {"y"})};
+  graph.outputs = {"y"};
+  ChainMachine machine;
+  EXPECT_THAT(Evaluate(machine, graph, {Random({7}, 1)}).kernels,
+              ElementsAre("cuda/Div", "cuda/Add"));
+}
+
+// The host knows no chains.
+TEST(FusePassTest, LeavesChainsThatShapesDependOn) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(6)}),
+                  Input("n", SymbolicDims{Dim(2)})};
+  graph.constants["two"] = Floats({}, {2});
+  graph.constants["one"] = Floats({}, {1});
+  GraphNode cast = Node("Cast", {"s"}, {"shape"});
+  cast.attributes.Set("to", static_cast<int64_t>(DType::kInt64));
+  graph.nodes = {
+      Node("Div", {"n", "two"}, {"d"}), Node("Add", {"d", "one"}, {"s"}), cast,
+      Node("Reshape", {"x", "shape"}, {"r"}), Node("Mul", {"r", "two"}, {"y"})};
+  graph.outputs = {"y"};
+  ChainMachine machine;
+  const Ran ran =
+      Evaluate(machine, graph, {Random({6}, 1), Floats({2}, {2, 4})});
+  EXPECT_THAT(ran.kernels, ElementsAre("cuda/Mul"));
+  EXPECT_EQ(ran.output.size(), 6u);
 }
 
 TEST(FusePassTest, ErrorsNameTheCallersNode) {
@@ -902,6 +1013,38 @@ Graph HalfNetwork() {
   }
   graph.outputs = {"y"};
   return graph;
+}
+
+TEST(PassesOnCudaTest, ChainsGiveWhatTheirNodesGiveBitForBit) {
+  Machine gpu;
+  auto device = MakeDevice("cuda:0", {}, *gpu.registry);
+  if (!device.ok()) GTEST_SKIP() << device.status();
+  gpu.device = *std::move(device);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values = {0,      -0.0f,     kInfinity,      -kInfinity,
+                               65504,  -65504,    std::nanf(""),  6e-8f,
+                               40'000, -1.99707f, std::sqrt(2.0f)};
+  std::minstd_rand random(5);
+  std::normal_distribution<float> spread(0, 3);
+  while (values.size() < 3 * 5 * 7) values.push_back(spread(random));
+  const auto x = Floats({3, 5, 7}, std::move(values));
+  for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    for (const bool first : {false, true}) {
+      const Graph graph = GeluAndScores(dtype, first);
+      const Ran fused = Evaluate(gpu, graph, {x});
+      EXPECT_EQ(Count(fused.kernels, "cuda/weir.FusedElementwise"), 2);
+      const Ran alone = Evaluate(gpu, Unfused(graph), {x});
+      EXPECT_EQ(Count(alone.kernels, "cuda/weir.FusedElementwise"), 0);
+      ASSERT_EQ(fused.output.size(), alone.output.size());
+      for (size_t i = 0; i < fused.output.size(); ++i) {
+        if (std::isnan(fused.output[i]) && std::isnan(alone.output[i]))
+          continue;
+        EXPECT_EQ(std::bit_cast<uint32_t>(fused.output[i]),
+                  std::bit_cast<uint32_t>(alone.output[i]))
+            << DTypeName(dtype) << " " << i;
+      }
+    }
+  }
 }
 
 TEST(PassesOnCudaTest, HalvesHaveChannelsLastAndTheSameAnswers) {

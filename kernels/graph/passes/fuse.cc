@@ -3,14 +3,27 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "kernels/ops/fused_conv.h"
+#include "kernels/ops/fused_elementwise.h"
 #include "kernels/ops/fused_matmul.h"
 
 namespace weir {
 namespace {
+
+// Chains of elementwise nodes that are joined, longer ones first. No others: a
+// caller's graph must not have a device compile kernels without end.
+const std::vector<std::string_view> kChains[] = {
+    {"Div", "Erf", "Add", "Mul", "Mul"},
+    {"Mul", "Erf", "Add", "Mul", "Mul"},
+    {"Div", "Add"},
+    {"Mul", "Add"},
+};
 
 class Fuser {
  public:
@@ -20,6 +33,8 @@ class Fuser {
   void Run() {
     conv_ = registry_.FindInternal(kFusedConvDomain, kFusedConvName);
     matmul_ = registry_.FindInternal(kFusedMatMulDomain, kFusedMatMulName);
+    elementwise_ =
+        registry_.FindInternal(kFusedElementwiseDomain, kFusedElementwiseName);
     FindReaders();
     gone_.assign(graph_.nodes.size(), false);
     for (size_t p = 0; p < graph_.nodes.size(); ++p) {
@@ -31,6 +46,7 @@ class Fuser {
       if (node.info.op == "Conv" && conv_ != nullptr) FuseConv(p);
       if (node.info.op == "MatMul" && matmul_ != nullptr) FuseMatMul(p);
     }
+    if (elementwise_ != nullptr) FuseChains();
     Compact();
   }
 
@@ -157,6 +173,92 @@ class Fuser {
     Replace({matmul, *add}, std::move(fused));
   }
 
+  // After the others, which make more of an Add.
+  void FuseChains() {
+    asked_ = AskedByHost(graph_);
+    for (size_t p = 0; p < graph_.nodes.size(); ++p) {
+      for (const auto& ops : kChains) {
+        const std::vector<size_t> chain = ChainAt(p, ops);
+        if (chain.empty()) continue;
+        FuseChain(chain);
+        break;
+      }
+    }
+  }
+
+  // The nodes from `first` on, each of which alone reads the one before it, if
+  // they are `ops` and make elements of one type, in one shape.
+  std::vector<size_t> ChainAt(size_t first,
+                              const std::vector<std::string_view>& ops) {
+    std::vector<size_t> chain;
+    for (const std::string_view op : ops) {
+      const std::optional<size_t> p =
+          chain.empty() ? std::optional<size_t>(first)
+                        : ReaderOf(graph_.nodes[chain.back()].outputs[0], op);
+      if (!p.has_value() || gone_[*p]) return {};
+      const LoweredNode& node = graph_.nodes[*p];
+      if (node.info.op != op || !MayJoin(node)) return {};
+      const LoweredValue& made = value(node.outputs[0]);
+      const LoweredValue& before =
+          value(graph_.nodes[chain.empty() ? *p : chain.back()].outputs[0]);
+      if (made.dtype != before.dtype ||
+          !SurelyEqual(made.shape, before.shape)) {
+        return {};
+      }
+      chain.push_back(*p);
+    }
+    return chain;
+  }
+
+  // A host that has to tell shapes knows the caller's operators alone.
+  bool MayJoin(const LoweredNode& node) {
+    const LoweredValue& made = value(node.outputs[0]);
+    return node.info.domain.empty() && node.def->expression != nullptr &&
+           made.constant == nullptr &&
+           !asked_[static_cast<size_t>(node.outputs[0])] &&
+           absl::c_all_of(node.inputs, [&](int id) {
+             return id != kNoValue && value(id).dtype == made.dtype;
+           });
+  }
+
+  void FuseChain(const std::vector<size_t>& chain) {
+    LoweredNode fused = graph_.nodes[chain.front()];
+    fused.def = elementwise_;
+    fused.info.domain = kFusedElementwiseDomain;
+    fused.info.op = kFusedElementwiseName;
+    fused.inputs.clear();
+    std::vector<ChainLink> links;
+    int64_t operands = 0;
+    int before = kNoValue;
+    for (const size_t position : chain) {
+      const LoweredNode& node = graph_.nodes[position];
+      const auto expression = node.def->expression(node.info);
+      if (!expression.ok() || expression->moves) return;
+      ChainLink link = {.code = expression->code, .inputs = {}};
+      for (const int id : node.inputs) {
+        const auto found = absl::c_find(fused.inputs, id);
+        const auto at = static_cast<int>(found - fused.inputs.begin());
+        link.inputs.push_back(id == before ? ChainLink::kBefore : at);
+        if (id != before && found == fused.inputs.end()) {
+          fused.inputs.push_back(id);
+        }
+      }
+      operands += static_cast<int64_t>(node.inputs.size());
+      links.push_back(std::move(link));
+      before = node.outputs[0];
+      if (position != chain.front()) {
+        fused.joined.push_back({node.index, node.info.name});
+      }
+    }
+    fused.outputs = {before};
+    fused.info.input_types.assign(fused.inputs.size(), value(before).dtype);
+    fused.info.attributes = {};
+    fused.info.attributes.Set(std::string(kFusedElementwiseCode),
+                              ChainCode(links));
+    fused.info.attributes.Set(std::string(kFusedElementwiseOperands), operands);
+    Replace(chain, std::move(fused));
+  }
+
   // If the device takes it.
   void Replace(const std::vector<size_t>& joined, LoweredNode fused) {
     if (!registry_.Takes(device_, fused.info)) return;
@@ -185,8 +287,10 @@ class Fuser {
   const DeviceKind device_;
   const OpDef* conv_ = nullptr;
   const OpDef* matmul_ = nullptr;
+  const OpDef* elementwise_ = nullptr;
   std::vector<int> readers_;
   std::vector<bool> gone_;
+  std::vector<bool> asked_;  // by value, for chains
 };
 
 }  // namespace

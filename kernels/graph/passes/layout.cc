@@ -56,24 +56,7 @@ class LayoutChooser {
   // it, or it depends on constants alone. The host's kernels take the layouts
   // that suit the CPU, so these keep the one that all know.
   void FindHostValues() {
-    std::vector<bool> asked(graph_.values.size(), false);
-    const auto is = [](const std::vector<bool>& in, int id) {
-      return id == kNoValue || in[static_cast<size_t>(id)];
-    };
-    for (size_t p = graph_.nodes.size(); p-- > 0;) {
-      const LoweredNode& node = graph_.nodes[p];
-      const bool all =
-          !node.def->shape_only &&
-          absl::c_any_of(node.outputs, [&](int id) { return is(asked, id); });
-      for (size_t i = 0; i < node.inputs.size(); ++i) {
-        const int id = node.inputs[i];
-        if (id == kNoValue) continue;
-        // Of a graph's input, its digest is all that the host reads.
-        const bool reads = node.IsHostInput(i) &&
-                           (node.def->digest == nullptr || value(id).input < 0);
-        if (all || reads) asked[static_cast<size_t>(id)] = true;
-      }
-    }
+    const std::vector<bool> asked = AskedByHost(graph_);
     on_host_.assign(graph_.values.size(), false);
     for (size_t id = 0; id < on_host_.size(); ++id) {
       const LoweredValue& v = graph_.values[id];
@@ -83,7 +66,7 @@ class LayoutChooser {
       const bool known =
           node.def->shape_only ||
           (!node.def->random && absl::c_all_of(node.inputs, [&](int id) {
-            return is(on_host_, id);
+            return id == kNoValue || on_host_[static_cast<size_t>(id)];
           }));
       if (!known) continue;
       for (const int id : node.outputs) {

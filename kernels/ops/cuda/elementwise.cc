@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/fused_elementwise.h"
 #include "kernels/ops/registry.h"
 
 namespace weir::cuda {
@@ -421,32 +422,44 @@ class ElementwiseKernel final : public Kernel {
   const ScalarExpression expression_;
 };
 
+// Of the operator, which has a scalar expression.
+KernelFactory Factory(const OpDef* def) {
+  return [def](
+             const NodeInfo& node,
+             Device& device) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+    if (node.input_types.size() > kMaxInputs) {
+      return absl::UnimplementedError(
+          absl::StrCat("more than ", kMaxInputs, " inputs"));
+    }
+    for (DType dtype : node.input_types) {
+      if (dtype == DType::kString) {
+        return absl::UnimplementedError("strings on a CUDA device");
+      }
+    }
+    WEIR_ASSIGN_OR_RETURN(CudaDevice * cuda, CudaDevice::From(device));
+    WEIR_ASSIGN_OR_RETURN(ScalarExpression expression, def->expression(node));
+    return std::make_unique<const ElementwiseKernel>(cuda,
+                                                     std::move(expression));
+  };
+}
+
 }  // namespace
 
 absl::Status RegisterElementwise(OpRegistry& registry) {
   for (const OpDef* def : registry.List()) {
     if (def->expression == nullptr) continue;
-    auto factory =
-        [def](const NodeInfo& node,
-              Device& device) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-      if (node.input_types.size() > kMaxInputs) {
-        return absl::UnimplementedError(
-            absl::StrCat("more than ", kMaxInputs, " inputs"));
-      }
-      for (DType dtype : node.input_types) {
-        if (dtype == DType::kString) {
-          return absl::UnimplementedError("strings on a CUDA device");
-        }
-      }
-      WEIR_ASSIGN_OR_RETURN(CudaDevice * cuda, CudaDevice::From(device));
-      WEIR_ASSIGN_OR_RETURN(ScalarExpression expression, def->expression(node));
-      return std::make_unique<const ElementwiseKernel>(cuda,
-                                                       std::move(expression));
-    };
-    WEIR_RETURN_IF_ERROR(registry.RegisterKernel(
-        DeviceKind::kCuda, def->domain, def->name, std::move(factory)));
+    WEIR_RETURN_IF_ERROR(registry.RegisterKernel(DeviceKind::kCuda, def->domain,
+                                                 def->name, Factory(def)));
   }
-  return absl::OkStatus();
+  // Of wider types the compiler would join products with sums.
+  return registry.RegisterKernel(
+      DeviceKind::kCuda, kFusedElementwiseDomain, kFusedElementwiseName,
+      Factory(registry.FindInternal(kFusedElementwiseDomain,
+                                    kFusedElementwiseName)),
+      {.takes = [](const NodeInfo& node) {
+        const DType type = node.input_types[0];
+        return type == DType::kFloat16 || type == DType::kBfloat16;
+      }});
 }
 
 }  // namespace weir::cuda
