@@ -425,6 +425,24 @@ TEST(FusePassTest, JoinsChainsAsExportersWriteThem) {
   }
 }
 
+// As models of open sizes have them, behind a Reshape.
+TEST(FusePassTest, JoinsChainsOfOneShapeThatIsNotKnown) {
+  Graph graph = GeluAndScores(DType::kFloat16, false);
+  graph.inputs.push_back(
+      {.name = "s", .dtype = DType::kInt64, .shape = SymbolicDims{Dim(3)}});
+  for (GraphNode& node : graph.nodes) {
+    if (node.name == "scale") node.inputs[0] = "reshaped";
+  }
+  graph.nodes.push_back(Node("Reshape", {"floats16", "s"}, {"reshaped"}));
+  ChainMachine machine;
+  const Ran ran =
+      Evaluate(machine, graph, {Random({3, 5, 7}, 1), Ints({3, 5, 7})});
+  // Of what is added nobody knows whether it makes more of the scores.
+  EXPECT_THAT(ran.kernels,
+              ElementsAre("cuda/Cast", "cuda/Div", "cuda/Add",
+                          "cuda/weir.FusedElementwise", "cuda/Cast"));
+}
+
 TEST(FusePassTest, LeavesChainsWhoseValuesOthersRead) {
   Graph graph = GeluAndScores(DType::kFloat16, false);
   graph.outputs.push_back("e");

@@ -176,6 +176,7 @@ class Fuser {
   // After the others, which make more of an Add.
   void FuseChains() {
     asked_ = AskedByHost(graph_);
+    FindShapes();
     for (size_t p = 0; p < graph_.nodes.size(); ++p) {
       for (const auto& ops : kChains) {
         const std::vector<size_t> chain = ChainAt(p, ops);
@@ -199,15 +200,59 @@ class Fuser {
       const LoweredNode& node = graph_.nodes[*p];
       if (node.info.op != op || !MayJoin(node)) return {};
       const LoweredValue& made = value(node.outputs[0]);
-      const LoweredValue& before =
-          value(graph_.nodes[chain.empty() ? *p : chain.back()].outputs[0]);
-      if (made.dtype != before.dtype ||
-          !SurelyEqual(made.shape, before.shape)) {
+      const int before =
+          graph_.nodes[chain.empty() ? *p : chain.back()].outputs[0];
+      if (made.dtype != value(before).dtype ||
+          !HaveOneShape(node.outputs[0], before)) {
         return {};
       }
       chain.push_back(*p);
     }
     return chain;
+  }
+
+  // Finds what has the shape of another value, though it may not be known.
+  void FindShapes() {
+    shape_of_.resize(graph_.values.size());
+    for (size_t id = 0; id < shape_of_.size(); ++id) {
+      shape_of_[id] = static_cast<int>(id);
+    }
+    for (size_t p = 0; p < graph_.nodes.size(); ++p) {
+      const LoweredNode& node = graph_.nodes[p];
+      const bool broadcasts = node.info.domain.empty() &&
+                              absl::c_any_of(kChains, [&](const auto& ops) {
+                                return absl::c_linear_search(ops, node.info.op);
+                              });
+      if (gone_[p] || !broadcasts) continue;
+      int shape = kNobody;
+      for (const int id : node.inputs) {
+        const int of = shape_of_[static_cast<size_t>(id)];
+        if (shape == of) continue;
+        if (shape == kNobody || IsNumberBeside(shape, of)) {
+          shape = of;
+        } else if (!IsNumberBeside(of, shape)) {
+          shape = kSeveral;
+          break;
+        }
+      }
+      if (shape >= 0) shape_of_[static_cast<size_t>(node.outputs[0])] = shape;
+    }
+  }
+
+  // Whether the constant does not change the shape of what meets it.
+  bool IsNumberBeside(int constant, int other) {
+    const LoweredValue& number = value(constant);
+    const SymbolicShape& shape = value(other).shape;
+    if (number.constant == nullptr) return false;
+    const Dims& dims = number.constant->tensor.dims;
+    return dims.size() <= (shape.has_value() ? shape->size() : 0) &&
+           absl::c_all_of(dims, [](int64_t size) { return size == 1; });
+  }
+
+  bool HaveOneShape(int a, int b) {
+    return shape_of_[static_cast<size_t>(a)] ==
+               shape_of_[static_cast<size_t>(b)] ||
+           SurelyEqual(value(a).shape, value(b).shape);
   }
 
   // A host that has to tell shapes knows the caller's operators alone.
@@ -290,7 +335,9 @@ class Fuser {
   const OpDef* elementwise_ = nullptr;
   std::vector<int> readers_;
   std::vector<bool> gone_;
-  std::vector<bool> asked_;  // by value, for chains
+  // For chains, by value.
+  std::vector<bool> asked_;
+  std::vector<int> shape_of_;  // a value of its shape
 };
 
 }  // namespace
