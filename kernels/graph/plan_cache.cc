@@ -21,9 +21,10 @@ void AppendElements(const HostTensor& input, size_t bytes, PlanKey* key) {
 }  // namespace
 
 bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
-                 DigestBudget budget, PlanKey* key) {
+                 PlanKeyBudget budget, PlanKey* key) {
   if (inputs.size() != core.inputs.size()) return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (key->size() > budget.words) return false;
     const HostTensor& input = inputs[i];
     if (input.dtype != core.inputs[i].dtype) return false;
     key->push_back(static_cast<int64_t>(input.dims.size()));
@@ -42,13 +43,13 @@ bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
       if (!ByteSize(input.dtype, input.dims).ok()) return false;
       const auto ints =
           HostIntsOf(core.graph.nodes[static_cast<size_t>(digest.node)],
-                     digest.input, input, budget);
+                     digest.input, input, budget.digests);
       if (!ints.ok()) return false;
       key->push_back(static_cast<int64_t>(ints->size()));
       key->insert(key->end(), ints->begin(), ints->end());
     }
   }
-  return true;
+  return key->size() <= budget.words;
 }
 
 PlanCache::PlanCache(size_t max_plans, size_t max_bytes,

@@ -22,10 +22,20 @@ namespace weir {
 // Shapes of all inputs, and what the host reads of them.
 using PlanKey = absl::InlinedVector<int64_t, 48>;
 
-// False where the inputs are none that a plan could be made for, or digests of
-// them need more than `budget`.
+// What making a key may take.
+struct PlanKeyBudget {
+  DigestBudget digests;
+  size_t words = SIZE_MAX;
+};
+
+// On a thread that others wait for: to copy and to hash so many words takes
+// less than a millisecond.
+inline constexpr size_t kQuickKeyWords = size_t{1} << 16;
+
+// False where the inputs are none that a plan could be made for, or their key
+// takes more than `budget`.
 bool MakePlanKey(const ProgramCore& core, absl::Span<const HostTensor> inputs,
-                 DigestBudget budget, PlanKey* key);
+                 PlanKeyBudget budget, PlanKey* key);
 
 class PlanCache {
  public:

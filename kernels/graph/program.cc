@@ -266,8 +266,8 @@ bool Program::DropIdlePlan() const { return impl_->plans.DropIdle(); }
 std::shared_ptr<const Plan> Program::FindPlan(
     absl::Span<const HostTensor> inputs) const {
   PlanKey key;
-  if (!MakePlanKey(*impl_->core, inputs, DigestBudget(kQuickDigestParts),
-                   &key)) {
+  if (!MakePlanKey(*impl_->core, inputs,
+                   {DigestBudget(kQuickDigestParts), kQuickKeyWords}, &key)) {
     return nullptr;
   }
   return impl_->plans.Find(key);
@@ -276,7 +276,7 @@ std::shared_ptr<const Plan> Program::FindPlan(
 absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
     absl::Span<const HostTensor> inputs, const std::stop_token& stop) const {
   PlanKey key;
-  if (MakePlanKey(*impl_->core, inputs, DigestBudget(), &key)) {
+  if (MakePlanKey(*impl_->core, inputs, PlanKeyBudget(), &key)) {
     // Another thread may have made it meanwhile.
     if (auto plan = impl_->plans.Find(key)) return plan;
   } else {

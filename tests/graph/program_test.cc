@@ -577,6 +577,37 @@ TEST_P(ProgramTest, WhatTakesLongToDigestIsLeftToMakePlan) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("\"decode\""));
 }
 
+// So has it where there is much to compare: here 1024 sizes of each input.
+TEST_P(ProgramTest, ALongKeyIsLeftToMakePlan) {
+  const std::vector<int64_t> sizes(kMaxHostInts, 3);
+  for (const size_t count : {size_t{63}, size_t{65}}) {
+    SCOPED_TRACE(count);
+    Graph graph;
+    graph.constants["first"] = Ints({0});
+    std::string sum;
+    for (size_t i = 0; i < count; ++i) {
+      const std::string x = absl::StrCat("x", i);
+      const std::string size = absl::StrCat("size", i);
+      graph.inputs.push_back(Input(x, SymbolicDims{Dim()}, DType::kInt64));
+      graph.nodes.push_back(Node("Gather", {x, "first"}, {size}));
+      const std::string before = std::exchange(sum, absl::StrCat("sum", i));
+      graph.nodes.push_back(Node("Add", {i == 0 ? size : before, size}, {sum}));
+    }
+    graph.nodes.push_back(Node("ConstantOfShape", {sum}, {"y"}));
+    graph.outputs = {"y"};
+    const auto program = Compile(std::move(graph));
+    ASSERT_TRUE(program.ok()) << program.status();
+    const std::vector<HostTensor> inputs(
+        count,
+        {DType::kInt64, {static_cast<int64_t>(sizes.size())}, sizes.data()});
+    const auto plan = (*program)->MakePlan(inputs);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const bool quick = count < 64;
+    EXPECT_EQ((*program)->FindPlan(inputs), quick ? *plan : nullptr);
+    EXPECT_EQ(*(*program)->MakePlan(inputs), *plan);
+  }
+}
+
 // Files may be large, and nodes many.
 TEST_P(ProgramTest, AnInputIsDigestedOnceForAllNodesOfAnOperator) {
   Graph graph;
