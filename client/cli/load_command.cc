@@ -174,7 +174,7 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
   load->add_option("--rate", flags->load.rate,
                    "Open loop: requests per second, Poisson; a request that "
                    "cannot leave when it is due makes the exit code 1")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(kMinLoadRate, kMaxLoadRate));
   load->add_option("--duration", flags->load.seconds, "Seconds")
       ->check(CLI::Range(0.1, 86400.0))
       ->capture_default_str();

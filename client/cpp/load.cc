@@ -35,7 +35,7 @@ class Worker {
   Worker(const LoadOptions& options, int callers, int number,
          Counters* counters)
       : options_(options),
-        rate_(options.rate / std::max(options.threads, 1)),
+        rate_(Rate(options)),
         counters_(counters),
         request_(MakeRequest(options.request)),
         stub_(MakeChannel(options, number)),
@@ -83,6 +83,12 @@ class Worker {
     std::optional<Exchange> exchange;
     Clock::time_point due;
   };
+
+  static double Rate(const LoadOptions& options) {
+    if (options.rate <= 0) return 0;
+    return std::clamp(options.rate, kMinLoadRate, kMaxLoadRate) /
+           std::max(options.threads, 1);
+  }
 
   static grpc::ByteBuffer MakeRequest(const std::string& bytes) {
     const grpc::Slice slice(bytes);

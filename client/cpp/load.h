@@ -16,13 +16,19 @@
 
 namespace weir::client {
 
+// No single client sends more requests per second.
+inline constexpr double kMaxLoadRate = 1e6;
+inline constexpr double kMinLoadRate = 1e-3;
+
 struct LoadOptions {
   std::string address;
   std::string method;   // "/package.Service/Method"
   std::string request;  // the message's bytes
   int callers = 1;      // closed loop; in the open loop, the most in flight
-  double rate = 0;      // requests per second; 0: closed loop
-  int threads = 1;      // each with a channel and a completion queue of its own
+  // Requests per second, at least kMinLoadRate and at most kMaxLoadRate, or as
+  // many as that; 0: closed loop.
+  double rate = 0;
+  int threads = 1;  // each with a channel and a completion queue of its own
   double warmup_seconds = 0.3;  // not counted
   double seconds = 3;
   double timeout_seconds =

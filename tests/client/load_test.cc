@@ -122,6 +122,21 @@ TEST(LoadTest, OpenLoopSkipsWhatIsOverItsBound) {
   EXPECT_GT(result.calls, 0);
 }
 
+// More than a clock can tell apart is as much as a client may send.
+TEST(LoadTest, EndsInTimeWhateverTheRate) {
+  TestServer server;
+  LoadOptions options = Load(server, IdentityRequest());
+  options.callers = 2;
+  for (const double rate : {1e11, 1e300}) {
+    options.rate = rate;
+    const LoadResult result = RunLoad(options);
+    EXPECT_GT(result.skipped, 0) << rate;
+    EXPECT_GT(result.calls, 0) << rate;
+  }
+  options.rate = 1e-300;
+  EXPECT_LE(RunLoad(options).calls, 1);
+}
+
 // A server may stand still until it is warm: only what is measured counts.
 TEST(LoadTest, OpenLoopSkipsNothingThatIsDueInTheWarmUp) {
   TestServer server([](ServerOptions& o) { o.streams = 1; });
