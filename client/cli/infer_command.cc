@@ -46,9 +46,17 @@ int CheckLabels(const InferFlags& flags,
   std::ifstream file(flags.labels);
   std::vector<int64_t> labels;
   for (int64_t label = 0; file >> label;) labels.push_back(label);
+  // Without any, an output of no rows might say any number of classes.
+  if (labels.empty()) {
+    return Report(absl::InvalidArgumentError(
+        absl::StrCat("--labels: ", flags.labels, " holds no labels")));
+  }
   for (int i = 0; i < response.outputs_size(); ++i) {
     const auto& output = response.outputs(i);
-    if (output.datatype() != "FP32" || output.shape_size() != 2) continue;
+    if (output.datatype() != "FP32" || output.shape_size() != 2 ||
+        output.shape(1) == 0) {
+      continue;
+    }
     if (static_cast<size_t>(output.shape(0)) != labels.size()) {
       return Report(absl::InvalidArgumentError(
           absl::StrCat("--labels has ", labels.size(), " labels for ",

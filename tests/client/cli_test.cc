@@ -88,6 +88,16 @@ TEST_F(CliTest, InferRefusesAReplyThatIsNotWhatItSays) {
     EXPECT_EQ(ran.code, 1) << ran.out;
     EXPECT_THAT(ran.err, HasSubstr("INTERNAL: output 'scores': the server"));
   }
+  // Nothing to compare.
+  response.set_raw_output_contents(0, "");
+  Ran none = infer({1, 0});
+  EXPECT_EQ(none.code, 1) << none.out;
+  EXPECT_THAT(none.err, HasSubstr("no FP32 output [rows, classes]"));
+  folder_.Write("labels", "");
+  none = infer({0, int64_t{1} << 62});
+  EXPECT_EQ(none.code, 1) << none.out;
+  EXPECT_THAT(none.err, HasSubstr("--labels: " + labels + " holds no labels"));
+  folder_.Write("labels", "7");
   response.clear_raw_output_contents();
   const Ran ran = infer({1, 10});
   EXPECT_EQ(ran.code, 1) << ran.out;
@@ -322,6 +332,8 @@ TEST_F(CliTest, WrongUsageIsTwo) {
       {{"load", "--duration=0.2"}, "give either --model or --program"},
       {{"load", "--model=digits", "--program=/dev/null"},
        "give either --model or --program"},
+      {{"load", "--model=digits", "--rate=1e11"}, "not in range 0.001"},
+      {{"load", "--model=digits", "--rate=-1"}, "not in range 0.001"},
       {{"load", "--model=digits", "--input=image"}, "there is no NAME="},
       {{"infer", "digits", "--input=image=float32:1:1"},
        "'float32' is no element type: float, double, uint8"},
