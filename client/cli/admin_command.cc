@@ -62,8 +62,8 @@ int Drain(const GlobalFlags& global, const std::string& token_file) {
   auto response = client.Drain(*token);
   if (!response.ok()) return Report(response.status());
   std::cout << absl::StrFormat(
-      "%s; takes new connections for %.3g s, ends within %.3g s%s; %d requests "
-      "in flight\n",
+      "%s; takes new connections for %g s, cuts what is left after %g s%s; %d "
+      "requests in flight\n",
       response->started() ? "draining" : "draining already",
       static_cast<double>(response->delay_ns()) * 1e-9,
       static_cast<double>(response->limit_ns()) * 1e-9,

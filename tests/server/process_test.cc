@@ -127,7 +127,8 @@ TEST(ProcessTest, OneSigtermDoesNotHurryADrainThatTheOperatorAskedFor) {
   ChildProcess process(
       ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
                      "--admin-token-file=" + folder.Write("token", "word"),
-                     "--drain-delay=600", "--max-connection-age=0"}));
+                     "--drain-delay=3600", "--drain-timeout=3600",
+                     "--max-connection-age=0"}));
   const Addresses addresses = ReadAddresses(process.ReadLine());
   client::Client client({.address = addresses.grpc});
   EXPECT_TRUE(absl::IsUnauthenticated(client.Drain().status()));
@@ -141,9 +142,9 @@ TEST(ProcessTest, OneSigtermDoesNotHurryADrainThatTheOperatorAskedFor) {
                       "drain"});
   EXPECT_EQ(again.Wait(), 0) << again.err();
   EXPECT_EQ(again.out(),
-            "draining already; takes new connections for 600 s, ends within "
-            "620 s, both from the beginning of the drain; 0 requests in "
-            "flight\n");
+            "draining already; takes new connections for 3600 s, cuts what is "
+            "left after 7200 s, both from the beginning of the drain; 0 "
+            "requests in flight\n");
   process.Signal(SIGTERM);
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(client.IsServing().ok());
   process.Signal(SIGINT);
