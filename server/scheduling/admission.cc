@@ -43,6 +43,7 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
   admission_ = std::exchange(other.admission_, nullptr);
   bytes_ = other.bytes_;
   message_ = other.message_;
+  kind_ = other.kind_;
   queued_ = other.queued_;
   queue_ = std::exchange(other.queue_, nullptr);
   if (queue_ == nullptr) return *this;
@@ -57,19 +58,16 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
 absl::Status Admission::Ticket::Charge(size_t bytes) {
   if (admission_ == nullptr) return absl::OkStatus();
   const int64_t more = static_cast<int64_t>(bytes);
-  const int64_t total =
-      admission_->bytes_.fetch_add(more, std::memory_order_relaxed) + more;
+  const Held held = admission_->Add(kind_, more);
   bytes_ += more;
-  const int64_t limit =
-      admission_->ByteLimit(queued_ ? Kind::kQueued : Kind::kSmall);
-  if (total <= limit) return absl::OkStatus();
+  if (admission_->Fits(kind_, held)) return absl::OkStatus();
   const int64_t alone_limit = 2 * message_ + kAloneRoom;
-  const bool alone = total <= bytes_;
+  const bool alone = held.bytes <= bytes_;
   if (alone && bytes_ <= alone_limit) return absl::OkStatus();
   const int64_t wanted = std::exchange(bytes_, bytes_ - more);
-  admission_->bytes_.fetch_sub(more, std::memory_order_relaxed);
+  admission_->Add(kind_, -more);
   const absl::Status full = admission_->QueueBytesFull();
-  const int64_t most = std::max(limit, alone_limit);
+  const int64_t most = std::max(admission_->ByteLimit(kind_), alone_limit);
   return wanted > most ? NeverFits(wanted, most) : full;
 }
 
@@ -93,21 +91,32 @@ void Admission::Ticket::Answered(size_t bytes) {
     admission_->requests_.fetch_sub(1, std::memory_order_relaxed);
   }
   const int64_t before = std::exchange(bytes_, static_cast<int64_t>(bytes));
-  admission_->bytes_.fetch_add(bytes_ - before, std::memory_order_relaxed);
+  admission_->Add(kind_, bytes_ - before);
 }
 
 void Admission::Ticket::Reset() {
   if (admission_ == nullptr) return;
   Launched();
   if (queued_) admission_->requests_.fetch_sub(1, std::memory_order_relaxed);
-  admission_->bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
+  admission_->Add(kind_, -bytes_);
   admission_ = nullptr;
+}
+
+Admission::Held Admission::Add(Kind kind, int64_t bytes) {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  Held held;
+  if (kind == Kind::kSmall) {
+    held.of_kind = small_bytes_.fetch_add(bytes, kRelaxed) + bytes;
+  }
+  held.bytes = bytes_.fetch_add(bytes, kRelaxed) + bytes;
+  return held;
 }
 
 absl::Status Admission::Expect(Kind kind, Nanos deadline, Nanos now) {
   if (deadline <= now) return TooLate();
   if (kind == Kind::kQueued && requests() >= max_requests_) return QueueFull();
-  if (bytes() >= ByteLimit(kind)) return QueueBytesFull();
+  const int64_t small_bytes = small_bytes_.load(std::memory_order_relaxed);
+  if (!Fits(kind, {bytes() + 1, small_bytes + 1})) return QueueBytesFull();
   return absl::OkStatus();
 }
 
@@ -118,15 +127,15 @@ absl::StatusOr<Admission::Ticket> Admission::Admit(size_t bytes, Nanos deadline,
   Ticket ticket;
   ticket.admission_ = this;
   ticket.bytes_ = ticket.message_ = size;
+  ticket.kind_ = kind;
   ticket.queued_ = kind == Kind::kQueued;
-  const int64_t total =
-      bytes_.fetch_add(size, std::memory_order_relaxed) + size;
+  const Held held = Add(kind, size);
   if (ticket.queued_ &&
       requests_.fetch_add(1, std::memory_order_relaxed) >= max_requests_) {
     return QueueFull();
   }
   // One request alone may always run: messages have a bound of their own.
-  if (total > ByteLimit(kind) && total > size) return QueueBytesFull();
+  if (!Fits(kind, held) && held.bytes > size) return QueueBytesFull();
   if (ticket.queued_) Enqueue(&ticket, now);
   return ticket;
 }

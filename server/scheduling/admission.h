@@ -1,9 +1,9 @@
 // Admits requests or refuses them at once: deadline still reachable, requests
 // and bytes in flight within their bounds. A request's bytes count from its
 // message to its reply, until that is sent: the message, what parsing makes of
-// it, the reply. It also knows which requests wait (are admitted and not yet
-// launched), and since when. Two shared atomics, no lock. Thread-safe; outlives
-// its tickets.
+// it, the reply, which is never refused and may go beyond the bound. It also
+// knows which requests wait (are admitted and not yet launched), and since
+// when. Shared atomics, no lock. Thread-safe; outlives its tickets.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ class Admission {
  public:
   // Who has to find room. Small calls (what tells about the server, and what
   // operates it) are answered at once and while the queue is full too: they
-  // take no place in it, and have room for their bytes beyond the bound.
+  // take no place in it, and have room for their bytes beyond the bound, which
+  // is theirs whatever others hold.
   enum class Kind : uint8_t { kQueued, kSmall };
   static constexpr int64_t kSmallCallRoom = int64_t{64} << 20;
 
@@ -60,6 +61,7 @@ class Admission {
     Admission* admission_ = nullptr;
     int64_t bytes_ = 0;
     int64_t message_ = 0;
+    Kind kind_ = Kind::kQueued;
     bool queued_ = false;  // has a place among the requests
     // While it waits: its place among those of its thread, oldest first.
     Queue* queue_ = nullptr;
@@ -113,6 +115,16 @@ class Admission {
   int64_t ByteLimit(Kind kind) const {
     return kind == Kind::kQueued ? max_bytes_ : max_bytes_ + kSmallCallRoom;
   }
+  // What is held of all kinds and of this one.
+  struct Held {
+    int64_t bytes = 0;
+    int64_t of_kind = 0;
+  };
+  Held Add(Kind kind, int64_t bytes);
+  bool Fits(Kind kind, Held held) const {
+    return held.bytes <= ByteLimit(kind) ||
+           (kind == Kind::kSmall && held.of_kind <= kSmallCallRoom);
+  }
   absl::Status TooLate();
   absl::Status QueueFull();
   absl::Status QueueBytesFull();
@@ -122,6 +134,7 @@ class Admission {
   const int64_t max_bytes_;
   alignas(64) std::atomic<int64_t> requests_{0};
   alignas(64) std::atomic<int64_t> bytes_{0};
+  std::atomic<int64_t> small_bytes_{0};  // of them, of small calls
   std::array<std::atomic<uint64_t>, kRefusals> refused_{};
   PerThread<Queue> queues_;
 };

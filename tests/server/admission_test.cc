@@ -199,6 +199,42 @@ TEST(AdmissionTest, SmallCallsHaveRoomOfTheirOwn) {
   EXPECT_EQ(admission.bytes(), 100);
 }
 
+// What replies take is not refused: it was computed.
+TEST(AdmissionTest, RepliesTakeNothingOfTheRoomOfSmallCalls) {
+  using Kind = Admission::Kind;
+  constexpr auto kRoom = static_cast<size_t>(Admission::kSmallCallRoom);
+  Admission admission(10, 100);
+  auto large = admission.Admit(1, kNoDeadline, kNow);
+  large->Answered(100 + 2 * kRoom);
+  EXPECT_TRUE(admission.Expect(Kind::kSmall, kNoDeadline, kNow).ok());
+  auto small = admission.Admit(kRoom - 10, kNoDeadline, kNow, Kind::kSmall);
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_TRUE(small->Charge(10).ok());
+  EXPECT_EQ(Reason(small->Charge(1)), "QUEUE_BYTES_FULL");
+  EXPECT_EQ(Reason(admission.Expect(Kind::kSmall, kNoDeadline, kNow)),
+            "QUEUE_BYTES_FULL");
+  EXPECT_EQ(
+      Reason(admission.Admit(1, kNoDeadline, kNow, Kind::kSmall).status()),
+      "QUEUE_BYTES_FULL");
+  // Their own replies are counted there too, until they are sent.
+  small->Answered(kRoom - 1);
+  EXPECT_TRUE(admission.Expect(Kind::kSmall, kNoDeadline, kNow).ok());
+  small->Answered(kRoom);
+  EXPECT_FALSE(admission.Expect(Kind::kSmall, kNoDeadline, kNow).ok());
+  small->Reset();
+  EXPECT_TRUE(admission.Admit(kRoom, kNoDeadline, kNow, Kind::kSmall).ok());
+}
+
+// Where others leave room, they may have that too.
+TEST(AdmissionTest, SmallCallsMayHaveWhatOthersLeave) {
+  using Kind = Admission::Kind;
+  constexpr auto kRoom = static_cast<size_t>(Admission::kSmallCallRoom);
+  Admission admission(10, 100);
+  auto all = admission.Admit(100 + kRoom, kNoDeadline, kNow, Kind::kSmall);
+  ASSERT_TRUE(all.ok());
+  EXPECT_FALSE(admission.Admit(1, kNoDeadline, kNow, Kind::kSmall).ok());
+}
+
 // Each thread keeps its own queue; what is read covers them all.
 TEST(AdmissionTest, TheQueueIsThatOfAllThreads) {
   Admission admission(10, 100);

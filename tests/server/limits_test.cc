@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "server/scheduling/admission.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/server/log_capture.h"
 #include "tests/server/model_folder.h"
@@ -291,6 +292,46 @@ TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
     return server.DeviceMetric("weir_memory_bytes",
                                "pool=\"host\",state=\"used\"") == 0;
   }));
+}
+
+// A graph that makes as many floats as it is told.
+v1::EvaluateRequest Grow(int64_t floats) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({floats}));
+  return request;
+}
+
+// However much unread replies hold, whoever operates the server can ask it.
+TEST(LimitsTest, UnreadRepliesLeaveTheRoomOfSmallCalls) {
+  TestServer server([](ServerOptions& o) {
+    o.queue_bytes = 1 << 20;
+    o.host_bytes = 256 << 20;
+  });
+  const std::string message = Grow(20 << 20).SerializeAsString();
+  RawHttp2 client(server.address(), /*window=*/0);
+  client.Begin(1, "/weir.v1.Evaluator/Evaluate");
+  client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
+  ASSERT_TRUE(
+      Eventually([&] { return server.Metric("weir_replies_unsent") == 1; }));
+  ASSERT_GT(server.Metric("weir_request_bytes_in_flight"),
+            static_cast<double>((1 << 20) + Admission::kSmallCallRoom));
+  EXPECT_EQ(Reason(FromGrpcStatus(Evaluate(server, IdentityRequest()).status)),
+            "QUEUE_BYTES_FULL");
+  for (const std::string& address :
+       {server.address(), server.admin_address()}) {
+    const auto stub =
+        inference::GRPCInferenceService::NewStub(server.Connect(address));
+    grpc::ClientContext context;
+    SetPatience(&context);
+    inference::ServerReadyResponse ready;
+    const grpc::Status status = stub->ServerReady(&context, {}, &ready);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(ready.ready());
+  }
 }
 
 // A reply of 2 KiB must not hold the 4 MiB that were computed beside it.
