@@ -7,6 +7,11 @@
 #include "kernels/base/status_macros.h"
 
 namespace weir {
+namespace {
+
+constexpr size_t kKeptList = 64;  // blocks that it has room for
+
+}  // namespace
 
 std::string_view CallArena::CopyString(std::string_view text) {
   if (text.empty()) return {};
@@ -29,12 +34,12 @@ size_t CallArena::kept_bytes() const {
 
 void CallArena::Reset() {
   const auto kept = FindKept(blocks_);
-  if (kept != blocks_.end()) {
-    std::swap(*kept, blocks_.front());
-    blocks_.resize(1);
-  } else {
-    blocks_.clear();
-  }
+  Block block;
+  if (kept != blocks_.end()) block = std::move(*kept);
+  blocks_.clear();
+  // A list that has grown long is memory that nobody counts.
+  if (blocks_.capacity() > kKeptList) blocks_.shrink_to_fit();
+  if (block.bytes != nullptr) blocks_.push_back(std::move(block));
   kept_unused_ = !blocks_.empty();
   refusal_ = absl::OkStatus();
   free_ = inline_.data();
