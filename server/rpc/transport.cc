@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -58,7 +59,9 @@ Nanos Timeout(absl::Duration duration) {
 // for so long.
 void BoundUnacknowledged(int fd, absl::Duration timeout) {
   if (timeout == absl::InfiniteDuration()) return;
-  const auto milliseconds = static_cast<unsigned>(Milliseconds(timeout));
+  // 0 would be the kernel's own, of many minutes.
+  const auto milliseconds = static_cast<unsigned>(std::clamp<int64_t>(
+      absl::ToInt64Milliseconds(timeout), 1, std::numeric_limits<int>::max()));
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds,
              sizeof(milliseconds));
 }

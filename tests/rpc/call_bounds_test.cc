@@ -359,6 +359,20 @@ TEST_F(CallBoundsTest, AConnectionThatNobodyReadsIsClosed) {
 }
 
 TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
+// To the kernel no time at all would be its own default, of minutes.
+TEST_F(CallBoundsTest, TheShortestSendTimeoutBoundsWhatTheKernelHoldsToo) {
+  Lent lent(64 << 20);
+  TransportOptions options = Options();  // whose clock stands still
+  options.receive_timeout = absl::InfiniteDuration();
+  options.send_timeout = absl::Microseconds(100);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  RawHttp2 client(address_, 1 << 30);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kCancelled);
+  EXPECT_TRUE(NothingIsHeld());
+}
+
   TransportOptions options = Options();
   options.ask_after = absl::Milliseconds(50);
   options.answer_within = absl::Milliseconds(50);
