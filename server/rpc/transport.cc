@@ -38,6 +38,12 @@ constexpr int kEarlyPings = 2;
 // gRPC's own service, reflection, holds a thread for every open stream.
 constexpr int kMaxServiceThreads = 16;
 
+// Of bounds that the I/O threads share, each has so many at least. Calls that
+// come together are one thread's, and it takes 64 of each method before it
+// learns that the first one's message is there, or its error sent; of errors
+// one peer has half.
+constexpr size_t kLeastOfAThread = 256;
+
 // What calls of health hold, beside Admission::kSmallCallRoom: as much as all
 // streams that there may be.
 constexpr size_t kHealthBytes =
@@ -73,6 +79,11 @@ LingeringSockets::Bounds LingerBounds(const TransportOptions& options) {
   return bounds;
 }
 
+size_t ShareOf(size_t all, int threads) {
+  return std::max(all / static_cast<size_t>(threads),
+                  std::min(all, kLeastOfAThread));
+}
+
 CallPolicy MakePolicy(const TransportOptions& options, int threads) {
   CallPolicy policy;
   policy.now = options.now;
@@ -80,10 +91,8 @@ CallPolicy MakePolicy(const TransportOptions& options, int threads) {
   policy.max_message_bytes = static_cast<size_t>(options.max_message_bytes);
   policy.receive_timeout = Timeout(options.receive_timeout);
   policy.send_timeout = Timeout(options.send_timeout);
-  policy.max_receiving =
-      std::max<size_t>(1, options.max_receiving / static_cast<size_t>(threads));
-  policy.max_refusals =
-      std::max<size_t>(1, options.max_refusals / static_cast<size_t>(threads));
+  policy.max_receiving = ShareOf(options.max_receiving, threads);
+  policy.max_refusals = ShareOf(options.max_refusals, threads);
   policy.max_header_bytes = static_cast<size_t>(options.max_header_bytes);
   // A call's end is known here later than to its client, who may have begun
   // another by then.

@@ -56,7 +56,8 @@ struct TransportOptions {
   absl::Duration receive_timeout = absl::Minutes(2);
   absl::Duration send_timeout = absl::Seconds(30);
   // Calls whose message is not whole; more end those that wait longest, of the
-  // peer that has most.
+  // peer that has most. This and the next are shared out among the I/O threads,
+  // of which each has 256 at least, where all have as many.
   size_t max_receiving = 4096;
   // Calls that were refused before they counted anywhere, and whose error is
   // not sent yet. A peer may have as many as are left, so alone half of them;

@@ -28,6 +28,7 @@
 namespace weir {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using testing::Eventually;
 using ::testing::HasSubstr;
@@ -358,7 +359,6 @@ TEST_F(CallBoundsTest, AConnectionThatNobodyReadsIsClosed) {
   EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
 }
 
-TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
 // To the kernel no time at all would be its own default, of minutes.
 TEST_F(CallBoundsTest, TheShortestSendTimeoutBoundsWhatTheKernelHoldsToo) {
   Lent lent(64 << 20);
@@ -373,6 +373,7 @@ TEST_F(CallBoundsTest, TheShortestSendTimeoutBoundsWhatTheKernelHoldsToo) {
   EXPECT_TRUE(NothingIsHeld());
 }
 
+TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
   TransportOptions options = Options();
   options.ask_after = absl::Milliseconds(50);
   options.answer_within = absl::Milliseconds(50);
@@ -566,6 +567,78 @@ TEST_F(CallBoundsTest, APeersUploadsEndItsOwnAndNotAnothers) {
   slow.Send(1, "xx", /*last=*/true);
   EXPECT_EQ(endings_.Wait(4)[3],
             (Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
+}
+
+// Many threads share the bounds of all; calls that come together on one of them
+// must still fit. They are there before the thread that takes them looks.
+class BurstOnOneOfManyThreadsTest : public CallBoundsTest {
+ protected:
+  static constexpr uint32_t kCalls = 100;
+
+  TransportOptions ManyThreads() {
+    TransportOptions options = Options();
+    options.io_threads = 128;
+    options.receive_timeout = options.send_timeout = absl::InfiniteDuration();
+    return options;
+  }
+
+  void SendBurst(RawHttp2& client) {
+    for (uint32_t i = 1; i <= kCalls; ++i) {
+      client.Begin(2 * i + 1, kInfer);
+      client.Send(2 * i + 1, RawHttp2::Prefix(1) + "x", /*last=*/true);
+    }
+  }
+
+  Event begun_, may_go_on_;
+};
+
+TEST_F(BurstOnOneOfManyThreadsTest, MessagesThatAreThereAreNoSlowUploads) {
+  std::atomic<bool> first{true};
+  Start(
+      [&](ServerCall& call) {
+        if (first.exchange(false)) {
+          begun_.Set();
+          may_go_on_.Wait(1);
+        }
+        EchoCall(call);
+      },
+      ManyThreads());
+  RawHttp2 client(address_, 1 << 20);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(1) + "x", /*last=*/true);
+  begun_.Wait(1);
+  SendBurst(client);
+  may_go_on_.Set();
+  const Ending served = {absl::StatusCode::kOk, Delivery::kSent, ""};
+  EXPECT_THAT(endings_.Wait(kCalls + 1), Each(served));
+  EXPECT_EQ(transport_->counts().uploads_displaced, 0u);
+}
+
+TEST_F(BurstOnOneOfManyThreadsTest, RefusalsAreTold) {
+  Admission one(1, size_t{1} << 30);
+  TransportOptions options = ManyThreads();
+  options.admission = &one;
+  ServerCall* held = nullptr;
+  Start(
+      [&](ServerCall& call) {
+        held = &call;
+        begun_.Set();
+        may_go_on_.Wait(1);
+      },
+      options);
+  RawHttp2 client(address_, 1 << 20);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(1) + "x", /*last=*/true);
+  begun_.Wait(1);
+  SendBurst(client);
+  may_go_on_.Set();
+  const Ending refused = {absl::StatusCode::kResourceExhausted, Delivery::kSent,
+                          "QUEUE_FULL"};
+  EXPECT_THAT(endings_.Wait(kCalls), Each(refused));
+  EXPECT_EQ(transport_->counts().replies_cut, 0u);
+  held->Resume([](ServerCall& call, void*) { EchoCall(call); }, nullptr);
+  EXPECT_EQ(endings_.Wait(kCalls + 1).back().code, absl::StatusCode::kOk);
+  transport_.reset();  // before its admission goes
 }
 
 // HTTP/2 lets the server state limits, and a client may leave them unread: this
