@@ -1,13 +1,11 @@
 #include "server/services/evaluator.h"
 
-#include <algorithm>
 #include <memory_resource>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
@@ -230,34 +228,17 @@ class EvaluatorService::Request {
         this);
   }
 
-  absl::Status Missing(const ValueDecl& input) const {
-    return InvalidField("inputs", absl::StrCat("input \"", input.name, "\" of ",
-                                               Whose(), " is missing"));
-  }
-
   // Whose inputs and outputs they are.
   std::string Whose() const {
     return model_ == nullptr ? "the graph"
                              : absl::StrCat("model \"", model_->name, "\"");
   }
 
-  // A graph may declare far more inputs than a request can give.
-  absl::Status CheckInputCount() const {
-    const auto& declared = program_->inputs();
-    if (request_.inputs.size() >= declared.size()) return absl::OkStatus();
-    absl::flat_hash_set<absl::string_view> given;
-    for (const WireTensor& input : request_.inputs) {
-      given.insert(AbslView(input.name));
-    }
-    // Among the first so many, one at least.
-    const auto missing = std::find_if(
-        declared.begin(), declared.end(),
-        [&](const ValueDecl& input) { return !given.contains(input.name); });
-    return missing == declared.end() ? absl::OkStatus() : Missing(*missing);
-  }
-
   absl::Status FillInputs() {
-    WEIR_RETURN_IF_ERROR(CheckInputCount());
+    const ValueDecl* const missing =
+        FindMissing(program_->inputs(), request_.inputs.size(),
+                    [this](size_t i) { return request_.inputs[i].name; });
+    if (missing != nullptr) return MissingInput(*missing, Whose());
     auto& inputs = evaluation_->request().inputs;
     inputs.resize(program_->inputs().size());
     places_.assign(inputs.size(), kNotGiven);
@@ -291,9 +272,7 @@ class EvaluatorService::Request {
       if (!status.ok()) return WithField(status, InputField(i));
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!given[i]) {
-        return Missing(program_->inputs()[i]);
-      }
+      if (!given[i]) return MissingInput(program_->inputs()[i], Whose());
     }
     return absl::OkStatus();
   }

@@ -85,21 +85,29 @@ class KserveInferService::Request {
         this);
   }
 
+  std::string Whose() const {
+    return absl::StrCat("model \"", model_->name, "\"");
+  }
+
   absl::Status FillInputs() {
+    const auto& declared = model_->program->inputs();
+    const ValueDecl* const missing =
+        FindMissing(declared, request_.inputs.size(),
+                    [this](size_t i) { return request_.inputs[i].name; });
+    if (missing != nullptr) return MissingInput(*missing, Whose());
     auto& inputs = evaluation_->request().inputs;
     inputs.resize(model_->inputs.size());
     places_.assign(inputs.size(), kNotGiven);
     std::pmr::vector<bool> given(inputs.size(), false, &call_.arena());
-    const ValueFinder finder(model_->program->inputs(), request_.inputs.size());
+    const ValueFinder finder(declared, request_.inputs.size());
     size_t next_raw = 0;
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const InferInput& input = request_.inputs[i];
       const int at = finder.Find(input.name);
       if (at < 0) {
-        return InvalidField(
-            InputField(i),
-            absl::StrCat("model \"", model_->name, "\" has no input \"",
-                         AbslView(input.name), "\""));
+        return InvalidField(InputField(i),
+                            absl::StrCat(Whose(), " has no input \"",
+                                         AbslView(input.name), "\""));
       }
       const size_t index = static_cast<size_t>(at);
       if (given[index]) {
@@ -114,12 +122,7 @@ class KserveInferService::Request {
       WEIR_RETURN_IF_ERROR(FillOne(i, index, &next_raw, &inputs[index]));
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!given[i]) {
-        return InvalidField(
-            "inputs",
-            absl::StrCat("input \"", model_->inputs[i].name, "\" of model \"",
-                         model_->name, "\" is missing"));
-      }
+      if (!given[i]) return MissingInput(declared[i], Whose());
     }
     if (next_raw != request_.raw_contents.size()) {
       return InvalidField("raw_input_contents",
@@ -227,9 +230,8 @@ class KserveInferService::Request {
       const int at = finder.Find(wanted.name);
       const std::string field = absl::StrCat("outputs[", i, "]");
       if (at < 0) {
-        return InvalidField(
-            field, absl::StrCat("model \"", model_->name, "\" has no output \"",
-                                AbslView(wanted.name), "\""));
+        return InvalidField(field, absl::StrCat(Whose(), " has no output \"",
+                                                AbslView(wanted.name), "\""));
       }
       OutputWish& wish = wishes[static_cast<size_t>(at)];
       if (wish != OutputWish::kDrop) {

@@ -1,7 +1,9 @@
 #include "server/services/request_checks.h"
 
+#include <algorithm>
 #include <string>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -90,6 +92,24 @@ absl::Status CheckSpecs(std::span<const WireTensor> inputs,
     }
   }
   return absl::OkStatus();
+}
+
+const ValueDecl* FindMissing(
+    absl::Span<const ValueDecl> declared, size_t given,
+    absl::FunctionRef<std::string_view(size_t i)> name_of) {
+  if (given >= declared.size()) return nullptr;
+  absl::flat_hash_set<absl::string_view> names;
+  for (size_t i = 0; i < given; ++i) names.insert(AbslView(name_of(i)));
+  // Among the first so many, one at least.
+  const auto missing = std::find_if(
+      declared.begin(), declared.end(),
+      [&](const ValueDecl& input) { return !names.contains(input.name); });
+  return missing == declared.end() ? nullptr : &*missing;
+}
+
+absl::Status MissingInput(const ValueDecl& input, std::string_view whose) {
+  return InvalidField("inputs", absl::StrCat("input \"", input.name, "\" of ",
+                                             AbslView(whose), " is missing"));
 }
 
 absl::Status TextElements::Take(DType dtype, std::span<const int64_t> shape) {

@@ -1,4 +1,5 @@
-// What Evaluate and Explain check of their requests alike. Any thread.
+// What Evaluate, Explain and ModelInfer check of their requests alike. Any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "kernels/device/device.h"
 #include "kernels/eval/engine.h"
+#include "kernels/graph/graph.h"
 #include "server/models/definition_import.h"
 #include "server/rpc/wire_evaluate.h"
 #include "server/services/service_context.h"
@@ -34,6 +38,16 @@ absl::Status CheckPrecision(int32_t precision);
 // (UNIMPLEMENTED). `spec` is the path of a spec in an input.
 absl::Status CheckSpecs(std::span<const WireTensor> inputs,
                         std::string_view spec);
+
+// Of the inputs that a program declares, one that a request lacks which gives
+// fewer: found before anything is made for each of them, for they may be far
+// more than a request can give. Null if it gives as many. name_of(i) is that of
+// its input i.
+const ValueDecl* FindMissing(
+    absl::Span<const ValueDecl> declared, size_t given,
+    absl::FunctionRef<std::string_view(size_t i)> name_of);
+// INVALID_ARGUMENT, field "inputs". `whose`: e.g. "the graph".
+absl::Status MissingInput(const ValueDecl& input, std::string_view whose);
 
 // Elements of all BYTES inputs of one request. For one thread.
 class TextElements {

@@ -165,6 +165,32 @@ TEST(InferTest, BooleansAreZeroOrOneFromTheBeginning) {
             std::string("\x01\x01\x00\x01", 4));
 }
 
+// As Evaluate tells it, before anything is made for the inputs that a model
+// declares: those may be far more than are given.
+TEST(InferTest, OneOfManyMissingInputsIsNamedFirst) {
+  constexpr int kInputs = 2'000;
+  ModelFolder models;
+  onnx::ModelProto model = EmptyModel();
+  for (int i = 0; i < kInputs; ++i) {
+    AddValue(model.mutable_graph()->add_input(), "x" + std::to_string(i),
+             onnx::TensorProto::FLOAT, {"N"});
+  }
+  AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
+           {"N"});
+  AddNode(&model, "Identity", {"x0"}, {"y"});
+  models.Write("many", model);
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = models.path(); });
+  inference::ModelInferRequest request;
+  request.set_model_name("many");
+  AddInput(&request, "x0", "FP64", {1}, Bytes<double>({1}));  // takes FP32
+  AddInput(&request, "x2", "FP32", {1}, Bytes<float>({1}));
+  const grpc::Status status = Infer(server, request).status;
+  EXPECT_TRUE(Refused(status, grpc::StatusCode::INVALID_ARGUMENT,
+                      "input \"x1\" of model \"many\" is missing"));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs");
+}
+
 TEST(InferTest, TypedElementsMustFitTheirType) {
   ModelFolder models;
   models.Write("bytes", IdentityModel(onnx::TensorProto::INT8));
