@@ -56,6 +56,13 @@ class ServerCall {
   // caller sent or asked for: RESOURCE_EXHAUSTED where the server has no room
   // for it. It counts until Reply or Fail, and the reply's bytes from then on.
   absl::Status Charge(size_t bytes) { return ticket_.Charge(bytes); }
+  // The same for what a reply will have copied, shortly before it is handed
+  // over. A little is never refused, nor counted before the reply is: it does
+  // not matter beside what its request holds.
+  static constexpr size_t kLittleReplyBytes = size_t{64} << 10;
+  absl::Status ChargeReply(size_t bytes) {
+    return bytes <= kLittleReplyBytes ? absl::OkStatus() : Charge(bytes);
+  }
   // The request's work is launched: it waits no more.
   void Launched() { ticket_.Launched(); }
 

@@ -477,6 +477,14 @@ void WriteHeader(const EvaluateReply& reply, WireWriter* writer) {
 
 }  // namespace
 
+size_t CopiedBytes(const EvaluateReply& reply) {
+  size_t bytes = HeaderSize(reply);
+  for (const EvaluateOutput& output : reply.outputs) {
+    bytes += CopiedSize(output);
+  }
+  return bytes;
+}
+
 ReplyBuffer BuildEvaluateReply(const EvaluateReply& reply) {
   ReplyBuffer buffer;
   // Each run of copied bytes, from one foreign slice to the next, is one slice.

@@ -138,5 +138,7 @@ struct EvaluateReply {
 
 // An EvaluateResponse. Small outputs are copied and released at once.
 ReplyBuffer BuildEvaluateReply(const EvaluateReply& reply);
+// How much that copies.
+size_t CopiedBytes(const EvaluateReply& reply);
 
 }  // namespace weir

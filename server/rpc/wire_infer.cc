@@ -463,6 +463,14 @@ size_t CopiedSize(const ForeignBytes& raw) {
 
 }  // namespace
 
+size_t CopiedBytes(const InferReply& reply) {
+  size_t bytes = HeaderSize(reply);
+  for (const InferOutput& output : reply.outputs) {
+    if (output.raw.has_value()) bytes += CopiedSize(*output.raw);
+  }
+  return bytes;
+}
+
 ReplyBuffer BuildInferReply(const InferReply& reply) {
   ReplyBuffer buffer;
   // Each run of copied bytes, from one foreign slice to the next, is one slice.

@@ -101,6 +101,8 @@ struct InferReply {
 
 // A ModelInferResponse. Small outputs are copied and released at once.
 ReplyBuffer BuildInferReply(const InferReply& reply);
+// How much that copies.
+size_t CopiedBytes(const InferReply& reply);
 
 // Outputs up to this size are copied: cheaper than a slice of their own.
 inline constexpr size_t kCopiedReplyBytes = 1024;

@@ -400,7 +400,6 @@ class EvaluatorService::Request {
     WEIR_ASSIGN_OR_RETURN(
         const std::span<EvaluateOutput> outputs,
         call_.arena().TryAllocateSpan<EvaluateOutput>(wanted_.size()));
-    WEIR_RETURN_IF_ERROR(bytes_->Prepare());
     for (size_t at = 0; at < wanted_.size(); ++at) {
       const size_t i = wanted_[at];
       const TensorMeta& meta = work.OutputMeta(i);
@@ -408,12 +407,16 @@ class EvaluatorService::Request {
       output.name = declared[i].name;
       output.spec.dtype = static_cast<int32_t>(meta.dtype);
       output.spec.shape = {meta.dims.data(), meta.dims.size()};
-      output.value = bytes_->Take(i);
     }
-    return BuildEvaluateReply({.work = 0,
-                               .outputs = outputs,
-                               .settings = settings,
-                               .report = report});
+    const EvaluateReply reply = {
+        .outputs = outputs, .settings = settings, .report = report};
+    WEIR_RETURN_IF_ERROR(bytes_->Prepare(CopiedBytes(reply)));
+    for (size_t at = 0; at < wanted_.size(); ++at) {
+      outputs[at].value = bytes_->Take(wanted_[at]);
+    }
+    ReplyBuffer built = BuildEvaluateReply(reply);
+    WEIR_RETURN_IF_ERROR(call_.CheckReplySize(built.size()));
+    return built;
   }
 
   void Fail(const absl::Status& status) {

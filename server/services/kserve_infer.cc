@@ -275,14 +275,13 @@ class KserveInferService::Request {
     WEIR_ASSIGN_OR_RETURN(
         const std::span<InferOutput> outputs,
         call_.arena().TryAllocateSpan<InferOutput>(wanted_.size()));
-    WEIR_RETURN_IF_ERROR(bytes_->Prepare());
     for (size_t at = 0; at < wanted_.size(); ++at) {
       const size_t i = wanted_[at];
       const TensorMeta& meta = work.OutputMeta(i);
       new (&outputs[at]) InferOutput{model_->outputs[i].name,
                                      KServeName(meta.dtype),
                                      {meta.dims.data(), meta.dims.size()},
-                                     bytes_->Take(i)};
+                                     std::nullopt};
     }
     std::string json;
     InferParameter report;
@@ -297,6 +296,10 @@ class KserveInferService::Request {
                          .full = report_ == ReportWish::kFull});
       report = {kReportParameter, std::string_view(json)};
       reply.parameters = {&report, 1};
+    }
+    WEIR_RETURN_IF_ERROR(bytes_->Prepare(CopiedBytes(reply)));
+    for (size_t at = 0; at < wanted_.size(); ++at) {
+      outputs[at].raw = bytes_->Take(wanted_[at]);
     }
     ReplyBuffer built = BuildInferReply(reply);
     WEIR_RETURN_IF_ERROR(call_.CheckReplySize(built.size()));

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "kernels/base/error_info.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "server/services/long_step.h"
@@ -17,6 +19,8 @@ namespace {
 // A reply that has less than this part of an evaluation's results holds none of
 // their memory: what it holds and what it counts for differ by no more.
 constexpr size_t kSmallPart = 4;
+
+constexpr absl::Duration kCopyRetry = absl::Milliseconds(20);
 
 // A client may send a message in pieces of a byte. Shorter ones than this, by
 // and large, are joined, so that the list of others is a small part of them.
@@ -165,9 +169,8 @@ OutputBytes::OutputBytes(CallEvaluation& evaluation,
       text + (copies_ ? bytes : 0) + wanted_.size() * kLongStepTensorBytes;
 }
 
-absl::Status OutputBytes::Prepare() {
+absl::Status OutputBytes::Prepare(size_t described) {
   const Work& work = evaluation_.work();
-  ServerCall& call = evaluation_.call();
   int references = 0;
   size_t bytes = 0;
   size_t referenced = 0;  // of them: see BuildEvaluateReply, BuildInferReply
@@ -187,13 +190,19 @@ absl::Status OutputBytes::Prepare() {
       if (meta.bytes > kCopiedReplyBytes) referenced += meta.bytes;
     }
   }
-  if (text_bytes > 0) WEIR_RETURN_IF_ERROR(call.Charge(text_bytes));
-  if (references == 0) return absl::OkStatus();
-  if (copies_) {
-    absl::Status room = call.Charge(bytes);
-    if (room.ok() || small_part_) return room;
-    copies_ = false;
+  const size_t copied = copies_ ? bytes : bytes - referenced;
+  absl::Status room =
+      evaluation_.call().ChargeReply(described + text_bytes + copied);
+  if (!room.ok()) {
+    if (!copies_ || small_part_) return room;
+    // Another time it may be lent.
+    return WithRetryAfter(
+        Annotate(room,
+                 "replies that are not sent yet hold half of --host-bytes, and "
+                 "this one would have to be copied: "),
+        kCopyRetry);
   }
+  if (references == 0 || copies_) return absl::OkStatus();
   // The bytes stay where they are; only who frees them changes.
   const size_t lent = evaluation_.result_bytes();
   beside_ = lent - std::min(lent, referenced);

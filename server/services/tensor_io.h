@@ -28,8 +28,8 @@ absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
 // The bytes of a done work's inline outputs, to be referenced by a reply.
 // Strings are written out in the wire form. Outputs are copied out of the
 // pinned memory where they are a small part of the results, or where replies
-// that are not sent yet hold much of it. Every output is asked for exactly
-// once.
+// that are not sent yet hold much of it, or refused where there is no room for
+// the copy. Every output is asked for exactly once.
 class OutputBytes {
  public:
   // `wanted` are indices of inline outputs, and stay. What is copied is settled
@@ -40,9 +40,10 @@ class OutputBytes {
   // most, and the outputs.
   size_t step_bytes() const { return step_bytes_; }
 
-  // First. RESOURCE_EXHAUSTED if they are more than a reply may have, or if
-  // there is no room for strings or for the copy of a small part.
-  absl::Status Prepare();
+  // First. `described`: what the reply has beside them, which is copied too.
+  // RESOURCE_EXHAUSTED if they are more than a reply may have, or if there is
+  // no room for what is copied of it.
+  absl::Status Prepare(size_t described);
 
   ForeignBytes Take(size_t output);
 
@@ -51,7 +52,7 @@ class OutputBytes {
   const std::span<const size_t> wanted_;
   CallEvaluation::Results results_;
   size_t step_bytes_ = 0;
-  bool small_part_ = false;  // of the results: it is copied or refused
+  bool small_part_ = false;  // of the results
   bool copies_ = false;
   size_t beside_ = 0;  // of the results, what no reference says
 };

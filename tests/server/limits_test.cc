@@ -158,6 +158,17 @@ TEST(LimitsTest, NoProgramOutlivesItsCalls) {
   EXPECT_TRUE(Eventually([&] { return held() < kLarge; })) << held();
 }
 
+// A graph that makes as many floats as it is told.
+v1::EvaluateRequest Grow(int64_t floats) {
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
+      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
+           Bytes<int64_t>({floats}));
+  return request;
+}
+
 TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   TestServer server([](ServerOptions& o) { o.max_message_bytes = 1 << 16; });
   v1::EvaluateRequest request = IdentityRequest();
@@ -170,13 +181,7 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   EXPECT_EQ(Reason(FromGrpcStatus(refused)), "MESSAGE_TOO_LARGE");
   EXPECT_TRUE(ServesOn(server));
 
-  request = Program(R"(
-      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
-      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
-      outputs: "y")");
-  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
-           Bytes<int64_t>({20'000}));
-  refused = Evaluate(server, request).status;
+  refused = Evaluate(server, Grow(20'000)).status;
   EXPECT_TRUE(
       Refused(refused, StatusCode::RESOURCE_EXHAUSTED, "the reply has 80"));
   EXPECT_EQ(Reason(FromGrpcStatus(refused)), "REPLY_TOO_LARGE");
@@ -265,12 +270,7 @@ TEST(LimitsTest, RepliesOfTextCountBeforeTheyAreWritten) {
 TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
   constexpr uint32_t kReplies = 20;  // of 1 MiB
   TestServer server([](ServerOptions& o) { o.host_bytes = 16 << 20; });
-  v1::EvaluateRequest request = Program(R"(
-      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
-      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
-      outputs: "y")");
-  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
-           Bytes<int64_t>({1 << 18}));
+  const v1::EvaluateRequest request = Grow(1 << 18);
   const std::string message = request.SerializeAsString();
   {
     RawHttp2 client(server.address(), /*window=*/0);
@@ -292,17 +292,6 @@ TEST(LimitsTest, UnreadRepliesLeaveRoomForOthers) {
     return server.DeviceMetric("weir_memory_bytes",
                                "pool=\"host\",state=\"used\"") == 0;
   }));
-}
-
-// A graph that makes as many floats as it is told.
-v1::EvaluateRequest Grow(int64_t floats) {
-  v1::EvaluateRequest request = Program(R"(
-      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
-      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
-      outputs: "y")");
-  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
-           Bytes<int64_t>({floats}));
-  return request;
 }
 
 // However much unread replies hold, whoever operates the server can ask it.
@@ -331,6 +320,81 @@ TEST(LimitsTest, UnreadRepliesLeaveTheRoomOfSmallCalls) {
     const grpc::Status status = stub->ServerReady(&context, {}, &ready);
     EXPECT_TRUE(status.ok()) << status.error_message();
     EXPECT_TRUE(ready.ready());
+  }
+}
+
+// As many as are admitted together, with the flags' proportions: half of the
+// pinned memory is left for evaluations.
+TEST(LimitsTest, UnreadRepliesAdmittedTogetherLeaveHalfOfTheHostsMemory) {
+  constexpr uint32_t kReplies = 14;  // of 1 MiB
+  TestServer server([](ServerOptions& o) {
+    o.streams = 1;
+    o.host_bytes = 16 << 20;
+    o.queue_bytes = o.host_bytes / 2;
+  });
+  const std::string message = Grow(1 << 18).SerializeAsString();
+  PendingEvaluate running(server, SpinRequest(milliseconds(500)));
+  ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
+  RawHttp2 client(server.address(), /*window=*/0);
+  for (uint32_t i = 0; i < kReplies; ++i) {
+    client.Begin(2 * i + 1, "/weir.v1.Evaluator/Evaluate");
+    client.Send(2 * i + 1, RawHttp2::Prefix(message.size()) + message,
+                /*last=*/true);
+  }
+  EXPECT_TRUE(running.Wait().status.ok());
+  const auto refused = [&] {
+    return server.Requests("Evaluate", "RESOURCE_EXHAUSTED");
+  };
+  ASSERT_TRUE(Eventually([&] {
+    return server.Metric("weir_replies_unsent") + refused() == kReplies;
+  }));
+  EXPECT_GT(refused(), 0);
+  EXPECT_EQ(
+      server.Metric("weir_requests_refused_total{reason=\"QUEUE_BYTES_FULL\"}"),
+      refused());
+  // One more than half.
+  EXPECT_TRUE(Eventually([&] {
+    return server.DeviceMetric("weir_memory_bytes",
+                               "pool=\"host\",state=\"used\"") <= 9 << 20;
+  }));
+}
+
+// What is copied into a reply counts before it is copied, however small each of
+// the outputs is.
+TEST(LimitsTest, RepliesOfManySmallOutputsCountBeforeTheyAreWritten) {
+  constexpr int kOutputs = 10'000;
+  constexpr size_t kBytes = 1024;
+  v1::EvaluateRequest request;
+  auto* const graph = request.mutable_graph()->mutable_definition();
+  v1::NamedTensor* const constant = graph->add_constants();
+  constant->set_name("c");
+  constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_UINT8);
+  constant->mutable_value()->mutable_spec()->add_shape(kBytes);
+  constant->mutable_value()->set_raw(std::string(kBytes, '\1'));
+  for (int i = 0; i < kOutputs; ++i) {
+    v1::Node* const node = graph->add_nodes();
+    node->set_op("Identity");
+    node->add_inputs("c");
+    node->add_outputs("y" + std::to_string(i));
+    graph->add_outputs("y" + std::to_string(i));
+  }
+  for (const bool room : {true, false}) {
+    TestServer server([&](ServerOptions& o) {
+      o.queue_bytes = (room ? 2 : 1) * kOutputs * kBytes;
+    });
+    const EvaluateAnswer answer = Evaluate(server, request);
+    if (room) {
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      EXPECT_EQ(answer.response.outputs_size(), kOutputs);
+    } else {
+      EXPECT_EQ(Reason(FromGrpcStatus(answer.status)), "QUEUE_BYTES_FULL")
+          << answer.status.error_message();
+    }
+    EXPECT_TRUE(server.Settles());
+    EXPECT_TRUE(Eventually([&] {
+      return server.DeviceMetric("weir_memory_bytes",
+                                 "pool=\"host\",state=\"used\"") == 0;
+    }));
   }
 }
 
@@ -512,13 +576,7 @@ TEST(LimitsTest, StreamsAndConnectionsAreCutAndTold) {
 
 TEST(LimitsTest, HostMemoryIsBounded) {
   TestServer server([](ServerOptions& o) { o.host_bytes = 1 << 20; });
-  v1::EvaluateRequest request = Program(R"(
-      inputs { name: "shape" spec { dtype: DATA_TYPE_INT64 shape: 1 } }
-      nodes { name: "grow" op: "ConstantOfShape" inputs: "shape" outputs: "y" }
-      outputs: "y")");
-  AddInput(&request, "shape", v1::DATA_TYPE_INT64, {1},
-           Bytes<int64_t>({1 << 20}));
-  const grpc::Status refused = Evaluate(server, request).status;
+  const grpc::Status refused = Evaluate(server, Grow(1 << 20)).status;
   EXPECT_TRUE(Refused(refused, StatusCode::RESOURCE_EXHAUSTED, ""));
   EXPECT_TRUE(ReportOf(refused).has_value());
   EXPECT_TRUE(ServesOn(server));

@@ -176,6 +176,28 @@ class LongStepTest : public ::testing::Test {
     return steps;
   }
 
+  // A done evaluation of "copy", to be released.
+  CallEvaluation* Copied(FakeCall& call, const std::string& floats) {
+    CallEvaluation* const evaluation =
+        CallEvaluation::Acquire(*engine_, metrics_);
+    WorkRequest& request = evaluation->request();
+    request.program = (*models_->Find("copy", ""))->program;
+    request.mode = EvalMode::kSyncFull;
+    request.inputs.resize(1);
+    request.inputs[0].dtype = DType::kFloat;
+    request.inputs[0].dims = {
+        static_cast<int64_t>(floats.size() / sizeof(float))};
+    request.inputs[0].pieces = {floats};
+    bool done = false;
+    evaluation->Start(
+        call,
+        [](CallEvaluation&, void* arg) { *static_cast<bool*>(arg) = true; },
+        &done);
+    while (!done) call.RunResumed();
+    EXPECT_TRUE(evaluation->work().status().ok());
+    return evaluation;
+  }
+
   static constexpr size_t kThreads = 2;
   static constexpr int kManyOutputs = 5000;
   static_assert(kManyOutputs * kLongStepTensorBytes > kLongStepBytes);
@@ -477,28 +499,12 @@ TEST_F(LongStepTest, LargeProgramsAreExplainedOnAnotherThread) {
 // Others borrow and return pinned memory all the time.
 TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
   constexpr size_t kBytes = 2 * kLongStepBytes;
-  const auto model = *models_->Find("copy", "");
   const std::string floats(kBytes, '\0');
   const size_t wanted[] = {0};
   for (const bool lends_much : {false, true}) {
     SCOPED_TRACE(lends_much);
     FakeCall call("");
-    CallEvaluation* const evaluation =
-        CallEvaluation::Acquire(*engine_, metrics_);
-    WorkRequest& request = evaluation->request();
-    request.program = model->program;
-    request.mode = EvalMode::kSyncFull;
-    request.inputs.resize(1);
-    request.inputs[0].dtype = DType::kFloat;
-    request.inputs[0].dims = {kBytes / sizeof(float)};
-    request.inputs[0].pieces = {floats};
-    bool done = false;
-    evaluation->Start(
-        call,
-        [](CallEvaluation&, void* arg) { *static_cast<bool*>(arg) = true; },
-        &done);
-    while (!done) call.RunResumed();
-    ASSERT_TRUE(evaluation->work().status().ok());
+    CallEvaluation* const evaluation = Copied(call, floats);
     PinnedPool& pool = engine_->pinned();
     std::vector<PinnedBuffer::Block*> lent;
     const auto lend = [&](bool much) {
@@ -516,7 +522,7 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
     EXPECT_EQ(bytes.step_bytes(),
               (lends_much ? kBytes : 0) + kLongStepTensorBytes);
     lend(!lends_much);
-    ASSERT_TRUE(bytes.Prepare().ok());
+    ASSERT_TRUE(bytes.Prepare(0).ok());
     const ForeignBytes taken = bytes.Take(0);
     EXPECT_EQ(taken.data != evaluation->work().OutputBytes(0).data(),
               lends_much);
@@ -550,6 +556,46 @@ TEST_F(LongStepTest, ManyOperandsAreOutlinedOnAnotherThread) {
   EXPECT_TRUE(first.answer()->ok()) << *first.answer();
   EXPECT_EQ(LongStepsOf("Explain", again), 1);
   EXPECT_TRUE(again.answer()->ok()) << *again.answer();
+}
+
+// While replies hold half of the pinned memory, and with the flags' proportions
+// all that may be in flight, evaluations keep the other half. A little is never
+// refused: whoever asks for it holds nothing.
+TEST_F(LongStepTest, OutputsThatCannotBeCopiedAreNotLentFromTheOtherHalf) {
+  PinnedPool& pool = engine_->pinned();
+  const size_t half = pool.stats().budget_bytes / 2;
+  Admission admission(100, half);
+  auto others = admission.Admit(1, kNoDeadline, NowNanos());
+  PinnedBuffer::Block* const lent[] = {pool.Acquire(half)->Release(),
+                                       pool.Acquire(half / 4)->Release()};
+  others->Answered(half + half / 4);
+  ASSERT_TRUE(pool.lends_much());
+  const size_t wanted[] = {0};
+  for (const size_t size :
+       {ServerCall::kLittleReplyBytes, 2 * ServerCall::kLittleReplyBytes}) {
+    SCOPED_TRACE(size);
+    const std::string floats(size, '\0');
+    FakeCall call("");
+    CallEvaluation* const evaluation = Copied(call, floats);
+    // It was admitted before they were answered.
+    others->Answered(0);
+    call.Admit(&admission);
+    others->Answered(half + half / 4);
+    OutputBytes bytes(*evaluation, wanted);
+    const absl::Status status = bytes.Prepare(0);
+    if (size <= ServerCall::kLittleReplyBytes) {
+      ASSERT_TRUE(status.ok()) << status;
+      const ForeignBytes taken = bytes.Take(0);
+      EXPECT_NE(taken.data, evaluation->work().OutputBytes(0).data());
+      taken.release(taken.arg);
+    } else {
+      EXPECT_EQ(Reason(status), "QUEUE_BYTES_FULL") << status;
+      EXPECT_TRUE(RetryAfter(status).has_value());
+    }
+    CallEvaluation::Release(evaluation);
+    EXPECT_EQ(pool.stats().leased_bytes, half + half / 4);
+  }
+  for (PinnedBuffer::Block* block : lent) PinnedBuffer::Return(block);
 }
 
 // The shapes that are given are taken, and the plan looked for, where the

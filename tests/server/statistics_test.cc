@@ -198,6 +198,44 @@ TEST(StatisticsTest, FailuresAreCountedApart) {
   }
 }
 
+// What the reply has beside its outputs counts too, and is known last.
+TEST(StatisticsTest, AReplyThatIsTooLargeIsAFailure) {
+  constexpr int64_t kFloats = 16'000;
+  constexpr size_t kMessageBytes = kFloats * sizeof(float) + 100;
+  ModelFolder models;
+  onnx::ModelProto model = EmptyModel();
+  const std::string output(200, 'y');
+  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
+           {"N"});
+  AddValue(model.mutable_graph()->add_output(), output,
+           onnx::TensorProto::FLOAT, {"N"});
+  AddNode(&model, "Identity", {"x"}, {output});
+  models.Write("identity", model);
+  TestServer server([&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.max_message_bytes = kMessageBytes;
+  });
+  const std::string floats(kFloats * sizeof(float), '\0');
+  v1::EvaluateRequest evaluate;
+  evaluate.mutable_graph()->mutable_model()->set_name("identity");
+  AddInput(&evaluate, "x", v1::DATA_TYPE_FLOAT, {kFloats}, floats);
+  ASSERT_LE(evaluate.ByteSizeLong(), kMessageBytes);
+  EXPECT_EQ(Reason(FromGrpcStatus(Evaluate(server, evaluate).status)),
+            "REPLY_TOO_LARGE");
+  inference::ModelInferRequest infer;
+  infer.set_model_name("identity");
+  AddInput(&infer, "x", "FP32", {kFloats}, floats);
+  ASSERT_LE(infer.ByteSizeLong(), kMessageBytes);
+  EXPECT_EQ(Reason(FromGrpcStatus(Infer(server, infer).status)),
+            "REPLY_TOO_LARGE");
+  const inference::ModelStatistics identity = Of(server, "identity");
+  EXPECT_EQ(identity.inference_stats().success().count(), 0u);
+  EXPECT_EQ(identity.inference_stats().fail().count(), 2u);
+  EXPECT_EQ(
+      server.DeviceMetric("weir_memory_bytes", "pool=\"host\",state=\"used\""),
+      0);
+}
+
 // y = x after a lane was held for a second.
 onnx::ModelProto SpinModel() {
   onnx::ModelProto model = EmptyModel();
