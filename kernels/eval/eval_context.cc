@@ -197,7 +197,7 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 }
 
 void EvalContext::Enqueue(Work* work) {
-  work->context_ = shared_from_this();
+  work->SetContext(shared_from_this());
   const WorkRequest& request = work->request;
   bool needs_producer = false;
   for (const InputSource& input : request.inputs) {
@@ -211,8 +211,8 @@ void EvalContext::Enqueue(Work* work) {
     full = unfinished_ >= options_.max_pending;
     ++unfinished_;
     if (!full) {
-      work->stage_ =
-          needs_producer ? Work::Stage::kNeedsPlan : Work::Stage::kPlanning;
+      // Until it is whole: whoever pumps meanwhile leaves it alone.
+      work->stage_ = Work::Stage::kPlanning;
       Append(work);
     }
   }
@@ -251,6 +251,11 @@ void EvalContext::Enqueue(Work* work) {
         return;
       }
       work->Return();
+    }
+    {
+      MutexLock lock(&mu_);
+      work->stage_ = Work::Stage::kNeedsPlan;
+      if (work->AnyCancelled()) sweep_ = true;  // skipped meanwhile
     }
     Pump();
     return;
@@ -752,7 +757,7 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   AdvanceTimeline(number, status);
 
   const std::shared_ptr<Work> self = std::move(work->self_);
-  const std::shared_ptr<EvalContext> context = work->context_;
+  const std::shared_ptr<EvalContext> context = work->context();
   work->Advance(status.ok() ? WorkState::kCompleted : WorkState::kError);
   work->Return();
   work->observer_->OnDone(*work);

@@ -136,12 +136,12 @@ bool EvalContext::EnqueueJoined(JoinedWork* joined) {
     unfinished_ += members.size();
     for (const std::shared_ptr<Work>& member : members) {
       member->number_ = ++last_number_;
-      member->context_ = shared_from_this();
+      member->SetContext(shared_from_this());
     }
     work.Reset();
     work.number_ = last_number_;
     work.mode_ = EvalMode::kDeferred;
-    work.context_ = shared_from_this();
+    work.SetContext(shared_from_this());
     work.returned_ = true;  // nobody is told
     work.bytes_stay_ = true;
     work.stage_ = Work::Stage::kPlanning;

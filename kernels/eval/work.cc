@@ -72,8 +72,8 @@ Work::~Work() = default;
 
 void Work::Cancel() {
   cancelled_.store(true);
-  if (context_ == nullptr) return;
-  const std::shared_ptr<EvalContext> context = context_;
+  const std::shared_ptr<EvalContext> context = this->context();
+  if (context == nullptr) return;
   uint64_t plan_wait = 0;
   {
     MutexLock lock(&context->mu_);
@@ -86,8 +86,19 @@ void Work::Cancel() {
 }
 
 Point Work::point() const {
-  if (context_ == nullptr) return {};
-  return {context_->timeline(), number_};
+  const std::shared_ptr<EvalContext> context = this->context();
+  if (context == nullptr) return {};
+  return {context->timeline(), number_};
+}
+
+std::shared_ptr<EvalContext> Work::context() const {
+  MutexLock lock(&context_mu_);
+  return context_;
+}
+
+void Work::SetContext(std::shared_ptr<EvalContext> context) {
+  MutexLock lock(&context_mu_);
+  context_.swap(context);
 }
 
 const TensorMeta& Work::OutputMeta(size_t i) const {
@@ -393,8 +404,9 @@ absl::Status Work::AssignMemory(Engine& engine, const Lane& lane) {
       return absl::UnimplementedError(
           absl::StrCat("output ", i, " is text and cannot be kept"));
     }
-    WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
-                          engine.memory().Allocate(meta.bytes, context_->id()));
+    WEIR_ASSIGN_OR_RETURN(
+        MemoryPool::Allocation allocation,
+        engine.memory().Allocate(meta.bytes, context()->id()));
     // The whole tensor is overwritten by the copy of the result: what was there
     // before is never seen, so `must_zero` asks for nothing here.
     allocation.storage->SetWriter(here);
@@ -509,7 +521,7 @@ void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
 
 std::string Work::Describe() const {
   std::string text =
-      absl::StrCat("work ", number_, " of context ", context_->id());
+      absl::StrCat("work ", number_, " of context ", context()->id());
   if (!request.label.empty()) {
     absl::StrAppend(&text, " \"", request.label, "\"");
   }
@@ -532,7 +544,7 @@ void Work::Complete(const Completion& done) {
     plan_->RecordDuration(done.completed_at - done.started_at,
                           done.device_time);
   }
-  context_->Finish(this, std::move(status), /*launched=*/true);
+  context()->Finish(this, std::move(status), /*launched=*/true);
 }
 
 }  // namespace weir

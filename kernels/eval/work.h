@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
 #include "kernels/eval/eval_mode.h"
@@ -162,6 +163,9 @@ class WEIR_EXPORT Work final : private StreamTask {
   void Complete(const Completion& completion) override;
   std::string Describe() const override;
 
+  // Null before it was enqueued.
+  std::shared_ptr<EvalContext> context() const;
+  void SetContext(std::shared_ptr<EvalContext> context);
   void Advance(WorkState to);  // only forward
   void Return();               // OnReturn, once
   void Reset();
@@ -170,7 +174,7 @@ class WEIR_EXPORT Work final : private StreamTask {
   enum class Stage : uint8_t {
     kIdle,
     kDeferred,
-    kPlanning,   // a compile thread makes the plan
+    kPlanning,   // its submitter has it, or a compile thread makes the plan
     kNeedsPlan,  // its inputs' shapes come from works before it
     kPlanned,    // waits for points
     kReady,      // takes a lane
@@ -215,7 +219,9 @@ class WEIR_EXPORT Work final : private StreamTask {
   void NoteDeviceError(const Completion& completion,
                        const absl::Status& status);
 
-  std::shared_ptr<EvalContext> context_;  // since it was enqueued
+  mutable Mutex context_mu_;
+  // Since it was enqueued.
+  std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(context_mu_);
   WorkObserver* observer_ = nullptr;
   std::shared_ptr<Work> self_;    // deferred works keep themselves until done
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work

@@ -2,6 +2,7 @@
 // their graphs, each with results, errors and a report of its own.
 #include <gmock/gmock.h>
 
+#include <thread>
 #include <utility>
 
 #include "kernels/base/error_info.h"
@@ -193,6 +194,29 @@ TEST_P(Flush, ACancelledMemberLeavesTheOthers) {
   ASSERT_TRUE(held.Done().ok());
   EXPECT_TRUE(two.Done().ok()) << two.work->status();
   EXPECT_THAT(Kept(activation, two), ElementsAre(5));
+}
+
+TEST_P(Flush, WorksMayBeCancelledWhileTheyAreFlushed) {
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {5};
+  Deferred one(this, "Neg", 1), two(this, "Abs", 1), alone(this, "Abs", 1);
+  alone.request().graph = nullptr;  // it is not joined
+  for (Deferred* work : {&one, &two, &alone}) {
+    work->Read(0, a);
+    Defer(activation, *work);
+  }
+  std::thread cancels([&] {
+    one.work->Cancel();
+    alone.work->Cancel();
+  });
+  activation.Flush();
+  cancels.join();
+  for (Deferred* work : {&one, &alone}) {
+    const absl::Status status = work->Done();
+    EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+  }
+  EXPECT_TRUE(two.Done().ok()) << two.work->status();
 }
 
 TEST_P(Flush, LaterWorksComeAfterTheJoinedOnes) {

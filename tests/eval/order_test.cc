@@ -379,5 +379,51 @@ TEST_P(PostedWork, IsNotDoneWhileAPointIsAnnounced) {
                         [&] { ASSERT_TRUE(gate->Advance(1).ok()); });
 }
 
+// Cancels the work as soon as it hears of it, and lets the context act on that.
+class CancelingObserver final : public WorkObserver {
+ public:
+  explicit CancelingObserver(HoldingExecutor* executor) : executor_(executor) {}
+
+  void OnReturn(Work& work) override {
+    work.Cancel();
+    executor_->RunAll();
+    done_meanwhile = done.count() > 0;
+  }
+  void OnDone(Work&) override { done.Set(); }
+
+  bool done_meanwhile = false;
+  Event done;
+
+ private:
+  HoldingExecutor* const executor_;
+};
+
+// Whoever submits it still has it in hand, whatever others do to its context.
+TEST_P(PostedWork, IsNotDoneWhileItIsSubmitted) {
+  MakeThePlan();
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext({.executor = &executor_}));
+  WatchedWork producer;
+  Prepare(producer);
+  producer.request().after = {Point{gate, 1}};
+  activation.Submit(producer.work.get(), &producer.waiter);
+  CancelingObserver observer(&executor_);
+  WatchedWork reader;
+  Prepare(reader);
+  reader.request().inputs[0] = InputSource();
+  reader.request().inputs[0].producer = producer.work;
+  activation.Submit(reader.work.get(), &observer);
+  EXPECT_FALSE(observer.done_meanwhile);
+  executor_.RunAll();
+  observer.done.Wait();
+  EXPECT_EQ(reader.work->status().code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(testing::Eventually([&] {
+    executor_.RunAll();
+    return producer.work->done();
+  }));
+  EXPECT_TRUE(producer.Done().ok()) << producer.work->status();
+}
+
 }  // namespace
 }  // namespace weir
