@@ -383,7 +383,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Limits");
 
   AddFlag(app, "--max-output-bytes", options.max_output_bytes,
-          "Outputs of one evaluation; 0: --host-bytes")
+          "Outputs of one evaluation; 0: the largest power of two in "
+          "--host-bytes")
       ->check(Bytes(0, int64_t{1} << 40))
       ->group("Limits");
   AddFlag(app, "--max-scratch-bytes", options.max_scratch_bytes,

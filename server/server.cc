@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <random>
 #include <set>
 #include <thread>
@@ -107,9 +108,10 @@ bool IsReadable(int fd, absl::Duration timeout) {
 
 EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
   EvaluationLimits limits;
-  limits.output_bytes = static_cast<int64_t>(options.max_output_bytes > 0
-                                                 ? options.max_output_bytes
-                                                 : options.host_bytes);
+  // Without a flag, the largest buffer that there is of pinned memory.
+  limits.output_bytes = static_cast<int64_t>(
+      options.max_output_bytes > 0 ? options.max_output_bytes
+                                   : std::bit_floor(options.host_bytes));
   limits.scratch_bytes = static_cast<int64_t>(options.max_scratch_bytes);
   limits.operations = options.max_operations;
   return limits;

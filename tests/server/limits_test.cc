@@ -720,13 +720,22 @@ TEST(LimitsTest, OperationsAreBoundedByTheDevicesThreads) {
 TEST(LimitsTest, OutputsAreBoundedByTheHostsMemory) {
   ModelFolder models;
   models.Write("MatMul", SquareModel("MatMul"));
-  TestServer server([&](ServerOptions& o) {
-    o.model_repository = models.path();
-    o.host_bytes = 1 << 20;
-  });
-  for (const grpc::Status& status : EveryWay(server, "MatMul", 520)) {
-    EXPECT_TRUE(
-        Refused(status, StatusCode::RESOURCE_EXHAUSTED, "--max-output-bytes"));
+  struct {
+    size_t host_bytes;
+    int64_t too_large;
+  } cases[] = {{1 << 20, 520},
+               // A buffer takes a power of two: 2.5 MB would need 4 MiB.
+               {3 << 20, 800}};
+  for (const auto& [host_bytes, too_large] : cases) {
+    SCOPED_TRACE(host_bytes);
+    TestServer server([&, bytes = host_bytes](ServerOptions& o) {
+      o.model_repository = models.path();
+      o.host_bytes = bytes;
+    });
+    for (const grpc::Status& status : EveryWay(server, "MatMul", too_large)) {
+      EXPECT_TRUE(Refused(status, StatusCode::RESOURCE_EXHAUSTED,
+                          "--max-output-bytes"));
+    }
   }
 }
 
