@@ -52,7 +52,11 @@ int64_t OnACpu(const LoweredNode& node, int64_t operations,
   const bool half = std::any_of(inputs.begin(), inputs.end(), IsHalf) ||
                     std::any_of(outputs.begin(), outputs.end(),
                                 [](const auto& o) { return IsHalf(o.dtype); });
-  if (half && weight > kProductCpuWeight) weight += kHalfTypeCpuWeight;
+  if (weight > kProductCpuWeight) {
+    if (half) weight += kHalfTypeCpuWeight;
+  } else if (!half && inputs.size() > 1 && inputs[0] != DType::kFloat) {
+    weight = kOwnProductCpuWeight;
+  }
   return SaturatingMul(operations, weight);
 }
 

@@ -82,8 +82,13 @@ int64_t FloatsAtMost(int64_t elements) {
   return SaturatingAdd(SaturatingMul(elements, sizeof(float)), 255);
 }
 
-// The CPU lays inputs and outputs out anew, and computes in float what is a
-// half type. What cuDNN takes beside it is known once it is asked.
+// What a call of the library for one image takes a CPU, some microseconds, in
+// products.
+constexpr int64_t kImageOperations = 50'000;
+
+// The CPU lays inputs and outputs out anew, which takes as long as moving
+// elements, and computes in float what is a half type. What cuDNN takes beside
+// it is known once it is asked.
 NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
                   const PlanArgs& args) {
   const TensorMeta& x = args.inputs[0];
@@ -91,16 +96,19 @@ NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
   const TensorMeta& y = args.outputs[0];
   NodeCost cost = LinearCost(node, device, args);
   const int64_t taps = w.dims[0] == 0 ? 0 : w.elements / w.dims[0];
-  cost.operations =
-      SaturatingAdd(cost.operations, SaturatingMul(y.elements, taps));
+  int64_t products = SaturatingMul(y.elements, taps);
   const auto take = [&cost](int64_t bytes) {
     cost.scratch_bytes = SaturatingAdd(cost.scratch_bytes, bytes);
   };
   const bool half = ComputeType(x.dtype) != x.dtype;
   if (device == DeviceKind::kCpu) {
     // Taps that meet no input are passed over one by one.
-    cost.operations =
-        SaturatingAdd(cost.operations, SaturatingMul(x.dims[0], w.elements));
+    products = SaturatingAdd(products, SaturatingMul(x.dims[0], w.elements));
+    cost.operations = SaturatingAdd(
+        SaturatingMul(cost.operations, kElementCpuWeight), products);
+    if (x.dtype != DType::kDouble) {
+      AddOnACpu(device, args, x.dims[0], kImageOperations, cost);
+    }
     for (int copies = half ? 2 : 1; copies > 0; --copies) {
       take(FloatsAtMost(x.elements));
       take(FloatsAtMost(w.elements));
@@ -108,6 +116,7 @@ NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
     }
     return cost;
   }
+  cost.operations = SaturatingAdd(cost.operations, products);
   // A bias of zeros where only a residual is added.
   take(SaturatingAdd(
       SaturatingMul(w.dims[0], static_cast<int64_t>(SizeOf(x.dtype))), 255));

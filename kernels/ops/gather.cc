@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/parallel_for.h"
@@ -32,6 +33,24 @@ absl::Status InferGather(InferContext& context) {
   }
   context.SetOutput(0, dtype, std::move(shape));
   return absl::OkStatus();
+}
+
+// An index into what no cache holds waits for the memory.
+NodeCost GatherCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  constexpr size_t kCachedBytes = size_t{1} << 20;
+  constexpr int64_t kUncachedOperations = 80;
+  NodeCost cost = OutputCost(node, device, args);
+  const TensorMeta& data = args.inputs[0];
+  const auto axis = NormalizeAxis(node.attributes.Int("axis", 0),
+                                  static_cast<int>(data.dims.size()));
+  if (!axis.ok() || data.bytes <= kCachedBytes) return cost;
+  int64_t rows = args.inputs[1].elements;
+  for (int d = 0; d < *axis; ++d) {
+    rows = SaturatingMul(rows, data.dims[static_cast<size_t>(d)]);
+  }
+  AddOnACpu(device, args, rows, kUncachedOperations, cost);
+  return cost;
 }
 
 struct GatherShape {
@@ -120,7 +139,7 @@ absl::Status Register_onnx_Gather(OpRegistry& registry) {
   def.attributes = {
       {"axis", AttributeType::kInt, false, "In [-rank, rank), default 0."}};
   def.infer = InferGather;
-  def.cost = OutputCost;
+  def.cost = GatherCost;
   return registry.Register(std::move(def), MakeGatherKernel);
 }
 

@@ -128,6 +128,9 @@ int64_t SumsInTiles(int64_t outputs, int64_t m, int64_t n) {
   return ((sums - 1) / kElementsSideBySide + 1) * outputs;
 }
 
+// About 50 ns, for each of several products.
+constexpr int64_t kMatrixOperations = 500;
+
 // Of sums of `k` products, for matrices of m x n. On the CPU half types are
 // widened to floats.
 NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
@@ -139,6 +142,8 @@ NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
       SaturatingMul(
           device == DeviceKind::kCpu ? outputs : SumsInTiles(outputs, m, n),
           k));
+  const int64_t matrices = outputs == 0 ? 0 : outputs / m / n;
+  if (matrices > 1) AddOnACpu(device, args, matrices, kMatrixOperations, cost);
   const DType dtype = args.inputs[0].dtype;
   if (device != DeviceKind::kCpu || ComputeType(dtype) == dtype) return cost;
   for (const absl::Span<const TensorMeta> metas : {args.inputs, args.outputs}) {

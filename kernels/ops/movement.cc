@@ -555,7 +555,7 @@ absl::Status Register_onnx_Transpose(OpRegistry& registry) {
   def.attributes = {{"perm", AttributeType::kInts, false,
                      "Input axis of each output axis; default: reversed."}};
   def.infer = InferTranspose;
-  def.cost = OutputCost;
+  def.cost = RowwiseCost;
   return registry.Register(std::move(def), MakeTransposeKernel);
 }
 
@@ -568,7 +568,7 @@ absl::Status Register_onnx_Expand(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.host_inputs = 1u << 1;
   def.infer = InferExpand;
-  def.cost = OutputCost;
+  def.cost = RowwiseCost;
   return registry.Register(std::move(def), MakeExpandKernel);
 }
 
@@ -588,7 +588,7 @@ absl::Status Register_onnx_Slice(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.host_inputs = 0b11110;
   def.infer = InferSlice;
-  def.cost = OutputCost;
+  def.cost = RowwiseCost;
   return registry.Register(std::move(def), MakeSliceKernel);
 }
 
@@ -610,7 +610,7 @@ absl::Status Register_onnx_Pad(OpRegistry& registry) {
                      "\"wrap\"."}};
   def.host_inputs = 0b1010;
   def.infer = InferPad;
-  def.cost = OutputCost;
+  def.cost = RowwiseCost;
   return registry.Register(std::move(def), MakePadKernel);
 }
 

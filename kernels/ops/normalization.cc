@@ -413,6 +413,7 @@ NodeCost SoftmaxCost(const NodeInfo& node, DeviceKind device,
   const auto shape = SoftmaxShapeOf(node, x.dims);
   if (!shape.ok()) return cost;
   cost.operations = RowOperations(cost.operations, device, shape->rows());
+  AddOnACpu(device, args, shape->rows(), kRowOperations, cost);
   if (device == DeviceKind::kCpu) {
     cost.scratch_bytes =
         static_cast<int64_t>(SoftmaxPlan(*shape, x.dtype).scratch_bytes());
@@ -713,6 +714,7 @@ NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
   auto shape = LayerNormShapeOf(node, args);
   if (!shape.ok() || shape->rows == 0) return cost;
   cost.operations = RowOperations(cost.operations, device, shape->rows);
+  AddOnACpu(device, args, shape->rows, kRowOperations, cost);
   const int64_t length = shape->length;
   for (const Dims* dims : {&shape->scale, &shape->bias}) {
     if ((dims == &shape->bias && !shape->has_bias) || !shape->Expands(*dims)) {
@@ -756,6 +758,15 @@ absl::Status InferBatchNormalization(InferContext& context) {
                       i == 0 ? x : context.input_shape(3));
   }
   return absl::OkStatus();
+}
+
+NodeCost BatchNormalizationCost(const NodeInfo& node, DeviceKind device,
+                                const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, device, args);
+  const Dims& x = args.inputs[0].dims;
+  AddOnACpu(device, args, SaturatingMul(x[0], x.size() == 1 ? 1 : x[1]),
+            kRowOperations, cost);
+  return cost;
 }
 
 double ReadFloating(const void* values, DType dtype, int64_t i) {
@@ -889,7 +900,7 @@ absl::Status Register_onnx_BatchNormalization(OpRegistry& registry) {
       {"training_mode", AttributeType::kInt, false,
        "Default 0; 1 is not implemented."}};
   def.infer = InferBatchNormalization;
-  def.cost = LinearCost;
+  def.cost = BatchNormalizationCost;
   return registry.Register(std::move(def), MakeBatchNormalizationKernel);
 }
 

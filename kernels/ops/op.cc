@@ -99,12 +99,43 @@ NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
+void AddOnACpu(DeviceKind device, const PlanArgs& args, int64_t count,
+               int64_t operations, NodeCost& cost) {
+  if (device != DeviceKind::kCpu || args.outputs[0].elements == 0) return;
+  cost.operations =
+      SaturatingAdd(cost.operations, SaturatingMul(count, operations));
+}
+
+int64_t RowsOf(const TensorMeta& meta) {
+  for (size_t d = meta.dims.size(); d-- > 0;) {
+    if (meta.dims[d] > 1) return meta.elements / meta.dims[d];
+  }
+  return meta.elements;
+}
+
+NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
+                     const PlanArgs& args) {
+  constexpr int64_t kAxisOperations = 6;
+  NodeCost cost = OutputCost(node, device, args);
+  const TensorMeta& output = args.outputs[0];
+  AddOnACpu(device, args, RowsOf(output),
+            kAxisOperations * static_cast<int64_t>(output.dims.size()), cost);
+  return cost;
+}
+
 NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
                          const PlanArgs& args) {
   NodeCost cost = OutputCost(node, device, args);
   cost.operations = SaturatingMul(
       cost.operations,
       std::max<int64_t>(1, static_cast<int64_t>(args.inputs.size())));
+  const int64_t elements = args.outputs[0].elements;
+  if (std::any_of(args.inputs.begin(), args.inputs.end(),
+                  [elements](const TensorMeta& input) {
+                    return input.elements > 1 && input.elements != elements;
+                  })) {
+    AddOnACpu(device, args, RowsOf(args.outputs[0]), kRowOperations, cost);
+  }
   return cost;
 }
 

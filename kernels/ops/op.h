@@ -303,9 +303,23 @@ WEIR_EXPORT NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
 WEIR_EXPORT NodeCost OutputCost(const NodeInfo& node, DeviceKind device,
                                 const PlanArgs& args);
 
+// For what finds out for each row of its output, axis by axis, where it comes
+// from.
+WEIR_EXPORT NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
+                                 const PlanArgs& args);
+
 // For what computes each element of its output from one of each input.
 WEIR_EXPORT NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
                                      const PlanArgs& args);
+
+// Adds what each of `count` rows, pictures or matrices takes a CPU however
+// small it is, as so many operations of their own.
+WEIR_EXPORT void AddOnACpu(DeviceKind device, const PlanArgs& args,
+                           int64_t count, int64_t operations, NodeCost& cost);
+// About 20 ns, for most rows.
+inline constexpr int64_t kRowOperations = 20;
+// Of a dense tensor, as long as its last axis with more than one element.
+WEIR_EXPORT int64_t RowsOf(const TensorMeta& meta);
 
 // On a GPU: what one long reduction in two steps holds between them, 16 bytes
 // for 64 elements or more.
@@ -331,9 +345,11 @@ class DigestBudget {
 };
 
 // OpDef::cpu_weight, of a product with its addition (at most 0.1 ns, of a
-// matrix), of an element that is moved, compared or added (1 ns), and of one
-// that a function of the C library or as costly a one is made of (25 ns).
+// matrix; some times that where no library has double and integers), of an
+// element that is moved, compared or added (1 ns), and of one that a function
+// of the C library or as costly a one is made of (25 ns).
 inline constexpr int64_t kProductCpuWeight = 1;
+inline constexpr int64_t kOwnProductCpuWeight = 5;
 inline constexpr int64_t kElementCpuWeight = 10;
 inline constexpr int64_t kFunctionCpuWeight = 250;
 inline constexpr int64_t kHalfTypeCpuWeight = 90;

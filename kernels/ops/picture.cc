@@ -239,6 +239,18 @@ class ResizeKernelPlan : public KernelPlan {
   int64_t row_operations_ = 0;  // of a row of the output
 };
 
+// Every operator begins anew with each picture.
+constexpr int64_t kPictureOperations = 50;
+
+// For what moves pixels.
+NodeCost PictureCost(const NodeInfo& node, DeviceKind device,
+                     const PlanArgs& args) {
+  NodeCost cost = OutputCost(node, device, args);
+  AddOnACpu(device, args, PictureShapeOf(args.inputs[0].dims).count,
+            kPictureOperations, cost);
+  return cost;
+}
+
 // The vertical pass over the rows that the output needs, then the horizontal
 // one. Between them the CPU holds a row for each piece, CUDA all of it.
 NodeCost ResizeCost(const NodeInfo& node, DeviceKind device,
@@ -247,6 +259,7 @@ NodeCost ResizeCost(const NodeInfo& node, DeviceKind device,
   const PictureShape in = PictureShapeOf(args.inputs[0].dims);
   const PictureShape out = PictureShapeOf(args.outputs[0].dims);
   if (args.outputs[0].elements == 0) return cost;
+  AddOnACpu(device, args, in.count, kPictureOperations, cost);
   const auto geometry = ResizeGeometryOf(node, in.height, in.width);
   const auto filter = ResizeFilterOf(node);
   if (!geometry.ok() || !filter.ok() ||
@@ -532,10 +545,10 @@ class NormalizePlan : public KernelPlan {
 NodeCost NormalizeCost(const NodeInfo& node, DeviceKind device,
                        const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
-  const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
+  AddOnACpu(device, args, PictureShapeOf(args.inputs[0].dims).count,
+            kPictureOperations, cost);
   if (device == DeviceKind::kCpu && args.outputs[0].dtype != DType::kFloat) {
-    cost.scratch_bytes =
-        SaturatingMul(SaturatingMul(shape.count, shape.picture()), 4);
+    cost.scratch_bytes = SaturatingMul(args.outputs[0].elements, 4);
   }
   return cost;
 }
@@ -709,7 +722,7 @@ absl::Status Register_weir_Crop(OpRegistry& registry) {
       {"crop_pos_x", AttributeType::kFloat, false, "In [0, 1], default 0.5."},
       {"crop_pos_y", AttributeType::kFloat, false, "In [0, 1], default 0.5."}};
   def.infer = InferCrop;
-  def.cost = OutputCost;
+  def.cost = PictureCost;
   return registry.Register(std::move(def), MakeCropKernel);
 }
 
@@ -733,7 +746,7 @@ absl::Status Register_weir_Flip(OpRegistry& registry) {
       {"horizontal", AttributeType::kInt, false, "0 or 1 (default)."},
       {"vertical", AttributeType::kInt, false, "0 (default) or 1."}};
   def.infer = InferFlip;
-  def.cost = OutputCost;
+  def.cost = PictureCost;
   return registry.Register(std::move(def), MakeFlipKernel);
 }
 

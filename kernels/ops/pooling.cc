@@ -83,6 +83,7 @@ NodeCost PoolCost(const NodeInfo& node, DeviceKind device,
     taps = SaturatingMul(taps, std::min(axis.kernel, inside));
   }
   cost.operations = SaturatingAdd(cost.operations, taps);
+  AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
   return cost;
 }
 

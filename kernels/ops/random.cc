@@ -160,6 +160,7 @@ absl::Status Register_weir_RandomUniform(OpRegistry& registry) {
   def.random = true;
   def.infer = InferRandomUniform;
   def.cost = OutputCost;
+  def.cpu_weight = kFunctionCpuWeight;
   return registry.Register(std::move(def), MakeRandomUniformKernel);
 }
 

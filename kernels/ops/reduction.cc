@@ -73,6 +73,7 @@ NodeCost ReductionCost(const NodeInfo& node, DeviceKind device,
   cost.scratch_bytes = device == DeviceKind::kCpu
                            ? elements / 4096
                            : PartialResultBytes(elements);
+  AddOnACpu(device, args, RowsOf(args.inputs[0]), kRowOperations, cost);
   return cost;
 }
 
@@ -293,6 +294,7 @@ class ReducePlan final : public KernelPlan {
             const T* base = in + Offset(i, g_.kept, g_.kept_strides);
             Acc acc = Op::Identity();
             for (int64_t r = 0; r < inner; ++r) {
+              if (question.Asked(kRowOperations)) return;
               acc = Op::Combine(
                   acc, ReduceRun<Op>(
                            base + Offset(r, g_.reduced, g_.reduced_strides),
@@ -341,7 +343,7 @@ class ReducePlan final : public KernelPlan {
             const T* base = in + Offset(row, g_.kept, g_.kept_strides) + first;
             std::fill_n(accs.data(), n, Op::Identity());
             for (int64_t r = 0; r < g_.count; ++r) {
-              if (given_up.Asked(n)) return;
+              if (given_up.Asked(n + kRowOperations)) return;
               const T* __restrict data =
                   base + Offset(r, g_.reduced, g_.reduced_strides);
               Acc* __restrict acc = accs.data();

@@ -227,9 +227,12 @@ TEST_F(EvaluationLimitsTest, ACpusOperationsCountByTheTimeTheyTake) {
   // 100 elements: read and written, and 10 products for each.
   EXPECT_EQ(count("MatMul", DType::kFloat, 2), 1300);
   EXPECT_EQ(count("MatMul", DType::kFloat16, 2), 1300);
+  EXPECT_EQ(count("MatMul", DType::kDouble, 2), 5 * 1300);
+  EXPECT_EQ(count("MatMul", DType::kInt32, 2), 5 * 1300);
   EXPECT_EQ(count("Add", DType::kFloat, 2), 200 * 10);
   EXPECT_EQ(count("Add", DType::kBfloat16, 2), 200 * 100);
-  EXPECT_EQ(count("Transpose", DType::kInt64, 1), 100 * 10);
+  // 10 rows, of 2 axes.
+  EXPECT_EQ(count("Transpose", DType::kInt64, 1), (100 + 10 * 2 * 6) * 10);
   EXPECT_EQ(count("Relu", DType::kFloat, 1), 100 * 10);
   for (const char* op : {"Exp", "Log", "Sqrt", "Erf", "Tanh", "Sigmoid"}) {
     EXPECT_EQ(count(op, DType::kFloat, 1), 100 * 250) << op;

@@ -19,6 +19,13 @@ namespace {
 
 using Cost = decltype(OpDef::cost);
 
+constexpr int64_t kVast = int64_t{1} << 62;
+
+bool GoesBySizes(const OpDef& def) {
+  return def.cost == LinearCost || def.cost == OutputCost ||
+         def.cost == RowwiseCost || def.cost == ElementwiseCost;
+}
+
 TensorMeta Meta(DType dtype, const Dims& dims) {
   TensorMeta meta;
   meta.dtype = dtype;
@@ -59,44 +66,84 @@ std::vector<Example> Examples() {
       {Node("MatMul"),
        {{1 << 16, 1, 1, 8}, {1, 1 << 16, 8, 1}},
        {{1 << 16, 1 << 16, 1, 1}},
-       int64_t{8} << 32},
+       int64_t{8 + 500} << 32},
+      {Node("MatMul"), {{6, 2, 3}, {6, 3, 5}}, {{6, 2, 5}}, 60 * 3 + 6 * 500},
       {Node("Gemm"), {{2, 7}, {7, 3}}, {{2, 3}}, 6 * 7},
       {Node("Gemm", Attrs({{"transA", int64_t{1}}})),
        {{7, 2}, {7, 3}},
        {{2, 3}},
        6 * 7},
-      // And each tap of each picture, on the CPU.
+      // On the CPU each tap of each picture, too, and each picture; elements
+      // that are moved take as long as ten products.
       {Node("Conv"),
        {{2, 3, 8, 8}, {4, 3, 3, 3}},
        {{2, 4, 6, 6}},
-       288 * 27 + 2 * 108},
+       288 * 27 + 2 * 108 + 2 * 50'000 + 9 * (384 + 108 + 288)},
       {Node("Conv", Attrs({{"group", int64_t{3}}})),
        {{1, 3, 8}, {6, 1, 5}},
        {{1, 6, 4}},
-       24 * 5 + 30},
-      {Node("MaxPool", window), {{1, 2, 8, 8}}, {{1, 2, 6, 7}}, 84 * 6},
-      {Node("AveragePool", window), {{1, 2, 8, 8}}, {{1, 2, 6, 7}}, 84 * 6},
+       24 * 5 + 30 + 50'000 + 9 * (24 + 30 + 24)},
+      {Node("Conv"),
+       {{1, 3, 8}, {6, 3, 5}},
+       {{1, 6, 4}},
+       24 * 15 + 90 + 9 * (24 + 90 + 24),
+       DType::kDouble},
+      // 20 for each window, and so for rows and planes below, on the CPU.
+      {Node("MaxPool", window), {{1, 2, 8, 8}}, {{1, 2, 6, 7}}, 84 * (6 + 20)},
+      {Node("AveragePool", window),
+       {{1, 2, 8, 8}},
+       {{1, 2, 6, 7}},
+       84 * (6 + 20)},
       // What lies in the padding costs nothing: 8 rows, and 3 of 8 columns.
-      {Node("MaxPool", beyond), {{1, 1, 8, 8}}, {{1, 1, 9, 9}}, 81 * 8 * 3},
-      {Node("AveragePool", beyond), {{1, 1, 8, 8}}, {{1, 1, 9, 9}}, 81 * 8 * 3},
+      {Node("MaxPool", beyond),
+       {{1, 1, 8, 8}},
+       {{1, 1, 9, 9}},
+       81 * (8 * 3 + 20)},
+      {Node("AveragePool", beyond),
+       {{1, 1, 8, 8}},
+       {{1, 1, 9, 9}},
+       81 * (8 * 3 + 20)},
       {spin(0), {{8}}, {{8}}, 0},
       {spin(250), {{8}}, {{8}}, 250'000},
-      // 8 rows become 2 of windows of 8, then 20 columns 10 of windows of 4.
+      // 50 for each picture. 8 rows become 2 of windows of 8, then 20 columns
+      // 10 of windows of 4.
       {resize("linear"),
        {{8, 20, 3}},
        {{2, 10, 3}},
-       2 * 20 * 3 * 8 + 2 * 10 * 3 * 4,
+       50 + 2 * 20 * 3 * 8 + 2 * 10 * 3 * 4,
        DType::kUint8},
-      {resize("nearest"), {{8, 20, 3}}, {{2, 10, 3}}, 0, DType::kUint8},
+      {resize("nearest"), {{8, 20, 3}}, {{2, 10, 3}}, 50, DType::kUint8},
+      {WeirNode("Crop"), {{7, 2, 3, 1}}, {{7, 2, 2, 1}}, 7 * 50 - 42},
+      {WeirNode("Flip"), {{2, 3, 1}}, {{2, 3, 1}}, 50 - 6},
       // Each picture, however small.
       {WeirNode("DecodeImage"), {{1}}, {{4, 5, 3}}, 5000, DType::kUint8},
       {WeirNode("DecodeImage"), {{7}}, {{7, 4, 5, 3}}, 35'000, DType::kString},
-      {WeirNode("Normalize"), {{4, 5, 3}}, {{4, 5, 3}}, 0},
-      {Node("Softmax"), {{4, 5}}, {{4, 5}}, 0},
+      {WeirNode("Normalize"), {{4, 5, 3}}, {{4, 5, 3}}, 50},
+      {WeirNode("Normalize"), {{7, 4, 5, 3}}, {{7, 4, 5, 3}}, 7 * 50},
+      // A size of 2^62, of no pictures.
+      {WeirNode("Normalize"), {{kVast, 0, 4, 3}}, {{kVast, 0, 4, 3}}, 0},
+      {Node("Softmax"), {{4, 5}}, {{4, 5}}, 4 * 20},
+      {Node("Softmax", Attrs({{"axis", int64_t{1}}})),
+       {{4, 5, 3}},
+       {{4, 5, 3}},
+       12 * 20},
+      {Node("BatchNormalization"),
+       {{2, 3, 4}, {3}, {3}, {3}, {3}},
+       {{2, 3, 4}},
+       6 * 20},
+      // Only its outputs, and the wait for what no cache holds.
+      {Node("Gather"), {{4, 5}, {2}}, {{2, 5}}, -22},
+      {Node("Gather", Attrs({{"axis", int64_t{1}}})),
+       {{2, 1 << 17, 2}, {3}},
+       {{2, 3, 2}},
+       2 * 3 * 80 - (1 << 19) - 3},
       {Node("GlobalAveragePool"), {{2, 3, 4, 5}}, {{2, 3, 1, 1}}, 0},
-      {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 0},
+      {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 4 * 20},
       // What is broadcast is written out for a row.
-      {Node("LayerNormalization"), {{4, 5}, {1}, {1}}, {{4, 5}}, 2 * 5},
+      {Node("LayerNormalization"),
+       {{4, 5}, {1}, {1}},
+       {{4, 5}},
+       4 * 20 + 2 * 5},
       // Of no rows, each longer than any integer tells.
       {Node("LayerNormalization", Attrs({{"axis", int64_t{1}}})),
        {{0, 6442450944, 2147483648}, {1}},
@@ -107,7 +154,7 @@ std::vector<Example> Examples() {
   for (const OpDef* def : registry->List()) {
     if (def->name.rfind("Reduce", 0) == 0 || def->name.rfind("Arg", 0) == 0) {
       examples.push_back(
-          {Node(std::string(def->name)), {{4, 5, 6}}, {{1, 5, 6}}, 0});
+          {Node(std::string(def->name)), {{4, 5, 6}}, {{1, 5, 6}}, 20 * 20});
     }
   }
   return examples;
@@ -140,16 +187,12 @@ TEST(CostTest, OperationsOfEachOperatorWithACountOfItsOwn) {
         << def->name << " of " << DimsString(example.inputs[0]);
   }
   for (const OpDef* def : registry->List()) {
-    if (def->cost == LinearCost || def->cost == OutputCost ||
-        def->cost == ElementwiseCost) {
-      continue;
-    }
+    if (GoesBySizes(*def)) continue;
     EXPECT_TRUE(counted.contains(def->name))
         << def->name << " counts its operations itself: give an example";
   }
 }
 
-// None of these makes a loop longer than the tensors that inference has told.
 // A block of threads makes a row there, and some hundred rows run at a time.
 TEST(CostTest, FewRowsTakeAGpuAsLongAsMany) {
   const auto registry = MakeOpRegistry();
@@ -167,7 +210,7 @@ TEST(CostTest, FewRowsTakeAGpuAsLongAsMany) {
           .operations;
     };
     const auto on_cpu = [&](int64_t rows) {
-      return operations(DeviceKind::kCpu, rows);
+      return operations(DeviceKind::kCpu, rows) - 20 * rows;
     };
     EXPECT_EQ(operations(DeviceKind::kCuda, 1), 128 * on_cpu(1)) << op;
     EXPECT_EQ(operations(DeviceKind::kCuda, 64), 2 * on_cpu(64)) << op;
@@ -224,6 +267,7 @@ TEST(CostTest, ProductsTakeAGpuWholeTiles) {
   }
 }
 
+// None of these makes a loop longer than the tensors that inference has told.
 TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
   const std::set<std::string_view> harmless = {
       "allowzero",     "alpha",      "approximate",  "axes",
@@ -238,8 +282,7 @@ TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
       "vertical"};
   const auto registry = MakeOpRegistry({.test_operators = true});
   for (const OpDef* def : registry->List()) {
-    if (def->cost != LinearCost && def->cost != OutputCost &&
-        def->cost != ElementwiseCost) {
+    if (!GoesBySizes(*def)) {
       continue;
     }
     for (const AttributeDef& attribute : def->attributes) {
@@ -250,13 +293,39 @@ TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
   }
 }
 
+// Rows, however short, take it time.
+TEST(CostTest, ShortRowsTakeACpuAsLongAsLongerOnes) {
+  const auto operations = [](Cost cost, const std::vector<Dims>& inputs,
+                             const Dims& output,
+                             DeviceKind device = DeviceKind::kCpu) {
+    const auto metas = Metas(DType::kFloat, inputs);
+    const auto outputs = Metas(DType::kFloat, {output});
+    return cost({}, device, {metas, outputs, {}}).operations;
+  };
+  EXPECT_EQ(operations(RowwiseCost, {}, {4, 5, 2}), 40 + 20 * 3 * 6);
+  EXPECT_EQ(operations(RowwiseCost, {}, {4, 5, 2}, DeviceKind::kCuda), 40);
+  EXPECT_EQ(operations(RowwiseCost, {}, {5, 2, 1}), 10 + 5 * 3 * 6);
+  EXPECT_EQ(operations(RowwiseCost, {}, {}), 1);
+  EXPECT_EQ(operations(RowwiseCost, {}, {5, 0}), 0);
+  const Dims column = {9, 1}, row = {2}, matrix = {9, 2};
+  EXPECT_EQ(operations(ElementwiseCost, {column, matrix}, matrix), 36 + 9 * 20);
+  EXPECT_EQ(operations(ElementwiseCost, {row, matrix}, matrix), 36 + 9 * 20);
+  EXPECT_EQ(
+      operations(ElementwiseCost, {row, matrix}, matrix, DeviceKind::kCuda),
+      36);
+  // What is the same for all, or one for each, makes one row.
+  EXPECT_EQ(operations(ElementwiseCost, {{1, 1}, matrix}, matrix), 36);
+  EXPECT_EQ(operations(ElementwiseCost, {matrix, matrix}, matrix), 36);
+}
+
 TEST(CostTest, SizesAloneNeverWrap) {
   const TensorMeta vast = {.dtype = DType::kFloat,
                            .dims = {kSaturated},
                            .elements = kSaturated,
                            .bytes = 0};
   const std::vector<TensorMeta> metas(3, vast);
-  for (const Cost cost : {LinearCost, OutputCost, ElementwiseCost}) {
+  for (const Cost cost :
+       {LinearCost, OutputCost, RowwiseCost, ElementwiseCost}) {
     EXPECT_EQ(
         cost(Node("Sum"), DeviceKind::kCpu, {metas, metas, {}}).operations,
         kSaturated);
