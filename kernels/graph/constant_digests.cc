@@ -8,7 +8,7 @@ namespace weir {
 absl::StatusOr<std::vector<int64_t>> ConstantDigests::Take(
     const LoweredNode& node, size_t i,
     const std::shared_ptr<const Constant>& constant) {
-  absl::StatusOr<std::vector<int64_t>> ints = Get(node, i, constant);
+  absl::StatusOr<std::vector<int64_t>> ints = Get(node, i, constant, budget_);
   if (ints.ok() && node.def->digest != nullptr) {
     digests_.try_emplace({constant.get(), node.def}, Digest{constant, *ints});
   }
@@ -17,12 +17,12 @@ absl::StatusOr<std::vector<int64_t>> ConstantDigests::Take(
 
 absl::StatusOr<std::vector<int64_t>> ConstantDigests::Get(
     const LoweredNode& node, size_t i,
-    const std::shared_ptr<const Constant>& constant) const {
+    const std::shared_ptr<const Constant>& constant,
+    DigestBudget& budget) const {
   if (node.def->digest != nullptr) {
     const auto found = digests_.find({constant.get(), node.def});
     if (found != digests_.end()) return found->second.ints;
   }
-  DigestBudget budget;
   return HostIntsOf(node, i, constant->tensor, budget);
 }
 

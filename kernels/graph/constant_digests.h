@@ -19,15 +19,16 @@ struct LoweredNode;
 
 class ConstantDigests {
  public:
-  // HostIntsOf input `i` of `node`, which is `constant`. Each has a budget of
-  // its own.
+  // HostIntsOf input `i` of `node`, which is `constant`. All that are taken
+  // have one budget.
   absl::StatusOr<std::vector<int64_t>> Take(
       const LoweredNode& node, size_t i,
       const std::shared_ptr<const Constant>& constant);
-  // The same; what was never taken is computed, and forgotten.
+  // The same; what was never taken is computed out of `budget`, and forgotten.
   absl::StatusOr<std::vector<int64_t>> Get(
       const LoweredNode& node, size_t i,
-      const std::shared_ptr<const Constant>& constant) const;
+      const std::shared_ptr<const Constant>& constant,
+      DigestBudget& budget) const;
 
   // From now on goes by what constants became, in pairs of old and new; those
   // that are in no pair are forgotten.
@@ -44,6 +45,7 @@ class ConstantDigests {
     std::vector<int64_t> ints;
   };
   absl::flat_hash_map<Key, Digest> digests_;
+  DigestBudget budget_;
 };
 
 }  // namespace weir

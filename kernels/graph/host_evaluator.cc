@@ -58,6 +58,17 @@ DeviceInfo HostInfo() {
   return info;
 }
 
+// Of its elements, with the characters of strings, which an owner holds beside
+// them.
+size_t BytesWithText(const Constant& constant) {
+  const TensorMeta meta = MakeMeta(constant.tensor.dtype, constant.tensor.dims);
+  size_t bytes = meta.bytes;
+  if (meta.dtype != DType::kString) return bytes;
+  const auto* text = constant.tensor.as<StringRef>();
+  for (int64_t i = 0; i < meta.elements; ++i) bytes += text[i].size;
+  return bytes;
+}
+
 }  // namespace
 
 std::shared_ptr<const Constant> MakeHostConstant(
@@ -72,15 +83,6 @@ std::shared_ptr<const Constant> MakeHostConstant(
   constant->owner =
       std::shared_ptr<const std::byte>(*data, HostBytes{std::move(text)});
   return constant;
-}
-
-size_t BytesWithText(const Constant& constant) {
-  const TensorMeta meta = MakeMeta(constant.tensor.dtype, constant.tensor.dims);
-  size_t bytes = meta.bytes;
-  if (meta.dtype != DType::kString) return bytes;
-  const auto* text = constant.tensor.as<StringRef>();
-  for (int64_t i = 0; i < meta.elements; ++i) bytes += text[i].size;
-  return bytes;
 }
 
 bool HostBudget::Take(size_t bytes, const NodeCost& cost) {
@@ -111,6 +113,11 @@ class HostEvaluator::TextOwners {
   size_t bytes() const {
     const MutexLock lock(&mu_);
     return bytes_;
+  }
+
+  bool Keeps(const Constant& constant) const {
+    const MutexLock lock(&mu_);
+    return counted_.contains(constant.tensor.data);
   }
 
  private:
@@ -189,6 +196,13 @@ HostEvaluator::~HostEvaluator() = default;
 Device& HostEvaluator::device() const { return *device_; }
 
 size_t HostEvaluator::kept_bytes() const { return text_->bytes(); }
+
+size_t HostEvaluator::OwnBytes(const Constant& constant) const {
+  if (TextOf(constant) == text_.get()) {
+    return MakeMeta(constant.tensor.dtype, constant.tensor.dims).bytes;
+  }
+  return text_->Keeps(constant) ? 0 : BytesWithText(constant);
+}
 
 absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
     const LoweredNode& node, const Kernel& kernel,

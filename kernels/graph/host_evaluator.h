@@ -25,10 +25,6 @@ std::shared_ptr<const Constant> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
     std::shared_ptr<const void> text = nullptr);
 
-// Of its elements, with the characters of strings, which an owner holds beside
-// them. The data is there.
-size_t BytesWithText(const Constant& constant);
-
 // What a caller's graph may have the host compute, in all. A node that does not
 // fit any more is left to the device, or refused where it must be known.
 class HostBudget {
@@ -68,6 +64,9 @@ class HostEvaluator {
 
   // What it keeps so.
   size_t kept_bytes() const;
+  // What the constant, whose data is there, takes beside that: of a result the
+  // references to its strings, of a constant that is kept nothing.
+  size_t OwnBytes(const Constant& constant) const;
 
  private:
   class HostDevice;

@@ -212,8 +212,8 @@ absl::Status Outliner::Infer(size_t position) {
     shapes[i] = shapes_[id];
     const auto& constant = core_.graph.values[id].constant;
     if (!node.IsHostInput(i) || constant == nullptr) continue;
-    WEIR_ASSIGN_OR_RETURN(host_ints[i],
-                          core_.graph.digests.Get(node, i, constant));
+    WEIR_ASSIGN_OR_RETURN(host_ints[i], core_.graph.digests.Get(
+                                            node, i, constant, digest_budget_));
   }
   WEIR_ASSIGN_OR_RETURN(const std::vector<TypedShape> outputs,
                         InferNode(node, {shapes, host_ints}));

@@ -61,6 +61,7 @@ class Outliner {
 
   const ProgramCore& core_;
   EvaluationSize size_;
+  DigestBudget digest_budget_;
   std::vector<SymbolicShape> shapes_;  // by value
 };
 

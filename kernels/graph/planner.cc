@@ -177,8 +177,9 @@ absl::Status Planner::ReadHostInputs(const LoweredNode& node) {
     const int input = graph().values[static_cast<size_t>(id)].input;
     const auto& constant = graph().values[static_cast<size_t>(id)].constant;
     if (constant != nullptr) {
-      WEIR_ASSIGN_OR_RETURN(host_ints_[i],
-                            graph().digests.Get(node, i, constant));
+      WEIR_ASSIGN_OR_RETURN(
+          host_ints_[i],
+          graph().digests.Get(node, i, constant, digest_budget_));
       continue;
     }
     const bool digested = node.def->digest != nullptr;

@@ -52,12 +52,12 @@ bool HasText(const Graph& graph) {
 constexpr size_t kBytesPerNode = 1024;
 constexpr size_t kBytesPerOperand = 16;
 
-size_t HeldBytes(const Constant& constant) {
+size_t HeldBytes(const HostEvaluator& host, const Constant& constant) {
   if (constant.owner == nullptr || constant.tensor.data == nullptr) return 0;
-  return BytesWithText(constant);
+  return host.OwnBytes(constant);
 }
 
-size_t HeldBytes(const AttributeValue& value) {
+size_t HeldBytes(const HostEvaluator& host, const AttributeValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return text->size();
   if (const auto* ints = std::get_if<std::vector<int64_t>>(&value)) {
     return ints->size() * sizeof(int64_t);
@@ -71,11 +71,12 @@ size_t HeldBytes(const AttributeValue& value) {
     return bytes;
   }
   const auto* tensor = std::get_if<std::shared_ptr<const Constant>>(&value);
-  return tensor == nullptr || *tensor == nullptr ? 0 : HeldBytes(**tensor);
+  return tensor == nullptr || *tensor == nullptr ? 0
+                                                 : HeldBytes(host, **tensor);
 }
 
 // Without what lies on the device.
-size_t HeldBytes(const LoweredGraph& graph) {
+size_t HeldBytes(const HostEvaluator& host, const LoweredGraph& graph) {
   size_t bytes = 0;
   for (const LoweredNode& node : graph.nodes) {
     bytes += kBytesPerNode + node.label.size() + node.call_site.size();
@@ -87,13 +88,13 @@ size_t HeldBytes(const LoweredGraph& graph) {
       // A kernel has a copy of most of them.
       const bool tensor =
           std::holds_alternative<std::shared_ptr<const Constant>>(value);
-      bytes +=
-          sizeof(value) + name.size() + HeldBytes(value) * (tensor ? 1 : 2);
+      bytes += sizeof(value) + name.size() +
+               HeldBytes(host, value) * (tensor ? 1 : 2);
     }
   }
   for (const LoweredValue& value : graph.values) {
     bytes += sizeof(value) + value.name.size();
-    if (value.constant != nullptr) bytes += HeldBytes(*value.constant);
+    if (value.constant != nullptr) bytes += HeldBytes(host, *value.constant);
   }
   return bytes + graph.digests.bytes();
 }
@@ -108,7 +109,7 @@ size_t HeldBytes(absl::Span<const ValueDecl> values) {
 
 // With the constants on the device.
 size_t HeldBytes(const ProgramCore& core) {
-  size_t bytes = HeldBytes(core.graph) + core.constants.bytes;
+  size_t bytes = HeldBytes(core.host, core.graph) + core.constants.bytes;
   bytes += core.host.kept_bytes();
   bytes += HeldBytes(core.inputs) + HeldBytes(core.outputs);
   for (const std::string& symbol : core.symbols) {

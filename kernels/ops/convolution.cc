@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -433,10 +435,17 @@ class FloatConvolution : public KernelPlan {
                   return convolution_->Pack(
                       form, static_cast<const float*>(constant), to);
                 }
-                std::vector<float> wide(static_cast<size_t>(elements_[1]));
-                FindConvertLoop(dtype_, DType::kFloat)(constant, wide.data(),
+                const auto elements = static_cast<size_t>(elements_[1]);
+                const std::unique_ptr<float[]> wide(
+                    new (std::nothrow) float[elements]);
+                if (wide == nullptr) {
+                  return absl::Status(absl::ResourceExhaustedError(
+                      absl::StrCat("no memory for ", elements,
+                                   " floats of a constant to pack")));
+                }
+                FindConvertLoop(dtype_, DType::kFloat)(constant, wide.get(),
                                                        elements_[1]);
-                return convolution_->Pack(form, wide.data(), to);
+                return convolution_->Pack(form, wide.get(), to);
               }));
       if (packed.back() == nullptr) return absl::OkStatus();
     }

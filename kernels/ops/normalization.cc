@@ -283,7 +283,9 @@ struct SoftmaxShape {
   int64_t length = 1;  // of what sums up to 1
   int64_t stride = 1;  // between its elements
 
-  int64_t rows() const { return length == 0 ? 0 : outer * stride; }
+  int64_t rows() const {
+    return length == 0 ? 0 : SaturatingMul(outer, stride);
+  }
 };
 
 template <typename C>
@@ -350,7 +352,7 @@ absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
     int64_t& size = i < axis                      ? shape.outer
                     : i == axis || Flattens(node) ? shape.length
                                                   : shape.stride;
-    size *= dims[static_cast<size_t>(i)];
+    size = SaturatingMul(size, dims[static_cast<size_t>(i)]);
   }
   return shape;
 }

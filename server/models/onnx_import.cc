@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
@@ -117,7 +118,7 @@ class Importer {
   absl::Status CheckNodes() const {
     const auto& nodes = model_.graph().node();
     const auto stay = std::count_if(nodes.begin(), nodes.end(), [](auto& node) {
-      return node.op_type() != "Constant";
+      return node.op_type() != "Constant" || !DomainOf(node.domain()).empty();
     });
     return CheckNodeCount(static_cast<size_t>(stay));
   }
@@ -341,6 +342,19 @@ class Importer {
       return AddConstant(name, *value.mutable_t());
     }
     // The short forms are tensors of rank 0 or 1 in their typed fields.
+    using Type = onnx::AttributeProto;
+    static const auto* const types =
+        new absl::flat_hash_map<std::string, Type::AttributeType>{
+            {"value", Type::TENSOR},         {"value_int", Type::INT},
+            {"value_ints", Type::INTS},      {"value_float", Type::FLOAT},
+            {"value_floats", Type::FLOATS},  {"value_string", Type::STRING},
+            {"value_strings", Type::STRINGS}};
+    const auto type = types->find(value.name());
+    if (type != types->end() && value.type() != type->second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute \"", value.name(), "\" is of type ",
+                       value.type(), ", not ", static_cast<int>(type->second)));
+    }
     onnx::TensorProto tensor;
     if (value.name() == "value_int") {
       tensor.set_data_type(onnx::TensorProto::INT64);

@@ -286,6 +286,31 @@ TEST_P(ProgramTest, HostValuesOfALongChainAreDroppedOneByOne) {
   });
 }
 
+// Many references to one string hold it once.
+TEST(FoldedTextTest, CharactersCountOnce) {
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+  constexpr size_t kLength = 100'000;
+  constexpr int64_t kReferences = 10'000;
+  auto characters = std::make_shared<const std::string>(kLength, 'c');
+  const StringRef refs[] = {{characters->data(), characters->size()}};
+  auto text = std::make_shared<Constant>();
+  text->tensor = {DType::kString, {1}, refs};
+  text->owner = std::move(characters);
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  graph.constants["text"] = std::move(text);
+  graph.constants["indices"] =
+      Ints(std::vector<int64_t>(static_cast<size_t>(kReferences), 0));
+  graph.nodes = {Node("Gather", {"text", "indices"}, {"many"})};
+  graph.outputs = {"many", "text"};
+  const auto program = Program::Compile(std::move(graph), *device, *registry);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_GE((*program)->held_bytes(),
+            kLength + kReferences * sizeof(StringRef));
+  EXPECT_LT((*program)->held_bytes(), 2 * kLength + 3 * kReferences * 16);
+}
+
 TEST(FoldedTextTest, TextOfALongChainIsDroppedOneByOne) {
   const std::unique_ptr<Device> device = MakeCpuDevice({});
   const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
@@ -674,6 +699,27 @@ TEST_P(ProgramTest, AConstantIsDigestedOnceWhoeverElseReadsIt) {
   if (device_->host_addressable()) {
     EXPECT_EQ(file.use_count(), 1) << "the caller's is held for its digest";
   }
+}
+
+// They are read one after the other, by a thread that others wait for.
+TEST_P(ProgramTest, TheDigestsOfAllConstantsHaveOneBudget) {
+  const auto compile = [&](int64_t parts) {
+    Graph graph;
+    for (const char* name : {"one", "other"}) {
+      auto bytes = std::make_shared<const std::vector<uint8_t>>(
+          static_cast<size_t>(parts), uint8_t{1});
+      const auto file = std::make_shared<Constant>();
+      file->tensor = {DType::kUint8, {parts}, bytes->data()};
+      file->owner = std::move(bytes);
+      graph.constants[name] = file;
+      graph.nodes.push_back(
+          Node("weir.Decode", {name}, {absl::StrCat(name, "_picture")}));
+    }
+    graph.outputs = {"one_picture"};
+    return Compile(std::move(graph)).status();
+  };
+  EXPECT_TRUE(compile(kMaxDigestParts / 2).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(compile(kMaxDigestParts / 2 + 1)));
 }
 
 // Nobody waits for the rest of the graph.

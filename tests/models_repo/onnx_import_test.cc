@@ -212,21 +212,23 @@ TEST(OnnxImportTest, ReadsAttributes) {
 
 TEST(OnnxImportTest, ConstantNodesBecomeConstants) {
   onnx::ModelProto model = AddModel();
-  const auto add = [&](const char* output, const char* name) {
+  using Type = onnx::AttributeProto;
+  const auto add = [&](const char* output, const char* name,
+                       Type::AttributeType type) {
     auto* attribute =
         AddNode(&model, "Constant", {}, {output})->add_attribute();
     attribute->set_name(name);
+    attribute->set_type(type);
     return attribute;
   };
-  auto* value = add("v", "value");
-  value->set_type(onnx::AttributeProto::TENSOR);
+  auto* value = add("v", "value", Type::TENSOR);
   value->mutable_t()->set_data_type(onnx::TensorProto::FLOAT);
   value->mutable_t()->add_float_data(2);
-  add("i", "value_int")->set_i(5);
-  add("f", "value_float")->set_f(6);
-  add("is", "value_ints")->add_ints(7);
-  add("fs", "value_floats")->add_floats(8);
-  add("s", "value_string")->set_s("t");
+  add("i", "value_int", Type::INT)->set_i(5);
+  add("f", "value_float", Type::FLOAT)->set_f(6);
+  add("is", "value_ints", Type::INTS)->add_ints(7);
+  add("fs", "value_floats", Type::FLOATS)->add_floats(8);
+  add("s", "value_string", Type::STRING)->set_s("t");
   AddNode(&model, "Neg", {"y"}, {"z"});
   const auto graph = Import(model);
   ASSERT_TRUE(graph.ok()) << graph.status();
@@ -240,6 +242,17 @@ TEST(OnnxImportTest, ConstantNodesBecomeConstants) {
   // The position in the file, not in the graph that is left.
   ASSERT_EQ(graph->nodes.size(), 2u);
   EXPECT_EQ(graph->nodes[1].name, "#7");
+}
+
+// What it holds lies in another field, and the one that is read is 0.
+TEST(OnnxImportTest, RefusesAConstantOfAnotherTypeThanItsAttribute) {
+  onnx::ModelProto model = AddModel();
+  auto* attribute = AddNode(&model, "Constant", {}, {"i"})->add_attribute();
+  attribute->set_name("value_int");
+  attribute->set_type(onnx::AttributeProto::FLOAT);
+  attribute->set_f(3);
+  ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
+              {"value_int", "is of type 1, not 2"});
 }
 
 TEST(OnnxImportTest, RefusesGarbage) {
