@@ -23,7 +23,7 @@ namespace {
 // a stranger's graph must not buy more than about a second of folding.
 constexpr size_t kMaxFoldedBytes = size_t{1} << 20;
 constexpr size_t kFoldBudgetBytes = size_t{256} << 20;
-constexpr int64_t kFoldBudgetOperations = int64_t{1} << 28;
+constexpr int64_t kFoldBudgetOperations = int64_t{1} << 33;
 
 // What plans may keep of constants in other forms: some times their bytes, and
 // a little for small ones, whose padding is most of them.
@@ -65,8 +65,9 @@ class Folder {
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }
-    const NodeCost cost = node.def->cost(node.info, DeviceKind::kCpu,
-                                         {metas, outputs, host_ints});
+    NodeCost cost = node.def->cost(node.info, DeviceKind::kCpu,
+                                   {metas, outputs, host_ints});
+    cost.operations = CpuOperations(node, cost.operations, outputs);
     if (cost.scratch_bytes > int64_t{HostEvaluator::kMaxScratchBytes} ||
         !budget_.Take(bytes, cost)) {
       return Leave();

@@ -45,21 +45,6 @@ bool IsHalf(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16;
 }
 
-int64_t OnACpu(const LoweredNode& node, int64_t operations,
-               absl::Span<const TensorMeta> outputs) {
-  int64_t weight = node.def->cpu_weight;
-  const auto& inputs = node.info.input_types;
-  const bool half = std::any_of(inputs.begin(), inputs.end(), IsHalf) ||
-                    std::any_of(outputs.begin(), outputs.end(),
-                                [](const auto& o) { return IsHalf(o.dtype); });
-  if (weight > kProductCpuWeight) {
-    if (half) weight += kHalfTypeCpuWeight;
-  } else if (!half && inputs.size() > 1 && inputs[0] != DType::kFloat) {
-    weight = kOwnProductCpuWeight;
-  }
-  return SaturatingMul(operations, weight);
-}
-
 int64_t OnAGpu(const LoweredNode& node, int64_t operations,
                absl::Span<const TensorMeta> outputs) {
   int64_t elements = 0;
@@ -105,11 +90,26 @@ NodeCost CostOf(
   return node.def->cost(node.info, device, {inputs, outputs, ints});
 }
 
+int64_t CpuOperations(const LoweredNode& node, int64_t operations,
+                      absl::Span<const TensorMeta> outputs) {
+  int64_t weight = node.def->cpu_weight;
+  const auto& inputs = node.info.input_types;
+  const bool half = std::any_of(inputs.begin(), inputs.end(), IsHalf) ||
+                    std::any_of(outputs.begin(), outputs.end(),
+                                [](const auto& o) { return IsHalf(o.dtype); });
+  if (weight > kProductCpuWeight) {
+    if (half) weight += kHalfTypeCpuWeight;
+  } else if (!half && inputs.size() > 1 && inputs[0] != DType::kFloat) {
+    weight = kOwnProductCpuWeight;
+  }
+  return SaturatingMul(operations, weight);
+}
+
 absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
                                      const NodeCost& cost,
                                      absl::Span<const TensorMeta> outputs) {
   const int64_t operations = device == DeviceKind::kCpu
-                                 ? OnACpu(node, cost.operations, outputs)
+                                 ? CpuOperations(node, cost.operations, outputs)
                                  : OnAGpu(node, cost.operations, outputs);
   operations_ = SaturatingAdd(operations_, operations);
   if (operations > longest_operations_) {

@@ -23,6 +23,10 @@ NodeCost CostOf(
     absl::Span<const TensorMeta> inputs, absl::Span<const TensorMeta> outputs,
     absl::Span<const std::optional<std::vector<int64_t>>> host_ints);
 
+// Of `operations`, a node's cost, what counts on a CPU: see OpDef::cpu_weight.
+int64_t CpuOperations(const LoweredNode& node, int64_t operations,
+                      absl::Span<const TensorMeta> outputs);
+
 class EvaluationSize {
  public:
   // `limits` are resolved.

@@ -32,7 +32,8 @@ class HostBudget {
   HostBudget(size_t bytes, int64_t operations)
       : bytes_(bytes), operations_(operations) {}
 
-  // False, and nothing is taken, if it does not fit.
+  // False, and nothing is taken, if it does not fit. The cost's operations are
+  // weighed (CpuOperations).
   bool Take(size_t bytes, const NodeCost& cost);
 
  private:

@@ -21,7 +21,7 @@ namespace {
 // small; and no plan may buy more than this of host work.
 constexpr size_t kSmallBytes = size_t{64} << 10;
 constexpr size_t kHostBudgetBytes = size_t{64} << 20;
-constexpr int64_t kHostBudgetOperations = int64_t{1} << 26;
+constexpr int64_t kHostBudgetOperations = int64_t{1} << 31;
 // What kernels may hold of tables and libraries' objects in one plan.
 constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 
@@ -298,8 +298,10 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   }
   const bool forced = compiled.must_be_on_host || node.def->shape_only;
   if (!forced && bytes > kSmallBytes) return false;
-  if (!host_budget_.Take(bytes, CostOf(node, DeviceKind::kCpu, input_metas_,
-                                       outputs, host_ints_))) {
+  NodeCost cost =
+      CostOf(node, DeviceKind::kCpu, input_metas_, outputs, host_ints_);
+  cost.operations = CpuOperations(node, cost.operations, outputs);
+  if (!host_budget_.Take(bytes, cost)) {
     if (!forced) return false;
     return NodeError(absl::ResourceExhaustedError(absl::StrCat(
                          "shapes depend on more than the host would compute: ",

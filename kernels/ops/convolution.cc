@@ -87,6 +87,8 @@ int64_t FloatsAtMost(int64_t elements) {
 // What a call of the library for one image takes a CPU, some microseconds, in
 // products.
 constexpr int64_t kImageOperations = 50'000;
+// What one tap of a plane takes our own loops, about 10 ns.
+constexpr int64_t kTapOperations = 20;
 
 // The CPU lays inputs and outputs out anew, which takes as long as moving
 // elements, and computes in float what is a half type. What cuDNN takes beside
@@ -104,10 +106,14 @@ NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
   };
   const bool half = ComputeType(x.dtype) != x.dtype;
   if (device == DeviceKind::kCpu) {
-    // Taps that meet no input are passed over one by one.
-    products = SaturatingAdd(products, SaturatingMul(x.dims[0], w.elements));
+    // Our own loops go over planes tap by tap, also where one meets no input.
+    products = SaturatingAdd(
+        products,
+        SaturatingMul(SaturatingMul(x.dims[0], w.elements), kTapOperations));
     cost.operations = SaturatingAdd(
-        SaturatingMul(cost.operations, kElementCpuWeight), products);
+        SaturatingMul(cost.operations,
+                      kElementCpuWeight + (half ? kHalfTypeCpuWeight : 0)),
+        products);
     if (x.dtype != DType::kDouble) {
       AddOnACpu(device, args, x.dims[0], kImageOperations, cost);
     }

@@ -69,13 +69,15 @@ absl::Status TooManyParts(int64_t count) {
 
 // What files hold beyond what their pictures explain, in operations: few bytes
 // may unpack to a picture, and many beside it are read, too, and so are headers
-// of many parts. None, as a rule, and else a power of two, so that sizes of
-// files make few plans. The bytes of files that are tensors count as elements.
+// of many parts. Several scans go over all of a picture. None, as a rule, and
+// else a power of two, so that sizes of files make few plans. The bytes of
+// files that are tensors count as elements.
 class Surplus {
  public:
-  void Add(int64_t bytes, int64_t parts) {
+  void Add(int64_t bytes, int64_t parts, bool several_scans) {
     constexpr int64_t kBytesOfPart = 1024;
     bytes_ += bytes;
+    in_scans_ += several_scans ? 1 : 0;
     largest_ = std::max(largest_, bytes);
     parts_ += parts;
     many_parts_ |= parts > kPartsBesideAPicture + bytes / kBytesOfPart;
@@ -85,6 +87,9 @@ class Surplus {
     constexpr int64_t kBesideAPicture = int64_t{64} << 10;
     int64_t operations = many_parts_ ? parts_ * kOperationsOfPart : 0;
     if (text && largest_ > picture + kBesideAPicture) operations += bytes_;
+    operations = SaturatingAdd(
+        operations, SaturatingMul(in_scans_ * kOperationsOfScans, picture));
+    operations = std::min(operations, int64_t{1} << 62);
     return operations == 0 ? 0
                            : static_cast<int64_t>(std::bit_ceil(
                                  static_cast<uint64_t>(operations)));
@@ -95,10 +100,13 @@ class Surplus {
   static constexpr int64_t kPartsBesideAPicture = 64;
   // To look at one, and to decode past it.
   static constexpr int64_t kOperationsOfPart = 10;
+  // Of an element, in up to a hundred scans of little each.
+  static constexpr int64_t kOperationsOfScans = 20;
 
   int64_t bytes_ = 0;
   int64_t largest_ = 0;
   int64_t parts_ = 0;
+  int64_t in_scans_ = 0;  // files
   bool many_parts_ = false;
 };
 
@@ -132,7 +140,8 @@ absl::StatusOr<std::vector<int64_t>> Digest(const HostTensor& value,
     }
     if (!budget.Take(info->header_parts)) return TooManyParts(files.count());
     bytes = std::max(bytes, image::DecoderBytes(*info));
-    surplus.Add(static_cast<int64_t>(files[i].size()), info->header_parts);
+    surplus.Add(static_cast<int64_t>(files[i].size()), info->header_parts,
+                info->several_scans);
     if (i == 0) {
       height = info->UprightHeight();
       width = info->UprightWidth();

@@ -131,11 +131,17 @@ int64_t SumsInTiles(int64_t outputs, int64_t m, int64_t n) {
 // About 50 ns, for each of several products.
 constexpr int64_t kMatrixOperations = 500;
 
-// Of sums of `k` products, for matrices of m x n. On the CPU half types are
-// widened to floats.
+// Of sums of `k` products, for matrices of m x n. The CPU takes as long for
+// each element of operands and result as to move one, and widens half types.
 NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
                      const PlanArgs& args, int64_t m, int64_t n, int64_t k) {
   NodeCost cost = LinearCost(node, device, args);
+  const DType dtype = args.inputs[0].dtype;
+  const bool widens = device == DeviceKind::kCpu && ComputeType(dtype) != dtype;
+  if (device == DeviceKind::kCpu) {
+    cost.operations = SaturatingMul(
+        cost.operations, kElementCpuWeight + (widens ? kHalfTypeCpuWeight : 0));
+  }
   const int64_t outputs = args.outputs[0].elements;
   cost.operations = SaturatingAdd(
       cost.operations,
@@ -144,8 +150,7 @@ NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
           k));
   const int64_t matrices = outputs == 0 ? 0 : outputs / m / n;
   if (matrices > 1) AddOnACpu(device, args, matrices, kMatrixOperations, cost);
-  const DType dtype = args.inputs[0].dtype;
-  if (device != DeviceKind::kCpu || ComputeType(dtype) == dtype) return cost;
+  if (!widens) return cost;
   for (const absl::Span<const TensorMeta> metas : {args.inputs, args.outputs}) {
     for (const TensorMeta& meta : metas) {
       cost.scratch_bytes = SaturatingAdd(
@@ -161,8 +166,10 @@ NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
   const TensorMeta& b = args.inputs[1];
   const int64_t n = b.dims.size() == 1 ? 1 : b.dims.back();
   int64_t m = a.size() == 1 ? 1 : a[a.size() - 2];
-  // All of A's matrices share B: they are one tall matrix.
-  if (n > 0 && b.elements == SaturatingMul(a.back(), n)) {
+  // All of A's matrices share B: they are one tall matrix. The CPU does not see
+  // it of a B with more axes.
+  if (n > 0 && b.elements == SaturatingMul(a.back(), n) &&
+      (device != DeviceKind::kCpu || b.dims.size() <= 2)) {
     m = args.outputs[0].elements / n;
   }
   return ProductCost(node, device, args, m, n, a.back());

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "kernels/ops/infer.h"
@@ -544,6 +545,36 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSplitKernel(
   });
 }
 
+// PadCopy goes over rows of the last axis, however long that is.
+NodeCost PadCost(const NodeInfo& node, DeviceKind device,
+                 const PlanArgs& args) {
+  NodeCost cost = OutputCost(node, device, args);
+  const TensorMeta& output = args.outputs[0];
+  const int64_t length = output.dims.empty() ? 1 : output.dims.back();
+  AddOnACpu(device, args, output.elements / std::max<int64_t>(1, length),
+            kAxisOperations * static_cast<int64_t>(output.dims.size()), cost);
+  return cost;
+}
+
+// Concat and Split copy a piece of each of many tensors for each place of the
+// axes before theirs.
+NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  NodeCost cost = OutputCost(node, device, args);
+  const bool joins = args.inputs.size() > args.outputs.size();
+  const Dims& whole = joins ? args.outputs[0].dims : args.inputs[0].dims;
+  const auto rank = static_cast<int64_t>(whole.size());
+  int64_t axis = node.attributes.Int("axis", 0);
+  if (axis < 0) axis += rank;
+  int64_t pieces =
+      static_cast<int64_t>(std::max(args.inputs.size(), args.outputs.size()));
+  for (int64_t i = 0; i < std::min(axis, rank); ++i) {
+    pieces = SaturatingMul(pieces, whole[static_cast<size_t>(i)]);
+  }
+  AddOnACpu(device, args, pieces, kRowOperations, cost);
+  return cost;
+}
+
 }  // namespace
 
 absl::Status Register_onnx_Transpose(OpRegistry& registry) {
@@ -610,7 +641,7 @@ absl::Status Register_onnx_Pad(OpRegistry& registry) {
                      "\"wrap\"."}};
   def.host_inputs = 0b1010;
   def.infer = InferPad;
-  def.cost = RowwiseCost;
+  def.cost = PadCost;
   return registry.Register(std::move(def), MakePadKernel);
 }
 
@@ -622,7 +653,7 @@ absl::Status Register_onnx_Concat(OpRegistry& registry) {
   def.outputs = {{.name = "concat_result"}};
   def.attributes = {{"axis", AttributeType::kInt, true, "In [-rank, rank)."}};
   def.infer = InferConcat;
-  def.cost = OutputCost;
+  def.cost = PiecesCost;
   return registry.Register(std::move(def), MakeConcatKernel);
 }
 
@@ -644,7 +675,7 @@ absl::Status Register_onnx_Split(OpRegistry& registry) {
        "Equal parts, the last one smaller where they do not come out even."}};
   def.host_inputs = 1u << 1;
   def.infer = InferSplit;
-  def.cost = OutputCost;
+  def.cost = PiecesCost;
   return registry.Register(std::move(def), MakeSplitKernel);
 }
 

@@ -855,6 +855,8 @@ absl::Status Register_onnx_Softmax(OpRegistry& registry) {
        "In [-rank, rank); default -1, before opset 13 default 1."}};
   def.infer = InferSoftmax;
   def.cost = SoftmaxCost;
+  // Exponentials in vectors; of doubles and along a far axis slower.
+  def.cpu_weight = 4 * kElementCpuWeight;
   return registry.Register(std::move(def), MakeSoftmaxKernel);
 }
 

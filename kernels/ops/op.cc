@@ -115,7 +115,6 @@ int64_t RowsOf(const TensorMeta& meta) {
 
 NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
                      const PlanArgs& args) {
-  constexpr int64_t kAxisOperations = 6;
   NodeCost cost = OutputCost(node, device, args);
   const TensorMeta& output = args.outputs[0];
   AddOnACpu(device, args, RowsOf(output),

@@ -318,6 +318,8 @@ WEIR_EXPORT void AddOnACpu(DeviceKind device, const PlanArgs& args,
                            int64_t count, int64_t operations, NodeCost& cost);
 // About 20 ns, for most rows.
 inline constexpr int64_t kRowOperations = 20;
+// For each axis of a row, to find out where the row comes from.
+inline constexpr int64_t kAxisOperations = 6;
 // Of a dense tensor, as long as its last axis with more than one element.
 WEIR_EXPORT int64_t RowsOf(const TensorMeta& meta);
 

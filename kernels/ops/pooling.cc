@@ -592,6 +592,7 @@ NodeCost GlobalAveragePoolCost(const NodeInfo& node, DeviceKind device,
   if (device != DeviceKind::kCpu) {
     cost.scratch_bytes = PartialResultBytes(args.inputs[0].elements);
   }
+  AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
   return cost;
 }
 

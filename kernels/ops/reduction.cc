@@ -77,6 +77,14 @@ NodeCost ReductionCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
+// One search for each output.
+NodeCost ArgMaxCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  NodeCost cost = ReductionCost(node, device, args);
+  AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
+  return cost;
+}
+
 // -- Geometry
 // -----------------------------------------------------------------------
 
@@ -570,7 +578,7 @@ absl::Status Register_onnx_ArgMax(OpRegistry& registry) {
       {"select_last_index", AttributeType::kInt, false,
        "1: the last of equal elements; default 0, the first."}};
   def.infer = InferArgMax;
-  def.cost = ReductionCost;
+  def.cost = ArgMaxCost;
   return registry.Register(std::move(def), MakeArgMaxKernel);
 }
 

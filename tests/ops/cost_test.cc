@@ -61,33 +61,53 @@ std::vector<Example> Examples() {
                            {"interp_type", std::move(interpolation)}}));
   };
   std::vector<Example> examples = {
-      {Node("MatMul"), {{4, 2, 3}, {3, 5}}, {{4, 2, 5}}, 40 * 3},
-      {Node("MatMul"), {{7}, {7}}, {{}}, 7},
+      // Each element of operands and result takes a CPU as long as ten
+      // products.
+      {Node("MatMul"), {{4, 2, 3}, {3, 5}}, {{4, 2, 5}}, 40 * 3 + 9 * 79},
+      {Node("MatMul"),
+       {{4, 2, 3}, {3, 5}},
+       {{4, 2, 5}},
+       40 * 3 + 99 * 79,
+       DType::kFloat16},
+      // A B of more axes is one of several.
+      {Node("MatMul"),
+       {{4, 1, 1}, {1, 1, 1}},
+       {{4, 1, 1}},
+       4 + 4 * 500 + 9 * 9},
+      {Node("MatMul"), {{7}, {7}}, {{}}, 7 + 9 * 15},
       {Node("MatMul"),
        {{1 << 16, 1, 1, 8}, {1, 1 << 16, 8, 1}},
        {{1 << 16, 1 << 16, 1, 1}},
-       int64_t{8 + 500} << 32},
-      {Node("MatMul"), {{6, 2, 3}, {6, 3, 5}}, {{6, 2, 5}}, 60 * 3 + 6 * 500},
-      {Node("Gemm"), {{2, 7}, {7, 3}}, {{2, 3}}, 6 * 7},
+       (int64_t{8 + 500} << 32) + 9 * ((int64_t{1} << 32) + (1 << 20))},
+      {Node("MatMul"),
+       {{6, 2, 3}, {6, 3, 5}},
+       {{6, 2, 5}},
+       60 * 3 + 6 * 500 + 9 * 186},
+      {Node("Gemm"), {{2, 7}, {7, 3}}, {{2, 3}}, 6 * 7 + 9 * 41},
       {Node("Gemm", Attrs({{"transA", int64_t{1}}})),
        {{7, 2}, {7, 3}},
        {{2, 3}},
-       6 * 7},
+       6 * 7 + 9 * 41},
       // On the CPU each tap of each picture, too, and each picture; elements
       // that are moved take as long as ten products.
       {Node("Conv"),
        {{2, 3, 8, 8}, {4, 3, 3, 3}},
        {{2, 4, 6, 6}},
-       288 * 27 + 2 * 108 + 2 * 50'000 + 9 * (384 + 108 + 288)},
+       288 * 27 + 2 * 108 * 20 + 2 * 50'000 + 9 * (384 + 108 + 288)},
       {Node("Conv", Attrs({{"group", int64_t{3}}})),
        {{1, 3, 8}, {6, 1, 5}},
        {{1, 6, 4}},
-       24 * 5 + 30 + 50'000 + 9 * (24 + 30 + 24)},
+       24 * 5 + 30 * 20 + 50'000 + 9 * (24 + 30 + 24)},
       {Node("Conv"),
        {{1, 3, 8}, {6, 3, 5}},
        {{1, 6, 4}},
-       24 * 15 + 90 + 9 * (24 + 90 + 24),
+       24 * 15 + 90 * 20 + 9 * (24 + 90 + 24),
        DType::kDouble},
+      {Node("Conv", Attrs({{"group", int64_t{3}}})),
+       {{1, 3, 8}, {6, 1, 5}},
+       {{1, 6, 4}},
+       24 * 5 + 30 * 20 + 50'000 + 99 * (24 + 30 + 24),
+       DType::kBfloat16},
       // 20 for each window, and so for rows and planes below, on the CPU.
       {Node("MaxPool", window), {{1, 2, 8, 8}}, {{1, 2, 6, 7}}, 84 * (6 + 20)},
       {Node("AveragePool", window),
@@ -137,7 +157,18 @@ std::vector<Example> Examples() {
        {{2, 1 << 17, 2}, {3}},
        {{2, 3, 2}},
        2 * 3 * 80 - (1 << 19) - 3},
-      {Node("GlobalAveragePool"), {{2, 3, 4, 5}}, {{2, 3, 1, 1}}, 0},
+      {Node("GlobalAveragePool"), {{2, 3, 4, 5}}, {{2, 3, 1, 1}}, 6 * 20},
+      // Only its output, and each row, of one element here.
+      {Node("Pad"), {{4, 5, 1}, {6}}, {{6, 5, 1}}, 30 * 3 * 6 - 26},
+      // Only their outputs, and each piece.
+      {Node("Concat", Attrs({{"axis", int64_t{-1}}})),
+       {{2, 3}, {2, 4}},
+       {{2, 7}},
+       4 * 20 - 14},
+      {Node("Split", Attrs({{"axis", int64_t{1}}})),
+       {{2, 7}},
+       {{2, 3}, {2, 4}},
+       4 * 20 - 14},
       {Node("LayerNormalization"), {{4, 5}, {5}}, {{4, 5}}, 4 * 20},
       // What is broadcast is written out for a row.
       {Node("LayerNormalization"),
@@ -153,8 +184,10 @@ std::vector<Example> Examples() {
   const auto registry = MakeOpRegistry();
   for (const OpDef* def : registry->List()) {
     if (def->name.rfind("Reduce", 0) == 0 || def->name.rfind("Arg", 0) == 0) {
-      examples.push_back(
-          {Node(std::string(def->name)), {{4, 5, 6}}, {{1, 5, 6}}, 20 * 20});
+      examples.push_back({Node(std::string(def->name)),
+                          {{4, 5, 6}},
+                          {{1, 5, 6}},
+                          20 * 20 + (def->name == "ArgMax" ? 30 * 20 : 0)});
     }
   }
   return examples;

@@ -651,10 +651,10 @@ TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
   }
   const EvaluationCase cases[] = {
       // n^3 products, n^2 elements read twice, written and rectified, which
-      // counts ten times on a CPU. A GPU takes n^2 of 112^2, in tiles of 16^2.
+      // count ten times on a CPU. A GPU takes n^2 of 112^2, in tiles of 16^2.
       {"MatMul",
        [](ServerOptions& o) {
-         o.max_operations = o.device == "cpu" ? 1'000'000 + 30'000 + 100'000
+         o.max_operations = o.device == "cpu" ? 1'000'000 + 300'000 + 100'000
                                               : 1'254'400 + 40'000;
        },
        "\"product\" (MatMul)", "--max-operations"},
