@@ -57,8 +57,9 @@ class ServerCall {
   // for it. It counts until Reply or Fail, and the reply's bytes from then on.
   absl::Status Charge(size_t bytes) { return ticket_.Charge(bytes); }
   // The same for what a reply will have copied, shortly before it is handed
-  // over. A little is never refused, nor counted before the reply is: it does
-  // not matter beside what its request holds.
+  // over. A little is never refused here, nor counted before the reply is: it
+  // does not matter beside what its request holds. What the arena takes to make
+  // the reply may be refused nevertheless.
   static constexpr size_t kLittleReplyBytes = size_t{64} << 10;
   absl::Status ChargeReply(size_t bytes) {
     return bytes <= kLittleReplyBytes ? absl::OkStatus() : Charge(bytes);

@@ -26,7 +26,8 @@ class Admission {
   // Who has to find room. Small calls (what tells about the server, and what
   // operates it) are answered at once and while the queue is full too: they
   // take no place in it, and have room for their bytes beyond the bound, which
-  // is theirs whatever others hold.
+  // is theirs whatever requests of the other kind hold. Their own replies that
+  // are not sent yet take of it.
   enum class Kind : uint8_t { kQueued, kSmall };
   static constexpr int64_t kSmallCallRoom = int64_t{64} << 20;
 
