@@ -27,10 +27,10 @@ absl::Status NeverFits(int64_t bytes, int64_t limit) {
       absl::ResourceExhaustedError(absl::StrCat(
           "the request takes ", bytes,
           " bytes with what is made of its "
-          "message; it may take ",
+          "message and for its reply; it may take ",
           limit,
-          " (--queue-bytes, or twice its "
-          "message and 1 MiB if that is more): send less in one request")),
+          " (--queue-bytes, or twice its message and 1 MiB if that is more): "
+          "send less, or ask for fewer or smaller outputs, in one request")),
       "QUEUE_BYTES_FULL",
       {{"bytes", absl::StrCat(bytes)}, {"limit", absl::StrCat(limit)}});
 }

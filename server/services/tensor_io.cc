@@ -198,8 +198,8 @@ absl::Status OutputBytes::Prepare(size_t described) {
     // Another time it may be lent.
     return WithRetryAfter(
         Annotate(room,
-                 "replies that are not sent yet hold half of --host-bytes, and "
-                 "this one would have to be copied: "),
+                 "replies that are not sent yet hold half of the device's "
+                 "pinned memory, and this one would have to be copied: "),
         kCopyRetry);
   }
   if (references == 0 || copies_) return absl::OkStatus();
