@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/status_details.h"
 
 namespace weir::client {
@@ -12,6 +13,20 @@ ClientOptions GlobalFlags::options() const {
   options.timeout = absl::Seconds(timeout_seconds);
   options.tls = tls;
   return options;
+}
+
+CLI::Validator Within(double least, double most) {
+  return CLI::Validator(
+      [least, most](const std::string& text) -> std::string {
+        double number = 0;
+        if (CLI::detail::lexical_cast(text, number) && number >= least &&
+            number <= most) {
+          return "";
+        }
+        return absl::StrCat("Value ", text, " not in range ", least, " to ",
+                            most);
+      },
+      absl::StrCat("FLOAT in [", least, " - ", most, "]"));
 }
 
 int Report(const absl::Status& status) {

@@ -39,6 +39,9 @@ Command AddLoad(CLI::App& app, const GlobalFlags& flags);
 Command AddAdmin(CLI::App& app, const GlobalFlags& flags);
 Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 
+// A number within both. CLI::Range lets a NaN pass, which is never outside.
+CLI::Validator Within(double least, double most);
+
 // Prints "weir: CODE: message [details]" and gives the exit code.
 int Report(const absl::Status& status);
 // Prints "weir: what; see weir --help" and gives the exit code of wrong usage.

@@ -142,6 +142,7 @@ Command AddInfer(CLI::App& app, const GlobalFlags& global) {
   infer
       ->add_option("--at-least", flags->at_least,
                    "Fail if the accuracy is lower (with --labels)")
+      ->check(Within(0, 1))
       ->needs(labels);
   infer
       ->add_option("--report", flags->report,

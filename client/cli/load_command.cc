@@ -174,13 +174,13 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
   load->add_option("--rate", flags->load.rate,
                    "Open loop: requests per second, Poisson; a request that "
                    "cannot leave when it is due makes the exit code 1")
-      ->check(CLI::Range(kMinLoadRate, kMaxLoadRate));
+      ->check(Within(kMinLoadRate, kMaxLoadRate));
   load->add_option("--duration", flags->load.seconds, "Seconds")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(Within(0.1, 86400))
       ->capture_default_str();
   load->add_option("--warmup", flags->load.warmup_seconds,
                    "Seconds before, not counted")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(Within(0, 3600))
       ->capture_default_str();
   load->add_option("--connections", flags->load.threads,
                    "Connections, a thread each; 0: 1, or 2 from 8 callers on")

@@ -78,7 +78,7 @@ int Main(int argc, char** argv) {
   const CLI::Option* const timeout =
       app.add_option("--timeout", flags.timeout_seconds,
                      "Seconds a call may take; 1 for status --probe")
-          ->check(CLI::Range(0.001, 86400.0))
+          ->check(Within(0.001, 86400))
           ->capture_default_str();
   app.add_option("--tls-ca", flags.tls_files.ca,
                  "PEM file: talk TLS to a server that one of these signed")
