@@ -247,7 +247,10 @@ void AddShapes(std::vector<HostileGraph>* all) {
        absl::StrCat(doubled, Node("ReduceSum", {at}, {"y"}), Output("y")),
        {Floats("x", {1})},
        StatusCode::kInvalidArgument,
-       "(Concat)"});
+       "(Concat)",
+       /*cpu_only=*/false,
+       /*names_on_gpu=*/"",
+       /*may_be_too_long=*/true});
   std::string grown = Input("x") + Constant("column", {-1, 1});
   at = "x";
   for (int i = 0; i < 36; ++i) {

@@ -35,6 +35,8 @@ struct HostileGraph {
   bool cpu_only = false;
   // Where a GPU refuses another node; empty: `names`.
   std::string names_on_gpu = "";
+  // RESOURCE_EXHAUSTED is as good where few threads may run fewer operations.
+  bool may_be_too_long = false;
 };
 
 // The limits that the codes above are for; those of a server with 2 GiB of

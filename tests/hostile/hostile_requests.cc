@@ -432,6 +432,9 @@ void AddGraphs(std::vector<HostileRequest>* all) {
                input.dims, input.Bytes());
     }
     std::vector<StatusCode> codes = {graph.code};
+    if (graph.may_be_too_long) {
+      codes.push_back(StatusCode::kResourceExhausted);
+    }
     if (graph.cpu_only) codes.push_back(StatusCode::kUnimplemented);
     all->push_back(Call(
         graph.name, kEvaluate,

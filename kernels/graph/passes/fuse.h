@@ -4,10 +4,8 @@
 //   Conv [+ Add] [+ Relu | Clip]  ->  weir.FusedConv    (of pictures: rank 4)
 //   MatMul + Add of a row         ->  weir.FusedMatMul  (one matrix on the
 //                                                        right)
-//   Div | Mul, Add                ->  weir.FusedElementwise  (scores, scaled and
-//                                                             masked)
-//   Div | Mul, Erf, Add, Mul, Mul ->  weir.FusedElementwise  (Gelu, as it is
-//                                                             exported)
+//   Div | Mul, Add                ->  weir.FusedElementwise  (masked scores)
+//   Div | Mul, Erf, Add, Mul, Mul ->  weir.FusedElementwise  (exported Gelu)
 //
 // Device-neutral: a node is joined only if the device's kernel takes the
 // result (KernelTraits::takes); elsewhere the graph stays as it is. What is
