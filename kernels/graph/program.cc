@@ -111,6 +111,10 @@ size_t HeldBytes(absl::Span<const ValueDecl> values) {
 size_t HeldBytes(const ProgramCore& core) {
   size_t bytes = HeldBytes(core.host, core.graph) + core.constants.bytes;
   bytes += core.host.kept_bytes();
+  // Text lies where it lay, also where its references were copied.
+  for (const auto& constant : core.constants.in_place) {
+    if (IsText(constant)) bytes += core.host.OwnBytes(*constant);
+  }
   bytes += HeldBytes(core.inputs) + HeldBytes(core.outputs);
   for (const std::string& symbol : core.symbols) {
     bytes += sizeof(std::string) + symbol.size();

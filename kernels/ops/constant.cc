@@ -25,15 +25,20 @@ Constant FromVector(DType dtype, Dims dims, std::vector<T> values) {
   return constant;
 }
 
-Constant FromStrings(Dims dims, std::vector<std::string> values) {
+Constant FromStrings(Dims dims, const std::vector<std::string>& values) {
   struct Owner {
-    std::vector<std::string> texts;
+    std::string characters;
     std::vector<StringRef> refs;
   };
   auto owner = std::make_shared<Owner>();
-  owner->texts = std::move(values);
-  for (const std::string& text : owner->texts) {
-    owner->refs.push_back({text.data(), text.size()});
+  size_t bytes = 0;
+  for (const std::string& text : values) bytes += text.size();
+  owner->characters.reserve(bytes);
+  owner->refs.reserve(values.size());
+  for (const std::string& text : values) {
+    owner->refs.push_back(
+        {owner->characters.data() + owner->characters.size(), text.size()});
+    owner->characters += text;
   }
   Constant constant;
   constant.tensor = {DType::kString, std::move(dims), owner->refs.data()};
@@ -160,7 +165,7 @@ absl::StatusOr<Constant> ConstantValue(const NodeInfo& node) {
   if (name == "value_strings") {
     std::vector<std::string> values = attributes.Strings(name);
     Dims dims = Length(values);
-    return FromStrings(std::move(dims), std::move(values));
+    return FromStrings(std::move(dims), values);
   }
   const auto tensor = attributes.Tensor(name);
   if (tensor == nullptr) {

@@ -571,7 +571,11 @@ NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
   for (int64_t i = 0; i < std::min(axis, rank); ++i) {
     pieces = SaturatingMul(pieces, whole[static_cast<size_t>(i)]);
   }
-  AddOnACpu(device, args, pieces, kRowOperations, cost);
+  // Of several outputs the first may be empty.
+  if (device == DeviceKind::kCpu && cost.operations > 0) {
+    cost.operations =
+        SaturatingAdd(cost.operations, SaturatingMul(pieces, kRowOperations));
+  }
   return cost;
 }
 

@@ -286,6 +286,25 @@ TEST_P(ProgramTest, HostValuesOfALongChainAreDroppedOneByOne) {
   });
 }
 
+TEST(FoldedTextTest, TextThatIsNotFoldedCounts) {
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+  constexpr size_t kLength = 1'000'000, kStrings = 10'000;
+  Graph graph;
+  graph.opsets = {{"", 13}};
+  GraphNode node = Node("Constant", {}, {"text"});
+  node.attributes.Set(
+      "value_strings",
+      std::vector<std::string>(kStrings, std::string(kLength / kStrings, 'c')));
+  graph.nodes = {std::move(node)};
+  graph.outputs = {"text"};
+  const auto program = Program::Compile(std::move(graph), *device, *registry);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_GE((*program)->held_bytes(), kLength + kStrings * sizeof(StringRef));
+  EXPECT_LT((*program)->held_bytes(),
+            2 * kLength + 3 * kStrings * sizeof(StringRef));
+}
+
 // Many references to one string hold it once.
 TEST(FoldedTextTest, CharactersCountOnce) {
   const std::unique_ptr<Device> device = MakeCpuDevice({});
