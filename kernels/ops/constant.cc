@@ -25,27 +25,6 @@ Constant FromVector(DType dtype, Dims dims, std::vector<T> values) {
   return constant;
 }
 
-Constant FromStrings(Dims dims, const std::vector<std::string>& values) {
-  struct Owner {
-    std::string characters;
-    std::vector<StringRef> refs;
-  };
-  auto owner = std::make_shared<Owner>();
-  size_t bytes = 0;
-  for (const std::string& text : values) bytes += text.size();
-  owner->characters.reserve(bytes);
-  owner->refs.reserve(values.size());
-  for (const std::string& text : values) {
-    owner->refs.push_back(
-        {owner->characters.data() + owner->characters.size(), text.size()});
-    owner->characters += text;
-  }
-  Constant constant;
-  constant.tensor = {DType::kString, std::move(dims), owner->refs.data()};
-  constant.owner = std::move(owner);
-  return constant;
-}
-
 template <typename T>
 Dims Length(const std::vector<T>& values) {
   return {static_cast<int64_t>(values.size())};
@@ -150,7 +129,8 @@ absl::StatusOr<Constant> ConstantValue(const NodeInfo& node) {
     return FromVector<int64_t>(DType::kInt64, {}, {attributes.Int(name, 0)});
   }
   if (name == "value_string") {
-    return FromStrings({}, {attributes.String(name, "")});
+    return TextConstant({},
+                        std::vector<std::string>{attributes.String(name, "")});
   }
   if (name == "value_floats") {
     std::vector<float> values = attributes.Floats(name);
@@ -163,9 +143,9 @@ absl::StatusOr<Constant> ConstantValue(const NodeInfo& node) {
     return FromVector(DType::kInt64, std::move(dims), std::move(values));
   }
   if (name == "value_strings") {
-    std::vector<std::string> values = attributes.Strings(name);
+    const std::vector<std::string> values = attributes.Strings(name);
     Dims dims = Length(values);
-    return FromStrings(std::move(dims), values);
+    return TextConstant(std::move(dims), values);
   }
   const auto tensor = attributes.Tensor(name);
   if (tensor == nullptr) {

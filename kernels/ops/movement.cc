@@ -556,7 +556,7 @@ NodeCost PadCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
-// Concat and Split copy a piece of each of many tensors for each place of the
+// Concat and Split copy a piece of each of the parts for each place of the
 // axes before theirs.
 NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
                     const PlanArgs& args) {
@@ -566,16 +566,13 @@ NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
   const auto rank = static_cast<int64_t>(whole.size());
   int64_t axis = node.attributes.Int("axis", 0);
   if (axis < 0) axis += rank;
-  int64_t pieces =
-      static_cast<int64_t>(std::max(args.inputs.size(), args.outputs.size()));
+  const auto& parts = joins ? args.inputs : args.outputs;
+  int64_t pieces = std::count_if(parts.begin(), parts.end(),
+                                 [](const auto& p) { return p.elements > 0; });
   for (int64_t i = 0; i < std::min(axis, rank); ++i) {
     pieces = SaturatingMul(pieces, whole[static_cast<size_t>(i)]);
   }
-  // Of several outputs the first may be empty.
-  if (device == DeviceKind::kCpu && cost.operations > 0) {
-    cost.operations =
-        SaturatingAdd(cost.operations, SaturatingMul(pieces, kRowOperations));
-  }
+  AddOnACpu(device, args, pieces, kRowOperations, cost);
   return cost;
 }
 

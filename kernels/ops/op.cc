@@ -101,7 +101,10 @@ NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
 
 void AddOnACpu(DeviceKind device, const PlanArgs& args, int64_t count,
                int64_t operations, NodeCost& cost) {
-  if (device != DeviceKind::kCpu || args.outputs[0].elements == 0) return;
+  const bool makes_any =
+      std::any_of(args.outputs.begin(), args.outputs.end(),
+                  [](const TensorMeta& output) { return output.elements > 0; });
+  if (device != DeviceKind::kCpu || !makes_any) return;
   cost.operations =
       SaturatingAdd(cost.operations, SaturatingMul(count, operations));
 }

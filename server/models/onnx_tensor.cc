@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
+#include "kernels/ops/constant.h"
 #include "server/models/aligned_bytes.h"
 
 namespace weir {
@@ -69,24 +70,15 @@ absl::StatusOr<std::shared_ptr<const Constant>> FromField(HostTensor tensor,
 
 absl::StatusOr<std::shared_ptr<const Constant>> FromStrings(
     HostTensor tensor, int64_t count, onnx::TensorProto& from) {
-  struct Owner {
-    google::protobuf::RepeatedPtrField<std::string> strings;
-    std::vector<StringRef> views;
-  };
   if (from.string_data_size() != count) {
     return WrongCount(from.string_data_size(), count);
   }
-  auto owner = std::make_shared<Owner>();
-  owner->strings.Swap(from.mutable_string_data());
-  owner->views.reserve(static_cast<size_t>(count));
-  for (const std::string& text : owner->strings) {
-    owner->views.push_back({text.data(), text.size()});
-  }
-  auto constant = std::make_shared<Constant>();
-  constant->tensor = std::move(tensor);
-  constant->tensor.data = owner->views.data();
-  constant->owner = std::move(owner);
-  return std::shared_ptr<const Constant>(std::move(constant));
+  auto constant = std::make_shared<const Constant>(
+      TextConstant(std::move(tensor.dims), from.string_data()));
+  // Their memory too.
+  google::protobuf::RepeatedPtrField<std::string>().Swap(
+      from.mutable_string_data());
+  return constant;
 }
 
 absl::StatusOr<std::shared_ptr<const Constant>> FromTypedFields(

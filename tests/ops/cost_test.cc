@@ -172,7 +172,7 @@ std::vector<Example> Examples() {
       {Node("Split", Attrs({{"axis", int64_t{1}}})),
        {{2, 7}},
        {{2, 0}, {2, 7}},
-       4 * 20 - 14},
+       2 * 20 - 14},
       {Node("Conv"),
        {{1, 0, 8}, {6, 0, 5}},
        {{1, 6, 4}},
