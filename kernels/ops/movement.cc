@@ -548,12 +548,10 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSplitKernel(
 // PadCopy goes over rows of the last axis, however long that is.
 NodeCost PadCost(const NodeInfo& node, DeviceKind device,
                  const PlanArgs& args) {
-  NodeCost cost = OutputCost(node, device, args);
   const TensorMeta& output = args.outputs[0];
   const int64_t length = output.dims.empty() ? 1 : output.dims.back();
-  AddOnACpu(device, args, output.elements / std::max<int64_t>(1, length),
-            kAxisOperations * static_cast<int64_t>(output.dims.size()), cost);
-  return cost;
+  return RowsCost(node, device, args,
+                  output.elements / std::max<int64_t>(1, length));
 }
 
 // Concat and Split copy a piece of each of the parts for each place of the

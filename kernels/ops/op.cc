@@ -118,10 +118,15 @@ int64_t RowsOf(const TensorMeta& meta) {
 
 NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
                      const PlanArgs& args) {
+  return RowsCost(node, device, args, RowsOf(args.outputs[0]));
+}
+
+NodeCost RowsCost(const NodeInfo& node, DeviceKind device, const PlanArgs& args,
+                  int64_t rows) {
+  constexpr int64_t kAxisOperations = 6;
   NodeCost cost = OutputCost(node, device, args);
-  const TensorMeta& output = args.outputs[0];
-  AddOnACpu(device, args, RowsOf(output),
-            kAxisOperations * static_cast<int64_t>(output.dims.size()), cost);
+  const auto rank = static_cast<int64_t>(args.outputs[0].dims.size());
+  AddOnACpu(device, args, rows, kAxisOperations * rank, cost);
   return cost;
 }
 

@@ -307,6 +307,9 @@ WEIR_EXPORT NodeCost OutputCost(const NodeInfo& node, DeviceKind device,
 // from.
 WEIR_EXPORT NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
                                  const PlanArgs& args);
+// The same for an output that is copied in so many rows.
+WEIR_EXPORT NodeCost RowsCost(const NodeInfo& node, DeviceKind device,
+                              const PlanArgs& args, int64_t rows);
 
 // For what computes each element of its output from one of each input.
 WEIR_EXPORT NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
@@ -318,8 +321,6 @@ WEIR_EXPORT void AddOnACpu(DeviceKind device, const PlanArgs& args,
                            int64_t count, int64_t operations, NodeCost& cost);
 // About 20 ns, for most rows.
 inline constexpr int64_t kRowOperations = 20;
-// For each axis of a row, to find out where the row comes from.
-inline constexpr int64_t kAxisOperations = 6;
 // Of a dense tensor, as long as its last axis with more than one element.
 WEIR_EXPORT int64_t RowsOf(const TensorMeta& meta);
 

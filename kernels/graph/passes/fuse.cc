@@ -46,7 +46,11 @@ class Fuser {
       if (node.info.op == "Conv" && conv_ != nullptr) FuseConv(p);
       if (node.info.op == "MatMul" && matmul_ != nullptr) FuseMatMul(p);
     }
-    if (elementwise_ != nullptr) FuseChains();
+    if (elementwise_ != nullptr &&
+        registry_.HasKernel(device_, kFusedElementwiseDomain,
+                            kFusedElementwiseName)) {
+      FuseChains();
+    }
     Compact();
   }
 
@@ -191,22 +195,21 @@ class Fuser {
   // they are `ops` and make elements of one type, in one shape.
   std::vector<size_t> ChainAt(size_t first,
                               const std::vector<std::string_view>& ops) {
-    std::vector<size_t> chain;
-    for (const std::string_view op : ops) {
-      const std::optional<size_t> p =
-          chain.empty() ? std::optional<size_t>(first)
-                        : ReaderOf(graph_.nodes[chain.back()].outputs[0], op);
-      if (!p.has_value() || gone_[*p]) return {};
-      const LoweredNode& node = graph_.nodes[*p];
-      if (node.info.op != op || !MayJoin(node)) return {};
-      const LoweredValue& made = value(node.outputs[0]);
-      const int before =
-          graph_.nodes[chain.empty() ? *p : chain.back()].outputs[0];
-      if (made.dtype != value(before).dtype ||
-          !HaveOneShape(node.outputs[0], before)) {
+    const LoweredNode& node = graph_.nodes[first];
+    if (gone_[first] || node.info.op != ops.front() || !MayJoin(node)) {
+      return {};
+    }
+    std::vector<size_t> chain = {first};
+    while (chain.size() < ops.size()) {
+      const int before = graph_.nodes[chain.back()].outputs[0];
+      const auto next = ReaderOf(before, ops[chain.size()]);
+      if (!next.has_value() || !MayJoin(graph_.nodes[*next])) return {};
+      const int made = graph_.nodes[*next].outputs[0];
+      if (value(made).dtype != value(before).dtype ||
+          !HaveOneShape(made, before)) {
         return {};
       }
-      chain.push_back(*p);
+      chain.push_back(*next);
     }
     return chain;
   }
