@@ -87,8 +87,9 @@ TEST_F(LibraryFileTest, AnotherLibraryIsRefused) {
 
 TEST_F(LibraryFileTest, ACopyThatBrokeOffIsRefused) {
   fs::copy_file(original_, Path());
+  // Within what is loaded: the most of a file may be there for debuggers.
   const auto size = fs::file_size(Path());
-  for (const uintmax_t kept : {size / 2, uintmax_t{4096}}) {
+  for (const uintmax_t kept : {size / 16, uintmax_t{4096}}) {
     fs::resize_file(Path(), kept);
     EXPECT_THAT(Message(), HasSubstr("is cut off")) << kept;
   }
