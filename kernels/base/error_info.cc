@@ -13,6 +13,7 @@ constexpr char kMetadataUrl[] = "weir/metadata";
 constexpr char kRetryUrl[] = "weir/retry_after_ns";
 constexpr char kFieldUrl[] = "weir/field";
 constexpr char kNodeUrl[] = "weir/node";
+constexpr char kInheritedUrl[] = "weir/inherited";
 
 std::string Payload(const absl::Status& status, const char* url) {
   auto payload = status.GetPayload(url);
@@ -114,6 +115,13 @@ absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
     result.SetPayload(url, payload);
   });
+  return result;
+}
+
+absl::Status Inherited(const absl::Status& cause, std::string_view prefix) {
+  if (cause.ok() || cause.GetPayload(kInheritedUrl).has_value()) return cause;
+  absl::Status result = Annotate(cause, prefix);
+  result.SetPayload(kInheritedUrl, absl::Cord());
   return result;
 }
 

@@ -51,4 +51,10 @@ WEIR_EXPORT std::string NodeAtFault(const absl::Status& status);
 WEIR_EXPORT absl::Status Annotate(const absl::Status& status,
                                   std::string_view prefix);
 
+// What becomes of that which depends on something that ended with `cause`:
+// annotated with what that is, unless `cause` was inherited itself. So an error
+// that goes through a thousand works names the first, and does not grow.
+WEIR_EXPORT absl::Status Inherited(const absl::Status& cause,
+                                   std::string_view prefix);
+
 }  // namespace weir

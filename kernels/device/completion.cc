@@ -173,6 +173,20 @@ void CompletionMonitor::Run() {
   }
 }
 
+// Only the monitor's thread takes it out.
+StreamTask* CompletionMonitor::Oldest(MonitoredStream& stream) {
+  MutexLock lock(&stream.mu);
+  return stream.in_flight.front();
+}
+
+void CompletionMonitor::TakeOldest(MonitoredStream& stream) {
+  MutexLock lock(&stream.mu);
+  stream.in_flight.Pop();
+  const StreamTask* next = stream.in_flight.front();
+  stream.oldest.store(next == nullptr ? 0 : next->completion.sequence,
+                      std::memory_order_release);
+}
+
 bool CompletionMonitor::Poll(MonitoredStream& stream) {
   // With work in flight, or being launched, the stream lives, and its record
   // with it.
@@ -187,27 +201,27 @@ bool CompletionMonitor::Poll(MonitoredStream& stream) {
   if (done < oldest) return false;
   stream.asked_at = options_.hooks.Now();
   Progress(stream.asked_at);
-  for (;;) {
-    StreamTask* task;
-    uint64_t fault_word = 0;
-    {
-      MutexLock lock(&stream.mu);
-      task = stream.in_flight.front();
-      if (task == nullptr || task->completion.sequence > done) break;
-      stream.in_flight.Pop();
-      const StreamTask* next = stream.in_flight.front();
-      stream.oldest.store(next == nullptr ? 0 : next->completion.sequence,
-                          std::memory_order_release);
-      fault_word =
-          stream.record
-              ->slots[task->completion.sequence % CompletionRecord::kSlots]
-              .fault.load(std::memory_order_relaxed);
-    }
-    Finish(
-        task, stream, fault_word,
-        FaultStatus(static_cast<FaultCode>(static_cast<uint32_t>(fault_word))));
+  bool any = false;
+  for (;; any = true) {
+    StreamTask* const task = Oldest(stream);
+    if (task == nullptr || task->completion.sequence > done) return any;
+    const uint64_t fault_word =
+        stream.record
+            ->slots[task->completion.sequence % CompletionRecord::kSlots]
+            .fault.load(std::memory_order_relaxed);
+    const auto fault =
+        static_cast<FaultCode>(static_cast<uint32_t>(fault_word));
+    if (!Finish(task, stream, fault_word, FaultStatus(fault))) return any;
   }
-  return true;
+}
+
+bool CompletionMonitor::PollAll() {
+  bool any = false;
+  for (bool again = true; again; any |= again) {
+    again = false;
+    for (const auto& stream : busy_) again |= Poll(*stream);
+  }
+  return any;
 }
 
 // No completion, but the device moves.
@@ -220,8 +234,7 @@ void CompletionMonitor::PollMark(MonitoredStream& stream) {
 }
 
 bool CompletionMonitor::FailInFlight() {
-  bool progress = false;
-  for (const auto& stream : busy_) progress |= Poll(*stream);
+  bool progress = PollAll();
   const size_t suspects = FindSuspects();
   const absl::Status cause = health_->status();
   const absl::Status suspicion = Annotate(
@@ -230,16 +243,7 @@ bool CompletionMonitor::FailInFlight() {
                  : absl::StrCat("this work and ", suspects - 1,
                                 " more were running when it failed: "));
   for (const auto& stream : busy_) {
-    for (;;) {
-      StreamTask* task;
-      {
-        MutexLock lock(&stream->mu);
-        task = stream->in_flight.Pop();
-        const StreamTask* next = stream->in_flight.front();
-        stream->oldest.store(next == nullptr ? 0 : next->completion.sequence,
-                             std::memory_order_release);
-      }
-      if (task == nullptr) break;
+    while (StreamTask* const task = Oldest(*stream)) {
       progress = true;
       Finish(task, *stream, 0, task->completion.suspect ? suspicion : cause);
     }
@@ -289,7 +293,7 @@ bool CompletionMonitor::Unwatch(MonitoredStream& stream) {
   return true;
 }
 
-void CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
+bool CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
                                uint64_t fault_word, absl::Status status) {
   Completion& completion = task->completion;
   completion.fault = static_cast<FaultCode>(static_cast<uint32_t>(fault_word));
@@ -297,6 +301,10 @@ void CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
     completion.fault_node = static_cast<uint32_t>(fault_word >> 32) - 1;
   }
   if (completion.status.ok()) completion.status = std::move(status);
+  std::optional<absl::Status> outcome = task->Settle(completion);
+  if (!outcome.has_value()) return false;
+  completion.outcome = *std::move(outcome);
+  TakeOldest(stream);
   completion.completed_at = NowNanos();
   const Nanos began = completion.started_at > 0 ? completion.started_at
                                                 : completion.launched_at;
@@ -305,9 +313,10 @@ void CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
   ShareTime(completion.completed_at);
   completion.device_time =
       shared_time_ - std::exchange(stream.shared_from, shared_time_);
-  stream.timeline->Advance(completion.sequence, completion.status)
+  stream.timeline->Advance(completion.sequence, completion.outcome)
       .IgnoreError();
   task->Complete(completion);
+  return true;
 }
 
 // To be called before the number of busy streams changes.

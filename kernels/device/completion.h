@@ -3,7 +3,8 @@
 // into the stream's completion record in pinned memory; one thread per device
 // reads the record of the oldest work of each busy stream without driver calls,
 // spins while work is short, and backs off when it is not. Records that arrived
-// before a fault count as done. Every task completes exactly once.
+// before a fault count as done. Every task completes exactly once, after what
+// its stream waited for on the device.
 //
 // Work that is overdue may have met a fault, of which only the driver knows:
 // another thread asks it (overdue_asker.h). The driver may take its time. What
@@ -137,8 +138,12 @@ class WEIR_EXPORT CompletionMonitor {
   void TakeIncoming();
   // Blocks until there is something to watch; false when it is time to end.
   bool Sleep();
-  // True if anything completed.
+  // Completes what has its record. True if anything did.
   bool Poll(MonitoredStream& stream);
+  // All streams, whichever of them depend on which.
+  bool PollAll();
+  static StreamTask* Oldest(MonitoredStream& stream);
+  static void TakeOldest(MonitoredStream& stream);
   void PollMark(MonitoredStream& stream);
   // On a lost device: names what ran, and completes everything.
   bool FailInFlight();
@@ -146,7 +151,10 @@ class WEIR_EXPORT CompletionMonitor {
   size_t FindSuspects();
   // True if the stream left the busy list.
   bool Unwatch(MonitoredStream& stream);
-  void Finish(StreamTask* task, MonitoredStream& stream, uint64_t fault_word,
+  // Completes the oldest work of the stream, with the word in its fault slot
+  // and, unless it has one already, a status. False while something that it
+  // depends on is not settled: it stays where it is.
+  bool Finish(StreamTask* task, MonitoredStream& stream, uint64_t fault_word,
               absl::Status status);
   void ShareTime(Nanos now);
   void Progress(Nanos now);

@@ -14,8 +14,8 @@ namespace {
 
 absl::Status NamePoint(const absl::Status& status, const std::string& timeline,
                        uint64_t value) {
-  return Annotate(status, absl::StrCat("point ", value, " on timeline ",
-                                       timeline, " failed: "));
+  return Inherited(status, absl::StrCat("it depends on timeline ", timeline,
+                                        " at ", value, ", which failed: "));
 }
 
 Timeline::Until Requirement(const Point& point, const Device* device) {

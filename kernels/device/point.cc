@@ -36,6 +36,12 @@ absl::Status Timeline::NotIncreasing(uint64_t value) const {
                     "TIMELINE_NOT_INCREASING");
 }
 
+absl::Status Timeline::Forgotten(uint64_t value) const {
+  return absl::DataLossError(absl::StrCat("the outcome of value ", value,
+                                          " on timeline ", name_,
+                                          " was forgotten"));
+}
+
 absl::Status Timeline::FailureOf(uint64_t value) const {
   MutexLock lock(&mu_);
   return value > failed_after_ ? failure_ : absl::OkStatus();
@@ -70,13 +76,32 @@ absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
         return NotIncreasing(value);
       }
     }
-    if (failed_values_.size() > kMaxFailedValues) {
-      forgotten_failure_ = failed_values_.begin()->first;
-      failed_values_.erase(failed_values_.begin());
-    }
+    if (failed_values_.size() > kMaxFailedValues) ForgetOldestFailure();
   }
   if (has_waiters_.load()) RunDueWaiters();
   return absl::OkStatus();
+}
+
+void Timeline::ForgetOldestFailure() {
+  const auto oldest = failed_values_.begin();
+  forgotten_failure_ = oldest->first;
+  const auto held = held_.find(oldest->first);
+  if (held != held_.end()) held->second.failure = std::move(oldest->second);
+  failed_values_.erase(oldest);
+}
+
+void Timeline::Hold(uint64_t value) {
+  MutexLock lock(&mu_);
+  Held& held = held_[value];
+  if (held.holders++ == 0 && value <= forgotten_failure_) {
+    held.failure = Forgotten(value);
+  }
+}
+
+void Timeline::Release(uint64_t value) {
+  MutexLock lock(&mu_);
+  const auto held = held_.find(value);
+  if (--held->second.holders == 0) held_.erase(held);
 }
 
 void Timeline::SetLaunched(uint64_t value) {
@@ -116,9 +141,8 @@ std::optional<absl::Status> Timeline::OutcomeLocked(uint64_t value) const {
   if (value > failed_after_) return failure_;
   if (value_.load() < value) return std::nullopt;
   if (value <= forgotten_failure_) {
-    return absl::DataLossError(absl::StrCat("the outcome of value ", value,
-                                            " on timeline ", name_,
-                                            " was forgotten"));
+    const auto held = held_.find(value);
+    return held != held_.end() ? held->second.failure : Forgotten(value);
   }
   const auto failed = failed_values_.find(value);
   if (failed != failed_values_.end()) return failed->second;
@@ -198,6 +222,14 @@ void Timeline::RunDueWaiters() {
     has_waiters_.store(!launch_waiters_.empty() || !reach_waiters_.empty());
   }
   for (auto& [continuation, status] : due) continuation(std::move(status));
+}
+
+HeldPoint::HeldPoint(Point point) : point_(std::move(point)) {
+  if (!point_.is_null()) point_.timeline->Hold(point_.value);
+}
+
+HeldPoint::~HeldPoint() {
+  if (!point_.is_null()) point_.timeline->Release(point_.value);
 }
 
 }  // namespace weir

@@ -76,10 +76,9 @@ class WEIR_EXPORT Timeline {
   // failure stays.
   void Fail(absl::Status status);
 
-  // Empty while pending; OK or the failure once reached. Failed values are
-  // remembered for the newest 1,024 failures; for an older one the answer is
-  // DATA_LOSS, so whoever keeps a point longer notes its outcome when it is
-  // reached.
+  // Empty while pending; OK or the failure once reached. Remembered for all
+  // values that are held (HeldPoint), and for those after the newest 1,024
+  // failures; for others the answer is DATA_LOSS.
   std::optional<absl::Status> Outcome(uint64_t value) const;
 
   enum class Until { kLaunched, kReached };
@@ -94,10 +93,21 @@ class WEIR_EXPORT Timeline {
   bool CancelWait(WaitId id);
 
  private:
+  friend class HeldPoint;
   using Key = std::pair<uint64_t, WaitId>;  // value, then arrival
   using WaiterMap = std::map<Key, Continuation>;
   static constexpr uint64_t kMaxValue = ~uint64_t{0};
 
+  // A value that somebody holds.
+  struct Held {
+    size_t holders = 0;
+    // Since it would be forgotten otherwise.
+    absl::Status failure;
+  };
+
+  void Hold(uint64_t value);
+  void Release(uint64_t value);
+  void ForgetOldestFailure() WEIR_REQUIRES(mu_);
   std::optional<absl::Status> OutcomeLocked(uint64_t value) const
       WEIR_REQUIRES(mu_);
   // OK once launched, else as OutcomeLocked.
@@ -105,6 +115,7 @@ class WEIR_EXPORT Timeline {
       WEIR_REQUIRES(mu_);
   absl::Status AdvanceFailed(uint64_t value, absl::Status status);
   absl::Status NotIncreasing(uint64_t value) const;
+  absl::Status Forgotten(uint64_t value) const;
   absl::Status FailureOf(uint64_t value) const;
   void RunDueWaiters();
 
@@ -130,7 +141,8 @@ class WEIR_EXPORT Timeline {
   std::unordered_map<WaitId, std::pair<Until, uint64_t>> wait_keys_
       WEIR_GUARDED_BY(mu_);
   std::map<uint64_t, absl::Status> failed_values_ WEIR_GUARDED_BY(mu_);
-  uint64_t forgotten_failure_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t forgotten_failure_ WEIR_GUARDED_BY(mu_) = 0;  // the newest of them
+  std::map<uint64_t, Held> held_ WEIR_GUARDED_BY(mu_);
   uint64_t failed_after_ WEIR_GUARDED_BY(mu_) =
       kMaxValue;  // larger ones failed
   absl::Status failure_ WEIR_GUARDED_BY(mu_);
@@ -148,6 +160,28 @@ struct Point {
     return timeline->Outcome(value);
   }
   friend bool operator==(const Point&, const Point&) = default;
+};
+
+// A point whose outcome is remembered while it is held, however many others
+// fail meanwhile. For whoever keeps a point beyond the moment when it is
+// reached; costs a lock and an entry in its timeline.
+class WEIR_EXPORT HeldPoint {
+ public:
+  HeldPoint() = default;
+  explicit HeldPoint(Point point);
+  HeldPoint(HeldPoint&& other) noexcept
+      : point_(std::exchange(other.point_, {})) {}
+  HeldPoint& operator=(HeldPoint&& other) noexcept {
+    std::swap(point_, other.point_);
+    return *this;
+  }
+  ~HeldPoint();
+
+  const Point& operator*() const { return point_; }
+  const Point* operator->() const { return &point_; }
+
+ private:
+  Point point_;
 };
 
 }  // namespace weir

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -46,6 +47,7 @@ struct FaultSlot {
 
 struct Completion {
   absl::Status status;    // of this work alone
+  absl::Status outcome;   // what StreamTask::Settle made of it
   uint64_t sequence = 0;  // the value on the stream's timeline
   uint32_t fault_node = 0;
   FaultCode fault = FaultCode::kNone;  // set if a kernel reported one
@@ -74,6 +76,16 @@ class WEIR_EXPORT StreamTask {
   // the stream's strand and returns when the work is done. A failed Launch
   // fails the work alone.
   virtual absl::Status Launch(Stream& stream) = 0;
+
+  // The outcome of the task's point: the first error among its own and those of
+  // all it depends on, at any distance. It is settled before the stream's
+  // timeline reaches the sequence, where Complete runs later; of `completion`
+  // there are the status and the fault by then. Empty while a work that it
+  // waited for on the device, though done, is not settled itself: it is asked
+  // again. Never empty if the status is an error.
+  virtual std::optional<absl::Status> Settle(const Completion& completion) {
+    return completion.status;
+  }
 
   // Exactly once, after the stream's timeline has reached the sequence. Runs on
   // the device's completion thread (CUDA), on a worker, or inside Enqueue. It

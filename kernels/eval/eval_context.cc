@@ -458,38 +458,37 @@ Nanos EvalContext::WaitDeadline(const Work& work) const {
 
 void EvalContext::WaitForPoints(Work* work) {
   work->points_.clear();
-  for (const Point& point : work->request.after) {
-    if (!point.is_null()) work->points_.push_back(point);
-  }
-  for (const InputSource& input : work->request.inputs) {
-    if (!input.tensor.valid()) continue;
-    Point writer = input.tensor.storage().writer();
-    if (!writer.is_null()) work->points_.push_back(std::move(writer));
-  }
-  bool all_reached = true;
-  for (const Point& point : work->points_) {
+  absl::InlinedVector<Point, 4> pending;
+  const auto add = [&](const Point& point) {
+    if (point.is_null()) return;
     const std::optional<absl::Status> outcome = point.Outcome();
     const bool reached = outcome.has_value() && outcome->ok();
     const bool on_device = point.timeline->device() == &engine_->device() &&
                            point.timeline->launched() >= point.value;
-    all_reached = all_reached && reached;
     work->report_.waits.push_back({point.timeline->owner(),
                                    point.timeline->device(), point.value,
                                    reached     ? InsertedWait::Kind::kNone
                                    : on_device ? InsertedWait::Kind::kDevice
                                                : InsertedWait::Kind::kHost});
+    if (reached) return;
+    pending.push_back(point);
+    work->points_.emplace_back(point);
+  };
+  for (const Point& point : work->request.after) add(point);
+  for (const InputSource& input : work->request.inputs) {
+    if (input.tensor.valid()) add(input.tensor.storage().writer());
   }
   {
     MutexLock lock(&mu_);
     work->stage_ = Work::Stage::kReady;
   }
-  if (all_reached) {
+  if (pending.empty()) {
     work->report_.ready_at = NowNanos();
     return;
   }
   const uint64_t ticket = BeginWait();
   const uint64_t wait = engine_->dispatcher().WhenReady(
-      work->points_, &engine_->device(), WaitDeadline(*work),
+      pending, &engine_->device(), WaitDeadline(*work),
       [self = shared_from_this(), ticket](absl::Status status) {
         MutexLock lock(&self->mu_);
         self->EndWait(ticket, std::move(status));
@@ -738,6 +737,7 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
     }
   }
   for (InputSource& input : work->request.inputs) input.producer = nullptr;
+  work->points_.clear();
   if (work->report_.completed_at == 0) work->report_.completed_at = NowNanos();
   // A work may be kept for its next use; what nobody reads must not stay.
   if (!status.ok() || !work->ReadsInline()) work->output_buffer_.Reset();

@@ -186,9 +186,9 @@ absl::Status Work::ResolveInputs() {
     if (source.producer != nullptr) {
       const Work& producer = *source.producer;
       if (producer.done() && !producer.status_.ok()) {
-        return Annotate(producer.status_,
-                        absl::StrCat("work ", producer.number_,
-                                     ", whose result it reads, failed: "));
+        return Inherited(producer.status_,
+                         absl::StrCat("work ", producer.number_,
+                                      ", whose result it reads, failed: "));
       }
       if (source.producer_output >= producer.kept_.size() ||
           !producer.kept_[source.producer_output].valid()) {
@@ -392,7 +392,6 @@ absl::Status Work::AssignMemory(Engine& engine, const Lane& lane) {
   output_bytes_ = output_buffer_.data();
   if (host_addressable) device_outputs_ = output_buffer_.data();
 
-  const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
   const bool keeps = std::find(request.outputs.begin(), request.outputs.end(),
                                OutputWish::kKeep) != request.outputs.end();
   kept_.assign(keeps ? request.outputs.size() : 0, Tensor());
@@ -409,9 +408,13 @@ absl::Status Work::AssignMemory(Engine& engine, const Lane& lane) {
         engine.memory().Allocate(meta.bytes, context()->id()));
     // The whole tensor is overwritten by the copy of the result: what was there
     // before is never seen, so `must_zero` asks for nothing here.
-    allocation.storage->SetWriter(here);
     kept_[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
                       std::move(allocation.storage));
+  }
+  // Only now that nothing fails any more: the next on the stream is this work.
+  const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
+  for (const Tensor& kept : kept_) {
+    if (kept.valid()) kept.storage().SetWriter(here);
   }
   for (const InputSource& source : request.inputs) {
     if (source.tensor.valid()) source.tensor.storage().AddReader(here);
@@ -440,12 +443,11 @@ absl::Status Work::Launch(Stream& stream) {
     pace.emplace(make_room);
     go_on.emplace(still_wanted);
   }
-  for (const Point& point : points_) {
-    if (point.is_null() || point.timeline == stream.timeline() ||
-        point.Outcome().has_value()) {
+  for (const HeldPoint& point : points_) {
+    if (point->timeline == stream.timeline() || point->Outcome().has_value()) {
       continue;
     }
-    WEIR_RETURN_IF_ERROR(stream.WaitOnDevice(point));
+    WEIR_RETURN_IF_ERROR(stream.WaitOnDevice(*point));
   }
   if (!host_addressable && !staging_.empty() && plan_->input_bytes() > 0) {
     WEIR_RETURN_IF_ERROR(stream.CopyToDevice(device_inputs_, staging_.data(),
@@ -492,16 +494,28 @@ absl::Status Work::Launch(Stream& stream) {
 
 // A stream that waited on the device for a work that then failed has run on
 // what that work left behind: its own result is worth nothing.
-absl::Status Work::DependencyStatus() const {
-  for (const Point& point : points_) {
-    const std::optional<absl::Status> outcome = point.Outcome();
-    if (outcome.has_value() && !outcome->ok()) {
-      return Annotate(*outcome, absl::StrCat("a work it depends on failed (",
-                                             point.timeline->name(), " at ",
-                                             point.value, "): "));
+std::optional<absl::Status> Work::DependencyStatus() const {
+  std::optional<absl::Status> status = absl::OkStatus();
+  for (const HeldPoint& point : points_) {
+    const std::optional<absl::Status> outcome = point->Outcome();
+    if (!outcome.has_value()) {
+      status = std::nullopt;
+    } else if (!outcome->ok()) {
+      return Inherited(
+          *outcome,
+          absl::StrCat("it depends on timeline ", point->timeline->name(),
+                       " at ", point->value, ", which failed: "));
     }
   }
-  return absl::OkStatus();
+  return status;
+}
+
+std::optional<absl::Status> Work::Settle(const Completion& done) {
+  if (done.fault != FaultCode::kNone) {
+    return plan_->FaultAt(done.fault_node, done.fault);
+  }
+  if (!done.status.ok()) return done.status;
+  return DependencyStatus();
 }
 
 void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
@@ -533,12 +547,8 @@ std::string Work::Describe() const {
 void Work::Complete(const Completion& done) {
   report_.completed_at = done.completed_at;
   report_.sequence = done.sequence;
-  absl::Status status = done.status;
-  if (done.fault != FaultCode::kNone) {
-    status = plan_->FaultAt(done.fault_node, done.fault);
-  }
-  if (!status.ok() && !GaveUp(status)) NoteDeviceError(done, status);
-  if (status.ok()) status = DependencyStatus();
+  absl::Status status = done.outcome;
+  if (!done.status.ok() && !GaveUp(status)) NoteDeviceError(done, status);
   if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
   if (status.ok()) {
     plan_->RecordDuration(done.completed_at - done.started_at,

@@ -160,6 +160,7 @@ class WEIR_EXPORT Work final : private StreamTask {
   friend class JoinedWork;
 
   absl::Status Launch(Stream& stream) override;
+  std::optional<absl::Status> Settle(const Completion& completion) override;
   void Complete(const Completion& completion) override;
   std::string Describe() const override;
 
@@ -215,7 +216,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   bool Borrows(size_t i, bool host_addressable) const;
   bool Stages(bool host_addressable) const;        // some input is copied
   bool NeedsResults(bool host_addressable) const;  // in pinned memory
-  absl::Status DependencyStatus() const;
+  // Empty while something that it waited for on the device is not settled.
+  std::optional<absl::Status> DependencyStatus() const;
   void NoteDeviceError(const Completion& completion,
                        const absl::Status& status);
 
@@ -242,7 +244,8 @@ class WEIR_EXPORT Work final : private StreamTask {
 
   std::shared_ptr<const Plan> plan_;
   absl::InlinedVector<HostTensor, 4> host_inputs_;
-  absl::InlinedVector<Point, 4> points_;           // everything it comes after
+  // What it comes after and was not reached when it became the head.
+  absl::InlinedVector<HeldPoint, 4> points_;
   absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
   absl::InlinedVector<Tensor, 2> kept_;            // per output, or none at all
   bool bytes_stay_ = false;  // the inputs', until the work is done

@@ -13,13 +13,15 @@ constexpr size_t kReadersToKeep = 8;
 
 Point TensorStorage::writer() const {
   MutexLock lock(&mu_);
-  return writer_;
+  return *writer_;
 }
 
 void TensorStorage::SetWriter(Point point) {
-  std::vector<Point> dropped;  // a timeline may die with its last point
+  // A timeline may die with its last point.
+  HeldPoint writer(std::move(point));
+  std::vector<Point> dropped;
   MutexLock lock(&mu_);
-  std::swap(writer_, point);
+  std::swap(writer_, writer);
   dropped.swap(readers_);
 }
 
@@ -43,7 +45,7 @@ std::vector<Point> TensorStorage::Uses() const {
   MutexLock lock(&mu_);
   std::vector<Point> uses;
   uses.reserve(readers_.size() + 1);
-  if (!writer_.is_null()) uses.push_back(writer_);
+  if (!writer_->is_null()) uses.push_back(*writer_);
   uses.insert(uses.end(), readers_.begin(), readers_.end());
   return uses;
 }

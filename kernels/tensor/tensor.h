@@ -49,6 +49,7 @@ class WEIR_EXPORT TensorStorage {
   virtual std::byte* data() const = 0;
   virtual size_t size() const = 0;
 
+  // Its outcome is remembered as long as it is the writer.
   Point writer() const;
   // A new writer must be ordered after the old writer and all readers; its
   // point replaces them.
@@ -60,7 +61,7 @@ class WEIR_EXPORT TensorStorage {
 
  private:
   mutable Mutex mu_;
-  Point writer_ WEIR_GUARDED_BY(mu_);
+  HeldPoint writer_ WEIR_GUARDED_BY(mu_);
   std::vector<Point> readers_ WEIR_GUARDED_BY(mu_);
 };
 

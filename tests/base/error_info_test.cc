@@ -46,6 +46,18 @@ TEST(ErrorInfoTest, OkStaysOk) {
   EXPECT_TRUE(Annotate(absl::OkStatus(), "x").ok());
 }
 
+TEST(ErrorInfoTest, WhatIsInheritedNamesItsOriginOnce) {
+  EXPECT_TRUE(Inherited(absl::OkStatus(), "x").ok());
+  absl::Status status =
+      WithReason(absl::DataLossError("torn"), "TORN", {{"page", "7"}});
+  for (int i = 1; i < 1000; ++i) {
+    status = Inherited(status, "link " + std::to_string(i) + " failed: ");
+  }
+  EXPECT_EQ(status.message(), "link 1 failed: torn");
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Reason(status), "TORN");
+}
+
 TEST(ErrorInfoTest, AnnotateKeepsCodeAndDetails) {
   const absl::Status status = Annotate(
       WithField(WithReason(absl::NotFoundError("gone"), "LOST", {{"a", "b"}}),

@@ -150,6 +150,43 @@ TEST(CompletionMonitorTest, TheTimelineIsReachedBeforeComplete) {
   EXPECT_EQ(seen, 1u);
 }
 
+// Whichever stream the monitor looks at first.
+TEST(CompletionMonitorTest, AWorkIsSettledAfterWhatItDependsOn) {
+  for (const bool lost : {false, true}) {
+    SCOPED_TRACE(lost);
+    DeviceHealth health;
+    FakeStream streams[3];
+    TestTask tasks[3];
+    CompletionMonitor monitor(&health, Patient());
+    const auto broken = absl::InternalError("broken");
+    for (int i = 0; i < 3; ++i) {
+      tasks[i].set_settle([&, i](const Completion& completion) {
+        if (i == 2) return std::optional<absl::Status>(broken);
+        EXPECT_EQ(streams[i].monitored->timeline->value(), 0u);
+        if (!completion.status.ok()) return std::optional(completion.status);
+        return streams[i + 1].monitored->timeline->Outcome(1);
+      });
+      streams[i].Launch(monitor, &tasks[i]);
+    }
+    streams[0].Finish(1);
+    streams[1].Finish(1);
+    if (lost) {
+      // The record that came before the loss counts for all of them.
+      streams[2].Finish(1);
+      monitor.FailAll(absl::UnavailableError("lost"));
+    } else {
+      EXPECT_FALSE(tasks[0].finished());
+      streams[2].Finish(1);
+    }
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_TRUE(tasks[i].Wait().status.ok());
+      EXPECT_EQ(tasks[i].Wait().outcome, broken);
+      EXPECT_EQ(streams[i].monitored->timeline->Outcome(1), broken);
+    }
+    monitor.Stop();
+  }
+}
+
 TEST(CompletionMonitorTest, AFaultWordFailsItsWorkAlone) {
   DeviceHealth health;
   FakeStream stream;

@@ -74,6 +74,10 @@ class FaultInjectingStream final : public Stream {
       return task_->Launch(*stream_);
     }
 
+    std::optional<absl::Status> Settle(const Completion& completion) override {
+      return task_->Settle(completion);
+    }
+
     void Complete(const Completion& completion) override {
       const std::unique_ptr<Task> self(this);
       task_->completion = completion;

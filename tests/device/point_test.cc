@@ -65,6 +65,34 @@ TEST(TimelineTest, OldFailuresAreForgottenNotInvented) {
   EXPECT_EQ(timeline.Outcome(1025)->code(), absl::StatusCode::kInternal);
 }
 
+TEST(TimelineTest, WhatIsHeldIsNotForgotten) {
+  const auto timeline = std::make_shared<Timeline>("t");
+  const auto broken = absl::InternalError("broken");
+  ASSERT_TRUE(timeline->Advance(1).ok());
+  HeldPoint good(Point{timeline, 1});
+  const HeldPoint pending(Point{timeline, 2});
+  const HeldPoint bad(Point{timeline, 4});
+  ASSERT_TRUE(timeline->Advance(2).ok());
+  ASSERT_TRUE(timeline->Advance(3).ok());
+  ASSERT_TRUE(timeline->Advance(4, broken).ok());
+  for (uint64_t value = 5; value < 5 + 1024; ++value) {
+    ASSERT_TRUE(timeline->Advance(value, absl::AbortedError("x")).ok());
+  }
+  const HeldPoint moved = std::move(good);
+  EXPECT_EQ(moved->Outcome(), absl::OkStatus());
+  EXPECT_EQ(pending->Outcome(), absl::OkStatus());
+  EXPECT_EQ(bad->Outcome(), broken);
+  EXPECT_EQ(timeline->Outcome(3)->code(), absl::StatusCode::kDataLoss);
+  // To hold it now brings nothing back.
+  const HeldPoint late(Point{timeline, 3});
+  EXPECT_EQ(late->Outcome()->code(), absl::StatusCode::kDataLoss);
+  {
+    const HeldPoint again(Point{timeline, 4});
+    EXPECT_EQ(again->Outcome(), broken);
+  }
+  EXPECT_EQ(bad->Outcome(), broken) << "one of two holders left";
+}
+
 TEST(TimelineTest, FailTakesAllThatIsNotReached) {
   Timeline timeline("t");
   EXPECT_TRUE(timeline.Advance(2).ok());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
@@ -24,6 +25,14 @@ class TestTask : public StreamTask {
     return launch_ == nullptr ? absl::OkStatus() : launch_(stream);
   }
 
+  // In place of the status alone.
+  using SettleFunction =
+      absl::AnyInvocable<std::optional<absl::Status>(const Completion&)>;
+  void set_settle(SettleFunction settle) { settle_ = std::move(settle); }
+  std::optional<absl::Status> Settle(const Completion& completion) override {
+    return settle_ == nullptr ? completion.status : settle_(completion);
+  }
+
   void Complete(const Completion& completion) override {
     done_ = completion;
     if (complete_ != nullptr) complete_(completion);
@@ -42,6 +51,7 @@ class TestTask : public StreamTask {
  private:
   LaunchFunction launch_;
   CompleteFunction complete_;
+  SettleFunction settle_;
   std::atomic<int> launches_{0};
   Completion done_;
   Event completed_;

@@ -241,6 +241,33 @@ TEST_F(Faults, MemoryThatIsRefusedWhileItIsMadeFailsItsWorkAlone) {
   EXPECT_TRUE(RunOne(watched).ok());
 }
 
+// A tensor that was made for a work that then found no memory for the next one
+// waits for nobody.
+TEST_F(Faults, MemoryOfAWorkThatWasNotLaunchedIsFreeAtOnce) {
+  Graph two = *graph_;
+  two.nodes.push_back(two.nodes[0]);
+  two.nodes[1].outputs = {"z"};
+  two.outputs = {"y", "z"};
+  auto both = Program::Compile(std::move(two), engine_->device(), *registry_);
+  ASSERT_TRUE(both.ok()) << both.status();
+  const std::shared_ptr<const Program> one =
+      std::exchange(program_, *std::move(both));
+  // Blocks of 256 and 512 KiB, of the one MiB that there is.
+  constexpr size_t kSmall = 50 * 1024, kLarge = 100 * 1024;
+  WatchedWork kept, next;
+  kept.request().outputs = {OutputWish::kKeep, OutputWish::kDrop};
+  ASSERT_EQ(RunOne(kept, kSmall), absl::OkStatus());
+  {
+    WatchedWork refused;
+    refused.request().outputs = {OutputWish::kKeep, OutputWish::kKeep};
+    refused.request().mode = EvalMode::kSyncFull;  // reads where its input lies
+    EXPECT_EQ(Reason(RunOne(refused, kLarge)), "DEVICE_MEMORY_EXHAUSTED");
+  }
+  program_ = one;
+  next.request().outputs = {OutputWish::kKeep};
+  EXPECT_EQ(RunOne(next, kLarge), absl::OkStatus());
+}
+
 TEST_F(Faults, AFailedLaunchFailsItsWorkAlone) {
   WatchedWork watched;
   ASSERT_TRUE(RunOne(watched).ok());

@@ -45,6 +45,16 @@ TEST_F(StorageTest, AWriterReplacesAllFormerUses) {
   EXPECT_EQ(storage_->writer(), (Point{a, 2}));
 }
 
+TEST_F(StorageTest, RemembersWhatBecameOfItsWriter) {
+  const auto a = NewTimeline();
+  storage_->SetWriter({a, 1});
+  ASSERT_TRUE(a->Advance(1).ok());
+  for (uint64_t value = 2; value < 2000; ++value) {
+    ASSERT_TRUE(a->Advance(value, absl::InternalError("x")).ok());
+  }
+  EXPECT_EQ(storage_->writer().Outcome(), absl::OkStatus());
+}
+
 TEST_F(StorageTest, ReadersAlreadyReachedDoNotPileUp) {
   for (int i = 0; i < 1000; ++i) {
     const auto timeline = NewTimeline();

@@ -86,10 +86,14 @@ void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
     }
   }
   completion.status = std::move(status);
+  // Whatever it waited for was reached before it ran.
+  completion.outcome =
+      task->Settle(completion)
+          .value_or(absl::InternalError("it ran before what it depends on"));
   completion.completed_at = NowNanos();
   completion.device_time = completion.completed_at - completion.started_at;
   // From here on the stream may be gone.
-  timeline_->Advance(completion.sequence, completion.status).IgnoreError();
+  timeline_->Advance(completion.sequence, completion.outcome).IgnoreError();
   timeline_->SetLaunched(completion.sequence);
   task->Complete(completion);
 }

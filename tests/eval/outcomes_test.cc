@@ -1,0 +1,139 @@
+// What becomes of works whose producers fail, at any distance, in one context
+// and across contexts, and of those that have nothing to do with them.
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr size_t kChain = 6;
+
+class Outcomes : public EvalTest {
+ protected:
+  void SetUp() override {
+    EvalTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    negate_ = Compile("Neg", 1);
+    identity_ = Compile("Identity", 1);
+    fault_ = Compile(SpinAndFault());
+  }
+
+  // Runs for long enough that its readers are launched before it fails.
+  static Graph SpinAndFault() {
+    Attributes duration;
+    duration.Set("microseconds", int64_t{20'000});
+    Graph graph = MakeGraph("Spin", 1, duration, "weir");
+    GraphNode fault = graph.nodes[0];
+    fault.name = "the_fault";
+    fault.op = "Fault";
+    fault.attributes = {};
+    fault.inputs = {"out"};
+    fault.outputs = {"faulty"};
+    graph.nodes.push_back(fault);
+    graph.outputs = {"faulty"};
+    return graph;
+  }
+
+  void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
+    watched.request().program = std::move(program);
+    watched.request().inputs.resize(1);
+    watched.request().outputs = {OutputWish::kKeep};
+  }
+
+  absl::Status Read(Tensor tensor) {
+    Activation activation = Enter(NewContext());
+    WatchedWork reader;
+    reader.request().program = identity_;
+    reader.request().inputs.resize(1);
+    reader.request().inputs[0].tensor = std::move(tensor);
+    activation.Submit(reader.work.get(), &reader.waiter);
+    return reader.Done();
+  }
+
+  const std::vector<float> values_ = {1, 2, 3};
+  std::shared_ptr<const Program> negate_, identity_, fault_;
+};
+WEIR_EVAL_ON_EVERY_DEVICE(Outcomes);
+
+TEST_P(Outcomes, AnErrorGoesThroughAChainOfOneContext) {
+  Activation activation = Enter(NewContext());
+  std::array<WatchedWork, kChain> chain;
+  for (size_t i = 0; i < kChain; ++i) {
+    Prepare(chain[i], i == 0 ? fault_ : negate_);
+    if (i == 0) {
+      chain[i].request().inputs[0] = Floats(values_);
+    } else {
+      chain[i].request().inputs[0].producer = chain[i - 1].work;
+    }
+    activation.Submit(chain[i].work.get(), &chain[i].waiter);
+  }
+  for (WatchedWork& watched : chain) {
+    EXPECT_EQ(Reason(watched.Done()), "INJECTED_FAULT");
+    EXPECT_EQ(watched.work->state(), WorkState::kError);
+    EXPECT_EQ(NodeAtFault(watched.Done()), "node \"the_fault\" (weir.Fault)");
+  }
+  EXPECT_THAT(std::string(chain[kChain - 1].Done().message()),
+              Not(AllOf(HasSubstr("depends"), HasSubstr("whose result"))));
+}
+
+TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
+  std::array<WatchedWork, kChain> chain;
+  std::array<Activation, kChain> activations;
+  size_t submitted = 0, launched = 0;
+  for (size_t i = 0; i < kChain; ++i) {
+    activations[i] = Enter(NewContext());
+    Prepare(chain[i], i == 0 ? fault_ : negate_);
+    if (i == 0) {
+      chain[i].request().inputs[0] = Floats(values_);
+    } else {
+      chain[i].request().inputs[0].tensor = chain[i - 1].work->OutputTensor(0);
+    }
+    chain[i].request().mode = EvalMode::kSyncCpu;
+    activations[i].Submit(chain[i].work.get(), &chain[i].waiter);
+    ++submitted;
+    // It fails before it is launched, if what it reads has failed by then: the
+    // CPU's launches take as long as what they run.
+    if (!chain[i].Returned().ok()) break;
+    launched = i;
+  }
+  EXPECT_EQ(Reason(Read(chain[launched].work->OutputTensor(0))),
+            "INJECTED_FAULT");
+  for (size_t i = 0; i < submitted; ++i) {
+    EXPECT_EQ(Reason(chain[i].Done()), "INJECTED_FAULT");
+  }
+}
+
+TEST_P(Outcomes, AGoodResultStaysGoodHoweverManyOthersFail) {
+  Activation activation = Enter(NewContext());
+  WatchedWork good;
+  Prepare(good, negate_);
+  good.request().inputs[0] = Floats(values_);
+  activation.Submit(good.work.get(), &good.waiter);
+  ASSERT_TRUE(good.Done().ok()) << good.work->status();
+  const Tensor tensor = good.work->OutputTensor(0);
+  const Point point = good.work->point();
+  // On the lane that made it, and on its neighbors.
+  const std::shared_ptr<Timeline> lane = tensor.storage().writer().timeline;
+  WatchedWork bad;
+  Prepare(bad, Compile("Fault", 1, {}, "weir"));
+  for (int i = 0; i < 20'000 && lane->value() < 1100; ++i) {
+    bad.waiter.Reset();
+    bad.request().inputs[0] = Floats(values_);
+    Activation other = Enter(NewContext());
+    other.Submit(bad.work.get(), &bad.waiter);
+    ASSERT_EQ(Reason(bad.Done()), "INJECTED_FAULT");
+  }
+  ASSERT_GE(lane->value(), 1100u) << "the others ran elsewhere";
+  EXPECT_EQ(Read(tensor), absl::OkStatus());
+  EXPECT_EQ(point.Outcome(), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace weir
