@@ -14,7 +14,6 @@ namespace weir {
 namespace {
 
 constexpr size_t kMaxFailedKept = 1024;
-constexpr size_t kMaxEntrants = 1024;
 // A stream takes no more unfinished works than this.
 constexpr size_t kMaxLaunched = CompletionRecord::kSlots;
 
@@ -24,8 +23,6 @@ uint64_t NextId() {
 }
 
 }  // namespace
-
-HandlerId NewHandlerId() { return NextId(); }
 
 std::shared_ptr<EvalContext> EvalContext::Create(
     Engine* engine, const ContextOptions& options) {
@@ -41,6 +38,7 @@ EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
       timeline_(std::make_shared<Timeline>(
           absl::StrCat("context ", id_), nullptr,
           TimelineOwner{TimelineOwner::Kind::kContext, id_})),
+      occupancy_(Occupancy::Create(id_, &engine->timers())),
       mode_(options.mode),
       rng_(options.rng) {}
 
@@ -65,87 +63,24 @@ size_t EvalContext::unfinished() const {
 
 // -- Occupancy ----------------------------------------------------------------
 
-absl::Status EvalContext::Busy(HandlerId owner) {
-  refused_entries_.fetch_add(1, std::memory_order_relaxed);
-  return WithReason(
-      absl::AbortedError(absl::StrCat("context ", id_, " is active in handler ",
-                                      owner,
-                                      "; use a context per handler, or ask "
-                                      "to be queued")),
-      "CONTEXT_BUSY",
-      {{"context", absl::StrCat(id_)}, {"owner", absl::StrCat(owner)}});
-}
-
 absl::StatusOr<Activation> EvalContext::Enter(HandlerId handler) {
-  HandlerId owner = 0;
-  if (owner_.compare_exchange_strong(owner, handler,
-                                     std::memory_order_acq_rel)) {
-    depth_ = 1;
-  } else if (owner == handler) {
-    ++depth_;
-  } else {
-    return Busy(owner);
-  }
+  WEIR_RETURN_IF_ERROR(occupancy_->Enter(handler));
   return Activation(shared_from_this());
 }
 
-void EvalContext::EnterQueued(
+Occupancy::EntryId EvalContext::EnterQueued(
     HandlerId handler, Nanos deadline,
     absl::AnyInvocable<void(absl::StatusOr<Activation>)> done) {
-  absl::StatusOr<Activation> now = absl::UnknownError("");
-  {
-    // Leave looks for entrants under the same lock, so that none is forgotten.
-    MutexLock lock(&mu_);
-    now = Enter(handler);
-    if (!now.ok()) {
-      if (entrants_.size() >= kMaxEntrants) {
-        now = WithRetryAfter(
-            WithReason(absl::ResourceExhaustedError(
-                           absl::StrCat("context ", id_, " has ", kMaxEntrants,
-                                        " handlers queued already")),
-                       "CONTEXT_QUEUE_FULL"),
-            absl::Milliseconds(100));
-      } else {
-        refused_entries_.fetch_sub(1, std::memory_order_relaxed);
-        entrants_.push_back({handler, std::move(done), 0});
-        entrants_.back().timer = engine_->timers().Add(
-            deadline, [self = shared_from_this(), handler] {
-              Entrant late;
-              {
-                MutexLock inner(&self->mu_);
-                auto it = std::find_if(
-                    self->entrants_.begin(), self->entrants_.end(),
-                    [&](const Entrant& e) { return e.handler == handler; });
-                if (it == self->entrants_.end()) return;
-                late = std::move(*it);
-                self->entrants_.erase(it);
-              }
-              late.done(absl::DeadlineExceededError(absl::StrCat(
-                  "context ", self->id_, " stayed busy past the deadline")));
-            });
-        return;
-      }
-    }
-  }
-  done(std::move(now));
-}
-
-void EvalContext::Leave() {
-  if (--depth_ > 0) return;
-  Entrant next;
-  {
-    MutexLock lock(&mu_);
-    if (entrants_.empty()) {
-      owner_.store(0, std::memory_order_release);
-      return;
-    }
-    next = std::move(entrants_.front());
-    entrants_.pop_front();
-    depth_ = 1;
-    owner_.store(next.handler, std::memory_order_release);
-  }
-  engine_->timers().Cancel(next.timer);
-  next.done(Activation(shared_from_this()));
+  return occupancy_->EnterQueued(
+      handler, deadline,
+      [self = shared_from_this(),
+       done = std::move(done)](absl::Status entered) mutable {
+        if (!entered.ok()) {
+          done(std::move(entered));
+        } else {
+          done(Activation(std::move(self)));
+        }
+      });
 }
 
 Activation& Activation::operator=(Activation&& other) noexcept {
@@ -159,7 +94,7 @@ Activation& Activation::operator=(Activation&& other) noexcept {
 void Activation::Leave() {
   if (context_ == nullptr) return;
   const std::shared_ptr<EvalContext> context = std::move(context_);
-  context->Leave();
+  context->occupancy_->Leave();
 }
 
 // -- Submission ---------------------------------------------------------------

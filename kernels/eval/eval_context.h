@@ -29,14 +29,11 @@
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_mode.h"
 #include "kernels/eval/executor.h"
+#include "kernels/eval/occupancy.h"
 #include "kernels/eval/rng.h"
 #include "kernels/eval/work.h"
 
 namespace weir {
-
-// Identifies a request handler: unique in the process, never 0.
-using HandlerId = uint64_t;
-WEIR_EXPORT HandlerId NewHandlerId();
 
 struct ContextOptions {
   EvalMode mode = EvalMode::kEager;
@@ -71,40 +68,30 @@ class WEIR_EXPORT EvalContext
   EvalContext(const EvalContext&) = delete;
   EvalContext& operator=(const EvalContext&) = delete;
 
-  // Makes the context active in `handler`. The same handler may enter again
-  // (counted); another one gets ABORTED, reason CONTEXT_BUSY, with the owner.
+  // Makes the context active in `handler`, at once or when it is free: see
+  // Occupancy, which has the rules and the errors.
   absl::StatusOr<Activation> Enter(HandlerId handler);
-
-  // First come, first served until `deadline` (DEADLINE_EXCEEDED). `done` runs
-  // exactly once: inline if the context is free, else on the thread that
-  // leaves.
-  void EnterQueued(HandlerId handler, Nanos deadline,
-                   absl::AnyInvocable<void(absl::StatusOr<Activation>)> done);
+  Occupancy::EntryId EnterQueued(
+      HandlerId handler, Nanos deadline,
+      absl::AnyInvocable<void(absl::StatusOr<Activation>)> done);
+  bool CancelEntry(Occupancy::EntryId entry) {
+    return occupancy_->CancelEntry(entry);
+  }
 
   // Never occupy the context; any thread.
   Engine& engine() const { return *engine_; }
   uint64_t id() const { return id_; }
-  HandlerId owner() const { return owner_.load(std::memory_order_acquire); }
+  HandlerId owner() const { return occupancy_->owner(); }
   // Value n is reached when work number n is done.
   const std::shared_ptr<Timeline>& timeline() const { return timeline_; }
   size_t unfinished() const;
-  uint64_t refused_entries() const {
-    return refused_entries_.load(std::memory_order_relaxed);
-  }
+  uint64_t refused_entries() const { return occupancy_->refused(); }
 
  private:
   friend class Activation;
   friend class Work;
-  struct Entrant {
-    HandlerId handler;
-    absl::AnyInvocable<void(absl::StatusOr<Activation>)> done;
-    TimerQueue::TimerId timer = 0;
-  };
 
   EvalContext(Engine* engine, const ContextOptions& options);
-
-  void Leave();
-  absl::Status Busy(HandlerId owner);
 
   void Submit(Work* work, WorkObserver* observer);
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer);
@@ -174,16 +161,13 @@ class WEIR_EXPORT EvalContext
   const uint64_t id_;
   const std::shared_ptr<Timeline> timeline_;
 
-  std::atomic<HandlerId> owner_{0};
-  uint64_t depth_ = 0;  // the owner's own
-  std::atomic<uint64_t> refused_entries_{0};
+  const std::shared_ptr<Occupancy> occupancy_;
 
   // The owner's own (an Activation is needed to reach them).
   EvalMode mode_;
   RngState rng_;
 
   mutable Mutex mu_;
-  std::deque<Entrant> entrants_ WEIR_GUARDED_BY(mu_);
   std::deque<std::shared_ptr<Work>> deferred_ WEIR_GUARDED_BY(mu_);
   Work* head_ WEIR_GUARDED_BY(mu_) = nullptr;  // accepted, not yet launched
   Work* tail_ WEIR_GUARDED_BY(mu_) = nullptr;

@@ -1,18 +1,20 @@
 // A context is active in at most one handler.
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "tests/base/event.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
 namespace {
 
-class Occupancy : public EvalTest {};
-WEIR_EVAL_ON_EVERY_DEVICE(Occupancy);
+class ContextOccupancy : public EvalTest {};
+WEIR_EVAL_ON_EVERY_DEVICE(ContextOccupancy);
 
-TEST_P(Occupancy, RefusesASecondHandlerAndNamesTheOwner) {
+TEST_P(ContextOccupancy, RefusesASecondHandlerAndNamesTheOwner) {
   auto context = NewContext();
   const HandlerId first = NewHandlerId();
   Activation activation = Enter(context, first);
@@ -25,7 +27,7 @@ TEST_P(Occupancy, RefusesASecondHandlerAndNamesTheOwner) {
   EXPECT_EQ(context->refused_entries(), 1u);
 }
 
-TEST_P(Occupancy, CountsReentryOfTheSameHandler) {
+TEST_P(ContextOccupancy, CountsReentryOfTheSameHandler) {
   auto context = NewContext();
   const HandlerId handler = NewHandlerId();
   Activation outer = Enter(context, handler);
@@ -37,7 +39,7 @@ TEST_P(Occupancy, CountsReentryOfTheSameHandler) {
   EXPECT_TRUE(context->Enter(NewHandlerId()).ok());
 }
 
-TEST_P(Occupancy, QueuedHandlersEnterInOrder) {
+TEST_P(ContextOccupancy, QueuedHandlersEnterInOrder) {
   auto context = NewContext();
   Activation holder = Enter(context);
   std::vector<int> order;
@@ -61,7 +63,7 @@ TEST_P(Occupancy, QueuedHandlersEnterInOrder) {
   EXPECT_EQ(order, std::vector<int>({0, 1, 2}));
 }
 
-TEST_P(Occupancy, QueuedHandlerGivesUpAtItsDeadline) {
+TEST_P(ContextOccupancy, QueuedHandlerGivesUpAtItsDeadline) {
   auto context = NewContext();
   Activation holder = Enter(context);
   WorkWaiter unused;
@@ -81,7 +83,49 @@ TEST_P(Occupancy, QueuedHandlerGivesUpAtItsDeadline) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_P(Occupancy, ExactlyOneOfManyThreadsWins) {
+TEST_P(ContextOccupancy, EachEntryOfAHandlerHasItsOwnDeadline) {
+  auto context = NewContext();
+  Activation holder = Enter(context);
+  const HandlerId handler = NewHandlerId();
+  std::optional<absl::StatusOr<Activation>> patient;
+  const auto entry = context->EnterQueued(
+      handler, kNoDeadline, [&](absl::StatusOr<Activation> entered) {
+        patient = std::move(entered);
+      });
+  EXPECT_NE(entry, 0u);
+  Event late;
+  context->EnterQueued(handler, NowNanos(),
+                       [&](absl::StatusOr<Activation> entered) {
+                         EXPECT_TRUE(absl::IsDeadlineExceeded(entered.status()))
+                             << entered.status();
+                         late.Set();
+                       });
+  late.Wait();
+  EXPECT_FALSE(patient.has_value());
+  holder.Leave();
+  ASSERT_TRUE(patient.has_value());
+  EXPECT_TRUE(patient->ok()) << patient->status();
+}
+
+TEST_P(ContextOccupancy, AnEntryThatIsCancelledNeverEnters) {
+  auto context = NewContext();
+  Activation holder = Enter(context);
+  std::vector<int> entered;
+  Occupancy::EntryId entries[2];
+  for (int i = 0; i < 2; ++i) {
+    entries[i] = context->EnterQueued(
+        NewHandlerId(), kNoDeadline,
+        [&, i](absl::StatusOr<Activation>) { entered.push_back(i); });
+  }
+  EXPECT_TRUE(context->CancelEntry(entries[0]));
+  EXPECT_FALSE(context->CancelEntry(entries[0])) << "cancelled twice";
+  holder.Leave();
+  EXPECT_EQ(entered, std::vector<int>({1}));
+  EXPECT_FALSE(context->CancelEntry(entries[1])) << "it has entered";
+  EXPECT_EQ(context->owner(), 0u);
+}
+
+TEST_P(ContextOccupancy, ExactlyOneOfManyThreadsWins) {
   constexpr int kRounds = 10'000;
   auto context = NewContext();
   std::atomic<int> inside{0};
