@@ -49,10 +49,8 @@ EvalContext::~EvalContext() {
     deferred.swap(deferred_);
   }
   for (const std::shared_ptr<Work>& work : deferred) {
-    work->status_ = absl::CancelledError(
-        absl::StrCat("context ", id_, " was closed before the work ran"));
-    work->Advance(WorkState::kError);
-    work->observer_->OnDone(*work);
+    EndUnplaced(*work, absl::CancelledError(absl::StrCat(
+                           "context ", id_, " was closed before it ran")));
   }
 }
 
@@ -128,10 +126,29 @@ void EvalContext::Accept(Work* work, WorkObserver* observer) {
 void EvalContext::Submit(Work* work, WorkObserver* observer) {
   const std::shared_ptr<EvalContext> self = shared_from_this();
   Accept(work, observer);
-  Enqueue(work);
+  Enqueue(work, /*was_deferred=*/false);
 }
 
-void EvalContext::Enqueue(Work* work) {
+void EvalContext::EndUnplaced(Work& work, absl::Status status) {
+  for (const Signal& signal : work.request.signal) {
+    signal.timeline->Advance(signal.value, status).IgnoreError();
+  }
+  if (work.deferred_end_ != nullptr) {
+    work.deferred_end_->Advance(1, status).IgnoreError();
+  }
+  for (InputSource& input : work.request.inputs) input.producer = nullptr;
+  work.owned_inputs_.Reset();
+  Refuse(work, std::move(status));
+}
+
+void EvalContext::Refuse(Work& work, absl::Status status) {
+  work.status_ = std::move(status);
+  work.Advance(WorkState::kError);
+  work.Return();
+  work.observer_->OnDone(work);
+}
+
+void EvalContext::Enqueue(Work* work, bool was_deferred) {
   work->SetContext(shared_from_this());
   const WorkRequest& request = work->request;
   bool needs_producer = false;
@@ -142,17 +159,17 @@ void EvalContext::Enqueue(Work* work) {
   bool full = false;
   {
     MutexLock lock(&mu_);
-    work->number_ = ++last_number_;
-    full = unfinished_ >= options_.max_pending;
-    ++unfinished_;
+    full = !was_deferred && unfinished_ >= options_.max_pending;
     if (!full) {
+      work->number_ = ++last_number_;
+      ++unfinished_;
       // Until it is whole: whoever pumps meanwhile leaves it alone.
       work->stage_ = Work::Stage::kPlanning;
       Append(work);
     }
   }
   if (full) {
-    Finish(work, Full("unfinished"), /*launched=*/false);
+    Refuse(*work, Full("unfinished"));
     return;
   }
   work->Advance(WorkState::kEnqueued);
@@ -690,6 +707,9 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
   }
   returned.Reset();
   AdvanceTimeline(number, status);
+  if (work->deferred_end_ != nullptr) {
+    work->deferred_end_->Advance(1, status).IgnoreError();
+  }
 
   const std::shared_ptr<Work> self = std::move(work->self_);
   const std::shared_ptr<EvalContext> context = work->context();

@@ -38,8 +38,9 @@ namespace weir {
 struct ContextOptions {
   EvalMode mode = EvalMode::kEager;
   RngState rng = {};
-  size_t max_pending = 1024;     // unfinished works, and as many deferred ones;
-                                 // more are refused
+  // Unfinished works, and as many deferred ones; more are refused. Flush makes
+  // of the ones the others, so that there are twice as many at most.
+  size_t max_pending = 1024;
   Executor* executor = nullptr;  // null: the engine's
 };
 
@@ -52,7 +53,8 @@ struct FailedWork {
 
 struct FlushResult {
   std::vector<uint64_t> executed;  // deferred works that were submitted
-  std::vector<uint64_t> dropped;   // results were given up unread: never run
+  std::vector<uint64_t> dropped;   // results were given up unread: never run,
+                                   // ended with CANCELLED
   std::vector<FailedWork> failed;  // since the last Flush
 };
 
@@ -99,12 +101,16 @@ class WEIR_EXPORT EvalContext
 
   // Resolves the settings; reserves the place in the context's order.
   void Accept(Work* work, WorkObserver* observer);
-  void Enqueue(Work* work);
+  // Ends a work that has no place in the order: what waits for it is told.
+  void EndUnplaced(Work& work, absl::Status status);
+  // The same for one that was not accepted: it may be tried again.
+  void Refuse(Work& work, absl::Status status);
+  // A work that was deferred has its room already.
+  void Enqueue(Work* work, bool was_deferred);
   void RunDeferredProducers(const Work& consumer);
   // In their order; neighbors that can be joined run as one graph.
   void RunDeferred(std::vector<std::shared_ptr<Work>> works);
-  // False if the context has no room for them.
-  bool EnqueueJoined(JoinedWork* joined);
+  void EnqueueJoined(JoinedWork* joined);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
   // REQUIRES: the joined work is not in the queue, or is and was not launched.
   void FinishJoined(JoinedWork* joined, absl::Status status, bool launched);

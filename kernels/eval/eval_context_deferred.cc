@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/joined_work.h"
 
@@ -14,7 +15,7 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   Accept(work.get(), observer);
   if (work->mode_ != EvalMode::kDeferred) {
     work->self_ = work;
-    Enqueue(work.get());
+    Enqueue(work.get(), /*was_deferred=*/false);
     return;
   }
   work->stage_ = Work::Stage::kDeferred;
@@ -22,28 +23,35 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   // when it is done.
   if (work->return_at_ == WorkState::kCompleted) {
     work->self_ = work;
-    Enqueue(work.get());
+    Enqueue(work.get(), /*was_deferred=*/false);
     return;
   }
-  Work* const raw = work.get();
-  absl::Status accepted = raw->OwnInputs(engine_->pinned());
-  if (accepted.ok()) {
+  absl::Status accepted;
+  {
+    // What is accepted is run: it needs room among the unfinished ones as well.
     MutexLock lock(&mu_);
-    if (deferred_.size() < options_.max_pending) {
-      raw->returned_ = true;
-      deferred_.push_back(std::move(work));
-    } else {
+    const size_t deferred = deferred_.size();
+    if (deferred >= options_.max_pending ||
+        unfinished_ + deferred >= 2 * options_.max_pending) {
       accepted = Full("deferred");
     }
   }
-  if (accepted.ok()) {
-    observer->OnReturn(*raw);
+  if (accepted.ok()) accepted = work->OwnInputs(engine_->pinned());
+  if (!accepted.ok()) {
+    Refuse(*work, std::move(accepted));
     return;
   }
-  raw->status_ = std::move(accepted);
-  raw->Advance(WorkState::kError);
-  raw->Return();
-  observer->OnDone(*raw);
+  work->returned_ = true;
+  work->deferred_end_ = std::make_shared<Timeline>(
+      absl::StrCat("a deferred work of context ", id_), nullptr,
+      TimelineOwner{TimelineOwner::Kind::kContext, id_});
+  Work* const raw = work.get();
+  {
+    // Only this handler fills it.
+    MutexLock lock(&mu_);
+    deferred_.push_back(std::move(work));
+  }
+  observer->OnReturn(*raw);
 }
 
 // Deferred works that `consumer` reads run first, and what those read, and so
@@ -74,18 +82,15 @@ void EvalContext::RunDeferred(std::vector<std::shared_ptr<Work>> works) {
     const auto end = first + static_cast<ptrdiff_t>(count);
     i += count;
     if (count > 1) {
-      auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
-          std::make_move_iterator(first), std::make_move_iterator(end)));
-      if (EnqueueJoined(joined.get())) {
-        static_cast<void>(joined.release());  // FinishJoined takes it back
-        continue;
-      }
-      std::copy(joined->members().begin(), joined->members().end(), first);
+      // FinishJoined takes it back.
+      EnqueueJoined(new JoinedWork(JoinedWork::Members(
+          std::make_move_iterator(first), std::make_move_iterator(end))));
+      continue;
     }
     for (auto it = first; it != end; ++it) {
       Work* const work = it->get();
       work->self_ = std::move(*it);
-      Enqueue(work);
+      Enqueue(work, /*was_deferred=*/true);
     }
   }
 }
@@ -97,12 +102,12 @@ FlushResult EvalContext::Flush() {
     MutexLock lock(&mu_);
     deferred.swap(deferred_);
   }
-  // From the last to the first: a work whose only holder is this list is read
-  // by nobody, and giving it up may set its producers free as well.
+  // From the last to the first: giving up what nobody reads may set its
+  // producers free as well.
   for (size_t i = deferred.size(); i-- > 0;) {
-    if (deferred[i].use_count() > 1) continue;
+    if (!deferred[i]->IsUnread(deferred[i])) continue;
     result.dropped.push_back(i + 1);
-    deferred[i]->request.inputs.clear();
+    EndUnplaced(*deferred[i], absl::CancelledError("nobody waits for it"));
     deferred[i] = nullptr;
   }
   std::reverse(result.dropped.begin(), result.dropped.end());
@@ -127,12 +132,11 @@ FlushResult EvalContext::Flush() {
   return result;
 }
 
-bool EvalContext::EnqueueJoined(JoinedWork* joined) {
+void EvalContext::EnqueueJoined(JoinedWork* joined) {
   Work& work = joined->work();
   const JoinedWork::Members& members = joined->members();
   {
     MutexLock lock(&mu_);
-    if (unfinished_ + members.size() > options_.max_pending) return false;
     unfinished_ += members.size();
     for (const std::shared_ptr<Work>& member : members) {
       member->number_ = ++last_number_;
@@ -157,7 +161,6 @@ bool EvalContext::EnqueueJoined(JoinedWork* joined) {
           self->JoinedCompiled(joined, program);
         });
       });
-  return true;
 }
 
 void EvalContext::JoinedCompiled(JoinedWork* joined,

@@ -86,6 +86,8 @@ void Work::Cancel() {
 }
 
 Point Work::point() const {
+  if (deferred_end_ != nullptr) return {deferred_end_, 1};
+  if (number_ == 0) return {};
   const std::shared_ptr<EvalContext> context = this->context();
   if (context == nullptr) return {};
   return {context->timeline(), number_};
@@ -125,6 +127,8 @@ void Work::Return() {
 
 void Work::Reset() {
   stage_ = Stage::kIdle;
+  deferred_end_ = nullptr;
+  number_ = 0;
   plan_wait_ = 0;
   launches_ = 0;
   pace_launches_ = 0;

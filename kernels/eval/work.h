@@ -60,7 +60,8 @@ enum class OutputWish : uint8_t {
 };
 
 // A timeline that the work moves when it is done. A failed work fails that
-// value.
+// value; one that was refused for want of room (CONTEXT_FULL,
+// HOST_MEMORY_EXHAUSTED) before it had a place leaves it to the next attempt.
 struct Signal {
   std::shared_ptr<Timeline> timeline;
   uint64_t value = 0;
@@ -138,7 +139,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   const absl::Status& status() const { return status_; }  // OK while pending
   const SyncReport& report() const { return report_; }
   uint64_t number() const { return number_; }  // in its context, from 1
-  // Reached when the work is done; a dependant in any context may wait on it.
+  // Reached when the work is done; a dependant in any context may wait on it,
+  // though it be deferred yet. Null if it was not accepted.
   Point point() const;
   EvalMode mode() const { return mode_; }
   // The request's, or what was drawn for it; 0 if it has none and its program
@@ -185,6 +187,12 @@ class WEIR_EXPORT Work final : private StreamTask {
     kLaunched,
   };
 
+  // Deferred, and nobody waits for it or for what it makes. REQUIRES: the
+  // caller holds it, once.
+  bool IsUnread(const std::shared_ptr<Work>& holder) const {
+    return holder.use_count() == 1 && deferred_end_.use_count() == 1 &&
+           request.signal.empty();
+  }
   // Another thread prepares it, and brings it back.
   bool ElsewhereNow() const {
     return stage_ == Stage::kPlanning || stage_ == Stage::kGrowing ||
@@ -225,7 +233,9 @@ class WEIR_EXPORT Work final : private StreamTask {
   // Since it was enqueued.
   std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(context_mu_);
   WorkObserver* observer_ = nullptr;
-  std::shared_ptr<Work> self_;    // deferred works keep themselves until done
+  std::shared_ptr<Work> self_;  // deferred works keep themselves until done
+  // Of a work that was deferred: at 1 once it is done.
+  std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Work* queue_next_ = nullptr;    // in the context's queue
   Stage stage_ = Stage::kIdle;

@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "kernels/base/error_info.h"
+#include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::Eventually;
 
 class Flush : public EvalTest {
  protected:
@@ -252,6 +254,133 @@ TEST_P(Flush, DeferredWorksAreBounded) {
   EXPECT_EQ(Reason(second.Done()), "CONTEXT_FULL");
   activation.Flush();
   EXPECT_TRUE(first.Done().ok());
+}
+
+TEST_P(Flush, WhatIsAcceptedIsRunHoweverMuchWaits) {
+  auto context = NewContext({.max_pending = 2});
+  Activation activation = Enter(context);
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> a = {1};
+  WatchedWork waiting[2];
+  for (WatchedWork& watched : waiting) {
+    watched.request().program = Compile("Neg", 1);
+    watched.request().inputs = {Floats(a)};
+    watched.request().after = {Point{gate, 1}};
+    activation.Submit(watched.work.get(), &watched.waiter);
+  }
+  Deferred first(this, "Neg", 1), second(this, "Abs", 1), third(this, "Neg", 1);
+  for (Deferred* work : {&first, &second, &third}) work->Read(0, a);
+  Defer(activation, first);
+  Defer(activation, second);
+  activation.Flush();
+  // Four are unfinished: what is deferred now could not be run.
+  activation.Defer(third.work, &third.waiter);
+  EXPECT_EQ(Reason(third.Done()), "CONTEXT_FULL");
+  ASSERT_TRUE(gate->Advance(1).ok());
+  for (WatchedWork* watched :
+       {&waiting[0], &waiting[1], static_cast<WatchedWork*>(&first),
+        static_cast<WatchedWork*>(&second)}) {
+    EXPECT_EQ(watched->Done(), absl::OkStatus());
+  }
+}
+
+TEST_P(Flush, ARefusedWorkLeavesItsSignalToTheNextAttempt) {
+  auto context = NewContext({.max_pending = 1});
+  Activation activation = Enter(context);
+  auto gate = std::make_shared<Timeline>("gate");
+  auto told = std::make_shared<Timeline>("told");
+  const std::vector<float> a = {1};
+  WatchedWork waiting, refused;
+  for (WatchedWork* watched : {&waiting, &refused}) {
+    watched->request().program = Compile("Neg", 1);
+    watched->request().inputs = {Floats(a)};
+    watched->request().outputs = {OutputWish::kKeep};
+  }
+  waiting.request().after = {Point{gate, 1}};
+  refused.request().signal = {{told, 1}};
+  activation.Submit(waiting.work.get(), &waiting.waiter);
+  activation.Submit(refused.work.get(), &refused.waiter);
+  EXPECT_EQ(Reason(refused.Done()), "CONTEXT_FULL");
+  EXPECT_TRUE(refused.work->point().is_null());
+  EXPECT_EQ(told->Outcome(1), std::nullopt);
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(waiting.Done().ok());
+  refused.waiter.Reset();
+  activation.Submit(refused.work.get(), &refused.waiter);
+  EXPECT_EQ(refused.Done(), absl::OkStatus());
+  EXPECT_EQ(told->Outcome(1), absl::OkStatus());
+}
+
+// Counts what it is told.
+struct CountedEnd final : WorkObserver {
+  void OnReturn(Work&) override { ++returns; }
+  void OnDone(Work& work) override {
+    ++ends;
+    status = work.status();
+  }
+  int returns = 0, ends = 0;
+  absl::Status status;
+};
+
+TEST_P(Flush, WhatNobodyWaitsForEndsUnrun) {
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  const std::vector<float> a = {1};
+  Deferred unread(this, "Neg", 1);
+  unread.Read(0, a);
+  CountedEnd told;
+  activation.Defer(std::exchange(unread.work, nullptr), &told);
+  EXPECT_EQ(activation.Flush().dropped, std::vector<uint64_t>({1}));
+  EXPECT_EQ(told.returns, 1);
+  EXPECT_EQ(told.ends, 1);
+  EXPECT_TRUE(absl::IsCancelled(told.status)) << told.status;
+}
+
+TEST_P(Flush, AWorkWhoseSignalOrPointIsWaitedForRuns) {
+  auto context = NewContext();
+  Activation activation = Enter(context);
+  auto told = std::make_shared<Timeline>("told");
+  const std::vector<float> a = {1};
+  Deferred signals(this, "Neg", 1), awaited(this, "Neg", 1);
+  signals.request().signal = {{told, 1}};
+  for (Deferred* work : {&signals, &awaited}) {
+    work->Read(0, a);
+    Defer(activation, *work);
+  }
+  const Point point = awaited.work->point();
+  EXPECT_EQ(point.Outcome(), std::nullopt);
+  WatchedWork after;
+  after.request().program = Compile("Neg", 1);
+  after.request().inputs = {Floats(a)};
+  after.request().after = {point, Point{told, 1}};
+  Activation other = Enter(NewContext());
+  other.Submit(after.work.get(), &after.waiter);
+  signals.work = nullptr;
+  awaited.work = nullptr;
+  const FlushResult result = activation.Flush();
+  EXPECT_EQ(result.dropped.size(), 0u);
+  EXPECT_EQ(result.executed.size(), 2u);
+  EXPECT_EQ(after.Done(), absl::OkStatus());
+  EXPECT_TRUE(Eventually([&] { return context->unfinished() == 0; }));
+}
+
+TEST_P(Flush, AClosedContextTellsWhoWaitsForItsDeferredWorks) {
+  auto told = std::make_shared<Timeline>("told");
+  const std::vector<float> a = {1};
+  Deferred deferred(this, "Neg", 1);
+  deferred.Read(0, a);
+  deferred.request().signal = {{told, 1}};
+  Point point;
+  {
+    Activation activation = Enter(NewContext());
+    Defer(activation, deferred);
+    point = deferred.work->point();
+  }
+  EXPECT_TRUE(absl::IsCancelled(deferred.Done()));
+  ASSERT_TRUE(told->Outcome(1).has_value());
+  EXPECT_TRUE(absl::IsCancelled(*told->Outcome(1)));
+  ASSERT_TRUE(point.Outcome().has_value());
+  EXPECT_TRUE(absl::IsCancelled(*point.Outcome()));
 }
 
 // The caller's bytes may change as soon as the call has returned.
