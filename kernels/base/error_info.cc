@@ -119,10 +119,14 @@ absl::Status Annotate(const absl::Status& status, std::string_view prefix) {
 }
 
 absl::Status Inherited(const absl::Status& cause, std::string_view prefix) {
-  if (cause.ok() || cause.GetPayload(kInheritedUrl).has_value()) return cause;
+  if (cause.ok() || IsInherited(cause)) return cause;
   absl::Status result = Annotate(cause, prefix);
   result.SetPayload(kInheritedUrl, absl::Cord());
   return result;
+}
+
+bool IsInherited(const absl::Status& status) {
+  return status.GetPayload(kInheritedUrl).has_value();
 }
 
 }  // namespace weir

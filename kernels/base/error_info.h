@@ -56,5 +56,6 @@ WEIR_EXPORT absl::Status Annotate(const absl::Status& status,
 // that goes through a thousand works names the first, and does not grow.
 WEIR_EXPORT absl::Status Inherited(const absl::Status& cause,
                                    std::string_view prefix);
+WEIR_EXPORT bool IsInherited(const absl::Status& status);
 
 }  // namespace weir

@@ -114,8 +114,8 @@ class WEIR_EXPORT CompletionMonitor {
   CompletionMonitor& operator=(const CompletionMonitor&) = delete;
 
   // `task`, with its sequence set, was launched as the newest work of `stream`.
-  // If its completion.status is set (a failed Launch), that is its outcome; its
-  // record is still awaited, so that it completes in order. On a poisoned
+  // Its completion.status may be set (a failed Launch); its record is still
+  // awaited, so that it completes in order. On a poisoned
   // device no record is awaited: a stream pushes there too.
   void Push(const std::shared_ptr<MonitoredStream>& stream, StreamTask* task);
 

@@ -77,12 +77,13 @@ class WEIR_EXPORT StreamTask {
   // fails the work alone.
   virtual absl::Status Launch(Stream& stream) = 0;
 
-  // The outcome of the task's point: the first error among its own and those of
-  // all it depends on, at any distance. It is settled before the stream's
-  // timeline reaches the sequence, where Complete runs later; of `completion`
-  // there are the status and the fault by then. Empty while a work that it
-  // waited for on the device, though done, is not settled itself: it is asked
-  // again. Never empty if the status is an error.
+  // The outcome of the task's point: the error of something it depends on, at
+  // any distance, else its own, if there is one. It is settled before the
+  // stream's timeline reaches the sequence, where Complete runs later; of
+  // `completion` there are the status and the fault by then. Empty while a work
+  // that it waited for on the device, though done, is not settled itself: it is
+  // asked again. Never empty if the status is an error that is no kernel's
+  // fault.
   virtual std::optional<absl::Status> Settle(const Completion& completion) {
     return completion.status;
   }

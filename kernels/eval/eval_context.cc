@@ -116,6 +116,8 @@ void EvalContext::Accept(Work* work, WorkObserver* observer) {
       : work->mode_ == EvalMode::kSyncCpu         ? WorkState::kScheduled
                                                   : WorkState::kCommitted;
   work->bytes_stay_ = work->return_at_ == WorkState::kCompleted;
+  // Until it is its turn.
+  for (const Point& point : request.after) work->points_.emplace_back(point);
   if (request.seed.has_value()) {
     work->seed_ = *request.seed;
   } else if (request.program->random()) {
@@ -142,6 +144,9 @@ void EvalContext::EndUnplaced(Work& work, absl::Status status) {
 }
 
 void EvalContext::Refuse(Work& work, absl::Status status) {
+  const std::shared_ptr<Work> self = std::move(work.self_);
+  work.points_.clear();
+  work.SetContext(nullptr);
   work.status_ = std::move(status);
   work.Advance(WorkState::kError);
   work.Return();
@@ -155,12 +160,13 @@ void EvalContext::Enqueue(Work* work, bool was_deferred) {
   for (const InputSource& input : request.inputs) {
     needs_producer = needs_producer || input.producer != nullptr;
   }
-  if (needs_producer) RunDeferredProducers(*work);
+  if (needs_producer || !request.after.empty()) RunDeferredBefore(*work);
   bool full = false;
   {
     MutexLock lock(&mu_);
     full = !was_deferred && unfinished_ >= options_.max_pending;
     if (!full) {
+      work->timeline_ = timeline_;
       work->number_ = ++last_number_;
       ++unfinished_;
       // Until it is whole: whoever pumps meanwhile leaves it alone.
@@ -409,8 +415,8 @@ Nanos EvalContext::WaitDeadline(const Work& work) const {
 }
 
 void EvalContext::WaitForPoints(Work* work) {
-  work->points_.clear();
   absl::InlinedVector<Point, 4> pending;
+  absl::InlinedVector<HeldPoint, 4> held;
   const auto add = [&](const Point& point) {
     if (point.is_null()) return;
     const std::optional<absl::Status> outcome = point.Outcome();
@@ -424,12 +430,13 @@ void EvalContext::WaitForPoints(Work* work) {
                                                : InsertedWait::Kind::kHost});
     if (reached) return;
     pending.push_back(point);
-    work->points_.emplace_back(point);
+    held.emplace_back(point);
   };
   for (const Point& point : work->request.after) add(point);
   for (const InputSource& input : work->request.inputs) {
     if (input.tensor.valid()) add(input.tensor.storage().writer());
   }
+  work->points_ = std::move(held);
   {
     MutexLock lock(&mu_);
     work->stage_ = Work::Stage::kReady;
@@ -713,6 +720,7 @@ void EvalContext::Finish(Work* work, absl::Status status, bool launched) {
 
   const std::shared_ptr<Work> self = std::move(work->self_);
   const std::shared_ptr<EvalContext> context = work->context();
+  work->SetContext(nullptr);
   work->Advance(status.ok() ? WorkState::kCompleted : WorkState::kError);
   work->Return();
   work->observer_->OnDone(*work);

@@ -107,10 +107,10 @@ class WEIR_EXPORT EvalContext
   void Refuse(Work& work, absl::Status status);
   // A work that was deferred has its room already.
   void Enqueue(Work* work, bool was_deferred);
-  void RunDeferredProducers(const Work& consumer);
+  void RunDeferredBefore(const Work& work);
   // In their order; neighbors that can be joined run as one graph.
   void RunDeferred(std::vector<std::shared_ptr<Work>> works);
-  void EnqueueJoined(JoinedWork* joined);
+  void EnqueueJoined(std::unique_ptr<JoinedWork> owned);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
   // REQUIRES: the joined work is not in the queue, or is and was not launched.
   void FinishJoined(JoinedWork* joined, absl::Status status, bool launched);
@@ -224,9 +224,10 @@ class WEIR_EXPORT Activation {
     context_->Submit(work, observer);
   }
 
-  // As Submit, in any mode. Under kDeferred the work waits for Flush, Leave of
-  // the last activation (if the context is closing), or use by another work; if
-  // nobody else holds `work` by then, it is dropped instead of run.
+  // As Submit, in any mode. Under kDeferred the work waits for Flush, or for a
+  // work of this context that reads it or comes after it. At Flush it is
+  // dropped if nobody else holds it or its point and it has no signal; when the
+  // context is closed it ends with CANCELLED.
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
     context_->Defer(std::move(work), observer);
   }

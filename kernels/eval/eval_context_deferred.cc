@@ -4,11 +4,32 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/joined_work.h"
 
 namespace weir {
+namespace {
+
+// Whether `work` reads what the deferred one makes, or comes after it.
+bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
+  const WorkRequest& request = work.request;
+  const Point end = deferred->point();
+  return absl::c_any_of(
+             request.inputs,
+             [&](const InputSource& in) { return in.producer == deferred; }) ||
+         absl::c_any_of(request.after, [&](const Point& point) {
+           return point == end ||
+                  absl::c_any_of(deferred->request.signal,
+                                 [&](const Signal& signal) {
+                                   return point.timeline == signal.timeline &&
+                                          point.value <= signal.value;
+                                 });
+         });
+}
+
+}  // namespace
 
 void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   const std::shared_ptr<EvalContext> self = shared_from_this();
@@ -33,7 +54,7 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
     const size_t deferred = deferred_.size();
     if (deferred >= options_.max_pending ||
         unfinished_ + deferred >= 2 * options_.max_pending) {
-      accepted = Full("deferred");
+      accepted = Full("unfinished or deferred");
     }
   }
   if (accepted.ok()) accepted = work->OwnInputs(engine_->pinned());
@@ -54,17 +75,16 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   observer->OnReturn(*raw);
 }
 
-// Deferred works that `consumer` reads run first, and what those read, and so
-// on: everything deferred before the last producer, so that order is kept.
-void EvalContext::RunDeferredProducers(const Work& consumer) {
+// Deferred works that `work` depends on run first, and what those depend on,
+// and so on: everything deferred before the last of them, so that order is
+// kept.
+void EvalContext::RunDeferredBefore(const Work& work) {
   std::vector<std::shared_ptr<Work>> works;
   {
     MutexLock lock(&mu_);
     size_t count = 0;
     for (size_t i = 0; i < deferred_.size(); ++i) {
-      for (const InputSource& input : consumer.request.inputs) {
-        if (input.producer == deferred_[i]) count = i + 1;
-      }
+      if (ComesAfter(work, deferred_[i])) count = i + 1;
     }
     const auto end = deferred_.begin() + static_cast<ptrdiff_t>(count);
     works.assign(std::make_move_iterator(deferred_.begin()),
@@ -82,10 +102,13 @@ void EvalContext::RunDeferred(std::vector<std::shared_ptr<Work>> works) {
     const auto end = first + static_cast<ptrdiff_t>(count);
     i += count;
     if (count > 1) {
-      // FinishJoined takes it back.
-      EnqueueJoined(new JoinedWork(JoinedWork::Members(
-          std::make_move_iterator(first), std::make_move_iterator(end))));
-      continue;
+      auto joined = std::make_unique<JoinedWork>(JoinedWork::Members(
+          std::make_move_iterator(first), std::make_move_iterator(end)));
+      if (joined->makes_results()) {
+        EnqueueJoined(std::move(joined));
+        continue;
+      }
+      std::copy(joined->members().begin(), joined->members().end(), first);
     }
     for (auto it = first; it != end; ++it) {
       Work* const work = it->get();
@@ -132,13 +155,15 @@ FlushResult EvalContext::Flush() {
   return result;
 }
 
-void EvalContext::EnqueueJoined(JoinedWork* joined) {
+void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
+  JoinedWork* const joined = owned.release();  // FinishJoined takes it back
   Work& work = joined->work();
   const JoinedWork::Members& members = joined->members();
   {
     MutexLock lock(&mu_);
     unfinished_ += members.size();
     for (const std::shared_ptr<Work>& member : members) {
+      member->timeline_ = timeline_;
       member->number_ = ++last_number_;
       member->SetContext(shared_from_this());
     }
@@ -179,14 +204,16 @@ void EvalContext::JoinedCompiled(JoinedWork* joined,
   Pump();
 }
 
-// Its members have the same deadline, and with a lost device there is nothing
-// to run them on.
+// Its members have its deadline, and with a lost device there is nothing to run
+// them on.
 void EvalContext::FinishJoined(JoinedWork* joined, absl::Status status,
                                bool launched) {
   const std::shared_ptr<EvalContext> self = shared_from_this();
   const std::unique_ptr<JoinedWork> owned(joined);
-  const bool done = status.ok() || absl::IsDeadlineExceeded(status) ||
-                    engine_->device().health().poisoned();
+  const bool late = absl::IsDeadlineExceeded(status) &&
+                    joined->work().request.deadline <= NowNanos();
+  const bool done =
+      status.ok() || late || engine_->device().health().poisoned();
   StreamLease returned;
   {
     MutexLock lock(&mu_);

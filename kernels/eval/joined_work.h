@@ -36,6 +36,9 @@ class JoinedWork {
   Work& work() { return work_; }
   const Members& members() const { return members_; }
 
+  // Whether anybody reads what it makes: else there is no graph to run.
+  bool makes_results() const { return !interface_.outputs.empty(); }
+
   // Names the joined graph in the program cache.
   std::string ProgramKey() const;
   // Makes it; independent of this object.

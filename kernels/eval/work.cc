@@ -88,9 +88,7 @@ void Work::Cancel() {
 Point Work::point() const {
   if (deferred_end_ != nullptr) return {deferred_end_, 1};
   if (number_ == 0) return {};
-  const std::shared_ptr<EvalContext> context = this->context();
-  if (context == nullptr) return {};
-  return {context->timeline(), number_};
+  return {timeline_, number_};
 }
 
 std::shared_ptr<EvalContext> Work::context() const {
@@ -128,6 +126,7 @@ void Work::Return() {
 void Work::Reset() {
   stage_ = Stage::kIdle;
   deferred_end_ = nullptr;
+  timeline_ = nullptr;
   number_ = 0;
   plan_wait_ = 0;
   launches_ = 0;
@@ -451,7 +450,13 @@ absl::Status Work::Launch(Stream& stream) {
     if (point->timeline == stream.timeline() || point->Outcome().has_value()) {
       continue;
     }
-    WEIR_RETURN_IF_ERROR(stream.WaitOnDevice(*point));
+    absl::Status waited = stream.WaitOnDevice(*point);
+    // If it is the point that failed, that is Settle's.
+    if (!waited.ok() && !point->Outcome().has_value()) return waited;
+  }
+  if (host_addressable) {
+    // Everything is reached: on what a failed work left nothing is run.
+    WEIR_RETURN_IF_ERROR(DependencyStatus().value_or(absl::OkStatus()));
   }
   if (!host_addressable && !staging_.empty() && plan_->input_bytes() > 0) {
     WEIR_RETURN_IF_ERROR(stream.CopyToDevice(device_inputs_, staging_.data(),
@@ -514,12 +519,14 @@ std::optional<absl::Status> Work::DependencyStatus() const {
   return status;
 }
 
+// In what a failed work left behind a kernel may find whatever fault: that work
+// is to blame.
 std::optional<absl::Status> Work::Settle(const Completion& done) {
-  if (done.fault != FaultCode::kNone) {
-    return plan_->FaultAt(done.fault_node, done.fault);
-  }
-  if (!done.status.ok()) return done.status;
-  return DependencyStatus();
+  const bool faulty = done.fault != FaultCode::kNone;
+  if (!done.status.ok() && !faulty) return done.status;
+  std::optional<absl::Status> inherited = DependencyStatus();
+  if (!faulty || inherited != absl::OkStatus()) return inherited;
+  return plan_->FaultAt(done.fault_node, done.fault);
 }
 
 void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
@@ -552,7 +559,9 @@ void Work::Complete(const Completion& done) {
   report_.completed_at = done.completed_at;
   report_.sequence = done.sequence;
   absl::Status status = done.outcome;
-  if (!done.status.ok() && !GaveUp(status)) NoteDeviceError(done, status);
+  if (!done.status.ok() && !GaveUp(status) && !IsInherited(status)) {
+    NoteDeviceError(done, status);
+  }
   if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
   if (status.ok()) {
     plan_->RecordDuration(done.completed_at - done.started_at,

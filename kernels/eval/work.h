@@ -67,6 +67,8 @@ struct Signal {
   uint64_t value = 0;
 };
 
+// Belongs to the work until it is done; inputs are to be set anew for the next
+// use.
 struct WorkRequest {
   std::shared_ptr<const Program> program;
   // What the program was compiled from. Optional: with it a deferred work can
@@ -166,7 +168,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   void Complete(const Completion& completion) override;
   std::string Describe() const override;
 
-  // Null before it was enqueued.
+  // Null before it was enqueued and once it is done: a context may hold works
+  // that hold others of its own.
   std::shared_ptr<EvalContext> context() const;
   void SetContext(std::shared_ptr<EvalContext> context);
   void Advance(WorkState to);  // only forward
@@ -230,8 +233,8 @@ class WEIR_EXPORT Work final : private StreamTask {
                        const absl::Status& status);
 
   mutable Mutex context_mu_;
-  // Since it was enqueued.
   std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(context_mu_);
+  std::shared_ptr<Timeline> timeline_;  // the context's, with a place on it
   WorkObserver* observer_ = nullptr;
   std::shared_ptr<Work> self_;  // deferred works keep themselves until done
   // Of a work that was deferred: at 1 once it is done.
@@ -254,7 +257,7 @@ class WEIR_EXPORT Work final : private StreamTask {
 
   std::shared_ptr<const Plan> plan_;
   absl::InlinedVector<HostTensor, 4> host_inputs_;
-  // What it comes after and was not reached when it became the head.
+  // What it comes after, and was not reached when it became the head.
   absl::InlinedVector<HeldPoint, 4> points_;
   absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
   absl::InlinedVector<Tensor, 2> kept_;            // per output, or none at all

@@ -159,8 +159,10 @@ TEST(CompletionMonitorTest, AWorkIsSettledAfterWhatItDependsOn) {
     TestTask tasks[3];
     CompletionMonitor monitor(&health, Patient());
     const auto broken = absl::InternalError("broken");
+    Event asked;
     for (int i = 0; i < 3; ++i) {
       tasks[i].set_settle([&, i](const Completion& completion) {
+        if (i == 0) asked.Set();
         if (i == 2) return std::optional<absl::Status>(broken);
         EXPECT_EQ(streams[i].monitored->timeline->value(), 0u);
         if (!completion.status.ok()) return std::optional(completion.status);
@@ -175,6 +177,7 @@ TEST(CompletionMonitorTest, AWorkIsSettledAfterWhatItDependsOn) {
       streams[2].Finish(1);
       monitor.FailAll(absl::UnavailableError("lost"));
     } else {
+      asked.Wait();
       EXPECT_FALSE(tasks[0].finished());
       streams[2].Finish(1);
     }

@@ -364,6 +364,104 @@ TEST_P(Flush, AWorkWhoseSignalOrPointIsWaitedForRuns) {
   EXPECT_TRUE(Eventually([&] { return context->unfinished() == 0; }));
 }
 
+TEST_P(Flush, ADeferredWorkRunsBeforeWhatComesAfterItInItsContext) {
+  Activation activation = Enter(NewContext());
+  auto told = std::make_shared<Timeline>("told");
+  const std::vector<float> a = {1};
+  Deferred first(this, "Neg", 1), second(this, "Neg", 1);
+  second.request().signal = {{told, 1}};
+  for (Deferred* work : {&first, &second}) {
+    work->Read(0, a);
+    Defer(activation, *work);
+  }
+  for (const Point& point : {first.work->point(), Point{told, 1}}) {
+    WatchedWork after;
+    after.request().program = Compile("Neg", 1);
+    after.request().inputs = {Floats(a)};
+    after.request().after = {point};
+    after.request().deadline = NowNanos() + 30'000'000'000;
+    activation.Submit(after.work.get(), &after.waiter);
+    EXPECT_EQ(after.Done(), absl::OkStatus());
+  }
+  EXPECT_EQ(first.Done(), absl::OkStatus());
+  EXPECT_EQ(second.Done(), absl::OkStatus());
+}
+
+TEST_P(Flush, ARefusedWorkIsFreed) {
+  auto context = NewContext({.max_pending = 1});
+  Activation activation = Enter(context);
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> a = {1};
+  WatchedWork waiting;
+  waiting.request().program = Compile("Neg", 1);
+  waiting.request().inputs = {Floats(a)};
+  waiting.request().after = {Point{gate, 1}};
+  activation.Submit(waiting.work.get(), &waiting.waiter);
+  Deferred refused(this, "Neg", 1);
+  refused.Read(0, a);
+  refused.request().mode = EvalMode::kEager;
+  activation.Defer(refused.work, &refused.waiter);
+  EXPECT_EQ(Reason(refused.Done()), "CONTEXT_FULL");
+  const std::weak_ptr<Work> left = refused.work;
+  refused.work = nullptr;
+  EXPECT_TRUE(left.expired());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_EQ(waiting.Done(), absl::OkStatus());
+}
+
+TEST_P(Flush, ADeadlineEndsNoMoreThanWhatWaitsForIt) {
+  Activation activation = Enter(NewContext());
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> a = {1};
+  WatchedWork late;
+  late.request().program = Compile("Neg", 1);
+  late.request().inputs = {Floats(a)};
+  late.request().outputs = {OutputWish::kKeep};
+  late.request().after = {Point{gate, 1}};
+  late.request().deadline = NowNanos() + 50'000'000;
+  activation.Submit(late.work.get(), &late.waiter);
+  Deferred reader(this, "Neg", 1), other(this, "Abs", 1);
+  reader.Read(0, late);
+  other.Read(0, a);
+  Defer(activation, reader);
+  Defer(activation, other);
+  activation.Flush();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.Done()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(reader.Done())) << reader.Done();
+  EXPECT_EQ(other.Done(), absl::OkStatus());
+}
+
+// A work that is done, or was used before, holds its context no more.
+TEST_P(Flush, AContextClosesThoughItsWorksHoldOthersOfItsOwn) {
+  const std::vector<float> a = {1};
+  WatchedWork producer;
+  producer.request().program = Compile("Neg", 1);
+  producer.request().inputs = {Floats(a)};
+  producer.request().outputs = {OutputWish::kKeep};
+  Deferred reader(this, "Neg", 1), again(this, "Neg", 1);
+  std::weak_ptr<EvalContext> closed;
+  {
+    Activation activation = Enter(NewContext());
+    closed = activation.context().weak_from_this();
+    activation.Submit(producer.work.get(), &producer.waiter);
+    ASSERT_TRUE(producer.Done().ok());
+    again.request().mode = EvalMode::kEager;
+    again.Read(0, a);
+    activation.Submit(again.work.get(), &again.waiter);
+    ASSERT_TRUE(again.Done().ok());
+    again.waiter.Reset();
+    again.request().mode = EvalMode::kDeferred;
+    again.Read(0, a);
+    reader.Read(0, producer);
+    Defer(activation, reader);
+    Defer(activation, again);
+  }
+  EXPECT_TRUE(closed.expired());
+  ASSERT_TRUE(reader.work->done());
+  EXPECT_TRUE(absl::IsCancelled(reader.Done()));
+  EXPECT_TRUE(absl::IsCancelled(again.Done()));
+}
+
 TEST_P(Flush, AClosedContextTellsWhoWaitsForItsDeferredWorks) {
   auto told = std::make_shared<Timeline>("told");
   const std::vector<float> a = {1};

@@ -1,17 +1,16 @@
 // What becomes of works whose producers fail, at any distance, in one context
 // and across contexts, and of those that have nothing to do with them.
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr size_t kChain = 6;
 
@@ -79,8 +78,30 @@ TEST_P(Outcomes, AnErrorGoesThroughAChainOfOneContext) {
     EXPECT_EQ(watched.work->state(), WorkState::kError);
     EXPECT_EQ(NodeAtFault(watched.Done()), "node \"the_fault\" (weir.Fault)");
   }
-  EXPECT_THAT(std::string(chain[kChain - 1].Done().message()),
-              Not(AllOf(HasSubstr("depends"), HasSubstr("whose result"))));
+  // The first reader says what it read, the others no more than that.
+  EXPECT_EQ(chain[kChain - 1].Done().message(), chain[1].Done().message());
+}
+
+// In what a failed work left behind its reader may find whatever fault.
+TEST_P(Outcomes, AReaderIsNotToBlameForWhatItRead) {
+  Activation activation = Enter(NewContext());
+  Attributes mode;
+  mode.Set("mode", std::string("index"));
+  WatchedWork first, reader, last;
+  Prepare(first, fault_);
+  Prepare(reader, Compile("Fault", 1, mode, "weir"));
+  Prepare(last, negate_);
+  first.request().inputs[0] = Floats(values_);
+  reader.request().inputs[0].producer = first.work;
+  last.request().inputs[0].producer = reader.work;
+  for (WatchedWork* watched : {&first, &reader, &last}) {
+    activation.Submit(watched->work.get(), &watched->waiter);
+  }
+  for (WatchedWork* watched : {&first, &reader, &last}) {
+    EXPECT_EQ(Reason(watched->Done()), "INJECTED_FAULT");
+  }
+  EXPECT_EQ(first.work->report().device_errors.size(), 1u);
+  EXPECT_EQ(reader.work->report().device_errors.size(), 0u);
 }
 
 TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
@@ -111,6 +132,13 @@ TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
 }
 
 TEST_P(Outcomes, AGoodResultStaysGoodHoweverManyOthersFail) {
+  // One lane is left for all of them.
+  std::vector<StreamLease> taken;
+  for (size_t i = 1; i < SmallEngine().streams.max; ++i) {
+    auto lease = engine_->streams().TryAcquire();
+    ASSERT_TRUE(lease.ok()) << lease.status();
+    taken.push_back(*std::move(lease));
+  }
   Activation activation = Enter(NewContext());
   WatchedWork good;
   Prepare(good, negate_);
@@ -119,18 +147,16 @@ TEST_P(Outcomes, AGoodResultStaysGoodHoweverManyOthersFail) {
   ASSERT_TRUE(good.Done().ok()) << good.work->status();
   const Tensor tensor = good.work->OutputTensor(0);
   const Point point = good.work->point();
-  // On the lane that made it, and on its neighbors.
-  const std::shared_ptr<Timeline> lane = tensor.storage().writer().timeline;
   WatchedWork bad;
   Prepare(bad, Compile("Fault", 1, {}, "weir"));
-  for (int i = 0; i < 20'000 && lane->value() < 1100; ++i) {
+  for (int i = 0; i < 1100; ++i) {
     bad.waiter.Reset();
     bad.request().inputs[0] = Floats(values_);
     Activation other = Enter(NewContext());
     other.Submit(bad.work.get(), &bad.waiter);
     ASSERT_EQ(Reason(bad.Done()), "INJECTED_FAULT");
   }
-  ASSERT_GE(lane->value(), 1100u) << "the others ran elsewhere";
+  ASSERT_GE(tensor.storage().writer().timeline->value(), 1100u);
   EXPECT_EQ(Read(tensor), absl::OkStatus());
   EXPECT_EQ(point.Outcome(), absl::OkStatus());
 }

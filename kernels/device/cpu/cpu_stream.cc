@@ -87,9 +87,11 @@ void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
   }
   completion.status = std::move(status);
   // Whatever it waited for was reached before it ran.
+  std::optional<absl::Status> outcome = task->Settle(completion);
   completion.outcome =
-      task->Settle(completion)
-          .value_or(absl::InternalError("it ran before what it depends on"));
+      outcome.has_value()
+          ? *std::move(outcome)
+          : absl::InternalError("it ran before what it depends on");
   completion.completed_at = NowNanos();
   completion.device_time = completion.completed_at - completion.started_at;
   // From here on the stream may be gone.
