@@ -300,9 +300,14 @@ bool CompletionMonitor::Finish(StreamTask* task, MonitoredStream& stream,
   if (completion.fault != FaultCode::kNone) {
     completion.fault_node = static_cast<uint32_t>(fault_word >> 32) - 1;
   }
-  if (completion.status.ok()) completion.status = std::move(status);
+  const bool launched = completion.status.ok();
+  if (launched) completion.status = std::move(status);
   std::optional<absl::Status> outcome = task->Settle(completion);
-  if (!outcome.has_value()) return false;
+  if (!outcome.has_value()) {
+    // Before it is asked again the device may be lost.
+    if (launched) completion.status = absl::OkStatus();
+    return false;
+  }
   completion.outcome = *std::move(outcome);
   TakeOldest(stream);
   completion.completed_at = NowNanos();
