@@ -123,6 +123,7 @@ NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
 
 NodeCost RowsCost(const NodeInfo& node, DeviceKind device, const PlanArgs& args,
                   int64_t rows) {
+  // Of a row, to find out where it comes from.
   constexpr int64_t kAxisOperations = 6;
   NodeCost cost = OutputCost(node, device, args);
   const auto rank = static_cast<int64_t>(args.outputs[0].dims.size());
