@@ -28,6 +28,7 @@ ARG WEIR_VERSION=0.1.0
 ARG WEIR_REVISION=unknown
 LABEL org.opencontainers.image.title="weir" \
       org.opencontainers.image.description="gRPC server for tensor programs and ONNX models" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${WEIR_VERSION}" \
       org.opencontainers.image.revision="${WEIR_REVISION}"
 ENV WEIR_GRPC=0.0.0.0:8001 \

@@ -160,9 +160,7 @@ main() {
   mkdir -p "$stage/bin" "$stage/lib"
   cp "$build/bin/weir-server" "$build/bin/weir" "$stage/bin/"
   cp "$build"/lib/libweir*.so "$stage/lib/"
-  for file in README.md LICENSE; do
-    [ ! -e "$file" ] || cp "$file" "$stage/"
-  done
+  cp README.md LICENSE "$stage/"
   # What clients are generated from.
   mkdir -p "$stage/proto/weir/v1" "$stage/docs"
   cp proto/weir/v1/*.proto "$stage/proto/weir/v1/"

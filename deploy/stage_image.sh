@@ -3,8 +3,8 @@
 #
 #   stage_image.sh FOLDER [CMAKE_ARGUMENT...]
 #
-# FOLDER gets usr/local/bin, usr/local/lib, an empty models/ and
-# usr/local/share/weir/install_packages.sh, which installs the Debian packages
+# FOLDER gets usr/local/bin, usr/local/lib, an empty models/, the LICENSE in
+# usr/local/share/weir and install_packages.sh beside it, which installs the Debian packages
 # whose libraries the programs load; as packages, they are seen by scanners and
 # renewed by a rebuild. A build with CUDA adds the libraries of NVIDIA's that
 # libweir_cuda.so opens.
@@ -103,5 +103,6 @@ SCRIPT
 
 build "$@"
 copy_programs
+install -D -m 644 LICENSE "$stage/usr/local/share/weir/LICENSE"
 [ ! -e "$stage/usr/local/lib/libweir_cuda.so" ] || copy_cuda_libraries
 write_package_script

@@ -2,6 +2,7 @@
 """The examples of README.md, pasted: only the addresses and the build folder
 are those of the test."""
 
+import hashlib
 import os
 import pathlib
 import re
@@ -117,6 +118,26 @@ class Bundle(unittest.TestCase):
             self.assertEqual(list(self.dead_links(folder)), [])
             after = (folder / "README.md").read_text("utf-8")
             self.assertIn("[docs/limits.md](docs/limits.md)", after)
+
+
+class License(unittest.TestCase):
+
+    # Of apache.org/licenses/LICENSE-2.0.txt, the appendix with it.
+    WHOLE = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
+
+    def test_the_text_is_whole(self):
+        text = (ROOT / "LICENSE").read_bytes()
+        self.assertEqual(hashlib.sha256(text).hexdigest(), self.WHOLE)
+        self.assertIn("[Apache License 2.0](LICENSE)", README)
+
+    def test_it_travels_with_what_is_handed_out(self):
+        def text(path):
+            return (ROOT / path).read_text("utf-8")
+        self.assertIn('cp README.md LICENSE "$stage/"',
+                      text("deploy/bundle.sh"))
+        self.assertIn("-m 644 LICENSE", text("deploy/stage_image.sh"))
+        self.assertIn("!LICENSE", text(".dockerignore").split())
+        self.assertIn('image.licenses="Apache-2.0"', text("Dockerfile"))
 
 
 if __name__ == "__main__":
