@@ -2,10 +2,11 @@
 // long as it lives, so that the sum is right at any moment. Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
+
+#include "kernels/base/atomic.h"
 
 namespace weir {
 
@@ -29,7 +30,7 @@ class ByteAccount {
 
  private:
   const std::shared_ptr<ByteAccount> whole_;
-  std::atomic<size_t> bytes_{0};
+  Atomic<size_t> bytes_{0};
 };
 
 // What one object has in an account, until it goes. Used by its owner only.

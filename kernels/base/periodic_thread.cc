@@ -1,19 +1,16 @@
 #include "kernels/base/periodic_thread.h"
 
-#include <pthread.h>
-
-#include <chrono>
 #include <utility>
+
+#include "kernels/base/clock.h"
 
 namespace weir {
 
 PeriodicThread::PeriodicThread(const char* name, absl::Duration interval,
                                absl::AnyInvocable<void()> run)
-    : interval_(interval), run_(std::move(run)), thread_([this] {
+    : interval_(interval), run_(std::move(run)), thread_(name, [this] {
         while (Pause()) run_();
-      }) {
-  pthread_setname_np(thread_.native_handle(), name);
-}
+      }) {}
 
 PeriodicThread::~PeriodicThread() {
   {
@@ -21,12 +18,12 @@ PeriodicThread::~PeriodicThread() {
     stopping_ = true;
   }
   stop_.NotifyAll();
-  thread_.join();
+  thread_.Join();
 }
 
 bool PeriodicThread::Pause() {
   const auto until =
-      std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(interval_);
+      ToTimePoint(NowNanos() + absl::ToInt64Nanoseconds(interval_));
   const MutexLock lock(&mu_);
   while (!stopping_ && stop_.WaitUntil(&mu_, until)) {
   }

@@ -3,12 +3,11 @@
 // destroyed by one thread.
 #pragma once
 
-#include <thread>
-
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -32,7 +31,7 @@ class WEIR_EXPORT PeriodicThread {
   Mutex mu_;
   CondVar stop_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

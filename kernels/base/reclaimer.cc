@@ -5,7 +5,7 @@ namespace weir {
 void ReclaimQueue::HandOver(Dropped dropped) {
   {
     MutexLock lock(&mu_);
-    if (!stopped_ && std::this_thread::get_id() != runner_) {
+    if (!stopped_ && ThisThread() != runner_) {
       waiting_.push_back(dropped);
       ++handed_over_;
       changed_.NotifyAll();
@@ -53,7 +53,7 @@ bool ReclaimQueue::AwaitRoom(const std::stop_token& stop) {
 
 void ReclaimQueue::Run() {
   mu_.Lock();
-  runner_ = std::this_thread::get_id();
+  runner_ = ThisThread();
   while (!stopping_ || !waiting_.empty()) {
     if (waiting_.empty()) {
       changed_.Wait(&mu_);
@@ -79,11 +79,11 @@ void ReclaimQueue::Stop() {
 
 Reclaimer::Reclaimer()
     : queue_(std::make_shared<ReclaimQueue>()),
-      thread_([queue = queue_.get()] { queue->Run(); }) {}
+      thread_("weir-reclaim", [queue = queue_.get()] { queue->Run(); }) {}
 
 Reclaimer::~Reclaimer() {
   queue_->Stop();
-  thread_.join();
+  thread_.Join();
 }
 
 }  // namespace weir

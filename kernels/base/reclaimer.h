@@ -9,12 +9,12 @@
 #include <deque>
 #include <memory>
 #include <stop_token>
-#include <thread>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -65,7 +65,7 @@ class WEIR_EXPORT ReclaimQueue {
 
   Mutex mu_;
   CondVar changed_;
-  std::thread::id runner_ WEIR_GUARDED_BY(mu_);
+  ThreadId runner_ WEIR_GUARDED_BY(mu_);
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   bool stopped_ WEIR_GUARDED_BY(mu_) = false;
   std::deque<Dropped> waiting_ WEIR_GUARDED_BY(mu_);
@@ -84,7 +84,7 @@ class WEIR_EXPORT Reclaimer {
 
  private:
   const std::shared_ptr<ReclaimQueue> queue_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

@@ -4,18 +4,18 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <utility>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
 
 namespace weir {
 
 // The calling thread's stripe, the same for its whole life.
 inline size_t ThreadStripe() {
-  static std::atomic<size_t> next{0};
+  static Atomic<size_t> next{0};
   static thread_local const size_t stripe =
       next.fetch_add(1, std::memory_order_relaxed);
   return stripe;

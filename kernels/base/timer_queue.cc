@@ -2,7 +2,7 @@
 
 namespace weir {
 
-TimerQueue::TimerQueue() : thread_([this] { Run(); }) {}
+TimerQueue::TimerQueue() : thread_("weir-timers", [this] { Run(); }) {}
 
 TimerQueue::~TimerQueue() { Stop(); }
 
@@ -35,7 +35,7 @@ void TimerQueue::Stop() {
     stopping_ = true;
     changed_.NotifyOne();
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.Joinable()) thread_.Join();
 }
 
 void TimerQueue::Run() {

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -45,7 +45,7 @@ class WEIR_EXPORT TimerQueue {
   TimerId next_id_ WEIR_GUARDED_BY(mu_) = 1;
   std::map<Key, absl::AnyInvocable<void()>> timers_ WEIR_GUARDED_BY(mu_);
   std::unordered_map<TimerId, Nanos> deadlines_ WEIR_GUARDED_BY(mu_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

@@ -1,10 +1,8 @@
 #include "kernels/device/completion.h"
 
-#include <pthread.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -18,14 +16,6 @@ namespace {
 constexpr int kRoundsPerClockRead = 32;
 constexpr Nanos kJudgeEvery = 20'000'000;
 constexpr size_t kMaxSuspects = 16;
-
-void Relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 std::string Milliseconds(Nanos time) {
   return absl::StrCat(time / 1'000'000, " ms");
@@ -41,7 +31,7 @@ CompletionMonitor::CompletionMonitor(DeviceHealth* health, Options options)
       overdue_(absl::ToInt64Nanoseconds(options_.overdue)),
       stall_(absl::ToInt64Nanoseconds(options_.stall)),
       asker_(std::make_unique<OverdueAsker>(health, &options_.hooks)),
-      thread_([this] { Run(); }) {}
+      thread_("weir-complete", [this] { Run(); }) {}
 
 CompletionMonitor::~CompletionMonitor() { Stop(); }
 
@@ -94,7 +84,7 @@ void CompletionMonitor::Stop() {
     stopping_ = true;
     work_.NotifyOne();
   }
-  if (thread_.joinable()) thread_.join();
+  if (thread_.Joinable()) thread_.Join();
   asker_.reset();
 }
 
@@ -121,7 +111,6 @@ bool CompletionMonitor::Sleep() {
 }
 
 void CompletionMonitor::Run() {
-  pthread_setname_np(pthread_self(), "weir-complete");
   prctl(PR_SET_TIMERSLACK,
         1000);  // ns; the default of 50 us blurs short sleeps
   const MonitorHooks& hooks = options_.hooks;
@@ -164,10 +153,10 @@ void CompletionMonitor::Run() {
       active = NowNanos();
       pause = 0;
     } else if (waited < 2 * spin_) {
-      std::this_thread::yield();
+      Yield();
     } else {
       pause = std::min(max_sleep_, pause + 2000);
-      std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+      SleepFor(pause);
       round = ~uint32_t{0};  // look at the clock after the next pass
     }
   }

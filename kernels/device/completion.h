@@ -23,15 +23,16 @@
 #include <functional>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/health.h"
 #include "kernels/device/stream.h"
 
@@ -68,7 +69,7 @@ struct MonitoredStream {
   Mutex mu;
   StreamTaskQueue in_flight WEIR_GUARDED_BY(mu);
   bool watched WEIR_GUARDED_BY(mu) = false;  // by the monitor's thread
-  std::atomic<uint64_t> oldest{0};           // sequence in flight; 0: none
+  Atomic<uint64_t> oldest{0};                // sequence in flight; 0: none
   // The work whose launch has waited, until it is pushed; and since when it
   // does, 0 while it does not.
   StreamTask* launching WEIR_GUARDED_BY(mu) = nullptr;
@@ -173,7 +174,7 @@ class WEIR_EXPORT CompletionMonitor {
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   bool asleep_ WEIR_GUARDED_BY(mu_) = false;
   std::vector<std::shared_ptr<MonitoredStream>> incoming_ WEIR_GUARDED_BY(mu_);
-  std::atomic<bool> has_incoming_{false};
+  Atomic<bool> has_incoming_{false};
   // The thread's own.
   std::vector<std::shared_ptr<MonitoredStream>> busy_;
   // What a stream that was always busy would have had of the device up to
@@ -185,7 +186,7 @@ class WEIR_EXPORT CompletionMonitor {
   bool stalled_ = false;
   bool suspects_named_ = false;
 
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

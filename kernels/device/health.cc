@@ -2,11 +2,11 @@
 
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -18,7 +18,7 @@ struct DeviceHealth::Watch::Watchers {
   std::map<uint64_t, Watcher> waiting WEIR_GUARDED_BY(mu);
   // The one that is being called, and the thread that calls it.
   uint64_t called WEIR_GUARDED_BY(mu) = 0;
-  std::thread::id caller WEIR_GUARDED_BY(mu);
+  ThreadId caller WEIR_GUARDED_BY(mu);
 
   // Takes the next watcher, as called by this thread; null if there is none.
   Watcher Take() {
@@ -26,7 +26,7 @@ struct DeviceHealth::Watch::Watchers {
     if (waiting.empty()) return nullptr;
     auto first = waiting.extract(waiting.begin());
     called = first.key();
-    caller = std::this_thread::get_id();
+    caller = ThisThread();
     return std::move(first.mapped());
   }
 
@@ -36,7 +36,7 @@ struct DeviceHealth::Watch::Watchers {
     const auto found = waiting.upper_bound(*id);
     if (found == waiting.end()) return nullptr;
     called = *id = found->first;
-    caller = std::this_thread::get_id();
+    caller = ThisThread();
     return std::move(found->second);
   }
 
@@ -67,7 +67,7 @@ struct DeviceHealth::Watch::Watchers {
     if (auto found = waiting.extract(id); !found.empty()) {
       removed = std::move(found.mapped());
     }
-    while (called == id && caller != std::this_thread::get_id()) {
+    while (called == id && caller != ThisThread()) {
       changed.Wait(&mu);
     }
   }

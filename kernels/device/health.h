@@ -11,7 +11,6 @@
 // Thread-safe; a watch may outlive the latch.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +18,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 
@@ -81,8 +81,8 @@ class WEIR_EXPORT DeviceHealth {
   [[nodiscard]] Watch OnStall(Watcher watcher);
 
  private:
-  std::atomic<bool> poisoned_{false};
-  std::atomic<uint64_t> stalls_total_{0};
+  Atomic<bool> poisoned_{false};
+  Atomic<uint64_t> stalls_total_{0};
   mutable Mutex mu_;
   absl::Status stall_ WEIR_GUARDED_BY(mu_);
   std::vector<std::string> suspects_ WEIR_GUARDED_BY(mu_);

@@ -1,7 +1,5 @@
 #include "kernels/device/overdue_asker.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,9 +9,9 @@
 namespace weir {
 
 OverdueAsker::OverdueAsker(DeviceHealth* health, const MonitorHooks* hooks)
-    : health_(health), hooks_(hooks), thread_([this] { Run(); }) {
-  pthread_setname_np(thread_.native_handle(), "weir-overdue");
-}
+    : health_(health),
+      hooks_(hooks),
+      thread_("weir-overdue", [this] { Run(); }) {}
 
 OverdueAsker::~OverdueAsker() {
   {
@@ -21,7 +19,7 @@ OverdueAsker::~OverdueAsker() {
     stopping_ = true;
     asked_.NotifyOne();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 bool OverdueAsker::Ask(const std::shared_ptr<MonitoredStream>& stream) {

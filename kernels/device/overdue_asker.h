@@ -4,9 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <thread>
 
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/health.h"
 
 namespace weir {
@@ -37,7 +37,7 @@ class OverdueAsker {
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   // The question; kept until it is answered.
   std::shared_ptr<MonitoredStream> question_ WEIR_GUARDED_BY(mu_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/memory.h"
@@ -107,7 +107,7 @@ class WEIR_EXPORT PinnedPool {
 
   Device* const device_;
   const size_t budget_;
-  std::atomic<size_t> lent_{0};
+  Atomic<size_t> lent_{0};
   mutable Mutex mu_;
   std::array<PinnedBuffer::Block*, kClasses> free_ WEIR_GUARDED_BY(mu_) = {};
   // Blocks in each list of `free_`: now, and at least since TrimOne was false.

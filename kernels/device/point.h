@@ -7,7 +7,6 @@
 // must be short and may not block.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 
@@ -127,12 +127,12 @@ class WEIR_EXPORT Timeline {
   // its flag and then reads value_. All of it is sequentially consistent, so at
   // least one side sees the other, and Advance needs no lock while both flags
   // are down.
-  std::atomic<uint64_t> value_{0};
-  std::atomic<uint64_t> launched_{0};
-  std::atomic<bool> has_waiters_{false};
-  std::atomic<bool> has_launch_waiters_{false};
-  std::atomic<bool> has_failures_{false};  // single values or the whole
-  std::atomic<bool> closed_{false};        // the whole failed
+  Atomic<uint64_t> value_{0};
+  Atomic<uint64_t> launched_{0};
+  Atomic<bool> has_waiters_{false};
+  Atomic<bool> has_launch_waiters_{false};
+  Atomic<bool> has_failures_{false};  // single values or the whole
+  Atomic<bool> closed_{false};        // the whole failed
 
   mutable Mutex mu_;
   WaitId next_wait_ WEIR_GUARDED_BY(mu_) = 1;

@@ -1,11 +1,10 @@
 #include "kernels/device/stream.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/device.h"
 
 namespace weir {
@@ -59,8 +58,7 @@ absl::Status Stream::Await(Look look, GoOn go_on) {
     if (status.ok()) status = go_on();
     if (!status.ok()) break;
     const Nanos waited = NowNanos() - began;
-    std::this_thread::sleep_for(std::chrono::nanoseconds(
-        std::clamp(waited / kPauseShare, kShortestPause, kLongestPause)));
+    SleepFor(std::clamp(waited / kPauseShare, kShortestPause, kLongestPause));
   }
   if (awaits_device) SetAwaitsDevice(false);
   return status;

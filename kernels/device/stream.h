@@ -6,7 +6,6 @@
 // thread-safe. The copies and waits are called only inside StreamTask::Launch.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/device/point.h"
@@ -196,7 +196,7 @@ class WEIR_EXPORT Stream {
   virtual void SetAwaitsDevice(bool) {}
 
   const std::shared_ptr<Timeline> timeline_;
-  std::atomic<uint64_t> last_sequence_{0};
+  Atomic<uint64_t> last_sequence_{0};
 };
 
 // Intrusive first-in-first-out list of tasks; not thread-safe.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/device.h"
 
 namespace weir {
@@ -35,7 +36,8 @@ struct Delivery {
 // lease at once makes the next one due in the same thread: a list instead of
 // recursion keeps the stack flat.
 void Deliver(std::vector<Delivery> deliveries) {
-  thread_local std::vector<Delivery>* running = nullptr;
+  std::vector<Delivery>*& running =
+      ThreadOwn<Delivery, std::vector<Delivery>*>();
   if (deliveries.empty()) return;
   if (running != nullptr) {
     std::move(deliveries.begin(), deliveries.end(),

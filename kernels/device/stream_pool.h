@@ -8,7 +8,6 @@
 // limit or failed, being destroyed. destroyed_total counts the rest.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
@@ -36,7 +36,7 @@ class StreamPool;
 // What the arenas of a pool's lanes hold together, and what to do when that is
 // too much. Thread-safe once made.
 struct LaneArenas {
-  std::atomic<size_t> bytes{0};
+  Atomic<size_t> bytes{0};
   size_t max = SIZE_MAX;
   // Frees the arena of a lane that nobody has: one, so that the others are
   // there for whoever comes meanwhile. False if there was none.

@@ -47,7 +47,7 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
     : options_(options),
       registry_(registry),
       device_(std::move(device)),
-      allocator_(std::make_unique<ThreadExecutor>()),
+      allocator_(std::make_unique<ThreadExecutor>("weir-allocator")),
       dispatcher_(std::make_unique<Dispatcher>(&timers_, options.max_parked)),
       pinned_(
           std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes)),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/completion.h"
@@ -18,7 +19,7 @@ constexpr size_t kMaxFailedKept = 1024;
 constexpr size_t kMaxLaunched = CompletionRecord::kSlots;
 
 uint64_t NextId() {
-  static std::atomic<uint64_t> next{1};
+  static Atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 

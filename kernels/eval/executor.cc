@@ -4,7 +4,8 @@
 
 namespace weir {
 
-ThreadExecutor::ThreadExecutor() : thread_([this] { Run(); }) {}
+ThreadExecutor::ThreadExecutor(const char* name)
+    : thread_(name, [this] { Run(); }) {}
 
 ThreadExecutor::~ThreadExecutor() {
   {
@@ -12,7 +13,7 @@ ThreadExecutor::~ThreadExecutor() {
     stopping_ = true;
     posted_.NotifyOne();
   }
-  thread_.join();
+  thread_.Join();
 }
 
 void ThreadExecutor::Post(Task task) {

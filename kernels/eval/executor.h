@@ -5,11 +5,11 @@
 #pragma once
 
 #include <deque>
-#include <thread>
 
 #include "absl/functional/any_invocable.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -25,7 +25,8 @@ class WEIR_EXPORT Executor {
 // One thread of its own.
 class WEIR_EXPORT ThreadExecutor final : public Executor {
  public:
-  ThreadExecutor();
+  // `name` as Thread has it.
+  explicit ThreadExecutor(const char* name = "weir-executor");
   ~ThreadExecutor() override;  // runs what was posted, then stops
   void Post(Task task) override;
 
@@ -36,7 +37,7 @@ class WEIR_EXPORT ThreadExecutor final : public Executor {
   CondVar posted_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

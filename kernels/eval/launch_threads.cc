@@ -1,20 +1,18 @@
 #include "kernels/eval/launch_threads.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 namespace weir {
 
 LaunchThreads::~LaunchThreads() {
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
     posted_.NotifyAll();
     threads.swap(threads_);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.Join();
 }
 
 void LaunchThreads::Post(Executor::Task task) {
@@ -23,8 +21,7 @@ void LaunchThreads::Post(Executor::Task task) {
     if (!stopping_) {
       tasks_.push_back(std::move(task));
       if (tasks_.size() > idle_ && threads_.size() < max_) {
-        threads_.emplace_back([this] { Run(); });
-        pthread_setname_np(threads_.back().native_handle(), "weir-launch");
+        threads_.emplace_back("weir-launch", [this] { Run(); });
       } else {
         posted_.NotifyOne();
       }

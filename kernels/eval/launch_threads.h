@@ -7,11 +7,11 @@
 
 #include <cstddef>
 #include <deque>
-#include <thread>
 #include <vector>
 
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "kernels/eval/executor.h"
 
 namespace weir {
@@ -37,7 +37,7 @@ class WEIR_EXPORT LaunchThreads {
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   size_t idle_ WEIR_GUARDED_BY(mu_) = 0;  // or woken and not yet at work
   std::deque<Executor::Task> tasks_ WEIR_GUARDED_BY(mu_);
-  std::vector<std::thread> threads_ WEIR_GUARDED_BY(mu_);
+  std::vector<Thread> threads_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

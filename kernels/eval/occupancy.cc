@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
 
 namespace weir {
@@ -14,7 +15,7 @@ constexpr size_t kMaxQueued = 1024;
 }  // namespace
 
 HandlerId NewHandlerId() {
-  static std::atomic<HandlerId> next{1};
+  static Atomic<HandlerId> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 

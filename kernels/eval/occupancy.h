@@ -6,7 +6,6 @@
 // runs under a lock.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,6 +13,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
@@ -72,9 +72,9 @@ class WEIR_EXPORT Occupancy : public std::enable_shared_from_this<Occupancy> {
 
   const uint64_t context_;
   TimerQueue* const timers_;
-  std::atomic<HandlerId> owner_{0};
+  Atomic<HandlerId> owner_{0};
   uint64_t depth_ = 0;  // the owner's own
-  std::atomic<uint64_t> refused_{0};
+  Atomic<uint64_t> refused_{0};
 
   Mutex mu_;
   EntryId last_entry_ WEIR_GUARDED_BY(mu_) = 0;

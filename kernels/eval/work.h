@@ -9,7 +9,6 @@
 // else is for the observer's callbacks and after them.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/pinned_pool.h"
@@ -250,8 +250,8 @@ class WEIR_EXPORT Work final : private StreamTask {
   uint64_t seed_ = 0;
   bool returned_ = false;
   WorkState return_at_ = WorkState::kCommitted;
-  std::atomic<WorkState> state_{WorkState::kNotEnqueued};
-  std::atomic<bool> cancelled_{false};
+  Atomic<WorkState> state_{WorkState::kNotEnqueued};
+  Atomic<bool> cancelled_{false};
   absl::Status status_;
   SyncReport report_;
 

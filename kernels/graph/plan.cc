@@ -1,12 +1,12 @@
 #include "kernels/graph/plan.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
@@ -22,7 +22,7 @@ constexpr size_t kNodesDescribed = 4;
 constexpr int64_t kForgetRuns = 64;
 
 // Two runs that end at once may overwrite each other; the next one mends it.
-void KeepLongest(std::atomic<int64_t>& kept, int64_t ns) {
+void KeepLongest(Atomic<int64_t>& kept, int64_t ns) {
   const int64_t longest = kept.load(std::memory_order_relaxed);
   const int64_t shorter = longest - (longest - ns) / kForgetRuns;
   kept.store(std::max({ns, shorter, int64_t{1}}), std::memory_order_relaxed);
@@ -59,7 +59,7 @@ class RunTeam final : public CpuTeam {
  private:
   CpuTeam& team_;
   const absl::FunctionRef<absl::Status()> go_on_;
-  std::atomic<bool> given_up_{false};
+  Atomic<bool> given_up_{false};
   mutable Mutex mu_;
   absl::Status status_ WEIR_GUARDED_BY(mu_);
 };

@@ -10,7 +10,6 @@
 // Offsets are multiples of 256.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/byte_account.h"
 #include "kernels/base/export.h"
 #include "kernels/graph/outline.h"
@@ -113,7 +113,7 @@ class WEIR_EXPORT Plan {
   struct Body;
   Plan();
 
-  int64_t MeasuredOrGuessed(const std::atomic<int64_t>& ns) const {
+  int64_t MeasuredOrGuessed(const Atomic<int64_t>& ns) const {
     const int64_t measured = ns.load(std::memory_order_relaxed);
     return measured > 0 ? measured : guessed_ns_;
   }
@@ -133,9 +133,9 @@ class WEIR_EXPORT Plan {
   bool time_varies_ = false;
   std::unique_ptr<Body> body_;
   int64_t guessed_ns_ = 0;
-  mutable std::atomic<int64_t> measured_ns_{0};
-  mutable std::atomic<int64_t> longest_ns_{0};
-  mutable std::atomic<int64_t> longest_device_ns_{0};
+  mutable Atomic<int64_t> measured_ns_{0};
+  mutable Atomic<int64_t> longest_ns_{0};
+  mutable Atomic<int64_t> longest_device_ns_{0};
 };
 
 }  // namespace weir

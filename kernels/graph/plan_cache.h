@@ -2,7 +2,6 @@
 // threads do not meet. Thread-safe. Internal to this layer.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/byte_account.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/striped_snapshot.h"
@@ -67,7 +67,7 @@ class PlanCache {
     std::shared_ptr<const Plan> plan;
     size_t bytes = 0;
     ByteCharge charge;  // for the key
-    mutable std::atomic<uint64_t> used{0};
+    mutable Atomic<uint64_t> used{0};
   };
   using Entries = std::vector<std::shared_ptr<const Entry>>;
 
@@ -79,7 +79,7 @@ class PlanCache {
   const size_t max_bytes_;
   const std::shared_ptr<ByteAccount> account_;
   // Grows with every insertion; an entry remembers when it was used last.
-  std::atomic<uint64_t> age_{1};
+  Atomic<uint64_t> age_{1};
   Mutex insert_mu_;
   StripedSnapshot<Entries> entries_;
 };

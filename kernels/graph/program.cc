@@ -1,13 +1,13 @@
 #include "kernels/graph/program.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/outline_steps.h"
@@ -173,7 +173,7 @@ struct Program::Impl {
   }
 
   static uint64_t NextNumber() {
-    static std::atomic<uint64_t> next{1};
+    static Atomic<uint64_t> next{1};
     return next.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -184,7 +184,7 @@ struct Program::Impl {
   const size_t max_used_plan_bytes;
   const size_t outline_bytes;
   const size_t outline_work;
-  std::atomic<Nanos> last_plan_ns{0};
+  Atomic<Nanos> last_plan_ns{0};
 };
 
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(

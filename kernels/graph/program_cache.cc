@@ -2,23 +2,23 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <list>
 #include <map>
 #include <stop_token>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/keyed_hash.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/striped_snapshot.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 namespace {
@@ -50,7 +50,7 @@ struct Entry {
   Key key;
   ByteCharge charge;  // for the key
   std::shared_ptr<const Program> program;
-  std::atomic<uint64_t> used{0};
+  Atomic<uint64_t> used{0};
 };
 
 // By their hashes. That two keys have one, which nobody can bring about, costs
@@ -216,14 +216,14 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
   std::shared_ptr<ProgramRoom> room;
   // Changed under `mu`, read without it.
   StripedSnapshot<Entries> programs;
-  std::atomic<uint64_t> age{1};
+  Atomic<uint64_t> age{1};
   // Compares and frees large keys, until Stop.
   std::unique_ptr<Reclaimer> reader = std::make_unique<Reclaimer>();
   const std::shared_ptr<ReclaimQueue> reading = reader->queue();
   // Of compilations.
   const std::shared_ptr<ByteAccount> keys = std::make_shared<ByteAccount>();
   struct alignas(64) Counter {
-    std::atomic<uint64_t> hits{0};
+    Atomic<uint64_t> hits{0};
   };
   std::array<Counter, kCounterStripes> counters;
 
@@ -247,7 +247,7 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
   uint64_t misses WEIR_GUARDED_BY(mu) = 0;
   uint64_t evicted WEIR_GUARDED_BY(mu) = 0;
   uint64_t failed WEIR_GUARDED_BY(mu) = 0;
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
 };
 
 std::shared_ptr<Entry> ProgramCache::State::FindEntry(uint64_t hash) const {
@@ -696,7 +696,7 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
   for (int i = 0; i < options.threads; ++i) {
     // Joined by Stop, so that the bare pointer will do.
     state_->threads.emplace_back(
-        [state = state_.get()] { state->Compilations(); });
+        "weir-compile", [state = state_.get()] { state->Compilations(); });
   }
   for (int i = 0; i < options.plan_threads; ++i) {
     const State::PlanKind most =
@@ -705,7 +705,7 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
             ? State::kQuick
             : State::kUnknown;
     state_->threads.emplace_back(
-        [state = state_.get(), most] { state->Plans(most); });
+        "weir-plan", [state = state_.get(), most] { state->Plans(most); });
   }
 }
 
@@ -832,7 +832,7 @@ ProgramCacheStats ProgramCache::stats() const {
 
 void ProgramCache::Stop() {
   std::vector<WaitId> queued;
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   std::unique_ptr<Reclaimer> reader;
   {
     MutexLock lock(&state_->mu);
@@ -854,7 +854,7 @@ void ProgramCache::Stop() {
     state_->plan_work.NotifyAll();
   }
   for (WaitId id : queued) state_->Leave(id, Stopping());
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.Join();
   reader = nullptr;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/philox.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/devices.h"
@@ -73,7 +74,7 @@ DeviceInfo MakeInfo(int threads, int64_t memory) {
 }
 
 uint64_t NextStreamId() {
-  static std::atomic<uint64_t> next{1};
+  static Atomic<uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 

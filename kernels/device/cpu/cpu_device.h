@@ -2,10 +2,10 @@
 // pool. The same contract as the CUDA device, so that every suite runs on both.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/cpu/cpu_stream.h"
 #include "kernels/device/cpu/worker_pool.h"
@@ -37,7 +37,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<void*> AllocateAligned(size_t bytes, size_t alignment);
   void FreeAligned(void* data, size_t bytes);
 
-  std::atomic<int64_t> free_bytes_;
+  Atomic<int64_t> free_bytes_;
   Mutex mu_;
   std::vector<std::weak_ptr<CpuStrand>> strands_ WEIR_GUARDED_BY(mu_);
   WorkerPool workers_;  // last: its threads end first

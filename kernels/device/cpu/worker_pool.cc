@@ -1,9 +1,8 @@
 #include "kernels/device/cpu/worker_pool.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
 
 namespace weir {
@@ -15,13 +14,8 @@ constexpr int64_t kChunksPerThread = 4;  // evens out uneven iterations
 // less.
 constexpr Nanos kLookFor = 50'000;
 
-thread_local WorkerPool* current_pool = nullptr;
-
-void Relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
+// The pool whose thread this is, or null.
+WorkerPool*& CurrentPool() { return ThreadOwn<WorkerPool, WorkerPool*>(); }
 
 // Until `done` or the moment has passed.
 template <typename Done>
@@ -44,9 +38,9 @@ struct WorkerPool::WideLoop {
   const int64_t n;
   const int64_t chunk;
   const absl::FunctionRef<void(int64_t, int64_t)> fn;
-  std::atomic<int64_t> next{0};
-  size_t places;                   // for helpers; guarded by mu_
-  std::atomic<size_t> helpers{0};  // changes under mu_
+  Atomic<int64_t> next{0};
+  size_t places;              // for helpers; guarded by mu_
+  Atomic<size_t> helpers{0};  // changes under mu_
   CondVar done;
 
   bool open() const { return next.load(std::memory_order_relaxed) < n; }
@@ -63,19 +57,19 @@ WorkerPool::WorkerPool(int size)
     : size_(static_cast<size_t>(std::max(1, size))) {
   MutexLock lock(&mu_);
   for (size_t i = 0; i < size_; ++i) {
-    threads_.emplace_back([this] { Work(); });
+    threads_.emplace_back("weir-cpu", [this] { Work(); });
   }
 }
 
 WorkerPool::~WorkerPool() {
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
     work_.NotifyAll();
     threads.swap(threads_);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.Join();
 }
 
 void WorkerPool::Schedule(Job* job, size_t level) {
@@ -112,8 +106,7 @@ void WorkerPool::Look() {
 }
 
 void WorkerPool::Work() {
-  pthread_setname_np(pthread_self(), "weir-cpu");
-  current_pool = this;
+  CurrentPool() = this;
   bool helped = false;
   mu_.Lock();
   while (!stopping_) {
@@ -158,12 +151,12 @@ void WorkerPool::WakeOrAdd() {
   if (idle_ > 0) {
     work_.NotifyOne();
   } else if (running_ + looking_ < size_ && !stopping_) {
-    threads_.emplace_back([this] { Work(); });
+    threads_.emplace_back("weir-cpu", [this] { Work(); });
   }
 }
 
 WorkerPool::BlockingScope::BlockingScope(WorkerPool* pool)
-    : pool_(current_pool == pool ? pool : nullptr) {
+    : pool_(CurrentPool() == pool ? pool : nullptr) {
   if (pool_ == nullptr) return;
   MutexLock lock(&pool_->mu_);
   --pool_->running_;

@@ -7,14 +7,14 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <thread>
 #include <vector>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/cpu_team.h"
 
 namespace weir {
@@ -69,10 +69,10 @@ class WorkerPool final : public CpuTeam {
   size_t idle_ WEIR_GUARDED_BY(mu_) = 0;
   size_t looking_ WEIR_GUARDED_BY(mu_) = 0;  // awake, without anything to do
   // Changes, under mu_, when there may be something to do.
-  std::atomic<uint64_t> offers_{0};
+  Atomic<uint64_t> offers_{0};
   std::array<std::deque<Job*>, kLevels> ready_ WEIR_GUARDED_BY(mu_);
   std::vector<WideLoop*> loops_ WEIR_GUARDED_BY(mu_);
-  std::vector<std::thread> threads_ WEIR_GUARDED_BY(mu_);
+  std::vector<Thread> threads_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir
