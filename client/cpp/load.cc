@@ -130,6 +130,11 @@ class Worker {
         result.latencies_us.push_back(
             std::chrono::duration<double, std::micro>(now - caller->due)
                 .count());
+        if (rate_ > 0) {
+          result.seconds = std::max(
+              result.seconds,
+              std::chrono::duration<double>(now - measure_from_).count());
+        }
       } else {
         ++result.errors[status.error_code()];
         counters_->errors.fetch_add(1, std::memory_order_relaxed);
@@ -184,6 +189,7 @@ class Worker {
 void Merge(const LoadResult& part, LoadResult* whole) {
   whole->calls += part.calls;
   whole->skipped += part.skipped;
+  whole->seconds = std::max(whole->seconds, part.seconds);
   for (const auto& [code, count] : part.errors) whole->errors[code] += count;
   if (whole->first_error.empty()) whole->first_error = part.first_error;
   whole->latencies_us.insert(whole->latencies_us.end(),

@@ -49,6 +49,9 @@ struct LoadResult {
   // Open loop: due while too many were in flight; like calls, not those that
   // were due in the warm-up.
   int64_t skipped = 0;
+  // What was measured: LoadOptions::seconds, or in the open loop the time to
+  // the last answer if that came later, so that a server that cannot keep up
+  // has the rate at which it answered.
   double seconds = 0;
   std::vector<double> latencies_us;  // of the calls, sorted
 
