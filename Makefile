@@ -20,8 +20,8 @@ SETUP_PROGRAMS := $(SETUP)-programs
 SETUP_IMAGE := $(SETUP)-image
 
 .PHONY: help demo build programs test test-release test-asan test-tsan \
-  test-fuzz test-all test-slow test-dev test-clang lint tidy bench bundle \
-  bundle-tests clean
+  test-fuzz test-all test-slow test-dev test-clang mutants lint tidy bench \
+  bundle bundle-tests clean
 
 help:
 	@printf '%s\n' \
@@ -30,7 +30,8 @@ help:
 	  'make programs      weir-server and weir alone, without tests' \
 	  'make test          release, ASan+UBSan and TSan suites, 30 s per fuzzer' \
 	  'make test-all      make test, slow tests, Debug build, lint' \
-	  'make lint          layer rules, names, clang-format, clang-tidy' \
+	  'make mutants       breaks the product in small ways; do the tests see it?' \
+  'make lint          layer rules, names, clang-format, clang-tidy' \
 	  'make bench         run every benchmark in build/bench-bin' \
 	  'make bundle        dist/weir-VERSION-linux-x86_64.tar.gz' \
 	  'make bundle-tests  the same with tests, benchmarks and their data' \
@@ -99,9 +100,14 @@ test-dev: build-dev
 test-clang: build-clang
 	ctest --preset clang
 
+# MUTANTS: arguments for it, as in MUTANTS='--only "point_*" --resume'.
+mutants: $(SETUP)
+	tests/mutants/run.py $(MUTANTS) -- $(CMAKE_ARGS)
+
 lint: tidy
 	tests/lint/check_tree.py
 	tests/lint/check_format.sh
+	tests/mutants/run.py --check
 
 # clang-tidy needs the generated protobuf headers and clang's own flags; it also
 # holds the annotations of -Wthread-safety. Tests stay out: half of what it finds

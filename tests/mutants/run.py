@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+"""Breaks the product in small ways, one at a time, and asks the tests.
+
+A mutant is an entry of a .toml file beside this script:
+
+    [[mutant]]
+    name = "load_latency_from_sending"     # unique
+    file = "client/cpp/load.cc"
+    old = '''...'''                        # stands in the file exactly once
+    new = '''...'''
+    tests = ["client_load_test"]           # CTest names that must see it
+    why = "Latency would not count the time that a request waited to leave."
+
+The tree is copied to build/mutants/tree and built there, so what stands here is
+left alone. First every named test must pass as things are. Then each mutant is
+applied, the tests it names are built and run, and it is taken back. One that
+fails, crashes or hangs has killed it. A mutant that no test kills is a survivor
+and needs a line with the reason in docs/testing.md; a survivor without one, a
+line for one that was killed, a mutant that does not build and less than 95 %
+killed are failures.
+"""
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LISTS = pathlib.Path(__file__).resolve().parent
+FLOOR = 0.95
+FIELDS = {"name", "file", "old", "new", "tests", "why"}
+
+
+class Fault(Exception):
+    """Something is wrong with the list or the tree, not with a test."""
+
+
+def read_mutants(folder):
+    """Returns the mutants of every list in `folder`, which must be sound."""
+    mutants = []
+    names = set()
+    for path in sorted(folder.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text())["mutant"]:
+            name = entry.get("name", "?")
+            if set(entry) != FIELDS:
+                raise Fault(f"{path.name}: {name}: fields "
+                            f"{sorted(set(entry) ^ FIELDS)}")
+            if name in names:
+                raise Fault(f"{path.name}: {name} stands there twice")
+            if entry["old"] == entry["new"] or not entry["tests"]:
+                raise Fault(f"{path.name}: {name} changes or asks nothing")
+            names.add(name)
+            mutants.append(entry)
+    if not mutants:
+        raise Fault(f"no mutants in {folder}")
+    return mutants
+
+
+def mutated(tree, mutant):
+    """Returns the text of the mutant's file, and the same with the mutation."""
+    path = tree / mutant["file"]
+    if not path.is_file():
+        raise Fault(f"{mutant['name']}: no file {mutant['file']}")
+    text = path.read_text()
+    # A list's text begins and ends on lines of its own.
+    old = mutant["old"].strip("\n")
+    count = text.count(old)
+    if count != 1:
+        raise Fault(f"{mutant['name']}: its text stands {count} times in "
+                    f"{mutant['file']}")
+    return text, text.replace(old, mutant["new"].strip("\n"))
+
+
+def check(tree, mutants):
+    """Raises a fault that names every mutant that does not fit the tree."""
+    faults = []
+    for mutant in mutants:
+        try:
+            mutated(tree, mutant)
+        except Fault as fault:
+            faults.append(str(fault))
+    if faults:
+        raise Fault("\n".join(faults))
+
+
+def listed_survivors(tree):
+    """The names that docs/testing.md says survive: rows "| `name` | why |"."""
+    path = tree / "docs" / "testing.md"
+    if not path.is_file():
+        return set()
+    return set(re.findall(r"^\| `(\w+)` \|", path.read_text(), re.MULTILINE))
+
+
+def copy_tree(source, target):
+    """Makes `target` equal to `source`; equal files keep their time."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=source, check=True, stdout=subprocess.PIPE).stdout
+    wanted = {name for name in os.fsdecode(listing).split("\0") if name
+              and (source / name).is_file()}
+    for name in wanted:
+        new, old = source / name, target / name
+        if old.is_file() and old.read_bytes() == new.read_bytes():
+            continue
+        old.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(new, old)
+    for path in list(target.rglob("*")):
+        name = path.relative_to(target)
+        if name.parts[0] == "build" or not path.is_file():
+            continue
+        if str(name) not in wanted:
+            path.unlink()
+
+
+def programs_of(tests):
+    """CTest names without the filter that may follow a colon."""
+    return sorted({test.partition(":")[0] for test in tests})
+
+
+class Builder:
+    """Builds and runs tests in the copy."""
+
+    def __init__(self, tree, cmake_args, limit):
+        self.tree = tree
+        self.build_dir = tree / "build"
+        self.cmake_args = cmake_args
+        self.limit = limit
+        self.targets = None
+        self.output = ""
+
+    def configure(self):
+        subprocess.run(
+            ["cmake", "--preset", "release", "-DBUILD_TESTING=ON",
+             *self.cmake_args],
+            cwd=self.tree, check=True, stdout=subprocess.DEVNULL)
+
+    def build(self, tests):
+        """Builds the tests' programs; a test without one needs `weir` and the
+        server."""
+        if self.targets is None:
+            listing = subprocess.run(
+                ["ninja", "-C", self.build_dir, "-t", "targets", "all"],
+                check=True, stdout=subprocess.PIPE, text=True).stdout
+            self.targets = {line.partition(":")[0]
+                            for line in listing.splitlines()}
+        programs = programs_of(tests)
+        wanted = [name for name in programs if name in self.targets]
+        if len(wanted) != len(programs):
+            wanted.append("programs")
+        return self._run(["cmake", "--build", self.build_dir, "--target",
+                          *wanted], 3600) == 0
+
+    def passes(self, test):
+        """Whether the test ran and passed. A hang is none of both."""
+        name, _, pattern = test.partition(":")
+        environment = dict(os.environ, GTEST_FAIL_FAST="1")
+        if pattern:
+            environment["GTEST_FILTER"] = pattern
+        report = self.build_dir / "reports" / f"{name}.xml"
+        report.unlink(missing_ok=True)
+        status = self._run(
+            ["ctest", "--test-dir", self.build_dir, "-R", f"^{name}$",
+             "--no-tests=error", "--timeout", str(self.limit),
+             "--output-on-failure"], self.limit + 60, environment)
+        if status == 0 and report.exists():
+            text = report.read_text()
+            if 'status="run"' not in text:
+                self.output = f"{test}: no case ran"
+                return False
+        return status == 0
+
+    def _run(self, command, limit, environment=None):
+        try:
+            done = subprocess.run(
+                [str(word) for word in command], timeout=limit,
+                env=environment, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, errors="replace")
+        except subprocess.TimeoutExpired:
+            self.output = f"ran longer than {limit} s"
+            return 1
+        self.output = done.stdout
+        return done.returncode
+
+
+def key_of(mutant, text):
+    """What a verdict was about: the mutant and the file that it changed."""
+    return hashlib.sha256(
+        json.dumps([mutant, text], sort_keys=True).encode()).hexdigest()
+
+
+def judge(builder, mutant):
+    """Returns (verdict, detail): killed, survived or did-not-build."""
+    text, changed = mutated(builder.tree, mutant)
+    path = builder.tree / mutant["file"]
+    path.write_text(changed)
+    try:
+        if not builder.build(mutant["tests"]):
+            return "did-not-build", builder.output[-3000:]
+        for test in mutant["tests"]:
+            if not builder.passes(test):
+                cases = re.findall(r"\[  FAILED  \] ([\w/.]+)", builder.output)
+                return "killed", test + (f" {cases[0]}" if cases else "")
+        return "survived", ""
+    finally:
+        path.write_text(text)
+
+
+def baseline(builder, mutants, passed):
+    """Every test must pass as things are; `passed` are those that did."""
+    tests = sorted({test for mutant in mutants for test in mutant["tests"]} -
+                   set(passed))
+    if not tests:
+        return
+    if not builder.build(tests):
+        raise Fault(f"the tree does not build\n{builder.output[-3000:]}")
+    for test in tests:
+        if not builder.passes(test):
+            raise Fault(f"{test} does not pass without a mutant\n"
+                        f"{builder.output[-3000:]}")
+        passed.append(test)
+
+
+def report(results, survivors_listed, whole):
+    """Prints totals; returns the exit status. `whole`: nothing was left out."""
+    by_verdict = {"killed": [], "survived": [], "did-not-build": []}
+    for name, result in results.items():
+        by_verdict[result["verdict"]].append(name)
+    total = len(results)
+    killed = len(by_verdict["killed"])
+    status = 0
+    for name in by_verdict["survived"]:
+        known = name in survivors_listed
+        print(f"SURVIVED {name}"
+              f"{'' if known else ': no reason in docs/testing.md'}")
+        status |= 0 if known else 1
+    for name in by_verdict["did-not-build"]:
+        print(f"DID NOT BUILD {name}")
+        status = 1
+    for name in sorted(survivors_listed & set(by_verdict["killed"])):
+        print(f"{name} was killed: docs/testing.md says that it survives")
+        status = 1
+    if whole:
+        for name in sorted(survivors_listed - set(results)):
+            print(f"{name} of docs/testing.md is no mutant")
+            status = 1
+    share = killed / total if total else 0
+    print(f"{total} mutants: {killed} killed ({share:.1%}), "
+          f"{len(by_verdict['survived'])} survived, "
+          f"{len(by_verdict['did-not-build'])} did not build")
+    if share < FLOOR:
+        print(f"less than {FLOOR:.0%} were killed")
+        status = 1
+    return status
+
+
+def main(arguments=None, lists=LISTS, root=ROOT, make_builder=Builder):
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", action="append", default=[],
+                        metavar="PATTERN", help="mutants with such a name")
+    parser.add_argument("--file", action="append", default=[],
+                        metavar="PATTERN", help="mutants of such a file")
+    parser.add_argument("--check", action="store_true",
+                        help="only see that each mutant fits the tree")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("--resume", action="store_true",
+                        help="keep the verdicts of mutants and files that are "
+                        "as they were")
+    parser.add_argument("--max", type=int, metavar="N",
+                        help="stop after N mutants; --resume goes on")
+    parser.add_argument("--limit", type=int, default=180, metavar="SECONDS",
+                        help="for one test program (180)")
+    parser.add_argument("--work", type=pathlib.Path,
+                        default=root / "build" / "mutants")
+    parser.add_argument("cmake_args", nargs="*", metavar="-- CMAKE_ARG")
+    options = parser.parse_args(arguments)
+    try:
+        mutants = read_mutants(lists)
+        chosen = [
+            mutant for mutant in mutants
+            if (not options.only or any(
+                fnmatch.fnmatch(mutant["name"], p) for p in options.only))
+            and (not options.file or any(
+                fnmatch.fnmatch(mutant["file"], p) for p in options.file))]
+        if not chosen:
+            raise Fault("no mutant has such a name or file")
+        check(root, chosen)
+        if options.list:
+            for mutant in chosen:
+                print(f"{mutant['name']}: {mutant['why']}")
+            return 0
+        if options.check:
+            print(f"{len(chosen)} mutants fit the tree")
+            return 0
+        return run(options, chosen, len(chosen) == len(mutants), root,
+                   make_builder)
+    except Fault as fault:
+        print(fault, file=sys.stderr)
+        return 2
+
+
+def run(options, chosen, whole, root, make_builder):
+    tree = options.work / "tree"
+    tree.mkdir(parents=True, exist_ok=True)
+    state_file = options.work / "verdicts.json"
+    state = {"verdicts": {}}
+    if options.resume and state_file.exists():
+        state = json.loads(state_file.read_text())
+    copy_tree(root, tree)
+    builder = make_builder(tree, options.cmake_args, options.limit)
+    builder.configure()
+    verdicts = state["verdicts"]
+    keys = {mutant["name"]: key_of(mutant, mutated(tree, mutant)[0])
+            for mutant in chosen}
+    left = [mutant for mutant in chosen
+            if verdicts.get(mutant["name"], {}).get("key")
+            != keys[mutant["name"]]]
+    todo = left[:options.max]
+    passed = []
+    for number, mutant in enumerate(todo, 1):
+        name = mutant["name"]
+        baseline(builder, [mutant], passed)
+        began = time.monotonic()
+        verdict, detail = judge(builder, mutant)
+        seconds = round(time.monotonic() - began, 1)
+        verdicts[name] = {"key": keys[name], "verdict": verdict,
+                          "detail": detail, "seconds": seconds}
+        state_file.write_text(json.dumps(state, indent=1))
+        shown = detail if verdict != "survived" else mutant["why"]
+        print(f"[{number}/{len(todo)}] {verdict} {name} ({seconds} s) "
+              f"{shown}", flush=True)
+    if len(todo) < len(left):
+        print(f"{len(left) - len(todo)} mutants left: go on with --resume")
+        return 3
+    results = {mutant["name"]: verdicts[mutant["name"]] for mutant in chosen}
+    return report(results, listed_survivors(root), whole)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Of run.py: what it says of mutants, with a builder that only pretends."""
+
+import contextlib
+import io
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import run
+
+ENTRY = """
+[[mutant]]
+name = "{name}"
+file = "{file}"
+old = '''{old}'''
+new = '''{new}'''
+tests = ["a_test"]
+why = "because"
+"""
+
+
+class Builder:
+    """Its test fails if the file says `two`; `broken` does not build."""
+
+    def __init__(self, tree, cmake_args, limit):
+        self.tree = tree
+        self.output = ""
+
+    def configure(self):
+        pass
+
+    def _text(self):
+        return (self.tree / "a.cc").read_text()
+
+    def build(self, tests):
+        return "broken" not in self._text()
+
+    def passes(self, test):
+        self.output = "[  FAILED  ] Suite.Case"
+        return "two" not in self._text()
+
+
+class RunTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.lists = self.root / "tests" / "mutants"
+        self.lists.mkdir(parents=True)
+        (self.root / "a.cc").write_text("one\nonce\nthree three\n")
+        (self.root / ".gitignore").write_text("/build/\n")
+        subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
+
+    def write(self, *entries):
+        (self.lists / "a.toml").write_text("".join(
+            ENTRY.format(name=name, file=file, old=old, new=new)
+            for name, file, old, new in entries))
+
+    def run_list(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run.main(list(arguments), self.lists, self.root, Builder)
+        return status, out.getvalue() + err.getvalue()
+
+    def test_all_killed(self):
+        self.write(("m", "a.cc", "one\n", "two\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 0, out)
+        self.assertIn("killed m", out)
+        self.assertIn("Suite.Case", out)
+        self.assertIn("1 mutants: 1 killed (100.0%), 0 survived", out)
+        # Neither the tree nor its copy stays broken.
+        for tree in (self.root, self.root / "build" / "mutants" / "tree"):
+            self.assertIn("one", (tree / "a.cc").read_text())
+
+    def test_a_survivor_needs_a_reason(self):
+        entries = [(f"k{i}", "a.cc", "one\n", "two\n") for i in range(19)]
+        self.write(*entries, ("s", "a.cc", "one\n", "uno\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 1)
+        self.assertIn("SURVIVED s: no reason in docs/testing.md", out)
+        (self.root / "docs").mkdir()
+        (self.root / "docs" / "testing.md").write_text("| `s` | equal |\n")
+        status, out = self.run_list("--resume")
+        self.assertEqual(status, 0, out)
+        self.assertNotIn("[1/", out)  # nothing was judged again
+        (self.root / "docs" / "testing.md").write_text(
+            "| `s` | equal |\n| `k1` | no |\n| `gone` | no |\n")
+        status, out = self.run_list("--resume")
+        self.assertEqual(status, 1)
+        self.assertIn("k1 was killed", out)
+        self.assertIn("gone of docs/testing.md is no mutant", out)
+
+    def test_too_few_killed(self):
+        (self.root / "docs").mkdir()
+        (self.root / "docs" / "testing.md").write_text("| `s` | equal |\n")
+        self.write(("k", "a.cc", "one\n", "two\n"),
+                   ("s", "a.cc", "one\n", "uno\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 1)
+        self.assertIn("less than 95%", out)
+
+    def test_one_that_does_not_build_is_no_kill(self):
+        self.write(("b", "a.cc", "one\n", "broken\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 1)
+        self.assertIn("DID NOT BUILD b", out)
+
+    def test_a_test_that_fails_anyway_is_no_judge(self):
+        (self.root / "a.cc").write_text("one\ntwo\n")
+        self.write(("m", "a.cc", "one\n", "uno\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 2)
+        self.assertIn("a_test does not pass without a mutant", out)
+
+    def test_the_text_must_stand_there_once(self):
+        self.write(("none", "a.cc", "four", "five"),
+                   ("many", "a.cc", "three", "four"),
+                   ("away", "b.cc", "one", "two"))
+        status, out = self.run_list("--check")
+        self.assertEqual(status, 2)
+        self.assertIn("none: its text stands 0 times", out)
+        self.assertIn("many: its text stands 2 times", out)
+        self.assertIn("away: no file b.cc", out)
+
+    def test_a_pattern_that_matches_nothing_fails(self):
+        self.write(("m", "a.cc", "one", "two"))
+        status, out = self.run_list("--only", "n*")
+        self.assertEqual(status, 2)
+        self.assertIn("no mutant", out)
+
+    def test_two_of_one_name_fail(self):
+        self.write(("m", "a.cc", "one\n", "two\n"),
+                   ("m", "a.cc", "one\n", "uno\n"))
+        self.assertEqual(self.run_list("--check")[0], 2)
+
+    def test_it_goes_on_where_it_stopped(self):
+        self.write(("m", "a.cc", "one\n", "two\n"),
+                   ("n", "a.cc", "once", "twotwo"))
+        status, out = self.run_list("--max", "1")
+        self.assertEqual(status, 3)
+        self.assertIn("killed m", out)
+        status, out = self.run_list("--resume")
+        self.assertEqual(status, 0, out)
+        self.assertNotIn("killed m", out)
+        self.assertIn("killed n", out)
+        # A changed file is judged anew.
+        (self.root / "a.cc").write_text("one\nonce\n")
+        status, out = self.run_list("--resume")
+        self.assertIn("killed m", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
