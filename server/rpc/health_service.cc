@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
 #include "server/rpc/peer.h"
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
 namespace {

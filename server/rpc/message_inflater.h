@@ -15,7 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rpc/byte_view.h"
+#include "server/bytes/byte_view.h"
 
 namespace weir {
 

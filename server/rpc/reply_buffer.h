@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "server/bytes/foreign_bytes.h"
 
 namespace weir {
 
 class ReplyBuffer {
  public:
-  using ReleaseFn = void (*)(void* arg);
+  using ReleaseFn = ForeignBytes::ReleaseFn;
 
   ReplyBuffer() = default;
   ReplyBuffer(ReplyBuffer&& other) noexcept { Swap(other); }

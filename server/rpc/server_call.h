@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/clock.h"
-#include "server/rpc/byte_view.h"
-#include "server/rpc/call_arena.h"
+#include "server/bytes/byte_view.h"
+#include "server/bytes/call_arena.h"
 #include "server/rpc/reply_buffer.h"
 #include "server/scheduling/admission.h"
 

@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
+#include "server/rpc/wire/explain_request.h"
 #include "server/services/graph_source.h"
 #include "server/services/long_step.h"
 #include "server/services/page.h"

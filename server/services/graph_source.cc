@@ -15,7 +15,7 @@
 #include "server/models/definition_import.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
 namespace {

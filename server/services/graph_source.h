@@ -9,10 +9,11 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/graph/program_cache.h"
+#include "server/bytes/call_arena.h"
 #include "server/models/repository.h"
-#include "server/rpc/call_arena.h"
 #include "server/rpc/server_call.h"
-#include "server/rpc/wire_evaluate.h"
+#include "server/rpc/wire/wire_graph.h"
+#include "server/rpc/wire/wire_tensor.h"
 #include "server/services/long_step.h"
 
 namespace weir {

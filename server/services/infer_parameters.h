@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/rpc/wire_infer.h"
+#include "server/rpc/wire/infer_parameter.h"
 
 namespace weir {
 

@@ -8,7 +8,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
-#include "server/rpc/wire_evaluate.h"
+#include "server/rpc/wire/explain_request.h"
 
 namespace weir {
 Page::Page(int32_t entries, std::string_view list)

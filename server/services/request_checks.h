@@ -15,7 +15,7 @@
 #include "kernels/eval/engine.h"
 #include "kernels/graph/graph.h"
 #include "server/models/definition_import.h"
-#include "server/rpc/wire_evaluate.h"
+#include "server/rpc/wire/wire_tensor.h"
 #include "server/services/service_context.h"
 
 namespace weir {

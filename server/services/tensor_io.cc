@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
-#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "server/bytes/bytes_elements.h"
 #include "server/services/long_step.h"
 
 namespace weir {
@@ -85,26 +85,6 @@ std::span<const StringRef> Strings(const Work& work, size_t output) {
           static_cast<size_t>(work.OutputMeta(output).elements)};
 }
 
-// In the form of KServe's BYTES: each with its length before it.
-size_t TextBytes(std::span<const StringRef> strings) {
-  int64_t bytes = static_cast<int64_t>(strings.size() * sizeof(uint32_t));
-  for (const StringRef& string : strings) {
-    bytes = SaturatingAdd(bytes, static_cast<int64_t>(string.size));
-  }
-  return static_cast<size_t>(bytes);
-}
-
-std::string WriteStrings(std::span<const StringRef> strings) {
-  std::string text;
-  text.reserve(TextBytes(strings));
-  for (const StringRef& string : strings) {
-    const auto size = static_cast<uint32_t>(string.size);
-    text.append(reinterpret_cast<const char*>(&size), sizeof(size));
-    text.append(string.data, string.size);
-  }
-  return text;
-}
-
 }  // namespace
 
 absl::Status FillInput(DType dtype, std::span<const int64_t> shape,
@@ -157,7 +137,7 @@ OutputBytes::OutputBytes(CallEvaluation& evaluation,
     }
     text += meta.bytes;
     // How long so many strings are is itself long to find out.
-    if (text <= kLongStepBytes) text += TextBytes(Strings(work, i));
+    if (text <= kLongStepBytes) text += StringsSize(Strings(work, i));
   }
   // Readers may be slow, and evaluations need pinned memory: a small part must
   // not hold the whole, whatever it costs to copy it.
@@ -177,13 +157,13 @@ absl::Status OutputBytes::Prepare(size_t described) {
   size_t text_bytes = 0;
   WEIR_RETURN_IF_ERROR(evaluation_.CheckOutputs([&](size_t i) {
     return work.OutputMeta(i).dtype == DType::kString
-               ? TextBytes(Strings(work, i))
+               ? StringsSize(Strings(work, i))
                : work.OutputMeta(i).bytes;
   }));
   for (size_t i : wanted_) {
     const TensorMeta& meta = work.OutputMeta(i);
     if (meta.dtype == DType::kString) {
-      text_bytes += TextBytes(Strings(work, i));
+      text_bytes += StringsSize(Strings(work, i));
     } else {
       ++references;
       bytes += meta.bytes;

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "kernels/eval/work.h"
-#include "server/rpc/byte_view.h"
-#include "server/rpc/call_arena.h"
-#include "server/rpc/wire_infer.h"
+#include "server/bytes/byte_view.h"
+#include "server/bytes/call_arena.h"
+#include "server/bytes/foreign_bytes.h"
 #include "server/services/call_evaluation.h"
 
 namespace weir {

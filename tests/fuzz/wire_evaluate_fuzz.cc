@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "proto/weir/v1/evaluator.pb.h"
-#include "server/rpc/wire_evaluate.h"
-#include "tests/rpc/rebuilt.h"
+#include "server/rpc/wire/evaluate_request.h"
+#include "server/rpc/wire/evaluate_response.h"
+#include "server/rpc/wire/explain_request.h"
+#include "tests/bytes/sliced.h"
 #include "tests/rpc/reply_bytes.h"
-#include "tests/rpc/sliced.h"
+#include "tests/rpc/wire/rebuilt.h"
 
 namespace weir {
 namespace {

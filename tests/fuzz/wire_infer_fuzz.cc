@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "proto/inference/grpc_service.pb.h"
-#include "server/rpc/wire_infer.h"
-#include "tests/rpc/rebuilt.h"
+#include "server/bytes/bytes_elements.h"
+#include "server/rpc/wire/infer_contents.h"
+#include "server/rpc/wire/infer_request.h"
+#include "server/rpc/wire/infer_response.h"
+#include "tests/bytes/sliced.h"
 #include "tests/rpc/reply_bytes.h"
-#include "tests/rpc/sliced.h"
+#include "tests/rpc/wire/rebuilt.h"
 
 namespace weir {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "proto/inference/grpc_service.grpc.pb.h"
-#include "tests/rpc/sliced.h"
+#include "tests/bytes/sliced.h"
 #include "tests/rpc/test_transport.h"
 
 namespace weir {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/rpc/sliced.h"
+#include "tests/bytes/sliced.h"
 
 namespace weir {
 namespace {

@@ -1,9 +1,9 @@
-#include "tests/rpc/rebuilt.h"
+#include "tests/rpc/wire/rebuilt.h"
 
 #include <string>
 #include <variant>
 
-#include "tests/rpc/sliced.h"
+#include "tests/bytes/sliced.h"
 
 namespace weir {
 namespace {

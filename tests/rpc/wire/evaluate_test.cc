@@ -1,5 +1,3 @@
-#include "server/rpc/wire_evaluate.h"
-
 #include <gmock/gmock.h>
 
 #include <string>
@@ -8,9 +6,12 @@
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
-#include "server/rpc/wire_fields.h"
+#include "server/rpc/wire/evaluate_request.h"
+#include "server/rpc/wire/evaluate_response.h"
+#include "server/rpc/wire/explain_request.h"
+#include "server/rpc/wire/wire_fields.h"
+#include "tests/bytes/sliced.h"
 #include "tests/rpc/reply_bytes.h"
-#include "tests/rpc/sliced.h"
 
 namespace weir {
 namespace {

@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <span>
 
-#include "server/rpc/arena_list.h"
-#include "server/rpc/wire_reader.h"
-#include "server/rpc/wire_writer.h"
+#include "server/bytes/arena_list.h"
+#include "server/rpc/wire/wire_reader.h"
+#include "server/rpc/wire/wire_writer.h"
 
 namespace weir {
+
+// What one request may have of each repeated thing; more is INVALID_ARGUMENT.
+inline constexpr size_t kMaxWireTensors = 1024;
 
 // Reads a repeated int64, the current `field`: at most kMaxWireRank of them.
 inline constexpr size_t kMaxWireRank = 64;
@@ -21,6 +24,15 @@ inline void ReadExtents(WireReader& reader, const char* field,
       reader.FailTooMany(field, kMaxWireRank);
     }
   });
+}
+
+// Reads the current field, a message, into a new entry of `list`.
+template <typename T, typename Read>
+void ReadEntry(WireReader& reader, const char* field, ArenaList<T>* list,
+               Read&& read) {
+  T* entry = list->Add(kMaxWireTensors);
+  if (entry == nullptr) return reader.FailTooMany(field, kMaxWireTensors);
+  reader.Message(field, list->size() - 1, [&](WireReader&) { read(entry); });
 }
 
 // The bytes that the packed form of `values` takes, without tag and length.

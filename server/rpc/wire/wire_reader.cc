@@ -1,4 +1,4 @@
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire/wire_reader.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "server/rpc/call_arena.h"
+#include "server/bytes/call_arena.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,3 @@
-#include "server/rpc/wire_infer.h"
-
 #include <gmock/gmock.h>
 #include <grpcpp/support/byte_buffer.h>
 
@@ -8,9 +6,12 @@
 
 #include "kernels/base/error_info.h"
 #include "proto/inference/grpc_service.pb.h"
-#include "server/rpc/wire_fields.h"
+#include "server/rpc/wire/infer_contents.h"
+#include "server/rpc/wire/infer_request.h"
+#include "server/rpc/wire/infer_response.h"
+#include "server/rpc/wire/wire_fields.h"
+#include "tests/bytes/sliced.h"
 #include "tests/rpc/reply_bytes.h"
-#include "tests/rpc/sliced.h"
 
 namespace weir {
 namespace {
@@ -309,31 +310,6 @@ TEST(WireInferTest, RefusesTypedContentsThatDoNotFit) {
   std::vector<uint16_t> half(1);
   EXPECT_THAT(std::string(Decode(contents, DType::kFloat16, &half).message()),
               HasSubstr("raw_input_contents"));
-}
-
-TEST(WireInferTest, SplitsRawStrings) {
-  const std::string raw("\x05\0\0\0hello\0\0\0\0\x02\0\0\0ab", 19);
-  for (size_t piece : {1u, 6u, 100u}) {
-    const Sliced sliced(raw, piece);
-    CallArena arena;
-    std::vector<StringRef> strings(3);
-    ASSERT_TRUE(SplitStrings(sliced.view(), &arena, strings).ok());
-    EXPECT_EQ(std::string_view(strings[0]), "hello");
-    EXPECT_EQ(strings[1].size, 0u);
-    EXPECT_EQ(std::string_view(strings[2]), "ab");
-    strings.resize(2);
-    EXPECT_THAT(
-        std::string(SplitStrings(sliced.view(), &arena, strings).message()),
-        HasSubstr("6 bytes follow"));
-    strings.resize(4);
-    EXPECT_THAT(
-        std::string(SplitStrings(sliced.view(), &arena, strings).message()),
-        HasSubstr("element 3 of 4"));
-  }
-  const Sliced past("\x05\0\0\0hell", 100);
-  CallArena arena;
-  std::vector<StringRef> one(1);
-  EXPECT_FALSE(SplitStrings(past.view(), &arena, one).ok());
 }
 
 TEST(WireInferTest, ProtobufReadsWhatTheBuilderWrote) {

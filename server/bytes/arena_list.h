@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "absl/status/statusor.h"
-#include "server/rpc/call_arena.h"
+#include "server/bytes/call_arena.h"
 
 namespace weir {
 

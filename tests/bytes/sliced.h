@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/rpc/byte_view.h"
+#include "server/bytes/byte_view.h"
 
 namespace weir {
 

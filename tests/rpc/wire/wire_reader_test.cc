@@ -1,11 +1,11 @@
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire/wire_reader.h"
 
 #include <gmock/gmock.h>
 
 #include <string>
 
 #include "kernels/base/error_info.h"
-#include "tests/rpc/sliced.h"
+#include "tests/bytes/sliced.h"
 
 namespace weir {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "server/rpc/wire_reader.h"
+#include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
 

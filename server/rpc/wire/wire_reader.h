@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/rpc/byte_view.h"
-#include "server/rpc/call_arena.h"
+#include "server/bytes/byte_view.h"
+#include "server/bytes/call_arena.h"
 
 namespace weir {
 

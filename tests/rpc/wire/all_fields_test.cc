@@ -21,11 +21,11 @@
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
-#include "server/rpc/wire_evaluate.h"
-#include "server/rpc/wire_infer.h"
-#include "tests/rpc/rebuilt.h"
+#include "server/rpc/wire/evaluate_response.h"
+#include "server/rpc/wire/infer_response.h"
+#include "tests/bytes/sliced.h"
 #include "tests/rpc/reply_bytes.h"
-#include "tests/rpc/sliced.h"
+#include "tests/rpc/wire/rebuilt.h"
 
 namespace weir {
 namespace {
@@ -264,14 +264,14 @@ TEST_P(AllFields, OfAModelInferResponseAreWritten) {
 
 INSTANTIATE_TEST_SUITE_P(Oneofs, AllFields, ::testing::Range(0, kChoices));
 
-// -- Bytes of another day: tests/rpc/golden/NAME.hex is what protoc wrote for
-// NAME.textproto when both were committed, by
+// -- Bytes of another day: tests/rpc/wire/golden/NAME.hex is what protoc wrote
+// for NAME.textproto when both were committed, by
 //   protoc -Iproto --encode=TYPE FILE.proto < NAME.textproto | xxd -p
 
 std::string ReadGolden(const std::string& name) {
   const char* folder = std::getenv("WEIR_TEST_DATA");
-  const std::string path =
-      absl::StrCat(folder == nullptr ? "tests" : folder, "/rpc/golden/", name);
+  const std::string path = absl::StrCat(folder == nullptr ? "tests" : folder,
+                                        "/rpc/wire/golden/", name);
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_FALSE(text.str().empty()) << path;

@@ -5,8 +5,9 @@
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
-#include "server/rpc/wire_evaluate.h"
-#include "server/rpc/wire_infer.h"
+#include "server/rpc/wire/evaluate_request.h"
+#include "server/rpc/wire/explain_request.h"
+#include "server/rpc/wire/infer_request.h"
 
 namespace weir {
 
