@@ -10,7 +10,7 @@
 namespace weir {
 namespace {
 
-WEIR_OP_TEST(MathTest);
+WEIR_VECTOR_OP_TEST(MathTest);
 
 struct Function {
   const char* op;

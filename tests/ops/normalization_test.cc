@@ -14,7 +14,7 @@
 namespace weir {
 namespace {
 
-WEIR_OP_TEST(NormalizationTest);
+WEIR_VECTOR_OP_TEST(NormalizationTest);
 
 constexpr DType kFloating[] = {DType::kFloat, DType::kDouble, DType::kFloat16,
                                DType::kBfloat16};
@@ -50,7 +50,7 @@ std::vector<double> Softmax(const std::vector<double>& x, int64_t outer,
 
 Bound SoftmaxBound(DType dtype, int64_t length) {
   return {.ulps = dtype == DType::kFloat || dtype == DType::kDouble ? 8 : 0.6,
-          .absolute = static_cast<double>(length + 40) * Epsilon(dtype)};
+          .relative = static_cast<double>(length + 40) * Epsilon(dtype)};
 }
 
 TEST_P(NormalizationTest, SoftmaxAlongEachAxis) {
@@ -79,6 +79,12 @@ TEST_P(NormalizationTest, SoftmaxFlattensBeforeOpset13) {
               Softmax(ToDoubles(x), 6, 4, 1), SoftmaxBound(DType::kFloat, 4));
   ExpectClose(RunOne(Node("Softmax", {}, 13), {x}),
               Softmax(ToDoubles(x), 6, 4, 1), SoftmaxBound(DType::kFloat, 4));
+}
+
+TEST_P(NormalizationTest, SoftmaxOfWhatIsFarBelow) {
+  const Value x = Rounded(DType::kFloat, {4, 37}, Spread(4 * 37, -80, 0, 4));
+  ExpectClose(RunOne(Node("Softmax"), {x}), Softmax(ToDoubles(x), 4, 37, 1),
+              {.ulps = 8, .relative = (37 + 80) * 0x1p-24});
 }
 
 TEST_P(NormalizationTest, SoftmaxOfExtremes) {

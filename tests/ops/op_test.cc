@@ -11,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/devices.h"
 #include "tests/device/test_task.h"
+#include "tests/ops/image/every_target.h"
 
 namespace weir {
 namespace {
@@ -241,7 +242,10 @@ void ExpectClose(const Value& actual, const std::vector<double>& exact,
     } else {
       const int exponent = std::ilogb(std::max(std::abs(want), smallest));
       const double ulp = epsilon * std::ldexp(1.0, exponent);
-      if (std::abs(got - want) <= bound.ulps * ulp + bound.absolute) continue;
+      if (std::abs(got - want) <=
+          bound.ulps * ulp + bound.absolute + bound.relative * std::abs(want)) {
+        continue;
+      }
     }
     ++reported;
     ADD_FAILURE() << DTypeName(actual.dtype) << " element " << i << " of "
@@ -276,8 +280,34 @@ absl::StatusOr<std::vector<std::string>> InferShapes(
   return result;
 }
 
+std::vector<std::string> DevicesAndTargets() {
+  std::vector<std::string> all = {"cpu", "cuda:0"};
+  // Of a target's bit and those above it, this processor has the lowest.
+  const int64_t targets = hwy::SupportedTargets();
+  for (int64_t left = targets & (targets - 1); left != 0; left &= left - 1) {
+    all.push_back(absl::StrCat("cpu/", hwy::TargetName(left & -left)));
+  }
+  return all;
+}
+
+std::string DeviceTestName(const testing::TestParamInfo<std::string>& device) {
+  std::string name = device.param;
+  if (name.rfind("cuda", 0) == 0) return "cuda";
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 void OpTest::SetUp() {
-  Machine& machine = MachineFor(GetParam());
+  const std::string device = GetParam().substr(0, GetParam().find('/'));
+  if (device != GetParam()) {
+    const std::string target = GetParam().substr(device.size() + 1);
+    int64_t targets = hwy::SupportedTargets();
+    while (hwy::TargetName(targets & -targets) != target) {
+      targets &= targets - 1;
+    }
+    image::UseTarget(targets & -targets);
+  }
+  Machine& machine = MachineFor(device);
   if (Reason(machine.status) == "NO_CUDA_DEVICE") {
     GTEST_SKIP() << machine.status;
   }
@@ -285,6 +315,8 @@ void OpTest::SetUp() {
   device_ = machine.device.get();
   registry_ = machine.registry.get();
 }
+
+void OpTest::TearDown() { image::UseTarget(0); }
 
 struct OpTest::Planned {
   const OpDef* definition;
@@ -339,8 +371,15 @@ absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
   WEIR_ASSIGN_OR_RETURN(planned.plan, kernel->Plan(args));
   CheckCost(node, def.cost(node, device().info().kind, args), args,
             *planned.plan, on_cuda());
+  if (!on_every_target()) image::UseTarget(0);
   auto outputs = RunOver(kPoisons[0], planned, inputs, random);
   if (!outputs.ok()) return outputs;
+  // Vector code chooses its instructions when it is first met.
+  if (!on_every_target() && hwy::GetChosenTarget().IsInitialized()) {
+    ADD_FAILURE() << node.op
+                  << " has vector code: WEIR_VECTOR_OP_TEST runs it on every "
+                     "instruction set";
+  }
   WEIR_ASSIGN_OR_RETURN(const std::vector<Value> again,
                         RunOver(kPoisons[1], planned, inputs, random));
   for (size_t i = 0; i < outputs->size(); ++i) {

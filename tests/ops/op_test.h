@@ -76,10 +76,13 @@ inline Attributes Attrs(
 }
 
 // A result may be off by `ulps` units in the last place of its type (measured
-// at the exact result, at least at the smallest normal number) plus `absolute`.
+// at the exact result, at least at the smallest normal number) plus `absolute`
+// plus `relative` times the exact result. Small results show only where
+// `absolute` is 0, and so it is for operators in which nothing cancels out.
 struct Bound {
   double ulps = 0;
   double absolute = 0;
+  double relative = 0;
 };
 void ExpectClose(const Value& actual, const std::vector<double>& exact,
                  Bound bound);
@@ -91,9 +94,16 @@ absl::StatusOr<std::vector<std::string>> InferShapes(
     const NodeInfo& node, const std::vector<SymbolicShape>& shapes,
     const std::vector<std::optional<std::vector<int64_t>>>& host_ints = {});
 
+// The parameter is a device; of vector code, "cpu" may be followed by a slash
+// and an instruction set, the widest of the processor that it runs as.
 class OpTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override;
+  void TearDown() override;
+
+  // Whether the suite runs on every instruction set. One that meets vector code
+  // and does not fails.
+  virtual bool on_every_target() const { return false; }
 
   // Checks, infers, plans and runs `node`; its input types are set here. It
   // runs twice, over memory full of two different poisons, and fails the test
@@ -101,7 +111,8 @@ class OpTest : public testing::TestWithParam<std::string> {
   // - the two runs differ in a bit: something was read before it was written,
   //   or an output not written in full;
   // - inputs, or the bytes around operands and scratch memory, were changed;
-  // - its cost does not cover what it takes.
+  // - its cost does not cover what it takes;
+  // - it has vector code, and the suite does not run on every instruction set.
   absl::StatusOr<std::vector<Value>> Run(NodeInfo node,
                                          const std::vector<Value>& inputs,
                                          RandomKey random = {});
@@ -109,7 +120,7 @@ class OpTest : public testing::TestWithParam<std::string> {
   // otherwise.
   Value RunOne(const NodeInfo& node, const std::vector<Value>& inputs);
 
-  bool on_cuda() const { return GetParam() != "cpu"; }
+  bool on_cuda() const { return GetParam().rfind("cuda", 0) == 0; }
   Device& device() { return *device_; }
   const OpRegistry& registry() { return *registry_; }
 
@@ -125,13 +136,22 @@ class OpTest : public testing::TestWithParam<std::string> {
   const OpRegistry* registry_ = nullptr;
 };
 
-#define WEIR_OP_TEST(Suite)                                      \
-  class Suite : public OpTest {};                                \
-  INSTANTIATE_TEST_SUITE_P(                                      \
-      Devices, Suite, testing::Values("cpu", "cuda:0"),          \
-      [](const testing::TestParamInfo<std::string>& parameter) { \
-        return parameter.param == "cpu" ? std::string("cpu")     \
-                                        : std::string("cuda");   \
-      })
+// "cpu", "cuda:0", and the CPU as each instruction set narrower than its own.
+std::vector<std::string> DevicesAndTargets();
+// "cpu", "cuda" or "cpu_AVX2", for the names of tests.
+std::string DeviceTestName(const testing::TestParamInfo<std::string>& device);
+
+#define WEIR_OP_TEST(Suite)                                                  \
+  class Suite : public OpTest {};                                            \
+  INSTANTIATE_TEST_SUITE_P(Devices, Suite, testing::Values("cpu", "cuda:0"), \
+                           DeviceTestName)
+
+// For suites whose operators have vector code (Highway's).
+#define WEIR_VECTOR_OP_TEST(Suite)                         \
+  class Suite : public OpTest {                            \
+    bool on_every_target() const override { return true; } \
+  };                                                       \
+  INSTANTIATE_TEST_SUITE_P(                                \
+      Devices, Suite, testing::ValuesIn(DevicesAndTargets()), DeviceTestName)
 
 }  // namespace weir

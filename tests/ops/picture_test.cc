@@ -10,7 +10,7 @@
 namespace weir {
 namespace {
 
-WEIR_OP_TEST(PictureTest);
+WEIR_VECTOR_OP_TEST(PictureTest);
 
 SymbolicShape Shape(std::vector<Dim> dims) {
   return SymbolicDims(dims.begin(), dims.end());

@@ -120,6 +120,20 @@ TEST_P(ReductionTest, EveryPatternOfAxes) {
   }
 }
 
+TEST_P(ReductionTest, SmallResultsAreNotZero) {
+  for (const double scale : {1e-9, 1e-20, 1e-36}) {
+    const Value x =
+        Rounded(DType::kFloat, {7, 40}, Spread(7 * 40, scale, 2 * scale, 18));
+    for (const int64_t axis : {0, 1}) {
+      for (const char* op : kOps) {
+        SCOPED_TRACE(std::string(op) + " of " + std::to_string(scale));
+        ExpectClose(RunOne(Node(op), {x, Int64s({axis})}),
+                    Reduced(x, {axis}, op), {.ulps = 0.51});
+      }
+    }
+  }
+}
+
 TEST_P(ReductionTest, EveryTypeThatOnnxAllows) {
   for (int number = 1; number <= 16; ++number) {
     const auto dtype = DTypeFromOnnx(number);

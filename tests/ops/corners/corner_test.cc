@@ -67,7 +67,8 @@ bool Close(DType dtype, Real got, Real want, const Bound& bound,
       p.epsilon *
       std::ldexp(Real{1}, std::ilogb(std::max(std::fabs(want), p.normal)));
   return std::fabs(got - want) <=
-         ulps * ulp + static_cast<Real>(bound.absolute);
+         ulps * ulp + static_cast<Real>(bound.absolute) +
+             static_cast<Real>(bound.relative) * std::fabs(want);
 }
 
 std::string Describe(const Case& one) {
@@ -94,6 +95,7 @@ std::string Describe(const Case& one) {
 
 class CornerTest : public OpTest {
  protected:
+  bool on_every_target() const override { return true; }
   void Check(const Corner& corner, const Case& one);
   void CheckOutput(const Corner& corner, const Arguments& arguments,
                    const Value& output);
@@ -198,12 +200,9 @@ TEST_P(CornerTest, EveryOperatorHasCases) {
   EXPECT_EQ(AllCorners().size(), registry().List().size());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Devices, CornerTest, testing::Values("cpu", "cuda:0"),
-    [](const testing::TestParamInfo<std::string>& parameter) {
-      return parameter.param == "cpu" ? std::string("cpu")
-                                      : std::string("cuda");
-    });
+INSTANTIATE_TEST_SUITE_P(Devices, CornerTest,
+                         testing::ValuesIn(DevicesAndTargets()),
+                         DeviceTestName);
 
 }  // namespace
 }  // namespace weir::corners

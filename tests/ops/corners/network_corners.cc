@@ -530,8 +530,8 @@ void AddNormalization(Corners* corners) {
     }
     return result;
   };
-  softmax.float_bound = {.ulps = 8, .absolute = 80 * 0x1p-24};
-  softmax.half_bound = {.ulps = 0.6, .absolute = 80 * 0x1p-24};
+  softmax.float_bound = {.ulps = 8, .relative = 128 * 0x1p-24};
+  softmax.half_bound = {.ulps = 0.6, .relative = 128 * 0x1p-24};
   (*corners)[".Softmax"] = std::move(softmax);
 
   Corner layer;

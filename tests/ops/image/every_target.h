@@ -8,17 +8,26 @@
 
 namespace weir::image {
 
+// From now on vector code runs as on a processor with nothing wider than that;
+// 0: as on this one.
+inline void UseTarget(int64_t target) {
+  hwy::SetSupportedTargetsForTest(target);
+  if (target == 0) {
+    hwy::GetChosenTarget().DeInit();
+  } else {
+    hwy::GetChosenTarget().Update(target);
+  }
+}
+
 template <typename Check>
 void OnEveryTarget(Check check) {
   int64_t targets = hwy::SupportedTargets() | HWY_SCALAR;
   for (; targets != 0; targets &= targets - 1) {
     const int64_t target = targets & -targets;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(target);
+    UseTarget(target);
     check(hwy::TargetName(target));
   }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().DeInit();
+  UseTarget(0);
 }
 
 }  // namespace weir::image

@@ -131,6 +131,7 @@ TEST_P(OnnxCasesTest, MatchTheOnnxPackage) {
   const auto cases = ReadOnnxCases(
       (CasesFolder() / (std::get<1>(GetParam()) + ".pb")).string());
   ASSERT_TRUE(cases.ok()) << cases.status();
+  ASSERT_FALSE(cases->empty());
   for (const OnnxCase& one : *cases) {
     const absl::Status status = Run(one);
     EXPECT_TRUE(status.ok()) << one.name << ": " << status;
