@@ -157,8 +157,10 @@ function(_weir_register name labels timeout)
     set(timeout 120)
   endif()
   # The longest start first, so that nobody waits for them alone in the end.
+  # A filter that matches nothing is a failure.
   set_tests_properties(${name} PROPERTIES LABELS "${labels}"
-    TIMEOUT ${timeout} COST ${timeout})
+    TIMEOUT ${timeout} COST ${timeout}
+    FAIL_REGULAR_EXPRESSION "Running 0 tests from 0 test suites")
   set_property(TEST ${name} PROPERTY ENVIRONMENT
     "WEIR_TEST_DATA=${PROJECT_SOURCE_DIR}/tests"
     "WEIR_BIN_DIR=${PROJECT_BINARY_DIR}/bin"

@@ -143,6 +143,11 @@ def check_tree(root):
 def main(arguments):
     here = pathlib.Path(__file__).resolve()
     root = pathlib.Path(arguments[0]) if arguments else here.parents[2]
+    missing = [name for name in FOLDERS if not (root / name).is_dir()]
+    if missing:
+        print(f"{root} has no {', '.join(missing)}: is it the tree?",
+              file=sys.stderr)
+        return 2
     findings = check_tree(root)
     for finding in findings:
         print(finding)

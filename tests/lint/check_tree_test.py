@@ -91,6 +91,10 @@ class CheckTreeTest(unittest.TestCase):
         self.refuses("server/a.cc", "auto v = std::views::all(x);\n",
                      "range views")
 
+    def test_a_folder_that_is_no_tree_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(check_tree.main([folder]), 2)
+
 
 if __name__ == "__main__":
     unittest.main()
