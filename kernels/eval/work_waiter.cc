@@ -1,22 +1,46 @@
 #include "kernels/eval/work_waiter.h"
 
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
 namespace weir {
 
 void WorkWaiter::Reset() {
   MutexLock lock(&mu_);
-  returned_ = done_ = false;
+  planned_ = launched_ = returned_ = done_ = false;
+}
+
+void WorkWaiter::Note(bool* happened, const char* what) {
+  const char* const flaw = std::exchange(*happened, true) ? "twice"
+                           : done_ && happened != &done_  ? "after it was done"
+                                                          : nullptr;
+  if (flaw == nullptr) return;
+  std::fprintf(stderr, "a work %s %s\n", what, flaw);
+  std::abort();
 }
 
 void WorkWaiter::OnReturn(Work& work) {
   MutexLock lock(&mu_);
-  returned_ = true;
+  Note(&returned_, "returned");
   at_return_ = work.status();
   changed_.NotifyAll();
 }
 
+absl::Status WorkWaiter::OnPlanned(Work&) {
+  MutexLock lock(&mu_);
+  Note(&planned_, "was planned");
+  return absl::OkStatus();
+}
+
+void WorkWaiter::OnLaunch(Work&) {
+  MutexLock lock(&mu_);
+  Note(&launched_, "was launched");
+}
+
 void WorkWaiter::OnDone(Work&) {
   MutexLock lock(&mu_);
-  done_ = true;
+  Note(&done_, "was done");
   changed_.NotifyAll();
 }
 
