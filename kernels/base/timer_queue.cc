@@ -1,5 +1,7 @@
 #include "kernels/base/timer_queue.h"
 
+#include "kernels/base/thread_role.h"
+
 namespace weir {
 
 TimerQueue::TimerQueue() : thread_("weir-timers", [this] { Run(); }) {}
@@ -39,6 +41,7 @@ void TimerQueue::Stop() {
 }
 
 void TimerQueue::Run() {
+  const ScopedThreadRole role(ThreadRole::kTimer);
   mu_.Lock();
   while (!stopping_) {
     if (timers_.empty()) {

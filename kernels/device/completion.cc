@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/overdue_asker.h"
 
 namespace weir {
@@ -111,6 +112,7 @@ bool CompletionMonitor::Sleep() {
 }
 
 void CompletionMonitor::Run() {
+  const ScopedThreadRole role(ThreadRole::kCompletion);
   prctl(PR_SET_TIMERSLACK,
         1000);  // ns; the default of 50 us blurs short sleeps
   const MonitorHooks& hooks = options_.hooks;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 
 namespace weir {
 namespace {
@@ -48,6 +49,7 @@ absl::StatusOr<DeviceMemory> Device::Allocate(size_t bytes) {
                           " has ", info_.total_memory, " in all")),
                       kDeviceShort);
   }
+  if (bytes > quick_bytes()) ExpectMayWait("Device::Allocate");
   const absl::StatusOr<void*> data = AllocateRaw(bytes);
   if (!data.ok()) return ShortOfDeviceMemory(data.status());
   return DeviceMemory(this, *data, bytes);
@@ -56,6 +58,7 @@ absl::StatusOr<DeviceMemory> Device::Allocate(size_t bytes) {
 absl::StatusOr<PinnedMemory> Device::AllocatePinned(size_t bytes) {
   WEIR_RETURN_IF_ERROR(health_.status());
   if (bytes == 0) return PinnedMemory();
+  if (bytes > quick_bytes()) ExpectMayWait("Device::AllocatePinned");
   const absl::StatusOr<void*> data = AllocatePinnedRaw(bytes);
   if (!data.ok()) return ShortOfHostMemory(data.status());
   return PinnedMemory(this, *data, bytes);

@@ -73,7 +73,8 @@ class WEIR_EXPORT Device {
 
   // How much memory a thread that may not wait takes or frees itself: to free
   // what was used takes the host 45 ms a gigabyte. 0 if either may wait for the
-  // driver, and so for running work.
+  // driver, and so for running work, as making and ending a stream may then.
+  // Who goes beyond it is held to ExpectMayWait.
   virtual size_t quick_bytes() const { return size_t{16} << 20; }
 
   // The device reads and writes host memory directly: inputs need no copy.

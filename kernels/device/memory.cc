@@ -1,8 +1,19 @@
 #include "kernels/device/memory.h"
 
+#include "kernels/base/thread_role.h"
 #include "kernels/device/device.h"
 
 namespace weir {
+namespace {
+
+// A lost device is told nothing any more.
+void ExpectToFree(Device& device, size_t bytes, const char* call) {
+  if (bytes > device.quick_bytes() && !device.health().poisoned()) {
+    ExpectMayWait(call);
+  }
+}
+
+}  // namespace
 
 DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
   if (this != &other) {
@@ -15,7 +26,10 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 }
 
 void DeviceMemory::Reset() {
-  if (data_ != nullptr) device_->FreeRaw(data_, size_);
+  if (data_ != nullptr) {
+    ExpectToFree(*device_, size_, "freeing DeviceMemory");
+    device_->FreeRaw(data_, size_);
+  }
   device_ = nullptr;
   data_ = nullptr;
   size_ = 0;
@@ -32,7 +46,10 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 }
 
 void PinnedMemory::Reset() {
-  if (data_ != nullptr) device_->FreePinnedRaw(data_, size_);
+  if (data_ != nullptr) {
+    ExpectToFree(*device_, size_, "freeing PinnedMemory");
+    device_->FreePinnedRaw(data_, size_);
+  }
   device_ = nullptr;
   data_ = nullptr;
   size_ = 0;

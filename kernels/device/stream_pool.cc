@@ -201,7 +201,14 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   using Retired = std::vector<std::unique_ptr<Lane>>;
 
   absl::StatusOr<std::unique_ptr<Lane>> CreateLane();
+  // Makes the lane that the caller has counted in creating_, here.
   absl::StatusOr<StreamLease> CreateLeased();
+  // Whether one may be made for one who waits, or comes to wait, beside those
+  // that are being made.
+  bool MayCreateFor(size_t waiters) const WEIR_REQUIRES(mu_) {
+    return creating_ < waiters && MayCreate();
+  }
+  void CreateForWaiters();  // the same, by run_making, for those who wait
   absl::Status Refused() const;
   absl::Status Unusable() const WEIR_REQUIRES(mu_);
   bool MayCreate() const WEIR_REQUIRES(mu_) {
@@ -277,7 +284,6 @@ absl::StatusOr<std::unique_ptr<Lane>> StreamPool::State::CreateLane() {
   return std::make_unique<Lane>(std::move(stream), next_lane_++, &arenas_);
 }
 
-// REQUIRES: the caller has counted itself in creating_.
 absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
   absl::StatusOr<std::unique_ptr<Lane>> lane = CreateLane();
   MutexLock lock(&mu_);
@@ -286,6 +292,27 @@ absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
   if (!lane.ok()) return lane.status();
   ++stats_.created_total;
   return LeaseOut(lane->release());
+}
+
+// Whoever waits longest gets the lane, or the error.
+void StreamPool::State::CreateForWaiters() {
+  options_.run_making([self = shared_from_this()] {
+    absl::StatusOr<std::unique_ptr<Lane>> lane = self->CreateLane();
+    LeaseCallback unserved;
+    {
+      MutexLock lock(&self->mu_);
+      --self->creating_;
+      self->changed_.NotifyAll();
+      if (lane.ok()) {
+        ++self->stats_.created_total;
+        self->PutBack(*std::move(lane));
+      } else if (!self->waiters_.empty()) {
+        unserved = self->TakeFirstWaiter();
+      }
+    }
+    if (unserved) unserved(lane.status());
+    self->Serve();
+  });
 }
 
 absl::Status StreamPool::State::Refused() const {
@@ -323,54 +350,63 @@ std::optional<StreamLease> StreamPool::State::TakeIdle() {
 }
 
 absl::StatusOr<StreamLease> StreamPool::State::TryAcquire() {
-  absl::StatusOr<StreamLease> lease = AcquireNow();
-  if (!lease.ok() || *lease) return lease;
-  {
-    MutexLock lock(&mu_);
-    ++stats_.refused_total;
-  }
-  return Refused();
-}
-
-absl::StatusOr<StreamLease> StreamPool::State::AcquireNow() {
+  bool refused = false;
   {
     MutexLock lock(&mu_);
     WEIR_RETURN_IF_ERROR(Unusable());
-    if (waiters_.empty()) {  // nobody is overtaken
+    refused = !waiters_.empty();  // nobody is overtaken
+    if (!refused) {
       if (auto lease = TakeIdle()) return *std::move(lease);
+      refused = !MayCreate();
     }
-    if (!waiters_.empty() || !MayCreate()) return StreamLease();
-    ++creating_;
+    ++(refused ? stats_.refused_total : creating_);
   }
+  if (refused) return Refused();
   absl::StatusOr<StreamLease> lease = CreateLeased();
   if (!lease.ok()) Serve();
   return lease;
 }
 
+absl::StatusOr<StreamLease> StreamPool::State::AcquireNow() {
+  MutexLock lock(&mu_);
+  WEIR_RETURN_IF_ERROR(Unusable());
+  if (waiters_.empty()) {
+    if (auto lease = TakeIdle()) return *std::move(lease);
+  }
+  return StreamLease();
+}
+
 uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
   absl::StatusOr<StreamLease> lease = absl::UnknownError("");
+  uint64_t wait = 0;
   bool create = false;
   bool refused = false;
+  const bool create_here = options_.run_making == nullptr;
   {
     MutexLock lock(&mu_);
     if (absl::Status unusable = Unusable(); !unusable.ok()) {
       lease = std::move(unusable);
     } else if (waiters_.empty() && !idle_.empty()) {
       lease = *TakeIdle();
-    } else if (waiters_.empty() && MayCreate()) {
+    } else if (create_here && waiters_.empty() && MayCreate()) {
       ++creating_;
       create = true;
-    } else if (waiters_.size() >= options_.max_waiters) {
+    } else if (create = !create_here && MayCreateFor(waiters_.size() + 1);
+               !create && waiters_.size() >= options_.max_waiters + creating_) {
       ++stats_.refused_total;
       refused = true;
     } else {
       ++stats_.waited_total;
-      const uint64_t id = ++next_waiter_;
+      wait = ++next_waiter_;
       const TimerQueue::TimerId timer = timers_->Add(
-          deadline, [self = shared_from_this(), id] { self->Expire(id); });
-      waiters_.emplace(id, Waiter{std::move(callback), deadline, timer});
-      return id;
+          deadline, [self = shared_from_this(), wait] { self->Expire(wait); });
+      waiters_.emplace(wait, Waiter{std::move(callback), deadline, timer});
+      if (create) ++creating_;
     }
+  }
+  if (wait != 0) {
+    if (create) CreateForWaiters();
+    return wait;
   }
   if (create) lease = CreateLeased();
   if (refused) lease = Refused();
@@ -409,12 +445,13 @@ void StreamPool::State::TakeBack(Lane* lane, size_t StreamPoolStats::*from) {
     MutexLock lock(&mu_);
     --(stats_.*from);
     changed_.NotifyAll();
-    if (well) {
+    // Once the pool stops nobody gets it any more, whatever it is fit for, and
+    // it ends with the others.
+    if (well || (stopping_ && !lost)) {
       PutBack(std::move(owned));
     } else {
       ++stats_.draining;
-      // Nothing says that run_slow is there once the pool has stopped.
-      if (!lost && !stopping_ && options_.run_slow != nullptr) {
+      if (!lost && options_.run_slow != nullptr) {
         options_.run_slow(
             [self = shared_from_this(), lane = std::move(owned)]() mutable {
               self->Examine(std::move(lane));
@@ -423,7 +460,7 @@ void StreamPool::State::TakeBack(Lane* lane, size_t StreamPoolStats::*from) {
       }
     }
   }
-  if (!well) return Examine(std::move(owned));
+  if (owned != nullptr) return Examine(std::move(owned));
   Serve();
 }
 
@@ -598,7 +635,8 @@ StreamPool::LeaseCallback StreamPool::State::TakeFirstWaiter() {
 void StreamPool::State::Serve() {
   for (;;) {
     std::vector<Delivery> due;
-    bool create = false;
+    size_t creations = 0;  // elsewhere
+    bool create = false;   // here
     {
       MutexLock lock(&mu_);
       const Nanos now = waiters_.empty() ? 0 : NowNanos();
@@ -609,15 +647,22 @@ void StreamPool::State::Serve() {
                          absl::DeadlineExceededError("no stream became free")});
         } else if (auto lease = TakeIdle()) {
           due.push_back({TakeFirstWaiter(), *std::move(lease)});
-        } else if (MayCreate() && Unusable().ok()) {
+        } else if (!MayCreate() || !Unusable().ok()) {
+          break;
+        } else if (options_.run_making != nullptr) {
+          while (MayCreateFor(waiters_.size())) {
+            ++creating_;
+            ++creations;
+          }
+          break;
+        } else {
           ++creating_;
           create = true;
           due.push_back({TakeFirstWaiter(), absl::UnknownError("")});
-        } else {
-          break;
         }
       }
     }
+    while (creations-- > 0) CreateForWaiters();
     if (create) due.back().lease = CreateLeased();
     Deliver(std::move(due));
     if (!create) return;

@@ -125,10 +125,12 @@ struct StreamPoolOptions {
   size_t max_waiters = 1024;  // more are refused
   absl::Duration idle_ttl = absl::Seconds(60);
   size_t max_arena_bytes = SIZE_MAX;  // of all lanes
-  // Where lanes are examined after a failure, and where lanes and arenas that
-  // stayed idle are given back, which may wait for the device. Runs what it is
-  // given; is there until the pool has stopped. Null: the threads of the timers
-  // and of whoever returns a lane.
+  // Where lanes are made for those who wait; and where they are examined after
+  // a failure, and lanes and arenas that stayed idle are given back. All of it
+  // may wait for the device. Each runs what it is given, not at once; is there
+  // until the pool has stopped. Null: the threads of whoever acquires a lane;
+  // those of the timers and of whoever returns one.
+  std::function<void(absl::AnyInvocable<void()>)> run_making;
   std::function<void(absl::AnyInvocable<void()>)> run_slow;
 };
 
@@ -151,16 +153,17 @@ class WEIR_EXPORT StreamPool {
   // REQUIRES: no lease and no waiter is left. Waits for draining lanes.
   ~StreamPool();
 
-  // A lane now, or RESOURCE_EXHAUSTED (reason STREAM_POOL_EXHAUSTED, metadata
-  // with the pool's statistics, retry hint).
+  // A lane now, made here if need be, or RESOURCE_EXHAUSTED (reason
+  // STREAM_POOL_EXHAUSTED, metadata with the pool's statistics, retry hint).
   absl::StatusOr<StreamLease> TryAcquire();
 
-  // The same, but an empty lease where there is none now: it costs whoever is
-  // going to wait nothing.
+  // For threads that may not wait: an idle lane, or an empty lease. It costs
+  // whoever is going to wait nothing.
   absl::StatusOr<StreamLease> AcquireNow();
 
   // First come, first served. `callback` runs exactly once: inline when a lane
-  // is free, else on the thread that returns one; with DEADLINE_EXCEEDED at
+  // is free, else on the thread that returns or makes one, with the error of
+  // that where it could not be made; with DEADLINE_EXCEEDED at
   // `deadline`, RESOURCE_EXHAUSTED beyond max_waiters, UNAVAILABLE on a
   // poisoned device, CANCELLED by Stop and CancelWait. Returns the wait's
   // number, or 0 if there was nothing to wait for.

@@ -5,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 
 namespace weir {
 
@@ -17,6 +18,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   streams.run_slow = [allocator =
                           engine->allocator_.get()](Executor::Task task) {
     allocator->Post(std::move(task));
+  };
+  streams.run_making = [maker =
+                            engine->lane_maker_.get()](Executor::Task task) {
+    maker->Post(std::move(task));
   };
   WEIR_ASSIGN_OR_RETURN(
       engine->streams_,
@@ -47,7 +52,10 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
     : options_(options),
       registry_(registry),
       device_(std::move(device)),
-      allocator_(std::make_unique<ThreadExecutor>("weir-allocator")),
+      allocator_(std::make_unique<ThreadExecutor>("weir-allocator",
+                                                  ThreadRole::kAllocator)),
+      lane_maker_(std::make_unique<ThreadExecutor>("weir-lanes",
+                                                   ThreadRole::kAllocator)),
       dispatcher_(std::make_unique<Dispatcher>(&timers_, options.max_parked)),
       pinned_(
           std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes)),
@@ -56,7 +64,8 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       programs_(std::make_unique<ProgramCache>(
           device_.get(), registry, &timers_,
           ProgramOptionsOf(options, reclaimer_))),
-      executor_(std::make_unique<ThreadExecutor>()),
+      executor_(std::make_unique<ThreadExecutor>("weir-executor",
+                                                 ThreadRole::kContinuation)),
       launcher_(std::make_unique<LaunchThreads>(options.streams.max)) {
   TrimLater();
 }

@@ -4,8 +4,8 @@
 
 namespace weir {
 
-ThreadExecutor::ThreadExecutor(const char* name)
-    : thread_(name, [this] { Run(); }) {}
+ThreadExecutor::ThreadExecutor(const char* name, ThreadRole role)
+    : thread_(name, [this, role] { Run(role); }) {}
 
 ThreadExecutor::~ThreadExecutor() {
   {
@@ -22,7 +22,8 @@ void ThreadExecutor::Post(Task task) {
   posted_.NotifyOne();
 }
 
-void ThreadExecutor::Run() {
+void ThreadExecutor::Run(ThreadRole role) {
+  const ScopedThreadRole scoped(role);
   mu_.Lock();
   while (!stopping_ || !tasks_.empty()) {
     if (tasks_.empty()) {

@@ -10,6 +10,7 @@
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/thread.h"
+#include "kernels/base/thread_role.h"
 
 namespace weir {
 
@@ -26,12 +27,13 @@ class WEIR_EXPORT Executor {
 class WEIR_EXPORT ThreadExecutor final : public Executor {
  public:
   // `name` as Thread has it.
-  explicit ThreadExecutor(const char* name = "weir-executor");
+  explicit ThreadExecutor(const char* name = "weir-executor",
+                          ThreadRole role = ThreadRole::kOther);
   ~ThreadExecutor() override;  // runs what was posted, then stops
   void Post(Task task) override;
 
  private:
-  void Run();
+  void Run(ThreadRole role);
 
   Mutex mu_;
   CondVar posted_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/base/thread_role.h"
+
 namespace weir {
 
 LaunchThreads::~LaunchThreads() {
@@ -38,6 +40,7 @@ size_t LaunchThreads::threads() const {
 }
 
 void LaunchThreads::Run() {
+  const ScopedThreadRole role(ThreadRole::kLauncher);
   mu_.Lock();
   while (!stopping_ || !tasks_.empty()) {
     if (tasks_.empty()) {

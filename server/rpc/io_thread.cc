@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "kernels/base/thread_role.h"
 #include "server/rpc/raw_service.h"
 #include "server/rpc/unary_call.h"
 
@@ -126,6 +127,7 @@ int IoThread::Pulse() {
 }
 
 void IoThread::Run() {
+  const ScopedThreadRole role(ThreadRole::kIo);
   using Next = grpc::CompletionQueue::NextStatus;
   void* tag = nullptr;
   bool ok = false;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 
 namespace weir {
 namespace {
@@ -14,6 +15,9 @@ class FaultInjectingStream final : public Stream {
       : Stream(stream->timeline()),
         device_(device),
         stream_(std::move(stream)) {}
+  ~FaultInjectingStream() override {
+    device_->ExpectToWait("destroying a stream");
+  }
 
   Device& device() const override { return *device_; }
   uint64_t id() const override { return stream_->id(); }
@@ -27,6 +31,7 @@ class FaultInjectingStream final : public Stream {
   }
 
   absl::Status Check() override {
+    device_->ExpectToWait("Stream::Check");
     WEIR_RETURN_IF_ERROR(device_->Pass(DeviceCall::kCheck));
     return stream_->Check();
   }
@@ -140,6 +145,10 @@ void FaultInjectingDevice::NoteLaunch(const StreamTask& task) {
   last_launched_ = std::move(launched);
 }
 
+void FaultInjectingDevice::ExpectToWait(const char* call) const {
+  if (allocation_waits_ && !health_.poisoned()) ExpectMayWait(call);
+}
+
 absl::Status FaultInjectingDevice::Pass(DeviceCall call) {
   absl::Status status;
   Hold* hold = nullptr;
@@ -163,17 +172,20 @@ absl::Status FaultInjectingDevice::Pass(DeviceCall call) {
 
 absl::StatusOr<std::unique_ptr<Stream>> FaultInjectingDevice::CreateStream(
     int priority) {
+  ExpectToWait("Device::CreateStream");
   WEIR_RETURN_IF_ERROR(Pass(DeviceCall::kCreateStream));
   WEIR_ASSIGN_OR_RETURN(auto stream, device_->CreateStream(priority));
   return std::make_unique<FaultInjectingStream>(this, std::move(stream));
 }
 
 absl::StatusOr<int64_t> FaultInjectingDevice::QueryFreeMemory() {
+  ExpectToWait("Device::QueryFreeMemory");
   WEIR_RETURN_IF_ERROR(Pass(DeviceCall::kQueryFreeMemory));
   return device_->QueryFreeMemory();
 }
 
 absl::Status FaultInjectingDevice::Synchronize() {
+  ExpectToWait("Device::Synchronize");
   WEIR_RETURN_IF_ERROR(Pass(DeviceCall::kSynchronize));
   return device_->Synchronize();
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -320,6 +321,127 @@ TEST_F(StreamPoolTest, WaitersBehindAFailedCreationAreServed) {
   EXPECT_TRUE(second.result->ok());
 }
 
+// What a pool wants done where it may take long, until somebody does it.
+class SlowTasks {
+ public:
+  using Run = std::function<void(absl::AnyInvocable<void()>)>;
+
+  Run run() {
+    return [this](absl::AnyInvocable<void()> task) {
+      MutexLock lock(&mu_);
+      tasks_.push_back(std::move(task));
+      posted_.NotifyOne();
+    };
+  }
+  size_t waiting() const {
+    MutexLock lock(&mu_);
+    return tasks_.size();
+  }
+  // The first, once there is one.
+  void RunFirst() {
+    absl::AnyInvocable<void()> task;
+    {
+      MutexLock lock(&mu_);
+      while (tasks_.empty()) posted_.Wait(&mu_);
+      task = std::move(tasks_.front());
+      tasks_.erase(tasks_.begin());
+    }
+    task();
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar posted_;
+  std::vector<absl::AnyInvocable<void()>> tasks_ WEIR_GUARDED_BY(mu_);
+};
+
+TEST_F(StreamPoolTest, LanesAreMadeWhereItMayTakeLong) {
+  SlowTasks slow;
+  StreamPoolOptions options;
+  options.reserved = 0;
+  options.max = 2;
+  options.max_waiters = 1;
+  options.run_making = slow.run();
+  auto pool = Make(options);
+  const absl::StatusOr<StreamLease> none = pool->AcquireNow();
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(*none);
+  Grant first, second, third, refused;
+  EXPECT_NE(pool->Acquire(kNoDeadline, first.callback()), 0u);
+  EXPECT_NE(pool->Acquire(kNoDeadline, second.callback()), 0u);
+  EXPECT_EQ(slow.waiting(), 2u);
+  // One more than lanes may wait.
+  EXPECT_NE(pool->Acquire(kNoDeadline, third.callback()), 0u);
+  EXPECT_EQ(slow.waiting(), 2u);
+  EXPECT_EQ(pool->Acquire(kNoDeadline, refused.callback()), 0u);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_.calls(DeviceCall::kCreateStream), 0u);
+  slow.RunFirst();
+  slow.RunFirst();
+  ASSERT_TRUE(first.result.has_value() && second.result.has_value());
+  ASSERT_TRUE(first.result->ok() && second.result->ok());
+  EXPECT_FALSE(third.result.has_value());
+  (*second.result)->Reset();
+  ASSERT_TRUE(third.result.has_value());
+  EXPECT_TRUE(third.result->ok());
+  EXPECT_EQ(slow.waiting(), 0u);
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, ALaneThatCannotBeMadeFailsWhoWaitsLongest) {
+  SlowTasks slow;
+  StreamPoolOptions options;
+  options.reserved = 0;
+  options.max = 1;
+  options.run_making = slow.run();
+  auto pool = Make(options);
+  device_.Fail(DeviceCall::kCreateStream, absl::InternalError("no"));
+  Grant first, second;
+  pool->Acquire(kNoDeadline, first.callback());
+  pool->Acquire(kNoDeadline, second.callback());
+  slow.RunFirst();
+  EXPECT_EQ(first.result->status(), absl::InternalError("no"));
+  slow.RunFirst();
+  ASSERT_TRUE(second.result.has_value());
+  EXPECT_TRUE(second.result->ok());
+  CheckEquation(pool->stats());
+}
+
+TEST_F(StreamPoolTest, ALaneThatIsGivenUpIsMadeForTheNext) {
+  SlowTasks slow;
+  StreamPoolOptions options;
+  options.reserved = 0;
+  options.max = 1;
+  options.run_making = slow.run();
+  auto pool = Make(options);
+  Grant left;
+  pool->CancelWait(pool->Acquire(kNoDeadline, left.callback()));
+  EXPECT_EQ(left.code(), absl::StatusCode::kCancelled);
+  slow.RunFirst();
+  EXPECT_EQ(pool->stats().idle, 1u);
+  EXPECT_TRUE(*pool->AcquireNow());
+}
+
+// Whoever returns the last lease may be a thread that must not wait.
+TEST_F(StreamPoolTest, NothingIsExaminedOnceThePoolStops) {
+  SlowTasks slow;
+  StreamPoolOptions options;
+  options.max = 1;
+  options.run_slow = slow.run();
+  auto pool = Make(options);
+  auto lease = *pool->TryAcquire();
+  lease.MarkSuspect();
+  Grant cancelled;
+  pool->Acquire(kNoDeadline, cancelled.callback());
+  std::thread stopper([&] { pool->Stop(); });
+  cancelled.arrived.Wait();
+  lease.Reset();
+  stopper.join();
+  EXPECT_EQ(slow.waiting(), 0u);
+  EXPECT_EQ(device_.calls(DeviceCall::kCheck), 0u);
+  EXPECT_EQ(pool->stats().idle, 1u);
+}
+
 TEST_F(StreamPoolTest, IdleLanesGoAfterTheirTimeToLive) {
   StreamPoolOptions options;
   options.reserved = 1;
@@ -583,40 +705,13 @@ TEST_F(StreamPoolTest, ALaneThatGivesItsArenaUpKeepsItsPlace) {
   EXPECT_EQ(again.lane()->number(), latest);
 }
 
-// What a pool wants done where it may take long, until somebody does it.
-class SlowTasks {
- public:
-  void AddTo(StreamPoolOptions& options) {
-    options.run_slow = [this](absl::AnyInvocable<void()> task) {
-      MutexLock lock(&mu_);
-      tasks_.push_back(std::move(task));
-      posted_.Set();
-    };
-  }
-  // The first, once there is one.
-  void RunFirst() {
-    posted_.Wait();
-    absl::AnyInvocable<void()> task;
-    {
-      MutexLock lock(&mu_);
-      task = std::move(tasks_.front());
-    }
-    task();
-  }
-
- private:
-  Mutex mu_;
-  std::vector<absl::AnyInvocable<void()>> tasks_ WEIR_GUARDED_BY(mu_);
-  Event posted_;
-};
-
 TEST_F(StreamPoolTest, WhatStaysIdleIsGivenBackWhereThatMayTakeLong) {
   SlowTasks slow;
   StreamPoolOptions options;
   options.reserved = 1;
   options.max = 3;
   options.idle_ttl = absl::ZeroDuration();
-  slow.AddTo(options);
+  options.run_slow = slow.run();
   auto pool = Make(options);
   auto a = *pool->TryAcquire();
   auto b = *pool->TryAcquire();
@@ -639,7 +734,7 @@ TEST_F(StreamPoolTest, ASuspectLaneIsCheckedWhereThatMayTakeLong) {
     SlowTasks slow;
     StreamPoolOptions options;
     options.max = 1;
-    slow.AddTo(options);
+    options.run_slow = slow.run();
     auto pool = Make(options);
     const uint64_t checks = device_.calls(DeviceCall::kCheck);
     if (ill) device_.Fail(DeviceCall::kCheck, absl::InternalError("ill"));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/devices.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
@@ -33,6 +34,11 @@ class EvalTest : public ::testing::TestWithParam<const char*> {
         Engine::Create(*std::move(device), registry_.get(), SmallEngine());
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
+  }
+
+  void TearDown() override {
+    const MisplacedWaits misplaced = CountMisplacedWaits();
+    EXPECT_EQ(misplaced.count, 0u) << misplaced.first;
   }
 
   static EngineOptions SmallEngine() {

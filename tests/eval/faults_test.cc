@@ -72,7 +72,7 @@ class Faults : public ::testing::Test {
 
 TEST_F(Faults, AStreamThatCannotBeMadeFailsOneWork) {
   device_->Fail(DeviceCall::kCreateStream,
-                absl::ResourceExhaustedError("no more streams"), 1, 2);
+                absl::ResourceExhaustedError("no more streams"));
   WatchedWork watched;
   EXPECT_EQ(RunOne(watched).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(RunOne(watched).ok());

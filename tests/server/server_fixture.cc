@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/status_details.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread_role.h"
 #include "tests/rpc/connect.h"
 #include "tests/server/raw_socket.h"
 
@@ -57,7 +58,11 @@ TestServer::TestServer(const std::function<void(ServerOptions&)>& change,
   kserve_ = inference::GRPCInferenceService::NewStub(channel_);
 }
 
-TestServer::~TestServer() = default;
+TestServer::~TestServer() {
+  server_ = nullptr;
+  const MisplacedWaits misplaced = CountMisplacedWaits();
+  EXPECT_EQ(misplaced.count, 0u) << misplaced.first;
+}
 
 std::shared_ptr<grpc::Channel> TestServer::Connect(
     const std::string& address) const {

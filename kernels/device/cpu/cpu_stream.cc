@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cpu/cpu_device.h"
 
 namespace weir {
@@ -86,6 +87,8 @@ void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
     }
   }
   completion.status = std::move(status);
+  // Bound as on a thread that does nothing else, wherever this runs.
+  const ScopedThreadRole role(ThreadRole::kCompletion);
   // Whatever it waited for was reached before it ran.
   std::optional<absl::Status> outcome = task->Settle(completion);
   completion.outcome =

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/cuda/dynamic_library.h"
 #include "kernels/device/device.h"
@@ -80,6 +81,7 @@ absl::Status CublasLt::Check(cublasStatus_t status, const char* what) const {
 
 absl::StatusOr<std::shared_ptr<const MatrixProduct>> CublasLt::Prepare(
     const ProductSpec& spec) const {
+  ExpectMayWait("CublasLt::Prepare");
   std::shared_ptr<MatrixProduct> product(new MatrixProduct(this));
   MatrixProduct& p = *product;
   p.spec_ = spec;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/cuda/cublaslt.h"
 #include "kernels/device/cuda/cuda_status.h"
@@ -279,6 +280,7 @@ absl::StatusOr<std::unique_ptr<Stream>> CudaDevice::CreateStream(int priority) {
 absl::StatusOr<int64_t> CudaDevice::QueryFreeMemory() {
   WEIR_RETURN_IF_ERROR(health_.status());
   WEIR_RETURN_IF_ERROR(Activate());
+  ExpectMayWait("cudaMemGetInfo");
   size_t free = 0;
   size_t total = 0;
   // A fault that it meets is left to those whose work it cost: they name it.
@@ -290,6 +292,7 @@ absl::Status CudaDevice::Synchronize() {
   WEIR_RETURN_IF_ERROR(health_.status());
   WEIR_RETURN_IF_ERROR(Activate());
   const auto before = records_.Snapshot();
+  ExpectMayWait("cudaDeviceSynchronize");
   WEIR_RETURN_IF_ERROR(Report(WEIR_CUDA_CALL(cudaDeviceSynchronize())));
   // The device is done; wait until the monitor has seen and told it.
   struct Pending {
@@ -319,6 +322,7 @@ absl::StatusOr<std::shared_ptr<const void>> CudaDevice::Upload(const void* data,
   if (bytes == 0 || compiles_only_) return std::shared_ptr<const void>();
   WEIR_RETURN_IF_ERROR(Activate());
   void* copy = nullptr;
+  ExpectMayWait("cudaStreamSynchronize");
   const absl::Status taken =
       WEIR_CUDA_CALL(cudaMallocAsync(&copy, bytes, setup_stream_));
   if (!taken.ok()) {
@@ -371,6 +375,7 @@ absl::StatusOr<cuda::NvJpeg*> CudaDevice::nvjpeg() {
 
 bool CudaDevice::TrimOne(Nanos before) {
   if (health_.poisoned() || !Activate().ok()) return false;
+  ExpectMayWait("CudaDevice::TrimOne");
   if (staged_copies_.TrimOne(before)) return true;
   cuda::NvJpeg* const nvjpeg = opened_nvjpeg_.load(std::memory_order_acquire);
   return nvjpeg != nullptr && nvjpeg->TrimOne(before);
@@ -447,7 +452,10 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> CudaDevice::LoadImage(
   const absl::Status found = WEIR_CUDA_CALL(
       driver_.module_get_function(&function, module, kKernelName));
   auto unload = [this](CUmodule unused) {
-    GiveBack([&] { return WEIR_CUDA_CALL(driver_.module_unload(unused)); });
+    GiveBack([&] {
+      ExpectMayWait("cuModuleUnload");
+      return WEIR_CUDA_CALL(driver_.module_unload(unused));
+    });
   };
   if (!found.ok()) {
     unload(module);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cuda/cuda_device.h"
 #include "kernels/device/cuda/cuda_status.h"
 
@@ -18,6 +19,7 @@ struct CudaStream::Handle {
   ~Handle() {
     // On a lost device there is nothing to mend.
     if (device->health().poisoned() || !device->Activate().ok()) return;
+    ExpectMayWait("cudaStreamDestroy");
     (void)cudaStreamDestroy(stream);
   }
   Handle(const Handle&) = delete;
@@ -45,6 +47,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
   WEIR_RETURN_IF_ERROR(device->health().status());
   WEIR_RETURN_IF_ERROR(device->Activate());
   cudaStream_t stream = nullptr;
+  ExpectMayWait("cudaStreamCreateWithPriority");
   WEIR_RETURN_IF_ERROR(device->Report(WEIR_CUDA_CALL(
       cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority))));
   auto handle = std::make_shared<Handle>(device, stream);
@@ -134,6 +137,7 @@ uint64_t CudaStream::Enqueue(StreamTask* task, Inline) {
 
 absl::Status CudaStream::Check() {
   WEIR_RETURN_IF_ERROR(device_->health().status());
+  ExpectMayWait("cuStreamQuery");
   return device_->Report(handle_->Query());
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/cuda/dynamic_library.h"
 
@@ -410,6 +411,7 @@ absl::StatusOr<bool> IsTaken(Cudnn* library, const Descriptor& candidate,
 
 absl::StatusOr<std::shared_ptr<const Convolution>> Cudnn::Prepare(
     const ConvolutionSpec& spec) {
+  ExpectMayWait("Cudnn::Prepare");
   for (const auto* dims : {&spec.in, &spec.weights, &spec.out}) {
     WEIR_RETURN_IF_ERROR(CheckElements(*dims));
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cuda/dynamic_library.h"
 
 namespace weir {
@@ -68,6 +69,7 @@ absl::Status Nvrtc::Check(nvrtcResult result, const char* what) const {
 
 absl::StatusOr<std::string> Nvrtc::Compile(const std::string& source,
                                            int capability) const {
+  ExpectMayWait("Nvrtc::Compile");
   const bool known = std::find(architectures_.begin(), architectures_.end(),
                                capability) != architectures_.end();
   int newest = 0;

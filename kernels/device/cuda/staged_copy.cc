@@ -5,13 +5,16 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/device.h"
 
 namespace weir::cuda {
 
 StagedCopies::Staging::~Staging() {
-  if (data != nullptr) (void)cudaFreeHost(data);
+  if (data == nullptr) return;
+  ExpectMayWait("cudaFreeHost");
+  (void)cudaFreeHost(data);
 }
 
 absl::Status StagedCopies::CopyFilled(
@@ -22,6 +25,7 @@ absl::Status StagedCopies::CopyFilled(
       [bytes](const Staging& staging) { return staging.size >= bytes; },
       [bytes](Staging* staging) -> absl::Status {
         void* data = nullptr;
+        ExpectMayWait("cudaHostAlloc");
         WEIR_RETURN_IF_ERROR(ShortOfHostMemory(WEIR_CUDA_CALL(
             cudaHostAlloc(&data, bytes, cudaHostAllocPortable))));
         staging->data = static_cast<uint8_t*>(data);
