@@ -2,6 +2,8 @@
 // opens libraries, keeps staging, and bounds decoders.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "kernels/device/cuda/in_flight_pool.h"
 #include "kernels/device/cuda/nvjpeg.h"
 #include "kernels/device/cuda/opened_once.h"
+#include "kernels/device/cuda/record_slab.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 
@@ -43,6 +46,93 @@ absl::Status Patient(Stream::Look look) {
     seen = look();
   }
   return seen.status();
+}
+
+// -- RecordSlab ---------------------------------------------------------------
+
+// Blocks of the host's memory.
+class HostRecords {
+ public:
+  RecordSlab::Memory Memory() {
+    return {[this]() -> absl::StatusOr<RecordSlab::Block> {
+              if (before_making) before_making();
+              auto& block =
+                  blocks.emplace_back(std::make_unique<CompletionRecord[]>(
+                      RecordSlab::kRecordsPerBlock));
+              return RecordSlab::Block{block.get(), block.get(), nullptr};
+            },
+            [this](const RecordSlab::Block&) { ++freed; }};
+  }
+
+  std::function<void()> before_making;
+  std::vector<std::unique_ptr<CompletionRecord[]>> blocks;
+  size_t freed = 0;
+};
+
+std::shared_ptr<Timeline> NewTimeline() {
+  return std::make_shared<Timeline>("test", nullptr);
+}
+
+TEST(RecordSlabTest, ARecordServesAgainOnceAllBeforeItsReleaseIsDone) {
+  HostRecords memory;
+  {
+    RecordSlab slab(memory.Memory());
+    const auto kept = NewTimeline();
+    std::atomic<uint64_t> sequence = 1;
+    ASSERT_TRUE(slab.Acquire(kept).ok());
+    slab.SetLastSequence(kept.get(), &sequence);
+    const auto gone = NewTimeline();
+    const auto record = slab.Acquire(gone);
+    ASSERT_TRUE(record.ok());
+    ASSERT_TRUE(slab.Find(gone.get()).has_value());
+    EXPECT_EQ(slab.Find(gone.get())->host, record->host);
+    slab.Release(gone.get());
+    EXPECT_FALSE(slab.Find(gone.get()).has_value());
+    // All others are taken, and one more.
+    std::vector<std::shared_ptr<Timeline>> others;
+    for (size_t i = 1; i < RecordSlab::kRecordsPerBlock; ++i) {
+      others.push_back(NewTimeline());
+      const auto other = slab.Acquire(others.back());
+      ASSERT_TRUE(other.ok());
+      EXPECT_NE(other->host, record->host);
+    }
+    EXPECT_EQ(memory.blocks.size(), 2u);
+    ASSERT_TRUE(kept->Advance(1).ok());
+    bool again = false;
+    for (size_t i = 0; i < RecordSlab::kRecordsPerBlock; ++i) {
+      others.push_back(NewTimeline());
+      again |= slab.Acquire(others.back())->host == record->host;
+    }
+    EXPECT_TRUE(again);
+  }
+  EXPECT_EQ(memory.freed, memory.blocks.size());
+}
+
+// The driver may take as long as what runs.
+TEST(RecordSlabTest, WhatIsMadeHoldsUpNobodyWhoLooks) {
+  HostRecords memory;
+  RecordSlab slab(memory.Memory());
+  const auto there = NewTimeline();
+  ASSERT_TRUE(slab.Acquire(there).ok());
+  std::vector<std::shared_ptr<Timeline>> others;
+  for (size_t i = 1; i < RecordSlab::kRecordsPerBlock; ++i) {
+    others.push_back(NewTimeline());
+    ASSERT_TRUE(slab.Acquire(others.back()).ok());
+  }
+  Event making, go_on;
+  memory.before_making = [&] {
+    making.Set();
+    go_on.Wait();
+  };
+  const auto waits = NewTimeline();
+  std::thread maker([&] { EXPECT_TRUE(slab.Acquire(waits).ok()); });
+  making.Wait();
+  EXPECT_TRUE(slab.Find(there.get()).has_value());
+  EXPECT_FALSE(slab.Find(waits.get()).has_value());
+  slab.Release(there.get());
+  go_on.Set();
+  maker.join();
+  EXPECT_TRUE(slab.Find(waits.get()).has_value());
 }
 
 // -- OpenedOnce ---------------------------------------------------------------

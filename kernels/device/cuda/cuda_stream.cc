@@ -196,15 +196,12 @@ absl::Status CudaStream::WaitOnDevice(const Point& point) {
         "stream ", id_, " cannot wait for ", point.timeline->name(), " = ",
         point.value, ": not launched on ", DeviceName(device_->info())));
   }
-  absl::Status status;
-  const bool alive = device_->records().WithRecord(
-      point.timeline.get(), [&](const StreamRecord& other) {
-        status = CudaStatus(device_->driver().stream_wait_value64(
-                                stream_, other.device_sequence, point.value,
-                                CU_STREAM_WAIT_VALUE_GEQ),
-                            "cuStreamWaitValue64");
-      });
-  if (alive) return status;
+  if (const auto other = device_->records().Find(point.timeline.get())) {
+    return CudaStatus(device_->driver().stream_wait_value64(
+                          stream_, other->device_sequence, point.value,
+                          CU_STREAM_WAIT_VALUE_GEQ),
+                      "cuStreamWaitValue64");
+  }
   // Its stream is gone, which only an idle one may be.
   return point.Outcome().value_or(absl::InternalError(absl::StrCat(
       point.timeline->name(), " = ", point.value, " has no stream")));

@@ -6,66 +6,93 @@
 #include <new>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cuda/cuda_status.h"
 #include "kernels/device/device.h"
 
 namespace weir {
 
-RecordSlab::~RecordSlab() {
+namespace {
+
+constexpr size_t kSlots =
+    RecordSlab::kRecordsPerBlock * CompletionRecord::kSlots;
+
+void FreeCuda(const RecordSlab::Block& block) {
   // The process may have lost its device; there is nobody to tell.
-  for (void* block : host_blocks_) (void)cudaFreeHost(block);
-  for (void* block : device_blocks_) (void)cudaFree(block);
+  if (block.host != nullptr) (void)cudaFreeHost(block.host);
+  if (block.fault_slots != nullptr) (void)cudaFree(block.fault_slots);
 }
 
-absl::Status RecordSlab::Grow() {
+absl::Status FillCuda(RecordSlab::Block& block) {
   void* host = nullptr;
-  WEIR_RETURN_IF_ERROR(ShortOfHostMemory(WEIR_CUDA_CALL(
-      cudaHostAlloc(&host, kRecordsPerBlock * sizeof(CompletionRecord),
-                    cudaHostAllocPortable | cudaHostAllocMapped))));
-  host_blocks_.push_back(host);
+  WEIR_RETURN_IF_ERROR(ShortOfHostMemory(WEIR_CUDA_CALL(cudaHostAlloc(
+      &host, RecordSlab::kRecordsPerBlock * sizeof(CompletionRecord),
+      cudaHostAllocPortable | cudaHostAllocMapped))));
+  block.host = static_cast<CompletionRecord*>(host);
   void* mapped = nullptr;
   WEIR_CUDA_RETURN_IF_ERROR(cudaHostGetDevicePointer(&mapped, host, 0));
-  constexpr size_t kSlotBytes =
-      kRecordsPerBlock * CompletionRecord::kSlots * sizeof(CudaFaultSlot);
+  block.device = static_cast<CompletionRecord*>(mapped);
   void* device = nullptr;
-  WEIR_CUDA_RETURN_IF_ERROR(cudaMalloc(&device, kSlotBytes));
-  device_blocks_.push_back(device);
+  WEIR_CUDA_RETURN_IF_ERROR(
+      cudaMalloc(&device, kSlots * sizeof(CudaFaultSlot)));
+  block.fault_slots = static_cast<CudaFaultSlot*>(device);
 
-  auto* records = static_cast<CompletionRecord*>(host);
-  auto* mapped_records = static_cast<CompletionRecord*>(mapped);
-  auto* slots = static_cast<CudaFaultSlot*>(device);
-  std::vector<CudaFaultSlot> image(kRecordsPerBlock * CompletionRecord::kSlots);
-  std::vector<StreamRecord> fresh;
-  for (size_t i = 0; i < kRecordsPerBlock; ++i) {
-    new (&records[i]) CompletionRecord();
-    records[i].sequence.store(0, std::memory_order_relaxed);
-    records[i].mark.store(0, std::memory_order_relaxed);
+  std::vector<CudaFaultSlot> image(kSlots);
+  for (size_t i = 0; i < RecordSlab::kRecordsPerBlock; ++i) {
+    CompletionRecord& record = *new (&block.host[i]) CompletionRecord();
+    record.sequence.store(0, std::memory_order_relaxed);
+    record.mark.store(0, std::memory_order_relaxed);
     for (size_t s = 0; s < CompletionRecord::kSlots; ++s) {
-      records[i].slots[s].fault.store(0, std::memory_order_relaxed);
+      record.slots[s].fault.store(0, std::memory_order_relaxed);
       image[i * CompletionRecord::kSlots + s] = {
           0, reinterpret_cast<unsigned long long*>(
-                 &mapped_records[i].slots[s].fault)};
+                 &block.device[i].slots[s].fault)};
     }
-    fresh.push_back({&records[i],
-                     reinterpret_cast<uint64_t>(&mapped_records[i].sequence),
-                     reinterpret_cast<uint64_t>(&mapped_records[i].mark),
-                     slots + i * CompletionRecord::kSlots});
   }
   // A stream of its own: nothing of ours runs on the default streams.
   cudaStream_t stream = nullptr;
   WEIR_CUDA_RETURN_IF_ERROR(
       cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  absl::Status copied = WEIR_CUDA_CALL(cudaMemcpyAsync(
-      device, image.data(), kSlotBytes, cudaMemcpyHostToDevice, stream));
+  absl::Status copied = WEIR_CUDA_CALL(
+      cudaMemcpyAsync(device, image.data(), kSlots * sizeof(CudaFaultSlot),
+                      cudaMemcpyHostToDevice, stream));
   if (copied.ok()) copied = WEIR_CUDA_CALL(cudaStreamSynchronize(stream));
   const absl::Status destroyed = WEIR_CUDA_CALL(cudaStreamDestroy(stream));
-  WEIR_RETURN_IF_ERROR(copied);
-  WEIR_RETURN_IF_ERROR(destroyed);
-  free_.insert(free_.end(), fresh.begin(), fresh.end());
+  return copied.ok() ? destroyed : copied;
+}
+
+absl::StatusOr<RecordSlab::Block> MakeCuda() {
+  ExpectMayWait("RecordSlab::Acquire");
+  RecordSlab::Block block;
+  if (absl::Status status = FillCuda(block); !status.ok()) {
+    FreeCuda(block);
+    return status;
+  }
+  return block;
+}
+
+}  // namespace
+
+RecordSlab::Memory RecordSlab::CudaMemory() { return {MakeCuda, FreeCuda}; }
+
+RecordSlab::~RecordSlab() {
+  for (const Block& block : blocks_) memory_.free(block);
+}
+
+absl::Status RecordSlab::Grow() {
+  WEIR_ASSIGN_OR_RETURN(const Block block, memory_.make());
+  blocks_.push_back(block);
+  MutexLock lock(&mu_);
+  for (size_t i = 0; i < kRecordsPerBlock; ++i) {
+    free_.push_back({&block.host[i],
+                     reinterpret_cast<uint64_t>(&block.device[i].sequence),
+                     reinterpret_cast<uint64_t>(&block.device[i].mark),
+                     block.fault_slots + i * CompletionRecord::kSlots});
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<StreamRecord> RecordSlab::Acquire(
+std::optional<StreamRecord> RecordSlab::Take(
     const std::shared_ptr<Timeline>& timeline) {
   MutexLock lock(&mu_);
   while (!retired_.empty()) {
@@ -79,11 +106,22 @@ absl::StatusOr<StreamRecord> RecordSlab::Acquire(
     free_.push_back(oldest.record);
     retired_.pop_front();
   }
-  if (free_.empty()) WEIR_RETURN_IF_ERROR(Grow());
+  if (free_.empty()) return std::nullopt;
   const StreamRecord record = free_.back();
   free_.pop_back();
   live_[timeline.get()] = {timeline, nullptr, record};
   return record;
+}
+
+absl::StatusOr<StreamRecord> RecordSlab::Acquire(
+    const std::shared_ptr<Timeline>& timeline) {
+  if (auto record = Take(timeline)) return *record;
+  MutexLock growing(&grow_mu_);
+  for (;;) {
+    // Another thread may have made some meanwhile.
+    if (auto record = Take(timeline)) return *record;
+    WEIR_RETURN_IF_ERROR(Grow());
+  }
 }
 
 void RecordSlab::SetLastSequence(const Timeline* timeline,
@@ -101,13 +139,11 @@ void RecordSlab::Release(const Timeline* timeline) {
   retired_.push_back({record, SnapshotLocked()});
 }
 
-bool RecordSlab::WithRecord(const Timeline* timeline,
-                            absl::FunctionRef<void(const StreamRecord&)> use) {
+std::optional<StreamRecord> RecordSlab::Find(const Timeline* timeline) const {
   MutexLock lock(&mu_);
-  auto it = live_.find(timeline);
-  if (it == live_.end()) return false;
-  use(it->second.record);
-  return true;
+  const auto found = live_.find(timeline);
+  if (found == live_.end()) return std::nullopt;
+  return found->second.record;
 }
 
 std::vector<std::pair<std::shared_ptr<Timeline>, uint64_t>>
