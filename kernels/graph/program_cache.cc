@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <stop_token>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/striped_snapshot.h"
 #include "kernels/base/thread.h"
+#include "kernels/graph/turn_queue.h"
 
 namespace weir {
 namespace {
@@ -90,6 +92,8 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
     absl::AnyInvocable<void(ProgramOr)> done;
     TimerQueue::TimerId timer = 0;
   };
+  struct Compilation;
+  using Compilations = TurnQueue<std::shared_ptr<Compilation>>;
   // One compilation and everyone who waits for it.
   // Ends on the thread of `reader` if its key is large.
   struct Compilation {
@@ -103,7 +107,8 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
     // Guarded by `mu`.
     std::map<WaitId, Waiter> waiters;
     Stage stage = Stage::kArrives;
-    std::list<std::shared_ptr<Compilation>>::iterator place;  // while it waits
+    std::string owner;          // of the first who asked
+    Compilations::Place place;  // while it waits
   };
   struct Planning {
     WaitId id = 0;
@@ -159,7 +164,11 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
   // others.
   absl::Status CheckBytes(size_t more, size_t others) const WEIR_REQUIRES(mu);
   // Whether what has arrived, whose bytes are counted, may wait there.
-  absl::Status CheckQueue() const WEIR_REQUIRES(mu);
+  absl::Status CheckQueue(const Compilation& arrival) const WEIR_REQUIRES(mu);
+  // One more of that owner waits for it: it goes to the line where it is next
+  // sooner.
+  void MoveUp(Compilation& compilation, const std::string& owner)
+      WEIR_REQUIRES(mu);
   // Whom callers of that hash may join; null: nobody.
   std::shared_ptr<Compilation> Joinable(uint64_t hash) const WEIR_REQUIRES(mu);
   void Compile(std::shared_ptr<Compilation> compilation);
@@ -195,7 +204,7 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
   void Leave(WaitId id, absl::Status status);
   // Nobody waits for it: out of the queue, or to its end.
   void GiveUp(Compilation& compilation) WEIR_REQUIRES(mu);
-  void Compilations();  // a compile thread
+  void RunCompilations();  // a compile thread
   // A plan thread, for plans of all kinds up to that.
   void Plans(PlanKind most);
   PlanKind KindOf(const Program& program) const;
@@ -235,7 +244,7 @@ struct ProgramCache::State final : ProgramRoom::Keeper,
   std::unordered_map<WaitId, Wait> waits WEIR_GUARDED_BY(mu);
   size_t compile_waits WEIR_GUARDED_BY(mu) = 0;  // of those
   size_t arriving WEIR_GUARDED_BY(mu) = 0;       // large keys, not yet read
-  std::list<std::shared_ptr<Compilation>> queue WEIR_GUARDED_BY(mu);
+  Compilations queue WEIR_GUARDED_BY(mu);
   // By Program::number.
   std::unordered_map<uint64_t, Plannings> plans WEIR_GUARDED_BY(mu);
   std::array<std::list<Plannings*>, kPlanKinds> plan_lines WEIR_GUARDED_BY(mu);
@@ -311,12 +320,38 @@ absl::Status ProgramCache::State::CheckBytes(size_t more, size_t others) const {
                    options.max_queued_bytes);
 }
 
-absl::Status ProgramCache::State::CheckQueue() const {
+absl::Status ProgramCache::State::CheckQueue(const Compilation& arrival) const {
   if (queue.size() >= options.max_queued) {
     return QueueFull("graphs wait to be compiled", "max_queued",
                      options.max_queued);
   }
-  return CheckBytes(0, 0);
+  WEIR_RETURN_IF_ERROR(CheckBytes(0, 0));
+  if (arrival.owner.empty()) return absl::OkStatus();
+  const Compilations::Share share = queue.ShareOf(arrival.owner);
+  if (share.items == 0) return absl::OkStatus();
+  if (share.items >= options.max_queued - queue.size()) {
+    return QueueFull("graphs of one client wait to be compiled", "max_queued",
+                     share.items);
+  }
+  const size_t others = keys->bytes() - arrival.key->size();
+  if (share.weight + arrival.key->size() >
+      options.max_queued_bytes - std::min(others, options.max_queued_bytes)) {
+    return QueueFull("bytes of one client's graphs wait to be compiled",
+                     "max_queued_bytes", share.weight);
+  }
+  return absl::OkStatus();
+}
+
+void ProgramCache::State::MoveUp(Compilation& compilation,
+                                 const std::string& owner) {
+  if (compilation.stage != Compilation::Stage::kWaits ||
+      queue.owner(compilation.place) == owner ||
+      queue.ShareOf(owner).items >= queue.Rank(compilation.place)) {
+    return;
+  }
+  std::shared_ptr<Compilation> moved = queue.Remove(compilation.place);
+  compilation.place =
+      queue.Push(owner, std::move(moved), compilation.key->size());
 }
 
 bool ProgramCache::State::Place(const std::shared_ptr<Compilation>& arrival,
@@ -343,7 +378,7 @@ bool ProgramCache::State::Place(const std::shared_ptr<Compilation>& arrival,
           continue;
         }
         if (!joins) {
-          if (absl::Status full = CheckQueue(); !full.ok()) {
+          if (absl::Status full = CheckQueue(*arrival); !full.ok()) {
             now = std::move(full);
           }
         }
@@ -352,13 +387,15 @@ bool ProgramCache::State::Place(const std::shared_ptr<Compilation>& arrival,
         ++misses;
         if (joins) {
           other->waiters.insert(std::move(node));
+          MoveUp(*other, arrival->owner);
           waits[id].compilation = std::move(other);
           return true;
         }
         arrival->waiters.insert(std::move(node));
         arrival->stage = Compilation::Stage::kWaits;
         compiling.emplace(hash, arrival);
-        arrival->place = queue.insert(queue.end(), arrival);
+        arrival->place =
+            queue.Push(arrival->owner, arrival, arrival->key->size());
         work.NotifyOne();
         return true;
       }
@@ -535,7 +572,7 @@ void ProgramCache::State::GiveUp(Compilation& compilation) {
   }
   compilation.stop.request_stop();
   if (compilation.stage == Compilation::Stage::kWaits) {
-    queue.erase(compilation.place);
+    queue.Remove(compilation.place);
   }
 }
 
@@ -576,18 +613,20 @@ void ProgramCache::State::Leave(WaitId id, absl::Status status) {
   }
 }
 
-void ProgramCache::State::Compilations() {
+void ProgramCache::State::RunCompilations() {
   for (;;) {
     std::shared_ptr<Compilation> compilation;
+    Compilations::Owner owner;
     {
       MutexLock lock(&mu);
       while (queue.empty() && !stopping) work.Wait(&mu);
       if (stopping) return;
-      compilation = std::move(queue.front());
-      queue.pop_front();
+      std::tie(compilation, owner) = queue.Take();
       compilation->stage = Compilation::Stage::kRuns;
     }
     Compile(std::move(compilation));
+    MutexLock lock(&mu);
+    queue.Done(owner);
   }
 }
 
@@ -696,7 +735,7 @@ ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
   for (int i = 0; i < options.threads; ++i) {
     // Joined by Stop, so that the bare pointer will do.
     state_->threads.emplace_back(
-        "weir-compile", [state = state_.get()] { state->Compilations(); });
+        "weir-compile", [state = state_.get()] { state->RunCompilations(); });
   }
   for (int i = 0; i < options.plan_threads; ++i) {
     const State::PlanKind most =
@@ -723,7 +762,8 @@ std::shared_ptr<const Program> ProgramCache::Find(KeyPieces key, KeyHash hash) {
 
 ProgramCache::WaitId ProgramCache::GetOrCompile(
     std::shared_ptr<const std::string> key, KeyHash hash, GraphFactory factory,
-    Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done) {
+    Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done,
+    std::string owner) {
   State& state = *state_;
   const bool large = key->size() > kLargeKeyBytes;
   if (!large) {
@@ -738,6 +778,7 @@ ProgramCache::WaitId ProgramCache::GetOrCompile(
   arrival->hash = hash;
   arrival->key = std::move(key);
   arrival->factory = std::move(factory);
+  arrival->owner = std::move(owner);
   absl::StatusOr<WaitId> id = 0;
   {
     MutexLock lock(&state.mu);

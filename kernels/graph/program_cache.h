@@ -1,12 +1,13 @@
 // Programs by the bytes that described them, bounded in entries and bytes. Idle
 // ones go, least recently used first; one that is in use gives up its place
 // only where no other has one to give, for its bytes stay. Compilation runs on
-// the cache's own threads, one at a time per key, and its queue is bounded;
-// plans are made on threads of their own. What nobody waits for any more leaves
-// its queue at once, with its bytes, and ends at its next step if it runs. A
-// key may be a whole model: it is looked up where it lies, one copy serves all
-// that is kept of it, and a large one is compared and freed on a thread of the
-// cache. Thread-safe; Find takes no lock that a compilation holds.
+// the cache's own threads, one at a time per key, for one owner after the
+// other, and its queue is bounded; plans are made on threads of their own. What
+// nobody waits for any more leaves its queue at once, with its bytes, and ends
+// at its next step if it runs. A key may be a whole model: it is looked up
+// where it lies, one copy serves all that is kept of it, and a large one is
+// compared and freed on a thread of the cache. Thread-safe; Find takes no lock
+// that a compilation holds.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,8 @@ struct ProgramCacheOptions {
   // nothing is compiled and no plan made (ProgramRoom::Admit). So it may be
   // passed by what each thread makes at the moment, and by one program.
   size_t max_bytes = size_t{1} << 30;
+  // An owner may have as many waiting as there is room left for, and so half of
+  // all; nobody's, whose owner is empty, may be all. So it is with bytes.
   size_t max_queued = 256;
   // Of keys that wait, are being compared with those of others or compiled, or
   // are about to be freed. One may wait beyond it, alone.
@@ -115,21 +118,27 @@ class WEIR_EXPORT ProgramCache {
   // (reason COMPILE_WAIT_TOO_LONG), RESOURCE_EXHAUSTED (reason
   // COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED), or CANCELLED by Cancel or
   // Stop. The compilation goes on only while somebody waits for it. `hash` is
-  // the key's.
+  // the key's. `owner` is who asks: compilations of one owner follow one
+  // another, owners take turns, and a program that several want comes when the
+  // first of them would have it.
   WaitId GetOrCompile(std::shared_ptr<const std::string> key, KeyHash hash,
                       GraphFactory factory, Nanos deadline,
-                      absl::AnyInvocable<void(ProgramOr)> done);
+                      absl::AnyInvocable<void(ProgramOr)> done,
+                      std::string owner = {});
   WaitId GetOrCompile(std::shared_ptr<const std::string> key,
                       GraphFactory factory, Nanos deadline,
-                      absl::AnyInvocable<void(ProgramOr)> done) {
+                      absl::AnyInvocable<void(ProgramOr)> done,
+                      std::string owner = {}) {
     const std::string_view whole = *key;
     return GetOrCompile(std::move(key), Hash({&whole, 1}), std::move(factory),
-                        deadline, std::move(done));
+                        deadline, std::move(done), std::move(owner));
   }
   WaitId GetOrCompile(std::string key, GraphFactory factory, Nanos deadline,
-                      absl::AnyInvocable<void(ProgramOr)> done) {
+                      absl::AnyInvocable<void(ProgramOr)> done,
+                      std::string owner = {}) {
     return GetOrCompile(std::make_shared<const std::string>(std::move(key)),
-                        std::move(factory), deadline, std::move(done));
+                        std::move(factory), deadline, std::move(done),
+                        std::move(owner));
   }
 
   // Program::MakePlan on a plan thread. The program may be of another cache, or

@@ -12,6 +12,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/rpc/peer.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
 #include "server/services/call_evaluation.h"
@@ -161,14 +162,16 @@ class EvaluatorService::Request {
     auto make_graph = [key = found.key] { return ImportKey(*key); };
     compile_wait_ = engine_->programs().GetOrCompile(
         std::move(found.key), found.hash, std::move(make_graph),
-        call_.deadline(), [this](ProgramCache::ProgramOr program) {
+        call_.deadline(),
+        [this](ProgramCache::ProgramOr program) {
           compiled_ = std::move(program);
           call_.Resume(
               [](ServerCall&, void* self) {
                 static_cast<Request*>(self)->Compiled();
               },
               this);
-        });
+        },
+        PeerKey(call_.Peer()));
     call_.OnCancel(
         [](ServerCall&, void* self) {
           const Request& request = *static_cast<Request*>(self);

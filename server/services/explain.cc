@@ -11,6 +11,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
+#include "server/rpc/peer.h"
 #include "server/rpc/typed_method.h"
 #include "server/rpc/wire/explain_request.h"
 #include "server/services/graph_source.h"
@@ -105,11 +106,13 @@ class ExplainCall {
     auto make_graph = [key = found.key] { return ImportKey(*key); };
     wait_ = waits_in_->GetOrCompile(
         std::move(found.key), found.hash, std::move(make_graph),
-        call_.deadline(), [this](ProgramCache::ProgramOr program) {
+        call_.deadline(),
+        [this](ProgramCache::ProgramOr program) {
           status_ = WithGraphField(program.status(), request_.graph);
           if (program.ok()) program_ = *std::move(program);
           Resume<&ExplainCall::Compiled>();
-        });
+        },
+        PeerKey(call_.Peer()));
     StopWaitingOnCancel();
   }
 

@@ -19,6 +19,7 @@
 namespace weir {
 namespace {
 
+using ::testing::ElementsAre;
 using ::weir::testing::Floats;
 using ::weir::testing::Input;
 using ::weir::testing::Node;
@@ -424,6 +425,81 @@ TEST_F(ProgramCacheTest, RefusesMoreThanTheQueueHolds) {
   cache->GetOrCompile("queued", factory, kNoDeadline, answers.Sink());
   gate.Open();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(answers.Next().ok());
+}
+
+// One compilation at a time, of owners that ask while the first one runs.
+class Owners : public ProgramCacheTest {
+ protected:
+  void SetUp() override {
+    cache_ = Make({.max_queued = 8, .max_queued_bytes = 100});
+    cache_->GetOrCompile("running", Behind(gate_), kNoDeadline, answers_.Sink(),
+                         "a");
+    gate_.AwaitArrival();
+  }
+  void TearDown() override { gate_.Open(); }
+
+  void Ask(const std::string& owner, const std::string& key) {
+    ++asked_;
+    cache_->GetOrCompile(
+        key,
+        [this, key] {
+          order_.push_back(key);
+          return NegGraph();
+        },
+        kNoDeadline, answers_.Sink(), owner);
+  }
+  absl::Status Refused(const std::string& owner, const std::string& key) {
+    Programs refused;
+    cache_->GetOrCompile(key, NegGraph, kNoDeadline, refused.Sink(), owner);
+    return refused.size() == 0 ? absl::OkStatus() : refused.Next().status();
+  }
+  // The keys that were asked for, as they were compiled.
+  std::vector<std::string> Order() {
+    gate_.Open();
+    for (int i = 0; i <= asked_; ++i) EXPECT_TRUE(answers_.Next().ok());
+    return order_;
+  }
+
+  std::unique_ptr<ProgramCache> cache_;
+  Gate gate_;
+  Programs answers_;
+  int asked_ = 0;
+  std::vector<std::string> order_;  // the compile thread's
+};
+
+TEST_F(Owners, TakeTurns) {
+  for (const char* key : {"a1", "a2", "a3"}) Ask("a", key);
+  for (const char* key : {"b1", "b2"}) Ask("b", key);
+  Ask("c", "c1");
+  EXPECT_THAT(Order(), ElementsAre("b1", "c1", "a1", "b2", "a2", "a3"));
+}
+
+TEST_F(Owners, LeaveRoomForOthers) {
+  for (const char* key : {"a1", "a2", "a3", "a4"}) Ask("a", key);
+  const absl::Status status = Refused("a", "a5");
+  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
+  EXPECT_TRUE(RetryAfter(status).has_value());
+  for (const char* key : {"b1", "b2"}) Ask("b", key);
+  EXPECT_EQ(Reason(Refused("b", "b3")), "COMPILE_QUEUE_FULL");
+  Ask("c", "c1");
+  EXPECT_EQ(Order().size(), 7u);
+}
+
+TEST_F(Owners, LeaveBytesForOthers) {
+  // 7 bytes are the running one's.
+  Ask("a", std::string(40, 'a'));
+  EXPECT_EQ(Reason(Refused("a", std::string(20, 'b'))), "COMPILE_QUEUE_FULL");
+  Ask("b", std::string(20, 'b'));
+  EXPECT_EQ(Order().size(), 2u);
+}
+
+TEST_F(Owners, WaitForWhatTheyShareNoLongerThanForTheirOwn) {
+  for (const char* key : {"a1", "a2", "a3"}) Ask("a", key);
+  Ask("b", "b1");
+  Ask("b", "a3");
+  // Behind nobody's turn for this one.
+  Ask("b", "a1");
+  EXPECT_THAT(Order(), ElementsAre("b1", "a1", "a3", "a2"));
 }
 
 TEST_F(ProgramCacheTest, BoundsTheBytesOfKeysThatWait) {
