@@ -1,0 +1,94 @@
+// What holds after every step of a scenario, and at its end. Numbers are those
+// of reference-systems.md, section 8; the others are the evaluation core's own
+// promises (eval_context.h, work.h, stream_pool.h).
+//
+// Elsewhere, where it happens (world.cc, sim_device.cc): a context is one
+// handler's (1, World::NoteEntered); a lease is one context's, and a stream is
+// idle when it is handed out (2, 3, SimWork::OnLaunch); nothing completes on
+// garbage, be it read too early or from memory that was given to another (6,
+// SimWork::OnDone); a work returns once and is done once, in this order; no
+// memory of the heap or the device is leaked, or used when it is freed
+// (heap.cc, SimDevice); nobody waits for ever, or spins (scheduler.cc).
+#include "absl/strings/str_cat.h"
+#include "tests/sim/scheduler.h"
+#include "tests/sim/world.h"
+
+namespace weir::sim {
+namespace {
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+void World::CheckStep() {
+  const Unobserved look;
+  const StreamPoolStats streams = engine_->streams().stats();
+  if (!look.consistent()) return;
+  // 2: the pool's equation.
+  Check(streams.created() <= streams.max,
+        absl::StrCat("the pool has ", streams.created(), " lanes of ",
+                     streams.max));
+  Check(streams.created_total - streams.destroyed_total == streams.created(),
+        "the pool has lost count of its lanes");
+}
+
+void World::CheckEnd() {
+  const StreamPoolStats streams = engine_->streams().stats();
+  // 8: whatever failed, every lane came back.
+  Check(streams.leased == 0 && streams.draining == 0 && streams.waiting == 0,
+        absl::StrCat("lanes did not come back: ", streams.leased, " leased, ",
+                     streams.draining, " draining, ", streams.waiting,
+                     " waited for"));
+  Check(engine_->dispatcher().parked() == 0, "a wait is parked for ever");
+  for (const auto& work : works_) {
+    if (!work->submitted_) continue;
+    const std::string name = absl::StrCat("w", work->salt_);
+    Check(work->done_, absl::StrCat(name, " is never done"));
+    const absl::Status& status = work->status_;
+    // 9: evaluated once, but for a joined run that failed and is repeated.
+    const int runs = runs_[work->salt_];
+    Check(runs <= 1 || options_.graphs,
+          absl::StrCat(name, " ran ", runs, " times"));
+    // Of a joined run what nobody reads is left out.
+    const bool runs_always =
+        !options_.graphs || work->result_ != SimWork::Result::kDropped;
+    Check(!status.ok() || runs >= 1 || !runs_always,
+          absl::StrCat(name, " is OK and never ran"));
+    // An error goes to whoever depends on it, and to nobody else.
+    bool inherits = false;
+    for (const SimWork* other : work->follows_) {
+      inherits = inherits || !other->status_.ok();
+    }
+    Check(!status.ok() || !inherits,
+          absl::StrCat(name, " is OK, and what it depends on is not"));
+    const bool may_fail = inherits || errors_expected_ || work->faulty_ ||
+                          work->cancelled_ || work->deadline_ != kNoDeadline ||
+                          (work->deferred_ && absl::IsCancelled(status));
+    Check(status.ok() || may_fail,
+          absl::StrCat(name, " failed without a cause: ", status.ToString()));
+    Check(!(status.ok() && work->faulty_),
+          absl::StrCat(name, " is OK in spite of its fault"));
+    // Whoever waits for it is told, with its outcome.
+    for (const auto& [timeline, value] : work->signals_) {
+      const std::optional<absl::Status> outcome = timeline->Outcome(value);
+      if (IsRefusal(status) && !outcome.has_value()) continue;
+      Check(outcome.has_value(),
+            absl::StrCat("the signal of ", name, " was never given"));
+      Check(outcome->ok() == status.ok(),
+            absl::StrCat("the signal of ", name, " says ", outcome->ToString(),
+                         ", the work ", status.ToString()));
+    }
+    if (!work->end_->is_null()) {
+      const std::optional<absl::Status> outcome = work->end_->Outcome();
+      Check(outcome.has_value(),
+            absl::StrCat("the point of ", name, " is never reached"));
+      Check(outcome->ok() == status.ok(),
+            absl::StrCat("the point of ", name, " says ", outcome->ToString(),
+                         ", the work ", status.ToString()));
+    }
+  }
+}
+
+}  // namespace weir::sim

@@ -1,0 +1,111 @@
+// Deferred works: what waits for Flush, is dropped, read by others, joined, or
+// left when its context is closed.
+#include <memory>
+#include <utility>
+
+#include "kernels/base/thread.h"
+#include "tests/sim/scenarios/scenarios.h"
+#include "tests/sim/scheduler.h"
+#include "tests/sim/world.h"
+
+namespace weir::sim {
+namespace {
+
+struct Variant {
+  bool joined = false;  // works bring their graphs
+  bool cancel = false;
+  bool fault = false;
+  bool close = false;   // instead of Flush
+  bool reader = false;  // a work of another context waits for the first
+};
+
+// A chain of two, whose last result is kept or dropped.
+void Chain(const Variant& variant) {
+  World world({.graphs = variant.joined});
+  std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
+  std::shared_ptr<EvalContext> b = world.MakeContext();
+  SimWork& first = world.MakeWork();
+  SimWork& second = world.MakeWork();
+  SimWork& outside = world.MakeWork();
+  first.set_result(SimWork::Result::kKept);
+  second.set_result(SimWork::Result::kKept);
+  if (variant.fault) first.set_faulty();
+  second.ReadProducer(first);
+  second.Signal();
+  world.Begin();
+  Activation in_a = world.Enter(*a);
+  first.Defer(in_a);
+  second.Defer(in_a);
+  Thread reader;
+  if (variant.reader) {
+    outside.After(second);
+    reader = Thread("reader", [&] {
+      Activation in_b = world.Enter(*b);
+      outside.Submit(in_b);
+      outside.WaitDone();
+      world.Leave(in_b);
+    });
+  }
+  Thread canceler;
+  if (variant.cancel) {
+    canceler = Thread("canceler", [&first] { first.Cancel(); });
+  }
+  if (!variant.close) in_a.Flush();
+  world.Leave(in_a);
+  a = nullptr;
+  if (canceler.Joinable()) canceler.Join();
+  first.WaitDone();
+  second.WaitDone();
+  if (reader.Joinable()) reader.Join();
+  world.End();
+}
+
+// Nobody reads the works: they are dropped, and whoever made them is told.
+void Unread() {
+  World world;
+  std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
+  SimWork& first = world.MakeWork();
+  SimWork& second = world.MakeWork();
+  first.set_result(SimWork::Result::kKept);
+  second.set_result(SimWork::Result::kKept);
+  second.ReadProducer(first);
+  world.Begin();
+  Activation in_a = world.Enter(*a);
+  first.Defer(in_a);
+  second.Defer(in_a);
+  first.Abandon();
+  second.Abandon();
+  in_a.Flush();
+  world.Leave(in_a);
+  a = nullptr;
+  first.WaitDone();
+  second.WaitDone();
+  world.End();
+}
+
+}  // namespace
+
+void AddDeferred(std::vector<Scenario>& all) {
+  const auto add = [&all](const char* name, Variant variant) {
+    all.push_back({.name = name,
+                   .body = [variant] { Chain(variant); },
+                   .limits = {.idle_steps = 20'000},
+                   .preemptions = 1});
+  };
+  add("deferred/chain", {});
+  add("deferred/chain+cancel", {.cancel = true});
+  add("deferred/chain+fault", {.fault = true});
+  add("deferred/chain+close", {.close = true});
+  add("deferred/chain+close+reader", {.close = true, .reader = true});
+  add("deferred/chain+reader", {.reader = true});
+  add("deferred/joined", {.joined = true});
+  add("deferred/joined+cancel", {.joined = true, .cancel = true});
+  add("deferred/joined+fault", {.joined = true, .fault = true});
+  add("deferred/joined+reader", {.joined = true, .reader = true});
+  all.push_back({.name = "deferred/unread",
+                 .body = Unread,
+                 .limits = {.idle_steps = 20'000},
+                 .preemptions = 1});
+}
+
+}  // namespace weir::sim

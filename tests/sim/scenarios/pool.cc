@@ -1,0 +1,93 @@
+// The stream pool: handlers that want its only lane, give up, come too late, or
+// find that it cannot be made.
+#include <memory>
+#include <utility>
+
+#include "kernels/base/thread.h"
+#include "kernels/base/timer_queue.h"
+#include "kernels/device/stream_pool.h"
+#include "tests/sim/scenarios/scenarios.h"
+#include "tests/sim/scheduler.h"
+#include "tests/sim/sim_device.h"
+
+namespace weir::sim {
+namespace {
+
+struct Asker {
+  int answers = 0;
+  absl::Status status;
+};
+
+enum class Event { kNone, kCancel, kDeadline, kStop };
+
+void OneLane(Event event) {
+  SimDevice device;
+  TimerQueue timers;
+  int holders = 0;
+  {
+    StreamPoolOptions options;
+    options.max = 1;
+    auto made = StreamPool::Create(&device, &timers, options);
+    Check(made.ok(), "a pool");
+    StreamPool& pool = **made;
+    Asker askers[2];
+    const auto ask = [&](Asker& asker, Nanos deadline) {
+      return pool.Acquire(deadline, [&](absl::StatusOr<StreamLease> lease) {
+        ++asker.answers;
+        asker.status = lease.status();
+        if (!lease.ok()) return;
+        Check(++holders == 1, "two have the only lane");
+        --holders;
+        lease->Reset();
+      });
+    };
+    Quiesce();
+    AfterEveryStep([&pool] {
+      const Unobserved look;
+      const StreamPoolStats stats = pool.stats();
+      if (look.consistent()) Check(stats.created() <= 1, "two lanes of one");
+    });
+    SetExploring(true);
+    Thread other("other", [&] {
+      ask(askers[1],
+          event == Event::kDeadline ? NowNanos() + 1000 : kNoDeadline);
+    });
+    {
+      absl::StatusOr<StreamLease> mine = pool.AcquireNow();
+      if (mine.ok() && *mine) {
+        Check(++holders == 1, "two have the only lane");
+        const uint64_t wait = ask(askers[0], kNoDeadline);
+        if (event == Event::kCancel) pool.CancelWait(wait);
+        --holders;
+      } else {
+        ask(askers[0], kNoDeadline);
+      }
+    }
+    if (event == Event::kStop) pool.Stop();
+    other.Join();
+    SetExploring(false);
+    Quiesce();
+    AfterEveryStep(nullptr);
+    for (const Asker& asker : askers) {
+      Check(asker.answers == 1, "answered exactly once");
+      Check(asker.status.ok() || event != Event::kNone, "it was refused");
+    }
+    Check(pool.stats().leased == 0, "the lane did not come back");
+  }
+  timers.Stop();
+}
+
+}  // namespace
+
+void AddPool(std::vector<Scenario>& all) {
+  const auto add = [&all](const char* name, Event event) {
+    all.push_back(
+        {.name = name, .body = [event] { OneLane(event); }, .preemptions = 3});
+  };
+  add("pool/one-lane", Event::kNone);
+  add("pool/one-lane+cancel", Event::kCancel);
+  add("pool/one-lane+deadline", Event::kDeadline);
+  add("pool/one-lane+stop", Event::kStop);
+}
+
+}  // namespace weir::sim

@@ -1,0 +1,16 @@
+#include "tests/sim/scenarios/scenarios.h"
+
+namespace weir::sim {
+
+std::vector<Scenario> AllScenarios() {
+  std::vector<Scenario> all;
+  AddPoints(all);
+  AddPool(all);
+  AddOccupancy(all);
+  AddWorks(all);
+  AddDeferred(all);
+  AddRandom(all);
+  return all;
+}
+
+}  // namespace weir::sim

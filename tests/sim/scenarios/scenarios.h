@@ -1,0 +1,20 @@
+// All scenarios, one file a topic. To add one: a function that makes its body,
+// an entry in its topic's Add function; docs/testing.md goes through it.
+#pragma once
+
+#include <vector>
+
+#include "tests/sim/explorer.h"
+
+namespace weir::sim {
+
+void AddPoints(std::vector<Scenario>& all);
+void AddPool(std::vector<Scenario>& all);
+void AddOccupancy(std::vector<Scenario>& all);
+void AddWorks(std::vector<Scenario>& all);
+void AddDeferred(std::vector<Scenario>& all);
+void AddRandom(std::vector<Scenario>& all);
+
+std::vector<Scenario> AllScenarios();
+
+}  // namespace weir::sim

@@ -1,0 +1,48 @@
+// Threads as the simulation has them: see tests/sim/logical.h.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "kernels/base/clock.h"
+#include "tests/sim/logical.h"
+
+namespace weir {
+
+class Thread {
+ public:
+  Thread() = default;
+  template <typename F>
+  Thread(const char* name, F run)
+      : thread_(sim::StartThread(name, [run = std::make_shared<F>(std::move(
+                                            run))] { std::invoke(*run); })) {}
+  Thread(Thread&& other) noexcept : thread_(std::exchange(other.thread_, 0)) {}
+  Thread& operator=(Thread&& other) noexcept {
+    std::swap(thread_, other.thread_);
+    return *this;
+  }
+
+  bool Joinable() const { return thread_ != 0; }
+  void Join() { sim::JoinThread(std::exchange(thread_, 0)); }
+
+ private:
+  uint64_t thread_ = 0;
+};
+
+using ThreadId = uint64_t;
+inline ThreadId ThisThread() { return sim::CurrentThread(); }
+
+inline void SleepFor(Nanos time) { sim::Sleep(time); }
+inline void Yield() { sim::YieldThread(); }
+inline void Relax() { sim::YieldThread(); }
+
+// REQUIRES: T is a pointer.
+template <typename Tag, typename T>
+T& ThreadOwn() {
+  static char name;
+  static_assert(sizeof(T) == sizeof(void*));
+  return reinterpret_cast<T&>(sim::OwnVariable(&name));
+}
+
+}  // namespace weir

@@ -1,0 +1,313 @@
+#include "tests/sim/sim_device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "tests/sim/heap.h"
+#include "tests/sim/scheduler.h"
+
+namespace weir::sim {
+namespace {
+
+constexpr unsigned char kNew = 0xcd;
+constexpr unsigned char kFreed = 0xdd;
+// Of a block, what is filled and looked at: tensors of the scenarios are small.
+constexpr size_t kWatched = 1024;
+constexpr size_t kAlignment = 4096;
+
+DeviceInfo MakeInfo() {
+  DeviceInfo info;
+  info.kind = DeviceKind::kCuda;
+  info.uuid = "SIM-0";
+  info.name = "simulation";
+  info.total_memory = int64_t{1} << 40;
+  info.multiprocessors = 1;
+  return info;
+}
+
+CompletionMonitor::Options MonitorOptions() {
+  CompletionMonitor::Options options;
+  // It sleeps at once: to spin only makes steps.
+  options.spin = absl::ZeroDuration();
+  options.max_sleep = absl::Microseconds(10);
+  options.overdue = absl::Microseconds(100);
+  options.stall = absl::Seconds(10);
+  return options;
+}
+
+}  // namespace
+
+struct SimDevice::Queue {
+  struct Operation {
+    std::function<void()> run;     // null: it waits
+    std::shared_ptr<Queue> other;  // for whose record
+    uint64_t value = 0;
+  };
+
+  // Both are the device's.
+  CompletionRecord record;
+  FaultSlot slots[CompletionRecord::kSlots] = {};
+  uint64_t id = 0;
+  CondVar changed;
+  std::deque<Operation> operations;
+  bool running = false;  // one that was taken
+  bool stopping = false;
+  Thread thread;
+};
+
+SimDevice::SimDevice(const DeviceFaults& faults)
+    : Device(MakeInfo()),
+      faults_(faults),
+      monitor_(
+          std::make_unique<CompletionMonitor>(&health_, MonitorOptions())) {}
+
+SimDevice::~SimDevice() {
+  monitor_->Stop();
+  monitor_ = nullptr;
+  Check(queues_.empty(), "streams outlive their device");
+  Check(blocks_ == 0,
+        absl::StrCat("memory of the device is leaked: ", blocks_, " blocks"));
+  for (const auto& [data, bytes] : freed_) {
+    const auto* watched = static_cast<const unsigned char*>(data);
+    Check(std::all_of(watched, watched + std::min(bytes, kWatched),
+                      [](unsigned char byte) { return byte == kFreed; }),
+          "memory of the device was written to after it had been freed");
+    std::free(data);
+  }
+}
+
+absl::StatusOr<void*> SimDevice::Take(size_t bytes) {
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  void* const data = std::aligned_alloc(kAlignment, rounded);
+  std::memset(data, kNew, std::min(bytes, kWatched));
+  ++blocks_;
+  return data;
+}
+
+void SimDevice::Give(void* data, size_t bytes) {
+  --blocks_;
+  std::memset(data, kFreed, std::min(bytes, kWatched));
+  freed_.emplace_back(data, bytes);
+}
+
+absl::StatusOr<void*> SimDevice::AllocateRaw(size_t bytes) {
+  if (++allocations_ == faults_.allocation) {
+    return absl::ResourceExhaustedError("no memory, says the simulation");
+  }
+  return Take(bytes);
+}
+
+absl::StatusOr<void*> SimDevice::AllocatePinnedRaw(size_t bytes) {
+  if (++pinned_allocations_ == faults_.pinned_allocation) {
+    return absl::ResourceExhaustedError("no host memory, says the simulation");
+  }
+  return Take(bytes);
+}
+
+absl::Status SimDevice::FailCopy() {
+  if (++copies_ != faults_.copy) return absl::OkStatus();
+  return absl::InternalError("a copy failed, says the simulation");
+}
+
+absl::Status SimDevice::Query() {
+  MutexLock lock(&mu_);
+  if (!lost_) return absl::OkStatus();
+  return absl::InternalError("the device is lost, says the simulation");
+}
+
+void SimDevice::LoseAt(int nth) {
+  MutexLock lock(&mu_);
+  faults_.operation = operations_ + nth;
+}
+
+bool SimDevice::IsIdle(uint64_t stream) const {
+  for (const auto& [timeline, queue] : queues_) {
+    if (queue->id == stream) {
+      return queue->operations.empty() && !queue->running;
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> SimDevice::CreateStream(int) {
+  WEIR_RETURN_IF_ERROR(health_.status());
+  const int number = ++streams_;
+  if (number == faults_.stream) {
+    return absl::ResourceExhaustedError("no stream, says the simulation");
+  }
+  const auto id = static_cast<uint64_t>(number);
+  auto timeline = std::make_shared<Timeline>(
+      absl::StrCat("sim/stream/", id), this,
+      TimelineOwner{TimelineOwner::Kind::kStream, id});
+  return std::unique_ptr<Stream>(new SimStream(this, std::move(timeline), id));
+}
+
+// -- Streams ------------------------------------------------------------------
+
+SimStream::SimStream(SimDevice* device, std::shared_ptr<Timeline> timeline,
+                     uint64_t id)
+    : Stream(std::move(timeline)),
+      device_(device),
+      id_(id),
+      queue_(std::make_shared<SimDevice::Queue>()),
+      monitored_(std::make_shared<MonitoredStream>()) {
+  monitored_->record = &queue_->record;
+  monitored_->timeline = timeline_;
+  monitored_->query = [device] { return device->Query(); };
+  queue_->id = id;
+  {
+    MutexLock lock(&device_->mu_);
+    device_->queues_.emplace(timeline_.get(), queue_);
+  }
+  queue_->thread = Thread("stream", [device, queue = queue_.get()] {
+    device->mu_.Lock();
+    for (;;) {
+      if (device->lost_) {
+        queue->operations.clear();
+        queue->running = false;
+      }
+      if (queue->stopping && queue->operations.empty()) break;
+      if (queue->operations.empty()) {
+        queue->changed.Wait(&device->mu_);
+        continue;
+      }
+      const SimDevice::Queue::Operation& next = queue->operations.front();
+      if (next.run == nullptr) {
+        if (next.other->record.sequence.load() < next.value) {
+          queue->changed.Wait(&device->mu_);
+          continue;
+        }
+        queue->operations.pop_front();
+        continue;
+      }
+      if (++device->operations_ == device->faults_.operation) {
+        Note("the device is lost");
+        device->lost_ = true;
+        for (const auto& [timeline, other] : device->queues_) {
+          other->changed.NotifyAll();
+        }
+        continue;
+      }
+      queue->running = true;
+      const std::function<void()> run =
+          std::move(queue->operations.front().run);
+      queue->operations.pop_front();
+      device->mu_.Unlock();
+      run();
+      device->mu_.Lock();
+      queue->running = false;
+    }
+    device->mu_.Unlock();
+  });
+}
+
+SimStream::~SimStream() {
+  {
+    MutexLock lock(&device_->mu_);
+    sim::Check(
+        device_->lost_ || (queue_->operations.empty() && !queue_->running),
+        "a stream is destroyed that is not idle");
+    queue_->stopping = true;
+    queue_->changed.NotifyAll();
+  }
+  queue_->thread.Join();
+  MutexLock lock(&device_->mu_);
+  device_->queues_.erase(timeline_.get());
+}
+
+void SimStream::Launch(std::function<void()> run) {
+  MutexLock lock(&device_->mu_);
+  if (device_->lost_) return;
+  queue_->operations.push_back({std::move(run), nullptr, 0});
+  queue_->changed.NotifyAll();
+}
+
+uint64_t SimStream::Enqueue(StreamTask* task, Inline) {
+  const uint64_t sequence = last_sequence_.load(std::memory_order_relaxed) + 1;
+  task->completion = Completion();
+  task->completion.sequence = sequence;
+  task->completion.enqueued_at = NowNanos();
+  const uint64_t unfinished = sequence - 1 - timeline_->value();
+  last_sequence_.store(sequence, std::memory_order_release);
+  if (!device_->health().poisoned()) {
+    task->completion.status =
+        unfinished < kMaxUnfinished
+            ? Issue(task, sequence)
+            : WithReason(absl::ResourceExhaustedError("the stream is full"),
+                         "STREAM_FULL");
+    Launch([device = device_, queue = queue_.get(), sequence] {
+      MutexLock lock(&device->mu_);
+      const size_t slot = sequence % CompletionRecord::kSlots;
+      queue->record.slots[slot].fault.store(queue->slots[slot].word);
+      queue->record.sequence.store(sequence);
+      // Idle from here on, whoever looks.
+      queue->running = false;
+      for (const auto& [timeline, other] : device->queues_) {
+        if (!other->operations.empty() &&
+            other->operations.front().other.get() == queue) {
+          other->changed.NotifyAll();
+        }
+      }
+    });
+    task->completion.launched_at = NowNanos();
+    timeline_->SetLaunched(sequence);
+  }
+  device_->monitor().Push(monitored_, task);
+  return sequence;
+}
+
+absl::Status SimStream::Issue(StreamTask* task, uint64_t sequence) {
+  const size_t slot = sequence % CompletionRecord::kSlots;
+  queue_->record.slots[slot].fault.store(0);
+  Launch([queue = queue_.get(), slot] { queue->slots[slot].word = 0; });
+  return task->Launch(*this);
+}
+
+FaultSlot* SimStream::fault_slot() {
+  return &queue_->slots[last_sequence() % CompletionRecord::kSlots];
+}
+
+absl::Status SimStream::CopyOnDevice(void* dst, const void* src, size_t bytes) {
+  WEIR_RETURN_IF_ERROR(device_->FailCopy());
+  if (bytes == 0) return absl::OkStatus();
+  Launch([dst, src, bytes] { std::memcpy(dst, src, bytes); });
+  return absl::OkStatus();
+}
+
+absl::Status SimStream::CopyToDevice(void* dst, const void* src, size_t bytes) {
+  return CopyOnDevice(dst, src, bytes);
+}
+
+absl::Status SimStream::CopyToHost(void* dst, const void* src, size_t bytes) {
+  return CopyOnDevice(dst, src, bytes);
+}
+
+absl::Status SimStream::Fill(void* dst, uint8_t value, size_t bytes) {
+  Launch([dst, value, bytes] { std::memset(dst, value, bytes); });
+  return absl::OkStatus();
+}
+
+absl::Status SimStream::WaitOnDevice(const Point& point) {
+  if (auto outcome = point.Outcome()) return *std::move(outcome);
+  if (point.timeline == timeline_) return absl::OkStatus();
+  if (point.timeline->device() != device_ ||
+      point.timeline->launched() < point.value) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("stream ", id_, " cannot wait for ",
+                     point.timeline->name(), " = ", point.value));
+  }
+  MutexLock lock(&device_->mu_);
+  const auto other = device_->queues_.find(point.timeline.get());
+  // A stream that is gone is idle.
+  if (other == device_->queues_.end()) return absl::OkStatus();
+  queue_->operations.push_back({nullptr, other->second, point.value});
+  queue_->changed.NotifyAll();
+  return absl::OkStatus();
+}
+
+}  // namespace weir::sim

@@ -1,0 +1,458 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/thread.h"
+#include "tests/sim/scheduler.h"
+
+namespace weir::sim {
+namespace {
+
+// In the salt that the kernel gets.
+constexpr uint64_t kFaultBit = uint64_t{1} << 63;
+constexpr const char* kInputs[] = {"salt", "a", "b"};
+
+template <typename T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) Fail(value.status().ToString());
+  return *std::move(value);
+}
+
+absl::Status InferNumber(InferContext& context) {
+  context.SetOutput(0, DType::kUint64, SymbolicDims{Dim(1)});
+  return absl::OkStatus();
+}
+
+NodeCost CostOfOne(const NodeInfo&, DeviceKind, const PlanArgs&) {
+  return {.operations = 1};
+}
+
+class MixPlan final : public KernelPlan {
+ public:
+  MixPlan(size_t launches, std::map<uint64_t, int>* runs)
+      : launches_(launches), runs_(runs) {}
+
+  size_t launches() const override { return launches_; }
+
+  absl::Status Run(const RunArgs& args) const override {
+    auto& stream = static_cast<SimStream&>(args.stream);
+    const auto* salt = static_cast<const uint64_t*>(args.inputs[0]);
+    const auto* a = static_cast<const uint64_t*>(args.inputs[1]);
+    const auto* b = static_cast<const uint64_t*>(args.inputs[2]);
+    auto* out = static_cast<uint64_t*>(args.outputs[0]);
+    stream.Launch([salt, a, b, out, runs = runs_, slot = stream.fault_slot(),
+                   node = args.node_index] {
+      if ((*salt & kFaultBit) != 0) {
+        if (slot->word == 0) {
+          slot->word = (uint64_t{node} + 1) << 32 |
+                       static_cast<uint32_t>(FaultCode::kInjected);
+        }
+        return;
+      }
+      ++(*runs)[*salt];
+      *out = MixResult(*salt, *a, *b);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t launches_;
+  std::map<uint64_t, int>* const runs_;
+};
+
+class EchoPlan final : public KernelPlan {
+ public:
+  absl::Status Run(const RunArgs& args) const override {
+    const void* const in = args.inputs[0];
+    void* const out = args.outputs[0];
+    static_cast<SimStream&>(args.stream).Launch([in, out] {
+      std::memcpy(out, in, sizeof(uint64_t));
+    });
+    return absl::OkStatus();
+  }
+};
+
+using MakePlan = std::function<std::unique_ptr<const KernelPlan>()>;
+
+class SimKernel final : public Kernel {
+ public:
+  explicit SimKernel(MakePlan make) : make_(std::move(make)) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs&) const override {
+    return make_();
+  }
+
+ private:
+  const MakePlan make_;
+};
+
+OpDef MakeOp(std::string_view name) {
+  OpDef def;
+  def.domain = "weir";
+  def.name = name;
+  def.outputs = {{.name = "out"}};
+  def.infer = InferNumber;
+  def.cost = CostOfOne;
+  return def;
+}
+
+void Register(OpRegistry& registry, OpDef def,
+              std::function<MakePlan(const NodeInfo&)> make) {
+  const std::string_view name = def.name;
+  Check(registry.Register(std::move(def)).ok() &&
+            registry
+                .RegisterKernel(
+                    DeviceKind::kCuda, "weir", name,
+                    [make = std::move(make)](const NodeInfo& node, Device&)
+                        -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+                      return std::make_unique<SimKernel>(make(node));
+                    })
+                .ok(),
+        "an operator cannot be registered");
+}
+
+GraphNode MakeNode(const char* op) {
+  GraphNode node;
+  node.name = op;
+  node.domain = "weir";
+  node.op = op;
+  return node;
+}
+
+Graph MakeGraph(const ProgramKind& kind) {
+  Graph graph;
+  graph.opsets = {{"weir", 1}};
+  GraphNode mix = MakeNode("Mix");
+  mix.attributes.Set("launches", int64_t{kind.launches});
+  for (const char* input : kInputs) {
+    graph.inputs.push_back({input, DType::kUint64, SymbolicDims{Dim(1)}});
+    mix.inputs.emplace_back(input);
+  }
+  mix.outputs = {"out"};
+  graph.nodes = {mix};
+  graph.outputs = {"out"};
+  if (kind.two_outputs) {
+    GraphNode echo = MakeNode("Echo");
+    echo.inputs = {"out"};
+    echo.outputs = {"again"};
+    graph.nodes.push_back(echo);
+    graph.outputs.emplace_back("again");
+  }
+  return graph;
+}
+
+EngineOptions MakeEngineOptions(const WorldOptions& options) {
+  EngineOptions engine;
+  engine.streams.max = options.lanes;
+  engine.pinned_bytes = options.pinned_bytes;
+  engine.tensor_bytes = options.tensor_bytes;
+  engine.max_parked = options.max_parked;
+  engine.programs.threads = 1;
+  engine.programs.plan_threads = 1;
+  return engine;
+}
+
+}  // namespace
+
+uint64_t MixResult(uint64_t salt, uint64_t a, uint64_t b) {
+  uint64_t x = salt * 0x9e3779b97f4a7c15 + a * 3 + b * 7 + 1;
+  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9;
+  return x ^ (x >> 32);
+}
+
+// -- Works --------------------------------------------------------------------
+
+SimWork::SimWork(World* world, uint64_t salt)
+    : world_(world), salt_(salt), work_(std::make_shared<Work>()) {
+  bytes_ = {salt, salt + 1, salt + 2};
+  work_->request.label = absl::StrCat("w", salt);
+  work_->request.inputs.resize(3);
+  for (size_t i = 0; i < 3; ++i) {
+    InputSource& input = work_->request.inputs[i];
+    input.dtype = DType::kUint64;
+    input.dims = {1};
+    input.pieces = {std::string_view(reinterpret_cast<const char*>(&bytes_[i]),
+                                     sizeof(uint64_t))};
+  }
+}
+
+SimWork::~SimWork() = default;
+
+void SimWork::ReadProducer(SimWork& producer) {
+  InputSource input;
+  input.producer = producer.work_;
+  reads_.push_back(&producer);
+  follows_.push_back(&producer);
+  work_->request.inputs[reads_.size()] = std::move(input);
+}
+
+void SimWork::ReadTensor(SimWork& producer) {
+  InputSource input;
+  input.tensor = producer.work_->OutputTensor(0);
+  reads_.push_back(&producer);
+  follows_.push_back(&producer);
+  work_->request.inputs[reads_.size()] = std::move(input);
+}
+
+void SimWork::After(SimWork& other) {
+  follows_.push_back(&other);
+  After(other.point());
+}
+
+Point SimWork::Signal() {
+  auto timeline = world_->MakeTimeline();
+  work_->request.signal.push_back({timeline, 1});
+  signals_.emplace_back(timeline, 1);
+  return {timeline, 1};
+}
+
+void SimWork::Fill() {
+  WorkRequest& request = work_->request;
+  if (faulty_) bytes_[0] |= kFaultBit;
+  request.program = world_->ProgramFor(program_);
+  if (world_->options_.graphs) request.graph = world_->GraphFor(program_);
+  request.outputs.assign(program_.two_outputs ? 2 : 1,
+                         result_ == Result::kInline ? OutputWish::kInline
+                         : result_ == Result::kKept ? OutputWish::kKeep
+                                                    : OutputWish::kDrop);
+  deadline_ = request.deadline;
+  submitted_ = true;
+}
+
+void SimWork::Submit(Activation& activation) {
+  Fill();
+  Note(absl::StrCat("submits ", Describe()));
+  const std::shared_ptr<Work> work = work_;
+  activation.Submit(work.get(), this);
+  end_ = HeldPoint(work->point());
+}
+
+void SimWork::Defer(Activation& activation) {
+  Fill();
+  Note(absl::StrCat("defers ", Describe()));
+  deferred_ = true;
+  const std::shared_ptr<Work> work = work_;
+  activation.Defer(work, this);
+  end_ = HeldPoint(work->point());
+}
+
+std::string SimWork::Describe() const {
+  std::string text = absl::StrCat("w", salt_);
+  for (const SimWork* other : follows_) {
+    absl::StrAppend(&text, " after w", other->salt_);
+  }
+  absl::StrAppend(&text, ", mode ", static_cast<int>(mode()), ", result ",
+                  static_cast<int>(result_), ", launches ", program_.launches,
+                  faulty_ ? ", faulty" : "",
+                  deadline_ != kNoDeadline ? ", with a deadline" : "");
+  return text;
+}
+
+void SimWork::Cancel() {
+  Note(absl::StrCat("cancels w", salt_));
+  cancelled_ = true;
+  work_->Cancel();
+}
+
+void SimWork::Abandon() {
+  end_ = HeldPoint();
+  work_ = nullptr;
+}
+
+void SimWork::WaitScheduled() {
+  while (work_->state() < WorkState::kScheduled) Yield();
+}
+
+void SimWork::WaitReturned() {
+  MutexLock lock(&mu_);
+  while (returned_ == 0) changed_.Wait(&mu_);
+}
+
+void SimWork::WaitDone() {
+  MutexLock lock(&mu_);
+  while (!done_) changed_.Wait(&mu_);
+}
+
+void SimWork::OnReturn(Work&) {
+  Progress();
+  MutexLock lock(&mu_);
+  Check(!done_ && returned_ == 0, absl::StrCat("w", salt_, " returns twice"));
+  ++returned_;
+  changed_.NotifyAll();
+}
+
+absl::Status SimWork::OnPlanned(Work&) {
+  Check(!done_, absl::StrCat("w", salt_, " is planned when it is done"));
+  return absl::OkStatus();
+}
+
+void SimWork::OnLaunch(Work& work) {
+  Progress();
+  Note(absl::StrCat("launches w", salt_));
+  Check(!done_ && ++launched_ == 1,
+        absl::StrCat("w", salt_, " is launched twice, or when it is done"));
+  // Invariants 2 and 3 of reference-systems.md, section 8.
+  const SyncReport& report = work.report();
+  const uint64_t context = work.point().timeline->owner().number;
+  const auto now = std::make_pair(report.lease_generation, context);
+  auto& [generation, owner] = world_->leases_[report.stream_id];
+  if (generation == report.lease_generation) {
+    Check(owner == context,
+          absl::StrCat("contexts ", owner, " and ", context,
+                       " have one lease of stream ", report.stream_id));
+  } else if (!world_->options_.graphs) {
+    Check(world_->device().IsIdle(report.stream_id),
+          absl::StrCat("stream ", report.stream_id,
+                       " has a new owner and is not idle"));
+  }
+  world_->leases_[report.stream_id] = now;
+}
+
+void SimWork::OnDone(Work& work) {
+  Progress();
+  Check(!done_, absl::StrCat("w", salt_, " is done twice"));
+  Check(returned_ == 1, absl::StrCat("w", salt_, " is done and not returned"));
+  Check(work.done(), absl::StrCat("w", salt_, " is done and says it is not"));
+  status_ = work.status();
+  if (status_.ok() && result_ != Result::kDropped) {
+    for (size_t i = 0; i < work.request.outputs.size(); ++i) {
+      uint64_t value = 0;
+      const std::byte* const data = result_ == Result::kInline
+                                        ? work.OutputBytes(i).data()
+                                        : work.OutputTensor(i).data();
+      std::memcpy(&value, data, sizeof(value));
+      Check(value == world_->Expected(*this),
+            absl::StrCat("w", salt_, " completed on garbage"));
+    }
+  }
+  Note(absl::StrCat("w", salt_, " is done: ", status_.ToString()));
+  ++world_->done_works_;
+  MutexLock lock(&mu_);
+  done_ = true;
+  changed_.NotifyAll();
+}
+
+// -- The world ----------------------------------------------------------------
+
+World::World(const WorldOptions& options) : options_(options) {
+  OpDef mix = MakeOp("Mix");
+  mix.doc = "A number from three.";
+  for (const char* input : kInputs) {
+    mix.inputs.push_back({.name = input, .types = {DType::kUint64}});
+  }
+  mix.attributes = {
+      {.name = "launches", .type = AttributeType::kInt, .doc = ""}};
+  Register(registry_, std::move(mix), [this](const NodeInfo& node) -> MakePlan {
+    const auto launches =
+        static_cast<size_t>(node.attributes.Int("launches", 1));
+    return [this, launches] {
+      return std::make_unique<MixPlan>(launches, &runs_);
+    };
+  });
+  OpDef echo = MakeOp("Echo");
+  echo.doc = "The number.";
+  echo.inputs = {{.name = "in", .types = {DType::kUint64}}};
+  Register(registry_, std::move(echo), [](const NodeInfo&) -> MakePlan {
+    return [] { return std::make_unique<EchoPlan>(); };
+  });
+  auto device = std::make_unique<SimDevice>(options.faults);
+  device_ = device.get();
+  engine_ = Must(Engine::Create(std::move(device), &registry_,
+                                MakeEngineOptions(options)));
+}
+
+World::~World() {
+  End();
+  CheckEnd();
+  works_.clear();
+  Quiesce();
+  Check(engine_->pinned().stats().leased_bytes == 0, "pinned memory is leaked");
+  Check(engine_->memory().stats().used_bytes == 0, "tensors are leaked");
+  // What nobody uses is free, unless it waits for a point that is not reached.
+  engine_->memory().Trim();
+  Check(engine_->memory().stats().cached_bytes == 0,
+        "a block of tensor memory waits for a point that is never reached");
+  programs_.clear();
+  graphs_.clear();
+  engine_ = nullptr;
+}
+
+std::shared_ptr<const Program> World::ProgramFor(const ProgramKind& kind) {
+  std::shared_ptr<const Program>& program = programs_[kind];
+  if (program != nullptr) return program;
+  program = Must(Program::Compile(MakeGraph(kind), *device_, registry_));
+  // Planned now, so that a scenario's steps are not about plans.
+  std::vector<HostTensor> inputs(3);
+  for (HostTensor& input : inputs) {
+    input.dtype = DType::kUint64;
+    input.dims = {1};
+  }
+  Must(program->MakePlan(inputs));
+  return program;
+}
+
+const std::shared_ptr<const Graph>& World::GraphFor(const ProgramKind& kind) {
+  std::shared_ptr<const Graph>& graph = graphs_[kind];
+  if (graph == nullptr) {
+    graph = std::make_shared<const Graph>(MakeGraph(kind));
+  }
+  return graph;
+}
+
+std::shared_ptr<EvalContext> World::MakeContext(EvalMode mode) {
+  ContextOptions options;
+  options.mode = mode;
+  return EvalContext::Create(engine_.get(), options);
+}
+
+void World::NoteEntered(const EvalContext& context) {
+  Check(++inside_[context.id()] == 1, "two handlers are in one context");
+}
+
+void World::NoteLeft(const EvalContext& context) { --inside_[context.id()]; }
+
+Activation World::Enter(EvalContext& context) {
+  Activation activation = Must(context.Enter(NewHandlerId()));
+  NoteEntered(context);
+  return activation;
+}
+
+void World::Leave(Activation& activation) {
+  NoteLeft(activation.context());
+  activation.Leave();
+}
+
+SimWork& World::MakeWork() {
+  works_.push_back(std::make_unique<SimWork>(this, works_.size() + 1));
+  return *works_.back();
+}
+
+std::shared_ptr<Timeline> World::MakeTimeline() {
+  return std::make_shared<Timeline>("caller's");
+}
+
+void World::Begin() {
+  for (const auto& work : works_) ProgramFor(work->program_);
+  Quiesce();
+  AfterEveryStep([this] { CheckStep(); });
+  SetExploring(true);
+}
+
+void World::End() {
+  SetExploring(false);
+  AfterEveryStep(nullptr);
+  Quiesce();
+}
+
+uint64_t World::Expected(const SimWork& work) const {
+  std::array<uint64_t, 2> read = {work.salt_ + 1, work.salt_ + 2};
+  for (size_t i = 0; i < work.reads_.size(); ++i) {
+    read[i] = Expected(*work.reads_[i]);
+  }
+  return MixResult(work.salt_, read[0], read[1]);
+}
+
+}  // namespace weir::sim
