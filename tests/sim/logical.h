@@ -79,8 +79,8 @@ void Sleep(Nanos time);
 // between two looks: to look while nothing changes only makes steps.
 void YieldThread();
 
-// A variable of the current thread's own, null at first, by the address of
-// something that names it.
-void*& OwnVariable(const void* name);
+// Eight bytes of the current thread's own, zero at first, by the address of
+// something that names them.
+void* OwnVariable(const void* name);
 
 }  // namespace weir::sim

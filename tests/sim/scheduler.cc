@@ -34,6 +34,10 @@ constexpr Nanos kYieldTime = 1000;
 Scheduler* running = nullptr;
 uint64_t runs = 0;
 
+struct alignas(8) OwnBytes {
+  unsigned char bytes[8] = {};
+};
+
 uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9e3779b97f4a7c15 + b;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -83,7 +87,7 @@ struct Scheduler::LogicalThread {
   uint64_t id = 0;       // the same in every execution that starts it
   uint64_t history = 0;  // of what it did and saw
   uint64_t children = 0;
-  std::map<const void*, void*> own;
+  std::map<const void*, OwnBytes> own;
 
   ucontext_t context;
   char* stack = nullptr;
@@ -559,11 +563,11 @@ void YieldThread() {
   if (running != nullptr) Sleep(kYieldTime);
 }
 
-void*& OwnVariable(const void* name) {
+void* OwnVariable(const void* name) {
   const OutsideHeap mine;
-  static std::map<const void*, void*> outside;
-  if (running == nullptr || running->current_ < 0) return outside[name];
-  return running->self().own[name];
+  static std::map<const void*, OwnBytes> outside;
+  if (running == nullptr || running->current_ < 0) return &outside[name];
+  return &running->self().own[name];
 }
 
 void SetExploring(bool exploring) { running->exploring_ = exploring; }

@@ -90,7 +90,7 @@ class Scheduler {
   friend uint64_t CurrentThread();
   friend Nanos Now();
   friend void Sleep(Nanos);
-  friend void*& OwnVariable(const void*);
+  friend void* OwnVariable(const void*);
   friend void SetExploring(bool);
   friend void Quiesce();
   friend int Choose(int);

@@ -17,6 +17,7 @@ struct Variant {
   bool fault = false;
   bool close = false;   // instead of Flush
   bool reader = false;  // a work of another context waits for the first
+  bool late = false;    // one that is submitted after Flush reads the second
 };
 
 // A chain of two, whose last result is kept or dropped.
@@ -27,6 +28,7 @@ void Chain(const Variant& variant) {
   SimWork& first = world.MakeWork();
   SimWork& second = world.MakeWork();
   SimWork& outside = world.MakeWork();
+  SimWork& late = world.MakeWork();
   first.set_result(SimWork::Result::kKept);
   second.set_result(SimWork::Result::kKept);
   if (variant.fault) first.set_faulty();
@@ -51,6 +53,12 @@ void Chain(const Variant& variant) {
     canceler = Thread("canceler", [&first] { first.Cancel(); });
   }
   if (!variant.close) in_a.Flush();
+  if (variant.late) {
+    late.ReadProducer(second);
+    late.set_mode(EvalMode::kEager);
+    late.Submit(in_a);
+    late.WaitDone();
+  }
   world.Leave(in_a);
   a = nullptr;
   if (canceler.Joinable()) canceler.Join();
@@ -102,6 +110,10 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/joined+cancel", {.joined = true, .cancel = true});
   add("deferred/joined+fault", {.joined = true, .fault = true});
   add("deferred/joined+reader", {.joined = true, .reader = true});
+  add("deferred/chain+late", {.late = true});
+  add("deferred/joined+late", {.joined = true, .late = true});
+  add("deferred/joined+late+cancel",
+      {.joined = true, .cancel = true, .late = true});
   all.push_back({.name = "deferred/unread",
                  .body = Unread,
                  .limits = {.idle_steps = 20'000},

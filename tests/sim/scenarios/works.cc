@@ -95,6 +95,33 @@ void TwoWorks(unsigned events, Edge edge) {
   world.End();
 }
 
+// In one context the second reads what the first makes, and is submitted while
+// that runs.
+void Producer(unsigned events) {
+  World world;
+  std::shared_ptr<EvalContext> context = world.MakeContext();
+  SimWork& first = world.MakeWork();
+  SimWork& second = world.MakeWork();
+  first.set_result(SimWork::Result::kKept);
+  second.set_result(SimWork::Result::kKept);
+  second.ReadProducer(first);
+  if ((events & kFault) != 0) first.set_faulty();
+  world.Begin();
+  Activation inside = world.Enter(*context);
+  Thread canceler;
+  if ((events & kCancel) != 0) {
+    canceler = Thread("canceler", [&] { second.Cancel(); });
+  }
+  first.Submit(inside);
+  second.Submit(inside);
+  world.Leave(inside);
+  context = nullptr;
+  if (canceler.Joinable()) canceler.Join();
+  first.WaitDone();
+  second.WaitDone();
+  world.End();
+}
+
 // Each reads on the device what the one before it, of another context, makes;
 // the first one finds a fault. An error goes any number of hops.
 void Hops(int works, bool fault) {
@@ -202,6 +229,12 @@ void AddWorks(std::vector<Scenario>& all) {
                    .limits = {.idle_steps = 20'000},
                    .preemptions = preemptions});
   };
+  add(
+      "works/producer", [] { Producer(0); }, 2);
+  add(
+      "works/producer+cancel", [] { Producer(kCancel); }, 2);
+  add(
+      "works/producer+fault", [] { Producer(kFault); }, 2);
   add(
       "works/hops", [] { Hops(3, false); }, 1);
   add(

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -37,12 +38,12 @@ inline void SleepFor(Nanos time) { sim::Sleep(time); }
 inline void Yield() { sim::YieldThread(); }
 inline void Relax() { sim::YieldThread(); }
 
-// REQUIRES: T is a pointer.
 template <typename Tag, typename T>
 T& ThreadOwn() {
   static char name;
-  static_assert(sizeof(T) == sizeof(void*));
-  return reinterpret_cast<T&>(sim::OwnVariable(&name));
+  // Zero is what such a variable is at first.
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  return *static_cast<T*>(sim::OwnVariable(&name));
 }
 
 }  // namespace weir
