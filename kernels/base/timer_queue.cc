@@ -31,6 +31,11 @@ bool TimerQueue::Cancel(TimerId id) {
   return true;
 }
 
+size_t TimerQueue::pending() const {
+  MutexLock lock(&mu_);
+  return deadlines_.size();
+}
+
 void TimerQueue::Stop() {
   {
     MutexLock lock(&mu_);

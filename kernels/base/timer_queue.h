@@ -32,6 +32,9 @@ class WEIR_EXPORT TimerQueue {
   // True if the callback will not run; false if it has run or is running.
   bool Cancel(TimerId id);
 
+  // Timers that have not fired.
+  size_t pending() const;
+
   void Stop();
 
  private:
@@ -39,7 +42,7 @@ class WEIR_EXPORT TimerQueue {
 
   void Run();
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
   TimerId next_id_ WEIR_GUARDED_BY(mu_) = 1;

@@ -196,6 +196,11 @@ bool Timeline::CancelWait(WaitId id) {
   return true;
 }
 
+size_t Timeline::waits() const {
+  MutexLock lock(&mu_);
+  return wait_keys_.size();
+}
+
 void Timeline::RunDueWaiters() {
   std::vector<std::pair<Continuation, absl::Status>> due;
   {

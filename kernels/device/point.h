@@ -92,6 +92,9 @@ class WEIR_EXPORT Timeline {
   // True if the continuation will never run; false if it has run or is running.
   bool CancelWait(WaitId id);
 
+  // Continuations that wait.
+  size_t waits() const;
+
  private:
   friend class HeldPoint;
   using Key = std::pair<uint64_t, WaitId>;  // value, then arrival

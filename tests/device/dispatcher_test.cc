@@ -79,6 +79,41 @@ TEST_F(DispatcherTest, TheFirstFailureEndsTheWait) {
   EXPECT_EQ(dispatcher_.parked(), 0u);
 }
 
+// However a wait ends, on none of its timelines and in no timer.
+TEST_F(DispatcherTest, NothingIsLeftOfAWait) {
+  const auto wait = [this](std::optional<absl::Status>* result) {
+    return dispatcher_.WhenReady({Point{a_, 9}, Point{b_, 9}}, nullptr,
+                                 NowNanos() + 3'600'000'000'000, Into(result));
+  };
+  std::optional<absl::Status> cancelled, failed, reached;
+  dispatcher_.CancelWait(wait(&cancelled));
+  EXPECT_TRUE(cancelled.has_value());
+  EXPECT_EQ(a_->waits() + b_->waits() + timers_.pending(), 0u);
+  wait(&reached);
+  EXPECT_EQ(a_->waits() + b_->waits() + timers_.pending(), 3u);
+  ASSERT_TRUE(a_->Advance(9).ok());
+  ASSERT_TRUE(b_->Advance(9).ok());
+  EXPECT_TRUE(reached.has_value());
+  EXPECT_EQ(a_->waits() + b_->waits() + timers_.pending(), 0u);
+  a_ = std::make_shared<Timeline>("a");
+  b_ = std::make_shared<Timeline>("b");
+  wait(&failed);
+  b_->Fail(absl::InternalError("broken"));
+  EXPECT_TRUE(failed.has_value());
+  EXPECT_EQ(a_->waits() + b_->waits() + timers_.pending(), 0u);
+}
+
+// Each has its continuation taken before the first of them is run.
+TEST_F(DispatcherTest, TwoPointsThatFailAtOnceEndTheWaitOnce) {
+  std::optional<absl::Status> result;
+  dispatcher_.WhenReady({Point{a_, 1}, Point{a_, 2}}, nullptr, kNoDeadline,
+                        Into(&result));
+  a_->Fail(absl::InternalError("broken"));
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(result->code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(dispatcher_.parked(), 0u);
+}
+
 TEST_F(DispatcherTest, LaunchedIsEnoughOnTheSameDevice) {
   auto device = MakeCpuDevice({});
   auto other = MakeCpuDevice({});

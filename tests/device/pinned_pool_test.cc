@@ -169,7 +169,9 @@ TEST_F(PinnedPoolTest, AShortHostGetsTheCacheBack) {
   (*pool.Acquire(4096)).Reset();
   device_.Fail(DeviceCall::kAllocatePinned,
                absl::ResourceExhaustedError("none"));
-  EXPECT_TRUE(pool.Acquire(8192).ok());  // after the 4 KiB were freed
+  EXPECT_TRUE(pool.Acquire(8192).ok());
+  // Back again, without the 4 KiB, which were freed for it.
+  EXPECT_EQ(pool.stats().cached_bytes, 8192u);
 }
 
 TEST_F(PinnedPoolTest, AReleasedBlockReturnsFromACallback) {

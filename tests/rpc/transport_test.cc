@@ -245,6 +245,42 @@ TEST(TransportTest, AnswersACancelledCallLater) {
       Eventually([&] { return transport->open_calls() == 0; }, kPatience));
 }
 
+// The objects of calls are used again: none knows what became of the caller
+// before.
+TEST(TransportTest, ACallKnowsNothingOfTheOneBefore) {
+  HeldCalls held;
+  std::atomic<bool> hold{true};
+  std::atomic<int> wrong{0};
+  const auto transport = StartTransport(
+      [&](ServerCall& call) {
+        if (call.cancelled()) ++wrong;
+        if (hold) {
+          held.Hold(call);
+        } else {
+          EchoCall(call);
+        }
+      },
+      {.addresses = {"127.0.0.1:0"}, .io_threads = 1});
+  InferStub stub(Connect(transport->addresses()[0]));
+  for (int i = 0; i < 3; ++i) {
+    grpc::ClientContext context;
+    std::thread caller([&] { Infer(stub, "x", &context); });
+    ServerCall* const call = held.Take();
+    context.TryCancel();
+    caller.join();
+    EXPECT_TRUE(Eventually([&] { return call->cancelled(); }, kPatience));
+    call->Resume(
+        [](ServerCall& late, void*) { late.Fail(absl::CancelledError("")); },
+        nullptr);
+    EXPECT_TRUE(
+        Eventually([&] { return transport->open_calls() == 0; }, kPatience));
+  }
+  hold = false;
+  // More than the transport keeps ready.
+  for (int i = 0; i < 300; ++i) EXPECT_TRUE(Infer(stub, "x").status.ok());
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(TransportTest, KnowsTheDeadlineAndEndsWithIt) {
   std::promise<Nanos> left;
   std::promise<bool> told;

@@ -184,17 +184,30 @@ TEST(MetricsTest, ShowsTheQueueAndItsAge) {
 }
 
 // What was created is somewhere, and never more than the limit.
+// A lane is in one state, and in the right one.
 TEST(MetricsTest, ThePoolEquationHolds) {
   TestServer server;
-  for (int i = 0; i < 10; ++i) {
-    EXPECT_TRUE(ServesOn(server));
-    double sum = 0;
-    for (const char* state : {"idle", "leased", "draining", "retired"}) {
-      sum += server.Metric("weir_stream_pool_lanes{device=\"" + TestDevice() +
-                           "\",state=\"" + state + "\"}");
-    }
-    EXPECT_LE(sum, server.DeviceMetric("weir_stream_pool_max_lanes"));
-  }
+  const auto lanes = [&server](const char* state) {
+    return server.DeviceMetric("weir_stream_pool_lanes",
+                               absl::StrCat("state=\"", state, "\""));
+  };
+  const auto all = [&lanes] {
+    return lanes("idle") + lanes("leased") + lanes("draining") +
+           lanes("retired");
+  };
+  EXPECT_TRUE(ServesOn(server));
+  EXPECT_TRUE(Eventually([&] { return lanes("idle") == 1; }));
+  EXPECT_EQ(all(), 1);
+  PendingEvaluate running(server, SpinRequest(seconds(2)));
+  EXPECT_TRUE(Eventually([&] { return lanes("leased") == 1; }));
+  EXPECT_EQ(lanes("idle"), 0);
+  EXPECT_EQ(all(), 1);
+  EXPECT_TRUE(ServesOn(server));
+  EXPECT_EQ(all(), 2);
+  EXPECT_LE(all(), server.DeviceMetric("weir_stream_pool_max_lanes"));
+  EXPECT_TRUE(running.Wait().status.ok());
+  EXPECT_TRUE(Eventually([&] { return lanes("idle") == 2; }));
+  EXPECT_EQ(all(), 2);
 }
 
 TEST(MetricsTest, CountsServedModelsUnderTritonsNames) {
