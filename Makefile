@@ -19,8 +19,9 @@ SETUP := build/.setup-cuda-$(or $(WEIR_CUDA),auto)
 SETUP_PROGRAMS := $(SETUP)-programs
 SETUP_IMAGE := $(SETUP)-image
 
-.PHONY: help demo build programs test test-release test-asan test-tsan \
-  test-fuzz test-all test-slow test-dev test-clang mutants lint tidy bench \
+.PHONY: help demo build programs test test-release test-asan \
+  test-asan-rest test-tsan test-tsan-rest test-fuzz test-all test-slow \
+  test-dev test-clang mutants lint tidy bench \
   bundle bundle-tests clean
 
 help:
@@ -29,17 +30,18 @@ help:
 	  'make build         build everything; programs land in build/bin' \
 	  'make programs      weir-server and weir alone, without tests' \
 	  'make test          release, ASan+UBSan and TSan suites, 30 s per fuzzer' \
-	  'make test-all      make test, slow tests, Debug build, lint' \
+	  'make test-all      make test, more under sanitizers, slow tests, Debug, lint' \
 	  'make mutants       breaks the product in small ways; do the tests see it?' \
-  'make lint          layer rules, names, clang-format, clang-tidy' \
+	  'make lint          layer rules, names, clang-format, clang-tidy' \
 	  'make bench         run every benchmark in build/bench-bin' \
 	  'make bundle        dist/weir-VERSION-linux-x86_64.tar.gz' \
 	  'make bundle-tests  the same with tests, benchmarks and their data' \
 	  'make image-cpu     build the container image and prove it; image-cuda' \
 	  'make clean         remove build/ and dist/' \
 	  '' \
-	  'One suite alone: make test-release | test-asan | test-tsan | test-fuzz' \
-	  '                 test-slow | test-dev | test-clang'
+	  'One suite alone: make test-release | test-asan | test-tsan | test-fuzz |' \
+	  '                 test-asan-rest | test-tsan-rest | test-slow | test-dev |' \
+	  '                 test-clang'
 
 $(SETUP): deploy/setup.sh tests/deploy/requirements.txt \
   tests/bench/requirements.txt
@@ -78,14 +80,24 @@ test-release: build-release
 test-asan: build-asan
 	ctest --preset asan
 
+# What test-asan leaves out: kernels and client, slow under a sanitizer.
+test-asan-rest: build-asan
+	cmake --build --preset asan-rest
+	ctest --preset asan-rest
+
 test-tsan: build-tsan
 	ctest --preset tsan
+
+# What of the server ThreadSanitizer can see.
+test-tsan-rest: build-tsan
+	cmake --build --preset tsan-rest
+	ctest --preset tsan-rest
 
 # A fuzz target keeps one core busy, so they may run side by side.
 test-fuzz: build-asan
 	ctest --preset fuzz
 
-test-all: test test-slow test-dev lint
+test-all: test test-asan-rest test-tsan-rest test-slow test-dev lint
 
 test-slow: build-release $(SETUP_IMAGE)
 	ctest --preset slow

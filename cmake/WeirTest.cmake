@@ -7,7 +7,7 @@
 #           [PROGRAMS weir-server ...] [TIMEOUT seconds] [OWN_MAIN])
 #
 # One GoogleTest program per test file. Labels: unit (default), gpu, slow,
-# parser. PROGRAMS are the targets that the test starts; it finds them in
+# parser, threads (what of the server ThreadSanitizer can see). PROGRAMS are the targets that the test starts; it finds them in
 # $WEIR_BIN_DIR, and data below $WEIR_TEST_DATA (the folder tests/).
 function(weir_test name)
   if(NOT BUILD_TESTING)
@@ -122,7 +122,7 @@ endfunction()
 
 # The presets build these even where no test carries the label yet.
 foreach(collection IN ITEMS tests-all tests-kernels tests-server tests-parser
-                            benchmarks fuzzers)
+                            tests-threads tests-client benchmarks fuzzers)
   add_custom_target(${collection})
 endforeach()
 
