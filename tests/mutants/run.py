@@ -28,6 +28,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LISTS = pathlib.Path(__file__).resolve().parent
 FLOOR = 0.95
+TEST = re.compile(r"weir_(?:script_)?test\((\w+)")
 FIELDS = {"name", "file", "old", "new", "tests", "why"}
 
 
@@ -79,10 +81,22 @@ def mutated(tree, mutant):
     return text, text.replace(old, mutant["new"].strip("\n"))
 
 
+def tests_of(tree):
+    """The names of tests in the tree's CMake files."""
+    names = set()
+    for path in (tree / "tests").rglob("CMakeLists.txt"):
+        names.update(TEST.findall(path.read_text()))
+    return names
+
+
 def check(tree, mutants):
     """Raises a fault that names every mutant that does not fit the tree."""
     faults = []
+    known = tests_of(tree)
     for mutant in mutants:
+        faults += [f"{mutant['name']}: no test {name}"
+                   for name in programs_of(mutant["tests"])
+                   if name not in known]
         try:
             mutated(tree, mutant)
         except Fault as fault:
@@ -100,15 +114,20 @@ def listed_survivors(tree):
 
 
 def copy_tree(source, target):
-    """Makes `target` equal to `source`; equal files keep their time."""
+    """Makes `target` equal to `source`; equal files keep their time. Returns a
+    digest of all."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=source, check=True, stdout=subprocess.PIPE).stdout
     wanted = {name for name in os.fsdecode(listing).split("\0") if name
               and (source / name).is_file()}
-    for name in wanted:
+    digest = hashlib.sha256()
+    for name in sorted(wanted):
         new, old = source / name, target / name
-        if old.is_file() and old.read_bytes() == new.read_bytes():
+        content = new.read_bytes()
+        if not name.endswith(".toml"):
+            digest.update(f"{name} {len(content)}\n".encode() + content)
+        if old.is_file() and old.read_bytes() == content:
             continue
         old.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(new, old)
@@ -118,6 +137,7 @@ def copy_tree(source, target):
             continue
         if str(name) not in wanted:
             path.unlink()
+    return digest.hexdigest()
 
 
 def programs_of(tests):
@@ -168,8 +188,8 @@ class Builder:
         report.unlink(missing_ok=True)
         status = self._run(
             ["ctest", "--test-dir", self.build_dir, "-R", f"^{name}$",
-             "--no-tests=error", "--timeout", str(self.limit),
-             "--output-on-failure"], self.limit + 60, environment)
+             "--no-tests=error", "--output-on-failure"], self.limit,
+            environment)
         if status == 0 and report.exists():
             text = report.read_text()
             if 'status="run"' not in text:
@@ -178,16 +198,19 @@ class Builder:
         return status == 0
 
     def _run(self, command, limit, environment=None):
+        # With all that it starts: a hang is in a test's process.
+        process = subprocess.Popen(
+            [str(word) for word in command], env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", start_new_session=True)
         try:
-            done = subprocess.run(
-                [str(word) for word in command], timeout=limit,
-                env=environment, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace")
+            self.output = process.communicate(timeout=limit)[0]
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
             self.output = f"ran longer than {limit} s"
             return 1
-        self.output = done.stdout
-        return done.returncode
+        return process.returncode
 
 
 def key_of(mutant, text):
@@ -203,7 +226,8 @@ def judge(builder, mutant):
     path.write_text(changed)
     try:
         if not builder.build(mutant["tests"]):
-            return "did-not-build", builder.output[-3000:]
+            errors = re.findall(r".*error: .*", builder.output)
+            return "did-not-build", errors[0] if errors else builder.output
         for test in mutant["tests"]:
             if not builder.passes(test):
                 cases = re.findall(r"\[  FAILED  \] ([\w/.]+)", builder.output)
@@ -300,8 +324,10 @@ def main(arguments=None, lists=LISTS, root=ROOT, make_builder=Builder):
         if options.check:
             print(f"{len(chosen)} mutants fit the tree")
             return 0
-        return run(options, chosen, len(chosen) == len(mutants), root,
-                   make_builder)
+        # docs/testing.md is about these lists; others may use this script.
+        whole = (len(chosen) == len(mutants)
+                 and lists == root / "tests" / "mutants")
+        return run(options, chosen, whole, root, make_builder)
     except Fault as fault:
         print(fault, file=sys.stderr)
         return 2
@@ -314,7 +340,9 @@ def run(options, chosen, whole, root, make_builder):
     state = {"verdicts": {}}
     if options.resume and state_file.exists():
         state = json.loads(state_file.read_text())
-    copy_tree(root, tree)
+    digest = copy_tree(root, tree)
+    if state.get("tree") != digest:
+        state.update(tree=digest, passed=[])
     builder = make_builder(tree, options.cmake_args, options.limit)
     builder.configure()
     verdicts = state["verdicts"]
@@ -324,7 +352,7 @@ def run(options, chosen, whole, root, make_builder):
             if verdicts.get(mutant["name"], {}).get("key")
             != keys[mutant["name"]]]
     todo = left[:options.max]
-    passed = []
+    passed = state["passed"]
     for number, mutant in enumerate(todo, 1):
         name = mutant["name"]
         baseline(builder, [mutant], passed)

@@ -51,6 +51,7 @@ class RunTest(unittest.TestCase):
         self.lists = self.root / "tests" / "mutants"
         self.lists.mkdir(parents=True)
         (self.root / "a.cc").write_text("one\nonce\nthree three\n")
+        (self.lists / "CMakeLists.txt").write_text("weir_test(a_test SRCS)\n")
         (self.root / ".gitignore").write_text("/build/\n")
         subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
 
@@ -125,6 +126,13 @@ class RunTest(unittest.TestCase):
         self.assertIn("none: its text stands 0 times", out)
         self.assertIn("many: its text stands 2 times", out)
         self.assertIn("away: no file b.cc", out)
+
+    def test_a_test_that_is_not_there_fails(self):
+        self.write(("m", "a.cc", "one\n", "two\n"))
+        (self.lists / "CMakeLists.txt").write_text("weir_test(b_test SRCS)\n")
+        status, out = self.run_list("--check")
+        self.assertEqual(status, 2)
+        self.assertIn("m: no test a_test", out)
 
     def test_a_pattern_that_matches_nothing_fails(self):
         self.write(("m", "a.cc", "one", "two"))
