@@ -267,6 +267,7 @@ struct Server::Impl {
   ModelMetrics model_metrics{&metrics};
   Readiness readiness;
   FairThreads long_steps{FairThreads::DefaultThreads(CpuQuota())};
+  EvaluationPool evaluations;
   std::unique_ptr<ServiceContext> context;
   std::unique_ptr<AdminToken> admin_token;  // null: unix sockets only
   std::unique_ptr<AdminService> admin;
@@ -319,10 +320,10 @@ absl::Status Server::Impl::Open() {
   admission = std::make_unique<Admission>(
       options.queue_length + static_cast<size_t>(options.streams),
       options.queue_bytes);
-  context = std::make_unique<ServiceContext>(
-      ServiceContext{options, *engine, host_engine.get(), *models, *admission,
-                     metrics, model_metrics, readiness, *memory, long_steps,
-                     NewIncarnation(), unix_now, unix_now - NowNanos()});
+  context = std::make_unique<ServiceContext>(ServiceContext{
+      options, *engine, host_engine.get(), *models, *admission, metrics,
+      model_metrics, readiness, *memory, long_steps, evaluations,
+      NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   WEIR_RETURN_IF_ERROR(StartHttp());
   AddPoolGauges(&metrics, options, Engines(), *admission, *models, readiness);

@@ -13,7 +13,7 @@ class EvaluatorService {
   void Register(MethodTable* table);
 
  private:
-  class Request;
+  class Call;
 
   ServiceContext* const context_;
 };

@@ -11,6 +11,8 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
+#include "server/evaluation/request_fields.h"
+#include "server/evaluation/value_finder.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/typed_method.h"
 #include "server/rpc/wire/explain_request.h"
@@ -18,7 +20,6 @@
 #include "server/services/long_step.h"
 #include "server/services/page.h"
 #include "server/services/request_checks.h"
-#include "server/services/value_finder.h"
 
 namespace weir {
 namespace {

@@ -157,10 +157,9 @@ absl::Status ProgramSearch::Copy() {
   return absl::OkStatus();
 }
 
-// The arena runs no destructors: nothing is left here.
 void ProgramSearch::Finish(absl::Status status) {
   found_.status = std::move(status);
-  then_(std::exchange(found_, Found()), arg_);
+  then_(std::move(found_), arg_);
 }
 
 absl::Status WithGraphField(const absl::Status& status,

@@ -13,7 +13,7 @@ class KserveInferService {
   void Register(MethodTable* table);
 
  private:
-  class Request;
+  class Call;
 
   ServiceContext* const context_;
 };

@@ -12,15 +12,9 @@
 #include "server/rpc/peer.h"
 #include "server/rpc/server_call.h"
 #include "server/scheduling/fair_threads.h"
+#include "server/scheduling/long_step_bytes.h"
 
 namespace weir {
-
-// A step that reads or writes more than this is a long one.
-inline constexpr size_t kLongStepBytes = size_t{1} << 20;
-
-// A tensor counts with so many bytes beside its own: what it takes to find it,
-// to describe it and to forget it.
-inline constexpr size_t kLongStepTensorBytes = 256;
 
 // A message that was compressed may be all fields of two bytes, and cost its
 // sender a thousandth of what it takes to read it: one of more than this is

@@ -1,17 +1,13 @@
 #include "server/services/request_checks.h"
 
-#include <algorithm>
 #include <string>
 
-#include "absl/container/flat_hash_set.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/evaluation/request_fields.h"
 
 namespace weir {
 
@@ -75,8 +71,7 @@ absl::Status CheckSpecs(std::span<const WireTensor> inputs,
                         std::string_view spec) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string path = absl::StrCat(InputField(i), ".", AbslView(spec));
-    const std::string label =
-        absl::StrCat("input \"", AbslView(inputs[i].name), "\": ");
+    const std::string label = InputLabel(inputs[i].name);
     if (!inputs[i].spec.sample_shapes.empty()) {
       return WithField(
           absl::UnimplementedError(label + "ragged batches are not supported"),
@@ -92,61 +87,6 @@ absl::Status CheckSpecs(std::span<const WireTensor> inputs,
     }
   }
   return absl::OkStatus();
-}
-
-const ValueDecl* FindMissing(
-    absl::Span<const ValueDecl> declared, size_t given,
-    absl::FunctionRef<std::string_view(size_t i)> name_of) {
-  if (given >= declared.size()) return nullptr;
-  absl::flat_hash_set<absl::string_view> names;
-  for (size_t i = 0; i < given; ++i) names.insert(AbslView(name_of(i)));
-  // Among the first so many, one at least.
-  const auto missing = std::find_if(
-      declared.begin(), declared.end(),
-      [&](const ValueDecl& input) { return !names.contains(input.name); });
-  return missing == declared.end() ? nullptr : &*missing;
-}
-
-absl::Status MissingInput(const ValueDecl& input, std::string_view whose) {
-  return InvalidField("inputs", absl::StrCat("input \"", input.name, "\" of ",
-                                             AbslView(whose), " is missing"));
-}
-
-absl::Status TextElements::Take(DType dtype, std::span<const int64_t> shape) {
-  if (dtype != DType::kString) return absl::OkStatus();
-  WEIR_ASSIGN_OR_RETURN(const int64_t elements,
-                        NumElements({shape.data(), shape.size()}));
-  if (elements > kMaxTextElements - taken_) {
-    const std::string total = absl::StrCat(static_cast<uint64_t>(elements) +
-                                           static_cast<uint64_t>(taken_));
-    return WithReason(
-        absl::ResourceExhaustedError(
-            absl::StrCat("has ", elements,
-                         " BYTES elements, with those of the inputs "
-                         "before it ",
-                         total, "; all inputs of a request may have ",
-                         kMaxTextElements, ": send less in one request")),
-        "TOO_MANY_TEXT_ELEMENTS",
-        {{"elements", total}, {"limit", absl::StrCat(kMaxTextElements)}});
-  }
-  taken_ += elements;
-  return absl::OkStatus();
-}
-
-std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
-
-absl::Status WithRequestField(const absl::Status& status,
-                              std::span<const size_t> places) {
-  const std::string field = Field(status);
-  absl::string_view number = field;
-  size_t i = 0;
-  if (!absl::ConsumePrefix(&number, "inputs[") ||
-      !absl::ConsumeSuffix(&number, "]") || !absl::SimpleAtoi(number, &i) ||
-      i >= places.size()) {
-    return status;
-  }
-  return WithField(status,
-                   places[i] == kNotGiven ? "inputs" : InputField(places[i]));
 }
 
 }  // namespace weir

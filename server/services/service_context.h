@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/eval/engine.h"
+#include "server/evaluation/evaluation_pool.h"
 #include "server/models/repository.h"
 #include "server/observe/memory_sampler.h"
 #include "server/observe/metrics.h"
@@ -27,6 +28,7 @@ struct ServiceContext {
   Readiness& readiness;
   const MemorySampler& memory;
   FairThreads& long_steps;  // for RunStep
+  EvaluationPool& evaluations;
   std::string incarnation;  // new in every process
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.

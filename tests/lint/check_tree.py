@@ -3,7 +3,7 @@
 
 Layers: each includes only what stands to its left; kernels know neither gRPC
 nor protobuf; the client never includes kernels; gRPC appears only in the
-transport. Names: no utils, helpers or common. Text: include guards, our own
+transport; evaluations know neither services nor the transport. Names: no utils, helpers or common. Text: include guards, our own
 Mutex, no ranges views, no notes to self.
 
 Usage: check_tree.py [ROOT]. Prints one line per finding, exits 1 if any.
@@ -29,6 +29,15 @@ MAY_INCLUDE = {
     "server": {"server", "kernels", "proto"},
     "client": {"client", "proto"},
     "proto": {"proto"},
+}
+
+# What these folders of server/ may include of it: they know neither services nor
+# the transport.
+PARTS_OF_SERVER = {
+    "server/bytes/": ("server/bytes/",),
+    "server/evaluation/": ("server/bytes/", "server/evaluation/",
+                           "server/models/", "server/observe/per_thread.h",
+                           "server/scheduling/"),
 }
 
 GRPC = re.compile(r"^(grpc/|grpc\+\+/|grpcpp/)|\.grpc\.pb\.h$")
@@ -81,6 +90,12 @@ def check_include(path, header):
                 and not JOINS_LAYERS.search(path)):
             return (f"{LAYERS[own]} stands left of {LAYERS[other]}"
                     f" and may not include {header}")
+    for part, allowed in PARTS_OF_SERVER.items():
+        if not path.startswith(part):
+            continue
+        if PROTOBUF.search(header) or (header.startswith("server/")
+                                       and not header.startswith(allowed)):
+            return f"{part} may not include {header}"
     if GRPC.search(header) and not GRPC_ALLOWED.search(path):
         return ("gRPC belongs into server/rpc, server/services, server/main"
                 f" or server/server: {header}")

@@ -73,6 +73,19 @@ class CheckTreeTest(unittest.TestCase):
         self.accepts("server/models/repository.cc",
                      "// Unlike grpc::Status.\n/* grpc::Status */ int x;\n")
 
+    def test_evaluations_know_neither_services_nor_the_transport(self):
+        path = "server/evaluation/binding.cc"
+        for header in ("server/bytes/byte_view.h", "kernels/eval/work.h",
+                       "server/models/repository.h"):
+            self.accepts(path, f'#include "{header}"\n')
+        for header in ("server/services/explain.h", "server/rpc/server_call.h",
+                       "proto/weir/v1/graph.pb.h", "server/observe/metrics.h"):
+            self.refuses(path, f'#include "{header}"\n',
+                         "server/evaluation/ may not include")
+        self.refuses("server/bytes/call_arena.h",
+                     '#pragma once\n#include "server/models/repository.h"\n',
+                     "server/bytes/ may not include")
+
     def test_names_say_what_a_file_holds(self):
         for name in ("utils.h", "string_utils.h", "test_helpers.h",
                      "common.h"):

@@ -18,10 +18,10 @@
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/evaluation/result_bytes.h"
 #include "server/services/catalog.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
-#include "server/services/tensor_io.h"
 #include "tests/base/event.h"
 #include "tests/server/model_folder.h"
 
@@ -85,9 +85,9 @@ class LongStepTest : public ::testing::Test {
             *Engine::Create(MakeCpuDevice({}), registry_.get(), SmallEngine())),
         models_(OpenModels()),
         memory_(&engine_->device()),
-        context_{options_,   *engine_,    nullptr,    *models_,
-                 admission_, metrics_,    of_models_, readiness_,
-                 memory_,    long_steps_, "test"},
+        context_{options_,   *engine_,    nullptr,      *models_,
+                 admission_, metrics_,    of_models_,   readiness_,
+                 memory_,    long_steps_, evaluations_, "test"},
         evaluator_(&context_),
         catalog_(&context_),
         kserve_(&context_) {
@@ -176,10 +176,13 @@ class LongStepTest : public ::testing::Test {
     return steps;
   }
 
-  // A done evaluation of "copy", to be released.
-  CallEvaluation* Copied(FakeCall& call, const std::string& floats) {
-    CallEvaluation* const evaluation =
-        CallEvaluation::Acquire(*engine_, metrics_);
+  // A done evaluation of "copy".
+  std::unique_ptr<Evaluation> Copied(const std::string& floats) {
+    struct Client final : EvaluationClient {
+      void Done() override { done.Set(); }
+      Event done;
+    };
+    auto evaluation = std::make_unique<Evaluation>(*engine_);
     WorkRequest& request = evaluation->request();
     request.program = (*models_->Find("copy", ""))->program;
     request.mode = EvalMode::kSyncFull;
@@ -188,15 +191,25 @@ class LongStepTest : public ::testing::Test {
     request.inputs[0].dims = {
         static_cast<int64_t>(floats.size() / sizeof(float))};
     request.inputs[0].pieces = {floats};
-    bool done = false;
-    evaluation->Start(
-        call,
-        [](CallEvaluation&, void* arg) { *static_cast<bool*>(arg) = true; },
-        &done);
-    while (!done) call.RunResumed();
+    Client client;
+    ThreadExecutor executor;
+    executor.Post([&] { evaluation->Start(executor, client); });
+    client.done.Wait();
     EXPECT_TRUE(evaluation->work().status().ok());
     return evaluation;
   }
+
+  // What its reply may have.
+  struct RoomOf final : ReplyRoom {
+    explicit RoomOf(FakeCall* its_call) : call(its_call) {}
+    absl::Status CheckReply(size_t bytes) const override {
+      return call->CheckReplySize(bytes);
+    }
+    absl::Status ChargeReply(size_t bytes) override {
+      return call->ChargeReply(bytes);
+    }
+    FakeCall* const call;
+  };
 
   static constexpr size_t kThreads = 2;
   static constexpr int kManyOutputs = 5000;
@@ -215,6 +228,7 @@ class LongStepTest : public ::testing::Test {
   Readiness readiness_;
   MemorySampler memory_;
   FairThreads long_steps_{kThreads};
+  EvaluationPool evaluations_;
   ServiceContext context_;
   EvaluatorService evaluator_;
   CatalogService catalog_;
@@ -371,35 +385,12 @@ TEST_F(LongStepTest, ALargeRequestReturnsTheEvaluationThatItTook) {
   request.add_raw_input_contents(
       std::string(kLongStepBytes * sizeof(float), 0));
   const std::string message = request.SerializeAsString();
-  CallEvaluation* const free = CallEvaluation::Acquire(*engine_, metrics_);
-  CallEvaluation::Release(free);
+  const Evaluation* const free = evaluations_.Lend(*engine_).get();
   FakeCall call(message);
   Find("ModelInfer").handler(call);
   while (!call.answer().has_value()) call.RunResumed();
   EXPECT_TRUE(call.answer()->ok()) << *call.answer();
-  CallEvaluation* const again = CallEvaluation::Acquire(*engine_, metrics_);
-  EXPECT_EQ(again, free);
-  CallEvaluation::Release(again);
-}
-
-// A burst of graphs with long lists leaves none of them behind.
-TEST_F(LongStepTest, OnlyEvaluationsOfFewTensorsAreKept) {
-  CallEvaluation* const free = CallEvaluation::Acquire(*engine_, metrics_);
-  CallEvaluation* const few = CallEvaluation::Acquire(*engine_, metrics_);
-  CallEvaluation* const many = CallEvaluation::Acquire(*engine_, metrics_);
-  CallEvaluation::Release(free);
-  few->request().inputs.resize(32);
-  few->request().outputs.resize(32);
-  CallEvaluation::Release(few);
-  many->request().inputs.resize(33);
-  many->request().outputs.resize(32);
-  CallEvaluation::Release(many);
-  CallEvaluation* const first = CallEvaluation::Acquire(*engine_, metrics_);
-  CallEvaluation* const second = CallEvaluation::Acquire(*engine_, metrics_);
-  EXPECT_EQ(first, few);
-  EXPECT_EQ(second, free);
-  CallEvaluation::Release(second);
-  CallEvaluation::Release(first);
+  EXPECT_EQ(evaluations_.Lend(*engine_).get(), free);
 }
 
 // It would take an I/O thread long to write.
@@ -504,7 +495,8 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
   for (const bool lends_much : {false, true}) {
     SCOPED_TRACE(lends_much);
     FakeCall call("");
-    CallEvaluation* const evaluation = Copied(call, floats);
+    std::unique_ptr<Evaluation> evaluation = Copied(floats);
+    RoomOf room(&call);
     PinnedPool& pool = engine_->pinned();
     std::vector<PinnedBuffer::Block*> lent;
     const auto lend = [&](bool much) {
@@ -518,17 +510,17 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
       ASSERT_EQ(pool.lends_much(), much);
     };
     lend(lends_much);
-    OutputBytes bytes(*evaluation, wanted);
+    ResultBytes bytes(*evaluation, wanted);
     EXPECT_EQ(bytes.step_bytes(),
               (lends_much ? kBytes : 0) + kLongStepTensorBytes);
     lend(!lends_much);
-    ASSERT_TRUE(bytes.Prepare(0).ok());
+    ASSERT_TRUE(bytes.Prepare(0, room).ok());
     const ForeignBytes taken = bytes.Take(0);
     EXPECT_EQ(taken.data != evaluation->work().OutputBytes(0).data(),
               lends_much);
     lend(false);
     taken.release(taken.arg);
-    CallEvaluation::Release(evaluation);
+    evaluation.reset();
   }
 }
 
@@ -576,13 +568,14 @@ TEST_F(LongStepTest, OutputsThatCannotBeCopiedAreNotLentFromTheOtherHalf) {
     SCOPED_TRACE(size);
     const std::string floats(size, '\0');
     FakeCall call("");
-    CallEvaluation* const evaluation = Copied(call, floats);
+    std::unique_ptr<Evaluation> evaluation = Copied(floats);
+    RoomOf room(&call);
     // It was admitted before they were answered.
     others->Answered(0);
     call.Admit(&admission);
     others->Answered(half + half / 4);
-    OutputBytes bytes(*evaluation, wanted);
-    const absl::Status status = bytes.Prepare(0);
+    ResultBytes bytes(*evaluation, wanted);
+    const absl::Status status = bytes.Prepare(0, room);
     if (size <= ServerCall::kLittleReplyBytes) {
       ASSERT_TRUE(status.ok()) << status;
       const ForeignBytes taken = bytes.Take(0);
@@ -592,7 +585,7 @@ TEST_F(LongStepTest, OutputsThatCannotBeCopiedAreNotLentFromTheOtherHalf) {
       EXPECT_EQ(Reason(status), "QUEUE_BYTES_FULL") << status;
       EXPECT_TRUE(RetryAfter(status).has_value());
     }
-    CallEvaluation::Release(evaluation);
+    evaluation.reset();
     EXPECT_EQ(pool.stats().leased_bytes, half + half / 4);
   }
   for (PinnedBuffer::Block* block : lent) PinnedBuffer::Return(block);

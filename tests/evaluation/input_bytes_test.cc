@@ -1,4 +1,4 @@
-#include "server/services/tensor_io.h"
+#include "server/evaluation/input_bytes.h"
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ std::string Text(const InputSource& input) {
 
 // A client may send a frame for each byte: to list the pieces would take
 // sixteen times the bytes, of which nothing says that they are there.
-TEST(TensorIoTest, SmallPiecesAreJoinedInTheArena) {
+TEST(InputBytesTest, SmallPiecesAreJoinedInTheArena) {
   const std::string bytes(kBytes, 'x');
   const Sliced sliced(bytes, 1);
   Payer enough{2 * kBytes};
@@ -53,7 +53,7 @@ TEST(TensorIoTest, SmallPiecesAreJoinedInTheArena) {
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(TensorIoTest, LargePiecesStayWhereTheyAre) {
+TEST(InputBytesTest, LargePiecesStayWhereTheyAre) {
   const std::string bytes(kBytes, 'x');
   const Sliced sliced(bytes, 1000);
   Payer nothing{0};

@@ -1,4 +1,4 @@
-#include "server/services/value_finder.h"
+#include "server/evaluation/value_finder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,144 @@
+#include "server/evaluation/evaluation.h"
+
+#include <atomic>
+#include <random>
+#include <utility>
+
+namespace weir {
+namespace {
+
+RngState FreshRng() {
+  std::random_device device;
+  return {.seed = (uint64_t{device()} << 32) | device()};
+}
+
+struct SharedResults {
+  std::atomic<int> references;
+  PinnedBuffer::Block* block;
+};
+
+}  // namespace
+
+Evaluation::Evaluation(Engine& engine) : engine_(&engine) {
+  ContextOptions options;
+  options.executor = this;
+  options.rng = FreshRng();
+  context_ = EvalContext::Create(engine_, options);
+}
+
+Evaluation::~Evaluation() = default;
+
+void Evaluation::Clear() {
+  results_.Reset();
+  work_.TakeOutputBuffer().Reset();
+  work_.DropProgram();
+  WorkRequest& request = work_.request;
+  request.inputs.clear();
+  request.outputs.clear();
+  request.mode.reset();
+  request.seed.reset();
+  request.deadline = kNoDeadline;
+  request.label.clear();
+  executor_ = nullptr;
+  client_ = nullptr;
+}
+
+void Evaluation::Start(Executor& executor, EvaluationClient& client) {
+  executor_ = &executor;
+  client_ = &client;
+  {
+    MutexLock lock(&mu_);
+    active_ = true;
+    busy_ = true;
+    inside_ = std::this_thread::get_id();
+    done_ = false;
+  }
+  {
+    // The context is this object's own: nobody else can be in it.
+    absl::StatusOr<Activation> activation = context_->Enter(NewHandlerId());
+    activation->Submit(&work_, this);
+  }
+  client.Submitted();
+  TellIfDone();
+}
+
+// With busy_ set, which it ends.
+void Evaluation::TellIfDone() {
+  {
+    MutexLock lock(&mu_);
+    busy_ = false;
+    if (!done_) return;
+    // A task that is on its way must find this object.
+    if (woken_) return;
+    active_ = false;
+    tasks_.clear();
+  }
+  client_->Done();
+}
+
+void Evaluation::OnDone(Work&) {
+  MutexLock lock(&mu_);
+  done_ = true;
+  if (busy_ && std::this_thread::get_id() == inside_) return;
+  WakeLocked();
+}
+
+void Evaluation::Post(Task task) {
+  MutexLock lock(&mu_);
+  // Once it is done there is no work left that a task could move on.
+  if (!active_) return;
+  tasks_.push_back(std::move(task));
+  WakeLocked();
+}
+
+void Evaluation::WakeLocked() {
+  if (woken_) return;
+  woken_ = true;
+  executor_->Post([this] { OnWake(); });
+}
+
+void Evaluation::OnWake() {
+  {
+    MutexLock lock(&mu_);
+    // Only here: what wakes us from now on has posted another task, which
+    // TellIfDone waits for.
+    woken_ = false;
+    busy_ = true;
+    inside_ = std::this_thread::get_id();
+  }
+  while (true) {
+    {
+      MutexLock lock(&mu_);
+      if (tasks_.empty()) break;
+      running_.swap(tasks_);
+    }
+    for (Task& task : running_) task();
+    running_.clear();
+  }
+  TellIfDone();
+}
+
+size_t Evaluation::result_bytes() {
+  if (results_.empty()) results_ = work_.TakeOutputBuffer();
+  return results_.capacity();
+}
+
+Evaluation::Results Evaluation::ShareResults(int count) {
+  if (results_.empty()) results_ = work_.TakeOutputBuffer();
+  if (count == 1) {
+    return {[](void* block) {
+              PinnedBuffer::Return(static_cast<PinnedBuffer::Block*>(block));
+            },
+            results_.Release()};
+  }
+  auto* shared = new SharedResults{{count}, results_.Release()};
+  return {[](void* arg) {
+            auto* results = static_cast<SharedResults*>(arg);
+            if (results->references.fetch_sub(1) > 1) return;
+            PinnedBuffer::Return(results->block);
+            delete results;
+          },
+          shared};
+}
+
+}  // namespace weir

@@ -1,0 +1,117 @@
+// A unary call that is answered with the outputs of one evaluation: what
+// Evaluate and ModelInfer do alike, between their message and its answer. A
+// service derives from it what its message says, and how its answer is written.
+//
+// Lives in the call's arena, from the handler's entry to the answer, which
+// destroys it. Used on the call's I/O thread; Read, Write and what they call
+// run beside it if they take long (long_step.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/eval/executor.h"
+#include "kernels/eval/work.h"
+#include "server/bytes/arena_ptr.h"
+#include "server/evaluation/binding.h"
+#include "server/evaluation/evaluation.h"
+#include "server/evaluation/evaluation_pool.h"
+#include "server/evaluation/reply_room.h"
+#include "server/evaluation/result_bytes.h"
+#include "server/rpc/server_call.h"
+#include "server/services/report_proto.h"
+#include "server/services/service_context.h"
+
+namespace weir {
+
+class EvaluationCall : protected RequestTensors,
+                       protected ReplyRoom,
+                       private EvaluationClient,
+                       private Executor {
+ public:
+  // Handles `call` by a T, which is made of the same two.
+  template <typename T>
+  static void Handle(ServiceContext* context, ServerCall& call) {
+    Begin(MakeInArena<T>(&call.arena(), context, call));
+  }
+
+  ~EvaluationCall() override;
+  EvaluationCall(const EvaluationCall&) = delete;
+  EvaluationCall& operator=(const EvaluationCall&) = delete;
+
+ protected:
+  EvaluationCall(ServiceContext* context, ServerCall& call);
+
+  // Reads and checks the message.
+  virtual absl::Status Read() = 0;
+  // Finds what it wants to run: calls Evaluate or Fail, at once or later.
+  virtual void FindProgram() = 0;
+  // The answer, made of `outputs` of the done work.
+  virtual absl::StatusOr<ReplyBuffer> Write(std::span<const size_t> outputs,
+                                            ResultBytes& bytes) = 0;
+  // What else the error of the done work says.
+  virtual void Describe(absl::Status*) const {}
+
+  struct Settings {
+    EvalMode mode = EvalMode::kSyncFull;
+    std::optional<uint64_t> seed = {};
+    std::string_view label = {};
+  };
+  // Whose counts the call goes to, and whose shapes its tensors have to have;
+  // before Evaluate. Without one, none.
+  void set_model(std::shared_ptr<const ServedModel> model) {
+    model_ = std::move(model);
+  }
+  const ServedModel* model() const { return model_.get(); }
+  // Runs `program`, which is the model's if there is one, and answers.
+  void Evaluate(std::shared_ptr<const Program> program,
+                const Settings& settings);
+  void Fail(const absl::Status& error);
+
+  ServiceContext& context() const { return *context_; }
+  ServerCall& call() const { return call_; }
+  // From Evaluate on.
+  const Program& program() const {
+    return *evaluation_->work().request.program;
+  }
+  // Once it is done.
+  const Work& work() const { return evaluation_->work(); }
+  ReportFrame Frame(bool full) const;
+
+ private:
+  static void Begin(ArenaPtr<EvaluationCall> self);
+  void WasRead(absl::Status status);
+  absl::Status Bind();
+  void WasBound(absl::Status status);
+  absl::Status WriteReply();
+  void WasWritten(absl::Status status);
+  void End(absl::StatusCode code);
+
+  // ReplyRoom.
+  absl::Status CheckReply(size_t bytes) const override;
+  absl::Status ChargeReply(size_t bytes) override;
+  // EvaluationClient.
+  absl::Status Planned(const Work& work) override;
+  void Launched() override;
+  void Submitted() override;
+  void Done() override;
+  // Executor: the call's I/O thread, for one task at a time.
+  void Post(Task task) override;
+
+  ServiceContext* const context_;
+  ServerCall& call_;
+  ArenaPtr<EvaluationCall> self_;  // until the answer
+  std::shared_ptr<const ServedModel> model_;
+  EvaluationPool::Lease evaluation_;
+  Binding binding_;
+  std::optional<ResultBytes> bytes_;  // once it is done
+  ReplyBuffer reply_;
+  Task task_;
+};
+
+}  // namespace weir

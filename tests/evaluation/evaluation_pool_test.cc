@@ -1,0 +1,75 @@
+#include "server/evaluation/evaluation_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "kernels/device/devices.h"
+#include "kernels/ops/registry.h"
+
+namespace weir {
+namespace {
+
+class EvaluationPoolTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Engine> NewEngine() const {
+    EngineOptions options;
+    options.pinned_bytes = size_t{1} << 20;
+    return *Engine::Create(MakeCpuDevice({.cpu_threads = 1}), registry_.get(),
+                           options);
+  }
+
+  const std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry({});
+  const std::unique_ptr<Engine> engine_ = NewEngine();
+  const std::unique_ptr<Engine> other_ = NewEngine();
+  EvaluationPool pool_;
+};
+
+TEST_F(EvaluationPoolTest, WhatWasReturnedLastIsLentFirst) {
+  EvaluationPool::Lease first = pool_.Lend(*engine_);
+  EvaluationPool::Lease second = pool_.Lend(*engine_);
+  Evaluation* const free[] = {first.get(), second.get()};
+  EXPECT_NE(free[0], free[1]);
+  first->request().label = "first";
+  second.reset();
+  first.reset();
+  first = pool_.Lend(*engine_);
+  EXPECT_EQ(first.get(), free[0]);
+  EXPECT_EQ(first->request().label, "") << "of an earlier use";
+  second = pool_.Lend(*engine_);
+  EXPECT_EQ(second.get(), free[1]);
+}
+
+TEST_F(EvaluationPoolTest, EachEngineAndThreadHasItsOwn) {
+  const Evaluation* const free = pool_.Lend(*engine_).get();
+  const EvaluationPool::Lease of_other = pool_.Lend(*other_);
+  EXPECT_NE(of_other.get(), free);
+  EXPECT_EQ(&of_other->engine(), other_.get());
+  std::thread([&] {
+    const EvaluationPool::Lease there = pool_.Lend(*engine_);
+    EXPECT_NE(there.get(), free);
+  }).join();
+  EXPECT_EQ(pool_.Lend(*engine_).get(), free);
+}
+
+// A burst of graphs with long lists leaves none of them behind.
+TEST_F(EvaluationPoolTest, OnlyThoseOfFewTensorsAreKept) {
+  EvaluationPool::Lease free = pool_.Lend(*engine_);
+  EvaluationPool::Lease few = pool_.Lend(*engine_);
+  EvaluationPool::Lease many = pool_.Lend(*engine_);
+  const Evaluation* const kept[] = {free.get(), few.get()};
+  free.reset();
+  few->request().inputs.resize(32);
+  few->request().outputs.resize(32);
+  few.reset();
+  many->request().inputs.resize(33);
+  many->request().outputs.resize(32);
+  many.reset();
+  few = pool_.Lend(*engine_);
+  free = pool_.Lend(*engine_);
+  EXPECT_EQ(few.get(), kept[1]);
+  EXPECT_EQ(free.get(), kept[0]);
+}
+
+}  // namespace
+}  // namespace weir
