@@ -17,6 +17,28 @@ bool Names(std::string_view name, const DeviceInfo& device) {
   return name == device.uuid || name == DeviceName(device);
 }
 
+bool IsSound(const WireTensorSpec& spec) {
+  return spec.sample_shapes.empty() &&
+         spec.dtype != v1::DATA_TYPE_UNSPECIFIED &&
+         DTypeFromOnnx(spec.dtype).has_value() &&
+         spec.shape.size() <= static_cast<size_t>(kMaxRank);
+}
+
+// What is wrong with the spec of an input, at `path`. REQUIRES: not IsSound.
+absl::Status BadSpec(const WireTensor& input, const std::string& path) {
+  const std::string label = InputLabel(input.name);
+  if (!input.spec.sample_shapes.empty()) {
+    return WithField(
+        absl::UnimplementedError(label + "ragged batches are not supported"),
+        path + ".sample_shapes");
+  }
+  const auto dtype = ImportDType(input.spec.dtype, path + ".dtype");
+  if (!dtype.ok()) return Annotate(dtype.status(), label);
+  return InvalidField(path + ".shape",
+                      absl::StrCat(label, "rank ", input.spec.shape.size(),
+                                   " is more than ", kMaxRank, " dimensions"));
+}
+
 }  // namespace
 
 absl::StatusOr<Engine*> FindEngine(const ServiceContext& context,
@@ -70,21 +92,8 @@ absl::Status CheckPrecision(int32_t precision) {
 absl::Status CheckSpecs(std::span<const WireTensor> inputs,
                         std::string_view spec) {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string path = absl::StrCat(InputField(i), ".", AbslView(spec));
-    const std::string label = InputLabel(inputs[i].name);
-    if (!inputs[i].spec.sample_shapes.empty()) {
-      return WithField(
-          absl::UnimplementedError(label + "ragged batches are not supported"),
-          path + ".sample_shapes");
-    }
-    const auto dtype = ImportDType(inputs[i].spec.dtype, path + ".dtype");
-    if (!dtype.ok()) return Annotate(dtype.status(), label);
-    const size_t rank = inputs[i].spec.shape.size();
-    if (rank > static_cast<size_t>(kMaxRank)) {
-      return InvalidField(path + ".shape",
-                          absl::StrCat(label, "rank ", rank, " is more than ",
-                                       kMaxRank, " dimensions"));
-    }
+    if (IsSound(inputs[i].spec)) continue;
+    return BadSpec(inputs[i], absl::StrCat(InputField(i), ".", AbslView(spec)));
   }
   return absl::OkStatus();
 }
