@@ -5,26 +5,6 @@
 #include <cstring>
 #include <new>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WEIR_SIM_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEIR_SIM_ASAN 1
-#endif
-#endif
-
-#ifdef WEIR_SIM_ASAN
-
-namespace weir::sim {
-Heap::Heap() = default;
-Heap::~Heap() = default;
-std::string Heap::End() { return ""; }
-OutsideHeap::OutsideHeap() : run_(0) {}
-OutsideHeap::~OutsideHeap() { (void)run_; }
-}  // namespace weir::sim
-
-#else
-
 namespace {
 
 constexpr unsigned char kFreed = 0xdd;
@@ -121,5 +101,3 @@ void operator delete(void* block, const std::nothrow_t&) noexcept {
 void operator delete[](void* block, const std::nothrow_t&) noexcept {
   Free(block);
 }
-
-#endif

@@ -1,7 +1,7 @@
 // The heap of a run: every block that is taken while there is one is given back
 // before its end, or it is a leak; none is used again meanwhile, so that what
 // is written to a freed block is noticed at the end, and who reads one finds
-// nonsense. Under AddressSanitizer, which does better, it only is there.
+// nonsense.
 #pragma once
 
 #include <cstdint>

@@ -13,17 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "tests/sim/heap.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WEIR_SIM_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEIR_SIM_ASAN 1
-#endif
-#endif
-#ifdef WEIR_SIM_ASAN
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 namespace weir::sim {
 namespace {
 
@@ -60,7 +49,6 @@ char* NewStack() {
 
 struct Scheduler::Native {
   ucontext_t context;
-  void* fake_stack = nullptr;
 };
 
 struct Scheduler::LogicalThread {
@@ -91,7 +79,6 @@ struct Scheduler::LogicalThread {
 
   ucontext_t context;
   char* stack = nullptr;
-  void* fake_stack = nullptr;
 };
 
 Scheduler::Scheduler() : native_(std::make_unique<Native>()) {}
@@ -187,9 +174,6 @@ int Scheduler::Add(const char* name, std::function<void()> run) {
 void Scheduler::Enter() { running->RunThread(); }
 
 void Scheduler::RunThread() {
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_finish_switch_fiber(self().fake_stack, nullptr, nullptr);
-#endif
   self().run();
   self().run = nullptr;
   LogicalThread& ended = self();
@@ -202,9 +186,6 @@ void Scheduler::RunThread() {
                   });
   if (!all) SwitchTo(*PickNext());
   current_ = -1;
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_start_switch_fiber(nullptr, nullptr, 0);
-#endif
   setcontext(&native_->context);
 }
 
@@ -212,13 +193,7 @@ void Scheduler::SwitchTo(LogicalThread& next) {
   LogicalThread& from = self();
   current_ = next.index;
   if (&from == &next) return;
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_start_switch_fiber(&from.fake_stack, next.stack, kStackBytes);
-#endif
   swapcontext(&from.context, &next.context);
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_finish_switch_fiber(from.fake_stack, nullptr, nullptr);
-#endif
 }
 
 void Scheduler::GiveUp(const std::string& why) {
@@ -230,9 +205,6 @@ void Scheduler::GiveUp(const std::string& why) {
       absl::StrCat(self().name, ": ", why, "\nafter ", outcome_.steps,
                    " steps, at ", now_, " ns:\n", DescribeThreads());
   current_ = -1;
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_start_switch_fiber(nullptr, nullptr, 0);
-#endif
   setcontext(&native_->context);
   std::abort();
 }
@@ -273,14 +245,7 @@ Outcome Scheduler::Run(const std::function<void()>& body, Chooser& chooser,
   exploring_ = unobserved_ = inconsistent_ = continues_ = false;
   LogicalThread& first = *threads_[static_cast<size_t>(Add("the test", body))];
   current_ = 0;
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_start_switch_fiber(&native_->fake_stack, first.stack,
-                                 kStackBytes);
-#endif
   swapcontext(&native_->context, &first.context);
-#ifdef WEIR_SIM_ASAN
-  __sanitizer_finish_switch_fiber(native_->fake_stack, nullptr, nullptr);
-#endif
   const OutsideHeap mine;
   // After a failure others may still refer to what lies on the stacks.
   for (auto& thread : threads_) {

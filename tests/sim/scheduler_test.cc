@@ -145,7 +145,6 @@ TEST(Scheduler, FindsTheUseOfADestroyedLock) {
             "");
 }
 
-#if !defined(__SANITIZE_ADDRESS__)
 TEST(Scheduler, FindsALeakAndAWriteToFreedMemory) {
   static int* volatile kept;
   const auto leak = [] {
@@ -163,7 +162,6 @@ TEST(Scheduler, FindsALeakAndAWriteToFreedMemory) {
   EXPECT_THAT(ExploreAll({"freed", write}, 0, kSteps).failure,
               HasSubstr("written to after it had been freed"));
 }
-#endif
 
 // Two threads that do n independent things each: (n + 1)^2 states but no more,
 // of all the orders that there are.

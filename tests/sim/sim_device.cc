@@ -126,6 +126,8 @@ void SimDevice::LoseAt(int nth) {
 }
 
 bool SimDevice::IsIdle(uint64_t stream) const {
+  const Unobserved look;
+  MutexLock lock(&mu_);
   for (const auto& [timeline, queue] : queues_) {
     if (queue->id == stream) {
       return queue->operations.empty() && !queue->running;

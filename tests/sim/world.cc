@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/thread.h"
+#include "kernels/device/cpu/cpu_device.h"
 #include "tests/sim/scheduler.h"
 
 namespace weir::sim {
@@ -38,11 +39,17 @@ class MixPlan final : public KernelPlan {
   size_t launches() const override { return launches_; }
 
   absl::Status Run(const RunArgs& args) const override {
-    auto& stream = static_cast<SimStream&>(args.stream);
     const auto* salt = static_cast<const uint64_t*>(args.inputs[0]);
     const auto* a = static_cast<const uint64_t*>(args.inputs[1]);
     const auto* b = static_cast<const uint64_t*>(args.inputs[2]);
     auto* out = static_cast<uint64_t*>(args.outputs[0]);
+    if (args.team != nullptr) {
+      if ((*salt & kFaultBit) != 0) return FaultStatus(FaultCode::kInjected);
+      ++(*runs_)[*salt];
+      *out = MixResult(*salt, *a, *b);
+      return absl::OkStatus();
+    }
+    auto& stream = static_cast<SimStream&>(args.stream);
     stream.Launch([salt, a, b, out, runs = runs_, slot = stream.fault_slot(),
                    node = args.node_index] {
       if ((*salt & kFaultBit) != 0) {
@@ -68,9 +75,12 @@ class EchoPlan final : public KernelPlan {
   absl::Status Run(const RunArgs& args) const override {
     const void* const in = args.inputs[0];
     void* const out = args.outputs[0];
-    static_cast<SimStream&>(args.stream).Launch([in, out] {
-      std::memcpy(out, in, sizeof(uint64_t));
-    });
+    const auto echo = [in, out] { std::memcpy(out, in, sizeof(uint64_t)); };
+    if (args.team != nullptr) {
+      echo();
+    } else {
+      static_cast<SimStream&>(args.stream).Launch(echo);
+    }
     return absl::OkStatus();
   }
 };
@@ -102,14 +112,14 @@ OpDef MakeOp(std::string_view name) {
 void Register(OpRegistry& registry, OpDef def,
               std::function<MakePlan(const NodeInfo&)> make) {
   const std::string_view name = def.name;
-  Check(registry.Register(std::move(def)).ok() &&
-            registry
-                .RegisterKernel(
-                    DeviceKind::kCuda, "weir", name,
-                    [make = std::move(make)](const NodeInfo& node, Device&)
-                        -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-                      return std::make_unique<SimKernel>(make(node));
-                    })
+  const KernelFactory factory =
+      [make = std::move(make)](
+          const NodeInfo& node,
+          Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+    return std::make_unique<SimKernel>(make(node));
+  };
+  Check(registry.Register(std::move(def), factory).ok() &&
+            registry.RegisterKernel(DeviceKind::kCuda, "weir", name, factory)
                 .ok(),
         "an operator cannot be registered");
 }
@@ -304,7 +314,7 @@ void SimWork::OnLaunch(Work& work) {
     Check(owner == context,
           absl::StrCat("contexts ", owner, " and ", context,
                        " have one lease of stream ", report.stream_id));
-  } else if (!world_->options_.graphs) {
+  } else if (!world_->options_.graphs && !world_->options_.cpu) {
     Check(world_->device().IsIdle(report.stream_id),
           absl::StrCat("stream ", report.stream_id,
                        " has a new owner and is not idle"));
@@ -359,8 +369,15 @@ World::World(const WorldOptions& options) : options_(options) {
   Register(registry_, std::move(echo), [](const NodeInfo&) -> MakePlan {
     return [] { return std::make_unique<EchoPlan>(); };
   });
-  auto device = std::make_unique<SimDevice>(options.faults);
-  device_ = device.get();
+  std::unique_ptr<Device> device;
+  if (options.cpu) {
+    constexpr int kThreads = 2;
+    device = std::make_unique<CpuDevice>(kThreads, int64_t{1} << 30);
+  } else {
+    auto simulated = std::make_unique<SimDevice>(options.faults);
+    device_ = simulated.get();
+    device = std::move(simulated);
+  }
   engine_ = Must(Engine::Create(std::move(device), &registry_,
                                 MakeEngineOptions(options)));
 }
@@ -384,7 +401,8 @@ World::~World() {
 std::shared_ptr<const Program> World::ProgramFor(const ProgramKind& kind) {
   std::shared_ptr<const Program>& program = programs_[kind];
   if (program != nullptr) return program;
-  program = Must(Program::Compile(MakeGraph(kind), *device_, registry_));
+  program =
+      Must(Program::Compile(MakeGraph(kind), engine_->device(), registry_));
   // Planned now, so that a scenario's steps are not about plans.
   std::vector<HostTensor> inputs(3);
   for (HostTensor& input : inputs) {

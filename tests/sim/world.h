@@ -118,6 +118,9 @@ class SimWork final : public WorkObserver {
 
 struct WorldOptions {
   size_t lanes = 2;
+  // On the tree's own CPU device, whose workers are logical threads then, in
+  // place of a SimDevice.
+  bool cpu = false;
   DeviceFaults faults = {};
   size_t tensor_bytes = size_t{1} << 20;
   size_t pinned_bytes = size_t{1} << 20;
@@ -133,6 +136,7 @@ class World {
   ~World();
 
   Engine& engine() { return *engine_; }
+  // REQUIRES: it is not the CPU.
   SimDevice& device() { return *device_; }
   std::shared_ptr<EvalContext> MakeContext(EvalMode mode = EvalMode::kEager);
   // As a handler of its own; a failure if somebody is inside.
@@ -168,7 +172,7 @@ class World {
 
   const WorldOptions options_;
   OpRegistry registry_;
-  SimDevice* device_ = nullptr;
+  SimDevice* device_ = nullptr;  // null: it is the CPU
   std::unique_ptr<Engine> engine_;
   std::map<ProgramKind, std::shared_ptr<const Program>> programs_;
   std::map<ProgramKind, std::shared_ptr<const Graph>> graphs_;

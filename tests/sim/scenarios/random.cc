@@ -16,6 +16,7 @@ namespace {
 struct Mix {
   int handlers = 2;
   int works = 4;  // of each handler
+  bool cpu = false;
 };
 
 // Everything that is chosen is chosen while the world is made, or by the thread
@@ -25,6 +26,7 @@ void RandomWorld(const Mix& mix) {
   WorldOptions options;
   options.lanes = static_cast<size_t>(1 + Choose(3));
   options.graphs = Choose(3) == 0;
+  options.cpu = mix.cpu;
   options.faults.slow_memory = Choose(2) == 0;
   bool errors = false;
   if (Choose(4) == 0) {
@@ -32,7 +34,7 @@ void RandomWorld(const Mix& mix) {
     options.tensor_bytes = 256 * static_cast<size_t>(1 + Choose(4));
     errors = true;
   }
-  switch (Choose(8)) {
+  switch (mix.cpu ? 8 : Choose(8)) {
     case 0:
       options.faults.allocation = 1 + Choose(4);
       errors = true;
@@ -145,6 +147,14 @@ void AddRandom(std::vector<Scenario>& all) {
   all.push_back({.name = "random/4-works",
                  .body = [] { RandomWorld({.handlers = 2, .works = 2}); },
                  .limits = {.idle_steps = 50'000}});
+  all.push_back(
+      {.name = "random/4-works-cpu",
+       .body = [] { RandomWorld({.handlers = 2, .works = 2, .cpu = true}); },
+       .limits = {.idle_steps = 50'000}});
+  all.push_back(
+      {.name = "random/12-works-cpu",
+       .body = [] { RandomWorld({.handlers = 3, .works = 4, .cpu = true}); },
+       .limits = {.idle_steps = 100'000}});
   all.push_back({.name = "random/12-works",
                  .body = [] { RandomWorld({.handlers = 3, .works = 4}); },
                  .limits = {.idle_steps = 100'000}});

@@ -30,8 +30,9 @@ enum class Edge {
   kNone,    // they only share the device
 };
 
-void TwoWorks(unsigned events, Edge edge) {
-  World world({.lanes = edge == Edge::kNone ? size_t{1} : size_t{2}});
+void TwoWorks(unsigned events, Edge edge, bool cpu) {
+  World world(
+      {.lanes = edge == Edge::kNone ? size_t{1} : size_t{2}, .cpu = cpu});
   if ((events & kPoison) != 0) world.ExpectErrors();
   std::shared_ptr<EvalContext> a = world.MakeContext();
   std::shared_ptr<EvalContext> b = world.MakeContext();
@@ -200,10 +201,11 @@ void FourWorks(unsigned events) {
   world.End();
 }
 
-std::string Name(unsigned events, Edge edge) {
+std::string Name(unsigned events, Edge edge, bool cpu) {
   std::string name = edge == Edge::kSignal   ? "works/signal"
                      : edge == Edge::kTensor ? "works/tensor"
                                              : "works/lane";
+  if (cpu) name += "-cpu";
   for (int i = 0; i < kEvents; ++i) {
     if ((events >> i & 1) != 0) name += std::string("+") + kNames[i];
   }
@@ -216,10 +218,15 @@ void AddWorks(std::vector<Scenario>& all) {
   for (const Edge edge : {Edge::kSignal, Edge::kTensor, Edge::kNone}) {
     for (unsigned events = 0; events < 1u << kEvents; ++events) {
       if (__builtin_popcount(events) > 2) continue;
-      all.push_back({.name = Name(events, edge),
-                     .body = [events, edge] { TwoWorks(events, edge); },
-                     .limits = {.idle_steps = 20'000},
-                     .preemptions = 1});
+      for (const bool cpu : {false, true}) {
+        // The CPU is never lost, and its streams have no queue of a driver's.
+        if (cpu && (events & (kPoison | kFull)) != 0) continue;
+        all.push_back(
+            {.name = Name(events, edge, cpu),
+             .body = [events, edge, cpu] { TwoWorks(events, edge, cpu); },
+             .limits = {.idle_steps = 20'000},
+             .preemptions = 1});
+      }
     }
   }
   const auto add = [&all](const char* name, std::function<void()> body,
