@@ -12,31 +12,16 @@
 namespace weir {
 namespace {
 
-absl::Status NamePoint(const absl::Status& status, const std::string& timeline,
-                       uint64_t value) {
-  return Inherited(status, absl::StrCat("it depends on timeline ", timeline,
-                                        " at ", value, ", which failed: "));
-}
-
-Timeline::Until Requirement(const Point& point, const Device* device) {
-  return device != nullptr && point.timeline->device() == device
-             ? Timeline::Until::kLaunched
-             : Timeline::Until::kReached;
-}
-
 // OK if nothing has to be waited for, empty if something has.
 std::optional<absl::Status> KnownOutcome(const Point& point,
                                          const Device* device) {
   std::optional<absl::Status> outcome = point.Outcome();
   if (!outcome.has_value()) {
-    if (Requirement(point, device) == Timeline::Until::kLaunched &&
-        point.timeline->launched() >= point.value) {
-      return absl::OkStatus();
-    }
-    return std::nullopt;
+    if (point.OnDevice(device).is_null()) return std::nullopt;
+    return absl::OkStatus();
   }
   if (!outcome->ok()) {
-    return NamePoint(*outcome, point.timeline->name(), point.value);
+    return DependsOnFailed(point.timeline->name(), point.value, *outcome);
   }
   return outcome;
 }
@@ -103,14 +88,14 @@ bool Dispatcher::Parked::Register() {
 void Dispatcher::Parked::Start(absl::Span<const Point> pending,
                                const Device* device, Nanos deadline) {
   for (const Point& point : pending) {
-    const Timeline::WaitId id = point.timeline->When(
-        point.value, Requirement(point, device),
+    const Timeline::WaitId id = point.timeline->OnLaunched(
+        point.value, device,
         [self = shared_from_this(), name = point.timeline->name(),
          value = point.value](absl::Status status) {
           if (status.ok()) {
             self->Arrived();
           } else {
-            self->Finish(NamePoint(status, name, value));
+            self->Finish(DependsOnFailed(name, value, status));
           }
         });
     if (id != 0) AddWait(point.timeline, id);

@@ -25,8 +25,8 @@ class WEIR_EXPORT Dispatcher {
   explicit Dispatcher(TimerQueue* timers, size_t max_parked = 65536);
   ~Dispatcher();  // REQUIRES: nothing is parked (see CancelAll)
 
-  // Calls `ready` exactly once: OK when every point is reached, or launched on
-  // `device` (the stream then waits on the device; null: reached only); the
+  // Calls `ready` exactly once: OK when every point is reached, or a stream of
+  // `device` can wait for it (Point::OnDevice; null: reached only); the
   // status of the first point that failed, with the timeline named;
   // DEADLINE_EXCEEDED at `deadline`; RESOURCE_EXHAUSTED when too much is
   // parked. Inline when nothing has to be waited for. Returns the wait's number

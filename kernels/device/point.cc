@@ -1,5 +1,6 @@
 #include "kernels/device/point.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +17,8 @@ Timeline::Timeline(std::string name, const Device* device, TimelineOwner owner)
     : name_(std::move(name)), device_(device), owner_(owner) {}
 
 Timeline::~Timeline() {
-  WaiterMap reach, launch;
+  WaiterMap reach;
+  std::map<Key, LaunchWaiter> launch;
   {
     MutexLock lock(&mu_);
     reach.swap(reach_waiters_);
@@ -26,7 +28,7 @@ Timeline::~Timeline() {
   const absl::Status cancelled =
       absl::CancelledError(absl::StrCat("timeline ", name_, " was deleted"));
   for (auto& [key, continuation] : reach) continuation(cancelled);
-  for (auto& [key, continuation] : launch) continuation(cancelled);
+  for (auto& [key, waiter] : launch) waiter.continuation(cancelled);
 }
 
 absl::Status Timeline::NotIncreasing(uint64_t value) const {
@@ -158,26 +160,123 @@ std::optional<absl::Status> Timeline::LaunchOutcomeLocked(
   return outcome;
 }
 
-Timeline::WaitId Timeline::When(uint64_t value, Until until,
-                                Continuation continuation) {
+const Timeline::Backed* Timeline::FindBacking(uint64_t value,
+                                              const Device* device) const {
+  const auto found = std::lower_bound(
+      backed_.begin(), backed_.end(), value,
+      [](const Backed& backed, uint64_t v) { return backed.value < v; });
+  if (found == backed_.end() || found->value != value ||
+      found->at.timeline->device() != device) {
+    return nullptr;
+  }
+  return &*found;
+}
+
+void Timeline::Back(uint64_t value, const Point& at) {
+  std::vector<Continuation> waiting;
+  {
+    MutexLock lock(&mu_);
+    const uint64_t reached = value_.load();
+    if (value <= reached) return;
+    const auto pending =
+        std::find_if(backed_.begin(), backed_.end(),
+                     [&](const Backed& b) { return b.value > reached; });
+    backed_.erase(backed_.begin(), pending);
+    auto place = backed_.end();
+    while (place != backed_.begin() && std::prev(place)->value >= value) {
+      --place;
+    }
+    if (place != backed_.end() && place->value == value) {
+      place->at = at;
+    } else {
+      backed_.insert(place, Backed{value, at});
+    }
+    auto waiter = launch_waiters_.lower_bound(Key{value, 0});
+    while (waiter != launch_waiters_.end() && waiter->first.first == value) {
+      if (waiter->second.device != at.timeline->device()) {
+        ++waiter;
+        continue;
+      }
+      waiting.push_back(std::move(waiter->second.continuation));
+      wait_keys_.erase(waiter->first.second);
+      waiter = launch_waiters_.erase(waiter);
+    }
+  }
+  for (Continuation& continuation : waiting) {
+    at.timeline->OnLaunched(at.value, at.timeline->device(),
+                            std::move(continuation));
+  }
+}
+
+Point Timeline::Backing(uint64_t value, const Device* device) const {
+  if (value_.load() >= value) return {};
+  MutexLock lock(&mu_);
+  const Backed* backing = FindBacking(value, device);
+  if (backing == nullptr ||
+      backing->at.timeline->launched() < backing->at.value) {
+    return {};
+  }
+  return backing->at;
+}
+
+Point Point::OnDevice(const Device* device) const {
+  if (is_null() || device == nullptr) return {};
+  if (timeline->device() == nullptr) return timeline->Backing(value, device);
+  const bool launched =
+      timeline->value() < value && timeline->launched() >= value;
+  return timeline->device() == device && launched ? *this : Point();
+}
+
+Timeline::WaitId Timeline::OnReached(uint64_t value,
+                                     Continuation continuation) {
   std::optional<absl::Status> outcome = Outcome(value);
   if (!outcome.has_value()) {
     MutexLock lock(&mu_);
-    const bool launch = until == Until::kLaunched;
     has_waiters_.store(true);
-    if (launch) has_launch_waiters_.store(true);
-    // Looked at again now that the flags are up. A flag left up for nothing
-    // costs the next Advance a lock.
-    outcome = launch ? LaunchOutcomeLocked(value) : OutcomeLocked(value);
+    // Looked at again now that the flag is up. A flag left up for nothing costs
+    // the next Advance a lock.
+    outcome = OutcomeLocked(value);
     if (!outcome.has_value()) {
       const WaitId id = next_wait_++;
-      WaiterMap& waiters = launch ? launch_waiters_ : reach_waiters_;
-      waiters.emplace(Key{value, id}, std::move(continuation));
-      wait_keys_.emplace(id, std::pair(until, value));
+      reach_waiters_.emplace(Key{value, id}, std::move(continuation));
+      wait_keys_.emplace(id, value);
       return id;
     }
   }
   continuation(*std::move(outcome));
+  return 0;
+}
+
+Timeline::WaitId Timeline::OnLaunched(uint64_t value, const Device* device,
+                                      Continuation continuation) {
+  // Nothing of another device's timeline is launched for this one.
+  if (device == nullptr || (device_ != nullptr && device_ != device)) {
+    return OnReached(value, std::move(continuation));
+  }
+  std::optional<absl::Status> outcome;
+  Point at;
+  {
+    MutexLock lock(&mu_);
+    has_waiters_.store(true);
+    has_launch_waiters_.store(true);
+    outcome = LaunchOutcomeLocked(value);
+    if (!outcome.has_value()) {
+      if (const Backed* backing = FindBacking(value, device)) {
+        at = backing->at;
+      } else {
+        const WaitId id = next_wait_++;
+        launch_waiters_.emplace(Key{value, id},
+                                LaunchWaiter{device, std::move(continuation)});
+        wait_keys_.emplace(id, value);
+        return id;
+      }
+    }
+  }
+  if (outcome.has_value()) {
+    continuation(*std::move(outcome));
+  } else {
+    at.timeline->OnLaunched(at.value, device, std::move(continuation));
+  }
   return 0;
 }
 
@@ -186,13 +285,17 @@ bool Timeline::CancelWait(WaitId id) {
   MutexLock lock(&mu_);
   const auto found = wait_keys_.find(id);
   if (found == wait_keys_.end()) return false;
-  const auto [until, value] = found->second;
-  WaiterMap& waiters =
-      until == Until::kLaunched ? launch_waiters_ : reach_waiters_;
-  const auto waiter = waiters.find(Key{value, id});
-  dropped = std::move(waiter->second);
-  waiters.erase(waiter);
+  const Key key{found->second, id};
   wait_keys_.erase(found);
+  if (const auto waiter = reach_waiters_.find(key);
+      waiter != reach_waiters_.end()) {
+    dropped = std::move(waiter->second);
+    reach_waiters_.erase(waiter);
+  } else {
+    const auto launch = launch_waiters_.find(key);
+    dropped = std::move(launch->second.continuation);
+    launch_waiters_.erase(launch);
+  }
   return true;
 }
 
@@ -211,7 +314,8 @@ void Timeline::RunDueWaiters() {
       const auto first = launch_waiters_.begin();
       auto outcome = LaunchOutcomeLocked(first->first.first);
       if (!outcome.has_value()) break;
-      due.emplace_back(std::move(first->second), *std::move(outcome));
+      due.emplace_back(std::move(first->second.continuation),
+                       *std::move(outcome));
       wait_keys_.erase(first->first.second);
       launch_waiters_.erase(first);
     }
@@ -227,6 +331,12 @@ void Timeline::RunDueWaiters() {
     has_waiters_.store(!launch_waiters_.empty() || !reach_waiters_.empty());
   }
   for (auto& [continuation, status] : due) continuation(std::move(status));
+}
+
+absl::Status DependsOnFailed(const std::string& timeline, uint64_t value,
+                             const absl::Status& status) {
+  return Inherited(status, absl::StrCat("it depends on timeline ", timeline,
+                                        " at ", value, ", which failed: "));
 }
 
 HeldPoint::HeldPoint(Point point) : point_(std::move(point)) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -24,6 +25,7 @@
 namespace weir {
 
 class Device;
+struct Point;
 
 // Whose timeline it is, as reports name it.
 struct TimelineOwner {
@@ -41,7 +43,9 @@ struct TimelineOwner {
 class WEIR_EXPORT Timeline {
  public:
   using Continuation = absl::AnyInvocable<void(absl::Status)>;
-  using WaitId = uint64_t;  // 0: the continuation has already run
+  // 0: the continuation has already run, or is about to when what backs the
+  // value is launched.
+  using WaitId = uint64_t;
 
   // `device` is null for a timeline that the host advances. The name appears
   // in errors, the owner in reports.
@@ -81,13 +85,21 @@ class WEIR_EXPORT Timeline {
   // failures; for others the answer is DATA_LOSS.
   std::optional<absl::Status> Outcome(uint64_t value) const;
 
-  enum class Until { kLaunched, kReached };
+  // `value`, which the host advances, is going to be reached with `at`, a point
+  // of a stream, and with its outcome: whoever depends on it and runs on that
+  // stream's device may wait for `at` there, without the host. Said before or
+  // after `at` is launched; forgotten once `value` is reached.
+  void Back(uint64_t value, const Point& at);
 
-  // kLaunched fires when the value is launched, reached or failed.
-  WaitId OnReached(uint64_t value, Continuation continuation) {
-    return When(value, Until::kReached, std::move(continuation));
-  }
-  WaitId When(uint64_t value, Until until, Continuation continuation);
+  // What backs `value` on `device`, if that is launched; else null, also once
+  // `value` is reached.
+  Point Backing(uint64_t value, const Device* device) const;
+
+  WaitId OnReached(uint64_t value, Continuation continuation);
+  // Fires when a stream of `device` can wait for the value (Point::OnDevice),
+  // or it is reached or has failed. Null: that one.
+  WaitId OnLaunched(uint64_t value, const Device* device,
+                    Continuation continuation);
 
   // True if the continuation will never run; false if it has run or is running.
   bool CancelWait(WaitId id);
@@ -99,6 +111,11 @@ class WEIR_EXPORT Timeline {
   friend class HeldPoint;
   using Key = std::pair<uint64_t, WaitId>;  // value, then arrival
   using WaiterMap = std::map<Key, Continuation>;
+  struct LaunchWaiter {
+    const Device* device;
+    Continuation continuation;
+  };
+  struct Backed;  // a value, with a stream's point
   static constexpr uint64_t kMaxValue = ~uint64_t{0};
 
   // A value that somebody holds.
@@ -121,6 +138,9 @@ class WEIR_EXPORT Timeline {
   absl::Status Forgotten(uint64_t value) const;
   absl::Status FailureOf(uint64_t value) const;
   void RunDueWaiters();
+  // Null if there is none on `device`.
+  const Backed* FindBacking(uint64_t value, const Device* device) const
+      WEIR_REQUIRES(mu_);
 
   const std::string name_;
   const Device* const device_;
@@ -140,9 +160,9 @@ class WEIR_EXPORT Timeline {
   mutable Mutex mu_;
   WaitId next_wait_ WEIR_GUARDED_BY(mu_) = 1;
   WaiterMap reach_waiters_ WEIR_GUARDED_BY(mu_);
-  WaiterMap launch_waiters_ WEIR_GUARDED_BY(mu_);
-  std::unordered_map<WaitId, std::pair<Until, uint64_t>> wait_keys_
-      WEIR_GUARDED_BY(mu_);
+  std::map<Key, LaunchWaiter> launch_waiters_ WEIR_GUARDED_BY(mu_);
+  std::unordered_map<WaitId, uint64_t> wait_keys_ WEIR_GUARDED_BY(mu_);
+  std::vector<Backed> backed_ WEIR_GUARDED_BY(mu_);  // by value
   std::map<uint64_t, absl::Status> failed_values_ WEIR_GUARDED_BY(mu_);
   uint64_t forgotten_failure_ WEIR_GUARDED_BY(mu_) = 0;  // the newest of them
   std::map<uint64_t, Held> held_ WEIR_GUARDED_BY(mu_);
@@ -153,7 +173,7 @@ class WEIR_EXPORT Timeline {
 
 // A copyable reference to a moment. The default-constructed point ("null") was
 // reached before anything else.
-struct Point {
+struct WEIR_EXPORT Point {
   std::shared_ptr<Timeline> timeline;
   uint64_t value = 0;
 
@@ -162,7 +182,23 @@ struct Point {
     if (is_null()) return absl::OkStatus();
     return timeline->Outcome(value);
   }
+  // What a stream of `device` can wait for in its place now, without the host:
+  // the point itself if it is launched there, else what backs it. Null if there
+  // is no such thing, or the point is reached.
+  Point OnDevice(const Device* device) const;
+
   friend bool operator==(const Point&, const Point&) = default;
+};
+
+// The error of what depends on a point that failed with `status`: it names the
+// point, unless that error was inherited itself.
+WEIR_EXPORT absl::Status DependsOnFailed(const std::string& timeline,
+                                         uint64_t value,
+                                         const absl::Status& status);
+
+struct Timeline::Backed {
+  uint64_t value = 0;
+  Point at;
 };
 
 // A point whose outcome is remembered while it is held, however many others

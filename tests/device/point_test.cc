@@ -127,13 +127,17 @@ TEST(TimelineTest, ContinuationsRunOnceWithTheirOutcome) {
   EXPECT_THAT(ran, ElementsAre(1, 2, -3, -30, -9));
 }
 
+// Timelines only compare devices.
+const Device* const kDevice = reinterpret_cast<const Device*>(&kDevice);
+const Device* const kOther = reinterpret_cast<const Device*>(&kOther);
+
 TEST(TimelineTest, LaunchedFiresWhenLaunchedReachedOrFailed) {
-  Timeline timeline("t");
+  Timeline timeline("t", kDevice);
   std::vector<int> ran;
   auto launched = [&](uint64_t value, int mark) {
-    timeline.When(
-        value, Timeline::Until::kLaunched,
-        [&ran, mark](absl::Status s) { ran.push_back(s.ok() ? mark : -mark); });
+    timeline.OnLaunched(value, kDevice, [&ran, mark](absl::Status s) {
+      ran.push_back(s.ok() ? mark : -mark);
+    });
   };
   launched(1, 1);
   launched(2, 2);
@@ -149,11 +153,75 @@ TEST(TimelineTest, LaunchedFiresWhenLaunchedReachedOrFailed) {
   EXPECT_THAT(ran, ElementsAre(1, 2, 10, -3));
 }
 
+TEST(TimelineTest, ADeviceWaitsForWhatBacksAValue) {
+  auto stream = std::make_shared<Timeline>("stream", kDevice);
+  auto context = std::make_shared<Timeline>("context");
+  const Point third{context, 3}, at{stream, 7};
+  EXPECT_TRUE(third.OnDevice(kDevice).is_null());
+  context->Back(3, at);
+  EXPECT_TRUE(third.OnDevice(kDevice).is_null());  // not launched yet
+  stream->SetLaunched(7);
+  EXPECT_EQ(third.OnDevice(kDevice), at);
+  EXPECT_EQ(at.OnDevice(kDevice), at);
+  EXPECT_TRUE(third.OnDevice(kOther).is_null());
+  EXPECT_TRUE(third.OnDevice(nullptr).is_null());
+  // Exactly that value: another one has an outcome of its own.
+  EXPECT_TRUE((Point{context, 2}.OnDevice(kDevice).is_null()));
+  ASSERT_TRUE(context->Advance(3).ok());
+  EXPECT_TRUE(third.OnDevice(kDevice).is_null());  // nothing to wait for
+}
+
+TEST(TimelineTest, WhoWaitsForALaunchIsToldWhenWhatBacksItIsLaunched) {
+  auto stream = std::make_shared<Timeline>("stream", kDevice);
+  auto context = std::make_shared<Timeline>("context");
+  int early = 0, late = 0, other = 0, third = 0;
+  const auto count = [](int* times) {
+    return [times](absl::Status status) { *times += status.ok() ? 1 : 100; };
+  };
+  context->OnLaunched(2, kDevice, count(&early));
+  const auto elsewhere = context->OnLaunched(2, kOther, count(&other));
+  context->OnLaunched(3, kDevice, count(&third));
+  context->Back(2, {stream, 1});
+  context->OnLaunched(2, kDevice, count(&late));
+  EXPECT_EQ(early + late, 0);
+  stream->SetLaunched(1);
+  EXPECT_EQ(early, 1);
+  EXPECT_EQ(late, 1);
+  EXPECT_EQ(other + third, 0);
+  EXPECT_TRUE(context->CancelWait(elsewhere));
+  ASSERT_TRUE(context->Advance(3, absl::InternalError("broken")).ok());
+  EXPECT_EQ(third, 100);
+  EXPECT_EQ(early + late, 2);
+  EXPECT_EQ(other, 0);
+}
+
+TEST(TimelineTest, ManyValuesAreBackedAndForgottenWhenReached) {
+  auto stream = std::make_shared<Timeline>("stream", kDevice);
+  auto context = std::make_shared<Timeline>("context");
+  stream->SetLaunched(100);
+  for (const uint64_t value : {4u, 2u, 3u, 1u, 4u}) {
+    context->Back(value, {stream, value + 10});
+  }
+  for (const uint64_t value : {1u, 2u, 3u, 4u}) {
+    EXPECT_EQ((Point{context, value}.OnDevice(kDevice).value), value + 10);
+  }
+  ASSERT_TRUE(context->Advance(2).ok());
+  context->Back(2, {stream, 50});  // too late
+  context->Back(5, {stream, 15});
+  EXPECT_TRUE((Point{context, 2}.OnDevice(kDevice).is_null()));
+  EXPECT_EQ((Point{context, 3}.OnDevice(kDevice).value), 13u);
+  EXPECT_EQ((Point{context, 5}.OnDevice(kDevice).value), 15u);
+  const long holders = stream.use_count();
+  ASSERT_TRUE(context->Advance(5).ok());
+  context->Back(6, {stream, 16});
+  EXPECT_LT(stream.use_count(), holders);
+}
+
 TEST(TimelineTest, CancelledContinuationsNeverRun) {
   Timeline timeline("t");
   const auto id = timeline.OnReached(1, [](absl::Status) { FAIL(); });
-  const auto launch = timeline.When(1, Timeline::Until::kLaunched,
-                                    [](absl::Status) { FAIL(); });
+  const auto launch =
+      timeline.OnLaunched(1, kDevice, [](absl::Status) { FAIL(); });
   EXPECT_TRUE(timeline.CancelWait(id));
   EXPECT_FALSE(timeline.CancelWait(id));
   EXPECT_TRUE(timeline.CancelWait(launch));
@@ -166,8 +234,7 @@ TEST(TimelineTest, TheEndOfATimelineCancelsItsWaiters) {
   {
     Timeline timeline("gone");
     timeline.OnReached(1, [&](absl::Status s) { reached = s; });
-    timeline.When(1, Timeline::Until::kLaunched,
-                  [&](absl::Status s) { launched = s; });
+    timeline.OnLaunched(1, kDevice, [&](absl::Status s) { launched = s; });
   }
   EXPECT_EQ(reached.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(launched.code(), absl::StatusCode::kCancelled);
