@@ -42,8 +42,7 @@ size_t JoinedWork::CountJoinable(
     absl::Span<const std::shared_ptr<Work>> works) {
   size_t count = 0, nodes = 0;
   for (const std::shared_ptr<Work>& work : works) {
-    if (count == kMaxMembers || !CanJoin(*work) || !KeepsWhatIsRead(*work) ||
-        work->request.deadline != works[0]->request.deadline) {
+    if (count == kMaxMembers || !CanJoin(*work) || !KeepsWhatIsRead(*work)) {
       break;
     }
     nodes += work->request.graph->nodes.size();
@@ -83,7 +82,10 @@ JoinedWork::JoinedWork(Members members) : members_(std::move(members)) {
   }
   interface_ = JoinInterfaces(parts_);
   work_.request.outputs.assign(interface_.outputs.size(), OutputWish::kKeep);
-  work_.request.deadline = members_[0]->request.deadline;
+  for (const std::shared_ptr<Work>& member : members_) {
+    work_.request.deadline =
+        std::min(work_.request.deadline, member->request.deadline);
+  }
   work_.joined_ = this;
 }
 
@@ -121,18 +123,32 @@ bool JoinedWork::AnyCancelled() const {
       [](const std::shared_ptr<Work>& member) { return member->cancelled(); });
 }
 
+bool JoinedWork::AllWanted() const {
+  const Nanos now = NowNanos();
+  return std::all_of(members_.begin(), members_.end(),
+                     [now](const std::shared_ptr<Work>& member) {
+                       return member->Wanted(now).ok();
+                     });
+}
+
 void JoinedWork::HandOut(bool succeeded) {
   for (const std::shared_ptr<Work>& member : members_) {
     const Nanos accepted_at = member->report_.accepted_at;
     member->report_ = work_.report_;
     member->report_.accepted_at = accepted_at;
     member->report_.joined_works = members_.size();
-    member->kept_.resize(member->request.outputs.size());
   }
-  if (!succeeded || work_.kept_.empty()) return;
-  for (size_t i = 0; i < interface_.outputs.size(); ++i) {
+  if (!succeeded) return;
+  for (const std::shared_ptr<Work>& member : members_) {
+    member->result_.kept.resize(member->request.outputs.size());
+  }
+  for (size_t i = 0; i < work_.result_.kept.size(); ++i) {
     const PartValue to = interface_.outputs[i];
-    members_[to.part]->kept_[to.index] = std::move(work_.kept_[i]);
+    members_[to.part]->result_.kept[to.index] =
+        std::move(work_.result_.kept[i]);
+  }
+  for (const std::shared_ptr<Work>& member : members_) {
+    member->placed_ = true;
   }
 }
 

@@ -24,8 +24,9 @@ class JoinedWork {
   using Members = std::vector<std::shared_ptr<Work>>;
 
   // How many works from the front can run as one graph: those that brought
-  // their graphs, draw no random numbers, wait for no points and have the same
-  // deadline, and whose constants are small. At least 1.
+  // their graphs, draw no random numbers and wait for no points, and whose
+  // constants are small. At least 1. The earliest deadline is that of the
+  // joined work; when it passes, the others run one by one.
   static size_t CountJoinable(absl::Span<const std::shared_ptr<Work>> works);
 
   // REQUIRES: CountJoinable(members) == members.size() > 1. Results that nobody
@@ -45,6 +46,7 @@ class JoinedWork {
   ProgramCache::GraphFactory Factory() const;
 
   bool AnyCancelled() const;
+  bool AllWanted() const;  // none is cancelled or late
 
   // Gives the members their report and, if it succeeded, what the joined work
   // kept for them.

@@ -5,86 +5,40 @@
 // use in steady state).
 //
 // Threads: `request` belongs to the caller until Submit and again after the
-// work is done. state() and Cancel() may be called from any thread. Everything
-// else is for the observer's callbacks and after them.
+// work is done. state(), Cancel(), Watch() and Unwatch() may be called from any
+// thread. Everything else is for the observer's callbacks while they run, and
+// for whoever has seen that the work is done.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/pinned_pool.h"
-#include "kernels/device/stream_pool.h"
 #include "kernels/eval/eval_mode.h"
 #include "kernels/eval/sync_report.h"
+#include "kernels/eval/work_memory.h"
+#include "kernels/eval/work_queue.h"
+#include "kernels/eval/work_request.h"
 #include "kernels/graph/plan.h"
-#include "kernels/graph/program.h"
-#include "kernels/tensor/tensor.h"
+#include "kernels/graph/program_cache.h"
 
 namespace weir {
 
-class Engine;
 class EvalContext;
 class JoinedWork;
 class Work;
-
-// Where an input comes from. Exactly one of the three.
-struct InputSource {
-  // Host bytes in one or more pieces (slices of a message); dense, row-major.
-  // For kString one piece of StringRef. They stay until the work has returned;
-  // one that returns before it is done has copied them by then.
-  DType dtype = DType::kInvalid;
-  Dims dims;
-  absl::InlinedVector<std::string_view, 1> pieces;
-  // Or a tensor on the engine's device; the work is ordered after its writer.
-  Tensor tensor;
-  // Or an output of an earlier work, not yet done; kept until this work is.
-  // A deferred producer of the same context is run first; of another context,
-  // FAILED_PRECONDITION.
-  std::shared_ptr<Work> producer;
-  size_t producer_output = 0;
-};
-
-enum class OutputWish : uint8_t {
-  kDrop,    // not wanted
-  kInline,  // bytes in pinned host memory: Work::OutputBytes
-  kKeep,    // a tensor on the device: Work::OutputTensor
-};
-
-// A timeline that the work moves when it is done. A failed work fails that
-// value; one that was refused for want of room (CONTEXT_FULL,
-// HOST_MEMORY_EXHAUSTED) before it had a place leaves it to the next attempt.
-struct Signal {
-  std::shared_ptr<Timeline> timeline;
-  uint64_t value = 0;
-};
-
-// Belongs to the work until it is done; inputs are to be set anew for the next
-// use.
-struct WorkRequest {
-  std::shared_ptr<const Program> program;
-  // What the program was compiled from. Optional: with it a deferred work can
-  // be joined with its neighbors at Flush.
-  std::shared_ptr<const Graph> graph;
-  absl::InlinedVector<InputSource, 4> inputs;  // as Program::inputs()
-  absl::InlinedVector<OutputWish, 4> outputs;  // as Program::outputs();
-                                               // empty: all kInline
-  std::optional<EvalMode> mode;                // empty: the context's
-  absl::InlinedVector<Point, 2> after;
-  absl::InlinedVector<Signal, 1> signal;
-  std::optional<uint64_t> seed;  // empty: the context's RNG
-  Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
-                                 // begins after it
-  std::string label;             // for errors and reports
-};
 
 // Whether a work ended so because nobody waited for it any more, which says
 // nothing about the device.
@@ -92,8 +46,9 @@ inline bool GaveUp(const absl::Status& status) {
   return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
 }
 
-// Callbacks run on the submitting thread, the context's executor, or a thread
-// that launches or completes: they only note and post.
+// Whoever submitted the work. Callbacks run on the submitting thread, the
+// context's executor, or a thread that launches or completes: they only note
+// and post.
 class WEIR_EXPORT WorkObserver {
  public:
   virtual ~WorkObserver() = default;
@@ -111,12 +66,10 @@ class WEIR_EXPORT WorkObserver {
   virtual void OnDone(Work& work) = 0;
 };
 
-class WEIR_EXPORT Work final : private StreamTask {
+class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
  public:
   Work();
   ~Work() override;  // REQUIRES: idle or done
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
 
   WorkRequest request;
 
@@ -130,6 +83,17 @@ class WEIR_EXPORT Work final : private StreamTask {
   void Cancel();
   bool cancelled() const { return cancelled_.load(); }
 
+  // Anybody else who wants to know how far a submitted work has come. `watcher`
+  // is told the state that it is in and later ones, in order, each at most once
+  // (one that passes quickly may be left out), the last of them kCompleted or
+  // kError, before OnDone. It runs under a lock of the work's: it notes and
+  // posts, and asks nothing of the work but its state. It is dropped when the
+  // work is done. Returns a number for Unwatch, or 0 if the work is done.
+  using Watcher = absl::AnyInvocable<void(WorkState)>;
+  uint64_t Watch(Watcher watcher);
+  // The watcher does not run any more once this returns.
+  void Unwatch(uint64_t watch);
+
   // Lets go of the program and its plan, so that a work that is kept for its
   // next use keeps neither alive. REQUIRES: idle or done.
   void DropProgram() {
@@ -137,12 +101,12 @@ class WEIR_EXPORT Work final : private StreamTask {
     plan_ = nullptr;
   }
 
-  // After OnReturn or OnDone.
   const absl::Status& status() const { return status_; }  // OK while pending
   const SyncReport& report() const { return report_; }
   uint64_t number() const { return number_; }  // in its context, from 1
   // Reached when the work is done; a dependant in any context may wait on it,
-  // though it be deferred yet. Null if it was not accepted.
+  // though it be deferred yet. Null if it was not accepted. From the return of
+  // Submit on.
   Point point() const;
   EvalMode mode() const { return mode_; }
   // The request's, or what was drawn for it; 0 if it has none and its program
@@ -157,38 +121,107 @@ class WEIR_EXPORT Work final : private StreamTask {
                                                             // kScheduled on
   // The memory behind all inline outputs, for a reply that outlives the work;
   // OutputBytes stays valid as long as the buffer lives.
-  PinnedBuffer TakeOutputBuffer() { return std::move(output_buffer_); }
+  PinnedBuffer TakeOutputBuffer() { return std::move(result_.buffer); }
 
  private:
+  friend class DeferredSet;
   friend class EvalContext;
   friend class JoinedWork;
+
+  // What has to happen next. The stages are in work_stages.cc.
+  enum class Stage : uint8_t {
+    kIdle,
+    kDeferred,
+    kNeedsPlan,  // once its producers have their results' memory
+    kPlanning,   // its submitter has it, or a plan is made
+    kPlanned,    // waits for points
+    kReady,      // takes a lane
+    kLeased,     // takes memory, is launched
+    kPreparing,  // memory is made for it, or large inputs are copied, elsewhere
+    kLaunched,
+  };
+
+  // Something that it comes after and that was not reached when it became the
+  // first: as it was asked for, and what stands for it on the device.
+  struct Dependency {
+    Point asked;
+    HeldPoint at;
+  };
+
+  struct Watching {
+    uint64_t number;
+    WorkState told;
+    Watcher watcher;
+  };
+
+  // -- Of a submission, by EvalContext.
+
+  // Takes what the request says and never changes again. `mode` is the
+  // context's.
+  void Accept(EvalMode mode, WorkObserver* observer);
+  // It has this place in the context's order.
+  void Place(std::shared_ptr<Timeline> timeline, uint64_t number);
+  // In the queue, lent to the submitter: goes as far as it can.
+  void Start();
+  // Ends one that has no place: what waits for it is told.
+  void EndUnplaced(absl::Status status);
+  // The same for one that was not accepted: it may be tried again.
+  void Refuse(absl::Status status);
+  // Null before it was enqueued and once it is done: a context may hold works
+  // that hold others of its own.
+  std::shared_ptr<EvalContext> context() const;
+  void SetContext(std::shared_ptr<EvalContext> context);
+
+  // -- QueueItem: the stages.
+
+  Step Next() override;
+  absl::Status Wanted(Nanos now) const override;
+  Nanos deadline() const override { return request.deadline; }
+  void Drop(absl::Status status) override;
+
+  Step WaitForProducers();
+  absl::Status ResolveInputs();  // shapes and host pointers for the plan
+  // False: it is made, and the work goes on later, or has ended.
+  bool FindPlan();
+  void PlanMade(ProgramCache::PlanOr plan);
+  bool Planned(std::shared_ptr<const Plan> plan);
+  Step WaitForPoints();
+  Step WaitFor(absl::Span<const Point> points);
+  Step TakeLane();
+  Step PrepareAndLaunch();
+  // Has memory made, or large inputs copied, by a thread that may wait, and
+  // comes back.
+  Step PrepareApart(Lane* lane, bool grow);
+  void Prepared(absl::Status status);
+  void LaunchOn(Lane* lane, size_t launches, bool keeps_thread);
+  // What waits for this work may wait for `at`, its place on a stream.
+  void BackPoints(const Point& at) const;
+  Nanos WaitDeadline() const;
+  // Calls off the wait that it is in, and gives up its claim to the lane.
+  void CallOff();
+
+  // -- StreamTask: on the stream.
 
   absl::Status Launch(Stream& stream) override;
   std::optional<absl::Status> Settle(const Completion& completion) override;
   void Complete(const Completion& completion) override;
   std::string Describe() const override;
+  // Empty while something that it waited for on the device is not settled.
+  std::optional<absl::Status> DependencyStatus() const;
+  void NoteDeviceError(const Completion& completion,
+                       const absl::Status& status);
 
-  // Null before it was enqueued and once it is done: a context may hold works
-  // that hold others of its own.
-  std::shared_ptr<EvalContext> context() const;
-  void SetContext(std::shared_ptr<EvalContext> context);
+  // -- Its end.
+
+  // Out of the queue, by whoever drives it or has it lent.
+  void EndUnlaunched(absl::Status status);
+  // The last thing that happens to a work; it may be gone afterwards.
+  void End(absl::Status status, bool launched);
+
   void Advance(WorkState to);  // only forward
-  void Return();               // OnReturn, once
+  std::vector<Watching> TakeWatchers();
+  void Return();  // OnReturn, once
   void Reset();
-
-  // What has to happen next, driven by the context (eval_context.cc).
-  enum class Stage : uint8_t {
-    kIdle,
-    kDeferred,
-    kPlanning,   // its submitter has it, or a compile thread makes the plan
-    kNeedsPlan,  // its inputs' shapes come from works before it
-    kPlanned,    // waits for points
-    kReady,      // takes a lane
-    kLeased,     // takes memory, is launched
-    kGrowing,    // memory is made for it, on the engine's allocator
-    kStaging,    // large inputs are copied, on the engine's launcher
-    kLaunched,
-  };
 
   // Deferred, and nobody waits for it or for what it makes. REQUIRES: the
   // caller holds it, once.
@@ -196,53 +229,33 @@ class WEIR_EXPORT Work final : private StreamTask {
     return holder.use_count() == 1 && deferred_end_.use_count() == 1 &&
            request.signal.empty();
   }
-  // Another thread prepares it, and brings it back.
-  bool ElsewhereNow() const {
-    return stage_ == Stage::kPlanning || stage_ == Stage::kGrowing ||
-           stage_ == Stage::kStaging;
-  }
   bool AnyCancelled() const;  // it, or a work that is joined in it
   // Why nobody waits for its result any more: CANCELLED, DEADLINE_EXCEEDED.
   absl::Status StillWanted() const;
-  bool ReadsInline() const;
   bool ReturnsBeforeLaunch() const {
     return return_at_ < WorkState::kScheduled;
   }
-  absl::Status ResolveInputs();  // shapes and host pointers for the plan
-  // The call may return before there is a plan: the bytes are copied as they
-  // are.
-  absl::Status OwnInputs(PinnedPool& pool);
-  // To where the plan wants them. Idempotent.
-  absl::Status StageInputs(Engine& engine);
-  // Whether that would keep a thread for long.
-  bool StagesMuch(bool host_addressable) const;
-  size_t ArenaBytes(bool host_addressable) const;
-  // What the run needs and is there or quick to make (Device::quick_bytes):
-  // false if something is missing. ReserveMemory takes it, and may take long.
-  absl::StatusOr<bool> TakeMemoryAtHand(Engine& engine, Lane& lane);
-  absl::Status ReserveMemory(Engine& engine, Lane& lane);
-  absl::Status AssignMemory(Engine& engine, const Lane& lane);
-  void AssignAddresses(bool host_addressable);
-  size_t StagingBytes(bool host_addressable) const;
-  bool Borrows(size_t i, bool host_addressable) const;
-  bool Stages(bool host_addressable) const;        // some input is copied
-  bool NeedsResults(bool host_addressable) const;  // in pinned memory
-  // Empty while something that it waited for on the device is not settled.
-  std::optional<absl::Status> DependencyStatus() const;
-  void NoteDeviceError(const Completion& completion,
-                       const absl::Status& status);
 
-  mutable Mutex context_mu_;
-  std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(context_mu_);
+  mutable Mutex mu_;
+  std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(mu_);
+  uint64_t plan_wait_ WEIR_GUARDED_BY(mu_) = 0;  // in the program cache
+
+  Mutex watch_mu_;
+  // Whoever moves the state on writes it and then reads this; a watcher sets
+  // this and then reads the state: at least one of them sees the other.
+  Atomic<bool> watched_{false};
+  uint64_t last_watch_ WEIR_GUARDED_BY(watch_mu_) = 0;
+  std::vector<Watching> watchers_ WEIR_GUARDED_BY(watch_mu_);
+
   std::shared_ptr<Timeline> timeline_;  // the context's, with a place on it
   WorkObserver* observer_ = nullptr;
   std::shared_ptr<Work> self_;  // deferred works keep themselves until done
   // Of a work that was deferred: at 1 once it is done.
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
-  Work* queue_next_ = nullptr;    // in the context's queue
   Stage stage_ = Stage::kIdle;
-  uint64_t plan_wait_ = 0;    // in the program cache, while kPlanning
+  uint64_t point_wait_ = 0;   // in the dispatcher
+  uint64_t lane_wait_ = 0;    // in the stream pool
   size_t launches_ = 0;       // in the driver's queue, once launched
   size_t pace_launches_ = 0;  // PlanRun's; 0: its thread may not wait
   uint64_t number_ = 0;
@@ -252,25 +265,18 @@ class WEIR_EXPORT Work final : private StreamTask {
   WorkState return_at_ = WorkState::kCommitted;
   Atomic<WorkState> state_{WorkState::kNotEnqueued};
   Atomic<bool> cancelled_{false};
-  absl::Status status_;
-  SyncReport report_;
+  // Its results have their memory, or nobody is going to give them any: they
+  // may be looked at by works that read them.
+  Atomic<bool> placed_{false};
 
   std::shared_ptr<const Plan> plan_;
   absl::InlinedVector<HostTensor, 4> host_inputs_;
-  // What it comes after, and was not reached when it became the head.
-  absl::InlinedVector<HeldPoint, 4> points_;
-  absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
-  absl::InlinedVector<Tensor, 2> kept_;            // per output, or none at all
-  bool bytes_stay_ = false;  // the inputs', until the work is done
-  bool staged_ = false;      // the inputs are where they have to be
-  PinnedBuffer owned_inputs_;
-  PinnedBuffer staging_;
-  PinnedBuffer output_buffer_;
-  const std::byte* output_bytes_ = nullptr;
-  // In the lane's arena, one behind the other; the inputs since it was there.
-  std::byte* device_inputs_ = nullptr;
-  std::byte* device_outputs_ = nullptr;
-  std::byte* arena_ = nullptr;
+  absl::InlinedVector<Dependency, 4> dependencies_;
+
+  absl::Status status_;
+  SyncReport report_;
+  RunResult result_;
+  WorkMemory memory_{&request, &result_, &report_};
 };
 
 }  // namespace weir

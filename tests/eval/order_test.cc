@@ -81,7 +81,7 @@ TEST_P(Order, AWorkSignalsATimelineForAnotherContext) {
   ASSERT_TRUE(consumer.Done().ok());
   // The signal comes before the producer is done, and so may the consumer be.
   ASSERT_TRUE(producer.Done().ok());
-  EXPECT_GE(consumer.work->report().launched_at,
+  EXPECT_GE(consumer.work->report().completed_at,
             producer.work->report().completed_at);
 }
 

@@ -1,0 +1,305 @@
+#include "kernels/eval/work_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/eval/engine.h"
+
+namespace weir {
+namespace {
+
+constexpr size_t kAlign = 256;
+// To copy more than this takes long.
+constexpr size_t kLongCopyBytes = size_t{1} << 20;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
+
+size_t PieceBytes(const InputSource& source) {
+  size_t bytes = 0;
+  for (std::string_view piece : source.pieces) bytes += piece.size();
+  return bytes;
+}
+
+absl::Span<const StringRef> Strings(const InputSource& source) {
+  const std::string_view piece = source.pieces[0];
+  return {reinterpret_cast<const StringRef*>(piece.data()),
+          piece.size() / sizeof(StringRef)};
+}
+
+// Room for a copy of the input: its bytes and, of strings, their text.
+size_t CopyBytes(const InputSource& source) {
+  size_t bytes = Aligned(PieceBytes(source));
+  if (source.dtype == DType::kString && !source.pieces.empty()) {
+    size_t text = 0;
+    for (const StringRef& string : Strings(source)) text += string.size;
+    bytes += Aligned(text);
+  }
+  return bytes;
+}
+
+void CopyStrings(absl::Span<const StringRef> from, std::byte* to) {
+  StringRef* refs = reinterpret_cast<StringRef*>(to);
+  std::byte* text = to + Aligned(from.size() * sizeof(StringRef));
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i].size > 0) std::memcpy(text, from[i].data, from[i].size);
+    refs[i] = {reinterpret_cast<const char*>(text), from[i].size};
+    text += from[i].size;
+  }
+}
+
+void CopyInput(const InputSource& source, std::byte* to) {
+  if (source.dtype == DType::kString && !source.pieces.empty()) {
+    CopyStrings(Strings(source), to);
+    return;
+  }
+  for (std::string_view piece : source.pieces) {
+    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+  }
+}
+
+}  // namespace
+
+bool WorkRequest::Reads(OutputWish wish) const {
+  return std::find(outputs.begin(), outputs.end(), wish) != outputs.end();
+}
+
+void WorkMemory::Reset() {
+  plan_ = nullptr;
+  bytes_stay_ = false;
+  staged_ = false;
+  addresses_.clear();
+  ReleaseInputs();
+}
+
+void WorkMemory::ReleaseInputs() {
+  owned_inputs_.Reset();
+  staging_.Reset();
+}
+
+void WorkMemory::SetPlan(const Plan* plan, bool host_addressable) {
+  plan_ = plan;
+  host_addressable_ = host_addressable;
+}
+
+absl::Status WorkMemory::OwnInputs(PinnedPool& pool) {
+  size_t bytes = 0;
+  for (const InputSource& source : request_.inputs) bytes += CopyBytes(source);
+  bytes_stay_ = true;
+  if (bytes == 0) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(owned_inputs_, pool.Acquire(bytes));
+  std::byte* to = owned_inputs_.data();
+  for (InputSource& source : request_.inputs) {
+    if (source.pieces.empty()) continue;
+    CopyInput(source, to);
+    const size_t room = CopyBytes(source);
+    source.pieces = {std::string_view(reinterpret_cast<const char*>(to),
+                                      PieceBytes(source))};
+    to += room;
+  }
+  return absl::OkStatus();
+}
+
+// An input is read where it lies if nothing has to be copied and its bytes stay
+// until the run is done.
+bool WorkMemory::Borrows(size_t i) const {
+  const InputSource& source = request_.inputs[i];
+  if (source.pieces.size() != 1 || !bytes_stay_) return false;
+  const size_t align = source.dtype == DType::kString ? alignof(StringRef)
+                                                      : SizeOf(source.dtype);
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(source.pieces[0].data()) % align == 0;
+  return aligned && (host_addressable_ || plan_->inputs()[i].on_host);
+}
+
+bool WorkMemory::Stages() const {
+  for (size_t i = 0; i < request_.inputs.size(); ++i) {
+    if (!request_.inputs[i].tensor.valid() && !Borrows(i)) return true;
+  }
+  return false;
+}
+
+bool WorkMemory::NeedsResults() const {
+  return host_addressable_ || request_.Reads(OutputWish::kInline);
+}
+
+size_t WorkMemory::StagingBytes() const {
+  size_t bytes = plan_->input_bytes();
+  for (size_t i = 0; i < request_.inputs.size(); ++i) {
+    if (request_.inputs[i].tensor.valid()) continue;
+    if (!plan_->inputs()[i].on_host || Borrows(i)) continue;
+    bytes += CopyBytes(request_.inputs[i]);
+  }
+  return bytes;
+}
+
+size_t WorkMemory::ArenaBytes() const {
+  const size_t blocks = host_addressable_ ? 0
+                                          : Aligned(plan_->input_bytes()) +
+                                                Aligned(plan_->output_bytes());
+  return blocks + plan_->arena_bytes();
+}
+
+bool WorkMemory::StagesMuch() const {
+  if (staged_) return false;
+  size_t bytes = 0;
+  for (size_t i = 0; i < request_.inputs.size(); ++i) {
+    const InputSource& source = request_.inputs[i];
+    if (source.tensor.valid() || Borrows(i)) continue;
+    // How long many strings are is itself long to find out.
+    if (bytes + PieceBytes(source) > kLongCopyBytes) return true;
+    bytes += CopyBytes(source);
+  }
+  return bytes > kLongCopyBytes;
+}
+
+// The inputs that the device reads lie in the staging block as in the plan's
+// input block, those that the host reads behind them.
+absl::Status WorkMemory::StageInputs(PinnedPool& pool) {
+  if (staged_) return absl::OkStatus();
+  addresses_.assign(request_.inputs.size(), nullptr);
+  size_t host_offset = Aligned(plan_->input_bytes());
+  for (size_t i = 0; i < request_.inputs.size(); ++i) {
+    const InputSource& source = request_.inputs[i];
+    const Plan::Value& value = plan_->inputs()[i];
+    if (source.tensor.valid()) {
+      addresses_[i] = source.tensor.data();
+      continue;
+    }
+    if (Borrows(i)) {
+      addresses_[i] = source.pieces[0].data();
+      continue;
+    }
+    if (staging_.empty()) {
+      WEIR_ASSIGN_OR_RETURN(staging_, pool.Acquire(StagingBytes()));
+    }
+    std::byte* to =
+        staging_.data() + (value.on_host ? host_offset : value.offset);
+    CopyInput(source, to);
+    if (value.on_host) host_offset += CopyBytes(source);
+    report_.bytes_in += value.meta.bytes;
+    addresses_[i] = to;
+  }
+  staged_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane) {
+  if (!staged_ && staging_.empty() && Stages()) {
+    WEIR_ASSIGN_OR_RETURN(staging_, engine.pinned().AcquireNow(StagingBytes()));
+    if (staging_.empty()) return false;
+  }
+  if (result_.buffer.empty() && NeedsResults()) {
+    WEIR_ASSIGN_OR_RETURN(result_.buffer,
+                          engine.pinned().AcquireNow(plan_->output_bytes()));
+    if (result_.buffer.empty()) return false;
+  }
+  const size_t arena_bytes = ArenaBytes();
+  device_inputs_ = nullptr;
+  if (arena_bytes == 0) return true;
+  device_inputs_ = lane.ArenaNow(arena_bytes);
+  return device_inputs_ != nullptr;
+}
+
+absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane) {
+  if (!staged_ && staging_.empty() && Stages()) {
+    WEIR_ASSIGN_OR_RETURN(staging_, engine.pinned().Acquire(StagingBytes()));
+  }
+  if (result_.buffer.empty() && NeedsResults()) {
+    WEIR_ASSIGN_OR_RETURN(result_.buffer,
+                          engine.pinned().Acquire(plan_->output_bytes()));
+  }
+  if (const size_t bytes = ArenaBytes(); bytes > 0) {
+    WEIR_RETURN_IF_ERROR(lane.Arena(bytes).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane,
+                                uint64_t owner) {
+  const size_t inputs = host_addressable_ ? 0 : Aligned(plan_->input_bytes());
+  const size_t outputs = host_addressable_ ? 0 : Aligned(plan_->output_bytes());
+  device_outputs_ = device_inputs_ + inputs;
+  arena_ = device_inputs_ + inputs + outputs;
+  WEIR_RETURN_IF_ERROR(StageInputs(engine.pinned()));
+  // What the device reads it reads on the device.
+  for (size_t i = 0; !host_addressable_ && i < request_.inputs.size(); ++i) {
+    const Plan::Value& value = plan_->inputs()[i];
+    if (request_.inputs[i].tensor.valid() || value.on_host) continue;
+    addresses_[i] = device_inputs_ + value.offset;
+  }
+  result_.bytes = result_.buffer.data();
+  if (host_addressable_) device_outputs_ = result_.buffer.data();
+
+  result_.kept.assign(
+      request_.Reads(OutputWish::kKeep) ? request_.outputs.size() : 0,
+      Tensor());
+  for (size_t i = 0; i < request_.outputs.size(); ++i) {
+    if (request_.outputs[i] != OutputWish::kKeep) continue;
+    const TensorMeta& meta = plan_->outputs()[i].meta;
+    if (meta.dtype == DType::kString) {
+      // Its characters lie with the run's inputs and results.
+      return absl::UnimplementedError(
+          absl::StrCat("output ", i, " is text and cannot be kept"));
+    }
+    WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
+                          engine.memory().Allocate(meta.bytes, owner));
+    // The whole tensor is overwritten by the copy of the result: what was there
+    // before is never seen, so `must_zero` asks for nothing here.
+    result_.kept[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
+                             std::move(allocation.storage));
+  }
+  // Only now that nothing fails any more: the next on the stream is this run.
+  const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
+  for (const Tensor& kept : result_.kept) {
+    if (kept.valid()) kept.storage().SetWriter(here);
+  }
+  for (const InputSource& source : request_.inputs) {
+    if (source.tensor.valid()) source.tensor.storage().AddReader(here);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkMemory::CopyIn(Stream& stream) const {
+  if (host_addressable_ || staging_.empty() || plan_->input_bytes() == 0) {
+    return absl::OkStatus();
+  }
+  return stream.CopyToDevice(device_inputs_, staging_.data(),
+                             plan_->input_bytes());
+}
+
+absl::Status WorkMemory::CopyOut(Stream& stream) {
+  const auto& wishes = request_.outputs;
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    const Plan::Value& value = plan_->outputs()[i];
+    if (wishes[i] != OutputWish::kKeep || value.meta.bytes == 0) continue;
+    WEIR_RETURN_IF_ERROR(stream.CopyOnDevice(result_.kept[i].data(),
+                                             device_outputs_ + value.offset,
+                                             value.meta.bytes));
+  }
+  if (host_addressable_) return absl::OkStatus();
+  const bool all_inline =
+      std::all_of(wishes.begin(), wishes.end(),
+                  [](OutputWish wish) { return wish == OutputWish::kInline; });
+  if (all_inline) {
+    report_.bytes_out = plan_->output_bytes();
+    if (report_.bytes_out == 0) return absl::OkStatus();
+    return stream.CopyToHost(result_.buffer.data(), device_outputs_,
+                             plan_->output_bytes());
+  }
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    const Plan::Value& value = plan_->outputs()[i];
+    if (wishes[i] != OutputWish::kInline || value.meta.bytes == 0) continue;
+    report_.bytes_out += value.meta.bytes;
+    WEIR_RETURN_IF_ERROR(stream.CopyToHost(result_.buffer.data() + value.offset,
+                                           device_outputs_ + value.offset,
+                                           value.meta.bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weir

@@ -1,0 +1,97 @@
+// The memory of one run: copies of its inputs, what is staged for the device,
+// scratch and results in the lane's arena, and what the caller gets. All of it
+// is taken before the launch; none of it is taken by waiting.
+//
+// Part of Work; no thread rules of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kernels/device/pinned_pool.h"
+#include "kernels/device/stream_pool.h"
+#include "kernels/eval/sync_report.h"
+#include "kernels/eval/work_request.h"
+#include "kernels/graph/plan.h"
+
+namespace weir {
+
+class Engine;
+
+// What a run leaves to whoever asked for it.
+struct RunResult {
+  PinnedBuffer buffer;                  // behind all inline outputs
+  const std::byte* bytes = nullptr;     // where they begin
+  absl::InlinedVector<Tensor, 2> kept;  // per output, or none at all
+};
+
+class WorkMemory {
+ public:
+  // All outlive it. What is copied is noted in `report`.
+  WorkMemory(WorkRequest* request, RunResult* result, SyncReport* report)
+      : request_(*request), result_(*result), report_(*report) {}
+
+  // Gives everything back, for the next run.
+  void Reset();
+  // The bytes of the request's inputs stay until the run is done.
+  void BytesStay() { bytes_stay_ = true; }
+  // What the run needed itself; the result stays.
+  void ReleaseInputs();
+
+  // Copies the inputs' bytes as they are, for a caller who does not leave them
+  // there until there is a plan.
+  absl::Status OwnInputs(PinnedPool& pool);
+
+  // -- With a plan, which stays.
+  void SetPlan(const Plan* plan, bool host_addressable);
+
+  // Whether StageInputs would keep a thread for long.
+  bool StagesMuch() const;
+  // Copies inputs to where the plan wants them. Idempotent.
+  absl::Status StageInputs(PinnedPool& pool);
+
+  // What the run needs and is there or quick to make (Device::quick_bytes):
+  // false if something is missing. Reserve takes it, and may take long.
+  absl::StatusOr<bool> TakeAtHand(Engine& engine, Lane& lane);
+  absl::Status Reserve(Engine& engine, Lane& lane);
+
+  // Puts to use what TakeAtHand took, and takes kept tensors, in the name of
+  // `owner` (MemoryPool::Allocate). Nothing here waits: what is not there is
+  // RESOURCE_EXHAUSTED. The run is the next on the lane's stream.
+  absl::Status Assign(Engine& engine, const Lane& lane, uint64_t owner);
+
+  // -- In the launch.
+  absl::Status CopyIn(Stream& stream) const;
+  absl::Status CopyOut(Stream& stream);
+  absl::Span<const void* const> inputs() const { return addresses_; }
+  std::byte* outputs() const { return device_outputs_; }
+  std::byte* arena() const { return arena_; }
+
+ private:
+  bool Borrows(size_t i) const;
+  bool Stages() const;        // some input is copied
+  bool NeedsResults() const;  // in pinned memory
+  size_t StagingBytes() const;
+  size_t ArenaBytes() const;
+
+  WorkRequest& request_;
+  RunResult& result_;
+  SyncReport& report_;
+  const Plan* plan_ = nullptr;
+  bool host_addressable_ = false;
+  bool bytes_stay_ = false;
+  bool staged_ = false;  // the inputs are where they have to be
+  absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
+  PinnedBuffer owned_inputs_;
+  PinnedBuffer staging_;
+  // In the lane's arena, one behind the other; the inputs since it was there.
+  std::byte* device_inputs_ = nullptr;
+  std::byte* device_outputs_ = nullptr;
+  std::byte* arena_ = nullptr;
+};
+
+}  // namespace weir

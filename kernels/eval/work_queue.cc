@@ -1,0 +1,219 @@
+#include "kernels/eval/work_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weir {
+
+std::shared_ptr<WorkQueue> WorkQueue::Create(Executor* executor,
+                                             TimerQueue* timers) {
+  return std::shared_ptr<WorkQueue>(new WorkQueue(executor, timers));
+}
+
+void WorkQueue::Append(QueueItem* item) {
+  MutexLock lock(&mu_);
+  item->next_ = nullptr;
+  item->lent_ = true;
+  (tail_ == nullptr ? head_ : tail_->next_) = item;
+  tail_ = item;
+}
+
+void WorkQueue::Remove(QueueItem* item) {
+  MutexLock lock(&mu_);
+  Unlink(item);
+}
+
+void WorkQueue::Unlink(QueueItem* item) {
+  if (item == head_) {
+    // Whatever it waits for comes too late.
+    parked_ = 0;
+    resumed_ = absl::OkStatus();
+  }
+  QueueItem** at = &head_;
+  QueueItem* before = nullptr;
+  while (*at != item) {
+    before = *at;
+    at = &before->next_;
+  }
+  *at = item->next_;
+  if (tail_ == item) tail_ = before;
+  if (head_ == nullptr && timer_ != 0) {
+    timers_->Cancel(std::exchange(timer_, 0));
+    timer_at_ = kNoDeadline;
+  }
+}
+
+void WorkQueue::Replace(QueueItem* item, absl::Span<QueueItem* const> items) {
+  MutexLock lock(&mu_);
+  QueueItem** at = &head_;
+  while (*at != nullptr && *at != item) at = &(*at)->next_;
+  QueueItem* after = head_;
+  if (*at == nullptr) {
+    at = &head_;
+  } else {
+    if (item == head_) {
+      parked_ = 0;
+      resumed_ = absl::OkStatus();
+    }
+    after = item->next_;
+  }
+  for (QueueItem* const one : items) {
+    one->lent_ = false;
+    earliest_ = std::min(earliest_, one->deadline());
+    *at = one;
+    at = &one->next_;
+  }
+  *at = after;
+  if (after == nullptr) tail_ = items.back();
+  sweep_ = true;
+}
+
+void WorkQueue::Pump() {
+  // What ends here may hold the context's last reference.
+  const std::shared_ptr<WorkQueue> self = shared_from_this();
+  MutexLock lock(&mu_);
+  if (pumping_) {
+    pump_again_ = true;
+    return;
+  }
+  pumping_ = true;
+  do {
+    pump_again_ = false;
+    while (Advance()) {
+    }
+  } while (pump_again_);
+  pumping_ = false;
+  SetTimer();
+}
+
+bool WorkQueue::Advance() {
+  if (sweep_) {
+    if (DropUnwanted()) return true;
+    sweep_ = false;
+  }
+  QueueItem* const first = head_;
+  if (first == nullptr || holds_ > 0 || parked_ != 0 || first->lent_) {
+    return false;
+  }
+  absl::Status status = std::exchange(resumed_, absl::OkStatus());
+  if (status.ok()) status = first->Wanted(NowNanos());
+  bool goes_on = true;
+  if (!status.ok()) {
+    first->lent_ = true;
+    mu_.Unlock();
+    first->Drop(std::move(status));
+  } else {
+    mu_.Unlock();
+    // It may be gone afterwards.
+    goes_on = first->Next() == QueueItem::Step::kRun;
+  }
+  mu_.Lock();
+  return goes_on;
+}
+
+bool WorkQueue::DropUnwanted() {
+  const Nanos now = NowNanos();
+  earliest_ = kNoDeadline;
+  for (QueueItem* item = head_; item != nullptr; item = item->next_) {
+    if (item->lent_) continue;
+    absl::Status wanted = item->Wanted(now);
+    if (wanted.ok()) {
+      earliest_ = std::min(earliest_, item->deadline());
+      continue;
+    }
+    item->lent_ = true;
+    mu_.Unlock();
+    item->Drop(std::move(wanted));
+    mu_.Lock();
+    return true;
+  }
+  return false;
+}
+
+void WorkQueue::PostPump() {
+  // With nothing in the queue there is nothing to drive, and there may be no
+  // executor. What is in it does not end before the lock is left, so that the
+  // executor is there.
+  if (head_ == nullptr) return;
+  executor_->Post([self = shared_from_this()] { self->Pump(); });
+}
+
+void WorkQueue::Wake() {
+  MutexLock lock(&mu_);
+  PostPump();
+}
+
+void WorkQueue::Sweep() {
+  MutexLock lock(&mu_);
+  sweep_ = true;
+  PostPump();
+}
+
+uint64_t WorkQueue::Park() {
+  MutexLock lock(&mu_);
+  return parked_ = ++last_ticket_;
+}
+
+bool WorkQueue::Resume(uint64_t ticket, absl::Status status,
+                       absl::FunctionRef<void()> first) {
+  MutexLock lock(&mu_);
+  if (parked_ != ticket) return false;
+  first();
+  parked_ = 0;
+  resumed_ = std::move(status);
+  earliest_ = std::min(earliest_, head_->deadline());
+  PostPump();
+  return true;
+}
+
+void WorkQueue::Lend(QueueItem* item) {
+  MutexLock lock(&mu_);
+  item->lent_ = true;
+}
+
+void WorkQueue::Return(QueueItem* item) {
+  {
+    MutexLock lock(&mu_);
+    item->lent_ = false;
+    earliest_ = std::min(earliest_, item->deadline());
+    if (!item->Wanted(NowNanos()).ok()) sweep_ = true;  // skipped meanwhile
+  }
+  Pump();
+}
+
+void WorkQueue::Hold() {
+  MutexLock lock(&mu_);
+  ++holds_;
+}
+
+void WorkQueue::Release() {
+  MutexLock lock(&mu_);
+  --holds_;
+  PostPump();
+}
+
+void WorkQueue::SetTimer() {
+  // What waits alone is told by what it waits for.
+  const bool waits = head_ != nullptr && (parked_ != 0 || head_->lent_);
+  if (head_ == nullptr || (waits && head_ == tail_) || earliest_ >= timer_at_) {
+    return;
+  }
+  if (timer_ != 0) timers_->Cancel(timer_);
+  timer_at_ = earliest_;
+  timer_ = timers_->Add(earliest_, [queue = weak_from_this()] {
+    if (const std::shared_ptr<WorkQueue> self = queue.lock()) {
+      self->TimerFired();
+    }
+  });
+}
+
+void WorkQueue::TimerFired() {
+  MutexLock lock(&mu_);
+  // It may be one that was set anew meanwhile: then that comes as well.
+  timer_ = 0;
+  timer_at_ = kNoDeadline;
+  sweep_ = true;
+  PostPump();
+}
+
+}  // namespace weir

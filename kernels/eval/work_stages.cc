@@ -1,0 +1,592 @@
+// The stages of a work: in its context's queue, up to its launch, and on the
+// stream.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/eval/engine.h"
+#include "kernels/eval/eval_context.h"
+#include "kernels/eval/joined_work.h"
+#include "kernels/eval/work.h"
+
+namespace weir {
+
+// -- In the queue -------------------------------------------------------------
+
+void Work::Start() {
+  Advance(WorkState::kEnqueued);
+  absl::Status valid = absl::OkStatus();
+  const Program& program = *request.program;
+  if (request.inputs.size() != program.inputs().size()) {
+    valid = InvalidField(
+        "inputs",
+        absl::StrCat("the program has ", program.inputs().size(), " inputs; ",
+                     request.inputs.size(), " were given"));
+  } else if (request.outputs.size() != program.outputs().size()) {
+    valid = InvalidField(
+        "outputs",
+        absl::StrCat("the program has ", program.outputs().size(), " outputs; ",
+                     request.outputs.size(), " were asked for"));
+  } else if (cancelled_) {
+    valid = absl::CancelledError("cancelled before it was enqueued");
+  } else if (request.deadline <= NowNanos()) {
+    valid = absl::DeadlineExceededError("the deadline has already passed");
+  }
+  if (!valid.ok()) {
+    EndUnlaunched(std::move(valid));
+    return;
+  }
+  const std::shared_ptr<EvalContext> context = this->context();
+  const bool reads_works =
+      std::any_of(request.inputs.begin(), request.inputs.end(),
+                  [](const InputSource& in) { return in.producer != nullptr; });
+  if (reads_works) {
+    // Shapes are known when the producers are launched: the call need not wait
+    // for that.
+    if (ReturnsBeforeLaunch() && !returned_) {
+      absl::Status owned = memory_.OwnInputs(context->engine().pinned());
+      if (!owned.ok()) {
+        EndUnlaunched(std::move(owned));
+        return;
+      }
+      Return();
+    }
+    stage_ = Stage::kNeedsPlan;
+    context->queue_->Return(this);
+    return;
+  }
+  if (absl::Status status = ResolveInputs(); !status.ok()) {
+    EndUnlaunched(std::move(status));
+    return;
+  }
+  if (FindPlan()) context->queue_->Return(this);
+}
+
+absl::Status Work::Wanted(Nanos now) const {
+  if (AnyCancelled()) {
+    return absl::CancelledError("cancelled before it was launched");
+  }
+  if (request.deadline <= now) {
+    return absl::DeadlineExceededError(
+        "the deadline passed before the work could be launched");
+  }
+  return absl::OkStatus();
+}
+
+void Work::Drop(absl::Status status) { EndUnlaunched(std::move(status)); }
+
+void Work::CallOff() {
+  const std::shared_ptr<EvalContext> context = this->context();
+  if (const uint64_t wait = std::exchange(point_wait_, 0); wait != 0) {
+    context->engine().dispatcher().CancelWait(wait);
+  }
+  if (const uint64_t wait = std::exchange(lane_wait_, 0); wait != 0) {
+    context->engine().streams().CancelWait(wait);
+  }
+  if (stage_ == Stage::kLeased || stage_ == Stage::kPreparing) {
+    context->lane_.Unclaim().lease.Reset();
+  }
+}
+
+QueueItem::Step Work::Next() {
+  point_wait_ = 0;
+  lane_wait_ = 0;
+  switch (stage_) {
+    case Stage::kNeedsPlan:
+      return WaitForProducers();
+    case Stage::kPlanned:
+      return WaitForPoints();
+    case Stage::kReady:
+      return TakeLane();
+    case Stage::kLeased:
+      return PrepareAndLaunch();
+    case Stage::kIdle:
+    case Stage::kDeferred:
+    case Stage::kPlanning:
+    case Stage::kPreparing:
+    case Stage::kLaunched:
+      break;  // somebody else has it
+  }
+  return Step::kWait;
+}
+
+Nanos Work::WaitDeadline() const {
+  const Nanos longest =
+      NowNanos() +
+      absl::ToInt64Nanoseconds(context()->engine().options().max_wait);
+  return std::min(request.deadline, longest);
+}
+
+// Parks the work until none of them is to be waited for by the host any more.
+QueueItem::Step Work::WaitFor(absl::Span<const Point> points) {
+  if (points.empty()) return Step::kRun;
+  const std::shared_ptr<EvalContext> context = this->context();
+  Engine& engine = context->engine();
+  const std::shared_ptr<WorkQueue> queue = context->queue_;
+  const uint64_t ticket = queue->Park();
+  point_wait_ =
+      engine.dispatcher().WhenReady(points, &engine.device(), WaitDeadline(),
+                                    [queue, ticket](absl::Status status) {
+                                      queue->Resume(ticket, std::move(status));
+                                    });
+  return Step::kWait;
+}
+
+// A work of the same context was launched before, as a rule; one of another
+// context may have to be waited for.
+QueueItem::Step Work::WaitForProducers() {
+  absl::InlinedVector<Point, 4> pending;
+  for (const InputSource& input : request.inputs) {
+    const Work* const producer = input.producer.get();
+    if (producer == nullptr || producer->placed_ || producer->done()) continue;
+    const Point end = producer->point();
+    if (!end.is_null()) pending.push_back(end);
+  }
+  if (!pending.empty()) return WaitFor(pending);
+  if (absl::Status status = ResolveInputs(); !status.ok()) {
+    EndUnlaunched(std::move(status));
+    return Step::kRun;
+  }
+  const std::shared_ptr<EvalContext> context = this->context();
+  stage_ = Stage::kPlanning;
+  context->queue_->Lend(this);
+  if (!FindPlan()) return Step::kWait;
+  context->queue_->Return(this);
+  return Step::kRun;
+}
+
+// Shapes for the plan, and host data where it is needed and in one piece.
+absl::Status Work::ResolveInputs() {
+  const Program& program = *request.program;
+  host_inputs_.clear();
+  host_inputs_.resize(request.inputs.size());
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const InputSource& source = request.inputs[i];
+    HostTensor& input = host_inputs_[i];
+    const bool on_device = source.tensor.valid() || source.producer != nullptr;
+    if (on_device && program.InputOnHost(i)) {
+      return InvalidField(
+          absl::StrCat("inputs[", i, "]"),
+          absl::StrCat(
+              "input \"", program.inputs()[i].name,
+              "\" is read on the host while shapes are worked out; send its "
+              "bytes with the request instead of a tensor on the device"));
+    }
+    if (source.producer != nullptr) {
+      const Work& producer = *source.producer;
+      if (producer.done() && !producer.status_.ok()) {
+        return Inherited(producer.status_,
+                         absl::StrCat("work ", producer.number_,
+                                      ", whose result it reads, failed: "));
+      }
+      const auto& kept = producer.result_.kept;
+      if (!producer.placed_ || source.producer_output >= kept.size() ||
+          !kept[source.producer_output].valid()) {
+        return WithField(
+            absl::FailedPreconditionError(absl::StrCat(
+                "input \"", program.inputs()[i].name, "\" comes from output ",
+                source.producer_output, " of work ", producer.number_,
+                ", which has not kept it")),
+            absl::StrCat("inputs[", i, "]"));
+      }
+      request.inputs[i].tensor = kept[source.producer_output];
+    }
+    if (source.tensor.valid()) {
+      input.dtype = source.tensor.spec().dtype;
+      input.dims = source.tensor.spec().dims;
+      continue;
+    }
+    input.dtype = source.dtype;
+    input.dims = source.dims;
+    WEIR_ASSIGN_OR_RETURN(const int64_t expected,
+                          ByteSize(source.dtype, source.dims));
+    size_t got = 0;
+    for (const std::string_view piece : source.pieces) got += piece.size();
+    if (got != static_cast<size_t>(expected)) {
+      return InvalidField(
+          absl::StrCat("inputs[", i, "]"),
+          absl::StrCat("input \"", program.inputs()[i].name, "\" has ", got,
+                       " bytes; its type and shape need ", expected));
+    }
+    if (source.pieces.size() == 1) {
+      input.data = source.pieces[0].data();
+    } else if (program.InputOnHost(i)) {
+      return absl::InternalError(
+          absl::StrCat("input \"", program.inputs()[i].name,
+                       "\" is read on the host and must be in one piece"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: lent to the caller.
+bool Work::FindPlan() {
+  std::shared_ptr<const Plan> plan = request.program->FindPlan(host_inputs_);
+  if (plan != nullptr) {
+    report_.plan_was_cached = true;
+    return Planned(std::move(plan));
+  }
+  const std::shared_ptr<EvalContext> context = this->context();
+  ProgramCache& programs = context->engine().programs();
+  uint64_t unwanted = 0;
+  {
+    // Under the lock the work stays until its wait is known: what comes of it
+    // comes through the executor.
+    MutexLock lock(&mu_);
+    plan_wait_ = programs.MakePlan(
+        request.program, host_inputs_, request.deadline,
+        [context, this](ProgramCache::PlanOr made) {
+          context->executor().Post([this, made = std::move(made)]() mutable {
+            PlanMade(std::move(made));
+          });
+        });
+    if (AnyCancelled()) unwanted = std::exchange(plan_wait_, 0);
+  }
+  if (unwanted != 0) programs.Cancel(unwanted);
+  return false;
+}
+
+void Work::PlanMade(ProgramCache::PlanOr plan) {
+  {
+    MutexLock lock(&mu_);
+    plan_wait_ = 0;
+  }
+  if (!plan.ok()) {
+    EndUnlaunched(std::move(plan).status());
+    return;
+  }
+  const std::shared_ptr<EvalContext> context = this->context();
+  if (Planned(*std::move(plan))) context->queue_->Return(this);
+}
+
+bool Work::Planned(std::shared_ptr<const Plan> plan) {
+  plan_ = std::move(plan);
+  report_.planned_at = NowNanos();
+  Engine& engine = context()->engine();
+  memory_.SetPlan(plan_.get(), engine.device().host_addressable());
+  if (joined_ == nullptr) {
+    absl::Status wanted = observer_->OnPlanned(*this);
+    if (!wanted.ok()) {
+      EndUnlaunched(std::move(wanted));
+      return false;
+    }
+  }
+  if (ReturnsBeforeLaunch() && !returned_) {
+    // The caller may change its bytes from now on.
+    absl::Status staged = memory_.StageInputs(engine.pinned());
+    if (!staged.ok()) {
+      EndUnlaunched(std::move(staged));
+      return false;
+    }
+    Advance(WorkState::kCommitted);
+    Return();
+  } else {
+    Advance(WorkState::kCommitted);
+  }
+  stage_ = Stage::kPlanned;
+  return true;
+}
+
+QueueItem::Step Work::WaitForPoints() {
+  const Device* const device = &context()->engine().device();
+  absl::InlinedVector<Point, 4> pending;
+  absl::InlinedVector<Dependency, 4> held;
+  const auto add = [&](const Point& point) {
+    if (point.is_null()) return;
+    const std::optional<absl::Status> outcome = point.Outcome();
+    const bool reached = outcome.has_value() && outcome->ok();
+    const Point on_device = reached ? Point() : point.OnDevice(device);
+    InsertedWait& wait = report_.waits.emplace_back();
+    wait.from = point.timeline->owner();
+    wait.from_device = point.timeline->device();
+    wait.from_value = point.value;
+    wait.kind = reached               ? InsertedWait::Kind::kNone
+                : on_device.is_null() ? InsertedWait::Kind::kHost
+                                      : InsertedWait::Kind::kDevice;
+    if (reached) return;
+    pending.push_back(point);
+    held.push_back({point, HeldPoint(point)});
+  };
+  for (const Point& point : request.after) add(point);
+  for (const InputSource& input : request.inputs) {
+    if (input.tensor.valid()) add(input.tensor.storage().writer());
+  }
+  dependencies_ = std::move(held);
+  stage_ = Stage::kReady;
+  return WaitFor(pending);
+}
+
+QueueItem::Step Work::TakeLane() {
+  const std::shared_ptr<EvalContext> context = this->context();
+  report_.ready_at = NowNanos();
+  // From here on it waits, if at all, for what was handed to the device. The
+  // outcome of that is remembered: it was not done when the wait for it ended.
+  for (Dependency& dependency : dependencies_) {
+    Point at = dependency.asked.OnDevice(&context->engine().device());
+    if (at.is_null() || at == dependency.asked) continue;
+    dependency.at = HeldPoint(std::move(at));
+  }
+  stage_ = Stage::kLeased;
+  if (context->lane_.Claim()) return Step::kRun;
+  StreamPool& pool = context->engine().streams();
+  absl::StatusOr<StreamLease> now = pool.AcquireNow();
+  if (now.ok() && *now) {
+    context->lane_.Give(*std::move(now));
+    return Step::kRun;
+  }
+  const uint64_t ticket = context->queue_->Park();
+  stage_ = Stage::kReady;
+  lane_wait_ = pool.Acquire(
+      WaitDeadline(),
+      [this, context, ticket](absl::StatusOr<StreamLease> lease) {
+        const absl::Status status = lease.status();
+        StreamLease taken = status.ok() ? *std::move(lease) : StreamLease();
+        // One that comes too late goes back without the lock.
+        context->queue_->Resume(ticket, status, [&] {
+          if (!status.ok()) return;
+          context->lane_.Give(std::move(taken));
+          stage_ = Stage::kLeased;
+        });
+      });
+  return Step::kWait;
+}
+
+QueueItem::Step Work::PrepareAndLaunch() {
+  const std::shared_ptr<EvalContext> context = this->context();
+  Engine& engine = context->engine();
+  Device& device = engine.device();
+  const bool host_addressable = device.host_addressable();
+  Lane* const lane = context->lane_.lane();
+  if (!device.health().poisoned()) {
+    const absl::StatusOr<bool> there = memory_.TakeAtHand(engine, *lane);
+    if (!there.ok()) {
+      EndUnlaunched(there.status());
+      return Step::kRun;
+    }
+    if (!*there) return PrepareApart(lane, /*grow=*/true);
+  }
+  if (memory_.StagesMuch()) return PrepareApart(lane, /*grow=*/false);
+  // On the CPU there is no queue of the driver's.
+  const size_t launches = host_addressable ? 0 : plan_->launches();
+  if (!context->lane_.Begin(launches)) return Step::kBlocked;
+  const bool keeps_thread =
+      !host_addressable &&
+      (launches > engine.max_lane_launches() / 2 || plan_->computes_on_host());
+  LaunchOn(lane, launches, keeps_thread);
+  return Step::kRun;
+}
+
+// Nobody else touches the work or the lane meanwhile.
+QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
+  const std::shared_ptr<EvalContext> context = this->context();
+  Engine& engine = context->engine();
+  stage_ = Stage::kPreparing;
+  context->queue_->Lend(this);
+  auto prepare = [this, context, lane, grow] {
+    Engine& engine = context->engine();
+    absl::Status status = StillWanted();
+    if (status.ok()) {
+      status = grow ? memory_.Reserve(engine, *lane)
+                    : memory_.StageInputs(engine.pinned());
+    }
+    context->executor().Post([this, status = std::move(status)]() mutable {
+      Prepared(std::move(status));
+    });
+  };
+  if (grow) {
+    engine.allocator().Post(std::move(prepare));
+  } else {
+    engine.launcher().Post(std::move(prepare));
+  }
+  return Step::kWait;
+}
+
+void Work::Prepared(absl::Status status) {
+  const std::shared_ptr<EvalContext> context = this->context();
+  if (!status.ok()) {
+    // On a lost device whatever is called fails; the cause is what counts.
+    absl::Status lost = context->engine().device().health().status();
+    EndUnlaunched(std::move(lost.ok() ? status : lost));
+    return;
+  }
+  stage_ = Stage::kLeased;
+  context->queue_->Return(this);
+}
+
+void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
+  const std::shared_ptr<EvalContext> context = this->context();
+  Engine& engine = context->engine();
+  Device& device = engine.device();
+  Stream& stream = lane->stream();
+  launches_ = launches;
+  report_.leased_at = NowNanos();
+  report_.stream_id = stream.id();
+  report_.stream_priority = stream.priority();
+  report_.lane = lane->number();
+  report_.lease_generation = lane->generation();
+  absl::Status status = device.health().status();
+  if (status.ok()) status = memory_.Assign(engine, *lane, context->id());
+  stage_ = Stage::kLaunched;
+  if (joined_ != nullptr) {
+    // What is behind it may read its members, which it has not given their
+    // results yet.
+    context->queue_->Hold();
+  }
+  context->queue_->Remove(this);
+  if (!status.ok()) {
+    End(std::move(status), /*launched=*/true);
+    return;
+  }
+  placed_ = true;
+  BackPoints({stream.timeline(), stream.last_sequence() + 1});
+  expected = plan_->longest_ns();
+  expected_device_time = plan_->longest_device_ns();
+  const int64_t measured = plan_->measured_ns();
+  const bool waits = std::any_of(
+      dependencies_.begin(), dependencies_.end(),
+      [](const Dependency& on) { return !on.at->Outcome().has_value(); });
+  const bool run_inline =
+      device.host_addressable() && !waits && measured > 0 &&
+      !plan_->time_varies() && return_at_ == WorkState::kCompleted &&
+      measured <= absl::ToInt64Nanoseconds(engine.options().inline_below);
+  report_.ran_inline = run_inline;
+  if (joined_ == nullptr) observer_->OnLaunch(*this);
+  if (keeps_thread) {
+    // What is behind it in the queue is launched after it.
+    context->queue_->Hold();
+    // Two paces may be in the queue.
+    pace_launches_ = engine.max_lane_launches() / 2;
+    engine.launcher().Post([this, context, &stream] {
+      // The work may be done, and gone, before this returns.
+      stream.Enqueue(this, Stream::Inline::kNever);
+      context->queue_->Release();
+    });
+    return;
+  }
+  // From here on the work may be done, and gone, at any moment.
+  stream.Enqueue(this,
+                 run_inline ? Stream::Inline::kIfIdle : Stream::Inline::kNever);
+}
+
+// Those of a joined work's members are not: if it fails they run again.
+void Work::BackPoints(const Point& at) const {
+  if (joined_ != nullptr) return;
+  timeline_->Back(number_, at);
+  if (deferred_end_ != nullptr) deferred_end_->Back(1, at);
+  for (const Signal& signal : request.signal) {
+    signal.timeline->Back(signal.value, at);
+  }
+}
+
+// -- On the stream ------------------------------------------------------------
+
+absl::Status Work::Launch(Stream& stream) {
+  Device& device = stream.device();
+  report_.launched_at = NowNanos();
+  report_.sequence = completion.sequence;
+  const bool host_addressable = device.host_addressable();
+  // The strand may have held it for long, and runs it in this thread.
+  const auto still_wanted = [this] { return StillWanted(); };
+  std::optional<absl::FunctionRef<absl::Status()>> go_on;
+  if (host_addressable) {
+    WEIR_RETURN_IF_ERROR(StillWanted());
+    go_on.emplace(still_wanted);
+  }
+  const auto make_room = [&still_wanted, &stream] {
+    absl::Status status = still_wanted();
+    return status.ok() ? stream.WaitForRoom(still_wanted) : status;
+  };
+  std::optional<absl::FunctionRef<absl::Status()>> pace;
+  if (pace_launches_ > 0) {
+    pace.emplace(make_room);
+    go_on.emplace(still_wanted);
+  }
+  for (const Dependency& dependency : dependencies_) {
+    const HeldPoint& point = dependency.at;
+    if (point->timeline == stream.timeline() || point->Outcome().has_value()) {
+      continue;
+    }
+    absl::Status waited = stream.WaitOnDevice(*point);
+    // If it is the point that failed, that is Settle's.
+    if (!waited.ok() && !point->Outcome().has_value()) return waited;
+  }
+  if (host_addressable) {
+    // Everything is reached: on what a failed work left nothing is run.
+    WEIR_RETURN_IF_ERROR(DependencyStatus().value_or(absl::OkStatus()));
+  }
+  WEIR_RETURN_IF_ERROR(memory_.CopyIn(stream));
+  WEIR_RETURN_IF_ERROR(plan_->Run(PlanRun{.stream = stream,
+                                          .team = device.cpu_team(),
+                                          .inputs = memory_.inputs(),
+                                          .outputs = memory_.outputs(),
+                                          .arena = memory_.arena(),
+                                          .random = {.seed = seed_},
+                                          .go_on = go_on,
+                                          .pace = pace,
+                                          .pace_launches = pace_launches_}));
+  WEIR_RETURN_IF_ERROR(memory_.CopyOut(stream));
+  Advance(WorkState::kScheduled);
+  if (return_at_ <= WorkState::kScheduled) Return();
+  return absl::OkStatus();
+}
+
+// A stream that waited on the device for a work that then failed has run on
+// what that work left behind: its own result is worth nothing.
+std::optional<absl::Status> Work::DependencyStatus() const {
+  std::optional<absl::Status> status = absl::OkStatus();
+  for (const Dependency& dependency : dependencies_) {
+    const std::optional<absl::Status> outcome = dependency.at->Outcome();
+    if (!outcome.has_value()) {
+      status = std::nullopt;
+    } else if (!outcome->ok()) {
+      return DependsOnFailed(dependency.asked.timeline->name(),
+                             dependency.asked.value, *outcome);
+    }
+  }
+  return status;
+}
+
+// In what a failed work left behind a kernel may find whatever fault: that work
+// is to blame.
+std::optional<absl::Status> Work::Settle(const Completion& done) {
+  const bool faulty = done.fault != FaultCode::kNone;
+  if (!done.status.ok() && !faulty) return done.status;
+  std::optional<absl::Status> inherited = DependencyStatus();
+  if (!faulty || inherited != absl::OkStatus()) return inherited;
+  return plan_->FaultAt(done.fault_node, done.fault);
+}
+
+void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
+  DeviceError error;
+  error.code = static_cast<int32_t>(done.fault);
+  error.text = std::string(status.message());
+  error.name = Reason(status);
+  // What a call of the backend's own said.
+  for (const auto& [key, value] : Metadata(status)) {
+    if (key == "name") error.name = value;
+    if (key == "code") (void)absl::SimpleAtoi(value, &error.code);
+  }
+  error.sticky = done.status.code() == absl::StatusCode::kUnavailable;
+  error.node = NodeAtFault(status);
+  report_.device_errors.push_back(std::move(error));
+}
+
+void Work::Complete(const Completion& done) {
+  report_.completed_at = done.completed_at;
+  report_.sequence = done.sequence;
+  absl::Status status = done.outcome;
+  if (!done.status.ok() && !GaveUp(status) && !IsInherited(status)) {
+    NoteDeviceError(done, status);
+  }
+  if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
+  if (status.ok()) {
+    plan_->RecordDuration(done.completed_at - done.started_at,
+                          done.device_time);
+  }
+  End(std::move(status), /*launched=*/true);
+}
+
+}  // namespace weir

@@ -1,0 +1,441 @@
+// What waits for what: works of other contexts, their points and their signals,
+// without the host where both ends are on the device; deadlines behind waits;
+// and who else is told of a work.
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+class Waits : public EvalTest {
+ protected:
+  void SetUp() override {
+    EvalTest::SetUp();
+    if (engine_ != nullptr) program_ = Compile("Neg", 1);
+  }
+
+  void Prepare(WatchedWork& watched) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(values_)};
+    watched.request().outputs = {OutputWish::kKeep};
+  }
+  // Reads what `producer` makes.
+  void PrepareReader(WatchedWork& watched, const WatchedWork& producer) {
+    watched.request().program = program_;
+    watched.request().inputs.resize(1);
+    watched.request().inputs[0].producer = producer.work;
+  }
+
+  std::shared_ptr<const Program> program_;
+  const std::vector<float> values_ = {1, 2, 3};
+};
+WEIR_EVAL_ON_EVERY_DEVICE(Waits);
+
+TEST_P(Waits, AReaderInAnotherContextWaitsForItsProducer) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation a = Enter(NewContext());
+  Activation b = Enter(NewContext());
+  WatchedWork producer, reader;
+  Prepare(producer);
+  producer.request().after = {Point{gate, 1}};
+  PrepareReader(reader, producer);
+  a.Submit(producer.work.get(), &producer.waiter);
+  b.Submit(reader.work.get(), &reader.waiter);
+  EXPECT_FALSE(reader.work->done());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
+  EXPECT_EQ(Result(*reader.work), values_);
+  EXPECT_TRUE(producer.Done().ok());
+}
+
+TEST_P(Waits, AReaderInAnotherContextFailsWithItsProducer) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation a = Enter(NewContext());
+  Activation b = Enter(NewContext());
+  WatchedWork producer, reader;
+  Prepare(producer);
+  producer.request().after = {Point{gate, 1}};
+  PrepareReader(reader, producer);
+  a.Submit(producer.work.get(), &producer.waiter);
+  b.Submit(reader.work.get(), &reader.waiter);
+  ASSERT_TRUE(gate->Advance(1, absl::DataLossError("broken")).ok());
+  EXPECT_EQ(reader.Done().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(producer.Done().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_P(Waits, AReaderWaitsForAProducerThatAnotherContextDefers) {
+  Activation a = Enter(NewContext());
+  Activation b = Enter(NewContext());
+  WatchedWork producer, reader;
+  Prepare(producer);
+  producer.request().mode = EvalMode::kDeferred;
+  PrepareReader(reader, producer);
+  a.Defer(producer.work, &producer.waiter);
+  b.Submit(reader.work.get(), &reader.waiter);
+  EXPECT_FALSE(reader.work->done());
+  EXPECT_EQ(a.Flush().executed.size(), 1u);
+  ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
+  EXPECT_EQ(Result(*reader.work), values_);
+}
+
+TEST_P(Waits, ADeadlineActsBehindAnotherWorksWait) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork parked, late, behind;
+  Prepare(parked);
+  Prepare(late);
+  Prepare(behind);
+  parked.request().after = {Point{gate, 1}};
+  late.request().deadline = NowNanos() + 5'000'000;
+  activation.Submit(parked.work.get(), &parked.waiter);
+  activation.Submit(late.work.get(), &late.waiter);
+  activation.Submit(behind.work.get(), &behind.waiter);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(parked.work->done());
+  EXPECT_FALSE(behind.work->done());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_TRUE(parked.Done().ok());
+  EXPECT_TRUE(behind.Done().ok());
+}
+
+TEST_P(Waits, WorksOfDifferentDeadlinesAreJoined) {
+  const auto graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
+  Activation activation = Enter(NewContext());
+  const Nanos hour = NowNanos() + absl::ToInt64Nanoseconds(absl::Hours(1));
+  std::deque<WatchedWork> works(3);
+  for (size_t i = 0; i < works.size(); ++i) {
+    Prepare(works[i]);
+    works[i].request().graph = graph;
+    works[i].request().mode = EvalMode::kDeferred;
+    works[i].request().deadline = hour + static_cast<Nanos>(i);
+    activation.Defer(works[i].work, &works[i].waiter);
+  }
+  activation.Flush();
+  for (WatchedWork& watched : works) {
+    ASSERT_TRUE(watched.Done().ok()) << watched.work->status();
+    EXPECT_EQ(watched.work->report().joined_works, 3u);
+  }
+}
+
+TEST_P(Waits, OneThatIsLateLeavesTheOthersOfAJoinedWork) {
+  const auto graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork parked;
+  Prepare(parked);
+  parked.request().after = {Point{gate, 1}};
+  activation.Submit(parked.work.get(), &parked.waiter);
+  std::deque<WatchedWork> works(3);
+  for (WatchedWork& watched : works) {
+    Prepare(watched);
+    watched.request().graph = graph;
+    watched.request().mode = EvalMode::kDeferred;
+  }
+  works[1].request().deadline = NowNanos() + 50'000'000;
+  for (WatchedWork& watched : works) {
+    activation.Defer(watched.work, &watched.waiter);
+  }
+  activation.Flush();
+  EXPECT_EQ(works[1].Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(works[0].work->done());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_TRUE(works[0].Done().ok()) << works[0].work->status();
+  EXPECT_TRUE(works[2].Done().ok()) << works[2].work->status();
+}
+
+TEST_P(Waits, ARefusedRandomWorkDrawsNoSeed) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Attributes shape;
+  shape.Set("shape", std::vector<int64_t>{4});
+  const auto random = Compile("RandomUniform", 0, shape, "weir");
+  const auto draw = [&](bool refused_before) {
+    Activation activation = Enter(NewContext({.rng = {7}, .max_pending = 1}));
+    if (refused_before) {
+      WatchedWork parked, refused;
+      Prepare(parked);
+      parked.request().after = {Point{gate, gate->value() + 1}};
+      activation.Submit(parked.work.get(), &parked.waiter);
+      refused.request().program = random;
+      activation.Submit(refused.work.get(), &refused.waiter);
+      EXPECT_EQ(Reason(refused.Done()), "CONTEXT_FULL");
+      EXPECT_TRUE(gate->Advance(gate->value() + 1).ok());
+      EXPECT_TRUE(parked.Done().ok());
+    }
+    WatchedWork drawn;
+    drawn.request().program = random;
+    // Its place may still be taken by the one before.
+    while (true) {
+      drawn.waiter.Reset();
+      activation.Submit(drawn.work.get(), &drawn.waiter);
+      if (Reason(drawn.Done()) != "CONTEXT_FULL") break;
+    }
+    EXPECT_TRUE(drawn.Done().ok()) << drawn.work->status();
+    return drawn.work->seed();
+  };
+  EXPECT_EQ(draw(true), draw(false));
+}
+
+TEST_P(Waits, WatchersAreToldEachStateInOrder) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  Prepare(watched);
+  watched.request().after = {Point{gate, 1}};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  std::vector<WorkState> first, second;
+  const uint64_t one =
+      watched.work->Watch([&](WorkState state) { first.push_back(state); });
+  const uint64_t two =
+      watched.work->Watch([&](WorkState state) { second.push_back(state); });
+  ASSERT_NE(one, 0u);
+  ASSERT_NE(two, one);
+  watched.work->Unwatch(two);
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(watched.Done().ok());
+  ASSERT_FALSE(first.empty());
+  EXPECT_TRUE(std::is_sorted(first.begin(), first.end()));
+  EXPECT_EQ(std::adjacent_find(first.begin(), first.end()), first.end());
+  EXPECT_LT(first.front(), WorkState::kScheduled);
+  EXPECT_EQ(first.back(), WorkState::kCompleted);
+  ASSERT_EQ(second.size(), 1u) << "what it was in when the watch began";
+  EXPECT_LT(second.front(), WorkState::kScheduled);
+  EXPECT_EQ(watched.work->Watch([](WorkState) { FAIL(); }), 0u);
+}
+
+TEST_P(Waits, AWatcherMayHoldTheWork) {
+  std::weak_ptr<Work> weak;
+  Event ended;
+  {
+    Activation activation = Enter(NewContext());
+    auto gate = std::make_shared<Timeline>("gate");
+    WatchedWork watched;
+    weak = watched.work;
+    Prepare(watched);
+    watched.request().after = {Point{gate, 1}};
+    activation.Submit(watched.work.get(), &watched.waiter);
+    watched.work->Watch([&ended, held = watched.work](WorkState state) {
+      if (state == WorkState::kCompleted) ended.Set();
+    });
+    ASSERT_TRUE(gate->Advance(1).ok());
+    ended.Wait();
+    ASSERT_TRUE(watched.Done().ok());
+  }
+  EXPECT_TRUE(testing::Eventually([&] { return weak.expired(); }));
+}
+
+// -- On the device ------------------------------------------------------------
+
+// Shut, what runs waits there.
+struct Gate {
+  Event begun;
+  std::atomic<Event*> open = nullptr;  // null: it stands open
+};
+
+class GatePlan final : public KernelPlan {
+ public:
+  GatePlan(Gate* gate, size_t bytes) : gate_(gate), bytes_(bytes) {}
+  absl::Status Run(const RunArgs& run) const override {
+    gate_->begun.Set();
+    if (Event* const open = gate_->open) open->Wait();
+    return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
+  }
+
+ private:
+  Gate* const gate_;
+  const size_t bytes_;
+};
+
+class GateKernel final : public Kernel {
+ public:
+  explicit GateKernel(Gate* gate) : gate_(gate) {}
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    return std::make_unique<const GatePlan>(gate_, args.outputs[0].bytes);
+  }
+
+ private:
+  Gate* const gate_;
+};
+
+// A producer is on the device for as long as the test wants.
+class OnDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    OpDef def;
+    def.domain = "weir";
+    def.name = "Gate";
+    def.inputs = {{.name = "X", .types = {DType::kFloat}}};
+    def.outputs = {{.name = "Y"}};
+    def.infer = [](InferContext& c) {
+      c.SetOutput(0, DType::kFloat, c.input_shape(0));
+      return absl::OkStatus();
+    };
+    def.cost = LinearCost;
+    ASSERT_TRUE(registry_
+                    ->Register(def,
+                               [this](const NodeInfo&, Device&) {
+                                 return std::make_unique<GateKernel>(&gate_);
+                               })
+                    .ok());
+    EngineOptions options;
+    options.inline_below = absl::Hours(1);
+    auto engine = Engine::Create(MakeCpuDevice({.cpu_threads = 4}),
+                                 registry_.get(), options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    gated_ = Compile("Gate", "weir");
+    identity_ = Compile("Identity", "");
+    // With their plans made they are launched within Submit.
+    for (const auto& program : {gated_, identity_}) {
+      for (int i = 0; i < 3; ++i) {
+        WatchedWork first;
+        Prepare(first, program);
+        Activation activation = Enter();
+        activation.Submit(first.work.get(), &first.waiter);
+        ASSERT_TRUE(first.Done().ok()) << first.work->status();
+      }
+    }
+    gate_.open = &open_;
+    Prepare(producer_, gated_);
+    producer_.request().outputs = {OutputWish::kKeep};
+    producer_.request().signal = {Signal{signal_, 5}};
+    in_ = Enter();
+    in_.Submit(producer_.work.get(), &producer_.waiter);
+  }
+  void TearDown() override {
+    open_.Set();
+    if (!in_) return;
+    EXPECT_TRUE(producer_.Done().ok()) << producer_.work->status();
+  }
+
+  Activation Enter() {
+    return *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId());
+  }
+
+  std::shared_ptr<const Program> Compile(std::string op, std::string domain) {
+    Graph graph;
+    graph.opsets = {{"", 17}, {"weir", 1}};
+    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
+    GraphNode node;
+    node.op = std::move(op);
+    node.domain = std::move(domain);
+    node.inputs = {"x"};
+    node.outputs = {"y"};
+    graph.nodes = {node};
+    graph.outputs = {"y"};
+    auto program =
+        Program::Compile(std::move(graph), engine_->device(), *registry_);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return *std::move(program);
+  }
+
+  void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
+    watched.request().program = std::move(program);
+    InputSource source;
+    source.dtype = DType::kFloat;
+    source.dims = {3};
+    source.pieces = {
+        std::string_view(reinterpret_cast<const char*>(values_.data()),
+                         values_.size() * sizeof(float))};
+    watched.request().inputs = {source};
+  }
+
+  class Observer final : public WorkObserver {
+   public:
+    void OnReturn(Work&) override {}
+    void OnLaunch(Work&) override { launched.Set(); }
+    void OnDone(Work&) override { done.Set(); }
+    Event launched, done;
+  };
+
+  // Launched while the producer runs, and done after it.
+  void ExpectDeviceSideWait(WatchedWork& reader) {
+    Observer observer;
+    Activation activation = Enter();
+    activation.Submit(reader.work.get(), &observer);
+    EXPECT_TRUE(
+        testing::Eventually([&] { return observer.launched.count() > 0; }));
+    EXPECT_FALSE(reader.work->done());
+    open_.Set();
+    observer.done.Wait();
+    EXPECT_TRUE(reader.work->status().ok()) << reader.work->status();
+    const SyncReport& report = reader.work->report();
+    ASSERT_EQ(report.waits.size(), 1u);
+    EXPECT_EQ(report.waits[0].kind, InsertedWait::Kind::kDevice);
+  }
+
+  Gate gate_;
+  Event open_;
+  const std::vector<float> values_ = {1, 2, 3};
+  const std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry();
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<const Program> gated_, identity_;
+  const std::shared_ptr<Timeline> signal_ =
+      std::make_shared<Timeline>("signal");
+  WatchedWork producer_;
+  Activation in_;
+};
+
+TEST_F(OnDevice, APointOfAnotherContextIsWaitedForThere) {
+  WatchedWork reader;
+  Prepare(reader, identity_);
+  reader.request().after = {producer_.work->point()};
+  ExpectDeviceSideWait(reader);
+}
+
+TEST_F(OnDevice, ASignalIsWaitedForThere) {
+  WatchedWork reader;
+  Prepare(reader, identity_);
+  reader.request().after = {Point{signal_, 5}};
+  ExpectDeviceSideWait(reader);
+}
+
+TEST_F(OnDevice, AProducerOfAnotherContextIsWaitedForThere) {
+  WatchedWork reader;
+  Prepare(reader, identity_);
+  reader.request().inputs[0] = InputSource();
+  reader.request().inputs[0].producer = producer_.work;
+  ExpectDeviceSideWait(reader);
+}
+
+// A value that nobody announced has an outcome of its own.
+TEST_F(OnDevice, AValueBelowASignalWaitsForTheHost) {
+  WatchedWork reader;
+  Prepare(reader, identity_);
+  reader.request().after = {Point{signal_, 4}};
+  Activation activation = Enter();
+  activation.Submit(reader.work.get(), &reader.waiter);
+  open_.Set();
+  ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
+  EXPECT_EQ(reader.work->report().waits[0].kind, InsertedWait::Kind::kHost);
+}
+
+// Its thread would wait for the producer.
+TEST_F(OnDevice, AWorkThatWaitsThereDoesNotRunInTheCallersThread) {
+  WatchedWork reader;
+  Prepare(reader, identity_);
+  reader.request().after = {producer_.work->point()};
+  Activation activation = Enter();
+  std::atomic<bool> returned = false;
+  std::thread caller([&] {
+    activation.Submit(reader.work.get(), &reader.waiter);
+    returned = true;
+  });
+  EXPECT_TRUE(testing::Eventually([&] { return returned.load(); }));
+  EXPECT_FALSE(reader.work->done());
+  open_.Set();
+  caller.join();
+  EXPECT_TRUE(reader.Done().ok()) << reader.work->status();
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,58 @@
+#include "kernels/eval/in_order_end.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace weir {
+namespace {
+
+TEST(InOrderEnd, TheTimelineMovesInOrderWithTheOutcomeOfEach) {
+  InOrderEnd order(std::make_shared<Timeline>("context"));
+  Timeline& timeline = *order.timeline();
+  order.End(2, absl::CancelledError("second"));
+  order.End(3, absl::OkStatus());
+  EXPECT_EQ(timeline.value(), 0u);
+  order.End(1, absl::OkStatus());
+  EXPECT_EQ(timeline.value(), 3u);
+  EXPECT_EQ(timeline.Outcome(1), absl::OkStatus());
+  EXPECT_EQ(timeline.Outcome(2), absl::CancelledError("second"));
+  EXPECT_EQ(timeline.Outcome(3), absl::OkStatus());
+}
+
+// What follows from one end may be another one.
+TEST(InOrderEnd, AContinuationMayEndTheNext) {
+  InOrderEnd order(std::make_shared<Timeline>("context"));
+  order.timeline()->OnReached(
+      1, [&](absl::Status) { order.End(2, absl::OkStatus()); });
+  order.End(1, absl::OkStatus());
+  EXPECT_EQ(order.timeline()->value(), 2u);
+}
+
+TEST(InOrderEnd, ThreadsThatEndAtRandomLeaveNoneBehind) {
+  constexpr uint64_t kWorks = 2000;
+  InOrderEnd order(std::make_shared<Timeline>("context"));
+  std::vector<uint64_t> numbers(kWorks);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  std::shuffle(numbers.begin(), numbers.end(), std::mt19937(7));
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = t; i < kWorks; i += 4) {
+        order.End(numbers[i], numbers[i] % 2 == 0 ? absl::OkStatus()
+                                                  : absl::InternalError("odd"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(order.timeline()->value(), kWorks);
+  EXPECT_EQ(order.timeline()->Outcome(kWorks), absl::OkStatus());
+  EXPECT_EQ(order.timeline()->Outcome(kWorks - 1), absl::InternalError("odd"));
+}
+
+}  // namespace
+}  // namespace weir

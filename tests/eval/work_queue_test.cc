@@ -1,0 +1,288 @@
+#include "kernels/eval/work_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/base/event.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Runs what is posted when the test says so.
+class HandExecutor final : public Executor {
+ public:
+  void Post(Task task) override {
+    MutexLock lock(&mu_);
+    tasks_.push_back(std::move(task));
+    posted.Set();
+  }
+  size_t RunAll() {
+    for (size_t count = 0;; ++count) {
+      Task task;
+      {
+        MutexLock lock(&mu_);
+        if (tasks_.empty()) return count;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+  Event posted;
+
+ private:
+  Mutex mu_;
+  std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
+};
+
+class WorkQueueTest : public ::testing::Test {
+ protected:
+  // Notes what happens to it; `next` is what it does when it is asked, by
+  // default it is launched.
+  class Item final : public QueueItem {
+   public:
+    Item(WorkQueueTest* test, std::string name)
+        : test_(test), name_(std::move(name)) {}
+
+    Step Next() override {
+      test_->log_.push_back(name_);
+      if (next) return next();
+      test_->queue_->Remove(this);
+      return Step::kRun;
+    }
+    absl::Status Wanted(Nanos now) const override {
+      if (cancelled) return absl::CancelledError("");
+      if (until <= now) return absl::DeadlineExceededError("");
+      return absl::OkStatus();
+    }
+    Nanos deadline() const override { return until; }
+    void Drop(absl::Status status) override {
+      test_->log_.push_back(
+          absl::StrCat(name_, " ", absl::StatusCodeToString(status.code())));
+      if (drop) {
+        drop();
+      } else {
+        test_->queue_->Remove(this);
+      }
+    }
+
+    std::function<Step()> next;
+    std::function<void()> drop;
+    bool cancelled = false;
+    Nanos until = kNoDeadline;
+
+   private:
+    WorkQueueTest* const test_;
+    const std::string name_;
+  };
+
+  void Add(Item& item) {
+    queue_->Append(&item);
+    queue_->Return(&item);
+  }
+  // When asked it waits, with this ticket.
+  void ParksOnce(Item& item, uint64_t* ticket) {
+    item.next = [this, &item, ticket] {
+      *ticket = queue_->Park();
+      item.next = nullptr;
+      return QueueItem::Step::kWait;
+    };
+  }
+
+  HandExecutor executor_;
+  TimerQueue timers_;
+  const std::shared_ptr<WorkQueue> queue_ =
+      WorkQueue::Create(&executor_, &timers_);
+  std::vector<std::string> log_;
+  Item a_{this, "a"}, b_{this, "b"}, c_{this, "c"};
+};
+
+TEST_F(WorkQueueTest, DrivesTheFirstOneUntilItHasLeft) {
+  int left = 3;
+  a_.next = [&] {
+    if (--left == 0) queue_->Remove(&a_);
+    return QueueItem::Step::kRun;
+  };
+  Add(a_);
+  Add(b_);
+  EXPECT_THAT(log_, ElementsAre("a", "a", "a", "b"));
+  EXPECT_EQ(executor_.RunAll(), 0u);
+}
+
+TEST_F(WorkQueueTest, AWaitHoldsBackWhatIsBehindUntilItIsOver) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  Add(b_);
+  EXPECT_THAT(log_, ElementsAre("a"));
+  bool first = false;
+  EXPECT_FALSE(queue_->Resume(ticket + 1, absl::OkStatus()));
+  EXPECT_TRUE(queue_->Resume(ticket, absl::OkStatus(), [&] { first = true; }));
+  EXPECT_TRUE(first);
+  EXPECT_THAT(log_, ElementsAre("a")) << "it goes on through the executor";
+  EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a", "b"));
+}
+
+TEST_F(WorkQueueTest, AWaitThatFailsDropsTheItemAlone) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  Add(b_);
+  ASSERT_TRUE(queue_->Resume(ticket, absl::InternalError("")));
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a INTERNAL", "b"));
+}
+
+TEST_F(WorkQueueTest, WhatIsCancelledGoesWhereverItStands) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  Add(b_);
+  Add(c_);
+  b_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b CANCELLED"));
+  a_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b CANCELLED", "a CANCELLED", "c"));
+  EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+  EXPECT_EQ(executor_.RunAll(), 0u);
+}
+
+TEST_F(WorkQueueTest, ADeadlineActsBehindAWait) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  b_.until = NowNanos() + 1'000'000;
+  Add(b_);
+  Add(c_);
+  executor_.posted.Wait();  // by the timer
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b DEADLINE_EXCEEDED"));
+  ASSERT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b DEADLINE_EXCEEDED", "a", "c"));
+}
+
+TEST_F(WorkQueueTest, ADeadlineActsOnOneThatIsBlocked) {
+  a_.next = [] { return QueueItem::Step::kBlocked; };
+  a_.until = NowNanos() + 1'000'000;
+  Add(a_);
+  executor_.posted.Wait();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
+}
+
+TEST_F(WorkQueueTest, ABlockedOneIsAskedAgainWhenItIsWokenAndNotBefore) {
+  a_.next = [] { return QueueItem::Step::kBlocked; };
+  Add(a_);
+  EXPECT_EQ(executor_.RunAll(), 0u) << "nobody asks in a circle";
+  queue_->Wake();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a"));
+  a_.next = nullptr;
+  queue_->Wake();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a", "a"));
+  queue_->Wake();
+  EXPECT_EQ(executor_.RunAll(), 0u) << "there may be no executor any more";
+}
+
+TEST_F(WorkQueueTest, ALentOneIsNobodyElses) {
+  queue_->Append(&a_);
+  Add(b_);
+  a_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre()) << "it is first, and lent";
+  queue_->Return(&a_);
+  EXPECT_THAT(log_, ElementsAre("a CANCELLED", "b"));
+}
+
+TEST_F(WorkQueueTest, AnItemThatLendsItselfComesBack) {
+  a_.next = [&] {
+    queue_->Lend(&a_);
+    a_.next = nullptr;
+    return QueueItem::Step::kWait;
+  };
+  Add(a_);
+  Add(b_);
+  EXPECT_THAT(log_, ElementsAre("a"));
+  queue_->Return(&a_);
+  EXPECT_THAT(log_, ElementsAre("a", "a", "b"));
+}
+
+TEST_F(WorkQueueTest, NothingIsDrivenWhileItIsHeld) {
+  queue_->Hold();
+  queue_->Hold();
+  Add(a_);
+  Add(b_);
+  b_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("b CANCELLED"));
+  queue_->Release();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("b CANCELLED"));
+  queue_->Release();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("b CANCELLED", "a"));
+}
+
+TEST_F(WorkQueueTest, OthersTakeAnItemsPlace) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Item d(this, "d"), e(this, "e");
+  Add(a_);
+  Add(b_);
+  Add(c_);
+  b_.cancelled = true;
+  b_.drop = [&] {
+    QueueItem* const items[] = {&d, &e};
+    queue_->Replace(&b_, items);
+  };
+  queue_->Sweep();
+  executor_.RunAll();
+  ASSERT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b CANCELLED", "a", "d", "e", "c"));
+}
+
+TEST_F(WorkQueueTest, InPlaceOfOneThatHasLeftTheyComeFirst) {
+  queue_->Hold();
+  Add(b_);
+  Item d(this, "d"), e(this, "e");
+  QueueItem* const items[] = {&d, &e};
+  queue_->Replace(&a_, items);
+  queue_->Release();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("d", "e", "b"));
+}
+
+// What an item does when it is over may bring the next one, in the same thread.
+TEST_F(WorkQueueTest, AnItemMayBringAnotherWhileItIsDriven) {
+  a_.next = [&] {
+    queue_->Remove(&a_);
+    Add(b_);
+    log_.push_back("after b was added");
+    return QueueItem::Step::kRun;
+  };
+  Add(a_);
+  EXPECT_THAT(log_, ElementsAre("a", "after b was added", "b"));
+}
+
+}  // namespace
+}  // namespace weir
