@@ -31,6 +31,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
 
 namespace {
 
+// Continuations are short; two go on while one of them copies.
+constexpr size_t kThreads = 3;
 // The driver has 32 queues (CudaDevice::Create asks for them) of some 1024
 // launches; lanes share them evenly, and half of each stays free.
 constexpr size_t kQueuedLaunches = 32 * 512;
@@ -64,9 +66,10 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       programs_(std::make_unique<ProgramCache>(
           device_.get(), registry, &timers_,
           ProgramOptionsOf(options, reclaimer_))),
-      executor_(std::make_unique<ThreadExecutor>("weir-executor",
-                                                 ThreadRole::kContinuation)),
-      launcher_(std::make_unique<LaunchThreads>(options.streams.max)) {
+      threads_(std::make_unique<TaskThreads>(
+          "weir-eval", kThreads, ThreadRole::kContinuation)),
+      launcher_(std::make_unique<TaskThreads>(
+          "weir-launch", options.streams.max, ThreadRole::kLauncher)) {
   TrimLater();
 }
 
@@ -102,7 +105,7 @@ Engine::~Engine() {
   programs_->Stop();
   dispatcher_->CancelAll();
   launcher_.reset();
-  executor_.reset();
+  threads_.reset();
   if (streams_ != nullptr) streams_->Stop();
   timers_.Stop();
   allocator_.reset();  // what was posted there frees pinned buffers

@@ -17,7 +17,7 @@
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
 #include "kernels/eval/executor.h"
-#include "kernels/eval/launch_threads.h"
+#include "kernels/eval/task_threads.h"
 #include "kernels/graph/program_cache.h"
 #include "kernels/ops/registry.h"
 #include "kernels/tensor/memory_pool.h"
@@ -64,10 +64,13 @@ class WEIR_EXPORT Engine {
   PinnedPool& pinned() { return *pinned_; }
   MemoryPool& memory() { return *memory_; }
   ProgramCache& programs() { return *programs_; }
-  // For contexts that bring no executor of their own.
-  Executor& executor() { return *executor_; }
-  // Where works are launched that keep a thread (EvalContext::LaunchHead).
-  LaunchThreads& launcher() { return *launcher_; }
+  // Under the strands of contexts that bring no executor of their own.
+  TaskRunner& threads() { return *threads_; }
+  // For what keeps a thread on the way to a stream: launches of works with so
+  // many that they wait for room in the driver's queue, and of those that
+  // decode pictures on the host; copies of large inputs. There is a thread for
+  // each lane.
+  TaskRunner& launcher() { return *launcher_; }
   // Launches of one lane that are not done, unless one work alone has more: all
   // lanes together leave room in the driver's queues, so that nobody who
   // launches waits there.
@@ -102,8 +105,8 @@ class WEIR_EXPORT Engine {
   std::unique_ptr<PinnedPool> pinned_;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<ProgramCache> programs_;
-  std::unique_ptr<ThreadExecutor> executor_;
-  std::unique_ptr<LaunchThreads> launcher_;
+  std::unique_ptr<TaskThreads> threads_;
+  std::unique_ptr<TaskThreads> launcher_;
 };
 
 }  // namespace weir

@@ -34,8 +34,9 @@ std::shared_ptr<EvalContext> EvalContext::Create(
 EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
     : engine_(engine),
       options_(options),
-      executor_(options.executor != nullptr ? options.executor
-                                            : &engine->executor()),
+      strand_(options.executor != nullptr ? nullptr
+                                          : Strand::Create(&engine->threads())),
+      executor_(options.executor != nullptr ? options.executor : strand_.get()),
       id_(NextId()),
       occupancy_(Occupancy::Create(id_, &engine->timers())),
       queue_(WorkQueue::Create(executor_, &engine->timers())),

@@ -49,7 +49,7 @@ struct ContextOptions {
   // Unfinished works, and as many deferred ones; more are refused. Flush makes
   // of the ones the others, so that there are twice as many at most.
   size_t max_pending = 1024;
-  Executor* executor = nullptr;  // null: the engine's
+  Executor* executor = nullptr;  // null: a strand on the engine's threads
 };
 
 // A work that ended in an error nobody has been told about yet.
@@ -138,6 +138,7 @@ class WEIR_EXPORT EvalContext
 
   Engine* const engine_;
   const ContextOptions options_;
+  const std::shared_ptr<Strand> strand_;  // if it brought no executor
   Executor* const executor_;
   const uint64_t id_;
 

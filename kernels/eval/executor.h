@@ -1,10 +1,11 @@
 // Where continuations run. Completion threads only post here: launching,
 // copying into staging and writing replies happen on the thread behind the
-// executor (the I/O thread of a call in the server, one plain thread
-// otherwise).
+// executor (the I/O thread of a call in the server, else whichever thread of
+// the engine's is free).
 #pragma once
 
 #include <deque>
+#include <memory>
 
 #include "absl/functional/any_invocable.h"
 #include "kernels/base/export.h"
@@ -21,6 +22,33 @@ class WEIR_EXPORT Executor {
   using Task = absl::AnyInvocable<void()>;
   virtual ~Executor() = default;
   virtual void Post(Task task) = 0;
+};
+
+// Runs what it is given on whichever of its threads is free, side by side.
+// Thread-safe.
+class WEIR_EXPORT TaskRunner {
+ public:
+  virtual ~TaskRunner() = default;
+  // Runs nothing itself, while the runner is not about to stop.
+  virtual void Post(Executor::Task task) = 0;
+};
+
+// An executor without a thread of its own: its tasks run in turns on the
+// threads of a runner, which outlives it. It stays until they have run.
+class WEIR_EXPORT Strand final : public Executor,
+                                 public std::enable_shared_from_this<Strand> {
+ public:
+  static std::shared_ptr<Strand> Create(TaskRunner* runner);
+  void Post(Task task) override;
+
+ private:
+  explicit Strand(TaskRunner* runner) : runner_(runner) {}
+  void Run();
+
+  TaskRunner* const runner_;
+  Mutex mu_;
+  bool running_ WEIR_GUARDED_BY(mu_) = false;  // some thread has the strand
+  std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
 };
 
 // One thread of its own.

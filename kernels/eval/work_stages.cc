@@ -1,6 +1,7 @@
 // The stages of a work: in its context's queue, up to its launch, and on the
 // stream.
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -13,14 +14,33 @@
 #include "kernels/eval/work.h"
 
 namespace weir {
+namespace {
+
+// `what`, "the program" for example, is of `device`, and the work runs on
+// another one.
+absl::Status WrongDevice(std::string_view what, const Device& device,
+                         const Device& here) {
+  return WithReason(
+      absl::FailedPreconditionError(absl::StrCat(
+          absl::string_view(what.data(), what.size()), " is of ",
+          DeviceName(device.info()), " and the evaluation runs on ",
+          DeviceName(here.info()))),
+      "WRONG_DEVICE");
+}
+
+}  // namespace
 
 // -- In the queue -------------------------------------------------------------
 
 void Work::Start() {
   Advance(WorkState::kEnqueued);
   absl::Status valid = absl::OkStatus();
+  const std::shared_ptr<EvalContext> context = this->context();
   const Program& program = *request.program;
-  if (request.inputs.size() != program.inputs().size()) {
+  const Device& device = context->engine().device();
+  if (&program.device() != &device) {
+    valid = WrongDevice("the program", program.device(), device);
+  } else if (request.inputs.size() != program.inputs().size()) {
     valid = InvalidField(
         "inputs",
         absl::StrCat("the program has ", program.inputs().size(), " inputs; ",
@@ -39,7 +59,6 @@ void Work::Start() {
     EndUnlaunched(std::move(valid));
     return;
   }
-  const std::shared_ptr<EvalContext> context = this->context();
   const bool reads_works =
       std::any_of(request.inputs.begin(), request.inputs.end(),
                   [](const InputSource& in) { return in.producer != nullptr; });
@@ -161,6 +180,7 @@ QueueItem::Step Work::WaitForProducers() {
 // Shapes for the plan, and host data where it is needed and in one piece.
 absl::Status Work::ResolveInputs() {
   const Program& program = *request.program;
+  const Device& device = context()->engine().device();
   host_inputs_.clear();
   host_inputs_.resize(request.inputs.size());
   for (size_t i = 0; i < request.inputs.size(); ++i) {
@@ -195,6 +215,14 @@ absl::Status Work::ResolveInputs() {
       request.inputs[i].tensor = kept[source.producer_output];
     }
     if (source.tensor.valid()) {
+      const Device& lies_on = source.tensor.storage().device();
+      if (&lies_on != &device) {
+        return WithField(
+            WrongDevice(absl::StrCat("the tensor of input \"",
+                                     program.inputs()[i].name, "\""),
+                        lies_on, device),
+            absl::StrCat("inputs[", i, "]"));
+      }
       input.dtype = source.tensor.spec().dtype;
       input.dims = source.tensor.spec().dims;
       continue;

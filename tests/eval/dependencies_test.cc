@@ -184,6 +184,41 @@ TEST_P(Waits, ARefusedRandomWorkDrawsNoSeed) {
   EXPECT_EQ(draw(true), draw(false));
 }
 
+// Two engines, as a process has that serves several devices.
+TEST_P(Waits, ProgramsAndTensorsOfAnotherDeviceAreRefusedByName) {
+  auto device = MakeDevice("cpu", {.cpu_threads = 1}, *registry_);
+  ASSERT_TRUE(device.ok()) << device.status();
+  auto other = Engine::Create(*std::move(device), registry_.get(), {});
+  ASSERT_TRUE(other.ok()) << other.status();
+  const auto there =
+      Program::Compile(MakeGraph("Neg", 1), (*other)->device(), *registry_);
+  ASSERT_TRUE(there.ok()) << there.status();
+  {
+    Activation a = Enter(NewContext());
+    WatchedWork foreign;
+    Prepare(foreign);
+    foreign.request().program = *there;
+    a.Submit(foreign.work.get(), &foreign.waiter);
+    EXPECT_EQ(Reason(foreign.Done()), "WRONG_DEVICE");
+    EXPECT_EQ(foreign.Done().code(), absl::StatusCode::kFailedPrecondition);
+
+    Activation b = Enter(EvalContext::Create(other->get(), {}));
+    WatchedWork producer, tensor, reader;
+    Prepare(producer);
+    producer.request().program = *there;
+    b.Submit(producer.work.get(), &producer.waiter);
+    ASSERT_TRUE(producer.Done().ok()) << producer.work->status();
+    Prepare(tensor);
+    tensor.request().inputs = {InputSource()};
+    tensor.request().inputs[0].tensor = producer.work->OutputTensor(0);
+    a.Submit(tensor.work.get(), &tensor.waiter);
+    EXPECT_EQ(Reason(tensor.Done()), "WRONG_DEVICE");
+    PrepareReader(reader, producer);
+    a.Submit(reader.work.get(), &reader.waiter);
+    EXPECT_EQ(Reason(reader.Done()), "WRONG_DEVICE");
+  }
+}
+
 TEST_P(Waits, WatchersAreToldEachStateInOrder) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation activation = Enter(NewContext());

@@ -1,4 +1,4 @@
-#include "kernels/eval/launch_threads.h"
+#include "kernels/eval/task_threads.h"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 namespace weir {
 namespace {
 
-TEST(LaunchThreadsTest, WhatIsPostedWhileTheyStopRunsToo) {
+TEST(TaskThreadsTest, WhatIsPostedWhileTheyStopRunsToo) {
   Event ran;
   {
-    LaunchThreads threads(4);
+    TaskThreads threads("test", 4, ThreadRole::kOther);
     threads.Post([&] {
       // They stop: none is counted any more.
       EXPECT_TRUE(testing::Eventually([&] { return threads.threads() == 0; }));

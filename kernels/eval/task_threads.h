@@ -1,8 +1,5 @@
-// Threads for what keeps a thread on the way to a stream: launches of works
-// with so many that they wait for room in the driver's queue, and of those that
-// decode pictures on the host; copies of large inputs. A thread is made when
-// none is free, up to one for each lane, so that what has its lane has its
-// thread too. Owned by the engine; thread-safe.
+// Threads that run what they are given in the order of its arrival, side by
+// side. A thread is made when none is free, up to a bound. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +9,31 @@
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/thread.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/eval/executor.h"
 
 namespace weir {
 
-class WEIR_EXPORT LaunchThreads {
+class WEIR_EXPORT TaskThreads final : public TaskRunner {
  public:
-  explicit LaunchThreads(size_t max) : max_(max) {}
-  ~LaunchThreads();  // runs what was posted, then stops
-  LaunchThreads(const LaunchThreads&) = delete;
-  LaunchThreads& operator=(const LaunchThreads&) = delete;
+  // `name` as Thread has it.
+  TaskThreads(const char* name, size_t max, ThreadRole role)
+      : name_(name), max_(max), role_(role) {}
+  ~TaskThreads() override;  // runs what was posted, then stops
+  TaskThreads(const TaskThreads&) = delete;
+  TaskThreads& operator=(const TaskThreads&) = delete;
 
   // Once they stop, a task that posts another runs that itself, in here.
-  void Post(Executor::Task task);
+  void Post(Executor::Task task) override;
 
   size_t threads() const;
 
  private:
   void Run();
 
+  const char* const name_;
   const size_t max_;
+  const ThreadRole role_;
   mutable Mutex mu_;
   CondVar posted_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;

@@ -1,4 +1,4 @@
-#include "kernels/eval/launch_threads.h"
+#include "kernels/eval/task_threads.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace weir {
 
-LaunchThreads::~LaunchThreads() {
+TaskThreads::~TaskThreads() {
   std::vector<Thread> threads;
   {
     MutexLock lock(&mu_);
@@ -17,13 +17,13 @@ LaunchThreads::~LaunchThreads() {
   for (Thread& thread : threads) thread.Join();
 }
 
-void LaunchThreads::Post(Executor::Task task) {
+void TaskThreads::Post(Executor::Task task) {
   {
     MutexLock lock(&mu_);
     if (!stopping_) {
       tasks_.push_back(std::move(task));
       if (tasks_.size() > idle_ && threads_.size() < max_) {
-        threads_.emplace_back("weir-launch", [this] { Run(); });
+        threads_.emplace_back(name_, [this] { Run(); });
       } else {
         posted_.NotifyOne();
       }
@@ -34,13 +34,13 @@ void LaunchThreads::Post(Executor::Task task) {
   task();
 }
 
-size_t LaunchThreads::threads() const {
+size_t TaskThreads::threads() const {
   MutexLock lock(&mu_);
   return threads_.size();
 }
 
-void LaunchThreads::Run() {
-  const ScopedThreadRole role(ThreadRole::kLauncher);
+void TaskThreads::Run() {
+  const ScopedThreadRole role(role_);
   mu_.Lock();
   while (!stopping_ || !tasks_.empty()) {
     if (tasks_.empty()) {
