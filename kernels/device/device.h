@@ -80,6 +80,11 @@ class WEIR_EXPORT Device {
   // The device reads and writes host memory directly: inputs need no copy.
   virtual bool host_addressable() const = 0;
 
+  // A stream waits for another one's point (Stream::WaitOnDevice) without
+  // keeping a thread of the host. Where it does not, a work waits before it is
+  // launched, and its deadline acts meanwhile.
+  virtual bool streams_wait() const { return true; }
+
   // The wide team of a CPU device; null on others.
   virtual CpuTeam* cpu_team() { return nullptr; }
 

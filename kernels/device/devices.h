@@ -23,6 +23,8 @@ struct DeviceOptions {
   // Of the host's memory, for what a GPU's works compute there (decoders); 0:
   // an eighth of it.
   size_t host_scratch_bytes = 0;
+  // For tests of what works do on a GPU: Device::streams_wait of a CPU device.
+  bool streams_wait = false;
   // Told what happens to the device, in a line for the debug log, on threads of
   // the device's own.
   std::function<void(std::string_view)> note = nullptr;

@@ -84,8 +84,33 @@ absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
   return absl::OkStatus();
 }
 
+void Timeline::FailAhead(uint64_t value, absl::Status status) {
+  std::vector<Continuation> waiting;
+  {
+    MutexLock lock(&mu_);
+    if (!failure_.ok() || value <= value_.load()) return;
+    has_failures_.store(true);
+    failed_values_.insert_or_assign(value, status);
+    const auto take = [&](auto& waiters, auto continuation_of) {
+      auto waiter = waiters.lower_bound(Key{value, 0});
+      while (waiter != waiters.end() && waiter->first.first == value) {
+        waiting.push_back(std::move(continuation_of(waiter->second)));
+        wait_keys_.erase(waiter->first.second);
+        waiter = waiters.erase(waiter);
+      }
+    };
+    take(reach_waiters_, [](Continuation& c) -> Continuation& { return c; });
+    take(launch_waiters_, [](LaunchWaiter& waiter) -> Continuation& {
+      return waiter.continuation;
+    });
+  }
+  for (Continuation& continuation : waiting) continuation(status);
+}
+
 void Timeline::ForgetOldestFailure() {
   const auto oldest = failed_values_.begin();
+  // One that is ahead is not old.
+  if (oldest->first > value_.load()) return;
   forgotten_failure_ = oldest->first;
   const auto held = held_.find(oldest->first);
   if (held != held_.end()) held->second.failure = std::move(oldest->second);
@@ -116,6 +141,7 @@ void Timeline::SetLaunched(uint64_t value) {
 
 void Timeline::Fail(absl::Status status) {
   if (status.ok()) status = absl::InternalError("failed without a status");
+  std::vector<Backed> backed;  // goes without the lock
   {
     MutexLock lock(&mu_);
     if (!failure_.ok()) return;
@@ -125,6 +151,7 @@ void Timeline::Fail(absl::Status status) {
     // that all agree on where it ended.
     closed_.store(true);
     failed_after_ = value_.load();
+    backed.swap(backed_);
   }
   if (has_waiters_.load()) RunDueWaiters();
 }
@@ -141,7 +168,11 @@ std::optional<absl::Status> Timeline::Outcome(uint64_t value) const {
 
 std::optional<absl::Status> Timeline::OutcomeLocked(uint64_t value) const {
   if (value > failed_after_) return failure_;
-  if (value_.load() < value) return std::nullopt;
+  if (value_.load() < value) {
+    const auto ahead = failed_values_.find(value);
+    if (ahead == failed_values_.end()) return std::nullopt;
+    return ahead->second;
+  }
   if (value <= forgotten_failure_) {
     const auto held = held_.find(value);
     return held != held_.end() ? held->second.failure : Forgotten(value);
@@ -177,7 +208,7 @@ void Timeline::Back(uint64_t value, const Point& at) {
   {
     MutexLock lock(&mu_);
     const uint64_t reached = value_.load();
-    if (value <= reached) return;
+    if (value <= reached || !failure_.ok()) return;
     const auto pending =
         std::find_if(backed_.begin(), backed_.end(),
                      [&](const Backed& b) { return b.value > reached; });
@@ -186,11 +217,9 @@ void Timeline::Back(uint64_t value, const Point& at) {
     while (place != backed_.begin() && std::prev(place)->value >= value) {
       --place;
     }
-    if (place != backed_.end() && place->value == value) {
-      place->at = at;
-    } else {
-      backed_.insert(place, Backed{value, at});
-    }
+    // What others wait for already stays.
+    if (place != backed_.end() && place->value == value) return;
+    backed_.insert(place, Backed{value, at});
     auto waiter = launch_waiters_.lower_bound(Key{value, 0});
     while (waiter != launch_waiters_.end() && waiter->first.first == value) {
       if (waiter->second.device != at.timeline->device()) {

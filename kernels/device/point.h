@@ -74,21 +74,27 @@ class WEIR_EXPORT Timeline {
   // the answer is that failure.
   absl::Status Advance(uint64_t value, absl::Status status = absl::OkStatus());
 
+  // The outcome of exactly `value` is known before the timeline gets there, and
+  // is this failure: whoever depends on it is told now. Advance follows, with
+  // the same status.
+  void FailAhead(uint64_t value, absl::Status status);
+
   void SetLaunched(uint64_t value);
 
   // Every value not reached yet fails with `status`, now and later. The first
   // failure stays.
   void Fail(absl::Status status);
 
-  // Empty while pending; OK or the failure once reached. Remembered for all
+  // Empty while pending; OK or the failure once reached (a failure may be known
+  // before: FailAhead). Remembered for all
   // values that are held (HeldPoint), and for those after the newest 1,024
   // failures; for others the answer is DATA_LOSS.
   std::optional<absl::Status> Outcome(uint64_t value) const;
 
-  // `value`, which the host advances, is going to be reached with `at`, a point
-  // of a stream, and with its outcome: whoever depends on it and runs on that
-  // stream's device may wait for `at` there, without the host. Said before or
-  // after `at` is launched; forgotten once `value` is reached.
+  // `value`, which the host advances, is going to be reached when `at` is, a
+  // point of a stream, and fails if that does: whoever depends on it and runs
+  // on that stream's device may wait for `at` there, without the host. Said
+  // before or after `at` is launched; means nothing once `value` is reached.
   void Back(uint64_t value, const Point& at);
 
   // What backs `value` on `device`, if that is launched; else null, also once
@@ -97,11 +103,13 @@ class WEIR_EXPORT Timeline {
 
   WaitId OnReached(uint64_t value, Continuation continuation);
   // Fires when a stream of `device` can wait for the value (Point::OnDevice),
-  // or it is reached or has failed. Null: that one.
+  // or it is reached or has failed; once it is backed, when that is launched or
+  // has failed. Null: as OnReached.
   WaitId OnLaunched(uint64_t value, const Device* device,
                     Continuation continuation);
 
-  // True if the continuation will never run; false if it has run or is running.
+  // True if the continuation will never run; false if it has run, is running,
+  // or waits for what backs the value to be launched.
   bool CancelWait(WaitId id);
 
   // Continuations that wait.

@@ -27,18 +27,11 @@ bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
 
 }  // namespace
 
-size_t DeferredSet::size() const {
-  MutexLock lock(&mu_);
-  return works_.size();
-}
-
 void DeferredSet::Add(std::shared_ptr<Work> work) {
-  MutexLock lock(&mu_);
   works_.push_back(std::move(work));
 }
 
 DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
-  MutexLock lock(&mu_);
   size_t count = 0;
   for (size_t i = 0; i < works_.size(); ++i) {
     if (ComesAfter(work, works_[i])) count = i + 1;
@@ -51,7 +44,6 @@ DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
 }
 
 DeferredSet::Works DeferredSet::TakeAll() {
-  MutexLock lock(&mu_);
   Works taken(std::make_move_iterator(works_.begin()),
               std::make_move_iterator(works_.end()));
   works_.clear();

@@ -1,6 +1,5 @@
 // The works of a context that wait for Flush, or for a use of what they make:
-// in the order of their submission. Thread-safe; filled and emptied by the
-// handler inside.
+// in the order of their submission. Belongs to the handler inside.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "kernels/base/export.h"
-#include "kernels/base/mutex.h"
 #include "kernels/eval/work.h"
 
 namespace weir {
@@ -18,7 +16,7 @@ class WEIR_EXPORT DeferredSet {
  public:
   using Works = std::vector<std::shared_ptr<Work>>;
 
-  size_t size() const;
+  size_t size() const { return works_.size(); }
   void Add(std::shared_ptr<Work> work);
 
   // Takes out what `work` reads or comes after, what that depends on, and so
@@ -27,8 +25,7 @@ class WEIR_EXPORT DeferredSet {
   Works TakeAll();
 
  private:
-  mutable Mutex mu_;
-  std::deque<std::shared_ptr<Work>> works_ WEIR_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<Work>> works_;
 };
 
 }  // namespace weir

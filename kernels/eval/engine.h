@@ -65,12 +65,12 @@ class WEIR_EXPORT Engine {
   MemoryPool& memory() { return *memory_; }
   ProgramCache& programs() { return *programs_; }
   // Under the strands of contexts that bring no executor of their own.
-  TaskRunner& threads() { return *threads_; }
+  TaskThreads& threads() { return *threads_; }
   // For what keeps a thread on the way to a stream: launches of works with so
   // many that they wait for room in the driver's queue, and of those that
   // decode pictures on the host; copies of large inputs. There is a thread for
   // each lane.
-  TaskRunner& launcher() { return *launcher_; }
+  TaskThreads& launcher() { return *launcher_; }
   // Launches of one lane that are not done, unless one work alone has more: all
   // lanes together leave room in the driver's queues, so that nobody who
   // launches waits there.

@@ -1,6 +1,7 @@
 #include "kernels/eval/eval_context.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 
@@ -47,14 +48,10 @@ EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
 
 EvalContext::~EvalContext() {
   for (const std::shared_ptr<Work>& work : deferred_.TakeAll()) {
-    work->EndUnplaced(absl::CancelledError(
-        absl::StrCat("context ", id_, " was closed before it ran")));
+    work->End(absl::CancelledError(
+                  absl::StrCat("context ", id_, " was closed before it ran")),
+              /*launched=*/false);
   }
-}
-
-size_t EvalContext::unfinished() const {
-  MutexLock lock(&mu_);
-  return unfinished_;
 }
 
 // -- Occupancy ----------------------------------------------------------------
@@ -104,16 +101,10 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 void EvalContext::Enqueue(Work* work, bool was_deferred) {
   work->SetContext(shared_from_this());
   RunDeferred(deferred_.TakeBefore(*work));
-  uint64_t number = 0;
-  {
-    MutexLock lock(&mu_);
-    if (was_deferred || unfinished_ < options_.max_pending) {
-      number = ++last_number_;
-      ++unfinished_;
-    }
-  }
+  const uint64_t number =
+      order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
   if (number == 0) {
-    work->Refuse(Full("unfinished"));
+    work->Refuse(Full("unfinished", options_.max_pending));
     return;
   }
   if (!was_deferred) DrawSeed(*work);
@@ -125,37 +116,32 @@ void EvalContext::Enqueue(Work* work, bool was_deferred) {
 
 void EvalContext::DrawSeed(Work& work) {
   if (work.request.seed.has_value()) {
-    work.seed_ = *work.request.seed;
+    work.SetSeed(*work.request.seed);
   } else if (work.request.program->random()) {
-    work.seed_ = rng_.Next();
+    work.SetSeed(rng_.Next());
   }
 }
 
-absl::Status EvalContext::Full(const char* works) const {
-  return WithRetryAfter(
-      WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "context ", id_, " has ", options_.max_pending, " ", works,
-                     " works, its limit")),
-                 "CONTEXT_FULL"),
-      absl::Milliseconds(10));
+absl::Status EvalContext::Full(const char* works, size_t limit) const {
+  return WithRetryAfter(WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                                       "context ", id_, " has ", limit, " ",
+                                       works, " works, its limit")),
+                                   "CONTEXT_FULL"),
+                        absl::Milliseconds(10));
 }
 
 void EvalContext::LeaveLane(size_t launches, bool suspect) {
-  LaneHold::Ended ended = lane_.End(launches, suspect);
-  if (ended.has_room) queue_->Wake();
+  if (lane_.End(launches, suspect)) queue_->Wake();
 }
 
 void EvalContext::EndPlaced(const Work& work) {
-  {
+  if (!work.status().ok() && work.returned_) {
     MutexLock lock(&mu_);
-    --unfinished_;
-    if (!work.status_.ok() && work.returned_) {
-      ++failed_total_;
-      if (failed_.size() >= FlushResult::kMaxFailedKept) failed_.pop_front();
-      failed_.push_back({work.number_, work.request.label, work.status_});
-    }
+    ++failed_total_;
+    if (failed_.size() >= FlushResult::kMaxFailedKept) failed_.pop_front();
+    failed_.push_back({work.number(), work.request.label, work.status()});
   }
-  order_.End(work.number_, work.status_);
+  order_.End(work.number(), work.status());
 }
 
 // -- Deferred works -----------------------------------------------------------
@@ -166,35 +152,29 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   raw->Accept(mode_, observer);
   // Reading an inline output is a use: such a work is run at once, and returns
   // when it is done.
-  if (raw->mode_ != EvalMode::kDeferred ||
+  if (raw->mode() != EvalMode::kDeferred ||
       raw->return_at_ == WorkState::kCompleted) {
-    raw->self_ = std::move(work);
+    raw->KeepSelf(std::move(work));
     Enqueue(raw, /*was_deferred=*/false);
     return;
   }
-  absl::Status accepted = RoomForDeferred();
-  if (accepted.ok()) accepted = raw->memory_.OwnInputs(engine_->pinned());
+  // What is accepted is run: it needs room among the unfinished ones as well.
+  absl::Status accepted;
+  if (deferred_.size() >= options_.max_pending) {
+    accepted = Full("deferred", options_.max_pending);
+  } else if (unfinished() + deferred_.size() >= 2 * options_.max_pending) {
+    accepted = Full("unfinished or deferred", 2 * options_.max_pending);
+  } else {
+    accepted = raw->memory_.OwnInputs(engine_->pinned());
+  }
   if (!accepted.ok()) {
     raw->Refuse(std::move(accepted));
     return;
   }
   DrawSeed(*raw);
-  raw->stage_ = Work::Stage::kDeferred;
-  raw->returned_ = true;
-  raw->deferred_end_ =
-      ContextTimeline(absl::StrCat("a deferred work of context ", id_), id_);
   deferred_.Add(std::move(work));
-  observer->OnReturn(*raw);
-}
-
-// What is accepted is run: it needs room among the unfinished ones as well.
-absl::Status EvalContext::RoomForDeferred() const {
-  const size_t deferred = deferred_.size();
-  if (deferred < options_.max_pending &&
-      unfinished() + deferred < 2 * options_.max_pending) {
-    return absl::OkStatus();
-  }
-  return Full("unfinished or deferred");
+  raw->Defer(
+      ContextTimeline(absl::StrCat("a deferred work of context ", id_), id_));
 }
 
 void EvalContext::RunDeferred(DeferredSet::Works works) {
@@ -215,7 +195,7 @@ void EvalContext::RunDeferred(DeferredSet::Works works) {
     }
     for (auto it = first; it != end; ++it) {
       Work* const work = it->get();
-      work->self_ = std::move(*it);
+      work->KeepSelf(std::move(*it));
       Enqueue(work, /*was_deferred=*/true);
     }
   }
@@ -229,17 +209,14 @@ FlushResult EvalContext::Flush() {
   for (size_t i = deferred.size(); i-- > 0;) {
     if (!deferred[i]->IsUnread(deferred[i])) continue;
     result.dropped.push_back(i + 1);
-    deferred[i]->EndUnplaced(absl::CancelledError("nobody waits for it"));
+    deferred[i]->End(absl::CancelledError("nobody waits for it"),
+                     /*launched=*/false);
     deferred[i] = nullptr;
   }
   std::reverse(result.dropped.begin(), result.dropped.end());
   std::erase(deferred, nullptr);
   // Numbers follow the order; nobody else submits meanwhile.
-  uint64_t last = 0;
-  {
-    MutexLock lock(&mu_);
-    last = last_number_;
-  }
+  const uint64_t last = order_.last();
   for (size_t i = 0; i < deferred.size(); ++i) {
     result.executed.push_back(last + 1 + i);
   }
@@ -257,19 +234,13 @@ FlushResult EvalContext::Flush() {
 void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
   JoinedWork* const joined = owned.release();  // EndJoined takes it back
   Work& work = joined->work();
-  uint64_t number = 0;
-  {
-    MutexLock lock(&mu_);
-    unfinished_ += joined->members().size();
-    number = last_number_;
-    last_number_ += joined->members().size();
-  }
+  uint64_t number = order_.Take(joined->members().size(), SIZE_MAX);
   for (const std::shared_ptr<Work>& member : joined->members()) {
-    member->Place(order_.timeline(), ++number);
+    member->Place(order_.timeline(), number++);
     member->SetContext(shared_from_this());
   }
   work.Reset();
-  work.number_ = number;  // the last one's, for the log
+  work.number_ = number - 1;  // the last one's, for the log
   work.mode_ = EvalMode::kDeferred;
   work.SetContext(shared_from_this());
   work.returned_ = true;  // nobody is told
@@ -302,33 +273,38 @@ void EvalContext::JoinedCompiled(JoinedWork* joined,
 
 void EvalContext::EndJoined(JoinedWork* joined, absl::Status status,
                             bool launched) {
-  const std::shared_ptr<EvalContext> self = shared_from_this();
-  const std::unique_ptr<JoinedWork> owned(joined);
-  // A wait of its own that took too long would take as long for each member;
-  // and with a lost device there is nothing to run them on.
+  const std::shared_ptr<WorkQueue> queue = queue_;
+  std::unique_ptr<JoinedWork> owned(joined);
+  Work& work = joined->work();
+  // A wait for points or a lane that took too long would take as long for each
+  // member; and with a lost device there is nothing to run them on.
   const bool late = absl::IsDeadlineExceeded(status) && !IsInherited(status) &&
+                    work.stage_ != Work::Stage::kPlanning &&
                     joined->AllWanted();
   if (status.ok() || late || engine_->device().health().poisoned()) {
-    if (!launched) queue_->Remove(&joined->work());
+    if (!launched) queue->Remove(&work);
     joined->HandOut(status.ok());
-    for (const std::shared_ptr<Work>& member : joined->members()) {
-      member->End(status, /*launched=*/false);
+    // From the last OnDone on there may be no engine: nothing of it is left
+    // here by then.
+    std::vector<Work*> works;
+    JoinedWork::Members members = joined->TakeMembers();
+    for (std::shared_ptr<Work>& member : members) {
+      works.push_back(member.get());
+      works.back()->KeepSelf(std::move(member));
     }
+    owned = nullptr;
+    for (Work* const member : works) member->End(status, /*launched=*/false);
   } else {
     std::vector<QueueItem*> items;
     for (const std::shared_ptr<Work>& member : joined->members()) {
-      member->self_ = member;
+      member->KeepSelf(member);
       member->stage_ = Work::Stage::kNeedsPlan;
       items.push_back(member.get());
     }
-    queue_->Replace(&joined->work(), items);
+    queue->Replace(&work, items);
   }
   // What it held back may read its members from here on.
-  if (launched) {
-    queue_->Release();
-  } else {
-    queue_->Wake();
-  }
+  if (launched) queue->Release();
 }
 
 }  // namespace weir

@@ -7,13 +7,13 @@
 //
 // It is put together of machines with a state of their own each: who is inside
 // (Occupancy), what is accepted and not launched (WorkQueue), the lane and what
-// is on it (LaneHold), what waits for Flush (DeferredSet), and the timeline
-// that moves in order (InOrderEnd). A work goes through them by its own stages
-// (work_stages.cc).
+// is on it (LaneHold), what waits for Flush (DeferredSet), and the places in
+// its order with the timeline of their ends (InOrderEnd). A work goes through
+// them by its own stages (work_stages.cc).
 //
-// A context holds a lane while it has unfinished work and not longer. Its works
-// run in the order of their submission; a wait of one holds back only later
-// ones of the same context.
+// A context holds a lane while it has work there, or about to be, and not
+// longer. Its works run in the order of their submission; a wait of one holds
+// back only later ones of the same context.
 #pragma once
 
 #include <cstddef>
@@ -99,7 +99,7 @@ class WEIR_EXPORT EvalContext
   const std::shared_ptr<Timeline>& timeline() const {
     return order_.timeline();
   }
-  size_t unfinished() const;
+  size_t unfinished() const { return order_.unfinished(); }
   uint64_t refused_entries() const { return occupancy_->refused(); }
 
  private:
@@ -115,20 +115,18 @@ class WEIR_EXPORT EvalContext
   FlushResult Flush();
 
   // Gives the work its place in the order and has it start. A work that was
-  // deferred has its room already.
+  // deferred has its room, and its seed, already.
   void Enqueue(Work* work, bool was_deferred);
   void DrawSeed(Work& work);
-  // OK, or CONTEXT_FULL for want of room for one more.
-  absl::Status RoomForDeferred() const;
-  // `works`: "unfinished", for example.
-  absl::Status Full(const char* works) const;
+  // CONTEXT_FULL; `works` are "unfinished", for example.
+  absl::Status Full(const char* works, size_t limit) const;
 
   // In their order; neighbors that can be joined run as one graph.
   void RunDeferred(DeferredSet::Works works);
   void EnqueueJoined(std::unique_ptr<JoinedWork> owned);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
   // The joined work is over: its members have its results, or run one by one.
-  // REQUIRES: it is in the queue, lent, or was launched.
+  // REQUIRES: whoever drives it or has it lent calls this, or it was launched.
   void EndJoined(JoinedWork* joined, absl::Status status, bool launched);
 
   // A work that was launched is done with its lane.
@@ -152,9 +150,7 @@ class WEIR_EXPORT EvalContext
   EvalMode mode_;
   RngState rng_;
 
-  mutable Mutex mu_;
-  size_t unfinished_ WEIR_GUARDED_BY(mu_) = 0;  // queued and launched
-  uint64_t last_number_ WEIR_GUARDED_BY(mu_) = 0;
+  Mutex mu_;
   std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
   uint64_t failed_total_ WEIR_GUARDED_BY(mu_) = 0;
 };

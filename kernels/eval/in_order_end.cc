@@ -4,11 +4,34 @@
 
 namespace weir {
 
+uint64_t InOrderEnd::Take(size_t count, size_t limit) {
+  MutexLock lock(&mu_);
+  if (unfinished_ + count > limit) return 0;
+  unfinished_ += count;
+  last_ += count;
+  return last_ - count + 1;
+}
+
+uint64_t InOrderEnd::last() const {
+  MutexLock lock(&mu_);
+  return last_;
+}
+
+size_t InOrderEnd::unfinished() const {
+  MutexLock lock(&mu_);
+  return unfinished_;
+}
+
 void InOrderEnd::End(uint64_t number, absl::Status status) {
   // It grows by construction: Advance cannot refuse.
   MutexLock lock(&mu_);
+  --unfinished_;
   if (number != next_ || advancing_) {
-    ended_.emplace(number, std::move(status));
+    ended_.emplace(number, status);
+    if (status.ok()) return;
+    mu_.Unlock();
+    timeline_->FailAhead(number, std::move(status));
+    mu_.Lock();
     return;
   }
   advancing_ = true;

@@ -148,7 +148,7 @@ void JoinedWork::HandOut(bool succeeded) {
         std::move(work_.result_.kept[i]);
   }
   for (const std::shared_ptr<Work>& member : members_) {
-    member->placed_ = true;
+    member->readable_ = true;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -51,6 +52,8 @@ class JoinedWork {
   // Gives the members their report and, if it succeeded, what the joined work
   // kept for them.
   void HandOut(bool succeeded);
+  // The last thing that is asked of it.
+  Members TakeMembers() { return std::move(members_); }
 
  private:
   std::vector<JoinPart> parts_;

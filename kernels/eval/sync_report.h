@@ -1,5 +1,6 @@
 // What was synchronized for one work, as data. Plain values; written by the
-// work's own stages, read by others once the work has returned or is done.
+// work's own stages, read by its observer in the callbacks and by others once
+// the work is done.
 #pragma once
 
 #include <cstddef>

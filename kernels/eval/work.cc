@@ -109,7 +109,7 @@ void Work::Reset() {
   pace_launches_ = 0;
   returned_ = false;
   cancelled_.store(false);
-  placed_.store(false);
+  readable_.store(false);
   status_ = absl::OkStatus();
   report_.Clear();
   seed_ = 0;
@@ -141,7 +141,7 @@ void Work::Accept(EvalMode mode, WorkObserver* observer) {
   if (return_at_ == WorkState::kCompleted) memory_.BytesStay();
   // Held until it is its turn.
   for (const Point& point : request.after) {
-    dependencies_.push_back({point, HeldPoint(point)});
+    dependencies_.push_back({HeldPoint(point), HeldPoint()});
   }
 }
 
@@ -150,6 +150,12 @@ void Work::Place(std::shared_ptr<Timeline> timeline, uint64_t number) {
   number_ = number;
   // Until it is whole.
   stage_ = Stage::kPlanning;
+}
+
+void Work::Defer(std::shared_ptr<Timeline> end) {
+  stage_ = Stage::kDeferred;
+  deferred_end_ = std::move(end);
+  Return();
 }
 
 bool Work::AnyCancelled() const {
@@ -180,27 +186,10 @@ std::string Work::Describe() const {
 
 // -- Its end ------------------------------------------------------------------
 
-void Work::EndUnplaced(absl::Status status) {
-  for (const Signal& signal : request.signal) {
-    signal.timeline->Advance(signal.value, status).IgnoreError();
-  }
-  if (deferred_end_ != nullptr) {
-    deferred_end_->Advance(1, status).IgnoreError();
-  }
-  for (InputSource& input : request.inputs) input.producer = nullptr;
-  memory_.ReleaseInputs();
-  Refuse(std::move(status));
-}
-
 void Work::Refuse(absl::Status status) {
-  const std::shared_ptr<Work> self = std::move(self_);
   dependencies_.clear();
-  SetContext(nullptr);
   status_ = std::move(status);
-  Advance(WorkState::kError);
-  const std::vector<Watching> watchers = TakeWatchers();
-  Return();
-  observer_->OnDone(*this);
+  Tell();
 }
 
 void Work::EndUnlaunched(absl::Status status) {
@@ -220,30 +209,34 @@ void Work::End(absl::Status status, bool launched) {
     context->EndJoined(joined_, std::move(status), launched);
     return;
   }
+  for (InputSource& input : request.inputs) input.producer = nullptr;
   memory_.ReleaseInputs();
+  dependencies_.clear();
   for (const Signal& signal : request.signal) {
     absl::Status moved = signal.timeline->Advance(signal.value, status);
     if (!moved.ok() && status.ok()) {
       status = Annotate(moved, "the signal after the work failed: ");
     }
   }
-  for (InputSource& input : request.inputs) input.producer = nullptr;
-  dependencies_.clear();
   if (report_.completed_at == 0) report_.completed_at = NowNanos();
   // A work may be kept for its next use; what nobody reads must not stay.
   if (!status.ok() || !request.Reads(OutputWish::kInline)) {
     result_.buffer.Reset();
   }
-  status_ = status;
-  context->EndPlaced(*this);
+  status_ = std::move(status);
+  if (number_ != 0) context->EndPlaced(*this);
   if (deferred_end_ != nullptr) {
-    deferred_end_->Advance(1, status).IgnoreError();
+    deferred_end_->Advance(1, status_).IgnoreError();
   }
-  // What a watcher holds, perhaps the work, goes last.
+  context = nullptr;
+  Tell();
+}
+
+void Work::Tell() {
   const std::shared_ptr<Work> self = std::move(self_);
   SetContext(nullptr);
-  context = nullptr;
-  Advance(status.ok() ? WorkState::kCompleted : WorkState::kError);
+  Advance(status_.ok() ? WorkState::kCompleted : WorkState::kError);
+  // What a watcher holds, perhaps the work, goes last.
   const std::vector<Watching> watchers = TakeWatchers();
   Return();
   observer_->OnDone(*this);

@@ -6,8 +6,9 @@
 //
 // Threads: `request` belongs to the caller until Submit and again after the
 // work is done. state(), Cancel(), Watch() and Unwatch() may be called from any
-// thread. Everything else is for the observer's callbacks while they run, and
-// for whoever has seen that the work is done.
+// thread; number(), mode() and point() from the return of Submit on. Everything
+// else is for the observer's callbacks while they run, and for whoever has seen
+// that the work is done.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/eval/eval_mode.h"
+#include "kernels/eval/lane_hold.h"
 #include "kernels/eval/sync_report.h"
 #include "kernels/eval/work_memory.h"
 #include "kernels/eval/work_queue.h"
@@ -59,8 +61,8 @@ class WEIR_EXPORT WorkObserver {
   // the executor's; not for a deferred work that runs joined with others.
   virtual absl::Status OnPlanned(Work&) { return absl::OkStatus(); }
   // It has its lane and memory, and goes to the stream now: its time in queues
-  // is over. At most once, before OnDone, on the executor's thread; not for a
-  // deferred work that runs joined with others.
+  // is over. At most once, before OnDone, on the submitting thread or the
+  // executor's; not for a deferred work that runs joined with others.
   virtual void OnLaunch(Work&) {}
   // kCompleted or kError. The work may be reused or destroyed from here on.
   virtual void OnDone(Work& work) = 0;
@@ -105,8 +107,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   const SyncReport& report() const { return report_; }
   uint64_t number() const { return number_; }  // in its context, from 1
   // Reached when the work is done; a dependant in any context may wait on it,
-  // though it be deferred yet. Null if it was not accepted. From the return of
-  // Submit on.
+  // though it be deferred yet. Null if it was not accepted.
   Point point() const;
   EvalMode mode() const { return mode_; }
   // The request's, or what was drawn for it; 0 if it has none and its program
@@ -142,9 +143,14 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   };
 
   // Something that it comes after and that was not reached when it became the
-  // first: as it was asked for, and what stands for it on the device.
+  // first: as it was asked for, and what stands for it on the device, if there
+  // is something else.
   struct Dependency {
-    Point asked;
+    const Point& point() const { return at->is_null() ? *asked : *at; }
+    // Empty while it is not known.
+    std::optional<absl::Status> Outcome() const;
+
+    HeldPoint asked;
     HeldPoint at;
   };
 
@@ -159,13 +165,16 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // Takes what the request says and never changes again. `mode` is the
   // context's.
   void Accept(EvalMode mode, WorkObserver* observer);
+  void SetSeed(uint64_t seed) { seed_ = seed; }
+  // It waits for its use; `end` is its point.
+  void Defer(std::shared_ptr<Timeline> end);
+  // It keeps itself until it is done.
+  void KeepSelf(std::shared_ptr<Work> self) { self_ = std::move(self); }
   // It has this place in the context's order.
   void Place(std::shared_ptr<Timeline> timeline, uint64_t number);
   // In the queue, lent to the submitter: goes as far as it can.
   void Start();
-  // Ends one that has no place: what waits for it is told.
-  void EndUnplaced(absl::Status status);
-  // The same for one that was not accepted: it may be tried again.
+  // Was not accepted: may be tried again.
   void Refuse(absl::Status status);
   // Null before it was enqueued and once it is done: a context may hold works
   // that hold others of its own.
@@ -187,6 +196,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   bool Planned(std::shared_ptr<const Plan> plan);
   Step WaitForPoints();
   Step WaitFor(absl::Span<const Point> points);
+  void NoteWait(const Point& point, InsertedWait::Kind kind);
   Step TakeLane();
   Step PrepareAndLaunch();
   // Has memory made, or large inputs copied, by a thread that may wait, and
@@ -215,8 +225,10 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
 
   // Out of the queue, by whoever drives it or has it lent.
   void EndUnlaunched(absl::Status status);
-  // The last thing that happens to a work; it may be gone afterwards.
+  // What waits for it is told, with a place in the order or without one. The
+  // last thing that happens to a work; it may be gone afterwards.
   void End(absl::Status status, bool launched);
+  void Tell();  // whoever watches it, of its status
 
   void Advance(WorkState to);  // only forward
   std::vector<Watching> TakeWatchers();
@@ -254,6 +266,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Stage stage_ = Stage::kIdle;
+  LaneClaim claim_;           // while kLeased or kPreparing
   uint64_t point_wait_ = 0;   // in the dispatcher
   uint64_t lane_wait_ = 0;    // in the stream pool
   size_t launches_ = 0;       // in the driver's queue, once launched
@@ -267,7 +280,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   Atomic<bool> cancelled_{false};
   // Its results have their memory, or nobody is going to give them any: they
   // may be looked at by works that read them.
-  Atomic<bool> placed_{false};
+  Atomic<bool> readable_{false};
 
   std::shared_ptr<const Plan> plan_;
   absl::InlinedVector<HostTensor, 4> host_inputs_;

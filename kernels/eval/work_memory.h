@@ -1,6 +1,7 @@
 // The memory of one run: copies of its inputs, what is staged for the device,
 // scratch and results in the lane's arena, and what the caller gets. All of it
-// is taken before the launch; none of it is taken by waiting.
+// is taken before the launch; what cannot be had without waiting is taken by a
+// thread that may (Reserve).
 //
 // Part of Work; no thread rules of its own.
 #pragma once

@@ -24,11 +24,7 @@ void WorkQueue::Remove(QueueItem* item) {
 }
 
 void WorkQueue::Unlink(QueueItem* item) {
-  if (item == head_) {
-    // Whatever it waits for comes too late.
-    parked_ = 0;
-    resumed_ = absl::OkStatus();
-  }
+  if (item == head_) NoWait();
   QueueItem** at = &head_;
   QueueItem* before = nullptr;
   while (*at != item) {
@@ -51,21 +47,22 @@ void WorkQueue::Replace(QueueItem* item, absl::Span<QueueItem* const> items) {
   if (*at == nullptr) {
     at = &head_;
   } else {
-    if (item == head_) {
-      parked_ = 0;
-      resumed_ = absl::OkStatus();
-    }
+    if (item == head_) NoWait();
     after = item->next_;
   }
   for (QueueItem* const one : items) {
     one->lent_ = false;
-    earliest_ = std::min(earliest_, one->deadline());
     *at = one;
     at = &one->next_;
   }
   *at = after;
   if (after == nullptr) tail_ = items.back();
   sweep_ = true;
+}
+
+void WorkQueue::NoWait() {
+  parked_ = 0;
+  resumed_ = absl::OkStatus();
 }
 
 void WorkQueue::Pump() {
@@ -79,14 +76,14 @@ void WorkQueue::Pump() {
   pumping_ = true;
   do {
     pump_again_ = false;
-    while (Advance()) {
+    while (Drive()) {
     }
   } while (pump_again_);
   pumping_ = false;
   SetTimer();
 }
 
-bool WorkQueue::Advance() {
+bool WorkQueue::Drive() {
   if (sweep_) {
     if (DropUnwanted()) return true;
     sweep_ = false;
@@ -105,7 +102,8 @@ bool WorkQueue::Advance() {
   } else {
     mu_.Unlock();
     // It may be gone afterwards.
-    goes_on = first->Next() == QueueItem::Step::kRun;
+    // A wait may be over already.
+    goes_on = first->Next() != QueueItem::Step::kBlocked;
   }
   mu_.Lock();
   return goes_on;
@@ -122,6 +120,8 @@ bool WorkQueue::DropUnwanted() {
       continue;
     }
     item->lent_ = true;
+    // Whatever it waits for comes too late from here on.
+    if (item == head_) NoWait();
     mu_.Unlock();
     item->Drop(std::move(wanted));
     mu_.Lock();
@@ -135,6 +135,10 @@ void WorkQueue::PostPump() {
   // executor. What is in it does not end before the lock is left, so that the
   // executor is there.
   if (head_ == nullptr) return;
+  if (pumping_) {
+    pump_again_ = true;
+    return;
+  }
   executor_->Post([self = shared_from_this()] { self->Pump(); });
 }
 
@@ -161,7 +165,6 @@ bool WorkQueue::Resume(uint64_t ticket, absl::Status status,
   first();
   parked_ = 0;
   resumed_ = std::move(status);
-  earliest_ = std::min(earliest_, head_->deadline());
   PostPump();
   return true;
 }

@@ -5,7 +5,7 @@
 // nobody wants any more goes at once, wherever it stands.
 //
 // Thread-safe. One thread at a time drives; another one leaves a note and goes.
-// No callback runs under the queue's lock, but for the executor's Post.
+// Under the queue's lock run only the executor's Post and what says so here.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class WEIR_EXPORT QueueItem {
   enum class Step : uint8_t {
     kRun,      // it went on, or left the queue: the first one is asked again
     kWait,     // it is parked or lent (WorkQueue::Park, Lend)
-    kBlocked,  // what it needs is in use: asked again after WorkQueue::Wake
+    kBlocked,  // what it needs is in use: asked again at the next Wake or Pump
   };
 
   QueueItem() = default;
@@ -40,15 +40,15 @@ class WEIR_EXPORT QueueItem {
   QueueItem& operator=(const QueueItem&) = delete;
 
   // Its next stage. Asked of the first one, while it is wanted, by the thread
-  // that drives. Where it ends here it has left the queue before (Remove), and
-  // may be gone when this returns kRun.
+  // that drives. Where it ends here it has left the queue before (Remove); it
+  // may be gone when this returns, as one may be that was lent.
   virtual Step Next() = 0;
 
   // Why nobody wants it any more (CANCELLED, DEADLINE_EXCEEDED); else OK. Asked
   // under the queue's lock.
   virtual absl::Status Wanted(Nanos now) const = 0;
 
-  // From when on it is not wanted.
+  // From when on it is not wanted. Asked under the queue's lock.
   virtual Nanos deadline() const = 0;
 
   // It is not wanted, or its wait ended with `status`: it leaves the queue, or
@@ -91,9 +91,9 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   void Wake();
   void Sweep();
 
-  // -- Of an item in Next, which answers kWait then.
+  // -- Of an item in Next.
 
-  // The item waits until Resume is told the ticket.
+  // It answers kWait, and waits until Resume is told the ticket.
   uint64_t Park();
   // That wait is over; the queue goes on through the executor. An error drops
   // the item. False, and nothing happens, if the item has gone meanwhile.
@@ -104,9 +104,8 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
     return Resume(ticket, std::move(status), [] {});
   }
 
-  // Another thread has the item, wherever it stands in the queue: nobody else
-  // drops it. That thread removes it, or brings it back, which drives the
-  // queue.
+  // Somebody has the item, wherever it stands in the queue: nobody else drops
+  // it. Whoever has it removes it, or brings it back, which drives the queue.
   void Lend(QueueItem* item);
   void Return(QueueItem* item);
 
@@ -118,9 +117,10 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   WorkQueue(Executor* executor, TimerQueue* timers)
       : executor_(executor), timers_(timers) {}
 
-  bool Advance() WEIR_REQUIRES(mu_);  // false: nothing to be done now
+  bool Drive() WEIR_REQUIRES(mu_);  // false: nothing to be done now
   bool DropUnwanted() WEIR_REQUIRES(mu_);
   void Unlink(QueueItem* item) WEIR_REQUIRES(mu_);
+  void NoWait() WEIR_REQUIRES(mu_);  // of the first one
   void PostPump() WEIR_REQUIRES(mu_);
   void SetTimer() WEIR_REQUIRES(mu_);
   void TimerFired();
@@ -138,7 +138,7 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   uint64_t parked_ WEIR_GUARDED_BY(mu_) = 0;  // the first one's ticket, or 0
   absl::Status resumed_ WEIR_GUARDED_BY(mu_);
   size_t holds_ WEIR_GUARDED_BY(mu_) = 0;
-  // No deadline in the queue is earlier; what is parked or lent keeps its own.
+  // No deadline in the queue is earlier, but for what is lent.
   Nanos earliest_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
   Nanos timer_at_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
   TimerQueue::TimerId timer_ WEIR_GUARDED_BY(mu_) = 0;

@@ -50,10 +50,8 @@ void Work::Start() {
         "outputs",
         absl::StrCat("the program has ", program.outputs().size(), " outputs; ",
                      request.outputs.size(), " were asked for"));
-  } else if (cancelled_) {
-    valid = absl::CancelledError("cancelled before it was enqueued");
-  } else if (request.deadline <= NowNanos()) {
-    valid = absl::DeadlineExceededError("the deadline has already passed");
+  } else {
+    valid = Wanted(NowNanos());
   }
   if (!valid.ok()) {
     EndUnlaunched(std::move(valid));
@@ -105,9 +103,7 @@ void Work::CallOff() {
   if (const uint64_t wait = std::exchange(lane_wait_, 0); wait != 0) {
     context->engine().streams().CancelWait(wait);
   }
-  if (stage_ == Stage::kLeased || stage_ == Stage::kPreparing) {
-    context->lane_.Unclaim().lease.Reset();
-  }
+  claim_.Reset();
 }
 
 QueueItem::Step Work::Next() {
@@ -139,18 +135,24 @@ Nanos Work::WaitDeadline() const {
   return std::min(request.deadline, longest);
 }
 
-// Parks the work until none of them is to be waited for by the host any more.
+void Work::NoteWait(const Point& point, InsertedWait::Kind kind) {
+  report_.waits.push_back(
+      {point.timeline->owner(), point.timeline->device(), point.value, kind});
+}
+
+// Parks the work until none of them is to be waited for before the launch.
 QueueItem::Step Work::WaitFor(absl::Span<const Point> points) {
   if (points.empty()) return Step::kRun;
   const std::shared_ptr<EvalContext> context = this->context();
   Engine& engine = context->engine();
+  const Device* const device =
+      engine.device().streams_wait() ? &engine.device() : nullptr;
   const std::shared_ptr<WorkQueue> queue = context->queue_;
   const uint64_t ticket = queue->Park();
-  point_wait_ =
-      engine.dispatcher().WhenReady(points, &engine.device(), WaitDeadline(),
-                                    [queue, ticket](absl::Status status) {
-                                      queue->Resume(ticket, std::move(status));
-                                    });
+  point_wait_ = engine.dispatcher().WhenReady(
+      points, device, WaitDeadline(), [queue, ticket](absl::Status status) {
+        queue->Resume(ticket, std::move(status));
+      });
   return Step::kWait;
 }
 
@@ -160,20 +162,24 @@ QueueItem::Step Work::WaitForProducers() {
   absl::InlinedVector<Point, 4> pending;
   for (const InputSource& input : request.inputs) {
     const Work* const producer = input.producer.get();
-    if (producer == nullptr || producer->placed_ || producer->done()) continue;
-    const Point end = producer->point();
-    if (!end.is_null()) pending.push_back(end);
+    if (producer == nullptr || producer->readable_ || producer->done()) {
+      continue;
+    }
+    Point end = producer->point();
+    if (end.is_null()) continue;
+    NoteWait(end, InsertedWait::Kind::kHost);
+    pending.push_back(std::move(end));
   }
   if (!pending.empty()) return WaitFor(pending);
   if (absl::Status status = ResolveInputs(); !status.ok()) {
     EndUnlaunched(std::move(status));
     return Step::kRun;
   }
-  const std::shared_ptr<EvalContext> context = this->context();
+  const std::shared_ptr<WorkQueue> queue = context()->queue_;
   stage_ = Stage::kPlanning;
-  context->queue_->Lend(this);
+  queue->Lend(this);
   if (!FindPlan()) return Step::kWait;
-  context->queue_->Return(this);
+  queue->Return(this);
   return Step::kRun;
 }
 
@@ -203,7 +209,7 @@ absl::Status Work::ResolveInputs() {
                                       ", whose result it reads, failed: "));
       }
       const auto& kept = producer.result_.kept;
-      if (!producer.placed_ || source.producer_output >= kept.size() ||
+      if (!producer.readable_ || source.producer_output >= kept.size() ||
           !kept[source.producer_output].valid()) {
         return WithField(
             absl::FailedPreconditionError(absl::StrCat(
@@ -319,54 +325,64 @@ bool Work::Planned(std::shared_ptr<const Plan> plan) {
 }
 
 QueueItem::Step Work::WaitForPoints() {
-  const Device* const device = &context()->engine().device();
+  const std::shared_ptr<EvalContext> context = this->context();
+  const Device& device = context->engine().device();
   absl::InlinedVector<Point, 4> pending;
-  absl::InlinedVector<Dependency, 4> held;
+  absl::InlinedVector<Dependency, 4> dependencies;
   const auto add = [&](const Point& point) {
     if (point.is_null()) return;
     const std::optional<absl::Status> outcome = point.Outcome();
-    const bool reached = outcome.has_value() && outcome->ok();
-    const Point on_device = reached ? Point() : point.OnDevice(device);
-    InsertedWait& wait = report_.waits.emplace_back();
-    wait.from = point.timeline->owner();
-    wait.from_device = point.timeline->device();
-    wait.from_value = point.value;
-    wait.kind = reached               ? InsertedWait::Kind::kNone
-                : on_device.is_null() ? InsertedWait::Kind::kHost
-                                      : InsertedWait::Kind::kDevice;
-    if (reached) return;
-    pending.push_back(point);
-    held.push_back({point, HeldPoint(point)});
+    if (outcome.has_value() && outcome->ok()) {
+      NoteWait(point, InsertedWait::Kind::kNone);
+      return;
+    }
+    Dependency& dependency = dependencies.emplace_back();
+    dependency.asked = HeldPoint(point);
+    Point at = outcome.has_value() ? Point() : point.OnDevice(&device);
+    if (at.is_null() ||
+        (!device.streams_wait() && !context->lane_.IsOn(at.timeline.get()))) {
+      NoteWait(point, InsertedWait::Kind::kHost);
+      pending.push_back(point);
+      return;
+    }
+    NoteWait(point, InsertedWait::Kind::kDevice);
+    // Its outcome is remembered: what it backs was not reached just now.
+    if (at != point) dependency.at = HeldPoint(std::move(at));
   };
   for (const Point& point : request.after) add(point);
   for (const InputSource& input : request.inputs) {
     if (input.tensor.valid()) add(input.tensor.storage().writer());
   }
-  dependencies_ = std::move(held);
+  dependencies_ = std::move(dependencies);
   stage_ = Stage::kReady;
   return WaitFor(pending);
 }
 
 QueueItem::Step Work::TakeLane() {
   const std::shared_ptr<EvalContext> context = this->context();
+  const Device& device = context->engine().device();
   report_.ready_at = NowNanos();
-  // From here on it waits, if at all, for what was handed to the device. The
-  // outcome of that is remembered: it was not done when the wait for it ended.
+  // What it was parked for is reached, or a stream can wait for it now.
   for (Dependency& dependency : dependencies_) {
-    Point at = dependency.asked.OnDevice(&context->engine().device());
-    if (at.is_null() || at == dependency.asked) continue;
-    dependency.at = HeldPoint(std::move(at));
+    if (!dependency.at->is_null() || dependency.asked->Outcome().has_value()) {
+      continue;
+    }
+    Point at = dependency.asked->OnDevice(&device);
+    if (!at.is_null() && at != *dependency.asked) {
+      dependency.at = HeldPoint(std::move(at));
+    }
   }
-  stage_ = Stage::kLeased;
-  if (context->lane_.Claim()) return Step::kRun;
+  claim_ = context->lane_.Claim();
   StreamPool& pool = context->engine().streams();
-  absl::StatusOr<StreamLease> now = pool.AcquireNow();
-  if (now.ok() && *now) {
-    context->lane_.Give(*std::move(now));
+  if (!claim_) {
+    absl::StatusOr<StreamLease> now = pool.AcquireNow();
+    if (now.ok() && *now) claim_ = context->lane_.Give(*std::move(now));
+  }
+  if (claim_) {
+    stage_ = Stage::kLeased;
     return Step::kRun;
   }
   const uint64_t ticket = context->queue_->Park();
-  stage_ = Stage::kReady;
   lane_wait_ = pool.Acquire(
       WaitDeadline(),
       [this, context, ticket](absl::StatusOr<StreamLease> lease) {
@@ -375,7 +391,7 @@ QueueItem::Step Work::TakeLane() {
         // One that comes too late goes back without the lock.
         context->queue_->Resume(ticket, status, [&] {
           if (!status.ok()) return;
-          context->lane_.Give(std::move(taken));
+          claim_ = context->lane_.Give(std::move(taken));
           stage_ = Stage::kLeased;
         });
       });
@@ -387,7 +403,7 @@ QueueItem::Step Work::PrepareAndLaunch() {
   Engine& engine = context->engine();
   Device& device = engine.device();
   const bool host_addressable = device.host_addressable();
-  Lane* const lane = context->lane_.lane();
+  Lane* const lane = claim_.lane();
   if (!device.health().poisoned()) {
     const absl::StatusOr<bool> there = memory_.TakeAtHand(engine, *lane);
     if (!there.ok()) {
@@ -399,7 +415,7 @@ QueueItem::Step Work::PrepareAndLaunch() {
   if (memory_.StagesMuch()) return PrepareApart(lane, /*grow=*/false);
   // On the CPU there is no queue of the driver's.
   const size_t launches = host_addressable ? 0 : plan_->launches();
-  if (!context->lane_.Begin(launches)) return Step::kBlocked;
+  if (!context->lane_.Begin(claim_, launches)) return Step::kBlocked;
   const bool keeps_thread =
       !host_addressable &&
       (launches > engine.max_lane_launches() / 2 || plan_->computes_on_host());
@@ -468,14 +484,14 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
     End(std::move(status), /*launched=*/true);
     return;
   }
-  placed_ = true;
+  readable_ = true;
   BackPoints({stream.timeline(), stream.last_sequence() + 1});
   expected = plan_->longest_ns();
   expected_device_time = plan_->longest_device_ns();
   const int64_t measured = plan_->measured_ns();
   const bool waits = std::any_of(
       dependencies_.begin(), dependencies_.end(),
-      [](const Dependency& on) { return !on.at->Outcome().has_value(); });
+      [](const Dependency& on) { return !on.Outcome().has_value(); });
   const bool run_inline =
       device.host_addressable() && !waits && measured > 0 &&
       !plan_->time_varies() && return_at_ == WorkState::kCompleted &&
@@ -533,13 +549,13 @@ absl::Status Work::Launch(Stream& stream) {
     go_on.emplace(still_wanted);
   }
   for (const Dependency& dependency : dependencies_) {
-    const HeldPoint& point = dependency.at;
-    if (point->timeline == stream.timeline() || point->Outcome().has_value()) {
+    const Point& point = dependency.point();
+    if (point.timeline == stream.timeline() || point.Outcome().has_value()) {
       continue;
     }
-    absl::Status waited = stream.WaitOnDevice(*point);
+    absl::Status waited = stream.WaitOnDevice(point);
     // If it is the point that failed, that is Settle's.
-    if (!waited.ok() && !point->Outcome().has_value()) return waited;
+    if (!waited.ok() && !point.Outcome().has_value()) return waited;
   }
   if (host_addressable) {
     // Everything is reached: on what a failed work left nothing is run.
@@ -561,17 +577,24 @@ absl::Status Work::Launch(Stream& stream) {
   return absl::OkStatus();
 }
 
+// What was asked for may have failed by itself meanwhile.
+std::optional<absl::Status> Work::Dependency::Outcome() const {
+  std::optional<absl::Status> outcome = point().Outcome();
+  if (at->is_null() || outcome != absl::OkStatus()) return outcome;
+  return asked->Outcome().value_or(absl::OkStatus());
+}
+
 // A stream that waited on the device for a work that then failed has run on
 // what that work left behind: its own result is worth nothing.
 std::optional<absl::Status> Work::DependencyStatus() const {
   std::optional<absl::Status> status = absl::OkStatus();
   for (const Dependency& dependency : dependencies_) {
-    const std::optional<absl::Status> outcome = dependency.at->Outcome();
+    const std::optional<absl::Status> outcome = dependency.Outcome();
     if (!outcome.has_value()) {
       status = std::nullopt;
     } else if (!outcome->ok()) {
-      return DependsOnFailed(dependency.asked.timeline->name(),
-                             dependency.asked.value, *outcome);
+      return DependsOnFailed(dependency.asked->timeline->name(),
+                             dependency.asked->value, *outcome);
     }
   }
   return status;

@@ -81,6 +81,7 @@ class FaultInjectingDevice final : public Device {
   bool host_addressable() const override {
     return !takes_copies_ && device_->host_addressable();
   }
+  bool streams_wait() const override { return device_->streams_wait(); }
   // As if it did not read the host's memory. Before the device is used.
   void set_takes_copies() { takes_copies_ = true; }
   size_t quick_bytes() const override {

@@ -217,6 +217,58 @@ TEST(TimelineTest, ManyValuesAreBackedAndForgottenWhenReached) {
   EXPECT_LT(stream.use_count(), holders);
 }
 
+TEST(TimelineTest, AFailureMayBeKnownAhead) {
+  auto timeline = std::make_shared<Timeline>("t");
+  std::vector<absl::Status> told;
+  const auto note = [&](absl::Status status) { told.push_back(status); };
+  timeline->OnReached(5, note);
+  timeline->OnLaunched(5, kDevice, note);
+  timeline->OnReached(4, note);
+  timeline->OnReached(6, note);
+  timeline->FailAhead(5, absl::DataLossError("fifth"));
+  EXPECT_THAT(told, ElementsAre(absl::DataLossError("fifth"),
+                                absl::DataLossError("fifth")));
+  EXPECT_EQ(timeline->value(), 0u);
+  EXPECT_EQ(timeline->Outcome(5), absl::DataLossError("fifth"));
+  EXPECT_EQ(timeline->Outcome(4), std::nullopt);
+  ASSERT_TRUE(timeline->Advance(4).ok());
+  ASSERT_TRUE(timeline->Advance(5, absl::DataLossError("fifth")).ok());
+  ASSERT_TRUE(timeline->Advance(6).ok());
+  EXPECT_EQ(told.size(), 4u);
+  EXPECT_EQ(timeline->Outcome(4), absl::OkStatus());
+  EXPECT_EQ(timeline->Outcome(5), absl::DataLossError("fifth"));
+  timeline->FailAhead(6, absl::InternalError("too late"));
+  EXPECT_EQ(timeline->Outcome(6), absl::OkStatus());
+}
+
+// However many are ahead, what is reached well is good.
+TEST(TimelineTest, FailuresAheadDoNotSpoilWhatIsReached) {
+  Timeline timeline("t");
+  for (uint64_t value = 2; value < 2000; ++value) {
+    timeline.FailAhead(value, absl::InternalError("ahead"));
+  }
+  ASSERT_TRUE(timeline.Advance(1, absl::DataLossError("first")).ok());
+  EXPECT_EQ(timeline.Outcome(1), absl::DataLossError("first"));
+  EXPECT_EQ(timeline.Outcome(3), absl::InternalError("ahead"));
+  ASSERT_TRUE(timeline.Advance(3000).ok());
+  EXPECT_EQ(timeline.Outcome(3000), absl::OkStatus());
+}
+
+TEST(TimelineTest, NothingBacksAFailedTimeline) {
+  auto stream = std::make_shared<Timeline>("stream", kDevice);
+  stream->SetLaunched(100);
+  Timeline context("context");
+  const long holders = stream.use_count();
+  context.Back(1, {stream, 1});
+  EXPECT_GT(stream.use_count(), holders);
+  context.Fail(absl::InternalError("broken"));
+  for (uint64_t value = 1; value < 100; ++value) {
+    context.Back(value, {stream, value});
+  }
+  EXPECT_EQ(stream.use_count(), holders);
+  EXPECT_TRUE(context.Backing(1, kDevice).is_null());
+}
+
 TEST(TimelineTest, CancelledContinuationsNeverRun) {
   Timeline timeline("t");
   const auto id = timeline.OnReached(1, [](absl::Status) { FAIL(); });

@@ -323,8 +323,9 @@ class OnDevice : public ::testing::Test {
                     .ok());
     EngineOptions options;
     options.inline_below = absl::Hours(1);
-    auto engine = Engine::Create(MakeCpuDevice({.cpu_threads = 4}),
-                                 registry_.get(), options);
+    auto engine =
+        Engine::Create(MakeCpuDevice({.cpu_threads = 4, .streams_wait = true}),
+                       registry_.get(), options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
     gated_ = Compile("Gate", "weir");

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 
 namespace weir {
 namespace {
@@ -270,6 +271,101 @@ TEST_F(WorkQueueTest, InPlaceOfOneThatHasLeftTheyComeFirst) {
   queue_->Release();
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("d", "e", "b"));
+}
+
+// Whoever ends the wait and whoever drops the item may meet.
+TEST_F(WorkQueueTest, AWaitOfAnItemThatIsBeingDroppedComesTooLate) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  a_.cancelled = true;
+  a_.drop = [&] {
+    EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+    queue_->Remove(&a_);
+  };
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a CANCELLED"));
+}
+
+TEST_F(WorkQueueTest, OneThatIsLateIsNotAskedOn) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  a_.until = NowNanos() + 1'000'000;
+  Add(a_);
+  // Alone it is told by what it waits for.
+  ASSERT_TRUE(testing::Eventually([&] { return NowNanos() >= a_.until; }));
+  EXPECT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
+}
+
+TEST_F(WorkQueueTest, EachDeadlineActsAndAnEarlierOneFirst) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  Item d(this, "d");
+  b_.until = NowNanos() + Nanos{3600} * 1'000'000'000;
+  c_.until = NowNanos() + 2'000'000;
+  d.until = NowNanos() + 1'000'000;
+  Add(b_);
+  Add(c_);
+  Add(d);
+  for (size_t n = 1; log_.size() < 3; ++n) {
+    executor_.posted.Wait(n);
+    executor_.RunAll();
+  }
+  EXPECT_THAT(log_, ::testing::UnorderedElementsAre("a", "c DEADLINE_EXCEEDED",
+                                                    "d DEADLINE_EXCEEDED"));
+  b_.cancelled = a_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+}
+
+TEST_F(WorkQueueTest, WhatTakesThePlaceOfOneThatWaitedDoesNotWait) {
+  for (const bool resumed : {false, true}) {
+    log_.clear();
+    uint64_t ticket = 0;
+    Item first(this, "first"), second(this, "second");
+    ParksOnce(first, &ticket);
+    Add(first);
+    first.cancelled = true;
+    first.drop = [&] {
+      QueueItem* const items[] = {&second};
+      queue_->Replace(&first, items);
+    };
+    if (resumed) queue_->Resume(ticket, absl::InternalError("not of second"));
+    queue_->Sweep();
+    executor_.RunAll();
+    ASSERT_EQ(log_.size(), 3u);
+    EXPECT_EQ(log_[2], "second");
+  }
+}
+
+TEST_F(WorkQueueTest, EachWaitHasATicketOfItsOwn) {
+  uint64_t first = 0, second = 0;
+  ParksOnce(a_, &first);
+  ParksOnce(b_, &second);
+  Add(a_);
+  Add(b_);
+  a_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_FALSE(queue_->Resume(first, absl::OkStatus(), [] { FAIL(); }));
+  EXPECT_TRUE(queue_->Resume(second, absl::OkStatus()));
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a CANCELLED", "b", "b"));
+}
+
+TEST_F(WorkQueueTest, AWaitThatIsOverAtOnceCostsNoPost) {
+  a_.next = [&] {
+    a_.next = nullptr;
+    EXPECT_TRUE(queue_->Resume(queue_->Park(), absl::OkStatus()));
+    return QueueItem::Step::kWait;
+  };
+  Add(a_);
+  EXPECT_THAT(log_, ElementsAre("a", "a"));
+  EXPECT_EQ(executor_.RunAll(), 0u);
 }
 
 // What an item does when it is over may bring the next one, in the same thread.

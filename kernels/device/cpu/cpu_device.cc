@@ -80,8 +80,9 @@ uint64_t NextStreamId() {
 
 }  // namespace
 
-CpuDevice::CpuDevice(int threads, int64_t memory)
+CpuDevice::CpuDevice(int threads, int64_t memory, bool streams_wait)
     : Device(MakeInfo(threads, memory)),
+      streams_wait_(streams_wait),
       free_bytes_(memory),
       workers_(threads) {}
 
@@ -186,7 +187,8 @@ std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {
   const int threads =
       options.cpu_threads > 0 ? options.cpu_threads : CpuQuota();
   return std::make_unique<CpuDevice>(
-      threads, AllowedMemory(HostFiles(), InstalledMemory()));
+      threads, AllowedMemory(HostFiles(), InstalledMemory()),
+      options.streams_wait);
 }
 
 }  // namespace weir

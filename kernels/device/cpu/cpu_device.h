@@ -15,12 +15,13 @@ namespace weir {
 
 class CpuDevice final : public Device {
  public:
-  // `threads` and `memory` as in host_limits.h.
-  CpuDevice(int threads, int64_t memory);
+  // `threads` and `memory` as in host_limits.h; `streams_wait` for tests.
+  CpuDevice(int threads, int64_t memory, bool streams_wait = false);
   ~CpuDevice() override;  // REQUIRES: its streams are gone
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return true; }
+  bool streams_wait() const override { return streams_wait_; }
   CpuTeam* cpu_team() override { return &workers_; }
   absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
@@ -37,6 +38,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<void*> AllocateAligned(size_t bytes, size_t alignment);
   void FreeAligned(void* data, size_t bytes);
 
+  const bool streams_wait_;
   Atomic<int64_t> free_bytes_;
   Mutex mu_;
   std::vector<std::weak_ptr<CpuStrand>> strands_ WEIR_GUARDED_BY(mu_);
