@@ -66,8 +66,8 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       programs_(std::make_unique<ProgramCache>(
           device_.get(), registry, &timers_,
           ProgramOptionsOf(options, reclaimer_))),
-      threads_(std::make_unique<TaskThreads>(
-          "weir-eval", kThreads, ThreadRole::kContinuation)),
+      threads_(std::make_unique<TaskThreads>("weir-eval", kThreads,
+                                             ThreadRole::kContinuation)),
       launcher_(std::make_unique<TaskThreads>(
           "weir-launch", options.streams.max, ThreadRole::kLauncher)) {
   TrimLater();

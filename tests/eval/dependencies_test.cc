@@ -16,7 +16,7 @@
 namespace weir {
 namespace {
 
-class Waits : public EvalTest {
+class Dependencies : public EvalTest {
  protected:
   void SetUp() override {
     EvalTest::SetUp();
@@ -38,9 +38,9 @@ class Waits : public EvalTest {
   std::shared_ptr<const Program> program_;
   const std::vector<float> values_ = {1, 2, 3};
 };
-WEIR_EVAL_ON_EVERY_DEVICE(Waits);
+WEIR_EVAL_ON_EVERY_DEVICE(Dependencies);
 
-TEST_P(Waits, AReaderInAnotherContextWaitsForItsProducer) {
+TEST_P(Dependencies, AReaderInAnotherContextWaitsForItsProducer) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation a = Enter(NewContext());
   Activation b = Enter(NewContext());
@@ -57,7 +57,7 @@ TEST_P(Waits, AReaderInAnotherContextWaitsForItsProducer) {
   EXPECT_TRUE(producer.Done().ok());
 }
 
-TEST_P(Waits, AReaderInAnotherContextFailsWithItsProducer) {
+TEST_P(Dependencies, AReaderInAnotherContextFailsWithItsProducer) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation a = Enter(NewContext());
   Activation b = Enter(NewContext());
@@ -72,7 +72,7 @@ TEST_P(Waits, AReaderInAnotherContextFailsWithItsProducer) {
   EXPECT_EQ(producer.Done().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_P(Waits, AReaderWaitsForAProducerThatAnotherContextDefers) {
+TEST_P(Dependencies, AReaderWaitsForAProducerThatAnotherContextDefers) {
   Activation a = Enter(NewContext());
   Activation b = Enter(NewContext());
   WatchedWork producer, reader;
@@ -87,7 +87,7 @@ TEST_P(Waits, AReaderWaitsForAProducerThatAnotherContextDefers) {
   EXPECT_EQ(Result(*reader.work), values_);
 }
 
-TEST_P(Waits, ADeadlineActsBehindAnotherWorksWait) {
+TEST_P(Dependencies, ADeadlineActsBehindAnotherWorksWait) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation activation = Enter(NewContext());
   WatchedWork parked, late, behind;
@@ -107,7 +107,7 @@ TEST_P(Waits, ADeadlineActsBehindAnotherWorksWait) {
   EXPECT_TRUE(behind.Done().ok());
 }
 
-TEST_P(Waits, WorksOfDifferentDeadlinesAreJoined) {
+TEST_P(Dependencies, WorksOfDifferentDeadlinesAreJoined) {
   const auto graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
   Activation activation = Enter(NewContext());
   const Nanos hour = NowNanos() + absl::ToInt64Nanoseconds(absl::Hours(1));
@@ -126,7 +126,7 @@ TEST_P(Waits, WorksOfDifferentDeadlinesAreJoined) {
   }
 }
 
-TEST_P(Waits, OneThatIsLateLeavesTheOthersOfAJoinedWork) {
+TEST_P(Dependencies, OneThatIsLateLeavesTheOthersOfAJoinedWork) {
   const auto graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
   auto gate = std::make_shared<Timeline>("gate");
   Activation activation = Enter(NewContext());
@@ -152,7 +152,7 @@ TEST_P(Waits, OneThatIsLateLeavesTheOthersOfAJoinedWork) {
   EXPECT_TRUE(works[2].Done().ok()) << works[2].work->status();
 }
 
-TEST_P(Waits, ARefusedRandomWorkDrawsNoSeed) {
+TEST_P(Dependencies, ARefusedRandomWorkDrawsNoSeed) {
   auto gate = std::make_shared<Timeline>("gate");
   Attributes shape;
   shape.Set("shape", std::vector<int64_t>{4});
@@ -185,7 +185,7 @@ TEST_P(Waits, ARefusedRandomWorkDrawsNoSeed) {
 }
 
 // Two engines, as a process has that serves several devices.
-TEST_P(Waits, ProgramsAndTensorsOfAnotherDeviceAreRefusedByName) {
+TEST_P(Dependencies, ProgramsAndTensorsOfAnotherDeviceAreRefusedByName) {
   auto device = MakeDevice("cpu", {.cpu_threads = 1}, *registry_);
   ASSERT_TRUE(device.ok()) << device.status();
   auto other = Engine::Create(*std::move(device), registry_.get(), {});
@@ -219,7 +219,7 @@ TEST_P(Waits, ProgramsAndTensorsOfAnotherDeviceAreRefusedByName) {
   }
 }
 
-TEST_P(Waits, WatchersAreToldEachStateInOrder) {
+TEST_P(Dependencies, WatchersAreToldEachStateInOrder) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation activation = Enter(NewContext());
   WatchedWork watched;
@@ -246,7 +246,7 @@ TEST_P(Waits, WatchersAreToldEachStateInOrder) {
   EXPECT_EQ(watched.work->Watch([](WorkState) { FAIL(); }), 0u);
 }
 
-TEST_P(Waits, AWatcherMayHoldTheWork) {
+TEST_P(Dependencies, AWatcherMayHoldTheWork) {
   std::weak_ptr<Work> weak;
   Event ended;
   {
