@@ -71,6 +71,7 @@ absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
     if (value <= current) return NotIncreasing(value);
     // Known before it is reached: whoever sees the value sees its failure.
     has_failures_.store(true);
+    failed_ahead_.erase(value);
     failed_values_.insert_or_assign(value, std::move(status));
     while (!value_.compare_exchange_weak(current, value)) {
       if (value <= current) {
@@ -90,7 +91,7 @@ void Timeline::FailAhead(uint64_t value, absl::Status status) {
     MutexLock lock(&mu_);
     if (!failure_.ok() || value <= value_.load()) return;
     has_failures_.store(true);
-    failed_values_.insert_or_assign(value, status);
+    failed_ahead_.insert_or_assign(value, status);
     const auto take = [&](auto& waiters, auto continuation_of) {
       auto waiter = waiters.lower_bound(Key{value, 0});
       while (waiter != waiters.end() && waiter->first.first == value) {
@@ -109,8 +110,6 @@ void Timeline::FailAhead(uint64_t value, absl::Status status) {
 
 void Timeline::ForgetOldestFailure() {
   const auto oldest = failed_values_.begin();
-  // One that is ahead is not old.
-  if (oldest->first > value_.load()) return;
   forgotten_failure_ = oldest->first;
   const auto held = held_.find(oldest->first);
   if (held != held_.end()) held->second.failure = std::move(oldest->second);
@@ -169,8 +168,8 @@ std::optional<absl::Status> Timeline::Outcome(uint64_t value) const {
 std::optional<absl::Status> Timeline::OutcomeLocked(uint64_t value) const {
   if (value > failed_after_) return failure_;
   if (value_.load() < value) {
-    const auto ahead = failed_values_.find(value);
-    if (ahead == failed_values_.end()) return std::nullopt;
+    const auto ahead = failed_ahead_.find(value);
+    if (ahead == failed_ahead_.end()) return std::nullopt;
     return ahead->second;
   }
   if (value <= forgotten_failure_) {

@@ -172,6 +172,7 @@ class WEIR_EXPORT Timeline {
   std::unordered_map<WaitId, uint64_t> wait_keys_ WEIR_GUARDED_BY(mu_);
   std::vector<Backed> backed_ WEIR_GUARDED_BY(mu_);  // by value
   std::map<uint64_t, absl::Status> failed_values_ WEIR_GUARDED_BY(mu_);
+  std::map<uint64_t, absl::Status> failed_ahead_ WEIR_GUARDED_BY(mu_);
   uint64_t forgotten_failure_ WEIR_GUARDED_BY(mu_) = 0;  // the newest of them
   std::map<uint64_t, Held> held_ WEIR_GUARDED_BY(mu_);
   uint64_t failed_after_ WEIR_GUARDED_BY(mu_) =

@@ -443,6 +443,23 @@ TEST_F(OnDevice, AProducerOfAnotherContextIsWaitedForThere) {
   ExpectDeviceSideWait(reader);
 }
 
+TEST_F(OnDevice, APointThatADeferredWorkHadBeforeIsWaitedForThere) {
+  open_.Set();
+  ASSERT_TRUE(producer_.Done().ok());
+  Event open;
+  gate_.open = &open;
+  WatchedWork deferred, reader;
+  Prepare(deferred, gated_);
+  deferred.request().outputs = {OutputWish::kKeep};
+  deferred.request().mode = EvalMode::kDeferred;
+  in_.Defer(deferred.work, &deferred.waiter);
+  const Point point = deferred.work->point();
+  in_.Flush();
+  EXPECT_FALSE(point.OnDevice(&engine_->device()).is_null());
+  open.Set();
+  EXPECT_TRUE(deferred.Done().ok()) << deferred.work->status();
+}
+
 // A value that nobody announced has an outcome of its own.
 TEST_F(OnDevice, AValueBelowASignalWaitsForTheHost) {
   WatchedWork reader;

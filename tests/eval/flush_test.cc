@@ -520,5 +520,57 @@ TEST_P(Flush, BytesAreConsumedBeforeTheCallReturns) {
   EXPECT_THAT(Kept(activation, deferred), ElementsAre(-1, -2, -3));
 }
 
+// A signal reaches what is below it as well.
+TEST_P(Flush, AWorkAfterALesserValueRunsWhatSignalsAGreaterOne) {
+  Activation activation = Enter(NewContext());
+  auto told = std::make_shared<Timeline>("told");
+  const std::vector<float> a = {1};
+  Deferred signals(this, "Neg", 1);
+  signals.Read(0, a);
+  signals.request().signal = {{told, 5}};
+  Defer(activation, signals);
+  WatchedWork after;
+  after.request().program = Compile("Neg", 1);
+  after.request().inputs = {Floats(a)};
+  after.request().after = {Point{told, 3}};
+  activation.Submit(after.work.get(), &after.waiter);
+  EXPECT_EQ(after.Done(), absl::OkStatus());
+  EXPECT_TRUE(signals.work->done());
+}
+
+TEST_P(Flush, ADeferredWorkDrawsItsSeedOnceAndARefusedOneNone) {
+  Attributes shape;
+  shape.Set("shape", std::vector<int64_t>{4});
+  const auto random = Compile("RandomUniform", 0, shape, "weir");
+  const std::vector<float> a = {1};
+  const auto prepare = [&](WatchedWork& watched) {
+    watched.request().program = random;
+    watched.request().outputs = {OutputWish::kKeep};
+    watched.request().mode = EvalMode::kDeferred;
+  };
+  Activation activation =
+      Enter(NewContext({.rng = {.seed = 7}, .max_pending = 1}));
+  Deferred first(this, "Neg", 1);
+  first.Read(0, a);
+  Defer(activation, first);
+  WatchedWork refused, drawn;
+  prepare(refused);
+  activation.Defer(refused.work, &refused.waiter);
+  EXPECT_EQ(Reason(refused.Done()), "CONTEXT_FULL");
+  activation.Flush();
+  ASSERT_TRUE(first.Done().ok());
+  prepare(drawn);
+  while (true) {  // the place of the first may be taken yet
+    drawn.waiter.Reset();
+    activation.Defer(drawn.work, &drawn.waiter);
+    if (Reason(drawn.Returned()) != "CONTEXT_FULL") break;
+  }
+  const uint64_t seed = drawn.work->seed();
+  EXPECT_EQ(seed, (RngState{.seed = 7}.Next()));
+  activation.Flush();
+  ASSERT_TRUE(drawn.Done().ok()) << drawn.work->status();
+  EXPECT_EQ(drawn.work->seed(), seed);
+}
+
 }  // namespace
 }  // namespace weir

@@ -368,6 +368,28 @@ TEST_P(PostedWork, IsNotDoneWhileALaneIsAnnounced) {
   EXPECT_EQ(engine_->streams().stats().leased, 0u);
 }
 
+TEST_P(PostedWork, WaitsForNoLaneOnceItIsCancelled) {
+  MakeThePlan();
+  std::vector<StreamLease> leases;
+  ASSERT_TRUE(testing::Eventually([&] {
+    if (auto lease = engine_->streams().TryAcquire(); lease.ok()) {
+      leases.push_back(*std::move(lease));
+    }
+    return leases.size() == SmallEngine().streams.max;
+  }));
+  Activation activation = Enter(NewContext({.executor = &executor_}));
+  WatchedWork watched;
+  Prepare(watched);
+  activation.Submit(watched.work.get(), &watched.waiter);
+  EXPECT_EQ(engine_->streams().stats().waiting, 1u);
+  watched.work->Cancel();
+  executor_.RunAll();
+  EXPECT_EQ(watched.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(engine_->streams().stats().waiting, 0u);
+  leases.clear();
+  EXPECT_EQ(engine_->streams().stats().leased, 0u);
+}
+
 TEST_P(PostedWork, IsNotDoneWhileAPointIsAnnounced) {
   MakeThePlan();
   auto gate = std::make_shared<Timeline>("gate");
