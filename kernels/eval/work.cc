@@ -223,6 +223,7 @@ void Work::End(absl::Status status, bool launched) {
   if (!status.ok() || !request.Reads(OutputWish::kInline)) {
     result_.buffer.Reset();
   }
+  if (!status.ok() && !readable_) result_.kept.clear();
   status_ = std::move(status);
   if (number_ != 0) context->EndPlaced(*this);
   if (deferred_end_ != nullptr) {

@@ -188,7 +188,37 @@ absl::Status WorkMemory::StageInputs(PinnedPool& pool) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane) {
+absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, uint64_t owner,
+                                          bool may_wait) {
+  if (!request_.Reads(OutputWish::kKeep)) return true;
+  result_.kept.resize(request_.outputs.size());
+  for (size_t i = 0; i < request_.outputs.size(); ++i) {
+    if (request_.outputs[i] != OutputWish::kKeep || result_.kept[i].valid()) {
+      continue;
+    }
+    const TensorMeta& meta = plan_->outputs()[i].meta;
+    if (meta.dtype == DType::kString) {
+      // Its characters lie with the run's inputs and results.
+      return absl::UnimplementedError(
+          absl::StrCat("output ", i, " is text and cannot be kept"));
+    }
+    WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
+                          may_wait ? pool.Allocate(meta.bytes, owner)
+                                   : pool.AllocateNow(meta.bytes, owner));
+    if (allocation.storage == nullptr) return false;
+    // The whole tensor is overwritten by the copy of the result: what was there
+    // before is never seen, so `must_zero` asks for nothing here.
+    result_.kept[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
+                             std::move(allocation.storage));
+  }
+  return true;
+}
+
+absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane,
+                                            uint64_t owner) {
+  WEIR_ASSIGN_OR_RETURN(const bool kept,
+                        TakeKept(engine.memory(), owner, /*may_wait=*/false));
+  if (!kept) return false;
   if (!staged_ && staging_.empty() && Stages()) {
     WEIR_ASSIGN_OR_RETURN(staging_, engine.pinned().AcquireNow(StagingBytes()));
     if (staging_.empty()) return false;
@@ -205,7 +235,9 @@ absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane) {
   return device_inputs_ != nullptr;
 }
 
-absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane) {
+absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane, uint64_t owner) {
+  WEIR_RETURN_IF_ERROR(
+      TakeKept(engine.memory(), owner, /*may_wait=*/true).status());
   if (!staged_ && staging_.empty() && Stages()) {
     WEIR_ASSIGN_OR_RETURN(staging_, engine.pinned().Acquire(StagingBytes()));
   }
@@ -219,8 +251,7 @@ absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane) {
   return absl::OkStatus();
 }
 
-absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane,
-                                uint64_t owner) {
+absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane) {
   const size_t inputs = host_addressable_ ? 0 : Aligned(plan_->input_bytes());
   const size_t outputs = host_addressable_ ? 0 : Aligned(plan_->output_bytes());
   device_outputs_ = device_inputs_ + inputs;
@@ -235,24 +266,6 @@ absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane,
   result_.bytes = result_.buffer.data();
   if (host_addressable_) device_outputs_ = result_.buffer.data();
 
-  result_.kept.assign(
-      request_.Reads(OutputWish::kKeep) ? request_.outputs.size() : 0,
-      Tensor());
-  for (size_t i = 0; i < request_.outputs.size(); ++i) {
-    if (request_.outputs[i] != OutputWish::kKeep) continue;
-    const TensorMeta& meta = plan_->outputs()[i].meta;
-    if (meta.dtype == DType::kString) {
-      // Its characters lie with the run's inputs and results.
-      return absl::UnimplementedError(
-          absl::StrCat("output ", i, " is text and cannot be kept"));
-    }
-    WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
-                          engine.memory().Allocate(meta.bytes, owner));
-    // The whole tensor is overwritten by the copy of the result: what was there
-    // before is never seen, so `must_zero` asks for nothing here.
-    result_.kept[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
-                             std::move(allocation.storage));
-  }
   // Only now that nothing fails any more: the next on the stream is this run.
   const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
   for (const Tensor& kept : result_.kept) {

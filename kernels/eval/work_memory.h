@@ -57,13 +57,13 @@ class WorkMemory {
 
   // What the run needs and is there or quick to make (Device::quick_bytes):
   // false if something is missing. Reserve takes it, and may take long.
-  absl::StatusOr<bool> TakeAtHand(Engine& engine, Lane& lane);
-  absl::Status Reserve(Engine& engine, Lane& lane);
+  // Kept tensors are taken in the name of `owner` (MemoryPool::Allocate).
+  absl::StatusOr<bool> TakeAtHand(Engine& engine, Lane& lane, uint64_t owner);
+  absl::Status Reserve(Engine& engine, Lane& lane, uint64_t owner);
 
-  // Puts to use what TakeAtHand took, and takes kept tensors, in the name of
-  // `owner` (MemoryPool::Allocate). Nothing here waits: what is not there is
+  // Puts to use what TakeAtHand took. Nothing here waits: what is not there is
   // RESOURCE_EXHAUSTED. The run is the next on the lane's stream.
-  absl::Status Assign(Engine& engine, const Lane& lane, uint64_t owner);
+  absl::Status Assign(Engine& engine, const Lane& lane);
 
   // -- In the launch.
   absl::Status CopyIn(Stream& stream) const;
@@ -76,6 +76,9 @@ class WorkMemory {
   bool Borrows(size_t i) const;
   bool Stages() const;        // some input is copied
   bool NeedsResults() const;  // in pinned memory
+  // False: it would have to wait.
+  absl::StatusOr<bool> TakeKept(MemoryPool& pool, uint64_t owner,
+                                bool may_wait);
   size_t StagingBytes() const;
   size_t ArenaBytes() const;
 

@@ -405,7 +405,8 @@ QueueItem::Step Work::PrepareAndLaunch() {
   const bool host_addressable = device.host_addressable();
   Lane* const lane = claim_.lane();
   if (!device.health().poisoned()) {
-    const absl::StatusOr<bool> there = memory_.TakeAtHand(engine, *lane);
+    const absl::StatusOr<bool> there =
+        memory_.TakeAtHand(engine, *lane, context->id());
     if (!there.ok()) {
       EndUnlaunched(there.status());
       return Step::kRun;
@@ -433,7 +434,7 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
     Engine& engine = context->engine();
     absl::Status status = StillWanted();
     if (status.ok()) {
-      status = grow ? memory_.Reserve(engine, *lane)
+      status = grow ? memory_.Reserve(engine, *lane, context->id())
                     : memory_.StageInputs(engine.pinned());
     }
     context->executor().Post([this, status = std::move(status)]() mutable {
@@ -472,7 +473,7 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
   report_.lane = lane->number();
   report_.lease_generation = lane->generation();
   absl::Status status = device.health().status();
-  if (status.ok()) status = memory_.Assign(engine, *lane, context->id());
+  if (status.ok()) status = memory_.Assign(engine, *lane);
   stage_ = Stage::kLaunched;
   if (joined_ != nullptr) {
     // What is behind it may read its members, which it has not given their

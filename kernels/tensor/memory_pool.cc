@@ -118,6 +118,17 @@ MemoryPool::~MemoryPool() {
 
 absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
                                                             uint64_t owner) {
+  return Take(bytes, owner, /*may_wait=*/true);
+}
+
+absl::StatusOr<MemoryPool::Allocation> MemoryPool::AllocateNow(size_t bytes,
+                                                               uint64_t owner) {
+  return Take(bytes, owner, /*may_wait=*/false);
+}
+
+absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
+                                                        uint64_t owner,
+                                                        bool may_wait) {
   State& state = *state_;
   if (bytes > static_cast<size_t>(kMaxTensorBytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -141,6 +152,12 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
       state.cached -= wanted;
       state.used += wanted;
     } else {
+      const bool frees_none =
+          wanted <= state.budget &&
+          state.used + state.cached <= state.budget - wanted;
+      if (!may_wait && (!frees_none || wanted > state.device->quick_bytes())) {
+        return Allocation{};
+      }
       evicted = state.Evict(wanted);
       refused = wanted > state.budget ||
                 state.used + state.cached > state.budget - wanted;
@@ -166,7 +183,7 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
       found.memory.data() == nullptr || found.last_owner != owner;
   if (found.memory.data() == nullptr) {
     auto memory = state.device->Allocate(wanted);
-    if (absl::IsResourceExhausted(memory.status())) {
+    if (may_wait && absl::IsResourceExhausted(memory.status())) {
       // The device is short of memory before the budget is.
       Trim();
       memory = state.device->Allocate(wanted);
@@ -174,6 +191,10 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
     if (!memory.ok()) {
       MutexLock lock(&state.mu);
       state.used -= wanted;
+      // What is cached may be freed for it, elsewhere.
+      if (!may_wait && absl::IsResourceExhausted(memory.status())) {
+        return Allocation{};
+      }
       ++state.refused;
       return std::move(memory).status();
     }

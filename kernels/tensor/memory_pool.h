@@ -35,11 +35,16 @@ class WEIR_EXPORT MemoryPool {
     bool must_zero = false;
   };
   absl::StatusOr<Allocation> Allocate(size_t bytes, uint64_t owner);
+  // The same for threads that may not wait: without a storage if one would have
+  // to be made or freed that is more than the device's quick_bytes.
+  absl::StatusOr<Allocation> AllocateNow(size_t bytes, uint64_t owner);
 
   MemoryPoolStats stats() const;
   void Trim();
 
  private:
+  absl::StatusOr<Allocation> Take(size_t bytes, uint64_t owner, bool may_wait);
+
   struct State;
   std::shared_ptr<State> state_;
 };

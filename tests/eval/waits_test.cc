@@ -60,6 +60,7 @@ class Waits : public ::testing::Test {
     Activation activation;
     absl::StatusCode code = absl::StatusCode::kUnknown;
     std::atomic<int>* left = nullptr;
+    bool keeps = false;  // the result, on the device
   };
 
   static Graph OneNode(const std::string& domain, const std::string& op) {
@@ -110,6 +111,7 @@ class Waits : public ::testing::Test {
                          elements * sizeof(float))};
     request.inputs = {source};
     request.deadline = deadline;
+    if (call->keeps) request.outputs = {OutputWish::kKeep};
     call->activation.Submit(call->work.get(), call);
   }
 
@@ -138,6 +140,7 @@ TEST_F(Waits, AreNowhereOutOfPlaceUnderLoadsOfAllKinds) {
       Call* const call = calls.back().get();
       call->io = &io_;
       call->left = &left;
+      call->keeps = i % 4 == 3;
       // The larger ones want a new arena and new buffers.
       const size_t elements = size_t{1} << ((i + round) % 16);
       io_.Post([=, this] {

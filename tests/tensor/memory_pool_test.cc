@@ -109,6 +109,25 @@ TEST_F(MemoryPoolTest, TrimFreesWhatIsNotInUse) {
   EXPECT_EQ(pool_.stats().used_bytes, 1024u);
 }
 
+TEST_F(MemoryPoolTest, TakesNowOnlyWhatIsThereOrQuickToMake) {
+  FaultInjectingDevice slow(MakeCpuDevice({.cpu_threads = 1}));
+  slow.set_allocation_waits();
+  MemoryPool pool(&slow, kBudget);
+  EXPECT_EQ(pool.AllocateNow(1000, 1).value().storage, nullptr);
+  EXPECT_EQ(slow.calls(DeviceCall::kAllocate), 0u);
+  EXPECT_EQ(pool.stats().used_bytes, 0u);
+  EXPECT_EQ(pool.stats().refused_total, 0u);
+  { const auto made = pool.Allocate(1000, 1).value(); }
+  EXPECT_NE(pool.AllocateNow(1000, 1).value().storage, nullptr);
+  // Not what is free of another size, which would have to be freed.
+  EXPECT_EQ(pool.AllocateNow(kBudget, 1).value().storage, nullptr);
+  EXPECT_EQ(slow.calls(DeviceCall::kFree), 0u);
+  // Quick where the device says so.
+  EXPECT_NE(pool_.AllocateNow(1000, 1).value().storage, nullptr);
+  EXPECT_EQ(pool_.AllocateNow(2 * kBudget, 1).value().storage, nullptr)
+      << "Allocate says why";
+}
+
 TEST(MemoryPoolFaultTest, ADeviceThatIsFullGetsTheCacheBack) {
   FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
   MemoryPool pool(&device, kBudget);
