@@ -22,6 +22,7 @@
 namespace weir {
 
 class Engine;
+class MemoryPool;
 
 // What a run leaves to whoever asked for it.
 struct RunResult {

@@ -111,7 +111,10 @@ class Waits : public ::testing::Test {
                          elements * sizeof(float))};
     request.inputs = {source};
     request.deadline = deadline;
-    if (call->keeps) request.outputs = {OutputWish::kKeep};
+    if (call->keeps) {
+      request.outputs = {OutputWish::kKeep};
+      request.mode = EvalMode::kSyncFull;
+    }
     call->activation.Submit(call->work.get(), call);
   }
 
