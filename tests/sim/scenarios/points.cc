@@ -90,11 +90,13 @@ void OutcomesAreFinal() {
 
 // A launch is seen by whoever waits for it, or for its end.
 void LaunchMeetsWaiters() {
-  Timeline timeline("t");
+  // Timelines only compare devices.
+  const Device* const device = reinterpret_cast<const Device*>(&device);
+  Timeline timeline("t", device);
   int launched = 0;
   SetExploring(true);
   Thread waiter("waiter", [&] {
-    timeline.When(1, Timeline::Until::kLaunched, [&](absl::Status status) {
+    timeline.OnLaunched(1, device, [&](absl::Status status) {
       Check(status.ok(), "it is good");
       ++launched;
     });
