@@ -1,10 +1,12 @@
-// Which opsets of the standard domain weir knows, operator by operator. Pure.
+// Which opsets of a domain weir knows, operator by operator. Pure.
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/base/export.h"
+#include "kernels/ops/op.h"
 
 namespace weir {
 
@@ -12,14 +14,16 @@ inline constexpr int kOldestOnnxOpset = 11;
 inline constexpr int kNewestOnnxOpset = 25;
 inline constexpr int kWeirOpset = 1;
 
-// OK if weir knows what `op` of `domain` means in `opset`: it lies between the
-// oldest and the newest, the operator exists in it, and the last change of its
-// meaning up to it is one that weir implements. UNIMPLEMENTED says which opsets
-// would do. An operator that weir lacks altogether is OK here.
-WEIR_EXPORT absl::Status CheckOpset(std::string_view domain,
-                                    std::string_view op, int opset);
+// OK if weir knows what the operator means in this opset of its domain: it lies
+// between the oldest and the newest, and OpDef::meanings has one for it.
+// UNIMPLEMENTED says which opsets would do.
+WEIR_EXPORT absl::Status CheckOpset(const OpDef& def, int opset);
 
-// Whether the table behind CheckOpset has a row for this ONNX operator.
-WEIR_EXPORT bool HasOpsetRow(std::string_view op);
+struct OpsetRange {
+  int first = 0;
+  int last = 0;
+};
+// The opsets that CheckOpset takes, one range for each meaning, ascending.
+WEIR_EXPORT std::vector<OpsetRange> OpsetsOf(const OpDef& def);
 
 }  // namespace weir

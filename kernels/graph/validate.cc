@@ -170,7 +170,7 @@ class Validator {
                                  "\": use \"\" (ONNX) or \"weir\"")),
           node, i);
     }
-    const absl::Status known = CheckOpset(node.domain, node.op, opset);
+    const absl::Status known = CheckOpset(*def, opset);
     if (!known.ok()) return NodeError(known, node, i);
     WEIR_RETURN_IF_ERROR(CheckInputCount(i, *def));
     return CheckOutputCount(i, *def);

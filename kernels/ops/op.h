@@ -361,6 +361,12 @@ struct OpDef {
   std::string_view domain;
   std::string_view name;
   std::string_view doc;  // one or two sentences
+  // The opsets of the domain that began a meaning which the code has,
+  // ascending; each holds up to the next, the last one up to unknown_from (0:
+  // it is the newest). Code that differs from one to the other compares
+  // NodeInfo::opset with them. Of the tree's operators ops.def says them.
+  std::vector<int> meanings = {1};
+  int unknown_from = 0;
   std::vector<InputDef> inputs;
   std::vector<OutputDef> outputs;
   std::vector<AttributeDef> attributes;

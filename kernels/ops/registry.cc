@@ -12,7 +12,7 @@
 
 namespace weir {
 
-#define OP(domain, Name, family) \
+#define OP(domain, Name, family, ...) \
   absl::Status Register_##domain##_##Name(OpRegistry& registry);
 #include "kernels/ops/ops.def"
 #undef OP
@@ -306,7 +306,22 @@ std::unique_ptr<OpRegistry> MakeOpRegistry(const RegistryOptions& options) {
   const auto check = [](const absl::Status& status) {
     if (!status.ok()) std::abort();
   };
-#define OP(domain, Name, family) check(Register_##domain##_##Name(*registry));
+  const auto set_meanings = [&](std::string_view domain, std::string_view name,
+                                std::vector<int> opsets) {
+    const auto entry = registry->entries_.find(
+        OpRegistry::Key(domain == "onnx" ? std::string_view() : domain, name));
+    // A program may leave an operator out.
+    if (entry == registry->entries_.end()) return;
+    OpDef& def = *entry->second.def;
+    if (opsets.back() < 0) {
+      def.unknown_from = -opsets.back();
+      opsets.pop_back();
+    }
+    def.meanings = std::move(opsets);
+  };
+#define OP(domain, Name, family, ...)           \
+  check(Register_##domain##_##Name(*registry)); \
+  set_meanings(#domain, #Name, {__VA_ARGS__});
 #include "kernels/ops/ops.def"
 #undef OP
   return registry;

@@ -9,6 +9,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/opsets.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/explain.h"
@@ -138,6 +139,11 @@ void FillDescription(const OpDef& def, const OpRegistry& registry,
     v1::OperatorArgument* argument = description->add_outputs();
     argument->set_name(std::string(output.name));
     argument->set_presence(PresenceOf(output.optional, output.variadic));
+  }
+  for (const OpsetRange& range : OpsetsOf(def)) {
+    v1::OpsetRange* opsets = description->add_opsets();
+    opsets->set_first(range.first);
+    opsets->set_last(range.last);
   }
   for (const AttributeDef& from : def.attributes) {
     v1::OperatorAttribute* attribute = description->add_attributes();

@@ -5,7 +5,7 @@
 
 namespace weir {
 
-#define OP(domain, Name, family)                                 \
+#define OP(domain, Name, family, ...)                            \
   __attribute__((weak))                                          \
   absl::Status Register_##domain##_##Name(OpRegistry& registry); \
   absl::Status Register_##domain##_##Name(OpRegistry&) {         \
