@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
+#include "client/cli/json_output.h"
 #include "client/cli/tensor_argument.h"
 
 namespace weir::client {
@@ -61,6 +62,10 @@ int Drain(const GlobalFlags& global, const std::string& token_file) {
   Client client(global.options());
   auto response = client.Drain(*token);
   if (!response.ok()) return Report(response.status());
+  if (global.json) {
+    PrintJson(MessageJson(*response));
+    return 0;
+  }
   std::cout << absl::StrFormat(
       "%s; takes new connections for %g s, cuts what is left after %g s%s; %d "
       "requests in flight\n",
@@ -79,6 +84,11 @@ int SetLevel(const GlobalFlags& global, const std::string& token_file,
   Client client(global.options());
   auto response = client.SetLogLevel(Levels().at(level), *token);
   if (!response.ok()) return Report(response.status());
+  if (global.json) {
+    PrintJson(
+        {{"level", level}, {"previous", LevelName(response->previous())}});
+    return 0;
+  }
   std::cout << "log level " << level << ", was "
             << LevelName(response->previous()) << "\n";
   return 0;

@@ -2,11 +2,14 @@
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
+#include "client/cli/json_output.h"
 #include "client/cli/message_text.h"
+#include "client/cli/operator_page.h"
 #include "client/cli/tensor_argument.h"
 
 namespace weir::client {
@@ -21,10 +24,16 @@ std::string SpecText(const v1::NamedTensorSpec& spec) {
                       Summary(spec.spec().dtype(), shape, "", 0));
 }
 
+int PrintMessage(const google::protobuf::Message& message) {
+  PrintJson(MessageJson(message));
+  return 0;
+}
+
 int Models(const GlobalFlags& global) {
   Client client(global.options());
   auto response = client.ListModels();
   if (!response.ok()) return Report(response.status());
+  if (global.json) return PrintMessage(*response);
   for (const v1::Model& model : response->models()) {
     for (const v1::ModelVersion& version : model.versions()) {
       std::cout << absl::StrFormat("%-24s %4d  %-12s %s\n", model.name(),
@@ -46,6 +55,7 @@ int Devices(const GlobalFlags& global) {
   Client client(global.options());
   auto response = client.ListDevices();
   if (!response.ok()) return Report(response.status());
+  if (global.json) return PrintMessage(*response);
   for (const v1::Device& device : response->devices()) {
     std::cout << absl::StrFormat(
         "%-8s %s\n  uuid %s\n  %d compute units, %.1f GiB (%.1f free), %s, "
@@ -63,29 +73,50 @@ int Devices(const GlobalFlags& global) {
   return 0;
 }
 
-int Ops(const GlobalFlags& global, const std::string& name) {
-  Client client(global.options());
-  if (!name.empty()) {
-    // "weir.Resize", "ai.onnx.Add"; "Add" is of domain "".
-    const size_t dot = name.rfind('.');
-    auto op = dot == std::string::npos
-                  ? client.DescribeOperator("", name)
-                  : client.DescribeOperator(name.substr(0, dot),
-                                            name.substr(dot + 1));
-    if (!op.ok()) return Report(op.status());
-    std::cout << MessageText(*op);
-    return 0;
+// "did you mean weir.Resize?" for a name that only its domain or case keeps
+// from being one; where there is none, how to find one.
+std::string Remedy(const std::string& name,
+                   const v1::ListOperatorsResponse& operators) {
+  const std::string last = name.substr(name.rfind('.') + 1);
+  for (const v1::OperatorSummary& op : operators.operators()) {
+    if (absl::EqualsIgnoreCase(op.name(), last)) {
+      return absl::StrCat("did you mean ", OperatorName(op), "?");
+    }
   }
+  return "weir ops lists those that there are";
+}
+
+int DescribeOp(const GlobalFlags& global, const std::string& name) {
+  Client client(global.options());
+  // "weir.Resize", "ai.onnx.Add"; "Add" is of domain "".
+  const size_t dot = name.rfind('.');
+  auto op =
+      dot == std::string::npos
+          ? client.DescribeOperator("", name)
+          : client.DescribeOperator(name.substr(0, dot), name.substr(dot + 1));
+  if (absl::IsNotFound(op.status())) {
+    auto operators = client.ListOperators();
+    if (!operators.ok()) return Report(operators.status());
+    return Report(absl::NotFoundError(absl::StrCat(
+        "no operator \"", name, "\"; ", Remedy(name, *operators))));
+  }
+  if (!op.ok()) return Report(op.status());
+  if (global.json) return PrintMessage(*op);
+  std::cout << OperatorPage(*op);
+  return 0;
+}
+
+int ListOps(const GlobalFlags& global) {
+  Client client(global.options());
   auto response = client.ListOperators();
   if (!response.ok()) return Report(response.status());
+  if (global.json) return PrintMessage(*response);
   for (const v1::OperatorSummary& op : response->operators()) {
-    const std::string full =
-        op.domain().empty() ? op.name() : op.domain() + "." + op.name();
     const std::string devices =
         absl::StrJoin(op.devices(), ",", [](std::string* out, int device) {
           absl::StrAppend(out, EnumText(static_cast<v1::DeviceType>(device)));
         });
-    std::cout << absl::StrFormat("%-26s %-9s %s\n", full, devices,
+    std::cout << absl::StrFormat("%-26s %-9s %s\n", OperatorName(op), devices,
                                  op.summary());
   }
   return 0;
@@ -97,7 +128,11 @@ int Probe(const GlobalFlags& global, const std::string& service) {
   if (!global.timeout_given) options.timeout = kProbeTimeout;
   auto serving = Client(std::move(options)).IsServing(service);
   if (!serving.ok()) return Report(serving.status());
-  std::cout << (*serving ? "SERVING\n" : "NOT_SERVING\n");
+  if (global.json) {
+    PrintJson({{"service", service}, {"serving", *serving}});
+  } else {
+    std::cout << (*serving ? "SERVING\n" : "NOT_SERVING\n");
+  }
   return *serving ? 0 : 1;
 }
 
@@ -111,6 +146,10 @@ int Status(const GlobalFlags& global) {
   Client client(global.options());
   auto info = client.GetServerInfo();
   if (!info.ok()) return Report(info.status());
+  if (global.json) {
+    PrintMessage(*info);
+    return info->ready() ? 0 : 1;
+  }
   std::cout << info->name() << " " << info->version() << "  "
             << (info->ready() ? "ready" : "not ready: " + info->reason())
             << "\n  up "
@@ -138,9 +177,12 @@ Command AddDevices(CLI::App& app, const GlobalFlags& global) {
 
 Command AddOps(CLI::App& app, const GlobalFlags& global) {
   auto name = std::make_shared<std::string>();
-  CLI::App* ops = app.add_subcommand("ops", "List or describe operators");
+  CLI::App* ops = app.add_subcommand(
+      "ops", "List the operators, or tell all about one of them");
   ops->add_option("name", *name, "An operator: Add, weir.Resize");
-  return {ops, [name, &global] { return Ops(global, *name); }};
+  return {ops, [name, &global] {
+            return name->empty() ? ListOps(global) : DescribeOp(global, *name);
+          }};
 }
 
 Command AddStatus(CLI::App& app, const GlobalFlags& global) {

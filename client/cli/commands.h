@@ -23,6 +23,7 @@ struct GlobalFlags {
   std::string server = "127.0.0.1:8001";
   double timeout_seconds = 30;
   bool timeout_given = false;
+  bool json = false;  // the answer is for programs: see json_output.h
 
   TlsFiles tls_files;
   TlsOptions tls;  // what the files hold

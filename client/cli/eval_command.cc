@@ -6,7 +6,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/json_output.h"
 #include "client/cli/message_text.h"
+#include "client/cli/output_printer.h"
 #include "client/cli/requests.h"
 #include "client/cpp/status_details.h"
 
@@ -52,7 +54,11 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
   if (!response.ok()) {
     const ErrorDetails error = DetailsOf(response.status());
     if (flags.report == "full" && error.report.has_value()) {
-      std::cout << "SyncReport\n" << MessageText(*error.report);
+      if (global.json) {
+        PrintJson({{"report", MessageJson(*error.report)}});
+      } else {
+        std::cout << "SyncReport\n" << MessageText(*error.report);
+      }
     }
     return Report(response.status());
   }
@@ -62,20 +68,25 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
   }
   const auto files = OutputFiles(flags.outputs, names, "the program");
   if (!files.ok()) return Report(files.status());
+  OutputPrinter printer(global.json, *files);
   for (const v1::NamedTensor& output : response->outputs()) {
     const v1::TensorSpec& spec = output.value().spec();
     const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
     absl::Status sound =
         CheckTensorBytes(spec.dtype(), shape, output.value().raw().size());
     if (!sound.ok()) return Report(sound);
-    std::cout << output.name() << " = "
-              << Summary(spec.dtype(), shape, output.value().raw()) << "\n";
-    const auto file = files->find(output.name());
-    if (file == files->end()) continue;
     absl::Status written =
-        WriteTensor(file->second, spec.dtype(), shape, output.value().raw());
+        printer.Add(output.name(), spec.dtype(), shape, output.value().raw());
     if (!written.ok()) return Report(written);
-    std::cout << "  written to " << file->second << "\n";
+  }
+  if (global.json) {
+    Json json = {{"outputs", printer.TakeJson()},
+                 {"report", MessageJson(response->report())}};
+    if (response->has_settings()) {
+      json["settings"] = MessageJson(response->settings());
+    }
+    PrintJson(json);
+    return 0;
   }
   std::cout << "SyncReport\n" << MessageText(response->report());
   if (response->has_settings()) {

@@ -4,9 +4,13 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
+#include "client/cli/json_output.h"
+#include "client/cli/output_printer.h"
 #include "client/cli/requests.h"
 
 namespace weir::client {
@@ -40,16 +44,24 @@ std::vector<int64_t> Classes(const std::string& raw, int64_t rows,
   return best;
 }
 
+struct Accuracy {
+  size_t right = 0;
+  size_t rows = 0;
+  double share() const {
+    return static_cast<double>(right) / static_cast<double>(rows);
+  }
+};
+
 // Compares the classes of the first float [n, classes] output with the labels.
-int CheckLabels(const InferFlags& flags,
-                const inference::ModelInferResponse& response) {
-  std::ifstream file(flags.labels);
+absl::StatusOr<Accuracy> CheckLabels(
+    const std::string& path, const inference::ModelInferResponse& response) {
+  std::ifstream file(path);
   std::vector<int64_t> labels;
   for (int64_t label = 0; file >> label;) labels.push_back(label);
   // Without any, an output of no rows might say any number of classes.
   if (labels.empty()) {
-    return Report(absl::InvalidArgumentError(
-        absl::StrCat("--labels: ", flags.labels, " holds no labels")));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--labels: ", path, " holds no labels"));
   }
   for (int i = 0; i < response.outputs_size(); ++i) {
     const auto& output = response.outputs(i);
@@ -58,26 +70,41 @@ int CheckLabels(const InferFlags& flags,
       continue;
     }
     if (static_cast<size_t>(output.shape(0)) != labels.size()) {
-      return Report(absl::InvalidArgumentError(
+      return absl::InvalidArgumentError(
           absl::StrCat("--labels has ", labels.size(), " labels for ",
-                       output.shape(0), " rows of '", output.name(), "'")));
+                       output.shape(0), " rows of '", output.name(), "'"));
     }
     const std::vector<int64_t> classes = Classes(
         response.raw_output_contents(i), output.shape(0), output.shape(1));
-    size_t right = 0;
+    Accuracy accuracy = {.rows = labels.size()};
     for (size_t r = 0; r < labels.size(); ++r) {
-      if (classes[r] == labels[r]) ++right;
+      if (classes[r] == labels[r]) ++accuracy.right;
     }
-    const double accuracy =
-        static_cast<double>(right) / static_cast<double>(labels.size());
-    std::cout << "accuracy " << accuracy << " (" << right << " of "
-              << labels.size() << ")\n";
-    if (accuracy >= flags.at_least) return 0;
-    return Report(absl::FailedPreconditionError(
-        absl::StrCat("accuracy ", accuracy, " is below ", flags.at_least)));
+    return accuracy;
   }
-  return Report(absl::InvalidArgumentError(
-      "--labels: the model has no FP32 output [rows, classes]"));
+  return absl::InvalidArgumentError(
+      "--labels: the model has no FP32 output [rows, classes]");
+}
+
+// The report that came with the reply, if one did.
+const std::string* ReportOf(const inference::ModelInferResponse& response) {
+  const auto report = response.parameters().find("weir_sync_report");
+  return report == response.parameters().end() ? nullptr
+                                               : &report->second.string_param();
+}
+
+void PrintAll(Json outputs, const std::string* report,
+              const std::optional<Accuracy>& accuracy) {
+  Json json = {{"outputs", std::move(outputs)}};
+  if (report != nullptr) {
+    json["report"] = Json::parse(*report, nullptr, /*allow_exceptions=*/false);
+  }
+  if (accuracy.has_value()) {
+    json["accuracy"] = accuracy->share();
+    json["right"] = accuracy->right;
+    json["rows"] = accuracy->rows;
+  }
+  PrintJson(json);
 }
 
 int Run(const GlobalFlags& global, const InferFlags& flags) {
@@ -101,24 +128,31 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
   }
   const auto files = OutputFiles(flags.outputs, names, "the model");
   if (!files.ok()) return Report(files.status());
+  OutputPrinter printer(global.json, *files);
   for (int i = 0; i < response->outputs_size(); ++i) {
     const auto& output = response->outputs(i);
-    const std::vector<int64_t> shape(output.shape().begin(),
-                                     output.shape().end());
-    const std::string& raw = response->raw_output_contents(i);
-    const int dtype = DtypeFromKserve(output.datatype());
-    std::cout << output.name() << " = " << Summary(dtype, shape, raw) << "\n";
-    const auto file = files->find(output.name());
-    if (file == files->end()) continue;
-    absl::Status written = WriteTensor(file->second, dtype, shape, raw);
+    absl::Status written =
+        printer.Add(output.name(), DtypeFromKserve(output.datatype()),
+                    {output.shape().begin(), output.shape().end()},
+                    response->raw_output_contents(i));
     if (!written.ok()) return Report(written);
-    std::cout << "  written to " << file->second << "\n";
   }
-  const auto report = response->parameters().find("weir_sync_report");
-  if (report != response->parameters().end()) {
-    std::cout << report->second.string_param() << "\n";
+  const std::string* const report = ReportOf(*response);
+  if (!global.json && report != nullptr) std::cout << *report << "\n";
+  std::optional<Accuracy> accuracy;
+  if (!flags.labels.empty()) {
+    auto checked = CheckLabels(flags.labels, *response);
+    if (!checked.ok()) return Report(checked.status());
+    accuracy = *checked;
+    if (!global.json) {
+      std::cout << "accuracy " << accuracy->share() << " (" << accuracy->right
+                << " of " << accuracy->rows << ")\n";
+    }
   }
-  return flags.labels.empty() ? 0 : CheckLabels(flags, *response);
+  if (global.json) PrintAll(printer.TakeJson(), report, accuracy);
+  if (!accuracy.has_value() || accuracy->share() >= flags.at_least) return 0;
+  return Report(absl::FailedPreconditionError(absl::StrCat(
+      "accuracy ", accuracy->share(), " is below ", flags.at_least)));
 }
 
 }  // namespace

@@ -1,14 +1,17 @@
 // weir load: the load generator.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
+#include "client/cli/json_output.h"
+#include "client/cli/made_inputs.h"
 #include "client/cli/requests.h"
 #include "client/cpp/load.h"
 
@@ -19,8 +22,9 @@ struct LoadFlags {
   std::string model;
   std::string program;
   std::vector<std::string> inputs;
+  std::vector<std::string> shapes;
+  int64_t free_extent = 0;  // 0: not given
   LoadOptions load;
-  bool json = false;
 };
 
 // In flight, where --concurrency does not say.
@@ -49,41 +53,68 @@ const char* CodeName(int code) {
   return code >= 0 && code < 17 ? kCodeNames[code] : "?";
 }
 
-absl::Status FillRequest(const std::vector<TensorArgument>& inputs,
-                         LoadFlags* flags) {
-  if (!flags->model.empty()) {
-    flags->load.method = "/inference.GRPCInferenceService/ModelInfer";
-    flags->load.request =
-        MakeInferRequest(flags->model, "", inputs).SerializeAsString();
-    return absl::OkStatus();
+// Says which inputs were made up, on standard error: standard output is for
+// the result.
+void SayMade(const MadeInputs& made, bool given) {
+  for (const std::string& note : made.notes) std::cerr << note << "\n";
+  if (made.chose_extents && !given) {
+    std::cerr << "extents that the model leaves open are 1; --free N or "
+                 "--shape NAME=DIMS sets others\n";
   }
-  auto graph = ReadProgram(flags->program);
+}
+
+// What is sent over and over.
+struct Payload {
+  const char* method;
+  std::string request;
+  std::vector<TensorArgument> inputs;
+};
+
+absl::StatusOr<Payload> ModelPayload(const GlobalFlags& global,
+                                     const LoadFlags& flags,
+                                     const NamedShapes& shapes,
+                                     std::vector<TensorArgument> inputs) {
+  auto metadata = Client(global.options()).ModelMetadata(flags.model);
+  if (!metadata.ok()) return metadata.status();
+  auto made = MakeInputs(*metadata, std::move(inputs), shapes,
+                         std::max<int64_t>(1, flags.free_extent));
+  if (!made.ok()) return made.status();
+  SayMade(*made, flags.free_extent > 0);
+  return Payload{
+      "/inference.GRPCInferenceService/ModelInfer",
+      MakeInferRequest(flags.model, "", made->inputs).SerializeAsString(),
+      std::move(made->inputs)};
+}
+
+absl::StatusOr<Payload> ProgramPayload(const std::string& program,
+                                       std::vector<TensorArgument> inputs) {
+  auto graph = ReadProgram(program);
   if (!graph.ok()) return graph.status();
   v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), inputs);
   request.set_mode(v1::EVAL_MODE_SYNC_FULL);
-  flags->load.method = "/weir.v1.Evaluator/Evaluate";
-  flags->load.request = request.SerializeAsString();
-  return absl::OkStatus();
+  return Payload{"/weir.v1.Evaluator/Evaluate", request.SerializeAsString(),
+                 std::move(inputs)};
 }
 
-void PrintJson(const LoadOptions& load, const LoadResult& result) {
-  nlohmann::json json = {{"requests", result.calls},
-                         {"requests_per_second", result.PerSecond()},
-                         {"seconds", result.seconds},
-                         {"callers", load.callers},
-                         {"rate", load.rate},
-                         {"skipped", result.skipped},
-                         {"latency_us",
-                          {{"p50", result.Quantile(0.5)},
-                           {"p90", result.Quantile(0.9)},
-                           {"p99", result.Quantile(0.99)},
-                           {"p99.9", result.Quantile(0.999)},
-                           {"max", result.Quantile(1)}}}};
-  json["errors"] = nlohmann::json::object();
+Json ResultJson(const LoadOptions& load, const LoadResult& result) {
+  Json json = {{"requests", result.calls},
+               {"requests_per_second", result.PerSecond()},
+               {"seconds", result.seconds},
+               {"callers", load.callers},
+               {"rate", load.rate},
+               {"skipped", result.skipped},
+               {"latency_us",
+                {{"p50", result.Quantile(0.5)},
+                 {"p90", result.Quantile(0.9)},
+                 {"p99", result.Quantile(0.99)},
+                 {"p99.9", result.Quantile(0.999)},
+                 {"max", result.Quantile(1)}}}};
+  json["errors"] = Json::object();
   for (const auto& [code, count] : result.errors) {
     json["errors"][CodeName(code)] = count;
   }
-  std::cout << json.dump(2) << "\n";
+  json["first_error"] = result.first_error;
+  return json;
 }
 
 void PrintTable(const LoadResult& result) {
@@ -117,13 +148,24 @@ int ReportSkipped(const LoadOptions& load, const LoadResult& result) {
 
 int Run(const GlobalFlags& global, LoadFlags* flags) {
   if (flags->model.empty() == flags->program.empty()) {
-    return ReportUsage("give either --model or --program, to say what to send");
+    return ReportUsage("give either a model or --program, to say what to send");
+  }
+  const bool model = !flags->model.empty();
+  if (!model && (!flags->shapes.empty() || flags->free_extent > 0)) {
+    return ReportUsage(
+        "--shape and --free are for models: give the inputs of "
+        "a program with --input");
   }
   auto inputs = ParseInputs(flags->inputs);
   if (!inputs.ok()) return ReportArgument(inputs.status());
-  if (absl::Status status = FillRequest(*inputs, flags); !status.ok()) {
-    return Report(status);
-  }
+  auto shapes = ParseShapes(flags->shapes);
+  if (!shapes.ok()) return ReportArgument(shapes.status());
+  auto payload = model
+                     ? ModelPayload(global, *flags, *shapes, *std::move(inputs))
+                     : ProgramPayload(flags->program, *std::move(inputs));
+  if (!payload.ok()) return Report(payload.status());
+  flags->load.request = std::move(payload->request);
+  flags->load.method = payload->method;
   flags->load.address = global.server;
   flags->load.tls = global.tls;
   flags->load.timeout_seconds = global.timeout_seconds;
@@ -143,8 +185,13 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
                                      terminal ? " " : "\n");
       });
   if (terminal) std::cerr << "\n";
-  if (flags->json) {
-    PrintJson(flags->load, result);
+  if (global.json) {
+    Json json = ResultJson(flags->load, result);
+    Json& sent = json["inputs"] = Json::array();
+    for (const TensorArgument& input : payload->inputs) {
+      sent.push_back(SpecJson(input.name, input.dtype, input.shape));
+    }
+    PrintJson(json);
   } else {
     PrintTable(result);
   }
@@ -160,11 +207,19 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
   flags->load.callers = 0;
   CLI::App* load = app.add_subcommand(
       "load", "Send one request over and over and measure it");
-  load->add_option("--model", flags->model, "A served model (KServe v2)");
+  load->add_option("model,--model", flags->model,
+                   "A served model (KServe v2); inputs that are not given are "
+                   "made from what it says of itself");
   load->add_option("--program", flags->program, "A program (weir.v1 Evaluate)")
       ->check(CLI::ExistingFile);
   load->add_option("--input,-i", flags->inputs,
                    "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
+  load->add_option("--shape", flags->shapes,
+                   "NAME=DIMS: the shape of an input that is made, as x=8x3");
+  load->add_option("--free", flags->free_extent,
+                   "Every extent that the model leaves open, of inputs without "
+                   "--shape; without it 1")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   load->add_option(
           "--concurrency,-c", flags->load.callers,
           absl::StrCat("Callers of the closed loop (by default ", kClosedLoop,
@@ -186,7 +241,6 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
                    "Connections, a thread each; 0: 1, or 2 from 8 callers on")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
-  load->add_flag("--json", flags->json, "Print the result as JSON");
   return {load, [flags, &global] { return Run(global, flags.get()); }};
 }
 

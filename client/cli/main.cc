@@ -80,6 +80,7 @@ int Main(int argc, char** argv) {
                      "Seconds a call may take; 1 for status --probe")
           ->check(Within(0.001, 86400))
           ->capture_default_str();
+  app.add_flag("--json", flags.json, "Print the answer as JSON, for programs");
   app.add_option("--tls-ca", flags.tls_files.ca,
                  "PEM file: talk TLS to a server that one of these signed")
       ->envname("WEIR_TLS_CA");
@@ -95,6 +96,10 @@ int Main(int argc, char** argv) {
       AddEval(app, flags),    AddInfer(app, flags), AddModels(app, flags),
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
       AddAdmin(app, flags),   AddStatus(app, flags)};
+  for (const Command& command : commands) {
+    command.app->footer(
+        "\nFlags of all commands, --server and --json among them: weir --help");
+  }
   if (const std::string at = WithoutValue(app, argc, argv); !at.empty()) {
     std::cerr << "weir: " << at << ": the value is empty; see weir --help\n";
     return 2;

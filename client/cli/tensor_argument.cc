@@ -80,7 +80,8 @@ absl::Status Invalid(const std::string& text, std::string why) {
       "; use NAME=@FILE, NAME=@FILE:DTYPE:DIMS or NAME=DTYPE:DIMS:V,V,..."));
 }
 
-// "2x3" or "2,3"; "" or "scalar" is rank 0.
+}  // namespace
+
 bool ParseDims(const std::string& text, std::vector<int64_t>* dims) {
   if (text.empty() || text == "scalar") return true;
   for (absl::string_view part : absl::StrSplit(text, absl::ByAnyChar("x,"))) {
@@ -90,6 +91,8 @@ bool ParseDims(const std::string& text, std::vector<int64_t>* dims) {
   }
   return true;
 }
+
+namespace {
 
 template <typename T>
 void Append(std::string* out, T value) {
@@ -320,23 +323,25 @@ std::string ElementText(const Type& type, const char* at) {
   }
 }
 
-// The first elements of text, quoted; fewer if the bytes are cut short.
-std::vector<std::string> QuotedTexts(std::string_view bytes, size_t count) {
-  constexpr size_t kShownBytes = 60;
+// The first elements of text; fewer if the bytes are cut short.
+std::vector<std::string> Texts(std::string_view bytes, size_t count) {
   std::vector<std::string> texts;
   uint32_t length = 0;
   while (texts.size() < count && bytes.size() >= sizeof(length)) {
     std::memcpy(&length, bytes.data(), sizeof(length));
     bytes.remove_prefix(sizeof(length));
     if (length > bytes.size()) break;
-    texts.push_back(
-        absl::StrCat("\"",
-                     absl::CEscape(absl::string_view(
-                         bytes.data(), std::min<size_t>(length, kShownBytes))),
-                     length > kShownBytes ? "\"..." : "\""));
+    texts.emplace_back(bytes.substr(0, length));
     bytes.remove_prefix(length);
   }
   return texts;
+}
+
+// Quoted, escaped and cut short.
+std::string Quoted(const std::string& text) {
+  constexpr size_t kShownBytes = 60;
+  return absl::StrCat("\"", absl::CEscape(text.substr(0, kShownBytes)),
+                      text.size() > kShownBytes ? "\"..." : "\"");
 }
 
 absl::Status WriteFile(const std::string& path, std::string_view bytes) {
@@ -431,6 +436,16 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text) {
   return tensor;
 }
 
+std::string DtypeName(int dtype) {
+  const Type* type = FindType(dtype);
+  return type == nullptr ? "?" : type->name;
+}
+
+size_t ElementBytes(int dtype) {
+  const Type* type = FindType(dtype);
+  return type == nullptr ? 0 : type->size;
+}
+
 std::string KserveDatatype(int dtype) {
   const Type* type = FindType(dtype);
   return type == nullptr ? "" : type->kserve;
@@ -469,7 +484,9 @@ std::string Summary(int dtype, const std::vector<int64_t>& shape,
   size_t elements = 1;
   if (type->number == v1::DATA_TYPE_STRING) {
     for (int64_t extent : shape) elements *= static_cast<size_t>(extent);
-    shown = QuotedTexts(bytes, std::min(elements, count));
+    for (const std::string& one : Texts(bytes, std::min(elements, count))) {
+      shown.push_back(Quoted(one));
+    }
     if (shown.empty()) return text;
   } else {
     elements = bytes.size() / type->size;
@@ -481,6 +498,43 @@ std::string Summary(int dtype, const std::vector<int64_t>& shape,
                   absl::StrJoin(shown, " "));
   if (elements > shown.size()) absl::StrAppend(&text, " ...");
   return text;
+}
+
+std::vector<std::string> ElementTexts(int dtype, const std::string& bytes) {
+  const Type* type = FindType(dtype);
+  if (type == nullptr) return {};
+  if (type->number == v1::DATA_TYPE_STRING) return Texts(bytes, bytes.size());
+  std::vector<std::string> texts(bytes.size() / type->size);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i] = ElementText(*type, bytes.data() + i * type->size);
+  }
+  return texts;
+}
+
+bool AppendElement(int dtype, double value, std::string* bytes) {
+  const Type* type = FindType(dtype);
+  if (type == nullptr) return false;
+  switch (type->number) {
+    case v1::DATA_TYPE_STRING:
+      return false;
+    case v1::DATA_TYPE_FLOAT:
+      Append(bytes, static_cast<float>(value));
+      return true;
+    case v1::DATA_TYPE_DOUBLE:
+      Append(bytes, value);
+      return true;
+    case v1::DATA_TYPE_FLOAT16:
+      Append(bytes, ToHalf(kFloat16, value));
+      return true;
+    case v1::DATA_TYPE_BFLOAT16:
+      Append(bytes, ToHalf(kBfloat16, value));
+      return true;
+    default:
+      // Little-endian, as this machine is.
+      const auto whole = static_cast<int64_t>(value);
+      bytes->append(reinterpret_cast<const char*>(&whole), type->size);
+      return true;
+  }
 }
 
 absl::Status WriteTensor(const std::string& path, int dtype,

@@ -24,6 +24,13 @@ struct TensorArgument {
 // INVALID_ARGUMENT says what is wrong and what the form is.
 absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text);
 
+// "2x3" or "2,3"; "" or "scalar" is rank 0. False if it is neither.
+bool ParseDims(const std::string& text, std::vector<int64_t>* dims);
+
+// As the command line writes it, "float"; "?" if unknown.
+std::string DtypeName(int dtype);
+size_t ElementBytes(int dtype);  // 0 of text, and if unknown
+
 // KServe's name of an element type ("FP32"), or "" for one without.
 std::string KserveDatatype(int dtype);
 int DtypeFromKserve(const std::string& datatype);  // 0 if unknown
@@ -38,6 +45,14 @@ absl::Status CheckTensorBytes(int dtype, const std::vector<int64_t>& shape,
 // escaped and cut short.
 std::string Summary(int dtype, const std::vector<int64_t>& shape,
                     const std::string& bytes, size_t count = 8);
+
+// Each element: numbers as Summary shows them, text as it is. Fewer if the
+// bytes are cut short.
+std::vector<std::string> ElementTexts(int dtype, const std::string& bytes);
+
+// Appends one element of a value that the type can hold. False for text, and if
+// the type is unknown.
+bool AppendElement(int dtype, double value, std::string* bytes);
 
 // Writes a tensor to `path`: a PNG for *.png (uint8 [H,W,3] or [H,W,1]), raw
 // bytes otherwise.

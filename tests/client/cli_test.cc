@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "client/cli/json_output.h"
 #include "tests/models_repo/temp_folder.h"
 #include "tests/rpc/test_transport.h"
 #include "tests/server/child_process.h"
@@ -195,8 +195,14 @@ TEST_F(CliTest, ListsWhatThereIs) {
   EXPECT_THAT(Run({"devices"}).out, HasSubstr("cpu"));
   EXPECT_THAT(Run({"ops"}).out, HasSubstr("DecodeImage"));
   EXPECT_THAT(Run({"ops", "weir.Resize"}).out, HasSubstr("resize_shorter"));
-  EXPECT_THAT(Run({"ops", "ai.onnx.Add"}).out, HasSubstr("name: \"Add\""));
-  EXPECT_EQ(Run({"ops", "Nothing"}).code, 1);
+  const Ran add = Run({"ops", "ai.onnx.Add"});
+  EXPECT_EQ(add.code, 0) << add.err;
+  EXPECT_EQ(add.out.rfind("Add\n\n  ", 0), 0u) << add.out;
+  for (const char* part :
+       {"Domain   ONNX", "Opsets   11 to 12, 13, 14 to 25", "Devices  CPU",
+        "\nInputs\n", "  A  float, uint8", "\nOutputs\n"}) {
+    EXPECT_THAT(add.out, HasSubstr(part));
+  }
   const Ran status = Run({"status"});
   EXPECT_EQ(status.code, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("ready"));
@@ -259,6 +265,117 @@ TEST_F(CliTest, AProbeIsOneLineAndAnExitCode) {
          "SERVING\n");
 }
 
+// Who looks for an operator is told its name.
+TEST_F(CliTest, SaysWhichOperatorWasMeant) {
+  const struct {
+    const char* name;
+    const char* part;
+  } cases[] = {{"softmax", "did you mean Softmax?"},
+               {"Crop", "did you mean weir.Crop?"},
+               {"weir.relu", "did you mean Relu?"},
+               {"Nothing", "no operator \"Nothing\"; weir ops lists"}};
+  for (const auto& c : cases) {
+    const Ran ran = Run({"ops", c.name});
+    EXPECT_EQ(ran.code, 1);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, HasSubstr("weir: NOT_FOUND: "));
+    EXPECT_THAT(ran.err, HasSubstr(c.part));
+  }
+}
+
+// Every command that prints something prints it for programs too.
+TEST_F(CliTest, PrintsJson) {
+  const auto json = [&](std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    auto parsed = client::Json::parse(ran.out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << ran.out;
+    return parsed;
+  };
+  EXPECT_EQ(json({"status"})["ready"], true);
+  EXPECT_EQ(json({"status", "--probe"})["serving"], true);
+  EXPECT_EQ(json({"models"})["models"][0]["name"], "digits");
+  EXPECT_EQ(json({"devices"})["devices"][0]["type"], "DEVICE_TYPE_CPU");
+  EXPECT_GT(json({"ops"})["operators"].size(), 50u);
+  const client::Json gather = json({"ops", "Gather"});
+  EXPECT_EQ(gather["summary"]["name"], "Gather");
+  EXPECT_EQ(gather["opsets"].back()["last"], 25);
+
+  const std::string program = Program(kDouble);
+  const std::string file = folder_.path() / "y.bin";
+  const std::vector<std::string> eval = {"eval", program, "--input",
+                                         "x=float:2:1,0.1"};
+  client::Json evaluated = json(eval);
+  EXPECT_EQ(evaluated["outputs"].dump(),
+            R"([{"name":"y","dtype":"float","shape":[2],"values":[2,0.2]}])");
+  EXPECT_EQ(evaluated["report"]["state"], "WORK_STATE_COMPLETED");
+  std::vector<std::string> more = eval;
+  more.insert(more.end(), {"--output=y=" + file, "--report=full"});
+  evaluated = json(more);
+  EXPECT_EQ(evaluated["outputs"][0]["file"], file);
+  EXPECT_FALSE(evaluated["outputs"][0].contains("values"));
+  EXPECT_TRUE(evaluated["settings"].is_object());
+
+  const client::Json inferred =
+      json({"infer", "digits", "--input", Samples(), "--report=brief",
+            "--labels", TestData("models/digits_labels.txt")});
+  EXPECT_EQ(inferred["outputs"].size(), 2u);
+  EXPECT_EQ(inferred["report"]["state"], "WORK_STATE_COMPLETED");
+  EXPECT_GT(inferred["accuracy"], 0.95);
+  EXPECT_EQ(inferred["rows"], 360);
+
+  // A failure is one line elsewhere.
+  const Ran failed = Run({"--json", "infer", "letters"});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_EQ(failed.out, "");
+  EXPECT_THAT(failed.err, HasSubstr("weir: NOT_FOUND"));
+
+  ChildProcess server({BuiltProgram("weir-server"), "--device=cpu",
+                       "--cpu-threads=1", "--http=off",
+                       "--grpc=unix:" + Socket()});
+  server.ReadLine();
+  Ran ran =
+      RunOn("unix:" + Socket(), {"admin", "log-level", "debug", "--json"});
+  EXPECT_EQ(client::Json::parse(ran.out, nullptr, false)["previous"], "info");
+  ran = RunOn("unix:" + Socket(), {"admin", "drain", "--json"});
+  EXPECT_EQ(client::Json::parse(ran.out, nullptr, false)["started"], true);
+}
+
+// The model says what its inputs are like.
+TEST_F(CliTest, LoadsAModelOfWhichNothingIsKnown) {
+  const std::vector<std::string> quick = {"load", "digits", "--duration=0.3",
+                                          "--warmup=0"};
+  Ran ran = Run(quick);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("p99.9"));
+  EXPECT_THAT(ran.err, HasSubstr("image: float [1,1,8,8] of random numbers"));
+  EXPECT_THAT(ran.err, HasSubstr("leaves open are 1; --free N or --shape"));
+  std::vector<std::string> more = quick;
+  more.insert(more.end(), {"--free=4", "--json"});
+  ran = Run(more);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("image: float [4,1,8,8]"));
+  EXPECT_EQ(ran.err.find("leaves open"), std::string::npos);
+  const auto json = client::Json::parse(ran.out, nullptr, false);
+  EXPECT_EQ(json["inputs"].dump(),
+            R"([{"name":"image","dtype":"float","shape":[4,1,8,8]}])");
+  more = quick;
+  more.emplace_back("--shape=image=2x1x8x8");
+  EXPECT_THAT(Run(more).err, HasSubstr("image: float [2,1,8,8]"));
+  more.back() = "--shape=image=2x1x8x9";
+  ran = Run(more);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("the model's shape is [-1,1,8,8]"));
+  more.back() = "--input=picture=float:1:1";
+  ran = Run(more);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("no input 'picture', but 'image'"));
+  ran = Run({"load", "letters"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("weir: NOT_FOUND"));
+}
+
 TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
   const std::string program = Program(kDouble);
   Ran ran = Run({"load", "--program", program, "--input", "x=float:3:1,2,3",
@@ -271,19 +388,19 @@ TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
        "image=@" + TestData("models/digits_samples.f32") + ":float:360x1x8x8",
        "--rate=50", "--duration=1", "--warmup=0", "-c", "200", "--json"});
   EXPECT_EQ(ran.code, 0) << ran.err;
-  const auto json = nlohmann::json::parse(ran.out, nullptr, false);
+  const auto json = client::Json::parse(ran.out, nullptr, false);
   ASSERT_FALSE(json.is_discarded()) << ran.out;
   EXPECT_GT(json["requests"], 0);
   EXPECT_EQ(json["rate"], 50);
-  EXPECT_EQ(json["errors"], nlohmann::json::object());
+  EXPECT_EQ(json["errors"], client::Json::object());
   for (const char* quantile : {"p50", "p90", "p99", "p99.9", "max"}) {
     EXPECT_GT(json["latency_us"][quantile], 0) << quantile;
   }
 
-  ran = Run(
-      {"load", "--model=letters", "--duration=0.2", "--warmup=0", "--json"});
+  ran = Run({"load", "--model=digits", "--input=image=int8:1x1x8x8:",
+             "--duration=0.2", "--warmup=0", "--json"});
   EXPECT_EQ(ran.code, 1);
-  EXPECT_GT(nlohmann::json::parse(ran.out)["errors"]["NOT_FOUND"], 0);
+  EXPECT_GT(client::Json::parse(ran.out)["errors"]["INVALID_ARGUMENT"], 0);
 }
 
 // Its figures leave out whoever would have waited longest.
@@ -292,7 +409,7 @@ TEST_F(CliTest, AnOpenLoopThatIsNoneFails) {
   const Ran ran = Run({"load", "--program", program, "--input", "x=float:1:1",
                        "--rate=100000", "-c1", "--duration=0.3", "--json"});
   EXPECT_EQ(ran.code, 1);
-  EXPECT_GT(nlohmann::json::parse(ran.out)["skipped"], 0);
+  EXPECT_GT(client::Json::parse(ran.out)["skipped"], 0);
   EXPECT_THAT(ran.err, HasSubstr("did not leave when they were due"));
   EXPECT_THAT(ran.err, HasSubstr("--concurrency"));
 }
@@ -329,9 +446,12 @@ TEST_F(CliTest, WrongUsageIsTwo) {
       {{"admin", "dance"}, "weir: there is no command \"dance\""},
       {{"--colour", "red"}, "weir: there is no flag \"--colour\""},
       {{"eval", "/dev/null", "--seed=-1"}, "--seed: \"-1\" is not a whole"},
-      {{"load", "--duration=0.2"}, "give either --model or --program"},
-      {{"load", "--model=digits", "--program=/dev/null"},
-       "give either --model or --program"},
+      {{"load", "--duration=0.2"}, "give either a model or --program"},
+      {{"load", "digits", "--program=/dev/null"},
+       "give either a model or --program"},
+      {{"load", "--program=/dev/null", "--free=3"}, "are for models"},
+      {{"load", "digits", "--shape=3x4"}, "'3x4' is not NAME=DIMS"},
+      {{"load", "digits", "--free=0"}, "--free"},
       {{"load", "--model=digits", "--rate=1e11"}, "not in range 0.001"},
       {{"load", "--model=digits", "--rate=-1"}, "not in range 0.001"},
       {{"load", "--model=digits", "--rate=nan"}, "--rate: Value nan not in"},
