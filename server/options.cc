@@ -280,7 +280,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CheckAddress)
       ->group("Addresses");
   AddFlag(app, "--http", options.http,
-          "Address of /healthz, /readyz and /metrics; \"off\" for none")
+          "Address of /healthz, /readyz and /metrics (/ lists them); \"off\" "
+          "for none")
       ->check(CheckHttp)
       ->group("Addresses");
   AddSwitch(app, "--insecure", options.insecure, "Addresses",

@@ -27,6 +27,16 @@ namespace weir {
 namespace {
 
 constexpr char kText[] = "text/plain; charset=utf-8";
+
+// Whoever opens the port in a browser wants to know where they are.
+constexpr char kIndex[] =
+    "weir-server: what probes and scrapers ask. Tensors go over gRPC.\n"
+    "\n"
+    "/healthz  200 while the process lives; 503 and why if its device is lost "
+    "or a\n"
+    "          thread hangs, so that it should be restarted\n"
+    "/readyz   200 if it should get requests; 503 and why if not\n"
+    "/metrics  counters and gauges in Prometheus' text format\n";
 constexpr char kMetricsText[] = "text/plain; version=0.0.4; charset=utf-8";
 
 // So many connections are taken before those that exist get their turn.
@@ -373,8 +383,9 @@ MHD_Result HttpServer::Impl::Answer(Connection& connection,
   if (path == "/healthz") return Probe(connection, callbacks_.unhealthy());
   if (path == "/readyz") return Probe(connection, callbacks_.unready());
   if (path == "/metrics") return Metrics(connection);
+  if (path == "/") return Reply(connection, MHD_HTTP_OK, kIndex);
   return Reply(connection, MHD_HTTP_NOT_FOUND,
-               "there are /healthz, /readyz and /metrics\n");
+               "there are /, /healthz, /readyz and /metrics\n");
 }
 
 MHD_Result HttpServer::Impl::Reply(Connection& connection, unsigned status,

@@ -1,8 +1,8 @@
 // The one HTTP server: /healthz (the process lives), /readyz (it should get
-// traffic) and /metrics. It is for probes and scrapers and answers them
-// whatever others do to it: each connection carries one request, has a few
-// seconds in all, a small head and no body, and when there are too many, the
-// oldest goes, not the newest.
+// traffic), /metrics, and / (which says what there is). It is for probes and
+// scrapers and answers them whatever others do to it: each connection carries
+// one request, has a few seconds in all, a small head and no body, and when
+// there are too many, the oldest goes, not the newest.
 //
 // One thread serves all connections; health callbacks run on it and must not
 // wait. The text of /metrics is made on another, once for all who wait for it.

@@ -39,6 +39,17 @@ std::unique_ptr<HttpServer> Start(HttpServer::Callbacks callbacks = Healthy(),
 // Limits in time are not what a test of other limits is about.
 HttpServer::Limits Patient() { return {.time = absl::Hours(1)}; }
 
+TEST(HttpServerTest, SaysWhatThereIs) {
+  const auto server = Start();
+  const HttpReply index = HttpGet(server->address(), "/");
+  EXPECT_EQ(index.status, 200);
+  EXPECT_THAT(index.head, HasSubstr("Content-Type: text/plain"));
+  for (const char* path : {"/healthz", "/readyz", "/metrics"}) {
+    EXPECT_THAT(index.body, HasSubstr(std::string("\n") + path + " "));
+    EXPECT_THAT(HttpGet(server->address(), "/nothing").body, HasSubstr(path));
+  }
+}
+
 TEST(HttpServerTest, AnswersThreePaths) {
   const auto server = Start();
   const HttpReply health = HttpGet(server->address(), "/healthz");
@@ -52,7 +63,7 @@ TEST(HttpServerTest, AnswersThreePaths) {
   EXPECT_EQ(metrics.status, 200);
   EXPECT_EQ(metrics.body, "metric 1\n");
   EXPECT_THAT(metrics.head, HasSubstr("version=0.0.4"));
-  for (const char* path : {"/", "/health", "/healthz/", "/../etc/passwd"}) {
+  for (const char* path : {"//", "/health", "/healthz/", "/../etc/passwd"}) {
     EXPECT_EQ(HttpGet(server->address(), path).status, 404) << path;
   }
 }
