@@ -57,7 +57,7 @@ absl::Status CheckCacheFolder(const std::string& path) {
   std::string trial = path + "/.trial-XXXXXX";
   const int fd = mkstemp(trial.data());
   if (fd < 0) {
-    return Fault("--cache-dir", path, std::strerror(errno));  // NOLINT
+    return Fault("--cache-dir", path, std::strerror(errno));
   }
   close(fd);
   unlink(trial.c_str());
@@ -107,9 +107,9 @@ absl::StatusOr<size_t> TakeDescriptors(size_t connections) {
   if (plan.soft_limit == limit.rlim_cur) return plan.connections;
   limit.rlim_cur = plan.soft_limit;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot raise the limit of open files to ", plan.soft_limit, ": ",
-        std::strerror(errno)));  // NOLINT
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot raise the limit of open files to ",
+                     plan.soft_limit, ": ", std::strerror(errno)));
   }
   return plan.connections;
 }

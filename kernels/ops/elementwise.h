@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeElementwiseKernel(
     [[maybe_unused]] static constexpr char kCode[] = #__VA_ARGS__; \
     template <typename T>                                          \
     auto operator()(T x0, FaultCode& fault) const {                \
-      using namespace scalar; /* NOLINT */                         \
+      using namespace scalar;                                      \
       (void)fault;                                                 \
       return __VA_ARGS__;                                          \
     }                                                              \
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeElementwiseKernel(
     [[maybe_unused]] static constexpr char kCode[] = #__VA_ARGS__; \
     template <typename T, typename U>                              \
     auto operator()(T x0, U x1, FaultCode& fault) const {          \
-      using namespace scalar; /* NOLINT */                         \
+      using namespace scalar;                                      \
       (void)fault;                                                 \
       return __VA_ARGS__;                                          \
     }                                                              \
@@ -76,8 +76,7 @@ absl::StatusOr<ScalarExpression> CodeOf(const NodeInfo&) {
   return ScalarExpression{Functor::kCode};
 }
 
-// -- Inner loops
-// ----------------------------------------------------------------
+// -- Inner loops --------------------------------------------------------------
 
 template <typename Functor, typename R, typename A>
 FaultCode UnaryLoop(const void* const* in, const int64_t*, void* out,
@@ -168,8 +167,7 @@ ElementLoop BinaryLoopFor(List list, DType type) {
   return loop;
 }
 
-// -- Kernel factories
-// -----------------------------------------------------------
+// -- Kernel factories ---------------------------------------------------------
 
 // Output of the input's type.
 template <typename Functor, typename List, int64_t kGrain = 32768>

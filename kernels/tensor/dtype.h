@@ -36,7 +36,9 @@ enum class DType : uint8_t {
 struct StringRef {
   const char* data;
   uint64_t size;
-  operator std::string_view() const { return {data, size}; }  // NOLINT: a view
+  operator std::string_view() const {  // NOLINT(google-explicit-constructor)
+    return {data, size};
+  }
 };
 
 // IEEE binary16 and bfloat16 as they lie in memory. Arithmetic is done in

@@ -40,8 +40,9 @@ class WEIR_EXPORT Dim {
  public:
   Dim() = default;  // unknown and unnamed
   // A size is a Dim. -1 is unknown; anything else below 0 is invalid.
-  Dim(int64_t value) : value_(value < -1 ? kInvalid : value) {}  // NOLINT
-  static Dim Symbol(int id) {                                    // id >= 0
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Dim(int64_t value) : value_(value < -1 ? kInvalid : value) {}
+  static Dim Symbol(int id) {  // id >= 0
     Dim d;
     d.value_ = -2 - id;
     return d;

@@ -194,7 +194,8 @@ struct TlsReads {
 int TlsIndex() {
   static const int index = SSL_get_ex_new_index(
       0, nullptr, nullptr, nullptr,
-      [](void*, void* reads, CRYPTO_EX_DATA*, int, long, void*) {  // NOLINT
+      // NOLINTNEXTLINE(google-runtime-int): the library's type
+      [](void*, void* reads, CRYPTO_EX_DATA*, int, long, void*) {
         delete static_cast<TlsReads*>(reads);
       });
   return index;
@@ -279,8 +280,7 @@ extern "C" __attribute__((visibility("default"))) int SSL_read(SSL* ssl,
                                                                void* bytes,
                                                                int size) {
   using Read = int (*)(SSL*, void*, int);
-  static const auto read =
-      reinterpret_cast<Read>(dlsym(RTLD_NEXT, "SSL_read"));  // NOLINT
+  static const auto read = reinterpret_cast<Read>(dlsym(RTLD_NEXT, "SSL_read"));
   const int got = read(ssl, bytes, size);
   if (got <= 0 || weir::MayDecrypt(ssl, bytes, static_cast<size_t>(got))) {
     return got;

@@ -33,9 +33,8 @@ absl::Status SystemError(absl::string_view doing, const std::string& address,
   } else if (error == EACCES || error == EPERM) {
     code = absl::StatusCode::kPermissionDenied;
   }
-  return absl::Status(code,
-                      absl::StrCat("cannot ", doing, " ", address, ": ",
-                                   std::strerror(error), remedy));  // NOLINT
+  return absl::Status(code, absl::StrCat("cannot ", doing, " ", address, ": ",
+                                         std::strerror(error), remedy));
 }
 
 struct HostPort {

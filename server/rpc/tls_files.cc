@@ -54,7 +54,7 @@ absl::StatusOr<std::string> ReadPem(absl::string_view flag,
                                     const std::string& path) {
   // Without waiting: the path may be a pipe that nobody writes to.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Fault(flag, path, std::strerror(errno));  // NOLINT
+  if (fd < 0) return Fault(flag, path, std::strerror(errno));
   struct stat info = {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
@@ -69,7 +69,7 @@ absl::StatusOr<std::string> ReadPem(absl::string_view flag,
   }
   const int error = part < 0 ? errno : 0;
   close(fd);
-  if (error != 0) return Fault(flag, path, std::strerror(error));  // NOLINT
+  if (error != 0) return Fault(flag, path, std::strerror(error));
   if (size > kMaxFileBytes) return Fault(flag, path, "larger than 1 MiB");
   text.resize(size);
   return text;

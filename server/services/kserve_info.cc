@@ -163,7 +163,7 @@ void AddAllMissing(MethodTable* table) {
 }  // namespace
 
 void KserveInfoService::Register(MethodTable* table) {
-  using namespace inference;  // NOLINT: the service's own messages
+  using namespace inference;  // the service's own messages
   ServiceContext* const context = context_;
   Add<ServerLiveRequest, ServerLiveResponse>(
       table, "ServerLive", [](const auto&, ServerLiveResponse* reply) {

@@ -3,12 +3,16 @@
 
 Layers: each includes only what stands to its left; kernels know neither gRPC
 nor protobuf; the client never includes kernels; gRPC appears only in the
-transport; evaluations know neither services nor the transport. Names: no utils, helpers or common. Text: include guards, our own
-Mutex, no ranges views, no notes to self.
+transport; evaluations know neither services nor the transport. Names: no
+utils, helpers or common; tests mirror the tree. Text: include guards, our own
+Mutex, no ranges views, no notes to self; a silenced check of clang-tidy is
+named, and one that .clang-tidy asks for. Pages name files that are there. An
+exemption from a rule that exempts nothing is a finding itself.
 
 Usage: check_tree.py [ROOT]. Prints one line per finding, exits 1 if any.
 """
 
+import fnmatch
 import pathlib
 import re
 import sys
@@ -18,10 +22,6 @@ SOURCES = {".h", ".cc", ".cu", ".cuh"}
 
 # Within kernels/, left to right.
 LAYERS = ("base", "device", "tensor", "ops", "graph", "eval")
-
-# The CUDA backend's entry point registers the device and its kernels, so it
-# alone reaches to the right.
-JOINS_LAYERS = re.compile(r"kernels/device/cuda/cuda_backend\.cc$")
 
 # Top-level folders that each folder may include.
 MAY_INCLUDE = {
@@ -43,8 +43,12 @@ PARTS_OF_SERVER = {
 GRPC = re.compile(r"^(grpc/|grpc\+\+/|grpcpp/)|\.grpc\.pb\.h$")
 PROTOBUF = re.compile(r"^google/protobuf/|\.pb\.h$|^onnx/")
 GRPC_TYPE = re.compile(r"\bgrpc::\w")
-GRPC_ALLOWED = re.compile(
-    r"^(server/(rpc|services)/|server/(main|server)\.|client/|tests/)")
+GRPC_ALLOWED = ("server/rpc/", "server/server.", "client/", "tests/")
+
+# ARCHITECTURE.md says what tests/ has beside the folders that mirror the
+# tree's.
+TOPICS = re.compile(r"^\| `tests/` \| mirrors the tree; also (.*) \|$",
+                    re.MULTILINE)
 
 BAD_NAME = re.compile(r"(^|_)(utils?|helpers?|common)(_|$)", re.IGNORECASE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -59,6 +63,18 @@ FORBIDDEN_TEXT = (
     (re.compile(r"\bstd::views\b|\bstd::ranges::views\b"),
      "clang 14 cannot read libstdc++'s range views", False),
 )
+
+
+PAGES = ("*.md", "docs/*.md", "deploy/*.md")
+# In backticks: a path below a folder of the tree, with nothing behind it.
+PAGE_PATH = re.compile(r"`((?:kernels|server|client|proto|tests|deploy|docs|"
+                       r"cmake)/[\w./*-]*)`")
+
+NOLINT = re.compile(r"\bNOLINT(?:BEGIN|END|NEXTLINE)?\b(?:\(([^)]*)\))?")
+
+
+def may_use_grpc(path):
+    return path.startswith(GRPC_ALLOWED)
 
 
 def top_folder(path):
@@ -86,8 +102,7 @@ def check_include(path, header):
         if GRPC.search(header) or PROTOBUF.search(header):
             return f"kernels knows neither gRPC nor protobuf: {header}"
         own, other = layer_of(path), layer_of(header)
-        if (own is not None and other is not None and other > own
-                and not JOINS_LAYERS.search(path)):
+        if own is not None and other is not None and other > own:
             return (f"{LAYERS[own]} stands left of {LAYERS[other]}"
                     f" and may not include {header}")
     for part, allowed in PARTS_OF_SERVER.items():
@@ -96,9 +111,8 @@ def check_include(path, header):
         if PROTOBUF.search(header) or (header.startswith("server/")
                                        and not header.startswith(allowed)):
             return f"{part} may not include {header}"
-    if GRPC.search(header) and not GRPC_ALLOWED.search(path):
-        return ("gRPC belongs into server/rpc, server/services, server/main"
-                f" or server/server: {header}")
+    if GRPC.search(header) and not may_use_grpc(path):
+        return f"gRPC belongs into server/rpc or server/server: {header}"
     return None
 
 
@@ -127,11 +141,40 @@ def check_text(path, lines):
         for pattern, finding, in_comments in FORBIDDEN_TEXT:
             if not in_comments and pattern.search(code):
                 yield number, finding
-        if GRPC_TYPE.search(code) and not GRPC_ALLOWED.search(path):
+        if GRPC_TYPE.search(code) and not may_use_grpc(path):
             yield number, "a gRPC type outside the transport"
 
 
-def check_file(root, path):
+def asked_for(root):
+    """What tells whether .clang-tidy asks for a check."""
+    config = root / ".clang-tidy"
+    text = config.read_text("utf-8") if config.exists() else ""
+    found = re.search(r"^Checks: >\n((?:  .*\n)*)", text, re.MULTILINE)
+    globs = re.findall(r"[^\s,]+", found[1]) if found else ["*"]
+
+    def asks(check):
+        wanted = False
+        for glob in globs:
+            if fnmatch.fnmatch(check, glob.lstrip("-")):
+                wanted = not glob.startswith("-")
+        return wanted
+
+    return asks
+
+
+def check_silenced(asks, lines):
+    """Yields findings about comments that silence clang-tidy."""
+    for number, line in enumerate(lines, 1):
+        for found in NOLINT.finditer(line):
+            if not found[1]:
+                yield number, "name the check that NOLINT silences"
+                continue
+            for check in re.split(r",\s*", found[1]):
+                if not asks(check):
+                    yield number, f".clang-tidy does not ask for {check}"
+
+
+def check_file(root, path, asks):
     """Yields findings of one file; `path` is relative to `root`."""
     relative = path.relative_to(root).as_posix()
     if BAD_NAME.search(path.stem):
@@ -141,17 +184,83 @@ def check_file(root, path):
     lines = path.read_text(encoding="utf-8").splitlines()
     if path.suffix == ".h" and "#pragma once" not in lines:
         yield f"{relative}:1: a header needs #pragma once"
-    for number, finding in check_text(relative, lines):
+    for number, finding in (*check_text(relative, lines),
+                            *check_silenced(asks, lines)):
         yield f"{relative}:{number}: {finding}"
 
 
-def check_tree(root):
-    """Returns all findings below `root`, sorted by path."""
-    findings = []
+def source_files(root):
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                findings.extend(check_file(root, path))
+                yield path
+
+
+def check_page(root, path):
+    """Yields findings about the paths that a page names. A word in capitals is
+    a placeholder."""
+    lines = path.read_text("utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        for named in PAGE_PATH.findall(line):
+            placeholder = any(part.split(".")[0].isupper()
+                              for part in named.split("/"))
+            if not placeholder and not any(root.glob(named.rstrip("/"))):
+                yield (f"{path.relative_to(root).as_posix()}:{number}: "
+                       f"there is no {named}")
+
+
+def topics(root):
+    """The folders of tests/ that need mirror none of the tree."""
+    page = root / "ARCHITECTURE.md"
+    row = TOPICS.search(page.read_text("utf-8")) if page.exists() else None
+    return re.findall(r"`([^`]*)`", row[1]) if row else []
+
+
+def check_mirror(root):
+    """Yields findings about the folders of tests/."""
+    mirrored = {path.name for parent in ("kernels", "server")
+                for path in (root / parent).glob("*") if path.is_dir()}
+    mirrored |= {path.name for path in root.glob("*") if path.is_dir()}
+    folders = {path.name for path in (root / "tests").glob("*")
+               if path.is_dir() and path.name != "__pycache__"}
+    for name in sorted(folders - mirrored - set(topics(root))):
+        yield (f"tests/{name}: mirrors no folder of the tree, and "
+               "ARCHITECTURE.md does not name it")
+    for name in topics(root):
+        if name not in folders:
+            yield (f"ARCHITECTURE.md: there is no tests/{name}, which need "
+                   "mirror nothing")
+
+
+def check_exemptions(root):
+    """Returns findings about exemptions that exempt nothing."""
+    unused = set(GRPC_ALLOWED)
+    for path in source_files(root):
+        relative = path.relative_to(root).as_posix()
+        if unused and path.suffix in SOURCES and may_use_grpc(relative):
+            text = path.read_text("utf-8")
+            includes = (INCLUDE.match(line) for line in text.splitlines())
+            if GRPC_TYPE.search(text) or any(
+                    found and GRPC.search(found[2]) for found in includes):
+                unused -= {folder for folder in unused
+                           if relative.startswith(folder)}
+    return [f"tests/lint/check_tree.py: nothing in {folder} needs gRPC, which "
+            "GRPC_ALLOWED allows there" for folder in sorted(unused)]
+
+
+def check_tree(root, of_whole_tree=True):
+    """Returns all findings below `root`, sorted by path; those of a tree that
+    has all its folders are left out unless it is a whole one."""
+    findings = []
+    asks = asked_for(root)
+    for path in source_files(root):
+        findings.extend(check_file(root, path, asks))
+    for pattern in PAGES:
+        for path in sorted(root.glob(pattern)):
+            findings.extend(check_page(root, path))
+    if of_whole_tree:
+        findings.extend(check_mirror(root))
+        findings.extend(check_exemptions(root))
     return findings
 
 

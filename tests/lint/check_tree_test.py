@@ -15,11 +15,15 @@ class CheckTreeTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
 
-    def findings(self, path, text):
+    def write(self, path, text=""):
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        found = check_tree.check_tree(self.root)
+        return file
+
+    def findings(self, path, text):
+        file = self.write(path, text)
+        found = check_tree.check_tree(self.root, of_whole_tree=False)
         file.unlink()
         return found
 
@@ -40,12 +44,6 @@ class CheckTreeTest(unittest.TestCase):
         self.refuses("kernels/device/cpu/strand.cc",
                      '#include "kernels/tensor/shape.h"\n', "stands left of")
 
-    def test_only_the_cuda_entry_point_may_join_layers(self):
-        include = '#include "kernels/ops/registry.h"\n'
-        self.accepts("kernels/device/cuda/cuda_backend.cc", include)
-        self.refuses("kernels/device/cuda/cuda_device.cc", include,
-                     "stands left of")
-
     def test_kernels_stay_free_of_the_wire(self):
         for header in ("<grpcpp/grpcpp.h>", "<google/protobuf/message.h>",
                        "<onnx/onnx_pb.h>"):
@@ -63,9 +61,9 @@ class CheckTreeTest(unittest.TestCase):
 
     def test_grpc_only_in_the_transport(self):
         include = "#include <grpcpp/grpcpp.h>\n"
-        for path in ("server/rpc/call.cc", "server/services/health.cc",
-                     "server/main.cc", "server/server.cc"):
+        for path in ("server/rpc/call.cc", "server/server.cc"):
             self.accepts(path, include)
+        self.refuses("server/services/health.cc", include, "gRPC belongs into")
         self.refuses("server/models/repository.cc", include,
                      "gRPC belongs into")
         self.refuses("server/models/repository.cc",
@@ -107,6 +105,59 @@ class CheckTreeTest(unittest.TestCase):
     def test_a_folder_that_is_no_tree_is_refused(self):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(check_tree.main([folder]), 2)
+
+    def test_silenced_checks_are_named_and_asked_for(self):
+        self.write(".clang-tidy",
+                   "Checks: >\n  -*,\n  google-*,\n  -google-todo\n"
+                   "WarningsAsErrors: '*'\n")
+        self.accepts("server/a.cc", "long x;  // NOLINT(google-runtime-int)\n")
+        self.refuses("server/a.cc", "long x;  // NOLINT\n", "name the check")
+        self.refuses("server/a.cc", "// NOLINTBEGIN: because\n",
+                     "name the check")
+        self.refuses("server/a.cc", "int x;  // NOLINT(google-todo)\n",
+                     "does not ask for google-todo")
+        self.refuses("server/a.cc",
+                     "// NOLINTNEXTLINE(google-int, readability-x)\n",
+                     "does not ask for readability-x")
+
+    def test_pages_name_what_is_there(self):
+        self.write("kernels/base/mutex.h", "#pragma once\n")
+        self.accepts("ARCHITECTURE.md",
+                     "`kernels/base/mutex.h`, `kernels/base/`, "
+                     "`kernels/device/NAME/`, `kernels/base/mu*.h`, "
+                     "`tests/x --accept` (`Listen`), `kernels/{base,ops}`\n")
+        self.refuses("ARCHITECTURE.md", "see `kernels/base/lock.h`\n",
+                     "there is no kernels/base/lock.h")
+        self.refuses("docs/limits.md", "\nsee `kernels/base/l*.h`\n",
+                     "there is no kernels/base/l*.h")
+
+    TOPICS = "| `tests/` | mirrors the tree; also `fuzz`, `lint` |\n"
+
+    def mirrored(self, *paths):
+        for path in paths:
+            self.write(path)
+        return list(check_tree.check_mirror(self.root))
+
+    def test_tests_mirror_the_tree(self):
+        self.write("ARCHITECTURE.md", self.TOPICS)
+        self.assertEqual(self.mirrored(
+            "tests/fuzz/x", "tests/lint/x", "kernels/base/a.h",
+            "server/rpc/a.h", "client/cli/a.h", "tests/base/a_test.cc",
+            "tests/rpc/a_test.cc", "tests/client/a_test.cc"), [])
+        [finding] = self.mirrored("tests/oddities/a_test.cc")
+        self.assertIn("tests/oddities: mirrors no folder", finding)
+
+    def test_an_exemption_must_exempt_something(self):
+        self.write("ARCHITECTURE.md", self.TOPICS)
+        [finding] = self.mirrored("tests/fuzz/x")
+        self.assertIn("there is no tests/lint", finding)
+        include = "#include <grpcpp/grpcpp.h>\n"
+        for folder in check_tree.GRPC_ALLOWED[1:]:
+            self.write(folder + ("a.cc" if folder[-1] == "/" else "cc"),
+                       include)
+        unused = check_tree.check_exemptions(self.root)
+        self.assertEqual(len(unused), 1, unused)
+        self.assertIn(f"nothing in {check_tree.GRPC_ALLOWED[0]}", unused[0])
 
 
 if __name__ == "__main__":
