@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/export.h"
 #include "kernels/ops/op.h"
 
 namespace weir {
@@ -38,10 +39,9 @@ struct IntList {
 IntList AttributeOrInput(const InferContext& context,
                          std::string_view attribute, size_t i);
 // The same when everything is known; empty optional if neither is there.
-std::optional<std::vector<int64_t>> AttributeOrInput(const NodeInfo& node,
-                                                     const PlanArgs& args,
-                                                     std::string_view attribute,
-                                                     size_t i);
+WEIR_EXPORT std::optional<std::vector<int64_t>> AttributeOrInput(
+    const NodeInfo& node, const PlanArgs& args, std::string_view attribute,
+    size_t i);
 
 // Sorted axes in [0, rank); a repeated one is an error.
 absl::StatusOr<std::vector<int>> NormalizeAxes(absl::Span<const int64_t> axes,

@@ -9,6 +9,7 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/infer.h"
 
 namespace weir::cuda {
 namespace {
@@ -147,9 +148,9 @@ absl::StatusOr<NodePlanner> CompileSlice(const NodeInfo& node,
                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const Dims& in = args.inputs[0].dims;
     const int64_t rank = static_cast<int64_t>(in.size());
-    const auto starts = ListArgument(node, args, "starts", 1);
-    const auto axes = ListArgument(node, args, "axes", 3);
-    const auto steps = ListArgument(node, args, "steps", 4);
+    const auto starts = AttributeOrInput(node, args, "starts", 1);
+    const auto axes = AttributeOrInput(node, args, "axes", 3);
+    const auto steps = AttributeOrInput(node, args, "steps", 4);
     Dims strides = DenseStrides(in);
     int64_t offset = 0;
     for (size_t i = 0; starts.has_value() && i < starts->size(); ++i) {
@@ -350,8 +351,8 @@ absl::StatusOr<NodePlanner> CompilePad(const NodeInfo& node,
     const TensorMeta& in = args.inputs[0];
     const TensorMeta& out = args.outputs[0];
     const size_t rank = in.dims.size();
-    const auto pads = ListArgument(node, args, "pads", 1);
-    const auto axes = ListArgument(node, args, "axes", 3);
+    const auto pads = AttributeOrInput(node, args, "pads", 1);
+    const auto axes = AttributeOrInput(node, args, "axes", 3);
     Dims before(rank, 0);
     if (pads.has_value()) {
       const size_t count = pads->size() / 2;

@@ -52,15 +52,6 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
       traits);
 }
 
-std::optional<std::vector<int64_t>> ListArgument(const NodeInfo& node,
-                                                 const PlanArgs& args,
-                                                 std::string_view name,
-                                                 size_t i) {
-  if (node.attributes.Has(name)) return node.attributes.Ints(name);
-  if (IsMissing(args, i) || i >= args.host_ints.size()) return std::nullopt;
-  return args.host_ints[i];
-}
-
 int64_t Product(absl::Span<const int64_t> dims, size_t begin, size_t end) {
   int64_t product = 1;
   for (size_t d = begin; d < end; ++d) product *= dims[d];

@@ -4,9 +4,7 @@
 
 #include <cstddef>
 #include <functional>
-#include <optional>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,13 +30,6 @@ using NodeCompiler = std::function<absl::StatusOr<NodePlanner>(
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, NodeCompiler compiler,
                           KernelTraits traits = {});
-
-// A list that ONNX moved from an attribute to host input `i`: the attribute if
-// it is there, else the input; empty if neither is.
-std::optional<std::vector<int64_t>> ListArgument(const NodeInfo& node,
-                                                 const PlanArgs& args,
-                                                 std::string_view name,
-                                                 size_t i);
 
 // Product of dims[begin, end).
 int64_t Product(absl::Span<const int64_t> dims, size_t begin, size_t end);

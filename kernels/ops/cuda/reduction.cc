@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/infer.h"
 
 namespace weir::cuda {
 namespace {
@@ -207,7 +208,7 @@ NodeCompiler Reduce(Op op, bool mean) {
     return NodePlanner([node, device, op, mean](
                            const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
       const TensorMeta& in = args.inputs[0];
-      const auto axes = ListArgument(node, args, "axes", 1);
+      const auto axes = AttributeOrInput(node, args, "axes", 1);
       std::vector<bool> reduced(in.dims.size(), false);
       if (axes.has_value() && !axes->empty()) {
         for (int64_t axis : *axes) {
