@@ -25,15 +25,17 @@ struct ServerOptions {
   int io_threads = 0;             // 0: the process's CPU quota
   int cpu_threads = 0;            // of the CPU device; 0: the CPU quota
   size_t queue_length = 1024;     // admitted requests beyond one per stream
-  size_t queue_bytes = size_t{1} << 30;  // of admitted requests
+  // Of admitted requests and of replies that are not sent yet.
+  size_t queue_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{256} << 20;
   size_t max_connections = 4096;          // of gRPC's addresses
   size_t max_peer_connections = 1024;     // of those, of one peer; 0: any
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t arena_bytes = 0;  // of all streams; 0: half of the device's memory
-  // Of one evaluation. 0: --host-bytes; a quarter of the device's memory; what
-  // the device does in a time that somebody waits (EvaluationLimits).
+  // Of one evaluation. 0: what a buffer of --host-bytes may have; a quarter of
+  // the device's memory; what the device does in a time that somebody waits
+  // (EvaluationLimits).
   size_t max_output_bytes = 0;
   size_t max_scratch_bytes = 0;
   int64_t max_operations = 0;
@@ -64,7 +66,7 @@ struct ServerOptions {
   absl::Duration pulse_interval = absl::Seconds(1);
 };
 
-// The process ends with `code`; `text` went to the caller's stream already.
+// The process ends with `code`; what there was to say was printed.
 struct ExitNow {
   int code = 0;
 };

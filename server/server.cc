@@ -593,8 +593,8 @@ absl::Status Server::Impl::StartTransport() {
   admin = std::make_unique<AdminService>(
       context.get(), &logger,
       [this] {
-        // Whoever drains when this is raised says so too: who was first is
-        // settled before.
+        // Server::Drain, which raising this brings about, sets it as well: who
+        // was first is settled before.
         const bool first = !draining.exchange(true);
         Raise(drain_requested);
         return first;

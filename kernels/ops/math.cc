@@ -66,8 +66,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeErfKernel(
       {.loop = FloatErfLoop, .operands = {0}, .types = {type}, .result = type});
 }
 
-// -- Gelu
-// -----------------------------------------------------------------------
+// -- Gelu ---------------------------------------------------------------------
 
 absl::StatusOr<bool> GeluByTanh(const NodeInfo& node) {
   const std::string kind = node.attributes.String("approximate", "none");
@@ -92,8 +91,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeGeluKernel(
              : UnaryKernel<GeluCode, FloatTypeList, kCostly>(node, device);
 }
 
-// -- Clip
-// -----------------------------------------------------------------------
+// -- Clip ---------------------------------------------------------------------
 
 WEIR_BINARY(AtLeastCode, Maximum(x0, x1))
 WEIR_BINARY(AtMostCode, Minimum(x0, x1))

@@ -23,8 +23,7 @@ RunFunction RunStrided(StridedCopy copy) {
   };
 }
 
-// -- Transpose
-// --------------------------------------------------------------------
+// -- Transpose ----------------------------------------------------------------
 
 absl::StatusOr<std::vector<size_t>> Permutation(const NodeInfo& node,
                                                 size_t rank) {
@@ -79,8 +78,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeTransposeKernel(
       });
 }
 
-// -- Expand
-// -----------------------------------------------------------------------
+// -- Expand -------------------------------------------------------------------
 
 absl::Status InferExpand(InferContext& context) {
   WEIR_RETURN_IF_ERROR(CheckRank(context, 1, 1));
@@ -115,8 +113,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeExpandKernel(const NodeInfo&,
   });
 }
 
-// -- Slice
-// ------------------------------------------------------------------------
+// -- Slice --------------------------------------------------------------------
 
 struct SliceAxis {
   int axis = 0;
@@ -243,8 +240,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSliceKernel(
       });
 }
 
-// -- Pad
-// --------------------------------------------------------------------------
+// -- Pad ----------------------------------------------------------------------
 
 absl::StatusOr<PadCopy::Mode> PadMode(const NodeInfo& node) {
   const std::string mode = node.attributes.String("mode", "constant");
@@ -357,8 +353,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakePadKernel(
   });
 }
 
-// -- Concat, Split
-// ------------------------------------------------------------------
+// -- Concat, Split ------------------------------------------------------------
 
 absl::Status InferConcat(InferContext& context) {
   const NodeInfo& node = context.node();

@@ -41,7 +41,7 @@ void UseOneThread() {
 }
 
 // oneDNN's own cache would keep a thousand primitives that nobody holds any
-// more, whatever their size: plans share theirs by PreparedTable.
+// more, whatever their size: plans share theirs by a LivingTable.
 const dnnl::engine& Engine() {
   static const auto* engine = [] {
     dnnl::set_primitive_cache_capacity(0);

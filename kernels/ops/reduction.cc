@@ -15,8 +15,7 @@
 namespace weir {
 namespace {
 
-// -- Axes
-// -------------------------------------------------------------------------
+// -- Axes ---------------------------------------------------------------------
 
 // Which of `rank` dimensions go; all of them without axes, unless
 // noop_with_empty_axes.
@@ -85,8 +84,7 @@ NodeCost ArgMaxCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
-// -- Geometry
-// -----------------------------------------------------------------------
+// -- Geometry -----------------------------------------------------------------
 
 // The input as alternating groups of kept and reduced dimensions, merged as far
 // as possible. The last group is either kept ("columns": rows of accumulators)
@@ -141,8 +139,7 @@ int64_t Offset(int64_t index, const Dims& dims, const Dims& strides) {
   return offset;
 }
 
-// -- Reductions
-// ---------------------------------------------------------------------
+// -- Reductions ---------------------------------------------------------------
 
 // What is added up: floats and halves in double, integers so that they wrap.
 template <typename T>
@@ -410,8 +407,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeReduceKernel(
   return std::make_unique<const ReduceKernel<Op, List, kMean>>(node);
 }
 
-// -- ArgMax
-// -------------------------------------------------------------------------
+// -- ArgMax -------------------------------------------------------------------
 
 absl::Status InferArgMax(InferContext& context) {
   const NodeInfo& node = context.node();
@@ -494,8 +490,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeArgMaxKernel(
   });
 }
 
-// -- Definitions
-// --------------------------------------------------------------------
+// -- Definitions --------------------------------------------------------------
 
 using SumTypeList = Join<FloatTypeList, HalfTypeList,
                          TypeList<int32_t, int64_t, uint32_t, uint64_t>>;

@@ -12,8 +12,7 @@
 namespace weir {
 namespace {
 
-// -- Reshape
-// --------------------------------------------------------------------
+// -- Reshape ------------------------------------------------------------------
 
 // `target` as the node asks for it, with -1 at `missing`.
 std::string RequestedString(const SymbolicDims& target, size_t missing) {
@@ -139,8 +138,7 @@ absl::Status InferReshape(InferContext& context) {
   return absl::OkStatus();
 }
 
-// -- Flatten
-// --------------------------------------------------------------------
+// -- Flatten ------------------------------------------------------------------
 
 absl::Status InferFlatten(InferContext& context) {
   const DType dtype = context.node().input_types[0];
@@ -161,8 +159,7 @@ absl::Status InferFlatten(InferContext& context) {
   return absl::OkStatus();
 }
 
-// -- Squeeze, Unsqueeze
-// -----------------------------------------------------------
+// -- Squeeze, Unsqueeze -------------------------------------------------------
 
 absl::Status InferSqueeze(InferContext& context) {
   const DType dtype = context.node().input_types[0];

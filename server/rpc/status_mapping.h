@@ -15,7 +15,8 @@ inline constexpr char kErrorDomain[] = "weir";
 inline constexpr char kTypeUrlPrefix[] = "type.googleapis.com/";
 
 // Trailers are limited to 8 KiB by stock clients. Longer messages are cut, and
-// details that do not fit are left out, ErrorInfo last.
+// of the details those are sent that fit: ErrorInfo has the first claim, then
+// RetryInfo, BadRequest and the others.
 inline constexpr size_t kMaxStatusMessageBytes = 1024;
 inline constexpr size_t kMaxStatusDetailBytes = 4096;
 

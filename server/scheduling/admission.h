@@ -1,9 +1,10 @@
 // Admits requests or refuses them at once: deadline still reachable, requests
 // and bytes in flight within their bounds. A request's bytes count from its
 // message to its reply, until that is sent: the message, what parsing makes of
-// it, the reply, which is never refused and may go beyond the bound. It also
-// knows which requests wait (are admitted and not yet launched), and since
-// when. Shared atomics, no lock. Thread-safe; outlives its tickets.
+// it, what is copied for the reply; and the reply itself, which is never
+// refused and may go beyond the bound. It also knows which requests wait (are
+// admitted and not yet launched), and since when. Shared atomics, no lock.
+// Thread-safe; outlives its tickets.
 #pragma once
 
 #include <array>

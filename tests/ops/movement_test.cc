@@ -159,8 +159,7 @@ TEST_P(MovementTest, SliceRefuses) {
   EXPECT_FALSE(Run(Node("Slice"), {x, Int64s({0, 0}), Int64s({1})}).ok());
 }
 
-// -- Pad
-// ---------------------------------------------------------------------------
+// -- Pad ----------------------------------------------------------------------
 
 int64_t Mapped(const std::string& mode, int64_t p, int64_t n) {
   if (p >= 0 && p < n) return p;
@@ -270,8 +269,7 @@ TEST_P(MovementTest, PadRefuses) {
                    .ok());
 }
 
-// -- Concat, Split
-// -------------------------------------------------------------------
+// -- Concat, Split ------------------------------------------------------------
 
 TEST_P(MovementTest, ConcatAndSplitAreInverse) {
   for (DType dtype :
@@ -364,8 +362,7 @@ TEST_P(MovementTest, ConcatRefuses) {
   EXPECT_FALSE(Run(node, {Ramp(DType::kFloat, {2})}).ok());
 }
 
-// -- Inference
-// -----------------------------------------------------------------------
+// -- Inference ----------------------------------------------------------------
 
 // A NaN of each kind, in the words of a type: signaling and quiet, with either
 // sign, the payload full and in its last bit alone.
