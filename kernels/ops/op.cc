@@ -18,11 +18,17 @@ T Get(const Attributes& attributes, std::string_view name, T fallback) {
 
 class FunctionPlan final : public KernelPlan {
  public:
-  explicit FunctionPlan(RunFunction run) : run_(std::move(run)) {}
-  absl::Status Run(const RunArgs& args) const override { return run_(args); }
+  explicit FunctionPlan(PlannedRun planned) : planned_(std::move(planned)) {}
+  size_t scratch_bytes() const override { return planned_.scratch_bytes; }
+  size_t held_bytes() const override { return planned_.held_bytes; }
+  size_t launches() const override { return planned_.launches; }
+  bool computes_on_host() const override { return planned_.computes_on_host; }
+  absl::Status Run(const RunArgs& args) const override {
+    return planned_.run(args);
+  }
 
  private:
-  const RunFunction run_;
+  const PlannedRun planned_;
 };
 
 class FunctionKernel final : public Kernel {
@@ -30,9 +36,9 @@ class FunctionKernel final : public Kernel {
   explicit FunctionKernel(PlanFunction plan) : plan_(std::move(plan)) {}
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
-    auto run = plan_(args);
-    if (!run.ok()) return run.status();
-    return std::make_unique<const FunctionPlan>(*std::move(run));
+    auto planned = plan_(args);
+    if (!planned.ok()) return planned.status();
+    return std::make_unique<const FunctionPlan>(*std::move(planned));
   }
 
  private:

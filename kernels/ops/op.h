@@ -234,10 +234,23 @@ using KernelFactory =
     std::function<absl::StatusOr<std::unique_ptr<const Kernel>>(
         const NodeInfo& node, Device& device)>;
 
-// For kernels without state beyond what a lambda captures.
+// For kernels without state beyond what a lambda captures, on either device: a
+// node is compiled to a PlanFunction, which plans shapes to a PlannedRun, whose
+// RunFunction runs.
 using RunFunction = std::function<absl::Status(const RunArgs&)>;
-using PlanFunction =
-    std::function<absl::StatusOr<RunFunction>(const PlanArgs&)>;
+// What a KernelPlan answers, said by one who has only a function.
+struct PlannedRun {
+  PlannedRun() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  PlannedRun(RunFunction function) : run(std::move(function)) {}
+
+  RunFunction run;
+  size_t scratch_bytes = 0;
+  size_t held_bytes = 0;
+  size_t launches = 1;
+  bool computes_on_host = false;
+};
+using PlanFunction = std::function<absl::StatusOr<PlannedRun>(const PlanArgs&)>;
 WEIR_EXPORT std::unique_ptr<const Kernel> MakeKernel(PlanFunction plan);
 
 // -- Definitions --------------------------------------------------------------

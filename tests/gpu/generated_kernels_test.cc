@@ -154,7 +154,7 @@ TEST_F(GeneratedKernels, ChainsOfElementwiseNodes) {
 
 TEST_F(GeneratedKernels, AKernelWithoutAnOperatorIsAnError) {
   const auto compiler = [](const NodeInfo&,
-                           CudaDevice*) -> absl::StatusOr<cuda::NodePlanner> {
+                           CudaDevice*) -> absl::StatusOr<PlanFunction> {
     return absl::UnimplementedError("");
   };
   const absl::Status misspelt =

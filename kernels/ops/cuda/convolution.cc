@@ -324,14 +324,14 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
                            : PlanCudnn(node, device, task);
 }
 
-absl::StatusOr<NodePlanner> CompileConvolution(const NodeInfo& node,
-                                               CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileConvolution(const NodeInfo& node,
+                                                CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(CudnnType(node.input_types[0]).status());
   // Opened for those that will use it: plans are made while callers wait.
   if (!device->compiles_only()) {
     WEIR_RETURN_IF_ERROR(device->cudnn().status());
   }
-  return NodePlanner([node, device](const PlanArgs& args) {
+  return PlanFunction([node, device](const PlanArgs& args) {
     return PlanConvolution(node, device, args);
   });
 }

@@ -22,9 +22,9 @@ absl::Status RefuseStrings(const NodeInfo& node) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<NodePlanner> CompileCopy(const NodeInfo& node, CudaDevice*) {
+absl::StatusOr<PlanFunction> CompileCopy(const NodeInfo& node, CudaDevice*) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const size_t bytes = args.outputs[0].bytes;
     return PlannedRun{[bytes](const RunArgs& run) {
       return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes);
@@ -39,14 +39,14 @@ PlannedRun CopyOf(std::shared_ptr<const void> data, size_t bytes) {
   }};
 }
 
-absl::StatusOr<NodePlanner> CompileConstant(const NodeInfo& node,
-                                            CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileConstant(const NodeInfo& node,
+                                             CudaDevice* device) {
   WEIR_ASSIGN_OR_RETURN(Constant value, ConstantValue(node));
   if (value.tensor.dtype == DType::kString) {
     return absl::UnimplementedError("strings on a CUDA device");
   }
-  return NodePlanner([value = std::move(value), device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([value = std::move(value), device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const size_t bytes = args.outputs[0].bytes;
     WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const void> data,
                           device->Upload(value.tensor.data, bytes));
@@ -54,10 +54,10 @@ absl::StatusOr<NodePlanner> CompileConstant(const NodeInfo& node,
   });
 }
 
-absl::StatusOr<NodePlanner> CompileShape(const NodeInfo& node,
-                                         CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileShape(const NodeInfo& node,
+                                          CudaDevice* device) {
   const int64_t start = node.attributes.Int("start", 0);
-  return NodePlanner(
+  return PlanFunction(
       [start, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const Dims& dims = args.inputs[0].dims;
         const int64_t rank = static_cast<int64_t>(dims.size());
@@ -70,13 +70,13 @@ absl::StatusOr<NodePlanner> CompileShape(const NodeInfo& node,
       });
 }
 
-absl::StatusOr<NodePlanner> CompileFill(const NodeInfo& node,
-                                        CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileFill(const NodeInfo& node,
+                                         CudaDevice* device) {
   uint64_t pattern = 0;
   if (const auto value = node.attributes.Tensor("value")) {
     std::memcpy(&pattern, value->tensor.data, SizeOf(value->tensor.dtype));
   }
-  return NodePlanner(
+  return PlanFunction(
       [pattern, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const TensorMeta& out = args.outputs[0];
         const size_t bytes = out.bytes;

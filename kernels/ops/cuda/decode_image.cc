@@ -174,13 +174,13 @@ absl::Status DecodeFiles(const Decoder& decoder, const RunArgs& run,
   return absl::OkStatus();
 }
 
-absl::StatusOr<NodePlanner> CompileDecodeImage(const NodeInfo&,
-                                               CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileDecodeImage(const NodeInfo&,
+                                                CudaDevice* device) {
   absl::StatusOr<NvJpeg*> nvjpeg = device->nvjpeg();
   if (!nvjpeg.ok() && !absl::IsUnimplemented(nvjpeg.status())) {
     return nvjpeg.status();
   }
-  return NodePlanner(
+  return PlanFunction(
       [device, nvjpeg](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const Dims& out = args.outputs[0].dims;
         const Picture picture = {out[out.size() - 3], out[out.size() - 2]};

@@ -301,8 +301,9 @@ absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
   return IsFloating(p.dtype) ? PlanFloating(device, p) : PlanTiles(device, p);
 }
 
-absl::StatusOr<NodePlanner> CompileMatMul(const NodeInfo&, CudaDevice* device) {
-  return NodePlanner(
+absl::StatusOr<PlanFunction> CompileMatMul(const NodeInfo&,
+                                           CudaDevice* device) {
+  return PlanFunction(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         return PlanProduct(device,
                            MakeBatched(args.inputs[0].dims, args.inputs[1].dims,
@@ -459,14 +460,14 @@ absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
   return planned;
 }
 
-absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
-                                        CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileGemm(const NodeInfo& node,
+                                         CudaDevice* device) {
   const GemmAttributes attributes = {
       static_cast<double>(node.attributes.Float("alpha", 1)),
       static_cast<double>(node.attributes.Float("beta", 1)),
       node.attributes.Int("transA", 0) != 0,
       node.attributes.Int("transB", 0) != 0};
-  return NodePlanner(
+  return PlanFunction(
       [attributes, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const TensorMeta& a = args.inputs[0];
         const TensorMeta& out = args.outputs[0];
@@ -493,9 +494,9 @@ absl::StatusOr<NodePlanner> CompileGemm(const NodeInfo& node,
 
 // One matrix on the right makes one tall product of any batch, whose row is
 // added as Gemm's.
-absl::StatusOr<NodePlanner> CompileFusedMatMul(const NodeInfo&,
-                                               CudaDevice* device) {
-  return NodePlanner(
+absl::StatusOr<PlanFunction> CompileFusedMatMul(const NodeInfo&,
+                                                CudaDevice* device) {
+  return PlanFunction(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const GemmAttributes attributes = {1, 1, false, false};
         const BatchedProduct p = MakeBatched(

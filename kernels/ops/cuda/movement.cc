@@ -110,11 +110,11 @@ absl::StatusOr<PlannedRun> PlanTranspose(CudaDevice* device, DType dtype,
   return StridedCopy(device, dtype, out, strides, 0);
 }
 
-absl::StatusOr<NodePlanner> CompileTranspose(const NodeInfo& node,
-                                             CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileTranspose(const NodeInfo& node,
+                                              CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([perm_attribute = node.attributes.Ints("perm"),
-                      device](const PlanArgs& args) {
+  return PlanFunction([perm_attribute = node.attributes.Ints("perm"),
+                       device](const PlanArgs& args) {
     const Dims& in = args.inputs[0].dims;
     const size_t rank = in.size();
     std::vector<size_t> perm(rank);
@@ -127,9 +127,9 @@ absl::StatusOr<NodePlanner> CompileTranspose(const NodeInfo& node,
 }
 
 // The matrix of channels and pixels of each image, transposed.
-absl::StatusOr<NodePlanner> CompileRelayout(const NodeInfo&,
-                                            CudaDevice* device) {
-  return NodePlanner([device](const PlanArgs& args) {
+absl::StatusOr<PlanFunction> CompileRelayout(const NodeInfo&,
+                                             CudaDevice* device) {
+  return PlanFunction([device](const PlanArgs& args) {
     const TensorMeta& x = args.inputs[0];
     int64_t pixels = 1;
     for (size_t d = 2; d < x.dims.size(); ++d) pixels *= x.dims[d];
@@ -141,11 +141,11 @@ absl::StatusOr<NodePlanner> CompileRelayout(const NodeInfo&,
 
 // -- Slice, Expand ------------------------------------------------------------
 
-absl::StatusOr<NodePlanner> CompileSlice(const NodeInfo& node,
-                                         CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileSlice(const NodeInfo& node,
+                                          CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([node, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([node, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const Dims& in = args.inputs[0].dims;
     const int64_t rank = static_cast<int64_t>(in.size());
     const auto starts = AttributeOrInput(node, args, "starts", 1);
@@ -176,10 +176,10 @@ absl::StatusOr<NodePlanner> CompileSlice(const NodeInfo& node,
   });
 }
 
-absl::StatusOr<NodePlanner> CompileExpand(const NodeInfo& node,
-                                          CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileExpand(const NodeInfo& node,
+                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner(
+  return PlanFunction(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const Dims& out = args.outputs[0].dims;
         return StridedCopy(device, args.inputs[0].dtype, out,
@@ -298,11 +298,11 @@ absl::StatusOr<Columns> ColumnsOf(int64_t axis, const TensorMeta& matrix,
   return columns;
 }
 
-absl::StatusOr<NodePlanner> CompileConcat(const NodeInfo& node,
-                                          CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileConcat(const NodeInfo& node,
+                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([axis = node.attributes.Int("axis", 0), device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([axis = node.attributes.Int("axis", 0), device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     WEIR_ASSIGN_OR_RETURN(Columns columns,
                           ColumnsOf(axis, args.outputs[0], args.inputs));
     WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
@@ -317,11 +317,11 @@ absl::StatusOr<NodePlanner> CompileConcat(const NodeInfo& node,
   });
 }
 
-absl::StatusOr<NodePlanner> CompileSplit(const NodeInfo& node,
-                                         CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileSplit(const NodeInfo& node,
+                                          CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([axis = node.attributes.Int("axis", 0), device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([axis = node.attributes.Int("axis", 0), device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     WEIR_ASSIGN_OR_RETURN(Columns columns,
                           ColumnsOf(axis, args.inputs[0], args.outputs));
     WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
@@ -338,16 +338,16 @@ absl::StatusOr<NodePlanner> CompileSplit(const NodeInfo& node,
 
 // -- Pad ----------------------------------------------------------------------
 
-absl::StatusOr<NodePlanner> CompilePad(const NodeInfo& node,
-                                       CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompilePad(const NodeInfo& node,
+                                        CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
   const std::string mode = node.attributes.String("mode", "constant");
   const int mode_number = mode == "reflect" ? 1
                           : mode == "edge"  ? 2
                           : mode == "wrap"  ? 3
                                             : 0;
-  return NodePlanner([node, device, mode_number](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([node, device, mode_number](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& in = args.inputs[0];
     const TensorMeta& out = args.outputs[0];
     const size_t rank = in.dims.size();
@@ -389,11 +389,11 @@ absl::StatusOr<NodePlanner> CompilePad(const NodeInfo& node,
 
 // -- Gather -------------------------------------------------------------------
 
-absl::StatusOr<NodePlanner> CompileGather(const NodeInfo& node,
-                                          CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileGather(const NodeInfo& node,
+                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return NodePlanner([axis = node.attributes.Int("axis", 0), device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([axis = node.attributes.Int("axis", 0), device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& data = args.inputs[0];
     const TensorMeta& indices = args.inputs[1];
     WEIR_ASSIGN_OR_RETURN(

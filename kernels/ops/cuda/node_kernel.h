@@ -1,5 +1,5 @@
 // How an operator's CUDA kernel is written: a function from node and device to
-// a plan function, which turns shapes into what one run enqueues. Any thread.
+// a PlanFunction, whose RunFunction enqueues on the stream. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,12 @@
 
 namespace weir::cuda {
 
-struct PlannedRun {
-  RunFunction run;
-  size_t scratch_bytes = 0;
-  size_t held_bytes = 0;
-  size_t launches = 1;
-  bool computes_on_host = false;
-};
-
-using NodePlanner = std::function<absl::StatusOr<PlannedRun>(const PlanArgs&)>;
-using NodeCompiler = std::function<absl::StatusOr<NodePlanner>(
+using CompileFunction = std::function<absl::StatusOr<PlanFunction>(
     const NodeInfo& node, CudaDevice* device)>;
 
 // NOT_FOUND for an operator that nothing defines: a misspelt name.
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
-                          std::string_view name, NodeCompiler compiler,
+                          std::string_view name, CompileFunction compile,
                           KernelTraits traits = {});
 
 // Product of dims[begin, end).

@@ -50,12 +50,12 @@ absl::StatusOr<RowKernel> MakeRowKernel(CudaDevice* device, DType dtype,
   return row;
 }
 
-absl::StatusOr<NodePlanner> CompileSoftmax(const NodeInfo& node,
-                                           CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileSoftmax(const NodeInfo& node,
+                                            CudaDevice* device) {
   const bool flattens = node.domain.empty() && node.opset < 13;
   const int64_t axis = node.attributes.Int("axis", flattens ? 1 : -1);
-  return NodePlanner([axis, flattens, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([axis, flattens, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& in = args.inputs[0];
     const size_t rank = in.dims.size();
     // Before opset 13 every dim from the axis on is one.
@@ -118,13 +118,13 @@ absl::StatusOr<WholeRow> MakeWholeRow(CudaDevice* device, const PlanArgs& args,
   return row;
 }
 
-absl::StatusOr<NodePlanner> CompileLayerNormalization(const NodeInfo& node,
-                                                      CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileLayerNormalization(const NodeInfo& node,
+                                                       CudaDevice* device) {
   const int64_t axis = node.attributes.Int("axis", -1);
   const double epsilon =
       static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
-  return NodePlanner([axis, epsilon, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([axis, epsilon, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& in = args.inputs[0];
     const size_t rank = in.dims.size();
     WEIR_ASSIGN_OR_RETURN(const int normalized,
@@ -166,15 +166,15 @@ absl::StatusOr<NodePlanner> CompileLayerNormalization(const NodeInfo& node,
 }
 
 // (x - mean) * (scale / sqrt(variance + epsilon)) + bias, per channel.
-absl::StatusOr<NodePlanner> CompileBatchNormalization(const NodeInfo& node,
-                                                      CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileBatchNormalization(const NodeInfo& node,
+                                                       CudaDevice* device) {
   if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
     return absl::UnimplementedError("training mode");
   }
   const double epsilon =
       static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
-  return NodePlanner([epsilon, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([epsilon, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const Dims& dims = args.outputs[0].dims;
     ElementwiseSpec spec;
     spec.expression =

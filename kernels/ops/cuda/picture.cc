@@ -105,10 +105,10 @@ absl::StatusOr<PlannedRun> PlanLinear(CudaDevice* device, DType dtype,
   return planned;
 }
 
-absl::StatusOr<NodePlanner> CompileResize(const NodeInfo& node,
-                                          CudaDevice* device) {
-  return NodePlanner([node, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+absl::StatusOr<PlanFunction> CompileResize(const NodeInfo& node,
+                                           CudaDevice* device) {
+  return PlanFunction([node, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const PictureShape in = PictureShapeOf(args.inputs[0].dims);
     const PictureShape out = PictureShapeOf(args.outputs[0].dims);
     if (args.outputs[0].elements == 0) {
@@ -133,10 +133,10 @@ absl::StatusOr<NodePlanner> CompileResize(const NodeInfo& node,
 
 // -- Crop, Flip ---------------------------------------------------------------
 
-absl::StatusOr<NodePlanner> CompileCrop(const NodeInfo& node,
-                                        CudaDevice* device) {
-  return NodePlanner([node, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+absl::StatusOr<PlanFunction> CompileCrop(const NodeInfo& node,
+                                         CudaDevice* device) {
+  return PlanFunction([node, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const PictureShape in = PictureShapeOf(args.inputs[0].dims);
     const PictureShape out = PictureShapeOf(args.outputs[0].dims);
     WEIR_ASSIGN_OR_RETURN(const CropWindow window,
@@ -176,9 +176,9 @@ FlipFlag MakeFlipFlag(const NodeInfo& node, const PlanArgs& args, size_t input,
   return flag;
 }
 
-absl::StatusOr<NodePlanner> CompileFlip(const NodeInfo& node,
-                                        CudaDevice* device) {
-  return NodePlanner(
+absl::StatusOr<PlanFunction> CompileFlip(const NodeInfo& node,
+                                         CudaDevice* device) {
+  return PlanFunction(
       [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
         const std::string_view word = WordType(SizeOf(args.inputs[0].dtype));
@@ -204,10 +204,10 @@ absl::StatusOr<NodePlanner> CompileFlip(const NodeInfo& node,
 
 // -- Normalize ----------------------------------------------------------------
 
-absl::StatusOr<NodePlanner> CompileNormalize(const NodeInfo& node,
-                                             CudaDevice* device) {
-  return NodePlanner([node, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+absl::StatusOr<PlanFunction> CompileNormalize(const NodeInfo& node,
+                                              CudaDevice* device) {
+  return PlanFunction([node, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
     WEIR_ASSIGN_OR_RETURN(const NormalizeSettings settings,
                           NormalizeSettingsOf(node, shape.channels));

@@ -70,10 +70,10 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
   }};
 }
 
-NodeCompiler Pool(bool max) {
+CompileFunction Pool(bool max) {
   return [max](const NodeInfo& node,
-               CudaDevice* device) -> absl::StatusOr<NodePlanner> {
-    return NodePlanner([node, device, max](const PlanArgs& args) {
+               CudaDevice* device) -> absl::StatusOr<PlanFunction> {
+    return PlanFunction([node, device, max](const PlanArgs& args) {
       return PlanPool(node, device, max, args);
     });
   };

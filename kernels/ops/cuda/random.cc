@@ -10,14 +10,14 @@
 namespace weir::cuda {
 namespace {
 
-absl::StatusOr<NodePlanner> CompileRandomUniform(const NodeInfo& node,
-                                                 CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileRandomUniform(const NodeInfo& node,
+                                                  CudaDevice* device) {
   const std::vector<float> range = node.attributes.Floats("range");
   const double low = range.size() == 2 ? static_cast<double>(range[0]) : 0.0;
   const double high = range.size() == 2 ? static_cast<double>(range[1]) : 1.0;
   const bool own_seed = node.attributes.Has("seed");
   const uint64_t seed = static_cast<uint64_t>(node.attributes.Int("seed", 0));
-  return NodePlanner([=](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([=](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& out = args.outputs[0];
     const uint64_t elements = static_cast<uint64_t>(out.elements);
     const uint64_t rows =

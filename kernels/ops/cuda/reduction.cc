@@ -202,34 +202,35 @@ absl::StatusOr<PlannedRun> PlanReduction(CudaDevice* device, Op op, bool mean,
   return planned;
 }
 
-NodeCompiler Reduce(Op op, bool mean) {
+CompileFunction Reduce(Op op, bool mean) {
   return [op, mean](const NodeInfo& node,
-                    CudaDevice* device) -> absl::StatusOr<NodePlanner> {
-    return NodePlanner([node, device, op, mean](
-                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-      const TensorMeta& in = args.inputs[0];
-      const auto axes = AttributeOrInput(node, args, "axes", 1);
-      std::vector<bool> reduced(in.dims.size(), false);
-      if (axes.has_value() && !axes->empty()) {
-        for (int64_t axis : *axes) {
-          WEIR_ASSIGN_OR_RETURN(
-              const int normalized,
-              NormalizeAxis(axis, static_cast<int>(in.dims.size())));
-          reduced[static_cast<size_t>(normalized)] = true;
-        }
-      } else if (node.attributes.Int("noop_with_empty_axes", 0) == 0) {
-        reduced.assign(reduced.size(), true);
-      }
-      return PlanReduction(device, op, mean, MakeGeometry(in.dims, reduced),
-                           in.dtype, args.outputs[0].dtype);
-    });
+                    CudaDevice* device) -> absl::StatusOr<PlanFunction> {
+    return PlanFunction(
+        [node, device, op,
+         mean](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+          const TensorMeta& in = args.inputs[0];
+          const auto axes = AttributeOrInput(node, args, "axes", 1);
+          std::vector<bool> reduced(in.dims.size(), false);
+          if (axes.has_value() && !axes->empty()) {
+            for (int64_t axis : *axes) {
+              WEIR_ASSIGN_OR_RETURN(
+                  const int normalized,
+                  NormalizeAxis(axis, static_cast<int>(in.dims.size())));
+              reduced[static_cast<size_t>(normalized)] = true;
+            }
+          } else if (node.attributes.Int("noop_with_empty_axes", 0) == 0) {
+            reduced.assign(reduced.size(), true);
+          }
+          return PlanReduction(device, op, mean, MakeGeometry(in.dims, reduced),
+                               in.dtype, args.outputs[0].dtype);
+        });
   };
 }
 
 // The mean of every axis after the first two.
-absl::StatusOr<NodePlanner> CompileGlobalAveragePool(const NodeInfo&,
-                                                     CudaDevice* device) {
-  return NodePlanner(
+absl::StatusOr<PlanFunction> CompileGlobalAveragePool(const NodeInfo&,
+                                                      CudaDevice* device) {
+  return PlanFunction(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const TensorMeta& in = args.inputs[0];
         std::vector<bool> reduced(in.dims.size(), true);
@@ -239,12 +240,12 @@ absl::StatusOr<NodePlanner> CompileGlobalAveragePool(const NodeInfo&,
       });
 }
 
-absl::StatusOr<NodePlanner> CompileArgMax(const NodeInfo& node,
-                                          CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileArgMax(const NodeInfo& node,
+                                           CudaDevice* device) {
   const Op op = node.attributes.Int("select_last_index", 0) != 0 ? kArgMaxLast
                                                                  : kArgMaxFirst;
-  return NodePlanner([axis = node.attributes.Int("axis", 0), op, device](
-                         const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+  return PlanFunction([axis = node.attributes.Int("axis", 0), op, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& in = args.inputs[0];
     std::vector<bool> reduced(in.dims.size(), false);
     WEIR_ASSIGN_OR_RETURN(

@@ -12,9 +12,9 @@ namespace {
 
 enum Kind { kSpin = 0, kIllegalAddress = 1, kTrap = 2, kReport = 3 };
 
-absl::StatusOr<NodePlanner> Compile(CudaDevice* device, Kind kind,
-                                    uint64_t nanoseconds, FaultCode code) {
-  return NodePlanner([=](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+absl::StatusOr<PlanFunction> Compile(CudaDevice* device, Kind kind,
+                                     uint64_t nanoseconds, FaultCode code) {
+  return PlanFunction([=](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     WEIR_ASSIGN_OR_RETURN(
         GeneratedKernel kernel,
         GeneratedKernel::Make(
@@ -35,15 +35,15 @@ absl::StatusOr<NodePlanner> Compile(CudaDevice* device, Kind kind,
   });
 }
 
-absl::StatusOr<NodePlanner> CompileSpin(const NodeInfo& node,
-                                        CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileSpin(const NodeInfo& node,
+                                         CudaDevice* device) {
   const int64_t microseconds = node.attributes.Int("microseconds", 0);
   return Compile(device, kSpin, static_cast<uint64_t>(microseconds) * 1000,
                  FaultCode::kNone);
 }
 
-absl::StatusOr<NodePlanner> CompileFault(const NodeInfo& node,
-                                         CudaDevice* device) {
+absl::StatusOr<PlanFunction> CompileFault(const NodeInfo& node,
+                                          CudaDevice* device) {
   const std::string mode = node.attributes.String("mode", "report");
   const Kind kind = mode == "illegal_address" ? kIllegalAddress
                     : mode == "trap"          ? kTrap
