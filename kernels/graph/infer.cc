@@ -6,16 +6,16 @@
 
 namespace weir {
 
-absl::StatusOr<std::map<std::string, InferredValue, std::less<>>> InferShapes(
+absl::StatusOr<std::map<std::string, TypedShape, std::less<>>> InferShapes(
     const Graph& graph, const std::vector<size_t>& order,
     const OpRegistry& registry) {
   LoweredGraph lowered = Lower(graph, order, registry);
   WEIR_RETURN_IF_ERROR(InferAndFold(lowered, registry, std::nullopt,
                                     [] { return absl::OkStatus(); }));
-  std::map<std::string, InferredValue, std::less<>> result;
+  std::map<std::string, TypedShape, std::less<>> result;
   for (const LoweredValue& value : lowered.values) {
     if (value.name.empty()) continue;
-    result.emplace(value.name, InferredValue{value.dtype, value.shape});
+    result.emplace(value.name, TypedShape{value.dtype, value.shape});
   }
   return result;
 }

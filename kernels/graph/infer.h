@@ -12,14 +12,14 @@
 
 namespace weir {
 
-struct InferredValue {
+struct TypedShape {
   DType dtype = DType::kInvalid;
   SymbolicShape shape;
 };
 
 // Type and shape of every value, by name. `order` is from Validate. Errors name
 // the node and print the shapes that do not fit.
-WEIR_EXPORT absl::StatusOr<std::map<std::string, InferredValue, std::less<>>>
+WEIR_EXPORT absl::StatusOr<std::map<std::string, TypedShape, std::less<>>>
 InferShapes(const Graph& graph, const std::vector<size_t>& order,
             const OpRegistry& registry);
 

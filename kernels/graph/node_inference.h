@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/graph/infer.h"
 #include "kernels/graph/lowered_graph.h"
 #include "kernels/ops/op.h"
 
@@ -25,11 +26,6 @@ absl::StatusOr<std::vector<int64_t>> HostIntsOf(const LoweredNode& node,
                                                 size_t i,
                                                 const HostTensor& value,
                                                 DigestBudget& budget);
-
-struct TypedShape {
-  DType dtype = DType::kInvalid;
-  SymbolicShape shape;
-};
 
 // Per input of the node; what is missing or unknown is empty.
 struct NodeInputs {

@@ -16,7 +16,7 @@ using ::weir::testing::Node;
 
 class InferTest : public ::testing::Test {
  protected:
-  absl::StatusOr<std::map<std::string, InferredValue, std::less<>>> Run(
+  absl::StatusOr<std::map<std::string, TypedShape, std::less<>>> Run(
       const Graph& graph) {
     const auto order = Validate(graph, operators_.registry);
     if (!order.ok()) return order.status();
