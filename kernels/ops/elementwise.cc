@@ -7,57 +7,26 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/parallel_for.h"
 
 namespace weir {
 namespace {
 
-// Rows of dense inputs under broadcasting, with dimensions merged as far as all
-// operands allow: the innermost steps are then 0 or 1.
-struct Geometry {
-  Dims dims;                  // at least one
-  std::vector<Dims> strides;  // per operand, in elements; 0 where it repeats
-
-  int64_t row() const { return dims.back(); }
-};
-
-Geometry MakeGeometry(const Dims& output, const std::vector<Dims>& inputs) {
-  std::vector<Dims> strides;  // right-aligned to the output's dims
+// Dense inputs under broadcasting: the innermost steps are then 0 or 1.
+MergedLoop MakeLoop(const Dims& output, const std::vector<Dims>& inputs) {
+  std::vector<Dims> strides;
   for (const Dims& dims : inputs) {
-    const Dims dense = DenseStrides(dims);
-    Dims full(output.size(), 0);
-    const size_t missing = output.size() - dims.size();
-    for (size_t d = 0; d < dims.size(); ++d) {
-      full[missing + d] = dims[d] == 1 ? 0 : dense[d];
-    }
-    strides.push_back(std::move(full));
+    strides.push_back(BroadcastStrides(dims, output));
   }
-  Geometry merged;
-  merged.strides.resize(inputs.size());
-  for (size_t d = 0; d < output.size(); ++d) {  // outermost first
-    if (output[d] == 1) continue;
-    bool merge = !merged.dims.empty();
-    for (size_t k = 0; merge && k < inputs.size(); ++k) {
-      merge = merged.strides[k].back() == strides[k][d] * output[d];
-    }
-    if (merge) {
-      merged.dims.back() *= output[d];
-    } else {
-      merged.dims.push_back(output[d]);
-    }
-    for (size_t k = 0; k < inputs.size(); ++k) {
-      if (merge) {
-        merged.strides[k].back() = strides[k][d];
-      } else {
-        merged.strides[k].push_back(strides[k][d]);
-      }
-    }
+  MergedLoop loop(inputs.size());
+  Dims of_each(inputs.size());
+  for (size_t d = 0; d < output.size(); ++d) {
+    for (size_t k = 0; k < inputs.size(); ++k) of_each[k] = strides[k][d];
+    loop.Append(output[d], of_each);
   }
-  if (merged.dims.empty()) {
-    merged.dims = {1};
-    for (Dims& s : merged.strides) s = {1};
-  }
-  return merged;
+  loop.AtLeastOne(1);
+  return loop;
 }
 
 const std::byte* At(const void* base, int64_t elements, size_t size) {
@@ -87,7 +56,7 @@ class ElementwisePlan final : public KernelPlan {
       direct_ = false;
     }
     direct_ = direct_ && !code_.fold;
-    geometry_ = MakeGeometry(args.outputs[0].dims, dims);
+    loop_ = MakeLoop(args.outputs[0].dims, dims);
   }
 
   absl::Status Run(const RunArgs& args) const override {
@@ -116,14 +85,14 @@ class ElementwisePlan final : public KernelPlan {
 
   FaultCode RunRange(const RunArgs& args, int64_t begin, int64_t end) const {
     const size_t operands = code_.operands.size();
-    const Dims& dims = geometry_.dims;
-    const int64_t row_length = geometry_.row();
+    const Dims& dims = loop_.dims;
+    const int64_t row_length = loop_.dims.back();
     const size_t outer = dims.size() - 1;
     FaultCode fault = FaultCode::kNone;
     absl::InlinedVector<const void*, 4> in(operands);
     absl::InlinedVector<int64_t, 4> step(operands);
     for (size_t k = 0; k < operands; ++k) {
-      step[k] = geometry_.strides[k][outer];
+      step[k] = loop_.strides[k][outer];
     }
     // The position of the row in the outer dimensions.
     Dims index(outer);
@@ -141,7 +110,7 @@ class ElementwisePlan final : public KernelPlan {
       for (size_t k = 0; k < operands; ++k) {
         int64_t offset = column * step[k];
         for (size_t d = 0; d < outer; ++d) {
-          offset += index[d] * geometry_.strides[k][d];
+          offset += index[d] * loop_.strides[k][d];
         }
         in[k] = At(args.inputs[code_.operands[k]], offset, sizes_[k]);
       }
@@ -231,7 +200,7 @@ class ElementwisePlan final : public KernelPlan {
   std::vector<size_t> sizes_;
   std::vector<ConvertLoop> load_;
   ConvertLoop store_ = nullptr;
-  Geometry geometry_;
+  MergedLoop loop_{0};
 };
 
 class ElementwiseKernel final : public Kernel {

@@ -9,6 +9,7 @@
 #include "kernels/ops/convert.h"
 #include "kernels/ops/fused_matmul.h"
 #include "kernels/ops/infer.h"
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/onednn_adapter.h"
 #include "kernels/ops/packed_constants.h"
 #include "kernels/ops/parallel_for.h"
@@ -214,19 +215,6 @@ struct MatrixProduct {
       i /= batch[d];
     }
     return at;
-  }
-  void AppendBatch(int64_t dim, int64_t stride_a, int64_t stride_b) {
-    if (dim == 1) return;
-    if (!batch.empty() && strides_a.back() == stride_a * dim &&
-        strides_b.back() == stride_b * dim) {
-      batch.back() *= dim;
-      strides_a.back() = stride_a;
-      strides_b.back() = stride_b;
-      return;
-    }
-    batch.push_back(dim);
-    strides_a.push_back(stride_a);
-    strides_b.push_back(stride_b);
   }
 };
 
@@ -726,12 +714,16 @@ MatrixProduct MakeMatMulProduct(const PlanArgs& args) {
     p.m = p.n == 0 ? 0 : elements / p.n;
     return p;
   }
+  MergedLoop batch(2);
   for (size_t axis = std::max(a.size(), b.size()) - 2; axis-- > 0;) {
     int64_t size_a, size_b;
     const int64_t stride_a = BatchStride(a, axis, &size_a);
     const int64_t stride_b = BatchStride(b, axis, &size_b);
-    p.AppendBatch(size_a == 1 ? size_b : size_a, stride_a, stride_b);
+    batch.Append(size_a == 1 ? size_b : size_a, {stride_a, stride_b});
   }
+  p.batch = std::move(batch.dims);
+  p.strides_a = std::move(batch.strides[0]);
+  p.strides_b = std::move(batch.strides[1]);
   return p;
 }
 

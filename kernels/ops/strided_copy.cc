@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/type_dispatch.h"
 
@@ -48,21 +49,14 @@ StridedCopy::StridedCopy(absl::Span<const int64_t> dims,
                          absl::Span<const int64_t> strides, int64_t offset,
                          size_t element_size)
     : offset_(offset), elements_(1), element_size_(element_size) {
+  MergedLoop loop(1);
   for (size_t d = 0; d < dims.size(); ++d) {
     elements_ *= dims[d];
-    if (dims[d] == 1) continue;
-    if (!dims_.empty() && strides_.back() == strides[d] * dims[d]) {
-      dims_.back() *= dims[d];
-      strides_.back() = strides[d];
-    } else {
-      dims_.push_back(dims[d]);
-      strides_.push_back(strides[d]);
-    }
+    loop.Append(dims[d], {strides[d]});
   }
-  if (dims_.empty()) {
-    dims_.push_back(1);
-    strides_.push_back(1);
-  }
+  loop.AtLeastOne(1);
+  dims_ = std::move(loop.dims);
+  strides_ = std::move(loop.strides[0]);
   dense_ = DenseStrides(dims_);
   if (strides_.back() != 0 && strides_.back() != 1) {
     for (size_t d = 0; d + 1 < dims_.size(); ++d) {

@@ -75,47 +75,21 @@ int VectorLength(const ElementwiseSpec& spec, const ElementwiseLayout& layout) {
 
 }  // namespace
 
-Dims BroadcastStrides(absl::Span<const int64_t> dims,
-                      absl::Span<const int64_t> out) {
-  const Dims dense = DenseStrides(dims);
-  Dims strides(out.size(), 0);
-  const size_t shift = out.size() - dims.size();
-  for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] != 1) strides[d + shift] = dense[d];
-  }
-  return strides;
-}
-
 ElementwiseLayout LayOut(const ElementwiseSpec& spec) {
   ElementwiseLayout layout;
   const size_t inputs = spec.inputs.size();
-  layout.strides.resize(inputs);
   for (const Operand& input : spec.inputs) {
     layout.offsets.push_back(input.offset);
   }
+  MergedLoop loop(inputs);
+  Dims of_each(inputs);
   for (size_t d = 0; d < spec.dims.size(); ++d) {
-    if (spec.dims[d] == 1) continue;
-    bool merges = !layout.dims.empty();
-    for (size_t i = 0; merges && i < inputs; ++i) {
-      merges =
-          layout.strides[i].back() == spec.inputs[i].strides[d] * spec.dims[d];
-    }
-    if (merges) {
-      layout.dims.back() *= spec.dims[d];
-      for (size_t i = 0; i < inputs; ++i) {
-        layout.strides[i].back() = spec.inputs[i].strides[d];
-      }
-    } else {
-      layout.dims.push_back(spec.dims[d]);
-      for (size_t i = 0; i < inputs; ++i) {
-        layout.strides[i].push_back(spec.inputs[i].strides[d]);
-      }
-    }
+    for (size_t i = 0; i < inputs; ++i) of_each[i] = spec.inputs[i].strides[d];
+    loop.Append(spec.dims[d], of_each);
   }
-  if (layout.dims.empty()) {
-    layout.dims.push_back(1);
-    for (Dims& strides : layout.strides) strides.push_back(0);
-  }
+  loop.AtLeastOne(0);
+  layout.dims = std::move(loop.dims);
+  layout.strides = std::move(loop.strides);
   int64_t elements = 1;
   for (int64_t d : layout.dims) elements *= d;
   layout.wide = elements > kNarrowLimit;

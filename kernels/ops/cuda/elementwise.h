@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "kernels/device/cuda/cuda_device.h"
 #include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/op.h"
 #include "kernels/tensor/dtype.h"
 #include "kernels/tensor/shape.h"
@@ -70,10 +71,6 @@ class ElementwiseLoop {
       : state_(std::move(state)) {}
   std::shared_ptr<const State> state_;
 };
-
-// Strides of `dims` broadcast to `out` (NumPy's rule).
-Dims BroadcastStrides(absl::Span<const int64_t> dims,
-                      absl::Span<const int64_t> out);
 
 // Registers the kernel of every operator that has a scalar expression.
 absl::Status RegisterElementwise(OpRegistry& registry);

@@ -13,6 +13,7 @@
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/fused_matmul.h"
+#include "kernels/ops/merged_loop.h"
 
 namespace weir::cuda {
 namespace {
@@ -54,21 +55,6 @@ struct BatchedProduct {
   Dims strides_a, strides_b;
 };
 
-void AppendBatch(int64_t dim, int64_t stride_a, int64_t stride_b,
-                 BatchedProduct* p) {
-  if (dim == 1) return;
-  if (!p->batch.empty() && p->strides_a.back() == stride_a * dim &&
-      p->strides_b.back() == stride_b * dim) {
-    p->batch.back() *= dim;
-    p->strides_a.back() = stride_a;
-    p->strides_b.back() = stride_b;
-    return;
-  }
-  p->batch.push_back(dim);
-  p->strides_a.push_back(stride_a);
-  p->strides_b.push_back(stride_b);
-}
-
 BatchedProduct MakeBatched(const Dims& a, const Dims& b, DType dtype) {
   BatchedProduct p;
   p.dtype = dtype;
@@ -92,9 +78,13 @@ BatchedProduct MakeBatched(const Dims& a, const Dims& b, DType dtype) {
   }
   const Dims strides_a = BroadcastStrides(batch_a, out);
   const Dims strides_b = BroadcastStrides(batch_b, out);
+  MergedLoop batch(2);
   for (size_t d = 0; d < rank; ++d) {
-    AppendBatch(out[d], strides_a[d] * p.m * p.k, strides_b[d] * p.k * p.n, &p);
+    batch.Append(out[d], {strides_a[d] * p.m * p.k, strides_b[d] * p.k * p.n});
   }
+  p.batch = std::move(batch.dims);
+  p.strides_a = std::move(batch.strides[0]);
+  p.strides_b = std::move(batch.strides[1]);
   // One B for all rows of A: a single tall product.
   if (p.batch.size() == 1 && p.strides_b[0] == 0 &&
       p.strides_a[0] == p.m * p.k) {

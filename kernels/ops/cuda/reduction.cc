@@ -9,6 +9,7 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/infer.h"
+#include "kernels/ops/merged_loop.h"
 
 namespace weir::cuda {
 namespace {
@@ -24,32 +25,21 @@ struct Geometry {
   bool inner_reduced = false;
 };
 
-void Append(int64_t dim, int64_t stride, Dims* dims, Dims* strides) {
-  if (dim == 1) return;
-  if (!dims->empty() && strides->back() == stride * dim) {
-    dims->back() *= dim;
-    strides->back() = stride;
-    return;
-  }
-  dims->push_back(dim);
-  strides->push_back(stride);
-}
-
 Geometry MakeGeometry(const Dims& dims, const std::vector<bool>& reduced) {
   Geometry g;
+  MergedLoop kept_loop(1), reduced_loop(1);
   const Dims strides = DenseStrides(dims);
   for (size_t d = 0; d < dims.size(); ++d) {
-    if (reduced[d]) {
-      Append(dims[d], strides[d], &g.reduced_dims, &g.reduced_strides);
-      g.count *= static_cast<uint64_t>(dims[d]);
-    } else {
-      Append(dims[d], strides[d], &g.kept_dims, &g.kept_strides);
-      g.outputs *= static_cast<uint64_t>(dims[d]);
-    }
+    (reduced[d] ? reduced_loop : kept_loop).Append(dims[d], {strides[d]});
+    (reduced[d] ? g.count : g.outputs) *= static_cast<uint64_t>(dims[d]);
     if (dims[d] != 1) g.inner_reduced = reduced[d];
   }
-  if (g.kept_dims.empty()) g.kept_dims = {1}, g.kept_strides = {0};
-  if (g.reduced_dims.empty()) g.reduced_dims = {1}, g.reduced_strides = {0};
+  kept_loop.AtLeastOne(0);
+  reduced_loop.AtLeastOne(0);
+  g.kept_dims = std::move(kept_loop.dims);
+  g.kept_strides = std::move(kept_loop.strides[0]);
+  g.reduced_dims = std::move(reduced_loop.dims);
+  g.reduced_strides = std::move(reduced_loop.strides[0]);
   return g;
 }
 

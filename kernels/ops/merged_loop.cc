@@ -1,0 +1,42 @@
+#include "kernels/ops/merged_loop.h"
+
+namespace weir {
+
+void MergedLoop::Append(int64_t dim, absl::Span<const int64_t> stride_of_each) {
+  if (dim == 1) return;
+  bool merges = !dims.empty();
+  for (size_t k = 0; merges && k < strides.size(); ++k) {
+    merges = strides[k].back() == stride_of_each[k] * dim;
+  }
+  if (merges) {
+    dims.back() *= dim;
+  } else {
+    dims.push_back(dim);
+  }
+  for (size_t k = 0; k < strides.size(); ++k) {
+    if (merges) {
+      strides[k].back() = stride_of_each[k];
+    } else {
+      strides[k].push_back(stride_of_each[k]);
+    }
+  }
+}
+
+void MergedLoop::AtLeastOne(int64_t stride) {
+  if (!dims.empty()) return;
+  dims.push_back(1);
+  for (Dims& each : strides) each.push_back(stride);
+}
+
+Dims BroadcastStrides(absl::Span<const int64_t> dims,
+                      absl::Span<const int64_t> out) {
+  const Dims dense = DenseStrides(dims);
+  Dims strides(out.size(), 0);
+  const size_t shift = out.size() - dims.size();
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] != 1) strides[d + shift] = dense[d];
+  }
+  return strides;
+}
+
+}  // namespace weir
