@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/server/log_capture.h"
+#include "tests/observe/log_capture.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {

@@ -11,8 +11,8 @@
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
 #include "kernels/device/devices.h"
+#include "tests/observe/holding_log.h"
 #include "tests/rpc/raw_http2.h"
-#include "tests/server/holding_log.h"
 #include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
 

@@ -23,8 +23,8 @@
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/device/fault_injecting_device.h"
-#include "tests/server/holding_log.h"
-#include "tests/server/log_capture.h"
+#include "tests/observe/holding_log.h"
+#include "tests/observe/log_capture.h"
 #include "tests/server/raw_stream.h"
 
 namespace weir::testing {

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "server/scheduling/admission.h"
+#include "tests/observe/log_capture.h"
 #include "tests/rpc/raw_http2.h"
-#include "tests/server/log_capture.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-#include "tests/server/log_capture.h"
+#include "tests/observe/log_capture.h"
 
 namespace weir {
 namespace {
