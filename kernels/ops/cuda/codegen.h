@@ -28,19 +28,14 @@ std::string_view ComputeType(DType dtype);
 // is 1, 2, 4 or 8.
 std::string_view WordType(size_t bytes);
 
-// Texts that CMake embeds from the .cuh files of this folder.
+// Texts that CMake embeds: those of kernels.def, and two from elsewhere.
 std::string_view PreludeSource();  // with the fault slot
 std::string_view PhiloxSource();
-std::string_view ReductionSource();
-std::string_view NormalizationSource();
-std::string_view MovementSource();
-std::string_view TransposeSource();
-std::string_view DepthwiseSource();
-std::string_view PoolingSource();
-std::string_view MatMulSource();
-std::string_view PictureSource();
-std::string_view RandomSource();
-std::string_view TestingSource();
+#define KERNELS(file, Name)
+#define TEXT(file, Name) std::string_view Name##Source();
+#include "kernels/ops/cuda/kernels.def"
+#undef TEXT
+#undef KERNELS
 
 // "#define NAME value".
 std::string Define(std::string_view name, std::string_view value);

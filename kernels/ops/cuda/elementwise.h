@@ -72,7 +72,4 @@ class ElementwiseLoop {
   std::shared_ptr<const State> state_;
 };
 
-// Registers the kernel of every operator that has a scalar expression.
-absl::Status RegisterElementwise(OpRegistry& registry);
-
 }  // namespace weir::cuda

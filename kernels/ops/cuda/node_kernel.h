@@ -35,17 +35,11 @@ inline void* OutputOrNull(const RunArgs& run, size_t i) {
   return i < run.outputs.size() ? run.outputs[i] : nullptr;
 }
 
-// One Register function per file of this folder.
-absl::Status RegisterCopies(OpRegistry& registry);
-absl::Status RegisterMovement(OpRegistry& registry);
-absl::Status RegisterReductions(OpRegistry& registry);
-absl::Status RegisterNormalization(OpRegistry& registry);
-absl::Status RegisterPooling(OpRegistry& registry);
-absl::Status RegisterMatMul(OpRegistry& registry);
-absl::Status RegisterConvolution(OpRegistry& registry);
-absl::Status RegisterPicture(OpRegistry& registry);
-absl::Status RegisterDecodeImage(OpRegistry& registry);
-absl::Status RegisterRandom(OpRegistry& registry);
-absl::Status RegisterTesting(OpRegistry& registry);
+// One for each file with kernels: RegisterMovement and the others.
+#define KERNELS(file, Name) absl::Status Register##Name(OpRegistry& registry);
+#define TEXT(file, Name)
+#include "kernels/ops/cuda/kernels.def"
+#undef TEXT
+#undef KERNELS
 
 }  // namespace weir::cuda
