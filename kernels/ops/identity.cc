@@ -1,3 +1,5 @@
+#include "kernels/ops/identity.h"
+
 #include <algorithm>
 
 #include "kernels/ops/copy_kernel.h"
@@ -7,27 +9,10 @@
 namespace weir {
 namespace {
 
-struct Window {
-  size_t begin;
-  size_t end;
-};
-
-// The dimensions that Shape returns; `end` is exclusive and both are clamped.
-Window ShapeWindow(const NodeInfo& node, size_t rank) {
-  const int64_t n = static_cast<int64_t>(rank);
-  const auto clamp = [n](int64_t axis) {
-    return std::clamp<int64_t>(axis < 0 ? axis + n : axis, 0, n);
-  };
-  const int64_t begin = clamp(node.attributes.Int("start", 0));
-  const int64_t end = clamp(node.attributes.Int("end", n));
-  return {static_cast<size_t>(begin),
-          static_cast<size_t>(std::max(begin, end))};
-}
-
 absl::Status InferShape(InferContext& context) {
   SymbolicDims dims(1);
   if (const SymbolicShape& shape = context.input_shape(0)) {
-    const Window window = ShapeWindow(context.node(), shape->size());
+    const ShapeWindow window = ShapeWindowOf(context.node(), shape->size());
     dims[0] = static_cast<int64_t>(window.end - window.begin);
   }
   context.SetOutput(0, DType::kInt64, dims);
@@ -39,7 +24,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeShapeKernel(
   return MakeKernel([node](
                         const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const Dims& dims = args.inputs[0].dims;
-    const Window window = ShapeWindow(node, dims.size());
+    const ShapeWindow window = ShapeWindowOf(node, dims.size());
     const Dims values(dims.begin() + window.begin, dims.begin() + window.end);
     return RunFunction([values](const RunArgs& run) {
       std::copy(values.begin(), values.end(),
@@ -50,6 +35,17 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeShapeKernel(
 }
 
 }  // namespace
+
+ShapeWindow ShapeWindowOf(const NodeInfo& node, size_t rank) {
+  const int64_t n = static_cast<int64_t>(rank);
+  const auto clamp = [n](int64_t axis) {
+    return std::clamp<int64_t>(axis < 0 ? axis + n : axis, 0, n);
+  };
+  const int64_t begin = clamp(node.attributes.Int("start", 0));
+  const int64_t end = clamp(node.attributes.Int("end", n));
+  return {static_cast<size_t>(begin),
+          static_cast<size_t>(std::max(begin, end))};
+}
 
 absl::Status Register_onnx_Identity(OpRegistry& registry) {
   OpDef def;

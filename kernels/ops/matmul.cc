@@ -1,3 +1,5 @@
+#include "kernels/ops/matmul.h"
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -750,11 +752,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeMatMulKernel(const NodeInfo&,
 class GemmKernel : public Kernel {
  public:
   explicit GemmKernel(const NodeInfo& node)
-      : transpose_a_(node.attributes.Int("transA", 0) != 0),
-        transpose_b_(node.attributes.Int("transB", 0) != 0),
-        alpha_(node.attributes.Float("alpha", 1.0f)),
-        beta_(node.attributes.Float("beta", 1.0f)),
-        addend_(node.HasInput(2)) {}
+      : attributes_(GemmAttributesOf(node)), addend_(node.HasInput(2)) {}
 
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
@@ -762,27 +760,32 @@ class GemmKernel : public Kernel {
     MatrixProduct p;
     p.m = args.outputs[0].dims[0];
     p.n = args.outputs[0].dims[1];
-    p.k = transpose_a_ ? a[0] : a[1];
-    p.transpose_a = transpose_a_;
-    p.transpose_b = transpose_b_;
+    p.k = attributes_.transpose_a ? a[0] : a[1];
+    p.transpose_a = attributes_.transpose_a;
+    p.transpose_b = attributes_.transpose_b;
     Addend addend;
-    if (addend_ && beta_ != 0.0f) {
+    if (addend_ && attributes_.beta != 0.0f) {
       const Dims& c = args.inputs[2].dims;
       addend.present = true;
       addend.elements = args.inputs[2].elements;
       if (!c.empty() && c.back() != 1) addend.column_stride = 1;
       if (c.size() == 2 && c[0] != 1) addend.row_stride = c[1];
     }
-    return PlanProduct(args, p, alpha_, beta_, addend);
+    return PlanProduct(args, p, attributes_.alpha, attributes_.beta, addend);
   }
 
  private:
-  const bool transpose_a_, transpose_b_;
-  const float alpha_, beta_;
+  const GemmAttributes attributes_;
   const bool addend_;
 };
 
 }  // namespace
+
+GemmAttributes GemmAttributesOf(const NodeInfo& node) {
+  return {node.attributes.Float("alpha", 1), node.attributes.Float("beta", 1),
+          node.attributes.Int("transA", 0) != 0,
+          node.attributes.Int("transB", 0) != 0};
+}
 
 absl::Status Register_onnx_MatMul(OpRegistry& registry) {
   OpDef def;

@@ -1,3 +1,5 @@
+#include "kernels/ops/movement.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
@@ -215,43 +217,15 @@ absl::Status InferSlice(InferContext& context) {
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeSliceKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        const TensorMeta& input = args.inputs[0];
-        const auto optional_list = [&](size_t i) -> MaybeInts {
-          if (!node.HasInput(i)) return std::nullopt;
-          return absl::MakeConstSpan(args.host_ints[i]);
-        };
-        WEIR_ASSIGN_OR_RETURN(
-            const std::vector<SliceAxis> slices,
-            SliceAxes(args.host_ints[1], args.host_ints[2], optional_list(3),
-                      optional_list(4), static_cast<int>(input.dims.size())));
-        Dims strides = DenseStrides(input.dims);
-        int64_t offset = 0;
-        for (const SliceAxis& slice : slices) {
-          const size_t axis = static_cast<size_t>(slice.axis);
-          const auto [first, count] = Kept(slice, input.dims[axis]);
-          offset += first * strides[axis];
-          // A huge step keeps one element and is never taken.
-          strides[axis] = count > 1 ? strides[axis] * slice.step : 0;
-        }
-        return RunStrided(StridedCopy(args.outputs[0].dims, strides, offset,
-                                      SizeOf(input.dtype)));
-      });
+  return MakeKernel([node](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    WEIR_ASSIGN_OR_RETURN(const SliceView view, SliceViewOf(node, args));
+    return RunStrided(StridedCopy(args.outputs[0].dims, view.strides,
+                                  view.offset, SizeOf(args.inputs[0].dtype)));
+  });
 }
 
 // -- Pad ----------------------------------------------------------------------
-
-absl::StatusOr<PadCopy::Mode> PadMode(const NodeInfo& node) {
-  const std::string mode = node.attributes.String("mode", "constant");
-  if (mode == "constant") return PadCopy::Mode::kConstant;
-  if (mode == "reflect") return PadCopy::Mode::kReflect;
-  if (mode == "edge") return PadCopy::Mode::kEdge;
-  if (mode == "wrap") return PadCopy::Mode::kWrap;
-  return absl::InvalidArgumentError(
-      absl::StrCat("attribute \"mode\" is ", QuoteStart(mode),
-                   ", not constant, reflect, edge or wrap"));
-}
 
 struct Padding {
   int64_t before = 0;
@@ -289,7 +263,7 @@ absl::StatusOr<std::vector<Padding>> Paddings(absl::Span<const int64_t> pads,
 absl::Status InferPad(InferContext& context) {
   const NodeInfo& node = context.node();
   const DType dtype = node.input_types[0];
-  WEIR_ASSIGN_OR_RETURN(const PadCopy::Mode mode, PadMode(node));
+  WEIR_ASSIGN_OR_RETURN(const PadCopy::Mode mode, PadModeOf(node));
   WEIR_RETURN_IF_ERROR(CheckRank(context, 1, 1));
   if (const auto count = KnownElements(context, 2);
       count.has_value() && *count != 1) {
@@ -330,19 +304,15 @@ absl::Status InferPad(InferContext& context) {
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakePadKernel(
     const NodeInfo& node, Device&) {
-  WEIR_ASSIGN_OR_RETURN(const PadCopy::Mode mode, PadMode(node));
+  WEIR_ASSIGN_OR_RETURN(const PadCopy::Mode mode, PadModeOf(node));
   const bool has_value = node.HasInput(2);
-  const bool has_axes = node.HasInput(3);
   return MakeKernel([=](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const TensorMeta& input = args.inputs[0];
     const Dims& output = args.outputs[0].dims;
-    MaybeInts axes;
-    if (has_axes) axes = absl::MakeConstSpan(args.host_ints[3]);
-    WEIR_ASSIGN_OR_RETURN(const std::vector<Padding> paddings,
-                          Paddings(args.host_ints[1], axes, input.dims.size()));
+    WEIR_ASSIGN_OR_RETURN(const Dims before, PadsBefore(node, args));
     std::vector<PadCopy::Axis> plan;
     for (size_t d = 0; d < input.dims.size(); ++d) {
-      plan.push_back({output[d], paddings[d].before, input.dims[d]});
+      plan.push_back({output[d], before[d], input.dims[d]});
     }
     PadCopy copy(std::move(plan), mode, SizeOf(input.dtype));
     return RunFunction([copy = std::move(copy), has_value](const RunArgs& run) {
@@ -570,6 +540,50 @@ NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
 }
 
 }  // namespace
+
+absl::StatusOr<SliceView> SliceViewOf(const NodeInfo& node,
+                                      const PlanArgs& args) {
+  const TensorMeta& input = args.inputs[0];
+  const auto optional_list = [&](size_t i) -> MaybeInts {
+    if (!node.HasInput(i)) return std::nullopt;
+    return absl::MakeConstSpan(args.host_ints[i]);
+  };
+  WEIR_ASSIGN_OR_RETURN(
+      const std::vector<SliceAxis> slices,
+      SliceAxes(args.host_ints[1], args.host_ints[2], optional_list(3),
+                optional_list(4), static_cast<int>(input.dims.size())));
+  SliceView view = {DenseStrides(input.dims)};
+  for (const SliceAxis& slice : slices) {
+    const size_t axis = static_cast<size_t>(slice.axis);
+    const auto [first, count] = Kept(slice, input.dims[axis]);
+    view.offset += first * view.strides[axis];
+    // A huge step keeps one element and is never taken.
+    view.strides[axis] = count > 1 ? view.strides[axis] * slice.step : 0;
+  }
+  return view;
+}
+
+absl::StatusOr<PadCopy::Mode> PadModeOf(const NodeInfo& node) {
+  const std::string mode = node.attributes.String("mode", "constant");
+  if (mode == "constant") return PadCopy::Mode::kConstant;
+  if (mode == "reflect") return PadCopy::Mode::kReflect;
+  if (mode == "edge") return PadCopy::Mode::kEdge;
+  if (mode == "wrap") return PadCopy::Mode::kWrap;
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute \"mode\" is ", QuoteStart(mode),
+                   ", not constant, reflect, edge or wrap"));
+}
+
+absl::StatusOr<Dims> PadsBefore(const NodeInfo& node, const PlanArgs& args) {
+  MaybeInts axes;
+  if (node.HasInput(3)) axes = absl::MakeConstSpan(args.host_ints[3]);
+  WEIR_ASSIGN_OR_RETURN(
+      const std::vector<Padding> paddings,
+      Paddings(args.host_ints[1], axes, args.inputs[0].dims.size()));
+  Dims before;
+  for (const Padding& padding : paddings) before.push_back(padding.before);
+  return before;
+}
 
 absl::Status Register_onnx_Transpose(OpRegistry& registry) {
   OpDef def;

@@ -1,3 +1,5 @@
+#include "kernels/ops/normalization.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -278,16 +280,6 @@ absl::Status InferSoftmax(InferContext& context) {
   return InferSameAsInput(context);
 }
 
-struct SoftmaxShape {
-  int64_t outer = 1;
-  int64_t length = 1;  // of what sums up to 1
-  int64_t stride = 1;  // between its elements
-
-  int64_t rows() const {
-    return length == 0 ? 0 : SaturatingMul(outer, stride);
-  }
-};
-
 template <typename C>
 void SoftmaxOfValues(const C* x, int64_t n, C* y, GiveUpQuestion& question) {
   C largest = -std::numeric_limits<C>::infinity();
@@ -341,20 +333,6 @@ void RunSoftmax(const SoftmaxShape& shape, const RunArgs& run) {
           if (question.given_up()) return;
         }
       });
-}
-
-absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
-                                            const Dims& dims) {
-  const int rank = static_cast<int>(dims.size());
-  WEIR_ASSIGN_OR_RETURN(const int axis, SoftmaxAxis(node, rank));
-  SoftmaxShape shape;
-  for (int i = 0; i < rank; ++i) {
-    int64_t& size = i < axis                      ? shape.outer
-                    : i == axis || Flattens(node) ? shape.length
-                                                  : shape.stride;
-    size = SaturatingMul(size, dims[static_cast<size_t>(i)]);
-  }
-  return shape;
 }
 
 class SoftmaxPlan final : public KernelPlan {
@@ -841,6 +819,20 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeBatchNormalizationKernel(
 }
 
 }  // namespace
+
+absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
+                                            const Dims& dims) {
+  const int rank = static_cast<int>(dims.size());
+  WEIR_ASSIGN_OR_RETURN(const int axis, SoftmaxAxis(node, rank));
+  SoftmaxShape shape;
+  for (int i = 0; i < rank; ++i) {
+    int64_t& size = i < axis                      ? shape.outer
+                    : i == axis || Flattens(node) ? shape.length
+                                                  : shape.stride;
+    size = SaturatingMul(size, dims[static_cast<size_t>(i)]);
+  }
+  return shape;
+}
 
 absl::Status Register_onnx_Softmax(OpRegistry& registry) {
   OpDef def;

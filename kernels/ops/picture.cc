@@ -389,32 +389,12 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeCropKernel(
   });
 }
 
-// A flag given as an attribute, or as a tensor of one value or one per picture.
-struct FlipFlag {
-  bool value = false;
-  size_t input = 0;  // 0: the attribute
-  DType dtype = DType::kBool;
-  bool per_picture = false;
-
-  bool Get(const RunArgs& run, int64_t picture) const {
-    if (input == 0) return value;
-    const int64_t i = per_picture ? picture : 0;
-    return dtype == DType::kBool
-               ? static_cast<const uint8_t*>(run.inputs[input])[i] != 0
-               : static_cast<const int32_t*>(run.inputs[input])[i] != 0;
-  }
-};
-
-FlipFlag MakeFlipFlag(const NodeInfo& node, const PlanArgs& args, size_t input,
-                      std::string_view name, bool fallback) {
-  FlipFlag flag;
-  flag.value = node.attributes.Int(name, fallback ? 1 : 0) != 0;
-  if (node.HasInput(input)) {
-    flag.input = input;
-    flag.dtype = args.inputs[input].dtype;
-    flag.per_picture = args.inputs[input].elements > 1;
-  }
-  return flag;
+bool IsSet(const FlipFlag& flag, const RunArgs& run, int64_t picture) {
+  if (flag.input == 0) return flag.value;
+  const int64_t i = flag.per_picture ? picture : 0;
+  return flag.dtype == DType::kBool
+             ? static_cast<const uint8_t*>(run.inputs[flag.input])[i] != 0
+             : static_cast<const int32_t*>(run.inputs[flag.input])[i] != 0;
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeFlipKernel(
@@ -423,16 +403,15 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeFlipKernel(
                         const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
     const auto element = static_cast<int64_t>(SizeOf(args.inputs[0].dtype));
-    const FlipFlag horizontal = MakeFlipFlag(node, args, 1, "horizontal", true);
-    const FlipFlag vertical = MakeFlipFlag(node, args, 2, "vertical", false);
+    const FlipFlags flags = FlipFlagsOf(node, args);
     return RunFunction([=, parts = PictureParts(shape)](const RunArgs& run) {
       const auto mirrored = [](image::AxisWindow part, int64_t size) {
         return image::AxisWindow{size - part.end, size - part.begin};
       };
       ParallelFor(run.team, parts.count(), [&](int64_t i) {
         const PicturePart from = parts[i];
-        const bool mirror_x = horizontal.Get(run, from.picture);
-        const bool mirror_y = vertical.Get(run, from.picture);
+        const bool mirror_x = IsSet(flags.horizontal, run, from.picture);
+        const bool mirror_y = IsSet(flags.vertical, run, from.picture);
         PicturePart to = from;
         if (mirror_x) to.x = mirrored(from.x, shape.width);
         if (mirror_y) to.y = mirrored(from.y, shape.height);
@@ -574,6 +553,20 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeNormalizeKernel(
 }
 
 }  // namespace
+
+FlipFlags FlipFlagsOf(const NodeInfo& node, const PlanArgs& args) {
+  const auto read = [&](size_t input, std::string_view name, bool fallback) {
+    FlipFlag flag;
+    flag.value = node.attributes.Int(name, fallback ? 1 : 0) != 0;
+    if (node.HasInput(input)) {
+      flag.input = input;
+      flag.dtype = args.inputs[input].dtype;
+      flag.per_picture = args.inputs[input].elements > 1;
+    }
+    return flag;
+  };
+  return {read(1, "horizontal", true), read(2, "vertical", false)};
+}
 
 // -- Attributes ---------------------------------------------------------------
 

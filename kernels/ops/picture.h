@@ -40,6 +40,19 @@ WEIR_EXPORT absl::StatusOr<CropWindow> CropWindowOf(const NodeInfo& node,
                                                     int64_t height,
                                                     int64_t width);
 
+// A flag of Flip: an attribute, or a tensor of one value or one per picture.
+struct FlipFlag {
+  bool value = false;  // of the attribute
+  size_t input = 0;    // 0: the attribute
+  DType dtype = DType::kBool;
+  bool per_picture = false;
+};
+struct FlipFlags {
+  FlipFlag horizontal;
+  FlipFlag vertical;
+};
+WEIR_EXPORT FlipFlags FlipFlagsOf(const NodeInfo& node, const PlanArgs& args);
+
 // out = (x - mean) / stddev * scale + shift; mean and stddev hold one value or
 // one per channel (checked if `channels` is known).
 struct NormalizeSettings {

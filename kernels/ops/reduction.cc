@@ -1,3 +1,5 @@
+#include "kernels/ops/reduction.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,22 +18,6 @@ namespace weir {
 namespace {
 
 // -- Axes ---------------------------------------------------------------------
-
-// Which of `rank` dimensions go; all of them without axes, unless
-// noop_with_empty_axes.
-absl::StatusOr<std::vector<bool>> ReducedDims(const NodeInfo& node,
-                                              absl::Span<const int64_t> axes,
-                                              size_t rank) {
-  if (axes.empty()) {
-    const bool noop = node.attributes.Int("noop_with_empty_axes", 0) != 0;
-    return std::vector<bool>(rank, !noop);
-  }
-  WEIR_ASSIGN_OR_RETURN(const std::vector<int> sorted,
-                        NormalizeAxes(axes, static_cast<int>(rank)));
-  std::vector<bool> reduced(rank, false);
-  for (int axis : sorted) reduced[static_cast<size_t>(axis)] = true;
-  return reduced;
-}
 
 SymbolicDims ReducedShape(const SymbolicDims& input,
                           const std::vector<bool>& reduced, bool keep) {
@@ -524,6 +510,20 @@ OpDef ReduceDef(std::string_view name, std::string_view doc, TypeSet types) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<bool>> ReducedDims(const NodeInfo& node,
+                                              absl::Span<const int64_t> axes,
+                                              size_t rank) {
+  if (axes.empty()) {
+    const bool noop = node.attributes.Int("noop_with_empty_axes", 0) != 0;
+    return std::vector<bool>(rank, !noop);
+  }
+  WEIR_ASSIGN_OR_RETURN(const std::vector<int> sorted,
+                        NormalizeAxes(axes, static_cast<int>(rank)));
+  std::vector<bool> reduced(rank, false);
+  for (int axis : sorted) reduced[static_cast<size_t>(axis)] = true;
+  return reduced;
+}
 
 absl::Status Register_onnx_ReduceSum(OpRegistry& registry) {
   return registry.Register(

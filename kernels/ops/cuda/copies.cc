@@ -9,6 +9,7 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/identity.h"
 
 namespace weir::cuda {
 namespace {
@@ -56,18 +57,15 @@ absl::StatusOr<PlanFunction> CompileConstant(const NodeInfo& node,
 
 absl::StatusOr<PlanFunction> CompileShape(const NodeInfo& node,
                                           CudaDevice* device) {
-  const int64_t start = node.attributes.Int("start", 0);
-  return PlanFunction(
-      [start, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        const Dims& dims = args.inputs[0].dims;
-        const int64_t rank = static_cast<int64_t>(dims.size());
-        const int64_t first = std::min(
-            std::max<int64_t>(start < 0 ? start + rank : start, 0), rank);
-        const size_t bytes = args.outputs[0].bytes;
-        WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const void> data,
-                              device->Upload(dims.data() + first, bytes));
-        return CopyOf(std::move(data), bytes);
-      });
+  return PlanFunction([node, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const Dims& dims = args.inputs[0].dims;
+    const ShapeWindow window = ShapeWindowOf(node, dims.size());
+    const size_t bytes = args.outputs[0].bytes;
+    WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const void> data,
+                          device->Upload(dims.data() + window.begin, bytes));
+    return CopyOf(std::move(data), bytes);
+  });
 }
 
 absl::StatusOr<PlanFunction> CompileFill(const NodeInfo& node,

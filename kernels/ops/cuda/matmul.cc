@@ -2,6 +2,8 @@
 // for batches that would take many calls, and for what is small: a process that
 // has no other products does without the library, which takes 150 MB of the
 // host's memory.
+#include "kernels/ops/matmul.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -304,11 +306,6 @@ absl::StatusOr<PlanFunction> CompileMatMul(const NodeInfo&,
 
 // -- Gemm ---------------------------------------------------------------------
 
-struct GemmAttributes {
-  double alpha, beta;
-  bool transpose_a, transpose_b;
-};
-
 // C in the shape of the output.
 Operand AddendOperand(const PlanArgs& args) {
   return {args.inputs[2].dtype,
@@ -333,14 +330,15 @@ absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
   WEIR_ASSIGN_OR_RETURN(PlannedRun product, PlanProduct(device, p, out.bytes));
   if (!has_c && attributes.alpha == 1) return product;
   ElementwiseSpec spec;
-  spec.expression = Scaled(attributes.alpha, "x0", &spec.words);
+  spec.expression =
+      Scaled(static_cast<double>(attributes.alpha), "x0", &spec.words);
   spec.output = out.dtype;
   spec.dims = out.dims;
   spec.inputs = {{out.dtype, DenseStrides(out.dims), 0}};
   if (has_c) {
-    spec.expression =
-        absl::StrCat("Add(", spec.expression, ", ",
-                     Scaled(attributes.beta, "x1", &spec.words), ")");
+    spec.expression = absl::StrCat(
+        "Add(", spec.expression, ", ",
+        Scaled(static_cast<double>(attributes.beta), "x1", &spec.words), ")");
     spec.inputs.push_back(AddendOperand(args));
   }
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> finish,
@@ -367,7 +365,7 @@ absl::StatusOr<PlannedRun> PlanAddend(CudaDevice* device,
   }
   ElementwiseSpec spec;
   spec.expression = "T(NUMBER(0)) * x0";
-  spec.words.Add(attributes.beta);
+  spec.words.Add(static_cast<double>(attributes.beta));
   spec.output = out.dtype;
   spec.dims = out.dims;
   spec.inputs = {AddendOperand(args)};
@@ -452,11 +450,7 @@ absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
 
 absl::StatusOr<PlanFunction> CompileGemm(const NodeInfo& node,
                                          CudaDevice* device) {
-  const GemmAttributes attributes = {
-      static_cast<double>(node.attributes.Float("alpha", 1)),
-      static_cast<double>(node.attributes.Float("beta", 1)),
-      node.attributes.Int("transA", 0) != 0,
-      node.attributes.Int("transB", 0) != 0};
+  const GemmAttributes attributes = GemmAttributesOf(node);
   return PlanFunction(
       [attributes, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const TensorMeta& a = args.inputs[0];

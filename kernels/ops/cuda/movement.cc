@@ -1,5 +1,7 @@
 // Transpose, Slice, Expand, Concat, Split, Pad and Gather: elements are moved
 // as words of their size.
+#include "kernels/ops/movement.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +11,6 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
-#include "kernels/ops/infer.h"
 
 namespace weir::cuda {
 namespace {
@@ -144,36 +145,12 @@ absl::StatusOr<PlanFunction> CompileRelayout(const NodeInfo&,
 absl::StatusOr<PlanFunction> CompileSlice(const NodeInfo& node,
                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([node, device](
-                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const Dims& in = args.inputs[0].dims;
-    const int64_t rank = static_cast<int64_t>(in.size());
-    const auto starts = AttributeOrInput(node, args, "starts", 1);
-    const auto axes = AttributeOrInput(node, args, "axes", 3);
-    const auto steps = AttributeOrInput(node, args, "steps", 4);
-    Dims strides = DenseStrides(in);
-    int64_t offset = 0;
-    for (size_t i = 0; starts.has_value() && i < starts->size(); ++i) {
-      WEIR_ASSIGN_OR_RETURN(
-          const int axis,
-          NormalizeAxis(axes.has_value() ? (*axes)[i] : static_cast<int64_t>(i),
-                        static_cast<int>(rank)));
-      const size_t d = static_cast<size_t>(axis);
-      const int64_t step = steps.has_value() ? (*steps)[i] : 1;
-      const int64_t size = in[d];
-      int64_t start = (*starts)[i];
-      if (start < 0) start = start < -size ? -1 : start + size;
-      start = step < 0 ? std::clamp<int64_t>(start, 0,
-                                             std::max<int64_t>(size - 1, 0))
-                       : std::clamp<int64_t>(start, 0, size);
-      if (args.outputs[0].elements == 0) continue;
-      offset += start * strides[d];
-      // A huge step keeps one element and is never taken.
-      strides[d] = args.outputs[0].dims[d] > 1 ? strides[d] * step : 0;
-    }
-    return StridedCopy(device, args.inputs[0].dtype, args.outputs[0].dims,
-                       strides, offset);
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        WEIR_ASSIGN_OR_RETURN(const SliceView view, SliceViewOf(node, args));
+        return StridedCopy(device, args.inputs[0].dtype, args.outputs[0].dims,
+                           view.strides, view.offset);
+      });
 }
 
 absl::StatusOr<PlanFunction> CompileExpand(const NodeInfo& node,
@@ -341,30 +318,14 @@ absl::StatusOr<PlanFunction> CompileSplit(const NodeInfo& node,
 absl::StatusOr<PlanFunction> CompilePad(const NodeInfo& node,
                                         CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  const std::string mode = node.attributes.String("mode", "constant");
-  const int mode_number = mode == "reflect" ? 1
-                          : mode == "edge"  ? 2
-                          : mode == "wrap"  ? 3
-                                            : 0;
+  WEIR_ASSIGN_OR_RETURN(const PadCopy::Mode mode, PadModeOf(node));
+  const int mode_number = static_cast<int>(mode);
   return PlanFunction([node, device, mode_number](
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& in = args.inputs[0];
     const TensorMeta& out = args.outputs[0];
     const size_t rank = in.dims.size();
-    const auto pads = AttributeOrInput(node, args, "pads", 1);
-    const auto axes = AttributeOrInput(node, args, "axes", 3);
-    Dims before(rank, 0);
-    if (pads.has_value()) {
-      const size_t count = pads->size() / 2;
-      for (size_t i = 0; i < count; ++i) {
-        WEIR_ASSIGN_OR_RETURN(
-            const int axis,
-            NormalizeAxis(
-                axes.has_value() ? (*axes)[i] : static_cast<int64_t>(i),
-                static_cast<int>(rank)));
-        before[static_cast<size_t>(axis)] += (*pads)[i];
-      }
-    }
+    WEIR_ASSIGN_OR_RETURN(const Dims before, PadsBefore(node, args));
     WEIR_ASSIGN_OR_RETURN(
         GeneratedKernel kernel,
         GeneratedKernel::Make(

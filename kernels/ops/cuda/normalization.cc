@@ -1,4 +1,6 @@
 // Softmax, LayerNormalization and BatchNormalization.
+#include "kernels/ops/normalization.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -52,31 +54,21 @@ absl::StatusOr<RowKernel> MakeRowKernel(CudaDevice* device, DType dtype,
 
 absl::StatusOr<PlanFunction> CompileSoftmax(const NodeInfo& node,
                                             CudaDevice* device) {
-  const bool flattens = node.domain.empty() && node.opset < 13;
-  const int64_t axis = node.attributes.Int("axis", flattens ? 1 : -1);
-  return PlanFunction([axis, flattens, device](
-                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const TensorMeta& in = args.inputs[0];
-    const size_t rank = in.dims.size();
-    // Before opset 13 every dim from the axis on is one.
-    const bool whole = flattens && axis == static_cast<int64_t>(rank);
-    size_t a = rank;
-    if (!whole) {
-      WEIR_ASSIGN_OR_RETURN(const int normalized,
-                            NormalizeAxis(axis, static_cast<int>(rank)));
-      a = static_cast<size_t>(normalized);
-    }
-    WEIR_ASSIGN_OR_RETURN(
-        RowKernel row,
-        MakeRowKernel(device, in.dtype, in.dtype, in.dtype, false));
-    const size_t end = flattens ? rank : a + 1;
-    row.length = static_cast<uint64_t>(Product(in.dims, a, end));
-    row.stride = static_cast<uint64_t>(Product(in.dims, end, rank));
-    row.rows = static_cast<uint64_t>(Product(in.dims, 0, a)) * row.stride;
-    return PlannedRun{[row](const RunArgs& run) {
-      return row.Launch(run, nullptr, nullptr, nullptr, nullptr, 0);
-    }};
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const TensorMeta& in = args.inputs[0];
+        WEIR_ASSIGN_OR_RETURN(const SoftmaxShape shape,
+                              SoftmaxShapeOf(node, in.dims));
+        WEIR_ASSIGN_OR_RETURN(
+            RowKernel row,
+            MakeRowKernel(device, in.dtype, in.dtype, in.dtype, false));
+        row.length = static_cast<uint64_t>(shape.length);
+        row.stride = static_cast<uint64_t>(shape.stride);
+        row.rows = static_cast<uint64_t>(shape.outer * shape.stride);
+        return PlannedRun{[row](const RunArgs& run) {
+          return row.Launch(run, nullptr, nullptr, nullptr, nullptr, 0);
+        }};
+      });
 }
 
 // LayerNormalization's scale or bias with one element for each of a row: where

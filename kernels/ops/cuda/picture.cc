@@ -157,23 +157,19 @@ absl::StatusOr<PlanFunction> CompileCrop(const NodeInfo& node,
   });
 }
 
-struct FlipFlag {
-  bool value = false;
-  size_t input = 0;  // 0: the attribute
-  uint64_t size = 1;
-  uint64_t step = 0;
-};
-
-FlipFlag MakeFlipFlag(const NodeInfo& node, const PlanArgs& args, size_t input,
-                      std::string_view name, bool fallback) {
-  FlipFlag flag;
-  flag.value = node.attributes.Int(name, fallback ? 1 : 0) != 0;
-  if (!IsMissing(args, input)) {
-    flag.input = input;
-    flag.size = SizeOf(args.inputs[input].dtype);
-    flag.step = args.inputs[input].elements > 1 ? 1 : 0;
+// What the kernel takes of a flag.
+void AddFlags(const FlipFlags& flags, const RunArgs& run, Words* words) {
+  const FlipFlag* const both[] = {&flags.horizontal, &flags.vertical};
+  for (const FlipFlag* flag : both) words->Add(flag->value ? 1 : 0);
+  for (const FlipFlag* flag : both) {
+    words->Add(flag->input == 0 ? nullptr : run.inputs[flag->input]);
   }
-  return flag;
+  for (const FlipFlag* flag : both) {
+    words->Add(uint64_t{flag->input == 0 ? 1 : SizeOf(flag->dtype)});
+  }
+  for (const FlipFlag* flag : both) {
+    words->Add(uint64_t{flag->per_picture ? 1u : 0u});
+  }
 }
 
 absl::StatusOr<PlanFunction> CompileFlip(const NodeInfo& node,
@@ -185,18 +181,14 @@ absl::StatusOr<PlanFunction> CompileFlip(const NodeInfo& node,
         WEIR_ASSIGN_OR_RETURN(
             GeneratedKernel kernel,
             MakePictureKernel(device, "PICTURE_FLIP", word, word));
-        const FlipFlag h = MakeFlipFlag(node, args, 1, "horizontal", true);
-        const FlipFlag v = MakeFlipFlag(node, args, 2, "vertical", false);
+        const FlipFlags flags = FlipFlagsOf(node, args);
         const uint64_t elements = U(shape.count * shape.picture());
         return PlannedRun{[=](const RunArgs& run) {
           if (elements == 0) return absl::OkStatus();
           Words words;
           words.Add(run.inputs[0]).Add(run.outputs[0]).Add(elements);
           words.Add(U(shape.height)).Add(U(shape.width)).Add(U(shape.channels));
-          words.Add(h.value ? 1 : 0).Add(v.value ? 1 : 0);
-          words.Add(h.input == 0 ? nullptr : run.inputs[h.input]);
-          words.Add(v.input == 0 ? nullptr : run.inputs[v.input]);
-          words.Add(h.size).Add(v.size).Add(h.step).Add(v.step);
+          AddFlags(flags, run, &words);
           return kernel.Launch(run.stream, GridFor(elements), words);
         }};
       });

@@ -1,6 +1,8 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin and ArgMax. Results do not depend
 // on the order in which blocks run: parts are combined in a second kernel,
 // never by atomics.
+#include "kernels/ops/reduction.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -200,17 +202,10 @@ CompileFunction Reduce(Op op, bool mean) {
          mean](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
           const TensorMeta& in = args.inputs[0];
           const auto axes = AttributeOrInput(node, args, "axes", 1);
-          std::vector<bool> reduced(in.dims.size(), false);
-          if (axes.has_value() && !axes->empty()) {
-            for (int64_t axis : *axes) {
-              WEIR_ASSIGN_OR_RETURN(
-                  const int normalized,
-                  NormalizeAxis(axis, static_cast<int>(in.dims.size())));
-              reduced[static_cast<size_t>(normalized)] = true;
-            }
-          } else if (node.attributes.Int("noop_with_empty_axes", 0) == 0) {
-            reduced.assign(reduced.size(), true);
-          }
+          absl::Span<const int64_t> given;
+          if (axes.has_value()) given = *axes;
+          WEIR_ASSIGN_OR_RETURN(const std::vector<bool> reduced,
+                                ReducedDims(node, given, in.dims.size()));
           return PlanReduction(device, op, mean, MakeGeometry(in.dims, reduced),
                                in.dtype, args.outputs[0].dtype);
         });
