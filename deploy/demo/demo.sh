@@ -60,9 +60,7 @@ weir infer digits \
   --labels "$models/digits_labels.txt" --at-least 0.95
 
 say "Three seconds of load: one digit a request"
-head -c $((8 * 8 * 4)) "$models/digits_samples.f32" >"$out/digit.f32"
-weir load --model digits --input "image=@$out/digit.f32:float:1x1x8x8" \
-  --duration 3
+weir load digits --duration 3
 
 say "Stopping the server"
 kill -TERM "$server"
