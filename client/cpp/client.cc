@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client/cpp/channel.h"
 #include "client/cpp/status_details.h"
 #include "proto/inference/grpc_service.grpc.pb.h"
@@ -70,7 +72,15 @@ struct Client::Impl {
   }
 
   absl::Status Failure(const grpc::Status& status) const {
-    return WithTlsRemedy(ToStatus(status), options.tls);
+    const absl::Status told = WithTlsRemedy(ToStatus(status), options.tls);
+    if (!absl::IsUnavailable(told) ||
+        !(absl::StrContains(told.message(), "Connection refused") ||
+          absl::StrContains(told.message(), "No such file or directory"))) {
+      return told;
+    }
+    return absl::UnavailableError(
+        absl::StrCat("nobody listens at ", options.address,
+                     ": is the server running there? (", told.message(), ")"));
   }
 
   const ClientOptions options;

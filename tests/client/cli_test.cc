@@ -524,9 +524,13 @@ TEST_F(CliTest, AnEmptyValueIsWrongUsage) {
 }
 
 TEST_F(CliTest, SaysWhenNobodyAnswers) {
-  const Ran ran = RunOn("127.0.0.1:1", {"status", "--timeout=5"});
-  EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, HasSubstr("UNAVAILABLE"));
+  for (const char* address : {"127.0.0.1:1", "unix:/no/such/socket"}) {
+    const Ran ran = RunOn(address, {"status", "--timeout=5"});
+    EXPECT_EQ(ran.code, 1);
+    EXPECT_THAT(ran.err,
+                HasSubstr("weir: UNAVAILABLE: nobody listens at " +
+                          std::string(address) + ": is the server running"));
+  }
 }
 
 }  // namespace
