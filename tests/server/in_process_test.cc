@@ -134,9 +134,9 @@ class InProcessTest : public ::testing::Test {
                                 registry_.get(), SmallEngine())),
         models_(OpenModels()),
         memory_(&engine_->device()),
-        context_{options_,   *engine_,    nullptr,    *models_,
-                 admission_, metrics_,    of_models_, readiness_,
-                 memory_,    long_steps_, "test"},
+        context_{options_,   *engine_,    nullptr,      *models_,
+                 admission_, metrics_,    of_models_,   readiness_,
+                 memory_,    long_steps_, evaluations_, "test"},
         evaluator_(&context_),
         kserve_(&context_) {
     evaluator_.Register(&table_);
@@ -283,6 +283,7 @@ class InProcessTest : public ::testing::Test {
   Readiness readiness_;
   MemorySampler memory_;
   FairThreads long_steps_{2};
+  EvaluationPool evaluations_;
   ServiceContext context_;
   EvaluatorService evaluator_;
   KserveInferService kserve_;
