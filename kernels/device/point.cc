@@ -18,7 +18,7 @@ Timeline::Timeline(std::string name, const Device* device, TimelineOwner owner)
 
 Timeline::~Timeline() {
   WaiterMap reach;
-  std::map<Key, LaunchWaiter> launch;
+  WaiterMap launch;
   {
     MutexLock lock(&mu_);
     reach.swap(reach_waiters_);
@@ -27,8 +27,9 @@ Timeline::~Timeline() {
   }
   const absl::Status cancelled =
       absl::CancelledError(absl::StrCat("timeline ", name_, " was deleted"));
-  for (auto& [key, continuation] : reach) continuation(cancelled);
-  for (auto& [key, waiter] : launch) waiter.continuation(cancelled);
+  for (WaiterMap* waiters : {&reach, &launch}) {
+    for (auto& [key, waiter] : *waiters) waiter.continuation(cancelled);
+  }
 }
 
 absl::Status Timeline::NotIncreasing(uint64_t value) const {
@@ -92,18 +93,8 @@ void Timeline::FailAhead(uint64_t value, absl::Status status) {
     if (!failure_.ok() || value <= value_.load()) return;
     has_failures_.store(true);
     failed_ahead_.insert_or_assign(value, status);
-    const auto take = [&](auto& waiters, auto continuation_of) {
-      auto waiter = waiters.lower_bound(Key{value, 0});
-      while (waiter != waiters.end() && waiter->first.first == value) {
-        waiting.push_back(std::move(continuation_of(waiter->second)));
-        wait_keys_.erase(waiter->first.second);
-        waiter = waiters.erase(waiter);
-      }
-    };
-    take(reach_waiters_, [](Continuation& c) -> Continuation& { return c; });
-    take(launch_waiters_, [](LaunchWaiter& waiter) -> Continuation& {
-      return waiter.continuation;
-    });
+    TakeWaiters(value, nullptr, reach_waiters_, waiting);
+    TakeWaiters(value, nullptr, launch_waiters_, waiting);
   }
   for (Continuation& continuation : waiting) continuation(status);
 }
@@ -219,16 +210,7 @@ void Timeline::Back(uint64_t value, const Point& at) {
     // What others wait for already stays.
     if (place != backed_.end() && place->value == value) return;
     backed_.insert(place, Backed{value, at});
-    auto waiter = launch_waiters_.lower_bound(Key{value, 0});
-    while (waiter != launch_waiters_.end() && waiter->first.first == value) {
-      if (waiter->second.device != at.timeline->device()) {
-        ++waiter;
-        continue;
-      }
-      waiting.push_back(std::move(waiter->second.continuation));
-      wait_keys_.erase(waiter->first.second);
-      waiter = launch_waiters_.erase(waiter);
-    }
+    TakeWaiters(value, at.timeline->device(), launch_waiters_, waiting);
   }
   for (Continuation& continuation : waiting) {
     at.timeline->OnLaunched(at.value, at.timeline->device(),
@@ -265,10 +247,7 @@ Timeline::WaitId Timeline::OnReached(uint64_t value,
     // the next Advance a lock.
     outcome = OutcomeLocked(value);
     if (!outcome.has_value()) {
-      const WaitId id = next_wait_++;
-      reach_waiters_.emplace(Key{value, id}, std::move(continuation));
-      wait_keys_.emplace(id, value);
-      return id;
+      return AddWaiter(value, {std::move(continuation)}, reach_waiters_);
     }
   }
   continuation(*std::move(outcome));
@@ -292,11 +271,8 @@ Timeline::WaitId Timeline::OnLaunched(uint64_t value, const Device* device,
       if (const Backed* backing = FindBacking(value, device)) {
         at = backing->at;
       } else {
-        const WaitId id = next_wait_++;
-        launch_waiters_.emplace(Key{value, id},
-                                LaunchWaiter{device, std::move(continuation)});
-        wait_keys_.emplace(id, value);
-        return id;
+        return AddWaiter(value, {std::move(continuation), device},
+                         launch_waiters_);
       }
     }
   }
@@ -308,6 +284,29 @@ Timeline::WaitId Timeline::OnLaunched(uint64_t value, const Device* device,
   return 0;
 }
 
+Timeline::WaitId Timeline::AddWaiter(uint64_t value, Waiter waiter,
+                                     WaiterMap& waiters) {
+  const WaitId id = next_wait_++;
+  waiters.emplace(Key{value, id}, std::move(waiter));
+  wait_keys_.emplace(id, value);
+  return id;
+}
+
+void Timeline::TakeWaiters(uint64_t value, const Device* device,
+                           WaiterMap& waiters,
+                           std::vector<Continuation>& taken) {
+  auto waiter = waiters.lower_bound(Key{value, 0});
+  while (waiter != waiters.end() && waiter->first.first == value) {
+    if (device != nullptr && waiter->second.device != device) {
+      ++waiter;
+      continue;
+    }
+    taken.push_back(std::move(waiter->second.continuation));
+    wait_keys_.erase(waiter->first.second);
+    waiter = waiters.erase(waiter);
+  }
+}
+
 bool Timeline::CancelWait(WaitId id) {
   Continuation dropped;  // destroyed outside the lock
   MutexLock lock(&mu_);
@@ -317,7 +316,7 @@ bool Timeline::CancelWait(WaitId id) {
   wait_keys_.erase(found);
   if (const auto waiter = reach_waiters_.find(key);
       waiter != reach_waiters_.end()) {
-    dropped = std::move(waiter->second);
+    dropped = std::move(waiter->second.continuation);
     reach_waiters_.erase(waiter);
   } else {
     const auto launch = launch_waiters_.find(key);
@@ -351,7 +350,8 @@ void Timeline::RunDueWaiters() {
       const auto first = reach_waiters_.begin();
       auto outcome = OutcomeLocked(first->first.first);
       if (!outcome.has_value()) break;
-      due.emplace_back(std::move(first->second), *std::move(outcome));
+      due.emplace_back(std::move(first->second.continuation),
+                       *std::move(outcome));
       wait_keys_.erase(first->first.second);
       reach_waiters_.erase(first);
     }

@@ -118,11 +118,11 @@ class WEIR_EXPORT Timeline {
  private:
   friend class HeldPoint;
   using Key = std::pair<uint64_t, WaitId>;  // value, then arrival
-  using WaiterMap = std::map<Key, Continuation>;
-  struct LaunchWaiter {
-    const Device* device;
+  struct Waiter {
     Continuation continuation;
+    const Device* device = nullptr;  // for a launch
   };
+  using WaiterMap = std::map<Key, Waiter>;
   struct Backed;  // a value, with a stream's point
   static constexpr uint64_t kMaxValue = ~uint64_t{0};
 
@@ -146,6 +146,12 @@ class WEIR_EXPORT Timeline {
   absl::Status Forgotten(uint64_t value) const;
   absl::Status FailureOf(uint64_t value) const;
   void RunDueWaiters();
+  WaitId AddWaiter(uint64_t value, Waiter waiter, WaiterMap& waiters)
+      WEIR_REQUIRES(mu_);
+  // Moves the waiters for exactly `value` to `taken`; of those for a launch,
+  // the ones for `device` alone if that is given.
+  void TakeWaiters(uint64_t value, const Device* device, WaiterMap& waiters,
+                   std::vector<Continuation>& taken) WEIR_REQUIRES(mu_);
   // Null if there is none on `device`.
   const Backed* FindBacking(uint64_t value, const Device* device) const
       WEIR_REQUIRES(mu_);
@@ -168,7 +174,7 @@ class WEIR_EXPORT Timeline {
   mutable Mutex mu_;
   WaitId next_wait_ WEIR_GUARDED_BY(mu_) = 1;
   WaiterMap reach_waiters_ WEIR_GUARDED_BY(mu_);
-  std::map<Key, LaunchWaiter> launch_waiters_ WEIR_GUARDED_BY(mu_);
+  WaiterMap launch_waiters_ WEIR_GUARDED_BY(mu_);
   std::unordered_map<WaitId, uint64_t> wait_keys_ WEIR_GUARDED_BY(mu_);
   std::vector<Backed> backed_ WEIR_GUARDED_BY(mu_);  // by value
   std::map<uint64_t, absl::Status> failed_values_ WEIR_GUARDED_BY(mu_);
