@@ -1,15 +1,26 @@
 #include "kernels/ops/merged_loop.h"
 
+#include <cstdint>
+
 namespace weir {
+namespace {
+
+// Beside a dimension of zero the others may have any product.
+int64_t Times(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) *
+                              static_cast<uint64_t>(b));
+}
+
+}  // namespace
 
 void MergedLoop::Append(int64_t dim, absl::Span<const int64_t> stride_of_each) {
   if (dim == 1) return;
   bool merges = !dims.empty();
   for (size_t k = 0; merges && k < strides.size(); ++k) {
-    merges = strides[k].back() == stride_of_each[k] * dim;
+    merges = strides[k].back() == Times(stride_of_each[k], dim);
   }
   if (merges) {
-    dims.back() *= dim;
+    dims.back() = Times(dims.back(), dim);
   } else {
     dims.push_back(dim);
   }

@@ -87,6 +87,17 @@ struct Geometry {
 };
 
 Geometry MakeGeometry(const Dims& dims, const std::vector<bool>& reduced) {
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) {
+    // Runs of nothing, whatever the product of the other dimensions be.
+    Geometry none;
+    none.length = none.count = 0;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (!reduced[d]) none.outputs *= dims[d];
+    }
+    none.kept = {none.outputs};
+    none.kept_strides = {0};
+    return none;
+  }
   Dims merged;
   std::vector<bool> flags;
   for (size_t d = 0; d < dims.size(); ++d) {

@@ -51,6 +51,12 @@ TEST(MergedLoopTest, OneOperandKeepsThemApart) {
   EXPECT_THAT(loop.strides[1], ElementsAre(1, 0));
 }
 
+TEST(MergedLoopTest, DimsBesideOneOfZeroMayBeLarge) {
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const MergedLoop loop = Merge({kHuge, kHuge, 0}, {{0, 0, 1}});
+  EXPECT_THAT(loop.dims, ElementsAre(0));
+}
+
 TEST(MergedLoopTest, DimsOfOneGo) {
   const MergedLoop loop = Merge({1, 5, 1, 2, 1}, {{99, 2, 7, 1, 3}});
   EXPECT_THAT(loop.dims, ElementsAre(10));

@@ -204,6 +204,12 @@ TEST_P(ReductionTest, Corners) {
               Of<int8_t>({1}, {127}));
   ExpectEqual(RunOne(Node("ReduceSum"), {none, Int64s({0})}),
               Of<float>({1, 0}, {}));
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  const Value wide = Of<float>({kHuge, kHuge, 0}, {});
+  ExpectClose(RunOne(Node("ReduceSum"), {wide}), {0}, {});
+  const Value apart = Of<float>({kHuge, 2, kHuge, 0}, {});
+  ExpectClose(RunOne(Node("ReduceMax"), {apart, Int64s({0, 2, 3})}),
+              {-INFINITY, -INFINITY}, {});
 }
 
 TEST_P(ReductionTest, ArgMax) {
