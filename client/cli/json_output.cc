@@ -27,6 +27,7 @@ Json ElementJson(int dtype, const std::string& text) {
   if (text == "nan") return "NaN";
   if (text == "inf") return "Infinity";
   if (text == "-inf") return "-Infinity";
+  if (text == "-0") return -0.0;  // read as an integer it has no sign
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 

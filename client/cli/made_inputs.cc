@@ -14,8 +14,9 @@ namespace {
 
 using Metadata = inference::ModelMetadataResponse;
 
-// Protobuf's, for all inputs of a request together.
-constexpr size_t kMaxBytes = std::numeric_limits<int32_t>::max();
+// Protobuf's, for all inputs of a request together, and something for names.
+constexpr size_t kMaxBytes =
+    std::numeric_limits<int32_t>::max() - (size_t{1} << 20);
 
 bool IsReal(int dtype) {
   return dtype == v1::DATA_TYPE_FLOAT || dtype == v1::DATA_TYPE_DOUBLE ||
@@ -76,7 +77,7 @@ absl::StatusOr<TensorArgument> Make(const Metadata::TensorMetadata& input,
   for (int64_t extent : made.shape) {
     if (__builtin_mul_overflow(elements, static_cast<size_t>(extent),
                                &elements)) {
-      elements = kMaxBytes;
+      elements = kMaxBytes + 1;
     }
   }
   if (__builtin_mul_overflow(elements, element_bytes, &bytes) ||

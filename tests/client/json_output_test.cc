@@ -21,6 +21,7 @@ TEST(JsonOutputTest, ElementsAreNumbers) {
   EXPECT_EQ(Values("int64:1:-9223372036854775808"), "[-9223372036854775808]");
   EXPECT_EQ(Values("uint64:1:18446744073709551615"), "[18446744073709551615]");
   EXPECT_EQ(Values("bool:2:true,0"), "[true,false]");
+  EXPECT_EQ(Values("float:2:-0,0"), "[-0.0,0]");
   EXPECT_EQ(Values("double:3:nan,inf,-inf"),
             R"(["NaN","Infinity","-Infinity"])");
   EXPECT_EQ(Values("float:0:"), "[]");

@@ -110,6 +110,8 @@ TEST(MadeInputsTest, SaysWhatDoesNotFit) {
       {{}, {}, int64_t{1} << 31, "'a' float [2147483648,3] is more than"},
       {{}, {{"a", {int64_t{1} << 62, 3}}}, 1, "is more than a message"},
   };
+  const auto wide = Model({{"a", "BOOL"}}, {-1, int64_t{1} << 32});
+  EXPECT_FALSE(MakeInputs(wide, {}, {}, int64_t{1} << 32).ok());
   for (const auto& c : cases) {
     const auto made = MakeInputs(model, c.given, c.shapes, c.free);
     EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
