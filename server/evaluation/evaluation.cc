@@ -33,8 +33,11 @@ void Evaluation::Clear() {
   work_.TakeOutputBuffer().Reset();
   work_.DropProgram();
   WorkRequest& request = work_.request;
+  request.graph = nullptr;
   request.inputs.clear();
   request.outputs.clear();
+  request.after.clear();
+  request.signal.clear();
   request.mode.reset();
   request.seed.reset();
   request.deadline = kNoDeadline;

@@ -31,9 +31,13 @@ void EvaluationPool::Take(Evaluation* evaluation) {
   std::unique_ptr<Evaluation> owned(evaluation);
   const WorkRequest& request = owned->request();
   const bool small = request.inputs.size() + request.outputs.size() <= kMaxKept;
+  // A context's timeline remembers its failures.
+  const bool good = owned->work().status().ok();
   owned->Clear();
   FreeList& free = free_.Mine().Of(owned->engine());
-  if (small && free.size() < kMaxFree) free.push_back(std::move(owned));
+  if (small && good && free.size() < kMaxFree) {
+    free.push_back(std::move(owned));
+  }
 }
 
 }  // namespace weir

@@ -1,5 +1,6 @@
 // Evaluations that are kept for their next use, so that a request in steady
-// state makes none. Thread-safe; the engines outlive it.
+// state makes none; one that failed is not kept. Thread-safe; the engines
+// outlive it.
 #pragma once
 
 #include <memory>

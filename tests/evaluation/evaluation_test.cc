@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/evaluation/evaluation_pool.h"
 #include "server/evaluation/result_bytes.h"
 #include "tests/base/event.h"
 #include "tests/eval/eval_fixture.h"
@@ -137,7 +138,7 @@ TEST_P(EvaluationTest, CancelledWorkIsDone) {
   client.WaitDone();
   EXPECT_EQ(evaluation.work().status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(client.thread(), thread_);
-  ASSERT_TRUE(held->Advance(1).ok());
+  held->Fail(absl::InternalError("of the first use"));
   // And the next use of it is not.
   RunThere([&] { evaluation.Clear(); });
   Fill(evaluation);
@@ -231,6 +232,28 @@ TEST_P(EvaluationTest, OnlyLargeOutputsAreLent) {
     taken.release(taken.arg);
     EXPECT_EQ(leased(), 0u);
   }
+}
+
+// A context remembers its failures; the pool keeps none.
+TEST_P(EvaluationTest, ThePoolKeepsWhatDidNotFail) {
+  EvaluationPool pool;
+  // The number of each work in the context of the evaluation that is lent.
+  std::vector<uint64_t> numbers;
+  for (const bool good : {true, true, false, true, true}) {
+    EvaluationPool::Lease lease;
+    Client client;
+    RunThere([&] {
+      lease = pool.Lend(*engine_);
+      Fill(*lease);
+      if (!good) lease->request().inputs.clear();
+      lease->Start(*executor_, client);
+    });
+    client.WaitDone();
+    EXPECT_EQ(lease->work().status().ok(), good);
+    numbers.push_back(lease->work().number());
+    RunThere([&] { lease.reset(); });
+  }
+  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 1, 2));
 }
 
 WEIR_EVAL_ON_EVERY_DEVICE(EvaluationTest);
