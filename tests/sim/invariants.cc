@@ -10,6 +10,7 @@
 // memory of the heap or the device is leaked, or used when it is freed
 // (heap.cc, SimDevice); nobody waits for ever, or spins (scheduler.cc).
 #include "absl/strings/str_cat.h"
+#include "kernels/base/thread_role.h"
 #include "tests/sim/scheduler.h"
 #include "tests/sim/world.h"
 
@@ -42,6 +43,11 @@ void World::CheckEnd() {
                      streams.draining, " draining, ", streams.waiting,
                      " waited for"));
   Check(engine_->dispatcher().parked() == 0, "a wait is parked for ever");
+  {
+    const Unobserved look;
+    const MisplacedWaits misplaced = CountMisplacedWaits();
+    Check(misplaced.count == 0, misplaced.first);
+  }
   for (const auto& work : works_) {
     if (!work->submitted_) continue;
     const std::string name = absl::StrCat("w", work->salt_);
