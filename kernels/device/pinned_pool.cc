@@ -152,6 +152,26 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
   return made;
 }
 
+absl::StatusOr<size_t> PinnedPool::Charge(size_t bytes) {
+  constexpr size_t kUnit = size_t{1} << kMinClass;
+  const size_t charged =
+      bytes <= budget_ ? (bytes + kUnit - 1) / kUnit * kUnit : SIZE_MAX;
+  {
+    MutexLock lock(&mu_);
+    if (charged <= budget_ && leased_ + charged <= budget_) {
+      leased_ += charged;
+      return charged;
+    }
+    ++refused_;
+  }
+  return Refusal(bytes, charged);
+}
+
+void PinnedPool::Discharge(size_t charged) {
+  MutexLock lock(&mu_);
+  leased_ -= charged;
+}
+
 absl::StatusOr<PinnedBuffer> PinnedPool::Make(size_t bytes, size_t rounded) {
   absl::StatusOr<PinnedMemory> memory = device_->AllocatePinned(rounded);
   if (!memory.ok()) return memory.status();
@@ -166,8 +186,8 @@ absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) const {
   const PinnedPoolStats now = stats();
   absl::Status status =
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "no pinned host buffer of ", bytes,
-                     " bytes: ", now.leased_bytes, " of ", now.budget_bytes,
+                     "no host buffer of ", bytes, " bytes: ", now.leased_bytes,
+                     " of ", now.budget_bytes,
                      " bytes are in use (--host-bytes; the CPU "
                      "beside a GPU has a quarter of it)")),
                  "HOST_MEMORY_EXHAUSTED",
@@ -233,11 +253,12 @@ bool PinnedPool::TrimOne(size_t keep) {
   PinnedBuffer::Block* taken = nullptr;
   {
     MutexLock lock(&mu_);
+    const bool exceeded = leased_ + cached_ > budget_;
     for (size_t i = kClasses; i-- > 0 && taken == nullptr;) {
-      if (unused_[i] == 0 || cached_ <= keep) continue;
-      const size_t left = unused_[i] - 1;
+      if (!exceeded && (unused_[i] == 0 || cached_ <= keep)) continue;
+      const size_t unused = unused_[i];
       taken = PopFree(i);
-      unused_[i] = left;
+      if (taken != nullptr && unused > 0) unused_[i] = unused - 1;
     }
     if (taken == nullptr) unused_ = count_;
   }

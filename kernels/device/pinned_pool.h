@@ -73,6 +73,13 @@ class WEIR_EXPORT PinnedPool {
   // have to make more than its quick_bytes, or anything be freed.
   absl::StatusOr<PinnedBuffer> AcquireNow(size_t bytes);
 
+  // Counts other memory of the host, of at least so many bytes, as leased; how
+  // many they are then is the answer, for Discharge. RESOURCE_EXHAUSTED as
+  // Acquire has it. Waits for nobody: what is cached may exceed what is left of
+  // the budget until Acquire or TrimOne frees it.
+  absl::StatusOr<size_t> Charge(size_t bytes);
+  void Discharge(size_t charged);
+
   // Whether half of the budget is lent: who can copy what it wants to lend,
   // should. Takes no lock.
   bool lends_much() const {
@@ -83,9 +90,10 @@ class WEIR_EXPORT PinnedPool {
   void Trim();  // frees what is cached
 
   // Frees a buffer that lay unused since the call that was the last to return
-  // false, the largest first, as long as more than `keep` bytes are cached;
-  // false if there is none. So what a burst took goes back, what is used again
-  // and again stays. May wait for the device.
+  // false, the largest first, as long as more than `keep` bytes are cached, or
+  // whichever while the budget is exceeded; false if there is none. So what a
+  // burst took goes back, what is used again and again stays. May wait for the
+  // device.
   bool TrimOne(size_t keep);
 
  private:

@@ -107,6 +107,7 @@ void Work::Reset() {
   lane_wait_ = 0;
   launches_ = 0;
   pace_launches_ = 0;
+  waits_apart_ = false;
   returned_ = false;
   cancelled_.store(false);
   readable_.store(false);
@@ -162,15 +163,19 @@ bool Work::AnyCancelled() const {
   return cancelled() || (joined_ != nullptr && joined_->AnyCancelled());
 }
 
-absl::Status Work::StillWanted() const {
+absl::Status Work::WantedBefore(const char* what, Nanos now) const {
   if (AnyCancelled()) {
-    return absl::CancelledError("cancelled before its next step");
+    return absl::CancelledError(absl::StrCat("cancelled before ", what));
   }
-  if (request.deadline <= NowNanos()) {
+  if (request.deadline <= now) {
     return absl::DeadlineExceededError(
-        "the deadline passed before its next step");
+        absl::StrCat("the deadline passed before ", what));
   }
   return absl::OkStatus();
+}
+
+absl::Status Work::StillWanted() const {
+  return WantedBefore("its next step", NowNanos());
 }
 
 std::string Work::Describe() const {

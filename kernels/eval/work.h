@@ -242,7 +242,9 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
            request.signal.empty();
   }
   bool AnyCancelled() const;  // it, or a work that is joined in it
-  // Why nobody waits for its result any more: CANCELLED, DEADLINE_EXCEEDED.
+  // Why nobody waits for its result any more (CANCELLED, DEADLINE_EXCEEDED),
+  // and before what that was so; else OK.
+  absl::Status WantedBefore(const char* what, Nanos now) const;
   absl::Status StillWanted() const;
   bool ReturnsBeforeLaunch() const {
     return return_at_ < WorkState::kScheduled;
@@ -271,6 +273,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t lane_wait_ = 0;    // in the stream pool
   size_t launches_ = 0;       // in the driver's queue, once launched
   size_t pace_launches_ = 0;  // PlanRun's; 0: its thread may not wait
+  bool waits_apart_ = false;  // its stream, for another one
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;
   uint64_t seed_ = 0;

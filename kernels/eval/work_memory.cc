@@ -91,7 +91,7 @@ absl::Status WorkMemory::OwnInputs(PinnedPool& pool) {
   for (const InputSource& source : request_.inputs) bytes += CopyBytes(source);
   bytes_stay_ = true;
   if (bytes == 0) return absl::OkStatus();
-  WEIR_ASSIGN_OR_RETURN(owned_inputs_, pool.Acquire(bytes));
+  WEIR_ASSIGN_OR_RETURN(owned_inputs_, PageableBuffer::Create(pool, bytes));
   std::byte* to = owned_inputs_.data();
   for (InputSource& source : request_.inputs) {
     if (source.pieces.empty()) continue;
@@ -144,6 +144,14 @@ size_t WorkMemory::ArenaBytes() const {
   return blocks + plan_->arena_bytes();
 }
 
+absl::Status WorkMemory::KeepInputs(PinnedPool& pool) {
+  if (!Stages()) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(staging_, pool.AcquireNow(StagingBytes()));
+  if (staging_.empty()) return OwnInputs(pool);
+  StageInputs();
+  return absl::OkStatus();
+}
+
 bool WorkMemory::StagesMuch() const {
   if (staged_) return false;
   size_t bytes = 0;
@@ -159,8 +167,8 @@ bool WorkMemory::StagesMuch() const {
 
 // The inputs that the device reads lie in the staging block as in the plan's
 // input block, those that the host reads behind them.
-absl::Status WorkMemory::StageInputs(PinnedPool& pool) {
-  if (staged_) return absl::OkStatus();
+void WorkMemory::StageInputs() {
+  if (staged_) return;
   addresses_.assign(request_.inputs.size(), nullptr);
   size_t host_offset = Aligned(plan_->input_bytes());
   for (size_t i = 0; i < request_.inputs.size(); ++i) {
@@ -174,9 +182,6 @@ absl::Status WorkMemory::StageInputs(PinnedPool& pool) {
       addresses_[i] = source.pieces[0].data();
       continue;
     }
-    if (staging_.empty()) {
-      WEIR_ASSIGN_OR_RETURN(staging_, pool.Acquire(StagingBytes()));
-    }
     std::byte* to =
         staging_.data() + (value.on_host ? host_offset : value.offset);
     CopyInput(source, to);
@@ -185,7 +190,6 @@ absl::Status WorkMemory::StageInputs(PinnedPool& pool) {
     addresses_[i] = to;
   }
   staged_ = true;
-  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, uint64_t owner,
@@ -251,12 +255,12 @@ absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane, uint64_t owner) {
   return absl::OkStatus();
 }
 
-absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane) {
+void WorkMemory::Assign(const Lane& lane) {
   const size_t inputs = host_addressable_ ? 0 : Aligned(plan_->input_bytes());
   const size_t outputs = host_addressable_ ? 0 : Aligned(plan_->output_bytes());
   device_outputs_ = device_inputs_ + inputs;
   arena_ = device_inputs_ + inputs + outputs;
-  WEIR_RETURN_IF_ERROR(StageInputs(engine.pinned()));
+  StageInputs();
   // What the device reads it reads on the device.
   for (size_t i = 0; !host_addressable_ && i < request_.inputs.size(); ++i) {
     const Plan::Value& value = plan_->inputs()[i];
@@ -266,7 +270,7 @@ absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane) {
   result_.bytes = result_.buffer.data();
   if (host_addressable_) device_outputs_ = result_.buffer.data();
 
-  // Only now that nothing fails any more: the next on the stream is this run.
+  // The next on the stream is this run.
   const Point here{lane.stream().timeline(), lane.stream().last_sequence() + 1};
   for (const Tensor& kept : result_.kept) {
     if (kept.valid()) kept.storage().SetWriter(here);
@@ -274,7 +278,6 @@ absl::Status WorkMemory::Assign(Engine& engine, const Lane& lane) {
   for (const InputSource& source : request_.inputs) {
     if (source.tensor.valid()) source.tensor.storage().AddReader(here);
   }
-  return absl::OkStatus();
 }
 
 absl::Status WorkMemory::CopyIn(Stream& stream) const {

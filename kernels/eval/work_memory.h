@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/device/pageable_buffer.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
 #include "kernels/eval/sync_report.h"
@@ -45,16 +46,22 @@ class WorkMemory {
   void ReleaseInputs();
 
   // Copies the inputs' bytes as they are, for a caller who does not leave them
-  // there until there is a plan.
+  // there until there is a plan. Waits for nobody.
   absl::Status OwnInputs(PinnedPool& pool);
 
   // -- With a plan, which stays.
   void SetPlan(const Plan* plan, bool host_addressable);
 
+  // Copies the inputs for a caller who does not leave them there until the
+  // launch: to where the plan wants them, or as they are if there is no memory
+  // at hand for that. Waits for nobody.
+  absl::Status KeepInputs(PinnedPool& pool);
+
   // Whether StageInputs would keep a thread for long.
   bool StagesMuch() const;
-  // Copies inputs to where the plan wants them. Idempotent.
-  absl::Status StageInputs(PinnedPool& pool);
+  // Copies inputs to where the plan wants them, in memory that TakeAtHand or
+  // Reserve took. Idempotent.
+  void StageInputs();
 
   // What the run needs and is there or quick to make (Device::quick_bytes):
   // false if something is missing. Reserve takes it, and may take long.
@@ -62,9 +69,8 @@ class WorkMemory {
   absl::StatusOr<bool> TakeAtHand(Engine& engine, Lane& lane, uint64_t owner);
   absl::Status Reserve(Engine& engine, Lane& lane, uint64_t owner);
 
-  // Puts to use what TakeAtHand took. Nothing here waits: what is not there is
-  // RESOURCE_EXHAUSTED. The run is the next on the lane's stream.
-  absl::Status Assign(Engine& engine, const Lane& lane);
+  // Puts to use what TakeAtHand took. The run is the next on the lane's stream.
+  void Assign(const Lane& lane);
 
   // -- In the launch.
   absl::Status CopyIn(Stream& stream) const;
@@ -91,7 +97,7 @@ class WorkMemory {
   bool bytes_stay_ = false;
   bool staged_ = false;  // the inputs are where they have to be
   absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
-  PinnedBuffer owned_inputs_;
+  PageableBuffer owned_inputs_;
   PinnedBuffer staging_;
   // In the lane's arena, one behind the other; the inputs since it was there.
   std::byte* device_inputs_ = nullptr;

@@ -83,14 +83,7 @@ void Work::Start() {
 }
 
 absl::Status Work::Wanted(Nanos now) const {
-  if (AnyCancelled()) {
-    return absl::CancelledError("cancelled before it was launched");
-  }
-  if (request.deadline <= now) {
-    return absl::DeadlineExceededError(
-        "the deadline passed before the work could be launched");
-  }
-  return absl::OkStatus();
+  return WantedBefore("it was launched", now);
 }
 
 void Work::Drop(absl::Status status) { EndUnlaunched(std::move(status)); }
@@ -310,9 +303,9 @@ bool Work::Planned(std::shared_ptr<const Plan> plan) {
   }
   if (ReturnsBeforeLaunch() && !returned_) {
     // The caller may change its bytes from now on.
-    absl::Status staged = memory_.StageInputs(engine.pinned());
-    if (!staged.ok()) {
-      EndUnlaunched(std::move(staged));
+    absl::Status kept = memory_.KeepInputs(engine.pinned());
+    if (!kept.ok()) {
+      EndUnlaunched(std::move(kept));
       return false;
     }
     Advance(WorkState::kCommitted);
@@ -412,8 +405,8 @@ QueueItem::Step Work::PrepareAndLaunch() {
       return Step::kRun;
     }
     if (!*there) return PrepareApart(lane, /*grow=*/true);
+    if (memory_.StagesMuch()) return PrepareApart(lane, /*grow=*/false);
   }
-  if (memory_.StagesMuch()) return PrepareApart(lane, /*grow=*/false);
   // On the CPU there is no queue of the driver's.
   const size_t launches = host_addressable ? 0 : plan_->launches();
   if (!context->lane_.Begin(claim_, launches)) return Step::kBlocked;
@@ -433,9 +426,10 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
   auto prepare = [this, context, lane, grow] {
     Engine& engine = context->engine();
     absl::Status status = StillWanted();
-    if (status.ok()) {
-      status = grow ? memory_.Reserve(engine, *lane, context->id())
-                    : memory_.StageInputs(engine.pinned());
+    if (status.ok() && grow) {
+      status = memory_.Reserve(engine, *lane, context->id());
+    } else if (status.ok()) {
+      memory_.StageInputs();
     }
     context->executor().Post([this, status = std::move(status)]() mutable {
       Prepared(std::move(status));
@@ -473,7 +467,7 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
   report_.lane = lane->number();
   report_.lease_generation = lane->generation();
   absl::Status status = device.health().status();
-  if (status.ok()) status = memory_.Assign(engine, *lane);
+  if (status.ok()) memory_.Assign(*lane);
   stage_ = Stage::kLaunched;
   if (joined_ != nullptr) {
     // What is behind it may read its members, which it has not given their
@@ -490,9 +484,12 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
   expected = plan_->longest_ns();
   expected_device_time = plan_->longest_device_ns();
   const int64_t measured = plan_->measured_ns();
-  const bool waits = std::any_of(
-      dependencies_.begin(), dependencies_.end(),
-      [](const Dependency& on) { return !on.Outcome().has_value(); });
+  bool waits = false;
+  for (const Dependency& dependency : dependencies_) {
+    if (dependency.Outcome().has_value()) continue;
+    waits = true;
+    waits_apart_ |= dependency.point().timeline != stream.timeline();
+  }
   const bool run_inline =
       device.host_addressable() && !waits && measured > 0 &&
       !plan_->time_varies() && return_at_ == WorkState::kCompleted &&
@@ -634,7 +631,7 @@ void Work::Complete(const Completion& done) {
     NoteDeviceError(done, status);
   }
   if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
-  if (status.ok()) {
+  if (status.ok() && !waits_apart_) {
     plan_->RecordDuration(done.completed_at - done.started_at,
                           done.device_time);
   }

@@ -472,6 +472,19 @@ TEST_F(OnDevice, AValueBelowASignalWaitsForTheHost) {
   EXPECT_EQ(reader.work->report().waits[0].kind, InsertedWait::Kind::kHost);
 }
 
+TEST_F(OnDevice, AWaitIsNoTimeThatTheProgramTook) {
+  WatchedWork alone, reader;
+  Prepare(alone, identity_);
+  Activation activation = Enter();
+  activation.Submit(alone.work.get(), &alone.waiter);
+  ASSERT_TRUE(alone.Done().ok()) << alone.work->status();
+  const int64_t measured = alone.work->plan()->measured_ns();
+  Prepare(reader, identity_);
+  reader.request().after = {producer_.work->point()};
+  ExpectDeviceSideWait(reader);
+  EXPECT_EQ(reader.work->plan()->measured_ns(), measured);
+}
+
 // Its thread would wait for the producer.
 TEST_F(OnDevice, AWorkThatWaitsThereDoesNotRunInTheCallersThread) {
   WatchedWork reader;

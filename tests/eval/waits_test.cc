@@ -111,10 +111,7 @@ class Waits : public ::testing::Test {
                          elements * sizeof(float))};
     request.inputs = {source};
     request.deadline = deadline;
-    if (call->keeps) {
-      request.outputs = {OutputWish::kKeep};
-      request.mode = EvalMode::kSyncFull;
-    }
+    if (call->keeps) request.outputs = {OutputWish::kKeep};
     call->activation.Submit(call->work.get(), call);
   }
 
