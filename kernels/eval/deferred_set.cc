@@ -1,5 +1,6 @@
 #include "kernels/eval/deferred_set.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -27,27 +28,110 @@ bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
 
 }  // namespace
 
+std::shared_ptr<DeferredSet> DeferredSet::Create(Executor* executor,
+                                                 TimerQueue* timers) {
+  return std::shared_ptr<DeferredSet>(new DeferredSet(executor, timers));
+}
+
+size_t DeferredSet::size() const {
+  MutexLock lock(&mu_);
+  return works_.size();
+}
+
 void DeferredSet::Add(std::shared_ptr<Work> work) {
+  MutexLock lock(&mu_);
+  // It may have been cancelled before it was known to be here.
+  const bool wanted = work->Wanted(NowNanos()).ok();
+  const Nanos deadline = work->request.deadline;
   works_.push_back(std::move(work));
+  if (wanted) {
+    SetTimer(deadline);
+  } else {
+    PostEnd();
+  }
 }
 
 DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
+  MutexLock lock(&mu_);
   size_t count = 0;
   for (size_t i = 0; i < works_.size(); ++i) {
     if (ComesAfter(work, works_[i])) count = i + 1;
   }
+  return Take(count);
+}
+
+DeferredSet::Works DeferredSet::TakeAll() {
+  MutexLock lock(&mu_);
+  return Take(works_.size());
+}
+
+DeferredSet::Works DeferredSet::Take(size_t count) {
   const auto end = works_.begin() + static_cast<ptrdiff_t>(count);
   Works taken(std::make_move_iterator(works_.begin()),
               std::make_move_iterator(end));
   works_.erase(works_.begin(), end);
+  StopTimer();
   return taken;
 }
 
-DeferredSet::Works DeferredSet::TakeAll() {
-  Works taken(std::make_move_iterator(works_.begin()),
-              std::make_move_iterator(works_.end()));
-  works_.clear();
-  return taken;
+void DeferredSet::Sweep() {
+  MutexLock lock(&mu_);
+  PostEnd();
+}
+
+void DeferredSet::PostEnd() {
+  // What is here does not end before the lock is left: there is an executor.
+  if (works_.empty() || posted_) return;
+  posted_ = true;
+  executor_->Post([self = shared_from_this()] { self->EndUnwanted(); });
+}
+
+void DeferredSet::EndUnwanted() {
+  Works unwanted;
+  {
+    MutexLock lock(&mu_);
+    posted_ = false;
+    const Nanos now = NowNanos();
+    Nanos earliest = kNoDeadline;
+    for (std::shared_ptr<Work>& work : works_) {
+      if (work->Wanted(now).ok()) {
+        earliest = std::min(earliest, work->request.deadline);
+      } else {
+        unwanted.push_back(std::move(work));
+      }
+    }
+    std::erase(works_, nullptr);
+    StopTimer();
+    SetTimer(earliest);
+  }
+  for (const std::shared_ptr<Work>& work : unwanted) {
+    work->End(work->Wanted(NowNanos()), /*launched=*/false);
+  }
+}
+
+void DeferredSet::SetTimer(Nanos at) {
+  if (works_.empty() || at >= timer_at_) return;
+  if (timer_ != 0) timers_->Cancel(timer_);
+  timer_at_ = at;
+  timer_ = timers_->Add(at, [set = weak_from_this()] {
+    if (const std::shared_ptr<DeferredSet> self = set.lock()) {
+      self->TimerFired();
+    }
+  });
+}
+
+void DeferredSet::StopTimer() {
+  if (!works_.empty() || timer_ == 0) return;
+  timers_->Cancel(std::exchange(timer_, 0));
+  timer_at_ = kNoDeadline;
+}
+
+void DeferredSet::TimerFired() {
+  MutexLock lock(&mu_);
+  // It may be one that was set anew meanwhile: then that comes as well.
+  timer_ = 0;
+  timer_at_ = kNoDeadline;
+  PostEnd();
 }
 
 }  // namespace weir

@@ -1,5 +1,8 @@
 // The works of a context that wait for Flush, or for a use of what they make:
-// in the order of their submission. Belongs to the handler inside.
+// in the order of their submission. One that nobody wants any more goes at
+// once, on the executor.
+//
+// Thread-safe; what is taken out belongs to whoever took it.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +10,27 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/export.h"
+#include "kernels/base/mutex.h"
+#include "kernels/base/timer_queue.h"
+#include "kernels/eval/executor.h"
 #include "kernels/eval/work.h"
 
 namespace weir {
 
-class WEIR_EXPORT DeferredSet {
+class WEIR_EXPORT DeferredSet
+    : public std::enable_shared_from_this<DeferredSet> {
  public:
   using Works = std::vector<std::shared_ptr<Work>>;
 
-  size_t size() const { return works_.size(); }
+  // `executor` and `timers` are there while a work is in the set.
+  static std::shared_ptr<DeferredSet> Create(Executor* executor,
+                                             TimerQueue* timers);
+  DeferredSet(const DeferredSet&) = delete;
+  DeferredSet& operator=(const DeferredSet&) = delete;
+
+  size_t size() const;
   void Add(std::shared_ptr<Work> work);
 
   // Takes out what `work` reads or comes after, what that depends on, and so
@@ -24,8 +38,28 @@ class WEIR_EXPORT DeferredSet {
   Works TakeBefore(const Work& work);
   Works TakeAll();
 
+  // A work may not be wanted any more (Work::Wanted): it goes, later.
+  void Sweep();
+
  private:
-  std::deque<std::shared_ptr<Work>> works_;
+  DeferredSet(Executor* executor, TimerQueue* timers)
+      : executor_(executor), timers_(timers) {}
+
+  Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
+  void StopTimer() WEIR_REQUIRES(mu_);          // if nothing is left
+  void EndUnwanted();
+  void PostEnd() WEIR_REQUIRES(mu_);
+  void SetTimer(Nanos at) WEIR_REQUIRES(mu_);  // unless one comes before
+  void TimerFired();
+
+  Executor* const executor_;
+  TimerQueue* const timers_;
+
+  mutable Mutex mu_;
+  std::deque<std::shared_ptr<Work>> works_ WEIR_GUARDED_BY(mu_);
+  bool posted_ WEIR_GUARDED_BY(mu_) = false;
+  Nanos timer_at_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
+  TimerQueue::TimerId timer_ WEIR_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace weir

@@ -42,12 +42,13 @@ EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
       occupancy_(Occupancy::Create(id_, &engine->timers())),
       queue_(WorkQueue::Create(executor_, &engine->timers())),
       lane_(engine->max_lane_launches()),
+      deferred_(DeferredSet::Create(executor_, &engine->timers())),
       order_(ContextTimeline(absl::StrCat("context ", id_), id_)),
       mode_(options.mode),
       rng_(options.rng) {}
 
 EvalContext::~EvalContext() {
-  for (const std::shared_ptr<Work>& work : deferred_.TakeAll()) {
+  for (const std::shared_ptr<Work>& work : deferred_->TakeAll()) {
     work->End(absl::CancelledError(
                   absl::StrCat("context ", id_, " was closed before it ran")),
               /*launched=*/false);
@@ -100,7 +101,7 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 
 void EvalContext::Enqueue(Work* work, bool was_deferred) {
   work->SetContext(shared_from_this());
-  RunDeferred(deferred_.TakeBefore(*work));
+  RunDeferred(deferred_->TakeBefore(*work));
   const uint64_t number =
       order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
   if (number == 0) {
@@ -160,9 +161,9 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
   }
   // What is accepted is run: it needs room among the unfinished ones as well.
   absl::Status accepted;
-  if (deferred_.size() >= options_.max_pending) {
+  if (deferred_->size() >= options_.max_pending) {
     accepted = Full("deferred", options_.max_pending);
-  } else if (unfinished() + deferred_.size() >= 2 * options_.max_pending) {
+  } else if (unfinished() + deferred_->size() >= 2 * options_.max_pending) {
     accepted = Full("unfinished or deferred", 2 * options_.max_pending);
   } else {
     accepted = raw->memory_.OwnInputs(engine_->pinned());
@@ -172,15 +173,16 @@ void EvalContext::Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
     return;
   }
   DrawSeed(*raw);
-  deferred_.Add(std::move(work));
   raw->Defer(
-      ContextTimeline(absl::StrCat("a deferred work of context ", id_), id_));
+      ContextTimeline(absl::StrCat("a deferred work of context ", id_), id_),
+      deferred_);
+  deferred_->Add(std::move(work));
 }
 
 void EvalContext::RunDeferred(DeferredSet::Works works) {
   for (size_t i = 0; i < works.size();) {
     const size_t count =
-        JoinedWork::CountJoinable(absl::MakeSpan(works).subspan(i));
+        JoinedWork::CountJoinable(absl::MakeSpan(works).subspan(i), *this);
     const auto first = works.begin() + static_cast<ptrdiff_t>(i);
     const auto end = first + static_cast<ptrdiff_t>(count);
     i += count;
@@ -203,7 +205,7 @@ void EvalContext::RunDeferred(DeferredSet::Works works) {
 
 FlushResult EvalContext::Flush() {
   FlushResult result;
-  DeferredSet::Works deferred = deferred_.TakeAll();
+  DeferredSet::Works deferred = deferred_->TakeAll();
   // From the last to the first: giving up what nobody reads may set its
   // producers free as well.
   for (size_t i = deferred.size(); i-- > 0;) {
@@ -275,13 +277,16 @@ void EvalContext::EndJoined(JoinedWork* joined, absl::Status status,
                             bool launched) {
   const std::shared_ptr<WorkQueue> queue = queue_;
   std::unique_ptr<JoinedWork> owned(joined);
+  std::vector<QueueItem*> items;  // the members, if they run one by one
   Work& work = joined->work();
-  // A wait for points or a lane that took too long would take as long for each
-  // member; and with a lost device there is nothing to run them on.
+  // A wait for a lane that took too long would take as long for each member;
+  // and with a lost device there is nothing to run them on.
+  const bool lost = engine_->device().health().poisoned();
+  if (lost && !status.ok()) status = engine_->device().health().status();
   const bool late = absl::IsDeadlineExceeded(status) && !IsInherited(status) &&
                     work.stage_ != Work::Stage::kPlanning &&
                     joined->AllWanted();
-  if (status.ok() || late || engine_->device().health().poisoned()) {
+  if (status.ok() || late || lost) {
     if (!launched) queue->Remove(&work);
     joined->HandOut(status.ok());
     // From the last OnDone on there may be no engine: nothing of it is left
@@ -295,16 +300,17 @@ void EvalContext::EndJoined(JoinedWork* joined, absl::Status status,
     owned = nullptr;
     for (Work* const member : works) member->End(status, /*launched=*/false);
   } else {
-    std::vector<QueueItem*> items;
     for (const std::shared_ptr<Work>& member : joined->members()) {
       member->KeepSelf(member);
       member->stage_ = Work::Stage::kNeedsPlan;
       items.push_back(member.get());
     }
     queue->Replace(&work, items);
+    owned = nullptr;
   }
   // What it held back may read its members from here on.
   if (launched) queue->Release();
+  for (QueueItem* const item : items) queue->Return(item);
 }
 
 }  // namespace weir

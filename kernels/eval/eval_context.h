@@ -143,7 +143,7 @@ class WEIR_EXPORT EvalContext
   const std::shared_ptr<Occupancy> occupancy_;
   const std::shared_ptr<WorkQueue> queue_;
   LaneHold lane_;
-  DeferredSet deferred_;
+  const std::shared_ptr<DeferredSet> deferred_;
   InOrderEnd order_;
 
   // The owner's own (an Activation is needed to reach them).
@@ -181,7 +181,8 @@ class WEIR_EXPORT Activation {
   // As Submit, in any mode. Under kDeferred the work waits for Flush, or for a
   // work of this context that reads it or comes after it. At Flush it is
   // dropped if nobody else holds it or its point and it has no signal; when the
-  // context is closed it ends with CANCELLED.
+  // context is closed it ends with CANCELLED. The work's last reference may be
+  // let go of a moment after OnDone: who then ends the engine keeps one.
   void Defer(std::shared_ptr<Work> work, WorkObserver* observer) {
     context_->Defer(std::move(work), observer);
   }

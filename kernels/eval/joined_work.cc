@@ -5,6 +5,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/eval/engine.h"
+#include "kernels/eval/eval_context.h"
 
 namespace weir {
 namespace {
@@ -14,13 +16,21 @@ constexpr size_t kMaxNodes = 4096;
 // A joined program has constants of its own.
 constexpr size_t kMaxConstantBytes = size_t{1} << 20;
 
-bool CanJoin(const Work& work) {
+// Whatever else would refuse or end it is an error of it alone.
+bool CanJoin(const Work& work, const Device& device) {
   const WorkRequest& request = work.request;
   return request.graph != nullptr && !request.program->random() &&
+         &request.program->device() == &device &&
          request.program->constant_bytes() <= kMaxConstantBytes &&
-         request.after.empty() &&
          request.inputs.size() == request.program->inputs().size() &&
          request.outputs.size() == request.program->outputs().size();
+}
+
+// Nobody waits for the tensor's writer, but perhaps on the device.
+bool IsWritten(const Tensor& tensor, const Device& device) {
+  const Point writer = tensor.storage().writer();
+  return writer.Outcome().has_value() ||
+         (device.streams_wait() && !writer.OnDevice(&device).is_null());
 }
 
 // A producer that does not keep the output is an error of the reader alone.
@@ -38,11 +48,39 @@ bool KeepsWhatIsRead(const Work& reader) {
 
 }  // namespace
 
-size_t JoinedWork::CountJoinable(
-    absl::Span<const std::shared_ptr<Work>> works) {
+// What one waits for all would, and what waits for one of them might be among
+// that. A work of the same context was launched before it is their turn.
+bool JoinedWork::Waits(const Work& work,
+                       absl::Span<const std::shared_ptr<Work>> before,
+                       const EvalContext& context) {
+  if (!work.request.after.empty()) return true;
+  for (const InputSource& input : work.request.inputs) {
+    if (input.tensor.valid() &&
+        !IsWritten(input.tensor, context.engine().device())) {
+      return true;
+    }
+    const Work* const producer = input.producer.get();
+    if (producer == nullptr || producer->readable_ || producer->done() ||
+        producer->timeline_ == context.timeline()) {
+      continue;
+    }
+    const bool joined = std::any_of(
+        before.begin(), before.end(),
+        [producer](const auto& member) { return member.get() == producer; });
+    if (!joined) return true;
+  }
+  return false;
+}
+
+size_t JoinedWork::CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
+                                 const EvalContext& context) {
+  const Device& device = context.engine().device();
+  const Nanos now = NowNanos();
   size_t count = 0, nodes = 0;
   for (const std::shared_ptr<Work>& work : works) {
-    if (count == kMaxMembers || !CanJoin(*work) || !KeepsWhatIsRead(*work)) {
+    if (count == kMaxMembers || !CanJoin(*work, device) ||
+        !KeepsWhatIsRead(*work) || !work->Wanted(now).ok() ||
+        Waits(*work, works.first(count), context)) {
       break;
     }
     nodes += work->request.graph->nodes.size();

@@ -24,11 +24,13 @@ class JoinedWork {
  public:
   using Members = std::vector<std::shared_ptr<Work>>;
 
-  // How many works from the front can run as one graph: those that brought
-  // their graphs, draw no random numbers and wait for no points, and whose
-  // constants are small. At least 1. The earliest deadline is that of the
-  // joined work; when it passes, the others run one by one.
-  static size_t CountJoinable(absl::Span<const std::shared_ptr<Work>> works);
+  // How many works from the front can run as one graph of `context`: those that
+  // brought their graphs for its device, draw no random numbers, have small
+  // constants and wait for nothing on the host but each other. At least 1. The
+  // earliest deadline is that of the joined work; when it passes, the others
+  // run one by one.
+  static size_t CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
+                              const EvalContext& context);
 
   // REQUIRES: CountJoinable(members) == members.size() > 1. Results that nobody
   // but another member can read stay inside the joined graph.
@@ -56,6 +58,11 @@ class JoinedWork {
   Members TakeMembers() { return std::move(members_); }
 
  private:
+  // Whether the work waits for something outside `before`.
+  static bool Waits(const Work& work,
+                    absl::Span<const std::shared_ptr<Work>> before,
+                    const EvalContext& context);
+
   std::vector<JoinPart> parts_;
   JoinedInterface interface_;
   Members members_;

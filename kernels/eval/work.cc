@@ -17,12 +17,15 @@ Work::~Work() = default;
 void Work::Cancel() {
   cancelled_.store(true);
   std::shared_ptr<EvalContext> context;
+  std::shared_ptr<DeferredSet> deferred_in;
   uint64_t plan_wait = 0;
   {
     MutexLock lock(&mu_);
     context = context_;
+    deferred_in = deferred_in_.lock();
     plan_wait = std::exchange(plan_wait_, 0);
   }
+  if (deferred_in != nullptr) deferred_in->Sweep();
   if (context == nullptr) return;
   // The work may be gone from here on.
   context->queue_->Sweep();
@@ -79,6 +82,7 @@ std::shared_ptr<EvalContext> Work::context() const {
 void Work::SetContext(std::shared_ptr<EvalContext> context) {
   MutexLock lock(&mu_);
   context_.swap(context);
+  deferred_in_.reset();
 }
 
 const TensorMeta& Work::OutputMeta(size_t i) const {
@@ -153,9 +157,14 @@ void Work::Place(std::shared_ptr<Timeline> timeline, uint64_t number) {
   stage_ = Stage::kPlanning;
 }
 
-void Work::Defer(std::shared_ptr<Timeline> end) {
+void Work::Defer(std::shared_ptr<Timeline> end,
+                 std::weak_ptr<DeferredSet> set) {
   stage_ = Stage::kDeferred;
   deferred_end_ = std::move(end);
+  {
+    MutexLock lock(&mu_);
+    deferred_in_ = std::move(set);
+  }
   Return();
 }
 

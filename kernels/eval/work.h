@@ -1,14 +1,14 @@
 // One submitted evaluation. The caller fills in `request`, submits the work
 // through an Activation of its context, and is told twice, once each: when the
 // call may return under its mode, and when the work is done. The object is the
-// caller's, stays until it is done, and can be used again (no heap block per
-// use in steady state).
+// caller's, stays until it was told that the work is done, and can be used
+// again from then on (no heap block per use in steady state).
 //
-// Threads: `request` belongs to the caller until Submit and again after the
-// work is done. state(), Cancel(), Watch() and Unwatch() may be called from any
-// thread; number(), mode() and point() from the return of Submit on. Everything
-// else is for the observer's callbacks while they run, and for whoever has seen
-// that the work is done.
+// Threads: `request` belongs to the caller until Submit and again after OnDone.
+// state(), Cancel(), Watch() and Unwatch() may be called from any thread;
+// mode() and point() from the return of Submit on, and number(), but of a
+// deferred work. Everything else is for the observer's callbacks while they
+// run, and for whoever has been told by one that the work is done.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,7 @@
 
 namespace weir {
 
+class DeferredSet;
 class EvalContext;
 class JoinedWork;
 class Work;
@@ -166,8 +167,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // context's.
   void Accept(EvalMode mode, WorkObserver* observer);
   void SetSeed(uint64_t seed) { seed_ = seed; }
-  // It waits for its use; `end` is its point.
-  void Defer(std::shared_ptr<Timeline> end);
+  // It waits for its use in `set`; `end` is its point.
+  void Defer(std::shared_ptr<Timeline> end, std::weak_ptr<DeferredSet> set);
   // It keeps itself until it is done.
   void KeepSelf(std::shared_ptr<Work> self) { self_ = std::move(self); }
   // It has this place in the context's order.
@@ -252,6 +253,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
 
   mutable Mutex mu_;
   std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(mu_);
+  std::weak_ptr<DeferredSet> deferred_in_ WEIR_GUARDED_BY(mu_);
   uint64_t plan_wait_ WEIR_GUARDED_BY(mu_) = 0;  // in the program cache
 
   Mutex watch_mu_;

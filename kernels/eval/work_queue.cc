@@ -51,13 +51,12 @@ void WorkQueue::Replace(QueueItem* item, absl::Span<QueueItem* const> items) {
     after = item->next_;
   }
   for (QueueItem* const one : items) {
-    one->lent_ = false;
+    one->lent_ = true;
     *at = one;
     at = &one->next_;
   }
   *at = after;
   if (after == nullptr) tail_ = items.back();
-  sweep_ = true;
 }
 
 void WorkQueue::NoWait() {

@@ -79,8 +79,7 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   // Takes it out. By whoever drives it, or has it lent.
   void Remove(QueueItem* item);
 
-  // `items` stand where `item` stood; if it has left, in front. They are not
-  // lent.
+  // `items` stand where `item` stood; if it has left, in front. They are lent.
   void Replace(QueueItem* item, absl::Span<QueueItem* const> items);
 
   // Drives the first item as far as it goes, unless another thread does.

@@ -202,6 +202,21 @@ TEST_P(Dependencies, ProgramsAndTensorsOfAnotherDeviceAreRefusedByName) {
     EXPECT_EQ(Reason(foreign.Done()), "WRONG_DEVICE");
     EXPECT_EQ(foreign.Done().code(), absl::StatusCode::kFailedPrecondition);
 
+    // Nor is a graph joined of them.
+    WatchedWork deferred[2];
+    for (WatchedWork& work : deferred) {
+      Prepare(work);
+      work.request().program = *there;
+      work.request().graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
+      work.request().mode = EvalMode::kDeferred;
+      work.request().outputs = {OutputWish::kKeep};
+      a.Defer(work.work, &work.waiter);
+    }
+    a.Flush();
+    for (WatchedWork& work : deferred) {
+      EXPECT_EQ(Reason(work.Done()), "WRONG_DEVICE");
+    }
+
     Activation b = Enter(EvalContext::Create(other->get(), {}));
     WatchedWork producer, tensor, reader;
     Prepare(producer);

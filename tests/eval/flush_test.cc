@@ -198,6 +198,77 @@ TEST_P(Flush, ACancelledMemberLeavesTheOthers) {
   EXPECT_THAT(Kept(activation, two), ElementsAre(5));
 }
 
+// One by one they wait for nothing that waits for them.
+TEST_P(Flush, JoiningMakesNoCircle) {
+  Activation here = Enter(NewContext());
+  Activation elsewhere = Enter(NewContext());
+  const std::vector<float> a = {5};
+  Deferred first(this, "Neg", 1), between(this, "Neg", 1), last(this, "Abs", 1);
+  first.Read(0, a);
+  between.Read(0, first);
+  between.request().mode = EvalMode::kEager;
+  between.request().deadline = NowNanos() + Nanos{10} * 1'000'000'000;
+  last.Read(0, between);
+  Defer(here, first);
+  elsewhere.Submit(between.work.get(), &between.waiter);
+  Defer(here, last);
+  here.Flush();
+  EXPECT_EQ(between.Done(), absl::OkStatus());
+  EXPECT_EQ(last.Done(), absl::OkStatus());
+  EXPECT_EQ(first.Done(), absl::OkStatus());
+  EXPECT_THAT(Kept(here, last), ElementsAre(5));
+}
+
+// A wait of one work is no wait of another that needs nothing.
+TEST_P(Flush, AWorkThatWaitsForAnotherContextWaitsAlone) {
+  Activation here = Enter(NewContext());
+  Activation elsewhere = Enter(NewContext());
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> a = {5};
+  Deferred producer(this, "Neg", 1);
+  producer.Read(0, a);
+  producer.request().mode = EvalMode::kEager;
+  producer.request().after = {Point{gate, 1}};
+  elsewhere.Submit(producer.work.get(), &producer.waiter);
+  Deferred free(this, "Neg", 1), reader(this, "Abs", 1);
+  free.Read(0, a);
+  reader.Read(0, producer);
+  Defer(here, free);
+  Defer(here, reader);
+  here.Flush();
+  EXPECT_EQ(free.Done(), absl::OkStatus());
+  EXPECT_FALSE(reader.work->done());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_EQ(reader.Done(), absl::OkStatus());
+}
+
+// Nobody has to flush for it.
+TEST_P(Flush, ADeferredWorkThatNobodyWantsEndsAtOnce) {
+  Activation here = Enter(NewContext());
+  Activation elsewhere = Enter(NewContext());
+  const std::vector<float> a = {5};
+  Deferred cancelled(this, "Neg", 1), late(this, "Neg", 1);
+  Deferred later(this, "Neg", 1), stays(this, "Abs", 1);
+  late.request().deadline = NowNanos() + 20'000'000;
+  later.request().deadline = NowNanos() + 40'000'000;
+  for (Deferred* work : {&cancelled, &later, &late, &stays}) {
+    work->Read(0, a);
+    Defer(here, *work);
+  }
+  Deferred reader(this, "Abs", 1);
+  reader.Read(0, cancelled);
+  reader.request().mode = EvalMode::kEager;
+  elsewhere.Submit(reader.work.get(), &reader.waiter);
+  cancelled.work->Cancel();
+  EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(reader.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(later.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(stays.work->done());
+  EXPECT_EQ(here.Flush().executed.size(), 1u);
+  EXPECT_EQ(stays.Done(), absl::OkStatus());
+}
+
 TEST_P(Flush, WorksMayBeCancelledWhileTheyAreFlushed) {
   auto context = NewContext();
   Activation activation = Enter(context);

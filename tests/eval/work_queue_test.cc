@@ -90,6 +90,11 @@ class WorkQueueTest : public ::testing::Test {
     queue_->Append(&item);
     queue_->Return(&item);
   }
+  // The others stand in its place, and come into question there.
+  void Replace(Item& item, std::vector<QueueItem*> others) {
+    queue_->Replace(&item, others);
+    for (QueueItem* const other : others) queue_->Return(other);
+  }
   // When asked it waits, with this ticket.
   void ParksOnce(Item& item, uint64_t* ticket) {
     item.next = [this, &item, ticket] {
@@ -251,10 +256,7 @@ TEST_F(WorkQueueTest, OthersTakeAnItemsPlace) {
   Add(b_);
   Add(c_);
   b_.cancelled = true;
-  b_.drop = [&] {
-    QueueItem* const items[] = {&d, &e};
-    queue_->Replace(&b_, items);
-  };
+  b_.drop = [&] { Replace(b_, {&d, &e}); };
   queue_->Sweep();
   executor_.RunAll();
   ASSERT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
@@ -266,11 +268,26 @@ TEST_F(WorkQueueTest, InPlaceOfOneThatHasLeftTheyComeFirst) {
   queue_->Hold();
   Add(b_);
   Item d(this, "d"), e(this, "e");
-  QueueItem* const items[] = {&d, &e};
-  queue_->Replace(&a_, items);
+  Replace(a_, {&d, &e});
   queue_->Release();
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("d", "e", "b"));
+}
+
+// Whoever replaced it may still be busy with what it had.
+TEST_F(WorkQueueTest, WhatTakesAPlaceIsNotTouchedBeforeItsReturn) {
+  Item d(this, "d"), e(this, "e");
+  QueueItem* const others[] = {&d, &e};
+  queue_->Append(&a_);
+  queue_->Replace(&a_, others);
+  e.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre());
+  queue_->Return(&d);
+  EXPECT_THAT(log_, ElementsAre("d"));
+  queue_->Return(&e);
+  EXPECT_THAT(log_, ElementsAre("d", "e CANCELLED"));
 }
 
 // Whoever ends the wait and whoever drops the item may meet.
@@ -330,10 +347,7 @@ TEST_F(WorkQueueTest, WhatTakesThePlaceOfOneThatWaitedDoesNotWait) {
     ParksOnce(first, &ticket);
     Add(first);
     first.cancelled = true;
-    first.drop = [&] {
-      QueueItem* const items[] = {&second};
-      queue_->Replace(&first, items);
-    };
+    first.drop = [&] { Replace(first, {&second}); };
     if (resumed) queue_->Resume(ticket, absl::InternalError("not of second"));
     queue_->Sweep();
     executor_.RunAll();
