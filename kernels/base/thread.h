@@ -1,5 +1,5 @@
 // Threads, and what a thread may do about itself and time: the one place from
-// which our code starts threads, sleeps and spins, so that the simulation
+// which kernels/ starts threads, sleeps and spins, so that the simulation
 // (tests/sim) can put its own in its place.
 #pragma once
 

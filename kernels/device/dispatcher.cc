@@ -29,8 +29,8 @@ std::optional<absl::Status> KnownOutcome(const Point& point,
 }  // namespace
 
 // One parked call. Whoever takes `ready` out of it under the lock calls it.
-// Timelines are held weakly: one that nobody else holds cannot be reached any
-// more, and its end cancels the wait.
+// Timelines are held weakly: the end of one that nobody else holds, who parked
+// the call included, cancels the wait.
 class Dispatcher::Parked : public std::enable_shared_from_this<Parked> {
  public:
   Parked(std::shared_ptr<State> state, size_t points, Ready ready)
