@@ -41,7 +41,9 @@ TEST_F(EvaluationPoolTest, WhatWasReturnedLastIsLentFirst) {
 }
 
 TEST_F(EvaluationPoolTest, EachEngineAndThreadHasItsOwn) {
-  const Evaluation* const free = pool_.Lend(*engine_).get();
+  EvaluationPool::Lease lease = pool_.Lend(*engine_);
+  const Evaluation* const free = lease.get();
+  lease.reset();
   const EvaluationPool::Lease of_other = pool_.Lend(*other_);
   EXPECT_NE(of_other.get(), free);
   EXPECT_EQ(&of_other->engine(), other_.get());

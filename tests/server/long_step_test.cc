@@ -385,7 +385,9 @@ TEST_F(LongStepTest, ALargeRequestReturnsTheEvaluationThatItTook) {
   request.add_raw_input_contents(
       std::string(kLongStepBytes * sizeof(float), 0));
   const std::string message = request.SerializeAsString();
-  const Evaluation* const free = evaluations_.Lend(*engine_).get();
+  EvaluationPool::Lease lease = evaluations_.Lend(*engine_);
+  const Evaluation* const free = lease.get();
+  lease.reset();
   FakeCall call(message);
   Find("ModelInfer").handler(call);
   while (!call.answer().has_value()) call.RunResumed();
