@@ -6,6 +6,7 @@ std::vector<Scenario> AllScenarios() {
   std::vector<Scenario> all;
   AddPoints(all);
   AddPool(all);
+  AddExchange(all);
   AddOccupancy(all);
   AddWorks(all);
   AddDeferred(all);
