@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/device.h"
 
 namespace weir {
@@ -13,8 +15,9 @@ namespace weir {
 struct PinnedBuffer::Block {
   PinnedPool* pool = nullptr;
   PinnedMemory memory;
+  uint32_t number = 0;
   int size_class = 0;
-  Block* next = nullptr;  // in the free list
+  NumberStack::Link next{0};
 };
 
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
@@ -56,10 +59,105 @@ void PinnedBuffer::Return(Block* block) {
   pool->ReturnBlock(block);
 }
 
-PinnedPool::PinnedPool(Device* device, size_t budget_bytes)
-    : device_(device), budget_(budget_bytes) {}
+namespace {
 
-PinnedPool::~PinnedPool() { Trim(); }
+constexpr int kUnitBits = 12;
+constexpr int kHighBits = 32;
+// Of the budget. Blocks take no more than it, and nor does what is charged: so
+// either half of an account holds both, and there are numbers for blocks that
+// are being freed besides.
+constexpr size_t kMostUnits = size_t{1} << 30;
+
+uint64_t ToWord(uint32_t high, uint32_t low) {
+  return uint64_t{high} << kHighBits | low;
+}
+
+uint32_t High(uint64_t word) {
+  return static_cast<uint32_t>(word >> kHighBits);
+}
+uint32_t Low(uint64_t word) { return static_cast<uint32_t>(word); }
+
+}  // namespace
+
+PinnedPool::PinnedPool(Device* device, size_t budget_bytes)
+    : device_(device),
+      budget_(std::min(budget_bytes, kMostUnits << kUnitBits)) {
+  static_assert(kUnitBits == kMinClass);
+  static_assert(kFirstChunk * ((size_t{1} << kChunks) - 1) > kMostUnits);
+}
+
+PinnedPool::~PinnedPool() {
+  // Whoever returned the last buffer may be about to put it into its list,
+  // after which it does not look at the pool any more.
+  for (Trim(); account().cached > 0; Trim()) Yield();
+  for (const auto& chunk : chunks_) delete[] chunk.load();
+}
+
+PinnedPool::Account PinnedPool::ToAccount(uint64_t word) {
+  return {size_t{High(word)} << kUnitBits, size_t{Low(word)} << kUnitBits};
+}
+
+// Unsigned arithmetic wraps, and so a decrease is an addition too. Neither half
+// ever goes below zero, and so nothing carries from one into the other.
+void PinnedPool::AddLeased(int64_t bytes) {
+  account_.fetch_add(static_cast<uint64_t>(bytes >> kUnitBits) << kHighBits);
+}
+
+void PinnedPool::AddCached(int64_t bytes) {
+  account_.fetch_add(static_cast<uint64_t>(bytes >> kUnitBits));
+}
+
+void PinnedPool::Lease(int64_t bytes) {
+  const auto units = static_cast<uint64_t>(bytes >> kUnitBits);
+  account_.fetch_add((units << kHighBits) - units);
+}
+
+PinnedPool::Room PinnedPool::RoomFor(size_t bytes, const Account& now) const {
+  if (bytes == 0 || now.leased + bytes > budget_) return Room::kNone;
+  return now.sum() + bytes > budget_ ? Room::kOnceFreed : Room::kEnough;
+}
+
+PinnedPool::Room PinnedPool::Reserve(size_t bytes, Room enough) {
+  uint64_t word = account_.load();
+  for (;;) {
+    const Room room = RoomFor(bytes, ToAccount(word));
+    if (room < enough) return room;
+    const uint64_t more = uint64_t{bytes >> kUnitBits} << kHighBits;
+    if (account_.compare_exchange_weak(word, word + more)) return room;
+  }
+}
+
+// Chunk k begins at the number (2^k - 1) * kFirstChunk.
+PinnedBuffer::Block& PinnedPool::BlockOf(uint32_t number) const {
+  const size_t place = number + kFirstChunk;
+  const auto chunk = static_cast<size_t>(std::bit_width(place)) -
+                     static_cast<size_t>(std::bit_width(kFirstChunk));
+  return chunks_[chunk].load(
+      std::memory_order_acquire)[place - (kFirstChunk << chunk)];
+}
+
+auto PinnedPool::LinkOf() {
+  return [this](uint32_t number) -> NumberStack::Link& {
+    return BlockOf(number).next;
+  };
+}
+
+PinnedBuffer::Block& PinnedPool::NewBlock() {
+  if (const auto spare = spare_.Pop(LinkOf())) return BlockOf(*spare);
+  MutexLock lock(&numbers_mu_);
+  const uint32_t number = next_number_++;
+  const size_t place = number + kFirstChunk;
+  if (std::has_single_bit(place)) {  // the first of its chunk
+    const auto chunk = static_cast<size_t>(std::countr_zero(place)) -
+                       static_cast<size_t>(std::countr_zero(kFirstChunk));
+    chunks_[chunk].store(new PinnedBuffer::Block[place],
+                         std::memory_order_release);
+  }
+  PinnedBuffer::Block& block = BlockOf(number);
+  block.pool = this;
+  block.number = number;
+  return block;
+}
 
 size_t PinnedPool::Rounded(size_t bytes) const {
   if (bytes > budget_) return 0;
@@ -68,77 +166,92 @@ size_t PinnedPool::Rounded(size_t bytes) const {
   return exists && rounded <= budget_ ? rounded : 0;
 }
 
-PinnedBuffer::Block* PinnedPool::PopFree(size_t size_class) {
-  PinnedBuffer::Block*& head = free_[size_class];
-  if (head == nullptr) return nullptr;
-  PinnedBuffer::Block* const block = std::exchange(head, head->next);
-  --count_[size_class];
-  unused_[size_class] = std::min(unused_[size_class], count_[size_class]);
-  cached_ -= block->memory.size();
-  return block;
+// Each was counted before it was pushed, and whoever took it has seen that: so
+// no tally goes below zero, though it has no order of its own.
+void PinnedPool::CountTaken(Cached& cached, uint32_t blocks) {
+  uint64_t word = cached.tally.load(std::memory_order_relaxed);
+  uint64_t after;
+  do {
+    const uint32_t now = High(word) - blocks;
+    after = ToWord(now, std::min(Low(word), now));
+  } while (!cached.tally.compare_exchange_weak(word, after,
+                                               std::memory_order_relaxed));
 }
 
-PinnedBuffer PinnedPool::TakeFree(size_t bytes, size_t rounded) {
+PinnedBuffer::Block* PinnedPool::Pop(size_t size_class) {
+  Cached& cached = cached_[size_class];
+  const std::optional<uint32_t> number = cached.blocks.Pop(LinkOf());
+  if (!number.has_value()) return nullptr;
+  CountTaken(cached, 1);
+  return &BlockOf(*number);
+}
+
+PinnedBuffer::Block* PinnedPool::Evict() {
+  for (size_t i = kClasses; i-- > 0;) {
+    if (PinnedBuffer::Block* const block = Pop(i)) {
+      AddCached(-static_cast<int64_t>(block->memory.size()));
+      return block;
+    }
+  }
+  return nullptr;
+}
+
+PinnedBuffer PinnedPool::TakeCached(size_t bytes, size_t rounded) {
+  if (rounded == 0) return {};
   PinnedBuffer::Block* const block =
-      PopFree(static_cast<size_t>(std::countr_zero(rounded) - kMinClass));
+      Pop(static_cast<size_t>(std::countr_zero(rounded) - kMinClass));
   if (block == nullptr) return {};
-  leased_ += rounded;
+  Lease(static_cast<int64_t>(rounded));
   return PinnedBuffer(block, bytes);
+}
+
+// Counted first: who finds it in the list takes it from what is counted. Once
+// it is there the pool may be gone.
+void PinnedPool::ReturnBlock(PinnedBuffer::Block* block) {
+  Cached& cached = cached_[static_cast<size_t>(block->size_class)];
+  Lease(-static_cast<int64_t>(block->memory.size()));
+  cached.tally.fetch_add(ToWord(1, 0), std::memory_order_relaxed);
+  cached.blocks.Push(block->number, LinkOf());
 }
 
 absl::StatusOr<PinnedBuffer> PinnedPool::AcquireNow(size_t bytes) {
   const size_t rounded = Rounded(bytes);
-  bool fits = false;
-  {
-    MutexLock lock(&mu_);
-    if (rounded > 0) {
-      if (PinnedBuffer free = TakeFree(bytes, rounded); !free.empty()) {
-        return free;
-      }
-      fits = leased_ + rounded <= budget_;
-    }
-    if (fits) {
-      const bool frees_none = leased_ + cached_ + rounded <= budget_;
-      if (!frees_none || rounded > device_->quick_bytes()) {
-        return PinnedBuffer();
-      }
-      leased_ += rounded;
-    } else {
-      ++refused_;
-    }
-  }
-  if (!fits) return Refusal(bytes, rounded);
+  PinnedBuffer there = TakeCached(bytes, rounded);
+  if (!there.empty()) return there;
+  const bool quick = rounded <= device_->quick_bytes();
+  const Room room =
+      quick ? Reserve(rounded, Room::kEnough) : RoomFor(rounded, account());
+  if (room == Room::kNone) return Refusal(bytes, rounded);
+  if (room == Room::kOnceFreed || !quick) return PinnedBuffer();
   absl::StatusOr<PinnedBuffer> made = Make(bytes, rounded);
   if (made.ok()) return made;
-  MutexLock lock(&mu_);
-  leased_ -= rounded;
+  AddLeased(-static_cast<int64_t>(rounded));
   // What is cached may be freed for it, elsewhere.
   if (absl::IsResourceExhausted(made.status())) return PinnedBuffer();
-  ++refused_;
+  refused_.fetch_add(1, std::memory_order_relaxed);
   return made;
 }
 
 absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
   const size_t rounded = Rounded(bytes);
-  PinnedBuffer::Block* surplus = nullptr;
-  bool fits = false;
-  {
-    MutexLock lock(&mu_);
-    if (rounded > 0) {
-      if (PinnedBuffer free = TakeFree(bytes, rounded); !free.empty()) {
-        return free;
-      }
-      fits = leased_ + rounded <= budget_;
-    }
-    if (fits) {
-      surplus = MakeRoom(rounded);
-      leased_ += rounded;
+  PinnedBuffer there;
+  std::vector<PinnedBuffer::Block*> evicted;
+  Room room = Room::kOnceFreed;
+  while (room == Room::kOnceFreed) {
+    there = TakeCached(bytes, rounded);
+    if (!there.empty()) break;
+    room = Reserve(rounded, Room::kEnough);
+    if (room != Room::kOnceFreed) break;
+    // Largest first: fewest slow frees.
+    if (PinnedBuffer::Block* const block = Evict()) {
+      evicted.push_back(block);
     } else {
-      ++refused_;
+      Yield();  // one is counted, and about to be there or to be leased
     }
   }
-  if (!fits) return Refusal(bytes, rounded);
-  FreeBlocks(surplus);
+  Free(evicted);
+  if (!there.empty()) return there;
+  if (room == Room::kNone) return Refusal(bytes, rounded);
 
   absl::StatusOr<PinnedBuffer> made = Make(bytes, rounded);
   if (absl::IsResourceExhausted(made.status())) {
@@ -146,43 +259,37 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Acquire(size_t bytes) {
     made = Make(bytes, rounded);
   }
   if (made.ok()) return made;
-  MutexLock lock(&mu_);
-  leased_ -= rounded;
-  ++refused_;
+  AddLeased(-static_cast<int64_t>(rounded));
+  refused_.fetch_add(1, std::memory_order_relaxed);
   return made;
 }
 
 absl::StatusOr<size_t> PinnedPool::Charge(size_t bytes) {
   constexpr size_t kUnit = size_t{1} << kMinClass;
+  if (bytes == 0) return 0;
   const size_t charged =
       bytes <= budget_ ? (bytes + kUnit - 1) / kUnit * kUnit : SIZE_MAX;
-  {
-    MutexLock lock(&mu_);
-    if (charged <= budget_ && leased_ + charged <= budget_) {
-      leased_ += charged;
-      return charged;
-    }
-    ++refused_;
+  if (charged <= budget_ && Reserve(charged, Room::kOnceFreed) != Room::kNone) {
+    return charged;
   }
   return Refusal(bytes, charged);
 }
 
 void PinnedPool::Discharge(size_t charged) {
-  MutexLock lock(&mu_);
-  leased_ -= charged;
+  AddLeased(-static_cast<int64_t>(charged));
 }
 
 absl::StatusOr<PinnedBuffer> PinnedPool::Make(size_t bytes, size_t rounded) {
   absl::StatusOr<PinnedMemory> memory = device_->AllocatePinned(rounded);
   if (!memory.ok()) return memory.status();
-  auto* block = new PinnedBuffer::Block;
-  block->pool = this;
-  block->memory = *std::move(memory);
-  block->size_class = std::countr_zero(rounded) - kMinClass;
-  return PinnedBuffer(block, bytes);
+  PinnedBuffer::Block& block = NewBlock();
+  block.memory = *std::move(memory);
+  block.size_class = std::countr_zero(rounded) - kMinClass;
+  return PinnedBuffer(&block, bytes);
 }
 
-absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) const {
+absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) {
+  refused_.fetch_add(1, std::memory_order_relaxed);
   const PinnedPoolStats now = stats();
   absl::Status status =
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
@@ -199,73 +306,62 @@ absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) const {
   return WithRetryAfter(std::move(status), absl::Milliseconds(10));
 }
 
-PinnedBuffer::Block* PinnedPool::MakeRoom(size_t bytes) {
-  PinnedBuffer::Block* taken = nullptr;
-  // Largest first: fewest slow frees.
-  for (size_t i = kClasses; i-- > 0;) {
-    while (leased_ + cached_ + bytes > budget_ && free_[i] != nullptr) {
-      PinnedBuffer::Block* const block = PopFree(i);
-      block->next = taken;
-      taken = block;
-    }
+void PinnedPool::Free(const std::vector<PinnedBuffer::Block*>& blocks) {
+  for (PinnedBuffer::Block* block : blocks) {
+    block->memory.Reset();
+    spare_.Push(block->number, LinkOf());
   }
-  return taken;
-}
-
-void PinnedPool::FreeBlocks(PinnedBuffer::Block* blocks) {
-  while (blocks != nullptr) {
-    delete std::exchange(blocks, blocks->next);
-  }
-}
-
-void PinnedPool::ReturnBlock(PinnedBuffer::Block* block) {
-  MutexLock lock(&mu_);
-  const auto size_class = static_cast<size_t>(block->size_class);
-  block->next = std::exchange(free_[size_class], block);
-  ++count_[size_class];
-  leased_ -= block->memory.size();
-  cached_ += block->memory.size();
 }
 
 PinnedPoolStats PinnedPool::stats() const {
-  MutexLock lock(&mu_);
+  const Account now = account();
   return {.budget_bytes = budget_,
-          .leased_bytes = leased_,
+          .leased_bytes = now.leased,
           .lent_bytes = lent_.load(std::memory_order_relaxed),
-          .cached_bytes = cached_,
-          .refused_total = refused_};
+          .cached_bytes = now.cached,
+          .refused_total = refused_.load(std::memory_order_relaxed)};
 }
 
 void PinnedPool::Trim() {
-  PinnedBuffer::Block* taken = nullptr;
-  {
-    MutexLock lock(&mu_);
-    for (size_t i = 0; i < kClasses; ++i) {
-      while (PinnedBuffer::Block* const block = PopFree(i)) {
-        block->next = std::exchange(taken, block);
-      }
+  std::vector<PinnedBuffer::Block*> taken;
+  for (Cached& cached : cached_) {
+    const std::vector<uint32_t> numbers = cached.blocks.TakeAll(LinkOf());
+    if (numbers.empty()) continue;
+    CountTaken(cached, static_cast<uint32_t>(numbers.size()));
+    for (const uint32_t number : numbers) {
+      taken.push_back(&BlockOf(number));
+      AddCached(-static_cast<int64_t>(taken.back()->memory.size()));
     }
   }
-  FreeBlocks(taken);
+  Free(taken);
 }
 
 bool PinnedPool::TrimOne(size_t keep) {
-  PinnedBuffer::Block* taken = nullptr;
-  {
-    MutexLock lock(&mu_);
-    const bool exceeded = leased_ + cached_ > budget_;
-    for (size_t i = kClasses; i-- > 0 && taken == nullptr;) {
-      if (!exceeded && (unused_[i] == 0 || cached_ <= keep)) continue;
-      const size_t unused = unused_[i];
-      taken = PopFree(i);
-      if (taken != nullptr && unused > 0) unused_[i] = unused - 1;
+  const bool exceeded = account().sum() > budget_;
+  for (size_t i = kClasses; i-- > 0;) {
+    Atomic<uint64_t>& tally = cached_[i].tally;
+    const uint32_t unused = Low(tally.load(std::memory_order_relaxed));
+    if (!exceeded && (unused == 0 || account().cached <= keep)) continue;
+    PinnedBuffer::Block* const block = Pop(i);
+    if (block == nullptr) continue;
+    AddCached(-static_cast<int64_t>(block->memory.size()));
+    // It was one of those; there may be fewer by now, for others were taken.
+    uint64_t word = tally.load(std::memory_order_relaxed);
+    while (unused > 0 &&
+           !tally.compare_exchange_weak(
+               word, ToWord(High(word), std::min(Low(word), unused - 1)),
+               std::memory_order_relaxed)) {
     }
-    if (taken == nullptr) unused_ = count_;
+    Free({block});
+    return true;
   }
-  if (taken == nullptr) return false;
-  taken->next = nullptr;
-  FreeBlocks(taken);
-  return true;
+  for (Cached& cached : cached_) {
+    uint64_t word = cached.tally.load(std::memory_order_relaxed);
+    while (!cached.tally.compare_exchange_weak(
+        word, ToWord(High(word), High(word)), std::memory_order_relaxed)) {
+    }
+  }
+  return false;
 }
 
 }  // namespace weir

@@ -1,6 +1,7 @@
 // A bounded pool of pinned host buffers in power-of-two size classes: staging
-// for inputs, and the memory that becomes a reply's slices. Thread-safe; no
-// heap block per lease. Buffers may be returned from any thread.
+// for inputs, and the memory that becomes a reply's slices. Thread-safe; a
+// lease takes no heap block and no lock where a buffer of its class is cached.
+// Buffers may be returned from any thread.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/number_stack.h"
 #include "kernels/device/memory.h"
 
 namespace weir {
@@ -93,7 +95,7 @@ class WEIR_EXPORT PinnedPool {
   // false, the largest first, as long as more than `keep` bytes are cached, or
   // whichever while the budget is exceeded; false if there is none. So what a
   // burst took goes back, what is used again and again stays. May wait for the
-  // device.
+  // device. One thread at a time.
   bool TrimOne(size_t keep);
 
  private:
@@ -101,29 +103,69 @@ class WEIR_EXPORT PinnedPool {
   static constexpr int kMinClass = 12;  // 4 KiB
   static constexpr int kClasses = 36;
 
+  // Blocks are kept for ever, with memory or without, each with its number, in
+  // chunks of which every one is twice as large as the one before.
+  static constexpr size_t kFirstChunk = 64;
+  static constexpr size_t kChunks = 25;
+
+  struct Account {  // in bytes
+    size_t leased = 0;
+    size_t cached = 0;
+    size_t sum() const { return leased + cached; }
+  };
+  struct alignas(64) Cached {
+    NumberStack blocks;
+    // How many there are, above how many there were at least since TrimOne was
+    // false.
+    Atomic<uint64_t> tally{0};
+  };
+  // For so many bytes more: none, some once others are freed, or enough.
+  enum class Room { kNone, kOnceFreed, kEnough };
+
+  static Account ToAccount(uint64_t word);
+  Account account() const { return ToAccount(account_.load()); }
+  Room RoomFor(size_t bytes, const Account& now) const;
+  // Counts them as leased where there is `enough`.
+  Room Reserve(size_t bytes, Room enough);
+  // Moves so many bytes from cached to leased; negative: back.
+  void Lease(int64_t bytes);
+  void AddLeased(int64_t bytes);
+  void AddCached(int64_t bytes);
+
+  PinnedBuffer::Block& BlockOf(uint32_t number) const;
+  auto LinkOf();
+  PinnedBuffer::Block& NewBlock();
   void ReturnBlock(PinnedBuffer::Block* block);
-  absl::Status Refusal(size_t bytes, size_t rounded) const;
+  absl::Status Refusal(size_t bytes, size_t rounded);
   // What a buffer of so many bytes takes; 0 if it can never fit.
   size_t Rounded(size_t bytes) const;
-  PinnedBuffer TakeFree(size_t bytes, size_t rounded) WEIR_REQUIRES(mu_);
+  PinnedBuffer TakeCached(size_t bytes, size_t rounded);
   // REQUIRES: it is counted as leased.
   absl::StatusOr<PinnedBuffer> Make(size_t bytes, size_t rounded);
-  // Takes cached blocks until `bytes` more fit into the budget.
-  PinnedBuffer::Block* MakeRoom(size_t bytes) WEIR_REQUIRES(mu_);
-  PinnedBuffer::Block* PopFree(size_t size_class) WEIR_REQUIRES(mu_);
-  static void FreeBlocks(PinnedBuffer::Block* blocks);
+  // So many blocks were taken out.
+  static void CountTaken(Cached& cached, uint32_t blocks);
+  // A cached block of the class, null if there is none; its bytes still count
+  // as cached.
+  PinnedBuffer::Block* Pop(size_t size_class);
+  // One of the largest class that has one, null if none has; its bytes count no
+  // more.
+  PinnedBuffer::Block* Evict();
+  // REQUIRES: they were evicted.
+  void Free(const std::vector<PinnedBuffer::Block*>& blocks);
 
   Device* const device_;
   const size_t budget_;
   Atomic<size_t> lent_{0};
-  mutable Mutex mu_;
-  std::array<PinnedBuffer::Block*, kClasses> free_ WEIR_GUARDED_BY(mu_) = {};
-  // Blocks in each list of `free_`: now, and at least since TrimOne was false.
-  std::array<size_t, kClasses> count_ WEIR_GUARDED_BY(mu_) = {};
-  std::array<size_t, kClasses> unused_ WEIR_GUARDED_BY(mu_) = {};
-  size_t leased_ WEIR_GUARDED_BY(mu_) = 0;
-  size_t cached_ WEIR_GUARDED_BY(mu_) = 0;
-  uint64_t refused_ WEIR_GUARDED_BY(mu_) = 0;
+  Atomic<uint64_t> refused_{0};
+  // What is leased above what is cached, in units of the smallest class, so
+  // that both change at once. A block counts as cached before it is in its
+  // list, and until after it was taken out.
+  alignas(64) Atomic<uint64_t> account_{0};
+  std::array<Cached, kClasses> cached_;
+  std::array<Atomic<PinnedBuffer::Block*>, kChunks> chunks_ = {};
+  NumberStack spare_;  // blocks without memory
+  Mutex numbers_mu_;
+  uint32_t next_number_ WEIR_GUARDED_BY(numbers_mu_) = 0;
 };
 
 }  // namespace weir

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -232,6 +235,78 @@ TEST_F(PinnedPoolTest, BuffersTravelBetweenThreads) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.stats().leased_bytes, 0u);
   EXPECT_LE(pool.stats().cached_bytes, size_t{64} << 12);
+}
+
+// More than one chunk of blocks, all of them there at once, and taken again
+// without the device.
+TEST_F(PinnedPoolTest, ManyBuffersAreTakenAgain) {
+  constexpr size_t kBuffers = 500;
+  PinnedPool pool(&device_, kBuffers << 12);
+  for (int round = 0; round < 2; ++round) {
+    std::vector<PinnedBuffer> buffers;
+    std::set<const std::byte*> addresses;
+    for (size_t i = 0; i < kBuffers; ++i) {
+      auto buffer = pool.AcquireNow(4096);
+      ASSERT_TRUE(buffer.ok()) << buffer.status();
+      addresses.insert(buffer->data());
+      buffers.push_back(*std::move(buffer));
+    }
+    EXPECT_EQ(addresses.size(), kBuffers);
+    EXPECT_FALSE(pool.AcquireNow(4096).ok());
+  }
+  EXPECT_EQ(device_.calls(DeviceCall::kAllocatePinned), kBuffers);
+}
+
+// Of a budget that never holds all that is wanted, with buffers that are freed
+// to make room for others of other classes.
+TEST_F(PinnedPoolTest, TheBudgetHoldsAtEveryMoment) {
+  constexpr size_t kBudget = 8 << 12;
+  constexpr size_t kThreads = 4;
+  PinnedPool pool(&device_, kBudget);
+  std::atomic<size_t> held = 0;
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < 3000; ++i) {
+        const size_t bytes = size_t{4096} << ((t + i) % 3);
+        auto buffer = i % 2 == 0 ? pool.Acquire(bytes) : pool.AcquireNow(bytes);
+        if (!buffer.ok() || buffer->empty()) continue;
+        const size_t capacity = buffer->capacity();
+        EXPECT_LE(held += capacity, kBudget);
+        auto* const first = reinterpret_cast<size_t*>(buffer->data());
+        *first = t;  // without any order of its own
+        EXPECT_EQ(*first, t);
+        held -= capacity;
+      }
+    });
+  }
+  std::thread trimmer([&] {
+    while (!done) {
+      if (!pool.TrimOne(0)) std::this_thread::yield();
+      const PinnedPoolStats now = pool.stats();
+      EXPECT_LE(now.leased_bytes + now.cached_bytes, kBudget);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  trimmer.join();
+  EXPECT_EQ(pool.stats().leased_bytes, 0u);
+  EXPECT_TRUE(pool.Acquire(kBudget).ok()) << "the whole of it is there again";
+  pool.Trim();
+  EXPECT_EQ(pool.stats().cached_bytes, 0u);
+}
+
+// Whoever ends the pool has seen that nothing is leased any more.
+TEST_F(PinnedPoolTest, EndsWhileItsLastBufferReturns) {
+  for (int i = 0; i < 200; ++i) {
+    auto pool = std::make_unique<PinnedPool>(&device_, 1 << 20);
+    auto buffer = *pool->Acquire(4096);
+    std::thread other([&buffer] { buffer.Reset(); });
+    while (pool->stats().leased_bytes > 0) std::this_thread::yield();
+    pool.reset();
+    other.join();
+  }
 }
 
 }  // namespace

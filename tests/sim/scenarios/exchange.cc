@@ -1,13 +1,18 @@
-// What threads hand to one another without a lock: lists of numbers.
+// What threads hand to one another without a lock: lists of numbers, and the
+// pinned buffers that are cached in them.
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/number_stack.h"
 #include "kernels/base/thread.h"
+#include "kernels/device/pinned_pool.h"
 #include "tests/sim/scenarios/scenarios.h"
 #include "tests/sim/scheduler.h"
+#include "tests/sim/sim_device.h"
 
 namespace weir::sim {
 namespace {
@@ -51,6 +56,70 @@ void NumbersHaveOneOwner() {
   Check(stack.TakeAll(link).size() == 3, "a number is lost");
 }
 
+constexpr size_t kUnit = 4096;
+
+// One wants all of a budget, which smaller buffers use up that nobody has; or
+// both want the only buffer.
+void PinnedBudgetHolds(size_t units) {
+  const size_t budget = units * kUnit;
+  SimDevice device;
+  {
+    PinnedPool pool(&device, budget);
+    {
+      std::vector<PinnedBuffer> cached(units);
+      for (PinnedBuffer& buffer : cached) buffer = *pool.Acquire(kUnit);
+    }
+    Quiesce();
+    AfterEveryStep([&pool, budget] {
+      const Unobserved look;
+      const PinnedPoolStats stats = pool.stats();
+      Check(stats.leased_bytes + stats.cached_bytes <= budget,
+            "more than the budget");
+    });
+    size_t held = 0;
+    const auto hold = [&held, budget](const PinnedBuffer& buffer) {
+      held += buffer.capacity();
+      Check(held <= budget, "more is held than the budget");
+      Yield();
+      held -= buffer.capacity();
+    };
+    bool other_begun = false;
+    bool other_ended = false;
+    SetExploring(true);
+    Thread other("other", [&] {
+      other_begun = true;
+      if (auto small = pool.AcquireNow(kUnit); small.ok()) hold(*small);
+      other_ended = true;
+    });
+    const bool alone = other_ended;
+    if (auto all = pool.Acquire(budget); all.ok()) {
+      hold(*all);
+    } else {
+      Check(other_begun && !alone, "refused what nobody has");
+    }
+    other.Join();
+    SetExploring(false);
+    AfterEveryStep(nullptr);
+    Check(pool.stats().leased_bytes == 0, "a buffer did not come back");
+    Check(pool.Acquire(budget).ok(), "the whole budget is there again");
+  }
+}
+
+// Whoever ends the pool has seen that nothing is leased any more.
+void PinnedReturnMeetsTheEnd() {
+  SimDevice device;
+  auto pool = std::make_unique<PinnedPool>(&device, 2 * kUnit);
+  auto buffer = pool->Acquire(kUnit);
+  Check(buffer.ok(), "a buffer");
+  Quiesce();
+  SetExploring(true);
+  Thread other("other", [&] { buffer->Reset(); });
+  while (pool->stats().leased_bytes > 0) Yield();
+  pool.reset();
+  other.Join();
+  SetExploring(false);
+}
+
 }  // namespace
 
 void AddExchange(std::vector<Scenario>& all) {
@@ -58,6 +127,9 @@ void AddExchange(std::vector<Scenario>& all) {
     all.push_back({.name = name, .body = std::move(body), .preemptions = 3});
   };
   add("exchange/numbers", NumbersHaveOneOwner);
+  add("exchange/pinned-one", [] { PinnedBudgetHolds(1); });
+  add("exchange/pinned-two", [] { PinnedBudgetHolds(2); });
+  add("exchange/pinned-return+end", PinnedReturnMeetsTheEnd);
 }
 
 }  // namespace weir::sim
