@@ -1,10 +1,8 @@
-// The stages of a work: in its context's queue, up to its launch, and on the
-// stream.
+// The stages of a work in its context's queue, up to its launch.
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
@@ -29,8 +27,6 @@ absl::Status WrongDevice(std::string_view what, const Device& device,
 }
 
 }  // namespace
-
-// -- In the queue -------------------------------------------------------------
 
 void Work::Start() {
   Advance(WorkState::kEnqueued);
@@ -521,121 +517,6 @@ void Work::BackPoints(const Point& at) const {
   for (const Signal& signal : request.signal) {
     signal.timeline->Back(signal.value, at);
   }
-}
-
-// -- On the stream ------------------------------------------------------------
-
-absl::Status Work::Launch(Stream& stream) {
-  Device& device = stream.device();
-  report_.launched_at = NowNanos();
-  report_.sequence = completion.sequence;
-  const bool host_addressable = device.host_addressable();
-  // The strand may have held it for long, and runs it in this thread.
-  const auto still_wanted = [this] { return StillWanted(); };
-  std::optional<absl::FunctionRef<absl::Status()>> go_on;
-  if (host_addressable) {
-    WEIR_RETURN_IF_ERROR(StillWanted());
-    go_on.emplace(still_wanted);
-  }
-  const auto make_room = [&still_wanted, &stream] {
-    absl::Status status = still_wanted();
-    return status.ok() ? stream.WaitForRoom(still_wanted) : status;
-  };
-  std::optional<absl::FunctionRef<absl::Status()>> pace;
-  if (pace_launches_ > 0) {
-    pace.emplace(make_room);
-    go_on.emplace(still_wanted);
-  }
-  for (const Dependency& dependency : dependencies_) {
-    const Point& point = dependency.point();
-    if (point.timeline == stream.timeline() || point.Outcome().has_value()) {
-      continue;
-    }
-    absl::Status waited = stream.WaitOnDevice(point);
-    // If it is the point that failed, that is Settle's.
-    if (!waited.ok() && !point.Outcome().has_value()) return waited;
-  }
-  if (host_addressable) {
-    // Everything is reached: on what a failed work left nothing is run.
-    WEIR_RETURN_IF_ERROR(DependencyStatus().value_or(absl::OkStatus()));
-  }
-  WEIR_RETURN_IF_ERROR(memory_.CopyIn(stream));
-  WEIR_RETURN_IF_ERROR(plan_->Run(PlanRun{.stream = stream,
-                                          .team = device.cpu_team(),
-                                          .inputs = memory_.inputs(),
-                                          .outputs = memory_.outputs(),
-                                          .arena = memory_.arena(),
-                                          .random = {.seed = seed_},
-                                          .go_on = go_on,
-                                          .pace = pace,
-                                          .pace_launches = pace_launches_}));
-  WEIR_RETURN_IF_ERROR(memory_.CopyOut(stream));
-  Advance(WorkState::kScheduled);
-  if (return_at_ <= WorkState::kScheduled) Return();
-  return absl::OkStatus();
-}
-
-// What was asked for may have failed by itself meanwhile.
-std::optional<absl::Status> Work::Dependency::Outcome() const {
-  std::optional<absl::Status> outcome = point().Outcome();
-  if (at->is_null() || outcome != absl::OkStatus()) return outcome;
-  return asked->Outcome().value_or(absl::OkStatus());
-}
-
-// A stream that waited on the device for a work that then failed has run on
-// what that work left behind: its own result is worth nothing.
-std::optional<absl::Status> Work::DependencyStatus() const {
-  std::optional<absl::Status> status = absl::OkStatus();
-  for (const Dependency& dependency : dependencies_) {
-    const std::optional<absl::Status> outcome = dependency.Outcome();
-    if (!outcome.has_value()) {
-      status = std::nullopt;
-    } else if (!outcome->ok()) {
-      return DependsOnFailed(dependency.asked->timeline->name(),
-                             dependency.asked->value, *outcome);
-    }
-  }
-  return status;
-}
-
-// In what a failed work left behind a kernel may find whatever fault: that work
-// is to blame.
-std::optional<absl::Status> Work::Settle(const Completion& done) {
-  const bool faulty = done.fault != FaultCode::kNone;
-  if (!done.status.ok() && !faulty) return done.status;
-  std::optional<absl::Status> inherited = DependencyStatus();
-  if (!faulty || inherited != absl::OkStatus()) return inherited;
-  return plan_->FaultAt(done.fault_node, done.fault);
-}
-
-void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
-  DeviceError error;
-  error.code = static_cast<int32_t>(done.fault);
-  error.text = std::string(status.message());
-  error.name = Reason(status);
-  // What a call of the backend's own said.
-  for (const auto& [key, value] : Metadata(status)) {
-    if (key == "name") error.name = value;
-    if (key == "code") (void)absl::SimpleAtoi(value, &error.code);
-  }
-  error.sticky = done.status.code() == absl::StatusCode::kUnavailable;
-  error.node = NodeAtFault(status);
-  report_.device_errors.push_back(std::move(error));
-}
-
-void Work::Complete(const Completion& done) {
-  report_.completed_at = done.completed_at;
-  report_.sequence = done.sequence;
-  absl::Status status = done.outcome;
-  if (!done.status.ok() && !GaveUp(status) && !IsInherited(status)) {
-    NoteDeviceError(done, status);
-  }
-  if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
-  if (status.ok() && !waits_apart_) {
-    plan_->RecordDuration(done.completed_at - done.started_at,
-                          done.device_time);
-  }
-  End(std::move(status), /*launched=*/true);
 }
 
 }  // namespace weir

@@ -91,6 +91,42 @@ void Unread() {
   world.End();
 }
 
+// Nobody flushes for them: one is late, one cancelled, and the handler may be
+// flushing or leaving when they go.
+void Unwanted(bool flush) {
+  World world;
+  std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
+  std::shared_ptr<EvalContext> b = world.MakeContext();
+  SimWork& late = world.MakeWork();
+  SimWork& cancelled = world.MakeWork();
+  SimWork& outside = world.MakeWork();
+  late.set_result(SimWork::Result::kKept);
+  cancelled.set_result(SimWork::Result::kKept);
+  world.Begin();
+  late.set_deadline(NowNanos() + 2000);
+  Activation in_a = world.Enter(*a);
+  late.Defer(in_a);
+  cancelled.Defer(in_a);
+  Thread canceler("canceler", [&cancelled] { cancelled.Cancel(); });
+  outside.After(cancelled);
+  Activation in_b = world.Enter(*b);
+  outside.Submit(in_b);
+  if (flush) {
+    in_a.Flush();
+  } else {
+    late.WaitDone();
+    cancelled.WaitDone();
+  }
+  world.Leave(in_a);
+  a = nullptr;
+  canceler.Join();
+  late.WaitDone();
+  cancelled.WaitDone();
+  outside.WaitDone();
+  world.Leave(in_b);
+  world.End();
+}
+
 }  // namespace
 
 void AddDeferred(std::vector<Scenario>& all) {
@@ -114,6 +150,13 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/joined+late", {.joined = true, .late = true});
   add("deferred/joined+late+cancel",
       {.joined = true, .cancel = true, .late = true});
+  for (const bool flush : {false, true}) {
+    all.push_back(
+        {.name = flush ? "deferred/unwanted+flush" : "deferred/unwanted",
+         .body = [flush] { Unwanted(flush); },
+         .limits = {.idle_steps = 20'000},
+         .preemptions = 1});
+  }
   all.push_back({.name = "deferred/unread",
                  .body = Unread,
                  .limits = {.idle_steps = 20'000},
