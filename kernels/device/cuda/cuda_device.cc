@@ -157,10 +157,11 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
   WEIR_ASSIGN_OR_RETURN(const int driver_version, CheckDriver());
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
-  if (counted == cudaErrorNoDevice)
+  if (counted == cudaErrorNoDevice) {
     count = 0;
-  else
+  } else {
     WEIR_RETURN_IF_ERROR(CudaStatus(counted, "cudaGetDeviceCount"));
+  }
   if (count == 0) return NoDevice("the NVIDIA driver finds no GPU");
   if (ordinal < 0 || ordinal >= count) {
     return absl::InvalidArgumentError(
@@ -419,8 +420,8 @@ absl::StatusOr<void*> CudaDevice::AllocatePinnedRaw(size_t bytes) {
     return absl::InternalError(
         absl::StrCat(bytes, " pinned bytes do not begin at a page: ", address));
   }
-  void* aligned = reinterpret_cast<void*>((address + kPinnedAlignment - 1) /
-                                          kPinnedAlignment * kPinnedAlignment);
+  void* aligned = static_cast<std::byte*>(data) +
+                  (kPinnedAlignment - address % kPinnedAlignment);
   MutexLock lock(&pinned_mu_);
   pinned_blocks_[aligned] = data;
   return aligned;

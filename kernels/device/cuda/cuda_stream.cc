@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
   WEIR_RETURN_IF_ERROR(device->Report(WEIR_CUDA_CALL(
       cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority))));
   auto handle = std::make_shared<Handle>(device, stream);
-  unsigned long long id = 0;
+  unsigned long long id = 0;  // NOLINT(google-runtime-int): the runtime's type
   WEIR_RETURN_IF_ERROR(
       device->Report(WEIR_CUDA_CALL(cudaStreamGetId(stream, &id))));
   if (id <= 2) {

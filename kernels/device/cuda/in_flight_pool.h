@@ -112,7 +112,7 @@ class InFlightPool {
 
   // The item serves again when the work that `stream` has now is done.
   absl::Status Return(std::unique_ptr<Item> item, cudaStream_t stream) {
-    const absl::Status status = item->done.Record(stream);
+    absl::Status status = item->done.Record(stream);
     item->used_at = NowNanos();
     MutexLock lock(&mu_);
     items_.push_back(std::move(item));

@@ -45,6 +45,7 @@ absl::Status FillCuda(RecordSlab::Block& block) {
     for (size_t s = 0; s < CompletionRecord::kSlots; ++s) {
       record.slots[s].fault.store(0, std::memory_order_relaxed);
       image[i * CompletionRecord::kSlots + s] = {
+          // NOLINTNEXTLINE(google-runtime-int): what kernels swap
           0, reinterpret_cast<unsigned long long*>(
                  &block.device[i].slots[s].fault)};
     }

@@ -85,7 +85,7 @@ class Decoder {
     }
     if (info.IsPlainJpeg()) {
       WEIR_RETURN_IF_ERROR(nvjpeg_.status());
-      const absl::Status status =
+      absl::Status status =
           DecodeJpeg(stream, file, info, pixels, scratch, go_on);
       if (!absl::IsUnimplemented(status)) return status;
     }

@@ -327,6 +327,8 @@ absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
                                            const PlanArgs& args) {
   const TensorMeta& out = args.outputs[0];
   const bool has_c = !IsMissing(args, 2) && attributes.beta != 0;
+  // The analyzer loses sight of a std::function that is moved.
+  // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
   WEIR_ASSIGN_OR_RETURN(PlannedRun product, PlanProduct(device, p, out.bytes));
   if (!has_c && attributes.alpha == 1) return product;
   ElementwiseSpec spec;
