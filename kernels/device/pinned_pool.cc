@@ -107,9 +107,15 @@ void PinnedPool::AddCached(int64_t bytes) {
   account_.fetch_add(static_cast<uint64_t>(bytes >> kUnitBits));
 }
 
-void PinnedPool::Lease(int64_t bytes) {
-  const auto units = static_cast<uint64_t>(bytes >> kUnitBits);
-  account_.fetch_add((units << kHighBits) - units);
+bool PinnedPool::Lease(size_t bytes) {
+  const uint64_t units = bytes >> kUnitBits;
+  uint64_t word = account_.load();
+  do {
+    // What is charged may have taken the room of what is cached.
+    if (ToAccount(word).leased + bytes > budget_) return false;
+  } while (!account_.compare_exchange_weak(
+      word, word + ((units << kHighBits) - units)));
+  return true;
 }
 
 PinnedPool::Room PinnedPool::RoomFor(size_t bytes, const Account& now) const {
@@ -201,15 +207,23 @@ PinnedBuffer PinnedPool::TakeCached(size_t bytes, size_t rounded) {
   PinnedBuffer::Block* const block =
       Pop(static_cast<size_t>(std::countr_zero(rounded) - kMinClass));
   if (block == nullptr) return {};
-  Lease(static_cast<int64_t>(rounded));
+  if (!Lease(rounded)) {
+    Push(block);
+    return {};
+  }
   return PinnedBuffer(block, bytes);
 }
 
-// Counted first: who finds it in the list takes it from what is counted. Once
-// it is there the pool may be gone.
+// Counted first: who finds it in the list takes it from what is counted.
 void PinnedPool::ReturnBlock(PinnedBuffer::Block* block) {
+  const uint64_t units = block->memory.size() >> kUnitBits;
+  account_.fetch_add(units - (units << kHighBits));
+  Push(block);
+}
+
+// Once it is there the pool may be gone.
+void PinnedPool::Push(PinnedBuffer::Block* block) {
   Cached& cached = cached_[static_cast<size_t>(block->size_class)];
-  Lease(-static_cast<int64_t>(block->memory.size()));
   cached.tally.fetch_add(ToWord(1, 0), std::memory_order_relaxed);
   cached.blocks.Push(block->number, LinkOf());
 }

@@ -127,8 +127,8 @@ class WEIR_EXPORT PinnedPool {
   Room RoomFor(size_t bytes, const Account& now) const;
   // Counts them as leased where there is `enough`.
   Room Reserve(size_t bytes, Room enough);
-  // Moves so many bytes from cached to leased; negative: back.
-  void Lease(int64_t bytes);
+  // Moves so many bytes from cached to leased; false without room for them.
+  bool Lease(size_t bytes);
   void AddLeased(int64_t bytes);
   void AddCached(int64_t bytes);
 
@@ -136,6 +136,7 @@ class WEIR_EXPORT PinnedPool {
   auto LinkOf();
   PinnedBuffer::Block& NewBlock();
   void ReturnBlock(PinnedBuffer::Block* block);
+  void Push(PinnedBuffer::Block* block);  // its bytes count as cached
   absl::Status Refusal(size_t bytes, size_t rounded);
   // What a buffer of so many bytes takes; 0 if it can never fit.
   size_t Rounded(size_t bytes) const;

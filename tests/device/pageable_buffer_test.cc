@@ -66,6 +66,19 @@ TEST_F(PageableBufferTest, WhatIsCachedDoesNotKeepItWaiting) {
   EXPECT_EQ(pool_.stats().cached_bytes, 0u);
 }
 
+// What is cached is no room that was charged meanwhile.
+TEST_F(PageableBufferTest, WhatIsCachedIsNotLentBeyondTheBudget) {
+  { const auto cached = *pool_.Acquire(4 * 4096); }
+  auto copy = *PageableBuffer::Create(pool_, 4 * 4096);
+  EXPECT_EQ(Reason(pool_.Acquire(4 * 4096).status()), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_EQ(Reason(pool_.AcquireNow(4 * 4096).status()),
+            "HOST_MEMORY_EXHAUSTED");
+  EXPECT_EQ(pool_.stats().leased_bytes, 4u * 4096);
+  copy.Reset();
+  EXPECT_TRUE(pool_.Acquire(4 * 4096).ok());
+  EXPECT_EQ(device_.calls(DeviceCall::kAllocatePinned), 1u);
+}
+
 TEST_F(PageableBufferTest, AcquireFreesWhatExceedsTheBudget) {
   { const auto cached = *pool_.Acquire(8192); }
   const auto copy = *PageableBuffer::Create(pool_, 3 * 4096);
