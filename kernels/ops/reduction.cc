@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/parallel_for.h"
@@ -92,7 +93,7 @@ Geometry MakeGeometry(const Dims& dims, const std::vector<bool>& reduced) {
     Geometry none;
     none.length = none.count = 0;
     for (size_t d = 0; d < dims.size(); ++d) {
-      if (!reduced[d]) none.outputs *= dims[d];
+      if (!reduced[d]) none.outputs = SaturatingMul(none.outputs, dims[d]);
     }
     none.kept = {none.outputs};
     none.kept_strides = {0};
