@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "kernels/eval/eval_context.h"
 
 namespace weir {
 namespace {
@@ -28,6 +29,20 @@ bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
 
 }  // namespace
 
+bool DeferredSet::MayWaitElsewhere(const Work& work) {
+  const std::shared_ptr<EvalContext> here = work.context();
+  const WorkRequest& request = work.request;
+  return absl::c_any_of(request.after,
+                        [&](const Point& point) {
+                          return !point.Outcome().has_value() &&
+                                 point.timeline != here->timeline();
+                        }) ||
+         absl::c_any_of(request.inputs, [&](const InputSource& in) {
+           return in.producer != nullptr && !in.producer->readable_ &&
+                  !in.producer->done() && in.producer->context() != here;
+         });
+}
+
 std::shared_ptr<DeferredSet> DeferredSet::Create(Executor* executor,
                                                  TimerQueue* timers) {
   return std::shared_ptr<DeferredSet>(new DeferredSet(executor, timers));
@@ -43,6 +58,7 @@ void DeferredSet::Add(std::shared_ptr<Work> work) {
   // It may have been cancelled before it was known to be here.
   const bool wanted = work->Wanted(NowNanos()).ok();
   const Nanos deadline = work->request.deadline;
+  work->deferred_number_ = ++added_;
   works_.push_back(std::move(work));
   if (wanted) {
     SetTimer(deadline);
@@ -54,7 +70,8 @@ void DeferredSet::Add(std::shared_ptr<Work> work) {
 DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
   MutexLock lock(&mu_);
   size_t count = 0;
-  for (size_t i = 0; i < works_.size(); ++i) {
+  if (!works_.empty() && MayWaitElsewhere(work)) count = works_.size();
+  for (size_t i = count; i < works_.size(); ++i) {
     if (ComesAfter(work, works_[i])) count = i + 1;
   }
   return Take(count);
@@ -62,6 +79,7 @@ DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
 
 DeferredSet::Works DeferredSet::TakeAll() {
   MutexLock lock(&mu_);
+  added_ = 0;
   return Take(works_.size());
 }
 

@@ -33,8 +33,9 @@ class WEIR_EXPORT DeferredSet
   size_t size() const;
   void Add(std::shared_ptr<Work> work);
 
-  // Takes out what `work` reads or comes after, what that depends on, and so
-  // on: everything up to the last of them, so that order is kept.
+  // Takes out what `work`, of the same context, reads or comes after, what that
+  // depends on, and so on: everything up to the last of them, so that order is
+  // kept. All, if it may wait for another context, which may wait for these.
   Works TakeBefore(const Work& work);
   Works TakeAll();
 
@@ -45,6 +46,7 @@ class WEIR_EXPORT DeferredSet
   DeferredSet(Executor* executor, TimerQueue* timers)
       : executor_(executor), timers_(timers) {}
 
+  static bool MayWaitElsewhere(const Work& work);
   Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
   void StopTimer() WEIR_REQUIRES(mu_);          // if nothing is left
   void EndUnwanted();
@@ -57,6 +59,7 @@ class WEIR_EXPORT DeferredSet
 
   mutable Mutex mu_;
   std::deque<std::shared_ptr<Work>> works_ WEIR_GUARDED_BY(mu_);
+  uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;  // since TakeAll
   bool posted_ WEIR_GUARDED_BY(mu_) = false;
   Nanos timer_at_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
   TimerQueue::TimerId timer_ WEIR_GUARDED_BY(mu_) = 0;

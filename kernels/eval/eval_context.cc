@@ -101,7 +101,7 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 
 void EvalContext::Enqueue(Work* work, bool was_deferred) {
   work->SetContext(shared_from_this());
-  RunDeferred(deferred_->TakeBefore(*work));
+  if (!was_deferred) RunDeferred(deferred_->TakeBefore(*work));
   const uint64_t number =
       order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
   if (number == 0) {
@@ -210,7 +210,7 @@ FlushResult EvalContext::Flush() {
   // producers free as well.
   for (size_t i = deferred.size(); i-- > 0;) {
     if (!deferred[i]->IsUnread(deferred[i])) continue;
-    result.dropped.push_back(i + 1);
+    result.dropped.push_back(deferred[i]->deferred_number_);
     deferred[i]->End(absl::CancelledError("nobody waits for it"),
                      /*launched=*/false);
     deferred[i] = nullptr;
@@ -310,7 +310,15 @@ void EvalContext::EndJoined(JoinedWork* joined, absl::Status status,
   }
   // What it held back may read its members from here on.
   if (launched) queue->Release();
-  for (QueueItem* const item : items) queue->Return(item);
+  if (items.empty()) return;
+  const auto give_back = [queue, items = std::move(items)] {
+    for (QueueItem* const item : items) queue->Return(item);
+  };
+  if (launched) {
+    executor_->Post(give_back);  // this thread completes works
+  } else {
+    give_back();
+  }
 }
 
 }  // namespace weir

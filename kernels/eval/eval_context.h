@@ -61,8 +61,10 @@ struct FailedWork {
 
 struct FlushResult {
   std::vector<uint64_t> executed;  // deferred works that were submitted
-  std::vector<uint64_t> dropped;   // results were given up unread: never run,
-                                   // ended with CANCELLED
+  // Deferred works whose results were given up unread, as they were deferred
+  // since the last Flush, from 1: never run, ended with CANCELLED. Of those
+  // that were cancelled or late before, their observers alone are told.
+  std::vector<uint64_t> dropped;
   // Since the last Flush: the newest kMaxFailedKept of `failed_total`.
   std::vector<FailedWork> failed;
   uint64_t failed_total = 0;

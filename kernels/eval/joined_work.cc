@@ -49,27 +49,29 @@ bool KeepsWhatIsRead(const Work& reader) {
 }  // namespace
 
 // What one waits for all would, and what waits for one of them might be among
-// that. A work of the same context was launched before it is their turn.
+// that. A work of the same context is launched, on their lane, before it is
+// their turn.
 bool JoinedWork::Waits(const Work& work,
                        absl::Span<const std::shared_ptr<Work>> before,
                        const EvalContext& context) {
   if (!work.request.after.empty()) return true;
-  for (const InputSource& input : work.request.inputs) {
-    if (input.tensor.valid() &&
-        !IsWritten(input.tensor, context.engine().device())) {
-      return true;
-    }
-    const Work* const producer = input.producer.get();
-    if (producer == nullptr || producer->readable_ || producer->done() ||
-        producer->timeline_ == context.timeline()) {
-      continue;
-    }
-    const bool joined = std::any_of(
-        before.begin(), before.end(),
-        [producer](const auto& member) { return member.get() == producer; });
-    if (!joined) return true;
-  }
-  return false;
+  const Device& device = context.engine().device();
+  return std::any_of(
+      work.request.inputs.begin(), work.request.inputs.end(),
+      [&](const InputSource& input) {
+        if (input.tensor.valid()) return !IsWritten(input.tensor, device);
+        const std::shared_ptr<Work>& producer = input.producer;
+        if (producer == nullptr || producer->context().get() == &context ||
+            std::find(before.begin(), before.end(), producer) != before.end()) {
+          return false;
+        }
+        if (!producer->readable_ && !producer->done()) return true;
+        // One that failed is an error of its reader alone.
+        const auto& kept = producer->result_.kept;
+        return input.producer_output >= kept.size() ||
+               !kept[input.producer_output].valid() ||
+               !IsWritten(kept[input.producer_output], device);
+      });
 }
 
 size_t JoinedWork::CountJoinable(absl::Span<const std::shared_ptr<Work>> works,

@@ -265,7 +265,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
 
   std::shared_ptr<Timeline> timeline_;  // the context's, with a place on it
   WorkObserver* observer_ = nullptr;
-  std::shared_ptr<Work> self_;  // deferred works keep themselves until done
+  std::shared_ptr<Work> self_;    // deferred works keep themselves until done
+  uint64_t deferred_number_ = 0;  // since the last Flush, from 1
   // Of a work that was deferred: at 1 once it is done.
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work

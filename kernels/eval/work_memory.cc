@@ -190,6 +190,11 @@ void WorkMemory::StageInputs() {
     addresses_[i] = to;
   }
   staged_ = true;
+  bool borrows = false;
+  for (size_t i = 0; i < request_.inputs.size(); ++i) {
+    borrows = borrows || (!request_.inputs[i].tensor.valid() && Borrows(i));
+  }
+  if (!borrows) owned_inputs_.Reset();
 }
 
 absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, uint64_t owner,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error_info.h"
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
 
@@ -219,6 +220,25 @@ TEST_P(Flush, JoiningMakesNoCircle) {
   EXPECT_THAT(Kept(here, last), ElementsAre(5));
 }
 
+TEST_P(Flush, WhatWaitsElsewhereComesAfterWhatIsDeferred) {
+  Activation here = Enter(NewContext());
+  Activation elsewhere = Enter(NewContext());
+  const std::vector<float> a = {5};
+  Deferred first(this, "Neg", 1), between(this, "Neg", 1), last(this, "Abs", 1);
+  first.Read(0, a);
+  between.Read(0, first);
+  between.request().mode = EvalMode::kEager;
+  between.request().deadline = NowNanos() + Nanos{10} * 1'000'000'000;
+  last.Read(0, between);
+  last.request().mode = EvalMode::kEager;
+  Defer(here, first);
+  elsewhere.Submit(between.work.get(), &between.waiter);
+  here.Submit(last.work.get(), &last.waiter);
+  EXPECT_EQ(between.Done(), absl::OkStatus());
+  EXPECT_EQ(last.Done(), absl::OkStatus());
+  EXPECT_EQ(first.Done(), absl::OkStatus());
+}
+
 // A wait of one work is no wait of another that needs nothing.
 TEST_P(Flush, AWorkThatWaitsForAnotherContextWaitsAlone) {
   Activation here = Enter(NewContext());
@@ -249,24 +269,50 @@ TEST_P(Flush, ADeferredWorkThatNobodyWantsEndsAtOnce) {
   const std::vector<float> a = {5};
   Deferred cancelled(this, "Neg", 1), late(this, "Neg", 1);
   Deferred later(this, "Neg", 1), stays(this, "Abs", 1);
-  late.request().deadline = NowNanos() + 20'000'000;
-  later.request().deadline = NowNanos() + 40'000'000;
-  for (Deferred* work : {&cancelled, &later, &late, &stays}) {
+  Deferred reader(this, "Abs", 1), unread(this, "Neg", 1);
+  for (Deferred* work : {&cancelled, &later, &late, &stays, &unread}) {
     work->Read(0, a);
-    Defer(here, *work);
   }
-  Deferred reader(this, "Abs", 1);
+  Defer(here, cancelled);
   reader.Read(0, cancelled);
   reader.request().mode = EvalMode::kEager;
   elsewhere.Submit(reader.work.get(), &reader.waiter);
   cancelled.work->Cancel();
   EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(reader.Done().code(), absl::StatusCode::kCancelled);
+  late.request().deadline = NowNanos() + 20'000'000;
+  later.request().deadline = NowNanos() + 40'000'000;
+  for (Deferred* work : {&later, &late, &stays, &unread}) Defer(here, *work);
   EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(later.Done().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_FALSE(stays.work->done());
-  EXPECT_EQ(here.Flush().executed.size(), 1u);
+  // Numbers are not other ones for what has gone.
+  unread.work = nullptr;
+  const FlushResult flushed = here.Flush();
+  EXPECT_EQ(flushed.executed.size(), 1u);
+  EXPECT_THAT(flushed.dropped, ElementsAre(5));
   EXPECT_EQ(stays.Done(), absl::OkStatus());
+}
+
+// It was cancelled before it was there: by who was told that the call returned.
+TEST_P(Flush, AWorkThatIsCancelledAsItReturnsEndsAtOnce) {
+  struct Canceler final : WorkObserver {
+    void OnReturn(Work& work) override { work.Cancel(); }
+    void OnDone(Work& work) override {
+      status = work.status();
+      done.Set();
+    }
+    absl::Status status;
+    Event done;
+  };
+  Activation activation = Enter(NewContext());
+  const std::vector<float> a = {5};
+  Deferred deferred(this, "Neg", 1);
+  deferred.Read(0, a);
+  Canceler canceler;
+  activation.Defer(deferred.work, &canceler);
+  canceler.done.Wait();
+  EXPECT_TRUE(absl::IsCancelled(canceler.status)) << canceler.status;
 }
 
 TEST_P(Flush, WorksMayBeCancelledWhileTheyAreFlushed) {

@@ -122,6 +122,40 @@ class Waits : public ::testing::Test {
   ThreadExecutor io_{"test-io", ThreadRole::kIo};
 };
 
+// Without memory at hand for the device they are copied all the same.
+TEST_F(Waits, AnEagerCallersBytesAreItsOwnAgain) {
+  std::vector<float> values(1 << 16, 3);
+  const auto program =
+      Program::Compile(OneNode("", "Identity"), engine_->device(), *registry_);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto piece = [&](size_t from, size_t count) {
+    return std::string_view(reinterpret_cast<const char*>(&values[from]),
+                            count * sizeof(float));
+  };
+  auto context = EvalContext::Create(engine_.get(), {});
+  Activation activation = *context->Enter(NewHandlerId());
+  WatchedWork work;
+  work.request().program = *program;
+  work.request().outputs = {OutputWish::kKeep};
+  InputSource source;
+  source.dtype = DType::kFloat;
+  source.dims = {static_cast<int64_t>(values.size())};
+  source.pieces = {piece(0, 1000), piece(1000, values.size() - 1000)};
+  work.request().inputs = {source};
+  // Its stream waits, so that the launch comes after the change.
+  auto gate = std::make_shared<Timeline>("gate");
+  work.request().after = {Point{gate, 1}};
+  activation.Submit(work.work.get(), &work.waiter);
+  ASSERT_TRUE(work.Returned().ok()) << work.work->status();
+  values.assign(values.size(), 7);
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(work.Done().ok()) << work.work->status();
+  const auto* kept =
+      reinterpret_cast<const float*>(work.work->OutputTensor(0).data());
+  EXPECT_EQ(kept[0], 3);
+  EXPECT_EQ(kept[values.size() - 1], 3);
+}
+
 // Growing and shrinking works, failing ones, ones whose lane is ill, ones that
 // nobody waits for any more; more at a time than there are lanes.
 TEST_F(Waits, AreNowhereOutOfPlaceUnderLoadsOfAllKinds) {
