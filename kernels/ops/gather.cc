@@ -22,9 +22,7 @@ absl::Status InferGather(InferContext& context) {
   const SymbolicShape& indices = context.input_shape(1);
   SymbolicShape shape;
   if (data.has_value()) {
-    WEIR_ASSIGN_OR_RETURN(const int axis,
-                          NormalizeAxis(node.attributes.Int("axis", 0),
-                                        static_cast<int>(data->size())));
+    WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, data->size()));
     if (indices.has_value()) {
       shape = SymbolicDims(data->begin(), data->begin() + axis);
       shape->insert(shape->end(), indices->begin(), indices->end());
@@ -42,13 +40,10 @@ NodeCost GatherCost(const NodeInfo& node, DeviceKind device,
   constexpr int64_t kUncachedOperations = 80;
   NodeCost cost = OutputCost(node, device, args);
   const TensorMeta& data = args.inputs[0];
-  const auto axis = NormalizeAxis(node.attributes.Int("axis", 0),
-                                  static_cast<int>(data.dims.size()));
+  const auto axis = AxisOf(node, data.dims.size());
   if (!axis.ok() || data.bytes <= kCachedBytes) return cost;
   int64_t rows = args.inputs[1].elements;
-  for (int d = 0; d < *axis; ++d) {
-    rows = SaturatingMul(rows, data.dims[static_cast<size_t>(d)]);
-  }
+  for (size_t d = 0; d < *axis; ++d) rows = SaturatingMul(rows, data.dims[d]);
   AddOnACpu(device, args, rows, kUncachedOperations, cost);
   return cost;
 }
@@ -99,14 +94,12 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeGatherKernel(
   return MakeKernel(
       [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
         const Dims& dims = args.inputs[0].dims;
-        WEIR_ASSIGN_OR_RETURN(const int axis,
-                              NormalizeAxis(node.attributes.Int("axis", 0),
-                                            static_cast<int>(dims.size())));
+        WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, dims.size()));
         GatherShape shape;
         for (size_t d = 0; d < dims.size(); ++d) {
-          int64_t& size = d < static_cast<size_t>(axis)    ? shape.outer
-                          : d == static_cast<size_t>(axis) ? shape.axis
-                                                           : shape.inner;
+          int64_t& size = d < axis    ? shape.outer
+                          : d == axis ? shape.axis
+                                      : shape.inner;
           size *= dims[d];
         }
         shape.indices = args.inputs[1].elements;

@@ -62,6 +62,14 @@ std::optional<std::vector<int64_t>> AttributeOrInput(const NodeInfo& node,
   return std::nullopt;
 }
 
+absl::StatusOr<size_t> AxisOf(const NodeInfo& node, size_t rank,
+                              int64_t fallback) {
+  WEIR_ASSIGN_OR_RETURN(const int axis,
+                        NormalizeAxis(node.attributes.Int("axis", fallback),
+                                      static_cast<int>(rank)));
+  return static_cast<size_t>(axis);
+}
+
 absl::StatusOr<std::vector<int>> NormalizeAxes(absl::Span<const int64_t> axes,
                                                int rank) {
   std::vector<int> result;

@@ -3,6 +3,7 @@
 // name shapes and axes; the caller adds the node. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -42,6 +43,10 @@ IntList AttributeOrInput(const InferContext& context,
 WEIR_EXPORT std::optional<std::vector<int64_t>> AttributeOrInput(
     const NodeInfo& node, const PlanArgs& args, std::string_view attribute,
     size_t i);
+
+// The attribute "axis", or `fallback` where it is missing, in [0, rank).
+WEIR_EXPORT absl::StatusOr<size_t> AxisOf(const NodeInfo& node, size_t rank,
+                                          int64_t fallback = 0);
 
 // Sorted axes in [0, rank); a repeated one is an error.
 absl::StatusOr<std::vector<int>> NormalizeAxes(absl::Span<const int64_t> axes,

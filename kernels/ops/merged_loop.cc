@@ -1,5 +1,7 @@
 #include "kernels/ops/merged_loop.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace weir {
@@ -43,9 +45,9 @@ Dims BroadcastStrides(absl::Span<const int64_t> dims,
                       absl::Span<const int64_t> out) {
   const Dims dense = DenseStrides(dims);
   Dims strides(out.size(), 0);
-  const size_t shift = out.size() - dims.size();
-  for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] != 1) strides[d + shift] = dense[d];
+  for (size_t j = 1; j <= std::min(dims.size(), out.size()); ++j) {
+    const size_t d = dims.size() - j;
+    if (dims[d] != 1) strides[out.size() - j] = dense[d];
   }
   return strides;
 }

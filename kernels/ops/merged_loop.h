@@ -29,7 +29,8 @@ struct WEIR_EXPORT MergedLoop {
 };
 
 // Element strides of a dense tensor of `dims` broadcast to `out` by NumPy's
-// rule: 0 where it repeats. REQUIRES: it fits.
+// rule: 0 where it repeats. REQUIRES: it fits, after ones in front that `out`
+// lacks.
 WEIR_EXPORT Dims BroadcastStrides(absl::Span<const int64_t> dims,
                                   absl::Span<const int64_t> out);
 

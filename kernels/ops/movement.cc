@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "kernels/ops/infer.h"
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/strided_copy.h"
 
@@ -27,37 +28,12 @@ RunFunction RunStrided(StridedCopy copy) {
 
 // -- Transpose ----------------------------------------------------------------
 
-absl::StatusOr<std::vector<size_t>> Permutation(const NodeInfo& node,
-                                                size_t rank) {
-  std::vector<size_t> perm(rank);
-  if (!node.attributes.Has("perm")) {
-    std::iota(perm.rbegin(), perm.rend(), size_t{0});
-    return perm;
-  }
-  const std::vector<int64_t> given = node.attributes.Ints("perm");
-  std::vector<bool> seen(rank, false);
-  bool good = given.size() == rank;
-  for (size_t i = 0; good && i < rank; ++i) {
-    good = given[i] >= 0 && given[i] < static_cast<int64_t>(rank);
-    if (!good) break;
-    perm[i] = static_cast<size_t>(given[i]);
-    good = !seen[perm[i]];
-    seen[perm[i]] = true;
-  }
-  if (!good) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute \"perm\" ", DimsString(given),
-                     " is no permutation of ", rank, " axes"));
-  }
-  return perm;
-}
-
 absl::Status InferTranspose(InferContext& context) {
   const NodeInfo& node = context.node();
   SymbolicShape shape;
   if (const SymbolicShape& input = context.input_shape(0)) {
     WEIR_ASSIGN_OR_RETURN(const std::vector<size_t> perm,
-                          Permutation(node, input->size()));
+                          PermutationOf(node, input->size()));
     shape.emplace();
     for (size_t axis : perm) shape->push_back((*input)[axis]);
   }
@@ -71,7 +47,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeTransposeKernel(
       [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
         const TensorMeta& input = args.inputs[0];
         WEIR_ASSIGN_OR_RETURN(const std::vector<size_t> perm,
-                              Permutation(node, input.dims.size()));
+                              PermutationOf(node, input.dims.size()));
         const Dims dense = DenseStrides(input.dims);
         Dims strides;
         for (size_t axis : perm) strides.push_back(dense[axis]);
@@ -105,13 +81,8 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeExpandKernel(const NodeInfo&,
   return MakeKernel([](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const TensorMeta& input = args.inputs[0];
     const Dims& output = args.outputs[0].dims;
-    const Dims dense = DenseStrides(input.dims);
-    Dims strides(output.size(), 0);
-    const size_t missing = output.size() - input.dims.size();
-    for (size_t d = 0; d < input.dims.size(); ++d) {
-      strides[missing + d] = input.dims[d] == 1 ? 0 : dense[d];
-    }
-    return RunStrided(StridedCopy(output, strides, 0, SizeOf(input.dtype)));
+    return RunStrided(StridedCopy(output, BroadcastStrides(input.dims, output),
+                                  0, SizeOf(input.dtype)));
   });
 }
 
@@ -338,10 +309,7 @@ absl::Status InferConcat(InferContext& context) {
       continue;
     }
     if (!result.has_value()) {
-      WEIR_ASSIGN_OR_RETURN(const int normal,
-                            NormalizeAxis(node.attributes.Int("axis", 0),
-                                          static_cast<int>(shape->size())));
-      axis = static_cast<size_t>(normal);
+      WEIR_ASSIGN_OR_RETURN(axis, AxisOf(node, shape->size()));
       result = shape;
       continue;
     }
@@ -382,20 +350,12 @@ int64_t OuterRows(const TensorMeta& tensor, size_t axis) {
   return rows;
 }
 
-absl::StatusOr<size_t> PlannedAxis(const NodeInfo& node,
-                                   const TensorMeta& tensor) {
-  WEIR_ASSIGN_OR_RETURN(const int axis,
-                        NormalizeAxis(node.attributes.Int("axis", 0),
-                                      static_cast<int>(tensor.dims.size())));
-  return static_cast<size_t>(axis);
-}
-
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeConcatKernel(
     const NodeInfo& node, Device&) {
   return MakeKernel(
       [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
         WEIR_ASSIGN_OR_RETURN(const size_t axis,
-                              PlannedAxis(node, args.outputs[0]));
+                              AxisOf(node, args.outputs[0].dims.size()));
         std::vector<int64_t> blocks;
         for (const TensorMeta& input : args.inputs) {
           blocks.push_back(BlockBytes(input, axis));
@@ -462,10 +422,8 @@ absl::Status InferSplit(InferContext& context) {
     }
     return absl::OkStatus();
   }
-  WEIR_ASSIGN_OR_RETURN(const int axis,
-                        NormalizeAxis(node.attributes.Int("axis", 0),
-                                      static_cast<int>(input->size())));
-  const Dim dim = (*input)[static_cast<size_t>(axis)];
+  WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, input->size()));
+  const Dim dim = (*input)[axis];
   SymbolicDims sizes(parts);
   if (dim.known() && list.state != IntList::State::kUnknown) {
     MaybeInts given;
@@ -480,7 +438,7 @@ absl::Status InferSplit(InferContext& context) {
   }
   for (size_t i = 0; i < parts; ++i) {
     SymbolicDims dims(input->begin(), input->end());
-    dims[static_cast<size_t>(axis)] = sizes[i];
+    dims[axis] = sizes[i];
     context.SetOutput(i, dtype, std::move(dims));
   }
   return absl::OkStatus();
@@ -491,7 +449,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSplitKernel(
   return MakeKernel([node](
                         const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const TensorMeta& input = args.inputs[0];
-    WEIR_ASSIGN_OR_RETURN(const size_t axis, PlannedAxis(node, input));
+    WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, input.dims.size()));
     std::vector<int64_t> blocks;
     for (const TensorMeta& output : args.outputs) {
       blocks.push_back(BlockBytes(output, axis));
@@ -526,20 +484,42 @@ NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
   NodeCost cost = OutputCost(node, device, args);
   const bool joins = args.inputs.size() > args.outputs.size();
   const Dims& whole = joins ? args.outputs[0].dims : args.inputs[0].dims;
-  const auto rank = static_cast<int64_t>(whole.size());
-  int64_t axis = node.attributes.Int("axis", 0);
-  if (axis < 0) axis += rank;
+  const auto axis = AxisOf(node, whole.size());
+  if (!axis.ok()) return cost;
   const auto& parts = joins ? args.inputs : args.outputs;
   int64_t pieces = std::count_if(parts.begin(), parts.end(),
                                  [](const auto& p) { return p.elements > 0; });
-  for (int64_t i = 0; i < std::min(axis, rank); ++i) {
-    pieces = SaturatingMul(pieces, whole[static_cast<size_t>(i)]);
-  }
+  for (size_t i = 0; i < *axis; ++i) pieces = SaturatingMul(pieces, whole[i]);
   AddOnACpu(device, args, pieces, kRowOperations, cost);
   return cost;
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<size_t>> PermutationOf(const NodeInfo& node,
+                                                  size_t rank) {
+  std::vector<size_t> perm(rank);
+  if (!node.attributes.Has("perm")) {
+    std::iota(perm.rbegin(), perm.rend(), size_t{0});
+    return perm;
+  }
+  const std::vector<int64_t> given = node.attributes.Ints("perm");
+  std::vector<bool> seen(rank, false);
+  bool good = given.size() == rank;
+  for (size_t i = 0; good && i < rank; ++i) {
+    good = given[i] >= 0 && given[i] < static_cast<int64_t>(rank);
+    if (!good) break;
+    perm[i] = static_cast<size_t>(given[i]);
+    good = !seen[perm[i]];
+    seen[perm[i]] = true;
+  }
+  if (!good) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute \"perm\" ", DimsString(given),
+                     " is no permutation of ", rank, " axes"));
+  }
+  return perm;
+}
 
 absl::StatusOr<SliceView> SliceViewOf(const NodeInfo& node,
                                       const PlanArgs& args) {

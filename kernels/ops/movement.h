@@ -1,8 +1,11 @@
-// What nodes of Slice and Pad say, read once for the kernels of both devices.
-// Pure functions; inference has accepted the node, so that errors are unlikely.
+// What nodes of Transpose, Slice and Pad say, read once for the kernels of both
+// devices (of Concat and Split, AxisOf in infer.h). Pure functions; inference
+// has accepted the node, so that errors are unlikely.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/export.h"
@@ -10,6 +13,11 @@
 #include "kernels/ops/strided_copy.h"
 
 namespace weir {
+
+// Transpose: the input axis that each axis of the output is. INVALID_ARGUMENT
+// names the attribute.
+WEIR_EXPORT absl::StatusOr<std::vector<size_t>> PermutationOf(
+    const NodeInfo& node, size_t rank);
 
 // Where the elements of the output lie in input 0: at
 // offset + sum(index[d] * strides[d]).

@@ -88,6 +88,7 @@ TEST(MergedLoopTest, BroadcastsByNumpysRule) {
   EXPECT_THAT(BroadcastStrides({3, 1}, {2, 3, 4}), ElementsAre(0, 1, 0));
   EXPECT_THAT(BroadcastStrides({2, 3, 4}, {2, 3, 4}), ElementsAre(12, 4, 1));
   EXPECT_THAT(BroadcastStrides({}, {2}), ElementsAre(0));
+  EXPECT_THAT(BroadcastStrides({1, 1, 3, 1}, {3, 4}), ElementsAre(1, 0));
 }
 
 }  // namespace

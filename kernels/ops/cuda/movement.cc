@@ -11,6 +11,7 @@
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
+#include "kernels/ops/infer.h"
 
 namespace weir::cuda {
 namespace {
@@ -114,17 +115,13 @@ absl::StatusOr<PlannedRun> PlanTranspose(CudaDevice* device, DType dtype,
 absl::StatusOr<PlanFunction> CompileTranspose(const NodeInfo& node,
                                               CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([perm_attribute = node.attributes.Ints("perm"),
-                       device](const PlanArgs& args) {
-    const Dims& in = args.inputs[0].dims;
-    const size_t rank = in.size();
-    std::vector<size_t> perm(rank);
-    for (size_t d = 0; d < rank; ++d) {
-      perm[d] = perm_attribute.empty() ? rank - 1 - d
-                                       : static_cast<size_t>(perm_attribute[d]);
-    }
-    return PlanTranspose(device, args.inputs[0].dtype, in, perm);
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const TensorMeta& in = args.inputs[0];
+        WEIR_ASSIGN_OR_RETURN(const std::vector<size_t> perm,
+                              PermutationOf(node, in.dims.size()));
+        return PlanTranspose(device, in.dtype, in.dims, perm);
+      });
 }
 
 // The matrix of channels and pixels of each image, transposed.
@@ -258,12 +255,11 @@ struct Columns {
   uint64_t rows = 0;
   std::vector<uint64_t> widths;
 };
-absl::StatusOr<Columns> ColumnsOf(int64_t axis, const TensorMeta& matrix,
+absl::StatusOr<Columns> ColumnsOf(const NodeInfo& node,
+                                  const TensorMeta& matrix,
                                   absl::Span<const TensorMeta> operands) {
   const Dims& dims = matrix.dims;
-  WEIR_ASSIGN_OR_RETURN(const int normalized,
-                        NormalizeAxis(axis, static_cast<int>(dims.size())));
-  const size_t a = static_cast<size_t>(normalized);
+  WEIR_ASSIGN_OR_RETURN(const size_t a, AxisOf(node, dims.size()));
   Columns columns;
   columns.rows = static_cast<uint64_t>(Product(dims, 0, a));
   const uint64_t inner =
@@ -278,10 +274,10 @@ absl::StatusOr<Columns> ColumnsOf(int64_t axis, const TensorMeta& matrix,
 absl::StatusOr<PlanFunction> CompileConcat(const NodeInfo& node,
                                            CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([axis = node.attributes.Int("axis", 0), device](
+  return PlanFunction([node, device](
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     WEIR_ASSIGN_OR_RETURN(Columns columns,
-                          ColumnsOf(axis, args.outputs[0], args.inputs));
+                          ColumnsOf(node, args.outputs[0], args.inputs));
     WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
                           ColumnCopy::Make(device, /*join=*/true, columns.rows,
                                            std::move(columns.widths)));
@@ -297,10 +293,10 @@ absl::StatusOr<PlanFunction> CompileConcat(const NodeInfo& node,
 absl::StatusOr<PlanFunction> CompileSplit(const NodeInfo& node,
                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([axis = node.attributes.Int("axis", 0), device](
+  return PlanFunction([node, device](
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     WEIR_ASSIGN_OR_RETURN(Columns columns,
-                          ColumnsOf(axis, args.inputs[0], args.outputs));
+                          ColumnsOf(node, args.inputs[0], args.outputs));
     WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
                           ColumnCopy::Make(device, /*join=*/false, columns.rows,
                                            std::move(columns.widths)));
@@ -353,14 +349,11 @@ absl::StatusOr<PlanFunction> CompilePad(const NodeInfo& node,
 absl::StatusOr<PlanFunction> CompileGather(const NodeInfo& node,
                                            CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([axis = node.attributes.Int("axis", 0), device](
+  return PlanFunction([node, device](
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& data = args.inputs[0];
     const TensorMeta& indices = args.inputs[1];
-    WEIR_ASSIGN_OR_RETURN(
-        const int normalized,
-        NormalizeAxis(axis, static_cast<int>(data.dims.size())));
-    const size_t a = static_cast<size_t>(normalized);
+    WEIR_ASSIGN_OR_RETURN(const size_t a, AxisOf(node, data.dims.size()));
     // Whole rows are moved in the widest words that divide them.
     uint64_t row =
         SizeOf(data.dtype) *
