@@ -10,6 +10,7 @@
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/type_dispatch.h"
@@ -401,28 +402,36 @@ NodeCost SoftmaxCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
+double EpsilonOf(const NodeInfo& node) {
+  return static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+}
+
 // -- LayerNormalization -------------------------------------------------------
 
-absl::Status InferLayerNormalization(InferContext& context) {
-  const NodeInfo& node = context.node();
+absl::StatusOr<size_t> LayerNormAxis(const NodeInfo& node, size_t rank) {
+  return AxisOf(node, rank, -1);
+}
+
+absl::StatusOr<DType> StatisticsType(const NodeInfo& node) {
   const int64_t stash = node.attributes.Int("stash_type", 1);
-  const DType statistics = stash == 16 ? DType::kBfloat16 : DType::kFloat;
   if (stash != 1 && stash != 16) {
     return absl::InvalidArgumentError(absl::StrCat(
         "stash_type of ", stash, " is neither 1 (float) nor 16 (bfloat16)"));
   }
+  return stash == 16 ? DType::kBfloat16 : DType::kFloat;
+}
+
+absl::Status InferLayerNormalization(InferContext& context) {
+  const NodeInfo& node = context.node();
+  WEIR_ASSIGN_OR_RETURN(const DType statistics, StatisticsType(node));
   const SymbolicShape& x = context.input_shape(0);
   SymbolicShape reduced;
   if (x.has_value()) {
-    WEIR_ASSIGN_OR_RETURN(const int axis,
-                          NormalizeAxis(node.attributes.Int("axis", -1),
-                                        static_cast<int>(x->size())));
+    WEIR_ASSIGN_OR_RETURN(const size_t axis, LayerNormAxis(node, x->size()));
     reduced = *x;
-    for (size_t i = static_cast<size_t>(axis); i < x->size(); ++i) {
-      (*reduced)[i] = Dim(1);
-    }
+    for (size_t i = axis; i < x->size(); ++i) (*reduced)[i] = Dim(1);
     const absl::Span<const Dim> normalized =
-        absl::MakeConstSpan(*x).subspan(static_cast<size_t>(axis));
+        absl::MakeConstSpan(*x).subspan(axis);
     for (size_t i = 1; i <= 2; ++i) {
       if (!node.HasInput(i) || !context.input_shape(i).has_value()) continue;
       const SymbolicDims& given = *context.input_shape(i);
@@ -453,34 +462,36 @@ absl::Status InferLayerNormalization(InferContext& context) {
   return absl::OkStatus();
 }
 
-struct LayerNormShape {
+struct LayerNormTask {
+  LayerNormShape shape;
   DType dtype = DType::kFloat;
-  int64_t rows = 1;
-  int64_t length = 1;
-  double epsilon = 0;
-  Dims normalized;  // the axes that make a row
   Dims scale, bias;
   bool has_bias = false;
-  DType statistics = DType::kFloat;
 
   // Whether scale or bias, of shape `dims`, must be written out for a row.
   bool Expands(const Dims& dims) const {
-    return Widens(dtype) || NumElements(dims).value_or(0) != length;
+    return Widens(dtype) || NumElements(dims).value_or(0) != shape.length;
   }
 };
+
+absl::StatusOr<LayerNormTask> LayerNormTaskOf(const NodeInfo& node,
+                                              const PlanArgs& args) {
+  const TensorMeta& x = args.inputs[0];
+  LayerNormTask task;
+  WEIR_ASSIGN_OR_RETURN(task.shape, LayerNormShapeOf(node, x.dims));
+  task.dtype = x.dtype;
+  task.scale = args.inputs[1].dims;
+  task.has_bias = node.HasInput(2);
+  if (task.has_bias) task.bias = args.inputs[2].dims;
+  return task;
+}
 
 // Writes `values` of shape `dims`, broadcast to `target`, as compute type.
 template <typename T>
 void BroadcastRow(CpuTeam* team, const T* values, const Dims& dims,
                   const Dims& target, int64_t length, Compute<T>* row) {
   constexpr int64_t kGrain = 1 << 15;
-  const Dims dense = DenseStrides(dims);
-  Dims strides(target.size(), 0);
-  for (size_t j = 1; j <= std::min(dims.size(), target.size()); ++j) {
-    if (dims[dims.size() - j] != 1) {
-      strides[target.size() - j] = dense[dims.size() - j];
-    }
-  }
+  const Dims strides = BroadcastStrides(dims, target);
   const int64_t inner = strides.back();
   ParallelRange(team, length, kGrain, [&](int64_t begin, int64_t end) {
     Dims index(target.size(), 0);
@@ -512,15 +523,16 @@ void BroadcastRow(CpuTeam* team, const T* values, const Dims& dims,
 // Scale or bias with an element for each of a row: as it is, or written out at
 // *scratch, which then moves on.
 template <typename T>
-const Compute<T>* WholeRow(CpuTeam* team, const LayerNormShape& shape,
+const Compute<T>* WholeRow(CpuTeam* team, const LayerNormTask& task,
                            const void* values, const Dims& dims,
                            std::byte** scratch) {
   using C = Compute<T>;
-  if (!shape.Expands(dims)) return static_cast<const C*>(values);
+  if (!task.Expands(dims)) return static_cast<const C*>(values);
+  const int64_t length = task.shape.length;
   C* const row = reinterpret_cast<C*>(*scratch);
-  *scratch += RowBytes<C>(shape.length);
-  BroadcastRow(team, static_cast<const T*>(values), dims, shape.normalized,
-               shape.length, row);
+  *scratch += RowBytes<C>(length);
+  BroadcastRow(team, static_cast<const T*>(values), dims, task.shape.normalized,
+               length, row);
   return row;
 }
 
@@ -566,17 +578,18 @@ void StoreStatistic(DType dtype, void* output, int64_t row, double value) {
 }
 
 template <typename T>
-void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
+void RunLayerNormalization(const LayerNormTask& task, const RunArgs& run) {
   using C = Compute<T>;
+  const LayerNormShape& shape = task.shape;
   const auto* x = static_cast<const T*>(run.inputs[0]);
   auto* y = static_cast<T*>(run.outputs[0]);
   const int64_t n = shape.length;
   auto* scratch = static_cast<std::byte*>(run.scratch);
   const C* const scale =
-      WholeRow<T>(run.team, shape, run.inputs[1], shape.scale, &scratch);
+      WholeRow<T>(run.team, task, run.inputs[1], task.scale, &scratch);
   const C* const bias =
-      shape.has_bias
-          ? WholeRow<T>(run.team, shape, run.inputs[2], shape.bias, &scratch)
+      task.has_bias
+          ? WholeRow<T>(run.team, task, run.inputs[2], task.bias, &scratch)
           : nullptr;
   void* const means = run.outputs.size() > 1 ? run.outputs[1] : nullptr;
   void* const factors = run.outputs.size() > 2 ? run.outputs[2] : nullptr;
@@ -616,57 +629,33 @@ void RunLayerNormalization(const LayerNormShape& shape, const RunArgs& run) {
   }
 }
 
-absl::StatusOr<LayerNormShape> LayerNormShapeOf(const NodeInfo& node,
-                                                const PlanArgs& args) {
-  const TensorMeta& x = args.inputs[0];
-  WEIR_ASSIGN_OR_RETURN(const int axis,
-                        NormalizeAxis(node.attributes.Int("axis", -1),
-                                      static_cast<int>(x.dims.size())));
-  LayerNormShape shape;
-  shape.dtype = x.dtype;
-  for (int i = 0; i < axis; ++i) {
-    shape.rows = SaturatingMul(shape.rows, x.dims[static_cast<size_t>(i)]);
-  }
-  shape.normalized.assign(x.dims.begin() + axis, x.dims.end());
-  for (const int64_t size : shape.normalized) {
-    shape.length = SaturatingMul(shape.length, size);
-  }
-  shape.epsilon = static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
-  shape.scale = args.inputs[1].dims;
-  shape.has_bias = node.HasInput(2);
-  if (shape.has_bias) shape.bias = args.inputs[2].dims;
-  if (node.attributes.Int("stash_type", 1) == 16) {
-    shape.statistics = DType::kBfloat16;
-  }
-  return shape;
-}
-
 class LayerNormalizationPlan final : public KernelPlan {
  public:
-  explicit LayerNormalizationPlan(LayerNormShape shape)
-      : shape_(std::move(shape)) {}
+  explicit LayerNormalizationPlan(LayerNormTask task)
+      : task_(std::move(task)) {}
 
   size_t scratch_bytes() const override {
-    if (shape_.rows == 0) return 0;
-    const size_t row = PieceBytes(shape_.dtype, 1, shape_.length);
-    size_t bytes = shape_.Expands(shape_.scale) ? row : 0;
-    if (shape_.has_bias && shape_.Expands(shape_.bias)) bytes += row;
-    if (Widens(shape_.dtype)) {
-      bytes += PieceBytes(shape_.dtype, shape_.rows, shape_.length);
+    const LayerNormShape& shape = task_.shape;
+    if (shape.rows == 0) return 0;
+    const size_t row = PieceBytes(task_.dtype, 1, shape.length);
+    size_t bytes = task_.Expands(task_.scale) ? row : 0;
+    if (task_.has_bias && task_.Expands(task_.bias)) bytes += row;
+    if (Widens(task_.dtype)) {
+      bytes += PieceBytes(task_.dtype, shape.rows, shape.length);
     }
     return bytes;
   }
 
   absl::Status Run(const RunArgs& run) const override {
-    if (shape_.rows == 0) return absl::OkStatus();
-    DispatchType(FloatingTypeList(), shape_.dtype, [&](auto tag) {
-      RunLayerNormalization<typename decltype(tag)::Type>(shape_, run);
+    if (task_.shape.rows == 0) return absl::OkStatus();
+    DispatchType(FloatingTypeList(), task_.dtype, [&](auto tag) {
+      RunLayerNormalization<typename decltype(tag)::Type>(task_, run);
     });
     return absl::OkStatus();
   }
 
  private:
-  const LayerNormShape shape_;
+  const LayerNormTask task_;
 };
 
 class LayerNormalizationKernel final : public Kernel {
@@ -674,8 +663,8 @@ class LayerNormalizationKernel final : public Kernel {
   explicit LayerNormalizationKernel(const NodeInfo& node) : node_(node) {}
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
-    WEIR_ASSIGN_OR_RETURN(LayerNormShape shape, LayerNormShapeOf(node_, args));
-    return std::make_unique<const LayerNormalizationPlan>(std::move(shape));
+    WEIR_ASSIGN_OR_RETURN(LayerNormTask task, LayerNormTaskOf(node_, args));
+    return std::make_unique<const LayerNormalizationPlan>(std::move(task));
   }
 
  private:
@@ -691,13 +680,13 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeLayerNormalizationKernel(
 NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
                                 const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
-  auto shape = LayerNormShapeOf(node, args);
-  if (!shape.ok() || shape->rows == 0) return cost;
-  cost.operations = RowOperations(cost.operations, device, shape->rows);
-  AddOnACpu(device, args, shape->rows, kRowOperations, cost);
-  const int64_t length = shape->length;
-  for (const Dims* dims : {&shape->scale, &shape->bias}) {
-    if ((dims == &shape->bias && !shape->has_bias) || !shape->Expands(*dims)) {
+  auto task = LayerNormTaskOf(node, args);
+  if (!task.ok() || task->shape.rows == 0) return cost;
+  const int64_t rows = task->shape.rows, length = task->shape.length;
+  cost.operations = RowOperations(cost.operations, device, rows);
+  AddOnACpu(device, args, rows, kRowOperations, cost);
+  for (const Dims* dims : {&task->scale, &task->bias}) {
+    if ((dims == &task->bias && !task->has_bias) || !task->Expands(*dims)) {
       continue;
     }
     cost.operations = SaturatingAdd(cost.operations, length);
@@ -705,8 +694,8 @@ NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
   cost.scratch_bytes =
       device == DeviceKind::kCpu
           ? static_cast<int64_t>(
-                LayerNormalizationPlan(*std::move(shape)).scratch_bytes())
-          : 2 * (length * static_cast<int64_t>(SizeOf(shape->dtype)) + 255);
+                LayerNormalizationPlan(*std::move(task)).scratch_bytes())
+          : 2 * (length * static_cast<int64_t>(SizeOf(task->dtype)) + 255);
   return cost;
 }
 
@@ -777,12 +766,7 @@ void AffineValues(const T* x, int64_t n, double mean, double factor,
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeBatchNormalizationKernel(
     const NodeInfo& node, Device&) {
-  if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
-    return absl::UnimplementedError(
-        "BatchNormalization in training mode; weir runs inference");
-  }
-  const auto epsilon =
-      static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+  WEIR_ASSIGN_OR_RETURN(const double epsilon, BatchNormEpsilonOf(node));
   return MakeKernel([epsilon, types = node.input_types](
                         const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const Dims& dims = args.inputs[0].dims;
@@ -832,6 +816,28 @@ absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
     size = SaturatingMul(size, dims[static_cast<size_t>(i)]);
   }
   return shape;
+}
+
+absl::StatusOr<LayerNormShape> LayerNormShapeOf(const NodeInfo& node,
+                                                const Dims& dims) {
+  LayerNormShape shape;
+  WEIR_ASSIGN_OR_RETURN(const size_t axis, LayerNormAxis(node, dims.size()));
+  for (size_t d = 0; d < dims.size(); ++d) {
+    int64_t& size = d < axis ? shape.rows : shape.length;
+    size = SaturatingMul(size, dims[d]);
+  }
+  shape.normalized.assign(dims.begin() + axis, dims.end());
+  shape.epsilon = EpsilonOf(node);
+  WEIR_ASSIGN_OR_RETURN(shape.statistics, StatisticsType(node));
+  return shape;
+}
+
+absl::StatusOr<double> BatchNormEpsilonOf(const NodeInfo& node) {
+  if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
+    return absl::UnimplementedError(
+        "BatchNormalization in training mode; weir runs inference");
+  }
+  return EpsilonOf(node);
 }
 
 absl::Status Register_onnx_Softmax(OpRegistry& registry) {

@@ -1,4 +1,5 @@
-// What nodes of Softmax say, read once for the kernels of both devices.
+// What nodes of Softmax, LayerNormalization and BatchNormalization say, read
+// once for the kernels of both devices. Pure.
 #pragma once
 
 #include <cstdint>
@@ -23,5 +24,21 @@ struct SoftmaxShape {
 // INVALID_ARGUMENT names the axis.
 WEIR_EXPORT absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
                                                         const Dims& dims);
+
+struct LayerNormShape {
+  int64_t rows = 1;
+  int64_t length = 1;  // of a row
+  Dims normalized;     // the axes that make one
+  double epsilon = 0;
+  DType statistics = DType::kFloat;  // of Mean and InvStdDev
+};
+
+// INVALID_ARGUMENT names the axis or stash_type.
+WEIR_EXPORT absl::StatusOr<LayerNormShape> LayerNormShapeOf(
+    const NodeInfo& node, const Dims& dims);
+
+// What BatchNormalization adds to a variance. UNIMPLEMENTED for a node that
+// trains.
+WEIR_EXPORT absl::StatusOr<double> BatchNormEpsilonOf(const NodeInfo& node);
 
 }  // namespace weir

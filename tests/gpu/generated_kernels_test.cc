@@ -296,8 +296,6 @@ TEST(RefusalsDocTest, ListsWhatTheSourcesRefuse) {
       {"Conv over ", "Convolution and pooling work over 1 to 3 spatial axes."},
       {"pooling over ",
        "Convolution and pooling work over 1 to 3 spatial axes."},
-      {"training mode",
-       "Training mode of BatchNormalization is refused everywhere."},
       // No node's: a device that is none of the backend's, or only compiles; an
       // answer of a library on its way to one of those above.
       {" is not made by the CUDA backend", ""},

@@ -6,6 +6,8 @@
 //   LayerNormalization  (n + 16) * 2^-24 of max(1, |x - mean|max / deviation)
 //                       times the largest scale
 //   BatchNormalization  4 * 2^-24 of the terms
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -176,6 +178,30 @@ TEST_P(NormalizationTest, LayerNormalizationOfEveryType) {
   }
 }
 
+TEST_P(NormalizationTest, LayerNormalizationStashesItsStatistics) {
+  const int64_t rows = 5, length = 40;
+  const Value x =
+      Rounded(DType::kFloat, {rows, length}, Spread(rows * length, -2, 3, 4));
+  const Value scale = Rounded(DType::kFloat, {length}, Spread(length, 1, 2, 5));
+  NodeInfo node =
+      Node("LayerNormalization", Attrs({{"stash_type", int64_t{16}}}));
+  const Value y = RunOne(Node("LayerNormalization"), {x, scale});
+  ExpectEqual(RunOne(node, {x, scale}), y);
+  node.num_outputs = 3;
+  const auto outputs = Run(node, {x, scale});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  ExpectEqual((*outputs)[0], y);
+  const Moments m = MomentsOf(ToDoubles(x), length, static_cast<double>(1e-5f));
+  for (const size_t i : {size_t{1}, size_t{2}}) {
+    EXPECT_EQ((*outputs)[i].dtype, DType::kBfloat16);
+    ExpectClose((*outputs)[i], i == 1 ? m.mean : m.inverse_deviation,
+                {.ulps = 0.6, .absolute = 3 * 56 * Epsilon(DType::kFloat)});
+  }
+  node.attributes = Attrs({{"stash_type", int64_t{10}}});
+  EXPECT_EQ(Run(node, {x, scale}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(NormalizationTest, LayerNormalizationOverSeveralAxes) {
   const Value x = Rounded(DType::kFloat, {4, 3, 10}, Spread(120, -1, 1, 7));
   const Value scale = Rounded(DType::kFloat, {3, 10}, Spread(30, 1, 2, 8));
@@ -299,12 +325,12 @@ TEST_P(NormalizationTest, BatchNormalizationOfEveryType) {
 TEST_P(NormalizationTest, BatchNormalizationInTrainingIsUnimplemented) {
   const Value x = Of<float>({1, 1}, {1});
   const Value c = Of<float>({1}, {1});
-  EXPECT_EQ(
+  const absl::Status refused =
       Run(Node("BatchNormalization", Attrs({{"training_mode", int64_t{1}}})),
           {x, c, c, c, c})
-          .status()
-          .code(),
-      absl::StatusCode::kUnimplemented);
+          .status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("weir runs inference"));
 }
 
 TEST(NormalizationInferTest, RefusesShapesThatDoNotFit) {

@@ -64,7 +64,7 @@ absl::StatusOr<PlanFunction> CompileSoftmax(const NodeInfo& node,
             MakeRowKernel(device, in.dtype, in.dtype, in.dtype, false));
         row.length = static_cast<uint64_t>(shape.length);
         row.stride = static_cast<uint64_t>(shape.stride);
-        row.rows = static_cast<uint64_t>(shape.outer * shape.stride);
+        row.rows = static_cast<uint64_t>(shape.rows());
         return PlannedRun{[row](const RunArgs& run) {
           return row.Launch(run, nullptr, nullptr, nullptr, nullptr, 0);
         }};
@@ -90,81 +90,66 @@ struct WholeRow {
 };
 
 absl::StatusOr<WholeRow> MakeWholeRow(CudaDevice* device, const PlanArgs& args,
-                                      size_t input, const Dims& normalized,
+                                      size_t input, const LayerNormShape& shape,
                                       size_t scratch_offset) {
   WholeRow row;
   row.input = input;
   if (IsMissing(args, input)) return row;
   const TensorMeta& given = args.inputs[input];
-  const int64_t length = Product(normalized, 0, normalized.size());
-  if (given.elements == length) return row;
+  if (given.elements == shape.length) return row;
   ElementwiseSpec copy;
   copy.expression = "x0";
   copy.output = given.dtype;
-  copy.dims = normalized;
-  copy.inputs = {{given.dtype, BroadcastStrides(given.dims, normalized), 0}};
+  copy.dims = shape.normalized;
+  copy.inputs = {
+      {given.dtype, BroadcastStrides(given.dims, shape.normalized), 0}};
   WEIR_ASSIGN_OR_RETURN(row.expand, ElementwiseLoop::Make(device, copy));
   row.scratch_offset = scratch_offset;
   row.scratch_bytes =
-      (static_cast<size_t>(length) * SizeOf(given.dtype) + 255) / 256 * 256;
+      (static_cast<size_t>(shape.length) * SizeOf(given.dtype) + 255) / 256 *
+      256;
   return row;
 }
 
 absl::StatusOr<PlanFunction> CompileLayerNormalization(const NodeInfo& node,
                                                        CudaDevice* device) {
-  const int64_t axis = node.attributes.Int("axis", -1);
-  const double epsilon =
-      static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
-  return PlanFunction([axis, epsilon, device](
-                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const TensorMeta& in = args.inputs[0];
-    const size_t rank = in.dims.size();
-    WEIR_ASSIGN_OR_RETURN(const int normalized,
-                          NormalizeAxis(axis, static_cast<int>(rank)));
-    const size_t a = static_cast<size_t>(normalized);
-    DType statistics = DType::kFloat;
-    for (size_t i = 1; i < args.outputs.size(); ++i) {
-      if (args.outputs[i].dtype != DType::kInvalid) {
-        statistics = args.outputs[i].dtype;
-      }
-    }
-    WEIR_ASSIGN_OR_RETURN(RowKernel row,
-                          MakeRowKernel(device, in.dtype, args.inputs[1].dtype,
-                                        statistics, true));
-    row.length = static_cast<uint64_t>(Product(in.dims, a, rank));
-    row.rows = static_cast<uint64_t>(Product(in.dims, 0, a));
-    PlannedRun planned;
-    if (row.rows == 0) {  // nothing is computed, nor charged
-      planned.run = [](const RunArgs&) { return absl::OkStatus(); };
-      return planned;
-    }
-    const Dims normalized_dims(in.dims.begin() + normalized, in.dims.end());
-    WEIR_ASSIGN_OR_RETURN(const WholeRow scale,
-                          MakeWholeRow(device, args, 1, normalized_dims, 0));
-    WEIR_ASSIGN_OR_RETURN(
-        const WholeRow bias,
-        MakeWholeRow(device, args, 2, normalized_dims, scale.scratch_bytes));
-    planned.scratch_bytes = scale.scratch_bytes + bias.scratch_bytes;
-    planned.launches = 1 + scale.launches() + bias.launches();
-    planned.run = [row, scale, bias,
-                   epsilon](const RunArgs& run) -> absl::Status {
-      WEIR_ASSIGN_OR_RETURN(const void* scales, scale.Get(run));
-      WEIR_ASSIGN_OR_RETURN(const void* biases, bias.Get(run));
-      return row.Launch(run, scales, biases, OutputOrNull(run, 1),
-                        OutputOrNull(run, 2), epsilon);
-    };
-    return planned;
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const TensorMeta& in = args.inputs[0];
+        WEIR_ASSIGN_OR_RETURN(const LayerNormShape shape,
+                              LayerNormShapeOf(node, in.dims));
+        WEIR_ASSIGN_OR_RETURN(
+            RowKernel row, MakeRowKernel(device, in.dtype, args.inputs[1].dtype,
+                                         shape.statistics, true));
+        row.length = static_cast<uint64_t>(shape.length);
+        row.rows = static_cast<uint64_t>(shape.rows);
+        PlannedRun planned;
+        if (row.rows == 0) {  // nothing is computed, nor charged
+          planned.run = [](const RunArgs&) { return absl::OkStatus(); };
+          return planned;
+        }
+        WEIR_ASSIGN_OR_RETURN(const WholeRow scale,
+                              MakeWholeRow(device, args, 1, shape, 0));
+        WEIR_ASSIGN_OR_RETURN(
+            const WholeRow bias,
+            MakeWholeRow(device, args, 2, shape, scale.scratch_bytes));
+        planned.scratch_bytes = scale.scratch_bytes + bias.scratch_bytes;
+        planned.launches = 1 + scale.launches() + bias.launches();
+        planned.run = [row, scale, bias, epsilon = shape.epsilon](
+                          const RunArgs& run) -> absl::Status {
+          WEIR_ASSIGN_OR_RETURN(const void* scales, scale.Get(run));
+          WEIR_ASSIGN_OR_RETURN(const void* biases, bias.Get(run));
+          return row.Launch(run, scales, biases, OutputOrNull(run, 1),
+                            OutputOrNull(run, 2), epsilon);
+        };
+        return planned;
+      });
 }
 
 // (x - mean) * (scale / sqrt(variance + epsilon)) + bias, per channel.
 absl::StatusOr<PlanFunction> CompileBatchNormalization(const NodeInfo& node,
                                                        CudaDevice* device) {
-  if (node.attributes.Int("training_mode", 0) != 0 || node.num_outputs > 1) {
-    return absl::UnimplementedError("training mode");
-  }
-  const double epsilon =
-      static_cast<double>(node.attributes.Float("epsilon", 1e-5f));
+  WEIR_ASSIGN_OR_RETURN(const double epsilon, BatchNormEpsilonOf(node));
   return PlanFunction([epsilon, device](
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const Dims& dims = args.outputs[0].dims;
