@@ -411,14 +411,13 @@ absl::Status InferArgMax(InferContext& context) {
   const NodeInfo& node = context.node();
   SymbolicShape shape;
   if (const SymbolicShape& input = context.input_shape(0)) {
-    WEIR_ASSIGN_OR_RETURN(const int axis,
-                          NormalizeAxis(node.attributes.Int("axis", 0),
-                                        static_cast<int>(input->size())));
+    WEIR_ASSIGN_OR_RETURN(const ArgMaxSearch search,
+                          ArgMaxSearchOf(node, input->size()));
     std::vector<bool> reduced(input->size(), false);
-    reduced[static_cast<size_t>(axis)] = true;
-    if ((*input)[static_cast<size_t>(axis)] == Dim(0)) {
+    reduced[search.axis] = true;
+    if ((*input)[search.axis] == Dim(0)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "axis ", axis, " of shape ", ShapeString(input), " is empty"));
+          "axis ", search.axis, " of shape ", ShapeString(input), " is empty"));
     }
     shape =
         ReducedShape(*input, reduced, node.attributes.Int("keepdims", 1) != 0);
@@ -459,15 +458,12 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeArgMaxKernel(
   return MakeKernel([node](
                         const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const TensorMeta& input = args.inputs[0];
-    WEIR_ASSIGN_OR_RETURN(const int normal,
-                          NormalizeAxis(node.attributes.Int("axis", 0),
-                                        static_cast<int>(input.dims.size())));
-    const size_t axis = static_cast<size_t>(normal);
-    const int64_t n = input.dims[axis];
-    const int64_t stride = DenseStrides(input.dims)[axis];
+    WEIR_ASSIGN_OR_RETURN(const ArgMaxSearch search,
+                          ArgMaxSearchOf(node, input.dims.size()));
+    const int64_t n = input.dims[search.axis];
+    const int64_t stride = DenseStrides(input.dims)[search.axis];
     const int64_t outputs = args.outputs[0].elements;
     const DType dtype = input.dtype;
-    const bool last = node.attributes.Int("select_last_index", 0) != 0;
     return RunFunction([=](const RunArgs& run) {
       int64_t* out = static_cast<int64_t*>(run.outputs[0]);
       DispatchType(NumericTypeList(), dtype, [&](auto tag) {
@@ -479,7 +475,7 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeArgMaxKernel(
               GiveUpQuestion question(run.team);
               for (int64_t i = begin; i < end && !question.given_up(); ++i) {
                 const T* base = in + i / stride * stride * n + i % stride;
-                out[i] = FindMax(base, n, stride, last, question);
+                out[i] = FindMax(base, n, stride, search.last, question);
               }
             });
       });
@@ -535,6 +531,13 @@ absl::StatusOr<std::vector<bool>> ReducedDims(const NodeInfo& node,
   std::vector<bool> reduced(rank, false);
   for (int axis : sorted) reduced[static_cast<size_t>(axis)] = true;
   return reduced;
+}
+
+absl::StatusOr<ArgMaxSearch> ArgMaxSearchOf(const NodeInfo& node, size_t rank) {
+  ArgMaxSearch search;
+  WEIR_ASSIGN_OR_RETURN(search.axis, AxisOf(node, rank));
+  search.last = node.attributes.Int("select_last_index", 0) != 0;
+  return search;
 }
 
 absl::Status Register_onnx_ReduceSum(OpRegistry& registry) {

@@ -17,4 +17,13 @@ namespace weir {
 WEIR_EXPORT absl::StatusOr<std::vector<bool>> ReducedDims(
     const NodeInfo& node, absl::Span<const int64_t> axes, size_t rank);
 
+// What ArgMax looks for along an axis: of equal elements the first or last.
+struct ArgMaxSearch {
+  size_t axis = 0;
+  bool last = false;
+};
+// INVALID_ARGUMENT names the axis.
+WEIR_EXPORT absl::StatusOr<ArgMaxSearch> ArgMaxSearchOf(const NodeInfo& node,
+                                                        size_t rank);
+
 }  // namespace weir

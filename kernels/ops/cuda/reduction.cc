@@ -227,19 +227,17 @@ absl::StatusOr<PlanFunction> CompileGlobalAveragePool(const NodeInfo&,
 
 absl::StatusOr<PlanFunction> CompileArgMax(const NodeInfo& node,
                                            CudaDevice* device) {
-  const Op op = node.attributes.Int("select_last_index", 0) != 0 ? kArgMaxLast
-                                                                 : kArgMaxFirst;
-  return PlanFunction([axis = node.attributes.Int("axis", 0), op, device](
-                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const TensorMeta& in = args.inputs[0];
-    std::vector<bool> reduced(in.dims.size(), false);
-    WEIR_ASSIGN_OR_RETURN(
-        const int normalized,
-        NormalizeAxis(axis, static_cast<int>(in.dims.size())));
-    reduced[static_cast<size_t>(normalized)] = true;
-    return PlanReduction(device, op, false, MakeGeometry(in.dims, reduced),
-                         in.dtype, DType::kInt64);
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        const TensorMeta& in = args.inputs[0];
+        WEIR_ASSIGN_OR_RETURN(const ArgMaxSearch search,
+                              ArgMaxSearchOf(node, in.dims.size()));
+        std::vector<bool> reduced(in.dims.size(), false);
+        reduced[search.axis] = true;
+        return PlanReduction(device, search.last ? kArgMaxLast : kArgMaxFirst,
+                             false, MakeGeometry(in.dims, reduced), in.dtype,
+                             DType::kInt64);
+      });
 }
 
 }  // namespace
