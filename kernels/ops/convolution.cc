@@ -155,14 +155,14 @@ absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
   spec.bias = node.HasInput(2);
   spec.residual = node.HasInput(kFusedConvResidual);
   WEIR_RETURN_IF_ERROR(CheckResidual(args));
-  const std::string activation =
-      node.attributes.String(kFusedConvActivation, "");
+  const FusedActivation activation = FusedActivationOf(node);
+  using Kind = FusedActivation::Kind;
   using Activation = onednn::ConvolutionSpec::Activation;
-  spec.activation = activation == "Relu"   ? Activation::kRelu
-                    : activation == "Clip" ? Activation::kClip
-                                           : Activation::kNone;
-  spec.low = node.attributes.Float(kFusedConvLow, 0);
-  spec.high = node.attributes.Float(kFusedConvHigh, 0);
+  spec.activation = activation.kind == Kind::kRelu   ? Activation::kRelu
+                    : activation.kind == Kind::kClip ? Activation::kClip
+                                                     : Activation::kNone;
+  spec.low = activation.low;
+  spec.high = activation.high;
   spec.channels_last = IsChannelsLast(args);
   // A single axis is a row of a picture, not a column: rows are dense.
   const size_t first = spatial == 1 ? 1 : 0;
@@ -592,6 +592,16 @@ std::vector<AttributeDef> ConvolutionAttributes() {
 }
 
 }  // namespace
+
+FusedActivation FusedActivationOf(const NodeInfo& node) {
+  const std::string name = node.attributes.String(kFusedConvActivation, "");
+  FusedActivation activation;
+  if (name == "Relu") activation.kind = FusedActivation::Kind::kRelu;
+  if (name == "Clip") activation.kind = FusedActivation::Kind::kClip;
+  activation.low = node.attributes.Float(kFusedConvLow, 0);
+  activation.high = node.attributes.Float(kFusedConvHigh, 0);
+  return activation;
+}
 
 bool IsChannelsLast(const PlanArgs& args) {
   return args.inputs[0].layout == Layout::kChannelsLast ||

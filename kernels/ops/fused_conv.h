@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -29,6 +30,14 @@ inline constexpr std::string_view kFusedConvLow = "low";
 inline constexpr std::string_view kFusedConvHigh = "high";
 
 // Both of Conv and FusedConv, on every device.
+
+// What becomes of a sum in the end; Conv has none.
+struct FusedActivation {
+  enum class Kind : uint8_t { kNone, kRelu, kClip };
+  Kind kind = Kind::kNone;
+  float low = 0, high = 0;  // of kClip
+};
+WEIR_EXPORT FusedActivation FusedActivationOf(const NodeInfo& node);
 
 // Whether X and Y have channels last. Of one pixel a value counts as row-major,
 // and is both: the other one tells.

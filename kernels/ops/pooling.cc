@@ -1,3 +1,5 @@
+#include "kernels/ops/pooling.h"
+
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -10,7 +12,6 @@
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/scalar_functions.h"
-#include "kernels/ops/spatial_window.h"
 #include "kernels/ops/type_dispatch.h"
 
 namespace weir {
@@ -133,19 +134,16 @@ absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
   const Dims& x = args.inputs[0].dims;
   const Dims& y = args.outputs[0].dims;
   const size_t spatial = x.size() - 2;
-  WEIR_ASSIGN_OR_RETURN(
-      const SpatialWindow parsed,
-      ParseSpatialWindow(node, static_cast<int>(spatial), {}));
-  const SpatialWindow window =
-      ResolvePads(parsed, absl::MakeConstSpan(x).subspan(2));
+  WEIR_ASSIGN_OR_RETURN(const Pooling pooling, PoolingOf(node, x));
   PoolPlan plan;
   plan.planes = x[0] * x[1];
-  plan.include_pad = node.attributes.Int("count_include_pad", 0) != 0;
-  plan.column_major = node.attributes.Int("storage_order", 0) != 0;
+  plan.include_pad = pooling.include_pad;
+  plan.column_major = pooling.column_major;
   for (size_t i = 3 - spatial; i < 3; ++i) {
     const size_t from = i + spatial - 3;
-    plan.axes[i] = {
-        .in = x[from + 2], .out = y[from + 2], .window = window.axes[from]};
+    plan.axes[i] = {.in = x[from + 2],
+                    .out = y[from + 2],
+                    .window = pooling.window.axes[from]};
   }
   return plan;
 }
@@ -550,6 +548,17 @@ std::vector<AttributeDef> WindowAttributes() {
 }
 
 }  // namespace
+
+absl::StatusOr<Pooling> PoolingOf(const NodeInfo& node, const Dims& dims) {
+  WEIR_ASSIGN_OR_RETURN(
+      const SpatialWindow parsed,
+      ParseSpatialWindow(node, static_cast<int>(dims.size()) - 2, {}));
+  Pooling pooling;
+  pooling.window = ResolvePads(parsed, absl::MakeConstSpan(dims).subspan(2));
+  pooling.include_pad = node.attributes.Int("count_include_pad", 0) != 0;
+  pooling.column_major = node.attributes.Int("storage_order", 0) != 0;
+  return pooling;
+}
 
 absl::Status Register_onnx_MaxPool(OpRegistry& registry) {
   OpDef def;

@@ -293,9 +293,6 @@ TEST(RefusalsDocTest, ListsWhatTheSourcesRefuse) {
        "kinds of JPEG that nvJPEG lacks, by the CPU's decoder"},
       // Refused on the CPU too.
       {"Conv of integers on a CUDA device", ""},
-      {"Conv over ", "Convolution and pooling work over 1 to 3 spatial axes."},
-      {"pooling over ",
-       "Convolution and pooling work over 1 to 3 spatial axes."},
       // No node's: a device that is none of the backend's, or only compiles; an
       // answer of a library on its way to one of those above.
       {" is not made by the CUDA backend", ""},

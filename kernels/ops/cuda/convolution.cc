@@ -46,16 +46,23 @@ bool IsHalf(const NodeInfo& node) {
 // type double that are given as text; empty without one.
 std::string Activation(const NodeInfo& node, absl::string_view x,
                        absl::string_view low, absl::string_view high) {
-  const std::string name = node.attributes.String(kFusedConvActivation, "");
-  if (name == "Relu") return absl::StrCat("Relu(", x, ")");
-  if (name != "Clip") return "";
-  return absl::StrCat("Clip(", x, ", T(", low, "), T(", high, "))");
+  switch (FusedActivationOf(node).kind) {
+    case FusedActivation::Kind::kNone:
+      return "";
+    case FusedActivation::Kind::kRelu:
+      return absl::StrCat("Relu(", x, ")");
+    case FusedActivation::Kind::kClip:
+      return absl::StrCat("Clip(", x, ", T(", low, "), T(", high, "))");
+  }
+  return "";
 }
 
 struct Bounds {
-  explicit Bounds(const NodeInfo& node)
-      : low(static_cast<double>(node.attributes.Float(kFusedConvLow, 0))),
-        high(static_cast<double>(node.attributes.Float(kFusedConvHigh, 0))) {}
+  explicit Bounds(const NodeInfo& node) {
+    const FusedActivation activation = FusedActivationOf(node);
+    low = static_cast<double>(activation.low);
+    high = static_cast<double>(activation.high);
+  }
   double low, high;
 };
 
@@ -297,10 +304,6 @@ absl::StatusOr<PlannedRun> PlanConvolution(const NodeInfo& node,
   const TensorMeta& weights = args.inputs[1];
   const TensorMeta& out = args.outputs[0];
   const int rank = static_cast<int>(in.dims.size()) - 2;
-  if (rank < 1 || rank > kMaxSpatialRank) {
-    return absl::UnimplementedError(
-        absl::StrCat("Conv over ", rank, " spatial axes"));
-  }
   if (out.elements == 0) {
     return PlannedRun{[](const RunArgs&) { return absl::OkStatus(); }};
   }

@@ -1,4 +1,6 @@
 // MaxPool and AveragePool over up to three spatial axes.
+#include "kernels/ops/pooling.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -6,7 +8,6 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
-#include "kernels/ops/spatial_window.h"
 
 namespace weir::cuda {
 namespace {
@@ -20,20 +21,13 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
                                     bool max, const PlanArgs& args) {
   const TensorMeta& in = args.inputs[0];
   const TensorMeta& out = args.outputs[0];
-  const int rank = static_cast<int>(in.dims.size()) - 2;
-  if (rank < 1 || rank > kMaxSpatialRank) {
-    return absl::UnimplementedError(
-        absl::StrCat("pooling over ", rank, " spatial axes"));
-  }
-  WEIR_ASSIGN_OR_RETURN(const SpatialWindow parsed,
-                        ParseSpatialWindow(node, rank, {}));
-  const SpatialWindow window =
-      ResolvePads(parsed, absl::MakeConstSpan(in.dims).subspan(2));
+  WEIR_ASSIGN_OR_RETURN(const Pooling pooling, PoolingOf(node, in.dims));
+  const size_t rank = pooling.window.axes.size();
   Dims in_dims(3, 1), out_dims(3, 1), kernel(3, 1), stride(3, 1),
       dilation(3, 1), pad(3, 0), pad_end(3, 0);
-  for (size_t d = 0; d < static_cast<size_t>(rank); ++d) {
-    const size_t to = d + 3 - static_cast<size_t>(rank);
-    const WindowAxis& axis = window.axes[d];
+  for (size_t d = 0; d < rank; ++d) {
+    const size_t to = d + 3 - rank;
+    const WindowAxis& axis = pooling.window.axes[d];
     in_dims[to] = in.dims[d + 2];
     out_dims[to] = out.dims[d + 2];
     kernel[to] = axis.kernel;
@@ -56,8 +50,8 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
                        Define("LOWEST", Lowest(in.dtype)),
                        std::string(PoolingSource()))));
   const uint64_t elements = static_cast<uint64_t>(out.elements);
-  const uint64_t include_pad = node.attributes.Int("count_include_pad", 0) != 0;
-  const uint64_t column_major = node.attributes.Int("storage_order", 0) != 0;
+  const uint64_t include_pad = pooling.include_pad;
+  const uint64_t column_major = pooling.column_major;
   return PlannedRun{[=](const RunArgs& run) {
     if (elements == 0) return absl::OkStatus();
     Words words;
