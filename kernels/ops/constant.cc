@@ -53,23 +53,8 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeConstantKernel(
 
 // -- ConstantOfShape ----------------------------------------------------------
 
-absl::StatusOr<DType> FillType(const NodeInfo& node) {
-  const auto value = node.attributes.Tensor("value");
-  if (value == nullptr) return DType::kFloat;
-  WEIR_ASSIGN_OR_RETURN(const int64_t elements,
-                        NumElements(value->tensor.dims));
-  if (elements != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "attribute \"value\" has ", elements, " elements where one is needed"));
-  }
-  if (value->tensor.dtype == DType::kString) {
-    return absl::UnimplementedError("\"value\" cannot be a string");
-  }
-  return value->tensor.dtype;
-}
-
 absl::Status InferConstantOfShape(InferContext& context) {
-  WEIR_ASSIGN_OR_RETURN(const DType dtype, FillType(context.node()));
+  WEIR_ASSIGN_OR_RETURN(const Fill fill, FillOf(context.node()));
   WEIR_RETURN_IF_ERROR(CheckRank(context, 0, 1));
   SymbolicShape shape;
   if (const auto dims = context.HostInts(0)) {
@@ -82,25 +67,21 @@ absl::Status InferConstantOfShape(InferContext& context) {
     }
     shape = SymbolicDims(static_cast<size_t>(*rank));
   }
-  context.SetOutput(0, dtype, std::move(shape));
+  context.SetOutput(0, fill.dtype, std::move(shape));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeFillKernel(
     const NodeInfo& node, Device&) {
-  WEIR_ASSIGN_OR_RETURN(const DType dtype, FillType(node));
-  const size_t size = SizeOf(dtype);
-  uint64_t pattern = 0;
-  if (const auto value = node.attributes.Tensor("value")) {
-    std::memcpy(&pattern, value->tensor.data, size);
-  }
+  WEIR_ASSIGN_OR_RETURN(const Fill fill, FillOf(node));
   return MakeKernel([=](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const int64_t elements = args.outputs[0].elements;
     return RunFunction([=](const RunArgs& run) {
-      DispatchSize(size, [&](auto tag) {
+      DispatchSize(SizeOf(fill.dtype), [&](auto tag) {
         using T = typename decltype(tag)::Type;
         T element;
-        std::memcpy(&element, &pattern, std::min(sizeof(T), sizeof(pattern)));
+        std::memcpy(&element, &fill.pattern,
+                    std::min(sizeof(T), sizeof(fill.pattern)));
         T* target = static_cast<T*>(run.outputs[0]);
         ParallelRange(run.team, elements,
                       kGrainBytes / static_cast<int64_t>(sizeof(T)),
@@ -153,6 +134,24 @@ absl::StatusOr<Constant> ConstantValue(const NodeInfo& node) {
         absl::StrCat("attribute \"", name, "\" has no value"));
   }
   return *tensor;
+}
+
+absl::StatusOr<Fill> FillOf(const NodeInfo& node) {
+  Fill fill;
+  const auto value = node.attributes.Tensor("value");
+  if (value == nullptr) return fill;
+  const HostTensor& tensor = value->tensor;
+  WEIR_ASSIGN_OR_RETURN(const int64_t elements, NumElements(tensor.dims));
+  if (elements != 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attribute \"value\" has ", elements, " elements where one is needed"));
+  }
+  if (tensor.dtype == DType::kString) {
+    return absl::UnimplementedError("\"value\" cannot be a string");
+  }
+  fill.dtype = tensor.dtype;
+  std::memcpy(&fill.pattern, tensor.data, SizeOf(tensor.dtype));
+  return fill;
 }
 
 absl::Status Register_onnx_Constant(OpRegistry& registry) {

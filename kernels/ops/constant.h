@@ -1,8 +1,10 @@
-// The value of a Constant node, for the graph layer (which makes a constant of
-// it) and for the kernel; and constants of text. Pure.
+// The values of nodes of Constant, for the graph layer (which makes constants
+// of them) and the kernels of both devices, and of ConstantOfShape; and
+// constants of text. Pure.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +18,14 @@ namespace weir {
 
 // INVALID_ARGUMENT unless exactly one value attribute is there.
 WEIR_EXPORT absl::StatusOr<Constant> ConstantValue(const NodeInfo& node);
+
+// The element that ConstantOfShape repeats.
+struct Fill {
+  DType dtype = DType::kFloat;
+  uint64_t pattern = 0;  // its bytes, and then 0
+};
+// INVALID_ARGUMENT unless "value" is a single element.
+WEIR_EXPORT absl::StatusOr<Fill> FillOf(const NodeInfo& node);
 
 // Owns a copy of the strings, all in one block: what programs count of text is
 // its references and characters.

@@ -1,9 +1,10 @@
+#include "kernels/ops/random.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/infer.h"
@@ -13,27 +14,8 @@
 namespace weir {
 namespace {
 
-// Element k of row r is word k % 4 of Philox(seed, ordinal << kPhiloxRowBits |
-// r, k / 4). The ordinal is the node's index; a node with a seed of its own has
-// ordinal 0, so that its numbers do not depend on where it stands.
 constexpr int64_t kWordsPerBlock = 4;
 constexpr int64_t kPart = 65536;  // elements worth a thread: whole blocks
-
-struct Range {
-  float low = 0;
-  float high = 1;
-};
-
-absl::StatusOr<Range> RangeOf(const NodeInfo& node) {
-  if (!node.attributes.Has("range")) return Range();
-  const std::vector<float> values = node.attributes.Floats("range");
-  if (values.size() != 2 || !std::isfinite(values[1] - values[0]) ||
-      values[0] > values[1]) {
-    return absl::InvalidArgumentError(
-        "range must hold two finite numbers in ascending order");
-  }
-  return Range{values[0], values[1]};
-}
 
 absl::StatusOr<DType> OutputType(const NodeInfo& node) {
   const int64_t number = node.attributes.Int("dtype", 1);
@@ -48,7 +30,7 @@ absl::StatusOr<DType> OutputType(const NodeInfo& node) {
 absl::Status InferRandomUniform(InferContext& context) {
   const NodeInfo& node = context.node();
   WEIR_ASSIGN_OR_RETURN(const DType dtype, OutputType(node));
-  WEIR_RETURN_IF_ERROR(RangeOf(node).status());
+  WEIR_RETURN_IF_ERROR(UniformDrawsOf(node).status());
   const std::string_view attribute = node.HasInput(0) ? "" : "shape";
   const IntList shape = AttributeOrInput(context, attribute, 0);
   if (shape.state == IntList::State::kUnknown) {
@@ -68,73 +50,76 @@ absl::Status InferRandomUniform(InferContext& context) {
   return absl::OkStatus();
 }
 
-struct Draws {
-  Range range;
-  bool own_seed = false;
-  uint64_t seed = 0;
-  int64_t rows = 1;
-  int64_t row = 1;  // elements of one
-  DType dtype = DType::kFloat;
-};
-
 // Elements [begin, end) of a row; `begin` is that of a block.
-void DrawPart(const Draws& draws, uint64_t seed, uint64_t stream, int64_t begin,
-              int64_t end, std::byte* to) {
-  const ConvertLoop convert = FindConvertLoop(DType::kFloat, draws.dtype);
+void DrawPart(const UniformDraws& draws, uint64_t seed, uint64_t stream,
+              int64_t begin, int64_t end, DType dtype, std::byte* to) {
+  const ConvertLoop convert = FindConvertLoop(DType::kFloat, dtype);
   for (int64_t k = begin; k < end; k += kWordsPerBlock) {
     const PhiloxBlock block =
         Philox(seed, stream, static_cast<uint64_t>(k / kWordsPerBlock));
     const int64_t n = std::min(kWordsPerBlock, end - k);
     float values[kWordsPerBlock];
     for (int64_t i = 0; i < n; ++i) {
-      values[i] =
-          PhiloxUniform(block.word[i], draws.range.low, draws.range.high);
+      values[i] = PhiloxUniform(block.word[i], draws.low, draws.high);
     }
     convert(values, to, n);
-    to += static_cast<size_t>(n) * SizeOf(draws.dtype);
+    to += static_cast<size_t>(n) * SizeOf(dtype);
   }
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeRandomUniformKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        const TensorMeta& out = args.outputs[0];
-        Draws draws;
-        WEIR_ASSIGN_OR_RETURN(draws.range, RangeOf(node));
-        draws.own_seed = node.attributes.Has("seed");
-        draws.seed = static_cast<uint64_t>(node.attributes.Int("seed", 0));
-        draws.dtype = out.dtype;
-        draws.rows = out.dims.empty() ? 1 : out.dims[0];
-        draws.row = draws.rows == 0 ? 0 : out.elements / draws.rows;
-        return RunFunction([draws](const RunArgs& run) {
-          const uint64_t seed = draws.own_seed ? draws.seed : run.random.seed;
-          const uint64_t ordinal =
-              draws.own_seed ? 0 : uint64_t{run.node_index} << kPhiloxRowBits;
-          auto* to = static_cast<std::byte*>(run.outputs[0]);
-          // A long row is drawn in parts.
-          const int64_t parts = (draws.row + kPart - 1) / kPart;
-          ParallelRange(
-              run.team, draws.rows * parts,
-              std::max<int64_t>(1, kPart / std::max<int64_t>(draws.row, 1)),
-              [&](int64_t first, int64_t past) {
-                for (int64_t i = first; i < past; ++i) {
-                  const int64_t r = i / parts;
-                  const int64_t begin = i % parts * kPart;
-                  const uint64_t row =
-                      run.random.first_row + static_cast<uint64_t>(r);
-                  DrawPart(draws, seed, ordinal | row, begin,
-                           std::min(begin + kPart, draws.row),
-                           to + static_cast<size_t>(r * draws.row + begin) *
-                                    SizeOf(draws.dtype));
-                }
-              });
-          return absl::OkStatus();
-        });
-      });
+  return MakeKernel([node](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    const TensorMeta& out = args.outputs[0];
+    WEIR_ASSIGN_OR_RETURN(const UniformDraws draws, UniformDrawsOf(node));
+    const DType dtype = out.dtype;
+    const int64_t rows = out.dims.empty() ? 1 : out.dims[0];
+    const int64_t length = rows == 0 ? 0 : out.elements / rows;
+    return RunFunction([=](const RunArgs& run) {
+      const uint64_t seed = draws.SeedOf(run);
+      const uint64_t stream = draws.StreamOf(run);
+      auto* to = static_cast<std::byte*>(run.outputs[0]);
+      // A long row is drawn in parts.
+      const int64_t parts = (length + kPart - 1) / kPart;
+      ParallelRange(run.team, rows * parts,
+                    std::max<int64_t>(1, kPart / std::max<int64_t>(length, 1)),
+                    [&](int64_t first, int64_t past) {
+                      for (int64_t i = first; i < past; ++i) {
+                        const int64_t r = i / parts;
+                        const int64_t begin = i % parts * kPart;
+                        const uint64_t row =
+                            run.random.first_row + static_cast<uint64_t>(r);
+                        DrawPart(draws, seed, stream | row, begin,
+                                 std::min(begin + kPart, length), dtype,
+                                 to + static_cast<size_t>(r * length + begin) *
+                                          SizeOf(dtype));
+                      }
+                    });
+      return absl::OkStatus();
+    });
+  });
 }
 
 }  // namespace
+
+absl::StatusOr<UniformDraws> UniformDrawsOf(const NodeInfo& node) {
+  UniformDraws draws;
+  if (node.attributes.Has("range")) {
+    const std::vector<float> values = node.attributes.Floats("range");
+    if (values.size() != 2 || !std::isfinite(values[1] - values[0]) ||
+        values[0] > values[1]) {
+      return absl::InvalidArgumentError(
+          "range must hold two finite numbers in ascending order");
+    }
+    draws.low = values[0];
+    draws.high = values[1];
+  }
+  if (node.attributes.Has("seed")) {
+    draws.seed = static_cast<uint64_t>(node.attributes.Int("seed", 0));
+  }
+  return draws;
+}
 
 absl::Status Register_weir_RandomUniform(OpRegistry& registry) {
   OpDef def;

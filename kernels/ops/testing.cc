@@ -1,11 +1,13 @@
+#include "kernels/ops/testing.h"
+
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/saturating.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "kernels/ops/infer.h"
 #include "kernels/ops/registry.h"
@@ -15,13 +17,12 @@ namespace {
 
 constexpr int64_t kMaxMicroseconds = 60'000'000;
 
+// In the order of FaultMode.
+constexpr const char* kFaultModes[] = {"report", "index", "illegal_address",
+                                       "trap"};
+
 absl::Status InferSpin(InferContext& context) {
-  const int64_t duration = context.node().attributes.Int("microseconds", 0);
-  if (duration < 0 || duration > kMaxMicroseconds) {
-    return absl::InvalidArgumentError(absl::StrCat("microseconds of ", duration,
-                                                   " is outside [0, ",
-                                                   kMaxMicroseconds, "]"));
-  }
+  WEIR_RETURN_IF_ERROR(SpinTimeOf(context.node()).status());
   return InferSameAsInput(context);
 }
 
@@ -29,26 +30,19 @@ absl::Status InferSpin(InferContext& context) {
 NodeCost SpinCost(const NodeInfo& node, DeviceKind device,
                   const PlanArgs& args) {
   NodeCost cost = LinearCost(node, device, args);
-  cost.operations = SaturatingAdd(
-      cost.operations,
-      SaturatingMul(node.attributes.Int("microseconds", 0), 1000));
+  cost.operations =
+      SaturatingAdd(cost.operations, SpinTimeOf(node).value_or(0));
   return cost;
 }
 
 absl::Status InferFault(InferContext& context) {
-  const std::string mode = context.node().attributes.String("mode", "report");
-  if (mode != "report" && mode != "index" && mode != "illegal_address" &&
-      mode != "trap") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("mode ", QuoteStart(mode),
-                     " is none of report, index, illegal_address and trap"));
-  }
+  WEIR_RETURN_IF_ERROR(FaultModeOf(context.node()).status());
   return InferSameAsInput(context);
 }
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeSpinKernel(
     const NodeInfo& node, Device&) {
-  const Nanos duration = node.attributes.Int("microseconds", 0) * 1000;
+  WEIR_ASSIGN_OR_RETURN(const Nanos duration, SpinTimeOf(node));
   return MakeKernel(
       [duration](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
         return RunFunction(
@@ -63,13 +57,14 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSpinKernel(
 }
 
 // A CPU is not lost by itself: this is what a lost one would look like.
-absl::StatusOr<std::unique_ptr<const Kernel>> MakePoisonKernel(
-    const std::string& mode, Device& device) {
+absl::StatusOr<std::unique_ptr<const Kernel>> MakePoisonKernel(FaultMode mode,
+                                                               Device& device) {
   return MakeKernel(
       [mode, &device](const PlanArgs&) -> absl::StatusOr<RunFunction> {
         return RunFunction([mode, &device](const RunArgs&) {
           device.health().Poison(WithReason(
-              absl::UnavailableError(absl::StrCat("weir.Fault, mode ", mode)),
+              absl::UnavailableError(absl::StrCat(
+                  "weir.Fault, mode ", kFaultModes[static_cast<size_t>(mode)])),
               "DEVICE_FAULT"));
           return device.health().status();
         });
@@ -78,18 +73,39 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakePoisonKernel(
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeFaultKernel(
     const NodeInfo& node, Device& device) {
-  const std::string mode = node.attributes.String("mode", "report");
-  if (mode != "report" && mode != "index") {
+  WEIR_ASSIGN_OR_RETURN(const FaultMode mode, FaultModeOf(node));
+  if (mode != FaultMode::kReport && mode != FaultMode::kIndex) {
     return MakePoisonKernel(mode, device);
   }
-  const FaultCode code =
-      mode == "index" ? FaultCode::kIndexOutOfRange : FaultCode::kInjected;
+  const FaultCode code = mode == FaultMode::kIndex ? FaultCode::kIndexOutOfRange
+                                                   : FaultCode::kInjected;
   return MakeKernel([code](const PlanArgs&) -> absl::StatusOr<RunFunction> {
     return RunFunction([code](const RunArgs&) { return FaultStatus(code); });
   });
 }
 
 }  // namespace
+
+absl::StatusOr<Nanos> SpinTimeOf(const NodeInfo& node) {
+  const int64_t duration = node.attributes.Int("microseconds", 0);
+  if (duration < 0 || duration > kMaxMicroseconds) {
+    return absl::InvalidArgumentError(absl::StrCat("microseconds of ", duration,
+                                                   " is outside [0, ",
+                                                   kMaxMicroseconds, "]"));
+  }
+  return duration * 1000;
+}
+
+absl::StatusOr<FaultMode> FaultModeOf(const NodeInfo& node) {
+  const std::string mode = node.attributes.String("mode", "report");
+  for (const FaultMode known : {FaultMode::kReport, FaultMode::kIndex,
+                                FaultMode::kIllegalAddress, FaultMode::kTrap}) {
+    if (mode == kFaultModes[static_cast<size_t>(known)]) return known;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("mode ", QuoteStart(mode),
+                   " is none of report, index, illegal_address and trap"));
+}
 
 absl::Status Register_weir_Spin(OpRegistry& registry) {
   OpDef def;

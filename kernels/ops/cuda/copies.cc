@@ -1,6 +1,5 @@
 // Operators whose output is bytes of an input, or bytes known when the plan is
 // made.
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,31 +69,28 @@ absl::StatusOr<PlanFunction> CompileShape(const NodeInfo& node,
 
 absl::StatusOr<PlanFunction> CompileFill(const NodeInfo& node,
                                          CudaDevice* device) {
-  uint64_t pattern = 0;
-  if (const auto value = node.attributes.Tensor("value")) {
-    std::memcpy(&pattern, value->tensor.data, SizeOf(value->tensor.dtype));
-  }
-  return PlanFunction(
-      [pattern, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        const TensorMeta& out = args.outputs[0];
-        const size_t bytes = out.bytes;
-        if (pattern == 0) {
-          return PlannedRun{[bytes](const RunArgs& run) {
-            return run.stream.Fill(run.outputs[0], 0, bytes);
-          }};
-        }
-        ElementwiseSpec spec;
-        spec.expression = "WORD(0)";
-        spec.words.Add(pattern);
-        spec.moves = true;
-        spec.output = out.dtype;
-        spec.dims = out.dims;
-        WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
-                              ElementwiseLoop::Make(device, spec));
-        return PlannedRun{[loop](const RunArgs& run) {
-          return loop->Run(run.stream, {}, run.outputs[0], run.node_index);
-        }};
-      });
+  WEIR_ASSIGN_OR_RETURN(const Fill fill, FillOf(node));
+  return PlanFunction([pattern = fill.pattern, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const TensorMeta& out = args.outputs[0];
+    const size_t bytes = out.bytes;
+    if (pattern == 0) {
+      return PlannedRun{[bytes](const RunArgs& run) {
+        return run.stream.Fill(run.outputs[0], 0, bytes);
+      }};
+    }
+    ElementwiseSpec spec;
+    spec.expression = "WORD(0)";
+    spec.words.Add(pattern);
+    spec.moves = true;
+    spec.output = out.dtype;
+    spec.dims = out.dims;
+    WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
+                          ElementwiseLoop::Make(device, spec));
+    return PlannedRun{[loop](const RunArgs& run) {
+      return loop->Run(run.stream, {}, run.outputs[0], run.node_index);
+    }};
+  });
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// weir.RandomUniform: the numbering of the CPU kernel (kernels/ops/random.cc).
+#include "kernels/ops/random.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
@@ -12,11 +12,7 @@ namespace {
 
 absl::StatusOr<PlanFunction> CompileRandomUniform(const NodeInfo& node,
                                                   CudaDevice* device) {
-  const std::vector<float> range = node.attributes.Floats("range");
-  const double low = range.size() == 2 ? static_cast<double>(range[0]) : 0.0;
-  const double high = range.size() == 2 ? static_cast<double>(range[1]) : 1.0;
-  const bool own_seed = node.attributes.Has("seed");
-  const uint64_t seed = static_cast<uint64_t>(node.attributes.Int("seed", 0));
+  WEIR_ASSIGN_OR_RETURN(const UniformDraws draws, UniformDrawsOf(node));
   return PlanFunction([=](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const TensorMeta& out = args.outputs[0];
     const uint64_t elements = static_cast<uint64_t>(out.elements);
@@ -33,9 +29,10 @@ absl::StatusOr<PlanFunction> CompileRandomUniform(const NodeInfo& node,
       if (elements == 0) return absl::OkStatus();
       Words words;
       words.Add(run.outputs[0]).Add(elements).Add(elements / rows);
-      words.Add(own_seed ? seed : run.random.seed);
-      words.Add(own_seed ? 0 : uint64_t{run.node_index} << kPhiloxRowBits);
-      words.Add(run.random.first_row).Add(low).Add(high);
+      words.Add(draws.SeedOf(run)).Add(draws.StreamOf(run));
+      words.Add(run.random.first_row);
+      words.Add(static_cast<double>(draws.low));
+      words.Add(static_cast<double>(draws.high));
       return kernel.Launch(run.stream, GridFor(elements), words);
     }};
   });

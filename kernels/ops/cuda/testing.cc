@@ -1,4 +1,6 @@
 // weir.Spin and weir.Fault, behind --enable-test-operators.
+#include "kernels/ops/testing.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -37,20 +39,20 @@ absl::StatusOr<PlanFunction> Compile(CudaDevice* device, Kind kind,
 
 absl::StatusOr<PlanFunction> CompileSpin(const NodeInfo& node,
                                          CudaDevice* device) {
-  const int64_t microseconds = node.attributes.Int("microseconds", 0);
-  return Compile(device, kSpin, static_cast<uint64_t>(microseconds) * 1000,
+  WEIR_ASSIGN_OR_RETURN(const Nanos duration, SpinTimeOf(node));
+  return Compile(device, kSpin, static_cast<uint64_t>(duration),
                  FaultCode::kNone);
 }
 
 absl::StatusOr<PlanFunction> CompileFault(const NodeInfo& node,
                                           CudaDevice* device) {
-  const std::string mode = node.attributes.String("mode", "report");
-  const Kind kind = mode == "illegal_address" ? kIllegalAddress
-                    : mode == "trap"          ? kTrap
-                                              : kReport;
-  return Compile(
-      device, kind, 0,
-      mode == "index" ? FaultCode::kIndexOutOfRange : FaultCode::kInjected);
+  WEIR_ASSIGN_OR_RETURN(const FaultMode mode, FaultModeOf(node));
+  const Kind kind = mode == FaultMode::kIllegalAddress ? kIllegalAddress
+                    : mode == FaultMode::kTrap         ? kTrap
+                                                       : kReport;
+  return Compile(device, kind, 0,
+                 mode == FaultMode::kIndex ? FaultCode::kIndexOutOfRange
+                                           : FaultCode::kInjected);
 }
 
 }  // namespace
