@@ -83,8 +83,9 @@ absl::Status InferGemm(InferContext& context) {
   const SymbolicShape& b = context.input_shape(1);
   WEIR_RETURN_IF_ERROR(CheckRank(context, 0, 2));
   WEIR_RETURN_IF_ERROR(CheckRank(context, 1, 2));
-  const size_t trans_a = node.attributes.Int("transA", 0) != 0 ? 1 : 0;
-  const size_t trans_b = node.attributes.Int("transB", 0) != 0 ? 1 : 0;
+  const GemmAttributes attributes = GemmAttributesOf(node);
+  const size_t trans_a = attributes.transpose_a ? 1 : 0;
+  const size_t trans_b = attributes.transpose_b ? 1 : 0;
   SymbolicDims shape(2);
   if (a.has_value()) shape[0] = (*a)[trans_a];
   if (b.has_value()) shape[1] = (*b)[1 - trans_b];
@@ -180,7 +181,7 @@ NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
 
 NodeCost GemmCost(const NodeInfo& node, DeviceKind device,
                   const PlanArgs& args) {
-  const bool transpose_a = node.attributes.Int("transA", 0) != 0;
+  const bool transpose_a = GemmAttributesOf(node).transpose_a;
   const Dims& y = args.outputs[0].dims;
   return ProductCost(node, device, args, y[0], y[1],
                      args.inputs[0].dims[transpose_a ? 0 : 1]);
