@@ -5,9 +5,10 @@ Layers: each includes only what stands to its left; kernels know neither gRPC
 nor protobuf; the client never includes kernels; gRPC appears only in the
 transport; evaluations know neither services nor the transport. Names: no
 utils, helpers or common; tests mirror the tree. Text: include guards, our own
-Mutex, no ranges views, no notes to self; a silenced check of clang-tidy is
-named, and one that .clang-tidy asks for. Pages name files that are there. An
-exemption from a rule that exempts nothing is a finding itself.
+Mutex, no ranges views, no notes to self; attributes of nodes are not read by
+the kernels of one device; a silenced check of clang-tidy is named, and one that
+.clang-tidy asks for. Pages name files that are there. An exemption from a rule
+that exempts nothing is a finding itself.
 
 Usage: check_tree.py [ROOT]. Prints one line per finding, exits 1 if any.
 """
@@ -42,6 +43,10 @@ PARTS_OF_SERVER = {
 
 GRPC = re.compile(r"^(grpc/|grpc\+\+/|grpcpp/)|\.grpc\.pb\.h$")
 PROTOBUF = re.compile(r"^google/protobuf/|\.pb\.h$|^onnx/")
+# A kernel of a device asks the operator's family what a node says.
+ATTRIBUTE = re.compile(r"(\.|->)attributes\b")
+DEVICE_KERNELS = "kernels/ops/cuda/"
+
 GRPC_TYPE = re.compile(r"\bgrpc::\w")
 GRPC_ALLOWED = ("server/rpc/", "server/server.", "client/", "tests/")
 
@@ -143,6 +148,9 @@ def check_text(path, lines):
                 yield number, finding
         if GRPC_TYPE.search(code) and not may_use_grpc(path):
             yield number, "a gRPC type outside the transport"
+        if path.startswith(DEVICE_KERNELS) and ATTRIBUTE.search(code):
+            yield number, ("what an attribute says is read once for both "
+                           "devices, by the family's header")
 
 
 def asked_for(root):

@@ -84,6 +84,15 @@ class CheckTreeTest(unittest.TestCase):
                      '#pragma once\n#include "server/models/repository.h"\n',
                      "server/bytes/ may not include")
 
+    def test_attributes_are_read_once_for_all_devices(self):
+        read = 'const int64_t axis = node.attributes.Int("axis", 0);\n'
+        self.accepts("kernels/ops/gather.cc", read)
+        self.accepts("kernels/ops/cuda/matmul.cc",
+                     "const bool has_c = attributes.beta != 0;\n")
+        for text in (read, "Read(info->attributes);\n"):
+            self.refuses("kernels/ops/cuda/movement.cc", text,
+                         "read once for both devices")
+
     def test_names_say_what_a_file_holds(self):
         for name in ("utils.h", "string_utils.h", "test_helpers.h",
                      "common.h"):
