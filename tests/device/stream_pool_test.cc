@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -781,6 +782,53 @@ TEST_F(StreamPoolTest, RoomIsMadeOneLaneAfterTheOther) {
   hold.Release();
   grower.join();
   CheckEquation(pool->stats());
+}
+
+// Some wait for a lane, some do not, and lanes and arenas go meanwhile: each
+// lane has one owner, and nobody waits for ever.
+TEST_F(StreamPoolTest, ManyOwnersShareFewLanes) {
+  StreamPoolOptions options;
+  options.reserved = 1;
+  options.max = 3;
+  options.idle_ttl = absl::Microseconds(50);
+  auto pool = Make(options);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < 500; ++i) {
+        absl::StatusOr<StreamLease> lease;
+        if (i % 3 == 0) {
+          Grant grant;
+          pool->Acquire(kNoDeadline, grant.callback());
+          grant.arrived.Wait();
+          ASSERT_TRUE(grant.result->ok()) << grant.result->status();
+          lease = *std::move(grant.result);
+        } else {
+          lease = i % 3 == 1 ? pool->AcquireNow() : pool->TryAcquire();
+        }
+        if (!lease.ok() || !*lease) continue;
+        auto arena = lease->lane()->Arena(64);
+        ASSERT_TRUE(arena.ok()) << arena.status();
+        auto* const owner = reinterpret_cast<size_t*>(*arena);
+        *owner = t;  // without any order of its own
+        std::this_thread::yield();
+        EXPECT_EQ(*owner, t);
+      }
+    });
+  }
+  std::thread trimmer([&] {
+    while (!done) {
+      CheckEquation(pool->stats());
+      pool->Trim(0);
+      std::this_thread::yield();
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  trimmer.join();
+  EXPECT_EQ(pool->stats().leased, 0u);
+  EXPECT_EQ(pool->stats().waiting, 0u);
 }
 
 }  // namespace

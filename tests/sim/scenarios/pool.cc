@@ -1,5 +1,5 @@
 // The stream pool: handlers that want its only lane, give up, come too late, or
-// find that it cannot be made.
+// find that it cannot be made; and lanes that go when nobody wants them.
 #include <memory>
 #include <utility>
 
@@ -31,11 +31,13 @@ void OneLane(Event event) {
     Check(made.ok(), "a pool");
     StreamPool& pool = **made;
     Asker askers[2];
+    bool stopped = false;
     const auto ask = [&](Asker& asker, Nanos deadline) {
       return pool.Acquire(deadline, [&](absl::StatusOr<StreamLease> lease) {
         ++asker.answers;
         asker.status = lease.status();
         if (!lease.ok()) return;
+        Check(!stopped, "handed out by a pool that has stopped");
         Check(++holders == 1, "two have the only lane");
         --holders;
         lease->Reset();
@@ -63,7 +65,10 @@ void OneLane(Event event) {
         ask(askers[0], kNoDeadline);
       }
     }
-    if (event == Event::kStop) pool.Stop();
+    if (event == Event::kStop) {
+      pool.Stop();
+      stopped = true;
+    }
     other.Join();
     SetExploring(false);
     Quiesce();
@@ -73,6 +78,42 @@ void OneLane(Event event) {
       Check(asker.status.ok() || event != Event::kNone, "it was refused");
     }
     Check(pool.stats().leased == 0, "the lane did not come back");
+  }
+  timers.Stop();
+}
+
+// Whatever handlers do meanwhile, the pool gets to know of each lane that is
+// idle, and lets it go in time.
+void IdleLanesGo() {
+  SimDevice device;
+  TimerQueue timers;
+  {
+    StreamPoolOptions options;
+    options.reserved = 0;
+    options.max = 3;  // one for each, and one that is being ended
+    options.idle_ttl = absl::Microseconds(10);
+    auto made = StreamPool::Create(&device, &timers, options);
+    Check(made.ok(), "a pool");
+    StreamPool& pool = **made;
+    AfterEveryStep([&pool] {
+      const Unobserved look;
+      const StreamPoolStats stats = pool.stats();
+      if (look.consistent()) Check(stats.created() <= 3, "four lanes of three");
+    });
+    const auto use = [&pool] {
+      absl::StatusOr<StreamLease> lease = pool.TryAcquire();
+      Check(lease.ok(), "there is a lane for each");
+    };
+    use();
+    Quiesce();
+    SetExploring(true);
+    Thread other("other", use);
+    use();
+    other.Join();
+    SetExploring(false);
+    SleepFor(1'000'000);
+    AfterEveryStep(nullptr);
+    Check(pool.stats().created() == 0, "a lane stays");
   }
   timers.Stop();
 }
@@ -88,6 +129,8 @@ void AddPool(std::vector<Scenario>& all) {
   add("pool/one-lane+cancel", Event::kCancel);
   add("pool/one-lane+deadline", Event::kDeadline);
   add("pool/one-lane+stop", Event::kStop);
+  all.push_back(
+      {.name = "pool/idle-lanes", .body = IdleLanesGo, .preemptions = 2});
 }
 
 }  // namespace weir::sim
