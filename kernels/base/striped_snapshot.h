@@ -1,15 +1,18 @@
 // A shared immutable value that many threads read and few replace. Readers take
-// the lock of their own stripe, which a writer holds only to swap a pointer, so
-// that readers on different threads do not meet. Thread-safe.
+// no lock: they count themselves, in the counter of their own stripe, while
+// they look; a writer waits until nobody looks at the value that it replaced.
+// Thread-safe.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -24,43 +27,74 @@ inline size_t ThreadStripe() {
 template <typename T>
 class StripedSnapshot {
  public:
-  explicit StripedSnapshot(std::shared_ptr<const T> value) {
-    Store(std::move(value));
-  }
+  using Value = std::shared_ptr<const T>;
 
-  // Calls fn(const T&) and returns its result. `fn` must be short: it holds
-  // this thread's stripe, and may not call Store.
+  explicit StripedSnapshot(Value value) : value_(new Value(std::move(value))) {}
+  ~StripedSnapshot() { delete value_.load(); }
+  StripedSnapshot(const StripedSnapshot&) = delete;
+  StripedSnapshot& operator=(const StripedSnapshot&) = delete;
+
+  // Calls fn(const T&) and returns its result. `fn` must be short: writers wait
+  // for it. It may not call Store.
   template <typename F>
   auto Read(F&& fn) const {
-    const Stripe& stripe = stripes_[ThreadStripe() % kStripes];
-    MutexLock lock(&stripe.mu);
-    return std::forward<F>(fn)(*stripe.value);
+    const Look look(*this);
+    return std::forward<F>(fn)(**value_.load());
   }
 
   // For those who keep it for longer.
-  std::shared_ptr<const T> Load() const {
-    const Stripe& stripe = stripes_[ThreadStripe() % kStripes];
-    MutexLock lock(&stripe.mu);
-    return stripe.value;
+  Value Load() const {
+    const Look look(*this);
+    return *value_.load();
   }
 
-  // Writers serialize themselves where one builds on the other's value.
-  void Store(std::shared_ptr<const T> value) {
-    for (Stripe& stripe : stripes_) {
-      std::shared_ptr<const T> old = value;
-      MutexLock lock(&stripe.mu);
-      stripe.value.swap(old);
-      // `old` goes after the lock does: the last one may free much.
-    }
+  // Waits for those who look at the old value, which ends here if nobody else
+  // has it. Writers serialize themselves where one builds on the other's value.
+  void Store(Value value) {
+    std::unique_ptr<const Value> old;
+    MutexLock lock(&store_mu_);
+    old.reset(value_.exchange(new Value(std::move(value))));
+    // Whoever has the old value counted itself in one of the two phases before
+    // the exchange. First those of the phase that nobody enters any more go,
+    // then all enter that one, and the others go.
+    const uint32_t phase = phase_.load();
+    AwaitReaders(1 - phase);
+    phase_.store(1 - phase);
+    AwaitReaders(phase);
   }
 
  private:
   static constexpr size_t kStripes = 16;
   struct alignas(64) Stripe {
-    mutable Mutex mu;
-    std::shared_ptr<const T> value WEIR_GUARDED_BY(mu);
+    std::array<Atomic<uint32_t>, 2> readers = {};  // by phase
   };
-  std::array<Stripe, kStripes> stripes_;
+
+  // While it lives the value that is there is not deleted.
+  class Look {
+   public:
+    explicit Look(const StripedSnapshot& snapshot)
+        : readers_(snapshot.stripes_[ThreadStripe() % kStripes]
+                       .readers[snapshot.phase_.load()]) {
+      readers_.fetch_add(1);
+    }
+    ~Look() { readers_.fetch_sub(1); }
+    Look(const Look&) = delete;
+    Look& operator=(const Look&) = delete;
+
+   private:
+    Atomic<uint32_t>& readers_;
+  };
+
+  void AwaitReaders(uint32_t phase) {
+    for (const Stripe& stripe : stripes_) {
+      while (stripe.readers[phase].load() != 0) Yield();
+    }
+  }
+
+  Atomic<const Value*> value_;
+  Atomic<uint32_t> phase_{0};
+  mutable std::array<Stripe, kStripes> stripes_;
+  Mutex store_mu_;
 };
 
 }  // namespace weir

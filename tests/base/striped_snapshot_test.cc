@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/base/event.h"
 
 namespace weir {
 namespace {
@@ -45,6 +49,38 @@ TEST(StripedSnapshotTest, ReadersOnManyThreadsSeeWholeValues) {
   }
   done = true;
   for (std::thread& reader : readers) reader.join();
+}
+
+// Who looks at it holds up no other reader, whichever its stripe, and the old
+// value stays until it has looked.
+TEST(StripedSnapshotTest, AWriterWaitsForWhoLooksAndReadersDoNot) {
+  StripedSnapshot<int> snapshot(std::make_shared<const int>(1));
+  const std::weak_ptr<const int> old = snapshot.Load();
+  Event looking, go_on;
+  std::thread reader([&] {
+    EXPECT_EQ(snapshot.Read([&](const int& value) {
+      looking.Set();
+      go_on.Wait();
+      return value;
+    }),
+              1);
+  });
+  looking.Wait();
+  std::thread writer([&] { snapshot.Store(std::make_shared<const int>(2)); });
+  std::vector<std::thread> others;
+  for (int i = 0; i < 20; ++i) {
+    others.emplace_back([&] {
+      while (snapshot.Read([](int value) { return value; }) != 2) {
+        std::this_thread::yield();
+      }
+    });
+  }
+  for (std::thread& other : others) other.join();
+  EXPECT_FALSE(old.expired());
+  go_on.Set();
+  reader.join();
+  writer.join();
+  EXPECT_TRUE(old.expired());
 }
 
 TEST(StripedSnapshotTest, AThreadKeepsItsStripe) {

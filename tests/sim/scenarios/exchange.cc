@@ -1,5 +1,5 @@
-// What threads hand to one another without a lock: lists of numbers, and the
-// pinned buffers that are cached in them.
+// What threads hand to one another without a lock: lists of numbers, the pinned
+// buffers that are cached in them, and snapshots.
 #include <array>
 #include <functional>
 #include <memory>
@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/number_stack.h"
+#include "kernels/base/striped_snapshot.h"
 #include "kernels/base/thread.h"
 #include "kernels/device/pinned_pool.h"
 #include "tests/sim/scenarios/scenarios.h"
@@ -120,6 +122,48 @@ void PinnedReturnMeetsTheEnd() {
   SetExploring(false);
 }
 
+// Who looks at a value, however old, sees it whole, and the last one looks at
+// the newest; each ends once.
+void SnapshotsEndUnseen() {
+  struct Counted {
+    Counted(int number, int* living) : number(number), living(living) {
+      ++*living;
+    }
+    ~Counted() {
+      --*living;
+      ended = 1;
+    }
+    const int number;
+    int* const living;
+    Atomic<int> ended{0};  // which the simulation sees
+  };
+  int living = 0;
+  {
+    const auto make = [&living](int number) {
+      return std::make_shared<const Counted>(number, &living);
+    };
+    StripedSnapshot<Counted> snapshot(make(0));
+    const auto look = [&snapshot] {
+      return snapshot.Read([](const Counted& value) {
+        Check(value.ended.load() == 0, "a value that has ended was read");
+        return value.number;
+      });
+    };
+    SetExploring(true);
+    Thread reader("reader", [&look] {
+      const int first = look();
+      Check(look() >= first, "a reader went back");
+    });
+    snapshot.Store(make(1));
+    snapshot.Store(make(2));
+    Check(look() == 2, "an old value is read");
+    reader.Join();
+    SetExploring(false);
+    Check(living == 1, "an old value stays");
+  }
+  Check(living == 0, "the last value stays");
+}
+
 }  // namespace
 
 void AddExchange(std::vector<Scenario>& all) {
@@ -127,6 +171,7 @@ void AddExchange(std::vector<Scenario>& all) {
     all.push_back({.name = name, .body = std::move(body), .preemptions = 3});
   };
   add("exchange/numbers", NumbersHaveOneOwner);
+  add("exchange/snapshots", SnapshotsEndUnseen);
   add("exchange/pinned-one", [] { PinnedBudgetHolds(1); });
   add("exchange/pinned-two", [] { PinnedBudgetHolds(2); });
   add("exchange/pinned-return+end", PinnedReturnMeetsTheEnd);
