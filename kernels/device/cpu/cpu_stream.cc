@@ -17,33 +17,24 @@ CpuStrand::CpuStrand(WorkerPool* workers, const DeviceHealth* health,
       timeline_(std::move(timeline)),
       level_(level) {}
 
-uint64_t CpuStrand::last_sequence() const {
-  MutexLock lock(&mu_);
-  return last_;
-}
-
 void CpuStrand::Enqueue(CpuStream* stream, StreamTask* task,
                         bool inline_if_idle) {
-  const uint64_t sequence = task->completion.sequence;
+  last_.store(task->completion.sequence);
   // On a lost device there is nothing to wait for but what came before.
-  const bool here = inline_if_idle || health_->poisoned();
+  uint32_t none = 0;
+  if ((inline_if_idle || health_->poisoned()) &&
+      unfinished_.compare_exchange_strong(none, 1)) {
+    Execute(stream, task);
+    Next();
+    return;
+  }
   {
     MutexLock lock(&mu_);
-    last_ = sequence;
-    if (!here || running_) {
-      stream_ = stream;
-      queue_.Push(task);
-      if (!running_) {
-        running_ = true;
-        scheduled_ = shared_from_this();
-        workers_->Schedule(this, level_);
-      }
-      return;
-    }
-    running_ = true;
+    stream_ = stream;
+    queue_.Push(task);
   }
-  Execute(stream, task);
-  Next();
+  // Counted only now: what is counted, and not run here, is in the queue.
+  if (unfinished_.fetch_add(1) == 0) Schedule();
 }
 
 void CpuStrand::Run() {
@@ -60,15 +51,17 @@ void CpuStrand::Run() {
   Next();
 }
 
-void CpuStrand::Next() {
-  MutexLock lock(&mu_);
-  if (queue_.empty()) {
-    running_ = false;
-    return;
+// To the end of the line: streams of one priority take turns.
+void CpuStrand::Schedule() {
+  {
+    MutexLock lock(&mu_);
+    scheduled_ = shared_from_this();
   }
-  // To the end of the line: streams of one priority take turns.
-  scheduled_ = shared_from_this();
   workers_->Schedule(this, level_);
+}
+
+void CpuStrand::Next() {
+  if (unfinished_.fetch_sub(1) != 1) Schedule();
 }
 
 void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {

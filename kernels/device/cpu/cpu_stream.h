@@ -3,8 +3,10 @@
 // it asks and the strand is empty.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/cpu/worker_pool.h"
 #include "kernels/device/health.h"
@@ -26,22 +28,25 @@ class CpuStrand final : public WorkerPool::Job,
   void Enqueue(CpuStream* stream, StreamTask* task, bool inline_if_idle);
 
   // For Synchronize.
-  uint64_t last_sequence() const;
+  uint64_t last_sequence() const { return last_.load(); }
   const std::shared_ptr<Timeline>& timeline() const { return timeline_; }
 
   void Run() override;
 
  private:
   void Execute(CpuStream* stream, StreamTask* task);
+  // REQUIRES: the caller has the strand, which the worker then has.
+  void Schedule();
   void Next();
 
   WorkerPool* const workers_;
   const DeviceHealth* const health_;
   const std::shared_ptr<Timeline> timeline_;
   const size_t level_;
-  mutable Mutex mu_;
-  bool running_ WEIR_GUARDED_BY(mu_) = false;  // a thread has the strand
-  uint64_t last_ WEIR_GUARDED_BY(mu_) = 0;
+  Atomic<uint64_t> last_{0};
+  // Whoever makes it 1 has the strand, until it is 0.
+  Atomic<uint32_t> unfinished_{0};
+  Mutex mu_;
   StreamTaskQueue queue_ WEIR_GUARDED_BY(mu_);
   CpuStream* stream_ WEIR_GUARDED_BY(mu_) = nullptr;
   // Set while the pool has this job, which it knows by a bare pointer.
