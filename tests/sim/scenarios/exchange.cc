@@ -154,10 +154,13 @@ void SnapshotsEndUnseen() {
       const int first = look();
       Check(look() >= first, "a reader went back");
     });
-    snapshot.Store(make(1));
-    snapshot.Store(make(2));
-    Check(look() == 2, "an old value is read");
+    Thread writer("writer", [&] {
+      snapshot.Store(make(1));
+      snapshot.Store(make(2));
+    });
     reader.Join();
+    writer.Join();
+    Check(look() == 2, "an old value is read");
     SetExploring(false);
     Check(living == 1, "an old value stays");
   }
