@@ -826,6 +826,7 @@ absl::StatusOr<LayerNormShape> LayerNormShapeOf(const NodeInfo& node,
     int64_t& size = d < axis ? shape.rows : shape.length;
     size = SaturatingMul(size, dims[d]);
   }
+  if (shape.length == 0 && node.num_outputs == 1) shape.rows = 0;
   shape.normalized.assign(dims.begin() + axis, dims.end());
   shape.epsilon = EpsilonOf(node);
   WEIR_ASSIGN_OR_RETURN(shape.statistics, StatisticsType(node));

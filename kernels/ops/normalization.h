@@ -26,7 +26,7 @@ WEIR_EXPORT absl::StatusOr<SoftmaxShape> SoftmaxShapeOf(const NodeInfo& node,
                                                         const Dims& dims);
 
 struct LayerNormShape {
-  int64_t rows = 1;
+  int64_t rows = 1;    // 0 if they are empty and have no statistics to tell
   int64_t length = 1;  // of a row
   Dims normalized;     // the axes that make one
   double epsilon = 0;

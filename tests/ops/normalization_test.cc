@@ -202,6 +202,15 @@ TEST_P(NormalizationTest, LayerNormalizationStashesItsStatistics) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// Of rows without elements there may be more than anyone can count.
+TEST_P(NormalizationTest, RowsOfNothingTakeNoTime) {
+  const Dims dims = {int64_t{1} << 40, 0};
+  const Value x = Of<float>(dims, {});
+  EXPECT_EQ(RunOne(Node("Softmax"), {x}).dims, dims);
+  const Value scale = Of<float>({1}, {2});
+  EXPECT_EQ(RunOne(Node("LayerNormalization"), {x, scale, scale}).dims, dims);
+}
+
 TEST_P(NormalizationTest, LayerNormalizationOverSeveralAxes) {
   const Value x = Rounded(DType::kFloat, {4, 3, 10}, Spread(120, -1, 1, 7));
   const Value scale = Rounded(DType::kFloat, {3, 10}, Spread(30, 1, 2, 8));
