@@ -1,7 +1,8 @@
 // The one function that libweir_cuda.so exports. Both libraries come from one
 // build (the build id says so), so C++ objects may cross; errors cross as plain
-// bytes. Each call makes a device of its own and adds the kernels to the given
-// registry. Callable in any thread.
+// bytes. Each call makes a device of its own, and adds the kernels to the given
+// registry if they are not there. Callable in any thread; what the calls do to
+// one registry is the caller's to order.
 #pragma once
 
 #include "kernels/device/device.h"

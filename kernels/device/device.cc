@@ -20,9 +20,20 @@ absl::Status Short(absl::Status status, const char* reason,
 
 }  // namespace
 
+std::string_view DeviceKindName(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return "cpu";
+    case DeviceKind::kCuda:
+      return "cuda";
+  }
+  return "";
+}
+
 std::string DeviceName(const DeviceInfo& info) {
-  if (info.kind == DeviceKind::kCpu) return "cpu";
-  return absl::StrCat("cuda:", info.ordinal);
+  std::string name(DeviceKindName(info.kind));
+  if (info.kind == DeviceKind::kCpu && info.ordinal == 0) return name;
+  return absl::StrCat(name, ":", info.ordinal);
 }
 
 absl::Status ShortOfDeviceMemory(absl::Status status) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,8 +19,13 @@
 
 namespace weir {
 
+// Whose kernels an operator needs, and with them its costs. What a device does
+// is asked of the device itself, not told from its kind.
 enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
 inline constexpr int kDeviceKinds = 2;
+
+// "cpu" or "cuda".
+WEIR_EXPORT std::string_view DeviceKindName(DeviceKind kind);
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::kCpu;
@@ -33,9 +39,12 @@ struct DeviceInfo {
   int compute_capability = 0;  // 90 for 9.0; 0 on the CPU
   int least_priority = 0;      // of streams; lower numbers run first
   int greatest_priority = 0;
+  // Operations of one evaluation where nobody gives a limit: what the device
+  // does in a time that somebody waits.
+  int64_t default_max_operations = 100'000'000'000'000;
 };
 
-// "cpu" or "cuda:0".
+// "cpu" or "cuda:0"; of several CPUs in one process, in tests, "cpu:1".
 WEIR_EXPORT std::string DeviceName(const DeviceInfo& info);
 
 // What callers are told of memory that is short at the moment: a status

@@ -25,6 +25,9 @@ struct DeviceOptions {
   size_t host_scratch_bytes = 0;
   // For tests of what works do on a GPU: Device::streams_wait of a CPU device.
   bool streams_wait = false;
+  // For tests of several devices: that of a CPU device, which is another one's
+  // as far as anybody can tell.
+  int cpu_ordinal = 0;
   // Told what happens to the device, in a line for the debug log, on threads of
   // the device's own.
   std::function<void(std::string_view)> note = nullptr;
@@ -33,7 +36,9 @@ struct DeviceOptions {
 // A CPU device always exists. UNAVAILABLE with reason NO_CUDA_DEVICE (no driver
 // or no GPU) is the only error after which "auto" takes the CPU; a device that
 // is there but cannot be used is FAILED_PRECONDITION and names both versions.
-// CUDA kernels register themselves into `ops`, which must outlive the device.
+// CUDA kernels register themselves into `ops`, which must outlive the device;
+// further devices share those that are there. Not at the same time as another
+// call for the same `ops`, nor while programs are compiled with it.
 WEIR_EXPORT absl::StatusOr<std::unique_ptr<Device>> MakeDevice(
     std::string_view which, const DeviceOptions& options, OpRegistry& ops);
 

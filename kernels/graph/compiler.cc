@@ -51,8 +51,8 @@ class Folder {
       if (output.bytes > kMaxFoldedBytes) return Leave();
       bytes += output.bytes;
     }
-    if (!registry_.HasKernel(DeviceKind::kCpu, node.info.domain,
-                             node.info.op)) {
+    const DeviceKind kind = host_.device().info().kind;
+    if (!registry_.HasKernel(kind, node.info.domain, node.info.op)) {
       return Leave();
     }
     auto kernel = registry_.CreateKernel(node.info, host_.device());
@@ -65,8 +65,8 @@ class Folder {
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }
-    NodeCost cost = node.def->cost(node.info, DeviceKind::kCpu,
-                                   {metas, outputs, host_ints});
+    NodeCost cost =
+        node.def->cost(node.info, kind, {metas, outputs, host_ints});
     cost.operations = CpuOperations(node, cost.operations, outputs);
     if (cost.scratch_bytes > int64_t{HostEvaluator::kMaxScratchBytes} ||
         !budget_.Take(bytes, cost)) {
@@ -110,7 +110,7 @@ class Compiler {
         [this] { return CheckStop(); }));
     const DeviceKind kind = core_->device->info().kind;
     FuseNodes(core_->graph, registry_, kind);
-    ChooseLayouts(core_->graph, registry_, kind);
+    ChooseLayouts(core_->graph, registry_, kind, core_->host_kind());
     Declare(graph);
     WEIR_RETURN_IF_ERROR(CheckDeclaredOutputs(graph));
     FindRoots();
@@ -289,7 +289,7 @@ class Compiler {
     const bool possible =
         !node.def->random && !node.def->test_only &&
         (compiled(position).alias ||
-         registry_.HasKernel(DeviceKind::kCpu, node.info.domain,
+         registry_.HasKernel(core_->host_kind(), node.info.domain,
                              node.info.op)) &&
         std::none_of(node.outputs.begin(), node.outputs.end(),
                      [&](int id) { return TooManyElements(value(id)); });
@@ -368,7 +368,7 @@ class Compiler {
   }
 
   absl::Status MakeKernels() {
-    const bool cpu = core_->device->info().kind == DeviceKind::kCpu;
+    const bool shared = core_->host_shares_kernels();
     std::vector<bool> on_host(core_->graph.values.size(), false);
     for (size_t id = 0; id < on_host.size(); ++id) {
       const LoweredValue& v = core_->graph.values[id];
@@ -397,10 +397,9 @@ class Compiler {
         to.kernel = *std::move(kernel);
       }
       if (!computable) continue;
-      // On the CPU the device's kernel serves the host too.
-      const bool has_cpu =
-          registry_.HasKernel(DeviceKind::kCpu, node.info.domain, node.info.op);
-      if (has_cpu && !(cpu && to.kernel != nullptr)) {
+      const bool has_kernel = registry_.HasKernel(
+          core_->host_kind(), node.info.domain, node.info.op);
+      if (has_kernel && !(shared && to.kernel != nullptr)) {
         auto kernel = registry_.CreateKernel(node.info, core_->host.device());
         if (kernel.ok()) {
           to.host_kernel = *std::move(kernel);
@@ -409,7 +408,7 @@ class Compiler {
           return WithCallSite(kernel.status(), node.call_site);
         }
       }
-      if (to.host_kernel == nullptr && (!cpu || to.kernel == nullptr)) {
+      if (to.host_kernel == nullptr && (!shared || to.kernel == nullptr)) {
         if (!node.def->shape_only) continue;
         return NodeError(
             absl::UnimplementedError("it has no kernel for the host"), node);
@@ -430,12 +429,12 @@ class Compiler {
     }
     for (size_t p = 0; p < nodes().size(); ++p) {
       const LoweredNode& node = nodes()[p];
-      const bool cpu_evaluates = compiled(p).host_kernel != nullptr ||
-                                 compiled(p).alias ||
-                                 core_->device->info().kind == DeviceKind::kCpu;
+      const bool host_evaluates = compiled(p).host_kernel != nullptr ||
+                                  compiled(p).alias ||
+                                  core_->host_shares_kernels();
       for (size_t i = 0; i < node.inputs.size(); ++i) {
         if (node.inputs[i] == kNoValue || !compiled(p).wanted) continue;
-        if (node.IsHostInput(i) || (cpu_evaluates && !node.def->shape_only)) {
+        if (node.IsHostInput(i) || (host_evaluates && !node.def->shape_only)) {
           keep[static_cast<size_t>(node.inputs[i])] = true;
         }
       }

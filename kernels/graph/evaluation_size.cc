@@ -15,16 +15,7 @@ namespace {
 
 constexpr char kReason[] = "EVALUATION_TOO_LARGE";
 
-constexpr int64_t kMostOperations = 100'000'000'000'000;
 constexpr int64_t kMostLaunches = int64_t{1} << 18;
-constexpr int64_t kOperationsOfACpuThread = 1'000'000'000'000;
-
-int64_t DefaultOperations(const DeviceInfo& device) {
-  if (device.kind != DeviceKind::kCpu) return kMostOperations;
-  return std::min(kMostOperations,
-                  SaturatingMul(kOperationsOfACpuThread,
-                                std::max(1, device.multiprocessors)));
-}
 
 // The rest of "the evaluation ...". `remedy` is in brackets.
 absl::Status TooLarge(std::string_view asked, int64_t limit,
@@ -75,7 +66,9 @@ EvaluationLimits Resolve(const EvaluationLimits& limits,
   resolved.output_bytes = within(limits.output_bytes);
   resolved.scratch_bytes = within(limits.scratch_bytes);
   if (limits.launches == 0) resolved.launches = kMostLaunches;
-  if (limits.operations == 0) resolved.operations = DefaultOperations(device);
+  if (limits.operations == 0) {
+    resolved.operations = device.default_max_operations;
+  }
   return resolved;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/input_fit.h"
@@ -19,8 +20,8 @@ constexpr char kCopy[] = "copy";
 constexpr size_t kOperandBytes = 256;
 
 std::string KernelName(const ProgramCore& core, const std::string& name) {
-  const bool cpu = core.device->info().kind == DeviceKind::kCpu;
-  return absl::StrCat(cpu ? "cpu/" : "cuda/", name);
+  return absl::StrCat(AbslView(DeviceKindName(core.device->info().kind)), "/",
+                      name);
 }
 
 // In the planner's way: a step for each kernel, then copies of what no step

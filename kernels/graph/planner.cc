@@ -277,7 +277,7 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   const LoweredNode& node = graph().nodes[position];
   const CompiledNode& compiled = core_->nodes[position];
   const Kernel* kernel = compiled.host_kernel.get();
-  if (kernel == nullptr && core_->device->info().kind == DeviceKind::kCpu) {
+  if (kernel == nullptr && core_->host_shares_kernels()) {
     kernel = compiled.kernel.get();
   }
   if (kernel == nullptr || node.def->random || node.def->test_only) {
@@ -299,7 +299,7 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   const bool forced = compiled.must_be_on_host || node.def->shape_only;
   if (!forced && bytes > kSmallBytes) return false;
   NodeCost cost =
-      CostOf(node, DeviceKind::kCpu, input_metas_, outputs, host_ints_);
+      CostOf(node, core_->host_kind(), input_metas_, outputs, host_ints_);
   cost.operations = CpuOperations(node, cost.operations, outputs);
   if (!host_budget_.Take(bytes, cost)) {
     if (!forced) return false;

@@ -75,6 +75,13 @@ struct ProgramCore {
   // go: what it counts is given back by then.
   mutable ByteCharge charge;
 
+  // Whose kernels the host runs.
+  DeviceKind host_kind() const { return host.device().info().kind; }
+  // The device's kernels are those: they serve the host too.
+  bool host_shares_kernels() const {
+    return device->info().kind == host_kind();
+  }
+
   Device* device = nullptr;
   std::vector<ValueDecl> inputs;
   std::vector<ValueDecl> outputs;

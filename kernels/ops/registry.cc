@@ -188,6 +188,15 @@ absl::Status OpRegistry::RegisterKernel(DeviceKind device,
   return absl::OkStatus();
 }
 
+absl::Status OpRegistry::RegisterKernelsOnce(
+    DeviceKind device, absl::Status (*add)(OpRegistry& registry)) {
+  bool& added = kernels_added_[static_cast<size_t>(device)];
+  if (added) return absl::OkStatus();
+  WEIR_RETURN_IF_ERROR(add(*this));
+  added = true;
+  return absl::OkStatus();
+}
+
 const OpDef* OpRegistry::FindAny(std::string_view domain,
                                  std::string_view name) const {
   const auto it = entries_.find(Key(domain, name));

@@ -1,7 +1,8 @@
 // The operators of a process: definitions, and kernels per device kind. Filled
 // while starting (libweir.so registers definitions and CPU kernels, the CUDA
-// backend adds its own), read-only and thread-safe afterwards. Tests nest one:
-// a registry with a parent sees the parent's entries.
+// backend adds its own for its first device), read-only and thread-safe
+// afterwards. Tests nest one: a registry with a parent sees the parent's
+// entries.
 #pragma once
 
 #include <array>
@@ -47,6 +48,10 @@ class WEIR_EXPORT OpRegistry {
   absl::Status RegisterKernel(DeviceKind device, std::string_view domain,
                               std::string_view name, KernelFactory factory,
                               KernelTraits traits = {});
+  // Has `add` register the kernels of a kind of device, unless it did so here
+  // before: a process may have several devices of a kind.
+  absl::Status RegisterKernelsOnce(DeviceKind device,
+                                   absl::Status (*add)(OpRegistry& registry));
 
   // Null if unknown, or internal.
   const OpDef* Find(std::string_view domain, std::string_view name) const;
@@ -96,6 +101,7 @@ class WEIR_EXPORT OpRegistry {
 
   const OpRegistry* const parent_;
   bool hide_test_operators_ = false;
+  std::array<bool, kDeviceKinds> kernels_added_ = {};
   std::map<Key, Entry, std::less<>> entries_;
 };
 

@@ -41,6 +41,16 @@ TEST(DevicesTest, WithoutAnNvidiaDeviceAutoTakesTheCpu) {
   EXPECT_EQ((*automatic)->info().kind, DeviceKind::kCpu);
 }
 
+// Names and UUIDs tell devices apart.
+TEST(DevicesTest, AnotherCpuIsAnotherDevice) {
+  const auto one = MakeCpuDevice({.cpu_threads = 1});
+  const auto other = MakeCpuDevice({.cpu_threads = 1, .cpu_ordinal = 1});
+  EXPECT_EQ(DeviceName(one->info()), "cpu");
+  EXPECT_EQ(DeviceName(other->info()), "cpu:1");
+  EXPECT_NE(one->info().uuid, other->info().uuid);
+  EXPECT_EQ(other->info().ordinal, 1);
+}
+
 TEST(DevicesTest, TheBuildHasAnId) { EXPECT_FALSE(BuildId().empty()); }
 
 }  // namespace

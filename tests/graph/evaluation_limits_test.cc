@@ -697,21 +697,16 @@ TEST(EvaluationLimitsDefaultTest, ComeFromTheDevice) {
 }
 
 // What a device does in a time that somebody waits.
-TEST(EvaluationLimitsDefaultTest, OperationsGoByTheKindAndTheThreads) {
+TEST(EvaluationLimitsDefaultTest, OperationsGoByTheDeviceAndItsThreads) {
   constexpr int64_t kTera = 1'000'000'000'000;
-  DeviceInfo cpu;
-  cpu.multiprocessors = 2;
-  EXPECT_EQ(Resolve({}, cpu).operations, 2 * kTera);
-  EXPECT_EQ(Resolve({.operations = 9 * kTera}, cpu).operations, 9 * kTera);
-  cpu.multiprocessors = 0;  // does not say
-  EXPECT_EQ(Resolve({}, cpu).operations, kTera);
-  DeviceInfo gpu;
-  gpu.kind = DeviceKind::kCuda;
-  gpu.multiprocessors = 2;
-  EXPECT_EQ(Resolve({}, gpu).operations, 100 * kTera);
+  const auto cpu = MakeCpuDevice({.cpu_threads = 2});
+  EXPECT_EQ(Resolve({}, cpu->info()).operations, 2 * kTera);
+  EXPECT_EQ(Resolve({.operations = 9 * kTera}, cpu->info()).operations,
+            9 * kTera);
+  EXPECT_EQ(Resolve({}, DeviceInfo()).operations, 100 * kTera);
   // No CPU does more than that.
-  cpu.multiprocessors = 1000;
-  EXPECT_EQ(Resolve({}, cpu).operations, 100 * kTera);
+  const auto large = MakeCpuDevice({.cpu_threads = 120});
+  EXPECT_EQ(Resolve({}, large->info()).operations, 100 * kTera);
 }
 
 // Operations of BERT-large, 64 times 512 tokens: its products.

@@ -171,6 +171,38 @@ TEST(OpRegistryTest, ChecksAttributes) {
   EXPECT_FALSE(CheckTypes("Cast", one).ok());  // "to" is required
 }
 
+absl::Status AddFarIdentity(OpRegistry& registry) {
+  return registry.RegisterKernel(
+      DeviceKind::kCuda, "", "Identity",
+      [](const NodeInfo&,
+         Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+        return absl::UnimplementedError("far");
+      });
+}
+
+// A second device of a kind finds the kernels that the first one brought.
+TEST(OpRegistryTest, KernelsOfAKindAreRegisteredOnce) {
+  const auto registry = MakeOpRegistry();
+  ASSERT_FALSE(registry->HasKernel(DeviceKind::kCuda, "", "Identity"));
+  for (int device = 0; device < 2; ++device) {
+    EXPECT_TRUE(
+        registry->RegisterKernelsOnce(DeviceKind::kCuda, AddFarIdentity).ok());
+    EXPECT_TRUE(registry->HasKernel(DeviceKind::kCuda, "", "Identity"));
+  }
+  // By one backend, not by two.
+  EXPECT_TRUE(absl::IsAlreadyExists(AddFarIdentity(*registry)));
+}
+
+// One that failed did not happen: it is told again.
+TEST(OpRegistryTest, AFailedRegistrationIsToldToEveryDevice) {
+  const auto registry = MakeOpRegistry();
+  const auto fail = [](OpRegistry&) { return absl::InternalError("broken"); };
+  for (int device = 0; device < 2; ++device) {
+    EXPECT_TRUE(absl::IsInternal(
+        registry->RegisterKernelsOnce(DeviceKind::kCuda, fail)));
+  }
+}
+
 TEST(AttributesTest, ReadsWithFallbacks) {
   const Attributes attributes =
       Attrs({{"i", int64_t{3}},

@@ -3,6 +3,7 @@
 #include <gnu/libc-version.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/philox.h"
+#include "kernels/base/saturating.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/devices.h"
 
@@ -22,6 +24,7 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 constexpr size_t kPinnedAlignment = 4096;
+constexpr int64_t kOperationsOfAThread = 1'000'000'000'000;
 constexpr int kGreatestPriority = -5;  // as many levels as a GPU has
 static_assert(WorkerPool::kLevels == 1 - kGreatestPriority);
 
@@ -59,10 +62,12 @@ std::string KernelVersion() {
   return absl::StrCat(name.sysname, " ", name.release);
 }
 
-DeviceInfo MakeInfo(int threads, int64_t memory) {
+DeviceInfo MakeInfo(int threads, int64_t memory, int ordinal) {
   DeviceInfo info;
   info.kind = DeviceKind::kCpu;
+  info.ordinal = ordinal;
   info.uuid = MachineUuid();
+  if (ordinal > 0) absl::StrAppend(&info.uuid, "-", ordinal);
   info.name = ProcessorName();
   info.driver = KernelVersion();
   info.runtime = absl::StrCat("glibc ", gnu_get_libc_version());
@@ -70,6 +75,9 @@ DeviceInfo MakeInfo(int threads, int64_t memory) {
   info.multiprocessors = threads;
   info.least_priority = 0;
   info.greatest_priority = kGreatestPriority;
+  info.default_max_operations =
+      std::min(info.default_max_operations,
+               SaturatingMul(kOperationsOfAThread, std::max(1, threads)));
   return info;
 }
 
@@ -80,8 +88,9 @@ uint64_t NextStreamId() {
 
 }  // namespace
 
-CpuDevice::CpuDevice(int threads, int64_t memory, bool streams_wait)
-    : Device(MakeInfo(threads, memory)),
+CpuDevice::CpuDevice(int threads, int64_t memory, bool streams_wait,
+                     int ordinal)
+    : Device(MakeInfo(threads, memory, ordinal)),
       streams_wait_(streams_wait),
       free_bytes_(memory),
       workers_(threads) {}
@@ -97,7 +106,7 @@ absl::StatusOr<std::unique_ptr<Stream>> CpuDevice::CreateStream(int priority) {
   if (absl::Status status = health_.status(); !status.ok()) return status;
   const uint64_t id = NextStreamId();
   auto timeline = std::make_shared<Timeline>(
-      absl::StrCat("cpu/stream/", id), this,
+      absl::StrCat(DeviceName(info_), "/stream/", id), this,
       TimelineOwner{TimelineOwner::Kind::kStream, id});
   auto strand = std::make_shared<CpuStrand>(
       &workers_, &health_, std::move(timeline),
@@ -188,7 +197,7 @@ std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {
       options.cpu_threads > 0 ? options.cpu_threads : CpuQuota();
   return std::make_unique<CpuDevice>(
       threads, AllowedMemory(HostFiles(), InstalledMemory()),
-      options.streams_wait);
+      options.streams_wait, options.cpu_ordinal);
 }
 
 }  // namespace weir

@@ -15,8 +15,9 @@ namespace weir {
 
 class CpuDevice final : public Device {
  public:
-  // `threads` and `memory` as in host_limits.h; `streams_wait` for tests.
-  CpuDevice(int threads, int64_t memory, bool streams_wait = false);
+  // `threads` and `memory` as in host_limits.h; the rest as in DeviceOptions.
+  CpuDevice(int threads, int64_t memory, bool streams_wait = false,
+            int ordinal = 0);
   ~CpuDevice() override;  // REQUIRES: its streams are gone
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;

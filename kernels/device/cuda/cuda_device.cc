@@ -118,6 +118,17 @@ absl::Status CheckCapability(const DeviceInfo& info) {
       kLeastCapability % 10, " or newer: choose another GPU, or the CPU"));
 }
 
+// Makes this the calling thread's device. The only place that does: what it
+// remembers has to be what CUDA goes by, whichever devices take turns.
+absl::Status MakeCurrent(int ordinal) {
+  thread_local int current = -1;
+  if (current == ordinal) return absl::OkStatus();
+  current = -1;  // a call that fails may have changed it
+  WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(ordinal));
+  current = ordinal;
+  return absl::OkStatus();
+}
+
 // What the completion records are written with.
 absl::Status CheckStreamOperations(const DriverApi& driver,
                                    const DeviceInfo& info) {
@@ -169,7 +180,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
                      count == 1 ? " GPU" : " GPUs"));
   }
   WEIR_CUDA_RETURN_IF_ERROR(cudaInitDevice(ordinal, 0, 0));
-  WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(ordinal));
+  WEIR_RETURN_IF_ERROR(MakeCurrent(ordinal));
   WEIR_ASSIGN_OR_RETURN(DeviceInfo info, Describe(ordinal, driver_version));
   WEIR_RETURN_IF_ERROR(CheckCapability(info));
   DriverApi driver;
@@ -245,13 +256,7 @@ absl::StatusOr<CudaDevice*> CudaDevice::From(Device& device) {
   return cuda;
 }
 
-absl::Status CudaDevice::Activate() {
-  thread_local int current = -1;
-  if (current == info_.ordinal) return absl::OkStatus();
-  WEIR_CUDA_RETURN_IF_ERROR(cudaSetDevice(info_.ordinal));
-  current = info_.ordinal;
-  return absl::OkStatus();
-}
+absl::Status CudaDevice::Activate() { return MakeCurrent(info_.ordinal); }
 
 void CudaDevice::Lose(const absl::Status& cause) {
   health_.Poison(cause);

@@ -23,8 +23,8 @@ constexpr size_t kMaxToldBytes = 512;
 class LayoutChooser {
  public:
   LayoutChooser(LoweredGraph& graph, const OpRegistry& registry,
-                DeviceKind device)
-      : graph_(graph), registry_(registry), device_(device) {}
+                DeviceKind device, DeviceKind host)
+      : graph_(graph), registry_(registry), device_(device), host_(host) {}
 
   void Run() {
     relayout_ = registry_.FindInternal(kFusedConvDomain, kRelayout);
@@ -32,7 +32,7 @@ class LayoutChooser {
         !registry_.HasKernel(device_, kFusedConvDomain, kRelayout)) {
       return;
     }
-    if (device_ != DeviceKind::kCpu) FindHostValues();
+    if (device_ != host_) FindHostValues();
     std::vector<LoweredNode> before = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (LoweredNode& node : before) {
@@ -232,8 +232,9 @@ class LayoutChooser {
   LoweredGraph& graph_;
   const OpRegistry& registry_;
   const DeviceKind device_;
+  const DeviceKind host_;
   const OpDef* relayout_ = nullptr;
-  std::vector<bool> on_host_;  // by value, of before; empty on the CPU
+  std::vector<bool> on_host_;  // by value, of before; empty where it has none
   // By value: the same in the other layout.
   absl::flat_hash_map<int, int> copies_;
 };
@@ -241,8 +242,8 @@ class LayoutChooser {
 }  // namespace
 
 void ChooseLayouts(LoweredGraph& graph, const OpRegistry& registry,
-                   DeviceKind device) {
-  LayoutChooser(graph, registry, device).Run();
+                   DeviceKind device, DeviceKind host) {
+  LayoutChooser(graph, registry, device, host).Run();
 }
 
 }  // namespace weir

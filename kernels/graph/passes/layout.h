@@ -5,7 +5,8 @@
 // graph, is row-major; between the two stand weir.Relayout nodes, one for each
 // value at most, and none for constants, which are moved here. A value's dims
 // do not change. Device-neutral: on a device whose kernels take no channels
-// last the graph stays as it is. Runs after FuseNodes. Internal to this layer.
+// last the graph stays as it is. `host` is whose kernels the host runs. Runs
+// after FuseNodes. Internal to this layer.
 #pragma once
 
 #include "kernels/device/device.h"
@@ -15,6 +16,6 @@
 namespace weir {
 
 void ChooseLayouts(LoweredGraph& graph, const OpRegistry& registry,
-                   DeviceKind device);
+                   DeviceKind device, DeviceKind host);
 
 }  // namespace weir

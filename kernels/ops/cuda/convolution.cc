@@ -263,7 +263,13 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
     prepared = cudnn->Prepare(spec);
   }
   WEIR_RETURN_IF_ERROR(prepared.status());
-  const std::shared_ptr<const Convolution> convolution = *std::move(prepared);
+  // Whoever drops the plan, cuDNN gives back what it has on this device.
+  const Convolution* const raw = prepared->get();
+  const std::shared_ptr<const Convolution> convolution(
+      raw, [device, held = *std::move(prepared)](const Convolution*) mutable {
+        if (!device->health().poisoned()) device->Activate().IgnoreError();
+        held.reset();
+      });
   WEIR_ASSIGN_OR_RETURN(Finish finish,
                         MakeFinish(node, device, task, /*sums=*/true,
                                    !adds && task.bias, !adds && task.residual));

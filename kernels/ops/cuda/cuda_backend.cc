@@ -31,7 +31,8 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> Open(
   }
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> device,
                         CudaDevice::Create(request.ordinal, *request.options));
-  WEIR_RETURN_IF_ERROR(RegisterCudaKernels(*request.ops));
+  WEIR_RETURN_IF_ERROR(
+      request.ops->RegisterKernelsOnce(DeviceKind::kCuda, RegisterCudaKernels));
   return device;
 }
 

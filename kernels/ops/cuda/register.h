@@ -1,5 +1,5 @@
 // Adds the CUDA kernels of every operator to a registry that already has the
-// definitions. Called once, while the backend opens.
+// definitions. For OpRegistry::RegisterKernelsOnce.
 #pragma once
 
 #include "absl/status/status.h"
