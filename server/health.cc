@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace weir {
 
 Health::Health(Readiness* readiness, const ModelRepository* models,
@@ -38,7 +40,12 @@ std::string Health::fault() const {
 }
 
 void Health::Follow(DeviceHealth* device,
-                    std::function<void(const absl::Status&)> told) {
+                    std::function<void(const absl::Status&)> told,
+                    const std::string& name) {
+  const auto why = [name](const absl::Status& status) -> std::string {
+    if (status.ok()) return "";
+    return absl::StrCat(name, name.empty() ? "" : ": ", status.message());
+  };
   size_t place = 0;
   {
     MutexLock lock(&mu_);
@@ -46,20 +53,20 @@ void Health::Follow(DeviceHealth* device,
     stalls_.emplace_back();
   }
   watches_.push_back(
-      device->OnStall([this, place, told](const absl::Status& stall) {
-        SetStall(place, stall);
+      device->OnStall([this, place, told, why](const absl::Status& stall) {
+        SetStall(place, why(stall));
         told(stall);
       }));
   watches_.push_back(
-      device->OnPoisoned([this, device, told](const absl::Status& cause) {
-        SetFault(Fault::kDeviceLost, std::string(cause.message()));
+      device->OnPoisoned([this, device, told, why](const absl::Status& cause) {
+        SetFault(Fault::kDeviceLost, why(cause));
         told(device->status());
       }));
 }
 
-void Health::SetStall(size_t device, const absl::Status& stall) {
+void Health::SetStall(size_t device, std::string why) {
   MutexLock lock(&mu_);
-  stalls_[device] = std::string(stall.message());
+  stalls_[device] = std::move(why);
   const auto first =
       std::find_if(stalls_.begin(), stalls_.end(),
                    [](const std::string& why) { return !why.empty(); });

@@ -40,15 +40,17 @@ class Health {
 
   // From now on: with a lost device it is neither ready nor live, with a
   // stalled one not ready until it moves. Of several that stand still, the one
-  // that was followed first is told. `told` is called after each change,
-  // with the device's status() or stall(), on whichever thread noticed it.
+  // that was followed first is told, after its name if it has one. `told` is
+  // called after each change, with the device's status() or stall(), on
+  // whichever thread noticed it.
   void Follow(DeviceHealth* device,
-              std::function<void(const absl::Status&)> told);
+              std::function<void(const absl::Status&)> told,
+              const std::string& name = "");
   // Waits for a call of `told` that another thread is in.
   void Unfollow();
 
  private:
-  void SetStall(size_t device, const absl::Status& stall);
+  void SetStall(size_t device, std::string why);
   void Publish() WEIR_REQUIRES(mu_);
 
   Readiness* const readiness_;

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/build_info.h"
+#include "server/device_list.h"
 #include "server/environment.h"
 
 namespace weir {
@@ -79,13 +80,30 @@ std::string CheckAddress(const std::string& address) {
   return "";
 }
 
-std::string CheckDevice(const std::string& device) {
-  if (device == "auto" || device == "cpu" || device == "cuda") return "";
-  if (device.rfind("cuda:", 0) == 0 && device.size() > 5 &&
-      device.find_first_not_of("0123456789", 5) == std::string::npos) {
+std::string CheckDevices(const std::string& list) {
+  return std::string(ParseDeviceList(list).status().message());
+}
+
+// There are no worker processes yet; empty if none are wanted.
+std::string CheckIsolation(const ServerOptions& options) {
+  constexpr char kRemedy[] =
+      "; or start a server for each device, which outlives the faults of the "
+      "others";
+  if (options.isolation == "process") {
+    return absl::StrCat(
+        "--isolation=process: this version has no worker processes; give "
+        "--isolation=none, with which the fault of one device ends the whole "
+        "process",
+        kRemedy);
+  }
+  const auto devices = ParseDeviceList(options.device);
+  if (!devices.ok() || devices->size() < 2 || options.isolation == "none") {
     return "";
   }
-  return "\"" + device + "\" is not auto, cpu, cuda or cuda:N";
+  return absl::StrCat("--device=", options.device,
+                      ": several devices in one process, where the fault of "
+                      "one ends all, need --isolation=none as well",
+                      kRemedy);
 }
 
 // Of TCP alone.
@@ -315,10 +333,18 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
 
   AddFlag(app, "--device", options.device,
           "auto (cuda:0, or the CPU where there is no NVIDIA device), cpu, "
-          "cuda, cuda:N")
-      ->check(CheckDevice)
+          "cuda, cuda:N; or several of them divided by commas (cuda:0,1,cpu), "
+          "the default one first, with --isolation=none: requests choose by "
+          "name or UUID, models are on the default one")
+      ->check(CheckDevices)
       ->group("Execution");
-  AddFlag(app, "--streams", options.streams, "Streams of the device")
+  AddFlag(app, "--isolation", options.isolation,
+          "none: all devices in one process, which the fault of one of them "
+          "ends; process: a process for each, which this version does not "
+          "have. Needed for several devices")
+      ->check(CLI::IsMember({"none", "process"}))
+      ->group("Execution");
+  AddFlag(app, "--streams", options.streams, "Streams of each device")
       ->check(Whole(1, 256))
       ->group("Execution");
   AddFlag(app, "--cpu-threads", options.cpu_threads,
@@ -338,7 +364,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
             "Execution", "Offer weir.Spin and weir.Fault");
 
   AddFlag(app, "--queue-length", options.queue_length,
-          "Admitted requests beyond one per stream; more are refused")
+          "Admitted requests beyond one per stream, of all devices together; "
+          "more are refused")
       ->check(Whole(0, 10'000'000))
       ->group("Limits");
   AddFlag(app, "--queue-bytes", options.queue_bytes,
@@ -370,16 +397,16 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(Seconds(1e6))
       ->group("Limits");
   AddFlag(app, "--host-bytes", options.host_bytes,
-          "Pinned host memory for inputs and replies")
+          "Pinned host memory for inputs and replies, of each device")
       ->check(Bytes(int64_t{1} << 20, int64_t{1} << 50))
       ->group("Limits");
   AddFlag(app, "--tensor-bytes", options.tensor_bytes,
-          "Device memory for tensors that callers keep")
+          "Memory of each device for tensors that callers keep")
       ->check(Bytes(int64_t{1} << 20, int64_t{1} << 50))
       ->group("Limits");
   AddFlag(app, "--arena-bytes", options.arena_bytes,
-          "Device memory for what works compute on, of all streams together; "
-          "0: half of the device's")
+          "Memory of each device for what works compute on, of all its "
+          "streams together; 0: half of the device's")
       ->check(Bytes(0, int64_t{1} << 50))
       ->group("Limits");
 
@@ -475,7 +502,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
                  "well\n";
     return ExitNow{2};
   }
-  if (const std::string problem = CheckExposure(options); !problem.empty()) {
+  for (const std::string& problem :
+       {CheckExposure(options), CheckIsolation(options)}) {
+    if (problem.empty()) continue;
     std::cerr << "weir-server: " << problem << "\n";
     return ExitNow{2};
   }

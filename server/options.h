@@ -20,16 +20,18 @@ struct ServerOptions {
   std::string model_repository;                        // empty: no models
   std::string model_control = "none";
   bool strict_readiness = false;  // ready only with every model
-  std::string device = "auto";    // auto, cpu, cuda, cuda:N
-  int streams = 16;               // lanes of the device
+  std::string device = "auto";    // for ParseDeviceList
+  std::string isolation;          // none, process; empty: what is usual
+  int streams = 16;               // lanes of each device
   int io_threads = 0;             // 0: the process's CPU quota
   int cpu_threads = 0;            // of the CPU device; 0: the CPU quota
   size_t queue_length = 1024;     // admitted requests beyond one per stream
   // Of admitted requests and of replies that are not sent yet.
   size_t queue_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{256} << 20;
-  size_t max_connections = 4096;          // of gRPC's addresses
-  size_t max_peer_connections = 1024;     // of those, of one peer; 0: any
+  size_t max_connections = 4096;       // of gRPC's addresses
+  size_t max_peer_connections = 1024;  // of those, of one peer; 0: any
+  // Of each device.
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t arena_bytes = 0;  // of all streams; 0: half of the device's memory

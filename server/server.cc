@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <random>
 #include <set>
 #include <thread>
@@ -17,18 +16,19 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "kernels/base/error_info.h"
 #include "kernels/base/periodic_thread.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "server/engines.h"
 #include "server/health.h"
 #include "server/heap.h"
 #include "server/observe/call_recorder.h"
 #include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
 #include "server/observe/line_writer.h"
-#include "server/observe/memory_sampler.h"
 #include "server/observe/pool_gauges.h"
 #include "server/rpc/frame_guard.h"
 #include "server/rpc/frame_meter.h"
@@ -106,67 +106,6 @@ bool IsReadable(int fd, absl::Duration timeout) {
               static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 1;
 }
 
-EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
-  EvaluationLimits limits;
-  // Without a flag, the largest buffer that there is of pinned memory.
-  limits.output_bytes = static_cast<int64_t>(
-      options.max_output_bytes > 0 ? options.max_output_bytes
-                                   : std::bit_floor(options.host_bytes));
-  limits.scratch_bytes = static_cast<int64_t>(options.max_scratch_bytes);
-  limits.operations = options.max_operations;
-  return limits;
-}
-
-// The CPU beside a GPU runs little: text, and what is sent there by name.
-constexpr size_t kHostShare = 4;
-
-EngineOptions MakeEngineOptions(const ServerOptions& options,
-                                const DeviceInfo& device) {
-  EngineOptions engine;
-  engine.streams.max = static_cast<size_t>(options.streams);
-  engine.streams.max_waiters =
-      options.queue_length + static_cast<size_t>(options.streams);
-  engine.pinned_bytes = options.host_bytes;
-  engine.tensor_bytes = options.tensor_bytes;
-  if (device.kind == DeviceKind::kCpu) {
-    // Memory like any other: nobody waits for it, to be had or given back.
-    engine.pinned_ttl = absl::Seconds(1);
-    engine.kept_pinned_bytes = size_t{4} << 20;
-  }
-  engine.programs.evaluation = MakeEvaluationLimits(options);
-  if (options.arena_bytes > 0) {
-    engine.streams.max_arena_bytes = options.arena_bytes;
-  } else if (device.total_memory > 0) {
-    engine.streams.max_arena_bytes =
-        static_cast<size_t>(device.total_memory) / 2;
-  }
-  return engine;
-}
-
-// What a GPU's works compute on on the host, as the CPU beside it has it; 0:
-// not given.
-size_t HostScratchBytes(const ServerOptions& options) {
-  const auto most =
-      static_cast<size_t>(AllowedMemory(HostFiles(), InstalledMemory()) / 2);
-  return std::min(options.arena_bytes, most) / kHostShare;
-}
-
-EngineOptions MakeHostEngineOptions(const ServerOptions& options,
-                                    const DeviceInfo& cpu) {
-  EngineOptions engine = MakeEngineOptions(options, cpu);
-  // What --arena-bytes allows a GPU may be more than the host has.
-  const auto most = static_cast<size_t>(cpu.total_memory) / 2;
-  if (most > 0) {
-    engine.streams.max_arena_bytes =
-        std::min(engine.streams.max_arena_bytes, most);
-  }
-  engine.streams.max_arena_bytes /= kHostShare;
-  engine.pinned_bytes /= kHostShare;
-  engine.tensor_bytes /= kHostShare;
-  engine.programs.max_bytes /= kHostShare;
-  return engine;
-}
-
 // What gRPC may hold: the messages of admitted requests, as much again of
 // messages that are still arriving, and what all of those calls hold unread.
 size_t TransportBytes(const ServerOptions& options) {
@@ -205,7 +144,7 @@ struct Server::Impl {
   absl::Status FindCacheFolder();
   absl::Status FindDescriptors();
   absl::Status StartTls();
-  absl::Status StartDevice();
+  absl::Status StartDevices();
   absl::Status ListModels();
   absl::Status StartTransport();
   absl::Status StartHttp();
@@ -214,17 +153,18 @@ struct Server::Impl {
   void LoadModels();
   void NoteModels();
   std::string ModelsAtFault() const;
-  void ReportDevice(const absl::Status& status);
-  // The default device's first.
-  std::vector<Engine*> Engines() const {
-    if (host_engine == nullptr) return {engine.get()};
-    return {engine.get(), host_engine.get()};
-  }
+  void ReportDevice(const std::string& device, const absl::Status& status);
   absl::Status DeviceStatus() const {
-    for (Engine* each : Engines()) {
-      WEIR_RETURN_IF_ERROR(each->device().health().status());
+    for (Engine* each : engines->all()) {
+      const absl::Status status = each->device().health().status();
+      if (!status.ok()) return Annotate(status, NameBefore(*each));
     }
     return absl::OkStatus();
+  }
+  // "cuda:1: " where one has to say which; else nothing.
+  std::string NameBefore(Engine& engine) const {
+    if (engines->named().size() < 2) return "";
+    return absl::StrCat(DeviceName(engine.device().info()), ": ");
   }
   void StopLoading() {
     stop_loading = true;
@@ -257,11 +197,7 @@ struct Server::Impl {
   std::string cache_folder;  // empty: in memory
   size_t connections = 0;    // that there are descriptors for
   std::unique_ptr<OpRegistry> registry;
-  // The CPU beside a GPU; null if `engine` is the CPU's. Programs that the
-  // other engine keeps may be its.
-  std::unique_ptr<Engine> host_engine;
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<MemorySampler> memory;
+  std::unique_ptr<Engines> engines;
   std::unique_ptr<ModelRepository> models;
   std::unique_ptr<Admission> admission;
   ModelMetrics model_metrics{&metrics};
@@ -313,20 +249,18 @@ absl::Status Server::Impl::Open() {
         admin_token,
         AdminToken::Open(options.admin_token_file, FileReporter()));
   }
-  WEIR_RETURN_IF_ERROR(StartDevice());
+  WEIR_RETURN_IF_ERROR(StartDevices());
   WEIR_RETURN_IF_ERROR(ListModels());
-  memory = std::make_unique<MemorySampler>(&engine->device());
   const int64_t unix_now = UnixNanos();
   admission = std::make_unique<Admission>(
-      options.queue_length + static_cast<size_t>(options.streams),
-      options.queue_bytes);
-  context = std::make_unique<ServiceContext>(ServiceContext{
-      options, *engine, host_engine.get(), *models, *admission, metrics,
-      model_metrics, readiness, *memory, long_steps, evaluations,
-      NewIncarnation(), unix_now, unix_now - NowNanos()});
+      MostRequests(options, engines->named().size()), options.queue_bytes);
+  context = std::make_unique<ServiceContext>(
+      ServiceContext{options, *engines, *models, *admission, metrics,
+                     model_metrics, readiness, long_steps, evaluations,
+                     NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   WEIR_RETURN_IF_ERROR(StartHttp());
-  AddPoolGauges(&metrics, options, Engines(), *admission, *models, readiness);
+  AddPoolGauges(&metrics, options, *engines, *admission, *models, readiness);
   AddTransportGauges(&metrics, *transport);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
@@ -338,10 +272,14 @@ absl::Status Server::Impl::Open() {
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });
-  for (Engine* each : Engines()) {
+  for (Engine* each : engines->all()) {
+    const std::string name = DeviceName(each->device().info());
     health->Follow(
         &each->device().health(),
-        [this](const absl::Status& status) { ReportDevice(status); });
+        [this, name](const absl::Status& status) {
+          ReportDevice(name, status);
+        },
+        engines->named().size() > 1 ? name : "");
   }
   pulse = std::make_unique<PeriodicThread>("weir-pulse", options.pulse_interval,
                                            [this] {
@@ -391,42 +329,24 @@ absl::Status Server::Impl::StartTls() {
   return absl::OkStatus();
 }
 
-absl::Status Server::Impl::StartDevice() {
+absl::Status Server::Impl::StartDevices() {
   registry = MakeOpRegistry({.test_operators = options.enable_test_operators});
   DeviceOptions device_options;
   device_options.cpu_threads = options.cpu_threads;
   device_options.cache_dir = cache_folder;
-  device_options.host_scratch_bytes = HostScratchBytes(options);
   device_options.note = [this](std::string_view event) {
     logger.Log(LogLevel::kDebug, std::string(event));
   };
-  auto device = options.make_device(options.device, device_options, *registry);
-  if (!device.ok()) {
-    return absl::Status(device.status().code(),
-                        absl::StrCat("--device=", options.device, ": ",
-                                     device.status().message()));
-  }
+  WEIR_ASSIGN_OR_RETURN(engines,
+                        Engines::Open(options, device_options, registry.get()));
   if (options.device == "auto") {
-    const DeviceInfo& info = (*device)->info();
+    const Device& device = engines->main().device();
     Note(LogLevel::kInfo,
-         info.kind == DeviceKind::kCpu
+         device.host_addressable()
              ? "--device=auto: no NVIDIA device, using the CPU"
-             : absl::StrCat("--device=auto: using ", DeviceName(info), " (",
-                            info.name, ")"));
+             : absl::StrCat("--device=auto: using ", engines->names(), " (",
+                            device.info().name, ")"));
   }
-  EngineOptions engine_options = MakeEngineOptions(options, (*device)->info());
-  if (!(*device)->host_addressable()) {
-    WEIR_ASSIGN_OR_RETURN(auto cpu,
-                          MakeDevice("cpu", device_options, *registry));
-    engine_options.programs.text_device = cpu.get();
-    const EngineOptions host_options =
-        MakeHostEngineOptions(options, cpu->info());
-    WEIR_ASSIGN_OR_RETURN(
-        host_engine,
-        Engine::Create(std::move(cpu), registry.get(), host_options));
-  }
-  WEIR_ASSIGN_OR_RETURN(engine, Engine::Create(*std::move(device),
-                                               registry.get(), engine_options));
   return absl::OkStatus();
 }
 
@@ -434,11 +354,11 @@ absl::Status Server::Impl::ListModels() {
   RepositoryOptions repository;
   repository.root = options.model_repository;
   repository.evaluation = MakeEvaluationLimits(options);
-  if (host_engine != nullptr) repository.host = &host_engine->device();
-  repository.reclaim = engine->reclaim();
+  repository.host = engines->host();
+  repository.reclaim = engines->main().reclaim();
   WEIR_ASSIGN_OR_RETURN(
-      models,
-      ModelRepository::Open(repository, &engine->device(), registry.get()));
+      models, ModelRepository::Open(repository, &engines->main().device(),
+                                    registry.get()));
   return absl::OkStatus();
 }
 
@@ -561,14 +481,16 @@ void Server::Impl::NoteModels() {
 }
 
 // Told by Health of each change of the device.
-void Server::Impl::ReportDevice(const absl::Status& status) {
+void Server::Impl::ReportDevice(const std::string& device,
+                                const absl::Status& status) {
   if (!DeviceStatus().ok()) {
     Raise(device_lost);  // main says the rest
   } else if (status.ok()) {
-    logger.Log(LogLevel::kWarning, "the device moves again");
+    logger.Log(LogLevel::kWarning, "the device moves again",
+               {{"device", device}});
   } else {
     logger.Log(LogLevel::kError, "unready: the device stands still",
-               {{"error", std::string(status.message())}});
+               {{"device", device}, {"error", std::string(status.message())}});
   }
 }
 
@@ -620,7 +542,7 @@ absl::Status Server::Impl::StartTransport() {
   method_names.push_back(table.unknown().name);
   metrics.SetMethods(std::move(method_names));
   recorder = std::make_unique<CallRecorder>(
-      &metrics, &logger, &engine->timers(), context->incarnation);
+      &metrics, &logger, &engines->main().timers(), context->incarnation);
   table.set_observer(recorder.get());
 
   TransportOptions transport_options;
@@ -689,9 +611,7 @@ std::string Server::http_address() const {
   return impl_->http == nullptr ? "" : impl_->http->address();
 }
 
-std::string Server::device_name() const {
-  return DeviceName(impl_->engine->device().info());
-}
+std::string Server::device_name() const { return impl_->engines->names(); }
 
 size_t Server::models_ready() const {
   size_t ready = 0;
@@ -713,9 +633,9 @@ absl::Status Server::device_status() const { return impl_->DeviceStatus(); }
 
 std::vector<std::string> Server::device_suspects() const {
   std::vector<std::string> suspects;
-  for (Engine* engine : impl_->Engines()) {
-    for (std::string& work : engine->device().health().suspects()) {
-      suspects.push_back(std::move(work));
+  for (Engine* engine : impl_->engines->all()) {
+    for (const std::string& work : engine->device().health().suspects()) {
+      suspects.push_back(absl::StrCat(impl_->NameBefore(*engine), work));
     }
   }
   return suspects;

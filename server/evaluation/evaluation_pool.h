@@ -32,7 +32,7 @@ class EvaluationPool {
 
  private:
   using FreeList = std::vector<std::unique_ptr<Evaluation>>;
-  // One list per engine: there are one or two.
+  // One list per engine, of which there are few.
   struct FreeLists {
     FreeList& Of(const Engine& engine);
     std::vector<std::pair<const Engine*, FreeList>> lists;

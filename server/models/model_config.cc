@@ -366,9 +366,24 @@ absl::StatusOr<inference::ModelConfig> ReadModelConfig(
   return config;
 }
 
+namespace {
+
+// What a group is on this kind of device.
+inference::ModelInstanceGroup::Kind InstanceKind(const DeviceInfo& device) {
+  switch (device.kind) {
+    case DeviceKind::kCpu:
+      return inference::ModelInstanceGroup::KIND_CPU;
+    case DeviceKind::kCuda:
+      return inference::ModelInstanceGroup::KIND_GPU;
+  }
+  return inference::ModelInstanceGroup::KIND_AUTO;
+}
+
+}  // namespace
+
 absl::Status CheckInstances(const inference::ModelConfig& config,
                             const DeviceInfo& device, bool has_host) {
-  const bool on_cpu = device.kind == DeviceKind::kCpu;
+  const auto here = InstanceKind(device);
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
     const bool gpu = group.kind() == inference::ModelInstanceGroup::KIND_GPU;
     const bool cpu = group.kind() == inference::ModelInstanceGroup::KIND_CPU;
@@ -380,16 +395,18 @@ absl::Status CheckInstances(const inference::ModelConfig& config,
       return absl::InvalidArgumentError(
           "instance_group: gpus are listed for KIND_CPU");
     }
-    if ((gpu && on_cpu) || (cpu && !on_cpu && !has_host)) {
+    if ((gpu || (cpu && !has_host)) && group.kind() != here) {
       return absl::FailedPreconditionError(
           absl::StrCat("instance_group wants ", gpu ? "a GPU" : "the CPU",
-                       "; this server runs on ", gpu ? "the CPU" : "a GPU"));
+                       "; this server's models are on ", DeviceName(device)));
     }
     for (const int32_t number : group.gpus()) {
-      if (!on_cpu && number == device.ordinal) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          "instance_group: gpus lists ", number, "; this server runs on ",
-          on_cpu ? "the CPU" : absl::StrCat("GPU ", device.ordinal)));
+      const bool there = here == inference::ModelInstanceGroup::KIND_GPU &&
+                         number == device.ordinal;
+      if (there) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("instance_group: gpus lists ", number,
+                       "; this server's models are on ", DeviceName(device)));
     }
   }
   return absl::OkStatus();
@@ -414,12 +431,11 @@ void CompleteInstances(const DeviceInfo& device,
     }
     if (group.count() == 0) group.set_count(1);
     if (group.kind() == Group::KIND_MODEL) continue;
-    if (device.kind == DeviceKind::kCpu) {
-      group.set_kind(Group::KIND_CPU);
+    group.set_kind(InstanceKind(device));
+    if (group.kind() != Group::KIND_GPU) {
       group.clear_gpus();
-    } else {
-      group.set_kind(Group::KIND_GPU);
-      if (group.gpus().empty()) group.add_gpus(device.ordinal);
+    } else if (group.gpus().empty()) {
+      group.add_gpus(device.ordinal);
     }
   }
 }
@@ -428,8 +444,8 @@ std::vector<std::string> FieldsWithoutEffect(
     const inference::ModelConfig& config, const DeviceInfo& device) {
   using Group = inference::ModelInstanceGroup;
   std::vector<std::string> fields;
-  const auto other =
-      device.kind == DeviceKind::kCpu ? Group::KIND_GPU : Group::KIND_CPU;
+  const auto other = InstanceKind(device) == Group::KIND_CPU ? Group::KIND_GPU
+                                                             : Group::KIND_CPU;
   for (const Group& group : config.instance_group()) {
     if (group.kind() != other) continue;
     fields.push_back(absl::StrCat("instance_group.kind ",

@@ -58,8 +58,6 @@ void AddQueueGauges(Metrics* metrics, const ServerOptions& options,
   });
 }
 
-using Engines = std::vector<Engine*>;
-
 std::string NameOf(Engine* engine) {
   return DeviceName(engine->device().info());
 }
@@ -67,9 +65,9 @@ std::string NameOf(Engine* engine) {
 // One series for each device.
 template <typename Number>
 Metrics::ReadFn PerDevice(const Engines& engines, const Number& number) {
-  return [engines, number] {
+  return [engines = &engines, number] {
     Samples samples;
-    for (Engine* engine : engines) {
+    for (Engine* engine : engines->all()) {
       samples.push_back({{NameOf(engine)}, Double(number(*engine))});
     }
     return samples;
@@ -78,9 +76,9 @@ Metrics::ReadFn PerDevice(const Engines& engines, const Number& number) {
 
 void AddStreamGauges(Metrics* metrics, const Engines& engines) {
   metrics->AddReader(
-      Metric::kLanes, Metrics::ReadFn([engines] {
+      Metric::kLanes, Metrics::ReadFn([engines = &engines] {
         Samples samples;
-        for (Engine* engine : engines) {
+        for (Engine* engine : engines->all()) {
           const std::string device = NameOf(engine);
           const StreamPoolStats stats = engine->streams().stats();
           samples.push_back({{device, "idle"}, Double(stats.idle)});
@@ -120,10 +118,10 @@ std::map<const Device*, double> ConstantBytes(const ModelRepository& models) {
 void AddMemoryGauges(Metrics* metrics, const Engines& engines,
                      const ModelRepository* models) {
   metrics->AddReader(
-      Metric::kMemory, Metrics::ReadFn([engines, models] {
+      Metric::kMemory, Metrics::ReadFn([engines = &engines, models] {
         Samples samples;
         std::map<const Device*, double> constants = ConstantBytes(*models);
-        for (Engine* engine : engines) {
+        for (Engine* engine : engines->all()) {
           auto add = [&, device = NameOf(engine)](
                          const char* pool, const char* state, double bytes) {
             samples.push_back({{device, pool, state}, bytes});
@@ -140,21 +138,21 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
         }
         return samples;
       }));
-  metrics->AddReader(Metric::kMemoryBudget, Metrics::ReadFn([engines] {
-                       Samples samples;
-                       for (Engine* engine : engines) {
-                         auto add = [&, device = NameOf(engine)](
-                                        const char* pool, size_t bytes) {
-                           samples.push_back({{device, pool}, Double(bytes)});
-                         };
-                         add("host", engine->pinned().stats().budget_bytes);
-                         add("tensor", engine->memory().stats().budget_bytes);
-                         add("arena",
-                             engine->options().streams.max_arena_bytes);
-                         add("program", engine->options().programs.max_bytes);
-                       }
-                       return samples;
-                     }));
+  metrics->AddReader(
+      Metric::kMemoryBudget, Metrics::ReadFn([engines = &engines] {
+        Samples samples;
+        for (Engine* engine : engines->all()) {
+          auto add = [&, device = NameOf(engine)](const char* pool,
+                                                  size_t bytes) {
+            samples.push_back({{device, pool}, Double(bytes)});
+          };
+          add("host", engine->pinned().stats().budget_bytes);
+          add("tensor", engine->memory().stats().budget_bytes);
+          add("arena", engine->options().streams.max_arena_bytes);
+          add("program", engine->options().programs.max_bytes);
+        }
+        return samples;
+      }));
 }
 
 }  // namespace
@@ -162,8 +160,8 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
                    const Engines& engines, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness) {
-  const std::string device = NameOf(engines.front());
-  metrics->AddReader(Metric::kBuildInfo, Metrics::ReadFn([device] {
+  metrics->AddReader(Metric::kBuildInfo,
+                     Metrics::ReadFn([device = engines.names()] {
                        return Samples{{{kVersion, kBuildId, device}, 1.0}};
                      }));
   metrics->AddReader(Metric::kReady,

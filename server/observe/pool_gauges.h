@@ -2,9 +2,7 @@
 // models, device health. Read when /metrics is.
 #pragma once
 
-#include <vector>
-
-#include "kernels/eval/engine.h"
+#include "server/engines.h"
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
 #include "server/observe/readiness.h"
@@ -14,12 +12,10 @@
 
 namespace weir {
 
-// All outlive the metrics, or Metrics::ClearReaders is called first. The
-// default device's engine comes first.
+// All outlive the metrics, or Metrics::ClearReaders is called first.
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
-                   const std::vector<Engine*>& engines,
-                   const Admission& admission, const ModelRepository& models,
-                   const Readiness& readiness);
+                   const Engines& engines, const Admission& admission,
+                   const ModelRepository& models, const Readiness& readiness);
 
 void AddTransportGauges(Metrics* metrics, const Transport& transport);
 

@@ -46,11 +46,16 @@ void FillServerInfo(const ServiceContext& context,
 }
 
 v1::DeviceType DeviceTypeOf(DeviceKind kind) {
-  return kind == DeviceKind::kCpu ? v1::DEVICE_TYPE_CPU : v1::DEVICE_TYPE_CUDA;
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return v1::DEVICE_TYPE_CPU;
+    case DeviceKind::kCuda:
+      return v1::DEVICE_TYPE_CUDA;
+  }
+  return v1::DEVICE_TYPE_UNSPECIFIED;
 }
 
 v1::Device Describe(const ServiceContext& context, Engine& engine) {
-  const bool is_default = &engine == &context.engine;
   Device& from = engine.device();
   const DeviceInfo& info = from.info();
   v1::Device described;
@@ -61,10 +66,8 @@ v1::Device Describe(const ServiceContext& context, Engine& engine) {
   device->set_product(info.name);
   device->set_failure(std::string(from.health().status().message()));
   device->set_memory_bytes(static_cast<uint64_t>(info.total_memory));
-  // Only of the default one it may take long to find out.
   device->set_memory_free_bytes(
-      static_cast<uint64_t>(is_default ? context.memory.free_bytes()
-                                       : from.QueryFreeMemory().value_or(0)));
+      static_cast<uint64_t>(context.engines.free_bytes(engine)));
   device->set_compute_units(static_cast<uint32_t>(info.multiprocessors));
   if (info.compute_capability > 0) {
     device->set_capability(absl::StrCat(info.compute_capability / 10, ".",
@@ -72,7 +75,7 @@ v1::Device Describe(const ServiceContext& context, Engine& engine) {
   }
   device->set_driver_version(info.driver);
   device->set_runtime_version(info.runtime);
-  device->set_is_default(is_default);
+  device->set_is_default(&engine == &context.engines.main());
   return described;
 }
 
@@ -87,7 +90,8 @@ void FillSummary(const OpDef& def, const OpRegistry& registry,
   summary->set_domain(std::string(def.domain));
   summary->set_name(std::string(def.name));
   summary->set_summary(FirstSentence(def.doc));
-  for (DeviceKind kind : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+  for (int k = 0; k < kDeviceKinds; ++k) {
+    const auto kind = static_cast<DeviceKind>(k);
     if (registry.HasKernel(kind, def.domain, def.name)) {
       summary->add_devices(DeviceTypeOf(kind));
     }
@@ -225,10 +229,8 @@ absl::Status ListDevices(const ServiceContext& context,
   WEIR_ASSIGN_OR_RETURN(Page page, Page::Read(request.page_size(),
                                               request.page_token(), "devices"));
   std::map<std::string, Engine*> engines;
-  for (Engine* engine : {&context.engine, context.host_engine}) {
-    if (engine != nullptr) {
-      engines[DeviceName(engine->device().info())] = engine;
-    }
+  for (Engine* engine : context.engines.all()) {
+    engines[DeviceName(engine->device().info())] = engine;
   }
   for (const auto& [name, engine] : engines) {
     if (page.Had(name)) continue;
@@ -256,7 +258,7 @@ absl::Status ListOperators(const ServiceContext& context,
                      ? absl::StrCat("operators of ",
                                     AbslView(DomainOf(request.domain())))
                      : "operators"));
-  const OpRegistry& registry = context.engine.registry();
+  const OpRegistry& registry = context.engines.main().registry();
   for (const OpDef* def : registry.List()) {
     if (request.has_domain() && DomainOf(request.domain()) != def->domain) {
       continue;
@@ -279,7 +281,7 @@ absl::Status ListOperators(const ServiceContext& context,
 absl::Status DescribeOperator(const ServiceContext& context,
                               const v1::DescribeOperatorRequest& request,
                               v1::DescribeOperatorResponse* response) {
-  const OpRegistry& registry = context.engine.registry();
+  const OpRegistry& registry = context.engines.main().registry();
   const OpDef* def = registry.Find(DomainOf(request.domain()), request.name());
   if (def == nullptr) {
     return WithField(absl::NotFoundError(absl::StrCat(

@@ -27,7 +27,7 @@ void EvaluationCall::WasRead(absl::Status status) {
 
 void EvaluationCall::Evaluate(std::shared_ptr<const Program> program,
                               const Settings& settings) {
-  evaluation_ = context_->evaluations.Lend(context_->EngineOf(*program));
+  evaluation_ = context_->evaluations.Lend(context_->engines.Of(*program));
   WorkRequest& request = evaluation_->request();
   const size_t tensors = program->inputs().size() + program->outputs().size();
   request.program = std::move(program);

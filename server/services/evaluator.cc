@@ -73,8 +73,8 @@ class EvaluatorService::Call final : public EvaluationCall {
     if (request_.context != 0) return NeedsSpace("context", "a context");
     if (!request_.after.empty()) return NeedsSpace("after", "a point");
     if (!request_.signal.empty()) return NeedsSpace("signal", "a point");
+    WEIR_ASSIGN_OR_RETURN(engine_, context().engines.Find(request_.device));
     WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
-    WEIR_ASSIGN_OR_RETURN(engine_, FindEngine(context(), request_.device));
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (!v1::ReportLevel_IsValid(request_.report)) {
       return InvalidField(
@@ -103,7 +103,7 @@ class EvaluatorService::Call final : public EvaluationCall {
       return InvalidField("stream_policy.stream",
                           "only KIND_NAMED has a stream");
     }
-    const StreamPoolOptions& pool = context().engine.options().streams;
+    const StreamPoolOptions& pool = engine_->options().streams;
     if (policy.priority != pool.priority) {
       return InvalidField(
           "stream_policy.priority",

@@ -71,7 +71,7 @@ class ExplainCall {
     // Whether it is a token of this graph is seen when that is compiled.
     WEIR_RETURN_IF_ERROR(
         Page::Read(request_.page_size, "", /*list=*/"").status());
-    WEIR_ASSIGN_OR_RETURN(engine_, FindEngine(*context_, request_.device));
+    WEIR_ASSIGN_OR_RETURN(engine_, context_->engines.Find(request_.device));
     return CheckPrecision(request_.precision);
   }
 
@@ -131,7 +131,7 @@ class ExplainCall {
     if (status.ok()) status = StillWanted();
     if (!status.ok()) return End(status);
     if (!shapes_are_closed_ || plan_ != nullptr) return Write();
-    waits_in_ = &context_->EngineOf(*program_).programs();
+    waits_in_ = &context_->engines.Of(*program_).programs();
     wait_ = waits_in_->MakePlan(program_, std::move(tensors_), call_.deadline(),
                                 [this](ProgramCache::PlanOr plan) {
                                   status_ = plan.status();

@@ -53,6 +53,17 @@ void FillDuration(uint64_t count, uint64_t ns,
   duration->set_ns(ns);
 }
 
+// In Triton's words.
+const char* MemoryType(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu:
+      return "CPU";
+    case DeviceKind::kCuda:
+      return "GPU";
+  }
+  return "";
+}
+
 void FillModelStatistics(const ServiceContext& context,
                          const ServedModel& model,
                          inference::ModelStatistics* statistics) {
@@ -87,7 +98,7 @@ void FillModelStatistics(const ServiceContext& context,
   }
   const DeviceInfo& device = model.program->device().info();
   inference::MemoryUsage* memory = statistics->add_memory_usage();
-  memory->set_type(device.kind == DeviceKind::kCpu ? "CPU" : "GPU");
+  memory->set_type(MemoryType(device.kind));
   memory->set_id(device.ordinal);
   memory->set_byte_size(model.program->constant_bytes());
 }

@@ -7,15 +7,12 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/engines.h"
 #include "server/evaluation/request_fields.h"
 
 namespace weir {
 
 namespace {
-
-bool Names(std::string_view name, const DeviceInfo& device) {
-  return name == device.uuid || name == DeviceName(device);
-}
 
 bool IsSound(const WireTensorSpec& spec) {
   return spec.sample_shapes.empty() &&
@@ -41,24 +38,8 @@ absl::Status BadSpec(const WireTensor& input, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Engine*> FindEngine(const ServiceContext& context,
-                                   std::string_view device) {
-  Engine& engine = context.engine;
-  Engine* const host = context.host_engine;
-  if (device.empty() || Names(device, engine.device().info())) return &engine;
-  std::string names = DeviceName(engine.device().info());
-  if (host != nullptr) {
-    if (Names(device, host->device().info())) return host;
-    absl::StrAppend(&names, " and ", DeviceName(host->device().info()));
-  }
-  return WithField(
-      absl::NotFoundError(absl::StrCat("no device \"", std::string(device),
-                                       "\"; this server has ", names)),
-      "device");
-}
-
 absl::Status CheckPlacement(std::string_view wanted, const DeviceInfo& device) {
-  if (wanted.empty() || Names(wanted, device)) return absl::OkStatus();
+  if (wanted.empty() || IsNamed(device, wanted)) return absl::OkStatus();
   return WithField(
       absl::UnimplementedError(absl::StrCat(
           "this runs on ", DeviceName(device), " and not on \"",

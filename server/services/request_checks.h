@@ -8,17 +8,10 @@
 
 #include "absl/status/status.h"
 #include "kernels/device/device.h"
-#include "kernels/eval/engine.h"
 #include "server/models/definition_import.h"
 #include "server/rpc/wire/wire_tensor.h"
-#include "server/services/service_context.h"
 
 namespace weir {
-
-// The engine whose device has this name or UUID; empty: the default. NOT_FOUND
-// if none has.
-absl::StatusOr<Engine*> FindEngine(const ServiceContext& context,
-                                   std::string_view device);
 
 // UNIMPLEMENTED unless the program, which is there on `device`, was asked for
 // there, or nowhere in particular.

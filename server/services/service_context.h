@@ -4,10 +4,9 @@
 
 #include <string>
 
-#include "kernels/eval/engine.h"
+#include "server/engines.h"
 #include "server/evaluation/evaluation_pool.h"
 #include "server/models/repository.h"
-#include "server/observe/memory_sampler.h"
 #include "server/observe/metrics.h"
 #include "server/observe/model_metrics.h"
 #include "server/observe/readiness.h"
@@ -19,27 +18,18 @@ namespace weir {
 
 struct ServiceContext {
   const ServerOptions& options;
-  Engine& engine;       // of the default device
-  Engine* host_engine;  // the CPU beside a GPU; null if `engine` is the CPU's
+  const Engines& engines;
   const ModelRepository& models;
   Admission& admission;
   Metrics& metrics;
   ModelMetrics& model_metrics;
   Readiness& readiness;
-  const MemorySampler& memory;
   FairThreads& long_steps;  // for RunStep
   EvaluationPool& evaluations;
   std::string incarnation;  // new in every process
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.
   int64_t unix_minus_steady_ns = 0;
-
-  // The one that runs `program`.
-  Engine& EngineOf(const Program& program) const {
-    const bool on_host =
-        host_engine != nullptr && &program.device() == &host_engine->device();
-    return on_host ? *host_engine : engine;
-  }
 };
 
 }  // namespace weir

@@ -3,7 +3,8 @@
 
 Layers: each includes only what stands to its left; kernels know neither gRPC
 nor protobuf; the client never includes kernels; gRPC appears only in the
-transport; evaluations know neither services nor the transport. Names: no
+transport; evaluations know neither services nor the transport. Kinds of device
+are told apart by backends, kernels and what the wire calls them. Names: no
 utils, helpers or common; tests mirror the tree. Text: include guards, our own
 Mutex, no ranges views, no notes to self; attributes of nodes are not read by
 the kernels of one device; a silenced check of clang-tidy is named, and one that
@@ -49,6 +50,18 @@ DEVICE_KERNELS = "kernels/ops/cuda/"
 
 GRPC_TYPE = re.compile(r"\bgrpc::\w")
 GRPC_ALLOWED = ("server/rpc/", "server/server.", "client/", "tests/")
+
+KIND = re.compile(r"\bDeviceKind::k[A-Z]")
+# Who may tell one kind of device from another; all others ask the device.
+KIND_ALLOWED = (
+    "kernels/device/",  # backends, and their names
+    "kernels/ops/",  # whose kernels these are, and what they cost
+    "kernels/graph/evaluation_size.cc",  # how their operations count
+    "kernels/graph/host_evaluator.cc",  # the device of the host's own kernels
+    # What the wire calls a device.
+    "server/models/model_config.cc", "server/services/catalog.cc",
+    "server/services/kserve_info.cc",
+    "tests/")
 
 # ARCHITECTURE.md says what tests/ has beside the folders that mirror the
 # tree's.
@@ -151,6 +164,9 @@ def check_text(path, lines):
         if path.startswith(DEVICE_KERNELS) and ATTRIBUTE.search(code):
             yield number, ("what an attribute says is read once for both "
                            "devices, by the family's header")
+        if KIND.search(code) and not path.startswith(KIND_ALLOWED):
+            yield number, ("what differs from device to device is a property "
+                           "of the device, not of its kind")
 
 
 def asked_for(root):
@@ -242,18 +258,24 @@ def check_mirror(root):
 
 def check_exemptions(root):
     """Returns findings about exemptions that exempt nothing."""
-    unused = set(GRPC_ALLOWED)
+    grpc, kinds = set(GRPC_ALLOWED), set(KIND_ALLOWED)
     for path in source_files(root):
         relative = path.relative_to(root).as_posix()
-        if unused and path.suffix in SOURCES and may_use_grpc(relative):
-            text = path.read_text("utf-8")
-            includes = (INCLUDE.match(line) for line in text.splitlines())
-            if GRPC_TYPE.search(text) or any(
-                    found and GRPC.search(found[2]) for found in includes):
-                unused -= {folder for folder in unused
-                           if relative.startswith(folder)}
-    return [f"tests/lint/check_tree.py: nothing in {folder} needs gRPC, which "
-            "GRPC_ALLOWED allows there" for folder in sorted(unused)]
+        if path.suffix not in SOURCES or not relative.startswith(
+                (*grpc, *kinds)):
+            continue
+        text = path.read_text("utf-8")
+        includes = (INCLUDE.match(line) for line in text.splitlines())
+        if GRPC_TYPE.search(text) or any(
+                found and GRPC.search(found[2]) for found in includes):
+            grpc -= {part for part in grpc if relative.startswith(part)}
+        if KIND.search(text):
+            kinds -= {part for part in kinds if relative.startswith(part)}
+    return [f"tests/lint/check_tree.py: nothing in {part} needs gRPC, which "
+            "GRPC_ALLOWED allows there" for part in sorted(grpc)] + [
+                f"tests/lint/check_tree.py: nothing in {part} tells kinds of "
+                "device apart, which KIND_ALLOWED allows there"
+                for part in sorted(kinds)]
 
 
 def check_tree(root, of_whole_tree=True):

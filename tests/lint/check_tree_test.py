@@ -52,6 +52,18 @@ class CheckTreeTest(unittest.TestCase):
         self.refuses("kernels/eval/work.cc", '#include "server/options.h"\n',
                      "kernels may not include server")
 
+    def test_kinds_of_device_are_told_apart_where_they_may_be(self):
+        branch = "if (info.kind == DeviceKind::kCpu) return;\n"
+        reason = "a property of the device"
+        self.refuses("kernels/graph/compiler.cc", branch, reason)
+        self.refuses("kernels/eval/engine.cc", branch, reason)
+        self.refuses("server/server.cc", branch, reason)
+        self.accepts("kernels/device/cuda/cuda_device.cc", branch)
+        self.accepts("kernels/ops/matmul.cc", branch)
+        self.accepts("tests/eval/modes_test.cc", branch)
+        self.accepts("kernels/graph/compiler.cc", "// DeviceKind::kCpu\n")
+        self.accepts("kernels/graph/compiler.cc", "DeviceKind kind = here;\n")
+
     def test_client_never_includes_kernels(self):
         self.accepts("client/cpp/client.cc",
                      '#include "proto/weir/v1/evaluator.grpc.pb.h"\n')
@@ -160,13 +172,18 @@ class CheckTreeTest(unittest.TestCase):
         self.write("ARCHITECTURE.md", self.TOPICS)
         [finding] = self.mirrored("tests/fuzz/x")
         self.assertIn("there is no tests/lint", finding)
-        include = "#include <grpcpp/grpcpp.h>\n"
-        for folder in check_tree.GRPC_ALLOWED[1:]:
-            self.write(folder + ("a.cc" if folder[-1] == "/" else "cc"),
-                       include)
+        for allowed, text in (
+                (check_tree.GRPC_ALLOWED, "#include <grpcpp/grpcpp.h>\n"),
+                (check_tree.KIND_ALLOWED, "DeviceKind::kCpu\n")):
+            for number, part in enumerate(allowed[1:]):
+                end = {"/": f"{number}.cc", ".": "cc"}.get(part[-1], "")
+                self.write(part + end, text)
+        # The other text is in none of these files.
         unused = check_tree.check_exemptions(self.root)
-        self.assertEqual(len(unused), 1, unused)
-        self.assertIn(f"nothing in {check_tree.GRPC_ALLOWED[0]}", unused[0])
+        self.assertEqual(len(unused), 2, unused)
+        for allowed, finding in zip(
+                (check_tree.GRPC_ALLOWED, check_tree.KIND_ALLOWED), unused):
+            self.assertIn(f"nothing in {allowed[0]} ", finding)
 
 
 if __name__ == "__main__":

@@ -191,9 +191,9 @@ TEST(ModelConfigTest, RefusesInstancesThatThereAreNot) {
   constexpr auto kElsewhere = absl::StatusCode::kFailedPrecondition;
   ExpectError(
       Read("instance_group { gpus: [ 2, 5 ] }", DeviceKind::kCuda).status(),
-      kElsewhere, {"gpus lists 5", "GPU 2"});
+      kElsewhere, {"gpus lists 5", "cuda:2"});
   ExpectError(Read("instance_group { gpus: 0 }").status(), kElsewhere,
-              {"gpus lists 0", "the CPU"});
+              {"gpus lists 0", "are on cpu"});
   EXPECT_TRUE(Read("instance_group { gpus: 2 }", DeviceKind::kCuda).ok());
   ExpectError(Read("instance_group { kind: KIND_CPU gpus: 0 }").status(),
               absl::StatusCode::kInvalidArgument, {"gpus", "KIND_CPU"});

@@ -130,13 +130,11 @@ class InProcessCall final : public ServerCall {
 class InProcessTest : public ::testing::Test {
  protected:
   InProcessTest()
-      : engine_(*Engine::Create(MakeCpuDevice({.cpu_threads = 2}),
-                                registry_.get(), SmallEngine())),
+      : engine_(&engines_.Add(*Engine::Create(MakeCpuDevice({.cpu_threads = 2}),
+                                              registry_.get(), SmallEngine()))),
         models_(OpenModels()),
-        memory_(&engine_->device()),
-        context_{options_,   *engine_,    nullptr,      *models_,
-                 admission_, metrics_,    of_models_,   readiness_,
-                 memory_,    long_steps_, evaluations_, "test"},
+        context_{options_,   engines_,   *models_,    admission_,   metrics_,
+                 of_models_, readiness_, long_steps_, evaluations_, "test"},
         evaluator_(&context_),
         kserve_(&context_) {
     evaluator_.Register(&table_);
@@ -275,13 +273,13 @@ class InProcessTest : public ::testing::Test {
   const testing::ModelFolder folder_;
   const ServerOptions options_;
   const std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry({});
-  const std::unique_ptr<Engine> engine_;
+  Engines engines_;
+  Engine* const engine_;
   const std::unique_ptr<ModelRepository> models_;
   Admission admission_{100, size_t{1} << 30};
   Metrics metrics_;
   ModelMetrics of_models_{&metrics_};
   Readiness readiness_;
-  MemorySampler memory_;
   FairThreads long_steps_{2};
   EvaluationPool evaluations_;
   ServiceContext context_;

@@ -81,13 +81,11 @@ class FakeCall final : public ServerCall {
 class LongStepTest : public ::testing::Test {
  protected:
   LongStepTest()
-      : engine_(
-            *Engine::Create(MakeCpuDevice({}), registry_.get(), SmallEngine())),
+      : engine_(&engines_.Add(*Engine::Create(MakeCpuDevice({}),
+                                              registry_.get(), SmallEngine()))),
         models_(OpenModels()),
-        memory_(&engine_->device()),
-        context_{options_,   *engine_,    nullptr,      *models_,
-                 admission_, metrics_,    of_models_,   readiness_,
-                 memory_,    long_steps_, evaluations_, "test"},
+        context_{options_,   engines_,   *models_,    admission_,   metrics_,
+                 of_models_, readiness_, long_steps_, evaluations_, "test"},
         evaluator_(&context_),
         catalog_(&context_),
         kserve_(&context_) {
@@ -220,13 +218,13 @@ class LongStepTest : public ::testing::Test {
   const testing::ModelFolder folder_;
   const ServerOptions options_;
   const std::unique_ptr<OpRegistry> registry_ = MakeOpRegistry({});
-  const std::unique_ptr<Engine> engine_;
+  Engines engines_;
+  Engine* const engine_;
   const std::unique_ptr<ModelRepository> models_;
   Admission admission_{100, size_t{1} << 30};
   Metrics metrics_;
   ModelMetrics of_models_{&metrics_};
   Readiness readiness_;
-  MemorySampler memory_;
   FairThreads long_steps_{kThreads};
   EvaluationPool evaluations_;
   ServiceContext context_;

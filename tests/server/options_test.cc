@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/device_list.h"
 #include "server/environment.h"
 
 namespace weir {
@@ -133,6 +134,59 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(Parsed({"--device=cuda:3"}).device, "cuda:3");
   EXPECT_EQ(Parsed({"--http=off"}).http, "");
   EXPECT_EQ(Parsed({"--http", "off", "--streams", "9"}).streams, 9);
+}
+
+TEST(OptionsTest, ADeviceListNamesEachDeviceOnce) {
+  const auto names = [](const char* list) {
+    const auto parsed = ParseDeviceList(list);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed.value_or(std::vector<std::string>());
+  };
+  EXPECT_THAT(names("auto"), ElementsAre("auto"));
+  EXPECT_THAT(names("cpu"), ElementsAre("cpu"));
+  EXPECT_THAT(names("cuda"), ElementsAre("cuda:0"));
+  EXPECT_THAT(names("cuda:0,1"), ElementsAre("cuda:0", "cuda:1"));
+  EXPECT_THAT(names("cuda:3,1,cuda:2,0"),
+              ElementsAre("cuda:3", "cuda:1", "cuda:2", "cuda:0"));
+  EXPECT_THAT(names("cuda,1"), ElementsAre("cuda:0", "cuda:1"));
+  EXPECT_THAT(names("cuda:0,cpu"), ElementsAre("cuda:0", "cpu"));
+  EXPECT_THAT(names("cpu,cuda:1"), ElementsAre("cpu", "cuda:1"));
+  for (const char* bad : {"", ",", "cpu,", ",cpu", "cuda:0,,1", "gpu", "cuda:",
+                          "cuda:x", "cuda:0,x", "cuda:99999", "cuda:-1", "0",
+                          "cpu,0", "cpu, cuda:0", "cuda:all", "cpu:1"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseDeviceList(bad).status())) << bad;
+  }
+  for (const char* twice : {"cpu,cpu", "cuda,cuda:0", "cuda:1,1", "cuda:1,01",
+                            "cuda:0,cpu,cuda:0"}) {
+    EXPECT_THAT(std::string(ParseDeviceList(twice).status().message()),
+                HasSubstr("twice"))
+        << twice;
+  }
+  for (const char* among : {"auto,cpu", "cuda:0,auto"}) {
+    EXPECT_THAT(std::string(ParseDeviceList(among).status().message()),
+                HasSubstr("auto alone"))
+        << among;
+  }
+}
+
+TEST(OptionsTest, SeveralDevicesAskForOneProcess) {
+  EXPECT_EQ(Parsed({"--device=cuda:0,1", "--isolation=none"}).device,
+            "cuda:0,1");
+  EXPECT_EQ(Parsed({"--device=cuda:0", "--isolation=none"}).isolation, "none");
+  EXPECT_EQ(Parsed({"--device=cuda:0"}).isolation, "");
+  ExpectUsageError({"--device=cuda:0,1"}, "--isolation=none");
+  ExpectUsageError({"--device=cpu,cuda:0"}, "--device=cpu,cuda:0");
+  // There are no worker processes.
+  ExpectUsageError({"--device=cuda:0,1", "--isolation=process"},
+                   "--isolation=none");
+  ExpectUsageError({"--isolation=process"}, "--isolation=process");
+  ExpectUsageError({"--isolation=thread"}, "--isolation");
+  ExpectUsageError({"--device=cpu,cpu", "--isolation=none"}, "--device");
+  ExpectUsageError({"--device=cuda:0,0", "--isolation=none"}, "--device");
+  const Environment device("WEIR_DEVICE", "cuda:0,cpu");
+  ExpectUsageError({}, "--isolation=none");
+  const Environment isolation("WEIR_ISOLATION", "none");
+  EXPECT_EQ(Parsed({}).device, "cuda:0,cpu");
 }
 
 TEST(OptionsTest, TheCacheFolderIsWhereTheUserKeepsCaches) {
@@ -388,6 +442,7 @@ TEST(OptionsTest, TellsItsVersionAndItsFlags) {
                            "--model-repository",
                            "--model-control",
                            "--device",
+                           "--isolation",
                            "--streams",
                            "--queue-length",
                            "--queue-bytes",

@@ -181,6 +181,41 @@ TEST_F(TextTest, ProgramsWithTextRunOnTheCpu) {
   EXPECT_EQ(Leases(kGpu), 1);
 }
 
+// Then there is no other CPU, and its budgets are whole.
+TEST_F(TextTest, ACpuThatIsNamedRunsTheText) {
+  for (const char* list : {"cuda:0,cpu", "cpu,cuda:0"}) {
+    SCOPED_TRACE(list);
+    TestServer server([&](ServerOptions& options) {
+      const bool pretended = options.device == "cpu";
+      options.device = list;
+      options.host_bytes = size_t{64} << 20;
+      options.make_device = [pretended](std::string_view which,
+                                        const DeviceOptions& made,
+                                        OpRegistry& registry) {
+        return pretended && which == kGpu ? MakeFarDevice(which, made, registry)
+                                          : MakeDevice(which, made, registry);
+      };
+    });
+    EXPECT_EQ(server.server().device_name(), list);
+    v1::ListDevicesResponse devices;
+    grpc::ClientContext context;
+    SetPatience(&context);
+    ASSERT_TRUE(server.catalog().ListDevices(&context, {}, &devices).ok());
+    EXPECT_EQ(devices.devices_size(), 2);
+    EXPECT_EQ(server.Metric("weir_memory_budget_bytes{device=\"cpu\","
+                            "pool=\"host\"}"),
+              64 << 20);
+    EXPECT_EQ(DeviceOf(Evaluate(server, TextRequest(true))), cpu_);
+    v1::EvaluateRequest numbers = Telling(IdentityRequest());
+    numbers.set_device(kGpu);
+    EXPECT_EQ(DeviceOf(Evaluate(server, numbers)), gpu_);
+    v1::EvaluateRequest text = TextRequest(false);
+    text.set_device(kGpu);
+    EXPECT_TRUE(Refused(Evaluate(server, text).status,
+                        grpc::StatusCode::UNIMPLEMENTED, "runs on cpu"));
+  }
+}
+
 // It stays where the message was, however long it is.
 TEST_F(TextTest, TextWhoseElementsNothingReadsMovesNothing) {
   v1::EvaluateRequest request = Program(R"(

@@ -1,0 +1,203 @@
+#include "server/engines.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/cpu/host_limits.h"
+#include "kernels/device/devices.h"
+#include "server/device_list.h"
+
+namespace weir {
+namespace {
+
+// The CPU beside a GPU runs little: text, and what is sent there by name.
+constexpr size_t kHostShare = 4;
+
+EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
+                                const Device& device) {
+  EngineOptions engine;
+  engine.streams.max = static_cast<size_t>(options.streams);
+  engine.streams.max_waiters = MostRequests(options, devices);
+  engine.pinned_bytes = options.host_bytes;
+  engine.tensor_bytes = options.tensor_bytes;
+  if (device.quick_bytes() > 0) {
+    // Memory like any other: nobody waits for it, to be had or given back.
+    engine.pinned_ttl = absl::Seconds(1);
+    engine.kept_pinned_bytes = size_t{4} << 20;
+  }
+  engine.programs.evaluation = MakeEvaluationLimits(options);
+  if (options.arena_bytes > 0) {
+    engine.streams.max_arena_bytes = options.arena_bytes;
+  } else if (device.info().total_memory > 0) {
+    engine.streams.max_arena_bytes =
+        static_cast<size_t>(device.info().total_memory) / 2;
+  }
+  return engine;
+}
+
+// Of the CPU beside other devices.
+EngineOptions MakeHostEngineOptions(const ServerOptions& options,
+                                    size_t devices, const Device& cpu) {
+  EngineOptions engine = MakeEngineOptions(options, devices, cpu);
+  // What --arena-bytes allows a GPU may be more than the host has.
+  const auto most = static_cast<size_t>(cpu.info().total_memory) / 2;
+  if (most > 0) {
+    engine.streams.max_arena_bytes =
+        std::min(engine.streams.max_arena_bytes, most);
+  }
+  engine.streams.max_arena_bytes /= kHostShare;
+  engine.pinned_bytes /= kHostShare;
+  engine.tensor_bytes /= kHostShare;
+  engine.programs.max_bytes /= kHostShare;
+  return engine;
+}
+
+// What the works of one GPU compute on on the host; 0: not known.
+size_t HostScratchBytes(const ServerOptions& options, size_t devices) {
+  const size_t share =
+      static_cast<size_t>(AllowedMemory(HostFiles(), InstalledMemory()) / 2) /
+      devices;
+  return (options.arena_bytes > 0 ? std::min(options.arena_bytes, share)
+                                  : share) /
+         kHostShare;
+}
+
+}  // namespace
+
+EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
+  EvaluationLimits limits;
+  // Without a flag, the largest buffer that there is of pinned memory.
+  limits.output_bytes = static_cast<int64_t>(
+      options.max_output_bytes > 0 ? options.max_output_bytes
+                                   : std::bit_floor(options.host_bytes));
+  limits.scratch_bytes = static_cast<int64_t>(options.max_scratch_bytes);
+  limits.operations = options.max_operations;
+  return limits;
+}
+
+size_t MostRequests(const ServerOptions& options, size_t devices) {
+  return options.queue_length + static_cast<size_t>(options.streams) * devices;
+}
+
+bool IsNamed(const DeviceInfo& device, std::string_view name) {
+  return name == device.uuid || name == DeviceName(device);
+}
+
+absl::StatusOr<std::unique_ptr<Engines>> Engines::Open(
+    const ServerOptions& options, const DeviceOptions& device_options,
+    OpRegistry* registry) {
+  const auto names = ParseDeviceList(options.device);
+  if (!names.ok()) {
+    return Annotate(names.status(), "--device: ");
+  }
+  const size_t count = names->size();
+  DeviceOptions with_share = device_options;
+  with_share.host_scratch_bytes = HostScratchBytes(options, count);
+  std::vector<std::unique_ptr<Device>> devices;
+  for (const std::string& name : *names) {
+    auto device = options.make_device(name, with_share, *registry);
+    if (!device.ok()) {
+      return Annotate(device.status(), absl::StrCat("--device=", name, ": "));
+    }
+    devices.push_back(*std::move(device));
+  }
+  // Who runs what a device cannot, as text.
+  Device* host = nullptr;
+  bool far = false;
+  for (const auto& device : devices) {
+    if (!device->host_addressable()) {
+      far = true;
+    } else if (host == nullptr) {
+      host = device.get();
+    }
+  }
+  if (far && host == nullptr) {
+    WEIR_ASSIGN_OR_RETURN(auto cpu, MakeDevice("cpu", with_share, *registry));
+    host = cpu.get();
+    devices.push_back(std::move(cpu));
+  }
+  auto engines = std::make_unique<Engines>();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const Device& device = *devices[i];
+    EngineOptions engine_options =
+        i < count ? MakeEngineOptions(options, count, device)
+                  : MakeHostEngineOptions(options, count, device);
+    if (!device.host_addressable()) engine_options.programs.text_device = host;
+    WEIR_ASSIGN_OR_RETURN(
+        auto engine,
+        Engine::Create(std::move(devices[i]), registry, engine_options));
+    engines->Add(std::move(engine));
+  }
+  engines->named_ = count;
+  return engines;
+}
+
+// Programs that the others keep may be the CPU's, which goes after them.
+Engines::~Engines() {
+  memory_.clear();
+  std::erase_if(owned_, [](const auto& engine) {
+    return !engine->device().host_addressable();
+  });
+}
+
+Engine& Engines::Add(std::unique_ptr<Engine> engine) {
+  memory_.emplace_back(&engine->device());
+  all_.push_back(engine.get());
+  owned_.push_back(std::move(engine));
+  named_ = all_.size();
+  return *all_.back();
+}
+
+std::string Engines::names() const {
+  return absl::StrJoin(named().begin(), named().end(), ",",
+                       [](std::string* out, Engine* engine) {
+                         *out += DeviceName(engine->device().info());
+                       });
+}
+
+Device* Engines::host() const {
+  if (main().device().host_addressable()) return nullptr;
+  return main().options().programs.text_device;
+}
+
+Engine& Engines::Of(const Program& program) const {
+  for (Engine* engine : all_) {
+    if (&engine->device() == &program.device()) return *engine;
+  }
+  return main();
+}
+
+absl::StatusOr<Engine*> Engines::Find(std::string_view device) const {
+  if (device.empty()) return &main();
+  for (Engine* engine : all_) {
+    if (IsNamed(engine->device().info(), device)) return engine;
+  }
+  std::string known;
+  for (size_t i = 0; i < all_.size(); ++i) {
+    const bool last = i + 1 == all_.size();
+    absl::StrAppend(&known,
+                    i == 0 ? ""
+                    : last ? " and "
+                           : ", ",
+                    DeviceName(all_[i]->device().info()));
+  }
+  return WithField(
+      absl::NotFoundError(absl::StrCat("no device \"", std::string(device),
+                                       "\"; this server has ", known)),
+      "device");
+}
+
+int64_t Engines::free_bytes(const Engine& engine) const {
+  for (size_t i = 0; i < all_.size(); ++i) {
+    if (all_[i] == &engine) return memory_[i].free_bytes();
+  }
+  return 0;
+}
+
+}  // namespace weir
