@@ -10,36 +10,48 @@
 namespace weir {
 namespace {
 
+// Whether it is up to `work` that `point` is reached.
+bool Reaches(const Work& work, const Point& point) {
+  return (!point.is_null() && point == work.point()) ||
+         absl::c_any_of(work.request.signal, [&](const Signal& signal) {
+           return point.timeline == signal.timeline &&
+                  point.value <= signal.value;
+         });
+}
+
+bool WaitsFor(const Work& work, const Work& other) {
+  return absl::c_any_of(work.request.after, [&](const Point& point) {
+    return Reaches(other, point);
+  });
+}
+
 // Whether `work` reads what the deferred one makes, or comes after it.
 bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
-  const WorkRequest& request = work.request;
-  const Point end = deferred->point();
-  return absl::c_any_of(
-             request.inputs,
-             [&](const InputSource& in) { return in.producer == deferred; }) ||
-         absl::c_any_of(request.after, [&](const Point& point) {
-           return point == end ||
-                  absl::c_any_of(deferred->request.signal,
-                                 [&](const Signal& signal) {
-                                   return point.timeline == signal.timeline &&
-                                          point.value <= signal.value;
-                                 });
+  return WaitsFor(work, *deferred) ||
+         absl::c_any_of(work.request.inputs, [&](const InputSource& in) {
+           return in.producer == deferred;
          });
 }
 
 }  // namespace
 
-bool DeferredSet::MayWaitElsewhere(const Work& work) {
+bool DeferredSet::MayWaitElsewhere(const Work& work) const {
   const std::shared_ptr<EvalContext> here = work.context();
-  const WorkRequest& request = work.request;
-  return absl::c_any_of(request.after,
+  const auto is_ours = [&](const Point& point) {
+    return point.timeline == here->timeline() ||
+           absl::c_any_of(works_, [&](const std::shared_ptr<Work>& deferred) {
+             return Reaches(*deferred, point);
+           });
+  };
+  return absl::c_any_of(work.request.after,
                         [&](const Point& point) {
                           return !point.Outcome().has_value() &&
-                                 point.timeline != here->timeline();
+                                 !is_ours(point);
                         }) ||
-         absl::c_any_of(request.inputs, [&](const InputSource& in) {
+         absl::c_any_of(work.request.inputs, [&](const InputSource& in) {
            return in.producer != nullptr && !in.producer->readable_ &&
-                  !in.producer->done() && in.producer->context() != here;
+                  !in.producer->done() && in.producer->context() != here &&
+                  !absl::c_linear_search(works_, in.producer);
          });
 }
 
@@ -70,9 +82,11 @@ void DeferredSet::Add(std::shared_ptr<Work> work) {
 DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
   MutexLock lock(&mu_);
   size_t count = 0;
-  if (!works_.empty() && MayWaitElsewhere(work)) count = works_.size();
-  for (size_t i = count; i < works_.size(); ++i) {
+  for (size_t i = 0; i < works_.size(); ++i) {
     if (ComesAfter(work, works_[i])) count = i + 1;
+  }
+  if (count < works_.size() && MayWaitElsewhere(work)) {
+    while (count < works_.size() && !WaitsFor(*works_[count], work)) ++count;
   }
   return Take(count);
 }

@@ -35,7 +35,8 @@ class WEIR_EXPORT DeferredSet
 
   // Takes out what `work`, of the same context, reads or comes after, what that
   // depends on, and so on: everything up to the last of them, so that order is
-  // kept. All, if it may wait for another context, which may wait for these.
+  // kept. If it may wait for another context, which may wait for these, all
+  // but what waits for it and what comes behind that.
   Works TakeBefore(const Work& work);
   Works TakeAll();
 
@@ -46,7 +47,7 @@ class WEIR_EXPORT DeferredSet
   DeferredSet(Executor* executor, TimerQueue* timers)
       : executor_(executor), timers_(timers) {}
 
-  static bool MayWaitElsewhere(const Work& work);
+  bool MayWaitElsewhere(const Work& work) const WEIR_REQUIRES(mu_);
   Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
   void StopTimer() WEIR_REQUIRES(mu_);          // if nothing is left
   void EndUnwanted();

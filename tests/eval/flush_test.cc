@@ -239,6 +239,37 @@ TEST_P(Flush, WhatWaitsElsewhereComesAfterWhatIsDeferred) {
   EXPECT_EQ(first.Done(), absl::OkStatus());
 }
 
+// What nobody needs stays, and so does what waits for the one that is run.
+TEST_P(Flush, AUseTakesNoMoreThanItNeeds) {
+  for (const bool gated : {false, true}) {
+    SCOPED_TRACE(gated);
+    Activation here = Enter(NewContext());
+    auto told = std::make_shared<Timeline>("told");
+    auto gate = std::make_shared<Timeline>("gate");
+    const std::vector<float> a = {5};
+    Deferred first(this, "Neg", 1), waits(this, "Neg", 1);
+    Deferred other(this, "Abs", 1), use(this, "Abs", 1);
+    first.Read(0, a);
+    waits.Read(0, a);
+    waits.request().after = {Point{told, 1}};
+    other.Read(0, a);
+    for (Deferred* work : {&first, &waits, &other}) Defer(here, *work);
+    use.Read(0, first);
+    use.request().mode = EvalMode::kEager;
+    use.request().signal = {{told, 1}};
+    use.request().deadline = NowNanos() + Nanos{10} * 1'000'000'000;
+    if (gated) use.request().after = {Point{gate, 1}};
+    here.Submit(use.work.get(), &use.waiter);
+    ASSERT_TRUE(gate->Advance(1).ok());
+    EXPECT_EQ(use.Done(), absl::OkStatus());
+    EXPECT_FALSE(waits.work->done());
+    EXPECT_FALSE(other.work->done());
+    EXPECT_EQ(here.Flush().executed.size(), 2u);
+    EXPECT_EQ(waits.Done(), absl::OkStatus());
+    EXPECT_EQ(other.Done(), absl::OkStatus());
+  }
+}
+
 // A wait of one work is no wait of another that needs nothing.
 TEST_P(Flush, AWorkThatWaitsForAnotherContextWaitsAlone) {
   Activation here = Enter(NewContext());
