@@ -19,6 +19,14 @@ namespace {
 // The CPU beside a GPU runs little: text, and what is sent there by name.
 constexpr size_t kHostShare = 4;
 
+// What --arena-bytes allows one device may be more than another has.
+void LimitArenas(const Device& device, EngineOptions* engine) {
+  const auto most = static_cast<size_t>(device.info().total_memory) / 2;
+  if (most == 0) return;
+  engine->streams.max_arena_bytes =
+      std::min(engine->streams.max_arena_bytes, most);
+}
+
 EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
                                 const Device& device) {
   EngineOptions engine;
@@ -38,6 +46,7 @@ EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
     engine.streams.max_arena_bytes =
         static_cast<size_t>(device.info().total_memory) / 2;
   }
+  if (devices > 1) LimitArenas(device, &engine);
   return engine;
 }
 
@@ -45,12 +54,7 @@ EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
 EngineOptions MakeHostEngineOptions(const ServerOptions& options,
                                     size_t devices, const Device& cpu) {
   EngineOptions engine = MakeEngineOptions(options, devices, cpu);
-  // What --arena-bytes allows a GPU may be more than the host has.
-  const auto most = static_cast<size_t>(cpu.info().total_memory) / 2;
-  if (most > 0) {
-    engine.streams.max_arena_bytes =
-        std::min(engine.streams.max_arena_bytes, most);
-  }
+  LimitArenas(cpu, &engine);
   engine.streams.max_arena_bytes /= kHostShare;
   engine.pinned_bytes /= kHostShare;
   engine.tensor_bytes /= kHostShare;

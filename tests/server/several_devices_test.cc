@@ -229,6 +229,19 @@ TEST_P(SeveralDevices, EachHasPoolsAndBudgetsOfItsOwn) {
                                      "\"} 1")));
 }
 
+// What is right for the one may be too much for the other.
+TEST_P(SeveralDevices, NoneComputesOnMoreThanHalfOfItsMemory) {
+  constexpr size_t kEndless = size_t{1} << 62;
+  const auto server =
+      MakeServer([](ServerOptions& o) { o.arena_bytes = kEndless; });
+  for (const std::string& name : names()) {
+    EXPECT_LT(server->Metric(absl::StrCat("weir_memory_budget_bytes{device=\"",
+                                          name, "\",pool=\"arena\"}")),
+              static_cast<double>(kEndless / 2))
+        << name;
+  }
+}
+
 // A caller's place is for any of the devices: as many as all of them have
 // streams, and the queue.
 TEST_P(SeveralDevices, EveryStreamHasAPlaceBeforeTheQueue) {
