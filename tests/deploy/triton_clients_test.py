@@ -285,7 +285,7 @@ class LoadTestingPage(WithServer):
     def test_our_own_commands_run(self):
         commands = re.findall(r"^    ((?:head|weir) .*)$", self.PAGE,
                               re.MULTILINE)
-        self.assertEqual(len(commands), 2)
+        self.assertEqual(len(commands), 3)
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 ["bash", "-euc",
