@@ -253,7 +253,7 @@ TEST_P(Flush, AUseTakesNoMoreThanItNeeds) {
     waits.Read(0, a);
     waits.request().after = {Point{told, 1}};
     other.Read(0, a);
-    for (Deferred* work : {&first, &waits, &other}) Defer(here, *work);
+    for (Deferred* work : {&first, &other, &waits}) Defer(here, *work);
     use.Read(0, first);
     use.request().mode = EvalMode::kEager;
     use.request().signal = {{told, 1}};
@@ -263,8 +263,8 @@ TEST_P(Flush, AUseTakesNoMoreThanItNeeds) {
     ASSERT_TRUE(gate->Advance(1).ok());
     EXPECT_EQ(use.Done(), absl::OkStatus());
     EXPECT_FALSE(waits.work->done());
-    EXPECT_FALSE(other.work->done());
-    EXPECT_EQ(here.Flush().executed.size(), 2u);
+    // Who waits elsewhere may wait for the other one.
+    EXPECT_EQ(here.Flush().executed.size(), gated ? 1u : 2u);
     EXPECT_EQ(waits.Done(), absl::OkStatus());
     EXPECT_EQ(other.Done(), absl::OkStatus());
   }
