@@ -35,12 +35,12 @@ bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
 
 }  // namespace
 
-bool DeferredSet::MayWaitElsewhere(const Work& work) const {
+bool DeferredSet::MayWaitElsewhere(const Work& work, const Line& deferred) {
   const std::shared_ptr<EvalContext> here = work.context();
   const auto is_ours = [&](const Point& point) {
     return point.timeline == here->timeline() ||
-           absl::c_any_of(works_, [&](const std::shared_ptr<Work>& deferred) {
-             return Reaches(*deferred, point);
+           absl::c_any_of(deferred, [&](const std::shared_ptr<Work>& one) {
+             return Reaches(*one, point);
            });
   };
   return absl::c_any_of(work.request.after,
@@ -51,7 +51,7 @@ bool DeferredSet::MayWaitElsewhere(const Work& work) const {
          absl::c_any_of(work.request.inputs, [&](const InputSource& in) {
            return in.producer != nullptr && !in.producer->readable_ &&
                   !in.producer->done() && in.producer->context() != here &&
-                  !absl::c_linear_search(works_, in.producer);
+                  !absl::c_linear_search(deferred, in.producer);
          });
 }
 
@@ -85,7 +85,7 @@ DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
   for (size_t i = 0; i < works_.size(); ++i) {
     if (ComesAfter(work, works_[i])) count = i + 1;
   }
-  if (count < works_.size() && MayWaitElsewhere(work)) {
+  if (count < works_.size() && MayWaitElsewhere(work, works_)) {
     while (count < works_.size() && !WaitsFor(*works_[count], work)) ++count;
   }
   return Take(count);

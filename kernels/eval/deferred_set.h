@@ -47,7 +47,8 @@ class WEIR_EXPORT DeferredSet
   DeferredSet(Executor* executor, TimerQueue* timers)
       : executor_(executor), timers_(timers) {}
 
-  bool MayWaitElsewhere(const Work& work) const WEIR_REQUIRES(mu_);
+  using Line = std::deque<std::shared_ptr<Work>>;
+  static bool MayWaitElsewhere(const Work& work, const Line& deferred);
   Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
   void StopTimer() WEIR_REQUIRES(mu_);          // if nothing is left
   void EndUnwanted();
@@ -59,7 +60,7 @@ class WEIR_EXPORT DeferredSet
   TimerQueue* const timers_;
 
   mutable Mutex mu_;
-  std::deque<std::shared_ptr<Work>> works_ WEIR_GUARDED_BY(mu_);
+  Line works_ WEIR_GUARDED_BY(mu_);
   uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;  // since TakeAll
   bool posted_ WEIR_GUARDED_BY(mu_) = false;
   Nanos timer_at_ WEIR_GUARDED_BY(mu_) = kNoDeadline;

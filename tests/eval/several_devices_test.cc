@@ -292,8 +292,8 @@ TEST_P(SeveralDevices, APointOfTheOtherIsAWaitOfTheHost) {
     const Point end = held.work->point();
     behind.request().after = {end};
     a.Submit(behind.work.get(), &behind.waiter);
-    ASSERT_TRUE(testing::Eventually(
-        [&] { return here->engine->dispatcher().parked() == 1; }));
+    const Dispatcher& dispatcher = here->engine->dispatcher();
+    ASSERT_TRUE(testing::Eventually([&] { return dispatcher.parked() == 1; }));
     ASSERT_TRUE(gate->Advance(1).ok());
     ASSERT_TRUE(behind.Done().ok()) << behind.Done();
     ExpectNegated(*behind.work);
