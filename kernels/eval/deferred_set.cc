@@ -102,7 +102,7 @@ DeferredSet::Works DeferredSet::Take(size_t count) {
   Works taken(std::make_move_iterator(works_.begin()),
               std::make_move_iterator(end));
   works_.erase(works_.begin(), end);
-  StopTimer();
+  if (works_.empty()) timer_.Stop();
   return taken;
 }
 
@@ -133,7 +133,7 @@ void DeferredSet::EndUnwanted() {
       }
     }
     std::erase(works_, nullptr);
-    StopTimer();
+    if (works_.empty()) timer_.Stop();
     SetTimer(earliest);
   }
   for (const std::shared_ptr<Work>& work : unwanted) {
@@ -142,27 +142,16 @@ void DeferredSet::EndUnwanted() {
 }
 
 void DeferredSet::SetTimer(Nanos at) {
-  if (works_.empty() || at >= timer_at_) return;
-  if (timer_ != 0) timers_->Cancel(timer_);
-  timer_at_ = at;
-  timer_ = timers_->Add(at, [set = weak_from_this()] {
+  timer_.Set(at, [set = weak_from_this()] {
     if (const std::shared_ptr<DeferredSet> self = set.lock()) {
       self->TimerFired();
     }
   });
 }
 
-void DeferredSet::StopTimer() {
-  if (!works_.empty() || timer_ == 0) return;
-  timers_->Cancel(std::exchange(timer_, 0));
-  timer_at_ = kNoDeadline;
-}
-
 void DeferredSet::TimerFired() {
   MutexLock lock(&mu_);
-  // It may be one that was set anew meanwhile: then that comes as well.
-  timer_ = 0;
-  timer_at_ = kNoDeadline;
+  timer_.Fired();
   PostEnd();
 }
 

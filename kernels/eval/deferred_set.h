@@ -14,6 +14,7 @@
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/timer_queue.h"
+#include "kernels/eval/deadline_timer.h"
 #include "kernels/eval/executor.h"
 #include "kernels/eval/work.h"
 
@@ -45,26 +46,23 @@ class WEIR_EXPORT DeferredSet
 
  private:
   DeferredSet(Executor* executor, TimerQueue* timers)
-      : executor_(executor), timers_(timers) {}
+      : executor_(executor), timer_(timers) {}
 
   using Line = std::deque<std::shared_ptr<Work>>;
   static bool MayWaitElsewhere(const Work& work, const Line& deferred);
   Works Take(size_t count) WEIR_REQUIRES(mu_);  // the first ones
-  void StopTimer() WEIR_REQUIRES(mu_);          // if nothing is left
   void EndUnwanted();
   void PostEnd() WEIR_REQUIRES(mu_);
-  void SetTimer(Nanos at) WEIR_REQUIRES(mu_);  // unless one comes before
+  void SetTimer(Nanos at) WEIR_REQUIRES(mu_);
   void TimerFired();
 
   Executor* const executor_;
-  TimerQueue* const timers_;
 
   mutable Mutex mu_;
   Line works_ WEIR_GUARDED_BY(mu_);
   uint64_t added_ WEIR_GUARDED_BY(mu_) = 0;  // since TakeAll
   bool posted_ WEIR_GUARDED_BY(mu_) = false;
-  Nanos timer_at_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
-  TimerQueue::TimerId timer_ WEIR_GUARDED_BY(mu_) = 0;
+  DeadlineTimer timer_ WEIR_GUARDED_BY(mu_);  // set while a work is here
 };
 
 }  // namespace weir

@@ -33,10 +33,7 @@ void WorkQueue::Unlink(QueueItem* item) {
   }
   *at = item->next_;
   if (tail_ == item) tail_ = before;
-  if (head_ == nullptr && timer_ != 0) {
-    timers_->Cancel(std::exchange(timer_, 0));
-    timer_at_ = kNoDeadline;
-  }
+  if (head_ == nullptr) timer_.Stop();
 }
 
 void WorkQueue::Replace(QueueItem* item, absl::Span<QueueItem* const> items) {
@@ -197,12 +194,8 @@ void WorkQueue::Release() {
 void WorkQueue::SetTimer() {
   // What waits alone is told by what it waits for.
   const bool waits = head_ != nullptr && (parked_ != 0 || head_->lent_);
-  if (head_ == nullptr || (waits && head_ == tail_) || earliest_ >= timer_at_) {
-    return;
-  }
-  if (timer_ != 0) timers_->Cancel(timer_);
-  timer_at_ = earliest_;
-  timer_ = timers_->Add(earliest_, [queue = weak_from_this()] {
+  if (head_ == nullptr || (waits && head_ == tail_)) return;
+  timer_.Set(earliest_, [queue = weak_from_this()] {
     if (const std::shared_ptr<WorkQueue> self = queue.lock()) {
       self->TimerFired();
     }
@@ -211,9 +204,7 @@ void WorkQueue::SetTimer() {
 
 void WorkQueue::TimerFired() {
   MutexLock lock(&mu_);
-  // It may be one that was set anew meanwhile: then that comes as well.
-  timer_ = 0;
-  timer_at_ = kNoDeadline;
+  timer_.Fired();
   sweep_ = true;
   PostPump();
 }

@@ -18,6 +18,7 @@
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/timer_queue.h"
+#include "kernels/eval/deadline_timer.h"
 #include "kernels/eval/executor.h"
 
 namespace weir {
@@ -114,7 +115,7 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
 
  private:
   WorkQueue(Executor* executor, TimerQueue* timers)
-      : executor_(executor), timers_(timers) {}
+      : executor_(executor), timer_(timers) {}
 
   bool Drive() WEIR_REQUIRES(mu_);  // false: nothing to be done now
   bool DropUnwanted() WEIR_REQUIRES(mu_);
@@ -125,7 +126,6 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   void TimerFired();
 
   Executor* const executor_;
-  TimerQueue* const timers_;
 
   Mutex mu_;
   QueueItem* head_ WEIR_GUARDED_BY(mu_) = nullptr;
@@ -139,8 +139,7 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   size_t holds_ WEIR_GUARDED_BY(mu_) = 0;
   // No deadline in the queue is earlier, but for what is lent.
   Nanos earliest_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
-  Nanos timer_at_ WEIR_GUARDED_BY(mu_) = kNoDeadline;
-  TimerQueue::TimerId timer_ WEIR_GUARDED_BY(mu_) = 0;
+  DeadlineTimer timer_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir
