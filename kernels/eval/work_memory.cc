@@ -170,6 +170,7 @@ bool WorkMemory::StagesMuch() const {
 void WorkMemory::StageInputs() {
   if (staged_) return;
   addresses_.assign(request_.inputs.size(), nullptr);
+  bool borrows = false;
   size_t host_offset = Aligned(plan_->input_bytes());
   for (size_t i = 0; i < request_.inputs.size(); ++i) {
     const InputSource& source = request_.inputs[i];
@@ -180,6 +181,7 @@ void WorkMemory::StageInputs() {
     }
     if (Borrows(i)) {
       addresses_[i] = source.pieces[0].data();
+      borrows = true;
       continue;
     }
     std::byte* to =
@@ -190,10 +192,6 @@ void WorkMemory::StageInputs() {
     addresses_[i] = to;
   }
   staged_ = true;
-  bool borrows = false;
-  for (size_t i = 0; i < request_.inputs.size(); ++i) {
-    borrows = borrows || (!request_.inputs[i].tensor.valid() && Borrows(i));
-  }
   if (!borrows) owned_inputs_.Reset();
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
@@ -20,9 +21,8 @@ absl::Status WrongDevice(std::string_view what, const Device& device,
                          const Device& here) {
   return WithReason(
       absl::FailedPreconditionError(absl::StrCat(
-          absl::string_view(what.data(), what.size()), " is of ",
-          DeviceName(device.info()), " and the evaluation runs on ",
-          DeviceName(here.info()))),
+          AbslView(what), " is of ", DeviceName(device.info()),
+          " and the evaluation runs on ", DeviceName(here.info()))),
       "WRONG_DEVICE");
 }
 
