@@ -34,27 +34,8 @@ class Bounds : public ::testing::Test {
 
   std::shared_ptr<const Program> Compile(const std::string& op,
                                          const std::string& domain = "") {
-    Graph graph;
-    graph.opsets = {{"", 17}, {"weir", 1}};
-    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
-    GraphNode node;
-    node.domain = domain;
-    node.op = op;
-    node.inputs = {"x"};
-    node.outputs = {"y"};
-    graph.nodes = {node};
-    graph.outputs = {"y"};
-    return *Program::Compile(std::move(graph), engine_->device(), *registry_);
-  }
-
-  // Of floats at `data`, which need not be aligned.
-  static InputSource FloatsAt(const std::byte* data, size_t count) {
-    InputSource source;
-    source.dtype = DType::kFloat;
-    source.dims = {static_cast<int64_t>(count)};
-    source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(data), count * 4)};
-    return source;
+    return *Program::Compile(MakeGraph(op, 1, {}, domain), engine_->device(),
+                             *registry_);
   }
 
   void Submit(WatchedWork& watched, const std::shared_ptr<const Program>& of,

@@ -373,31 +373,16 @@ class OnDevice : public ::testing::Test {
   }
 
   std::shared_ptr<const Program> Compile(std::string op, std::string domain) {
-    Graph graph;
-    graph.opsets = {{"", 17}, {"weir", 1}};
-    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
-    GraphNode node;
-    node.op = std::move(op);
-    node.domain = std::move(domain);
-    node.inputs = {"x"};
-    node.outputs = {"y"};
-    graph.nodes = {node};
-    graph.outputs = {"y"};
     auto program =
-        Program::Compile(std::move(graph), engine_->device(), *registry_);
+        Program::Compile(MakeGraph(std::move(op), 1, {}, std::move(domain)),
+                         engine_->device(), *registry_);
     EXPECT_TRUE(program.ok()) << program.status();
     return *std::move(program);
   }
 
   void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
     watched.request().program = std::move(program);
-    InputSource source;
-    source.dtype = DType::kFloat;
-    source.dims = {3};
-    source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(values_.data()),
-                         values_.size() * sizeof(float))};
-    watched.request().inputs = {source};
+    watched.request().inputs = {Floats(values_)};
   }
 
   class Observer final : public WorkObserver {

@@ -20,6 +20,47 @@
 
 namespace weir {
 
+// out = op(in, ...) over float vectors of any length.
+inline Graph MakeGraph(std::string op, size_t inputs,
+                       Attributes attributes = {}, std::string domain = "") {
+  Graph graph;
+  graph.opsets = {{"", 17}, {"weir", 1}};
+  GraphNode node;
+  node.name = "the_node";
+  node.domain = std::move(domain);
+  node.op = std::move(op);
+  node.attributes = std::move(attributes);
+  for (size_t i = 0; i < inputs; ++i) {
+    const std::string name = "in" + std::to_string(i);
+    graph.inputs.push_back({name, DType::kFloat, SymbolicDims{Dim()}});
+    node.inputs.push_back(name);
+  }
+  node.outputs = {"out"};
+  graph.nodes = {node};
+  graph.outputs = {"out"};
+  return graph;
+}
+
+// Of floats at `data`, which need not be aligned.
+inline InputSource FloatsAt(const void* data, size_t count) {
+  InputSource source;
+  source.dtype = DType::kFloat;
+  source.dims = {static_cast<int64_t>(count)};
+  source.pieces = {
+      std::string_view(static_cast<const char*>(data), count * sizeof(float))};
+  return source;
+}
+
+inline InputSource Floats(const std::vector<float>& values) {
+  return FloatsAt(values.data(), values.size());
+}
+
+inline std::vector<float> Result(const Work& work, size_t i = 0) {
+  const auto bytes = work.OutputBytes(i);
+  const auto* first = reinterpret_cast<const float*>(bytes.data());
+  return std::vector<float>(first, first + bytes.size() / sizeof(float));
+}
+
 // The parameter is a device as --device names it.
 class EvalTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -51,27 +92,6 @@ class EvalTest : public ::testing::TestWithParam<const char*> {
     return options;
   }
 
-  // out = op(in, ...) over float vectors of any length.
-  static Graph MakeGraph(std::string op, size_t inputs,
-                         Attributes attributes = {}, std::string domain = "") {
-    Graph graph;
-    graph.opsets = {{"", 17}, {"weir", 1}};
-    GraphNode node;
-    node.name = "the_node";
-    node.domain = std::move(domain);
-    node.op = std::move(op);
-    node.attributes = std::move(attributes);
-    for (size_t i = 0; i < inputs; ++i) {
-      const std::string name = "in" + std::to_string(i);
-      graph.inputs.push_back({name, DType::kFloat, SymbolicDims{Dim()}});
-      node.inputs.push_back(name);
-    }
-    node.outputs = {"out"};
-    graph.nodes = {node};
-    graph.outputs = {"out"};
-    return graph;
-  }
-
   std::shared_ptr<const Program> Compile(Graph graph) {
     auto program =
         Program::Compile(std::move(graph), engine_->device(), *registry_);
@@ -84,22 +104,6 @@ class EvalTest : public ::testing::TestWithParam<const char*> {
                                          std::string domain = "") {
     return Compile(MakeGraph(std::move(op), inputs, std::move(attributes),
                              std::move(domain)));
-  }
-
-  static InputSource Floats(const std::vector<float>& values) {
-    InputSource source;
-    source.dtype = DType::kFloat;
-    source.dims = {static_cast<int64_t>(values.size())};
-    source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(values.data()),
-                         values.size() * sizeof(float))};
-    return source;
-  }
-
-  static std::vector<float> Result(const Work& work, size_t i = 0) {
-    const auto bytes = work.OutputBytes(i);
-    const auto* first = reinterpret_cast<const float*>(bytes.data());
-    return std::vector<float>(first, first + bytes.size() / sizeof(float));
   }
 
   std::shared_ptr<EvalContext> NewContext(ContextOptions options = {}) {

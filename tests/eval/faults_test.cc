@@ -28,18 +28,8 @@ class Faults : public ::testing::Test {
     auto engine = Engine::Create(std::move(device), registry_.get(), options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    Graph graph;
-    graph.opsets = {{"", 17}};
-    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
-    GraphNode node;
-    node.op = "Neg";
-    node.inputs = {"x"};
-    node.outputs = {"y"};
-    graph.nodes = {node};
-    graph.outputs = {"y"};
-    graph_ = std::make_shared<const Graph>(graph);
-    auto program =
-        Program::Compile(std::move(graph), engine_->device(), *registry_);
+    graph_ = std::make_shared<const Graph>(MakeGraph("Neg", 1));
+    auto program = Program::Compile(*graph_, engine_->device(), *registry_);
     EXPECT_TRUE(program.ok()) << program.status();
     program_ = *std::move(program);
     auto activation = EvalContext::Create(engine_.get(), {})->Enter(1);
@@ -247,7 +237,7 @@ TEST_F(Faults, MemoryOfAWorkThatWasNotLaunchedIsFreeAtOnce) {
   Graph two = *graph_;
   two.nodes.push_back(two.nodes[0]);
   two.nodes[1].outputs = {"z"};
-  two.outputs = {"y", "z"};
+  two.outputs.push_back("z");
   auto both = Program::Compile(std::move(two), engine_->device(), *registry_);
   ASSERT_TRUE(both.ok()) << both.status();
   const std::shared_ptr<const Program> one =

@@ -55,6 +55,29 @@ class Flush : public EvalTest {
     EXPECT_TRUE(reader.Done().ok()) << reader.work->status();
     return Result(*reader.work);
   }
+
+  // A deferred work is read in another context, and that is read here.
+  void ThereAndBack(EvalMode last_mode) {
+    Activation here = Enter(NewContext());
+    Activation elsewhere = Enter(NewContext());
+    const std::vector<float> a = {5};
+    Deferred first(this, "Neg", 1), between(this, "Neg", 1);
+    Deferred last(this, "Abs", 1);
+    first.Read(0, a);
+    between.Read(0, first);
+    between.request().mode = EvalMode::kEager;
+    between.request().deadline = NowNanos() + Nanos{10} * 1'000'000'000;
+    last.Read(0, between);
+    last.request().mode = last_mode;
+    Defer(here, first);
+    elsewhere.Submit(between.work.get(), &between.waiter);
+    here.Defer(last.work, &last.waiter);
+    if (last_mode == EvalMode::kDeferred) here.Flush();
+    EXPECT_EQ(between.Done(), absl::OkStatus());
+    EXPECT_EQ(last.Done(), absl::OkStatus());
+    EXPECT_EQ(first.Done(), absl::OkStatus());
+    EXPECT_THAT(Kept(here, last), ElementsAre(5));
+  }
 };
 WEIR_EVAL_ON_EVERY_DEVICE(Flush);
 
@@ -200,43 +223,10 @@ TEST_P(Flush, ACancelledMemberLeavesTheOthers) {
 }
 
 // One by one they wait for nothing that waits for them.
-TEST_P(Flush, JoiningMakesNoCircle) {
-  Activation here = Enter(NewContext());
-  Activation elsewhere = Enter(NewContext());
-  const std::vector<float> a = {5};
-  Deferred first(this, "Neg", 1), between(this, "Neg", 1), last(this, "Abs", 1);
-  first.Read(0, a);
-  between.Read(0, first);
-  between.request().mode = EvalMode::kEager;
-  between.request().deadline = NowNanos() + Nanos{10} * 1'000'000'000;
-  last.Read(0, between);
-  Defer(here, first);
-  elsewhere.Submit(between.work.get(), &between.waiter);
-  Defer(here, last);
-  here.Flush();
-  EXPECT_EQ(between.Done(), absl::OkStatus());
-  EXPECT_EQ(last.Done(), absl::OkStatus());
-  EXPECT_EQ(first.Done(), absl::OkStatus());
-  EXPECT_THAT(Kept(here, last), ElementsAre(5));
-}
+TEST_P(Flush, JoiningMakesNoCircle) { ThereAndBack(EvalMode::kDeferred); }
 
 TEST_P(Flush, WhatWaitsElsewhereComesAfterWhatIsDeferred) {
-  Activation here = Enter(NewContext());
-  Activation elsewhere = Enter(NewContext());
-  const std::vector<float> a = {5};
-  Deferred first(this, "Neg", 1), between(this, "Neg", 1), last(this, "Abs", 1);
-  first.Read(0, a);
-  between.Read(0, first);
-  between.request().mode = EvalMode::kEager;
-  between.request().deadline = NowNanos() + Nanos{10} * 1'000'000'000;
-  last.Read(0, between);
-  last.request().mode = EvalMode::kEager;
-  Defer(here, first);
-  elsewhere.Submit(between.work.get(), &between.waiter);
-  here.Submit(last.work.get(), &last.waiter);
-  EXPECT_EQ(between.Done(), absl::OkStatus());
-  EXPECT_EQ(last.Done(), absl::OkStatus());
-  EXPECT_EQ(first.Done(), absl::OkStatus());
+  ThereAndBack(EvalMode::kEager);
 }
 
 // What nobody needs stays, and so does what waits for the one that is run.

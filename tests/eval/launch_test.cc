@@ -153,19 +153,7 @@ class Launch : public ::testing::Test {
                       std::shared_ptr<const Program> program,
                       const std::vector<float>& values) {
     watched.request().program = std::move(program);
-    InputSource source;
-    source.dtype = DType::kFloat;
-    source.dims = {static_cast<int64_t>(values.size())};
-    source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(values.data()),
-                         values.size() * sizeof(float))};
-    watched.request().inputs = {source};
-  }
-
-  std::vector<float> Result(const Work& work) {
-    const auto bytes = work.OutputBytes(0);
-    const auto* first = reinterpret_cast<const float*>(bytes.data());
-    return std::vector<float>(first, first + bytes.size() / sizeof(float));
+    watched.request().inputs = {Floats(values)};
   }
 
   // Whether `call` returns while `hold` lasts, which ends with this.

@@ -67,19 +67,8 @@ class SeveralDevices : public ::testing::TestWithParam<Pair> {
 
   std::shared_ptr<const Program> Compile(Engine& engine, const char* op,
                                          const char* domain = "") {
-    Graph graph;
-    graph.opsets = {{"", 17}, {"weir", 1}};
-    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
-    GraphNode node;
-    node.name = "the_node";
-    node.domain = domain;
-    node.op = op;
-    node.inputs = {"x"};
-    node.outputs = {"y"};
-    graph.nodes = {node};
-    graph.outputs = {"y"};
-    auto program =
-        Program::Compile(std::move(graph), engine.device(), *registry_);
+    auto program = Program::Compile(MakeGraph(op, 1, {}, domain),
+                                    engine.device(), *registry_);
     EXPECT_TRUE(program.ok()) << program.status();
     return program.ok() ? *std::move(program) : nullptr;
   }
@@ -93,13 +82,7 @@ class SeveralDevices : public ::testing::TestWithParam<Pair> {
 
   void Prepare(WatchedWork& watched, std::shared_ptr<const Program> program) {
     watched.request().program = std::move(program);
-    InputSource source;
-    source.dtype = DType::kFloat;
-    source.dims = {static_cast<int64_t>(values_.size())};
-    source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(values_.data()),
-                         values_.size() * sizeof(float))};
-    watched.request().inputs = {source};
+    watched.request().inputs = {Floats(values_)};
     watched.request().outputs = {OutputWish::kInline};
   }
 

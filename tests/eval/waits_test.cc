@@ -63,21 +63,6 @@ class Waits : public ::testing::Test {
     bool keeps = false;  // the result, on the device
   };
 
-  static Graph OneNode(const std::string& domain, const std::string& op) {
-    Graph graph;
-    graph.opsets = {{"", 17}, {"weir", 1}};
-    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
-    GraphNode node;
-    node.name = "the_node";
-    node.domain = domain;
-    node.op = op;
-    node.inputs = {"x"};
-    node.outputs = {"y"};
-    graph.nodes = {node};
-    graph.outputs = {"y"};
-    return graph;
-  }
-
   // On an I/O thread, as a service does it: looks the program up, has it
   // compiled if need be, and evaluates it.
   void Begin(Call* call, std::string key, Graph graph, size_t elements,
@@ -103,13 +88,7 @@ class Waits : public ::testing::Test {
     call->activation = *std::move(activation);
     WorkRequest& request = call->work->request;
     request.program = std::move(program);
-    InputSource source;
-    source.dtype = DType::kFloat;
-    source.dims = {static_cast<int64_t>(elements)};
-    source.pieces = {
-        std::string_view(reinterpret_cast<const char*>(values_.data()),
-                         elements * sizeof(float))};
-    request.inputs = {source};
+    request.inputs = {FloatsAt(values_.data(), elements)};
     request.deadline = deadline;
     if (call->keeps) request.outputs = {OutputWish::kKeep};
     call->activation.Submit(call->work.get(), call);
@@ -126,7 +105,7 @@ class Waits : public ::testing::Test {
 TEST_F(Waits, AnEagerCallersBytesAreItsOwnAgain) {
   std::vector<float> values(1 << 16, 3);
   const auto program =
-      Program::Compile(OneNode("", "Identity"), engine_->device(), *registry_);
+      Program::Compile(MakeGraph("Identity", 1), engine_->device(), *registry_);
   ASSERT_TRUE(program.ok()) << program.status();
   const auto piece = [&](size_t from, size_t count) {
     return std::string_view(reinterpret_cast<const char*>(&values[from]),
@@ -137,9 +116,7 @@ TEST_F(Waits, AnEagerCallersBytesAreItsOwnAgain) {
   WatchedWork work;
   work.request().program = *program;
   work.request().outputs = {OutputWish::kKeep};
-  InputSource source;
-  source.dtype = DType::kFloat;
-  source.dims = {static_cast<int64_t>(values.size())};
+  InputSource source = Floats(values);
   source.pieces = {piece(0, 1000), piece(1000, values.size() - 1000)};
   work.request().inputs = {source};
   // Its stream waits, so that the launch comes after the change.
@@ -179,13 +156,13 @@ TEST_F(Waits, AreNowhereOutOfPlaceUnderLoadsOfAllKinds) {
       const size_t elements = size_t{1} << ((i + round) % 16);
       io_.Post([=, this] {
         if (i % 6 == 0) {
-          Begin(call, "fault", OneNode("weir", "Fault"), elements);
+          Begin(call, "fault", MakeGraph("Fault", 1, {}, "weir"), elements);
         } else if (i % 6 == 1) {
-          Begin(call, "late", OneNode("", "Neg"), elements, NowNanos());
+          Begin(call, "late", MakeGraph("Neg", 1), elements, NowNanos());
         } else {
           // More programs than the cache keeps.
           const char* const op = i % 2 == 0 ? "Neg" : "Abs";
-          Begin(call, absl::StrCat(op, (round + i) % 8), OneNode("", op),
+          Begin(call, absl::StrCat(op, (round + i) % 8), MakeGraph(op, 1),
                 elements);
         }
       });
