@@ -1,8 +1,9 @@
 // Every scenario at random, thirty million steps in all, and those that are
 // small enough in every order that their bound allows, as far as ten million
-// more go. `sim` runs longer.
+// more go; WEIR_SIM_TIMES times as many if that is set. `sim` runs longer.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -16,6 +17,11 @@ namespace {
 constexpr uint64_t kSmall = 300'000;  // of a scenario, at random
 constexpr uint64_t kLarge = 2'500'000;
 constexpr uint64_t kEveryOrder = 100'000;
+
+uint64_t Times() {
+  const char* const times = std::getenv("WEIR_SIM_TIMES");
+  return times == nullptr ? 1 : std::strtoull(times, nullptr, 10);
+}
 
 class Simulation : public ::testing::TestWithParam<Scenario> {
  protected:
@@ -41,7 +47,7 @@ class EveryOrder : public Simulation {};
 TEST_P(EveryOrder, Holds) {
   const Scenario& scenario = GetParam();
   const Exploration result =
-      ExploreAll(scenario, scenario.preemptions, kEveryOrder);
+      ExploreAll(scenario, scenario.preemptions, kEveryOrder * Times());
   std::cout << scenario.name << ": " << result.Summary() << "\n";
   EXPECT_TRUE(result.ok()) << result.failure;
 }
@@ -51,7 +57,7 @@ class AtRandom : public Simulation {};
 TEST_P(AtRandom, Holds) {
   const Scenario& scenario = GetParam();
   const uint64_t steps = scenario.preemptions < 0 ? kLarge : kSmall;
-  const Exploration result = ExploreAtRandom(scenario, 1, steps);
+  const Exploration result = ExploreAtRandom(scenario, 1, steps * Times());
   std::cout << scenario.name << ": " << result.Summary() << "\n";
   EXPECT_TRUE(result.ok()) << result.failure;
 }

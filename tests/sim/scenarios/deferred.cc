@@ -16,7 +16,8 @@ struct Variant {
   bool cancel = false;
   bool fault = false;
   bool close = false;   // instead of Flush
-  bool reader = false;  // a work of another context waits for the first
+  bool reader = false;  // a work of another context comes after the second
+  bool reads = false;   // or reads the first
   bool late = false;    // one that is submitted after Flush reads the second
 };
 
@@ -40,7 +41,11 @@ void Chain(const Variant& variant) {
   second.Defer(in_a);
   Thread reader;
   if (variant.reader) {
-    outside.After(second);
+    if (variant.reads) {
+      outside.ReadProducer(first);
+    } else {
+      outside.After(second);
+    }
     reader = Thread("reader", [&] {
       Activation in_b = world.Enter(*b);
       outside.Submit(in_b);
@@ -146,6 +151,8 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/joined+cancel", {.joined = true, .cancel = true});
   add("deferred/joined+fault", {.joined = true, .fault = true});
   add("deferred/joined+reader", {.joined = true, .reader = true});
+  add("deferred/joined+reader+reads",
+      {.joined = true, .reader = true, .reads = true});
   add("deferred/chain+late", {.late = true});
   add("deferred/joined+late", {.joined = true, .late = true});
   add("deferred/joined+late+cancel",
