@@ -10,12 +10,12 @@
 #include "kernels/ops/convert.h"
 #include "kernels/ops/fused_conv.h"
 #include "kernels/ops/infer.h"
+#include "kernels/ops/movement.h"
 #include "kernels/ops/onednn_adapter.h"
 #include "kernels/ops/packed_constants.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/spatial_window.h"
-#include "kernels/ops/strided_copy.h"
 #include "kernels/ops/type_dispatch.h"
 
 namespace weir {
@@ -408,18 +408,18 @@ class FloatConvolution : public KernelPlan {
     float* y = operands.output;
     if (spec_.channels_last) {
       auto* const scratch = static_cast<std::byte*>(run.scratch);
-      RelayoutCopy(spec_.batch, spec_.in_channels,
-                   spec_.in[0] * spec_.in[1] * spec_.in[2], false,
-                   sizeof(float))
+      RelayoutCopy({spec_.batch, spec_.in_channels,
+                    spec_.in[0] * spec_.in[1] * spec_.in[2]},
+                   Layout::kChannelsLast, sizeof(float))
           .Run(run.team, x, scratch);
       x = reinterpret_cast<const float*>(scratch);
       y = reinterpret_cast<float*>(scratch + FloatBytes(elements_[0]));
     }
     Convolve(spec_, run.team, x, operands.weights, operands.bias, y);
     if (spec_.channels_last) {
-      RelayoutCopy(spec_.batch, spec_.out_channels,
-                   spec_.out[0] * spec_.out[1] * spec_.out[2], true,
-                   sizeof(float))
+      RelayoutCopy({spec_.batch, spec_.out_channels,
+                    spec_.out[0] * spec_.out[1] * spec_.out[2]},
+                   Layout::kRowMajor, sizeof(float))
           .Run(run.team, y, operands.output);
     }
     FinishAll(spec_, run.team, operands.residual, operands.output,

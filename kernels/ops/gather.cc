@@ -1,11 +1,13 @@
+#include "kernels/ops/gather.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
 
-#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
+#include "kernels/ops/merged_loop.h"
 #include "kernels/ops/parallel_for.h"
 #include "kernels/ops/registry.h"
 #include "kernels/ops/type_dispatch.h"
@@ -39,21 +41,11 @@ NodeCost GatherCost(const NodeInfo& node, DeviceKind device,
   constexpr size_t kCachedBytes = size_t{1} << 20;
   constexpr int64_t kUncachedOperations = 80;
   NodeCost cost = OutputCost(node, device, args);
-  const TensorMeta& data = args.inputs[0];
-  const auto axis = AxisOf(node, data.dims.size());
-  if (!axis.ok() || data.bytes <= kCachedBytes) return cost;
-  int64_t rows = args.inputs[1].elements;
-  for (size_t d = 0; d < *axis; ++d) rows = SaturatingMul(rows, data.dims[d]);
-  AddOnACpu(device, args, rows, kUncachedOperations, cost);
+  const auto shape = GatherShapeOf(node, args);
+  if (!shape.ok() || args.inputs[0].bytes <= kCachedBytes) return cost;
+  AddOnACpu(device, args, shape->rows(), kUncachedOperations, cost);
   return cost;
 }
-
-struct GatherShape {
-  int64_t outer = 1;    // blocks of the data before the axis
-  int64_t axis = 1;     // its size
-  int64_t inner = 1;    // elements per index
-  int64_t indices = 1;  // how many
-};
 
 template <typename T, typename Index>
 absl::Status RunGather(const GatherShape& shape, const RunArgs& run) {
@@ -63,7 +55,7 @@ absl::Status RunGather(const GatherShape& shape, const RunArgs& run) {
   T* out = static_cast<T*>(run.outputs[0]);
   std::atomic<bool> bad{false};
   const int64_t bytes = inner * static_cast<int64_t>(sizeof(T));
-  ParallelRange(run.team, shape.outer * shape.indices,
+  ParallelRange(run.team, shape.rows(),
                 std::max<int64_t>(1, kGrainBytes / std::max<int64_t>(bytes, 1)),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t i = begin; i < end; ++i) {
@@ -91,33 +83,37 @@ absl::Status RunGather(const GatherShape& shape, const RunArgs& run) {
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeGatherKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel(
-      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        const Dims& dims = args.inputs[0].dims;
-        WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, dims.size()));
-        GatherShape shape;
-        for (size_t d = 0; d < dims.size(); ++d) {
-          int64_t& size = d < axis    ? shape.outer
-                          : d == axis ? shape.axis
-                                      : shape.inner;
-          size *= dims[d];
-        }
-        shape.indices = args.inputs[1].elements;
-        const size_t element = SizeOf(args.inputs[0].dtype);
-        const bool wide = args.inputs[1].dtype == DType::kInt64;
-        return RunFunction([shape, element, wide](const RunArgs& run) {
-          absl::Status status;
-          DispatchSize(element, [&](auto tag) {
-            using T = typename decltype(tag)::Type;
-            status = wide ? RunGather<T, int64_t>(shape, run)
-                          : RunGather<T, int32_t>(shape, run);
-          });
-          return status;
-        });
+  return MakeKernel([node](
+                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+    WEIR_ASSIGN_OR_RETURN(const GatherShape shape, GatherShapeOf(node, args));
+    const size_t element = SizeOf(args.inputs[0].dtype);
+    const bool wide = args.inputs[1].dtype == DType::kInt64;
+    return RunFunction([shape, element, wide](const RunArgs& run) {
+      absl::Status status;
+      if (shape.elements() == 0) return status;
+      DispatchSize(element, [&](auto tag) {
+        using T = typename decltype(tag)::Type;
+        status = wide ? RunGather<T, int64_t>(shape, run)
+                      : RunGather<T, int32_t>(shape, run);
       });
+      return status;
+    });
+  });
 }
 
 }  // namespace
+
+absl::StatusOr<GatherShape> GatherShapeOf(const NodeInfo& node,
+                                          const PlanArgs& args) {
+  const absl::Span<const int64_t> dims = args.inputs[0].dims;
+  WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, dims.size()));
+  GatherShape shape;
+  shape.blocks = SaturatingProduct(dims.subspan(0, axis));
+  shape.axis = dims[axis];
+  shape.indices = args.inputs[1].elements;
+  shape.inner = SaturatingProduct(dims.subspan(axis + 1));
+  return shape;
+}
 
 absl::Status Register_onnx_Gather(OpRegistry& registry) {
   OpDef def;

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/saturating.h"
+
 namespace weir {
 namespace {
 
@@ -39,6 +41,12 @@ void MergedLoop::AtLeastOne(int64_t stride) {
   if (!dims.empty()) return;
   dims.push_back(1);
   for (Dims& each : strides) each.push_back(stride);
+}
+
+int64_t SaturatingProduct(absl::Span<const int64_t> dims) {
+  int64_t product = 1;
+  for (const int64_t dim : dims) product = SaturatingMul(product, dim);
+  return product;
 }
 
 Dims BroadcastStrides(absl::Span<const int64_t> dims,

@@ -28,6 +28,10 @@ struct WEIR_EXPORT MergedLoop {
   std::vector<Dims> strides;  // per operand, as many as dims
 };
 
+// How many elements `dims` have, as far as 63 bits count: beside a dim of zero,
+// which another of a tensor's may be, they have any product.
+WEIR_EXPORT int64_t SaturatingProduct(absl::Span<const int64_t> dims);
+
 // Element strides of a dense tensor of `dims` broadcast to `out` by NumPy's
 // rule: 0 where it repeats. REQUIRES: it fits, after ones in front that `out`
 // lacks.

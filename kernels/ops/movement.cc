@@ -48,11 +48,8 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeTransposeKernel(
         const TensorMeta& input = args.inputs[0];
         WEIR_ASSIGN_OR_RETURN(const std::vector<size_t> perm,
                               PermutationOf(node, input.dims.size()));
-        const Dims dense = DenseStrides(input.dims);
-        Dims strides;
-        for (size_t axis : perm) strides.push_back(dense[axis]);
-        return RunStrided(
-            StridedCopy(args.outputs[0].dims, strides, 0, SizeOf(input.dtype)));
+        const StridedView view = TransposeViewOf(input.dims, perm);
+        return RunStrided(StridedCopy(view, SizeOf(input.dtype)));
       });
 }
 
@@ -80,9 +77,8 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeExpandKernel(const NodeInfo&,
                                                                Device&) {
   return MakeKernel([](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const TensorMeta& input = args.inputs[0];
-    const Dims& output = args.outputs[0].dims;
-    return RunStrided(StridedCopy(output, BroadcastStrides(input.dims, output),
-                                  0, SizeOf(input.dtype)));
+    return RunStrided(StridedCopy(
+        ExpandViewOf(input.dims, args.outputs[0].dims), SizeOf(input.dtype)));
   });
 }
 
@@ -188,12 +184,11 @@ absl::Status InferSlice(InferContext& context) {
 
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeSliceKernel(
     const NodeInfo& node, Device&) {
-  return MakeKernel([node](
-                        const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-    WEIR_ASSIGN_OR_RETURN(const SliceView view, SliceViewOf(node, args));
-    return RunStrided(StridedCopy(args.outputs[0].dims, view.strides,
-                                  view.offset, SizeOf(args.inputs[0].dtype)));
-  });
+  return MakeKernel(
+      [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
+        WEIR_ASSIGN_OR_RETURN(const StridedView view, SliceViewOf(node, args));
+        return RunStrided(StridedCopy(view, SizeOf(args.inputs[0].dtype)));
+      });
 }
 
 // -- Pad ----------------------------------------------------------------------
@@ -337,37 +332,20 @@ absl::Status InferConcat(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Bytes in one block of `dims` from `axis` inward.
-int64_t BlockBytes(const TensorMeta& tensor, size_t axis) {
-  int64_t bytes = static_cast<int64_t>(SizeOf(tensor.dtype));
-  for (size_t d = axis; d < tensor.dims.size(); ++d) bytes *= tensor.dims[d];
-  return bytes;
-}
-
-int64_t OuterRows(const TensorMeta& tensor, size_t axis) {
-  int64_t rows = 1;
-  for (size_t d = 0; d < axis; ++d) rows *= tensor.dims[d];
-  return rows;
-}
-
 absl::StatusOr<std::unique_ptr<const Kernel>> MakeConcatKernel(
     const NodeInfo& node, Device&) {
   return MakeKernel(
       [node](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-        WEIR_ASSIGN_OR_RETURN(const size_t axis,
-                              AxisOf(node, args.outputs[0].dims.size()));
-        std::vector<int64_t> blocks;
-        for (const TensorMeta& input : args.inputs) {
-          blocks.push_back(BlockBytes(input, axis));
-        }
-        const int64_t pitch = BlockBytes(args.outputs[0], axis);
-        const int64_t rows = OuterRows(args.outputs[0], axis);
-        return RunFunction([=, blocks = std::move(blocks)](const RunArgs& run) {
+        WEIR_ASSIGN_OR_RETURN(SideBySide parts,
+                              SideBySideOf(node, args.outputs[0], args.inputs));
+        return RunFunction([parts = std::move(parts)](const RunArgs& run) {
+          if (parts.empty()) return absl::OkStatus();
           std::byte* target = static_cast<std::byte*>(run.outputs[0]);
-          for (size_t i = 0; i < blocks.size(); ++i) {
-            CopyRows(run.team, rows, blocks[i], run.inputs[i], blocks[i],
-                     target, pitch);
-            target += blocks[i];
+          for (size_t i = 0; i < parts.widths.size(); ++i) {
+            const int64_t width = parts.widths[i];
+            CopyRows(run.team, parts.rows, width, run.inputs[i], width, target,
+                     parts.pitch);
+            target += width;
           }
           return absl::OkStatus();
         });
@@ -448,20 +426,16 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSplitKernel(
     const NodeInfo& node, Device&) {
   return MakeKernel([node](
                         const PlanArgs& args) -> absl::StatusOr<RunFunction> {
-    const TensorMeta& input = args.inputs[0];
-    WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, input.dims.size()));
-    std::vector<int64_t> blocks;
-    for (const TensorMeta& output : args.outputs) {
-      blocks.push_back(BlockBytes(output, axis));
-    }
-    const int64_t pitch = BlockBytes(input, axis);
-    const int64_t rows = OuterRows(input, axis);
-    return RunFunction([=, blocks = std::move(blocks)](const RunArgs& run) {
+    WEIR_ASSIGN_OR_RETURN(SideBySide parts,
+                          SideBySideOf(node, args.inputs[0], args.outputs));
+    return RunFunction([parts = std::move(parts)](const RunArgs& run) {
+      if (parts.empty()) return absl::OkStatus();
       const std::byte* source = static_cast<const std::byte*>(run.inputs[0]);
-      for (size_t i = 0; i < blocks.size(); ++i) {
-        CopyRows(run.team, rows, blocks[i], source, pitch, run.outputs[i],
-                 blocks[i]);
-        source += blocks[i];
+      for (size_t i = 0; i < parts.widths.size(); ++i) {
+        const int64_t width = parts.widths[i];
+        CopyRows(run.team, parts.rows, width, source, parts.pitch,
+                 run.outputs[i], width);
+        source += width;
       }
       return absl::OkStatus();
     });
@@ -479,19 +453,29 @@ NodeCost PadCost(const NodeInfo& node, DeviceKind device,
 
 // Concat and Split copy a piece of each of the parts for each place of the
 // axes before theirs.
-NodeCost PiecesCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
-  NodeCost cost = OutputCost(node, device, args);
-  const bool joins = args.inputs.size() > args.outputs.size();
-  const Dims& whole = joins ? args.outputs[0].dims : args.inputs[0].dims;
-  const auto axis = AxisOf(node, whole.size());
-  if (!axis.ok()) return cost;
-  const auto& parts = joins ? args.inputs : args.outputs;
-  int64_t pieces = std::count_if(parts.begin(), parts.end(),
-                                 [](const auto& p) { return p.elements > 0; });
-  for (size_t i = 0; i < *axis; ++i) pieces = SaturatingMul(pieces, whole[i]);
-  AddOnACpu(device, args, pieces, kRowOperations, cost);
+NodeCost PiecesCost(DeviceKind device, const PlanArgs& args,
+                    const absl::StatusOr<SideBySide>& parts, NodeCost cost) {
+  if (!parts.ok()) return cost;
+  const int64_t filled =
+      std::count_if(parts->widths.begin(), parts->widths.end(),
+                    [](int64_t width) { return width > 0; });
+  AddOnACpu(device, args, SaturatingMul(filled, parts->rows), kRowOperations,
+            cost);
   return cost;
+}
+
+NodeCost ConcatCost(const NodeInfo& node, DeviceKind device,
+                    const PlanArgs& args) {
+  return PiecesCost(device, args,
+                    SideBySideOf(node, args.outputs[0], args.inputs),
+                    OutputCost(node, device, args));
+}
+
+NodeCost SplitCost(const NodeInfo& node, DeviceKind device,
+                   const PlanArgs& args) {
+  return PiecesCost(device, args,
+                    SideBySideOf(node, args.inputs[0], args.outputs),
+                    OutputCost(node, device, args));
 }
 
 }  // namespace
@@ -521,8 +505,35 @@ absl::StatusOr<std::vector<size_t>> PermutationOf(const NodeInfo& node,
   return perm;
 }
 
-absl::StatusOr<SliceView> SliceViewOf(const NodeInfo& node,
-                                      const PlanArgs& args) {
+StridedView TransposeViewOf(const Dims& input,
+                            const std::vector<size_t>& permutation) {
+  const Dims dense = DenseStrides(input);
+  StridedView view;
+  for (const size_t axis : permutation) {
+    view.dims.push_back(input[axis]);
+    view.strides.push_back(dense[axis]);
+  }
+  return view;
+}
+
+StridedView ExpandViewOf(const Dims& input, const Dims& output) {
+  return {output, BroadcastStrides(input, output)};
+}
+
+Dims RelayoutDims(const Dims& dims, Layout from) {
+  Dims in = {dims[0], dims[1],
+             SaturatingProduct(absl::MakeConstSpan(dims).subspan(2))};
+  if (from == Layout::kChannelsLast) std::swap(in[1], in[2]);
+  return in;
+}
+
+StridedCopy RelayoutCopy(const Dims& dims, Layout from, size_t element_size) {
+  return StridedCopy(TransposeViewOf(RelayoutDims(dims, from), {0, 2, 1}),
+                     element_size);
+}
+
+absl::StatusOr<StridedView> SliceViewOf(const NodeInfo& node,
+                                        const PlanArgs& args) {
   const TensorMeta& input = args.inputs[0];
   const auto optional_list = [&](size_t i) -> MaybeInts {
     if (!node.HasInput(i)) return std::nullopt;
@@ -532,7 +543,10 @@ absl::StatusOr<SliceView> SliceViewOf(const NodeInfo& node,
       const std::vector<SliceAxis> slices,
       SliceAxes(args.host_ints[1], args.host_ints[2], optional_list(3),
                 optional_list(4), static_cast<int>(input.dims.size())));
-  SliceView view = {DenseStrides(input.dims)};
+  if (args.outputs[0].elements == 0) {
+    return StridedView{args.outputs[0].dims, Dims(input.dims.size())};
+  }
+  StridedView view = {args.outputs[0].dims, DenseStrides(input.dims)};
   for (const SliceAxis& slice : slices) {
     const size_t axis = static_cast<size_t>(slice.axis);
     const auto [first, count] = Kept(slice, input.dims[axis]);
@@ -563,6 +577,23 @@ absl::StatusOr<Dims> PadsBefore(const NodeInfo& node, const PlanArgs& args) {
   Dims before;
   for (const Padding& padding : paddings) before.push_back(padding.before);
   return before;
+}
+
+absl::StatusOr<SideBySide> SideBySideOf(const NodeInfo& node,
+                                        const TensorMeta& matrix,
+                                        absl::Span<const TensorMeta> parts) {
+  const absl::Span<const int64_t> dims = matrix.dims;
+  WEIR_ASSIGN_OR_RETURN(const size_t axis, AxisOf(node, dims.size()));
+  const int64_t step =
+      SaturatingMul(SaturatingProduct(dims.subspan(axis + 1)),
+                    static_cast<int64_t>(SizeOf(matrix.dtype)));
+  SideBySide result;
+  result.rows = SaturatingProduct(dims.subspan(0, axis));
+  for (const TensorMeta& part : parts) {
+    result.widths.push_back(SaturatingMul(part.dims[axis], step));
+    result.pitch = SaturatingAdd(result.pitch, result.widths.back());
+  }
+  return result;
 }
 
 absl::Status Register_onnx_Transpose(OpRegistry& registry) {
@@ -641,7 +672,7 @@ absl::Status Register_onnx_Concat(OpRegistry& registry) {
   def.outputs = {{.name = "concat_result"}};
   def.attributes = {{"axis", AttributeType::kInt, true, "In [-rank, rank)."}};
   def.infer = InferConcat;
-  def.cost = PiecesCost;
+  def.cost = ConcatCost;
   return registry.Register(std::move(def), MakeConcatKernel);
 }
 
@@ -663,7 +694,7 @@ absl::Status Register_onnx_Split(OpRegistry& registry) {
        "Equal parts, the last one smaller where they do not come out even."}};
   def.host_inputs = 1u << 1;
   def.infer = InferSplit;
-  def.cost = PiecesCost;
+  def.cost = SplitCost;
   return registry.Register(std::move(def), MakeSplitKernel);
 }
 

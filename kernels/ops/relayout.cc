@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "kernels/ops/infer.h"
+#include "kernels/ops/movement.h"
 #include "kernels/ops/registry.h"
-#include "kernels/ops/strided_copy.h"
 
 namespace weir {
 namespace {
@@ -13,16 +13,11 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeRelayoutKernel(
     const NodeInfo&, Device&) {
   return MakeKernel([](const PlanArgs& args) -> absl::StatusOr<RunFunction> {
     const TensorMeta& x = args.inputs[0];
-    const int64_t images = x.dims[0], channels = x.dims[1];
-    const int64_t image = images == 0 ? 0 : x.elements / images;
-    const int64_t pixels = channels == 0 ? 0 : image / channels;
-    return RunFunction(
-        [copy = RelayoutCopy(images, channels, pixels,
-                             args.outputs[0].layout == Layout::kChannelsLast,
-                             SizeOf(x.dtype))](const RunArgs& run) {
-          copy.Run(run.team, run.inputs[0], run.outputs[0]);
-          return absl::OkStatus();
-        });
+    return RunFunction([copy = RelayoutCopy(x.dims, x.layout, SizeOf(x.dtype))](
+                           const RunArgs& run) {
+      copy.Run(run.team, run.inputs[0], run.outputs[0]);
+      return absl::OkStatus();
+    });
   });
 }
 

@@ -45,14 +45,13 @@ void ForEachPart(CpuTeam* team, int64_t rows, int64_t length,
 
 }  // namespace
 
-StridedCopy::StridedCopy(absl::Span<const int64_t> dims,
-                         absl::Span<const int64_t> strides, int64_t offset,
-                         size_t element_size)
-    : offset_(offset), elements_(1), element_size_(element_size) {
+StridedCopy::StridedCopy(const StridedView& view, size_t element_size)
+    : offset_(view.offset),
+      elements_(SaturatingProduct(view.dims)),
+      element_size_(element_size) {
   MergedLoop loop(1);
-  for (size_t d = 0; d < dims.size(); ++d) {
-    elements_ *= dims[d];
-    loop.Append(dims[d], {strides[d]});
+  for (size_t d = 0; d < view.dims.size(); ++d) {
+    loop.Append(view.dims[d], {view.strides[d]});
   }
   loop.AtLeastOne(1);
   dims_ = std::move(loop.dims);
@@ -139,15 +138,6 @@ void StridedCopy::Run(CpuTeam* team, const void* source, void* target) const {
     using T = typename decltype(tag)::Type;
     RunAs(team, static_cast<const T*>(source), static_cast<T*>(target));
   });
-}
-
-StridedCopy RelayoutCopy(int64_t images, int64_t channels, int64_t pixels,
-                         bool to_channels_last, size_t element_size) {
-  const int64_t rows = to_channels_last ? pixels : channels;
-  const int64_t columns = to_channels_last ? channels : pixels;
-  const Dims dims = {images, rows, columns};
-  const Dims strides = {rows * columns, 1, rows};
-  return StridedCopy(dims, strides, 0, element_size);
 }
 
 PadCopy::PadCopy(std::vector<Axis> axes, Mode mode, size_t element_size)

@@ -13,12 +13,18 @@
 
 namespace weir {
 
-// Fills a dense target of `dims` from source elements at
+// A tensor of `dims` whose elements lie in another one, at
 // offset + sum(index[d] * strides[d]); strides may be 0 or negative.
+struct StridedView {
+  Dims dims;
+  Dims strides;
+  int64_t offset = 0;
+};
+
+// Fills a dense target with the elements of a view of the source.
 class StridedCopy {
  public:
-  StridedCopy(absl::Span<const int64_t> dims, absl::Span<const int64_t> strides,
-              int64_t offset, size_t element_size);
+  StridedCopy(const StridedView& view, size_t element_size);
 
   void Run(CpuTeam* team, const void* source, void* target) const;
 
@@ -43,11 +49,6 @@ class StridedCopy {
   static constexpr size_t kNone = ~size_t{0};
   size_t tile_dim_ = kNone;
 };
-
-// Moves dense tensors, images x channels x pixels, into the other of the two
-// layouts: channels last, or row-major.
-StridedCopy RelayoutCopy(int64_t images, int64_t channels, int64_t pixels,
-                         bool to_channels_last, size_t element_size);
 
 // Fills a dense target with a dense source that has padding around it, or is
 // cropped where the padding is negative.

@@ -1,3 +1,8 @@
+#include "kernels/ops/gather.h"
+
+#include <utility>
+
+#include "kernels/base/saturating.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -47,6 +52,43 @@ TEST_P(GatherTest, ManyRows) {
               Rounded(DType::kFloat, {3000, 64}, expected));
 }
 
+// Beside an axis of zero the others may have any product.
+TEST_P(GatherTest, RowsOfNothingTakeNoTime) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  const Value indices = Int64s({1, 1, 1});
+  const auto dims = [&](int64_t axis, Dims data) {
+    return RunOne(Gather(axis), {Of<float>(std::move(data), {}), indices}).dims;
+  };
+  EXPECT_EQ(dims(1, {kHuge, kHuge, 0}), Dims({kHuge, 3, 0}));
+  EXPECT_EQ(dims(1, {0, kHuge, kHuge, kHuge}), Dims({0, 3, kHuge, kHuge}));
+  EXPECT_EQ(dims(2, {kHuge, kHuge, 5, 0}), Dims({kHuge, kHuge, 3, 0}));
+}
+
+TEST(GatherShapeTest, CountsNoFurtherThan63Bits) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  TensorMeta inputs[2];
+  PlanArgs args = {};
+  args.inputs = inputs;
+  inputs[1].elements = 3;
+  const auto shape = [&](int64_t axis, Dims dims) {
+    inputs[0].dims = std::move(dims);
+    return *GatherShapeOf(Gather(axis), args);
+  };
+  GatherShape found = shape(1, {4, 5, 6, 7});
+  EXPECT_EQ(found.blocks, 4);
+  EXPECT_EQ(found.axis, 5);
+  EXPECT_EQ(found.inner, 42);
+  EXPECT_EQ(found.rows(), 12);
+  EXPECT_EQ(found.elements(), 504);
+  found = shape(0, {0, kHuge, kHuge});
+  EXPECT_EQ(found.inner, kSaturated);
+  EXPECT_EQ(found.elements(), kSaturated);
+  found = shape(2, {kHuge, kHuge, 5, 0, kHuge});
+  EXPECT_EQ(found.blocks, kSaturated);
+  EXPECT_EQ(found.rows(), kSaturated);
+  EXPECT_EQ(found.elements(), 0);
+}
+
 TEST_P(GatherTest, AnIndexOutOfRangeIsTheSameErrorEverywhere) {
   const Value x = Of<float>({2, 3}, {1, 2, 3, 4, 5, 6});
   for (int64_t index : {int64_t{2}, int64_t{-3}, INT64_MAX, INT64_MIN}) {
@@ -54,7 +96,9 @@ TEST_P(GatherTest, AnIndexOutOfRangeIsTheSameErrorEverywhere) {
     EXPECT_EQ(result.status(), FaultStatus(FaultCode::kIndexOutOfRange));
   }
   EXPECT_FALSE(Run(Gather(0), {Of<float>({0}, {}), Int64s({0})}).ok());
-  // No index, no error.
+  // No index, or nothing to take, no error.
+  ExpectEqual(RunOne(Gather(0), {Of<float>({2, 0}, {}), Int64s({7})}),
+              Of<float>({1, 0}, {}));
   ExpectEqual(RunOne(Gather(0), {Of<float>({0}, {}), Int64s({})}),
               Of<float>({0}, {}));
   EXPECT_FALSE(Run(Gather(2), {x, Int64s({0})}).ok());

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "kernels/base/saturating.h"
+
 namespace weir {
 namespace {
 
@@ -55,6 +57,16 @@ TEST(MergedLoopTest, DimsBesideOneOfZeroMayBeLarge) {
   constexpr int64_t kHuge = int64_t{1} << 62;
   const MergedLoop loop = Merge({kHuge, kHuge, 0}, {{0, 0, 1}});
   EXPECT_THAT(loop.dims, ElementsAre(0));
+}
+
+TEST(MergedLoopTest, ProductsEndAtTheMostThat63BitsCount) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  EXPECT_EQ(SaturatingProduct({}), 1);
+  EXPECT_EQ(SaturatingProduct({2, 3, 4}), 24);
+  EXPECT_EQ(SaturatingProduct({kHuge, kHuge}), kSaturated);
+  EXPECT_EQ(SaturatingProduct({kHuge, 3, kHuge, kHuge}), kSaturated);
+  EXPECT_EQ(SaturatingProduct({kHuge, kHuge, 0}), 0);
+  EXPECT_EQ(SaturatingProduct({0, kHuge, kHuge}), 0);
 }
 
 TEST(MergedLoopTest, DimsOfOneGo) {

@@ -1,10 +1,13 @@
 // Transpose, Expand, Slice, Pad, Concat, Split: bytes are moved, so results are
 // equal to the reference, which finds each element by its index.
+#include "kernels/ops/movement.h"
+
 #include <algorithm>
 #include <functional>
 #include <limits>
 #include <numeric>
 
+#include "kernels/base/saturating.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -317,6 +320,67 @@ TEST_P(MovementTest, ConcatAndSplitOfManyOperands) {
     EXPECT_TRUE(std::equal(
         twice.bytes.begin(), twice.bytes.end(),
         many.bytes.end() - static_cast<ptrdiff_t>(twice.bytes.size())));
+  }
+}
+
+TEST(SideBySideTest, CountsNoFurtherThan63Bits) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  const auto found = [](int64_t axis, std::vector<Dims> dims) {
+    std::vector<TensorMeta> metas(dims.size());
+    for (size_t i = 0; i < dims.size(); ++i) {
+      metas[i].dtype = DType::kFloat;
+      metas[i].dims = dims[i];
+    }
+    return *SideBySideOf(Node("Concat", Attrs({{"axis", axis}})), metas[0],
+                         absl::MakeConstSpan(metas).subspan(1));
+  };
+  SideBySide parts = found(1, {{2, 3, 5, 4}, {2, 1, 5, 4}, {2, 2, 5, 4}});
+  EXPECT_EQ(parts.rows, 2);
+  EXPECT_EQ(parts.pitch, 4 * 60);
+  EXPECT_EQ(parts.widths, std::vector<int64_t>({4 * 20, 4 * 40}));
+  EXPECT_FALSE(parts.empty());
+  parts = found(
+      1, {{0, 2, kHuge, kHuge}, {0, 1, kHuge, kHuge}, {0, 1, kHuge, kHuge}});
+  EXPECT_EQ(parts.rows, 0);
+  EXPECT_EQ(parts.pitch, kSaturated);
+  EXPECT_EQ(parts.widths, std::vector<int64_t>({kSaturated, kSaturated}));
+  EXPECT_TRUE(parts.empty());
+  parts = found(2, {{kHuge, kHuge, 2, 0}, {kHuge, kHuge, 2, 0}});
+  EXPECT_EQ(parts.rows, kSaturated);
+  EXPECT_TRUE(parts.empty());
+}
+
+// Beside an axis of zero the others may have any product.
+TEST_P(MovementTest, NothingIsMovedAtOnce) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  for (const Dims& dims :
+       {Dims{0, kHuge, kHuge, 32, 32}, Dims{kHuge, kHuge, 32, 32, 0}}) {
+    const Value x = Of<float>(dims, {});
+    const Dims back(dims.rbegin(), dims.rend());
+    EXPECT_EQ(RunOne(Node("Transpose"), {x}).dims, back);
+    EXPECT_EQ(RunOne(Node("Expand"), {x, Int64s({1})}).dims, dims);
+    EXPECT_EQ(
+        RunOne(Node("Pad"), {x, Int64s(std::vector<int64_t>(10, 0))}).dims,
+        dims);
+    Dims half = dims, more = dims;
+    half[1] /= 2;
+    more[1] = kHuge + kHuge / 2;
+    EXPECT_EQ(RunOne(Node("Slice"),
+                     {x, Int64s({kHuge / 2}), Int64s({kHuge}), Int64s({1})})
+                  .dims,
+              half);
+    for (const int64_t axis : {1, 3}) {
+      NodeInfo split = Node("Split", Attrs({{"axis", axis}}));
+      split.num_outputs = 2;
+      const auto parts = Run(split, {x});
+      ASSERT_TRUE(parts.ok()) << parts.status();
+      EXPECT_EQ(RunOne(Node("Concat", Attrs({{"axis", axis}})), *parts).dims,
+                dims);
+    }
+    EXPECT_EQ(RunOne(Node("Concat", Attrs({{"axis", int64_t{1}}})),
+                     {x, Of<float>(half, {})})
+                  .dims,
+              more);
   }
 }
 

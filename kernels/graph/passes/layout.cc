@@ -11,7 +11,7 @@
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/node_inference.h"
 #include "kernels/ops/fused_conv.h"
-#include "kernels/ops/strided_copy.h"
+#include "kernels/ops/movement.h"
 
 namespace weir {
 namespace {
@@ -173,8 +173,10 @@ class LayoutChooser {
     std::byte* data = nullptr;
     auto moved = MakeHostConstant(meta, &data);
     if (meta.elements > 0) {
-      RelayoutCopy(x.dims[0], x.dims[1], x.dims[2] * x.dims[3],
-                   layout == Layout::kChannelsLast, SizeOf(x.dtype))
+      RelayoutCopy(x.dims,
+                   layout == Layout::kChannelsLast ? Layout::kRowMajor
+                                                   : Layout::kChannelsLast,
+                   SizeOf(x.dtype))
           .Run(nullptr, x.data, data);
     }
     return moved;

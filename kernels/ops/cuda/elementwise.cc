@@ -90,10 +90,9 @@ ElementwiseLayout LayOut(const ElementwiseSpec& spec) {
   loop.AtLeastOne(0);
   layout.dims = std::move(loop.dims);
   layout.strides = std::move(loop.strides);
-  int64_t elements = 1;
-  for (int64_t d : layout.dims) elements *= d;
+  const int64_t elements = SaturatingProduct(layout.dims);
   layout.wide = elements > kNarrowLimit;
-  for (size_t i = 0; i < inputs; ++i) {
+  for (size_t i = 0; elements > 0 && i < inputs; ++i) {
     layout.wide |= Reach(layout, i) > kNarrowLimit;
   }
   layout.vector = VectorLength(spec, layout);
@@ -290,10 +289,8 @@ absl::StatusOr<std::unique_ptr<const ElementwiseLoop>> ElementwiseLoop::Make(
   auto state = std::make_shared<State>();
   state->layout = LayOut(spec);
   state->words = spec.words;
-  state->elements = 1;
-  for (int64_t d : state->layout.dims) {
-    state->elements *= static_cast<uint64_t>(d);
-  }
+  state->elements =
+      static_cast<uint64_t>(SaturatingProduct(state->layout.dims));
   WEIR_ASSIGN_OR_RETURN(
       state->kernel,
       GeneratedKernel::Make(device, ElementwiseSource(spec, state->layout)));

@@ -7,11 +7,13 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
 #include "kernels/ops/cuda/node_kernel.h"
-#include "kernels/ops/infer.h"
+#include "kernels/ops/gather.h"
+#include "kernels/ops/merged_loop.h"
 
 namespace weir::cuda {
 namespace {
@@ -25,15 +27,14 @@ absl::Status RefuseStrings(const NodeInfo& node) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlannedRun> StridedCopy(CudaDevice* device, DType dtype,
-                                       const Dims& dims, Dims strides,
-                                       int64_t offset) {
+absl::StatusOr<PlannedRun> PlanView(CudaDevice* device, DType dtype,
+                                    StridedView view) {
   ElementwiseSpec spec;
   spec.expression = "x0";
   spec.moves = true;
   spec.output = dtype;
-  spec.dims = dims;
-  spec.inputs = {{spec.output, std::move(strides), offset}};
+  spec.dims = std::move(view.dims);
+  spec.inputs = {{spec.output, std::move(view.strides), view.offset}};
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                         ElementwiseLoop::Make(device, spec));
   return PlannedRun{[loop](const RunArgs& run) {
@@ -57,7 +58,7 @@ std::optional<MatrixSwap> AsMatrixSwap(const Dims& dims,
   for (size_t p : perm) {
     if (dims[p] == 1) continue;
     if (!runs.empty() && p == expected) {
-      runs.back().second *= dims[p];
+      runs.back().second = SaturatingMul(runs.back().second, dims[p]);
     } else {
       runs.emplace_back(p, dims[p]);
     }
@@ -99,17 +100,14 @@ absl::StatusOr<PlannedRun> SwapMatrices(CudaDevice* device, DType dtype,
 absl::StatusOr<PlannedRun> PlanTranspose(CudaDevice* device, DType dtype,
                                          const Dims& in,
                                          const std::vector<size_t>& perm) {
+  if (SaturatingProduct(in) == 0) {
+    return PlannedRun{[](const RunArgs&) { return absl::OkStatus(); }};
+  }
   const std::optional<MatrixSwap> swap = AsMatrixSwap(in, perm);
   if (swap.has_value() && swap->rows >= 16 && swap->columns >= 16) {
     return SwapMatrices(device, dtype, *swap);
   }
-  const Dims dense = DenseStrides(in);
-  Dims out(in.size()), strides(in.size());
-  for (size_t d = 0; d < in.size(); ++d) {
-    out[d] = in[perm[d]];
-    strides[d] = dense[perm[d]];
-  }
-  return StridedCopy(device, dtype, out, strides, 0);
+  return PlanView(device, dtype, TransposeViewOf(in, perm));
 }
 
 absl::StatusOr<PlanFunction> CompileTranspose(const NodeInfo& node,
@@ -129,11 +127,8 @@ absl::StatusOr<PlanFunction> CompileRelayout(const NodeInfo&,
                                              CudaDevice* device) {
   return PlanFunction([device](const PlanArgs& args) {
     const TensorMeta& x = args.inputs[0];
-    int64_t pixels = 1;
-    for (size_t d = 2; d < x.dims.size(); ++d) pixels *= x.dims[d];
-    Dims in = {x.dims[0], x.dims[1], pixels};
-    if (x.layout == Layout::kChannelsLast) std::swap(in[1], in[2]);
-    return PlanTranspose(device, x.dtype, in, {0, 2, 1});
+    return PlanTranspose(device, x.dtype, RelayoutDims(x.dims, x.layout),
+                         {0, 2, 1});
   });
 }
 
@@ -144,21 +139,19 @@ absl::StatusOr<PlanFunction> CompileSlice(const NodeInfo& node,
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
   return PlanFunction(
       [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        WEIR_ASSIGN_OR_RETURN(const SliceView view, SliceViewOf(node, args));
-        return StridedCopy(device, args.inputs[0].dtype, args.outputs[0].dims,
-                           view.strides, view.offset);
+        WEIR_ASSIGN_OR_RETURN(StridedView view, SliceViewOf(node, args));
+        return PlanView(device, args.inputs[0].dtype, std::move(view));
       });
 }
 
 absl::StatusOr<PlanFunction> CompileExpand(const NodeInfo& node,
                                            CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction(
-      [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        const Dims& out = args.outputs[0].dims;
-        return StridedCopy(device, args.inputs[0].dtype, out,
-                           BroadcastStrides(args.inputs[0].dims, out), 0);
-      });
+  return PlanFunction([device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    return PlanView(device, args.inputs[0].dtype,
+                    ExpandViewOf(args.inputs[0].dims, args.outputs[0].dims));
+  });
 }
 
 // -- Concat, Split ------------------------------------------------------------
@@ -167,23 +160,20 @@ absl::StatusOr<PlanFunction> CompileExpand(const NodeInfo& node,
 // its columns: into it (Concat) or out of it (Split).
 class ColumnCopy {
  public:
-  // `widths` are bytes of a row of each operand.
   static absl::StatusOr<ColumnCopy> Make(CudaDevice* device, bool join,
-                                         uint64_t rows,
-                                         std::vector<uint64_t> widths) {
+                                         const SideBySide& operands) {
     ColumnCopy copy;
-    copy.rows_ = rows;
+    if (operands.empty()) return copy;
+    copy.rows_ = static_cast<uint64_t>(operands.rows);
     uint64_t bits = 0;
-    for (const uint64_t width : widths) {
-      bits |= width;
+    for (const int64_t width : operands.widths) {
+      copy.widths_.push_back(static_cast<uint64_t>(width));
+      bits |= copy.widths_.back();
       if (width > 0) ++copy.filled_;
     }
     while (copy.word_ > 1 && bits % copy.word_ != 0) copy.word_ /= 2;
-    for (uint64_t& width : widths) {
-      width /= copy.word_;
-      copy.pitch_ += width;
-    }
-    copy.widths_ = std::move(widths);
+    for (uint64_t& width : copy.widths_) width /= copy.word_;
+    copy.pitch_ = static_cast<uint64_t>(operands.pitch) / copy.word_;
     while (copy.most_ < kMostColumns && copy.most_ < copy.filled_) {
       copy.most_ *= kColumnsStep;
     }
@@ -249,64 +239,40 @@ class ColumnCopy {
   size_t most_ = kFewColumns;     // of one launch
 };
 
-// The operands' widths, of a node that joins them along an axis, or splits
-// along it into them.
-struct Columns {
-  uint64_t rows = 0;
-  std::vector<uint64_t> widths;
-};
-absl::StatusOr<Columns> ColumnsOf(const NodeInfo& node,
-                                  const TensorMeta& matrix,
-                                  absl::Span<const TensorMeta> operands) {
-  const Dims& dims = matrix.dims;
-  WEIR_ASSIGN_OR_RETURN(const size_t a, AxisOf(node, dims.size()));
-  Columns columns;
-  columns.rows = static_cast<uint64_t>(Product(dims, 0, a));
-  const uint64_t inner =
-      static_cast<uint64_t>(Product(dims, a + 1, dims.size())) *
-      SizeOf(matrix.dtype);
-  for (const TensorMeta& operand : operands) {
-    columns.widths.push_back(static_cast<uint64_t>(operand.dims[a]) * inner);
-  }
-  return columns;
-}
-
 absl::StatusOr<PlanFunction> CompileConcat(const NodeInfo& node,
                                            CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([node, device](
-                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    WEIR_ASSIGN_OR_RETURN(Columns columns,
-                          ColumnsOf(node, args.outputs[0], args.inputs));
-    WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
-                          ColumnCopy::Make(device, /*join=*/true, columns.rows,
-                                           std::move(columns.widths)));
-    PlannedRun planned;
-    planned.launches = made.launches();
-    planned.run = [copy = std::move(made)](const RunArgs& run) {
-      return copy.Run(run.stream, run.outputs[0], run.inputs);
-    };
-    return planned;
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        WEIR_ASSIGN_OR_RETURN(const SideBySide inputs,
+                              SideBySideOf(node, args.outputs[0], args.inputs));
+        WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
+                              ColumnCopy::Make(device, /*join=*/true, inputs));
+        PlannedRun planned;
+        planned.launches = made.launches();
+        planned.run = [copy = std::move(made)](const RunArgs& run) {
+          return copy.Run(run.stream, run.outputs[0], run.inputs);
+        };
+        return planned;
+      });
 }
 
 absl::StatusOr<PlanFunction> CompileSplit(const NodeInfo& node,
                                           CudaDevice* device) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
-  return PlanFunction([node, device](
-                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    WEIR_ASSIGN_OR_RETURN(Columns columns,
-                          ColumnsOf(node, args.inputs[0], args.outputs));
-    WEIR_ASSIGN_OR_RETURN(ColumnCopy made,
-                          ColumnCopy::Make(device, /*join=*/false, columns.rows,
-                                           std::move(columns.widths)));
-    PlannedRun planned;
-    planned.launches = made.launches();
-    planned.run = [copy = std::move(made)](const RunArgs& run) {
-      return copy.Run(run.stream, run.inputs[0], run.outputs);
-    };
-    return planned;
-  });
+  return PlanFunction(
+      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+        WEIR_ASSIGN_OR_RETURN(const SideBySide outputs,
+                              SideBySideOf(node, args.inputs[0], args.outputs));
+        WEIR_ASSIGN_OR_RETURN(
+            ColumnCopy made, ColumnCopy::Make(device, /*join=*/false, outputs));
+        PlannedRun planned;
+        planned.launches = made.launches();
+        planned.run = [copy = std::move(made)](const RunArgs& run) {
+          return copy.Run(run.stream, run.inputs[0], run.outputs);
+        };
+        return planned;
+      });
 }
 
 // -- Pad ----------------------------------------------------------------------
@@ -351,32 +317,27 @@ absl::StatusOr<PlanFunction> CompileGather(const NodeInfo& node,
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
   return PlanFunction([node, device](
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-    const TensorMeta& data = args.inputs[0];
-    const TensorMeta& indices = args.inputs[1];
-    WEIR_ASSIGN_OR_RETURN(const size_t a, AxisOf(node, data.dims.size()));
+    WEIR_ASSIGN_OR_RETURN(const GatherShape shape, GatherShapeOf(node, args));
+    if (shape.elements() == 0) {
+      return PlannedRun{[](const RunArgs&) { return absl::OkStatus(); }};
+    }
     // Whole rows are moved in the widest words that divide them.
-    uint64_t row =
-        SizeOf(data.dtype) *
-        static_cast<uint64_t>(Product(data.dims, a + 1, data.dims.size()));
+    const uint64_t row =
+        SizeOf(args.inputs[0].dtype) * static_cast<uint64_t>(shape.inner);
     uint64_t word = 8;
     while (word > 1 && row % word != 0) word /= 2;
-    if (row == 0) word = 1;
     WEIR_ASSIGN_OR_RETURN(
         GeneratedKernel kernel,
         GeneratedKernel::Make(
             device, Text(PreludeSource()) + Define("E", WordType(word)) +
-                        Define("INDEX", StorageType(indices.dtype)) +
+                        Define("INDEX", StorageType(args.inputs[1].dtype)) +
                         Define("MOVE_GATHER", "1") + Text(MovementSource())));
     const uint64_t inner = row / word;
-    const uint64_t outer = static_cast<uint64_t>(Product(data.dims, 0, a));
-    const uint64_t count = static_cast<uint64_t>(indices.elements);
-    const uint64_t axis_size = static_cast<uint64_t>(data.dims[a]);
-    const uint64_t elements = outer * count * inner;
+    const uint64_t elements = static_cast<uint64_t>(shape.rows()) * inner;
     return PlannedRun{[=](const RunArgs& run) {
-      if (elements == 0) return absl::OkStatus();
       Words words;
       words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
-      words.Add(elements).Add(axis_size).Add(count).Add(inner);
+      words.Add(elements).Add(shape.axis).Add(shape.indices).Add(inner);
       words.Add(run.stream.fault_slot()).Add(uint64_t{run.node_index});
       return kernel.Launch(run.stream, GridFor(elements), words);
     }};
