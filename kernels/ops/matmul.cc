@@ -155,81 +155,28 @@ NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
 
 NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
                     const PlanArgs& args) {
-  const Dims& a = args.inputs[0].dims;
-  const TensorMeta& b = args.inputs[1];
-  const int64_t n = b.dims.size() == 1 ? 1 : b.dims.back();
-  int64_t m = a.size() == 1 ? 1 : a[a.size() - 2];
-  // All of A's matrices share B: they are one tall matrix. The CPU does not see
-  // it of a B with more axes.
-  if (n > 0 && b.elements == SaturatingMul(a.back(), n) &&
-      (device != DeviceKind::kCpu || b.dims.size() <= 2)) {
-    m = args.outputs[0].elements / n;
-  }
-  return ProductCost(node, device, args, m, n, a.back());
+  const ProductShape p =
+      MatMulShapeOf(args.inputs[0].dims, args.inputs[1].dims);
+  return ProductCost(node, device, args, p.m, p.n, p.k);
 }
 
 NodeCost GemmCost(const NodeInfo& node, DeviceKind device,
                   const PlanArgs& args) {
-  const bool transpose_a = GemmAttributesOf(node).transpose_a;
-  const Dims& y = args.outputs[0].dims;
-  return ProductCost(node, device, args, y[0], y[1],
-                     args.inputs[0].dims[transpose_a ? 0 : 1]);
+  const ProductShape p = GemmShapeOf(GemmAttributesOf(node),
+                                     args.inputs[0].dims, args.inputs[1].dims);
+  return ProductCost(node, device, args, p.m, p.n, p.k);
 }
 
-// -- Kernels
-// --------------------------------------------------------------------
-
-int64_t BatchStride(const Dims& dims, size_t axis_from_right, int64_t* size) {
-  // Axes are counted from the right of the batch part.
-  if (dims.size() < 3 + axis_from_right) {
-    *size = 1;
-    return 0;
-  }
-  const size_t axis = dims.size() - 3 - axis_from_right;
-  *size = dims[axis];
-  int64_t stride = 1;
-  for (size_t i = axis + 1; i < dims.size(); ++i) stride *= dims[i];
-  return *size == 1 ? 0 : stride;
-}
-
-MatrixProduct MakeMatMulProduct(const PlanArgs& args) {
-  const Dims& a = args.inputs[0].dims;
-  const Dims& b = args.inputs[1].dims;
-  MatrixProduct p;
-  p.k = a.back();
-  p.m = a.size() == 1 ? 1 : a[a.size() - 2];
-  p.n = b.size() == 1 ? 1 : b.back();
-  const int64_t elements = args.outputs[0].elements;
-  if (b.size() <= 2) {
-    // All of A's matrices share B: they are one tall matrix.
-    p.m = p.n == 0 ? 0 : elements / p.n;
-    return p;
-  }
-  MergedLoop batch(2);
-  for (size_t axis = std::max(a.size(), b.size()) - 2; axis-- > 0;) {
-    int64_t size_a, size_b;
-    const int64_t stride_a = BatchStride(a, axis, &size_a);
-    const int64_t stride_b = BatchStride(b, axis, &size_b);
-    batch.Append(size_a == 1 ? size_b : size_a, {stride_a, stride_b});
-  }
-  p.batch = std::move(batch.dims);
-  p.strides_a = std::move(batch.strides[0]);
-  p.strides_b = std::move(batch.strides[1]);
-  return p;
-}
+// -- Kernels ------------------------------------------------------------------
 
 // MatMul, and weir.FusedMatMul, which adds a row.
 class MatMulKernel : public Kernel {
  public:
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
-    Addend row;
-    if (args.inputs.size() > kFusedMatMulRow) {
-      row.present = true;
-      row.elements = args.inputs[kFusedMatMulRow].elements;
-      row.column_stride = 1;
-    }
-    return PlanProduct(args, MakeMatMulProduct(args), 1.0f, 1.0f, row);
+    return PlanProduct(args,
+                       MatMulShapeOf(args.inputs[0].dims, args.inputs[1].dims),
+                       1.0f, 1.0f, AddendOf(args, 1.0f));
   }
 };
 
@@ -241,31 +188,18 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeMatMulKernel(const NodeInfo&,
 class GemmKernel : public Kernel {
  public:
   explicit GemmKernel(const NodeInfo& node)
-      : attributes_(GemmAttributesOf(node)), addend_(node.HasInput(2)) {}
+      : attributes_(GemmAttributesOf(node)) {}
 
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
-    const Dims& a = args.inputs[0].dims;
-    MatrixProduct p;
-    p.m = args.outputs[0].dims[0];
-    p.n = args.outputs[0].dims[1];
-    p.k = attributes_.transpose_a ? a[0] : a[1];
-    p.transpose_a = attributes_.transpose_a;
-    p.transpose_b = attributes_.transpose_b;
-    Addend addend;
-    if (addend_ && attributes_.beta != 0.0f) {
-      const Dims& c = args.inputs[2].dims;
-      addend.present = true;
-      addend.elements = args.inputs[2].elements;
-      if (!c.empty() && c.back() != 1) addend.column_stride = 1;
-      if (c.size() == 2 && c[0] != 1) addend.row_stride = c[1];
-    }
-    return PlanProduct(args, p, attributes_.alpha, attributes_.beta, addend);
+    return PlanProduct(
+        args,
+        GemmShapeOf(attributes_, args.inputs[0].dims, args.inputs[1].dims),
+        attributes_.alpha, attributes_.beta, AddendOf(args, attributes_.beta));
   }
 
  private:
   const GemmAttributes attributes_;
-  const bool addend_;
 };
 
 }  // namespace
@@ -274,6 +208,67 @@ GemmAttributes GemmAttributesOf(const NodeInfo& node) {
   return {node.attributes.Float("alpha", 1), node.attributes.Float("beta", 1),
           node.attributes.Int("transA", 0) != 0,
           node.attributes.Int("transB", 0) != 0};
+}
+
+ProductShape MatMulShapeOf(const Dims& a, const Dims& b) {
+  Dims left = a, right = b;
+  if (left.size() == 1) left.insert(left.begin(), 1);
+  if (right.size() == 1) right.push_back(1);
+  ProductShape p;
+  p.m = left[left.size() - 2];
+  p.k = left.back();
+  p.n = right.back();
+  const size_t rank = std::max(left.size(), right.size()) - 2;
+  // The axes of a batch, then those of a matrix.
+  Dims out(rank + 2, 1);
+  for (const Dims* dims : {&left, &right}) {
+    for (size_t j = 3; j <= dims->size(); ++j) {
+      const int64_t dim = (*dims)[dims->size() - j];
+      if (dim != 1) out[rank + 2 - j] = dim;
+    }
+  }
+  const Dims strides_a = BroadcastStrides(left, out);
+  const Dims strides_b = BroadcastStrides(right, out);
+  MergedLoop batch(2);
+  for (size_t d = 0; d < rank; ++d) {
+    batch.Append(out[d], {strides_a[d], strides_b[d]});
+  }
+  if (batch.dims.size() == 1 && batch.strides[1][0] == 0 &&
+      batch.strides[0][0] == SaturatingMul(p.m, p.k)) {
+    p.m = SaturatingMul(p.m, batch.dims[0]);
+    return p;
+  }
+  p.batch = std::move(batch.dims);
+  p.strides_a = std::move(batch.strides[0]);
+  p.strides_b = std::move(batch.strides[1]);
+  return p;
+}
+
+ProductShape GemmShapeOf(const GemmAttributes& attributes, const Dims& a,
+                         const Dims& b) {
+  ProductShape p;
+  p.transpose_a = attributes.transpose_a;
+  p.transpose_b = attributes.transpose_b;
+  p.m = a[p.transpose_a ? 1 : 0];
+  p.k = a[p.transpose_a ? 0 : 1];
+  p.n = b[p.transpose_b ? 0 : 1];
+  return p;
+}
+
+Addend AddendOf(const PlanArgs& args, float beta) {
+  Addend addend;
+  if (args.inputs.size() <= 2 || args.inputs[2].dtype == DType::kInvalid ||
+      beta == 0) {
+    return addend;
+  }
+  const Dims strides =
+      BroadcastStrides(args.inputs[2].dims, args.outputs[0].dims);
+  addend.present = true;
+  addend.elements = args.inputs[2].elements;
+  if (!strides.empty()) addend.column_stride = strides.back();
+  // A row alone is added to what has more axes than a matrix.
+  if (strides.size() == 2) addend.row_stride = strides[0];
+  return addend;
 }
 
 absl::Status Register_onnx_MatMul(OpRegistry& registry) {

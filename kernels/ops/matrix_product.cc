@@ -67,7 +67,7 @@ struct Part {
   int64_t rows, depth;
 };
 
-Part PartOf(const MatrixProduct& p, const Tile& t) {
+Part PartOf(const ProductShape& p, const Tile& t) {
   constexpr int64_t kMostProducts = 2'500'000'000, kLeastRows = 128;
   const auto fit = [](int64_t a, int64_t b) {
     return kMostProducts / std::max<int64_t>(1, SaturatingMul(a, b));
@@ -80,8 +80,8 @@ Part PartOf(const MatrixProduct& p, const Tile& t) {
 }
 
 // The same by plain loops. As in the library, an alpha of 0 reads nothing.
-void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
-              const float* a, const float* b, float beta, float* c) {
+void TinyTile(const ProductShape& p, const Tile& t, float alpha, const float* a,
+              const float* b, float beta, float* c) {
   const int64_t row_a = p.transpose_a ? 1 : p.k;
   const int64_t column_a = p.transpose_a ? p.m : 1;
   const int64_t row_b = p.transpose_b ? 1 : p.n;
@@ -99,7 +99,7 @@ void TinyTile(const MatrixProduct& p, const Tile& t, float alpha,
 }
 
 // Of the products along k from `k_begin`, `depth`.
-absl::Status FloatTile(const MatrixProduct& p, const Tile& t, int64_t k_begin,
+absl::Status FloatTile(const ProductShape& p, const Tile& t, int64_t k_begin,
                        int64_t depth, float alpha, const float* a,
                        const float* b, float beta, float* c) {
   if (t.m_size <= kTinyProducts / std::max(t.n_size, p.k) &&
@@ -122,7 +122,7 @@ absl::Status FloatTile(const MatrixProduct& p, const Tile& t, int64_t k_begin,
 constexpr int64_t kPanelColumns = 192;
 constexpr int64_t kRowFloats = 1024;  // of a page
 
-bool WantsPanels(const MatrixProduct& p) {
+bool WantsPanels(const ProductShape& p) {
   return !p.transpose_b && p.n > kRowFloats;
 }
 
@@ -134,7 +134,7 @@ void ForEachPanel(int64_t n, const Fn& fn) {
   }
 }
 
-absl::Status PanelTile(const MatrixProduct& p, const Tile& t, int64_t k_begin,
+absl::Status PanelTile(const ProductShape& p, const Tile& t, int64_t k_begin,
                        int64_t depth, float alpha, const float* a,
                        const float* panels, float beta, float* c) {
   const int64_t end = t.n_begin + t.n_size;
@@ -179,7 +179,7 @@ void AddProducts(const T* a, int64_t row_a, int64_t column_a, int64_t height,
 // C = A * B for a tile. B is packed in blocks that stay in the first-level
 // cache; four rows of C are summed at once. The order of the sums is that of k.
 template <typename T>
-void OwnTile(const MatrixProduct& p, const Tile& t, CpuTeam* team, const T* a,
+void OwnTile(const ProductShape& p, const Tile& t, CpuTeam* team, const T* a,
              const T* b, T* c) {
   using U = typename Wrapping<T>::Type;
   constexpr int64_t kDepth = 64, kWidth = 64, kHeight = 4;
@@ -243,11 +243,14 @@ void ConvertParallel(CpuTeam* team, DType from, DType to, const void* source,
 
 class MatrixPlan : public KernelPlan {
  public:
-  MatrixPlan(const PlanArgs& args, const MatrixProduct& product, float alpha,
+  MatrixPlan(const PlanArgs& args, const ProductShape& product, float alpha,
              float beta, const Addend& addend)
       : dtype_(args.inputs[0].dtype),
         product_(product),
-        tiles_(MakeTiles(product_.m, product_.n, Depth())),
+        // Of no products there may be more than anyone can count.
+        tiles_(args.outputs[0].elements == 0
+                   ? std::vector<Tile>()
+                   : MakeTiles(product_.m, product_.n, Depth())),
         alpha_(alpha),
         beta_(beta),
         addend_(addend),
@@ -326,7 +329,7 @@ class MatrixPlan : public KernelPlan {
   int64_t Pieces() const {
     return product_.count() * static_cast<int64_t>(tiles_.size());
   }
-  MatrixProduct::Offsets BatchOf(int64_t piece) const {
+  ProductShape::Offsets BatchOf(int64_t piece) const {
     return product_.At(piece / static_cast<int64_t>(tiles_.size()));
   }
   const Tile& TileOf(int64_t piece) const {
@@ -378,7 +381,7 @@ class MatrixPlan : public KernelPlan {
         team, (pieces + bundle - 1) / bundle, [&](int64_t call) {
           const int64_t end = std::min(pieces, (call + 1) * bundle);
           for (int64_t i = call * bundle; i < end; ++i) {
-            const MatrixProduct::Offsets at = BatchOf(i);
+            const ProductShape::Offsets at = BatchOf(i);
             WEIR_RETURN_IF_ERROR(FloatPiece(team, TileOf(i), a + at.a, b + at.b,
                                             addend, c + at.c));
           }
@@ -445,7 +448,7 @@ class MatrixPlan : public KernelPlan {
     // As in BLAS, an alpha of 0 reads neither A nor B.
     const bool sums = product_.k > 0 && alpha_ != 0.0f;
     ParallelFor(team, Pieces(), [&](int64_t piece) {
-      const MatrixProduct::Offsets at = BatchOf(piece);
+      const ProductShape::Offsets at = BatchOf(piece);
       const Tile& t = TileOf(piece);
       T* to = c + at.c;
       if (sums) OwnTile(product_, t, team, a + at.a, b + at.b, to);
@@ -465,7 +468,7 @@ class MatrixPlan : public KernelPlan {
   }
 
   const DType dtype_;
-  const MatrixProduct product_;
+  const ProductShape product_;
   const std::vector<Tile> tiles_;
   const float alpha_, beta_;
   const Addend addend_;
@@ -477,7 +480,7 @@ class MatrixPlan : public KernelPlan {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const KernelPlan>> PlanProduct(
-    const PlanArgs& args, const MatrixProduct& product, float alpha, float beta,
+    const PlanArgs& args, const ProductShape& product, float alpha, float beta,
     const Addend& addend) {
   auto plan = std::make_unique<MatrixPlan>(args, product, alpha, beta, addend);
   WEIR_RETURN_IF_ERROR(plan->HoldWeights(args));

@@ -9,7 +9,7 @@
 namespace weir {
 namespace {
 
-// Beside a dimension of zero the others may have any product.
+// Beside a dimension of zero the others, and so strides, may have any product.
 int64_t Times(int64_t a, int64_t b) {
   return static_cast<int64_t>(static_cast<uint64_t>(a) *
                               static_cast<uint64_t>(b));
@@ -24,7 +24,7 @@ void MergedLoop::Append(int64_t dim, absl::Span<const int64_t> stride_of_each) {
     merges = strides[k].back() == Times(stride_of_each[k], dim);
   }
   if (merges) {
-    dims.back() = Times(dims.back(), dim);
+    dims.back() = SaturatingMul(dims.back(), dim);
   } else {
     dims.push_back(dim);
   }

@@ -69,11 +69,8 @@ std::vector<Example> Examples() {
        {{4, 2, 5}},
        40 * 3 + 99 * 79,
        DType::kFloat16},
-      // A B of more axes is one of several.
-      {Node("MatMul"),
-       {{4, 1, 1}, {1, 1, 1}},
-       {{4, 1, 1}},
-       4 + 4 * 500 + 9 * 9},
+      // All of A's matrices share B: they are one.
+      {Node("MatMul"), {{4, 1, 1}, {1, 1, 1}}, {{4, 1, 1}}, 4 + 9 * 9},
       {Node("MatMul"), {{7}, {7}}, {{}}, 7 + 9 * 15},
       {Node("MatMul"),
        {{1 << 16, 1, 1, 8}, {1, 1 << 16, 8, 1}},

@@ -1,10 +1,13 @@
 // MatMul and Gemm against sums in double. Bound: half a unit in the last place
 // of the type plus (k + 2) * 2^-24 (2^-53 for double) of the sum of magnitudes,
 // whatever the order of the sum; integers are exact.
+#include "kernels/ops/matmul.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 
+#include "kernels/base/saturating.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -258,6 +261,50 @@ TEST_P(MatMulTest, SumsOfNothingAreZero) {
                                     Of<float>({2, 3}, {1, 2, 3, 4, 5, 6})})
                 .dims,
             Dims({0, 3}));
+}
+
+// Beside an axis of zero the others may have any product.
+TEST_P(MatMulTest, ProductsOfNothingTakeNoTime) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  const auto dims = [&](const NodeInfo& node, Dims a, Dims b) {
+    return RunOne(node, {Of<float>(a, {}), Of<float>(b, {})}).dims;
+  };
+  EXPECT_EQ(dims(Node("MatMul"), {0, kHuge, 8}, {0, 8, kHuge}),
+            Dims({0, kHuge, kHuge}));
+  EXPECT_EQ(dims(Node("MatMul"), {kHuge, kHuge, kHuge, 0}, {0, 0}),
+            Dims({kHuge, kHuge, kHuge, 0}));
+  EXPECT_EQ(dims(Node("MatMul"), {0, kHuge, kHuge, 8}, {0, 1, 8, kHuge}),
+            Dims({0, kHuge, kHuge, kHuge}));
+  EXPECT_EQ(dims(Node("Gemm"), {kHuge, 0}, {0, 0}), Dims({kHuge, 0}));
+}
+
+TEST(MatMulShapeTest, MergesBatches) {
+  ProductShape p = MatMulShapeOf({2, 3, 4, 5}, {5, 6});
+  EXPECT_EQ(p.m, 24);
+  EXPECT_EQ(p.k, 5);
+  EXPECT_EQ(p.n, 6);
+  EXPECT_EQ(p.batch, Dims());
+  p = MatMulShapeOf({2, 3, 4, 5}, {1, 1, 5, 6});
+  EXPECT_EQ(p.m, 24);
+  EXPECT_EQ(p.batch, Dims());
+  p = MatMulShapeOf({2, 3, 4, 5}, {2, 3, 5, 6});
+  EXPECT_EQ(p.m, 4);
+  EXPECT_EQ(p.batch, Dims({6}));
+  EXPECT_EQ(p.strides_a, Dims({20}));
+  EXPECT_EQ(p.strides_b, Dims({30}));
+  p = MatMulShapeOf({5, 1, 2, 3}, {4, 3, 6});
+  EXPECT_EQ(p.batch, Dims({5, 4}));
+  EXPECT_EQ(p.strides_a, Dims({6, 0}));
+  EXPECT_EQ(p.strides_b, Dims({0, 18}));
+  p = MatMulShapeOf({3}, {4, 3, 6});
+  EXPECT_EQ(p.m, 1);
+  EXPECT_EQ(p.batch, Dims({4}));
+  EXPECT_EQ(p.strides_a, Dims({0}));
+  p = MatMulShapeOf({4, 2, 3}, {3});
+  EXPECT_EQ(p.m, 8);
+  EXPECT_EQ(p.n, 1);
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  EXPECT_EQ(MatMulShapeOf({kHuge, kHuge, kHuge, 0}, {0, 0}).m, kSaturated);
 }
 
 TEST_P(MatMulTest, GemmScalesTransposesAndAdds) {

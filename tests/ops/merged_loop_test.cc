@@ -57,6 +57,7 @@ TEST(MergedLoopTest, DimsBesideOneOfZeroMayBeLarge) {
   constexpr int64_t kHuge = int64_t{1} << 62;
   const MergedLoop loop = Merge({kHuge, kHuge, 0}, {{0, 0, 1}});
   EXPECT_THAT(loop.dims, ElementsAre(0));
+  EXPECT_THAT(Merge({kHuge, kHuge}, {{0, 0}}).dims, ElementsAre(kSaturated));
 }
 
 TEST(MergedLoopTest, ProductsEndAtTheMostThat63BitsCount) {

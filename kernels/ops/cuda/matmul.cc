@@ -48,60 +48,17 @@ const std::byte* At(const void* p, int64_t elements, size_t size) {
          elements * static_cast<int64_t>(size);
 }
 
-// A product over broadcast batches. Strides are elements between matrices.
-struct BatchedProduct {
-  DType dtype = DType::kFloat;
-  bool transpose_a = false, transpose_b = false;
-  int64_t m = 0, n = 0, k = 0;
-  Dims batch;  // merged, outermost first; at least one
-  Dims strides_a, strides_b;
-};
+// Products with the type of their elements.
+struct BatchedProduct : ProductShape {
+  BatchedProduct(ProductShape shape, DType type)
+      : ProductShape(std::move(shape)), dtype(type) {
+    if (!batch.empty()) return;
+    batch = {1};
+    strides_a = strides_b = {0};
+  }
 
-BatchedProduct MakeBatched(const Dims& a, const Dims& b, DType dtype) {
-  BatchedProduct p;
-  p.dtype = dtype;
-  const size_t rank_a = a.size(), rank_b = b.size();
-  p.k = a[rank_a - 1];
-  p.m = rank_a > 1 ? a[rank_a - 2] : 1;
-  p.n = rank_b > 1 ? b[rank_b - 1] : 1;
-  const Dims batch_a(a.begin(), rank_a > 2 ? a.end() - 2 : a.begin());
-  const Dims batch_b(b.begin(), rank_b > 2 ? b.end() - 2 : b.begin());
-  const size_t rank = std::max(batch_a.size(), batch_b.size());
-  Dims out(rank, 1);
-  for (size_t d = 0; d < rank; ++d) {
-    if (d < batch_a.size()) {
-      int64_t& dim = out[rank - batch_a.size() + d];
-      if (batch_a[d] != 1) dim = batch_a[d];
-    }
-    if (d < batch_b.size()) {
-      int64_t& dim = out[rank - batch_b.size() + d];
-      if (batch_b[d] != 1) dim = batch_b[d];
-    }
-  }
-  const Dims strides_a = BroadcastStrides(batch_a, out);
-  const Dims strides_b = BroadcastStrides(batch_b, out);
-  MergedLoop batch(2);
-  for (size_t d = 0; d < rank; ++d) {
-    batch.Append(out[d], {strides_a[d] * p.m * p.k, strides_b[d] * p.k * p.n});
-  }
-  p.batch = std::move(batch.dims);
-  p.strides_a = std::move(batch.strides[0]);
-  p.strides_b = std::move(batch.strides[1]);
-  // One B for all rows of A: a single tall product.
-  if (p.batch.size() == 1 && p.strides_b[0] == 0 &&
-      p.strides_a[0] == p.m * p.k) {
-    p.m *= p.batch[0];
-    p.batch.clear();
-    p.strides_a.clear();
-    p.strides_b.clear();
-  }
-  if (p.batch.empty()) {
-    p.batch.push_back(1);
-    p.strides_a.push_back(0);
-    p.strides_b.push_back(0);
-  }
-  return p;
-}
+  DType dtype;
+};
 
 // -- Our kernel ---------------------------------------------------------------
 
@@ -114,19 +71,16 @@ std::string Accumulator(DType dtype) {
 
 bool IsSmall(const BatchedProduct& p) {
   return p.k <= kSmallDepth &&
-         SaturatingMul(
-             SaturatingMul(p.m, p.n),
-             SaturatingMul(p.k, Product(p.batch, 0, p.batch.size()))) <=
-             kSmallProduct;
+         SaturatingMul(SaturatingMul(p.m, p.n),
+                       SaturatingMul(p.k, p.count())) <= kSmallProduct;
 }
 
 // What a floating product is scaled by, and what is added to it.
 struct Finish {
   double alpha = 1, beta = 1;
-  bool addend = false;  // input 2
-  int64_t row_stride = 0, column_stride = 0;
+  Addend addend;
 
-  bool any() const { return addend || alpha != 1; }
+  bool any() const { return addend.present || alpha != 1; }
 };
 
 // One launch, whatever the batch.
@@ -143,8 +97,7 @@ absl::StatusOr<PlannedRun> PlanTiles(CudaDevice* device,
                                std::string(MatMulSource()))));
   const int64_t row_tiles = (p.m + 15) / 16;
   const int64_t column_tiles = (p.n + 15) / 16;
-  const int64_t blocks =
-      row_tiles * column_tiles * Product(p.batch, 0, p.batch.size());
+  const int64_t blocks = row_tiles * column_tiles * p.count();
   Grid grid;
   grid.x = static_cast<uint64_t>(std::min(blocks, kMaxBlocks));
   return PlannedRun{[=](const RunArgs& run) {
@@ -156,8 +109,8 @@ absl::StatusOr<PlannedRun> PlanTiles(CudaDevice* device,
     words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
     words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
     words.Add(finish.alpha).Add(finish.beta);
-    words.Add(finish.addend ? run.inputs[2] : nullptr);
-    words.Add(finish.row_stride).Add(finish.column_stride);
+    words.Add(finish.addend.present ? run.inputs[2] : nullptr);
+    words.Add(finish.addend.row_stride).Add(finish.addend.column_stride);
     return kernel.Launch(run.stream, grid, words);
   }};
 }
@@ -183,7 +136,7 @@ Calls CutBatch(const Dims& batch) {
   calls.chunks = (size + kMaxBatch - 1) / kMaxBatch;
   calls.chunk = (size + calls.chunks - 1) / calls.chunks;
   calls.last = size - calls.chunk * (calls.chunks - 1);
-  calls.others = Product(batch, 0, batch.size()) / size;
+  calls.others = SaturatingProduct(batch) / size;
   return calls;
 }
 
@@ -231,10 +184,10 @@ struct LibraryProduct {
 absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
                                        const BatchedProduct& p,
                                        const Calls& calls) {
-  LibraryProduct made;
-  made.p = p;
-  made.calls = calls;
-  made.stride_d = p.m * p.n * Product(p.batch, calls.dim + 1, p.batch.size());
+  LibraryProduct made{p, calls, p.m * p.n, nullptr, nullptr};
+  for (size_t d = calls.dim + 1; d < p.batch.size(); ++d) {
+    made.stride_d *= p.batch[d];
+  }
   ProductSpec spec;
   spec.type = CudaType(p.dtype);
   spec.transpose_a = p.transpose_a;
@@ -246,7 +199,7 @@ absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
   spec.stride_a = p.strides_a[calls.dim];
   spec.stride_b = p.strides_b[calls.dim];
   spec.stride_d = made.stride_d;
-  if (Product(p.batch, 0, p.batch.size()) > 1) {
+  if (p.count() > 1) {
     uint64_t strides = static_cast<uint64_t>(p.m * p.n);
     for (size_t d = 0; d < p.batch.size(); ++d) {
       strides |= static_cast<uint64_t>(p.strides_a[d] | p.strides_b[d]);
@@ -295,13 +248,13 @@ absl::StatusOr<PlannedRun> PlanProduct(CudaDevice* device,
 
 absl::StatusOr<PlanFunction> CompileMatMul(const NodeInfo&,
                                            CudaDevice* device) {
-  return PlanFunction(
-      [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        return PlanProduct(device,
-                           MakeBatched(args.inputs[0].dims, args.inputs[1].dims,
-                                       args.inputs[0].dtype),
-                           args.outputs[0].bytes);
-      });
+  return PlanFunction([device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    return PlanProduct(device,
+                       {MatMulShapeOf(args.inputs[0].dims, args.inputs[1].dims),
+                        args.inputs[0].dtype},
+                       args.outputs[0].bytes);
+  });
 }
 
 // -- Gemm ---------------------------------------------------------------------
@@ -326,7 +279,7 @@ absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
                                            const BatchedProduct& p,
                                            const PlanArgs& args) {
   const TensorMeta& out = args.outputs[0];
-  const bool has_c = !IsMissing(args, 2) && attributes.beta != 0;
+  const bool has_c = AddendOf(args, attributes.beta).present;
   // The analyzer loses sight of a std::function that is moved.
   // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
   WEIR_ASSIGN_OR_RETURN(PlannedRun product, PlanProduct(device, p, out.bytes));
@@ -362,7 +315,7 @@ absl::StatusOr<PlannedRun> PlanAddend(CudaDevice* device,
                                       const BatchedProduct& p,
                                       const PlanArgs& args) {
   const TensorMeta& out = args.outputs[0];
-  if (IsMissing(args, 2) || attributes.beta == 0) {
+  if (!AddendOf(args, attributes.beta).present) {
     return PlanProduct(device, p, out.bytes);
   }
   ElementwiseSpec spec;
@@ -394,11 +347,11 @@ absl::StatusOr<PlannedRun> PlanLibraryGemm(CudaDevice* device,
   spec.alpha = finish.alpha;
   // A row of C is added by the product itself, anything else is put into the
   // output first.
-  spec.bias = finish.addend && finish.beta == 1 &&
-              (finish.row_stride == 0 || p.m == 1) &&
-              args.inputs[2].elements == p.n;
+  spec.bias = finish.addend.present && finish.beta == 1 &&
+              (finish.addend.row_stride == 0 || p.m == 1) &&
+              finish.addend.elements == p.n;
   std::shared_ptr<const ElementwiseLoop> expand;
-  if (finish.addend && !spec.bias) {
+  if (finish.addend.present && !spec.bias) {
     spec.beta = finish.beta;
     ElementwiseSpec copy;
     copy.expression = "x0";
@@ -433,14 +386,7 @@ absl::StatusOr<PlannedRun> PlanFloatingGemm(CudaDevice* device,
   Finish finish;
   finish.alpha = attributes.alpha;
   finish.beta = attributes.beta;
-  finish.addend = !IsMissing(args, 2) && attributes.beta != 0;
-  if (finish.addend) {
-    const Dims strides =
-        BroadcastStrides(args.inputs[2].dims, args.outputs[0].dims);
-    finish.column_stride = strides.back();
-    // A row alone is added to what has more axes than a matrix.
-    finish.row_stride = strides.size() == 2 ? strides[0] : 0;
-  }
+  finish.addend = AddendOf(args, attributes.beta);
   if (IsSmall(p)) return PlanTiles(device, p, finish);
   auto planned = PlanLibraryGemm(device, p, finish, args);
   // Sizes that the library does not take.
@@ -455,20 +401,12 @@ absl::StatusOr<PlanFunction> CompileGemm(const NodeInfo& node,
   const GemmAttributes attributes = GemmAttributesOf(node);
   return PlanFunction(
       [attributes, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        const TensorMeta& a = args.inputs[0];
         const TensorMeta& out = args.outputs[0];
-        BatchedProduct p;
-        p.dtype = a.dtype;
-        p.transpose_a = attributes.transpose_a;
-        p.transpose_b = attributes.transpose_b;
-        p.m = out.dims[0];
-        p.n = out.dims[1];
-        p.k = attributes.transpose_a ? a.dims[0] : a.dims[1];
+        BatchedProduct p(
+            GemmShapeOf(attributes, args.inputs[0].dims, args.inputs[1].dims),
+            args.inputs[0].dtype);
         // As in BLAS, A and B are not read then.
         if (attributes.alpha == 0 && IsFloating(p.dtype)) p.k = 0;
-        p.batch = {1};
-        p.strides_a = {0};
-        p.strides_b = {0};
         if (out.bytes == 0) return PlanProduct(device, p, 0);
         if (!IsFloating(p.dtype)) {
           return PlanIntegerGemm(device, attributes, p, args);
@@ -485,8 +423,9 @@ absl::StatusOr<PlanFunction> CompileFusedMatMul(const NodeInfo&,
   return PlanFunction(
       [device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
         const GemmAttributes attributes = {1, 1, false, false};
-        const BatchedProduct p = MakeBatched(
-            args.inputs[0].dims, args.inputs[1].dims, args.inputs[0].dtype);
+        const BatchedProduct p(
+            MatMulShapeOf(args.inputs[0].dims, args.inputs[1].dims),
+            args.inputs[0].dtype);
         if (args.outputs[0].bytes == 0) return PlanProduct(device, p, 0);
         return p.k == 0 ? PlanAddend(device, attributes, p, args)
                         : PlanFloatingGemm(device, attributes, p, args);

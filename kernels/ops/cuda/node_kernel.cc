@@ -20,10 +20,4 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
       traits);
 }
 
-int64_t Product(absl::Span<const int64_t> dims, size_t begin, size_t end) {
-  int64_t product = 1;
-  for (size_t d = begin; d < end; ++d) product *= dims[d];
-  return product;
-}
-
 }  // namespace weir::cuda

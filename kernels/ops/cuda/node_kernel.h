@@ -22,9 +22,6 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, CompileFunction compile,
                           KernelTraits traits = {});
 
-// Product of dims[begin, end).
-int64_t Product(absl::Span<const int64_t> dims, size_t begin, size_t end);
-
 inline bool IsMissing(const PlanArgs& args, size_t i) {
   return i >= args.inputs.size() || args.inputs[i].dtype == DType::kInvalid;
 }
