@@ -73,60 +73,33 @@ NodeCost ArgMaxCost(const NodeInfo& node, DeviceKind device,
 
 // -- Geometry -----------------------------------------------------------------
 
-// The input as alternating groups of kept and reduced dimensions, merged as far
-// as possible. The last group is either kept ("columns": rows of accumulators)
-// or reduced ("runs": dense sums).
+// The loops around the innermost dim, which is either kept ("columns": rows of
+// accumulators) or reduced ("runs": dense sums).
 struct Geometry {
-  Dims kept;  // outer kept groups, outermost first
-  Dims kept_strides;
-  Dims reduced;  // outer reduced groups
-  Dims reduced_strides;
-  bool runs = true;    // the last group is reduced
-  int64_t length = 1;  // of the last group
-  int64_t outputs = 1;
-  int64_t count = 1;  // elements reduced into each output
-};
+  explicit Geometry(const ReductionShape& shape)
+      : kept(shape.kept.dims),
+        kept_strides(shape.kept.strides[0]),
+        reduced(shape.reduced.dims),
+        reduced_strides(shape.reduced.strides[0]),
+        runs(shape.inner_reduced),
+        length(runs ? reduced.back() : kept.back()),
+        outputs(shape.outputs),
+        count(shape.count) {
+    (runs ? reduced : kept).pop_back();
+    (runs ? reduced_strides : kept_strides).pop_back();
+  }
 
-Geometry MakeGeometry(const Dims& dims, const std::vector<bool>& reduced) {
-  if (std::find(dims.begin(), dims.end(), 0) != dims.end()) {
-    // Runs of nothing, whatever the product of the other dimensions be.
-    Geometry none;
-    none.length = none.count = 0;
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (!reduced[d]) none.outputs = SaturatingMul(none.outputs, dims[d]);
-    }
-    none.kept = {none.outputs};
-    none.kept_strides = {0};
-    return none;
-  }
-  Dims merged;
-  std::vector<bool> flags;
-  for (size_t d = 0; d < dims.size(); ++d) {
-    if (dims[d] == 1) continue;
-    if (!flags.empty() && flags.back() == reduced[d]) {
-      merged.back() *= dims[d];
-    } else {
-      merged.push_back(dims[d]);
-      flags.push_back(reduced[d]);
-    }
-  }
-  Geometry g;
-  const Dims strides = DenseStrides(merged);
-  for (size_t d = 0; d < merged.size(); ++d) {
-    (flags[d] ? g.count : g.outputs) *= merged[d];
-    if (d + 1 == merged.size()) {
-      g.runs = flags[d];
-      g.length = merged[d];
-    } else if (flags[d]) {
-      g.reduced.push_back(merged[d]);
-      g.reduced_strides.push_back(strides[d]);
-    } else {
-      g.kept.push_back(merged[d]);
-      g.kept_strides.push_back(strides[d]);
-    }
-  }
-  return g;
-}
+  bool empty() const { return outputs == 0 || count == 0; }
+
+  Dims kept;  // outer dims, outermost first
+  Dims kept_strides;
+  Dims reduced;
+  Dims reduced_strides;
+  bool runs;       // the innermost dim is reduced
+  int64_t length;  // of it
+  int64_t outputs;
+  int64_t count;  // elements reduced into each output
+};
 
 int64_t Offset(int64_t index, const Dims& dims, const Dims& strides) {
   int64_t offset = 0;
@@ -248,10 +221,10 @@ class ReducePlan final : public KernelPlan {
  public:
   using Acc = typename Op::Acc;
 
-  ReducePlan(Geometry geometry, bool mean)
-      : g_(std::move(geometry)), divisor_(mean ? g_.count : 1) {
+  ReducePlan(const Geometry& geometry, bool mean)
+      : g_(geometry), divisor_(mean ? g_.count : 1) {
     // Few outputs of long runs: the pieces are the parallel work.
-    if (g_.runs && g_.reduced.empty() && g_.length > kPiece) {
+    if (!g_.empty() && g_.runs && g_.reduced.empty() && g_.length > kPiece) {
       pieces_ = (g_.length + kPiece - 1) / kPiece;
     }
   }
@@ -382,12 +355,11 @@ class ReduceKernel final : public Kernel {
                     axes.has_value() ? absl::MakeConstSpan(*axes)
                                      : absl::Span<const int64_t>(),
                     input.dims.size()));
-    Geometry geometry = MakeGeometry(input.dims, reduced);
+    const Geometry geometry(ReductionShapeOf(input.dims, reduced));
     std::unique_ptr<const KernelPlan> plan;
     DispatchType(List(), input.dtype, [&](auto tag) {
       using T = typename decltype(tag)::Type;
-      plan = std::make_unique<const ReducePlan<Op<T>, T>>(std::move(geometry),
-                                                          kMean);
+      plan = std::make_unique<const ReducePlan<Op<T>, T>>(geometry, kMean);
     });
     if (plan == nullptr) {
       return absl::UnimplementedError("no CPU code for this element type");
@@ -531,6 +503,21 @@ absl::StatusOr<std::vector<bool>> ReducedDims(const NodeInfo& node,
   std::vector<bool> reduced(rank, false);
   for (int axis : sorted) reduced[static_cast<size_t>(axis)] = true;
   return reduced;
+}
+
+ReductionShape ReductionShapeOf(const Dims& dims,
+                                const std::vector<bool>& reduced) {
+  ReductionShape shape;
+  const Dims strides = DenseStrides(dims);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    int64_t& size = reduced[d] ? shape.count : shape.outputs;
+    size = SaturatingMul(size, dims[d]);
+    (reduced[d] ? shape.reduced : shape.kept).Append(dims[d], {strides[d]});
+    if (dims[d] != 1) shape.inner_reduced = reduced[d];
+  }
+  shape.kept.AtLeastOne(0);
+  shape.reduced.AtLeastOne(0);
+  return shape;
 }
 
 absl::StatusOr<ArgMaxSearch> ArgMaxSearchOf(const NodeInfo& node, size_t rank) {

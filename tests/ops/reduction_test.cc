@@ -1,11 +1,14 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin, ArgMax. Sums of float and half
 // types are added in double and rounded once: 0.51 ulp plus 2^-50 of the sum of
 // magnitudes. double: n * 2^-53 of the sum of magnitudes.
+#include "kernels/ops/reduction.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "kernels/base/saturating.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -210,6 +213,39 @@ TEST_P(ReductionTest, Corners) {
   const Value apart = Of<float>({kHuge, 2, kHuge, 0}, {});
   ExpectClose(RunOne(Node("ReduceMax"), {apart, Int64s({0, 2, 3})}),
               {-INFINITY, -INFINITY}, {});
+}
+
+TEST(ReductionShapeTest, MergesWhatGoesAndWhatStays) {
+  ReductionShape shape =
+      ReductionShapeOf({2, 3, 4, 5}, {false, false, true, true});
+  EXPECT_EQ(shape.kept.dims, Dims({6}));
+  EXPECT_EQ(shape.kept.strides[0], Dims({20}));
+  EXPECT_EQ(shape.reduced.dims, Dims({20}));
+  EXPECT_EQ(shape.reduced.strides[0], Dims({1}));
+  EXPECT_EQ(shape.outputs, 6);
+  EXPECT_EQ(shape.count, 20);
+  EXPECT_TRUE(shape.inner_reduced);
+  shape = ReductionShapeOf({2, 3, 1, 5, 1}, {true, false, false, true, false});
+  EXPECT_EQ(shape.kept.dims, Dims({3}));
+  EXPECT_EQ(shape.kept.strides[0], Dims({5}));
+  EXPECT_EQ(shape.reduced.dims, Dims({2, 5}));
+  EXPECT_EQ(shape.reduced.strides[0], Dims({15, 1}));
+  EXPECT_TRUE(shape.inner_reduced);
+  shape = ReductionShapeOf({2, 3}, {true, false});
+  EXPECT_FALSE(shape.inner_reduced);
+  EXPECT_EQ(shape.kept.dims, Dims({3}));
+  shape = ReductionShapeOf({}, {});
+  EXPECT_EQ(shape.outputs, 1);
+  EXPECT_EQ(shape.count, 1);
+  EXPECT_EQ(shape.kept.dims.size(), 1u);
+  EXPECT_EQ(shape.reduced.dims.size(), 1u);
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  shape = ReductionShapeOf({0, kHuge, kHuge}, {true, false, false});
+  EXPECT_EQ(shape.outputs, kSaturated);
+  EXPECT_EQ(shape.count, 0);
+  shape = ReductionShapeOf({kHuge, 0, kHuge}, {true, false, true});
+  EXPECT_EQ(shape.outputs, 0);
+  EXPECT_EQ(shape.count, kSaturated);
 }
 
 TEST_P(ReductionTest, ArgMax) {
