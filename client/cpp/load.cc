@@ -95,6 +95,16 @@ class Worker {
     return grpc::ByteBuffer(&slice, 1);
   }
 
+  static std::string Bytes(const grpc::ByteBuffer& message) {
+    std::vector<grpc::Slice> slices;
+    if (!message.Dump(&slices).ok()) return "";
+    std::string bytes;
+    for (const grpc::Slice& slice : slices) {
+      bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    return bytes;
+  }
+
   static std::shared_ptr<grpc::Channel> MakeChannel(const LoadOptions& options,
                                                     int number) {
     grpc::ChannelArguments arguments;
@@ -123,9 +133,10 @@ class Worker {
     --in_flight_;
     const Clock::time_point now = Clock::now();
     const grpc::Status& status = caller->exchange->status;
+    if (status.ok()) ++result.answered;
     if (caller->due >= measure_from_ && caller->due <= end_) {
       if (status.ok()) {
-        ++result.calls;
+        if (++result.calls == 1) result.reply = Bytes(caller->exchange->reply);
         counters_->calls.fetch_add(1, std::memory_order_relaxed);
         result.latencies_us.push_back(
             std::chrono::duration<double, std::micro>(now - caller->due)
@@ -187,7 +198,9 @@ class Worker {
 };
 
 void Merge(const LoadResult& part, LoadResult* whole) {
+  if (whole->calls == 0) whole->reply = part.reply;
   whole->calls += part.calls;
+  whole->answered += part.answered;
   whole->skipped += part.skipped;
   whole->seconds = std::max(whole->seconds, part.seconds);
   for (const auto& [code, count] : part.errors) whole->errors[code] += count;

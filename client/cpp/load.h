@@ -43,7 +43,8 @@ struct LoadProgress {
 };
 
 struct LoadResult {
-  int64_t calls = 0;              // answered with OK
+  int64_t calls = 0;     // answered with OK
+  int64_t answered = 0;  // the same with those of the warm-up and the last ones
   std::map<int, int64_t> errors;  // by gRPC status code
   std::string first_error;
   // Open loop: due while too many were in flight; like calls, not those that
@@ -54,6 +55,7 @@ struct LoadResult {
   // has the rate at which it answered.
   double seconds = 0;
   std::vector<double> latencies_us;  // of the calls, sorted
+  std::string reply;                 // of one of the calls
 
   int64_t error_count() const;
   double PerSecond() const { return static_cast<double>(calls) / seconds; }

@@ -15,6 +15,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/model_metrics.h"
 #include "server/scheduling/admission.h"
+#include "tests/bench/judged.h"
 
 namespace weir {
 namespace {
@@ -140,3 +141,8 @@ BENCHMARK(RecordAnswer)->Threads(1)->Threads(2);
 
 }  // namespace
 }  // namespace weir
+
+int main(int argc, char** argv) {
+  return weir::bench::RunJudged(
+      argc, argv, {{.name = "RecordRequest/threads:1", .most_cpu_ns = 1200}});
+}

@@ -13,6 +13,7 @@
 #include "benchmark/benchmark.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
+#include "tests/bench/judged.h"
 
 namespace weir {
 namespace {
@@ -179,3 +180,9 @@ BENCHMARK(BM_Step)->DenseRange(0, 3);
 
 }  // namespace
 }  // namespace weir
+
+int main(int argc, char** argv) {
+  return weir::bench::RunJudged(
+      argc, argv,
+      {{.name = "BM_Preprocess/real_time/threads:2", .least_per_second = 700}});
+}

@@ -22,14 +22,44 @@ void SetArguments(grpc::ServerBuilder* builder, int* port) {
 }
 
 using inference::GRPCInferenceService;
-using AsyncService = GRPCInferenceService::WithRawMethod_ModelInfer<
-    GRPCInferenceService::Service>;
 
+// Each has the service, the messages and the answer of an AsyncCall.
+struct Parsed {
+  using Service = GRPCInferenceService::WithAsyncMethod_ModelInfer<
+      GRPCInferenceService::Service>;
+  using Request = inference::ModelInferRequest;
+  using Reply = inference::ModelInferResponse;
+
+  static const Reply& Answer(Request& request, Reply* reply) {
+    reply->set_model_name(request.model_name());
+    reply->set_id(request.id());
+    for (const auto& input : request.inputs()) {
+      auto* output = reply->add_outputs();
+      output->set_name(input.name());
+      output->set_datatype(input.datatype());
+      *output->mutable_shape() = input.shape();
+    }
+    reply->mutable_raw_output_contents()->Swap(
+        request.mutable_raw_input_contents());
+    return *reply;
+  }
+};
+
+struct Bytes {
+  using Service = GRPCInferenceService::WithRawMethod_ModelInfer<
+      GRPCInferenceService::Service>;
+  using Request = grpc::ByteBuffer;
+  using Reply = grpc::ByteBuffer;
+
+  static const Reply& Answer(Request& request, Reply*) { return request; }
+};
+
+template <typename Kind>
 class AsyncCall {
  public:
-  AsyncCall(AsyncService* service, grpc::ServerCompletionQueue* queue)
+  AsyncCall(typename Kind::Service* service, grpc::ServerCompletionQueue* queue)
       : service_(service), queue_(queue), writer_(&context_) {
-    service_->RequestModelInfer(&context_, &message_, &writer_, queue_, queue_,
+    service_->RequestModelInfer(&context_, &request_, &writer_, queue_, queue_,
                                 this);
   }
 
@@ -40,19 +70,21 @@ class AsyncCall {
     }
     new AsyncCall(service_, queue_);
     finishing_ = true;
-    writer_.Finish(message_, grpc::Status::OK, this);
+    writer_.Finish(Kind::Answer(request_, &reply_), grpc::Status::OK, this);
   }
 
  private:
-  AsyncService* const service_;
+  typename Kind::Service* const service_;
   grpc::ServerCompletionQueue* const queue_;
   grpc::ServerContext context_;
-  grpc::ByteBuffer message_;
-  grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> writer_;
+  typename Kind::Request request_;
+  typename Kind::Reply reply_;
+  grpc::ServerAsyncResponseWriter<typename Kind::Reply> writer_;
   bool finishing_ = false;
 };
 
-class AsyncServer final : public RawEchoServer {
+template <typename Kind>
+class AsyncServer final : public bench::LocalServer {
  public:
   explicit AsyncServer(int threads) {
     grpc::ServerBuilder builder;
@@ -65,12 +97,12 @@ class AsyncServer final : public RawEchoServer {
     for (const auto& queue : queues_) {
       threads_.emplace_back([this, queue = queue.get()] {
         for (int i = 0; i < kRequestsPerQueue; ++i) {
-          new AsyncCall(&service_, queue);
+          new AsyncCall<Kind>(&service_, queue);
         }
         void* tag = nullptr;
         bool ok = false;
         while (queue->Next(&tag, &ok)) {
-          static_cast<AsyncCall*>(tag)->Proceed(ok);
+          static_cast<AsyncCall<Kind>*>(tag)->Proceed(ok);
         }
       });
     }
@@ -88,7 +120,7 @@ class AsyncServer final : public RawEchoServer {
 
  private:
   int port_ = 0;
-  AsyncService service_;
+  typename Kind::Service service_;
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::thread> threads_;
@@ -107,7 +139,7 @@ class CallbackService final
   }
 };
 
-class CallbackServer final : public RawEchoServer {
+class CallbackServer final : public bench::LocalServer {
  public:
   CallbackServer() {
     grpc::ServerBuilder builder;
@@ -132,10 +164,14 @@ class CallbackServer final : public RawEchoServer {
 
 }  // namespace
 
-std::unique_ptr<RawEchoServer> RawEchoServer::Start(RawEchoKind kind,
-                                                    int threads) {
-  if (kind == RawEchoKind::kCallback) return std::make_unique<CallbackServer>();
-  return std::make_unique<AsyncServer>(threads);
+std::unique_ptr<bench::LocalServer> StartRawEcho(const std::string& name,
+                                                 int threads) {
+  if (name == kRawEcho) return std::make_unique<AsyncServer<Parsed>>(threads);
+  if (name == kRawAsyncBytes) {
+    return std::make_unique<AsyncServer<Bytes>>(threads);
+  }
+  if (name == kRawCallbackBytes) return std::make_unique<CallbackServer>();
+  return nullptr;
 }
 
 }  // namespace weir

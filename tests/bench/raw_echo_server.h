@@ -1,29 +1,26 @@
-// The rival of our transport: the shortest server that gRPC's C++ API allows,
-// which answers ModelInfer with the request's bytes, unparsed. Benchmarks run
-// it beside ours and print the ratio.
+// The rivals of our server: the shortest ones that gRPC's C++ API allows for
+// ModelInfer. Benchmarks run them beside ours and print the ratio.
 #pragma once
 
 #include <memory>
 #include <string>
+
+#include "tests/bench/self_served.h"
 
 namespace weir {
 
 inline constexpr char kRawEchoMethod[] =
     "/inference.GRPCInferenceService/ModelInfer";
 
-enum class RawEchoKind {
-  kAsync,     // a completion queue per thread
-  kCallback,  // the callback API
-};
+// What the targets are about: it parses the request and builds the reply that
+// an identity gives, with a completion queue for each thread.
+inline constexpr char kRawEcho[] = "raw echo";
+// These answer with the request's bytes and look at none of them.
+inline constexpr char kRawAsyncBytes[] = "raw async bytes";
+inline constexpr char kRawCallbackBytes[] = "raw callback bytes";
 
-class RawEchoServer {
- public:
-  virtual ~RawEchoServer() = default;
-
-  // Listens on a free port of 127.0.0.1; ends when destroyed.
-  static std::unique_ptr<RawEchoServer> Start(RawEchoKind kind, int threads);
-
-  virtual std::string address() const = 0;
-};
+// Listens on a free port of 127.0.0.1; nothing if the name is none of these.
+std::unique_ptr<bench::LocalServer> StartRawEcho(const std::string& name,
+                                                 int threads);
 
 }  // namespace weir

@@ -31,6 +31,7 @@ class ServerProcess {
 
   const std::string& address() const { return address_; }  // of gRPC
   const std::string& device() const { return device_; }
+  pid_t pid() const { return pid_; }  // -1 after Wait
 
   struct End {
     Clock::time_point at;

@@ -61,6 +61,7 @@ TEST(LoadFiguresTest, NoLatencyIsLessThanTheServers) {
   EXPECT_EQ(result.error_count(), 0) << result.first_error;
   EXPECT_GE(result.Quantile(0), 29e3);  // two clocks
   EXPECT_EQ(server.most_at_once(), 5);
+  EXPECT_EQ(result.reply, "request");
   EXPECT_EQ(result.seconds, 1);
   EXPECT_EQ(result.PerSecond(), static_cast<double>(result.calls));
   EXPECT_LE(result.calls, 5 * (1000 / 30 + 1));
@@ -114,6 +115,7 @@ TEST(LoadFiguresTest, WhatIsDueInTheWarmUpIsInNoFigure) {
   const LoadResult result = RunLoad(options);
   EXPECT_NEAR(static_cast<double>(result.calls), 400, 5 * 20);
   EXPECT_GT(server.arrivals().size(), 500u);
+  EXPECT_EQ(result.answered, static_cast<int64_t>(server.arrivals().size()));
 }
 
 // The gaps of a Poisson process deviate as much as they last; even ones, and
