@@ -1,5 +1,6 @@
 // What a work does on its stream, and how it judges what came of it.
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -10,6 +11,18 @@
 #include "kernels/eval/work.h"
 
 namespace weir {
+namespace {
+
+// Of what a kernel found, by its reason: a status of its own has no number.
+int32_t FaultNumber(std::string_view reason) {
+  for (uint32_t code = 1;; ++code) {
+    const std::string known = Reason(FaultStatus(static_cast<FaultCode>(code)));
+    if (known.empty()) return 0;  // beyond the last one
+    if (known == reason) return static_cast<int32_t>(code);
+  }
+}
+
+}  // namespace
 
 absl::Status Work::Launch(Stream& stream) {
   Device& device = stream.device();
@@ -96,9 +109,9 @@ std::optional<absl::Status> Work::Settle(const Completion& done) {
 
 void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
   DeviceError error;
-  error.code = static_cast<int32_t>(done.fault);
   error.text = std::string(status.message());
   error.name = Reason(status);
+  error.code = FaultNumber(error.name);
   // What a call of the backend's own said.
   for (const auto& [key, value] : Metadata(status)) {
     if (key == "name") error.name = value;

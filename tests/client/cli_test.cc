@@ -159,6 +159,7 @@ TEST_F(CliTest, EvaluatesAProgram) {
              "--report=full"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("[reason INDEX_OUT_OF_RANGE"));
+  EXPECT_THAT(ran.out, HasSubstr("code: 1\n"));
   EXPECT_THAT(ran.out, HasSubstr("SyncReport\nstate: ERROR\n"));
   EXPECT_THAT(ran.out, HasSubstr("name: \"INDEX_OUT_OF_RANGE\""));
   ran = Run({"eval", Program("nodes"), "--input", "x=float:1:1"});

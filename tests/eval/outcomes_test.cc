@@ -104,6 +104,47 @@ TEST_P(Outcomes, AReaderIsNotToBlameForWhatItRead) {
   EXPECT_EQ(reader.work->report().device_errors.size(), 0u);
 }
 
+// Whether the kernel says it in its status or in the stream's fault slot.
+TEST_P(Outcomes, AFaultOfAKernelHasTheNumberThatTheWireSays) {
+  Graph pick = MakeGraph("Gather", 2);
+  pick.inputs[1].dtype = DType::kInt64;
+  Attributes index;
+  index.Set("mode", std::string("index"));
+  const int64_t beyond = 5;
+  InputSource five;
+  five.dtype = DType::kInt64;
+  five.dims = {1};
+  five.pieces = {
+      std::string_view(reinterpret_cast<const char*>(&beyond), sizeof(beyond))};
+  const struct {
+    std::shared_ptr<const Program> program;
+    std::vector<InputSource> inputs;
+    int32_t code;
+    const char* name;
+  } cases[] = {
+      {Compile(pick), {Floats(values_), five}, 1, "INDEX_OUT_OF_RANGE"},
+      {Compile("Fault", 1, index, "weir"),
+       {Floats(values_)},
+       1,
+       "INDEX_OUT_OF_RANGE"},
+      {fault_, {Floats(values_)}, 4, "INJECTED_FAULT"},
+  };
+  for (const auto& c : cases) {
+    Activation activation = Enter(NewContext());
+    WatchedWork watched;
+    watched.request().program = c.program;
+    watched.request().inputs.assign(c.inputs.begin(), c.inputs.end());
+    watched.request().outputs = {OutputWish::kInline};
+    activation.Submit(watched.work.get(), &watched.waiter);
+    EXPECT_EQ(Reason(watched.Done()), c.name);
+    ASSERT_EQ(watched.work->report().device_errors.size(), 1u);
+    const DeviceError& error = watched.work->report().device_errors[0];
+    EXPECT_EQ(error.code, c.code);
+    EXPECT_EQ(error.name, c.name);
+    EXPECT_FALSE(error.sticky);
+  }
+}
+
 TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
   std::array<WatchedWork, kChain> chain;
   std::array<Activation, kChain> activations;

@@ -378,6 +378,8 @@ TEST(EvaluateTest, AFailedEvaluationCarriesItsReport) {
   EXPECT_EQ(report->wait(), v1::WAIT_PERFORMED_RECORD);
   ASSERT_TRUE(report->details().has_device_error());
   EXPECT_THAT(report->details().device_error().node(), HasSubstr("broken"));
+  EXPECT_EQ(report->details().device_error().code(), 4);
+  EXPECT_EQ(report->details().device_error().name(), "INJECTED_FAULT");
   EXPECT_FALSE(report->details().device_error().sticky());
   EXPECT_TRUE(ServesOn(server));
 }
