@@ -29,6 +29,11 @@ int PrintMessage(const google::protobuf::Message& message) {
   return 0;
 }
 
+// A model that was refused before its versions were looked at has none.
+std::string VersionText(const v1::ModelVersion& version) {
+  return version.version() == 0 ? "-" : absl::StrCat(version.version());
+}
+
 int Models(const GlobalFlags& global) {
   Client client(global.options());
   auto response = client.ListModels();
@@ -36,9 +41,12 @@ int Models(const GlobalFlags& global) {
   if (global.json) return PrintMessage(*response);
   for (const v1::Model& model : response->models()) {
     for (const v1::ModelVersion& version : model.versions()) {
-      std::cout << absl::StrFormat("%-24s %4d  %-12s %s\n", model.name(),
-                                   version.version(), EnumText(version.state()),
-                                   version.reason());
+      std::cout << absl::StrFormat("%-24s %4s  %-12s %s\n", model.name(),
+                                   VersionText(version),
+                                   EnumText(version.state()), version.reason());
+    }
+    if (model.max_batch_size() > 0) {
+      std::cout << "    max batch size " << model.max_batch_size() << "\n";
     }
     for (const auto& input : model.inputs()) {
       std::cout << "    in   " << SpecText(input) << "\n";
@@ -58,9 +66,10 @@ int Devices(const GlobalFlags& global) {
   if (global.json) return PrintMessage(*response);
   for (const v1::Device& device : response->devices()) {
     std::cout << absl::StrFormat(
-        "%-8s %s\n  uuid %s\n  %d compute units, %.1f GiB (%.1f free), %s, "
-        "%s%s%s\n",
-        device.name(), device.product(), device.uuid(), device.compute_units(),
+        "%-8s %-8s %s\n  uuid %s\n  %d compute units, %.1f GiB (%.1f free), "
+        "%s, %s%s%s\n",
+        device.name(), device.is_default() ? "default" : "", device.product(),
+        device.uuid(), device.compute_units(),
         static_cast<double>(device.memory_bytes()) / (1 << 30),
         static_cast<double>(device.memory_free_bytes()) / (1 << 30),
         device.driver_version(), device.runtime_version(),
@@ -156,10 +165,10 @@ int Status(const GlobalFlags& global) {
             << UpText(absl::Now() - absl::FromUnixNanos(info->started_ns()))
             << ", incarnation " << info->incarnation()
             << "\n  limits: " << info->limits().streams()
-            << " streams, queue of " << info->limits().queue_length()
-            << " requests and " << info->limits().queue_bytes()
-            << " bytes, messages of " << info->limits().max_message_bytes()
-            << " bytes\n";
+            << " streams of each device, queue of "
+            << info->limits().queue_length() << " requests and "
+            << info->limits().queue_bytes() << " bytes, messages of "
+            << info->limits().max_message_bytes() << " bytes\n";
   return info->ready() ? 0 : 1;
 }
 

@@ -192,8 +192,12 @@ TEST_F(CliTest, InfersAndChecksTheAccuracy) {
 }
 
 TEST_F(CliTest, ListsWhatThereIs) {
-  EXPECT_THAT(Run({"models"}).out, HasSubstr("digits"));
-  EXPECT_THAT(Run({"devices"}).out, HasSubstr("cpu"));
+  // What `weir load` may ask of it with --shape.
+  EXPECT_THAT(Run({"models"}).out,
+              ::testing::MatchesRegex("digits +1  READY +\n"
+                                      "    max batch size 512\n(.|\n)*"));
+  EXPECT_THAT(Run({"devices"}).out,
+              ::testing::MatchesRegex("cpu +default +[^\n]*\n(.|\n)*"));
   EXPECT_THAT(Run({"ops"}).out, HasSubstr("DecodeImage"));
   EXPECT_THAT(Run({"ops", "weir.Resize"}).out, HasSubstr("resize_shorter"));
   const Ran add = Run({"ops", "ai.onnx.Add"});
@@ -207,6 +211,7 @@ TEST_F(CliTest, ListsWhatThereIs) {
   const Ran status = Run({"status"});
   EXPECT_EQ(status.code, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("ready"));
+  EXPECT_THAT(status.out, HasSubstr(" streams of each device, queue of "));
   EXPECT_THAT(status.out, ::testing::ContainsRegex("  up [0-9hm]*[0-9]s,"));
   EXPECT_EQ(Run({"status", "--probe"}).out, "SERVING\n");
   EXPECT_EQ(Run({"status", "--probe", "--service=model/letters"}).code, 1);
@@ -215,6 +220,17 @@ TEST_F(CliTest, ListsWhatThereIs) {
       Run({"status", "--probe", "--service=" + std::string(200, 'm')});
   EXPECT_EQ(letters.code, 1);
   EXPECT_THAT(letters.err, HasSubstr("NOT_FOUND"));
+}
+
+// It has no number that a request could name.
+TEST_F(CliTest, AModelWithoutAVersionShowsNone) {
+  std::filesystem::create_directory(folder_.path() / "hollow");
+  TestServer server(
+      [&](ServerOptions& o) { o.model_repository = folder_.path().string(); });
+  const Ran ran = RunOn(server.address(), {"models"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out,
+              ::testing::MatchesRegex("hollow +-  UNAVAILABLE +[^\n]+\n"));
 }
 
 // What a container's health check sees.
