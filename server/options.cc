@@ -254,6 +254,20 @@ std::string WithoutValue(const CLI::App& app, int argc,
   return "";
 }
 
+// What is wrong with a command line: of a flag that is there twice CLI11 says
+// only how many values it was given.
+std::string Flaw(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_items_expected_max() == 1 && option->count() > 1) {
+        return absl::StrCat(option->get_name(), ": given ", option->count(),
+                            " times; give it once");
+      }
+    }
+  }
+  return error.what();
+}
+
 std::vector<std::string> EnvironmentNotes(const CLI::App& app) {
   std::set<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
@@ -470,7 +484,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
     if (error.get_exit_code() == 0) return ExitNow{app.exit(error)};
     const std::string variable = VariableAtFault(app, error.what(), argc, argv);
     std::cerr << "weir-server: " << variable << (variable.empty() ? "" : ": ")
-              << error.what() << "; see weir-server --help\n";
+              << Flaw(app, error) << "; see weir-server --help\n";
     return ExitNow{2};
   }
   options.notes = EnvironmentNotes(app);

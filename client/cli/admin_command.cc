@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadToken(const std::string& flag) {
 
 int Drain(const GlobalFlags& global, const std::string& token_file) {
   auto token = ReadToken(token_file);
-  if (!token.ok()) return ReportArgument(token.status());
+  if (!token.ok()) return ReportArgument(global, token.status());
   Client client(global.options());
   auto response = client.Drain(*token);
   if (!response.ok()) return Report(response.status());
@@ -80,7 +80,7 @@ int Drain(const GlobalFlags& global, const std::string& token_file) {
 int SetLevel(const GlobalFlags& global, const std::string& token_file,
              const std::string& level) {
   auto token = ReadToken(token_file);
-  if (!token.ok()) return ReportArgument(token.status());
+  if (!token.ok()) return ReportArgument(global, token.status());
   Client client(global.options());
   auto response = client.SetLogLevel(Levels().at(level), *token);
   if (!response.ok()) return Report(response.status());

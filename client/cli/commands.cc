@@ -1,11 +1,48 @@
 #include "client/cli/commands.h"
 
+#include <algorithm>
 #include <iostream>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cpp/status_details.h"
 
 namespace weir::client {
+namespace {
+
+// Whether the page of the command has a flag or a variable of this name.
+bool PageHas(const CLI::App& command, const std::string& word) {
+  if (word.rfind("--", 0) != 0 && word.rfind("WEIR_", 0) != 0) return false;
+  const std::vector<const CLI::Option*> options = command.get_options();
+  return std::any_of(
+      options.begin(), options.end(), [&](const CLI::Option* option) {
+        return option->get_name() == word || option->get_envname() == word ||
+               absl::StrContains(option->get_description(), word);
+      });
+}
+
+// As "weir admin drain".
+std::string CommandToHelp(const CLI::App& app, std::string_view what) {
+  std::vector<const CLI::App*> commands = {&app};
+  for (;;) {
+    const std::vector<CLI::App*> given = commands.back()->get_subcommands();
+    if (given.empty()) break;
+    commands.push_back(given.front());
+  }
+  const std::string word(what.substr(0, what.find_first_of(": ")));
+  const auto owner =
+      std::find_if(commands.rbegin(), commands.rend(),
+                   [&](const CLI::App* each) { return PageHas(*each, word); });
+  if (owner != commands.rend()) commands.erase(owner.base(), commands.end());
+  return absl::StrJoin(commands, " ",
+                       [](std::string* text, const CLI::App* each) {
+                         absl::StrAppend(text, each->get_name());
+                       });
+}
+
+}  // namespace
 
 ClientOptions GlobalFlags::options() const {
   ClientOptions options;
@@ -35,14 +72,15 @@ int Report(const absl::Status& status) {
   return 1;
 }
 
-int ReportUsage(std::string_view what) {
-  std::cerr << "weir: " << what << "; see weir --help\n";
+int ReportUsage(const CLI::App& app, std::string_view what) {
+  std::cerr << "weir: " << what << "; see " << CommandToHelp(app, what)
+            << " --help\n";
   return 2;
 }
 
-int ReportArgument(const absl::Status& status) {
+int ReportArgument(const GlobalFlags& flags, const absl::Status& status) {
   return absl::IsInvalidArgument(status)
-             ? ReportUsage(std::string(status.message()))
+             ? ReportUsage(*flags.app, std::string(status.message()))
              : Report(status);
 }
 

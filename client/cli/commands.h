@@ -20,6 +20,7 @@ struct Command {
 
 // Shared by all commands; filled before they run.
 struct GlobalFlags {
+  const CLI::App* app = nullptr;  // what they and all commands were parsed by
   std::string server = "127.0.0.1:8001";
   double timeout_seconds = 30;
   bool timeout_given = false;
@@ -45,10 +46,12 @@ CLI::Validator Within(double least, double most);
 
 // Prints "weir: CODE: message [details]" and gives the exit code.
 int Report(const absl::Status& status);
-// Prints "weir: what; see weir --help" and gives the exit code of wrong usage.
-int ReportUsage(std::string_view what);
+// Prints "weir: what; see weir load --help" and gives the exit code of wrong
+// usage. The page is that of the command, or of the one above it that has the
+// flag or the variable with which `what` begins.
+int ReportUsage(const CLI::App& app, std::string_view what);
 // The one for INVALID_ARGUMENT, the other for all else: of what a command line
 // says, and of files that it names.
-int ReportArgument(const absl::Status& status);
+int ReportArgument(const GlobalFlags& flags, const absl::Status& status);
 
 }  // namespace weir::client

@@ -37,7 +37,7 @@ const std::map<std::string, v1::EvalMode>& Modes() {
 
 int Run(const GlobalFlags& global, const EvalFlags& flags) {
   auto inputs = ParseInputs(flags.inputs);
-  if (!inputs.ok()) return ReportArgument(inputs.status());
+  if (!inputs.ok()) return ReportArgument(global, inputs.status());
   auto graph = ReadProgram(flags.program);
   if (!graph.ok()) return Report(graph.status());
   v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), *inputs);

@@ -109,7 +109,7 @@ void PrintAll(Json outputs, const std::string* report,
 
 int Run(const GlobalFlags& global, const InferFlags& flags) {
   auto inputs = ParseInputs(flags.inputs);
-  if (!inputs.ok()) return ReportArgument(inputs.status());
+  if (!inputs.ok()) return ReportArgument(global, inputs.status());
   inference::ModelInferRequest request =
       MakeInferRequest(flags.model, flags.version, *inputs);
   if (!flags.report.empty()) {

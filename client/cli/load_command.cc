@@ -148,18 +148,19 @@ int ReportSkipped(const LoadOptions& load, const LoadResult& result) {
 
 int Run(const GlobalFlags& global, LoadFlags* flags) {
   if (flags->model.empty() == flags->program.empty()) {
-    return ReportUsage("give either a model or --program, to say what to send");
+    return ReportUsage(*global.app,
+                       "give either a model or --program, to say what to send");
   }
   const bool model = !flags->model.empty();
   if (!model && (!flags->shapes.empty() || flags->free_extent > 0)) {
-    return ReportUsage(
-        "--shape and --free are for models: give the inputs of "
-        "a program with --input");
+    return ReportUsage(*global.app,
+                       "--shape and --free are for models: give the inputs of "
+                       "a program with --input");
   }
   auto inputs = ParseInputs(flags->inputs);
-  if (!inputs.ok()) return ReportArgument(inputs.status());
+  if (!inputs.ok()) return ReportArgument(global, inputs.status());
   auto shapes = ParseShapes(flags->shapes);
-  if (!shapes.ok()) return ReportArgument(shapes.status());
+  if (!shapes.ok()) return ReportArgument(global, shapes.status());
   auto payload = model
                      ? ModelPayload(global, *flags, *shapes, *std::move(inputs))
                      : ProgramPayload(flags->program, *std::move(inputs));

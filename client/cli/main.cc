@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/commands.h"
 #include "client/cli/version.h"
 
@@ -51,9 +52,29 @@ std::string CheckServer(const std::string& address) {
   return "";
 }
 
+// A flag that stands more than once where it may have one value, of the
+// commands given; null if none does.
+const CLI::Option* GivenTwice(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 1 && option->count() > 1) {
+      return option;
+    }
+  }
+  for (const CLI::App* command : app.get_subcommands()) {
+    if (const CLI::Option* option = GivenTwice(*command)) return option;
+  }
+  return nullptr;
+}
+
 // What is wrong with a command line. Where a command is missing, what stands in
 // its place says more.
 std::string Flaw(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    if (const CLI::Option* twice = GivenTwice(app)) {
+      return absl::StrCat(twice->get_name(), ": given ", twice->count(),
+                          " times; give it once");
+    }
+  }
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
   if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr ||
       words.empty()) {
@@ -63,11 +84,31 @@ std::string Flaw(const CLI::App& app, const CLI::ParseError& error) {
                       " \"", words[0], "\"");
 }
 
+// Says on each page of help where the flags stand that the command takes and
+// the page does not list.
+void AddFooters(CLI::App* command, const std::string& elsewhere) {
+  command->footer("\n" + elsewhere);
+  std::vector<std::string> own;
+  for (const CLI::Option* option : command->get_options()) {
+    if (option != command->get_help_ptr()) own.push_back(option->get_name());
+  }
+  std::string above = elsewhere;
+  if (!own.empty()) {
+    above = absl::StrCat(absl::StrJoin(own, ", "), ": weir ",
+                         command->get_name(), " --help\n", elsewhere);
+  }
+  for (CLI::App* nested :
+       command->get_subcommands([](CLI::App*) { return true; })) {
+    AddFooters(nested, above);
+  }
+}
+
 int Main(int argc, char** argv) {
   // gRPC's own log would double what our one line says.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   GlobalFlags flags;
   CLI::App app("Talks to a weir server.", "weir");
+  flags.app = &app;
   app.set_version_flag("--version", std::string("weir ") + kClientVersion);
   app.require_subcommand(1);
   app.fallthrough();
@@ -97,8 +138,9 @@ int Main(int argc, char** argv) {
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
       AddAdmin(app, flags),   AddStatus(app, flags)};
   for (const Command& command : commands) {
-    command.app->footer(
-        "\nFlags of all commands, --server and --json among them: weir --help");
+    AddFooters(
+        command.app,
+        "Flags of all commands, --server and --json among them: weir --help");
   }
   if (const std::string at = WithoutValue(app, argc, argv); !at.empty()) {
     std::cerr << "weir: " << at << ": the value is empty; see weir --help\n";
@@ -108,7 +150,7 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    return ReportUsage(Flaw(app, error));
+    return ReportUsage(app, Flaw(app, error));
   }
   flags.timeout_given = timeout->count() > 0;
   auto tls = ReadTlsFiles(flags.tls_files);

@@ -459,9 +459,25 @@ TEST_F(CliTest, WrongUsageIsTwo) {
   } said[] = {
       // Nothing would be checked, and nobody told.
       {{"infer", "digits", "--at-least=0.9"}, "--labels"},
-      {{"dance"}, "weir: there is no command \"dance\"; see weir --help"},
-      {{"admin", "dance"}, "weir: there is no command \"dance\""},
+      {{"dance"}, "weir: there is no command \"dance\"; see weir --help\n"},
+      {{"admin", "dance"},
+       "weir: there is no command \"dance\"; see weir admin --help\n"},
       {{"--colour", "red"}, "weir: there is no flag \"--colour\""},
+      {{"infer", "digits", "--colour=red"}, "; see weir infer --help\n"},
+      // The page that has what is wanted, or the flag that is wrong.
+      {{"admin"}, "; see weir admin --help\n"},
+      {{"admin", "log-level"}, "; see weir admin log-level --help\n"},
+      {{"admin", "drain", "--token-file=/neither"},
+       "; see weir admin --help\n"},
+      {{"eval", "/dev/null", "--mode=deferred"}, "; see weir eval --help\n"},
+      {{"load", "digits", "--rate=0"}, "; see weir load --help\n"},
+      {{"load", "--duration=0.2"}, "; see weir load --help\n"},
+      {{"load", "digits", "--timeout=0"}, "; see weir --help\n"},
+      {{"infer", "digits", "--input=image"}, "; see weir infer --help\n"},
+      {{"eval", "/dev/null", "--label=a", "--label=b"},
+       "weir: --label: given 2 times; give it once; see weir eval --help\n"},
+      {{"status", "--timeout=1", "--timeout=2"},
+       "weir: --timeout: given 2 times; give it once; see weir --help\n"},
       {{"eval", "/dev/null", "--seed=-1"}, "--seed: \"-1\" is not a whole"},
       {{"load", "--duration=0.2"}, "give either a model or --program"},
       {{"load", "digits", "--program=/dev/null"},
@@ -500,6 +516,27 @@ TEST_F(CliTest, WrongUsageIsTwo) {
   EXPECT_EQ(Run({"--help"}).code, 0);
 }
 
+// Every page says where the flags stand that it does not list.
+TEST_F(CliTest, AnyPageOfHelpLeadsToAllFlags) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"eval"},
+                                             {"status"},
+                                             {"admin"},
+                                             {"admin", "drain"},
+                                             {"admin", "log-level"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.emplace_back("--help");
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.code, 0) << ran.err;
+    EXPECT_THAT(ran.out, HasSubstr("--server and --json among them: weir "
+                                   "--help\n"));
+    if (command[0] != "admin") continue;
+    EXPECT_THAT(ran.out,
+                HasSubstr(command.size() > 1 ? "--token-file: weir admin --help"
+                                             : "--token-file TEXT"));
+  }
+}
+
 // What is set for one command is no other's: a health check reads no token.
 TEST_F(CliTest, OnlyAdminReadsTheVariableOfItsToken) {
   setenv("WEIR_ADMIN_TOKEN_FILE", "/nope", 1);
@@ -515,14 +552,14 @@ TEST_F(CliTest, OnlyAdminReadsTheVariableOfItsToken) {
   EXPECT_EQ(admin.code, 2);
   EXPECT_EQ(admin.err,
             "weir: WEIR_ADMIN_TOKEN_FILE: cannot read /nope: No such file or "
-            "directory; see weir --help\n");
+            "directory; see weir admin --help\n");
   EXPECT_EQ(flag.code, 2);
   EXPECT_EQ(flag.err,
             "weir: --token-file: cannot read /neither: No such file or "
-            "directory; see weir --help\n");
+            "directory; see weir admin --help\n");
   EXPECT_EQ(wordless.code, 2);
   EXPECT_EQ(wordless.err, "weir: WEIR_ADMIN_TOKEN_FILE: " + blank +
-                              " holds no token; see weir --help\n");
+                              " holds no token; see weir admin --help\n");
 }
 
 // Plain text must be asked for, not left over from a variable that was never

@@ -326,6 +326,10 @@ TEST(OptionsTest, SaysWhenTheTokenCanBeRead) {
 }
 
 TEST(OptionsTest, NamesTheFlagAtFault) {
+  ExpectUsageError({"--cache-dir=/a", "--cache-dir=/b"},
+                   "weir-server: --cache-dir: given 2 times; give it once");
+  ExpectUsageError({"--streams=1", "--streams", "2", "--streams=3"},
+                   "weir-server: --streams: given 3 times; give it once");
   ExpectUsageError({"--colour=red"}, "--colour");
   ExpectUsageError({"serve"}, "serve");
   ExpectUsageError({"--streams=many"}, "--streams");
