@@ -1,5 +1,7 @@
 #include "client/cpp/tls.h"
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -12,12 +14,13 @@ namespace {
 
 absl::Status ReadPem(absl::string_view flag, const std::string& path,
                      absl::string_view what, std::string* text) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
-  bytes << file.rdbuf();
-  if (!file.is_open() || bytes.bad()) {
+  // An empty file fails too, but with no cause.
+  if ((!file || !(bytes << file.rdbuf())) && errno != 0) {
     return absl::FailedPreconditionError(
-        absl::StrCat(flag, ": ", path, ": cannot be read"));
+        absl::StrCat(flag, ": ", path, ": ", std::strerror(errno)));
   }
   *text = bytes.str();
   if (!absl::StrContains(*text, absl::StrCat(what, "-----"))) {

@@ -1,6 +1,8 @@
 #include "server/services/admin_token.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -16,23 +18,26 @@ constexpr size_t kMaxTokenBytes = 4096;
 absl::StatusOr<std::string> Read(const std::string& path) {
   const auto refuse = [&](absl::string_view what) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--admin-token-file: ", path, " ", what));
+        absl::StrCat("--admin-token-file: ", path, what));
   };
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string token(kMaxTokenBytes + 1, '\0');
   file.read(token.data(), static_cast<std::streamsize>(token.size()));
   if (!file.eof()) {
-    return refuse(file.fail() ? "cannot be read" : "is longer than 4096 bytes");
+    return refuse(file.fail()
+                      ? absl::StrCat(": ", std::strerror(errno ? errno : EIO))
+                      : " is longer than 4096 bytes");
   }
   token.resize(static_cast<size_t>(file.gcount()));
   while (!token.empty() &&
          absl::ascii_isspace(static_cast<unsigned char>(token.back()))) {
     token.pop_back();
   }
-  if (token.empty()) return refuse("holds no token");
+  if (token.empty()) return refuse(" holds no token");
   if (!std::all_of(token.begin(), token.end(),
                    [](char c) { return c > ' ' && c < 0x7f; })) {
-    return refuse("holds more than one word of visible ASCII characters");
+    return refuse(" holds more than one word of visible ASCII characters");
   }
   return token;
 }

@@ -116,5 +116,18 @@ TEST(StatusDetailsTest, ARemedyForTlsKeepsThem) {
   EXPECT_EQ(DetailsOf(status).reason, "QUEUE_FULL");
 }
 
+TEST(TlsFilesTest, AFileThatCannotBeReadIsToldWithTheCause) {
+  const auto told = [](const std::string& ca) {
+    TlsFiles files;
+    files.ca = ca;
+    return std::string(ReadTlsFiles(files).status().message());
+  };
+  EXPECT_EQ(told("/no/such/file"),
+            "--tls-ca: /no/such/file: No such file or directory");
+  EXPECT_EQ(told("/"), "--tls-ca: /: Is a directory");
+  EXPECT_EQ(told("/dev/null"),
+            "--tls-ca: /dev/null: no PEM block of a CERTIFICATE in it");
+}
+
 }  // namespace
 }  // namespace weir::client

@@ -178,11 +178,14 @@ TEST(AdminTest, ATokenFileThatHoldsNoTokenIsAnError) {
   ServerOptions options = TestOptions();
   options.admin_token_file = folder.path().string();
   EXPECT_THAT(std::string(Server::Start(options).status().message()),
-              HasSubstr("cannot be read"));
+              HasSubstr("--admin-token-file: " + options.admin_token_file +
+                        ": Is a directory"));
   // This machine refuses it, not the command line: exit code 1, not 2.
   options.admin_token_file = "/no/such/file";
-  EXPECT_THAT(std::string(Server::Start(options).status().message()),
-              HasSubstr("--admin-token-file: /no/such/file cannot be read"));
+  EXPECT_THAT(
+      std::string(Server::Start(options).status().message()),
+      HasSubstr(
+          "--admin-token-file: /no/such/file: No such file or directory"));
 }
 
 TEST(AdminTest, ARenewedTokenNeedsNoRestart) {
