@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/absl_view.h"
@@ -155,6 +156,18 @@ class Validator {
                      graph_.nodes[i], i);
   }
 
+  // What to do about a name that is no operator's: often only its domain or
+  // its case keeps it from being one.
+  std::string Remedy(const std::string& name) const {
+    for (const OpDef* def : registry_.List()) {
+      if (!absl::EqualsIgnoreCase(AbslView(def->name), name)) continue;
+      return absl::StrCat("did you mean ", AbslView(def->domain),
+                          def->domain.empty() ? "" : ".", AbslView(def->name),
+                          "?");
+    }
+    return "ListOperators, or \"weir ops\", lists those that there are";
+  }
+
   absl::Status CheckNode(size_t i) const {
     const GraphNode& node = graph_.nodes[i];
     const int opset = OpsetOf(graph_, node.domain);
@@ -165,7 +178,7 @@ class Validator {
           absl::UnimplementedError(
               known_domain
                   ? absl::StrCat("this server has no such operator (opset ",
-                                 opset, ")")
+                                 opset, "); ", Remedy(node.op))
                   : absl::StrCat("there is no domain \"", node.domain,
                                  "\": use \"\" (ONNX) or \"weir\"")),
           node, i);

@@ -148,7 +148,10 @@ absl::Status NotFound(std::string_view name, std::string_view version,
     if (!version.empty()) {
       absl::StrAppend(&what, " version \"", std::string(version), "\"");
     }
-    if (!others.empty()) absl::StrAppend(&what, "; it has ", others);
+    absl::StrAppend(&what, others.empty()
+                               ? "; RepositoryIndex, or \"weir models\", lists "
+                                 "those that there are"
+                               : absl::StrCat("; it has ", others));
   }
   return WithReason(absl::NotFoundError(what), "MODEL_NOT_FOUND");
 }

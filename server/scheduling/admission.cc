@@ -12,11 +12,11 @@ namespace {
 // What a request alone may hold beyond twice its message.
 constexpr int64_t kAloneRoom = int64_t{1} << 20;
 
-absl::Status Full(const char* what, const char* flag, const char* reason,
+absl::Status Full(const char* what, const char* flags, const char* reason,
                   int64_t limit) {
   return WithRetryAfter(WithReason(absl::ResourceExhaustedError(absl::StrCat(
                                        "the server holds its limit of ", limit,
-                                       " ", what, " in flight (", flag, ")")),
+                                       " ", what, " in flight (", flags, ")")),
                                    reason, {{"limit", absl::StrCat(limit)}}),
                         absl::Milliseconds(20));
 }
@@ -180,7 +180,8 @@ absl::Status Admission::TooLate() {
 
 absl::Status Admission::QueueFull() {
   Count(Refusal::kQueueFull);
-  return Full("requests", "--queue-length", "QUEUE_FULL", max_requests_);
+  return Full("requests", "--queue-length, plus --streams for each device",
+              "QUEUE_FULL", max_requests_);
 }
 
 absl::Status Admission::QueueBytesFull() {

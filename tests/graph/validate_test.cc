@@ -173,7 +173,19 @@ TEST_F(ValidateTest, SaysWhichOperatorIsMissing) {
   Graph graph = OneNode(Node("Frobnicate", {"x"}, {"y"}, "odd"));
   graph.opsets[""] = 17;
   ExpectError(graph, absl::StatusCode::kUnimplemented,
-              {"\"odd\" (Frobnicate)", "opset 17"});
+              {"\"odd\" (Frobnicate)", "opset 17",
+               "; ListOperators, or \"weir ops\", lists those that there are"});
+  // Only its case, or its domain, keeps it from being one.
+  graph.nodes[0].op = "neg";
+  ExpectError(graph, absl::StatusCode::kUnimplemented,
+              {"such operator (opset 17); did you mean Neg?"});
+  graph.nodes[0].op = "Decode";
+  ExpectError(graph, absl::StatusCode::kUnimplemented,
+              {"such operator (opset 17); did you mean weir.Decode?"});
+  graph.nodes[0].op = "Neg";
+  graph.nodes[0].domain = "weir";
+  ExpectError(graph, absl::StatusCode::kUnimplemented,
+              {"such operator (opset 1); did you mean Neg?"});
   graph.nodes[0].domain = "com.acme";
   ExpectError(graph, absl::StatusCode::kUnimplemented,
               {"\"odd\"",

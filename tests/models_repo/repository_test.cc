@@ -265,7 +265,8 @@ TEST_F(RepositoryTest, KnowsWhatItDoesNotHave) {
   EXPECT_EQ(repository->Find("sum", "7").status().message(),
             "no model \"sum\" version \"7\"; it has 1");
   EXPECT_EQ(repository->Find("ghost", "7").status().message(),
-            "no model \"ghost\" version \"7\"");
+            "no model \"ghost\" version \"7\"; RepositoryIndex, or \"weir "
+            "models\", lists those that there are");
 }
 
 // Whoever made the link wanted what is not there to be served.

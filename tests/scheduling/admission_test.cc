@@ -34,6 +34,10 @@ TEST(AdmissionTest, HoldsAtMostItsNumberOfRequests) {
   const absl::Status refused = admission.Admit(1, kNoDeadline, kNow).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "QUEUE_FULL");
+  // The number is what several flags make.
+  EXPECT_EQ(refused.message(),
+            "the server holds its limit of 2 requests in flight "
+            "(--queue-length, plus --streams for each device)");
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_EQ(admission.requests(), 2);
   EXPECT_EQ(admission.refused(Admission::Refusal::kQueueFull), 1u);
