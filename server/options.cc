@@ -353,9 +353,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(CheckDevices)
       ->group("Execution");
   AddFlag(app, "--isolation", options.isolation,
-          "none: all devices in one process, which the fault of one of them "
-          "ends; process: a process for each, which this version does not "
-          "have. Needed for several devices")
+          "Several devices need none: all in one process, which the fault of "
+          "one of them ends; process, a process for each, is not in this "
+          "version")
       ->check(CLI::IsMember({"none", "process"}))
       ->group("Execution");
   AddFlag(app, "--streams", options.streams, "Streams of each device")

@@ -83,6 +83,20 @@ class Examples(unittest.TestCase):
         self.assertRegex(printed, r"^(\w+: \d+ bytes\n)+$")
 
 
+class Figure(unittest.TestCase):
+
+    WORDS = {"DecodeImage": "decoded", "Resize": "resized", "Crop": "cropped",
+             "Flip": "flipped", "Normalize": "normalized"}
+
+    def test_it_is_of_what_the_benchmark_sends(self):
+        source = (ROOT / "tests/bench/picture_request.cc").read_text("utf-8")
+        sent = set(re.findall(r'AddNode\(graph, "(\w+)"', source))
+        self.assertLessEqual(sent, self.WORDS.keys())
+        [told] = re.findall(r"^One figure: (?:.+\n)+", README, re.MULTILINE)
+        self.assertEqual({op for op, word in self.WORDS.items()
+                          if re.search(rf"\b{word}\b", told)}, sent)
+
+
 class Flags(unittest.TestCase):
 
     def test_the_table_lists_every_flag(self):
