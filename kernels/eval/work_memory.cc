@@ -305,10 +305,13 @@ absl::Status WorkMemory::CopyOut(Stream& stream) {
       std::all_of(wishes.begin(), wishes.end(),
                   [](OutputWish wish) { return wish == OutputWish::kInline; });
   if (all_inline) {
-    report_.bytes_out = plan_->output_bytes();
+    // All of them at once, and not what rounds the last one up.
+    if (plan_->outputs().empty()) return absl::OkStatus();
+    const Plan::Value& last = plan_->outputs().back();
+    report_.bytes_out = last.offset + last.meta.bytes;
     if (report_.bytes_out == 0) return absl::OkStatus();
     return stream.CopyToHost(result_.buffer.data(), device_outputs_,
-                             plan_->output_bytes());
+                             report_.bytes_out);
   }
   for (size_t i = 0; i < wishes.size(); ++i) {
     const Plan::Value& value = plan_->outputs()[i];

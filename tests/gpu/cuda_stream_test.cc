@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/device/test_task.h"
@@ -68,6 +69,7 @@ Completion RunPlan(Device& device, Stream& stream, const KernelPlan& plan,
   const void* inputs[] = {memory->data()};
   void* outputs[] = {static_cast<std::byte*>(memory->data()) + 256};
   TestTask task([&](Stream& s) {
+    WEIR_RETURN_IF_ERROR(s.Fill(memory->data(), 0, memory->size()));
     const RunArgs args{.stream = s,
                        .team = nullptr,
                        .inputs = inputs,

@@ -9,8 +9,8 @@
 #
 # Kinds: suite (the CUDA tests of each program), server (the server suites that
 # name no device, on cuda:0), clients (load testers of others, where they are
-# installed), memcheck and racecheck (compute-sanitizer over the device and
-# operator suites), bench, and soak (five minutes of constant load: what memory
+# installed), memcheck, racecheck, initcheck and synccheck (compute-sanitizer
+# over the device and operator suites), bench, and soak (five minutes of constant load: what memory
 # does; runs with --only soak alone, as it takes a run's time). Prints a table
 # and exits 1 if anything failed or did not fit into the time. Logs go to
 # $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
@@ -96,7 +96,7 @@ add_tasks() {
     [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
   done
   tasks+=("clients perf_analyzer")
-  for tool in memcheck racecheck; do
+  for tool in memcheck racecheck initcheck synccheck; do
     while read -r name; do tasks+=("$tool $name"); done \
       < <(programs_with_tests "$sanitized_tests" \
         '^ops_|conformance|^cuda_|^onnx_cases')
@@ -136,8 +136,14 @@ run_task() {
         --report-api-errors no \
         --error-exitcode 9 "test-bin/$name" --gtest_filter="$sanitized_tests"
       ;;
-    racecheck)
-      timeout "$seconds" "$sanitizer" --tool racecheck --error-exitcode 9 \
+    racecheck | synccheck)
+      timeout "$seconds" "$sanitizer" --tool "$kind" --error-exitcode 9 \
+        "test-bin/$name" --gtest_filter="$sanitized_tests"
+      ;;
+    # nvJPEG makes RGB of RGBA and reads the A that nobody wrote.
+    initcheck)
+      timeout "$seconds" "$sanitizer" --tool initcheck --error-exitcode 9 \
+        --kernel-name-exclude kernel_substring=rgba2rgb \
         "test-bin/$name" --gtest_filter="$sanitized_tests"
       ;;
     clients)
