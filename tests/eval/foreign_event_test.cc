@@ -109,10 +109,17 @@ TEST_P(ForeignEvent, IsWaitedForOnTheDevice) {
   work.request().mode = EvalMode::kEager;
   work.request().after = {Point{foreign, 1}};
 
+  // What the driver does once for a program waits for whatever runs.
+  Activation activation = Enter(NewContext());
+  WatchedWork before;
+  before.request().program = work.request().program;
+  before.request().inputs = work.request().inputs;
+  before.request().outputs = work.request().outputs;
+  activation.Submit(before.work.get(), &before.waiter);
+  ASSERT_TRUE(before.Done().ok()) << before.work->status();
   RecordEventAfterGate();
   const uint64_t place = (*entry)->Enqueue(&wait, Stream::Inline::kNever);
   foreign->Back(1, Point{(*entry)->timeline(), place});
-  Activation activation = Enter(NewContext());
   activation.Submit(work.work.get(), &work.waiter);
   // It is launched, though the event is not there.
   EXPECT_TRUE(work.Returned().ok()) << work.work->status();
