@@ -204,7 +204,7 @@ size_t HostEvaluator::OwnBytes(const Constant& constant) const {
   return text_->Keeps(constant) ? 0 : BytesWithText(constant);
 }
 
-absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
+absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
     const LoweredNode& node, const Kernel& kernel,
     absl::Span<const TensorMeta> inputs,
     absl::Span<const std::shared_ptr<const Constant>> values,
@@ -216,7 +216,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
   }
   bool empty = true;
   std::vector<void*> targets;
-  std::vector<std::shared_ptr<const Constant>> results;
+  Results results;
   for (const TensorMeta& meta : outputs) {
     std::byte* data = nullptr;
     results.push_back(MakeHostConstant(
@@ -230,12 +230,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> HostEvaluator::Run(
   if (!plan.ok()) return NodeError(plan.status(), node);
   TensorMeta scratch_meta;
   scratch_meta.bytes = (*plan)->scratch_bytes();
-  if (scratch_meta.bytes > kMaxScratchBytes) {
-    return NodeError(absl::ResourceExhaustedError(absl::StrCat(
-                         "the host would need ", scratch_meta.bytes,
-                         " bytes to compute it; it has ", kMaxScratchBytes)),
-                     node);
-  }
+  if (scratch_meta.bytes > kMaxScratchBytes) return Results();
   std::byte* scratch = nullptr;
   const auto scratch_owner = MakeHostConstant(scratch_meta, &scratch);
 

@@ -49,12 +49,14 @@ class HostEvaluator {
   // For CPU kernels that this evaluator runs; outlives them.
   Device& device() const;
 
-  // `values` are null where an input is missing or only its shape is read. A
-  // kernel that wants more scratch memory than kMaxScratchBytes after all is
-  // RESOURCE_EXHAUSTED. Errors name the node. The strings of all results lie in
-  // the constants that this evaluator was given, each of which it keeps, once,
-  // for as long as it or such a result lives.
-  absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> Run(
+  using Results = std::vector<std::shared_ptr<const Constant>>;
+
+  // `values` are null where an input is missing or only its shape is read.
+  // Empty: the kernel wants more scratch memory than kMaxScratchBytes. Errors
+  // name the node. The strings of all results lie in the constants that this
+  // evaluator was given, each of which it keeps, once, for as long as it or
+  // such a result lives.
+  absl::StatusOr<Results> Run(
       const LoweredNode& node, const Kernel& kernel,
       absl::Span<const TensorMeta> inputs,
       absl::Span<const std::shared_ptr<const Constant>> values,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/node_error.h"
 
 namespace weir {
 namespace {
@@ -43,8 +44,13 @@ class Joiner {
     return absl::StrCat(part, "/", AbslView(name));
   }
 
+  // Also what goes without saying, for the other parts may say otherwise.
   absl::Status AddOpsets(size_t part) {
-    for (const auto& [domain, version] : graph(part).opsets) {
+    auto opsets = graph(part).opsets;
+    for (const GraphNode& node : graph(part).nodes) {
+      opsets.emplace(node.domain, OpsetOf(graph(part), node.domain));
+    }
+    for (const auto& [domain, version] : opsets) {
       const auto [it, inserted] = joined_.opsets.emplace(domain, version);
       if (inserted || it->second == version) continue;
       return absl::FailedPreconditionError(

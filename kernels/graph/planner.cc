@@ -301,14 +301,15 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   NodeCost cost =
       CostOf(node, core_->host_kind(), input_metas_, outputs, host_ints_);
   cost.operations = CpuOperations(node, cost.operations, outputs);
-  if (!host_budget_.Take(bytes, cost)) {
+  const auto too_much = [&]() -> absl::StatusOr<bool> {
     if (!forced) return false;
     return NodeError(absl::ResourceExhaustedError(absl::StrCat(
                          "shapes depend on more than the host would compute: ",
                          kHostBudgetBytes, " bytes, ", kHostBudgetOperations,
                          " operations")),
                      node);
-  }
+  };
+  if (!host_budget_.Take(bytes, cost)) return too_much();
   std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
   for (size_t i = 0; i < host_ints.size(); ++i) {
     if (host_ints_[i].has_value()) host_ints[i] = *host_ints_[i];
@@ -316,6 +317,7 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   WEIR_ASSIGN_OR_RETURN(auto results,
                         core_->host.Run(node, *kernel, input_metas_, sources,
                                         host_ints, outputs));
+  if (results.empty()) return too_much();
   for (size_t i = 0; i < results.size(); ++i) {
     value(node.outputs[i]).host = std::move(results[i]);
   }

@@ -288,6 +288,10 @@ absl::StatusOr<std::unique_ptr<const Kernel>> OpRegistry::CreateKernel(
     return absl::UnimplementedError(
         absl::StrCat(describe(), ": no kernel for this device"));
   }
+  if (found->traits.takes != nullptr && !found->traits.takes(node)) {
+    return absl::UnimplementedError(
+        absl::StrCat(describe(), ": the device's kernel does not take it"));
+  }
   auto kernel = found->factory(node, device);
   if (!kernel.ok()) return Annotate(kernel.status(), describe() + ": ");
   return kernel;

@@ -336,6 +336,26 @@ TEST_F(EvaluationLimitsTest, ScratchMemoryCountsBeforeAndAfterPlanning) {
   EXPECT_EQ(counts_.planned, 1);
 }
 
+// The host computes what it knows, where it has the memory for that; else it is
+// a step like others.
+TEST_F(EvaluationLimitsTest, WhatTheHostHasNoMemoryForIsLeftToTheDevice) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim()})};
+  graph.constants["c"] = Floats({2}, {1, 2});
+  GraphNode folded = Work("folded", "c", "a", 1);
+  GraphNode told = Work("told", "s", "b", 1);
+  for (GraphNode* node : {&folded, &told}) {
+    node->attributes.Set("more_scratch", int64_t{65} << 20);
+  }
+  graph.nodes = {folded, Node("Shape", {"x"}, {"s"}), told};
+  graph.outputs = {"a", "b"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto plan = (*program)->MakePlan({Of({3})});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->steps(), 2u);
+}
+
 TEST_F(EvaluationLimitsTest, CompilationRefusesWhatNoInputCanMakeSmall) {
   Graph graph = OpenGraph(Work("w", "x", "y", 100));
   graph.inputs[0].shape = SymbolicDims{Dim(1000)};

@@ -107,6 +107,20 @@ TEST(JoinTest, RefusesWhatItCouldNotCheck) {
   }
 }
 
+// A graph that says nothing of a domain means its newest opset.
+TEST(JoinTest, RefusesAnOpsetThatAPartOnlyImplies) {
+  const Graph a = Vectors("Neg", 1);
+  Graph b = Vectors("Abs", 1);
+  b.opsets = {};
+  for (const auto& parts : {Chain(a, b), Chain(b, a)}) {
+    const absl::Status status = JoinGraphs(parts).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  }
+  const auto joined = JoinGraphs(Chain(b, b));
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_TRUE(Validate(*joined, *MakeOpRegistry()).ok());
+}
+
 TEST(JoinTest, RefusesTwoOpsetsOfOneDomain) {
   const Graph a = Vectors("Neg", 1);
   Graph b = Vectors("Abs", 1);

@@ -486,6 +486,76 @@ TEST(FusePassTest, LeavesChainsThatShapesDependOn) {
   EXPECT_EQ(ran.output.size(), 6u);
 }
 
+// A machine whose device takes every FusedConv, and does not run it; the CPU's
+// kernel takes floats alone.
+struct ConvMachine : FarMachine {
+  ConvMachine() : FarMachine({"Cast", "Conv", "Relu", "Reshape", "Neg"}) {
+    EXPECT_TRUE(
+        registry
+            ->RegisterKernel(
+                DeviceKind::kCuda, "weir", "FusedConv",
+                [](const NodeInfo&,
+                   Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+                  return MakeKernel([](const PlanArgs&) {
+                    return RunFunction(
+                        [](const RunArgs&) { return absl::OkStatus(); });
+                  });
+                })
+            .ok());
+  }
+
+  static GraphNode Cast(const char* from, const char* to, DType dtype) {
+    GraphNode node = Node("Cast", {from}, {to});
+    node.attributes.Set("to", static_cast<int64_t>(dtype));
+    return node;
+  }
+};
+
+// What the shape of an input tells the host, it knows; it has no kernel for
+// what the device makes of it.
+TEST(FusePassTest, TheHostLeavesToTheDeviceWhatItsKernelDoesNotTake) {
+  for (const DType dtype : {DType::kDouble, DType::kFloat16}) {
+    ConvMachine machine;
+    Graph graph;
+    graph.inputs = {Input("x", SymbolicDims{Dim(), Dim()})};
+    graph.constants["one"] = Floats({1, 1, 1, 1}, {1});
+    graph.constants["picture"] = Ints({1, 1, 1, 2});
+    graph.nodes = {Node("Shape", {"x"}, {"s"}),
+                   ConvMachine::Cast("s", "typed", dtype),
+                   ConvMachine::Cast("one", "w", dtype),
+                   Node("Neg", {"typed"}, {"less"}),
+                   Node("Reshape", {"less", "picture"}, {"p"}),
+                   Conv({"p", "w"}, "c", 1),
+                   Node("Relu", {"c"}, {"r"}),
+                   ConvMachine::Cast("r", "y", DType::kFloat)};
+    graph.outputs = {"y"};
+    const Ran ran = Evaluate(machine, graph, {Random({2, 3}, 1)});
+    EXPECT_THAT(ran.kernels, ElementsAre("cuda/weir.FusedConv", "cuda/Cast"));
+  }
+}
+
+TEST(FusePassTest, LeavesConvolutionsThatShapesDependOn) {
+  ConvMachine machine;
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(6)}),
+                  Input("n", SymbolicDims{1, 1, 1, 2})};
+  graph.constants["one"] = Floats({1, 1, 1, 1}, {1});
+  graph.constants["two"] = Ints({2});
+  graph.nodes = {ConvMachine::Cast("n", "halves", DType::kFloat16),
+                 ConvMachine::Cast("one", "w", DType::kFloat16),
+                 Conv({"halves", "w"}, "c", 1),
+                 Node("Relu", {"c"}, {"r"}),
+                 Node("Reshape", {"r", "two"}, {"flat"}),
+                 ConvMachine::Cast("flat", "shape", DType::kInt64),
+                 Node("Reshape", {"x", "shape"}, {"y"}),
+                 Node("Neg", {"y"}, {"z"})};
+  graph.outputs = {"z"};
+  const Ran ran =
+      Evaluate(machine, graph, {Random({6}, 1), Floats({1, 1, 1, 2}, {2, 3})});
+  EXPECT_THAT(ran.kernels, ElementsAre("cuda/Neg"));
+  EXPECT_EQ(ran.output.size(), 6u);
+}
+
 TEST(FusePassTest, ErrorsNameTheCallersNode) {
   FarMachine machine({"Conv", "Add", "Relu", "Neg"});
   ASSERT_TRUE(machine.registry

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/device/devices.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -68,6 +69,9 @@ TEST(OpRegistryTest, KernelsSayWhatTheyTake) {
   EXPECT_FALSE(registry.Takes(DeviceKind::kCuda, node));
   node.input_types = {DType::kFloat16, DType::kFloat16};
   EXPECT_FALSE(registry.Takes(DeviceKind::kCpu, node));
+  const auto cpu = MakeCpuDevice({});
+  EXPECT_TRUE(
+      absl::IsUnimplemented(registry.CreateKernel(node, *cpu).status()));
   const auto refuse =
       [](const NodeInfo&,
          Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {

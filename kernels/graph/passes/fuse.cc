@@ -36,6 +36,7 @@ class Fuser {
     elementwise_ =
         registry_.FindInternal(kFusedElementwiseDomain, kFusedElementwiseName);
     FindReaders();
+    asked_ = AskedByHost(graph_);
     gone_.assign(graph_.nodes.size(), false);
     for (size_t p = 0; p < graph_.nodes.size(); ++p) {
       const LoweredNode& node = graph_.nodes[p];
@@ -179,7 +180,6 @@ class Fuser {
 
   // After the others, which make more of an Add.
   void FuseChains() {
-    asked_ = AskedByHost(graph_);
     FindShapes();
     for (size_t p = 0; p < graph_.nodes.size(); ++p) {
       for (const auto& ops : kChains) {
@@ -258,13 +258,10 @@ class Fuser {
            SurelyEqual(value(a).shape, value(b).shape);
   }
 
-  // A host that has to tell shapes knows the caller's operators alone.
   bool MayJoin(const LoweredNode& node) {
     const LoweredValue& made = value(node.outputs[0]);
     return node.info.domain.empty() && node.def->expression != nullptr &&
-           made.constant == nullptr &&
-           !asked_[static_cast<size_t>(node.outputs[0])] &&
-           absl::c_all_of(node.inputs, [&](int id) {
+           made.constant == nullptr && absl::c_all_of(node.inputs, [&](int id) {
              return id != kNoValue && value(id).dtype == made.dtype;
            });
   }
@@ -307,9 +304,13 @@ class Fuser {
     Replace(chain, std::move(fused));
   }
 
-  // If the device takes it.
+  // If the device takes it. A host that has to tell shapes knows the caller's
+  // operators alone.
   void Replace(const std::vector<size_t>& joined, LoweredNode fused) {
-    if (!registry_.Takes(device_, fused.info)) return;
+    if (asked_[static_cast<size_t>(fused.outputs[0])] ||
+        !registry_.Takes(device_, fused.info)) {
+      return;
+    }
     // Where the last one stood, everything that any of them reads is there.
     const size_t place = joined.back();
     for (const size_t position : joined) gone_[position] = true;
@@ -338,9 +339,8 @@ class Fuser {
   const OpDef* elementwise_ = nullptr;
   std::vector<int> readers_;
   std::vector<bool> gone_;
-  // For chains, by value.
-  std::vector<bool> asked_;
-  std::vector<int> shape_of_;  // a value of its shape
+  std::vector<bool> asked_;    // by value: the host may have to tell it
+  std::vector<int> shape_of_;  // by value, for chains: a value of its shape
 };
 
 }  // namespace
