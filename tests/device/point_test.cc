@@ -163,6 +163,7 @@ TEST(TimelineTest, ADeviceWaitsForWhatBacksAValue) {
   stream->SetLaunched(7);
   EXPECT_EQ(third.OnDevice(kDevice), at);
   EXPECT_EQ(at.OnDevice(kDevice), at);
+  EXPECT_TRUE(at.OnDevice(kOther).is_null());
   EXPECT_TRUE(third.OnDevice(kOther).is_null());
   EXPECT_TRUE(third.OnDevice(nullptr).is_null());
   // Exactly that value: another one has an outcome of its own.

@@ -393,21 +393,26 @@ TEST(FusePassTest, AsksTheRegistryWhatTheDeviceTakes) {
   ExpectNear(fused.output, alone.output, 1e-4);
 }
 
+// The machine's device takes all nodes of this operator of weir's, and `run` is
+// all that becomes of them.
+void Pretend(Machine& machine, const char* op, const absl::Status& run) {
+  EXPECT_TRUE(
+      machine.registry
+          ->RegisterKernel(
+              DeviceKind::kCuda, "weir", op,
+              [run](const NodeInfo&,
+                    Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
+                return MakeKernel([run](const PlanArgs&) {
+                  return RunFunction([run](const RunArgs&) { return run; });
+                });
+              })
+          .ok());
+}
+
 // A machine that takes chains, and does not run them.
 struct ChainMachine : FarMachine {
   ChainMachine() : FarMachine({"Cast", "Div", "Erf", "Add", "Mul", "Reshape"}) {
-    EXPECT_TRUE(
-        registry
-            ->RegisterKernel(
-                DeviceKind::kCuda, "weir", "FusedElementwise",
-                [](const NodeInfo&,
-                   Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-                  return MakeKernel([](const PlanArgs&) {
-                    return RunFunction(
-                        [](const RunArgs&) { return absl::OkStatus(); });
-                  });
-                })
-            .ok());
+    Pretend(*this, "FusedElementwise", absl::OkStatus());
   }
 };
 
@@ -490,18 +495,7 @@ TEST(FusePassTest, LeavesChainsThatShapesDependOn) {
 // kernel takes floats alone.
 struct ConvMachine : FarMachine {
   ConvMachine() : FarMachine({"Cast", "Conv", "Relu", "Reshape", "Neg"}) {
-    EXPECT_TRUE(
-        registry
-            ->RegisterKernel(
-                DeviceKind::kCuda, "weir", "FusedConv",
-                [](const NodeInfo&,
-                   Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-                  return MakeKernel([](const PlanArgs&) {
-                    return RunFunction(
-                        [](const RunArgs&) { return absl::OkStatus(); });
-                  });
-                })
-            .ok());
+    Pretend(*this, "FusedConv", absl::OkStatus());
   }
 
   static GraphNode Cast(const char* from, const char* to, DType dtype) {
@@ -558,18 +552,7 @@ TEST(FusePassTest, LeavesConvolutionsThatShapesDependOn) {
 
 TEST(FusePassTest, ErrorsNameTheCallersNode) {
   FarMachine machine({"Conv", "Add", "Relu", "Neg"});
-  ASSERT_TRUE(machine.registry
-                  ->RegisterKernel(
-                      DeviceKind::kCuda, "weir", "FusedConv",
-                      [](const NodeInfo&, Device&)
-                          -> absl::StatusOr<std::unique_ptr<const Kernel>> {
-                        return MakeKernel([](const PlanArgs&) {
-                          return RunFunction([](const RunArgs&) {
-                            return absl::InternalError("it broke");
-                          });
-                        });
-                      })
-                  .ok());
+  Pretend(machine, "FusedConv", absl::InternalError("it broke"));
   const Block block;
   const auto x = Random(block.In(), 3);
   const auto program = Compile(machine, block.MakeGraph());
