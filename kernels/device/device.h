@@ -1,6 +1,6 @@
 // One CPU or GPU: makes streams and memory. Thread-safe. Outlives everything it
-// made. Adding a device: one folder, one line in devices.cc, one entry in the
-// conformance list (tests/conformance).
+// made. Adding a device: ARCHITECTURE.md says how; one entry in the conformance
+// list (tests/conformance).
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ WEIR_EXPORT std::string_view DeviceKindName(DeviceKind kind);
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::kCpu;
-  int ordinal = 0;             // within its kind, in this process
+  int ordinal = 0;             // as the driver numbers what is visible
   std::string uuid;            // "GPU-..." or "CPU-..." (from the machine id)
   std::string name;            // marketing name
   std::string driver;          // "CUDA driver 13.0", or the host's kernel

@@ -18,7 +18,7 @@ struct RngState {
     return (uint64_t{block.word[1]} << 32) | block.word[0];
   }
 
-  // No operator draws from this Philox stream (ordinals are below 2^16).
+  // No operator draws from this Philox stream (ordinals stay below 2^20 - 1).
   static constexpr uint64_t kEvaluationStream = ~uint64_t{0};
 };
 

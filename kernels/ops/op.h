@@ -163,7 +163,7 @@ struct NodeCost {
 // costs up charges it so.
 inline constexpr int64_t kElementsSideBySide = 10'000;
 
-// Draws are Philox(seed, stream, index) with stream = ordinal << 48 | row, so
+// Draws are Philox(seed, stream, index) with stream = ordinal << 44 | row, so
 // that a row's numbers do not depend on its neighbors (see
 // kernels/base/philox.h).
 struct RandomKey {
