@@ -1,9 +1,11 @@
 // What other threads want an I/O thread to run. Nodes belong to whoever posts
-// them and must live until they ran. Inbox: Push from any thread without a
-// lock; TakeAll and Close from the I/O thread only.
+// them and must live until they ran. Inbox: Post from any thread without a
+// lock; all else from the I/O thread only.
 #pragma once
 
 #include <atomic>
+
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -44,7 +46,45 @@ class Inbox {
   Inbox(const Inbox&) = delete;
   Inbox& operator=(const Inbox&) = delete;
 
-  // False once the inbox is closed; the node then never runs.
+  // Puts the node in. Calls ring(), with which the I/O thread will call Heard
+  // and then TakeAll, unless a ring is on its way. False once the inbox is
+  // closed: the node then never runs.
+  template <typename Ring>
+  bool Post(InboxNode* node, const Ring& ring) {
+    posting_.fetch_add(1, std::memory_order_relaxed);
+    const bool taken = Push(node);
+    if (taken && !ringing_.exchange(true, std::memory_order_acq_rel)) ring();
+    // Last: Close waits for it, and the inbox may go then.
+    posting_.fetch_sub(1, std::memory_order_release);
+    return taken;
+  }
+
+  // The ring was heard: who posts from now on rings again.
+  void Heard() {
+    // An exchange, so that what was put in by those who did not ring is seen.
+    ringing_.exchange(false, std::memory_order_acq_rel);
+  }
+
+  // Nobody rings from now on. False if a ring is on its way.
+  bool Mute() { return !ringing_.exchange(true, std::memory_order_acq_rel); }
+
+  bool empty() const {
+    return head_.load(std::memory_order_relaxed) == nullptr;
+  }
+
+  // The nodes posted so far, oldest first, linked by `next`.
+  InboxNode* TakeAll() { return Reverse(Exchange(nullptr)); }
+
+  // The last nodes; none is accepted from now on. Whoever posted is done with
+  // the inbox, and with ringing, when it returns: what ran may have ended all
+  // that it was posted for before Post returned.
+  InboxNode* Close() {
+    InboxNode* const last = Reverse(Exchange(&closed_));
+    while (posting_.load(std::memory_order_acquire) != 0) Yield();
+    return last;
+  }
+
+ private:
   bool Push(InboxNode* node) {
     InboxNode* head = head_.load(std::memory_order_relaxed);
     do {
@@ -55,17 +95,6 @@ class Inbox {
     return true;
   }
 
-  bool empty() const {
-    return head_.load(std::memory_order_relaxed) == nullptr;
-  }
-
-  // The nodes posted so far, oldest first, linked by `next`.
-  InboxNode* TakeAll() { return Reverse(Exchange(nullptr)); }
-
-  // The last nodes; none is accepted from now on.
-  InboxNode* Close() { return Reverse(Exchange(&closed_)); }
-
- private:
   InboxNode* Exchange(InboxNode* value) {
     InboxNode* head = head_.exchange(value, std::memory_order_acquire);
     return head == &closed_ ? nullptr : head;
@@ -84,6 +113,8 @@ class Inbox {
 
   InboxNode closed_;
   std::atomic<InboxNode*> head_{nullptr};
+  std::atomic<bool> ringing_{false};
+  std::atomic<int> posting_{0};  // threads that are in Post
 };
 
 }  // namespace weir

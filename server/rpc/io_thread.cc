@@ -107,11 +107,9 @@ bool IoThread::AwaitEnd(absl::Duration limit) {
 }
 
 bool IoThread::Post(InboxNode* node) {
-  if (!inbox_.Push(node)) return false;
-  if (!alarm_set_.exchange(true, std::memory_order_acq_rel)) {
+  return inbox_.Post(node, [this] {
     alarm_.Set(queue_.get(), gpr_time_0(GPR_CLOCK_MONOTONIC), &alarm_event_);
-  }
-  return true;
+  });
 }
 
 int IoThread::Pulse() {
@@ -232,18 +230,13 @@ void IoThread::RunNodes() {
 }
 
 // The nodes are run after it.
-void IoThread::OnAlarm() {
-  // An exchange, so that what was pushed by those who found it set is seen.
-  alarm_set_.exchange(false, std::memory_order_acq_rel);
-}
+void IoThread::OnAlarm() { inbox_.Heard(); }
 
 // A queue that is shut down takes neither an alarm nor an answer. So nobody may
-// be about to ring, which this thread knows once it has set the flag itself,
-// and no call may be left of which gRPC has yet to say that it is over: from
-// then on UnaryCall sends no answer.
+// be about to ring, and no call may be left of which gRPC has yet to say that
+// it is over: from then on UnaryCall sends no answer.
 void IoThread::MayShutDown() {
-  if (shut_down_ || owed_ > 0) return;
-  if (alarm_set_.exchange(true, std::memory_order_acq_rel)) return;
+  if (shut_down_ || owed_ > 0 || !inbox_.Mute()) return;
   shut_down_ = true;
   queue_->Shutdown();
 }

@@ -161,9 +161,7 @@ class IoThread {
   NodeQueue turns_;         // see AwaitTurn
 
   Inbox inbox_;
-  // Set by whoever has to ring; cleared when the ring was heard.
-  std::atomic<bool> alarm_set_{false};
-  grpc::Alarm alarm_;
+  grpc::Alarm alarm_;  // whoever has to ring sets it
   IoEvent alarm_event_;
   struct CloseNode : InboxNode {
     IoThread* io = nullptr;

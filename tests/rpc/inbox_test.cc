@@ -2,11 +2,19 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <thread>
 #include <vector>
 
+#include "tests/base/event.h"
+#include "tests/base/eventually.h"
+
 namespace weir {
 namespace {
+
+using testing::Eventually;
+
+void Nothing() {}
 
 struct Numbered : InboxNode {
   int producer = 0;
@@ -29,7 +37,7 @@ TEST(InboxTest, KeepsTheOrderOfEachProducer) {
   std::vector<std::thread> producers;
   for (auto& own : nodes) {
     producers.emplace_back([&] {
-      for (Numbered& node : own) ASSERT_TRUE(inbox.Push(&node));
+      for (Numbered& node : own) ASSERT_TRUE(inbox.Post(&node, Nothing));
     });
   }
   std::vector<int> next(kProducers, 0);
@@ -51,10 +59,51 @@ TEST(InboxTest, RefusesOnceClosed) {
   Inbox inbox;
   InboxNode first;
   InboxNode second;
-  EXPECT_TRUE(inbox.Push(&first));
+  EXPECT_TRUE(inbox.Post(&first, Nothing));
   EXPECT_EQ(inbox.Close(), &first);
-  EXPECT_FALSE(inbox.Push(&second));
+  EXPECT_FALSE(inbox.Post(&second, Nothing));
   EXPECT_EQ(inbox.Close(), nullptr);
+}
+
+TEST(InboxTest, OneRingIsOnItsWayAtATime) {
+  Inbox inbox;
+  InboxNode nodes[4];
+  int rings = 0;
+  const auto ring = [&rings] { ++rings; };
+  inbox.Post(&nodes[0], ring);
+  inbox.Post(&nodes[1], ring);
+  EXPECT_EQ(rings, 1);
+  EXPECT_FALSE(inbox.Mute());
+  inbox.Heard();
+  inbox.Post(&nodes[2], ring);
+  EXPECT_EQ(rings, 2);
+  inbox.Heard();
+  EXPECT_TRUE(inbox.Mute());
+  EXPECT_TRUE(inbox.Post(&nodes[3], ring));
+  EXPECT_EQ(rings, 2);
+}
+
+// Nobody else knows when it may go: what it was posted for may be over, and
+// its thread with it, before whoever posted goes on.
+TEST(InboxTest, ClosesWhenWhoeverPostedIsDone) {
+  Inbox inbox;
+  std::deque<InboxNode> nodes(1);
+  Event ringing;
+  bool rung = false;  // of one thread, then of the other
+  std::thread poster([&] {
+    inbox.Post(&nodes[0], [&] {
+      ringing.Set();
+      EXPECT_TRUE(Eventually(
+          [&] { return !inbox.Post(&nodes.emplace_back(), Nothing); }));
+      // Whoever does not wait for it is past Close now.
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      rung = true;
+    });
+  });
+  ringing.Wait();
+  inbox.Close();
+  EXPECT_TRUE(rung);
+  poster.join();
 }
 
 }  // namespace
