@@ -7,6 +7,7 @@ namespace weir::corners {
 namespace {
 
 using Int = __int128;
+using Bits = unsigned __int128;
 // One element from the elements of the inputs.
 using FloatFunction = std::function<Real(const Reals&)>;
 using IntFunction = std::function<Int(const std::vector<Int>&)>;
@@ -126,7 +127,7 @@ Real Greatest(Real a, Real b) {
 
 Int PowerOf(Int a, Int b) {
   if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 != 0 ? -1 : 1) : 0;
-  unsigned __int128 base = static_cast<unsigned __int128>(a), result = 1;
+  Bits base = static_cast<Bits>(a), result = 1;
   for (; b > 0; b >>= 1, base *= base) {
     if ((b & 1) != 0) result *= base;
   }
@@ -157,7 +158,12 @@ void AddArithmetic(Corners* corners) {
       [](N n) { return n[0] - n[1]; }, true);
   Binary(
       corners, "Mul", [](R x) { return x[0] * x[1]; }, {.ulps = 0.51},
-      [](N n) { return n[0] * n[1]; }, true);
+      // The largest product needs the last bit.
+      [](N n) {
+        return static_cast<Int>(static_cast<Bits>(n[0]) *
+                                static_cast<Bits>(n[1]));
+      },
+      true);
   Binary(
       corners, "Div", [](R x) { return x[0] / x[1]; }, {.ulps = 0.51},
       [](N n) { return n[0] / n[1]; }, true);
