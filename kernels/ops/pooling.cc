@@ -95,33 +95,28 @@ struct Taps {
   int64_t divisor = 0;  // with those in the padding
 };
 
-struct PoolAxis {
-  int64_t in = 1;
-  int64_t out = 1;
-  WindowAxis window;
-
-  // Of window i. Most windows lie inside as a whole.
-  Taps At(int64_t i) const {
-    const int64_t start = i * window.stride - window.pad_begin;
-    if (start >= 0 && start + window.reach() <= in) {
-      return {start, window.kernel, window.kernel};
-    }
-    const auto taps_below = [&](int64_t limit) {
-      const int64_t n = limit <= start ? 0
-                                       : (limit - start + window.dilation - 1) /
-                                             window.dilation;
-      return std::min(n, window.kernel);
-    };
-    const int64_t skipped = taps_below(0);
-    return {.first = start + skipped * window.dilation,
-            .count = taps_below(in) - skipped,
-            .divisor = taps_below(in + window.pad_end)};
+// Of window i along an axis. Most windows lie inside as a whole.
+Taps TapsAt(const SpatialAxis& axis, int64_t i) {
+  const WindowAxis& window = axis.window;
+  const int64_t start = i * window.stride - window.pad_begin;
+  if (start >= 0 && start + window.reach() <= axis.in) {
+    return {start, window.kernel, window.kernel};
   }
-};
+  const auto taps_below = [&](int64_t limit) {
+    const int64_t n = limit <= start ? 0
+                                     : (limit - start + window.dilation - 1) /
+                                           window.dilation;
+    return std::min(n, window.kernel);
+  };
+  const int64_t skipped = taps_below(0);
+  return {.first = start + skipped * window.dilation,
+          .count = taps_below(axis.in) - skipped,
+          .divisor = taps_below(axis.in + window.pad_end)};
+}
 
 struct PoolPlan {
   int64_t planes = 1;
-  PoolAxis axes[3];
+  SpatialAxes axes;
   bool include_pad = false;
   bool column_major = false;
 
@@ -132,19 +127,12 @@ struct PoolPlan {
 absl::StatusOr<PoolPlan> MakePoolPlan(const NodeInfo& node,
                                       const PlanArgs& args) {
   const Dims& x = args.inputs[0].dims;
-  const Dims& y = args.outputs[0].dims;
-  const size_t spatial = x.size() - 2;
   WEIR_ASSIGN_OR_RETURN(const Pooling pooling, PoolingOf(node, x));
   PoolPlan plan;
-  plan.planes = x[0] * x[1];
+  plan.planes = SaturatingMul(x[0], x[1]);
   plan.include_pad = pooling.include_pad;
   plan.column_major = pooling.column_major;
-  for (size_t i = 3 - spatial; i < 3; ++i) {
-    const size_t from = i + spatial - 3;
-    plan.axes[i] = {.in = x[from + 2],
-                    .out = y[from + 2],
-                    .window = pooling.window.axes[from]};
-  }
+  plan.axes = SpatialAxesOf(pooling.window, x, args.outputs[0].dims);
   return plan;
 }
 
@@ -157,10 +145,11 @@ void ForEachWindow(const PoolPlan& plan, int64_t begin, int64_t end,
   const int64_t width = plan.axes[2].out;
   for (int64_t at = begin; at < end;) {
     const int64_t row = at / width;
-    const Taps a = plan.axes[0].At(row / height);
-    const Taps b = plan.axes[1].At(row % height);
+    const Taps a = TapsAt(plan.axes[0], row / height);
+    const Taps b = TapsAt(plan.axes[1], row % height);
     const int64_t past = std::min(end, (row + 1) * width);
-    for (; at < past; ++at) fn(at, a, b, plan.axes[2].At(at - row * width));
+    for (; at < past; ++at)
+      fn(at, a, b, TapsAt(plan.axes[2], at - row * width));
   }
 }
 
@@ -171,11 +160,12 @@ void ForEachPiece(const PoolPlan& plan, int64_t planes, int64_t channels,
                   CpuTeam* team, const Fn& fn) {
   constexpr int64_t kPieceTaps = int64_t{1} << 15;
   int64_t window = channels;  // taps of one
-  for (const PoolAxis& axis : plan.axes) {
+  for (const SpatialAxis& axis : plan.axes) {
     window = SaturatingMul(
         window, std::max<int64_t>(1, std::min(axis.window.kernel, axis.in)));
   }
   const int64_t windows = plan.out_plane();
+  if (windows == 0) return;  // of however many planes
   const int64_t pieces =
       PieceCount(SaturatingMul(windows, window), kPieceTaps, windows);
   // Cut where no product of the two can overflow.

@@ -161,4 +161,14 @@ SpatialWindow ResolvePads(const SpatialWindow& window,
   return resolved;
 }
 
+SpatialAxes SpatialAxesOf(const SpatialWindow& window, const Dims& in,
+                          const Dims& out) {
+  SpatialAxes axes;
+  const size_t rank = window.axes.size();
+  for (size_t d = 0; d < rank; ++d) {
+    axes[axes.size() - rank + d] = {in[d + 2], out[d + 2], window.axes[d]};
+  }
+  return axes;
+}
+
 }  // namespace weir

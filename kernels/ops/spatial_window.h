@@ -4,6 +4,8 @@
 // kernels.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -56,5 +58,17 @@ WEIR_EXPORT absl::StatusOr<Dim> OutputSize(const SpatialWindow& window,
 // sizes.
 WEIR_EXPORT SpatialWindow ResolvePads(const SpatialWindow& window,
                                       absl::Span<const int64_t> input);
+
+// One spatial axis of an input and of the output, with the windows along it.
+struct SpatialAxis {
+  int64_t in = 1;
+  int64_t out = 1;
+  WindowAxis window;
+};
+// Of shapes N x C x spatial, the last axis last: those that they do not have,
+// in front, are of one element.
+using SpatialAxes = std::array<SpatialAxis, kMaxSpatialRank>;
+WEIR_EXPORT SpatialAxes SpatialAxesOf(const SpatialWindow& window,
+                                      const Dims& in, const Dims& out);
 
 }  // namespace weir

@@ -250,6 +250,19 @@ TEST_P(PoolingTest, PadsByItself) {
 
 // The mean is 1 + 2^-11 + 2^-26: nearer to the upper of two halves, and between
 // them as a float.
+// Beside an axis of zero the others may have any product.
+TEST_P(PoolingTest, PlanesOfNothingTakeNoTime) {
+  constexpr int64_t kHuge = int64_t{1} << 40;
+  const Attributes attributes =
+      Attrs({{"kernel_shape", std::vector<int64_t>{2}},
+             {"auto_pad", std::string("SAME_UPPER")}});
+  for (const Dims& dims : {Dims{kHuge, 2, 0}, Dims{kHuge, kHuge, 0}}) {
+    for (const char* op : {"MaxPool", "AveragePool"}) {
+      EXPECT_EQ(RunOne(Node(op, attributes), {Of<float>(dims, {})}).dims, dims);
+    }
+  }
+}
+
 TEST_P(PoolingTest, GlobalAveragePoolOfHalvesRoundsOnce) {
   constexpr int64_t kSide = 256;
   std::vector<double> values(size_t{kSide * kSide}, 1);

@@ -164,18 +164,8 @@ bool IsDepthwise(const Task& task) { return task.weights.dims[1] == 1; }
 
 absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
                                          CudaDevice* device, const Task& task) {
-  Dims in(3, 1), out(3, 1), kernel(3, 1), stride(3, 1), dilation(3, 1),
-      pad(3, 0);
-  for (size_t d = 0; d < task.rank(); ++d) {
-    const size_t to = d + 3 - task.rank();
-    const WindowAxis& axis = task.window.axes[d];
-    in[to] = task.in.dims[d + 2];
-    out[to] = task.out.dims[d + 2];
-    kernel[to] = axis.kernel;
-    stride[to] = axis.stride;
-    dilation[to] = axis.dilation;
-    pad[to] = axis.pad_begin;
-  }
+  const SpatialAxes axes =
+      SpatialAxesOf(task.window, task.in.dims, task.out.dims);
   const bool narrow = std::max(task.in.elements, task.out.elements) <
                       std::numeric_limits<int32_t>::max();
   const std::string activated = Activation(node, "x", "a.low", "a.high");
@@ -201,8 +191,7 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
     words.Add(run.inputs[0]).Add(run.inputs[1]).Add(InputOrNull(run, kBias));
     words.Add(residual ? run.inputs[kFusedConvResidual] : nullptr);
     words.Add(run.outputs[0]).Add(elements).Add(channels).Add(filters);
-    words.AddArray(in, 3).AddArray(out, 3).AddArray(kernel, 3);
-    words.AddArray(stride, 3).AddArray(dilation, 3).AddArray(pad, 3);
+    AddSpatialAxes(axes, &words);
     words.Add(bounds.low).Add(bounds.high);
     return convolve.Launch(run.stream, GridFor(elements), words);
   }};

@@ -20,4 +20,13 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
       traits);
 }
 
+void AddSpatialAxes(const SpatialAxes& axes, Words* words) {
+  for (const SpatialAxis& axis : axes) words->Add(axis.in);
+  for (const SpatialAxis& axis : axes) words->Add(axis.out);
+  for (const SpatialAxis& axis : axes) words->Add(axis.window.kernel);
+  for (const SpatialAxis& axis : axes) words->Add(axis.window.stride);
+  for (const SpatialAxis& axis : axes) words->Add(axis.window.dilation);
+  for (const SpatialAxis& axis : axes) words->Add(axis.window.pad_begin);
+}
+
 }  // namespace weir::cuda

@@ -9,8 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/device/cuda/cuda_device.h"
+#include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/op.h"
 #include "kernels/ops/registry.h"
+#include "kernels/ops/spatial_window.h"
 
 namespace weir::cuda {
 
@@ -21,6 +23,10 @@ using CompileFunction = std::function<absl::StatusOr<PlanFunction>(
 absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, CompileFunction compile,
                           KernelTraits traits = {});
+
+// As array fields of a kernel's arguments: sizes in, out and of the window, its
+// strides, dilations, and pads in front.
+void AddSpatialAxes(const SpatialAxes& axes, Words* words);
 
 inline bool IsMissing(const PlanArgs& args, size_t i) {
   return i >= args.inputs.size() || args.inputs[i].dtype == DType::kInvalid;

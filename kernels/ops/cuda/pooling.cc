@@ -22,20 +22,7 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
   const TensorMeta& in = args.inputs[0];
   const TensorMeta& out = args.outputs[0];
   WEIR_ASSIGN_OR_RETURN(const Pooling pooling, PoolingOf(node, in.dims));
-  const size_t rank = pooling.window.axes.size();
-  Dims in_dims(3, 1), out_dims(3, 1), kernel(3, 1), stride(3, 1),
-      dilation(3, 1), pad(3, 0), pad_end(3, 0);
-  for (size_t d = 0; d < rank; ++d) {
-    const size_t to = d + 3 - rank;
-    const WindowAxis& axis = pooling.window.axes[d];
-    in_dims[to] = in.dims[d + 2];
-    out_dims[to] = out.dims[d + 2];
-    kernel[to] = axis.kernel;
-    stride[to] = axis.stride;
-    dilation[to] = axis.dilation;
-    pad[to] = axis.pad_begin;
-    pad_end[to] = axis.pad_end;
-  }
+  const SpatialAxes axes = SpatialAxesOf(pooling.window, in.dims, out.dims);
   std::string accumulator = in.dtype == DType::kDouble ? "double"
                             : IsFloating(in.dtype)
                                 ? "float"
@@ -57,9 +44,9 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
     Words words;
     words.Add(run.inputs[0]).Add(run.outputs[0]).Add(OutputOrNull(run, 1));
     words.Add(elements);
-    words.AddArray(in_dims, 3).AddArray(out_dims, 3).AddArray(kernel, 3);
-    words.AddArray(stride, 3).AddArray(dilation, 3).AddArray(pad, 3);
-    words.AddArray(pad_end, 3).Add(include_pad).Add(column_major);
+    AddSpatialAxes(axes, &words);
+    for (const SpatialAxis& axis : axes) words.Add(axis.window.pad_end);
+    words.Add(include_pad).Add(column_major);
     return pool.Launch(run.stream, GridFor(elements), words);
   }};
 }
