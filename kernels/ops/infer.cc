@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
@@ -36,10 +37,15 @@ absl::Status InferBroadcastBool(InferContext& context) {
   return absl::OkStatus();
 }
 
-IntList AttributeOrInput(const InferContext& context,
-                         std::string_view attribute, size_t i) {
+absl::StatusOr<IntList> AttributeOrInput(const InferContext& context,
+                                         std::string_view attribute, size_t i) {
   const NodeInfo& node = context.node();
   IntList list;
+  if (node.attributes.Has(attribute) && node.HasInput(i)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute \"", AbslView(attribute), "\" and input ", i,
+                     " say the same: give one of them"));
+  }
   if (node.attributes.Has(attribute)) {
     list.state = IntList::State::kKnown;
     list.values = node.attributes.Ints(attribute);

@@ -36,9 +36,9 @@ struct IntList {
   bool absent() const { return state == State::kAbsent; }
   bool known() const { return state == State::kKnown; }
 };
-// The attribute if it is there, else input `i`.
-IntList AttributeOrInput(const InferContext& context,
-                         std::string_view attribute, size_t i);
+// The attribute if it is there, else input `i`; an error if both are.
+absl::StatusOr<IntList> AttributeOrInput(const InferContext& context,
+                                         std::string_view attribute, size_t i);
 // The same when everything is known; empty optional if neither is there.
 WEIR_EXPORT std::optional<std::vector<int64_t>> AttributeOrInput(
     const NodeInfo& node, const PlanArgs& args, std::string_view attribute,

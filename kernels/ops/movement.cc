@@ -392,7 +392,8 @@ absl::Status InferSplit(InferContext& context) {
   const NodeInfo& node = context.node();
   const DType dtype = node.input_types[0];
   const SymbolicShape& input = context.input_shape(0);
-  const IntList list = AttributeOrInput(context, "split", 1);
+  WEIR_ASSIGN_OR_RETURN(const IntList list,
+                        AttributeOrInput(context, "split", 1));
   const size_t parts = static_cast<size_t>(node.num_outputs);
   if (!input.has_value()) {
     for (size_t i = 0; i < parts; ++i) {

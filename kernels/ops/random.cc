@@ -32,7 +32,8 @@ absl::Status InferRandomUniform(InferContext& context) {
   WEIR_ASSIGN_OR_RETURN(const DType dtype, OutputType(node));
   WEIR_RETURN_IF_ERROR(UniformDrawsOf(node).status());
   const std::string_view attribute = node.HasInput(0) ? "" : "shape";
-  const IntList shape = AttributeOrInput(context, attribute, 0);
+  WEIR_ASSIGN_OR_RETURN(const IntList shape,
+                        AttributeOrInput(context, attribute, 0));
   if (shape.state == IntList::State::kUnknown) {
     SymbolicShape unknown;
     if (const auto rank = KnownElements(context, 0); rank.has_value()) {

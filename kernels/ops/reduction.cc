@@ -37,7 +37,8 @@ absl::Status InferReduce(InferContext& context) {
   const NodeInfo& node = context.node();
   const DType dtype = node.input_types[0];
   const SymbolicShape& input = context.input_shape(0);
-  const IntList axes = AttributeOrInput(context, "axes", 1);
+  WEIR_ASSIGN_OR_RETURN(const IntList axes,
+                        AttributeOrInput(context, "axes", 1));
   const bool keep = node.attributes.Int("keepdims", 1) != 0;
   if (!input.has_value() || axes.state == IntList::State::kUnknown) {
     SymbolicShape shape;

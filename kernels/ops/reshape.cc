@@ -164,7 +164,8 @@ absl::Status InferFlatten(InferContext& context) {
 absl::Status InferSqueeze(InferContext& context) {
   const DType dtype = context.node().input_types[0];
   const SymbolicShape& input = context.input_shape(0);
-  const IntList axes = AttributeOrInput(context, "axes", 1);
+  WEIR_ASSIGN_OR_RETURN(const IntList axes,
+                        AttributeOrInput(context, "axes", 1));
   if (!input.has_value() || axes.state == IntList::State::kUnknown) {
     SymbolicShape shape;
     const auto count = KnownElements(context, 1);
@@ -203,7 +204,8 @@ absl::Status InferSqueeze(InferContext& context) {
 absl::Status InferUnsqueeze(InferContext& context) {
   const DType dtype = context.node().input_types[0];
   const SymbolicShape& input = context.input_shape(0);
-  const IntList axes = AttributeOrInput(context, "axes", 1);
+  WEIR_ASSIGN_OR_RETURN(const IntList axes,
+                        AttributeOrInput(context, "axes", 1));
   if (axes.absent()) return absl::InvalidArgumentError("\"axes\" are missing");
   if (!input.has_value() || !axes.known()) {
     SymbolicShape shape;

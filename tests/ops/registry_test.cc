@@ -1,6 +1,10 @@
 #include "kernels/ops/registry.h"
 
+#include <algorithm>
+#include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,6 +54,52 @@ TEST(OpRegistryTest, EveryOperatorOfTheListHasDefinitionAndCpuKernel) {
     found.insert((def->domain.empty() ? "onnx." : "weir.") + name);
   }
   EXPECT_EQ(found, listed);
+}
+
+// ONNX made inputs of lists that were attributes. Which of two holds, nothing
+// says.
+TEST(OpRegistryTest, AListIsAnAttributeOrAnInputNotBoth) {
+  const auto registry = MakeOpRegistry();
+  std::set<std::string> found;
+  for (const OpDef* def : registry->List()) {
+    if (!def->domain.empty()) continue;
+    for (size_t i = 0; i < def->inputs.size(); ++i) {
+      const std::string name(def->inputs[i].name);
+      const bool attribute = std::any_of(
+          def->attributes.begin(), def->attributes.end(),
+          [&](const AttributeDef& known) { return known.name == name; });
+      if (!attribute) continue;
+      found.insert(std::string(def->name));
+      for (const int opset : {11, 13, 21}) {
+        SCOPED_TRACE(testing::Message() << def->name << " " << opset);
+        NodeInfo node = Node(std::string(def->name),
+                             Attrs({{name, std::vector<int64_t>{1}}}), opset);
+        node.input_types.assign(i, DType::kFloat);
+        node.input_types.push_back(DType::kInt64);
+        std::vector<SymbolicShape> shapes(i, SymbolicDims{1, 1});
+        shapes.push_back(SymbolicDims{1});
+        for (const bool known : {false, true}) {
+          std::vector<std::optional<std::vector<int64_t>>> lists(i + 1);
+          if (known) lists[i] = {1};
+          const absl::Status refused =
+              InferShapes(node, shapes, lists).status();
+          EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+          EXPECT_THAT(refused.message(), HasSubstr("attribute \"" + name));
+          EXPECT_THAT(refused.message(),
+                      HasSubstr("input " + std::to_string(i)));
+        }
+        // Each alone will do.
+        node.attributes = {};
+        EXPECT_TRUE(InferShapes(node, shapes).ok());
+        node.input_types.pop_back();
+        shapes.pop_back();
+        node.attributes = Attrs({{name, std::vector<int64_t>{1}}});
+        EXPECT_TRUE(InferShapes(node, shapes).ok());
+      }
+    }
+  }
+  EXPECT_THAT(found, testing::IsSupersetOf({"ReduceSum", "ReduceMax", "Split",
+                                            "Squeeze", "Unsqueeze"}));
 }
 
 TEST(OpRegistryTest, InternalOperatorsCannotBeNamed) {
