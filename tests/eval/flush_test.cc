@@ -8,7 +8,7 @@
 #include "kernels/base/error_info.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
-#include "tests/eval/eval_fixture.h"
+#include "tests/eval/deferred_fixture.h"
 
 namespace weir {
 namespace {
@@ -16,46 +16,8 @@ namespace {
 using ::testing::ElementsAre;
 using testing::Eventually;
 
-class Flush : public EvalTest {
+class Flush : public DeferredTest {
  protected:
-  // A deferred work of one operator that keeps its result.
-  struct Deferred : WatchedWork {
-    explicit Deferred(Flush* test, const std::string& op, size_t inputs,
-                      Attributes attributes = {}, std::string domain = "") {
-      auto graph = std::make_shared<const Graph>(
-          MakeGraph(op, inputs, std::move(attributes), std::move(domain)));
-      request().program = test->Compile(*graph);
-      request().graph = std::move(graph);
-      request().outputs = {OutputWish::kKeep};
-      request().mode = EvalMode::kDeferred;
-    }
-
-    void Read(size_t input, const WatchedWork& from) {
-      request().inputs.resize(std::max(request().inputs.size(), input + 1));
-      request().inputs[input].producer = from.work;
-    }
-    void Read(size_t input, const std::vector<float>& values) {
-      request().inputs.resize(std::max(request().inputs.size(), input + 1));
-      request().inputs[input] = Floats(values);
-    }
-  };
-
-  void Defer(Activation& activation, Deferred& deferred) {
-    activation.Defer(deferred.work, &deferred.waiter);
-    ASSERT_TRUE(deferred.Returned().ok()) << deferred.work->status();
-  }
-
-  // The elements of what a finished work kept.
-  std::vector<float> Kept(Activation& activation, const WatchedWork& from) {
-    WatchedWork reader;
-    reader.request().program = Compile("Identity", 1);
-    reader.request().inputs.resize(1);
-    reader.request().inputs[0].tensor = from.work->OutputTensor(0);
-    activation.Submit(reader.work.get(), &reader.waiter);
-    EXPECT_TRUE(reader.Done().ok()) << reader.work->status();
-    return Result(*reader.work);
-  }
-
   // A deferred work is read in another context, and that is read here.
   void ThereAndBack(EvalMode last_mode) {
     Activation here = Enter(NewContext());

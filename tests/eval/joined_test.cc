@@ -1,0 +1,248 @@
+// Which deferred works run as one graph, and that joining them changes neither
+// results nor errors.
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/base/eventually.h"
+#include "tests/device/fault_injecting_device.h"
+#include "tests/eval/deferred_fixture.h"
+
+namespace weir {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::Eventually;
+
+class Joined : public DeferredTest {
+ protected:
+  // Of one input: its negative and its size.
+  Source MakePair() {
+    Graph graph = MakeGraph("Neg", 1);
+    GraphNode size = graph.nodes[0];
+    size.name = "the_other_node";
+    size.op = "Abs";
+    size.outputs = {"size"};
+    graph.nodes.push_back(std::move(size));
+    graph.outputs.push_back("size");
+    return MakeSource(std::move(graph));
+  }
+
+  // What needs nothing is done before `reader`, of {2, -3}, may go on.
+  void ExpectToWaitAlone(Deferred& reader, const std::function<void()>& go_on) {
+    const std::vector<float> values = {-2, 3};
+    Activation here = Enter(NewContext());
+    Deferred free(this, "Neg", 1);
+    free.Read(0, values);
+    Defer(here, free);
+    Defer(here, reader);
+    here.Flush();
+    EXPECT_TRUE(Eventually([&] { return free.work->done(); }));
+    EXPECT_FALSE(reader.work->done());
+    go_on();
+    EXPECT_EQ(free.Done(), absl::OkStatus());
+    EXPECT_EQ(reader.Done(), absl::OkStatus());
+    EXPECT_THAT(Kept(here, reader), ElementsAre(2, 3));
+  }
+
+  uint64_t compiled() const { return engine_->programs().stats().misses; }
+};
+WEIR_EVAL_ON_EVERY_DEVICE(Joined);
+
+// One engine may join the same programs in many ways.
+TEST_P(Joined, GraphsAreToldApart) {
+  const Source neg = MakeSource("Neg", 1), abs = MakeSource("Abs", 1);
+  const Source pair = MakePair();
+  struct Link {
+    size_t member;
+    size_t output;
+  };
+  struct Member {
+    Source source;
+    std::optional<Link> reads;                 // else the caller's values
+    std::vector<std::vector<float>> expected;  // none: nobody holds it
+  };
+  const std::vector<float> values = {-2, 3};
+  const std::vector<float> negative = {2, -3}, size = {2, 3};
+  const std::vector<float> negative_size = {-2, -3};
+  const std::vector<std::vector<Member>> joined = {
+      {{neg, {}, {negative}}, {abs, Link{0, 0}, {size}}},
+      {{neg, {}, {}}, {abs, Link{0, 0}, {size}}},
+      {{neg, {}, {negative}}, {abs, {}, {size}}},
+      {{abs, {}, {size}}, {neg, Link{0, 0}, {negative_size}}},
+      {{neg, {}, {negative}}, {abs, {}, {size}}, {neg, Link{0, 0}, {values}}},
+      {{neg, {}, {negative}},
+       {abs, {}, {size}},
+       {neg, Link{1, 0}, {negative_size}}},
+      {{pair, {}, {negative, size}}, {neg, Link{0, 0}, {values}}},
+      {{pair, {}, {negative, size}}, {neg, Link{0, 1}, {negative_size}}},
+  };
+  Activation activation = Enter(NewContext());
+  for (const bool known : {false, true}) {
+    for (size_t i = 0; i < joined.size(); ++i) {
+      SCOPED_TRACE(i);
+      std::deque<Deferred> works;
+      for (const Member& member : joined[i]) {
+        Deferred& work = works.emplace_back(member.source);
+        if (member.reads.has_value()) {
+          work.Read(0, works[member.reads->member], member.reads->output);
+        } else {
+          work.Read(0, values);
+        }
+        Defer(activation, work);
+      }
+      for (size_t m = 0; m < works.size(); ++m) {
+        if (joined[i][m].expected.empty()) works[m].work = nullptr;
+      }
+      activation.Flush();
+      for (size_t m = 0; m < works.size(); ++m) {
+        const auto& expected = joined[i][m].expected;
+        if (expected.empty()) continue;
+        ASSERT_EQ(works[m].Done(), absl::OkStatus());
+        EXPECT_EQ(works[m].work->report().joined_works, works.size());
+        for (size_t output = 0; output < expected.size(); ++output) {
+          EXPECT_EQ(Kept(activation, works[m], output), expected[output]);
+        }
+      }
+      EXPECT_EQ(compiled(), known ? joined.size() : i + 1);
+    }
+  }
+}
+
+// Alone each would be refused, and the other one would not.
+TEST_P(Joined, WrongCountsAreErrorsOfTheirOwnWork) {
+  const std::vector<float> values = {-2, 3};
+  for (const std::string field : {"inputs", "outputs"}) {
+    SCOPED_TRACE(field);
+    Activation activation = Enter(NewContext());
+    Deferred good(this, "Neg", 1), bad(this, "Add", 2);
+    good.Read(0, values);
+    bad.Read(0, values);
+    if (field == "outputs") {
+      bad.Read(1, values);
+      bad.request().outputs.push_back(OutputWish::kDrop);
+    }
+    Defer(activation, good);
+    Defer(activation, bad);
+    activation.Flush();
+    EXPECT_EQ(good.Done(), absl::OkStatus());
+    EXPECT_THAT(Kept(activation, good), ElementsAre(2, -3));
+    EXPECT_TRUE(absl::IsInvalidArgument(bad.Done())) << bad.Done();
+    EXPECT_EQ(Field(bad.Done()), field);
+    EXPECT_EQ(compiled(), 0u) << "for both";
+  }
+}
+
+// One that its producer does not keep is an error of the reader alone.
+TEST_P(Joined, AnOutputThatIsDroppedIsNotRead) {
+  const std::vector<float> values = {-2, 3};
+  Activation activation = Enter(NewContext());
+  Deferred producer(MakePair()), reader(this, "Neg", 1), other(this, "Abs", 1);
+  producer.request().outputs = {OutputWish::kKeep, OutputWish::kDrop};
+  producer.Read(0, values);
+  reader.Read(0, producer, 1);
+  other.Read(0, producer, 0);
+  for (Deferred* work : {&producer, &reader, &other}) Defer(activation, *work);
+  activation.Flush();
+  EXPECT_EQ(producer.Done(), absl::OkStatus());
+  EXPECT_THAT(Kept(activation, producer), ElementsAre(2, -3));
+  EXPECT_TRUE(absl::IsFailedPrecondition(reader.Done())) << reader.Done();
+  EXPECT_EQ(Field(reader.Done()), "inputs[0]");
+  EXPECT_EQ(other.Done(), absl::OkStatus());
+  EXPECT_THAT(Kept(activation, other), ElementsAre(2, 3));
+}
+
+// A joined program would have them once more.
+TEST_P(Joined, WhatHasLargeConstantsStaysApart) {
+  constexpr size_t kMost = (size_t{1} << 20) / sizeof(float);
+  const auto make_graph = [](size_t elements) {
+    auto constant = std::make_shared<Constant>();
+    auto data = std::make_shared<const std::vector<float>>(elements, 1.0f);
+    constant->tensor.dtype = DType::kFloat;
+    constant->tensor.dims = {static_cast<int64_t>(elements)};
+    constant->tensor.data = data->data();
+    constant->owner = std::move(data);
+    Graph graph = MakeGraph("Add", 1);
+    graph.nodes[0].inputs.push_back("ones");
+    graph.constants["ones"] = std::move(constant);
+    return graph;
+  };
+  const std::vector<float> values = {-2};
+  for (const bool large : {false, true}) {
+    SCOPED_TRACE(large);
+    Activation activation = Enter(NewContext());
+    Deferred first(this, "Neg", 1), second(this, "Abs", 1);
+    Deferred adds(MakeSource(make_graph(large ? kMost + 1 : kMost)));
+    for (Deferred* work : {&first, &second, &adds}) {
+      work->Read(0, values);
+      Defer(activation, *work);
+    }
+    activation.Flush();
+    for (Deferred* work : {&first, &second, &adds}) {
+      ASSERT_EQ(work->Done(), absl::OkStatus());
+    }
+    EXPECT_EQ(first.work->report().joined_works, large ? 2u : 3u);
+    EXPECT_EQ(second.work->report().joined_works, large ? 2u : 3u);
+    EXPECT_EQ(adds.work->report().joined_works, large ? 0u : 3u);
+    EXPECT_THAT(Kept(activation, adds), ::testing::Each(-1));
+  }
+}
+
+// Somebody in another context writes it, once more.
+TEST_P(Joined, AReaderOfATensorThatIsNotWrittenYetWaitsAlone) {
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> values = {-2, 3};
+  Activation elsewhere = Enter(NewContext());
+  Deferred producer(this, "Neg", 1), reader(this, "Abs", 1);
+  producer.request().mode = EvalMode::kSyncFull;
+  producer.Read(0, values);
+  elsewhere.Submit(producer.work.get(), &producer.waiter);
+  ASSERT_EQ(producer.Done(), absl::OkStatus());
+  const Tensor tensor = producer.work->OutputTensor(0);
+  tensor.storage().SetWriter({gate, 1});
+  reader.Input(0).tensor = tensor;
+  ExpectToWaitAlone(reader, [&] { ASSERT_TRUE(gate->Advance(1).ok()); });
+}
+
+// A GPU's streams wait for each other: there such works may be joined.
+class JoinedOnCpu : public Joined {
+ protected:
+  void SetUp() override {
+    registry_ = MakeOpRegistry();
+    auto device = std::make_unique<FaultInjectingDevice>(
+        MakeCpuDevice({.cpu_threads = 2}));
+    device_ = device.get();
+    auto engine =
+        Engine::Create(std::move(device), registry_.get(), SmallEngine());
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  FaultInjectingDevice* device_ = nullptr;
+};
+INSTANTIATE_TEST_SUITE_P(Devices, JoinedOnCpu, ::testing::Values("cpu"),
+                         [](const auto&) { return "cpu"; });
+
+// The producer is on its stream for as long as the test wants.
+TEST_P(JoinedOnCpu, AReaderOfAWorkThatRunsWaitsAlone) {
+  const std::vector<float> values = {-2, 3};
+  auto& hold = device_->HoldCall(DeviceCall::kLaunch);
+  Activation elsewhere = Enter(NewContext());
+  Deferred producer(this, "Neg", 1), reader(this, "Abs", 1);
+  producer.request().mode = EvalMode::kEager;
+  producer.Read(0, values);
+  elsewhere.Submit(producer.work.get(), &producer.waiter);
+  hold.WaitUntilHeld();
+  reader.Read(0, producer);
+  ExpectToWaitAlone(reader, [&] { hold.Release(); });
+  EXPECT_EQ(producer.Done(), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace weir
