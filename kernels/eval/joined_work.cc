@@ -16,6 +16,19 @@ constexpr size_t kMaxNodes = 4096;
 // A joined program has constants of its own.
 constexpr size_t kMaxConstantBytes = size_t{1} << 20;
 
+// Its plan needs bytes that are on the device. It is refused for that alone,
+// and so it is beside others, where they might be known.
+bool ReadsDeviceOnHost(const WorkRequest& request) {
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    const InputSource& input = request.inputs[i];
+    if ((input.tensor.valid() || input.producer != nullptr) &&
+        request.program->InputOnHost(i)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Whatever else would refuse or end it is an error of it alone.
 bool CanJoin(const Work& work, const Device& device) {
   const WorkRequest& request = work.request;
@@ -23,7 +36,8 @@ bool CanJoin(const Work& work, const Device& device) {
          &request.program->device() == &device &&
          request.program->constant_bytes() <= kMaxConstantBytes &&
          request.inputs.size() == request.program->inputs().size() &&
-         request.outputs.size() == request.program->outputs().size();
+         request.outputs.size() == request.program->outputs().size() &&
+         !ReadsDeviceOnHost(request);
 }
 
 // Nobody waits for the tensor's writer, but perhaps on the device.

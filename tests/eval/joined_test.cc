@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -156,6 +157,39 @@ TEST_P(Joined, AnOutputThatIsDroppedIsNotRead) {
   EXPECT_EQ(Field(reader.Done()), "inputs[0]");
   EXPECT_EQ(other.Done(), absl::OkStatus());
   EXPECT_THAT(Kept(activation, other), ElementsAre(2, 3));
+}
+
+// A plan is made before the producer runs: alone the reader would be refused.
+TEST_P(Joined, WhatAPlanNeedsIsReadFromNoOtherWork) {
+  const auto make_ints = [] {
+    Graph graph = MakeGraph("Identity", 1);
+    graph.inputs[0].dtype = DType::kInt64;
+    return graph;
+  };
+  const auto make_sum = [] {
+    Graph graph = MakeGraph("ReduceSum", 2);
+    graph.inputs[1].dtype = DType::kInt64;
+    return graph;
+  };
+  const std::vector<float> values = {-2};
+  const std::vector<int64_t> first = {0};
+  Activation activation = Enter(NewContext());
+  Deferred axes(MakeSource(make_ints())), sum(MakeSource(make_sum()));
+  Deferred other(this, "Neg", 1);
+  axes.Input(0).dtype = DType::kInt64;
+  axes.Input(0).dims = {1};
+  axes.Input(0).pieces = {std::string_view(
+      reinterpret_cast<const char*>(first.data()), sizeof(int64_t))};
+  sum.Read(0, values);
+  sum.Read(1, axes);
+  other.Read(0, values);
+  for (Deferred* work : {&axes, &sum, &other}) Defer(activation, *work);
+  activation.Flush();
+  EXPECT_EQ(axes.Done(), absl::OkStatus());
+  EXPECT_TRUE(absl::IsInvalidArgument(sum.Done())) << sum.Done();
+  EXPECT_EQ(Field(sum.Done()), "inputs[1]");
+  EXPECT_EQ(other.Done(), absl::OkStatus());
+  EXPECT_EQ(compiled(), 0u) << "joined";
 }
 
 // A joined program would have them once more.
