@@ -59,6 +59,11 @@ function(weir_test_headers target)
   target_compile_options(${target} PRIVATE -fPIE)
   target_precompile_headers(${target} PRIVATE ${arg_UNPARSED_ARGUMENTS})
   _weir_test_options(${target})
+  if(WEIR_CCACHE)
+    get_target_property(launcher ${target} CXX_COMPILER_LAUNCHER)
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${PROJECT_SOURCE_DIR}/cmake/precompile.sh;${launcher}")
+  endif()
 endfunction()
 
 # weir_script_test(NAME COMMAND ... [LABELS ...] [TIMEOUT seconds]): a check
