@@ -358,7 +358,7 @@ class OnDevice : public ::testing::Test {
     gate_.open = &open_;
     Prepare(producer_, gated_);
     producer_.request().outputs = {OutputWish::kKeep};
-    producer_.request().signal = {Signal{signal_, 5}};
+    producer_.request().signal = {Signal{signal_, 5}, Signal{other_signal_, 2}};
     in_ = Enter();
     in_.Submit(producer_.work.get(), &producer_.waiter);
   }
@@ -417,6 +417,8 @@ class OnDevice : public ::testing::Test {
   std::shared_ptr<const Program> gated_, identity_;
   const std::shared_ptr<Timeline> signal_ =
       std::make_shared<Timeline>("signal");
+  const std::shared_ptr<Timeline> other_signal_ =
+      std::make_shared<Timeline>("other signal");
   WatchedWork producer_;
   Activation in_;
 };
@@ -432,6 +434,13 @@ TEST_F(OnDevice, ASignalIsWaitedForThere) {
   WatchedWork reader;
   Prepare(reader, identity_);
   reader.request().after = {Point{signal_, 5}};
+  ExpectDeviceSideWait(reader);
+}
+
+TEST_F(OnDevice, ASecondSignalIsWaitedForThere) {
+  WatchedWork reader;
+  Prepare(reader, identity_);
+  reader.request().after = {Point{other_signal_, 2}};
   ExpectDeviceSideWait(reader);
 }
 

@@ -60,6 +60,41 @@ TEST_P(Ends, AFailureFailsItsPointItsSignalsAndWhatComesAfter) {
   EXPECT_EQ(good.work->point().Outcome(), absl::OkStatus());
 }
 
+TEST_P(Ends, EverySignalIsMovedAndEveryWaiterTold) {
+  for (const absl::Status& outcome :
+       {absl::OkStatus(), absl::DataLossError("broken")}) {
+    SCOPED_TRACE(outcome.ToString());
+    auto gate = std::make_shared<Timeline>("gate");
+    Activation activation = Enter(NewContext());
+    WatchedWork signals;
+    Prepare(signals);
+    signals.request().after = {Point{gate, 1}};
+    std::deque<WatchedWork> waiters(3);
+    std::deque<Activation> others;
+    std::vector<Point> told;
+    for (WatchedWork& waiter : waiters) {
+      const auto timeline = std::make_shared<Timeline>("told");
+      told.push_back({timeline, told.size() + 1});
+      signals.request().signal.push_back({timeline, told.back().value});
+      Prepare(waiter);
+      waiter.request().after = {told.back()};
+      waiter.request().deadline = NowNanos() + Nanos{20} * 1'000'000'000;
+    }
+    activation.Submit(signals.work.get(), &signals.waiter);
+    for (WatchedWork& waiter : waiters) {
+      others.push_back(Enter(NewContext()));
+      others.back().Submit(waiter.work.get(), &waiter.waiter);
+    }
+    ASSERT_TRUE(gate->Advance(1, outcome).ok());
+    EXPECT_EQ(signals.Done().code(), outcome.code());
+    for (size_t i = 0; i < waiters.size(); ++i) {
+      EXPECT_EQ(waiters[i].Done().code(), outcome.code()) << i;
+      const auto known = told[i].Outcome().value_or(absl::UnknownError(""));
+      EXPECT_EQ(known.code(), outcome.code()) << i;
+    }
+  }
+}
+
 TEST_P(Ends, AFailureOfADeferredWorkFailsThePointItHadBefore) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation activation = Enter(NewContext());
