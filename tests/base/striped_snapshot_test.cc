@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 
 namespace weir {
 namespace {
@@ -81,6 +83,39 @@ TEST(StripedSnapshotTest, AWriterWaitsForWhoLooksAndReadersDoNot) {
   reader.join();
   writer.join();
   EXPECT_TRUE(old.expired());
+}
+
+// At each moment somebody looks, in the same stripe: each of two readers goes
+// when the other one has come.
+TEST(StripedSnapshotTest, AWriterDoesNotWaitForThoseWhoComeLater) {
+  constexpr size_t kManyStripes = 64;  // a multiple of how many there are
+  StripedSnapshot<int> snapshot(std::make_shared<const int>(1));
+  std::atomic<bool> stored = false, over = false;
+  std::array<Event, 2> came;
+  std::array<size_t, 2> stripes = {};
+  const auto look = [&](size_t self) {
+    stripes[self] = ThreadStripe() % kManyStripes;
+    for (size_t round = 1; !over; ++round) {
+      snapshot.Read([&](int) {
+        came[self].Set();
+        came[1 - self].Wait(round + self);
+      });
+    }
+    came[self].Set();
+  };
+  std::thread first(look, size_t{0});
+  came[0].Wait();
+  for (size_t i = 1; i < kManyStripes; ++i) std::thread(ThreadStripe).join();
+  std::thread second(look, size_t{1});
+  came[1].Wait();
+  std::thread writer([&] {
+    snapshot.Store(std::make_shared<const int>(2));
+    stored = true;
+  });
+  EXPECT_TRUE(testing::Eventually([&] { return stored.load(); }));
+  over = true;
+  for (std::thread* thread : {&first, &second, &writer}) thread->join();
+  EXPECT_EQ(stripes[0], stripes[1]);
 }
 
 TEST(StripedSnapshotTest, AThreadKeepsItsStripe) {

@@ -510,6 +510,19 @@ TEST_F(StreamPoolTest, APoisonedDeviceFailsWaitersAndOwners) {
   EXPECT_EQ(pool->stats().destroyed_total, 1u);
 }
 
+TEST_F(StreamPoolTest, APoisonedDeviceLeasesNoIdleLaneOut) {
+  auto pool = Make(1, 1);
+  ASSERT_EQ(pool->stats().idle, 1u);
+  device_.health().Poison(absl::InternalError("gone"));
+  EXPECT_EQ(Reason(pool->TryAcquire().status()), "DEVICE_POISONED");
+  EXPECT_EQ(Reason(pool->AcquireNow().status()), "DEVICE_POISONED");
+  Grant grant;
+  EXPECT_EQ(pool->Acquire(kNoDeadline, grant.callback()), 0u);
+  ASSERT_TRUE(grant.result.has_value());
+  EXPECT_EQ(Reason(grant.result->status()), "DEVICE_POISONED");
+  EXPECT_EQ(pool->stats().leases_total, 0u);
+}
+
 TEST_F(StreamPoolTest, StopCancelsWaitersAndWaitsForLeases) {
   auto pool = Make(1, 1);
   auto lease = *pool->TryAcquire();
@@ -781,6 +794,32 @@ TEST_F(StreamPoolTest, RoomIsMadeOneLaneAfterTheOther) {
   EXPECT_TRUE(other.ok() && other->lane()->HasArena(4 << 20));
   hold.Release();
   grower.join();
+  CheckEquation(pool->stats());
+}
+
+// The lane is nobody's while its arena goes.
+TEST_F(StreamPoolTest, WhoWaitsGetsTheLaneWhoseArenaWent) {
+  StreamPoolOptions options;
+  options.max = 2;
+  options.max_arena_bytes = size_t{8} << 20;
+  auto pool = Make(options);
+  auto a = *pool->TryAcquire();
+  auto b = *pool->TryAcquire();
+  Lane* const lane = a.lane();
+  EXPECT_TRUE(lane->Arena(8 << 20).ok());
+  a.Reset();
+  auto& hold = device_.HoldCall(DeviceCall::kFree);
+  std::thread grower([&] { EXPECT_TRUE(b.lane()->Arena(4 << 20).ok()); });
+  hold.WaitUntilHeld();
+  Grant waiting;
+  pool->Acquire(kNoDeadline, waiting.callback());
+  EXPECT_FALSE(waiting.result.has_value());
+  CheckEquation(pool->stats());
+  hold.Release();
+  grower.join();
+  ASSERT_TRUE(waiting.result.has_value());
+  ASSERT_TRUE(waiting.result->ok()) << waiting.result->status();
+  EXPECT_EQ((*waiting.result)->lane(), lane);
   CheckEquation(pool->stats());
 }
 
