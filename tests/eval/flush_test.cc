@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::Eventually;
+using ::testing::IsEmpty;
 
 class Flush : public DeferredTest {
  protected:
@@ -68,6 +69,30 @@ TEST_P(Flush, JoinsAChainIntoOneRun) {
   EXPECT_THAT(Kept(activation, negative), ElementsAre(-11, -18));
   EXPECT_THAT(Kept(activation, size), ElementsAre(11, 18));
   EXPECT_EQ(engine_->programs().stats().programs, 1u);
+}
+
+TEST_P(Flush, EachJoinedWorkWasAcceptedWhenItCame) {
+  Activation activation = Enter(NewContext());
+  const std::vector<float> a = {1};
+  Deferred first(this, "Neg", 1), second(this, "Abs", 1);
+  first.Read(0, a);
+  second.Read(0, first);
+  const Nanos before = NowNanos();
+  Defer(activation, first);
+  const Nanos between = NowNanos();
+  Defer(activation, second);
+  const Nanos after = NowNanos();
+  activation.Flush();
+  for (Deferred* work : {&first, &second}) {
+    ASSERT_EQ(work->Done(), absl::OkStatus());
+    EXPECT_EQ(work->work->report().joined_works, 2u);
+  }
+  const Nanos first_at = first.work->report().accepted_at;
+  const Nanos second_at = second.work->report().accepted_at;
+  EXPECT_GE(first_at, before);
+  EXPECT_LE(first_at, between);
+  EXPECT_GE(second_at, between);
+  EXPECT_LE(second_at, after);
 }
 
 TEST_P(Flush, CompilesTheSameChainOnce) {
@@ -417,9 +442,11 @@ struct CountedEnd final : WorkObserver {
   void OnDone(Work& work) override {
     ++ends;
     status = work.status();
+    done.Set();
   }
   int returns = 0, ends = 0;
   absl::Status status;
+  Event done;
 };
 
 TEST_P(Flush, WhatNobodyWaitsForEndsUnrun) {
@@ -434,6 +461,28 @@ TEST_P(Flush, WhatNobodyWaitsForEndsUnrun) {
   EXPECT_EQ(told.returns, 1);
   EXPECT_EQ(told.ends, 1);
   EXPECT_TRUE(absl::IsCancelled(told.status)) << told.status;
+}
+
+// A reader that is given up sets what it reads free. Each flush counts anew.
+TEST_P(Flush, AChainThatNobodyReadsEndsUnrun) {
+  Activation activation = Enter(NewContext());
+  const std::vector<float> a = {1};
+  for (const int flush : {1, 2}) {
+    SCOPED_TRACE(flush);
+    Deferred producer(this, "Neg", 1), reader(this, "Abs", 1);
+    producer.Read(0, a);
+    reader.Read(0, producer);
+    CountedEnd ends[2];
+    activation.Defer(std::exchange(producer.work, nullptr), &ends[0]);
+    activation.Defer(std::exchange(reader.work, nullptr), &ends[1]);
+    const FlushResult result = activation.Flush();
+    EXPECT_THAT(result.dropped, ElementsAre(1, 2));
+    EXPECT_THAT(result.executed, IsEmpty());
+    for (CountedEnd& told : ends) {
+      told.done.Wait();
+      EXPECT_TRUE(absl::IsCancelled(told.status)) << told.status;
+    }
+  }
 }
 
 TEST_P(Flush, AWorkWhoseSignalOrPointIsWaitedForRuns) {
