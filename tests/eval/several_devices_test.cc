@@ -1,6 +1,11 @@
 // Two engines with one registry, as a process has that serves several devices:
 // each evaluates with the other one beside it, refuses by name what is the
 // other's, and waits on the host for points of the other.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -8,7 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "tests/base/eventually.h"
+#include "tests/device/test_task.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
@@ -17,7 +24,8 @@ namespace {
 struct Pair {
   const char* name;
   const char* first;
-  const char* second;  // "cpu:1": another CPU device
+  const char* second;         // "cpu:1": another CPU device
+  bool streams_wait = false;  // of CPUs
 };
 
 class SeveralDevices : public ::testing::TestWithParam<Pair> {
@@ -43,7 +51,9 @@ class SeveralDevices : public ::testing::TestWithParam<Pair> {
   void Open(const std::string& which, Side* side) {
     const bool another = which == "cpu:1";
     auto device = MakeDevice(another ? "cpu" : which,
-                             {.cpu_threads = 2, .cpu_ordinal = another ? 1 : 0},
+                             {.cpu_threads = 2,
+                              .streams_wait = GetParam().streams_wait,
+                              .cpu_ordinal = another ? 1 : 0},
                              *registry_);
     if (Reason(device.status()) == "NO_CUDA_DEVICE") {
       GTEST_SKIP() << device.status().message();
@@ -116,6 +126,7 @@ class SeveralDevices : public ::testing::TestWithParam<Pair> {
 INSTANTIATE_TEST_SUITE_P(
     Devices, SeveralDevices,
     ::testing::Values(Pair{"cpus", "cpu", "cpu:1"},
+                      Pair{"waiting_cpus", "cpu", "cpu:1", true},
                       Pair{"cuda_cpu", "cuda:0", "cpu"},
                       Pair{"cpu_cuda", "cpu", "cuda:0"},
                       Pair{"cuda_twice", "cuda:0", "cuda:0"},
@@ -215,14 +226,50 @@ TEST_P(SeveralDevices, EachHasLibrariesOfItsOwn) {
   }
 }
 
-TEST_P(SeveralDevices, MemoryIsTheDevicesThatMadeIt) {
-  for (int turn = 0; turn < 4; ++turn) {
+// Both are there at once, each written and read by a stream of its device.
+TEST_P(SeveralDevices, MemoryOfOneIsNoneOfTheOthers) {
+  constexpr size_t kBytes = size_t{1} << 20;
+  struct Owned {
+    Device* device;
+    DeviceMemory memory;
+    PinnedMemory pinned;
+    std::unique_ptr<Stream> stream;  // ends before what it uses
+  };
+  for (const bool turned : {false, true}) {
+    SCOPED_TRACE(turned);
+    std::vector<Owned> all;
     for (Side* side : {&first_, &second_}) {
       Device& device = side->engine->device();
-      auto memory = device.Allocate(1 << 20);
-      auto pinned = device.AllocatePinned(1 << 20);
+      auto memory = device.Allocate(kBytes);
+      auto pinned = device.AllocatePinned(kBytes);
+      auto stream = device.CreateStream(0);
       ASSERT_TRUE(memory.ok()) << memory.status();
       ASSERT_TRUE(pinned.ok()) << pinned.status();
+      ASSERT_TRUE(stream.ok()) << stream.status();
+      all.push_back({&device, *std::move(memory), *std::move(pinned),
+                     *std::move(stream)});
+    }
+    if (turned) std::swap(all[0], all[1]);
+    for (size_t i = 0; i < all.size(); ++i) {
+      std::memset(all[i].pinned.data(), 0, kBytes);
+      TestTask write([&](Stream& stream) {
+        return stream.Fill(all[i].memory.data(), static_cast<uint8_t>(i + 1),
+                           kBytes);
+      });
+      all[i].stream->Enqueue(&write);
+      EXPECT_EQ(write.Wait().status, absl::OkStatus());
+    }
+    for (Owned& one : all) {
+      TestTask read([&](Stream& stream) {
+        return stream.CopyToHost(one.pinned.data(), one.memory.data(), kBytes);
+      });
+      one.stream->Enqueue(&read);
+      EXPECT_EQ(read.Wait().status, absl::OkStatus());
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_THAT(absl::MakeSpan(all[i].pinned.data(), kBytes),
+                  ::testing::Each(static_cast<std::byte>(i + 1)));
+      EXPECT_EQ(&all[i].stream->device(), all[i].device);
     }
   }
 }
@@ -260,7 +307,7 @@ TEST_P(SeveralDevices, ProgramsTensorsAndProducersOfTheOtherAreRefused) {
   }
 }
 
-// However far the work of the other device has come.
+// The work of the other device is not launched yet.
 TEST_P(SeveralDevices, APointOfTheOtherIsAWaitOfTheHost) {
   for (auto [here, there] :
        {std::pair(&first_, &second_), std::pair(&second_, &first_)}) {
@@ -284,6 +331,36 @@ TEST_P(SeveralDevices, APointOfTheOtherIsAWaitOfTheHost) {
     EXPECT_EQ(behind.work->report().waits[0].kind, InsertedWait::Kind::kHost);
     EXPECT_TRUE(end.Outcome().has_value()) << "it did not wait";
     EXPECT_TRUE(held.Done().ok()) << held.Done();
+  }
+}
+
+// A place on a stream of the other device, or what is backed by one.
+TEST_P(SeveralDevices, APointThatIsLaunchedThereIsAWaitOfTheHost) {
+  for (auto [here, there] :
+       {std::pair(&first_, &second_), std::pair(&second_, &first_)}) {
+    for (const bool backed : {false, true}) {
+      SCOPED_TRACE(here->name + (backed ? ", backed" : ""));
+      auto stream = std::make_shared<Timeline>("a stream of the other",
+                                               &there->engine->device());
+      auto told = std::make_shared<Timeline>("told");
+      stream->SetLaunched(1);
+      told->Back(1, {stream, 1});
+      Activation activation = Enter(*here);
+      WatchedWork behind;
+      Prepare(behind, here->program);
+      behind.request().after = {Point{backed ? told : stream, 1}};
+      activation.Submit(behind.work.get(), &behind.waiter);
+      const Dispatcher& dispatcher = here->engine->dispatcher();
+      EXPECT_TRUE(
+          testing::Eventually([&] { return dispatcher.parked() == 1; }));
+      EXPECT_LT(behind.work->state(), WorkState::kScheduled);
+      EXPECT_TRUE(stream->Advance(1).ok());
+      EXPECT_TRUE(told->Advance(1).ok());
+      ASSERT_TRUE(behind.Done().ok()) << behind.Done();
+      ExpectNegated(*behind.work);
+      ASSERT_EQ(behind.work->report().waits.size(), 1u);
+      EXPECT_EQ(behind.work->report().waits[0].kind, InsertedWait::Kind::kHost);
+    }
   }
 }
 
@@ -313,16 +390,33 @@ TEST_P(SeveralDevices, AFaultOfTheOtherIsToldWithItsCauseAndStaysThere) {
   }
 }
 
-// One device, with all that it made, goes before the other one does.
+// One device goes, with all that it made.
 TEST_P(SeveralDevices, OneGoesWhileTheOtherEvaluates) {
+  std::atomic<size_t> evaluated = 0;
+  std::atomic<bool> over = false;
+  const auto evaluates_more = [&] {
+    const size_t before = evaluated;
+    // The first of these may have been there already.
+    return testing::Eventually([&] { return evaluated >= before + 2; });
+  };
+  std::thread evaluates([&] {
+    Activation activation = Enter(second_);
+    while (!over) {
+      WatchedWork watched;
+      Prepare(watched, second_.program);
+      activation.Submit(watched.work.get(), &watched.waiter);
+      EXPECT_EQ(watched.Done(), absl::OkStatus());
+      if (!watched.work->status().ok()) return;
+      ExpectNegated(*watched.work);
+      ++evaluated;
+    }
+  });
+  EXPECT_TRUE(evaluates_more());
   first_.program = nullptr;
   first_.engine = nullptr;
-  Activation activation = Enter(second_);
-  WatchedWork watched;
-  Prepare(watched, second_.program);
-  activation.Submit(watched.work.get(), &watched.waiter);
-  ASSERT_TRUE(watched.Done().ok()) << watched.Done();
-  ExpectNegated(*watched.work);
+  EXPECT_TRUE(evaluates_more());
+  over = true;
+  evaluates.join();
 }
 
 }  // namespace
