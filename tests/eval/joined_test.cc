@@ -48,7 +48,7 @@ class Joined : public DeferredTest {
     EXPECT_FALSE(reader.work->done());
     go_on();
     EXPECT_EQ(free.Done(), absl::OkStatus());
-    EXPECT_EQ(reader.Done(), absl::OkStatus());
+    ASSERT_EQ(reader.Done(), absl::OkStatus());
     EXPECT_THAT(Kept(here, reader), ElementsAre(2, 3));
   }
 
