@@ -52,6 +52,23 @@ class Joined : public DeferredTest {
     EXPECT_THAT(Kept(here, reader), ElementsAre(2, 3));
   }
 
+  // A work that needs nothing and `reader`, of {2, -3}, run as one.
+  void ExpectToJoin(Activation& activation, Deferred& reader,
+                    const std::function<void()>& go_on) {
+    const std::vector<float> values = {-2, 3};
+    Deferred free(this, "Neg", 1);
+    free.Read(0, values);
+    Defer(activation, free);
+    Defer(activation, reader);
+    activation.Flush();
+    go_on();
+    for (Deferred* work : {&free, &reader}) {
+      ASSERT_EQ(work->Done(), absl::OkStatus());
+      EXPECT_EQ(work->work->report().joined_works, 2u);
+    }
+    EXPECT_THAT(Kept(activation, reader), ElementsAre(2, 3));
+  }
+
   uint64_t compiled() const { return engine_->programs().stats().misses; }
 };
 WEIR_EVAL_ON_EVERY_DEVICE(Joined);
@@ -140,23 +157,30 @@ TEST_P(Joined, WrongCountsAreErrorsOfTheirOwnWork) {
   }
 }
 
-// One that its producer does not keep is an error of the reader alone.
+// One that its producer does not keep, or does not have, is an error of the
+// reader alone.
 TEST_P(Joined, AnOutputThatIsDroppedIsNotRead) {
   const std::vector<float> values = {-2, 3};
-  Activation activation = Enter(NewContext());
-  Deferred producer(MakePair()), reader(this, "Neg", 1), other(this, "Abs", 1);
-  producer.request().outputs = {OutputWish::kKeep, OutputWish::kDrop};
-  producer.Read(0, values);
-  reader.Read(0, producer, 1);
-  other.Read(0, producer, 0);
-  for (Deferred* work : {&producer, &reader, &other}) Defer(activation, *work);
-  activation.Flush();
-  EXPECT_EQ(producer.Done(), absl::OkStatus());
-  EXPECT_THAT(Kept(activation, producer), ElementsAre(2, -3));
-  EXPECT_TRUE(absl::IsFailedPrecondition(reader.Done())) << reader.Done();
-  EXPECT_EQ(Field(reader.Done()), "inputs[0]");
-  EXPECT_EQ(other.Done(), absl::OkStatus());
-  EXPECT_THAT(Kept(activation, other), ElementsAre(2, 3));
+  for (const size_t output : {size_t{1}, size_t{2}}) {
+    SCOPED_TRACE(output);
+    Activation activation = Enter(NewContext());
+    Deferred producer(MakePair()), reader(this, "Neg", 1);
+    Deferred other(this, "Abs", 1);
+    producer.request().outputs = {OutputWish::kKeep, OutputWish::kDrop};
+    producer.Read(0, values);
+    reader.Read(0, producer, output);
+    other.Read(0, producer, 0);
+    for (Deferred* work : {&producer, &reader, &other}) {
+      Defer(activation, *work);
+    }
+    activation.Flush();
+    EXPECT_EQ(producer.Done(), absl::OkStatus());
+    EXPECT_THAT(Kept(activation, producer), ElementsAre(2, -3));
+    EXPECT_TRUE(absl::IsFailedPrecondition(reader.Done())) << reader.Done();
+    EXPECT_EQ(Field(reader.Done()), "inputs[0]");
+    EXPECT_EQ(other.Done(), absl::OkStatus());
+    EXPECT_THAT(Kept(activation, other), ElementsAre(2, 3));
+  }
 }
 
 // A plan is made before the producer runs: alone the reader would be refused.
@@ -228,6 +252,55 @@ TEST_P(Joined, WhatHasLargeConstantsStaysApart) {
   }
 }
 
+TEST_P(Joined, ReadersOfWhatIsWrittenJoin) {
+  const std::vector<float> values = {-2, 3};
+  Activation activation = Enter(NewContext());
+  Deferred producer(this, "Neg", 1), reader(this, "Abs", 1);
+  producer.request().mode = EvalMode::kSyncFull;
+  producer.Read(0, values);
+  activation.Submit(producer.work.get(), &producer.waiter);
+  ASSERT_EQ(producer.Done(), absl::OkStatus());
+  reader.Input(0).tensor = producer.work->OutputTensor(0);
+  ExpectToJoin(activation, reader, [] {});
+}
+
+// It is before them in any case.
+TEST_P(Joined, ReadersOfAnEarlierWorkOfTheirContextJoin) {
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> values = {-2, 3};
+  Activation activation = Enter(NewContext());
+  Deferred producer(this, "Neg", 1), reader(this, "Abs", 1);
+  producer.request().mode = EvalMode::kEager;
+  producer.request().after = {Point{gate, 1}};
+  producer.Read(0, values);
+  activation.Submit(producer.work.get(), &producer.waiter);
+  reader.Read(0, producer);
+  ExpectToJoin(activation, reader, [&] { ASSERT_TRUE(gate->Advance(1).ok()); });
+  EXPECT_EQ(producer.Done(), absl::OkStatus());
+}
+
+TEST_P(Joined, ADeadlineEndsItsOwnWorkAlone) {
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> values = {-2, 3};
+  Activation activation = Enter(NewContext());
+  Deferred held(this, "Neg", 1), late(this, "Neg", 1), other(this, "Abs", 1);
+  for (Deferred* work : {&held, &late, &other}) work->Read(0, values);
+  held.request().mode = EvalMode::kEager;
+  held.request().after = {Point{gate, 1}};
+  activation.Submit(held.work.get(), &held.waiter);
+  late.request().deadline = NowNanos() + 100'000'000;
+  Defer(activation, late);
+  Defer(activation, other);
+  activation.Flush();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.Done())) << late.Done();
+  EXPECT_FALSE(held.work->done());
+  EXPECT_FALSE(other.work->done());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  EXPECT_EQ(held.Done(), absl::OkStatus());
+  ASSERT_EQ(other.Done(), absl::OkStatus());
+  EXPECT_THAT(Kept(activation, other), ElementsAre(2, 3));
+}
+
 // Somebody in another context writes it, once more.
 TEST_P(Joined, AReaderOfATensorThatIsNotWrittenYetWaitsAlone) {
   auto gate = std::make_shared<Timeline>("gate");
@@ -251,11 +324,15 @@ class JoinedOnCpu : public Joined {
     registry_ = MakeOpRegistry();
     auto device = std::make_unique<FaultInjectingDevice>(
         MakeCpuDevice({.cpu_threads = 2}));
-    device_ = device.get();
-    auto engine =
-        Engine::Create(std::move(device), registry_.get(), SmallEngine());
+    FaultInjectingDevice* const made = device.get();
+    Open(std::move(device), SmallEngine());
+    device_ = made;
+  }
+  void Open(std::unique_ptr<Device> device, const EngineOptions& options) {
+    auto engine = Engine::Create(std::move(device), registry_.get(), options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
+    device_ = nullptr;  // it may be any
   }
 
   FaultInjectingDevice* device_ = nullptr;
@@ -276,6 +353,60 @@ TEST_P(JoinedOnCpu, AReaderOfAWorkThatRunsWaitsAlone) {
   reader.Read(0, producer);
   ExpectToWaitAlone(reader, [&] { hold.Release(); });
   EXPECT_EQ(producer.Done(), absl::OkStatus());
+}
+
+// Its writer is on another stream.
+TEST_P(JoinedOnCpu, ReadersOfWhatIsBeingWrittenJoinWhereStreamsWait) {
+  Open(MakeCpuDevice({.cpu_threads = 2, .streams_wait = true}), SmallEngine());
+  auto stream = std::make_shared<Timeline>("a stream", &engine_->device());
+  stream->SetLaunched(1);
+  const std::vector<float> values = {-2, 3};
+  Activation activation = Enter(NewContext());
+  Deferred producer(this, "Neg", 1), reader(this, "Abs", 1);
+  producer.request().mode = EvalMode::kSyncFull;
+  producer.Read(0, values);
+  activation.Submit(producer.work.get(), &producer.waiter);
+  ASSERT_EQ(producer.Done(), absl::OkStatus());
+  const Tensor tensor = producer.work->OutputTensor(0);
+  tensor.storage().SetWriter({stream, 1});
+  reader.Input(0).tensor = tensor;
+  ExpectToJoin(activation, reader,
+               [&] { ASSERT_TRUE(stream->Advance(1).ok()); });
+}
+
+// Each by itself would wait as long again.
+TEST_P(JoinedOnCpu, AWaitForALaneThatTookTooLongIsTheWaitOfAll) {
+  EngineOptions options = SmallEngine();
+  options.streams.max = 1;
+  options.max_wait = absl::Seconds(1);
+  Open(MakeCpuDevice({.cpu_threads = 2}), options);
+  const std::vector<float> values = {-2, 3};
+  const Source neg = MakeSource("Neg", 1), abs = MakeSource("Abs", 1);
+  StreamLease taken;
+  for (const bool free : {true, false}) {  // at first it is compiled
+    SCOPED_TRACE(free);
+    const uint64_t waited = engine_->streams().stats().waited_total;
+    Activation activation = Enter(NewContext());
+    Deferred first(neg), second(abs);
+    for (Deferred* work : {&first, &second}) {
+      work->Read(0, values);
+      Defer(activation, *work);
+    }
+    activation.Flush();
+    for (Deferred* work : {&first, &second}) {
+      EXPECT_EQ(work->Done().code(), free
+                                         ? absl::StatusCode::kOk
+                                         : absl::StatusCode::kDeadlineExceeded);
+      EXPECT_EQ(work->work->report().joined_works, 2u);
+    }
+    EXPECT_EQ(engine_->streams().stats().waited_total - waited, free ? 0u : 1u);
+    if (!free) break;
+    ASSERT_TRUE(Eventually([&] {
+      auto lease = engine_->streams().TryAcquire();
+      if (lease.ok()) taken = *std::move(lease);
+      return lease.ok();
+    }));
+  }
 }
 
 }  // namespace

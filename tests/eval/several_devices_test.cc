@@ -307,6 +307,27 @@ TEST_P(SeveralDevices, ProgramsTensorsAndProducersOfTheOtherAreRefused) {
   }
 }
 
+// Here its graph would do as well.
+TEST_P(SeveralDevices, AProgramOfTheOtherIsRefusedBesideDeferredWorks) {
+  const auto graph = std::make_shared<const Graph>(MakeGraph("Neg", 1));
+  for (auto [here, there] :
+       {std::pair(&first_, &second_), std::pair(&second_, &first_)}) {
+    Activation activation = Enter(*here);
+    WatchedWork good, refused;
+    for (auto [watched, side] :
+         {std::pair(&good, here), std::pair(&refused, there)}) {
+      Prepare(*watched, side->program);
+      watched->request().graph = graph;
+      watched->request().mode = EvalMode::kDeferred;
+      watched->request().outputs = {OutputWish::kKeep};
+      activation.Defer(watched->work, &watched->waiter);
+    }
+    activation.Flush();
+    EXPECT_EQ(good.Done(), absl::OkStatus());
+    ExpectWrongDevice(refused.Done(), "the program", *there, *here);
+  }
+}
+
 // The work of the other device is not launched yet.
 TEST_P(SeveralDevices, APointOfTheOtherIsAWaitOfTheHost) {
   for (auto [here, there] :
