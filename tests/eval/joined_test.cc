@@ -2,6 +2,7 @@
 // results nor errors.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/deferred_fixture.h"
@@ -407,6 +409,80 @@ TEST_P(JoinedOnCpu, AWaitForALaneThatTookTooLongIsTheWaitOfAll) {
       return lease.ok();
     }));
   }
+}
+
+class CopyPlan final : public KernelPlan {
+ public:
+  explicit CopyPlan(size_t bytes) : bytes_(bytes) {}
+  absl::Status Run(const RunArgs& run) const override {
+    return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
+  }
+
+ private:
+  const size_t bytes_;
+};
+
+class CopyKernel final : public Kernel {
+ public:
+  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+      const PlanArgs& args) const override {
+    return std::make_unique<const CopyPlan>(args.outputs[0].bytes);
+  }
+};
+
+// It is compiled for as long as the test wants.
+TEST_P(JoinedOnCpu, WhatTakesTooLongToCompileRunsOneByOne) {
+  struct Gate {
+    std::atomic<bool> shut = false;
+    Event open;
+  };
+  const auto gate = std::make_shared<Gate>();  // the registry's as well
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Copy";
+  def.inputs = {{.name = "X", .types = {DType::kFloat}}};
+  def.outputs = {{.name = "Y"}};
+  def.infer = [](InferContext& c) {
+    c.SetOutput(0, DType::kFloat, c.input_shape(0));
+    return absl::OkStatus();
+  };
+  def.cost = LinearCost;
+  ASSERT_TRUE(registry_
+                  ->Register(def,
+                             [gate](const NodeInfo&, Device&) {
+                               if (gate->shut) gate->open.Wait();
+                               return std::make_unique<CopyKernel>();
+                             })
+                  .ok());
+  EngineOptions options = SmallEngine();
+  options.max_wait = absl::Seconds(1);
+  Open(MakeCpuDevice({.cpu_threads = 2}), options);
+  const std::vector<float> values = {-2, 3};
+  const Source copy = MakeSource(MakeGraph("Copy", 1, {}, "weir"));
+  const Source neg = MakeSource("Neg", 1);
+  Activation activation = Enter(NewContext());
+  for (const Source& source : {copy, neg}) {  // their plans are there
+    Deferred alone(source);
+    alone.Read(0, values);
+    Defer(activation, alone);
+    activation.Flush();
+    ASSERT_EQ(alone.Done(), absl::OkStatus());
+  }
+  gate->shut = true;
+  Deferred first(copy), second(neg);
+  first.Read(0, values);
+  second.Read(0, first);
+  Defer(activation, first);
+  Defer(activation, second);
+  activation.Flush();
+  for (Deferred* work : {&first, &second}) {
+    EXPECT_EQ(work->Done(), absl::OkStatus());
+    EXPECT_EQ(work->work->report().joined_works, 0u);
+  }
+  EXPECT_EQ(compiled(), 1u) << "joined";
+  gate->open.Set();
+  ASSERT_EQ(second.work->status(), absl::OkStatus());
+  EXPECT_THAT(Kept(activation, second), ElementsAre(2, -3));
 }
 
 }  // namespace
