@@ -66,7 +66,11 @@ class Replayed final : public Chooser {
   size_t Choose(const ChoicePoint& point) override {
     const size_t choice = at_ < choices_.size() ? choices_[at_] : 0;
     ++at_;
-    return std::min(choice, point.options.size() - 1);
+    if (choice >= point.options.size()) {
+      Fail(absl::StrCat("choice ", at_, " of the replay is ", choice, " of ",
+                        point.options.size()));
+    }
+    return choice;
   }
 
  private:
@@ -235,12 +239,21 @@ class AtRandom final : public Chooser {
 };
 
 // One run, with its memory looked after.
-Outcome RunOnce(Scheduler& scheduler, const Scenario& scenario,
-                Chooser& chooser) {
+struct Execution {
+  Outcome outcome;
+  bool leaked = false;  // that alone
+};
+
+Execution RunOnce(Scheduler& scheduler, const Scenario& scenario,
+                  Chooser& chooser, Exploration& result) {
+  Execution run;
   Heap heap;
-  Outcome outcome = scheduler.Run(scenario.body, chooser, scenario.limits);
-  if (outcome.ok()) outcome.failure = heap.End();
-  return outcome;
+  run.outcome = scheduler.Run(scenario.body, chooser, scenario.limits);
+  if (run.outcome.ok()) run.outcome.failure = heap.End(&run.leaked);
+  ++result.executions;
+  result.steps += run.outcome.steps;
+  result.choices += run.outcome.choices;
+  return run;
 }
 
 std::string ReplayCommand(const Scenario& scenario, const std::string& how) {
@@ -248,19 +261,25 @@ std::string ReplayCommand(const Scenario& scenario, const std::string& how) {
                       " ", how, " --trace");
 }
 
+void ReportFailure(const Scenario& scenario, const std::string& how,
+                   std::string failure, Exploration& result) {
+  result.replay = how;
+  result.failure =
+      absl::StrCat(std::move(failure), ReplayCommand(scenario, how));
+}
+
 // What a scenario makes once and keeps, in whatever static variables, is made
 // by now.
 bool WarmUp(Scheduler& scheduler, const Scenario& scenario,
             Exploration& result) {
-  running_now = ReplayCommand(scenario, "--replay=0:0");
+  const std::string how = "--replay=0:0";
+  running_now = ReplayCommand(scenario, how);
   Replayed nothing({});
   scheduler.Run(scenario.body, nothing, scenario.limits);
-  const Outcome outcome = RunOnce(scheduler, scenario, nothing);
-  if (!outcome.ok()) {
-    result.replay = "--replay=0:0";
-    result.failure =
-        absl::StrCat(outcome.failure, ReplayCommand(scenario, result.replay));
-  }
+  Exploration uncounted;
+  const Outcome outcome =
+      RunOnce(scheduler, scenario, nothing, uncounted).outcome;
+  if (!outcome.ok()) ReportFailure(scenario, how, outcome.failure, result);
   return outcome.ok();
 }
 
@@ -274,19 +293,35 @@ Exploration ReplayWith(const Scenario& scenario, const std::string& how,
   running_now = ReplayCommand(scenario, how);
   const std::unique_ptr<Chooser> chooser = make();
   scheduler.set_trace(trace);
-  const Outcome outcome = RunOnce(scheduler, scenario, *chooser);
-  result.executions = 1;
-  result.steps = outcome.steps;
-  result.failure = outcome.failure;
+  result.failure =
+      RunOnce(scheduler, scenario, *chooser, result).outcome.failure;
   result.replay = how;
   return result;
 }
 
-// A leak that was seen once may be what somebody keeps in a static variable
-// from now on; one that is there again is none.
-bool HappensAgain(const Scenario& scenario, std::unique_ptr<Chooser> chooser) {
+// Whether a run that failed counts as good; else `result` says why not. A leak
+// that was seen once may be what somebody keeps in a static variable from now
+// on; one that is there again is none. Everything else is a failure, though it
+// come only once: then the scenario, or what it runs, is not decided by its
+// choices alone.
+bool MayGoOn(const Scenario& scenario, const Execution& run,
+             const std::string& how, std::unique_ptr<Chooser> replay,
+             Exploration& result) {
   Scheduler scheduler;
-  return !RunOnce(scheduler, scenario, *chooser).ok();
+  Exploration uncounted;
+  const Outcome again =
+      RunOnce(scheduler, scenario, *replay, uncounted).outcome;
+  if (again.ok() && run.leaked) {
+    ++result.kept;
+    return true;
+  }
+  ReportFailure(scenario, how,
+                again.ok()
+                    ? absl::StrCat(run.outcome.failure,
+                                   "it does not fail when it is replayed\n")
+                    : run.outcome.failure,
+                result);
+  return false;
 }
 
 }  // namespace
@@ -294,9 +329,11 @@ bool HappensAgain(const Scenario& scenario, std::unique_ptr<Chooser> chooser) {
 const char* RunningNow() { return running_now.c_str(); }
 
 std::string Exploration::Summary() const {
-  return absl::StrCat(executions, " runs, ", steps, " steps, ", states,
-                      " states, ", merged, " merged",
-                      complete ? ", every order seen" : "");
+  return absl::StrCat(
+      executions, " runs, ", steps, " steps, ", choices, " choices, ", states,
+      " states, ", merged, " merged",
+      kept == 0 ? "" : absl::StrCat(", ", kept, " leaks that were no leaks"),
+      complete ? ", every order seen" : "");
 }
 
 Exploration ExploreAll(const Scenario& scenario, int max_preemptions,
@@ -309,21 +346,16 @@ Exploration ExploreAll(const Scenario& scenario, int max_preemptions,
     running_now = ReplayCommand(
         scenario, absl::StrCat("--replay=", ToText(search.choices())));
     search.BeginRun();
-    const Outcome outcome = RunOnce(scheduler, scenario, search);
-    ++result.executions;
-    result.steps += outcome.steps;
-    if (!outcome.ok()) {
+    const Execution run = RunOnce(scheduler, scenario, search, result);
+    if (!run.outcome.ok()) {
       const std::vector<size_t> choices = search.choices();
-      if (!HappensAgain(scenario, std::make_unique<Replayed>(choices))) {
-        continue;
+      if (!MayGoOn(scenario, run, absl::StrCat("--replay=", ToText(choices)),
+                   std::make_unique<Replayed>(choices), result)) {
+        break;
       }
-      result.replay = absl::StrCat("--replay=", ToText(choices));
-      result.failure =
-          absl::StrCat(outcome.failure, ReplayCommand(scenario, result.replay));
-      break;
     }
     result.complete = !search.NextRun();
-  } while (!result.complete && result.steps < max_steps);
+  } while (!result.complete && result.steps + result.executions < max_steps);
   result.states = search.states();
   result.merged = search.merged_runs();
   return result;
@@ -334,19 +366,16 @@ Exploration ExploreAtRandom(const Scenario& scenario, uint64_t seed,
   Exploration result;
   Scheduler scheduler;
   if (!WarmUp(scheduler, scenario, result)) return result;
-  for (; result.steps < max_steps; ++seed) {
+  for (; result.steps + result.executions < max_steps; ++seed) {
     const std::string how = absl::StrCat("--replay-seed=", seed);
     running_now = ReplayCommand(scenario, how);
     AtRandom chooser(seed);
-    const Outcome outcome = RunOnce(scheduler, scenario, chooser);
-    ++result.executions;
-    result.steps += outcome.steps;
-    if (outcome.ok()) continue;
-    if (!HappensAgain(scenario, std::make_unique<AtRandom>(seed))) continue;
-    result.replay = how;
-    result.failure =
-        absl::StrCat(outcome.failure, ReplayCommand(scenario, how));
-    break;
+    const Execution run = RunOnce(scheduler, scenario, chooser, result);
+    if (!run.outcome.ok() &&
+        !MayGoOn(scenario, run, how, std::make_unique<AtRandom>(seed),
+                 result)) {
+      break;
+    }
   }
   return result;
 }

@@ -43,10 +43,12 @@ struct Scenario {
 struct Exploration {
   uint64_t executions = 0;
   uint64_t steps = 0;
+  uint64_t choices = 0;   // places where there was one, over all runs
   uint64_t states = 0;    // that differ, where there was a choice
   uint64_t merged = 0;    // runs that came to one of them again
+  uint64_t kept = 0;      // runs that leaked, and did not when run again
   bool complete = false;  // every order was seen
-  std::string failure;    // with the command that replays it
+  std::string failure;    // with the command that replays it, if anything does
   std::string replay;     // what --replay takes, or the seed
   bool ok() const { return failure.empty(); }
   std::string Summary() const;

@@ -56,12 +56,16 @@ Heap::Heap() {
   freed = nullptr;
 }
 
-Heap::~Heap() { End(); }
+Heap::~Heap() {
+  bool leaked = false;
+  End(&leaked);
+}
 
 OutsideHeap::OutsideHeap() : run_(current_run) { current_run = 0; }
 OutsideHeap::~OutsideHeap() { current_run = run_; }
 
-std::string Heap::End() {
+std::string Heap::End(bool* leaked) {
+  *leaked = false;
   if (current_run == 0) return "";
   current_run = 0;
   bool written = false;
@@ -75,7 +79,8 @@ std::string Heap::End() {
     std::free(header);
   }
   if (written) return "a block was written to after it had been freed\n";
-  if (live != 0) {
+  *leaked = live != 0;
+  if (*leaked) {
     return "blocks of the heap are leaked: " + std::to_string(live) + "\n";
   }
   return "";

@@ -17,8 +17,9 @@ class Heap {
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  // What is wrong; empty: nothing.
-  std::string End();
+  // What is wrong; empty: nothing. `*leaked`: that blocks are left, and that
+  // alone.
+  std::string End(bool* leaked);
 };
 
 // While there is one, what is taken is the tool's own and may outlive the run.

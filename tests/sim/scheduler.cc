@@ -343,6 +343,7 @@ Scheduler::LogicalThread* Scheduler::PickNext() {
         point.continues = continues_;
         point.state = Mix(state_, static_cast<uint64_t>(now_));
         point.running = current_;
+        ++outcome_.choices;
         chosen = chooser_->Choose(point);
       }
     }
@@ -556,6 +557,7 @@ int Choose(int count) {
   int chosen = 0;
   {
     const OutsideHeap mine;
+    ++running->outcome_.choices;
     chosen = static_cast<int>(running->chooser_->Choose(point));
   }
   Scheduler::LogicalThread& self = running->self();

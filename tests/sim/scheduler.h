@@ -61,6 +61,7 @@ struct Limits {
 struct Outcome {
   std::string failure;  // empty: none
   uint64_t steps = 0;
+  uint64_t choices = 0;  // that the Chooser was asked for
   uint64_t threads = 0;
   bool ok() const { return failure.empty(); }
 };

@@ -163,6 +163,60 @@ TEST(Scheduler, FindsALeakAndAWriteToFreedMemory) {
               HasSubstr("written to after it had been freed"));
 }
 
+// What is not decided by its choices is told, not dropped: a failure that comes
+// once, and another number of choices than before.
+TEST(Scheduler, ReportsWhatDoesNotReplay) {
+  static int runs;
+  const auto fails_once = [] {
+    SetExploring(true);
+    sim::Choose(2);
+    // Twice before the search begins.
+    Check(++runs != 4, "it is the fourth");
+  };
+  runs = 0;
+  const Exploration all = ExploreAll({"once", fails_once}, 0, kSteps);
+  EXPECT_THAT(all.failure, HasSubstr("it is the fourth"));
+  EXPECT_THAT(all.failure, HasSubstr("does not fail when it is replayed"));
+  EXPECT_FALSE(all.complete);
+  runs = 0;
+  const Exploration random = ExploreAtRandom({"once", fails_once}, 1, kSteps);
+  EXPECT_THAT(random.failure, HasSubstr("it is the fourth"));
+  EXPECT_THAT(random.failure, HasSubstr("does not fail when it is replayed"));
+
+  const auto chooses_of_more = [] {
+    SetExploring(true);
+    sim::Choose(2 + runs++);
+    sim::Choose(2);
+  };
+  runs = 0;
+  EXPECT_THAT(ExploreAll({"more", chooses_of_more}, 0, kSteps).failure,
+              HasSubstr("the scenario is not deterministic"));
+}
+
+// What is made once and kept is no leak, and the search goes on.
+TEST(Scheduler, GoesOnAfterWhatIsKept) {
+  static std::unique_ptr<int> kept;
+  kept = nullptr;
+  const Exploration all = ExploreAll({"kept",
+                                      [] {
+                                        SetExploring(true);
+                                        if (sim::Choose(3) == 1 && !kept) {
+                                          kept = std::make_unique<int>(1);
+                                        }
+                                      }},
+                                     0, kSteps);
+  EXPECT_EQ(all.failure, "");
+  EXPECT_TRUE(all.complete);
+  EXPECT_EQ(all.executions, 3);
+  EXPECT_EQ(all.kept, 1);
+}
+
+TEST(Scheduler, ReplaysNoChoiceThatThereIsNot) {
+  const Scenario scenario{"lost", LoseAnUpdate};
+  EXPECT_THAT(Replay(scenario, "0:9", false).failure,
+              HasSubstr("choice 1 of the replay is 9 of"));
+}
+
 // Two threads that do n independent things each: (n + 1)^2 states but no more,
 // of all the orders that there are.
 TEST(Scheduler, MergesStatesThatAreEqual) {
