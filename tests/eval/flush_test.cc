@@ -509,6 +509,8 @@ TEST_P(Flush, AWorkWhoseSignalOrPointIsWaitedForRuns) {
   const FlushResult result = activation.Flush();
   EXPECT_EQ(result.dropped.size(), 0u);
   EXPECT_EQ(result.executed.size(), 2u);
+  EXPECT_EQ(engine_->programs().stats().misses, 0u)
+      << "a graph was made of what nobody reads";
   EXPECT_EQ(after.Done(), absl::OkStatus());
   EXPECT_TRUE(Eventually([&] { return context->unfinished() == 0; }));
 }
