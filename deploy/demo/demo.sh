@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(cd "${1:-$root/build}" && pwd)
 out=$build/demo
-models=$root/tests/models
+models=$root/tests/data
 server=
 
 say() { printf '\n== %s\n' "$*"; }

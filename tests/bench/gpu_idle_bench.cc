@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/bench/server_process.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 
 namespace weir::bench {
 namespace {

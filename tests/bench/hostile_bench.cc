@@ -9,7 +9,7 @@
 
 #include "tests/bench/piped_process.h"
 #include "tests/hostile/hostile_requests.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 
 namespace weir::bench {
 namespace {

@@ -23,7 +23,7 @@
 #include "tests/bench/contest.h"
 #include "tests/bench/raw_echo_server.h"
 #include "tests/bench/server_process.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 
 namespace weir::bench {
 namespace {

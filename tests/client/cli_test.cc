@@ -10,7 +10,7 @@
 #include <string>
 
 #include "client/cli/json_output.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/rpc/test_transport.h"
 #include "tests/server/child_process.h"
 #include "tests/server/server_fixture.h"
@@ -29,9 +29,8 @@ struct Ran {
 class CliTest : public ::testing::Test {
  protected:
   CliTest()
-      : server_([](ServerOptions& o) {
-          o.model_repository = TestData("models");
-        }) {}
+      : server_(
+            [](ServerOptions& o) { o.model_repository = TestData("data"); }) {}
 
   static Ran RunOn(const std::string& server,
                    std::vector<std::string> arguments) {
@@ -52,8 +51,7 @@ class CliTest : public ::testing::Test {
   std::string Socket() { return (folder_.path() / "socket").string(); }
 
   static std::string Samples() {
-    return "image=@" + TestData("models/digits_samples.f32") +
-           ":float:360x1x8x8";
+    return "image=@" + TestData("data/digits_samples.f32") + ":float:360x1x8x8";
   }
 
   TempFolder folder_;
@@ -168,7 +166,7 @@ TEST_F(CliTest, EvaluatesAProgram) {
 }
 
 TEST_F(CliTest, InfersAndChecksTheAccuracy) {
-  const std::string labels = TestData("models/digits_labels.txt");
+  const std::string labels = TestData("data/digits_labels.txt");
   Ran ran = Run({"infer", "digits", "--input", Samples(), "--labels", labels,
                  "--at-least=0.95", "--report=brief"});
   EXPECT_EQ(ran.code, 0) << ran.err;
@@ -336,7 +334,7 @@ TEST_F(CliTest, PrintsJson) {
 
   const client::Json inferred =
       json({"infer", "digits", "--input", Samples(), "--report=brief",
-            "--labels", TestData("models/digits_labels.txt")});
+            "--labels", TestData("data/digits_labels.txt")});
   EXPECT_EQ(inferred["outputs"].size(), 2u);
   EXPECT_EQ(inferred["report"]["state"], "WORK_STATE_COMPLETED");
   EXPECT_GT(inferred["accuracy"], 0.95);
@@ -400,10 +398,10 @@ TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("p99.9"));
 
-  ran = Run(
-      {"load", "--model=digits", "--input",
-       "image=@" + TestData("models/digits_samples.f32") + ":float:360x1x8x8",
-       "--rate=50", "--duration=1", "--warmup=0", "-c", "200", "--json"});
+  ran =
+      Run({"load", "--model=digits", "--input",
+           "image=@" + TestData("data/digits_samples.f32") + ":float:360x1x8x8",
+           "--rate=50", "--duration=1", "--warmup=0", "-c", "200", "--json"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   const auto json = client::Json::parse(ran.out, nullptr, false);
   ASSERT_FALSE(json.is_discarded()) << ran.out;

@@ -112,7 +112,7 @@ class Commands(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.tree = pathlib.Path(folder.name)
-        for name in ("deploy", "tests/deploy", "tests/models"):
+        for name in ("deploy", "tests/deploy", "tests/data"):
             shutil.copytree(ROOT / name, cls.tree / name)
         cls.checkers = [kinds.Checker(version)
                         for version in kinds.newest_versions(2)]

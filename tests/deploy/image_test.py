@@ -28,7 +28,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODELS = ROOT / "tests" / "models"
+MODELS = ROOT / "tests" / "data"
 TARGET = "cpu"
 DISK_GB = {"cpu": 15, "cuda": 40}
 MAX_CPU_IMAGE_BYTES = 150_000_000

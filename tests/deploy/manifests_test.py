@@ -230,7 +230,7 @@ class Flags(unittest.TestCase):
                     "WEIR_GRPC": f"127.0.0.1:0,unix:{folder}/socket", "WEIR_HTTP": "127.0.0.1:0",
                     "WEIR_DEVICE": "cpu", "WEIR_CACHE_DIR": str(folder),
                     "WEIR_MODEL_REPOSITORY": str(
-                        manifests.ROOT / "tests" / "models")}
+                        manifests.ROOT / "tests" / "data")}
         if "WEIR_TLS_CERT" in settings:
             certificates.make(folder)
             for name in ("WEIR_TLS_CERT", "WEIR_TLS_KEY"):

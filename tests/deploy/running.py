@@ -13,7 +13,7 @@ import yaml
 
 from manifests import BIN, ROOT
 
-MODELS = ROOT / "tests" / "models"
+MODELS = ROOT / "tests" / "data"
 PROGRAM = """
 definition {
   inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 } }

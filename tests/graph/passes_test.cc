@@ -774,7 +774,7 @@ TEST(LayoutPassTest, WhatTheHostComputesHasTheLayoutThatItKnows) {
 TEST(LayoutPassTest, WhatFollowsADecoderIsLaidOutForTheDevice) {
   const char* const tests = std::getenv("WEIR_TEST_DATA");
   std::ifstream in(
-      absl::StrCat(tests == nullptr ? "tests" : tests, "/models/photo.jpg"),
+      absl::StrCat(tests == nullptr ? "tests" : tests, "/data/photo.jpg"),
       std::ios::binary);
   const std::string photo((std::istreambuf_iterator<char>(in)), {});
   ASSERT_FALSE(photo.empty());

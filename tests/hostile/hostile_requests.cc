@@ -25,7 +25,7 @@
 #include "client/cpp/client.h"
 #include "client/cpp/status_details.h"
 #include "tests/hostile/hostile_graphs.h"
-#include "tests/models_repo/onnx_model.h"
+#include "tests/models/onnx_model.h"
 #include "tests/rpc/connect.h"
 #include "tests/rpc/raw_http2.h"
 

@@ -31,7 +31,7 @@ inference::ModelInferRequest Digits(int rows) {
 }
 
 void ServeModels(ServerOptions& options) {
-  options.model_repository = TestData("models");
+  options.model_repository = TestData("data");
 }
 
 TEST(MetricsTest, ListsTheWholeTableAndNoSeriesTwice) {

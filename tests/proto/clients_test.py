@@ -229,7 +229,7 @@ class Python(Folder):
         program = pathlib.Path(__file__).with_name("one_process.py")
         self.assertEqual(
             self.run_program(program.read_text("utf-8"),
-                             SERVED=str(ROOT / "tests" / "models")),
+                             SERVED=str(ROOT / "tests" / "data")),
             "weir.v1: WORK_STATE_COMPLETED\n"
             "inference: (1, 10)\n"
             "weir.v1 error: NOT_FOUND weir MODEL_NOT_FOUND graph.model\n"

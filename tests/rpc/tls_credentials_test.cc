@@ -17,7 +17,7 @@
 
 #include "kernels/base/mutex.h"
 #include "server/rpc/peer.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/rpc/test_transport.h"

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/rpc/test_certificates.h"
 
 namespace weir {

@@ -120,7 +120,7 @@ std::string HugeJpeg() {
 }
 
 TEST_F(BadInputTest, Pictures) {
-  const std::string jpeg = ReadTestFile(TestData("models/photo.jpg"));
+  const std::string jpeg = ReadTestFile(TestData("data/photo.jpg"));
   const std::string png =
       ReadTestFile(TestData("fuzz/image_decode_seeds/rgb.png"));
   EXPECT_TRUE(Decode(jpeg).ok());

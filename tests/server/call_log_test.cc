@@ -21,7 +21,7 @@ class CallLogTest : public ::testing::Test {
   explicit CallLogTest(LogLevel level = LogLevel::kDebug)
       : server_(
             [level](ServerOptions& o) {
-              o.model_repository = TestData("models");
+              o.model_repository = TestData("data");
               o.log_format = LogFormat::kJson;
               o.log_level = level;
             },

@@ -56,7 +56,7 @@ bool Unready(TestServer& server) {
 
 TEST(DrainTest, IsUnreadyButServesOnDuringTheDelay) {
   TestServer server([](ServerOptions& o) {
-    o.model_repository = TestData("models");
+    o.model_repository = TestData("data");
     o.drain_delay = absl::Hours(1);
     o.drain_timeout = absl::Seconds(30);
     o.max_connection_age = absl::InfiniteDuration();

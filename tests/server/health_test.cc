@@ -72,7 +72,7 @@ class Watch {
 };
 
 void ServeDigits(ServerOptions& options) {
-  options.model_repository = TestData("models");
+  options.model_repository = TestData("data");
 }
 
 TEST(HealthTest, ChecksServerAndModels) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/hostile/hostile_requests.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/server/child_process.h"
 #include "tests/server/server_fixture.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "tests/models_repo/onnx_model.h"
+#include "tests/models/onnx_model.h"
 
 namespace weir::testing {
 

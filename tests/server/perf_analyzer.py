@@ -3,7 +3,7 @@
 
   perf_analyzer.py [--device DEVICE] [--window MS]
 
-Starts weir-server with tests/models and runs perf_analyzer over gRPC in its
+Starts weir-server with tests/data and runs perf_analyzer over gRPC in its
 concurrency mode (1, 8 and 64) and its request-rate mode (500 a second), each in
 short windows, then `weir load` with as many callers. Prints both figures and
 fails if perf_analyzer reports errors, nothing served, or no statistics of the
@@ -86,7 +86,7 @@ class Server:
         self.command = [
             bin_dir / "weir-server", "--grpc=127.0.0.1:0",
             "--http=127.0.0.1:0", f"--device={device}", "--drain-delay=0",
-            f"--model-repository={ROOT}/tests/models"]
+            f"--model-repository={ROOT}/tests/data"]
 
     def __enter__(self):
         self.process = subprocess.Popen(

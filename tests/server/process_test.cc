@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"

@@ -27,7 +27,7 @@
 #include "server/options.h"
 #include "server/server.h"
 #include "tests/base/eventually.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 
 namespace weir::testing {
 

@@ -62,7 +62,7 @@ inference::ModelInferRequest Gather(int64_t index) {
 }
 
 void ServeDigits(ServerOptions& options) {
-  options.model_repository = TestData("models");
+  options.model_repository = TestData("data");
 }
 
 uint64_t UnixMillis() {

@@ -12,7 +12,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/rpc/test_certificates.h"
 #include "tests/server/child_process.h"
 #include "tests/server/raw_socket.h"
@@ -54,7 +54,7 @@ class TlsTest : public ::testing::Test {
         "--max-connection-age=1",
         "--grpc=0.0.0.0:0,unix:" + Path("socket"),
         "--http=0.0.0.0:0",
-        "--model-repository=" + TestData("models"),
+        "--model-repository=" + TestData("data"),
         "--tls-cert=" + Path("server.crt"),
         "--tls-key=" + Path("server.key")};
     command.insert(command.end(), more.begin(), more.end());
@@ -104,7 +104,7 @@ TEST_F(TlsTest, EveryCommandTalksTls) {
   Start({"--admin-token-file=" + token});
   const std::string ca = "--tls-ca=" + Path("ca.crt");
   const std::string input =
-      "image=@" + TestData("models/digits_samples.f32") + ":float:360x1x8x8";
+      "image=@" + TestData("data/digits_samples.f32") + ":float:360x1x8x8";
   const std::string program =
       folder_.Write("identity.textproto", R"(definition {
     inputs { name: "x" }

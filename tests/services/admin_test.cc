@@ -14,7 +14,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
 #include "tests/base/event.h"
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {

@@ -241,7 +241,7 @@ TEST(CatalogTest, DescribesAnOperator) {
 
 TEST(CatalogTest, ListsModels) {
   TestServer server(
-      [](ServerOptions& o) { o.model_repository = TestData("models"); });
+      [](ServerOptions& o) { o.model_repository = TestData("data"); });
   const auto answer = Call(server, &v1::Catalog::Stub::ListModels, {});
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.response.models_size(), 1);
@@ -473,7 +473,7 @@ TEST(CatalogTest, AnOutlineCountsWithWhatItTakes) {
 
 TEST(CatalogTest, ExplainsAServedModel) {
   TestServer server(
-      [](ServerOptions& o) { o.model_repository = TestData("models"); });
+      [](ServerOptions& o) { o.model_repository = TestData("data"); });
   v1::ExplainRequest request;
   request.mutable_graph()->mutable_model()->set_name("digits");
   auto answer = ExplainOver(server, request);

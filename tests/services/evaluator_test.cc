@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-std::string DigitsFolder() { return TestData("models"); }
+std::string DigitsFolder() { return TestData("data"); }
 
 // y = (x + 1) * x
 v1::EvaluateRequest Polynomial() {
@@ -174,8 +174,7 @@ TEST(EvaluateTest, CarriesMuchText) {
 TEST(EvaluateTest, RunsServedModels) {
   TestServer server(
       [](ServerOptions& o) { o.model_repository = DigitsFolder(); });
-  const std::string samples =
-      ReadTestFile(TestData("models/digits_samples.f32"));
+  const std::string samples = ReadTestFile(TestData("data/digits_samples.f32"));
   v1::EvaluateRequest request;
   request.mutable_graph()->mutable_model()->set_name("digits");
   AddInput(&request, "image", v1::DATA_TYPE_FLOAT, {2, 1, 8, 8},
@@ -218,9 +217,8 @@ TEST(EvaluateTest, RunsOnnxModelsFromTheRequest) {
   TestServer server;
   v1::EvaluateRequest request;
   request.mutable_graph()->set_onnx_model(
-      ReadTestFile(TestData("models/digits/1/model.onnx")));
-  const std::string samples =
-      ReadTestFile(TestData("models/digits_samples.f32"));
+      ReadTestFile(TestData("data/digits/1/model.onnx")));
+  const std::string samples = ReadTestFile(TestData("data/digits_samples.f32"));
   AddInput(&request, "image", v1::DATA_TYPE_FLOAT, {1, 1, 8, 8},
            samples.substr(0, 64 * sizeof(float)));
   const EvaluateAnswer answer = Evaluate(server, request);

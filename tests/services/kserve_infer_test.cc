@@ -216,13 +216,11 @@ TEST(InferTest, TypedElementsMustFitTheirType) {
 class DigitsTest : public ::testing::Test {
  protected:
   DigitsTest()
-      : server_([](ServerOptions& o) {
-          o.model_repository = TestData("models");
-        }) {}
+      : server_(
+            [](ServerOptions& o) { o.model_repository = TestData("data"); }) {}
 
   static inference::ModelInferRequest Request(int64_t samples) {
-    const std::string bytes =
-        ReadTestFile(TestData("models/digits_samples.f32"));
+    const std::string bytes = ReadTestFile(TestData("data/digits_samples.f32"));
     inference::ModelInferRequest request;
     request.set_model_name("digits");
     AddInput(&request, "image", "FP32", {samples, 1, 8, 8},
@@ -240,7 +238,7 @@ TEST_F(DigitsTest, ClassifiesTheHeldOutSamples) {
   EXPECT_EQ(answer.response.outputs(0).name(), "probabilities");
   EXPECT_THAT(answer.response.outputs(0).shape(), ElementsAre(360, 10));
   EXPECT_EQ(answer.response.outputs(1).datatype(), "INT64");
-  std::istringstream labels(ReadTestFile(TestData("models/digits_labels.txt")));
+  std::istringstream labels(ReadTestFile(TestData("data/digits_labels.txt")));
   int right = 0;
   for (int64_t digit :
        Values<int64_t>(answer.response.raw_output_contents(1))) {

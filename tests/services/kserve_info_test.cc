@@ -34,9 +34,8 @@ Answer<Response> Call(TestServer& server,
 class KserveInfoTest : public ::testing::Test {
  protected:
   KserveInfoTest()
-      : server_([](ServerOptions& o) {
-          o.model_repository = TestData("models");
-        }) {}
+      : server_(
+            [](ServerOptions& o) { o.model_repository = TestData("data"); }) {}
   TestServer server_;
 };
 

@@ -502,7 +502,7 @@ TEST(DecodeImageIntoTest, RefusesMemoryOfTheWrongSize) {
 TEST(DecodeImageTest, DecodesAPhotograph) {
   const char* tests = std::getenv("WEIR_TEST_DATA");
   ASSERT_NE(tests, nullptr) << "run by ctest, or set WEIR_TEST_DATA to tests/";
-  std::ifstream in(std::string(tests) + "/models/photo.jpg", std::ios::binary);
+  std::ifstream in(std::string(tests) + "/data/photo.jpg", std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   const auto image = DecodeImage(std::as_bytes(std::span(text)));
   ASSERT_TRUE(image.ok()) << image.status();

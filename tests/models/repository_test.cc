@@ -12,7 +12,7 @@
 #include "proto/inference/model_config.pb.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/graph/plan_runner.h"
-#include "tests/models_repo/onnx_model.h"
+#include "tests/models/onnx_model.h"
 
 namespace weir {
 namespace {

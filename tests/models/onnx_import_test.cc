@@ -11,7 +11,7 @@
 
 #include "kernels/base/error_info.h"
 #include "kernels/graph/program.h"
-#include "tests/models_repo/onnx_model.h"
+#include "tests/models/onnx_model.h"
 
 namespace weir {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "server/models/onnx_import.h"
-#include "tests/models_repo/onnx_model.h"
+#include "tests/models/onnx_model.h"
 
 namespace {
 

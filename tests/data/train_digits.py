@@ -1,7 +1,7 @@
 """Trains the digits classifier and writes it as an ONNX model with samples.
 
     python3 -m venv /tmp/venv && /tmp/venv/bin/pip install -r tests/requirements.txt
-    /tmp/venv/bin/python tests/models/train_digits.py
+    /tmp/venv/bin/python tests/data/train_digits.py
 
 Writes, next to this file:
     digits/1/model.onnx   image [-1, 1, 8, 8] float32, values 0 to 16

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "tests/models_repo/temp_folder.h"
+#include "tests/models/temp_folder.h"
 
 namespace weir {
 namespace {

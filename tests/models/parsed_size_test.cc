@@ -10,7 +10,7 @@
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/graph.pb.h"
 #include "server/models/onnx_import.h"
-#include "tests/models_repo/onnx_model.h"
+#include "tests/models/onnx_model.h"
 
 namespace weir::testing {
 namespace {
