@@ -75,7 +75,7 @@ std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
   if (!server.http_address().empty()) {
     absl::StrAppend(&line, " http=", server.http_address());
   }
-  absl::StrAppend(&line, " device=", server.device_name(),
+  absl::StrAppend(&line, " device=", server.device_names(),
                   " models=", server.models_ready(), " after ",
                   took / 1'000'000, " ms");
   if (!unready.empty()) absl::StrAppend(&line, ": ", unready);

@@ -611,7 +611,7 @@ std::string Server::http_address() const {
   return impl_->http == nullptr ? "" : impl_->http->address();
 }
 
-std::string Server::device_name() const { return impl_->engines->names(); }
+std::string Server::device_names() const { return impl_->engines->names(); }
 
 size_t Server::models_ready() const {
   size_t ready = 0;

@@ -31,7 +31,7 @@ class Server {
   // Waits so long, or less; true if the drain is not to wait any more.
   using WaitFn = std::function<bool(absl::Duration)>;
 
-  // Finds the device, binds and answers, unready, while it loads the models;
+  // Finds its devices, binds and answers, unready, while it loads the models;
   // then it is ready. Errors name the cause and the remedy. Log lines go to
   // `log`, which outlives the server; null: to standard error.
   static absl::StatusOr<std::unique_ptr<Server>> Open(
@@ -44,7 +44,7 @@ class Server {
 
   const std::vector<std::string>& grpc_addresses() const;
   std::string http_address() const;  // empty: off
-  std::string device_name() const;
+  std::string device_names() const;  // as in "cuda:0,cuda:1"
   size_t models_ready() const;
 
   // Thread-safe, as long as the server.
@@ -55,7 +55,7 @@ class Server {
   // Why the server should get no traffic now; "" if it should.
   std::string unready() const;
 
-  // A descriptor that becomes readable when the device is lost. The process
+  // A descriptor that becomes readable when a device is lost. The process
   // should then end: nothing in it can mend the device.
   int device_lost_fd() const;
   absl::Status device_status() const;
@@ -70,7 +70,7 @@ class Server {
   // seconds to answer, and what hangs is left alone a second later. All other
   // waiting is done by `wait`. While models are still loaded nobody relies on
   // the server: loading stops at the next step, and there are no waits. When
-  // the device is lost, before or meanwhile, callers are told for a moment and
+  // a device is lost, before or meanwhile, callers are told for a moment and
   // the drain ends: a `wait` that comes back when device_lost_fd is readable
   // has it end at once.
   DrainResult Drain(const WaitFn& wait);

@@ -27,7 +27,7 @@ int Main(int argc, char** argv) {
     return 1;
   }
   const std::string request = bench::PictureRequest();
-  std::printf("device %s\n", (*server)->device_name().c_str());
+  std::printf("device %s\n", (*server)->device_names().c_str());
   double last = 0;
   bool held = true;
   for (int callers : {1, 4, 16}) {
@@ -48,7 +48,7 @@ int Main(int argc, char** argv) {
         "%3d callers %8.0f/s   p50 %7.0f us   p99 %7.0f us = %.1f x p50\n",
         callers, result.PerSecond(), result.Quantile(0.5),
         result.Quantile(0.99), result.Quantile(0.99) / result.Quantile(0.5));
-    if (callers == 16 && (*server)->device_name() != "cpu") {
+    if (callers == 16 && (*server)->device_names() != "cpu") {
       held = result.PerSecond() >= 3000 && result.PerSecond() > last &&
              result.Quantile(0.99) <= 5 * result.Quantile(0.5);
     }

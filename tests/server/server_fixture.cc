@@ -103,7 +103,7 @@ double TestServer::Requests(const std::string& method,
 
 double TestServer::DeviceMetric(const std::string& name,
                                 const std::string& labels) const {
-  return Metric(name + "{device=\"" + server_->device_name() + "\"" +
+  return Metric(name + "{device=\"" + server_->device_names() + "\"" +
                 (labels.empty() ? "" : ",") + labels + "}");
 }
 

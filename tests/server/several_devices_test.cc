@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(SeveralDevices, TheCatalogListsThemAndTheFirstIsTheDefault) {
   const auto server = MakeServer();
-  EXPECT_EQ(server->server().device_name(), absl::StrJoin(names(), ","));
+  EXPECT_EQ(server->server().device_names(), absl::StrJoin(names(), ","));
   std::set<std::string> uuids;
   for (const v1::Device& device : listed_) {
     EXPECT_EQ(device.is_default(), device.name() == names()[0]);

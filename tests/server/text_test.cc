@@ -159,7 +159,7 @@ class TextTest : public ::testing::Test {
 TEST_F(TextTest, TheCpuStandsBesideTheGpu) {
   EXPECT_THAT(names_, ElementsAre("cpu", kGpu));
   EXPECT_NE(gpu_, cpu_);
-  EXPECT_EQ(server_->server().device_name(), kGpu);
+  EXPECT_EQ(server_->server().device_names(), kGpu);
 }
 
 TEST_F(TextTest, ProgramsWithTextRunOnTheCpu) {
@@ -196,7 +196,7 @@ TEST_F(TextTest, ACpuThatIsNamedRunsTheText) {
                                           : MakeDevice(which, made, registry);
       };
     });
-    EXPECT_EQ(server.server().device_name(), list);
+    EXPECT_EQ(server.server().device_names(), list);
     v1::ListDevicesResponse devices;
     grpc::ClientContext context;
     SetPatience(&context);
