@@ -16,12 +16,22 @@
 namespace weir {
 namespace {
 
-// The CPU beside a GPU runs little: text, and what is sent there by name.
-constexpr size_t kHostShare = 4;
+// The CPU beside a GPU runs little, text and what is sent there by name: it has
+// this part of what a device has.
+constexpr size_t kCpuBesidePart = 4;
+
+// A GPU's works compute little on the host: on this part of what the works of a
+// CPU have.
+constexpr size_t kHostScratchPart = 4;
+
+// What works may compute on where no flag says it; 0: not known.
+size_t HalfOf(const Device& device) {
+  return static_cast<size_t>(device.info().total_memory) / 2;
+}
 
 // What --arena-bytes allows one device may be more than another has.
 void LimitArenas(const Device& device, EngineOptions* engine) {
-  const auto most = static_cast<size_t>(device.info().total_memory) / 2;
+  const size_t most = HalfOf(device);
   if (most == 0) return;
   engine->streams.max_arena_bytes =
       std::min(engine->streams.max_arena_bytes, most);
@@ -42,9 +52,8 @@ EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
   engine.programs.evaluation = MakeEvaluationLimits(options);
   if (options.arena_bytes > 0) {
     engine.streams.max_arena_bytes = options.arena_bytes;
-  } else if (device.info().total_memory > 0) {
-    engine.streams.max_arena_bytes =
-        static_cast<size_t>(device.info().total_memory) / 2;
+  } else if (const size_t half = HalfOf(device); half > 0) {
+    engine.streams.max_arena_bytes = half;
   }
   if (devices > 1) LimitArenas(device, &engine);
   return engine;
@@ -55,10 +64,10 @@ EngineOptions MakeHostEngineOptions(const ServerOptions& options,
                                     size_t devices, const Device& cpu) {
   EngineOptions engine = MakeEngineOptions(options, devices, cpu);
   LimitArenas(cpu, &engine);
-  engine.streams.max_arena_bytes /= kHostShare;
-  engine.pinned_bytes /= kHostShare;
-  engine.tensor_bytes /= kHostShare;
-  engine.programs.max_bytes /= kHostShare;
+  engine.streams.max_arena_bytes /= kCpuBesidePart;
+  engine.pinned_bytes /= kCpuBesidePart;
+  engine.tensor_bytes /= kCpuBesidePart;
+  engine.programs.max_bytes /= kCpuBesidePart;
   return engine;
 }
 
@@ -69,7 +78,7 @@ size_t HostScratchBytes(const ServerOptions& options, size_t devices) {
       devices;
   return (options.arena_bytes > 0 ? std::min(options.arena_bytes, share)
                                   : share) /
-         kHostShare;
+         kHostScratchPart;
 }
 
 }  // namespace

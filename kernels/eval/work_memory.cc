@@ -64,10 +64,6 @@ void CopyInput(const InputSource& source, std::byte* to) {
 
 }  // namespace
 
-bool WorkRequest::Reads(OutputWish wish) const {
-  return std::find(outputs.begin(), outputs.end(), wish) != outputs.end();
-}
-
 void WorkMemory::Reset() {
   plan_ = nullptr;
   bytes_stay_ = false;

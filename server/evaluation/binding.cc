@@ -104,7 +104,7 @@ absl::Status Binding::BindOutputs(const Program& program,
     const std::string_view name = request.OutputName(i);
     const int at = finder.Find(name);
     if (at < 0) {
-      return InvalidField(absl::StrCat("outputs[", i, "]"),
+      return InvalidField(OutputField(i),
                           absl::StrCat(Owner(model), " has no output \"",
                                        AbslView(name), "\""));
     }
@@ -112,7 +112,7 @@ absl::Status Binding::BindOutputs(const Program& program,
     OutputWish& wish = work->outputs[static_cast<size_t>(at)];
     if (wish != OutputWish::kDrop) {
       return InvalidField(
-          absl::StrCat("outputs[", i, "]"),
+          OutputField(i),
           absl::StrCat("output \"", AbslView(name), "\" is asked for twice"));
     }
     wish = asked_as;

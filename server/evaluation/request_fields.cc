@@ -14,6 +14,8 @@ namespace weir {
 
 std::string InputField(size_t i) { return absl::StrCat("inputs[", i, "]"); }
 
+std::string OutputField(size_t i) { return absl::StrCat("outputs[", i, "]"); }
+
 std::string InputLabel(std::string_view name) {
   return absl::StrCat("input \"", AbslView(name), "\": ");
 }

@@ -1,5 +1,5 @@
-// How errors name the inputs of a request: those of one number and place in its
-// message have another in the program. Pure functions, any thread.
+// How errors name the tensors of a request: an input of one number and place in
+// its message has another in the program. Pure functions, any thread.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,9 @@
 
 namespace weir {
 
-// "inputs[i]", of the request.
+// "inputs[i]" and "outputs[i]", of the request.
 std::string InputField(size_t i);
+std::string OutputField(size_t i);
 
 // "input \"NAME\": ", before what is wrong with it.
 std::string InputLabel(std::string_view name);

@@ -20,11 +20,6 @@ namespace {
 
 constexpr char kService[] = "weir.v1.Catalog";
 
-template <typename Request, typename Response, typename Handler>
-void Add(MethodTable* table, const char* name, Handler handler) {
-  AddUnary<Request, Response>(table, kService, name, std::move(handler));
-}
-
 void FillServerInfo(const ServiceContext& context,
                     v1::GetServerInfoResponse* info) {
   info->set_name("weir");
@@ -298,27 +293,30 @@ absl::Status DescribeOperator(const ServiceContext& context,
 
 void CatalogService::Register(MethodTable* table) {
   ServiceContext* const context = context_;
-  Add<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
-      table, "GetServerInfo",
+  AddUnary<v1::GetServerInfoRequest, v1::GetServerInfoResponse>(
+      table, kService, "GetServerInfo",
       [context](const auto&, v1::GetServerInfoResponse* response) {
         FillServerInfo(*context, response);
         return absl::OkStatus();
       });
-  Add<v1::ListDevicesRequest, v1::ListDevicesResponse>(
-      table, "ListDevices", [context](const auto& request, auto* response) {
+  AddUnary<v1::ListDevicesRequest, v1::ListDevicesResponse>(
+      table, kService, "ListDevices",
+      [context](const auto& request, auto* response) {
         return ListDevices(*context, request, response);
       });
-  Add<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
-      table, "ListOperators", [context](const auto& request, auto* response) {
+  AddUnary<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
+      table, kService, "ListOperators",
+      [context](const auto& request, auto* response) {
         return ListOperators(*context, request, response);
       });
-  Add<v1::DescribeOperatorRequest, v1::DescribeOperatorResponse>(
-      table, "DescribeOperator",
+  AddUnary<v1::DescribeOperatorRequest, v1::DescribeOperatorResponse>(
+      table, kService, "DescribeOperator",
       [context](const auto& request, auto* response) {
         return DescribeOperator(*context, request, response);
       });
-  Add<v1::ListModelsRequest, v1::ListModelsResponse>(
-      table, "ListModels", [context](const auto& request, auto* response) {
+  AddUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
+      table, kService, "ListModels",
+      [context](const auto& request, auto* response) {
         return ListModels(*context, request, response);
       });
   table->Add(kService, "Explain", Traffic::kHeavy,

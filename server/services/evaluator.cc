@@ -225,9 +225,8 @@ class EvaluatorService::Call final : public EvaluationCall {
       return OutputWish::kInline;
     }
     const bool kept = std::holds_alternative<WireTensorNumber>(destination);
-    return NeedsSpace(
-        absl::StrCat("outputs[", i, kept ? "].tensor" : "].region"),
-        "a destination other than the reply");
+    return NeedsSpace(OutputField(i) + (kept ? ".tensor" : ".region"),
+                      "a destination other than the reply");
   }
 
   // -- Its answer -------------------------------------------------------------

@@ -149,8 +149,8 @@ class KserveInferService::Call final : public EvaluationCall {
 
   absl::StatusOr<OutputWish> ReadOutput(size_t i) override {
     const InferRequestedOutput& wanted = request_.outputs[i];
-    WEIR_RETURN_IF_ERROR(CheckTensorParameters(
-        wanted.name, absl::StrCat("outputs[", i, "]"), wanted.parameters));
+    WEIR_RETURN_IF_ERROR(
+        CheckTensorParameters(wanted.name, OutputField(i), wanted.parameters));
     return OutputWish::kInline;
   }
 

@@ -14,11 +14,6 @@ namespace {
 
 constexpr char kService[] = "inference.GRPCInferenceService";
 
-template <typename Request, typename Response, typename Handler>
-void Add(MethodTable* table, const char* name, Handler handler) {
-  AddUnary<Request, Response>(table, kService, name, std::move(handler));
-}
-
 void FillTensor(const ModelTensor& from,
                 inference::ModelMetadataResponse::TensorMetadata* to) {
   to->set_name(from.name);
@@ -176,26 +171,29 @@ void AddAllMissing(MethodTable* table) {
 void KserveInfoService::Register(MethodTable* table) {
   using namespace inference;  // the service's own messages
   ServiceContext* const context = context_;
-  Add<ServerLiveRequest, ServerLiveResponse>(
-      table, "ServerLive", [](const auto&, ServerLiveResponse* reply) {
+  AddUnary<ServerLiveRequest, ServerLiveResponse>(
+      table, kService, "ServerLive",
+      [](const auto&, ServerLiveResponse* reply) {
         reply->set_live(true);
         return absl::OkStatus();
       });
-  Add<ServerReadyRequest, ServerReadyResponse>(
-      table, "ServerReady", [context](const auto&, ServerReadyResponse* reply) {
+  AddUnary<ServerReadyRequest, ServerReadyResponse>(
+      table, kService, "ServerReady",
+      [context](const auto&, ServerReadyResponse* reply) {
         reply->set_ready(context->readiness.ready());
         return absl::OkStatus();
       });
-  Add<ModelReadyRequest, ModelReadyResponse>(
-      table, "ModelReady",
+  AddUnary<ModelReadyRequest, ModelReadyResponse>(
+      table, kService, "ModelReady",
       [context](const ModelReadyRequest& request, ModelReadyResponse* reply) {
         const auto model =
             context->models.Find(request.name(), request.version());
         reply->set_ready(model.ok() && context->readiness.ready());
         return absl::OkStatus();
       });
-  Add<ServerMetadataRequest, ServerMetadataResponse>(
-      table, "ServerMetadata", [](const auto&, ServerMetadataResponse* reply) {
+  AddUnary<ServerMetadataRequest, ServerMetadataResponse>(
+      table, kService, "ServerMetadata",
+      [](const auto&, ServerMetadataResponse* reply) {
         reply->set_name("weir");
         reply->set_version(Version());
         // Those of which everything is served. Clients act on it.
@@ -203,14 +201,14 @@ void KserveInfoService::Register(MethodTable* table) {
         reply->add_extensions("statistics");
         return absl::OkStatus();
       });
-  Add<ModelMetadataRequest, ModelMetadataResponse>(
-      table, "ModelMetadata",
+  AddUnary<ModelMetadataRequest, ModelMetadataResponse>(
+      table, kService, "ModelMetadata",
       [context](const ModelMetadataRequest& request,
                 ModelMetadataResponse* reply) {
         return FillMetadata(*context, request, reply);
       });
-  Add<ModelConfigRequest, ModelConfigResponse>(
-      table, "ModelConfig",
+  AddUnary<ModelConfigRequest, ModelConfigResponse>(
+      table, kService, "ModelConfig",
       [context](const ModelConfigRequest& request,
                 ModelConfigResponse* reply) -> absl::Status {
         WEIR_ASSIGN_OR_RETURN(
@@ -221,14 +219,14 @@ void KserveInfoService::Register(MethodTable* table) {
         }
         return absl::OkStatus();
       });
-  Add<ModelStatisticsRequest, ModelStatisticsResponse>(
-      table, "ModelStatistics",
+  AddUnary<ModelStatisticsRequest, ModelStatisticsResponse>(
+      table, kService, "ModelStatistics",
       [context](const ModelStatisticsRequest& request,
                 ModelStatisticsResponse* reply) {
         return FillStatistics(*context, request, reply);
       });
-  Add<RepositoryIndexRequest, RepositoryIndexResponse>(
-      table, "RepositoryIndex",
+  AddUnary<RepositoryIndexRequest, RepositoryIndexResponse>(
+      table, kService, "RepositoryIndex",
       [context](const RepositoryIndexRequest& request,
                 RepositoryIndexResponse* reply) {
         if (!request.repository_name().empty()) {
