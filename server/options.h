@@ -22,7 +22,7 @@ struct ServerOptions {
   bool strict_readiness = false;  // ready only with every model
   std::string device = "auto";    // for ParseDeviceList
   std::string isolation;          // none, process; empty: what is usual
-  int streams = 16;               // lanes of each device
+  int streams = 16;               // of each device
   int io_threads = 0;             // 0: the process's CPU quota
   int cpu_threads = 0;            // of the CPU device; 0: the CPU quota
   size_t queue_length = 1024;     // admitted requests beyond one per stream
@@ -59,8 +59,8 @@ struct ServerOptions {
   bool insecure = false;
   bool reflection = false;
   bool enable_test_operators = false;
-  // What the operator should know, one line each: variables of the environment
-  // that are not read.
+  // What the operator should know, one line each: variables that are not read,
+  // a token in clear text, a drain that may cut connections.
   std::vector<std::string> notes;
   // No flags: how a test puts a device of its own there, and how often the I/O
   // threads are asked to show that they run.

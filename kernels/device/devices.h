@@ -1,6 +1,6 @@
-// Makes the devices that a process asked for. `--device` grammar: "auto",
-// "cpu", "cuda", "cuda:N". The CUDA backend is libweir_cuda.so, looked for
-// beside libweir.so, opened once and never closed; its build id must match.
+// Makes the devices that a process asks for by name: "auto", "cpu", "cuda" or
+// "cuda:N". The CUDA backend is libweir_cuda.so, looked for beside libweir.so,
+// opened once and never closed; its build id must match.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What is wrong with a device, for those who answer for it (server/server.cc).
+// What is wrong with a device, for those who answer for it (server/health.h).
 //
 // Lost (poisoned): a sticky error cannot be mended inside the process. The
 // first one is kept as the root cause, everything later fails with it, and

@@ -31,7 +31,7 @@ struct EngineOptions {
   // kept_pinned_bytes of them stay.
   absl::Duration pinned_ttl = absl::Seconds(2);
   size_t kept_pinned_bytes = size_t{32} << 20;
-  // The same of what the device keeps, which is dear to make again.
+  // Of what the device keeps, dear to make again: so long, and one pinned_ttl.
   absl::Duration device_ttl = absl::Seconds(60);
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t max_parked = 65536;              // works waiting for points

@@ -1,8 +1,8 @@
 // Deferred works of one context that run as one graph. The joined graph has a
-// work of its own, which takes one lane and one place in the context's order;
-// when it is done its members are, each with its own results and report. If it
-// fails the context runs its members one by one instead, so that an error
-// belongs to one work and to those that depend on it.
+// work of its own: one item of the queue, with one lane. Its members keep their
+// places in the context's order, and are done when it is, each with its results
+// and report. If it fails the context runs them one by one instead, so that an
+// error belongs to one work and to those that depend on it.
 //
 // Part of EvalContext; no thread rules of its own.
 #pragma once

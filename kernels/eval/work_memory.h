@@ -99,7 +99,7 @@ class WorkMemory {
   absl::InlinedVector<const void*, 8> addresses_;  // of the inputs
   PageableBuffer owned_inputs_;
   PinnedBuffer staging_;
-  // In the lane's arena, one behind the other; the inputs since it was there.
+  // In the lane's arena; outputs of a host-addressable device in the result.
   std::byte* device_inputs_ = nullptr;
   std::byte* device_outputs_ = nullptr;
   std::byte* arena_ = nullptr;

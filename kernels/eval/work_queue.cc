@@ -97,8 +97,7 @@ bool WorkQueue::Drive() {
     first->Drop(std::move(status));
   } else {
     mu_.Unlock();
-    // It may be gone afterwards.
-    // A wait may be over already.
+    // The item may be gone afterwards. Its wait may be over already.
     goes_on = first->Next() != QueueItem::Step::kBlocked;
   }
   mu_.Lock();

@@ -1,6 +1,6 @@
 // Positions of declared inputs or outputs by name, for the names of one
-// request: their numbers come from strangers, and so does the graph. Used on
-// the call's I/O thread, while `declared` lives.
+// request: their numbers come from strangers, and so does the graph. Used by
+// one thread at a time, while `declared` lives.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // One T for each thread that asks for its own, so that threads which count
 // share no cache line. T's members that are read by others are atomics; only
 // the owning thread writes them, so that a plain load and store will do.
-// Mine() takes no lock but on a thread's first call. Objects stay until the
-// PerThread goes; a new thread may get the object of one that has ended.
+// Mine() takes no lock if the thread asked the same PerThread<T> last time.
+// Objects stay until it goes; a new thread may get that of one that has ended.
 #pragma once
 
 #include <atomic>

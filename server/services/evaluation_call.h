@@ -3,8 +3,8 @@
 // service derives from it what its message says, and how its answer is written.
 //
 // Lives in the call's arena, from the handler's entry to the answer, which
-// destroys it. Used on the call's I/O thread; Read, Write and what they call
-// run beside it if they take long (long_step.h).
+// destroys it. Used on the call's I/O thread; Read, binding (RequestTensors)
+// and Write run on another one if they take long (long_step.h).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// From the graph of a request to its program: the served model, or the key
-// under which a program is cached and the import that makes it. Any thread.
+// From the graph of a request to its program: the served model, or the key of a
+// cached one and the import that makes it. ProgramSearch apart, any thread.
 #pragma once
 
 #include <memory>
@@ -49,13 +49,11 @@ class ProgramKey {
 };
 
 // Looks in a cache for the program of a graph, and copies the key of one that
-// is not there. Of a key of more than kLargeKeyBytes, which to hash, compare
+// is not there. Of a key of more than kLongStepBytes, which to hash, compare
 // and copy takes an I/O thread up to some hundred milliseconds, another thread
 // does that. Lives in the arena of its call or beside it.
 class ProgramSearch {
  public:
-  static constexpr size_t kLargeKeyBytes = kLongStepBytes;
-
   // One of the three.
   struct Found {
     absl::Status status;  // not OK: why the call fails

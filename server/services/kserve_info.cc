@@ -1,7 +1,6 @@
 #include "server/services/kserve_info.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"

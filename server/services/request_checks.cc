@@ -9,6 +9,7 @@
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/engines.h"
 #include "server/evaluation/request_fields.h"
+#include "server/models/definition_import.h"
 
 namespace weir {
 

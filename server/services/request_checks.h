@@ -1,4 +1,4 @@
-// What Evaluate, Explain and ModelInfer check of their requests alike. Any
+// What Evaluate and Explain check of their requests alike. Pure functions, any
 // thread.
 #pragma once
 
@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "kernels/device/device.h"
-#include "server/models/definition_import.h"
 #include "server/rpc/wire/wire_tensor.h"
 
 namespace weir {
@@ -22,8 +21,8 @@ absl::Status CheckPlacement(std::string_view wanted, const DeviceInfo& device);
 // asked for is ignored.
 absl::Status CheckPrecision(int32_t precision);
 
-// Whether every input has an element type, and none is a ragged batch
-// (UNIMPLEMENTED). `spec` is the path of a spec in an input.
+// INVALID_ARGUMENT unless every input has an element type and a rank of at most
+// kMaxRank; UNIMPLEMENTED for a ragged batch. `spec` is its path in an input.
 absl::Status CheckSpecs(std::span<const WireTensor> inputs,
                         std::string_view spec);
 

@@ -162,7 +162,7 @@ TEST_F(ProgramSearchTest, SmallKeysAreLookedUpAtOnce) {
 
 // The I/O thread reads nothing of it.
 TEST_F(ProgramSearchTest, LargeKeysAreReadOnAnotherThread) {
-  const std::string model(ProgramSearch::kLargeKeyBytes + 1, 'm');
+  const std::string model(kLongStepBytes + 1, 'm');
   Search(model);
   EXPECT_FALSE(found_.has_value());
   call_.RunResumed();  // it was looked up
@@ -183,7 +183,7 @@ TEST_F(ProgramSearchTest, LargeKeysAreReadOnAnotherThread) {
 
 // It would be found.
 TEST_F(ProgramSearchTest, NothingIsReadForACallerThatHasGone) {
-  const std::string model(ProgramSearch::kLargeKeyBytes + 1, 'm');
+  const std::string model(kLongStepBytes + 1, 'm');
   Search(model);
   call_.RunResumed();
   call_.RunResumed();

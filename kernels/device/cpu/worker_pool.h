@@ -35,7 +35,7 @@ class WorkerPool final : public CpuTeam {
   // `job` stays alive until its Run has begun.
   void Schedule(Job* job, size_t level);
 
-  // Around a wait for other jobs; only on threads of any pool it does anything.
+  // Around a wait for other jobs; does nothing but on a thread of `pool`.
   class BlockingScope {
    public:
     explicit BlockingScope(WorkerPool* pool);
