@@ -40,6 +40,12 @@ CompletionMonitor::Options MonitorOptions() {
   return options;
 }
 
+// Whether this call is the one that is to fail. Where none is, calls are no
+// steps.
+bool IsTheOne(int failing, Atomic<int>& calls) {
+  return failing != 0 && ++calls == failing;
+}
+
 }  // namespace
 
 struct SimDevice::Queue {
@@ -52,7 +58,6 @@ struct SimDevice::Queue {
   // Both are the device's.
   CompletionRecord record;
   FaultSlot slots[CompletionRecord::kSlots] = {};
-  uint64_t id = 0;
   CondVar changed;
   std::deque<Operation> operations;
   bool running = false;  // one that was taken
@@ -96,21 +101,21 @@ void SimDevice::Give(void* data, size_t bytes) {
 }
 
 absl::StatusOr<void*> SimDevice::AllocateRaw(size_t bytes) {
-  if (++allocations_ == faults_.allocation) {
+  if (IsTheOne(faults_.allocation, allocations_)) {
     return absl::ResourceExhaustedError("no memory, says the simulation");
   }
   return Take(bytes);
 }
 
 absl::StatusOr<void*> SimDevice::AllocatePinnedRaw(size_t bytes) {
-  if (++pinned_allocations_ == faults_.pinned_allocation) {
+  if (IsTheOne(faults_.pinned_allocation, pinned_allocations_)) {
     return absl::ResourceExhaustedError("no host memory, says the simulation");
   }
   return Take(bytes);
 }
 
 absl::Status SimDevice::FailCopy() {
-  if (++copies_ != faults_.copy) return absl::OkStatus();
+  if (!IsTheOne(faults_.copy, copies_)) return absl::OkStatus();
   return absl::InternalError("a copy failed, says the simulation");
 }
 
@@ -128,21 +133,17 @@ void SimDevice::LoseAt(int nth) {
 bool SimDevice::IsIdle(uint64_t stream) const {
   const Unobserved look;
   MutexLock lock(&mu_);
-  for (const auto& [timeline, queue] : queues_) {
-    if (queue->id == stream) {
-      return queue->operations.empty() && !queue->running;
-    }
-  }
-  return true;
+  const auto queue = queues_.find(stream);
+  return queue == queues_.end() ||
+         (queue->second->operations.empty() && !queue->second->running);
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> SimDevice::CreateStream(int) {
   WEIR_RETURN_IF_ERROR(health_.status());
-  const int number = ++streams_;
-  if (number == faults_.stream) {
+  const uint64_t id = ++streams_;
+  if (id == static_cast<uint64_t>(faults_.stream)) {
     return absl::ResourceExhaustedError("no stream, says the simulation");
   }
-  const auto id = static_cast<uint64_t>(number);
   auto timeline = std::make_shared<Timeline>(
       absl::StrCat("sim/stream/", id), this,
       TimelineOwner{TimelineOwner::Kind::kStream, id});
@@ -161,10 +162,9 @@ SimStream::SimStream(SimDevice* device, std::shared_ptr<Timeline> timeline,
   monitored_->record = &queue_->record;
   monitored_->timeline = timeline_;
   monitored_->query = [device] { return device->Query(); };
-  queue_->id = id;
   {
     MutexLock lock(&device_->mu_);
-    device_->queues_.emplace(timeline_.get(), queue_);
+    device_->queues_.emplace(id, queue_);
   }
   queue_->thread = Thread("stream", [device, queue = queue_.get()] {
     device->mu_.Lock();
@@ -190,7 +190,7 @@ SimStream::SimStream(SimDevice* device, std::shared_ptr<Timeline> timeline,
       if (++device->operations_ == device->faults_.operation) {
         Note("the device is lost");
         device->lost_ = true;
-        for (const auto& [timeline, other] : device->queues_) {
+        for (const auto& [id, other] : device->queues_) {
           other->changed.NotifyAll();
         }
         continue;
@@ -219,7 +219,7 @@ SimStream::~SimStream() {
   }
   queue_->thread.Join();
   MutexLock lock(&device_->mu_);
-  device_->queues_.erase(timeline_.get());
+  device_->queues_.erase(id_);
 }
 
 void SimStream::Launch(std::function<void()> run) {
@@ -249,7 +249,7 @@ uint64_t SimStream::Enqueue(StreamTask* task, Inline) {
       queue->record.sequence.store(sequence);
       // Idle from here on, whoever looks.
       queue->running = false;
-      for (const auto& [timeline, other] : device->queues_) {
+      for (const auto& [id, other] : device->queues_) {
         if (!other->operations.empty() &&
             other->operations.front().other.get() == queue) {
           other->changed.NotifyAll();
@@ -304,7 +304,7 @@ absl::Status SimStream::WaitOnDevice(const Point& point) {
                      point.timeline->name(), " = ", point.value));
   }
   MutexLock lock(&device_->mu_);
-  const auto other = device_->queues_.find(point.timeline.get());
+  const auto other = device_->queues_.find(point.timeline->owner().number);
   // A stream that is gone is idle.
   if (other == device_->queues_.end()) return absl::OkStatus();
   queue_->operations.push_back({nullptr, other->second, point.value});

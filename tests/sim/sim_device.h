@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/thread.h"
 #include "kernels/device/completion.h"
@@ -71,10 +72,13 @@ class SimDevice final : public Device {
   absl::Status Query();
 
   DeviceFaults faults_;
-  int allocations_ = 0, pinned_allocations_ = 0, streams_ = 0, copies_ = 0;
+  // Whose turn it is to fail is a matter of order: who comes to a call first
+  // is seen.
+  Atomic<int> allocations_{0}, pinned_allocations_{0}, copies_{0};
+  Atomic<uint64_t> streams_{0};
   mutable Mutex mu_;
-  std::map<const Timeline*, std::shared_ptr<Queue>> queues_
-      WEIR_GUARDED_BY(mu_);
+  // By the streams' numbers: everybody is notified in the same order each time.
+  std::map<uint64_t, std::shared_ptr<Queue>> queues_ WEIR_GUARDED_BY(mu_);
   int operations_ WEIR_GUARDED_BY(mu_) = 0;
   bool lost_ WEIR_GUARDED_BY(mu_) = false;
   int64_t blocks_ = 0;
