@@ -166,6 +166,15 @@ EngineOptions MakeEngineOptions(const WorldOptions& options) {
   return engine;
 }
 
+void CheckClean(Engine& engine) {
+  Check(engine.pinned().stats().leased_bytes == 0, "pinned memory is leaked");
+  Check(engine.memory().stats().used_bytes == 0, "tensors are leaked");
+  // What nobody uses is free, unless it waits for a point that is not reached.
+  engine.memory().Trim();
+  Check(engine.memory().stats().cached_bytes == 0,
+        "a block of tensor memory waits for a point that is never reached");
+}
+
 }  // namespace
 
 uint64_t MixResult(uint64_t salt, uint64_t a, uint64_t b) {
@@ -220,10 +229,12 @@ Point SimWork::Signal() {
   return {timeline, 1};
 }
 
-void SimWork::Fill() {
+void SimWork::Fill(EvalContext& context) {
+  engine_ = world_->SiteOf(context.engine());
+  context_ = context.id();
   WorkRequest& request = work_->request;
   if (faulty_) bytes_[0] |= kFaultBit;
-  request.program = world_->ProgramFor(program_);
+  request.program = world_->ProgramFor(program_, engine_);
   if (world_->options_.graphs) request.graph = world_->GraphFor(program_);
   request.outputs.assign(program_.two_outputs ? 2 : 1,
                          result_ == Result::kInline ? OutputWish::kInline
@@ -234,7 +245,7 @@ void SimWork::Fill() {
 }
 
 void SimWork::Submit(Activation& activation) {
-  Fill();
+  Fill(activation.context());
   Note(absl::StrCat("submits ", Describe()));
   const std::shared_ptr<Work> work = work_;
   activation.Submit(work.get(), this);
@@ -242,7 +253,7 @@ void SimWork::Submit(Activation& activation) {
 }
 
 void SimWork::Defer(Activation& activation) {
-  Fill();
+  Fill(activation.context());
   Note(absl::StrCat("defers ", Describe()));
   deferred_ = true;
   const std::shared_ptr<Work> work = work_;
@@ -269,6 +280,7 @@ void SimWork::Cancel() {
 }
 
 void SimWork::Abandon() {
+  droppable_ = deferred_;
   end_ = HeldPoint();
   work_ = nullptr;
 }
@@ -309,17 +321,17 @@ void SimWork::OnLaunch(Work& work) {
   const SyncReport& report = work.report();
   const uint64_t context = work.point().timeline->owner().number;
   const auto now = std::make_pair(report.lease_generation, context);
-  auto& [generation, owner] = world_->leases_[report.stream_id];
+  auto& [generation, owner] = world_->leases_[{engine_, report.stream_id}];
   if (generation == report.lease_generation) {
     Check(owner == context,
           absl::StrCat("contexts ", owner, " and ", context,
                        " have one lease of stream ", report.stream_id));
   } else if (!world_->options_.graphs && !world_->options_.cpu) {
-    Check(world_->device().IsIdle(report.stream_id),
+    Check(world_->device(engine_).IsIdle(report.stream_id),
           absl::StrCat("stream ", report.stream_id,
                        " has a new owner and is not idle"));
   }
-  world_->leases_[report.stream_id] = now;
+  world_->leases_[{engine_, report.stream_id}] = now;
 }
 
 void SimWork::OnDone(Work& work) {
@@ -328,6 +340,7 @@ void SimWork::OnDone(Work& work) {
   Check(returned_ == 1, absl::StrCat("w", salt_, " is done and not returned"));
   Check(work.done(), absl::StrCat("w", salt_, " is done and says it is not"));
   status_ = work.status();
+  joined_works_ = work.report().joined_works;
   if (status_.ok() && result_ != Result::kDropped) {
     for (size_t i = 0; i < work.request.outputs.size(); ++i) {
       uint64_t value = 0;
@@ -369,17 +382,23 @@ World::World(const WorldOptions& options) : options_(options) {
   Register(registry_, std::move(echo), [](const NodeInfo&) -> MakePlan {
     return [] { return std::make_unique<EchoPlan>(); };
   });
+  while (sites_.size() < options.engines) sites_.push_back(MakeSite());
+}
+
+World::Site World::MakeSite() {
+  Site site;
   std::unique_ptr<Device> device;
-  if (options.cpu) {
+  if (options_.cpu) {
     constexpr int kThreads = 2;
     device = std::make_unique<CpuDevice>(kThreads, int64_t{1} << 30);
   } else {
-    auto simulated = std::make_unique<SimDevice>(options.faults);
-    device_ = simulated.get();
+    auto simulated = std::make_unique<SimDevice>(options_.faults);
+    site.device = simulated.get();
     device = std::move(simulated);
   }
-  engine_ = Must(Engine::Create(std::move(device), &registry_,
-                                MakeEngineOptions(options)));
+  site.engine = Must(Engine::Create(std::move(device), &registry_,
+                                    MakeEngineOptions(options_)));
+  return site;
 }
 
 World::~World() {
@@ -387,22 +406,27 @@ World::~World() {
   CheckEnd();
   works_.clear();
   Quiesce();
-  Check(engine_->pinned().stats().leased_bytes == 0, "pinned memory is leaked");
-  Check(engine_->memory().stats().used_bytes == 0, "tensors are leaked");
-  // What nobody uses is free, unless it waits for a point that is not reached.
-  engine_->memory().Trim();
-  Check(engine_->memory().stats().cached_bytes == 0,
-        "a block of tensor memory waits for a point that is never reached");
-  programs_.clear();
+  for (const Site& site : sites_) CheckClean(*site.engine);
   graphs_.clear();
-  engine_ = nullptr;
+  for (Site& site : sites_) {
+    site.programs.clear();
+    site.engine = nullptr;
+  }
 }
 
-std::shared_ptr<const Program> World::ProgramFor(const ProgramKind& kind) {
-  std::shared_ptr<const Program>& program = programs_[kind];
+size_t World::SiteOf(const Engine& engine) const {
+  size_t site = 0;
+  while (sites_[site].engine.get() != &engine) ++site;
+  return site;
+}
+
+std::shared_ptr<const Program> World::ProgramFor(const ProgramKind& kind,
+                                                 size_t engine) {
+  Site& site = sites_[engine];
+  std::shared_ptr<const Program>& program = site.programs[kind];
   if (program != nullptr) return program;
   program =
-      Must(Program::Compile(MakeGraph(kind), engine_->device(), registry_));
+      Must(Program::Compile(MakeGraph(kind), site.engine->device(), registry_));
   // Planned now, so that a scenario's steps are not about plans.
   std::vector<HostTensor> inputs(3);
   for (HostTensor& input : inputs) {
@@ -421,10 +445,10 @@ const std::shared_ptr<const Graph>& World::GraphFor(const ProgramKind& kind) {
   return graph;
 }
 
-std::shared_ptr<EvalContext> World::MakeContext(EvalMode mode) {
+std::shared_ptr<EvalContext> World::MakeContext(EvalMode mode, size_t engine) {
   ContextOptions options;
   options.mode = mode;
-  return EvalContext::Create(engine_.get(), options);
+  return EvalContext::Create(sites_[engine].engine.get(), options);
 }
 
 void World::NoteEntered(const EvalContext& context) {
@@ -444,6 +468,19 @@ void World::Leave(Activation& activation) {
   activation.Leave();
 }
 
+void World::Close(std::shared_ptr<EvalContext>& context) {
+  for (const auto& work : works_) {
+    // Those that have neither been run nor ended: nothing but the context has
+    // them.
+    if (work->deferred_ && work->context_ == context->id() &&
+        work->work_ != nullptr && work->work_->number() == 0 &&
+        !work->work_->done()) {
+      work->droppable_ = true;
+    }
+  }
+  context = nullptr;
+}
+
 SimWork& World::MakeWork() {
   works_.push_back(std::make_unique<SimWork>(this, works_.size() + 1));
   return *works_.back();
@@ -454,7 +491,9 @@ std::shared_ptr<Timeline> World::MakeTimeline() {
 }
 
 void World::Begin() {
-  for (const auto& work : works_) ProgramFor(work->program_);
+  for (size_t i = 0; i < sites_.size(); ++i) {
+    for (const auto& work : works_) ProgramFor(work->program_, i);
+  }
   Quiesce();
   AfterEveryStep([this] { CheckStep(); });
   SetExploring(true);

@@ -1,7 +1,7 @@
-// What scenarios are made of: an engine on a SimDevice, contexts, and works
-// whose results a sequential model knows. Everything that a scenario does goes
-// through here, so that the invariants (invariants.cc names each with its
-// source) hold for all of them.
+// What scenarios are made of: an engine on a SimDevice, or several such,
+// contexts, and works whose results a sequential model knows. Everything that a
+// scenario does goes through here, so that the invariants (invariants.cc names
+// each with its source) hold for all of them.
 //
 // A work computes one 64-bit number from its salt and up to two others' results
 // (or nothing): whoever reads nonsense, too early, or what was freed, ends with
@@ -56,6 +56,9 @@ class SimWork final : public WorkObserver {
   void set_deadline(Nanos deadline) { work_->request.deadline = deadline; }
   // Its kernel finds a fault.
   void set_faulty() { faulty_ = true; }
+  // It reads what lies on another device: if all goes well up to there it is
+  // refused, by that name.
+  void set_misplaced() { misplaced_ = true; }
   // With so many launches (of 64 that a lane has room for).
   void set_launches(int launches) { program_.launches = launches; }
   // It has a second output, the same number again, which is kept too if the
@@ -84,7 +87,7 @@ class SimWork final : public WorkObserver {
 
  private:
   friend class World;
-  void Fill();
+  void Fill(EvalContext& context);
   std::string Describe() const;
   void OnReturn(Work& work) override;
   absl::Status OnPlanned(Work& work) override;
@@ -99,6 +102,7 @@ class SimWork final : public WorkObserver {
       follows_;  // whose failure it inherits: those, and after
   Result result_ = Result::kInline;
   bool faulty_ = false;
+  bool misplaced_ = false;
   ProgramKind program_;
   Nanos deadline_ = kNoDeadline;
   std::array<uint64_t, 3> bytes_ = {};  // its inputs
@@ -106,17 +110,22 @@ class SimWork final : public WorkObserver {
   HeldPoint end_;  // its own point, once accepted
 
   bool submitted_ = false;
+  size_t engine_ = 0;
+  uint64_t context_ = 0;  // its number
   bool deferred_ = false;
+  bool droppable_ = false;  // deferred, and nobody is going to run it
   bool cancelled_ = false;
   int returned_ = 0;
   bool done_ = false;
   int launched_ = 0;
+  size_t joined_works_ = 0;  // when done: with which it ran as one; 0: alone
   absl::Status status_;
   mutable Mutex mu_;
   CondVar changed_;
 };
 
 struct WorldOptions {
+  size_t engines = 1;  // each has a device of its own
   size_t lanes = 2;
   // On the tree's own CPU device, whose workers are logical threads then, in
   // place of a SimDevice.
@@ -135,13 +144,16 @@ class World {
   // What is left must be done; then the invariants of an end are looked at.
   ~World();
 
-  Engine& engine() { return *engine_; }
   // REQUIRES: it is not the CPU.
-  SimDevice& device() { return *device_; }
-  std::shared_ptr<EvalContext> MakeContext(EvalMode mode = EvalMode::kEager);
+  SimDevice& device(size_t engine = 0) { return *sites_[engine].device; }
+  std::shared_ptr<EvalContext> MakeContext(EvalMode mode = EvalMode::kEager,
+                                           size_t engine = 0);
   // As a handler of its own; a failure if somebody is inside.
   Activation Enter(EvalContext& context);
   void Leave(Activation& activation);
+  // Lets go of a context: deferred works that nobody flushed for are dropped
+  // with it.
+  void Close(std::shared_ptr<EvalContext>& context);
   // Those that hold the context, for whoever enters otherwise.
   void NoteEntered(const EvalContext& context);
   void NoteLeft(const EvalContext& context);
@@ -162,25 +174,35 @@ class World {
 
  private:
   friend class SimWork;
-  class Invariants;
+
+  // An engine, and what is its own.
+  struct Site {
+    SimDevice* device = nullptr;  // null: it is the CPU
+    std::unique_ptr<Engine> engine;
+    std::map<ProgramKind, std::shared_ptr<const Program>> programs;
+  };
 
   void CheckStep();
   void CheckEnd();
+  void CheckEnd(const SimWork& work) const;
+  bool HasCause(const SimWork& work) const;
+  bool MayRunTwice(const SimWork& work) const;
   uint64_t Expected(const SimWork& work) const;
-  std::shared_ptr<const Program> ProgramFor(const ProgramKind& kind);
+  Site MakeSite();
+  size_t SiteOf(const Engine& engine) const;
+  std::shared_ptr<const Program> ProgramFor(const ProgramKind& kind,
+                                            size_t engine);
   const std::shared_ptr<const Graph>& GraphFor(const ProgramKind& kind);
 
   const WorldOptions options_;
   OpRegistry registry_;
-  SimDevice* device_ = nullptr;  // null: it is the CPU
-  std::unique_ptr<Engine> engine_;
-  std::map<ProgramKind, std::shared_ptr<const Program>> programs_;
+  std::vector<Site> sites_;
   std::map<ProgramKind, std::shared_ptr<const Graph>> graphs_;
   std::vector<std::unique_ptr<SimWork>> works_;
   std::map<uint64_t, int> inside_;  // handlers, by context
   std::map<uint64_t, int> runs_;    // of the kernel, by salt
-  std::map<uint64_t, std::pair<uint64_t, uint64_t>>
-      leases_;  // generation and context, by stream
+  std::map<std::pair<size_t, uint64_t>, std::pair<uint64_t, uint64_t>>
+      leases_;  // generation and context, by engine and stream
   size_t done_works_ = 0;
   bool errors_expected_ = false;
 };

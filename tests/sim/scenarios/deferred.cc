@@ -65,7 +65,7 @@ void Chain(const Variant& variant) {
     late.WaitDone();
   }
   world.Leave(in_a);
-  a = nullptr;
+  world.Close(a);
   if (canceler.Joinable()) canceler.Join();
   first.WaitDone();
   second.WaitDone();
@@ -74,15 +74,24 @@ void Chain(const Variant& variant) {
 }
 
 // Nobody reads the works: they are dropped, and whoever made them is told.
+// Another context is at work meanwhile.
 void Unread() {
   World world;
   std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
+  std::shared_ptr<EvalContext> b = world.MakeContext();
+  SimWork& outside = world.MakeWork();
   SimWork& first = world.MakeWork();
   SimWork& second = world.MakeWork();
   first.set_result(SimWork::Result::kKept);
   second.set_result(SimWork::Result::kKept);
   second.ReadProducer(first);
   world.Begin();
+  Thread other("other", [&] {
+    Activation in_b = world.Enter(*b);
+    outside.Submit(in_b);
+    outside.WaitDone();
+    world.Leave(in_b);
+  });
   Activation in_a = world.Enter(*a);
   first.Defer(in_a);
   second.Defer(in_a);
@@ -90,7 +99,8 @@ void Unread() {
   second.Abandon();
   in_a.Flush();
   world.Leave(in_a);
-  a = nullptr;
+  world.Close(a);
+  other.Join();
   first.WaitDone();
   second.WaitDone();
   world.End();
@@ -123,7 +133,7 @@ void Unwanted(bool flush) {
     cancelled.WaitDone();
   }
   world.Leave(in_a);
-  a = nullptr;
+  world.Close(a);
   canceler.Join();
   late.WaitDone();
   cancelled.WaitDone();
@@ -144,7 +154,7 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/chain", {});
   add("deferred/chain+cancel", {.cancel = true});
   add("deferred/chain+fault", {.fault = true});
-  add("deferred/chain+close", {.close = true});
+  add("deferred/chain+close+cancel", {.cancel = true, .close = true});
   add("deferred/chain+close+reader", {.close = true, .reader = true});
   add("deferred/chain+reader", {.reader = true});
   add("deferred/joined", {.joined = true});

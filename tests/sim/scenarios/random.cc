@@ -133,7 +133,7 @@ void RandomWorld(const Mix& mix) {
       }
       if (Choose(4) != 0) inside.Flush();
       world.Leave(inside);
-      handler.context = nullptr;
+      world.Close(handler.context);
       for (SimWork* work : handler.works) work->WaitDone();
     });
   }
