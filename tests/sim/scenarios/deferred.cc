@@ -142,6 +142,52 @@ void Unwanted(bool flush) {
   world.End();
 }
 
+// What is used waits for another context, which waits for what is deferred
+// here: that is run, and what waits for the one that is used stays.
+void Elsewhere(const Variant& variant) {
+  World world({.graphs = variant.joined});
+  std::shared_ptr<EvalContext> a = world.MakeContext(EvalMode::kDeferred);
+  std::shared_ptr<EvalContext> b = world.MakeContext();
+  SimWork& first = world.MakeWork();
+  SimWork& second = world.MakeWork();
+  SimWork& there = world.MakeWork();
+  SimWork& used = world.MakeWork();
+  SimWork& after = world.MakeWork();
+  for (SimWork* work : {&first, &second, &after}) {
+    work->set_result(SimWork::Result::kKept);
+  }
+  if (variant.fault) second.set_faulty();
+  there.After(second.Signal());
+  there.Follow(second);
+  used.After(there.Signal());
+  used.Follow(there);
+  used.set_mode(EvalMode::kEager);
+  after.After(used.Signal());
+  after.Follow(used);
+  world.Begin();
+  Thread elsewhere("elsewhere", [&] {
+    Activation in_b = world.Enter(*b);
+    there.Submit(in_b);
+    world.Leave(in_b);
+  });
+  Thread canceler;
+  if (variant.cancel) {
+    canceler = Thread("canceler", [&there] { there.Cancel(); });
+  }
+  Activation in_a = world.Enter(*a);
+  for (SimWork* work : {&first, &second, &after}) work->Defer(in_a);
+  used.Submit(in_a);
+  used.WaitDone();
+  Check(!after.work()->done(), "nobody has asked for it yet");
+  in_a.Flush();
+  world.Leave(in_a);
+  world.Close(a);
+  elsewhere.Join();
+  if (canceler.Joinable()) canceler.Join();
+  for (SimWork* work : {&first, &second, &there, &after}) work->WaitDone();
+  world.End();
+}
+
 }  // namespace
 
 void AddDeferred(std::vector<Scenario>& all) {
@@ -167,6 +213,16 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/joined+late", {.joined = true, .late = true});
   add("deferred/joined+late+cancel",
       {.joined = true, .cancel = true, .late = true});
+  const auto add_elsewhere = [&all](const char* name, Variant variant) {
+    all.push_back({.name = name,
+                   .body = [variant] { Elsewhere(variant); },
+                   .limits = {.idle_steps = 20'000},
+                   .preemptions = 1});
+  };
+  add_elsewhere("deferred/elsewhere", {});
+  add_elsewhere("deferred/elsewhere+cancel", {.cancel = true});
+  add_elsewhere("deferred/elsewhere+fault", {.fault = true});
+  add_elsewhere("deferred/elsewhere+joined", {.joined = true});
   for (const bool flush : {false, true}) {
     all.push_back(
         {.name = flush ? "deferred/unwanted+flush" : "deferred/unwanted",

@@ -10,6 +10,7 @@ std::vector<Scenario> AllScenarios() {
   AddOccupancy(all);
   AddWorks(all);
   AddDeferred(all);
+  AddEngines(all);
   AddRandom(all);
   return all;
 }

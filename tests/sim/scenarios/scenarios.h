@@ -14,6 +14,7 @@ void AddExchange(std::vector<Scenario>& all);
 void AddOccupancy(std::vector<Scenario>& all);
 void AddWorks(std::vector<Scenario>& all);
 void AddDeferred(std::vector<Scenario>& all);
+void AddEngines(std::vector<Scenario>& all);
 void AddRandom(std::vector<Scenario>& all);
 
 std::vector<Scenario> AllScenarios();
