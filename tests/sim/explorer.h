@@ -35,9 +35,11 @@ struct Scenario {
   std::string name;
   std::function<void()> body;
   Limits limits = {};
-  // With how many preemptions `make test` sees every order; -1: only random
-  // ones, for it is too large.
+  // With how many preemptions `make test` looks at orders one by one; -1: it is
+  // too large for that, and only run at random.
   int preemptions = -1;
+  // And that it comes to their end.
+  bool completes = false;
 };
 
 struct Exploration {

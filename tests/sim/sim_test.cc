@@ -12,11 +12,22 @@
 #include "tests/sim/scenarios/scenarios.h"
 
 namespace weir::sim {
+
+void PrintTo(const Scenario& scenario, std::ostream* out) {
+  *out << scenario.name;
+}
+
 namespace {
 
 constexpr uint64_t kSmall = 300'000;  // of a scenario, at random
 constexpr uint64_t kLarge = 2'500'000;
 constexpr uint64_t kEveryOrder = 100'000;
+// Fewer states, runs, and choices in each of them have no scenario.
+constexpr uint64_t kLeastStates = 10;
+constexpr uint64_t kLeastRuns = 100;
+constexpr uint64_t kLeastChoices = 5;
+// Of so many runs a leak was none.
+constexpr uint64_t kMostKept = 3;
 
 uint64_t Times() {
   const char* const times = std::getenv("WEIR_SIM_TIMES");
@@ -50,6 +61,12 @@ TEST_P(EveryOrder, Holds) {
       ExploreAll(scenario, scenario.preemptions, kEveryOrder * Times());
   std::cout << scenario.name << ": " << result.Summary() << "\n";
   EXPECT_TRUE(result.ok()) << result.failure;
+  // That it looked at all.
+  EXPECT_GE(result.states, kLeastStates);
+  EXPECT_LE(result.kept, kMostKept);
+  if (scenario.completes || Times() == 1) {
+    EXPECT_EQ(result.complete, scenario.completes);
+  }
 }
 
 class AtRandom : public Simulation {};
@@ -60,6 +77,9 @@ TEST_P(AtRandom, Holds) {
   const Exploration result = ExploreAtRandom(scenario, 1, steps * Times());
   std::cout << scenario.name << ": " << result.Summary() << "\n";
   EXPECT_TRUE(result.ok()) << result.failure;
+  EXPECT_GE(result.executions, kLeastRuns);
+  EXPECT_GE(result.choices, result.executions * kLeastChoices);
+  EXPECT_LE(result.kept, kMostKept);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, EveryOrder,

@@ -201,7 +201,9 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/chain+cancel", {.cancel = true});
   add("deferred/chain+fault", {.fault = true});
   add("deferred/chain+close+cancel", {.cancel = true, .close = true});
+  all.back().completes = true;
   add("deferred/chain+close+reader", {.close = true, .reader = true});
+  all.back().completes = true;
   add("deferred/chain+reader", {.reader = true});
   add("deferred/joined", {.joined = true});
   add("deferred/joined+cancel", {.joined = true, .cancel = true});

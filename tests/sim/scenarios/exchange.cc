@@ -174,6 +174,7 @@ void AddExchange(std::vector<Scenario>& all) {
     all.push_back({.name = name, .body = std::move(body), .preemptions = 3});
   };
   add("exchange/numbers", NumbersHaveOneOwner);
+  all.back().completes = true;
   add("exchange/snapshots", SnapshotsEndUnseen);
   add("exchange/pinned-one", [] { PinnedBudgetHolds(1); });
   add("exchange/pinned-two", [] { PinnedBudgetHolds(2); });

@@ -72,8 +72,10 @@ void Entries(Event event) {
 
 void AddOccupancy(std::vector<Scenario>& all) {
   const auto add = [&all](const char* name, Event event) {
-    all.push_back(
-        {.name = name, .body = [event] { Entries(event); }, .preemptions = 3});
+    all.push_back({.name = name,
+                   .body = [event] { Entries(event); },
+                   .preemptions = 3,
+                   .completes = event != Event::kDeadline});
   };
   add("occupancy/entries", Event::kNone);
   add("occupancy/entries+cancel", Event::kCancel);

@@ -146,17 +146,25 @@ void DispatcherWaits(Ending ending) {
 }  // namespace
 
 void AddPoints(std::vector<Scenario>& all) {
-  const auto add = [&all](const char* name, void (*body)()) {
-    all.push_back({.name = name, .body = body, .preemptions = kAnyPreemptions});
+  const auto add = [&all](const char* name, void (*body)(), bool completes) {
+    all.push_back({.name = name,
+                   .body = body,
+                   .preemptions = kAnyPreemptions,
+                   .completes = completes});
   };
-  add("points/advance+wait", AdvanceMeetsWaiters);
-  add("points/advance+cancel", AdvanceMeetsCancel);
-  add("points/advance+fail", AdvanceMeetsFail);
-  add("points/outcomes", OutcomesAreFinal);
-  add("points/launch+wait", LaunchMeetsWaiters);
-  add("points/dispatcher", [] { DispatcherWaits(Ending::kReached); });
-  add("points/dispatcher+cancel", [] { DispatcherWaits(Ending::kCancelled); });
-  add("points/dispatcher+deadline", [] { DispatcherWaits(Ending::kLate); });
+  add("points/advance+wait", AdvanceMeetsWaiters, true);
+  add("points/advance+cancel", AdvanceMeetsCancel, true);
+  add("points/advance+fail", AdvanceMeetsFail, false);
+  add("points/outcomes", OutcomesAreFinal, true);
+  add("points/launch+wait", LaunchMeetsWaiters, true);
+  add(
+      "points/dispatcher", [] { DispatcherWaits(Ending::kReached); }, false);
+  add(
+      "points/dispatcher+cancel", [] { DispatcherWaits(Ending::kCancelled); },
+      false);
+  add(
+      "points/dispatcher+deadline", [] { DispatcherWaits(Ending::kLate); },
+      false);
 }
 
 }  // namespace weir::sim
