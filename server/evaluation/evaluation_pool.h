@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/per_thread.h"
 #include "kernels/eval/engine.h"
 #include "server/evaluation/evaluation.h"
-#include "server/observe/per_thread.h"
 
 namespace weir {
 

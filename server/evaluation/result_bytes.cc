@@ -11,7 +11,7 @@
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "server/bytes/bytes_elements.h"
-#include "server/scheduling/long_step_bytes.h"
+#include "server/bytes/long_step_bytes.h"
 
 namespace weir {
 namespace {

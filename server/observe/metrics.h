@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
-#include "server/observe/per_thread.h"
+#include "kernels/base/per_thread.h"
 
 namespace weir {
 

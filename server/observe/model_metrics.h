@@ -16,10 +16,10 @@
 #include "absl/status/status.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/per_thread.h"
 #include "kernels/eval/work.h"
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
-#include "server/observe/per_thread.h"
 
 namespace weir {
 

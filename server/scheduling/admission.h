@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
-#include "server/observe/per_thread.h"
+#include "kernels/base/per_thread.h"
 
 namespace weir {
 

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "server/bytes/long_step_bytes.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/server_call.h"
 #include "server/scheduling/fair_threads.h"
-#include "server/scheduling/long_step_bytes.h"
 
 namespace weir {
 

@@ -38,8 +38,7 @@ MAY_INCLUDE = {
 PARTS_OF_SERVER = {
     "server/bytes/": ("server/bytes/",),
     "server/evaluation/": ("server/bytes/", "server/evaluation/",
-                           "server/models/", "server/observe/per_thread.h",
-                           "server/scheduling/"),
+                           "server/models/"),
 }
 
 GRPC = re.compile(r"^(grpc/|grpc\+\+/|grpcpp/)|\.grpc\.pb\.h$")

@@ -5,15 +5,15 @@
 // Objects stay until it goes; a new thread may get that of one that has ended.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -50,23 +50,23 @@ class PerThread {
   };
 
   static uint64_t NextId() {
-    static std::atomic<uint64_t> next{1};
+    static Atomic<uint64_t> next{1};
     return next.fetch_add(1, std::memory_order_relaxed);
   }
 
   T* FindOrMake() {
     MutexLock lock(&mu_);
     for (const auto& [thread, object] : all_) {
-      if (thread == std::this_thread::get_id()) return object.get();
+      if (thread == ThisThread()) return object.get();
     }
-    all_.emplace_back(std::this_thread::get_id(), make_());
+    all_.emplace_back(ThisThread(), make_());
     return all_.back().second.get();
   }
 
   const std::function<std::unique_ptr<T>()> make_;
   const uint64_t id_;
   mutable Mutex mu_;
-  std::vector<std::pair<std::thread::id, std::unique_ptr<T>>> all_
+  std::vector<std::pair<ThreadId, std::unique_ptr<T>>> all_
       WEIR_GUARDED_BY(mu_);
 };
 
@@ -80,7 +80,7 @@ class OwnedCounter {
   uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
  private:
-  std::atomic<uint64_t> value_{0};
+  Atomic<uint64_t> value_{0};
 };
 
 }  // namespace weir
