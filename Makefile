@@ -120,6 +120,7 @@ lint: tidy
 	tests/lint/check_tree.py
 	tests/lint/check_format.sh
 	tests/mutants/run.py --check
+	tests/sim/reintroduced/prove.py --check
 
 # clang-tidy needs the generated protobuf headers and clang's own flags; it also
 # holds the annotations of -Wthread-safety. Tests stay out: half of what it finds
