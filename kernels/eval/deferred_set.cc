@@ -35,10 +35,10 @@ bool ComesAfter(const Work& work, const std::shared_ptr<Work>& deferred) {
 
 }  // namespace
 
-bool DeferredSet::MayWaitElsewhere(const Work& work, const Line& deferred) {
-  const std::shared_ptr<EvalContext> here = work.context();
+bool DeferredSet::MayWaitElsewhere(const Work& work, const EvalContext& here,
+                                   const Line& deferred) {
   const auto is_ours = [&](const Point& point) {
-    return point.timeline == here->timeline() ||
+    return point.timeline == here.timeline() ||
            absl::c_any_of(deferred, [&](const std::shared_ptr<Work>& one) {
              return Reaches(*one, point);
            });
@@ -50,14 +50,17 @@ bool DeferredSet::MayWaitElsewhere(const Work& work, const Line& deferred) {
                         }) ||
          absl::c_any_of(work.request.inputs, [&](const InputSource& in) {
            return in.producer != nullptr && !in.producer->readable_ &&
-                  !in.producer->done() && in.producer->context() != here &&
+                  !in.producer->done() &&
+                  in.producer->context().get() != &here &&
                   !absl::c_linear_search(deferred, in.producer);
          });
 }
 
 std::shared_ptr<DeferredSet> DeferredSet::Create(Executor* executor,
-                                                 TimerQueue* timers) {
-  return std::shared_ptr<DeferredSet>(new DeferredSet(executor, timers));
+                                                 TimerQueue* timers,
+                                                 GiveUp give_up) {
+  return std::shared_ptr<DeferredSet>(
+      new DeferredSet(executor, timers, std::move(give_up)));
 }
 
 size_t DeferredSet::size() const {
@@ -75,17 +78,20 @@ void DeferredSet::Add(std::shared_ptr<Work> work) {
   if (wanted) {
     SetTimer(deadline);
   } else {
-    PostEnd();
+    PostGiveUp();
   }
 }
 
-DeferredSet::Works DeferredSet::TakeBefore(const Work& work) {
+uint64_t DeferredSet::Number(const Work& work) { return work.deferred_number_; }
+
+DeferredSet::Works DeferredSet::TakeBefore(const Work& work,
+                                           const EvalContext& here) {
   MutexLock lock(&mu_);
   size_t count = 0;
   for (size_t i = 0; i < works_.size(); ++i) {
     if (ComesAfter(work, works_[i])) count = i + 1;
   }
-  if (count < works_.size() && MayWaitElsewhere(work, works_)) {
+  if (count < works_.size() && MayWaitElsewhere(work, here, works_)) {
     while (count < works_.size() && !WaitsFor(*works_[count], work)) ++count;
   }
   return Take(count);
@@ -108,17 +114,17 @@ DeferredSet::Works DeferredSet::Take(size_t count) {
 
 void DeferredSet::Sweep() {
   MutexLock lock(&mu_);
-  PostEnd();
+  PostGiveUp();
 }
 
-void DeferredSet::PostEnd() {
+void DeferredSet::PostGiveUp() {
   // What is here does not end before the lock is left: there is an executor.
   if (works_.empty() || posted_) return;
   posted_ = true;
-  executor_->Post([self = shared_from_this()] { self->EndUnwanted(); });
+  executor_->Post([self = shared_from_this()] { self->GiveUpUnwanted(); });
 }
 
-void DeferredSet::EndUnwanted() {
+void DeferredSet::GiveUpUnwanted() {
   Works unwanted;
   {
     MutexLock lock(&mu_);
@@ -137,7 +143,7 @@ void DeferredSet::EndUnwanted() {
     SetTimer(earliest);
   }
   for (const std::shared_ptr<Work>& work : unwanted) {
-    work->End(work->Wanted(NowNanos()), /*launched=*/false);
+    give_up_(*work, work->Wanted(NowNanos()));
   }
 }
 
@@ -152,7 +158,7 @@ void DeferredSet::SetTimer(Nanos at) {
 void DeferredSet::TimerFired() {
   MutexLock lock(&mu_);
   timer_.Fired();
-  PostEnd();
+  PostGiveUp();
 }
 
 }  // namespace weir

@@ -42,7 +42,11 @@ EvalContext::EvalContext(Engine* engine, const ContextOptions& options)
       occupancy_(Occupancy::Create(id_, &engine->timers())),
       queue_(WorkQueue::Create(executor_, &engine->timers())),
       lane_(engine->max_lane_launches()),
-      deferred_(DeferredSet::Create(executor_, &engine->timers())),
+      deferred_(DeferredSet::Create(executor_, &engine->timers(),
+                                    [](Work& work, absl::Status why) {
+                                      work.End(std::move(why),
+                                               /*launched=*/false);
+                                    })),
       order_(ContextTimeline(absl::StrCat("context ", id_), id_)),
       mode_(options.mode),
       rng_(options.rng) {}
@@ -101,7 +105,7 @@ void EvalContext::Submit(Work* work, WorkObserver* observer) {
 
 void EvalContext::Enqueue(Work* work, bool was_deferred) {
   work->SetContext(shared_from_this());
-  if (!was_deferred) RunDeferred(deferred_->TakeBefore(*work));
+  if (!was_deferred) RunDeferred(deferred_->TakeBefore(*work, *this));
   const uint64_t number =
       order_.Take(1, was_deferred ? SIZE_MAX : options_.max_pending);
   if (number == 0) {
@@ -210,7 +214,7 @@ FlushResult EvalContext::Flush() {
   // producers free as well.
   for (size_t i = deferred.size(); i-- > 0;) {
     if (!deferred[i]->IsUnread(deferred[i])) continue;
-    result.dropped.push_back(deferred[i]->deferred_number_);
+    result.dropped.push_back(DeferredSet::Number(*deferred[i]));
     deferred[i]->End(absl::CancelledError("nobody waits for it"),
                      /*launched=*/false);
     deferred[i] = nullptr;

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -12,38 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
+#include "tests/eval/hand_executor.h"
 
 namespace weir {
 namespace {
 
 using ::testing::ElementsAre;
-
-// Runs what is posted when the test says so.
-class HandExecutor final : public Executor {
- public:
-  void Post(Task task) override {
-    MutexLock lock(&mu_);
-    tasks_.push_back(std::move(task));
-    posted.Set();
-  }
-  size_t RunAll() {
-    for (size_t count = 0;; ++count) {
-      Task task;
-      {
-        MutexLock lock(&mu_);
-        if (tasks_.empty()) return count;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
-  Event posted;
-
- private:
-  Mutex mu_;
-  std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
-};
 
 class WorkQueueTest : public ::testing::Test {
  protected:
