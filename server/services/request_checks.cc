@@ -16,9 +16,7 @@ namespace weir {
 namespace {
 
 bool IsSound(const WireTensorSpec& spec) {
-  return spec.sample_shapes.empty() &&
-         spec.dtype != v1::DATA_TYPE_UNSPECIFIED &&
-         DTypeFromOnnx(spec.dtype).has_value() &&
+  return spec.sample_shapes.empty() && DTypeFromOnnx(spec.dtype).has_value() &&
          spec.shape.size() <= static_cast<size_t>(kMaxRank);
 }
 
