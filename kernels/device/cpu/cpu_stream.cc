@@ -69,16 +69,7 @@ void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
   completion.launched_at = completion.started_at = NowNanos();
   absl::Status status = std::move(completion.status);
   if (health_->poisoned()) status = health_->status();
-  if (status.ok()) {
-    FaultSlot& slot = *stream->fault_slot();
-    slot.word = 0;
-    status = task->Launch(*stream);
-    completion.fault = static_cast<FaultCode>(static_cast<uint32_t>(slot.word));
-    if (completion.fault != FaultCode::kNone) {
-      completion.fault_node = static_cast<uint32_t>(slot.word >> 32) - 1;
-      if (status.ok()) status = FaultStatus(completion.fault);
-    }
-  }
+  if (status.ok()) status = task->Launch(*stream);
   completion.status = std::move(status);
   // Bound as on a thread that does nothing else, wherever this runs.
   const ScopedThreadRole role(ThreadRole::kCompletion);

@@ -71,14 +71,13 @@ class CpuStream final : public Stream {
   absl::Status CopyOnDevice(void* dst, const void* src, size_t bytes) override;
   absl::Status Fill(void* dst, uint8_t value, size_t bytes) override;
   absl::Status WaitOnDevice(const Point& point) override;
-  FaultSlot* fault_slot() override { return &fault_; }
+  FaultSlot* fault_slot() override { return nullptr; }
 
  private:
   CpuDevice* const device_;
   const uint64_t id_;
   const int priority_;
   const std::shared_ptr<CpuStrand> strand_;
-  FaultSlot fault_{};
 };
 
 }  // namespace weir

@@ -190,22 +190,6 @@ TEST(CpuStreamTest, InlineWorkThatEnqueuesInlineDoesNotNest) {
   EXPECT_FALSE(nested);
 }
 
-TEST(CpuStreamTest, AFaultSlotFailsTheWork) {
-  auto device = Cpu(1);
-  auto stream = *device->CreateStream(0);
-  TestTask bad([](Stream& s) {
-    s.fault_slot()->word =
-        uint64_t{3} << 32 | static_cast<uint64_t>(FaultCode::kDivisionByZero);
-    return absl::OkStatus();
-  });
-  TestTask good;
-  stream->Enqueue(&bad);
-  stream->Enqueue(&good);
-  EXPECT_EQ(bad.Wait().status, FaultStatus(FaultCode::kDivisionByZero));
-  EXPECT_EQ(bad.Wait().fault_node, 2u);
-  EXPECT_TRUE(good.Wait().status.ok());
-}
-
 // One worker: each wait gives its place to the work that it waits for.
 TEST(CpuStreamTest, WaitsNeverUseUpTheWorkers) {
   constexpr size_t kStreams = 16;
