@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
-#include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
 
 namespace weir {
 
@@ -17,12 +16,8 @@ absl::StatusOr<PageableBuffer> PageableBuffer::Create(PinnedPool& pool,
       ::operator new (charged, std::align_val_t{kAlign}, std::nothrow);
   if (data == nullptr) {
     pool.Discharge(charged);
-    return WithRetryAfter(
-        WithReason(
-            absl::ResourceExhaustedError(absl::StrCat(
-                "the host has no memory for a copy of ", bytes, " bytes")),
-            "HOST_MEMORY_EXHAUSTED"),
-        absl::Milliseconds(10));
+    return ShortOfHostMemory(absl::ResourceExhaustedError(absl::StrCat(
+        "the host has no memory for a copy of ", bytes, " bytes")));
   }
   PageableBuffer buffer;
   buffer.data_ = {static_cast<std::byte*>(data), Free{&pool, charged}};
