@@ -1,39 +1,26 @@
 #include "server/device_list.h"
 
 #include <algorithm>
+#include <optional>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/device/cuda_name.h"
 
 namespace weir {
 namespace {
 
-constexpr std::string_view kCuda = "cuda:";
-constexpr size_t kMostDigits = 4;
-
-// The name of GPU `number`; empty for what is no number of one.
-std::string CudaName(std::string_view number) {
-  int ordinal = 0;
-  if (number.empty() || number.size() > kMostDigits ||
-      number.find_first_not_of("0123456789") != std::string_view::npos ||
-      !absl::SimpleAtoi(AbslView(number), &ordinal)) {
-    return "";
-  }
-  return absl::StrCat(AbslView(kCuda), ordinal);
-}
-
-bool IsCuda(std::string_view name) {
-  return name.substr(0, kCuda.size()) == kCuda;
-}
-
-// One part of a list; `before` is the device before it, or empty.
+// One part of a list; `before` is the device before it, or empty. Empty for
+// what names none.
 std::string NameOf(const std::string& part, std::string_view before) {
   if (part == "auto" || part == "cpu") return part;
-  if (part == "cuda") return CudaName("0");
-  if (IsCuda(part)) return CudaName(part.substr(kCuda.size()));
-  return IsCuda(before) ? CudaName(part) : "";
+  std::optional<int> ordinal = CudaOrdinal(part);
+  // A number alone stands behind a GPU.
+  if (!ordinal.has_value() && CudaOrdinal(before).has_value()) {
+    ordinal = CudaOrdinal("cuda:" + part);
+  }
+  return ordinal.has_value() ? absl::StrCat("cuda:", *ordinal) : "";
 }
 
 }  // namespace

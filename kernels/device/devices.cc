@@ -4,14 +4,15 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/build_info.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/cuda_backend.h"
+#include "kernels/device/cuda_name.h"
 
 namespace weir {
 namespace {
@@ -87,21 +88,13 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(std::string_view which,
                                                    const DeviceOptions& options,
                                                    OpRegistry& ops) {
   if (which == "cpu") return MakeCpuDevice(options);
-  if (which == "cuda") return MakeCudaDevice(0, options, ops);
   if (which == "auto") {
     auto device = MakeCudaDevice(0, options, ops);
     if (device.ok() || Reason(device.status()) != kNoCudaDevice) return device;
     return MakeCpuDevice(options);
   }
-  constexpr std::string_view kCudaPrefix = "cuda:";
-  int ordinal = 0;
-  if (which.substr(0, kCudaPrefix.size()) == kCudaPrefix) {
-    const std::string_view number = which.substr(kCudaPrefix.size());
-    if (!number.empty() && number.size() <= 4 &&
-        number.find_first_not_of("0123456789") == std::string_view::npos &&
-        absl::SimpleAtoi(AbslView(number), &ordinal)) {
-      return MakeCudaDevice(ordinal, options, ops);
-    }
+  if (const std::optional<int> ordinal = CudaOrdinal(which)) {
+    return MakeCudaDevice(*ordinal, options, ops);
   }
   return InvalidField(
       "device", absl::StrCat("\"", AbslView(which),

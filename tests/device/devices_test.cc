@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "kernels/base/error_info.h"
+#include "kernels/device/cuda_name.h"
 #include "kernels/ops/registry.h"
 
 namespace weir {
@@ -23,6 +24,18 @@ TEST(DevicesTest, RefusesWhatIsNoDevice) {
     const absl::Status status = MakeDevice(which, {}, ops).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << which;
     EXPECT_EQ(Field(status), "device");
+  }
+}
+
+TEST(DevicesTest, TheFirstGpuNeedsNoNumber) {
+  EXPECT_EQ(CudaOrdinal("cuda"), 0);
+  EXPECT_EQ(CudaOrdinal("cuda:0"), 0);
+  EXPECT_EQ(CudaOrdinal("cuda:07"), 7);
+  EXPECT_EQ(CudaOrdinal("cuda:9999"), 9999);
+  for (const char* other :
+       {"", "cpu", "auto", "7", "cuda:", "cuda7", "cuda:10000", "cuda:00001",
+        "cuda:-1", "cuda:+1", "cuda: 1", "cuda:1 ", "cuda:1,2", "CUDA:1"}) {
+    EXPECT_EQ(CudaOrdinal(other), std::nullopt) << other;
   }
 }
 
