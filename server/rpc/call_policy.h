@@ -16,7 +16,6 @@ struct CallPolicy {
   Nanos (*now)() = &NowNanos;
   Admission* admission = nullptr;  // null: every call is admitted
   size_t max_message_bytes = SIZE_MAX;
-  bool flag_bounds_messages = true;  // --max-message-bytes, or a bound of ours
   // Longest that a call may wait for its message to be whole, and its reply for
   // the caller to take more of it; kNoDeadline: forever.
   Nanos receive_timeout = kNoDeadline;

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/thread_role.h"
 #include "server/rpc/raw_service.h"
+#include "server/rpc/socket_cork.h"
 #include "server/rpc/unary_call.h"
 
 namespace weir {
@@ -37,11 +38,9 @@ Nanos SweepPeriod(const CallPolicy& policy) {
 }  // namespace
 
 IoThread::IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue,
-                   const CallPolicy* policy, CallCounts* counts,
-                   const char* name)
+                   const CallPolicy* policy, CallCounts* counts)
     : policy_(*policy),
       counts_(*counts),
-      name_(name),
       sweep_period_(SweepPeriod(*policy)),
       queue_(std::move(queue)),
       alarm_event_(
@@ -78,7 +77,7 @@ void IoThread::Start(grpc_server* server,
     ended_ = true;
     end_.NotifyAll();
   });
-  pthread_setname_np(thread_.native_handle(), name_);
+  pthread_setname_np(thread_.native_handle(), "weir-io");
 }
 
 void IoThread::EndRequests() {
@@ -131,7 +130,14 @@ void IoThread::Run() {
   bool ok = false;
   for (uint32_t rounds = 0;;) {
     BeginWait();
-    const Next next = queue_->AsyncNext(&tag, &ok, WaitUntil());
+    Next next = Next::TIMEOUT;
+    if (SocketCork::held() > 0) {
+      next = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
+      if (next == Next::TIMEOUT) SocketCork::Pull();
+    }
+    if (next == Next::TIMEOUT) {
+      next = queue_->AsyncNext(&tag, &ok, WaitUntil());
+    }
     EndWait();
     if (next == Next::SHUTDOWN) break;
     if (next == Next::TIMEOUT && !has_work()) {
@@ -152,6 +158,7 @@ void IoThread::Run() {
       Sweep(policy_.now());
     }
   }
+  SocketCork::Pull();
   AwaitAnswers();
   nodes_.Append(inbox_.Close());
   while (has_work()) {

@@ -50,10 +50,9 @@ class IoEvent final : public grpc::internal::CompletionQueueTag {
 
 class IoThread {
  public:
-  // `policy`, `counts` and `name`, of at most 15 bytes, outlive the thread.
+  // `policy` and `counts` outlive the thread.
   IoThread(std::unique_ptr<grpc::ServerCompletionQueue> queue,
-           const CallPolicy* policy, CallCounts* counts,
-           const char* name = "weir-io");
+           const CallPolicy* policy, CallCounts* counts);
   ~IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
@@ -114,6 +113,10 @@ class IoThread {
   void Run();
   // Runs the oldest of what was posted: all, or for kNodeSlice.
   void RunNodes();
+  // More replies will be given soon, so that one may wait for them.
+  bool expects_replies() const {
+    return !receiving_.empty() || !nodes_.empty();
+  }
   // Something is to be run whether or not events come.
   bool has_work() const { return !nodes_.empty() || !turns_.empty(); }
   // Runs the oldest of those that await their turn.
@@ -137,7 +140,6 @@ class IoThread {
 
   const CallPolicy& policy_;
   CallCounts& counts_;
-  const char* const name_;
   const Nanos sweep_period_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;

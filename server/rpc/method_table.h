@@ -2,7 +2,9 @@
 // starts; afterwards it does not change and any thread may read it.
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +13,8 @@
 #include "server/rpc/server_call.h"
 
 namespace weir {
+
+class Admission;
 
 // Called on an I/O thread for each call; must not wait. See ServerCall for who
 // owns the call. Any number of I/O threads call it at once.
@@ -52,6 +56,13 @@ class CallObserver {
                        const absl::Status& status, Delivery delivery) = 0;
 };
 
+// What bounds a table's calls, in place of what the transport's CallPolicy
+// says.
+struct TableBounds {
+  Admission* admission;  // outlives the transport
+  size_t max_message_bytes;
+};
+
 class MethodTable {
  public:
   // Each (service, name) once.
@@ -71,6 +82,8 @@ class MethodTable {
   // `observer` outlives the transport; null (as without this call) for none.
   void set_observer(CallObserver* observer) { observer_ = observer; }
   CallObserver* observer() const { return observer_; }
+  void set_bounds(const TableBounds& bounds) { bounds_ = bounds; }
+  const std::optional<TableBounds>& bounds() const { return bounds_; }
   // A method that is known and not offered: UNIMPLEMENTED, and `why`.
   void Refuse(std::string_view service, std::string_view name,
               std::string_view why) {
@@ -91,6 +104,7 @@ class MethodTable {
  private:
   std::vector<Method> methods_;
   CallObserver* observer_ = nullptr;
+  std::optional<TableBounds> bounds_;
 };
 
 }  // namespace weir

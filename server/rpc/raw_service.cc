@@ -16,8 +16,7 @@ std::vector<std::unique_ptr<RawService>> RawService::FromTable(
                               });
     if (found == services.end()) {
       found = services.insert(
-          services.end(),
-          std::make_unique<RawService>(method.service, table.observer()));
+          services.end(), std::make_unique<RawService>(method.service, table));
     }
     (*found)->Add(method);
   }
@@ -25,7 +24,7 @@ std::vector<std::unique_ptr<RawService>> RawService::FromTable(
 }
 
 std::unique_ptr<RawService> RawService::Unknown(const MethodTable& table) {
-  auto service = std::make_unique<RawService>("", table.observer());
+  auto service = std::make_unique<RawService>("", table);
   service->methods_.push_back(table.unknown());
   return service;
 }

@@ -7,6 +7,7 @@
 #include <grpcpp/impl/service_type.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,15 @@ class RawService final : public grpc::Service {
   // Has the one method table.unknown(), without a handle.
   static std::unique_ptr<RawService> Unknown(const MethodTable& table);
 
-  RawService(std::string name, CallObserver* observer)
-      : name_(std::move(name)), observer_(observer) {}
+  RawService(std::string name, const MethodTable& table)
+      : name_(std::move(name)),
+        observer_(table.observer()),
+        bounds_(table.bounds()) {}
 
   const std::string& name() const { return name_; }
   const std::vector<Method>& methods() const { return methods_; }
   CallObserver* observer() const { return observer_; }
+  const std::optional<TableBounds>& bounds() const { return bounds_; }
 
   // What gRPC's core knows method `index` by, once the server was built; null
   // for those that it does not know.
@@ -42,6 +46,7 @@ class RawService final : public grpc::Service {
 
   const std::string name_;
   CallObserver* const observer_;
+  const std::optional<TableBounds> bounds_;
   std::vector<Method> methods_;
   std::vector<const grpc::internal::RpcServiceMethod*> registered_;  // gRPC's
   // gRPC keeps pointers to these.

@@ -100,13 +100,6 @@ CallPolicy MakePolicy(const TransportOptions& options, int threads) {
   return policy;
 }
 
-CallPolicy HealthPolicy(CallPolicy policy, Admission* admission) {
-  policy.admission = admission;
-  policy.max_message_bytes = HealthService::kMaxMessageBytes;
-  policy.flag_bounds_messages = false;
-  return policy;
-}
-
 void SetBounds(const TransportOptions& options, grpc::ServerBuilder* builder) {
   // A message's size is ours to judge: gRPC looks at it when it has read it.
   builder->SetMaxReceiveMessageSize(-1);
@@ -177,7 +170,6 @@ std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
 Transport::Transport(const CallPolicy& policy)
     : policy_(policy),
       health_admission_(/*max_requests=*/0, kHealthBytes),
-      health_policy_(HealthPolicy(policy, &health_admission_)),
       guard_(kHeaderBlockFactor * policy.max_header_bytes) {}
 
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
@@ -191,17 +183,18 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
                      LingerBounds(options)));
   transport->services_ = RawService::FromTable(table);
   MethodTable health;
+  health.set_bounds({.admission = &transport->health_admission_,
+                     .max_message_bytes = HealthService::kMaxMessageBytes});
   transport->health_.Register(&health);
-  transport->health_services_ = RawService::FromTable(health);
+  for (auto& service : RawService::FromTable(health)) {
+    transport->services_.push_back(std::move(service));
+  }
 
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   if (!options.reflection) builder.SetOption(std::make_unique<NoPlugins>());
   SetArguments(options, &builder);
   for (const auto& service : transport->services_) {
-    builder.RegisterService(service.get());
-  }
-  for (const auto& service : transport->health_services_) {
     builder.RegisterService(service.get());
   }
   transport->services_.push_back(RawService::Unknown(table));
@@ -217,9 +210,6 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
         std::make_unique<IoThread>(builder.AddCompletionQueue(),
                                    &transport->policy_, &transport->counts_));
   }
-  transport->health_thread_ = std::make_unique<IoThread>(
-      builder.AddCompletionQueue(), &transport->health_policy_,
-      &transport->counts_, "weir-health");
   transport->server_ = builder.BuildAndStart();
   if (transport->server_ == nullptr) {
     return absl::InternalError("gRPC refused to start the server");
@@ -229,8 +219,6 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
   for (const auto& thread : transport->threads_) {
     thread->Start(transport->server_->c_server(), transport->services_);
   }
-  transport->health_thread_->Start(transport->server_->c_server(),
-                                   transport->health_services_);
   transport->listener_->Start(
       [tcp = transport->acceptor_.get(),
        local = transport->unix_acceptor_.get(), guard = &transport->guard_,
@@ -252,14 +240,9 @@ absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
 
 Transport::~Transport() {
   Shutdown(absl::ZeroDuration());
-  ForEachThread(
-      [](IoThread& thread) { thread.AwaitEnd(absl::InfiniteDuration()); });
-}
-
-template <typename Do>
-void Transport::ForEachThread(const Do& run) const {
-  for (const auto& thread : threads_) run(*thread);
-  if (health_thread_ != nullptr) run(*health_thread_);
+  for (const auto& thread : threads_) {
+    thread->AwaitEnd(absl::InfiniteDuration());
+  }
 }
 
 const std::vector<std::string>& Transport::addresses() const {
@@ -295,24 +278,25 @@ bool Transport::Shutdown(absl::Duration grace, absl::Duration patience,
                          const CutFn& cut) {
   if (server_ == nullptr || std::exchange(shut_down_, true)) return true;
   CloseListeners();
-  ForEachThread([](IoThread& thread) { thread.EndRequests(); });
+  for (const auto& thread : threads_) thread->EndRequests();
   EndCalls(grace, cut);
-  ForEachThread([&](IoThread& thread) { thread.BeginStop(patience); });
+  for (const auto& thread : threads_) thread->BeginStop(patience);
   const absl::Time limit = absl::Now() + patience + kHangPatience;
   bool ended = true;
-  ForEachThread([&](IoThread& thread) {
-    ended &= thread.AwaitEnd(
+  for (const auto& thread : threads_) {
+    ended &= thread->AwaitEnd(
         patience == absl::InfiniteDuration()
             ? patience
             : std::max(limit - absl::Now(), absl::ZeroDuration()));
-  });
+  }
   return ended;
 }
 
 int Transport::Pulse() {
   int missed = 0;
-  ForEachThread(
-      [&](IoThread& thread) { missed = std::max(missed, thread.Pulse()); });
+  for (const auto& thread : threads_) {
+    missed = std::max(missed, thread->Pulse());
+  }
   return missed;
 }
 
@@ -334,13 +318,13 @@ int64_t Transport::open_calls() const {
 
 size_t Transport::receiving() const {
   size_t calls = 0;
-  ForEachThread([&](IoThread& thread) { calls += thread.receiving(); });
+  for (const auto& thread : threads_) calls += thread->receiving();
   return calls;
 }
 
 size_t Transport::sending() const {
   size_t calls = 0;
-  ForEachThread([&](IoThread& thread) { calls += thread.sending(); });
+  for (const auto& thread : threads_) calls += thread->sending();
   return calls;
 }
 

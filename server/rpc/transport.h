@@ -158,18 +158,12 @@ class Transport {
   // Returns when every call was answered or cancelled.
   void EndCalls(absl::Duration grace, const CutFn& cut);
 
-  // All threads, the one of health too.
-  template <typename Do>
-  void ForEachThread(const Do& run) const;
-
   const CallPolicy policy_;
   CallCounts counts_;
   // Of health alone, so that probes are answered however much others hold, and
   // the other way round.
   Admission health_admission_;
-  const CallPolicy health_policy_;
   HealthService health_;
-  std::vector<std::unique_ptr<RawService>> health_services_;
   FrameGuard guard_;
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<RawService>> services_;
@@ -182,7 +176,6 @@ class Transport {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>
       unix_acceptor_;
   std::vector<std::unique_ptr<IoThread>> threads_;
-  std::unique_ptr<IoThread> health_thread_;
   std::unique_ptr<grpc::Server> server_;
   bool shut_down_ = false;
 };

@@ -18,6 +18,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/raw_service.h"
+#include "server/rpc/socket_cork.h"
 #include "server/rpc/status_mapping.h"
 
 namespace weir {
@@ -214,7 +215,7 @@ void UnaryCall::OnArrived(bool ok) {
   if (unknown()) raw_deadline_ = ForgetWanted();
   deadline_ = ToNanos(raw_deadline_, received_);
   if (!may.ok()) return Fail(may);
-  if (Admission* admission = io_->policy_.admission) {
+  if (Admission* admission = this->admission()) {
     // What is refused now was never read.
     absl::Status expected = admission->Expect(kind(), deadline_, received_);
     if (!expected.ok()) return Fail(expected);
@@ -335,7 +336,7 @@ absl::Status UnaryCall::TakeMessage() {
   if (size > limit) {
     return MessageTooLarge(size, limit, message_bound());
   }
-  if (Admission* admission = io_->policy_.admission) {
+  if (Admission* admission = this->admission()) {
     WEIR_ASSIGN_OR_RETURN(
         ticket_,
         admission->Admit(size + kCallBytes, deadline_, received_, kind()));
@@ -550,7 +551,10 @@ void UnaryCall::Send(const absl::Status& error, bool begins) {
     ops[count].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
     ops[count++].data.recv_close_on_server.cancelled = &cancelled_;
   }
-  Start(ops, count, &finished_event_);
+  {
+    const SocketCork::Scope together(io_->expects_replies());
+    Start(ops, count, &finished_event_);
+  }
   if (!error.ok()) grpc_slice_unref(text);
 }
 
@@ -669,7 +673,7 @@ void UnaryCall::CutReplies(IoThread& io, Nanos now) {
 
 // More than half of the bytes in flight are taken, beside this call's own.
 bool UnaryCall::OthersNeedTheRoom() const {
-  const Admission* const admission = io_->policy_.admission;
+  const Admission* const admission = this->admission();
   return admission != nullptr &&
          admission->bytes() - ticket_.bytes() > admission->max_bytes() / 2;
 }
@@ -705,14 +709,20 @@ Admission::Kind UnaryCall::kind() const {
                                              : Admission::Kind::kSmall;
 }
 
+Admission* UnaryCall::admission() const {
+  const auto& own = service_->bounds();
+  return own.has_value() ? own->admission : io_->policy_.admission;
+}
+
 const char* UnaryCall::message_bound() const {
   return max_message_bytes() == io_->policy_.max_message_bytes &&
-                 io_->policy_.flag_bounds_messages
+                 !service_->bounds().has_value()
              ? "of a message (--max-message-bytes)"
              : "of a message of this method";
 }
 
 size_t UnaryCall::max_message_bytes() const {
+  if (const auto& own = service_->bounds()) return own->max_message_bytes;
   const size_t limit = io_->policy_.max_message_bytes;
   return kind() == Admission::Kind::kQueued
              ? limit

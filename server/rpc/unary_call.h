@@ -117,6 +117,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   // It stands for those that nobody registered.
   bool unknown() const;
   Admission::Kind kind() const;
+  Admission* admission() const;  // null: every call is admitted
   size_t max_message_bytes() const;
   // What stays of it until it ends, beside its reply.
   size_t call_bytes() const { return kCallBytes + arena_.kept_bytes(); }

@@ -969,13 +969,15 @@ TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsCallAlone) {
 TEST_F(CallBoundsTest, WhatFollowsAMessageMayNotComeInPiecesEither) {
   Event begun;
   Event may_end;
+  TransportOptions options = Options();
+  options.io_threads = 2;  // one reads the socket while the handler stands
   Start(
       [&](ServerCall& call) {
         begun.Set();
         may_end.Wait(1);
         EchoCall(call);
       },
-      Options());
+      options);
   RawHttp2 client(address_, 1 << 16);
   client.Begin(1, kInfer);
   client.Send(1, RawHttp2::Prefix(1) + "m", /*last=*/false);
