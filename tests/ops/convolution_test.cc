@@ -610,6 +610,26 @@ TEST_P(ConvolutionTest, FusedPassesNaNAndInfinityThrough) {
   }
 }
 
+// One channel, which cuDNN does not see: it adds the bias last.
+TEST_P(ConvolutionTest, FusedAddsTheBiasFirst) {
+  const auto typed = [&](DType dtype, double big) {
+    NodeInfo node =
+        FusedNode({.in = {1, 1, 3}, .kernel = {1, 1, 1}}, {true, ""});
+    node.input_types.assign(4, dtype);
+    if (!registry().Takes(device().info().kind, node)) return;
+    SCOPED_TRACE(DTypeName(dtype));
+    const Value y = RunOne(
+        node, {Rounded(dtype, {1, 1, 1, 3}, {big, -big, big}),
+               Rounded(dtype, {1, 1, 1, 1}, {1}), Rounded(dtype, {1}, {big}),
+               Rounded(dtype, {1, 1, 1, 3}, {-big, big, -big / 2})});
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    EXPECT_EQ(ToDoubles(y), ToDoubles(Rounded(dtype, {1, 1, 1, 3},
+                                              {kInfinity, big, kInfinity})));
+  };
+  typed(DType::kFloat, 3e38);
+  typed(DType::kDouble, 1.5e308);
+}
+
 TEST_P(ConvolutionTest, FusedWithNothingToSum) {
   const NodeInfo node =
       FusedNode({.in = {1, 1, 2}, .kernel = {1, 1, 1}}, {true, "Relu"});

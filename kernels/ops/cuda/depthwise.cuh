@@ -70,8 +70,8 @@ extern "C" __global__ void __launch_bounds__(256)
       }
     }
   }
-  if (a.residual != nullptr) sum += Load(a.residual[i]);
   if (a.bias != nullptr) sum += Load(a.bias[filter]);
+  if (a.residual != nullptr) sum += Load(a.residual[i]);
   a.out[i] = Store<S>(ACTIVATE(sum));
 }
 
