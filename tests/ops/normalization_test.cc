@@ -331,6 +331,36 @@ TEST_P(NormalizationTest, BatchNormalizationOfEveryType) {
   }
 }
 
+// From opset 15 on scale, B, mean and variance may be wider than X. What they
+// make together is within X's range, what they are alone is not.
+TEST_P(NormalizationTest, BatchNormalizationByWiderParameters) {
+  const NodeInfo node =
+      Node("BatchNormalization", Attrs({{"epsilon", 0.0f}}), 15);
+  const Value scale = Of<double>({4}, {1e-24, 1e30, 1e-50, 2});
+  const Value bias = Of<double>({4}, {0, 1, -1, 0.5});
+  const Value mean = Of<double>({4}, {0.5, 0, 1, -1});
+  const Value variance = Of<double>({4}, {1e-50, 1e58, 1e-100, 4});
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Value x = Rounded(dtype, {2, 4}, {1, 2, 3, 4, -1, -2, -3, -4});
+    const double epsilon = Epsilon(dtype);
+    ExpectClose(RunOne(node, {x, scale, bias, mean, variance}),
+                {5, 21, 1, 5.5, -15, -19, -5, -2.5},
+                {.ulps = 0.6, .absolute = 32 * epsilon});
+    // Either of two alone.
+    const Value zero = Of<float>({4}, {0, 0, 0, 0});
+    const Value one = Of<float>({4}, {1, 1, 1, 1});
+    const Value wide_zero = Of<double>({4}, {0, 0, 0, 0});
+    const std::vector<double> exact = {10, 1, 3, 1, -10, -1, -3, -1};
+    const Value variances = Of<double>({4}, {1e-2, 4, 1, 16});
+    ExpectClose(RunOne(node, {x, one, zero, wide_zero, variances}), exact,
+                {.ulps = 0.6, .absolute = 32 * epsilon});
+    const Value scales = Of<double>({4}, {10, 0.5, 1, 0.25});
+    ExpectClose(RunOne(node, {x, scales, wide_zero, zero, one}), exact,
+                {.ulps = 0.6, .absolute = 32 * epsilon});
+  }
+}
+
 TEST_P(NormalizationTest, BatchNormalizationInTrainingIsUnimplemented) {
   const Value x = Of<float>({1, 1}, {1});
   const Value c = Of<float>({1}, {1});

@@ -154,8 +154,13 @@ absl::StatusOr<PlanFunction> CompileBatchNormalization(const NodeInfo& node,
                           const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
     const Dims& dims = args.outputs[0].dims;
     ElementwiseSpec spec;
-    spec.expression =
-        "(x0 - T(x3)) * (T(x1) / Sqrt(T(x4) + T(NUMBER(0)))) + T(x2)";
+    // What is wider than X may make a factor within X's range out of numbers
+    // beyond it.
+    const bool wider = args.inputs[1].dtype == DType::kDouble ||
+                       args.inputs[4].dtype == DType::kDouble;
+    const std::string f = wider ? "double" : "T";
+    spec.expression = absl::StrCat("(x0 - T(x3)) * T(", f, "(x1) / Sqrt(", f,
+                                   "(x4) + ", f, "(NUMBER(0)))) + T(x2)");
     spec.words.Add(epsilon);
     spec.output = args.outputs[0].dtype;
     spec.dims = dims;
