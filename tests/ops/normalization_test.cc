@@ -331,6 +331,73 @@ TEST_P(NormalizationTest, BatchNormalizationOfEveryType) {
   }
 }
 
+// Longer than what is computed between two questions whether anybody wants it.
+// What comes later is larger, and decides.
+TEST_P(NormalizationTest, SoftmaxOfLongRows) {
+  constexpr int64_t kLength = 70'001;
+  std::vector<double> rows = Spread(2 * kLength, -4, 0, 20);
+  for (size_t i = 1; i < 10; ++i) {
+    rows[kLength - i] = 1000;  // its exponential is infinite
+    rows[rows.size() - 11 * i] = 6.5;
+  }
+  std::vector<double> columns;
+  for (size_t i = 0; i < kLength; ++i) {
+    columns.insert(columns.end(), {rows[i], rows[kLength + i]});
+  }
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Value across = Rounded(dtype, {2, kLength}, rows);
+    ExpectClose(RunOne(Node("Softmax"), {across}),
+                Softmax(ToDoubles(across), 2, kLength, 1),
+                SoftmaxBound(dtype, kLength));
+    const Value down = Rounded(dtype, {kLength, 2}, columns);
+    ExpectClose(RunOne(Node("Softmax", Attrs({{"axis", int64_t{0}}})), {down}),
+                Softmax(ToDoubles(down), 1, kLength, 2),
+                SoftmaxBound(dtype, kLength));
+  }
+}
+
+TEST_P(NormalizationTest, LayerNormalizationOfLongRows) {
+  constexpr int64_t kLength = 123'123;
+  std::vector<double> values = Spread(2 * kLength, -1, 1, 21);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i % kLength > 66'000) values[i] = 3 * values[i] + 2;
+  }
+  NodeInfo node = Node("LayerNormalization");
+  node.num_outputs = 3;
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const Value x = Rounded(dtype, {2, kLength}, values);
+    const Value scale = Rounded(dtype, {kLength}, Spread(kLength, -2, 2, 22));
+    const Value bias = Rounded(dtype, {kLength}, Spread(kLength, -1, 1, 23));
+    const auto outputs = Run(node, {x, scale, bias});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    const Moments m =
+        MomentsOf(ToDoubles(x), kLength, static_cast<double>(1e-5f));
+    std::vector<double> exact = m.unit;
+    const std::vector<double> s = ToDoubles(scale), b = ToDoubles(bias);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      exact[i] = exact[i] * s[i % s.size()] + b[i % b.size()];
+    }
+    constexpr double kTerms = kLength + 16;
+    ExpectClose((*outputs)[0], exact,
+                {.ulps = 0.6, .absolute = 8 * kTerms * Epsilon(dtype)});
+    const Bound stored = {.ulps = 1,
+                          .absolute = 3 * kTerms * Epsilon(DType::kFloat)};
+    ExpectClose((*outputs)[1], m.mean, stored);
+    ExpectClose((*outputs)[2], m.inverse_deviation, stored);
+  }
+}
+
+// On CUDA a block has several of them.
+TEST_P(NormalizationTest, MoreRowsThanAGridHasBlocks) {
+  constexpr int64_t kRows = 1'100'000;
+  const Value x =
+      Rounded(DType::kFloat, {kRows, 2}, Spread(2 * kRows, -3, 3, 24));
+  ExpectClose(RunOne(Node("Softmax"), {x}), Softmax(ToDoubles(x), kRows, 2, 1),
+              SoftmaxBound(DType::kFloat, 2));
+}
+
 // From opset 15 on scale, B, mean and variance may be wider than X. What they
 // make together is within X's range, what they are alone is not.
 TEST_P(NormalizationTest, BatchNormalizationByWiderParameters) {

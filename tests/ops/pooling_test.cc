@@ -5,6 +5,8 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/device/devices.h"
+#include "kernels/ops/registry.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {
@@ -234,6 +236,128 @@ TEST_P(PoolingTest, AverageOfPaddingAlone) {
                                                 {"pads", List{1, 1}}})),
                      {Of<float>({1, 1, 0}, {})}),
               Of<float>({1, 1, 1}, {0}));
+}
+
+// More than 2^20 elements in each window, in one row of it too: the CPU asks
+// within it whether anybody wants the result. Whole numbers, whose sums are
+// exact.
+TEST_P(PoolingTest, LongWindows) {
+  constexpr Pool kLong[] = {
+      {1, {2060, 2062}, {1030, 1031}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, {2, 2}},
+      {1,
+       {2, 2'200'000},
+       {2, 1'100'000},
+       {1, 1},
+       {2, 2},
+       {1, 1},
+       {1, 1},
+       {2, 4}}};
+  for (const Pool& p : kLong) {
+    SCOPED_TRACE(p.in[1]);
+    const int64_t n = p.in[0] * p.in[1];
+    // No two are the same, where the greatest is looked for.
+    std::vector<float> different(static_cast<size_t>(n)), small(different);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t mixed = (i * 2654435761) & ((1 << 23) - 1);
+      different[static_cast<size_t>(i)] = static_cast<float>(mixed);
+      small[static_cast<size_t>(i)] = static_cast<float>(mixed >> 20);
+    }
+    std::vector<double> mean;
+    List where;
+    ForEachWindow(p, [&](size_t, const List& positions, int64_t) {
+      double sum = 0;
+      size_t best = static_cast<size_t>(positions[0]);
+      for (const int64_t position : positions) {
+        const auto at = static_cast<size_t>(position);
+        sum += static_cast<double>(small[at]);
+        if (different[at] > different[best]) best = at;
+      }
+      mean.push_back(sum / static_cast<double>(positions.size()));
+      where.push_back(static_cast<int64_t>(best));
+    });
+    const Dims in = {1, 1, p.in[0], p.in[1]};
+    const Dims out = {1, 1, p.out[0], p.out[1]};
+    std::vector<float> greatest;
+    for (const int64_t at : where) {
+      greatest.push_back(different[static_cast<size_t>(at)]);
+    }
+    ExpectClose(
+        RunOne(Node("AveragePool", PoolAttributes(p)), {Of<float>(in, small)}),
+        mean, {.ulps = 0.51});
+    NodeInfo node = Node("MaxPool", PoolAttributes(p));
+    const Value x = Of<float>(in, different);
+    ExpectEqual(RunOne(node, {x}), Of<float>(out, greatest));
+    node.num_outputs = 2;
+    const auto outputs = Run(node, {x});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    ExpectEqual((*outputs)[0], Of<float>(out, greatest));
+    ExpectEqual((*outputs)[1], Of<int64_t>(out, where));
+  }
+}
+
+// With 2^15 channels a window is long from 33 positions on, in a row of it too.
+TEST(PoolingLayoutTest, LongWindowsAnswerAlikeInBothLayouts) {
+  constexpr int64_t kChannels = 1 << 15;
+  struct Case {
+    List in, kernel, pads, out;
+  };
+  const Case cases[] = {
+      {{4, 4, 18}, {2, 2, 9}, {0, 0, 1, 0, 0, 1}, {2, 2, 4}},
+      {{1, 2, 67}, {1, 2, 34}, {0, 1, 1, 0, 1, 1}, {1, 2, 3}}};
+  const auto registry = MakeOpRegistry();
+  const auto device = *MakeDevice("cpu", {.cpu_threads = 1}, *registry);
+  const auto stream = *device->CreateStream(0);
+  for (const Case& c : cases) {
+    const auto meta = [&](const List& axes, Layout layout) {
+      const int64_t pixels = axes[0] * axes[1] * axes[2];
+      TensorMeta m = {.dtype = DType::kFloat,
+                      .dims = {1, kChannels, axes[0], axes[1], axes[2]},
+                      .elements = kChannels * pixels};
+      m.bytes = static_cast<size_t>(m.elements) * sizeof(float);
+      m.layout = layout;
+      return m;
+    };
+    const int64_t pixels = c.in[0] * c.in[1] * c.in[2];
+    std::vector<float> x(static_cast<size_t>(kChannels * pixels)), x_last(x);
+    for (int64_t i = 0; i < kChannels * pixels; ++i) {
+      const float value = static_cast<float>(((i * 2654435761) >> 8) & 1023);
+      x[static_cast<size_t>(i)] = value;
+      x_last[static_cast<size_t>(i % pixels * kChannels + i / pixels)] = value;
+    }
+    for (const char* op : {"MaxPool", "AveragePool"}) {
+      SCOPED_TRACE(op);
+      NodeInfo node = Node(op, Attrs({{"kernel_shape", c.kernel},
+                                      {"dilations", List{2, 2, 2}},
+                                      {"pads", c.pads}}));
+      node.input_types = {DType::kFloat};
+      const auto kernel = registry->CreateKernel(node, *device);
+      ASSERT_TRUE(kernel.ok()) << kernel.status();
+      const auto run = [&](Layout layout, const std::vector<float>& from) {
+        const TensorMeta in = meta(c.in, layout), out = meta(c.out, layout);
+        const std::vector<std::vector<int64_t>> ints(1);
+        const auto plan = (*kernel)->Plan({{&in, 1}, {&out, 1}, ints});
+        EXPECT_TRUE(plan.ok()) << plan.status();
+        std::vector<float> y(static_cast<size_t>(out.elements), -1.0f);
+        const void* const read = from.data();
+        void* const written = y.data();
+        EXPECT_TRUE((*plan)
+                        ->Run({.stream = *stream,
+                               .inputs = {&read, 1},
+                               .outputs = {&written, 1},
+                               .random = {}})
+                        .ok());
+        return y;
+      };
+      const std::vector<float> y = run(Layout::kRowMajor, x);
+      const std::vector<float> y_last = run(Layout::kChannelsLast, x_last);
+      const auto windows = y.size() / kChannels;
+      size_t differ = 0;
+      for (size_t i = 0; i < y.size(); ++i) {
+        if (y[i] != y_last[i % windows * kChannels + i / windows]) ++differ;
+      }
+      EXPECT_EQ(differ, 0u) << "of " << y.size();
+    }
+  }
 }
 
 TEST_P(PoolingTest, PadsByItself) {

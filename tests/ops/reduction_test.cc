@@ -283,6 +283,52 @@ TEST_P(ReductionTest, ArgMax) {
               Of<int64_t>({300, 1, 20}, expected));
 }
 
+// Long enough for CUDA to find it in two steps, one element after the other and
+// several apart.
+TEST_P(ReductionTest, ArgMaxOfLongAxes) {
+  const auto find = [&](const Value& x, int64_t last) {
+    return RunOne(Node("ArgMax", Attrs({{"select_last_index", last}})), {x});
+  };
+  for (const DType dtype : {DType::kFloat, DType::kDouble, DType::kFloat16,
+                            DType::kUint8, DType::kInt64}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    constexpr int64_t kLong = 200'000, kApart = 70'001;
+    const double largest = IsFloating(dtype) ? NAN : 251;
+    std::vector<double> values = Spread(kLong, 0, 100, 6);
+    const auto expect_row = [&](int64_t first, int64_t last) {
+      const Value x = Rounded(dtype, {kLong}, values);
+      ExpectEqual(find(x, 0), Of<int64_t>({1}, {first}));
+      ExpectEqual(find(x, 1), Of<int64_t>({1}, {last}));
+    };
+    values[61'234] = values[123'456] = values[123'457] = 250;
+    expect_row(61'234, 123'457);
+    values[99'999] = values[150'000] = largest;
+    expect_row(99'999, 150'000);
+    values.assign(kLong, 7);
+    expect_row(0, kLong - 1);
+    // Two columns.
+    values = Spread(2 * kApart, 0, 100, 7);
+    for (const size_t row : {300u, 40'000u, 69'999u}) values[2 * row] = 250;
+    for (const size_t row : {5'000u, 50'000u}) values[2 * row + 1] = largest;
+    const Value x = Rounded(dtype, {kApart, 2}, values);
+    ExpectEqual(find(x, 0), Of<int64_t>({1, 2}, {300, 5'000}));
+    ExpectEqual(find(x, 1), Of<int64_t>({1, 2}, {69'999, 50'000}));
+  }
+}
+
+// On CUDA a block has several of them.
+TEST_P(ReductionTest, MoreOutputsThanAGridHasBlocks) {
+  constexpr size_t kRows = 1'050'000, kColumns = 64;
+  std::vector<uint8_t> values(kRows * kColumns, 3), greatest(kRows);
+  for (size_t row = 0; row < kRows; ++row) {
+    greatest[row] = static_cast<uint8_t>(4 + row % 251);
+    values[row * kColumns + row % kColumns] = greatest[row];
+  }
+  ExpectEqual(RunOne(Node("ReduceMax"),
+                     {Of<uint8_t>({kRows, kColumns}, values), Int64s({1})}),
+              Of<uint8_t>({kRows, 1}, greatest));
+}
+
 TEST(ReductionInferTest, Symbols) {
   NodeInfo node = Node("ReduceSum");
   node.input_types = {DType::kFloat, DType::kInt64};
