@@ -91,8 +91,8 @@ struct SliceAxis {
   int64_t step = 1;
 };
 
-// What one axis of size `dim` keeps: the first index and how many. NumPy's
-// rules for negative and too large positions.
+// What one axis of size `dim` keeps: the first index and how many. As in ONNX a
+// start before the first element is the first one, with a negative step too.
 std::pair<int64_t, int64_t> Kept(const SliceAxis& slice, int64_t dim) {
   if (dim == 0) return {0, 0};
   const int64_t step =

@@ -108,18 +108,21 @@ TEST_P(MovementTest, Expand) {
   EXPECT_FALSE(Run(Node("Expand"), {x, Int64s({3, -1})}).ok());
 }
 
-TEST_P(MovementTest, SliceByNumpysRules) {
+// ONNX's rules, which differ from NumPy's in the last case: NumPy would keep
+// nothing.
+TEST_P(MovementTest, SliceOfOneAxis) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   const Value x = Ramp(DType::kFloat, {10, 4});
   const struct {
     int64_t start, end, step, first, count;
   } cases[] = {
-      {0, 10, 1, 0, 10},   {2, 7, 1, 2, 5},      {2, 7, 2, 2, 3},
-      {-3, kMax, 1, 7, 3}, {0, -1, 1, 0, 9},     {-100, 100, 3, 0, 4},
-      {7, 3, 1, 0, 0},     {9, kMin, -1, 9, 10}, {kMax, kMin, -1, 9, 10},
-      {8, 2, -2, 8, 3},    {-1, -11, -3, 9, 4},  {3, 3, 1, 0, 0},
-      {2, 9, kMax, 2, 1},  {5, 0, kMin, 5, 1},   {-1, -100, -4, 9, 3},
+      {0, 10, 1, 0, 10},     {2, 7, 1, 2, 5},      {2, 7, 2, 2, 3},
+      {-3, kMax, 1, 7, 3},   {0, -1, 1, 0, 9},     {-100, 100, 3, 0, 4},
+      {7, 3, 1, 0, 0},       {9, kMin, -1, 9, 10}, {kMax, kMin, -1, 9, 10},
+      {8, 2, -2, 8, 3},      {-1, -11, -3, 9, 4},  {3, 3, 1, 0, 0},
+      {2, 9, kMax, 2, 1},    {5, 0, kMin, 5, 1},   {-1, -100, -4, 9, 3},
+      {-12, kMin, -1, 0, 1},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(DimsString({c.start, c.end, c.step}));

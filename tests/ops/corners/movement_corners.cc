@@ -261,21 +261,19 @@ void AddSliceAndPad(Corners* corners) {
         with({7}, 0, kMax, 0, kMax),  with({7}, 5, 1, 0, 1),
         with({0}, 0, kMax, 0, 1),     with({0}, kMax, kMin, 0, -1),
         with({3, 5, 2}, -2, 9, 1, 1), with({2, 0, 3}, 1, 2, 2, 1),
-        with({3, 5, 2}, 4, 0, 1, -3)};
+        with({3, 5, 2}, 4, 0, 1, -3), with({7}, -9, kMin, 0, -1)};
   };
-  // Python's rule, position by position.
+  // ONNX's rule. With a negative step NumPy differs: from a start before the
+  // first element it keeps nothing.
   slice.moves = [](const Arguments& a) {
     const size_t axis = static_cast<size_t>(
         (Ints(a.in[3])[0] + static_cast<int64_t>(a.in[0].dims.size())) %
         static_cast<int64_t>(a.in[0].dims.size()));
     const int64_t size = a.in[0].dims[axis];
     const Real step = static_cast<Real>(Ints(a.in[4])[0]);
-    const auto position = [size](int64_t p, int64_t low, int64_t high) {
-      if (p < 0) p += size;
-      return std::clamp(p, low, high);
-    };
-    const int64_t start = step > 0 ? position(Ints(a.in[1])[0], 0, size)
-                                   : position(Ints(a.in[1])[0], -1, size - 1);
+    int64_t start = Ints(a.in[1])[0];
+    if (start < 0) start += size;
+    start = std::max<int64_t>(0, std::min(start, step > 0 ? size : size - 1));
     return ByIndex(a, [&](Dims index) {
       index[axis] = static_cast<int64_t>(static_cast<Real>(start) +
                                          static_cast<Real>(index[axis]) * step);
