@@ -33,6 +33,11 @@ void CheckEquation(const StreamPoolStats& stats) {
   EXPECT_LE(stats.created(), stats.max);
 }
 
+// For another thread to do what it must not: one that is right cannot.
+void GiveOthersTime() {
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+}
+
 class StreamPoolTest : public ::testing::Test {
  protected:
   std::unique_ptr<StreamPool> Make(size_t reserved, size_t max) {
@@ -528,12 +533,20 @@ TEST_F(StreamPoolTest, StopCancelsWaitersAndWaitsForLeases) {
   auto lease = *pool->TryAcquire();
   Grant waiting;
   pool->Acquire(kNoDeadline, waiting.callback());
-  std::thread stopper([&] { pool->Stop(); });
+  std::atomic<bool> returned = false;
+  bool waited = false;
+  std::thread stopper([&] {
+    pool->Stop();
+    waited = returned;
+  });
   waiting.arrived.Wait();
   EXPECT_EQ(waiting.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(pool->TryAcquire().status().code(), absl::StatusCode::kCancelled);
+  GiveOthersTime();
+  returned = true;
   lease.Reset();
   stopper.join();
+  EXPECT_TRUE(waited);
 }
 
 TEST_F(StreamPoolTest, DestructionWaitsForDrainingLanes) {
@@ -545,9 +558,20 @@ TEST_F(StreamPoolTest, DestructionWaitsForDrainingLanes) {
     lease.stream().Enqueue(&task);
     hold.WaitUntilHeld();
   }
-  std::thread closer([&] { pool.reset(); });
+  Event closing;
+  std::atomic<bool> released = false;
+  bool waited = false;
+  std::thread closer([&] {
+    closing.Set();
+    pool.reset();
+    waited = released;
+  });
+  closing.Wait();
+  GiveOthersTime();
+  released = true;
   hold.Release();
   closer.join();
+  EXPECT_TRUE(waited);
   task.Wait();
 }
 
