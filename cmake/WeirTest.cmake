@@ -96,30 +96,27 @@ function(weir_benchmark name)
   _weir_collect(benchmarks ${name})
 endfunction()
 
-# weir_fuzz_test(NAME SRCS x_fuzz.cc ... [LIBS ...] [CORPUS folder])
+# weir_fuzz_test(NAME SRCS x_fuzz.cc ... SEEDS folder [LIBS ...])
 #
-# A libFuzzer program, built only with WEIR_FUZZ by the target `fuzzers`; its
-# CTest entry runs for WEIR_FUZZ_SECONDS over the committed corpus.
+# A libFuzzer program, built only with WEIR_FUZZ by the target `fuzzers`. Its
+# CTest entry runs for WEIR_FUZZ_SECONDS from its seeds on.
 set(WEIR_FUZZ_SECONDS 30 CACHE STRING "Seconds each fuzz target runs in CTest")
 function(weir_fuzz_test name)
   if(NOT BUILD_TESTING OR NOT WEIR_FUZZ)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SRCS;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SEEDS" "SRCS;LIBS")
   _weir_refuse_unparsed(weir_fuzz_test ${name} "${arg_UNPARSED_ARGUMENTS}")
   _weir_program(${name} fuzz-bin "${arg_SRCS}" "${arg_LIBS}")
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  cmake_path(ABSOLUTE_PATH arg_SEEDS
+    BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
   set(found "${PROJECT_BINARY_DIR}/fuzz-corpus/${name}")
   file(MAKE_DIRECTORY "${found}")
-  set(corpus "${found}")
-  if(arg_CORPUS)
-    cmake_path(ABSOLUTE_PATH arg_CORPUS
-      BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
-    list(APPEND corpus "${arg_CORPUS}")
-  endif()
   add_test(NAME ${name} COMMAND ${name} -max_total_time=${WEIR_FUZZ_SECONDS}
     -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
-    -artifact_prefix=${PROJECT_BINARY_DIR}/fuzz-crash-${name}- ${corpus})
+    -artifact_prefix=${PROJECT_BINARY_DIR}/fuzz-crash-${name}-
+    "${found}" "${arg_SEEDS}")
   math(EXPR timeout "${WEIR_FUZZ_SECONDS} + 60")
   _weir_register(${name} fuzz ${timeout})
   _weir_collect(fuzzers ${name})

@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
-"""Writes the committed seeds of onnx_import_fuzz and graph_validate_fuzz.
+"""Writes the seeds of onnx_import_fuzz and graph_validate_fuzz.
 
-ONNX models are encoded by hand, so that no package is needed. Run from
-anywhere; the output is the same every time.
+    make_graph_seeds.py FOLDER
+
+They go to FOLDER/onnx_import_seeds and FOLDER/graph_validate_seeds, in place of
+what is there. Each operator of ops.def has its own, so they are made by the
+build and not committed. The output is the same every time.
+
+ONNX models are encoded by hand, so that no package is needed.
 """
 
 import pathlib
 import random
+import re
+import shutil
 import struct
+import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def varint(value):
@@ -78,6 +86,13 @@ def model(nodes, inputs, outputs, initializers=(), opset=17, extra=b""):
     return number(1, 8) + opsets + data(7, graph) + extra
 
 
+def of_constant(dtype, values):
+    """A model whose output is a constant of two elements."""
+    constant = number(1, 2) + number(2, dtype) + data(8, "b") + values
+    return model([node("Identity", ["b"], ["y"])], [],
+                 [value_info("y", dtype, [2])], [constant])
+
+
 def onnx_seeds():
     x = value_info("x", 1, ["N", 3])
     y = value_info("y", 1, ["N", 3])
@@ -109,6 +124,29 @@ def onnx_seeds():
     yield "negative", model([add], [value_info("x", 1, [-3])], [y], [bias])
     yield "odd_opset", model([add], [x], [y], [bias], opset=1 << 40)
     yield "weir", model([node("Flip", ["x"], ["y"], "", b"", "weir")], [x], [y])
+    for dtype, size in {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2,
+                        11: 8, 12: 4, 13: 8, 16: 2}.items():
+        yield f"raw{dtype}", of_constant(dtype, data(9, bytes(2 * size)))
+    # Each type's numbers stand in one of these fields.
+    for dtype in (2, 3, 4, 5, 6, 9, 10):
+        yield f"numbers{dtype}", of_constant(dtype, number(5, 0) + number(5, 1))
+    yield "numbers7", of_constant(7, number(7, 1) + number(7, -1))
+    yield "numbers12", of_constant(12, number(11, 1) + number(11, 2))
+    yield "numbers11", of_constant(11, data(10, struct.pack("<2d", 1, 2)))
+    yield "numbers1", of_constant(1, data(4, struct.pack("<2f", 1, 2)))
+    yield "text", of_constant(8, data(6, "one") + data(6, "two"))
+    kernel = attribute("kernel_shape", 7, number(8, 2) + number(8, 2))
+    pad = attribute("auto_pad", 3, data(4, "SAME_UPPER"))
+    image = value_info("x", 1, ["N", 3, 8, 8])
+    yield "pool", model([node("MaxPool", ["x"], ["y"], "p", kernel + pad)],
+                        [image], [y])
+    alpha = attribute("alpha", 1, varint(2 << 3 | 5) + struct.pack("<f", 0.5))
+    axis = attribute("axis", 2, number(3, -1))
+    yield "chain", model(
+        [node("LeakyRelu", ["x"], ["a"], "n", alpha),
+         node("Softmax", ["a"], ["c"], "n", axis),
+         node("Clip", ["c", "", "t"], ["y"])],
+        [x], [y], [tensor("t", 1, [], floats=[1])])
     whole = model([add], [x], [y], [bias])
     yield "truncated", whole[:-20]
 
@@ -119,14 +157,56 @@ def graph_seeds():
         size = 8 + 12 * i
         yield f"random{i:02}", bytes(generator.randrange(256)
                                      for _ in range(size))
+    for domain, name in operators():
+        for kind, values in values_of_graphs().items():
+            yield f"{name}_{kind}", values + place(domain, name)
+        # With attributes.
+        yield (f"{name}_set", values_of_graphs()["planes"] +
+               place(domain, name) + bytes([0, 0, 0, 0, 0, 2, 0, 1, 1, 1]))
+
+
+def operators():
+    """Of the registry: [("", "Add"), ("weir", "Flip"), ...]."""
+    lines = (ROOT / "kernels" / "ops" / "ops.def").read_text()
+    for domain, name in re.findall(r"^OP\((\w+), (\w+)", lines, re.MULTILINE):
+        yield ("" if domain == "onnx" else domain), name
+
+
+def place(domain, name):
+    """The two bytes for which graph_validate_fuzz takes the operator."""
+    value = 2166136261
+    for c in (domain + name).encode():
+        value = ((value ^ c) * 16777619) & 0xFFFFFFFF
+    return (value >> 16).to_bytes(2, "big")
+
+
+def values_of_graphs():
+    """Inputs and constants, as graph_validate_fuzz reads them, by name."""
+    float_, int64, bool_, uint8 = 0, 1, 3, 5
+
+    def graph(inputs, constant):
+        out = bytes([0, len(inputs) - 1])
+        for dtype, dims in inputs:
+            out += bytes([0, dtype, 0, len(dims), *dims])  # 0: a symbol
+        return out + bytes([1, 0, len(constant), *constant, 0, 1])
+
+    minus_one = 252
+    return {
+        "planes": graph([(float_, [1, 3, 4, 4])], [minus_one]),
+        "rows": graph([(float_, [0, 4])], [1]),
+        "numbers": graph([(int64, [3]), (bool_, [3])], [0]),
+        "pictures": graph([(uint8, [4, 4, 3]), (float_, [4])], [2, 2]),
+    }
 
 
 def main():
-    for folder, seeds in (("onnx_import_seeds", onnx_seeds()),
-                          ("graph_validate_seeds", graph_seeds())):
-        (HERE / folder).mkdir(exist_ok=True)
-        for name, seed in seeds:
-            (HERE / folder / name).write_bytes(seed)
+    for name, seeds in (("onnx_import_seeds", onnx_seeds()),
+                        ("graph_validate_seeds", graph_seeds())):
+        folder = pathlib.Path(sys.argv[1]) / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for seed, content in seeds:
+            (folder / seed).write_bytes(content)
 
 
 if __name__ == "__main__":
