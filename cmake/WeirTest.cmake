@@ -99,7 +99,8 @@ endfunction()
 # weir_fuzz_test(NAME SRCS x_fuzz.cc ... SEEDS folder [LIBS ...])
 #
 # A libFuzzer program, built only with WEIR_FUZZ by the target `fuzzers`. Its
-# CTest entry runs for WEIR_FUZZ_SECONDS from its seeds on.
+# CTest entry runs for WEIR_FUZZ_SECONDS from its seeds on; NAME_seeds sees that
+# the seeds reach what tests/fuzz/floors.json says.
 set(WEIR_FUZZ_SECONDS 30 CACHE STRING "Seconds each fuzz target runs in CTest")
 function(weir_fuzz_test name)
   if(NOT BUILD_TESTING OR NOT WEIR_FUZZ)
@@ -119,6 +120,9 @@ function(weir_fuzz_test name)
     "${found}" "${arg_SEEDS}")
   math(EXPR timeout "${WEIR_FUZZ_SECONDS} + 60")
   _weir_register(${name} fuzz ${timeout})
+  weir_script_test(${name}_seeds LABELS fuzz
+    COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/fuzz/seeds_test.py"
+            $<TARGET_FILE:${name}> "${arg_SEEDS}")
   _weir_collect(fuzzers ${name})
 endfunction()
 

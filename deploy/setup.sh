@@ -36,7 +36,7 @@ program_packages=(
 # tests, fuzzing, lint, bundle
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-14-dev
-  clang-format clang-tidy patchelf
+  llvm clang-format clang-tidy patchelf
   # weir/v1 as Go and Java see it; what they make is compiled where a compiler
   # is installed already
   protoc-gen-go protoc-gen-go-grpc protobuf-compiler-grpc-java-plugin
