@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "client/cpp/channel.h"
 #include "client/cpp/status_details.h"
@@ -138,9 +139,7 @@ class Worker {
       if (status.ok()) {
         if (++result.calls == 1) result.reply = Bytes(caller->exchange->reply);
         counters_->calls.fetch_add(1, std::memory_order_relaxed);
-        result.latencies_us.push_back(
-            std::chrono::duration<double, std::micro>(now - caller->due)
-                .count());
+        result.latencies.Add(now - caller->due);
         if (rate_ > 0) {
           result.seconds = std::max(
               result.seconds,
@@ -205,9 +204,7 @@ void Merge(const LoadResult& part, LoadResult* whole) {
   whole->seconds = std::max(whole->seconds, part.seconds);
   for (const auto& [code, count] : part.errors) whole->errors[code] += count;
   if (whole->first_error.empty()) whole->first_error = part.first_error;
-  whole->latencies_us.insert(whole->latencies_us.end(),
-                             part.latencies_us.begin(),
-                             part.latencies_us.end());
+  whole->latencies.Add(part.latencies);
 }
 
 }  // namespace
@@ -219,10 +216,8 @@ int64_t LoadResult::error_count() const {
 }
 
 double LoadResult::Quantile(double q) const {
-  if (latencies_us.empty()) return 0;
-  const auto index =
-      static_cast<size_t>(q * static_cast<double>(latencies_us.size() - 1));
-  return latencies_us[index];
+  return std::chrono::duration<double, std::micro>(latencies.Quantile(q))
+      .count();
 }
 
 LoadResult RunLoad(const LoadOptions& options,
@@ -257,7 +252,6 @@ LoadResult RunLoad(const LoadOptions& options,
   LoadResult result;
   result.seconds = options.seconds;
   for (const auto& worker : workers) Merge(worker->result, &result);
-  std::sort(result.latencies_us.begin(), result.latencies_us.end());
   return result;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -233,9 +232,10 @@ class OverGrpc final : public Contender {
       return absl::InternalError(result.first_error);
     }
     std::vector<int64_t> times;
-    for (const double us : result.latencies_us) {
-      times.push_back(std::llround(us * 1e3));
-    }
+    result.latencies.ForEach([&times](std::chrono::nanoseconds latency,
+                                      int64_t count) {
+      times.insert(times.end(), static_cast<size_t>(count), latency.count());
+    });
     return times;
   }
 

@@ -42,11 +42,13 @@ double Microseconds(Clock::duration duration) {
 TEST(LoadFiguresTest, AQuantileIsThatShareOfTheCalls) {
   LoadResult result;
   EXPECT_EQ(result.Quantile(0.5), 0);
-  for (int i = 0; i <= 1000; ++i) result.latencies_us.push_back(i);
+  for (int i = 0; i <= 1000; ++i) {
+    result.latencies.Add(std::chrono::microseconds(i));
+  }
   EXPECT_EQ(result.Quantile(0), 0);
-  EXPECT_EQ(result.Quantile(0.5), 500);
-  EXPECT_EQ(result.Quantile(0.9), 900);
-  EXPECT_EQ(result.Quantile(0.999), 999);
+  EXPECT_NEAR(result.Quantile(0.5), 500, 1);
+  EXPECT_NEAR(result.Quantile(0.9), 900, 2);
+  EXPECT_NEAR(result.Quantile(0.999), 999, 2);
   EXPECT_EQ(result.Quantile(1), 1000);
 }
 
@@ -78,8 +80,6 @@ TEST(LoadFiguresTest, ATailShowsWhereItBegins) {
   options.seconds = 2;
   const LoadResult result = RunLoad(options);
   ASSERT_GT(result.calls, 100);
-  EXPECT_TRUE(
-      std::is_sorted(result.latencies_us.begin(), result.latencies_us.end()));
   EXPECT_LT(result.Quantile(0.5), 250e3);
   EXPECT_GE(result.Quantile(0.95), 299e3);
 }
