@@ -48,6 +48,8 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
                                             : v1::REPORT_LEVEL_BRIEF);
   request.set_report_settings(flags.report == "full");
   if (flags.seed_given) request.set_rng_seed(flags.seed);
+  absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
+  if (!fits.ok()) return Report(fits);
 
   Client client(global.options());
   auto response = client.Evaluate(request);

@@ -116,6 +116,8 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
     (*request.mutable_parameters())["weir_sync_report"].set_string_param(
         flags.report);
   }
+  absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
+  if (!fits.ok()) return Report(fits);
   Client client(global.options());
   auto response = client.ModelInfer(request);
   if (!response.ok()) return Report(response.status());

@@ -80,10 +80,12 @@ absl::StatusOr<Payload> ModelPayload(const GlobalFlags& global,
                          std::max<int64_t>(1, flags.free_extent));
   if (!made.ok()) return made.status();
   SayMade(*made, flags.free_extent > 0);
-  return Payload{
-      "/inference.GRPCInferenceService/ModelInfer",
-      MakeInferRequest(flags.model, "", made->inputs).SerializeAsString(),
-      std::move(made->inputs)};
+  const inference::ModelInferRequest request =
+      MakeInferRequest(flags.model, "", made->inputs);
+  absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
+  if (!fits.ok()) return fits;
+  return Payload{"/inference.GRPCInferenceService/ModelInfer",
+                 request.SerializeAsString(), std::move(made->inputs)};
 }
 
 absl::StatusOr<Payload> ProgramPayload(const std::string& program,
@@ -92,6 +94,8 @@ absl::StatusOr<Payload> ProgramPayload(const std::string& program,
   if (!graph.ok()) return graph.status();
   v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), inputs);
   request.set_mode(v1::EVAL_MODE_SYNC_FULL);
+  absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
+  if (!fits.ok()) return fits;
   return Payload{"/weir.v1.Evaluator/Evaluate", request.SerializeAsString(),
                  std::move(inputs)};
 }

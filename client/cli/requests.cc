@@ -3,6 +3,8 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -112,6 +114,14 @@ inference::ModelInferRequest MakeInferRequest(
     request.add_raw_input_contents(input.bytes);
   }
   return request;
+}
+
+absl::Status CheckRequestBytes(size_t bytes) {
+  constexpr size_t kMost = std::numeric_limits<int32_t>::max();
+  if (bytes <= kMost) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the request takes ", bytes,
+                   " bytes; a message can carry at most ", kMost));
 }
 
 absl::Status CheckInferReply(const inference::ModelInferResponse& response) {

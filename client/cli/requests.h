@@ -1,6 +1,7 @@
 // Requests from command lines: shared by eval, infer and load.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,6 +35,10 @@ v1::EvaluateRequest MakeEvaluateRequest(
 inference::ModelInferRequest MakeInferRequest(
     const std::string& model, const std::string& version,
     const std::vector<TensorArgument>& inputs);
+
+// Whether a message of so many bytes (ByteSizeLong) can be sent: protobuf makes
+// an empty one of what takes 2 GiB. INVALID_ARGUMENT, naming the bytes.
+absl::Status CheckRequestBytes(size_t bytes);
 
 // Whether a server's reply is what it says: raw contents for every output, as
 // many bytes as its type and shape need. INTERNAL, naming the output.
