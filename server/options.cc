@@ -412,7 +412,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Limits");
   AddFlag(app, "--host-bytes", options.host_bytes,
           "Pinned host memory for inputs and replies, of each device")
-      ->check(Bytes(int64_t{1} << 20, int64_t{1} << 50))
+      ->check(Bytes(int64_t{1} << 20, int64_t{1} << 42))  // a PinnedPool's most
       ->group("Limits");
   AddFlag(app, "--tensor-bytes", options.tensor_bytes,
           "Memory of each device for tensors that callers keep")

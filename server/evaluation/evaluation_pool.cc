@@ -5,7 +5,7 @@
 namespace weir {
 namespace {
 
-constexpr size_t kMaxFree = 256;  // per thread
+constexpr size_t kMaxFree = 256;  // per thread and engine
 // Inputs and outputs of a graph above which an evaluation is not kept: a burst
 // would leave lists of them behind for good.
 constexpr size_t kMaxKept = 64;

@@ -1,22 +1,18 @@
 #include "server/rpc/tls_files.h"
 
-#include <fcntl.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/rpc/small_file.h"
 
 namespace weir {
 namespace {
@@ -52,26 +48,8 @@ std::string OpenSslReason() {
 
 absl::StatusOr<std::string> ReadPem(absl::string_view flag,
                                     const std::string& path) {
-  // Without waiting: the path may be a pipe that nobody writes to.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Fault(flag, path, std::strerror(errno));
-  struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
-    return Fault(flag, path, "not a file");
-  }
-  std::string text(kMaxFileBytes + 1, '\0');
-  size_t size = 0;
-  ssize_t part = 0;
-  while (size < text.size() &&
-         (part = read(fd, text.data() + size, text.size() - size)) > 0) {
-    size += static_cast<size_t>(part);
-  }
-  const int error = part < 0 ? errno : 0;
-  close(fd);
-  if (error != 0) return Fault(flag, path, std::strerror(error));
-  if (size > kMaxFileBytes) return Fault(flag, path, "larger than 1 MiB");
-  text.resize(size);
+  absl::StatusOr<std::string> text = ReadSmallFile(path, kMaxFileBytes);
+  if (!text.ok()) return Fault(flag, path, text.status().message());
   return text;
 }
 

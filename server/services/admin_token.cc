@@ -1,14 +1,12 @@
 #include "server/services/admin_token.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/rpc/small_file.h"
 
 namespace weir {
 namespace {
@@ -20,16 +18,11 @@ absl::StatusOr<std::string> Read(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat("--admin-token-file: ", path, what));
   };
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::string token(kMaxTokenBytes + 1, '\0');
-  file.read(token.data(), static_cast<std::streamsize>(token.size()));
-  if (!file.eof()) {
-    return refuse(file.fail()
-                      ? absl::StrCat(": ", std::strerror(errno ? errno : EIO))
-                      : " is longer than 4096 bytes");
+  absl::StatusOr<std::string> content = ReadSmallFile(path, kMaxTokenBytes);
+  if (!content.ok()) {
+    return refuse(absl::StrCat(": ", content.status().message()));
   }
-  token.resize(static_cast<size_t>(file.gcount()));
+  std::string token = *std::move(content);
   while (!token.empty() &&
          absl::ascii_isspace(static_cast<unsigned char>(token.back()))) {
     token.pop_back();

@@ -363,6 +363,11 @@ TEST(OptionsTest, SaysWhatAValueMustBe) {
   ExpectUsageError({"--queue-bytes=1GiB"},
                    "--queue-bytes: \"1GiB\" is not a whole number from 65536 "
                    "to 1125899906842624 (bytes); see");
+  // No pool of pinned memory holds more.
+  EXPECT_EQ(Parsed({"--host-bytes=4398046511104"}).host_bytes, size_t{4} << 40);
+  ExpectUsageError({"--host-bytes=4398046511105"},
+                   "--host-bytes: \"4398046511105\" is not a whole number from "
+                   "1048576 to 4398046511104 (bytes)");
   ExpectUsageError({"--streams=257"},
                    "--streams: \"257\" is not a whole number from 1 to 256;");
   for (const char* flag :

@@ -6,6 +6,7 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -179,7 +180,13 @@ TEST(AdminTest, ATokenFileThatHoldsNoTokenIsAnError) {
   options.admin_token_file = folder.path().string();
   EXPECT_THAT(std::string(Server::Start(options).status().message()),
               HasSubstr("--admin-token-file: " + options.admin_token_file +
-                        ": Is a directory"));
+                        ": not a file"));
+  // Nobody writes to it: no waiting.
+  options.admin_token_file = (folder.path() / "pipe").string();
+  ASSERT_EQ(mkfifo(options.admin_token_file.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(Server::Start(options).status().message()),
+              HasSubstr("--admin-token-file: " + options.admin_token_file +
+                        ": not a file"));
   // This machine refuses it, not the command line: exit code 1, not 2.
   options.admin_token_file = "/no/such/file";
   EXPECT_THAT(
