@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "tests/bytes/sliced.h"
 
@@ -65,6 +68,26 @@ TEST(InputBytesTest, LargePiecesStayWhereTheyAre) {
   EXPECT_EQ(static_cast<const void*>(input.pieces[1].data()),
             sliced.view().pieces()[1].data());
   EXPECT_EQ(Text(input), bytes);
+}
+
+// Who reads on the host reads from one place, however large the pieces are.
+TEST(InputBytesTest, WhatTheHostReadsIsOnePiece) {
+  std::vector<int64_t> numbers(10'000);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
+                          numbers.size() * sizeof(int64_t));
+  const Sliced sliced(bytes, 1001);
+  const int64_t shape[] = {10'000};
+  for (const bool on_host : {true, false}) {
+    Payer enough{2 * bytes.size()};
+    CallArena arena(&Payer::Charge, &enough);
+    InputSource input;
+    ASSERT_TRUE(
+        FillInput(DType::kInt64, shape, sliced.view(), on_host, &arena, &input)
+            .ok());
+    EXPECT_EQ(input.pieces.size() == 1, on_host);
+    EXPECT_EQ(Text(input), bytes);
+  }
 }
 
 }  // namespace

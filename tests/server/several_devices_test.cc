@@ -232,14 +232,52 @@ TEST_P(SeveralDevices, EachHasPoolsAndBudgetsOfItsOwn) {
 // What is right for the one may be too much for the other.
 TEST_P(SeveralDevices, NoneComputesOnMoreThanHalfOfItsMemory) {
   constexpr size_t kEndless = size_t{1} << 62;
-  const auto server =
-      MakeServer([](ServerOptions& o) { o.arena_bytes = kEndless; });
-  for (const std::string& name : names()) {
-    EXPECT_LT(server->Metric(absl::StrCat("weir_memory_budget_bytes{device=\"",
-                                          name, "\",pool=\"arena\"}")),
-              static_cast<double>(kEndless / 2))
-        << name;
+  for (const size_t arena_bytes : {size_t{0}, kEndless}) {
+    const auto server =
+        MakeServer([&](ServerOptions& o) { o.arena_bytes = arena_bytes; });
+    for (const std::string& name : names()) {
+      EXPECT_EQ(
+          server->Metric(absl::StrCat("weir_memory_budget_bytes{device=\"",
+                                      name, "\",pool=\"arena\"}")),
+          static_cast<double>(Listed(name).memory_bytes() / 2))
+          << name << " " << arena_bytes;
+    }
   }
+}
+
+// Half of the host's memory is for the works of the CPU; a quarter of as much
+// is for what works of all GPUs compute on there.
+TEST(SeveralDevicesTest, GpusShareWhatTheyComputeOnOnTheHost) {
+  constexpr size_t kArena = size_t{1} << 20;
+  const auto scratch_bytes = [](const char* list, size_t arena_bytes) {
+    std::vector<size_t> each;
+    TestServer server([&](ServerOptions& o) {
+      o.device = list;
+      o.arena_bytes = arena_bytes;
+      o.make_device = [&each](std::string_view which,
+                              const DeviceOptions& options,
+                              OpRegistry& registry) {
+        each.push_back(options.host_scratch_bytes);
+        return MakeCpus(which, options, registry);
+      };
+    });
+    v1::ListDevicesResponse devices;
+    grpc::ClientContext context;
+    SetPatience(&context);
+    EXPECT_TRUE(server.catalog().ListDevices(&context, {}, &devices).ok());
+    each.push_back(devices.devices(0).memory_bytes() / 2);
+    return each;
+  };
+  std::vector<size_t> found = scratch_bytes("cuda:0", 0);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0], found[1] / 4);
+  found = scratch_bytes("cuda:0,1", 0);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0], found[2] / 2 / 4);
+  EXPECT_EQ(found[1], found[0]);
+  found = scratch_bytes("cuda:0,1", kArena);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0], kArena / 4);
 }
 
 // A caller's place is for any of the devices: as many as all of them have

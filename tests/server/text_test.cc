@@ -181,6 +181,24 @@ TEST_F(TextTest, ProgramsWithTextRunOnTheCpu) {
   EXPECT_EQ(Leases(kGpu), 1);
 }
 
+// It runs little.
+TEST_F(TextTest, TheCpuBesideItHasAQuarterOfEveryBudget) {
+  TestServer server([](ServerOptions& options) {
+    options.host_bytes = size_t{64} << 20;
+    options.tensor_bytes = size_t{32} << 20;
+    options.arena_bytes = size_t{128} << 20;
+    if (options.device == "cpu") options.make_device = MakeFarDevice;
+  });
+  for (const char* pool : {"host", "tensor", "arena", "program"}) {
+    const auto budget = [&](const char* device) {
+      return server.Metric(absl::StrCat("weir_memory_budget_bytes{device=\"",
+                                        device, "\",pool=\"", pool, "\"}"));
+    };
+    EXPECT_GT(budget("cpu"), 0) << pool;
+    EXPECT_EQ(budget("cpu"), budget(kGpu) / 4) << pool;
+  }
+}
+
 // Then there is no other CPU, and its budgets are whole.
 TEST_F(TextTest, ACpuThatIsNamedRunsTheText) {
   for (const char* list : {"cuda:0,cpu", "cpu,cuda:0"}) {
