@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <thread>
-#include <vector>
 
 #include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
@@ -72,24 +71,6 @@ TEST_F(EvaluationPoolTest, OnlyThoseOfFewTensorsAreKept) {
   free = pool_.Lend(*engine_);
   EXPECT_EQ(few.get(), kept[1]);
   EXPECT_EQ(free.get(), kept[0]);
-}
-
-// Nor does a burst of calls leave all of its evaluations.
-TEST_F(EvaluationPoolTest, AThreadKeepsSoManyOfAnEngine) {
-  std::vector<EvaluationPool::Lease> burst(300);
-  for (EvaluationPool::Lease& lease : burst) {
-    lease = pool_.Lend(*engine_);
-    // What was lent before keeps the memory of its lists.
-    EXPECT_EQ(lease->request().inputs.capacity(), 0u);
-    lease->request().inputs.reserve(1);
-  }
-  for (EvaluationPool::Lease& lease : burst) lease.reset();
-  size_t kept = 0;
-  for (EvaluationPool::Lease& lease : burst) {
-    lease = pool_.Lend(*engine_);
-    if (lease->request().inputs.capacity() > 0) ++kept;
-  }
-  EXPECT_EQ(kept, 256u);
 }
 
 }  // namespace
