@@ -57,18 +57,23 @@ struct Bytes {
 template <typename Kind>
 class AsyncCall {
  public:
-  AsyncCall(typename Kind::Service* service, grpc::ServerCompletionQueue* queue)
-      : service_(service), queue_(queue), writer_(&context_) {
+  // `calls` counts those that there are.
+  AsyncCall(typename Kind::Service* service, grpc::ServerCompletionQueue* queue,
+            int* calls)
+      : service_(service), queue_(queue), calls_(calls), writer_(&context_) {
+    ++*calls_;
     service_->RequestModelInfer(&context_, &request_, &writer_, queue_, queue_,
                                 this);
   }
+
+  ~AsyncCall() { --*calls_; }
 
   void Proceed(bool ok) {
     if (finishing_ || !ok) {
       delete this;
       return;
     }
-    new AsyncCall(service_, queue_);
+    new AsyncCall(service_, queue_, calls_);
     finishing_ = true;
     writer_.Finish(Kind::Answer(request_, &reply_), grpc::Status::OK, this);
   }
@@ -76,6 +81,7 @@ class AsyncCall {
  private:
   typename Kind::Service* const service_;
   grpc::ServerCompletionQueue* const queue_;
+  int* const calls_;
   grpc::ServerContext context_;
   typename Kind::Request request_;
   typename Kind::Reply reply_;
@@ -96,12 +102,14 @@ class AsyncServer final : public bench::LocalServer {
     server_ = builder.BuildAndStart();
     for (const auto& queue : queues_) {
       threads_.emplace_back([this, queue = queue.get()] {
-        for (int i = 0; i < kRequestsPerQueue; ++i) {
-          new AsyncCall<Kind>(&service_, queue);
+        int calls = 0;
+        while (calls < kRequestsPerQueue) {
+          new AsyncCall<Kind>(&service_, queue, &calls);
         }
         void* tag = nullptr;
         bool ok = false;
-        while (queue->Next(&tag, &ok)) {
+        // Each asks for another until the server is shut down.
+        while (calls > 0 && queue->Next(&tag, &ok)) {
           static_cast<AsyncCall<Kind>*>(tag)->Proceed(ok);
         }
       });
@@ -110,8 +118,14 @@ class AsyncServer final : public bench::LocalServer {
 
   ~AsyncServer() override {
     server_->Shutdown(std::chrono::system_clock::now());
-    for (const auto& queue : queues_) queue->Shutdown();
     for (std::thread& thread : threads_) thread.join();
+    for (const auto& queue : queues_) {
+      queue->Shutdown();
+      void* tag = nullptr;
+      bool ok = false;
+      while (queue->Next(&tag, &ok)) {
+      }
+    }
   }
 
   std::string address() const override {

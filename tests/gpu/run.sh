@@ -91,9 +91,11 @@ add_tasks() {
   local name
   while read -r name; do tasks+=("suite $name"); done \
     < <(programs_with_tests "$cuda_tests")
-  for name in evaluate infer bad_input hostile limits drain catalog kserve_info \
-    metrics mixed_load statistics text; do
-    [ -x "test-bin/server_${name}_test" ] && tasks+=("server server_${name}_test")
+  for name in services_evaluator services_kserve_infer services_catalog \
+    services_kserve_info observe_metrics server_bad_input server_hostile \
+    server_limits server_drain server_mixed_load server_statistics \
+    server_text; do
+    tasks+=("server ${name}_test")
   done
   tasks+=("clients perf_analyzer")
   for tool in memcheck racecheck initcheck synccheck; do
