@@ -362,7 +362,8 @@ absl::Status Server::Impl::ListModels() {
   return absl::OkStatus();
 }
 
-// Probes must not be green while calls wait for a thread that never comes back.
+// Probes must not be green while calls wait for a thread that never comes back;
+// streams of health that are its own cannot be told.
 void Server::Impl::CheckThreads() {
   const bool hang = transport->Pulse() >= kPulsesMissed;
   if (hang == std::exchange(hangs, hang)) return;

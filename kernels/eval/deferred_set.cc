@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "kernels/eval/eval_context.h"
@@ -86,6 +87,12 @@ uint64_t DeferredSet::Number(const Work& work) { return work.deferred_number_; }
 
 DeferredSet::Works DeferredSet::TakeBefore(const Work& work,
                                            const EvalContext& here) {
+  // What is asked below for its context must not be the last to hold it, or the
+  // context would end, and tell users of its works, under the lock.
+  std::vector<std::shared_ptr<EvalContext>> contexts;
+  for (const InputSource& in : work.request.inputs) {
+    if (in.producer != nullptr) contexts.push_back(in.producer->context());
+  }
   MutexLock lock(&mu_);
   size_t count = 0;
   for (size_t i = 0; i < works_.size(); ++i) {

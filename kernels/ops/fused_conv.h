@@ -6,7 +6,8 @@
 // Inputs X, W, B (optional), R (optional, of Y's shape); attributes of Conv,
 // and "activation": "" (the default), "Relu" or "Clip" between "low" and
 // "high", with the meaning of ONNX: NaN passes through. Sums are made in float
-// or better and rounded once, in the end. R is added after B, but by cuDNN's
+// or better and rounded once, in the end, but where cuDNN has no engine that
+// adds. R is added after B, but by cuDNN's
 // engines, which add B last. KernelTraits::takes says for which types, ranks
 // and attributes a device has code; what it does not take stays as the nodes
 // that the caller wrote.

@@ -72,6 +72,7 @@ class CallList {
   }
 
   CallLink* oldest() const { return oldest_; }
+  CallLink* newest() const { return newest_; }
   bool empty() const { return oldest_ == nullptr; }
   size_t size() const { return size_; }
 

@@ -77,6 +77,9 @@ class HealthService::Watch {
         this);
   }
 
+  // In the service's list, while it is there.
+  std::multimap<std::string_view, Watch*>::iterator place;
+
   const std::string& name() const { return name_; }
   const std::string& connection() const { return connection_; }
 
@@ -185,7 +188,7 @@ absl::Status HealthService::Add(Watch* watch) {
     of_connection_.Add(watch->connection());
     of_peer_.Add(peer);
   }
-  watches_.emplace(watch->name(), watch);
+  watch->place = watches_.emplace(watch->name(), watch);
   watch->Wake();
   return absl::OkStatus();
 }
@@ -195,9 +198,7 @@ void HealthService::Remove(Watch* watch) {
     of_connection_.Remove(watch->connection());
     of_peer_.Remove(peer);
   }
-  auto [at, end] = watches_.equal_range(watch->name());
-  while (at != end && at->second != watch) ++at;
-  if (at != end) watches_.erase(at);
+  watches_.erase(watch->place);
 }
 
 HealthService::State HealthService::StateOf(const std::string& service) const {

@@ -19,6 +19,11 @@ namespace {
 constexpr int kRareCalls = 2;
 constexpr int kHeavyCalls = 64;
 
+// A call whose message has not come so long after its headers may take long.
+constexpr Nanos kSoon = 1'000'000;
+// Events that are handled at most while a reply waits for others.
+constexpr int kCorkedEvents = 16;
+
 constexpr Nanos kLongestSweep = 1'000'000'000;
 constexpr Nanos kShortestSweep = 5'000'000;
 // A thread that always has events looks at the clock after so many.
@@ -128,12 +133,16 @@ void IoThread::Run() {
   using Next = grpc::CompletionQueue::NextStatus;
   void* tag = nullptr;
   bool ok = false;
+  int corked = 0;  // events since a reply waits
   for (uint32_t rounds = 0;;) {
     BeginWait();
     Next next = Next::TIMEOUT;
-    if (SocketCork::held() > 0) {
+    if (SocketCork::held() == 0) {
+      corked = 0;
+    } else {
       next = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
-      if (next == Next::TIMEOUT) SocketCork::Pull();
+      const bool enough = ++corked == kCorkedEvents;
+      if (next == Next::TIMEOUT || enough) SocketCork::Pull();
     }
     if (next == Next::TIMEOUT) {
       next = queue_->AsyncNext(&tag, &ok, WaitUntil());
@@ -175,7 +184,13 @@ void IoThread::AwaitTurn(InboxNode* node) {
 void IoThread::RunTurn() {
   if (turns_.empty()) return;
   InboxNode* const node = turns_.Pop();
+  SocketCork::Pull();
   node->run(node);
+}
+
+bool IoThread::ExpectsReplies(Nanos now) const {
+  return !nodes_.empty() ||
+         (!receiving_.empty() && now - receiving_.newest()->since() < kSoon);
 }
 
 gpr_timespec IoThread::WaitUntil() const {

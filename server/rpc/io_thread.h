@@ -1,6 +1,6 @@
 // One thread with a completion queue of its own. It takes calls, runs handlers,
 // writes replies, and runs what other threads post to it. Calls never move to
-// another thread, and I/O threads share nothing. Made and stopped by Transport;
+// another thread, and I/O threads share little. Made and stopped by Transport;
 // Post and the counts from any thread, the rest from the thread itself.
 #pragma once
 
@@ -113,10 +113,9 @@ class IoThread {
   void Run();
   // Runs the oldest of what was posted: all, or for kNodeSlice.
   void RunNodes();
-  // More replies will be given soon, so that one may wait for them.
-  bool expects_replies() const {
-    return !receiving_.empty() || !nodes_.empty();
-  }
+  // Whether more replies will be given soon, so that one may wait for them: to
+  // calls that have just come, or what was posted.
+  bool ExpectsReplies(Nanos now) const;
   // Something is to be run whether or not events come.
   bool has_work() const { return !nodes_.empty() || !turns_.empty(); }
   // Runs the oldest of those that await their turn.

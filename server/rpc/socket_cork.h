@@ -5,8 +5,8 @@
 // gRPC too: under a Scope it tells the kernel that more will follow (MSG_MORE).
 // Where the kernel does not wait, as for Unix sockets, nothing changes.
 //
-// Each thread has its own cork, and must pull it before it waits; whoever does
-// not leaves the rest to the kernel, which sends it after 200 ms.
+// Each thread has its own cork, and must pull it soon, and before it waits:
+// whoever does not leaves the rest to the kernel, which takes 200 ms or more.
 #pragma once
 
 namespace weir {

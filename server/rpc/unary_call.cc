@@ -552,7 +552,7 @@ void UnaryCall::Send(const absl::Status& error, bool begins) {
     ops[count++].data.recv_close_on_server.cancelled = &cancelled_;
   }
   {
-    const SocketCork::Scope together(io_->expects_replies());
+    const SocketCork::Scope together(io_->ExpectsReplies(answered_at_));
     Start(ops, count, &finished_event_);
   }
   if (!error.ok()) grpc_slice_unref(text);
