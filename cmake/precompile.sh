@@ -5,10 +5,12 @@
 # an older precompiled header must not be what ccache preprocesses; what direct
 # mode remembers may have been found without either.
 set -eu
+before=
 for argument; do
-  case $argument in
-    *.gch | *.pch) rm -f "$argument" ;;
+  case $before$argument in
+    -o*.gch | -o*.pch) rm -f "$argument" ;;
   esac
+  before=$argument
 done
 export CCACHE_COMMENTS=1 CCACHE_NODIRECT=1
 exec "$@"
