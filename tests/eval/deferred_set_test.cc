@@ -166,7 +166,7 @@ class TakeBefore : public DeferredSetTest {
         Program::Compile(MakeGraph("Neg", 1), engine_->device(), *registry_);
     ASSERT_TRUE(program.ok()) << program.status();
     watched.request().program = *program;
-    watched.request().inputs = {Floats({1})};
+    watched.request().inputs = {Floats(one_)};
     watched.request().after = {Point{gate_, 1}};
     activation.Submit(watched.work.get(), &watched.waiter);
   }
@@ -178,6 +178,7 @@ class TakeBefore : public DeferredSetTest {
   }
   Works Take(const Work& use) { return set_->TakeBefore(use, *here_); }
 
+  const std::vector<float> one_ = {1};  // lies until the work has run
   const std::unique_ptr<OpRegistry> registry_ =
       MakeOpRegistry({.test_operators = true});
   std::unique_ptr<Engine> engine_;
