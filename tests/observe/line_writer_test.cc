@@ -32,6 +32,20 @@ class Pipe {
     CloseWriter();
   }
   int writer() const { return fds_[1]; }
+  // Leaves no room, so that whoever writes waits from the first byte on.
+  // Returns how many bytes that took.
+  size_t Fill() {
+    const int flags = fcntl(fds_[1], F_GETFL);
+    EXPECT_EQ(fcntl(fds_[1], F_SETFL, flags | O_NONBLOCK), 0);
+    const std::string page(4096, '.');
+    size_t filled = 0;
+    for (ssize_t n = 0; n >= 0;) {
+      n = write(fds_[1], page.data(), page.size());
+      if (n > 0) filled += static_cast<size_t>(n);
+    }
+    EXPECT_EQ(fcntl(fds_[1], F_SETFL, flags), 0);
+    return filled;
+  }
   void CloseReader() { Close(&fds_[0]); }
   void CloseWriter() { Close(&fds_[1]); }
 
@@ -101,6 +115,7 @@ TEST(LineWriterTest, DropsAndCountsWhatAStalledReaderLeaves) {
   constexpr size_t kBytes = 100'000;
   constexpr size_t kLines = 10'000;
   Pipe pipe;
+  const size_t filled = pipe.Fill();
   LineWriter writer(pipe.writer(), kBytes);
   Logger logger(LogFormat::kJson, LogLevel::kInfo, writer);
   for (size_t i = 0; i < kLines; ++i) {
@@ -109,6 +124,7 @@ TEST(LineWriterTest, DropsAndCountsWhatAStalledReaderLeaves) {
   }
   const uint64_t dropped = writer.dropped();
   EXPECT_GT(dropped, kLines / 2);
+  EXPECT_EQ(pipe.Read(filled).size(), filled);
   std::istringstream text(
       pipe.ReadUntil("were dropped: whoever reads them is "
                      "too slow\",\"count\":" +
@@ -129,13 +145,14 @@ TEST(LineWriterTest, DropsAndCountsWhatAStalledReaderLeaves) {
 }
 
 TEST(LineWriterTest, AStalledReaderDoesNotHoldItsEnd) {
-  Pipe pipe;
+  // Never ends: the thread that is left behind may write to it for as long as
+  // the process lives.
+  static Pipe& pipe = *new Pipe;
   {
     LineWriter writer(pipe.writer());
     for (size_t i = 0; i < 10'000; ++i) writer.Write(Line(i));
     EXPECT_FALSE(writer.Flush());
   }
-  // The thread that was left behind ends with its reader.
   pipe.CloseReader();
 }
 
