@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "kernels/eval/eval_context.h"
@@ -51,8 +50,7 @@ bool DeferredSet::MayWaitElsewhere(const Work& work, const EvalContext& here,
                         }) ||
          absl::c_any_of(work.request.inputs, [&](const InputSource& in) {
            return in.producer != nullptr && !in.producer->readable_ &&
-                  !in.producer->done() &&
-                  in.producer->context().get() != &here &&
+                  !in.producer->done() && !in.producer->IsOf(here) &&
                   !absl::c_linear_search(deferred, in.producer);
          });
 }
@@ -87,12 +85,6 @@ uint64_t DeferredSet::Number(const Work& work) { return work.deferred_number_; }
 
 DeferredSet::Works DeferredSet::TakeBefore(const Work& work,
                                            const EvalContext& here) {
-  // What is asked below for its context must not be the last to hold it, or the
-  // context would end, and tell users of its works, under the lock.
-  std::vector<std::shared_ptr<EvalContext>> contexts;
-  for (const InputSource& in : work.request.inputs) {
-    if (in.producer != nullptr) contexts.push_back(in.producer->context());
-  }
   MutexLock lock(&mu_);
   size_t count = 0;
   for (size_t i = 0; i < works_.size(); ++i) {

@@ -75,7 +75,7 @@ bool JoinedWork::Waits(const Work& work,
       [&](const InputSource& input) {
         if (input.tensor.valid()) return !IsWritten(input.tensor, device);
         const std::shared_ptr<Work>& producer = input.producer;
-        if (producer == nullptr || producer->context().get() == &context ||
+        if (producer == nullptr || producer->IsOf(context) ||
             std::find(before.begin(), before.end(), producer) != before.end()) {
           return false;
         }

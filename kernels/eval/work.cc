@@ -79,6 +79,11 @@ std::shared_ptr<EvalContext> Work::context() const {
   return context_;
 }
 
+bool Work::IsOf(const EvalContext& context) const {
+  MutexLock lock(&mu_);
+  return context_.get() == &context;
+}
+
 void Work::SetContext(std::shared_ptr<EvalContext> context) {
   MutexLock lock(&mu_);
   context_.swap(context);

@@ -180,6 +180,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // Null before it was enqueued and once it is done: a context may hold works
   // that hold others of its own.
   std::shared_ptr<EvalContext> context() const;
+  // Without holding it, so that nobody ends a context by asking.
+  bool IsOf(const EvalContext& context) const;
   void SetContext(std::shared_ptr<EvalContext> context);
 
   // -- QueueItem: the stages.
