@@ -136,15 +136,14 @@ void IoThread::Run() {
   int corked = 0;  // events since a reply waits
   for (uint32_t rounds = 0;;) {
     BeginWait();
-    Next next = Next::TIMEOUT;
-    if (SocketCork::held() == 0) {
-      corked = 0;
-    } else {
-      next = queue_->AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_MONOTONIC));
-      const bool enough = ++corked == kCorkedEvents;
-      if (next == Next::TIMEOUT || enough) SocketCork::Pull();
+    const bool holds = SocketCork::held() > 0;
+    corked = holds ? corked + 1 : 0;
+    Next next = queue_->AsyncNext(
+        &tag, &ok, holds ? gpr_inf_past(GPR_CLOCK_MONOTONIC) : WaitUntil());
+    if (holds && (next == Next::TIMEOUT || corked == kCorkedEvents)) {
+      SocketCork::Pull();
     }
-    if (next == Next::TIMEOUT) {
+    if (holds && next == Next::TIMEOUT && !has_work()) {
       next = queue_->AsyncNext(&tag, &ok, WaitUntil());
     }
     EndWait();
