@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -102,6 +103,7 @@ class LongStepTest : public ::testing::Test {
   static EngineOptions SmallEngine() {
     EngineOptions options;
     options.pinned_bytes = size_t{64} << 20;
+    options.programs.max_queued = kMaxCompilations;
     return options;
   }
   // "copy" gives the floats back that it is given, "copies" as its many
@@ -153,6 +155,34 @@ class LongStepTest : public ::testing::Test {
     std::string fields;
     while (fields.size() < bytes) fields += std::string("\x78\x00", 2);
     return fields;
+  }
+
+  // A message that asks for a graph which nobody else asks for.
+  static std::string Negation(const std::string& method,
+                              const std::string& output) {
+    v1::GraphDefinition graph;
+    graph.add_inputs()->set_name("x");
+    v1::Node* const node = graph.add_nodes();
+    node->set_op("Neg");
+    node->add_inputs("x");
+    node->add_outputs(absl::StrCat(method, " ", output));
+    graph.add_outputs(node->outputs(0));
+    v1::TensorSpec spec;
+    spec.set_dtype(v1::DATA_TYPE_FLOAT);
+    spec.add_shape(1);
+    if (method == "Explain") {
+      v1::ExplainRequest request;
+      *request.mutable_graph()->mutable_definition() = graph;
+      request.add_inputs()->set_name("x");
+      *request.mutable_inputs(0)->mutable_spec() = spec;
+      return request.SerializeAsString();
+    }
+    v1::EvaluateRequest request;
+    *request.mutable_graph()->mutable_definition() = graph;
+    request.add_inputs()->set_name("x");
+    *request.mutable_inputs(0)->mutable_value()->mutable_spec() = spec;
+    request.mutable_inputs(0)->mutable_value()->set_raw("1234");
+    return request.SerializeAsString();
   }
 
   // Runs what the call is resumed for until it is answered. Returns how many
@@ -210,6 +240,7 @@ class LongStepTest : public ::testing::Test {
   };
 
   static constexpr size_t kThreads = 2;
+  static constexpr size_t kMaxCompilations = 4;  // that wait
   static constexpr int kManyOutputs = 5000;
   static_assert(kManyOutputs * kLongStepTensorBytes > kLongStepBytes);
 
@@ -369,6 +400,53 @@ TEST_F(LongStepTest, APeersLargeMessageWaitsForNobodyElses) {
   for (const auto& call : many) {
     call->RunResumed();
     EXPECT_TRUE(call->answer().has_value());
+  }
+}
+
+// However many another one has sent, over whichever of its connections.
+TEST_F(LongStepTest, APeersGraphsLeaveRoomForThoseOfAnother) {
+  for (const char* method : {"Evaluate", "Explain"}) {
+    SCOPED_TRACE(method);
+    // Nothing else is compiled meanwhile.
+    Event compiling, gate;
+    engine_->programs().GetOrCompile(
+        absl::StrCat("before ", method),
+        [&]() -> absl::StatusOr<Graph> {
+          compiling.Set();
+          gate.Wait();
+          return absl::CancelledError("it was only in the way");
+        },
+        kNoDeadline, [](const ProgramCache::ProgramOr&) {}, "who came first");
+    compiling.Wait();
+    std::deque<std::string> messages;
+    std::vector<std::unique_ptr<FakeCall>> waiting;
+    size_t refused = 0;
+    for (size_t i = 0; i < kMaxCompilations; ++i) {
+      messages.push_back(Negation(method, absl::StrCat("y", i)));
+      auto call = std::make_unique<FakeCall>(
+          messages.back(),
+          i % 2 == 0 ? "ipv4:192.0.2.1:1000" : "ipv4:192.0.2.1:1001");
+      Find(method).handler(*call);
+      if (!call->was_resumed()) {
+        waiting.push_back(std::move(call));
+        continue;
+      }
+      call->RunResumed();
+      EXPECT_EQ(Reason(call->answer().value_or(absl::OkStatus())),
+                "COMPILE_QUEUE_FULL");
+      ++refused;
+    }
+    EXPECT_EQ(refused, kMaxCompilations / 2);
+    messages.push_back(Negation(method, "other"));
+    waiting.push_back(
+        std::make_unique<FakeCall>(messages.back(), "ipv4:192.0.2.2:1000"));
+    Find(method).handler(*waiting.back());
+    EXPECT_FALSE(waiting.back()->was_resumed());
+    gate.Set();
+    for (const auto& call : waiting) {
+      while (!call->answer().has_value()) call->RunResumed();
+      EXPECT_TRUE(call->answer()->ok()) << *call->answer();
+    }
   }
 }
 
