@@ -90,7 +90,7 @@ class WEIR_EXPORT StreamPool {
   // REQUIRES: no lease and no waiter is left. Waits for draining lanes.
   ~StreamPool();
 
-  // A lane now, made here if need be, or RESOURCE_EXHAUSTED (reason
+  // For tests: a lane now, made here if need be, or RESOURCE_EXHAUSTED (reason
   // STREAM_POOL_EXHAUSTED, metadata with the pool's statistics, retry hint).
   absl::StatusOr<StreamLease> TryAcquire();
 

@@ -171,7 +171,6 @@ class WEIR_EXPORT Activation {
   // The context's settings, for later submissions.
   EvalMode mode() const { return context_->mode_; }
   void set_mode(EvalMode mode) { context_->mode_ = mode; }
-  RngState& rng() { return context_->rng_; }
 
   // Takes `work` (which holds its request) and resolves its settings now. Every
   // outcome, refusal included, is told to `observer`. `work` and `observer`

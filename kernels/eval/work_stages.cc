@@ -460,7 +460,6 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
   report_.leased_at = NowNanos();
   report_.stream_id = stream.id();
   report_.stream_priority = stream.priority();
-  report_.lane = lane->number();
   report_.lease_generation = lane->generation();
   absl::Status status = device.health().status();
   if (status.ok()) memory_.Assign(*lane);
