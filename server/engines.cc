@@ -11,7 +11,6 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/devices.h"
-#include "server/device_list.h"
 
 namespace weir {
 namespace {
@@ -105,15 +104,11 @@ bool IsNamed(const DeviceInfo& device, std::string_view name) {
 absl::StatusOr<std::unique_ptr<Engines>> Engines::Open(
     const ServerOptions& options, const DeviceOptions& device_options,
     OpRegistry* registry) {
-  const auto names = ParseDeviceList(options.device);
-  if (!names.ok()) {
-    return Annotate(names.status(), "--device: ");
-  }
-  const size_t count = names->size();
+  const size_t count = options.devices.size();
   DeviceOptions with_share = device_options;
   with_share.host_scratch_bytes = HostScratchBytes(options, count);
   std::vector<std::unique_ptr<Device>> devices;
-  for (const std::string& name : *names) {
+  for (const std::string& name : options.devices) {
     auto device = options.make_device(name, with_share, *registry);
     if (!device.ok()) {
       return Annotate(device.status(), absl::StrCat("--device=", name, ": "));

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/build_info.h"
 #include "server/device_list.h"
 #include "server/environment.h"
@@ -80,10 +81,6 @@ std::string CheckAddress(const std::string& address) {
   return "";
 }
 
-std::string CheckDevices(const std::string& list) {
-  return std::string(ParseDeviceList(list).status().message());
-}
-
 // There are no worker processes yet; empty if none are wanted.
 std::string CheckIsolation(const ServerOptions& options) {
   constexpr char kRemedy[] =
@@ -96,11 +93,8 @@ std::string CheckIsolation(const ServerOptions& options) {
         "process",
         kRemedy);
   }
-  const auto devices = ParseDeviceList(options.device);
-  if (!devices.ok() || devices->size() < 2 || options.isolation == "none") {
-    return "";
-  }
-  return absl::StrCat("--device=", options.device,
+  if (options.devices.size() < 2 || options.isolation == "none") return "";
+  return absl::StrCat("--device=", absl::StrJoin(options.devices, ","),
                       ": several devices in one process, where the fault of "
                       "one ends all, need --isolation=none as well",
                       kRemedy);
@@ -345,12 +339,18 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   AddSwitch(app, "--strict-readiness", options.strict_readiness, "Models",
             "Ready only if the repository holds models and all are served");
 
-  AddFlag(app, "--device", options.device,
+  std::string device = absl::StrJoin(options.devices, ",");
+  AddFlag(app, "--device", device,
           "auto (cuda:0, or the CPU where there is no NVIDIA device), cpu, "
           "cuda, cuda:N; or several of them divided by commas (cuda:0,1,cpu), "
           "the default one first, with --isolation=none: requests choose by "
           "name or UUID, models are on the default one")
-      ->check(CheckDevices)
+      ->check([&options](const std::string& list) {
+        auto devices = ParseDeviceList(list);
+        if (!devices.ok()) return std::string(devices.status().message());
+        options.devices = *std::move(devices);
+        return std::string();
+      })
       ->group("Execution");
   AddFlag(app, "--isolation", options.isolation,
           "Several devices need none: all in one process, which the fault of "

@@ -20,12 +20,13 @@ struct ServerOptions {
   std::string model_repository;                        // empty: no models
   std::string model_control = "none";
   bool strict_readiness = false;  // ready only with every model
-  std::string device = "auto";    // for ParseDeviceList
-  std::string isolation;          // none, process; empty: what is usual
-  int streams = 16;               // of each device
-  int io_threads = 0;             // 0: the process's CPU quota
-  int cpu_threads = 0;            // of the CPU device; 0: the CPU quota
-  size_t queue_length = 1024;     // admitted requests beyond one per stream
+  // As ParseDeviceList gives them: one at least, the default one first.
+  std::vector<std::string> devices = {"auto"};
+  std::string isolation;       // none, process; empty: what is usual
+  int streams = 16;            // of each device
+  int io_threads = 0;          // 0: the process's CPU quota
+  int cpu_threads = 0;         // of the CPU device; 0: the CPU quota
+  size_t queue_length = 1024;  // admitted requests beyond one per stream
   // Of admitted requests and of replies that are not sent yet.
   size_t queue_bytes = size_t{1} << 30;
   size_t max_message_bytes = size_t{256} << 20;

@@ -339,7 +339,7 @@ absl::Status Server::Impl::StartDevices() {
   };
   WEIR_ASSIGN_OR_RETURN(engines,
                         Engines::Open(options, device_options, registry.get()));
-  if (options.device == "auto") {
+  if (options.devices.front() == "auto") {
     const Device& device = engines->main().device();
     Note(LogLevel::kInfo,
          device.host_addressable()

@@ -19,7 +19,7 @@ int Main(int argc, char** argv) {
   ServerOptions options;
   options.grpc = {"127.0.0.1:0"};
   options.http.clear();
-  options.device = argc > 1 ? argv[1] : "auto";
+  options.devices = {argc > 1 ? argv[1] : "auto"};
   options.drain_delay = absl::ZeroDuration();
   auto server = Server::Start(options);
   if (!server.ok()) {

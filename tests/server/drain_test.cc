@@ -151,7 +151,7 @@ TEST(DrainTest, AWatchDoesNotHoldIt) {
 TEST(DrainTest, ALossIsHeardWhileAReplyIsNotRead) {
   Device* device = nullptr;
   TestServer server([&](ServerOptions& o) {
-    o.device = "cpu";
+    o.devices = {"cpu"};
     o.make_device = [&](std::string_view name, const DeviceOptions& options,
                         OpRegistry& registry) {
       auto made = MakeDevice(name, options, registry);

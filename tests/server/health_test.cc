@@ -212,7 +212,7 @@ TEST(HealthTest, ADeviceFaultDuringTheTeardownReachesNobody) {
   FaultInjectingDevice* device = nullptr;
   auto server = std::make_unique<TestServer>(
       [&](ServerOptions& o) {
-        o.device = "cpu";
+        o.devices = {"cpu"};
         o.make_device = [&](std::string_view name, const DeviceOptions& options,
                             OpRegistry& registry)
             -> absl::StatusOr<std::unique_ptr<Device>> {

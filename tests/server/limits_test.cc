@@ -654,8 +654,9 @@ TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
       // count ten times on a CPU. A GPU takes n^2 of 112^2, in tiles of 16^2.
       {"MatMul",
        [](ServerOptions& o) {
-         o.max_operations = o.device == "cpu" ? 1'000'000 + 300'000 + 100'000
-                                              : 1'254'400 + 40'000;
+         o.max_operations = TestDevice() == "cpu"
+                                ? 1'000'000 + 300'000 + 100'000
+                                : 1'254'400 + 40'000;
        },
        "\"product\" (MatMul)", "--max-operations"},
       // The block between the two; no device takes scratch memory for either.
@@ -687,7 +688,7 @@ TEST(LimitsTest, AnEvaluationIsBoundedOnEveryWay) {
 // Without a flag, operations must be what the CPU's two threads do in minutes:
 // 13,000^3 products are 2.2 x 10^12.
 TEST(LimitsTest, OperationsAreBoundedByTheDevicesThreads) {
-  TestServer server([](ServerOptions& o) { o.device = "cpu"; });
+  TestServer server([](ServerOptions& o) { o.devices = {"cpu"}; });
   v1::ExplainRequest request;
   *request.mutable_graph() = Program(R"(
       inputs { name: "x" spec { dtype: DATA_TYPE_FLOAT shape: -1 shape: -1 } }

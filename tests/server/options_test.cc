@@ -81,7 +81,7 @@ TEST(OptionsTest, HasTheDocumentedDefaults) {
   EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:8001"));
   EXPECT_EQ(options.http, "127.0.0.1:8002");
   EXPECT_EQ(options.model_control, "none");
-  EXPECT_EQ(options.device, "auto");
+  EXPECT_THAT(options.devices, ElementsAre("auto"));
   EXPECT_EQ(options.max_message_bytes, size_t{256} << 20);
   EXPECT_EQ(options.max_connection_age, absl::Seconds(15));
   EXPECT_LT(options.max_connection_age, options.drain_timeout);
@@ -114,7 +114,7 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_THAT(options.grpc, ElementsAre("127.0.0.1:0", "unix:/tmp/weir.sock"));
   EXPECT_EQ(options.http, "localhost:0");
   EXPECT_EQ(options.model_repository, "/tmp");
-  EXPECT_EQ(options.device, "cpu");
+  EXPECT_THAT(options.devices, ElementsAre("cpu"));
   EXPECT_EQ(options.streams, 3);
   EXPECT_EQ(options.queue_length, 4u);
   EXPECT_EQ(options.queue_bytes, 65536u);
@@ -131,7 +131,7 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(options.max_connection_age, absl::InfiniteDuration());
   EXPECT_EQ(options.io_threads, 5);
   EXPECT_EQ(options.cpu_threads, 6);
-  EXPECT_EQ(Parsed({"--device=cuda:3"}).device, "cuda:3");
+  EXPECT_THAT(Parsed({"--device=cuda:3"}).devices, ElementsAre("cuda:3"));
   EXPECT_EQ(Parsed({"--http=off"}).http, "");
   EXPECT_EQ(Parsed({"--http", "off", "--streams", "9"}).streams, 9);
 }
@@ -170,8 +170,8 @@ TEST(OptionsTest, ADeviceListNamesEachDeviceOnce) {
 }
 
 TEST(OptionsTest, SeveralDevicesAskForOneProcess) {
-  EXPECT_EQ(Parsed({"--device=cuda:0,1", "--isolation=none"}).device,
-            "cuda:0,1");
+  EXPECT_THAT(Parsed({"--device=cuda:0,1", "--isolation=none"}).devices,
+              ElementsAre("cuda:0", "cuda:1"));
   EXPECT_EQ(Parsed({"--device=cuda:0", "--isolation=none"}).isolation, "none");
   EXPECT_EQ(Parsed({"--device=cuda:0"}).isolation, "");
   ExpectUsageError({"--device=cuda:0,1"}, "--isolation=none");
@@ -186,7 +186,7 @@ TEST(OptionsTest, SeveralDevicesAskForOneProcess) {
   const Environment device("WEIR_DEVICE", "cuda:0,cpu");
   ExpectUsageError({}, "--isolation=none");
   const Environment isolation("WEIR_ISOLATION", "none");
-  EXPECT_EQ(Parsed({}).device, "cuda:0,cpu");
+  EXPECT_THAT(Parsed({}).devices, ElementsAre("cuda:0", "cpu"));
 }
 
 TEST(OptionsTest, TheCacheFolderIsWhereTheUserKeepsCaches) {

@@ -26,7 +26,7 @@ ServerOptions TestOptions() {
   ServerOptions options;
   options.grpc = {"127.0.0.1:0"};
   options.http = "127.0.0.1:0";
-  options.device = TestDevice();
+  options.devices = {TestDevice()};
   options.streams = 2;
   options.io_threads = 2;
   options.cpu_threads = 2;

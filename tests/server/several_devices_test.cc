@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/error_info.h"
 #include "kernels/ops/registry.h"
+#include "server/device_list.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -67,7 +68,7 @@ class SeveralDevices : public ::testing::TestWithParam<Case> {
   std::unique_ptr<TestServer> MakeServer(
       const std::function<void(ServerOptions&)>& change = nullptr) {
     auto server = std::make_unique<TestServer>([&](ServerOptions& o) {
-      o.device = GetParam().list;
+      o.devices = *ParseDeviceList(GetParam().list);
       o.model_repository = models_.path();
       if (GetParam().cpus) o.make_device = MakeCpus;
       if (change) change(o);
@@ -252,7 +253,7 @@ TEST(SeveralDevicesTest, GpusShareWhatTheyComputeOnOnTheHost) {
   const auto scratch_bytes = [](const char* list, size_t arena_bytes) {
     std::vector<size_t> each;
     TestServer server([&](ServerOptions& o) {
-      o.device = list;
+      o.devices = *ParseDeviceList(list);
       o.arena_bytes = arena_bytes;
       o.make_device = [&each](std::string_view which,
                               const DeviceOptions& options,
@@ -330,7 +331,7 @@ class OneOfSeveral : public ::testing::Test {
  protected:
   OneOfSeveral()
       : server_([this](ServerOptions& o) {
-          o.device = "cuda:0,1";
+          o.devices = {"cuda:0", "cuda:1"};
           o.make_device = [this](std::string_view which,
                                  const DeviceOptions& options,
                                  OpRegistry& registry) {
@@ -375,13 +376,9 @@ TEST_F(OneOfSeveral, ThatIsLostEndsTheProcess) {
   EXPECT_EQ(server_.Metric("weir_device_healthy{device=\"cpu:1\"}"), 0);
 }
 
-TEST(SeveralDevicesTest, AListThatIsNoneIsAFailedStart) {
+TEST(SeveralDevicesTest, ADeviceThatIsNotThereIsAFailedStart) {
   ServerOptions options = TestOptions();
-  options.device = "cpu,cpu";
-  const auto twice = Server::Open(options);
-  EXPECT_THAT(std::string(twice.status().message()),
-              HasSubstr("--device: \"cpu,cpu\" has cpu twice"));
-  options.device = "cpu,cuda:99";
+  options.devices = {"cpu", "cuda:99"};
   const auto none = Server::Open(options);
   EXPECT_THAT(std::string(none.status().message()),
               HasSubstr("--device=cuda:99: "));

@@ -331,7 +331,7 @@ TEST(StartupTest, FailuresNameTheCause) {
   EXPECT_THAT(Server::Start(options).status().message(),
               HasSubstr("/no/such/folder"));
   options = TestOptions();
-  options.device = "cuda:99";
+  options.devices = {"cuda:99"};
   EXPECT_THAT(Server::Start(options).status().message(),
               HasSubstr("--device=cuda:99"));
   TestServer first;

@@ -13,6 +13,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/registry.h"
+#include "server/device_list.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/graph/plan_runner.h"
 #include "tests/server/model_folder.h"
@@ -60,7 +61,7 @@ class TextTest : public ::testing::Test {
     models_.WriteConfig("strings", "instance_group { kind: KIND_GPU }");
     server_ = std::make_unique<TestServer>([this](ServerOptions& options) {
       options.model_repository = models_.path();
-      if (options.device == "cpu") options.make_device = MakeFarDevice;
+      if (TestDevice() == "cpu") options.make_device = MakeFarDevice;
     });
     v1::ListDevicesResponse devices;
     grpc::ClientContext context;
@@ -187,7 +188,7 @@ TEST_F(TextTest, TheCpuBesideItHasAQuarterOfEveryBudget) {
     options.host_bytes = size_t{64} << 20;
     options.tensor_bytes = size_t{32} << 20;
     options.arena_bytes = size_t{128} << 20;
-    if (options.device == "cpu") options.make_device = MakeFarDevice;
+    if (TestDevice() == "cpu") options.make_device = MakeFarDevice;
   });
   for (const char* pool : {"host", "tensor", "arena", "program"}) {
     const auto budget = [&](const char* device) {
@@ -204,8 +205,8 @@ TEST_F(TextTest, ACpuThatIsNamedRunsTheText) {
   for (const char* list : {"cuda:0,cpu", "cpu,cuda:0"}) {
     SCOPED_TRACE(list);
     TestServer server([&](ServerOptions& options) {
-      const bool pretended = options.device == "cpu";
-      options.device = list;
+      const bool pretended = TestDevice() == "cpu";
+      options.devices = *ParseDeviceList(list);
       options.host_bytes = size_t{64} << 20;
       options.make_device = [pretended](std::string_view which,
                                         const DeviceOptions& made,
