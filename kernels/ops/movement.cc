@@ -19,6 +19,9 @@
 namespace weir {
 namespace {
 
+// Split takes num_outputs from here on.
+constexpr int kNumOutputsOpset = 18;
+
 RunFunction RunStrided(StridedCopy copy) {
   return [copy = std::move(copy)](const RunArgs& run) {
     copy.Run(run.team, run.inputs[0], run.outputs[0]);
@@ -388,8 +391,33 @@ absl::StatusOr<std::vector<int64_t>> SplitSizes(const NodeInfo& node,
   return sizes;
 }
 
+// Whether the node says what its parts are as ONNX lets it: before opset 18
+// their number was that of the outputs.
+absl::Status CheckParts(const NodeInfo& node) {
+  const bool number = node.attributes.Has("num_outputs");
+  const bool list = node.attributes.Has("split") || node.HasInput(1);
+  if (number && list) {
+    return absl::InvalidArgumentError(
+        "\"split\" and attribute \"num_outputs\" both say what the parts are: "
+        "give one of them");
+  }
+  if (number && node.opset < kNumOutputsOpset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute \"num_outputs\" begins with opset ",
+                     kNumOutputsOpset, ": leave it out"));
+  }
+  if (!number && !list && node.opset >= kNumOutputsOpset) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "from opset ", kNumOutputsOpset,
+        " on input \"split\" or attribute \"num_outputs\" must say "
+        "what the parts are"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status InferSplit(InferContext& context) {
   const NodeInfo& node = context.node();
+  WEIR_RETURN_IF_ERROR(CheckParts(node));
   const DType dtype = node.input_types[0];
   const SymbolicShape& input = context.input_shape(0);
   WEIR_ASSIGN_OR_RETURN(const IntList list,
@@ -692,7 +720,8 @@ absl::Status Register_onnx_Split(OpRegistry& registry) {
       {"split", AttributeType::kInts, false,
        "Sizes of the parts, before opset 13."},
       {"num_outputs", AttributeType::kInt, false,
-       "Equal parts, the last one smaller where they do not come out even."}};
+       "From opset 18 on, instead of split: how many equal parts, the last one "
+       "smaller where they do not come out even."}};
   def.host_inputs = 1u << 1;
   def.infer = InferSplit;
   def.cost = SplitCost;

@@ -2,6 +2,8 @@
 // equal to the reference, which finds each element by its index.
 #include "kernels/ops/movement.h"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -12,6 +14,8 @@
 
 namespace weir {
 namespace {
+
+using ::testing::HasSubstr;
 
 WEIR_OP_TEST(MovementTest);
 
@@ -373,7 +377,8 @@ TEST_P(MovementTest, NothingIsMovedAtOnce) {
                   .dims,
               half);
     for (const int64_t axis : {1, 3}) {
-      NodeInfo split = Node("Split", Attrs({{"axis", axis}}));
+      NodeInfo split =
+          Node("Split", Attrs({{"axis", axis}, {"num_outputs", int64_t{2}}}));
       split.num_outputs = 2;
       const auto parts = Run(split, {x});
       ASSERT_TRUE(parts.ok()) << parts.status();
@@ -389,9 +394,9 @@ TEST_P(MovementTest, NothingIsMovedAtOnce) {
 
 TEST_P(MovementTest, SplitIntoEqualParts) {
   const Value x = Ramp(DType::kFloat, {2, 7});
-  const auto widths = [&](Attributes attributes, int outputs) {
+  const auto widths = [&](Attributes attributes, int outputs, int opset = 21) {
     attributes.Set("axis", int64_t{1});
-    NodeInfo node = Node("Split", std::move(attributes));
+    NodeInfo node = Node("Split", std::move(attributes), opset);
     node.num_outputs = outputs;
     std::vector<int64_t> result;
     const auto parts = Run(node, {x});
@@ -400,8 +405,8 @@ TEST_P(MovementTest, SplitIntoEqualParts) {
     return result;
   };
   using Ints = std::vector<int64_t>;
-  EXPECT_EQ(widths({}, 7), Ints(7, 1));
-  EXPECT_EQ(widths({}, 2), Ints());  // uneven
+  EXPECT_EQ(widths({}, 7, 17), Ints(7, 1));
+  EXPECT_EQ(widths({}, 2, 17), Ints());  // uneven
   EXPECT_EQ(widths(Attrs({{"num_outputs", int64_t{2}}}), 2), (Ints{4, 3}));
   EXPECT_EQ(widths(Attrs({{"num_outputs", int64_t{3}}}), 3), (Ints{3, 3, 1}));
   EXPECT_EQ(widths(Attrs({{"num_outputs", int64_t{3}}}), 2), Ints());
@@ -411,11 +416,40 @@ TEST_P(MovementTest, SplitIntoEqualParts) {
   EXPECT_EQ(widths(Attrs({{"split", Ints{3, 4}}}), 3), Ints());
   // The longest axis there is, of which there is nothing.
   constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
-  NodeInfo node = Node("Split", Attrs({{"axis", int64_t{0}}}));
+  NodeInfo node = Node("Split", Attrs({{"num_outputs", int64_t{7}}}));
   node.num_outputs = 7;
   const auto parts = Run(node, {Value{DType::kFloat, {kLongest, 0}, {}}});
   ASSERT_TRUE(parts.ok()) << parts.status();
   for (const Value& part : *parts) EXPECT_EQ(part.dims[0], kLongest / 7);
+}
+
+TEST_P(MovementTest, SplitIsToldItsPartsOnce) {
+  const Value x = Ramp(DType::kFloat, {6});
+  const Value sizes = Int64s({3, 3});
+  const auto refused = [&](Attributes attributes, int opset,
+                           const std::vector<Value>& inputs) {
+    NodeInfo node = Node("Split", std::move(attributes), opset);
+    node.num_outputs = 2;
+    const absl::Status status = Run(node, inputs).status();
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  const Attributes number = Attrs({{"num_outputs", int64_t{2}}});
+  const Attributes list = Attrs({{"split", std::vector<int64_t>{3, 3}}});
+  Attributes both = list;
+  both.Set("num_outputs", int64_t{2});
+  EXPECT_EQ(refused(number, 18, {x}), "");
+  EXPECT_EQ(refused({}, 18, {x, sizes}), "");
+  EXPECT_EQ(refused({}, 17, {x}), "");
+  EXPECT_EQ(refused(list, 18, {x}), "");
+  for (const std::string& message :
+       {refused(number, 18, {x, sizes}), refused(both, 21, {x})}) {
+    EXPECT_THAT(message, HasSubstr("\"split\" and attribute \"num_outputs\""));
+  }
+  EXPECT_THAT(refused(number, 17, {x}),
+              HasSubstr("\"num_outputs\" begins with opset 18"));
+  EXPECT_THAT(refused({}, 18, {x}),
+              HasSubstr("\"split\" or attribute \"num_outputs\""));
 }
 
 TEST_P(MovementTest, ConcatRefuses) {
@@ -567,7 +601,7 @@ TEST(MovementInferTest, Symbols) {
                 ->at(0),
             "float[2,s0,5]");
 
-  NodeInfo split = Node("Split", Attrs({{"axis", int64_t{0}}}));
+  NodeInfo split = Node("Split", Attrs({{"num_outputs", int64_t{2}}}));
   split.input_types = {DType::kFloat};
   split.num_outputs = 2;
   EXPECT_EQ(InferShapes(split, {SymbolicDims{n, 3}})->at(1), "float[?,3]");
