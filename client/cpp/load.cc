@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/cpp/channel.h"
@@ -137,8 +138,11 @@ class Worker {
     if (status.ok()) ++result.answered;
     if (caller->due >= measure_from_ && caller->due <= end_) {
       if (status.ok()) {
-        if (++result.calls == 1) result.reply = Bytes(caller->exchange->reply);
-        counters_->calls.fetch_add(1, std::memory_order_relaxed);
+        ++result.calls;
+        // Of all workers' calls one: replies may be large.
+        if (counters_->calls.fetch_add(1, std::memory_order_relaxed) == 0) {
+          result.reply = Bytes(caller->exchange->reply);
+        }
         result.latencies.Add(now - caller->due);
         if (rate_ > 0) {
           result.seconds = std::max(
@@ -196,8 +200,8 @@ class Worker {
   Clock::time_point measure_from_, end_, next_departure_;
 };
 
-void Merge(const LoadResult& part, LoadResult* whole) {
-  if (whole->calls == 0) whole->reply = part.reply;
+void Merge(LoadResult part, LoadResult* whole) {
+  if (whole->reply.empty()) whole->reply = std::move(part.reply);
   whole->calls += part.calls;
   whole->answered += part.answered;
   whole->skipped += part.skipped;
@@ -251,7 +255,7 @@ LoadResult RunLoad(const LoadOptions& options,
 
   LoadResult result;
   result.seconds = options.seconds;
-  for (const auto& worker : workers) Merge(worker->result, &result);
+  for (const auto& worker : workers) Merge(std::move(worker->result), &result);
   return result;
 }
 
