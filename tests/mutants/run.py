@@ -12,9 +12,11 @@ A mutant is an entry of a .toml file beside this script:
     why = "Latency would not count the time that a request waited to leave."
 
 The tree is copied to build/mutants/tree and built there, so what stands here is
-left alone. First every named test must pass as things are. Then each mutant is
-applied, the tests it names are built and run, and it is taken back. One that
-fails, crashes or hangs has killed it. A mutant that no test kills is a survivor
+left alone. First every named test must pass as things are, and is timed. Then
+each mutant is applied, the tests it names are built and run, and it is taken
+back. One that fails or crashes has killed it, and so has one that twice takes
+longer than ten times its time: that may be the machine's doing, so it is shown
+at the end for a reader to judge. A mutant that no test kills is a survivor
 and needs a line with the reason in docs/testing.md; a survivor without one, a
 line for one that was killed, a mutant that does not build and less than 95 %
 killed are failures.
@@ -37,8 +39,12 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LISTS = pathlib.Path(__file__).resolve().parent
 FLOOR = 0.95
-TEST = re.compile(r"weir_(?:script_)?test\((\w+)")
+TEST = re.compile(r"weir_(?:script_)?test\(\s*(\w+)([^()]*)")
 FIELDS = {"name", "file", "old", "new", "tests", "why"}
+PASSED, FAILED, TIMED_OUT = "passed", "failed", "timed-out"
+# What a mutant's test may take: times of what it takes as things are, seconds.
+TIMES = 10
+LEAST_LIMIT = 30
 
 
 class Fault(Exception):
@@ -82,11 +88,16 @@ def mutated(tree, mutant):
 
 
 def tests_of(tree):
-    """The names of tests in the tree's CMake files."""
-    names = set()
+    """The tests in the tree's CMake files: their own sources, by name."""
+    tests = {}
     for path in (tree / "tests").rglob("CMakeLists.txt"):
-        names.update(TEST.findall(path.read_text()))
-    return names
+        for name, words in TEST.findall(path.read_text()):
+            files = [
+                path.parent / word.strip('"').replace(
+                    "${CMAKE_CURRENT_SOURCE_DIR}/", "")
+                for word in words.partition("LIBS")[0].split()]
+            tests[name] = [file for file in files if file.is_file()]
+    return tests
 
 
 def check(tree, mutants):
@@ -148,11 +159,10 @@ def programs_of(tests):
 class Builder:
     """Builds and runs tests in the copy."""
 
-    def __init__(self, tree, cmake_args, limit):
+    def __init__(self, tree, cmake_args):
         self.tree = tree
         self.build_dir = tree / "build"
         self.cmake_args = cmake_args
-        self.limit = limit
         self.targets = None
         self.output = ""
 
@@ -178,8 +188,15 @@ class Builder:
         return self._run(["cmake", "--build", self.build_dir, "--target",
                           *wanted], 3600) == 0
 
-    def passes(self, test):
-        """Whether the test ran and passed. A hang is none of both."""
+    def run_test(self, test, limit):
+        """Returns (PASSED, FAILED or TIMED_OUT, seconds). A test that CTest
+        stops, whose own limit may be lower, has timed out as well; one of
+        which no case ran has failed."""
+        began = time.monotonic()
+        status = self._run_test(test, limit)
+        return status, time.monotonic() - began
+
+    def _run_test(self, test, limit):
         name, _, pattern = test.partition(":")
         environment = dict(os.environ, GTEST_FAIL_FAST="1")
         if pattern:
@@ -188,16 +205,19 @@ class Builder:
         report.unlink(missing_ok=True)
         status = self._run(
             ["ctest", "--test-dir", self.build_dir, "-R", f"^{name}$",
-             "--no-tests=error", "--output-on-failure"], self.limit,
-            environment)
+             "--no-tests=error", "--output-on-failure"], limit, environment)
+        if status is None or re.search(
+                r"^1/1 Test .*\*\*\*Timeout", self.output, re.MULTILINE):
+            return TIMED_OUT
         if status == 0 and report.exists():
             text = report.read_text()
             if 'status="run"' not in text:
                 self.output = f"{test}: no case ran"
-                return False
-        return status == 0
+                return FAILED
+        return PASSED if status == 0 else FAILED
 
     def _run(self, command, limit, environment=None):
+        """Returns the exit status; None if it ran out of time."""
         # With all that it starts: a hang is in a test's process.
         process = subprocess.Popen(
             [str(word) for word in command], env=environment,
@@ -209,7 +229,7 @@ class Builder:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             self.output = f"ran longer than {limit} s"
-            return 1
+            return None
         return process.returncode
 
 
@@ -219,8 +239,19 @@ def key_of(mutant, text):
         json.dumps([mutant, text], sort_keys=True).encode()).hexdigest()
 
 
-def judge(builder, mutant):
-    """Returns (verdict, detail): killed, survived or did-not-build."""
+def key_of_tests(mutant, sources):
+    """What of a verdict's tests is in their own files."""
+    digest = hashlib.sha256()
+    for name in programs_of(mutant["tests"]):
+        for path in sources[name]:
+            content = path.read_bytes()
+            digest.update(f"{path.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def judge(builder, mutant, times):
+    """Returns (verdict, detail): killed, timed-out, survived or did-not-build.
+    `times`: seconds that each test takes as things are."""
     text, changed = mutated(builder.tree, mutant)
     path = builder.tree / mutant["file"]
     path.write_text(changed)
@@ -228,47 +259,65 @@ def judge(builder, mutant):
         if not builder.build(mutant["tests"]):
             errors = re.findall(r".*error: .*", builder.output)
             return "did-not-build", errors[0] if errors else builder.output
+        timed_out, once = [], []
         for test in mutant["tests"]:
-            if not builder.passes(test):
+            limit = max(LEAST_LIMIT, round(TIMES * times[test]))
+            status, _ = builder.run_test(test, limit)
+            if status == TIMED_OUT:
+                # A hang, or a machine that had other things to do.
+                status, _ = builder.run_test(test, limit)
+                if status == TIMED_OUT:
+                    timed_out.append(f"{test} ran longer than {limit} s, twice")
+                elif status == PASSED:
+                    once.append(f"{test} timed out once")
+            if status == FAILED:
                 cases = re.findall(r"\[  FAILED  \] ([\w/.]+)", builder.output)
                 return "killed", test + (f" {cases[0]}" if cases else "")
-        return "survived", ""
+        if timed_out:
+            return "timed-out", timed_out[0]
+        return "survived", "; ".join(once)
     finally:
         path.write_text(text)
 
 
-def baseline(builder, mutants, passed):
-    """Every test must pass as things are; `passed` are those that did."""
-    tests = sorted({test for mutant in mutants for test in mutant["tests"]} -
-                   set(passed))
+def baseline(builder, mutant, times, limit):
+    """The mutant's tests must pass as things are; `times` gets what each took,
+    and has it of those that did."""
+    tests = sorted(set(mutant["tests"]) - set(times))
     if not tests:
         return
     if not builder.build(tests):
         raise Fault(f"the tree does not build\n{builder.output[-3000:]}")
     for test in tests:
-        if not builder.passes(test):
+        status, seconds = builder.run_test(test, limit)
+        if status != PASSED:
             raise Fault(f"{test} does not pass without a mutant\n"
                         f"{builder.output[-3000:]}")
-        passed.append(test)
+        times[test] = round(seconds, 1)
 
 
 def report(results, survivors_listed, whole):
     """Prints totals; returns the exit status. `whole`: nothing was left out."""
-    by_verdict = {"killed": [], "survived": [], "did-not-build": []}
+    by_verdict = {"killed": [], "timed-out": [], "survived": [],
+                  "did-not-build": []}
     for name, result in results.items():
         by_verdict[result["verdict"]].append(name)
     total = len(results)
-    killed = len(by_verdict["killed"])
+    dead = by_verdict["killed"] + by_verdict["timed-out"]
+    killed = len(dead)
     status = 0
+    for name in by_verdict["timed-out"]:
+        print(f"TIMED OUT {name}: {results[name]['detail']}")
     for name in by_verdict["survived"]:
         known = name in survivors_listed
-        print(f"SURVIVED {name}"
+        detail = results[name]["detail"]
+        print(f"SURVIVED {name}{f' ({detail})' if detail else ''}"
               f"{'' if known else ': no reason in docs/testing.md'}")
         status |= 0 if known else 1
     for name in by_verdict["did-not-build"]:
         print(f"DID NOT BUILD {name}")
         status = 1
-    for name in sorted(survivors_listed & set(by_verdict["killed"])):
+    for name in sorted(survivors_listed & set(dead)):
         print(f"{name} was killed: docs/testing.md says that it survives")
         status = 1
     if whole:
@@ -276,7 +325,9 @@ def report(results, survivors_listed, whole):
             print(f"{name} of docs/testing.md is no mutant")
             status = 1
     share = killed / total if total else 0
-    print(f"{total} mutants: {killed} killed ({share:.1%}), "
+    late = len(by_verdict["timed-out"])
+    print(f"{total} mutants: {killed} killed ({share:.1%}"
+          f"{f', {late} by a time-out' if late else ''}), "
           f"{len(by_verdict['survived'])} survived, "
           f"{len(by_verdict['did-not-build'])} did not build")
     if share < FLOOR:
@@ -296,12 +347,12 @@ def main(arguments=None, lists=LISTS, root=ROOT, make_builder=Builder):
                         help="only see that each mutant fits the tree")
     parser.add_argument("--list", action="store_true", help="print the names")
     parser.add_argument("--resume", action="store_true",
-                        help="keep the verdicts of mutants and files that are "
-                        "as they were")
+                        help="keep the verdicts of mutants whose text, file "
+                        "and tests are as they were")
     parser.add_argument("--max", type=int, metavar="N",
                         help="stop after N mutants; --resume goes on")
     parser.add_argument("--limit", type=int, default=180, metavar="SECONDS",
-                        help="for one test program (180)")
+                        help="for one test without a mutant (180)")
     parser.add_argument("--work", type=pathlib.Path,
                         default=root / "build" / "mutants")
     parser.add_argument("cmake_args", nargs="*", metavar="-- CMAKE_ARG")
@@ -341,26 +392,33 @@ def run(options, chosen, whole, root, make_builder):
     if options.resume and state_file.exists():
         state = json.loads(state_file.read_text())
     digest = copy_tree(root, tree)
-    if state.get("tree") != digest:
-        state.update(tree=digest, passed=[])
-    builder = make_builder(tree, options.cmake_args, options.limit)
+    if state.get("tree") != digest or "times" not in state:
+        state = {"verdicts": state["verdicts"], "tree": digest, "times": {}}
+    builder = make_builder(tree, options.cmake_args)
     builder.configure()
     verdicts = state["verdicts"]
-    keys = {mutant["name"]: key_of(mutant, mutated(tree, mutant)[0])
+    sources = tests_of(tree)
+    keys = {mutant["name"]: {"key": key_of(mutant, mutated(tree, mutant)[0]),
+                             "tests": key_of_tests(mutant, sources)}
             for mutant in chosen}
-    left = [mutant for mutant in chosen
-            if verdicts.get(mutant["name"], {}).get("key")
-            != keys[mutant["name"]]]
+
+    def judged(name):
+        known, keys_now = verdicts.get(name, {}), keys[name]
+        # Verdicts of old say nothing of their tests.
+        return (known.get("key") == keys_now["key"]
+                and known.get("tests", keys_now["tests"]) == keys_now["tests"])
+
+    left = [mutant for mutant in chosen if not judged(mutant["name"])]
     todo = left[:options.max]
-    passed = state["passed"]
+    times = state["times"]
     for number, mutant in enumerate(todo, 1):
         name = mutant["name"]
-        baseline(builder, [mutant], passed)
+        baseline(builder, mutant, times, options.limit)
         began = time.monotonic()
-        verdict, detail = judge(builder, mutant)
+        verdict, detail = judge(builder, mutant, times)
         seconds = round(time.monotonic() - began, 1)
-        verdicts[name] = {"key": keys[name], "verdict": verdict,
-                          "detail": detail, "seconds": seconds}
+        verdicts[name] = {**keys[name], "verdict": verdict, "detail": detail,
+                          "seconds": seconds}
         state_file.write_text(json.dumps(state, indent=1))
         shown = detail if verdict != "survived" else mutant["why"]
         print(f"[{number}/{len(todo)}] {verdict} {name} ({seconds} s) "

@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import json
 import pathlib
 import subprocess
 import tempfile
@@ -22,11 +23,13 @@ why = "because"
 
 
 class Builder:
-    """Its test fails if the file says `two`; `broken` does not build."""
+    """Its test fails if the file says `two`, hangs if it says `hangs`, and
+    hangs for once if it says `slow`; `broken` does not build."""
 
-    def __init__(self, tree, cmake_args, limit):
+    def __init__(self, tree, cmake_args):
         self.tree = tree
         self.output = ""
+        self.slow = set()
 
     def configure(self):
         pass
@@ -37,9 +40,14 @@ class Builder:
     def build(self, tests):
         return "broken" not in self._text()
 
-    def passes(self, test):
+    def run_test(self, test, limit):
+        text = self._text()
+        self.limits.append(limit)
         self.output = "[  FAILED  ] Suite.Case"
-        return "two" not in self._text()
+        if "hangs" in text or ("slow" in text and text not in self.slow):
+            self.slow.add(text)
+            return run.TIMED_OUT, limit
+        return run.FAILED if "two" in text else run.PASSED, self.seconds
 
 
 class RunTest(unittest.TestCase):
@@ -54,6 +62,17 @@ class RunTest(unittest.TestCase):
         (self.lists / "CMakeLists.txt").write_text("weir_test(a_test SRCS)\n")
         (self.root / ".gitignore").write_text("/build/\n")
         subprocess.run(["git", "init", "-q"], cwd=self.root, check=True)
+        Builder.seconds = 1
+        Builder.limits = []
+
+    def state(self, change=None):
+        """What is kept between runs, after `change` of it."""
+        path = self.root / "build" / "mutants" / "verdicts.json"
+        state = json.loads(path.read_text())
+        if change is not None:
+            change(state)
+            path.write_text(json.dumps(state))
+        return state
 
     def write(self, *entries):
         (self.lists / "a.toml").write_text("".join(
@@ -109,6 +128,63 @@ class RunTest(unittest.TestCase):
         status, out = self.run_list()
         self.assertEqual(status, 1)
         self.assertIn("DID NOT BUILD b", out)
+
+    def test_one_that_hangs_twice_is_killed_and_shown(self):
+        self.write(("h", "a.cc", "one\n", "hangs\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 0, out)
+        self.assertIn("TIMED OUT h: a_test ran longer than 30 s, twice", out)
+        self.assertIn("1 mutants: 1 killed (100.0%, 1 by a time-out), "
+                      "0 survived", out)
+        self.assertEqual(self.state()["verdicts"]["h"]["verdict"], "timed-out")
+        # A reason for a survivor is wrong for it too.
+        (self.root / "docs").mkdir()
+        (self.root / "docs" / "testing.md").write_text("| `h` | equal |\n")
+        status, out = self.run_list("--resume")
+        self.assertEqual(status, 1)
+        self.assertIn("h was killed", out)
+
+    def test_one_that_hangs_once_survives(self):
+        self.write(("h", "a.cc", "one\n", "slow\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 1)
+        self.assertIn("SURVIVED h (a_test timed out once)", out)
+
+    def test_one_that_fails_at_the_second_try_is_killed(self):
+        self.write(("h", "a.cc", "one\n", "two slow\n"))
+        status, out = self.run_list()
+        self.assertEqual(status, 0, out)
+        self.assertIn("killed h", out)
+        self.assertNotIn("TIMED OUT", out)
+
+    def test_a_mutant_has_ten_times_what_its_test_takes(self):
+        self.write(("m", "a.cc", "one\n", "two\n"),
+                   ("n", "a.cc", "once", "twotwo"))
+        Builder.seconds = 8
+        self.assertEqual(self.run_list("--limit", "99")[0], 0)
+        self.assertEqual(Builder.limits, [99, 80, 80])
+        # The time is kept with the tree that it was taken of.
+        Builder.limits = []
+        self.state(lambda state: state["verdicts"].pop("n"))
+        self.assertEqual(self.run_list("--resume")[0], 0)
+        self.assertEqual(Builder.limits, [80])
+
+    def test_a_verdict_is_of_the_tests_as_they_were(self):
+        (self.lists / "CMakeLists.txt").write_text(
+            "weir_test(a_test\n  SRCS a_test.cc\n  LIBS b.cc ${C})\n")
+        source = self.lists / "a_test.cc"
+        source.write_text("1")
+        self.write(("m", "a.cc", "one\n", "two\n"))
+        self.assertIn("killed m", self.run_list()[1])
+        self.assertNotIn("killed m", self.run_list("--resume")[1])
+        source.write_text("2")
+        self.assertIn("killed m", self.run_list("--resume")[1])
+        # One that was kept before tests were looked at is taken as it is.
+        self.state(lambda state: state["verdicts"]["m"].pop("tests"))
+        source.write_text("3")
+        status, out = self.run_list("--resume")
+        self.assertEqual(status, 0, out)
+        self.assertNotIn("killed m", out)
 
     def test_a_test_that_fails_anyway_is_no_judge(self):
         (self.root / "a.cc").write_text("one\ntwo\n")
