@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,8 @@ namespace weir::testing {
 // are the CPU's.
 class FarDevice : public Device {
  public:
-  FarDevice() : Device(Info()), near_(MakeCpuDevice({})) {}
+  explicit FarDevice(int ordinal = 0)
+      : Device(Info(ordinal)), near_(MakeCpuDevice({})) {}
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override {
     ++streams_made;
@@ -43,11 +45,12 @@ class FarDevice : public Device {
   void FreePinnedRaw(void* data, size_t) override { std::free(data); }
 
  private:
-  static DeviceInfo Info() {
+  static DeviceInfo Info(int ordinal) {
     DeviceInfo info;
     info.kind = DeviceKind::kCuda;
+    info.ordinal = ordinal;
     info.name = "far";
-    info.uuid = "GPU-far";
+    info.uuid = "GPU-far" + std::to_string(ordinal);
     return info;
   }
   const std::unique_ptr<Device> near_;

@@ -329,6 +329,45 @@ TEST_F(FollowingTest, FollowsEachOfTwoDevices) {
   health_->Unfollow();
 }
 
+// Whoever is told of a change finds that probes are.
+TEST_F(FollowingTest, TellsOfAChangeOnceItIsMade) {
+  DeviceHealth device;
+  std::vector<std::string> told;
+  health_->Follow(&device, [&](const absl::Status&) {
+    told.push_back(readiness_.why_not() + "/" + health_->fault());
+  });
+  device.SetStalled(absl::UnavailableError("it stands still"));
+  device.SetStalled(absl::OkStatus());
+  device.SetStalled(absl::UnavailableError("it stands still"));
+  device.Poison(absl::UnavailableError("it is lost"));
+  EXPECT_THAT(told, ElementsAre("it stands still/", "/", "it stands still/",
+                                "it is lost/it is lost"));
+  // What is lost does not move again.
+  device.SetStalled(absl::OkStatus());
+  EXPECT_EQ(readiness_.why_not(), "it is lost");
+  EXPECT_EQ(health_->fault(), "it is lost");
+  health_->Unfollow();
+}
+
+// Whichever came first: a thread may hang because the device does.
+TEST_F(FollowingTest, ALostDeviceIsToldBeforeAThreadThatHangs) {
+  const auto lose = [&] { health_->SetFault(Fault::kDeviceLost, "lost"); };
+  const auto hang = [&] { health_->SetFault(Fault::kThreadHangs, "hangs"); };
+  for (const bool lost_first : {true, false}) {
+    lost_first ? lose() : hang();
+    EXPECT_EQ(health_->fault(), lost_first ? "lost" : "hangs");
+    lost_first ? hang() : lose();
+    EXPECT_EQ(health_->fault(), "lost");
+    EXPECT_EQ(readiness_.why_not(), "lost");
+    health_->SetFault(Fault::kDeviceLost, "");
+    EXPECT_EQ(health_->fault(), "hangs");
+    EXPECT_EQ(readiness_.why_not(), "hangs");
+    health_->SetFault(Fault::kThreadHangs, "");
+    EXPECT_EQ(health_->fault(), "");
+    EXPECT_TRUE(readiness_.ready());
+  }
+}
+
 constexpr char kReflection[] =
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -15,6 +16,8 @@
 #include "kernels/base/error_info.h"
 #include "kernels/ops/registry.h"
 #include "server/device_list.h"
+#include "tests/graph/plan_runner.h"
+#include "tests/observe/log_capture.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -24,6 +27,10 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // A CPU for each GPU that is asked for: "cpu", "cpu:1".
 absl::StatusOr<std::unique_ptr<Device>> MakeCpus(std::string_view which,
@@ -281,6 +288,39 @@ TEST(SeveralDevicesTest, GpusShareWhatTheyComputeOnOnTheHost) {
   EXPECT_EQ(found[0], kArena / 4);
 }
 
+// Of whose memory nobody else uses so many megabytes.
+class RoomyDevice final : public FarDevice {
+ public:
+  RoomyDevice(int ordinal, int64_t megabytes)
+      : FarDevice(ordinal), free_bytes_(megabytes << 20) {}
+  absl::StatusOr<int64_t> QueryFreeMemory() override { return free_bytes_; }
+
+ private:
+  const int64_t free_bytes_;
+};
+
+TEST(SeveralDevicesTest, TheCatalogTellsWhatIsFreeOnEach) {
+  TestServer server([&](ServerOptions& o) {
+    o.devices = {"cuda:0", "cuda:1"};
+    o.make_device = [](std::string_view which, const DeviceOptions&,
+                       OpRegistry&) -> absl::StatusOr<std::unique_ptr<Device>> {
+      if (which == "cuda:0") return std::make_unique<RoomyDevice>(0, 3);
+      return std::make_unique<RoomyDevice>(1, 5);
+    };
+  });
+  v1::ListDevicesResponse devices;
+  grpc::ClientContext context;
+  SetPatience(&context);
+  ASSERT_TRUE(server.catalog().ListDevices(&context, {}, &devices).ok());
+  std::map<std::string, uint64_t> free;
+  for (const v1::Device& device : devices.devices()) {
+    free[device.name()] = device.memory_free_bytes();
+  }
+  EXPECT_EQ(free["cuda:0"], 3u << 20);
+  EXPECT_EQ(free["cuda:1"], 5u << 20);
+  EXPECT_GT(free["cpu"], 5u << 20);  // of the machine's
+}
+
 // A caller's place is for any of the devices: as many as all of them have
 // streams, and the queue.
 TEST_P(SeveralDevices, EveryStreamHasAPlaceBeforeTheQueue) {
@@ -330,18 +370,38 @@ TEST_P(SeveralDevices, ADrainWaitsForWorkOnAllOfThem) {
 class OneOfSeveral : public ::testing::Test {
  protected:
   OneOfSeveral()
-      : server_([this](ServerOptions& o) {
-          o.devices = {"cuda:0", "cuda:1"};
-          o.make_device = [this](std::string_view which,
-                                 const DeviceOptions& options,
-                                 OpRegistry& registry) {
-            auto device = MakeCpus(which, options, registry);
-            devices_.push_back(device->get());
-            return device;
-          };
-        }) {}
+      : server_(
+            [this](ServerOptions& o) {
+              o.devices = {"cuda:0", "cuda:1"};
+              o.log_format = LogFormat::kJson;
+              o.log_level = LogLevel::kWarning;
+              o.make_device = [this](std::string_view which,
+                                     const DeviceOptions& options,
+                                     OpRegistry& registry) {
+                auto device = MakeCpus(which, options, registry);
+                devices_.push_back(device->get());
+                return device;
+              };
+            },
+            log_.stream()) {}
+
+  // What the catalog says is wrong with each device.
+  std::map<std::string, std::string> Failures() {
+    v1::ListDevicesResponse response;
+    grpc::ClientContext context;
+    SetPatience(&context);
+    const grpc::Status status =
+        server_.catalog().ListDevices(&context, {}, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    std::map<std::string, std::string> failures;
+    for (const v1::Device& device : response.devices()) {
+      failures[device.name()] = device.failure();
+    }
+    return failures;
+  }
 
   std::vector<Device*> devices_;
+  LogCapture log_;
   TestServer server_;
 };
 
@@ -349,9 +409,20 @@ TEST_F(OneOfSeveral, ThatStandsStillMakesTheServerUnready) {
   ASSERT_EQ(devices_.size(), 2u);
   devices_[1]->health().SetStalled(absl::UnavailableError("it stands still"));
   EXPECT_EQ(server_.server().unready(), "cpu:1: it stands still");
+  auto lines = log_.Events("unready: the device stands still");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["level"], "error");
+  EXPECT_EQ(lines[0]["device"], "cpu:1");
+  EXPECT_EQ(lines[0]["error"], "it stands still");
   EXPECT_TRUE(ServesOn(server_));
+  EXPECT_THAT(log_.Events("the device moves again"), IsEmpty());
   devices_[1]->health().SetStalled(absl::OkStatus());
   EXPECT_EQ(server_.server().unready(), "");
+  lines = log_.Events("the device moves again");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["level"], "warning");
+  EXPECT_EQ(lines[0]["device"], "cpu:1");
+  EXPECT_THAT(log_.Events("unready: the device stands still"), SizeIs(1));
   EXPECT_EQ(server_.Metric("weir_device_stalls_total{device=\"cpu:1\"}"), 1);
   EXPECT_EQ(server_.Metric("weir_device_stalls_total{device=\"cpu\"}"), 0);
 }
@@ -368,6 +439,9 @@ TEST_F(OneOfSeveral, ThatIsLostEndsTheProcess) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("cpu:1: "));
   EXPECT_THAT(server_.server().device_suspects(),
               ElementsAreArray({"cpu:1: a work"}));
+  EXPECT_THAT(Failures(), UnorderedElementsAre(
+                              Pair("cpu", ""),
+                              Pair("cpu:1", "the device is lost: it is lost")));
   EXPECT_THAT(server_.server().unready(), HasSubstr("cpu:1: "));
   int code = 0;
   EXPECT_THAT(server_.HttpGet("/healthz", &code), HasSubstr("cpu:1"));
