@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "server/heap.h"
@@ -210,6 +211,9 @@ weir::DrainResult Drain(weir::Server& server, const Signals& signals,
 int main(int argc, char** argv) {
   const weir::Nanos started = weir::NowNanos();
   weir::BoundHeap();
+  // Debian's Abseil looks for cycles whenever gRPC takes a lock, in one table
+  // of the process, which its own lock guards.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   auto parsed = weir::ParseServerOptions(argc, argv);
   if (const auto* exit_now = std::get_if<weir::ExitNow>(&parsed)) {
     return exit_now->code;

@@ -104,8 +104,12 @@ void SetBounds(const TransportOptions& options, grpc::ServerBuilder* builder) {
   // A message's size is ours to judge: gRPC looks at it when it has read it.
   builder->SetMaxReceiveMessageSize(-1);
   builder->SetMaxSendMessageSize(-1);
-  // So is decompression.
+  // So is decompression. Replies are not compressed.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
+  // A deadline ends what waits for something of ours, and an upload has a time
+  // of its own: gRPC would set a timer for each call besides.
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_DEADLINE_CHECKS, 0);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               Milliseconds(options.handshake_timeout));
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE,
