@@ -34,6 +34,15 @@ absl::Status ServerCall::CheckReplySize(size_t bytes,
        {"flag", "--max-message-bytes"}});
 }
 
+absl::Status ServerCall::StillWanted() const {
+  if (cancelled()) return absl::CancelledError("the caller has gone");
+  if (deadline_ != kNoDeadline && NowNanos() >= deadline_) {
+    return absl::DeadlineExceededError(
+        "the deadline passed before the call was answered");
+  }
+  return absl::OkStatus();
+}
+
 void ServerCall::OnCancel(ResumeFn fn, void* arg) {
   if (cancelled()) {
     fn(*this, arg);

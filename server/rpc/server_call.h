@@ -42,7 +42,12 @@ class ServerCall {
   // The caller's deadline, or kNoDeadline.
   Nanos deadline() const { return deadline_; }
 
-  // The caller has gone, or its deadline has passed. Any thread.
+  // CANCELLED once the caller has gone, DEADLINE_EXCEEDED once its deadline has
+  // passed: nothing more is done for it. Any thread.
+  absl::Status StillWanted() const;
+
+  // The caller has gone: as a rule it does when its deadline has passed, but
+  // nobody here makes it. Any thread.
   bool cancelled() const { return gone_.load(std::memory_order_acquire); }
 
   // Calls fn(call, arg) once if the call is cancelled before Reply or Fail;

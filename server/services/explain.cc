@@ -118,7 +118,7 @@ class ExplainCall {
   }
 
   void Compiled() {
-    if (status_.ok()) status_ = StillWanted();
+    if (status_.ok()) status_ = call_.StillWanted();
     if (status_.ok()) {
       status_ = CheckPlacement(request_.device, program_->device().info());
     }
@@ -128,7 +128,7 @@ class ExplainCall {
   }
 
   void Outlined(absl::Status status) {
-    if (status.ok()) status = StillWanted();
+    if (status.ok()) status = call_.StillWanted();
     if (!status.ok()) return End(status);
     if (!shapes_are_closed_ || plan_ != nullptr) return Write();
     waits_in_ = &context_->engines.Of(*program_).programs();
@@ -151,19 +151,9 @@ class ExplainCall {
   }
 
   void Planned() {
-    if (status_.ok()) status_ = StillWanted();
+    if (status_.ok()) status_ = call_.StillWanted();
     if (!status_.ok()) return End(WithRequestField(status_, places_));
     Write();
-  }
-
-  // Nothing more is done for a caller who does not wait.
-  absl::Status StillWanted() const {
-    if (NowNanos() >= call_.deadline()) {
-      return absl::DeadlineExceededError(
-          "the deadline passed while the program was compiled");
-    }
-    if (call_.cancelled()) return absl::CancelledError("the caller has gone");
-    return absl::OkStatus();
   }
 
   // With the plan, if there is one already.

@@ -29,30 +29,24 @@ inline size_t ReadingBytes(const ServerCall& call, size_t tensors = 0) {
          tensors * kLongStepTensorBytes;
 }
 
-// (self->*kWork)(), which returns a status; CANCELLED instead if nobody waits
-// for the call any more.
-template <auto kWork, typename T>
-absl::Status DoStep(const ServerCall& call, T* self) {
-  if (call.cancelled()) return absl::CancelledError("the caller has gone");
-  return (self->*kWork)();
-}
-
-// From the call's I/O thread: runs (self->*kNext)(DoStep<kWork>(call, self)),
-// before it returns if `bytes` are no long step. Otherwise the work runs on
-// `beside`, which outlives the call, in its peer's turn, and the other on the
-// I/O thread again; until then nobody else may resume or answer the call. The
-// work must not answer it; it may use its arena and Charge.
+// From the call's I/O thread: runs (self->*kWork)(), which returns a status,
+// and (self->*kNext)(that), before it returns if `bytes` are no long step.
+// Otherwise the work runs on `beside`, which outlives the call, in its peer's
+// turn and if the call is still wanted then, and the other on the I/O thread
+// again; until then nobody else may resume or answer the call. The work must
+// not answer it; it may use its arena and Charge.
 template <auto kWork, auto kNext, typename T>
 void RunStep(ServerCall& call, FairThreads& beside, size_t bytes, T* self) {
   if (bytes <= kLongStepBytes) {
-    return (self->*kNext)(DoStep<kWork>(call, self));
+    return (self->*kNext)((self->*kWork)());
   }
   struct Done {
     T* self;
     absl::Status status;
   };
   beside.Post(PeerKey(call.Peer()), [&call, self] {
-    std::unique_ptr<Done> done(new Done{self, DoStep<kWork>(call, self)});
+    std::unique_ptr<Done> done(new Done{self, call.StillWanted()});
+    if (done->status.ok()) done->status = (self->*kWork)();
     call.Resume(
         [](ServerCall&, void* arg) {
           const std::unique_ptr<Done> done(static_cast<Done*>(arg));

@@ -58,6 +58,7 @@ class FakeCall final : public ServerCall {
   bool was_resumed() const { return resumed_.count() > 0; }
   void SetInflated() { inflated_ = true; }
   void Cancel() { SetCancelled(); }
+  void PassDeadline() { deadline_ = NowNanos(); }
   std::string Peer() const override { return std::string(peer_); }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
@@ -701,19 +702,23 @@ TEST_F(LongStepTest, ManyInputsAreExplainedOnAnotherThread) {
   EXPECT_EQ(Field(*refused.answer()), "inputs[0]") << *refused.answer();
 }
 
-TEST_F(LongStepTest, TheMessageOfACallerThatHasGoneIsNotRead) {
+TEST_F(LongStepTest, TheMessageOfACallerThatDoesNotWaitIsNotRead) {
   // Read, it would be INVALID_ARGUMENT.
   const std::string bytes(kLongStepBytes + 1, '\xff');
   for (const char* name : {"Evaluate", "ModelInfer"}) {
-    SCOPED_TRACE(name);
-    Close();
-    FakeCall call(bytes);
-    Find(name).handler(call);
-    call.Cancel();
-    Open();
-    call.RunResumed();
-    ASSERT_TRUE(call.answer().has_value());
-    EXPECT_EQ(call.answer()->code(), absl::StatusCode::kCancelled);
+    for (const bool late : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(name, " ", late));
+      Close();
+      FakeCall call(bytes);
+      Find(name).handler(call);
+      late ? call.PassDeadline() : call.Cancel();
+      Open();
+      call.RunResumed();
+      ASSERT_TRUE(call.answer().has_value());
+      EXPECT_EQ(call.answer()->code(), late
+                                           ? absl::StatusCode::kDeadlineExceeded
+                                           : absl::StatusCode::kCancelled);
+    }
   }
 }
 
