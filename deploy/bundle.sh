@@ -59,6 +59,12 @@ copy_license() {
     "$stage/share/licenses/$package.txt"
 }
 
+# gRPC is part of the programs: no library of it is copied.
+copy_grpc_license() {
+  mkdir -p "$1/share/licenses"
+  cp -L /usr/share/doc/libgrpc-dev/copyright "$1/share/licenses/libgrpc.txt"
+}
+
 strip_and_relocate() {
   local stage="$1" file origin
   for file in "$stage"/bin/* "$stage"/lib/* "$stage"/*-bin/*; do
@@ -170,6 +176,7 @@ main() {
 
   shopt -s nullglob
   copy_libraries "$stage"
+  copy_grpc_license "$stage"
   strip_and_relocate "$stage"
   tar --sort=name --owner=0 --group=0 --numeric-owner -C dist -cf - "$name" |
     "${compress[@]}" >"$archive"

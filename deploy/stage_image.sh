@@ -104,5 +104,8 @@ SCRIPT
 build "$@"
 copy_programs
 install -D -m 644 LICENSE "$stage/usr/local/share/weir/LICENSE"
+# gRPC is part of the programs, not a package of the image.
+install -D -m 644 /usr/share/doc/libgrpc-dev/copyright \
+  "$stage/usr/local/share/weir/licenses/libgrpc.txt"
 [ ! -e "$stage/usr/local/lib/libweir_cuda.so" ] || copy_cuda_libraries
 write_package_script
