@@ -26,14 +26,16 @@ int32_t FaultNumber(std::string_view reason) {
 
 absl::Status Work::Launch(Stream& stream) {
   Device& device = stream.device();
-  report_.launched_at = NowNanos();
-  report_.sequence = completion.sequence;
   const bool host_addressable = device.host_addressable();
+  // A CPU's strand has looked at the clock just now.
+  report_.launched_at =
+      completion.launched_at != 0 ? completion.launched_at : NowNanos();
+  report_.sequence = completion.sequence;
   // The strand may have held it for long, and runs it in this thread.
   const auto still_wanted = [this] { return StillWanted(); };
   std::optional<absl::FunctionRef<absl::Status()>> go_on;
   if (host_addressable) {
-    WEIR_RETURN_IF_ERROR(StillWanted());
+    WEIR_RETURN_IF_ERROR(WantedBefore("its next step", report_.launched_at));
     go_on.emplace(still_wanted);
   }
   const auto make_room = [&still_wanted, &stream] {

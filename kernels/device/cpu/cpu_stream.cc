@@ -24,7 +24,7 @@ void CpuStrand::Enqueue(CpuStream* stream, StreamTask* task,
   uint32_t none = 0;
   if ((inline_if_idle || health_->poisoned()) &&
       unfinished_.compare_exchange_strong(none, 1)) {
-    Execute(stream, task);
+    Execute(stream, task, task->completion.enqueued_at);
     Next();
     return;
   }
@@ -47,7 +47,7 @@ void CpuStrand::Run() {
     task = queue_.Pop();
     stream = stream_;
   }
-  Execute(stream, task);
+  Execute(stream, task, NowNanos());
   Next();
 }
 
@@ -64,9 +64,9 @@ void CpuStrand::Next() {
   if (unfinished_.fetch_sub(1) != 1) Schedule();
 }
 
-void CpuStrand::Execute(CpuStream* stream, StreamTask* task) {
+void CpuStrand::Execute(CpuStream* stream, StreamTask* task, Nanos now) {
   Completion& completion = task->completion;
-  completion.launched_at = completion.started_at = NowNanos();
+  completion.launched_at = completion.started_at = now;
   absl::Status status = std::move(completion.status);
   if (health_->poisoned()) status = health_->status();
   if (status.ok()) status = task->Launch(*stream);

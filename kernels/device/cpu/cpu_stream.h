@@ -34,7 +34,7 @@ class CpuStrand final : public WorkerPool::Job,
   void Run() override;
 
  private:
-  void Execute(CpuStream* stream, StreamTask* task);
+  void Execute(CpuStream* stream, StreamTask* task, Nanos now);
   // REQUIRES: the caller has the strand, which the worker then has.
   void Schedule();
   void Next();
