@@ -137,11 +137,12 @@ void IoThread::Run() {
   for (uint32_t rounds = 0;;) {
     BeginWait();
     const bool holds = SocketCork::held() > 0;
-    corked = holds ? corked + 1 : 0;
+    if (!holds) corked = 0;
     Next next = queue_->AsyncNext(
         &tag, &ok, holds ? gpr_inf_past(GPR_CLOCK_MONOTONIC) : WaitUntil());
-    if (holds && (next == Next::TIMEOUT || corked == kCorkedEvents)) {
+    if (holds && (next == Next::TIMEOUT || ++corked == kCorkedEvents)) {
       SocketCork::Pull();
+      corked = 0;
     }
     if (holds && next == Next::TIMEOUT && !has_work()) {
       next = queue_->AsyncNext(&tag, &ok, WaitUntil());

@@ -34,9 +34,9 @@ absl::Status ServerCall::CheckReplySize(size_t bytes,
        {"flag", "--max-message-bytes"}});
 }
 
-absl::Status ServerCall::StillWanted() const {
+absl::Status ServerCall::StillWanted(Nanos now) const {
   if (cancelled()) return absl::CancelledError("the caller has gone");
-  if (deadline_ != kNoDeadline && NowNanos() >= deadline_) {
+  if (now >= deadline_) {
     return absl::DeadlineExceededError(
         "the deadline passed before the call was answered");
   }

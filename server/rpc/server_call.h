@@ -3,10 +3,10 @@
 // The handler of its method owns the call from when it is called until it calls
 // Reply or Fail, exactly one of them and exactly once; afterwards the call and
 // everything in its arena may be gone. Handlers, callbacks and all functions
-// below run on the call's own I/O thread, which must never wait; only Resume
-// and cancelled() may be used from any thread. Another thread to which the
-// handler hands a step of its work may use the request, the arena and Charge
-// until it resumes the call.
+// below run on the call's own I/O thread, which must never wait; only Resume,
+// StillWanted and cancelled() may be used from any thread. Another thread to
+// which the handler hands a step of its work may use the request, the arena and
+// Charge until it resumes the call.
 #pragma once
 
 #include <array>
@@ -42,9 +42,9 @@ class ServerCall {
   // The caller's deadline, or kNoDeadline.
   Nanos deadline() const { return deadline_; }
 
-  // CANCELLED once the caller has gone, DEADLINE_EXCEEDED once its deadline has
-  // passed: nothing more is done for it. Any thread.
-  absl::Status StillWanted() const;
+  // CANCELLED once the caller has gone, DEADLINE_EXCEEDED if its deadline had
+  // passed at `now`: nothing more is done for it. Any thread.
+  absl::Status StillWanted(Nanos now) const;
 
   // The caller has gone: as a rule it does when its deadline has passed, but
   // nobody here makes it. Any thread.

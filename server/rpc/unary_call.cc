@@ -354,9 +354,8 @@ absl::Status UnaryCall::TakeMessage() {
 // One step; then others have their turn.
 void UnaryCall::Inflate() {
   const Entry entry(this);
-  if (cancelled()) {
-    return Fail(absl::CancelledError("the caller has gone"));
-  }
+  absl::Status wanted = StillWanted(io_->policy_.now());
+  if (!wanted.ok()) return Fail(wanted);
   const absl::StatusOr<bool> whole =
       inflater_->Step([this](size_t bytes) { return ticket_.Charge(bytes); });
   if (!whole.ok()) return Fail(whole.status());

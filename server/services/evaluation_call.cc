@@ -90,6 +90,8 @@ void EvaluationCall::Done() {
     Describe(&error);
     return Fail(error);
   }
+  absl::Status wanted = call_.StillWanted(report.completed_at);
+  if (!wanted.ok()) return Fail(wanted);
   bytes_.emplace(*evaluation_, binding_.wanted());
   RunStep<&EvaluationCall::WriteReply, &EvaluationCall::WasWritten>(
       call_, context_->long_steps, bytes_->step_bytes(), this);

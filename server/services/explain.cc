@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
@@ -118,7 +119,7 @@ class ExplainCall {
   }
 
   void Compiled() {
-    if (status_.ok()) status_ = call_.StillWanted();
+    if (status_.ok()) status_ = call_.StillWanted(NowNanos());
     if (status_.ok()) {
       status_ = CheckPlacement(request_.device, program_->device().info());
     }
@@ -128,7 +129,7 @@ class ExplainCall {
   }
 
   void Outlined(absl::Status status) {
-    if (status.ok()) status = call_.StillWanted();
+    if (status.ok()) status = call_.StillWanted(NowNanos());
     if (!status.ok()) return End(status);
     if (!shapes_are_closed_ || plan_ != nullptr) return Write();
     waits_in_ = &context_->engines.Of(*program_).programs();
@@ -151,7 +152,7 @@ class ExplainCall {
   }
 
   void Planned() {
-    if (status_.ok()) status_ = call_.StillWanted();
+    if (status_.ok()) status_ = call_.StillWanted(NowNanos());
     if (!status_.ok()) return End(WithRequestField(status_, places_));
     Write();
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "kernels/base/clock.h"
 #include "server/bytes/long_step_bytes.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/server_call.h"
@@ -45,7 +46,7 @@ void RunStep(ServerCall& call, FairThreads& beside, size_t bytes, T* self) {
     absl::Status status;
   };
   beside.Post(PeerKey(call.Peer()), [&call, self] {
-    std::unique_ptr<Done> done(new Done{self, call.StillWanted()});
+    std::unique_ptr<Done> done(new Done{self, call.StillWanted(NowNanos())});
     if (done->status.ok()) done->status = (self->*kWork)();
     call.Resume(
         [](ServerCall&, void* arg) {

@@ -18,6 +18,7 @@
 
 #include "kernels/base/mutex.h"
 #include "server/rpc/raw_service.h"
+#include "server/rpc/socket_cork.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/rpc/raw_http2.h"
@@ -233,6 +234,43 @@ TEST_F(IoThreadTest, EventsAreHandledBetweenWhatWasPosted) {
   EXPECT_LT(shared.before, kNodes);
   EXPECT_EQ(shared.out_of_order, 0);
   calls_[0]->Resume([](ServerCall& call, void*) { EchoCall(call); }, nullptr);
+}
+
+// Replies are held while more are expected, but not longer than some events
+// take, whatever these are: here of calls of which each that finds no reply
+// held sends one, the others none.
+TEST_F(IoThreadTest, AReplyWaitsForFewEventsWhateverTheyAre) {
+  constexpr uint32_t kCalls = 60;
+  held_.Set();  // nobody is to be held by a call
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, "/no.such/Method");
+  EXPECT_TRUE(client.Await(1));  // the connection is there
+  int in_a_row = 0, most_in_a_row = 0, sent = 0;
+  on_put_aside_ = [&] {
+    if (SocketCork::held() > 0) {
+      most_in_a_row = std::max(most_in_a_row, ++in_a_row);
+      return;
+    }
+    in_a_row = 0;
+    ++sent;
+    EchoCall(*calls_.back());
+    calls_.pop_back();
+  };
+  HoldNode hold;
+  ASSERT_TRUE(io_->Post(&hold));
+  hold.held.Wait();
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    const uint32_t stream = 3 + 2 * i;
+    client.Begin(stream, "/inference.GRPCInferenceService/ModelInfer");
+    client.Send(stream, RawHttp2::Prefix(0), /*last=*/true);
+  }
+  hold.go_on.Set();
+  put_aside_.Wait(kCalls);
+  EXPECT_LE(most_in_a_row, 16);
+  EXPECT_GT(sent, 1);
+  for (ServerCall* call : calls_) {
+    call->Resume([](ServerCall& of, void*) { EchoCall(of); }, nullptr);
+  }
 }
 
 // What takes long has its turns, and each of them costs whoever is served

@@ -58,7 +58,8 @@ class FakeCall final : public ServerCall {
   bool was_resumed() const { return resumed_.count() > 0; }
   void SetInflated() { inflated_ = true; }
   void Cancel() { SetCancelled(); }
-  void PassDeadline() { deadline_ = NowNanos(); }
+  // It had passed before the call was handled.
+  void PassDeadline() { deadline_ = made_; }
   std::string Peer() const override { return std::string(peer_); }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
@@ -71,6 +72,7 @@ class FakeCall final : public ServerCall {
   const std::optional<absl::Status>& answer() const { return answer_; }
 
  private:
+  const Nanos made_ = NowNanos();
   const std::string_view peer_;
   const BytePiece piece_;
   Event resumed_;
@@ -700,6 +702,30 @@ TEST_F(LongStepTest, ManyInputsAreExplainedOnAnotherThread) {
   // Found out there, and what was taken is freed there.
   EXPECT_EQ(LongStepsOf("Explain", refused), 2);
   EXPECT_EQ(Field(*refused.answer()), "inputs[0]") << *refused.answer();
+}
+
+// gRPC does not end a call at its deadline, and its caller may stay.
+TEST_F(LongStepTest, AResultThatComesAfterTheDeadlineIsNotSent) {
+  inference::ModelInferRequest request;
+  request.set_model_name("copy");
+  auto* input = request.add_inputs();
+  input->set_name("x");
+  input->set_datatype("FP32");
+  input->add_shape(1);
+  request.add_raw_input_contents(std::string(sizeof(float), '\0'));
+  const std::string bytes = request.SerializeAsString();
+  // The first one runs on another thread, as its time is not known.
+  for (const bool late : {true, false}) {
+    SCOPED_TRACE(late);
+    FakeCall call(bytes);
+    Find("ModelInfer").handler(call);
+    // Its work was submitted in time.
+    if (late) call.PassDeadline();
+    while (!call.answer().has_value()) call.RunResumed();
+    EXPECT_EQ(call.answer()->code(), late ? absl::StatusCode::kDeadlineExceeded
+                                          : absl::StatusCode::kOk)
+        << *call.answer();
+  }
 }
 
 TEST_F(LongStepTest, TheMessageOfACallerThatDoesNotWaitIsNotRead) {
