@@ -372,15 +372,10 @@ absl::StatusOr<std::vector<int64_t>> SplitSizes(const NodeInfo& node,
       if (size < 0 || size > left) return BadSplit(dim, "the sizes differ");
       left -= size;
     }
-    if (left != 0 || static_cast<int64_t>(sizes.size()) != parts) {
-      return BadSplit(dim, "the sizes differ");
-    }
+    if (left != 0) return BadSplit(dim, "the sizes differ");
     return sizes;
   }
   const bool uneven = node.attributes.Has("num_outputs");
-  if (uneven && node.attributes.Int("num_outputs", 0) != parts) {
-    return BadSplit(dim, "num_outputs is not the number of outputs");
-  }
   const int64_t size = dim / parts + (dim % parts == 0 ? 0 : 1);
   const int64_t last = dim - size * (parts - 1);
   if (last < 0 || (!uneven && last != size)) {
@@ -412,6 +407,12 @@ absl::Status CheckParts(const NodeInfo& node) {
         " on input \"split\" or attribute \"num_outputs\" must say "
         "what the parts are"));
   }
+  const int64_t parts = node.attributes.Int("num_outputs", node.num_outputs);
+  if (parts != node.num_outputs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute \"num_outputs\" is ", parts,
+                     ", and the node has ", node.num_outputs, " outputs"));
+  }
   return absl::OkStatus();
 }
 
@@ -423,6 +424,11 @@ absl::Status InferSplit(InferContext& context) {
   WEIR_ASSIGN_OR_RETURN(const IntList list,
                         AttributeOrInput(context, "split", 1));
   const size_t parts = static_cast<size_t>(node.num_outputs);
+  if (list.known() && list.values.size() != parts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"split\" has ", list.values.size(),
+                     " sizes, and the node has ", parts, " outputs"));
+  }
   if (!input.has_value()) {
     for (size_t i = 0; i < parts; ++i) {
       context.SetOutput(i, dtype, std::nullopt);
@@ -438,7 +444,7 @@ absl::Status InferSplit(InferContext& context) {
     WEIR_ASSIGN_OR_RETURN(const std::vector<int64_t> exact,
                           SplitSizes(node, given, dim.value()));
     std::copy(exact.begin(), exact.end(), sizes.begin());
-  } else if (list.known() && list.values.size() == parts) {
+  } else if (list.known()) {
     for (size_t i = 0; i < parts; ++i) {
       if (list.values[i] >= 0) sizes[i] = list.values[i];
     }

@@ -605,6 +605,17 @@ TEST(MovementInferTest, Symbols) {
   split.input_types = {DType::kFloat};
   split.num_outputs = 2;
   EXPECT_EQ(InferShapes(split, {SymbolicDims{n, 3}})->at(1), "float[?,3]");
+  // Wrong whatever the axis will be.
+  split.num_outputs = 3;
+  EXPECT_THAT(InferShapes(split, {SymbolicDims{n, 3}}).status().message(),
+              HasSubstr("\"num_outputs\" is 2, and the node has 3 outputs"));
+  split.attributes = {};
+  split.input_types = {DType::kFloat, DType::kInt64};
+  EXPECT_THAT(InferShapes(split, {SymbolicDims{n, 3}, SymbolicDims{2}},
+                          {{}, Ints{1, 1}})
+                  .status()
+                  .message(),
+              HasSubstr("2 sizes, and the node has 3 outputs"));
 }
 
 }  // namespace
