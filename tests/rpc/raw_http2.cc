@@ -148,6 +148,12 @@ void RawHttp2::Begin(uint32_t stream, const std::string& method,
   Write(kHeaders, kEndHeaders, stream, headers);
 }
 
+void RawHttp2::BeginWithin(uint32_t stream, const std::string& method,
+                           const std::string& timeout) {
+  Write(kHeaders, kEndHeaders, stream,
+        CallHeaders(method) + Header("grpc-timeout", timeout));
+}
+
 size_t RawHttp2::Flood(const std::string& method, size_t calls,
                        std::chrono::milliseconds patience) {
   timeval time = {};
@@ -289,6 +295,22 @@ bool RawHttp2::Await(uint32_t stream) {
     if (!frame.ok) return false;
     if (frame.stream == stream) return true;
   }
+}
+
+int RawHttp2::AwaitStatus(uint32_t stream) {
+  Frame frame = Next();
+  const auto ends = [&] {
+    return frame.stream == stream &&
+           (frame.type == kReset || (frame.flags & kEndStream) != 0);
+  };
+  while (frame.ok && !ends()) frame = Next();
+  // As a literal: gRPC's encoder leaves text as it is.
+  const std::string name = "grpc-status";
+  const size_t at = frame.payload.find(name);
+  if (frame.type != kHeaders || at == std::string::npos) return -1;
+  const size_t digits = at + name.size() + 1;
+  const auto size = static_cast<unsigned char>(frame.payload.at(digits - 1));
+  return std::stoi(frame.payload.substr(digits, size));
 }
 
 bool RawHttp2::AwaitGoAway() {

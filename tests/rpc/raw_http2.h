@@ -56,6 +56,10 @@ class RawHttp2 {
 
   // Begins a call of a gRPC method, with so many headers of 100 bytes more.
   void Begin(uint32_t stream, const std::string& method, int more_headers = 0);
+  // The same with a deadline, after which the client goes on waiting:
+  // "50m" are 50 ms.
+  void BeginWithin(uint32_t stream, const std::string& method,
+                   const std::string& timeout);
   // The same with headers that never end: more of the last one's value may be
   // sent, in frames of so many bytes, until the server ends the connection
   // (false).
@@ -84,6 +88,10 @@ class RawHttp2 {
   Frame Next();
   // Takes frames until one of that stream has come. False if none comes.
   bool Await(uint32_t stream);
+  // Takes frames until that stream has ended. The status of its call, or -1.
+  // Of the first call of a connection that ends: HPACK may write it short for
+  // others.
+  int AwaitStatus(uint32_t stream);
   // Takes frames until the server asks the connection to leave. False if it
   // does not.
   bool AwaitGoAway();

@@ -2,8 +2,14 @@
 // that is gone.
 #include <gmock/gmock.h>
 
+#include <memory>
 #include <string>
+#include <string_view>
 
+#include "kernels/base/status_macros.h"
+#include "kernels/device/devices.h"
+#include "tests/device/fault_injecting_device.h"
+#include "tests/rpc/raw_http2.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -151,6 +157,78 @@ TEST_F(CancelTest, AClientThatDisappears) {
     }
   }
   ExpectIdle();
+}
+
+// Stock clients leave at their deadline, which ends a call by itself. These
+// stay, and nobody but the server can end it.
+class LateCallTest : public ::testing::Test {
+ protected:
+  LateCallTest()
+      : server_([this](ServerOptions& o) {
+          o.streams = 1;
+          o.devices = {"cpu"};
+          o.make_device = [this](std::string_view name,
+                                 const DeviceOptions& options,
+                                 OpRegistry& registry)
+              -> absl::StatusOr<std::unique_ptr<Device>> {
+            WEIR_ASSIGN_OR_RETURN(auto cpu,
+                                  MakeDevice(name, options, registry));
+            auto made = std::make_unique<FaultInjectingDevice>(std::move(cpu));
+            device_ = made.get();
+            // What is compiled takes its constants to the device.
+            device_->set_takes_copies();
+            return made;
+          };
+        }) {}
+
+  // The status of a call whose client has given it 50 ms.
+  int StatusOfLateCall(const std::string& method,
+                       const google::protobuf::MessageLite& request) {
+    const std::string message = request.SerializeAsString();
+    RawHttp2 client(server_.address(), 1 << 16);
+    client.BeginWithin(1, method, "50m");
+    client.Send(1, RawHttp2::Prefix(message.size()) + message, /*last=*/true);
+    return client.AwaitStatus(1);
+  }
+
+  FaultInjectingDevice* device_ = nullptr;
+  TestServer server_;
+};
+
+TEST_F(LateCallTest, EndsAtItsDeadlineWhileTheOnlyLaneIsHeld) {
+  auto& launch = device_->HoldCall(DeviceCall::kLaunch);
+  // Too long for an I/O thread, so that only the lane's is held.
+  PendingEvaluate running(server_, SpinRequest(milliseconds(1)));
+  launch.WaitUntilHeld();
+  EXPECT_EQ(StatusOfLateCall("/weir.v1.Evaluator/Evaluate", IdentityRequest()),
+            StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(server_.Leases(), 1);
+  launch.Release();
+  EXPECT_TRUE(running.Wait().status.ok());
+  EXPECT_TRUE(ServesOn(server_));
+}
+
+TEST_F(LateCallTest, EndsAtItsDeadlineWhileItsProgramIsCompiled) {
+  v1::EvaluateRequest evaluate = Program(R"(
+      inputs { name: "x" }
+      constants { name: "c" value { spec { dtype: DATA_TYPE_FLOAT shape: 1 }
+                                    raw: "\0\0\0\0" } }
+      nodes { op: "Add" inputs: "x" inputs: "c" outputs: "y" }
+      outputs: "y")");
+  AddInput(&evaluate, "x", v1::DATA_TYPE_FLOAT, {1}, Bytes<float>({1}));
+  v1::ExplainRequest explain;
+  *explain.mutable_graph() = evaluate.graph();
+  auto& allocation = device_->HoldCall(DeviceCall::kAllocate);
+  PendingEvaluate first(server_, evaluate);
+  allocation.WaitUntilHeld();
+  EXPECT_EQ(StatusOfLateCall("/weir.v1.Evaluator/Evaluate", evaluate),
+            StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(StatusOfLateCall("/weir.v1.Catalog/Explain", explain),
+            StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(server_.Leases(), 0);
+  allocation.Release();
+  EXPECT_TRUE(first.Wait().status.ok());
+  EXPECT_TRUE(ServesOn(server_));
 }
 
 }  // namespace
