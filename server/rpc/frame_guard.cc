@@ -209,7 +209,7 @@ TlsReads* TlsReadsOf(SSL* ssl) {
   if (SSL_is_server(ssl) == 0) return nullptr;
   std::unique_ptr<MeteredReads> metered;
   Sockets::Get().With(last_tls_read, [&](const WatchedSocket& socket) {
-    metered = socket.NewReads();
+    if (socket.tally != nullptr) metered = socket.NewReads();
   });
   if (metered == nullptr) return nullptr;
   auto* const reads = new TlsReads{last_tls_read, std::move(metered)};

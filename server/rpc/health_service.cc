@@ -64,7 +64,7 @@ class HealthService::Watch {
     call_.OnCancel(
         [](ServerCall&, void* self) {
           static_cast<Watch*>(self)->gone_ = true;
-          static_cast<Watch*>(self)->GoOn();
+          static_cast<Watch*>(self)->GoOn(/*was_woken=*/false);
         },
         this);
   }
@@ -73,7 +73,9 @@ class HealthService::Watch {
   void Wake() {
     if (std::exchange(woken_, true)) return;
     call_.Resume(
-        [](ServerCall&, void* self) { static_cast<Watch*>(self)->OnWake(); },
+        [](ServerCall&, void* self) {
+          static_cast<Watch*>(self)->GoOn(/*was_woken=*/true);
+        },
         this);
   }
 
@@ -84,22 +86,15 @@ class HealthService::Watch {
   const std::string& connection() const { return connection_; }
 
  private:
-  void OnWake() {
-    {
-      const MutexLock lock(&service_->mu_);
-      woken_ = false;
-    }
-    GoOn();
-  }
-
   // Sends what is new, or ends. Wherever it returns, somebody comes back: a
   // Resume that is on its way, the end of a write, a change, or the caller's
   // leaving.
-  void GoOn() {
+  void GoOn(bool was_woken) {
     State state = State::kNone;
     bool ends = false;
     {
       const MutexLock lock(&service_->mu_);
+      if (was_woken) woken_ = false;
       state = service_->StateOf(name_);
       const bool idle = !writes_ && state == told_;
       ends = gone_ || (service_->stopped_ && idle);
@@ -118,7 +113,7 @@ class HealthService::Watch {
         Message(state),
         [](ServerCall&, void* self) {
           static_cast<Watch*>(self)->writes_ = false;
-          static_cast<Watch*>(self)->GoOn();
+          static_cast<Watch*>(self)->GoOn(/*was_woken=*/false);
         },
         this);
   }
@@ -130,8 +125,8 @@ class HealthService::Watch {
   State told_ = State::kNone;
   bool writes_ = false;
   bool gone_ = false;
-  bool woken_ =
-      false;  // a Resume is on its way; guarded by the service's mutex
+  // A Resume is on its way; guarded by the service's mutex.
+  bool woken_ = false;
 };
 
 void HealthService::Register(MethodTable* table) {

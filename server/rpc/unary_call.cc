@@ -1,6 +1,5 @@
 #include "server/rpc/unary_call.h"
 
-#include <grpc/byte_buffer.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 
@@ -73,6 +72,11 @@ absl::Status UploadTimeout(Nanos timeout) {
                         absl::FormatDuration(absl::Nanoseconds(timeout)),
                         " after the call began (--receive-timeout)")),
                     "RECEIVE_TIMEOUT");
+}
+
+absl::Status UploadLate() {
+  return absl::DeadlineExceededError(
+      "the deadline passed before the message was whole");
 }
 
 absl::Status UploadDisplaced() {
@@ -295,25 +299,25 @@ void UnaryCall::ReadMessage() {
   }
   grpc_op read = {};
   read.op = GRPC_OP_RECV_MESSAGE;
-  read.data.recv_message.recv_message = &message_;
+  read.data.recv_message.recv_message = message_.Await();
   Start(&read, 1, &message_event_);
 }
 
 void UnaryCall::OnMessage(bool ok) {
   const Entry entry(this);
   --events_;
+  message_.Arrived();
   EndUpload();
   if (answered_) return;  // it was cut
-  if (!ok ||
-      (message_ == nullptr && grpc_call_failed_before_recv_message(call_))) {
+  if (!ok || (message_.get() == nullptr &&
+              grpc_call_failed_before_recv_message(call_))) {
     // There is nobody to answer.
     closed_ = true;
     Over();
     return Fail(io_->policy_.now() < deadline_
                     ? absl::CancelledError(
                           "the caller left before its message was whole")
-                    : absl::DeadlineExceededError(
-                          "the deadline passed before the message was whole"));
+                    : UploadLate());
   }
   received_ = io_->policy_.now();
   if (absl::Status status = TakeMessage(); !status.ok()) return Fail(status);
@@ -325,12 +329,12 @@ void UnaryCall::OnMessage(bool ok) {
 }
 
 absl::Status UnaryCall::TakeMessage() {
-  if (message_ == nullptr) {
+  if (message_.get() == nullptr) {
     return absl::InvalidArgumentError(
         "the call has no message, or not all of one: one that comes in too "
         "many pieces ends before it is whole (send larger HTTP/2 frames)");
   }
-  const auto& received = message_->data.raw;
+  const auto& received = message_.get()->data.raw;
   const size_t size = received.slice_buffer.length;
   const size_t limit = max_message_bytes();
   if (size > limit) {
@@ -376,7 +380,7 @@ absl::Status UnaryCall::ViewMessage() {
     inflated_ = true;
     return absl::OkStatus();
   }
-  const grpc_slice_buffer& slices = message_->data.raw.slice_buffer;
+  const grpc_slice_buffer& slices = message_.get()->data.raw.slice_buffer;
   WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
                         arena_.TryAllocateSpan<BytePiece>(slices.count));
   size_t count = 0;
@@ -597,9 +601,7 @@ void UnaryCall::Leave() {
 // Nobody reads it any more, while the reply may stay for long.
 void UnaryCall::ForgetRequest() {
   request_ = ByteView();
-  if (message_ != nullptr) {
-    grpc_byte_buffer_destroy(std::exchange(message_, nullptr));
-  }
+  message_.Drop();
   inflater_.reset();
   arena_.Reset();
 }
@@ -640,13 +642,20 @@ void UnaryCall::End() {
 
 // -- Clients that keep us waiting ---------------------------------------------
 
+// Of a deadline gRPC tells nobody (see Transport); clients leave at theirs, as
+// a rule.
 void UnaryCall::CutUploads(IoThread& io, Nanos now) {
   const Nanos timeout = io.policy_.receive_timeout;
-  while (CallLink* link = io.receiving_.oldest()) {
+  CallLink* link = io.receiving_.oldest();
+  while (link != nullptr) {
     auto* const call = static_cast<UnaryCall*>(link);
-    if (timeout == kNoDeadline || now - call->since() < timeout) return;
-    io.counts_.uploads_timed_out.fetch_add(1, std::memory_order_relaxed);
-    call->Fail(UploadTimeout(timeout));
+    link = link->after();
+    if (timeout != kNoDeadline && now - call->since() >= timeout) {
+      io.counts_.uploads_timed_out.fetch_add(1, std::memory_order_relaxed);
+      call->Fail(UploadTimeout(timeout));
+    } else if (now >= call->deadline_) {
+      call->Fail(UploadLate());
+    }
   }
 }
 

@@ -26,6 +26,7 @@
 #include "server/rpc/io_thread.h"
 #include "server/rpc/message_inflater.h"
 #include "server/rpc/method_table.h"
+#include "server/rpc/received_message.h"
 #include "server/rpc/server_call.h"
 
 namespace weir {
@@ -135,7 +136,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   grpc_metadata_array headers_ = {};
   std::string peer_;  // gRPC's name of the connection
   std::string host_;  // its PeerKey
-  grpc_byte_buffer* message_ = nullptr;
+  ReceivedMessage message_;
   grpc_byte_buffer reply_ = {};
   grpc_slice details_ = {};  // of a status that is being sent
   int cancelled_ = 0;        // set with the event that says closed

@@ -499,6 +499,27 @@ TEST_F(CallBoundsTest, AWriterThatStopsIsCut) {
   EXPECT_TRUE(client.Await(5));
 }
 
+// Stock clients leave at their deadline; this one waits for the rest.
+TEST_F(CallBoundsTest, AMessageIsAwaitedUntilItsCallsDeadline) {
+  TransportOptions options = Options();
+  options.receive_timeout = absl::Hours(1);
+  Start(EchoCall, options);
+  RawHttp2 client(address_, 1 << 16);
+  client.BeginWithin(1, kInfer, "20S");
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
+  client.BeginWithin(3, kInfer, "10S");
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 2; }));
+  PassTime(11'000'000'000);
+  EXPECT_THAT(endings_.Wait(1),
+              ElementsAre(Ending{absl::StatusCode::kDeadlineExceeded,
+                                 Delivery::kSent, ""}));
+  EXPECT_EQ(client.AwaitStatus(3), 4);
+  EXPECT_EQ(transport_->counts().uploads_timed_out, 0u);
+  // The other one has its time.
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  EXPECT_EQ(endings_.Wait(2)[1].code, absl::StatusCode::kOk);
+}
+
 TEST_F(CallBoundsTest, AMessageThatComesSlowlyButInTimeIsServed) {
   Start(EchoCall, Options());
   RawHttp2 client(address_, 1 << 16);
