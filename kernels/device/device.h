@@ -49,7 +49,7 @@ WEIR_EXPORT std::string DeviceName(const DeviceInfo& info);
 
 // What callers are told of memory that is short at the moment: a status
 // RESOURCE_EXHAUSTED with the reason DEVICE_MEMORY_EXHAUSTED, for host memory
-// that the device uses HOST_MEMORY_EXHAUSTED, and when to try again. Others
+// HOST_MEMORY_EXHAUSTED, and when to try again. Others
 // stay as they are.
 WEIR_EXPORT absl::Status ShortOfDeviceMemory(absl::Status status);
 WEIR_EXPORT absl::Status ShortOfHostMemory(absl::Status status);

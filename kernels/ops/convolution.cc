@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
 #include "kernels/ops/convert.h"
 #include "kernels/ops/fused_conv.h"
 #include "kernels/ops/infer.h"
@@ -450,7 +451,7 @@ class FloatConvolution : public KernelPlan {
                 const std::unique_ptr<float[]> wide(
                     new (std::nothrow) float[elements]);
                 if (wide == nullptr) {
-                  return absl::Status(absl::ResourceExhaustedError(
+                  return ShortOfHostMemory(absl::ResourceExhaustedError(
                       absl::StrCat("no memory for ", elements,
                                    " floats of a constant to pack")));
                 }

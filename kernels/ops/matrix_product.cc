@@ -391,7 +391,8 @@ class MatrixPlan : public KernelPlan {
 
   absl::Status FloatPiece(CpuTeam* team, const Tile& t, const float* a,
                           const float* b, const float* addend, float* c) const {
-    const bool empty = product_.k == 0;
+    // Of alpha 0 the library would scale what lies in `c`, where it has no AVX.
+    const bool empty = product_.k == 0 || alpha_ == 0.0f;
     const auto start = [&](int64_t i, int64_t j) {
       c[i * product_.n + j] = Start(addend, i, j);
     };

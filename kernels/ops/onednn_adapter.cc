@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
 #include "kernels/ops/parallel_for.h"
 
 // From the OpenMP runtime that oneDNN brings. It sets the number of threads of
@@ -59,7 +60,8 @@ absl::Status Guard(const Fn& fn) {
     return absl::OkStatus();
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_out_of_memory) {
-      return absl::ResourceExhaustedError("no memory for a oneDNN primitive");
+      return ShortOfHostMemory(
+          absl::ResourceExhaustedError("no memory for a oneDNN primitive"));
     }
     if (error.status == dnnl_unimplemented) {
       return absl::UnimplementedError(absl::StrCat("oneDNN: ", error.what()));
@@ -67,8 +69,11 @@ absl::Status Guard(const Fn& fn) {
     return absl::InternalError(
         absl::StrCat("oneDNN: ", error.what(), " (status ",
                      static_cast<int>(error.status), ")"));
+  } catch (const std::bad_alloc&) {
+    return ShortOfHostMemory(
+        absl::ResourceExhaustedError("no memory for what oneDNN makes"));
   } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("oneDNN: ", error.what()));
+    return absl::InternalError(absl::StrCat("oneDNN: ", error.what()));
   }
 }
 
@@ -368,7 +373,8 @@ absl::Status Sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                  alpha, a, lda, b, ldb, beta, c, ldc);
   if (status == dnnl_success) return absl::OkStatus();
   if (status == dnnl_out_of_memory) {
-    return absl::ResourceExhaustedError("no memory for a matrix product");
+    return ShortOfHostMemory(
+        absl::ResourceExhaustedError("no memory for a matrix product"));
   }
   return absl::InternalError(absl::StrCat("oneDNN sgemm of ", m, " x ", n,
                                           " x ", k, ": status ",

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
 
 namespace weir {
 namespace {
@@ -34,8 +35,8 @@ absl::StatusOr<std::shared_ptr<const std::byte>> PackedConstants::Get(
   auto* const data =
       static_cast<std::byte*>(operator new(bytes, kAlignment, std::nothrow));
   if (data == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", bytes, " bytes of packed constants"));
+    return ShortOfHostMemory(absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", bytes, " bytes of packed constants")));
   }
   tally_->Add(bytes);
   std::shared_ptr<const std::byte> copy(

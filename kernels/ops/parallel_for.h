@@ -6,10 +6,11 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "kernels/base/mutex.h"
 #include "kernels/device/cpu_team.h"
 
 namespace weir {
@@ -94,15 +95,18 @@ void ParallelFor(CpuTeam* team, int64_t n, const Fn& fn) {
 // wins, so that the same input gives the same message.
 template <typename Fn>
 absl::Status ParallelForStatus(CpuTeam* team, int64_t n, const Fn& fn) {
-  std::atomic<int64_t> failed{n};
+  Mutex mu;
+  int64_t first = n;  // that failed
+  absl::Status status;
   ParallelFor(team, n, [&](int64_t i) {
-    if (fn(i).ok()) return;
-    int64_t first = failed.load();
-    while (i < first && !failed.compare_exchange_weak(first, i)) {
-    }
+    absl::Status one = fn(i);
+    if (one.ok()) return;
+    const MutexLock lock(&mu);
+    if (i >= first) return;
+    first = i;
+    status = std::move(one);
   });
-  // Asking again costs time only where there is an error to tell.
-  return failed.load() == n ? absl::OkStatus() : fn(failed.load());
+  return status;
 }
 
 // Pieces of about `work_per_piece` units for `total` units, at most `limit`.

@@ -389,6 +389,13 @@ TEST_P(MatMulTest, GemmWithoutAddendOrProduct) {
     ExpectEqual(RunOne(nothing, {nan, column}), Rounded(dtype, {1, 1}, {0}));
     ExpectEqual(RunOne(nothing, {nan, column, Rounded(dtype, {1}, {7})}),
                 Rounded(dtype, {1, 1}, {7}));
+    // Nor what lies where the product goes, of products of the library's.
+    constexpr int64_t kSide = 40;
+    const Value square =
+        Rounded(dtype, {kSide, kSide}, std::vector<double>(kSide * kSide, NAN));
+    ExpectEqual(
+        RunOne(nothing, {square, square}),
+        Rounded(dtype, {kSide, kSide}, std::vector<double>(kSide * kSide, 0)));
     for (const int64_t k : {int64_t{2}, kLong}) {
       const std::vector<double> ones(static_cast<size_t>(k), 1);
       ExpectEqual(

@@ -39,7 +39,19 @@ TEST(ParallelForTest, TheErrorOfTheFirstPieceWins) {
                       : absl::InternalError(std::to_string(i));
   });
   EXPECT_EQ(status, absl::InternalError("1"));
-  EXPECT_EQ(calls, 5);  // all of them, and the first that failed again
+  EXPECT_EQ(calls, 4);
+}
+
+// Memory was short: a piece that fails now may not fail again.
+TEST(ParallelForTest, AnErrorThatPassesIsTold) {
+  RecordingTeam team;
+  std::vector<int> calls(4);
+  const absl::Status status = ParallelForStatus(&team, 4, [&](int64_t i) {
+    const bool again = ++calls[static_cast<size_t>(i)] > 1;
+    return i == 0 || again ? absl::OkStatus()
+                           : absl::ResourceExhaustedError(std::to_string(i));
+  });
+  EXPECT_EQ(status, absl::ResourceExhaustedError("1"));
 }
 
 }  // namespace

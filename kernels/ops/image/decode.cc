@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
 #include "kernels/ops/image/jpeg_decoder.h"
 #include "kernels/ops/image/orientation.h"
 #include "kernels/ops/image/png_decoder.h"
@@ -47,8 +48,8 @@ absl::Status DecodeImageInto(std::span<const std::byte> file,
   const std::unique_ptr<uint8_t[]> stored(new (std::nothrow)
                                               uint8_t[pixels.size()]);
   if (stored == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", bytes, " bytes of pixels"));
+    return ShortOfHostMemory(absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", bytes, " bytes of pixels")));
   }
   WEIR_RETURN_IF_ERROR(DecodeStored(file, info, stored.get(), given_up));
   ApplyOrientation(

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/device/device.h"
 
 namespace weir::image {
 namespace {
@@ -252,8 +253,8 @@ absl::Status DecodeJpeg(std::span<const std::byte> file,
   if (decoder.ended) return absl::CancelledError("nobody waits for the JPEG");
   if (decoder.errors.msg_code == JERR_OUT_OF_MEMORY ||
       decoder.errors.msg_code == JERR_NO_BACKING_STORE) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory to decode JPEG: ", decoder.message));
+    return ShortOfHostMemory(absl::ResourceExhaustedError(
+        absl::StrCat("no memory to decode JPEG: ", decoder.message)));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("cannot decode JPEG: ", decoder.message));

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/device/device.h"
 #include "kernels/ops/image/png_chunk.h"
 
 namespace weir::image {
@@ -121,7 +122,8 @@ struct FreeContext {
 absl::Status ToStatus(int error) {
   if (error == SPNG_OK) return absl::OkStatus();
   if (error == SPNG_EMEM) {
-    return absl::ResourceExhaustedError("no memory to decode PNG");
+    return ShortOfHostMemory(
+        absl::ResourceExhaustedError("no memory to decode PNG"));
   }
   if (error == SPNG_EOF || error == SPNG_IO_EOF) {
     return absl::InvalidArgumentError("cannot decode PNG: data ends early");
