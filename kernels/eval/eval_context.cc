@@ -256,18 +256,39 @@ void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
   for (const std::shared_ptr<Work>& member : joined->members()) {
     member->Advance(WorkState::kEnqueued);
   }
-  engine_->programs().GetOrCompile(
-      joined->ProgramKey(), joined->Factory(), work.request.deadline,
-      [self = shared_from_this(), joined](ProgramCache::ProgramOr program) {
-        self->executor_->Post([self, joined, program = std::move(program)] {
-          self->JoinedCompiled(joined, program);
+  {
+    MutexLock lock(&mu_);
+    joined_.push_back(joined);
+  }
+  ProgramCache& programs = engine_->programs();
+  work.AwaitCache(programs, [&] {
+    return programs.GetOrCompile(
+        joined->ProgramKey(), joined->Factory(), work.request.deadline,
+        [self = shared_from_this(), joined](ProgramCache::ProgramOr program) {
+          self->executor_->Post([self, joined, program = std::move(program)] {
+            self->JoinedCompiled(joined, program);
+          });
         });
-      });
+  });
+}
+
+void EvalContext::CallOffJoined() {
+  std::vector<uint64_t> waits;
+  {
+    MutexLock lock(&mu_);
+    for (JoinedWork* const joined : joined_) {
+      if (!joined->AnyCancelled()) continue;
+      const uint64_t wait = joined->work().TakeCacheWait();
+      if (wait != 0) waits.push_back(wait);
+    }
+  }
+  for (const uint64_t wait : waits) engine_->programs().Cancel(wait);
 }
 
 void EvalContext::JoinedCompiled(JoinedWork* joined,
                                  ProgramCache::ProgramOr program) {
   Work& work = joined->work();
+  work.TakeCacheWait();
   if (!program.ok()) {
     work.EndUnlaunched(program.status());
     return;
@@ -281,6 +302,10 @@ void EvalContext::EndJoined(JoinedWork* joined, absl::Status status,
                             bool launched) {
   const std::shared_ptr<WorkQueue> queue = queue_;
   std::unique_ptr<JoinedWork> owned(joined);
+  {
+    MutexLock lock(&mu_);
+    std::erase(joined_, joined);
+  }
   std::vector<QueueItem*> items;  // the members, if they run one by one
   Work& work = joined->work();
   // A wait for a lane that took too long would take as long for each member;

@@ -127,6 +127,9 @@ class WEIR_EXPORT EvalContext
   void RunDeferred(DeferredSet::Works works);
   void EnqueueJoined(std::unique_ptr<JoinedWork> owned);
   void JoinedCompiled(JoinedWork* joined, ProgramCache::ProgramOr program);
+  // What a joined work waits for in the program cache, if a member was
+  // cancelled.
+  void CallOffJoined();
   // The joined work is over: its members have its results, or run one by one.
   // REQUIRES: whoever drives it or has it lent calls this, or it was launched.
   void EndJoined(JoinedWork* joined, absl::Status status, bool launched);
@@ -153,6 +156,7 @@ class WEIR_EXPORT EvalContext
   RngState rng_;
 
   Mutex mu_;
+  std::vector<JoinedWork*> joined_ WEIR_GUARDED_BY(mu_);  // that have not ended
   std::deque<FailedWork> failed_ WEIR_GUARDED_BY(mu_);
   uint64_t failed_total_ WEIR_GUARDED_BY(mu_) = 0;
 };

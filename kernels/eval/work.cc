@@ -18,18 +18,19 @@ void Work::Cancel() {
   cancelled_.store(true);
   std::shared_ptr<EvalContext> context;
   std::shared_ptr<DeferredSet> deferred_in;
-  uint64_t plan_wait = 0;
+  uint64_t cache_wait = 0;
   {
     MutexLock lock(&mu_);
     context = context_;
     deferred_in = deferred_in_.lock();
-    plan_wait = std::exchange(plan_wait_, 0);
+    cache_wait = std::exchange(cache_wait_, 0);
   }
   if (deferred_in != nullptr) deferred_in->Sweep();
   if (context == nullptr) return;
   // The work may be gone from here on.
   context->queue_->Sweep();
-  if (plan_wait != 0) context->engine().programs().Cancel(plan_wait);
+  context->CallOffJoined();
+  if (cache_wait != 0) context->engine().programs().Cancel(cache_wait);
 }
 
 uint64_t Work::Watch(Watcher watcher) {

@@ -21,6 +21,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/base/atomic.h"
@@ -196,6 +197,11 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // False: it is made, and the work goes on later, or has ended.
   bool FindPlan();
   void PlanMade(ProgramCache::PlanOr plan);
+  // `ask` asks the program cache and returns the number of the wait, which is
+  // called off when nobody wants the work any more. What comes of it comes
+  // through the executor, and takes the wait first.
+  void AwaitCache(ProgramCache& cache, absl::FunctionRef<uint64_t()> ask);
+  uint64_t TakeCacheWait();  // 0: there is none
   bool Planned(std::shared_ptr<const Plan> plan);
   Step WaitForPoints();
   Step WaitFor(absl::Span<const Point> points);
@@ -205,6 +211,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // Has memory made, or large inputs copied, by a thread that may wait, and
   // comes back.
   Step PrepareApart(Lane* lane, bool grow);
+  void Prepare(Lane* lane, bool grow);
   void Prepared(absl::Status status);
   void LaunchOn(Lane* lane, size_t launches, bool keeps_thread);
   // What waits for this work may wait for `at`, its place on a stream.
@@ -256,7 +263,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   mutable Mutex mu_;
   std::shared_ptr<EvalContext> context_ WEIR_GUARDED_BY(mu_);
   std::weak_ptr<DeferredSet> deferred_in_ WEIR_GUARDED_BY(mu_);
-  uint64_t plan_wait_ WEIR_GUARDED_BY(mu_) = 0;  // in the program cache
+  // In the program cache, for a plan, or for the program of a joined work.
+  uint64_t cache_wait_ WEIR_GUARDED_BY(mu_) = 0;
 
   Mutex watch_mu_;
   // Whoever moves the state on writes it and then reads this; a watcher sets

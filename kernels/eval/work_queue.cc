@@ -148,8 +148,9 @@ void WorkQueue::Sweep() {
   PostPump();
 }
 
-uint64_t WorkQueue::Park() {
+uint64_t WorkQueue::Park(bool timed) {
   MutexLock lock(&mu_);
+  timed_ = timed;
   return parked_ = ++last_ticket_;
 }
 
@@ -161,6 +162,14 @@ bool WorkQueue::Resume(uint64_t ticket, absl::Status status,
   parked_ = 0;
   resumed_ = std::move(status);
   PostPump();
+  return true;
+}
+
+bool WorkQueue::Take(uint64_t ticket) {
+  MutexLock lock(&mu_);
+  if (parked_ != ticket) return false;
+  NoWait();
+  head_->lent_ = true;
   return true;
 }
 
@@ -191,9 +200,10 @@ void WorkQueue::Release() {
 }
 
 void WorkQueue::SetTimer() {
-  // What waits alone is told by what it waits for.
-  const bool waits = head_ != nullptr && (parked_ != 0 || head_->lent_);
-  if (head_ == nullptr || (waits && head_ == tail_)) return;
+  if (head_ == nullptr) return;
+  // What waits alone is told by what it waits for, as a rule.
+  const bool is_told = head_->lent_ || (parked_ != 0 && !timed_);
+  if (is_told && head_ == tail_) return;
   timer_.Set(earliest_, [queue = weak_from_this()] {
     if (const std::shared_ptr<WorkQueue> self = queue.lock()) {
       self->TimerFired();

@@ -93,8 +93,10 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
 
   // -- Of an item in Next.
 
-  // It answers kWait, and waits until Resume is told the ticket.
-  uint64_t Park();
+  // It answers kWait, and waits until Resume or Take is told the ticket. What
+  // it waits for ends that at the item's deadline; where it does not
+  // (`timed`), the queue drops the item then.
+  uint64_t Park(bool timed = false);
   // That wait is over; the queue goes on through the executor. An error drops
   // the item. False, and nothing happens, if the item has gone meanwhile.
   // `first` runs before anybody goes on, under the lock, and only if true.
@@ -103,6 +105,8 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   bool Resume(uint64_t ticket, absl::Status status) {
     return Resume(ticket, std::move(status), [] {});
   }
+  // The same, and the item is the caller's, as after Lend.
+  bool Take(uint64_t ticket);
 
   // Somebody has the item, wherever it stands in the queue: nobody else drops
   // it. Whoever has it removes it, or brings it back, which drives the queue.
@@ -135,6 +139,7 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   bool sweep_ WEIR_GUARDED_BY(mu_) = false;  // some item may be unwanted
   uint64_t last_ticket_ WEIR_GUARDED_BY(mu_) = 0;
   uint64_t parked_ WEIR_GUARDED_BY(mu_) = 0;  // the first one's ticket, or 0
+  bool timed_ WEIR_GUARDED_BY(mu_) = false;   // while it is parked
   absl::Status resumed_ WEIR_GUARDED_BY(mu_);
   size_t holds_ WEIR_GUARDED_BY(mu_) = 0;
   // No deadline in the queue is earlier, but for what is lent.

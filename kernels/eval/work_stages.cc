@@ -254,29 +254,36 @@ bool Work::FindPlan() {
   }
   const std::shared_ptr<EvalContext> context = this->context();
   ProgramCache& programs = context->engine().programs();
-  uint64_t unwanted = 0;
-  {
-    // Under the lock the work stays until its wait is known: what comes of it
-    // comes through the executor.
-    MutexLock lock(&mu_);
-    plan_wait_ = programs.MakePlan(
+  AwaitCache(programs, [&] {
+    return programs.MakePlan(
         request.program, host_inputs_, request.deadline,
         [context, this](ProgramCache::PlanOr made) {
           context->executor().Post([this, made = std::move(made)]() mutable {
             PlanMade(std::move(made));
           });
         });
-    if (AnyCancelled()) unwanted = std::exchange(plan_wait_, 0);
-  }
-  if (unwanted != 0) programs.Cancel(unwanted);
+  });
   return false;
 }
 
-void Work::PlanMade(ProgramCache::PlanOr plan) {
+void Work::AwaitCache(ProgramCache& cache, absl::FunctionRef<uint64_t()> ask) {
+  uint64_t unwanted = 0;
   {
+    // Under the lock the work stays until its wait is known.
     MutexLock lock(&mu_);
-    plan_wait_ = 0;
+    cache_wait_ = ask();
+    if (AnyCancelled()) unwanted = std::exchange(cache_wait_, 0);
   }
+  if (unwanted != 0) cache.Cancel(unwanted);
+}
+
+uint64_t Work::TakeCacheWait() {
+  MutexLock lock(&mu_);
+  return std::exchange(cache_wait_, 0);
+}
+
+void Work::PlanMade(ProgramCache::PlanOr plan) {
+  TakeCacheWait();
   if (!plan.ok()) {
     EndUnlaunched(std::move(plan).status());
     return;
@@ -413,23 +420,15 @@ QueueItem::Step Work::PrepareAndLaunch() {
   return Step::kRun;
 }
 
-// Nobody else touches the work or the lane meanwhile.
+// While it stands in line it may be dropped, and be gone when its turn comes.
 QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
   const std::shared_ptr<EvalContext> context = this->context();
   Engine& engine = context->engine();
+  const std::shared_ptr<WorkQueue> queue = context->queue_;
   stage_ = Stage::kPreparing;
-  context->queue_->Lend(this);
-  auto prepare = [this, context, lane, grow] {
-    Engine& engine = context->engine();
-    absl::Status status = StillWanted();
-    if (status.ok() && grow) {
-      status = memory_.Reserve(engine, *lane, context->id());
-    } else if (status.ok()) {
-      memory_.StageInputs();
-    }
-    context->executor().Post([this, status = std::move(status)]() mutable {
-      Prepared(std::move(status));
-    });
+  const uint64_t ticket = queue->Park(/*timed=*/true);
+  auto prepare = [this, queue, ticket, lane, grow] {
+    if (queue->Take(ticket)) Prepare(lane, grow);
   };
   if (grow) {
     engine.allocator().Post(std::move(prepare));
@@ -437,6 +436,20 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
     engine.launcher().Post(std::move(prepare));
   }
   return Step::kWait;
+}
+
+// REQUIRES: lent to the caller. Nobody else touches the work or the lane.
+void Work::Prepare(Lane* lane, bool grow) {
+  const std::shared_ptr<EvalContext> context = this->context();
+  absl::Status status = StillWanted();
+  if (status.ok() && grow) {
+    status = memory_.Reserve(context->engine(), *lane, context->id());
+  } else if (status.ok()) {
+    memory_.StageInputs();
+  }
+  context->executor().Post([this, status = std::move(status)]() mutable {
+    Prepared(std::move(status));
+  });
 }
 
 void Work::Prepared(absl::Status status) {

@@ -107,6 +107,41 @@ TEST_F(Faults, MemoryThatTakesLongHoldsUpNobodyElse) {
   EXPECT_EQ(engine_->streams().stats().leased, 0u);
 }
 
+// Whoever waits for the allocator holds a lane, and has not begun.
+TEST_F(Faults, AWorkThatStandsInLineForMemoryEndsWhenNobodyWantsIt) {
+  device_->set_allocation_waits();
+  const std::vector<float> values(20'000, 1.0f);
+  WatchedWork busy, cancelled, late;
+  std::vector<Activation> activations;
+  auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
+  const auto submit = [&](WatchedWork& watched) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(values)};
+    activations.push_back(
+        *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId()));
+    activations.back().Submit(watched.work.get(), &watched.waiter);
+  };
+  submit(busy);
+  hold.WaitUntilHeld();
+  submit(cancelled);
+  ASSERT_TRUE(testing::Eventually(
+      [&] { return engine_->streams().stats().leased == 2; }));
+  cancelled.work->Cancel();
+  EXPECT_TRUE(testing::Eventually([&] { return cancelled.work->done(); }));
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return engine_->streams().stats().leased == 1; }));
+  late.request().deadline = NowNanos() + 20'000'000;
+  submit(late);
+  EXPECT_TRUE(testing::Eventually([&] { return late.work->done(); }));
+  EXPECT_FALSE(busy.work->done());
+  hold.Release();
+  EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(busy.Done(), absl::OkStatus());
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return engine_->streams().stats().leased == 0; }));
+}
+
 // Memory that takes long to free is freed by no thread that submits works or
 // that continues them, on a device that reads the host's memory either.
 class LargeMemory : public ::testing::Test {

@@ -430,13 +430,16 @@ class CopyKernel final : public Kernel {
   }
 };
 
-// It is compiled for as long as the test wants.
-TEST_P(JoinedOnCpu, WhatTakesTooLongToCompileRunsOneByOne) {
-  struct Gate {
-    std::atomic<bool> shut = false;
-    Event open;
-  };
-  const auto gate = std::make_shared<Gate>();  // the registry's as well
+// weir.Copy, which is compiled for as long as the test wants.
+struct CompileGate {
+  std::atomic<bool> shut = false;
+  Event arrived;
+  Event open;
+};
+
+// It is the registry's as well.
+std::shared_ptr<CompileGate> RegisterCopy(OpRegistry& registry) {
+  auto gate = std::make_shared<CompileGate>();
   OpDef def;
   def.domain = "weir";
   def.name = "Copy";
@@ -447,13 +450,45 @@ TEST_P(JoinedOnCpu, WhatTakesTooLongToCompileRunsOneByOne) {
     return absl::OkStatus();
   };
   def.cost = LinearCost;
-  ASSERT_TRUE(registry_
-                  ->Register(def,
-                             [gate](const NodeInfo&, Device&) {
-                               if (gate->shut) gate->open.Wait();
-                               return std::make_unique<CopyKernel>();
-                             })
+  EXPECT_TRUE(registry
+                  .Register(def,
+                            [gate](const NodeInfo&, Device&) {
+                              if (gate->shut) {
+                                gate->arrived.Set();
+                                gate->open.Wait();
+                              }
+                              return std::make_unique<CopyKernel>();
+                            })
                   .ok());
+  return gate;
+}
+
+TEST_P(JoinedOnCpu, ACancelledMemberWaitsForNoCompilation) {
+  const std::shared_ptr<CompileGate> gate = RegisterCopy(*registry_);
+  Open(MakeCpuDevice({.cpu_threads = 2}), SmallEngine());
+  const std::vector<float> values = {-2, 3};
+  const Source copy = MakeSource(MakeGraph("Copy", 1, {}, "weir"));
+  Activation activation = Enter(NewContext());
+  Deferred first(copy), second(MakeSource("Neg", 1));
+  for (Deferred* work : {&first, &second}) {
+    work->Read(0, values);
+    Defer(activation, *work);
+  }
+  gate->shut = true;
+  activation.Flush();
+  gate->arrived.Wait();
+  first.work->Cancel();
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return first.work->done() && second.work->done(); }));
+  gate->open.Set();
+  EXPECT_EQ(first.Done().code(), absl::StatusCode::kCancelled);
+  ASSERT_EQ(second.Done(), absl::OkStatus());
+  EXPECT_EQ(second.work->report().joined_works, 0u);
+  EXPECT_THAT(Kept(activation, second), ElementsAre(2, -3));
+}
+
+TEST_P(JoinedOnCpu, WhatTakesTooLongToCompileRunsOneByOne) {
+  const std::shared_ptr<CompileGate> gate = RegisterCopy(*registry_);
   EngineOptions options = SmallEngine();
   options.max_wait = absl::Seconds(1);
   Open(MakeCpuDevice({.cpu_threads = 2}), options);

@@ -263,6 +263,39 @@ TEST_F(WorkQueueTest, WhatTakesAPlaceIsNotTouchedBeforeItsReturn) {
   EXPECT_THAT(log_, ElementsAre("d", "e CANCELLED"));
 }
 
+TEST_F(WorkQueueTest, WhoEndsAWaitMayTakeTheItem) {
+  uint64_t ticket = 0;
+  ParksOnce(a_, &ticket);
+  Add(a_);
+  Add(b_);
+  EXPECT_FALSE(queue_->Take(ticket + 1));
+  ASSERT_TRUE(queue_->Take(ticket));
+  EXPECT_FALSE(queue_->Take(ticket));
+  EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+  a_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a")) << "it is somebody's";
+  queue_->Return(&a_);
+  EXPECT_THAT(log_, ElementsAre("a", "a CANCELLED", "b"));
+  EXPECT_FALSE(queue_->Take(ticket)) << "it has gone";
+}
+
+// What it waits for does not look at its deadline.
+TEST_F(WorkQueueTest, ATimedWaitEndsAtTheDeadlineOfTheItem) {
+  uint64_t ticket = 0;
+  a_.next = [&] {
+    ticket = queue_->Park(/*timed=*/true);
+    return QueueItem::Step::kWait;
+  };
+  a_.until = NowNanos() + 1'000'000;
+  Add(a_);
+  executor_.posted.Wait();  // by the timer: there is nobody else
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
+  EXPECT_FALSE(queue_->Take(ticket));
+}
+
 // Whoever ends the wait and whoever drops the item may meet.
 TEST_F(WorkQueueTest, AWaitOfAnItemThatIsBeingDroppedComesTooLate) {
   uint64_t ticket = 0;
