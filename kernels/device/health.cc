@@ -9,6 +9,11 @@
 #include "kernels/base/thread.h"
 
 namespace weir {
+namespace {
+
+constexpr char kDevicePoisoned[] = "DEVICE_POISONED";
+
+}  // namespace
 
 struct DeviceHealth::Watch::Watchers {
   Mutex mu;
@@ -40,12 +45,15 @@ struct DeviceHealth::Watch::Watchers {
     return std::move(found->second);
   }
 
+  // One that was removed meanwhile goes before whoever removed it is told.
   void PutBack(Watcher watcher) {
-    MutexLock lock(&mu);
-    const auto found = waiting.find(called);
-    if (found != waiting.end()) found->second = std::move(watcher);
-    called = 0;
-    changed.NotifyAll();
+    {
+      MutexLock lock(&mu);
+      const auto found = waiting.find(called);
+      if (found != waiting.end()) found->second = std::move(watcher);
+    }
+    watcher = nullptr;
+    Called();
   }
 
   Watch Add(const std::shared_ptr<Watchers>& self, Watcher watcher)
@@ -106,7 +114,7 @@ absl::Status DeviceHealth::status() const {
   metadata.emplace_back("cause", std::string(cause.message()));
   return WithReason(absl::UnavailableError(
                         absl::StrCat("the device is lost: ", cause.message())),
-                    "DEVICE_POISONED", std::move(metadata));
+                    kDevicePoisoned, std::move(metadata));
 }
 
 void DeviceHealth::Poison(const absl::Status& cause) {
@@ -125,6 +133,10 @@ void DeviceHealth::Poison(const absl::Status& cause) {
     watcher = nullptr;
     watchers->Called();
   }
+}
+
+bool IsDeviceLoss(const absl::Status& status) {
+  return absl::IsUnavailable(status) && Reason(status) == kDevicePoisoned;
 }
 
 void DeviceHealth::NameSuspects(std::vector<std::string> suspects) {

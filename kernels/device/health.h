@@ -90,4 +90,7 @@ class WEIR_EXPORT DeviceHealth {
   const std::shared_ptr<Watch::Watchers> stall_watchers_;
 };
 
+// Whether it says that the device is lost (DeviceHealth::status).
+WEIR_EXPORT bool IsDeviceLoss(const absl::Status& status);
+
 }  // namespace weir

@@ -245,13 +245,8 @@ void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
     member->Place(order_.timeline(), number++);
     member->SetContext(shared_from_this());
   }
-  work.Reset();
-  work.number_ = number - 1;  // the last one's, for the log
-  work.mode_ = EvalMode::kDeferred;
+  work.BeginJoined(number - 1);
   work.SetContext(shared_from_this());
-  work.returned_ = true;  // nobody is told
-  work.memory_.BytesStay();
-  work.stage_ = Work::Stage::kPlanning;
   queue_->Append(&work);
   for (const std::shared_ptr<Work>& member : joined->members()) {
     member->Advance(WorkState::kEnqueued);

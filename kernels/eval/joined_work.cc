@@ -187,10 +187,7 @@ bool JoinedWork::AllWanted() const {
 
 void JoinedWork::HandOut(bool succeeded) {
   for (const std::shared_ptr<Work>& member : members_) {
-    const Nanos accepted_at = member->report_.accepted_at;
-    member->report_ = work_.report_;
-    member->report_.accepted_at = accepted_at;
-    member->report_.joined_works = members_.size();
+    member->NoteJoined(work_.report(), members_.size());
   }
   if (!succeeded) return;
   for (const std::shared_ptr<Work>& member : members_) {

@@ -4,6 +4,11 @@
 
 namespace weir {
 
+void SyncReport::AddWait(const Point& point, InsertedWait::Kind kind) {
+  waits.push_back(
+      {point.timeline->owner(), point.timeline->device(), point.value, kind});
+}
+
 void SyncReport::Clear() {
   auto kept_waits = std::move(waits);
   auto kept_errors = std::move(device_errors);

@@ -69,6 +69,9 @@ struct SyncReport {
   std::vector<InsertedWait> waits;
   std::vector<DeviceError> device_errors;  // at most one
 
+  // Of what the work comes after.
+  void AddWait(const Point& point, InsertedWait::Kind kind);
+
   // Forgets everything, keeps the vectors' memory.
   void Clear();
 };

@@ -33,40 +33,9 @@ void Work::Cancel() {
   if (cache_wait != 0) context->engine().programs().Cancel(cache_wait);
 }
 
-uint64_t Work::Watch(Watcher watcher) {
-  MutexLock lock(&watch_mu_);
-  watched_.store(true);
-  const WorkState now = state_.load();
-  if (now >= WorkState::kCompleted) return 0;
-  watcher(now);
-  watchers_.push_back({++last_watch_, now, std::move(watcher)});
-  return last_watch_;
-}
-
-void Work::Unwatch(uint64_t watch) {
-  MutexLock lock(&watch_mu_);
-  std::erase_if(watchers_, [watch](const Watching& watching) {
-    return watching.number == watch;
-  });
-}
-
 void Work::Advance(WorkState to) {
   report_.state = to;
-  state_.store(to);
-  if (!watched_.load()) return;
-  MutexLock lock(&watch_mu_);
-  for (Watching& watching : watchers_) {
-    if (watching.told >= to) continue;
-    watching.told = to;
-    watching.watcher(to);
-  }
-}
-
-std::vector<Work::Watching> Work::TakeWatchers() {
-  if (!watched_.load()) return {};
-  MutexLock lock(&watch_mu_);
-  watched_.store(false);
-  return std::move(watchers_);
+  progress_.Advance(to);
 }
 
 Point Work::point() const {
@@ -126,11 +95,10 @@ void Work::Reset() {
   seed_ = 0;
   plan_ = nullptr;
   host_inputs_.clear();
-  dependencies_.clear();
+  dependencies_.Clear();
   memory_.Reset();
-  result_.buffer.Reset();
-  result_.kept.clear();
-  state_.store(WorkState::kNotEnqueued);
+  result_.Reset();
+  progress_.Reset();
 }
 
 // The mode and what follows from it are resolved here and never change
@@ -150,10 +118,26 @@ void Work::Accept(EvalMode mode, WorkObserver* observer) {
       : mode_ == EvalMode::kSyncCpu ? WorkState::kScheduled
                                     : WorkState::kCommitted;
   if (return_at_ == WorkState::kCompleted) memory_.BytesStay();
-  // Held until it is its turn.
-  for (const Point& point : request.after) {
-    dependencies_.push_back({HeldPoint(point), HeldPoint()});
-  }
+  dependencies_.Hold(request.after);
+}
+
+// Nobody is told of it, and its members' bytes stay.
+void Work::BeginJoined(uint64_t last_number) {
+  Reset();
+  number_ = last_number;
+  mode_ = EvalMode::kDeferred;
+  returned_ = true;
+  memory_.BytesStay();
+  stage_ = Stage::kPlanning;
+}
+
+void Work::NoteJoined(const SyncReport& report, size_t works) {
+  const Nanos accepted_at = report_.accepted_at;
+  const WorkState state = report_.state;
+  report_ = report;
+  report_.accepted_at = accepted_at;
+  report_.state = state;
+  report_.joined_works = works;
 }
 
 void Work::Place(std::shared_ptr<Timeline> timeline, uint64_t number) {
@@ -207,7 +191,7 @@ std::string Work::Describe() const {
 // -- Its end ------------------------------------------------------------------
 
 void Work::Refuse(absl::Status status) {
-  dependencies_.clear();
+  dependencies_.Clear();
   status_ = std::move(status);
   Tell();
 }
@@ -231,7 +215,7 @@ void Work::End(absl::Status status, bool launched) {
   }
   for (InputSource& input : request.inputs) input.producer = nullptr;
   memory_.ReleaseInputs();
-  dependencies_.clear();
+  dependencies_.Clear();
   for (const Signal& signal : request.signal) {
     absl::Status moved = signal.timeline->Advance(signal.value, status);
     if (!moved.ok() && status.ok()) {
@@ -239,6 +223,10 @@ void Work::End(absl::Status status, bool launched) {
     }
   }
   if (report_.completed_at == 0) report_.completed_at = NowNanos();
+  if (!status.ok() && report_.device_errors.empty() && IsDeviceLoss(status) &&
+      !IsInherited(status)) {
+    NoteDeviceError(status, /*sticky=*/true);  // it came after the loss
+  }
   // A work may be kept for its next use; what nobody reads must not stay.
   if (!status.ok() || !request.Reads(OutputWish::kInline)) {
     result_.buffer.Reset();
@@ -258,7 +246,7 @@ void Work::Tell() {
   SetContext(nullptr);
   Advance(status_.ok() ? WorkState::kCompleted : WorkState::kError);
   // What a watcher holds, perhaps the work, goes last.
-  const std::vector<Watching> watchers = TakeWatchers();
+  const auto watchers = progress_.TakeWatchers();
   Return();
   observer_->OnDone(*this);
 }

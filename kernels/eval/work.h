@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -31,7 +30,9 @@
 #include "kernels/eval/eval_mode.h"
 #include "kernels/eval/lane_hold.h"
 #include "kernels/eval/sync_report.h"
+#include "kernels/eval/work_dependencies.h"
 #include "kernels/eval/work_memory.h"
+#include "kernels/eval/work_progress.h"
 #include "kernels/eval/work_queue.h"
 #include "kernels/eval/work_request.h"
 #include "kernels/graph/plan.h"
@@ -77,8 +78,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
 
   WorkRequest request;
 
-  WorkState state() const { return state_.load(std::memory_order_acquire); }
-  bool done() const { return state() >= WorkState::kCompleted; }
+  WorkState state() const { return progress_.state(); }
+  bool done() const { return progress_.done(); }
 
   // Queued work is dropped and ends with CANCELLED. Launched work drains, and
   // then ends as it would have; on the CPU, where a thread would work for
@@ -87,16 +88,13 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   void Cancel();
   bool cancelled() const { return cancelled_.load(); }
 
-  // Anybody else who wants to know how far a submitted work has come. `watcher`
-  // is told the state that it is in and later ones, in order, each at most once
-  // (one that passes quickly may be left out), the last of them kCompleted or
-  // kError, before OnDone. It runs under a lock of the work's: it notes and
-  // posts, and asks nothing of the work but its state. It is dropped when the
-  // work is done. Returns a number for Unwatch, or 0 if the work is done.
-  using Watcher = absl::AnyInvocable<void(WorkState)>;
-  uint64_t Watch(Watcher watcher);
-  // The watcher does not run any more once this returns.
-  void Unwatch(uint64_t watch);
+  // Anybody else who wants to know how far a submitted work has come, as
+  // WorkProgress has it: told of its end before OnDone, and dropped then.
+  using Watcher = WorkProgress::Watcher;
+  uint64_t Watch(Watcher watcher) {
+    return progress_.Watch(std::move(watcher));
+  }
+  void Unwatch(uint64_t watch) { progress_.Unwatch(watch); }
 
   // Lets go of the program and its plan, so that a work that is kept for its
   // next use keeps neither alive. REQUIRES: idle or done.
@@ -144,24 +142,6 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
     kLaunched,
   };
 
-  // Something that it comes after and that was not reached when it became the
-  // first: as it was asked for, and what stands for it on the device, if there
-  // is something else.
-  struct Dependency {
-    const Point& point() const { return at->is_null() ? *asked : *at; }
-    // Empty while it is not known.
-    std::optional<absl::Status> Outcome() const;
-
-    HeldPoint asked;
-    HeldPoint at;
-  };
-
-  struct Watching {
-    uint64_t number;
-    WorkState told;
-    Watcher watcher;
-  };
-
   // -- Of a submission, by EvalContext.
 
   // Takes what the request says and never changes again. `mode` is the
@@ -178,6 +158,10 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   void Start();
   // Was not accepted: may be tried again.
   void Refuse(absl::Status status);
+  // It is the work of a joined graph; the last of its members has that number.
+  void BeginJoined(uint64_t last_number);
+  // It ran as one of so many: what is told of that run is told of it.
+  void NoteJoined(const SyncReport& report, size_t works);
   // Null before it was enqueued and once it is done: a context may hold works
   // that hold others of its own.
   std::shared_ptr<EvalContext> context() const;
@@ -205,7 +189,6 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   bool Planned(std::shared_ptr<const Plan> plan);
   Step WaitForPoints();
   Step WaitFor(absl::Span<const Point> points);
-  void NoteWait(const Point& point, InsertedWait::Kind kind);
   Step TakeLane();
   Step PrepareAndLaunch();
   // Has memory made, or large inputs copied, by a thread that may wait, and
@@ -226,10 +209,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::optional<absl::Status> Settle(const Completion& completion) override;
   void Complete(const Completion& completion) override;
   std::string Describe() const override;
-  // Empty while something that it waited for on the device is not settled.
-  std::optional<absl::Status> DependencyStatus() const;
-  void NoteDeviceError(const Completion& completion,
-                       const absl::Status& status);
+  void NoteDeviceError(const absl::Status& status, bool sticky);
 
   // -- Its end.
 
@@ -240,9 +220,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   void End(absl::Status status, bool launched);
   void Tell();  // whoever watches it, of its status
 
-  void Advance(WorkState to);  // only forward
-  std::vector<Watching> TakeWatchers();
-  void Return();  // OnReturn, once
+  void Advance(WorkState to);  // only forward; the report says the same
+  void Return();               // OnReturn, once
   void Reset();
 
   // Deferred, and nobody waits for it or for what it makes. REQUIRES: the
@@ -266,13 +245,6 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // In the program cache, for a plan, or for the program of a joined work.
   uint64_t cache_wait_ WEIR_GUARDED_BY(mu_) = 0;
 
-  Mutex watch_mu_;
-  // Whoever moves the state on writes it and then reads this; a watcher sets
-  // this and then reads the state: at least one of them sees the other.
-  Atomic<bool> watched_{false};
-  uint64_t last_watch_ WEIR_GUARDED_BY(watch_mu_) = 0;
-  std::vector<Watching> watchers_ WEIR_GUARDED_BY(watch_mu_);
-
   std::shared_ptr<Timeline> timeline_;  // the context's, with a place on it
   WorkObserver* observer_ = nullptr;
   std::shared_ptr<Work> self_;    // deferred works keep themselves until done
@@ -292,7 +264,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t seed_ = 0;
   bool returned_ = false;
   WorkState return_at_ = WorkState::kCommitted;
-  Atomic<WorkState> state_{WorkState::kNotEnqueued};
+  WorkProgress progress_;
   Atomic<bool> cancelled_{false};
   // Its results have their memory, or nobody is going to give them any: they
   // may be looked at by works that read them.
@@ -300,7 +272,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
 
   std::shared_ptr<const Plan> plan_;
   absl::InlinedVector<HostTensor, 4> host_inputs_;
-  absl::InlinedVector<Dependency, 4> dependencies_;
+  WorkDependencies dependencies_;
 
   absl::Status status_;
   SyncReport report_;

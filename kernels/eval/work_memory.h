@@ -13,9 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/export.h"
 #include "kernels/device/pageable_buffer.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/device/stream_pool.h"
+#include "kernels/eval/run_result.h"
 #include "kernels/eval/sync_report.h"
 #include "kernels/eval/work_request.h"
 #include "kernels/graph/plan.h"
@@ -25,14 +27,7 @@ namespace weir {
 class Engine;
 class MemoryPool;
 
-// What a run leaves to whoever asked for it.
-struct RunResult {
-  PinnedBuffer buffer;                  // behind all inline outputs
-  const std::byte* bytes = nullptr;     // where they begin
-  absl::InlinedVector<Tensor, 2> kept;  // per output, or none at all
-};
-
-class WorkMemory {
+class WEIR_EXPORT WorkMemory {
  public:
   // All outlive it. What is copied is noted in `report`.
   WorkMemory(WorkRequest* request, RunResult* result, SyncReport* report)

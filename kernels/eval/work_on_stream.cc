@@ -47,18 +47,10 @@ absl::Status Work::Launch(Stream& stream) {
     pace.emplace(make_room);
     go_on.emplace(still_wanted);
   }
-  for (const Dependency& dependency : dependencies_) {
-    const Point& point = dependency.point();
-    if (point.timeline == stream.timeline() || point.Outcome().has_value()) {
-      continue;
-    }
-    absl::Status waited = stream.WaitOnDevice(point);
-    // If it is the point that failed, that is Settle's.
-    if (!waited.ok() && !point.Outcome().has_value()) return waited;
-  }
+  WEIR_RETURN_IF_ERROR(dependencies_.WaitOn(stream));
   if (host_addressable) {
     // Everything is reached: on what a failed work left nothing is run.
-    WEIR_RETURN_IF_ERROR(DependencyStatus().value_or(absl::OkStatus()));
+    WEIR_RETURN_IF_ERROR(dependencies_.Outcome().value_or(absl::OkStatus()));
   }
   WEIR_RETURN_IF_ERROR(memory_.CopyIn(stream));
   WEIR_RETURN_IF_ERROR(plan_->Run(PlanRun{.stream = stream,
@@ -76,40 +68,17 @@ absl::Status Work::Launch(Stream& stream) {
   return absl::OkStatus();
 }
 
-// What was asked for may have failed by itself meanwhile.
-std::optional<absl::Status> Work::Dependency::Outcome() const {
-  std::optional<absl::Status> outcome = point().Outcome();
-  if (at->is_null() || outcome != absl::OkStatus()) return outcome;
-  return asked->Outcome().value_or(absl::OkStatus());
-}
-
-// A stream that waited on the device for a work that then failed has run on
-// what that work left behind: its own result is worth nothing.
-std::optional<absl::Status> Work::DependencyStatus() const {
-  std::optional<absl::Status> status = absl::OkStatus();
-  for (const Dependency& dependency : dependencies_) {
-    const std::optional<absl::Status> outcome = dependency.Outcome();
-    if (!outcome.has_value()) {
-      status = std::nullopt;
-    } else if (!outcome->ok()) {
-      return DependsOnFailed(dependency.asked->timeline->name(),
-                             dependency.asked->value, *outcome);
-    }
-  }
-  return status;
-}
-
 // In what a failed work left behind a kernel may find whatever fault: that work
 // is to blame.
 std::optional<absl::Status> Work::Settle(const Completion& done) {
   const bool faulty = done.fault != FaultCode::kNone;
   if (!done.status.ok() && !faulty) return done.status;
-  std::optional<absl::Status> inherited = DependencyStatus();
+  std::optional<absl::Status> inherited = dependencies_.Outcome();
   if (!faulty || inherited != absl::OkStatus()) return inherited;
   return plan_->FaultAt(done.fault_node, done.fault);
 }
 
-void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
+void Work::NoteDeviceError(const absl::Status& status, bool sticky) {
   DeviceError error;
   error.text = std::string(status.message());
   error.name = Reason(status);
@@ -119,7 +88,7 @@ void Work::NoteDeviceError(const Completion& done, const absl::Status& status) {
     if (key == "name") error.name = value;
     if (key == "code") (void)absl::SimpleAtoi(value, &error.code);
   }
-  error.sticky = done.status.code() == absl::StatusCode::kUnavailable;
+  error.sticky = sticky;
   error.node = NodeAtFault(status);
   report_.device_errors.push_back(std::move(error));
 }
@@ -129,7 +98,7 @@ void Work::Complete(const Completion& done) {
   report_.sequence = done.sequence;
   absl::Status status = done.outcome;
   if (!done.status.ok() && !GaveUp(status) && !IsInherited(status)) {
-    NoteDeviceError(done, status);
+    NoteDeviceError(status, absl::IsUnavailable(done.status));
   }
   if (return_at_ == WorkState::kCompleted) report_.wait = WaitKind::kRecord;
   if (status.ok() && !waits_apart_) {

@@ -124,11 +124,6 @@ Nanos Work::WaitDeadline() const {
   return std::min(request.deadline, longest);
 }
 
-void Work::NoteWait(const Point& point, InsertedWait::Kind kind) {
-  report_.waits.push_back(
-      {point.timeline->owner(), point.timeline->device(), point.value, kind});
-}
-
 // Parks the work until none of them is to be waited for before the launch.
 QueueItem::Step Work::WaitFor(absl::Span<const Point> points) {
   if (points.empty()) return Step::kRun;
@@ -156,7 +151,7 @@ QueueItem::Step Work::WaitForProducers() {
     }
     Point end = producer->point();
     if (end.is_null()) continue;
-    NoteWait(end, InsertedWait::Kind::kHost);
+    report_.AddWait(end, InsertedWait::Kind::kHost);
     pending.push_back(std::move(end));
   }
   if (!pending.empty()) return WaitFor(pending);
@@ -322,52 +317,27 @@ bool Work::Planned(std::shared_ptr<const Plan> plan) {
 
 QueueItem::Step Work::WaitForPoints() {
   const std::shared_ptr<EvalContext> context = this->context();
-  const Device& device = context->engine().device();
-  absl::InlinedVector<Point, 4> pending;
-  absl::InlinedVector<Dependency, 4> dependencies;
-  const auto add = [&](const Point& point) {
-    if (point.is_null()) return;
-    const std::optional<absl::Status> outcome = point.Outcome();
-    if (outcome.has_value() && outcome->ok()) {
-      NoteWait(point, InsertedWait::Kind::kNone);
-      return;
-    }
-    Dependency& dependency = dependencies.emplace_back();
-    dependency.asked = HeldPoint(point);
-    Point at = outcome.has_value() ? Point() : point.OnDevice(&device);
-    if (at.is_null() ||
-        (!device.streams_wait() && !context->lane_.IsOn(at.timeline.get()))) {
-      NoteWait(point, InsertedWait::Kind::kHost);
-      pending.push_back(point);
-      return;
-    }
-    NoteWait(point, InsertedWait::Kind::kDevice);
-    // Its outcome is remembered: what it backs was not reached just now.
-    if (at != point) dependency.at = HeldPoint(std::move(at));
-  };
-  for (const Point& point : request.after) add(point);
+  WorkDependencies::Points points(request.after.begin(), request.after.end());
   for (const InputSource& input : request.inputs) {
-    if (input.tensor.valid()) add(input.tensor.storage().writer());
+    if (input.tensor.valid()) {
+      points.push_back(input.tensor.storage().writer());
+    }
   }
-  dependencies_ = std::move(dependencies);
+  const WorkDependencies::Points pending = dependencies_.Resolve(
+      points, context->engine().device(),
+      [&context](const Timeline* timeline) {
+        return context->lane_.IsOn(timeline);
+      },
+      &report_);
   stage_ = Stage::kReady;
   return WaitFor(pending);
 }
 
 QueueItem::Step Work::TakeLane() {
   const std::shared_ptr<EvalContext> context = this->context();
-  const Device& device = context->engine().device();
   report_.ready_at = NowNanos();
   // What it was parked for is reached, or a stream can wait for it now.
-  for (Dependency& dependency : dependencies_) {
-    if (!dependency.at->is_null() || dependency.asked->Outcome().has_value()) {
-      continue;
-    }
-    Point at = dependency.asked->OnDevice(&device);
-    if (!at.is_null() && at != *dependency.asked) {
-      dependency.at = HeldPoint(std::move(at));
-    }
-  }
+  dependencies_.Refresh(context->engine().device());
   claim_ = context->lane_.Claim();
   StreamPool& pool = context->engine().streams();
   if (!claim_) {
@@ -492,14 +462,9 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
   expected = plan_->longest_ns();
   expected_device_time = plan_->longest_device_ns();
   const int64_t measured = plan_->measured_ns();
-  bool waits = false;
-  for (const Dependency& dependency : dependencies_) {
-    if (dependency.Outcome().has_value()) continue;
-    waits = true;
-    waits_apart_ |= dependency.point().timeline != stream.timeline();
-  }
+  waits_apart_ = dependencies_.AnyOpenElsewhere(stream.timeline().get());
   const bool run_inline =
-      device.host_addressable() && !waits && measured > 0 &&
+      device.host_addressable() && measured > 0 && !dependencies_.AnyOpen() &&
       !plan_->time_varies() && return_at_ == WorkState::kCompleted &&
       measured <= absl::ToInt64Nanoseconds(engine.options().inline_below);
   report_.ran_inline = run_inline;

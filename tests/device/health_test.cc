@@ -136,6 +136,40 @@ TEST(DeviceHealthTest, DestroyingAWatchWaitsForTheCallThatRuns) {
   poisoner.join();
 }
 
+// So may what it holds.
+TEST(DeviceHealthTest, AStallsWatcherIsGoneWhenItsWatchHasGone) {
+  struct Held {
+    ~Held() {
+      going->Set();
+      go_on->Wait();
+      *gone = true;
+    }
+    Event *going, *go_on;
+    std::atomic<bool>* gone;
+  };
+  DeviceHealth health;
+  Event called, reset, going, go_on;
+  std::atomic<bool> gone = false;
+  auto watch =
+      health.OnStall([&, held = std::unique_ptr<Held>(new Held{
+                             &going, &go_on, &gone})](const absl::Status&) {
+        called.Set();
+        reset.Wait();
+      });
+  std::thread staller([&] { health.SetStalled(absl::InternalError("a")); });
+  called.Wait();
+  std::thread remover([&] {
+    reset.Set();
+    watch.Reset();
+    EXPECT_TRUE(gone);
+  });
+  going.Wait();
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  go_on.Set();
+  remover.join();
+  staller.join();
+}
+
 TEST(DeviceHealthTest, ACallbackMayDestroyItsOwnWatch) {
   DeviceHealth health;
   int heard = 0;

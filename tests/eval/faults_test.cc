@@ -428,6 +428,12 @@ TEST_F(Faults, ALostDeviceFailsEverythingWithItsRootCause) {
   EXPECT_EQ(Reason(status), "DEVICE_POISONED");
   EXPECT_NE(std::string(status.message()).find("an illegal address"),
             std::string::npos);
+  // It came too late to be launched, and its report says why all the same.
+  ASSERT_EQ(watched.work->report().device_errors.size(), 1u);
+  const DeviceError& error = watched.work->report().device_errors[0];
+  EXPECT_TRUE(error.sticky);
+  EXPECT_EQ(error.name, "DEVICE_POISONED");
+  EXPECT_NE(error.text.find("an illegal address"), std::string::npos);
 }
 
 }  // namespace

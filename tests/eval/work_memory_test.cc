@@ -1,0 +1,182 @@
+#include "kernels/eval/work_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "tests/device/fault_injecting_device.h"
+#include "tests/eval/eval_fixture.h"
+
+namespace weir {
+namespace {
+
+// Of a device that copies what it reads, and where taking memory waits.
+class WorkMemoryTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kElements = 2000;
+  static constexpr size_t kBytes = kElements * sizeof(float);
+
+  WorkMemoryTest() : registry_(MakeOpRegistry()) {
+    auto device = std::make_unique<FaultInjectingDevice>(
+        MakeCpuDevice({.cpu_threads = 1}));
+    device_ = device.get();
+    device_->set_allocation_waits();
+    device_->set_takes_copies();
+    EngineOptions options;
+    options.streams.max = 1;
+    options.pinned_bytes = size_t{1} << 20;
+    options.tensor_bytes = size_t{64} << 10;
+    auto engine = Engine::Create(std::move(device), registry_.get(), options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    auto program =
+        Program::Compile(MakeGraph("Neg", 1), engine_->device(), *registry_);
+    EXPECT_TRUE(program.ok()) << program.status();
+    request_.program = *std::move(program);
+    request_.inputs = {Floats(values_)};
+    HostTensor shape;
+    shape.dtype = DType::kFloat;
+    shape.dims = request_.inputs[0].dims;
+    auto plan = request_.program->MakePlan({shape});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    plan_ = *std::move(plan);
+    auto lease = engine_->streams().TryAcquire();
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    lease_ = *std::move(lease);
+  }
+
+  ~WorkMemoryTest() override { lease_.Reset(); }
+
+  void SetPlan() { memory_.SetPlan(plan_.get(), device_->host_addressable()); }
+  absl::StatusOr<bool> TakeAtHand() {
+    return memory_.TakeAtHand(*engine_, lane(), 1);
+  }
+  absl::Status Reserve() { return memory_.Reserve(*engine_, lane(), 1); }
+  // All that the run needs, as the stages do it.
+  void TakeAll() {
+    ASSERT_EQ(Reserve(), absl::OkStatus());
+    const absl::StatusOr<bool> there = TakeAtHand();
+    ASSERT_TRUE(there.ok() && *there) << there.status();
+  }
+  Lane& lane() { return *lease_.lane(); }
+  size_t pinned() const { return engine_->pinned().stats().leased_bytes; }
+  uint64_t allocations() const {
+    return device_->calls(DeviceCall::kAllocate) +
+           device_->calls(DeviceCall::kAllocatePinned);
+  }
+  // What the stream is given of the input.
+  float FirstInput() {
+    const auto* at = static_cast<const float*>(memory_.inputs()[0]);
+    return *at;
+  }
+
+  std::unique_ptr<OpRegistry> registry_;
+  FaultInjectingDevice* device_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  std::vector<float> values_ = std::vector<float>(kElements, 3);
+  std::shared_ptr<const Plan> plan_;
+  StreamLease lease_;
+  WorkRequest request_;
+  RunResult result_;
+  SyncReport report_;
+  WorkMemory memory_{&request_, &result_, &report_};
+};
+
+TEST_F(WorkMemoryTest, WhatHasToBeMadeIsMadeByWhoMayWait) {
+  request_.outputs = {OutputWish::kInline};
+  SetPlan();
+  const uint64_t before = allocations();
+  absl::StatusOr<bool> there = TakeAtHand();
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_FALSE(*there);
+  EXPECT_EQ(allocations(), before) << "it may not wait";
+  ASSERT_TRUE(Reserve().ok());
+  EXPECT_GT(allocations(), before);
+  const uint64_t made = allocations();
+  there = TakeAtHand();
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_TRUE(*there);
+  EXPECT_EQ(allocations(), made) << "it is there";
+}
+
+TEST_F(WorkMemoryTest, AllOfItGoesBack) {
+  request_.outputs = {OutputWish::kInline};
+  SetPlan();
+  ASSERT_TRUE(Reserve().ok());
+  EXPECT_GE(pinned(), 2 * kBytes) << "the input's copy and the result";
+  memory_.ReleaseInputs();
+  EXPECT_GE(pinned(), kBytes) << "the result stays";
+  EXPECT_LT(pinned(), 2 * kBytes);
+  result_.Reset();
+  memory_.Reset();
+  EXPECT_EQ(pinned(), 0u);
+}
+
+TEST_F(WorkMemoryTest, InputsAreCopiedOnceAndCounted) {
+  request_.outputs = {OutputWish::kInline};
+  SetPlan();
+  TakeAll();
+  EXPECT_FALSE(memory_.StagesMuch());
+  memory_.StageInputs();
+  EXPECT_EQ(report_.bytes_in, kBytes);
+  std::fill(values_.begin(), values_.end(), 7);
+  memory_.StageInputs();
+  EXPECT_EQ(report_.bytes_in, kBytes);
+  memory_.Assign(lane());
+  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  EXPECT_EQ(FirstInput(), 3) << "as it was when it was copied";
+}
+
+// The caller changes its bytes before there is a plan.
+TEST_F(WorkMemoryTest, OwnedInputsAreAsTheyWere) {
+  request_.outputs = {OutputWish::kInline};
+  ASSERT_TRUE(memory_.OwnInputs(engine_->pinned()).ok());
+  std::fill(values_.begin(), values_.end(), 7);
+  SetPlan();
+  TakeAll();
+  memory_.StageInputs();
+  memory_.Assign(lane());
+  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  EXPECT_EQ(FirstInput(), 3);
+}
+
+// Or when there is one, and no memory at hand for where it has to be.
+TEST_F(WorkMemoryTest, KeptInputsAreAsTheyWere) {
+  request_.outputs = {OutputWish::kInline};
+  SetPlan();
+  const uint64_t before = allocations();
+  ASSERT_TRUE(memory_.KeepInputs(engine_->pinned()).ok());
+  EXPECT_EQ(allocations(), before);
+  std::fill(values_.begin(), values_.end(), 7);
+  TakeAll();
+  memory_.StageInputs();
+  memory_.Assign(lane());
+  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  EXPECT_EQ(FirstInput(), 3);
+}
+
+TEST_F(WorkMemoryTest, AResultThatIsKeptLiesInATensor) {
+  request_.outputs = {OutputWish::kKeep};
+  SetPlan();
+  ASSERT_TRUE(Reserve().ok());
+  ASSERT_EQ(result_.kept.size(), 1u);
+  EXPECT_TRUE(result_.kept[0].valid());
+  EXPECT_LT(pinned(), 2 * kBytes) << "nothing is read on the host";
+}
+
+TEST_F(WorkMemoryTest, WhatIsRefusedSaysWhichMemoryIsShort) {
+  request_.outputs = {OutputWish::kInline};
+  SetPlan();
+  device_->Fail(DeviceCall::kAllocatePinned,
+                absl::ResourceExhaustedError("none"), 1, 100);
+  EXPECT_EQ(Reason(Reserve()), "HOST_MEMORY_EXHAUSTED");
+  EXPECT_EQ(pinned(), 0u);
+}
+
+}  // namespace
+}  // namespace weir
