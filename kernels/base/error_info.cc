@@ -122,6 +122,7 @@ absl::Status Inherited(const absl::Status& cause, std::string_view prefix) {
   if (cause.ok() || IsInherited(cause)) return cause;
   absl::Status result = Annotate(cause, prefix);
   result.SetPayload(kInheritedUrl, absl::Cord());
+  result.ErasePayload(kFieldUrl);  // of another request
   return result;
 }
 

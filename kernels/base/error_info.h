@@ -53,7 +53,8 @@ WEIR_EXPORT absl::Status Annotate(const absl::Status& status,
 
 // What becomes of that which depends on something that ended with `cause`:
 // annotated with what that is, unless `cause` was inherited itself. So an error
-// that goes through a thousand works names the first, and does not grow.
+// that goes through a thousand works names the first, and does not grow. The
+// field is not inherited: it is one of another request.
 WEIR_EXPORT absl::Status Inherited(const absl::Status& cause,
                                    std::string_view prefix);
 WEIR_EXPORT bool IsInherited(const absl::Status& status);

@@ -142,6 +142,12 @@ absl::Status CheckFeatures(const inference::ModelConfig& config) {
     return absl::InvalidArgumentError(
         "version_policy: specific lists no version");
   }
+  for (const int64_t version : config.version_policy().specific().versions()) {
+    if (version > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("version_policy: specific lists version ", version,
+                     "; versions begin with 1"));
+  }
   for (const inference::ModelInput& input : config.input()) {
     const std::string label = absl::StrCat("input \"", input.name(), "\": ");
     if (input.has_reshape()) {

@@ -271,7 +271,8 @@ absl::StatusOr<inference::ModelConfig> ModelRepository::State::ReadConfig(
   const fs::path path = ModelPath(name) / kConfigFile;
   std::error_code error;
   std::string text;
-  if (fs::exists(path, error)) {
+  // Whoever made a link to nowhere wanted a configuration.
+  if (fs::symlink_status(path, error).type() != fs::file_type::not_found) {
     WEIR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file,
                           ModelFile::Open(path.string()));
     if (file->size() > kMaxConfigBytes) {

@@ -58,6 +58,15 @@ TEST(ErrorInfoTest, WhatIsInheritedNamesItsOriginOnce) {
   EXPECT_EQ(Reason(status), "TORN");
 }
 
+TEST(ErrorInfoTest, AFieldOfAnotherRequestIsNotInherited) {
+  const absl::Status cause =
+      WithField(absl::InvalidArgumentError("too short"), "inputs[2]");
+  const absl::Status status = Inherited(cause, "work 7 failed: ");
+  EXPECT_EQ(status.message(), "work 7 failed: too short");
+  EXPECT_EQ(Field(status), "");
+  EXPECT_EQ(Field(cause), "inputs[2]");
+}
+
 TEST(ErrorInfoTest, AnnotateKeepsCodeAndDetails) {
   const absl::Status status = Annotate(
       WithField(WithReason(absl::NotFoundError("gone"), "LOST", {{"a", "b"}}),

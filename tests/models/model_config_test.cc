@@ -254,6 +254,9 @@ TEST(ModelConfigTest, NamesWhatIsTritonsAlone) {
   // neither.
   ExpectError(Read("is_non_linear_format_io: true").status(),
               absl::StatusCode::kInvalidArgument, {"no field named"});
+  ExpectError(Read("version_policy { specific { versions: [1, 0] } }").status(),
+              absl::StatusCode::kInvalidArgument,
+              {"version_policy", "version 0"});
   ExpectError(Read("version_policy { specific {} }").status(),
               absl::StatusCode::kInvalidArgument,
               {"version_policy", "no version"});

@@ -286,6 +286,20 @@ TEST_F(RepositoryTest, ALinkToNowhereIsARefusedModel) {
   EXPECT_THAT(Reason(*repository, "sum"), HasSubstr("sum/2/model.onnx"));
 }
 
+TEST_F(RepositoryTest, AConfigurationThatLeadsNowhereIsNotPassedOver) {
+  WriteModel("sum", "1");
+  WriteModel("loop", "1");
+  std::filesystem::create_symlink("/nowhere/at/all",
+                                  folder_.path() / "sum" / "config.pbtxt");
+  std::filesystem::create_symlink("config.pbtxt",
+                                  folder_.path() / "loop" / "config.pbtxt");
+  const auto repository = Load();
+  for (const char* name : {"sum", "loop"}) {
+    EXPECT_FALSE(repository->Find(name, "").ok());
+    EXPECT_THAT(Reason(*repository, name), HasSubstr("config.pbtxt"));
+  }
+}
+
 // The root of an ext4 volume has it, and nobody put it there.
 TEST_F(RepositoryTest, PassesOverWhatAFileSystemKeepsForItself) {
   WriteModel("sum", "1");
