@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
-#include "kernels/device/devices.h"
 
 namespace weir {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "server/observe/logger.h"
 
 namespace weir {

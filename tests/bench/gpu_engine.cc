@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/devices.h"
 #include "tests/bench/gpu_bare.h"
 
 namespace weir::bench {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/bench/model_case.h"
 #include "tests/bench/model_contenders.h"

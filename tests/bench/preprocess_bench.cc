@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "benchmark/benchmark.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/bench/judged.h"
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 
 namespace weir {

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/device.h"
-#include "kernels/device/devices.h"
 #include "tests/base/event.h"
 
 namespace weir {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "tests/device/test_task.h"
 
 namespace weir {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
-#include "kernels/device/devices.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"

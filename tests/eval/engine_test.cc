@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/clock.h"
-#include "kernels/device/devices.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/thread_role.h"
-#include "kernels/device/devices.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/work_waiter.h"

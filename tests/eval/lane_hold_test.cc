@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/timer_queue.h"
-#include "kernels/device/devices.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/ops/registry.h"
 
 namespace weir {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/device/cuda/cuda_device.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/cuda/register.h"
 #include "kernels/ops/registry.h"
 

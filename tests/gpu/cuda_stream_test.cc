@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/device/test_task.h"
 

@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/base/eventually.h"
 #include "tests/conformance/gate.h"

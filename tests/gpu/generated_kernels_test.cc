@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/device/cuda/cuda_device.h"
-#include "kernels/device/devices.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/program.h"
 #include "kernels/ops/cuda/elementwise.h"

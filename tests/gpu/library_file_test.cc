@@ -12,8 +12,8 @@
 #include <iterator>
 #include <string>
 
+#include "kernels/backend/devices.h"
 #include "kernels/device/cuda/dynamic_library.h"
-#include "kernels/device/devices.h"
 
 namespace weir {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/saturating.h"
-#include "kernels/device/devices.h"
 #include "kernels/graph/program.h"
 #include "tests/graph/plan_runner.h"
 #include "tests/graph/test_operators.h"

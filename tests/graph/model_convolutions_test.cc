@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/program.h"
 #include "tests/graph/test_operators.h"

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/device.h"
-#include "kernels/device/devices.h"
 #include "kernels/graph/plan.h"
 
 namespace weir::testing {

@@ -8,10 +8,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/reclaimer.h"
-#include "kernels/device/devices.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/graph/test_operators.h"

@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/devices.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/work_waiter.h"

@@ -23,7 +23,7 @@ FOLDERS = ("kernels", "server", "client", "proto", "tests")
 SOURCES = {".h", ".cc", ".cu", ".cuh"}
 
 # Within kernels/, left to right.
-LAYERS = ("base", "device", "tensor", "ops", "graph", "eval")
+LAYERS = ("base", "device", "tensor", "ops", "backend", "graph", "eval")
 
 # Top-level folders that each folder may include.
 MAY_INCLUDE = {
@@ -55,6 +55,7 @@ KIND = re.compile(r"\bDeviceKind::k[A-Z]")
 KIND_ALLOWED = (
     "kernels/device/",  # backends, and their names
     "kernels/ops/",  # whose kernels these are, and what they cost
+    "kernels/backend/",  # whose kernels it registers
     "kernels/graph/evaluation_size.cc",  # how their operations count
     "kernels/graph/host_evaluator.cc",  # the device of the host's own kernels
     # What the wire calls a device.

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/reclaimer.h"
-#include "kernels/device/devices.h"
 #include "proto/inference/model_config.pb.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/graph/plan_runner.h"

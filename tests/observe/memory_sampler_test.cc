@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/image/jpeg_decoder.h"
 #include "kernels/ops/registry.h"
 #include "tests/ops/image/test_images.h"

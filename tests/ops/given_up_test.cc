@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/device/cpu_team.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/ops/op_test.h"
 

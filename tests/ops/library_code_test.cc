@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/ops/op_test.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/absl_view.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/ops/op_test.h"
 

@@ -7,9 +7,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/devices.h"
 #include "tests/device/test_task.h"
 #include "tests/ops/image/every_target.h"
 

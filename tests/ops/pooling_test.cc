@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/ops/op_test.h"
 

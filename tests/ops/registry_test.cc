@@ -8,7 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "tests/ops/op_test.h"
 
 namespace weir {

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/ops/registry.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/devices.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/server/server_fixture.h"

@@ -10,7 +10,7 @@
 
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "tests/observe/holding_log.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/server/raw_stream.h"

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "client/cpp/client.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/observe/holding_log.h"

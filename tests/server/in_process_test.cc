@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/mutex.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/timer_queue.h"
-#include "kernels/device/devices.h"
 #include "kernels/ops/registry.h"
 #include "tests/base/event.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 
 namespace weir {
 namespace {

@@ -1,8 +1,8 @@
 #include "kernels/tensor/memory_pool.h"
 
 #include "gtest/gtest.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/devices.h"
 #include "tests/device/fault_injecting_device.h"
 
 namespace weir {

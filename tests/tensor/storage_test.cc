@@ -1,5 +1,5 @@
 #include "gtest/gtest.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "kernels/tensor/memory_pool.h"
 #include "kernels/tensor/tensor.h"
 

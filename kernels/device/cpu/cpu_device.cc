@@ -17,7 +17,6 @@
 #include "kernels/base/philox.h"
 #include "kernels/base/saturating.h"
 #include "kernels/device/cpu/host_limits.h"
-#include "kernels/device/devices.h"
 
 namespace weir {
 namespace {
@@ -190,14 +189,6 @@ absl::StatusOr<void*> CpuDevice::AllocatePinnedRaw(size_t bytes) {
 
 void CpuDevice::FreePinnedRaw(void* data, size_t bytes) {
   FreeAligned(data, bytes);
-}
-
-std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {
-  const int threads =
-      options.cpu_threads > 0 ? options.cpu_threads : CpuQuota();
-  return std::make_unique<CpuDevice>(
-      threads, AllowedMemory(HostFiles(), InstalledMemory()),
-      options.streams_wait, options.cpu_ordinal);
 }
 
 }  // namespace weir

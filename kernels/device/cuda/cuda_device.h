@@ -23,7 +23,7 @@
 #include "kernels/device/cuda/record_slab.h"
 #include "kernels/device/cuda/staged_copy.h"
 #include "kernels/device/device.h"
-#include "kernels/device/devices.h"
+#include "kernels/device/device_options.h"
 
 namespace weir {
 namespace cuda {

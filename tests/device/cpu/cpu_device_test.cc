@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/device/cpu/host_limits.h"
-#include "kernels/device/devices.h"
 #include "tests/device/test_task.h"
 
 namespace weir {

@@ -1,4 +1,4 @@
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -8,10 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/backend/cuda_backend.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/build_info.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/cuda_backend.h"
+#include "kernels/device/cpu/cpu_device.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/cuda_name.h"
 
 namespace weir {
@@ -83,6 +85,14 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(
 }  // namespace
 
 std::string_view BuildId() { return kBuildId; }
+
+std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {
+  const int threads =
+      options.cpu_threads > 0 ? options.cpu_threads : CpuQuota();
+  return std::make_unique<CpuDevice>(
+      threads, AllowedMemory(HostFiles(), InstalledMemory()),
+      options.streams_wait, options.cpu_ordinal);
+}
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(std::string_view which,
                                                    const DeviceOptions& options,

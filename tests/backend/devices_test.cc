@@ -1,4 +1,4 @@
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -6,7 +6,8 @@
 #pragma once
 
 #include "kernels/device/device.h"
-#include "kernels/device/devices.h"
+#include "kernels/device/device_options.h"
+#include "kernels/ops/registry.h"
 
 namespace weir {
 

@@ -1,5 +1,5 @@
 // The one function that libweir_cuda.so exports.
-#include "kernels/device/cuda_backend.h"
+#include "kernels/backend/cuda_backend.h"
 
 #include <cstring>
 #include <memory>
