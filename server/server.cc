@@ -29,7 +29,7 @@
 #include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
 #include "server/observe/line_writer.h"
-#include "server/observe/pool_gauges.h"
+#include "server/pool_gauges.h"
 #include "server/rpc/frame_guard.h"
 #include "server/rpc/frame_meter.h"
 #include "server/rpc/grpc_log.h"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -14,6 +15,10 @@
 #include "server/bytes/call_arena.h"
 
 namespace weir {
+
+// Elements of text of one definition's constants and attributes in all, and of
+// all inputs of one request: each takes far more than its bytes on the wire.
+inline constexpr int64_t kMaxTextElements = int64_t{1} << 22;
 
 // Splits `raw` into exactly out.size() elements that point into it or the
 // arena. INVALID_ARGUMENT if it holds fewer or more; what the arena refuses.

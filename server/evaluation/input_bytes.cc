@@ -8,7 +8,6 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "server/bytes/bytes_elements.h"
-#include "server/models/definition_import.h"
 
 namespace weir {
 namespace {

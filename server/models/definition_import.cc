@@ -14,6 +14,7 @@
 #include "kernels/graph/names.h"
 #include "kernels/graph/opsets.h"
 #include "proto/weir/v1/graph.pb.h"
+#include "server/bytes/bytes_elements.h"
 
 namespace weir {
 namespace {

@@ -27,10 +27,6 @@ struct GivenInput {
 // about the definition: ".inputs[2]".
 inline constexpr char kRequestField[] = ".";
 
-// Elements of text of one definition's constants and attributes in all, and of
-// all inputs of one request: each takes far more than its bytes on the wire.
-inline constexpr int64_t kMaxTextElements = int64_t{1} << 22;
-
 // An input that the definition declares without a spec takes element type and
 // rank from `given`; with neither it is INVALID_ARGUMENT, as is one that is
 // given and not declared. Text of more than kMaxTextElements is

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Checks the rules of ARCHITECTURE.md that no compiler holds.
 
-Layers: each includes only what stands to its left; kernels know neither gRPC
-nor protobuf; the client never includes kernels; gRPC appears only in the
-transport; evaluations know neither services nor the transport. Kinds of device
-are told apart by backends, kernels and what the wire calls them. Names: no
-utils, helpers or common; tests mirror the tree. Text: include guards, our own
-Mutex, no ranges views, no notes to self; attributes of nodes are not read by
+Layers: each includes only what stands to its left, declares no class of what
+stands to its right, and holds the code of its headers; the folders of server/
+have such an order too; kernels know neither gRPC nor protobuf; the client never
+includes kernels; gRPC appears only in the transport; evaluations know neither
+services nor the transport. Kinds of device are told apart by backends, kernels
+and what the wire calls them. Names: no utils, helpers or common; tests mirror
+the tree. Text: include guards, our own Mutex, no ranges views, no notes to
+self; attributes of nodes are not read by
 the kernels of one device; a silenced check of clang-tidy is named, and one that
 .clang-tidy asks for. Pages name files that are there. An exemption from a rule
 that exempts nothing is a finding itself.
@@ -24,6 +26,20 @@ SOURCES = {".h", ".cc", ".cu", ".cuh"}
 
 # Within kernels/, left to right.
 LAYERS = ("base", "device", "tensor", "ops", "backend", "graph", "eval")
+
+# The folders of server/, left to right, and the files beside them.
+SERVER_ORDER = (
+    ("server/bytes/",),
+    ("server/scheduling/",),
+    ("server/models/",),
+    ("server/rpc/",),
+    ("server/evaluation/",),
+    ("server/observe/",),
+    ("server/options.", "server/environment.", "server/device_list."),
+    ("server/engines.",),
+    ("server/services/",),
+    ("server/",),
+)
 
 # Top-level folders that each folder may include.
 MAY_INCLUDE = {
@@ -107,6 +123,27 @@ def layer_of(path):
     return None
 
 
+def place_of(path):
+    """Where a file stands from left to right, with the name of that place, or
+    None for one that stands in no such order."""
+    layer = layer_of(path)
+    if layer is not None:
+        return layer, LAYERS[layer]
+    for rank, part in enumerate(SERVER_ORDER):
+        if path.startswith(part):
+            return len(LAYERS) + rank, part[0].rstrip(".")
+    return None
+
+
+def check_order(path, other):
+    """Returns what stands left of what, if `path` may not know what `other`
+    holds."""
+    own, its = place_of(path), place_of(other)
+    if own is not None and its is not None and its > own:
+        return f"{own[1]} stands left of {its[1]}"
+    return None
+
+
 def check_include(path, header):
     """Returns what is wrong with `path` including `header`, or None."""
     folder = top_folder(path)
@@ -119,16 +156,15 @@ def check_include(path, header):
     if folder == "kernels":
         if GRPC.search(header) or PROTOBUF.search(header):
             return f"kernels knows neither gRPC nor protobuf: {header}"
-        own, other = layer_of(path), layer_of(header)
-        if own is not None and other is not None and other > own:
-            return (f"{LAYERS[own]} stands left of {LAYERS[other]}"
-                    f" and may not include {header}")
     for part, allowed in PARTS_OF_SERVER.items():
         if not path.startswith(part):
             continue
         if PROTOBUF.search(header) or (header.startswith("server/")
                                        and not header.startswith(allowed)):
             return f"{part} may not include {header}"
+    order = check_order(path, header)
+    if order:
+        return f"{order} and may not include {header}"
     if GRPC.search(header) and not may_use_grpc(path):
         return f"gRPC belongs into server/rpc or server/server: {header}"
     return None
@@ -220,6 +256,42 @@ def source_files(root):
                 yield path
 
 
+DEFINITION = re.compile(r"^(?:class|struct)\s+(?:WEIR_EXPORT\s+)?(\w+)"
+                        r"[^;({]*[{]", re.MULTILINE)
+DECLARATION = re.compile(r"^(?:class|struct)\s+(\w+);")
+
+
+def check_declarations(root):
+    """Yields findings about headers whose classes or code stand elsewhere: a
+    class is not declared to the left of where it is, and a header's code stands
+    in its layer."""
+    headers = [path.relative_to(root).as_posix()
+               for path in source_files(root) if path.suffix == ".h"]
+    homes = {}
+    for header in headers:
+        for name in DEFINITION.findall((root / header).read_text("utf-8")):
+            homes.setdefault(name, []).append(header)
+    for header in headers:
+        lines = (root / header).read_text("utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            found = DECLARATION.match(line)
+            orders = [check_order(header, home)
+                      for home in homes.get(found[1], ())] if found else []
+            if orders and all(orders):
+                yield (f"{header}:{number}: {orders[0]} and may not declare "
+                       f"{found[1]}")
+    for path in source_files(root):
+        if path.suffix != ".cc":
+            continue
+        source = path.relative_to(root).as_posix()
+        includes = map(INCLUDE.match, path.read_text("utf-8").splitlines())
+        header = next((found[2] for found in includes if found), "")
+        place = place_of(header)
+        if (header.endswith(f"/{path.stem}.h") and place is not None and
+                place_of(source) not in (place, None)):
+            yield f"{source}: {header} stands in {place[1]}"
+
+
 def check_page(root, path):
     """Yields findings about the paths that a page names. A word in capitals is
     a placeholder."""
@@ -240,17 +312,37 @@ def topics(root):
     return re.findall(r"`([^`]*)`", row[1]) if row else []
 
 
+def folders_of(root, parent):
+    """The folders below `parent`, as paths from there."""
+    return {path.relative_to(root / parent).as_posix()
+            for path in (root / parent).rglob("*")
+            if path.is_dir() and path.name != "__pycache__"}
+
+
 def check_mirror(root):
-    """Yields findings about the folders of tests/."""
-    mirrored = {path.name for parent in ("kernels", "server")
-                for path in (root / parent).glob("*") if path.is_dir()}
-    mirrored |= {path.name for path in root.glob("*") if path.is_dir()}
-    folders = {path.name for path in (root / "tests").glob("*")
-               if path.is_dir() and path.name != "__pycache__"}
-    for name in sorted(folders - mirrored - set(topics(root))):
-        yield (f"tests/{name}: mirrors no folder of the tree, and "
-               "ARCHITECTURE.md does not name it")
-    for name in topics(root):
+    """Yields findings about the folders of tests/: each mirrors one of the tree
+    or is named by ARCHITECTURE.md, and each of the tree with code has its own,
+    or a test program of its name."""
+    own = topics(root)
+    sources = {}  # by the folder of tests/ that they have
+    for parent, below in (("kernels", ""), ("server", ""),
+                          ("client", "client/")):
+        for folder in folders_of(root, parent):
+            if any(path.suffix in SOURCES
+                   for path in (root / parent / folder).iterdir()):
+                sources[below + folder] = f"{parent}/{folder}"
+    tops = {path.name for path in root.glob("*") if path.is_dir()}
+    folders = folders_of(root, "tests")
+    for name in sorted(folders - tops - set(sources)):
+        if not any(name == topic or name.startswith(f"{topic}/")
+                   for topic in own):
+            yield (f"tests/{name}: mirrors no folder of the tree, and "
+                   "ARCHITECTURE.md does not name it")
+    for name, folder in sorted(sources.items()):
+        if (name not in folders and
+                not (root / "tests" / f"{name}_test.cc").exists()):
+            yield f"{folder}: there is no tests/{name} and no {name}_test.cc"
+    for name in own:
         if name not in folders:
             yield (f"ARCHITECTURE.md: there is no tests/{name}, which need "
                    "mirror nothing")
@@ -290,6 +382,7 @@ def check_tree(root, of_whole_tree=True):
             findings.extend(check_page(root, path))
     if of_whole_tree:
         findings.extend(check_mirror(root))
+        findings.extend(check_declarations(root))
         findings.extend(check_exemptions(root))
     return findings
 

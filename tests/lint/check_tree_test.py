@@ -44,6 +44,50 @@ class CheckTreeTest(unittest.TestCase):
         self.refuses("kernels/device/cpu/strand.cc",
                      '#include "kernels/tensor/shape.h"\n', "stands left of")
 
+    def test_folders_of_the_server_include_left_only(self):
+        self.accepts("server/observe/metrics.cc",
+                     '#include "server/rpc/transport.h"\n')
+        self.accepts("server/services/explain.cc",
+                     '#include "server/engines.h"\n')
+        self.accepts("server/server.cc", '#include "server/health.h"\n')
+        for path, header in (("rpc/transport.cc", "observe/metrics.h"),
+                             ("observe/metrics.cc", "options.h"),
+                             ("options.cc", "engines.h"),
+                             ("engines.cc", "services/explain.h"),
+                             ("services/explain.cc", "health.h")):
+            self.refuses(f"server/{path}", f'#include "server/{header}"\n',
+                         "stands left of")
+
+    def declarations(self):
+        return list(check_tree.check_declarations(self.root))
+
+    def test_a_class_is_declared_where_its_layer_is_known(self):
+        self.write("kernels/ops/registry.h",
+                   "class WEIR_EXPORT OpRegistry {\n};\nstruct Op final\n"
+                   "    : Base {\n};\n")
+        self.write("kernels/ops/op.h", "class OpRegistry;\n")
+        self.write("kernels/graph/plan.h", "class OpRegistry;\n")
+        self.write("kernels/device/device.h", "class Elsewhere;\n")
+        self.assertEqual(self.declarations(), [])
+        self.write("kernels/device/devices.h", "\nclass OpRegistry;\n")
+        self.write("kernels/tensor/tensor.h", "struct Op;\n")
+        one, other = self.declarations()
+        self.assertTrue(one.startswith("kernels/device/devices.h:2:"), one)
+        self.assertIn("may not declare OpRegistry", one)
+        self.assertIn("may not declare Op", other)
+
+    def test_the_code_of_a_header_stands_in_its_layer(self):
+        self.write("kernels/ops/pooling.h", "")
+        own = '#include "kernels/ops/pooling.h"\n'
+        self.write("kernels/ops/cuda/pooling.cc", own)
+        self.write("tests/ops/pooling.cc", own)
+        self.write("kernels/graph/pools.cc", own)
+        self.assertEqual(self.declarations(), [])
+        self.write("kernels/graph/pooling.cc", own)
+        [finding] = self.declarations()
+        self.assertIn("kernels/graph/pooling.cc: kernels/ops/pooling.h stands "
+                      "in ops", finding)
+
     def test_kernels_stay_free_of_the_wire(self):
         for header in ("<grpcpp/grpcpp.h>", "<google/protobuf/message.h>",
                        "<onnx/onnx_pb.h>"):
@@ -163,10 +207,25 @@ class CheckTreeTest(unittest.TestCase):
         self.write("ARCHITECTURE.md", self.TOPICS)
         self.assertEqual(self.mirrored(
             "tests/fuzz/x", "tests/lint/x", "kernels/base/a.h",
-            "server/rpc/a.h", "client/cli/a.h", "tests/base/a_test.cc",
-            "tests/rpc/a_test.cc", "tests/client/a_test.cc"), [])
+            "server/rpc/a.h", "client/cli/a.h", "kernels/graph/passes/a.h",
+            "kernels/graph/a.h", "server/CMakeLists.txt",
+            "tests/base/a_test.cc", "tests/rpc/a_test.cc",
+            "tests/client/cli/a_test.cc", "tests/graph/passes_test.cc",
+            "tests/fuzz/seeds/x"), [])
         [finding] = self.mirrored("tests/oddities/a_test.cc")
         self.assertIn("tests/oddities: mirrors no folder", finding)
+
+    def test_folders_below_the_first_are_mirrored_both_ways(self):
+        self.write("ARCHITECTURE.md", self.TOPICS)
+        self.assertEqual(self.mirrored(
+            "tests/fuzz/x", "tests/lint/x", "kernels/device/a.h",
+            "tests/device/a_test.cc"), [])
+        [finding] = self.mirrored("kernels/device/cpu/a.h")
+        self.assertIn("kernels/device/cpu: there is no tests/device/cpu",
+                      finding)
+        self.assertEqual(self.mirrored("tests/device/cpu/a_test.cc"), [])
+        [finding] = self.mirrored("tests/device/gpu/a_test.cc")
+        self.assertIn("tests/device/gpu: mirrors no folder", finding)
 
     def test_an_exemption_must_exempt_something(self):
         self.write("ARCHITECTURE.md", self.TOPICS)

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "proto/weir/v1/graph.pb.h"
+#include "server/bytes/bytes_elements.h"
 
 namespace weir {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "client/cpp/load.h"
-#include "tests/client/paced_server.h"
+#include "tests/client/cpp/paced_server.h"
 #include "tests/server/child_process.h"
 
 namespace weir::client {

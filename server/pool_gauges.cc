@@ -1,4 +1,4 @@
-#include "server/observe/pool_gauges.h"
+#include "server/pool_gauges.h"
 
 #include <map>
 #include <set>

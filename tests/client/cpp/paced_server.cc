@@ -1,4 +1,4 @@
-#include "tests/client/paced_server.h"
+#include "tests/client/cpp/paced_server.h"
 
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/async_generic_service.h>
