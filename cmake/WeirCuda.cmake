@@ -1,11 +1,9 @@
 # Decides whether the CUDA backend is built and where its toolkit is. Sets
-# WEIR_CUDA_ENABLED and, if on, prepares enable_language(CUDA), which
-# kernels/device/cuda/CMakeLists.txt calls; `weir_cuda_toolkit` carries headers
-# and flags. deploy/setup.sh puts what a toolkit lacks (nvJPEG,
+# WEIR_CUDA_ENABLED and, if on, WEIR_CUDA_ROOT; `weir_cuda_toolkit` carries
+# headers and flags. Host code alone is compiled here: kernels are, by NVRTC,
+# where they run. deploy/setup.sh puts what a toolkit lacks (nvJPEG,
 # cudnn-frontend) into WEIR_CUDA_EXTRAS.
 
-set(WEIR_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING
-  "GPU architectures to compile for; the last one also as PTX")
 set(WEIR_CUDA_EXTRAS "$ENV{WEIR_CUDA_EXTRAS}" CACHE PATH
   "Where deploy/setup.sh unpacked what the CUDA toolkit lacks")
 if(NOT WEIR_CUDA_EXTRAS)
@@ -33,17 +31,6 @@ file(REAL_PATH "${WEIR_NVCC}" nvcc)
 cmake_path(GET nvcc PARENT_PATH WEIR_CUDA_ROOT)
 cmake_path(GET WEIR_CUDA_ROOT PARENT_PATH WEIR_CUDA_ROOT)
 set(WEIR_CUDA_ENABLED TRUE)
-
-# enable_language(CUDA) reads these. CMake 3.25 does not know that nvcc speaks
-# C++20, so the option for it is spelled out here.
-set(CMAKE_CUDA_COMPILER "${nvcc}" CACHE FILEPATH "CUDA compiler")
-set(CMAKE_CUDA_ARCHITECTURES "${WEIR_CUDA_ARCHITECTURES}")
-set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
-set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_EXTENSIONS OFF)
-set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "--std=c++20")
-set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "--std=c++20")
 
 add_library(weir_cuda_toolkit INTERFACE)
 add_library(weir::cuda_toolkit ALIAS weir_cuda_toolkit)
@@ -89,8 +76,7 @@ foreach(optional IN ITEMS CUB CUFFT CUDNN CUDNN_FRONTEND NVJPEG)
     list(APPEND missing ${optional})
   endif()
 endforeach()
-message(STATUS "weir: CUDA from ${WEIR_CUDA_ROOT} for "
-  "${WEIR_CUDA_ARCHITECTURES}")
+message(STATUS "weir: CUDA from ${WEIR_CUDA_ROOT}")
 if(missing)
   message(STATUS "weir: without ${missing} (deploy/setup.sh fetches them)")
 endif()
