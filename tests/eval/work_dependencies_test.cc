@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/devices.h"
 #include "tests/device/fault_injecting_device.h"
 
 namespace weir {
