@@ -46,11 +46,11 @@ absl::StatusOr<std::string> ReadToken(const std::string& flag) {
   const char* const source = given ? kTokenFlag : kTokenVariable;
   auto content = ReadFile(path);
   if (!content.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, ": ", std::string(content.status().message())));
+    return absl::Status(content.status().code(),
+                        absl::StrCat(source, ": ", content.status().message()));
   }
   if (!(std::istringstream(*std::move(content)) >> token)) {
-    return absl::InvalidArgumentError(
+    return absl::FailedPreconditionError(
         absl::StrCat(source, ": ", path, " holds no token"));
   }
   return token;
@@ -58,10 +58,10 @@ absl::StatusOr<std::string> ReadToken(const std::string& flag) {
 
 int Drain(const GlobalFlags& global, const std::string& token_file) {
   auto token = ReadToken(token_file);
-  if (!token.ok()) return ReportArgument(global, token.status());
+  if (!token.ok()) return Report(global, token.status());
   Client client(global.options());
   auto response = client.Drain(*token);
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) return Report(global, response.status());
   if (global.json) {
     PrintJson(MessageJson(*response));
     return 0;
@@ -80,13 +80,12 @@ int Drain(const GlobalFlags& global, const std::string& token_file) {
 int SetLevel(const GlobalFlags& global, const std::string& token_file,
              const std::string& level) {
   auto token = ReadToken(token_file);
-  if (!token.ok()) return ReportArgument(global, token.status());
+  if (!token.ok()) return Report(global, token.status());
   Client client(global.options());
   auto response = client.SetLogLevel(Levels().at(level), *token);
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) return Report(global, response.status());
   if (global.json) {
-    PrintJson(
-        {{"level", level}, {"previous", LevelName(response->previous())}});
+    PrintJson(MessageJson(*response));
     return 0;
   }
   std::cout << "log level " << level << ", was "

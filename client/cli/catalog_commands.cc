@@ -11,6 +11,7 @@
 #include "client/cli/message_text.h"
 #include "client/cli/operator_page.h"
 #include "client/cli/tensor_argument.h"
+#include "client/cli/units.h"
 
 namespace weir::client {
 namespace {
@@ -37,7 +38,7 @@ std::string VersionText(const v1::ModelVersion& version) {
 int Models(const GlobalFlags& global) {
   Client client(global.options());
   auto response = client.ListModels();
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) return Report(global, response.status());
   if (global.json) return PrintMessage(*response);
   for (const v1::Model& model : response->models()) {
     for (const v1::ModelVersion& version : model.versions()) {
@@ -62,7 +63,7 @@ int Models(const GlobalFlags& global) {
 int Devices(const GlobalFlags& global) {
   Client client(global.options());
   auto response = client.ListDevices();
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) return Report(global, response.status());
   if (global.json) return PrintMessage(*response);
   for (const v1::Device& device : response->devices()) {
     std::cout << absl::StrFormat(
@@ -105,11 +106,12 @@ int DescribeOp(const GlobalFlags& global, const std::string& name) {
           : client.DescribeOperator(name.substr(0, dot), name.substr(dot + 1));
   if (absl::IsNotFound(op.status())) {
     auto operators = client.ListOperators();
-    if (!operators.ok()) return Report(operators.status());
-    return Report(absl::NotFoundError(absl::StrCat(
-        "no operator \"", name, "\"; ", Remedy(name, *operators))));
+    if (!operators.ok()) return Report(global, operators.status());
+    return Report(
+        global, absl::NotFoundError(absl::StrCat("no operator \"", name, "\"; ",
+                                                 Remedy(name, *operators))));
   }
-  if (!op.ok()) return Report(op.status());
+  if (!op.ok()) return Report(global, op.status());
   if (global.json) return PrintMessage(*op);
   std::cout << OperatorPage(*op);
   return 0;
@@ -118,7 +120,7 @@ int DescribeOp(const GlobalFlags& global, const std::string& name) {
 int ListOps(const GlobalFlags& global) {
   Client client(global.options());
   auto response = client.ListOperators();
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) return Report(global, response.status());
   if (global.json) return PrintMessage(*response);
   for (const v1::OperatorSummary& op : response->operators()) {
     const std::string devices =
@@ -136,7 +138,7 @@ int Probe(const GlobalFlags& global, const std::string& service) {
   ClientOptions options = global.options();
   if (!global.timeout_given) options.timeout = kProbeTimeout;
   auto serving = Client(std::move(options)).IsServing(service);
-  if (!serving.ok()) return Report(serving.status());
+  if (!serving.ok()) return Report(global, serving.status());
   if (global.json) {
     PrintJson({{"service", service}, {"serving", *serving}});
   } else {
@@ -154,7 +156,7 @@ std::string UpText(absl::Duration up) {
 int Status(const GlobalFlags& global) {
   Client client(global.options());
   auto info = client.GetServerInfo();
-  if (!info.ok()) return Report(info.status());
+  if (!info.ok()) return Report(global, info.status());
   if (global.json) {
     PrintMessage(*info);
     return info->ready() ? 0 : 1;
@@ -167,8 +169,8 @@ int Status(const GlobalFlags& global) {
             << "\n  limits: " << info->limits().streams()
             << " streams of each device, queue of "
             << info->limits().queue_length() << " requests and "
-            << info->limits().queue_bytes() << " bytes, messages of "
-            << info->limits().max_message_bytes() << " bytes\n";
+            << ByteText(info->limits().queue_bytes()) << ", messages of "
+            << ByteText(info->limits().max_message_bytes()) << "\n";
   return info->ready() ? 0 : 1;
 }
 

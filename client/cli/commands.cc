@@ -7,6 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/json_output.h"
+#include "client/cli/tensor_argument.h"
+#include "client/cli/wrapped_text.h"
 #include "client/cpp/status_details.h"
 
 namespace weir::client {
@@ -24,14 +27,14 @@ bool PageHas(const CLI::App& command, const std::string& word) {
 }
 
 // As "weir admin drain".
-std::string CommandToHelp(const CLI::App& app, std::string_view what) {
+std::string CommandToHelp(const CLI::App& app, const std::string& what) {
   std::vector<const CLI::App*> commands = {&app};
   for (;;) {
     const std::vector<CLI::App*> given = commands.back()->get_subcommands();
     if (given.empty()) break;
     commands.push_back(given.front());
   }
-  const std::string word(what.substr(0, what.find_first_of(": ")));
+  const std::string word = what.substr(0, what.find_first_of(": "));
   const auto owner =
       std::find_if(commands.rbegin(), commands.rend(),
                    [&](const CLI::App* each) { return PageHas(*each, word); });
@@ -66,22 +69,48 @@ CLI::Validator Within(double least, double most) {
       absl::StrCat("FLOAT in [", least, " - ", most, "]"));
 }
 
-int Report(const absl::Status& status) {
+int Report(const GlobalFlags& flags, const absl::Status& status) {
   if (status.ok()) return 0;
-  std::cerr << "weir: " << ErrorText(status) << "\n";
+  if (flags.json) {
+    PrintErrorJson(ErrorJson(status));
+  } else {
+    std::cerr << "weir: " << ErrorText(status) << "\n";
+  }
   return 1;
 }
 
-int ReportUsage(const CLI::App& app, std::string_view what) {
-  std::cerr << "weir: " << what << "; see " << CommandToHelp(app, what)
-            << " --help\n";
+int ReportUsage(const GlobalFlags& flags, const std::string& what) {
+  const std::string help =
+      absl::StrCat(CommandToHelp(*flags.app, what), " --help");
+  if (flags.json) {
+    PrintErrorJson(UsageJson(what, help));
+  } else {
+    std::cerr << "weir: " << what << "; see " << help << "\n";
+  }
   return 2;
 }
 
 int ReportArgument(const GlobalFlags& flags, const absl::Status& status) {
   return absl::IsInvalidArgument(status)
-             ? ReportUsage(*flags.app, std::string(status.message()))
-             : Report(status);
+             ? ReportUsage(flags, std::string(status.message()))
+             : Report(flags, status);
+}
+
+std::string InputHelp() {
+  return absl::StrCat(
+      "Inputs:\n"
+      "  x=float:2x3:1,2,3,4,5,6  NAME=DTYPE:DIMS:V,V,...  the elements\n"
+      "  x=@x.f32:float:2x3       NAME=@FILE:DTYPE:DIMS    raw little-endian "
+      "elements\n"
+      "  file=@photo.jpg          NAME=@FILE               its bytes as uint8 "
+      "[n]\n\n"
+      "  NAME   ends before the first = behind which a DTYPE or @ stands\n"
+      "  DTYPE  ",
+      WrappedText(TypeNames(), 9, 9),
+      "\n"
+      "  DIMS   as 3 or 1x8x8; scalar for none (s=float:scalar:7); with a 0 "
+      "there are\n"
+      "         no elements (x=float:0x8:)\n");
 }
 
 }  // namespace weir::client

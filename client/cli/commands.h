@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "client/cpp/client.h"
@@ -44,14 +43,20 @@ Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 // A number within both. CLI::Range lets a NaN pass, which is never outside.
 CLI::Validator Within(double least, double most);
 
-// Prints "weir: CODE: message [details]" and gives the exit code.
-int Report(const absl::Status& status);
-// Prints "weir: what; see weir load --help" and gives the exit code of wrong
-// usage. The page is that of the command, or of the one above it that has the
-// flag or the variable with which `what` begins.
-int ReportUsage(const CLI::App& app, std::string_view what);
-// The one for INVALID_ARGUMENT, the other for all else: of what a command line
-// says, and of files that it names.
+// Print a failure on standard error and give the exit code. With --json it is
+// one object on one line, as json_output.h says, else
+//
+// "weir: CODE: message [details]", exit code 1;
+int Report(const GlobalFlags& flags, const absl::Status& status);
+// "weir: what; see weir load --help", the exit code of wrong usage. The page is
+// that of the command, or of the one above it that has the flag or the variable
+// with which `what` begins;
+int ReportUsage(const GlobalFlags& flags, const std::string& what);
+// the latter for INVALID_ARGUMENT, the former for all else: of what a command
+// line says, and of files that it names.
 int ReportArgument(const GlobalFlags& flags, const absl::Status& status);
+
+// What --help says of inputs below the flags.
+std::string InputHelp();
 
 }  // namespace weir::client

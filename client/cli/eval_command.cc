@@ -39,7 +39,7 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
   auto inputs = ParseInputs(flags.inputs);
   if (!inputs.ok()) return ReportArgument(global, inputs.status());
   auto graph = ReadProgram(flags.program);
-  if (!graph.ok()) return Report(graph.status());
+  if (!graph.ok()) return Report(global, graph.status());
   v1::EvaluateRequest request = MakeEvaluateRequest(*std::move(graph), *inputs);
   request.set_mode(Modes().at(flags.mode));
   request.set_device(flags.device);
@@ -49,7 +49,7 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
   request.set_report_settings(flags.report == "full");
   if (flags.seed_given) request.set_rng_seed(flags.seed);
   absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
-  if (!fits.ok()) return Report(fits);
+  if (!fits.ok()) return Report(global, fits);
 
   Client client(global.options());
   auto response = client.Evaluate(request);
@@ -62,24 +62,24 @@ int Run(const GlobalFlags& global, const EvalFlags& flags) {
         std::cout << "SyncReport\n" << MessageText(*error.report);
       }
     }
-    return Report(response.status());
+    return Report(global, response.status());
   }
   std::vector<std::string> names;
   for (const v1::NamedTensor& output : response->outputs()) {
     names.push_back(output.name());
   }
   const auto files = OutputFiles(flags.outputs, names, "the program");
-  if (!files.ok()) return Report(files.status());
+  if (!files.ok()) return Report(global, files.status());
   OutputPrinter printer(global.json, *files);
   for (const v1::NamedTensor& output : response->outputs()) {
     const v1::TensorSpec& spec = output.value().spec();
     const std::vector<int64_t> shape(spec.shape().begin(), spec.shape().end());
     absl::Status sound =
         CheckTensorBytes(spec.dtype(), shape, output.value().raw().size());
-    if (!sound.ok()) return Report(sound);
+    if (!sound.ok()) return Report(global, sound);
     absl::Status written =
         printer.Add(output.name(), spec.dtype(), shape, output.value().raw());
-    if (!written.ok()) return Report(written);
+    if (!written.ok()) return Report(global, written);
   }
   if (global.json) {
     Json json = {{"outputs", printer.TakeJson()},
@@ -104,14 +104,16 @@ Command AddEval(CLI::App& app, const GlobalFlags& global) {
   CLI::App* eval = app.add_subcommand(
       "eval", "Evaluate a program: protobuf text format, or ONNX for *.onnx");
   eval->add_option("program", flags->program, "File with the program")
-      ->required()
-      ->check(CLI::ExistingFile);
+      ->required();
   eval->add_option("--input,-i", flags->inputs,
-                   "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
+                   "An input, as x=float:3:1,2,3; see below");
   eval->add_option("--output,-o", flags->outputs,
                    "NAME=FILE: write an output (a picture for *.png)")
       ->check(CheckOutputFile);
-  eval->add_option("--mode", flags->mode, "When the call returns")
+  eval->add_option("--mode", flags->mode,
+                   "When the call returns: the work was accepted (eager), was\n"
+                   "launched (sync_cpu), or its completion was seen "
+                   "(sync_full)")
       ->check(CLI::IsMember(Modes()))
       ->capture_default_str();
   eval->add_option("--device", flags->device, "Device by name or UUID");
@@ -130,6 +132,7 @@ Command AddEval(CLI::App& app, const GlobalFlags& global) {
                        : "\"" + text +
                              "\" is not a whole number from 0 to 2^64-1";
           });
+  eval->footer(InputHelp());
   return {eval, [flags, &global, seed] {
             flags->seed_given = seed->count() > 0;
             return Run(global, *flags);

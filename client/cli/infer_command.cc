@@ -1,15 +1,21 @@
 // weir infer: one request to a served model through KServe v2.
+#include <google/protobuf/util/json_util.h>
+
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/cli/commands.h"
 #include "client/cli/json_output.h"
+#include "client/cli/message_text.h"
 #include "client/cli/output_printer.h"
 #include "client/cli/requests.h"
 
@@ -25,6 +31,9 @@ struct InferFlags {
   double at_least = 0;
   std::string report;
 };
+
+constexpr char kLabelsForm[] =
+    "whole numbers from 0 on, one for each row, divided by line ends or blanks";
 
 // The largest of each row of a float output [n, classes].
 std::vector<int64_t> Classes(const std::string& raw, int64_t rows,
@@ -52,17 +61,41 @@ struct Accuracy {
   }
 };
 
-// Compares the classes of the first float [n, classes] output with the labels.
-absl::StatusOr<Accuracy> CheckLabels(
-    const std::string& path, const inference::ModelInferResponse& response) {
-  std::ifstream file(path);
+// The classes that a file names, divided by blanks or line ends.
+absl::StatusOr<std::vector<int64_t>> ReadLabels(const std::string& path) {
+  auto text = ReadFile(path);
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        absl::StrCat("--labels: ", text.status().message()));
+  }
   std::vector<int64_t> labels;
-  for (int64_t label = 0; file >> label;) labels.push_back(label);
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(*text, '\n')) {
+    ++number;
+    for (absl::string_view word :
+         absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty())) {
+      int64_t label = 0;
+      if (!absl::SimpleAtoi(word, &label) || label < 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--labels: ", path, ":", number, ": \"",
+                         absl::CEscape(word.substr(0, 40)),
+                         "\" is no class: the file has ", kLabelsForm));
+      }
+      labels.push_back(label);
+    }
+  }
   // Without any, an output of no rows might say any number of classes.
   if (labels.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--labels: ", path, " holds no labels"));
   }
+  return labels;
+}
+
+// Compares the classes of the first float [n, classes] output with the labels.
+absl::StatusOr<Accuracy> CheckLabels(
+    const std::vector<int64_t>& labels,
+    const inference::ModelInferResponse& response) {
   for (int i = 0; i < response.outputs_size(); ++i) {
     const auto& output = response.outputs(i);
     if (output.datatype() != "FP32" || output.shape_size() != 2 ||
@@ -84,6 +117,17 @@ absl::StatusOr<Accuracy> CheckLabels(
   }
   return absl::InvalidArgumentError(
       "--labels: the model has no FP32 output [rows, classes]");
+}
+
+// As eval shows it; as it came where it is none that this program knows.
+std::string ReportText(const std::string& json) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::SyncReport report;
+  return google::protobuf::util::JsonStringToMessage(json, &report, options)
+                 .ok()
+             ? absl::StrCat("SyncReport\n", MessageText(report))
+             : absl::StrCat(json, "\n");
 }
 
 // The report that came with the reply, if one did.
@@ -110,6 +154,12 @@ void PrintAll(Json outputs, const std::string* report,
 int Run(const GlobalFlags& global, const InferFlags& flags) {
   auto inputs = ParseInputs(flags.inputs);
   if (!inputs.ok()) return ReportArgument(global, inputs.status());
+  std::vector<int64_t> labels;
+  if (!flags.labels.empty()) {
+    auto read = ReadLabels(flags.labels);
+    if (!read.ok()) return Report(global, read.status());
+    labels = *std::move(read);
+  }
   inference::ModelInferRequest request =
       MakeInferRequest(flags.model, flags.version, *inputs);
   if (!flags.report.empty()) {
@@ -117,19 +167,19 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
         flags.report);
   }
   absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
-  if (!fits.ok()) return Report(fits);
+  if (!fits.ok()) return Report(global, fits);
   Client client(global.options());
   auto response = client.ModelInfer(request);
-  if (!response.ok()) return Report(response.status());
+  if (!response.ok()) return Report(global, response.status());
   if (absl::Status sound = CheckInferReply(*response); !sound.ok()) {
-    return Report(sound);
+    return Report(global, sound);
   }
   std::vector<std::string> names;
   for (const auto& output : response->outputs()) {
     names.push_back(output.name());
   }
   const auto files = OutputFiles(flags.outputs, names, "the model");
-  if (!files.ok()) return Report(files.status());
+  if (!files.ok()) return Report(global, files.status());
   OutputPrinter printer(global.json, *files);
   for (int i = 0; i < response->outputs_size(); ++i) {
     const auto& output = response->outputs(i);
@@ -137,14 +187,14 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
         printer.Add(output.name(), DtypeFromKserve(output.datatype()),
                     {output.shape().begin(), output.shape().end()},
                     response->raw_output_contents(i));
-    if (!written.ok()) return Report(written);
+    if (!written.ok()) return Report(global, written);
   }
   const std::string* const report = ReportOf(*response);
-  if (!global.json && report != nullptr) std::cout << *report << "\n";
+  if (!global.json && report != nullptr) std::cout << ReportText(*report);
   std::optional<Accuracy> accuracy;
-  if (!flags.labels.empty()) {
-    auto checked = CheckLabels(flags.labels, *response);
-    if (!checked.ok()) return Report(checked.status());
+  if (!labels.empty()) {
+    auto checked = CheckLabels(labels, *response);
+    if (!checked.ok()) return Report(global, checked.status());
     accuracy = *checked;
     if (!global.json) {
       std::cout << "accuracy " << accuracy->share() << " (" << accuracy->right
@@ -153,8 +203,9 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
   }
   if (global.json) PrintAll(printer.TakeJson(), report, accuracy);
   if (!accuracy.has_value() || accuracy->share() >= flags.at_least) return 0;
-  return Report(absl::FailedPreconditionError(absl::StrCat(
-      "accuracy ", accuracy->share(), " is below ", flags.at_least)));
+  return Report(global, absl::FailedPreconditionError(
+                            absl::StrCat("accuracy ", accuracy->share(),
+                                         " is below ", flags.at_least)));
 }
 
 }  // namespace
@@ -167,14 +218,13 @@ Command AddInfer(CLI::App& app, const GlobalFlags& global) {
   infer->add_option("--model-version", flags->version,
                     "Version; without it the newest");
   infer->add_option("--input,-i", flags->inputs,
-                    "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
+                    "An input, as x=float:3:1,2,3; see below");
   infer->add_option("--output,-o", flags->outputs, "NAME=FILE: write an output")
       ->check(CheckOutputFile);
-  CLI::Option* const labels =
-      infer
-          ->add_option("--labels", flags->labels,
-                       "File of the right classes: prints the accuracy")
-          ->check(CLI::ExistingFile);
+  CLI::Option* const labels = infer->add_option(
+      "--labels", flags->labels,
+      absl::StrCat("File of the right classes: prints the accuracy. It has\n",
+                   kLabelsForm));
   infer
       ->add_option("--at-least", flags->at_least,
                    "Fail if the accuracy is lower (with --labels)")
@@ -184,6 +234,7 @@ Command AddInfer(CLI::App& app, const GlobalFlags& global) {
       ->add_option("--report", flags->report,
                    "Print the sync report: brief or full")
       ->check(CLI::IsMember({"brief", "full"}));
+  infer->footer(InputHelp());
   return {infer, [flags, &global] { return Run(global, *flags); }};
 }
 

@@ -3,9 +3,11 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <iostream>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "client/cli/tensor_argument.h"
+#include "client/cpp/status_details.h"
 #include "proto/weir/v1/tensor.pb.h"
 
 namespace weir::client {
@@ -64,6 +66,30 @@ Json TensorJson(const std::string& name, int dtype,
 
 void PrintJson(const Json& json) {
   std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+Json ErrorJson(const absl::Status& status) {
+  const ErrorDetails details = DetailsOf(status);
+  Json error = {{"code", absl::StatusCodeToString(status.code())},
+                {"message", std::string(status.message())}};
+  if (!details.reason.empty()) error["reason"] = details.reason;
+  if (!details.metadata.empty()) error["metadata"] = details.metadata;
+  for (const FieldViolation& violation : details.field_violations) {
+    error["fields"].push_back(violation.field);
+  }
+  if (details.retry_after.has_value()) {
+    error["retry_after_seconds"] = absl::ToDoubleSeconds(*details.retry_after);
+  }
+  return {{"error", std::move(error)}};
+}
+
+Json UsageJson(const std::string& what, const std::string& help) {
+  return {{"error", {{"code", "USAGE"}, {"message", what}, {"help", help}}}};
+}
+
+void PrintErrorJson(const Json& json) {
+  std::cerr << json.dump(-1, ' ', false, Json::error_handler_t::replace)
+            << "\n";
 }
 
 }  // namespace weir::client

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace weir::client {
 
 // Members stay in the order in which they were added.
@@ -28,5 +30,14 @@ Json SpecJson(const std::string& name, int dtype,
 
 // On standard output, with a line end.
 void PrintJson(const Json& json);
+
+// {"error": {"code": "RESOURCE_EXHAUSTED", "message", "reason", "metadata",
+// "fields", "retry_after_seconds"}}: what the server did not say is not there.
+Json ErrorJson(const absl::Status& status);
+// {"error": {"code": "USAGE", "message", "help"}}: a command line that is
+// wrong, and the command that says how to write it.
+Json UsageJson(const std::string& what, const std::string& help);
+// On standard error, in one line.
+void PrintErrorJson(const Json& json);
 
 }  // namespace weir::client

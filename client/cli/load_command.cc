@@ -14,12 +14,14 @@
 #include "client/cli/made_inputs.h"
 #include "client/cli/requests.h"
 #include "client/cpp/load.h"
+#include "client/cpp/status_details.h"
 
 namespace weir::client {
 namespace {
 
 struct LoadFlags {
   std::string model;
+  std::string version;
   std::string program;
   std::vector<std::string> inputs;
   std::vector<std::string> shapes;
@@ -63,6 +65,13 @@ void SayMade(const MadeInputs& made, bool given) {
   }
 }
 
+// One request goes first, by itself: a wrong one is told as what it is, not as
+// thousands of errors. What the server may take later, which it says, is for
+// the run to meet.
+absl::Status Tried(const absl::Status& status) {
+  return DetailsOf(status).retry_after.has_value() ? absl::OkStatus() : status;
+}
+
 // What is sent over and over.
 struct Payload {
   const char* method;
@@ -74,21 +83,25 @@ absl::StatusOr<Payload> ModelPayload(const GlobalFlags& global,
                                      const LoadFlags& flags,
                                      const NamedShapes& shapes,
                                      std::vector<TensorArgument> inputs) {
-  auto metadata = Client(global.options()).ModelMetadata(flags.model);
+  Client client(global.options());
+  auto metadata = client.ModelMetadata(flags.model, flags.version);
   if (!metadata.ok()) return metadata.status();
   auto made = MakeInputs(*metadata, std::move(inputs), shapes,
                          std::max<int64_t>(1, flags.free_extent));
   if (!made.ok()) return made.status();
   SayMade(*made, flags.free_extent > 0);
   const inference::ModelInferRequest request =
-      MakeInferRequest(flags.model, "", made->inputs);
+      MakeInferRequest(flags.model, flags.version, made->inputs);
   absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
   if (!fits.ok()) return fits;
+  absl::Status tried = Tried(client.ModelInfer(request).status());
+  if (!tried.ok()) return tried;
   return Payload{"/inference.GRPCInferenceService/ModelInfer",
                  request.SerializeAsString(), std::move(made->inputs)};
 }
 
-absl::StatusOr<Payload> ProgramPayload(const std::string& program,
+absl::StatusOr<Payload> ProgramPayload(const GlobalFlags& global,
+                                       const std::string& program,
                                        std::vector<TensorArgument> inputs) {
   auto graph = ReadProgram(program);
   if (!graph.ok()) return graph.status();
@@ -96,23 +109,27 @@ absl::StatusOr<Payload> ProgramPayload(const std::string& program,
   request.set_mode(v1::EVAL_MODE_SYNC_FULL);
   absl::Status fits = CheckRequestBytes(request.ByteSizeLong());
   if (!fits.ok()) return fits;
+  absl::Status tried =
+      Tried(Client(global.options()).Evaluate(request).status());
+  if (!tried.ok()) return tried;
   return Payload{"/weir.v1.Evaluator/Evaluate", request.SerializeAsString(),
                  std::move(inputs)};
 }
 
+// The quantiles that are shown, by their names.
+constexpr std::pair<const char*, double> kQuantiles[] = {
+    {"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}};
+
 Json ResultJson(const LoadOptions& load, const LoadResult& result) {
-  Json json = {{"requests", result.calls},
-               {"requests_per_second", result.PerSecond()},
-               {"seconds", result.seconds},
-               {"callers", load.callers},
-               {"rate", load.rate},
-               {"skipped", result.skipped},
-               {"latency_us",
-                {{"p50", result.Quantile(0.5)},
-                 {"p90", result.Quantile(0.9)},
-                 {"p99", result.Quantile(0.99)},
-                 {"p99.9", result.Quantile(0.999)},
-                 {"max", result.Quantile(1)}}}};
+  Json json = {
+      {"requests", result.calls},  {"requests_per_second", result.PerSecond()},
+      {"seconds", result.seconds}, {"callers", load.callers},
+      {"rate", load.rate},         {"skipped", result.skipped}};
+  // Of no calls there are none: null.
+  for (const auto& [name, q] : kQuantiles) {
+    Json& latency = json["latency_us"][name] = nullptr;
+    if (result.calls > 0) latency = result.Quantile(q);
+  }
   json["errors"] = Json::object();
   for (const auto& [code, count] : result.errors) {
     json["errors"][CodeName(code)] = count;
@@ -124,11 +141,15 @@ Json ResultJson(const LoadOptions& load, const LoadResult& result) {
 void PrintTable(const LoadResult& result) {
   std::cout << absl::StrFormat("%d requests in %.1f s: %.0f/s\n", result.calls,
                                result.seconds, result.PerSecond());
-  std::cout << "latency (us)     p50       p90       p99     p99.9       max\n"
-            << absl::StrFormat("          %10.0f%10.0f%10.0f%10.0f%10.0f\n",
-                               result.Quantile(0.5), result.Quantile(0.9),
-                               result.Quantile(0.99), result.Quantile(0.999),
-                               result.Quantile(1));
+  std::string names = "latency (us)";
+  std::string figures(names.size(), ' ');
+  for (const auto& [name, q] : kQuantiles) {
+    absl::StrAppendFormat(&names, "%10s", name);
+    absl::StrAppendFormat(
+        &figures, "%10s",
+        result.calls > 0 ? absl::StrFormat("%.0f", result.Quantile(q)) : "-");
+  }
+  std::cout << names << "\n" << figures << "\n";
   for (const auto& [code, count] : result.errors) {
     std::cout << absl::StrFormat("errors    %10d  %s\n", count, CodeName(code));
   }
@@ -139,36 +160,41 @@ void PrintTable(const LoadResult& result) {
 
 // The open loop was none: what its callers would have seen is not in the
 // figures.
-int ReportSkipped(const LoadOptions& load, const LoadResult& result) {
+int ReportSkipped(const GlobalFlags& global, const LoadOptions& load,
+                  const LoadResult& result) {
   const int64_t due = result.calls + result.error_count() + result.skipped;
-  return Report(absl::ResourceExhaustedError(absl::StrFormat(
-      "%d of %d requests (%.1f %%) did not leave when they were due, because "
-      "%d were in flight: callers would have seen longer times than these. "
-      "Raise --concurrency, or lower --rate if the server cannot do more",
-      result.skipped, due,
-      100 * static_cast<double>(result.skipped) / static_cast<double>(due),
-      load.callers)));
+  return Report(
+      global,
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "%d of %d requests (%.1f %%) did not leave when they were due, "
+          "because "
+          "%d were in flight: callers would have seen longer times than these. "
+          "Raise --concurrency, or lower --rate if the server cannot do more",
+          result.skipped, due,
+          100 * static_cast<double>(result.skipped) / static_cast<double>(due),
+          load.callers)));
 }
 
 int Run(const GlobalFlags& global, LoadFlags* flags) {
   if (flags->model.empty() == flags->program.empty()) {
-    return ReportUsage(*global.app,
+    return ReportUsage(global,
                        "give either a model or --program, to say what to send");
   }
   const bool model = !flags->model.empty();
-  if (!model && (!flags->shapes.empty() || flags->free_extent > 0)) {
-    return ReportUsage(*global.app,
-                       "--shape and --free are for models: give the inputs of "
-                       "a program with --input");
+  if (!model && (!flags->shapes.empty() || flags->free_extent > 0 ||
+                 !flags->version.empty())) {
+    return ReportUsage(global,
+                       "--shape, --free and --model-version are for models: "
+                       "give the inputs of a program with --input");
   }
   auto inputs = ParseInputs(flags->inputs);
   if (!inputs.ok()) return ReportArgument(global, inputs.status());
   auto shapes = ParseShapes(flags->shapes);
   if (!shapes.ok()) return ReportArgument(global, shapes.status());
-  auto payload = model
-                     ? ModelPayload(global, *flags, *shapes, *std::move(inputs))
-                     : ProgramPayload(flags->program, *std::move(inputs));
-  if (!payload.ok()) return Report(payload.status());
+  auto payload =
+      model ? ModelPayload(global, *flags, *shapes, *std::move(inputs))
+            : ProgramPayload(global, flags->program, *std::move(inputs));
+  if (!payload.ok()) return Report(global, payload.status());
   flags->load.request = std::move(payload->request);
   flags->load.method = payload->method;
   flags->load.address = global.server;
@@ -200,7 +226,7 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
   } else {
     PrintTable(result);
   }
-  if (result.skipped > 0) return ReportSkipped(flags->load, result);
+  if (result.skipped > 0) return ReportSkipped(global, flags->load, result);
   return result.calls > 0 && result.error_count() == 0 ? 0 : 1;
 }
 
@@ -213,26 +239,28 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
   CLI::App* load = app.add_subcommand(
       "load", "Send one request over and over and measure it");
   load->add_option("model,--model", flags->model,
-                   "A served model (KServe v2); inputs that are not given are "
+                   "A served model (KServe v2); inputs that are not given are\n"
                    "made from what it says of itself");
-  load->add_option("--program", flags->program, "A program (weir.v1 Evaluate)")
-      ->check(CLI::ExistingFile);
+  load->add_option("--model-version", flags->version,
+                   "Version of the model; without it the newest");
+  load->add_option("--program", flags->program, "A program (weir.v1 Evaluate)");
   load->add_option("--input,-i", flags->inputs,
-                   "NAME=@FILE | NAME=@FILE:DTYPE:DIMS | NAME=DTYPE:DIMS:V,V");
+                   "An input, as x=float:3:1,2,3; see below");
   load->add_option("--shape", flags->shapes,
                    "NAME=DIMS: the shape of an input that is made, as x=8x3");
-  load->add_option("--free", flags->free_extent,
-                   "Every extent that the model leaves open, of inputs without "
-                   "--shape; without it 1")
+  load->add_option(
+          "--free", flags->free_extent,
+          "Every extent that the model leaves open, of inputs without\n"
+          "--shape; without it 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   load->add_option(
           "--concurrency,-c", flags->load.callers,
           absl::StrCat("Callers of the closed loop (by default ", kClosedLoop,
-                       "); most in flight of the open one (by default ",
+                       ");\nmost in flight of the open one (by default ",
                        kOpenLoop, ")"))
       ->check(CLI::Range(1, 100'000));
   load->add_option("--rate", flags->load.rate,
-                   "Open loop: requests per second, Poisson; a request that "
+                   "Open loop: requests per second, Poisson; a request that\n"
                    "cannot leave when it is due makes the exit code 1")
       ->check(Within(kMinLoadRate, kMaxLoadRate));
   load->add_option("--duration", flags->load.seconds, "Seconds")
@@ -246,6 +274,7 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
                    "Connections, a thread each; 0: 1, or 2 from 8 callers on")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
+  load->footer(InputHelp());
   return {load, [flags, &global] { return Run(global, flags.get()); }};
 }
 

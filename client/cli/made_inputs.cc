@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cli/name_list.h"
 #include "proto/weir/v1/tensor.pb.h"
 
 namespace weir::client {
@@ -23,19 +24,14 @@ bool IsReal(int dtype) {
          dtype == v1::DATA_TYPE_FLOAT16 || dtype == v1::DATA_TYPE_BFLOAT16;
 }
 
-std::string Names(const Metadata& model) {
-  return absl::StrJoin(model.inputs(), ", ",
-                       [](std::string* out, const auto& input) {
-                         absl::StrAppend(out, "'", input.name(), "'");
-                       });
-}
-
 absl::Status CheckName(const Metadata& model, const std::string& name) {
+  std::vector<std::string> names;
   for (const auto& input : model.inputs()) {
     if (input.name() == name) return absl::OkStatus();
+    names.push_back(input.name());
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("the model has no input '", name, "', but ", Names(model)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the model has no input '", name, "', but ", NameList(names)));
 }
 
 absl::StatusOr<std::vector<int64_t>> ShapeOf(

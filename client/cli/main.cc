@@ -1,9 +1,10 @@
 // weir: the command line of a weir server. Exit code 0, 1 for a failure, 2 for
 // wrong usage.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
-#include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -67,9 +68,38 @@ const CLI::Option* GivenTwice(const CLI::App& app) {
   return nullptr;
 }
 
-// What is wrong with a command line. Where a command is missing, what stands in
-// its place says more.
-std::string Flaw(const CLI::App& app, const CLI::ParseError& error) {
+// Whether a flag is on the command line, in one of its forms.
+bool IsGiven(const CLI::Option& option, int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [&](const char* argument) {
+    const std::string_view text = argument;
+    for (const std::string& name : option.get_lnames()) {
+      if (text.substr(0, text.find('=')) == "--" + name) return true;
+    }
+    for (const std::string& name : option.get_snames()) {
+      if (text.rfind("-" + name, 0) == 0) return true;
+    }
+    return false;
+  });
+}
+
+// An error about a flag that was not given is about its variable, and says so.
+std::string OfItsVariable(const CLI::App& app, std::string error, int argc,
+                          char** argv) {
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string prefix = option->get_name() + ":";
+    if (!option->get_envname().empty() && error.rfind(prefix, 0) == 0 &&
+        !IsGiven(*option, argc, argv)) {
+      return error.replace(0, prefix.size(), option->get_envname() + ":");
+    }
+  }
+  return error;
+}
+
+// What is wrong with a command line. CLI11 lists what nobody expected, values
+// of what is wrong among it; and where a command is missing, what stands in its
+// place says more.
+std::string Flaw(const CLI::App& app, const CLI::ParseError& error, int argc,
+                 char** argv) {
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     if (const CLI::Option* twice = GivenTwice(app)) {
       return absl::StrCat(twice->get_name(), ": given ", twice->count(),
@@ -77,18 +107,27 @@ std::string Flaw(const CLI::App& app, const CLI::ParseError& error) {
     }
   }
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
-  if (dynamic_cast<const CLI::RequiredError*>(&error) == nullptr ||
-      words.empty()) {
-    return error.what();
+  const bool extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const bool lacking =
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (words.empty() || !(extra || lacking)) {
+    return OfItsVariable(app, error.what(), argc, argv);
   }
-  return absl::StrCat("there is no ", words[0][0] == '-' ? "flag" : "command",
-                      " \"", words[0], "\"");
+  const auto flag =
+      std::find_if(words.begin(), extra ? words.end() : words.begin() + 1,
+                   [](const std::string& word) { return word[0] == '-'; });
+  if (flag != words.end() && (*flag)[0] == '-') {
+    return absl::StrCat("there is no flag \"", flag->substr(0, flag->find('=')),
+                        "\"");
+  }
+  return lacking ? absl::StrCat("there is no command \"", words[0], "\"")
+                 : absl::StrCat("\"", words[0], "\" is one argument too many");
 }
 
 // Says on each page of help where the flags stand that the command takes and
 // the page does not list.
 void AddFooters(CLI::App* command, const std::string& elsewhere) {
-  command->footer("\n" + elsewhere);
+  command->footer(command->get_footer() + "\n" + elsewhere);
   std::vector<std::string> own;
   for (const CLI::Option* option : command->get_options()) {
     if (option != command->get_help_ptr()) own.push_back(option->get_name());
@@ -138,26 +177,32 @@ int Main(int argc, char** argv) {
       AddEval(app, flags),    AddInfer(app, flags), AddModels(app, flags),
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
       AddAdmin(app, flags),   AddStatus(app, flags)};
+  app.footer(
+      "\nREADME.md shows the commands at work. In docs/ beside it: "
+      "operators.md, "
+      "errors.md,\nlimits.md, load_testing.md, clients.md (other languages).");
   for (const Command& command : commands) {
     AddFooters(
         command.app,
         "Flags of all commands, --server and --json among them: weir --help");
   }
+  // Also where the command line cannot be read.
+  flags.json = std::any_of(argv + 1, argv + argc, [](const char* argument) {
+    return std::string_view(argument) == "--json";
+  });
   if (const std::string at = WithoutValue(app, argc, argv); !at.empty()) {
-    std::cerr << "weir: " << at << ": the value is empty; see weir --help\n";
-    return 2;
+    return ReportUsage(flags, at + ": the value is empty");
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    return ReportUsage(app, Flaw(app, error));
+    return ReportUsage(flags, Flaw(app, error, argc, argv));
   }
   flags.timeout_given = timeout->count() > 0;
   auto tls = ReadTlsFiles(flags.tls_files);
   if (!tls.ok()) {
-    std::cerr << "weir: " << tls.status().message() << "\n";
-    return absl::IsInvalidArgument(tls.status()) ? 2 : 1;
+    return ReportArgument(flags, tls.status());
   }
   flags.tls = *std::move(tls);
   for (const Command& command : commands) {

@@ -2,12 +2,17 @@
 
 #include <google/protobuf/text_format.h>
 
+#include <cstdint>
 #include <memory>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/cli/units.h"
+#include "proto/weir/v1/sync_report.pb.h"
 
 namespace weir::client {
 namespace {
@@ -42,19 +47,77 @@ class EnumPrinter : public TextFormat::FastFieldValuePrinter {
   const EnumDescriptor& type_;
 };
 
-void AddEnumPrinters(const Descriptor& type, TextFormat::Printer* printer,
-                     std::set<const Descriptor*>* seen) {
+// Prints an integer whose name ends with its unit: "queue: 7.98 ms" of
+// queue_ns.
+class UnitPrinter : public TextFormat::FastFieldValuePrinter {
+ public:
+  using ToText = std::string (*)(uint64_t number);
+
+  UnitPrinter(std::string name, ToText to_text)
+      : name_(std::move(name)), to_text_(to_text) {}
+  using FastFieldValuePrinter::PrintFieldName;
+  void PrintFieldName(const google::protobuf::Message&,
+                      const google::protobuf::Reflection*,
+                      const FieldDescriptor*,
+                      TextFormat::BaseTextGenerator* out) const override {
+    out->PrintString(name_);
+  }
+  void PrintInt64(int64_t number,
+                  TextFormat::BaseTextGenerator* out) const override {
+    out->PrintString(to_text_(static_cast<uint64_t>(number)));
+  }
+  void PrintUInt64(uint64_t number,
+                   TextFormat::BaseTextGenerator* out) const override {
+    out->PrintString(to_text_(number));
+  }
+
+ private:
+  const std::string name_;
+  const ToText to_text_;
+};
+
+std::string SpanText(uint64_t ns) {
+  return DurationText(static_cast<int64_t>(ns));
+}
+
+std::string PointText(uint64_t ns) {
+  return TimeText(static_cast<int64_t>(ns));
+}
+
+// Null for a field whose value the text format's own printer tells best.
+std::unique_ptr<TextFormat::FastFieldValuePrinter> PrinterOf(
+    const FieldDescriptor& field) {
+  if (field.enum_type() != nullptr) {
+    return std::make_unique<EnumPrinter>(*field.enum_type());
+  }
+  if (field.cpp_type() != FieldDescriptor::CPPTYPE_INT64 &&
+      field.cpp_type() != FieldDescriptor::CPPTYPE_UINT64) {
+    return nullptr;
+  }
+  absl::string_view name = field.name();
+  if (absl::ConsumeSuffix(&name, "_bytes")) {
+    return std::make_unique<UnitPrinter>(std::string(name), ByteText);
+  }
+  if (absl::ConsumeSuffix(&name, "_ns")) {
+    const bool time = field.containing_type() == v1::WorkTimes::descriptor();
+    return std::make_unique<UnitPrinter>(std::string(name),
+                                         time ? PointText : SpanText);
+  }
+  return nullptr;
+}
+
+void AddPrinters(const Descriptor& type, TextFormat::Printer* printer,
+                 std::set<const Descriptor*>* seen) {
   if (!seen->insert(&type).second) return;
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    if (field.enum_type() != nullptr) {
-      auto of_field = std::make_unique<EnumPrinter>(*field.enum_type());
+    if (auto of_field = PrinterOf(field)) {
       // The printer takes it if it had none for this field.
       if (printer->RegisterFieldValuePrinter(&field, of_field.get())) {
         (void)of_field.release();
       }
     } else if (field.message_type() != nullptr) {
-      AddEnumPrinters(*field.message_type(), printer, seen);
+      AddPrinters(*field.message_type(), printer, seen);
     }
   }
 }
@@ -64,7 +127,7 @@ void AddEnumPrinters(const Descriptor& type, TextFormat::Printer* printer,
 std::string MessageText(const google::protobuf::Message& message) {
   TextFormat::Printer printer;
   std::set<const Descriptor*> seen;
-  AddEnumPrinters(*message.GetDescriptor(), &printer, &seen);
+  AddPrinters(*message.GetDescriptor(), &printer, &seen);
   std::string text;
   printer.PrintToString(message, &text);
   return text;

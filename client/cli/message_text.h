@@ -1,6 +1,7 @@
 // Messages of weir.v1 as people read them: the text format, but the values of
 // enumerations without the prefix that makes them unique on the wire
-// (COMPLETED, not WORK_STATE_COMPLETED). Pure; any thread.
+// (COMPLETED, not WORK_STATE_COMPLETED), and times and bytes with their units
+// ("queue: 7.98 ms", not "queue_ns: 7976836"). Pure; any thread.
 #pragma once
 
 #include <google/protobuf/descriptor.h>

@@ -6,32 +6,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "client/cli/message_text.h"
 #include "client/cli/tensor_argument.h"
+#include "client/cli/wrapped_text.h"
 
 namespace weir::client {
 namespace {
-
-constexpr size_t kColumns = 80;
-
-// `text` in lines that begin at `indent`; the first continues one of `used`
-// columns.
-std::string Wrapped(const std::string& text, size_t indent, size_t used) {
-  std::string out;
-  size_t column = used;
-  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    if (column > indent && column + 1 + word.size() > kColumns) {
-      absl::StrAppend(&out, "\n", std::string(indent, ' '), word);
-      column = indent + word.size();
-    } else {
-      const absl::string_view space = column > indent ? " " : "";
-      absl::StrAppend(&out, space, word);
-      column += space.size() + word.size();
-    }
-  }
-  return out;
-}
 
 struct Row {
   std::string name;
@@ -49,7 +29,7 @@ void AppendRows(const char* heading, const std::vector<Row>& rows,
   for (const Row& row : rows) {
     std::string line = absl::StrCat("  ", row.name);
     if (!row.text.empty()) line.resize(indent, ' ');
-    absl::StrAppend(page, line, Wrapped(row.text, indent, indent), "\n");
+    absl::StrAppend(page, line, WrappedText(row.text, indent, indent), "\n");
   }
 }
 
@@ -99,7 +79,7 @@ std::string OperatorName(const v1::OperatorSummary& summary) {
 std::string OperatorPage(const v1::OperatorDescription& op) {
   const v1::OperatorSummary& summary = op.summary();
   std::string page = absl::StrCat(OperatorName(summary), "\n\n  ",
-                                  Wrapped(op.description(), 2, 2), "\n\n");
+                                  WrappedText(op.description(), 2, 2), "\n\n");
   absl::StrAppend(
       &page, "Domain   ",
       summary.domain().empty() ? "ONNX (\"\" or ai.onnx)" : summary.domain(),

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/name_list.h"
 
 namespace weir::client {
 namespace {
@@ -76,9 +77,9 @@ absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
       }
     }
     if (name == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--output: ", whose, " has no output '",
-                       text.substr(0, text.find('=')), "'"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--output: ", whose, " has no output '",
+          text.substr(0, text.find('=')), "', but ", NameList(names)));
     }
     files[*name] = text.substr(name->size() + 1);
   }

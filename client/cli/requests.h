@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
 std::string CheckOutputFile(const std::string& text);
 // The files by the outputs that they are for. A name may hold '=': it is the
 // longest of `names` that a text begins with. INVALID_ARGUMENT where there is
-// none, which says that `whose` has no such output.
+// none, which says that `whose` has no such output, and which it has.
 absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
     const std::vector<std::string>& texts,
     const std::vector<std::string>& names, const std::string& whose);

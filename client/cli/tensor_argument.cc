@@ -63,7 +63,14 @@ const Type* FindType(const std::string& name) {
   return nullptr;
 }
 
-// "float, double, ... or KServe's FP32, FP64, ...".
+absl::Status Invalid(const std::string& text, std::string why) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text, "': ", why,
+      "; use NAME=@FILE, NAME=@FILE:DTYPE:DIMS or NAME=DTYPE:DIMS:V,V,..."));
+}
+
+}  // namespace
+
 std::string TypeNames() {
   std::string names;
   std::string kserve;
@@ -73,14 +80,6 @@ std::string TypeNames() {
   }
   return absl::StrCat(names, ", or KServe's ", kserve);
 }
-
-absl::Status Invalid(const std::string& text, std::string why) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", text, "': ", why,
-      "; use NAME=@FILE, NAME=@FILE:DTYPE:DIMS or NAME=DTYPE:DIMS:V,V,..."));
-}
-
-}  // namespace
 
 bool ParseDims(const std::string& text, std::vector<int64_t>* dims) {
   if (text.empty() || text == "scalar") return true;
@@ -401,8 +400,28 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return std::move(bytes).str();
 }
 
+namespace {
+
+// Where NAME ends. Where nothing behind an '=' looks like a tensor, the first
+// one, which the error is about.
+size_t EndOfName(const std::string& text) {
+  for (size_t equals = text.find('='); equals != std::string::npos;
+       equals = text.find('=', equals + 1)) {
+    const std::string value = text.substr(equals + 1);
+    const size_t colon = value.find(':');
+    if (value.rfind('@', 0) == 0 ||
+        (colon != std::string::npos &&
+         FindType(value.substr(0, colon)) != nullptr)) {
+      return equals;
+    }
+  }
+  return text.find('=');
+}
+
+}  // namespace
+
 absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text) {
-  const size_t equals = text.find('=');
+  const size_t equals = EndOfName(text);
   if (equals == std::string::npos || equals == 0) {
     return Invalid(text, "there is no NAME=");
   }

@@ -3,6 +3,9 @@
 //   NAME=@FILE                 the bytes of FILE as uint8 [n] (pictures)
 //   NAME=@FILE:DTYPE:DIMS      raw little-endian elements: x=@a.f32:float:2x3
 //   NAME=DTYPE:DIMS:V,V,...    the values themselves: x=float:3:1,2,3
+//
+// NAME may hold '=': it ends at the first one behind which '@' or a DTYPE with
+// its colon stands.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +29,9 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text);
 
 // "2x3" or "2,3"; "" or "scalar" is rank 0. False if it is neither.
 bool ParseDims(const std::string& text, std::vector<int64_t>* dims);
+
+// "float, double, ..., or KServe's FP32, FP64, ...".
+std::string TypeNames();
 
 // As the command line writes it, "float"; "?" if unknown.
 std::string DtypeName(int dtype);

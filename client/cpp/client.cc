@@ -5,10 +5,8 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "client/cpp/call_failure.h"
 #include "client/cpp/channel.h"
-#include "client/cpp/status_details.h"
 #include "proto/inference/grpc_service.grpc.pb.h"
 #include "proto/weir/v1/admin.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
@@ -72,15 +70,12 @@ struct Client::Impl {
   }
 
   absl::Status Failure(const grpc::Status& status) const {
-    const absl::Status told = WithTlsRemedy(ToStatus(status), options.tls);
-    if (!absl::IsUnavailable(told) ||
-        !(absl::StrContains(told.message(), "Connection refused") ||
-          absl::StrContains(told.message(), "No such file or directory"))) {
-      return told;
-    }
-    return absl::UnavailableError(
-        absl::StrCat("nobody listens at ", options.address,
-                     ": is the server running there? (", told.message(), ")"));
+    const bool connected =
+        channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+    return CallFailure(status, {.address = options.address,
+                                .timeout = options.timeout,
+                                .connected = connected,
+                                .tls = options.tls});
   }
 
   const ClientOptions options;

@@ -29,8 +29,9 @@ struct ClientOptions {
 
 // Errors are the server's code and message; reason, fields, retry hint and the
 // report of the failed work are read out of them with DetailsOf
-// (client/cpp/status_details.h). UNAVAILABLE also when nobody answers at the
-// address or TLS fails; the message then says what to do.
+// (client/cpp/status_details.h). UNAVAILABLE also when nobody listens at the
+// address or TLS fails, DEADLINE_EXCEEDED when nobody answers in time; the
+// message then says what to do.
 class Client {
  public:
   explicit Client(ClientOptions options = {});

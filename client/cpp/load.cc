@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "client/cpp/call_failure.h"
 #include "client/cpp/channel.h"
 #include "client/cpp/status_details.h"
 
@@ -40,7 +42,8 @@ class Worker {
         rate_(Rate(options)),
         counters_(counters),
         request_(MakeRequest(options.request)),
-        stub_(MakeChannel(options, number)),
+        channel_(MakeChannel(options, number)),
+        stub_(channel_),
         random_(static_cast<uint64_t>(number) + 1) {
     for (int i = 0; i < callers; ++i) {
       callers_.push_back(std::make_unique<Caller>());
@@ -153,14 +156,23 @@ class Worker {
         ++result.errors[status.error_code()];
         counters_->errors.fetch_add(1, std::memory_order_relaxed);
         if (result.first_error.empty()) {
-          result.first_error =
-              ErrorText(WithTlsRemedy(ToStatus(status), options_.tls));
+          result.first_error = ErrorText(Failure(status));
         }
       }
     }
     caller->exchange.reset();
     idle_.push_back(caller);
     if (rate_ <= 0 && now < end_) SendOne(now);
+  }
+
+  absl::Status Failure(const grpc::Status& status) const {
+    const bool connected =
+        channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+    return CallFailure(status,
+                       {.address = options_.address,
+                        .timeout = absl::Seconds(options_.timeout_seconds),
+                        .connected = connected,
+                        .tls = options_.tls});
   }
 
   // Open loop: everything that is due leaves now.
@@ -190,6 +202,7 @@ class Worker {
   Counters* const counters_;
   const grpc::ByteBuffer request_;
   grpc::CompletionQueue queue_;
+  const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
   grpc::Alarm alarm_;
   bool alarm_set_ = false;

@@ -10,6 +10,9 @@
 #include <string>
 
 #include "client/cli/json_output.h"
+#include "proto/google/rpc/error_details.pb.h"
+#include "proto/google/rpc/status.pb.h"
+#include "tests/client/cpp/paced_server.h"
 #include "tests/models/temp_folder.h"
 #include "tests/rpc/test_transport.h"
 #include "tests/server/child_process.h"
@@ -50,6 +53,11 @@ class CliTest : public ::testing::Test {
 
   std::string Socket() { return (folder_.path() / "socket").string(); }
 
+  static std::string Zeros(int count) {
+    std::string values = "0";
+    while (--count > 0) values += ",0";
+    return values;
+  }
   static std::string Samples() {
     return "image=@" + TestData("data/digits_samples.f32") + ":float:360x1x8x8";
   }
@@ -127,6 +135,14 @@ TEST_F(CliTest, EvaluatesAProgram) {
   ran = Run({"eval", named, "--input", "x=float:1:1", "-o", "y=3x=" + output});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_EQ(Values<float>(ReadTestFile(output)), (std::vector<float>{3}));
+  ran = Run({"eval", Program(R"(definition {
+    inputs { name: "x=a" }
+    nodes { op: "Add" inputs: "x=a" inputs: "x=a" outputs: "y" }
+    outputs: "y" })"),
+             "--input", "x=a=float:1:4"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("y = float [1]: 8"));
+  Program(kDouble);
 
   ran = Run({"eval", program});
   EXPECT_EQ(ran.code, 1);
@@ -140,7 +156,7 @@ TEST_F(CliTest, EvaluatesAProgram) {
   ran =
       Run({"eval", program, "--input", "x=float:1:1", "--output", "z=/tmp/z"});
   EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, HasSubstr("'z'"));
+  EXPECT_THAT(ran.err, HasSubstr("the program has no output 'z', but 'y'"));
   ran = Run({"eval", program, "--input", "x=float:1:1", "--output",
              "y=/no/such/folder/y"});
   EXPECT_EQ(ran.code, 1);
@@ -158,6 +174,7 @@ TEST_F(CliTest, EvaluatesAProgram) {
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("[reason INDEX_OUT_OF_RANGE"));
   EXPECT_THAT(ran.out, HasSubstr("code: 1\n"));
+  EXPECT_THAT(ran.out, ::testing::ContainsRegex("\ntotal: [0-9.]+ [num]?s\n"));
   EXPECT_THAT(ran.out, HasSubstr("SyncReport\nstate: ERROR\n"));
   EXPECT_THAT(ran.out, HasSubstr("name: \"INDEX_OUT_OF_RANGE\""));
   ran = Run({"eval", Program("nodes"), "--input", "x=float:1:1"});
@@ -171,7 +188,7 @@ TEST_F(CliTest, InfersAndChecksTheAccuracy) {
                  "--at-least=0.95", "--report=brief"});
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("accuracy 0.9"));
-  EXPECT_THAT(ran.out, HasSubstr("\"state\":\"WORK_STATE_COMPLETED\""));
+  EXPECT_THAT(ran.out, HasSubstr("SyncReport\nstate: COMPLETED\n"));
   ran = Run({"infer", "digits", "--input", Samples(), "--labels", labels,
              "--at-least=1"});
   EXPECT_EQ(ran.code, 1);
@@ -187,6 +204,57 @@ TEST_F(CliTest, InfersAndChecksTheAccuracy) {
   ran = Run({"infer", "letters", "--input", Samples()});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND"));
+}
+
+// What is not read would be compared with nothing.
+TEST_F(CliTest, AFileOfLabelsIsReadWhole) {
+  const std::string path = (folder_.path() / "labels").string();
+  const auto infer = [&](const std::string& labels) {
+    folder_.Write("labels", labels);
+    return Run({"infer", "digits", "--input=image=float:1x1x8x8:" + Zeros(64),
+                "--labels", path, "--at-least=0"});
+  };
+  EXPECT_EQ(infer(" 7\r\n").code, 0);
+  const struct {
+    const char* labels;
+    const char* part;
+  } wrong[] = {{"9,4,6,4\n", ":1: \"9,4,6,4\" is no class"},
+               {"9\n\nsix\n", ":3: \"six\" is no class"},
+               {"9 -1\n", ":1: \"-1\" is no class"},
+               {"9\n4.0\n", ":2: \"4.0\" is no class"},
+               {"\n \n", " holds no labels"}};
+  for (const auto& c : wrong) {
+    const Ran ran = infer(c.labels);
+    EXPECT_EQ(ran.code, 1) << c.labels << ran.out;
+    EXPECT_EQ(ran.out, "") << "nothing is asked of the server";
+    EXPECT_THAT(ran.err, HasSubstr("--labels: " + path + c.part));
+  }
+}
+
+// A command line is not wrong because a file is not there.
+TEST_F(CliTest, AFileThatIsMissingIsAFailureLikeAnyOther) {
+  const std::string file = "/no/such/file";
+  const struct {
+    std::vector<std::string> arguments;
+    std::string part;
+  } cases[] = {
+      {{"eval", file}, "NOT_FOUND: cannot read " + file},
+      {{"load", "--program=" + file}, "NOT_FOUND: cannot read " + file},
+      {{"infer", "digits", "--labels=" + file},
+       "NOT_FOUND: --labels: cannot read " + file},
+      {{"infer", "digits", "--input=image=@" + file}, "cannot read " + file},
+      {{"admin", "--token-file=" + file, "drain"},
+       "NOT_FOUND: --token-file: cannot read " + file},
+      {{"status", "--tls-ca=" + file}, "--tls-ca: " + file},
+  };
+  for (const auto& c : cases) {
+    const Ran ran = Run(c.arguments);
+    EXPECT_EQ(ran.code, 1) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, HasSubstr(c.part));
+    EXPECT_THAT(ran.err, HasSubstr("No such file or directory"));
+    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+  }
 }
 
 TEST_F(CliTest, ListsWhatThereIs) {
@@ -210,6 +278,7 @@ TEST_F(CliTest, ListsWhatThereIs) {
   EXPECT_EQ(status.code, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("ready"));
   EXPECT_THAT(status.out, HasSubstr(" streams of each device, queue of "));
+  EXPECT_THAT(status.out, HasSubstr("1 GiB, messages of 256 MiB\n"));
   EXPECT_THAT(status.out, ::testing::ContainsRegex("  up [0-9hm]*[0-9]s,"));
   EXPECT_EQ(Run({"status", "--probe"}).out, "SERVING\n");
   EXPECT_EQ(Run({"status", "--probe", "--service=model/letters"}).code, 1);
@@ -263,7 +332,9 @@ TEST_F(CliTest, AProbeIsOneLineAndAnExitCode) {
   getsockname(silent, reinterpret_cast<sockaddr*>(&where), &size);
   expect(RunOn("127.0.0.1:" + std::to_string(ntohs(where.sin_port)),
                {"status", "--probe"}),
-         1, "DEADLINE_EXCEEDED");
+         1,
+         "DEADLINE_EXCEEDED: nobody answers at 127.0.0.1:" +
+             std::to_string(ntohs(where.sin_port)) + " within 1s: ");
   close(silent);
   // A server that drains is not serving, but alive.
   ChildProcess draining({BuiltProgram("weir-server"), "--device=cpu",
@@ -341,10 +412,25 @@ TEST_F(CliTest, PrintsJson) {
   EXPECT_EQ(inferred["rows"], 360);
 
   // A failure is one line elsewhere.
-  const Ran failed = Run({"--json", "infer", "letters"});
-  EXPECT_EQ(failed.code, 1);
-  EXPECT_EQ(failed.out, "");
-  EXPECT_THAT(failed.err, HasSubstr("weir: NOT_FOUND"));
+  const auto error = [&](std::vector<std::string> arguments, int code) {
+    arguments.emplace_back("--json");
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.code, code) << ran.err;
+    EXPECT_EQ(ran.out, "");
+    EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+    return client::Json::parse(ran.err, nullptr, false)["error"];
+  };
+  client::Json failed = error({"infer", "letters"}, 1);
+  EXPECT_EQ(failed["code"], "NOT_FOUND");
+  EXPECT_EQ(failed["reason"], "MODEL_NOT_FOUND");
+  EXPECT_THAT(failed["message"], HasSubstr("\"letters\""));
+  failed = error({"infer", "digits", "--input=y=float:1:1"}, 1);
+  EXPECT_EQ(failed["fields"].dump(), R"(["inputs[0]"])");
+  failed = error({"infer", "digits", "--colour"}, 2);
+  EXPECT_EQ(failed["code"], "USAGE");
+  EXPECT_EQ(failed["message"], "there is no flag \"--colour\"");
+  EXPECT_EQ(failed["help"], "weir infer --help");
+  EXPECT_EQ(error({"infer", "digits", "--input=x"}, 2)["code"], "USAGE");
 
   ChildProcess server({BuiltProgram("weir-server"), "--device=cpu",
                        "--cpu-threads=1", "--http=off",
@@ -352,7 +438,8 @@ TEST_F(CliTest, PrintsJson) {
   server.ReadLine();
   Ran ran =
       RunOn("unix:" + Socket(), {"admin", "log-level", "debug", "--json"});
-  EXPECT_EQ(client::Json::parse(ran.out, nullptr, false)["previous"], "info");
+  EXPECT_EQ(client::Json::parse(ran.out, nullptr, false)["previous"],
+            "LOG_LEVEL_INFO");
   ran = RunOn("unix:" + Socket(), {"admin", "drain", "--json"});
   EXPECT_EQ(client::Json::parse(ran.out, nullptr, false)["started"], true);
 }
@@ -411,11 +498,66 @@ TEST_F(CliTest, LoadsInAClosedAndInAnOpenLoop) {
   for (const char* quantile : {"p50", "p90", "p99", "p99.9", "max"}) {
     EXPECT_GT(json["latency_us"][quantile], 0) << quantile;
   }
+}
 
-  ran = Run({"load", "--model=digits", "--input=image=int8:1x1x8x8:",
-             "--duration=0.2", "--warmup=0", "--json"});
+// Told as what it is, by the first of them.
+TEST_F(CliTest, AWrongRequestIsNoLoad) {
+  const std::string program = Program(kDouble);
+  const struct {
+    std::vector<std::string> arguments;
+    const char* part;
+  } cases[] = {
+      {{"--model=digits", "--input=image=int8:1x1x8x8:"},
+       "weir: INVALID_ARGUMENT: input \"image\""},
+      {{"digits", "--free=1000"}, "at most 512 [field inputs[0].shape]\n"},
+      {{"digits", "--model-version=7"}, "version \"7\"; it has 1"},
+      {{"--program", program, "--input=z=float:1:1"},
+       "weir: INVALID_ARGUMENT: "},
+  };
+  for (const auto& c : cases) {
+    std::vector<std::string> arguments = {"load", "--duration=0.2"};
+    arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.code, 1);
+    EXPECT_EQ(ran.out, "");
+    EXPECT_THAT(ran.err, HasSubstr(c.part));
+    EXPECT_EQ(ran.err.find(" errors"), std::string::npos) << ran.err;
+  }
+  const Ran nobody = RunOn(
+      "127.0.0.1:1", {"load", "--program", program, "--input=x=float:1:1"});
+  EXPECT_EQ(nobody.code, 1);
+  EXPECT_THAT(nobody.err, HasSubstr("nobody listens at 127.0.0.1:1: "));
+  const Ran first = Run(
+      {"load", "digits", "--model-version=1", "--duration=0.2", "--warmup=0"});
+  EXPECT_EQ(first.code, 0) << first.err;
+}
+
+// A server that is busy for now is what a load is for; and of no answers there
+// is no latency.
+TEST_F(CliTest, AServerThatIsBusyIsLoaded) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_nanos(20'000'000);
+  details.add_details()->PackFrom(retry);
+  const grpc::Status full(grpc::StatusCode::RESOURCE_EXHAUSTED, "full",
+                          details.SerializeAsString());
+  PacedServer server([&](int64_t, PacedServer::Clock::time_point now) {
+    return PacedServer::Answer{.at = now, .status = full};
+  });
+  std::vector<std::string> load = {
+      "load", "--program",  Program(kDouble), "--input=x=float:1:1",
+      "-c1",  "--warmup=0", "--duration=0.2"};
+  Ran ran = RunOn(server.address(), load);
   EXPECT_EQ(ran.code, 1);
-  EXPECT_GT(client::Json::parse(ran.out)["errors"]["INVALID_ARGUMENT"], 0);
+  EXPECT_THAT(ran.out, HasSubstr("first error: RESOURCE_EXHAUSTED: full"));
+  EXPECT_THAT(ran.out,
+              ::testing::ContainsRegex("max\n +- +- +- +- +-\nerrors"));
+  load.emplace_back("--json");
+  ran = RunOn(server.address(), load);
+  EXPECT_EQ(ran.code, 1);
+  const auto json = client::Json::parse(ran.out, nullptr, false);
+  EXPECT_GT(json["errors"]["RESOURCE_EXHAUSTED"], 0);
+  EXPECT_TRUE(json["latency_us"]["p99"].is_null()) << ran.out;
 }
 
 // Its figures leave out whoever would have waited longest.
@@ -435,7 +577,6 @@ TEST_F(CliTest, WrongUsageIsTwo) {
            {},
            {"dance"},
            {"eval"},
-           {"eval", "/no/such/program"},
            {"infer"},
            {"infer", "digits", "--colour=red"},
            {"infer", "digits", "--output=digit"},
@@ -461,12 +602,19 @@ TEST_F(CliTest, WrongUsageIsTwo) {
       {{"admin", "dance"},
        "weir: there is no command \"dance\"; see weir admin --help\n"},
       {{"--colour", "red"}, "weir: there is no flag \"--colour\""},
+      // Not what stands beside it.
+      {{"load", "--colour", "1", "digits"},
+       "weir: there is no flag \"--colour\"; see weir load --help\n"},
+      {{"infer", "digits", "-x", "--colour=red"},
+       "weir: there is no flag \"-x\"; see weir infer --help\n"},
+      {{"infer", "digits", "--colour=red"},
+       "weir: there is no flag \"--colour\"; see weir infer --help\n"},
+      {{"infer", "digits", "letters"},
+       "weir: \"letters\" is one argument too many; see weir infer --help\n"},
       {{"infer", "digits", "--colour=red"}, "; see weir infer --help\n"},
       // The page that has what is wanted, or the flag that is wrong.
       {{"admin"}, "; see weir admin --help\n"},
       {{"admin", "log-level"}, "; see weir admin log-level --help\n"},
-      {{"admin", "drain", "--token-file=/neither"},
-       "; see weir admin --help\n"},
       {{"eval", "/dev/null", "--mode=deferred"}, "; see weir eval --help\n"},
       {{"load", "digits", "--rate=0"}, "; see weir load --help\n"},
       {{"load", "--duration=0.2"}, "; see weir load --help\n"},
@@ -510,6 +658,14 @@ TEST_F(CliTest, WrongUsageIsTwo) {
     EXPECT_THAT(ran.err, HasSubstr("--server: \"" + std::string(server) +
                                    "\" is not HOST:PORT or unix:PATH"));
   }
+  setenv("WEIR_SERVER", "foo", 1);
+  ChildProcess process({BuiltProgram("weir"), "status"});
+  EXPECT_EQ(process.Wait(), 2);
+  unsetenv("WEIR_SERVER");
+  EXPECT_EQ(
+      process.err(),
+      "weir: WEIR_SERVER: \"foo\" is not HOST:PORT or unix:PATH; see weir "
+      "--help\n");
   EXPECT_EQ(Run({"--version"}).code, 0);
   EXPECT_EQ(Run({"--help"}).code, 0);
 }
@@ -547,17 +703,17 @@ TEST_F(CliTest, OnlyAdminReadsTheVariableOfItsToken) {
   unsetenv("WEIR_ADMIN_TOKEN_FILE");
   EXPECT_EQ(probe.code, 0) << probe.err;
   EXPECT_EQ(probe.out, "SERVING\n");
-  EXPECT_EQ(admin.code, 2);
+  EXPECT_EQ(admin.code, 1);
   EXPECT_EQ(admin.err,
-            "weir: WEIR_ADMIN_TOKEN_FILE: cannot read /nope: No such file or "
-            "directory; see weir admin --help\n");
-  EXPECT_EQ(flag.code, 2);
+            "weir: NOT_FOUND: WEIR_ADMIN_TOKEN_FILE: cannot read /nope: No "
+            "such file or directory\n");
+  EXPECT_EQ(flag.code, 1);
   EXPECT_EQ(flag.err,
-            "weir: --token-file: cannot read /neither: No such file or "
-            "directory; see weir admin --help\n");
-  EXPECT_EQ(wordless.code, 2);
-  EXPECT_EQ(wordless.err, "weir: WEIR_ADMIN_TOKEN_FILE: " + blank +
-                              " holds no token; see weir admin --help\n");
+            "weir: NOT_FOUND: --token-file: cannot read /neither: No such file "
+            "or directory\n");
+  EXPECT_EQ(wordless.code, 1);
+  EXPECT_EQ(wordless.err, "weir: FAILED_PRECONDITION: WEIR_ADMIN_TOKEN_FILE: " +
+                              blank + " holds no token\n");
 }
 
 // Plain text must be asked for, not left over from a variable that was never
@@ -583,6 +739,36 @@ TEST_F(CliTest, SaysWhenNobodyAnswers) {
                 HasSubstr("weir: UNAVAILABLE: nobody listens at " +
                           std::string(address) + ": is the server running"));
   }
+  // Connected, and never answered.
+  PacedServer mute([](int64_t, PacedServer::Clock::time_point) {
+    return PacedServer::Answer{};
+  });
+  Ran ran = RunOn(mute.address(), {"status", "--timeout=3"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("weir: DEADLINE_EXCEEDED: no reply from " +
+                                 mute.address() + " within 3s: "));
+  EXPECT_THAT(ran.err, HasSubstr("--timeout"));
+  ran = RunOn(mute.address(),
+              {"load", "--program", Program(kDouble), "--timeout=3"});
+  EXPECT_THAT(ran.err, HasSubstr("no reply from " + mute.address()));
+  // The other port of a server.
+  const std::string http = server_.server().http_address();
+  ran = RunOn(http, {"status"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr(http + " speaks HTTP/1 and not gRPC"));
+  EXPECT_THAT(ran.err, HasSubstr("--grpc"));
+}
+
+TEST_F(CliTest, HelpSaysHowInputsAreWritten) {
+  for (const char* command : {"eval", "infer", "load"}) {
+    const Ran ran = Run({command, "--help"});
+    for (const char* part : {"x=float:2x3:1,2,3,4,5,6", "bfloat16, string, or",
+                             "BYTES", "1x8x8", "scalar"}) {
+      EXPECT_THAT(ran.out, HasSubstr(part)) << command;
+    }
+  }
+  EXPECT_THAT(Run({"infer", "--help"}).out, HasSubstr("whole numbers from 0"));
+  EXPECT_THAT(Run({"--help"}).out, HasSubstr("docs/"));
 }
 
 }  // namespace

@@ -39,5 +39,26 @@ TEST(MessageTextTest, AtEveryDepthAndInLists) {
   EXPECT_EQ(MessageText(argument), "types: FLOAT\ntypes: BFLOAT16\n");
 }
 
+TEST(MessageTextTest, TimesAndBytesHaveTheirUnits) {
+  v1::SyncReport report;
+  report.set_queue_ns(7'976'836);
+  report.set_stream_sequence(5);
+  report.mutable_details()->mutable_times()->set_ready_ns(
+      1'795'788'841'500'089'000);
+  report.mutable_details()->mutable_transfers()->set_device_to_host_bytes(
+      1 << 20);
+  EXPECT_EQ(MessageText(report),
+            "stream_sequence: 5\n"
+            "queue: 7.98 ms\n"
+            "details {\n"
+            "  times {\n"
+            "    ready: 2026-11-27T14:14:01.500089Z\n"
+            "  }\n"
+            "  transfers {\n"
+            "    device_to_host: 1 MiB\n"
+            "  }\n"
+            "}\n");
+}
+
 }  // namespace
 }  // namespace weir::client

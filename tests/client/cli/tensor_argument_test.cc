@@ -141,6 +141,29 @@ TEST_F(TensorArgumentTest, SaysWhatIsWrong) {
   ExpectUnreadable(folder_);
 }
 
+// As outputs' may.
+TEST_F(TensorArgumentTest, NamesMayHoldWhatDividesThemFromTheirValues) {
+  const struct {
+    const char* text;
+    const char* name;
+    size_t bytes;
+  } cases[] = {
+      {"a=b=float:1:1", "a=b", 4},  {"a=b=FP32:1:1", "a=b", 4},
+      {"==float:1:1", "=", 4},      {"x=string:1:y=float:1", "x", 4 + 9},
+      {"x=y=@/dev/null", "x=y", 0}, {"x=@/dev/null=:float:0", "", 0}};
+  for (const auto& c : cases) {
+    const auto tensor = ParseTensorArgument(c.text);
+    if (*c.name == '\0') {
+      EXPECT_THAT(std::string(tensor.status().message()),
+                  HasSubstr("cannot read /dev/null=: "));
+      continue;
+    }
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    EXPECT_EQ(tensor->name, c.name);
+    EXPECT_EQ(tensor->bytes.size(), c.bytes);
+  }
+}
+
 TEST_F(TensorArgumentTest, ReadsHalves) {
   // Ties go to even, denormals are there, what is too large is infinite.
   EXPECT_THAT(Values<uint16_t>(
