@@ -43,18 +43,19 @@ help:
 	  '                 test-asan-rest | test-tsan-rest | test-slow | test-dev |' \
 	  '                 test-clang'
 
+# Exit code 3: something could not be fetched. Most works without it, and the
+# next make tries again.
+run-setup = mkdir -p build && { deploy/setup.sh $(1) && touch $@ || [ $$? = 3 ]; }
+
 $(SETUP): deploy/setup.sh tests/deploy/requirements.txt \
   tests/bench/requirements.txt
-	deploy/setup.sh
-	mkdir -p build && touch $@
+	$(call run-setup)
 
 $(SETUP_PROGRAMS): deploy/setup.sh
-	deploy/setup.sh --programs
-	mkdir -p build && touch $@
+	$(call run-setup,--programs)
 
 $(SETUP_IMAGE): deploy/setup.sh
-	deploy/setup.sh --image
-	mkdir -p build && touch $@
+	$(call run-setup,--image)
 
 # configure-PRESET, then build what the preset names.
 build-%: $(SETUP)

@@ -12,6 +12,9 @@
 # CMake searches by itself; what the tests of deploy/ and the benchmark of models
 # run goes to $WEIR_TEST_TOOLS (default /opt/weir/test-tools). Nothing else
 # outside apt is written.
+#
+# Exit code 3: all is there but what could not be fetched, as the last lines
+# say, and what needs that will not work. The next make runs this again.
 set -euo pipefail
 
 extras="${WEIR_CUDA_EXTRAS:-/opt/weir/cuda-wheels}"
@@ -59,6 +62,12 @@ toolkit_wheels=(
 cudnn_frontend_wheel="nvidia-cudnn-frontend==1.32.0"
 
 say() { printf 'setup: %s\n' "$*"; }
+incomplete=0
+lacks() {
+  say "WARNING: could not fetch $1;"
+  say "WARNING: $2. Run deploy/setup.sh again online."
+  incomplete=3
+}
 fail() {
   printf 'setup: %s\n' "$*" >&2
   exit 1
@@ -90,10 +99,21 @@ install_packages() {
     say "all ${#packages[@]} packages are installed"
     return
   fi
-  say "installing: ${missing[*]}"
+  say "installing with apt: ${missing[*]}"
+  say "fetching the lists of packages"
   as_root apt-get update -qq
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+    apt-get install -y --no-install-recommends "${missing[@]}" | show_apt
+}
+
+# Of what apt prints: a line for each of its steps, as they begin.
+show_apt() {
+  awk '
+    function step(text) { print "setup: apt: " text; fflush() }
+    /^Need to get/ { step($0) }
+    /^After this operation/ { step($0); step("fetching") }
+    /^(Unpacking|Selecting)/ && !unpacking++ { step("unpacking") }
+    /^Setting up/ && !setting_up++ { step("setting up") }'
 }
 
 # take_programs PACKAGE PROGRAM...: programs out of a Debian package that must
@@ -124,14 +144,14 @@ install_python() {
   local wanted python="$tools/$1"
   wanted="$(dirname "$0")/../tests/$2/requirements.txt"
   cmp -s "$wanted" "$python/requirements.txt" && return
-  say "installing the Python packages of tests/$2 into $python"
+  say "installing the Python packages of tests/$2 from PyPI into $python"
   rm -rf "$python"
   /usr/bin/python3 -m venv --without-pip "$python"
   if ! /usr/bin/python3 -m pip --python "$python/bin/python" install --quiet \
     --only-binary=:all: --disable-pip-version-check \
     --root-user-action=ignore --requirement "$wanted"; then
-    say "WARNING: could not fetch the packages of $wanted; the tests and"
-    say "WARNING: benchmarks that need them will fail. Run this again online."
+    lacks "the packages of $wanted" \
+      "the tests and benchmarks that need them will fail"
     return
   fi
   cp "$wanted" "$python/"
@@ -240,8 +260,8 @@ complete_toolkit() {
   fi
   say "adding to $extras: ${wheels[*]}"
   if ! fetch_wheels "$extras" "${wheels[@]}"; then
-    say "WARNING: could not fetch ${wheels[*]}; the operators that need them"
-    say "WARNING: will answer UNIMPLEMENTED on the GPU. Run this again online."
+    lacks "${wheels[*]}" \
+      "the operators that need them will answer UNIMPLEMENTED on the GPU"
     return
   fi
   link_plain_names "$extras"
@@ -327,3 +347,4 @@ main() {
 }
 
 main "$@"
+exit "$incomplete"
