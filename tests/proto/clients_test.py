@@ -6,7 +6,7 @@ Python process with tritonclient and googleapis-common-protos.
 What a generator made is compiled too where a compiler is at hand.
 """
 
-import glob
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -32,6 +32,23 @@ def blocks(section, language):
                      re.MULTILINE | re.DOTALL)[1]
     return re.findall(rf"^```{language}\n(.*?)^```$", text,
                       re.MULTILINE | re.DOTALL)
+
+
+def with_needs(packages):
+    """The names of installed distributions and of all that they stand on."""
+    needed, left = set(), [name.partition("[")[0] for name in packages]
+    while left:
+        name = left.pop().lower()
+        if name in needed:
+            continue
+        try:
+            needs = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another Python, or system
+        needed.add(name)
+        left += [re.match(r"[\w.-]+", need)[0] for need in needs
+                 if "extra ==" not in need]
+    return needed
 
 
 class Folder(unittest.TestCase):
@@ -87,30 +104,22 @@ class Go(Folder):
         if shutil.which("go") is None:
             self.skipTest("no Go compiler here")
         libraries = pathlib.Path("/usr/share/gocode/src/google.golang.org")
-        for name in ("grpc", "protobuf"):
+        for name in ("genproto", "grpc", "protobuf"):
             if not (libraries / name).is_dir():
                 self.skipTest(f"no golang-google-{name}-dev here")
         app = self.folder / "go" / "src" / "example.com" / "app"
         shutil.copytree(self.folder / "gen", app / "gen")
-        (app / "main.go").write_text("""package main
-
-import (
-    "fmt"
-
-    "example.com/app/gen/weir/v1"
-)
-
-func main() {
-    fmt.Println(weirv1.DataType_DATA_TYPE_FLOAT,
-        weirv1.StreamPolicy_KIND_POOLED, weirv1.NewCatalogClient(nil) != nil)
-}
-""", "utf-8")
-        self.assertEqual(
-            self.run_lines("cd go/src/example.com/app && go run -p 2 .",
-                           GO111MODULE="off",
-                           GOCACHE=str(self.folder / "cache"),
-                           GOPATH=f"{self.folder}/go:/usr/share/gocode"),
-            "DATA_TYPE_FLOAT KIND_POOLED true\n")
+        [program] = blocks("Go", "go")
+        server = self.enterContext(Server())
+        (app / "main.go").write_text(
+            program.replace("127.0.0.1:8001", server.grpc), "utf-8")
+        printed = self.run_lines("cd go/src/example.com/app && go run -p 2 .",
+                                 GO111MODULE="off",
+                                 GOCACHE=str(self.folder / "cache"),
+                                 GOPATH=f"{self.folder}/go:/usr/share/gocode")
+        self.assertRegex(printed, r"\A9 WORK_STATE_COMPLETED\n"
+                                  r'NotFound no model "nope".*\n'
+                                  r"reason: MODEL_NOT_FOUND\n\Z")
 
     def test_another_path_if_wanted(self):
         self.run_lines("rm -r gen && mkdir gen\n" + self.with_path)
@@ -149,10 +158,20 @@ class Java(Folder):
         missing = [jar for jar in jars if not os.path.exists(jar)]
         if shutil.which("javac") is None or missing:
             self.skipTest(f"no Java compiler, or no {' '.join(missing)}")
+        # What proto-google-common-protos has, which Debian has not.
+        import google.rpc
+        files = pathlib.Path(next(iter(google.rpc.__path__)))
+        self.run_lines(f"mkdir common && protoc -I{files.parents[1]} "
+                       f"--java_out=common {files}/status.proto "
+                       f"{files}/error_details.proto")
+        [program] = blocks("Java", "java")
+        (self.folder / "Square.java").write_text(program, "utf-8")
         self.run_lines("javac -proc:none -nowarn -d classes -cp "
-                       + ":".join(jars) + " gen/weir/v1/*.java")
-        self.assertIn("classes/weir/v1/EvaluatorGrpc.class",
-                      self.made("classes/**/*.class"))
+                       + ":".join(jars) + " gen/weir/v1/*.java "
+                       "common/com/google/rpc/*.java Square.java")
+        made = self.made("classes/**/*.class")
+        self.assertIn("classes/weir/v1/EvaluatorGrpc.class", made)
+        self.assertIn("classes/Square.class", made)
 
     def test_another_package_if_wanted(self):
         self.run_lines(self.rename)
@@ -167,6 +186,39 @@ class Java(Folder):
                        "mine/weir/v1/*.proto")
         self.assertIn("other/com/example/weir/v1/TensorProto.java",
                       self.made("other/**/*.java"))
+
+
+class KServe(Folder):
+    """The commands for Triton's files, with ours in their place: the same
+    messages, as Copies sees to."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.go, cls.java = blocks("KServe v2 in Go and Java", "sh")
+        files = cls.folder / "triton" / "protobuf"
+        files.mkdir(parents=True)
+        for name in ("grpc_service.proto", "model_config.proto"):
+            text = (ROOT / "proto" / "inference" / name).read_text("utf-8")
+            (files / name).write_text(
+                text.replace('"inference/model', '"model'), "utf-8")
+        cls.go = re.sub(r"(?m)^git clone .* triton\n", "", cls.go)
+
+    def test_go(self):
+        self.assertNotIn("git", self.go)
+        self.run_lines("rm -rf gen\n" + self.go)
+        made = self.made("gen/**/*.go")
+        self.assertEqual(made, {f"gen/inference/v2/{name}.pb.go" for name in
+                                ("grpc_service", "grpc_service_grpc",
+                                 "model_config")})
+        for path in made:
+            self.assertRegex((self.folder / path).read_text("utf-8"),
+                             r"(?m)^package inference$")
+
+    def test_java(self):
+        self.run_lines("rm -rf gen\n" + self.java)
+        self.assertIn("gen/inference/GRPCInferenceServiceGrpc.java",
+                      self.made("gen/**/*.java"))
 
 
 class Python(Folder):
@@ -192,15 +244,31 @@ class Python(Folder):
 
     def test_the_packages_are_those_of_this_test(self):
         wanted = (ROOT / "tests" / "deploy" / "requirements.txt").read_text()
+        pinned = re.findall(r"(?m)^(\S+)==", wanted)
+        for package in self.installed():
+            self.assertIn(package.partition("[")[0], with_needs(pinned))
+
+    def installed(self):
         [line] = re.findall(r"(?m)^venv/bin/pip install (.*)$", self.install)
-        for package in line.replace('"', "").split():
-            self.assertRegex(wanted, rf"(?m)^{re.escape(package)}==")
+        return line.replace('"', "").split()
+
+    def test_nothing_else_is_imported(self):
+        """`tritonclient` may be left out, as the page says."""
+        have = with_needs([package for package in self.installed()
+                           if "tritonclient" not in package])
+        sources = importlib.metadata.packages_distributions()
+        for program in self.programs:
+            for module in re.findall(r"(?m)^(?:import|from) (\w+)", program):
+                if module == "weir":  # generated
+                    continue
+                self.assertTrue(
+                    have & {name.lower() for name in sources[module]}, module)
 
     def test_the_first_program(self):
         printed = self.run_program(self.programs[0])
         self.assertRegex(printed, r"\[\[ 1\. +4\.\]\n +\[ 9\. 16\.\]\] "
                                   r"WORK_STATE_COMPLETED\n")
-        self.assertIn("\nINVALID_ARGUMENT opset 3: ", printed)
+        self.assertIn("\nUNIMPLEMENTED opset 3: ", printed)
         self.assertIn("\nat fault: graph.definition.opset\n", printed)
 
     def test_the_program_of_the_page_of_errors(self):
