@@ -39,26 +39,67 @@ std::string TypesText(const v1::OperatorArgument& argument) {
   });
 }
 
-Row ArgumentRow(const v1::OperatorArgument& argument) {
+// The name that stands for the type of a group: T, of several T1, T2, ...
+std::string GroupName(uint32_t group, uint32_t groups) {
+  return groups == 1 ? "T" : absl::StrCat("T", group);
+}
+
+uint32_t CountGroups(const v1::OperatorDescription& op) {
+  uint32_t groups = 0;
+  for (const auto& each : op.inputs()) {
+    groups = std::max(groups, each.type_group());
+  }
+  return groups;
+}
+
+Row ArgumentRow(const v1::OperatorArgument& argument, uint32_t groups) {
   std::vector<std::string> parts;
   if (argument.presence() == v1::OperatorArgument::PRESENCE_OPTIONAL) {
     parts.emplace_back("optional");
   }
-  if (argument.types_size() > 0) parts.push_back(TypesText(argument));
+  if (argument.type_group() != 0) {
+    parts.push_back(GroupName(argument.type_group(), groups));
+  } else if (argument.types_size() > 0) {
+    parts.push_back(TypesText(argument));
+  }
+  if (!argument.type_attribute().empty()) {
+    parts.push_back(absl::StrCat(argument.types_size() > 0 ? "or " : "",
+                                 "what ", argument.type_attribute(), " says"));
+  }
   const bool variadic =
       argument.presence() == v1::OperatorArgument::PRESENCE_VARIADIC;
   return {absl::StrCat(argument.name(), variadic ? ", ..." : ""),
           absl::StrJoin(parts, "; ")};
 }
 
+// What the names of groups stand for.
+std::vector<Row> GroupRows(const v1::OperatorDescription& op) {
+  const uint32_t groups = CountGroups(op);
+  std::vector<Row> rows;
+  for (uint32_t group = 1; group <= groups; ++group) {
+    for (const auto& input : op.inputs()) {
+      if (input.type_group() != group) continue;
+      rows.push_back({GroupName(group, groups), TypesText(input)});
+      break;
+    }
+  }
+  return rows;
+}
+
+// "11 to 25, with changes in 13 and 14": the ranges follow one another.
 std::string OpsetText(const v1::OperatorDescription& op) {
-  return absl::StrJoin(op.opsets(), ", ",
-                       [](std::string* out, const v1::OpsetRange& range) {
-                         absl::StrAppend(out, range.first());
-                         if (range.last() != range.first()) {
-                           absl::StrAppend(out, " to ", range.last());
-                         }
-                       });
+  const int first = op.opsets(0).first();
+  const int last = op.opsets(op.opsets_size() - 1).last();
+  std::string text = absl::StrCat(first);
+  if (last != first) absl::StrAppend(&text, " to ", last);
+  for (int i = 1; i < op.opsets_size(); ++i) {
+    absl::StrAppend(&text,
+                    i == 1                      ? ", with changes in "
+                    : i + 1 == op.opsets_size() ? " and "
+                                                : ", ",
+                    op.opsets(i).first());
+  }
+  return text;
 }
 
 std::string DevicesText(const v1::OperatorSummary& summary) {
@@ -91,12 +132,18 @@ std::string OperatorPage(const v1::OperatorDescription& op) {
                   summary.devices().empty() ? "none of this server's"
                                             : DevicesText(summary),
                   "\n");
+  const uint32_t groups = CountGroups(op);
   std::vector<Row> rows;
-  for (const auto& input : op.inputs()) rows.push_back(ArgumentRow(input));
+  for (const auto& input : op.inputs()) {
+    rows.push_back(ArgumentRow(input, groups));
+  }
   AppendRows("Inputs", rows, &page);
   rows.clear();
-  for (const auto& output : op.outputs()) rows.push_back(ArgumentRow(output));
+  for (const auto& output : op.outputs()) {
+    rows.push_back(ArgumentRow(output, groups));
+  }
   AppendRows("Outputs", rows, &page);
+  AppendRows("Types", GroupRows(op), &page);
   rows.clear();
   for (const auto& attribute : op.attributes()) {
     rows.push_back(

@@ -7,8 +7,9 @@
 
 namespace weir::client {
 
-// Name, opsets and devices; what it computes; inputs with their types, outputs,
-// attributes. Lines of at most 80 columns where words allow.
+// Name, opsets and devices; what it computes; inputs and outputs with their
+// types, those that are one by a name; attributes. Lines of at most 80 columns
+// where words allow.
 std::string OperatorPage(const v1::OperatorDescription& op);
 
 // "weir.Resize"; "Add" of ONNX's domain.

@@ -158,7 +158,10 @@ class Validator {
 
   // What to do about a name that is no operator's: often only its domain or
   // its case keeps it from being one.
-  std::string Remedy(const std::string& name) const {
+  std::string Remedy(const std::string& domain, const std::string& name) const {
+    if (registry_.IsHidden(domain, name)) {
+      return "it is one for tests, which --enable-test-operators offers";
+    }
     for (const OpDef* def : registry_.List()) {
       if (!absl::EqualsIgnoreCase(AbslView(def->name), name)) continue;
       return absl::StrCat("did you mean ", AbslView(def->domain),
@@ -178,7 +181,7 @@ class Validator {
           absl::UnimplementedError(
               known_domain
                   ? absl::StrCat("this server has no such operator (opset ",
-                                 opset, "); ", Remedy(node.op))
+                                 opset, "); ", Remedy(node.domain, node.op))
                   : absl::StrCat("there is no domain \"", node.domain,
                                  "\": use \"\" (ONNX) or \"weir\"")),
           node, i);

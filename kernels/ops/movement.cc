@@ -724,7 +724,7 @@ absl::Status Register_onnx_Split(OpRegistry& registry) {
   def.attributes = {
       {"axis", AttributeType::kInt, false, "In [-rank, rank), default 0."},
       {"split", AttributeType::kInts, false,
-       "Sizes of the parts, before opset 13."},
+       "Sizes of the parts, in place of the input of that name."},
       {"num_outputs", AttributeType::kInt, false,
        "From opset 18 on, instead of split: how many equal parts, the last one "
        "smaller where they do not come out even."}};

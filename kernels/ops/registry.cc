@@ -235,6 +235,12 @@ const OpDef* OpRegistry::Find(std::string_view domain,
   return def == nullptr || def->internal ? nullptr : def;
 }
 
+bool OpRegistry::IsHidden(std::string_view domain,
+                          std::string_view name) const {
+  const OpDef* def = FindAny(domain, name);
+  return def != nullptr && Hidden(*def);
+}
+
 bool OpRegistry::Takes(DeviceKind device, const NodeInfo& node) const {
   if (!Check(node).ok()) return false;
   const RegisteredKernel* kernel = FindKernel(device, node.domain, node.op);

@@ -58,6 +58,8 @@ class WEIR_EXPORT OpRegistry {
   bool HasKernel(DeviceKind device, std::string_view domain,
                  std::string_view name) const;
 
+  // Find does not know it because RegistryOptions::test_operators was not set.
+  bool IsHidden(std::string_view domain, std::string_view name) const;
   // For passes: internal operators too. Null if unknown.
   const OpDef* FindInternal(std::string_view domain,
                             std::string_view name) const;

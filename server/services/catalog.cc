@@ -10,6 +10,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/opsets.h"
+#include "kernels/ops/output_types.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/explain.h"
@@ -119,6 +120,41 @@ v1::OperatorArgument::Presence PresenceOf(bool optional, bool variadic) {
                   : v1::OperatorArgument::PRESENCE_REQUIRED;
 }
 
+// Numbers the groups of one element type, from 1 on, that have several members.
+void FillTypeGroups(const OpDef& def, absl::Span<const OutputTypes> outputs,
+                    v1::OperatorDescription* description) {
+  const auto same_group = [&](size_t i, size_t k) {
+    return i == k || (def.inputs[i].group >= 0 &&
+                      def.inputs[i].group == def.inputs[k].group);
+  };
+  uint32_t groups = 0;
+  for (size_t i = 0; i < def.inputs.size(); ++i) {
+    if (description->inputs(static_cast<int>(i)).type_group() != 0) continue;
+    std::vector<v1::OperatorArgument*> members;
+    for (size_t k = i; k < def.inputs.size(); ++k) {
+      if (same_group(i, k)) {
+        members.push_back(description->mutable_inputs(static_cast<int>(k)));
+      }
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (outputs[o].like_input < 0 ||
+          !same_group(i, static_cast<size_t>(outputs[o].like_input))) {
+        continue;
+      }
+      v1::OperatorArgument* output =
+          description->mutable_outputs(static_cast<int>(o));
+      *output->mutable_types() =
+          description->inputs(static_cast<int>(i)).types();
+      members.push_back(output);
+    }
+    if (members.size() < 2) continue;
+    ++groups;
+    for (v1::OperatorArgument* member : members) {
+      member->set_type_group(groups);
+    }
+  }
+}
+
 void FillDescription(const OpDef& def, const OpRegistry& registry,
                      v1::OperatorDescription* description) {
   FillSummary(def, registry, description->mutable_summary());
@@ -134,11 +170,18 @@ void FillDescription(const OpDef& def, const OpRegistry& registry,
       }
     }
   }
-  for (const OutputDef& output : def.outputs) {
+  const std::vector<OutputTypes> output_types = OutputTypesOf(def);
+  for (size_t i = 0; i < def.outputs.size(); ++i) {
+    const OutputDef& output = def.outputs[i];
     v1::OperatorArgument* argument = description->add_outputs();
     argument->set_name(std::string(output.name));
     argument->set_presence(PresenceOf(output.optional, output.variadic));
+    for (const DType dtype : output_types[i].types) {
+      argument->add_types(static_cast<v1::DataType>(dtype));
+    }
+    argument->set_type_attribute(std::string(output_types[i].attribute));
   }
+  FillTypeGroups(def, output_types, description);
   for (const OpsetRange& range : OpsetsOf(def)) {
     v1::OpsetRange* opsets = description->add_opsets();
     opsets->set_first(range.first);
@@ -279,11 +322,16 @@ absl::Status DescribeOperator(const ServiceContext& context,
   const OpRegistry& registry = context.engines.main().registry();
   const OpDef* def = registry.Find(DomainOf(request.domain()), request.name());
   if (def == nullptr) {
-    return WithField(absl::NotFoundError(absl::StrCat(
-                         "no operator \"", request.name(), "\" in domain \"",
-                         request.domain(),
-                         "\"; ListOperators, or \"weir ops\", lists them")),
-                     "name");
+    const bool hidden =
+        registry.IsHidden(DomainOf(request.domain()), request.name());
+    return WithField(
+        absl::NotFoundError(absl::StrCat(
+            "no operator \"", request.name(), "\" in domain \"",
+            request.domain(),
+            hidden ? "\"; it is one for tests, which --enable-test-operators "
+                     "offers"
+                   : "\"; ListOperators, or \"weir ops\", lists them")),
+        "name");
   }
   FillDescription(*def, registry, response->mutable_operator_description());
   return absl::OkStatus();

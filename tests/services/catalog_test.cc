@@ -194,11 +194,18 @@ TEST(CatalogTest, OffersTestOperatorsOnlyWhenTold) {
   EXPECT_TRUE(Refused(
       Call(server, &v1::Catalog::Stub::DescribeOperator, request).status,
       grpc::StatusCode::NOT_FOUND,
-      "no operator \"Spin\" in domain \"weir\"; ListOperators, or \"weir "
+      "no operator \"Spin\" in domain \"weir\"; it is one for tests, which "
+      "--enable-test-operators offers"));
+  request.set_name("Nothing");
+  EXPECT_TRUE(Refused(
+      Call(server, &v1::Catalog::Stub::DescribeOperator, request).status,
+      grpc::StatusCode::NOT_FOUND,
+      "no operator \"Nothing\" in domain \"weir\"; ListOperators, or \"weir "
       "ops\","));
   EXPECT_TRUE(Refused(
       Evaluate(server, SpinRequest(std::chrono::microseconds(1))).status,
-      grpc::StatusCode::UNIMPLEMENTED, "Spin"));
+      grpc::StatusCode::UNIMPLEMENTED,
+      "it is one for tests, which --enable-test-operators offers"));
 }
 
 TEST(CatalogTest, DescribesAnOperator) {
@@ -219,7 +226,10 @@ TEST(CatalogTest, DescribesAnOperator) {
   EXPECT_THAT(op.inputs(0).types(),
               ::testing::Not(::testing::Contains(v1::DATA_TYPE_STRING)));
   EXPECT_EQ(op.outputs_size(), 1);
-  EXPECT_EQ(op.outputs(0).types_size(), 0);
+  EXPECT_EQ(op.outputs(0).types_size(), op.inputs(0).types_size());
+  // All of one type.
+  for (const auto& input : op.inputs()) EXPECT_EQ(input.type_group(), 1u);
+  EXPECT_EQ(op.outputs(0).type_group(), 1u);
   std::map<std::string, v1::OperatorAttribute::Kind> attributes;
   for (const auto& attribute : op.attributes()) {
     attributes[attribute.name()] = attribute.kind();
@@ -237,6 +247,41 @@ TEST(CatalogTest, DescribesAnOperator) {
   EXPECT_TRUE(Refused(
       Call(server, &v1::Catalog::Stub::DescribeOperator, request).status,
       grpc::StatusCode::NOT_FOUND, "Nothing"));
+}
+
+TEST(CatalogTest, TellsTypesOfOutputsAndWhichAreOne) {
+  TestServer server;
+  const auto describe = [&](const std::string& domain,
+                            const std::string& name) {
+    v1::DescribeOperatorRequest request;
+    request.set_domain(domain);
+    request.set_name(name);
+    const auto answer =
+        Call(server, &v1::Catalog::Stub::DescribeOperator, request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer.response.operator_description();
+  };
+  const auto types = [](const v1::OperatorArgument& argument) {
+    return std::vector<int>(argument.types().begin(), argument.types().end());
+  };
+  v1::OperatorDescription op = describe("", "ArgMax");
+  EXPECT_EQ(types(op.outputs(0)), (std::vector<int>{v1::DATA_TYPE_INT64}));
+  EXPECT_EQ(op.inputs(0).type_group(), 0u);
+  EXPECT_EQ(op.outputs(0).type_group(), 0u);
+  op = describe("weir", "DecodeImage");
+  EXPECT_EQ(types(op.outputs(0)), (std::vector<int>{v1::DATA_TYPE_UINT8}));
+  op = describe("", "Equal");
+  EXPECT_EQ(types(op.outputs(0)), (std::vector<int>{v1::DATA_TYPE_BOOL}));
+  EXPECT_EQ(op.inputs(0).type_group(), 1u);
+  EXPECT_EQ(op.inputs(1).type_group(), 1u);
+  op = describe("", "Gather");
+  EXPECT_EQ(op.inputs(0).type_group(), 1u);
+  EXPECT_EQ(op.inputs(1).type_group(), 0u);
+  EXPECT_EQ(op.outputs(0).type_group(), 1u);
+  EXPECT_EQ(types(op.outputs(0)), types(op.inputs(0)));
+  op = describe("", "Cast");
+  EXPECT_EQ(op.outputs(0).type_attribute(), "to");
+  EXPECT_EQ(op.outputs(0).types_size(), 0);
 }
 
 TEST(CatalogTest, ListsModels) {

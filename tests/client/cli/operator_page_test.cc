@@ -33,6 +33,9 @@ v1::OperatorDescription Gather() {
   auto* output = op.add_outputs();
   output->set_name("output");
   output->set_presence(v1::OperatorArgument::PRESENCE_OPTIONAL);
+  output = op.add_outputs();
+  output->set_name("places");
+  output->add_types(v1::DATA_TYPE_INT64);
   auto* attribute = op.add_attributes();
   attribute->set_name("axis");
   attribute->set_kind(v1::OperatorAttribute::KIND_INT);
@@ -51,7 +54,7 @@ TEST(OperatorPageTest, TellsAll) {
   Elements of data at indices.
 
 Domain   ONNX ("" or ai.onnx)
-Opsets   11 to 12, 13
+Opsets   11 to 13, with changes in 13
 Devices  CPU, CUDA
 
 Inputs
@@ -60,11 +63,65 @@ Inputs
 
 Outputs
   output  optional
+  places  int64
 
 Attributes
   axis  int. Default 0.
   to    ints, required
 )");
+}
+
+// Whose types are one is said once.
+TEST(OperatorPageTest, NamesTheTypesThatAreOne) {
+  v1::OperatorDescription op = Gather();
+  op.mutable_inputs(0)->set_type_group(1);
+  op.mutable_outputs(0)->set_type_group(1);
+  op.mutable_outputs(0)->add_types(v1::DATA_TYPE_FLOAT);
+  op.mutable_outputs(0)->set_type_attribute("to");
+  std::string page = OperatorPage(op);
+  EXPECT_THAT(page, ::testing::HasSubstr("Inputs\n"
+                                         "  data       T\n"
+                                         "  more, ...  int64\n"
+                                         "\n"
+                                         "Outputs\n"
+                                         "  output  optional; T; or what to "
+                                         "says\n"
+                                         "  places  int64\n"
+                                         "\n"
+                                         "Types\n"
+                                         "  T  float, int64\n"));
+  op.mutable_inputs(1)->set_type_group(2);
+  op.mutable_outputs(1)->set_type_group(2);
+  op.mutable_outputs(0)->clear_types();
+  op.mutable_outputs(0)->clear_type_group();
+  page = OperatorPage(op);
+  EXPECT_THAT(page, ::testing::HasSubstr("Inputs\n"
+                                         "  data       T1\n"
+                                         "  more, ...  T2\n"
+                                         "\n"
+                                         "Outputs\n"
+                                         "  output  optional; what to says\n"
+                                         "  places  T2\n"
+                                         "\n"
+                                         "Types\n"
+                                         "  T1  float, int64\n"
+                                         "  T2  int64\n"));
+}
+
+TEST(OperatorPageTest, TellsOpsetsWithoutHoles) {
+  v1::OperatorDescription op;
+  const auto text = [&](int first, int last) {
+    auto* range = op.add_opsets();
+    range->set_first(first);
+    range->set_last(last);
+    const std::string page = OperatorPage(op);
+    const size_t at = page.find("Opsets   ") + 9;
+    return page.substr(at, page.find('\n', at) - at);
+  };
+  EXPECT_EQ(text(11, 11), "11");
+  EXPECT_EQ(text(12, 12), "11 to 12, with changes in 12");
+  EXPECT_EQ(text(13, 13), "11 to 13, with changes in 12 and 13");
+  EXPECT_EQ(text(14, 25), "11 to 25, with changes in 12, 13 and 14");
 }
 
 TEST(OperatorPageTest, SaysWhatIsMissing) {

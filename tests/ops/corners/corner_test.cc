@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/ops/output_types.h"
+
 namespace weir::corners {
 namespace {
 
@@ -97,6 +99,7 @@ class CornerTest : public OpTest {
  protected:
   bool on_every_target() const override { return true; }
   void Check(const Corner& corner, const Case& one);
+  void CheckTypes(const Case& one, const std::vector<Value>& outputs);
   void CheckOutput(const Corner& corner, const Arguments& arguments,
                    const Value& output);
 };
@@ -138,6 +141,27 @@ void CornerTest::CheckOutput(const Corner& corner, const Arguments& arguments,
   }
 }
 
+// What the catalog tells of them.
+void CornerTest::CheckTypes(const Case& one,
+                            const std::vector<Value>& outputs) {
+  const OpDef* def = registry().Find(one.node.domain, one.node.op);
+  ASSERT_NE(def, nullptr);
+  const std::vector<OutputTypes> told = OutputTypesOf(*def);
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    const OutputTypes& types = told[std::min(k, told.size() - 1)];
+    const DType dtype = outputs[k].dtype;
+    if (!types.attribute.empty() && one.node.attributes.Has(types.attribute)) {
+      continue;
+    }
+    if (types.like_input >= 0) {
+      EXPECT_EQ(dtype, one.inputs[static_cast<size_t>(types.like_input)].dtype);
+    } else {
+      EXPECT_TRUE(std::count(types.types.begin(), types.types.end(), dtype))
+          << DTypeName(dtype);
+    }
+  }
+}
+
 void CornerTest::Check(const Corner& corner, const Case& one) {
   SCOPED_TRACE(Describe(one));
   const auto outputs = Run(one.node, one.inputs);
@@ -146,6 +170,7 @@ void CornerTest::Check(const Corner& corner, const Case& one) {
     return;
   }
   ASSERT_TRUE(outputs.ok()) << outputs.status();
+  CheckTypes(one, *outputs);
   std::vector<Array> in;
   for (const Value& input : one.inputs) in.push_back(Read(input));
   for (size_t k = 0; k < outputs->size(); ++k) {
