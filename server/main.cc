@@ -66,7 +66,7 @@ class Signals {
   int fd_ = -1;
 };
 
-// The line on standard output once the models are loaded.
+// What is said on standard output once the models are loaded.
 std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
   const std::string unready = server.unready();
   std::string line =
@@ -81,6 +81,18 @@ std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
                   took / 1'000'000, " ms");
   if (!unready.empty()) absl::StrAppend(&line, ": ", unready);
   return line;
+}
+
+// Text is the line alone; what is collected as JSON, as a container's streams
+// are together, is JSON.
+void NoteReady(const weir::ServerOptions& options, const std::string& line) {
+  weir::LineWriter out(STDOUT_FILENO);
+  if (options.log_format == weir::LogFormat::kText) {
+    out.Write(line + "\n");
+  } else {
+    weir::Logger(options.log_format, weir::LogLevel::kInfo, out)
+        .Log(weir::LogLevel::kInfo, line);
+  }
 }
 
 // Text is as for wrong usage; what is collected as JSON is JSON.
@@ -244,8 +256,7 @@ int main(int argc, char** argv) {
     if (poll(waits, 4, -1) < 0) continue;
     for (int i = 0; i < 3; ++i) ended |= waits[i].revents != 0;
     if (!ended && loaded.revents != 0) {
-      weir::LineWriter(STDOUT_FILENO)
-          .Write(ReadyLine(server, weir::NowNanos() - started) + "\n");
+      NoteReady(options, ReadyLine(server, weir::NowNanos() - started));
       loaded.fd = -1;
     }
   }

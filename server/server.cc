@@ -141,7 +141,7 @@ struct Server::Impl {
   }
 
   absl::Status Open();
-  absl::Status FindCacheFolder();
+  void NoteCacheFolder();
   absl::Status FindDescriptors();
   absl::Status StartTls();
   absl::Status StartDevices();
@@ -194,8 +194,7 @@ struct Server::Impl {
   // The engine's timers may call it.
   std::unique_ptr<CallRecorder> recorder;
   std::vector<std::pair<LogLevel, std::string>> notes;
-  std::string cache_folder;  // empty: in memory
-  size_t connections = 0;    // that there are descriptors for
+  size_t connections = 0;  // that there are descriptors for
   std::unique_ptr<OpRegistry> registry;
   std::unique_ptr<Engines> engines;
   std::unique_ptr<ModelRepository> models;
@@ -240,7 +239,9 @@ absl::Status Server::Impl::Open() {
   }
   // Faults of the command line show before anything takes its time.
   WEIR_RETURN_IF_ERROR(CheckModelRepository(options.model_repository));
-  WEIR_RETURN_IF_ERROR(FindCacheFolder());
+  if (options.cache_dir_given) {
+    WEIR_RETURN_IF_ERROR(CheckCacheFolder(options.cache_dir));
+  }
   WEIR_RETURN_IF_ERROR(FindDescriptors());
   WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
   WEIR_RETURN_IF_ERROR(StartTls());
@@ -292,18 +293,18 @@ absl::Status Server::Impl::Open() {
   return absl::OkStatus();
 }
 
-absl::Status Server::Impl::FindCacheFolder() {
-  absl::Status usable = CheckCacheFolder(options.cache_dir);
-  if (usable.ok()) {
-    cache_folder = options.cache_dir;
-  } else if (options.cache_dir_given) {
-    return usable;
-  } else {
-    Note(LogLevel::kWarning,
-         absl::StrCat(usable.message(),
-                      "; compiled kernels are kept in memory"));
-  }
-  return absl::OkStatus();
+// One that nobody asked for, and that only a device uses which compiles.
+void Server::Impl::NoteCacheFolder() {
+  const auto& all = engines->all();
+  const bool compiles = std::any_of(all.begin(), all.end(), [](Engine* each) {
+    return !each->device().host_addressable();
+  });
+  if (!compiles || options.cache_dir_given) return;
+  const absl::Status usable = CheckCacheFolder(options.cache_dir);
+  if (usable.ok()) return;
+  Note(LogLevel::kWarning, absl::StrCat(usable.message(),
+                                        "; compiled kernels are kept in "
+                                        "memory"));
 }
 
 absl::Status Server::Impl::FindDescriptors() {
@@ -333,12 +334,13 @@ absl::Status Server::Impl::StartDevices() {
   registry = MakeOpRegistry({.test_operators = options.enable_test_operators});
   DeviceOptions device_options;
   device_options.cpu_threads = options.cpu_threads;
-  device_options.cache_dir = cache_folder;
+  device_options.cache_dir = options.cache_dir;
   device_options.note = [this](std::string_view event) {
     logger.Log(LogLevel::kDebug, std::string(event));
   };
   WEIR_ASSIGN_OR_RETURN(engines,
                         Engines::Open(options, device_options, registry.get()));
+  NoteCacheFolder();
   if (options.devices.front() == "auto") {
     const Device& device = engines->main().device();
     Note(LogLevel::kInfo,
@@ -453,16 +455,26 @@ void Server::Impl::NoteModels() {
                             ": no models in it; it must hold folders "
                             "NAME/VERSION/model.onnx"));
   }
-  for (const StrayFolders& stray : models->strays()) {
+  const auto quote = [](const std::vector<std::string>& names) {
     std::vector<std::string> quoted;
-    for (const std::string& folder : stray.folders) {
-      quoted.push_back(absl::StrCat("\"", folder, "\""));
+    for (const std::string& name : names) {
+      quoted.push_back(absl::StrCat("\"", name, "\""));
     }
+    return quoted;
+  };
+  if (!models->loose_files().empty()) {
+    logger.Log(LogLevel::kWarning,
+               absl::StrCat("--model-repository=", options.model_repository,
+                            ": files beside the models' folders are not "
+                            "served, which must be NAME/VERSION/model.onnx: ",
+                            NameSome(quote(models->loose_files()))));
+  }
+  for (const StrayFolders& stray : models->strays()) {
     logger.Log(LogLevel::kWarning,
                absl::StrCat("model ", stray.model,
                             ": folders that are no version (\"1\", \"2\", ...) "
                             "and not served: ",
-                            NameSome(quoted)));
+                            NameSome(quote(stray.folders))));
   }
   for (const ModelIndexEntry& entry : models->Index()) {
     if (entry.state != ModelState::kReady) {

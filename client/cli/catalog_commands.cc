@@ -56,7 +56,11 @@ int Models(const GlobalFlags& global) {
       std::cout << "    out  " << SpecText(output) << "\n";
     }
   }
-  if (response->models().empty()) std::cout << "no models\n";
+  if (response->models().empty()) {
+    std::cout
+        << "no models: weir-server --model-repository=FOLDER serves those "
+           "that lie there as NAME/VERSION/model.onnx\n";
+  }
   return 0;
 }
 
@@ -83,17 +87,17 @@ int Devices(const GlobalFlags& global) {
   return 0;
 }
 
-// "did you mean weir.Resize?" for a name that only its domain or case keeps
-// from being one; where there is none, how to find one.
-std::string Remedy(const std::string& name,
-                   const v1::ListOperatorsResponse& operators) {
+// "weir.Resize" for a name that only its domain or case keeps from being one;
+// "" where there is none.
+std::string Meant(const std::string& name,
+                  const v1::ListOperatorsResponse& operators) {
   const std::string last = name.substr(name.rfind('.') + 1);
   for (const v1::OperatorSummary& op : operators.operators()) {
     if (absl::EqualsIgnoreCase(op.name(), last)) {
-      return absl::StrCat("did you mean ", OperatorName(op), "?");
+      return OperatorName(op);
     }
   }
-  return "weir ops lists those that there are";
+  return "";
 }
 
 int DescribeOp(const GlobalFlags& global, const std::string& name) {
@@ -107,9 +111,11 @@ int DescribeOp(const GlobalFlags& global, const std::string& name) {
   if (absl::IsNotFound(op.status())) {
     auto operators = client.ListOperators();
     if (!operators.ok()) return Report(global, operators.status());
+    const std::string meant = Meant(name, *operators);
+    if (meant.empty()) return Report(global, op.status());
     return Report(
-        global, absl::NotFoundError(absl::StrCat("no operator \"", name, "\"; ",
-                                                 Remedy(name, *operators))));
+        global, absl::NotFoundError(absl::StrCat(
+                    "no operator \"", name, "\"; did you mean ", meant, "?")));
   }
   if (!op.ok()) return Report(global, op.status());
   if (global.json) return PrintMessage(*op);

@@ -7,6 +7,7 @@
 
 #include "client/cpp/call_failure.h"
 #include "client/cpp/channel.h"
+#include "client/cpp/status_details.h"
 #include "proto/inference/grpc_service.grpc.pb.h"
 #include "proto/weir/v1/admin.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
@@ -49,13 +50,20 @@ struct Client::Impl {
     return response;
   }
 
-  // A list of the catalog, all its pages in one.
+  // A list of the catalog, all its pages in one; in smaller ones where the
+  // server may not send them.
   template <typename Request, typename Response, typename Method>
   absl::StatusOr<Response> CallForPages(Method method) {
     Request request;
     Response pages;
     while (true) {
       absl::StatusOr<Response> page = Call<Response>(*catalog, method, request);
+      if (DetailsOf(page.status()).reason == "REPLY_TOO_LARGE" &&
+          request.page_size() != 1) {
+        request.set_page_size(
+            request.page_size() == 0 ? 256 : request.page_size() / 2);
+        continue;
+      }
       if (!page.ok()) return page.status();
       const std::string next = page->next_page_token();
       pages.MergeFrom(*page);

@@ -10,6 +10,7 @@
 #include "kernels/graph/input_fit.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/node_inference.h"
+#include "kernels/graph/opsets.h"
 #include "kernels/graph/outline_steps.h"
 #include "kernels/graph/passes/fuse.h"
 #include "kernels/graph/passes/layout.h"
@@ -485,11 +486,20 @@ class Compiler {
   std::vector<bool> read_on_device_;
 };
 
+// Of the whole graph: neither the device nor a node is at fault.
+absl::Status CheckGraphOpset(const Graph& graph) {
+  const bool uses_onnx =
+      std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                  [](const GraphNode& node) { return node.domain.empty(); });
+  return uses_onnx ? CheckOnnxOpset(OpsetOf(graph, "")) : absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const ProgramCore>> CompileCore(
     Graph graph, Device& device, const OpRegistry& registry,
     const ProgramOptions& options) {
+  WEIR_RETURN_IF_ERROR(CheckGraphOpset(graph));
   auto order = Validate(graph, registry, options.limits);
   if (absl::IsUnimplemented(order.status())) {
     return Annotate(order.status(),

@@ -4,8 +4,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/status_macros.h"
 
 namespace weir {
+
+absl::Status CheckOnnxOpset(int64_t opset) {
+  if (opset >= kOldestOnnxOpset && opset <= kNewestOnnxOpset) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("opset ", opset, ": this server knows ", kOldestOnnxOpset,
+                   " to ", kNewestOnnxOpset,
+                   "; export the model with one of these, or convert it with "
+                   "onnx.version_converter"));
+}
 
 absl::Status CheckOpset(const OpDef& def, int opset) {
   if (!def.domain.empty()) {
@@ -14,11 +26,7 @@ absl::Status CheckOpset(const OpDef& def, int opset) {
         absl::StrCat("opset ", opset, " of domain ", AbslView(def.domain),
                      ": this server has ", kWeirOpset));
   }
-  if (opset < kOldestOnnxOpset || opset > kNewestOnnxOpset) {
-    return absl::UnimplementedError(
-        absl::StrCat("opset ", opset, ": this server knows ", kOldestOnnxOpset,
-                     " to ", kNewestOnnxOpset));
-  }
+  WEIR_RETURN_IF_ERROR(CheckOnnxOpset(opset));
   if (opset < def.meanings.front()) {
     return absl::UnimplementedError(absl::StrCat(
         AbslView(def.name), " of opset ", opset,

@@ -1,6 +1,7 @@
 // Which opsets of a domain weir knows, operator by operator. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,10 @@ namespace weir {
 inline constexpr int kOldestOnnxOpset = 11;
 inline constexpr int kNewestOnnxOpset = 25;
 inline constexpr int kWeirOpset = 1;
+
+// OK for an opset of ONNX's domain that weir knows, whatever the operator.
+// UNIMPLEMENTED says which would do, and how to come to one.
+WEIR_EXPORT absl::Status CheckOnnxOpset(int64_t opset);
 
 // OK if weir knows what the operator means in this opset of its domain: it lies
 // between the oldest and the newest, and OpDef::meanings has one for it.

@@ -6,6 +6,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/evaluation/request_fields.h"
 #include "server/evaluation/value_finder.h"
+#include "server/models/name_list.h"
 
 namespace weir {
 namespace {
@@ -14,6 +15,17 @@ namespace {
 std::string Owner(const ServedModel* model) {
   return model == nullptr ? "the graph"
                           : absl::StrCat("model \"", model->name, "\"");
+}
+
+// INVALID_ARGUMENT: none of what is declared has that name. `kind`: "input".
+absl::Status NoSuch(std::string_view kind, std::string_view name,
+                    const std::vector<ValueDecl>& declared,
+                    const ServedModel* model, std::string_view field) {
+  NameList names;
+  for (const ValueDecl& each : declared) names.Add(each.name);
+  return InvalidField(
+      field, absl::StrCat(Owner(model), " has no ", AbslView(kind), " \"",
+                          AbslView(name), "\", but ", names.Text()));
 }
 
 }  // namespace
@@ -39,9 +51,7 @@ absl::Status Binding::BindInputs(const Program& program,
     const std::string_view name = request.Input(i).name;
     const int at = finder.Find(name);
     if (at < 0) {
-      return InvalidField(
-          InputField(i),
-          absl::StrCat(Owner(model), " has no input \"", AbslView(name), "\""));
+      return NoSuch("input", name, declared, model, InputField(i));
     }
     const size_t index = static_cast<size_t>(at);
     if (places_[index] != kNotGiven) {
@@ -104,9 +114,7 @@ absl::Status Binding::BindOutputs(const Program& program,
     const std::string_view name = request.OutputName(i);
     const int at = finder.Find(name);
     if (at < 0) {
-      return InvalidField(OutputField(i),
-                          absl::StrCat(Owner(model), " has no output \"",
-                                       AbslView(name), "\""));
+      return NoSuch("output", name, declared, model, OutputField(i));
     }
     WEIR_ASSIGN_OR_RETURN(const OutputWish asked_as, request.ReadOutput(i));
     OutputWish& wish = work->outputs[static_cast<size_t>(at)];

@@ -15,6 +15,7 @@
 #include "kernels/graph/opsets.h"
 #include "proto/weir/v1/graph.pb.h"
 #include "server/bytes/bytes_elements.h"
+#include "server/models/name_list.h"
 
 namespace weir {
 namespace {
@@ -244,15 +245,13 @@ absl::Status CheckNames(const v1::GraphDefinition& definition) {
 absl::StatusOr<int> ImportOpset(int64_t opset) {
   constexpr char kField[] = "graph.definition.opset";
   if (opset == 0) return kNewestOnnxOpset;
-  if (opset >= kOldestOnnxOpset && opset <= kNewestOnnxOpset) {
-    return static_cast<int>(opset);
+  if (opset < 0) {
+    return InvalidField(kField,
+                        absl::StrCat("opset ", opset, " makes no sense"));
   }
-  const std::string message =
-      absl::StrCat("opset ", opset, ": this server knows ", kOldestOnnxOpset,
-                   " to ", kNewestOnnxOpset);
-  return opset < kOldestOnnxOpset
-             ? InvalidField(kField, message)
-             : WithField(absl::UnimplementedError(message), kField);
+  const absl::Status known = CheckOnnxOpset(opset);
+  if (!known.ok()) return WithField(known, kField);
+  return static_cast<int>(opset);
 }
 
 // Of a name, the first. Both the graph and what is given may have many.
@@ -305,9 +304,12 @@ absl::Status CheckGiven(const v1::GraphDefinition& definition,
   }
   for (size_t i = 0; i < given.size(); ++i) {
     if (declared.contains(AbslView(given[i].name))) continue;
-    return InvalidField(absl::StrCat(kRequestField, "inputs[", i, "]"),
-                        absl::StrCat("the graph has no input \"",
-                                     AbslView(given[i].name), "\""));
+    NameList names;
+    for (const auto& input : definition.inputs()) names.Add(input.name());
+    return InvalidField(
+        absl::StrCat(kRequestField, "inputs[", i, "]"),
+        absl::StrCat("the graph has no input \"", AbslView(given[i].name),
+                     "\", but ", names.Text()));
   }
   return absl::OkStatus();
 }

@@ -107,16 +107,39 @@ VersionEntry Refused(const std::string& root, int64_t number,
   return entry;
 }
 
+// Names of the files in `path` that look like models, sorted. Hidden ones are
+// left out. Empty if the folder cannot be listed.
+std::vector<std::string> OnnxFiles(const fs::path& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(path, error);
+       !error && it != fs::directory_iterator(); it.increment(error)) {
+    std::string name = it->path().filename().string();
+    std::error_code unreadable;
+    if (name[0] != '.' && it->path().extension() == ".onnx" &&
+        !it->is_directory(unreadable)) {
+      names.push_back(EscapeNonUtf8(name));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 // Of the model's folder `path`, which holds `folders`.
 absl::Status NoVersion(const fs::path& path,
                        const std::vector<std::string>& folders) {
   std::string what =
       "the model's folder has no version folder (\"1\", \"2\", ...)";
   std::error_code error;
+  const std::vector<std::string> files = OnnxFiles(path);
   if (!folders.empty()) {
     absl::StrAppend(&what, "; \"", folders.front(), "\" is none");
-  } else if (VersionNumber(path.filename().string()).has_value() &&
-             fs::exists(path / kModelFile, error)) {
+  } else if (files.empty()) {
+    return absl::NotFoundError(what);
+  } else if (!VersionNumber(path.filename().string()).has_value()) {
+    absl::StrAppend(&what, "; \"", files.front(), "\" lies in it: move it to ",
+                    path.filename().string(), "/1/", kModelFile);
+  } else if (fs::exists(path / kModelFile, error)) {
     // It is a version itself, and its parent is no repository.
     const fs::path model = fs::absolute(path, error).parent_path();
     absl::StrAppend(&what, "; --model-repository wants the folder above \"",
@@ -258,8 +281,9 @@ struct ModelRepository::State {
   const OpRegistry* const registry;
   // Of the served programs: who runs the server bounds them.
   const std::shared_ptr<ProgramRoom> room;
-  std::vector<Job> jobs;             // written by List
-  std::vector<StrayFolders> strays;  // the same
+  std::vector<Job> jobs;                 // written by List
+  std::vector<StrayFolders> strays;      // the same
+  std::vector<std::string> loose_files;  // the same
   std::stop_source stopping;
   std::atomic<size_t> served{0};  // versions that ever were
   Mutex change_mu;                // one change of the snapshot at a time
@@ -298,6 +322,7 @@ absl::Status ModelRepository::State::List() {
   if (options.root.empty()) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
                         Folders(options.root));
+  loose_files = OnnxFiles(options.root);
   auto listed = std::make_shared<Models>();
   for (const std::string& name : names) {
     if (!IsUtf8(name)) continue;
@@ -516,6 +541,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(
 
 const std::vector<StrayFolders>& ModelRepository::strays() const {
   return state_->strays;
+}
+
+const std::vector<std::string>& ModelRepository::loose_files() const {
+  return state_->loose_files;
 }
 
 std::vector<ModelIndexEntry> ModelRepository::Index() const {

@@ -115,6 +115,8 @@ class ModelRepository {
 
   // As Open found them; by model.
   const std::vector<StrayFolders>& strays() const;
+  // The same of files NAME.onnx beside the models' folders: sorted; readable.
+  const std::vector<std::string>& loose_files() const;
 
   // By name, then version.
   std::vector<ModelIndexEntry> Index() const;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
 #include "server/observe/trace_context.h"
 
 namespace weir {
@@ -99,6 +100,8 @@ void CallRecorder::Write(const ServerCall& call, const Method& method,
   if (delivery != Delivery::kSent) {
     fields.push_back({"reply", delivery == Delivery::kCut ? "cut" : "dropped"});
   }
+  const std::string reason = Reason(status);
+  if (!reason.empty()) fields.push_back({"reason", reason});
   if (!status.ok()) {
     const std::string_view error(status.message().data(),
                                  status.message().size());

@@ -70,6 +70,9 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
                    "MODEL_NOT_FOUND"),
         "graph.model.version_label");
   }
+  if (reference.name.empty()) {
+    return InvalidField("graph.model.name", "the model's name is not set");
+  }
   auto model = models.Find(
       reference.name,
       reference.version == 0 ? "" : absl::StrCat(reference.version));

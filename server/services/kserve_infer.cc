@@ -39,6 +39,9 @@ class KserveInferService::Call final : public EvaluationCall {
     WEIR_RETURN_IF_ERROR(
         ParseInferRequest(call().request(), &call().arena(), &request_));
     call().set_request_id(request_.id);
+    if (request_.model_name.empty()) {
+      return InvalidField("model_name", "model_name is not set");
+    }
     WEIR_ASSIGN_OR_RETURN(
         std::shared_ptr<const ServedModel> found,
         context().models.Find(request_.model_name, request_.model_version));

@@ -20,11 +20,19 @@ void FillTensor(const ModelTensor& from,
   for (int64_t extent : from.shape) to->add_shape(extent);
 }
 
+// A model that the request names.
+absl::StatusOr<std::shared_ptr<const ServedModel>> FindNamed(
+    const ServiceContext& context, const std::string& name,
+    const std::string& version) {
+  if (name.empty()) return InvalidField("name", "name is not set");
+  return context.models.Find(name, version);
+}
+
 absl::Status FillMetadata(const ServiceContext& context,
                           const inference::ModelMetadataRequest& request,
                           inference::ModelMetadataResponse* response) {
   WEIR_ASSIGN_OR_RETURN(auto model,
-                        context.models.Find(request.name(), request.version()));
+                        FindNamed(context, request.name(), request.version()));
   response->set_name(model->name);
   response->set_platform(model->platform);
   for (const ModelIndexEntry& entry : context.models.Index()) {
@@ -211,8 +219,7 @@ void KserveInfoService::Register(MethodTable* table) {
       [context](const ModelConfigRequest& request,
                 ModelConfigResponse* reply) -> absl::Status {
         WEIR_ASSIGN_OR_RETURN(
-            auto model,
-            context->models.Find(request.name(), request.version()));
+            auto model, FindNamed(*context, request.name(), request.version()));
         if (!reply->mutable_config()->ParseFromString(model->config)) {
           return absl::InternalError("the model's configuration is malformed");
         }

@@ -137,7 +137,8 @@ TEST_P(BindingTest, ErrorsNameTensorAndField) {
   ExpectRefused(Message().Add("in1", {1}, float_), "inputs",
                 "input \"in0\" of the graph is missing");
   ExpectRefused(Message().Add("in1", {1}, float_).Add("x", {1}, float_),
-                "inputs[1]", "the graph has no input \"x\"");
+                "inputs[1]",
+                "the graph has no input \"x\", but \"in0\", \"in1\"");
   ExpectRefused(Message().Add("in1", {1}, float_).Add("in1", {1}, float_),
                 "inputs[1]", "input \"in1\" is given twice");
   ExpectRefused(
@@ -147,7 +148,7 @@ TEST_P(BindingTest, ErrorsNameTensorAndField) {
                 "elements of 1",
                 "input \"in0\": has 4 bytes; its type and shape need 8");
   ExpectRefused(two().Want("out").Want("y"), "outputs[1]",
-                "the graph has no output \"y\"");
+                "the graph has no output \"y\", but \"out\", \"other\"");
   ExpectRefused(two().Want("out").Want("out"), "outputs[1]",
                 "output \"out\" is asked for twice");
   Message more = two();

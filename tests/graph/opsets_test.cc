@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,22 @@ TEST(OpsetsTest, KnowsARange) {
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(CheckOpset(Def("Add"), kNewestOnnxOpset + 1).code(),
             absl::StatusCode::kUnimplemented);
+}
+
+TEST(OpsetsTest, SaysHowToComeToAnOpsetThatItKnows) {
+  EXPECT_TRUE(CheckOnnxOpset(kOldestOnnxOpset).ok());
+  EXPECT_TRUE(CheckOnnxOpset(kNewestOnnxOpset).ok());
+  for (const int64_t opset :
+       {int64_t{kOldestOnnxOpset} - 1, int64_t{kNewestOnnxOpset} + 1,
+        (int64_t{1} << 32) + kOldestOnnxOpset}) {
+    const absl::Status unknown = CheckOnnxOpset(opset);
+    EXPECT_EQ(unknown.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(unknown.message()),
+                HasSubstr("opset " + std::to_string(opset) +
+                          ": this server knows 11 to 25"));
+    EXPECT_THAT(std::string(unknown.message()),
+                HasSubstr("onnx.version_converter"));
+  }
 }
 
 TEST(OpsetsTest, KnowsWhenAnOperatorBegan) {

@@ -83,7 +83,7 @@ TEST(DefinitionImportTest, NamesWhatIsGivenAndNotDeclared) {
   const std::vector<GivenInput> given = {{"X", DType::kFloat, 1}};
   const absl::Status unknown = ImportDefinition(definition, given).status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument) << unknown;
-  EXPECT_EQ(unknown.message(), "the graph has no input \"X\"");
+  EXPECT_EQ(unknown.message(), "the graph has no input \"X\", but \"x\"");
   EXPECT_EQ(Field(unknown), ".inputs[0]");
 }
 

@@ -311,6 +311,29 @@ TEST_F(RepositoryTest, PassesOverWhatAFileSystemKeepsForItself) {
   EXPECT_TRUE(repository->strays().empty());
 }
 
+// One folder too high, or two.
+TEST_F(RepositoryTest, SaysWhereAFileBelongsThatLiesBesideItsFolder) {
+  WriteModel("sum", "1");
+  std::filesystem::create_directory(folder_.path() / "digits");
+  std::filesystem::create_directory(folder_.path() / "digits" / "a.onnx");
+  folder_.Write("digits/net.onnx", "a model");
+  folder_.Write("digits/.hidden.onnx", "");
+  folder_.Write("b.onnx", "a model");
+  folder_.Write("a.onnx", "a model");
+  folder_.Write(".c.onnx", "");
+  folder_.Write("onnx", "");
+  folder_.Write("notes.txt", "");
+  const auto repository = Load();
+  EXPECT_THAT(repository->loose_files(), ElementsAre("a.onnx", "b.onnx"));
+  EXPECT_EQ(repository->Index().size(), 2u);
+  std::filesystem::remove(folder_.path() / "digits" / "a.onnx");
+  EXPECT_THAT(
+      Reason(*Load(), "digits"),
+      HasSubstr("the model's folder has no version folder (\"1\", \"2\", "
+                "...); \"net.onnx\" lies in it: move it to "
+                "digits/1/model.onnx"));
+}
+
 TEST_F(RepositoryTest, KnowsAModelThatIsTakenForARepository) {
   WriteModel("sum", "1");
   WriteModel("sum", "2");

@@ -379,6 +379,19 @@ TEST_F(BadInputTest, UnknownModelsVersionsAndOutputs) {
   request.set_model_name("nothing");
   EXPECT_TRUE(Refused(Infer(server_, request).status, StatusCode::NOT_FOUND,
                       "nothing"));
+  request.clear_model_name();
+  ExpectInvalid(request, "model_name is not set", "model_name");
+  {
+    grpc::ClientContext context, second;
+    SetPatience(&context);
+    SetPatience(&second);
+    inference::ModelMetadataResponse metadata;
+    EXPECT_TRUE(Refused(server_.kserve().ModelMetadata(&context, {}, &metadata),
+                        StatusCode::INVALID_ARGUMENT, "name is not set"));
+    inference::ModelConfigResponse config;
+    EXPECT_TRUE(Refused(server_.kserve().ModelConfig(&second, {}, &config),
+                        StatusCode::INVALID_ARGUMENT, "name is not set"));
+  }
   request = Good("floats");
   request.set_model_version("2");
   EXPECT_TRUE(

@@ -94,6 +94,25 @@ TEST_F(CallLogTest, TellsWhyACallFailed) {
   EXPECT_EQ(events[0]["level"], "info");
   EXPECT_EQ(events[0]["code"], "INVALID_ARGUMENT");
   EXPECT_THAT(events[0]["error"].get<std::string>(), HasSubstr(R"(input "x")"));
+  EXPECT_FALSE(events[0].contains("reason"));
+}
+
+// As the caller is told it, and as docs/errors.md lists it.
+TEST_F(CallLogTest, TellsTheReasonOfAFailure) {
+  inference::ModelInferRequest request;
+  request.set_model_name("nothing");
+  EXPECT_FALSE(Infer(server_, request).status.ok());
+  const auto events = Events("call failed");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0]["code"], "NOT_FOUND");
+  EXPECT_EQ(events[0]["reason"], "MODEL_NOT_FOUND");
+  LogCapture text;
+  TestServer plain([](ServerOptions& o) { o.log_level = LogLevel::kInfo; },
+                   text.stream());
+  EXPECT_FALSE(Infer(plain, request).status.ok());
+  EXPECT_TRUE(plain.Settles());
+  EXPECT_THAT(text.Lines(),
+              ::testing::Contains(HasSubstr(" reason=MODEL_NOT_FOUND error=")));
 }
 
 TEST_F(CallLogTest, EveryCallHasAnId) {

@@ -183,21 +183,32 @@ TEST_F(RefusalsTest, RaggedBatchesArePassedOverNowhere) {
                 "inputs[0].value.spec.sample_shapes");
 }
 
-TEST_F(RefusalsTest, NewerOpsetsAreTheServersLack) {
-  for (const int opset : {26, 1000, 1001, 2'000'000'000}) {
+TEST_F(RefusalsTest, OpsetsThatItDoesNotKnowAreTheServersLack) {
+  for (const int opset : {1, 10, 26, 1000, 1001, 2'000'000'000}) {
     SCOPED_TRACE(opset);
     v1::EvaluateRequest request = IdentityRequest();
     request.mutable_graph()->mutable_definition()->set_opset(opset);
     ExpectRefused(request, StatusCode::UNIMPLEMENTED,
-                  "this server knows 11 to 25", "graph.definition.opset");
+                  "this server knows 11 to 25; export the model with one",
+                  "graph.definition.opset");
   }
-  for (const int opset : {10, 1, -1}) {
-    SCOPED_TRACE(opset);
-    v1::EvaluateRequest request = IdentityRequest();
-    request.mutable_graph()->mutable_definition()->set_opset(opset);
-    ExpectRefused(request, StatusCode::INVALID_ARGUMENT,
-                  "this server knows 11 to 25", "graph.definition.opset");
-  }
+  v1::EvaluateRequest request = IdentityRequest();
+  request.mutable_graph()->mutable_definition()->set_opset(-1);
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "makes no sense",
+                "graph.definition.opset");
+}
+
+// Neither the device nor an operator is at fault, and converting it helps.
+TEST_F(RefusalsTest, AModelOfAnOldOpsetIsToldHowToComeToANewOne) {
+  onnx::ModelProto model = IdentityModel(onnx::TensorProto::FLOAT);
+  model.mutable_opset_import(0)->set_version(9);
+  v1::EvaluateRequest request = IdentityRequest();
+  request.mutable_graph()->set_onnx_model(model.SerializeAsString());
+  const grpc::Status status = Evaluate(server_, request).status;
+  EXPECT_EQ(status.error_code(), StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(status.error_message(),
+            "opset 9: this server knows 11 to 25; export the model with one of "
+            "these, or convert it with onnx.version_converter");
 }
 
 // They may be an operator's that weir knows in part.

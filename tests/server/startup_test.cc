@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -13,6 +15,7 @@
 #include "kernels/base/utf8.h"
 #include "server/rpc/status_mapping.h"
 #include "server/startup_checks.h"
+#include "tests/graph/plan_runner.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -315,6 +318,51 @@ TEST(StartupTest, NamesFoldersThatAreNoVersions) {
   EXPECT_THAT(log.str(), HasSubstr(R"(: "02", "a", "b", "c", "d\xff", ...)"));
   const std::string lines = log.str();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
+}
+
+TEST(StartupTest, NamesFilesBesideTheModelsFolders) {
+  ModelFolder models;
+  const onnx::ModelProto good = IdentityModel(onnx::TensorProto::FLOAT);
+  models.Write("digits", good);
+  models.WriteFile("loose.onnx", good.SerializeAsString());
+  models.WriteFile("README", "");
+  std::ostringstream log;
+  TestServer server(Warning(models), log);
+  EXPECT_THAT(
+      log.str(),
+      HasSubstr("--model-repository=" + models.path() +
+                ": files beside the models' folders are not served, "
+                "which must be NAME/VERSION/model.onnx: \"loose.onnx\""));
+  const std::string lines = log.str();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1) << lines;
+}
+
+// The folder that is taken if none is given may be missing, as in a container
+// whose root is read-only.
+TEST(StartupTest, WithoutItsUsualCacheFolderADeviceThatCompilesServes) {
+  const TempFolder folder;
+  const std::string file = folder.Write("file", "");
+  const auto log_of = [&](const std::string& cache) {
+    std::ostringstream log;
+    TestServer server(
+        [&](ServerOptions& o) {
+          o.cache_dir = cache;
+          o.log_level = LogLevel::kWarning;
+          o.make_device = [](std::string_view, const DeviceOptions&,
+                             OpRegistry&) {
+            return absl::StatusOr<std::unique_ptr<Device>>(
+                std::make_unique<FarDevice>());
+          };
+        },
+        log);
+    EXPECT_TRUE(*client::Client({.address = server.address()}).IsServing());
+    return log.str();
+  };
+  EXPECT_THAT(log_of(file + "/weir"),
+              AllOf(HasSubstr(file + "/weir"), HasSubstr("in memory")));
+  EXPECT_THAT(log_of((folder.path() / "weir").string()),
+              ::testing::Not(HasSubstr("in memory")));
+  EXPECT_TRUE(std::filesystem::is_directory(folder.path() / "weir"));
 }
 
 TEST(StartupTest, AnEmptyRepositoryIsReady) {

@@ -201,11 +201,18 @@ TEST(EvaluateTest, RunsServedModels) {
   wrong = request;
   wrong.mutable_inputs(0)->set_name("picture");
   EXPECT_TRUE(Refused(Evaluate(server, wrong).status, kInvalid,
-                      "model \"digits\" has no input \"picture\""));
+                      "model \"digits\" has no input \"picture\", but "
+                      "\"image\""));
   wrong = request;
   wrong.add_outputs()->set_name("z");
   EXPECT_TRUE(Refused(Evaluate(server, wrong).status, kInvalid,
-                      "model \"digits\" has no output \"z\""));
+                      "model \"digits\" has no output \"z\", but "
+                      "\"probabilities\", \"digit\""));
+  wrong = request;
+  wrong.mutable_graph()->mutable_model()->clear_name();
+  answer = Evaluate(server, wrong);
+  EXPECT_TRUE(Refused(answer.status, kInvalid, "name is not set"));
+  EXPECT_EQ(Field(FromGrpcStatus(answer.status)), "graph.model.name");
   request.mutable_graph()->mutable_model()->set_name("letters");
   answer = Evaluate(server, request);
   EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::NOT_FOUND, "letters"));

@@ -270,10 +270,15 @@ TEST_F(CliTest, ListsWhatThereIs) {
   EXPECT_EQ(add.code, 0) << add.err;
   EXPECT_EQ(add.out.rfind("Add\n\n  ", 0), 0u) << add.out;
   for (const char* part :
-       {"Domain   ONNX", "Opsets   11 to 12, 13, 14 to 25", "Devices  CPU",
-        "\nInputs\n", "  A  float, uint8", "\nOutputs\n"}) {
+       {"Domain   ONNX", "Opsets   11 to 25, with changes in 13 and 14",
+        "Devices  CPU", "\nInputs\n  A  T\n  B  T\n", "\nOutputs\n  C  T\n",
+        "\nTypes\n  T  float, uint8"}) {
     EXPECT_THAT(add.out, HasSubstr(part));
   }
+  EXPECT_THAT(Run({"ops", "ArgMax"}).out, HasSubstr("  reduced  int64\n"));
+  EXPECT_THAT(Run({"ops", "Cast"}).out, HasSubstr("what to says\n"));
+  EXPECT_THAT(Run({"ops", "Split"}).out,
+              HasSubstr("in place of the input of that name"));
   const Ran status = Run({"status"});
   EXPECT_EQ(status.code, 0) << status.err;
   EXPECT_THAT(status.out, HasSubstr("ready"));
@@ -289,6 +294,15 @@ TEST_F(CliTest, ListsWhatThereIs) {
   EXPECT_THAT(letters.err, HasSubstr("NOT_FOUND"));
 }
 
+// A page that the server may not send is asked for in parts.
+TEST_F(CliTest, ListsWhatSmallMessagesCannotHold) {
+  const Ran whole = Run({"ops"});
+  TestServer small([](ServerOptions& o) { o.max_message_bytes = 2048; });
+  const Ran ran = RunOn(small.address(), {"ops"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, whole.out);
+}
+
 // It has no number that a request could name.
 TEST_F(CliTest, AModelWithoutAVersionShowsNone) {
   std::filesystem::create_directory(folder_.path() / "hollow");
@@ -298,6 +312,9 @@ TEST_F(CliTest, AModelWithoutAVersionShowsNone) {
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out,
               ::testing::MatchesRegex("hollow +-  UNAVAILABLE +[^\n]+\n"));
+  TestServer none([](ServerOptions& o) { o.model_repository = ""; });
+  EXPECT_THAT(RunOn(none.address(), {"models"}).out,
+              HasSubstr("--model-repository=FOLDER"));
 }
 
 // What a container's health check sees.
@@ -359,7 +376,9 @@ TEST_F(CliTest, SaysWhichOperatorWasMeant) {
   } cases[] = {{"softmax", "did you mean Softmax?"},
                {"Crop", "did you mean weir.Crop?"},
                {"weir.relu", "did you mean Relu?"},
-               {"Nothing", "no operator \"Nothing\"; weir ops lists"}};
+               {"Nothing",
+                "no operator \"Nothing\" in domain \"\"; ListOperators, or "
+                "\"weir ops\", lists them"}};
   for (const auto& c : cases) {
     const Ran ran = Run({"ops", c.name});
     EXPECT_EQ(ran.code, 1);
