@@ -166,7 +166,8 @@ main() {
   mkdir -p "$stage/bin" "$stage/lib"
   cp "$build/bin/weir-server" "$build/bin/weir" "$stage/bin/"
   cp "$build"/lib/libweir*.so "$stage/lib/"
-  cp README.md LICENSE "$stage/"
+  cp LICENSE "$stage/"
+  sed '1r deploy/bundle_note.md' README.md >"$stage/README.md"
   # What clients are generated from.
   mkdir -p "$stage/proto/weir/v1" "$stage/docs"
   cp proto/weir/v1/*.proto "$stage/proto/weir/v1/"

@@ -123,7 +123,13 @@ class Bundle(unittest.TestCase):
     def test_no_link_leads_nowhere(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
-            shutil.copy(ROOT / "README.md", folder)
+            [stage] = re.findall(r"(?m)^  (sed .*README\.md.*)$",
+                                 (ROOT / "deploy/bundle.sh").read_text())
+            subprocess.run(["bash", "-euc", stage], cwd=ROOT, check=True,
+                           env={**os.environ, "stage": str(folder)})
+            page = (folder / "README.md").read_text("utf-8")
+            self.assertTrue(page.startswith("# weir\n\n**This is the bundle**"))
+            self.assertIn(README.split("\n", 1)[1], page)
             shutil.copytree(ROOT / "docs", folder / "docs")
             shutil.copytree(ROOT / "proto", folder / "proto")
             self.assertIn(("README.md", "ARCHITECTURE.md"),
@@ -148,8 +154,7 @@ class License(unittest.TestCase):
     def test_it_travels_with_what_is_handed_out(self):
         def text(path):
             return (ROOT / path).read_text("utf-8")
-        self.assertIn('cp README.md LICENSE "$stage/"',
-                      text("deploy/bundle.sh"))
+        self.assertIn('cp LICENSE "$stage/"', text("deploy/bundle.sh"))
         self.assertIn("-m 644 LICENSE", text("deploy/stage_image.sh"))
         self.assertIn("!LICENSE", text(".dockerignore").split())
         self.assertIn('image.licenses="Apache-2.0"', text("Dockerfile"))
