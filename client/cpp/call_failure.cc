@@ -33,7 +33,7 @@ absl::Status NoHost(const CallSite& site, absl::string_view message) {
 }  // namespace
 
 absl::Status CallFailure(const grpc::Status& status, const CallSite& site) {
-  const absl::Status told = WithTlsRemedy(ToStatus(status), site.tls);
+  absl::Status told = WithTlsRemedy(ToStatus(status), site.tls);
   const absl::string_view message = told.message();
   if (absl::IsDeadlineExceeded(told) && message == kTooLate) {
     return TooLate(site);
