@@ -68,7 +68,7 @@ class WEIR_EXPORT Device {
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(
       int priority) = 0;
 
-  // Device memory, aligned to 256 bytes, contents undefined.
+  // Device memory, aligned to kBlockAlignment, contents undefined.
   // RESOURCE_EXHAUSTED when there is none left, as ShortOfDeviceMemory makes it
   // but without a time for more than the device has in all: not sticky. May
   // synchronize the device; not for the hot path (lanes own arenas, tensors use

@@ -43,10 +43,10 @@ class WEIR_EXPORT Lane {
   // Grows with every lease: a stale lease can be told from the present one.
   uint64_t generation() const { return generation_; }
 
-  // Scratch of at least `bytes`, aligned to 256. The address changes only when
-  // it grows; a block that work may still use is kept until the lane is idle.
-  // RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, where the lanes'
-  // bound or the device leaves no room.
+  // Scratch of at least `bytes`, aligned to kBlockAlignment. The address
+  // changes only when it grows; a block that work may still use is kept until
+  // the lane is idle. RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, where
+  // the lanes' bound or the device leaves no room.
   absl::StatusOr<std::byte*> Arena(size_t bytes);
   // The same for threads that may not wait: null if more than the device's
   // quick_bytes would have to be made or freed, or another lane's be freed, or

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
 
@@ -13,7 +14,7 @@ absl::StatusOr<PageableBuffer> PageableBuffer::Create(PinnedPool& pool,
                                                       size_t bytes) {
   WEIR_ASSIGN_OR_RETURN(const size_t charged, pool.Charge(bytes));
   void* const data =
-      ::operator new (charged, std::align_val_t{kAlign}, std::nothrow);
+      ::operator new (charged, std::align_val_t{kBlockAlignment}, std::nothrow);
   if (data == nullptr) {
     pool.Discharge(charged);
     return ShortOfHostMemory(absl::ResourceExhaustedError(absl::StrCat(
@@ -25,7 +26,7 @@ absl::StatusOr<PageableBuffer> PageableBuffer::Create(PinnedPool& pool,
 }
 
 void PageableBuffer::Free::operator()(std::byte* data) const {
-  ::operator delete (data, std::align_val_t{kAlign});
+  ::operator delete (data, std::align_val_t{kBlockAlignment});
   pool->Discharge(charged);
 }
 

@@ -15,10 +15,9 @@ namespace weir {
 // Move-only. May be dropped on any thread; the pool outlives it.
 class WEIR_EXPORT PageableBuffer {
  public:
-  static constexpr size_t kAlign = 256;
-
-  // `bytes` or more. RESOURCE_EXHAUSTED (reason HOST_MEMORY_EXHAUSTED, with a
-  // retry hint) when the budget is spent or the host has no memory.
+  // `bytes` or more, from a multiple of kBlockAlignment on. RESOURCE_EXHAUSTED
+  // (reason HOST_MEMORY_EXHAUSTED, with a retry hint) when the budget is spent
+  // or the host has no memory.
   static absl::StatusOr<PageableBuffer> Create(PinnedPool& pool, size_t bytes);
 
   PageableBuffer() = default;  // empty

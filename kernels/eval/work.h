@@ -257,7 +257,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   uint64_t point_wait_ = 0;   // in the dispatcher
   uint64_t lane_wait_ = 0;    // in the stream pool
   size_t launches_ = 0;       // in the driver's queue, once launched
-  size_t pace_launches_ = 0;  // PlanRun's; 0: its thread may not wait
+  size_t pace_launches_ = 0;  // ProgramRun's; 0: its thread may not wait
   bool waits_apart_ = false;  // its stream, for another one
   uint64_t number_ = 0;
   EvalMode mode_ = EvalMode::kEager;

@@ -5,18 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/long_step_bytes.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 
 namespace weir {
 namespace {
-
-constexpr size_t kAlign = 256;
-// To copy more than this takes long.
-constexpr size_t kLongCopyBytes = size_t{1} << 20;
-
-size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) & ~(kAlign - 1); }
 
 size_t PieceBytes(const InputSource& source) {
   size_t bytes = 0;
@@ -32,18 +28,18 @@ absl::Span<const StringRef> Strings(const InputSource& source) {
 
 // Room for a copy of the input: its bytes and, of strings, their text.
 size_t CopyBytes(const InputSource& source) {
-  size_t bytes = Aligned(PieceBytes(source));
+  size_t bytes = AlignUp(PieceBytes(source));
   if (source.dtype == DType::kString && !source.pieces.empty()) {
     size_t text = 0;
     for (const StringRef& string : Strings(source)) text += string.size;
-    bytes += Aligned(text);
+    bytes += AlignUp(text);
   }
   return bytes;
 }
 
 void CopyStrings(absl::Span<const StringRef> from, std::byte* to) {
   StringRef* refs = reinterpret_cast<StringRef*>(to);
-  std::byte* text = to + Aligned(from.size() * sizeof(StringRef));
+  std::byte* text = to + AlignUp(from.size() * sizeof(StringRef));
   for (size_t i = 0; i < from.size(); ++i) {
     if (from[i].size > 0) std::memcpy(text, from[i].data, from[i].size);
     refs[i] = {reinterpret_cast<const char*>(text), from[i].size};
@@ -135,8 +131,8 @@ size_t WorkMemory::StagingBytes() const {
 
 size_t WorkMemory::ArenaBytes() const {
   const size_t blocks = host_addressable_ ? 0
-                                          : Aligned(plan_->input_bytes()) +
-                                                Aligned(plan_->output_bytes());
+                                          : AlignUp(plan_->input_bytes()) +
+                                                AlignUp(plan_->output_bytes());
   return blocks + plan_->arena_bytes();
 }
 
@@ -155,10 +151,10 @@ bool WorkMemory::StagesMuch() const {
     const InputSource& source = request_.inputs[i];
     if (source.tensor.valid() || Borrows(i)) continue;
     // How long many strings are is itself long to find out.
-    if (bytes + PieceBytes(source) > kLongCopyBytes) return true;
+    if (bytes + PieceBytes(source) > kLongStepBytes) return true;
     bytes += CopyBytes(source);
   }
-  return bytes > kLongCopyBytes;
+  return bytes > kLongStepBytes;
 }
 
 // The inputs that the device reads lie in the staging block as in the plan's
@@ -167,7 +163,7 @@ void WorkMemory::StageInputs() {
   if (staged_) return;
   addresses_.assign(request_.inputs.size(), nullptr);
   bool borrows = false;
-  size_t host_offset = Aligned(plan_->input_bytes());
+  size_t host_offset = AlignUp(plan_->input_bytes());
   for (size_t i = 0; i < request_.inputs.size(); ++i) {
     const InputSource& source = request_.inputs[i];
     const Plan::Value& value = plan_->inputs()[i];
@@ -255,8 +251,8 @@ absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane, uint64_t owner) {
 }
 
 void WorkMemory::Assign(const Lane& lane) {
-  const size_t inputs = host_addressable_ ? 0 : Aligned(plan_->input_bytes());
-  const size_t outputs = host_addressable_ ? 0 : Aligned(plan_->output_bytes());
+  const size_t inputs = host_addressable_ ? 0 : AlignUp(plan_->input_bytes());
+  const size_t outputs = host_addressable_ ? 0 : AlignUp(plan_->output_bytes());
   device_outputs_ = device_inputs_ + inputs;
   arena_ = device_inputs_ + inputs + outputs;
   StageInputs();

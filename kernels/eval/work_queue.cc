@@ -151,13 +151,13 @@ void WorkQueue::Sweep() {
 uint64_t WorkQueue::Park(bool timed) {
   MutexLock lock(&mu_);
   timed_ = timed;
-  return parked_ = ++last_ticket_;
+  return parked_ = ++last_wait_;
 }
 
-bool WorkQueue::Resume(uint64_t ticket, absl::Status status,
+bool WorkQueue::Resume(uint64_t wait, absl::Status status,
                        absl::FunctionRef<void()> first) {
   MutexLock lock(&mu_);
-  if (parked_ != ticket) return false;
+  if (parked_ != wait) return false;
   first();
   parked_ = 0;
   resumed_ = std::move(status);
@@ -165,9 +165,9 @@ bool WorkQueue::Resume(uint64_t ticket, absl::Status status,
   return true;
 }
 
-bool WorkQueue::Take(uint64_t ticket) {
+bool WorkQueue::Take(uint64_t wait) {
   MutexLock lock(&mu_);
-  if (parked_ != ticket) return false;
+  if (parked_ != wait) return false;
   NoWait();
   head_->lent_ = true;
   return true;

@@ -93,20 +93,20 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
 
   // -- Of an item in Next.
 
-  // It answers kWait, and waits until Resume or Take is told the ticket. What
-  // it waits for ends that at the item's deadline; where it does not
-  // (`timed`), the queue drops the item then.
+  // It answers kWait, and waits until Resume or Take is told the number that
+  // this returns. What it waits for ends that at the item's deadline; where it
+  // does not (`timed`), the queue drops the item then.
   uint64_t Park(bool timed = false);
   // That wait is over; the queue goes on through the executor. An error drops
   // the item. False, and nothing happens, if the item has gone meanwhile.
   // `first` runs before anybody goes on, under the lock, and only if true.
-  bool Resume(uint64_t ticket, absl::Status status,
+  bool Resume(uint64_t wait, absl::Status status,
               absl::FunctionRef<void()> first);
-  bool Resume(uint64_t ticket, absl::Status status) {
-    return Resume(ticket, std::move(status), [] {});
+  bool Resume(uint64_t wait, absl::Status status) {
+    return Resume(wait, std::move(status), [] {});
   }
   // The same, and the item is the caller's, as after Lend.
-  bool Take(uint64_t ticket);
+  bool Take(uint64_t wait);
 
   // Somebody has the item, wherever it stands in the queue: nobody else drops
   // it. Whoever has it removes it, or brings it back, which drives the queue.
@@ -137,8 +137,8 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   bool pumping_ WEIR_GUARDED_BY(mu_) = false;
   bool pump_again_ WEIR_GUARDED_BY(mu_) = false;
   bool sweep_ WEIR_GUARDED_BY(mu_) = false;  // some item may be unwanted
-  uint64_t last_ticket_ WEIR_GUARDED_BY(mu_) = 0;
-  uint64_t parked_ WEIR_GUARDED_BY(mu_) = 0;  // the first one's ticket, or 0
+  uint64_t last_wait_ WEIR_GUARDED_BY(mu_) = 0;
+  uint64_t parked_ WEIR_GUARDED_BY(mu_) = 0;  // the first one's number, or 0
   bool timed_ WEIR_GUARDED_BY(mu_) = false;   // while it is parked
   absl::Status resumed_ WEIR_GUARDED_BY(mu_);
   size_t holds_ WEIR_GUARDED_BY(mu_) = 0;

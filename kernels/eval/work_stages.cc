@@ -132,10 +132,10 @@ QueueItem::Step Work::WaitFor(absl::Span<const Point> points) {
   const Device* const device =
       engine.device().streams_wait() ? &engine.device() : nullptr;
   const std::shared_ptr<WorkQueue> queue = context->queue_;
-  const uint64_t ticket = queue->Park();
+  const uint64_t wait = queue->Park();
   point_wait_ = engine.dispatcher().WhenReady(
-      points, device, WaitDeadline(), [queue, ticket](absl::Status status) {
-        queue->Resume(ticket, std::move(status));
+      points, device, WaitDeadline(), [queue, wait](absl::Status status) {
+        queue->Resume(wait, std::move(status));
       });
   return Step::kWait;
 }
@@ -348,14 +348,13 @@ QueueItem::Step Work::TakeLane() {
     stage_ = Stage::kLeased;
     return Step::kRun;
   }
-  const uint64_t ticket = context->queue_->Park();
+  const uint64_t wait = context->queue_->Park();
   lane_wait_ = pool.Acquire(
-      WaitDeadline(),
-      [this, context, ticket](absl::StatusOr<StreamLease> lease) {
+      WaitDeadline(), [this, context, wait](absl::StatusOr<StreamLease> lease) {
         const absl::Status status = lease.status();
         StreamLease taken = status.ok() ? *std::move(lease) : StreamLease();
         // One that comes too late goes back without the lock.
-        context->queue_->Resume(ticket, status, [&] {
+        context->queue_->Resume(wait, status, [&] {
           if (!status.ok()) return;
           claim_ = context->lane_.Give(std::move(taken));
           stage_ = Stage::kLeased;
@@ -396,9 +395,9 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
   Engine& engine = context->engine();
   const std::shared_ptr<WorkQueue> queue = context->queue_;
   stage_ = Stage::kPreparing;
-  const uint64_t ticket = queue->Park(/*timed=*/true);
-  auto prepare = [this, queue, ticket, lane, grow] {
-    if (queue->Take(ticket)) Prepare(lane, grow);
+  const uint64_t wait = queue->Park(/*timed=*/true);
+  auto prepare = [this, queue, wait, lane, grow] {
+    if (queue->Take(wait)) Prepare(lane, grow);
   };
   if (grow) {
     engine.allocator().Post(std::move(prepare));

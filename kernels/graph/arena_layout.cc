@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "kernels/base/alignment.h"
+
 namespace weir {
 namespace {
 
@@ -69,10 +71,6 @@ class FreeList {
   size_t top_ = 0;
 };
 
-size_t RoundUp(size_t bytes) {
-  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-}
-
 }  // namespace
 
 size_t LayOutArena(std::vector<ArenaBlock>& blocks) {
@@ -93,10 +91,10 @@ size_t LayOutArena(std::vector<ArenaBlock>& blocks) {
     while (ended < ends.size() &&
            blocks[ends[ended]].last_step < blocks[i].first_step) {
       const ArenaBlock& gone = blocks[ends[ended++]];
-      if (gone.bytes > 0) free.Give(gone.offset, RoundUp(gone.bytes));
+      if (gone.bytes > 0) free.Give(gone.offset, AlignUp(gone.bytes));
     }
     if (blocks[i].bytes > 0) {
-      blocks[i].offset = free.Take(RoundUp(blocks[i].bytes));
+      blocks[i].offset = free.Take(AlignUp(blocks[i].bytes));
     }
   }
   return free.top();

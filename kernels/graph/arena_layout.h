@@ -15,10 +15,8 @@ struct ArenaBlock {
   size_t offset = 0;      // the result
 };
 
-inline constexpr size_t kArenaAlignment = 256;
-
 // Best fit in the order of first steps; O(n log n). Returns the arena's size.
-// Offsets and size are multiples of kArenaAlignment.
+// Offsets and size are multiples of kBlockAlignment.
 size_t LayOutArena(std::vector<ArenaBlock>& blocks);
 
 }  // namespace weir

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
@@ -15,8 +16,6 @@
 namespace weir {
 namespace {
 
-constexpr size_t kOffsetAlignment = 256;
-constexpr uintptr_t kInPlaceAlignment = 64;
 constexpr size_t kStagingBytes = size_t{32} << 20;
 
 struct Copy {
@@ -97,8 +96,7 @@ absl::Status CopyThroughStream(Device& device, std::byte* block,
 
 bool CanStay(const Constant& constant) {
   return constant.owner != nullptr &&
-         reinterpret_cast<uintptr_t>(constant.tensor.data) %
-                 kInPlaceAlignment ==
+         reinterpret_cast<uintptr_t>(constant.tensor.data) % kVectorAlignment ==
              0;
 }
 
@@ -128,8 +126,7 @@ absl::StatusOr<ConstantBlock> UploadConstants(
     }
     copies.push_back({constant.tensor.data, total, static_cast<size_t>(bytes)});
     copied.push_back(i);
-    total += (static_cast<size_t>(bytes) + kOffsetAlignment - 1) /
-             kOffsetAlignment * kOffsetAlignment;
+    total += AlignUp(static_cast<size_t>(bytes));
   }
   if (total == 0) return block;
   auto memory = device.Allocate(total);

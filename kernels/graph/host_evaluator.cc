@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
@@ -14,12 +15,6 @@
 
 namespace weir {
 namespace {
-
-constexpr size_t kAlignment = 256;
-
-size_t RoundUp(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 // Frees what MakeHostConstant has allocated.
 struct HostBytes {
@@ -74,8 +69,8 @@ size_t BytesWithText(const Constant& constant) {
 std::shared_ptr<const Constant> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
     std::shared_ptr<const void> text) {
-  const size_t size = RoundUp(meta.bytes == 0 ? 1 : meta.bytes);
-  *data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, size));
+  const size_t size = AlignUp(meta.bytes == 0 ? 1 : meta.bytes);
+  *data = static_cast<std::byte*>(std::aligned_alloc(kBlockAlignment, size));
   if (*data == nullptr) throw std::bad_alloc();
   std::memset(*data, 0, size);
   auto constant = std::make_shared<Constant>();
@@ -140,7 +135,7 @@ class HostEvaluator::HostDevice final : public Device {
 
  protected:
   absl::StatusOr<void*> AllocateRaw(size_t bytes) override {
-    void* data = std::aligned_alloc(kAlignment, RoundUp(bytes));
+    void* data = std::aligned_alloc(kBlockAlignment, AlignUp(bytes));
     if (data == nullptr) return absl::ResourceExhaustedError("no memory left");
     return data;
   }

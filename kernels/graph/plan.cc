@@ -64,7 +64,7 @@ class RunTeam final : public CpuTeam {
   absl::Status status_ WEIR_GUARDED_BY(mu_);
 };
 
-const std::byte* Resolve(const Operand& operand, const PlanRun& run) {
+const std::byte* Resolve(const Operand& operand, const ProgramRun& run) {
   switch (operand.base) {
     case Operand::Base::kAddress:
       return static_cast<const std::byte*>(operand.address);
@@ -121,7 +121,7 @@ std::string Plan::Describe() const {
   return text;
 }
 
-absl::Status Plan::Run(const PlanRun& run) const {
+absl::Status Plan::Run(const ProgramRun& run) const {
   if (run.inputs.size() != inputs_.size()) {
     return absl::InternalError(absl::StrCat("a run with ", run.inputs.size(),
                                             " inputs of a plan with ",

@@ -1,6 +1,6 @@
 // A plan: a program with concrete shapes. It knows where every value lies and
 // runs its steps on a stream it is given. Immutable, shared by concurrent runs;
-// everything of one run comes in PlanRun. It keeps the program's kernels and
+// everything of one run comes in ProgramRun. It keeps the program's kernels and
 // constants alive, and must itself live until the last run has completed.
 //
 // Memory of a run, three blocks at addresses the caller chooses:
@@ -30,7 +30,7 @@ namespace weir {
 
 struct ProgramCore;
 
-struct PlanRun {
+struct ProgramRun {
   Stream& stream;
   CpuTeam* team = nullptr;
   // Address of each input: device memory, or host memory where on_host. On a
@@ -83,7 +83,7 @@ class WEIR_EXPORT Plan {
 
   // Called from StreamTask::Launch. An error names the node (label and call
   // site). Allocates nothing for nodes of up to 16 inputs.
-  absl::Status Run(const PlanRun& run) const;
+  absl::Status Run(const ProgramRun& run) const;
 
   // The status of a fault that a kernel of this plan reported; `node` is
   // Completion::fault_node. The same as Run gives on the CPU.

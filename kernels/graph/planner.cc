@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
@@ -55,13 +56,9 @@ int64_t GuessDuration(const Plan& plan, size_t constant_bytes,
                     computing_ns));
 }
 
-size_t RoundUp(size_t bytes) {
-  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
-}
-
 // Of a value that was computed on the host, with what says where it lies.
 size_t HeldBytes(const TensorMeta& meta) {
-  return RoundUp(meta.bytes) + sizeof(Constant);
+  return AlignUp(meta.bytes) + sizeof(Constant);
 }
 
 }  // namespace
@@ -163,7 +160,7 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
     planned.on_host = use.on_host() || v.meta.dtype == DType::kString;
     if (!planned.on_host) {
       planned.offset = plan_->input_bytes_;
-      plan_->input_bytes_ += RoundUp(v.meta.bytes);
+      plan_->input_bytes_ += AlignUp(v.meta.bytes);
     }
   }
   return absl::OkStatus();
@@ -435,7 +432,7 @@ absl::Status Planner::PlaceOutputs() {
     WEIR_RETURN_IF_ERROR(size_.AddOutput(
         core_->outputs[i].name, ProducerOf(*core_, i), output.meta.bytes));
     output.offset = plan_->output_bytes_;
-    plan_->output_bytes_ += RoundUp(output.meta.bytes);
+    plan_->output_bytes_ += AlignUp(output.meta.bytes);
     Value& made = value(root(id));
     if (made.step >= 0 && !made.in_outputs) {
       made.in_outputs = true;

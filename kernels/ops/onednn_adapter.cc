@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
@@ -87,12 +88,6 @@ dnnl::primitive_attr Attributes() {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
   return attributes;
-}
-
-constexpr size_t kAlignment = 64;
-
-size_t AlignUp(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 // What oneDNN makes for one shape: generated code and its tables above all.
@@ -430,7 +425,7 @@ struct Convolution::State {
            spec.kernel[1] * spec.kernel[2];
   }
   size_t SliceBytes(size_t form) const {
-    return AlignUp(forms[form].packed.get_size());
+    return AlignUp(forms[form].packed.get_size(), kVectorAlignment);
   }
   int64_t Pieces() const {  // of an image
     return static_cast<int64_t>(bands.size()) * slices;
@@ -798,10 +793,12 @@ void Convolution::State::BuildPrimitive(const Band& band) {
     made.to_planes = MakeReorder(made.output, made.output_planes);
   }
   if (!InPlace()) {
-    output_bytes = std::max(output_bytes, AlignUp(made.output.get_size()));
+    output_bytes = std::max(output_bytes,
+                            AlignUp(made.output.get_size(), kVectorAlignment));
   }
   piece_bytes =
-      std::max(piece_bytes, AlignUp(made.prepared->scratchpad.get_size()));
+      std::max(piece_bytes,
+               AlignUp(made.prepared->scratchpad.get_size(), kVectorAlignment));
   primitives.push_back(std::move(made));
 }
 
@@ -832,7 +829,8 @@ void Convolution::State::BuildImageMove() {
     moves.push_back(std::move(move));
   }
   image_bytes =
-      AlignUp(static_cast<size_t>(rows * InRowFloats()) * sizeof(float));
+      AlignUp(static_cast<size_t>(rows * InRowFloats()) * sizeof(float),
+              kVectorAlignment);
 }
 
 // Those of different shape, which the bands then name.

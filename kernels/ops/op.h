@@ -176,8 +176,8 @@ struct RunArgs {
   CpuTeam* team = nullptr;               // the CPU device's; null on CUDA
   absl::Span<const void* const> inputs;  // null where missing; host memory for
                                          // host inputs, else device memory
-  absl::Span<void* const> outputs;  // 256-byte aligned, never aliasing inputs
-  void* scratch = nullptr;          // KernelPlan::scratch_bytes, aligned 256
+  absl::Span<void* const> outputs;  // kBlockAlignment, never aliasing inputs
+  void* scratch = nullptr;  // KernelPlan::scratch_bytes, aligned as they
   RandomKey random;
   uint32_t node_index = 0;  // for fault reports and streams of random numbers
   // CUDA, where KernelPlan::computes_on_host: to be called between parts of a

@@ -3,13 +3,14 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
 
 namespace weir {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+constexpr std::align_val_t kAlignment{kVectorAlignment};
 
 }  // namespace
 

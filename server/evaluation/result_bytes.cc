@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/long_step_bytes.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "server/bytes/bytes_elements.h"
-#include "server/bytes/long_step_bytes.h"
 
 namespace weir {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/clock.h"
-#include "server/bytes/long_step_bytes.h"
+#include "kernels/base/long_step_bytes.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/server_call.h"
 #include "server/scheduling/fair_threads.h"

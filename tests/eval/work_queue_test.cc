@@ -68,10 +68,10 @@ class WorkQueueTest : public ::testing::Test {
     queue_->Replace(&item, others);
     for (QueueItem* const other : others) queue_->Return(other);
   }
-  // When asked it waits, with this ticket.
-  void ParksOnce(Item& item, uint64_t* ticket) {
-    item.next = [this, &item, ticket] {
-      *ticket = queue_->Park();
+  // When asked it waits, with this number.
+  void ParksOnce(Item& item, uint64_t* wait) {
+    item.next = [this, &item, wait] {
+      *wait = queue_->Park();
       item.next = nullptr;
       return QueueItem::Step::kWait;
     };
@@ -98,34 +98,34 @@ TEST_F(WorkQueueTest, DrivesTheFirstOneUntilItHasLeft) {
 }
 
 TEST_F(WorkQueueTest, AWaitHoldsBackWhatIsBehindUntilItIsOver) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   Add(b_);
   EXPECT_THAT(log_, ElementsAre("a"));
   bool first = false;
-  EXPECT_FALSE(queue_->Resume(ticket + 1, absl::OkStatus()));
-  EXPECT_TRUE(queue_->Resume(ticket, absl::OkStatus(), [&] { first = true; }));
+  EXPECT_FALSE(queue_->Resume(wait + 1, absl::OkStatus()));
+  EXPECT_TRUE(queue_->Resume(wait, absl::OkStatus(), [&] { first = true; }));
   EXPECT_TRUE(first);
   EXPECT_THAT(log_, ElementsAre("a")) << "it goes on through the executor";
-  EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+  EXPECT_FALSE(queue_->Resume(wait, absl::OkStatus(), [] { FAIL(); }));
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "a", "b"));
 }
 
 TEST_F(WorkQueueTest, AWaitThatFailsDropsTheItemAlone) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   Add(b_);
-  ASSERT_TRUE(queue_->Resume(ticket, absl::InternalError("")));
+  ASSERT_TRUE(queue_->Resume(wait, absl::InternalError("")));
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "a INTERNAL", "b"));
 }
 
 TEST_F(WorkQueueTest, WhatIsCancelledGoesWhereverItStands) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   Add(b_);
   Add(c_);
@@ -137,13 +137,13 @@ TEST_F(WorkQueueTest, WhatIsCancelledGoesWhereverItStands) {
   queue_->Sweep();
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "b CANCELLED", "a CANCELLED", "c"));
-  EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+  EXPECT_FALSE(queue_->Resume(wait, absl::OkStatus(), [] { FAIL(); }));
   EXPECT_EQ(executor_.RunAll(), 0u);
 }
 
 TEST_F(WorkQueueTest, ADeadlineActsBehindAWait) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   b_.until = NowNanos() + 1'000'000;
   Add(b_);
@@ -151,7 +151,7 @@ TEST_F(WorkQueueTest, ADeadlineActsBehindAWait) {
   executor_.posted.Wait();  // by the timer
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "b DEADLINE_EXCEEDED"));
-  ASSERT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
+  ASSERT_TRUE(queue_->Resume(wait, absl::OkStatus()));
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "b DEADLINE_EXCEEDED", "a", "c"));
 }
@@ -222,8 +222,8 @@ TEST_F(WorkQueueTest, NothingIsDrivenWhileItIsHeld) {
 }
 
 TEST_F(WorkQueueTest, OthersTakeAnItemsPlace) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Item d(this, "d"), e(this, "e");
   Add(a_);
   Add(b_);
@@ -232,7 +232,7 @@ TEST_F(WorkQueueTest, OthersTakeAnItemsPlace) {
   b_.drop = [&] { Replace(b_, {&d, &e}); };
   queue_->Sweep();
   executor_.RunAll();
-  ASSERT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
+  ASSERT_TRUE(queue_->Resume(wait, absl::OkStatus()));
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "b CANCELLED", "a", "d", "e", "c"));
 }
@@ -264,28 +264,28 @@ TEST_F(WorkQueueTest, WhatTakesAPlaceIsNotTouchedBeforeItsReturn) {
 }
 
 TEST_F(WorkQueueTest, WhoEndsAWaitMayTakeTheItem) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   Add(b_);
-  EXPECT_FALSE(queue_->Take(ticket + 1));
-  ASSERT_TRUE(queue_->Take(ticket));
-  EXPECT_FALSE(queue_->Take(ticket));
-  EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+  EXPECT_FALSE(queue_->Take(wait + 1));
+  ASSERT_TRUE(queue_->Take(wait));
+  EXPECT_FALSE(queue_->Take(wait));
+  EXPECT_FALSE(queue_->Resume(wait, absl::OkStatus(), [] { FAIL(); }));
   a_.cancelled = true;
   queue_->Sweep();
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a")) << "it is somebody's";
   queue_->Return(&a_);
   EXPECT_THAT(log_, ElementsAre("a", "a CANCELLED", "b"));
-  EXPECT_FALSE(queue_->Take(ticket)) << "it has gone";
+  EXPECT_FALSE(queue_->Take(wait)) << "it has gone";
 }
 
 // What it waits for does not look at its deadline.
 TEST_F(WorkQueueTest, ATimedWaitEndsAtTheDeadlineOfTheItem) {
-  uint64_t ticket = 0;
+  uint64_t wait = 0;
   a_.next = [&] {
-    ticket = queue_->Park(/*timed=*/true);
+    wait = queue_->Park(/*timed=*/true);
     return QueueItem::Step::kWait;
   };
   a_.until = NowNanos() + 1'000'000;
@@ -293,17 +293,17 @@ TEST_F(WorkQueueTest, ATimedWaitEndsAtTheDeadlineOfTheItem) {
   executor_.posted.Wait();  // by the timer: there is nobody else
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
-  EXPECT_FALSE(queue_->Take(ticket));
+  EXPECT_FALSE(queue_->Take(wait));
 }
 
 // Whoever ends the wait and whoever drops the item may meet.
 TEST_F(WorkQueueTest, AWaitOfAnItemThatIsBeingDroppedComesTooLate) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   a_.cancelled = true;
   a_.drop = [&] {
-    EXPECT_FALSE(queue_->Resume(ticket, absl::OkStatus(), [] { FAIL(); }));
+    EXPECT_FALSE(queue_->Resume(wait, absl::OkStatus(), [] { FAIL(); }));
     queue_->Remove(&a_);
   };
   queue_->Sweep();
@@ -312,20 +312,20 @@ TEST_F(WorkQueueTest, AWaitOfAnItemThatIsBeingDroppedComesTooLate) {
 }
 
 TEST_F(WorkQueueTest, OneThatIsLateIsNotAskedOn) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   a_.until = NowNanos() + 1'000'000;
   Add(a_);
   // Alone it is told by what it waits for.
   ASSERT_TRUE(testing::Eventually([&] { return NowNanos() >= a_.until; }));
-  EXPECT_TRUE(queue_->Resume(ticket, absl::OkStatus()));
+  EXPECT_TRUE(queue_->Resume(wait, absl::OkStatus()));
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
 }
 
 TEST_F(WorkQueueTest, EachDeadlineActsAndAnEarlierOneFirst) {
-  uint64_t ticket = 0;
-  ParksOnce(a_, &ticket);
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
   Add(a_);
   Item d(this, "d");
   b_.until = NowNanos() + Nanos{3600} * 1'000'000'000;
@@ -348,13 +348,13 @@ TEST_F(WorkQueueTest, EachDeadlineActsAndAnEarlierOneFirst) {
 TEST_F(WorkQueueTest, WhatTakesThePlaceOfOneThatWaitedDoesNotWait) {
   for (const bool resumed : {false, true}) {
     log_.clear();
-    uint64_t ticket = 0;
+    uint64_t wait = 0;
     Item first(this, "first"), second(this, "second");
-    ParksOnce(first, &ticket);
+    ParksOnce(first, &wait);
     Add(first);
     first.cancelled = true;
     first.drop = [&] { Replace(first, {&second}); };
-    if (resumed) queue_->Resume(ticket, absl::InternalError("not of second"));
+    if (resumed) queue_->Resume(wait, absl::InternalError("not of second"));
     queue_->Sweep();
     executor_.RunAll();
     ASSERT_EQ(log_.size(), 3u);

@@ -4,13 +4,15 @@
 
 #include <random>
 
+#include "kernels/base/alignment.h"
+
 namespace weir {
 namespace {
 
 void ExpectNoOverlap(const std::vector<ArenaBlock>& blocks, size_t arena) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     const ArenaBlock& a = blocks[i];
-    EXPECT_EQ(a.offset % kArenaAlignment, 0u);
+    EXPECT_EQ(a.offset % kBlockAlignment, 0u);
     EXPECT_LE(a.offset + a.bytes, arena);
     for (size_t j = 0; j < i; ++j) {
       const ArenaBlock& b = blocks[j];

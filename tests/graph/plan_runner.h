@@ -96,12 +96,12 @@ class PlanRunner final : public StreamTask {
   }
 
   absl::Status Launch(Stream& stream) override {
-    PlanRun run{stream,
-                nullptr,
-                addresses_,
-                static_cast<std::byte*>(out_.data()),
-                static_cast<std::byte*>(arena_.data()),
-                {seed_, 0}};
+    ProgramRun run{stream,
+                   nullptr,
+                   addresses_,
+                   static_cast<std::byte*>(out_.data()),
+                   static_cast<std::byte*>(arena_.data()),
+                   {seed_, 0}};
     return plan_.Run(run);
   }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/philox.h"
 #include "kernels/base/saturating.h"
@@ -21,7 +22,6 @@
 namespace weir {
 namespace {
 
-constexpr size_t kAlignment = 256;
 constexpr size_t kPinnedAlignment = 4096;
 constexpr int64_t kOperationsOfAThread = 1'000'000'000'000;
 constexpr int kGreatestPriority = -5;  // as many levels as a GPU has
@@ -178,7 +178,7 @@ void CpuDevice::FreeAligned(void* data, size_t bytes) {
 }
 
 absl::StatusOr<void*> CpuDevice::AllocateRaw(size_t bytes) {
-  return AllocateAligned(bytes, kAlignment);
+  return AllocateAligned(bytes, kBlockAlignment);
 }
 
 void CpuDevice::FreeRaw(void* data, size_t bytes) { FreeAligned(data, bytes); }

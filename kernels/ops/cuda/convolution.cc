@@ -9,6 +9,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cudnn.h"
 #include "kernels/ops/cuda/codegen.h"
@@ -198,7 +199,6 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
 }
 
 // Rounds a size in scratch up, so that what follows is aligned.
-size_t Aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // What cuDNN takes, and adds up, in int.
 absl::Status CheckInt(int64_t value, absl::string_view what) {
@@ -264,7 +264,7 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
                                    !adds && task.bias, !adds && task.residual));
   const size_t zeros =
       adds && !task.bias
-          ? Aligned(static_cast<size_t>(spec.out[1]) * SizeOf(task.out.dtype))
+          ? AlignUp(static_cast<size_t>(spec.out[1]) * SizeOf(task.out.dtype))
           : 0;
   PlannedRun planned;
   planned.scratch_bytes = zeros + convolution->scratch_bytes();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
@@ -106,8 +107,7 @@ absl::StatusOr<WholeRow> MakeWholeRow(CudaDevice* device, const PlanArgs& args,
   WEIR_ASSIGN_OR_RETURN(row.expand, ElementwiseLoop::Make(device, copy));
   row.scratch_offset = scratch_offset;
   row.scratch_bytes =
-      (static_cast<size_t>(shape.length) * SizeOf(given.dtype) + 255) / 256 *
-      256;
+      AlignUp(static_cast<size_t>(shape.length) * SizeOf(given.dtype));
   return row;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/node_kernel.h"
@@ -149,7 +150,7 @@ absl::StatusOr<PlannedRun> PlanReduction(CudaDevice* device, Op op, bool mean,
   variant.indexed_input = op == kArgMaxFirst || op == kArgMaxLast;
   WEIR_ASSIGN_OR_RETURN(second.kernel,
                         GeneratedKernel::Make(device, Source(variant)));
-  const size_t part = (first.outputs() * first.splits * 8 + 255) / 256 * 256;
+  const size_t part = AlignUp(first.outputs() * first.splits * 8);
   PlannedRun planned;
   planned.scratch_bytes = 2 * part;
   planned.launches = 2;

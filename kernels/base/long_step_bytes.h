@@ -1,4 +1,5 @@
-// What makes a step of a handler a long one, which no I/O thread does itself.
+// From how many bytes on it takes long to read, copy or compare them: no thread
+// on which others wait does so itself.
 #pragma once
 
 #include <cstddef>
