@@ -205,8 +205,7 @@ absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, uint64_t owner,
                           may_wait ? pool.Allocate(meta.bytes, owner)
                                    : pool.AllocateNow(meta.bytes, owner));
     if (allocation.storage == nullptr) return false;
-    // The whole tensor is overwritten by the copy of the result: what was there
-    // before is never seen, so `must_zero` asks for nothing here.
+    // Foreign or not: the copy of the result overwrites the whole tensor.
     result_.kept[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
                              std::move(allocation.storage));
   }

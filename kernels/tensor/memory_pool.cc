@@ -179,7 +179,7 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
     if (wanted > state.budget) return status;
     return WithRetryAfter(std::move(status), absl::Milliseconds(100));
   }
-  const bool must_zero =
+  const bool foreign =
       found.memory.data() == nullptr || found.last_owner != owner;
   if (found.memory.data() == nullptr) {
     auto memory = state.device->Allocate(wanted);
@@ -202,7 +202,7 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
   }
   return Allocation{
       std::make_shared<State::Storage>(state_, std::move(found.memory), owner),
-      must_zero};
+      foreign};
 }
 
 MemoryPoolStats MemoryPool::stats() const {

@@ -1,8 +1,8 @@
 // Device memory for tensors that callers keep: size classes (powers of two,
 // from 1 MiB on in quarters between them) with a byte budget, valid on every
 // stream. A block is used again only after every point of its former use was
-// seen reached, and is zeroed on the new user's stream when it passes between
-// owners. Thread-safe.
+// seen reached, and comes to another owner with what is in it: nobody reads of
+// it what its new user did not write. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +27,14 @@ class WEIR_EXPORT MemoryPool {
   MemoryPool(Device* device, size_t budget_bytes);
   ~MemoryPool();  // REQUIRES: no storage is left
 
-  // `owner` names who may see old contents (a space); memory of another owner
-  // is reported as `must_zero`, and the caller fills it on its stream first.
+  // `owner` names who may see old contents (a space). Of foreign memory the
+  // caller overwrites all that the tensor has, or zeroes it on its stream,
+  // before anybody reads. A run overwrites the whole of its outputs, and those
+  // of one that failed nobody reads.
   // RESOURCE_EXHAUSTED, reason DEVICE_MEMORY_EXHAUSTED, beyond the budget.
   struct Allocation {
     std::shared_ptr<TensorStorage> storage;
-    bool must_zero = false;
+    bool foreign = false;  // another owner's before, or the device's
   };
   absl::StatusOr<Allocation> Allocate(size_t bytes, uint64_t owner);
   // The same for threads that may not wait: without a storage if one would have

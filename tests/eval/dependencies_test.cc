@@ -57,6 +57,28 @@ TEST_P(Dependencies, AReaderInAnotherContextWaitsForItsProducer) {
   EXPECT_TRUE(producer.Done().ok());
 }
 
+// Its block was another context's, and nobody zeroes that.
+TEST_P(Dependencies, AKeptTensorShowsNothingOfWhoHadItsMemory) {
+  const std::vector<float> theirs(999, 7), ours(999, 3);
+  const std::byte* block = nullptr;
+  for (const std::vector<float>* values : {&theirs, &ours}) {
+    Activation activation = Enter(NewContext());
+    WatchedWork producer, reader;
+    Prepare(producer);
+    producer.request().inputs = {Floats(*values)};
+    PrepareReader(reader, producer);
+    activation.Submit(producer.work.get(), &producer.waiter);
+    activation.Submit(reader.work.get(), &reader.waiter);
+    ASSERT_TRUE(reader.Done().ok()) << reader.work->status();
+    EXPECT_EQ(Result(*reader.work), *values);
+    const Tensor kept = producer.work->OutputTensor(0);
+    if (block != nullptr) {
+      EXPECT_EQ(kept.data(), block) << "it has memory of its own";
+    }
+    block = kept.data();
+  }
+}
+
 TEST_P(Dependencies, AReaderInAnotherContextFailsWithItsProducer) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation a = Enter(NewContext());

@@ -34,21 +34,21 @@ TEST_F(MemoryPoolTest, GivesAlignedMemoryOfTheSizeAskedFor) {
   }
 }
 
-TEST_F(MemoryPoolTest, MemoryThatPassesBetweenOwnersMustBeZeroed) {
+TEST_F(MemoryPoolTest, SaysWhetherMemoryWasAnothers) {
   std::byte* first = nullptr;
   {
     const auto a = Get(1000, 1);
-    EXPECT_TRUE(a.must_zero);
+    EXPECT_TRUE(a.foreign);
     first = a.storage->data();
   }
   {
     const auto again = Get(900, 1);
     EXPECT_EQ(again.storage->data(), first);
-    EXPECT_FALSE(again.must_zero);
+    EXPECT_FALSE(again.foreign);
   }
   const auto other = Get(1000, 2);
   EXPECT_EQ(other.storage->data(), first);
-  EXPECT_TRUE(other.must_zero);
+  EXPECT_TRUE(other.foreign);
 }
 
 TEST_F(MemoryPoolTest, ABlockWaitsForEveryPointOfItsFormerUse) {
