@@ -40,8 +40,12 @@ EngineOptions MakeEngineOptions(const ServerOptions& options, size_t devices,
                                 const Device& device) {
   EngineOptions engine;
   engine.streams.max = static_cast<size_t>(options.streams);
+  engine.streams.max_name = "--streams";
   engine.streams.max_waiters = MostRequests(options, devices);
+  engine.streams.max_waiters_name = "--queue-length";
+  engine.streams.max_arena_bytes_name = "--arena-bytes";
   engine.pinned_bytes = options.host_bytes;
+  engine.pinned_bytes_name = "--host-bytes";
   engine.tensor_bytes = options.tensor_bytes;
   if (device.quick_bytes() > 0) {
     // Memory like any other: nobody waits for it, to be had or given back.
@@ -64,7 +68,11 @@ EngineOptions MakeHostEngineOptions(const ServerOptions& options,
   EngineOptions engine = MakeEngineOptions(options, devices, cpu);
   LimitArenas(cpu, &engine);
   engine.streams.max_arena_bytes /= kCpuBesidePart;
+  engine.streams.max_arena_bytes_name =
+      "--arena-bytes, of which the CPU beside a GPU has a quarter";
   engine.pinned_bytes /= kCpuBesidePart;
+  engine.pinned_bytes_name =
+      "--host-bytes, of which the CPU beside a GPU has a quarter";
   engine.tensor_bytes /= kCpuBesidePart;
   engine.programs.max_bytes /= kCpuBesidePart;
   return engine;
@@ -90,6 +98,9 @@ EvaluationLimits MakeEvaluationLimits(const ServerOptions& options) {
                                    : std::bit_floor(options.host_bytes));
   limits.scratch_bytes = static_cast<int64_t>(options.max_scratch_bytes);
   limits.operations = options.max_operations;
+  limits.output_bytes_name = "--max-output-bytes";
+  limits.scratch_bytes_name = "--max-scratch-bytes";
+  limits.operations_name = "--max-operations";
   return limits;
 }
 
@@ -107,6 +118,8 @@ absl::StatusOr<std::unique_ptr<Engines>> Engines::Open(
   const size_t count = options.devices.size();
   DeviceOptions with_share = device_options;
   with_share.host_scratch_bytes = HostScratchBytes(options, count);
+  with_share.host_scratch_name =
+      "--arena-bytes, of which the host beside a GPU has a quarter";
   std::vector<std::unique_ptr<Device>> devices;
   for (const std::string& name : options.devices) {
     auto device = options.make_device(name, with_share, *registry);

@@ -15,6 +15,7 @@ struct DeviceOptions {
   // Of the host's memory, for what a GPU's works compute there (decoders); 0:
   // an eighth of it.
   size_t host_scratch_bytes = 0;
+  const char* host_scratch_name = "host_scratch_bytes";  // in errors
   // For tests of what works do on a GPU: Device::streams_wait of a CPU device.
   bool streams_wait = false;
   // For tests of several devices: that of a CPU device, which is another one's

@@ -39,7 +39,7 @@ absl::Status LaneArenas::Full(size_t wanted) const {
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
                      "no scratch memory of ", wanted, " bytes: lanes hold ",
                      bytes.load(std::memory_order_relaxed), " of ", max,
-                     " bytes (--arena-bytes)")),
+                     " bytes (", max_name, ")")),
                  "DEVICE_MEMORY_EXHAUSTED");
   // Waiting does not help what can never fit.
   if (wanted > max) return status;

@@ -24,6 +24,7 @@ namespace weir {
 struct LaneArenas {
   Atomic<size_t> bytes{0};
   size_t max = SIZE_MAX;
+  const char* max_name = "";  // in errors
   // Frees the arena of a lane that nobody has: one, so that the others are
   // there for whoever comes meanwhile. False if there was none.
   std::function<bool()> drop_idle = [] { return false; };

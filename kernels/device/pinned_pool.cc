@@ -79,9 +79,11 @@ uint32_t Low(uint64_t word) { return static_cast<uint32_t>(word); }
 
 }  // namespace
 
-PinnedPool::PinnedPool(Device* device, size_t budget_bytes)
+PinnedPool::PinnedPool(Device* device, size_t budget_bytes,
+                       const char* budget_name)
     : device_(device),
-      budget_(std::min(budget_bytes, kMostUnits << kUnitBits)) {
+      budget_(std::min(budget_bytes, kMostUnits << kUnitBits)),
+      budget_name_(budget_name) {
   static_assert(kUnitBits == kMinClass);
   static_assert(kFirstChunk * ((size_t{1} << kChunks) - 1) > kMostUnits);
 }
@@ -305,16 +307,14 @@ absl::StatusOr<PinnedBuffer> PinnedPool::Make(size_t bytes, size_t rounded) {
 absl::Status PinnedPool::Refusal(size_t bytes, size_t rounded) {
   refused_.fetch_add(1, std::memory_order_relaxed);
   const PinnedPoolStats now = stats();
-  absl::Status status =
-      WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "no host buffer of ", bytes, " bytes: ", now.leased_bytes,
-                     " of ", now.budget_bytes,
-                     " bytes are in use (--host-bytes; the CPU "
-                     "beside a GPU has a quarter of it)")),
-                 "HOST_MEMORY_EXHAUSTED",
-                 {{"bytes", absl::StrCat(bytes)},
-                  {"leased_bytes", absl::StrCat(now.leased_bytes)},
-                  {"budget_bytes", absl::StrCat(now.budget_bytes)}});
+  absl::Status status = WithReason(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "no host buffer of ", bytes, " bytes: ", now.leased_bytes, " of ",
+          now.budget_bytes, " bytes are in use (", budget_name_, ")")),
+      "HOST_MEMORY_EXHAUSTED",
+      {{"bytes", absl::StrCat(bytes)},
+       {"leased_bytes", absl::StrCat(now.leased_bytes)},
+       {"budget_bytes", absl::StrCat(now.budget_bytes)}});
   // Waiting does not help what can never fit.
   if (rounded == 0 || rounded > budget_) return status;
   return WithRetryAfter(std::move(status), absl::Milliseconds(10));

@@ -60,8 +60,10 @@ struct PinnedPoolStats {
 
 class WEIR_EXPORT PinnedPool {
  public:
-  // `device` and the pool outlive every buffer.
-  PinnedPool(Device* device, size_t budget_bytes);
+  // `device` and the pool outlive every buffer. Errors call the budget
+  // `budget_name`.
+  PinnedPool(Device* device, size_t budget_bytes,
+             const char* budget_name = "budget_bytes");
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
@@ -156,6 +158,7 @@ class WEIR_EXPORT PinnedPool {
 
   Device* const device_;
   const size_t budget_;
+  const char* const budget_name_;
   Atomic<size_t> lent_{0};
   Atomic<uint64_t> refused_{0};
   // What is leased above what is cached, in units of the smallest class, so

@@ -70,8 +70,9 @@ absl::Status StreamPool::State::Refused() const {
   const StreamPoolStats now = stats();
   return WithRetryAfter(
       WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                     "all ", options_.max, " streams are in use (--streams); ",
-                     now.waiting, " works wait for one (--queue-length)")),
+                     "all ", options_.max, " streams are in use (",
+                     options_.max_name, "); ", now.waiting,
+                     " works wait for one (", options_.max_waiters_name, ")")),
                  "STREAM_POOL_EXHAUSTED",
                  {{"max", absl::StrCat(options_.max)},
                   {"leased", absl::StrCat(now.leased)},

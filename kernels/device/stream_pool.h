@@ -62,6 +62,10 @@ struct StreamPoolOptions {
   size_t max_waiters = 1024;  // more are refused
   absl::Duration idle_ttl = absl::Seconds(60);
   size_t max_arena_bytes = SIZE_MAX;  // of all lanes
+  // What errors call these bounds.
+  const char* max_name = "max";
+  const char* max_waiters_name = "max_waiters";
+  const char* max_arena_bytes_name = "max_arena_bytes";
   // Where lanes are made for those who wait; and where they are examined after
   // a failure, and lanes and arenas that stayed idle are given back. All of it
   // may wait for the device. Each runs what it is given, not at once; is there

@@ -41,6 +41,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
         idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)),
         lanes_(options.max) {
     arenas_.max = options.max_arena_bytes;
+    arenas_.max_name = options.max_arena_bytes_name;
     arenas_.drop_idle = [this] { return DropIdleArena(kNoDeadline); };
   }
 

@@ -59,8 +59,8 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       lane_maker_(std::make_unique<ThreadExecutor>("weir-lanes",
                                                    ThreadRole::kAllocator)),
       dispatcher_(std::make_unique<Dispatcher>(&timers_, options.max_parked)),
-      pinned_(
-          std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes)),
+      pinned_(std::make_unique<PinnedPool>(device_.get(), options.pinned_bytes,
+                                           options.pinned_bytes_name)),
       memory_(
           std::make_unique<MemoryPool>(device_.get(), options.tensor_bytes)),
       programs_(std::make_unique<ProgramCache>(

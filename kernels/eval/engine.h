@@ -26,7 +26,8 @@ namespace weir {
 
 struct EngineOptions {
   StreamPoolOptions streams;
-  size_t pinned_bytes = size_t{2} << 30;  // staging and replies
+  size_t pinned_bytes = size_t{2} << 30;           // staging and replies
+  const char* pinned_bytes_name = "pinned_bytes";  // in errors
   // How long pinned buffers lie unused, twice at most, before they are freed;
   // kept_pinned_bytes of them stay.
   absl::Duration pinned_ttl = absl::Seconds(2);

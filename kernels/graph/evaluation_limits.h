@@ -23,6 +23,11 @@ struct EvaluationLimits {
   // Calls that hand a device of its own the steps, as KernelPlan::launches
   // counts them; 0: 2^18, about a second of a thread's time. The CPU has none.
   int64_t launches = 0;
+  // What errors call the first three: the flags that set them, where there are
+  // any.
+  const char* output_bytes_name = "output_bytes";
+  const char* scratch_bytes_name = "scratch_bytes";
+  const char* operations_name = "operations";
 };
 
 // With what 0 stands for.

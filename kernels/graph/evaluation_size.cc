@@ -25,11 +25,11 @@ absl::Status TooLarge(std::string_view asked, int64_t limit,
                    " (", AbslView(remedy), ")"));
 }
 
-absl::Status PastFlag(std::string_view asked, int64_t limit,
-                      std::string_view flag) {
+absl::Status PastLimit(std::string_view asked, int64_t limit,
+                       std::string_view name) {
   return WithReason(
-      TooLarge(asked, limit, flag), kReason,
-      {{"limit", absl::StrCat(limit)}, {"flag", std::string(flag)}});
+      TooLarge(asked, limit, name), kReason,
+      {{"limit", absl::StrCat(limit)}, {"flag", std::string(name)}});
 }
 
 bool IsHalf(DType dtype) {
@@ -111,9 +111,9 @@ absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
   }
   if (operations_ <= limits_.operations) return absl::OkStatus();
   return NodeError(
-      PastFlag(absl::StrCat("would run ", Count(operations_), " operations, ",
-                            Count(longest_operations_), " of them here"),
-               limits_.operations, "--max-operations"),
+      PastLimit(absl::StrCat("would run ", Count(operations_), " operations, ",
+                             Count(longest_operations_), " of them here"),
+                limits_.operations, limits_.operations_name),
       *longest_);
 }
 
@@ -145,20 +145,20 @@ absl::Status EvaluationSize::AddOutput(std::string_view name,
                                        size_t bytes) {
   output_bytes_ = SaturatingAdd(output_bytes_, static_cast<int64_t>(bytes));
   if (output_bytes_ <= limits_.output_bytes) return absl::OkStatus();
-  const absl::Status status = PastFlag(
+  const absl::Status status = PastLimit(
       absl::StrCat("would have ", output_bytes_, " bytes of outputs or more, ",
                    bytes, " of them \"", AbslView(name), "\""),
-      limits_.output_bytes, "--max-output-bytes");
+      limits_.output_bytes, limits_.output_bytes_name);
   return producer == nullptr ? status : NodeError(status, *producer);
 }
 
 absl::Status EvaluationSize::CheckScratch(int64_t total, int64_t largest,
                                           const LoweredNode& node) const {
   if (total <= limits_.scratch_bytes) return absl::OkStatus();
-  return NodeError(PastFlag(absl::StrCat("would need ", Count(total),
-                                         " bytes between inputs and outputs, ",
-                                         Count(largest), " of them here"),
-                            limits_.scratch_bytes, "--max-scratch-bytes"),
+  return NodeError(PastLimit(absl::StrCat("would need ", Count(total),
+                                          " bytes between inputs and outputs, ",
+                                          Count(largest), " of them here"),
+                             limits_.scratch_bytes, limits_.scratch_bytes_name),
                    node);
 }
 

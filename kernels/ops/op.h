@@ -401,7 +401,7 @@ struct OpDef {
   // when a plan is made (Shape).
   bool shape_only = false;
   bool random = false;     // draws numbers: never folded, needs a seed
-  bool test_only = false;  // behind --enable-test-operators
+  bool test_only = false;  // hidden unless RegistryOptions shows it
   // Made by passes over graphs (kernels/graph/passes) for devices that have a
   // kernel for it; callers cannot name it.
   bool internal = false;

@@ -52,13 +52,13 @@ TEST_F(PinnedPoolTest, NothingIsABufferOfTheSmallestClass) {
 }
 
 TEST_F(PinnedPoolTest, TheBudgetHolds) {
-  PinnedPool pool(&device_, 3 * 4096);
+  PinnedPool pool(&device_, 3 * 4096, "the budget");
   auto a = *pool.Acquire(4096);
   auto b = *pool.Acquire(8192);
   const absl::Status refused = pool.Acquire(1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "HOST_MEMORY_EXHAUSTED");
-  EXPECT_NE(refused.message().find("--host-bytes"), std::string::npos);
+  EXPECT_NE(refused.message().find("(the budget)"), std::string::npos);
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_EQ(pool.stats().refused_total, 1u);
   a.Reset();

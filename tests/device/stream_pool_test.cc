@@ -114,7 +114,12 @@ TEST_F(StreamPoolTest, TheMostRecentlyUsedLaneComesFirst) {
 }
 
 TEST_F(StreamPoolTest, GrowsToTheMaximumAndThenRefuses) {
-  auto pool = Make(0, 2);
+  StreamPoolOptions options;
+  options.reserved = 0;
+  options.max = 2;
+  options.max_name = "lanes there may be";
+  options.max_waiters_name = "those who wait";
+  auto pool = Make(options);
   auto a = *pool->TryAcquire();
   auto b = *pool->TryAcquire();
   EXPECT_NE(a.lane(), b.lane());
@@ -125,7 +130,9 @@ TEST_F(StreamPoolTest, GrowsToTheMaximumAndThenRefuses) {
   const absl::Status refused = pool->TryAcquire().status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "STREAM_POOL_EXHAUSTED");
-  EXPECT_NE(refused.message().find("--streams"), std::string::npos);
+  EXPECT_EQ(refused.message(),
+            "all 2 streams are in use (lanes there may be); 0 works wait for "
+            "one (those who wait)");
   EXPECT_TRUE(RetryAfter(refused).has_value());
   EXPECT_FALSE(Metadata(refused).empty());
   EXPECT_EQ(pool->stats().refused_total, 1u);
@@ -634,6 +641,7 @@ TEST_F(StreamPoolTest, TheArenasOfAllLanesHaveOneBound) {
   StreamPoolOptions options;
   options.max = 3;
   options.max_arena_bytes = size_t{8} << 20;
+  options.max_arena_bytes_name = "the bound";
   auto pool = Make(options);
   auto a = *pool->TryAcquire();
   auto b = *pool->TryAcquire();
@@ -645,6 +653,7 @@ TEST_F(StreamPoolTest, TheArenasOfAllLanesHaveOneBound) {
   EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_TRUE(RetryAfter(refused).has_value());
   const absl::Status never = c.lane()->Arena(9 << 20).status();
+  EXPECT_NE(never.message().find("(the bound)"), std::string::npos) << never;
   EXPECT_EQ(Reason(never), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_FALSE(RetryAfter(never).has_value());
   EXPECT_EQ(pool->stats().arena_bytes, size_t{8} << 20);

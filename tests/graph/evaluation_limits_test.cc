@@ -199,10 +199,10 @@ TEST_F(EvaluationLimitsTest, OperationsAreSummedOverTheGraph) {
   ASSERT_TRUE(program.ok()) << program.status();
   const absl::Status status = (*program)->MakePlan({Of({3})}).status();
   ExpectTooLarge(status, "large", "100 operations, 50 of them here",
-                 "99 (--max-operations)");
+                 "99 (operations)");
   EXPECT_EQ(counts_.planned, 3) << "kernels were planned before the check";
   EXPECT_EQ(Metadata(status),
-            (ReasonMetadata{{"limit", "99"}, {"flag", "--max-operations"}}));
+            (ReasonMetadata{{"limit", "99"}, {"flag", "operations"}}));
 }
 
 // A bound that goes by time: a function takes a CPU hundreds of times as long
@@ -263,9 +263,9 @@ TEST_F(EvaluationLimitsTest, FewElementsTakeAGpuAsLongAsTenThousand) {
     return (*program)->MakePlan({Of(std::move(dims))}).status();
   };
   ExpectTooLarge(plan(gpu, {1}), "window", "10000000000 operations",
-                 "100000000 (--max-operations)");
+                 "100000000 (operations)");
   ExpectTooLarge(plan(gpu, {99}), "window", "101010000 operations",
-                 "100000000 (--max-operations)");
+                 "100000000 (operations)");
   EXPECT_TRUE(plan(gpu, {100}).ok());
   EXPECT_TRUE(plan(gpu, {1'000'000}).ok());
   EXPECT_TRUE(plan(gpu, {0}).ok());
@@ -279,7 +279,7 @@ TEST_F(EvaluationLimitsTest, CountsNeverWrap) {
   ASSERT_TRUE(program.ok()) << program.status();
   // 2^63 operations pass this limit, but no such block of memory.
   ExpectTooLarge((*program)->MakePlan({Of({3})}).status(), "b",
-                 "more than 2^63 bytes", "--max-scratch-bytes");
+                 "more than 2^63 bytes", "scratch_bytes");
 }
 
 TEST_F(EvaluationLimitsTest, OutputsAreSummed) {
@@ -294,11 +294,11 @@ TEST_F(EvaluationLimitsTest, OutputsAreSummed) {
   EXPECT_THAT(std::string(input.message()), HasSubstr("404 of them \"x\""));
   ExpectTooLarge((*program)->MakePlan({Of({200})}).status(), "second",
                  "1600 bytes of outputs or more, 800 of them \"b\"",
-                 "1200 (--max-output-bytes)");
+                 "1200 (output_bytes)");
   const auto half = Compile(graph, {.output_bytes = 600});
   ASSERT_TRUE(half.ok()) << half.status();
   ExpectTooLarge((*half)->MakePlan({Of({200})}).status(), "first", "\"a\"",
-                 "--max-output-bytes");
+                 "output_bytes");
 }
 
 TEST_F(EvaluationLimitsTest, ValuesBetweenAreLaidOutFirst) {
@@ -315,7 +315,7 @@ TEST_F(EvaluationLimitsTest, ValuesBetweenAreLaidOutFirst) {
   const int planned = counts_.planned;
   ExpectTooLarge((*program)->MakePlan({Of({1025})}).status(), "a",
                  "8704 bytes between inputs and outputs, 4100 of them here",
-                 "8192 (--max-scratch-bytes)");
+                 "8192 (scratch_bytes)");
   EXPECT_EQ(counts_.planned, planned);
 }
 
@@ -324,7 +324,7 @@ TEST_F(EvaluationLimitsTest, ScratchMemoryCountsBeforeAndAfterPlanning) {
       Compile(OpenGraph(Work("w", "x", "y", 1, 4096)), {.scratch_bytes = 4095});
   ASSERT_TRUE(told.ok()) << told.status();
   ExpectTooLarge((*told)->MakePlan({Of({1})}).status(), "w", "4096 bytes",
-                 "--max-scratch-bytes");
+                 "scratch_bytes");
   EXPECT_EQ(counts_.planned, 0);
 
   GraphNode node = Work("w", "x", "y", 1);
@@ -332,7 +332,7 @@ TEST_F(EvaluationLimitsTest, ScratchMemoryCountsBeforeAndAfterPlanning) {
   const auto found = Compile(OpenGraph(node), {.scratch_bytes = 4095});
   ASSERT_TRUE(found.ok()) << found.status();
   ExpectTooLarge((*found)->MakePlan({Of({1})}).status(), "w", "4096 bytes",
-                 "--max-scratch-bytes");
+                 "scratch_bytes");
   EXPECT_EQ(counts_.planned, 1);
 }
 
@@ -360,9 +360,9 @@ TEST_F(EvaluationLimitsTest, CompilationRefusesWhatNoInputCanMakeSmall) {
   Graph graph = OpenGraph(Work("w", "x", "y", 100));
   graph.inputs[0].shape = SymbolicDims{Dim(1000)};
   ExpectTooLarge(Compile(graph, {.operations = 99}).status(), "w",
-                 "100 operations", "--max-operations");
+                 "100 operations", "operations");
   ExpectTooLarge(Compile(graph, {.output_bytes = 3999}).status(), "w",
-                 "4000 bytes of outputs", "--max-output-bytes");
+                 "4000 bytes of outputs", "output_bytes");
   // What nobody wants is not computed either.
   graph.nodes.push_back(Work("unused", "x", "z", 1 << 20));
   EXPECT_TRUE(Compile(graph, {.operations = 100}).ok());
@@ -375,12 +375,12 @@ TEST_F(EvaluationLimitsTest, OutlinesRefuseWhatPlansWould) {
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_TRUE((*program)->Outline({SymbolicShape()}).ok());
   ExpectTooLarge((*program)->Outline({SymbolicDims{Dim(3)}}).status(), "w",
-                 "100 operations", "--max-operations");
+                 "100 operations", "operations");
   const auto outputs =
       Compile(OpenGraph(Work("w", "x", "y", 1)), {.output_bytes = 400});
   EXPECT_TRUE((*outputs)->Outline({SymbolicDims{Dim(100)}}).ok());
   ExpectTooLarge((*outputs)->Outline({SymbolicDims{Dim(101)}}).status(), "w",
-                 "404 bytes of outputs", "--max-output-bytes");
+                 "404 bytes of outputs", "output_bytes");
 }
 
 TEST_F(EvaluationLimitsTest, FoldingLeavesWhatIsLong) {
@@ -768,7 +768,7 @@ TEST_F(EvaluationLimitsTest, BertLargeFitsAGpuAndTenToTheFifteenDoesNot) {
   large.nodes = {Node("MatMul", {"x", "x"}, {"y"}, "product")};
   large.outputs = {"y"};
   ExpectTooLarge(Compile(std::move(large), limits).status(), "product",
-                 "1000300000000000", "--max-operations");
+                 "1000300000000000", "operations");
 }
 
 }  // namespace

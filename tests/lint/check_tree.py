@@ -79,6 +79,11 @@ KIND_ALLOWED = (
     "server/services/kserve_info.cc",
     "tests/")
 
+# A flag of the server's, which kernels do not know: whoever sets a bound says
+# what errors call it.
+FLAG = re.compile(r"(?<![\w-])--[a-z]+(-[a-z]+)+\b")
+FLAG_ALLOWED = ("kernels/device/cuda/nvrtc.cc",)  # a compiler's
+
 # ARCHITECTURE.md says what tests/ has beside the folders that mirror the
 # tree's.
 TOPICS = re.compile(r"^\| `tests/` \| mirrors the tree; also (.*) \|$",
@@ -174,6 +179,9 @@ def check_text(path, lines):
     """Yields (line number, finding) for one source file."""
     in_block_comment = False
     for number, line in enumerate(lines, 1):
+        if (path.startswith("kernels/") and FLAG.search(line) and
+                not path.startswith(FLAG_ALLOWED)):
+            yield number, "kernels know no flags of the server"
         include = INCLUDE.match(line)
         if include:
             finding = check_include(path, include.group(2))

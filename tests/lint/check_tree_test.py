@@ -96,6 +96,17 @@ class CheckTreeTest(unittest.TestCase):
         self.refuses("kernels/eval/work.cc", '#include "server/options.h"\n',
                      "kernels may not include server")
 
+    def test_kernels_know_no_flags(self):
+        reason = "no flags of the server"
+        self.refuses("kernels/device/lane.cc",
+                     'Full("(--arena-bytes)");\n', reason)
+        self.refuses("kernels/ops/op.h",
+                     "#pragma once\n// Behind --enable-test-operators.\n",
+                     reason)
+        self.accepts("kernels/device/lane.cc", "while (--left > 0) {\n")
+        self.accepts("kernels/device/cuda/nvrtc.cc", '"--define-macro=A"\n')
+        self.accepts("server/engines.cc", 'name = "--arena-bytes";\n')
+
     def test_kinds_of_device_are_told_apart_where_they_may_be(self):
         branch = "if (info.kind == DeviceKind::kCpu) return;\n"
         reason = "a property of the device"

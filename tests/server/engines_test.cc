@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -102,6 +104,45 @@ TEST(EnginesTest, ProgramsEndBeforeTheDeviceThatTheyLieOn) {
     EXPECT_EQ(ends.kernels, 1);
     EXPECT_EQ(ends.late_kernels, 0);
   }
+}
+
+// Kernels know no flags; whoever meets a bound is told which one to raise.
+TEST(EnginesTest, ErrorsNameTheFlagsThatSetBounds) {
+  const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+  ServerOptions options;
+  options.devices = {"cuda:0"};
+  options.host_bytes = size_t{1} << 20;
+  std::string scratch;
+  options.make_device =
+      [&scratch](std::string_view, const DeviceOptions& device,
+                 OpRegistry&) -> absl::StatusOr<std::unique_ptr<Device>> {
+    scratch = device.host_scratch_name;
+    return std::make_unique<testing::FarDevice>(0);
+  };
+  const auto engines = Engines::Open(options, {}, registry.get());
+  ASSERT_TRUE(engines.ok()) << engines.status();
+  ASSERT_EQ((*engines)->all().size(), 2u);
+  for (Engine* engine : (*engines)->all()) {
+    const bool host = engine != &(*engines)->main();
+    const std::string part =
+        host ? ", of which the CPU beside a GPU has a quarter" : "";
+    const EngineOptions& made = engine->options();
+    EXPECT_EQ(made.streams.max_name, std::string("--streams"));
+    EXPECT_EQ(made.streams.max_waiters_name, std::string("--queue-length"));
+    EXPECT_EQ(made.streams.max_arena_bytes_name, "--arena-bytes" + part);
+    EXPECT_EQ(made.pinned_bytes_name, "--host-bytes" + part);
+    const EvaluationLimits& limits = made.programs.evaluation;
+    EXPECT_EQ(limits.output_bytes_name, std::string("--max-output-bytes"));
+    EXPECT_EQ(limits.scratch_bytes_name, std::string("--max-scratch-bytes"));
+    EXPECT_EQ(limits.operations_name, std::string("--max-operations"));
+    const absl::Status refused =
+        engine->pinned().Acquire(size_t{1} << 30).status();
+    EXPECT_NE(refused.message().find("(--host-bytes" + part + ")"),
+              absl::string_view::npos)
+        << refused;
+  }
+  EXPECT_EQ(scratch,
+            "--arena-bytes, of which the host beside a GPU has a quarter");
 }
 
 }  // namespace

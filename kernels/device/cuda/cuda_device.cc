@@ -226,8 +226,8 @@ CudaDevice::CudaDevice(DeviceInfo info, DriverApi driver, LibraryFile nvrtc,
       cublaslt_file_(std::move(cublaslt)),
       compiles_only_(cublaslt_file_.path.empty()),
       driver_(driver),
-      host_scratch_(HostScratchBytes(options),
-                    static_cast<size_t>(CpuQuota())) {
+      host_scratch_(HostScratchBytes(options), static_cast<size_t>(CpuQuota()),
+                    options.host_scratch_name) {
   kernels_ = std::make_unique<KernelCache>(
       options.cache_dir,
       absl::StrCat("nvrtc ", nvrtc_file_.build_id, " sm_",

@@ -9,14 +9,13 @@ namespace weir::cuda {
 absl::StatusOr<HostScratch::Lease> HostScratch::Take(size_t bytes,
                                                      WaitFor wait_for) {
   if (bytes > max_bytes_) {
-    return WithReason(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "decoding on the host takes ", bytes,
-            " bytes; what runs there beside a GPU may take ", max_bytes_,
-            " (--arena-bytes; the host beside a GPU has a quarter of it)")),
-        "DEVICE_MEMORY_EXHAUSTED",
-        {{"bytes", absl::StrCat(bytes)},
-         {"budget_bytes", absl::StrCat(max_bytes_)}});
+    return WithReason(absl::ResourceExhaustedError(absl::StrCat(
+                          "decoding on the host takes ", bytes,
+                          " bytes; what runs there beside a GPU may take ",
+                          max_bytes_, " (", max_bytes_name_, ")")),
+                      "DEVICE_MEMORY_EXHAUSTED",
+                      {{"bytes", absl::StrCat(bytes)},
+                       {"budget_bytes", absl::StrCat(max_bytes_)}});
   }
   uint64_t turn = 0;
   {

@@ -35,9 +35,13 @@ class HostScratch {
     size_t bytes_ = 0;
   };
 
-  // `max_users` >= 1 leases at a time, of `max_bytes` together.
-  HostScratch(size_t max_bytes, size_t max_users)
-      : max_bytes_(max_bytes), max_users_(max_users) {}
+  // `max_users` >= 1 leases at a time, of `max_bytes` together, which errors
+  // call `max_bytes_name`.
+  HostScratch(size_t max_bytes, size_t max_users,
+              const char* max_bytes_name = "max_bytes")
+      : max_bytes_(max_bytes),
+        max_users_(max_users),
+        max_bytes_name_(max_bytes_name) {}
 
   // Waits by `wait_for`, whose error is returned. RESOURCE_EXHAUSTED, reason
   // DEVICE_MEMORY_EXHAUSTED, for more than there can ever be.
@@ -52,6 +56,7 @@ class HostScratch {
 
   const size_t max_bytes_;
   const size_t max_users_;
+  const char* const max_bytes_name_;
   mutable Mutex mu_;
   size_t bytes_ WEIR_GUARDED_BY(mu_) = 0;
   size_t users_ WEIR_GUARDED_BY(mu_) = 0;

@@ -1,4 +1,4 @@
-// weir.Spin and weir.Fault, behind --enable-test-operators.
+// weir.Spin and weir.Fault, for tests alone.
 #include "kernels/ops/testing.h"
 
 #include <algorithm>

@@ -375,11 +375,11 @@ TEST(HostScratchTest, CountsWhatIsTaken) {
 }
 
 TEST(HostScratchTest, WhatCanNeverFitIsRefused) {
-  HostScratch scratch(1000, 1);
+  HostScratch scratch(1000, 1, "the bound");
   const absl::Status refused = scratch.Take(1001, OneLook).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
-  EXPECT_NE(refused.message().find("--arena-bytes"), absl::string_view::npos);
+  EXPECT_NE(refused.message().find("(the bound)"), absl::string_view::npos);
   EXPECT_FALSE(RetryAfter(refused).has_value());
 }
 
