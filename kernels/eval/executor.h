@@ -55,8 +55,7 @@ class WEIR_EXPORT Strand final : public Executor,
 class WEIR_EXPORT ThreadExecutor final : public Executor {
  public:
   // `name` as Thread has it.
-  explicit ThreadExecutor(const char* name = "weir-executor",
-                          ThreadRole role = ThreadRole::kOther);
+  ThreadExecutor(const char* name, ThreadRole role);
   ~ThreadExecutor() override;  // runs what was posted, then stops
   void Post(Task task) override;
 

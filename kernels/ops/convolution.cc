@@ -473,15 +473,6 @@ class FloatConvolution : public KernelPlan {
   int64_t output_elements_ = 0;
 };
 
-class FunctionPlan : public KernelPlan {
- public:
-  explicit FunctionPlan(RunFunction run) : run_(std::move(run)) {}
-  absl::Status Run(const RunArgs& run) const override { return run_(run); }
-
- private:
-  const RunFunction run_;
-};
-
 // Nothing to sum over (no input channels): the bias everywhere.
 absl::Status FillWithBias(int64_t channels, int64_t plane, size_t element,
                           int64_t images, const RunArgs& run) {
@@ -565,7 +556,7 @@ class ConvolutionKernel : public Kernel {
 
  private:
   static std::unique_ptr<const KernelPlan> Function(RunFunction run) {
-    return std::make_unique<const FunctionPlan>(std::move(run));
+    return MakePlan(std::move(run));
   }
 
   const NodeInfo node_;

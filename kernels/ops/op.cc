@@ -38,7 +38,7 @@ class FunctionKernel final : public Kernel {
       const PlanArgs& args) const override {
     auto planned = plan_(args);
     if (!planned.ok()) return planned.status();
-    return std::make_unique<const FunctionPlan>(*std::move(planned));
+    return MakePlan(*std::move(planned));
   }
 
  private:
@@ -151,6 +151,10 @@ NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
     AddOnACpu(device, args, RowsOf(args.outputs[0]), kRowOperations, cost);
   }
   return cost;
+}
+
+std::unique_ptr<const KernelPlan> MakePlan(PlannedRun planned) {
+  return std::make_unique<const FunctionPlan>(std::move(planned));
 }
 
 std::unique_ptr<const Kernel> MakeKernel(PlanFunction plan) {

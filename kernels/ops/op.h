@@ -252,6 +252,8 @@ struct PlannedRun {
 };
 using PlanFunction = std::function<absl::StatusOr<PlannedRun>(const PlanArgs&)>;
 WEIR_EXPORT std::unique_ptr<const Kernel> MakeKernel(PlanFunction plan);
+// For a kernel that plans to a function now and then.
+WEIR_EXPORT std::unique_ptr<const KernelPlan> MakePlan(PlannedRun planned);
 
 // -- Definitions --------------------------------------------------------------
 

@@ -225,7 +225,7 @@ class LargeMemory : public ::testing::Test {
   std::unique_ptr<OpRegistry> registry_;
   FaultInjectingDevice* device_ = nullptr;
   std::unique_ptr<Engine> engine_;
-  ThreadExecutor executor_;
+  ThreadExecutor executor_{"test", ThreadRole::kOther};
   Activation activation_;
 };
 

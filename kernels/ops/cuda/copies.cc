@@ -13,15 +13,6 @@
 namespace weir::cuda {
 namespace {
 
-absl::Status RefuseStrings(const NodeInfo& node) {
-  for (DType dtype : node.input_types) {
-    if (dtype == DType::kString) {
-      return absl::UnimplementedError("strings on a CUDA device");
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<PlanFunction> CompileCopy(const NodeInfo& node, CudaDevice*) {
   WEIR_RETURN_IF_ERROR(RefuseStrings(node));
   return PlanFunction([](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {

@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
+#include "kernels/ops/cuda/node_kernel.h"
 #include "kernels/ops/fused_elementwise.h"
 #include "kernels/ops/registry.h"
 
@@ -402,11 +403,7 @@ KernelFactory Factory(const OpDef* def) {
       return absl::UnimplementedError(
           absl::StrCat("more than ", kMaxInputs, " inputs"));
     }
-    for (DType dtype : node.input_types) {
-      if (dtype == DType::kString) {
-        return absl::UnimplementedError("strings on a CUDA device");
-      }
-    }
+    WEIR_RETURN_IF_ERROR(RefuseStrings(node));
     WEIR_ASSIGN_OR_RETURN(CudaDevice * cuda, CudaDevice::From(device));
     WEIR_ASSIGN_OR_RETURN(ScalarExpression expression, def->expression(node));
     return std::make_unique<const ElementwiseKernel>(cuda,

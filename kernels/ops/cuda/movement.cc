@@ -7,7 +7,6 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
@@ -19,13 +18,6 @@ namespace weir::cuda {
 namespace {
 
 std::string Text(std::string_view s) { return std::string(s); }
-
-absl::Status RefuseStrings(const NodeInfo& node) {
-  if (node.input_types[0] == DType::kString) {
-    return absl::UnimplementedError("strings on a CUDA device");
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<PlannedRun> PlanView(CudaDevice* device, DType dtype,
                                     StridedView view) {
@@ -49,31 +41,24 @@ struct MatrixSwap {
   uint64_t batch = 1, rows = 0, columns = 0;
 };
 
-// A transposition that swaps the last two of at most three merged dims.
-std::optional<MatrixSwap> AsMatrixSwap(const Dims& dims,
-                                       const std::vector<size_t>& perm) {
-  // Runs of input dims that stay together, in output order.
-  std::vector<std::pair<size_t, int64_t>> runs;  // first input dim, size
-  size_t expected = perm.size();
-  for (size_t p : perm) {
-    if (dims[p] == 1) continue;
-    if (!runs.empty() && p == expected) {
-      runs.back().second = SaturatingMul(runs.back().second, dims[p]);
-    } else {
-      runs.emplace_back(p, dims[p]);
-    }
-    expected = p + 1;
-    while (expected < dims.size() && dims[expected] == 1) ++expected;
+// A transposition that swaps the last two of at most three merged dims: the
+// input's matrices lie dense.
+std::optional<MatrixSwap> AsMatrixSwap(const StridedView& transposed) {
+  MergedLoop loop(1);
+  for (size_t d = 0; d < transposed.dims.size(); ++d) {
+    loop.Append(transposed.dims[d], {&transposed.strides[d], 1});
   }
-  auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
-  if (runs.size() == 2 && runs[0].first > runs[1].first) {
-    return MatrixSwap{1, u(runs[1].second), u(runs[0].second)};
+  const Dims& strides = loop.strides[0];
+  const size_t rank = loop.dims.size();
+  if (rank < 2 || rank > 3) return std::nullopt;
+  const int64_t columns = loop.dims[rank - 2], rows = loop.dims[rank - 1];
+  if (strides[rank - 2] != 1 || strides[rank - 1] != columns ||
+      (rank == 3 && strides[0] != rows * columns)) {
+    return std::nullopt;
   }
-  if (runs.size() == 3 && runs[0].first < runs[1].first &&
-      runs[0].first < runs[2].first && runs[1].first > runs[2].first) {
-    return MatrixSwap{u(runs[0].second), u(runs[2].second), u(runs[1].second)};
-  }
-  return std::nullopt;
+  return MatrixSwap{rank == 3 ? static_cast<uint64_t>(loop.dims[0]) : 1,
+                    static_cast<uint64_t>(rows),
+                    static_cast<uint64_t>(columns)};
 }
 
 absl::StatusOr<PlannedRun> SwapMatrices(CudaDevice* device, DType dtype,
@@ -103,11 +88,12 @@ absl::StatusOr<PlannedRun> PlanTranspose(CudaDevice* device, DType dtype,
   if (SaturatingProduct(in) == 0) {
     return PlannedRun{[](const RunArgs&) { return absl::OkStatus(); }};
   }
-  const std::optional<MatrixSwap> swap = AsMatrixSwap(in, perm);
+  StridedView view = TransposeViewOf(in, perm);
+  const std::optional<MatrixSwap> swap = AsMatrixSwap(view);
   if (swap.has_value() && swap->rows >= 16 && swap->columns >= 16) {
     return SwapMatrices(device, dtype, *swap);
   }
-  return PlanView(device, dtype, TransposeViewOf(in, perm));
+  return PlanView(device, dtype, std::move(view));
 }
 
 absl::StatusOr<PlanFunction> CompileTranspose(const NodeInfo& node,

@@ -20,6 +20,15 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
       traits);
 }
 
+absl::Status RefuseStrings(const NodeInfo& node) {
+  for (DType dtype : node.input_types) {
+    if (dtype == DType::kString) {
+      return absl::UnimplementedError("strings on a CUDA device");
+    }
+  }
+  return absl::OkStatus();
+}
+
 void AddSpatialAxes(const SpatialAxes& axes, Words* words) {
   for (const SpatialAxis& axis : axes) words->Add(axis.in);
   for (const SpatialAxis& axis : axes) words->Add(axis.out);

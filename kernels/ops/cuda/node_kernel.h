@@ -24,6 +24,9 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, CompileFunction compile,
                           KernelTraits traits = {});
 
+// UNIMPLEMENTED if an input is text.
+absl::Status RefuseStrings(const NodeInfo& node);
+
 // As array fields of a kernel's arguments: sizes in, out and of the window, its
 // strides, dilations, and pads in front.
 void AddSpatialAxes(const SpatialAxes& axes, Words* words);
