@@ -16,7 +16,9 @@
 namespace weir {
 
 // Thread-safe. Tasks of one executor run in order, one at a time; Post runs
-// none itself: whoever posts may hold locks that a task takes.
+// none itself: whoever posts may hold locks that a task takes. An executor of
+// contexts may drop what it is given while none of their works is unfinished:
+// such a task has nothing to move on.
 class WEIR_EXPORT Executor {
  public:
   using Task = absl::AnyInvocable<void()>;

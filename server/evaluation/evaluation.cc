@@ -42,12 +42,10 @@ void Evaluation::Clear() {
   request.seed.reset();
   request.deadline = kNoDeadline;
   request.label.clear();
-  executor_ = nullptr;
   client_ = nullptr;
 }
 
-void Evaluation::Start(Executor& executor, EvaluationClient& client) {
-  executor_ = &executor;
+void Evaluation::Start(EvaluationClient& client) {
   client_ = &client;
   {
     MutexLock lock(&mu_);
@@ -71,7 +69,7 @@ void Evaluation::TellIfDone() {
     MutexLock lock(&mu_);
     busy_ = false;
     if (!done_) return;
-    // A task that is on its way must find this object.
+    // A GoOn that is on its way must find this object.
     if (woken_) return;
     active_ = false;
     tasks_.clear();
@@ -97,13 +95,13 @@ void Evaluation::Post(Task task) {
 void Evaluation::WakeLocked() {
   if (woken_) return;
   woken_ = true;
-  executor_->Post([this] { OnWake(); });
+  client_->Wake(*this);
 }
 
-void Evaluation::OnWake() {
+void Evaluation::GoOn() {
   {
     MutexLock lock(&mu_);
-    // Only here: what wakes us from now on has posted another task, which
+    // Only here: what wakes us from now on has asked for another GoOn, which
     // TellIfDone waits for.
     woken_ = false;
     busy_ = true;

@@ -1,11 +1,12 @@
 // One evaluation, from a bound request to its results: the work, the context of
 // its own that it runs in, and the memory of its results until replies have
-// them. It knows neither call nor service: whoever wants it (a call, a batch of
-// calls) gives an executor on which it goes on and is told, and stays until it
-// was told the last thing. Its destructor frees all that it holds.
+// them. It knows neither call nor service: its client (a call, a batch of
+// calls) lends it the thread on which it goes on, is told there what becomes of
+// it, and stays until it was told the last thing. Its destructor frees all that
+// it holds.
 //
-// Everything here belongs to that executor; completions reach it from other
-// threads only through a task that is posted there.
+// Everything here belongs to the client's thread; completions reach it from
+// others only through EvaluationClient::Wake.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +24,17 @@
 
 namespace weir {
 
-// For whom an evaluation runs. Told each thing at most once, inside Start or on
-// the executor.
+class Evaluation;
+
+// For whom an evaluation runs. Told each thing at most once, inside Start or
+// GoOn.
 class EvaluationClient {
  public:
+  // Has evaluation.GoOn() called once, soon, on the client's thread; not in
+  // here, where locks are held that it takes. Called from any thread, and again
+  // only when that GoOn has begun.
+  virtual void Wake(Evaluation& evaluation) = 0;
+
   // The sizes of the outputs are known: an error ends the evaluation before
   // anything is taken for it.
   virtual absl::Status Planned(const Work&) { return absl::OkStatus(); }
@@ -50,9 +58,11 @@ class Evaluation final : private WorkObserver, private Executor {
   // To be filled before Start. Pieces of inputs stay until it is done.
   WorkRequest& request() { return work_.request; }
 
-  // Submits the work in the evaluation's own context. `executor` and `client`
-  // stay until client.Done(). At most one task is in the executor at a time.
-  void Start(Executor& executor, EvaluationClient& client);
+  // Submits the work in the evaluation's own context. `client` stays until its
+  // Done().
+  void Start(EvaluationClient& client);
+  // For EvaluationClient::Wake alone.
+  void GoOn();
   // Queued work is dropped, what runs drains; Done() comes as ever.
   void Cancel() { work_.Cancel(); }
 
@@ -80,27 +90,26 @@ class Evaluation final : private WorkObserver, private Executor {
   absl::Status OnPlanned(Work& work) override { return client_->Planned(work); }
   void OnLaunch(Work&) override { client_->Launched(); }
   void OnDone(Work& work) override;
-  // As the executor of its own context.
+  // As the executor of its own context, which has this one work: what is left
+  // of it once that is done has nothing to move on, and is dropped.
   void Post(Task task) override;
 
   void WakeLocked() WEIR_REQUIRES(mu_);
-  void OnWake();
   void TellIfDone();
 
   Engine* const engine_;
   std::shared_ptr<EvalContext> context_;
   Work work_;
   PinnedBuffer results_;  // of the work, once somebody asked
-  Executor* executor_ = nullptr;
   EvaluationClient* client_ = nullptr;
-  std::vector<Task> running_;  // of OnWake
+  std::vector<Task> running_;  // of GoOn
 
   Mutex mu_;
   std::vector<Task> tasks_ WEIR_GUARDED_BY(mu_);
-  bool active_ WEIR_GUARDED_BY(mu_) = false;  // from Start to Done
-  bool busy_ WEIR_GUARDED_BY(mu_) = false;    // a thread is in Start or OnWake
+  bool active_ WEIR_GUARDED_BY(mu_) = false;     // from Start to Done
+  bool busy_ WEIR_GUARDED_BY(mu_) = false;       // a thread is in Start or GoOn
   std::thread::id inside_ WEIR_GUARDED_BY(mu_);  // this one
-  bool woken_ WEIR_GUARDED_BY(mu_) = false;      // a task is in the executor
+  bool woken_ WEIR_GUARDED_BY(mu_) = false;      // GoOn is on its way
   bool done_ WEIR_GUARDED_BY(mu_) = false;
 };
 

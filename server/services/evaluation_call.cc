@@ -49,7 +49,7 @@ void EvaluationCall::WasBound(absl::Status status) {
     evaluation_.reset();
     return Fail(status);
   }
-  evaluation_->Start(*this, *this);
+  evaluation_->Start(*this);
 }
 
 absl::Status EvaluationCall::Planned(const Work& work) {
@@ -66,14 +66,10 @@ void EvaluationCall::Submitted() {
       this);
 }
 
-void EvaluationCall::Post(Task task) {
-  task_ = std::move(task);
+void EvaluationCall::Wake(Evaluation& evaluation) {
   call_.Resume(
-      [](ServerCall&, void* self) {
-        Task task = std::move(static_cast<EvaluationCall*>(self)->task_);
-        task();
-      },
-      this);
+      [](ServerCall&, void* woken) { static_cast<Evaluation*>(woken)->GoOn(); },
+      &evaluation);
 }
 
 void EvaluationCall::Done() {

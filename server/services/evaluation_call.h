@@ -15,7 +15,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/eval/executor.h"
 #include "kernels/eval/work.h"
 #include "server/bytes/arena_ptr.h"
 #include "server/evaluation/binding.h"
@@ -31,8 +30,7 @@ namespace weir {
 
 class EvaluationCall : protected RequestTensors,
                        protected ReplyRoom,
-                       private EvaluationClient,
-                       private Executor {
+                       private EvaluationClient {
  public:
   // Handles `call` by a T, which is made of the same two.
   template <typename T>
@@ -40,7 +38,7 @@ class EvaluationCall : protected RequestTensors,
     Begin(MakeInArena<T>(&call.arena(), context, call));
   }
 
-  ~EvaluationCall() override;
+  virtual ~EvaluationCall();
   EvaluationCall(const EvaluationCall&) = delete;
   EvaluationCall& operator=(const EvaluationCall&) = delete;
 
@@ -95,13 +93,12 @@ class EvaluationCall : protected RequestTensors,
   // ReplyRoom.
   absl::Status CheckReply(size_t bytes) const override;
   absl::Status ChargeReply(size_t bytes) override;
-  // EvaluationClient.
+  // EvaluationClient, on the call's I/O thread.
+  void Wake(Evaluation& evaluation) override;
   absl::Status Planned(const Work& work) override;
   void Launched() override;
   void Submitted() override;
   void Done() override;
-  // Executor: the call's I/O thread, for one task at a time.
-  void Post(Task task) override;
 
   ServiceContext* const context_;
   ServerCall& call_;
@@ -111,7 +108,6 @@ class EvaluationCall : protected RequestTensors,
   Binding binding_;
   std::optional<ResultBytes> bytes_;  // once it is done
   ReplyBuffer reply_;
-  Task task_;
 };
 
 }  // namespace weir

@@ -1,9 +1,10 @@
-// One evaluation for whoever gives an executor and wants to be told: a session
+// One evaluation for whoever lends it a thread and wants to be told: a session
 // has many for one of its own, a batch one for many.
 #include "server/evaluation/evaluation.h"
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,15 @@ using ::testing::ElementsAre;
 
 class Client final : public EvaluationClient {
  public:
+  explicit Client(Executor& executor) : executor_(executor) {}
+
+  void Wake(Evaluation& evaluation) override {
+    EXPECT_FALSE(woken_.exchange(true)) << "it is on its way already";
+    executor_.Post([this, &evaluation] {
+      woken_ = false;
+      evaluation.GoOn();
+    });
+  }
   absl::Status Planned(const Work&) override {
     told_.push_back("planned");
     return refusal;
@@ -47,6 +57,8 @@ class Client final : public EvaluationClient {
   std::function<void()> on_done;
 
  private:
+  Executor& executor_;
+  std::atomic<bool> woken_ = false;
   std::vector<std::string> told_;
   bool submitted_ = false;
   std::thread::id thread_;
@@ -59,7 +71,7 @@ class EvaluationTest : public EvalTest {
     EvalTest::SetUp();
     if (engine_ == nullptr) return;
     identity_ = Compile("Identity", 1);
-    executor_ = std::make_unique<ThreadExecutor>();
+    executor_ = std::make_unique<ThreadExecutor>("test", ThreadRole::kOther);
     RunThere([this] { thread_ = std::this_thread::get_id(); });
   }
 
@@ -82,7 +94,7 @@ class EvaluationTest : public EvalTest {
   }
 
   void Start(Evaluation& evaluation, Client& client) {
-    RunThere([&] { evaluation.Start(*executor_, client); });
+    RunThere([&] { evaluation.Start(client); });
   }
 
   size_t leased() const { return engine_->pinned().stats().leased_bytes; }
@@ -96,7 +108,7 @@ class EvaluationTest : public EvalTest {
 TEST_P(EvaluationTest, ItsClientIsToldOnTheExecutor) {
   const auto held = std::make_shared<Timeline>("held", nullptr);
   Evaluation evaluation(*engine_);
-  Client client;
+  Client client(*executor_);
   Fill(evaluation, {Point{held, 1}});
   Start(evaluation, client);
   EXPECT_EQ(client.times_done(), 0u);
@@ -111,14 +123,14 @@ TEST_P(EvaluationTest, ItsClientIsToldOnTheExecutor) {
 
 TEST_P(EvaluationTest, MayStartAnewOrEndWhereItIsDone) {
   auto evaluation = std::make_unique<Evaluation>(*engine_);
-  Client client;
+  Client client(*executor_);
   client.on_done = [&] {
     EXPECT_EQ(Result(evaluation->work()), values_);
     evaluation->Clear();
     EXPECT_EQ(leased(), 0u);
     Fill(*evaluation);
     client.on_done = [&] { evaluation.reset(); };
-    evaluation->Start(*executor_, client);
+    evaluation->Start(client);
   };
   Fill(*evaluation);
   Start(*evaluation, client);
@@ -131,7 +143,7 @@ TEST_P(EvaluationTest, MayStartAnewOrEndWhereItIsDone) {
 TEST_P(EvaluationTest, CancelledWorkIsDone) {
   const auto held = std::make_shared<Timeline>("held", nullptr);
   Evaluation evaluation(*engine_);
-  Client client;
+  Client client(*executor_);
   Fill(evaluation, {Point{held, 1}});
   Start(evaluation, client);
   RunThere([&] { evaluation.Cancel(); });
@@ -149,7 +161,7 @@ TEST_P(EvaluationTest, CancelledWorkIsDone) {
 
 TEST_P(EvaluationTest, SizesThatItsClientRefusesEndIt) {
   Evaluation evaluation(*engine_);
-  Client client;
+  Client client(*executor_);
   client.refusal = absl::ResourceExhaustedError("too large for me");
   Fill(evaluation);
   Start(evaluation, client);
@@ -167,7 +179,7 @@ TEST_P(EvaluationTest, ManyShareAnExecutor) {
   std::vector<std::unique_ptr<Client>> clients;
   for (size_t i = 0; i < kMany; ++i) {
     evaluations.push_back(std::make_unique<Evaluation>(*engine_));
-    clients.push_back(std::make_unique<Client>());
+    clients.push_back(std::make_unique<Client>(*executor_));
     Fill(*evaluations.back(), {Point{held, 1}});
     Start(*evaluations.back(), *clients.back());
   }
@@ -181,7 +193,7 @@ TEST_P(EvaluationTest, ManyShareAnExecutor) {
 
 TEST_P(EvaluationTest, ResultsOutliveItUntilEachIsReleased) {
   auto evaluation = std::make_unique<Evaluation>(*engine_);
-  Client client;
+  Client client(*executor_);
   Fill(*evaluation);
   Start(*evaluation, client);
   client.WaitDone();
@@ -213,7 +225,7 @@ TEST_P(EvaluationTest, OnlyLargeOutputsAreLent) {
     const bool large = elements * sizeof(float) > kCopiedReplyBytes;
     const std::vector<float> values(elements, 5);
     Evaluation evaluation(*engine_);
-    Client client;
+    Client client(*executor_);
     Fill(evaluation);
     evaluation.request().inputs = {Floats(values)};
     Start(evaluation, client);
@@ -241,12 +253,12 @@ TEST_P(EvaluationTest, ThePoolKeepsWhatDidNotFail) {
   std::vector<uint64_t> numbers;
   for (const bool good : {true, true, false, true, true}) {
     EvaluationPool::Lease lease;
-    Client client;
+    Client client(*executor_);
     RunThere([&] {
       lease = pool.Lend(*engine_);
       Fill(*lease);
       if (!good) lease->request().inputs.clear();
-      lease->Start(*executor_, client);
+      lease->Start(client);
     });
     client.WaitDone();
     EXPECT_EQ(lease->work().status().ok(), good);

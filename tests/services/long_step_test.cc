@@ -210,8 +210,12 @@ class LongStepTest : public ::testing::Test {
   // A done evaluation of "copy".
   std::unique_ptr<Evaluation> Copied(const std::string& floats) {
     struct Client final : EvaluationClient {
+      void Wake(Evaluation& evaluation) override {
+        executor.Post([&evaluation] { evaluation.GoOn(); });
+      }
       void Done() override { done.Set(); }
       Event done;
+      ThreadExecutor executor{"test", ThreadRole::kOther};
     };
     auto evaluation = std::make_unique<Evaluation>(*engine_);
     WorkRequest& request = evaluation->request();
@@ -223,8 +227,7 @@ class LongStepTest : public ::testing::Test {
         static_cast<int64_t>(floats.size() / sizeof(float))};
     request.inputs[0].pieces = {floats};
     Client client;
-    ThreadExecutor executor;
-    executor.Post([&] { evaluation->Start(executor, client); });
+    client.executor.Post([&] { evaluation->Start(client); });
     client.done.Wait();
     EXPECT_TRUE(evaluation->work().status().ok());
     return evaluation;
