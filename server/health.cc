@@ -7,36 +7,24 @@
 
 namespace weir {
 
-Health::Health(Readiness* readiness, const ModelRepository* models,
-               Transport* transport, std::set<std::string> services)
-    : readiness_(readiness),
-      models_(models),
-      transport_(transport),
-      services_(std::move(services)) {
+bool Health::Set(Unready cause, std::string why) {
   MutexLock lock(&mu_);
-  Publish();
+  return SetLocked(cause, std::move(why));
 }
 
-void Health::Set(Unready cause, std::string why) {
-  MutexLock lock(&mu_);
-  readiness_->Set(cause, std::move(why));
-  Publish();
+bool Health::SetLocked(Unready cause, std::string why) {
+  const bool changes = readiness_.Set(cause, std::move(why));
+  if (changes) Publish();
+  return changes;
 }
 
-void Health::SetFault(Fault cause, std::string why) {
+void Health::Tell(Transport* transport, const ModelRepository* models,
+                  std::set<std::string> services) {
   MutexLock lock(&mu_);
-  readiness_->Set(
-      cause == Fault::kDeviceLost ? Unready::kLost : Unready::kHangs, why);
-  faults_[static_cast<size_t>(cause)] = std::move(why);
+  transport_ = transport;
+  models_ = models;
+  services_ = std::move(services);
   Publish();
-}
-
-std::string Health::fault() const {
-  MutexLock lock(&mu_);
-  const auto first =
-      std::find_if(faults_.begin(), faults_.end(),
-                   [](const std::string& why) { return !why.empty(); });
-  return first == faults_.end() ? "" : *first;
 }
 
 void Health::Follow(DeviceHealth* device,
@@ -59,7 +47,7 @@ void Health::Follow(DeviceHealth* device,
       }));
   watches_.push_back(
       device->OnPoisoned([this, device, told, why](const absl::Status& cause) {
-        SetFault(Fault::kDeviceLost, why(cause));
+        Set(Unready::kLost, why(cause));
         told(device->status());
       }));
 }
@@ -70,17 +58,15 @@ void Health::SetStall(size_t device, std::string why) {
   const auto first =
       std::find_if(stalls_.begin(), stalls_.end(),
                    [](const std::string& why) { return !why.empty(); });
-  readiness_->Set(Unready::kStalled, first == stalls_.end() ? "" : *first);
-  Publish();
+  SetLocked(Unready::kStalled, first == stalls_.end() ? "" : *first);
 }
 
 void Health::Unfollow() { watches_.clear(); }
 
 void Health::Publish() {
-  transport_->SetServing(
-      "live", std::all_of(faults_.begin(), faults_.end(),
-                          [](const std::string& why) { return why.empty(); }));
-  const bool ready = readiness_->ready();
+  if (transport_ == nullptr) return;
+  transport_->SetServing("live", readiness_.fault().empty());
+  const bool ready = readiness_.ready();
   if (!ready) transport_->SetServing("", false);
   // A refused model is known and not served, unless another version is.
   for (const ModelIndexEntry& entry : models_->Index()) {

@@ -1,12 +1,9 @@
-// What probes and balancers are told: sets the readiness that /readyz and the
-// services read, and what grpc.health.v1 answers for "" (ready), "live",
-// "model/NAME" and each gRPC service; follows what becomes of the device.
-// Thread-safe; what it is made of outlives it.
+// What probes and balancers are told. The one owner of the readiness that
+// /readyz, /healthz and the services read, and of what grpc.health.v1 answers
+// for "" (ready), "live", "model/NAME" and each gRPC service; follows what
+// becomes of the devices. Thread-safe.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <set>
 #include <string>
@@ -20,23 +17,21 @@
 
 namespace weir {
 
-// Of several, the first is told.
-enum class Fault : uint8_t { kDeviceLost, kThreadHangs };
-inline constexpr size_t kFaults = 2;
-
 class Health {
  public:
-  // `services` are full names.
-  Health(Readiness* readiness, const ModelRepository* models,
-         Transport* transport, std::set<std::string> services);
+  // Nothing but loading keeps traffic away yet.
+  Health() = default;
 
-  // What keeps traffic away, or no longer does: "".
-  void Set(Unready cause, std::string why);
-  // What a restart of the process would mend, or is over: "". While there is
-  // anything, nothing is ready either.
-  void SetFault(Fault cause, std::string why);
-  // "" if there is none.
-  std::string fault() const;
+  const Readiness& readiness() const { return readiness_; }
+
+  // What keeps traffic away, or no longer does: "". While there is a fault,
+  // nothing is ready either. True if the cause came or went.
+  bool Set(Unready cause, std::string why);
+
+  // From now on gRPC's health says it too. `services` are full names; the
+  // others outlive every change.
+  void Tell(Transport* transport, const ModelRepository* models,
+            std::set<std::string> services);
 
   // From now on: with a lost device it is neither ready nor live, with a
   // stalled one not ready until it moves. Of several that stand still, the one
@@ -50,15 +45,15 @@ class Health {
   void Unfollow();
 
  private:
+  bool SetLocked(Unready cause, std::string why) WEIR_REQUIRES(mu_);
   void SetStall(size_t device, std::string why);
   void Publish() WEIR_REQUIRES(mu_);
 
-  Readiness* const readiness_;
-  const ModelRepository* const models_;
-  Transport* const transport_;
-  const std::set<std::string> services_;
-  mutable Mutex mu_;  // one change at a time
-  std::array<std::string, kFaults> faults_ WEIR_GUARDED_BY(mu_);
+  Readiness readiness_;
+  mutable Mutex mu_;                                     // one change at a time
+  Transport* transport_ WEIR_GUARDED_BY(mu_) = nullptr;  // null: none is told
+  const ModelRepository* models_ WEIR_GUARDED_BY(mu_) = nullptr;
+  std::set<std::string> services_ WEIR_GUARDED_BY(mu_);
   // Why each device that it follows stands still; "" for one that moves.
   std::vector<std::string> stalls_ WEIR_GUARDED_BY(mu_);
   std::vector<DeviceHealth::Watch> watches_;  // of those devices

@@ -25,6 +25,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "server/drain_times.h"
 #include "server/heap.h"
 #include "server/observe/line_writer.h"
 #include "server/observe/logger.h"
@@ -118,9 +119,6 @@ void TakeLineOfProtobuf(google::protobuf::LogLevel level, const char* filename,
   static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
 }
 
-// What is left to end may not keep the process for longer.
-constexpr absl::Duration kEndPatience = absl::Seconds(2);
-
 // What it still had to say leaves, if somebody reads it.
 [[noreturn]] void EndNow(int code, weir::LineWriter& log) {
   log.Flush();
@@ -134,16 +132,15 @@ void ExitAnyway(absl::Duration after, int code) {
   }).detach();
 }
 
-// What a drain may take beyond its delay and its timeout.
-constexpr absl::Duration kDrainOverrun = absl::Seconds(5);
-
 // Whatever a drain waits for, the process ends in time.
 class DrainGuard {
  public:
   DrainGuard(absl::Duration limit, const weir::Server& server,
              weir::LineWriter& log) {
-    std::thread([limit, drained = drained_, &server, &log] {
-      absl::SleepFor(limit);
+    // Its line may have to wait for who reads the log.
+    std::thread([wait = limit - weir::LineWriter::kPatience, drained = drained_,
+                 &server, &log] {
+      absl::SleepFor(wait);
       if (drained->exchange(true)) return;
       log.Write("weir-server: the drain does not end; the process does\n");
       EndNow(server.device_status().ok() ? 0 : 1, log);
@@ -151,16 +148,13 @@ class DrainGuard {
   }
   // From here on somebody else sees to that; never returns if it was too late.
   ~DrainGuard() {
-    while (drained_->exchange(true)) absl::SleepFor(kDrainOverrun);
+    while (drained_->exchange(true)) absl::SleepFor(absl::Seconds(1));
   }
 
  private:
   const std::shared_ptr<std::atomic<bool>> drained_ =
       std::make_shared<std::atomic<bool>>(false);
 };
-
-// How long the answers of a lost device may take to leave, all of them.
-constexpr absl::Duration kLossPatience = absl::Milliseconds(750);
 
 // Drains because of `cause`. A signal cuts it short; but one that follows
 // Admin.Drain is only what ends every container. If the device is lost, before
@@ -180,7 +174,7 @@ weir::DrainResult Drain(weir::Server& server, const Signals& signals,
   const auto look_at_device = [&] {
     const absl::Status device = server.device_status();
     if (device.ok() || std::exchange(lost, true)) return;
-    ExitAnyway(kLossPatience, 1);
+    ExitAnyway(weir::DrainTimes::kLossPatience, 1);
     server.logger().Log(
         weir::LogLevel::kError,
         "the process ends so that a new one can take the device",
@@ -238,8 +232,7 @@ int main(int argc, char** argv) {
   const Signals signals;
   weir::LineWriter log(STDERR_FILENO);
   const auto& options = std::get<weir::ServerOptions>(parsed);
-  const absl::Duration drain_limit =
-      options.drain_delay + options.drain_timeout + kDrainOverrun;
+  const weir::DrainTimes times = {options.drain_delay, options.drain_timeout};
   auto opened = weir::Server::Open(options, &log);
   if (!opened.ok()) {
     NoteFailedStart(options, opened.status(), log);
@@ -260,9 +253,10 @@ int main(int argc, char** argv) {
       loaded.fd = -1;
     }
   }
+  const absl::Time gone = absl::Now() + times.AtLatest();
   weir::DrainResult result;
   std::optional<DrainGuard> guard;
-  guard.emplace(drain_limit, server, log);
+  guard.emplace(times.AtLatest(), server, log);
   if (!server.device_status().ok()) {
     result = Drain(server, signals, log, "the device is lost", 1);
   } else if (const char* signal = signals.Wait(absl::ZeroDuration())) {
@@ -272,6 +266,6 @@ int main(int argc, char** argv) {
   }
   guard.reset();
   if (!result.settled()) EndNow(0, log);
-  ExitAnyway(kEndPatience, 0);
+  ExitAnyway(std::min(weir::DrainTimes::kEndPatience, gone - absl::Now()), 0);
   return 0;
 }

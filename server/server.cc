@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -22,16 +23,16 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/ops/registry.h"
+#include "server/drain_times.h"
 #include "server/engines.h"
 #include "server/health.h"
 #include "server/heap.h"
 #include "server/observe/call_recorder.h"
+#include "server/observe/connection_lines.h"
 #include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
 #include "server/observe/line_writer.h"
 #include "server/pool_gauges.h"
-#include "server/rpc/frame_guard.h"
-#include "server/rpc/frame_meter.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/tls_credentials.h"
 #include "server/rpc/transport.h"
@@ -47,20 +48,11 @@ namespace weir {
 namespace {
 
 constexpr absl::Duration kDrainPoll = absl::Milliseconds(20);
-// How long a server whose device is lost takes calls, to say so.
-constexpr absl::Duration kLastAnswers = absl::Milliseconds(100);
-// How long the answers of a lost device may take to leave.
-constexpr absl::Duration kLastWords = absl::Milliseconds(500);
-// How long handlers whose calls were cut may take to answer. Work that was
-// launched cannot be taken back: it may run for longer than anybody waits.
-constexpr absl::Duration kCutPatience = absl::Seconds(2);
 
 // How many times in a row an I/O thread that is asked to show that it runs may
 // miss it. Counted, not timed: a process that was stopped for a while is no
 // worse for it.
 constexpr int kPulsesMissed = 5;
-// And how many go by between two lines about closed connections.
-constexpr int kPulsesBetweenNotes = 10;
 
 int64_t UnixNanos() { return absl::GetCurrentTimeNanos(); }
 
@@ -71,8 +63,6 @@ std::string NewIncarnation() {
 
 constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
 
-// How long the step that a model's loading is in may take to end.
-constexpr absl::Duration kStopPatience = absl::Seconds(2);
 // So many of a kind a message names.
 constexpr size_t kMostNamed = 5;
 
@@ -128,7 +118,7 @@ struct Server::Impl {
   ~Impl() {
     // Whatever calls back goes before what it calls. I/O threads hold
     // evaluations: they end before the engine does.
-    if (health != nullptr) health->Unfollow();
+    health.Unfollow();
     pulse.reset();
     if (models != nullptr) StopLoading();
     if (loader.joinable()) loader.join();
@@ -149,7 +139,6 @@ struct Server::Impl {
   absl::Status StartTransport();
   absl::Status StartHttp();
   void CheckThreads();
-  void NoteClosedConnections();
   void LoadModels();
   void NoteModels();
   std::string ModelsAtFault() const;
@@ -200,7 +189,7 @@ struct Server::Impl {
   std::unique_ptr<ModelRepository> models;
   std::unique_ptr<Admission> admission;
   ModelMetrics model_metrics{&metrics};
-  Readiness readiness;
+  Health health;
   FairThreads long_steps{FairThreads::DefaultThreads(CpuQuota())};
   EvaluationPool evaluations;
   std::unique_ptr<ServiceContext> context;
@@ -212,21 +201,15 @@ struct Server::Impl {
   std::unique_ptr<KserveInfoService> kserve_info;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // not set: no TLS
   std::unique_ptr<Transport> transport;
-  std::unique_ptr<Health> health;
   std::unique_ptr<HttpServer> http;
   PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery, TrimHeap};
   std::unique_ptr<PeriodicThread> pulse;
-  // For the thread of `pulse`.
-  bool hangs = false;
-  Listener::Closed closed_noted;
-  FrameGuard::Cuts cuts_noted;
-  int pulses_to_note = 0;  // until a line may be written again
+  std::optional<ConnectionLines> connection_lines;  // the thread's of `pulse`
   std::thread loader;
   std::atomic<bool> stop_loading = false;
   int loaded = -1;
   int device_lost = -1;
   int drain_requested = -1;
-  std::atomic<bool> draining = false;
 };
 
 absl::Status Server::Impl::Open() {
@@ -257,11 +240,12 @@ absl::Status Server::Impl::Open() {
       MostRequests(options, engines->named().size()), options.queue_bytes);
   context = std::make_unique<ServiceContext>(
       ServiceContext{options, *engines, *models, *admission, metrics,
-                     model_metrics, readiness, long_steps, evaluations,
+                     model_metrics, health.readiness(), long_steps, evaluations,
                      NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   WEIR_RETURN_IF_ERROR(StartHttp());
-  AddPoolGauges(&metrics, options, *engines, *admission, *models, readiness);
+  AddPoolGauges(&metrics, options, *engines, *admission, *models,
+                health.readiness());
   AddTransportGauges(&metrics, *transport);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
@@ -275,18 +259,19 @@ absl::Status Server::Impl::Open() {
                     [this] { return static_cast<double>(log.dropped()); });
   for (Engine* each : engines->all()) {
     const std::string name = DeviceName(each->device().info());
-    health->Follow(
+    health.Follow(
         &each->device().health(),
         [this, name](const absl::Status& status) {
           ReportDevice(name, status);
         },
         engines->named().size() > 1 ? name : "");
   }
-  pulse = std::make_unique<PeriodicThread>("weir-pulse", options.pulse_interval,
-                                           [this] {
-                                             CheckThreads();
-                                             NoteClosedConnections();
-                                           });
+  pulse = std::make_unique<PeriodicThread>(
+      "weir-pulse", options.pulse_interval, [this] {
+        CheckThreads();
+        connection_lines->Write(transport->closed_connections(),
+                                transport->cuts());
+      });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = std::thread([this] { LoadModels(); });
   pthread_setname_np(loader.native_handle(), "weir-load");
@@ -368,70 +353,13 @@ absl::Status Server::Impl::ListModels() {
 // streams of health that are its own cannot be told.
 void Server::Impl::CheckThreads() {
   const bool hang = transport->Pulse() >= kPulsesMissed;
-  if (hang == std::exchange(hangs, hang)) return;
-  health->SetFault(Fault::kThreadHangs,
-                   hang ? "an I/O thread does not answer" : "");
+  if (!health.Set(Unready::kHangs,
+                  hang ? "an I/O thread does not answer" : "")) {
+    return;
+  }
   logger.Log(hang ? LogLevel::kError : LogLevel::kInfo,
              hang ? "an I/O thread does not answer: probes fail until it does"
                   : "every I/O thread answers again");
-}
-
-// Whoever is turned away, or cut, sees a closed socket and no word of why.
-void Server::Impl::NoteClosedConnections() {
-  if (pulses_to_note > 0) {
-    --pulses_to_note;
-    return;
-  }
-  const Listener::Closed closed = transport->closed_connections();
-  const auto note = [this](const char* reason, uint64_t count, const char* flag,
-                           size_t bound) {
-    if (count == 0) return;
-    pulses_to_note = kPulsesBetweenNotes;
-    logger.Log(LogLevel::kWarning, "connections were closed as they came",
-               {{"reason", reason},
-                {"count", static_cast<int64_t>(count)},
-                {"bound", absl::StrCat(flag, "=", bound)}});
-  };
-  note("TOO_MANY_CONNECTIONS", closed.all - closed_noted.all,
-       "--max-connections", connections);
-  note("PEER_CONNECTIONS", closed.of_peer - closed_noted.of_peer,
-       "--max-peer-connections",
-       PeerShare(options.max_peer_connections, options.max_connections,
-                 connections));
-  closed_noted = closed;
-  const FrameGuard::Cuts cuts = transport->cuts();
-  const auto note_cut = [&](const char* event, const char* reason,
-                            const FrameGuard::Cut& cut,
-                            const FrameGuard::Cut& noted,
-                            const std::string& bound, const char* remedy) {
-    if (cut.count == noted.count) return;
-    pulses_to_note = kPulsesBetweenNotes;
-    logger.Log(LogLevel::kWarning, event,
-               {{"reason", reason},
-                {"count", static_cast<int64_t>(cut.count - noted.count)},
-                {"bound", bound},
-                {"last_peer", cut.peer},
-                {"remedy", remedy}});
-  };
-  constexpr char kConnections[] = "connections were cut";
-  const auto pieces = [](size_t most) {
-    return absl::StrCat(most, " pieces of a message, and one more for each ",
-                        FrameMeter::kBytesPerPiece, " bytes");
-  };
-  constexpr char kLargerFrames[] = "send messages in larger HTTP/2 frames";
-  note_cut("streams were cut", "MESSAGE_PIECES", cuts.streams,
-           cuts_noted.streams, pieces(FrameMeter::kFreePieces), kLargerFrames);
-  note_cut(kConnections, "MESSAGE_PIECES", cuts.pieces, cuts_noted.pieces,
-           pieces(FrameMeter::kMostPieces),
-           "send HTTP/2 frames in larger parts");
-  note_cut(
-      kConnections, "HEADERS_TOO_LARGE", cuts.headers, cuts_noted.headers,
-      absl::StrCat(Transport::kHeaderBlockFactor *
-                       static_cast<size_t>(TransportOptions().max_header_bytes),
-                   " bytes of a header block, in ", FrameMeter::kHeaderPieces,
-                   " pieces"),
-      "send fewer or shorter headers");
-  cuts_noted = cuts;
 }
 
 void Server::Impl::LoadModels() {
@@ -441,9 +369,9 @@ void Server::Impl::LoadModels() {
     if (options.strict_readiness) {
       const std::string fault = ModelsAtFault();
       if (!fault.empty()) logger.Log(LogLevel::kError, fault);
-      health->Set(Unready::kModels, fault);
+      health.Set(Unready::kModels, fault);
     }
-    health->Set(Unready::kLoading, "");
+    health.Set(Unready::kLoading, "");
   }
   Raise(loaded);
 }
@@ -530,7 +458,7 @@ absl::Status Server::Impl::StartTransport() {
       [this] {
         // Server::Drain, which raising this brings about, sets it as well: who
         // was first is settled before.
-        const bool first = !draining.exchange(true);
+        const bool first = health.Set(Unready::kDraining, "draining");
         Raise(drain_requested);
         return first;
       },
@@ -570,6 +498,7 @@ absl::Status Server::Impl::StartTransport() {
     transport_options.max_connections.of_peer = PeerShare(
         options.max_peer_connections, options.max_connections, connections);
   }
+  connection_lines.emplace(&logger, transport_options.max_connections);
   transport_options.receive_timeout = options.receive_timeout;
   transport_options.send_timeout = options.send_timeout;
   transport_options.memory_bytes = TransportBytes(options);
@@ -583,16 +512,15 @@ absl::Status Server::Impl::StartTransport() {
                         absl::StrCat("--grpc: ", started.status().message()));
   }
   transport = *std::move(started);
-  health = std::make_unique<Health>(&readiness, models.get(), transport.get(),
-                                    std::move(service_names));
+  health.Tell(transport.get(), models.get(), std::move(service_names));
   return absl::OkStatus();
 }
 
 absl::Status Server::Impl::StartHttp() {
   if (options.http.empty()) return absl::OkStatus();
   HttpServer::Callbacks callbacks;
-  callbacks.unhealthy = [this] { return health->fault(); };
-  callbacks.unready = [this] { return readiness.why_not(); };
+  callbacks.unhealthy = [this] { return health.readiness().fault(); };
+  callbacks.unready = [this] { return health.readiness().why_not(); };
   callbacks.metrics = [this] { return metrics.Text(); };
   WEIR_ASSIGN_OR_RETURN(http,
                         HttpServer::Start(options.http, std::move(callbacks)));
@@ -638,7 +566,9 @@ Logger& Server::logger() const { return impl_->logger; }
 
 int Server::loaded_fd() const { return impl_->loaded; }
 
-std::string Server::unready() const { return impl_->readiness.why_not(); }
+std::string Server::unready() const {
+  return impl_->health.readiness().why_not();
+}
 
 int Server::device_lost_fd() const { return impl_->device_lost; }
 
@@ -658,10 +588,9 @@ int Server::drain_requested_fd() const { return impl_->drain_requested; }
 
 DrainResult Server::Drain(const WaitFn& wait) {
   Transport& transport = *impl_->transport;
-  impl_->draining = true;
   impl_->StopLoading();
   const bool loading = !IsReadable(impl_->loaded, absl::ZeroDuration());
-  impl_->health->Set(Unready::kDraining, "draining");
+  impl_->health.Set(Unready::kDraining, "draining");
   const auto lost = [this] { return !device_status().ok(); };
   const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
   while (!loading && !lost() && absl::Now() < served_until &&
@@ -683,29 +612,30 @@ DrainResult Server::Drain(const WaitFn& wait) {
   }
   if (loading || lost()) {
     // Calls that are on their way are told what happened, and not cut.
-    const absl::Time told_until = absl::Now() + kLastAnswers;
+    const absl::Time told_until = absl::Now() + DrainTimes::kLastAnswers;
     while (!loading && absl::Now() < told_until &&
            !wait(told_until - absl::Now())) {
     }
-    const bool ended =
-        transport.Shutdown(kLastWords, loading ? kCutPatience : kLastWords);
+    const bool ended = transport.Shutdown(
+        DrainTimes::kLastWords,
+        loading ? DrainTimes::kCutPatience : DrainTimes::kLastWords);
     return {transport.taken_calls(), transport.open_calls(),
-            !IsReadable(impl_->loaded, kStopPatience), !ended};
+            !IsReadable(impl_->loaded, DrainTimes::kStopPatience), !ended};
   }
   const absl::Duration left =
       hurried ? absl::ZeroDuration() : limit - absl::Now();
   // A reply that nobody reads, or a call that came meanwhile, is waited for as
   // before.
   absl::Time cut_at = absl::InfiniteFuture();
-  const bool ended =
-      transport.Shutdown(std::max(left, kLastWords), kCutPatience, [&] {
+  const bool ended = transport.Shutdown(
+      std::max(left, DrainTimes::kLastWords), DrainTimes::kCutPatience, [&] {
         if (hurried) {
           absl::SleepFor(kDrainPoll);
         } else {
           hurried = wait(kDrainPoll);
         }
         if (hurried || lost()) {
-          cut_at = std::min(cut_at, absl::Now() + kLastWords);
+          cut_at = std::min(cut_at, absl::Now() + DrainTimes::kLastWords);
         }
         return absl::Now() >= cut_at;
       });

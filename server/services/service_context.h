@@ -23,7 +23,7 @@ struct ServiceContext {
   Admission& admission;
   Metrics& metrics;
   ModelMetrics& model_metrics;
-  Readiness& readiness;
+  const Readiness& readiness;
   FairThreads& long_steps;  // for RunStep
   EvaluationPool& evaluations;
   std::string incarnation;  // new in every process

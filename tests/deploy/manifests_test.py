@@ -529,7 +529,7 @@ class Shutdown(unittest.TestCase):
             timeout = server.number("--drain-timeout", "nan")
             age = server.number("--max-connection-age", "nan")
             # Whatever hangs, the process ends by itself, and says so.
-            overrun = constant("server/main.cc", "kDrainOverrun")
+            overrun = constant("server/drain_times.h", "kOverrun")
             self.assertGreater(grace, sleep + delay + timeout + overrun,
                                server.where)
             self.assertLess(age * AGE_JITTER, timeout, server.where)

@@ -11,6 +11,9 @@
 #include "client/cpp/client.h"
 #include "client/cpp/load.h"
 #include "kernels/backend/devices.h"
+#include "server/drain_times.h"
+#include "server/observe/line_writer.h"
+#include "server/rpc/transport.h"
 #include "tests/observe/holding_log.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/server/raw_stream.h"
@@ -52,6 +55,17 @@ bool Unready(TestServer& server) {
   int code = 0;
   server.HttpGet("/readyz", &code);
   return code == 503;
+}
+
+TEST(DrainTest, EveryWaitHasRoomBeforeTheProcessIsGone) {
+  using Times = DrainTimes;
+  const absl::Duration after_timeout =
+      Times::kLastWords + Times::kCutPatience + Transport::kHangPatience;
+  EXPECT_LE(after_timeout + LineWriter::kPatience, Times::kOverrun)
+      << "calls that are cut, a thread that hangs, a log that nobody reads";
+  EXPECT_LE(Times::kLastAnswers + Times::kLastWords, Times::kLossPatience);
+  const Times times = {absl::Seconds(3), absl::Seconds(4)};
+  EXPECT_EQ(times.AtLatest(), absl::Seconds(7) + Times::kOverrun);
 }
 
 TEST(DrainTest, IsUnreadyButServesOnDuringTheDelay) {

@@ -264,17 +264,16 @@ class FollowingTest : public ::testing::Test {
         Transport::Start({.addresses = {"127.0.0.1:0"}, .io_threads = 1}, {});
     ASSERT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
-    health_.emplace(&readiness_, models_.get(), transport_.get(),
-                    std::set<std::string>{"a.Service"});
-    health_->Set(Unready::kLoading, "");
+    health_.Tell(transport_.get(), models_.get(), {"a.Service"});
+    health_.Set(Unready::kLoading, "");
   }
 
   std::unique_ptr<OpRegistry> registry_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<ModelRepository> models_;
   std::unique_ptr<Transport> transport_;
-  Readiness readiness_;
-  std::optional<Health> health_;
+  Health health_;
+  const Readiness& readiness_ = health_.readiness();
 };
 
 // A device that stands still is not ready; it may move again, or be lost.
@@ -287,8 +286,8 @@ TEST_F(FollowingTest, FollowsTheDevice) {
   EXPECT_THAT(states(), ElementsAre(true, true, true));
   DeviceHealth watched;
   std::vector<std::string> told;
-  Health& health = *health_;
-  Readiness& readiness = readiness_;
+  Health& health = health_;
+  const Readiness& readiness = readiness_;
   health.Follow(&watched, [&](const absl::Status& status) {
     told.push_back(Reason(status));
   });
@@ -314,7 +313,7 @@ TEST_F(FollowingTest, FollowsEachOfTwoDevices) {
   DeviceHealth first;
   DeviceHealth second;
   for (DeviceHealth* const device : {&first, &second}) {
-    health_->Follow(device, [](const absl::Status&) {});
+    health_.Follow(device, [](const absl::Status&) {});
   }
   first.SetStalled(absl::UnavailableError("the first stands still"));
   second.SetStalled(absl::UnavailableError("the second stands still"));
@@ -326,15 +325,15 @@ TEST_F(FollowingTest, FollowsEachOfTwoDevices) {
   EXPECT_EQ(readiness_.why_not(), "the first stands still");
   first.SetStalled(absl::OkStatus());
   EXPECT_EQ(readiness_.why_not(), "");
-  health_->Unfollow();
+  health_.Unfollow();
 }
 
 // Whoever is told of a change finds that probes are.
 TEST_F(FollowingTest, TellsOfAChangeOnceItIsMade) {
   DeviceHealth device;
   std::vector<std::string> told;
-  health_->Follow(&device, [&](const absl::Status&) {
-    told.push_back(readiness_.why_not() + "/" + health_->fault());
+  health_.Follow(&device, [&](const absl::Status&) {
+    told.push_back(readiness_.why_not() + "/" + readiness_.fault());
   });
   device.SetStalled(absl::UnavailableError("it stands still"));
   device.SetStalled(absl::OkStatus());
@@ -345,25 +344,36 @@ TEST_F(FollowingTest, TellsOfAChangeOnceItIsMade) {
   // What is lost does not move again.
   device.SetStalled(absl::OkStatus());
   EXPECT_EQ(readiness_.why_not(), "it is lost");
-  EXPECT_EQ(health_->fault(), "it is lost");
-  health_->Unfollow();
+  EXPECT_EQ(readiness_.fault(), "it is lost");
+  health_.Unfollow();
+}
+
+// Whoever sets a cause learns whether that is news.
+TEST_F(FollowingTest, SaysWhetherACauseCameOrWent) {
+  EXPECT_TRUE(health_.Set(Unready::kDraining, "draining"));
+  EXPECT_FALSE(health_.Set(Unready::kDraining, "draining still"));
+  EXPECT_EQ(readiness_.why_not(), "draining still");
+  EXPECT_EQ(readiness_.fault(), "") << "a restart would mend nothing";
+  EXPECT_TRUE(health_.Set(Unready::kDraining, ""));
+  EXPECT_FALSE(health_.Set(Unready::kDraining, ""));
+  EXPECT_TRUE(readiness_.ready());
 }
 
 // Whichever came first: a thread may hang because the device does.
 TEST_F(FollowingTest, ALostDeviceIsToldBeforeAThreadThatHangs) {
-  const auto lose = [&] { health_->SetFault(Fault::kDeviceLost, "lost"); };
-  const auto hang = [&] { health_->SetFault(Fault::kThreadHangs, "hangs"); };
+  const auto lose = [&] { health_.Set(Unready::kLost, "lost"); };
+  const auto hang = [&] { health_.Set(Unready::kHangs, "hangs"); };
   for (const bool lost_first : {true, false}) {
     lost_first ? lose() : hang();
-    EXPECT_EQ(health_->fault(), lost_first ? "lost" : "hangs");
+    EXPECT_EQ(readiness_.fault(), lost_first ? "lost" : "hangs");
     lost_first ? hang() : lose();
-    EXPECT_EQ(health_->fault(), "lost");
+    EXPECT_EQ(readiness_.fault(), "lost");
     EXPECT_EQ(readiness_.why_not(), "lost");
-    health_->SetFault(Fault::kDeviceLost, "");
-    EXPECT_EQ(health_->fault(), "hangs");
+    health_.Set(Unready::kLost, "");
+    EXPECT_EQ(readiness_.fault(), "hangs");
     EXPECT_EQ(readiness_.why_not(), "hangs");
-    health_->SetFault(Fault::kThreadHangs, "");
-    EXPECT_EQ(health_->fault(), "");
+    health_.Set(Unready::kHangs, "");
+    EXPECT_EQ(readiness_.fault(), "");
     EXPECT_TRUE(readiness_.ready());
   }
 }
