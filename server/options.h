@@ -22,7 +22,7 @@ struct ServerOptions {
   bool strict_readiness = false;  // ready only with every model
   // As ParseDeviceList gives them: one at least, the default one first.
   std::vector<std::string> devices = {"auto"};
-  std::string isolation;       // none, process; empty: what is usual
+  std::string isolation;       // none, which several devices need; or empty
   int streams = 16;            // of each device
   int io_threads = 0;          // 0: the process's CPU quota
   int cpu_threads = 0;         // of the CPU device; 0: the CPU quota

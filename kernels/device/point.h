@@ -86,9 +86,9 @@ class WEIR_EXPORT Timeline {
   void Fail(absl::Status status);
 
   // Empty while pending; OK or the failure once reached (a failure may be known
-  // before: FailAhead). Remembered for all
-  // values that are held (HeldPoint), and for those after the newest 1,024
-  // failures; for others the answer is DATA_LOSS.
+  // before: FailAhead). Remembered for all values that are held (HeldPoint),
+  // and for those after the newest 1,024 failures; for others the answer is
+  // DATA_LOSS.
   std::optional<absl::Status> Outcome(uint64_t value) const;
 
   // `value`, which the host advances, is going to be reached when `at` is, a

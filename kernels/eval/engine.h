@@ -51,7 +51,8 @@ class WEIR_EXPORT Engine {
       std::unique_ptr<Device> device, const OpRegistry* registry,
       const EngineOptions& options = {});
 
-  // REQUIRES: every context is closed. Stops what runs.
+  // REQUIRES: every context is closed, so that no work is left. Waits for what
+  // its own threads still do; compilations are given up at their next step.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -3,8 +3,9 @@
 // message to its reply, until that is sent: the message, what parsing makes of
 // it, what is copied for the reply; and the reply itself, which is never
 // refused and may go beyond the bound. It also knows which requests wait (are
-// admitted and not yet launched), and since when. Shared atomics, no lock.
-// Thread-safe; outlives its tickets.
+// admitted and not yet launched), and since when. Shared atomics; a lock only
+// for a thread's first request, and for whoever asks what waits. Thread-safe;
+// outlives its tickets.
 #pragma once
 
 #include <array>

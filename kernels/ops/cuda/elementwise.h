@@ -1,7 +1,11 @@
 // Elementwise and broadcast kernels generated from an operator's scalar
-// expression. The text depends on expression, element types, rank and
-// contiguity; shapes are arguments, and so are values of attributes (see
-// ElementwiseSpec::words), so that a new one compiles nothing. Any thread.
+// expression. Shapes are arguments, and so are values of attributes (see
+// ElementwiseSpec::words). The text depends on expression and element types,
+// and on what LayOut makes of a shape: the rank once axes are merged (up to the
+// node's), the elements a thread handles side by side (1, 2, 4, 8 or 16), the
+// width of an index, and of each input whether it stands still along the last
+// axis, is dense or steps. Shapes alike in these share a text, whatever their
+// sizes. Any thread.
 #pragma once
 
 #include <memory>
