@@ -6,29 +6,8 @@
 #include "kernels/base/status_macros.h"
 #include "server/evaluation/request_fields.h"
 #include "server/evaluation/value_finder.h"
-#include "server/models/name_list.h"
 
 namespace weir {
-namespace {
-
-// Whose inputs and outputs they are.
-std::string Owner(const ServedModel* model) {
-  return model == nullptr ? "the graph"
-                          : absl::StrCat("model \"", model->name, "\"");
-}
-
-// INVALID_ARGUMENT: none of what is declared has that name. `kind`: "input".
-absl::Status NoSuch(std::string_view kind, std::string_view name,
-                    const std::vector<ValueDecl>& declared,
-                    const ServedModel* model, std::string_view field) {
-  NameList names;
-  for (const ValueDecl& each : declared) names.Add(each.name);
-  return InvalidField(
-      field, absl::StrCat(Owner(model), " has no ", AbslView(kind), " \"",
-                          AbslView(name), "\", but ", names.Text()));
-}
-
-}  // namespace
 
 absl::Status Binding::Bind(const Program& program, const ServedModel* model,
                            RequestTensors& request, WorkRequest* work) {
@@ -43,30 +22,17 @@ absl::Status Binding::BindInputs(const Program& program,
   const size_t given = request.input_count();
   const ValueDecl* const missing = FindMissing(
       declared, given, [&](size_t i) { return request.Input(i).name; });
-  if (missing != nullptr) return MissingInput(*missing, Owner(model));
+  if (missing != nullptr) return MissingInput(*missing, OwnerOf(model));
   work->inputs.resize(declared.size());
-  places_.assign(declared.size(), kNotGiven);
-  const ValueFinder finder(declared, given);
+  places_.Begin(declared, given, model);
   for (size_t i = 0; i < given; ++i) {
-    const std::string_view name = request.Input(i).name;
-    const int at = finder.Find(name);
-    if (at < 0) {
-      return NoSuch("input", name, declared, model, InputField(i));
-    }
-    const size_t index = static_cast<size_t>(at);
-    if (places_[index] != kNotGiven) {
-      return InvalidField(
-          InputField(i),
-          absl::StrCat("input \"", AbslView(name), "\" is given twice"));
-    }
-    places_[index] = i;
+    WEIR_ASSIGN_OR_RETURN(const size_t index,
+                          places_.Place(i, request.Input(i).name));
     WEIR_RETURN_IF_ERROR(
         BindInput(program, model, request, i, index, &work->inputs[index]));
   }
   for (size_t i = 0; i < declared.size(); ++i) {
-    if (places_[i] == kNotGiven) {
-      return MissingInput(declared[i], Owner(model));
-    }
+    if (!places_.given(i)) return MissingInput(declared[i], OwnerOf(model));
   }
   return request.CheckInputs();
 }
@@ -127,10 +93,6 @@ absl::Status Binding::BindOutputs(const Program& program,
     wanted_.push_back(static_cast<size_t>(at));
   }
   return absl::OkStatus();
-}
-
-absl::Status Binding::WithRequestField(const absl::Status& status) const {
-  return weir::WithRequestField(status, places_);
 }
 
 }  // namespace weir

@@ -20,6 +20,7 @@
 #include "kernels/graph/program.h"
 #include "server/bytes/call_arena.h"
 #include "server/evaluation/input_bytes.h"
+#include "server/evaluation/input_places.h"
 #include "server/models/repository.h"
 
 namespace weir {
@@ -66,7 +67,9 @@ class Binding {
   std::span<const size_t> wanted() const { return wanted_; }
 
   // The error of a work with the request's field where it has the program's.
-  absl::Status WithRequestField(const absl::Status& status) const;
+  absl::Status WithRequestField(const absl::Status& status) const {
+    return places_.WithRequestField(status);
+  }
 
  private:
   absl::Status BindInputs(const Program& program, const ServedModel* model,
@@ -78,7 +81,7 @@ class Binding {
                            RequestTensors& request, WorkRequest* work);
 
   TextElements texts_;
-  std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
+  InputPlaces places_;
   std::pmr::vector<size_t> wanted_;
 };
 

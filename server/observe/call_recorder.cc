@@ -85,7 +85,7 @@ void CallRecorder::Write(const ServerCall& call, const Method& method,
                       next_id_.fetch_add(1, std::memory_order_relaxed));
   }
   const std::string code = absl::StatusCodeToString(status.code());
-  const std::string peer = call.Peer();
+  const std::string peer = call.Connection();
   std::vector<LogField> fields = {
       {"request_id", id},
       {"method", method.name},

@@ -49,7 +49,7 @@ class HealthService::Watch {
       : service_(service),
         call_(call),
         name_(std::move(name)),
-        connection_(call.Peer()) {}
+        connection_(call.Connection()) {}
 
   void Run() {
     absl::Status added;

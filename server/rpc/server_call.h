@@ -98,8 +98,9 @@ class ServerCall {
   // When the handler answered; 0 before.
   Nanos answered() const { return answered_at_; }
 
-  // Address of the caller, e.g. "ipv4:127.0.0.1:55123".
-  virtual std::string Peer() const = 0;
+  // Its connection by gRPC's name, e.g. "ipv4:127.0.0.1:55123". A peer, for
+  // which bounds hold (PeerKey), may have several.
+  virtual std::string Connection() const = 0;
   // The first value of a request header.
   virtual std::optional<std::string_view> Header(
       std::string_view name) const = 0;

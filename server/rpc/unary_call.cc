@@ -229,10 +229,10 @@ void UnaryCall::OnArrived(bool ok) {
 
 void UnaryCall::Recognize() {
   char* const peer = grpc_call_get_peer(call_);
-  peer_ = peer;
+  connection_ = peer;
   gpr_free(peer);
-  host_ = PeerKey(peer_);
-  io_->calls_of_.Add(peer_);
+  peer_ = PeerKey(connection_);
+  io_->calls_of_.Add(connection_);
 }
 
 // HTTP/2's settings bind those who have read them; these bounds, everybody.
@@ -249,7 +249,7 @@ absl::Status UnaryCall::CheckCaller() const {
   if (bytes > max_bytes) return HeadersTooLarge(bytes, max_bytes);
   // The clients of a unix socket have one name.
   const size_t limit = io_->policy_.max_connection_calls;
-  if (!host_.empty() && io_->calls_of_.Of(peer_) > limit) {
+  if (!peer_.empty() && io_->calls_of_.Of(connection_) > limit) {
     return TooManyCalls(limit);
   }
   return absl::OkStatus();
@@ -270,13 +270,13 @@ gpr_timespec UnaryCall::ForgetWanted() {
 void UnaryCall::BeginUpload() {
   uploads_ = true;
   io_->receiving_.Enter(this, received_);
-  io_->uploads_of_.Add(host_);
+  io_->uploads_of_.Add(peer_);
 }
 
 void UnaryCall::EndUpload() {
   if (!std::exchange(uploads_, false)) return;
   CallList::Leave(this);
-  io_->uploads_of_.Remove(host_);
+  io_->uploads_of_.Remove(peer_);
 }
 
 // The oldest upload of those who have most.
@@ -285,7 +285,7 @@ UnaryCall* UnaryCall::ToDisplace(const IoThread& io) {
   CallLink* link = io.receiving_.oldest();
   for (;; link = link->after()) {
     auto* const call = static_cast<UnaryCall*>(link);
-    if (io.uploads_of_.Of(call->host_) == most) return call;
+    if (io.uploads_of_.Of(call->peer_) == most) return call;
   }
 }
 
@@ -467,9 +467,9 @@ void UnaryCall::Fail(const absl::Status& error) {
 // takes more of the room than it leaves.
 bool UnaryCall::BeginRefusal() {
   const size_t left = io_->policy_.max_refusals - io_->refusals_;
-  if (io_->refusals_of_.Of(host_) >= left) return false;
+  if (io_->refusals_of_.Of(peer_) >= left) return false;
   ++io_->refusals_;
-  io_->refusals_of_.Add(host_);
+  io_->refusals_of_.Add(peer_);
   refused_ = true;
   return true;
 }
@@ -634,9 +634,9 @@ void UnaryCall::End() {
   ticket_.Reset();
   if (std::exchange(refused_, false)) {
     --io_->refusals_;
-    io_->refusals_of_.Remove(host_);
+    io_->refusals_of_.Remove(peer_);
   }
-  io_->calls_of_.Remove(peer_);
+  io_->calls_of_.Remove(connection_);
   io_->Recycle(this);
 }
 
@@ -696,7 +696,7 @@ void UnaryCall::Cut() {
 
 // -- What the call is ---------------------------------------------------------
 
-std::string UnaryCall::Peer() const { return peer_; }
+std::string UnaryCall::Connection() const { return connection_; }
 
 std::optional<std::string_view> UnaryCall::Header(std::string_view name) const {
   for (size_t i = 0; i < headers_.count; ++i) {

@@ -50,7 +50,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   static void CutReplies(IoThread& io, Nanos now);
 
   void Resume(ResumeFn fn, void* arg) override;
-  std::string Peer() const override;
+  std::string Connection() const override;
   std::optional<std::string_view> Header(std::string_view name) const override;
   void Reply(ReplyBuffer reply) override;
   void Fail(const absl::Status& error) override;
@@ -134,8 +134,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   gpr_timespec raw_deadline_ = {};
   grpc_call_details wanted_ = {};  // of an unknown method's call, as it arrives
   grpc_metadata_array headers_ = {};
-  std::string peer_;  // gRPC's name of the connection
-  std::string host_;  // its PeerKey
+  std::string connection_;  // gRPC's name of the connection
+  std::string peer_;        // its PeerKey
   ReceivedMessage message_;
   grpc_byte_buffer reply_ = {};
   grpc_slice details_ = {};  // of a status that is being sent

@@ -16,7 +16,7 @@ namespace {
 constexpr char kService[] = "weir.v1.Admin";
 // "unix:PATH" or "unix:"; gRPC has it from the socket, not from the caller.
 bool CameByUnixSocket(const ServerCall& call) {
-  return absl::StartsWith(call.Peer(), "unix:");
+  return absl::StartsWith(call.Connection(), "unix:");
 }
 
 std::optional<LogLevel> FromProto(v1::LogLevel level) {

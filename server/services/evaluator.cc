@@ -17,7 +17,6 @@
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/evaluation/input_bytes.h"
 #include "server/evaluation/request_fields.h"
-#include "server/rpc/peer.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
 #include "server/services/evaluation_call.h"
@@ -119,8 +118,8 @@ class EvaluatorService::Call final : public EvaluationCall {
     search_.emplace(&call(), &engine_->programs(), &context().long_steps);
     search_->Run(
         request_.graph, request_.inputs,
-        [](ProgramSearch::Found found, void* self) {
-          static_cast<Call*>(self)->Found(std::move(found));
+        [](ProgramRequest::Result result, void* self) {
+          static_cast<Call*>(self)->Found(std::move(result));
         },
         this);
   }
@@ -133,40 +132,10 @@ class EvaluatorService::Call final : public EvaluationCall {
     Start((*model)->program);
   }
 
-  void Found(ProgramSearch::Found found) {
-    if (!found.status.ok()) return Fail(found.status);
-    if (found.program != nullptr) {
-      program_cached_ = true;
-      return Start(std::move(found.program));
-    }
-    // No reference to the key is left here: it may be large.
-    auto make_graph = [key = found.key] { return ImportKey(*key); };
-    compile_wait_ = engine_->programs().GetOrCompile(
-        std::move(found.key), found.hash, std::move(make_graph),
-        call().deadline(),
-        [this](ProgramCache::ProgramOr program) {
-          compiled_ = std::move(program);
-          call().Resume(
-              [](ServerCall&, void* self) {
-                static_cast<Call*>(self)->Compiled();
-              },
-              this);
-        },
-        PeerKey(call().Peer()));
-    call().OnCancel(
-        [](ServerCall&, void* self) {
-          const Call& call = *static_cast<Call*>(self);
-          call.engine_->programs().Cancel(call.compile_wait_);
-        },
-        this);
-  }
-
-  void Compiled() {
-    ProgramCache::ProgramOr program = std::move(compiled_);
-    if (!program.ok()) {
-      return Fail(WithGraphField(program.status(), request_.graph));
-    }
-    Start(*std::move(program));
+  void Found(ProgramRequest::Result result) {
+    if (!result.program.ok()) return Fail(result.program.status());
+    program_cached_ = result.cached;
+    Start(*std::move(result.program));
   }
 
   void Start(std::shared_ptr<const Program> program) {
@@ -290,9 +259,7 @@ class EvaluatorService::Call final : public EvaluationCall {
 
   EvaluateRequestView request_;
   Engine* engine_ = nullptr;  // whose programs are asked
-  std::optional<ProgramSearch> search_;
-  ProgramCache::ProgramOr compiled_ = nullptr;
-  ProgramCache::WaitId compile_wait_ = 0;
+  std::optional<ProgramRequest> search_;
   bool program_cached_ = false;
 };
 

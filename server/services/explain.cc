@@ -12,8 +12,9 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/catalog.pb.h"
+#include "server/bytes/arena_ptr.h"
+#include "server/evaluation/input_places.h"
 #include "server/evaluation/request_fields.h"
-#include "server/evaluation/value_finder.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/typed_method.h"
 #include "server/rpc/wire/explain_request.h"
@@ -41,18 +42,21 @@ void FillStep(const StepOutline& from, v1::ProgramStep* step) {
   }
 }
 
-// Outlives the handler, and ends itself with its answer. Everything but long
-// steps (long_step.h) runs on the call's I/O thread; what other threads
-// find out comes through Resume.
+// Lives in the call's arena, from the handler's entry to the answer, which
+// destroys it. Everything but long steps (long_step.h) runs on the call's I/O
+// thread; what other threads find out comes through Resume.
 class ExplainCall {
  public:
-  ExplainCall(ServiceContext* context, ServerCall& call)
-      : context_(context), call_(call) {}
-
-  void Run() {
+  static void Handle(ServiceContext* context, ServerCall& call) {
+    auto made = MakeInArena<ExplainCall>(&call.arena(), context, call);
+    ExplainCall* const self = made.get();
+    self->self_ = std::move(made);
     RunStep<&ExplainCall::Read, &ExplainCall::WasRead>(
-        call_, context_->long_steps, ReadingBytes(call_), this);
+        call, context->long_steps, ReadingBytes(call), self);
   }
+
+  ExplainCall(ServiceContext* context, ServerCall& call)
+      : context_(context), call_(call), places_(&call.arena()) {}
 
  private:
   void WasRead(absl::Status status) {
@@ -89,33 +93,17 @@ class ExplainCall {
     search_.emplace(&call_, &engine_->programs(), &context_->long_steps);
     search_->Run(
         request_.graph, request_.inputs,
-        [](ProgramSearch::Found found, void* self) {
-          static_cast<ExplainCall*>(self)->Found(std::move(found));
+        [](ProgramRequest::Result result, void* self) {
+          static_cast<ExplainCall*>(self)->Found(std::move(result));
         },
         this);
   }
 
-  void Found(ProgramSearch::Found found) {
-    if (!found.status.ok()) return End(found.status);
-    if (found.program != nullptr) {
-      program_ = std::move(found.program);
-      cached_ = true;
-      Compiled();
-      return;
-    }
-    waits_in_ = &engine_->programs();
-    // No reference to the key is left here: it may be large.
-    auto make_graph = [key = found.key] { return ImportKey(*key); };
-    wait_ = waits_in_->GetOrCompile(
-        std::move(found.key), found.hash, std::move(make_graph),
-        call_.deadline(),
-        [this](ProgramCache::ProgramOr program) {
-          status_ = WithGraphField(program.status(), request_.graph);
-          if (program.ok()) program_ = *std::move(program);
-          Resume<&ExplainCall::Compiled>();
-        },
-        PeerKey(call_.Peer()));
-    StopWaitingOnCancel();
+  void Found(ProgramRequest::Result result) {
+    status_ = result.program.status();
+    if (result.program.ok()) program_ = *std::move(result.program);
+    cached_ = result.cached;
+    Compiled();
   }
 
   void Compiled() {
@@ -132,28 +120,25 @@ class ExplainCall {
     if (status.ok()) status = call_.StillWanted(NowNanos());
     if (!status.ok()) return End(status);
     if (!shapes_are_closed_ || plan_ != nullptr) return Write();
-    waits_in_ = &context_->engines.Of(*program_).programs();
-    wait_ = waits_in_->MakePlan(program_, std::move(tensors_), call_.deadline(),
-                                [this](ProgramCache::PlanOr plan) {
-                                  status_ = plan.status();
-                                  if (plan.ok()) plan_ = *std::move(plan);
-                                  Resume<&ExplainCall::Planned>();
-                                });
-    StopWaitingOnCancel();
-  }
-
-  void StopWaitingOnCancel() {
+    plans_ = &context_->engines.Of(*program_).programs();
+    plan_wait_ =
+        plans_->MakePlan(program_, std::move(tensors_), call_.deadline(),
+                         [this](ProgramCache::PlanOr plan) {
+                           status_ = plan.status();
+                           if (plan.ok()) plan_ = *std::move(plan);
+                           Resume<&ExplainCall::Planned>();
+                         });
     call_.OnCancel(
         [](ServerCall&, void* self) {
           const ExplainCall& call = *static_cast<ExplainCall*>(self);
-          call.waits_in_->Cancel(call.wait_);
+          call.plans_->Cancel(call.plan_wait_);
         },
         this);
   }
 
   void Planned() {
     if (status_.ok()) status_ = call_.StillWanted(NowNanos());
-    if (!status_.ok()) return End(WithRequestField(status_, places_));
+    if (!status_.ok()) return End(places_.WithRequestField(status_));
     Write();
   }
 
@@ -161,7 +146,7 @@ class ExplainCall {
   absl::Status MakeOutline() {
     WEIR_RETURN_IF_ERROR(TakeSpecs());
     absl::StatusOr<ProgramOutline> outline = program_->Outline(shapes_);
-    if (!outline.ok()) return WithRequestField(outline.status(), places_);
+    if (!outline.ok()) return places_.WithRequestField(outline.status());
     outline_ = *std::move(outline);
     shapes_are_closed_ = CloseShapes();
     if (shapes_are_closed_) plan_ = program_->FindPlan(tensors_);
@@ -172,11 +157,11 @@ class ExplainCall {
     const std::vector<ValueDecl>& declared = program_->inputs();
     WEIR_RETURN_IF_ERROR(call_.Charge(program_->outline_bytes()));
     shapes_.assign(declared.size(), SymbolicShape());
-    places_.assign(declared.size(), kNotGiven);
-    const ValueFinder finder(declared, request_.inputs.size());
+    places_.Begin(declared, request_.inputs.size(), model_.get());
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
-      const absl::Status status = TakeSpec(finder, i, &shapes_);
+      WEIR_ASSIGN_OR_RETURN(const size_t index, places_.Place(i, input.name));
+      const absl::Status status = TakeSpec(input.spec, index);
       if (!status.ok()) {
         return WithField(
             Annotate(status,
@@ -203,19 +188,8 @@ class ExplainCall {
   }
 
   // Errors continue the input's name.
-  absl::Status TakeSpec(const ValueFinder& finder, size_t i,
-                        std::vector<SymbolicShape>* shapes) {
-    const WireTensor& input = request_.inputs[i];
-    const int at = finder.Find(input.name);
-    if (at < 0) {
-      return absl::InvalidArgumentError("is not an input of the graph");
-    }
-    const size_t index = static_cast<size_t>(at);
-    if ((*shapes)[index].has_value()) {
-      return absl::InvalidArgumentError("is given twice");
-    }
-    places_[index] = i;
-    const DType dtype = DTypeFromOnnx(input.spec.dtype).value();
+  absl::Status TakeSpec(const WireTensorSpec& spec, size_t index) {
+    const DType dtype = DTypeFromOnnx(spec.dtype).value();
     const DType wanted = program_->inputs()[index].dtype;
     if (dtype != wanted) {
       return absl::InvalidArgumentError(
@@ -223,14 +197,14 @@ class ExplainCall {
                        AbslView(DTypeName(wanted)), " is declared"));
     }
     const auto shape =
-        absl::MakeConstSpan(input.spec.shape.data(), input.spec.shape.size());
+        absl::MakeConstSpan(spec.shape.data(), spec.shape.size());
     for (int64_t extent : shape) {
       if (extent >= -1) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("has shape ", DimsString(shape), ", in which ", extent,
                        " is no extent; -1 leaves one open"));
     }
-    (*shapes)[index] = ToSymbolic(shape);
+    shapes_[index] = ToSymbolic(shape);
     if (model_ == nullptr) return absl::OkStatus();
     return Annotate(CheckOpenInputShape(*model_, index, shape), "has ");
   }
@@ -290,16 +264,20 @@ class ExplainCall {
     status_ = std::move(status);
     const bool made = outline_.has_value() || !shapes_.empty();
     if (!made || program_->outline_bytes() <= kLongStepBytes) return Answer();
-    context_->long_steps.Post(PeerKey(call_.Peer()), [this] {
+    context_->long_steps.Post(PeerKey(call_.Connection()), [this] {
       DropOutline();
       Resume<&ExplainCall::Answer>();
     });
   }
 
+  // Ends this object first: with the answer the arena may be gone.
   void Answer() {
-    const std::unique_ptr<ExplainCall> self(this);
-    if (!status_.ok()) return call_.Fail(status_);
-    ReplyMessage(call_, response_, "ask for a smaller page_size");
+    ServerCall& call = call_;
+    const absl::Status status = std::move(status_);
+    const v1::ExplainResponse response = std::move(response_);
+    self_.reset();
+    if (!status.ok()) return call.Fail(status);
+    ReplyMessage(call, response, "ask for a smaller page_size");
   }
 
   absl::Status FillPage(v1::ExplainResponse* response) const {
@@ -359,19 +337,20 @@ class ExplainCall {
 
   ServiceContext* const context_;
   ServerCall& call_;
+  ArenaPtr<ExplainCall> self_;  // until the answer
   ExplainRequestView request_;
   Engine* engine_ = nullptr;                  // whose programs are asked
   std::shared_ptr<const ServedModel> model_;  // null: a program of its own
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const Plan> plan_;
-  std::optional<ProgramSearch> search_;
+  std::optional<ProgramRequest> search_;
   std::vector<SymbolicShape> shapes_;  // given, of the program's inputs
   std::optional<ProgramOutline> outline_;
   bool shapes_are_closed_ = false;
   std::vector<HostTensor> tensors_;
-  std::vector<size_t> places_;        // in the request, of the program's inputs
-  ProgramCache* waits_in_ = nullptr;  // where wait_ is
-  ProgramCache::WaitId wait_ = 0;
+  InputPlaces places_;
+  ProgramCache* plans_ = nullptr;  // where plan_wait_ is
+  ProgramCache::WaitId plan_wait_ = 0;
   absl::Status status_;
   v1::ExplainResponse response_;
   bool cached_ = false;
@@ -380,7 +359,7 @@ class ExplainCall {
 }  // namespace
 
 void Explain(ServiceContext* context, ServerCall& call) {
-  (new ExplainCall(context, call))->Run();
+  ExplainCall::Handle(context, call);
 }
 
 }  // namespace weir

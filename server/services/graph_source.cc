@@ -15,6 +15,7 @@
 #include "server/models/definition_import.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
+#include "server/rpc/peer.h"
 #include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
@@ -163,6 +164,53 @@ absl::Status ProgramSearch::Copy() {
 void ProgramSearch::Finish(absl::Status status) {
   found_.status = std::move(status);
   then_(std::move(found_), arg_);
+}
+
+void ProgramRequest::Run(const WireGraph& graph,
+                         std::span<const WireTensor> inputs, Then then,
+                         void* arg) {
+  graph_ = &graph;
+  then_ = then;
+  arg_ = arg;
+  search_.Run(
+      graph, inputs,
+      [](ProgramSearch::Found found, void* self) {
+        static_cast<ProgramRequest*>(self)->Found(std::move(found));
+      },
+      this);
+}
+
+void ProgramRequest::Found(ProgramSearch::Found found) {
+  if (!found.status.ok()) return then_({.program = found.status}, arg_);
+  if (found.program != nullptr) {
+    return then_({.program = std::move(found.program), .cached = true}, arg_);
+  }
+  // No reference to the key is left here: it may be large.
+  auto make_graph = [key = found.key] { return ImportKey(*key); };
+  wait_ = programs_->GetOrCompile(
+      std::move(found.key), found.hash, std::move(make_graph),
+      call_->deadline(),
+      [this](ProgramCache::ProgramOr program) {
+        compiled_ = std::move(program);
+        call_->Resume(
+            [](ServerCall&, void* self) {
+              static_cast<ProgramRequest*>(self)->Compiled();
+            },
+            this);
+      },
+      PeerKey(call_->Connection()));
+  call_->OnCancel(
+      [](ServerCall&, void* self) {
+        const ProgramRequest& request = *static_cast<ProgramRequest*>(self);
+        request.programs_->Cancel(request.wait_);
+      },
+      this);
+}
+
+void ProgramRequest::Compiled() {
+  ProgramCache::ProgramOr program = std::move(compiled_);
+  if (!program.ok()) program = WithGraphField(program.status(), *graph_);
+  then_({.program = std::move(program)}, arg_);
 }
 
 absl::Status WithGraphField(const absl::Status& status,

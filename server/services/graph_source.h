@@ -1,5 +1,6 @@
 // From the graph of a request to its program: the served model, or the key of a
-// cached one and the import that makes it. ProgramSearch apart, any thread.
+// cached one and the import that makes it. The classes that hold a call apart,
+// any thread.
 #pragma once
 
 #include <memory>
@@ -85,6 +86,41 @@ class ProgramSearch {
   void* arg_ = nullptr;
   ProgramKey key_;
   Found found_;
+};
+
+// The program of a call's graph: one that is cached, or has it compiled in its
+// peer's turn, until the call's deadline or its end. Lives in the arena of its
+// call or beside it.
+class ProgramRequest {
+ public:
+  struct Result {
+    ProgramCache::ProgramOr program;  // errors as the call fails with them
+    bool cached = false;
+  };
+  using Then = void (*)(Result result, void* arg);
+
+  // As ProgramSearch.
+  ProgramRequest(ServerCall* call, ProgramCache* programs, FairThreads* beside)
+      : call_(call), programs_(programs), search_(call, programs, beside) {}
+
+  // Once. `then` runs once, on the call's I/O thread, possibly inline, and may
+  // end this object; until then nobody else may resume or answer the call.
+  // `graph` stays until then.
+  void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
+           Then then, void* arg);
+
+ private:
+  void Found(ProgramSearch::Found found);
+  void Compiled();
+
+  ServerCall* const call_;
+  ProgramCache* const programs_;
+  ProgramSearch search_;
+  const WireGraph* graph_ = nullptr;
+  Then then_ = nullptr;
+  void* arg_ = nullptr;
+  ProgramCache::ProgramOr compiled_ = nullptr;
+  ProgramCache::WaitId wait_ = 0;
 };
 
 // `status` of an import or a compilation with the request's field: those of a

@@ -45,7 +45,7 @@ void RunStep(ServerCall& call, FairThreads& beside, size_t bytes, T* self) {
     T* self;
     absl::Status status;
   };
-  beside.Post(PeerKey(call.Peer()), [&call, self] {
+  beside.Post(PeerKey(call.Connection()), [&call, self] {
     std::unique_ptr<Done> done(new Done{self, call.StillWanted(NowNanos())});
     if (done->status.ok()) done->status = (self->*kWork)();
     call.Resume(

@@ -26,7 +26,7 @@ class FakeCall final : public ServerCall {
   void Arrive() { received_ = NowNanos(); }
   void Answer() { answered_at_ = NowNanos(); }
   void Resume(ResumeFn, void*) override {}
-  std::string Peer() const override { return "ipv4:127.0.0.1:1"; }
+  std::string Connection() const override { return "ipv4:127.0.0.1:1"; }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }

@@ -322,7 +322,7 @@ TEST(TransportTest, GivesHeadersAndPeer) {
   const auto transport = StartTransport([&](ServerCall& call) {
     seen.set_value(std::string(call.Header("x-test").value_or("none")) + " " +
                    std::string(call.Header("x-absent").value_or("none")) + " " +
-                   call.Peer());
+                   call.Connection());
     EchoCall(call);
   });
   InferStub stub(Connect(transport->addresses()[0]));

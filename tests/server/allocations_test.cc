@@ -175,7 +175,7 @@ class ReusedCall final : public ServerCall {
     arg_ = arg;
     resumed_.Set();
   }
-  std::string Peer() const override { return "ipv4:192.0.2.1:1000"; }
+  std::string Connection() const override { return "ipv4:192.0.2.1:1000"; }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }

@@ -78,7 +78,7 @@ class InProcessCall final : public ServerCall {
         message_(std::move(message)),
         piece_(reinterpret_cast<const std::byte*>(message_.data()),
                message_.size()),
-        peer_(std::move(peer)),
+        connection_(std::move(peer)),
         done_(std::move(done)) {
     request_ = ByteView({&piece_, 1}, message_.size());
     deadline_ = deadline;
@@ -96,7 +96,7 @@ class InProcessCall final : public ServerCall {
   void Resume(ResumeFn fn, void* arg) override {
     io_->Post([this, fn, arg] { fn(*this, arg); });
   }
-  std::string Peer() const override { return peer_; }
+  std::string Connection() const override { return connection_; }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }
@@ -122,7 +122,7 @@ class InProcessCall final : public ServerCall {
   InboxThread* const io_;
   const std::string message_;
   const BytePiece piece_;
-  const std::string peer_;
+  const std::string connection_;
   const Done done_;
   bool answered_ = false;
 };

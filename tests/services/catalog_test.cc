@@ -575,8 +575,8 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
     return refusal(changed);
   };
   constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-  EXPECT_TRUE(
-      Refused(with("z", v1::DATA_TYPE_FLOAT, {1}), kInvalid, "input \"z\""));
+  EXPECT_TRUE(Refused(with("z", v1::DATA_TYPE_FLOAT, {1}), kInvalid,
+                      "the graph has no input \"z\""));
   v1::ExplainRequest unsaid = ExplainRequest(
       R"(inputs { name: "x" } outputs: "y"
          nodes { op: "Neg" inputs: "x" outputs: "y" })");
@@ -597,7 +597,9 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
   request = layers;
   AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {1, 8});
   AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {1, 8});
-  EXPECT_TRUE(Refused(refusal(request), kInvalid, "given twice"));
+  const grpc::Status twice = refusal(request);
+  EXPECT_TRUE(Refused(twice, kInvalid, "input \"x\" is given twice"));
+  EXPECT_EQ(Field(FromGrpcStatus(twice)), "inputs[1]");
   request = layers;
   AddSpec(&request, "x", v1::DATA_TYPE_FLOAT, {1, 8});
   AddSpec(&request, "w", v1::DATA_TYPE_FLOAT, {9, 8});

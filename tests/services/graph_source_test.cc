@@ -85,7 +85,7 @@ class FakeCall final : public ServerCall {
   }
   size_t resumed() const { return resumed_.count(); }
   void Cancel() { SetCancelled(); }
-  std::string Peer() const override { return ""; }
+  std::string Connection() const override { return ""; }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }

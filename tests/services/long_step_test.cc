@@ -34,7 +34,7 @@ class FakeCall final : public ServerCall {
  public:
   explicit FakeCall(std::string_view message,
                     std::string_view peer = "ipv4:192.0.2.1:1000")
-      : peer_(peer),
+      : connection_(peer),
         piece_(reinterpret_cast<const std::byte*>(message.data()),
                message.size()) {
     request_ = ByteView({&piece_, 1}, message.size());
@@ -60,7 +60,7 @@ class FakeCall final : public ServerCall {
   void Cancel() { SetCancelled(); }
   // It had passed before the call was handled.
   void PassDeadline() { deadline_ = made_; }
-  std::string Peer() const override { return std::string(peer_); }
+  std::string Connection() const override { return std::string(connection_); }
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }
@@ -73,7 +73,7 @@ class FakeCall final : public ServerCall {
 
  private:
   const Nanos made_ = NowNanos();
-  const std::string_view peer_;
+  const std::string_view connection_;
   const BytePiece piece_;
   Event resumed_;
   size_t runs_ = 0;
