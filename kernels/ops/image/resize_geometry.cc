@@ -103,6 +103,25 @@ int64_t Support(double radius) {
 // is covered exactly are fractions of twice its sides, and so never as small.
 constexpr double kLeastWeight = 0x1p-30;
 
+// The triangle of `radius` around `center`, at pixel k.
+struct Triangle {
+  double center;
+  double radius;
+
+  double At(int64_t k) const {
+    const double distance = std::abs(static_cast<double>(k) - center);
+    const double share = 1 - distance / radius;
+    return share < kLeastWeight ? 0 : share;
+  }
+  // Of the pixels [begin, end), all on one side of the center and inside the
+  // triangle: their mean is that of the first and the last.
+  double Sum(int64_t begin, int64_t end) const {
+    if (begin >= end) return 0;
+    const double mean = (At(begin) + At(end - 1)) / 2;
+    return static_cast<double>(end - begin) * mean;
+  }
+};
+
 }  // namespace
 
 int64_t TapsOf(const AxisGeometry& axis, const ResizeFilter& filter) {
@@ -129,8 +148,8 @@ AxisWeights MakeAxisWeights(const AxisGeometry& axis,
     return result;
   }
 
-  const double radius = Radius(axis, filter);
-  const int64_t support = Support(radius);
+  Triangle filtered = {0, Radius(axis, filter)};
+  const int64_t support = Support(filtered.radius);
   result.taps = TapsOf(axis, filter);
   result.weights.assign(count * static_cast<size_t>(result.taps), 0.0f);
   std::vector<double> exact(static_cast<size_t>(result.taps));
@@ -138,20 +157,27 @@ AxisWeights MakeAxisWeights(const AxisGeometry& axis,
     const auto out =
         static_cast<double>(window.begin) + static_cast<double>(i) + 0.5;
     // In units where source pixel k sits at k.
-    const double center = axis.origin + out * axis.step - 0.5;
-    const auto begin = static_cast<int64_t>(std::floor(center - radius)) + 1;
+    filtered.center = axis.origin + out * axis.step - 0.5;
+    const auto begin =
+        static_cast<int64_t>(std::floor(filtered.center - filtered.radius)) + 1;
+    const auto past =
+        static_cast<int64_t>(std::ceil(filtered.center + filtered.radius));
+    const int64_t end = std::min(begin + support, past);
     const int64_t first =
         std::clamp<int64_t>(begin, 0, axis.in_size - result.taps);
     std::fill(exact.begin(), exact.end(), 0.0);
-    double sum = 0;
-    for (int64_t t = 0; t < support; ++t) {
-      const double distance = std::abs(static_cast<double>(begin + t) - center);
-      const double share = 1 - distance / radius;
-      const double weight = share < kLeastWeight ? 0 : share;
-      const int64_t source = std::clamp<int64_t>(begin + t, 0, last);
-      exact[static_cast<size_t>(source - first)] += weight;
+    // The center is no further outside than half a pixel.
+    const double before = filtered.Sum(begin, std::min<int64_t>(end, 0));
+    const double after = filtered.Sum(std::max(begin, last + 1), end);
+    double sum = before + after;
+    const int64_t inside = std::min(end, last + 1);
+    for (int64_t k = std::max<int64_t>(begin, 0); k < inside; ++k) {
+      const double weight = filtered.At(k);
+      exact[static_cast<size_t>(k - first)] = weight;
       sum += weight;
     }
+    exact[0] += before;
+    exact.back() += after;
     result.first[i] = first;
     float* weights = result.weights.data() + i * exact.size();
     for (size_t t = 0; t < exact.size(); ++t) {

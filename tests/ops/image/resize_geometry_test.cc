@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <ctime>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 namespace weir::image {
 namespace {
@@ -106,6 +110,63 @@ TEST(AxisWeightsTest, SumToOneAndStayInside) {
       }
     }
   }
+}
+
+// Of a picture that covers more than itself: what lies outside is its edge.
+TEST(AxisWeightsTest, AddWhatLiesOutsideToTheEdge) {
+  for (const double side : {0.11, 0.3, 0.9, 1.49, 2.5, 6.7, 19.6, 55.5}) {
+    for (const double sign : {1.0, -1.0}) {
+      const AxisGeometry axis = Make(20, 20, {.x = sign * side, .y = 5}).x;
+      const AxisWeights weights = MakeAxisWeights(axis, {}, {0, axis.out_size});
+      const double radius = std::max(1.0, std::abs(axis.step));
+      for (int64_t i = 0; i < axis.out_size; ++i) {
+        const double center =
+            axis.origin + (static_cast<double>(i) + 0.5) * axis.step - 0.5;
+        std::vector<double> exact(20);
+        double sum = 0;
+        for (int64_t k = -200; k < 220; ++k) {
+          const double distance = std::abs(static_cast<double>(k) - center);
+          const double weight = std::max(0.0, 1 - distance / radius);
+          exact[static_cast<size_t>(std::clamp<int64_t>(k, 0, 19))] += weight;
+          sum += weight;
+        }
+        const auto at = static_cast<size_t>(i);
+        for (int64_t k = 0; k < 20; ++k) {
+          const int64_t tap = k - weights.first[at];
+          const bool read = tap >= 0 && tap < weights.taps;
+          const float weight =
+              read
+                  ? weights.weights[static_cast<size_t>(i * weights.taps + tap)]
+                  : 0;
+          EXPECT_NEAR(weight, exact[static_cast<size_t>(k)] / sum, 1e-7)
+              << side * sign << ": pixel " << i << " from " << k;
+        }
+      }
+    }
+  }
+}
+
+// Of this thread alone: other programs do not count.
+double ThreadSeconds() {
+  timespec time = {};
+  EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+  return static_cast<double>(time.tv_sec) +
+         static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// A table takes no longer for a filter that reaches ten times as far outside.
+TEST(AxisWeightsTest, TakeTimeForTheirTapsAlone) {
+  const auto seconds = [](double side) {
+    const AxisGeometry axis = Make(kMaxResizedSide, 1, {.x = 1, .y = side}).y;
+    double best = 1;
+    for (int i = 0; i < 10; ++i) {
+      const double start = ThreadSeconds();
+      EXPECT_EQ(MakeAxisWeights(axis, {}, {0, 1}).taps, kMaxResizedSide);
+      best = std::min(best, ThreadSeconds() - start);
+    }
+    return best;
+  };
+  EXPECT_LT(seconds(0.1), 4 * seconds(1));
 }
 
 TEST(AxisWeightsTest, TheSameSizeCopies) {
