@@ -66,9 +66,8 @@ class Folder {
       if (!ints.ok()) return NodeError(ints.status(), node);
       host_ints[i] = *std::move(ints);
     }
-    NodeCost cost =
-        node.def->cost(node.info, kind, {metas, outputs, host_ints});
-    cost.operations = CpuOperations(node, cost.operations, outputs);
+    const NodeCost cost =
+        HostEvaluator::CostOf(node, metas, outputs, host_ints);
     if (cost.scratch_bytes > int64_t{HostEvaluator::kMaxScratchBytes} ||
         !budget_.Take(bytes, cost)) {
       return Leave();

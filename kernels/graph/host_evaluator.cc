@@ -11,6 +11,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/graph/evaluation_size.h"
 #include "kernels/graph/node_inference.h"
 
 namespace weir {
@@ -199,6 +200,19 @@ size_t HostEvaluator::OwnBytes(const Constant& constant) const {
   return text_->Keeps(constant) ? 0 : BytesWithText(constant);
 }
 
+NodeCost HostEvaluator::CostOf(
+    const LoweredNode& node, absl::Span<const TensorMeta> inputs,
+    absl::Span<const TensorMeta> outputs,
+    absl::Span<const std::vector<int64_t>> host_ints) {
+  NodeCost cost = node.def->cost(node.info, DeviceKind::kCpu,
+                                 {.inputs = inputs,
+                                  .outputs = outputs,
+                                  .host_ints = host_ints,
+                                  .once = true});
+  cost.operations = CpuOperations(node, cost.operations, outputs);
+  return cost;
+}
+
 absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
     const LoweredNode& node, const Kernel& kernel,
     absl::Span<const TensorMeta> inputs,
@@ -221,7 +235,10 @@ absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
   }
   // As on a device, where kernels are never asked for nothing.
   if (empty) return results;
-  auto plan = kernel.Plan({inputs, outputs, host_ints});
+  auto plan = kernel.Plan({.inputs = inputs,
+                           .outputs = outputs,
+                           .host_ints = host_ints,
+                           .once = true});
   if (!plan.ok()) return NodeError(plan.status(), node);
   TensorMeta scratch_meta;
   scratch_meta.bytes = (*plan)->scratch_bytes();

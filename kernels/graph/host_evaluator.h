@@ -49,6 +49,12 @@ class HostEvaluator {
   // For CPU kernels that this evaluator runs; outlives them.
   Device& device() const;
 
+  // What Run takes of a HostBudget.
+  static NodeCost CostOf(const LoweredNode& node,
+                         absl::Span<const TensorMeta> inputs,
+                         absl::Span<const TensorMeta> outputs,
+                         absl::Span<const std::vector<int64_t>> host_ints);
+
   using Results = std::vector<std::shared_ptr<const Constant>>;
 
   // `values` are null where an input is missing or only its shape is read.

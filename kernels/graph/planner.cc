@@ -295,9 +295,12 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   }
   const bool forced = compiled.must_be_on_host || node.def->shape_only;
   if (!forced && bytes > kSmallBytes) return false;
-  NodeCost cost =
-      CostOf(node, core_->host_kind(), input_metas_, outputs, host_ints_);
-  cost.operations = CpuOperations(node, cost.operations, outputs);
+  std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
+  for (size_t i = 0; i < host_ints.size(); ++i) {
+    if (host_ints_[i].has_value()) host_ints[i] = *host_ints_[i];
+  }
+  const NodeCost cost =
+      HostEvaluator::CostOf(node, input_metas_, outputs, host_ints);
   const auto too_much = [&]() -> absl::StatusOr<bool> {
     if (!forced) return false;
     return NodeError(absl::ResourceExhaustedError(absl::StrCat(
@@ -307,10 +310,6 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
                      node);
   };
   if (!host_budget_.Take(bytes, cost)) return too_much();
-  std::vector<std::vector<int64_t>> host_ints(node.inputs.size());
-  for (size_t i = 0; i < host_ints.size(); ++i) {
-    if (host_ints_[i].has_value()) host_ints[i] = *host_ints_[i];
-  }
   WEIR_ASSIGN_OR_RETURN(auto results,
                         core_->host.Run(node, *kernel, input_metas_, sources,
                                         host_ints, outputs));

@@ -112,6 +112,11 @@ NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
   };
   const bool half = ComputeType(x.dtype) != x.dtype;
   if (device == DeviceKind::kCpu) {
+    // Without the library; those of doubles whoever adds costs up weighs.
+    const bool own = args.once || x.dtype == DType::kDouble;
+    if (args.once && x.dtype != DType::kDouble) {
+      products = SaturatingMul(products, kOwnProductCpuWeight);
+    }
     // Our own loops go over planes tap by tap, also where one meets no input.
     products = SaturatingAdd(
         products,
@@ -120,7 +125,7 @@ NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
         SaturatingMul(cost.operations,
                       kElementCpuWeight + (half ? kHalfTypeCpuWeight : 0)),
         products);
-    if (x.dtype != DType::kDouble) {
+    if (!own) {
       AddOnACpu(device, args, x.dims[0], kImageOperations, cost);
     }
     for (int copies = half ? 2 : 1; copies > 0; --copies) {
@@ -314,7 +319,8 @@ size_t FloatBytes(int64_t elements) {
   return AlignUp(static_cast<size_t>(elements) * sizeof(float));
 }
 
-// float by oneDNN, or without it by loops of our own; the half types are
+// float by oneDNN, or without it by loops of our own, as for a plan that runs
+// once: the library's code takes milliseconds to generate. The half types are
 // converted to float around it. Constant weights are packed when the plan is
 // made.
 class FloatConvolution : public KernelPlan {
@@ -323,7 +329,7 @@ class FloatConvolution : public KernelPlan {
       const onednn::ConvolutionSpec& spec, const PlanArgs& args) {
     auto made = std::make_unique<FloatConvolution>();
     made->spec_ = spec;
-    if (FitsOneDnn(spec) && !IsOneLongCall(spec)) {
+    if (!args.once && FitsOneDnn(spec) && !IsOneLongCall(spec)) {
       WEIR_ASSIGN_OR_RETURN(made->convolution_,
                             onednn::Convolution::Create(spec));
     }

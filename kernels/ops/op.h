@@ -141,6 +141,9 @@ struct PlanArgs {
   absl::Span<const void* const> constants = {};
   // Where a plan keeps them in another form; null where `constants` is empty.
   PackedConstants* packed = nullptr;
+  // The plan runs once, and costs are of that: what takes longer to make than
+  // to do without, such as a library's code, is not made.
+  bool once = false;
 
   const void* Constant(size_t i) const {
     return i < constants.size() ? constants[i] : nullptr;

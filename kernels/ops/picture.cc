@@ -242,6 +242,10 @@ class ResizeKernelPlan : public KernelPlan {
 // Every operator begins anew with each picture.
 constexpr int64_t kPictureOperations = 50;
 
+// What the tables of a resize take for each side's pixels, and their taps.
+constexpr int64_t kPixelTableOperations = 15;
+constexpr int64_t kTapTableOperations = 7;
+
 // For what moves pixels.
 NodeCost PictureCost(const NodeInfo& node, DeviceKind device,
                      const PlanArgs& args) {
@@ -262,10 +266,16 @@ NodeCost ResizeCost(const NodeInfo& node, DeviceKind device,
   AddOnACpu(device, args, in.count, kPictureOperations, cost);
   const auto geometry = ResizeGeometryOf(node, in.height, in.width);
   const auto filter = ResizeFilterOf(node);
-  if (!geometry.ok() || !filter.ok() ||
-      filter->interpolation == image::Interpolation::kNearest) {
-    return cost;
+  if (!geometry.ok() || !filter.ok()) return cost;
+  if (args.once) {
+    for (const image::AxisGeometry* axis : {&geometry->y, &geometry->x}) {
+      AddOnACpu(device, args, axis->out_size,
+                kPixelTableOperations +
+                    kTapTableOperations * image::TapsOf(*axis, *filter),
+                cost);
+    }
   }
+  if (filter->interpolation == image::Interpolation::kNearest) return cost;
   const int64_t middle = SaturatingMul(in.count * out.height, in.row());
   const auto add = [&cost](int64_t elements, const image::AxisGeometry& axis,
                            const image::ResizeFilter& how) {

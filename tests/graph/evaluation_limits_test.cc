@@ -35,6 +35,7 @@ using ::weir::testing::Node;
 // counts how often it was planned and run.
 struct Counts {
   std::atomic<int> planned{0};
+  std::atomic<int> planned_once{0};
   std::atomic<int> ran{0};
 };
 
@@ -77,6 +78,7 @@ class WorkKernel final : public Kernel {
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
     ++counts_->planned;
+    if (args.once) ++counts_->planned_once;
     return std::make_unique<const WorkPlan>(counts_, args.inputs[0].bytes,
                                             scratch_, held_, shares_);
   }
@@ -97,11 +99,14 @@ OpDef WorkDef() {
                     {"scratch", AttributeType::kInt, false, ""},
                     // Which the cost says nothing of, as libraries' workspaces.
                     {"more_scratch", AttributeType::kInt, false, ""},
+                    // More where the plan runs once.
+                    {"once", AttributeType::kInt, false, ""},
                     {"held", AttributeType::kInt, false, ""},
                     {"shares", AttributeType::kInt, false, ""}};
   def.infer = testing::SameShape;
-  def.cost = [](const NodeInfo& node, DeviceKind, const PlanArgs&) {
-    return NodeCost{node.attributes.Int("operations", 0),
+  def.cost = [](const NodeInfo& node, DeviceKind, const PlanArgs& args) {
+    return NodeCost{node.attributes.Int("operations", 0) +
+                        (args.once ? node.attributes.Int("once", 0) : 0),
                     node.attributes.Int("scratch", 0)};
   };
   def.cpu_weight = 1;
@@ -425,6 +430,35 @@ TEST_F(EvaluationLimitsTest, FoldingGoesByTheTimeThatItTakes) {
   };
   EXPECT_EQ(left("Add"), 0);
   EXPECT_GT(left("Pow"), 100);
+}
+
+// What the host runs it runs once: kernels are told, and what that takes more
+// is of its budgets alone.
+TEST_F(EvaluationLimitsTest, TheHostPlansForOneRun) {
+  const auto plan = [&](int64_t once) {
+    Graph graph;
+    graph.inputs = {Input("x", SymbolicDims{Dim()})};
+    graph.constants["c"] = Floats({2}, {1, 2});
+    graph.nodes = {Work("folded", "c", "a", 1), Node("Shape", {"x"}, {"s"}),
+                   Work("told", "s", "b", 1), Work("step", "x", "y", 1)};
+    for (GraphNode& node : graph.nodes) {
+      if (node.op == "Work") node.attributes.Set("once", once);
+    }
+    graph.outputs = {"a", "b", "y"};
+    counts_.planned = counts_.planned_once = counts_.ran = 0;
+    const auto program = Compile(std::move(graph), {.operations = 100});
+    EXPECT_TRUE(program.ok()) << program.status();
+    const auto plan = (*program)->MakePlan({Of({3})});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+  };
+  plan(0);
+  EXPECT_EQ(counts_.planned, 3);
+  EXPECT_EQ(counts_.planned_once, 2);
+  EXPECT_EQ(counts_.ran, 2);
+  plan(int64_t{1} << 40);
+  EXPECT_EQ(counts_.planned, 3);
+  EXPECT_EQ(counts_.planned_once, 0);
+  EXPECT_EQ(counts_.ran, 0);
 }
 
 TEST_F(EvaluationLimitsTest, FoldingHasABudgetForTheWholeGraph) {

@@ -189,6 +189,25 @@ void AddWindows(std::vector<HostileGraph>* all) {
        StatusCode::kResourceExhausted);
 }
 
+// To generate a library's code for each would take a minute.
+void AddFolded(std::vector<HostileGraph>* all) {
+  std::string folded = absl::StrCat(Constant("row", {1, 1, 1, 512}),
+                                    Constant("taps", {1, 1, 1, 3}),
+                                    Node("ConstantOfShape", {"row"}, {"c0"}),
+                                    Node("ConstantOfShape", {"taps"}, {"w"}));
+  const std::string attributes =
+      Attribute("pads", Ints{0, 8, 0, 8}) + Attribute("dilations", Ints{1, 8});
+  constexpr int kNodes = 20'000;
+  for (int i = 0; i < kNodes; ++i) {
+    absl::StrAppend(&folded, Node("Conv", {absl::StrCat("c", i), "w"},
+                                  {absl::StrCat("c", i + 1)}, "", attributes));
+  }
+  all->push_back({"20,000 convolutions of constants",
+                  absl::StrCat(folded, Output(absl::StrCat("c", kNodes))),
+                  {},
+                  StatusCode::kOk});
+}
+
 void AddShapes(std::vector<HostileGraph>* all) {
   const std::string sum = Node("ReduceSum", {"e"}, {"y"}) + Output("y");
   all->push_back({"Expand to 64 GiB, added up",
@@ -344,6 +363,7 @@ std::vector<HostileGraph> HostileGraphs() {
   std::vector<HostileGraph> all;
   AddProducts(&all);
   AddWindows(&all);
+  AddFolded(&all);
   AddShapes(&all);
   AddPictures(&all);
   return all;

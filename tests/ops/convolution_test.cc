@@ -161,29 +161,39 @@ class Checker {
     return RunOne(node, x);                                           \
   })
 
+const Case kTwoAxes[] = {{.batch = 2,
+                          .in_channels = 3,
+                          .out_channels = 5,
+                          .in = {1, 9, 11},
+                          .kernel = {1, 3, 3},
+                          .begin = {0, 1, 1},
+                          .end = {0, 1, 1}},
+                         {.in_channels = 4,
+                          .out_channels = 6,
+                          .groups = 2,
+                          .in = {1, 10, 8},
+                          .kernel = {1, 3, 2},
+                          .stride = {1, 2, 3},
+                          .dilation = {1, 2, 1},
+                          .begin = {0, 2, 0},
+                          .end = {0, 1, 3},
+                          .bias = false}};
+
 TEST_P(ConvolutionTest, TwoAxesOfEveryType) {
   const Checker check = CHECKER;
   for (const DType dtype : kFloating) {
     SCOPED_TRACE(std::string(DTypeName(dtype)));
-    check({.batch = 2,
-           .in_channels = 3,
-           .out_channels = 5,
-           .in = {1, 9, 11},
-           .kernel = {1, 3, 3},
-           .begin = {0, 1, 1},
-           .end = {0, 1, 1}},
-          dtype);
-    check({.in_channels = 4,
-           .out_channels = 6,
-           .groups = 2,
-           .in = {1, 10, 8},
-           .kernel = {1, 3, 2},
-           .stride = {1, 2, 3},
-           .dilation = {1, 2, 1},
-           .begin = {0, 2, 0},
-           .end = {0, 1, 3},
-           .bias = false},
-          dtype);
+    for (const Case& c : kTwoAxes) check(c, dtype);
+  }
+}
+
+// As when constants are folded: by loops of our own.
+TEST_P(ConvolutionTest, TwoAxesOfAPlanThatRunsOnce) {
+  set_once(true);
+  const Checker check = CHECKER;
+  for (const DType dtype : kFloating) {
+    SCOPED_TRACE(std::string(DTypeName(dtype)));
+    for (const Case& c : kTwoAxes) check(c, dtype);
   }
 }
 
@@ -512,6 +522,19 @@ std::vector<Value> FusedInputs(const Case& c, const Ending& ending,
   const Dims y = c.Shape(c.batch, c.out_channels, c.Out());
   inputs[3] = Rounded(dtype, y, Spread(NumElements(y).value(), -1, 1, 4));
   return inputs;
+}
+
+TEST_P(ConvolutionTest, FusedWithinAPlanThatRunsOnce) {
+  const Case c = kTwoAxes[0];
+  const Ending ending = {true, "Clip"};
+  const std::vector<Value> inputs = FusedInputs(c, ending, DType::kFloat);
+  const NodeInfo node = FusedNode(c, ending);
+  NodeInfo typed = node;
+  typed.input_types.assign(4, DType::kFloat);
+  if (!registry().Takes(device().info().kind, typed)) return;
+  const Value y = RunOne(node, inputs);
+  set_once(true);
+  ExpectClose(RunOne(node, inputs), ToDoubles(y), {.absolute = 1e-5});
 }
 
 TEST_P(ConvolutionTest, FusedEndsAsItsNodesWould) {

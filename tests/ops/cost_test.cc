@@ -43,6 +43,8 @@ struct Example {
   // Beside one for each element of inputs and outputs.
   int64_t operations = 0;
   DType dtype = DType::kFloat;
+  std::vector<std::vector<int64_t>> host_ints = {};
+  bool once = false;
 };
 
 std::vector<Example> Examples() {
@@ -95,6 +97,12 @@ std::vector<Example> Examples() {
        {{1, 3, 8}, {6, 1, 5}},
        {{1, 6, 4}},
        24 * 5 + 30 * 20 + 50'000 + 9 * (24 + 30 + 24)},
+      // Without the library each product takes as long as five.
+      {.node = Node("Conv"),
+       .inputs = {{2, 3, 8, 8}, {4, 3, 3, 3}},
+       .outputs = {{2, 4, 6, 6}},
+       .operations = 5 * 288 * 27 + 2 * 108 * 20 + 9 * (384 + 108 + 288),
+       .once = true},
       {Node("Conv"),
        {{1, 3, 8}, {6, 3, 5}},
        {{1, 6, 4}},
@@ -130,6 +138,21 @@ std::vector<Example> Examples() {
        50 + 2 * 20 * 3 * 8 + 2 * 10 * 3 * 4,
        DType::kUint8},
       {resize("nearest"), {{8, 20, 3}}, {{2, 10, 3}}, 50, DType::kUint8},
+      // Their tables are made for one run: 15 for each pixel of a side, and 7
+      // for each of its taps.
+      {.node = resize("linear"),
+       .inputs = {{8, 20, 3}},
+       .outputs = {{2, 10, 3}},
+       .operations = 50 + 2 * 20 * 3 * 8 + 2 * 10 * 3 * 4 + 2 * (15 + 7 * 8) +
+                     10 * (15 + 7 * 4),
+       .dtype = DType::kUint8,
+       .once = true},
+      {.node = resize("nearest"),
+       .inputs = {{8, 20, 3}},
+       .outputs = {{2, 10, 3}},
+       .operations = 50 + 2 * (15 + 7) + 10 * (15 + 7),
+       .dtype = DType::kUint8,
+       .once = true},
       {WeirNode("Crop"), {{7, 2, 3, 1}}, {{7, 2, 2, 1}}, 7 * 50 - 42},
       {WeirNode("Flip"), {{2, 3, 1}}, {{2, 3, 1}}, 50 - 6},
       // Each picture, however small.
@@ -215,9 +238,13 @@ TEST(CostTest, OperationsOfEachOperatorWithACountOfItsOwn) {
     node.input_types.assign(example.inputs.size(), example.dtype);
     const auto inputs = Metas(example.dtype, example.inputs);
     const auto outputs = Metas(example.dtype, example.outputs);
-    const std::vector<std::vector<int64_t>> host_ints(inputs.size());
-    const NodeCost cost =
-        def->cost(node, DeviceKind::kCpu, {inputs, outputs, host_ints});
+    std::vector<std::vector<int64_t>> host_ints = example.host_ints;
+    host_ints.resize(inputs.size());
+    const NodeCost cost = def->cost(node, DeviceKind::kCpu,
+                                    {.inputs = inputs,
+                                     .outputs = outputs,
+                                     .host_ints = host_ints,
+                                     .once = example.once});
     int64_t elements = 0;
     for (const TensorMeta& meta : inputs) elements += meta.elements;
     for (const TensorMeta& meta : outputs) elements += meta.elements;

@@ -94,7 +94,7 @@ class LibraryCodeTest : public testing::Test {
            std::string::npos;
   }
 
-  std::unique_ptr<const KernelPlan> Plan(const Case& c) {
+  std::unique_ptr<const KernelPlan> Plan(const Case& c, bool once = false) {
     NodeInfo node = Node("Conv", c.attributes);
     node.input_types = {c.dtype, c.dtype};
     const auto meta = [&c](const Dims& dims) {
@@ -109,7 +109,10 @@ class LibraryCodeTest : public testing::Test {
     const std::vector<List> ints(2);
     const auto kernel = registry_->CreateKernel(node, *device_);
     EXPECT_TRUE(kernel.ok()) << kernel.status();
-    auto plan = (*kernel)->Plan({inputs, {&output, 1}, ints});
+    auto plan = (*kernel)->Plan({.inputs = inputs,
+                                 .outputs = {&output, 1},
+                                 .host_ints = ints,
+                                 .once = once});
     EXPECT_TRUE(plan.ok()) << plan.status();
     return *std::move(plan);
   }
@@ -168,6 +171,15 @@ TEST_F(LibraryCodeTest, OfManyPlansIsGivenBack) {
   const int64_t before = CodeBytes();
   for (int64_t kernel = 65; kernel < 465; ++kernel) Plan(Row(64, kernel));
   EXPECT_LE(CodeBytes() - before, kMiB);
+}
+
+// It takes longer to generate than what runs once takes without it.
+TEST_F(LibraryCodeTest, IsNotMadeToRunOnce) {
+  const Case small = Image(16, 16, 16, 16, 3);
+  ASSERT_NE(Plan(small)->implementation(), "");
+  const auto plan = Plan(small, /*once=*/true);
+  EXPECT_EQ(plan->implementation(), "");
+  EXPECT_EQ(plan->held_bytes(), 0u);
 }
 
 // While one of them lives.

@@ -366,7 +366,10 @@ absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
   }
   WEIR_ASSIGN_OR_RETURN(const auto kernel,
                         registry().CreateKernel(node, device()));
-  const PlanArgs args = {input_metas, output_metas, host_ints};
+  const PlanArgs args = {.inputs = input_metas,
+                         .outputs = output_metas,
+                         .host_ints = host_ints,
+                         .once = once_};
   Planned planned{&def, nullptr, output_metas};
   WEIR_ASSIGN_OR_RETURN(planned.plan, kernel->Plan(args));
   CheckCost(node, def.cost(node, device().info().kind, args), args,

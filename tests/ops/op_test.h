@@ -120,6 +120,9 @@ class OpTest : public testing::TestWithParam<std::string> {
   // otherwise.
   Value RunOne(const NodeInfo& node, const std::vector<Value>& inputs);
 
+  // Plans are made to run once from here on, as the host does (PlanArgs::once).
+  void set_once(bool once) { once_ = once; }
+
   bool on_cuda() const { return GetParam().rfind("cuda", 0) == 0; }
   Device& device() { return *device_; }
   const OpRegistry& registry() { return *registry_; }
@@ -134,6 +137,7 @@ class OpTest : public testing::TestWithParam<std::string> {
 
   Device* device_ = nullptr;
   const OpRegistry* registry_ = nullptr;
+  bool once_ = false;
 };
 
 // "cpu", "cuda:0", and the CPU as each instruction set narrower than its own.
