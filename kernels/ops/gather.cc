@@ -38,7 +38,6 @@ absl::Status InferGather(InferContext& context) {
 // An index into what no cache holds waits for the memory.
 NodeCost GatherCost(const NodeInfo& node, DeviceKind device,
                     const PlanArgs& args) {
-  constexpr size_t kCachedBytes = size_t{1} << 20;
   constexpr int64_t kUncachedOperations = 80;
   NodeCost cost = OutputCost(node, device, args);
   const auto shape = GatherShapeOf(node, args);

@@ -477,6 +477,21 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSplitKernel(
   });
 }
 
+// Steps along the last axis that the output has more than one element of.
+NodeCost SliceCost(const NodeInfo& node, DeviceKind device,
+                   const PlanArgs& args) {
+  NodeCost cost = RowwiseCost(node, device, args);
+  const auto view = SliceViewOf(node, args);
+  if (!view.ok()) return cost;
+  for (size_t d = view->dims.size(); d-- > 0;) {
+    if (view->dims[d] <= 1) continue;
+    AddStridedOnACpu(device, args, args.inputs[0], args.outputs[0].elements,
+                     view->strides[d], cost);
+    break;
+  }
+  return cost;
+}
+
 // PadCopy goes over rows of the last axis, however long that is.
 NodeCost PadCost(const NodeInfo& node, DeviceKind device,
                  const PlanArgs& args) {
@@ -673,7 +688,7 @@ absl::Status Register_onnx_Slice(OpRegistry& registry) {
   def.outputs = {{.name = "output"}};
   def.host_inputs = 0b11110;
   def.infer = InferSlice;
-  def.cost = RowwiseCost;
+  def.cost = SliceCost;
   return registry.Register(std::move(def), MakeSliceKernel);
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/ops/op.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/base/saturating.h"
@@ -115,6 +116,17 @@ void AddOnACpu(DeviceKind device, const PlanArgs& args, int64_t count,
       SaturatingAdd(cost.operations, SaturatingMul(count, operations));
 }
 
+void AddStridedOnACpu(DeviceKind device, const PlanArgs& args,
+                      const TensorMeta& from, int64_t elements, int64_t stride,
+                      NodeCost& cost) {
+  constexpr int64_t kLineBytes = 64;
+  constexpr int64_t kStridedOperations = 20;
+  const int64_t apart =
+      SaturatingMul(std::abs(stride), static_cast<int64_t>(SizeOf(from.dtype)));
+  if (apart < kLineBytes || from.bytes <= kCachedBytes) return;
+  AddOnACpu(device, args, elements, kStridedOperations, cost);
+}
+
 int64_t RowsOf(const TensorMeta& meta) {
   for (size_t d = meta.dims.size(); d-- > 0;) {
     if (meta.dims[d] > 1) return meta.elements / meta.dims[d];
@@ -148,7 +160,10 @@ NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
                   [elements](const TensorMeta& input) {
                     return input.elements > 1 && input.elements != elements;
                   })) {
-    AddOnACpu(device, args, RowsOf(args.outputs[0]), kRowOperations, cost);
+    // Where each operand's row begins, and a call for each if they are many.
+    AddOnACpu(device, args, RowsOf(args.outputs[0]),
+              kRowOperations / 2 * static_cast<int64_t>(args.inputs.size()),
+              cost);
   }
   return cost;
 }

@@ -339,6 +339,13 @@ WEIR_EXPORT void AddOnACpu(DeviceKind device, const PlanArgs& args,
                            int64_t count, int64_t operations, NodeCost& cost);
 // About 20 ns, for most rows.
 inline constexpr int64_t kRowOperations = 20;
+// A tensor of more bytes is in no cache: a CPU waits for each element that is
+// read where no other was read close by.
+inline constexpr size_t kCachedBytes = size_t{1} << 20;
+// The same for `elements` of `from` that lie `stride` elements apart.
+WEIR_EXPORT void AddStridedOnACpu(DeviceKind device, const PlanArgs& args,
+                                  const TensorMeta& from, int64_t elements,
+                                  int64_t stride, NodeCost& cost);
 // Of a dense tensor, as long as its last axis with more than one element.
 WEIR_EXPORT int64_t RowsOf(const TensorMeta& meta);
 

@@ -64,11 +64,19 @@ NodeCost ReductionCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
-// One search for each output.
+// One search for each output, along its axis.
 NodeCost ArgMaxCost(const NodeInfo& node, DeviceKind device,
                     const PlanArgs& args) {
   NodeCost cost = ReductionCost(node, device, args);
+  const TensorMeta& input = args.inputs[0];
   AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
+  const auto search = ArgMaxSearchOf(node, input.dims.size());
+  if (!search.ok()) return cost;
+  AddStridedOnACpu(
+      device, args, input, input.elements,
+      SaturatingProduct(
+          absl::MakeConstSpan(input.dims).subspan(search->axis + 1)),
+      cost);
   return cost;
 }
 

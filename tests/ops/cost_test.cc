@@ -4,6 +4,7 @@
 // one that goes by sizes of tensors by having no attribute that loops go by.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -46,6 +47,19 @@ struct Example {
   std::vector<std::vector<int64_t>> host_ints = {};
   bool once = false;
 };
+
+// From the beginning to the end of one axis of three.
+Example SliceBy(int64_t step, const Dims& input, const Dims& output,
+                int64_t operations) {
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  return {
+      .node = Node("Slice"),
+      .inputs = {input, {1}, {1}, {1}, {1}},
+      .outputs = {output},
+      .operations = operations,
+      .host_ints = {
+          {}, {step > 0 ? 0 : most}, {step > 0 ? most : -most}, {2}, {step}}};
+}
 
 std::vector<Example> Examples() {
   using List = std::vector<int64_t>;
@@ -178,6 +192,19 @@ std::vector<Example> Examples() {
        {{2, 3, 2}},
        2 * 3 * 80 - (1 << 19) - 3},
       {Node("GlobalAveragePool"), {{2, 3, 4, 5}}, {{2, 3, 1, 1}}, 6 * 20},
+      // Only their outputs and each row of theirs, and elements that lie apart
+      // where no cache holds them.
+      SliceBy(2, {4, 5, 8}, {4, 5, 4}, 20 * 3 * 6 - 164),
+      SliceBy(16, {4, 5, 64}, {4, 5, 4}, 20 * 3 * 6 - 1284),
+      SliceBy(16, {1, 1 << 14, 64}, {1, 1 << 14, 4},
+              (1 << 14) * (3 * 6 + 4 * 20 - 64) - 4),
+      SliceBy(-16, {1, 1 << 14, 64}, {1, 1 << 14, 4},
+              (1 << 14) * (3 * 6 + 4 * 20 - 64) - 4),
+      SliceBy(8, {1, 1 << 14, 64}, {1, 1 << 14, 8},
+              (1 << 14) * (3 * 6 - 64) - 4),
+      // Steps of rows.
+      SliceBy(64, {1, 1 << 14, 64}, {1, 1 << 14, 1},
+              (1 << 14) * 20 + 3 * 6 * 1 - ((1 << 14) * 64) - 4),
       // Only its output, and each row, of one element here.
       {Node("Pad"), {{4, 5, 1}, {6}}, {{6, 5, 1}}, 30 * 3 * 6 - 26},
       // Only their outputs, and each piece.
@@ -209,6 +236,15 @@ std::vector<Example> Examples() {
        {{0, 6442450944, 2147483648}},
        0},
   };
+  // The same along an axis that no cache holds.
+  examples.push_back({Node("ArgMax", Attrs({{"axis", int64_t{0}}})),
+                      {{1 << 14, 32}},
+                      {{1, 32}},
+                      (1 << 14) * 20 + 32 * 20 + (1 << 19) * 20});
+  examples.push_back({Node("ArgMax", Attrs({{"axis", int64_t{1}}})),
+                      {{1 << 14, 32}},
+                      {{1 << 14, 1}},
+                      (1 << 14) * 20 + (1 << 14) * 20});
   const auto registry = MakeOpRegistry();
   for (const OpDef* def : registry->List()) {
     if (def->name.rfind("Reduce", 0) == 0 || def->name.rfind("Arg", 0) == 0) {
@@ -378,6 +414,9 @@ TEST(CostTest, ShortRowsTakeACpuAsLongAsLongerOnes) {
   EXPECT_EQ(
       operations(ElementwiseCost, {row, matrix}, matrix, DeviceKind::kCuda),
       36);
+  // With many operands each has a row to find.
+  EXPECT_EQ(operations(ElementwiseCost, {row, matrix, column, matrix}, matrix),
+            4 * 18 + 9 * 40);
   // What is the same for all, or one for each, makes one row.
   EXPECT_EQ(operations(ElementwiseCost, {{1, 1}, matrix}, matrix), 36);
   EXPECT_EQ(operations(ElementwiseCost, {matrix, matrix}, matrix), 36);
