@@ -20,8 +20,8 @@ absl::Status Short(absl::Status status, const char* reason,
 
 }  // namespace
 
-std::string_view DeviceKindName(DeviceKind kind) {
-  switch (kind) {
+std::string_view KernelsName(const DeviceInfo& info) {
+  switch (info.kind) {
     case DeviceKind::kCpu:
       return "cpu";
     case DeviceKind::kCuda:
@@ -30,8 +30,12 @@ std::string_view DeviceKindName(DeviceKind kind) {
   return "";
 }
 
+bool ShareKernels(const DeviceInfo& a, const DeviceInfo& b) {
+  return a.kind == b.kind;
+}
+
 std::string DeviceName(const DeviceInfo& info) {
-  std::string name(DeviceKindName(info.kind));
+  std::string name(KernelsName(info));
   if (info.kind == DeviceKind::kCpu && info.ordinal == 0) return name;
   return absl::StrCat(name, ":", info.ordinal);
 }

@@ -19,16 +19,23 @@
 
 namespace weir {
 
-// Whose kernels an operator needs, and with them its costs. What a device does
-// is asked of the device itself, not told from its kind.
+// Whose kernels an operator needs. What a device does is asked of the device
+// itself, not told from its kind.
 enum class DeviceKind : uint8_t { kCpu = 0, kCuda = 1 };
 inline constexpr int kDeviceKinds = 2;
 
-// "cpu" or "cuda".
-WEIR_EXPORT std::string_view DeviceKindName(DeviceKind kind);
+// How a device goes through what a kernel computes, by which goes how long that
+// takes.
+enum class Pace : uint8_t {
+  // Element by element: each takes its time, and so does each row of them.
+  kInTurn,
+  // Some thousand elements at a time: few take as long as many.
+  kSideBySide,
+};
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::kCpu;
+  Pace pace = Pace::kInTurn;
   int ordinal = 0;             // as the driver numbers what is visible
   std::string uuid;            // "GPU-..." or "CPU-..." (from the machine id)
   std::string name;            // marketing name
@@ -43,6 +50,11 @@ struct DeviceInfo {
   // does in a time that somebody waits.
   int64_t default_max_operations = 100'000'000'000'000;
 };
+
+// What the kernels that serve it are called: "cpu" or "cuda".
+WEIR_EXPORT std::string_view KernelsName(const DeviceInfo& info);
+// Whether one set of kernels serves both.
+WEIR_EXPORT bool ShareKernels(const DeviceInfo& a, const DeviceInfo& b);
 
 // "cpu" or "cuda:0"; of several CPUs in one process, in tests, "cpu:1".
 WEIR_EXPORT std::string DeviceName(const DeviceInfo& info);

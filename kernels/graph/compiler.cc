@@ -52,8 +52,8 @@ class Folder {
       if (output.bytes > kMaxFoldedBytes) return Leave();
       bytes += output.bytes;
     }
-    const DeviceKind kind = host_.device().info().kind;
-    if (!registry_.HasKernel(kind, node.info.domain, node.info.op)) {
+    if (!registry_.HasKernel(host_.device().info(), node.info.domain,
+                             node.info.op)) {
       return Leave();
     }
     auto kernel = registry_.CreateKernel(node.info, host_.device());
@@ -108,9 +108,9 @@ class Compiler {
           return folder.Fold(node, inputs, outputs, core_->graph.digests);
         },
         [this] { return CheckStop(); }));
-    const DeviceKind kind = core_->device->info().kind;
-    FuseNodes(core_->graph, registry_, kind);
-    ChooseLayouts(core_->graph, registry_, kind, core_->host_kind());
+    const DeviceInfo& device = core_->device->info();
+    FuseNodes(core_->graph, registry_, device);
+    ChooseLayouts(core_->graph, registry_, device, core_->host_info());
     Declare(graph);
     WEIR_RETURN_IF_ERROR(CheckDeclaredOutputs(graph));
     FindRoots();
@@ -289,7 +289,7 @@ class Compiler {
     const bool possible =
         !node.def->random && !node.def->test_only &&
         (compiled(position).alias ||
-         registry_.HasKernel(core_->host_kind(), node.info.domain,
+         registry_.HasKernel(core_->host_info(), node.info.domain,
                              node.info.op)) &&
         std::none_of(node.outputs.begin(), node.outputs.end(),
                      [&](int id) { return TooManyElements(value(id)); });
@@ -395,10 +395,12 @@ class Compiler {
         auto kernel = registry_.CreateKernel(node.info, *core_->device);
         if (!kernel.ok()) return WithCallSite(kernel.status(), node.call_site);
         to.kernel = *std::move(kernel);
+        to.scratch_bytes =
+            registry_.Traits(core_->device->info(), node.info).scratch_bytes;
       }
       if (!computable) continue;
       const bool has_kernel = registry_.HasKernel(
-          core_->host_kind(), node.info.domain, node.info.op);
+          core_->host_info(), node.info.domain, node.info.op);
       if (has_kernel && !(shared && to.kernel != nullptr)) {
         auto kernel = registry_.CreateKernel(node.info, core_->host.device());
         if (kernel.ok()) {

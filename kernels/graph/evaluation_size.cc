@@ -36,8 +36,8 @@ bool IsHalf(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16;
 }
 
-int64_t OnAGpu(const LoweredNode& node, int64_t operations,
-               absl::Span<const TensorMeta> outputs) {
+int64_t SideBySide(const LoweredNode& node, int64_t operations,
+                   absl::Span<const TensorMeta> outputs) {
   int64_t elements = 0;
   for (const TensorMeta& output : outputs) elements += output.elements;
   if (node.def->test_only || elements == 0 || elements >= kElementsSideBySide) {
@@ -73,14 +73,14 @@ EvaluationLimits Resolve(const EvaluationLimits& limits,
 }
 
 NodeCost CostOf(
-    const LoweredNode& node, DeviceKind device,
-    absl::Span<const TensorMeta> inputs, absl::Span<const TensorMeta> outputs,
+    const LoweredNode& node, Pace pace, absl::Span<const TensorMeta> inputs,
+    absl::Span<const TensorMeta> outputs,
     absl::Span<const std::optional<std::vector<int64_t>>> host_ints) {
   std::vector<std::vector<int64_t>> ints(host_ints.size());
   for (size_t i = 0; i < ints.size(); ++i) {
     if (host_ints[i].has_value()) ints[i] = *host_ints[i];
   }
-  return node.def->cost(node.info, device, {inputs, outputs, ints});
+  return node.def->cost(node.info, pace, {inputs, outputs, ints});
 }
 
 int64_t CpuOperations(const LoweredNode& node, int64_t operations,
@@ -98,12 +98,12 @@ int64_t CpuOperations(const LoweredNode& node, int64_t operations,
   return SaturatingMul(operations, weight);
 }
 
-absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
+absl::Status EvaluationSize::AddNode(const LoweredNode& node, Pace pace,
                                      const NodeCost& cost,
                                      absl::Span<const TensorMeta> outputs) {
-  const int64_t operations = device == DeviceKind::kCpu
+  const int64_t operations = pace == Pace::kInTurn
                                  ? CpuOperations(node, cost.operations, outputs)
-                                 : OnAGpu(node, cost.operations, outputs);
+                                 : SideBySide(node, cost.operations, outputs);
   operations_ = SaturatingAdd(operations_, operations);
   if (operations > longest_operations_) {
     longest_operations_ = operations;
@@ -117,8 +117,7 @@ absl::Status EvaluationSize::AddNode(const LoweredNode& node, DeviceKind device,
       *longest_);
 }
 
-absl::Status EvaluationSize::AddIfKnown(const LoweredNode& node,
-                                        DeviceKind device,
+absl::Status EvaluationSize::AddIfKnown(const LoweredNode& node, Pace pace,
                                         const NodeInputs& inputs,
                                         absl::Span<const TypedShape> outputs) {
   std::vector<TensorMeta> input_metas(node.inputs.size());
@@ -135,8 +134,8 @@ absl::Status EvaluationSize::AddIfKnown(const LoweredNode& node,
     output_metas.push_back(MakeMeta(output.dtype, *std::move(dims)));
   }
   return AddNode(
-      node, device,
-      CostOf(node, device, input_metas, output_metas, inputs.host_ints),
+      node, pace,
+      CostOf(node, pace, input_metas, output_metas, inputs.host_ints),
       output_metas);
 }
 

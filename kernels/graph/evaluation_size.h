@@ -17,10 +17,10 @@
 
 namespace weir {
 
-// What `node` takes on `device`. `host_ints` are empty where not known.
+// What `node` takes at this pace. `host_ints` are empty where not known.
 NodeCost CostOf(
-    const LoweredNode& node, DeviceKind device,
-    absl::Span<const TensorMeta> inputs, absl::Span<const TensorMeta> outputs,
+    const LoweredNode& node, Pace pace, absl::Span<const TensorMeta> inputs,
+    absl::Span<const TensorMeta> outputs,
     absl::Span<const std::optional<std::vector<int64_t>>> host_ints);
 
 // Of `operations`, a node's cost, what counts on a CPU: see OpDef::cpu_weight.
@@ -32,14 +32,13 @@ class EvaluationSize {
   // `limits` are resolved.
   explicit EvaluationSize(const EvaluationLimits& limits) : limits_(limits) {}
 
-  // Counts the node's operations, on a CPU by their weight (OpDef::cpu_weight).
-  // On a GPU a thread makes an element, and what makes fewer than
+  // Counts the node's operations: in turn by their weight (OpDef::cpu_weight);
+  // side by side a thread makes an element, and what makes fewer than
   // kElementsSideBySide takes as long as so many.
-  absl::Status AddNode(const LoweredNode& node, DeviceKind device,
-                       const NodeCost& cost,
+  absl::Status AddNode(const LoweredNode& node, Pace pace, const NodeCost& cost,
                        absl::Span<const TensorMeta> outputs);
   // The same if all shapes are known, else nothing.
-  absl::Status AddIfKnown(const LoweredNode& node, DeviceKind device,
+  absl::Status AddIfKnown(const LoweredNode& node, Pace pace,
                           const NodeInputs& inputs,
                           absl::Span<const TypedShape> outputs);
   // `producer` is null for an input or a constant.

@@ -47,7 +47,6 @@ absl::Status NoSuchThing() {
 
 DeviceInfo HostInfo() {
   DeviceInfo info;
-  info.kind = DeviceKind::kCpu;
   info.uuid = "CPU-planner";
   info.name = "planner";
   info.multiprocessors = 1;
@@ -204,7 +203,7 @@ NodeCost HostEvaluator::CostOf(
     const LoweredNode& node, absl::Span<const TensorMeta> inputs,
     absl::Span<const TensorMeta> outputs,
     absl::Span<const std::vector<int64_t>> host_ints) {
-  NodeCost cost = node.def->cost(node.info, DeviceKind::kCpu,
+  NodeCost cost = node.def->cost(node.info, Pace::kInTurn,
                                  {.inputs = inputs,
                                   .outputs = outputs,
                                   .host_ints = host_ints,

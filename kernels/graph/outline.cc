@@ -20,8 +20,7 @@ constexpr char kCopy[] = "copy";
 constexpr size_t kOperandBytes = 256;
 
 std::string KernelName(const ProgramCore& core, const std::string& name) {
-  return absl::StrCat(AbslView(DeviceKindName(core.device->info().kind)), "/",
-                      name);
+  return absl::StrCat(AbslView(KernelsName(core.device->info())), "/", name);
 }
 
 // In the planner's way: a step for each kernel, then copies of what no step
@@ -222,7 +221,7 @@ absl::Status Outliner::Infer(size_t position) {
     shape(node.outputs[i]) = outputs[i].shape;
   }
   if (core_.nodes[position].alias) return absl::OkStatus();
-  return size_.AddIfKnown(node, core_.device->info().kind, {shapes, host_ints},
+  return size_.AddIfKnown(node, core_.device->info().pace, {shapes, host_ints},
                           outputs);
 }
 

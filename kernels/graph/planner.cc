@@ -235,9 +235,9 @@ absl::Status Planner::PlanNode(size_t position) {
   if (compiled.alias) return ShareInput(node);
   std::vector<TensorMeta> metas;
   for (int id : node.outputs) metas.push_back(value(id).meta);
-  const DeviceKind kind = core_->device->info().kind;
-  const NodeCost cost = CostOf(node, kind, input_metas_, metas, host_ints_);
-  WEIR_RETURN_IF_ERROR(size_.AddNode(node, kind, cost, metas));
+  const Pace pace = core_->device->info().pace;
+  const NodeCost cost = CostOf(node, pace, input_metas_, metas, host_ints_);
+  WEIR_RETURN_IF_ERROR(size_.AddNode(node, pace, cost, metas));
   WEIR_ASSIGN_OR_RETURN(const bool done, EvaluateOnHost(position));
   if (done) return absl::OkStatus();
   if (compiled.must_be_on_host) {
@@ -247,7 +247,7 @@ absl::Status Planner::PlanNode(size_t position) {
         node);
   }
   if (!compiled.on_device) return absl::OkStatus();
-  return AddStep(position, cost);
+  return AddStep(position, cost, metas);
 }
 
 absl::Status Planner::ShareInput(const LoweredNode& node) {
@@ -320,7 +320,8 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   return true;
 }
 
-absl::Status Planner::AddStep(size_t position, const NodeCost& cost) {
+absl::Status Planner::AddStep(size_t position, const NodeCost& cost,
+                              absl::Span<const TensorMeta> outputs) {
   const LoweredNode& node = graph().nodes[position];
   const int step = static_cast<int>(drafts_.size());
   int64_t elements = 0;
@@ -344,7 +345,11 @@ absl::Status Planner::AddStep(size_t position, const NodeCost& cost) {
   computing_ns_ =
       SaturatingAdd(computing_ns_, ComputingNanos(cost.operations, elements));
   draft.inputs = node.inputs;
-  draft.scratch_bytes = cost.scratch_bytes;
+  const auto scratch_bytes = core_->nodes[position].scratch_bytes;
+  draft.scratch_bytes =
+      scratch_bytes == nullptr
+          ? cost.scratch_bytes
+          : scratch_bytes(node.info, {input_metas_, outputs, draft.host_ints});
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue || node.IsHostInput(i)) continue;
     Value& source = value(root(node.inputs[i]));

@@ -66,7 +66,8 @@ class Planner {
   absl::Status CheckInput(size_t i, const HostTensor& input) const;
   absl::Status PlanNode(size_t position);
   absl::Status ReadHostInputs(const LoweredNode& node);
-  absl::Status AddStep(size_t position, const NodeCost& cost);
+  absl::Status AddStep(size_t position, const NodeCost& cost,
+                       absl::Span<const TensorMeta> outputs);
   absl::StatusOr<bool> EvaluateOnHost(size_t position);
   absl::Status ShareInput(const LoweredNode& node);
   absl::Status PlaceOutputs();

@@ -35,7 +35,10 @@ struct CompiledNode {
   bool must_be_on_host = false;
   // Output 0 is input 0 under another shape: no step.
   bool alias = false;
-  std::unique_ptr<const Kernel> kernel;       // of the program's device
+  std::unique_ptr<const Kernel> kernel;  // of the program's device
+  // That one's KernelTraits::scratch_bytes.
+  int64_t (*scratch_bytes)(const NodeInfo& node,
+                           const PlanArgs& args) = nullptr;
   std::unique_ptr<const Kernel> host_kernel;  // of the CPU, if it may be needed
 };
 
@@ -76,10 +79,10 @@ struct ProgramCore {
   mutable ByteCharge charge;
 
   // Whose kernels the host runs.
-  DeviceKind host_kind() const { return host.device().info().kind; }
+  const DeviceInfo& host_info() const { return host.device().info(); }
   // The device's kernels are those: they serve the host too.
   bool host_shares_kernels() const {
-    return device->info().kind == host_kind();
+    return ShareKernels(device->info(), host_info());
   }
 
   Device* device = nullptr;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
@@ -78,8 +79,6 @@ absl::Status InferConv(InferContext& context) {
   return absl::OkStatus();
 }
 
-size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // With what aligns them.
 int64_t FloatsAtMost(int64_t elements) {
   return SaturatingAdd(SaturatingMul(elements, sizeof(float)), 255);
@@ -95,23 +94,23 @@ constexpr int64_t kTapOperations = 20;
 constexpr int64_t kBiasOperations = 100;
 
 // The CPU lays inputs and outputs out anew, which takes as long as moving
-// elements, and computes in float what is a half type. What cuDNN takes beside
-// it is known once it is asked.
-NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
-                  const PlanArgs& args) {
+// elements, and computes in float what is a half type.
+NodeCost ConvCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   const TensorMeta& x = args.inputs[0];
   const TensorMeta& w = args.inputs[1];
   const TensorMeta& y = args.outputs[0];
-  NodeCost cost = LinearCost(node, device, args);
+  NodeCost cost = LinearCost(node, pace, args);
   const int64_t taps = w.dims[0] == 0 ? 0 : w.elements / w.dims[0];
   int64_t products = SaturatingMul(
-      y.elements,
-      taps > 0 || device != DeviceKind::kCpu ? taps : kBiasOperations);
-  const auto take = [&cost](int64_t bytes) {
-    cost.scratch_bytes = SaturatingAdd(cost.scratch_bytes, bytes);
-  };
+      y.elements, taps > 0 || pace != Pace::kInTurn ? taps : kBiasOperations);
   const bool half = ComputeType(x.dtype) != x.dtype;
-  if (device == DeviceKind::kCpu) {
+  for (int copies = half ? 2 : 1; copies > 0; --copies) {
+    for (const TensorMeta* meta : {&x, &w, &y}) {
+      cost.scratch_bytes =
+          SaturatingAdd(cost.scratch_bytes, FloatsAtMost(meta->elements));
+    }
+  }
+  if (pace == Pace::kInTurn) {
     // Without the library; those of doubles whoever adds costs up weighs.
     const bool own = args.once || x.dtype == DType::kDouble;
     if (args.once && x.dtype != DType::kDouble) {
@@ -126,19 +125,11 @@ NodeCost ConvCost(const NodeInfo& node, DeviceKind device,
                       kElementCpuWeight + (half ? kHalfTypeCpuWeight : 0)),
         products);
     if (!own) {
-      AddOnACpu(device, args, x.dims[0], kImageOperations, cost);
-    }
-    for (int copies = half ? 2 : 1; copies > 0; --copies) {
-      take(FloatsAtMost(x.elements));
-      take(FloatsAtMost(w.elements));
-      take(FloatsAtMost(y.elements));
+      AddInTurn(pace, args, x.dims[0], kImageOperations, cost);
     }
     return cost;
   }
   cost.operations = SaturatingAdd(cost.operations, products);
-  // A bias of zeros where only a residual is added.
-  take(SaturatingAdd(
-      SaturatingMul(w.dims[0], static_cast<int64_t>(SizeOf(x.dtype))), 255));
   return cost;
 }
 
@@ -316,7 +307,8 @@ void FinishAll(const onednn::ConvolutionSpec& spec, CpuTeam* team,
 }
 
 size_t FloatBytes(int64_t elements) {
-  return AlignUp(static_cast<size_t>(elements) * sizeof(float));
+  return AlignUp(static_cast<size_t>(elements) * sizeof(float),
+                 kVectorAlignment);
 }
 
 // float by oneDNN, or without it by loops of our own, as for a plan that runs
@@ -399,7 +391,8 @@ class FloatConvolution : public KernelPlan {
 
   size_t OwnBytes() const {
     if (convolution_ != nullptr) {
-      return AlignUp(convolution_->scratch_bytes(weights_ == nullptr));
+      return AlignUp(convolution_->scratch_bytes(weights_ == nullptr),
+                     kVectorAlignment);
     }
     return spec_.channels_last
                ? FloatBytes(elements_[0]) + FloatBytes(output_elements_)

@@ -1,3 +1,5 @@
+#include "kernels/ops/decode_image.h"
+
 #include <algorithm>
 #include <bit>
 #include <memory>
@@ -185,11 +187,6 @@ absl::Status InferDecodeImage(InferContext& context) {
   return absl::OkStatus();
 }
 
-int64_t FilesOf(const PlanArgs& args) {
-  const Dims& out = args.outputs[0].dims;
-  return out.size() == 4 ? out[0] : 1;
-}
-
 // How many of `files` the CPU decodes at a time, each in a thread of its own.
 int64_t DecodedAtOnce(int64_t files) {
   static const int64_t threads = CpuQuota();
@@ -198,35 +195,24 @@ int64_t DecodedAtOnce(int64_t files) {
 
 // What the CPU's decoders take while they run.
 int64_t CpuDecoderBytes(const PlanArgs& args) {
-  const std::vector<int64_t>* const digest = DigestOf(args);
-  if (digest == nullptr) return 0;
-  return SaturatingMul((*digest)[2], DecodedAtOnce(FilesOf(args)));
+  return SaturatingMul(DecoderBytesOf(args), DecodedAtOnce(FilesOf(args)));
 }
 
-// On the CPU: what a picture takes however small it is.
+// In turn: what a picture takes however small it is.
 constexpr int64_t kOperationsOfPicture = 5000;
 
-// CUDA turns pictures upright one after the other, out of scratch memory, and
-// decodes on the host what nvJPEG does not know.
-NodeCost DecodeImageCost(const NodeInfo& node, DeviceKind device,
+NodeCost DecodeImageCost(const NodeInfo& node, Pace pace,
                          const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
-  const TensorMeta& out = args.outputs[0];
+  NodeCost cost = LinearCost(node, pace, args);
   const std::vector<int64_t>* const digest = DigestOf(args);
-  const int64_t pictures = FilesOf(args);
   if (digest != nullptr) {
     cost.operations = SaturatingAdd(cost.operations, (*digest)[3]);
   }
-  if (device == DeviceKind::kCuda) {
-    cost.scratch_bytes = pictures == 0 ? 0 : out.elements / pictures;
-    if (digest != nullptr) {
-      cost.scratch_bytes = SaturatingAdd(cost.scratch_bytes, (*digest)[2]);
-    }
-  } else {
+  if (pace == Pace::kInTurn) {
     cost.operations = SaturatingAdd(
-        cost.operations, SaturatingMul(pictures, kOperationsOfPicture));
-    cost.scratch_bytes = CpuDecoderBytes(args);
+        cost.operations, SaturatingMul(FilesOf(args), kOperationsOfPicture));
   }
+  cost.scratch_bytes = CpuDecoderBytes(args);
   return cost;
 }
 
@@ -309,6 +295,16 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeDecodeImageKernel(
 }
 
 }  // namespace
+
+int64_t FilesOf(const PlanArgs& args) {
+  const Dims& out = args.outputs[0].dims;
+  return out.size() == 4 ? out[0] : 1;
+}
+
+int64_t DecoderBytesOf(const PlanArgs& args) {
+  const std::vector<int64_t>* const digest = DigestOf(args);
+  return digest == nullptr ? 0 : (*digest)[2];
+}
 
 absl::Status Register_weir_DecodeImage(OpRegistry& registry) {
   OpDef def;

@@ -10,7 +10,7 @@
 namespace weir {
 namespace {
 
-NodeCost FusedElementwiseCost(const NodeInfo& node, DeviceKind,
+NodeCost FusedElementwiseCost(const NodeInfo& node, Pace,
                               const PlanArgs& args) {
   NodeCost cost;
   cost.operations =

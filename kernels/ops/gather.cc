@@ -36,13 +36,12 @@ absl::Status InferGather(InferContext& context) {
 }
 
 // An index into what no cache holds waits for the memory.
-NodeCost GatherCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
+NodeCost GatherCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   constexpr int64_t kUncachedOperations = 80;
-  NodeCost cost = OutputCost(node, device, args);
+  NodeCost cost = OutputCost(node, pace, args);
   const auto shape = GatherShapeOf(node, args);
   if (!shape.ok() || args.inputs[0].bytes <= kCachedBytes) return cost;
-  AddOnACpu(device, args, shape->rows(), kUncachedOperations, cost);
+  AddInTurn(pace, args, shape->rows(), kUncachedOperations, cost);
   return cost;
 }
 

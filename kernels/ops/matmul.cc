@@ -107,8 +107,9 @@ absl::Status InferGemm(InferContext& context) {
 
 // -- Cost ---------------------------------------------------------------------
 
-// Outputs of m x n matrices for which a GPU computes sums: whole tiles, however
-// little of them is asked for. A few tiles are as little as a few outputs are.
+// Outputs of m x n matrices for which sums are computed side by side: whole
+// tiles, however little of them is asked for. A few tiles are as little as a
+// few outputs are.
 int64_t SumsInTiles(int64_t outputs, int64_t m, int64_t n) {
   constexpr int64_t kTile = 16;
   if (outputs == 0) return 0;
@@ -126,23 +127,22 @@ constexpr int64_t kMatrixOperations = 500;
 
 // Of sums of `k` products, for matrices of m x n. The CPU takes as long for
 // each element of operands and result as to move one, and widens half types.
-NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
-                     const PlanArgs& args, int64_t m, int64_t n, int64_t k) {
-  NodeCost cost = LinearCost(node, device, args);
+NodeCost ProductCost(const NodeInfo& node, Pace pace, const PlanArgs& args,
+                     int64_t m, int64_t n, int64_t k) {
+  NodeCost cost = LinearCost(node, pace, args);
   const DType dtype = args.inputs[0].dtype;
-  const bool widens = device == DeviceKind::kCpu && ComputeType(dtype) != dtype;
-  if (device == DeviceKind::kCpu) {
+  const bool widens = ComputeType(dtype) != dtype;
+  const bool in_turn = pace == Pace::kInTurn;
+  if (in_turn) {
     cost.operations = SaturatingMul(
         cost.operations, kElementCpuWeight + (widens ? kHalfTypeCpuWeight : 0));
   }
   const int64_t outputs = args.outputs[0].elements;
   cost.operations = SaturatingAdd(
       cost.operations,
-      SaturatingMul(
-          device == DeviceKind::kCpu ? outputs : SumsInTiles(outputs, m, n),
-          k));
+      SaturatingMul(in_turn ? outputs : SumsInTiles(outputs, m, n), k));
   const int64_t matrices = outputs == 0 ? 0 : outputs / m / n;
-  if (matrices > 1) AddOnACpu(device, args, matrices, kMatrixOperations, cost);
+  if (matrices > 1) AddInTurn(pace, args, matrices, kMatrixOperations, cost);
   if (!widens) return cost;
   for (const absl::Span<const TensorMeta> metas : {args.inputs, args.outputs}) {
     for (const TensorMeta& meta : metas) {
@@ -153,18 +153,16 @@ NodeCost ProductCost(const NodeInfo& node, DeviceKind device,
   return cost;
 }
 
-NodeCost MatMulCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
+NodeCost MatMulCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   const ProductShape p =
       MatMulShapeOf(args.inputs[0].dims, args.inputs[1].dims);
-  return ProductCost(node, device, args, p.m, p.n, p.k);
+  return ProductCost(node, pace, args, p.m, p.n, p.k);
 }
 
-NodeCost GemmCost(const NodeInfo& node, DeviceKind device,
-                  const PlanArgs& args) {
+NodeCost GemmCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   const ProductShape p = GemmShapeOf(GemmAttributesOf(node),
                                      args.inputs[0].dims, args.inputs[1].dims);
-  return ProductCost(node, device, args, p.m, p.n, p.k);
+  return ProductCost(node, pace, args, p.m, p.n, p.k);
 }
 
 // -- Kernels ------------------------------------------------------------------

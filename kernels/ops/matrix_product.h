@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/alignment.h"
 #include "kernels/ops/matmul.h"
 #include "kernels/ops/op.h"
 
@@ -15,7 +16,8 @@ namespace weir {
 
 // What so many floats take of scratch memory.
 inline size_t FloatBytes(int64_t elements) {
-  return (static_cast<size_t>(elements) * sizeof(float) + 63) / 64 * 64;
+  return AlignUp(static_cast<size_t>(elements) * sizeof(float),
+                 kVectorAlignment);
 }
 
 // C = alpha * A * B + beta * addend, of inputs 0, 1 and 2 into output 0.

@@ -478,14 +478,13 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSplitKernel(
 }
 
 // Steps along the last axis that the output has more than one element of.
-NodeCost SliceCost(const NodeInfo& node, DeviceKind device,
-                   const PlanArgs& args) {
-  NodeCost cost = RowwiseCost(node, device, args);
+NodeCost SliceCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = RowwiseCost(node, pace, args);
   const auto view = SliceViewOf(node, args);
   if (!view.ok()) return cost;
   for (size_t d = view->dims.size(); d-- > 0;) {
     if (view->dims[d] <= 1) continue;
-    AddStridedOnACpu(device, args, args.inputs[0], args.outputs[0].elements,
+    AddStridedInTurn(pace, args, args.inputs[0], args.outputs[0].elements,
                      view->strides[d], cost);
     break;
   }
@@ -493,39 +492,36 @@ NodeCost SliceCost(const NodeInfo& node, DeviceKind device,
 }
 
 // PadCopy goes over rows of the last axis, however long that is.
-NodeCost PadCost(const NodeInfo& node, DeviceKind device,
-                 const PlanArgs& args) {
+NodeCost PadCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   const TensorMeta& output = args.outputs[0];
   const int64_t length = output.dims.empty() ? 1 : output.dims.back();
-  return RowsCost(node, device, args,
+  return RowsCost(node, pace, args,
                   output.elements / std::max<int64_t>(1, length));
 }
 
 // Concat and Split copy a piece of each of the parts for each place of the
 // axes before theirs.
-NodeCost PiecesCost(DeviceKind device, const PlanArgs& args,
+NodeCost PiecesCost(Pace pace, const PlanArgs& args,
                     const absl::StatusOr<SideBySide>& parts, NodeCost cost) {
   if (!parts.ok()) return cost;
   const int64_t filled =
       std::count_if(parts->widths.begin(), parts->widths.end(),
                     [](int64_t width) { return width > 0; });
-  AddOnACpu(device, args, SaturatingMul(filled, parts->rows), kRowOperations,
+  AddInTurn(pace, args, SaturatingMul(filled, parts->rows), kRowOperations,
             cost);
   return cost;
 }
 
-NodeCost ConcatCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
-  return PiecesCost(device, args,
+NodeCost ConcatCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  return PiecesCost(pace, args,
                     SideBySideOf(node, args.outputs[0], args.inputs),
-                    OutputCost(node, device, args));
+                    OutputCost(node, pace, args));
 }
 
-NodeCost SplitCost(const NodeInfo& node, DeviceKind device,
-                   const PlanArgs& args) {
-  return PiecesCost(device, args,
+NodeCost SplitCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  return PiecesCost(pace, args,
                     SideBySideOf(node, args.inputs[0], args.outputs),
-                    OutputCost(node, device, args));
+                    OutputCost(node, pace, args));
 }
 
 }  // namespace

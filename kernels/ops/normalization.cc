@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/infer.h"
@@ -218,7 +219,7 @@ constexpr int64_t kMaxPieces = 64;
 
 template <typename C>
 size_t RowBytes(int64_t length) {
-  return (static_cast<size_t>(length) * sizeof(C) + 63) / 64 * 64;
+  return AlignUp(static_cast<size_t>(length) * sizeof(C), kVectorAlignment);
 }
 
 // Whether rows of `dtype` are computed in another type.
@@ -378,27 +379,24 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeSoftmaxKernel(
   return std::make_unique<const SoftmaxKernel>(node);
 }
 
-// On a GPU a block of threads makes a row: fewer rows than run side by side
+// Side by side a block of threads makes a row: fewer rows than there are blocks
 // take as long as so many.
-int64_t RowOperations(int64_t operations, DeviceKind device, int64_t rows) {
+int64_t RowOperations(int64_t operations, Pace pace, int64_t rows) {
   constexpr int64_t kRowsSideBySide = 128;
-  if (device == DeviceKind::kCpu || rows == 0) return operations;
+  if (pace == Pace::kInTurn || rows == 0) return operations;
   return SaturatingMul(operations,
                        std::max<int64_t>(1, kRowsSideBySide / rows));
 }
 
-NodeCost SoftmaxCost(const NodeInfo& node, DeviceKind device,
-                     const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+NodeCost SoftmaxCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, pace, args);
   const TensorMeta& x = args.inputs[0];
   const auto shape = SoftmaxShapeOf(node, x.dims);
   if (!shape.ok()) return cost;
-  cost.operations = RowOperations(cost.operations, device, shape->rows());
-  AddOnACpu(device, args, shape->rows(), kRowOperations, cost);
-  if (device == DeviceKind::kCpu) {
-    cost.scratch_bytes =
-        static_cast<int64_t>(SoftmaxPlan(*shape, x.dtype).scratch_bytes());
-  }
+  cost.operations = RowOperations(cost.operations, pace, shape->rows());
+  AddInTurn(pace, args, shape->rows(), kRowOperations, cost);
+  cost.scratch_bytes =
+      static_cast<int64_t>(SoftmaxPlan(*shape, x.dtype).scratch_bytes());
   return cost;
 }
 
@@ -676,26 +674,22 @@ absl::StatusOr<std::unique_ptr<const Kernel>> MakeLayerNormalizationKernel(
   return std::make_unique<const LayerNormalizationKernel>(node);
 }
 
-// CUDA writes scale and bias out too, in their own type.
-NodeCost LayerNormalizationCost(const NodeInfo& node, DeviceKind device,
+NodeCost LayerNormalizationCost(const NodeInfo& node, Pace pace,
                                 const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+  NodeCost cost = LinearCost(node, pace, args);
   auto task = LayerNormTaskOf(node, args);
   if (!task.ok() || task->shape.rows == 0) return cost;
   const int64_t rows = task->shape.rows, length = task->shape.length;
-  cost.operations = RowOperations(cost.operations, device, rows);
-  AddOnACpu(device, args, rows, kRowOperations, cost);
+  cost.operations = RowOperations(cost.operations, pace, rows);
+  AddInTurn(pace, args, rows, kRowOperations, cost);
   for (const Dims* dims : {&task->scale, &task->bias}) {
     if ((dims == &task->bias && !task->has_bias) || !task->Expands(*dims)) {
       continue;
     }
     cost.operations = SaturatingAdd(cost.operations, length);
   }
-  cost.scratch_bytes =
-      device == DeviceKind::kCpu
-          ? static_cast<int64_t>(
-                LayerNormalizationPlan(*std::move(task)).scratch_bytes())
-          : 2 * (length * static_cast<int64_t>(SizeOf(task->dtype)) + 255);
+  cost.scratch_bytes = static_cast<int64_t>(
+      LayerNormalizationPlan(*std::move(task)).scratch_bytes());
   return cost;
 }
 
@@ -729,11 +723,11 @@ absl::Status InferBatchNormalization(InferContext& context) {
   return absl::OkStatus();
 }
 
-NodeCost BatchNormalizationCost(const NodeInfo& node, DeviceKind device,
+NodeCost BatchNormalizationCost(const NodeInfo& node, Pace pace,
                                 const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+  NodeCost cost = LinearCost(node, pace, args);
   const Dims& x = args.inputs[0].dims;
-  AddOnACpu(device, args, SaturatingMul(x[0], x.size() == 1 ? 1 : x[1]),
+  AddInTurn(pace, args, SaturatingMul(x[0], x.size() == 1 ? 1 : x[1]),
             kRowOperations, cost);
   return cost;
 }

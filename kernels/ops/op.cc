@@ -1,10 +1,7 @@
 #include "kernels/ops/op.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <utility>
-
-#include "kernels/base/saturating.h"
 
 namespace weir {
 namespace {
@@ -87,85 +84,6 @@ std::vector<std::string> Attributes::Strings(std::string_view name) const {
 std::shared_ptr<const Constant> Attributes::Tensor(
     std::string_view name) const {
   return Get<std::shared_ptr<const Constant>>(*this, name, nullptr);
-}
-
-NodeCost OutputCost(const NodeInfo&, DeviceKind, const PlanArgs& args) {
-  NodeCost cost;
-  for (const TensorMeta& output : args.outputs) {
-    cost.operations = SaturatingAdd(cost.operations, output.elements);
-  }
-  return cost;
-}
-
-NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
-  NodeCost cost = OutputCost(node, device, args);
-  for (const TensorMeta& input : args.inputs) {
-    cost.operations = SaturatingAdd(cost.operations, input.elements);
-  }
-  return cost;
-}
-
-void AddOnACpu(DeviceKind device, const PlanArgs& args, int64_t count,
-               int64_t operations, NodeCost& cost) {
-  const bool makes_any =
-      std::any_of(args.outputs.begin(), args.outputs.end(),
-                  [](const TensorMeta& output) { return output.elements > 0; });
-  if (device != DeviceKind::kCpu || !makes_any) return;
-  cost.operations =
-      SaturatingAdd(cost.operations, SaturatingMul(count, operations));
-}
-
-void AddStridedOnACpu(DeviceKind device, const PlanArgs& args,
-                      const TensorMeta& from, int64_t elements, int64_t stride,
-                      NodeCost& cost) {
-  constexpr int64_t kLineBytes = 64;
-  constexpr int64_t kStridedOperations = 20;
-  const int64_t apart =
-      SaturatingMul(std::abs(stride), static_cast<int64_t>(SizeOf(from.dtype)));
-  if (apart < kLineBytes || from.bytes <= kCachedBytes) return;
-  AddOnACpu(device, args, elements, kStridedOperations, cost);
-}
-
-int64_t RowsOf(const TensorMeta& meta) {
-  for (size_t d = meta.dims.size(); d-- > 0;) {
-    if (meta.dims[d] > 1) return meta.elements / meta.dims[d];
-  }
-  return meta.elements;
-}
-
-NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
-                     const PlanArgs& args) {
-  return RowsCost(node, device, args, RowsOf(args.outputs[0]));
-}
-
-NodeCost RowsCost(const NodeInfo& node, DeviceKind device, const PlanArgs& args,
-                  int64_t rows) {
-  // Of a row, to find out where it comes from.
-  constexpr int64_t kAxisOperations = 6;
-  NodeCost cost = OutputCost(node, device, args);
-  const auto rank = static_cast<int64_t>(args.outputs[0].dims.size());
-  AddOnACpu(device, args, rows, kAxisOperations * rank, cost);
-  return cost;
-}
-
-NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
-                         const PlanArgs& args) {
-  NodeCost cost = OutputCost(node, device, args);
-  cost.operations = SaturatingMul(
-      cost.operations,
-      std::max<int64_t>(1, static_cast<int64_t>(args.inputs.size())));
-  const int64_t elements = args.outputs[0].elements;
-  if (std::any_of(args.inputs.begin(), args.inputs.end(),
-                  [elements](const TensorMeta& input) {
-                    return input.elements > 1 && input.elements != elements;
-                  })) {
-    // Where each operand's row begins, and a call for each if they are many.
-    AddOnACpu(device, args, RowsOf(args.outputs[0]),
-              kRowOperations / 2 * static_cast<int64_t>(args.inputs.size()),
-              cost);
-  }
-  return cost;
 }
 
 std::unique_ptr<const KernelPlan> MakePlan(PlannedRun planned) {

@@ -25,6 +25,8 @@
 #include "kernels/base/export.h"
 #include "kernels/device/cpu_team.h"
 #include "kernels/device/device.h"
+#include "kernels/ops/cost.h"
+#include "kernels/ops/digest_budget.h"
 #include "kernels/ops/shared_hold.h"
 #include "kernels/tensor/shape.h"
 #include "kernels/tensor/tensor.h"
@@ -149,22 +151,6 @@ struct PlanArgs {
     return i < constants.size() ? constants[i] : nullptr;
   }
 };
-
-// What one node takes on a device, told from shapes and attributes before
-// anything is planned (kernels/base/saturating.h: counts never wrap).
-struct NodeCost {
-  // An element that is read, computed or moved is one operation, and so is a
-  // multiplication with its addition. A CPU takes longer for some, which
-  // whoever adds costs up weighs: see OpDef::cpu_weight.
-  int64_t operations = 0;
-  // Memory beside inputs and outputs while it runs, at most; what a library
-  // asks for when it is planned comes on top.
-  int64_t scratch_bytes = 0;
-};
-
-// On a GPU what makes fewer elements takes as long as so many, and whoever adds
-// costs up charges it so.
-inline constexpr int64_t kElementsSideBySide = 10'000;
 
 // Draws are Philox(seed, stream, index) with stream = ordinal << 44 | row, so
 // that a row's numbers do not depend on its neighbors (see
@@ -313,75 +299,6 @@ struct ScalarExpression {
 // The text of kernels/ops/scalar_functions.h.
 WEIR_EXPORT std::string_view ScalarFunctionsSource();
 
-// The cost of what reads its inputs and writes its outputs a few times over,
-// whatever its attributes say; no scratch.
-WEIR_EXPORT NodeCost LinearCost(const NodeInfo& node, DeviceKind device,
-                                const PlanArgs& args);
-// For what writes its outputs alone in full and need not read its inputs.
-WEIR_EXPORT NodeCost OutputCost(const NodeInfo& node, DeviceKind device,
-                                const PlanArgs& args);
-
-// For what finds out for each row of its output, axis by axis, where it comes
-// from.
-WEIR_EXPORT NodeCost RowwiseCost(const NodeInfo& node, DeviceKind device,
-                                 const PlanArgs& args);
-// The same for an output that is copied in so many rows.
-WEIR_EXPORT NodeCost RowsCost(const NodeInfo& node, DeviceKind device,
-                              const PlanArgs& args, int64_t rows);
-
-// For what computes each element of its output from one of each input.
-WEIR_EXPORT NodeCost ElementwiseCost(const NodeInfo& node, DeviceKind device,
-                                     const PlanArgs& args);
-
-// Adds what each of `count` rows, pictures or matrices takes a CPU however
-// small it is, as so many operations of their own.
-WEIR_EXPORT void AddOnACpu(DeviceKind device, const PlanArgs& args,
-                           int64_t count, int64_t operations, NodeCost& cost);
-// About 20 ns, for most rows.
-inline constexpr int64_t kRowOperations = 20;
-// A tensor of more bytes is in no cache: a CPU waits for each element that is
-// read where no other was read close by.
-inline constexpr size_t kCachedBytes = size_t{1} << 20;
-// The same for `elements` of `from` that lie `stride` elements apart.
-WEIR_EXPORT void AddStridedOnACpu(DeviceKind device, const PlanArgs& args,
-                                  const TensorMeta& from, int64_t elements,
-                                  int64_t stride, NodeCost& cost);
-// Of a dense tensor, as long as its last axis with more than one element.
-WEIR_EXPORT int64_t RowsOf(const TensorMeta& meta);
-
-// On a GPU: what one long reduction in two steps holds between them, 16 bytes
-// for 64 elements or more.
-constexpr int64_t PartialResultBytes(int64_t elements) {
-  return elements / 4 + 512;
-}
-
-// What the digests of one plan's inputs read in all, counted in parts of some
-// nanoseconds: a segment of a picture's header is one.
-inline constexpr int64_t kMaxDigestParts = int64_t{1} << 20;
-// The same on a thread that others wait for.
-inline constexpr int64_t kQuickDigestParts = int64_t{1} << 16;
-class DigestBudget {
- public:
-  explicit DigestBudget(int64_t parts = kMaxDigestParts) : left_(parts) {}
-  // False, also from then on, if there are not so many left.
-  bool Take(int64_t parts) {
-    return (left_ = left_ < parts ? -1 : left_ - parts) >= 0;
-  }
-
- private:
-  int64_t left_;
-};
-
-// OpDef::cpu_weight, of a product with its addition (at most 0.1 ns, of a
-// matrix; some times that where no library has double and integers), of an
-// element that is moved, compared or added (1 ns), and of one that a function
-// of the C library or as costly a one is made of (25 ns).
-inline constexpr int64_t kProductCpuWeight = 1;
-inline constexpr int64_t kOwnProductCpuWeight = 5;
-inline constexpr int64_t kElementCpuWeight = 10;
-inline constexpr int64_t kFunctionCpuWeight = 250;
-inline constexpr int64_t kHalfTypeCpuWeight = 90;
-
 struct OpDef {
   std::string_view domain;
   std::string_view name;
@@ -421,7 +338,7 @@ struct OpDef {
   // Needed: an evaluation's size is the sum of its nodes'. Loops that are not
   // bounded by the operands (windows, inner sizes of products) are counted
   // here. Called with what inference has accepted.
-  NodeCost (*cost)(const NodeInfo& node, DeviceKind device,
+  NodeCost (*cost)(const NodeInfo& node, Pace pace,
                    const PlanArgs& args) = nullptr;
   // How long one of `cost`'s operations takes a CPU, as a multiple of a
   // product's; kHalfTypeCpuWeight comes on top with half types, which are

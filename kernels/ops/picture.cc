@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
+#include "kernels/base/alignment.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
@@ -26,8 +27,6 @@ constexpr TypeSet kPixelTypes = {DType::kUint8, DType::kFloat};
 constexpr TypeSet kFlagTypes = {DType::kBool, DType::kInt32};
 
 constexpr int64_t kMaxChannels = 65536;
-
-size_t AlignUp(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // -- Inference ----------------------------------------------------------------
 
@@ -199,7 +198,8 @@ class ResizeKernelPlan : public KernelPlan {
  private:
   int64_t Pieces() const { return in_.count * bands_; }
   size_t BandScratchBytes() const {
-    return AlignUp(static_cast<size_t>(scratch_floats_) * sizeof(float));
+    return AlignUp(static_cast<size_t>(scratch_floats_) * sizeof(float),
+                   kVectorAlignment);
   }
 
   template <typename T>
@@ -247,29 +247,27 @@ constexpr int64_t kPixelTableOperations = 15;
 constexpr int64_t kTapTableOperations = 7;
 
 // For what moves pixels.
-NodeCost PictureCost(const NodeInfo& node, DeviceKind device,
-                     const PlanArgs& args) {
-  NodeCost cost = OutputCost(node, device, args);
-  AddOnACpu(device, args, PictureShapeOf(args.inputs[0].dims).count,
+NodeCost PictureCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = OutputCost(node, pace, args);
+  AddInTurn(pace, args, PictureShapeOf(args.inputs[0].dims).count,
             kPictureOperations, cost);
   return cost;
 }
 
 // The vertical pass over the rows that the output needs, then the horizontal
-// one. Between them the CPU holds a row for each piece, CUDA all of it.
-NodeCost ResizeCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+// one. Between them the CPU holds a row for each piece.
+NodeCost ResizeCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, pace, args);
   const PictureShape in = PictureShapeOf(args.inputs[0].dims);
   const PictureShape out = PictureShapeOf(args.outputs[0].dims);
   if (args.outputs[0].elements == 0) return cost;
-  AddOnACpu(device, args, in.count, kPictureOperations, cost);
+  AddInTurn(pace, args, in.count, kPictureOperations, cost);
   const auto geometry = ResizeGeometryOf(node, in.height, in.width);
   const auto filter = ResizeFilterOf(node);
   if (!geometry.ok() || !filter.ok()) return cost;
   if (args.once) {
     for (const image::AxisGeometry* axis : {&geometry->y, &geometry->x}) {
-      AddOnACpu(device, args, axis->out_size,
+      AddInTurn(pace, args, axis->out_size,
                 kPixelTableOperations +
                     kTapTableOperations * image::TapsOf(*axis, *filter),
                 cost);
@@ -284,11 +282,9 @@ NodeCost ResizeCost(const NodeInfo& node, DeviceKind device,
   };
   add(middle, geometry->y, *filter);
   add(args.outputs[0].elements, geometry->x, *filter);
-  const int64_t floats =
-      device == DeviceKind::kCpu
-          ? in.count * std::min(kMaxBands, out.height) * (in.row() + 16)
-          : middle;
-  cost.scratch_bytes = SaturatingMul(floats, sizeof(float));
+  cost.scratch_bytes = SaturatingMul(
+      in.count * std::min(kMaxBands, out.height) * (in.row() + 16),
+      sizeof(float));
   return cost;
 }
 
@@ -531,12 +527,11 @@ class NormalizePlan : public KernelPlan {
 };
 
 // The CPU computes in float what is then rounded.
-NodeCost NormalizeCost(const NodeInfo& node, DeviceKind device,
-                       const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
-  AddOnACpu(device, args, PictureShapeOf(args.inputs[0].dims).count,
+NodeCost NormalizeCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, pace, args);
+  AddInTurn(pace, args, PictureShapeOf(args.inputs[0].dims).count,
             kPictureOperations, cost);
-  if (device == DeviceKind::kCpu && args.outputs[0].dtype != DType::kFloat) {
+  if (args.outputs[0].dtype != DType::kFloat) {
     cost.scratch_bytes = SaturatingMul(args.outputs[0].elements, 4);
   }
   return cost;

@@ -68,10 +68,9 @@ absl::Status InferGlobalPool(InferContext& context) {
 
 // A window has no more taps along an axis than the input has positions for
 // them: what lies in the padding is never looked at.
-NodeCost PoolCost(const NodeInfo& node, DeviceKind device,
-                  const PlanArgs& args) {
+NodeCost PoolCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   const Dims& x = args.inputs[0].dims;
-  NodeCost cost = LinearCost(node, device, args);
+  NodeCost cost = LinearCost(node, pace, args);
   const auto window =
       ParseSpatialWindow(node, static_cast<int>(x.size()) - 2, {});
   if (!window.ok()) return cost;
@@ -84,7 +83,7 @@ NodeCost PoolCost(const NodeInfo& node, DeviceKind device,
     taps = SaturatingMul(taps, std::min(axis.kernel, inside));
   }
   cost.operations = SaturatingAdd(cost.operations, taps);
-  AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
+  AddInTurn(pace, args, args.outputs[0].elements, kRowOperations, cost);
   return cost;
 }
 
@@ -584,14 +583,10 @@ absl::Status Register_onnx_AveragePool(OpRegistry& registry) {
                            {.channels_last = IsFloat});
 }
 
-// CUDA reduces long planes in two steps, as ReduceMean.
-NodeCost GlobalAveragePoolCost(const NodeInfo& node, DeviceKind device,
+NodeCost GlobalAveragePoolCost(const NodeInfo& node, Pace pace,
                                const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
-  if (device != DeviceKind::kCpu) {
-    cost.scratch_bytes = PartialResultBytes(args.inputs[0].elements);
-  }
-  AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
+  NodeCost cost = LinearCost(node, pace, args);
+  AddInTurn(pace, args, args.outputs[0].elements, kRowOperations, cost);
   return cost;
 }
 

@@ -53,27 +53,23 @@ absl::Status InferReduce(InferContext& context) {
 }
 
 // The CPU has partial results of whole pieces.
-NodeCost ReductionCost(const NodeInfo& node, DeviceKind device,
-                       const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+NodeCost ReductionCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, pace, args);
   const int64_t elements = args.inputs[0].elements;
-  cost.scratch_bytes = device == DeviceKind::kCpu
-                           ? elements / 4096
-                           : PartialResultBytes(elements);
-  AddOnACpu(device, args, RowsOf(args.inputs[0]), kRowOperations, cost);
+  cost.scratch_bytes = elements / 4096;
+  AddInTurn(pace, args, RowsOf(args.inputs[0]), kRowOperations, cost);
   return cost;
 }
 
 // One search for each output, along its axis.
-NodeCost ArgMaxCost(const NodeInfo& node, DeviceKind device,
-                    const PlanArgs& args) {
-  NodeCost cost = ReductionCost(node, device, args);
+NodeCost ArgMaxCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = ReductionCost(node, pace, args);
   const TensorMeta& input = args.inputs[0];
-  AddOnACpu(device, args, args.outputs[0].elements, kRowOperations, cost);
+  AddInTurn(pace, args, args.outputs[0].elements, kRowOperations, cost);
   const auto search = ArgMaxSearchOf(node, input.dims.size());
   if (!search.ok()) return cost;
-  AddStridedOnACpu(
-      device, args, input, input.elements,
+  AddStridedInTurn(
+      pace, args, input, input.elements,
       SaturatingProduct(
           absl::MakeConstSpan(input.dims).subspan(search->axis + 1)),
       cost);

@@ -241,24 +241,33 @@ bool OpRegistry::IsHidden(std::string_view domain,
   return def != nullptr && Hidden(*def);
 }
 
-bool OpRegistry::Takes(DeviceKind device, const NodeInfo& node) const {
+bool OpRegistry::Takes(const DeviceInfo& device, const NodeInfo& node) const {
   if (!Check(node).ok()) return false;
-  const RegisteredKernel* kernel = FindKernel(device, node.domain, node.op);
+  const RegisteredKernel* kernel =
+      FindKernel(device.kind, node.domain, node.op);
   return kernel != nullptr &&
          (kernel->traits.takes == nullptr || kernel->traits.takes(node));
 }
 
-bool OpRegistry::TakesChannelsLast(DeviceKind device,
+bool OpRegistry::TakesChannelsLast(const DeviceInfo& device,
                                    const NodeInfo& node) const {
   if (!Takes(device, node)) return false;
-  const KernelTraits& traits = FindKernel(device, node.domain, node.op)->traits;
+  const KernelTraits& traits = Traits(device, node);
   return traits.channels_last != nullptr && traits.channels_last(node);
 }
 
-bool OpRegistry::TakesWeightsChannelsLast(DeviceKind device,
+bool OpRegistry::TakesWeightsChannelsLast(const DeviceInfo& device,
                                           const NodeInfo& node) const {
   return TakesChannelsLast(device, node) &&
-         FindKernel(device, node.domain, node.op)->traits.channels_last_weights;
+         Traits(device, node).channels_last_weights;
+}
+
+const KernelTraits& OpRegistry::Traits(const DeviceInfo& device,
+                                       const NodeInfo& node) const {
+  static constexpr KernelTraits kNone;
+  const RegisteredKernel* kernel =
+      FindKernel(device.kind, node.domain, node.op);
+  return kernel == nullptr ? kNone : kernel->traits;
 }
 
 bool OpRegistry::HasKernel(DeviceKind device, std::string_view domain,

@@ -30,6 +30,10 @@ struct KernelTraits {
   bool (*channels_last)(const NodeInfo& node) = nullptr;
   // Where it has channels last: input 1, the weights, has them last too.
   bool channels_last_weights = false;
+  // What a run takes at most beside inputs and outputs; null: what OpDef::cost
+  // says, which is what the CPU's kernels take.
+  int64_t (*scratch_bytes)(const NodeInfo& node,
+                           const PlanArgs& args) = nullptr;
 };
 
 class WEIR_EXPORT OpRegistry {
@@ -57,6 +61,10 @@ class WEIR_EXPORT OpRegistry {
   const OpDef* Find(std::string_view domain, std::string_view name) const;
   bool HasKernel(DeviceKind device, std::string_view domain,
                  std::string_view name) const;
+  bool HasKernel(const DeviceInfo& device, std::string_view domain,
+                 std::string_view name) const {
+    return HasKernel(device.kind, domain, name);
+  }
 
   // Find does not know it because RegistryOptions::test_operators was not set.
   bool IsHidden(std::string_view domain, std::string_view name) const;
@@ -64,9 +72,15 @@ class WEIR_EXPORT OpRegistry {
   const OpDef* FindInternal(std::string_view domain,
                             std::string_view name) const;
   // The device has a kernel that takes this node; and with channels last.
-  bool Takes(DeviceKind device, const NodeInfo& node) const;
-  bool TakesChannelsLast(DeviceKind device, const NodeInfo& node) const;
-  bool TakesWeightsChannelsLast(DeviceKind device, const NodeInfo& node) const;
+  bool Takes(const DeviceInfo& device, const NodeInfo& node) const;
+  bool TakesChannelsLast(const DeviceInfo& device, const NodeInfo& node) const;
+  bool TakesWeightsChannelsLast(const DeviceInfo& device,
+                                const NodeInfo& node) const;
+
+  // What the device's kernel of this node is like, if it has one; as long as
+  // the registry.
+  const KernelTraits& Traits(const DeviceInfo& device,
+                             const NodeInfo& node) const;
 
   // Checks arity, attributes and types against the definition, then makes the
   // kernel. Errors name operator, opset, types and device.

@@ -27,9 +27,8 @@ absl::Status InferSpin(InferContext& context) {
 }
 
 // A spinning GPU gets through some thousand operations in a microsecond.
-NodeCost SpinCost(const NodeInfo& node, DeviceKind device,
-                  const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+NodeCost SpinCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  NodeCost cost = LinearCost(node, pace, args);
   cost.operations =
       SaturatingAdd(cost.operations, SpinTimeOf(node).value_or(0));
   return cost;

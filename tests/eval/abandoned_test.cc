@@ -28,9 +28,7 @@ void Register(OpRegistry& registry, const char* name, const char* doc,
     context.SetOutput(0, DType::kFloat, context.input_shape(0));
     return absl::OkStatus();
   };
-  def.cost = [](const NodeInfo&, DeviceKind, const PlanArgs&) {
-    return NodeCost();
-  };
+  def.cost = [](const NodeInfo&, Pace, const PlanArgs&) { return NodeCost(); };
   const absl::Status registered =
       registry.Register(std::move(def), [run](const NodeInfo&, Device&) {
         return absl::StatusOr<std::unique_ptr<const Kernel>>(

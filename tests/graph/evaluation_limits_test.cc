@@ -104,7 +104,7 @@ OpDef WorkDef() {
                     {"held", AttributeType::kInt, false, ""},
                     {"shares", AttributeType::kInt, false, ""}};
   def.infer = testing::SameShape;
-  def.cost = [](const NodeInfo& node, DeviceKind, const PlanArgs& args) {
+  def.cost = [](const NodeInfo& node, Pace, const PlanArgs& args) {
     return NodeCost{node.attributes.Int("operations", 0) +
                         (args.once ? node.attributes.Int("once", 0) : 0),
                     node.attributes.Int("scratch", 0)};
@@ -275,6 +275,41 @@ TEST_F(EvaluationLimitsTest, FewElementsTakeAGpuAsLongAsTenThousand) {
   EXPECT_TRUE(plan(gpu, {1'000'000}).ok());
   EXPECT_TRUE(plan(gpu, {0}).ok());
   EXPECT_TRUE(plan(*device_, {1}).ok());
+}
+
+// An operator's cost has what the CPU's kernel takes.
+TEST_F(EvaluationLimitsTest, ADevicesKernelSaysItselfWhatScratchMemoryItTakes) {
+  KernelTraits traits;
+  traits.scratch_bytes = [](const NodeInfo&, const PlanArgs& args) {
+    return 10 * args.outputs[0].elements;
+  };
+  ASSERT_TRUE(registry_
+                  .RegisterKernel(
+                      DeviceKind::kCuda, "weir", "Work",
+                      [this](const NodeInfo& node, Device&) {
+                        return std::make_unique<const WorkKernel>(&counts_,
+                                                                  node);
+                      },
+                      traits)
+                  .ok());
+  testing::FarDevice gpu;
+  const auto plan = [&](Device& device, int64_t of_the_cpu, Dims dims) {
+    ProgramOptions options;
+    options.evaluation.scratch_bytes = 4096;
+    const auto program =
+        Program::Compile(OpenGraph(Work("w", "x", "y", 1, of_the_cpu)), device,
+                         registry_, options);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return (*program)->MakePlan({Of(std::move(dims))}).status();
+  };
+  EXPECT_TRUE(plan(*device_, 0, {410}).ok());
+  EXPECT_TRUE(plan(gpu, 0, {409}).ok());
+  ExpectTooLarge(plan(gpu, 0, {410}), "w", "4100 of them here",
+                 "scratch_bytes");
+  const int planned = counts_.planned;
+  ExpectTooLarge(plan(*device_, 4097, {1}), "w", "4097 of them here",
+                 "scratch_bytes");
+  EXPECT_EQ(counts_.planned, planned) << "before a kernel is planned";
 }
 
 TEST_F(EvaluationLimitsTest, CountsNeverWrap) {
@@ -791,6 +826,7 @@ TEST_F(EvaluationLimitsTest, BertLargeFitsAGpuAndTenToTheFifteenDoesNot) {
   graph.outputs.push_back(at);
   DeviceInfo gpu;
   gpu.kind = DeviceKind::kCuda;
+  gpu.pace = Pace::kSideBySide;
   const EvaluationLimits limits = {.output_bytes = kMaxTensorBytes,
                                    .scratch_bytes = kMaxTensorBytes,
                                    .operations = Resolve({}, gpu).operations};

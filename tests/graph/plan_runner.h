@@ -48,6 +48,7 @@ class FarDevice : public Device {
   static DeviceInfo Info(int ordinal) {
     DeviceInfo info;
     info.kind = DeviceKind::kCuda;
+    info.pace = Pace::kSideBySide;
     info.ordinal = ordinal;
     info.name = "far";
     info.uuid = "GPU-far" + std::to_string(ordinal);

@@ -119,9 +119,9 @@ inline absl::StatusOr<std::vector<int64_t>> DecodeDigest(
 }
 
 // As much scratch memory as input.
-inline NodeCost ScratchCost(const NodeInfo& node, DeviceKind device,
+inline NodeCost ScratchCost(const NodeInfo& node, Pace pace,
                             const PlanArgs& args) {
-  NodeCost cost = LinearCost(node, device, args);
+  NodeCost cost = LinearCost(node, pace, args);
   cost.scratch_bytes = static_cast<int64_t>(args.inputs[0].bytes);
   return cost;
 }

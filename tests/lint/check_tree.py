@@ -66,14 +66,16 @@ DEVICE_KERNELS = "kernels/ops/cuda/"
 GRPC_TYPE = re.compile(r"\bgrpc::\w")
 GRPC_ALLOWED = ("server/rpc/", "server/server.", "client/", "tests/")
 
-KIND = re.compile(r"\bDeviceKind::k[A-Z]")
+# A kind by its name, or asked of a device.
+KIND = re.compile(r"\bDeviceKind::k[A-Z]|"
+                  r"\b(\w*(info|device)\w*(\(\))?)(\.|->)kind\b",
+                  re.IGNORECASE)
 # Who may tell one kind of device from another; all others ask the device.
 KIND_ALLOWED = (
     "kernels/device/",  # backends, and their names
-    "kernels/ops/",  # whose kernels these are, and what they cost
+    "kernels/ops/cuda/",  # whose kernels these are
+    "kernels/ops/registry.",  # who finds them
     "kernels/backend/",  # whose kernels it registers
-    "kernels/graph/evaluation_size.cc",  # how their operations count
-    "kernels/graph/host_evaluator.cc",  # the device of the host's own kernels
     # What the wire calls a device.
     "server/models/model_config.cc", "server/services/catalog.cc",
     "server/services/kserve_info.cc",

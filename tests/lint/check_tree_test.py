@@ -114,7 +114,13 @@ class CheckTreeTest(unittest.TestCase):
         self.refuses("kernels/eval/engine.cc", branch, reason)
         self.refuses("server/server.cc", branch, reason)
         self.accepts("kernels/device/cuda/cuda_device.cc", branch)
-        self.accepts("kernels/ops/matmul.cc", branch)
+        self.refuses("kernels/ops/matmul.cc", branch, reason)
+        for asked in ("core.device->info().kind", "device_info.kind",
+                      "device.kind", "info().kind"):
+            self.refuses("kernels/graph/planner.cc",
+                         f"if ({asked} == host) return;\n", reason)
+        self.accepts("kernels/graph/planner.cc", "if (policy.kind == 1) {}\n")
+        self.accepts("kernels/ops/cuda/matmul.cc", branch)
         self.accepts("tests/eval/modes_test.cc", branch)
         self.accepts("kernels/graph/compiler.cc", "// DeviceKind::kCpu\n")
         self.accepts("kernels/graph/compiler.cc", "DeviceKind kind = here;\n")

@@ -531,7 +531,7 @@ TEST_P(ConvolutionTest, FusedWithinAPlanThatRunsOnce) {
   const NodeInfo node = FusedNode(c, ending);
   NodeInfo typed = node;
   typed.input_types.assign(4, DType::kFloat);
-  if (!registry().Takes(device().info().kind, typed)) return;
+  if (!registry().Takes(device().info(), typed)) return;
   const Value y = RunOne(node, inputs);
   set_once(true);
   ExpectClose(RunOne(node, inputs), ToDoubles(y), {.absolute = 1e-5});
@@ -580,7 +580,7 @@ TEST_P(ConvolutionTest, FusedEndsAsItsNodesWould) {
         const std::vector<Value> inputs = FusedInputs(c, ending, dtype);
         NodeInfo node = FusedNode(c, ending);
         for (const Value& x : inputs) node.input_types.push_back(x.dtype);
-        if (!registry().Takes(device().info().kind, node)) continue;
+        if (!registry().Takes(device().info(), node)) continue;
         SCOPED_TRACE(std::string(DTypeName(dtype)) + " " + ending.activation);
         ++ran;
         std::vector<double> exact =
@@ -623,7 +623,7 @@ TEST_P(ConvolutionTest, FusedPassesNaNAndInfinityThrough) {
     NodeInfo typed = node;
     typed.input_types = {DType::kFloat, DType::kFloat, DType::kInvalid,
                          DType::kFloat};
-    if (!registry().Takes(device().info().kind, typed)) continue;
+    if (!registry().Takes(device().info(), typed)) continue;
     const std::vector<float> y = RunOne(node, {x, w, {}, r}).As<float>();
     ASSERT_EQ(y.size(), 4u);
     EXPECT_EQ(y[0], activation == "Relu" ? inf : 0.75f);
@@ -639,7 +639,7 @@ TEST_P(ConvolutionTest, FusedAddsTheBiasFirst) {
     NodeInfo node =
         FusedNode({.in = {1, 1, 3}, .kernel = {1, 1, 1}}, {true, ""});
     node.input_types.assign(4, dtype);
-    if (!registry().Takes(device().info().kind, node)) return;
+    if (!registry().Takes(device().info(), node)) return;
     SCOPED_TRACE(DTypeName(dtype));
     const Value y = RunOne(
         node, {Rounded(dtype, {1, 1, 1, 3}, {big, -big, big}),
@@ -658,7 +658,7 @@ TEST_P(ConvolutionTest, FusedWithNothingToSum) {
       FusedNode({.in = {1, 1, 2}, .kernel = {1, 1, 1}}, {true, "Relu"});
   NodeInfo typed = node;
   typed.input_types.assign(4, DType::kFloat);
-  if (!registry().Takes(device().info().kind, typed)) return;
+  if (!registry().Takes(device().info(), typed)) return;
   ExpectEqual(RunOne(node, {Of<float>({1, 0, 1, 2}, {}),
                             Of<float>({2, 0, 1, 1}, {}), Of<float>({2}, {3, 4}),
                             Of<float>({1, 2, 1, 2}, {1, -5, 2, -2})}),

@@ -276,7 +276,7 @@ TEST(CostTest, OperationsOfEachOperatorWithACountOfItsOwn) {
     const auto outputs = Metas(example.dtype, example.outputs);
     std::vector<std::vector<int64_t>> host_ints = example.host_ints;
     host_ints.resize(inputs.size());
-    const NodeCost cost = def->cost(node, DeviceKind::kCpu,
+    const NodeCost cost = def->cost(node, Pace::kInTurn,
                                     {.inputs = inputs,
                                      .outputs = outputs,
                                      .host_ints = host_ints,
@@ -300,24 +300,24 @@ TEST(CostTest, FewRowsTakeAGpuAsLongAsMany) {
   for (const std::string op : {"Softmax", "LayerNormalization"}) {
     const OpDef* def = registry->Find("", op);
     ASSERT_NE(def, nullptr);
-    const auto operations = [&](DeviceKind device, int64_t rows) {
+    const auto operations = [&](Pace pace, int64_t rows) {
       NodeInfo node = Node(op);
       node.input_types.assign(2, DType::kFloat);
       return def
-          ->cost(node, device,
+          ->cost(node, pace,
                  {Metas(DType::kFloat, {{rows, 1000}, {1000}}),
                   Metas(DType::kFloat, {{rows, 1000}}),
                   std::vector<std::vector<int64_t>>(2)})
           .operations;
     };
     const auto on_cpu = [&](int64_t rows) {
-      return operations(DeviceKind::kCpu, rows) - 20 * rows;
+      return operations(Pace::kInTurn, rows) - 20 * rows;
     };
-    EXPECT_EQ(operations(DeviceKind::kCuda, 1), 128 * on_cpu(1)) << op;
-    EXPECT_EQ(operations(DeviceKind::kCuda, 64), 2 * on_cpu(64)) << op;
-    EXPECT_EQ(operations(DeviceKind::kCuda, 128), on_cpu(128)) << op;
-    EXPECT_EQ(operations(DeviceKind::kCuda, 1000), on_cpu(1000)) << op;
-    EXPECT_EQ(operations(DeviceKind::kCuda, 0), on_cpu(0)) << op;
+    EXPECT_EQ(operations(Pace::kSideBySide, 1), 128 * on_cpu(1)) << op;
+    EXPECT_EQ(operations(Pace::kSideBySide, 64), 2 * on_cpu(64)) << op;
+    EXPECT_EQ(operations(Pace::kSideBySide, 128), on_cpu(128)) << op;
+    EXPECT_EQ(operations(Pace::kSideBySide, 1000), on_cpu(1000)) << op;
+    EXPECT_EQ(operations(Pace::kSideBySide, 0), on_cpu(0)) << op;
   }
 }
 
@@ -327,7 +327,7 @@ int64_t OperationsOnCuda(const Example& example) {
   const std::vector<std::vector<int64_t>> host_ints(example.inputs.size());
   return MakeOpRegistry()
       ->Find(node.domain, node.op)
-      ->cost(node, DeviceKind::kCuda,
+      ->cost(node, Pace::kSideBySide,
              {Metas(example.dtype, example.inputs),
               Metas(example.dtype, example.outputs), host_ints})
       .operations;
@@ -397,14 +397,13 @@ TEST(CostTest, OperatorsWithoutACountHaveNoAttributeThatLoopsGoBy) {
 // Rows, however short, take it time.
 TEST(CostTest, ShortRowsTakeACpuAsLongAsLongerOnes) {
   const auto operations = [](Cost cost, const std::vector<Dims>& inputs,
-                             const Dims& output,
-                             DeviceKind device = DeviceKind::kCpu) {
+                             const Dims& output, Pace pace = Pace::kInTurn) {
     const auto metas = Metas(DType::kFloat, inputs);
     const auto outputs = Metas(DType::kFloat, {output});
-    return cost({}, device, {metas, outputs, {}}).operations;
+    return cost({}, pace, {metas, outputs, {}}).operations;
   };
   EXPECT_EQ(operations(RowwiseCost, {}, {4, 5, 2}), 40 + 20 * 3 * 6);
-  EXPECT_EQ(operations(RowwiseCost, {}, {4, 5, 2}, DeviceKind::kCuda), 40);
+  EXPECT_EQ(operations(RowwiseCost, {}, {4, 5, 2}, Pace::kSideBySide), 40);
   EXPECT_EQ(operations(RowwiseCost, {}, {5, 2, 1}), 10 + 5 * 3 * 6);
   EXPECT_EQ(operations(RowwiseCost, {}, {}), 1);
   EXPECT_EQ(operations(RowwiseCost, {}, {5, 0}), 0);
@@ -412,7 +411,7 @@ TEST(CostTest, ShortRowsTakeACpuAsLongAsLongerOnes) {
   EXPECT_EQ(operations(ElementwiseCost, {column, matrix}, matrix), 36 + 9 * 20);
   EXPECT_EQ(operations(ElementwiseCost, {row, matrix}, matrix), 36 + 9 * 20);
   EXPECT_EQ(
-      operations(ElementwiseCost, {row, matrix}, matrix, DeviceKind::kCuda),
+      operations(ElementwiseCost, {row, matrix}, matrix, Pace::kSideBySide),
       36);
   // With many operands each has a row to find.
   EXPECT_EQ(operations(ElementwiseCost, {row, matrix, column, matrix}, matrix),
@@ -430,16 +429,15 @@ TEST(CostTest, SizesAloneNeverWrap) {
   const std::vector<TensorMeta> metas(3, vast);
   for (const Cost cost :
        {LinearCost, OutputCost, RowwiseCost, ElementwiseCost}) {
-    EXPECT_EQ(
-        cost(Node("Sum"), DeviceKind::kCpu, {metas, metas, {}}).operations,
-        kSaturated);
+    EXPECT_EQ(cost(Node("Sum"), Pace::kInTurn, {metas, metas, {}}).operations,
+              kSaturated);
   }
   const std::vector<TensorMeta> inputs = Metas(DType::kFloat, {{4}, {4}, {4}});
   const std::vector<TensorMeta> outputs = Metas(DType::kFloat, {{4}});
   const PlanArgs args = {inputs, outputs, {}};
-  EXPECT_EQ(OutputCost({}, DeviceKind::kCpu, args).operations, 4);
-  EXPECT_EQ(ElementwiseCost({}, DeviceKind::kCpu, args).operations, 12);
-  EXPECT_EQ(LinearCost({}, DeviceKind::kCpu, args).operations, 16);
+  EXPECT_EQ(OutputCost({}, Pace::kInTurn, args).operations, 4);
+  EXPECT_EQ(ElementwiseCost({}, Pace::kInTurn, args).operations, 12);
+  EXPECT_EQ(LinearCost({}, Pace::kInTurn, args).operations, 16);
 }
 
 }  // namespace

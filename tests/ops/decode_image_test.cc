@@ -278,7 +278,7 @@ TEST(DecodeImageCostTest, CountsTheMemoryOfTheDecoder) {
     node.input_types = {DType::kUint8};
     const PlanArgs args = {
         .inputs = {&in, 1}, .outputs = {&out, 1}, .host_ints = {&ints, 1}};
-    const int64_t bytes = def->cost(node, DeviceKind::kCpu, args).scratch_bytes;
+    const int64_t bytes = def->cost(node, Pace::kInTurn, args).scratch_bytes;
     // So much of the arena is the run's, and no other's.
     const auto kernel = registry->CreateKernel(node, *device);
     EXPECT_TRUE(kernel.ok()) << kernel.status();
@@ -320,7 +320,7 @@ TEST(DecodeImageCostTest, CountsTheBytesOfStrings) {
     EXPECT_TRUE(ints.ok()) << ints.status();
     return ints.value_or(std::vector<int64_t>());
   };
-  const auto operations = [&](DeviceKind device, size_t files, size_t more) {
+  const auto operations = [&](Pace pace, size_t files, size_t more) {
     const auto count = static_cast<int64_t>(files);
     NodeInfo node = WeirNode("DecodeImage");
     node.input_types = {DType::kString};
@@ -330,14 +330,13 @@ TEST(DecodeImageCostTest, CountsTheBytesOfStrings) {
                                .dims = {count, kHeight, kWidth, 3},
                                .elements = count * kHeight * kWidth * 3};
     const std::vector<std::vector<int64_t>> ints = {digest(files, more)};
-    return def->cost(node, device, {{&input, 1}, {&output, 1}, ints})
-        .operations;
+    return def->cost(node, pace, {{&input, 1}, {&output, 1}, ints}).operations;
   };
   constexpr size_t kMega = 1 << 20;
-  for (const DeviceKind device : {DeviceKind::kCpu, DeviceKind::kCuda}) {
-    EXPECT_GE(operations(device, 1, kMega), int64_t{kMega});
-    EXPECT_GE(operations(device, 5, kMega), int64_t{5 * kMega});
-    EXPECT_LT(operations(device, 1, 1000), 10'000);
+  for (const Pace pace : {Pace::kInTurn, Pace::kSideBySide}) {
+    EXPECT_GE(operations(pace, 1, kMega), int64_t{kMega});
+    EXPECT_GE(operations(pace, 5, kMega), int64_t{5 * kMega});
+    EXPECT_LT(operations(pace, 1, 1000), 10'000);
   }
   EXPECT_EQ(digest(1, 0), digest(1, 1000));
   EXPECT_EQ(digest(1, 5 * kMega), digest(1, 6 * kMega));

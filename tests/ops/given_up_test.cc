@@ -102,7 +102,7 @@ class GivenUpTest : public testing::Test {
     if (!c.pads.empty()) ints[1] = c.pads;
     const PlanArgs args = {inputs, {&output, 1}, ints};
     *operations = registry_->Find(node.domain, node.op)
-                      ->cost(node, DeviceKind::kCpu, args)
+                      ->cost(node, Pace::kInTurn, args)
                       .operations;
     auto kernel = registry_->CreateKernel(node, *device_);
     EXPECT_TRUE(kernel.ok()) << kernel.status();

@@ -218,7 +218,7 @@ TEST_P(MatMulTest, FusedAddsItsRow) {
       const Value row = Rounded(dtype, {n}, Spread(n, -1, 1, 3));
       NodeInfo node = WeirNode("FusedMatMul");
       node.input_types = {dtype, dtype, dtype};
-      if (!registry().Takes(device().info().kind, node)) continue;
+      if (!registry().Takes(device().info(), node)) continue;
       ++ran;
       std::vector<double> exact =
           Multiply(ToDoubles(a).data(), ToDoubles(b).data(), 6, n, k);

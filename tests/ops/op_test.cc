@@ -372,8 +372,12 @@ absl::StatusOr<std::vector<Value>> OpTest::Run(NodeInfo node,
                          .once = once_};
   Planned planned{&def, nullptr, output_metas};
   WEIR_ASSIGN_OR_RETURN(planned.plan, kernel->Plan(args));
-  CheckCost(node, def.cost(node, device().info().kind, args), args,
-            *planned.plan, on_cuda());
+  NodeCost cost = def.cost(node, device().info().pace, args);
+  const KernelTraits& traits = registry().Traits(device().info(), node);
+  if (traits.scratch_bytes != nullptr) {
+    cost.scratch_bytes = traits.scratch_bytes(node, args);
+  }
+  CheckCost(node, cost, args, *planned.plan, on_cuda());
   if (!on_every_target()) image::UseTarget(0);
   auto outputs = RunOver(kPoisons[0], planned, inputs, random);
   if (!outputs.ok()) return outputs;

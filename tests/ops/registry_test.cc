@@ -112,13 +112,15 @@ TEST(OpRegistryTest, InternalOperatorsCannotBeNamed) {
 TEST(OpRegistryTest, KernelsSayWhatTheyTake) {
   const auto parent = MakeOpRegistry();
   OpRegistry registry(parent.get());
+  DeviceInfo cpu_info, cuda_info;
+  cuda_info.kind = DeviceKind::kCuda;
   NodeInfo node = WeirNode("FusedConv");
   node.input_types = {DType::kFloat, DType::kFloat};
-  EXPECT_TRUE(registry.Takes(DeviceKind::kCpu, node));
-  EXPECT_TRUE(registry.TakesChannelsLast(DeviceKind::kCpu, node));
-  EXPECT_FALSE(registry.Takes(DeviceKind::kCuda, node));
+  EXPECT_TRUE(registry.Takes(cpu_info, node));
+  EXPECT_TRUE(registry.TakesChannelsLast(cpu_info, node));
+  EXPECT_FALSE(registry.Takes(cuda_info, node));
   node.input_types = {DType::kFloat16, DType::kFloat16};
-  EXPECT_FALSE(registry.Takes(DeviceKind::kCpu, node));
+  EXPECT_FALSE(registry.Takes(cpu_info, node));
   const auto cpu = MakeCpuDevice({});
   EXPECT_TRUE(
       absl::IsUnimplemented(registry.CreateKernel(node, *cpu).status()));
@@ -127,13 +129,21 @@ TEST(OpRegistryTest, KernelsSayWhatTheyTake) {
          Device&) -> absl::StatusOr<std::unique_ptr<const Kernel>> {
     return absl::UnimplementedError("never made");
   };
-  ASSERT_TRUE(
-      registry.RegisterKernel(DeviceKind::kCuda, "weir", "FusedConv", refuse)
-          .ok());
-  EXPECT_TRUE(registry.Takes(DeviceKind::kCuda, node));
-  EXPECT_FALSE(registry.TakesChannelsLast(DeviceKind::kCuda, node));
+  EXPECT_EQ(registry.Traits(cuda_info, node).scratch_bytes, nullptr);
+  KernelTraits traits;
+  traits.scratch_bytes = [](const NodeInfo&, const PlanArgs&) {
+    return int64_t{7};
+  };
+  ASSERT_TRUE(registry
+                  .RegisterKernel(DeviceKind::kCuda, "weir", "FusedConv",
+                                  refuse, traits)
+                  .ok());
+  EXPECT_EQ(registry.Traits(cuda_info, node).scratch_bytes(node, {}), 7);
+  EXPECT_EQ(registry.Traits(cpu_info, node).scratch_bytes, nullptr);
+  EXPECT_TRUE(registry.Takes(cuda_info, node));
+  EXPECT_FALSE(registry.TakesChannelsLast(cuda_info, node));
   node.input_types = {DType::kFloat16, DType::kFloat};
-  EXPECT_FALSE(registry.Takes(DeviceKind::kCuda, node));
+  EXPECT_FALSE(registry.Takes(cuda_info, node));
 }
 
 TEST(OpRegistryTest, TestOperatorsAreHiddenUnlessAskedFor) {

@@ -27,7 +27,7 @@ absl::Status InferNumber(InferContext& context) {
   return absl::OkStatus();
 }
 
-NodeCost CostOfOne(const NodeInfo&, DeviceKind, const PlanArgs&) {
+NodeCost CostOfOne(const NodeInfo&, Pace, const PlanArgs&) {
   return {.operations = 1};
 }
 

@@ -90,6 +90,7 @@ absl::StatusOr<DeviceInfo> Describe(int ordinal, int driver_version) {
   WEIR_CUDA_RETURN_IF_ERROR(cudaRuntimeGetVersion(&runtime_version));
   DeviceInfo info;
   info.kind = DeviceKind::kCuda;
+  info.pace = Pace::kSideBySide;
   info.ordinal = ordinal;
   info.uuid = UuidString(properties.uuid);
   info.name = properties.name;
@@ -211,6 +212,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::CreateCompiler(
   WEIR_ASSIGN_OR_RETURN(LibraryFile nvrtc, Nvrtc::Find());
   DeviceInfo info;
   info.kind = DeviceKind::kCuda;
+  info.pace = Pace::kSideBySide;
   info.name = "compiler";
   info.multiprocessors = 132;
   info.compute_capability = capability;

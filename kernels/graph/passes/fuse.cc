@@ -27,7 +27,8 @@ const std::vector<std::string_view> kChains[] = {
 
 class Fuser {
  public:
-  Fuser(LoweredGraph& graph, const OpRegistry& registry, DeviceKind device)
+  Fuser(LoweredGraph& graph, const OpRegistry& registry,
+        const DeviceInfo& device)
       : graph_(graph), registry_(registry), device_(device) {}
 
   void Run() {
@@ -333,7 +334,7 @@ class Fuser {
 
   LoweredGraph& graph_;
   const OpRegistry& registry_;
-  const DeviceKind device_;
+  const DeviceInfo& device_;
   const OpDef* conv_ = nullptr;
   const OpDef* matmul_ = nullptr;
   const OpDef* elementwise_ = nullptr;
@@ -346,7 +347,7 @@ class Fuser {
 }  // namespace
 
 void FuseNodes(LoweredGraph& graph, const OpRegistry& registry,
-               DeviceKind device) {
+               const DeviceInfo& device) {
   Fuser(graph, registry, device).Run();
 }
 

@@ -20,6 +20,6 @@
 namespace weir {
 
 void FuseNodes(LoweredGraph& graph, const OpRegistry& registry,
-               DeviceKind device);
+               const DeviceInfo& device);
 
 }  // namespace weir

@@ -23,7 +23,7 @@ constexpr size_t kMaxToldBytes = 512;
 class LayoutChooser {
  public:
   LayoutChooser(LoweredGraph& graph, const OpRegistry& registry,
-                DeviceKind device, DeviceKind host)
+                const DeviceInfo& device, const DeviceInfo& host)
       : graph_(graph), registry_(registry), device_(device), host_(host) {}
 
   void Run() {
@@ -32,7 +32,7 @@ class LayoutChooser {
         !registry_.HasKernel(device_, kFusedConvDomain, kRelayout)) {
       return;
     }
-    if (device_ != host_) FindHostValues();
+    if (!ShareKernels(device_, host_)) FindHostValues();
     std::vector<LoweredNode> before = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (LoweredNode& node : before) {
@@ -233,8 +233,8 @@ class LayoutChooser {
 
   LoweredGraph& graph_;
   const OpRegistry& registry_;
-  const DeviceKind device_;
-  const DeviceKind host_;
+  const DeviceInfo& device_;
+  const DeviceInfo& host_;
   const OpDef* relayout_ = nullptr;
   std::vector<bool> on_host_;  // by value, of before; empty where it has none
   // By value: the same in the other layout.
@@ -244,7 +244,7 @@ class LayoutChooser {
 }  // namespace
 
 void ChooseLayouts(LoweredGraph& graph, const OpRegistry& registry,
-                   DeviceKind device, DeviceKind host) {
+                   const DeviceInfo& device, const DeviceInfo& host) {
   LayoutChooser(graph, registry, device, host).Run();
 }
 

@@ -16,6 +16,6 @@
 namespace weir {
 
 void ChooseLayouts(LoweredGraph& graph, const OpRegistry& registry,
-                   DeviceKind device, DeviceKind host);
+                   const DeviceInfo& device, const DeviceInfo& host);
 
 }  // namespace weir

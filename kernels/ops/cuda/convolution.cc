@@ -10,6 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/alignment.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/cudnn.h"
 #include "kernels/ops/cuda/codegen.h"
@@ -336,10 +337,20 @@ absl::StatusOr<PlanFunction> CompileConvolution(const NodeInfo& node,
   });
 }
 
+// A bias of zeros where only a residual is added. What cuDNN takes is known
+// once it is asked.
+int64_t ConvScratch(const NodeInfo&, const PlanArgs& args) {
+  const TensorMeta& w = args.inputs[1];
+  return SaturatingAdd(
+      SaturatingMul(w.dims[0], static_cast<int64_t>(SizeOf(w.dtype))),
+      kBlockAlignment);
+}
+
 }  // namespace
 
 absl::Status RegisterConvolution(OpRegistry& registry) {
   KernelTraits traits;
+  traits.scratch_bytes = ConvScratch;
   traits.channels_last = IsHalf;
   traits.channels_last_weights = true;
   WEIR_RETURN_IF_ERROR(

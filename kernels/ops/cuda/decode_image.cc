@@ -2,6 +2,8 @@
 // of JPEG that nvJPEG lacks: of four channels, of RGB that is stored as such)
 // by the CPU's decoder into pinned memory. Without nvJPEG other JPEGs are
 // UNIMPLEMENTED.
+#include "kernels/ops/decode_image.h"
+
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -9,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cuda/nvjpeg.h"
 #include "kernels/device/cuda/staged_copy.h"
@@ -208,10 +211,19 @@ absl::StatusOr<PlanFunction> CompileDecodeImage(const NodeInfo&,
       });
 }
 
+// Pictures are turned upright one after the other; what nvJPEG does not know is
+// decoded on the host.
+int64_t DecodeScratch(const NodeInfo&, const PlanArgs& args) {
+  const int64_t pictures = FilesOf(args);
+  const int64_t one = pictures == 0 ? 0 : args.outputs[0].elements / pictures;
+  return SaturatingAdd(one, DecoderBytesOf(args));
+}
+
 }  // namespace
 
 absl::Status RegisterDecodeImage(OpRegistry& registry) {
-  return RegisterNode(registry, "weir", "DecodeImage", CompileDecodeImage);
+  return RegisterNode(registry, "weir", "DecodeImage", CompileDecodeImage,
+                      {.scratch_bytes = DecodeScratch});
 }
 
 }  // namespace weir::cuda

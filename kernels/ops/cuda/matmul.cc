@@ -435,10 +435,13 @@ absl::StatusOr<PlanFunction> CompileFusedMatMul(const NodeInfo&,
 }  // namespace
 
 absl::Status RegisterMatMul(OpRegistry& registry) {
-  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "MatMul", CompileMatMul));
+  const KernelTraits traits = {.scratch_bytes = NoScratch};
+  WEIR_RETURN_IF_ERROR(
+      RegisterNode(registry, "", "MatMul", CompileMatMul, traits));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, kFusedMatMulDomain,
-                                    kFusedMatMulName, CompileFusedMatMul));
-  return RegisterNode(registry, "", "Gemm", CompileGemm);
+                                    kFusedMatMulName, CompileFusedMatMul,
+                                    traits));
+  return RegisterNode(registry, "", "Gemm", CompileGemm, traits);
 }
 
 }  // namespace weir::cuda

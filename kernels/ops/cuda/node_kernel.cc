@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/base/alignment.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir::cuda {
@@ -18,6 +19,13 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
         return MakeKernel(std::move(plan));
       },
       traits);
+}
+
+int64_t NoScratch(const NodeInfo&, const PlanArgs&) { return 0; }
+
+int64_t PartialResults(const NodeInfo&, const PlanArgs& args) {
+  return args.inputs[0].elements / 4 +
+         2 * static_cast<int64_t>(kBlockAlignment);
 }
 
 absl::Status RefuseStrings(const NodeInfo& node) {

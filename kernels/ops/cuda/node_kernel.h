@@ -24,6 +24,12 @@ absl::Status RegisterNode(OpRegistry& registry, std::string_view domain,
                           std::string_view name, CompileFunction compile,
                           KernelTraits traits = {});
 
+// For KernelTraits::scratch_bytes: of kernels that take none but what a library
+// asks for, and of one long reduction in two steps over input 0, which holds 16
+// bytes for 64 elements or more between them.
+int64_t NoScratch(const NodeInfo& node, const PlanArgs& args);
+int64_t PartialResults(const NodeInfo& node, const PlanArgs& args);
+
 // UNIMPLEMENTED if an input is text.
 absl::Status RefuseStrings(const NodeInfo& node);
 

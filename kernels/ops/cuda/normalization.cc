@@ -178,12 +178,23 @@ absl::StatusOr<PlanFunction> CompileBatchNormalization(const NodeInfo& node,
   });
 }
 
+// Scale and bias, written out for a row in their own type.
+int64_t WholeRows(const NodeInfo& node, const PlanArgs& args) {
+  const auto shape = LayerNormShapeOf(node, args.inputs[0].dims);
+  if (!shape.ok() || shape->rows == 0) return 0;
+  return 2 *
+         (shape->length * static_cast<int64_t>(SizeOf(args.inputs[0].dtype)) +
+          static_cast<int64_t>(kBlockAlignment));
+}
+
 }  // namespace
 
 absl::Status RegisterNormalization(OpRegistry& registry) {
-  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Softmax", CompileSoftmax));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "Softmax", CompileSoftmax,
+                                    {.scratch_bytes = NoScratch}));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "LayerNormalization",
-                                    CompileLayerNormalization));
+                                    CompileLayerNormalization,
+                                    {.scratch_bytes = WholeRows}));
   return RegisterNode(registry, "", "BatchNormalization",
                       CompileBatchNormalization);
 }

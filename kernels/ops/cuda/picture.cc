@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/cuda/codegen.h"
 #include "kernels/ops/cuda/elementwise.h"
@@ -131,6 +132,19 @@ absl::StatusOr<PlanFunction> CompileResize(const NodeInfo& node,
   });
 }
 
+// All that there is between the passes.
+int64_t ResizeScratch(const NodeInfo& node, const PlanArgs& args) {
+  const auto filter = ResizeFilterOf(node);
+  if (!filter.ok() || filter->interpolation == image::Interpolation::kNearest) {
+    return 0;
+  }
+  const PictureShape in = PictureShapeOf(args.inputs[0].dims);
+  const PictureShape out = PictureShapeOf(args.outputs[0].dims);
+  if (args.outputs[0].elements == 0) return 0;
+  return SaturatingMul(SaturatingMul(in.count * out.height, in.row()),
+                       sizeof(float));
+}
+
 // -- Crop, Flip ---------------------------------------------------------------
 
 absl::StatusOr<PlanFunction> CompileCrop(const NodeInfo& node,
@@ -240,10 +254,12 @@ absl::StatusOr<PlanFunction> CompileNormalize(const NodeInfo& node,
 }  // namespace
 
 absl::Status RegisterPicture(OpRegistry& registry) {
-  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Resize", CompileResize));
+  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Resize", CompileResize,
+                                    {.scratch_bytes = ResizeScratch}));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Crop", CompileCrop));
   WEIR_RETURN_IF_ERROR(RegisterNode(registry, "weir", "Flip", CompileFlip));
-  return RegisterNode(registry, "weir", "Normalize", CompileNormalize);
+  return RegisterNode(registry, "weir", "Normalize", CompileNormalize,
+                      {.scratch_bytes = NoScratch});
 }
 
 }  // namespace weir::cuda

@@ -216,17 +216,18 @@ absl::StatusOr<PlanFunction> CompileArgMax(const NodeInfo& node,
 }  // namespace
 
 absl::Status RegisterReductions(OpRegistry& registry) {
-  WEIR_RETURN_IF_ERROR(
-      RegisterNode(registry, "", "ReduceSum", Reduce(kSum, false)));
-  WEIR_RETURN_IF_ERROR(
-      RegisterNode(registry, "", "ReduceMean", Reduce(kSum, true)));
-  WEIR_RETURN_IF_ERROR(
-      RegisterNode(registry, "", "ReduceMax", Reduce(kMax, false)));
-  WEIR_RETURN_IF_ERROR(
-      RegisterNode(registry, "", "ReduceMin", Reduce(kMin, false)));
-  WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", "GlobalAveragePool",
-                                    CompileGlobalAveragePool));
-  return RegisterNode(registry, "", "ArgMax", CompileArgMax);
+  const std::pair<const char*, CompileFunction> all[] = {
+      {"ReduceSum", Reduce(kSum, false)},
+      {"ReduceMean", Reduce(kSum, true)},
+      {"ReduceMax", Reduce(kMax, false)},
+      {"ReduceMin", Reduce(kMin, false)},
+      {"GlobalAveragePool", CompileGlobalAveragePool},
+      {"ArgMax", CompileArgMax}};
+  for (const auto& [name, compile] : all) {
+    WEIR_RETURN_IF_ERROR(RegisterNode(registry, "", name, compile,
+                                      {.scratch_bytes = PartialResults}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weir::cuda

@@ -87,9 +87,21 @@ class GeneratedKernels : public testing::Test {
     auto kernel = registry_->CreateKernel(test.node, *device_);
     ASSERT_TRUE(kernel.ok()) << kernel.status();
     test.host_ints.resize(test.inputs.size());
-    const auto plan =
-        (*kernel)->Plan({test.inputs, test.outputs, test.host_ints});
-    EXPECT_TRUE(plan.ok()) << plan.status();
+    const PlanArgs args = {test.inputs, test.outputs, test.host_ints};
+    const auto plan = (*kernel)->Plan(args);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_LE((*plan)->scratch_bytes(), MostScratch(test.node, args))
+        << "an evaluation's size would be told too small";
+  }
+
+  // What is known of it before the plan is made.
+  size_t MostScratch(const NodeInfo& node, const PlanArgs& args) const {
+    const auto scratch = registry_->Traits(device_->info(), node).scratch_bytes;
+    const OpDef& def = *registry_->FindInternal(node.domain, node.op);
+    return static_cast<size_t>(
+        scratch == nullptr
+            ? def.cost(node, device_->info().pace, args).scratch_bytes
+            : scratch(node, args));
   }
 
   static NodeInfo Node(std::string op, std::string domain = "") {
