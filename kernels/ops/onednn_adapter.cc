@@ -1,14 +1,10 @@
 #include "kernels/ops/onednn_adapter.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <functional>
-#include <map>
-#include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <optional>
 #include <set>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,9 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/alignment.h"
-#include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
+#include "kernels/ops/convolution_pieces.h"
+#include "kernels/ops/living_table.h"
 #include "kernels/ops/parallel_for.h"
 
 // From the OpenMP runtime that oneDNN brings. It sets the number of threads of
@@ -98,48 +95,7 @@ struct Prepared {
   memory::desc scratchpad;
 };
 
-using Shape = std::vector<int64_t>;
-
-// Those that live, by shape: equal ones are made once, and live as long as a
-// plan holds them. Thread-safe.
-template <typename Made>
-class LivingTable {
- public:
-  static LivingTable& Get() {
-    static auto* const table = new LivingTable;
-    return *table;
-  }
-
-  std::shared_ptr<const Made> Find(const Shape& shape) {
-    MutexLock lock(&mu_);
-    const auto found = living_.find(shape);
-    return found == living_.end() ? nullptr : found->second.lock();
-  }
-
-  // Another's, if one was as quick.
-  std::shared_ptr<const Made> Share(const Shape& shape, Made made) {
-    std::shared_ptr<const Made> ours(new Made(std::move(made)),
-                                     [this, shape](const Made* last) {
-                                       delete last;
-                                       Forget(shape);
-                                     });
-    MutexLock lock(&mu_);
-    std::weak_ptr<const Made>& entry = living_[shape];
-    if (auto theirs = entry.lock()) return theirs;
-    entry = ours;
-    return ours;
-  }
-
- private:
-  void Forget(const Shape& shape) {
-    MutexLock lock(&mu_);
-    const auto found = living_.find(shape);
-    if (found != living_.end() && found->second.expired()) living_.erase(found);
-  }
-
-  Mutex mu_;
-  std::map<Shape, std::weak_ptr<const Made>> living_ WEIR_GUARDED_BY(mu_);
-};
+using Shape = LivingKey;
 
 // What tells a layout of floats from others.
 void AppendLayout(const memory::desc& layout, Shape* shape) {
@@ -167,16 +123,6 @@ std::shared_ptr<const dnnl::reorder> MakeReorder(const memory::desc& from,
                                 Engine(), from, Engine(), to, Attributes())));
 }
 
-// Rows, which lie along State::axis, that are computed as one piece.
-struct Band {
-  int64_t out_begin = 0;
-  int64_t out_rows = 0;
-  int64_t in_begin = 0;
-  int64_t in_rows = 0;  // none: it sees padding alone, and has no primitive
-  int64_t pad_begin = 0;
-  size_t primitive = 0;  // index in State::primitives
-};
-
 struct BandPrimitive {
   std::shared_ptr<const Prepared> prepared;
   size_t kept_bytes = 0;
@@ -188,39 +134,7 @@ struct BandPrimitive {
   memory::desc output_planes;  // the band inside the row-major output
 };
 
-// oneDNN does not tell what it keeps for a convolution. These are upper
-// estimates of what was measured of 60,000 of them with 2.6 for AVX-512, AVX2
-// and SSE4.1, code and tables together; most take a half.
-constexpr double kKiB = 1024;
-
-// Its newer kernels ("brgconv") have tables for each length that a run of
-// columns may have, code for each column that is copied, channels by sixteens,
-// and more where windows begin or end in the padding.
-struct RowShape {
-  double columns = 0;  // of the output
-  double copied = 0;   // of the input
-  double cut = 0;      // windows that padding makes differ
-  double channels = 0;
-  double taps = 0;
-  bool pads = false;
-  bool pads_far = false;  // along the row
-};
-
-// Beside more padding than this, or where taps lie wider apart, a run of each
-// length may have a kernel of its own.
-constexpr int64_t kMostNearPadding = 6;
-constexpr int64_t kMostNearDilation = 2;
-
-double RowBytes(const RowShape& row) {
-  const double blocks = std::ceil(row.channels / 16);
-  if (row.taps == 1 && !row.pads) {
-    return kKiB * (160 + blocks + 0.3 * row.columns);
-  }
-  return kKiB * (160 + blocks + row.copied * (0.1 + 0.042 * blocks) +
-                 row.columns * (row.pads_far ? 4.9 : 1.4) + 40 * row.cut +
-                 0.05 * row.taps);
-}
-
+// Its newer kernels, which go by rows (RowBytes).
 bool IsBrgconv(const std::string& name) {
   return absl::StartsWith(name, "brgconv");
 }
@@ -232,28 +146,6 @@ bool MayTakeBrgconv() {
                            kNeeded) == kNeeded;
   return may;
 }
-
-// With 2.6 these sum up what lies behind the row in place of padding, where 4
-// to 6 columns of it are touched by rows of 7, 9 or 11: the next row's pixel,
-// or what follows the input in memory. Other lengths and more padding gave
-// right answers, and are not trusted either.
-constexpr int64_t kTrustedPadding = 3;
-
-// The others write out the taps of a row.
-double TapsBytes(double taps) {
-  return kKiB * (100 + std::min(16 * taps, 350.0) + 2.8 * taps);
-}
-
-// A change of layout: 14 KiB, some of them 18.
-constexpr size_t kReorderBytes = 20 << 10;
-
-// A row of more is cut: a primitive takes milliseconds to generate, and its
-// parts run side by side.
-constexpr double kMostRowBytes = 2 << 20;
-constexpr int64_t kColumnsPerBand = 512;
-constexpr int64_t kMostBands = int64_t{1} << 16;
-// What a convolution may keep in all, some second to generate.
-constexpr double kMostKeptBytes = 128 << 20;
 
 // Some rows of a row-major image to channels last.
 struct ImageMove {
@@ -268,93 +160,6 @@ struct Form {
   memory::desc packed;
   std::shared_ptr<const dnnl::reorder> pack;
 };
-
-// A piece of some 10 Mflop keeps a core busy for 0.1 ms; its output stays in
-// the second-level cache until it is finished. Bands of fewer pixels would
-// mostly load weights; slices of fewer channels waste registers.
-constexpr double kFlopsPerPiece = 10e6;
-constexpr double kOutputBytesPerPiece = 256 << 10;
-constexpr int64_t kMaxPieces = 16;
-constexpr int64_t kMinPixelsPerBand = 98;
-constexpr int64_t kChannelsPerSlice = 64;
-
-// A call of oneDNN asks nobody whether it is still wanted: a larger one is cut
-// further, by tenths of a second, though its pieces be less than ideal.
-constexpr double kMostProducts = 2.5e9;
-// It takes about a nanosecond to prepare for each position under each tap.
-constexpr double kMostPositionTaps = 0x1p28;
-constexpr int64_t kFewPixels = 32;
-constexpr int64_t kFewChannels = 16;
-// Near padding each band may be a shape of its own.
-constexpr size_t kMostPrimitives = 64;
-// What cannot be cut so far is still done by one call, of a second or two.
-constexpr double kMostUncutProducts = 0x1p36;
-constexpr double kMostUncutPositionTaps = 0x1p31;
-
-double Product(const std::array<int64_t, 3>& sizes) {
-  return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
-         static_cast<double>(sizes[2]);
-}
-
-// What is left to do where oneDNN has summed up. oneDNN's own activations turn
-// NaN into a number.
-using Activation = ConvolutionSpec::Activation;
-
-template <Activation kActivation>
-float Activate(float x, float low, float high) {
-  // Each line is one instruction, which gives x where x is NaN.
-  if constexpr (kActivation == Activation::kRelu) {
-    return 0.0f > x ? 0.0f : x;
-  } else if constexpr (kActivation == Activation::kClip) {
-    x = low > x ? low : x;
-    return high < x ? high : x;
-  } else {
-    return x;
-  }
-}
-
-template <Activation kActivation>
-void FinishRow(const ConvolutionSpec& spec, const float* from,
-               const float* __restrict residual, float* to, int64_t n) {
-  const float low = spec.low, high = spec.high;
-  // In place and out of it apart: each vectorizes.
-  if (from == to) {
-    float* __restrict both = to;
-    if (residual == nullptr) {
-      for (int64_t i = 0; i < n; ++i) {
-        both[i] = Activate<kActivation>(both[i], low, high);
-      }
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        both[i] = Activate<kActivation>(both[i] + residual[i], low, high);
-      }
-    }
-    return;
-  }
-  const float* __restrict in = from;
-  float* __restrict out = to;
-  if (residual == nullptr) {
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = Activate<kActivation>(in[i], low, high);
-    }
-  } else {
-    for (int64_t i = 0; i < n; ++i) {
-      out[i] = Activate<kActivation>(in[i] + residual[i], low, high);
-    }
-  }
-}
-
-void Finish(const ConvolutionSpec& spec, const float* from,
-            const float* residual, float* to, int64_t n) {
-  switch (spec.activation) {
-    case Activation::kNone:
-      return FinishRow<Activation::kNone>(spec, from, residual, to, n);
-    case Activation::kRelu:
-      return FinishRow<Activation::kRelu>(spec, from, residual, to, n);
-    case Activation::kClip:
-      return FinishRow<Activation::kClip>(spec, from, residual, to, n);
-  }
-}
 
 }  // namespace
 
@@ -376,19 +181,13 @@ absl::Status Sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                                           static_cast<int>(status)));
 }
 
-void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
-            int64_t n) {
-  Finish(spec, sums, residual, sums, n);
-}
-
 // Channels lie last inside: bands of rows are then contiguous, and oneDNN's
 // fastest kernels take that layout as it is.
-struct Convolution::State {
-  ConvolutionSpec spec;
-  size_t axis = 0;  // that of the bands; those before it have one row
-  std::vector<Band> bands;
-  int64_t slices = 1;  // of the output channels, where weights are large
-  std::vector<BandPrimitive> primitives;
+struct Convolution::State : ConvolutionPieces {
+  explicit State(ConvolutionPieces pieces)
+      : ConvolutionPieces(std::move(pieces)) {}
+
+  std::vector<BandPrimitive> primitives;  // of ShareShapes
   std::vector<Form> forms;
   memory::desc weights_plain;  // of one slice
   memory::desc bias;
@@ -399,83 +198,13 @@ struct Convolution::State {
   size_t output_bytes = 0;  // of a piece, where it is not written in place
   size_t piece_bytes = 0;   // that and a scratchpad
 
-  // Of one row along the axis.
-  int64_t RowPixels(const std::array<int64_t, 3>& sizes) const {
-    return std::accumulate(sizes.begin() + axis + 1, sizes.end(), int64_t{1},
-                           std::multiplies<>());
-  }
-  int64_t InRowFloats() const { return RowPixels(spec.in) * spec.in_channels; }
-  int64_t OutRowFloats() const {
-    return RowPixels(spec.out) * spec.out_channels;
-  }
-  // oneDNN's layout changes are four times as fast for whole vectors of pixels.
-  int64_t RowUnit() const {
-    return spec.channels_last ? 1
-                              : 16 / std::gcd(int64_t{16}, RowPixels(spec.out));
-  }
-  // For one position of the output, in all slices.
-  double PixelProducts() const {
-    const int64_t channels = spec.in_channels / spec.groups;
-    return Product(spec.kernel) * static_cast<double>(channels) *
-           static_cast<double>(spec.out_channels);
-  }
-  int64_t SliceChannels() const { return spec.out_channels / slices; }
-  int64_t SliceWeights() const {
-    return SliceChannels() * (spec.in_channels / spec.groups) * spec.kernel[0] *
-           spec.kernel[1] * spec.kernel[2];
-  }
   size_t SliceBytes(size_t form) const {
     return AlignUp(forms[form].packed.get_size(), kVectorAlignment);
   }
-  int64_t Pieces() const {  // of an image
-    return static_cast<int64_t>(bands.size()) * slices;
-  }
-  // Pieces that follow one another in one thread and one scratch memory.
-  int64_t PiecesOfRun() const {
-    return (Pieces() + kMaxPieces - 1) / kMaxPieces;
-  }
-  int64_t Runs() const {
-    return (Pieces() + PiecesOfRun() - 1) / PiecesOfRun();
-  }
-  bool InPlace() const { return spec.channels_last && slices == 1; }
-  bool Finishes() const {
-    return spec.residual || spec.activation != Activation::kNone;
-  }
 
-  // Two spatial axes where the last of three is unused: oneDNN has more kernels
-  // for them.
-  bool Flat() const {
-    return spec.in[2] == 1 && spec.out[2] == 1 && spec.kernel[2] == 1 &&
-           spec.pad_begin[2] == 0;
-  }
-  size_t LastAxis() const { return Flat() ? 1 : 2; }
-  struct Extent {
-    int64_t in, out, before, after;
-  };
-  Extent Along(const Band& band, size_t i) const;
-  RowShape Row(const Band& band) const;
-  double LastTaps() const {
-    return static_cast<double>(spec.kernel[LastAxis()]);
-  }
-  double MostBytes(const Band& band) const;
-
-  void MakePieces();
-  void MakeBands(int64_t count);
-  void AddBand(int64_t begin, int64_t rows);
-  void AddPadding(int64_t begin, int64_t rows);
-  std::pair<int64_t, int64_t> DataRows() const;
-  bool HasLongRow() const;
-  double LargestBand() const;
-  double LargestPiece() const;
-  double LargestPositionTaps() const;
-  bool IsLong() const;
-  void CutSmaller();
-  bool CutEvenly();
-  std::vector<Band> ShareShapes();
   void Build(const std::vector<Band>& shapes);
   void BuildPrimitive(const Band& band);
   void BuildImageMove();
-  bool TrustsBrgconv(const Band& band) const;
   std::shared_ptr<const Prepared> Prepare(const Band& band) const;
   size_t AddForm(const memory::desc& wanted);
 
@@ -496,208 +225,6 @@ class Convolution::Weights {
   std::vector<std::shared_ptr<const std::byte>> owners;
 };
 
-// As many as keep many cores busy, cut where the least memory is read: each
-// band reads all weights, each slice all of the input.
-void Convolution::State::MakePieces() {
-  const auto out_channels = static_cast<double>(spec.out_channels);
-  const double weights = PixelProducts();
-  const double flops = 2.0 * Product(spec.out) * weights;
-  const double output_bytes = sizeof(float) * Product(spec.out) * out_channels;
-  const auto wanted = static_cast<int64_t>(std::clamp(
-      std::max(flops / kFlopsPerPiece, output_bytes / kOutputBytesPerPiece),
-      1.0, static_cast<double>(kMaxPieces)));
-  const auto pixels = static_cast<int64_t>(Product(spec.out));
-  const int64_t most_bands =
-      std::min(spec.out[0], std::max<int64_t>(1, pixels / kMinPixelsPerBand));
-  const double input = Product(spec.in) * static_cast<double>(spec.in_channels);
-  int64_t best_bands = 1, best_count = 0;
-  double best_read = 0;
-  for (int64_t s = 1; s <= wanted; s *= 2) {
-    const bool cuts =
-        s == 1 ||
-        (spec.groups == 1 && spec.out_channels % (s * kChannelsPerSlice) == 0);
-    if (!cuts) break;
-    const int64_t b = std::min(most_bands, (wanted + s - 1) / s);
-    const int64_t count = std::min(wanted, s * b);
-    const double read =
-        static_cast<double>(s) * input + static_cast<double>(b) * weights;
-    if (count < best_count || (count == best_count && read >= best_read)) {
-      continue;
-    }
-    slices = s;
-    best_bands = b;
-    best_count = count;
-    best_read = read;
-  }
-  MakeBands(best_bands);
-}
-
-void Convolution::State::MakeBands(int64_t count) {
-  const auto [first, past] = DataRows();
-  const int64_t rows = past - first, unit = RowUnit();
-  AddPadding(0, first);
-  const auto edge = [&, first = first](int64_t i) {
-    const int64_t row = rows * i / count;
-    return first + (i == count ? rows : row / unit * unit);
-  };
-  for (int64_t i = 0; i < count; ++i) {
-    if (edge(i) < edge(i + 1)) AddBand(edge(i), edge(i + 1) - edge(i));
-  }
-  AddPadding(past, spec.out[axis] - past);
-}
-
-// The rows of the output that see more than padding.
-std::pair<int64_t, int64_t> Convolution::State::DataRows() const {
-  const int64_t reach = (spec.kernel[axis] - 1) * spec.dilation[axis] + 1;
-  const int64_t stride = spec.stride[axis], pad = spec.pad_begin[axis];
-  const int64_t first = pad < reach ? 0 : (pad - reach) / stride + 1;
-  const int64_t past = (spec.in[axis] + pad - 1) / stride + 1;
-  const int64_t begin = std::min(first, spec.out[axis]);
-  return {begin, std::clamp(past, begin, spec.out[axis])};
-}
-
-void Convolution::State::AddPadding(int64_t begin, int64_t rows) {
-  if (rows > 0) bands.push_back({.out_begin = begin, .out_rows = rows});
-}
-
-// Of rows that see more.
-void Convolution::State::AddBand(int64_t begin, int64_t rows) {
-  const int64_t reach = (spec.kernel[axis] - 1) * spec.dilation[axis] + 1;
-  const int64_t first = begin * spec.stride[axis] - spec.pad_begin[axis];
-  const int64_t last = first + (rows - 1) * spec.stride[axis] + reach;
-  Band band = {.out_begin = begin, .out_rows = rows};
-  band.in_begin = std::max<int64_t>(first, 0);
-  band.in_rows = std::min(last, spec.in[axis]) - band.in_begin;
-  band.pad_begin = band.in_begin - first;
-  bands.push_back(band);
-}
-
-Convolution::State::Extent Convolution::State::Along(const Band& band,
-                                                     size_t i) const {
-  Extent extent = {spec.in[i], spec.out[i], spec.pad_begin[i], 0};
-  if (i == axis) extent = {band.in_rows, band.out_rows, band.pad_begin, 0};
-  extent.after = (extent.out - 1) * spec.stride[i] +
-                 (spec.kernel[i] - 1) * spec.dilation[i] + 1 - extent.in -
-                 extent.before;
-  return extent;
-}
-
-RowShape Convolution::State::Row(const Band& band) const {
-  const size_t last = LastAxis();
-  const Extent row = Along(band, last);
-  const int64_t stride = spec.stride[last];
-  const auto windows = [stride](int64_t padding) {
-    const int64_t touched =
-        (std::max<int64_t>(padding, 0) + stride - 1) / stride;
-    return static_cast<double>(touched);
-  };
-  const int64_t channels = spec.in_channels / spec.groups;
-  const int64_t padding = std::max(row.before, row.after);
-  const int64_t reach = (spec.kernel[last] - 1) * spec.dilation[last];
-  RowShape shape = {
-      .columns = static_cast<double>(row.out),
-      .copied = static_cast<double>(row.before + row.in + row.after),
-      .cut = std::min({static_cast<double>(row.out),
-                       2 * static_cast<double>(spec.kernel[last]),
-                       windows(row.before) + windows(row.after)}),
-      .channels = static_cast<double>(channels),
-      .taps = Product(spec.kernel),
-      .pads_far =
-          padding > 0 && (padding > kMostNearPadding || 2 * padding > reach ||
-                          spec.dilation[last] > kMostNearDilation)};
-  for (size_t i = 0; i < 3; ++i) {
-    const Extent extent = Along(band, i);
-    shape.pads = shape.pads || extent.before > 0 || extent.after > 0;
-  }
-  return shape;
-}
-
-// Whichever kernel oneDNN will take on this processor, and what changes the
-// layouts of the result and of the weights.
-double Convolution::State::MostBytes(const Band& band) const {
-  const double taps = TapsBytes(LastTaps());
-  return 2.0 * kReorderBytes +
-         (MayTakeBrgconv() ? std::max(RowBytes(Row(band)), taps) : taps);
-}
-
-double Convolution::State::LargestBand() const {  // in pixels
-  int64_t rows = 0;
-  for (const Band& band : bands) {
-    if (band.in_rows > 0) rows = std::max(rows, band.out_rows);
-  }
-  return static_cast<double>(rows) * static_cast<double>(RowPixels(spec.out));
-}
-
-double Convolution::State::LargestPiece() const {  // in products
-  return LargestBand() * PixelProducts() / static_cast<double>(slices);
-}
-
-double Convolution::State::LargestPositionTaps() const {
-  return LargestBand() * Product(spec.kernel);
-}
-
-bool Convolution::State::IsLong() const {
-  return LargestPiece() > kMostProducts ||
-         LargestPositionTaps() > kMostPositionTaps || HasLongRow();
-}
-
-// One that can be cut: it is all there is. It is cut alike on all processors.
-bool Convolution::State::HasLongRow() const {
-  for (size_t i = 0; i < LastAxis(); ++i) {
-    if (spec.in[i] != 1 || spec.out[i] != 1) return false;
-  }
-  return std::any_of(bands.begin(), bands.end(), [&](const Band& band) {
-    return band.in_rows > 0 &&
-           std::max(RowBytes(Row(band)), TapsBytes(LastTaps())) > kMostRowBytes;
-  });
-}
-
-// Along the first axis that has several rows: the only row of those before it
-// lies in one part. Does nothing where too many primitives would be needed.
-void Convolution::State::CutSmaller() {
-  const auto old = std::make_tuple(axis, slices, bands);
-  while (axis < 2 && spec.in[axis] == 1 && spec.out[axis] == 1) ++axis;
-  const auto few =
-      static_cast<double>(std::max(RowPixels(spec.out), kFewPixels));
-  for (;; slices *= 2) {
-    const bool last =
-        spec.groups > 1 || spec.out_channels % (2 * slices * kFewChannels) != 0;
-    const bool fits =
-        few * PixelProducts() / static_cast<double>(slices) <= kMostProducts;
-    if ((fits || last) && CutEvenly()) return;
-    if (last) break;
-  }
-  std::tie(axis, slices, bands) = old;
-}
-
-// Into bands of equal size, so that few primitives do for them.
-bool Convolution::State::CutEvenly() {
-  bands.clear();
-  const auto [first, past] = DataRows();
-  const int64_t size = past - first, unit = RowUnit();
-  const auto row = static_cast<double>(RowPixels(spec.out));
-  double fit = std::min(
-      kMostProducts * static_cast<double>(slices) / (row * PixelProducts()),
-      kMostPositionTaps / (row * Product(spec.kernel)));
-  if (axis == LastAxis()) {
-    const auto most = std::max(kColumnsPerBand, size / kMostBands + 1);
-    fit = std::min(fit, static_cast<double>(most));
-  }
-  auto rows = static_cast<int64_t>(
-      std::clamp(fit, 1.0, static_cast<double>(std::max<int64_t>(size, 1))));
-  if (rows > unit) rows = rows / unit * unit;
-  std::set<std::array<int64_t, 3>> shapes;
-  AddPadding(0, first);
-  for (int64_t begin = first; begin < past; begin += rows) {
-    AddBand(begin, std::min(rows, past - begin));
-    const Band& band = bands.back();
-    shapes.insert({band.out_rows, band.in_rows, band.pad_begin});
-    if (shapes.size() > kMostPrimitives) return false;
-  }
-  AddPadding(past, spec.out[axis] - past);
-  return true;
-}
-
 // Each primitive gets the weights that it asks for: in another's form oneDNN
 // may have nothing but its reference code.
 size_t Convolution::State::AddForm(const memory::desc& wanted) {
@@ -706,11 +233,6 @@ size_t Convolution::State::AddForm(const memory::desc& wanted) {
   }
   forms.push_back({wanted, MakeReorder(weights_plain, wanted)});
   return forms.size() - 1;
-}
-
-bool Convolution::State::TrustsBrgconv(const Band& band) const {
-  const size_t last = LastAxis();
-  return spec.stride[last] != 1 || Along(band, last).after <= kTrustedPadding;
 }
 
 // Throws dnnl::error where oneDNN has nothing for it.
@@ -749,7 +271,7 @@ std::shared_ptr<const Prepared> Convolution::State::Prepare(
       memory::desc(out, f32, channels_last), stride, dilation, before, after);
   dnnl::convolution_forward::primitive_desc primitive(description, Attributes(),
                                                       Engine());
-  if (!TrustsBrgconv(band)) {
+  if (!TrustsRows(band)) {
     while (IsBrgconv(primitive.impl_info_str())) {
       if (!primitive.next_impl()) {
         throw dnnl::error(dnnl_unimplemented, "no other implementation");
@@ -780,9 +302,8 @@ void Convolution::State::BuildPrimitive(const Band& band) {
   made.input = memory::desc(cut(in), f32, channels_last);
   made.output = memory::desc(cut(out), f32, channels_last);
   made.prepared = Prepare(band);
-  made.kept_bytes = static_cast<size_t>(IsBrgconv(made.prepared->name)
-                                            ? RowBytes(Row(band))
-                                            : TapsBytes(LastTaps()));
+  made.kept_bytes =
+      static_cast<size_t>(KeptBytes(band, IsBrgconv(made.prepared->name)));
   made.form = AddForm(made.prepared->weights);
   if (!s.channels_last) {
     const int64_t plane = s.out[1] * s.out[2];
@@ -833,23 +354,6 @@ void Convolution::State::BuildImageMove() {
               kVectorAlignment);
 }
 
-// Those of different shape, which the bands then name.
-std::vector<Band> Convolution::State::ShareShapes() {
-  std::vector<Band> shapes;
-  for (Band& band : bands) {
-    if (band.in_rows == 0) continue;
-    const auto same =
-        std::find_if(shapes.begin(), shapes.end(), [&](const Band& shape) {
-          return shape.out_rows == band.out_rows &&
-                 shape.in_rows == band.in_rows &&
-                 shape.pad_begin == band.pad_begin;
-        });
-    band.primitive = static_cast<size_t>(same - shapes.begin());
-    if (same == shapes.end()) shapes.push_back(band);
-  }
-  return shapes;
-}
-
 void Convolution::State::Build(const std::vector<Band>& shapes) {
   const auto f32 = memory::data_type::f32;
   memory::dims weights = {SliceChannels() / spec.groups,
@@ -877,17 +381,13 @@ Convolution::~Convolution() = default;
 
 absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
     const ConvolutionSpec& spec) {
-  auto state = std::make_unique<State>();
-  state->spec = spec;
-  state->MakePieces();
-  if (state->IsLong()) state->CutSmaller();
-  if (state->LargestPiece() > kMostUncutProducts ||
-      state->LargestPositionTaps() > kMostUncutPositionTaps) {
-    return nullptr;
-  }
+  std::optional<ConvolutionPieces> pieces = ConvolutionPieces::Cut(spec);
+  if (!pieces.has_value()) return nullptr;
+  auto state = std::make_unique<State>(*std::move(pieces));
   const std::vector<Band> shapes = state->ShareShapes();
   double kept = 2.0 * kReorderBytes;  // which move the image
-  for (const Band& band : shapes) kept += state->MostBytes(band);
+  for (const Band& band : shapes)
+    kept += state->MostBytes(band, MayTakeBrgconv());
   if (kept > kMostKeptBytes) return nullptr;
   const absl::Status built = Guard([&] { state->Build(shapes); });
   if (absl::IsUnimplemented(built)) return nullptr;

@@ -4,7 +4,6 @@
 // reduced-precision products, no Winograd. All of it is thread-safe.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/export.h"
 #include "kernels/device/cpu_team.h"
+#include "kernels/ops/convolution_spec.h"
 #include "kernels/ops/shared_hold.h"
 
 namespace weir::onednn {
@@ -26,34 +26,6 @@ absl::Status Sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n,
                    int64_t k, float alpha, const float* a, int64_t lda,
                    const float* b, int64_t ldb, float beta, float* c,
                    int64_t ldc);
-
-// A convolution of dense tensors, N x C x spatial, row-major or with channels
-// last. Arrays hold the spatial axes in order; unused ones have size 1, kernel
-// 1, stride 1, no padding.
-struct ConvolutionSpec {
-  enum class Activation { kNone, kRelu, kClip };
-
-  int64_t batch = 1;
-  int64_t in_channels = 0;
-  int64_t out_channels = 0;
-  int64_t groups = 1;
-  bool bias = false;
-  bool channels_last = false;                 // input, output and residual
-  bool residual = false;                      // one is added to the result
-  Activation activation = Activation::kNone;  // after that
-  float low = 0, high = 0;                    // of kClip
-  std::array<int64_t, 3> in = {1, 1, 1};
-  std::array<int64_t, 3> out = {1, 1, 1};
-  std::array<int64_t, 3> kernel = {1, 1, 1};
-  std::array<int64_t, 3> stride = {1, 1, 1};
-  std::array<int64_t, 3> dilation = {1, 1, 1};
-  std::array<int64_t, 3> pad_begin = {0, 0, 0};
-};
-
-// What `spec` does with `n` sums in the end, in place: `residual` of as many is
-// added, if it is not null, and the activation applied.
-void Finish(const ConvolutionSpec& spec, const float* residual, float* sums,
-            int64_t n);
 
 // A convolution prepared for its shapes. Immutable; runs may overlap. An image
 // is cut into pieces by shape, whatever the batch: its result does not depend
