@@ -316,7 +316,8 @@ absl::Status Server::Impl::StartTls() {
 }
 
 absl::Status Server::Impl::StartDevices() {
-  registry = MakeOpRegistry({.test_operators = options.enable_test_operators});
+  registry = MakeOpRegistry({.test_operators = options.enable_test_operators,
+                             .test_operators_name = "--enable-test-operators"});
   DeviceOptions device_options;
   device_options.cpu_threads = options.cpu_threads;
   device_options.cache_dir = options.cache_dir;

@@ -159,8 +159,8 @@ class Validator {
   // What to do about a name that is no operator's: often only its domain or
   // its case keeps it from being one.
   std::string Remedy(const std::string& domain, const std::string& name) const {
-    if (registry_.IsHidden(domain, name)) {
-      return "it is one for tests, which --enable-test-operators offers";
+    if (const char* by = registry_.HiddenBy(domain, name); by != nullptr) {
+      return absl::StrCat("it is one for tests, which ", by, " offers");
     }
     for (const OpDef* def : registry_.List()) {
       if (!absl::EqualsIgnoreCase(AbslView(def->name), name)) continue;

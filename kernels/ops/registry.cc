@@ -218,9 +218,10 @@ const OpRegistry::RegisteredKernel* OpRegistry::FindKernel(
                             : parent_->FindKernel(device, domain, name);
 }
 
-bool OpRegistry::Hidden(const OpDef& def) const {
-  return def.test_only &&
-         (hide_test_operators_ || (parent_ != nullptr && parent_->Hidden(def)));
+const char* OpRegistry::Hidden(const OpDef& def) const {
+  if (!def.test_only) return nullptr;
+  if (hides_test_operators_ != nullptr) return hides_test_operators_;
+  return parent_ == nullptr ? nullptr : parent_->Hidden(def);
 }
 
 const OpDef* OpRegistry::FindInternal(std::string_view domain,
@@ -235,10 +236,10 @@ const OpDef* OpRegistry::Find(std::string_view domain,
   return def == nullptr || def->internal ? nullptr : def;
 }
 
-bool OpRegistry::IsHidden(std::string_view domain,
-                          std::string_view name) const {
+const char* OpRegistry::HiddenBy(std::string_view domain,
+                                 std::string_view name) const {
   const OpDef* def = FindAny(domain, name);
-  return def != nullptr && Hidden(*def);
+  return def == nullptr ? nullptr : Hidden(*def);
 }
 
 bool OpRegistry::Takes(const DeviceInfo& device, const NodeInfo& node) const {
@@ -329,7 +330,9 @@ std::vector<const OpDef*> OpRegistry::List() const {
 
 std::unique_ptr<OpRegistry> MakeOpRegistry(const RegistryOptions& options) {
   auto registry = std::make_unique<OpRegistry>();
-  registry->hide_test_operators_ = !options.test_operators;
+  if (!options.test_operators) {
+    registry->hides_test_operators_ = options.test_operators_name;
+  }
   // A failure is a bug in an operator's registration, not in any input.
   const auto check = [](const absl::Status& status) {
     if (!status.ok()) std::abort();

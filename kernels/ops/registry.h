@@ -66,8 +66,9 @@ class WEIR_EXPORT OpRegistry {
     return HasKernel(device.kind, domain, name);
   }
 
-  // Find does not know it because RegistryOptions::test_operators was not set.
-  bool IsHidden(std::string_view domain, std::string_view name) const;
+  // What would have Find know it (RegistryOptions::test_operators_name); null
+  // if nothing would.
+  const char* HiddenBy(std::string_view domain, std::string_view name) const;
   // For passes: internal operators too. Null if unknown.
   const OpDef* FindInternal(std::string_view domain,
                             std::string_view name) const;
@@ -112,17 +113,20 @@ class WEIR_EXPORT OpRegistry {
   const OpDef* FindAny(std::string_view domain, std::string_view name) const;
   const RegisteredKernel* FindKernel(DeviceKind device, std::string_view domain,
                                      std::string_view name) const;
-  // OpDef::test_only operators answer as if they were not there.
-  bool Hidden(const OpDef& def) const;
+  // OpDef::test_only operators answer as if they were not there. Null, or what
+  // has them there.
+  const char* Hidden(const OpDef& def) const;
 
   const OpRegistry* const parent_;
-  bool hide_test_operators_ = false;
+  const char* hides_test_operators_ = nullptr;
   std::array<bool, kDeviceKinds> kernels_added_ = {};
   std::map<Key, Entry, std::less<>> entries_;
 };
 
 struct RegistryOptions {
   bool test_operators = false;  // weir.Spin and weir.Fault
+  // What errors call that.
+  const char* test_operators_name = "RegistryOptions::test_operators";
 };
 
 // Every operator of ops.def with its CPU kernels.

@@ -322,15 +322,15 @@ absl::Status DescribeOperator(const ServiceContext& context,
   const OpRegistry& registry = context.engines.main().registry();
   const OpDef* def = registry.Find(DomainOf(request.domain()), request.name());
   if (def == nullptr) {
-    const bool hidden =
-        registry.IsHidden(DomainOf(request.domain()), request.name());
+    const char* const by =
+        registry.HiddenBy(DomainOf(request.domain()), request.name());
     return WithField(
         absl::NotFoundError(absl::StrCat(
             "no operator \"", request.name(), "\" in domain \"",
-            request.domain(),
-            hidden ? "\"; it is one for tests, which --enable-test-operators "
-                     "offers"
-                   : "\"; ListOperators, or \"weir ops\", lists them")),
+            request.domain(), "\"; ",
+            by == nullptr
+                ? "ListOperators, or \"weir ops\", lists them"
+                : absl::StrCat("it is one for tests, which ", by, " offers"))),
         "name");
   }
   FillDescription(*def, registry, response->mutable_operator_description());

@@ -151,6 +151,11 @@ TEST(OpRegistryTest, TestOperatorsAreHiddenUnlessAskedFor) {
   EXPECT_EQ(registry->Find("weir", "Spin"), nullptr);
   EXPECT_FALSE(registry->HasKernel(DeviceKind::kCpu, "weir", "Spin"));
   for (const OpDef* def : registry->List()) EXPECT_FALSE(def->test_only);
+  const auto named = MakeOpRegistry({.test_operators_name = "a switch"});
+  const OpRegistry nested(named.get());
+  EXPECT_STREQ(nested.HiddenBy("weir", "Spin"), "a switch");
+  EXPECT_EQ(nested.HiddenBy("weir", "Resize"), nullptr);
+  EXPECT_EQ(nested.HiddenBy("weir", "Nothing"), nullptr);
   EXPECT_NE(MakeOpRegistry({.test_operators = true})->Find("weir", "Spin"),
             nullptr);
 }
