@@ -15,7 +15,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
@@ -32,6 +31,7 @@
 #include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
 #include "server/observe/line_writer.h"
+#include "server/observe/model_lines.h"
 #include "server/pool_gauges.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/tls_credentials.h"
@@ -62,25 +62,6 @@ std::string NewIncarnation() {
 }
 
 constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
-
-// So many of a kind a message names.
-constexpr size_t kMostNamed = 5;
-
-// "a, b, c", with "..." for those behind the first ones.
-std::string NameSome(absl::Span<const std::string> names) {
-  std::string text =
-      absl::StrJoin(names.first(std::min(names.size(), kMostNamed)), ", ");
-  if (names.size() > kMostNamed) text += ", ...";
-  return text;
-}
-
-std::string NameOf(const ModelIndexEntry& entry) {
-  std::string name = absl::StrCat("model ", entry.name);
-  if (!entry.version.empty()) {
-    absl::StrAppend(&name, " version ", entry.version);
-  }
-  return name;
-}
 
 // Makes an eventfd readable.
 void Raise(int fd) {
@@ -140,8 +121,6 @@ struct Server::Impl {
   absl::Status StartHttp();
   void CheckThreads();
   void LoadModels();
-  void NoteModels();
-  std::string ModelsAtFault() const;
   void ReportDevice(const std::string& device, const absl::Status& status);
   absl::Status DeviceStatus() const {
     for (Engine* each : engines->all()) {
@@ -366,60 +345,16 @@ void Server::Impl::CheckThreads() {
 void Server::Impl::LoadModels() {
   models->LoadAll();
   if (!stop_loading) {
-    NoteModels();
+    WriteModels(*models, options.model_repository, &logger);
     if (options.strict_readiness) {
-      const std::string fault = ModelsAtFault();
+      const std::string fault =
+          ModelsAtFault(*models, options.model_repository);
       if (!fault.empty()) logger.Log(LogLevel::kError, fault);
       health.Set(Unready::kModels, fault);
     }
     health.Set(Unready::kLoading, "");
   }
   Raise(loaded);
-}
-
-void Server::Impl::NoteModels() {
-  if (!options.model_repository.empty() && models->Index().empty()) {
-    logger.Log(LogLevel::kWarning,
-               absl::StrCat("--model-repository=", options.model_repository,
-                            ": no models in it; it must hold folders "
-                            "NAME/VERSION/model.onnx"));
-  }
-  const auto quote = [](const std::vector<std::string>& names) {
-    std::vector<std::string> quoted;
-    for (const std::string& name : names) {
-      quoted.push_back(absl::StrCat("\"", name, "\""));
-    }
-    return quoted;
-  };
-  if (!models->loose_files().empty()) {
-    logger.Log(LogLevel::kWarning,
-               absl::StrCat("--model-repository=", options.model_repository,
-                            ": files beside the models' folders are not "
-                            "served, which must be NAME/VERSION/model.onnx: ",
-                            NameSome(quote(models->loose_files()))));
-  }
-  for (const StrayFolders& stray : models->strays()) {
-    logger.Log(LogLevel::kWarning,
-               absl::StrCat("model ", stray.model,
-                            ": folders that are no version (\"1\", \"2\", ...) "
-                            "and not served: ",
-                            NameSome(quote(stray.folders))));
-  }
-  for (const ModelIndexEntry& entry : models->Index()) {
-    if (entry.state != ModelState::kReady) {
-      logger.Log(LogLevel::kWarning,
-                 absl::StrCat(NameOf(entry), " is not served: ", entry.reason));
-      continue;
-    }
-    const auto model = models->Find(entry.name, entry.version);
-    if (model.ok() && !(*model)->ignored_fields.empty()) {
-      logger.Log(
-          LogLevel::kWarning,
-          absl::StrCat(NameOf(entry),
-                       ": no effect in this version, in its config.pbtxt: ",
-                       absl::StrJoin((*model)->ignored_fields, ", ")));
-    }
-  }
 }
 
 // Told by Health of each change of the device.
@@ -434,23 +369,6 @@ void Server::Impl::ReportDevice(const std::string& device,
     logger.Log(LogLevel::kError, "unready: the device stands still",
                {{"device", device}, {"error", std::string(status.message())}});
   }
-}
-
-// What --strict-readiness holds against the repository; "" if nothing.
-std::string Server::Impl::ModelsAtFault() const {
-  const std::vector<ModelIndexEntry> index = models->Index();
-  if (index.empty()) {
-    return absl::StrCat("--strict-readiness: there is no model in ",
-                        options.model_repository);
-  }
-  std::vector<std::string> refused;
-  for (const ModelIndexEntry& entry : index) {
-    if (entry.state != ModelState::kReady) refused.push_back(NameOf(entry));
-  }
-  if (refused.empty()) return "";
-  return absl::StrCat("--strict-readiness: ", refused.size(), " of ",
-                      index.size(),
-                      " model versions are not served: ", NameSome(refused));
 }
 
 absl::Status Server::Impl::StartTransport() {
