@@ -20,7 +20,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/striped_snapshot.h"
 #include "kernels/base/thread.h"
-#include "kernels/graph/turn_queue.h"
+#include "kernels/base/turn_queue.h"
 
 namespace weir {
 namespace {

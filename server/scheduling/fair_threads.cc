@@ -3,6 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 namespace weir {
 namespace {
@@ -18,7 +20,8 @@ size_t FairThreads::DefaultThreads(int cpus) {
   return std::clamp(static_cast<size_t>(cpus) / kShare, kFewest, kMost);
 }
 
-FairThreads::FairThreads(size_t threads) : count_(std::max(threads, kFewest)) {
+FairThreads::FairThreads(size_t threads, Nanos longest_wait)
+    : count_(std::max(threads, kFewest)), longest_wait_(longest_wait) {
   while (threads_.size() < count_) {
     threads_.emplace_back([this] { Run(); });
     pthread_setname_np(threads_.back().native_handle(), "weir-steps");
@@ -34,56 +37,81 @@ FairThreads::~FairThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void FairThreads::Post(std::string peer, Task task) {
+void FairThreads::Post(const std::string& peer, Task task) {
   MutexLock lock(&mu_);
-  Peers::value_type& entry = *peers_.try_emplace(std::move(peer)).first;
-  entry.second.tasks.push_back(std::move(task));
-  if (entry.second.tasks.size() == 1) turns_.push_back(&entry);
-  ++waiting_;
+  const TaskId id = next_++;
+  places_[id] = turns_.Push(peer, {.id = id, .run = std::move(task)});
   posted_.NotifyOne();
+}
+
+FairThreads::TaskId FairThreads::Post(const std::string& peer, Nanos deadline,
+                                      Task task, Task late) {
+  MutexLock lock(&mu_);
+  const TaskId id = next_++;
+  const TimerQueue::TimerId timer =
+      timers_.Add(std::min(deadline, NowNanos() + longest_wait_),
+                  [this, id] { RunLate(id); });
+  places_[id] =
+      turns_.Push(peer, {id, std::move(task), std::move(late), timer});
+  posted_.NotifyOne();
+  return id;
+}
+
+void FairThreads::PostFirst(const std::string& peer, Task task) {
+  MutexLock lock(&mu_);
+  const TaskId id = next_++;
+  places_[id] = turns_.PushFirst(peer, {.id = id, .run = std::move(task)});
+  posted_.NotifyOne();
+}
+
+FairThreads::Posted FairThreads::TakeOut(TaskId id) {
+  MutexLock lock(&mu_);
+  const auto found = places_.find(id);
+  if (found == places_.end()) return {};
+  Posted posted = turns_.Remove(found->second);
+  places_.erase(found);
+  return posted;
+}
+
+bool FairThreads::Remove(TaskId task) {
+  const Posted posted = TakeOut(task);
+  timers_.Cancel(posted.timer);
+  return posted.id != 0;
+}
+
+void FairThreads::RunLate(TaskId id) {
+  Posted posted = TakeOut(id);
+  if (posted.late) posted.late();
 }
 
 size_t FairThreads::waiting() const {
   MutexLock lock(&mu_);
-  return waiting_;
+  return turns_.size();
 }
 
-FairThreads::Peers::value_type* FairThreads::Next() {
-  const auto next = std::min_element(
-      turns_.begin(), turns_.end(), [](const auto* one, const auto* other) {
-        return one->second.running < other->second.running;
-      });
-  if (next == turns_.end()) return nullptr;
-  Peers::value_type* const entry = *next;
-  // While they stop nobody else comes.
-  if (entry->second.running + 1 >= count_ && !stopping_) {
-    return nullptr;
-  }
-  turns_.erase(next);
-  return entry;
+size_t FairThreads::peers() const {
+  MutexLock lock(&mu_);
+  return turns_.owners();
 }
 
 void FairThreads::Run() {
   mu_.Lock();
   while (true) {
-    Peers::value_type* const entry = Next();
-    if (entry == nullptr) {
+    // While they stop nobody else comes.
+    auto next = turns_.TakeIf({.taken = stopping_ ? SIZE_MAX : count_ - 1});
+    if (!next.has_value()) {
       if (stopping_) break;
       posted_.Wait(&mu_);
       continue;
     }
-    Peer& peer = entry->second;
-    Task task = std::move(peer.tasks.front());
-    peer.tasks.pop_front();
-    if (!peer.tasks.empty()) turns_.push_back(entry);
-    ++peer.running;
-    --waiting_;
+    auto& [posted, peer] = *next;
+    places_.erase(posted.id);
     mu_.Unlock();
-    task();
-    task = nullptr;
+    timers_.Cancel(posted.timer);
+    posted.run();
+    posted = {};
     mu_.Lock();
-    --peer.running;
-    if (peer.running == 0 && peer.tasks.empty()) peers_.erase(entry->first);
+    turns_.Done(peer);
   }
   mu_.Unlock();
 }

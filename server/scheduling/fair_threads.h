@@ -5,24 +5,30 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/timer_queue.h"
+#include "kernels/base/turn_queue.h"
 
 namespace weir {
 
 class FairThreads {
  public:
   using Task = absl::AnyInvocable<void()>;
+  using TaskId = uint64_t;
+
+  // As long as other waits of a call (docs/limits.md).
+  static constexpr Nanos kLongestWait = 60'000'000'000;
 
   // Two at least. See DefaultThreads.
-  explicit FairThreads(size_t threads);
+  explicit FairThreads(size_t threads, Nanos longest_wait = kLongestWait);
   // Runs what was posted, and what that posts, then stops.
   ~FairThreads();
   FairThreads(const FairThreads&) = delete;
@@ -35,30 +41,46 @@ class FairThreads {
   // posted. A free thread takes one of the peer that has the fewest running;
   // among such peers they go in turn. One peer runs on all threads but one, so
   // that there is one for whoever comes next.
-  void Post(std::string peer, Task task);
+  void Post(const std::string& peer, Task task);
+  // The same for what somebody waits for. If it has not begun by `deadline`, or
+  // the longest wait after this, it does not begin: `late` runs once instead,
+  // on a thread of timers, and must be short.
+  TaskId Post(const std::string& peer, Nanos deadline, Task task, Task late);
+  // For what gives memory back: before the peer's other tasks.
+  void PostFirst(const std::string& peer, Task task);
+
+  // Nobody wants the task any more. True: neither it nor what was to run
+  // instead will run.
+  bool Remove(TaskId task);
 
   // Tasks that have not begun.
   size_t waiting() const;
+  // Peers with tasks that wait or run.
+  size_t peers() const;
 
  private:
-  struct Peer {
-    std::deque<Task> tasks;  // not begun
-    size_t running = 0;
+  struct Posted {
+    TaskId id = 0;
+    Task run = nullptr;
+    Task late = nullptr;
+    TimerQueue::TimerId timer = 0;
   };
-  using Peers = std::unordered_map<std::string, Peer>;
+  using Turns = TurnQueue<Posted>;
 
   void Run();
-  // Whose turn it is, taken out of turns_; null if nobody may begin.
-  Peers::value_type* Next() WEIR_REQUIRES(mu_);
+  void RunLate(TaskId id);
+  Posted TakeOut(TaskId id);  // of no task if it is not there
 
   const size_t count_;
+  const Nanos longest_wait_;
   mutable Mutex mu_;
   CondVar posted_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
-  Peers peers_ WEIR_GUARDED_BY(mu_);  // who waits or has a task running
-  std::deque<Peers::value_type*> turns_ WEIR_GUARDED_BY(mu_);  // who waits
-  size_t waiting_ WEIR_GUARDED_BY(mu_) = 0;
+  TaskId next_ WEIR_GUARDED_BY(mu_) = 1;
+  Turns turns_ WEIR_GUARDED_BY(mu_);
+  std::unordered_map<TaskId, Turns::Place> places_ WEIR_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
+  TimerQueue timers_;  // last: its callbacks find the rest
 };
 
 }  // namespace weir

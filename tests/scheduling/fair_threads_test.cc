@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 
 namespace weir {
 namespace {
@@ -110,6 +112,143 @@ TEST(FairThreadsTest, WhoHasNoThreadGoesFirst) {
   done.Wait(2);
   EXPECT_EQ(order, "none two ");
   gate.Set();
+}
+
+// There may be any number of them in the course of time.
+TEST(FairThreadsTest, PeersAreForgottenWithTheirLastTask) {
+  Event gate, done;
+  FairThreads threads(2);
+  threads.Post("waits", [&] { gate.Wait(); });
+  for (int i = 0; i < 100; ++i) {
+    threads.Post("peer " + std::to_string(i), [&] { done.Set(); });
+  }
+  done.Wait(100);
+  EXPECT_TRUE(testing::Eventually([&] { return threads.peers() == 1; }));
+  gate.Set();
+  EXPECT_TRUE(testing::Eventually([&] { return threads.peers() == 0; }));
+}
+
+// Two threads that are busy until gate_ is set.
+class WaitingTasksTest : public ::testing::Test {
+ protected:
+  WaitingTasksTest() {
+    for (const char* peer : {"first", "second"}) {
+      threads_.Post(peer, [this] {
+        busy_.Set();
+        gate_.Wait();
+      });
+    }
+    busy_.Wait(2);
+  }
+  ~WaitingTasksTest() override { gate_.Set(); }
+
+  Event busy_, gate_, ran_, late_;
+  FairThreads threads_{2};
+};
+
+TEST_F(WaitingTasksTest, AreLateAtTheirDeadline) {
+  threads_.Post(
+      "a", NowNanos(), [&] { ran_.Set(); }, [&] { late_.Set(); });
+  late_.Wait();
+  EXPECT_EQ(threads_.waiting(), 0u);
+  Event next;
+  threads_.Post("a", [&] { next.Set(); });
+  gate_.Set();
+  next.Wait();
+  EXPECT_EQ(ran_.count(), 0u);
+  EXPECT_EQ(late_.count(), 1u);
+}
+
+// Who says none has that of all waits.
+TEST(FairThreadsTest, NothingThatIsWaitedForWaitsForEver) {
+  Event busy, gate, late;
+  FairThreads threads(2, /*longest_wait=*/0);
+  for (const char* peer : {"first", "second"}) {
+    threads.Post(peer, [&] {
+      busy.Set();
+      gate.Wait();
+    });
+  }
+  busy.Wait(2);
+  threads.Post(
+      "a", kNoDeadline, [] {}, [&] { late.Set(); });
+  late.Wait();
+  gate.Set();
+}
+
+TEST_F(WaitingTasksTest, RunInTimeAndAreNotLate) {
+  constexpr Nanos kLong = 3'600'000'000'000;
+  threads_.Post(
+      "a", NowNanos() + kLong, [&] { ran_.Set(); }, [&] { late_.Set(); });
+  gate_.Set();
+  ran_.Wait();
+  EXPECT_EQ(late_.count(), 0u);
+}
+
+// Which passes while the first one runs, and both threads are busy.
+TEST(FairThreadsTest, WhatHasBegunIsNotLate) {
+  Event go_on, ran, late, passed;
+  FairThreads threads(2);
+  const Nanos deadline = NowNanos() + 10'000'000;
+  threads.Post(
+      "a", deadline,
+      [&] {
+        ran.Set();
+        go_on.Wait();
+      },
+      [&] { late.Set(); });
+  threads.Post("b", [&] { go_on.Wait(); });
+  threads.Post(
+      "c", deadline + 1, [&] { passed.Set(); }, [&] { passed.Set(); });
+  passed.Wait();
+  EXPECT_EQ(ran.count() + late.count(), 1u);
+  go_on.Set();
+}
+
+TEST_F(WaitingTasksTest, AreRemoved) {
+  const auto task = threads_.Post(
+      "a", kNoDeadline, [&] { ran_.Set(); }, [&] { late_.Set(); });
+  Event next;
+  threads_.Post("a", [&] { next.Set(); });
+  EXPECT_EQ(threads_.waiting(), 2u);
+  EXPECT_TRUE(threads_.Remove(task));
+  EXPECT_EQ(threads_.waiting(), 1u);
+  EXPECT_FALSE(threads_.Remove(task));
+  gate_.Set();
+  next.Wait();
+  EXPECT_EQ(ran_.count() + late_.count(), 0u);
+}
+
+TEST_F(WaitingTasksTest, AreNotRemovedOnceTheyHaveBegun) {
+  gate_.Set();
+  Event go_on;
+  const auto task = threads_.Post(
+      "a", kNoDeadline,
+      [&] {
+        ran_.Set();
+        go_on.Wait();
+      },
+      [] {});
+  ran_.Wait();
+  EXPECT_FALSE(threads_.Remove(task));
+  go_on.Set();
+}
+
+TEST_F(WaitingTasksTest, ThatGiveMemoryBackGoFirst) {
+  std::string order;
+  const auto note = [&](const char* task) {
+    return [&, task] {
+      order += task;
+      ran_.Set();
+    };
+  };
+  threads_.Post("a", note("a1"));
+  threads_.Post("a", note("a2"));
+  threads_.PostFirst("a", note("a0"));
+  // One peer runs on one of two threads.
+  gate_.Set();
+  ran_.Wait(3);
+  EXPECT_EQ(order, "a0a1a2");
 }
 
 TEST(FairThreadsTest, WhatWasPostedRunsBeforeTheyStop) {
