@@ -53,6 +53,8 @@ class ServerCall {
   // Calls fn(call, arg) once if the call is cancelled before Reply or Fail;
   // at once if it already is. The call must still be answered.
   void OnCancel(ResumeFn fn, void* arg);
+  // Whoever asked to be told is not told any more.
+  void ForgetCancel() { on_cancel_ = nullptr; }
 
   // Memory that lives until Reply or Fail.
   CallArena& arena() { return arena_; }
@@ -101,6 +103,9 @@ class ServerCall {
   // Its connection by gRPC's name, e.g. "ipv4:127.0.0.1:55123". A peer, for
   // which bounds hold (PeerKey), may have several.
   virtual std::string Connection() const = 0;
+  // The same for all calls of one peer, for what peers share. Any thread; valid
+  // until Reply or Fail.
+  const std::string& peer() const { return peer_; }
   // The first value of a request header.
   virtual std::optional<std::string_view> Header(
       std::string_view name) const = 0;
@@ -119,9 +124,8 @@ class ServerCall {
   virtual ~ServerCall() = default;
 
   void SetCancelled();
-  // Whoever asked to be told is not told any more.
-  void ForgetCancel() { on_cancel_ = nullptr; }
 
+  std::string peer_;  // PeerKey of its connection
   ByteView request_;
   bool inflated_ = false;
   std::array<char, kMaxRequestIdBytes> request_id_;

@@ -135,7 +135,6 @@ class UnaryCall final : public ServerCall, private CallLink {
   grpc_call_details wanted_ = {};  // of an unknown method's call, as it arrives
   grpc_metadata_array headers_ = {};
   std::string connection_;  // gRPC's name of the connection
-  std::string peer_;        // its PeerKey
   ReceivedMessage message_;
   grpc_byte_buffer reply_ = {};
   grpc_slice details_ = {};  // of a status that is being sent

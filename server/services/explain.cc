@@ -15,7 +15,6 @@
 #include "server/bytes/arena_ptr.h"
 #include "server/evaluation/input_places.h"
 #include "server/evaluation/request_fields.h"
-#include "server/rpc/peer.h"
 #include "server/rpc/typed_method.h"
 #include "server/rpc/wire/explain_request.h"
 #include "server/services/graph_source.h"
@@ -264,7 +263,7 @@ class ExplainCall {
     status_ = std::move(status);
     const bool made = outline_.has_value() || !shapes_.empty();
     if (!made || program_->outline_bytes() <= kLongStepBytes) return Answer();
-    context_->long_steps.Post(PeerKey(call_.Connection()), [this] {
+    context_->long_steps.PostFirst(call_.peer(), [this] {
       DropOutline();
       Resume<&ExplainCall::Answer>();
     });

@@ -15,7 +15,6 @@
 #include "server/models/definition_import.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
-#include "server/rpc/peer.h"
 #include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
@@ -198,7 +197,7 @@ void ProgramRequest::Found(ProgramSearch::Found found) {
             },
             this);
       },
-      PeerKey(call_->Connection()));
+      call_->peer());
   call_->OnCancel(
       [](ServerCall&, void* self) {
         const ProgramRequest& request = *static_cast<ProgramRequest*>(self);

@@ -5,13 +5,10 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "kernels/base/clock.h"
 #include "kernels/base/long_step_bytes.h"
-#include "server/rpc/peer.h"
 #include "server/rpc/server_call.h"
 #include "server/scheduling/fair_threads.h"
 
@@ -30,31 +27,36 @@ inline size_t ReadingBytes(const ServerCall& call, size_t tensors = 0) {
          tensors * kLongStepTensorBytes;
 }
 
+// What RunStep runs, of an object that stays until `next`.
+struct LongStep {
+  absl::Status (*work)(void* self);
+  void (*next)(void* self, absl::Status status);
+  void* self;
+};
+void StartLongStep(ServerCall& call, FairThreads& beside, const LongStep& step);
+
 // From the call's I/O thread: runs (self->*kWork)(), which returns a status,
 // and (self->*kNext)(that), before it returns if `bytes` are no long step.
 // Otherwise the work runs on `beside`, which outlives the call, in its peer's
 // turn and if the call is still wanted then, and the other on the I/O thread
-// again; until then nobody else may resume or answer the call. The work must
-// not answer it; it may use its arena and Charge.
+// again; until then nobody else may resume or answer the call, or ask to be
+// told if its caller leaves. A caller who leaves before the work has begun, and
+// a deadline, the caller's or the longest wait of `beside`, end that at once
+// with their status. The work must not answer the call; it may use its arena
+// and Charge.
 template <auto kWork, auto kNext, typename T>
 void RunStep(ServerCall& call, FairThreads& beside, size_t bytes, T* self) {
   if (bytes <= kLongStepBytes) {
     return (self->*kNext)((self->*kWork)());
   }
-  struct Done {
-    T* self;
-    absl::Status status;
-  };
-  beside.Post(PeerKey(call.Connection()), [&call, self] {
-    std::unique_ptr<Done> done(new Done{self, call.StillWanted(NowNanos())});
-    if (done->status.ok()) done->status = (self->*kWork)();
-    call.Resume(
-        [](ServerCall&, void* arg) {
-          const std::unique_ptr<Done> done(static_cast<Done*>(arg));
-          (done->self->*kNext)(std::move(done->status));
-        },
-        done.release());
-  });
+  StartLongStep(
+      call, beside,
+      {.work = [](void* self) { return (static_cast<T*>(self)->*kWork)(); },
+       .next =
+           [](void* self, absl::Status status) {
+             (static_cast<T*>(self)->*kNext)(std::move(status));
+           },
+       .self = self});
 }
 
 }  // namespace weir

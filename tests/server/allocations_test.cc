@@ -20,6 +20,7 @@
 #include "kernels/ops/registry.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/rpc/peer.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
 #include "tests/base/event.h"
@@ -154,6 +155,7 @@ class ReusedCall final : public ServerCall {
       : piece_(reinterpret_cast<const std::byte*>(message.data()),
                message.size()) {
     request_ = ByteView({&piece_, 1}, message.size());
+    peer_ = PeerKey(Connection());
   }
 
   // Answers once; counts between the handler's entry and its answer.

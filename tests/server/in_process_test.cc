@@ -20,6 +20,7 @@
 #include "kernels/ops/registry.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "server/rpc/peer.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
 #include "server/services/service_context.h"
@@ -81,6 +82,7 @@ class InProcessCall final : public ServerCall {
         connection_(std::move(peer)),
         done_(std::move(done)) {
     request_ = ByteView({&piece_, 1}, message_.size());
+    peer_ = PeerKey(connection_);
     deadline_ = deadline;
     received_ = NowNanos();
     auto ticket = admission->Admit(message_.size(), kNoDeadline, received_);

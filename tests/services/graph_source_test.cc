@@ -14,6 +14,7 @@
 #include "kernels/base/timer_queue.h"
 #include "kernels/ops/registry.h"
 #include "tests/base/event.h"
+#include "tests/base/eventually.h"
 
 namespace weir {
 namespace {
@@ -193,12 +194,13 @@ TEST_F(ProgramSearchTest, NothingIsReadForACallerThatHasGone) {
     threads_.Post(peer, [&] { gate.Wait(); });
   }
   Search(model);
+  EXPECT_FALSE(found_.has_value());
   call_.Cancel();
   gate.Set();
-  call_.RunResumed();
   ASSERT_TRUE(found_.has_value());
   EXPECT_EQ(found_->status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(found_->program, nullptr);
+  EXPECT_TRUE(testing::Eventually([&] { return threads_.peers() == 0; }));
 }
 
 // Protobuf does not say which.

@@ -20,6 +20,7 @@
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
 #include "server/evaluation/result_bytes.h"
+#include "server/rpc/peer.h"
 #include "server/services/catalog.h"
 #include "server/services/evaluator.h"
 #include "server/services/kserve_infer.h"
@@ -38,6 +39,7 @@ class FakeCall final : public ServerCall {
         piece_(reinterpret_cast<const std::byte*>(message.data()),
                message.size()) {
     request_ = ByteView({&piece_, 1}, message.size());
+    peer_ = PeerKey(peer);
   }
 
   void Resume(ResumeFn fn, void* arg) override {
@@ -55,7 +57,8 @@ class FakeCall final : public ServerCall {
   void Admit(Admission* admission) {
     ticket_ = *admission->Admit(request_.size(), kNoDeadline, NowNanos());
   }
-  bool was_resumed() const { return resumed_.count() > 0; }
+  size_t resumed() const { return resumed_.count(); }
+  bool was_resumed() const { return resumed() > 0; }
   void SetInflated() { inflated_ = true; }
   void Cancel() { SetCancelled(); }
   // It had passed before the call was handled.
@@ -64,14 +67,19 @@ class FakeCall final : public ServerCall {
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }
-  void Reply(ReplyBuffer) override { answer_ = absl::OkStatus(); }
-  void Fail(const absl::Status& error) override { answer_ = error; }
+  void Reply(ReplyBuffer) override { Answer(absl::OkStatus()); }
+  void Fail(const absl::Status& error) override { Answer(error); }
   void Write(ReplyBuffer, ResumeFn, void*) override {}
 
   // Unset before it has one.
   const std::optional<absl::Status>& answer() const { return answer_; }
 
  private:
+  void Answer(const absl::Status& status) {
+    EXPECT_FALSE(answer_.has_value()) << "answered twice";
+    answer_ = status;
+  }
+
   const Nanos made_ = NowNanos();
   const std::string_view connection_;
   const BytePiece piece_;
@@ -296,25 +304,149 @@ TEST_F(LongStepTest, LargeMessagesAreReadOnAnotherThread) {
   }
 }
 
+// With its place and its bytes, however much of its peer's is before it.
+TEST_F(LongStepTest, ACallerWhoLeavesIsLetGoOf) {
+  Close();
+  const std::string bytes = UnknownFields(kLongStepBytes + 2);
+  for (const char* name : {"Evaluate", "Explain", "ModelInfer"}) {
+    SCOPED_TRACE(name);
+    FakeCall call(bytes);
+    Find(name).handler(call);
+    ASSERT_FALSE(call.answer().has_value());
+    call.Cancel();
+    ASSERT_TRUE(call.answer().has_value());
+    EXPECT_EQ(call.answer()->code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(long_steps_.waiting(), 0u);
+    EXPECT_FALSE(call.was_resumed());
+  }
+  // One that had gone before.
+  FakeCall gone(bytes);
+  gone.Cancel();
+  Find("Evaluate").handler(gone);
+  ASSERT_TRUE(gone.answer().has_value());
+  EXPECT_EQ(gone.answer()->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(long_steps_.waiting(), 0u);
+}
+
+TEST_F(LongStepTest, ACallWhoseDeadlinePassesFails) {
+  Close();
+  const std::string bytes = UnknownFields(kLongStepBytes + 2);
+  for (const char* name : {"Evaluate", "Explain", "ModelInfer"}) {
+    SCOPED_TRACE(name);
+    FakeCall call(bytes);
+    call.PassDeadline();
+    Find(name).handler(call);
+    call.RunResumed();
+    ASSERT_TRUE(call.answer().has_value());
+    EXPECT_EQ(call.answer()->code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(Reason(*call.answer()), "");
+    EXPECT_EQ(long_steps_.waiting(), 0u);
+  }
+}
+
+// A step of one call, between its peer's others.
+class OneStep : public ::testing::Test {
+ protected:
+  void Start(FairThreads& threads) {
+    RunStep<&OneStep::Work, &OneStep::Next>(call_, threads, kLongStepBytes + 1,
+                                            this);
+  }
+  absl::Status Work() {
+    worked_.Set();
+    go_on_.Wait();
+    return absl::OkStatus();
+  }
+  void Next(absl::Status status) {
+    EXPECT_FALSE(said_.has_value());
+    said_ = std::move(status);
+  }
+
+  FakeCall call_{""};
+  Event worked_, go_on_;
+  std::optional<absl::Status> said_;
+};
+
+TEST_F(OneStep, WaitsNoLongerThanAnyMay) {
+  Event busy, gate;
+  FairThreads threads(2, /*longest_wait=*/0);
+  for (const char* peer : {"first", "second"}) {
+    threads.Post(peer, [&] {
+      busy.Set();
+      gate.Wait();
+    });
+  }
+  busy.Wait(2);
+  Start(threads);
+  call_.RunResumed();
+  ASSERT_TRUE(said_.has_value());
+  EXPECT_EQ(said_->code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Reason(*said_), "STEP_WAIT_TOO_LONG");
+  EXPECT_TRUE(RetryAfter(*said_).has_value());
+  gate.Set();
+}
+
+// It uses what the caller's call holds.
+TEST_F(OneStep, ThatHasBegunIsWaitedForWhenItsCallerLeaves) {
+  FairThreads threads(2);
+  Start(threads);
+  worked_.Wait();
+  call_.Cancel();
+  EXPECT_FALSE(said_.has_value());
+  go_on_.Set();
+  call_.RunResumed();
+  EXPECT_TRUE(said_->ok());
+}
+
+TEST_F(OneStep, IsForgottenWithItsEnd) {
+  FairThreads threads(2);
+  go_on_.Set();
+  Start(threads);
+  call_.RunResumed();
+  EXPECT_TRUE(said_->ok());
+  call_.Cancel();
+}
+
+// In whichever order that comes about.
+TEST(LongStepsTest, EndOnceHoweverTheyEnd) {
+  struct Step {
+    absl::Status Work() { return absl::OkStatus(); }
+    void Next(absl::Status) { ++said; }
+    int said = 0;
+  };
+  FairThreads threads(2);
+  for (int i = 0; i < 300; ++i) {
+    FakeCall call("");
+    if (i % 2 == 0) call.PassDeadline();
+    Step step;
+    RunStep<&Step::Work, &Step::Next>(call, threads, kLongStepBytes + 1, &step);
+    if (i % 3 > 0) call.Cancel();
+    if (step.said == 0) call.RunResumed();
+    ASSERT_EQ(step.said, 1);
+  }
+  EXPECT_EQ(threads.waiting(), 0u);
+}
+
 // What lists the outputs is refused where there is no room for it any more.
 TEST_F(LongStepTest, ManyOutputsAreListedOnlyWhereThereIsRoom) {
-  v1::EvaluateRequest request;
-  v1::GraphDefinition* const graph =
-      request.mutable_graph()->mutable_definition();
-  v1::NamedTensor* const constant = graph->add_constants();
-  constant->set_name("c");
-  constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
-  constant->mutable_value()->mutable_spec()->add_shape(64);
-  constant->mutable_value()->set_raw(std::string(64 * sizeof(float), '\0'));
-  for (int i = 0; i < 1000; ++i) {
-    v1::Node* const node = graph->add_nodes();
-    node->set_op("Identity");
-    node->add_inputs("c");
-    node->add_outputs("y" + std::to_string(i));
-    graph->add_outputs("y" + std::to_string(i));
-  }
-  const std::string message = request.SerializeAsString();
   for (const bool room : {true, false}) {
+    v1::EvaluateRequest request;
+    v1::GraphDefinition* const graph =
+        request.mutable_graph()->mutable_definition();
+    v1::NamedTensor* const constant = graph->add_constants();
+    constant->set_name("c");
+    constant->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+    constant->mutable_value()->mutable_spec()->add_shape(64);
+    constant->mutable_value()->set_raw(std::string(64 * sizeof(float), '\0'));
+    for (int i = 0; i < 1000; ++i) {
+      // Neither is compiled yet: nothing more happens inside the handler.
+      const std::string name = absl::StrCat(room ? "y" : "z", i);
+      v1::Node* const node = graph->add_nodes();
+      node->set_op("Identity");
+      node->add_inputs("c");
+      node->add_outputs(name);
+      graph->add_outputs(name);
+    }
+    const std::string message = request.SerializeAsString();
     Admission admission(100, size_t{1} << 20);
     FakeCall call(message);
     call.Admit(&admission);
@@ -503,9 +635,12 @@ TEST_F(LongStepTest, NoReplyIsWrittenForACallerThatHasGone) {
       ASSERT_FALSE(call.answer().has_value()) << *call.answer();
       call.RunResumed();
     }
-    if (gone) call.Cancel();
+    if (gone) {
+      call.Cancel();
+      EXPECT_EQ(long_steps_.waiting(), 0u);
+    }
     Open();
-    call.RunResumed();
+    if (!gone) call.RunResumed();
     ASSERT_TRUE(call.answer().has_value());
     EXPECT_EQ(call.answer()->code(),
               gone ? absl::StatusCode::kCancelled : absl::StatusCode::kOk)
@@ -548,22 +683,37 @@ TEST_F(LongStepTest, LargeProgramsAreExplainedOnAnotherThread) {
     SCOPED_TRACE(gone);
     Close();
     FakeCall call(message);
+    // Of its peer's others how far it had come.
+    Event other;
+    size_t before_other = 0;
     Find("Explain").handler(call);
     // To outline it, and to fill a page.
     for (int step = 0; step < 2; ++step) {
       EXPECT_EQ(long_steps_.waiting(), 1u) << step;
       EXPECT_TRUE(small_is_answered());
       ASSERT_FALSE(call.answer().has_value()) << *call.answer();
-      if (gone && step == 1) call.Cancel();
+      if (gone && step == 1) {
+        long_steps_.Post(call.peer(), [&] {
+          before_other = call.resumed();
+          other.Set();
+        });
+        call.Cancel();
+        break;
+      }
       Open();
       call.AwaitResumed();
       Close();
       call.RunResumed();
     }
     // What fills the page frees the rest too, if it runs.
-    EXPECT_EQ(long_steps_.waiting(), gone ? 1u : 0u);
+    EXPECT_EQ(long_steps_.waiting(), gone ? 2u : 0u);
+    EXPECT_EQ(call.answer().has_value(), !gone);
     Open();
-    if (gone) call.RunResumed();
+    if (gone) {
+      call.RunResumed();
+      other.Wait();
+      EXPECT_EQ(before_other, 2u);
+    }
     ASSERT_TRUE(call.answer().has_value());
     EXPECT_EQ(call.answer()->code(),
               gone ? absl::StatusCode::kCancelled : absl::StatusCode::kOk)
@@ -742,7 +892,7 @@ TEST_F(LongStepTest, TheMessageOfACallerThatDoesNotWaitIsNotRead) {
       Find(name).handler(call);
       late ? call.PassDeadline() : call.Cancel();
       Open();
-      call.RunResumed();
+      if (late) call.RunResumed();
       ASSERT_TRUE(call.answer().has_value());
       EXPECT_EQ(call.answer()->code(), late
                                            ? absl::StatusCode::kDeadlineExceeded
