@@ -172,6 +172,15 @@ struct Program::Impl {
     return core->plans->bytes() > max_used_plan_bytes;
   }
 
+  void NoteTime(Nanos took, bool made) {
+    if (made) {
+      last_plan_ns.store(took, std::memory_order_relaxed);
+      failed_plan_ns.store(0, std::memory_order_relaxed);
+    } else if (took > failed_plan_ns.load(std::memory_order_relaxed)) {
+      failed_plan_ns.store(took, std::memory_order_relaxed);
+    }
+  }
+
   static uint64_t NextNumber() {
     static Atomic<uint64_t> next{1};
     return next.fetch_add(1, std::memory_order_relaxed);
@@ -185,6 +194,7 @@ struct Program::Impl {
   const size_t outline_bytes;
   const size_t outline_work;
   Atomic<Nanos> last_plan_ns{0};
+  Atomic<Nanos> failed_plan_ns{0};
 };
 
 absl::StatusOr<std::shared_ptr<const Program>> Program::Compile(
@@ -257,6 +267,10 @@ Nanos Program::last_plan_ns() const {
   return impl_->last_plan_ns.load(std::memory_order_relaxed);
 }
 
+Nanos Program::failed_plan_ns() const {
+  return impl_->failed_plan_ns.load(std::memory_order_relaxed);
+}
+
 absl::StatusOr<ProgramOutline> Program::Outline(
     absl::Span<const SymbolicShape> inputs) const {
   return Outliner(*impl_->core).Run(inputs);
@@ -289,10 +303,10 @@ absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
   }
   WEIR_RETURN_IF_ERROR(impl_->Admit(stop));
   const Nanos start = NowNanos();
-  WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
-                        Planner(impl_->core, stop).Make(inputs));
-  impl_->last_plan_ns.store(std::max<Nanos>(NowNanos() - start, 1),
-                            std::memory_order_relaxed);
+  auto made = Planner(impl_->core, stop).Make(inputs);
+  impl_->NoteTime(std::max<Nanos>(NowNanos() - start, 1), made.ok());
+  if (!made.ok()) return made.status();
+  std::shared_ptr<const Plan> plan = *std::move(made);
   const bool cached = !key.empty() || inputs.empty();
   if (cached) plan = impl_->plans.Insert(key, std::move(plan));
   impl_->core->room->Trim();

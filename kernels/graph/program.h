@@ -95,6 +95,8 @@ class WEIR_EXPORT Program {
 
   // What it took to make the plan that was made last; 0: none was.
   Nanos last_plan_ns() const;
+  // The longest that one took since, of which nothing came; 0: none did.
+  Nanos failed_plan_ns() const;
 
   // What an evaluation of inputs with these shapes does, as far as it can be
   // told without their elements. An empty shape or an unknown dim leaves what

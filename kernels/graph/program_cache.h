@@ -1,13 +1,10 @@
 // Programs by the bytes that described them, bounded in entries and bytes. Idle
 // ones go, least recently used first; one that is in use gives up its place
-// only where no other has one to give, for its bytes stay. Compilation runs on
-// the cache's own threads, one at a time per key, for one owner after the
-// other, and its queue is bounded; plans are made on threads of their own. What
-// nobody waits for any more leaves its queue at once, with its bytes, and ends
-// at its next step if it runs. A key may be a whole model: it is looked up
-// where it lies, one copy serves all that is kept of it, and a large one is
-// compared and freed on a thread of the cache. Thread-safe; Find takes no lock
-// that a compilation holds.
+// only where no other has one to give, for its bytes stay. Those that are not
+// there are compiled in its CompileQueue, plans are made in its PlanQueue. A
+// key may be a whole model: it is looked up where it lies, one copy serves all
+// that is kept of it, and a large one is compared and freed on a thread of the
+// queue. Thread-safe; Find takes no lock that a compilation holds.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +22,8 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/timer_queue.h"
+#include "kernels/graph/compile_queue.h"
+#include "kernels/graph/plan_queue.h"
 #include "kernels/graph/program.h"
 
 namespace weir {
@@ -38,7 +37,8 @@ struct ProgramCacheOptions {
   // passed by what each thread makes at the moment, and by one program.
   size_t max_bytes = size_t{1} << 30;
   // An owner may have as many waiting as there is room left for, and so half of
-  // all; nobody's, whose owner is empty, may be all. So it is with bytes.
+  // all; nobody's, whose owner is empty, may be all. So it is with bytes, and
+  // with plans.
   size_t max_queued = 256;
   // Of keys that wait, are being compared with those of others or compiled, or
   // are about to be freed. One may wait beyond it, alone.
@@ -48,10 +48,10 @@ struct ProgramCacheOptions {
   int threads = 1;
   // The plans of one program are made one at a time. The first thread makes
   // any; the others none of programs whose last plan took longer than
-  // quick_plan, or which have none yet and more than kSmallPlanNodes; the last,
-  // if there are three or more, only of those whose last one was quick. So a
-  // dear plan holds up its like, and a shape of what is known to be quick waits
-  // for neither.
+  // quick_plan, whatever came of it, or which have none yet and more than
+  // kSmallPlanNodes; the last, if there are three or more, only of those whose
+  // last one was quick. So a dear plan holds up its like, and a shape of what
+  // is known to be quick waits for neither.
   int plan_threads = 3;
   absl::Duration quick_plan = absl::Milliseconds(20);
   // A caller's wait for a program or a plan ends then, if not at its deadline.
@@ -71,14 +71,11 @@ struct ProgramCacheStats {
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
 };
 
-// To plan them takes milliseconds at most, but for what kernels have prepared.
-inline constexpr size_t kSmallPlanNodes = 4096;
-
 class WEIR_EXPORT ProgramCache {
  public:
-  using ProgramOr = absl::StatusOr<std::shared_ptr<const Program>>;
-  using GraphFactory = absl::AnyInvocable<absl::StatusOr<Graph>()>;
-  using PlanOr = absl::StatusOr<std::shared_ptr<const Plan>>;
+  using ProgramOr = CompileQueue::ProgramOr;
+  using GraphFactory = CompileQueue::GraphFactory;
+  using PlanOr = PlanQueue::PlanOr;
 
   // All outlive the cache. A timer that fires later finds it gone.
   ProgramCache(Device* device, const OpRegistry* registry, TimerQueue* timers,
@@ -105,7 +102,7 @@ class WEIR_EXPORT ProgramCache {
   // To compare or free a key of more bytes takes long. GetOrCompile, Cancel and
   // whatever else ends a wait leave that to a thread of the cache: they may be
   // called on any thread if the caller keeps no reference of its own.
-  static constexpr size_t kLargeKeyBytes = size_t{1} << 20;
+  static constexpr size_t kLargeKeyBytes = CompileQueue::kLargeKeyBytes;
 
   // A caller that waits, for Cancel. 0: it does not wait (any more).
   using WaitId = uint64_t;
@@ -145,15 +142,17 @@ class WEIR_EXPORT ProgramCache {
   // of none: its plan lies in its own room, where others go for it if need be,
   // which nobody waits for, or refuse it (Program::MakePlan). `done` runs
   // exactly once, as that of GetOrCompile; with DEADLINE_EXCEEDED or CANCELLED
-  // the plan was not made. Where Program::InputOnHost, the inputs' data must
-  // stay until then, so that a caller who leaves such a plan in the making is
-  // told at its next step.
+  // the plan was not made. Owners take turns, as with compilations. Where
+  // Program::InputOnHost, the inputs' data must stay until then, so that a
+  // caller who leaves such a plan in the making is told at its next step.
   WaitId MakePlan(std::shared_ptr<const Program> program,
                   std::vector<HostTensor> inputs, Nanos deadline,
-                  absl::AnyInvocable<void(PlanOr)> done);
+                  absl::AnyInvocable<void(PlanOr)> done,
+                  std::string owner = {});
   WaitId MakePlan(std::shared_ptr<const Program> program,
                   absl::Span<const HostTensor> inputs, Nanos deadline,
-                  absl::AnyInvocable<void(PlanOr)> done);
+                  absl::AnyInvocable<void(PlanOr)> done,
+                  std::string owner = {});
 
   // The caller does not wait any more: its `done` runs here with CANCELLED,
   // unless it has run, or runs.
@@ -165,6 +164,8 @@ class WEIR_EXPORT ProgramCache {
  private:
   struct State;
   std::shared_ptr<State> state_;
+  std::shared_ptr<CompileQueue> compilations_;
+  std::shared_ptr<PlanQueue> plans_;
 };
 
 }  // namespace weir

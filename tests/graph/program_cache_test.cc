@@ -1,102 +1,28 @@
 #include "kernels/graph/program_cache.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <deque>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
-#include "kernels/base/mutex.h"
 #include "kernels/base/reclaimer.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
-#include "tests/graph/test_operators.h"
+#include "tests/graph/queue_callers.h"
 
 namespace weir {
 namespace {
 
-using ::testing::ElementsAre;
+using ::weir::testing::Answers;
+using ::weir::testing::Behind;
 using ::weir::testing::Floats;
-using ::weir::testing::Input;
-using ::weir::testing::Node;
-
-// A door that a factory waits at.
-class Gate {
- public:
-  void Open() {
-    MutexLock lock(&mu_);
-    open_ = true;
-    changed_.NotifyAll();
-  }
-  void Pass() {
-    MutexLock lock(&mu_);
-    ++arrived_;
-    changed_.NotifyAll();
-    while (!open_) changed_.Wait(&mu_);
-  }
-  void AwaitArrival() {
-    MutexLock lock(&mu_);
-    while (arrived_ == 0) changed_.Wait(&mu_);
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  bool open_ WEIR_GUARDED_BY(mu_) = false;
-  int arrived_ WEIR_GUARDED_BY(mu_) = 0;
-};
-
-// Collects what `done` was told.
-template <typename T>
-class Answers {
- public:
-  absl::AnyInvocable<void(T)> Sink() {
-    return [this](T answer) {
-      MutexLock lock(&mu_);
-      answers_.push_back(std::move(answer));
-      changed_.NotifyAll();
-    };
-  }
-  T Next() {
-    MutexLock lock(&mu_);
-    while (answers_.empty()) changed_.Wait(&mu_);
-    T answer = std::move(answers_.front());
-    answers_.pop_front();
-    return answer;
-  }
-  size_t size() {
-    MutexLock lock(&mu_);
-    return answers_.size();
-  }
-
- private:
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<T> answers_ WEIR_GUARDED_BY(mu_);
-};
+using ::weir::testing::Gate;
+using ::weir::testing::NegGraph;
 
 using Programs = Answers<ProgramCache::ProgramOr>;
-
-absl::StatusOr<Graph> NegGraph() {
-  Graph graph;
-  graph.inputs = {Input("x", SymbolicDims{Dim()})};
-  graph.constants["c"] = Floats({25}, std::vector<float>(25, 1));
-  graph.nodes = {Node("Neg", {"x"}, {"y"})};
-  graph.outputs = {"y", "c"};
-  return graph;
-}
-
-// A factory whose compilation stands still before the gate.
-auto Behind(Gate& gate) {
-  return [&gate] {
-    gate.Pass();
-    return NegGraph();
-  };
-}
 
 class ProgramCacheTest : public ::testing::Test {
  protected:
@@ -156,26 +82,6 @@ TEST_F(ProgramCacheTest, CompilesOnceAndRemembers) {
   EXPECT_GT(stats.bytes, 1024u);
 }
 
-TEST_F(ProgramCacheTest, CallersOfOneKeyShareOneCompilation) {
-  const auto cache = Make();
-  Gate gate;
-  std::atomic<int> made{0};
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    ++made;
-    gate.Pass();
-    return NegGraph();
-  };
-  Programs answers;
-  for (int i = 0; i < 10; ++i) {
-    cache->GetOrCompile("k", factory, kNoDeadline, answers.Sink());
-  }
-  gate.Open();
-  const auto first = answers.Next();
-  ASSERT_TRUE(first.ok());
-  for (int i = 1; i < 10; ++i) EXPECT_EQ(*answers.Next(), *first);
-  EXPECT_EQ(made, 1);
-}
-
 // A caller looks its key up, and for a compilation to join, while one ends.
 TEST_F(ProgramCacheTest, WhoeverComesAsACompilationEndsFindsItsProgram) {
   constexpr int kRounds = 300;
@@ -220,308 +126,6 @@ TEST_F(ProgramCacheTest, DoesNotRememberFailures) {
   EXPECT_EQ(Compile(*cache, "k", fail).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(cache->stats().failed, 1u);
-  EXPECT_TRUE(Compile(*cache, "k").ok());
-}
-
-TEST_F(ProgramCacheTest, GivesUpAtTheDeadlineButGoesOnForOthers) {
-  const auto cache = Make();
-  Gate gate;
-  Programs late;
-  Programs patient;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
-  cache->GetOrCompile("k", factory, kNoDeadline, patient.Sink());
-  cache->GetOrCompile("k", factory, NowNanos(), late.Sink());
-  const absl::Status status = late.Next().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_FALSE(RetryAfter(status).has_value());  // it was the caller's
-  EXPECT_EQ(patient.size(), 0u);
-  gate.Open();
-  EXPECT_TRUE(patient.Next().ok());
-  EXPECT_EQ(late.size(), 0u);
-}
-
-// A caller without a deadline, while others compile.
-TEST_F(ProgramCacheTest, NobodyWaitsForEver) {
-  Gate gate;
-  const auto cache = Make({.max_wait = absl::ZeroDuration()});
-  Programs running, queued;
-  const auto hold = Behind(gate);
-  cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
-  cache->GetOrCompile("queued", hold, kNoDeadline, queued.Sink());
-  for (Programs* answers : {&running, &queued}) {
-    const absl::Status status = answers->Next().status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_EQ(status.message(),
-              "the program was not compiled or planned within 0, the longest "
-              "wait; try again later");
-    EXPECT_EQ(Reason(status), "COMPILE_WAIT_TOO_LONG");
-    EXPECT_TRUE(RetryAfter(status).has_value());
-  }
-  EXPECT_EQ(cache->stats().queued, 0u);
-  gate.Open();
-}
-
-// Which count as dear until one was made.
-TEST_F(ProgramCacheTest, PlansDoNotWaitBehindThoseOfLargePrograms) {
-  const auto cache = Make();
-  const auto make = []() -> absl::StatusOr<Graph> {
-    Graph graph;
-    graph.inputs = {Input("x0", SymbolicDims{Dim()})};
-    for (size_t i = 0; i <= kSmallPlanNodes; ++i) {
-      graph.nodes.push_back(
-          Node("Neg", {absl::StrCat("x", i)}, {absl::StrCat("x", i + 1)}));
-    }
-    graph.outputs = {absl::StrCat("x", kSmallPlanNodes + 1)};
-    return graph;
-  };
-  const auto large = Compile(*cache, "large", make);
-  ASSERT_TRUE(large.ok()) << large.status();
-  ASSERT_GT((*large)->nodes(), kSmallPlanNodes);
-  const auto another = *Compile(*cache, "another large one", make);
-  const auto small = *Compile(*cache, "small");
-  const std::vector<HostTensor> one = {{DType::kFloat, {1}, nullptr}};
-  Gate open;
-  // Answers run on the plan thread.
-  cache->MakePlan(*large, one, kNoDeadline,
-                  [&](ProgramCache::PlanOr) { open.Pass(); });
-  open.AwaitArrival();
-  Answers<ProgramCache::PlanOr> large_answers, answers;
-  cache->MakePlan(another, one, kNoDeadline, large_answers.Sink());
-  cache->MakePlan(small, one, NowNanos() + 20'000'000'000, answers.Sink());
-  EXPECT_TRUE(answers.Next().ok());
-  EXPECT_EQ(large_answers.size(), 0u);
-  EXPECT_EQ(cache->stats().plans_queued, 1u);
-  open.Open();
-  EXPECT_TRUE(large_answers.Next().ok());
-}
-
-// Programs with a node whose planning waits at a gate.
-class DearPlans : public ProgramCacheTest {
- protected:
-  void SetUp() override {
-    OpDef held;
-    held.name = "Held";
-    held.inputs = {{"X", {DType::kFloat}}};
-    held.outputs = {{"Y"}};
-    held.infer = testing::SameShape;
-    held.cost = LinearCost;
-    ASSERT_TRUE(operators_.registry.Register(held).ok());
-    ASSERT_TRUE(
-        operators_.registry
-            .RegisterKernel(
-                DeviceKind::kCpu, "", "Held",
-                testing::Factory(
-                    [this](const PlanArgs&) -> absl::StatusOr<RunFunction> {
-                      planned_.Set();
-                      open_.Pass();
-                      return RunFunction(
-                          [](const RunArgs&) { return absl::OkStatus(); });
-                    }))
-            .ok());
-  }
-  void TearDown() override { open_.Open(); }
-
-  std::shared_ptr<const Program> Held(ProgramCache& cache, std::string key) {
-    return *Compile(cache, std::move(key), []() -> absl::StatusOr<Graph> {
-      Graph graph;
-      graph.inputs = {Input("x", SymbolicDims{Dim()})};
-      graph.nodes = {Node("Held", {"x"}, {"y"})};
-      graph.outputs = {"y"};
-      return graph;
-    });
-  }
-  // Asks for the plan of so many rows; it has a while, on a busy machine.
-  void Plan(ProgramCache& cache, const std::shared_ptr<const Program>& program,
-            int64_t rows, Answers<ProgramCache::PlanOr>& answers) {
-    const std::vector<HostTensor> inputs = {{DType::kFloat, {rows}, nullptr}};
-    cache.MakePlan(program, inputs, NowNanos() + 20'000'000'000,
-                   answers.Sink());
-  }
-
-  Event planned_;
-  Gate open_;
-  Answers<ProgramCache::PlanOr> held_;
-};
-
-// However few nodes they have.
-TEST_F(DearPlans, LeaveAThreadToProgramsWhosePlansWereQuick) {
-  const auto cache = Make({.quick_plan = absl::InfiniteDuration()});
-  const auto quick = *Compile(*cache, "quick");
-  Answers<ProgramCache::PlanOr> answers;
-  Plan(*cache, quick, 1, answers);
-  ASSERT_TRUE(answers.Next().ok());
-  std::vector<std::shared_ptr<const Program>> programs;
-  for (const char* key : {"a", "b", "c", "d"}) {
-    programs.push_back(Held(*cache, key));
-    Plan(*cache, programs.back(), 1, held_);
-  }
-  planned_.Wait(2);
-  Plan(*cache, quick, 2, answers);
-  EXPECT_TRUE(answers.Next().ok());
-  EXPECT_EQ(planned_.count(), 2u);
-  EXPECT_EQ(cache->stats().plans_queued, 2u);
-  open_.Open();
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(held_.Next().ok());
-}
-
-// Others' shapes do not wait behind those of one program, nor do two threads
-// make the same plan.
-TEST_F(DearPlans, OfOneProgramAreMadeOneAtATime) {
-  const auto cache = Make();
-  const auto program = Held(*cache, "a");
-  for (const int64_t rows : {1, 1, 2, 3}) Plan(*cache, program, rows, held_);
-  planned_.Wait();
-  Answers<ProgramCache::PlanOr> answers;
-  Plan(*cache, *Compile(*cache, "other"), 1, answers);
-  EXPECT_TRUE(answers.Next().ok());
-  EXPECT_EQ(planned_.count(), 1u);
-  EXPECT_EQ(cache->stats().plans_queued, 3u);
-  open_.Open();
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(held_.Next().ok());
-  EXPECT_EQ(planned_.count(), 3u);
-}
-
-TEST_F(DearPlans, OfSmallProgramsAreKnownByWhatTheLastOneTook) {
-  const auto cache = Make({.quick_plan = absl::ZeroDuration()});
-  const auto dear = *Compile(*cache, "dear");
-  Answers<ProgramCache::PlanOr> first, answers;
-  Plan(*cache, dear, 1, first);
-  ASSERT_TRUE(first.Next().ok());
-  // The thread for all of them.
-  Gate open;
-  cache->MakePlan(dear, std::vector<HostTensor>{{DType::kFloat, {2}, nullptr}},
-                  kNoDeadline, [&](ProgramCache::PlanOr) { open.Pass(); });
-  open.AwaitArrival();
-  Plan(*cache, dear, 3, first);
-  Plan(*cache, *Compile(*cache, "new"), 1, answers);
-  EXPECT_TRUE(answers.Next().ok());
-  EXPECT_EQ(first.size(), 0u);
-  EXPECT_EQ(cache->stats().plans_queued, 1u);
-  open.Open();
-  EXPECT_TRUE(first.Next().ok());
-}
-
-TEST_F(ProgramCacheTest, RefusesMoreThanTheQueueHolds) {
-  const auto cache = Make({.max_queued = 1});
-  Gate gate;
-  Programs answers;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
-  cache->GetOrCompile("running", factory, kNoDeadline, answers.Sink());
-  gate.AwaitArrival();
-  cache->GetOrCompile("queued", factory, kNoDeadline, answers.Sink());
-  Programs refused;
-  cache->GetOrCompile("third", factory, kNoDeadline, refused.Sink());
-  const absl::Status status = refused.Next().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
-  EXPECT_TRUE(RetryAfter(status).has_value());
-  // One more caller of a queued key is no more work.
-  cache->GetOrCompile("queued", factory, kNoDeadline, answers.Sink());
-  gate.Open();
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(answers.Next().ok());
-}
-
-// One compilation at a time, of owners that ask while the first one runs.
-class Owners : public ProgramCacheTest {
- protected:
-  void SetUp() override {
-    cache_ = Make({.max_queued = 8, .max_queued_bytes = 100});
-    cache_->GetOrCompile("running", Behind(gate_), kNoDeadline, answers_.Sink(),
-                         "a");
-    gate_.AwaitArrival();
-  }
-  void TearDown() override { gate_.Open(); }
-
-  void Ask(const std::string& owner, const std::string& key) {
-    ++asked_;
-    cache_->GetOrCompile(
-        key,
-        [this, key] {
-          order_.push_back(key);
-          return NegGraph();
-        },
-        kNoDeadline, answers_.Sink(), owner);
-  }
-  absl::Status Refused(const std::string& owner, const std::string& key) {
-    Programs refused;
-    cache_->GetOrCompile(key, NegGraph, kNoDeadline, refused.Sink(), owner);
-    return refused.size() == 0 ? absl::OkStatus() : refused.Next().status();
-  }
-  // The keys that were asked for, as they were compiled.
-  std::vector<std::string> Order() {
-    gate_.Open();
-    for (int i = 0; i <= asked_; ++i) EXPECT_TRUE(answers_.Next().ok());
-    return order_;
-  }
-
-  std::unique_ptr<ProgramCache> cache_;
-  Gate gate_;
-  Programs answers_;
-  int asked_ = 0;
-  std::vector<std::string> order_;  // the compile thread's
-};
-
-TEST_F(Owners, TakeTurns) {
-  for (const char* key : {"a1", "a2", "a3"}) Ask("a", key);
-  for (const char* key : {"b1", "b2"}) Ask("b", key);
-  Ask("c", "c1");
-  EXPECT_THAT(Order(), ElementsAre("b1", "c1", "a1", "b2", "a2", "a3"));
-}
-
-TEST_F(Owners, LeaveRoomForOthers) {
-  for (const char* key : {"a1", "a2", "a3", "a4"}) Ask("a", key);
-  const absl::Status status = Refused("a", "a5");
-  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
-  EXPECT_TRUE(RetryAfter(status).has_value());
-  for (const char* key : {"b1", "b2"}) Ask("b", key);
-  EXPECT_EQ(Reason(Refused("b", "b3")), "COMPILE_QUEUE_FULL");
-  Ask("c", "c1");
-  EXPECT_EQ(Order().size(), 7u);
-}
-
-TEST_F(Owners, LeaveBytesForOthers) {
-  // 7 bytes are the running one's.
-  Ask("a", std::string(40, 'a'));
-  EXPECT_EQ(Reason(Refused("a", std::string(20, 'b'))), "COMPILE_QUEUE_FULL");
-  Ask("b", std::string(20, 'b'));
-  EXPECT_EQ(Order().size(), 2u);
-}
-
-TEST_F(Owners, WaitForWhatTheyShareNoLongerThanForTheirOwn) {
-  for (const char* key : {"a1", "a2", "a3"}) Ask("a", key);
-  Ask("b", "b1");
-  Ask("b", "a3");
-  // Behind nobody's turn for this one.
-  Ask("b", "a1");
-  EXPECT_THAT(Order(), ElementsAre("b1", "a1", "a3", "a2"));
-}
-
-TEST_F(ProgramCacheTest, BoundsTheBytesOfKeysThatWait) {
-  const auto cache = Make({.max_queued_bytes = 100});
-  Gate gate;
-  Programs answers;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
-  cache->GetOrCompile("running", factory, kNoDeadline, answers.Sink());
-  gate.AwaitArrival();
-  // One that is larger waits nevertheless, alone.
-  cache->GetOrCompile(std::string(200, 'l'), factory, kNoDeadline,
-                      answers.Sink());
-  Programs refused;
-  cache->GetOrCompile("k", factory, kNoDeadline, refused.Sink());
-  const absl::Status status = refused.Next().status();
-  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
-  EXPECT_TRUE(RetryAfter(status).has_value());
-  gate.Open();
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(answers.Next().ok());
   EXPECT_TRUE(Compile(*cache, "k").ok());
 }
 
@@ -585,22 +189,6 @@ TEST_F(ProgramCacheTest, KeepsOneCopyOfAKey) {
   cache->GetOrCompile(key, NegGraph, kNoDeadline, answers.Sink());
   ASSERT_TRUE(answers.Next().ok());
   EXPECT_GT(key.use_count(), 1);
-}
-
-TEST_F(ProgramCacheTest, BoundsThoseWhoWait) {
-  const auto cache = Make({.max_waiters = 1});
-  Gate gate;
-  Programs answers;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
-  cache->GetOrCompile("k", factory, kNoDeadline, answers.Sink());
-  Programs refused;
-  cache->GetOrCompile("k", factory, kNoDeadline, refused.Sink());
-  EXPECT_EQ(Reason(refused.Next().status()), "COMPILE_QUEUE_FULL");
-  gate.Open();
-  EXPECT_TRUE(answers.Next().ok());
 }
 
 TEST_F(ProgramCacheTest, LeastRecentlyUsedGoesFirst) {
@@ -948,311 +536,52 @@ TEST_F(ProgramCacheTest, WaitsForRoomEndAtStop) {
   EXPECT_EQ(program->FindPlan(inputs), nullptr);
 }
 
-// A large key, which is traced to where it ends.
-class LargeKeys : public ProgramCacheTest {
- protected:
-  using Key = std::shared_ptr<const std::string>;
-
-  // Of the letter only.
-  Key Make(char letter) {
-    return {new std::string(ProgramCache::kLargeKeyBytes + 1, letter),
-            [this](const std::string* key) {
-              delete key;
-              freed_on_.Sink()(std::this_thread::get_id());
-            }};
-  }
-  ProgramCache::WaitId Get(
-      char letter, absl::AnyInvocable<void(ProgramCache::ProgramOr)> done,
-      Nanos deadline = kNoDeadline,
-      ProgramCache::GraphFactory factory = NegGraph) {
-    return cache_->GetOrCompile(Make(letter), std::move(factory), deadline,
-                                std::move(done));
-  }
-  void OccupyTheCompileThread(char letter) {
-    Get(letter, running_.Sink(), kNoDeadline, Behind(gate_));
-    gate_.AwaitArrival();
-  }
-  void TearDown() override { gate_.Open(); }
-
-  Answers<std::thread::id> freed_on_;
-  Gate gate_;
-  Programs running_, answers_;
-  std::unique_ptr<ProgramCache> cache_ =
-      ProgramCacheTest::Make({.max_queued = 1});
-};
-
-// To free it takes long too: a caller who leaves is told, and no more.
-TEST_F(LargeKeys, EndElsewhereWhoeverLeaves) {
-  OccupyTheCompileThread('r');
-  cache_->Cancel(Get('k', answers_.Sink()));
-  EXPECT_EQ(answers_.Next().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
-  std::thread::id timer;
-  Get(
-      'k',
-      [&](ProgramCache::ProgramOr program) {
-        timer = std::this_thread::get_id();
-        answers_.Sink()(std::move(program));
-      },
-      NowNanos());
-  EXPECT_EQ(answers_.Next().status().code(),
-            absl::StatusCode::kDeadlineExceeded);
-  const std::thread::id freed_on = freed_on_.Next();
-  EXPECT_NE(freed_on, std::this_thread::get_id());
-  EXPECT_NE(freed_on, timer);
-}
-
-// The copy of one that joins ends as soon as it was compared, which its caller
-// does not do.
-TEST_F(LargeKeys, AreComparedElsewhereByWhoeverJoins) {
-  OccupyTheCompileThread('k');
-  Get('k', answers_.Sink());
-  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
-  EXPECT_EQ(cache_->stats().queued, 0u);
-  gate_.Open();
-  const ProgramCache::ProgramOr program = running_.Next();
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(*answers_.Next(), *program);
-}
-
-TEST_F(LargeKeys, AreFoundElsewhere) {
-  Get('k', answers_.Sink());
-  const auto program = *answers_.Next();
-  std::thread::id told_on;
-  Get('k', [&](ProgramCache::ProgramOr found) {
-    told_on = std::this_thread::get_id();
-    answers_.Sink()(std::move(found));
-  });
-  EXPECT_EQ(*answers_.Next(), program);
-  EXPECT_NE(told_on, std::this_thread::get_id());
-  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
-}
-
-TEST_F(LargeKeys, EndElsewhereWhenTheyAreRefused) {
-  OccupyTheCompileThread('r');
-  Get('q', answers_.Sink());
-  Get('k', answers_.Sink());
-  EXPECT_EQ(Reason(answers_.Next().status()), "COMPILE_QUEUE_FULL");
-  EXPECT_NE(freed_on_.Next(), std::this_thread::get_id());
-  gate_.Open();
-  EXPECT_TRUE(answers_.Next().ok());
-}
-
-// What waits to be read counts, and leaves with its caller.
-TEST_F(LargeKeys, AreBoundedBeforeTheyAreRead) {
-  const size_t each = ProgramCache::kLargeKeyBytes + 1;
-  cache_ = ProgramCacheTest::Make({.max_queued_bytes = 2 * each});
-  Get('k', answers_.Sink());
-  ASSERT_TRUE(answers_.Next().ok());
-  // The answer to a hit keeps others from being read.
-  Programs found;
-  Get('k', [&](ProgramCache::ProgramOr program) {
-    gate_.Pass();
-    found.Sink()(std::move(program));
-  });
-  gate_.AwaitArrival();
-  const auto waits = Get('k', found.Sink());
-  Get('k', answers_.Sink());
-  EXPECT_EQ(Reason(answers_.Next().status()), "COMPILE_QUEUE_FULL");
-  EXPECT_GE(cache_->stats().queued_bytes, 2 * each);
-  cache_->Cancel(waits);
-  EXPECT_EQ(found.Next().status().code(), absl::StatusCode::kCancelled);
-  gate_.Open();
-  EXPECT_TRUE(found.Next().ok());
-  for (int i = 0; i < 3; ++i) freed_on_.Next();
-  EXPECT_EQ(cache_->stats().queued_bytes, 0u);
-}
-
-TEST_F(ProgramCacheTest, MakesPlans) {
-  const auto cache = Make();
+TEST_F(ProgramCacheTest, PlansDoNotWaitBehindCompilations) {
+  const auto cache = Make({.plan_threads = 1});
   const auto program = *Compile(*cache, "k");
-  const auto x = Floats({2}, {1, 2});
-  const std::vector<HostTensor> inputs = {x->tensor};
-  Answers<ProgramCache::PlanOr> answers;
-  cache->MakePlan(program, inputs, kNoDeadline, answers.Sink());
-  const auto plan = answers.Next();
-  ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(program->FindPlan(inputs), *plan);
-}
-
-// Which a caller's deadline gives back, however long the compilation before it.
-TEST_F(ProgramCacheTest, WhatNobodyWaitsForLeavesTheQueueWithItsBytes) {
-  const auto cache = Make({.max_queued = 1});
-  Gate gate;
-  Programs running, late;
-  const auto hold = Behind(gate);
-  cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
-  gate.AwaitArrival();
-  const auto key = std::make_shared<const std::string>(1 << 20, 'k');
-  std::atomic<int> made{0};
-  for (int i = 0; i < 3; ++i) {
-    cache->GetOrCompile(
-        key,
-        [&made, key] {
-          ++made;
-          return NegGraph();
-        },
-        NowNanos(), late.Sink());
-    EXPECT_EQ(late.Next().status().code(), absl::StatusCode::kDeadlineExceeded);
-    EXPECT_EQ(key.use_count(), 1);
-    EXPECT_EQ(cache->stats().queued, 0u);
-    EXPECT_EQ(cache->stats().queued_bytes, std::string("running").size());
-  }
-  gate.Open();
-  EXPECT_TRUE(running.Next().ok());
-  EXPECT_TRUE(Compile(*cache, "next").ok());
-  EXPECT_EQ(made, 0);
-  EXPECT_EQ(cache->stats().queued_bytes, 0u);
-}
-
-// Two wait for it: it stays for the one.
-TEST_F(ProgramCacheTest, WhatOneStillWaitsForStaysInTheQueue) {
-  const auto cache = Make();
-  Gate gate;
-  Programs running, late, patient;
-  const auto hold = Behind(gate);
-  cache->GetOrCompile("running", hold, kNoDeadline, running.Sink());
-  gate.AwaitArrival();
-  cache->GetOrCompile("k", NegGraph, kNoDeadline, patient.Sink());
-  cache->Cancel(cache->GetOrCompile("k", NegGraph, kNoDeadline, late.Sink()));
-  EXPECT_EQ(late.Next().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(cache->stats().queued, 1u);
-  gate.Open();
-  EXPECT_TRUE(patient.Next().ok());
-  EXPECT_EQ(late.size(), 0u);
-}
-
-// What is being compiled is held as well.
-TEST_F(ProgramCacheTest, CountsTheBytesThatAreBeingCompiled) {
-  const auto cache = Make({.max_queued_bytes = 100});
-  Gate gate;
-  Programs answers, refused;
-  const auto hold = Behind(gate);
-  cache->GetOrCompile(std::string(60, 'r'), hold, kNoDeadline, answers.Sink());
-  gate.AwaitArrival();
-  const auto waits = cache->GetOrCompile(std::string(30, 'q'), hold,
-                                         kNoDeadline, answers.Sink());
-  cache->GetOrCompile(std::string(20, 't'), hold, kNoDeadline, refused.Sink());
-  const absl::Status status = refused.Next().status();
-  EXPECT_EQ(Reason(status), "COMPILE_QUEUE_FULL");
-  EXPECT_EQ(status.message(),
-            "more than 100 bytes of graphs wait to be compiled "
-            "(max_queued_bytes); try again later");
-  EXPECT_EQ(cache->stats().queued_bytes, 90u);
-  // Room comes back with the caller who leaves.
-  cache->Cancel(waits);
-  EXPECT_EQ(answers.Next().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(cache->stats().queued_bytes, 60u);
-  cache->GetOrCompile(std::string(20, 't'), hold, kNoDeadline, answers.Sink());
-  gate.Open();
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(answers.Next().ok());
-}
-
-TEST_F(ProgramCacheTest, StopsACompilationThatNobodyWaitsForAnyMore) {
-  const auto cache = Make();
-  Gate gate;
-  Programs left, joined;
-  const auto hold = Behind(gate);
-  const auto wait = cache->GetOrCompile("k", hold, kNoDeadline, left.Sink());
-  gate.AwaitArrival();
-  cache->Cancel(wait);
-  EXPECT_EQ(left.Next().status().code(), absl::StatusCode::kCancelled);
-  cache->Cancel(wait);  // of no effect
-  // It holds its bytes until it ends.
-  EXPECT_EQ(cache->stats().queued_bytes, 1u);
-  gate.Open();
-  EXPECT_TRUE(Compile(*cache, "next").ok());
-  EXPECT_EQ(cache->Find("k"), nullptr);
-  EXPECT_EQ(cache->stats().failed, 0u);
-  EXPECT_EQ(cache->stats().programs, 1u);
-  EXPECT_EQ(left.size(), 0u);
-}
-
-// Whoever comes while it ends gets one of their own.
-TEST_F(ProgramCacheTest, NobodyJoinsACompilationThatWasGivenUp) {
-  const auto cache = Make();
-  Gate gate;
-  Programs left, later;
-  const auto hold = Behind(gate);
-  const auto wait = cache->GetOrCompile("k", hold, kNoDeadline, left.Sink());
-  gate.AwaitArrival();
-  cache->Cancel(wait);
-  cache->GetOrCompile("k", hold, kNoDeadline, later.Sink());
-  gate.Open();
-  const auto program = later.Next();
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(cache->Find("k"), *program);
-  EXPECT_EQ(left.size(), 1u);
-}
-
-class PlansOfACache : public ProgramCacheTest {
- protected:
-  void SetUp() override {
-    cache_ = Make({.plan_threads = 1});
-    const auto program = Compile(*cache_, "k");
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *program;
-  }
-  void TearDown() override { open_.Open(); }
-
-  // Until open_: answers run on the plan thread.
-  void OccupyThePlanThread() {
-    cache_->MakePlan(program_, Rows(1), kNoDeadline,
-                     [this](ProgramCache::PlanOr) { open_.Pass(); });
-    open_.AwaitArrival();
-  }
-
-  std::unique_ptr<ProgramCache> cache_;
-  std::shared_ptr<const Program> program_;
-  Answers<ProgramCache::PlanOr> answers_;
-  Gate open_;
-};
-
-TEST_F(PlansOfACache, DoNotWaitBehindCompilations) {
+  Gate open;
   Programs compiled;
-  const auto hold = Behind(open_);
-  cache_->GetOrCompile("running", hold, kNoDeadline, compiled.Sink());
-  open_.AwaitArrival();
-  cache_->MakePlan(program_, Rows(2), kNoDeadline, answers_.Sink());
-  EXPECT_TRUE(answers_.Next().ok());
+  cache->GetOrCompile("running", Behind(open), kNoDeadline, compiled.Sink());
+  open.AwaitArrival();
+  Answers<ProgramCache::PlanOr> answers;
+  cache->MakePlan(program, Rows(2), kNoDeadline, answers.Sink());
+  EXPECT_TRUE(answers.Next().ok());
   EXPECT_EQ(compiled.size(), 0u);
-  open_.Open();
+  open.Open();
   EXPECT_TRUE(compiled.Next().ok());
 }
 
-TEST_F(PlansOfACache, AreNotMadeForWhoeverLeft) {
-  OccupyThePlanThread();
-  cache_->MakePlan(program_, Rows(2), NowNanos(), answers_.Sink());
-  EXPECT_EQ(answers_.Next().status().code(),
-            absl::StatusCode::kDeadlineExceeded);
-  const auto wait =
-      cache_->MakePlan(program_, Rows(3), kNoDeadline, answers_.Sink());
-  cache_->Cancel(wait);
-  EXPECT_EQ(answers_.Next().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(cache_->stats().plans_queued, 0u);
-  open_.Open();
-  cache_->MakePlan(program_, Rows(4), kNoDeadline, answers_.Sink());
-  EXPECT_TRUE(answers_.Next().ok());
-  EXPECT_EQ(program_->FindPlan(Rows(2)), nullptr);
-  EXPECT_EQ(program_->FindPlan(Rows(3)), nullptr);
-  EXPECT_EQ(answers_.size(), 0u);
-}
-
-TEST_F(PlansOfACache, AreToldOfStop) {
-  OccupyThePlanThread();
-  cache_->MakePlan(program_, Rows(2), kNoDeadline, answers_.Sink());
-  std::thread stop([&] { cache_->Stop(); });
-  EXPECT_EQ(answers_.Next().status().code(), absl::StatusCode::kCancelled);
-  open_.Open();
-  stop.join();
-}
-
-TEST_F(PlansOfACache, EndAtTheNextNodeOnceStopped) {
-  std::stop_source stop;
-  stop.request_stop();
-  EXPECT_EQ(program_->MakePlan(Rows(2), stop.get_token()).status().code(),
-            absl::StatusCode::kCancelled);
-  EXPECT_EQ(program_->FindPlan(Rows(2)), nullptr);
+// Each in the queue that it waits in.
+TEST_F(ProgramCacheTest, CancelsTheWaitThatIsMeant) {
+  const auto cache = Make({.plan_threads = 1});
+  const auto program = *Compile(*cache, "k");
+  Gate open;
+  Programs compiled, cancelled_programs;
+  Answers<ProgramCache::PlanOr> plans, cancelled_plans;
+  cache->GetOrCompile("running", Behind(open), kNoDeadline, compiled.Sink());
+  cache->MakePlan(program, Rows(1), kNoDeadline,
+                  [&, sink = plans.Sink()](ProgramCache::PlanOr plan) mutable {
+                    open.Pass();
+                    sink(std::move(plan));
+                  });
+  open.AwaitArrival(2);
+  const auto first = cache->GetOrCompile("first", NegGraph, kNoDeadline,
+                                         cancelled_programs.Sink());
+  const auto second =
+      cache->MakePlan(program, Rows(2), kNoDeadline, cancelled_plans.Sink());
+  cache->GetOrCompile("other", NegGraph, kNoDeadline, compiled.Sink());
+  cache->MakePlan(program, Rows(3), kNoDeadline, plans.Sink());
+  cache->Cancel(first);
+  EXPECT_TRUE(absl::IsCancelled(cancelled_programs.Next().status()));
+  EXPECT_EQ(cancelled_plans.size(), 0u);
+  cache->Cancel(second);
+  EXPECT_TRUE(absl::IsCancelled(cancelled_plans.Next().status()));
+  cache->Cancel(0);
+  open.Open();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(compiled.Next().ok());
+    EXPECT_TRUE(plans.Next().ok());
+  }
 }
 
 TEST_F(ProgramCacheTest, StopAnswersEveryone) {

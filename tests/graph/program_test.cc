@@ -74,6 +74,28 @@ TEST_P(ProgramTest, RunsStepsInOrder) {
   EXPECT_THAT(run.Output<float>(0), ElementsAre(-11, -22, -33));
 }
 
+// One that came to nothing says what it takes at least, until one is made.
+TEST_P(ProgramTest, TellsWhatPlansTook) {
+  const auto program = *Compile(Sum());
+  EXPECT_EQ(program->last_plan_ns(), 0);
+  EXPECT_EQ(program->failed_plan_ns(), 0);
+  const auto two = Floats({2}, {1, 2}), three = Floats({3}, {1, 2, 3});
+  for (int i = 0; i < 10; ++i) {
+    const Nanos before = program->failed_plan_ns();
+    EXPECT_FALSE(program->MakePlan({Tensor(two), Tensor(three)}).ok());
+    EXPECT_GT(program->failed_plan_ns(), 0);
+    EXPECT_GE(program->failed_plan_ns(), before);
+  }
+  EXPECT_EQ(program->last_plan_ns(), 0);
+  EXPECT_TRUE(program->MakePlan({Tensor(two), Tensor(two)}).ok());
+  const Nanos took = program->last_plan_ns();
+  EXPECT_GT(took, 0);
+  EXPECT_EQ(program->failed_plan_ns(), 0);
+  EXPECT_FALSE(program->MakePlan({Tensor(two), Tensor(three)}).ok());
+  EXPECT_EQ(program->last_plan_ns(), took);
+  EXPECT_GT(program->failed_plan_ns(), 0);
+}
+
 TEST_P(ProgramTest, ShapesAreArguments) {
   const auto program = Compile(Sum());
   ASSERT_TRUE(program.ok());
