@@ -263,7 +263,8 @@ void EvalContext::EnqueueJoined(std::unique_ptr<JoinedWork> owned) {
           self->executor_->Post([self, joined, program = std::move(program)] {
             self->JoinedCompiled(joined, program);
           });
-        });
+        },
+        std::string(work.request.owner));
   });
 }
 

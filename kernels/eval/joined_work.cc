@@ -106,7 +106,8 @@ size_t JoinedWork::CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
   return std::max<size_t>(count, 1);
 }
 
-JoinedWork::JoinedWork(Members members) : members_(std::move(members)) {
+JoinedWork::JoinedWork(Members members)
+    : members_(std::move(members)), owner_(members_.front()->request.owner) {
   absl::flat_hash_map<const Work*, size_t> position;
   std::vector<ptrdiff_t> readers(members_.size(), 0);
   for (size_t i = 0; i < members_.size(); ++i) {
@@ -140,6 +141,7 @@ JoinedWork::JoinedWork(Members members) : members_(std::move(members)) {
     work_.request.deadline =
         std::min(work_.request.deadline, member->request.deadline);
   }
+  work_.request.owner = owner_;
   work_.joined_ = this;
 }
 

@@ -66,6 +66,7 @@ class JoinedWork {
   std::vector<JoinPart> parts_;
   JoinedInterface interface_;
   Members members_;
+  const std::string owner_;  // the first one's
   Work work_;
 };
 

@@ -69,6 +69,9 @@ struct WorkRequest {
   Nanos deadline = kNoDeadline;  // not launched after it; on the CPU no step
                                  // begins after it
   std::string label;             // for errors and reports
+  // Who asks: owners take turns where plans are made, and share the room there.
+  // Stays until the work is done. Empty: nobody.
+  std::string_view owner;
 
   bool Reads(OutputWish wish) const;  // whether some output is wanted so
 };

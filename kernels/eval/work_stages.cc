@@ -1,5 +1,6 @@
 // The stages of a work in its context's queue, up to its launch.
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -256,7 +257,8 @@ bool Work::FindPlan() {
           context->executor().Post([this, made = std::move(made)]() mutable {
             PlanMade(std::move(made));
           });
-        });
+        },
+        std::string(request.owner));
   });
   return false;
 }

@@ -42,6 +42,7 @@ void Evaluation::Clear() {
   request.seed.reset();
   request.deadline = kNoDeadline;
   request.label.clear();
+  request.owner = {};
   client_ = nullptr;
 }
 

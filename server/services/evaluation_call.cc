@@ -35,6 +35,7 @@ void EvaluationCall::Evaluate(std::shared_ptr<const Program> program,
   request.seed = settings.seed;
   request.label.assign(settings.label);
   request.deadline = call_.deadline();
+  request.owner = call_.peer();
   RunStep<&EvaluationCall::Bind, &EvaluationCall::WasBound>(
       call_, context_->long_steps, ReadingBytes(call_, tensors), this);
 }

@@ -126,7 +126,8 @@ class ExplainCall {
                            status_ = plan.status();
                            if (plan.ok()) plan_ = *std::move(plan);
                            Resume<&ExplainCall::Planned>();
-                         });
+                         },
+                         call_.peer());
     call_.OnCancel(
         [](ServerCall&, void* self) {
           const ExplainCall& call = *static_cast<ExplainCall*>(self);

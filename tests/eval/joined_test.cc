@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
@@ -74,6 +75,48 @@ class Joined : public DeferredTest {
   uint64_t compiled() const { return engine_->programs().stats().misses; }
 };
 WEIR_EVAL_ON_EVERY_DEVICE(Joined);
+
+// Whose queue is full: alone they need none.
+TEST_P(Joined, TheirGraphIsCompiledForTheirOwner) {
+  Event compiling, gate, told;
+  size_t asked = 0;
+  const auto ask = [&](std::string key) {
+    ++asked;
+    engine_->programs().GetOrCompile(
+        std::move(key),
+        [&]() -> absl::StatusOr<Graph> {
+          compiling.Set();
+          gate.Wait();
+          return absl::CancelledError("it was only in the way");
+        },
+        kNoDeadline, [&](const ProgramCache::ProgramOr&) { told.Set(); },
+        "owner");
+  };
+  ask("runs");
+  compiling.Wait();
+  while (told.count() == 0) ask(absl::StrCat("waits ", asked));
+  const size_t queued = engine_->programs().stats().queued;
+  const std::vector<float> values = {-2, 3};
+  Activation here = Enter(NewContext());
+  Deferred first(this, "Neg", 1), second(this, "Abs", 1);
+  for (Deferred* work : {&first, &second}) {
+    work->request().owner = "owner";
+    work->Read(0, values);
+    Defer(here, *work);
+  }
+  here.Flush();
+  EXPECT_TRUE(Eventually([&] {
+    return (first.work->done() && second.work->done()) ||
+           engine_->programs().stats().queued != queued;
+  }));
+  EXPECT_EQ(engine_->programs().stats().queued, queued);
+  gate.Set();
+  for (Deferred* work : {&first, &second}) {
+    EXPECT_EQ(work->Done(), absl::OkStatus());
+    EXPECT_EQ(work->work->report().joined_works, 0u);
+  }
+  told.Wait(asked);
+}
 
 // One engine may join the same programs in many ways.
 TEST_P(Joined, GraphsAreToldApart) {

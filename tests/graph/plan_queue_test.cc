@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
-#include "kernels/device/devices.h"
+#include "kernels/backend/devices.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/graph/queue_callers.h"

@@ -115,6 +115,9 @@ class LongStepTest : public ::testing::Test {
     EngineOptions options;
     options.pinned_bytes = size_t{64} << 20;
     options.programs.max_queued = kMaxCompilations;
+    options.programs.max_waiters = kMaxWaiters;
+    // However busy the machine is.
+    options.programs.quick_plan = absl::InfiniteDuration();
     return options;
   }
   // "copy" gives the floats back that it is given, "copies" as its many
@@ -255,6 +258,7 @@ class LongStepTest : public ::testing::Test {
 
   static constexpr size_t kThreads = 2;
   static constexpr size_t kMaxCompilations = 4;  // that wait
+  static constexpr size_t kMaxWaiters = 8;       // for plans
   static constexpr int kManyOutputs = 5000;
   static_assert(kManyOutputs * kLongStepTensorBytes > kLongStepBytes);
 
@@ -581,6 +585,99 @@ TEST_F(LongStepTest, APeersGraphsLeaveRoomForThoseOfAnother) {
     Find(method).handler(*waiting.back());
     EXPECT_FALSE(waiting.back()->was_resumed());
     gate.Set();
+    for (const auto& call : waiting) {
+      while (!call->answer().has_value()) call->RunResumed();
+      EXPECT_TRUE(call->answer()->ok()) << *call->answer();
+    }
+  }
+}
+
+// The same of the plans that they need: each asks for another shape.
+TEST_F(LongStepTest, APeersPlansLeaveRoomForThoseOfAnother) {
+  const auto message = [](std::string_view method, int64_t rows) {
+    const std::string bytes(static_cast<size_t>(rows) * sizeof(float), '\0');
+    if (method == "ModelInfer") {
+      inference::ModelInferRequest request;
+      request.set_model_name("copy");
+      auto* const input = request.add_inputs();
+      input->set_name("x");
+      input->set_datatype("FP32");
+      input->add_shape(rows);
+      request.add_raw_input_contents(bytes);
+      return request.SerializeAsString();
+    }
+    v1::TensorSpec spec;
+    spec.set_dtype(v1::DATA_TYPE_FLOAT);
+    spec.add_shape(rows);
+    if (method == "Explain") {
+      v1::ExplainRequest request;
+      request.mutable_graph()->mutable_model()->set_name("copy");
+      request.add_inputs()->set_name("x");
+      *request.mutable_inputs(0)->mutable_spec() = spec;
+      return request.SerializeAsString();
+    }
+    v1::EvaluateRequest request;
+    request.mutable_graph()->mutable_model()->set_name("copy");
+    request.add_inputs()->set_name("x");
+    *request.mutable_inputs(0)->mutable_value()->mutable_spec() = spec;
+    request.mutable_inputs(0)->mutable_value()->set_raw(bytes);
+    return request.SerializeAsString();
+  };
+  // Programs whose plans are quick, so that all threads may make them.
+  std::vector<std::shared_ptr<const Program>> quick;
+  const HostTensor one = {DType::kFloat, {1}, nullptr};
+  for (int i = 0; i < engine_->options().programs.plan_threads; ++i) {
+    Graph graph;
+    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
+    graph.outputs = {"x"};
+    quick.push_back(
+        *Program::Compile(std::move(graph), engine_->device(), *registry_));
+    ASSERT_TRUE(quick.back()->MakePlan({&one, 1}).ok());
+  }
+  int64_t rows = 1;
+  Event planned;
+  size_t held = 0;
+  for (const char* method : {"Evaluate", "Explain", "ModelInfer"}) {
+    SCOPED_TRACE(method);
+    // Nothing else is planned meanwhile.
+    Event planning, gate;
+    const HostTensor other = {DType::kFloat, {++rows}, nullptr};
+    for (const auto& program : quick) {
+      engine_->programs().MakePlan(program, {&other, 1}, kNoDeadline,
+                                   [&](const ProgramCache::PlanOr&) {
+                                     planning.Set();
+                                     gate.Wait();
+                                     planned.Set();
+                                   });
+    }
+    planning.Wait(quick.size());
+    std::deque<std::string> messages;
+    std::vector<std::unique_ptr<FakeCall>> waiting;
+    size_t refused = 0;
+    for (size_t i = 0; i < kMaxWaiters; ++i) {
+      messages.push_back(message(method, ++rows));
+      auto call = std::make_unique<FakeCall>(
+          messages.back(),
+          i % 2 == 0 ? "ipv4:192.0.2.1:1000" : "ipv4:192.0.2.1:1001");
+      Find(method).handler(*call);
+      if (!call->was_resumed() && !call->answer().has_value()) {
+        waiting.push_back(std::move(call));
+        continue;
+      }
+      while (!call->answer().has_value()) call->RunResumed();
+      EXPECT_EQ(Reason(*call->answer()), "COMPILE_QUEUE_FULL");
+      ++refused;
+    }
+    EXPECT_EQ(refused, kMaxWaiters / 2);
+    messages.push_back(message(method, ++rows));
+    waiting.push_back(
+        std::make_unique<FakeCall>(messages.back(), "ipv4:192.0.2.2:1000"));
+    Find(method).handler(*waiting.back());
+    EXPECT_FALSE(waiting.back()->was_resumed());
+    EXPECT_FALSE(waiting.back()->answer().has_value());
+    gate.Set();
+    held += quick.size();
+    planned.Wait(held);
     for (const auto& call : waiting) {
       while (!call->answer().has_value()) call->RunResumed();
       EXPECT_TRUE(call->answer()->ok()) << *call->answer();
