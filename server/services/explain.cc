@@ -120,14 +120,14 @@ class ExplainCall {
     if (!status.ok()) return End(status);
     if (!shapes_are_closed_ || plan_ != nullptr) return Write();
     plans_ = &context_->engines.Of(*program_).programs();
-    plan_wait_ =
-        plans_->MakePlan(program_, std::move(tensors_), call_.deadline(),
-                         [this](ProgramCache::PlanOr plan) {
-                           status_ = plan.status();
-                           if (plan.ok()) plan_ = *std::move(plan);
-                           Resume<&ExplainCall::Planned>();
-                         },
-                         call_.peer());
+    plan_wait_ = plans_->MakePlan(
+        program_, std::move(tensors_), call_.deadline(),
+        [this](ProgramCache::PlanOr plan) {
+          status_ = plan.status();
+          if (plan.ok()) plan_ = *std::move(plan);
+          Resume<&ExplainCall::Planned>();
+        },
+        call_.peer());
     call_.OnCancel(
         [](ServerCall&, void* self) {
           const ExplainCall& call = *static_cast<ExplainCall*>(self);

@@ -7,9 +7,9 @@
 #include <map>
 #include <thread>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/keyed_hash.h"
-#include "kernels/backend/devices.h"
 #include "tests/graph/queue_callers.h"
 
 namespace weir {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/error_info.h"
 #include "kernels/backend/devices.h"
+#include "kernels/base/error_info.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/graph/queue_callers.h"
