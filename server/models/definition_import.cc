@@ -15,7 +15,6 @@
 #include "kernels/graph/opsets.h"
 #include "proto/weir/v1/graph.pb.h"
 #include "server/bytes/bytes_elements.h"
-#include "server/models/name_list.h"
 
 namespace weir {
 namespace {
@@ -295,25 +294,6 @@ absl::StatusOr<ValueDecl> ImportInput(const v1::GraphInput& from,
   return input;
 }
 
-// What a request gives must be an input of the graph.
-absl::Status CheckGiven(const v1::GraphDefinition& definition,
-                        absl::Span<const GivenInput> given) {
-  absl::flat_hash_set<absl::string_view> declared;
-  for (const v1::GraphInput& input : definition.inputs()) {
-    declared.insert(input.name());
-  }
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (declared.contains(AbslView(given[i].name))) continue;
-    NameList names;
-    for (const auto& input : definition.inputs()) names.Add(input.name());
-    return InvalidField(
-        absl::StrCat(kRequestField, "inputs[", i, "]"),
-        absl::StrCat("the graph has no input \"", AbslView(given[i].name),
-                     "\", but ", names.Text()));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckCounts(const v1::GraphDefinition& definition) {
   WEIR_RETURN_IF_ERROR(
       CheckNodeCount(static_cast<size_t>(definition.nodes_size())));
@@ -349,7 +329,6 @@ absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
   Graph graph;
   WEIR_ASSIGN_OR_RETURN(graph.opsets[""], ImportOpset(definition.opset()));
   graph.opsets["weir"] = kWeirOpset;
-  WEIR_RETURN_IF_ERROR(CheckGiven(definition, given));
   GivenByName by_name;
   for (const GivenInput& input : given) {
     by_name.emplace(AbslView(input.name), &input);

@@ -16,7 +16,7 @@ namespace v1 {
 class GraphDefinition;
 }  // namespace v1
 
-// A tensor's declaration as its request gives it.
+// The declaration of an input that a request gives where its graph does not.
 struct GivenInput {
   std::string_view name;
   DType dtype = DType::kInvalid;
@@ -28,10 +28,9 @@ struct GivenInput {
 inline constexpr char kRequestField[] = ".";
 
 // An input that the definition declares without a spec takes element type and
-// rank from `given`; with neither it is INVALID_ARGUMENT, as is one that is
-// given and not declared. Text of more than kMaxTextElements is
-// RESOURCE_EXHAUSTED (reason GRAPH_TOO_LARGE) before memory is taken for it.
-// Constants are taken out of the definition, not copied.
+// rank from `given`; with neither it is INVALID_ARGUMENT. Text of more than
+// kMaxTextElements is RESOURCE_EXHAUSTED (reason GRAPH_TOO_LARGE) before memory
+// is taken for it. Constants are taken out of the definition, not copied.
 absl::StatusOr<Graph> ImportDefinition(v1::GraphDefinition definition,
                                        absl::Span<const GivenInput> given);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "proto/weir/v1/graph.pb.h"
 #include "server/models/bad_text.h"
 #include "server/models/definition_import.h"
+#include "server/models/name_list.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
 #include "server/rpc/wire/wire_reader.h"
@@ -23,7 +25,8 @@ namespace {
 constexpr char kDefinition = 'D';
 constexpr char kOnnx = 'O';
 
-// The key's head, one entry per input; the name follows it.
+// The key's head, one entry for each input that the graph does not declare; the
+// name follows it.
 struct KeyInput {
   int32_t dtype;
   uint32_t rank;
@@ -47,6 +50,101 @@ bool Get(std::string_view* in, T* value) {
   std::memcpy(value, in->data(), sizeof(*value));
   in->remove_prefix(sizeof(*value));
   return true;
+}
+
+const ByteView& GraphBytes(const WireGraph& graph) {
+  const auto* definition = std::get_if<WireGraphDefinition>(&graph);
+  return definition != nullptr ? definition->bytes
+                               : std::get<WireOnnxModel>(graph).bytes;
+}
+
+// What a request gives, by name; of a name, the first.
+class GivenByName {
+ public:
+  static absl::StatusOr<GivenByName> Make(std::span<const WireTensor> given,
+                                          CallArena* arena) {
+    GivenByName result;
+    WEIR_ASSIGN_OR_RETURN(result.given_,
+                          arena->TryAllocateSpan<Given>(given.size()));
+    for (size_t i = 0; i < given.size(); ++i) {
+      result.given_[i] = {.input = &given[i], .known = false};
+    }
+    std::sort(result.given_.begin(), result.given_.end(),
+              [](const Given& a, const Given& b) {
+                return std::tie(a.input->name, a.input) <
+                       std::tie(b.input->name, b.input);
+              });
+    return result;
+  }
+
+  // The graph has an input of that name. Null if it is not given, or if the
+  // graph has had another: such a graph is refused.
+  const WireTensor* Take(std::string_view name) {
+    const auto at =
+        std::lower_bound(given_.begin(), given_.end(), name,
+                         [](const Given& given, std::string_view wanted) {
+                           return given.input->name < wanted;
+                         });
+    if (at == given_.end() || at->input->name != name) return nullptr;
+    return std::exchange(at->known, true) ? nullptr : at->input;
+  }
+
+  // The first that is given and no input of the graph's, or null.
+  const WireTensor* Unknown() const {
+    const WireTensor* unknown = nullptr;
+    std::string_view last;
+    bool known = true;
+    for (size_t i = 0; i < given_.size(); ++i) {
+      const WireTensor* const input = given_[i].input;
+      if (i == 0 || input->name != last) known = given_[i].known;
+      last = input->name;
+      if (known) continue;
+      unknown = unknown == nullptr ? input : std::min(unknown, input);
+    }
+    return unknown;
+  }
+
+ private:
+  struct Given {
+    const WireTensor* input;
+    bool known;
+  };
+
+  std::span<Given> given_;
+};
+
+absl::Status NoSuchInput(const ByteView& definition, size_t index,
+                         std::string_view name, CallArena* arena) {
+  NameList names;
+  ReadGraphInputs(definition, arena,
+                  [&](std::string_view each, bool) { names.Add(each); });
+  return InvalidField(absl::StrCat("inputs[", index, "]"),
+                      absl::StrCat("the graph has no input \"", AbslView(name),
+                                   "\", but ", names.Text()));
+}
+
+// Of `given`, the inputs that the graph leaves to the request to declare, each
+// once, in the graph's order. None of a malformed one: its import says why.
+absl::StatusOr<std::span<const WireTensor*>> Declaring(
+    const ByteView& definition, std::span<const WireTensor> given,
+    CallArena* arena) {
+  WEIR_ASSIGN_OR_RETURN(GivenByName by_name, GivenByName::Make(given, arena));
+  WEIR_ASSIGN_OR_RETURN(
+      const std::span<const WireTensor*> declaring,
+      arena->TryAllocateSpan<const WireTensor*>(given.size()));
+  size_t found = 0;
+  const bool whole = ReadGraphInputs(
+      definition, arena, [&](std::string_view name, bool declared) {
+        const WireTensor* const input = by_name.Take(name);
+        if (input != nullptr && !declared) declaring[found++] = input;
+      });
+  if (arena->refused()) return arena->refusal();
+  if (!whole) return declaring.first(0);
+  if (const WireTensor* const unknown = by_name.Unknown(); unknown != nullptr) {
+    return NoSuchInput(definition, static_cast<size_t>(unknown - given.data()),
+                       unknown->name, arena);
+  }
+  return declaring.first(found);
 }
 
 }  // namespace
@@ -81,18 +179,19 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
 }
 
 absl::StatusOr<ProgramKey> ProgramKey::Make(const WireGraph& graph,
-                                            std::span<const WireTensor> inputs,
+                                            std::span<const WireTensor> given,
                                             CallArena* arena) {
   ProgramKey key;
   const auto* definition = std::get_if<WireGraphDefinition>(&graph);
-  const ByteView& bytes = definition != nullptr
-                              ? definition->bytes
-                              : std::get<WireOnnxModel>(graph).bytes;
-  // An ONNX model declares its inputs; its key is its bytes.
-  if (definition == nullptr) inputs = {};
+  const ByteView& bytes = GraphBytes(graph);
+  // An ONNX model declares its inputs.
+  std::span<const WireTensor*> inputs;
+  if (definition != nullptr) {
+    WEIR_ASSIGN_OR_RETURN(inputs, Declaring(bytes, given, arena));
+  }
   size_t size = sizeof(KeyHead);
-  for (const WireTensor& input : inputs) {
-    size += sizeof(KeyInput) + input.name.size();
+  for (const WireTensor* input : inputs) {
+    size += sizeof(KeyInput) + input->name.size();
   }
   WEIR_ASSIGN_OR_RETURN(const std::span<char> described,
                         arena->TryAllocateSpan<char>(size));
@@ -102,11 +201,11 @@ absl::StatusOr<ProgramKey> ProgramKey::Make(const WireGraph& graph,
   head.kind = definition != nullptr ? kDefinition : kOnnx;
   head.inputs = static_cast<uint32_t>(inputs.size());
   Put(&out, head);
-  for (const WireTensor& input : inputs) {
-    Put(&out, KeyInput{input.spec.dtype,
-                       static_cast<uint32_t>(input.spec.shape.size()),
-                       static_cast<uint32_t>(input.name.size())});
-    out = std::copy(input.name.begin(), input.name.end(), out);
+  for (const WireTensor* input : inputs) {
+    Put(&out, KeyInput{input->spec.dtype,
+                       static_cast<uint32_t>(input->spec.shape.size()),
+                       static_cast<uint32_t>(input->name.size())});
+    out = std::copy(input->name.begin(), input->name.end(), out);
   }
   key.size_ = size + bytes.size();
   WEIR_ASSIGN_OR_RETURN(key.pieces_, arena->TryAllocateSpan<std::string_view>(
@@ -130,17 +229,19 @@ std::shared_ptr<const std::string> ProgramKey::Copy() const {
 void ProgramSearch::Run(const WireGraph& graph,
                         std::span<const WireTensor> inputs, Then then,
                         void* arg) {
+  graph_ = &graph;
+  inputs_ = inputs;
   then_ = then;
   arg_ = arg;
-  absl::StatusOr<ProgramKey> key =
-      ProgramKey::Make(graph, inputs, &call_->arena());
-  if (!key.ok()) return Finish(key.status());
-  key_ = *key;
-  RunStep<&ProgramSearch::Look, &ProgramSearch::Looked>(*call_, *beside_,
-                                                        key_.size(), this);
+  size_t bytes = GraphBytes(graph).size();
+  for (const WireTensor& input : inputs) bytes += input.name.size();
+  RunStep<&ProgramSearch::Look, &ProgramSearch::Looked>(*call_, *beside_, bytes,
+                                                        this);
 }
 
 absl::Status ProgramSearch::Look() {
+  WEIR_ASSIGN_OR_RETURN(key_,
+                        ProgramKey::Make(*graph_, inputs_, &call_->arena()));
   found_.hash = ProgramCache::Hash(key_.pieces());
   found_.program = programs_->Find(key_.pieces(), found_.hash);
   return absl::OkStatus();

@@ -26,13 +26,16 @@ absl::Status CheckGraph(const WireGraph& graph);
 absl::StatusOr<std::shared_ptr<const ServedModel>> FindServedModel(
     const ModelRepository& models, const WireModelReference& reference);
 
-// What names the program of a definition or an ONNX model: kind, the inputs'
-// types and ranks (an input may take its declaration from its value) and the
-// graph's bytes, which stay in the message. Lives as long as the call's arena.
+// What names the program of a definition or an ONNX model: kind, types and
+// ranks of the inputs that the graph leaves to the request to declare, and the
+// graph's bytes, which stay in the message. So who asks what would run and who
+// runs it, with its inputs in whatever order, have one program. Lives as long
+// as the call's arena.
 class ProgramKey {
  public:
   ProgramKey() = default;  // of nothing
-  // What the arena refuses: names of inputs may be as long as the message.
+  // Reads all of a definition. INVALID_ARGUMENT for an input that it does not
+  // have; and what the arena refuses: names may be as long as the message.
   static absl::StatusOr<ProgramKey> Make(const WireGraph& graph,
                                          std::span<const WireTensor> inputs,
                                          CallArena* arena);
@@ -50,9 +53,9 @@ class ProgramKey {
 };
 
 // Looks in a cache for the program of a graph, and copies the key of one that
-// is not there. Of a key of more than kLongStepBytes, which to hash, compare
-// and copy takes an I/O thread up to some hundred milliseconds, another thread
-// does that. Lives in the arena of its call or beside it.
+// is not there. Of a key of more than kLongStepBytes, which to make, hash,
+// compare and copy takes an I/O thread up to some hundred milliseconds, another
+// thread does that. Lives in the arena of its call or beside it.
 class ProgramSearch {
  public:
   // One of the three.
@@ -69,7 +72,8 @@ class ProgramSearch {
       : call_(call), programs_(programs), beside_(beside) {}
 
   // Once. `then` runs once, on the call's I/O thread, inline for a small key;
-  // until then nobody else may resume or answer the call.
+  // until then nobody else may resume or answer the call, and `graph` and
+  // `inputs` stay.
   void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
            Then then, void* arg);
 
@@ -84,6 +88,8 @@ class ProgramSearch {
   FairThreads* const beside_;
   Then then_ = nullptr;
   void* arg_ = nullptr;
+  const WireGraph* graph_ = nullptr;
+  std::span<const WireTensor> inputs_;
   ProgramKey key_;
   Found found_;
 };
@@ -104,8 +110,8 @@ class ProgramRequest {
       : call_(call), programs_(programs), search_(call, programs, beside) {}
 
   // Once. `then` runs once, on the call's I/O thread, possibly inline, and may
-  // end this object; until then nobody else may resume or answer the call.
-  // `graph` stays until then.
+  // end this object; until then nobody else may resume or answer the call, and
+  // `graph` and `inputs` stay.
   void Run(const WireGraph& graph, std::span<const WireTensor> inputs,
            Then then, void* arg);
 

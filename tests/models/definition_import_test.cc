@@ -76,17 +76,6 @@ TEST(DefinitionImportTest, TooManyValuesAreRefusedBeforeTheyAreCopied) {
             "the graph names 1400000 values; the limit is 400000");
 }
 
-// A name that was misspelt is not told as one that was left out.
-TEST(DefinitionImportTest, NamesWhatIsGivenAndNotDeclared) {
-  v1::GraphDefinition definition;
-  definition.add_inputs()->set_name("x");
-  const std::vector<GivenInput> given = {{"X", DType::kFloat, 1}};
-  const absl::Status unknown = ImportDefinition(definition, given).status();
-  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument) << unknown;
-  EXPECT_EQ(unknown.message(), "the graph has no input \"X\", but \"x\"");
-  EXPECT_EQ(Field(unknown), ".inputs[0]");
-}
-
 // Whatever is wrong with it, an error repeats no name that is longer than one
 // may be.
 TEST(DefinitionImportTest, ALongNameIsRefusedBeforeItIsRepeated) {

@@ -412,6 +412,25 @@ TEST(CatalogTest, ExplainsNothingThatDependsOnData) {
   EXPECT_EQ(answer.response.steps_size(), 2);
 }
 
+// The graph says what its inputs are, so the program is one, whoever asks.
+TEST(CatalogTest, ExplainsWhatEvaluateRunsWithoutItsInputs) {
+  TestServer server;
+  v1::EvaluateRequest evaluate;
+  *evaluate.mutable_graph() = ExplainRequest(kLayers).graph();
+  evaluate.set_report_settings(true);
+  v1::ExplainRequest request;
+  *request.mutable_graph() = evaluate.graph();
+  const auto explained = ExplainOver(server, request);
+  ASSERT_TRUE(explained.status.ok()) << explained.status.error_message();
+  const std::string zeros(8 * sizeof(float), '\0');
+  AddInput(&evaluate, "w", v1::DATA_TYPE_FLOAT, {8, 1}, zeros);
+  AddInput(&evaluate, "x", v1::DATA_TYPE_FLOAT, {1, 8}, zeros);
+  const auto answer = Evaluate(server, evaluate);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_TRUE(answer.response.settings().program_cached());
+  EXPECT_EQ(answer.response.settings().program(), explained.response.program());
+}
+
 // What Explain says is what Evaluate then does.
 TEST(CatalogTest, ExplainsTheProgramThatEvaluateRuns) {
   TestServer server;

@@ -8,11 +8,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/ops/registry.h"
+#include "proto/weir/v1/graph.pb.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 
@@ -43,12 +45,25 @@ TEST(GraphSourceTest, AModelIsNotCopiedToBeFound) {
   EXPECT_TRUE(copy->ends_with(model));
 }
 
+// "declared" has a spec, "a" and "b" have none.
+std::string Definition() {
+  v1::GraphDefinition definition;
+  v1::GraphInput* const declared = definition.add_inputs();
+  declared->set_name("declared");
+  declared->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  definition.add_inputs()->set_name("b");
+  definition.add_inputs()->set_name("a");
+  definition.add_nodes()->set_op("Add");
+  return definition.SerializeAsString();
+}
+
 TEST(GraphSourceTest, KindAndInputsArePartOfTheName) {
-  const std::string bytes = "the same bytes";
-  const BytePiece slices[] = {Piece(bytes)};
-  const ByteView view(slices, bytes.size());
+  const std::string bytes = Definition();
+  const BytePiece piece = Piece(bytes);
+  const ByteView view({&piece, 1}, bytes.size());
   CallArena arena;
   WireTensor input;
+  input.name = "a";
   const auto name = [&](const WireGraph& graph, int32_t dtype) {
     input.spec.dtype = dtype;
     return *ProgramKey::Make(graph, {&input, 1}, &arena)->Copy();
@@ -62,13 +77,85 @@ TEST(GraphSourceTest, KindAndInputsArePartOfTheName) {
   EXPECT_EQ(name(onnx, 1), name(onnx, 2));
 }
 
+class DefinitionKeyTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<ProgramKey> Make(
+      const std::vector<std::pair<const char*, int32_t>>& given) {
+    inputs_.clear();
+    for (const auto& [name, dtype] : given) {
+      inputs_.emplace_back();
+      inputs_.back().name = name;
+      inputs_.back().spec.dtype = dtype;
+    }
+    return ProgramKey::Make(
+        WireGraphDefinition{ByteView({&piece_, 1}, bytes_.size())}, inputs_,
+        &arena_);
+  }
+  std::string Key(const std::vector<std::pair<const char*, int32_t>>& given) {
+    const auto key = Make(given);
+    EXPECT_TRUE(key.ok()) << key.status();
+    return key.ok() ? *key->Copy() : "";
+  }
+
+  std::string bytes_ = Definition();
+  BytePiece piece_ = Piece(bytes_);
+  std::vector<WireTensor> inputs_;
+  CallArena arena_;
+};
+
+TEST_F(DefinitionKeyTest, InputsThatTheGraphDeclaresAreNotPartOfTheName) {
+  const std::string key = Key({{"a", 1}, {"b", 7}});
+  EXPECT_EQ(Key({{"a", 1}, {"b", 7}, {"declared", 1}}), key);
+  EXPECT_EQ(Key({{"declared", 2}, {"a", 1}, {"b", 7}}), key);
+  EXPECT_NE(Key({{"a", 1}}), key);
+  EXPECT_NE(Key({{"a", 7}, {"b", 1}}), key);
+}
+
+TEST_F(DefinitionKeyTest, TheOrderOfInputsIsNotPartOfTheName) {
+  EXPECT_EQ(Key({{"b", 7}, {"a", 1}}), Key({{"a", 1}, {"b", 7}}));
+}
+
+// Whoever binds inputs refuses the second.
+TEST_F(DefinitionKeyTest, TheFirstOfANameCounts) {
+  EXPECT_EQ(Key({{"a", 1}, {"b", 7}, {"a", 2}}), Key({{"a", 1}, {"b", 7}}));
+}
+
+// A name that was misspelt is not told as one that was left out.
+TEST_F(DefinitionKeyTest, NamesTheFirstThatTheGraphDoesNotHave) {
+  const absl::Status unknown =
+      Make({{"a", 1}, {"z", 1}, {"B", 7}, {"z", 1}}).status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument) << unknown;
+  EXPECT_EQ(unknown.message(),
+            "the graph has no input \"z\", but \"declared\", \"b\", \"a\"");
+  EXPECT_EQ(Field(unknown), "inputs[1]");
+}
+
+// What is wrong with it is said by its import.
+TEST_F(DefinitionKeyTest, AMalformedDefinitionHasNoInputs) {
+  bytes_ += '\x12';
+  piece_ = Piece(bytes_);
+  const std::string key = Key({{"a", 1}, {"z", 1}});
+  EXPECT_EQ(key, Key({}));
+  EXPECT_EQ(ImportKey(key).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 // Names are copied: where there is no room for them, nothing is.
 TEST(GraphSourceTest, WhatTheArenaRefusesIsNoKey) {
-  const std::string name(1 << 20, 'n');
-  WireTensor input;
-  input.name = name;
+  v1::GraphDefinition definition;
+  std::vector<WireTensor> inputs(64);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    definition.add_inputs()->set_name(std::string(1000, 'n') +
+                                      std::to_string(i));
+    inputs[i].name = definition.inputs().rbegin()->name();
+  }
+  const std::string bytes = definition.SerializeAsString();
+  const BytePiece piece = Piece(bytes);
+  const WireGraph graph =
+      WireGraphDefinition{ByteView({&piece, 1}, bytes.size())};
+  CallArena free;
+  EXPECT_TRUE(ProgramKey::Make(graph, inputs, &free).ok());
   CallArena arena(&ChargeNothing, nullptr);
-  const auto key = ProgramKey::Make(WireGraphDefinition{}, {&input, 1}, &arena);
+  const auto key = ProgramKey::Make(graph, inputs, &arena);
   EXPECT_EQ(key.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
@@ -105,11 +192,12 @@ class ProgramSearchTest : public ::testing::Test {
  protected:
   // Until it has an answer, or waits for others.
   void Search(const std::string& model) {
-    const BytePiece slices[] = {Piece(model)};
+    piece_ = Piece(model);
+    graph_ = WireOnnxModel{ByteView({&piece_, 1}, model.size())};
     found_.reset();
     search_.emplace(&call_, &programs_, &threads_);
     search_->Run(
-        WireOnnxModel{ByteView(slices, model.size())}, {},
+        graph_, {},
         [](ProgramSearch::Found found, void* self) {
           static_cast<ProgramSearchTest*>(self)->found_ = std::move(found);
         },
@@ -142,6 +230,8 @@ class ProgramSearchTest : public ::testing::Test {
   TimerQueue timers_;
   ProgramCache programs_{device_.get(), registry_.get(), &timers_};
   FakeCall call_;
+  BytePiece piece_;
+  WireGraph graph_;
   std::optional<ProgramSearch> search_;
   FairThreads threads_{2};
   std::optional<ProgramSearch::Found> found_;

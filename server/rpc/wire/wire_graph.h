@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "server/bytes/byte_view.h"
+#include "server/bytes/call_arena.h"
 #include "server/rpc/wire/wire_reader.h"
 
 namespace weir {
@@ -30,5 +31,35 @@ using WireGraph = std::variant<std::monostate, WireGraphDefinition,
 
 // The current field of a request is its graph, the only one.
 void ReadOnlyGraph(WireReader& reader, WireGraph* graph);
+
+// Calls found(name, declared) for each input of a weir.v1.GraphDefinition, in
+// its order: whether the graph declares its type and rank, or leaves that to
+// the request. `name` lives as long as `arena`. False: the definition is
+// malformed, and what was found means nothing.
+template <typename Found>
+bool ReadGraphInputs(const ByteView& definition, CallArena* arena,
+                     Found&& found) {
+  WireReader reader(definition, arena);
+  while (reader.NextField()) {
+    if (reader.number() != 2) {
+      reader.Skip();
+      continue;
+    }
+    std::string_view name;
+    bool declared = false;
+    reader.Message("inputs", [&](WireReader&) {
+      while (reader.NextField()) {
+        if (reader.number() == 1) {
+          name = reader.Name("name");
+        } else {
+          declared = declared || reader.number() == 2;
+          reader.Skip();
+        }
+      }
+    });
+    if (reader.ok()) found(name, declared);
+  }
+  return reader.ok();
+}
 
 }  // namespace weir
