@@ -442,6 +442,7 @@ absl::StatusOr<std::vector<Value>> OpTest::RunOver(
   for (size_t at : output_at) output_pointers.push_back(base + at);
 
   WEIR_ASSIGN_OR_RETURN(const auto stream, device().CreateStream(0));
+  absl::Status ran;
   TestTask task([&](Stream& s) -> absl::Status {
     WEIR_RETURN_IF_ERROR(s.CopyToDevice(base, before.data(), size));
     RunArgs args{.stream = s,
@@ -450,14 +451,15 @@ absl::StatusOr<std::vector<Value>> OpTest::RunOver(
                  .outputs = output_pointers,
                  .scratch = base + scratch_at,
                  .random = random};
-    WEIR_RETURN_IF_ERROR(planned.plan->Run(args));
+    ran = planned.plan->Run(args);
     return s.CopyToHost(after.data(), base, size);
   });
   stream->Enqueue(&task);
   const Completion& completion = task.Wait();
-  WEIR_RETURN_IF_ERROR(completion.status);
   if (completion.fault != FaultCode::kNone) {
-    return FaultStatus(completion.fault);
+    ran.Update(FaultStatus(completion.fault));
+  } else {
+    WEIR_RETURN_IF_ERROR(completion.status);
   }
 
   std::vector<Value> outputs;
@@ -487,6 +489,7 @@ absl::StatusOr<std::vector<Value>> OpTest::RunOver(
   if (!std::equal(expected.begin(), expected.end(), before.data())) {
     ADD_FAILURE() << "an input that is read on the host was changed";
   }
+  WEIR_RETURN_IF_ERROR(ran);
   return outputs;
 }
 

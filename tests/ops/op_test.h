@@ -110,7 +110,8 @@ class OpTest : public testing::TestWithParam<std::string> {
   // if
   // - the two runs differ in a bit: something was read before it was written,
   //   or an output not written in full;
-  // - inputs, or the bytes around operands and scratch memory, were changed;
+  // - inputs, or the bytes around operands and scratch memory, were changed,
+  //   by a run that fails, too;
   // - its cost does not cover what it takes;
   // - it has vector code, and the suite does not run on every instruction set.
   absl::StatusOr<std::vector<Value>> Run(NodeInfo node,
