@@ -1,4 +1,5 @@
-// Every operator case on every device, one test per operator and device.
+// Every operator case on every device, one test per operator and device, from
+// the bytes of its model on, as a served one is read.
 // WEIR_ONNX_CASES names another folder of cases.
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@
 #include "kernels/eval/work_waiter.h"
 #include "kernels/graph/program.h"
 #include "kernels/ops/registry.h"
-#include "tests/ops/reference/case_graph.h"
+#include "server/models/onnx_import.h"
 #include "tests/ops/reference/onnx_case.h"
 
 namespace weir {
@@ -95,7 +96,7 @@ class OnnxCasesTest
 std::map<std::string, Machine> OnnxCasesTest::machines_;
 
 absl::Status OnnxCasesTest::Run(const OnnxCase& one) {
-  WEIR_ASSIGN_OR_RETURN(Graph graph, GraphOfCase(one.model));
+  WEIR_ASSIGN_OR_RETURN(Graph graph, ImportOnnx(one.model));
   WEIR_ASSIGN_OR_RETURN(auto program,
                         Program::Compile(std::move(graph), engine_->device(),
                                          engine_->registry()));
