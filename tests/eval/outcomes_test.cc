@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/conformance/hold_operator.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
@@ -19,20 +20,22 @@ class Outcomes : public EvalTest {
   void SetUp() override {
     EvalTest::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
+    ASSERT_TRUE(hold_.Register(*registry_).ok());
     negate_ = Compile("Neg", 1);
     identity_ = Compile("Identity", 1);
-    fault_ = Compile(SpinAndFault());
+    fault_ = Compile(HoldAndFault());
+  }
+  void TearDown() override {
+    hold_.Open();
+    EvalTest::TearDown();
   }
 
-  // Runs for long enough that its readers are launched before it fails.
-  static Graph SpinAndFault() {
-    Attributes duration;
-    duration.Set("microseconds", int64_t{20'000});
-    Graph graph = MakeGraph("Spin", 1, duration, "weir");
+  // Fails when it is let go.
+  static Graph HoldAndFault() {
+    Graph graph = MakeGraph("Hold", 1, {}, "weir");
     GraphNode fault = graph.nodes[0];
     fault.name = "the_fault";
     fault.op = "Fault";
-    fault.attributes = {};
     fault.inputs = {"out"};
     fault.outputs = {"faulty"};
     graph.nodes.push_back(fault);
@@ -57,6 +60,7 @@ class Outcomes : public EvalTest {
   }
 
   const std::vector<float> values_ = {1, 2, 3};
+  HoldOperator hold_;
   std::shared_ptr<const Program> negate_, identity_, fault_;
 };
 WEIR_EVAL_ON_EVERY_DEVICE(Outcomes);
@@ -73,6 +77,7 @@ TEST_P(Outcomes, AnErrorGoesThroughAChainOfOneContext) {
     }
     activation.Submit(chain[i].work.get(), &chain[i].waiter);
   }
+  hold_.Open();
   for (WatchedWork& watched : chain) {
     EXPECT_EQ(Reason(watched.Done()), "INJECTED_FAULT");
     EXPECT_EQ(watched.work->state(), WorkState::kError);
@@ -97,6 +102,7 @@ TEST_P(Outcomes, AReaderIsNotToBlameForWhatItRead) {
   for (WatchedWork* watched : {&first, &reader, &last}) {
     activation.Submit(watched->work.get(), &watched->waiter);
   }
+  hold_.Open();
   for (WatchedWork* watched : {&first, &reader, &last}) {
     EXPECT_EQ(Reason(watched->Done()), "INJECTED_FAULT");
   }
@@ -106,6 +112,7 @@ TEST_P(Outcomes, AReaderIsNotToBlameForWhatItRead) {
 
 // Whether the kernel says it in its status or in the stream's fault slot.
 TEST_P(Outcomes, AFaultOfAKernelHasTheNumberThatTheWireSays) {
+  hold_.Open();
   Graph pick = MakeGraph("Gather", 2);
   pick.inputs[1].dtype = DType::kInt64;
   Attributes index;
@@ -160,11 +167,14 @@ TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
     chain[i].request().mode = EvalMode::kSyncCpu;
     activations[i].Submit(chain[i].work.get(), &chain[i].waiter);
     ++submitted;
-    // It fails before it is launched, if what it reads has failed by then: the
-    // CPU's launches take as long as what they run.
+    // Where streams do not wait for each other, it waits itself, and fails
+    // before it is launched.
+    if (!engine_->device().streams_wait()) hold_.Open();
     if (!chain[i].Returned().ok()) break;
     launched = i;
   }
+  EXPECT_EQ(launched, engine_->device().streams_wait() ? kChain - 1 : 0);
+  hold_.Open();
   EXPECT_EQ(Reason(Read(chain[launched].work->OutputTensor(0))),
             "INJECTED_FAULT");
   for (size_t i = 0; i < submitted; ++i) {

@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/rpc/raw_http2.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -40,11 +41,18 @@ v1::EvaluateRequest LongToCompile(const std::string& name) {
 
 class CancelTest : public ::testing::Test {
  protected:
-  CancelTest() : server_([](ServerOptions& o) { o.streams = 1; }) {}
+  CancelTest()
+      : server_([this](ServerOptions& o) {
+          o.streams = 1;
+          hold_.AddTo(o);
+        }) {}
 
-  // With the only lane held and nothing else in flight.
+  // The only lane is.
   void WaitUntilHeld() {
-    ASSERT_TRUE(Eventually([&] { return server_.Leases() == 1; }));
+    ASSERT_TRUE(Eventually([&] { return Leased() == 1; }));
+  }
+  double Leased() {
+    return server_.DeviceMetric("weir_stream_pool_lanes", "state=\"leased\"");
   }
   void ExpectIdle() {
     EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 0; }));
@@ -53,6 +61,7 @@ class CancelTest : public ::testing::Test {
     EXPECT_TRUE(ServesOn(server_));
   }
 
+  LaneHold hold_;
   TestServer server_;
 };
 
@@ -68,7 +77,7 @@ TEST_F(CancelTest, ADeadlineThatHasPassed) {
 }
 
 TEST_F(CancelTest, ADeadlineThatPassesInTheQueueLaunchesNothing) {
-  PendingEvaluate running(server_, SpinRequest(seconds(2)));
+  HeldEvaluate running(server_, hold_);
   WaitUntilHeld();
   PendingEvaluate late(server_, IdentityRequest(), milliseconds(50));
   EXPECT_EQ(late.Wait().status.error_code(), StatusCode::DEADLINE_EXCEEDED);
@@ -77,13 +86,13 @@ TEST_F(CancelTest, ADeadlineThatPassesInTheQueueLaunchesNothing) {
   EXPECT_TRUE(Eventually(
       [&] { return server_.DeviceMetric("weir_stream_pool_waiting") == 0; }));
   EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);
-  EXPECT_TRUE(running.Wait().status.ok());
+  EXPECT_TRUE(running.Release().status.ok());
   EXPECT_EQ(server_.Leases(), 1);
   ExpectIdle();
 }
 
 TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
-  PendingEvaluate running(server_, SpinRequest(seconds(2)));
+  HeldEvaluate running(server_, hold_);
   WaitUntilHeld();
   PendingEvaluate waiting(server_, IdentityRequest());
   ASSERT_TRUE(Eventually(
@@ -93,8 +102,8 @@ TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
   ASSERT_TRUE(Eventually(
       [&] { return server_.Requests("Evaluate", "CANCELLED") == 1; }));
   EXPECT_EQ(server_.DeviceMetric("weir_stream_pool_waiting"), 0);
-  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);  // the lane is held still
-  EXPECT_TRUE(running.Wait().status.ok());
+  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);
+  EXPECT_TRUE(running.Release().status.ok());
   EXPECT_EQ(server_.Leases(), 1);
   ExpectIdle();
 }
@@ -113,20 +122,22 @@ TEST_F(CancelTest, ACancelledCallWaitsForNoCompilation) {
 }
 
 TEST_F(CancelTest, LaunchedWorkDrainsAndItsLaneReturns) {
-  PendingEvaluate running(server_, SpinRequest(milliseconds(500)));
+  HeldEvaluate running(server_, hold_);
   WaitUntilHeld();
   running.Cancel();
   EXPECT_EQ(running.Wait().status.error_code(), StatusCode::CANCELLED);
+  EXPECT_EQ(Leased(), 1);
+  EXPECT_EQ(server_.Metric(kInFlight), 1);
+  running.Release();
   ExpectIdle();
-  EXPECT_TRUE(Eventually([&] {
-    return server_.Metric("weir_stream_pool_lanes{device=\"" + TestDevice() +
-                          "\",state=\"leased\"}") == 0;
-  }));
+  EXPECT_TRUE(Eventually([&] { return Leased() == 0; }));
 }
 
 // The client's connection ends with calls running, queued and being compiled.
 TEST_F(CancelTest, AClientThatDisappears) {
   constexpr int kCalls = 20;
+  HeldEvaluate running(server_, hold_);
+  WaitUntilHeld();
   {
     const auto channel = server_.Connect();
     const auto stub = v1::Evaluator::NewStub(channel);
@@ -144,11 +155,12 @@ TEST_F(CancelTest, AClientThatDisappears) {
       Call& call = *calls.back();
       SetPatience(&call.context);
       // Programs of their own: some are compiled when the client goes.
-      call.reader = stub->AsyncEvaluate(
-          &call.context, SpinRequest(milliseconds(50 + i)), &queue);
+      call.reader =
+          stub->AsyncEvaluate(&call.context, hold_.Request(i + 1), &queue);
       call.reader->Finish(&call.response, &call.status, &call);
     }
-    WaitUntilHeld();
+    ASSERT_TRUE(
+        Eventually([&] { return server_.Metric(kInFlight) > kCalls / 2; }));
     for (const auto& call : calls) call->context.TryCancel();
     for (int i = 0; i < kCalls; ++i) {
       void* tag = nullptr;
@@ -156,6 +168,9 @@ TEST_F(CancelTest, AClientThatDisappears) {
       ASSERT_TRUE(queue.Next(&tag, &ok));
     }
   }
+  EXPECT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 1; }));
+  EXPECT_EQ(Leased(), 1);
+  EXPECT_TRUE(running.Release().status.ok());
   ExpectIdle();
 }
 

@@ -16,6 +16,7 @@
 #include "server/rpc/transport.h"
 #include "tests/observe/holding_log.h"
 #include "tests/rpc/raw_http2.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/raw_stream.h"
 #include "tests/server/server_fixture.h"
 
@@ -102,11 +103,13 @@ TEST(DrainTest, IsUnreadyButServesOnDuringTheDelay) {
 }
 
 TEST(DrainTest, AnswersWhatIsInFlightAndTakesNoNewConnections) {
-  TestServer server([](ServerOptions& o) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
     o.drain_timeout = absl::Seconds(30);
     o.max_connection_age = absl::InfiniteDuration();
+    hold.AddTo(o);
   });
-  PendingEvaluate running(server, SpinRequest(milliseconds(700)));
+  HeldEvaluate running(server, hold);
   ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
   Interrupt interrupt;
   std::thread drain([&] { server.server().Drain(interrupt.wait()); });
@@ -121,19 +124,27 @@ TEST(DrainTest, AnswersWhatIsInFlightAndTakesNoNewConnections) {
     return other->Evaluate(&context, IdentityRequest(), &response)
                .error_code() == StatusCode::UNAVAILABLE;
   }));
-  EXPECT_TRUE(running.Wait().status.ok())
+  EXPECT_TRUE(running.Release().status.ok())
       << running.Wait().status.error_message();
   drain.join();
 }
 
 TEST(DrainTest, CutsWhatOutlastsTheTimeout) {
-  TestServer server(
-      [](ServerOptions& o) { o.drain_timeout = absl::Milliseconds(100); });
-  // Within what cut handlers have to answer.
-  PendingEvaluate running(server, SpinRequest(milliseconds(900)));
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
+    o.drain_timeout = absl::Milliseconds(100);
+    hold.AddTo(o);
+  });
+  HeldEvaluate running(server, hold);
   ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
   Interrupt interrupt;
+  // Its client hears that it was cut, and from then on it may answer.
+  std::thread cut([&] {
+    running.Wait();
+    hold.Open();
+  });
   const DrainResult result = server.server().Drain(interrupt.wait());
+  cut.join();
   EXPECT_EQ(result.calls, 1);
   EXPECT_EQ(result.unanswered, 0);
   const StatusCode code = running.Wait().status.error_code();

@@ -12,6 +12,7 @@
 #include "server/scheduling/admission.h"
 #include "tests/observe/log_capture.h"
 #include "tests/rpc/raw_http2.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -30,16 +31,19 @@ struct Call {
 };
 
 TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
-  TestServer server([](ServerOptions& o) { o.queue_length = 100; });
+  constexpr int kCalls = 10'000, kQueue = 100;
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
+    o.queue_length = kQueue;
+    hold.AddTo(o);
+  });
   // Both lanes are held, so that calls queue up whatever the machine's speed.
-  PendingEvaluate first(server, SpinRequest(milliseconds(500)));
-  PendingEvaluate second(server, SpinRequest(milliseconds(500)));
+  HeldEvaluate first(server, hold), second(server, hold);
   ASSERT_TRUE(Eventually([&] {
-    return server.Metric("weir_stream_pool_lanes{device=\"" + TestDevice() +
-                         "\",state=\"leased\"}") == 2;
+    return server.DeviceMetric("weir_stream_pool_lanes", "state=\"leased\"") ==
+           2;
   }));
 
-  constexpr int kCalls = 10'000;
   const v1::EvaluateRequest request = IdentityRequest();
   grpc::CompletionQueue queue;
   std::vector<std::unique_ptr<Call>> calls;
@@ -54,10 +58,12 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
   int served = 0;
   int refused = 0;
   for (int i = 0; i < kCalls; ++i) {
+    if (i == kCalls - kQueue) hold.Open();  // all others are refused by then
     void* tag = nullptr;
     bool ok = false;
     ASSERT_TRUE(queue.Next(&tag, &ok));
     const Call& call = *static_cast<Call*>(tag);
+    EXPECT_EQ(call.status.ok(), i >= kCalls - kQueue);
     if (call.status.ok()) {
       ++served;
       EXPECT_EQ(call.response.outputs(0).value().raw(),
@@ -72,8 +78,8 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
     ASSERT_TRUE(RetryAfter(error).has_value());
     ASSERT_GT(*RetryAfter(error), absl::ZeroDuration());
   }
-  EXPECT_GE(served, 100);
-  EXPECT_GT(refused, 0);
+  EXPECT_EQ(served, kQueue);
+  EXPECT_EQ(refused, kCalls - kQueue);
   EXPECT_TRUE(first.Wait().status.ok());
   EXPECT_TRUE(second.Wait().status.ok());
   EXPECT_TRUE(ServesOn(server));
@@ -85,11 +91,13 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
 }
 
 TEST(LimitsTest, BytesInFlightAreBounded) {
-  TestServer server([](ServerOptions& o) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
     o.queue_bytes = 1 << 16;
     o.streams = 1;
+    hold.AddTo(o);
   });
-  PendingEvaluate running(server, SpinRequest(seconds(2)));
+  HeldEvaluate running(server, hold);
   ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
   v1::EvaluateRequest large = IdentityRequest();
   large.clear_inputs();
@@ -106,9 +114,9 @@ TEST(LimitsTest, BytesInFlightAreBounded) {
     const absl::Status error = FromGrpcStatus(refused);
     EXPECT_EQ(Reason(error), "QUEUE_BYTES_FULL");
     EXPECT_TRUE(RetryAfter(error).has_value());
+    EXPECT_TRUE(running.Release().status.ok());
     EXPECT_TRUE(waiting.Wait().status.ok());
   }
-  EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_TRUE(server.Settles());
   // Alone it runs even where it is larger than the bound.
   large.clear_inputs();
@@ -327,13 +335,15 @@ TEST(LimitsTest, UnreadRepliesLeaveTheRoomOfSmallCalls) {
 // pinned memory is left for evaluations.
 TEST(LimitsTest, UnreadRepliesAdmittedTogetherLeaveHalfOfTheHostsMemory) {
   constexpr uint32_t kReplies = 14;  // of 1 MiB
-  TestServer server([](ServerOptions& o) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
     o.streams = 1;
     o.host_bytes = 16 << 20;
     o.queue_bytes = o.host_bytes / 2;
+    hold.AddTo(o);
   });
   const std::string message = Grow(1 << 18).SerializeAsString();
-  PendingEvaluate running(server, SpinRequest(milliseconds(500)));
+  HeldEvaluate running(server, hold);
   ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
   RawHttp2 client(server.address(), /*window=*/0);
   for (uint32_t i = 0; i < kReplies; ++i) {
@@ -341,10 +351,14 @@ TEST(LimitsTest, UnreadRepliesAdmittedTogetherLeaveHalfOfTheHostsMemory) {
     client.Send(2 * i + 1, RawHttp2::Prefix(message.size()) + message,
                 /*last=*/true);
   }
-  EXPECT_TRUE(running.Wait().status.ok());
   const auto refused = [&] {
     return server.Requests("Evaluate", "RESOURCE_EXHAUSTED");
   };
+  ASSERT_TRUE(Eventually([&] {
+    return server.Metric("weir_requests_in_flight") + refused() == kReplies + 1;
+  }));
+  EXPECT_EQ(refused(), 0) << "requests are small";
+  EXPECT_TRUE(running.Release().status.ok());
   ASSERT_TRUE(Eventually([&] {
     return server.Metric("weir_replies_unsent") + refused() == kReplies;
   }));

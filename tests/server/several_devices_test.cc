@@ -18,6 +18,7 @@
 #include "server/device_list.h"
 #include "tests/graph/plan_runner.h"
 #include "tests/observe/log_capture.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -79,6 +80,7 @@ class SeveralDevices : public ::testing::TestWithParam<Case> {
       o.model_repository = models_.path();
       if (GetParam().cpus) o.make_device = MakeCpus;
       if (change) change(o);
+      hold_.AddTo(o);
     });
     v1::ListDevicesResponse response;
     grpc::ClientContext context;
@@ -115,6 +117,7 @@ class SeveralDevices : public ::testing::TestWithParam<Case> {
   }
 
   ModelFolder models_;
+  LaneHold hold_;
   std::vector<v1::Device> listed_;
 };
 
@@ -328,40 +331,48 @@ TEST_P(SeveralDevices, EveryStreamHasAPlaceBeforeTheQueue) {
     o.streams = 2;
     o.queue_length = 0;
   });
-  std::deque<PendingEvaluate> held;
+  std::deque<HeldEvaluate> held;
   for (const std::string& name : names()) {
     for (int i = 0; i < 2; ++i) {
-      v1::EvaluateRequest spin = SpinRequest(milliseconds(2000));
-      spin.set_device(name);
-      held.emplace_back(*server, spin);
+      v1::EvaluateRequest request = hold_.Request();
+      request.set_device(name);
+      held.emplace_back(*server, hold_, request);
     }
   }
   ASSERT_TRUE(Eventually(
       [&] { return server->Metric("weir_requests_in_flight") == 4; }));
   const grpc::Status status = Evaluate(*server, IdentityRequest()).status;
   EXPECT_EQ(Reason(FromGrpcStatus(status)), "QUEUE_FULL");
-  for (PendingEvaluate& call : held) {
-    EXPECT_TRUE(call.Wait().status.ok()) << call.Wait().status.error_message();
+  for (HeldEvaluate& call : held) {
+    EXPECT_TRUE(call.Release().status.ok())
+        << call.Wait().status.error_message();
   }
 }
 
 TEST_P(SeveralDevices, ADrainWaitsForWorkOnAllOfThem) {
   const auto server =
       MakeServer([](ServerOptions& o) { o.drain_timeout = absl::Minutes(1); });
-  std::deque<PendingEvaluate> running;
+  std::deque<HeldEvaluate> running;
   for (const std::string& name : names()) {
-    v1::EvaluateRequest spin = SpinRequest(milliseconds(300));
-    spin.set_device(name);
-    running.emplace_back(*server, spin);
+    v1::EvaluateRequest request = hold_.Request();
+    request.set_device(name);
+    running.emplace_back(*server, hold_, request);
   }
   ASSERT_TRUE(Eventually(
       [&] { return server->Metric("weir_requests_in_flight") == 2; }));
-  const DrainResult result = server->server().Drain([](absl::Duration timeout) {
-    poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  constexpr int kWaits = 3;
+  int waits = 0;
+  const DrainResult result = server->server().Drain([&](absl::Duration time) {
+    if (++waits <= kWaits) {
+      EXPECT_EQ(server->Metric("weir_requests_in_flight"), 2);
+    }
+    if (waits == kWaits) hold_.Open();
+    poll(nullptr, 0, static_cast<int>(absl::ToInt64Milliseconds(time)));
     return false;
   });
+  EXPECT_GE(waits, kWaits);
   EXPECT_TRUE(result.settled());
-  for (PendingEvaluate& call : running) {
+  for (HeldEvaluate& call : running) {
     EXPECT_TRUE(call.Wait().status.ok()) << call.Wait().status.error_message();
   }
 }

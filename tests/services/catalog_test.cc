@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -638,20 +639,19 @@ TEST(CatalogTest, ExplainRefusesWhatEvaluateWould) {
 
 // A request like any other: admitted, or refused.
 TEST(CatalogTest, ExplainIsAdmitted) {
-  TestServer server([](ServerOptions& o) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) {
     o.streams = 1;
     o.queue_length = 1;
+    hold.AddTo(o);
   });
-  PendingEvaluate first(server, SpinRequest(std::chrono::seconds(1)));
-  PendingEvaluate second(server, SpinRequest(std::chrono::seconds(1)));
+  HeldEvaluate first(server, hold), second(server, hold);
   ASSERT_TRUE(Eventually(
       [&] { return server.Metric("weir_requests_in_flight") == 2; }));
   EXPECT_TRUE(Refused(ExplainOver(server, ExplainRequest(kLayers)).status,
                       grpc::StatusCode::RESOURCE_EXHAUSTED, "--queue-length"));
-  first.Cancel();
-  second.Cancel();
-  first.Wait();
-  second.Wait();
+  EXPECT_TRUE(first.Release().status.ok());
+  EXPECT_TRUE(second.Wait().status.ok());
   ASSERT_TRUE(Eventually([&] {
     return ExplainOver(server, ExplainRequest(kLayers)).status.ok();
   }));
