@@ -1,5 +1,6 @@
 #include "tests/server/server_fixture.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/text_format.h>
 #include <grpcpp/generic/generic_stub.h>
 
@@ -16,6 +17,39 @@
 #include "tests/server/raw_socket.h"
 
 namespace weir::testing {
+namespace {
+
+// Of the test program: whoever waits for a value would do so for long.
+[[noreturn]] void End(const std::string& why) {
+  std::cerr << why << std::endl;
+  std::abort();
+}
+
+// Of those that weir_requests_total tells apart.
+bool IsMethod(const std::string& name) {
+  const auto* pool = google::protobuf::DescriptorPool::generated_pool();
+  for (const char* service :
+       {"weir.v1.Admin", "weir.v1.Catalog", "weir.v1.Evaluator",
+        "inference.GRPCInferenceService"}) {
+    const auto* found = pool->FindServiceByName(service);
+    if (found != nullptr && found->FindMethodByName(name) != nullptr) {
+      return true;
+    }
+  }
+  return name == "unknown";
+}
+
+bool IsCode(const std::string& name) {
+  for (int code = 0;
+       code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
+    if (name == absl::StatusCodeToString(static_cast<absl::StatusCode>(code))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 std::string TestDevice() {
   const char* device = std::getenv("WEIR_TEST_DEVICE");
@@ -70,13 +104,19 @@ std::shared_ptr<grpc::Channel> TestServer::Connect(
 }
 
 std::string TestServer::HttpGet(const std::string& path, int* code) const {
-  const HttpReply reply = weir::testing::HttpGet(server_->http_address(), path);
+  const std::string address = server_->http_address();
+  const HttpReply reply =
+      address.empty() ? HttpReply() : weir::testing::HttpGet(address, path);
   if (code != nullptr) *code = reply.status == 0 ? -1 : reply.status;
   return reply.body;
 }
 
 std::optional<double> TestServer::FindMetric(const std::string& series) const {
-  std::istringstream lines(HttpGet("/metrics"));
+  int code = 0;
+  std::istringstream lines(HttpGet("/metrics", &code));
+  if (code != 200) {
+    End(absl::StrCat("no metrics but the status ", code));
+  }
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind(series + " ", 0) == 0) {
       return std::strtod(line.c_str() + series.size(), nullptr);
@@ -88,14 +128,16 @@ std::optional<double> TestServer::FindMetric(const std::string& series) const {
 double TestServer::Metric(const std::string& series) const {
   const std::optional<double> value = FindMetric(series);
   if (!value.has_value()) {
-    ADD_FAILURE() << "no series " << series;
-    std::abort();  // who waits for a value would do so for long
+    End(absl::StrCat("no series ", series));
   }
   return *value;
 }
 
 double TestServer::Requests(const std::string& method,
                             const std::string& code) const {
+  if (!IsMethod(method) || !IsCode(code)) {
+    End(absl::StrCat("no call of ", method, " ends with ", code));
+  }
   return FindMetric(absl::StrCat("weir_requests_total{method=\"", method,
                                  "\",code=\"", code, "\"}"))
       .value_or(0);

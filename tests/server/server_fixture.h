@@ -68,7 +68,8 @@ class TestServer {
   // it is 0.
   double Metric(const std::string& series) const;
   // weir_requests_total of an RPC and a code. There are series of those that
-  // were met alone: 0 of others.
+  // were met alone: 0 of others. Without such an RPC or code, and without the
+  // page, it ends the test program as well.
   double Requests(const std::string& method, const std::string& code) const;
   // The same of the default device; `labels` are those beside `device`.
   double DeviceMetric(const std::string& name,
