@@ -419,6 +419,13 @@ TEST(CompletionMonitorTest, StreamsThatAreBusyTogetherShareTheTime) {
     EXPECT_GE(done.device_time, 0);
     whole += done.completed_at - done.started_at;
     shared += done.device_time;
+    if (i == 0) continue;
+    // Since the one before ended so many were busy, or for a moment one more.
+    const Nanos busy = 4 - i;
+    const Completion& before = tasks[i - 1].Wait();
+    const Nanos since = done.completed_at - before.completed_at;
+    EXPECT_LE(done.device_time - before.device_time, since / busy);
+    EXPECT_GE(done.device_time - before.device_time, since / (busy + 1) - 2);
   }
   EXPECT_LT(shared, whole);
   TestTask alone;

@@ -350,12 +350,16 @@ class SlowTasks {
     MutexLock lock(&mu_);
     return tasks_.size();
   }
+  void WaitForFirst() {
+    MutexLock lock(&mu_);
+    AwaitFirst();
+  }
   // The first, once there is one.
   void RunFirst() {
     absl::AnyInvocable<void()> task;
     {
       MutexLock lock(&mu_);
-      while (tasks_.empty()) posted_.Wait(&mu_);
+      AwaitFirst();
       task = std::move(tasks_.front());
       tasks_.erase(tasks_.begin());
     }
@@ -363,6 +367,10 @@ class SlowTasks {
   }
 
  private:
+  void AwaitFirst() WEIR_REQUIRES(mu_) {
+    while (tasks_.empty()) posted_.Wait(&mu_);
+  }
+
   mutable Mutex mu_;
   CondVar posted_;
   std::vector<absl::AnyInvocable<void()>> tasks_ WEIR_GUARDED_BY(mu_);
@@ -773,6 +781,40 @@ TEST_F(StreamPoolTest, WhatStaysIdleIsGivenBackWhereThatMayTakeLong) {
   EXPECT_EQ(pool->stats().arena_bytes, 0u);
   EXPECT_EQ(pool->stats().destroyed_total, 1u);
   CheckEquation(pool->stats());
+}
+
+// What is due for the lane that was idle longest is not due for the others,
+// whether it goes or its arena alone.
+TEST_F(StreamPoolTest, WhatIsIdleForAShorterTimeStays) {
+  for (const bool lanes_go : {true, false}) {
+    SCOPED_TRACE(lanes_go);
+    Nanos age = 0;  // of the younger, at most
+    StreamPoolStats stats;
+    StreamPoolOptions options;
+    options.max = 2;
+    options.reserved = lanes_go ? 0 : 2;
+    options.idle_ttl = absl::Milliseconds(100);
+    // A machine that stands still for as long as the time to live says nothing.
+    do {
+      SlowTasks slow;
+      options.run_slow = slow.run();
+      auto pool = Make(options);
+      auto a = *pool->TryAcquire();
+      auto b = *pool->TryAcquire();
+      EXPECT_TRUE(a.lane()->Arena(1 << 20).ok());
+      EXPECT_TRUE(b.lane()->Arena(2 << 20).ok());
+      a.Reset();
+      slow.WaitForFirst();
+      const Nanos returned = NowNanos();
+      b.Reset();
+      slow.RunFirst();
+      age = NowNanos() - returned;
+      stats = pool->stats();
+    } while (age >= absl::ToInt64Nanoseconds(options.idle_ttl));
+    EXPECT_EQ(stats.idle, lanes_go ? 1u : 2u);
+    EXPECT_EQ(stats.arena_bytes, size_t{2} << 20);
+    CheckEquation(stats);
+  }
 }
 
 // A device that is asked may first end what runs on it.

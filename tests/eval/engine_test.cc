@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend/devices.h"
 #include "kernels/base/clock.h"
@@ -19,15 +21,31 @@
 namespace weir {
 namespace {
 
+// Keeps three pieces, and notes since when they should not have been used.
+class TrimmedDevice final : public testing::FarDevice {
+ public:
+  bool TrimOne(Nanos before) override {
+    ++calls;
+    // On one thread.
+    earliest = std::min(earliest.load(), before);
+    latest = std::max(latest.load(), before);
+    return pieces.fetch_sub(1) > 0;
+  }
+  std::atomic<int> pieces{3};
+  std::atomic<int> calls{0};
+  std::atomic<Nanos> earliest{std::numeric_limits<Nanos>::max()};
+  std::atomic<Nanos> latest{std::numeric_limits<Nanos>::min()};
+};
+
+// The device is asked when the pool has given back what it will.
 TEST(EngineTest, PinnedBuffersThatNobodyUsesGoBack) {
   const auto registry = MakeOpRegistry({});
-  auto device = MakeDevice("cpu", {.cpu_threads = 1}, *registry);
-  ASSERT_TRUE(device.ok()) << device.status();
+  auto owned = std::make_unique<TrimmedDevice>();
+  TrimmedDevice* const device = owned.get();
   EngineOptions options;
   options.pinned_ttl = absl::Milliseconds(1);
   options.kept_pinned_bytes = 8192;
-  const auto engine =
-      Engine::Create(*std::move(device), registry.get(), options);
+  const auto engine = Engine::Create(std::move(owned), registry.get(), options);
   ASSERT_TRUE(engine.ok()) << engine.status();
   PinnedPool& pool = (*engine)->pinned();
   {
@@ -36,13 +54,10 @@ TEST(EngineTest, PinnedBuffersThatNobodyUsesGoBack) {
     ASSERT_TRUE(large.ok() && small.ok());
     EXPECT_EQ(pool.stats().leased_bytes, (1 << 20) + 8192u);
   }
-  // On a thread of the engine's: this waits for it as long as a busy machine
-  // may take.
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (pool.stats().cached_bytes > 8192 &&
-         std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
+  EXPECT_TRUE(
+      testing::Eventually([&] { return pool.stats().cached_bytes <= 8192; }));
+  const int calls = device->calls;
+  EXPECT_TRUE(testing::Eventually([&] { return device->calls > calls + 5; }));
   EXPECT_EQ(pool.stats().cached_bytes, 8192u);
 }
 
@@ -96,18 +111,18 @@ TEST(EngineTest, ProgramsEndOnAThreadThatMayWait) {
   EXPECT_NE(device.freed_on(), std::this_thread::get_id());
 }
 
-// Keeps three pieces, and notes on which thread and for what age they go.
-class TrimmedDevice final : public testing::FarDevice {
- public:
-  bool TrimOne(Nanos before) override {
-    ++calls;
-    if (before <= 0 || before > NowNanos()) bad_age = true;
-    return pieces.fetch_sub(1) > 0;
+TEST(EngineTest, LanesShareTheQueueOfTheDriver) {
+  const auto registry = MakeOpRegistry({});
+  for (const auto& [lanes, launches] : std::vector<std::pair<size_t, size_t>>{
+           {1, 512}, {32, 512}, {64, 256}, {128, 128}, {1000, 64}}) {
+    EngineOptions options;
+    options.streams.max = lanes;
+    const auto engine = Engine::Create(MakeCpuDevice({.cpu_threads = 1}),
+                                       registry.get(), options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    EXPECT_EQ((*engine)->max_lane_launches(), launches) << lanes;
   }
-  std::atomic<int> pieces{3};
-  std::atomic<int> calls{0};
-  std::atomic<bool> bad_age{false};
-};
+}
 
 // Each by a task of its own, between which others have their turn.
 TEST(EngineTest, ADeviceGivesBackWhatItKeepsPieceByPiece) {
@@ -116,12 +131,15 @@ TEST(EngineTest, ADeviceGivesBackWhatItKeepsPieceByPiece) {
   TrimmedDevice* const device = owned.get();
   EngineOptions options;
   options.pinned_ttl = absl::Milliseconds(1);
-  options.device_ttl = absl::Milliseconds(1);
+  options.device_ttl = absl::Hours(1);
+  const Nanos ttl = absl::ToInt64Nanoseconds(options.device_ttl);
+  const Nanos began = NowNanos();
   const auto engine = Engine::Create(std::move(owned), registry.get(), options);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_TRUE(testing::Eventually([&] { return device->pieces <= 0; }));
   EXPECT_GE(device->calls, 3);
-  EXPECT_FALSE(device->bad_age);
+  EXPECT_GE(device->earliest, began - ttl);
+  EXPECT_LE(device->latest, NowNanos() - ttl);
 }
 
 }  // namespace

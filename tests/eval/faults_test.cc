@@ -282,12 +282,11 @@ TEST_F(Faults, MemoryOfAWorkThatWasNotLaunchedIsFreeAtOnce) {
   WatchedWork kept, next;
   kept.request().outputs = {OutputWish::kKeep, OutputWish::kDrop};
   ASSERT_EQ(RunOne(kept, kSmall), absl::OkStatus());
-  {
-    WatchedWork refused;
-    refused.request().outputs = {OutputWish::kKeep, OutputWish::kKeep};
-    refused.request().mode = EvalMode::kSyncFull;  // reads where its input lies
-    EXPECT_EQ(Reason(RunOne(refused, kLarge)), "DEVICE_MEMORY_EXHAUSTED");
-  }
+  // Kept for its next use, it holds nothing of this one.
+  WatchedWork refused;
+  refused.request().outputs = {OutputWish::kKeep, OutputWish::kKeep};
+  refused.request().mode = EvalMode::kSyncFull;  // reads where its input lies
+  EXPECT_EQ(Reason(RunOne(refused, kLarge)), "DEVICE_MEMORY_EXHAUSTED");
   program_ = one;
   next.request().outputs = {OutputWish::kKeep};
   EXPECT_EQ(RunOne(next, kLarge), absl::OkStatus());

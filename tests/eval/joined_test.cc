@@ -50,8 +50,10 @@ class Joined : public DeferredTest {
     EXPECT_TRUE(Eventually([&] { return free.work->done(); }));
     EXPECT_FALSE(reader.work->done());
     go_on();
-    EXPECT_EQ(free.Done(), absl::OkStatus());
-    ASSERT_EQ(reader.Done(), absl::OkStatus());
+    for (Deferred* work : {&free, &reader}) {
+      ASSERT_EQ(work->Done(), absl::OkStatus());
+      EXPECT_EQ(work->work->report().joined_works, 0u);
+    }
     EXPECT_THAT(Kept(here, reader), ElementsAre(2, 3));
   }
 
@@ -346,6 +348,32 @@ TEST_P(Joined, ADeadlineEndsItsOwnWorkAlone) {
   EXPECT_THAT(Kept(activation, other), ElementsAre(2, 3));
 }
 
+// Each draws numbers of its own.
+TEST_P(Joined, RandomWorksRunOneByOne) {
+  Attributes shape;
+  shape.Set("shape", std::vector<int64_t>{8});
+  const Source random =
+      MakeSource(MakeGraph("RandomUniform", 0, shape, "weir"));
+  Activation activation = Enter(NewContext());
+  Deferred first(random), second(random);
+  for (Deferred* work : {&first, &second}) Defer(activation, *work);
+  activation.Flush();
+  for (Deferred* work : {&first, &second}) {
+    ASSERT_EQ(work->Done(), absl::OkStatus());
+    EXPECT_EQ(work->work->report().joined_works, 0u);
+  }
+  EXPECT_NE(Kept(activation, first), Kept(activation, second));
+}
+
+TEST_P(Joined, AWorkThatComesAfterAnotherWaitsAlone) {
+  auto gate = std::make_shared<Timeline>("gate");
+  const std::vector<float> values = {2, -3};
+  Deferred later(this, "Abs", 1);
+  later.Read(0, values);
+  later.request().after = {Point{gate, 1}};
+  ExpectToWaitAlone(later, [&] { ASSERT_TRUE(gate->Advance(1).ok()); });
+}
+
 // Somebody in another context writes it, once more.
 TEST_P(Joined, AReaderOfATensorThatIsNotWrittenYetWaitsAlone) {
   auto gate = std::make_shared<Timeline>("gate");
@@ -451,6 +479,37 @@ TEST_P(JoinedOnCpu, AWaitForALaneThatTookTooLongIsTheWaitOfAll) {
       if (lease.ok()) taken = *std::move(lease);
       return lease.ok();
     }));
+  }
+}
+
+// What is joined is compiled as one.
+TEST_P(JoinedOnCpu, SoManyNodesRunAtOnceAndNoMore) {
+  constexpr int kNodes = 1500, kMost = 4096;
+  Graph chain;
+  chain.opsets = {{"", 17}};
+  chain.inputs = {{"v0", DType::kFloat, SymbolicDims{Dim()}}};
+  for (int i = 0; i < kNodes; ++i) {
+    GraphNode node;
+    node.op = "Neg";
+    node.inputs = {"v" + std::to_string(i)};
+    node.outputs = {"v" + std::to_string(i + 1)};
+    chain.nodes.push_back(std::move(node));
+  }
+  chain.outputs = {"v" + std::to_string(kNodes)};
+  const Source source = MakeSource(std::move(chain));
+  const std::vector<float> values = {2, -3};
+  std::deque<Deferred> works;
+  Activation activation = Enter(NewContext());
+  for (int nodes = 0; nodes <= kMost; nodes += kNodes) {
+    works.emplace_back(source).Read(0, values);
+    Defer(activation, works.back());
+  }
+  activation.Flush();
+  for (Deferred& work : works) {
+    ASSERT_EQ(work.Done(), absl::OkStatus());
+    EXPECT_EQ(work.work->report().joined_works,
+              &work == &works.back() ? 0u : works.size() - 1);
+    EXPECT_THAT(Kept(activation, work), ElementsAre(2, -3));
   }
 }
 

@@ -208,6 +208,20 @@ TEST_F(Launch, NorDoesOneThatComputesOnTheHost) {
   EXPECT_EQ(Result(*work.work), values_);
 }
 
+// More than half of what a lane may have: two such works would fill it.
+TEST_F(Launch, NorDoesOneThatFillsHalfOfALane) {
+  const size_t most = engine_->max_lane_launches();
+  WatchedWork work;
+  Prepare(work, Chain(static_cast<int>(most / 2) + 1, "Neg"));
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(work.work.get(), &work.waiter);
+    hold.WaitUntilHeld();
+  }));
+  ASSERT_TRUE(work.Done().ok());
+  EXPECT_LT(work.work->plan()->launches(), most);
+}
+
 // What has few launches pays for none of this.
 TEST_F(Launch, FewLaunchesAreMadeByWhoSubmits) {
   WatchedWork work;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
@@ -25,6 +27,37 @@ TEST(TaskThreadsTest, WhatIsPostedWhileTheyStopRunsToo) {
     });
   }
   EXPECT_EQ(ran.count(), 2u);
+}
+
+TEST(TaskThreadsTest, AsManyRunAtOnceAsThereMayBeThreads) {
+  constexpr size_t kMost = 2;
+  Event entered, release, ran;
+  TaskThreads threads("test", kMost, ThreadRole::kLauncher);
+  EXPECT_EQ(threads.threads(), 0u) << "made when they are needed";
+  for (size_t i = 0; i < kMost + 1; ++i) {
+    threads.Post([&] {
+      EXPECT_EQ(CurrentThreadRole(), ThreadRole::kLauncher);
+      entered.Set();
+      release.Wait();
+      ran.Set();
+    });
+  }
+  entered.Wait(kMost);
+  EXPECT_EQ(threads.threads(), kMost);
+  EXPECT_EQ(entered.count(), kMost);
+  release.Set();
+  ran.Wait(kMost + 1);
+  EXPECT_EQ(threads.threads(), kMost);
+}
+
+// What ends with it may have more for them to do.
+TEST(TaskThreadsTest, ATaskEndsOutsideTheirLock) {
+  Event ran;
+  TaskThreads threads("test", 1, ThreadRole::kOther);
+  std::shared_ptr<void> held(nullptr,
+                             [&](void*) { threads.Post([&] { ran.Set(); }); });
+  threads.Post([held = std::move(held)] {});
+  ran.Wait();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <limits.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,9 +24,9 @@ using ::testing::HasSubstr;
 // What a process has for standard error in a container.
 class Pipe {
  public:
-  Pipe() {
+  explicit Pipe(int flags = 0) {
     signal(SIGPIPE, SIG_IGN);
-    EXPECT_EQ(pipe2(fds_, O_CLOEXEC), 0);
+    EXPECT_EQ(pipe2(fds_, O_CLOEXEC | flags), 0);
   }
   ~Pipe() {
     CloseReader();
@@ -59,6 +60,13 @@ class Pipe {
       got += static_cast<size_t>(n);
     }
     text.resize(got);
+    return text;
+  }
+  // Of a pipe with O_DIRECT: what was written at once.
+  std::string ReadPiece() {
+    std::string text(2 * PIPE_BUF, '\0');
+    const ssize_t n = read(fds_[0], text.data(), text.size());
+    text.resize(n > 0 ? static_cast<size_t>(n) : 0);
     return text;
   }
   // Reads until `last` was read.
@@ -107,6 +115,22 @@ TEST(LineWriterTest, WritesEveryLineInOrder) {
   }
   pipe.CloseWriter();
   EXPECT_EQ(pipe.Read(100), "the end\n");
+}
+
+// Others write to the same pipe: what they write stands between lines.
+TEST(LineWriterTest, APieceIsWholeLines) {
+  constexpr size_t kLines = 200;
+  Pipe pipe(O_DIRECT);
+  size_t left = pipe.Fill();
+  LineWriter writer(pipe.writer());
+  for (size_t i = 0; i < kLines; ++i) writer.Write(Line(i));
+  while (left > 0) left -= pipe.ReadPiece().size();
+  for (size_t got = 0; got < kLines * Line(0).size();) {
+    const std::string piece = pipe.ReadPiece();
+    ASSERT_LE(piece.size(), size_t{PIPE_BUF});
+    ASSERT_EQ(piece.back(), '\n');
+    got += piece.size();
+  }
 }
 
 // Whoever writes goes on; whoever reads later gets the oldest lines whole, and

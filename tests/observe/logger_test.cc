@@ -28,12 +28,13 @@ TEST(LoggerTest, WritesAPlainLine) {
              {{"method", "ModelInfer"},
               {"count", int64_t{3}},
               {"seconds", 0.5},
-              {"error", "no \"x\" = 1"}});
+              {"error", "no \"x\" = 1"},
+              {"name", "x=1"}});
   EXPECT_TRUE(std::regex_match(
       out.str(),
       std::regex("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{6}Z warning "
                  "it happened method=ModelInfer count=3 seconds=0\\.5 "
-                 "error=\"no \\\\\"x\\\\\" = 1\"\n")))
+                 "error=\"no \\\\\"x\\\\\" = 1\" name=\"x=1\"\n")))
       << out.str();
 }
 

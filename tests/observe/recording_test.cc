@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "server/observe/metrics.h"
 #include "server/observe/model_metrics.h"
 #include "server/scheduling/admission.h"
@@ -60,6 +61,52 @@ TEST(RecordingTest, ThreadsCountApartAndAddUp) {
   }
   EXPECT_TRUE(HasLine(text, "weir_queue_depth 0")) << text;
   EXPECT_EQ(admission.oldest_waiting(), 0);
+}
+
+// The counts of a histogram's buckets, in its order.
+std::vector<int> Buckets(const std::string& text, const std::string& name) {
+  std::vector<int> counts;
+  for (const std::string& line : std::vector<std::string>(
+           absl::StrSplit(text, '\n', absl::SkipEmpty()))) {
+    if (line.rfind(name + "_bucket{", 0) == 0) {
+      counts.push_back(std::stoi(line.substr(line.rfind(' '))));
+    }
+  }
+  return counts;
+}
+
+// Prometheus' "le" is "less or equal".
+TEST(RecordingTest, ABucketHasItsBound) {
+  Metrics metrics;
+  for (const Nanos bound : Metrics::kTimeBounds) {
+    metrics.RecordStages({.queue = bound});
+    metrics.RecordStages({.lane = bound + 1});
+  }
+  for (const int64_t bound : Metrics::kBatchBounds) metrics.RecordBatch(bound);
+  const std::string text = metrics.Text();
+  std::vector<int> below, above, batches;
+  for (int i = 0; i < static_cast<int>(Metrics::kTimeBounds.size()); ++i) {
+    below.push_back(i + 1);
+    above.push_back(i);
+  }
+  below.push_back(below.back());  // without a bound
+  above.push_back(below.back());
+  for (int i = 0; i < static_cast<int>(Metrics::kBatchBounds.size()); ++i) {
+    batches.push_back(i + 1);
+  }
+  batches.push_back(batches.back());
+  EXPECT_EQ(Buckets(text, "weir_queue_wait_seconds"), below);
+  EXPECT_EQ(Buckets(text, "weir_lane_wait_seconds"), above);
+  EXPECT_EQ(Buckets(text, "weir_batch_size"), batches);
+}
+
+TEST(RecordingTest, TimesAddUp) {
+  Metrics metrics;
+  metrics.RecordStages({.compute = 250'000'000});
+  metrics.RecordStages({.compute = 1'250'000'000});
+  const std::string text = metrics.Text();
+  EXPECT_TRUE(HasLine(text, "weir_compute_seconds_sum 1.5")) << text;
+  EXPECT_TRUE(HasLine(text, "weir_compute_seconds_count 2")) << text;
 }
 
 // The counters of a model, and of a batch size, are made when a thread first
@@ -144,6 +191,31 @@ TEST(RecordingTest, TimesGoToTheirStages) {
   ASSERT_EQ(counts.batches.size(), 1u);
   EXPECT_EQ(counts.batches.at(1).input_ns, 14'000u);
   EXPECT_EQ(counts.batches.at(1).infer_ns, 380'000u);
+}
+
+TEST(RecordingTest, FailuresAreToldApart) {
+  Metrics metrics;
+  ModelMetrics models(&metrics);
+  const ServedModel model;
+  const Nanos received = NowNanos();
+  SyncReport ran;
+  ran.launched_at = received;
+  models.Record(model, absl::StatusCode::kCancelled, ran, 1, received);
+  models.Record(model, absl::StatusCode::kResourceExhausted, ran, 1, received);
+  models.Record(model, absl::StatusCode::kDeadlineExceeded, ran, 1, received);
+  for (int i = 0; i < 3; ++i) {
+    models.Record(model, absl::StatusCode::kInternal, ran, 1, received);
+  }
+  for (int i = 0; i < 4; ++i) {
+    models.Record(model, absl::StatusCode::kInvalidArgument, SyncReport(), 1,
+                  received);
+  }
+  const ModelCounts counts = models.Read(model);
+  EXPECT_EQ(counts.canceled, 1u);
+  EXPECT_EQ(counts.rejected, 2u);
+  EXPECT_EQ(counts.backend, 3u);
+  EXPECT_EQ(counts.other, 4u);
+  EXPECT_EQ(counts.success, 0u);
 }
 
 TEST(RecordingTest, BatchSizesAreBounded) {

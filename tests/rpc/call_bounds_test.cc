@@ -420,6 +420,42 @@ TEST_F(CallBoundsTest, UnreadRepliesGoSoonWhenOthersNeedTheRoom) {
   transport_.reset();  // before what its calls refer to
 }
 
+// Less than alone, but by its size all the same.
+TEST_F(CallBoundsTest, UnreadRepliesHaveTimeByTheirSizeThoughOthersNeedIt) {
+  constexpr int kMebibytes = 4;
+  constexpr Nanos kTime = kSendTimeoutUnderPressure +
+                          kMebibytes * kSendTimePerMebibyteUnderPressure;
+  Admission small(100, size_t{6} << 20);
+  Lent first(size_t{kMebibytes} << 20), second(size_t{kMebibytes} << 20);
+  TransportOptions options = Options();
+  options.admission = &small;
+  options.send_timeout = absl::Hours(1);
+  int calls = 0;
+  Start(
+      [&](ServerCall& call) {
+        call.Reply(calls++ == 0 ? first.Reply() : second.Reply());
+      },
+      options);
+  RawHttp2 client(address_, 1 << 16);
+  // A message that does not come is cut in the look that would cut the replies.
+  client.Begin(1, kInfer);
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 1; }));
+  for (const uint32_t stream : {3u, 5u}) {
+    client.Begin(stream, kInfer);
+    client.Send(stream, RawHttp2::Prefix(0), /*last=*/true);
+  }
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 2; }));
+  PassTime(kTime - 1);
+  EXPECT_EQ(endings_.Wait(1)[0].reason, "RECEIVE_TIMEOUT");
+  client.Begin(7, kNobodys);  // is answered after that look
+  EXPECT_TRUE(client.Await(7));
+  EXPECT_EQ(transport_->counts().replies_cut, 0u);
+  PassTime(1);
+  EXPECT_TRUE(
+      Eventually([&] { return transport_->counts().replies_cut == 2; }));
+  transport_.reset();  // before what its calls refer to
+}
+
 // While the I/O thread is elsewhere it sends nothing, however eagerly a caller
 // reads.
 TEST_F(CallBoundsTest, WhatHoldsUpTheServerIsNotTheTimeOfThoseWhoRead) {
@@ -1195,6 +1231,33 @@ TEST_F(CallBoundsTest, WhetherAMessageWasCompressedIsTold) {
   EXPECT_EQ(inflated, 1);
   for (int i = 0; i < 500; ++i) EXPECT_TRUE(Infer(stub, id).status.ok());
   EXPECT_EQ(inflated, 1);
+}
+
+// Each look at it takes a second.
+Nanos SlowTime() { return test_time += 1'000'000'000; }
+
+// In steps, of which each may be one too many.
+TEST_F(CallBoundsTest, AMessageIsInflatedNoLongerThanItsCallHasTime) {
+  std::atomic<int> handled{0};
+  TransportOptions options = Options();
+  options.now = &SlowTime;
+  options.receive_timeout = options.send_timeout = absl::InfiniteDuration();
+  Start(
+      [&](ServerCall& call) {
+        ++handled;
+        EchoCall(call);
+      },
+      options);
+  InferStub stub(Connect(address_));
+  // Of more steps than its deadline has seconds.
+  constexpr size_t kBytes = 128 * MessageInflater::kStepBytes;
+  static_assert(testing::kPatience < std::chrono::seconds(128));
+  const grpc::Status status =
+      InferCompressed(stub, std::string(kBytes, 'z'), GRPC_COMPRESS_GZIP);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(handled, 0);
+  EXPECT_TRUE(NothingIsHeld());
 }
 
 // A megabyte that becomes a gigabyte: it grows to its bound and not further,

@@ -322,6 +322,21 @@ TEST(FrameMeterTest, ForgottenMessagesShareWhatTheyMay) {
   EXPECT_EQ(connection.meter().ended_streams(), 1u);
 }
 
+// A small call is one piece, which its reader lets go at once.
+TEST(FrameMeterTest, ForgottenMessagesThatAreWholeOweNothing) {
+  constexpr uint32_t kSmall = 2 * FrameMeter::kMostPieces;
+  Connection connection;
+  for (uint32_t i = 0; i < FrameMeter::kMaxStreams + kSmall + 1; ++i) {
+    connection.Begin(1 + 2 * i);
+  }
+  for (uint32_t i = 0; i < kSmall; ++i) {
+    ASSERT_EQ(connection.Data(1 + 2 * i, 1, /*last=*/true), Verdict::kFine);
+  }
+  EXPECT_EQ(connection.Data(1 + 2 * kSmall, 1), Verdict::kFine);
+  EXPECT_FALSE(connection.Ends());
+  EXPECT_EQ(connection.meter().ended_streams(), 0u);
+}
+
 // The bytes of one are let go long before the pieces of another come.
 TEST(FrameMeterTest, BytesOfForgottenMessagesBuyNoPieces) {
   Connection connection;
@@ -449,7 +464,8 @@ TEST(FrameMeterTest, ReadsMayEndAnywhere) {
 
 TEST(FrameMeterTest, WhatIsNoHttp2IsLeftToItsReader) {
   FrameMeter meter(kHeaderBytes);
-  std::string bytes = "PRI * HTTP/1.1\r\n";
+  std::string bytes = "PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n";
+  ASSERT_EQ(bytes.size(), Preface().size());
   for (int i = 0; i < 1000; ++i) bytes += Head(0xFFFFFF, kHeaders, 0, 1);
   EXPECT_EQ(meter.Take(bytes.data(), bytes.size()), Verdict::kFine);
 }

@@ -3,14 +3,17 @@
 #include "server/rpc/io_thread.h"
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,10 +22,48 @@
 #include "kernels/base/mutex.h"
 #include "server/rpc/raw_service.h"
 #include "server/rpc/socket_cork.h"
+#include "server/rpc/unary_call.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_transport.h"
+
+namespace weir {
+namespace {
+
+// Blocks of the heap that are as large as the object of a call: larger than
+// most others.
+std::atomic<int> call_objects{0};
+
+bool IsCallObject(void* block) {
+  static const size_t size = [] {
+    void* const one = std::malloc(sizeof(UnaryCall));
+    const size_t usable = malloc_usable_size(one);
+    std::free(one);
+    return usable;
+  }();
+  return malloc_usable_size(block) == size;
+}
+
+void* Take(size_t bytes) {
+  void* const block = std::malloc(bytes);
+  if (block == nullptr) std::abort();
+  if (IsCallObject(block)) ++call_objects;
+  return block;
+}
+
+// Not inlined: the compiler would take what it frees for a mismatch.
+[[gnu::noinline]] void Give(void* block) {
+  if (block != nullptr && IsCallObject(block)) --call_objects;
+  std::free(block);
+}
+
+}  // namespace
+}  // namespace weir
+
+void* operator new(size_t bytes) { return weir::Take(bytes); }
+void operator delete(void* block) noexcept { weir::Give(block); }
+void operator delete(void* block, size_t) noexcept { weir::Give(block); }
 
 namespace weir {
 namespace {
@@ -190,6 +231,23 @@ TEST_F(IoThreadTest, ItsPulseTellsWhetherItRuns) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(io_->Pulse(), ++missed);
   go_on_.Set();
   EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+}
+
+TEST_F(IoThreadTest, ABurstOfCallsLeavesFewOfThemBehind) {
+  constexpr int kCalls = 500, kKept = 64;
+  held_.Set();  // nobody is to be held by a call
+  const int before = call_objects;
+  RawHttp2 client(address_, 1 << 16);
+  for (uint32_t i = 0; i < kCalls; ++i) {
+    client.Begin(1 + 2 * i, "/inference.GRPCInferenceService/ModelInfer");
+    client.Send(1 + 2 * i, RawHttp2::Prefix(0), /*last=*/true);
+  }
+  put_aside_.Wait(kCalls);
+  EXPECT_GE(call_objects, before + kCalls);
+  for (ServerCall* call : calls_) {
+    call->Resume([](ServerCall& of, void*) { EchoCall(of); }, nullptr);
+  }
+  EXPECT_TRUE(Eventually([&] { return call_objects <= before + kKept; }));
 }
 
 // Completions come in bursts, and what each of them takes adds up.

@@ -115,6 +115,28 @@ TEST_F(CallLogTest, TellsTheReasonOfAFailure) {
               ::testing::Contains(HasSubstr(" reason=MODEL_NOT_FOUND error=")));
 }
 
+// Of what callers choose; they themselves are told more.
+TEST_F(CallLogTest, ALongErrorIsCut) {
+  constexpr int kNodes = 100;
+  v1::EvaluateRequest circle = IdentityRequest();
+  v1::GraphDefinition& graph = *circle.mutable_graph()->mutable_definition();
+  graph.clear_nodes();
+  for (int i = 0; i < kNodes; ++i) {
+    v1::Node& node = *graph.add_nodes();
+    node.set_name(std::string(200, 'n'));
+    node.set_op("Neg");
+    node.add_inputs("v" + std::to_string(i));
+    node.add_outputs("v" + std::to_string((i + 1) % kNodes));
+  }
+  graph.set_outputs(0, "v0");
+  const grpc::Status status = Call(circle);
+  ASSERT_GT(status.error_message().size(), 512u) << status.error_message();
+  const auto events = Events("call failed");
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0]["error"].get<std::string>(),
+            status.error_message().substr(0, 512));
+}
+
 TEST_F(CallLogTest, EveryCallHasAnId) {
   // A KServe request brings its own, unless the header says otherwise.
   inference::ModelInferRequest request;
@@ -181,6 +203,7 @@ TEST_F(CallLogTest, AFloodOfFailuresDoesNotFloodTheLog) {
   const size_t written = Events("call failed").size();
   const double suppressed = server_.Metric("weir_log_lines_suppressed_total");
   EXPECT_GE(written, 100u);
+  EXPECT_GT(suppressed, 0);
   EXPECT_EQ(static_cast<double>(written) + suppressed, kCalls);
   server_.server().Drain([](absl::Duration) { return true; });
   double told = 0;

@@ -226,6 +226,28 @@ TEST(CpuStreamTest, WaitsNeverUseUpTheWorkers) {
   }
 }
 
+TEST(CpuStreamTest, OnALostDeviceNothingIsLaunched) {
+  auto device = Cpu(1);
+  auto stream = *device->CreateStream(0);
+  Event entered, release;
+  TestTask running([&](Stream&) {
+    entered.Set();
+    release.Wait();
+    return absl::OkStatus();
+  });
+  TestTask behind, next;
+  stream->Enqueue(&running);
+  entered.Wait();
+  stream->Enqueue(&behind);
+  device->health().Poison(absl::InternalError("lost"));
+  release.Set();
+  EXPECT_FALSE(behind.Wait().outcome.ok());
+  stream->Enqueue(&next);
+  EXPECT_FALSE(next.Wait().outcome.ok());
+  EXPECT_EQ(behind.launches() + next.launches(), 0);
+  running.Wait();
+}
+
 TEST(CpuStreamTest, UrgentStreamsGoFirst) {
   auto device = Cpu(1);
   auto held = *device->CreateStream(0);
@@ -254,6 +276,36 @@ TEST(CpuStreamTest, UrgentStreamsGoFirst) {
   b.Wait();
   gate.Wait();
   EXPECT_THAT(order, testing::ElementsAre(2, 1));
+}
+
+TEST(CpuStreamTest, StreamsOfOnePriorityTakeTurns) {
+  auto device = Cpu(1);
+  auto held = *device->CreateStream(0);
+  auto one = *device->CreateStream(0);
+  auto other = *device->CreateStream(0);
+  Event entered, release;
+  TestTask gate([&](Stream&) {
+    entered.Set();
+    release.Wait();
+    return absl::OkStatus();
+  });
+  held->Enqueue(&gate);
+  entered.Wait();
+  std::vector<int> order;
+  auto note = [&order](int i) {
+    return [&order, i](Stream&) {
+      order.push_back(i);
+      return absl::OkStatus();
+    };
+  };
+  TestTask a(note(1)), b(note(2)), c(note(3)), d(note(4));
+  one->Enqueue(&a);
+  one->Enqueue(&b);
+  other->Enqueue(&c);
+  other->Enqueue(&d);
+  release.Set();
+  for (TestTask* task : {&gate, &a, &b, &c, &d}) task->Wait();
+  EXPECT_THAT(order, testing::ElementsAre(1, 3, 2, 4));
 }
 
 TEST(CpuTeamTest, CoversTheRangeOnce) {
