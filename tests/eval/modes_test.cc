@@ -1,6 +1,9 @@
 // The four evaluation modes: when a call returns, and what it may then say.
+#include <atomic>
+
 #include "kernels/base/error_info.h"
 #include "tests/base/eventually.h"
+#include "tests/conformance/hold_operator.h"
 #include "tests/eval/eval_fixture.h"
 
 namespace weir {
@@ -109,20 +112,39 @@ TEST_P(Modes, TextIsNotKept) {
   }
 }
 
+// Notes how far a work has come when its call returns.
+class AtReturn final : public WorkObserver {
+ public:
+  void OnReturn(Work& work) override {
+    state = work.state();
+    waiter.OnReturn(work);
+  }
+  void OnDone(Work& work) override { waiter.OnDone(work); }
+
+  std::atomic<WorkState> state{WorkState::kNotEnqueued};
+  WorkWaiter waiter;
+};
+
+// Which on the CPU is what it computes as well; on a GPU it is held there.
 TEST_P(Modes, SyncCpuReturnsOnceLaunched) {
-  auto program = Compile("Neg", 1);
+  HoldOperator hold;
+  ASSERT_TRUE(hold.Register(*registry_).ok());
+  auto program = Compile("Hold", 1, {}, "weir");
+  if (engine_->device().host_addressable()) hold.Open();
   auto context = NewContext();
   Activation activation = Enter(context);
   const std::vector<float> a = {4};
-  WatchedWork watched;
-  watched.request().program = program;
-  watched.request().inputs = {Floats(a)};
-  watched.request().outputs = {OutputWish::kKeep};
-  watched.request().mode = EvalMode::kSyncCpu;
-  activation.Submit(watched.work.get(), &watched.waiter);
-  ASSERT_TRUE(watched.Returned().ok());
-  EXPECT_GE(watched.work->state(), WorkState::kScheduled);
-  ASSERT_TRUE(watched.Done().ok());
+  Work work;
+  work.request.program = program;
+  work.request.inputs = {Floats(a)};
+  work.request.outputs = {OutputWish::kKeep};
+  work.request.mode = EvalMode::kSyncCpu;
+  AtReturn watched;
+  activation.Submit(&work, &watched);
+  EXPECT_EQ(watched.waiter.WaitReturned(work), absl::OkStatus());
+  EXPECT_EQ(watched.state, WorkState::kScheduled);
+  hold.Open();
+  ASSERT_EQ(watched.waiter.WaitDone(work), absl::OkStatus());
 }
 
 TEST_P(Modes, DeferredRunsAtFlushAndDropsWhatNobodyHolds) {
