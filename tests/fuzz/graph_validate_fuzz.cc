@@ -261,10 +261,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto plan = (*program)->MakePlan(inputs);
   if (!plan.ok()) return 0;
   if ((*program)->FindPlan(inputs) == nullptr) abort();
+  // What is told of it.
+  const size_t named = (*plan)->Describe().empty() ? 0 : (*plan)->steps();
+  if (named != (*plan)->steps()) abort();
+  for (size_t i = 0; i < (*plan)->steps(); ++i) (void)(*plan)->Step(i);
+  for (uint32_t node = 0; node <= graph.nodes.size(); ++node) {
+    if ((*plan)->FaultAt(node, weir::FaultCode::kIndexOutOfRange).ok()) abort();
+  }
   // Text in results is not where a runner of plans looks for it.
   for (const weir::Plan::Value& output : (*plan)->outputs()) {
     if (output.meta.dtype == weir::DType::kString) return 0;
   }
-  weir::testing::PlanRunner(device, **plan).Run(inputs).IgnoreError();
+  const absl::Status ran =
+      weir::testing::PlanRunner(device, **plan).Run(inputs);
+  // Once more, for somebody who may leave at any step.
+  size_t steps = size % 8;
+  weir::testing::PlanRunner left(device, **plan);
+  left.set_go_on([&steps] {
+    return steps-- > 0 ? absl::OkStatus() : absl::CancelledError("nobody");
+  });
+  const absl::Status ended = left.Run(inputs);
+  if (!absl::IsCancelled(ended) && ended != ran) abort();
   return 0;
 }

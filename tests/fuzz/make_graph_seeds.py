@@ -135,6 +135,34 @@ def onnx_seeds():
     yield "numbers11", of_constant(11, data(10, struct.pack("<2d", 1, 2)))
     yield "numbers1", of_constant(1, data(4, struct.pack("<2f", 1, 2)))
     yield "text", of_constant(8, data(6, "one") + data(6, "two"))
+    # What is no constant of two elements.
+    for dtype, values in {1: data(4, struct.pack("<f", 1)), 8: data(6, "one"),
+                          7: number(7, 1), 9: number(5, 1)}.items():
+        yield f"too_few{dtype}", of_constant(dtype, values)
+    yield "raw_too_short", of_constant(7, data(9, bytes(15)))
+    yield "raw_text", of_constant(8, data(9, b"onetwo"))
+    yield "untyped", of_constant(0, data(9, bytes(8)))
+    yield "complex", of_constant(14, data(9, bytes(16)))
+    yield "segment", of_constant(1, data(3, number(1, 0) + number(2, 1)))
+    yield "of_nothing", model(
+        [node("Identity", ["b"], ["y"])], [], [value_info("y", 1, [0])],
+        [tensor("b", 1, [0, 4], b"")])
+    yield "negative_dim", model(
+        [node("Identity", ["b"], ["y"])], [], [value_info("y", 1, [0])],
+        [tensor("b", 1, [-2], b"")])
+    yield "large", model(
+        [node("Identity", ["b"], ["y"])], [], [value_info("y", 1, [2048])],
+        [tensor("b", 1, [2048], bytes(8192))])
+    for key, place in {
+        "external_place": {"location": "w", "offset": "64", "length": "12"},
+        "external_offset": {"location": "w", "offset": "one"},
+        "external_length": {"location": "w", "length": "13"},
+        "external_nowhere": {},
+    }.items():
+        yield key, model([add], [x], [y],
+                         [tensor("b", 1, [3], external=place)])
+    yield "external_text", model(
+        [add], [x], [y], [tensor("b", 8, [3], external={"location": "w"})])
     kernel = attribute("kernel_shape", 7, number(8, 2) + number(8, 2))
     pad = attribute("auto_pad", 3, data(4, "SAME_UPPER"))
     image = value_info("x", 1, ["N", 3, 8, 8])
@@ -165,6 +193,38 @@ def graph_seeds():
                place(domain, name) + bytes([0, 0, 0, 0, 0, 2, 0, 1, 1, 1]))
 
 
+    # Nodes that are one kernel, and some that are none for others that read them.
+    rows = [(0, [2, 4])] * 3
+    table = [(0, [2, 3]), (0, [3, 4]), (0, [4])]
+    image = [(0, [1, 2, 4, 4]), (0, [2, 2, 1, 1]), (0, [2])]
+    chains = {
+        "mul_add": (rows, [("Mul", 0, 1), ("Add", 4, 2)]),
+        "div_add": (rows, [("Div", 0, 1), ("Add", 4, 2)]),
+        "gelu": (rows, [("Div", 0, 1), ("Erf", 4), ("Add", 5, 1), ("Mul", 0, 6),
+                        ("Mul", 7, 2)]),
+        "mul_read_twice": (rows, [("Mul", 0, 1), ("Add", 4, 2), ("Sub", 4, 5)]),
+        "matmul_add": (table, [("MatMul", 0, 1), ("Add", 4, 2)]),
+        "matmul_add_relu": (table, [("MatMul", 0, 1), ("Add", 2, 4),
+                                    ("Relu", 5)]),
+        "conv_relu": (image, [("Conv", 0, 1), ("Relu", 4)]),
+        "conv_add_relu": (image, [("Conv", 0, 1), ("Add", 4, 0), ("Relu", 5)]),
+        "conv_clip": (image, [("Conv", 0, 1), ("Clip", 4)]),
+        "convs": (image, [("Conv", 0, 1), ("Sigmoid", 4), ("Mul", 4, 5),
+                          ("Conv", 6, 1)]),
+    }
+    for name, (inputs, nodes) in chains.items():
+        yield f"chain_{name}", values_of_graph(inputs, [1]) + b"".join(
+            chained(*node) for node in nodes)
+
+
+def chained(name, *inputs):
+    """A node that reads the values of these numbers: inputs of the graph, its
+    constant, and what the nodes before it made. Optional inputs it has none."""
+    optional = {"Conv": 1, "Clip": 1}.get(name, 0)
+    return (place("", name) + b"".join(bytes([0, i]) for i in inputs) +
+            bytes(1 if optional else 0) + bytes(3))
+
+
 def operators():
     """Of the registry: [("", "Add"), ("weir", "Flip"), ...]."""
     lines = (ROOT / "kernels" / "ops" / "ops.def").read_text()
@@ -180,16 +240,18 @@ def place(domain, name):
     return (value >> 16).to_bytes(2, "big")
 
 
+def values_of_graph(inputs, constant):
+    """Inputs and a constant, as graph_validate_fuzz reads them."""
+    out = bytes([0, len(inputs) - 1])
+    for dtype, dims in inputs:
+        out += bytes([0, dtype, 0, len(dims), *dims])  # 0: a symbol
+    return out + bytes([1, 0, len(constant), *constant, 0, 1])
+
+
 def values_of_graphs():
-    """Inputs and constants, as graph_validate_fuzz reads them, by name."""
+    """The same for single nodes, by name."""
     float_, int64, bool_, uint8 = 0, 1, 3, 5
-
-    def graph(inputs, constant):
-        out = bytes([0, len(inputs) - 1])
-        for dtype, dims in inputs:
-            out += bytes([0, dtype, 0, len(dims), *dims])  # 0: a symbol
-        return out + bytes([1, 0, len(constant), *constant, 0, 1])
-
+    graph = values_of_graph
     minus_one = 252
     return {
         "planes": graph([(float_, [1, 3, 4, 4])], [minus_one]),

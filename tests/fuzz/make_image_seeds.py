@@ -41,6 +41,52 @@ def exif(orientation):
     return data
 
 
+# A segment of Adobe's: of its last byte, 0 says CMYK and 2 YCCK.
+ADOBE = 0xEE
+ADOBE_CMYK = b"Adobe\0\x64\0\0\0\0\0"
+ADOBE_YCCK = b"Adobe\0\x64\0\0\0\0\2"
+
+
+def segments(jpeg):
+    """Yields (marker, where it begins, where it ends) up to the first scan."""
+    at = 2
+    while jpeg[at + 1] != 0xDA:
+        end = at + 2 + int.from_bytes(jpeg[at + 2:at + 4], "big")
+        yield jpeg[at + 1], at, end
+        at = end
+    yield jpeg[at + 1], at, at
+
+
+def without(jpeg, wanted):
+    for marker, begin, end in segments(jpeg):
+        if marker == wanted:
+            return jpeg[:begin] + jpeg[end:]
+    raise ValueError(f"no segment {wanted:x}")
+
+
+def scan_at(jpeg):
+    *_, (_, at, _) = segments(jpeg)
+    return at
+
+
+def with_scans(jpeg, count):
+    """The first scan so many times and no other."""
+    begin = scan_at(jpeg)
+    end = begin + 2
+    while jpeg[end] != 0xFF or jpeg[end + 1] in (0x00, *range(0xD0, 0xD8)):
+        end += 1
+    return jpeg[:begin] + jpeg[begin:end] * count + b"\xff\xd9"
+
+
+def frame_of(image):
+    """The segment that says how large a picture is, of another."""
+    jpeg = encode(image, "JPEG")
+    for marker, begin, end in segments(jpeg):
+        if marker == 0xC0:
+            return jpeg[begin:end]
+    raise ValueError("no frame")
+
+
 def seeds():
     rgb = picture("RGB")
     yield "baseline.jpg", encode(rgb, "JPEG", quality=80, subsampling=0)
@@ -63,6 +109,24 @@ def seeds():
     yield "orientation6.png", encode(rgb, "PNG", exif=exif(6))
     jpeg = encode(rgb, "JPEG", quality=80)
     png = encode(rgb, "PNG")
+    progressive = encode(rgb, "JPEG", quality=70, progressive=True)
+    several = encode(rgb, "JPEG", quality=80, restart_marker_blocks=1)
+    cmyk = encode(picture("CMYK"), "JPEG")
+    yield "cmyk_not_inverted.jpg", without(cmyk, ADOBE)
+    yield "ycck.jpg", cmyk.replace(ADOBE_CMYK, ADOBE_YCCK)
+    yield "many_scans.jpg", with_scans(progressive, 120)
+    yield "many_of_a_scan.jpg", with_scans(progressive, 60)
+    yield "a_scan_too_few.jpg", with_scans(progressive, 1)
+    yield "no_scan.jpg", with_scans(progressive, 0)
+    yield "junk_between_segments.jpg", jpeg[:2] + b"\x01\x02" + jpeg[2:]
+    yield "two_sizes.jpg", jpeg[:2] + frame_of(picture("L", 8, 8)) + jpeg[2:]
+    yield "no_end.jpg", jpeg[:-2]
+    yield "restart_out_of_order.jpg", several.replace(
+        b"\xff\xd1", b"\xff\xd5")
+    middle = scan_at(jpeg) + 100
+    yield "marker_in_scan.jpg", jpeg[:middle] + b"\xff\xd9" + jpeg[middle:]
+    yield "zeros_in_scan.jpg", jpeg[:middle] + bytes(64) + jpeg[middle + 64:]
+    yield "after_the_end.jpg", jpeg + jpeg
     yield "truncated.jpg", jpeg[: len(jpeg) // 2]
     yield "truncated.png", png[: len(png) // 2]
     noise = random.Random(1)

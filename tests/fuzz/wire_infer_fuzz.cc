@@ -1,6 +1,7 @@
 // Any bytes either parse as a ModelInferRequest or are refused with
 // INVALID_ARGUMENT. What we accept, protobuf accepts and reads alike, to the
-// last field. The first byte says how the message is cut into pieces.
+// last field and element. The first byte says how the message is cut into
+// pieces.
 #include <google/protobuf/util/field_comparator.h>
 #include <google/protobuf/util/message_differencer.h>
 
@@ -8,7 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "proto/inference/grpc_service.pb.h"
@@ -33,8 +37,105 @@ void CheckStatus(const absl::Status& status) {
 
 constexpr size_t kMaxElements = 4096;
 
+// Elements as they lie in memory, one after the other; of text with nothing
+// between. Nothing for contents that a tensor of the type does not take.
+using Elements = std::optional<std::string>;
+
+template <typename T, typename Field>
+Elements ElementsAs(const Field& field) {
+  std::string bytes;
+  for (const auto element : field) {
+    const auto value = static_cast<T>(element);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      if (static_cast<decltype(element)>(value) != element) return std::nullopt;
+    }
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  return bytes;
+}
+
+// What protobuf read, as a tensor of `count` elements.
+Elements ElementsOf(const inference::InferTensorContents& contents, DType dtype,
+                    size_t count) {
+  const auto of = [&](const auto& field, auto read) -> Elements {
+    const int all =
+        contents.bool_contents_size() + contents.int_contents_size() +
+        contents.int64_contents_size() + contents.uint_contents_size() +
+        contents.uint64_contents_size() + contents.fp32_contents_size() +
+        contents.fp64_contents_size() + contents.bytes_contents_size();
+    if (field.size() != all || static_cast<size_t>(all) != count) {
+      return std::nullopt;
+    }
+    return read(field);
+  };
+  switch (dtype) {
+    case DType::kBool:
+      return of(contents.bool_contents(),
+                [](const auto& f) { return ElementsAs<bool>(f); });
+    case DType::kInt8:
+      return of(contents.int_contents(),
+                [](const auto& f) { return ElementsAs<int8_t>(f); });
+    case DType::kInt16:
+      return of(contents.int_contents(),
+                [](const auto& f) { return ElementsAs<int16_t>(f); });
+    case DType::kInt32:
+      return of(contents.int_contents(),
+                [](const auto& f) { return ElementsAs<int32_t>(f); });
+    case DType::kInt64:
+      return of(contents.int64_contents(),
+                [](const auto& f) { return ElementsAs<int64_t>(f); });
+    case DType::kUint8:
+      return of(contents.uint_contents(),
+                [](const auto& f) { return ElementsAs<uint8_t>(f); });
+    case DType::kUint16:
+      return of(contents.uint_contents(),
+                [](const auto& f) { return ElementsAs<uint16_t>(f); });
+    case DType::kUint32:
+      return of(contents.uint_contents(),
+                [](const auto& f) { return ElementsAs<uint32_t>(f); });
+    case DType::kUint64:
+      return of(contents.uint64_contents(),
+                [](const auto& f) { return ElementsAs<uint64_t>(f); });
+    case DType::kFloat:
+      return of(contents.fp32_contents(),
+                [](const auto& f) { return ElementsAs<float>(f); });
+    case DType::kDouble:
+      return of(contents.fp64_contents(),
+                [](const auto& f) { return ElementsAs<double>(f); });
+    case DType::kString:
+      return of(contents.bytes_contents(), [](const auto& f) -> Elements {
+        std::string bytes;
+        for (const std::string& element : f) bytes += element;
+        return bytes;
+      });
+    default:
+      return std::nullopt;
+  }
+}
+
 // Decodes contents into exactly as much room as the shape asks for.
-void DecodeInput(const InferInput& input, CallArena* arena) {
+Elements Decode(const ByteView& contents, DType dtype, size_t count,
+                CallArena* arena) {
+  std::vector<std::byte> room(count * SizeOf(dtype));
+  const absl::Status status =
+      DecodeContents(contents, dtype, count, arena, room.data());
+  CheckStatus(status);
+  if (!status.ok()) return std::nullopt;
+  if (dtype != DType::kString) {
+    return std::string(reinterpret_cast<const char*>(room.data()), room.size());
+  }
+  std::string bytes;
+  const auto* strings = reinterpret_cast<const StringRef*>(room.data());
+  for (size_t i = 0; i < count; ++i) {
+    bytes.append(strings[i].data, strings[i].size);
+  }
+  return bytes;
+}
+
+// `theirs`: what protobuf made of the same bytes; null if it refuses them.
+void DecodeInput(const InferInput& input,
+                 const inference::InferTensorContents* theirs, size_t piece,
+                 CallArena* arena) {
   const auto dtype = DTypeFromKServe(input.datatype);
   if (!dtype.has_value() || !input.contents.has_value()) return;
   uint64_t count = 1;
@@ -43,9 +144,14 @@ void DecodeInput(const InferInput& input, CallArena* arena) {
     count *= static_cast<uint64_t>(dim);
     if (count > kMaxElements) return;
   }
-  std::vector<std::byte> room(count * SizeOf(*dtype));
-  CheckStatus(
-      DecodeContents(*input.contents, *dtype, count, arena, room.data()));
+  const Elements ours = Decode(*input.contents, *dtype, count, arena);
+  if (theirs == nullptr) return;
+  // We are stricter with bytes than with what they say.
+  const Elements expected = ElementsOf(*theirs, *dtype, count);
+  Check(!ours.has_value() || ours == expected);
+  const std::string written = theirs->SerializeAsString();
+  const Sliced sliced(written, piece);
+  Check(Decode(sliced.view(), *dtype, count, arena) == expected);
 }
 
 void SplitRaw(const ByteView& raw, CallArena* arena) {
@@ -80,13 +186,15 @@ void BuildReply(const InferRequest& request) {
   Check(static_cast<size_t>(response.outputs_size()) == outputs.size());
 }
 
-void CompareWithProtobuf(std::string_view bytes, const InferRequest& request) {
-  inference::ModelInferRequest theirs;
+// Whether protobuf takes it; then it reads it alike, into `theirs`.
+bool CompareWithProtobuf(std::string_view bytes, const InferRequest& request,
+                         inference::ModelInferRequest& theirs) {
   if (!theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     // We do not look into contents before they are decoded.
-    return Check(std::any_of(
+    Check(std::any_of(
         request.inputs.begin(), request.inputs.end(),
         [](const InferInput& input) { return input.contents.has_value(); }));
+    return false;
   }
   inference::ModelInferRequest ours = Rebuilt(request);
   ours.DiscardUnknownFields();
@@ -99,6 +207,7 @@ void CompareWithProtobuf(std::string_view bytes, const InferRequest& request) {
   differencer.set_message_field_comparison(
       google::protobuf::util::MessageDifferencer::EQUIVALENT);
   Check(differencer.Compare(theirs, ours));
+  return true;
 }
 
 void Run(std::string_view bytes, size_t piece) {
@@ -109,8 +218,13 @@ void Run(std::string_view bytes, size_t piece) {
       ParseInferRequest(sliced.view(), &arena, &request);
   CheckStatus(status);
   if (!status.ok()) return;
-  CompareWithProtobuf(bytes, request);
-  for (const InferInput& input : request.inputs) DecodeInput(input, &arena);
+  inference::ModelInferRequest theirs;
+  const bool read = CompareWithProtobuf(bytes, request, theirs);
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    DecodeInput(request.inputs[i],
+                read ? &theirs.inputs(static_cast<int>(i)).contents() : nullptr,
+                piece, &arena);
+  }
   for (const ByteView& raw : request.raw_contents) SplitRaw(raw, &arena);
   BuildReply(request);
 }

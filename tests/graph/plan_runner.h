@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -62,6 +63,11 @@ class PlanRunner final : public StreamTask {
  public:
   PlanRunner(Device& device, const Plan& plan) : device_(device), plan_(plan) {}
 
+  // Asked between steps and pieces of them; its first error ends the run.
+  void set_go_on(std::function<absl::Status()> go_on) {
+    go_on_ = std::move(go_on);
+  }
+
   absl::Status Run(const std::vector<HostTensor>& inputs, uint64_t seed = 0) {
     // Which every device reads and writes, and this object too.
     PinnedMemory in = *device_.AllocatePinned(plan_.input_bytes() + 1);
@@ -103,6 +109,12 @@ class PlanRunner final : public StreamTask {
                    static_cast<std::byte*>(out_.data()),
                    static_cast<std::byte*>(arena_.data()),
                    {seed_, 0}};
+    if (go_on_ != nullptr) {
+      run.team = device_.cpu_team();
+      run.go_on.emplace(go_on_);
+      run.pace.emplace(go_on_);
+      run.pace_launches = 1;
+    }
     return plan_.Run(run);
   }
 
@@ -120,6 +132,7 @@ class PlanRunner final : public StreamTask {
   DeviceMemory arena_;
   std::vector<const void*> addresses_;
   uint64_t seed_ = 0;
+  std::function<absl::Status()> go_on_;
   Mutex mu_;
   CondVar changed_;
   bool done_ WEIR_GUARDED_BY(mu_) = false;
