@@ -1,7 +1,7 @@
-# Tests, benchmarks and fuzz targets. WEIR_TEST_LAYER (kernels, server, client,
-# set by tests/CMakeLists.txt for each folder) becomes a CTest label beside the
-# given ones, and the target `tests-LABEL` builds what a label selects: that is
-# how a sanitizer build stays small.
+# Tests, benchmarks and fuzz targets. WEIR_TEST_LAYER (kernels and core, server,
+# client, set by tests/CMakeLists.txt for each folder) becomes CTest labels
+# beside the given ones, and the target `tests-LABEL` builds what a label
+# selects: that is how a sanitizer build stays small.
 
 # weir_test(NAME SRCS x_test.cc ... [LIBS ...] [LABELS unit ...] [ARGS ...]
 #           [PROGRAMS weir-server ...] [TIMEOUT seconds] [OWN_MAIN])
@@ -130,9 +130,20 @@ function(weir_fuzz_test name)
   _weir_collect(fuzzers ${name})
 endfunction()
 
+if(BUILD_TESTING AND WEIR_SANITIZE STREQUAL "thread")
+  add_library(weir_tsan_status OBJECT
+    "${PROJECT_SOURCE_DIR}/cmake/tsan_status.cc")
+  weir_target_defaults(weir_tsan_status)
+  # For libraries that the program loads.
+  set_target_properties(weir_tsan_status PROPERTIES
+    CXX_VISIBILITY_PRESET default)
+  target_link_libraries(weir_tsan_status PUBLIC absl::status)
+endif()
+
 # The presets build these even where no test carries the label yet.
-foreach(collection IN ITEMS tests-all tests-kernels tests-server tests-parser
-                            tests-threads tests-client benchmarks fuzzers)
+foreach(collection IN ITEMS tests-all tests-kernels tests-core tests-server
+                            tests-parser tests-threads tests-client benchmarks
+                            fuzzers)
   add_custom_target(${collection})
 endforeach()
 
@@ -155,6 +166,9 @@ function(_weir_program name folder sources libraries)
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
   weir_target_defaults(${name})
   target_link_libraries(${name} PRIVATE ${libraries} Threads::Threads)
+  if(TARGET weir_tsan_status)
+    target_link_libraries(${name} PRIVATE weir_tsan_status)
+  endif()
 endfunction()
 
 function(_weir_register name labels timeout)

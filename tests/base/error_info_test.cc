@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <vector>
+
 namespace weir {
 namespace {
 
@@ -91,6 +94,27 @@ TEST(ErrorInfoTest, TellsTheNodeAtFault) {
 TEST(ErrorInfoTest, ALaterReasonReplacesTheEarlier) {
   EXPECT_EQ(Reason(WithReason(WithReason(absl::InternalError(""), "A"), "B")),
             "B");
+}
+
+// ThreadSanitizer sees that whoever is last ends it after all have read it
+// (cmake/tsan_status.cc).
+TEST(ErrorInfoTest, ThreadsShareAStatus) {
+  constexpr int kRounds = 50, kThreads = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    absl::Status status = WithReason(
+        absl::InternalError("too long to lie in the status itself"), "REASON",
+        {{"name", "too long to lie in the piece of memory that holds it"}});
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([copy = status]() mutable {
+        EXPECT_EQ(Reason(copy), "REASON");
+        EXPECT_EQ(copy.message(), "too long to lie in the status itself");
+        copy = absl::OkStatus();
+      });
+    }
+    status = absl::OkStatus();
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 }  // namespace
