@@ -81,7 +81,7 @@ test-release: build-release
 test-asan: build-asan
 	ctest --preset asan
 
-# What test-asan leaves out: kernels and client, slow under a sanitizer.
+# What test-asan leaves out: operators and client, slow under a sanitizer.
 test-asan-rest: build-asan
 	cmake --build --preset asan-rest
 	ctest --preset asan-rest

@@ -37,13 +37,15 @@ class CountTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        self.set_floors(0)
+        self.set_floors(passed=0)
         for suite in count.REPORTS:
             self.write_suite(suite, PASSED.format("script"))
 
-    def set_floors(self, floor):
+    def set_floors(self, **floors):
+        """Of the release build; others have none."""
         path = self.root / "floors.json"
-        path.write_text(json.dumps({suite: floor for suite in count.REPORTS}))
+        none = {suite: {"passed": 0} for suite in count.REPORTS}
+        path.write_text(json.dumps({**none, "release": {"passed": 0, **floors}}))
         count.FLOORS = path
 
     def write_suite(self, suite, *entries):
@@ -67,9 +69,11 @@ class CountTest(unittest.TestCase):
         self.write_report("a_test", CASE, CASE)
         status, out = self.run_count()
         self.assertEqual(status, 0)
-        self.assertTrue(out.endswith("5 passed, 0 failed, 0 skipped\n"), out)
+        self.assertTrue(out.endswith(
+            f"{len(count.REPORTS) + 1} passed, 0 failed, 0 skipped\n"), out)
 
     def test_a_skipped_script_is_no_pass(self):
+        self.set_floors(skipped={"no ruler here": 1})
         self.write_suite("release", SKIPPED.format("a_script"))
         status, out = self.run_count()
         self.assertEqual(status, 0)
@@ -77,12 +81,29 @@ class CountTest(unittest.TestCase):
         self.assertIn("SKIPPED 1: a_script: no ruler here", out)
 
     def test_skipped_cases_are_told_by_reason(self):
+        self.set_floors(skipped={"there is no GPU": 2})
         self.write_suite("release", PASSED.format("a_test"))
         self.write_report("a_test", CASE, SKIPPED_CASE, SKIPPED_CASE)
         status, out = self.run_count()
         self.assertEqual(status, 0)
         self.assertIn("SKIPPED 2: there is no GPU\n", out)
-        self.assertIn("4 passed, 0 failed, 2 skipped", out)
+        self.assertIn(f"{len(count.REPORTS)} passed, 0 failed, 2 skipped", out)
+
+    def test_more_skips_than_are_known_are_a_failure(self):
+        self.set_floors(skipped={"is no GPU": 1, "nothing": 9})
+        self.write_suite("release", PASSED.format("a_test"))
+        self.write_report("a_test", CASE, SKIPPED_CASE, SKIPPED_CASE)
+        status, out = self.run_count()
+        self.assertEqual(status, 1)
+        self.assertIn("2 skipped (is no GPU); at most 1 may be", out)
+
+    def test_a_skip_for_a_new_reason_is_a_failure(self):
+        self.set_floors(skipped={"no ruler here": 9})
+        self.write_suite("release", PASSED.format("a_test"))
+        self.write_report("a_test", CASE, SKIPPED_CASE)
+        status, out = self.run_count()
+        self.assertEqual(status, 1)
+        self.assertIn("1 skipped for a new reason: there is no GPU", out)
 
     def test_an_entry_that_did_not_start_failed(self):
         self.write_suite("release", MISSING.format("a_test"))
@@ -119,10 +140,21 @@ class CountTest(unittest.TestCase):
         self.assertIn("tsan: 0 passed, 1 failed", out)
 
     def test_fewer_cases_than_the_floor_are_a_failure(self):
-        self.set_floors(2)
+        self.set_floors(passed=2)
         status, out = self.run_count()
         self.assertEqual(status, 1)
         self.assertIn("1 cases passed; there must be 2", out)
+
+    def test_fewer_cases_of_a_program_are_a_failure(self):
+        self.set_floors(programs={"a_test": 2, "gone_test": 1, "script": 1})
+        self.write_suite("release", PASSED.format("a_test"),
+                         PASSED.format("script"))
+        self.write_report("a_test", CASE)
+        status, out = self.run_count()
+        self.assertEqual(status, 1)
+        self.assertIn("a_test: 1 cases passed; there must be 2", out)
+        self.assertIn("gone_test: 0 cases passed; there must be 1", out)
+        self.assertNotIn("script: ", out)
 
     def test_a_build_without_cuda_is_told(self):
         (self.root / "build" / "CMakeCache.txt").write_text(
