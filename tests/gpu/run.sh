@@ -9,7 +9,8 @@
 #
 # Kinds: suite (the CUDA tests of each program), server (the server suites that
 # name no device, on cuda:0), clients (load testers of others, where they are
-# installed), memcheck, refused, racecheck, initcheck and synccheck
+# installed), driver (suites over a driver that says when it is asked to wait,
+# watched_driver.cc: no thread may then that must not), memcheck, refused, racecheck, initcheck and synccheck
 # (compute-sanitizer over the device and operator suites; refused is memcheck
 # over tests whose calls the driver is to refuse), bench, and soak (five minutes
 # of constant load: what memory does; runs with --only soak alone, as it takes a
@@ -91,6 +92,15 @@ server_tests() {
   esac
 }
 
+# What is run over the watched driver: of suites that take either device, the
+# GPU's part.
+driver_tests() {
+  case "$1" in
+    eval_* | watched_*) printf '%s' "$cuda_tests" ;;
+    *) server_tests "$1" ;;
+  esac
+}
+
 # Names of programs with tests that match the filter $1; with a second argument,
 # only those whose name matches it.
 programs_with_tests() {
@@ -116,8 +126,9 @@ tests_of() {
 tasks=()
 add_tasks() {
   local name
-  while read -r name; do tasks+=("suite $name"); done \
-    < <(programs_with_tests "$cuda_tests")
+  while read -r name; do
+    [ "$name" = watched_driver_test ] || tasks+=("suite $name")
+  done < <(programs_with_tests "$cuda_tests")
   for name in services_evaluator services_kserve_infer services_catalog \
     services_kserve_info services_admin observe_metrics server_bad_input \
     server_cancel server_health server_hostile server_limits server_drain \
@@ -125,6 +136,10 @@ add_tasks() {
     tasks+=("server ${name}_test")
   done
   tasks+=("clients perf_analyzer")
+  for name in watched_driver $(programs_with_tests "$cuda_tests" '^eval_') \
+    services_evaluator services_kserve_infer server_mixed_load; do
+    tasks+=("driver ${name%_test}_test")
+  done
   local tool filter
   for tool in memcheck refused racecheck initcheck synccheck; do
     filter="$(tests_of "$tool")"
@@ -153,6 +168,18 @@ bench_arguments() {
   esac
 }
 
+# Prints the folder in which libcuda.so.1 is the watched driver.
+watched_driver() {
+  local folder="$logs/driver" real
+  real="$(ldconfig -p | sed -n 's/.*libcuda\.so\.1 .*x86-64.* => //p' |
+    head -n 1)"
+  [ -n "$real" ] || return 1
+  mkdir -p "$folder"
+  ln -sf "$(readlink -f "$real")" "$folder/libcuda_real.so"
+  cp "test-bin/libwatched_driver.so" "$folder/libcuda.so.1"
+  printf '%s' "$folder"
+}
+
 run_task() {
   local kind="$1" name="$2" seconds="$3"
   case "$kind" in
@@ -162,6 +189,13 @@ run_task() {
     server)
       WEIR_TEST_DEVICE=cuda:0 timeout "$seconds" "test-bin/$name" \
         --gtest_filter="$(server_tests "$name")"
+      ;;
+    driver)
+      local folder
+      folder="$(watched_driver)" || return 1
+      WEIR_WATCHED_DRIVER=1 WEIR_TEST_DEVICE=cuda:0 \
+        LD_LIBRARY_PATH="$folder" timeout "$seconds" "test-bin/$name" \
+        --gtest_filter="$(driver_tests "$name")"
       ;;
     memcheck | refused)
       local report=explicit
