@@ -83,12 +83,10 @@ void EvaluationCall::Done() {
   }
   context_->metrics.RecordStages(times);
   if (!work().status().ok()) {
-    absl::Status error = binding_.WithRequestField(work().status());
-    Describe(&error);
-    return Fail(error);
+    return FailDescribed(binding_.WithRequestField(work().status()));
   }
-  absl::Status wanted = call_.StillWanted(report.completed_at);
-  if (!wanted.ok()) return Fail(wanted);
+  const absl::Status wanted = call_.StillWanted(report.completed_at);
+  if (!wanted.ok()) return FailDescribed(wanted);
   bytes_.emplace(*evaluation_, binding_.wanted());
   RunStep<&EvaluationCall::WriteReply, &EvaluationCall::WasWritten>(
       call_, context_->long_steps, bytes_->step_bytes(), this);
@@ -100,11 +98,16 @@ absl::Status EvaluationCall::WriteReply() {
 }
 
 void EvaluationCall::WasWritten(absl::Status status) {
-  if (!status.ok()) return Fail(status);
+  if (!status.ok()) return FailDescribed(std::move(status));
   ServerCall& call = call_;
   ReplyBuffer reply = std::move(reply_);
   End(absl::StatusCode::kOk);
   call.Reply(std::move(reply));
+}
+
+void EvaluationCall::FailDescribed(absl::Status error) {
+  Describe(&error);
+  Fail(error);
 }
 
 void EvaluationCall::Fail(const absl::Status& error) {

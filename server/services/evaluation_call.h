@@ -52,7 +52,8 @@ class EvaluationCall : protected RequestTensors,
   // The answer, made of `outputs` of the done work.
   virtual absl::StatusOr<ReplyBuffer> Write(std::span<const size_t> outputs,
                                             ResultBytes& bytes) = 0;
-  // What else the error of the done work says.
+  // What else an error says once the work is done, whether that failed or what
+  // becomes of its results does.
   virtual void Describe(absl::Status*) const {}
 
   struct Settings {
@@ -88,6 +89,7 @@ class EvaluationCall : protected RequestTensors,
   void WasBound(absl::Status status);
   absl::Status WriteReply();
   void WasWritten(absl::Status status);
+  void FailDescribed(absl::Status error);
   void End(absl::StatusCode code);
 
   // ReplyRoom.

@@ -389,6 +389,24 @@ TEST(EvaluateTest, AFailedEvaluationCarriesItsReport) {
   EXPECT_TRUE(ServesOn(server));
 }
 
+// Its work ran, and what was waited for was: only the reply cannot be sent.
+TEST(EvaluateTest, AReplyThatIsTooLargeCarriesTheReportOfItsWork) {
+  TestServer server([](ServerOptions& o) { o.max_message_bytes = 1 << 16; });
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "text" } inputs { name: "i" }
+      nodes { op: "Gather" inputs: "text" inputs: "i" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "text", v1::DATA_TYPE_STRING, {1},
+           BytesElements({std::string(10'000, 'x')}));
+  AddInput(&request, "i", v1::DATA_TYPE_INT64, {8},
+           std::string(8 * sizeof(int64_t), '\0'));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_EQ(Reason(FromGrpcStatus(answer.status)), "REPLY_TOO_LARGE");
+  const auto report = ReportOf(answer.status);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->state(), v1::WORK_STATE_COMPLETED);
+}
+
 TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
   TestServer server;
   const struct {
