@@ -14,9 +14,10 @@ max_bytes=$((60 * 1000 * 1000))
 newest_glibc="2.36"
 
 glibc='^(ld-linux-x86-64|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nss_.*))\.so'
-nvidia='^lib(cuda|cudart|nvrtc|nvrtc-builtins|cublas|cublasLt|cufft|cudnn.*'
+# A test's stand-in for the driver loads that as cuda_real.
+nvidia='^lib(cuda|cuda_real|cudart|nvrtc|nvrtc-builtins|cublas|cublasLt|cufft|cudnn.*'
 nvidia+='|nvjpeg|nvJitLink|nvidia-.*)\.so'
-# Where NVIDIA's libraries may be on the target, beside the linker's own paths.
+# Where they may be on the target, beside the linker's own paths.
 cuda_paths='/usr/local/cuda/lib64:/opt/weir/cuda-wheels/lib'
 cuda_paths+=':/opt/weir/cuda-wheels/toolkit/lib'
 

@@ -175,6 +175,25 @@ int ReportSkipped(const GlobalFlags& global, const LoadOptions& load,
           load.callers)));
 }
 
+// Some requests failed, or none was answered.
+int ReportErrors(const GlobalFlags& global, const LoadResult& result) {
+  if (result.errors.empty()) {
+    return Report(
+        global, absl::DeadlineExceededError(absl::StrFormat(
+                    "no request was answered within %.1f s", result.seconds)));
+  }
+  const auto most = std::max_element(
+      result.errors.begin(), result.errors.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return Report(
+      global,
+      absl::Status(static_cast<absl::StatusCode>(most->first),
+                   absl::StrFormat("%d of %d requests failed, the first: %s",
+                                   result.error_count(),
+                                   result.calls + result.error_count(),
+                                   result.first_error)));
+}
+
 int Run(const GlobalFlags& global, LoadFlags* flags) {
   if (flags->model.empty() == flags->program.empty()) {
     return ReportUsage(global,
@@ -227,7 +246,8 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
     PrintTable(result);
   }
   if (result.skipped > 0) return ReportSkipped(global, flags->load, result);
-  return result.calls > 0 && result.error_count() == 0 ? 0 : 1;
+  const bool good = result.calls > 0 && result.error_count() == 0;
+  return good ? 0 : ReportErrors(global, result);
 }
 
 }  // namespace

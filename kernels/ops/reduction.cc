@@ -481,13 +481,12 @@ OpDef ReduceDef(std::string_view name, std::string_view doc, TypeSet types) {
       {.name = "data", .types = types},
       {.name = "axes", .types = {DType::kInt64}, .group = 1, .optional = true}};
   def.outputs = {{.name = "reduced"}};
-  def.attributes = {
-      {"axes", AttributeType::kInts, false,
-       "In older opsets, before they became an input; default all."},
-      {"keepdims", AttributeType::kInt, false,
-       "1 (default) keeps reduced dimensions as 1."},
-      {"noop_with_empty_axes", AttributeType::kInt, false,
-       "1: without axes nothing is reduced; default 0."}};
+  def.attributes = {{"axes", AttributeType::kInts, false,
+                     "Or an input, in every opset; default all."},
+                    {"keepdims", AttributeType::kInt, false,
+                     "1 (default) keeps reduced dimensions as 1."},
+                    {"noop_with_empty_axes", AttributeType::kInt, false,
+                     "1: without axes nothing is reduced; default 0."}};
   def.host_inputs = 1u << 1;
   def.infer = InferReduce;
   def.cost = ReductionCost;

@@ -271,7 +271,8 @@ absl::Status Register_onnx_Squeeze(OpRegistry& registry) {
   OpDef def = ReshapeDef("Squeeze", "Without dimensions of size 1.");
   def.inputs.push_back(kAxesInput);
   def.attributes = {{"axes", AttributeType::kInts, false,
-                     "Before opset 13; default: every dimension of size 1."}};
+                     "Or an input, in every opset; default: every dimension of "
+                     "size 1."}};
   def.host_inputs = 1u << 1;
   def.infer = InferSqueeze;
   def.cost = OutputCost;
@@ -283,8 +284,8 @@ absl::Status Register_onnx_Unsqueeze(OpRegistry& registry) {
                          "With dimensions of size 1 at these axes of the "
                          "result.");
   def.inputs.push_back(kAxesInput);
-  def.attributes = {{"axes", AttributeType::kInts, false,
-                     "Before opset 13, where they become an input."}};
+  def.attributes = {
+      {"axes", AttributeType::kInts, false, "Or an input, in every opset."}};
   def.host_inputs = 1u << 1;
   def.infer = InferUnsqueeze;
   def.cost = OutputCost;
