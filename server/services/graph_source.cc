@@ -89,6 +89,16 @@ class GivenByName {
     return std::exchange(at->known, true) ? nullptr : at->input;
   }
 
+  // All, by name, in `room` for as many.
+  std::span<const WireTensor*> All(std::span<const WireTensor*> room) const {
+    size_t count = 0;
+    for (const Given& given : given_) {
+      if (count > 0 && room[count - 1]->name == given.input->name) continue;
+      room[count++] = given.input;
+    }
+    return room.first(count);
+  }
+
   // The first that is given and no input of the graph's, or null.
   const WireTensor* Unknown() const {
     const WireTensor* unknown = nullptr;
@@ -124,7 +134,8 @@ absl::Status NoSuchInput(const ByteView& definition, size_t index,
 }
 
 // Of `given`, the inputs that the graph leaves to the request to declare, each
-// once, in the graph's order. None of a malformed one: its import says why.
+// once, in the graph's order. All of them for one that cannot be read here:
+// what is wrong with it, if anything is, its import says.
 absl::StatusOr<std::span<const WireTensor*>> Declaring(
     const ByteView& definition, std::span<const WireTensor> given,
     CallArena* arena) {
@@ -139,7 +150,7 @@ absl::StatusOr<std::span<const WireTensor*>> Declaring(
         if (input != nullptr && !declared) declaring[found++] = input;
       });
   if (arena->refused()) return arena->refusal();
-  if (!whole) return declaring.first(0);
+  if (!whole) return by_name.All(declaring);
   if (const WireTensor* const unknown = by_name.Unknown(); unknown != nullptr) {
     return NoSuchInput(definition, static_cast<size_t>(unknown - given.data()),
                        unknown->name, arena);
@@ -233,8 +244,11 @@ void ProgramSearch::Run(const WireGraph& graph,
   inputs_ = inputs;
   then_ = then;
   arg_ = arg;
-  size_t bytes = GraphBytes(graph).size();
-  for (const WireTensor& input : inputs) bytes += input.name.size();
+  // An ONNX model is hashed, a definition read for its inputs too.
+  const bool is_read = std::holds_alternative<WireGraphDefinition>(graph);
+  const size_t bytes =
+      GraphBytes(graph).size() * (is_read ? kFieldByteWeight : 1) +
+      inputs.size() * kLongStepTensorBytes;
   RunStep<&ProgramSearch::Look, &ProgramSearch::Looked>(*call_, *beside_, bytes,
                                                         this);
 }

@@ -14,16 +14,16 @@
 
 namespace weir {
 
-// A message that was compressed may be all fields of two bytes, and cost its
-// sender a thousandth of what it takes to read it: one of more than this is
-// read in its peer's turn.
-inline constexpr size_t kLongStepInflatedBytes = size_t{64} << 10;
+// What may be all fields of two bytes, and is read field by field, is a long
+// step from this many bytes on.
+inline constexpr size_t kLongStepFieldBytes = size_t{64} << 10;
+inline constexpr size_t kFieldByteWeight = kLongStepBytes / kLongStepFieldBytes;
 
 // What a step counts with that reads the call's message, and handles so many
-// tensors.
+// tensors. One that was compressed costs its sender a thousandth of what it
+// takes to read it, if it is all fields.
 inline size_t ReadingBytes(const ServerCall& call, size_t tensors = 0) {
-  constexpr size_t kWeight = kLongStepBytes / kLongStepInflatedBytes;
-  return call.request().size() * (call.inflated() ? kWeight : 1) +
+  return call.request().size() * (call.inflated() ? kFieldByteWeight : 1) +
          tensors * kLongStepTensorBytes;
 }
 

@@ -162,10 +162,12 @@ TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
     activation.Submit(first.work.get(), &first.waiter);
     ASSERT_TRUE(first.Done().ok()) << first.Done();
   }
-  std::array<WatchedWork, kChain> chain;
-  std::array<Activation, kChain> activations;
+  // Each holds a lane.
+  const size_t contexts = SmallEngine().streams.max;
+  std::vector<WatchedWork> chain(contexts);
+  std::vector<Activation> activations(contexts);
   size_t submitted = 0, launched = 0;
-  for (size_t i = 0; i < kChain; ++i) {
+  for (size_t i = 0; i < contexts; ++i) {
     activations[i] = Enter(NewContext());
     Prepare(chain[i], i == 0 ? fault_ : negate_);
     if (i == 0) {
@@ -182,7 +184,7 @@ TEST_P(Outcomes, AnErrorGoesFromContextToContext) {
     if (!chain[i].Returned().ok()) break;
     launched = i;
   }
-  EXPECT_EQ(launched, engine_->device().streams_wait() ? kChain - 1 : 0);
+  EXPECT_EQ(launched, engine_->device().streams_wait() ? contexts - 1 : 0);
   hold_.Open();
   EXPECT_EQ(Reason(Read(chain[launched].work->OutputTensor(0))),
             "INJECTED_FAULT");

@@ -131,12 +131,28 @@ TEST_F(DefinitionKeyTest, NamesTheFirstThatTheGraphDoesNotHave) {
 }
 
 // What is wrong with it is said by its import.
-TEST_F(DefinitionKeyTest, AMalformedDefinitionHasNoInputs) {
+TEST_F(DefinitionKeyTest, AMalformedDefinitionIsNotToldAsOneThatLacksInputs) {
   bytes_ += '\x12';
   piece_ = Piece(bytes_);
-  const std::string key = Key({{"a", 1}, {"z", 1}});
-  EXPECT_EQ(key, Key({}));
-  EXPECT_EQ(ImportKey(key).status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::Status status =
+      ImportKey(Key({{"z", 1}, {"b", 1}, {"b", 1}, {"a", 1}})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "the graph's definition is malformed");
+}
+
+// Protobuf passes over what is no name and no spec.
+TEST_F(DefinitionKeyTest, WhatProtobufPassesOverIsNoDeclaration) {
+  v1::GraphDefinition definition;
+  definition.add_inputs()->set_name("x");
+  const std::string input("\x12\x03\x0a\x01x", 5);
+  ASSERT_EQ(definition.SerializeAsString(), input);
+  for (const std::string_view other : {"\x10\x01", "\x08\x01"}) {
+    bytes_ = "\x12\x05\x0a\x01x" + std::string(other);
+    piece_ = Piece(bytes_);
+    const absl::StatusOr<Graph> graph = ImportKey(Key({{"x", 1}}));
+    ASSERT_TRUE(graph.ok()) << graph.status();
+    EXPECT_EQ(graph->inputs[0].dtype, DType::kFloat);
+  }
 }
 
 // Names are copied: where there is no room for them, nothing is.
@@ -191,9 +207,10 @@ class FakeCall final : public ServerCall {
 class ProgramSearchTest : public ::testing::Test {
  protected:
   // Until it has an answer, or waits for others.
+  template <typename Message = WireOnnxModel>
   void Search(const std::string& model) {
     piece_ = Piece(model);
-    graph_ = WireOnnxModel{ByteView({&piece_, 1}, model.size())};
+    graph_ = Message{ByteView({&piece_, 1}, model.size())};
     found_.reset();
     search_.emplace(&call_, &programs_, &threads_);
     search_->Run(
@@ -249,6 +266,17 @@ TEST_F(ProgramSearchTest, SmallKeysAreLookedUpAtOnce) {
   ASSERT_TRUE(found_.has_value());
   EXPECT_EQ(found_->program, program);
   EXPECT_EQ(call_.resumed(), 0u);
+}
+
+// It may be all fields of two bytes.
+TEST_F(ProgramSearchTest, ADefinitionIsReadOnAnotherThreadSooner) {
+  const std::string bytes(kLongStepFieldBytes + 1, '\0');
+  Search(bytes);
+  EXPECT_TRUE(found_.has_value());
+  Search<WireGraphDefinition>(bytes);
+  EXPECT_FALSE(found_.has_value());
+  call_.RunResumed();
+  EXPECT_TRUE(found_.has_value());
 }
 
 // The I/O thread reads nothing of it.

@@ -469,8 +469,8 @@ TEST_F(LongStepTest, ManyOutputsAreListedOnlyWhereThereIsRoom) {
 
 // A thousandth of it may be all that its sender had to send.
 TEST_F(LongStepTest, AMessageThatWasCompressedIsReadInItsPeersTurn) {
-  const std::string large = UnknownFields(kLongStepInflatedBytes + 2);
-  const std::string small = UnknownFields(kLongStepInflatedBytes);
+  const std::string large = UnknownFields(kLongStepFieldBytes + 2);
+  const std::string small = UnknownFields(kLongStepFieldBytes);
   for (const char* name : {"Evaluate", "Explain", "ModelInfer"}) {
     SCOPED_TRACE(name);
     FakeCall inflated(large), plain(large), little(small);
@@ -510,7 +510,8 @@ TEST_F(LongStepTest, RepliesOfManyOutputsAreMadeOnAnotherThread) {
   const std::string message = infer.SerializeAsString();
   ASSERT_LT(definition.size(), kLongStepBytes);
   FakeCall many_of_graph(definition), many_of_model(message);
-  EXPECT_EQ(LongStepsOf("Evaluate", many_of_graph), 2);
+  // Before them to read the definition, which is more than 64 KiB.
+  EXPECT_EQ(LongStepsOf("Evaluate", many_of_graph), 3);
   EXPECT_TRUE(many_of_graph.answer()->ok()) << *many_of_graph.answer();
   EXPECT_EQ(LongStepsOf("ModelInfer", many_of_model), 2);
   EXPECT_TRUE(many_of_model.answer()->ok()) << *many_of_model.answer();
@@ -725,9 +726,11 @@ TEST_F(LongStepTest, NoReplyIsWrittenForACallerThatHasGone) {
   const std::string message = request.SerializeAsString();
   ASSERT_LT(message.size(), kLongStepBytes);
   for (const bool gone : {false, true}) {
-    Close();
     FakeCall call(message);
     Find("Evaluate").handler(call);
+    call.AwaitResumed();  // its graph was read
+    Close();
+    call.RunResumed();
     while (long_steps_.waiting() == 0) {
       ASSERT_FALSE(call.answer().has_value()) << *call.answer();
       call.RunResumed();
@@ -784,12 +787,12 @@ TEST_F(LongStepTest, LargeProgramsAreExplainedOnAnotherThread) {
     Event other;
     size_t before_other = 0;
     Find("Explain").handler(call);
-    // To outline it, and to fill a page.
-    for (int step = 0; step < 2; ++step) {
+    // To read its graph, to outline it, and to fill a page.
+    for (int step = 0; step < 3; ++step) {
       EXPECT_EQ(long_steps_.waiting(), 1u) << step;
       EXPECT_TRUE(small_is_answered());
       ASSERT_FALSE(call.answer().has_value()) << *call.answer();
-      if (gone && step == 1) {
+      if (gone && step == 2) {
         long_steps_.Post(call.peer(), [&] {
           before_other = call.resumed();
           other.Set();
@@ -809,7 +812,7 @@ TEST_F(LongStepTest, LargeProgramsAreExplainedOnAnotherThread) {
     if (gone) {
       call.RunResumed();
       other.Wait();
-      EXPECT_EQ(before_other, 2u);
+      EXPECT_EQ(before_other, 3u);
     }
     ASSERT_TRUE(call.answer().has_value());
     EXPECT_EQ(call.answer()->code(),
@@ -945,12 +948,13 @@ TEST_F(LongStepTest, ManyInputsAreExplainedOnAnotherThread) {
   const std::string right = request.SerializeAsString();
   ASSERT_LT(right.size(), kLongStepBytes);
   FakeCall first(right), again(right), refused(wrong);
-  EXPECT_EQ(LongStepsOf("Explain", first), 2);
+  // The graph is read there, outlined and listed.
+  EXPECT_EQ(LongStepsOf("Explain", first), 3);
   EXPECT_TRUE(first.answer()->ok()) << *first.answer();
-  EXPECT_EQ(LongStepsOf("Explain", again), 2);
+  EXPECT_EQ(LongStepsOf("Explain", again), 3);
   EXPECT_TRUE(again.answer()->ok()) << *again.answer();
   // Found out there, and what was taken is freed there.
-  EXPECT_EQ(LongStepsOf("Explain", refused), 2);
+  EXPECT_EQ(LongStepsOf("Explain", refused), 3);
   EXPECT_EQ(Field(*refused.answer()), "inputs[0]") << *refused.answer();
 }
 

@@ -35,7 +35,8 @@ void ReadOnlyGraph(WireReader& reader, WireGraph* graph);
 // Calls found(name, declared) for each input of a weir.v1.GraphDefinition, in
 // its order: whether the graph declares its type and rank, or leaves that to
 // the request. `name` lives as long as `arena`. False: the definition is
-// malformed, and what was found means nothing.
+// malformed, or has more fields or deeper groups than are read here, and what
+// was found means nothing.
 template <typename Found>
 bool ReadGraphInputs(const ByteView& definition, CallArena* arena,
                      Found&& found) {
@@ -52,7 +53,9 @@ bool ReadGraphInputs(const ByteView& definition, CallArena* arena,
         if (reader.number() == 1) {
           name = reader.Name("name");
         } else {
-          declared = declared || reader.number() == 2;
+          // Protobuf passes over a spec that is none.
+          declared = declared || (reader.number() == 2 &&
+                                  reader.type() == WireType::kBytes);
           reader.Skip();
         }
       }
