@@ -93,46 +93,6 @@ constexpr int64_t kTapOperations = 20;
 // To find the bias of an output that is nothing else.
 constexpr int64_t kBiasOperations = 100;
 
-// The CPU lays inputs and outputs out anew, which takes as long as moving
-// elements, and computes in float what is a half type.
-NodeCost ConvCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
-  const TensorMeta& x = args.inputs[0];
-  const TensorMeta& w = args.inputs[1];
-  const TensorMeta& y = args.outputs[0];
-  NodeCost cost = LinearCost(node, pace, args);
-  const int64_t taps = w.dims[0] == 0 ? 0 : w.elements / w.dims[0];
-  int64_t products = SaturatingMul(
-      y.elements, taps > 0 || pace != Pace::kInTurn ? taps : kBiasOperations);
-  const bool half = ComputeType(x.dtype) != x.dtype;
-  for (int copies = half ? 2 : 1; copies > 0; --copies) {
-    for (const TensorMeta* meta : {&x, &w, &y}) {
-      cost.scratch_bytes =
-          SaturatingAdd(cost.scratch_bytes, FloatsAtMost(meta->elements));
-    }
-  }
-  if (pace == Pace::kInTurn) {
-    // Without the library; those of doubles whoever adds costs up weighs.
-    const bool own = args.once || x.dtype == DType::kDouble;
-    if (args.once && x.dtype != DType::kDouble) {
-      products = SaturatingMul(products, kOwnProductCpuWeight);
-    }
-    // Our own loops go over planes tap by tap, also where one meets no input.
-    products = SaturatingAdd(
-        products,
-        SaturatingMul(SaturatingMul(x.dims[0], w.elements), kTapOperations));
-    cost.operations = SaturatingAdd(
-        SaturatingMul(cost.operations,
-                      kElementCpuWeight + (half ? kHalfTypeCpuWeight : 0)),
-        products);
-    if (!own) {
-      AddInTurn(pace, args, x.dims[0], kImageOperations, cost);
-    }
-    return cost;
-  }
-  cost.operations = SaturatingAdd(cost.operations, products);
-  return cost;
-}
-
 absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
                                                  const PlanArgs& args) {
   const Dims& x = args.inputs[0].dims;
@@ -173,6 +133,73 @@ absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
     spec.pad_begin[first + i] = axis.pad_begin;
   }
   return spec;
+}
+
+// How many of that many products wait for an input that is beyond the caches
+// and in another line than the one before, as our own loops go.
+int64_t FarReads(const onednn::ConvolutionSpec& s, const TensorMeta& x,
+                 int64_t products) {
+  if (x.bytes <= kCachedBytes) return 0;
+  const int64_t plane = SaturatingMul(s.in[1], s.in[2]);
+  const struct {
+    int64_t times;
+    int64_t apart;  // in elements
+  } loops[] = {{s.out[2], s.stride[2]},
+               {s.out[1], SaturatingMul(s.stride[1], s.in[2])},
+               {s.out[0], SaturatingMul(s.stride[0], plane)},
+               {s.kernel[2], s.dilation[2]},
+               {s.kernel[1], SaturatingMul(s.dilation[1], s.in[2])},
+               {s.kernel[0], SaturatingMul(s.dilation[0], plane)},
+               {s.in_channels / s.groups, SaturatingMul(s.in[0], plane)}};
+  const auto bytes = static_cast<int64_t>(SizeOf(ComputeType(x.dtype)));
+  for (const auto& [times, apart] : loops) {
+    if (times <= 1) continue;
+    return SaturatingMul(apart, bytes) < kLineBytes ? products / times
+                                                    : products;
+  }
+  return products;
+}
+
+// The CPU lays inputs and outputs out anew, which takes as long as moving
+// elements, and computes in float what is a half type.
+NodeCost ConvCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
+  const TensorMeta& x = args.inputs[0];
+  const TensorMeta& w = args.inputs[1];
+  const TensorMeta& y = args.outputs[0];
+  NodeCost cost = LinearCost(node, pace, args);
+  const int64_t taps = w.dims[0] == 0 ? 0 : w.elements / w.dims[0];
+  int64_t products = SaturatingMul(
+      y.elements, taps > 0 || pace != Pace::kInTurn ? taps : kBiasOperations);
+  const bool half = ComputeType(x.dtype) != x.dtype;
+  for (int copies = half ? 2 : 1; copies > 0; --copies) {
+    for (const TensorMeta* meta : {&x, &w, &y}) {
+      cost.scratch_bytes =
+          SaturatingAdd(cost.scratch_bytes, FloatsAtMost(meta->elements));
+    }
+  }
+  if (pace == Pace::kInTurn) {
+    // Without the library; those of doubles whoever adds costs up weighs.
+    const bool own = args.once || x.dtype == DType::kDouble;
+    const absl::StatusOr<onednn::ConvolutionSpec> spec = MakeSpec(node, args);
+    const int64_t far = own && spec.ok() ? FarReads(*spec, x, products) : 0;
+    if (args.once && x.dtype != DType::kDouble) {
+      products = SaturatingMul(products, kOwnProductCpuWeight);
+    }
+    // Our own loops go over planes tap by tap, also where one meets no input.
+    products = SaturatingAdd(
+        products,
+        SaturatingMul(SaturatingMul(x.dims[0], w.elements), kTapOperations));
+    cost.operations = SaturatingAdd(
+        SaturatingMul(cost.operations,
+                      kElementCpuWeight + (half ? kHalfTypeCpuWeight : 0)),
+        SaturatingAdd(products, SaturatingMul(far, kFarReadOperations)));
+    if (!own) {
+      AddInTurn(pace, args, x.dims[0], kImageOperations, cost);
+    }
+    return cost;
+  }
+  cost.operations = SaturatingAdd(cost.operations, products);
+  return cost;
 }
 
 // Output positions t for which t * stride + offset lies in [0, size).

@@ -36,12 +36,10 @@ void AddInTurn(Pace pace, const PlanArgs& args, int64_t count,
 
 void AddStridedInTurn(Pace pace, const PlanArgs& args, const TensorMeta& from,
                       int64_t elements, int64_t stride, NodeCost& cost) {
-  constexpr int64_t kLineBytes = 64;
-  constexpr int64_t kStridedOperations = 20;
   const int64_t apart =
       SaturatingMul(std::abs(stride), static_cast<int64_t>(SizeOf(from.dtype)));
   if (apart < kLineBytes || from.bytes <= kCachedBytes) return;
-  AddInTurn(pace, args, elements, kStridedOperations, cost);
+  AddInTurn(pace, args, elements, kFarReadOperations, cost);
 }
 
 int64_t RowsOf(const TensorMeta& meta) {

@@ -68,8 +68,11 @@ WEIR_EXPORT void AddInTurn(Pace pace, const PlanArgs& args, int64_t count,
 // About 20 ns, for most rows.
 inline constexpr int64_t kRowOperations = 20;
 // A tensor of more bytes is in no cache: a thread waits for each element that
-// it reads where it has read no other close by.
+// it reads where it has read no other in the same line, as long as for so many
+// elements.
 inline constexpr size_t kCachedBytes = size_t{1} << 20;
+inline constexpr int64_t kLineBytes = 64;
+inline constexpr int64_t kFarReadOperations = 20;
 // The same for `elements` of `from` that lie `stride` elements apart.
 WEIR_EXPORT void AddStridedInTurn(Pace pace, const PlanArgs& args,
                                   const TensorMeta& from, int64_t elements,
