@@ -11,6 +11,7 @@
 // run, and for whoever has been told by one that the work is done.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -173,7 +174,9 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
 
   Step Next() override;
   absl::Status Wanted(Nanos now) const override;
-  Nanos deadline() const override { return request.deadline; }
+  Nanos deadline() const override {
+    return std::min(request.deadline, longest_in_line_);
+  }
   void Drop(absl::Status status) override;
 
   Step WaitForProducers();
@@ -253,10 +256,11 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Stage stage_ = Stage::kIdle;
-  LaneClaim claim_;           // while kLeased or kPreparing
-  uint64_t point_wait_ = 0;   // in the dispatcher
-  uint64_t lane_wait_ = 0;    // in the stream pool
-  size_t launches_ = 0;       // in the driver's queue, once launched
+  LaneClaim claim_;                      // while kLeased or kPreparing
+  uint64_t point_wait_ = 0;              // in the dispatcher
+  Nanos longest_in_line_ = kNoDeadline;  // while it is: for memory
+  uint64_t lane_wait_ = 0;               // in the stream pool
+  size_t launches_ = 0;                  // in the driver's queue, once launched
   size_t pace_launches_ = 0;  // ProgramRun's; 0: its thread may not wait
   bool waits_apart_ = false;  // its stream, for another one
   uint64_t number_ = 0;

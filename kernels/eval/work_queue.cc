@@ -151,6 +151,7 @@ void WorkQueue::Sweep() {
 uint64_t WorkQueue::Park(bool timed) {
   MutexLock lock(&mu_);
   timed_ = timed;
+  if (timed) earliest_ = std::min(earliest_, head_->deadline());
   return parked_ = ++last_wait_;
 }
 

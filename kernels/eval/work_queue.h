@@ -94,8 +94,9 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   // -- Of an item in Next.
 
   // It answers kWait, and waits until Resume or Take is told the number that
-  // this returns. What it waits for ends that at the item's deadline; where it
-  // does not (`timed`), the queue drops the item then.
+  // this returns. What it waits for ends that in time; where it does not
+  // (`timed`), the queue drops the item at its deadline, which may be an
+  // earlier one as long as it waits.
   uint64_t Park(bool timed = false);
   // That wait is over; the queue goes on through the executor. An error drops
   // the item. False, and nothing happens, if the item has gone meanwhile.

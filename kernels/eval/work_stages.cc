@@ -80,7 +80,11 @@ void Work::Start() {
 }
 
 absl::Status Work::Wanted(Nanos now) const {
-  return WantedBefore("it was launched", now);
+  WEIR_RETURN_IF_ERROR(WantedBefore("it was launched", now));
+  if (longest_in_line_ > now) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      "it stood in line for memory for longer than any work may wait; try "
+      "again later");
 }
 
 void Work::Drop(absl::Status status) { EndUnlaunched(std::move(status)); }
@@ -397,6 +401,7 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
   Engine& engine = context->engine();
   const std::shared_ptr<WorkQueue> queue = context->queue_;
   stage_ = Stage::kPreparing;
+  longest_in_line_ = WaitDeadline();
   const uint64_t wait = queue->Park(/*timed=*/true);
   auto prepare = [this, queue, wait, lane, grow] {
     if (queue->Take(wait)) Prepare(lane, grow);
@@ -412,6 +417,7 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
 // REQUIRES: lent to the caller. Nobody else touches the work or the lane.
 void Work::Prepare(Lane* lane, bool grow) {
   const std::shared_ptr<EvalContext> context = this->context();
+  longest_in_line_ = kNoDeadline;
   absl::Status status = StillWanted();
   if (status.ok() && grow) {
     status = memory_.Reserve(context->engine(), *lane, context->id());

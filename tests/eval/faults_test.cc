@@ -16,7 +16,8 @@ namespace {
 
 class Faults : public ::testing::Test {
  protected:
-  Faults() : registry_(MakeOpRegistry()) {
+  explicit Faults(absl::Duration max_wait = absl::Seconds(60))
+      : registry_(MakeOpRegistry()) {
     auto device = std::make_unique<FaultInjectingDevice>(
         MakeCpuDevice({.cpu_threads = 2}));
     device_ = device.get();
@@ -25,6 +26,7 @@ class Faults : public ::testing::Test {
     options.streams.max = 2;
     options.pinned_bytes = size_t{1} << 20;
     options.tensor_bytes = size_t{1} << 20;
+    options.max_wait = max_wait;
     auto engine = Engine::Create(std::move(device), registry_.get(), options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
@@ -140,6 +142,37 @@ TEST_F(Faults, AWorkThatStandsInLineForMemoryEndsWhenNobodyWantsIt) {
   EXPECT_EQ(busy.Done(), absl::OkStatus());
   EXPECT_TRUE(testing::Eventually(
       [&] { return engine_->streams().stats().leased == 0; }));
+}
+
+class ShortWaits : public Faults {
+ protected:
+  ShortWaits() : Faults(absl::Milliseconds(500)) {}
+};
+
+// As every wait does, if the caller has no deadline.
+TEST_F(ShortWaits, AWorkStandsInLineForMemoryOnlySoLong) {
+  device_->set_allocation_waits();
+  const std::vector<float> values(20'000, 1.0f);
+  WatchedWork busy, waits;
+  std::vector<Activation> activations;
+  auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
+  for (WatchedWork* watched : {&busy, &waits}) {
+    watched->request().program = program_;
+    watched->request().inputs = {Floats(values)};
+    activations.push_back(
+        *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId()));
+    activations.back().Submit(watched->work.get(), &watched->waiter);
+    if (watched == &busy) hold.WaitUntilHeld();
+  }
+  EXPECT_TRUE(testing::Eventually([&] { return waits.work->done(); }));
+  EXPECT_FALSE(busy.work->done());
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return engine_->streams().stats().leased == 1; }));
+  hold.Release();
+  EXPECT_EQ(waits.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(waits.Done().message().find("for memory"), std::string::npos)
+      << waits.Done();
+  EXPECT_EQ(busy.Done(), absl::OkStatus());
 }
 
 // Memory that takes long to free is freed by no thread that submits works or
