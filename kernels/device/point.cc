@@ -331,6 +331,11 @@ size_t Timeline::waits() const {
   return wait_keys_.size();
 }
 
+size_t Timeline::failures() const {
+  MutexLock lock(&mu_);
+  return failed_values_.size() + failed_ahead_.size();
+}
+
 void Timeline::RunDueWaiters() {
   std::vector<std::pair<Continuation, absl::Status>> due;
   {

@@ -114,6 +114,9 @@ class WEIR_EXPORT Timeline {
 
   // Continuations that wait.
   size_t waits() const;
+  // Single values that are known to have failed, reached or not, but for those
+  // that only their holders keep.
+  size_t failures() const;
 
  private:
   friend class HeldPoint;

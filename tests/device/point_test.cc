@@ -251,9 +251,11 @@ TEST(TimelineTest, FailuresAheadDoNotSpoilWhatIsReached) {
   ASSERT_TRUE(timeline.Advance(1, absl::DataLossError("first")).ok());
   EXPECT_EQ(timeline.Outcome(1), absl::DataLossError("first"));
   EXPECT_EQ(timeline.Outcome(3), absl::InternalError("ahead"));
+  EXPECT_EQ(timeline.failures(), 1999u);
   for (uint64_t value = 2; value < 2000; ++value) {
     ASSERT_TRUE(timeline.Advance(value, absl::InternalError("ahead")).ok());
   }
+  EXPECT_EQ(timeline.failures(), 1024u) << "no more are kept once reached";
   ASSERT_TRUE(timeline.Advance(2000).ok());
   EXPECT_EQ(timeline.Outcome(1999), absl::InternalError("ahead"));
   EXPECT_EQ(timeline.Outcome(2000), absl::OkStatus());
