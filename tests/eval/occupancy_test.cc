@@ -44,8 +44,9 @@ TEST_P(ContextOccupancy, QueuedHandlersEnterInOrder) {
   Activation holder = Enter(context);
   std::vector<int> order;
   std::vector<Activation> held;
+  const HandlerId handlers[] = {NewHandlerId(), NewHandlerId(), NewHandlerId()};
   for (int i = 0; i < 3; ++i) {
-    context->EnterQueued(NewHandlerId(), kNoDeadline,
+    context->EnterQueued(handlers[i], kNoDeadline,
                          [&, i](absl::StatusOr<Activation> entered) {
                            ASSERT_TRUE(entered.ok());
                            order.push_back(i);
@@ -55,6 +56,8 @@ TEST_P(ContextOccupancy, QueuedHandlersEnterInOrder) {
   EXPECT_TRUE(order.empty());
   holder.Leave();
   ASSERT_EQ(order, std::vector<int>({0}));
+  EXPECT_EQ(context->owner(), handlers[0]);
+  EXPECT_TRUE(absl::IsAborted(context->Enter(NewHandlerId()).status()));
   Activation next = std::move(held[0]);
   next.Leave();
   ASSERT_EQ(order, std::vector<int>({0, 1}));

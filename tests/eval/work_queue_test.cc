@@ -156,6 +156,16 @@ TEST_F(WorkQueueTest, ADeadlineActsBehindAWait) {
   EXPECT_THAT(log_, ElementsAre("a", "b DEADLINE_EXCEEDED", "a", "c"));
 }
 
+TEST_F(WorkQueueTest, ADeadlineGoesWithTheLastItem) {
+  a_.until = NowNanos() + 3'600'000'000'000;
+  a_.next = [] { return QueueItem::Step::kBlocked; };
+  Add(a_);
+  executor_.RunAll();
+  EXPECT_EQ(timers_.pending(), 1u);
+  queue_->Remove(&a_);
+  EXPECT_EQ(timers_.pending(), 0u);
+}
+
 TEST_F(WorkQueueTest, ADeadlineActsOnOneThatIsBlocked) {
   a_.next = [] { return QueueItem::Step::kBlocked; };
   a_.until = NowNanos() + 1'000'000;
