@@ -16,14 +16,6 @@
 
 namespace weir {
 
-// The calling thread's stripe, the same for its whole life.
-inline size_t ThreadStripe() {
-  static Atomic<size_t> next{0};
-  static thread_local const size_t stripe =
-      next.fetch_add(1, std::memory_order_relaxed);
-  return stripe;
-}
-
 template <typename T>
 class StripedSnapshot {
  public:
@@ -73,7 +65,7 @@ class StripedSnapshot {
   class Look {
    public:
     explicit Look(const StripedSnapshot& snapshot)
-        : readers_(snapshot.stripes_[ThreadStripe() % kStripes]
+        : readers_(snapshot.stripes_[ThreadNumber() % kStripes]
                        .readers[snapshot.phase_.load()]) {
       readers_.fetch_add(1);
     }

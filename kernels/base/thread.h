@@ -5,7 +5,9 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -35,6 +37,15 @@ class Thread {
 
 using ThreadId = std::thread::id;  // of no thread, if it is default constructed
 inline ThreadId ThisThread() { return std::this_thread::get_id(); }
+
+// The calling thread's, the same for its whole life: to spread threads over a
+// few places.
+inline size_t ThreadNumber() {
+  static std::atomic<size_t> next{0};
+  thread_local const size_t number =
+      next.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
 
 inline void SleepFor(Nanos time) {
   std::this_thread::sleep_for(std::chrono::nanoseconds(time));

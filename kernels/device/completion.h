@@ -18,7 +18,6 @@
 // tested with no device at all.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,12 +45,12 @@ class OverdueAsker;
 // clears a slot's fault before the slot's next work.
 struct CompletionRecord {
   static constexpr uint64_t kSlots = Stream::kMaxUnfinished;
-  alignas(64) std::atomic<uint64_t> sequence;  // the newest work done
+  alignas(64) Atomic<uint64_t> sequence;  // the newest work done
   // The newest mark passed: places between a long work's launches, numbered by
   // the stream.
-  std::atomic<uint64_t> mark;
+  Atomic<uint64_t> mark;
   struct alignas(16) Slot {
-    std::atomic<uint64_t> fault;  // FaultSlot::word of that work
+    Atomic<uint64_t> fault;  // FaultSlot::word of that work
   } slots[kSlots];
 };
 

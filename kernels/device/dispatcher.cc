@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/device.h"
 
@@ -152,7 +153,9 @@ void Dispatcher::Parked::Finish(absl::Status status) {
   if (timer != 0) state_->timers->Cancel(timer);
   if (!status.ok()) {
     for (const Wait& wait : waits) {
-      if (auto timeline = wait.timeline.lock()) timeline->CancelWait(wait.id);
+      if (const auto timeline = HoldIfThere(wait.timeline)) {
+        timeline->CancelWait(wait.id);
+      }
     }
   }
   {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/thread.h"
 #include "kernels/device/device.h"
@@ -60,7 +61,7 @@ void StreamLease::MarkSuspect() {
 void StreamPool::State::FailWaitersWhenPoisoned() {
   lost_ = device_->health().OnPoisoned(
       [weak = weak_from_this()](const absl::Status&) {
-        if (auto state = weak.lock()) {
+        if (auto state = HoldIfThere(weak)) {
           state->FailWaiters(state->device_->health().status());
         }
       });

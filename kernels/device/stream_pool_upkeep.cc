@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
 #include "kernels/device/stream_pool_state.h"
@@ -181,14 +182,14 @@ void StreamPool::State::ArmTrimTimer() {
   if (due == kNoDeadline) return;
   trim_armed_.store(true);
   trim_timer_ = timers_->Add(due, [weak = weak_from_this()] {
-    const auto self = weak.lock();
+    const auto self = HoldIfThere(weak);
     if (self == nullptr) return;
     if (self->options_.run_slow == nullptr) {
       self->TrimExpired();
       return;
     }
     self->options_.run_slow([weak] {
-      if (auto self = weak.lock()) self->TrimExpired();
+      if (auto self = HoldIfThere(weak)) self->TrimExpired();
     });
   });
 }

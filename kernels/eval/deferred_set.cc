@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "kernels/base/holders.h"
 #include "kernels/eval/eval_context.h"
 
 namespace weir {
@@ -148,7 +149,7 @@ void DeferredSet::GiveUpUnwanted() {
 
 void DeferredSet::SetTimer(Nanos at) {
   timer_.Set(at, [set = weak_from_this()] {
-    if (const std::shared_ptr<DeferredSet> self = set.lock()) {
+    if (const std::shared_ptr<DeferredSet> self = HoldIfThere(set)) {
       self->TimerFired();
     }
   });

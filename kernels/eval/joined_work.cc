@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/holders.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 
@@ -130,7 +131,7 @@ JoinedWork::JoinedWork(Members members)
   }
   for (size_t i = 0; i < members_.size(); ++i) {
     // The members' list and the readers among them hold it; who else?
-    const bool held = members_[i].use_count() > 1 + readers[i];
+    const bool held = HeldByOthers(members_[i], 1 + readers[i]);
     for (const OutputWish wish : members_[i]->request.outputs) {
       parts_[i].wanted.push_back(held && wish == OutputWish::kKeep);
     }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/joined_work.h"
@@ -22,7 +23,7 @@ void Work::Cancel() {
   {
     MutexLock lock(&mu_);
     context = context_;
-    deferred_in = deferred_in_.lock();
+    deferred_in = HoldIfThere(deferred_in_);
     cache_wait = std::exchange(cache_wait_, 0);
   }
   if (deferred_in != nullptr) deferred_in->Sweep();

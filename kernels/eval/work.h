@@ -26,6 +26,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/export.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/pinned_pool.h"
 #include "kernels/eval/eval_mode.h"
@@ -230,7 +231,7 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // Deferred, and nobody waits for it or for what it makes. REQUIRES: the
   // caller holds it, once.
   bool IsUnread(const std::shared_ptr<Work>& holder) const {
-    return holder.use_count() == 1 && deferred_end_.use_count() == 1 &&
+    return !HeldByOthers(holder) && !HeldByOthers(deferred_end_) &&
            request.signal.empty();
   }
   bool AnyCancelled() const;  // it, or a work that is joined in it

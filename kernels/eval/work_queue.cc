@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/holders.h"
+
 namespace weir {
 
 std::shared_ptr<WorkQueue> WorkQueue::Create(Executor* executor,
@@ -206,7 +208,7 @@ void WorkQueue::SetTimer() {
   const bool is_told = head_->lent_ || (parked_ != 0 && !timed_);
   if (is_told && head_ == tail_) return;
   timer_.Set(earliest_, [queue = weak_from_this()] {
-    if (const std::shared_ptr<WorkQueue> self = queue.lock()) {
+    if (const std::shared_ptr<WorkQueue> self = HoldIfThere(queue)) {
       self->TimerFired();
     }
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/wait_limits.h"
 
@@ -65,7 +66,7 @@ absl::StatusOr<CompileQueue::WaitId> CompileQueue::Admit(
   waiter.timer =
       EndWaitLater(*timers_, deadline, options_.max_wait,
                    [weak = weak_from_this(), id](absl::Status status) {
-                     const auto alive = weak.lock();
+                     const auto alive = HoldIfThere(weak);
                      if (alive != nullptr) alive->Leave(id, std::move(status));
                    });
   waits_[id] = arrival;

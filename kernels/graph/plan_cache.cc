@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "kernels/base/holders.h"
 #include "kernels/graph/node_inference.h"
 
 namespace weir {
@@ -125,7 +126,7 @@ bool PlanCache::DropIdle() {
   auto entries = std::make_shared<Entries>(*entries_.Load());
   auto oldest = entries->end();
   for (auto it = entries->begin(); it != entries->end(); ++it) {
-    if ((*it)->plan.use_count() > 1) continue;
+    if (HeldByOthers((*it)->plan)) continue;
     if (oldest == entries->end() ||
         (*it)->used.load(std::memory_order_relaxed) <
             (*oldest)->used.load(std::memory_order_relaxed)) {
@@ -144,7 +145,7 @@ PlanCache::Use PlanCache::use() const {
     Use use;
     use.plans = entries.size();
     for (const auto& entry : entries) {
-      if (entry->plan.use_count() > 1) use.held = true;
+      if (HeldByOthers(entry->plan)) use.held = true;
     }
     return use;
   });

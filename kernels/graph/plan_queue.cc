@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/holders.h"
 #include "kernels/graph/wait_limits.h"
 
 namespace weir {
@@ -41,7 +42,7 @@ PlanQueue::WaitId PlanQueue::Make(std::shared_ptr<const Program> program,
       planning->timer =
           EndWaitLater(*timers_, deadline, options_.max_wait,
                        [weak = weak_from_this(), id](absl::Status status) {
-                         const auto alive = weak.lock();
+                         const auto alive = HoldIfThere(weak);
                          if (alive != nullptr)
                            alive->Leave(id, std::move(status));
                        });

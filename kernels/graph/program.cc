@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/atomic.h"
 #include "kernels/base/fingerprint.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/outline_steps.h"
 #include "kernels/graph/plan_cache.h"
@@ -258,7 +259,7 @@ size_t Program::held_bytes() const { return impl_->core->account->bytes(); }
 bool Program::has_plans_in_use() const {
   const PlanCache::Use cached = impl_->plans.use();
   return cached.held ||
-         static_cast<size_t>(impl_->core.use_count()) > 1 + cached.plans;
+         HeldByOthers(impl_->core, static_cast<long>(1 + cached.plans));
 }
 
 size_t Program::packed_constants() const { return impl_->core->packed.made(); }

@@ -8,6 +8,7 @@
 
 #include "kernels/base/atomic.h"
 #include "kernels/base/fingerprint.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/keyed_hash.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
@@ -163,7 +164,7 @@ std::shared_ptr<const Program> ProgramCache::State::Find(uint64_t hash,
       });
   if (large != nullptr && Equal(*large->key, key)) program = large->program;
   if (program != nullptr) {
-    counters[ThreadStripe() % kCounterStripes].hits.fetch_add(
+    counters[ThreadNumber() % kCounterStripes].hits.fetch_add(
         1, std::memory_order_relaxed);
   }
   return program;
@@ -210,7 +211,7 @@ bool ProgramCache::State::HasRoom(size_t key_bytes) const {
 }
 
 bool ProgramCache::State::Idle(const Entry& entry) {
-  return entry.program.use_count() == 1 && !entry.program->has_plans_in_use();
+  return !HeldByOthers(entry.program) && !entry.program->has_plans_in_use();
 }
 
 std::vector<std::shared_ptr<Entry>> ProgramCache::State::ByAge() const {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/holders.h"
 
 namespace weir {
 
@@ -47,7 +48,7 @@ void ProgramRoom::Trim() {
     // What is dropped on this thread ends here and now, so that the count is
     // right each time.
     while (room->exceeded()) {
-      const std::shared_ptr<Keeper> keeper = room->keeper_.lock();
+      const std::shared_ptr<Keeper> keeper = HoldIfThere(room->keeper_);
       if (keeper == nullptr || !keeper->DropIdle()) return;
     }
   };

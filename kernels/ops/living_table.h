@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/holders.h"
 #include "kernels/base/mutex.h"
 
 namespace weir {
@@ -26,7 +27,7 @@ class LivingTable {
   std::shared_ptr<const Made> Find(const LivingKey& shape) {
     MutexLock lock(&mu_);
     const auto found = living_.find(shape);
-    return found == living_.end() ? nullptr : found->second.lock();
+    return found == living_.end() ? nullptr : HoldIfThere(found->second);
   }
 
   // Another's, if one was as quick.
@@ -38,7 +39,7 @@ class LivingTable {
                                      });
     MutexLock lock(&mu_);
     std::weak_ptr<const Made>& entry = living_[shape];
-    if (auto theirs = entry.lock()) return theirs;
+    if (auto theirs = HoldIfThere(entry)) return theirs;
     entry = ours;
     return ours;
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/alignment.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/device/device.h"
 
@@ -25,7 +26,7 @@ absl::StatusOr<std::shared_ptr<const std::byte>> PackedConstants::Get(
   MutexLock lock(&mu_);
   auto& forms = copies_[constant];
   if (const auto it = forms.find(form); it != forms.end()) {
-    if (auto copy = it->second.lock()) return copy;
+    if (auto copy = HoldIfThere(it->second)) return copy;
   }
   for (auto it = forms.begin(); it != forms.end();) {
     it = it->second.expired() ? forms.erase(it) : std::next(it);

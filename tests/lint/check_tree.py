@@ -81,6 +81,10 @@ KIND_ALLOWED = (
     "server/services/kserve_info.cc",
     "tests/")
 
+# Who holds an object, which the simulation has to see.
+HOLDERS = re.compile(r"\buse_count\(|\bweak\w*\.lock\(")
+HOLDERS_ALLOWED = ("kernels/base/holders.h", "kernels/device/cuda/")
+
 # A flag of the server's, which kernels do not know: whoever sets a bound says
 # what errors call it.
 FLAG = re.compile(r"(?<![\w-])--[a-z]+(-[a-z]+)+\b")
@@ -213,6 +217,9 @@ def check_text(path, lines):
         if KIND.search(code) and not path.startswith(KIND_ALLOWED):
             yield number, ("what differs from device to device is a property "
                            "of the device, not of its kind")
+        if (path.startswith("kernels/") and HOLDERS.search(code)
+                and not path.startswith(HOLDERS_ALLOWED)):
+            yield number, "ask who holds it by kernels/base/holders.h"
 
 
 def asked_for(root):

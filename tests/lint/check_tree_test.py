@@ -125,6 +125,15 @@ class CheckTreeTest(unittest.TestCase):
         self.accepts("kernels/graph/compiler.cc", "// DeviceKind::kCpu\n")
         self.accepts("kernels/graph/compiler.cc", "DeviceKind kind = here;\n")
 
+    def test_kernels_ask_in_one_place_who_holds_an_object(self):
+        for asked in ("if (plan.use_count() > 1) return;\n",
+                      "auto self = weak.lock();\n",
+                      "auto self = weak_self.lock();\n"):
+            self.refuses("kernels/graph/plan_cache.cc", asked, "holders.h")
+            self.accepts("kernels/base/holders.h", "#pragma once\n" + asked)
+            self.accepts("server/server.cc", asked)
+        self.accepts("kernels/graph/plan_cache.cc", "mu_.lock();\n")
+
     def test_client_never_includes_kernels(self):
         self.accepts("client/cpp/client.cc",
                      '#include "proto/weir/v1/evaluator.grpc.pb.h"\n')

@@ -17,8 +17,7 @@ void Print(const char* text) {
 
 void Report(int number) {
   Print("\nthe run crashed\n");
-  Print(RunningNow());
-  Print("\n");
+  DescribeRun(Print);
   signal(number, SIG_DFL);
   raise(number);
 }

@@ -4,19 +4,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/sim/heap.h"
+#include "tests/sim/search.h"
+#include "tests/sim/sharing.h"
 
 namespace weir::sim {
 namespace {
-
-// Of the run that is on, for a crash.
-std::string running_now;
 
 uint64_t Next(uint64_t& state) {
   uint64_t x = state += 0x9e3779b97f4a7c15;
@@ -25,47 +23,46 @@ uint64_t Next(uint64_t& state) {
   return x ^ (x >> 31);
 }
 
-// Choices as text: those that are not 0, each with how many lie before it.
-std::string ToText(const std::vector<size_t>& choices) {
+// "12:1,30.2:3": at step 12 the option 1, at the third place of step 30 the
+// option 3.
+std::string ToText(const std::vector<Turn>& turns) {
   std::string text;
-  size_t zeros = 0;
-  for (const size_t choice : choices) {
-    if (choice == 0) {
-      ++zeros;
-      continue;
-    }
-    absl::StrAppend(&text, text.empty() ? "" : ",", zeros, ":", choice);
-    zeros = 0;
+  for (const Turn& turn : turns) {
+    absl::StrAppend(&text, text.empty() ? "" : ",", turn.step);
+    if (turn.of_step > 0) absl::StrAppend(&text, ".", turn.of_step);
+    absl::StrAppend(&text, ":", turn.choice);
   }
   return text.empty() ? "0:0" : text;
 }
 
-std::vector<size_t> FromText(const std::string& text) {
-  std::vector<size_t> choices;
+std::vector<Turn> FromText(const std::string& text) {
+  std::vector<Turn> turns;
   for (const auto& part : absl::StrSplit(text, ',')) {
-    const std::pair<std::string, std::string> pair =
-        absl::StrSplit(part, absl::MaxSplits(':', 1));
-    uint64_t zeros = 0;
-    uint64_t choice = 0;
-    if (!absl::SimpleAtoi(pair.first, &zeros) ||
-        !absl::SimpleAtoi(pair.second, &choice)) {
+    const std::vector<std::string> numbers =
+        absl::StrSplit(part, absl::ByAnyChar(":."));
+    Turn turn;
+    if (numbers.size() < 2 || numbers.size() > 3 ||
+        !absl::SimpleAtoi(numbers.front(), &turn.step) ||
+        !absl::SimpleAtoi(numbers.back(), &turn.choice) ||
+        (numbers.size() == 3 && !absl::SimpleAtoi(numbers[1], &turn.of_step))) {
       std::fprintf(stderr, "--replay: cannot read '%s'\n", text.c_str());
       std::exit(2);
     }
-    choices.insert(choices.end(), zeros, 0);
-    choices.push_back(choice);
+    turns.push_back(turn);
   }
-  return choices;
+  return turns;
 }
 
 class Replayed final : public Chooser {
  public:
-  explicit Replayed(std::vector<size_t> choices)
-      : choices_(std::move(choices)) {}
+  explicit Replayed(std::vector<Turn> turns) : turns_(std::move(turns)) {}
 
   size_t Choose(const ChoicePoint& point) override {
-    const size_t choice = at_ < choices_.size() ? choices_[at_] : 0;
-    ++at_;
+    if (at_ == turns_.size() || turns_[at_].step != point.step ||
+        turns_[at_].of_step != point.of_step) {
+      return 0;
+    }
+    const size_t choice = turns_[at_++].choice;
     if (choice >= point.options.size()) {
       Fail(absl::StrCat("choice ", at_, " of the replay is ", choice, " of ",
                         point.options.size()));
@@ -74,101 +71,8 @@ class Replayed final : public Chooser {
   }
 
  private:
-  const std::vector<size_t> choices_;
+  const std::vector<Turn> turns_;
   size_t at_ = 0;
-};
-
-class Systematic final : public Chooser {
- public:
-  explicit Systematic(int max_preemptions)
-      : max_preemptions_(max_preemptions) {}
-
-  void BeginRun() {
-    depth_ = 0;
-    left_ = max_preemptions_;
-    merged_ = false;
-  }
-
-  size_t Choose(const ChoicePoint& point) override {
-    if (merged_) return 0;
-    if (depth_ == path_.size()) {
-      if (!point.is_value && !IsNew(point)) {
-        merged_ = true;
-        ++merged_runs_;
-        return 0;
-      }
-      Node node;
-      node.options = point.options.size();
-      node.left = left_;
-      node.continues = !point.is_value && point.continues;
-      node.clock = !point.is_value && point.options.size() > 1 &&
-                   point.options.back() == ChoicePoint::kClock;
-      path_.push_back(node);
-    }
-    const Node& node = path_[depth_++];
-    if (node.options != point.options.size()) {
-      Fail("the scenario is not deterministic: other choices than before");
-    }
-    left_ = node.left - Cost(node, node.chosen);
-    return node.chosen;
-  }
-
-  // False: there is no other order.
-  bool NextRun() {
-    while (!path_.empty()) {
-      Node& node = path_.back();
-      while (++node.chosen < node.options) {
-        if (Cost(node, node.chosen) <= node.left) return true;
-      }
-      path_.pop_back();
-    }
-    return false;
-  }
-
-  std::vector<size_t> choices() const {
-    std::vector<size_t> choices;
-    for (const Node& node : path_) choices.push_back(node.chosen);
-    return choices;
-  }
-  uint64_t states() const { return seen_.size(); }
-  uint64_t merged_runs() const { return merged_runs_; }
-
- private:
-  struct Node {
-    size_t options = 0;
-    size_t chosen = 0;
-    int left = 0;
-    bool continues = false;
-    bool clock = false;  // the last option is that time goes on
-  };
-
-  static int Cost(const Node& node, size_t chosen) {
-    if (chosen == 0) return 0;
-    if (node.continues) return 1;
-    return node.clock && chosen + 1 == node.options ? 1 : 0;
-  }
-
-  bool IsNew(const ChoicePoint& point) {
-    // Who runs already matters to what is left of the bound alone.
-    uint64_t key = point.state;
-    if (max_preemptions_ != kAnyPreemptions && point.continues) {
-      key ^= (static_cast<uint64_t>(point.running) + 1) * 0x9e3779b97f4a7c15;
-    }
-    const int left = max_preemptions_ == kAnyPreemptions ? 0 : left_;
-    const auto [it, added] = seen_.try_emplace(key, left);
-    if (added) return true;
-    if (it->second >= left) return false;
-    it->second = left;
-    return true;
-  }
-
-  const int max_preemptions_;
-  std::vector<Node> path_;
-  size_t depth_ = 0;
-  int left_ = 0;
-  bool merged_ = false;
-  uint64_t merged_runs_ = 0;
-  std::unordered_map<uint64_t, int> seen_;  // and what was left
 };
 
 class AtRandom final : public Chooser {
@@ -238,6 +142,14 @@ class AtRandom final : public Chooser {
   int64_t lowest_ = 0;
 };
 
+// The run that is on, for a crash.
+struct {
+  const Scenario* scenario = nullptr;
+  const Search* search = nullptr;
+  uint64_t seed = 0;
+  std::string replay;
+} now_running;
+
 // One run, with its memory looked after.
 struct Execution {
   Outcome outcome;
@@ -245,10 +157,12 @@ struct Execution {
 };
 
 Execution RunOnce(Scheduler& scheduler, const Scenario& scenario,
-                  Chooser& chooser, Exploration& result) {
+                  Chooser& chooser, Exploration& result,
+                  Sharing* sharing = nullptr, Places places = Places::kAll) {
   Execution run;
   Heap heap;
-  run.outcome = scheduler.Run(scenario.body, chooser, scenario.limits);
+  run.outcome =
+      scheduler.Run(scenario.body, chooser, scenario.limits, sharing, places);
   if (run.outcome.ok()) run.outcome.failure = heap.End(&run.leaked);
   ++result.executions;
   result.steps += run.outcome.steps;
@@ -256,26 +170,33 @@ Execution RunOnce(Scheduler& scheduler, const Scenario& scenario,
   return run;
 }
 
-std::string ReplayCommand(const Scenario& scenario, const std::string& how) {
-  return absl::StrCat("replay: build/test-bin/sim --scenario=", scenario.name,
-                      " ", how, " --trace");
+std::string SeedOption(uint64_t seed) {
+  return absl::StrCat("--replay-seed=", seed);
 }
 
 void ReportFailure(const Scenario& scenario, const std::string& how,
                    std::string failure, Exploration& result) {
   result.replay = how;
   result.failure =
-      absl::StrCat(std::move(failure), ReplayCommand(scenario, how));
+      absl::StrCat(std::move(failure),
+                   "replay: build/test-bin/sim --scenario=", scenario.name, " ",
+                   how, " --trace");
 }
 
 // What a scenario makes once and keeps, in whatever static variables, is made
-// by now.
+// by then.
+void MakeWhatIsKept(Scheduler& scheduler, const Scenario& scenario) {
+  Replayed nothing({});
+  const Heap heap;
+  scheduler.Run(scenario.body, nothing, scenario.limits);
+}
+
 bool WarmUp(Scheduler& scheduler, const Scenario& scenario,
             Exploration& result) {
   const std::string how = "--replay=0:0";
-  running_now = ReplayCommand(scenario, how);
+  now_running = {&scenario, nullptr, 0, how};
+  MakeWhatIsKept(scheduler, scenario);
   Replayed nothing({});
-  scheduler.Run(scenario.body, nothing, scenario.limits);
   Exploration uncounted;
   const Outcome outcome =
       RunOnce(scheduler, scenario, nothing, uncounted).outcome;
@@ -288,9 +209,8 @@ Exploration ReplayWith(const Scenario& scenario, const std::string& how,
                        const std::function<std::unique_ptr<Chooser>()>& make) {
   Exploration result;
   Scheduler scheduler;
-  Replayed nothing({});
-  scheduler.Run(scenario.body, nothing, scenario.limits);
-  running_now = ReplayCommand(scenario, how);
+  MakeWhatIsKept(scheduler, scenario);
+  now_running = {&scenario, nullptr, 0, how};
   const std::unique_ptr<Chooser> chooser = make();
   scheduler.set_trace(trace);
   result.failure =
@@ -324,41 +244,124 @@ bool MayGoOn(const Scenario& scenario, const Execution& run,
   return false;
 }
 
+// One run by its seed; false if it is to be the last.
+bool RunSeed(Scheduler& scheduler, const Scenario& scenario, uint64_t seed,
+             Exploration& result, Sharing* sharing = nullptr) {
+  now_running = {&scenario, nullptr, seed, ""};
+  AtRandom chooser(seed);
+  const Execution run = RunOnce(scheduler, scenario, chooser, result, sharing);
+  return run.outcome.ok() || MayGoOn(scenario, run, SeedOption(seed),
+                                     std::make_unique<AtRandom>(seed), result);
+}
+
+// What most orders show to be shared is known before the search, which begins
+// anew for each that it finds.
+constexpr uint64_t kRunsWithoutNews = 20;
+constexpr uint64_t kMostRunsBefore = 1000;
+
+bool LearnWhatIsShared(Scheduler& scheduler, const Scenario& scenario,
+                       Sharing& sharing, Exploration& result) {
+  uint64_t without = 0;
+  for (uint64_t seed = 1; seed <= kMostRunsBefore && without < kRunsWithoutNews;
+       ++seed) {
+    if (!RunSeed(scheduler, scenario, seed, result, &sharing)) return false;
+    without = sharing.learned() ? 0 : without + 1;
+  }
+  return true;
+}
+
 }  // namespace
 
-const char* RunningNow() { return running_now.c_str(); }
+void DescribeRun(void (*print)(const char* text)) {
+  if (now_running.scenario == nullptr) return;
+  print("replay: build/test-bin/sim --scenario=");
+  print(now_running.scenario->name.c_str());
+  print(" ");
+  if (now_running.search != nullptr) {
+    print("--replay=");
+    print(ToText(now_running.search->turns()).c_str());
+  } else if (now_running.seed != 0) {
+    print(SeedOption(now_running.seed).c_str());
+  } else {
+    print(now_running.replay.c_str());
+  }
+  print(" --trace\n");
+}
 
 std::string Exploration::Summary() const {
   return absl::StrCat(
-      executions, " runs, ", steps, " steps, ", choices, " choices, ", states,
-      " states, ", merged, " merged",
+      executions, " runs, ", steps, " steps, ", choices, " choices",
+      states == 0 ? ""
+                  : absl::StrCat(", ", shared, " kinds of objects shared, ",
+                                 states, " states, ", merged, " merged"),
       kept == 0 ? "" : absl::StrCat(", ", kept, " leaks that were no leaks"),
       complete ? ", every order seen" : "");
 }
 
 Exploration ExploreAll(const Scenario& scenario, int max_preemptions,
-                       uint64_t max_steps) {
+                       uint64_t max_steps, bool reduces) {
   Exploration result;
   Scheduler scheduler;
-  if (!WarmUp(scheduler, scenario, result)) return result;
-  Systematic search(max_preemptions);
+  Sharing sharing;
+  if (!WarmUp(scheduler, scenario, result) ||
+      !LearnWhatIsShared(scheduler, scenario, sharing, result)) {
+    return result;
+  }
+  auto search = std::make_unique<Search>(max_preemptions, &sharing, reduces);
   do {
-    running_now = ReplayCommand(
-        scenario, absl::StrCat("--replay=", ToText(search.choices())));
-    search.BeginRun();
-    const Execution run = RunOnce(scheduler, scenario, search, result);
+    now_running = {&scenario, search.get(), 0, ""};
+    search->BeginRun();
+    const Execution run = RunOnce(scheduler, scenario, *search, result,
+                                  &sharing, Places::kShared);
     if (!run.outcome.ok()) {
-      const std::vector<size_t> choices = search.choices();
-      if (!MayGoOn(scenario, run, absl::StrCat("--replay=", ToText(choices)),
-                   std::make_unique<Replayed>(choices), result)) {
+      const std::vector<Turn> turns = search->turns();
+      if (!MayGoOn(scenario, run, absl::StrCat("--replay=", ToText(turns)),
+                   std::make_unique<Replayed>(turns), result)) {
         break;
       }
     }
-    result.complete = !search.NextRun();
+    if (search->doubts() && !sharing.learned()) {
+      ReportFailure(
+          scenario, absl::StrCat("--replay=", ToText(search->turns())),
+          "the scenario is not deterministic: what a thread does is decided "
+          "by something else than what it has seen\n",
+          result);
+      break;
+    }
+    if (sharing.learned()) {
+      search = std::make_unique<Search>(max_preemptions, &sharing, reduces);
+      continue;
+    }
+    result.complete = !search->NextRun();
   } while (!result.complete && result.steps + result.executions < max_steps);
-  result.states = search.states();
-  result.merged = search.merged_runs();
+  now_running = {};
+  result.states = search->states();
+  result.merged = search->merged();
+  result.shared = sharing.size();
   return result;
+}
+
+std::string Deepening::Summary() const {
+  return absl::StrCat(
+      preemptions < 0 ? "begun"
+      : preemptions == kAnyPreemptions
+          ? "all"
+          : absl::StrCat("all with ", preemptions, " preemption(s)"),
+      "; ", last.Summary());
+}
+
+Deepening ExploreMore(const Scenario& scenario, uint64_t max_steps,
+                      bool reduces) {
+  Deepening deepening;
+  uint64_t steps = 0;
+  for (const int preemptions : {0, 1, 2, 3, kAnyPreemptions}) {
+    deepening.last = ExploreAll(scenario, preemptions, max_steps, reduces);
+    deepening.last.steps += steps;
+    steps = deepening.last.steps;
+    if (!deepening.last.complete) break;
+    deepening.preemptions = preemptions;
+  }
+  return deepening;
 }
 
 Exploration ExploreAtRandom(const Scenario& scenario, uint64_t seed,
@@ -366,17 +369,11 @@ Exploration ExploreAtRandom(const Scenario& scenario, uint64_t seed,
   Exploration result;
   Scheduler scheduler;
   if (!WarmUp(scheduler, scenario, result)) return result;
-  for (; result.steps + result.executions < max_steps; ++seed) {
-    const std::string how = absl::StrCat("--replay-seed=", seed);
-    running_now = ReplayCommand(scenario, how);
-    AtRandom chooser(seed);
-    const Execution run = RunOnce(scheduler, scenario, chooser, result);
-    if (!run.outcome.ok() &&
-        !MayGoOn(scenario, run, how, std::make_unique<AtRandom>(seed),
-                 result)) {
-      break;
-    }
+  while (result.steps + result.executions < max_steps &&
+         RunSeed(scheduler, scenario, seed, result)) {
+    ++seed;
   }
+  now_running = {};
   return result;
 }
 
@@ -388,7 +385,7 @@ Exploration Replay(const Scenario& scenario, const std::string& choices,
 }
 
 Exploration ReplaySeed(const Scenario& scenario, uint64_t seed, bool trace) {
-  return ReplayWith(scenario, absl::StrCat("--replay-seed=", seed), trace,
+  return ReplayWith(scenario, SeedOption(seed), trace,
                     [seed] { return std::make_unique<AtRandom>(seed); });
 }
 

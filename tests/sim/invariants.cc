@@ -32,11 +32,13 @@ void World::CheckStep() {
     const StreamPoolStats streams = site.engine->streams().stats();
     if (!look.consistent()) continue;
     // 2: the pool's equation.
-    Check(streams.created() <= streams.max,
-          absl::StrCat("the pool has ", streams.created(), " lanes of ",
-                       streams.max));
-    Check(streams.created_total - streams.destroyed_total == streams.created(),
-          "the pool has lost count of its lanes");
+    if (streams.created() > streams.max) {
+      Fail(absl::StrCat("the pool has ", streams.created(), " lanes of ",
+                        streams.max));
+    }
+    if (streams.created_total - streams.destroyed_total != streams.created()) {
+      Fail("the pool has lost count of its lanes");
+    }
   }
 }
 
@@ -66,7 +68,11 @@ void World::CheckEnd() {
                        streams.draining, " draining, ", streams.waiting,
                        " waited for"));
     Check(site.engine->dispatcher().parked() == 0, "a wait is parked for ever");
+    const size_t upkeep = options_.trims ? 2 : 1;  // the pool's, the engine's
+    Check(site.engine->timers().pending() <= upkeep,
+          absl::StrCat(site.engine->timers().pending(), " timers are left"));
   }
+  for (const auto& timeline : timelines_) CheckNoWaits(*timeline);
   {
     const Unobserved look;
     const MisplacedWaits misplaced = CountMisplacedWaits();
@@ -77,13 +83,18 @@ void World::CheckEnd() {
   }
 }
 
+// Nobody waits for what everybody has come to the end of.
+void World::CheckNoWaits(const Timeline& timeline) const {
+  Check(timeline.waits() == 0,
+        absl::StrCat("waits are left on timeline ", timeline.name()));
+}
+
 void World::CheckEnd(const SimWork& work) const {
   const std::string name = absl::StrCat("w", work.salt_);
-  Check(work.done_, absl::StrCat(name, " is never done"));
+  Check(work.done_.load(), absl::StrCat(name, " is never done"));
   const absl::Status& status = work.status_;
   // 9: evaluated once, but for a joined run that failed and is repeated.
-  const auto ran = runs_.find(work.salt_);
-  const int runs = ran == runs_.end() ? 0 : ran->second;
+  const int runs = work.runs_;
   Check(runs <= (MayRunTwice(work) ? 2 : 1),
         absl::StrCat(name, " ran ", runs, " times"));
   // Of a joined run what nobody reads is left out.
@@ -121,6 +132,7 @@ void World::CheckEnd(const SimWork& work) const {
                        ", the work ", status.ToString()));
   }
   if (!work.end_->is_null()) {
+    CheckNoWaits(*work.end_->timeline);
     const std::optional<absl::Status> outcome = work.end_->Outcome();
     Check(outcome.has_value(),
           absl::StrCat("the point of ", name, " is never reached"));

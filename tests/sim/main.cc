@@ -25,9 +25,12 @@ int Main(int argc, char** argv) {
   uint64_t replay_seed = 0;
   bool all_orders = false;
   bool trace = false;
+  bool exactly = false;
+  bool unreduced = false;
   bool list = false;
   app.add_option("--scenario", name,
                  "a scenario, or the beginning of several names; default: all");
+  app.add_flag("--exactly", exactly, "that scenario alone, by its whole name");
   app.add_option("--steps", steps, "steps of each scenario")
       ->capture_default_str();
   app.add_option("--seed", seed, "of the first random run; then one more each")
@@ -36,7 +39,10 @@ int Main(int argc, char** argv) {
                "systematically instead of at random");
   app.add_option(
       "--preemptions", preemptions,
-      "with --all-orders: at most so many (default: the scenario's)");
+      "with --all-orders: at most so many (default: more and more, as long as "
+      "that comes to an end in so many steps)");
+  app.add_flag("--unreduced", unreduced,
+               "with --all-orders: also orders that differ in nothing");
   app.add_option("--replay", choices, "one run again, by its choices");
   app.add_option("--replay-seed", replay_seed, "one random run again");
   app.add_flag("--trace", trace, "print each switch of a replay");
@@ -48,6 +54,7 @@ int Main(int argc, char** argv) {
   uint64_t total = 0;
   for (const Scenario& scenario : AllScenarios()) {
     if (scenario.name.rfind(name, 0) != 0) continue;
+    if (exactly && scenario.name != name) continue;
     if (list) {
       std::printf("%s\n", scenario.name.c_str());
       continue;
@@ -55,15 +62,22 @@ int Main(int argc, char** argv) {
     // A replay is of one scenario, whose name may begin others'.
     const bool replays = !choices.empty() || replay_seed != 0;
     if (replays && scenario.name != name) continue;
-    const int bound = preemptions >= 0           ? preemptions
-                      : scenario.preemptions < 0 ? 2
-                                                 : scenario.preemptions;
-    const Exploration result =
-        !choices.empty()   ? Replay(scenario, choices, trace)
-        : replay_seed != 0 ? ReplaySeed(scenario, replay_seed, trace)
-        : all_orders       ? ExploreAll(scenario, bound, steps)
-                           : ExploreAtRandom(scenario, seed, steps);
-    std::printf("%-32s %s\n", scenario.name.c_str(), result.Summary().c_str());
+    std::string summary;
+    Exploration result;
+    if (all_orders && preemptions < 0) {
+      const Deepening more = ExploreMore(scenario, steps, !unreduced);
+      summary = more.Summary();
+      result = more.last;
+    } else {
+      result = !choices.empty()   ? Replay(scenario, choices, trace)
+               : replay_seed != 0 ? ReplaySeed(scenario, replay_seed, trace)
+               : all_orders
+                   ? ExploreAll(scenario, preemptions, steps, !unreduced)
+                   : ExploreAtRandom(scenario, seed, steps);
+      summary = result.Summary();
+    }
+    std::printf("%-32s %s\n", scenario.name.c_str(), summary.c_str());
+    std::fflush(stdout);
     total += result.steps;
     if (result.ok()) continue;
     ++failures;

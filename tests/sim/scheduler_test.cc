@@ -8,12 +8,16 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kernels/base/atomic.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/thread.h"
 #include "tests/sim/explorer.h"
+#include "tests/sim/heap.h"
+#include "tests/sim/sharing.h"
 
 namespace weir::sim {
 namespace {
@@ -122,6 +126,28 @@ TEST(Scheduler, FindsALostWakeUp) {
   EXPECT_TRUE(right.complete);
 }
 
+// Between the look and the wait, too, with the lock held: who notifies does not
+// take it.
+TEST(Scheduler, FindsANotificationBeforeTheWait) {
+  const auto body = [] {
+    Mutex mu;
+    CondVar set;
+    Atomic<bool> flag{false};
+    SetExploring(true);
+    Thread waiter("waiter", [&] {
+      MutexLock lock(&mu);
+      while (!flag.load()) set.Wait(&mu);
+    });
+    flag.store(true);
+    set.NotifyAll();
+    waiter.Join();
+  };
+  EXPECT_THAT(ExploreAll({"early", body}, kAnyPreemptions, kSteps).failure,
+              HasSubstr("a lost wake-up"));
+  EXPECT_THAT(ExploreAtRandom({"early", body}, 1, kSteps).failure,
+              HasSubstr("a lost wake-up"));
+}
+
 TEST(Scheduler, FindsALivelock) {
   const Exploration found = ExploreAll({"livelock",
                                         [] {
@@ -193,6 +219,33 @@ TEST(Scheduler, ReportsWhatDoesNotReplay) {
               HasSubstr("the scenario is not deterministic"));
 }
 
+// What threads do is decided by what they have seen of objects, or the search
+// would take for equal what is not.
+TEST(Scheduler, ReportsWhatIsDecidedByNoObject) {
+  const Exploration all =
+      ExploreAll({"plain",
+                  [] {
+                    Atomic<int> a{0}, b{0};
+                    bool plain = false;
+                    SetExploring(true);
+                    Thread other("other", [&] {
+                      b.store(1);
+                      plain = true;
+                      a.store(1);
+                    });
+                    Thread reader("reader", [&] {
+                      a.store(2);
+                      if (plain) a.store(3);
+                      b.load();
+                    });
+                    other.Join();
+                    reader.Join();
+                    SetExploring(false);
+                  }},
+                 kAnyPreemptions, kSteps, /*reduces=*/false);
+  EXPECT_THAT(all.failure, HasSubstr("decided by something else"));
+}
+
 // What is made once and kept is no leak, and the search goes on.
 TEST(Scheduler, GoesOnAfterWhatIsKept) {
   static std::unique_ptr<int> kept;
@@ -207,37 +260,97 @@ TEST(Scheduler, GoesOnAfterWhatIsKept) {
                                      0, kSteps);
   EXPECT_EQ(all.failure, "");
   EXPECT_TRUE(all.complete);
-  EXPECT_EQ(all.executions, 3);
   EXPECT_EQ(all.kept, 1);
 }
 
 TEST(Scheduler, ReplaysNoChoiceThatThereIsNot) {
   const Scenario scenario{"lost", LoseAnUpdate};
-  EXPECT_THAT(Replay(scenario, "0:9", false).failure,
+  const Exploration found = ExploreAll(scenario, 1, kSteps);
+  // Its first choice, but another one.
+  std::string choices = found.replay.substr(std::string("--replay=").size());
+  choices = choices.substr(0, choices.find(':')) + ":9";
+  EXPECT_THAT(Replay(scenario, choices, false).failure,
               HasSubstr("choice 1 of the replay is 9 of"));
 }
 
-// Two threads that do n independent things each: (n + 1)^2 states but no more,
-// of all the orders that there are.
+// Two threads that each do things of their own, and look at the other's.
+Scenario Independent(int things) {
+  return {"independent", [things] {
+            Atomic<int> a{0}, b{0};
+            SetExploring(true);
+            Thread other("other", [&] {
+              for (int i = 0; i < things; ++i) b.store(i);
+              a.load();
+            });
+            for (int i = 0; i < things; ++i) a.store(i);
+            b.load();
+            other.Join();
+            SetExploring(false);
+          }};
+}
+
+// (n + 1)^2 states but no more, of all the orders that there are.
 TEST(Scheduler, MergesStatesThatAreEqual) {
-  const Exploration all = ExploreAll({"independent",
-                                      [] {
-                                        Atomic<int> a{0}, b{0};
-                                        SetExploring(true);
-                                        Thread other("other", [&b] {
-                                          for (int i = 0; i < 10; ++i)
-                                            b.store(i);
-                                        });
-                                        for (int i = 0; i < 10; ++i) a.store(i);
-                                        SetExploring(false);
-                                        other.Join();
-                                      }},
-                                     kAnyPreemptions, kSteps);
+  const Exploration all =
+      ExploreAll(Independent(10), kAnyPreemptions, kSteps, /*reduces=*/false);
   EXPECT_EQ(all.failure, "");
   EXPECT_TRUE(all.complete);
   EXPECT_GT(all.merged, 10);
-  EXPECT_LE(all.states, 150);
-  EXPECT_LE(all.executions, 150);
+  EXPECT_LE(all.states, 300);
+  EXPECT_LE(all.executions, 100);
+}
+
+// Of deeds that are not about the same thing one order is enough. Here the
+// first two threads meet, the others are alone, with what is made in the same
+// place.
+TEST(Scheduler, LooksAtNoOrderThatDiffersInNothing) {
+  const Scenario scenario{"apart", [] {
+                            std::vector<std::unique_ptr<Atomic<int>>> own;
+                            for (int i = 0; i < 3; ++i)
+                              own.push_back(std::make_unique<Atomic<int>>());
+                            SetExploring(true);
+                            std::vector<Thread> threads;
+                            for (size_t i = 0; i < 4; ++i) {
+                              threads.emplace_back(
+                                  "thread", [mine = own[i / 2 + i / 3].get()] {
+                                    for (int k = 0; k < 3; ++k) mine->store(k);
+                                  });
+                            }
+                            for (Thread& thread : threads) thread.Join();
+                            SetExploring(false);
+                          }};
+  const Exploration all =
+      ExploreAll(scenario, kAnyPreemptions, kSteps, /*reduces=*/false);
+  const Exploration reduced = ExploreAll(scenario, kAnyPreemptions, kSteps);
+  EXPECT_TRUE(all.complete);
+  EXPECT_TRUE(reduced.complete);
+  EXPECT_LE(reduced.states * 5, all.states);
+}
+
+// Of what nobody else comes to, none.
+TEST(Scheduler, SwitchesOnlyAtWhatIsShared) {
+  const Exploration all =
+      ExploreAll({"apart",
+                  [] {
+                    SetExploring(true);
+                    const auto work = [] {
+                      Atomic<int> own{0};
+                      Mutex mu;
+                      for (int i = 0; i < 10; ++i) {
+                        MutexLock lock(&mu);
+                        own.store(i);
+                      }
+                    };
+                    Thread first("first", work);
+                    Thread second("second", work);
+                    first.Join();
+                    second.Join();
+                    SetExploring(false);
+                  }},
+                 kAnyPreemptions, kSteps, /*reduces=*/false);
+  EXPECT_TRUE(all.complete);
+  EXPECT_EQ(all.shared, 0);
+  EXPECT_LE(all.states, 12);
 }
 
 // Every result that the orders allow is seen, and no other.
@@ -260,6 +373,212 @@ TEST(Scheduler, SeesEveryOutcome) {
                  kAnyPreemptions, kSteps);
   EXPECT_TRUE(all.complete);
   EXPECT_THAT(seen, ::testing::ElementsAre(2, 4, 5, 8));
+}
+
+// References are counted together: each thread may be the last one, and who
+// looks whether there are others sees both.
+TEST(Scheduler, SeesWhoLetsGoLast) {
+  static std::set<std::string> seen;
+  seen.clear();
+  const auto body = [] {
+    std::string last;
+    bool held = false;
+    const auto tell = [&last](int* object) {
+      last = CurrentThread() == 2 ? "first" : "second";
+      delete object;
+    };
+    std::shared_ptr<int> one(new int(0), tell);
+    std::shared_ptr<int> two = one;
+    SetExploring(true);
+    Thread first("first", [&one, &held] {
+      held = HeldByOthers(one);
+      one = nullptr;
+    });
+    Thread second("second", [&two] { two = nullptr; });
+    first.Join();
+    second.Join();
+    SetExploring(false);
+    const OutsideHeap mine;
+    seen.insert(last + (held ? " held" : ""));
+  };
+  for (const bool reduces : {false, true}) {
+    seen.clear();
+    const Exploration all =
+        ExploreAll({"last", body}, kAnyPreemptions, kSteps, reduces);
+    EXPECT_EQ(all.failure, "");
+    EXPECT_TRUE(all.complete);
+    EXPECT_THAT(seen,
+                ::testing::ElementsAre("first", "first held", "second held"));
+  }
+}
+
+// What goes on in the order of these threads, whoever of them can; and what the
+// last block of one of them is known by.
+class InOrder final : public Chooser {
+ public:
+  InOrder(std::vector<int> order, int of) : order_(std::move(order)), of_(of) {}
+
+  size_t Choose(const ChoicePoint& point) override {
+    for (const int thread : order_) {
+      for (size_t i = 0; i < point.options.size(); ++i) {
+        if (point.options[i] != thread) continue;
+        if (thread == of_) block_ = point.successors[i].block;
+        return i;
+      }
+    }
+    return 0;
+  }
+  uint64_t block() const { return block_; }
+
+ private:
+  const std::vector<int> order_;
+  const int of_;
+  uint64_t block_ = 0;
+};
+
+// Whatever comes before what a thread does, in the order of causes, is part of
+// what it is known by: what else it comes to, which is not shared, may be so
+// because of that.
+TEST(Scheduler, KnowsABlockByAllThatComesBefore) {
+  struct Case {
+    std::string what;
+    std::vector<int> order, other;
+    std::function<void()> body;
+  };
+  // The first and the third thread meet; the second comes after what they do.
+  const auto meet = [](Atomic<int>& b, bool writes) {
+    writes ? b.store(1) : static_cast<void>(b.load());
+  };
+  const std::vector<Case> cases = {
+      {"a read before a write",
+       {1, 2},
+       {2, 1},
+       [] {
+         Atomic<int> a{0};
+         SetExploring(true);
+         Thread reader("reader", [&] { a.load(); });
+         Thread writer("writer", [&] { a.store(1); });
+         reader.Join();
+         writer.Join();
+         SetExploring(false);
+       }},
+      {"time that came when nobody could go on",
+       {2, 1, 3},
+       {2, 3, 1},
+       [meet] {
+         Atomic<int> b{0};
+         SetExploring(true);
+         Thread first("first", [&] { meet(b, true); });
+         Thread second("second", [] { AwaitChange(100); });
+         Thread third("third", [&] { meet(b, false); });
+         first.Join();
+         second.Join();
+         third.Join();
+         SetExploring(false);
+       }},
+      {"who notifies",
+       {2, 1, 3},
+       {2, 3, 1},
+       [meet] {
+         Atomic<int> b{0};
+         Mutex mu;
+         CondVar changed;
+         SetExploring(true);
+         Thread first("first", [&] {
+           meet(b, false);
+           changed.NotifyOne();
+         });
+         Thread second("second", [&] {
+           MutexLock lock(&mu);
+           changed.WaitUntil(&mu, ToTimePoint(NowNanos() + 1000));
+         });
+         Thread third("third", [&] { meet(b, true); });
+         first.Join();
+         second.Join();
+         third.Join();
+         SetExploring(false);
+       }},
+      {"who else has let go",
+       {1, 3, 2},
+       {3, 1, 2},
+       [meet] {
+         Atomic<int> b{0};
+         auto one = std::make_shared<int>(0);
+         auto two = one;
+         SetExploring(true);
+         Thread first("first", [&] {
+           meet(b, false);
+           one = nullptr;
+         });
+         Thread second("second", [&] { two = nullptr; });
+         Thread third("third", [&] { meet(b, true); });
+         first.Join();
+         second.Join();
+         third.Join();
+         SetExploring(false);
+       }},
+  };
+  for (const Case& one : cases) {
+    Scheduler scheduler;
+    Sharing sharing;
+    // What is shared is known after some runs.
+    for (const auto& order : {one.order, one.other, one.order, one.other}) {
+      InOrder in_order(order, 2);
+      scheduler.Run(one.body, in_order, {}, &sharing, Places::kShared);
+    }
+    InOrder first(one.order, 2);
+    EXPECT_TRUE(
+        scheduler.Run(one.body, first, {}, &sharing, Places::kShared).ok());
+    EXPECT_FALSE(sharing.learned());
+    InOrder second(one.other, 2);
+    EXPECT_TRUE(
+        scheduler.Run(one.body, second, {}, &sharing, Places::kShared).ok());
+    EXPECT_NE(first.block(), 0) << one.what;
+    EXPECT_NE(first.block(), second.block()) << one.what;
+  }
+}
+
+// A thread is the same in every execution, whichever others were started before
+// it.
+TEST(Scheduler, NamesAThreadByWhoStartsIt) {
+  class Names final : public Chooser {
+   public:
+    explicit Names(bool other_first) : other_first_(other_first) {}
+    size_t Choose(const ChoicePoint& point) override {
+      names_.insert(point.running);
+      if (!other_first_ || point.continues || point.options.size() < 2) {
+        return 0;
+      }
+      return point.runnable - 1;
+    }
+    const std::set<uint64_t>& names() const { return names_; }
+
+   private:
+    const bool other_first_;
+    std::set<uint64_t> names_;
+  };
+  const auto body = [] {
+    SetExploring(true);
+    const auto start = [] {
+      Thread child("child", [] {
+        Atomic<int> own{0};
+        own.store(1);
+      });
+      child.Join();
+    };
+    Thread one("one", start);
+    Thread two("two", start);
+    one.Join();
+    two.Join();
+    SetExploring(false);
+  };
+  Scheduler scheduler;
+  Names first(false);
+  Names second(true);
+  EXPECT_TRUE(scheduler.Run(body, first).ok());
+  EXPECT_TRUE(scheduler.Run(body, second).ok());
+  EXPECT_EQ(first.names().size(), 5);
+  EXPECT_EQ(first.names(), second.names());
 }
 
 TEST(Scheduler, TimeStandsStillWhileAThreadCanRunAndThenJumps) {
@@ -320,6 +639,33 @@ TEST(Scheduler, ThreadsThatSpinLetOthersRun) {
                   }},
                  3, kSteps);
   EXPECT_EQ(all.failure, "");
+}
+
+// While nothing changes that it has looked at it does not look again.
+TEST(Scheduler, ThreadsThatSpinAwaitAChange) {
+  const Exploration all = ExploreAll({"spin",
+                                      [] {
+                                        Atomic<bool> flag{false};
+                                        Atomic<int> other_steps{0};
+                                        SetExploring(true);
+                                        Thread other("other", [&] {
+                                          for (int i = 0; i < 3; ++i) {
+                                            ++other_steps;
+                                          }
+                                          flag.store(true);
+                                        });
+                                        int looks = 0;
+                                        while (!flag.load()) {
+                                          ++looks;
+                                          Yield();
+                                        }
+                                        Check(looks <= 1, "it spins");
+                                        other.Join();
+                                        SetExploring(false);
+                                      }},
+                                     kAnyPreemptions, kSteps);
+  EXPECT_EQ(all.failure, "");
+  EXPECT_TRUE(all.complete);
 }
 
 TEST(Scheduler, ChoosesValuesToo) {

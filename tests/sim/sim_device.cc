@@ -19,6 +19,7 @@ constexpr unsigned char kFreed = 0xdd;
 // Of a block, what is filled and looked at: tensors of the scenarios are small.
 constexpr size_t kWatched = 1024;
 constexpr size_t kAlignment = 4096;
+constexpr Nanos kLateAnswer = 50'000;
 
 DeviceInfo MakeInfo() {
   DeviceInfo info;
@@ -58,16 +59,22 @@ struct SimDevice::Queue {
   // Both are the device's.
   CompletionRecord record;
   FaultSlot slots[CompletionRecord::kSlots] = {};
+  Mutex mu;
   CondVar changed;
-  std::deque<Operation> operations;
-  bool running = false;  // one that was taken
-  bool stopping = false;
+  std::deque<Operation> operations WEIR_GUARDED_BY(mu);
+  bool stopping WEIR_GUARDED_BY(mu) = false;
+  // Operations that were taken out and are not done. Nobody but the stream's
+  // thread changes it, in steps that others see for other reasons.
+  size_t taken = 0;
   Thread thread;
+
+  bool IsIdle() WEIR_REQUIRES(mu) { return operations.empty() && taken == 0; }
 };
 
 SimDevice::SimDevice(const DeviceFaults& faults)
     : Device(MakeInfo()),
       faults_(faults),
+      until_lost_(faults.operation),
       monitor_(
           std::make_unique<CompletionMonitor>(&health_, MonitorOptions())) {}
 
@@ -120,22 +127,33 @@ absl::Status SimDevice::FailCopy() {
 }
 
 absl::Status SimDevice::Query() {
-  MutexLock lock(&mu_);
-  if (!lost_) return absl::OkStatus();
+  if (Choose(2) == 1) Sleep(kLateAnswer);
+  if (!lost_.load()) return absl::OkStatus();
   return absl::InternalError("the device is lost, says the simulation");
 }
 
-void SimDevice::LoseAt(int nth) {
+bool SimDevice::GoesOn() {
+  if (until_lost_.load() > 0 && until_lost_.fetch_sub(1) == 1) {
+    Note("the device is lost");
+    lost_.store(true);
+  }
+  return !lost_.load();
+}
+
+std::shared_ptr<SimDevice::Queue> SimDevice::QueueOf(uint64_t stream) const {
   MutexLock lock(&mu_);
-  faults_.operation = operations_ + nth;
+  const auto queue = queues_.find(stream);
+  return queue == queues_.end() ? nullptr : queue->second;
 }
 
 bool SimDevice::IsIdle(uint64_t stream) const {
   const Unobserved look;
-  MutexLock lock(&mu_);
-  const auto queue = queues_.find(stream);
-  return queue == queues_.end() ||
-         (queue->second->operations.empty() && !queue->second->running);
+  const std::shared_ptr<Queue> queue = QueueOf(stream);
+  if (queue == nullptr) return true;
+  // With its record the last one is done.
+  queue->record.sequence.load();
+  MutexLock lock(&queue->mu);
+  return queue->IsIdle();
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> SimDevice::CreateStream(int) {
@@ -166,54 +184,45 @@ SimStream::SimStream(SimDevice* device, std::shared_ptr<Timeline> timeline,
     MutexLock lock(&device_->mu_);
     device_->queues_.emplace(id, queue_);
   }
-  queue_->thread = Thread("stream", [device, queue = queue_.get()] {
-    device->mu_.Lock();
-    for (;;) {
-      if (device->lost_) {
-        queue->operations.clear();
-        queue->running = false;
+  queue_->thread = Thread(
+      "stream", [device, queue = queue_.get()] { device->RunStream(*queue); });
+}
+
+void SimDevice::RunStream(Queue& queue) {
+  for (;;) {
+    std::deque<Queue::Operation> operations;
+    {
+      MutexLock lock(&queue.mu);
+      queue.taken = 0;
+      while (queue.operations.empty() && !queue.stopping) {
+        queue.changed.Wait(&queue.mu);
       }
-      if (queue->stopping && queue->operations.empty()) break;
-      if (queue->operations.empty()) {
-        queue->changed.Wait(&device->mu_);
-        continue;
-      }
-      const SimDevice::Queue::Operation& next = queue->operations.front();
-      if (next.run == nullptr) {
-        if (next.other->record.sequence.load() < next.value) {
-          queue->changed.Wait(&device->mu_);
-          continue;
-        }
-        queue->operations.pop_front();
-        continue;
-      }
-      if (++device->operations_ == device->faults_.operation) {
-        Note("the device is lost");
-        device->lost_ = true;
-        for (const auto& [id, other] : device->queues_) {
-          other->changed.NotifyAll();
-        }
-        continue;
-      }
-      queue->running = true;
-      const std::function<void()> run =
-          std::move(queue->operations.front().run);
-      queue->operations.pop_front();
-      device->mu_.Unlock();
-      run();
-      device->mu_.Lock();
-      queue->running = false;
+      if (queue.operations.empty()) return;
+      operations.swap(queue.operations);
+      queue.taken = operations.size();
     }
-    device->mu_.Unlock();
-  });
+    while (!operations.empty()) {
+      const Queue::Operation next = std::move(operations.front());
+      operations.pop_front();
+      if (!GoesOn()) break;
+      if (next.run != nullptr) {
+        next.run();
+      } else {
+        while (next.other->record.sequence.load() < next.value &&
+               !lost_.load()) {
+          AwaitChange(kNever);
+        }
+        --queue.taken;
+      }
+    }
+  }
 }
 
 SimStream::~SimStream() {
   {
-    MutexLock lock(&device_->mu_);
-    sim::Check(
-        device_->lost_ || (queue_->operations.empty() && !queue_->running),
-        "a stream is destroyed that is not idle");
+    MutexLock lock(&queue_->mu);
+    sim::Check(device_->lost_.load() || queue_->IsIdle(),
+               "a stream is destroyed that is not idle");
     queue_->stopping = true;
     queue_->changed.NotifyAll();
   }
@@ -222,11 +231,19 @@ SimStream::~SimStream() {
   device_->queues_.erase(id_);
 }
 
+void SimStream::Add(std::function<void()> run,
+                    std::shared_ptr<SimDevice::Queue> other, uint64_t value) {
+  if (device_->lost_.load()) return;
+  MutexLock lock(&queue_->mu);
+  queue_->operations.push_back({std::move(run), std::move(other), value});
+  queue_->changed.NotifyOne();
+}
+
 void SimStream::Launch(std::function<void()> run) {
-  MutexLock lock(&device_->mu_);
-  if (device_->lost_) return;
-  queue_->operations.push_back({std::move(run), nullptr, 0});
-  queue_->changed.NotifyAll();
+  Add([queue = queue_.get(), run = std::move(run)] {
+    run();
+    --queue->taken;
+  });
 }
 
 uint64_t SimStream::Enqueue(StreamTask* task, Inline) {
@@ -242,19 +259,12 @@ uint64_t SimStream::Enqueue(StreamTask* task, Inline) {
             ? Issue(task, sequence)
             : WithReason(absl::ResourceExhaustedError("the stream is full"),
                          "STREAM_FULL");
-    Launch([device = device_, queue = queue_.get(), sequence] {
-      MutexLock lock(&device->mu_);
+    Add([queue = queue_.get(), sequence] {
       const size_t slot = sequence % CompletionRecord::kSlots;
       queue->record.slots[slot].fault.store(queue->slots[slot].word);
       queue->record.sequence.store(sequence);
-      // Idle from here on, whoever looks.
-      queue->running = false;
-      for (const auto& [id, other] : device->queues_) {
-        if (!other->operations.empty() &&
-            other->operations.front().other.get() == queue) {
-          other->changed.NotifyAll();
-        }
-      }
+      // Idle from here on, if it is the last, whoever looks.
+      --queue->taken;
     });
     task->completion.launched_at = NowNanos();
     timeline_->SetLaunched(sequence);
@@ -303,12 +313,10 @@ absl::Status SimStream::WaitOnDevice(const Point& point) {
         absl::StrCat("stream ", id_, " cannot wait for ",
                      point.timeline->name(), " = ", point.value));
   }
-  MutexLock lock(&device_->mu_);
-  const auto other = device_->queues_.find(point.timeline->owner().number);
   // A stream that is gone is idle.
-  if (other == device_->queues_.end()) return absl::OkStatus();
-  queue_->operations.push_back({nullptr, other->second, point.value});
-  queue_->changed.NotifyAll();
+  if (auto other = device_->QueueOf(point.timeline->owner().number)) {
+    Add(nullptr, std::move(other), point.value);
+  }
   return absl::OkStatus();
 }
 

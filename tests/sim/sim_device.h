@@ -49,7 +49,7 @@ class SimDevice final : public Device {
   absl::Status Synchronize() override { return health_.status(); }
 
   // It is lost before its `nth` operation from now on.
-  void LoseAt(int nth);
+  void LoseAt(int nth) { until_lost_.store(nth); }
 
   // Nothing that was queued on the stream is left. For looks from outside.
   bool IsIdle(uint64_t stream) const;
@@ -68,19 +68,22 @@ class SimDevice final : public Device {
   absl::StatusOr<void*> AllocatePinnedRaw(size_t bytes) override;
   void FreePinnedRaw(void* data, size_t bytes) override { Give(data, bytes); }
   absl::Status FailCopy();
-  // What the driver answers.
+  // What the driver answers, which may take its time.
   absl::Status Query();
+  // Before each operation. False: the device is lost.
+  bool GoesOn();
+  void RunStream(Queue& queue);
+  std::shared_ptr<Queue> QueueOf(uint64_t stream) const;
 
-  DeviceFaults faults_;
+  const DeviceFaults faults_;
   // Whose turn it is to fail is a matter of order: who comes to a call first
   // is seen.
   Atomic<int> allocations_{0}, pinned_allocations_{0}, copies_{0};
   Atomic<uint64_t> streams_{0};
+  Atomic<int> until_lost_;  // operations; 0: it is not going to be
+  Atomic<bool> lost_{false};
   mutable Mutex mu_;
-  // By the streams' numbers: everybody is notified in the same order each time.
   std::map<uint64_t, std::shared_ptr<Queue>> queues_ WEIR_GUARDED_BY(mu_);
-  int operations_ WEIR_GUARDED_BY(mu_) = 0;
-  bool lost_ WEIR_GUARDED_BY(mu_) = false;
   int64_t blocks_ = 0;
   std::vector<std::pair<void*, size_t>> freed_;
   std::unique_ptr<CompletionMonitor> monitor_;
@@ -111,6 +114,10 @@ class SimStream final : public Stream {
   friend class SimDevice;
   SimStream(SimDevice* device, std::shared_ptr<Timeline> timeline, uint64_t id);
   absl::Status Issue(StreamTask* task, uint64_t sequence);
+  // Null: waits for the other one's record.
+  void Add(std::function<void()> run,
+           std::shared_ptr<SimDevice::Queue> other = nullptr,
+           uint64_t value = 0);
 
   SimDevice* const device_;
   const uint64_t id_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/thread.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/cpu/cpu_device.h"
 #include "tests/sim/scheduler.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 // In the salt that the kernel gets.
 constexpr uint64_t kFaultBit = uint64_t{1} << 63;
+constexpr uint64_t kUnfinished = 0xeeeeeeeeeeeeeeee;
 constexpr const char* kInputs[] = {"salt", "a", "b"};
 
 template <typename T>
@@ -31,44 +33,71 @@ NodeCost CostOfOne(const NodeInfo&, Pace, const PlanArgs&) {
   return {.operations = 1};
 }
 
+}  // namespace
+
+// What a work computes. It takes two steps, so that what should not happen
+// meanwhile may.
 class MixPlan final : public KernelPlan {
  public:
-  MixPlan(size_t launches, std::map<uint64_t, int>* runs)
-      : launches_(launches), runs_(runs) {}
+  MixPlan(size_t launches, World* world) : launches_(launches), world_(world) {}
 
   size_t launches() const override { return launches_; }
 
   absl::Status Run(const RunArgs& args) const override {
-    const auto* salt = static_cast<const uint64_t*>(args.inputs[0]);
-    const auto* a = static_cast<const uint64_t*>(args.inputs[1]);
-    const auto* b = static_cast<const uint64_t*>(args.inputs[2]);
-    auto* out = static_cast<uint64_t*>(args.outputs[0]);
+    const Memory memory = {static_cast<const uint64_t*>(args.inputs[0]),
+                           static_cast<const uint64_t*>(args.inputs[1]),
+                           static_cast<const uint64_t*>(args.inputs[2]),
+                           static_cast<uint64_t*>(args.outputs[0])};
     if (args.team != nullptr) {
-      if ((*salt & kFaultBit) != 0) return FaultStatus(FaultCode::kInjected);
-      ++(*runs_)[*salt];
-      *out = MixResult(*salt, *a, *b);
+      if (memory.faulty()) return FaultStatus(FaultCode::kInjected);
+      Begin(memory);
+      End(memory);
       return absl::OkStatus();
     }
     auto& stream = static_cast<SimStream&>(args.stream);
-    stream.Launch([salt, a, b, out, runs = runs_, slot = stream.fault_slot(),
-                   node = args.node_index] {
-      if ((*salt & kFaultBit) != 0) {
-        if (slot->word == 0) {
-          slot->word = (uint64_t{node} + 1) << 32 |
-                       static_cast<uint32_t>(FaultCode::kInjected);
-        }
-        return;
-      }
-      ++(*runs)[*salt];
-      *out = MixResult(*salt, *a, *b);
+    stream.Launch([this, memory] {
+      if (!memory.faulty()) Begin(memory);
     });
+    stream.Launch(
+        [this, memory, slot = stream.fault_slot(), node = args.node_index] {
+          if (!memory.faulty()) return End(memory);
+          if (slot->word == 0) {
+            slot->word = (uint64_t{node} + 1) << 32 |
+                         static_cast<uint32_t>(FaultCode::kInjected);
+          }
+        });
     return absl::OkStatus();
   }
 
  private:
+  struct Memory {
+    const uint64_t* salt;
+    const uint64_t* a;
+    const uint64_t* b;
+    uint64_t* out;
+
+    bool faulty() const { return (*salt & kFaultBit) != 0; }
+    std::array<uint64_t, 3> Read() const { return {*salt, *a, *b}; }
+  };
+
+  void Begin(const Memory& memory) const {
+    if (SimWork* const work = world_->WorkOf(*memory.salt)) {
+      work->BeginKernel(memory.Read());
+    }
+    *memory.out = kUnfinished;
+  }
+
+  void End(const Memory& memory) const {
+    const std::array<uint64_t, 3> in = memory.Read();
+    if (SimWork* const work = world_->WorkOf(in[0])) work->EndKernel(in);
+    *memory.out = MixResult(in[0], in[1], in[2]);
+  }
+
   const size_t launches_;
-  std::map<uint64_t, int>* const runs_;
+  World* const world_;
 };
+
+namespace {
 
 class EchoPlan final : public KernelPlan {
  public:
@@ -158,6 +187,7 @@ Graph MakeGraph(const ProgramKind& kind) {
 EngineOptions MakeEngineOptions(const WorldOptions& options) {
   EngineOptions engine;
   engine.streams.max = options.lanes;
+  if (!options.trims) engine.streams.idle_ttl = absl::InfiniteDuration();
   engine.pinned_bytes = options.pinned_bytes;
   engine.tensor_bytes = options.tensor_bytes;
   engine.max_parked = options.max_parked;
@@ -286,36 +316,64 @@ void SimWork::Abandon() {
 }
 
 void SimWork::WaitScheduled() {
-  while (work_->state() < WorkState::kScheduled) Yield();
+  while (work_->state() < WorkState::kScheduled) AwaitChange(kNever);
 }
 
 void SimWork::WaitReturned() {
-  MutexLock lock(&mu_);
-  while (returned_ == 0) changed_.Wait(&mu_);
+  while (returned_.load() == 0) AwaitChange(kNever);
 }
 
 void SimWork::WaitDone() {
-  MutexLock lock(&mu_);
-  while (!done_) changed_.Wait(&mu_);
+  while (!done_.load()) AwaitChange(kNever);
+}
+
+// Invariant 6: nobody writes what others read, or reads what is not whole. Who
+// comes before or after whom is decided by other things, if all is well: then
+// nobody is switched away from for these.
+void SimWork::BeginKernel(const std::array<uint64_t, 3>& in) {
+  const std::string name = absl::StrCat("the kernel of w", salt_);
+  Check(!computes_.exchange(true), absl::StrCat(name, " runs twice at once"));
+  for (const SimWork* read : reads_) {
+    Check(!read->computes_.load(),
+          absl::StrCat(name, " reads what w", read->salt_, " is writing"));
+  }
+  in_ = in;
+  ++runs_;
+}
+
+void SimWork::EndKernel(const std::array<uint64_t, 3>& in) {
+  Check(in == in_, absl::StrCat("what the kernel of w", salt_,
+                                " reads is written meanwhile"));
+  for (const SimWork* read : reads_) {
+    Check(!read->computes_.load(),
+          absl::StrCat("w", read->salt_, " writes what is being read"));
+  }
+  computes_.store(false);
 }
 
 void SimWork::OnReturn(Work&) {
   Progress();
-  MutexLock lock(&mu_);
-  Check(!done_ && returned_ == 0, absl::StrCat("w", salt_, " returns twice"));
-  ++returned_;
-  changed_.NotifyAll();
+  Check(!done_.load() && ++returned_ == 1,
+        absl::StrCat("w", salt_, " returns twice, or when it is done"));
+}
+
+// Plans and launches may wait for the driver.
+void SimWork::CheckThread() const {
+  Check(CurrentThreadRole() != ThreadRole::kCompletion,
+        absl::StrCat("the completion thread runs w", salt_));
 }
 
 absl::Status SimWork::OnPlanned(Work&) {
-  Check(!done_, absl::StrCat("w", salt_, " is planned when it is done"));
+  CheckThread();
+  Check(!done_.load(), absl::StrCat("w", salt_, " is planned when it is done"));
   return absl::OkStatus();
 }
 
 void SimWork::OnLaunch(Work& work) {
   Progress();
+  CheckThread();
   Note(absl::StrCat("launches w", salt_));
-  Check(!done_ && ++launched_ == 1,
+  Check(!done_.load() && ++launched_ == 1,
         absl::StrCat("w", salt_, " is launched twice, or when it is done"));
   // Invariants 2 and 3 of reference-systems.md, section 8.
   const SyncReport& report = work.report();
@@ -336,8 +394,8 @@ void SimWork::OnLaunch(Work& work) {
 
 void SimWork::OnDone(Work& work) {
   Progress();
-  Check(!done_, absl::StrCat("w", salt_, " is done twice"));
-  Check(returned_ == 1, absl::StrCat("w", salt_, " is done and not returned"));
+  Check(returned_.load() == 1,
+        absl::StrCat("w", salt_, " is done and not returned"));
   Check(work.done(), absl::StrCat("w", salt_, " is done and says it is not"));
   status_ = work.status();
   joined_works_ = work.report().joined_works;
@@ -353,10 +411,7 @@ void SimWork::OnDone(Work& work) {
     }
   }
   Note(absl::StrCat("w", salt_, " is done: ", status_.ToString()));
-  ++world_->done_works_;
-  MutexLock lock(&mu_);
-  done_ = true;
-  changed_.NotifyAll();
+  Check(!done_.exchange(true), absl::StrCat("w", salt_, " is done twice"));
 }
 
 // -- The world ----------------------------------------------------------------
@@ -372,9 +427,8 @@ World::World(const WorldOptions& options) : options_(options) {
   Register(registry_, std::move(mix), [this](const NodeInfo& node) -> MakePlan {
     const auto launches =
         static_cast<size_t>(node.attributes.Int("launches", 1));
-    return [this, launches] {
-      return std::make_unique<MixPlan>(launches, &runs_);
-    };
+    return
+        [this, launches] { return std::make_unique<MixPlan>(launches, this); };
   });
   OpDef echo = MakeOp("Echo");
   echo.doc = "The number.";
@@ -481,13 +535,18 @@ void World::Close(std::shared_ptr<EvalContext>& context) {
   context = nullptr;
 }
 
+SimWork* World::WorkOf(uint64_t salt) const {
+  return salt - 1 < works_.size() ? works_[salt - 1].get() : nullptr;
+}
+
 SimWork& World::MakeWork() {
   works_.push_back(std::make_unique<SimWork>(this, works_.size() + 1));
   return *works_.back();
 }
 
 std::shared_ptr<Timeline> World::MakeTimeline() {
-  return std::make_shared<Timeline>("caller's");
+  timelines_.push_back(std::make_shared<Timeline>("caller's"));
+  return timelines_.back();
 }
 
 void World::Begin() {

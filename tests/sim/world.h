@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/base/mutex.h"
+#include "kernels/base/atomic.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 #include "tests/sim/sim_device.h"
@@ -87,7 +87,11 @@ class SimWork final : public WorkObserver {
 
  private:
   friend class World;
+  friend class MixPlan;
   void Fill(EvalContext& context);
+  void BeginKernel(const std::array<uint64_t, 3>& in);
+  void EndKernel(const std::array<uint64_t, 3>& in);
+  void CheckThread() const;
   std::string Describe() const;
   void OnReturn(Work& work) override;
   absl::Status OnPlanned(Work& work) override;
@@ -115,13 +119,14 @@ class SimWork final : public WorkObserver {
   bool deferred_ = false;
   bool droppable_ = false;  // deferred, and nobody is going to run it
   bool cancelled_ = false;
-  int returned_ = 0;
-  bool done_ = false;
+  Atomic<int> returned_{0};
+  Atomic<bool> done_{false};
   int launched_ = 0;
+  Atomic<bool> computes_{false};     // its kernel has begun
+  std::array<uint64_t, 3> in_ = {};  // what that has read
+  int runs_ = 0;                     // of it
   size_t joined_works_ = 0;  // when done: with which it ran as one; 0: alone
   absl::Status status_;
-  mutable Mutex mu_;
-  CondVar changed_;
 };
 
 struct WorldOptions {
@@ -134,6 +139,9 @@ struct WorldOptions {
   size_t tensor_bytes = size_t{1} << 20;
   size_t pinned_bytes = size_t{1} << 20;
   size_t max_parked = 64;
+  // Whether idle lanes go in time; else no timer of a pool's is left at the
+  // end.
+  bool trims = false;
   // Whether works bring their graphs, so that Flush joins them.
   bool graphs = false;
 };
@@ -159,7 +167,7 @@ class World {
   void NoteLeft(const EvalContext& context);
   // Lives as long as the world.
   SimWork& MakeWork();
-  // Of the host, at 0.
+  // Of the host, at 0; the world holds it, too.
   std::shared_ptr<Timeline> MakeTimeline();
 
   // The scenario begins: from here on its threads are switched at every step,
@@ -174,6 +182,7 @@ class World {
 
  private:
   friend class SimWork;
+  friend class MixPlan;
 
   // An engine, and what is its own.
   struct Site {
@@ -185,9 +194,12 @@ class World {
   void CheckStep();
   void CheckEnd();
   void CheckEnd(const SimWork& work) const;
+  void CheckNoWaits(const Timeline& timeline) const;
   bool HasCause(const SimWork& work) const;
   bool MayRunTwice(const SimWork& work) const;
   uint64_t Expected(const SimWork& work) const;
+  // Null: no work's, so what a kernel reads is nonsense.
+  SimWork* WorkOf(uint64_t salt) const;
   Site MakeSite();
   size_t SiteOf(const Engine& engine) const;
   std::shared_ptr<const Program> ProgramFor(const ProgramKind& kind,
@@ -199,11 +211,10 @@ class World {
   std::vector<Site> sites_;
   std::map<ProgramKind, std::shared_ptr<const Graph>> graphs_;
   std::vector<std::unique_ptr<SimWork>> works_;
+  std::vector<std::shared_ptr<Timeline>> timelines_;
   std::map<uint64_t, int> inside_;  // handlers, by context
-  std::map<uint64_t, int> runs_;    // of the kernel, by salt
   std::map<std::pair<size_t, uint64_t>, std::pair<uint64_t, uint64_t>>
       leases_;  // generation and context, by engine and stream
-  size_t done_works_ = 0;
   bool errors_expected_ = false;
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/alignment.h"
 #include "kernels/base/atomic.h"
+#include "kernels/base/holders.h"
 #include "kernels/base/philox.h"
 #include "kernels/base/saturating.h"
 #include "kernels/device/cpu/host_limits.h"
@@ -138,7 +139,7 @@ absl::Status CpuDevice::Synchronize() {
   {
     MutexLock lock(&mu_);
     for (const auto& weak : strands_) {
-      if (auto strand = weak.lock()) {
+      if (auto strand = HoldIfThere(weak)) {
         last.push_back({strand->timeline(), strand->last_sequence()});
       }
     }

@@ -108,8 +108,7 @@ void AddEngines(std::vector<Scenario>& all) {
                           Variant variant) {
     all.push_back({.name = name,
                    .body = [body, variant] { body(variant); },
-                   .limits = {.idle_steps = 20'000},
-                   .preemptions = 1});
+                   .limits = {.idle_steps = 20'000}});
   };
   add("engines/signal", ThereAndBack, {});
   add("engines/signal+cancel", ThereAndBack, {.cancel = true});

@@ -3,10 +3,12 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/device/dispatcher.h"
 #include "kernels/device/point.h"
+#include "kernels/eval/work_progress.h"
 #include "tests/sim/scenarios/scenarios.h"
 #include "tests/sim/scheduler.h"
 
@@ -139,32 +141,56 @@ void DispatcherWaits(Ending ending) {
     Check(called == 1, "called exactly once");
     Check(outcome.ok() || ending != Ending::kReached, "it failed");
     Check(dispatcher.parked() == 0, "it is parked still");
+    Check(timers.pending() == 0, "its timer is left");
+    Check(a->waits() + b->waits() == 0, "a wait is left on a timeline");
   }
   timers.Stop();
+}
+
+// Whoever begins to watch meanwhile is told each state once, in order, and the
+// last; nothing once it has given up.
+void ProgressMeetsWatcher(bool gives_up) {
+  WorkProgress progress;
+  Atomic<bool> over{false};
+  WorkState last = WorkState::kNotEnqueued;
+  int told = 0;
+  bool watched = false;
+  SetExploring(true);
+  Thread watcher("watcher", [&] {
+    const uint64_t watch = progress.Watch([&](WorkState state) {
+      Check(!over.load(), "told after Unwatch");
+      Check(told == 0 || state > last, "told twice, or out of order");
+      last = state;
+      ++told;
+    });
+    watched = watch != 0;
+    if (gives_up) progress.Unwatch(watch);
+    over.store(gives_up);
+  });
+  progress.Advance(WorkState::kScheduled);
+  progress.Advance(WorkState::kCompleted);
+  watcher.Join();
+  SetExploring(false);
+  Check(!watched || gives_up || last == WorkState::kCompleted,
+        "never told the end");
 }
 
 }  // namespace
 
 void AddPoints(std::vector<Scenario>& all) {
-  const auto add = [&all](const char* name, void (*body)(), bool completes) {
-    all.push_back({.name = name,
-                   .body = body,
-                   .preemptions = kAnyPreemptions,
-                   .completes = completes});
+  const auto add = [&all](const char* name, void (*body)()) {
+    all.push_back({.name = name, .body = body});
   };
-  add("points/advance+wait", AdvanceMeetsWaiters, true);
-  add("points/advance+cancel", AdvanceMeetsCancel, true);
-  add("points/advance+fail", AdvanceMeetsFail, false);
-  add("points/outcomes", OutcomesAreFinal, true);
-  add("points/launch+wait", LaunchMeetsWaiters, true);
-  add(
-      "points/dispatcher", [] { DispatcherWaits(Ending::kReached); }, false);
-  add(
-      "points/dispatcher+cancel", [] { DispatcherWaits(Ending::kCancelled); },
-      false);
-  add(
-      "points/dispatcher+deadline", [] { DispatcherWaits(Ending::kLate); },
-      false);
+  add("points/advance+wait", AdvanceMeetsWaiters);
+  add("points/advance+cancel", AdvanceMeetsCancel);
+  add("points/advance+fail", AdvanceMeetsFail);
+  add("points/outcomes", OutcomesAreFinal);
+  add("points/launch+wait", LaunchMeetsWaiters);
+  add("points/watched", [] { ProgressMeetsWatcher(false); });
+  add("points/watched+unwatched", [] { ProgressMeetsWatcher(true); });
+  add("points/dispatcher", [] { DispatcherWaits(Ending::kReached); });
+  add("points/dispatcher+cancel", [] { DispatcherWaits(Ending::kCancelled); });
+  add("points/dispatcher+deadline", [] { DispatcherWaits(Ending::kLate); });
 }
 
 }  // namespace weir::sim

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/device/stream_pool.h"
@@ -18,12 +19,22 @@ struct Asker {
   absl::Status status;
 };
 
-enum class Event { kNone, kCancel, kDeadline, kStop };
+enum class Event { kNone, kCancel, kDeadline, kStop, kBusy };
+
+// Leaves the device something to do.
+class OneKernel final : public StreamTask {
+ public:
+  absl::Status Launch(Stream& stream) override {
+    static_cast<SimStream&>(stream).Launch([] {});
+    return absl::OkStatus();
+  }
+  void Complete(const Completion&) override {}
+};
 
 void OneLane(Event event) {
   SimDevice device;
   TimerQueue timers;
-  int holders = 0;
+  Atomic<int> holders{0};  // in two steps, between which another may come
   {
     StreamPoolOptions options;
     options.max = 1;
@@ -31,6 +42,7 @@ void OneLane(Event event) {
     Check(made.ok(), "a pool");
     StreamPool& pool = **made;
     Asker askers[2];
+    OneKernel kernel;
     bool stopped = false;
     const auto ask = [&](Asker& asker, Nanos deadline) {
       return pool.Acquire(deadline, [&](absl::StatusOr<StreamLease> lease) {
@@ -39,6 +51,7 @@ void OneLane(Event event) {
         if (!lease.ok()) return;
         Check(!stopped, "handed out by a pool that has stopped");
         Check(++holders == 1, "two have the only lane");
+        Check(device.IsIdle(lease->stream().id()), "handed out at work");
         --holders;
         lease->Reset();
       });
@@ -60,6 +73,8 @@ void OneLane(Event event) {
         Check(++holders == 1, "two have the only lane");
         const uint64_t wait = ask(askers[0], kNoDeadline);
         if (event == Event::kCancel) pool.CancelWait(wait);
+        // The lane goes back with its work unfinished.
+        if (event == Event::kBusy) mine->stream().Enqueue(&kernel);
         --holders;
       } else {
         ask(askers[0], kNoDeadline);
@@ -71,11 +86,15 @@ void OneLane(Event event) {
     }
     other.Join();
     SetExploring(false);
+    // Who looks at the device's records has to wake.
+    if (event == Event::kBusy) sim::Sleep(1'000'000);
     Quiesce();
     AfterEveryStep(nullptr);
     for (const Asker& asker : askers) {
       Check(asker.answers == 1, "answered exactly once");
-      Check(asker.status.ok() || event != Event::kNone, "it was refused");
+      Check(
+          asker.status.ok() || (event != Event::kNone && event != Event::kBusy),
+          "it was refused");
     }
     Check(pool.stats().leased == 0, "the lane did not come back");
   }
@@ -111,7 +130,7 @@ void IdleLanesGo() {
     use();
     other.Join();
     SetExploring(false);
-    SleepFor(1'000'000);
+    sim::Sleep(1'000'000);
     AfterEveryStep(nullptr);
     Check(pool.stats().created() == 0, "a lane stays");
   }
@@ -122,15 +141,14 @@ void IdleLanesGo() {
 
 void AddPool(std::vector<Scenario>& all) {
   const auto add = [&all](const char* name, Event event) {
-    all.push_back(
-        {.name = name, .body = [event] { OneLane(event); }, .preemptions = 3});
+    all.push_back({.name = name, .body = [event] { OneLane(event); }});
   };
   add("pool/one-lane", Event::kNone);
   add("pool/one-lane+cancel", Event::kCancel);
   add("pool/one-lane+deadline", Event::kDeadline);
   add("pool/one-lane+stop", Event::kStop);
-  all.push_back(
-      {.name = "pool/idle-lanes", .body = IdleLanesGo, .preemptions = 2});
+  add("pool/one-lane+busy", Event::kBusy);
+  all.push_back({.name = "pool/idle-lanes", .body = IdleLanesGo});
 }
 
 }  // namespace weir::sim

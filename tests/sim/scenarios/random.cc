@@ -13,6 +13,8 @@
 namespace weir::sim {
 namespace {
 
+constexpr uint64_t kSteps = 2'500'000;
+
 struct Mix {
   int handlers = 2;
   int works = 4;  // of each handler
@@ -27,6 +29,7 @@ void RandomWorld(const Mix& mix) {
   options.lanes = static_cast<size_t>(1 + Choose(3));
   options.graphs = Choose(3) == 0;
   options.cpu = mix.cpu;
+  options.trims = true;
   options.faults.slow_memory = Choose(2) == 0;
   bool errors = false;
   if (Choose(4) == 0) {
@@ -146,18 +149,26 @@ void RandomWorld(const Mix& mix) {
 void AddRandom(std::vector<Scenario>& all) {
   all.push_back({.name = "random/4-works",
                  .body = [] { RandomWorld({.handlers = 2, .works = 2}); },
-                 .limits = {.idle_steps = 50'000}});
+                 .limits = {.idle_steps = 50'000},
+                 .large = true,
+                 .at_random = kSteps});
   all.push_back(
       {.name = "random/4-works-cpu",
        .body = [] { RandomWorld({.handlers = 2, .works = 2, .cpu = true}); },
-       .limits = {.idle_steps = 50'000}});
+       .limits = {.idle_steps = 50'000},
+       .large = true,
+       .at_random = kSteps});
   all.push_back(
       {.name = "random/12-works-cpu",
        .body = [] { RandomWorld({.handlers = 3, .works = 4, .cpu = true}); },
-       .limits = {.idle_steps = 100'000}});
+       .limits = {.idle_steps = 100'000},
+       .large = true,
+       .at_random = kSteps});
   all.push_back({.name = "random/12-works",
                  .body = [] { RandomWorld({.handlers = 3, .works = 4}); },
-                 .limits = {.idle_steps = 100'000}});
+                 .limits = {.idle_steps = 100'000},
+                 .large = true,
+                 .at_random = kSteps});
 }
 
 }  // namespace weir::sim

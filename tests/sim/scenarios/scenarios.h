@@ -2,6 +2,7 @@
 // an entry in its topic's Add function; docs/testing.md goes through it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "tests/sim/explorer.h"
@@ -18,5 +19,9 @@ void AddEngines(std::vector<Scenario>& all);
 void AddRandom(std::vector<Scenario>& all);
 
 std::vector<Scenario> AllScenarios();
+
+// The most preemptions with which `make test` comes to the end of a scenario's
+// orders, at the least; -1: it only begins.
+int CompletesWith(const std::string& name);
 
 }  // namespace weir::sim

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/atomic.h"
 #include "kernels/base/thread.h"
 #include "tests/sim/scenarios/scenarios.h"
 #include "tests/sim/scheduler.h"
@@ -59,7 +60,7 @@ void TwoWorks(unsigned events, Edge edge, bool cpu) {
   if ((events & kDeadline) != 0) {
     first.set_deadline(NowNanos() + 2000);
     // So that it may pass at any time.
-    clock = Thread("clock", [] { SleepFor(2000); });
+    clock = Thread("clock", [] { sim::Sleep(2000); });
   }
   Thread canceler;
   Activation in_a = world.Enter(*a);
@@ -121,6 +122,75 @@ void Producer(unsigned events) {
   first.WaitDone();
   second.WaitDone();
   world.End();
+}
+
+// Three handlers want one context: the first is refused if another one is
+// inside, the second waits for its turn, the third comes when it may.
+void Contended() {
+  World world;
+  std::shared_ptr<EvalContext> context = world.MakeContext();
+  SimWork& refused = world.MakeWork();
+  SimWork& queued = world.MakeWork();
+  SimWork& mine = world.MakeWork();
+  world.Begin();
+  const auto run = [&world](SimWork& work, absl::StatusOr<Activation> entered) {
+    if (!entered.ok()) {
+      Check(absl::IsAborted(entered.status()), "ABORTED it is");
+      return;
+    }
+    world.NoteEntered(entered->context());
+    work.Submit(*entered);
+    world.Leave(*entered);
+  };
+  Thread first("refused",
+               [&] { run(refused, context->Enter(NewHandlerId())); });
+  Thread second("queued", [&] {
+    context->EnterQueued(NewHandlerId(), kNoDeadline,
+                         [&](absl::StatusOr<Activation> entered) {
+                           Check(entered.ok(), "its turn comes");
+                           run(queued, std::move(entered));
+                         });
+  });
+  run(mine, context->Enter(NewHandlerId()));
+  first.Join();
+  second.Join();
+  queued.WaitDone();
+  for (SimWork* work : {&refused, &mine}) {
+    if (work->accepted()) work->WaitDone();
+  }
+  world.End();
+}
+
+// The first work is watched from another thread, which gives up some time.
+void Watched(bool gives_up) {
+  World world;
+  std::shared_ptr<EvalContext> context = world.MakeContext();
+  SimWork& work = world.MakeWork();
+  world.Begin();
+  Atomic<bool> over{false};
+  WorkState last = WorkState::kNotEnqueued;
+  int told = 0;
+  uint64_t watch = 0;
+  Thread watcher("watcher", [&] {
+    watch = work.work()->Watch([&](WorkState state) {
+      Check(!over.load(), "told after Unwatch");
+      Check(told == 0 || state > last, "told twice, or out of order");
+      last = state;
+      ++told;
+    });
+    if (!gives_up) return;
+    work.work()->Unwatch(watch);
+    over.store(true);
+  });
+  Activation inside = world.Enter(*context);
+  work.Submit(inside);
+  world.Leave(inside);
+  watcher.Join();
+  work.WaitDone();
+  world.End();
+  if (watch != 0 && !gives_up) {
+    Check(last == WorkState::kCompleted, "never told the end");
+  }
 }
 
 // Each reads on the device what the one before it, of another context, makes;
@@ -224,35 +294,27 @@ void AddWorks(std::vector<Scenario>& all) {
         all.push_back(
             {.name = Name(events, edge, cpu),
              .body = [events, edge, cpu] { TwoWorks(events, edge, cpu); },
-             .limits = {.idle_steps = 20'000},
-             .preemptions = 1});
+             .limits = {.idle_steps = 20'000}});
       }
     }
   }
-  const auto add = [&all](const char* name, std::function<void()> body,
-                          int preemptions) {
+  const auto add = [&all](const char* name, std::function<void()> body) {
     all.push_back({.name = name,
                    .body = std::move(body),
-                   .limits = {.idle_steps = 20'000},
-                   .preemptions = preemptions});
+                   .limits = {.idle_steps = 20'000}});
   };
-  add(
-      "works/producer", [] { Producer(0); }, 2);
-  add(
-      "works/producer+cancel", [] { Producer(kCancel); }, 2);
-  add(
-      "works/producer+fault", [] { Producer(kFault); }, 2);
-  add(
-      "works/hops", [] { Hops(3, false); }, 1);
-  add(
-      "works/hops+fault", [] { Hops(3, true); }, 1);
-  add("works/no-room", NoRoomForTheSecond, 2);
-  add(
-      "works/four", [] { FourWorks(0); }, 3);
-  add(
-      "works/four+cancel", [] { FourWorks(kCancel); }, 3);
-  add(
-      "works/four+cancel+fault", [] { FourWorks(kCancel | kFault); }, 3);
+  add("works/producer", [] { Producer(0); });
+  add("works/producer+cancel", [] { Producer(kCancel); });
+  add("works/producer+fault", [] { Producer(kFault); });
+  add("works/hops", [] { Hops(3, false); });
+  add("works/hops+fault", [] { Hops(3, true); });
+  add("works/no-room", NoRoomForTheSecond);
+  add("works/contended", Contended);
+  add("works/watched", [] { Watched(false); });
+  add("works/watched+unwatched", [] { Watched(true); });
+  add("works/four", [] { FourWorks(0); });
+  add("works/four+cancel", [] { FourWorks(kCancel); });
+  add("works/four+cancel+fault", [] { FourWorks(kCancel | kFault); });
 }
 
 }  // namespace weir::sim

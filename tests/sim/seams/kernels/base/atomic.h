@@ -11,8 +11,10 @@ namespace weir {
 template <typename T>
 class Atomic {
  public:
-  Atomic() : value_() {}
-  Atomic(T value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // What is in them, or makes them, is the place where they are made.
+  [[gnu::always_inline]] Atomic() : value_() {}
+  [[gnu::always_inline]] Atomic(T value)  // NOLINT(google-explicit-constructor)
+      : value_(value) {}
   Atomic(const Atomic&) = delete;
   Atomic& operator=(const Atomic&) = delete;
 

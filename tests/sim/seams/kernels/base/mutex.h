@@ -11,7 +11,8 @@ namespace weir {
 
 class WEIR_CAPABILITY("mutex") Mutex {
  public:
-  Mutex() = default;
+  // What it is in is the place where it is made.
+  [[gnu::always_inline]] Mutex() {}
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
@@ -36,6 +37,7 @@ class WEIR_SCOPED_CAPABILITY MutexLock {
 
 class CondVar {
  public:
+  [[gnu::always_inline]] CondVar() {}
   void Wait(Mutex* mu) WEIR_REQUIRES(mu) { cv_.Wait(mu->mu_); }
   bool WaitUntil(Mutex* mu, std::chrono::steady_clock::time_point deadline)
       WEIR_REQUIRES(mu) {

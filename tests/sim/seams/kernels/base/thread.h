@@ -1,6 +1,7 @@
 // Threads as the simulation has them: see tests/sim/logical.h.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <type_traits>
@@ -33,10 +34,13 @@ class Thread {
 
 using ThreadId = uint64_t;
 inline ThreadId ThisThread() { return sim::CurrentThread(); }
+inline size_t ThreadNumber() { return sim::ThreadNumber(); }
 
-inline void SleepFor(Nanos time) { sim::Sleep(time); }
-inline void Yield() { sim::YieldThread(); }
-inline void Relax() { sim::YieldThread(); }
+// Who calls these looks at something again afterwards.
+inline constexpr Nanos kYieldTime = 10'000;
+inline void SleepFor(Nanos time) { sim::AwaitChange(time); }
+inline void Yield() { sim::AwaitChange(kYieldTime); }
+inline void Relax() { sim::AwaitChange(kYieldTime); }
 
 template <typename Tag, typename T>
 T& ThreadOwn() {
