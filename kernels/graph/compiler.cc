@@ -33,8 +33,9 @@ constexpr size_t kSparePackedBytes = size_t{16} << 20;
 
 class Folder {
  public:
-  Folder(const OpRegistry& registry, const HostEvaluator& host)
-      : registry_(registry), host_(host) {}
+  Folder(const OpRegistry& registry, const HostEvaluator& host,
+         const std::stop_token& stop)
+      : registry_(registry), host_(host), stop_(stop) {}
 
   absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> Fold(
       const LoweredNode& node,
@@ -72,7 +73,7 @@ class Folder {
         !budget_.Take(bytes, cost)) {
       return Leave();
     }
-    return host_.Run(node, **kernel, metas, inputs, host_ints, outputs);
+    return host_.Run(node, **kernel, metas, inputs, host_ints, outputs, stop_);
   }
 
  private:
@@ -80,6 +81,7 @@ class Folder {
 
   const OpRegistry& registry_;
   const HostEvaluator& host_;
+  const std::stop_token& stop_;
   HostBudget budget_{kFoldBudgetBytes, kFoldBudgetOperations};
 };
 
@@ -100,7 +102,7 @@ class Compiler {
   absl::StatusOr<std::shared_ptr<const ProgramCore>> Run(
       Graph graph, const std::vector<size_t>& order) {
     core_->graph = Lower(graph, order, registry_);
-    Folder folder(registry_, core_->host);
+    Folder folder(registry_, core_->host, stop_);
     WEIR_RETURN_IF_ERROR(InferAndFold(
         core_->graph, registry_,
         [&](const LoweredNode& node, const auto& inputs, const auto& outputs)

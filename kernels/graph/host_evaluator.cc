@@ -34,11 +34,17 @@ const void* TextOf(const Constant& constant) {
 
 class CallerAlone final : public CpuTeam {
  public:
+  explicit CallerAlone(const std::stop_token& stop) : stop_(stop) {}
+
+  bool GivenUp() override { return stop_.stop_requested(); }
   int size() const override { return 1; }
   void Run(int64_t n, int64_t /*grain*/,
            absl::FunctionRef<void(int64_t, int64_t)> fn) override {
     if (n > 0) fn(0, n);
   }
+
+ private:
+  const std::stop_token& stop_;
 };
 
 absl::Status NoSuchThing() {
@@ -217,7 +223,7 @@ absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
     absl::Span<const TensorMeta> inputs,
     absl::Span<const std::shared_ptr<const Constant>> values,
     absl::Span<const std::vector<int64_t>> host_ints,
-    absl::Span<const TensorMeta> outputs) const {
+    absl::Span<const TensorMeta> outputs, const std::stop_token& stop) const {
   for (const auto& value : values) {
     if (value == nullptr || value->tensor.dtype != DType::kString) continue;
     if (TextOf(*value) != text_.get()) text_->Keep(value);
@@ -249,11 +255,15 @@ absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
   for (const auto& value : values) {
     sources.push_back(value == nullptr ? nullptr : value->tensor.data);
   }
-  CallerAlone team;
+  CallerAlone team(stop);
   RunArgs args{*stream_, &team, sources, targets, scratch, {}, 0};
   args.node_index = static_cast<uint32_t>(node.index);
   const absl::Status status = (*plan)->Run(args);
   if (!status.ok()) return NodeError(status, node);
+  // Not all of it was computed, as a rule.
+  if (stop.stop_requested()) {
+    return absl::CancelledError("nobody wants what the host computes any more");
+  }
   return results;
 }
 

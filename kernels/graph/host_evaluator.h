@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <stop_token>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,13 +62,14 @@ class HostEvaluator {
   // Empty: the kernel wants more scratch memory than kMaxScratchBytes. Errors
   // name the node. The strings of all results lie in the constants that this
   // evaluator was given, each of which it keeps, once, for as long as it or
-  // such a result lives.
+  // such a result lives. CANCELLED soon after `stop` is requested: between two
+  // pieces of what the kernel does.
   absl::StatusOr<Results> Run(
       const LoweredNode& node, const Kernel& kernel,
       absl::Span<const TensorMeta> inputs,
       absl::Span<const std::shared_ptr<const Constant>> values,
       absl::Span<const std::vector<int64_t>> host_ints,
-      absl::Span<const TensorMeta> outputs) const;
+      absl::Span<const TensorMeta> outputs, const std::stop_token& stop) const;
 
   static constexpr size_t kMaxScratchBytes = size_t{64} << 20;
 

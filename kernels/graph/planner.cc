@@ -312,7 +312,7 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
   if (!host_budget_.Take(bytes, cost)) return too_much();
   WEIR_ASSIGN_OR_RETURN(auto results,
                         core_->host.Run(node, *kernel, input_metas_, sources,
-                                        host_ints, outputs));
+                                        host_ints, outputs, stop_));
   if (results.empty()) return too_much();
   for (size_t i = 0; i < results.size(); ++i) {
     value(node.outputs[i]).host = std::move(results[i]);

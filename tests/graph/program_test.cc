@@ -810,6 +810,53 @@ TEST_P(ProgramTest, StopsWhereSizesAreCheckedToo) {
   EXPECT_EQ(inferred, 4);
 }
 
+// And in the middle of one that the host computes, which asks as it goes.
+TEST_P(ProgramTest, StopsWithinWhatTheHostComputes) {
+  static thread_local std::stop_source* stop;
+  static thread_local bool was_asked;
+  std::stop_source source;
+  stop = &source;
+  was_asked = false;
+  class StoppingKernel final : public Kernel, public KernelPlan {
+   public:
+    absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+        const PlanArgs&) const override {
+      return std::make_unique<StoppingKernel>();
+    }
+    absl::Status Run(const RunArgs& run) const override {
+      EXPECT_FALSE(run.team->GivenUp());
+      stop->request_stop();
+      was_asked = run.team->GivenUp();
+      return absl::OkStatus();
+    }
+  };
+  OpRegistry registry(&operators_.registry);
+  OpDef def;
+  def.domain = "weir";
+  def.name = "Stopping";
+  def.doc = "It requests a stop.";
+  def.inputs = {{.name = "x", .types = kFixedTypes}};
+  def.outputs = {{.name = "y"}};
+  def.infer = testing::SameShape;
+  def.cost = LinearCost;
+  ASSERT_TRUE(registry
+                  .Register(std::move(def),
+                            [](const NodeInfo&, Device&) {
+                              return std::make_unique<const StoppingKernel>();
+                            })
+                  .ok());
+  Graph graph;
+  graph.constants["c"] = Ints({2});
+  graph.nodes = {Node("weir.Stopping", {"c"}, {"y"})};
+  graph.outputs = {"y"};
+  ProgramOptions options;
+  options.stop = source.get_token();
+  EXPECT_TRUE(absl::IsCancelled(
+      Program::Compile(std::move(graph), *device_, registry, options)
+          .status()));
+  EXPECT_TRUE(was_asked);
+}
+
 TEST_P(ProgramTest, HostBytesOnTheDeviceToo) {
   Graph graph;
   graph.inputs = {Input("file", SymbolicDims{Dim()}, DType::kUint8)};
