@@ -32,6 +32,9 @@ inline std::string PeerKey(const sockaddr_storage& from) {
              : std::string(bytes, kNetworkBytes);
 }
 
+// Who has no PeerKey: among callers one peer.
+inline constexpr std::string_view kUnixPeer = "unix:";
+
 // gRPC's name of a peer, as below.
 inline std::string PeerName(const sockaddr_storage& from) {
   char text[INET6_ADDRSTRLEN] = "";

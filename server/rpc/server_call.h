@@ -103,8 +103,8 @@ class ServerCall {
   // Its connection by gRPC's name, e.g. "ipv4:127.0.0.1:55123". A peer, for
   // which bounds hold (PeerKey), may have several.
   virtual std::string Connection() const = 0;
-  // The same for all calls of one peer, for what peers share. Any thread; valid
-  // until Reply or Fail.
+  // The same for all calls of one peer, and of nobody else, for what peers
+  // share; never empty. Any thread; valid until Reply or Fail.
   const std::string& peer() const { return peer_; }
   // The first value of a request header.
   virtual std::optional<std::string_view> Header(
@@ -125,7 +125,7 @@ class ServerCall {
 
   void SetCancelled();
 
-  std::string peer_;  // PeerKey of its connection
+  std::string peer_;  // PeerKey of its connection, or kUnixPeer
   ByteView request_;
   bool inflated_ = false;
   std::array<char, kMaxRequestIdBytes> request_id_;

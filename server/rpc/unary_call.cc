@@ -232,6 +232,7 @@ void UnaryCall::Recognize() {
   connection_ = peer;
   gpr_free(peer);
   peer_ = PeerKey(connection_);
+  if (peer_.empty()) peer_ = kUnixPeer;
   io_->calls_of_.Add(connection_);
 }
 
@@ -249,7 +250,7 @@ absl::Status UnaryCall::CheckCaller() const {
   if (bytes > max_bytes) return HeadersTooLarge(bytes, max_bytes);
   // The clients of a unix socket have one name.
   const size_t limit = io_->policy_.max_connection_calls;
-  if (!peer_.empty() && io_->calls_of_.Of(connection_) > limit) {
+  if (peer_ != kUnixPeer && io_->calls_of_.Of(connection_) > limit) {
     return TooManyCalls(limit);
   }
   return absl::OkStatus();

@@ -15,6 +15,7 @@
 #include <latch>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -331,6 +332,28 @@ TEST(TransportTest, GivesHeadersAndPeer) {
   EXPECT_TRUE(Infer(stub, "x", &context).status.ok());
   EXPECT_THAT(seen.get_future().get(),
               ::testing::StartsWith("value none ipv4:127.0.0.1:"));
+}
+
+// They share what peers share, and pass by nothing of it.
+TEST(TransportTest, CallersOfUnixSocketsAreOnePeer) {
+  const std::string path =
+      "/tmp/weir-transport-test-" + std::to_string(getpid()) + ".sock";
+  std::string seen;
+  const auto transport = StartTransport(
+      [&](ServerCall& call) {
+        seen = call.peer();
+        EchoCall(call);
+      },
+      {.addresses = {"unix:" + path, "127.0.0.1:0"}, .io_threads = 1});
+  std::set<std::string> peers;
+  for (const std::string& address :
+       {"unix:" + path, "unix:" + path, transport->addresses()[1]}) {
+    InferStub stub(Connect(address));
+    EXPECT_TRUE(Infer(stub, "x").status.ok());
+    EXPECT_FALSE(seen.empty());
+    peers.insert(seen);
+  }
+  EXPECT_EQ(peers.size(), 2u);
 }
 
 TEST(TransportTest, RefusesMessagesOverTheLimit) {
