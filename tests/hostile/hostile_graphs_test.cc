@@ -19,6 +19,12 @@
 #include "proto/weir/v1/graph.pb.h"
 #include "server/models/definition_import.h"
 
+// Freed memory that AddressSanitizer keeps aside is none that graphs hold.
+extern "C" const char* __asan_default_options();
+extern "C" const char* __asan_default_options() {
+  return "quarantine_size_mb=8";
+}
+
 namespace weir::testing {
 namespace {
 

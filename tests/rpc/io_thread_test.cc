@@ -62,6 +62,9 @@ void* Take(size_t bytes) {
 }  // namespace weir
 
 void* operator new(size_t bytes) { return weir::Take(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return weir::Take(bytes);
+}
 void operator delete(void* block) noexcept { weir::Give(block); }
 void operator delete(void* block, size_t) noexcept { weir::Give(block); }
 

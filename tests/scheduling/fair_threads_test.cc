@@ -232,6 +232,8 @@ TEST_F(WaitingTasksTest, AreNotRemovedOnceTheyHaveBegun) {
   ran_.Wait();
   EXPECT_FALSE(threads_.Remove(task));
   go_on.Set();
+  // It is on this stack.
+  EXPECT_TRUE(testing::Eventually([&] { return threads_.peers() == 0; }));
 }
 
 TEST_F(WaitingTasksTest, ThatGiveMemoryBackGoFirst) {
