@@ -88,6 +88,7 @@ std::vector<Row> GroupRows(const v1::OperatorDescription& op) {
 
 // "11 to 25, with changes in 13 and 14": the ranges follow one another.
 std::string OpsetText(const v1::OperatorDescription& op) {
+  if (op.opsets().empty()) return "unknown";
   const int first = op.opsets(0).first();
   const int last = op.opsets(op.opsets_size() - 1).last();
   std::string text = absl::StrCat(first);

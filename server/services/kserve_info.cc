@@ -109,9 +109,8 @@ absl::Status FillStatistics(const ServiceContext& context,
                             const inference::ModelStatisticsRequest& request,
                             inference::ModelStatisticsResponse* response) {
   if (!request.version().empty() || !request.name().empty()) {
-    WEIR_ASSIGN_OR_RETURN(
-        const auto model,
-        context.models.Find(request.name(), request.version()));
+    WEIR_ASSIGN_OR_RETURN(const auto model, FindNamed(context, request.name(),
+                                                      request.version()));
     if (!request.version().empty()) {
       FillModelStatistics(context, *model, response->add_model_stats());
       return absl::OkStatus();

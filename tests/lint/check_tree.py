@@ -3,7 +3,7 @@
 
 Layers: each includes only what stands to its left, declares no class of what
 stands to its right, and holds the code of its headers; the folders of server/
-have such an order too; kernels know neither gRPC nor protobuf; the client never
+have an order too (SERVER_ORDER); kernels know neither gRPC nor protobuf; the client never
 includes kernels; gRPC appears only in the transport; evaluations know neither
 services nor the transport. Kinds of device are told apart by backends, kernels
 and what the wire calls them. Names: no utils, helpers or common; tests mirror
@@ -368,10 +368,11 @@ def check_mirror(root):
 def check_exemptions(root):
     """Returns findings about exemptions that exempt nothing."""
     grpc, kinds = set(GRPC_ALLOWED), set(KIND_ALLOWED)
+    flags = set(FLAG_ALLOWED)
     for path in source_files(root):
         relative = path.relative_to(root).as_posix()
         if path.suffix not in SOURCES or not relative.startswith(
-                (*grpc, *kinds)):
+                (*grpc, *kinds, *flags)):
             continue
         text = path.read_text("utf-8")
         includes = (INCLUDE.match(line) for line in text.splitlines())
@@ -380,11 +381,15 @@ def check_exemptions(root):
             grpc -= {part for part in grpc if relative.startswith(part)}
         if KIND.search(text):
             kinds -= {part for part in kinds if relative.startswith(part)}
+        if FLAG.search(text):
+            flags -= {part for part in flags if relative.startswith(part)}
     return [f"tests/lint/check_tree.py: nothing in {part} needs gRPC, which "
             "GRPC_ALLOWED allows there" for part in sorted(grpc)] + [
                 f"tests/lint/check_tree.py: nothing in {part} tells kinds of "
                 "device apart, which KIND_ALLOWED allows there"
-                for part in sorted(kinds)]
+                for part in sorted(kinds)] + [
+                    f"tests/lint/check_tree.py: {part} names no flag, which "
+                    "FLAG_ALLOWED allows there" for part in sorted(flags)]
 
 
 def check_tree(root, of_whole_tree=True):

@@ -198,6 +198,14 @@ TEST(StatisticsTest, FailuresAreCountedApart) {
   }
 }
 
+// No name asks for all models, which have no version in common.
+TEST(StatisticsTest, AVersionOfNoModelIsRefused) {
+  TestServer server;
+  EXPECT_TRUE(Ask(server, "").status.ok());
+  EXPECT_TRUE(Refused(Ask(server, "", "1").status,
+                      grpc::StatusCode::INVALID_ARGUMENT, "name is not set"));
+}
+
 // What the reply has beside its outputs counts too, and is known last.
 TEST(StatisticsTest, AReplyThatIsTooLargeIsAFailure) {
   constexpr int64_t kFloats = 16'000;

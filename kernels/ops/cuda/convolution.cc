@@ -199,8 +199,6 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
   }};
 }
 
-// Rounds a size in scratch up, so that what follows is aligned.
-
 // What cuDNN takes, and adds up, in int.
 absl::Status CheckInt(int64_t value, absl::string_view what) {
   if (value <= std::numeric_limits<int>::max()) return absl::OkStatus();
