@@ -94,7 +94,7 @@ TEST(StripedSnapshotTest, AWriterDoesNotWaitForThoseWhoComeLater) {
   std::array<Event, 2> came;
   std::array<size_t, 2> stripes = {};
   const auto look = [&](size_t self) {
-    stripes[self] = ThreadStripe() % kManyStripes;
+    stripes[self] = ThreadNumber() % kManyStripes;
     for (size_t round = 1; !over; ++round) {
       snapshot.Read([&](int) {
         came[self].Set();
@@ -105,7 +105,7 @@ TEST(StripedSnapshotTest, AWriterDoesNotWaitForThoseWhoComeLater) {
   };
   std::thread first(look, size_t{0});
   came[0].Wait();
-  for (size_t i = 1; i < kManyStripes; ++i) std::thread(ThreadStripe).join();
+  for (size_t i = 1; i < kManyStripes; ++i) std::thread(ThreadNumber).join();
   std::thread second(look, size_t{1});
   came[1].Wait();
   std::thread writer([&] {
@@ -118,11 +118,11 @@ TEST(StripedSnapshotTest, AWriterDoesNotWaitForThoseWhoComeLater) {
   EXPECT_EQ(stripes[0], stripes[1]);
 }
 
-TEST(StripedSnapshotTest, AThreadKeepsItsStripe) {
-  const size_t mine = ThreadStripe();
-  EXPECT_EQ(ThreadStripe(), mine);
+TEST(StripedSnapshotTest, AThreadKeepsItsNumber) {
+  const size_t mine = ThreadNumber();
+  EXPECT_EQ(ThreadNumber(), mine);
   size_t other = mine;
-  std::thread([&] { other = ThreadStripe(); }).join();
+  std::thread([&] { other = ThreadNumber(); }).join();
   EXPECT_NE(other, mine);
 }
 

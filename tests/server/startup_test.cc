@@ -443,7 +443,9 @@ TEST(StartupTest, RaisesTheSoftLimitOfOpenFiles) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit low = before;
   low.rlim_cur = 1024;
-  if (before.rlim_max < DescriptorsFor(500)) GTEST_SKIP() << before.rlim_max;
+  if (before.rlim_max < DescriptorsFor(500)) {
+    GTEST_SKIP() << "the hard limit of open files is " << before.rlim_max;
+  }
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
   {
     TestServer server([](ServerOptions& o) { o.max_connections = 500; });
@@ -459,7 +461,9 @@ TEST(StartupTest, SaysForHowManyConnectionsThereAreDescriptors) {
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   // The log says so, however many there may be.
-  if (limit.rlim_max >= 900'000) GTEST_SKIP() << limit.rlim_max;
+  if (limit.rlim_max >= 900'000) {
+    GTEST_SKIP() << "the hard limit of open files is " << limit.rlim_max;
+  }
   std::ostringstream log;
   {
     TestServer server(
