@@ -82,9 +82,12 @@ void Work::Start() {
 absl::Status Work::Wanted(Nanos now) const {
   WEIR_RETURN_IF_ERROR(WantedBefore("it was launched", now));
   if (longest_in_line_ > now) return absl::OkStatus();
-  return absl::DeadlineExceededError(
-      "it stood in line for memory for longer than any work may wait; try "
-      "again later");
+  return WithRetryAfter(
+      WithReason(absl::DeadlineExceededError(
+                     "it stood in line for memory, or for the copy of its "
+                     "inputs, for longer than any work may; try again later"),
+                 "MEMORY_WAIT_TOO_LONG"),
+      absl::Seconds(1));
 }
 
 void Work::Drop(absl::Status status) { EndUnlaunched(std::move(status)); }

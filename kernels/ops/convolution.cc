@@ -139,7 +139,8 @@ absl::StatusOr<onednn::ConvolutionSpec> MakeSpec(const NodeInfo& node,
 // and in another line than the one before, as our own loops go.
 int64_t FarReads(const onednn::ConvolutionSpec& s, const TensorMeta& x,
                  int64_t products) {
-  if (x.bytes <= kCachedBytes) return 0;
+  const auto bytes = static_cast<int64_t>(SizeOf(ComputeType(x.dtype)));
+  if (SaturatingMul(x.elements, bytes) <= int64_t{kCachedBytes}) return 0;
   const int64_t plane = SaturatingMul(s.in[1], s.in[2]);
   const struct {
     int64_t times;
@@ -151,7 +152,6 @@ int64_t FarReads(const onednn::ConvolutionSpec& s, const TensorMeta& x,
                {s.kernel[1], SaturatingMul(s.dilation[1], s.in[2])},
                {s.kernel[0], SaturatingMul(s.dilation[0], plane)},
                {s.in_channels / s.groups, SaturatingMul(s.in[0], plane)}};
-  const auto bytes = static_cast<int64_t>(SizeOf(ComputeType(x.dtype)));
   for (const auto& [times, apart] : loops) {
     if (times <= 1) continue;
     return SaturatingMul(apart, bytes) < kLineBytes ? products / times
@@ -179,12 +179,20 @@ NodeCost ConvCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
   }
   if (pace == Pace::kInTurn) {
     // Without the library; those of doubles whoever adds costs up weighs.
+    // Without the library; those of doubles whoever adds costs up weighs, as
+    // products and not as elements.
     const bool own = args.once || x.dtype == DType::kDouble;
+    const bool weighed = x.dtype == DType::kDouble;
     const absl::StatusOr<onednn::ConvolutionSpec> spec = MakeSpec(node, args);
     const int64_t far = own && spec.ok() ? FarReads(*spec, x, products) : 0;
-    if (args.once && x.dtype != DType::kDouble) {
+    const int64_t waits = SaturatingMul(far, kFarReadOperations);
+    if (own && !weighed) {
       products = SaturatingMul(products, kOwnProductCpuWeight);
     }
+    products = SaturatingAdd(
+        products,
+        SaturatingMul(waits, weighed ? kElementCpuWeight / kOwnProductCpuWeight
+                                     : kElementCpuWeight));
     // Our own loops go over planes tap by tap, also where one meets no input.
     products = SaturatingAdd(
         products,
@@ -192,7 +200,7 @@ NodeCost ConvCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
     cost.operations = SaturatingAdd(
         SaturatingMul(cost.operations,
                       kElementCpuWeight + (half ? kHalfTypeCpuWeight : 0)),
-        SaturatingAdd(products, SaturatingMul(far, kFarReadOperations)));
+        products);
     if (!own) {
       AddInTurn(pace, args, x.dims[0], kImageOperations, cost);
     }
