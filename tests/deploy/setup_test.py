@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import unittest
 
+import skipping
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Where nobody listens.
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0",
@@ -145,4 +147,4 @@ exit ${APT_CODE:-0}
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skipping.main()

@@ -6,11 +6,16 @@ import importlib.machinery
 import importlib.util
 import io
 import json
+import os
 import pathlib
+import subprocess
+import sys
 import tempfile
 import unittest
 
-PATH = pathlib.Path(__file__).resolve().parents[2] / ".ci" / "count"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATH = ROOT / ".ci" / "count"
+SKIPPING = ROOT / "tests" / "deploy"
 LOADER = importlib.machinery.SourceFileLoader("count", str(PATH))
 count = importlib.util.module_from_spec(
     importlib.util.spec_from_loader("count", LOADER))
@@ -79,6 +84,15 @@ class CountTest(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertIn("release: 0 passed, 0 failed, 1 skipped", out)
         self.assertIn("SKIPPED 1: a_script: no ruler here", out)
+
+    def test_each_reason_of_a_script_is_one(self):
+        self.set_floors(skipped={"no ruler here": 1})
+        self.write_suite("release", SKIPPED.format("a_script").replace(
+            "no ruler here", "skipped: no ruler here; no pen here"))
+        status, out = self.run_count()
+        self.assertEqual(status, 1)
+        self.assertIn("1 skipped for a new reason: a_script: no pen here", out)
+        self.assertIn("SKIPPED 1: a_script: no ruler here\n", out)
 
     def test_skipped_cases_are_told_by_reason(self):
         self.set_floors(skipped={"there is no GPU": 2})
@@ -165,6 +179,45 @@ class CountTest(unittest.TestCase):
     def test_every_suite_has_a_floor(self):
         floors = json.loads(PATH.with_name("floors.json").read_text())
         self.assertEqual(set(floors), set(count.REPORTS))
+
+
+class ScriptTest(unittest.TestCase):
+    """How a script with tests of unittest's ends (tests/deploy/skipping.py)."""
+
+    def run_script(self, tests):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "a_test.py"
+            script.write_text(
+                "import unittest, skipping\n"
+                "class A(unittest.TestCase):\n"
+                f"  def setUp(self): pass\n{tests}"
+                "skipping.main()\n", "utf-8")
+            done = subprocess.run(
+                [sys.executable, script], stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, check=False,
+                env={**os.environ, "PYTHONPATH": str(SKIPPING),
+                     "PYTHONDONTWRITEBYTECODE": "1"})
+        return done.returncode, done.stdout.splitlines()[-1]
+
+    PASSES = "  def test_passes(self): pass\n"
+    FAILS = "  def test_fails(self): self.fail()\n"
+    SKIPS = ("  def test_b(self): self.skipTest('no ruler')\n"
+             "  def test_c(self): self.skipTest('no pen')\n"
+             "  def test_d(self): self.skipTest('no pen')\n")
+
+    def test_passes(self):
+        self.assertEqual(self.run_script(self.PASSES), (0, "OK"))
+
+    def test_says_last_what_it_lacks(self):
+        self.assertEqual(self.run_script(self.PASSES + self.SKIPS),
+                         (77, "skipped: no pen; no ruler"))
+
+    def test_fails_whatever_else_was_skipped(self):
+        self.assertEqual(self.run_script(self.FAILS + self.SKIPS),
+                         (1, "FAILED (failures=1, skipped=3)"))
+
+    def test_fails_without_tests(self):
+        self.assertEqual(self.run_script("")[0], 1)
 
 
 if __name__ == "__main__":
