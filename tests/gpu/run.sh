@@ -15,8 +15,8 @@
 # over tests whose calls the driver is to refuse), bench, and soak (five minutes
 # of constant load: what memory does; runs with --only soak alone, as it takes a
 # run's time). Prints a table and exits 1 if anything failed, was skipped or did
-# not fit into the time. Logs go to $WEIR_GPU_LOGS (default: gpu-logs in the
-# bundle).
+# not fit into the time, 2 if no task is what was asked for. Logs go to
+# $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
@@ -71,7 +71,7 @@ if [ -z "${WEIR_CUDA_LIBRARY_PATH:-}" ]; then
 fi
 
 sanitizer="$(command -v compute-sanitizer ||
-  ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)"
+  ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null || true)"
 cuda_tests='*cuda*:*Cuda*:*CUDA*'
 # Tests that lose the device on purpose say nothing under the sanitizer.
 lost='*Death*:*Poison*'
@@ -101,16 +101,18 @@ driver_tests() {
   esac
 }
 
-# Names of programs with tests that match the filter $1; with a second argument,
-# only those whose name matches it.
+# Names of programs with tests that match the filter $1, and of those that cannot
+# say which they have, which fail as tasks; with a second argument, only those
+# whose name matches it.
 programs_with_tests() {
-  local name labels
+  local name labels listed
   while IFS=$'\t' read -r name labels _; do
     [[ ",$labels," == *,fuzz,* ]] && continue
     [[ "$name" =~ ${2:-.} ]] || continue
     [ -x "test-bin/$name" ] || continue
-    "test-bin/$name" --gtest_list_tests --gtest_filter="$1" \
-      2>/dev/null | grep -q '^  ' && printf '%s\n' "$name"
+    listed="$("test-bin/$name" --gtest_list_tests --gtest_filter="$1" \
+      2>/dev/null)" && [[ "$listed" != *$'\n  '* ]] && continue
+    printf '%s\n' "$name"
   done <tests/list.tsv
 }
 
@@ -137,7 +139,8 @@ add_tasks() {
   done
   tasks+=("clients perf_analyzer")
   for name in watched_driver $(programs_with_tests "$cuda_tests" '^eval_') \
-    services_evaluator services_kserve_infer server_mixed_load; do
+    services_evaluator services_kserve_infer services_admin server_cancel \
+    server_drain server_health server_mixed_load; do
     tasks+=("driver ${name%_test}_test")
   done
   local tool filter
@@ -234,12 +237,14 @@ table="$logs/table-$part-of-$parts.txt"
 : >"$table"
 failed=0
 index=0
+matched=0
 for task in "${tasks[@]}"; do
   mine=$((index % parts + 1))
   index=$((index + 1))
   kind="${task%% *}"
   name="${task#* }"
   if [ -n "$only" ] && ! [[ "$task" =~ $only ]]; then continue; fi
+  matched=$((matched + 1))
   if [ $list = yes ]; then
     printf '%d/%d %s %s\n' "$mine" "$parts" "$kind" "$name"
     continue
@@ -282,6 +287,7 @@ for task in "${tasks[@]}"; do
     tail -n 5 "$log" | sed 's/^/    /'
   fi
 done
+[ "$matched" != 0 ] || fail_usage "no task matches '$only'"
 [ $list = yes ] && exit 0
 if [ "$failed" != 0 ]; then
   printf 'part %d/%d: %d failed\n' "$part" "$parts" "$failed"

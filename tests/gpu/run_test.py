@@ -17,6 +17,7 @@ case "$1" in
   *) echo "{}" ;;
 esac
 """
+PASSES = SUITE.format("[  PASSED  ] 1 test.")
 
 
 class Run(unittest.TestCase):
@@ -35,11 +36,26 @@ class Run(unittest.TestCase):
         program.write_text(f"#!/bin/bash\n{text}\n", "utf-8")
         program.chmod(0o755)
 
-    def run_tasks(self, kind):
+    def run_tasks(self, kind, **environment):
+        return self.run_script("--only", f"^{kind} ", **environment)
+
+    def run_script(self, *arguments, **environment):
         return subprocess.run(
-            [self.root / "tests" / "gpu" / "run.sh", "--only", f"^{kind} "],
+            [self.root / "tests" / "gpu" / "run.sh", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            check=False, env=dict(os.environ, WEIR_CUDA_LIBRARY_PATH="none"))
+            check=False, env={
+                **os.environ, "WEIR_CUDA_LIBRARY_PATH": "none",
+                "CUDA_HOME": str(self.root), **environment,
+                "PATH": f"{self.root}/bin:/usr/bin:/bin"})
+
+    def log(self, task):
+        return (self.root / "gpu-logs" / f"{task}.log").read_text("utf-8")
+
+    def write_operators(self):
+        """A program that compute-sanitizer looks at."""
+        (self.root / "tests" / "list.tsv").write_text("ops_a_test\tunit\n",
+                                                      "utf-8")
+        self.write("test-bin/ops_a_test", PASSES)
 
     def test_a_benchmark_that_ran(self):
         self.write("bench-bin/gpu_bench", "echo 'a call takes 3 us'")
@@ -68,10 +84,100 @@ class Run(unittest.TestCase):
         self.assertRegex(done.stdout, r"suite +a_test +SKIPPED ")
 
     def test_a_suite_that_ran(self):
-        self.write("test-bin/a_test",
-                   SUITE.format("[  PASSED  ] 1 test."))
+        self.write("test-bin/a_test", PASSES)
         done = self.run_tasks("suite")
         self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"suite +a_test +ok +1 tests")
+
+    def test_a_suite_without_such_tests_is_no_task(self):
+        self.write("test-bin/a_test", "echo Suite.")
+        done = self.run_script("--list")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertNotIn("a_test", done.stdout)
+
+    def test_a_suite_that_cannot_say_what_it_has_fails(self):
+        self.write("test-bin/a_test", "exit 127")
+        done = self.run_tasks("suite")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r"suite +a_test +FAILED \(127\)")
+
+    def test_tasks_that_there_are_not_cannot_be_asked_for(self):
+        for arguments in ([], ["--list"], ["--part", "1/2"]):
+            with self.subTest(arguments):
+                done = self.run_script("--only", "^siute ", *arguments)
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertIn("no task matches '^siute '", done.stdout)
+
+    def test_another_part_may_have_the_only_task(self):
+        self.write("test-bin/a_test", PASSES)
+        for part, line in ("1/2", "suite +a_test +ok"), ("2/2", "all passed"):
+            done = self.run_script("--only", "^suite ", "--part", part)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertRegex(done.stdout, line)
+
+    def test_what_each_tool_is_told(self):
+        self.write_operators()
+        self.write("bin/compute-sanitizer",
+                   'echo "$*"; echo "[  PASSED  ] 1 test."')
+        lost = "-*Death*:*Poison*"
+        for kind, told in {
+            "memcheck": ["--tool memcheck", "--leak-check no",
+                         "--report-api-errors explicit", "*cuda*", lost],
+            "refused": ["--tool memcheck", "--report-api-errors no",
+                        "--gtest_filter=*ExhaustionIsNotSticky"],
+            "racecheck": ["--tool racecheck", "*cuda*", lost],
+            "initcheck": ["--tool initcheck", "--kernel-name-exclude", lost],
+            "synccheck": ["--tool synccheck", "*cuda*", lost],
+        }.items():
+            with self.subTest(kind):
+                done = self.run_tasks(kind)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                log = self.log(f"{kind}-ops_a_test")
+                for words in [*told, "--error-exitcode 9 ",
+                              " test-bin/ops_a_test --gtest_filter="]:
+                    self.assertIn(words, log)
+
+    def test_what_a_tool_finds_is_a_failure(self):
+        self.write_operators()
+        self.write("bin/compute-sanitizer",
+                   'echo "[  PASSED  ] 1 test."; exit 9')
+        done = self.run_tasks("memcheck")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("FAILED (9)", done.stdout)
+
+    def test_without_the_tool_nothing_is_seen(self):
+        self.write_operators()
+        for kind in "memcheck", "refused", "racecheck", "initcheck", "synccheck":
+            done = self.run_tasks(kind)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertRegex(done.stdout, rf"{kind} +ops_a_test +NO TOOL ")
+
+    def test_what_does_not_fit_into_the_time_is_no_success(self):
+        self.write("test-bin/a_test", PASSES)
+        done = self.run_tasks("suite", WEIR_GPU_LIMIT="5")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r"suite +a_test +NO TIME ")
+
+    def test_a_suite_over_the_watched_driver(self):
+        self.write("bin/ldconfig", "echo '\tlibcuda.so.1 (libc6,x86-64) => "
+                                   f"{self.root}/libcuda.so.1'")
+        (self.root / "libcuda.so.1").write_text("real", "utf-8")
+        (self.root / "test-bin" / "libwatched_driver.so").write_text(
+            "watched", "utf-8")
+        self.write("test-bin/server_cancel_test", """
+echo "$WEIR_WATCHED_DRIVER $WEIR_TEST_DEVICE"
+cat "$LD_LIBRARY_PATH/libcuda.so.1" "$LD_LIBRARY_PATH/libcuda_real.so"
+echo; echo '[  PASSED  ] 1 test.'""")
+        done = self.run_script("--only", "^driver server_cancel_test$")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(self.log("driver-server_cancel_test").splitlines(),
+                         ["1 cuda:0", "watchedreal", "[  PASSED  ] 1 test."])
+
+    def test_nothing_is_watched_where_there_is_no_driver(self):
+        self.write("bin/ldconfig", "")
+        self.write("test-bin/server_cancel_test", PASSES)
+        done = self.run_script("--only", "^driver server_cancel_test$")
+        self.assertEqual(done.returncode, 1, done.stdout)
 
 
 if __name__ == "__main__":
