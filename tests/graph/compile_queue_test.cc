@@ -257,8 +257,11 @@ TEST_F(Owners, LeaveBytesForOthers) {
   // 7 bytes are the running one's.
   Ask("a", std::string(40, 'a'));
   EXPECT_EQ(Reason(Refused("a", std::string(20, 'b'))), "COMPILE_QUEUE_FULL");
+  // To the last byte of what may be.
+  EXPECT_EQ(Reason(Refused("a", std::string(14, 'c'))), "COMPILE_QUEUE_FULL");
+  Ask("a", std::string(13, 'c'));
   Ask("b", std::string(20, 'b'));
-  EXPECT_EQ(Order().size(), 2u);
+  EXPECT_EQ(Order().size(), 3u);
 }
 
 TEST_F(Owners, WaitForWhatTheyShareNoLongerThanForTheirOwn) {
@@ -557,17 +560,30 @@ TEST_F(CompileQueueTest, StopsACompilationThatNobodyWaitsForAnyMore) {
 // Whoever comes while it ends gets one of their own.
 TEST_F(CompileQueueTest, NobodyJoinsACompilationThatWasGivenUp) {
   const auto queue = Make();
-  Gate gate;
+  Gate gate, later_gate;
   Programs left, later;
-  const auto hold = Behind(gate);
-  const auto wait = Get(*queue, "k", hold, kNoDeadline, left.Sink());
+  std::atomic<int> made{0};
+  const auto hold = [&](Gate& at) {
+    return [&made, &at] {
+      ++made;
+      at.Pass();
+      return NegGraph();
+    };
+  };
+  const auto wait = Get(*queue, "k", hold(gate), kNoDeadline, left.Sink());
   gate.AwaitArrival();
   queue->Cancel(wait);
-  Get(*queue, "k", hold, kNoDeadline, later.Sink());
+  Get(*queue, "k", hold(later_gate), kNoDeadline, later.Sink());
   gate.Open();
+  // Which others join still, after the end of the one that was given up.
+  later_gate.AwaitArrival();
+  Get(*queue, "k", hold(later_gate), kNoDeadline, later.Sink());
+  later_gate.Open();
   const auto program = later.Next();
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(Find("k"), *program);
+  EXPECT_TRUE(later.Next().ok());
+  EXPECT_EQ(made, 2);
   EXPECT_EQ(left.size(), 1u);
 }
 

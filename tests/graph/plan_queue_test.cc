@@ -24,17 +24,20 @@ using ::weir::testing::Input;
 using ::weir::testing::Node;
 using Plans = Answers<PlanQueue::PlanOr>;
 
-// A plan of Failing fails for so many rows, and of Held waits at the gate.
+// A plan of Failing fails for so many rows, and of Held waits at the gate, as
+// one of Reading does, for which the input's bytes are read.
 constexpr int64_t kFails = 13;
 
 class PlanQueueTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    Define("Held", [this](const PlanArgs&) {
+    const auto held = [this](const PlanArgs&) {
       planned_.Set();
       open_.Pass();
       return absl::OkStatus();
-    });
+    };
+    Define("Held", held);
+    Define("Reading", held, /*host_inputs=*/1);
     Define("Failing", [](const PlanArgs& args) {
       return args.inputs[0].dims[0] == kFails
                  ? absl::InvalidArgumentError("no such plan")
@@ -52,8 +55,10 @@ class PlanQueueTest : public ::testing::Test {
   void TearDown() override { open_.Open(); }
 
   void Define(std::string_view name,
-              std::function<absl::Status(const PlanArgs&)> plan) {
+              std::function<absl::Status(const PlanArgs&)> plan,
+              uint32_t host_inputs = 0) {
     OpDef def;
+    def.host_inputs = host_inputs;
     def.name = name;
     def.inputs = {{"X", {DType::kFloat}}};
     def.outputs = {{"Y"}};
@@ -268,6 +273,41 @@ TEST_F(PlanQueueTest, ProgramsAreKnownAnewAsSoonAsAPlanIsMade) {
   EXPECT_TRUE(held_.Next().ok());
 }
 
+// By threads that had nothing to do until then, too.
+TEST_F(PlanQueueTest, ProgramsThatAreKnownAnewWakeTheThreadForThem) {
+  const auto queue = Make({.quick_plan = absl::ZeroDuration()});
+  const auto program = Compile("Held"), dear = Compile("Neg");
+  Plans first;
+  Plan(*queue, dear, 1, first);
+  ASSERT_TRUE(first.Next().ok());
+  Gate open;
+  Occupy(*queue, dear, 2, open);
+  for (const int64_t rows : {1, 2}) Plan(*queue, program, rows, held_);
+  planned_.Wait();
+  open.Open();
+  // Then the thread for all of them finds nothing that it may take.
+  Plan(*queue, dear, 3, first);
+  ASSERT_TRUE(first.Next().ok());
+  EXPECT_EQ(queue->queued(), 1u);
+  open_.Open();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(held_.Next().ok());
+}
+
+TEST_F(PlanQueueTest, NothingIsKeptOfAProgramThatNobodyWaitsForAnyMore) {
+  const auto queue = Make({.quick_plan = absl::InfiniteDuration()});
+  const auto large = Compile("Neg", kSmallPlanNodes + 1);
+  Gate open;
+  Occupy(*queue, Compile("Neg", kSmallPlanNodes + 1), 1, open);
+  Plans left, answers;
+  queue->Cancel(Plan(*queue, large, 1, left));
+  EXPECT_TRUE(absl::IsCancelled(left.Next().status()));
+  ASSERT_TRUE(large->MakePlan(Rows(1)).ok());
+  // It is known to be quick now.
+  Plan(*queue, large, 2, answers);
+  EXPECT_TRUE(answers.Next().ok());
+  open.Open();
+}
+
 // A shape that is refused at once is no promise.
 TEST_F(PlanQueueTest, WhatFailsAtOnceIsNotQuick) {
   const auto queue = Make({.quick_plan = absl::InfiniteDuration()});
@@ -432,6 +472,22 @@ TEST_F(PlanQueueTest, NobodyWaitsForEver) {
   wait_for("Neg");
   EXPECT_EQ(queue->queued(), 0u);
   open_.Open();
+}
+
+// Whoever is told may free what its plan is made from.
+TEST_F(PlanQueueTest, WhoeverLeavesIsToldWhenTheirBytesAreReadNoMore) {
+  const auto queue = Make();
+  const auto program = Compile("Reading");
+  ASSERT_TRUE(program->InputOnHost(0));
+  const float bytes = 1;
+  Plans answers;
+  const auto wait = queue->Make(program, {{DType::kFloat, {1}, &bytes}},
+                                kNoDeadline, answers.Sink(), "");
+  planned_.Wait();
+  queue->Cancel(wait);
+  EXPECT_EQ(answers.size(), 0u);
+  open_.Open();
+  EXPECT_TRUE(absl::IsCancelled(answers.Next().status()));
 }
 
 TEST_F(PlanQueueTest, StopTellsEverybody) {
