@@ -982,6 +982,30 @@ TEST_F(LongStepTest, AResultThatComesAfterTheDeadlineIsNotSent) {
   }
 }
 
+// It says that it ran, and what was waited for.
+TEST_F(LongStepTest, AResultThatIsNotSentLeavesItsReport) {
+  v1::EvaluateRequest request;
+  request.mutable_graph()->mutable_model()->set_name("copy");
+  v1::NamedTensor* const input = request.add_inputs();
+  input->set_name("x");
+  input->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  input->mutable_value()->mutable_spec()->add_shape(1);
+  input->mutable_value()->set_raw("1234");
+  const std::string bytes = request.SerializeAsString();
+  FakeCall call(bytes);
+  Find("Evaluate").handler(call);
+  call.PassDeadline();
+  while (!call.answer().has_value()) call.RunResumed();
+  EXPECT_EQ(call.answer()->code(), absl::StatusCode::kDeadlineExceeded)
+      << *call.answer();
+  const auto detail =
+      call.answer()->GetPayload("type.googleapis.com/weir.v1.SyncReport");
+  ASSERT_TRUE(detail.has_value());
+  v1::SyncReport report;
+  ASSERT_TRUE(report.ParseFromString(std::string(*detail)));
+  EXPECT_EQ(report.state(), v1::WORK_STATE_COMPLETED);
+}
+
 TEST_F(LongStepTest, TheMessageOfACallerThatDoesNotWaitIsNotRead) {
   // Read, it would be INVALID_ARGUMENT.
   const std::string bytes(kLongStepBytes + 1, '\xff');
