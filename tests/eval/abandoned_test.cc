@@ -17,8 +17,11 @@ namespace {
 
 // An operator of one input and one output of its shape, whose kernel is `run`.
 void Register(OpRegistry& registry, const char* name, const char* doc,
-              const RunFunction& run) {
+              const RunFunction& run,
+              decltype(OpDef::digest) digest = nullptr) {
   OpDef def;
+  def.digest = digest;
+  def.host_inputs = digest == nullptr ? 0 : 1;
   def.domain = "weir";
   def.name = name;
   def.doc = doc;
@@ -168,6 +171,43 @@ TEST_P(Abandoned, AWorkThatWaitsForItsPlanEndsAtOnce) {
   EXPECT_EQ(engine_->programs().stats().plans_queued, 0u);
   EXPECT_EQ(StepsSinceSetUp(), 0u);
   open_.Set();
+}
+
+// Whom the digest of an input cancels, which a work asks for on its way to the
+// plan.
+std::atomic<Work*> cancelled_by_digest{nullptr};
+
+TEST_P(Abandoned, AWorkThatIsCancelledAsItAsksForItsPlanEndsAtOnce) {
+  Register(
+      *registry_, "Digested", "Cancels.",
+      [](const RunArgs&) { return absl::OkStatus(); },
+      [](const HostTensor&,
+         DigestBudget&) -> absl::StatusOr<std::vector<int64_t>> {
+        Work* const work = cancelled_by_digest.exchange(nullptr);
+        if (work != nullptr) work->Cancel();
+        return std::vector<int64_t>{1};
+      });
+  Event occupied;
+  const int threads = ProgramCacheOptions().plan_threads;
+  for (int64_t i = 0; i < threads; ++i) {
+    const std::vector<HostTensor> other = {{DType::kFloat, {4 + i}, nullptr}};
+    engine_->programs().MakePlan(program_, other, kNoDeadline,
+                                 [&](ProgramCache::PlanOr) {
+                                   occupied.Set();
+                                   open_.Wait();
+                                 });
+  }
+  occupied.Wait(static_cast<size_t>(threads));
+  WatchedWork cancelled;
+  cancelled.request().program = Compile("Digested", 1, {}, "weir");
+  cancelled.request().inputs = {Floats(values_)};
+  cancelled_by_digest = cancelled.work.get();
+  Enter(NewContext()).Submit(cancelled.work.get(), &cancelled.waiter);
+  EXPECT_EQ(cancelled_by_digest, nullptr);
+  EXPECT_TRUE(testing::Eventually([&] { return cancelled.work->done(); }));
+  EXPECT_EQ(engine_->programs().stats().plans_queued, 0u);
+  open_.Set();
+  EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
 }
 
 // One step of many pieces, each of which holds until the test lets it go on.

@@ -124,7 +124,43 @@ TEST(EngineTest, LanesShareTheQueueOfTheDriver) {
   }
 }
 
-// Each by a task of its own, between which others have their turn.
+// Keeps many pieces once `engine` is there, whose allocator gets another task
+// while it gives the first one back.
+class SharingDevice final : public testing::FarDevice {
+ public:
+  static constexpr int kPieces = 10'000;
+
+  bool TrimOne(Nanos) override {
+    if (engine == nullptr || ended) return false;
+    if (++trimmed == 1) {
+      engine.load()->allocator().Post([this] { other_came = true; });
+    }
+    ended = other_came || trimmed == kPieces;
+    if (ended) end.Set();
+    return true;
+  }
+  std::atomic<Engine*> engine{nullptr};
+  // The allocator's until the end.
+  int trimmed = 0;
+  bool other_came = false;
+  bool ended = false;
+  Event end;
+};
+
+TEST(EngineTest, WhoeverNeedsTheAllocatorComesBetweenPieces) {
+  const auto registry = MakeOpRegistry({});
+  auto owned = std::make_unique<SharingDevice>();
+  SharingDevice* const device = owned.get();
+  EngineOptions options;
+  options.pinned_ttl = absl::Milliseconds(1);
+  const auto engine = Engine::Create(std::move(owned), registry.get(), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  device->engine = engine->get();
+  device->end.Wait();
+  EXPECT_TRUE(device->other_came);
+}
+
+// Each by a task of its own.
 TEST(EngineTest, ADeviceGivesBackWhatItKeepsPieceByPiece) {
   const auto registry = MakeOpRegistry({});
   auto owned = std::make_unique<TrimmedDevice>();

@@ -589,6 +589,31 @@ TEST_P(JoinedOnCpu, ACancelledMemberWaitsForNoCompilation) {
   EXPECT_THAT(Kept(activation, second), ElementsAre(2, -3));
 }
 
+TEST_P(JoinedOnCpu, AnotherWorkThatIsCancelledLeavesThemToTheirCompilation) {
+  const std::shared_ptr<CompileGate> gate = RegisterCopy(*registry_);
+  Open(MakeCpuDevice({.cpu_threads = 2}), SmallEngine());
+  const std::vector<float> values = {-2, 3};
+  const Source copy = MakeSource(MakeGraph("Copy", 1, {}, "weir"));
+  Activation activation = Enter(NewContext());
+  Deferred first(copy), second(MakeSource("Neg", 1)), other(this, "Abs", 1);
+  for (Deferred* work : {&first, &second, &other}) work->Read(0, values);
+  Defer(activation, first);
+  Defer(activation, second);
+  gate->shut = true;
+  activation.Flush();
+  gate->arrived.Wait();
+  other.request().mode = EvalMode::kEager;
+  activation.Submit(other.work.get(), &other.waiter);
+  other.work->Cancel();
+  EXPECT_EQ(other.Done().code(), absl::StatusCode::kCancelled);
+  gate->open.Set();
+  for (Deferred* work : {&first, &second}) {
+    ASSERT_EQ(work->Done(), absl::OkStatus());
+    EXPECT_EQ(work->work->report().joined_works, 2u);
+  }
+  EXPECT_THAT(Kept(activation, second), ElementsAre(2, -3));
+}
+
 TEST_P(JoinedOnCpu, WhatTakesTooLongToCompileRunsOneByOne) {
   const std::shared_ptr<CompileGate> gate = RegisterCopy(*registry_);
   EngineOptions options = SmallEngine();

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -110,6 +111,24 @@ TEST_P(WorkDependenciesTest, AnotherStreamIsToldToWait) {
   device_.Fail(DeviceCall::kWaitOnDevice, absl::InternalError("cannot wait"));
   EXPECT_EQ(dependencies_.WaitOn(*other), absl::InternalError("cannot wait"));
   EXPECT_EQ(device_.calls(DeviceCall::kWaitOnDevice), before + 1);
+}
+
+// The wait is in vain, but what it was for is known.
+TEST_P(WorkDependenciesTest, AWaitMayFailForWhatIsReachedMeanwhile) {
+  const std::unique_ptr<Stream> other = *device_.CreateStream(0);
+  Resolve({Backed(1)}, stream_->timeline().get());
+  device_.Fail(DeviceCall::kWaitOnDevice, absl::InternalError("cannot wait"));
+  auto& hold = device_.HoldCall(DeviceCall::kWaitOnDevice);
+  std::thread reached([&] {
+    hold.WaitUntilHeld();
+    EXPECT_TRUE(stream_->timeline()
+                    ->Advance(1, absl::DataLossError("it was bad"))
+                    .ok());
+    hold.Release();
+  });
+  EXPECT_EQ(dependencies_.WaitOn(*other), absl::OkStatus());
+  reached.join();
+  EXPECT_EQ(dependencies_.Outcome()->code(), absl::StatusCode::kDataLoss);
 }
 
 // Its producer was launched while it was parked for something else.
