@@ -56,26 +56,12 @@ constexpr Waiting MayWait(const char* name) {
 
 // The header's macros choose the function's newest signature, which is what
 // every runtime of today asks for.
-#define MAY_WAIT(function) MayWait<decltype(&function), __COUNTER__>(#function)
+#define WATCHED(function) MayWait<decltype(&function), __COUNTER__>(#function),
 
-// Whatever takes or frees memory, makes or ends what the device knows of, or
-// waits for what runs.
 constexpr Waiting kWaiting[] = {
-    MAY_WAIT(cuMemAlloc),          MAY_WAIT(cuMemAllocPitch),
-    MAY_WAIT(cuMemAllocManaged),   MAY_WAIT(cuMemFree),
-    MAY_WAIT(cuMemAllocHost),      MAY_WAIT(cuMemHostAlloc),
-    MAY_WAIT(cuMemFreeHost),       MAY_WAIT(cuMemHostRegister),
-    MAY_WAIT(cuMemHostUnregister), MAY_WAIT(cuMemcpyHtoD),
-    MAY_WAIT(cuMemcpyDtoH),        MAY_WAIT(cuMemsetD8),
-    MAY_WAIT(cuMemGetInfo),        MAY_WAIT(cuCtxSynchronize),
-    MAY_WAIT(cuStreamSynchronize), MAY_WAIT(cuEventSynchronize),
-    MAY_WAIT(cuStreamCreate),      MAY_WAIT(cuStreamCreateWithPriority),
-    MAY_WAIT(cuStreamDestroy),     MAY_WAIT(cuModuleLoadData),
-    MAY_WAIT(cuModuleLoadDataEx),  MAY_WAIT(cuModuleLoadFatBinary),
-    MAY_WAIT(cuModuleUnload),      MAY_WAIT(cuLibraryLoadData),
-    MAY_WAIT(cuLibraryUnload),     MAY_WAIT(cuGraphInstantiate),
-    MAY_WAIT(cuGraphExecDestroy),
+#include "tests/gpu/watched_functions.def"
 };
+#undef WATCHED
 
 template <typename F>
 F Real(const char* name) {

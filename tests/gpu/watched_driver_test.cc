@@ -1,6 +1,8 @@
 // Whether the driver is watched (watched_driver.cc) where run.sh says so.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
@@ -11,6 +13,33 @@
 
 namespace weir {
 namespace {
+
+// What the library hands out under that name, as runtimes ask for it.
+void* Ask(void* library, const char* name) {
+  using GetProcAddress =
+      int (*)(const char*, void**, int version, uint64_t flags, void* found);
+  const auto get = reinterpret_cast<GetProcAddress>(
+      library == nullptr ? nullptr : dlsym(library, "cuGetProcAddress_v2"));
+  void* function = nullptr;
+  return get != nullptr && get(name, &function, 12000, 0, nullptr) == 0
+             ? function
+             : nullptr;
+}
+
+TEST(WatchedDriverTest, EveryFunctionOfCudaThatMayWaitIsWatched) {
+  if (std::getenv("WEIR_WATCHED_DRIVER") == nullptr) {
+    GTEST_SKIP() << "the driver is watched in tests/gpu/run.sh alone";
+  }
+  void* const watched = dlopen("libcuda.so.1", RTLD_NOW);
+  void* const real = dlopen("libcuda_real.so", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(Ask(real, "cuInit"), nullptr);
+  EXPECT_EQ(Ask(watched, "cuInit"), Ask(real, "cuInit")) << "it is not listed";
+#define WATCHED(name)                               \
+  EXPECT_NE(Ask(watched, #name), nullptr) << #name; \
+  EXPECT_NE(Ask(watched, #name), Ask(real, #name)) << #name;
+#include "tests/gpu/watched_functions.def"
+#undef WATCHED
+}
 
 TEST(WatchedDriverTest, AWaitOfTheCudaDriverIsSeenBesideThatOfTheDevice) {
   if (std::getenv("WEIR_WATCHED_DRIVER") == nullptr) {
