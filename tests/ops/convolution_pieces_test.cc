@@ -134,7 +134,14 @@ TEST(ConvolutionPiecesTest, NoCallLastsForSeconds) {
   spec.groups = 3;
   EXPECT_FALSE(ConvolutionPieces::Cut(spec).has_value());
   // Few products, but a row under many taps takes as long to prepare.
-  EXPECT_FALSE(ConvolutionPieces::Cut(Square(1, 2048, 1101, 1)).has_value());
+  spec = Square(1, 3148, 1101, 1);
+  spec.pad_begin = {};
+  spec.out = {2048, 2048, 1};
+  EXPECT_FALSE(ConvolutionPieces::Cut(spec).has_value());
+  spec = Square(1, 1612, 1101, 1);
+  spec.pad_begin = {};
+  spec.out = {512, 512, 1};
+  EXPECT_TRUE(ConvolutionPieces::Cut(spec).has_value());
 }
 
 // A row that makes much code is cut too, and the last band may differ.
