@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/error_info.h"
 #include "server/rpc/status_mapping.h"
 #include "tests/base/eventually.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -244,8 +246,8 @@ TEST(StatisticsTest, AReplyThatIsTooLargeIsAFailure) {
       0);
 }
 
-// y = x after a lane was held for a second.
-onnx::ModelProto SpinModel() {
+// y = x, once its lane is let go.
+onnx::ModelProto HoldModel() {
   onnx::ModelProto model = EmptyModel();
   auto* import = model.add_opset_import();
   import->set_domain("weir");
@@ -254,54 +256,56 @@ onnx::ModelProto SpinModel() {
            {"N"});
   AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
            {"N"});
-  onnx::NodeProto* node = AddNode(&model, "Spin", {"x"}, {"y"}, "spin");
-  node->set_domain("weir");
-  onnx::AttributeProto* time = node->add_attribute();
-  time->set_name("microseconds");
-  time->set_type(onnx::AttributeProto::INT);
-  time->set_i(1'000'000);
+  AddNode(&model, "Hold", {"x"}, {"y"}, "hold")->set_domain("weir");
   return model;
 }
 
 // A request that was given up while it waited never ran, and failed.
 TEST(StatisticsTest, WhoeverLeavesTheQueueIsAFailure) {
   ModelFolder models;
-  models.Write("spin", SpinModel());
+  models.Write("hold", HoldModel());
   models.Write("sum", AddModel());
+  LaneHold hold;
   TestServer server([&](ServerOptions& o) {
     o.model_repository = models.path();
     o.streams = 1;
+    hold.AddTo(o);
   });
-  inference::ModelInferRequest spin;
-  spin.set_model_name("spin");
-  AddInput(&spin, "x", "FP32", {1}, Bytes<float>({1}));
+  inference::ModelInferRequest held;
+  held.set_model_name("hold");
+  AddInput(&held, "x", "FP32", {1}, Bytes<float>({1}));
   InferAnswer ran;
-  std::thread running([&] { ran = Infer(server, spin); });
-  EXPECT_TRUE(Eventually([&] {
-    return server.Metric("weir_requests_in_flight") == 1 &&
-           server.Metric("weir_queue_depth") == 0;
-  }));
+  std::thread running([&] { ran = Infer(server, held); });
+  EXPECT_TRUE(Eventually([&] { return server.Leases() == 1; }));
+  const Nanos leased_at = NowNanos();
   inference::ModelInferRequest sum;
   sum.set_model_name("sum");
   AddInput(&sum, "x", "FP32", {1, 2}, Bytes<float>({1, 2}));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::milliseconds(20));
   inference::ModelInferResponse response;
-  EXPECT_EQ(server.kserve().ModelInfer(&context, sum, &response).error_code(),
-            grpc::StatusCode::DEADLINE_EXCEEDED);
-  running.join();
-  EXPECT_TRUE(ran.status.ok()) << ran.status.error_message();
+  std::thread waiting([&] {
+    EXPECT_EQ(server.kserve().ModelInfer(&context, sum, &response).error_code(),
+              grpc::StatusCode::CANCELLED);
+  });
+  EXPECT_TRUE(Eventually(
+      [&] { return server.DeviceMetric("weir_stream_pool_waiting") == 1; }));
+  context.TryCancel();
+  waiting.join();
   EXPECT_TRUE(Eventually(
       [&] { return Of(server, "sum").inference_stats().fail().count() == 1; }));
+  const auto held_for = static_cast<uint64_t>(NowNanos() - leased_at);
+  hold.Open();
+  running.join();
+  EXPECT_TRUE(ran.status.ok()) << ran.status.error_message();
   const inference::ModelStatistics left = Of(server, "sum");
   EXPECT_EQ(left.inference_count(), 0u);
   EXPECT_EQ(left.execution_count(), 0u);
   EXPECT_EQ(left.last_inference(), 0u);
+  EXPECT_EQ(left.inference_stats().fail().count(), 1u);
   EXPECT_EQ(left.inference_stats().success().count(), 0u);
-  EXPECT_EQ(Of(server, "spin").inference_stats().success().count(), 1u);
-  EXPECT_GE(Of(server, "spin").inference_stats().compute_infer().ns(),
-            1'000'000'000u);
+  const inference::InferStatistics stats = Of(server, "hold").inference_stats();
+  EXPECT_EQ(stats.success().count(), 1u);
+  EXPECT_GE(stats.success().ns(), held_for);
 }
 
 TEST(StatisticsTest, KnowsModelsAndVersionsByName) {
