@@ -3,10 +3,17 @@
 // says for which of its inputs the request gives types.
 #include <google/protobuf/stubs/logging.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "kernels/base/error_info.h"
@@ -24,36 +31,112 @@ void Check(bool holds) {
   if (!holds) std::abort();
 }
 
+template <typename A, typename B, typename Same = std::equal_to<>>
+bool Equal(const A& a, const B& b, Same same = {}) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+}
+
+// As the message has strings: each behind its length.
+std::string Packed(const HostTensor& tensor, size_t count) {
+  std::string packed;
+  const auto* strings = static_cast<const StringRef*>(tensor.data);
+  for (size_t i = 0; i < count; ++i) {
+    const auto size = static_cast<uint32_t>(strings[i].size);
+    packed.append(reinterpret_cast<const char*>(&size), sizeof(size));
+    packed.append(strings[i].data, strings[i].size);
+  }
+  return packed;
+}
+
+void Compare(const v1::TensorValue& from, const HostTensor& tensor) {
+  Check(DTypeFromOnnx(from.spec().dtype()) == tensor.dtype);
+  Check(Equal(from.spec().shape(), tensor.dims));
+  const auto count = NumElements(tensor.dims);
+  const auto bytes = ByteSize(tensor.dtype, tensor.dims);
+  Check(count.ok() && bytes.ok());
+  std::string raw = from.raw();
+  if (tensor.dtype == DType::kString) {
+    Check(Packed(tensor, static_cast<size_t>(*count)) == raw);
+    return;
+  }
+  if (tensor.dtype == DType::kBool) {
+    for (char& byte : raw) byte = byte != 0 ? 1 : 0;
+  }
+  Check(static_cast<size_t>(*bytes) == raw.size());
+  Check(std::memcmp(tensor.data, raw.data(), raw.size()) == 0);
+}
+
+// NaNs too.
+bool Same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+void Compare(const v1::Attribute& from, const AttributeValue& to) {
+  switch (from.value_case()) {
+    case v1::Attribute::kI:
+      return Check(std::get<int64_t>(to) == from.i());
+    case v1::Attribute::kF:
+      return Check(Same(std::get<float>(to), from.f()));
+    case v1::Attribute::kS:
+      return Check(std::get<std::string>(to) == from.s());
+    case v1::Attribute::kInts:
+      return Check(
+          Equal(std::get<std::vector<int64_t>>(to), from.ints().values()));
+    case v1::Attribute::kFloats:
+      return Check(Equal(std::get<std::vector<float>>(to),
+                         from.floats().values(), Same));
+    case v1::Attribute::kStrings:
+      return Check(Equal(std::get<std::vector<std::string>>(to),
+                         from.strings().values()));
+    case v1::Attribute::kTensor:
+      return Compare(from.tensor(),
+                     std::get<std::shared_ptr<const Constant>>(to)->tensor);
+    case v1::Attribute::VALUE_NOT_SET:
+      Check(false);
+  }
+}
+
+void Compare(const v1::Node& from, const GraphNode& node) {
+  Check(node.name == from.name() && node.op == from.op());
+  Check(node.domain == (from.domain() == "ai.onnx" ? "" : from.domain()));
+  Check(node.call_site == from.call_site());
+  Check(Equal(node.inputs, from.inputs()));
+  Check(Equal(node.outputs, from.outputs()));
+  Check(node.attributes.all().size() ==
+        static_cast<size_t>(from.attributes_size()));
+  for (const v1::Attribute& attribute : from.attributes()) {
+    const AttributeValue* const value = node.attributes.Find(attribute.name());
+    Check(value != nullptr);
+    Compare(attribute, *value);
+  }
+}
+
+void Compare(const v1::GraphInput& from, const ValueDecl& input) {
+  Check(input.name == from.name());
+  if (!from.has_spec()) return;
+  Check(DTypeFromOnnx(from.spec().dtype()) == input.dtype);
+  Check(input.shape.has_value());
+  Check(Equal(from.spec().shape(), *input.shape,
+              [](int64_t extent, const Dim& dim) {
+                return extent == (dim.known() ? dim.value() : -1);
+              }));
+}
+
 // Constants are taken out of the definition, so it is compared with what it
 // was.
 void Compare(const v1::GraphDefinition& from, const Graph& graph) {
   Check(graph.inputs.size() == static_cast<size_t>(from.inputs_size()));
-  Check(graph.outputs.size() == static_cast<size_t>(from.outputs_size()));
+  for (int i = 0; i < from.inputs_size(); ++i) {
+    Compare(from.inputs(i), graph.inputs[static_cast<size_t>(i)]);
+  }
+  Check(Equal(graph.outputs, from.outputs()));
   Check(graph.nodes.size() == static_cast<size_t>(from.nodes_size()));
+  for (int i = 0; i < from.nodes_size(); ++i) {
+    Compare(from.nodes(i), graph.nodes[static_cast<size_t>(i)]);
+  }
   Check(graph.constants.size() == static_cast<size_t>(from.constants_size()));
   for (const v1::NamedTensor& constant : from.constants()) {
-    const HostTensor& tensor = graph.constants.at(constant.name())->tensor;
-    Check(tensor.dims.size() ==
-          static_cast<size_t>(constant.value().spec().shape_size()));
-    const auto bytes = ByteSize(tensor.dtype, tensor.dims);
-    Check(bytes.ok());
-    if (tensor.dtype == DType::kString) {
-      size_t total = 0;
-      const auto* strings = static_cast<const StringRef*>(tensor.data);
-      for (size_t i = 0; i < static_cast<size_t>(*bytes) / sizeof(StringRef);
-           ++i) {
-        total += sizeof(uint32_t) + strings[i].size;
-      }
-      Check(total == constant.value().raw().size());
-    } else {
-      Check(static_cast<size_t>(*bytes) == constant.value().raw().size());
-    }
-  }
-  for (int i = 0; i < from.nodes_size(); ++i) {
-    const GraphNode& node = graph.nodes[static_cast<size_t>(i)];
-    for (const v1::Attribute& attribute : from.nodes(i).attributes()) {
-      Check(node.attributes.Has(attribute.name()));
-    }
+    Compare(constant.value(), graph.constants.at(constant.name())->tensor);
   }
 }
 

@@ -274,7 +274,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const absl::Status ran =
       weir::testing::PlanRunner(device, **plan).Run(inputs);
-  // Once more, for somebody who may leave at any step.
+  // Once more, for somebody who may leave at any step, and is asked before each
+  // but the first.
   size_t steps = size % 8;
   weir::testing::PlanRunner left(device, **plan);
   left.set_go_on([&steps] {
@@ -282,5 +283,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   });
   const absl::Status ended = left.Run(inputs);
   if (!absl::IsCancelled(ended) && ended != ran) abort();
+  if (ended.ok() && left.asked() + 1 < (*plan)->steps()) abort();
   return 0;
 }

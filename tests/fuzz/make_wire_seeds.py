@@ -187,6 +187,7 @@ def definition_seeds():
                         12: 4, 13: 8, 16: 2}.items():
         yield f"constant{dtype}", 0, constant(
             "c", dtype, [2], bytes(range(2 * size))) + data(3, "c")
+    yield "booleans", 0, constant("c", 9, [4], b"\0\1\2\xff") + data(3, "c")
     text = struct.pack("<I", 5) + b"hello" + struct.pack("<I", 0)
     yield "text", 0, constant("c", 8, [2], text) + data(3, "c")
     yield "text_too_short", 0, constant("c", 8, [2], text[:-5])

@@ -2,6 +2,7 @@
 // see host memory.
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -67,6 +68,8 @@ class PlanRunner final : public StreamTask {
   void set_go_on(std::function<absl::Status()> go_on) {
     go_on_ = std::move(go_on);
   }
+  // How often it was whether to go on, and not to keep pace.
+  size_t asked() const { return asked_; }
 
   absl::Status Run(const std::vector<HostTensor>& inputs, uint64_t seed = 0) {
     // Which every device reads and writes, and this object too.
@@ -111,7 +114,7 @@ class PlanRunner final : public StreamTask {
                    {seed_, 0}};
     if (go_on_ != nullptr) {
       run.team = device_.cpu_team();
-      run.go_on.emplace(go_on_);
+      run.go_on.emplace(counted_);
       run.pace.emplace(go_on_);
       run.pace_launches = 1;
     }
@@ -133,6 +136,11 @@ class PlanRunner final : public StreamTask {
   std::vector<const void*> addresses_;
   uint64_t seed_ = 0;
   std::function<absl::Status()> go_on_;
+  std::atomic<size_t> asked_{0};
+  const std::function<absl::Status()> counted_ = [this] {
+    ++asked_;
+    return go_on_();
+  };
   Mutex mu_;
   CondVar changed_;
   bool done_ WEIR_GUARDED_BY(mu_) = false;
