@@ -135,10 +135,8 @@ void Work::BeginJoined(uint64_t last_number) {
 
 void Work::NoteJoined(const SyncReport& report, size_t works) {
   const Nanos accepted_at = report_.accepted_at;
-  const WorkState state = report_.state;
   report_ = report;
   report_.accepted_at = accepted_at;
-  report_.state = state;
   report_.joined_works = works;
 }
 
