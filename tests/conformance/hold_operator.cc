@@ -5,6 +5,7 @@
 
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "tests/base/event.h"
 #include "tests/conformance/gate.h"
 
 namespace weir {
@@ -18,6 +19,7 @@ struct HoldOperator::State {
     return gate;
   }
 
+  const std::shared_ptr<Event> held = std::make_shared<Event>();
   Mutex mu;
   bool open WEIR_GUARDED_BY(mu) = false;
   std::vector<std::weak_ptr<DeviceGate>> gates WEIR_GUARDED_BY(mu);
@@ -27,29 +29,34 @@ namespace {
 
 class HoldPlan final : public KernelPlan {
  public:
-  HoldPlan(std::shared_ptr<DeviceGate> gate, size_t bytes)
-      : gate_(std::move(gate)), bytes_(bytes) {}
+  HoldPlan(std::shared_ptr<DeviceGate> gate, std::shared_ptr<Event> held,
+           size_t bytes)
+      : gate_(std::move(gate)), held_(std::move(held)), bytes_(bytes) {}
   absl::Status Run(const RunArgs& run) const override {
+    held_->Set();
     WEIR_RETURN_IF_ERROR(gate_->Hold(run.stream));
     return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
   }
 
  private:
   const std::shared_ptr<DeviceGate> gate_;
+  const std::shared_ptr<Event> held_;
   const size_t bytes_;
 };
 
 class HoldKernel final : public Kernel {
  public:
-  explicit HoldKernel(std::shared_ptr<DeviceGate> gate)
-      : gate_(std::move(gate)) {}
+  HoldKernel(std::shared_ptr<DeviceGate> gate, std::shared_ptr<Event> held)
+      : gate_(std::move(gate)), held_(std::move(held)) {}
   absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
       const PlanArgs& args) const override {
-    return std::make_unique<const HoldPlan>(gate_, args.outputs[0].bytes);
+    return std::make_unique<const HoldPlan>(gate_, held_,
+                                            args.outputs[0].bytes);
   }
 
  private:
   const std::shared_ptr<DeviceGate> gate_;
+  const std::shared_ptr<Event> held_;
 };
 
 OpDef HoldDef() {
@@ -79,11 +86,14 @@ HoldOperator::~HoldOperator() = default;
 absl::Status HoldOperator::Register(OpRegistry& registry) {
   if (registry.Find("weir", "Hold") != nullptr) return absl::OkStatus();
   const auto make = [state = state_](const NodeInfo&, Device& device) {
-    return std::make_unique<const HoldKernel>(state->AddGate(device));
+    return std::make_unique<const HoldKernel>(state->AddGate(device),
+                                              state->held);
   };
   WEIR_RETURN_IF_ERROR(registry.Register(HoldDef(), make));
   return registry.RegisterKernel(DeviceKind::kCuda, "weir", "Hold", make);
 }
+
+void HoldOperator::WaitUntilHeld() { state_->held->Wait(); }
 
 void HoldOperator::Open() {
   std::vector<std::weak_ptr<DeviceGate>> gates;

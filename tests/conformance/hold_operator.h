@@ -19,6 +19,9 @@ class HoldOperator {
   // Does nothing where it is registered. The registry may outlive this object.
   absl::Status Register(OpRegistry& registry);
 
+  // Returns once one of its works has begun, which can no longer be dropped.
+  void WaitUntilHeld();
+
   // Lets its works go, those to come as well. Before a device ends.
   void Open();
 

@@ -49,7 +49,8 @@ class CancelTest : public ::testing::Test {
 
   // The only lane is.
   void WaitUntilHeld() {
-    ASSERT_TRUE(Eventually([&] { return Leased() == 1; }));
+    hold_.WaitUntilHeld();
+    EXPECT_EQ(Leased(), 1);
   }
   double Leased() {
     return server_.DeviceMetric("weir_stream_pool_lanes", "state=\"leased\"");

@@ -37,6 +37,7 @@ class LaneHold {
     return request;
   }
 
+  void WaitUntilHeld() { operator_->WaitUntilHeld(); }
   void Open() { operator_->Open(); }
 
  private:
