@@ -336,7 +336,7 @@ def report(results, survivors_listed, whole):
     return status
 
 
-def main(arguments=None, lists=LISTS, root=ROOT):
+def main(arguments=None, lists=LISTS, root=ROOT, make_builder=Builder):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", default=[],
@@ -378,13 +378,13 @@ def main(arguments=None, lists=LISTS, root=ROOT):
         # docs/testing.md is about these lists; others may use this script.
         whole = (len(chosen) == len(mutants)
                  and lists == root / "tests" / "mutants")
-        return run(options, chosen, whole, root)
+        return run(options, chosen, whole, root, make_builder)
     except Fault as fault:
         print(fault, file=sys.stderr)
         return 2
 
 
-def run(options, chosen, whole, root):
+def run(options, chosen, whole, root, make_builder):
     tree = options.work / "tree"
     tree.mkdir(parents=True, exist_ok=True)
     state_file = options.work / "verdicts.json"
@@ -394,7 +394,7 @@ def run(options, chosen, whole, root):
     digest = copy_tree(root, tree)
     if state.get("tree") != digest or "times" not in state:
         state = {"verdicts": state["verdicts"], "tree": digest, "times": {}}
-    builder = Builder(tree, options.cmake_args)
+    builder = make_builder(tree, options.cmake_args)
     builder.configure()
     verdicts = state["verdicts"]
     sources = tests_of(tree)
