@@ -1,6 +1,6 @@
-// Who holds an object together with others: the one place from which kernels/
-// decides by the counts of a shared_ptr, so that the simulation (tests/sim) can
-// put its own in its place and let others go on before it looks.
+// Who holds an object together with others: the one place from which what the
+// simulation (tests/sim) runs decides by the counts of a shared_ptr, so that it
+// can put its own in its place and let others go on before it looks.
 #pragma once
 
 #include <memory>
