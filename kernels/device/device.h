@@ -106,6 +106,10 @@ class WEIR_EXPORT Device {
   // launched, and its deadline acts meanwhile.
   virtual bool streams_wait() const { return true; }
 
+  // The first launch of a plan may load code of libraries, for which the driver
+  // waits as for memory: it is for a thread that may wait.
+  virtual bool loads_late() const { return false; }
+
   // The wide team of a CPU device; null on others.
   virtual CpuTeam* cpu_team() { return nullptr; }
 

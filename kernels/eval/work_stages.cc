@@ -391,9 +391,10 @@ QueueItem::Step Work::PrepareAndLaunch() {
   // On the CPU there is no queue of the driver's.
   const size_t launches = host_addressable ? 0 : plan_->launches();
   if (!context->lane_.Begin(claim_, launches)) return Step::kBlocked;
-  const bool keeps_thread =
-      !host_addressable &&
-      (launches > engine.max_lane_launches() / 2 || plan_->computes_on_host());
+  const bool is_long =
+      launches > engine.max_lane_launches() / 2 || plan_->computes_on_host();
+  const bool is_first = device.loads_late() && plan_->measured_ns() == 0;
+  const bool keeps_thread = !host_addressable && (is_long || is_first);
   LaunchOn(lane, launches, keeps_thread);
   return Step::kRun;
 }

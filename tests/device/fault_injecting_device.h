@@ -84,6 +84,8 @@ class FaultInjectingDevice final : public Device {
   bool streams_wait() const override { return device_->streams_wait(); }
   // As if it did not read the host's memory. Before the device is used.
   void set_takes_copies() { takes_copies_ = true; }
+  bool loads_late() const override { return loads_late_; }
+  void set_loads_late() { loads_late_ = true; }
   size_t quick_bytes() const override {
     return allocation_waits_ ? 0 : device_->quick_bytes();
   }
@@ -113,6 +115,7 @@ class FaultInjectingDevice final : public Device {
   const std::unique_ptr<Device> device_;
   bool allocation_waits_ = false;
   bool takes_copies_ = false;
+  bool loads_late_ = false;
   DeviceHealth::Watch inner_lost_;
   DeviceHealth::Watch outer_lost_;
   mutable Mutex mu_;

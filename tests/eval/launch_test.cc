@@ -222,6 +222,43 @@ TEST_F(Launch, NorDoesOneThatFillsHalfOfALane) {
   EXPECT_LT(work.work->plan()->launches(), most);
 }
 
+// The driver may have to load what it launches.
+TEST_F(Launch, NorDoesTheFirstOfAPlan) {
+  device_->set_loads_late();
+  const std::shared_ptr<const Program> program = Compile(2, "Neg");
+  const HostTensor input = {.dtype = DType::kFloat, .dims = {3}};
+  Event planned;
+  engine_->programs().MakePlan(program, {&input, 1}, kNoDeadline,
+                               [&](ProgramCache::PlanOr plan) {
+                                 EXPECT_TRUE(plan.ok()) << plan.status();
+                                 planned.Set();
+                               });
+  planned.Wait();
+  WatchedWork first, second;
+  Prepare(first, program);
+  Prepare(second, program);
+  {
+    auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+    EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+      a_.Submit(first.work.get(), &first.waiter);
+      hold.WaitUntilHeld();
+    }));
+  }
+  ASSERT_TRUE(first.Done().ok());
+  // From then on it is there.
+  std::atomic<bool> submitted = false;
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  std::thread caller([&] {
+    a_.Submit(second.work.get(), &second.waiter);
+    submitted = true;
+  });
+  hold.WaitUntilHeld();
+  EXPECT_FALSE(submitted);
+  hold.Release();
+  caller.join();
+  EXPECT_TRUE(second.Done().ok());
+}
+
 // What has few launches pays for none of this.
 TEST_F(Launch, FewLaunchesAreMadeByWhoSubmits) {
   WatchedWork work;

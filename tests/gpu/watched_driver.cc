@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,28 +21,42 @@
 
 namespace {
 
-// The driver's function, with a word before each call.
-template <typename F, int kId>
-struct Watched;
+// A function of the driver's takes integers and pointers, at most so many, and
+// which there are depends on the version that the caller asks for: all are
+// handed on, whether or not the caller gave them.
+using Word = uintptr_t;
+using Function = CUresult (*)(Word, Word, Word, Word, Word, Word, Word, Word);
 
-template <typename... Args, int kId>
-struct Watched<CUresult (*)(Args...), kId> {
-  using Function = CUresult (*)(Args...);
+// One version of one of them, with a word before each call.
+template <int kNumber, int kVersion>
+struct Watched {
   static inline std::atomic<Function> real = nullptr;
   static inline std::atomic<const char*> name = nullptr;
 
-  static CUresult Call(Args... args) {
+  static CUresult Call(Word a, Word b, Word c, Word d, Word e, Word f, Word g,
+                       Word h) {
     weir::ExpectMayWait(name);
-    return real.load()(args...);
+    return real.load()(a, b, c, d, e, f, g, h);
   }
 };
 
-template <typename F, int kId>
+// Callers of several years ask for a version each.
+constexpr int kVersions = 4;
+
+template <int kNumber, int kVersion = 0>
 void* Watch(const char* name, void* real) {
-  using W = Watched<F, kId>;
-  W::name = name;
-  W::real = reinterpret_cast<F>(real);
-  return reinterpret_cast<void*>(&W::Call);
+  if constexpr (kVersion == kVersions) {
+    std::abort();
+  } else {
+    using W = Watched<kNumber, kVersion>;
+    const auto function = reinterpret_cast<Function>(real);
+    Function known = nullptr;
+    W::name = name;
+    if (W::real.compare_exchange_strong(known, function) || known == function) {
+      return reinterpret_cast<void*>(&W::Call);
+    }
+    return Watch<kNumber, kVersion + 1>(name, real);
+  }
 }
 
 struct Waiting {
@@ -49,14 +64,7 @@ struct Waiting {
   void* (*watch)(const char* name, void* real);
 };
 
-template <typename F, int kId>
-constexpr Waiting MayWait(const char* name) {
-  return {name, &Watch<F, kId>};
-}
-
-// The header's macros choose the function's newest signature, which is what
-// every runtime of today asks for.
-#define WATCHED(function) MayWait<decltype(&function), __COUNTER__>(#function),
+#define WATCHED(function) {#function, &Watch<__COUNTER__>},
 
 constexpr Waiting kWaiting[] = {
 #include "tests/gpu/watched_functions.def"

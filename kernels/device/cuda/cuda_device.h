@@ -54,6 +54,7 @@ class CudaDevice final : public Device {
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override { return false; }
+  bool loads_late() const override { return true; }
   size_t quick_bytes() const override { return 0; }
   bool TrimOne(Nanos before) override;
   absl::StatusOr<int64_t> QueryFreeMemory() override;
