@@ -69,9 +69,10 @@ class WEIR_EXPORT Engine {
   // Under the strands of contexts that bring no executor of their own.
   TaskThreads& threads() { return *threads_; }
   // For what keeps a thread on the way to a stream: launches of works with so
-  // many that they wait for room in the driver's queue, and of those that
-  // decode pictures on the host; copies of large inputs. There is a thread for
-  // each lane.
+  // many that they wait for room in the driver's queue, of those that decode
+  // pictures on the host, and of plans for the first time, where libraries may
+  // load their kernels; copies of large inputs. There is a thread for each
+  // lane.
   TaskThreads& launcher() { return *launcher_; }
   // Launches of one lane that are not done, unless one work alone has more: all
   // lanes together leave room in the driver's queues, so that nobody who

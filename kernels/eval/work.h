@@ -200,7 +200,10 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   Step PrepareApart(Lane* lane, bool grow);
   void Prepare(Lane* lane, bool grow);
   void Prepared(absl::Status status);
-  void LaunchOn(Lane* lane, size_t launches, bool keeps_thread);
+  // Which thread launches it: one of Engine::launcher where the driver may have
+  // to be waited for, in paces where its queue may, too.
+  enum class Launcher : uint8_t { kWhoeverIsHere, kApart, kApartInPaces };
+  void LaunchOn(Lane* lane, size_t launches, Launcher launcher);
   // What waits for this work may wait for `at`, its place on a stream.
   void BackPoints(const Point& at) const;
   Nanos WaitDeadline() const;

@@ -394,8 +394,10 @@ QueueItem::Step Work::PrepareAndLaunch() {
   const bool is_long =
       launches > engine.max_lane_launches() / 2 || plan_->computes_on_host();
   const bool is_first = device.loads_late() && plan_->measured_ns() == 0;
-  const bool keeps_thread = !host_addressable && (is_long || is_first);
-  LaunchOn(lane, launches, keeps_thread);
+  Launcher launcher = Launcher::kWhoeverIsHere;
+  if (!host_addressable && is_first) launcher = Launcher::kApart;
+  if (!host_addressable && is_long) launcher = Launcher::kApartInPaces;
+  LaunchOn(lane, launches, launcher);
   return Step::kRun;
 }
 
@@ -445,7 +447,7 @@ void Work::Prepared(absl::Status status) {
   context->queue_->Return(this);
 }
 
-void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
+void Work::LaunchOn(Lane* lane, size_t launches, Launcher launcher) {
   const std::shared_ptr<EvalContext> context = this->context();
   Engine& engine = context->engine();
   Device& device = engine.device();
@@ -480,11 +482,13 @@ void Work::LaunchOn(Lane* lane, size_t launches, bool keeps_thread) {
       measured <= absl::ToInt64Nanoseconds(engine.options().inline_below);
   report_.ran_inline = run_inline;
   if (joined_ == nullptr) observer_->OnLaunch(*this);
-  if (keeps_thread) {
+  if (launcher != Launcher::kWhoeverIsHere) {
     // What is behind it in the queue is launched after it.
     context->queue_->Hold();
     // Two paces may be in the queue.
-    pace_launches_ = engine.max_lane_launches() / 2;
+    if (launcher == Launcher::kApartInPaces) {
+      pace_launches_ = engine.max_lane_launches() / 2;
+    }
     engine.launcher().Post([this, context, &stream] {
       // The work may be done, and gone, before this returns.
       stream.Enqueue(this, Stream::Inline::kNever);

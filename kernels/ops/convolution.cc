@@ -178,7 +178,6 @@ NodeCost ConvCost(const NodeInfo& node, Pace pace, const PlanArgs& args) {
     }
   }
   if (pace == Pace::kInTurn) {
-    // Without the library; those of doubles whoever adds costs up weighs.
     // Without the library; those of doubles whoever adds costs up weighs, as
     // products and not as elements.
     const bool own = args.once || x.dtype == DType::kDouble;

@@ -21,8 +21,10 @@ void PrintTo(const Scenario& scenario, std::ostream* out) {
 namespace {
 
 constexpr uint64_t kEveryOrder = 2'000'000;
-// Fewer states, runs, and choices in each of them have no scenario.
-constexpr uint64_t kLeastStates = 10;
+// No scenario has fewer states, orders, runs at random, and choices in each of
+// these.
+constexpr uint64_t kLeastStates = 40;
+constexpr uint64_t kLeastOrders = 20;
 constexpr uint64_t kLeastRuns = 100;
 constexpr uint64_t kLeastChoices = 5;
 // Of so many runs a leak was none.
@@ -61,8 +63,9 @@ TEST_P(EveryOrder, Holds) {
   std::cout << scenario.name << ": " << deepening.Summary() << "\n";
   EXPECT_TRUE(result.ok()) << result.failure;
   EXPECT_GE(deepening.preemptions, CompletesWith(scenario.name));
-  // That it looked at all.
+  // That it looked at all, and at more than one order.
   EXPECT_GE(result.states, kLeastStates);
+  EXPECT_GE(result.executions, kLeastOrders);
   EXPECT_LE(result.kept, kMostKept);
 }
 
