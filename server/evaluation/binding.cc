@@ -80,7 +80,7 @@ absl::Status Binding::BindOutputs(const Program& program,
     const std::string_view name = request.OutputName(i);
     const int at = finder.Find(name);
     if (at < 0) {
-      return NoSuch("output", name, declared, model, OutputField(i));
+      return NoSuch("output", name, NamesOf(declared), model, OutputField(i));
     }
     WEIR_ASSIGN_OR_RETURN(const OutputWish asked_as, request.ReadOutput(i));
     OutputWish& wish = work->outputs[static_cast<size_t>(at)];

@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
-#include "server/models/name_list.h"
 
 namespace weir {
 
@@ -13,13 +12,17 @@ std::string OwnerOf(const ServedModel* model) {
 }
 
 absl::Status NoSuch(std::string_view kind, std::string_view name,
-                    const std::vector<ValueDecl>& declared,
-                    const ServedModel* model, std::string_view field) {
-  NameList names;
-  for (const ValueDecl& each : declared) names.Add(each.name);
+                    const NameList& names, const ServedModel* model,
+                    std::string_view field) {
   return InvalidField(
       field, absl::StrCat(OwnerOf(model), " has no ", AbslView(kind), " \"",
                           AbslView(name), "\", but ", names.Text()));
+}
+
+NameList NamesOf(const std::vector<ValueDecl>& declared) {
+  NameList names;
+  for (const ValueDecl& each : declared) names.Add(each.name);
+  return names;
 }
 
 void InputPlaces::Begin(const std::vector<ValueDecl>& declared, size_t given,
@@ -32,7 +35,9 @@ void InputPlaces::Begin(const std::vector<ValueDecl>& declared, size_t given,
 
 absl::StatusOr<size_t> InputPlaces::Place(size_t i, std::string_view name) {
   const int at = finder_->Find(name);
-  if (at < 0) return NoSuch("input", name, *declared_, model_, InputField(i));
+  if (at < 0) {
+    return NoSuch("input", name, NamesOf(*declared_), model_, InputField(i));
+  }
   const size_t position = static_cast<size_t>(at);
   if (given(position)) {
     return InvalidField(InputField(i), absl::StrCat("input \"", AbslView(name),

@@ -15,6 +15,7 @@
 #include "kernels/graph/graph.h"
 #include "server/evaluation/request_fields.h"
 #include "server/evaluation/value_finder.h"
+#include "server/models/name_list.h"
 #include "server/models/repository.h"
 
 namespace weir {
@@ -22,10 +23,12 @@ namespace weir {
 // Whose inputs and outputs they are, in errors. Null: a graph of the caller's.
 std::string OwnerOf(const ServedModel* model);
 
-// INVALID_ARGUMENT: none of what is declared has that name. `kind`: "input".
+// INVALID_ARGUMENT: none of those that there are has that name. `kind`:
+// "input".
 absl::Status NoSuch(std::string_view kind, std::string_view name,
-                    const std::vector<ValueDecl>& declared,
-                    const ServedModel* model, std::string_view field);
+                    const NameList& names, const ServedModel* model,
+                    std::string_view field);
+NameList NamesOf(const std::vector<ValueDecl>& declared);
 
 class InputPlaces {
  public:

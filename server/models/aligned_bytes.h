@@ -5,13 +5,13 @@
 #include <memory>
 #include <new>
 
-namespace weir {
+#include "kernels/base/alignment.h"
 
-inline constexpr size_t kConstantAlignment = 64;
+namespace weir {
 
 struct AlignedDelete {
   void operator()(std::byte* data) const {
-    ::operator delete[](data, std::align_val_t(kConstantAlignment));
+    ::operator delete[](data, std::align_val_t(kVectorAlignment));
   }
 };
 using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
@@ -19,7 +19,7 @@ using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
 // Null if there is no memory for so many.
 inline AlignedBytes TryMakeBytes(size_t size) {
   return AlignedBytes(static_cast<std::byte*>(::operator new[](
-      size, std::align_val_t(kConstantAlignment), std::nothrow)));
+      size, std::align_val_t(kVectorAlignment), std::nothrow)));
 }
 
 }  // namespace weir

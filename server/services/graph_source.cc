@@ -12,9 +12,10 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/graph.pb.h"
+#include "server/evaluation/input_places.h"
+#include "server/evaluation/request_fields.h"
 #include "server/models/bad_text.h"
 #include "server/models/definition_import.h"
-#include "server/models/name_list.h"
 #include "server/models/onnx_import.h"
 #include "server/models/parsed_size.h"
 #include "server/rpc/wire/wire_reader.h"
@@ -123,14 +124,11 @@ class GivenByName {
   std::span<Given> given_;
 };
 
-absl::Status NoSuchInput(const ByteView& definition, size_t index,
-                         std::string_view name, CallArena* arena) {
+NameList InputNames(const ByteView& definition, CallArena* arena) {
   NameList names;
   ReadGraphInputs(definition, arena,
                   [&](std::string_view each, bool) { names.Add(each); });
-  return InvalidField(absl::StrCat("inputs[", index, "]"),
-                      absl::StrCat("the graph has no input \"", AbslView(name),
-                                   "\", but ", names.Text()));
+  return names;
 }
 
 // Of `given`, the inputs that the graph leaves to the request to declare, each
@@ -152,8 +150,9 @@ absl::StatusOr<std::span<const WireTensor*>> Declaring(
   if (arena->refused()) return arena->refusal();
   if (!whole) return by_name.All(declaring);
   if (const WireTensor* const unknown = by_name.Unknown(); unknown != nullptr) {
-    return NoSuchInput(definition, static_cast<size_t>(unknown - given.data()),
-                       unknown->name, arena);
+    const auto index = static_cast<size_t>(unknown - given.data());
+    return NoSuch("input", unknown->name, InputNames(definition, arena),
+                  /*model=*/nullptr, InputField(index));
   }
   return declaring.first(found);
 }
