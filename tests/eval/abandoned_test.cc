@@ -85,6 +85,21 @@ class Abandoned : public EvalTest {
     Enter(NewContext()).Submit(watched.work.get(), &watched.waiter);
   }
 
+  // Every thread that makes plans waits until open_.
+  void OccupyPlanThreads() {
+    Event occupied;
+    const int threads = ProgramCacheOptions().plan_threads;
+    for (int64_t i = 0; i < threads; ++i) {
+      const std::vector<HostTensor> other = {{DType::kFloat, {4 + i}, nullptr}};
+      engine_->programs().MakePlan(program_, other, kNoDeadline,
+                                   [this, &occupied](ProgramCache::PlanOr) {
+                                     occupied.Set();
+                                     open_.Wait();
+                                   });
+    }
+    occupied.Wait(static_cast<size_t>(threads));
+  }
+
   size_t StepsSinceSetUp() const { return started_.count() - kSteps; }
   void AwaitSteps(size_t steps) { started_.Wait(kSteps + steps); }
 
@@ -148,17 +163,7 @@ TEST_P(Abandoned, ALaunchedWorkThatHasNotBegunNeverBegins) {
 
 // No other work holds these back, only the plans before theirs.
 TEST_P(Abandoned, AWorkThatWaitsForItsPlanEndsAtOnce) {
-  Event occupied;
-  const int threads = ProgramCacheOptions().plan_threads;
-  for (int64_t i = 0; i < threads; ++i) {
-    const std::vector<HostTensor> other = {{DType::kFloat, {4 + i}, nullptr}};
-    engine_->programs().MakePlan(program_, other, kNoDeadline,
-                                 [&](ProgramCache::PlanOr) {
-                                   occupied.Set();
-                                   open_.Wait();
-                                 });
-  }
-  occupied.Wait(static_cast<size_t>(threads));
+  OccupyPlanThreads();
   const std::vector<float> values = {1, 2, 3};
   WatchedWork cancelled;
   Submit(cancelled, kNoDeadline, values);
@@ -187,17 +192,7 @@ TEST_P(Abandoned, AWorkThatIsCancelledAsItAsksForItsPlanEndsAtOnce) {
         if (work != nullptr) work->Cancel();
         return std::vector<int64_t>{1};
       });
-  Event occupied;
-  const int threads = ProgramCacheOptions().plan_threads;
-  for (int64_t i = 0; i < threads; ++i) {
-    const std::vector<HostTensor> other = {{DType::kFloat, {4 + i}, nullptr}};
-    engine_->programs().MakePlan(program_, other, kNoDeadline,
-                                 [&](ProgramCache::PlanOr) {
-                                   occupied.Set();
-                                   open_.Wait();
-                                 });
-  }
-  occupied.Wait(static_cast<size_t>(threads));
+  OccupyPlanThreads();
   WatchedWork cancelled;
   cancelled.request().program = Compile("Digested", 1, {}, "weir");
   cancelled.request().inputs = {Floats(values_)};

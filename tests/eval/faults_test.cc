@@ -53,6 +53,16 @@ class Faults : public ::testing::Test {
     return watched.Done();
   }
 
+  // In a context of its own, of more than any memory at hand.
+  void SubmitLarge(WatchedWork& watched) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(large_)};
+    others_.push_back(
+        *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId()));
+    others_.back().Submit(watched.work.get(), &watched.waiter);
+  }
+
+  const std::vector<float> large_ = std::vector<float>(20'000, 1.0f);
   std::unique_ptr<OpRegistry> registry_;
   FaultInjectingDevice* device_ = nullptr;
   std::unique_ptr<Engine> engine_;
@@ -60,6 +70,7 @@ class Faults : public ::testing::Test {
   std::shared_ptr<const Program> program_;  // of graph_
   std::vector<float> values_;
   Activation activation_;
+  std::vector<Activation> others_;
 };
 
 TEST_F(Faults, AStreamThatCannotBeMadeFailsOneWork) {
@@ -112,20 +123,11 @@ TEST_F(Faults, MemoryThatTakesLongHoldsUpNobodyElse) {
 // Whoever waits for the allocator holds a lane, and has not begun.
 TEST_F(Faults, AWorkThatStandsInLineForMemoryEndsWhenNobodyWantsIt) {
   device_->set_allocation_waits();
-  const std::vector<float> values(20'000, 1.0f);
   WatchedWork busy, cancelled;
-  std::vector<Activation> activations;
   auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
-  const auto submit = [&](WatchedWork& watched) {
-    watched.request().program = program_;
-    watched.request().inputs = {Floats(values)};
-    activations.push_back(
-        *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId()));
-    activations.back().Submit(watched.work.get(), &watched.waiter);
-  };
-  submit(busy);
+  SubmitLarge(busy);
   hold.WaitUntilHeld();
-  submit(cancelled);
+  SubmitLarge(cancelled);
   ASSERT_TRUE(testing::Eventually(
       [&] { return engine_->streams().stats().leased == 2; }));
   cancelled.work->Cancel();
@@ -137,7 +139,7 @@ TEST_F(Faults, AWorkThatStandsInLineForMemoryEndsWhenNobodyWantsIt) {
   for (Nanos patience = 20'000'000; !stood; patience *= 2) {
     WatchedWork late;
     late.request().deadline = NowNanos() + patience;
-    submit(late);
+    SubmitLarge(late);
     EXPECT_TRUE(testing::Eventually([&] {
       stood |= engine_->streams().stats().leased == 2;
       return late.work->done();
@@ -160,18 +162,11 @@ class ShortWaits : public Faults {
 // As every wait does, if the caller has no deadline.
 TEST_F(ShortWaits, AWorkStandsInLineForMemoryOnlySoLong) {
   device_->set_allocation_waits();
-  const std::vector<float> values(20'000, 1.0f);
   WatchedWork busy, waits;
-  std::vector<Activation> activations;
   auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
-  for (WatchedWork* watched : {&busy, &waits}) {
-    watched->request().program = program_;
-    watched->request().inputs = {Floats(values)};
-    activations.push_back(
-        *EvalContext::Create(engine_.get(), {})->Enter(NewHandlerId()));
-    activations.back().Submit(watched->work.get(), &watched->waiter);
-    if (watched == &busy) hold.WaitUntilHeld();
-  }
+  SubmitLarge(busy);
+  hold.WaitUntilHeld();
+  SubmitLarge(waits);
   EXPECT_TRUE(testing::Eventually([&] { return waits.work->done(); }));
   EXPECT_FALSE(busy.work->done());
   EXPECT_TRUE(testing::Eventually(

@@ -170,6 +170,20 @@ class Launch : public ::testing::Test {
     return meanwhile;
   }
 
+  // Whoever submits `watched` is held with its launch.
+  void ExpectSubmitIsHeld(WatchedWork& watched) {
+    std::atomic<bool> submitted = false;
+    auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+    std::thread caller([&] {
+      a_.Submit(watched.work.get(), &watched.waiter);
+      submitted = true;
+    });
+    hold.WaitUntilHeld();
+    EXPECT_FALSE(submitted) << "it is in the driver";
+    hold.Release();
+    caller.join();
+  }
+
   uint64_t enqueued() const { return device_->calls(DeviceCall::kEnqueue); }
 
   const std::vector<float> values_ = {1, 2, 3};
@@ -237,25 +251,14 @@ TEST_F(Launch, NorDoesTheFirstOfAPlan) {
   WatchedWork first, second;
   Prepare(first, program);
   Prepare(second, program);
-  {
-    auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
-    EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
-      a_.Submit(first.work.get(), &first.waiter);
-      hold.WaitUntilHeld();
-    }));
-  }
+  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    a_.Submit(first.work.get(), &first.waiter);
+    hold.WaitUntilHeld();
+  }));
   ASSERT_TRUE(first.Done().ok());
   // From then on it is there.
-  std::atomic<bool> submitted = false;
-  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
-  std::thread caller([&] {
-    a_.Submit(second.work.get(), &second.waiter);
-    submitted = true;
-  });
-  hold.WaitUntilHeld();
-  EXPECT_FALSE(submitted);
-  hold.Release();
-  caller.join();
+  ExpectSubmitIsHeld(second);
   EXPECT_TRUE(second.Done().ok());
 }
 
@@ -263,16 +266,7 @@ TEST_F(Launch, NorDoesTheFirstOfAPlan) {
 TEST_F(Launch, FewLaunchesAreMadeByWhoSubmits) {
   WatchedWork work;
   Prepare(work, Chain(200, "Neg"));
-  std::atomic<bool> submitted = false;
-  auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
-  std::thread caller([&] {
-    a_.Submit(work.work.get(), &work.waiter);
-    submitted = true;
-  });
-  hold.WaitUntilHeld();
-  EXPECT_FALSE(submitted) << "it is in the driver";
-  hold.Release();
-  caller.join();
+  ExpectSubmitIsHeld(work);
   ASSERT_TRUE(work.Done().ok());
   EXPECT_EQ(engine_->launcher().threads(), 0u);
 }

@@ -137,10 +137,7 @@ TEST_F(CompileQueueTest, GivesUpAtTheDeadlineButGoesOnForOthers) {
   Gate gate;
   Programs late;
   Programs patient;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto factory = Behind(gate);
   Get(*queue, "k", factory, kNoDeadline, patient.Sink());
   Get(*queue, "k", factory, NowNanos(), late.Sink());
   const absl::Status status = late.Next().status();
@@ -177,10 +174,7 @@ TEST_F(CompileQueueTest, RefusesMoreThanTheQueueHolds) {
   const auto queue = Make({.max_queued = 1});
   Gate gate;
   Programs answers;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto factory = Behind(gate);
   Get(*queue, "running", factory, kNoDeadline, answers.Sink());
   gate.AwaitArrival();
   Get(*queue, "queued", factory, kNoDeadline, answers.Sink());
@@ -277,10 +271,7 @@ TEST_F(CompileQueueTest, BoundsTheBytesOfKeysThatWait) {
   const auto queue = Make({.max_queued_bytes = 100});
   Gate gate;
   Programs answers;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto factory = Behind(gate);
   Get(*queue, "running", factory, kNoDeadline, answers.Sink());
   gate.AwaitArrival();
   // One that is larger waits nevertheless, alone.
@@ -299,10 +290,7 @@ TEST_F(CompileQueueTest, BoundsThoseWhoWait) {
   const auto queue = Make({.max_waiters = 1});
   Gate gate;
   Programs answers;
-  const auto factory = [&]() -> absl::StatusOr<Graph> {
-    gate.Pass();
-    return NegGraph();
-  };
+  const auto factory = Behind(gate);
   Get(*queue, "k", factory, kNoDeadline, answers.Sink());
   Programs refused;
   Get(*queue, "k", factory, kNoDeadline, refused.Sink());

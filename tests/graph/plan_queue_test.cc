@@ -118,6 +118,16 @@ class PlanQueueTest : public ::testing::Test {
         [&gate](const PlanQueue::PlanOr&) { gate.Pass(); }, "");
     gate.AwaitArrival();
   }
+  // The thread for dear plans, with the second one of `program`: where nothing
+  // is quick the first makes it dear.
+  void OccupyWithDear(PlanQueue& queue,
+                      const std::shared_ptr<const Program>& program,
+                      Gate& gate) {
+    Plans first;
+    Plan(queue, program, 1, first);
+    ASSERT_TRUE(first.Next().ok());
+    Occupy(queue, program, 2, gate);
+  }
 
   testing::TestOperators operators_;
   const std::unique_ptr<Device> device_ = MakeCpuDevice({});
@@ -194,11 +204,8 @@ TEST_F(PlanQueueTest, SmallProgramsAreKnownByWhatTheLastPlanTook) {
   const auto queue = Make({.quick_plan = absl::ZeroDuration()});
   const auto dear = Compile("Neg");
   Plans first, answers;
-  Plan(*queue, dear, 1, first);
-  ASSERT_TRUE(first.Next().ok());
-  // The thread for all of them.
   Gate open;
-  Occupy(*queue, dear, 2, open);
+  OccupyWithDear(*queue, dear, open);
   Plan(*queue, dear, 3, first);
   Plan(*queue, Compile("Neg"), 1, answers);
   EXPECT_TRUE(answers.Next().ok());
@@ -215,10 +222,8 @@ TEST_F(PlanQueueTest, ProgramsAreKnownByWhatAPlanTookThatFailed) {
   Plans first, answers;
   Plan(*queue, failing, kFails, first);
   EXPECT_FALSE(first.Next().ok());
-  Plan(*queue, dear, 1, first);
-  ASSERT_TRUE(first.Next().ok());
   Gate open;
-  Occupy(*queue, dear, 2, open);
+  OccupyWithDear(*queue, dear, open);
   Plan(*queue, failing, kFails, first);
   Plan(*queue, Compile("Neg"), 1, answers);
   EXPECT_TRUE(answers.Next().ok());
@@ -240,10 +245,8 @@ TEST_F(PlanQueueTest, ProgramsAreKnownByWhatAPlanTookThatWasGivenUp) {
   ASSERT_TRUE(
       testing::Eventually([&] { return program->failed_plan_ns() > 0; }));
   Plans first, answers;
-  Plan(*queue, dear, 1, first);
-  ASSERT_TRUE(first.Next().ok());
   Gate open;
-  Occupy(*queue, dear, 2, open);
+  OccupyWithDear(*queue, dear, open);
   Plan(*queue, program, 2, first);
   Plan(*queue, Compile("Neg"), 1, answers);
   EXPECT_TRUE(answers.Next().ok());
@@ -256,11 +259,9 @@ TEST_F(PlanQueueTest, ProgramsAreKnownByWhatAPlanTookThatWasGivenUp) {
 TEST_F(PlanQueueTest, ProgramsAreKnownAnewAsSoonAsAPlanIsMade) {
   const auto queue = Make({.quick_plan = absl::ZeroDuration()});
   const auto program = Compile("Held"), dear = Compile("Neg");
-  Plans first, answers;
-  Plan(*queue, dear, 1, first);
-  ASSERT_TRUE(first.Next().ok());
+  Plans answers;
   Gate open;
-  Occupy(*queue, dear, 2, open);
+  OccupyWithDear(*queue, dear, open);
   for (const int64_t rows : {1, 2}) Plan(*queue, program, rows, held_);
   planned_.Wait();
   open_.Open();
@@ -278,10 +279,8 @@ TEST_F(PlanQueueTest, ProgramsThatAreKnownAnewWakeTheThreadForThem) {
   const auto queue = Make({.quick_plan = absl::ZeroDuration()});
   const auto program = Compile("Held"), dear = Compile("Neg");
   Plans first;
-  Plan(*queue, dear, 1, first);
-  ASSERT_TRUE(first.Next().ok());
   Gate open;
-  Occupy(*queue, dear, 2, open);
+  OccupyWithDear(*queue, dear, open);
   for (const int64_t rows : {1, 2}) Plan(*queue, program, rows, held_);
   planned_.Wait();
   open.Open();

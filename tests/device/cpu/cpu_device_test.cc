@@ -248,64 +248,60 @@ TEST(CpuStreamTest, OnALostDeviceNothingIsLaunched) {
   running.Wait();
 }
 
-TEST(CpuStreamTest, UrgentStreamsGoFirst) {
-  auto device = Cpu(1);
-  auto held = *device->CreateStream(0);
-  auto low = *device->CreateStream(0);
-  auto high = *device->CreateStream(device->info().greatest_priority);
-  Event entered, release;
-  TestTask gate([&](Stream&) {
-    entered.Set();
-    release.Wait();
-    return absl::OkStatus();
-  });
-  held->Enqueue(&gate);
-  entered.Wait();
-  std::vector<int> order;
-  auto note = [&order](int i) {
-    return [&order, i](Stream&) {
-      order.push_back(i);
+// A device of one thread, which stands still until Go; tasks note in which
+// order they run.
+class CpuTurns : public ::testing::Test {
+ protected:
+  CpuTurns() {
+    held_->Enqueue(&gate_);
+    entered_.Wait();
+  }
+
+  auto Note(int i) {
+    return [this, i](Stream&) {
+      order_.push_back(i);
       return absl::OkStatus();
     };
-  };
-  TestTask a(note(1)), b(note(2));
+  }
+  void Go() {
+    release_.Set();
+    gate_.Wait();
+  }
+
+  const std::unique_ptr<Device> device_ = Cpu(1);
+  const std::unique_ptr<Stream> held_ = *device_->CreateStream(0);
+  Event entered_, release_;
+  TestTask gate_{[this](Stream&) {
+    entered_.Set();
+    release_.Wait();
+    return absl::OkStatus();
+  }};
+  std::vector<int> order_;  // the device's thread's
+};
+
+TEST_F(CpuTurns, UrgentStreamsGoFirst) {
+  auto low = *device_->CreateStream(0);
+  auto high = *device_->CreateStream(device_->info().greatest_priority);
+  TestTask a(Note(1)), b(Note(2));
   low->Enqueue(&a);
   high->Enqueue(&b);
-  release.Set();
+  Go();
   a.Wait();
   b.Wait();
-  gate.Wait();
-  EXPECT_THAT(order, testing::ElementsAre(2, 1));
+  EXPECT_THAT(order_, testing::ElementsAre(2, 1));
 }
 
-TEST(CpuStreamTest, StreamsOfOnePriorityTakeTurns) {
-  auto device = Cpu(1);
-  auto held = *device->CreateStream(0);
-  auto one = *device->CreateStream(0);
-  auto other = *device->CreateStream(0);
-  Event entered, release;
-  TestTask gate([&](Stream&) {
-    entered.Set();
-    release.Wait();
-    return absl::OkStatus();
-  });
-  held->Enqueue(&gate);
-  entered.Wait();
-  std::vector<int> order;
-  auto note = [&order](int i) {
-    return [&order, i](Stream&) {
-      order.push_back(i);
-      return absl::OkStatus();
-    };
-  };
-  TestTask a(note(1)), b(note(2)), c(note(3)), d(note(4));
+TEST_F(CpuTurns, StreamsOfOnePriorityTakeThem) {
+  auto one = *device_->CreateStream(0);
+  auto other = *device_->CreateStream(0);
+  TestTask a(Note(1)), b(Note(2)), c(Note(3)), d(Note(4));
   one->Enqueue(&a);
   one->Enqueue(&b);
   other->Enqueue(&c);
   other->Enqueue(&d);
-  release.Set();
-  for (TestTask* task : {&gate, &a, &b, &c, &d}) task->Wait();
-  EXPECT_THAT(order, testing::ElementsAre(1, 3, 2, 4));
+  Go();
+  for (TestTask* task : {&a, &b, &c, &d}) task->Wait();
+  EXPECT_THAT(order_, testing::ElementsAre(1, 3, 2, 4));
 }
 
 TEST(CpuTeamTest, CoversTheRangeOnce) {
