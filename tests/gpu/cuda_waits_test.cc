@@ -1,18 +1,22 @@
 // Launches that wait for a GPU: for room in its queue, and for decoders and
 // staging that pictures of other works still use. Streams are held by gates.
-// Skipped without a GPU.
+// And launches that may not wait, of which many run at once. Skipped without a
+// GPU.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/ops/registry.h"
 #include "tests/base/eventually.h"
 #include "tests/conformance/gate.h"
@@ -34,6 +38,12 @@ class CudaWaitsTest : public ::testing::Test {
     }
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
+  }
+
+  static absl::Status RunOn(Stream& stream, TestTask::LaunchFunction launch) {
+    TestTask task(std::move(launch));
+    stream.Enqueue(&task);
+    return task.Wait().status;
   }
 
   std::unique_ptr<OpRegistry> registry_;
@@ -171,6 +181,84 @@ TEST_F(CudaWaitsTest, PicturesOfManyLanesWaitForOneAnother) {
       }
     }
   }
+}
+
+// What cuDNN needs for each launch is there by then, for streams that were made
+// before it was opened and after.
+TEST_F(CudaWaitsTest, ConvolutionsOfManyStreamsAreLaunchedWithoutAWait) {
+  constexpr int kLanes = 8, kRounds = 50;
+  struct Lane {
+    std::unique_ptr<Stream> stream;
+    DeviceMemory in, weights, result, scratch;
+    std::thread launcher;
+  };
+  std::array<Lane, kLanes> lanes;
+  for (size_t i = 0; i < kLanes / 2; ++i) {
+    lanes[i].stream = *device_->CreateStream(0);
+  }
+  NodeInfo node;
+  node.name = "conv";
+  node.op = "Conv";
+  node.opset = 11;
+  node.input_types = {DType::kFloat, DType::kFloat};
+  const auto kernel = registry_->CreateKernel(node, *device_);
+  if (absl::IsUnimplemented(kernel.status())) GTEST_SKIP() << kernel.status();
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  for (size_t i = kLanes / 2; i < kLanes; ++i) {
+    lanes[i].stream = *device_->CreateStream(0);
+  }
+  const auto dense = [](Dims dims) {
+    int64_t count = 1;
+    for (const int64_t dim : dims) count *= dim;
+    return TensorMeta{DType::kFloat, std::move(dims), count,
+                      static_cast<size_t>(count) * sizeof(float)};
+  };
+  const std::array<TensorMeta, 2> in = {dense({1, 16, 32, 32}),
+                                        dense({16, 16, 3, 3})};
+  const TensorMeta out = dense({1, 16, 30, 30});
+  const std::vector<std::vector<int64_t>> ints(2);
+  const auto plan = (*kernel)->Plan({in, {&out, 1}, ints});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (Lane& lane : lanes) {
+    lane.in = *device_->Allocate(in[0].bytes);
+    lane.weights = *device_->Allocate(in[1].bytes);
+    lane.result = *device_->Allocate(out.bytes);
+    lane.scratch = *device_->Allocate((*plan)->scratch_bytes() + 256);
+    ASSERT_TRUE(RunOn(*lane.stream, [&lane, &in](Stream& s) -> absl::Status {
+                  WEIR_RETURN_IF_ERROR(s.Fill(lane.in.data(), 0, in[0].bytes));
+                  return s.Fill(lane.weights.data(), 0, in[1].bytes);
+                }).ok());
+  }
+  const auto convolve = [&plan](Lane& lane) {
+    return RunOn(*lane.stream, [&plan, &lane](Stream& s) {
+      const std::array<const void*, 2> inputs = {lane.in.data(),
+                                                 lane.weights.data()};
+      void* const output = lane.result.data();
+      return (*plan)->Run({.stream = s,
+                           .inputs = inputs,
+                           .outputs = {&output, 1},
+                           .scratch = lane.scratch.data(),
+                           .random = {}});
+    });
+  };
+  // The first one loads the library's code, for which it may wait.
+  ASSERT_TRUE(convolve(lanes[0]).ok());
+
+  const MisplacedWaits before = CountMisplacedWaits();
+  std::latch start(kLanes);
+  for (Lane& lane : lanes) {
+    lane.launcher = std::thread([&] {
+      const ScopedThreadRole role(ThreadRole::kIo);
+      start.arrive_and_wait();
+      for (int i = 0; i < kRounds; ++i) {
+        const absl::Status status = convolve(lane);
+        EXPECT_TRUE(status.ok()) << status;
+      }
+    });
+  }
+  for (Lane& lane : lanes) lane.launcher.join();
+  const MisplacedWaits after = CountMisplacedWaits();
+  EXPECT_EQ(after.count, before.count) << after.first;
 }
 
 }  // namespace

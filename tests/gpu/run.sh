@@ -6,15 +6,17 @@
 #   tests/gpu/run.sh --part N/M       the Nth of M parts, each under 8 minutes
 #   tests/gpu/run.sh --list           what would run, and in which part
 #   tests/gpu/run.sh --only REGEX     the tasks whose "kind name" matches
+#   tests/gpu/run.sh --jobs N         N tasks of compute-sanitizer at once, all
+#                                     but refused (1)
 #
 # Kinds: suite (the CUDA tests of each program), server (the server suites that
 # name no device, on cuda:0), clients (load testers of others, where they are
 # installed), driver (suites over a driver that says when it is asked to wait,
-# watched_driver.cc: no thread may then that must not), memcheck, refused, racecheck, initcheck and synccheck
-# (compute-sanitizer over the device and operator suites; refused is memcheck
-# over tests whose calls the driver is to refuse), bench, and soak (five minutes
-# of constant load: what memory does; runs with --only soak alone, as it takes a
-# run's time). Prints a table and exits 1 if anything failed, was skipped or did
+# watched_driver.cc: no thread may then that must not), memcheck, refused,
+# racecheck, initcheck and synccheck (compute-sanitizer over the device and
+# operator suites; refused is memcheck over tests whose calls the driver is to
+# refuse), bench, and soak (five minutes of constant load: what memory does; runs
+# with --only soak alone, as it takes a run's time). Prints a table and exits 1 if anything failed, was skipped or did
 # not fit into the time, 2 if no task is what was asked for. Logs go to
 # $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
 set -uo pipefail
@@ -27,6 +29,7 @@ part=1
 parts=1
 only=""
 list=no
+jobs=1
 
 fail_usage() {
   printf 'run.sh: %s\n' "$1" >&2
@@ -47,6 +50,12 @@ while [ $# -gt 0 ]; do
     --only)
       only="${2:-}"
       [ -n "$only" ] || fail_usage "--only needs a regular expression"
+      shift 2
+      ;;
+    --jobs)
+      [[ "${2:-}" =~ ^[1-9][0-9]*$ ]] ||
+        fail_usage "--jobs needs a number, for example 8"
+      jobs="$2"
       shift 2
       ;;
     --list)
@@ -81,7 +90,7 @@ refused_tests='*ExhaustionIsNotSticky/*uda*'
 refused_tests+=':*CudaStreamTest.ADeviceWithoutThatNumberIsAnError'
 memchecked_tests="$cuda_tests:-$lost:$refused_tests"
 # The many works of these run no kernels but copies: nothing for the others.
-sanitized_tests="$cuda_tests:-$lost:*Stress*:*UnderLoad*"
+sanitized_tests="$cuda_tests:-$lost:*Stress*:*UnderLoad*:$refused_tests"
 
 # Of a server suite, what is not on cuda:0: its device is lost in words of the
 # CPU's, which gpu_fault_bench sees of a GPU.
@@ -138,7 +147,7 @@ add_tasks() {
     tasks+=("server ${name}_test")
   done
   tasks+=("clients perf_analyzer")
-  for name in watched_driver $(programs_with_tests "$cuda_tests" '^eval_') \
+  for name in watched_driver cuda_waits $(programs_with_tests "$cuda_tests" '^eval_') \
     services_evaluator services_kserve_infer services_admin server_cancel \
     server_drain server_health server_mixed_load; do
     tasks+=("driver ${name%_test}_test")
@@ -170,6 +179,11 @@ bench_arguments() {
     hostile_bench) printf '%s\n' --device=cuda ;;
   esac
 }
+
+needs_sanitizer() { [[ "$1" == @(*check|refused) ]]; }
+
+# Whether it may have company: it measures nothing and leaves memory to others.
+runs_beside() { [[ "$1" == *check ]]; }
 
 # Prints the folder in which libcuda.so.1 is the watched driver.
 watched_driver() {
@@ -231,11 +245,51 @@ run_task() {
   esac
 }
 
+# Runs a task in what is left of the time, and prints its row of the table.
+judge() {
+  local kind="$1" name="$2"
+  local log="$logs/$kind-$name.log"
+  local left=$((limit_s - SECONDS)) start=$SECONDS result=ok code tests
+  if [ "$left" -le 5 ]; then
+    result="NO TIME"
+  elif needs_sanitizer "$kind" && [ -z "$sanitizer" ]; then
+    result="NO TOOL"
+  else
+    run_task "$kind" "$name" "$left" >"$log" 2>&1
+    code=$?
+    if [ "$kind" = clients ] && [ $code = 77 ]; then
+      result="not here"
+    elif [ $code != 0 ]; then
+      result="FAILED ($code)"
+    # A program may not pass by skipping everything.
+    elif [[ "$kind" = bench || "$kind" = soak ]]; then
+      ! grep -q '^skipped: ' "$log" || result=SKIPPED
+    elif [ "$kind" != clients ] &&
+      ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
+      result=SKIPPED
+    fi
+  fi
+  [[ "$result" = ok || "$result" = "not here" ]] || printf '.' >>"$failures"
+  tests="$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests*.*/\1/p' "$log" \
+    2>/dev/null | tail -n 1)"
+  printf '%-10s %-34s %-12s %5s tests %5d s\n' "$kind" "$name" "$result" \
+    "${tests:--}" "$((SECONDS - start))" | tee -a "$table"
+  if [[ "$kind" = bench || "$kind" = soak || "$kind" = clients ]] &&
+    [ -e "$log" ]; then
+    sed 's/^/    /' "$log" | tee -a "$table"
+  elif [ "$result" != ok ] && [ -e "$log" ]; then
+    grep -E '^\[  FAILED|^\[  SKIPPED|Failure|ERROR SUMMARY|=========' "$log" |
+      head -n 20 | sed 's/^/    /'
+    tail -n 5 "$log" | sed 's/^/    /'
+  fi
+}
+
 add_tasks
 mkdir -p "$logs"
 table="$logs/table-$part-of-$parts.txt"
+failures="$logs/failures-$part-of-$parts"  # a character each
 : >"$table"
-failed=0
+: >"$failures"
 index=0
 matched=0
 for task in "${tasks[@]}"; do
@@ -250,45 +304,18 @@ for task in "${tasks[@]}"; do
     continue
   fi
   [ "$mine" = "$part" ] || continue
-  log="$logs/$kind-$name.log"
-  left=$((limit_s - SECONDS))
-  start=$SECONDS
-  if [ "$left" -le 5 ]; then
-    result="NO TIME"
-  elif [[ "$kind" == @(*check|refused) && -z "$sanitizer" ]]; then
-    result="NO TOOL"
+  if runs_beside "$kind" && [ "$jobs" -gt 1 ]; then
+    [ "$(jobs -rp | wc -l)" -lt "$jobs" ] || wait -n
+    judge "$kind" "$name" &
   else
-    run_task "$kind" "$name" "$left" >"$log" 2>&1
-    code=$?
-    result=ok
-    if [ "$kind" = clients ] && [ $code = 77 ]; then
-      result="not here"
-    elif [ $code != 0 ]; then
-      result="FAILED ($code)"
-    # A program may not pass by skipping everything.
-    elif [[ "$kind" = bench || "$kind" = soak ]]; then
-      ! grep -q '^skipped: ' "$log" || result=SKIPPED
-    elif [ "$kind" != clients ] &&
-      ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
-      result=SKIPPED
-    fi
-  fi
-  [[ "$result" = ok || "$result" = "not here" ]] || failed=$((failed + 1))
-  tests="$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests*.*/\1/p' "$log" \
-    2>/dev/null | tail -n 1)"
-  printf '%-10s %-34s %-12s %5s tests %5d s\n' "$kind" "$name" "$result" \
-    "${tests:--}" "$((SECONDS - start))" | tee -a "$table"
-  if [[ "$kind" = bench || "$kind" = soak || "$kind" = clients ]] &&
-    [ -e "$log" ]; then
-    sed 's/^/    /' "$log" | tee -a "$table"
-  elif [ "$result" != ok ] && [ -e "$log" ]; then
-    grep -E '^\[  FAILED|^\[  SKIPPED|Failure|ERROR SUMMARY|=========' "$log" |
-      head -n 20 | sed 's/^/    /'
-    tail -n 5 "$log" | sed 's/^/    /'
+    wait
+    judge "$kind" "$name"
   fi
 done
+wait
 [ "$matched" != 0 ] || fail_usage "no task matches '$only'"
 [ $list = yes ] && exit 0
+failed="$(wc -c <"$failures")"
 if [ "$failed" != 0 ]; then
   printf 'part %d/%d: %d failed\n' "$part" "$parts" "$failed"
   exit 1

@@ -145,6 +145,23 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("FAILED (9)", done.stdout)
 
+    def test_tools_run_at_once_and_each_counts(self):
+        self.write_operators()
+        os.mkfifo(self.root / "met")
+        # The first returns once the second has come.
+        self.write("bin/compute-sanitizer", f"""
+echo "[  PASSED  ] 1 test."
+case "$*" in
+  *racecheck*) cat {self.root}/met; exit 9 ;;
+  *initcheck*) echo here >{self.root}/met; exit 9 ;;
+esac""")
+        done = self.run_script("--jobs", "2", "--only", "^(race|init)check ",
+                               WEIR_GPU_LIMIT="60")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("2 failed", done.stdout)
+        self.assertIn("FAILED (9)", done.stdout)
+        self.assertIn("here", self.log("racecheck-ops_a_test"))
+
     def test_without_the_tool_nothing_is_seen(self):
         self.write_operators()
         for kind in "memcheck", "refused", "racecheck", "initcheck", "synccheck":

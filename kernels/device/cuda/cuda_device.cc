@@ -370,7 +370,32 @@ absl::StatusOr<cuda::CublasLt*> CudaDevice::cublaslt() {
 
 absl::StatusOr<cuda::Cudnn*> CudaDevice::cudnn() {
   WEIR_RETURN_IF_ERROR(Activate());
-  return cudnn_.Get([] { return cuda::Cudnn::Open(); });
+  WEIR_ASSIGN_OR_RETURN(cuda::Cudnn * opened,
+                        cudnn_.Get([] { return cuda::Cudnn::Open(); }));
+  size_t streams = 0;
+  {
+    MutexLock lock(&streams_mu_);
+    opened_cudnn_ = opened;
+    streams = streams_;
+  }
+  WEIR_RETURN_IF_ERROR(opened->ExpectLaunches(streams));
+  return opened;
+}
+
+absl::Status CudaDevice::AddStream() {
+  cuda::Cudnn* opened = nullptr;
+  size_t streams = 0;
+  {
+    MutexLock lock(&streams_mu_);
+    opened = opened_cudnn_;
+    streams = ++streams_;
+  }
+  return opened == nullptr ? absl::OkStatus() : opened->ExpectLaunches(streams);
+}
+
+void CudaDevice::RemoveStream() {
+  MutexLock lock(&streams_mu_);
+  --streams_;
 }
 
 absl::StatusOr<cuda::NvJpeg*> CudaDevice::nvjpeg() {

@@ -77,6 +77,10 @@ class CudaDevice final : public Device {
   bool compiles_only() const { return compiles_only_; }
   const DriverApi& driver() const { return driver_; }
   RecordSlab& records() { return records_; }
+  // For as long as a stream of this device lives. Launches of one stream follow
+  // one another, so the libraries are made ready for one at a time from each.
+  absl::Status AddStream();
+  void RemoveStream();
   CompletionMonitor& monitor() { return *monitor_; }
   // Opened when first asked for, which takes a while: when programs are
   // compiled. FAILED_PRECONDITION or UNIMPLEMENTED naming the library.
@@ -121,6 +125,9 @@ class CudaDevice final : public Device {
   cuda::OpenedOnce<cuda::Cudnn> cudnn_;
   cuda::OpenedOnce<cuda::NvJpeg> nvjpeg_;
   std::atomic<cuda::NvJpeg*> opened_nvjpeg_ = nullptr;
+  Mutex streams_mu_;
+  size_t streams_ WEIR_GUARDED_BY(streams_mu_) = 0;
+  cuda::Cudnn* opened_cudnn_ WEIR_GUARDED_BY(streams_mu_) = nullptr;
   cuda::StagedCopies staged_copies_;
   cuda::HostScratch host_scratch_;
   std::unique_ptr<CompletionMonitor> monitor_;

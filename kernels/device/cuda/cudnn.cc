@@ -85,33 +85,31 @@ class Descriptor {
 
 class Cudnn::Handle {
  public:
-  static absl::StatusOr<Handle> Take(Cudnn* library) {
+  static absl::StatusOr<Handle> Take(Cudnn* library, Handles* from) {
     {
-      MutexLock lock(&library->mu_);
-      if (!library->handles_.empty()) {
-        Handle taken(library, library->handles_.back());
-        library->handles_.pop_back();
+      MutexLock lock(&from->mu);
+      if (!from->unused.empty()) {
+        Handle taken(from, from->unused.back());
+        from->unused.pop_back();
         return taken;
       }
     }
-    cudnnHandle_t made = nullptr;
-    WEIR_RETURN_IF_ERROR(
-        library->Check(library->create_(&made), "cudnnCreate"));
-    return Handle(library, made);
+    WEIR_ASSIGN_OR_RETURN(cudnnHandle_t made, library->MakeHandle());
+    return Handle(from, made);
   }
   Handle(Handle&& other) noexcept
-      : library_(other.library_), raw_(std::exchange(other.raw_, nullptr)) {}
+      : from_(other.from_), raw_(std::exchange(other.raw_, nullptr)) {}
   Handle& operator=(Handle&&) = delete;
   ~Handle() {
     if (raw_ == nullptr) return;
-    MutexLock lock(&library_->mu_);
-    library_->handles_.push_back(raw_);
+    MutexLock lock(&from_->mu);
+    from_->unused.push_back(raw_);
   }
   cudnnHandle_t raw() const { return raw_; }
 
  private:
-  Handle(Cudnn* library, cudnnHandle_t raw) : library_(library), raw_(raw) {}
-  Cudnn* const library_;
+  Handle(Handles* from, cudnnHandle_t raw) : from_(from), raw_(raw) {}
+  Handles* const from_;
   cudnnHandle_t raw_;
 };
 
@@ -211,8 +209,28 @@ absl::StatusOr<std::unique_ptr<Cudnn>> Cudnn::Open() {
 }
 
 Cudnn::~Cudnn() {
-  MutexLock lock(&mu_);
-  for (cudnnHandle_t handle : handles_) (void)destroy_(handle);
+  for (Handles* handles : {&preparing_, &launching_}) {
+    MutexLock lock(&handles->mu);
+    for (cudnnHandle_t handle : handles->unused) (void)destroy_(handle);
+  }
+}
+
+absl::StatusOr<cudnnHandle_t> Cudnn::MakeHandle() {
+  ExpectMayWait("cudnnCreate");
+  cudnnHandle_t made = nullptr;
+  WEIR_RETURN_IF_ERROR(Check(create_(&made), "cudnnCreate"));
+  return made;
+}
+
+absl::Status Cudnn::ExpectLaunches(size_t at_once) {
+  MutexLock making(&making_mu_);
+  while (made_for_launches_ < at_once) {
+    WEIR_ASSIGN_OR_RETURN(cudnnHandle_t made, MakeHandle());
+    ++made_for_launches_;
+    MutexLock lock(&launching_.mu);
+    launching_.unused.push_back(made);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Cudnn::Check(cudnnStatus_t status, const char* what) const {
@@ -415,7 +433,7 @@ absl::StatusOr<std::shared_ptr<const Convolution>> Cudnn::Prepare(
   for (const auto* dims : {&spec.in, &spec.weights, &spec.out}) {
     WEIR_RETURN_IF_ERROR(CheckElements(*dims));
   }
-  WEIR_ASSIGN_OR_RETURN(const Handle handle, Handle::Take(this));
+  WEIR_ASSIGN_OR_RETURN(const Handle handle, Handle::Take(this, &preparing_));
   GraphBuilder builder(this, spec);
   WEIR_ASSIGN_OR_RETURN(const Descriptor graph, builder.Build(handle.raw()));
   for (const cudnnBackendHeurMode_t mode :
@@ -480,7 +498,7 @@ absl::Status Convolution::Run(Stream& stream,
       .Set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, scratch);
   WEIR_RETURN_IF_ERROR(pack.Finalize("a convolution's operands"));
   WEIR_ASSIGN_OR_RETURN(const Cudnn::Handle handle,
-                        Cudnn::Handle::Take(library_));
+                        Cudnn::Handle::Take(library_, &library_->launching_));
   WEIR_RETURN_IF_ERROR(library_->Check(
       library_->set_stream_(handle.raw(),
                             static_cast<cudaStream_t>(stream.native_handle())),

@@ -1,8 +1,8 @@
 // cuDNN, opened when the first program with a convolution is compiled. A
 // convolution, with what is added to its sums before they are rounded, is one
 // graph of cuDNN's; which of its engines computes it is settled when it is
-// prepared. Handles are not thread-safe, so launches take one each from a list
-// that grows to the number of threads that launch at once. Thread-safe.
+// prepared. Handles are not thread-safe, and to make one waits for the driver,
+// so launches take one each from those that were made ahead. Thread-safe.
 #pragma once
 
 #include <cudnn.h>
@@ -80,15 +80,27 @@ class Cudnn {
   absl::StatusOr<std::shared_ptr<const Convolution>> Prepare(
       const ConvolutionSpec& spec);
 
+  // From now on so many threads may be in Convolution::Run at once without one
+  // of them waiting for the driver. Handles are kept once made. REQUIRES: as
+  // Prepare.
+  absl::Status ExpectLaunches(size_t at_once);
+
  private:
   friend class Convolution;
   friend class Descriptor;
-  class Handle;  // taken from the list, and given back
+  class Handle;  // taken from those of its purpose, and given back
+  struct Handles {
+    Mutex mu;
+    std::vector<cudnnHandle_t> unused WEIR_GUARDED_BY(mu);
+  };
   Cudnn() = default;
   absl::Status Check(cudnnStatus_t status, const char* what) const;
+  absl::StatusOr<cudnnHandle_t> MakeHandle();
 
-  Mutex mu_;
-  std::vector<cudnnHandle_t> handles_ WEIR_GUARDED_BY(mu_);  // not in use
+  Handles preparing_;
+  Handles launching_;
+  Mutex making_mu_;  // held while some are made
+  size_t made_for_launches_ WEIR_GUARDED_BY(making_mu_) = 0;
 
   decltype(&cudnnGetVersion) version_ = nullptr;
   decltype(&cudnnGetErrorString) error_string_ = nullptr;
