@@ -44,7 +44,7 @@ FIELDS = {"name", "file", "old", "new", "tests", "why"}
 PASSED, FAILED, TIMED_OUT = "passed", "failed", "timed-out"
 # What a mutant's test may take: times of what it takes as things are, seconds.
 TIMES = 10
-LEAST_LIMIT = 30
+LEAST_LIMIT = 10
 
 
 class Fault(Exception):

@@ -133,7 +133,7 @@ class RunTest(unittest.TestCase):
         self.write(("h", "a.cc", "one\n", "hangs\n"))
         status, out = self.run_list()
         self.assertEqual(status, 0, out)
-        self.assertIn("TIMED OUT h: a_test ran longer than 30 s, twice", out)
+        self.assertIn("TIMED OUT h: a_test ran longer than 10 s, twice", out)
         self.assertIn("1 mutants: 1 killed (100.0%, 1 by a time-out), "
                       "0 survived", out)
         self.assertEqual(self.state()["verdicts"]["h"]["verdict"], "timed-out")
