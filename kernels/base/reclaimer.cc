@@ -1,5 +1,7 @@
 #include "kernels/base/reclaimer.h"
 
+#include "kernels/base/stop_token.h"
+
 namespace weir {
 
 void ReclaimQueue::HandOver(Dropped dropped) {
@@ -29,9 +31,9 @@ void ReclaimQueue::Wake() {
   changed_.NotifyAll();
 }
 
-bool ReclaimQueue::Flush(const std::stop_token& stop) {
+bool ReclaimQueue::Flush(const StopToken& stop) {
   // It takes the lock, and its end waits for it: not to be held meanwhile.
-  const std::stop_callback wake(stop, [this] { Wake(); });
+  const StopCallback wake(stop, [this] { Wake(); });
   MutexLock lock(&mu_);
   const uint64_t wanted = handed_over_;
   while (ended_ < wanted) {
@@ -41,8 +43,8 @@ bool ReclaimQueue::Flush(const std::stop_token& stop) {
   return true;
 }
 
-bool ReclaimQueue::AwaitRoom(const std::stop_token& stop) {
-  const std::stop_callback wake(stop, [this] { Wake(); });
+bool ReclaimQueue::AwaitRoom(const StopToken& stop) {
+  const StopCallback wake(stop, [this] { Wake(); });
   MutexLock lock(&mu_);
   while (waiting_.size() > kMaxWaiting) {
     if (stop.stop_requested()) return false;

@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <stop_token>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/base/thread.h"
 
 namespace weir {
@@ -47,9 +47,9 @@ class WEIR_EXPORT ReclaimQueue {
   // Waits until everything that was dropped or posted before has ended; false
   // if `stop` was requested first. Not for the end of an object, and not for
   // threads that may not wait.
-  bool Flush(const std::stop_token& stop = {});
+  bool Flush(const StopToken& stop = {});
   // The same, until no more than kMaxWaiting objects wait.
-  bool AwaitRoom(const std::stop_token& stop = {});
+  bool AwaitRoom(const StopToken& stop = {});
 
  private:
   friend class Reclaimer;

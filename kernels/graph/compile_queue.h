@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -24,6 +23,7 @@
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/reclaimer.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/base/turn_queue.h"
@@ -62,7 +62,7 @@ class WEIR_EXPORT CompileQueue
                                                 std::string_view key) = 0;
     // On a thread of the queue. What it keeps is found as soon as it returns.
     virtual ProgramOr Make(const Key& key, uint64_t hash, GraphFactory factory,
-                           const std::stop_token& stop) = 0;
+                           const StopToken& stop) = 0;
 
    protected:
     ~Maker() = default;
@@ -109,7 +109,7 @@ class WEIR_EXPORT CompileQueue
     uint64_t hash = 0;
     Key key;
     GraphFactory factory;
-    std::stop_source stop;
+    StopSource stop;
     ByteCharge charge;  // for the key
     // Guarded by mu_.
     std::map<WaitId, Waiter> waiters;

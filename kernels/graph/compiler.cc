@@ -7,6 +7,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/philox.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/graph/input_fit.h"
 #include "kernels/graph/node_error.h"
 #include "kernels/graph/node_inference.h"
@@ -34,7 +35,7 @@ constexpr size_t kSparePackedBytes = size_t{16} << 20;
 class Folder {
  public:
   Folder(const OpRegistry& registry, const HostEvaluator& host,
-         const std::stop_token& stop)
+         const StopToken& stop)
       : registry_(registry), host_(host), stop_(stop) {}
 
   absl::StatusOr<std::vector<std::shared_ptr<const Constant>>> Fold(
@@ -81,7 +82,7 @@ class Folder {
 
   const OpRegistry& registry_;
   const HostEvaluator& host_;
-  const std::stop_token& stop_;
+  const StopToken& stop_;
   HostBudget budget_{kFoldBudgetBytes, kFoldBudgetOperations};
 };
 
@@ -484,7 +485,7 @@ class Compiler {
   }
 
   const OpRegistry& registry_;
-  const std::stop_token stop_;
+  const StopToken stop_;
   std::shared_ptr<ProgramCore> core_;
   std::vector<bool> read_on_device_;
 };

@@ -34,7 +34,7 @@ const void* TextOf(const Constant& constant) {
 
 class CallerAlone final : public CpuTeam {
  public:
-  explicit CallerAlone(const std::stop_token& stop) : stop_(stop) {}
+  explicit CallerAlone(const StopToken& stop) : stop_(stop) {}
 
   bool GivenUp() override { return stop_.stop_requested(); }
   int size() const override { return 1; }
@@ -44,7 +44,7 @@ class CallerAlone final : public CpuTeam {
   }
 
  private:
-  const std::stop_token& stop_;
+  const StopToken& stop_;
 };
 
 absl::Status NoSuchThing() {
@@ -223,7 +223,7 @@ absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
     absl::Span<const TensorMeta> inputs,
     absl::Span<const std::shared_ptr<const Constant>> values,
     absl::Span<const std::vector<int64_t>> host_ints,
-    absl::Span<const TensorMeta> outputs, const std::stop_token& stop) const {
+    absl::Span<const TensorMeta> outputs, const StopToken& stop) const {
   for (const auto& value : values) {
     if (value == nullptr || value->tensor.dtype != DType::kString) continue;
     if (TextOf(*value) != text_.get()) text_->Keep(value);

@@ -8,12 +8,12 @@
 
 #include <cstddef>
 #include <memory>
-#include <stop_token>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/lowered_graph.h"
 #include "kernels/ops/op.h"
@@ -69,7 +69,7 @@ class HostEvaluator {
       absl::Span<const TensorMeta> inputs,
       absl::Span<const std::shared_ptr<const Constant>> values,
       absl::Span<const std::vector<int64_t>> host_ints,
-      absl::Span<const TensorMeta> outputs, const std::stop_token& stop) const;
+      absl::Span<const TensorMeta> outputs, const StopToken& stop) const;
 
   static constexpr size_t kMaxScratchBytes = size_t{64} << 20;
 

@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/base/turn_queue.h"
@@ -73,7 +73,7 @@ class WEIR_EXPORT PlanQueue : public std::enable_shared_from_this<PlanQueue> {
     std::shared_ptr<const Program> program;
     std::vector<HostTensor> inputs;
     bool reads_inputs = false;
-    std::stop_source stop;
+    StopSource stop;
     // Guarded by mu_.
     Done done;          // null: it was told
     absl::Status left;  // what to tell instead of the plan

@@ -10,6 +10,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/saturating.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/graph/arena_layout.h"
 #include "kernels/graph/input_fit.h"
 #include "kernels/graph/node_inference.h"
@@ -63,7 +64,7 @@ size_t HeldBytes(const TensorMeta& meta) {
 
 }  // namespace
 
-Planner::Planner(std::shared_ptr<const ProgramCore> core, std::stop_token stop)
+Planner::Planner(std::shared_ptr<const ProgramCore> core, StopToken stop)
     : core_(std::move(core)),
       stop_(std::move(stop)),
       plan_(new Plan),

@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/graph/evaluation_size.h"
 #include "kernels/graph/host_evaluator.h"
 #include "kernels/graph/plan.h"
@@ -31,7 +31,7 @@ inline constexpr size_t kPlanBytesPerOperand = 128;
 class Planner {
  public:
   // CANCELLED at the next node once `stop` is requested.
-  Planner(std::shared_ptr<const ProgramCore> core, std::stop_token stop);
+  Planner(std::shared_ptr<const ProgramCore> core, StopToken stop);
 
   absl::StatusOr<std::shared_ptr<const Plan>> Make(
       absl::Span<const HostTensor> inputs);
@@ -79,7 +79,7 @@ class Planner {
   void Emit();
 
   const std::shared_ptr<const ProgramCore> core_;
-  const std::stop_token stop_;
+  const StopToken stop_;
   std::unique_ptr<Plan> plan_;
   absl::Span<const HostTensor> given_;
   std::vector<Value> values_;

@@ -150,7 +150,7 @@ struct Program::Impl {
   }
 
   // Whether one more plan may be made.
-  absl::Status Admit(const std::stop_token& stop) {
+  absl::Status Admit(const StopToken& stop) {
     const size_t all = core->account->bytes();
     const size_t of_plans = core->plans->bytes();
     WEIR_RETURN_IF_ERROR(
@@ -294,7 +294,7 @@ std::shared_ptr<const Plan> Program::FindPlan(
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> Program::MakePlan(
-    absl::Span<const HostTensor> inputs, const std::stop_token& stop) const {
+    absl::Span<const HostTensor> inputs, const StopToken& stop) const {
   PlanKey key;
   if (MakePlanKey(*impl_->core, inputs, PlanKeyBudget(), &key)) {
     // Another thread may have made it meanwhile.

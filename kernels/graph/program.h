@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/device/device.h"
 #include "kernels/graph/evaluation_limits.h"
 #include "kernels/graph/graph.h"
@@ -46,7 +46,7 @@ struct ProgramOptions {
   std::shared_ptr<ProgramRoom> room = nullptr;
   // Requested when nobody wants the program any more: compiling ends at the
   // next node with CANCELLED.
-  std::stop_token stop = {};
+  StopToken stop = {};
   // A CPU device, for graphs with text that the device cannot run: they are
   // compiled for this one, whole. Null: they are refused.
   Device* text_device = nullptr;
@@ -132,8 +132,7 @@ class WEIR_EXPORT Program {
   // of the room or of this program's plans has too many bytes. Ends its wait,
   // or at the next node, with CANCELLED once `stop` is requested.
   absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
-      absl::Span<const HostTensor> inputs,
-      const std::stop_token& stop = {}) const;
+      absl::Span<const HostTensor> inputs, const StopToken& stop = {}) const;
 
   // Lets go of the plan that was not used for longest of those which nobody
   // uses; false: there is none.

@@ -12,6 +12,7 @@
 #include "kernels/base/keyed_hash.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/base/striped_snapshot.h"
 
 namespace weir {
@@ -86,13 +87,13 @@ struct ProgramCache::State final : ProgramRoom::Keeper, CompileQueue::Maker {
     return Find(hash, KeyPieces(&key, 1));
   }
   ProgramOr Make(const Key& key, uint64_t hash, GraphFactory factory,
-                 const std::stop_token& stop) override;
+                 const StopToken& stop) override;
 
   // Null if there is none. Keys are not compared.
   std::shared_ptr<Entry> FindEntry(uint64_t hash) const;
   std::shared_ptr<const Program> Find(uint64_t hash, KeyPieces key);
   ProgramOr Compile(const Key& key, GraphFactory factory,
-                    const std::stop_token& stop);
+                    const StopToken& stop);
   // Whether nobody else holds the program or a plan of it, so that to evict it
   // frees what it holds. The next moment it may be otherwise.
   static bool Idle(const Entry& entry);
@@ -111,7 +112,7 @@ struct ProgramCache::State final : ProgramRoom::Keeper, CompileQueue::Maker {
   // entries only where their places are wanted, for their bytes stay. There may
   // be too little room then. Waits for the end of what goes, or until `stop` is
   // requested.
-  void MakeRoom(size_t key_bytes, const std::stop_token& stop);
+  void MakeRoom(size_t key_bytes, const StopToken& stop);
   // For one more entry.
   bool HasPlace() const;
   bool HasRoom(size_t key_bytes) const;
@@ -170,8 +171,9 @@ std::shared_ptr<const Program> ProgramCache::State::Find(uint64_t hash,
   return program;
 }
 
-ProgramCache::ProgramOr ProgramCache::State::Compile(
-    const Key& key, GraphFactory factory, const std::stop_token& stop) {
+ProgramCache::ProgramOr ProgramCache::State::Compile(const Key& key,
+                                                     GraphFactory factory,
+                                                     const StopToken& stop) {
   WEIR_RETURN_IF_ERROR(room->Admit(/*own=*/0, stop));
   auto graph = factory();
   if (!graph.ok()) return graph.status();
@@ -187,7 +189,7 @@ ProgramCache::ProgramOr ProgramCache::State::Compile(
 
 ProgramCache::ProgramOr ProgramCache::State::Make(const Key& key, uint64_t hash,
                                                   GraphFactory factory,
-                                                  const std::stop_token& stop) {
+                                                  const StopToken& stop) {
   ProgramOr program = Compile(key, std::move(factory), stop);
   if (!program.ok()) return program;
   // One that alone is too large would evict all else.
@@ -260,8 +262,7 @@ bool ProgramCache::State::DropIdlePlan() {
   return false;
 }
 
-void ProgramCache::State::MakeRoom(size_t key_bytes,
-                                   const std::stop_token& stop) {
+void ProgramCache::State::MakeRoom(size_t key_bytes, const StopToken& stop) {
   while (!HasRoom(key_bytes)) {
     const bool place = !HasPlace();  // is wanted, not bytes alone
     if (!Evict(place) && (place || !DropIdlePlan())) return;

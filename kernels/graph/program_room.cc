@@ -22,11 +22,11 @@ bool ProgramRoom::exceeded(size_t own) const {
   return bytes > max_bytes_ && bytes - max_bytes_ > own;
 }
 
-bool ProgramRoom::Flush(const std::stop_token& stop) const {
+bool ProgramRoom::Flush(const StopToken& stop) const {
   return reclaim_ == nullptr || reclaim_->Flush(stop);
 }
 
-absl::Status ProgramRoom::Admit(size_t own, const std::stop_token& stop) {
+absl::Status ProgramRoom::Admit(size_t own, const StopToken& stop) {
   bool awaited = reclaim_ == nullptr || reclaim_->AwaitRoom(stop);
   if (awaited && exceeded(own)) {
     // What was in use when others looked may be idle now.

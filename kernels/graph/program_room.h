@@ -9,13 +9,13 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
-#include <stop_token>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "kernels/base/byte_account.h"
 #include "kernels/base/export.h"
 #include "kernels/base/reclaimer.h"
+#include "kernels/base/stop_token.h"
 
 namespace weir {
 
@@ -50,11 +50,11 @@ class WEIR_EXPORT ProgramRoom
   // waits for others' plans to go: their works may be behind who asks.
   // CANCELLED as soon as `stop` is requested. Not for threads that may not
   // wait.
-  absl::Status Admit(size_t own, const std::stop_token& stop);
+  absl::Status Admit(size_t own, const StopToken& stop);
 
   // Waits for the end of what was dropped before, where it ends here; false if
   // `stop` was requested first. Not for threads that may not wait.
-  bool Flush(const std::stop_token& stop) const;
+  bool Flush(const StopToken& stop) const;
 
   // After something was made here: beyond the bound, what is idle goes until it
   // holds or nothing is left. On the thread of reclaim(), so that the caller

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/stop_token.h"
 
 namespace weir {
 
@@ -25,7 +25,7 @@ struct ExternalPlace {
 class ExternalData {
  public:
   // An empty folder: no external data is allowed. CANCELLED from `stop` on.
-  ExternalData(std::string folder, std::stop_token stop)
+  ExternalData(std::string folder, StopToken stop)
       : folder_(std::move(folder)), stop_(std::move(stop)) {}
 
   // That Read will be asked for this, unless the import fails before.
@@ -57,7 +57,7 @@ class ExternalData {
   absl::Status ReadFile(const std::string& path, File* file);
 
   const std::string folder_;
-  const std::stop_token stop_;
+  const StopToken stop_;
   std::map<std::string, absl::StatusOr<std::string>, std::less<>> paths_;
   std::map<std::string, File, std::less<>> files_;
 };

@@ -15,6 +15,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/graph/names.h"
 #include "server/models/model_file.h"
 #include "server/models/onnx_tensor.h"
@@ -411,7 +412,7 @@ absl::Status NoModel() {
 // twice. The blocks, and so the fingerprint, depend on nothing but the bytes.
 class FileBlocks final : public google::protobuf::io::CopyingInputStream {
  public:
-  FileBlocks(const ModelFile& file, std::stop_token stop)
+  FileBlocks(const ModelFile& file, StopToken stop)
       : file_(file), stop_(std::move(stop)) {}
 
   int Read(void* buffer, int size) override {
@@ -434,7 +435,7 @@ class FileBlocks final : public google::protobuf::io::CopyingInputStream {
 
  private:
   const ModelFile& file_;
-  const std::stop_token stop_;
+  const StopToken stop_;
   uint64_t at_ = 0;
   uint64_t fingerprint_ = 0;
   absl::Status status_;
@@ -471,7 +472,7 @@ absl::StatusOr<Graph> ImportOnnx(std::string_view model,
 }
 
 absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path,
-                                        std::stop_token stop) {
+                                        StopToken stop) {
   WEIR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFile> file,
                         ModelFile::Open(path));
   const size_t slash = path.rfind('/');

@@ -7,12 +7,12 @@
 #pragma once
 
 #include <cstdint>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/graph/graph.h"
 
 namespace weir {
@@ -21,7 +21,7 @@ struct OnnxImportOptions {
   // Where external data may lie; empty: nowhere.
   std::string folder;
   // Requested, it ends the reading of external data with CANCELLED.
-  std::stop_token stop;
+  StopToken stop;
 };
 
 // INVALID_ARGUMENT says what is wrong with the bytes; UNIMPLEMENTED names what
@@ -39,6 +39,6 @@ struct OnnxFile {
   uint64_t fingerprint = 0;  // of the file, not of external data
 };
 absl::StatusOr<OnnxFile> ImportOnnxFile(const std::string& path,
-                                        std::stop_token stop = {});
+                                        StopToken stop = {});
 
 }  // namespace weir

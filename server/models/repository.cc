@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/base/striped_snapshot.h"
 #include "kernels/base/utf8.h"
 #include "proto/inference/model_config.pb.h"
@@ -284,7 +284,7 @@ struct ModelRepository::State {
   std::vector<Job> jobs;                 // written by List
   std::vector<StrayFolders> strays;      // the same
   std::vector<std::string> loose_files;  // the same
-  std::stop_source stopping;
+  StopSource stopping;
   std::atomic<size_t> served{0};  // versions that ever were
   Mutex change_mu;                // one change of the snapshot at a time
   StripedSnapshot<Models> models;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/base/stop_token.h"
 #include "tests/base/event.h"
 
 namespace weir {
@@ -120,7 +121,7 @@ TEST(ReclaimerTest, WaitsEndOnceStopIsRequested) {
   for (size_t i = 0; i <= ReclaimQueue::kMaxWaiting; ++i) {
     Make(reclaimer.queue(), &ends);
   }
-  std::stop_source stop;
+  StopSource stop;
   std::thread flush(
       [&] { EXPECT_FALSE(reclaimer.queue()->Flush(stop.get_token())); });
   std::thread maker(

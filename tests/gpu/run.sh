@@ -91,6 +91,10 @@ refused_tests+=':*CudaStreamTest.ADeviceWithoutThatNumberIsAnError'
 memchecked_tests="$cuda_tests:-$lost:$refused_tests"
 # The many works of these run no kernels but copies: nothing for the others.
 sanitized_tests="$cuda_tests:-$lost:*Stress*:*UnderLoad*:$refused_tests"
+# A copy to the host waits, under initcheck, for all that is before it, in the
+# call that enqueues it: behind a stream that is held it stands still.
+initchecked_tests="$sanitized_tests:*AWaitOnTheDeviceOrdersTwoStreams*"
+initchecked_tests+=":*PicturesOfManyLanesWaitForOneAnother"
 
 # Of a server suite, what is not on cuda:0: its device is lost in words of the
 # CPU's, which gpu_fault_bench sees of a GPU.
@@ -130,6 +134,7 @@ tests_of() {
   case "$1" in
     memcheck) printf '%s' "$memchecked_tests" ;;
     refused) printf '%s' "$refused_tests" ;;
+    initcheck) printf '%s' "$initchecked_tests" ;;
     *) printf '%s' "$sanitized_tests" ;;
   esac
 }

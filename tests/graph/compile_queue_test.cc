@@ -10,6 +10,7 @@
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/keyed_hash.h"
+#include "kernels/base/stop_token.h"
 #include "tests/graph/queue_callers.h"
 
 namespace weir {
@@ -39,7 +40,7 @@ class KeepingMaker final : public CompileQueue::Maker {
   }
   CompileQueue::ProgramOr Make(const CompileQueue::Key& key, uint64_t hash,
                                CompileQueue::GraphFactory factory,
-                               const std::stop_token& stop) override {
+                               const StopToken& stop) override {
     auto graph = factory();
     if (!graph.ok()) return graph.status();
     ProgramOptions options;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/stop_token.h"
 #include "tests/graph/plan_runner.h"
 #include "tests/graph/test_operators.h"
 
@@ -765,7 +766,7 @@ TEST_P(ProgramTest, TheDigestsOfAllConstantsHaveOneBudget) {
 
 // Nobody waits for the rest of the graph.
 TEST_P(ProgramTest, StopsBetweenNodesThatNobodyWants) {
-  std::stop_source stop;
+  StopSource stop;
   stop.request_stop();
   Graph graph = Sum();
   graph.nodes.push_back(Node("Neg", {"x"}, {"unwanted"}));
@@ -778,9 +779,9 @@ TEST_P(ProgramTest, StopsBetweenNodesThatNobodyWants) {
 
 // Also where inference goes over the graph again, to see what is too large.
 TEST_P(ProgramTest, StopsWhereSizesAreCheckedToo) {
-  static thread_local std::stop_source* stop;
+  static thread_local StopSource* stop;
   static thread_local int inferred;
-  std::stop_source source;
+  StopSource source;
   stop = &source;
   inferred = 0;
   OpRegistry registry(&operators_.registry);
@@ -812,9 +813,9 @@ TEST_P(ProgramTest, StopsWhereSizesAreCheckedToo) {
 
 // And in the middle of one that the host computes, which asks as it goes.
 TEST_P(ProgramTest, StopsWithinWhatTheHostComputes) {
-  static thread_local std::stop_source* stop;
+  static thread_local StopSource* stop;
   static thread_local bool was_asked;
-  std::stop_source source;
+  StopSource source;
   stop = &source;
   was_asked = false;
   class StoppingKernel final : public Kernel, public KernelPlan {

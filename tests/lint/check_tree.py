@@ -85,6 +85,10 @@ KIND_ALLOWED = (
 HOLDERS = re.compile(r"\buse_count\(|\bweak\w*\.lock\(")
 HOLDERS_ALLOWED = ("kernels/base/holders.h", "kernels/device/cuda/")
 
+# Who is asked to stop, likewise.
+STOPS = re.compile(r"\bstd::stop_(token|source|callback)\b|\bstd::jthread\b")
+STOPS_ALLOWED = ("kernels/base/stop_token.h",)
+
 # A flag of the server's, which kernels do not know: whoever sets a bound says
 # what errors call it.
 FLAG = re.compile(r"(?<![\w-])--[a-z]+(-[a-z]+)+\b")
@@ -220,6 +224,9 @@ def check_text(path, lines):
         if (path.startswith("kernels/") and HOLDERS.search(code)
                 and not path.startswith(HOLDERS_ALLOWED)):
             yield number, "ask who holds it by kernels/base/holders.h"
+        if (path.startswith("kernels/") and STOPS.search(code)
+                and not path.startswith(STOPS_ALLOWED)):
+            yield number, "ask to stop by kernels/base/stop_token.h"
 
 
 def asked_for(root):

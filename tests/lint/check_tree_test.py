@@ -134,6 +134,13 @@ class CheckTreeTest(unittest.TestCase):
             self.accepts("server/server.cc", asked)
         self.accepts("kernels/graph/plan_cache.cc", "mu_.lock();\n")
 
+    def test_kernels_ask_in_one_way_to_stop(self):
+        asked = "std::stop_source stop;\n"
+        self.refuses("kernels/graph/planner.h", "#pragma once\n" + asked,
+                     "stop_token.h")
+        self.accepts("kernels/base/stop_token.h", "#pragma once\n" + asked)
+        self.accepts("kernels/graph/planner.cc", "StopSource stop;\n")
+
     def test_client_never_includes_kernels(self):
         self.accepts("client/cpp/client.cc",
                      '#include "proto/weir/v1/evaluator.grpc.pb.h"\n')

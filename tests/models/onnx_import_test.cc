@@ -7,9 +7,9 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <stop_token>
 
 #include "kernels/base/error_info.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/graph/program.h"
 #include "tests/models/onnx_model.h"
 
@@ -566,7 +566,7 @@ TEST_F(ExternalDataTest, OneBadTensorSpoilsNoOthersBytes) {
 TEST_F(ExternalDataTest, ReadsNothingForAServerThatStops) {
   const std::string path = folder_.Write(
       "model/model.onnx", ExternalModel("weights.bin").SerializeAsString());
-  std::stop_source stop;
+  StopSource stop;
   EXPECT_TRUE(ImportOnnxFile(path, stop.get_token()).ok());
   stop.request_stop();
   EXPECT_EQ(ImportOnnxFile(path, stop.get_token()).status().code(),

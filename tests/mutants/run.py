@@ -156,6 +156,15 @@ def programs_of(tests):
     return sorted({test.partition(":")[0] for test in tests})
 
 
+def target_of(command, folder):
+    """The program in `folder` that a test's command runs; None: another."""
+    for word in command:
+        path = pathlib.Path(word)
+        if path.parent == folder:
+            return path.name
+    return None
+
+
 class Builder:
     """Builds and runs tests in the copy."""
 
@@ -177,16 +186,17 @@ class Builder:
         server."""
         if self.targets is None:
             listing = subprocess.run(
-                ["ninja", "-C", self.build_dir, "-t", "targets", "all"],
+                ["ctest", "--test-dir", self.build_dir,
+                 "--show-only=json-v1"],
                 check=True, stdout=subprocess.PIPE, text=True).stdout
-            self.targets = {line.partition(":")[0]
-                            for line in listing.splitlines()}
-        programs = programs_of(tests)
-        wanted = [name for name in programs if name in self.targets]
-        if len(wanted) != len(programs):
-            wanted.append("programs")
+            self.targets = {
+                test["name"]: target_of(test.get("command", []),
+                                        self.build_dir / "test-bin")
+                for test in json.loads(listing)["tests"]}
+        wanted = {self.targets.get(name) or "programs"
+                  for name in programs_of(tests)}
         return self._run(["cmake", "--build", self.build_dir, "--target",
-                          *wanted], 3600) == 0
+                          *sorted(wanted)], 3600) == 0
 
     def run_test(self, test, limit):
         """Returns (PASSED, FAILED or TIMED_OUT, seconds). A test that CTest

@@ -216,6 +216,14 @@ class RunTest(unittest.TestCase):
         self.assertEqual(status, 2)
         self.assertIn("no mutant", out)
 
+    def test_the_program_of_a_test_may_have_another_name(self):
+        folder = pathlib.Path("/tree/build/test-bin")
+        self.assertEqual(run.target_of(
+            ["cmake", "-E", "env", "A=1", "/tree/build/test-bin/a_test"],
+            folder), "a_test")
+        self.assertIsNone(run.target_of(["python3", "/tree/a_test.py"],
+                                        folder))
+
     def test_two_of_one_name_fail(self):
         self.write(("m", "a.cc", "one\n", "two\n"),
                    ("m", "a.cc", "one\n", "uno\n"))

@@ -14,6 +14,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/holders.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/stop_token.h"
 #include "kernels/base/thread.h"
 #include "tests/sim/explorer.h"
 #include "tests/sim/heap.h"
@@ -409,6 +410,47 @@ TEST(Scheduler, SeesWhoLetsGoLast) {
     EXPECT_TRUE(all.complete);
     EXPECT_THAT(seen,
                 ::testing::ElementsAre("first", "first held", "second held"));
+  }
+}
+
+// Somebody is asked to stop before he looks, while he registers what is to be
+// done then, while it is registered, or later; it is done once at most, and
+// whoever takes it back waits until it is done.
+TEST(Scheduler, SeesWhenSomebodyIsAskedToStop) {
+  static std::set<std::string> seen;
+  const auto body = [] {
+    StopSource source;
+    std::string told;
+    SetExploring(true);
+    Thread asks("asks", [&source] { source.request_stop(); });
+    Thread works("works", [&told, token = source.get_token()] {
+      const uint64_t here = CurrentThread();
+      std::string ran;
+      const bool early = token.stop_requested();
+      {
+        const StopCallback callback(token, [&ran, here] {
+          ran += CurrentThread() == here ? "itself" : "the other";
+        });
+      }
+      const bool late = token.stop_requested();
+      told = early ? "at first" : late ? "later" : "not";
+      if (!ran.empty()) told += ", by " + ran;
+    });
+    asks.Join();
+    works.Join();
+    SetExploring(false);
+    const OutsideHeap mine;
+    seen.insert(told);
+  };
+  for (const bool reduces : {false, true}) {
+    seen.clear();
+    const Exploration all =
+        ExploreAll({"stop", body}, kAnyPreemptions, kSteps, reduces);
+    EXPECT_EQ(all.failure, "");
+    EXPECT_TRUE(all.complete);
+    EXPECT_THAT(seen, ::testing::ElementsAre("at first, by itself", "later",
+                                             "later, by itself",
+                                             "later, by the other", "not"));
   }
 }
 
