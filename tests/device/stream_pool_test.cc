@@ -203,6 +203,31 @@ TEST_F(StreamPoolTest, AWaiterExpiresAtItsDeadline) {
   EXPECT_TRUE(later.result->ok());
 }
 
+// The timers' thread may have other things to do.
+TEST_F(StreamPoolTest, NoLaneGoesToAWaiterWhoseTimeHasPassed) {
+  auto pool = Make(1, 1);
+  auto held = *pool->TryAcquire();
+  Event busy, go_on, over;
+  timers_.Add(NowNanos(), [&] {
+    busy.Set();
+    go_on.Wait();
+    over.Set();
+  });
+  busy.Wait();
+  Grant next, late;
+  pool->Acquire(NowNanos(), late.callback());
+  pool->Acquire(kNoDeadline, next.callback());
+  held.Reset();
+  const bool told = late.result.has_value();
+  go_on.Set();
+  over.Wait();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(pool->stats().expired_total, 1u);
+  ASSERT_TRUE(next.result.has_value());
+  EXPECT_TRUE(next.result->ok());
+}
+
 TEST_F(StreamPoolTest, ACancelledWaitGivesItsPlaceToOthers) {
   StreamPoolOptions options;
   options.max = 1;
@@ -511,6 +536,27 @@ TEST_F(StreamPoolTest, TrimKeepsWhatIsAskedForAndWhatIsReserved) {
   EXPECT_EQ(pool->Trim(0), 2u);
   EXPECT_EQ(pool->stats().idle, 1u);
   EXPECT_EQ(pool->stats().destroyed_total, 3u);
+  CheckEquation(pool->stats());
+}
+
+// One that is being ended takes its place until then.
+TEST_F(StreamPoolTest, WhoWaitsGetsALaneOnceAnotherHasGone) {
+  auto pool = Make(0, 1);
+  auto lease = *pool->TryAcquire();
+  EXPECT_TRUE(lease.lane()->Arena(1000).ok());
+  lease.Reset();
+  auto& hold = device_.HoldCall(DeviceCall::kFree);
+  std::thread trimmer([&] { EXPECT_EQ(pool->Trim(0), 1u); });
+  hold.WaitUntilHeld();
+  Grant waiting;
+  const uint64_t wait = pool->Acquire(kNoDeadline, waiting.callback());
+  EXPECT_FALSE(waiting.result.has_value());
+  EXPECT_EQ(pool->stats().retired, 1u);
+  CheckEquation(pool->stats());
+  hold.Release();
+  trimmer.join();
+  pool->CancelWait(wait);  // it is over
+  EXPECT_TRUE(waiting.result->ok()) << waiting.result->status();
   CheckEquation(pool->stats());
 }
 

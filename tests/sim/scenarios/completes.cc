@@ -25,6 +25,7 @@ const std::map<std::string, int>& Known() {
       {"points/dispatcher+deadline", kAnyPreemptions},
       {"pool/one-lane", kAnyPreemptions},
       {"pool/one-lane+cancel", kAnyPreemptions},
+      {"pool/in-turn", kAnyPreemptions},
       {"exchange/numbers", kAnyPreemptions},
       {"exchange/snapshots", kAnyPreemptions},
       {"exchange/pinned-one", kAnyPreemptions},

@@ -101,6 +101,39 @@ void OneLane(Event event) {
   timers.Stop();
 }
 
+// Whoever waits for the only lane has it before whoever comes as it returns.
+void InTurn() {
+  SimDevice device;
+  TimerQueue timers;
+  {
+    StreamPoolOptions options;
+    options.max = 1;
+    auto made = StreamPool::Create(&device, &timers, options);
+    Check(made.ok(), "a pool");
+    StreamPool& pool = **made;
+    int served = 0;
+    const auto ask = [&](int before) {
+      return pool.Acquire(
+          kNoDeadline, [&served, before](absl::StatusOr<StreamLease> lease) {
+            Check(lease.ok(), "it was refused");
+            Check(served++ == before, "overtaken by who came later");
+          });
+    };
+    absl::StatusOr<StreamLease> mine = pool.AcquireNow();
+    Check(mine.ok() && *mine, "the lane");
+    Check(ask(0) != 0, "one waits");
+    Quiesce();
+    SetExploring(true);
+    Thread other("other", [&] { ask(1); });
+    mine->Reset();
+    other.Join();
+    SetExploring(false);
+    Quiesce();
+    Check(served == 2, "both had it");
+  }
+  timers.Stop();
+}
+
 // Whatever handlers do meanwhile, the pool gets to know of each lane that is
 // idle, and lets it go in time.
 void IdleLanesGo() {
@@ -148,6 +181,7 @@ void AddPool(std::vector<Scenario>& all) {
   add("pool/one-lane+deadline", Event::kDeadline);
   add("pool/one-lane+stop", Event::kStop);
   add("pool/one-lane+busy", Event::kBusy);
+  all.push_back({.name = "pool/in-turn", .body = InTurn});
   all.push_back({.name = "pool/idle-lanes", .body = IdleLanesGo});
 }
 
