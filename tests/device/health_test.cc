@@ -66,6 +66,20 @@ TEST(DeviceHealthTest, WatchersHearOfEveryStall) {
   EXPECT_EQ(health.stalls_total(), 2u);
 }
 
+// It is said again as it gets longer.
+TEST(DeviceHealthTest, AStallCountsOnceUntilItEnds) {
+  DeviceHealth health;
+  health.SetStalled(absl::UnavailableError("stands for 1 s"));
+  health.SetStalled(absl::UnavailableError("stands for 2 s"));
+  EXPECT_EQ(health.stall().message(), "stands for 2 s");
+  EXPECT_EQ(health.stalls_total(), 1u);
+  health.SetStalled(absl::OkStatus());
+  health.SetStalled(absl::OkStatus());
+  EXPECT_EQ(health.stalls_total(), 1u);
+  health.SetStalled(absl::UnavailableError("stands again"));
+  EXPECT_EQ(health.stalls_total(), 2u);
+}
+
 TEST(DeviceHealthTest, WatchersHearItOnce) {
   DeviceHealth health;
   std::vector<std::string> heard;
