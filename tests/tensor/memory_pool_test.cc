@@ -1,8 +1,13 @@
 #include "kernels/tensor/memory_pool.h"
 
+#include <atomic>
+#include <memory>
+#include <thread>
+
 #include "gtest/gtest.h"
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
+#include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 
 namespace weir {
@@ -10,7 +15,7 @@ namespace {
 
 constexpr size_t kBudget = 1 << 20;
 
-class MemoryPoolTest : public testing::Test {
+class MemoryPoolTest : public ::testing::Test {
  protected:
   MemoryPoolTest()
       : device_(MakeCpuDevice({.cpu_threads = 1})),
@@ -49,6 +54,20 @@ TEST_F(MemoryPoolTest, SaysWhetherMemoryWasAnothers) {
   const auto other = Get(1000, 2);
   EXPECT_EQ(other.storage->data(), first);
   EXPECT_TRUE(other.foreign);
+}
+
+TEST_F(MemoryPoolTest, AnOwnersOwnMemoryComesFirst) {
+  for (uint64_t owner = 1; owner <= 2; ++owner) {
+    std::byte* own = nullptr;
+    {
+      const auto one = Get(1000, 1);
+      const auto two = Get(1000, 2);
+      own = (owner == 1 ? one : two).storage->data();
+    }
+    const auto again = Get(1000, owner);
+    EXPECT_EQ(again.storage->data(), own);
+    EXPECT_FALSE(again.foreign);
+  }
 }
 
 TEST_F(MemoryPoolTest, ABlockWaitsForEveryPointOfItsFormerUse) {
@@ -137,6 +156,46 @@ TEST(MemoryPoolFaultTest, ADeviceThatIsFullGetsTheCacheBack) {
   const auto larger = pool.Allocate(100'000, 1);
   EXPECT_TRUE(larger.ok()) << larger.status();
   EXPECT_EQ(pool.stats().cached_bytes, 0u);
+}
+
+TEST(MemoryPoolFaultTest, WhatCannotBeMadeTakesNoRoom) {
+  FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
+  MemoryPool pool(&device, kBudget);
+  device.Fail(DeviceCall::kAllocate, absl::InternalError("no"));
+  EXPECT_EQ(pool.Allocate(1000, 1).status(), absl::InternalError("no"));
+  EXPECT_EQ(pool.stats().used_bytes, 0u);
+  EXPECT_EQ(pool.stats().refused_total, 1u);
+  device.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
+  EXPECT_EQ(pool.AllocateNow(1000, 1).value().storage, nullptr);
+  EXPECT_EQ(pool.stats().used_bytes, 0u);
+  EXPECT_EQ(pool.stats().refused_total, 1u);
+  const auto all = pool.Allocate(kBudget, 1);
+  EXPECT_TRUE(all.ok()) << all.status();
+}
+
+// What runs is waited for, and what has ended costs no wait.
+TEST(MemoryPoolFaultTest, NothingIsFreedAtTheEndWhileItIsUsed) {
+  for (const bool used : {true, false}) {
+    SCOPED_TRACE(used);
+    FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
+    const auto writer = std::make_shared<Timeline>("writer");
+    auto pool = std::make_unique<MemoryPool>(&device, kBudget);
+    pool->Allocate(1000, 1).value().storage->SetWriter({writer, 1});
+    ASSERT_TRUE(used || writer->Advance(1).ok());
+    auto& hold = device.HoldCall(DeviceCall::kSynchronize);
+    std::atomic<bool> ended = false;
+    std::thread closer([&] {
+      pool.reset();
+      ended = true;
+    });
+    EXPECT_TRUE(testing::Eventually(
+        [&] { return ended || device.calls(DeviceCall::kSynchronize) > 0; }));
+    EXPECT_EQ(device.calls(DeviceCall::kFree), used ? 0u : 1u);
+    hold.Release();
+    closer.join();
+    EXPECT_EQ(device.calls(DeviceCall::kFree), 1u);
+    EXPECT_EQ(device.calls(DeviceCall::kSynchronize), used ? 1u : 0u);
+  }
 }
 
 TEST(MemoryPoolSizeTest, LargeBlocksWasteLittle) {
