@@ -44,6 +44,26 @@ TEST(ArenaLayoutTest, GrowsFromAFreeTop) {
   ExpectNoOverlap(blocks, 1280);
 }
 
+TEST(ArenaLayoutTest, UsesTheRestOfARange) {
+  std::vector<ArenaBlock> blocks = {
+      {1024, 0, 0}, {256, 0, 9}, {768, 1, 1}, {256, 1, 1}};
+  EXPECT_EQ(LayOutArena(blocks), 1024u + 256u);
+  ExpectNoOverlap(blocks, 1280);
+}
+
+// In whatever order they become free.
+TEST(ArenaLayoutTest, JoinsFreeRanges) {
+  for (size_t first = 0; first < 3; ++first) {
+    SCOPED_TRACE(first);
+    std::vector<ArenaBlock> blocks(3, {256, 0, 1});
+    blocks[first].last_step = 0;
+    blocks.push_back({256, 0, 9});
+    blocks.push_back({768, 2, 2});
+    EXPECT_EQ(LayOutArena(blocks), 768u + 256u);
+    ExpectNoOverlap(blocks, 1024);
+  }
+}
+
 TEST(ArenaLayoutTest, NeverLetsLiveBlocksMeet) {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {

@@ -237,9 +237,14 @@ TEST_F(ValidateTest, RefusesEmptyAndHugeGraphs) {
   ExpectError(Graph(), absl::StatusCode::kInvalidArgument, {"no outputs"});
   Graph graph = OneNode(Node("Neg", {"x"}, {"y"}));
   GraphLimits limits;
-  limits.max_nodes = 0;
-  EXPECT_EQ(Validate(graph, operators_.registry, limits).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  graph.nodes.push_back(Node("Neg", {"y"}, {"z"}));
+  limits.max_nodes = 2;
+  EXPECT_TRUE(Validate(graph, operators_.registry, limits).ok());
+  limits.max_nodes = 1;
+  const absl::Status status =
+      Validate(graph, operators_.registry, limits).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Reason(status), "GRAPH_TOO_LARGE");
   limits = {};
   limits.max_values = 3;
   EXPECT_EQ(Validate(graph, operators_.registry, limits).status().code(),

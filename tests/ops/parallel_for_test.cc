@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,21 @@ TEST(ParallelForTest, EveryPieceMayHaveAThread) {
     ParallelFor(&team, n, [&](int64_t i) { ++calls[static_cast<size_t>(i)]; });
     EXPECT_EQ(team.threads, n);
     EXPECT_EQ(calls, std::vector<int>(static_cast<size_t>(n), 1));
+  }
+}
+
+TEST(ParallelForTest, PartsOfARangeCoverIt) {
+  for (const int64_t grain : {1, 4}) {
+    for (int64_t n = 0; n <= 40; ++n) {
+      SCOPED_TRACE(n);
+      RecordingTeam team;
+      std::vector<int> calls(static_cast<size_t>(n));
+      ParallelRange(&team, n, grain, [&](int64_t begin, int64_t end) {
+        EXPECT_GE(end - begin, std::min(n, grain));
+        for (; begin < end; ++begin) ++calls[static_cast<size_t>(begin)];
+      });
+      EXPECT_EQ(calls, std::vector<int>(static_cast<size_t>(n), 1));
+    }
   }
 }
 
