@@ -440,7 +440,9 @@ absl::Status InferLayerNormalization(InferContext& context) {
       for (size_t j = 0; fits && j < given.size(); ++j) {
         const Dim size = given[given.size() - 1 - j];
         fits = size == Dim(1) || !size.SurelyDiffers((*x)[x->size() - 1 - j]);
-        per_row = per_row || (j >= normalized.size() && size != Dim(1));
+        // What is not known yet is looked at when a plan is made.
+        per_row =
+            per_row || (j >= normalized.size() && size.SurelyDiffers(Dim(1)));
       }
       if (!fits) {
         return absl::InvalidArgumentError(

@@ -11,9 +11,13 @@
 namespace weir {
 
 class Admission;
+class FrameGuard;
 
 struct CallPolicy {
   Nanos (*now)() = &NowNanos;
+  // Ends connections whose clients take no more of what is being written; null:
+  // nobody does.
+  FrameGuard* guard = nullptr;
   Admission* admission = nullptr;  // null: every call is admitted
   size_t max_message_bytes = SIZE_MAX;
   // Longest that a call may wait for its message to be whole, and its reply for
@@ -54,6 +58,10 @@ inline constexpr Nanos kSendTimePerMebibyte = 1'000'000'000;
 // needed more, and a reader has this long.
 inline constexpr Nanos kSendTimeoutUnderPressure = 1'000'000'000;
 inline constexpr Nanos kSendTimePerMebibyteUnderPressure = 62'500'000;
+
+// A reply that is cut has this long to go: if gRPC has begun to write it, its
+// connection must end first.
+inline constexpr Nanos kCutReplyGoesWithin = 1'000'000'000;
 
 struct CallCounts {
   std::atomic<uint64_t> uploads_timed_out{0};

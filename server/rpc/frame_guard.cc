@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/sslerr.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -82,6 +83,7 @@ class MeteredReads {
 };
 
 struct WatchedSocket {
+  bool is_tls() const { return plain == nullptr; }
   // For what TLS makes of it.
   std::unique_ptr<MeteredReads> NewReads() const {
     return std::make_unique<MeteredReads>(tally, header_bytes);
@@ -119,6 +121,20 @@ class Sockets {
   void With(int fd, const Use& use) {
     const MutexLock lock(&mu_);
     if (WatchedSocket* const socket = Find(fd)) use(*socket);
+  }
+
+  // use(fd, socket) for each, which stays open meanwhile.
+  template <typename Use>
+  void ForEach(const Use& use) {
+    const MutexLock lock(&mu_);
+    for (size_t i = 0; i < kRows; ++i) {
+      const Row* const row = rows_[i].load(std::memory_order_relaxed);
+      if (row == nullptr) continue;
+      for (size_t j = 0; j < kRow; ++j) {
+        WatchedSocket* const socket = (*row)[j].load(std::memory_order_relaxed);
+        if (socket != nullptr) use(static_cast<int>(i * kRow + j), *socket);
+      }
+    }
   }
 
   void Add(int fd, std::unique_ptr<WatchedSocket> socket) {
@@ -160,6 +176,11 @@ std::string PeerOf(int fd) {
   return PeerName(address);
 }
 
+bool HasRoom(int fd) {
+  pollfd polled = {fd, POLLOUT, 0};
+  return poll(&polled, 1, 0) > 0;
+}
+
 // -- Plain connections --------------------------------------------------------
 
 // The watched socket of TLS that this thread has read last. gRPC decrypts what
@@ -169,7 +190,7 @@ thread_local int last_tls_read = -1;
 bool MayRead(int fd, const msghdr& message, size_t bytes) {
   WatchedSocket* const socket = Sockets::Get().Find(fd);
   if (socket == nullptr) return true;
-  if (socket->plain == nullptr) {
+  if (socket->is_tls()) {
     last_tls_read = fd;
     return true;
   }
@@ -209,7 +230,7 @@ TlsReads* TlsReadsOf(SSL* ssl) {
   if (SSL_is_server(ssl) == 0) return nullptr;
   std::unique_ptr<MeteredReads> metered;
   Sockets::Get().With(last_tls_read, [&](const WatchedSocket& socket) {
-    if (socket.tally != nullptr) metered = socket.NewReads();
+    if (socket.is_tls()) metered = socket.NewReads();
   });
   if (metered == nullptr) return nullptr;
   auto* const reads = new TlsReads{last_tls_read, std::move(metered)};
@@ -237,6 +258,7 @@ FrameGuard::FrameGuard(size_t header_bytes)
 
 void FrameGuard::WatchPlain(int fd) {
   auto socket = std::make_unique<WatchedSocket>();
+  socket->tally = tally_;
   socket->plain = std::make_unique<MeteredReads>(tally_, header_bytes_);
   Sockets::Get().Add(fd, std::move(socket));
 }
@@ -249,6 +271,28 @@ void FrameGuard::WatchTls(int fd) {
 }
 
 FrameGuard::Cuts FrameGuard::cuts() const { return tally_->cuts(); }
+
+// gRPC finds the end where it waits to write.
+template <typename Ends>
+void FrameGuard::EndIf(const Ends& ends) {
+  Sockets::Get().ForEach([&](int fd, WatchedSocket& socket) {
+    if (socket.tally != tally_ || !ends(fd)) return;
+    socket.cut = true;
+    ShutdownHook::ShutDown(fd, SHUT_RDWR);
+  });
+}
+
+void FrameGuard::End(const std::set<std::string>& connections) {
+  EndIf([&](int fd) {
+    const std::string name = PeerOf(fd);
+    if (connections.count(ConnectionKey(name)) == 0) return false;
+    return name != kUnixPeer || !HasRoom(fd);
+  });
+}
+
+void FrameGuard::EndUnread() {
+  EndIf([](int fd) { return !HasRoom(fd); });
+}
 
 bool FrameGuard::WasCut(int fd) {
   const WatchedSocket* const socket = Sockets::Get().Find(fd);

@@ -8,12 +8,16 @@
 // too, and its own close(2), to know when a connection is over. For whatever is
 // not watched they are the others'.
 //
+// It ends connections that stand still, too: what gRPC has begun to write to a
+// socket it holds, with the calls it is of, until it is written.
+//
 // Owned by a transport. Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace weir {
@@ -44,12 +48,21 @@ class FrameGuard {
 
   Cuts cuts() const;
 
+  // Ends the open connections with those names (ConnectionKey); of unix
+  // sockets, which have one name, those whose clients have left no room for
+  // more.
+  void End(const std::set<std::string>& connections);
+  // And all on which there is no room.
+  void EndUnread();
+
   // Whether it was this that ended the connection of an open descriptor: its
   // client is owed nothing more.
   static bool WasCut(int fd);
 
  private:
   class Tally;
+  template <typename Ends>
+  void EndIf(const Ends& ends);
   friend class MeteredReads;
   friend struct WatchedSocket;
 

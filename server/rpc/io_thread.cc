@@ -195,15 +195,18 @@ bool IoThread::ExpectsReplies(Nanos now) const {
 
 gpr_timespec IoThread::WaitUntil() const {
   if (has_work()) return gpr_inf_past(GPR_CLOCK_MONOTONIC);
-  const bool nobody = receiving_.empty() && sending_.empty();
+  const bool nobody = receiving_.empty() && !awaits_readers();
   return nobody ? gpr_inf_future(GPR_CLOCK_MONOTONIC) : sweep_time_;
 }
 
 void IoThread::BeginWait() {
-  if (!sending_.empty()) {
+  if (awaits_readers()) {
     const Nanos now = policy_.now();
-    const Nanos from = std::max(waited_until_, sending_.oldest()->since());
-    if (now - from >= kShortestStall) sending_.PutOff(waited_until_, now);
+    for (CallList* const list : {&sending_, &cut_}) {
+      if (list->empty()) continue;
+      const Nanos from = std::max(waited_until_, list->oldest()->since());
+      if (now - from >= kShortestStall) list->PutOff(waited_until_, now);
+    }
     waited_until_ = now;
   }
   receiving_.PublishSize();
@@ -211,12 +214,13 @@ void IoThread::BeginWait() {
 }
 
 void IoThread::EndWait() {
-  if (!sending_.empty()) waited_until_ = policy_.now();
+  if (awaits_readers()) waited_until_ = policy_.now();
 }
 
 void IoThread::Sweep(Nanos now) {
   UnaryCall::CutUploads(*this, now);
   UnaryCall::CutReplies(*this, now);
+  UnaryCall::EndStuck(*this, now);
   sweep_at_ = now + sweep_period_;
   sweep_time_ = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                              gpr_time_from_nanos(sweep_period_, GPR_TIMESPAN));

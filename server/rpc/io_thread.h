@@ -125,6 +125,7 @@ class IoThread {
   void MayShutDown();
   // Until when to wait for an event before the lists are looked through.
   gpr_timespec WaitUntil() const;
+  bool awaits_readers() const { return !sending_.empty() || !cut_.empty(); }
   // Around each wait for events. Nothing is sent but in it: where the thread
   // was elsewhere for long, that is not the time of those who read.
   void BeginWait();
@@ -148,12 +149,13 @@ class IoThread {
 
   CallList receiving_;
   CallList sending_;
+  CallList cut_;         // of those that were being sent
   size_t refusals_ = 0;  // that are being sent, see CallPolicy::max_refusals
   // Calls by connection, gRPC's name of it; receiving_ and refusals by PeerKey.
   KeyCounts calls_of_;
   KeyCounts uploads_of_;
   KeyCounts refusals_of_;
-  Nanos waited_until_ = 0;  // if replies are on their way
+  Nanos waited_until_ = 0;  // if replies are on their way, or go
   Nanos sweep_at_ = 0;
   gpr_timespec sweep_time_ = {};  // the same, for gRPC
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
 
 namespace weir {
 
@@ -79,6 +80,14 @@ inline std::string PeerKey(std::string_view peer) {
     }
   }
   return PeerKey(from);
+}
+
+// The same for one connection by whatever name: its peer's key and its port.
+// Those of unix sockets have one.
+inline std::string ConnectionKey(std::string_view peer) {
+  const std::string key = PeerKey(peer);
+  if (key.empty()) return std::string(kUnixPeer);
+  return absl::StrCat(key, AbslView(peer.substr(peer.rfind(':'))));
 }
 
 }  // namespace weir

@@ -50,6 +50,11 @@ constexpr size_t kHealthBytes =
     HealthService::kMaxWatches *
     (kCallBytes + 2 * HealthService::kMaxMessageBytes);
 
+// How often, while calls end, to look whether they have.
+constexpr absl::Duration kLookForEnd = absl::Milliseconds(1);
+// What is on its way to a client when its call is cancelled has so long.
+constexpr absl::Duration kCancelledGoWithin = absl::Seconds(1);
+
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
@@ -171,8 +176,11 @@ std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
 
 }  // namespace
 
-Transport::Transport(const CallPolicy& policy)
-    : policy_(policy),
+Transport::Transport(CallPolicy policy)
+    : policy_([&] {
+        policy.guard = &guard_;
+        return policy;
+      }()),
       health_admission_(/*max_requests=*/0, kHealthBytes),
       guard_(kHeaderBlockFactor * policy.max_header_bytes) {}
 
@@ -265,15 +273,22 @@ void Transport::CloseListeners() {
 void Transport::EndCalls(absl::Duration grace, const CutFn& cut) {
   const auto limit =
       std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace);
-  if (cut == nullptr) return server_->Shutdown(limit);
   std::atomic<bool> ended = false;
   std::thread waits([&] {
     server_->Shutdown(limit);
     ended = true;
   });
-  // More than once: a connection may have ended its handshake in between.
+  absl::Time cancelled = absl::InfiniteFuture();
   while (!ended) {
-    if (cut()) grpc_server_cancel_all_calls(server_->c_server());
+    const bool is_cut = cut != nullptr && cut();
+    if (cut == nullptr) absl::SleepFor(kLookForEnd);
+    // More than once: a connection may have ended its handshake in between.
+    if (is_cut) grpc_server_cancel_all_calls(server_->c_server());
+    if (is_cut || std::chrono::system_clock::now() >= limit) {
+      cancelled = std::min(cancelled, absl::Now());
+    }
+    // gRPC ends no connection to whose socket it writes.
+    if (absl::Now() - cancelled >= kCancelledGoWithin) guard_.EndUnread();
   }
   waits.join();
 }

@@ -154,7 +154,7 @@ class Transport {
   int io_threads() const { return static_cast<int>(threads_.size()); }
 
  private:
-  explicit Transport(const CallPolicy& policy);
+  explicit Transport(CallPolicy policy);
   // Returns when every call was answered or cancelled.
   void EndCalls(absl::Duration grace, const CutFn& cut);
 

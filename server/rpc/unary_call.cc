@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
+#include "server/rpc/frame_guard.h"
 #include "server/rpc/peer.h"
 #include "server/rpc/raw_service.h"
 #include "server/rpc/socket_cork.h"
@@ -441,7 +443,7 @@ void UnaryCall::Reply(ReplyBuffer reply) {
   if (!BeginAnswer(absl::OkStatus())) return;
   TakeReply(&reply);
   ticket_.Answered(held + call_bytes());
-  io_->sending_.Enter(this, answered_at_);
+  EnterSending(answered_at_);
   if (bytes <= kSmallReplyBytes) return Send(absl::OkStatus(), true);
   WatchForClose();
   grpc_op ops[2] = {};
@@ -456,9 +458,9 @@ void UnaryCall::Fail(const absl::Status& error) {
   const Entry entry(this);
   if (!BeginAnswer(error)) return;
   ticket_.Answered(call_bytes());
-  CallList::Leave(this);  // a stream's message may still be on its way
+  LeaveSending();  // a stream's message may still be on its way
   if (!ticket_.held() && !BeginRefusal()) return Cut();
-  io_->sending_.Enter(this, answered_at_);
+  EnterSending(answered_at_);
   Send(answer_, !begun_);
 }
 
@@ -490,7 +492,7 @@ void UnaryCall::Write(ReplyBuffer message, ResumeFn written, void* arg) {
   written_arg_ = arg;
   writes_ = true;
   TakeReply(&message);
-  io_->sending_.Enter(this, io_->policy_.now());
+  EnterSending(io_->policy_.now());
   grpc_op ops[2] = {};
   size_t count = 0;
   if (!std::exchange(begun_, true)) {
@@ -516,7 +518,7 @@ bool UnaryCall::BeginAnswer(const absl::Status& status) {
   ForgetCancel();
   CountNoMore();
   if (!closed_) return true;
-  CallList::Leave(this);  // a stream's message may still be on its way
+  LeaveSending();  // a stream's message may still be on its way
   ticket_.Answered(0);
   return false;
 }
@@ -567,21 +569,21 @@ void UnaryCall::OnWritten(bool ok) {
   --events_;
   if (std::exchange(writes_, false)) {
     if (answered_) return;
-    CallList::Leave(this);
+    LeaveSending();
     if (ok && !closed_) written_(*this, written_arg_);
     return;
   }
   if (ok && !closed_) {
     Send(absl::OkStatus(), false);
   } else {
-    CallList::Leave(this);
+    LeaveSending();
   }
 }
 
 void UnaryCall::OnFinished(bool ok) {
   const Entry entry(this);
   --events_;
-  CallList::Leave(this);
+  LeaveSending();
   sent_ = ok;
 }
 
@@ -614,6 +616,7 @@ void UnaryCall::Over() {
 
 void UnaryCall::End() {
   Over();
+  CallList::Leave(this);
   Delivery delivery = Delivery::kSent;
   if (!sent_ || cut_ || cancelled_ != 0) {
     delivery = cut_ ? Delivery::kCut : Delivery::kCallerGone;
@@ -675,9 +678,29 @@ void UnaryCall::CutReplies(IoThread& io, Nanos now) {
             ? hurried + mebibytes * kSendTimePerMebibyteUnderPressure
             : policy.send_timeout + mebibytes * kSendTimePerMebibyte;
     if (now - call->since() < time) continue;
-    CallList::Leave(call);
+    call->LeaveSending();
     call->Cut();
   }
+}
+
+void UnaryCall::EndStuck(const IoThread& io, Nanos now) {
+  if (io.policy_.guard == nullptr) return;
+  std::set<std::string> stuck;
+  for (CallLink* link = io.cut_.oldest();
+       link != nullptr && now - link->since() >= kCutReplyGoesWithin;
+       link = link->after()) {
+    stuck.insert(ConnectionKey(static_cast<UnaryCall*>(link)->connection_));
+  }
+  if (!stuck.empty()) io.policy_.guard->End(stuck);
+}
+
+// One that was cut stays among those until it ends.
+void UnaryCall::EnterSending(Nanos now) {
+  if (!cut_) io_->sending_.Enter(this, now);
+}
+
+void UnaryCall::LeaveSending() {
+  if (!cut_) CallList::Leave(this);
 }
 
 // More than half of the bytes in flight are taken, beside this call's own.
@@ -687,10 +710,11 @@ bool UnaryCall::OthersNeedTheRoom() const {
          admission->bytes() - ticket_.bytes() > admission->max_bytes() / 2;
 }
 
-// gRPC resets the stream and lets go of what it has not written; the event that
-// ends the call follows.
+// gRPC resets the stream and lets go of what it has not begun to write; the
+// event that ends the call follows.
 void UnaryCall::Cut() {
   cut_ = true;
+  io_->cut_.Enter(this, io_->policy_.now());
   grpc_call_cancel_with_status(call_, GRPC_STATUS_CANCELLED,
                                "the answer is not read", nullptr);
 }

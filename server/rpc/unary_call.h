@@ -48,6 +48,9 @@ class UnaryCall final : public ServerCall, private CallLink {
   // send the rest of a message, or to take a reply.
   static void CutUploads(IoThread& io, Nanos now);
   static void CutReplies(IoThread& io, Nanos now);
+  // The connections of those that were cut and stay: what gRPC writes to a
+  // socket it holds until it has written it, or the socket is shut down.
+  static void EndStuck(const IoThread& io, Nanos now);
 
   void Resume(ResumeFn fn, void* arg) override;
   std::string Connection() const override;
@@ -112,6 +115,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   void TakeReply(ReplyBuffer* reply);
   void Send(const absl::Status& status, bool begins);
   bool OthersNeedTheRoom() const;
+  void EnterSending(Nanos now);
+  void LeaveSending();
   void Cut();
 
   const Method& method() const;

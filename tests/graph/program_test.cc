@@ -348,6 +348,26 @@ TEST_P(ProgramTest, HostValuesOfALongChainAreDroppedOneByOne) {
   });
 }
 
+// An extent that is not known yet may be 1, and is looked at once it is known.
+TEST(ProgramOnCpuTest, AScaleOfAllRowsMayHaveExtentsThatAreNotKnown) {
+  const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+  const std::unique_ptr<Device> device = MakeCpuDevice({.cpu_threads = 1});
+  Graph graph;
+  graph.opsets = {{"", 17}};
+  graph.inputs = {Input("x", SymbolicDims{Dim(), Dim()}),
+                  Input("scale", SymbolicDims{Dim(), Dim()})};
+  graph.nodes = {Node("LayerNormalization", {"x", "scale"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Program::Compile(std::move(graph), *device, *registry);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({2, 4}, {1, 1, 1, 1, 2, 2, 2, 2});
+  const auto all = Floats({1, 4}, {1, 2, 3, 4});
+  EXPECT_TRUE((*program)->MakePlan({Tensor(x), Tensor(all)}).ok());
+  const auto each = Floats({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_EQ((*program)->MakePlan({Tensor(x), Tensor(each)}).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
 TEST(FoldedTextTest, TextThatIsNotFoldedCounts) {
   const std::unique_ptr<Device> device = MakeCpuDevice({});
   const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();

@@ -185,18 +185,26 @@ class Builder:
         """Builds the tests' programs; a test without one needs `weir` and the
         server."""
         if self.targets is None:
-            listing = subprocess.run(
-                ["ctest", "--test-dir", self.build_dir,
-                 "--show-only=json-v1"],
-                check=True, stdout=subprocess.PIPE, text=True).stdout
-            self.targets = {
-                test["name"]: target_of(test.get("command", []),
-                                        self.build_dir / "test-bin")
-                for test in json.loads(listing)["tests"]}
+            self.targets = self._targets_of_tests()
         wanted = {self.targets.get(name) or "programs"
                   for name in programs_of(tests)}
         return self._run(["cmake", "--build", self.build_dir, "--target",
                           *sorted(wanted)], 3600) == 0
+
+    def _targets_of_tests(self):
+        """Of each test the program that it is, or runs."""
+        listing = subprocess.run(
+            ["ninja", "-C", self.build_dir, "-t", "targets", "all"],
+            check=True, stdout=subprocess.PIPE, text=True).stdout
+        targets = {line.partition(":")[0] for line in listing.splitlines()}
+        listing = subprocess.run(
+            ["ctest", "--test-dir", self.build_dir, "--show-only=json-v1"],
+            check=True, stdout=subprocess.PIPE, text=True).stdout
+        # Of a program that is not built yet CTest knows no command.
+        return {test["name"]: test["name"] if test["name"] in targets
+                else target_of(test.get("command", []),
+                               self.build_dir / "test-bin")
+                for test in json.loads(listing)["tests"]}
 
     def run_test(self, test, limit):
         """Returns (PASSED, FAILED or TIMED_OUT, seconds). A test that CTest

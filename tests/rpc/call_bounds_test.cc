@@ -2,6 +2,7 @@
 // large or grow, and replies that nobody reads.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -116,6 +118,45 @@ class CallBoundsTest : public ::testing::Test {
 
   // As they are looked through, so that the calls that are there are in them.
   void PassTime(Nanos duration) { test_time += duration; }
+
+  // Lets time pass until it is so: what passes while the I/O thread does not
+  // wait for events is not the callers'.
+  bool PassTimeUntil(Nanos step, const std::function<bool()>& is_so) {
+    return Eventually([&] {
+      PassTime(step);
+      return is_so();
+    });
+  }
+
+  static std::string UnixPath() {
+    return "/tmp/weir-call-bounds-" + std::to_string(getpid()) + ".sock";
+  }
+  static int ConnectUnix() {
+    const std::string path = UnixPath();
+    sockaddr_un where = {};
+    where.sun_family = AF_UNIX;
+    path.copy(where.sun_path, sizeof(where.sun_path) - 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)),
+              0);
+    return fd;
+  }
+  // A call whose client grants all and reads nothing, once its reply is being
+  // written.
+  static void CallUnread(int fd) {
+    const std::string bytes =
+        RawHttp2::Opening(1 << 30) +
+        RawHttp2::Encode(RawHttp2::kWindowUpdate, /*flags=*/0, /*stream=*/0,
+                         std::string("\x3f\xff\0\1", 4)) +
+        RawHttp2::EncodeCall(1, kInfer) +
+        RawHttp2::EncodeData(1, RawHttp2::Prefix(0), /*last=*/true, 1 << 10);
+    EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    EXPECT_TRUE(Eventually([fd] {
+      int unread = 0;
+      return ioctl(fd, FIONREAD, &unread) == 0 && unread > 100 << 10;
+    }));
+  }
 
   bool NothingIsHeld() {
     return Eventually([&] {
@@ -357,6 +398,74 @@ TEST_F(CallBoundsTest, AConnectionThatNobodyReadsIsClosed) {
   EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kCancelled);
   EXPECT_TRUE(NothingIsHeld());
   EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+}
+
+// So it is once it is late, however long the kernel would wait: what gRPC has
+// begun to write to a socket it holds until that is done.
+TEST_F(CallBoundsTest, AConnectionWhoseReplyIsLateIsEnded) {
+  constexpr int kMebibytes = 64;
+  Lent lent(size_t{kMebibytes} << 20);
+  TransportOptions options = Options();
+  options.send_timeout = absl::Minutes(10);
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  RawHttp2 client(address_, 1 << 30, "127.0.0.1", /*receive_buffer=*/4096);
+  client.Begin(1, kInfer);
+  client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
+  RawHttp2 other(address_, 1 << 16);
+  ASSERT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  ASSERT_TRUE(PassTimeUntil(kSendTimePerMebibyte,
+                            [&] { return transport_->sending() == 0; }));
+  ASSERT_TRUE(PassTimeUntil(kCutReplyGoesWithin / 2,
+                            [&] { return endings_.count() == 1; }));
+  EXPECT_THAT(endings_.Wait(1), ElementsAre(Ending{absl::StatusCode::kCancelled,
+                                                   Delivery::kCut, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
+  EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 1; }));
+  EXPECT_TRUE(other.Ping()) << "it was nobody else's fault";
+}
+
+// Its connections have one name, and the kernel no bound for them.
+TEST_F(CallBoundsTest, AUnixConnectionWhoseReplyIsLateIsEnded) {
+  Lent lent(64 << 20);
+  TransportOptions options = Options();
+  options.addresses = {"unix:" + UnixPath()};
+  Start(
+      [&](ServerCall& call) {
+        if (call.request().size() > 0) return EchoCall(call);
+        call.Reply(lent.Reply());
+      },
+      options);
+  InferStub stub(Connect("unix:" + UnixPath()));
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+  const int fd = ConnectUnix();
+  CallUnread(fd);
+  ASSERT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  ASSERT_TRUE(PassTimeUntil(kSendTimePerMebibyte,
+                            [&] { return transport_->sending() == 0; }));
+  ASSERT_TRUE(PassTimeUntil(kCutReplyGoesWithin / 2,
+                            [&] { return endings_.count() == 2; }));
+  EXPECT_EQ(endings_.Wait(2)[1],
+            (Ending{absl::StatusCode::kCancelled, Delivery::kCut, ""}));
+  EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return transport_->open_connections() == 1; }))
+      << transport_->open_connections();
+  EXPECT_TRUE(Infer(stub, "x").status.ok());
+  close(fd);
+}
+
+TEST_F(CallBoundsTest, AReplyThatNobodyReadsDoesNotKeepTheServer) {
+  Lent lent(64 << 20);
+  TransportOptions options = Options();
+  options.addresses = {"unix:" + UnixPath()};
+  Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, options);
+  const int fd = ConnectUnix();
+  CallUnread(fd);
+  ASSERT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  EXPECT_TRUE(transport_->Shutdown(absl::ZeroDuration()));
+  EXPECT_EQ(lent.returned, 1);
+  EXPECT_EQ(endings_.count(), 1u);
+  close(fd);
 }
 
 // To the kernel no time at all would be its own default, of minutes.
@@ -1079,16 +1188,10 @@ TEST_F(CallBoundsTest, AHeaderWithoutAnEndEndsItsConnection) {
 }
 
 TEST_F(CallBoundsTest, ConnectionsOfUnixSocketsAreCutToo) {
-  const std::string path =
-      "/tmp/weir-call-bounds-" + std::to_string(getpid()) + ".sock";
   TransportOptions options = Options();
-  options.addresses = {"unix:" + path};
+  options.addresses = {"unix:" + UnixPath()};
   Start(EchoCall, options);
-  sockaddr_un where = {};
-  where.sun_family = AF_UNIX;
-  path.copy(where.sun_path, sizeof(where.sun_path) - 1);
-  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
+  const int fd = ConnectUnix();
   std::string bytes = RawHttp2::Opening(1 << 16) +
                       RawHttp2::Encode(RawHttp2::kHeaders, /*flags=*/0, 1, "");
   for (size_t i = 0; i < FrameMeter::kHeaderPieces; ++i) {
