@@ -164,6 +164,7 @@ absl::Status FaultInjectingDevice::Pass(DeviceCall call) {
     }
   }
   if (hold != nullptr) {
+    hold->thread_ = std::this_thread::get_id();
     hold->arrived_.Set();
     hold->released_.Wait();
   }

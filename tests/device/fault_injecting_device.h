@@ -49,10 +49,13 @@ class FaultInjectingDevice final : public Device {
   class Hold {
    public:
     void WaitUntilHeld() { arrived_.Wait(); }
+    // Whose call it is, once it is held.
+    std::thread::id thread() const { return thread_; }
     void Release() { released_.Set(); }
 
    private:
     friend class FaultInjectingDevice;
+    std::thread::id thread_;
     Event arrived_;
     Event released_;
   };

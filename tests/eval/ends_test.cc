@@ -1,5 +1,6 @@
 // What a work leaves behind when it ends: outcomes of its points and signals,
 // readers of what it reads, memory, and what its context remembers.
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
 
@@ -272,6 +274,95 @@ TEST_P(Ends, AWaitWithoutADeadlineEndsAfterTheLongest) {
     EXPECT_EQ(watched.Done().code(), absl::StatusCode::kDeadlineExceeded);
   }
   ASSERT_TRUE(gate->Advance(1).ok());
+}
+
+// Refuses every plan.
+class Refuser final : public WorkObserver {
+ public:
+  absl::Status OnPlanned(Work&) override {
+    return absl::ResourceExhaustedError("it would be too large");
+  }
+  void OnReturn(Work&) override {}
+  void OnLaunch(Work&) override { launched = true; }
+  void OnDone(Work&) override { done.Set(); }
+
+  std::atomic<bool> launched = false;
+  Event done;
+};
+
+TEST_P(Ends, WhatItsObserverRefusesIsNotLaunched) {
+  Activation activation = Enter(NewContext());
+  Refuser refuser;
+  const auto work = std::make_shared<Work>();
+  work->request.program = program_;
+  work->request.inputs = {Floats(values_)};
+  activation.Submit(work.get(), &refuser);
+  refuser.done.Wait();
+  EXPECT_EQ(work->status(),
+            absl::ResourceExhaustedError("it would be too large"));
+  EXPECT_FALSE(refuser.launched);
+}
+
+TEST_P(Ends, InputsThatAreNotWhatTheProgramTakesAreRefused) {
+  Activation activation = Enter(NewContext());
+  const auto refused = [&](std::shared_ptr<const Program> program,
+                           std::vector<InputSource> inputs) {
+    WatchedWork watched;
+    watched.request().program = std::move(program);
+    watched.request().inputs.assign(inputs.begin(), inputs.end());
+    activation.Submit(watched.work.get(), &watched.waiter);
+    return watched.Done();
+  };
+  const auto sum = Compile("Add", 2);
+  EXPECT_EQ(refused(sum, {Floats(values_)}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      refused(sum, {Floats(values_), Floats(values_), Floats(values_)}).code(),
+      absl::StatusCode::kInvalidArgument);
+  for (const size_t bytes : {size_t{8}, size_t{16}}) {
+    const std::vector<float> four(4);
+    InputSource source = Floats(values_);
+    source.pieces = {
+        std::string_view(reinterpret_cast<const char*>(four.data()), bytes)};
+    const absl::Status status = refused(program_, {source});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bytes;
+    EXPECT_NE(std::string(status.message()).find("its type and shape need 12"),
+              std::string::npos)
+        << status;
+  }
+}
+
+TEST_P(Ends, AValueThatCannotBeSignalledFailsItsWork) {
+  auto gate = std::make_shared<Timeline>("gate");
+  auto told = std::make_shared<Timeline>("told");
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  Prepare(watched);
+  watched.request().after = {Point{gate, 1}};
+  watched.request().signal = {{told, 1}};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(told->Advance(2).ok());
+  ASSERT_TRUE(gate->Advance(1).ok());
+  const absl::Status status = watched.Done();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(std::string(status.message()).find("the signal after the work"),
+            std::string::npos)
+      << status;
+}
+
+TEST_P(Ends, ACancelledWorkIsUsedAgain) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  Prepare(watched);
+  watched.request().after = {Point{gate, 1}};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  watched.work->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(watched.Done()));
+  ASSERT_TRUE(gate->Advance(1).ok());
+  watched.waiter.Reset();
+  activation.Submit(watched.work.get(), &watched.waiter);
+  EXPECT_EQ(watched.Done(), absl::OkStatus());
 }
 
 }  // namespace

@@ -136,6 +136,7 @@ class SharingDevice final : public testing::FarDevice {
       engine.load()->allocator().Post([this] { other_came = true; });
     }
     ended = other_came || trimmed == kPieces;
+    came_between = other_came;
     if (ended) end.Set();
     return true;
   }
@@ -143,6 +144,7 @@ class SharingDevice final : public testing::FarDevice {
   // The allocator's until the end.
   int trimmed = 0;
   bool other_came = false;
+  bool came_between = false;
   bool ended = false;
   Event end;
 };
@@ -157,7 +159,7 @@ TEST(EngineTest, WhoeverNeedsTheAllocatorComesBetweenPieces) {
   ASSERT_TRUE(engine.ok()) << engine.status();
   device->engine = engine->get();
   device->end.Wait();
-  EXPECT_TRUE(device->other_came);
+  EXPECT_TRUE(device->came_between);
 }
 
 // Each by a task of its own.

@@ -103,5 +103,19 @@ TEST_F(InlineTest, TextIsNot) {
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(RanInline(program, source));
 }
 
+// It may have ended before it did what it is there for.
+TEST_F(InlineTest, ARunThatFailedSaysNothingOfTheNext) {
+  registry_ = MakeOpRegistry({.test_operators = true});
+  const auto program = Compile(MakeGraph("Fault", 1, {}, "weir"));
+  const std::vector<float> values = {1, 2};
+  Activation activation = Enter(context_);
+  WatchedWork watched;
+  watched.request().program = program;
+  watched.request().inputs = {Floats(values)};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  EXPECT_EQ(Reason(watched.Done()), "INJECTED_FAULT");
+  EXPECT_EQ(watched.work->plan()->measured_ns(), 0);
+}
+
 }  // namespace
 }  // namespace weir

@@ -234,5 +234,18 @@ TEST_P(Modes, TheSameSeedGivesTheSameNumbersAndContextsDiffer) {
   EXPECT_EQ(draw(b, std::nullopt), a2) << "a given seed moves nothing";
 }
 
+TEST_P(Modes, SyncFullReturnsOnceCompletedThoughNothingIsRead) {
+  const std::vector<float> values = {1, 2, 3};
+  Activation activation = Enter(NewContext());
+  WatchedWork watched;
+  watched.request().program = Compile("Neg", 1);
+  watched.request().inputs = {Floats(values)};
+  watched.request().outputs = {OutputWish::kKeep};
+  watched.request().mode = EvalMode::kSyncFull;
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(watched.Done().ok());
+  EXPECT_EQ(watched.work->report().wait, WaitKind::kRecord);
+}
+
 }  // namespace
 }  // namespace weir

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -176,6 +179,89 @@ TEST_F(WorkMemoryTest, WhatIsRefusedSaysWhichMemoryIsShort) {
                 absl::ResourceExhaustedError("none"), 1, 100);
   EXPECT_EQ(Reason(Reserve()), "HOST_MEMORY_EXHAUSTED");
   EXPECT_EQ(pinned(), 0u);
+}
+
+TEST_F(WorkMemoryTest, AnInputInPiecesIsWhole) {
+  request_.outputs = {OutputWish::kInline};
+  const std::vector<float> rest(kElements / 2, 5);
+  const std::string_view first = request_.inputs[0].pieces[0];
+  request_.inputs[0].pieces = {
+      first.substr(0, kBytes / 2),
+      std::string_view(reinterpret_cast<const char*>(rest.data()), kBytes / 2)};
+  SetPlan();
+  TakeAll();
+  memory_.StageInputs();
+  memory_.Assign(lane());
+  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  EXPECT_EQ(FirstInput(), 3);
+  EXPECT_EQ(static_cast<const float*>(memory_.inputs()[0])[kElements - 1], 5);
+}
+
+TEST_F(WorkMemoryTest, EachTextIsCopied) {
+  const StringRef texts[] = {{"first", 5}, {"", 0}, {"second", 6}};
+  InputSource source;
+  source.dtype = DType::kString;
+  source.dims = {3};
+  source.pieces = {
+      std::string_view(reinterpret_cast<const char*>(texts), sizeof(texts))};
+  request_.inputs = {source};
+  ASSERT_TRUE(memory_.OwnInputs(engine_->pinned()).ok());
+  const auto* copies =
+      reinterpret_cast<const StringRef*>(request_.inputs[0].pieces[0].data());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NE(copies[i].data, texts[i].data);
+    EXPECT_EQ(std::string(copies[i].data, copies[i].size),
+              std::string(texts[i].data, texts[i].size));
+  }
+}
+
+// What the host reads lies behind what the device does, one after the other.
+TEST_F(WorkMemoryTest, InputsThatTheHostReadsLieBesideEachOther) {
+  Graph graph;
+  graph.opsets = {{"", 17}};
+  graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}},
+                  {"s", DType::kInt64, SymbolicDims{Dim(2)}},
+                  {"t", DType::kInt64, SymbolicDims{Dim(2)}}};
+  for (const auto& [from, shape, to] :
+       {std::array{"x", "s", "a"}, std::array{"a", "t", "y"}}) {
+    GraphNode node;
+    node.op = "Reshape";
+    node.inputs = {from, shape};
+    node.outputs = {to};
+    graph.nodes.push_back(std::move(node));
+  }
+  graph.outputs = {"y"};
+  auto program =
+      Program::Compile(std::move(graph), engine_->device(), *registry_);
+  ASSERT_TRUE(program.ok()) << program.status();
+  request_.program = *std::move(program);
+  const int64_t s[] = {2, kElements / 2}, t[] = {4, kElements / 4};
+  const auto shape_of = [](const int64_t* dims) {
+    InputSource source;
+    source.dtype = DType::kInt64;
+    source.dims = {2};
+    source.pieces = {std::string_view(reinterpret_cast<const char*>(dims),
+                                      2 * sizeof(int64_t))};
+    return source;
+  };
+  request_.inputs = {Floats(values_), shape_of(s), shape_of(t)};
+  std::vector<HostTensor> inputs;
+  for (const InputSource& source : request_.inputs) {
+    inputs.push_back({.dtype = source.dtype,
+                      .dims = source.dims,
+                      .data = source.pieces[0].data()});
+  }
+  auto plan = request_.program->MakePlan(inputs);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  plan_ = *std::move(plan);
+  request_.outputs = {OutputWish::kInline};
+  SetPlan();
+  TakeAll();
+  memory_.StageInputs();
+  memory_.Assign(lane());
+  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  EXPECT_EQ(std::memcmp(memory_.inputs()[1], s, sizeof(s)), 0);
+  EXPECT_EQ(std::memcmp(memory_.inputs()[2], t, sizeof(t)), 0);
 }
 
 }  // namespace

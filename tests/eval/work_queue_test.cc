@@ -372,6 +372,17 @@ TEST_F(WorkQueueTest, WhatTakesThePlaceOfOneThatWaitedDoesNotWait) {
   }
 }
 
+// However it comes to be replaced.
+TEST_F(WorkQueueTest, NorDoesWhatTakesThePlaceOfOneThatWaits) {
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
+  Add(a_);
+  Replace(a_, {&b_});
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b"));
+  EXPECT_FALSE(queue_->Resume(wait, absl::OkStatus())) << "its wait is over";
+}
+
 TEST_F(WorkQueueTest, EachWaitHasATicketOfItsOwn) {
   uint64_t first = 0, second = 0;
   ParksOnce(a_, &first);
@@ -408,6 +419,18 @@ TEST_F(WorkQueueTest, AnItemMayBringAnotherWhileItIsDriven) {
   };
   Add(a_);
   EXPECT_THAT(log_, ElementsAre("a", "after b was added", "b"));
+}
+
+// What comes while others are driven may come to an end of the drive.
+TEST_F(WorkQueueTest, WhatComesWhileAnotherLeavesIsDriven) {
+  a_.next = [&] {
+    queue_->Remove(&a_);
+    Add(b_);
+    return QueueItem::Step::kBlocked;
+  };
+  Add(a_);
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "b"));
 }
 
 }  // namespace
