@@ -33,6 +33,8 @@ const char* ThreadRoleName(ThreadRole role) {
       return "a thread without a role";
     case ThreadRole::kIo:
       return "an I/O thread";
+    case ThreadRole::kStep:
+      return "a thread of long steps";
     case ThreadRole::kContinuation:
       return "a thread of continuations";
     case ThreadRole::kCompletion:

@@ -14,6 +14,7 @@ enum class ThreadRole : uint8_t {
   kOther,
   // These may not wait.
   kIo,            // takes calls, answers them
+  kStep,          // what of a call takes long
   kContinuation,  // goes on with what was waited for
   kCompletion,    // completes works
   kTimer,

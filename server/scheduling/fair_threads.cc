@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "kernels/base/thread_role.h"
+
 namespace weir {
 namespace {
 
@@ -95,6 +97,7 @@ size_t FairThreads::peers() const {
 }
 
 void FairThreads::Run() {
+  const ScopedThreadRole role(ThreadRole::kStep);
   mu_.Lock();
   while (true) {
     // While they stop nobody else comes.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/thread_role.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 
@@ -288,6 +289,20 @@ TEST(FairThreadsTest, ThereAreTwoAtLeast) {
   EXPECT_EQ(FairThreads::DefaultThreads(1), 2u);
   EXPECT_EQ(FairThreads::DefaultThreads(16), 4u);
   EXPECT_EQ(FairThreads::DefaultThreads(256), 8u);
+}
+
+// Others have their turn on them.
+TEST(FairThreadsTest, TheirTasksMayNotWait) {
+  Event done;
+  ThreadRole role = ThreadRole::kOther;
+  FairThreads threads(1);
+  threads.Post("one", [&] {
+    role = CurrentThreadRole();
+    done.Set();
+  });
+  done.Wait();
+  EXPECT_EQ(role, ThreadRole::kStep);
+  EXPECT_FALSE(MayWait(role));
 }
 
 }  // namespace
