@@ -6,6 +6,8 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +27,10 @@ using testing::RawHttp2;
 
 constexpr char kCheck[] = "/grpc.health.v1.Health/Check";
 constexpr char kWatch[] = "/grpc.health.v1.Health/Watch";
+// States of a HealthCheckResponse.
+constexpr int kServing = 1;
+constexpr int kNotServing = 2;
+constexpr uint8_t kEndStream = 1;  // of an HTTP/2 frame
 
 // Stands still until a test moves it.
 std::atomic<Nanos> test_time{1'000'000'000};
@@ -68,6 +74,27 @@ class HealthServiceTest : public ::testing::Test {
     return client.ReadData(stream, 7) == 7;
   }
 
+  // The state that the stream tells next, a HealthCheckResponse's, of the only
+  // stream that the client reads; nullopt if it ends instead.
+  std::optional<int> NextState(RawHttp2& client, uint32_t stream) {
+    std::string& told = told_[&client];
+    while (told.size() < 7) {
+      const RawHttp2::Frame frame = client.Next();
+      if (!frame.ok || frame.type == RawHttp2::kGoAway) return std::nullopt;
+      if (frame.stream != stream) continue;
+      if (frame.type == RawHttp2::kReset) return std::nullopt;
+      if (frame.type == RawHttp2::kData) {
+        told += frame.payload;
+      } else if ((frame.flags & kEndStream) != 0) {
+        return std::nullopt;
+      }
+    }
+    const std::string message = told.substr(0, 7);
+    told.erase(0, 7);
+    EXPECT_EQ(message.substr(0, 6), RawHttp2::Prefix(2) + "\x08");
+    return message[6];
+  }
+
   grpc::Status Check(const std::string& request) {
     grpc::GenericStub stub(Connect(address_));
     grpc::ClientContext context;
@@ -89,6 +116,9 @@ class HealthServiceTest : public ::testing::Test {
 
   std::unique_ptr<Transport> transport_;
   std::string address_;
+
+ private:
+  std::map<const RawHttp2*, std::string> told_;  // and not looked at
 };
 
 TEST_F(HealthServiceTest, AMessageThatIsTooLargeIsRefused) {
@@ -194,6 +224,16 @@ TEST_F(HealthServiceTest, StreamsAreBounded) {
   fill("127.0.0.1");
   // No peer takes them all.
   EXPECT_FALSE(has_room("127.0.0.1"));
+  // Where one of its connections was, there is room for another.
+  clients.front() = std::make_unique<RawHttp2>(address_, 1 << 16);
+  uint32_t stream = 1;
+  for (uint32_t i = 0; i < HealthService::kMaxConnectionWatches; ++i) {
+    ASSERT_TRUE(Eventually([&] {
+      stream += 2;
+      return IsWatched(*clients.front(), stream);
+    })) << i;
+  }
+  EXPECT_FALSE(has_room("127.0.0.1"));
   fill("127.0.0.2");
   static_assert(HealthService::kMaxWatches ==
                 2 * HealthService::kMaxPeerWatches);
@@ -206,12 +246,12 @@ TEST_F(HealthServiceTest, StreamsAreBounded) {
 TEST_F(HealthServiceTest, StreamsEndWhenTheListenersClose) {
   RawHttp2 client(address_, 1 << 16);
   SendWatch(client, 1);
-  EXPECT_EQ(client.ReadData(1, 7), 7u);
+  EXPECT_EQ(NextState(client, 1), kServing);
   transport_->SetServing("", false);
   transport_->CloseListeners();
   // It is told the last state first.
-  EXPECT_EQ(client.ReadData(1, 7), 7u);
-  EXPECT_EQ(client.ReadData(1, 7), 0u);
+  EXPECT_EQ(NextState(client, 1), kNotServing);
+  EXPECT_EQ(NextState(client, 1), std::nullopt);
   SendWatch(client, 3);
   EXPECT_EQ(client.ReadData(3, 7), 0u);
 }
@@ -220,13 +260,18 @@ TEST_F(HealthServiceTest, StreamsEndWhenTheListenersClose) {
 TEST_F(HealthServiceTest, AReaderThatStopsHearsTheLastState) {
   RawHttp2 client(address_, 7);
   SendWatch(client, 1);
-  EXPECT_EQ(client.ReadData(1, 7), 7u);
-  for (int i = 0; i < 1001; ++i) transport_->SetServing("", i % 2 == 1);
-  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
-  for (int i = 0; i < 1001; ++i) transport_->SetServing("", i % 2 == 1);
-  client.Grant(1, 1 << 16);
-  EXPECT_EQ(client.ReadData(1, 7), 7u);
+  EXPECT_EQ(NextState(client, 1), kServing);
   EXPECT_TRUE(Eventually([&] { return transport_->sending() == 0; }));
+  transport_->SetServing("", false);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 1; }));
+  for (int i = 0; i < 1001; ++i) transport_->SetServing("", i % 2 == 0);
+  client.Grant(1, 1 << 16);
+  EXPECT_EQ(NextState(client, 1), kNotServing);
+  EXPECT_EQ(NextState(client, 1), kServing);
+  EXPECT_TRUE(Eventually([&] { return transport_->sending() == 0; }));
+  // Nothing came in between.
+  transport_->SetServing("", false);
+  EXPECT_EQ(NextState(client, 1), kNotServing);
 }
 
 TEST_F(HealthServiceTest, ChangesAndStreamsMeet) {

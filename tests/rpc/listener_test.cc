@@ -5,17 +5,36 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "tests/base/eventually.h"
+
+namespace {
+
+// So many more find no descriptor left.
+std::atomic<int> accepts_to_fail = 0;
+
+}  // namespace
+
+// The C library's, for this program.
+int accept4(int fd, sockaddr* from, socklen_t* size, int flags) {
+  if (accepts_to_fail > 0) {
+    --accepts_to_fail;
+    errno = EMFILE;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_accept4, fd, from, size, flags));
+}
 
 namespace weir {
 namespace {
@@ -258,6 +277,52 @@ TEST(ListenerTest, AConnectionThatWasEndedStaysNoLongerThanItsBounds) {
   }
 }
 
+// Who has not read all that it was sent stays, however long others are gone
+// that had.
+TEST(ListenerTest, AConnectionThatWasEndedStaysWhileItsClientReads) {
+  constexpr auto kIdle = absl::Milliseconds(20);
+  auto listener = Listener::Open({"127.0.0.1:0"}, Listener::Bounds(),
+                                 {.idle = kIdle, .limit = absl::Hours(1)});
+  ASSERT_TRUE(listener.ok());
+  std::atomic<int> accepted = -1;
+  (*listener)->Start(
+      [&](const Listener::Accepted& connection) { accepted = connection.fd; });
+  const std::string address = (*listener)->addresses()[0];
+  const int slow = ConnectTo(address);
+  ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
+  // More than the sockets' buffers hold.
+  const std::string bytes(1 << 20, 'x');
+  size_t sent = 0;
+  for (;;) {
+    const ssize_t n =
+        send(accepted, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  End(accepted);
+  // Of two whose time is over either may be closed first; before a third, both
+  // are.
+  for (int i = 0; i < 2; ++i) {
+    accepted = -1;
+    const int other = ConnectTo(address);
+    ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
+    End(accepted);
+    EXPECT_TRUE(
+        Eventually([&] { return send(other, "x", 1, MSG_NOSIGNAL) < 0; }));
+    close(other);
+  }
+  EXPECT_EQ((*listener)->open_connections(), 1u);
+  std::string got(1 << 20, '\0');
+  ssize_t n = 0;
+  while ((n = read(slow, got.data(), got.size())) > 0) {
+    sent -= static_cast<size_t>(n);
+  }
+  EXPECT_EQ(n, 0);
+  EXPECT_EQ(sent, 0u);
+  EXPECT_TRUE(Eventually([&] { return (*listener)->open_connections() == 0; }));
+  close(slow);
+}
+
 // A descriptor short, it says so, and does not serve without what it is for.
 TEST(ListenerTest, IsNotOpenedWithoutItsDescriptors) {
   constexpr rlim_t kDescriptors = 4;  // to stop, poll and wake, and the socket
@@ -273,6 +338,26 @@ TEST(ListenerTest, IsNotOpenedWithoutItsDescriptors) {
     EXPECT_FALSE(listener.ok()) << more;
     EXPECT_NE(listener.status().message(), "");
   }
+}
+
+// What could not be accepted is there still: without a pause the thread would
+// ask again and again.
+TEST(ListenerTest, PausesWhileThereIsNoDescriptor) {
+  constexpr int kFailures = 4;
+  constexpr auto kLeastPause = std::chrono::milliseconds(50);
+  auto listener = Listener::Open({"127.0.0.1:0"});
+  ASSERT_TRUE(listener.ok());
+  std::atomic<int> accepted = -1;
+  (*listener)->Start(
+      [&](const Listener::Accepted& connection) { accepted = connection.fd; });
+  const auto began = std::chrono::steady_clock::now();
+  accepts_to_fail = kFailures;
+  const int client = ConnectTo((*listener)->addresses()[0]);
+  EXPECT_TRUE(Eventually([&] { return accepted >= 0; }));
+  EXPECT_EQ(accepts_to_fail, 0);
+  EXPECT_GE(std::chrono::steady_clock::now() - began, kFailures * kLeastPause);
+  close(client);
+  close(accepted);
 }
 
 // A socket of anybody else is shut down as ever.

@@ -2,8 +2,14 @@
 // them.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdarg>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,10 +18,31 @@
 #include <vector>
 
 #include "kernels/base/mutex.h"
+#include "server/rpc/lingering_sockets.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_transport.h"
+
+namespace {
+
+// All that was written to sockets is on its way for ever.
+std::atomic<bool> bytes_stay_unsent = false;
+
+}  // namespace
+
+// The C library's, for this program.
+int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* const argument = va_arg(arguments, void*);
+  va_end(arguments);
+  if (request == SIOCOUTQ && bytes_stay_unsent) {
+    *static_cast<int*>(argument) = 1;
+    return 0;
+  }
+  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
+}
 
 namespace weir {
 namespace {
@@ -54,6 +81,24 @@ TEST(RotationTest, AClientMayWriteWhenItsConnectionHasEnded) {
   EXPECT_EQ(transport->open_connections(), 1u);
   client.reset();
   EXPECT_TRUE(Eventually([&] { return transport->open_connections() == 0; }));
+}
+
+// A reply that nobody reads has send_timeout, and so has what was written of it
+// before the connection ended.
+TEST(RotationTest, AnEndedConnectionWaitsForItsReaderAsAReplyDoes) {
+  constexpr auto kLess = std::chrono::seconds(20);
+  ASSERT_LT(absl::FromChrono(kLess), LingeringSockets::Bounds().limit);
+  const auto transport =
+      StartTransport(EchoCall, {.addresses = {"127.0.0.1:0"},
+                                .send_timeout = absl::Milliseconds(40),
+                                .max_connection_age = absl::Milliseconds(100)});
+  bytes_stay_unsent = true;
+  RawHttp2 client(transport->addresses()[0], 1 << 20);
+  while (client.Next().ok) {
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return transport->open_connections() == 0; }, kLess));
+  bytes_stay_unsent = false;
 }
 
 // Stock clients whose connections leave every 20 ms, each with several calls
