@@ -16,6 +16,7 @@
 #include "kernels/base/mutex.h"
 #include "tests/base/event.h"
 #include "tests/models/temp_folder.h"
+#include "tests/server/lane_hold.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -122,6 +123,16 @@ TEST(AdminTest, DrainAsksTheProcessOnceAndTellsTheBounds) {
   EXPECT_TRUE(DrainWanted(server));
   EXPECT_FALSE(Drain(server).started());
   EXPECT_TRUE(ServesOn(server));
+}
+
+TEST(AdminTest, DrainTellsHowManyRequestsAreInFlight) {
+  LaneHold hold;
+  TestServer server([&](ServerOptions& o) { hold.AddTo(o); });
+  HeldEvaluate running(server, hold);
+  ASSERT_TRUE(Eventually([&] { return server.Leases() == 1; }));
+  EXPECT_EQ(Drain(server).requests_in_flight(), 1u);
+  EXPECT_TRUE(running.Release().status.ok())
+      << running.Wait().status.error_message();
 }
 
 TEST(AdminTest, RefusesALevelThatIsNone) {

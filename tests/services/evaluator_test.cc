@@ -249,9 +249,8 @@ TEST(EvaluateTest, ReportsWhatWasSynchronizedInEveryMode) {
     EXPECT_EQ(report.inline_reads(), 1u);
     EXPECT_NE(report.stream_id(), 0u);
     EXPECT_GT(report.stream_sequence(), 0u);
-    EXPECT_GT(report.total_ns(), 0);
-    EXPECT_GE(report.queue_ns(), 0);
-    EXPECT_GE(report.execution_ns(), 0);
+    EXPECT_GT(report.queue_ns(), 0);
+    EXPECT_GT(report.execution_ns(), 0);
     EXPECT_GE(report.total_ns(), report.queue_ns());
     EXPECT_FALSE(report.has_details());
   }

@@ -251,19 +251,29 @@ TEST_F(DigitsTest, ClassifiesTheHeldOutSamples) {
 
 TEST_F(DigitsTest, ReturnsTheOutputsAskedForInTheirOrder) {
   inference::ModelInferRequest request = Request(2);
-  request.add_outputs()->set_name("digit");
   InferAnswer answer = Infer(server_, request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(answer.response.raw_output_contents_size(), 2);
+  const std::string probabilities = answer.response.raw_output_contents(0);
+  const std::string digits = answer.response.raw_output_contents(1);
+  EXPECT_EQ(probabilities.size(), 80u);
+  EXPECT_EQ(digits.size(), 16u);
+
+  request.add_outputs()->set_name("digit");
+  answer = Infer(server_, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.response.outputs_size(), 1);
   EXPECT_EQ(answer.response.outputs(0).name(), "digit");
-  EXPECT_EQ(answer.response.raw_output_contents(0).size(), 16u);
+  EXPECT_THAT(answer.response.raw_output_contents(), ElementsAre(digits));
 
   request.add_outputs()->set_name("probabilities");
   answer = Infer(server_, request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.response.outputs_size(), 2);
+  EXPECT_EQ(answer.response.outputs(0).name(), "digit");
   EXPECT_EQ(answer.response.outputs(1).name(), "probabilities");
-  EXPECT_EQ(answer.response.raw_output_contents(1).size(), 80u);
+  EXPECT_THAT(answer.response.raw_output_contents(),
+              ElementsAre(digits, probabilities));
 }
 
 TEST_F(DigitsTest, RefusesShapesThatTheModelDoesNotTake) {

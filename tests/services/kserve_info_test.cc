@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
@@ -47,6 +48,29 @@ TEST_F(KserveInfoTest, IsLiveAndReady) {
   EXPECT_TRUE(Call(server_, &Kserve::ModelReady, model).response.ready());
   model.set_version("1");
   EXPECT_TRUE(Call(server_, &Kserve::ModelReady, model).response.ready());
+}
+
+// Who asks is still answered.
+TEST(KserveReadinessTest, NothingIsReadyWhileItDrains) {
+  TestServer server([](ServerOptions& o) {
+    o.model_repository = TestData("data");
+    o.drain_delay = absl::Hours(1);
+  });
+  bool asked = false;
+  server.server().Drain([&](absl::Duration) {
+    if (std::exchange(asked, true)) return true;
+    const auto whole = Call(server, &Kserve::ServerReady, {});
+    EXPECT_TRUE(whole.status.ok()) << whole.status.error_message();
+    EXPECT_FALSE(whole.response.ready());
+    inference::ModelReadyRequest request;
+    request.set_name("digits");
+    const auto model = Call(server, &Kserve::ModelReady, request);
+    EXPECT_TRUE(model.status.ok()) << model.status.error_message();
+    EXPECT_FALSE(model.response.ready());
+    EXPECT_TRUE(Call(server, &Kserve::ServerLive, {}).response.live());
+    return true;
+  });
+  EXPECT_TRUE(asked);
 }
 
 // As Triton: asking whether something is ready is no error.
@@ -99,6 +123,11 @@ TEST(RefusedModelTest, IsAnsweredForGood) {
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
     EXPECT_FALSE(answer.response.ready());
   }
+  inference::ModelMetadataRequest metadata;
+  metadata.set_name("half");
+  EXPECT_THAT(
+      Call(server, &Kserve::ModelMetadata, metadata).response.versions(),
+      ElementsAre("1"));
   inference::ModelReadyRequest ready;
   ready.set_name("half");
   EXPECT_TRUE(Call(server, &Kserve::ModelReady, ready).response.ready());
