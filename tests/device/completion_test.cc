@@ -190,6 +190,34 @@ TEST(CompletionMonitorTest, AWorkIsSettledAfterWhatItDependsOn) {
   }
 }
 
+// Its record came before the loss, but what it depends on is lost.
+TEST(CompletionMonitorTest, AFaultThatIsNotSettledIsLostWithTheDevice) {
+  DeviceHealth health;
+  FakeStream faulty, other;
+  TestTask bad, awaited;
+  Event asked;
+  bad.set_settle([&](const Completion& completion) {
+    asked.Set();
+    if (completion.fault == FaultCode::kNone) {
+      return std::optional(completion.status);
+    }
+    return other.monitored->timeline->Outcome(1);
+  });
+  CompletionMonitor monitor(&health, Patient());
+  faulty.Launch(monitor, &bad);
+  other.Launch(monitor, &awaited);
+  faulty.Finish(1, uint64_t{8} << 32 |
+                       static_cast<uint64_t>(FaultCode::kIndexOutOfRange));
+  asked.Wait();
+  EXPECT_FALSE(bad.finished());
+  monitor.FailAll(absl::InternalError("fell off the bus"));
+  EXPECT_EQ(Reason(bad.Wait().status), "DEVICE_POISONED");
+  EXPECT_EQ(Reason(bad.Wait().outcome), "DEVICE_POISONED");
+  EXPECT_EQ(bad.Wait().fault, FaultCode::kNone);
+  EXPECT_EQ(bad.completions(), 1u);
+  EXPECT_EQ(Reason(awaited.Wait().status), "DEVICE_POISONED");
+}
+
 TEST(CompletionMonitorTest, AFaultWordFailsItsWorkAlone) {
   DeviceHealth health;
   FakeStream stream;

@@ -282,6 +282,14 @@ TEST(FusePassTest, LeavesWhatDoesNotFit) {
   given_bound.inputs.push_back(Input("high", ToSymbolic(Dims{})));
   EXPECT_EQ(fused(given_bound, {x, Floats({}, {1})}), 0);
 
+  // A bound that is not a number bounds nothing, which no fused code says.
+  for (const char* bound : {"low", "high"}) {
+    SCOPED_TRACE(bound);
+    Graph no_number = block.MakeGraph();
+    no_number.constants[bound] = Floats({}, {std::nanf("")});
+    EXPECT_EQ(fused(no_number, {x}), 0);
+  }
+
   Graph broadcast = block.MakeGraph();
   broadcast.constants["one"] = Random({1, 12, 1, 1}, 5);
   broadcast.nodes[1] = Node("Add", {"c", "one"}, {"y"});
