@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/error_info.h"
-#include "tests/base/event.h"
 
 namespace weir {
 namespace {
@@ -126,62 +124,6 @@ TEST(DeviceHealthTest, AWatchThatIsGoneHearsNothing) {
   replaced = health.OnPoisoned(watcher("new"));
   health.Poison(absl::InternalError("a"));
   EXPECT_THAT(heard, testing::ElementsAre("moved", "new"));
-}
-
-// What the callback uses may go as soon as its watch has gone.
-TEST(DeviceHealthTest, DestroyingAWatchWaitsForTheCallThatRuns) {
-  DeviceHealth health;
-  Event called, go_on;
-  auto used = std::make_unique<int>(0);
-  auto watch = health.OnPoisoned([&](const absl::Status&) {
-    called.Set();
-    go_on.Wait();
-    *used = 1;
-  });
-  std::thread poisoner([&] { health.Poison(absl::InternalError("a")); });
-  called.Wait();
-  std::thread destroyer([&] {
-    go_on.Set();
-    watch.Reset();
-    EXPECT_EQ(*used, 1);
-    used.reset();
-  });
-  destroyer.join();
-  poisoner.join();
-}
-
-// So may what it holds.
-TEST(DeviceHealthTest, AStallsWatcherIsGoneWhenItsWatchHasGone) {
-  struct Held {
-    ~Held() {
-      going->Set();
-      go_on->Wait();
-      *gone = true;
-    }
-    Event *going, *go_on;
-    std::atomic<bool>* gone;
-  };
-  DeviceHealth health;
-  Event called, reset, going, go_on;
-  std::atomic<bool> gone = false;
-  auto watch =
-      health.OnStall([&, held = std::unique_ptr<Held>(new Held{
-                             &going, &go_on, &gone})](const absl::Status&) {
-        called.Set();
-        reset.Wait();
-      });
-  std::thread staller([&] { health.SetStalled(absl::InternalError("a")); });
-  called.Wait();
-  std::thread remover([&] {
-    reset.Set();
-    watch.Reset();
-    EXPECT_TRUE(gone);
-  });
-  going.Wait();
-  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-  go_on.Set();
-  remover.join();
-  staller.join();
 }
 
 TEST(DeviceHealthTest, ACallbackMayDestroyItsOwnWatch) {

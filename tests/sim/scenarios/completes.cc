@@ -23,6 +23,8 @@ const std::map<std::string, int>& Known() {
       {"points/dispatcher", kAnyPreemptions},
       {"points/dispatcher+cancel", kAnyPreemptions},
       {"points/dispatcher+deadline", kAnyPreemptions},
+      {"health/loss+reset", kAnyPreemptions},
+      {"health/stall+reset", kAnyPreemptions},
       {"pool/one-lane", kAnyPreemptions},
       {"pool/one-lane+cancel", kAnyPreemptions},
       {"pool/in-turn", kAnyPreemptions},

@@ -5,6 +5,7 @@ namespace weir::sim {
 std::vector<Scenario> AllScenarios() {
   std::vector<Scenario> all;
   AddPoints(all);
+  AddHealth(all);
   AddPool(all);
   AddExchange(all);
   AddOccupancy(all);

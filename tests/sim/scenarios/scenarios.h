@@ -10,6 +10,7 @@
 namespace weir::sim {
 
 void AddPoints(std::vector<Scenario>& all);
+void AddHealth(std::vector<Scenario>& all);
 void AddPool(std::vector<Scenario>& all);
 void AddExchange(std::vector<Scenario>& all);
 void AddOccupancy(std::vector<Scenario>& all);
