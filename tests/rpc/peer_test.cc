@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <string_view>
+#include <utility>
 
 namespace weir {
 namespace {
@@ -65,6 +65,20 @@ TEST(PeerTest, WhoHasNoAddressHasNoKey) {
                            "ipv6:%5B%5D:1"}) {
     EXPECT_EQ(PeerKey(name), "") << name;
   }
+}
+
+TEST(PeerTest, EachPortOfAPeerIsAConnection) {
+  for (const auto& [one, other] :
+       {std::pair("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2"),
+        std::pair("ipv6:%5B2001:db8::1%5D:1", "ipv6:%5B2001:db8::1%5D:2"),
+        std::pair("ipv4:192.0.2.1:1", "ipv4:192.0.2.2:1")}) {
+    EXPECT_NE(ConnectionKey(one), ConnectionKey(other)) << one << " " << other;
+  }
+  EXPECT_EQ(ConnectionKey("ipv6:%5B::ffff:192.0.2.1%5D:443"),
+            ConnectionKey("ipv4:192.0.2.1:443"));
+  EXPECT_EQ(ConnectionKey("ipv6:[2001:db8::1]:443"),
+            ConnectionKey(PeerName(Ipv6("2001:db8::1"))));
+  EXPECT_EQ(ConnectionKey("unix:/run/weir.sock"), kUnixPeer);
 }
 
 // The name that a socket's address is given is read as that address.
