@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace weir::client {
 namespace {
@@ -51,11 +52,13 @@ LatencyHistogram::Duration LatencyHistogram::Quantile(double q) const {
   if (count_ == 0) return Duration::zero();
   if (q <= 0) return least_;
   if (q >= 1) return most_;
-  const auto rank = static_cast<int64_t>(q * static_cast<double>(count_ - 1));
+  // The double before `q`: a product that was rounded up is not the next rank.
+  const auto rank = static_cast<int64_t>(
+      std::ceil(std::nextafter(q, 0.) * static_cast<double>(count_)));
   int64_t before = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     before += counts_[i];
-    if (before > rank) return Middle(i);
+    if (before >= rank) return Middle(i);
   }
   return most_;
 }

@@ -22,8 +22,9 @@ class LatencyHistogram {
   void Add(const LatencyHistogram& other);
 
   int64_t count() const { return count_; }
-  // What a share `q`, from 0 to 1, of all but one do not exceed: 0 is the
-  // least and 1 the most, both exactly. 0 if there are none.
+  // What a share `q`, from 0 to 1, of all do not exceed, by the nearest rank,
+  // q * count() rounded up, as HdrHistogram has it: 0 is the least and 1 the
+  // most, both exactly. 0 if there are none.
   Duration Quantile(double q) const;
 
   // visit(latency, count) for each bucket that is not empty, from the least.

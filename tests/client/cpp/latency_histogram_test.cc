@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -21,7 +22,7 @@ TEST(LatencyHistogramTest, TellsNothingOfNothing) {
   none.ForEach([](Duration, int64_t) { ADD_FAILURE(); });
 }
 
-// Of sorted values, the same as picking one by its rank, within 0.2 %.
+// Of sorted values, the same as the nearest rank, within 0.2 %.
 TEST(LatencyHistogramTest, AQuantileIsThatShareOfThem) {
   std::mt19937_64 random(1);
   std::lognormal_distribution<double> of_calls(13, 1.5);  // about 440 us
@@ -34,14 +35,38 @@ TEST(LatencyHistogramTest, AQuantileIsThatShareOfThem) {
   std::sort(values.begin(), values.end());
   EXPECT_EQ(histogram.count(), 100'001);
   for (const double q : {.001, .1, .5, .9, .99, .999, .9999}) {
-    const auto exact = static_cast<double>(values[static_cast<size_t>(
-        q * static_cast<double>(values.size() - 1))]);
+    const auto rank =
+        static_cast<size_t>(std::ceil(q * static_cast<double>(values.size())));
+    const auto exact = static_cast<double>(values[rank - 1]);
     EXPECT_NEAR(static_cast<double>(histogram.Quantile(q).count()), exact,
                 .002 * exact)
         << q;
   }
   EXPECT_EQ(histogram.Quantile(0).count(), values.front());
   EXPECT_EQ(histogram.Quantile(1).count(), values.back());
+}
+
+// At least that share of them are no more: of few, a high quantile is the most.
+TEST(LatencyHistogramTest, OfFewTheRankIsRoundedUp) {
+  LatencyHistogram histogram;
+  for (int i = 1; i <= 52; ++i) histogram.Add(Duration(i));
+  EXPECT_EQ(histogram.Quantile(.001).count(), 1);
+  EXPECT_EQ(histogram.Quantile(.5).count(), 26);
+  EXPECT_EQ(histogram.Quantile(.51).count(), 27);
+  EXPECT_EQ(histogram.Quantile(.9).count(), 47);
+  EXPECT_EQ(histogram.Quantile(.98).count(), 51);
+  EXPECT_EQ(histogram.Quantile(.99).count(), 52);
+  EXPECT_EQ(histogram.Quantile(.999).count(), 52);
+}
+
+// A share that has a rank exactly is that rank, however it was rounded: .07 of
+// 100 is a little more than 7 in doubles.
+TEST(LatencyHistogramTest, AWholeRankIsNotRoundedUp) {
+  LatencyHistogram histogram;
+  for (int i = 1; i <= 100; ++i) histogram.Add(Duration(i));
+  for (int i = 1; i < 100; ++i) {
+    EXPECT_EQ(histogram.Quantile(i / 100.).count(), i);
+  }
 }
 
 // Each by itself, about every power of two and at both ends of what there is.
