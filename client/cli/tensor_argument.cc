@@ -93,6 +93,19 @@ bool ParseDims(const std::string& text, std::vector<int64_t>* dims) {
 
 namespace {
 
+// The largest number where there are too many to count.
+uint64_t CountElements(const std::vector<int64_t>& shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  uint64_t elements = 1;
+  for (const int64_t extent : shape) {
+    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(extent),
+                               &elements)) {
+      return std::numeric_limits<uint64_t>::max();
+    }
+  }
+  return elements;
+}
+
 template <typename T>
 void Append(std::string* out, T value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -441,13 +454,19 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text) {
     return Invalid(text, absl::StrCat("'", parts[1], "' are no dimensions"));
   }
   tensor.dtype = type->number;
+  std::vector<std::string> values = absl::StrSplit(parts[2], ',');
   // Nothing is no value; but one element of text may be empty.
   const bool one_text = type->number == v1::DATA_TYPE_STRING &&
                         std::all_of(tensor.shape.begin(), tensor.shape.end(),
                                     [](int64_t extent) { return extent == 1; });
-  if (parts[2].empty() && !one_text) return tensor;
-  for (const std::string& one :
-       std::vector<std::string>(absl::StrSplit(parts[2], ','))) {
+  if (parts[2].empty() && !one_text) values.clear();
+  if (const uint64_t elements = CountElements(tensor.shape);
+      values.size() != elements) {
+    return Invalid(
+        text, absl::StrCat(values.size(), " values where the dimensions have ",
+                           elements));
+  }
+  for (const std::string& one : values) {
     if (!AppendValue(*type, one, &tensor.bytes)) {
       return Invalid(text, absl::StrCat("'", one, "' is no ", type->name));
     }

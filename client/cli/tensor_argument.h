@@ -2,7 +2,8 @@
 //
 //   NAME=@FILE                 the bytes of FILE as uint8 [n] (pictures)
 //   NAME=@FILE:DTYPE:DIMS      raw little-endian elements: x=@a.f32:float:2x3
-//   NAME=DTYPE:DIMS:V,V,...    the values themselves: x=float:3:1,2,3
+//   NAME=DTYPE:DIMS:V,V,...    the values themselves, as many as DIMS have:
+//                              x=float:3:1,2,3
 //
 // NAME may hold '=': it ends at the first one behind which '@' or a DTYPE with
 // its colon stands.

@@ -141,6 +141,21 @@ TEST_F(TensorArgumentTest, SaysWhatIsWrong) {
   ExpectUnreadable(folder_);
 }
 
+// Which is wrong whatever the server takes.
+TEST_F(TensorArgumentTest, CountsTheValuesAgainstTheShape) {
+  ExpectInvalid("x=float:3:1,2", "2 values where the dimensions have 3");
+  ExpectInvalid("x=float:2x2:1,2,3,4,5", "5 values where");
+  ExpectInvalid("x=float:scalar:1,2", "2 values where the dimensions have 1");
+  ExpectInvalid("x=float:2:", "0 values where the dimensions have 2");
+  ExpectInvalid("x=float:scalar:", "0 values where");
+  ExpectInvalid("x=float:0x3:1", "1 values where the dimensions have 0");
+  ExpectInvalid("x=BYTES:2:a", "1 values where");
+  ExpectInvalid("x=BYTES:2:", "0 values where the dimensions have 2");
+  ExpectInvalid("x=uint8:9223372036854775807x3:1", "1 values where");
+  EXPECT_EQ(Parsed("x=BYTES:1x1:").bytes, std::string(4, '\0'));
+  EXPECT_EQ(Parsed("x=uint8:9223372036854775807x3x0:").bytes, "");
+}
+
 // As outputs' may.
 TEST_F(TensorArgumentTest, NamesMayHoldWhatDividesThemFromTheirValues) {
   const struct {
