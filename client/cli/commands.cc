@@ -34,7 +34,7 @@ std::string CommandToHelp(const CLI::App& app, const std::string& what) {
     if (given.empty()) break;
     commands.push_back(given.front());
   }
-  const std::string word = what.substr(0, what.find_first_of(": "));
+  const std::string word = what.substr(0, what.find_first_of(":, "));
   const auto owner =
       std::find_if(commands.rbegin(), commands.rend(),
                    [&](const CLI::App* each) { return PageHas(*each, word); });

@@ -102,8 +102,10 @@ std::string Flaw(const CLI::App& app, const CLI::ParseError& error, int argc,
                  char** argv) {
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     if (const CLI::Option* twice = GivenTwice(app)) {
-      return absl::StrCat(twice->get_name(), ": given ", twice->count(),
-                          " times; give it once");
+      const bool either = twice->get_positional() && twice->nonpositional();
+      return absl::StrCat(
+          twice->get_name(), ": given ", twice->count(), " times",
+          either ? ", with the flag or without it" : "", "; give it once");
     }
   }
   const std::vector<std::string> words = app.remaining(/*recurse=*/true);
