@@ -53,7 +53,7 @@ struct SyncReport {
   // Steady-clock time stamps; 0: has not happened.
   Nanos accepted_at = 0;
   Nanos launched_at = 0;
-  Nanos completed_at = 0;
+  Nanos completed_at = 0;  // the stream was done with it, well or not
 
   // Full.
   int stream_priority = 0;

@@ -222,7 +222,6 @@ void Work::End(absl::Status status, bool launched) {
       status = Annotate(moved, "the signal after the work failed: ");
     }
   }
-  if (report_.completed_at == 0) report_.completed_at = NowNanos();
   if (!status.ok() && report_.device_errors.empty() && IsDeviceLoss(status) &&
       !IsInherited(status)) {
     NoteDeviceError(status, /*sticky=*/true);  // it came after the loss

@@ -122,7 +122,9 @@ void FillReport(const SyncReport& report, const ReportFrame& frame,
   message->set_queue_ns(Since(frame.received, report.launched_at));
   message->set_execution_ns(Since(report.launched_at, report.completed_at));
   message->set_total_ns(Since(frame.received, frame.replied));
-  message->set_inline_reads(static_cast<uint32_t>(frame.inline_reads));
+  if (report.state == WorkState::kCompleted) {
+    message->set_inline_reads(static_cast<uint32_t>(frame.inline_reads));
+  }
   if (frame.full || report.state == WorkState::kError) {
     FillDetails(report, frame, message->mutable_details());
   }

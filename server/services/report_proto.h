@@ -23,7 +23,7 @@ struct ReportFrame {
   Nanos replied = 0;   // when the reply is made
   // What turns those of the steady clock into nanoseconds since the epoch.
   int64_t unix_minus_steady_ns = 0;
-  size_t inline_reads = 0;  // see InlineReads
+  size_t inline_reads = 0;  // see InlineReads; told if there are results
   bool full = false;        // an error fills the details too
 };
 

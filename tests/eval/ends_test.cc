@@ -170,6 +170,32 @@ TEST_P(Ends, AReaderIsNotedWithTheTensor) {
   EXPECT_TRUE(noted) << before << " uses before";
 }
 
+TEST_P(Ends, AReportTellsOfACompletionOnlyIfItWasSeen) {
+  auto gate = std::make_shared<Timeline>("gate");
+  Activation activation = Enter(NewContext());
+  WatchedWork parked, unfit, failing;
+  Prepare(failing);
+  failing.request().program = Compile("Fault", 1, {}, "weir");
+  activation.Submit(failing.work.get(), &failing.waiter);
+  EXPECT_FALSE(failing.Done().ok());
+  EXPECT_GE(failing.work->report().completed_at,
+            failing.work->report().launched_at);
+  Prepare(unfit);
+  unfit.request().inputs.clear();
+  activation.Submit(unfit.work.get(), &unfit.waiter);
+  EXPECT_FALSE(unfit.Done().ok());
+  Prepare(parked);
+  parked.request().after = {Point{gate, 1}};
+  activation.Submit(parked.work.get(), &parked.waiter);
+  parked.work->Cancel();
+  EXPECT_EQ(parked.Done().code(), absl::StatusCode::kCancelled);
+  for (const WatchedWork* never : {&unfit, &parked}) {
+    EXPECT_EQ(never->work->report().launched_at, 0);
+    EXPECT_EQ(never->work->report().completed_at, 0);
+    EXPECT_EQ(never->work->report().state, WorkState::kError);
+  }
+}
+
 TEST_P(Ends, WhatNobodyReadsKeepsNoMemory) {
   Activation activation = Enter(NewContext());
   std::deque<WatchedWork> works(20);

@@ -380,12 +380,56 @@ TEST(EvaluateTest, AFailedEvaluationCarriesItsReport) {
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->state(), v1::WORK_STATE_ERROR);
   EXPECT_EQ(report->wait(), v1::WAIT_PERFORMED_RECORD);
+  EXPECT_EQ(report->inline_reads(), 0u) << "it has no results";
+  const v1::WorkTimes& times = report->details().times();
+  EXPECT_GT(times.scheduled_ns(), 0);
+  EXPECT_GE(times.completed_ns(), times.scheduled_ns());
   ASSERT_TRUE(report->details().has_device_error());
   EXPECT_THAT(report->details().device_error().node(), HasSubstr("broken"));
   EXPECT_EQ(report->details().device_error().code(), 4);
   EXPECT_EQ(report->details().device_error().name(), "INJECTED_FAULT");
   EXPECT_FALSE(report->details().device_error().sticky());
   EXPECT_TRUE(ServesOn(server));
+}
+
+// Neither a completion nor a result is told of that there was not.
+TEST(EvaluateTest, TheReportOfAWorkThatNeverRanSaysSo) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "a" } inputs { name: "b" }
+      nodes { name: "sum" op: "Add" inputs: "a" inputs: "b" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "a", v1::DATA_TYPE_FLOAT, {2}, Bytes<float>({1, 2}));
+  AddInput(&request, "b", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(
+      Refused(answer.status, grpc::StatusCode::INVALID_ARGUMENT, "\"sum\""));
+  const auto report = ReportOf(answer.status);
+  ASSERT_TRUE(report.has_value()) << "it was refused as it was planned";
+  EXPECT_EQ(report->state(), v1::WORK_STATE_ERROR);
+  EXPECT_EQ(report->wait(), v1::WAIT_PERFORMED_NONE);
+  EXPECT_EQ(report->stream_id(), 0u);
+  EXPECT_EQ(report->execution_ns(), 0);
+  EXPECT_EQ(report->inline_reads(), 0u);
+  const v1::WorkTimes& times = report->details().times();
+  EXPECT_GE(times.enqueued_ns(), times.received_ns());
+  EXPECT_EQ(times.scheduled_ns(), 0);
+  EXPECT_EQ(times.completed_ns(), 0);
+}
+
+TEST(EvaluateTest, WhatIsRefusedBeforeThereIsAWorkHasNoReport) {
+  TestServer server;
+  v1::EvaluateRequest unknown = Program(R"(
+      inputs { name: "x" }
+      nodes { op: "NoSuch" inputs: "x" outputs: "y" } outputs: "y")");
+  AddInput(&unknown, "x", v1::DATA_TYPE_FLOAT, {1}, Bytes<float>({1}));
+  v1::EvaluateRequest without = IdentityRequest();
+  without.clear_inputs();
+  for (const v1::EvaluateRequest& request : {unknown, without}) {
+    const EvaluateAnswer answer = Evaluate(server, request);
+    EXPECT_FALSE(answer.status.ok());
+    EXPECT_FALSE(ReportOf(answer.status).has_value());
+  }
 }
 
 // Its work ran, and what was waited for was: only the reply cannot be sent.
@@ -404,6 +448,7 @@ TEST(EvaluateTest, AReplyThatIsTooLargeCarriesTheReportOfItsWork) {
   const auto report = ReportOf(answer.status);
   ASSERT_TRUE(report.has_value());
   EXPECT_EQ(report->state(), v1::WORK_STATE_COMPLETED);
+  EXPECT_EQ(report->inline_reads(), 1u);
 }
 
 TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {

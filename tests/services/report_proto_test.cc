@@ -101,6 +101,7 @@ TEST_F(ReportProtoTest, WhatDidNotHappenHasNoTime) {
   EXPECT_EQ(message.queue_ns(), 0);
   EXPECT_EQ(message.execution_ns(), 0);
   EXPECT_EQ(message.total_ns(), 90);
+  EXPECT_EQ(message.inline_reads(), 0u) << "it has no results";
   ASSERT_TRUE(message.has_details()) << "an error is told in full";
   EXPECT_EQ(message.details().times().leased_ns(), 0);
   EXPECT_EQ(message.details().times().completed_ns(), 0);
