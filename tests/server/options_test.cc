@@ -282,6 +282,13 @@ TEST(OptionsTest, NamesVariablesThatItDoesNotRead) {
   // The build's, the client's, and one that is read.
   const Environment cuda("WEIR_CUDA", "1");
   const Environment ca("WEIR_TLS_CA", "ca.pem");
+  const Environment times("WEIR_SIM_TIMES", "3");
+  const Environment programs("WEIR_SIM_PROGRAMS", "3");
+  const Environment seed("WEIR_TEST_SEED", "3");
+  const Environment fuzz("WEIR_FUZZ_SECONDS", "3");
+  const Environment image("WEIR_IMAGE_BUILD_OPTIONS", "--volume=/a:/b");
+  const Environment meanings("WEIR_MEANINGS", "1");
+  const Environment watched("WEIR_WATCHED_DRIVER", "1");
   const Environment streams("WEIR_STREAMS", "5");
   const ServerOptions options = Parsed({});
   EXPECT_THAT(
