@@ -34,7 +34,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfigFile[] = "config.pbtxt";
-constexpr char kModelFile[] = "model.onnx";     // unless its configuration says
 constexpr char kLostAndFound[] = "lost+found";  // in the root of an ext4 volume
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 // Models take seconds to load, and callers are many.
@@ -125,27 +124,65 @@ std::vector<std::string> OnnxFiles(const fs::path& path) {
   return names;
 }
 
-// Of the model's folder `path`, which holds `folders`.
+// Whether the repository at `path` holds anything that is no version of a
+// model that it might be itself.
+bool HoldsModels(const fs::path& path) {
+  const auto folders = Folders(path);
+  return folders.ok() &&
+         std::any_of(folders->begin(), folders->end(),
+                     [](const std::string& folder) {
+                       return !VersionNumber(folder).has_value();
+                     });
+}
+
+// Of the model's folder `path`, which holds `folders`; its file is to be
+// called `file`.
 absl::Status NoVersion(const fs::path& path,
-                       const std::vector<std::string>& folders) {
+                       const std::vector<std::string>& folders,
+                       const std::string& file) {
   std::string what =
       "the model's folder has no version folder (\"1\", \"2\", ...)";
-  std::error_code error;
-  const std::vector<std::string> files = OnnxFiles(path);
   if (!folders.empty()) {
-    absl::StrAppend(&what, "; \"", folders.front(), "\" is none");
-  } else if (files.empty()) {
-    return absl::NotFoundError(what);
-  } else if (!VersionNumber(path.filename().string()).has_value()) {
+    return absl::NotFoundError(
+        absl::StrCat(what, "; \"", folders.front(), "\" is none"));
+  }
+  const std::vector<std::string> files = OnnxFiles(path);
+  if (files.empty()) return absl::NotFoundError(what);
+  std::error_code error;
+  const std::string name = path.filename().string();
+  const fs::path root = fs::absolute(path, error).parent_path();
+  const std::string above = absl::StrCat("\"", root.filename().string(), "\"");
+  const bool numbered = VersionNumber(name).has_value();
+  if (!numbered || HoldsModels(root)) {
     absl::StrAppend(&what, "; \"", files.front(), "\" lies in it: move it to ",
-                    path.filename().string(), "/1/", kModelFile);
-  } else if (fs::exists(path / kModelFile, error)) {
+                    name, "/1/", file);
+    if (numbered) {
+      absl::StrAppend(&what, "; or, if ", above,
+                      " is the model, --model-repository wants the folder "
+                      "above it");
+    }
+  } else if (fs::exists(path / file, error)) {
     // It is a version itself, and its parent is no repository.
-    const fs::path model = fs::absolute(path, error).parent_path();
-    absl::StrAppend(&what, "; --model-repository wants the folder above \"",
-                    model.filename().string(), "\"");
+    absl::StrAppend(&what, "; --model-repository wants the folder above ",
+                    above);
   }
   return absl::NotFoundError(what);
+}
+
+// Why the file of a version, at `path`, cannot be read: where there is none of
+// its name but another one, that is said.
+absl::Status OfItsFile(const absl::Status& status, const std::string& model,
+                       const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(path, error))) return status;
+  const std::vector<std::string> files = OnnxFiles(path.parent_path());
+  if (files.empty()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(), "; \"", files.front(),
+                   "\" is there: rename it, or write "
+                   "\"default_model_filename: '",
+                   files.front(), "'\" into ", model, "/", kConfigFile));
 }
 
 // There is no such model, or it has the versions of `entry` alone.
@@ -343,8 +380,14 @@ absl::Status ModelRepository::State::List() {
 
 // What the model's folder says, and what there is to load.
 ModelEntry ModelRepository::State::Scan(const std::string& name) {
-  const auto folders = Folders(ModelPath(name));
+  auto folders = Folders(ModelPath(name));
   if (!folders.ok()) return RefuseModel(folders.status());
+  // A link to nowhere is a version by its name alone: others are files'.
+  std::erase_if(*folders, [&](const std::string& folder) {
+    std::error_code error;
+    return !VersionNumber(folder).has_value() &&
+           !fs::is_directory(ModelPath(name) / folder, error);
+  });
   std::vector<int64_t> existing;
   StrayFolders stray{name, {}};
   for (const std::string& folder : *folders) {
@@ -360,7 +403,8 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
   const std::vector<int64_t> versions =
       config.ok() ? ChooseVersions(*config, existing) : existing;
   if (versions.empty()) {
-    return RefuseModel(config.ok() ? NoVersion(ModelPath(name), *folders)
+    return RefuseModel(config.ok() ? NoVersion(ModelPath(name), *folders,
+                                               config->default_model_filename())
                                    : config.status());
   }
   if (!stray.folders.empty()) strays.push_back(std::move(stray));
@@ -396,8 +440,10 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
   const fs::path path = ModelPath(job.name) / absl::StrCat(job.version) /
                         job.config->default_model_filename();
   WEIR_RETURN_IF_ERROR(CheckStopping());
-  WEIR_ASSIGN_OR_RETURN(OnnxFile onnx,
-                        ImportOnnxFile(path.string(), stopping.get_token()));
+  absl::StatusOr<OnnxFile> imported =
+      ImportOnnxFile(path.string(), stopping.get_token());
+  if (!imported.ok()) return OfItsFile(imported.status(), job.name, path);
+  OnnxFile onnx = *std::move(imported);
   WEIR_RETURN_IF_ERROR(CheckStopping());
   // Models that share a file may have different external data.
   ProgramOptions program_options;

@@ -5,7 +5,9 @@
 
 #include <filesystem>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/reclaimer.h"
@@ -278,8 +280,11 @@ TEST_F(RepositoryTest, ALinkToNowhereIsARefusedModel) {
                                             folder_.path() / "sum" / "2");
   std::filesystem::create_directory_symlink("/nowhere/at/all",
                                             folder_.path() / ".hidden");
+  std::filesystem::create_symlink("/nowhere/at/all",
+                                  folder_.path() / "sum" / "README");
   folder_.Write("notes.txt", "no model");
   const auto repository = Load();
+  EXPECT_TRUE(repository->strays().empty());
   ASSERT_EQ(repository->Index().size(), 2u);
   EXPECT_THAT(Reason(*repository, "dangling"),
               HasSubstr("cannot list dangling: No such file or directory"));
@@ -298,6 +303,7 @@ TEST_F(RepositoryTest, AConfigurationThatLeadsNowhereIsNotPassedOver) {
     EXPECT_FALSE(repository->Find(name, "").ok());
     EXPECT_THAT(Reason(*repository, name), HasSubstr("config.pbtxt"));
   }
+  EXPECT_TRUE(repository->strays().empty()) << "it is no folder";
 }
 
 // The root of an ext4 volume has it, and nobody put it there.
@@ -343,6 +349,47 @@ TEST_F(RepositoryTest, KnowsAModelThatIsTakenForARepository) {
         Reason(*repository, version),
         HasSubstr("; --model-repository wants the folder above \"sum\""));
   }
+}
+
+// A model whose name is a number, among others; unless the folder is a model.
+TEST_F(RepositoryTest, NamesBothPlacesWhereThereAreOtherModels) {
+  WriteModel("sum", "1");
+  folder_.Write("2/model.onnx", "a model");
+  folder_.Write("3/net.onnx", "a model");
+  const auto repository = Load();
+  const std::string root = folder_.path().filename().string();
+  for (const auto& [name, file] :
+       {std::pair("2", "model.onnx"), std::pair("3", "net.onnx")}) {
+    EXPECT_THAT(
+        Reason(*repository, name),
+        HasSubstr(absl::StrCat(
+            "; \"", file, "\" lies in it: move it to ", name,
+            "/1/model.onnx; or, if \"", root,
+            "\" is the model, --model-repository wants the folder above it")));
+  }
+}
+
+TEST_F(RepositoryTest, SaysUnderWhichNameAModelsFileIsLookedFor) {
+  folder_.Write("sum/1/net.onnx", AddModel().SerializeAsString());
+  folder_.Write("empty/1/notes.txt", "no model");
+  folder_.Write("broken/1/model.onnx", "no model");
+  const auto repository = Load();
+  EXPECT_THAT(
+      Reason(*repository, "sum"),
+      HasSubstr("sum/1/model.onnx: No such file or directory; \"net.onnx\" is "
+                "there: rename it, or write \"default_model_filename: "
+                "'net.onnx'\" into sum/config.pbtxt"));
+  for (const char* name : {"empty", "broken"}) {
+    EXPECT_EQ(Reason(*repository, name).find("default_model_filename"),
+              std::string::npos)
+        << name;
+  }
+  folder_.Write("sum/config.pbtxt", "default_model_filename: 'net.onnx'");
+  EXPECT_TRUE(Load()->Find("sum", "").ok());
+  // And the way there names the file that the configuration does.
+  folder_.Write("flat/config.pbtxt", "default_model_filename: 'net.onnx'");
+  folder_.Write("flat/net.onnx", "a model");
+  EXPECT_THAT(Reason(*Load(), "flat"), HasSubstr("move it to flat/1/net.onnx"));
 }
 
 TEST_F(RepositoryTest, ServesTheLatestVersion) {
