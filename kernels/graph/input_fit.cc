@@ -5,7 +5,8 @@
 namespace weir {
 namespace {
 
-// With the caller's names; "?" for what has none.
+// With the caller's names; -1, as models and messages have it, for what has
+// none.
 std::string Named(absl::Span<const Dim> dims,
                   const std::vector<std::string>& symbols) {
   std::string text = "[";
@@ -17,7 +18,7 @@ std::string Named(absl::Span<const Dim> dims,
                static_cast<size_t>(dim.symbol()) < symbols.size()) {
       text += symbols[static_cast<size_t>(dim.symbol())];
     } else {
-      text += "?";
+      text += "-1";
     }
   }
   return text + "]";

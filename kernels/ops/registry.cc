@@ -119,9 +119,11 @@ absl::Status CheckAttributes(const NodeInfo& node, const OpDef& def) {
         [&](const AttributeDef& attribute) { return attribute.name == name; });
     if (known == def.attributes.end()) {
       // The operator may well have it, in a version or a form that is not here.
-      return absl::UnimplementedError(
-          absl::StrCat(NodePrefix(node),
-                       "this server does not know attribute \"", name, "\""));
+      return absl::UnimplementedError(absl::StrCat(
+          NodePrefix(node), "this server does not know attribute \"", name,
+          "\"; \"weir ops ", AbslView(def.domain),
+          def.domain.empty() ? "" : ".", AbslView(def.name),
+          "\" lists those that it does"));
     }
     if (all[i].second.index() != static_cast<size_t>(known->type)) {
       return Refuse(

@@ -245,8 +245,11 @@ absl::StatusOr<int> ImportOpset(int64_t opset) {
   constexpr char kField[] = "graph.definition.opset";
   if (opset == 0) return kNewestOnnxOpset;
   if (opset < 0) {
-    return InvalidField(kField,
-                        absl::StrCat("opset ", opset, " makes no sense"));
+    return InvalidField(
+        kField,
+        absl::StrCat("opset ", opset, " makes no sense; this server knows ",
+                     kOldestOnnxOpset, " to ", kNewestOnnxOpset,
+                     " (0 is the newest)"));
   }
   const absl::Status known = CheckOnnxOpset(opset);
   if (!known.ok()) return WithField(known, kField);

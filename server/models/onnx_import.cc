@@ -17,6 +17,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/stop_token.h"
 #include "kernels/graph/names.h"
+#include "kernels/graph/opsets.h"
 #include "server/models/model_file.h"
 #include "server/models/onnx_tensor.h"
 #include "server/models/parsed_size.h"
@@ -127,9 +128,14 @@ class Importer {
   absl::Status ReadOpsets() {
     for (const onnx::OperatorSetIdProto& opset : model_.opset_import()) {
       if (opset.version() < 1 || opset.version() > kAbsurdOpset) {
-        return absl::InvalidArgumentError(
+        std::string what =
             absl::StrCat("opset ", opset.version(), " of domain \"",
-                         opset.domain(), "\" makes no sense"));
+                         opset.domain(), "\" makes no sense");
+        if (DomainOf(opset.domain()).empty()) {
+          absl::StrAppend(&what, "; this server knows ", kOldestOnnxOpset,
+                          " to ", kNewestOnnxOpset);
+        }
+        return absl::InvalidArgumentError(what);
       }
       const int version = static_cast<int>(opset.version());
       const auto [it, fresh] =

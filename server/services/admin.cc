@@ -99,7 +99,11 @@ void AdminService::Register(MethodTable* table) {
         const std::optional<LogLevel> level = FromProto(request.level());
         if (!level.has_value()) {
           return InvalidField(
-              "level", absl::StrCat(request.level(), " is not a log level"));
+              "level",
+              absl::StrCat(request.level(),
+                           " is not a log level; there are LOG_LEVEL_DEBUG, "
+                           "LOG_LEVEL_INFO, LOG_LEVEL_WARNING and "
+                           "LOG_LEVEL_ERROR"));
         }
         response->set_previous(ToProto(logger_->level()));
         logger_->set_level(*level);

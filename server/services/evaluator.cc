@@ -64,7 +64,10 @@ class EvaluatorService::Call final : public EvaluationCall {
     }
     if (!v1::EvalMode_IsValid(request_.mode)) {
       return InvalidField(
-          "mode", absl::StrCat(request_.mode, " is not an evaluation mode"));
+          "mode", absl::StrCat(request_.mode,
+                               " is not an evaluation mode; there are "
+                               "EVAL_MODE_EAGER, EVAL_MODE_SYNC_CPU and "
+                               "EVAL_MODE_SYNC_FULL"));
     }
     if (request_.mode == v1::EVAL_MODE_DEFERRED) {
       return NeedsSpace("mode", "DEFERRED evaluation");
@@ -77,7 +80,9 @@ class EvaluatorService::Call final : public EvaluationCall {
     WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
     if (!v1::ReportLevel_IsValid(request_.report)) {
       return InvalidField(
-          "report", absl::StrCat(request_.report, " is not a report level"));
+          "report", absl::StrCat(request_.report,
+                                 " is not a report level; there are "
+                                 "REPORT_LEVEL_BRIEF and REPORT_LEVEL_FULL"));
     }
     if (!v1::ContextConflict_IsValid(request_.on_conflict)) {
       return InvalidField(

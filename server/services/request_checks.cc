@@ -55,7 +55,9 @@ absl::Status CheckPrecision(int32_t precision) {
   }
   if (!v1::Precision_IsValid(precision)) {
     return InvalidField("precision",
-                        absl::StrCat(precision, " is not a precision"));
+                        absl::StrCat(precision,
+                                     " is not a precision; this server "
+                                     "computes in PRECISION_STRICT alone"));
   }
   const std::string& name =
       v1::Precision_Name(static_cast<v1::Precision>(precision));

@@ -1073,6 +1073,19 @@ TEST_P(ProgramTest, NamesTheDimsOfAnOutputAsTheCallerDoes) {
             "output \"b\" has shape [N,D] where [N,2,D] is declared");
 }
 
+// As models and messages do, where there is no name.
+TEST_P(ProgramTest, AnOpenExtentWithoutANameIsMinusOne) {
+  Graph graph;
+  graph.inputs = {Input("x", SymbolicDims{Dim(), Dim(3)})};
+  graph.nodes = {Node("Neg", {"x"}, {"y"})};
+  graph.outputs = {"y"};
+  const auto program = Compile(std::move(graph));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto x = Floats({2}, {1, 2});
+  EXPECT_THAT(std::string((*program)->MakePlan({Tensor(x)}).status().message()),
+              HasSubstr("has shape [2] where [-1,3] is declared"));
+}
+
 // What is told of a fault is told in protobuf's strings.
 TEST_P(ProgramTest, CutsACallSiteBetweenCharacters) {
   Graph graph;

@@ -352,7 +352,7 @@ TEST(OnnxImportTest, RefusesBadOpsets) {
   model = AddModel();
   model.mutable_opset_import(0)->set_version(int64_t{1} << 40);
   ExpectError(Import(model).status(), absl::StatusCode::kInvalidArgument,
-              {"opset"});
+              {"opset", "this server knows 11 to 25"});
   model = AddModel();
   *model.add_opset_import() = model.opset_import(0);
   model.mutable_opset_import(1)->set_version(11);

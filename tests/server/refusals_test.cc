@@ -194,7 +194,8 @@ TEST_F(RefusalsTest, OpsetsThatItDoesNotKnowAreTheServersLack) {
   }
   v1::EvaluateRequest request = IdentityRequest();
   request.mutable_graph()->mutable_definition()->set_opset(-1);
-  ExpectRefused(request, StatusCode::INVALID_ARGUMENT, "makes no sense",
+  ExpectRefused(request, StatusCode::INVALID_ARGUMENT,
+                "opset -1 makes no sense; this server knows 11 to 25",
                 "graph.definition.opset");
 }
 
@@ -219,7 +220,9 @@ TEST_F(RefusalsTest, UnknownAttributesAreTheServersLack) {
               attributes { name: "speed" i: 7 } }
       outputs: "y")");
   *request.add_inputs() = IdentityRequest().inputs(0);
-  ExpectRefused(request, StatusCode::UNIMPLEMENTED, "attribute \"speed\"",
+  ExpectRefused(request, StatusCode::UNIMPLEMENTED,
+                "does not know attribute \"speed\"; \"weir ops Relu\" lists "
+                "those that it does",
                 "graph.definition");
 }
 

@@ -140,7 +140,9 @@ TEST(AdminTest, RefusesALevelThatIsNone) {
   for (int level : {0, 9}) {
     EXPECT_TRUE(
         Refused(SetLevel(server.admin(), static_cast<v1::LogLevel>(level)),
-                StatusCode::INVALID_ARGUMENT, "is not a log level"));
+                StatusCode::INVALID_ARGUMENT,
+                "is not a log level; there are LOG_LEVEL_DEBUG, "
+                "LOG_LEVEL_INFO, LOG_LEVEL_WARNING and LOG_LEVEL_ERROR"));
   }
 }
 

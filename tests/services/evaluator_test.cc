@@ -460,7 +460,9 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
     const char* part = "";  // of the message
   } cases[] = {
       {"mode", [](auto* r) { r->set_mode(static_cast<v1::EvalMode>(9)); },
-       grpc::StatusCode::INVALID_ARGUMENT},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       "9 is not an evaluation mode; there are EVAL_MODE_EAGER, "
+       "EVAL_MODE_SYNC_CPU and EVAL_MODE_SYNC_FULL"},
       {"context", [](auto* r) { r->set_context(3); },
        grpc::StatusCode::UNIMPLEMENTED},
       {"after", [](auto* r) { r->add_after()->set_timeline(1); },
@@ -548,10 +550,13 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
        grpc::StatusCode::UNIMPLEMENTED},
       {"precision",
        [](auto* r) { r->set_precision(static_cast<v1::Precision>(77)); },
-       grpc::StatusCode::INVALID_ARGUMENT},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       "77 is not a precision; this server computes in PRECISION_STRICT alone"},
       {"report",
        [](auto* r) { r->set_report(static_cast<v1::ReportLevel>(9)); },
-       grpc::StatusCode::INVALID_ARGUMENT},
+       grpc::StatusCode::INVALID_ARGUMENT,
+       "9 is not a report level; there are REPORT_LEVEL_BRIEF and "
+       "REPORT_LEVEL_FULL"},
       {"graph", [](auto* r) { r->clear_graph(); },
        grpc::StatusCode::INVALID_ARGUMENT},
   };
