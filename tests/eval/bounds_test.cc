@@ -38,6 +38,13 @@ class Bounds : public ::testing::Test {
                              *registry_);
   }
 
+  bool NoLaneIsUsed() {
+    return testing::Eventually([this] {
+      const StreamPoolStats stats = engine_->streams().stats();
+      return stats.leased == 0 && stats.draining == 0;
+    });
+  }
+
   void Submit(WatchedWork& watched, const std::shared_ptr<const Program>& of,
               InputSource input) {
     watched.request().program = of;
@@ -139,6 +146,7 @@ TEST_F(Bounds, ALaneIsCheckedAfterAFailure) {
   WatchedWork good;
   Submit(good, program, input);
   ASSERT_TRUE(good.Done().ok());
+  EXPECT_TRUE(NoLaneIsUsed());
   EXPECT_EQ(device_->calls(DeviceCall::kCheck), 0u);
 
   device_->Fail(DeviceCall::kLaunch, absl::InternalError("launch failed"));
@@ -156,10 +164,7 @@ TEST_F(Bounds, ALaneIsCheckedAfterAFailure) {
   cancelled.work->Cancel();
   held.Release();
   EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
-  EXPECT_TRUE(testing::Eventually([this] {
-    const StreamPoolStats stats = engine_->streams().stats();
-    return stats.leased == 0 && stats.draining == 0;
-  }));
+  EXPECT_TRUE(NoLaneIsUsed());
   EXPECT_EQ(device_->calls(DeviceCall::kCheck), 1u);
 }
 

@@ -159,5 +159,28 @@ TEST_P(ContextOccupancy, ExactlyOneOfManyThreadsWins) {
   EXPECT_EQ(context->owner(), 0u);
 }
 
+TEST(OccupancyTest, AnEntryThatIsOverHasNoTimer) {
+  TimerQueue timers;
+  const auto occupancy = Occupancy::Create(/*context=*/1, &timers);
+  ASSERT_TRUE(occupancy->Enter(NewHandlerId()).ok());
+  const Nanos late = NowNanos() + absl::ToInt64Nanoseconds(absl::Hours(1));
+  int entered = 0;
+  const auto queue = [&] {
+    return occupancy->EnterQueued(NewHandlerId(), late, [&](absl::Status s) {
+      EXPECT_TRUE(s.ok()) << s;
+      ++entered;
+    });
+  };
+  const Occupancy::EntryId cancelled = queue();
+  queue();
+  EXPECT_EQ(timers.pending(), 2u);
+  EXPECT_TRUE(occupancy->CancelEntry(cancelled));
+  EXPECT_EQ(timers.pending(), 1u);
+  occupancy->Leave();
+  EXPECT_EQ(entered, 1);
+  EXPECT_EQ(timers.pending(), 0u);
+  occupancy->Leave();
+}
+
 }  // namespace
 }  // namespace weir

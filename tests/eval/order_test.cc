@@ -15,6 +15,8 @@
 namespace weir {
 namespace {
 
+using testing::Eventually;
+
 class Order : public EvalTest {
  protected:
   void SetUp() override {
@@ -135,12 +137,16 @@ TEST_P(Order, ATensorOrdersItsReaderAfterItsWriter) {
 TEST_P(Order, CancellationDropsQueuedWorkAtOnce) {
   auto gate = std::make_shared<Timeline>("gate");
   Activation activation = Enter(NewContext());
-  WatchedWork parked, behind;
+  WatchedWork first, parked, behind;
+  Prepare(first);
   Prepare(parked);
   Prepare(behind);
   parked.request().after = {Point{gate, 1}};
+  activation.Submit(first.work.get(), &first.waiter);
+  ASSERT_TRUE(first.Done().ok()) << "there is a plan for the others";
   activation.Submit(parked.work.get(), &parked.waiter);
   activation.Submit(behind.work.get(), &behind.waiter);
+  EXPECT_TRUE(Eventually([&] { return engine_->dispatcher().parked() == 1u; }));
   parked.work->Cancel();
   EXPECT_EQ(parked.Done().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(engine_->dispatcher().parked(), 0u);
