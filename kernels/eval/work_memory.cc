@@ -1,6 +1,5 @@
 #include "kernels/eval/work_memory.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -274,45 +273,65 @@ void WorkMemory::Assign(const Lane& lane) {
   }
 }
 
-absl::Status WorkMemory::CopyIn(Stream& stream) const {
-  if (host_addressable_ || staging_.empty() || plan_->input_bytes() == 0) {
-    return absl::OkStatus();
+bool WorkMemory::CopiesIn() const {
+  return !host_addressable_ && !staging_.empty() && plan_->input_bytes() > 0;
+}
+
+// A kept output is a copy of its own; those that are read are one where they
+// lie side by side, with what rounds all but the last of them up.
+absl::Status WorkMemory::EachCopyOut(CopyResults copy) const {
+  const auto& wishes = request_.outputs;
+  const auto& outputs = plan_->outputs();
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    const size_t first = i;
+    if (wishes[i] == OutputWish::kDrop) continue;
+    if (wishes[i] == OutputWish::kInline) {
+      if (host_addressable_) continue;
+      while (i + 1 < wishes.size() && wishes[i + 1] == OutputWish::kInline) ++i;
+    }
+    const size_t bytes =
+        outputs[i].offset + outputs[i].meta.bytes - outputs[first].offset;
+    if (bytes > 0) WEIR_RETURN_IF_ERROR(copy(first, bytes));
   }
+  return absl::OkStatus();
+}
+
+size_t WorkMemory::copies() const {
+  size_t copies = CopiesIn() ? 1 : 0;
+  EachCopyOut([&copies](size_t, size_t) {
+    ++copies;
+    return absl::OkStatus();
+  }).IgnoreError();
+  return copies;
+}
+
+absl::Status WorkMemory::CopyIn(Stream& stream) const {
+  if (!CopiesIn()) return absl::OkStatus();
   return stream.CopyToDevice(device_inputs_, staging_.data(),
                              plan_->input_bytes());
 }
 
-absl::Status WorkMemory::CopyOut(Stream& stream) {
-  const auto& wishes = request_.outputs;
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    const Plan::Value& value = plan_->outputs()[i];
-    if (wishes[i] != OutputWish::kKeep || value.meta.bytes == 0) continue;
-    WEIR_RETURN_IF_ERROR(stream.CopyOnDevice(result_.kept[i].data(),
-                                             device_outputs_ + value.offset,
-                                             value.meta.bytes));
-  }
-  if (host_addressable_) return absl::OkStatus();
-  const bool all_inline =
-      std::all_of(wishes.begin(), wishes.end(),
-                  [](OutputWish wish) { return wish == OutputWish::kInline; });
-  if (all_inline) {
-    // All of them at once, and not what rounds the last one up.
-    if (plan_->outputs().empty()) return absl::OkStatus();
-    const Plan::Value& last = plan_->outputs().back();
-    report_.bytes_out = last.offset + last.meta.bytes;
-    if (report_.bytes_out == 0) return absl::OkStatus();
-    return stream.CopyToHost(result_.buffer.data(), device_outputs_,
-                             report_.bytes_out);
-  }
-  for (size_t i = 0; i < wishes.size(); ++i) {
-    const Plan::Value& value = plan_->outputs()[i];
-    if (wishes[i] != OutputWish::kInline || value.meta.bytes == 0) continue;
-    report_.bytes_out += value.meta.bytes;
-    WEIR_RETURN_IF_ERROR(stream.CopyToHost(result_.buffer.data() + value.offset,
-                                           device_outputs_ + value.offset,
-                                           value.meta.bytes));
-  }
-  return absl::OkStatus();
+absl::Status WorkMemory::CopyOut(const ProgramRun& run) {
+  // The plan may have ended just before it would have called it; one copy more
+  // is no matter.
+  size_t unpaced = run.pace_launches - 1;
+  return EachCopyOut([&](size_t first, size_t bytes) -> absl::Status {
+    if (run.pace.has_value()) {
+      if (unpaced >= run.pace_launches) {
+        WEIR_RETURN_IF_ERROR((*run.pace)());
+        unpaced = 0;
+      }
+      ++unpaced;
+    }
+    const size_t offset = plan_->outputs()[first].offset;
+    if (request_.outputs[first] == OutputWish::kKeep) {
+      return run.stream.CopyOnDevice(result_.kept[first].data(),
+                                     device_outputs_ + offset, bytes);
+    }
+    report_.bytes_out += bytes;
+    return run.stream.CopyToHost(result_.buffer.data() + offset,
+                                 device_outputs_ + offset, bytes);
+  });
 }
 
 }  // namespace weir

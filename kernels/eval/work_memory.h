@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -67,20 +68,30 @@ class WEIR_EXPORT WorkMemory {
   // Puts to use what TakeAtHand took. The run is the next on the lane's stream.
   void Assign(const Lane& lane);
 
+  // So many CopyIn and CopyOut put on the stream, with what TakeAtHand took.
+  size_t copies() const;
+
   // -- In the launch.
   absl::Status CopyIn(Stream& stream) const;
-  absl::Status CopyOut(Stream& stream);
+  // After the run, at whose pace it copies too.
+  absl::Status CopyOut(const ProgramRun& run);
   absl::Span<const void* const> inputs() const { return addresses_; }
   std::byte* outputs() const { return device_outputs_; }
   std::byte* arena() const { return arena_; }
 
  private:
+  // Of results from an output's first byte on.
+  using CopyResults =
+      absl::FunctionRef<absl::Status(size_t output, size_t bytes)>;
+
   bool Borrows(size_t i) const;
   bool Stages() const;        // some input is copied
   bool NeedsResults() const;  // in pinned memory
   // False: it would have to wait.
   absl::StatusOr<bool> TakeKept(MemoryPool& pool, uint64_t owner,
                                 bool may_wait);
+  bool CopiesIn() const;
+  absl::Status EachCopyOut(CopyResults copy) const;
   size_t StagingBytes() const;
   size_t ArenaBytes() const;
 

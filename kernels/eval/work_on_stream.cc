@@ -53,16 +53,17 @@ absl::Status Work::Launch(Stream& stream) {
     WEIR_RETURN_IF_ERROR(dependencies_.Outcome().value_or(absl::OkStatus()));
   }
   WEIR_RETURN_IF_ERROR(memory_.CopyIn(stream));
-  WEIR_RETURN_IF_ERROR(plan_->Run(ProgramRun{.stream = stream,
-                                             .team = device.cpu_team(),
-                                             .inputs = memory_.inputs(),
-                                             .outputs = memory_.outputs(),
-                                             .arena = memory_.arena(),
-                                             .random = {.seed = seed_},
-                                             .go_on = go_on,
-                                             .pace = pace,
-                                             .pace_launches = pace_launches_}));
-  WEIR_RETURN_IF_ERROR(memory_.CopyOut(stream));
+  const ProgramRun run{.stream = stream,
+                       .team = device.cpu_team(),
+                       .inputs = memory_.inputs(),
+                       .outputs = memory_.outputs(),
+                       .arena = memory_.arena(),
+                       .random = {.seed = seed_},
+                       .go_on = go_on,
+                       .pace = pace,
+                       .pace_launches = pace_launches_};
+  WEIR_RETURN_IF_ERROR(plan_->Run(run));
+  WEIR_RETURN_IF_ERROR(memory_.CopyOut(run));
   Advance(WorkState::kScheduled);
   if (return_at_ <= WorkState::kScheduled) Return();
   return absl::OkStatus();

@@ -389,7 +389,8 @@ QueueItem::Step Work::PrepareAndLaunch() {
     if (memory_.StagesMuch()) return PrepareApart(lane, /*grow=*/false);
   }
   // On the CPU there is no queue of the driver's.
-  const size_t launches = host_addressable ? 0 : plan_->launches();
+  const size_t launches =
+      host_addressable ? 0 : plan_->launches() + memory_.copies();
   if (!context->lane_.Begin(claim_, launches)) return Step::kBlocked;
   const bool is_long =
       launches > engine.max_lane_launches() / 2 || plan_->computes_on_host();

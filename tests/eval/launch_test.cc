@@ -470,6 +470,118 @@ TEST_F(LargeInputs, OfOneMebibyteAreCopiedByWhoSubmits) {
   ASSERT_TRUE(work.Done().ok());
 }
 
+// Results that do not lie together are copied one by one: in a plan of one
+// launch, those of every other piece of its input.
+class ManyCopies : public Launch {
+ protected:
+  // Fills in a work with so many copies of results.
+  void Prepare(WatchedWork& watched, size_t copies, OutputWish wish) {
+    const size_t pieces = 2 * copies;
+    Graph graph;
+    graph.opsets = {{"", 17}};
+    graph.inputs = {{"x", DType::kFloat, SymbolicDims{Dim()}}};
+    GraphNode split;
+    split.op = "Split";
+    split.inputs = {"x"};
+    for (size_t i = 0; i < pieces; ++i) {
+      split.outputs.push_back(absl::StrCat("y", i));
+    }
+    graph.outputs = split.outputs;
+    graph.nodes = {std::move(split)};
+    auto program =
+        Program::Compile(std::move(graph), engine_->device(), *registry_);
+    ASSERT_TRUE(program.ok()) << program.status();
+    values_.assign(pieces, 0);
+    for (size_t i = 0; i < pieces; ++i) values_[i] = static_cast<float>(i);
+    Launch::Prepare(watched, *program, values_);
+    watched.request().outputs.assign(pieces, OutputWish::kDrop);
+    for (size_t i = 0; i < pieces; i += 2) watched.request().outputs[i] = wish;
+    WatchedWork first;  // the plan is there afterwards
+    Launch::Prepare(first, *program, values_);
+    Activation activation = Enter();
+    activation.Submit(first.work.get(), &first.waiter);
+    ASSERT_TRUE(first.Done().ok());
+  }
+
+  void ExpectSubmitReturns(WatchedWork& watched) {
+    auto& hold = device_->HoldCall(DeviceCall::kEnqueue);
+    EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+      a_.Submit(watched.work.get(), &watched.waiter);
+      hold.WaitUntilHeld();
+    }));
+    ASSERT_TRUE(watched.Done().ok());
+    EXPECT_EQ(watched.work->plan()->launches(), 1u);
+  }
+
+  std::vector<float> values_;
+};
+
+TEST_F(ManyCopies, AreNotMadeByWhoSubmits) {
+  WatchedWork work;
+  Prepare(work, 256, OutputWish::kInline);
+  ExpectSubmitReturns(work);
+  for (size_t i = 0; i < values_.size(); i += 2) {
+    EXPECT_EQ(Result(*work.work, i), std::vector<float>{values_[i]});
+  }
+}
+
+TEST_F(ManyCopies, NorThoseOfResultsThatAreKept) {
+  WatchedWork work;
+  Prepare(work, 256, OutputWish::kKeep);
+  ExpectSubmitReturns(work);
+}
+
+// One of the input, one launch, and these.
+TEST_F(ManyCopies, OfHalfALaneAreMadeByWhoSubmits) {
+  WatchedWork work;
+  Prepare(work, 254, OutputWish::kInline);
+  ExpectSubmitIsHeld(work);
+  EXPECT_TRUE(work.Done().ok());
+}
+
+TEST_F(ManyCopies, WaitForRoom) {
+  WatchedWork work;
+  Prepare(work, 600, OutputWish::kInline);
+  const uint64_t before = device_->calls(DeviceCall::kWaitForRoom);
+  a_.Submit(work.work.get(), &work.waiter);
+  ASSERT_TRUE(work.Done().ok());
+  // Before copies 2, 258 and 514.
+  EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 3);
+}
+
+TEST_F(ManyCopies, AreOneOfWhatLiesTogether) {
+  WatchedWork work;
+  Prepare(work, 300, OutputWish::kInline);
+  work.request().outputs.assign(values_.size(), OutputWish::kInline);
+  work.request().outputs[1] = OutputWish::kDrop;
+  const uint64_t before = device_->calls(DeviceCall::kCopy);
+  ExpectSubmitIsHeld(work);
+  ASSERT_TRUE(work.Done().ok());
+  // The input, what is before the piece, and what is behind it.
+  EXPECT_EQ(device_->calls(DeviceCall::kCopy), before + 3);
+  for (size_t i = 0; i < values_.size(); ++i) {
+    if (i == 1) continue;
+    EXPECT_EQ(Result(*work.work, i), std::vector<float>{values_[i]});
+  }
+}
+
+TEST_F(ManyCopies, FillTheQueueAsLaunchesDo) {
+  WatchedWork works[3];
+  for (WatchedWork& watched : works) {
+    Prepare(watched, 200, OutputWish::kInline);
+  }
+  const uint64_t before = enqueued();
+  auto& hold = device_->HoldCall(DeviceCall::kLaunch);
+  EXPECT_TRUE(ReturnsMeanwhile(hold, [&] {
+    for (WatchedWork& watched : works) {
+      a_.Submit(watched.work.get(), &watched.waiter);
+    }
+    hold.WaitUntilHeld();
+    EXPECT_EQ(enqueued(), before + 2);
+  }));
+  for (WatchedWork& watched : works) EXPECT_TRUE(watched.Done().ok());
+}
+
 // As many works as a stream takes are launched; the next waits without a thread
 // that runs in circles.
 class NearLaunch : public Launch {
