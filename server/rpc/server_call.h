@@ -5,8 +5,8 @@
 // everything in its arena may be gone. Handlers, callbacks and all functions
 // below run on the call's own I/O thread, which must never wait; only Resume,
 // StillWanted and cancelled() may be used from any thread. Another thread to
-// which the handler hands a step of its work may use the request, the arena and
-// Charge until it resumes the call.
+// which the handler hands a step of its work may use the request, the arena,
+// CheckReplySize and the functions that charge until it resumes the call.
 #pragma once
 
 #include <array>

@@ -6,6 +6,7 @@
 #include <climits>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 
 namespace weir {
 namespace {
@@ -67,20 +68,26 @@ absl::Status ParseMessage(const ByteView& bytes,
       "the bytes are not a message of type ", message->GetTypeName()));
 }
 
-void ReplyMessage(ServerCall& call,
-                  const google::protobuf::MessageLite& message,
-                  std::string_view remedy) {
+absl::StatusOr<ReplyBuffer> WriteMessage(
+    ServerCall& call, const google::protobuf::MessageLite& message,
+    std::string_view remedy) {
   const size_t size = message.ByteSizeLong();
-  if (absl::Status fits = call.CheckReplySize(size, remedy); !fits.ok()) {
-    call.Fail(fits);
-    return;
-  }
+  WEIR_RETURN_IF_ERROR(call.CheckReplySize(size, remedy));
+  WEIR_RETURN_IF_ERROR(call.ChargeReply(size));
   ReplyBuffer reply;
   if (size > 0) {
     message.SerializeWithCachedSizesToArray(
         reinterpret_cast<uint8_t*>(reply.AppendUninitialized(size)));
   }
-  call.Reply(std::move(reply));
+  return reply;
+}
+
+void ReplyMessage(ServerCall& call,
+                  const google::protobuf::MessageLite& message,
+                  std::string_view remedy) {
+  absl::StatusOr<ReplyBuffer> reply = WriteMessage(call, message, remedy);
+  if (!reply.ok()) return call.Fail(reply.status());
+  call.Reply(*std::move(reply));
 }
 
 }  // namespace weir

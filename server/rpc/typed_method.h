@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/rpc/method_table.h"
+#include "server/rpc/reply_buffer.h"
 #include "server/rpc/server_call.h"
 
 namespace weir {
@@ -18,8 +20,14 @@ namespace weir {
 absl::Status ParseMessage(const ByteView& bytes,
                           google::protobuf::MessageLite* message);
 
-// Answers the call with `message`; RESOURCE_EXHAUSTED, with the remedy, if it
-// is too large.
+// The bytes of a reply, charged to the call before they are taken. Where a step
+// of the call may run. RESOURCE_EXHAUSTED, with the remedy, if it is too large,
+// and where there is no room.
+absl::StatusOr<ReplyBuffer> WriteMessage(
+    ServerCall& call, const google::protobuf::MessageLite& message,
+    std::string_view remedy);
+
+// Answers the call with `message`, or with the error of WriteMessage.
 void ReplyMessage(ServerCall& call,
                   const google::protobuf::MessageLite& message,
                   std::string_view remedy);

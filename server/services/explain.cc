@@ -41,6 +41,23 @@ void FillStep(const StepOutline& from, v1::ProgramStep* step) {
   }
 }
 
+// About what a message takes of memory that says it.
+constexpr size_t kSpecBytes = 256;
+constexpr size_t kStringBytes = 64;
+
+size_t MessageBytes(const ValueDecl& value) {
+  return kSpecBytes + value.name.size() +
+         value.shape.value_or(SymbolicDims()).size() * sizeof(int64_t);
+}
+
+size_t MessageBytes(const StepOutline& step) {
+  size_t bytes = kSpecBytes + step.kernel.size();
+  for (const std::string& node : step.nodes)
+    bytes += kStringBytes + node.size();
+  for (const ValueDecl& output : step.outputs) bytes += MessageBytes(output);
+  return bytes;
+}
+
 // Lives in the call's arena, from the handler's entry to the answer, which
 // destroys it. Everything but long steps (long_step.h) runs on the call's I/O
 // thread; what other threads find out comes through Resume.
@@ -234,20 +251,24 @@ class ExplainCall {
         call_, context_->long_steps, program_->outline_bytes(), this);
   }
 
+  // Made, written and freed here: a page has one entry at least, of any size.
   absl::Status FillResponse() {
-    response_.set_program(program_->id());
-    response_.set_program_cached(cached_);
-    response_.set_constant_bytes(program_->constant_bytes());
-    response_.set_device_uuid(program_->device().info().uuid);
+    v1::ExplainResponse response;
+    response.set_program(program_->id());
+    response.set_program_cached(cached_);
+    response.set_constant_bytes(program_->constant_bytes());
+    response.set_device_uuid(program_->device().info().uuid);
     if (plan_ != nullptr) {
-      response_.set_arena_bytes(plan_->arena_bytes());
+      response.set_arena_bytes(plan_->arena_bytes());
       // A plan knows better than the outline.
       for (size_t i = 0; i < outline_->outputs.size(); ++i) {
         outline_->outputs[i].shape = ToSymbolic(plan_->outputs()[i].meta.dims);
       }
     }
-    WEIR_RETURN_IF_ERROR(FillPage(&response_));
+    WEIR_RETURN_IF_ERROR(FillPage(&response));
     DropOutline();
+    WEIR_ASSIGN_OR_RETURN(
+        reply_, WriteMessage(call_, response, "ask for a smaller page_size"));
     return absl::OkStatus();
   }
 
@@ -274,50 +295,69 @@ class ExplainCall {
   void Answer() {
     ServerCall& call = call_;
     const absl::Status status = std::move(status_);
-    const v1::ExplainResponse response = std::move(response_);
+    ReplyBuffer reply = std::move(reply_);
     self_.reset();
     if (!status.ok()) return call.Fail(status);
-    ReplyMessage(call, response, "ask for a smaller page_size");
+    call.Reply(std::move(reply));
   }
 
-  absl::Status FillPage(v1::ExplainResponse* response) const {
+  absl::Status FillPage(v1::ExplainResponse* response) {
     WEIR_ASSIGN_OR_RETURN(
         Page page,
         Page::Read(request_.page_size, request_.page_token, ListName()));
-    const auto spec = [](const ValueDecl& value) {
-      v1::NamedTensorSpec filled;
-      FillSpec(value, &filled);
-      return filled;
+    const auto fill_input = [&](size_t i) {
+      return Fill<v1::NamedTensorSpec>(outline_->inputs[i], &FillSpec);
+    };
+    const auto fill_output = [&](size_t i) {
+      return Fill<v1::NamedTensorSpec>(outline_->outputs[i], &FillSpec);
+    };
+    const auto fill_step = [&](size_t i) {
+      if (plan_ == nullptr) {
+        return Fill<v1::ProgramStep>(outline_->steps[i], &FillStep);
+      }
+      return Fill<v1::ProgramStep>(plan_->Step(i), &FillStep);
     };
     const size_t steps =
         plan_ == nullptr ? outline_->steps.size() : plan_->steps();
-    const bool all =
-        FillList('1', outline_->inputs.size(), &page,
-                 response->mutable_inputs(),
-                 [&](size_t i) { return spec(outline_->inputs[i]); }) &&
-        FillList('2', outline_->outputs.size(), &page,
-                 response->mutable_outputs(),
-                 [&](size_t i) { return spec(outline_->outputs[i]); }) &&
-        FillList('3', steps, &page, response->mutable_steps(), [&](size_t i) {
-          v1::ProgramStep step;
-          FillStep(plan_ == nullptr ? outline_->steps[i] : plan_->Step(i),
-                   &step);
-          return step;
-        });
+    WEIR_ASSIGN_OR_RETURN(bool all,
+                          FillList('1', outline_->inputs.size(), &page,
+                                   response->mutable_inputs(), fill_input));
+    if (all) {
+      WEIR_ASSIGN_OR_RETURN(all,
+                            FillList('2', outline_->outputs.size(), &page,
+                                     response->mutable_outputs(), fill_output));
+    }
+    if (all) {
+      WEIR_ASSIGN_OR_RETURN(
+          all,
+          FillList('3', steps, &page, response->mutable_steps(), fill_step));
+    }
     if (!all) response->set_next_page_token(page.next_token());
     return absl::OkStatus();
+  }
+
+  // An entry of the page, charged before it is made.
+  template <typename Entry, typename From>
+  absl::StatusOr<Entry> Fill(const From& from,
+                             void (*fill)(const From&, Entry*)) {
+    WEIR_RETURN_IF_ERROR(call_.Charge(MessageBytes(from)));
+    Entry entry;
+    fill(from, &entry);
+    return entry;
   }
 
   // Adds what belongs to the page of entries that come at `place`; false if it
   // is full.
   template <typename Entries, typename EntryOf>
-  static bool FillList(char place, size_t count, Page* page, Entries* entries,
-                       const EntryOf& entry_of) {
+  static absl::StatusOr<bool> FillList(char place, size_t count, Page* page,
+                                       Entries* entries,
+                                       const EntryOf& entry_of) {
     for (size_t i = 0; i < count; ++i) {
       const std::string key =
           absl::StrCat(std::string(1, place), absl::Dec(i, absl::kZeroPad8));
       if (page->Had(key)) continue;
-      if (!AddToPage(key, entry_of(i), page, entries)) return false;
+      WEIR_ASSIGN_OR_RETURN(auto entry, entry_of(i));
+      if (!AddToPage(key, std::move(entry), page, entries)) return false;
     }
     return true;
   }
@@ -352,7 +392,7 @@ class ExplainCall {
   ProgramCache* plans_ = nullptr;  // where plan_wait_ is
   ProgramCache::WaitId plan_wait_ = 0;
   absl::Status status_;
-  v1::ExplainResponse response_;
+  ReplyBuffer reply_;
   bool cached_ = false;
 };
 

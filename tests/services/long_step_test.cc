@@ -67,12 +67,21 @@ class FakeCall final : public ServerCall {
   std::optional<std::string_view> Header(std::string_view) const override {
     return std::nullopt;
   }
-  void Reply(ReplyBuffer) override { Answer(absl::OkStatus()); }
+  void Reply(ReplyBuffer reply) override {
+    for (size_t i = 0; i < reply.slice_count(); ++i) {
+      const grpc_slice& slice = reply.slices()[i];
+      replied_.append(
+          reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)),
+          GRPC_SLICE_LENGTH(slice));
+    }
+    Answer(absl::OkStatus());
+  }
   void Fail(const absl::Status& error) override { Answer(error); }
   void Write(ReplyBuffer, ResumeFn, void*) override {}
 
   // Unset before it has one.
   const std::optional<absl::Status>& answer() const { return answer_; }
+  const std::string& replied() const { return replied_; }
 
  private:
   void Answer(const absl::Status& status) {
@@ -88,6 +97,7 @@ class FakeCall final : public ServerCall {
   ResumeFn fn_ = nullptr;
   void* arg_ = nullptr;
   std::optional<absl::Status> answer_;
+  std::string replied_;
 };
 
 class LongStepTest : public ::testing::Test {
@@ -855,6 +865,105 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
     lend(false);
     taken.release(taken.arg);
     evaluation.reset();
+  }
+}
+
+// A page has one entry at least, of whatever size: a step of many outputs.
+class LargeReply : public LongStepTest {
+ protected:
+  // Asks for the page of that step.
+  LargeReply() {
+    v1::GraphDefinition* const graph =
+        request_.mutable_graph()->mutable_definition();
+    v1::GraphInput* const input = graph->add_inputs();
+    input->set_name("x");
+    input->mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+    input->mutable_spec()->add_shape(kOutputs);
+    v1::Node* const node = graph->add_nodes();
+    node->set_op("Split");
+    node->add_inputs("x");
+    v1::Attribute* const parts = node->add_attributes();
+    parts->set_name("num_outputs");
+    parts->set_i(kOutputs);
+    for (int i = 0; i < kOutputs; ++i) {
+      node->add_outputs(absl::StrCat(std::string(1000, 'y'), i));
+    }
+    graph->add_outputs(node->outputs(0));
+    request_.set_page_size(2);
+    const v1::ExplainResponse before = Explain();
+    EXPECT_EQ(before.inputs_size() + before.outputs_size(), 2);
+    request_.set_page_token(before.next_page_token());
+    Explain();
+  }
+
+  v1::ExplainResponse Explain() {
+    message_ = request_.SerializeAsString();
+    FakeCall call(message_);
+    Find("Explain").handler(call);
+    for (resumes_ = 0; !call.answer().has_value(); ++resumes_) {
+      call.RunResumed();
+    }
+    EXPECT_TRUE(call.answer()->ok()) << *call.answer();
+    v1::ExplainResponse response;
+    EXPECT_TRUE(response.ParseFromString(call.replied()));
+    return response;
+  }
+
+  // Until its page is filled, and the call knows nothing of that.
+  void FillPage(FakeCall& call) {
+    Find("Explain").handler(call);
+    for (int i = 1; i < resumes_; ++i) call.RunResumed();
+    call.AwaitResumed();
+  }
+
+  static constexpr int kOutputs = 4000;
+
+  v1::ExplainRequest request_;
+  std::string message_;
+  int resumes_ = 0;  // until it is answered
+};
+
+TEST_F(LargeReply, IsMadeOnAnotherThreadAndCountsThere) {
+  Admission admission(100, size_t{1} << 30);
+  FakeCall call(message_);
+  call.Admit(&admission);
+  FillPage(call);
+  const auto counted = static_cast<size_t>(admission.bytes());
+  call.RunResumed();
+  ASSERT_TRUE(call.answer().has_value());
+  ASSERT_TRUE(call.answer()->ok()) << *call.answer();
+  ASSERT_GT(call.replied().size(), 4 * kLongStepBytes - kLongStepBytes / 4);
+  // Its request, the outline, what is made of that, and its bytes.
+  EXPECT_GE(counted, message_.size() + 3 * call.replied().size());
+  EXPECT_EQ(static_cast<size_t>(admission.bytes()), counted);
+  v1::ExplainResponse response;
+  ASSERT_TRUE(response.ParseFromString(call.replied()));
+  ASSERT_EQ(response.steps_size(), 1);
+  EXPECT_EQ(response.steps(0).outputs_size(), kOutputs);
+}
+
+// There is room for less and less of it.
+TEST_F(LargeReply, IsMadeOnlyWhereThereIsRoom) {
+  Admission admission(100, size_t{1} << 30);
+  size_t counted = 0;
+  {
+    FakeCall call(message_);
+    call.Admit(&admission);
+    FillPage(call);
+    counted = static_cast<size_t>(admission.bytes());
+    call.RunResumed();
+  }
+  const size_t reply = counted / 4;
+  for (const size_t missing : {size_t{1}, reply + reply / 2}) {
+    SCOPED_TRACE(missing);
+    Admission full(100, counted - missing);
+    FakeCall call(message_);
+    call.Admit(&full);
+    FillPage(call);
+    call.RunResumed();
+    // One that frees what was outlined.
+    while (!call.answer().has_value()) call.RunResumed();
+    EXPECT_EQ(Reason(*call.answer()), "QUEUE_BYTES_FULL") << *call.answer();
   }
 }
 
