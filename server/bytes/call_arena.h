@@ -52,6 +52,10 @@ class CallArena final : public std::pmr::memory_resource {
     return std::span<T>(static_cast<T*>(*room), count);
   }
   absl::StatusOr<void*> TryAllocate(size_t bytes, size_t alignment);
+  // For memory beside the arena that its payer is to know of too.
+  absl::Status Charge(size_t bytes) const {
+    return charge_ == nullptr ? absl::OkStatus() : charge_(payer_, bytes);
+  }
 
   // What was refused first, whether or not it was taken nevertheless: memory
   // resources cannot refuse. Whoever allocates in proportion to a message does

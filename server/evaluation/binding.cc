@@ -1,5 +1,7 @@
 #include "server/evaluation/binding.h"
 
+#include <numeric>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
@@ -8,6 +10,12 @@
 #include "server/evaluation/value_finder.h"
 
 namespace weir {
+namespace {
+
+// What a work has for each input.
+constexpr size_t kInputBytes = sizeof(InputSource) + sizeof(HostTensor);
+
+}  // namespace
 
 absl::Status Binding::Bind(const Program& program, const ServedModel* model,
                            RequestTensors& request, WorkRequest* work) {
@@ -23,8 +31,9 @@ absl::Status Binding::BindInputs(const Program& program,
   const ValueDecl* const missing = FindMissing(
       declared, given, [&](size_t i) { return request.Input(i).name; });
   if (missing != nullptr) return MissingInput(*missing, OwnerOf(model));
+  WEIR_RETURN_IF_ERROR(arena_->Charge(declared.size() * kInputBytes));
   work->inputs.resize(declared.size());
-  places_.Begin(declared, given, model);
+  WEIR_RETURN_IF_ERROR(places_.Begin(declared, given, model));
   for (size_t i = 0; i < given; ++i) {
     WEIR_ASSIGN_OR_RETURN(const size_t index,
                           places_.Place(i, request.Input(i).name));
@@ -69,9 +78,14 @@ absl::Status Binding::BindOutputs(const Program& program,
                                   RequestTensors& request, WorkRequest* work) {
   const std::vector<ValueDecl>& declared = program.outputs();
   const size_t asked = request.output_count();
+  WEIR_RETURN_IF_ERROR(
+      arena_->Charge(declared.size() * sizeof(OutputWish) +
+                     ValueFinder::Bytes(declared.size(), asked)));
+  WEIR_ASSIGN_OR_RETURN(wanted_, arena_->TryAllocateSpan<size_t>(
+                                     asked == 0 ? declared.size() : asked));
   if (asked == 0) {
     work->outputs.assign(declared.size(), OutputWish::kInline);
-    for (size_t i = 0; i < declared.size(); ++i) wanted_.push_back(i);
+    std::iota(wanted_.begin(), wanted_.end(), size_t{0});
     return absl::OkStatus();
   }
   work->outputs.assign(declared.size(), OutputWish::kDrop);
@@ -90,7 +104,7 @@ absl::Status Binding::BindOutputs(const Program& program,
           absl::StrCat("output \"", AbslView(name), "\" is asked for twice"));
     }
     wish = asked_as;
-    wanted_.push_back(static_cast<size_t>(at));
+    wanted_[i] = static_cast<size_t>(at);
   }
   return absl::OkStatus();
 }

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory_resource>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,10 +55,11 @@ class RequestTensors {
 class Binding {
  public:
   // The arena outlives it.
-  explicit Binding(CallArena* arena) : places_(arena), wanted_(arena) {}
+  explicit Binding(CallArena* arena) : arena_(arena), places_(arena) {}
 
-  // Fills the work's inputs and outputs. Once. With `model`, whose program it
-  // is, the shapes are those that it serves; else null.
+  // Fills the work's inputs and outputs, which the arena's payer pays for, and
+  // may refuse. Once. With `model`, whose program it is, the shapes are those
+  // that it serves; else null.
   absl::Status Bind(const Program& program, const ServedModel* model,
                     RequestTensors& request, WorkRequest* work);
 
@@ -80,9 +80,10 @@ class Binding {
   absl::Status BindOutputs(const Program& program, const ServedModel* model,
                            RequestTensors& request, WorkRequest* work);
 
+  CallArena* const arena_;
   TextElements texts_;
   InputPlaces places_;
-  std::pmr::vector<size_t> wanted_;
+  std::span<size_t> wanted_;
 };
 
 }  // namespace weir

@@ -1,8 +1,11 @@
 #include "server/evaluation/input_places.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
 
 namespace weir {
 
@@ -25,12 +28,17 @@ NameList NamesOf(const std::vector<ValueDecl>& declared) {
   return names;
 }
 
-void InputPlaces::Begin(const std::vector<ValueDecl>& declared, size_t given,
-                        const ServedModel* model) {
+absl::Status InputPlaces::Begin(const std::vector<ValueDecl>& declared,
+                                size_t given, const ServedModel* model) {
   declared_ = &declared;
   model_ = model;
-  places_.assign(declared.size(), kNotGiven);
+  WEIR_ASSIGN_OR_RETURN(places_,
+                        arena_->TryAllocateSpan<size_t>(declared.size()));
+  std::fill(places_.begin(), places_.end(), kNotGiven);
+  WEIR_RETURN_IF_ERROR(
+      arena_->Charge(ValueFinder::Bytes(declared.size(), given)));
   finder_.emplace(declared, given);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<size_t> InputPlaces::Place(size_t i, std::string_view name) {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory_resource>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/graph/graph.h"
+#include "server/bytes/call_arena.h"
 #include "server/evaluation/request_fields.h"
 #include "server/evaluation/value_finder.h"
 #include "server/models/name_list.h"
@@ -32,11 +33,13 @@ NameList NamesOf(const std::vector<ValueDecl>& declared);
 
 class InputPlaces {
  public:
-  explicit InputPlaces(std::pmr::memory_resource* memory) : places_(memory) {}
+  // The arena outlives it.
+  explicit InputPlaces(CallArena* arena) : arena_(arena) {}
 
-  // For a request that gives `given` of the `declared` inputs.
-  void Begin(const std::vector<ValueDecl>& declared, size_t given,
-             const ServedModel* model);
+  // For a request that gives `given` of the `declared` inputs. The payer's
+  // error where there is no room to list them.
+  absl::Status Begin(const std::vector<ValueDecl>& declared, size_t given,
+                     const ServedModel* model);
 
   // The position of input i of the request, which is called `name`.
   // INVALID_ARGUMENT, with its field, if there is none or it was given before.
@@ -51,10 +54,11 @@ class InputPlaces {
   }
 
  private:
+  CallArena* const arena_;
   const std::vector<ValueDecl>* declared_ = nullptr;
   const ServedModel* model_ = nullptr;
   std::optional<ValueFinder> finder_;
-  std::pmr::vector<size_t> places_;  // in the request, of the program's inputs
+  std::span<size_t> places_;  // in the request, of the program's inputs
 };
 
 }  // namespace weir

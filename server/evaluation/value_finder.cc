@@ -8,11 +8,21 @@ namespace {
 // Fewer names are found sooner than a table is made.
 constexpr size_t kFew = 16;
 
+bool AreFew(size_t declared, size_t lookups) {
+  return lookups <= kFew || declared <= kFew;
+}
+
 }  // namespace
+
+// The table has room for a power of two of them, an eighth of it unused.
+size_t ValueFinder::Bytes(size_t declared, size_t lookups) {
+  if (AreFew(declared, lookups)) return 0;
+  return declared * (sizeof(Positions::value_type) + 1) * 16 / 7;
+}
 
 ValueFinder::ValueFinder(const std::vector<ValueDecl>& declared, size_t lookups)
     : declared_(declared) {
-  if (lookups <= kFew || declared.size() <= kFew) return;
+  if (AreFew(declared.size(), lookups)) return;
   positions_.reserve(declared.size());
   for (size_t i = 0; i < declared.size(); ++i) {
     positions_.emplace(declared[i].name, static_cast<int>(i));

@@ -19,13 +19,17 @@ class ValueFinder {
   // by one.
   ValueFinder(const std::vector<ValueDecl>& declared, size_t lookups);
 
+  // What it takes of memory, at most; 0 where few are looked for.
+  static size_t Bytes(size_t declared, size_t lookups);
+
   // Of the first that has this name, or -1.
   int Find(std::string_view name) const;
 
  private:
+  using Positions = absl::flat_hash_map<absl::string_view, int>;
+
   const std::vector<ValueDecl>& declared_;
-  // Empty where few are looked for.
-  absl::flat_hash_map<absl::string_view, int> positions_;
+  Positions positions_;  // empty where few are looked for
 };
 
 }  // namespace weir

@@ -174,7 +174,8 @@ class ExplainCall {
     const std::vector<ValueDecl>& declared = program_->inputs();
     WEIR_RETURN_IF_ERROR(call_.Charge(program_->outline_bytes()));
     shapes_.assign(declared.size(), SymbolicShape());
-    places_.Begin(declared, request_.inputs.size(), model_.get());
+    WEIR_RETURN_IF_ERROR(
+        places_.Begin(declared, request_.inputs.size(), model_.get()));
     for (size_t i = 0; i < request_.inputs.size(); ++i) {
       const WireTensor& input = request_.inputs[i];
       WEIR_ASSIGN_OR_RETURN(const size_t index, places_.Place(i, input.name));

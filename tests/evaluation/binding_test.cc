@@ -130,6 +130,77 @@ TEST_P(BindingTest, WhoAsksForNoOutputGetsAll) {
   EXPECT_THAT(binding_->wanted(), ElementsAre(0, 1));
 }
 
+// Pays for an arena until the charge number `refused`.
+struct Payer {
+  static absl::Status Charge(void* self, size_t bytes) {
+    auto& payer = *static_cast<Payer*>(self);
+    if (payer.charges++ >= payer.refused) {
+      return absl::ResourceExhaustedError("no room");
+    }
+    payer.bytes += bytes;
+    return absl::OkStatus();
+  }
+
+  size_t refused = SIZE_MAX;
+  size_t charges = 0;
+  size_t bytes = 0;
+};
+
+class ManyTensors : public BindingTest {
+ protected:
+  // More than an arena's smallest block has room to list.
+  static constexpr size_t kTensors = 3000;
+
+  // Whoever pays for what `message` makes is heeded each time.
+  void ExpectHeeded(Message& message, size_t least) {
+    const auto bind = [&](Payer* payer) {
+      CallArena arena(&Payer::Charge, payer);
+      Binding binding(&arena);
+      WorkRequest work;
+      return binding.Bind(*program_, nullptr, message, &work);
+    };
+    Payer all;
+    ASSERT_EQ(bind(&all), absl::OkStatus());
+    EXPECT_GE(all.bytes, least);
+    for (size_t i = 0; i < all.charges; ++i) {
+      Payer some{.refused = i};
+      EXPECT_EQ(bind(&some).message(), "no room") << i;
+    }
+  }
+};
+
+TEST_P(ManyTensors, AreChargedBeforeInputsAreListed) {
+  Attributes attributes;
+  attributes.Set("axis", int64_t{0});
+  program_ = Compile("Concat", kTensors, std::move(attributes));
+  Message message;
+  for (size_t i = 0; i < kTensors; ++i) {
+    message.Add("in" + std::to_string(i), {0}, "");
+  }
+  ExpectHeeded(message, kTensors * (sizeof(InputSource) + sizeof(HostTensor)));
+}
+
+TEST_P(ManyTensors, AreChargedBeforeOutputsAreListed) {
+  Graph graph = MakeGraph("Neg", 1);
+  for (size_t i = 1; i < kTensors; ++i) {
+    GraphNode node = graph.nodes[0];
+    node.name += std::to_string(i);
+    node.outputs = {"out" + std::to_string(i)};
+    graph.outputs.push_back(node.outputs[0]);
+    graph.nodes.push_back(std::move(node));
+  }
+  program_ = Compile(std::move(graph));
+  Message message;
+  message.Add("in0", {1}, float_);
+  ExpectHeeded(message, kTensors * (sizeof(size_t) + sizeof(OutputWish)));
+  for (size_t i = 1; i < kTensors; ++i) {
+    message.Want("out" + std::to_string(i));
+  }
+  // And a table of their names.
+  ExpectHeeded(message, kTensors * (sizeof(size_t) + sizeof(OutputWish) +
+                                    sizeof(std::string_view)));
+}
+
 TEST_P(BindingTest, ErrorsNameTensorAndField) {
   const auto two = [&] {
     return Message().Add("in0", {1}, float_).Add("in1", {1}, float_);
@@ -170,6 +241,7 @@ TEST_P(BindingTest, ErrorsOfTheWorkGetTheRequestsField) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, BindingTest, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Devices, ManyTensors, ::testing::Values("cpu"));
 
 }  // namespace
 }  // namespace weir
