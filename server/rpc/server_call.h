@@ -31,7 +31,9 @@ class ServerCall {
   ServerCall(const ServerCall&) = delete;
   ServerCall& operator=(const ServerCall&) = delete;
 
-  // The request message where it was received; valid until Reply or Fail.
+  // The request message where it was received; valid until Reply or Fail. Of a
+  // method that streams its replies it goes, with the arena, when the handler
+  // has returned.
   const ByteView& request() const { return request_; }
   // It came compressed: it may be a thousand times what its caller sent.
   bool inflated() const { return inflated_; }
@@ -56,7 +58,7 @@ class ServerCall {
   // Whoever asked to be told is not told any more.
   void ForgetCancel() { on_cancel_ = nullptr; }
 
-  // Memory that lives until Reply or Fail.
+  // Memory that lives as long as the request.
   CallArena& arena() { return arena_; }
 
   // Memory that the handler takes beside the arena, in proportion to what the

@@ -401,7 +401,9 @@ absl::Status UnaryCall::ViewMessage() {
 void UnaryCall::RunHandler() {
   if (absl::Status seen = ViewMessage(); !seen.ok()) return Fail(seen);
   method().handler(*this);
-  if (!answered_) WatchForClose();
+  if (answered_) return;
+  if (method().streams) ForgetRequest();
+  WatchForClose();
 }
 
 void UnaryCall::WatchForClose() {
@@ -601,7 +603,7 @@ void UnaryCall::Leave() {
   if (events_ == 0) End();
 }
 
-// Nobody reads it any more, while the reply may stay for long.
+// Nobody reads it any more, while the reply, or a stream, may stay for long.
 void UnaryCall::ForgetRequest() {
   request_ = ByteView();
   message_.Drop();

@@ -1336,6 +1336,34 @@ TEST_F(CallBoundsTest, WhetherAMessageWasCompressedIsTold) {
   EXPECT_EQ(inflated, 1);
 }
 
+// It may last for days.
+TEST_F(CallBoundsTest, AStreamKeepsNoRequest) {
+  std::atomic<size_t> read{0};
+  std::atomic<size_t> kept{0};
+  MethodTable table;
+  table.AddStream("inference.GRPCInferenceService", "ModelInfer",
+                  Traffic::kRare, [&](ServerCall& call) {
+                    read += call.request().size();
+                    call.Resume(
+                        [](ServerCall& resumed, void* at) {
+                          *static_cast<std::atomic<size_t>*>(at) +=
+                              resumed.request().size();
+                          resumed.Fail(absl::CancelledError("the end"));
+                        },
+                        &kept);
+                  });
+  auto transport = Transport::Start(Options(), table);
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  InferStub stub(Connect((*transport)->addresses()[0]));
+  const std::string id(1000, 'z');
+  for (const auto algorithm : {GRPC_COMPRESS_NONE, GRPC_COMPRESS_GZIP}) {
+    const grpc::Status status = InferCompressed(stub, id, algorithm);
+    EXPECT_EQ(status.error_message(), "the end");
+  }
+  EXPECT_GT(read, 2 * id.size());
+  EXPECT_EQ(kept, 0u);
+}
+
 // Each look at it takes a second.
 Nanos SlowTime() { return test_time += 1'000'000'000; }
 
