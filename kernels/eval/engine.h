@@ -80,7 +80,7 @@ class WEIR_EXPORT Engine {
   size_t max_lane_launches() const;
   // Where memory is taken and given back if that may take long
   // (Device::quick_bytes).
-  Executor& allocator() { return *allocator_; }
+  ThreadExecutor& allocator() { return *allocator_; }
   // Where programs of this engine's device and their plans end, whoever made
   // them.
   const std::shared_ptr<ReclaimQueue>& reclaim() const {

@@ -55,9 +55,27 @@ ThreadExecutor::~ThreadExecutor() {
 }
 
 void ThreadExecutor::Post(Task task) {
+  TaskId unused = 0;
+  Post(std::move(task), &unused);
+}
+
+void ThreadExecutor::Post(Task task, TaskId* id) {
   MutexLock lock(&mu_);
-  tasks_.push_back(std::move(task));
+  *id = ++last_;
+  tasks_.emplace_hint(tasks_.end(), last_, std::move(task));
   posted_.NotifyOne();
+}
+
+bool ThreadExecutor::Remove(TaskId id) {
+  std::map<TaskId, Task>::node_type removed;  // goes without the lock
+  MutexLock lock(&mu_);
+  removed = tasks_.extract(id);
+  return !removed.empty();
+}
+
+size_t ThreadExecutor::waiting() const {
+  MutexLock lock(&mu_);
+  return tasks_.size();
 }
 
 void ThreadExecutor::Run(ThreadRole role) {
@@ -68,11 +86,10 @@ void ThreadExecutor::Run(ThreadRole role) {
       posted_.Wait(&mu_);
       continue;
     }
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
+    auto first = tasks_.extract(tasks_.begin());
     mu_.Unlock();
-    task();
-    task = nullptr;
+    first.mapped()();
+    first = {};
     mu_.Lock();
   }
   mu_.Unlock();

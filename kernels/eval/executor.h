@@ -4,7 +4,10 @@
 // the engine's is free).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 
 #include "absl/functional/any_invocable.h"
@@ -56,18 +59,31 @@ class WEIR_EXPORT Strand final : public Executor,
 // One thread of its own.
 class WEIR_EXPORT ThreadExecutor final : public Executor {
  public:
+  using TaskId = uint64_t;  // 0 is never a task
+
   // `name` as Thread has it.
   ThreadExecutor(const char* name, ThreadRole role);
   ~ThreadExecutor() override;  // runs what was posted, then stops
   void Post(Task task) override;
+  // The same of a task that Remove may call off. `*id` is written before it
+  // may begin.
+  void Post(Task task, TaskId* id);
+
+  // Nobody wants the task any more. True: it will not run, and what it held is
+  // gone. False if it has begun, or there is no such task.
+  bool Remove(TaskId id);
+
+  // Tasks that have not begun.
+  size_t waiting() const;
 
  private:
   void Run(ThreadRole role);
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar posted_;
   bool stopping_ WEIR_GUARDED_BY(mu_) = false;
-  std::deque<Task> tasks_ WEIR_GUARDED_BY(mu_);
+  TaskId last_ WEIR_GUARDED_BY(mu_) = 0;
+  std::map<TaskId, Task> tasks_ WEIR_GUARDED_BY(mu_);  // as they were posted
   Thread thread_;
 };
 

@@ -85,6 +85,7 @@ void Work::Reset() {
   number_ = 0;
   point_wait_ = 0;
   lane_wait_ = 0;
+  memory_wait_ = 0;
   longest_in_line_ = kNoDeadline;
   launches_ = 0;
   pace_launches_ = 0;

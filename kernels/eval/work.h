@@ -207,7 +207,8 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   // What waits for this work may wait for `at`, its place on a stream.
   void BackPoints(const Point& at) const;
   Nanos WaitDeadline() const;
-  // Calls off the wait that it is in, and gives up its claim to the lane.
+  // Calls off the wait that it is in, and gives up its claim to the lane:
+  // nothing of it stays where it stood in line.
   void CallOff();
 
   // -- StreamTask: on the stream.
@@ -260,11 +261,12 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   std::shared_ptr<Timeline> deferred_end_;
   JoinedWork* joined_ = nullptr;  // of whose graph this is the work
   Stage stage_ = Stage::kIdle;
-  LaneClaim claim_;                      // while kLeased or kPreparing
-  uint64_t point_wait_ = 0;              // in the dispatcher
-  Nanos longest_in_line_ = kNoDeadline;  // while it is
-  uint64_t lane_wait_ = 0;               // in the stream pool
-  size_t launches_ = 0;                  // in the driver's queue, once launched
+  LaneClaim claim_;                         // while kLeased or kPreparing
+  uint64_t point_wait_ = 0;                 // in the dispatcher
+  Nanos longest_in_line_ = kNoDeadline;     // while it is
+  uint64_t lane_wait_ = 0;                  // in the stream pool
+  ThreadExecutor::TaskId memory_wait_ = 0;  // in the allocator's line
+  size_t launches_ = 0;       // in the driver's queue, once launched
   size_t pace_launches_ = 0;  // ProgramRun's; 0: its thread may not wait
   bool waits_apart_ = false;  // its stream, for another one
   uint64_t number_ = 0;

@@ -100,12 +100,16 @@ void Work::CallOff() {
   if (const uint64_t wait = std::exchange(lane_wait_, 0); wait != 0) {
     context->engine().streams().CancelWait(wait);
   }
+  if (const auto wait = std::exchange(memory_wait_, 0); wait != 0) {
+    context->engine().allocator().Remove(wait);
+  }
   claim_.Reset();
 }
 
 QueueItem::Step Work::Next() {
   point_wait_ = 0;
   lane_wait_ = 0;
+  memory_wait_ = 0;
   switch (stage_) {
     case Stage::kNeedsPlan:
       return WaitForProducers();
@@ -414,8 +418,9 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
     if (queue->Take(wait)) Prepare(lane, grow);
   };
   if (grow) {
-    engine.allocator().Post(std::move(prepare));
+    engine.allocator().Post(std::move(prepare), &memory_wait_);
   } else {
+    // There is a thread for each lane: nothing stays in line there.
     engine.launcher().Post(std::move(prepare));
   }
   return Step::kWait;

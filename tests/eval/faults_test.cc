@@ -27,6 +27,7 @@ class Faults : public ::testing::Test {
     options.pinned_bytes = size_t{1} << 20;
     options.tensor_bytes = size_t{1} << 20;
     options.max_wait = max_wait;
+    options.pinned_ttl = absl::Hours(1);
     auto engine = Engine::Create(std::move(device), registry_.get(), options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
@@ -152,6 +153,32 @@ TEST_F(Faults, AWorkThatStandsInLineForMemoryEndsWhenNobodyWantsIt) {
   EXPECT_EQ(busy.Done(), absl::OkStatus());
   EXPECT_TRUE(testing::Eventually(
       [&] { return engine_->streams().stats().leased == 0; }));
+}
+
+// The next one takes its lane, and stands there in its place.
+TEST_F(Faults, WorksThatNobodyWantsLeaveNothingInTheLineForMemory) {
+  device_->set_allocation_waits();
+  WatchedWork busy;
+  auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
+  SubmitLarge(busy);
+  hold.WaitUntilHeld();
+  const ThreadExecutor& line = engine_->allocator();
+  for (int i = 0; i < 20 && !HasFailure(); ++i) {
+    WatchedWork cancelled;
+    SubmitLarge(cancelled);
+    EXPECT_TRUE(testing::Eventually([&] { return line.waiting() == 1; })) << i;
+    cancelled.work->Cancel();
+    EXPECT_EQ(cancelled.Done().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(line.waiting(), 0u) << i;
+  }
+  WatchedWork late;
+  late.request().deadline = NowNanos() + 20'000'000;
+  SubmitLarge(late);
+  EXPECT_EQ(late.Done().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(line.waiting(), 0u);
+  EXPECT_FALSE(busy.work->done());
+  hold.Release();
+  EXPECT_EQ(busy.Done(), absl::OkStatus());
 }
 
 class ShortWaits : public Faults {
