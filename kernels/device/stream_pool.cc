@@ -253,8 +253,8 @@ void StreamPool::State::TakeBack(Lane* lane, bool leased) {
       if (leased) lanes_.Change(/*leased=*/-1, /*idle=*/0);
       ++draining_;
       examine = true;
-      if (!lost && options_.run_slow != nullptr) {
-        options_.run_slow(
+      if (!lost && options_.run_making != nullptr) {
+        options_.run_making(
             [self = shared_from_this(), lane] { self->Examine(lane); });
         return;
       }

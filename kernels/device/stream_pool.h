@@ -66,11 +66,12 @@ struct StreamPoolOptions {
   const char* max_name = "max";
   const char* max_waiters_name = "max_waiters";
   const char* max_arena_bytes_name = "max_arena_bytes";
-  // Where lanes are made for those who wait; and where they are examined after
-  // a failure, and lanes and arenas that stayed idle are given back. All of it
-  // may wait for the device. Each runs what it is given, not at once; is there
-  // until the pool has stopped. Null: the threads of whoever acquires a lane;
-  // those of the timers and of whoever returns one.
+  // Where lanes are made for those who wait, and examined after a failure:
+  // while all are there or being made, nothing stands before that. And where
+  // lanes that are not well are given back, and what stayed idle. All of it may
+  // wait for the device. Each runs what it is given, not at once; the first is
+  // there as long as the pool, the second until it has stopped. Null: the
+  // threads of whoever acquires or returns a lane; those, and the timers'.
   std::function<void(absl::AnyInvocable<void()>)> run_making;
   std::function<void(absl::AnyInvocable<void()>)> run_slow;
 };

@@ -74,19 +74,27 @@ void StreamPool::State::CreateForWaiters() {
 // Asks the device whether a lane that drains may be used again. May take long.
 void StreamPool::State::Examine(Lane* lane) {
   const bool usable = Usable(*lane);
+  const bool lost = device_->health().poisoned();
+  bool destroy = false;
   {
     MutexLock lock(&mu_);
     --draining_;
     changed_.NotifyAll();
-    if (usable) {
+    // As TakeBack does: there may be no run_slow any more.
+    if (usable || (stopping_ && !lost)) {
       lanes_.Change(/*leased=*/0, /*idle=*/1);
       PutBack(lane);
     } else {
       ++retired_;
       SetRemovable();
+      destroy = lost || options_.run_slow == nullptr;
+      if (!destroy) {
+        options_.run_slow(
+            [self = shared_from_this(), lane] { self->Destroy({lane}); });
+      }
     }
   }
-  if (!usable) Destroy({lane});
+  if (destroy) Destroy({lane});
   Serve();
 }
 

@@ -101,7 +101,8 @@ class WEIR_EXPORT Engine {
   Reclaimer reclaimer_;
   TimerQueue timers_;
   std::unique_ptr<ThreadExecutor> allocator_;
-  // Beside the allocator, which a large piece of memory may keep for long.
+  // Makes and examines lanes, beside the allocator, which a large piece of
+  // memory may keep for long.
   std::unique_ptr<ThreadExecutor> lane_maker_;
   std::unique_ptr<Dispatcher> dispatcher_;
   std::unique_ptr<StreamPool> streams_;

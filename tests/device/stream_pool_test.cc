@@ -473,7 +473,7 @@ TEST_F(StreamPoolTest, NothingIsExaminedOnceThePoolStops) {
   SlowTasks slow;
   StreamPoolOptions options;
   options.max = 1;
-  options.run_slow = slow.run();
+  options.run_making = slow.run();
   auto pool = Make(options);
   auto lease = *pool->TryAcquire();
   lease.MarkSuspect();
@@ -863,12 +863,14 @@ TEST_F(StreamPoolTest, WhatIsIdleForAShorterTimeStays) {
   }
 }
 
-// A device that is asked may first end what runs on it.
+// A device that is asked may first end what runs on it. To free what a lane had
+// may take longer, and holds up no other lane that is asked about or made.
 TEST_F(StreamPoolTest, ASuspectLaneIsCheckedWhereThatMayTakeLong) {
   for (const bool ill : {false, true}) {
-    SlowTasks slow;
+    SlowTasks making, slow;
     StreamPoolOptions options;
     options.max = 1;
+    options.run_making = making.run();
     options.run_slow = slow.run();
     auto pool = Make(options);
     const uint64_t checks = device_.calls(DeviceCall::kCheck);
@@ -882,12 +884,47 @@ TEST_F(StreamPoolTest, ASuspectLaneIsCheckedWhereThatMayTakeLong) {
     Grant next;
     pool->Acquire(kNoDeadline, next.callback());
     EXPECT_FALSE(next.result.has_value());
-    slow.RunFirst();
+    if (slow.waiting() > 0) {
+      slow.RunFirst();
+      FAIL() << "what is given back there may take longer";
+    }
+    making.RunFirst();
+    EXPECT_EQ(slow.waiting(), ill ? 1u : 0u);
+    if (ill) {
+      EXPECT_EQ(pool->stats().retired, 1u);
+      EXPECT_EQ(pool->stats().destroyed_total, 0u);
+      CheckEquation(pool->stats());
+      slow.RunFirst();
+      making.RunFirst();  // there is room for a new one
+    }
+    EXPECT_EQ(making.waiting() + slow.waiting(), 0u);
     ASSERT_TRUE(next.result.has_value());
     EXPECT_TRUE(next.result->ok());
     EXPECT_EQ(pool->stats().destroyed_total, ill ? 1u : 0u);
     next.result.reset();
     CheckEquation(pool->stats());
+  }
+}
+
+// Once the pool has stopped, what gives lanes back may be gone.
+TEST_F(StreamPoolTest, ALaneThatIsExaminedAsThePoolStopsEndsWithIt) {
+  SlowTasks making, slow;
+  StreamPoolOptions options;
+  options.max = 1;
+  options.run_making = making.run();
+  options.run_slow = slow.run();
+  auto pool = Make(options);
+  device_.Fail(DeviceCall::kCheck, absl::InternalError("ill"));
+  auto lease = *pool->TryAcquire();
+  lease.MarkSuspect();
+  lease.Reset();
+  pool->Stop();
+  making.RunFirst();
+  EXPECT_EQ(pool->stats().idle, 1u);
+  CheckEquation(pool->stats());
+  if (slow.waiting() > 0) {
+    slow.RunFirst();
+    FAIL() << "nobody would run that";
   }
 }
 

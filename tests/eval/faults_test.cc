@@ -181,6 +181,25 @@ TEST_F(Faults, WorksThatNobodyWantsLeaveNothingInTheLineForMemory) {
   EXPECT_EQ(busy.Done(), absl::OkStatus());
 }
 
+// A work whose data fail it leaves a lane that is checked before the next one
+// has it; what has the allocator may have it for long.
+TEST_F(Faults, LanesOfFailedWorksAreNotKeptByMemoryThatTakesLong) {
+  device_->set_allocation_waits();
+  WatchedWork busy, watched;
+  ASSERT_TRUE(RunOne(watched).ok());  // leaves its memory to the next
+  auto& hold = device_->HoldCall(DeviceCall::kAllocatePinned);
+  SubmitLarge(busy);
+  hold.WaitUntilHeld();
+  device_->Fail(DeviceCall::kLaunch, absl::InternalError("launch failed"));
+  EXPECT_EQ(RunOne(watched).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(RunOne(watched), absl::OkStatus());
+  EXPECT_GE(device_->calls(DeviceCall::kCheck), 1u);
+  EXPECT_EQ(engine_->streams().stats().created_total, 2u);
+  EXPECT_FALSE(busy.work->done());
+  hold.Release();
+  EXPECT_EQ(busy.Done(), absl::OkStatus());
+}
+
 class ShortWaits : public Faults {
  protected:
   ShortWaits() : Faults(absl::Milliseconds(500)) {}
