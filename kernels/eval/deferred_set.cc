@@ -108,7 +108,10 @@ DeferredSet::Works DeferredSet::Take(size_t count) {
   Works taken(std::make_move_iterator(works_.begin()),
               std::make_move_iterator(end));
   works_.erase(works_.begin(), end);
-  if (works_.empty()) timer_.Stop();
+  if (works_.empty()) {
+    timer_.Stop();
+    posted_ = false;  // from here on that may be dropped
+  }
   return taken;
 }
 

@@ -1,7 +1,7 @@
 // Where continuations run. Completion threads only post here: launching,
 // copying into staging and writing replies happen on the thread behind the
 // executor (the I/O thread of a call in the server, else whichever thread of
-// the engine's is free).
+// the engine's is free); large launches and copies on Engine::launcher.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace weir {
 
 // Thread-safe. Tasks of one executor run in order, one at a time; Post runs
 // none itself: whoever posts may hold locks that a task takes. An executor of
-// contexts may drop what it is given while none of their works is unfinished:
-// such a task has nothing to move on.
+// contexts may drop what it has been given while none of their works is
+// unfinished, or deferred: such a task has nothing to move on.
 class WEIR_EXPORT Executor {
  public:
   using Task = absl::AnyInvocable<void()>;

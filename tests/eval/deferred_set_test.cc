@@ -105,6 +105,21 @@ TEST_F(DeferredSetTest, WhatIsTakenOutIsNotGivenUp) {
   EXPECT_THAT(given_up_, IsEmpty());
 }
 
+// As an executor may once no work is left.
+TEST_F(DeferredSetTest, WhatTheExecutorDroppedKeepsNothingFromBeingGivenUp) {
+  const auto taken = Add();
+  CancelAndSweep(taken);
+  EXPECT_THAT(set_->TakeAll(), ElementsAre(taken));
+  executor_.DropAll();
+  const auto cancelled = Add(), stays = Add();
+  CancelAndSweep(cancelled);
+  const auto late = Add(NowNanos());
+  EXPECT_EQ(executor_.RunAll(), 1u);
+  EXPECT_THAT(given_up_, ElementsAre(Pair(cancelled.get(), kCancelled),
+                                     Pair(late.get(), kDeadlineExceeded)));
+  EXPECT_THAT(set_->TakeAll(), ElementsAre(stays));
+}
+
 // One that is being ended may ask the set.
 TEST_F(DeferredSetTest, GivesUpUnderNoLock) {
   std::vector<size_t> sizes;

@@ -31,6 +31,12 @@ class HandExecutor final : public Executor {
       task();
     }
   }
+  // Without running it.
+  void DropAll() {
+    std::deque<Task> dropped;  // goes without the lock
+    MutexLock lock(&mu_);
+    dropped.swap(tasks_);
+  }
   Event posted;
 
  private:
