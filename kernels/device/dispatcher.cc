@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/atomic.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/holders.h"
 #include "kernels/base/mutex.h"
@@ -38,6 +39,7 @@ class Dispatcher::Parked : public std::enable_shared_from_this<Parked> {
       : state_(std::move(state)),
         remaining_(points + 1),  // one is Start's own
         ready_(std::move(ready)) {}
+  ~Parked();
 
   // False if too many are parked.
   bool Register();
@@ -76,11 +78,19 @@ struct Dispatcher::State {
   uint64_t next_id WEIR_GUARDED_BY(mu) = 1;
   std::unordered_map<uint64_t, std::shared_ptr<Parked>> parked
       WEIR_GUARDED_BY(mu);
+  // Those, and what is over and held by a timeline yet: a wait for a launch
+  // that is under way cannot be taken back (Timeline::CancelWait).
+  Atomic<size_t> held{0};
 };
+
+Dispatcher::Parked::~Parked() {
+  if (id_ != 0) state_->held.fetch_sub(1);
+}
 
 bool Dispatcher::Parked::Register() {
   MutexLock lock(&state_->mu);
-  if (state_->parked.size() >= state_->max_parked) return false;
+  if (state_->held.load() >= state_->max_parked) return false;
+  state_->held.fetch_add(1);
   id_ = state_->next_id++;
   state_->parked.emplace(id_, shared_from_this());
   return true;

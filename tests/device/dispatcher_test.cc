@@ -181,6 +181,34 @@ TEST_F(DispatcherTest, ACancelledWaitLeavesItsPlaceAtOnce) {
   EXPECT_EQ(over, absl::OkStatus());
 }
 
+// Whoever cancels it and comes again would leave more each time.
+TEST_F(DispatcherTest, AWaitForALaunchUnderWayCountsUntilThat) {
+  auto device = MakeCpuDevice({});
+  ASSERT_NE(device, nullptr);
+  auto stream = std::make_shared<Timeline>("stream", device.get());
+  const auto park = [&](uint64_t value) {
+    std::optional<absl::Status> result;
+    dispatcher_.CancelWait(dispatcher_.WhenReady(
+        {Point{a_, value}}, device.get(), kNoDeadline, Into(&result)));
+    return result.value_or(absl::UnknownError("it waits")).code();
+  };
+  std::optional<absl::Status> first;
+  const uint64_t wait = dispatcher_.WhenReady({Point{a_, 1}}, device.get(),
+                                              kNoDeadline, Into(&first));
+  a_->Back(1, {stream, 1});
+  dispatcher_.CancelWait(wait);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(dispatcher_.parked(), 0u);
+  EXPECT_EQ(park(1), absl::StatusCode::kCancelled);
+  EXPECT_EQ(stream->waits(), 2u);
+  EXPECT_EQ(park(1), absl::StatusCode::kResourceExhausted);
+  stream->SetLaunched(1);
+  EXPECT_EQ(stream->waits(), 0u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(park(2), absl::StatusCode::kCancelled);
+  }
+}
+
 TEST_F(DispatcherTest, CancelAllEndsEveryWait) {
   std::optional<absl::Status> first, second;
   dispatcher_.WhenReady({Point{a_, 1}}, nullptr, kNoDeadline, Into(&first));
