@@ -83,11 +83,11 @@ void Engine::TrimLater() {
   timers_.Add(NowNanos() + ttl, [this] {
     TrimOne(Trimmed::kPinned, allocator_.get(),
             NowNanos() - absl::ToInt64Nanoseconds(options_.device_ttl));
-    TrimLater();
   });
 }
 
-// A piece at a time: whoever needs memory meanwhile does not wait for all.
+// A piece at a time: whoever needs memory meanwhile does not wait for all. And
+// one piece in line: the driver may keep the allocator for long.
 void Engine::TrimOne(Trimmed what, Executor* allocator, Nanos before) {
   allocator->Post([this, what, allocator, before] {
     const bool freed = what == Trimmed::kPinned
@@ -97,6 +97,8 @@ void Engine::TrimOne(Trimmed what, Executor* allocator, Nanos before) {
       TrimOne(what, allocator, before);
     } else if (what == Trimmed::kPinned) {
       TrimOne(Trimmed::kDevice, allocator, before);
+    } else {
+      TrimLater();
     }
   });
 }

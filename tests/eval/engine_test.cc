@@ -162,6 +162,37 @@ TEST(EngineTest, WhoeverNeedsTheAllocatorComesBetweenPieces) {
   EXPECT_TRUE(device->came_between);
 }
 
+// Keeps the allocator once it is asked for a piece.
+class BusyDevice final : public testing::FarDevice {
+ public:
+  bool TrimOne(Nanos) override {
+    asked.Set();
+    answer.Wait();
+    return false;
+  }
+  Event asked, answer;
+};
+
+TEST(EngineTest, OnePieceAtMostStandsInLineToBeGivenBack) {
+  const auto registry = MakeOpRegistry({});
+  auto owned = std::make_unique<BusyDevice>();
+  BusyDevice* const device = owned.get();
+  EngineOptions options;
+  options.pinned_ttl = absl::Milliseconds(1);
+  const auto engine = Engine::Create(std::move(owned), registry.get(), options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  device->asked.Wait();
+  // Time enough for many.
+  for (int i = 0; i < 20; ++i) {
+    Event passed;
+    (*engine)->timers().Add(NowNanos() + 2'000'000, [&] { passed.Set(); });
+    passed.Wait();
+  }
+  EXPECT_LE((*engine)->allocator().waiting(), 1u);
+  device->answer.Set();
+  device->asked.Wait(2);  // it goes on
+}
+
 // Each by a task of its own.
 TEST(EngineTest, ADeviceGivesBackWhatItKeepsPieceByPiece) {
   const auto registry = MakeOpRegistry({});
