@@ -74,11 +74,6 @@ void CompletionMonitor::Watch(const std::shared_ptr<MonitoredStream>& stream) {
   if (asleep_) work_.NotifyOne();
 }
 
-void CompletionMonitor::FailAll(const absl::Status& cause) {
-  // The thread looks at the health in every round while anything is in flight.
-  health_->Poison(cause);
-}
-
 void CompletionMonitor::Stop() {
   {
     MutexLock lock(&mu_);

@@ -107,7 +107,8 @@ class WEIR_EXPORT CompletionMonitor {
   };
 
   // `health` outlives the monitor, which tells it of stalls. A failed query
-  // poisons it.
+  // poisons it. Once it is poisoned, by whomever, everything in flight that has
+  // no record fails, on the monitor's thread.
   CompletionMonitor(DeviceHealth* health, Options options);
   ~CompletionMonitor();
   CompletionMonitor(const CompletionMonitor&) = delete;
@@ -123,10 +124,6 @@ class WEIR_EXPORT CompletionMonitor {
   // was issued, or waits no more. Until it is pushed; by the launching thread.
   void SetLaunchWaits(const std::shared_ptr<MonitoredStream>& stream,
                       StreamTask* task, bool waits);
-
-  // The device is lost: poisons the health, and everything in flight that has
-  // no record fails. Returns at once; the monitor's thread does it.
-  void FailAll(const absl::Status& cause);
 
   // Completes what is in flight first; on a poisoned device fails it. Waits for
   // the driver if it is being asked.

@@ -175,7 +175,7 @@ TEST(CompletionMonitorTest, AWorkIsSettledAfterWhatItDependsOn) {
     if (lost) {
       // The record that came before the loss counts for all of them.
       streams[2].Finish(1);
-      monitor.FailAll(absl::UnavailableError("lost"));
+      health.Poison(absl::UnavailableError("lost"));
     } else {
       asked.Wait();
       EXPECT_FALSE(tasks[0].finished());
@@ -336,7 +336,7 @@ TEST(CompletionMonitorTest, ARecordBeforeTheFaultCountsAsDone) {
   stream.Launch(monitor, &done);
   stream.Launch(monitor, &lost);
   stream.Finish(1);
-  monitor.FailAll(absl::InternalError("fell off the bus"));
+  health.Poison(absl::InternalError("fell off the bus"));
   open.Set();
   EXPECT_TRUE(done.Wait().status.ok());
   EXPECT_EQ(Reason(lost.Wait().status), "DEVICE_POISONED");
@@ -347,7 +347,7 @@ TEST(CompletionMonitorTest, WorkPushedToALostDeviceFails) {
   FakeStream stream;
   TestTask task;
   CompletionMonitor monitor(&health, Patient());
-  monitor.FailAll(absl::InternalError("lost"));
+  health.Poison(absl::InternalError("lost"));
   stream.Launch(monitor, &task);
   EXPECT_EQ(Reason(task.Wait().status), "DEVICE_POISONED");
 }
@@ -370,7 +370,7 @@ TEST(CompletionMonitorTest, StopOnALostDeviceFailsWhatIsInFlight) {
   TestTask task;
   CompletionMonitor monitor(&health, Patient());
   stream.Launch(monitor, &task);
-  monitor.FailAll(absl::InternalError("lost"));
+  health.Poison(absl::InternalError("lost"));
   monitor.Stop();
   EXPECT_EQ(task.completions(), 1u);
   EXPECT_FALSE(task.Wait().status.ok());
@@ -801,7 +801,7 @@ TEST(CompletionMonitorTest, WhatRanWhenTheDeviceWasLostIsNamed) {
   a.Launch(monitor, &behind);
   b.Launch(monitor, &other);
   a.Finish(1);
-  monitor.FailAll(absl::UnavailableError("CUDA error 719"));
+  health.Poison(absl::UnavailableError("CUDA error 719"));
   open.Set();
   EXPECT_TRUE(done.Wait().status.ok());
   for (TestTask* task : {&first, &behind, &other}) {

@@ -260,10 +260,7 @@ absl::StatusOr<CudaDevice*> CudaDevice::From(Device& device) {
 
 absl::Status CudaDevice::Activate() { return MakeCurrent(info_.ordinal); }
 
-void CudaDevice::Lose(const absl::Status& cause) {
-  health_.Poison(cause);
-  monitor_->FailAll(health_.status());
-}
+void CudaDevice::Lose(const absl::Status& cause) { health_.Poison(cause); }
 
 absl::Status CudaDevice::Report(const absl::Status& status) {
   if (!IsDeviceFault(status)) return status;
