@@ -71,8 +71,8 @@ class WEIR_EXPORT Engine {
   // For what keeps a thread on the way to a stream: launches of works with so
   // many that they wait for room in the driver's queue, of those that decode
   // pictures on the host, and of plans for the first time, where libraries may
-  // load their kernels; copies of large inputs. There is a thread for each
-  // lane.
+  // load their kernels; copies of large inputs. Threads are made as they are
+  // needed, as many as lanes at most.
   TaskThreads& launcher() { return *launcher_; }
   // Launches of one lane that are not done, unless one work alone has more: all
   // lanes together leave room in the driver's queues, so that nobody who

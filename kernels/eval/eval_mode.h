@@ -9,7 +9,7 @@
 namespace weir {
 
 enum class EvalMode : uint8_t {
-  kDeferred = 1,  // returns when cheap checks are done
+  kDeferred = 1,  // returns when there is room; the rest at its use
   kEager = 2,     // validated and queued in the context's order (the default)
   kSyncCpu = 3,   // host work and launches are done
   kSyncFull = 4,  // this work's completion was seen

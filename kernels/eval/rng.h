@@ -1,5 +1,6 @@
 // A context's random state: a seed and a position that grows by one with every
-// evaluation that draws numbers. Plain value; exported and imported as it is.
+// evaluation that draws numbers and brings no seed of its own. Plain value;
+// exported and imported as it is.
 #pragma once
 
 #include <cstdint>

@@ -420,7 +420,7 @@ QueueItem::Step Work::PrepareApart(Lane* lane, bool grow) {
   if (grow) {
     engine.allocator().Post(std::move(prepare), &memory_wait_);
   } else {
-    // There is a thread for each lane: nothing stays in line there.
+    // As many run there as there are lanes: nothing stays in line.
     engine.launcher().Post(std::move(prepare));
   }
   return Step::kWait;

@@ -101,7 +101,7 @@ class WEIR_EXPORT Program {
   // What an evaluation of inputs with these shapes does, as far as it can be
   // told without their elements. An empty shape or an unknown dim leaves what
   // is declared. INVALID_ARGUMENT and RESOURCE_EXHAUSTED as MakePlan, as far as
-  // shapes are known. Microseconds.
+  // shapes are known. Its time grows with outline_work().
   absl::StatusOr<ProgramOutline> Outline(
       absl::Span<const SymbolicShape> inputs) const;
 
@@ -121,11 +121,11 @@ class WEIR_EXPORT Program {
   std::shared_ptr<const Plan> FindPlan(
       absl::Span<const HostTensor> inputs) const;
 
-  // Makes and caches it: microseconds on the CPU, a kernel compilation at
-  // worst, once the program's room lets it (ProgramRoom::Admit), which may be
-  // later. What must go for it goes afterwards. INVALID_ARGUMENT for a type,
-  // rank or shape that does not fit the declaration (naming the input, with
-  // field "inputs[i]") or that some node refuses (naming the node).
+  // Makes and caches it: microseconds for each node on the CPU, a kernel
+  // compilation at worst, once the program's room lets it (ProgramRoom::Admit),
+  // which may be later. What must go for it goes afterwards. INVALID_ARGUMENT
+  // for a type, rank or shape that does not fit the declaration (naming the
+  // input, with field "inputs[i]") or that some node refuses (naming the node).
   // RESOURCE_EXHAUSTED, before anything is planned: reason EVALUATION_TOO_LARGE
   // beyond ProgramOptions::evaluation, or for inputs of which there is more
   // than kMaxDigestParts to read; PROGRAM_MEMORY_EXHAUSTED while what is in use

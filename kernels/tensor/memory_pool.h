@@ -27,7 +27,7 @@ class WEIR_EXPORT MemoryPool {
   MemoryPool(Device* device, size_t budget_bytes);
   ~MemoryPool();  // REQUIRES: no storage is left
 
-  // `owner` names who may see old contents (a space). Of foreign memory the
+  // `owner` names who may see old contents (a context). Of foreign memory the
   // caller overwrites all that the tensor has, or zeroes it on its stream,
   // before anybody reads. A run overwrites the whole of its outputs, and those
   // of one that failed nobody reads.

@@ -1,9 +1,10 @@
 // The worker threads of a CPU device. Each runs one job at a time: a strand's
-// next work, or its share of a wide loop. At most `size` of them run at any
-// time; one that waits for other work gives its place to another, so that
-// waits among works never use up the pool. A thread that took part in a wide
-// loop looks for the next one for a moment before it sleeps: the steps of a
-// program follow each other faster than a sleeper wakes. Thread-safe.
+// next work, or its share of a wide loop. `size` of them run at a time;
+// one that waits for other work gives its place to another, so that waits among
+// works never use up the pool, and runs beside it when its wait is over. A
+// thread that took part in a wide loop looks for the next one for a moment
+// before it sleeps: the steps of a program follow each other faster than a
+// sleeper wakes. Thread-safe.
 #pragma once
 
 #include <array>

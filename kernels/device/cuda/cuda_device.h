@@ -2,8 +2,9 @@
 // completion records, the monitor, the cache of compiled kernels, and NVIDIA's
 // libraries, each opened when a program first needs it. Thread-safe.
 //
-// Once the device is lost nothing of it is given back to the driver: every call
-// would fail, some of them slowly, and the process is about to end.
+// Once the device is lost none of its streams, memory and modules is given back
+// to the driver: every call would fail, some of them slowly, and the process is
+// about to end.
 #pragma once
 
 #include <cuda_runtime_api.h>
