@@ -210,7 +210,7 @@ TEST(CompletionMonitorTest, AFaultThatIsNotSettledIsLostWithTheDevice) {
                        static_cast<uint64_t>(FaultCode::kIndexOutOfRange));
   asked.Wait();
   EXPECT_FALSE(bad.finished());
-  monitor.FailAll(absl::InternalError("fell off the bus"));
+  health.Poison(absl::InternalError("fell off the bus"));
   EXPECT_EQ(Reason(bad.Wait().status), "DEVICE_POISONED");
   EXPECT_EQ(Reason(bad.Wait().outcome), "DEVICE_POISONED");
   EXPECT_EQ(bad.Wait().fault, FaultCode::kNone);
