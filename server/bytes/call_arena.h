@@ -52,9 +52,12 @@ class CallArena final : public std::pmr::memory_resource {
     return std::span<T>(static_cast<T*>(*room), count);
   }
   absl::StatusOr<void*> TryAllocate(size_t bytes, size_t alignment);
-  // For memory beside the arena that its payer is to know of too.
+  // For memory beside the arena that its payer is to know of too. A little of
+  // it counts with what a call has counted with from the beginning.
+  static constexpr size_t kLittleBytes = size_t{1} << 10;
   absl::Status Charge(size_t bytes) const {
-    return charge_ == nullptr ? absl::OkStatus() : charge_(payer_, bytes);
+    return charge_ == nullptr || bytes <= kLittleBytes ? absl::OkStatus()
+                                                       : charge_(payer_, bytes);
   }
 
   // What was refused first, whether or not it was taken nevertheless: memory

@@ -54,9 +54,9 @@ inline std::string PeerName(const sockaddr_storage& from) {
   return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(ipv6.sin6_port));
 }
 
-// PeerKey of gRPC's name of a peer: "ipv4:192.0.2.1:443",
-// "ipv6:%5B2001:db8::1%5D:443", "unix:".
-inline std::string PeerKey(std::string_view peer) {
+// The address in gRPC's name of a peer: "ipv4:192.0.2.1:443",
+// "ipv6:%5B2001:db8::1%5D:443"; of no family for others ("unix:").
+inline sockaddr_storage ParsePeer(std::string_view peer) {
   constexpr std::string_view kIpv4 = "ipv4:";
   constexpr std::string_view kIpv6 = "ipv6:";
   sockaddr_storage from = {};
@@ -79,15 +79,29 @@ inline std::string PeerKey(std::string_view peer) {
       from.ss_family = AF_INET6;
     }
   }
-  return PeerKey(from);
+  return from;
 }
 
-// The same for one connection by whatever name: its peer's key and its port.
-// Those of unix sockets have one.
+// Of that name.
+inline std::string PeerKey(std::string_view peer) {
+  return PeerKey(ParsePeer(peer));
+}
+
+// The same for one connection by whatever name: its peer's whole address and
+// port. Those of unix sockets have one.
 inline std::string ConnectionKey(std::string_view peer) {
-  const std::string key = PeerKey(peer);
-  if (key.empty()) return std::string(kUnixPeer);
-  return absl::StrCat(key, AbslView(peer.substr(peer.rfind(':'))));
+  const sockaddr_storage from = ParsePeer(peer);
+  if (from.ss_family == 0) return std::string(kUnixPeer);
+  const std::string_view port = peer.substr(peer.rfind(':'));
+  const in6_addr& address =
+      reinterpret_cast<const sockaddr_in6&>(from).sin6_addr;
+  const bool is_ipv6 =
+      from.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&address);
+  return absl::StrCat(is_ipv6
+                          ? std::string(reinterpret_cast<const char*>(&address),
+                                        sizeof(address))
+                          : PeerKey(from),
+                      AbslView(port));
 }
 
 }  // namespace weir

@@ -56,7 +56,7 @@ Admission::Ticket& Admission::Ticket::operator=(Ticket&& other) noexcept {
 }
 
 absl::Status Admission::Ticket::Charge(size_t bytes) {
-  if (admission_ == nullptr) return absl::OkStatus();
+  if (admission_ == nullptr || bytes == 0) return absl::OkStatus();
   const int64_t more = static_cast<int64_t>(bytes);
   const Held held = admission_->Add(kind_, more);
   bytes_ += more;

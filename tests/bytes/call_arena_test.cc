@@ -98,6 +98,20 @@ TEST(CallArenaTest, PaysForEveryHeapBlock) {
   EXPECT_GE(payer.paid, before + 10'000);
 }
 
+TEST(CallArenaTest, AsksForMuchAloneBesideIt) {
+  size_t charged = 0;
+  const CallArena arena(
+      [](void* sum, size_t bytes) {
+        *static_cast<size_t*>(sum) += bytes;
+        return absl::ResourceExhaustedError("full");
+      },
+      &charged);
+  EXPECT_TRUE(arena.Charge(CallArena::kLittleBytes).ok());
+  EXPECT_EQ(charged, 0u);
+  EXPECT_FALSE(arena.Charge(CallArena::kLittleBytes + 1).ok());
+  EXPECT_EQ(charged, CallArena::kLittleBytes + 1);
+}
+
 TEST(CallArenaTest, ARefusedSpanTakesNothing) {
   Payer payer = {.room = 100'000};
   CallArena arena(&Payer::Charge, &payer);

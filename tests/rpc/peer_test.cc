@@ -71,7 +71,8 @@ TEST(PeerTest, EachPortOfAPeerIsAConnection) {
   for (const auto& [one, other] :
        {std::pair("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2"),
         std::pair("ipv6:%5B2001:db8::1%5D:1", "ipv6:%5B2001:db8::1%5D:2"),
-        std::pair("ipv4:192.0.2.1:1", "ipv4:192.0.2.2:1")}) {
+        std::pair("ipv4:192.0.2.1:1", "ipv4:192.0.2.2:1"),
+        std::pair("ipv6:%5B2001:db8::1%5D:1", "ipv6:%5B2001:db8::2%5D:1")}) {
     EXPECT_NE(ConnectionKey(one), ConnectionKey(other)) << one << " " << other;
   }
   EXPECT_EQ(ConnectionKey("ipv6:%5B::ffff:192.0.2.1%5D:443"),

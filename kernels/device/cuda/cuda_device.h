@@ -80,7 +80,7 @@ class CudaDevice final : public Device {
   RecordSlab& records() { return records_; }
   // For as long as a stream of this device lives. Launches of one stream follow
   // one another, so the libraries are made ready for one at a time from each.
-  absl::Status AddStream();
+  void AddStream();
   void RemoveStream();
   CompletionMonitor& monitor() { return *monitor_; }
   // Opened when first asked for, which takes a while: when programs are

@@ -15,7 +15,9 @@ static_assert(Stream::kMaxUnfinished <= CompletionRecord::kSlots);
 static_assert(offsetof(CudaFaultSlot, word) == offsetof(FaultSlot, word));
 
 struct CudaStream::Handle {
-  Handle(CudaDevice* d, cudaStream_t s) : device(d), stream(s) {}
+  Handle(CudaDevice* d, cudaStream_t s) : device(d), stream(s) {
+    device->AddStream();
+  }
   ~Handle() {
     device->RemoveStream();
     // On a lost device there is nothing to mend.
@@ -52,7 +54,6 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(
   WEIR_RETURN_IF_ERROR(device->Report(WEIR_CUDA_CALL(
       cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority))));
   auto handle = std::make_shared<Handle>(device, stream);
-  WEIR_RETURN_IF_ERROR(device->Report(device->AddStream()));
   unsigned long long id = 0;  // NOLINT(google-runtime-int): the runtime's type
   WEIR_RETURN_IF_ERROR(
       device->Report(WEIR_CUDA_CALL(cudaStreamGetId(stream, &id))));
