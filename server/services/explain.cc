@@ -357,8 +357,13 @@ class ExplainCall {
       const std::string key =
           absl::StrCat(std::string(1, place), absl::Dec(i, absl::kZeroPad8));
       if (page->Had(key)) continue;
-      WEIR_ASSIGN_OR_RETURN(auto entry, entry_of(i));
-      if (!AddToPage(key, std::move(entry), page, entries)) return false;
+      auto entry = entry_of(i);
+      // What there is no room for may have it on a page of its own.
+      if (absl::IsResourceExhausted(entry.status()) && page->EndHere()) {
+        return false;
+      }
+      WEIR_RETURN_IF_ERROR(entry.status());
+      if (!AddToPage(key, *std::move(entry), page, entries)) return false;
     }
     return true;
   }

@@ -48,15 +48,21 @@ absl::StatusOr<Page> Page::Read(int32_t page_size, std::string_view page_token,
 bool Page::Take(std::string_view key, size_t bytes) {
   // The first entry is taken whatever its size: else nobody could pass it.
   if (entries_left_ == 0 || (!empty_ && bytes > bytes_left_)) {
-    std::string token(reinterpret_cast<const char*>(&list_), sizeof(list_));
-    token += last_;
-    next_token_ = absl::WebSafeBase64Escape(token);
+    EndHere();
     return false;
   }
   --entries_left_;
   bytes_left_ -= std::min(bytes, bytes_left_);
   empty_ = false;
   last_ = std::string(key);
+  return true;
+}
+
+bool Page::EndHere() {
+  if (empty_) return false;
+  std::string token(reinterpret_cast<const char*>(&list_), sizeof(list_));
+  token += last_;
+  next_token_ = absl::WebSafeBase64Escape(token);
   return true;
 }
 

@@ -30,8 +30,10 @@ class Page {
   // Takes an entry of so many bytes; keys must grow. False if the page is full:
   // then nothing more fits.
   bool Take(std::string_view key, size_t bytes);
+  // Leaves the rest to the next page; false if this one has no entry yet.
+  bool EndHere();
 
-  // Of the next page; empty if Take never said no.
+  // Of the next page; empty if nothing was left to it.
   const std::string& next_token() const { return next_token_; }
 
  private:

@@ -967,6 +967,31 @@ TEST_F(LargeReply, IsMadeOnlyWhereThereIsRoom) {
   }
 }
 
+TEST_F(LargeReply, IsLeftToAPageOfItsOwnWhereThereIsNoRoomBesideOthers) {
+  request_.clear_page_token();
+  message_ = request_.SerializeAsString();
+  size_t counted = 0;
+  for (const bool is_full : {false, true}) {
+    SCOPED_TRACE(is_full);
+    Admission admission(100,
+                        is_full ? counted - kLongStepBytes : size_t{1} << 30);
+    FakeCall call(message_);
+    call.Admit(&admission);
+    Find("Explain").handler(call);
+    while (!call.answer().has_value()) {
+      call.AwaitResumed();
+      counted = std::max(counted, static_cast<size_t>(admission.bytes()));
+      call.RunResumed();
+    }
+    ASSERT_TRUE(call.answer()->ok()) << *call.answer();
+    v1::ExplainResponse response;
+    ASSERT_TRUE(response.ParseFromString(call.replied()));
+    EXPECT_EQ(response.inputs_size() + response.outputs_size(), 2);
+    EXPECT_EQ(response.steps_size(), 0);
+    EXPECT_NE(response.next_page_token(), "");
+  }
+}
+
 // Its outline is small, but not what it takes to make it.
 TEST_F(LongStepTest, ManyOperandsAreOutlinedOnAnotherThread) {
   v1::ExplainRequest request;
