@@ -252,7 +252,7 @@ void AddDeferred(std::vector<Scenario>& all) {
   add("deferred/joined+reader+reads+after",
       {.joined = true, .reader = true, .reads = true, .after = true});
   // What it is about is seldom met: between two steps of another thread.
-  all.back().at_random = 12'000'000;
+  all.back().at_random = 60'000'000;
   add("deferred/chain+late", {.late = true});
   add("deferred/joined+late", {.joined = true, .late = true});
   add("deferred/joined+late+cancel",
