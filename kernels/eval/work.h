@@ -263,9 +263,9 @@ class WEIR_EXPORT Work final : private StreamTask, private QueueItem {
   Stage stage_ = Stage::kIdle;
   LaneClaim claim_;                         // while kLeased or kPreparing
   uint64_t point_wait_ = 0;                 // in the dispatcher
-  Nanos longest_in_line_ = kNoDeadline;     // while it is
   uint64_t lane_wait_ = 0;                  // in the stream pool
   ThreadExecutor::TaskId memory_wait_ = 0;  // in the allocator's line
+  Nanos longest_in_line_ = kNoDeadline;     // there, or in the launchers'
   size_t launches_ = 0;       // in the driver's queue, once launched
   size_t pace_launches_ = 0;  // ProgramRun's; 0: its thread may not wait
   bool waits_apart_ = false;  // its stream, for another one

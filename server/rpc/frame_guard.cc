@@ -167,13 +167,19 @@ class Sockets {
   std::array<std::atomic<Row*>, kRows> rows_ = {};
 };
 
-std::string PeerOf(int fd) {
+// Of no family if it is not connected.
+sockaddr_storage AddressOf(int fd) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return "";
+    return {};
   }
-  return PeerName(address);
+  return address;
+}
+
+std::string PeerOf(int fd) {
+  const sockaddr_storage address = AddressOf(fd);
+  return address.ss_family == AF_UNSPEC ? "" : PeerName(address);
 }
 
 bool HasRoom(int fd) {
@@ -284,9 +290,9 @@ void FrameGuard::EndIf(const Ends& ends) {
 
 void FrameGuard::End(const std::set<std::string>& connections) {
   EndIf([&](int fd) {
-    const std::string name = PeerOf(fd);
-    if (connections.count(ConnectionKey(name)) == 0) return false;
-    return name != kUnixPeer || !HasRoom(fd);
+    const std::string key = ConnectionKey(AddressOf(fd));
+    if (connections.count(key) == 0) return false;
+    return key != kUnixPeer || !HasRoom(fd);
   });
 }
 

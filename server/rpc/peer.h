@@ -5,11 +5,12 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <charconv>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/absl_view.h"
 
 namespace weir {
 
@@ -36,6 +37,23 @@ inline std::string PeerKey(const sockaddr_storage& from) {
 // Who has no PeerKey: among callers one peer.
 inline constexpr std::string_view kUnixPeer = "unix:";
 
+// The same for one connection alone: its peer's whole address and its port.
+// Those of unix sockets have one.
+inline std::string ConnectionKey(const sockaddr_storage& from) {
+  if (from.ss_family == AF_INET) {
+    const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(from);
+    return absl::StrCat(PeerKey(from), ":", ntohs(ipv4.sin_port));
+  }
+  if (from.ss_family != AF_INET6) return std::string(kUnixPeer);
+  const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(from);
+  const std::string address =
+      IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr)
+          ? PeerKey(from)
+          : std::string(reinterpret_cast<const char*>(&ipv6.sin6_addr),
+                        sizeof(ipv6.sin6_addr));
+  return absl::StrCat(address, ":", ntohs(ipv6.sin6_port));
+}
+
 // gRPC's name of a peer, as below.
 inline std::string PeerName(const sockaddr_storage& from) {
   char text[INET6_ADDRSTRLEN] = "";
@@ -54,18 +72,24 @@ inline std::string PeerName(const sockaddr_storage& from) {
   return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(ipv6.sin6_port));
 }
 
-// The address in gRPC's name of a peer: "ipv4:192.0.2.1:443",
+// What gRPC's name of a peer says: "ipv4:192.0.2.1:443",
 // "ipv6:%5B2001:db8::1%5D:443"; of no family for others ("unix:").
 inline sockaddr_storage ParsePeer(std::string_view peer) {
   constexpr std::string_view kIpv4 = "ipv4:";
   constexpr std::string_view kIpv6 = "ipv6:";
   sockaddr_storage from = {};
-  peer = peer.substr(0, peer.rfind(':'));
+  const size_t colon = peer.rfind(':');
+  uint16_t port = 0;
+  if (colon != std::string_view::npos) {
+    std::from_chars(peer.data() + colon + 1, peer.data() + peer.size(), port);
+  }
+  peer = peer.substr(0, colon);
   if (peer.starts_with(kIpv4)) {
     const std::string host(peer.substr(kIpv4.size()));
-    if (inet_pton(AF_INET, host.c_str(),
-                  &reinterpret_cast<sockaddr_in&>(from).sin_addr) == 1) {
+    auto& ipv4 = reinterpret_cast<sockaddr_in&>(from);
+    if (inet_pton(AF_INET, host.c_str(), &ipv4.sin_addr) == 1) {
       from.ss_family = AF_INET;
+      ipv4.sin_port = htons(port);
     }
   } else if (peer.starts_with(kIpv6)) {
     peer.remove_prefix(kIpv6.size());
@@ -74,9 +98,10 @@ inline sockaddr_storage ParsePeer(std::string_view peer) {
     }
     // What ends the address: a bracket, or the scope's percent sign.
     const std::string host(peer.substr(0, peer.find_first_of("%]")));
-    if (inet_pton(AF_INET6, host.c_str(),
-                  &reinterpret_cast<sockaddr_in6&>(from).sin6_addr) == 1) {
+    auto& ipv6 = reinterpret_cast<sockaddr_in6&>(from);
+    if (inet_pton(AF_INET6, host.c_str(), &ipv6.sin6_addr) == 1) {
       from.ss_family = AF_INET6;
+      ipv6.sin6_port = htons(port);
     }
   }
   return from;
@@ -86,22 +111,8 @@ inline sockaddr_storage ParsePeer(std::string_view peer) {
 inline std::string PeerKey(std::string_view peer) {
   return PeerKey(ParsePeer(peer));
 }
-
-// The same for one connection by whatever name: its peer's whole address and
-// port. Those of unix sockets have one.
 inline std::string ConnectionKey(std::string_view peer) {
-  const sockaddr_storage from = ParsePeer(peer);
-  if (from.ss_family == 0) return std::string(kUnixPeer);
-  const std::string_view port = peer.substr(peer.rfind(':'));
-  const in6_addr& address =
-      reinterpret_cast<const sockaddr_in6&>(from).sin6_addr;
-  const bool is_ipv6 =
-      from.ss_family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(&address);
-  return absl::StrCat(is_ipv6
-                          ? std::string(reinterpret_cast<const char*>(&address),
-                                        sizeof(address))
-                          : PeerKey(from),
-                      AbslView(port));
+  return ConnectionKey(ParsePeer(peer));
 }
 
 }  // namespace weir

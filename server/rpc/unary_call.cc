@@ -680,7 +680,6 @@ void UnaryCall::CutReplies(IoThread& io, Nanos now) {
             ? hurried + mebibytes * kSendTimePerMebibyteUnderPressure
             : policy.send_timeout + mebibytes * kSendTimePerMebibyte;
     if (now - call->since() < time) continue;
-    call->LeaveSending();
     call->Cut();
   }
 }
@@ -715,6 +714,7 @@ bool UnaryCall::OthersNeedTheRoom() const {
 // gRPC resets the stream and lets go of what it has not begun to write; the
 // event that ends the call follows.
 void UnaryCall::Cut() {
+  CallList::Leave(this);
   cut_ = true;
   io_->cut_.Enter(this, io_->policy_.now());
   grpc_call_cancel_with_status(call_, GRPC_STATUS_CANCELLED,

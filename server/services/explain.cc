@@ -46,14 +46,15 @@ constexpr size_t kSpecBytes = 256;
 constexpr size_t kStringBytes = 64;
 
 size_t MessageBytes(const ValueDecl& value) {
-  return kSpecBytes + value.name.size() +
-         value.shape.value_or(SymbolicDims()).size() * sizeof(int64_t);
+  const size_t rank = value.shape.has_value() ? value.shape->size() : 0;
+  return kSpecBytes + value.name.size() + rank * sizeof(int64_t);
 }
 
 size_t MessageBytes(const StepOutline& step) {
   size_t bytes = kSpecBytes + step.kernel.size();
-  for (const std::string& node : step.nodes)
+  for (const std::string& node : step.nodes) {
     bytes += kStringBytes + node.size();
+  }
   for (const ValueDecl& output : step.outputs) bytes += MessageBytes(output);
   return bytes;
 }

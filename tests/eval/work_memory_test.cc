@@ -66,6 +66,12 @@ class WorkMemoryTest : public ::testing::Test {
     const absl::StatusOr<bool> there = TakeAtHand();
     ASSERT_TRUE(there.ok() && *there) << there.status();
   }
+  // And then what the launch begins with.
+  void CopyIn() {
+    memory_.StageInputs();
+    memory_.Assign(lane());
+    ASSERT_EQ(memory_.CopyIn(lane().stream()), absl::OkStatus());
+  }
   Lane& lane() { return *lease_.lane(); }
   size_t pinned() const { return engine_->pinned().stats().leased_bytes; }
   uint64_t allocations() const {
@@ -142,9 +148,7 @@ TEST_F(WorkMemoryTest, OwnedInputsAreAsTheyWere) {
   std::fill(values_.begin(), values_.end(), 7);
   SetPlan();
   TakeAll();
-  memory_.StageInputs();
-  memory_.Assign(lane());
-  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  CopyIn();
   EXPECT_EQ(FirstInput(), 3);
 }
 
@@ -157,9 +161,7 @@ TEST_F(WorkMemoryTest, KeptInputsAreAsTheyWere) {
   EXPECT_EQ(allocations(), before);
   std::fill(values_.begin(), values_.end(), 7);
   TakeAll();
-  memory_.StageInputs();
-  memory_.Assign(lane());
-  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  CopyIn();
   EXPECT_EQ(FirstInput(), 3);
 }
 
@@ -190,9 +192,7 @@ TEST_F(WorkMemoryTest, AnInputInPiecesIsWhole) {
       std::string_view(reinterpret_cast<const char*>(rest.data()), kBytes / 2)};
   SetPlan();
   TakeAll();
-  memory_.StageInputs();
-  memory_.Assign(lane());
-  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  CopyIn();
   EXPECT_EQ(FirstInput(), 3);
   EXPECT_EQ(static_cast<const float*>(memory_.inputs()[0])[kElements - 1], 5);
 }
@@ -257,9 +257,7 @@ TEST_F(WorkMemoryTest, InputsThatTheHostReadsLieBesideEachOther) {
   request_.outputs = {OutputWish::kInline};
   SetPlan();
   TakeAll();
-  memory_.StageInputs();
-  memory_.Assign(lane());
-  ASSERT_TRUE(memory_.CopyIn(lane().stream()).ok());
+  CopyIn();
   EXPECT_EQ(std::memcmp(memory_.inputs()[1], s, sizeof(s)), 0);
   EXPECT_EQ(std::memcmp(memory_.inputs()[2], t, sizeof(t)), 0);
 }
