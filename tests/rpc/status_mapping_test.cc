@@ -88,6 +88,18 @@ TEST(StatusMappingTest, OurClientReadsItWhole) {
   EXPECT_EQ(details.report->stream_id(), 33u);
 }
 
+TEST(StatusMappingTest, ADetailThatDoesNotFitStaysBehind) {
+  absl::Status status = absl::InvalidArgumentError("large");
+  status = WithReason(std::move(status), "WHY",
+                      {{"value", std::string(kMaxStatusDetailBytes, 'x')}});
+  status = WithField(std::move(status), "inputs[0]");
+  const grpc::Status mapped = ToGrpcStatus(status);
+  EXPECT_LE(mapped.error_details().size(), kMaxStatusDetailBytes);
+  const auto details = client::DetailsOf(client::ToStatus(mapped));
+  EXPECT_EQ(details.reason, "");
+  EXPECT_EQ(details.field(), "inputs[0]");
+}
+
 // Protobuf refuses strings that are not UTF-8, so a stock client would lose
 // every detail.
 TEST(StatusMappingTest, WhatACallerSentCannotSpoilTheDetails) {

@@ -186,6 +186,22 @@ TEST(WireInferTest, AnIdIsAsLongAsAName) {
   }
 }
 
+// Protobuf would merge them; whose bytes were meant, nobody can say.
+TEST(WireInferTest, AnInputHasOneContents) {
+  const std::string name("\x0a\x01x", 3);
+  const std::string contents("\x2a\0", 2);
+  for (const int times : {1, 2}) {
+    std::string input = name;
+    for (int i = 0; i < times; ++i) input += contents;
+    const absl::Status status = ParseFields(
+        "\x2a" + std::string(1, static_cast<char>(input.size())) + input);
+    EXPECT_EQ(status.ok(), times == 1) << status;
+    if (status.ok()) continue;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("an input has contents twice"));
+  }
+}
+
 TEST(WireInferTest, AStringParameterIsBounded) {
   for (const size_t size : {1024u, 1025u}) {
     inference::ModelInferRequest request;

@@ -169,7 +169,27 @@ TEST(WireReaderTest, SkipsGroups) {
   EXPECT_FALSE(SkipAll("\x0b\x10\x05").ok());
   EXPECT_FALSE(SkipAll("\x0b\x14").ok());
   EXPECT_FALSE(SkipAll("\x0c").ok());
-  EXPECT_FALSE(SkipAll(std::string(1000, '\x0b')).ok());
+}
+
+TEST(WireReaderTest, GroupsInGroupsAreBounded) {
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '\x0b') + std::string(depth, '\x0c');
+  };
+  EXPECT_TRUE(SkipAll(nested(32)).ok());
+  EXPECT_FALSE(SkipAll(nested(33)).ok());
+}
+
+TEST(WireReaderTest, ANumberHasAtMostTenBytes) {
+  // As negative ones have.
+  const Sliced sliced("\x08" + std::string(9, '\xff') + "\x01", 4);
+  CallArena arena;
+  WireReader reader(sliced.view(), &arena);
+  ASSERT_TRUE(reader.NextField());
+  EXPECT_EQ(reader.Int64(), -1);
+  EXPECT_FALSE(reader.NextField());
+  EXPECT_TRUE(reader.status("Test").ok());
+
+  EXPECT_FALSE(SkipAll("\x08" + std::string(10, '\xff') + "\x01").ok());
 }
 
 TEST(WireReaderTest, RefusesBrokenBytes) {
@@ -197,14 +217,30 @@ TEST(WireReaderTest, RefusesBrokenBytes) {
   }
 }
 
+// What follows the tag could be read as any of them.
 TEST(WireReaderTest, WrongWireTypesAreErrors) {
-  const Sliced sliced("\x08\x01", 10);
-  CallArena arena;
-  WireReader reader(sliced.view(), &arena);
-  ASSERT_TRUE(reader.NextField());
-  reader.Name("text");
-  EXPECT_FALSE(reader.ok());
-  EXPECT_FALSE(reader.NextField());
+  const struct {
+    WireType type;
+    void (*read)(WireReader&);
+  } readers[] = {
+      {WireType::kVarint, [](WireReader& reader) { reader.Varint(); }},
+      {WireType::kFixed64, [](WireReader& reader) { reader.Fixed64(); }},
+      {WireType::kBytes, [](WireReader& reader) { reader.Bytes(); }},
+      {WireType::kBytes, [](WireReader& reader) { reader.Name("text"); }},
+      {WireType::kFixed32, [](WireReader& reader) { reader.Fixed32(); }},
+  };
+  for (const char type : {0, 1, 2, 3, 5}) {
+    for (const auto& [right, read] : readers) {
+      SCOPED_TRACE(static_cast<int>(type));
+      const std::string tag(1, static_cast<char>(1 << 3 | type));
+      const Sliced sliced(tag + "\x01\x02\x03\x04\x05\x06\x07\x08", 10);
+      CallArena arena;
+      WireReader reader(sliced.view(), &arena);
+      ASSERT_TRUE(reader.NextField());
+      read(reader);
+      EXPECT_EQ(reader.ok(), reader.type() == right);
+    }
+  }
 }
 
 }  // namespace
