@@ -81,7 +81,8 @@ Nanos TestTime() { return test_time.load(); }
 // A gRPC server with one I/O thread, which the test ends itself.
 class IoThreadTest : public ::testing::Test {
  protected:
-  IoThreadTest() {
+  explicit IoThreadTest(Nanos receive_timeout = kNoDeadline)
+      : policy_{.now = &TestTime, .receive_timeout = receive_timeout} {
     MethodTable table;
     table.Add("inference.GRPCInferenceService", "ModelInfer", Traffic::kHeavy,
               [this](ServerCall& call) { OnCall(call); });
@@ -131,7 +132,7 @@ class IoThreadTest : public ::testing::Test {
   }
 
   std::vector<std::unique_ptr<RawService>> services_;
-  const CallPolicy policy_{.now = &TestTime};
+  const CallPolicy policy_;
   CallCounts counts_;
   std::unique_ptr<IoThread> io_;
   std::unique_ptr<grpc::Server> server_;
@@ -234,6 +235,60 @@ TEST_F(IoThreadTest, ItsPulseTellsWhetherItRuns) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(io_->Pulse(), ++missed);
   go_on_.Set();
   EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+  // What it missed then is over: it is counted anew.
+  HoldNode hold;
+  ASSERT_TRUE(io_->Post(&hold));
+  hold.held.Wait();
+  EXPECT_EQ(io_->Pulse(), 0);
+  EXPECT_EQ(io_->Pulse(), 1);
+  hold.go_on.Set();
+  EXPECT_TRUE(Eventually([&] { return io_->Pulse() == 0; }));
+}
+
+class IoThreadUploadsTest : public IoThreadTest {
+ protected:
+  static constexpr Nanos kTimeout = 30'000'000'000;
+  IoThreadUploadsTest() : IoThreadTest(kTimeout) {}
+};
+
+// It never waits for an event then, which is when it looks otherwise.
+TEST_F(IoThreadUploadsTest, AThreadThatAlwaysHasWorkCutsUploadsToo) {
+  RawHttp2 client(address_, 1 << 16);
+  client.Begin(1, "/inference.GRPCInferenceService/ModelInfer");
+  ASSERT_TRUE(Eventually([&] { return io_->receiving() == 1; }));
+  struct Busy : InboxNode {
+    IoThread* io = nullptr;
+    std::atomic<bool> stop = false;
+    Event begun, over;
+  } busy;
+  busy.io = io_.get();
+  busy.run = [](InboxNode* node) {
+    auto* const self = static_cast<Busy*>(node);
+    self->begun.Set();
+    if (self->stop) return self->over.Set();
+    self->io->AwaitTurn(node);
+  };
+  ASSERT_TRUE(io_->Post(&busy));
+  busy.begun.Wait();
+  test_time += 2 * kTimeout;
+  EXPECT_TRUE(client.Await(1));
+  busy.stop = true;
+  busy.over.Wait();
+}
+
+// A handler that never answers its call: the thread gives it up.
+TEST_F(IoThreadTest, EndsWithoutACallThatIsNeverAnswered) {
+  // Stays for ever, as the call itself.
+  static std::vector<ServerCall*>& left = *new std::vector<ServerCall*>;
+  held_.Set();  // nobody is to be held by a call
+  CallFromAnotherThread();
+  put_aside_.Wait();
+  left = calls_;
+  io_->EndRequests();
+  server_->Shutdown(std::chrono::system_clock::now());
+  io_->BeginStop(absl::ZeroDuration());
+  EXPECT_TRUE(io_->AwaitEnd(absl::Seconds(20)));
+  EXPECT_EQ(io_->open_calls(), 1);
 }
 
 TEST_F(IoThreadTest, ABurstOfCallsLeavesFewOfThemBehind) {
