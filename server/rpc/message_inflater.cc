@@ -30,16 +30,18 @@ absl::StatusOr<std::unique_ptr<MessageInflater>> MessageInflater::Create(
     return absl::UnimplementedError(
         "messages may be compressed by gzip or deflate");
   }
-  std::unique_ptr<MessageInflater> inflater(
-      new MessageInflater(from, max_bytes, bound));
   const int bits = kWindowBits | (algorithm == GRPC_COMPRESS_GZIP ? kGzip : 0);
-  if (inflateInit2(&inflater->zlib_, bits) != Z_OK) {
-    return absl::ResourceExhaustedError("no memory to decompress the message");
-  }
-  return inflater;
+  return std::unique_ptr<MessageInflater>(
+      new MessageInflater(bits, from, max_bytes, bound));
 }
 
 MessageInflater::~MessageInflater() { inflateEnd(&zlib_); }
+
+absl::Status MessageInflater::Begin(ChargeFn charge) {
+  WEIR_RETURN_IF_ERROR(charge(kStateBytes));
+  if (inflateInit2(&zlib_, window_bits_) == Z_OK) return absl::OkStatus();
+  return absl::ResourceExhaustedError("no memory to decompress the message");
+}
 
 absl::Status MessageInflater::TakeBlock(ChargeFn charge) {
   // One byte more than allowed, so that what is too large shows.
@@ -67,6 +69,7 @@ size_t MessageInflater::Feed(size_t bytes) {
 }
 
 absl::StatusOr<bool> MessageInflater::Step(ChargeFn charge) {
+  if (zlib_.state == nullptr) WEIR_RETURN_IF_ERROR(Begin(charge));
   if (zlib_.avail_out == 0) WEIR_RETURN_IF_ERROR(TakeBlock(charge));
   size_t may_read = kStepInputBytes;
   bool ended = false;
@@ -87,6 +90,7 @@ absl::StatusOr<bool> MessageInflater::Step(ChargeFn charge) {
   }
   blocks_.back().size -= zlib_.avail_out;
   size_ += blocks_.back().size;
+  if (ended) inflateEnd(&zlib_);
   if (size_ <= max_bytes_) return ended;
   return WithReason(
       absl::ResourceExhaustedError(absl::StrCat(

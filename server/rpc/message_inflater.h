@@ -25,6 +25,8 @@ class MessageInflater {
   // consist of blocks that make nothing.
   static constexpr size_t kStepBytes = size_t{256} << 10;
   static constexpr size_t kStepInputBytes = size_t{16} << 10;
+  // What zlib has while it works: a window of 32 KiB, and its tables.
+  static constexpr size_t kStateBytes = size_t{40} << 10;
 
   using ChargeFn = absl::FunctionRef<absl::Status(size_t bytes)>;
 
@@ -38,9 +40,10 @@ class MessageInflater {
   MessageInflater(const MessageInflater&) = delete;
   MessageInflater& operator=(const MessageInflater&) = delete;
 
-  // True when the message is whole. Each block of memory is charged before it
-  // is taken; what `charge` returns ends the message. INVALID_ARGUMENT for data
-  // that is none, RESOURCE_EXHAUSTED (reason MESSAGE_TOO_LARGE) for too much.
+  // True when the message is whole. Each block of memory, and kStateBytes by
+  // the first step, is charged before it is taken; what `charge` returns ends
+  // the message. INVALID_ARGUMENT for data that is none, RESOURCE_EXHAUSTED
+  // (reason MESSAGE_TOO_LARGE) for too much.
   absl::StatusOr<bool> Step(ChargeFn charge);
 
   // The message, when it is whole; it lies in this object.
@@ -53,21 +56,24 @@ class MessageInflater {
     size_t size = 0;
   };
 
-  MessageInflater(const grpc_slice_buffer* from, size_t max_bytes,
-                  const char* bound)
-      : from_(from),
+  MessageInflater(int window_bits, const grpc_slice_buffer* from,
+                  size_t max_bytes, const char* bound)
+      : window_bits_(window_bits),
+        from_(from),
         max_bytes_(max_bytes),
         bound_(bound),
         unread_(from->length) {}
+  absl::Status Begin(ChargeFn charge);
   absl::Status TakeBlock(ChargeFn charge);
   // Lets zlib read up to `bytes` more. Returns how many.
   size_t Feed(size_t bytes);
 
+  const int window_bits_;  // and the format, as zlib has it
   const grpc_slice_buffer* const from_;
   const size_t max_bytes_;
   const char* const bound_;
-  z_stream zlib_ = {};
-  size_t slice_ = 0;  // the next byte to be read: where it lies
+  z_stream zlib_ = {};  // has a state from the first step to the last
+  size_t slice_ = 0;    // the next byte to be read: where it lies
   size_t slice_offset_ = 0;
   size_t unread_;  // bytes from there on
   std::vector<Block> blocks_;

@@ -108,7 +108,8 @@ TEST(MessageInflaterTest, StopsAtItsBoundAndHasTakenNoMore) {
   const Inflated result = Inflate(bomb, 1 << 20, 1'000'000);
   EXPECT_EQ(Reason(result.status), "MESSAGE_TOO_LARGE");
   EXPECT_THAT(result.status.message(), HasSubstr("of a test's message"));
-  EXPECT_LE(result.charged, 1'000'000 + MessageInflater::kStepBytes);
+  EXPECT_LE(result.charged, 1'000'000 + MessageInflater::kStepBytes +
+                                MessageInflater::kStateBytes);
   EXPECT_GT(result.steps, 3);  // others had their turns
   // One byte too many is too many.
   const std::string text(5000, 'x');
@@ -133,7 +134,8 @@ TEST(MessageInflaterTest, OneStepReadsLittleWhereNothingIsMade) {
     EXPECT_GE(static_cast<size_t>(result.steps),
               bytes.size() / MessageInflater::kStepInputBytes);
     // Memory is taken for what is made, not for each step.
-    EXPECT_LE(result.charged, MessageInflater::kStepBytes);
+    EXPECT_LE(result.charged,
+              MessageInflater::kStepBytes + MessageInflater::kStateBytes);
   }
 }
 
@@ -142,6 +144,17 @@ TEST(MessageInflaterTest, StopsWhereThereIsNoRoom) {
   const Inflated result =
       Inflate(bomb, 1 << 20, 100 << 20, GRPC_COMPRESS_GZIP, 1 << 20);
   EXPECT_EQ(result.status.message(), "no room");
+}
+
+// A message of a few bytes costs much before anything has become of it.
+TEST(MessageInflaterTest, WhatZlibHasIsChargedToo) {
+  constexpr size_t kState = MessageInflater::kStateBytes;
+  const std::string small = Deflated("x", true);
+  EXPECT_GE(Inflate(small, 100, 1).charged, kState + 1);
+  const Inflated refused =
+      Inflate(small, 100, 1, GRPC_COMPRESS_GZIP, kState - 1);
+  EXPECT_EQ(refused.status.message(), "no room");
+  EXPECT_EQ(refused.charged, kState);
 }
 
 TEST(MessageInflaterTest, RefusesWhatIsNoCompressedMessage) {
