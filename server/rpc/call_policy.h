@@ -50,6 +50,11 @@ inline constexpr size_t kCallBytes = size_t{8} << 10;
 // least one for each frame of HTTP/2, of which a client may make one a byte.
 inline constexpr size_t kSliceBytes = 48;
 
+// A piece lies in what was read from the connection at once, other calls' bytes
+// among it, and keeps all of that. One of fewer bytes than this is copied
+// instead.
+inline constexpr size_t kSmallPieceBytes = size_t{8} << 10;
+
 // A reply has the send timeout and this much for each MiB of it: gRPC does not
 // say how much of a message has left before all of it has.
 inline constexpr Nanos kSendTimePerMebibyte = 1'000'000'000;

@@ -32,6 +32,10 @@ using grpc::experimental::ExternalConnectionAcceptor;
 // stream. It grows while the message is read, to 1 MiB ahead of what is there.
 constexpr int kStreamWindow = 64 << 10;
 
+// What is read from a connection at once, at most, into one block, which stays
+// while anything that came in it does: gRPC would take up to 4 MiB.
+constexpr int kReadBytes = 256 << 10;
+
 // Pings that may come sooner than TransportOptions::min_ping_interval.
 constexpr int kEarlyPings = 2;
 
@@ -126,6 +130,7 @@ void SetBounds(const TransportOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                               kStreamWindow);
+  builder->AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                               Milliseconds(options.ask_after));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <span>
 #include <utility>
@@ -53,6 +54,15 @@ Nanos ToNanos(gpr_timespec deadline, Nanos now) {
 std::string_view View(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)),
           GRPC_SLICE_LENGTH(slice)};
+}
+
+BytePiece PieceOf(const grpc_slice& slice) {
+  return {reinterpret_cast<const std::byte*>(GRPC_SLICE_START_PTR(slice)),
+          GRPC_SLICE_LENGTH(slice)};
+}
+
+bool IsSmall(const grpc_slice& slice) {
+  return GRPC_SLICE_LENGTH(slice) < kSmallPieceBytes;
 }
 
 grpc_slice StaticSlice(std::string_view text) {
@@ -374,27 +384,53 @@ void UnaryCall::Inflate() {
 }
 
 absl::Status UnaryCall::ViewMessage() {
-  if (inflater_ != nullptr) {
-    const std::vector<BytePiece> inflated = inflater_->pieces();
-    WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
-                          arena_.TryAllocateSpan<BytePiece>(inflated.size()));
-    std::copy(inflated.begin(), inflated.end(), pieces.begin());
-    request_ = ByteView(pieces, inflater_->size());
-    inflated_ = true;
-    return absl::OkStatus();
-  }
-  const grpc_slice_buffer& slices = message_.get()->data.raw.slice_buffer;
+  if (inflater_ == nullptr) return ViewReceived();
+  const std::vector<BytePiece> inflated = inflater_->pieces();
   WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
-                        arena_.TryAllocateSpan<BytePiece>(slices.count));
-  size_t count = 0;
-  for (size_t i = 0; i < slices.count; ++i) {
-    const grpc_slice& slice = slices.slices[i];
-    if (GRPC_SLICE_LENGTH(slice) == 0) continue;
-    pieces[count++] = {
-        reinterpret_cast<const std::byte*>(GRPC_SLICE_START_PTR(slice)),
-        GRPC_SLICE_LENGTH(slice)};
+                        arena_.TryAllocateSpan<BytePiece>(inflated.size()));
+  std::copy(inflated.begin(), inflated.end(), pieces.begin());
+  request_ = ByteView(pieces, inflater_->size());
+  inflated_ = true;
+  message_.Drop();
+  return absl::OkStatus();
+}
+
+absl::Status UnaryCall::ViewReceived() {
+  grpc_slice_buffer& received = message_.get()->data.raw.slice_buffer;
+  const size_t size = received.length;
+  const std::span<grpc_slice> slices(received.slices, received.count);
+  size_t to_copy = 0;
+  for (const grpc_slice& slice : slices) {
+    if (IsSmall(slice)) to_copy += GRPC_SLICE_LENGTH(slice);
   }
-  request_ = ByteView(pieces.first(count), slices.length);
+  WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
+                        arena_.TryAllocateSpan<BytePiece>(slices.size()));
+  WEIR_ASSIGN_OR_RETURN(const std::span<std::byte> room,
+                        arena_.TryAllocateSpan<std::byte>(to_copy));
+  std::byte* copy = room.data();
+  size_t count = 0;
+  bool joins = false;  // the piece before was copied
+  for (grpc_slice& slice : slices) {
+    const BytePiece piece = PieceOf(slice);
+    if (piece.empty()) continue;
+    if (!IsSmall(slice)) {
+      pieces[count++] = piece;
+      joins = false;
+      continue;
+    }
+    std::memcpy(copy, piece.data(), piece.size());
+    if (joins) {
+      BytePiece& last = pieces[count - 1];
+      last = BytePiece(last.data(), last.size() + piece.size());
+    } else {
+      pieces[count++] = BytePiece(copy, piece.size());
+    }
+    copy += piece.size();
+    joins = true;
+    grpc_slice_unref(std::exchange(slice, grpc_empty_slice()));
+  }
+  if (to_copy == size) message_.Drop();
+  request_ = ByteView(pieces.first(count), size);
   return absl::OkStatus();
 }
 

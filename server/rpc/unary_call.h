@@ -104,6 +104,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   absl::Status TakeMessage();
   void Inflate();
   absl::Status ViewMessage();
+  absl::Status ViewReceived();
   void RunHandler();
   void WatchForClose();
   bool BeginAnswer(const absl::Status& status);

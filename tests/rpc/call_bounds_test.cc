@@ -1089,6 +1089,48 @@ TEST_F(CallBoundsTest, ThePiecesOfAMessageCount) {
   transport_.reset();  // before its admission goes
 }
 
+// Each of them would keep all that was read from the connection with it.
+TEST_F(CallBoundsTest, SmallPiecesOfAMessageAreCopiedTogether) {
+  size_t pieces = 0;
+  std::string seen;
+  Start(
+      [&](ServerCall& call) {
+        pieces = call.request().pieces().size();
+        seen.resize(call.request().size());
+        call.request().CopyTo(reinterpret_cast<std::byte*>(seen.data()));
+        EchoCall(call);
+      },
+      Options());
+  RawHttp2 client(address_, 1 << 20);
+  std::string message(250, '\0');
+  for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<char>(i);
+  client.Begin(1, kInfer);
+  client.SendAsGranted(1, RawHttp2::Prefix(message.size()) + message,
+                       /*last=*/true, /*frame_bytes=*/1);
+  EXPECT_TRUE(client.Await(1));
+  endings_.Wait(1);
+  EXPECT_EQ(pieces, 1u);
+  EXPECT_TRUE(seen == message);
+
+  // Large ones stay where they are, between small ones.
+  message.resize(100'000);
+  for (size_t i = 0; i < message.size(); ++i) {
+    message[i] = static_cast<char>(i * i >> 7);
+  }
+  const std::string bytes = RawHttp2::Prefix(message.size()) + message;
+  client.Begin(3, kInfer);
+  client.SendAsGranted(3, bytes.substr(0, 20), /*last=*/false,
+                       /*frame_bytes=*/3);
+  client.SendAsGranted(3, bytes.substr(20, 60'000), /*last=*/false);
+  client.SendAsGranted(3, bytes.substr(60'020, 20), /*last=*/false,
+                       /*frame_bytes=*/1);
+  client.SendAsGranted(3, bytes.substr(60'040), /*last=*/true);
+  EXPECT_EQ(endings_.Wait(2)[1].code, absl::StatusCode::kOk);
+  EXPECT_GT(pieces, 1u);
+  EXPECT_TRUE(seen == message);
+  transport_.reset();  // before what its calls refer to
+}
+
 // Until a message is whole gRPC shows nothing of it, and holds some 42 bytes
 // for each of its pieces. Behind a gateway others' calls are on its connection.
 TEST_F(CallBoundsTest, AMessageInTooManyPiecesEndsItsCallAlone) {
