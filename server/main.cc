@@ -25,6 +25,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/steady_time.h"
 #include "server/drain_times.h"
 #include "server/heap.h"
 #include "server/observe/line_writer.h"
@@ -253,7 +254,7 @@ int main(int argc, char** argv) {
       loaded.fd = -1;
     }
   }
-  const absl::Time gone = absl::Now() + times.AtLatest();
+  const absl::Duration gone = weir::SteadyNow() + times.AtLatest();
   weir::DrainResult result;
   std::optional<DrainGuard> guard;
   guard.emplace(times.AtLatest(), server, log);
@@ -266,6 +267,7 @@ int main(int argc, char** argv) {
   }
   guard.reset();
   if (!result.settled()) EndNow(0, log);
-  ExitAnyway(std::min(weir::DrainTimes::kEndPatience, gone - absl::Now()), 0);
+  ExitAnyway(std::min(weir::DrainTimes::kEndPatience, gone - weir::SteadyNow()),
+             0);
   return 0;
 }

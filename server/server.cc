@@ -20,6 +20,7 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/periodic_thread.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/steady_time.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/ops/registry.h"
 #include "server/drain_times.h"
@@ -508,14 +509,15 @@ int Server::drain_requested_fd() const { return impl_->drain_requested; }
 DrainResult Server::Drain(const WaitFn& wait) {
   Transport& transport = *impl_->transport;
   impl_->StopLoading();
+  const absl::Duration loading_ends = SteadyNow() + DrainTimes::kStopPatience;
   const bool loading = !IsReadable(impl_->loaded, absl::ZeroDuration());
   impl_->health.Set(Unready::kDraining, "draining");
   const auto lost = [this] { return !device_status().ok(); };
-  const absl::Time served_until = absl::Now() + impl_->options.drain_delay;
-  while (!loading && !lost() && absl::Now() < served_until &&
-         !wait(served_until - absl::Now())) {
+  const absl::Duration served_until = SteadyNow() + impl_->options.drain_delay;
+  while (!loading && !lost() && SteadyNow() < served_until &&
+         !wait(served_until - SteadyNow())) {
   }
-  const absl::Time limit = absl::Now() + impl_->options.drain_timeout;
+  const absl::Duration limit = SteadyNow() + impl_->options.drain_timeout;
   bool hurried = false;
   if (!loading && !lost()) {
     transport.CloseListeners();
@@ -524,28 +526,30 @@ DrainResult Server::Drain(const WaitFn& wait) {
     const bool age =
         impl_->options.max_connection_age != absl::InfiniteDuration();
     while (
-        !lost() && !hurried && absl::Now() < limit &&
+        !lost() && !hurried && SteadyNow() < limit &&
         (age ? transport.open_connections() > 0 : transport.open_calls() > 0)) {
       hurried = wait(kDrainPoll);
     }
   }
   if (loading || lost()) {
     // Calls that are on their way are told what happened, and not cut.
-    const absl::Time told_until = absl::Now() + DrainTimes::kLastAnswers;
-    while (!loading && absl::Now() < told_until &&
-           !wait(told_until - absl::Now())) {
+    const absl::Duration told_until = SteadyNow() + DrainTimes::kLastAnswers;
+    while (!loading && SteadyNow() < told_until &&
+           !wait(told_until - SteadyNow())) {
     }
     const bool ended = transport.Shutdown(
         DrainTimes::kLastWords,
         loading ? DrainTimes::kCutPatience : DrainTimes::kLastWords);
     return {transport.taken_calls(), transport.open_calls(),
-            !IsReadable(impl_->loaded, DrainTimes::kStopPatience), !ended};
+            !IsReadable(impl_->loaded, std::max(loading_ends - SteadyNow(),
+                                                absl::ZeroDuration())),
+            !ended};
   }
   const absl::Duration left =
-      hurried ? absl::ZeroDuration() : limit - absl::Now();
+      hurried ? absl::ZeroDuration() : limit - SteadyNow();
   // A reply that nobody reads, or a call that came meanwhile, is waited for as
   // before.
-  absl::Time cut_at = absl::InfiniteFuture();
+  absl::Duration cut_at = absl::InfiniteDuration();
   const bool ended = transport.Shutdown(
       std::max(left, DrainTimes::kLastWords), DrainTimes::kCutPatience, [&] {
         if (hurried) {
@@ -554,9 +558,9 @@ DrainResult Server::Drain(const WaitFn& wait) {
           hurried = wait(kDrainPoll);
         }
         if (hurried || lost()) {
-          cut_at = std::min(cut_at, absl::Now() + DrainTimes::kLastWords);
+          cut_at = std::min(cut_at, SteadyNow() + DrainTimes::kLastWords);
         }
-        return absl::Now() >= cut_at;
+        return SteadyNow() >= cut_at;
       });
   impl_->recorder->ReportSuppressed();
   impl_->grpc_lines.ReportSuppressed();

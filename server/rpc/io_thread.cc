@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "kernels/base/steady_time.h"
 #include "kernels/base/thread_role.h"
 #include "server/rpc/raw_service.h"
 #include "server/rpc/socket_cork.h"
@@ -229,8 +230,8 @@ void IoThread::Sweep(Nanos now) {
 // Work that was launched drains even if its call was cancelled, and posts here
 // when it is done. Nothing rings any more: the queue is gone.
 void IoThread::AwaitAnswers() {
-  const absl::Time limit = absl::Now() + patience_;
-  while (open_calls() > 0 && absl::Now() < limit) {
+  const absl::Duration limit = SteadyNow() + patience_;
+  while (open_calls() > 0 && SteadyNow() < limit) {
     if (inbox_.empty() && !has_work()) {
       absl::SleepFor(absl::Milliseconds(1));
     }

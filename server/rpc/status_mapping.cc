@@ -16,6 +16,15 @@
 namespace weir {
 namespace {
 
+// Clients in Java take 8 KiB of trailers, names and 32 bytes for each among
+// them, and show another error for more: there a byte of a message that is not
+// ASCII has three, and three of the details have four.
+constexpr size_t kMaxTrailerBytes = size_t{8} << 10;
+constexpr size_t kOtherTrailerBytes = 256;
+static_assert(3 * kMaxStatusMessageBytes + (kMaxStatusDetailBytes + 2) / 3 * 4 +
+                  kOtherTrailerBytes <=
+              kMaxTrailerBytes);
+
 // What callers sent may be in it; details that are not UTF-8 cannot be read.
 std::string Clean(absl::string_view text) {
   return EscapeNonUtf8({text.data(), text.size()});

@@ -18,7 +18,7 @@ inline constexpr char kTypeUrlPrefix[] = "type.googleapis.com/";
 // of the details those are sent that fit: ErrorInfo has the first claim, then
 // RetryInfo, BadRequest and the others.
 inline constexpr size_t kMaxStatusMessageBytes = 1024;
-inline constexpr size_t kMaxStatusDetailBytes = 4096;
+inline constexpr size_t kMaxStatusDetailBytes = 3584;
 
 // What is kept of an error until it is sent: without what is cut or left out in
 // any case.

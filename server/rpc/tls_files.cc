@@ -122,6 +122,13 @@ absl::StatusOr<TlsMaterial> ReadTlsMaterial(const TlsFiles& files) {
   if (SSL_CTX_use_certificate(context.get(), chain[0].get()) != 1) {
     return Fault(kCertificateFlag, files.certificate, OpenSslReason());
   }
+  for (size_t i = 1; i < chain.size(); ++i) {
+    if (SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) != 1) {
+      return Fault(
+          kCertificateFlag, files.certificate,
+          absl::StrCat("certificate ", i + 1, " of it: ", OpenSslReason()));
+    }
+  }
   if (SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1) {
     return Fault(kKeyFlag, files.key, OpenSslReason());
   }

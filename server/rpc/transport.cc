@@ -19,6 +19,7 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/steady_time.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "server/rpc/io_thread.h"
 #include "server/rpc/raw_service.h"
@@ -276,24 +277,25 @@ void Transport::CloseListeners() {
 }
 
 void Transport::EndCalls(absl::Duration grace, const CutFn& cut) {
-  const auto limit =
+  const absl::Duration limit = SteadyNow() + grace;
+  const auto grpc_limit =
       std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace);
   std::atomic<bool> ended = false;
   std::thread waits([&] {
-    server_->Shutdown(limit);
+    server_->Shutdown(grpc_limit);
     ended = true;
   });
-  absl::Time cancelled = absl::InfiniteFuture();
+  absl::Duration cancelled = absl::InfiniteDuration();
   while (!ended) {
     const bool is_cut = cut != nullptr && cut();
     if (cut == nullptr) absl::SleepFor(kLookForEnd);
     // More than once: a connection may have ended its handshake in between.
     if (is_cut) grpc_server_cancel_all_calls(server_->c_server());
-    if (is_cut || std::chrono::system_clock::now() >= limit) {
-      cancelled = std::min(cancelled, absl::Now());
+    if (is_cut || SteadyNow() >= limit) {
+      cancelled = std::min(cancelled, SteadyNow());
     }
     // gRPC ends no connection to whose socket it writes.
-    if (absl::Now() - cancelled >= kCancelledGoWithin) guard_.EndUnread();
+    if (SteadyNow() - cancelled >= kCancelledGoWithin) guard_.EndUnread();
   }
   waits.join();
 }
@@ -305,13 +307,13 @@ bool Transport::Shutdown(absl::Duration grace, absl::Duration patience,
   for (const auto& thread : threads_) thread->EndRequests();
   EndCalls(grace, cut);
   for (const auto& thread : threads_) thread->BeginStop(patience);
-  const absl::Time limit = absl::Now() + patience + kHangPatience;
+  const absl::Duration limit = SteadyNow() + patience + kHangPatience;
   bool ended = true;
   for (const auto& thread : threads_) {
     ended &= thread->AwaitEnd(
         patience == absl::InfiniteDuration()
             ? patience
-            : std::max(limit - absl::Now(), absl::ZeroDuration()));
+            : std::max(limit - SteadyNow(), absl::ZeroDuration()));
   }
   return ended;
 }

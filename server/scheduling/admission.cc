@@ -98,7 +98,7 @@ void Admission::Ticket::Reset() {
   if (admission_ == nullptr) return;
   Launched();
   if (queued_) admission_->requests_.fetch_sub(1, std::memory_order_relaxed);
-  admission_->Add(kind_, -bytes_);
+  admission_->Add(kind_, -std::exchange(bytes_, 0));
   admission_ = nullptr;
 }
 

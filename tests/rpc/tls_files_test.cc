@@ -107,5 +107,12 @@ TEST_F(TlsFilesTest, RefusesWhatOpenSslFindsTooWeak) {
   ExpectFault("--tls-cert", files_.certificate, "too small");
 }
 
+// OpenSSL would find it in each handshake, and gRPC does not ask before.
+TEST_F(TlsFilesTest, RefusesAChainWithWhatOpenSslFindsTooWeak) {
+  const IssuedCertificate weak = authority_.Issue("weak", "DNS:weak", 512);
+  folder_.Write("tls.crt", pair_.certificate + weak.certificate);
+  ExpectFault("--tls-cert", files_.certificate, "too small");
+}
+
 }  // namespace
 }  // namespace weir

@@ -71,8 +71,10 @@ TEST(AdmissionTest, TicketsMoveAndReturnOnce) {
   }
   EXPECT_EQ(admission.requests(), 1);
   EXPECT_EQ(admission.bytes(), 7);
+  EXPECT_GT(kept.bytes(), 0);
   kept.Reset();
   kept.Reset();
+  EXPECT_EQ(kept.bytes(), 0);
   EXPECT_EQ(admission.requests(), 0);
   EXPECT_EQ(admission.bytes(), 0);
 }
