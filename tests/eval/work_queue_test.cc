@@ -355,6 +355,30 @@ TEST_F(WorkQueueTest, EachDeadlineActsAndAnEarlierOneFirst) {
   executor_.RunAll();
 }
 
+TEST_F(WorkQueueTest, ADeadlineActsAfterAnotherHas) {
+  uint64_t wait = 0;
+  ParksOnce(a_, &wait);
+  Add(a_);
+  b_.until = NowNanos() + 1'000'000;
+  Add(b_);
+  for (size_t n = 1; log_.size() < 2; ++n) {
+    executor_.posted.Wait(n);
+    executor_.RunAll();
+  }
+  const size_t posted = executor_.posted.count();
+  c_.until = NowNanos() + 1'000'000;
+  Add(c_);
+  for (size_t n = posted + 1; log_.size() < 3; ++n) {
+    executor_.posted.Wait(n);
+    executor_.RunAll();
+  }
+  EXPECT_THAT(log_,
+              ElementsAre("a", "b DEADLINE_EXCEEDED", "c DEADLINE_EXCEEDED"));
+  a_.cancelled = true;
+  queue_->Sweep();
+  executor_.RunAll();
+}
+
 TEST_F(WorkQueueTest, WhatTakesThePlaceOfOneThatWaitedDoesNotWait) {
   for (const bool resumed : {false, true}) {
     log_.clear();

@@ -1,16 +1,21 @@
 #include "server/evaluation/input_bytes.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <cstdint>
 #include <numeric>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "server/bytes/bytes_elements.h"
 #include "tests/bytes/sliced.h"
 
 namespace weir {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int64_t kBytes = 100'000;
 
@@ -88,6 +93,69 @@ TEST(InputBytesTest, WhatTheHostReadsIsOnePiece) {
     EXPECT_EQ(input.pieces.size() == 1, on_host);
     EXPECT_EQ(Text(input), bytes);
   }
+}
+
+TEST(InputBytesTest, BytesAreAsManyAsTypeAndShapeNeed) {
+  const int64_t shape[] = {3};
+  for (const size_t size : {11u, 12u, 13u}) {
+    const std::string bytes(size, 'x');
+    const Sliced sliced(bytes, 100);
+    CallArena arena;
+    InputSource input;
+    const absl::Status status = FillInput(DType::kFloat, shape, sliced.view(),
+                                          /*on_host=*/false, &arena, &input);
+    EXPECT_EQ(status.ok(), size == 12) << status;
+    if (status.ok()) continue;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              absl::StrCat("has ", size, " bytes; its type and shape need 12"));
+  }
+}
+
+TEST(InputBytesTest, BooleansBecomeZeroOrOneWhereverTheyStand) {
+  constexpr size_t kBooleans = 19;
+  const int64_t shape[] = {kBooleans};
+  for (size_t at = 0; at < kBooleans; ++at) {
+    std::string bytes(kBooleans, '\1');
+    bytes[at] = '\2';
+    const Sliced sliced(bytes, 100);
+    CallArena arena;
+    InputSource input;
+    ASSERT_TRUE(FillInput(DType::kBool, shape, sliced.view(),
+                          /*on_host=*/false, &arena, &input)
+                    .ok());
+    EXPECT_EQ(Text(input), std::string(kBooleans, '\1')) << at;
+  }
+}
+
+// Nothing is taken for strings that the bytes cannot hold.
+TEST(InputBytesTest, StringsAreNoMoreThanTheirBytes) {
+  const std::string bytes(8, '\0');  // two empty ones
+  const Sliced sliced(bytes, 100);
+  for (const int64_t count : {int64_t{2}, int64_t{3}, int64_t{1} << 20}) {
+    Payer nothing{0};
+    CallArena arena(&Payer::Charge, &nothing);
+    InputSource input;
+    const absl::Status status =
+        FillInput(DType::kString, {&count, 1}, sliced.view(),
+                  /*on_host=*/true, &arena, &input);
+    EXPECT_EQ(status.ok(), count == 2) << status;
+    if (status.ok()) continue;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("cannot hold them"));
+  }
+}
+
+TEST(TextElementsTest, CountThoseOfAllInputs) {
+  TextElements elements;
+  const int64_t half = kMaxTextElements / 2, rest = kMaxTextElements - half;
+  EXPECT_TRUE(elements.Take(DType::kFloat, {kMaxTextElements}).ok());
+  EXPECT_TRUE(elements.Take(DType::kString, {half}).ok());
+  EXPECT_EQ(elements.Take(DType::kString, {rest + 1}).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(elements.Take(DType::kString, {rest}).ok());
+  EXPECT_EQ(Reason(elements.Take(DType::kString, {1})),
+            "TOO_MANY_TEXT_ELEMENTS");
 }
 
 }  // namespace

@@ -718,7 +718,16 @@ TEST(TransportTest, ShutdownLetsCallsEnd) {
   InferStub stub(Connect(transport->addresses()[0]));
   std::thread caller([&] { EXPECT_TRUE(Infer(stub, "x").status.ok()); });
   ServerCall* call = held.Take();
-  std::thread stopper([&] { transport->Shutdown(absl::Seconds(20)); });
+  // It has looked often enough to have begun what would cut the call.
+  std::atomic<int> looks = 0;
+  std::thread stopper([&] {
+    transport->Shutdown(absl::Seconds(20), absl::InfiniteDuration(), [&] {
+      ++looks;
+      std::this_thread::yield();
+      return false;
+    });
+  });
+  EXPECT_TRUE(Eventually([&] { return looks > 10'000; }));
   call->Resume([](ServerCall& resumed, void*) { EchoCall(resumed); }, nullptr);
   stopper.join();
   caller.join();

@@ -264,6 +264,11 @@ TEST_F(BadInputTest, ContentsThatDoNotFitTheInputs) {
   }
   ExpectInvalid(request, "more elements than", "inputs[0].contents");
 
+  // No memory is taken for what the message cannot hold.
+  request.mutable_inputs(0)->set_shape(0, 1 << 20);
+  ExpectInvalid(request, "the shape asks for 1048576 elements",
+                "inputs[0].contents");
+
   request = Good("floats");
   request.clear_raw_input_contents();
   for (int i = 0; i < 3; ++i) {

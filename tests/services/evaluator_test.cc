@@ -152,6 +152,21 @@ TEST(EvaluateTest, CarriesStringsAndEmptyTensors) {
   EXPECT_EQ(answer.response.outputs(0).value().spec().shape(1), 0);
 }
 
+// However the graph has them.
+TEST(EvaluateTest, AnInputThatDoesNotFitIsNamedAsTheRequestHasIt) {
+  TestServer server;
+  v1::EvaluateRequest request = Program(R"(
+      inputs { name: "a" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      inputs { name: "b" spec { dtype: DATA_TYPE_FLOAT shape: 2 } }
+      nodes { op: "Add" inputs: "a" inputs: "b" outputs: "y" }
+      outputs: "y")");
+  AddInput(&request, "b", v1::DATA_TYPE_FLOAT, {2}, Bytes<float>({1, 2}));
+  AddInput(&request, "a", v1::DATA_TYPE_FLOAT, {3}, Bytes<float>({1, 2, 3}));
+  const grpc::Status status = Evaluate(server, request).status;
+  EXPECT_TRUE(Refused(status, grpc::StatusCode::INVALID_ARGUMENT, "\"a\""));
+  EXPECT_EQ(Field(FromGrpcStatus(status)), "inputs[1]");
+}
+
 // More than an I/O thread copies by itself: one text, and many short ones.
 TEST(EvaluateTest, CarriesMuchText) {
   TestServer server;
