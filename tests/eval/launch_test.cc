@@ -549,6 +549,23 @@ TEST_F(ManyCopies, WaitForRoom) {
   EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before + 3);
 }
 
+// What the work was before may have had more launches than whoever submits it
+// now may wait for.
+TEST_F(ManyCopies, OfAWorkThatIsUsedAgainAreItsOwn) {
+  WatchedWork work;
+  Launch::Prepare(work, Chain(1000, "Neg"));
+  a_.Submit(work.work.get(), &work.waiter);
+  ASSERT_TRUE(work.Done().ok());
+  work.waiter.Reset();
+  work.request().outputs.clear();
+  Prepare(work, 2, OutputWish::kInline);
+  const uint64_t before = device_->calls(DeviceCall::kWaitForRoom);
+  ExpectSubmitIsHeld(b_, work);
+  ASSERT_TRUE(work.Done().ok());
+  EXPECT_EQ(device_->calls(DeviceCall::kWaitForRoom), before);
+  EXPECT_EQ(Result(*work.work, 2), std::vector<float>{values_[2]});
+}
+
 TEST_F(ManyCopies, AreOneOfWhatLiesTogether) {
   WatchedWork work;
   Prepare(work, 300, OutputWish::kInline);

@@ -64,6 +64,38 @@ TEST_P(Modes, EagerReturnsBeforeAParkedWorkRuns) {
   EXPECT_EQ(report.waits[0].from_value, 1u);
 }
 
+// However the work was used before: while somebody waits for it, they stay.
+TEST_P(Modes, EagerReadsItsInputAsItWasWhenItReturned) {
+  auto program = Compile("Neg", 1);
+  Activation activation = Enter(NewContext());
+  auto gate = std::make_shared<Timeline>(
+      "gate", nullptr, TimelineOwner{TimelineOwner::Kind::kCaller, 7});
+  std::vector<float> values = {1, 2};
+  WatchedWork watched;
+  watched.request().program = program;
+  watched.request().inputs = {Floats(values)};
+  watched.request().outputs = {OutputWish::kInline};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(watched.Done().ok());
+  watched.waiter.Reset();
+  watched.request().inputs = {Floats(values)};
+  watched.request().outputs = {OutputWish::kKeep};
+  watched.request().mode = EvalMode::kEager;
+  watched.request().after = {Point{gate, 1}};
+  activation.Submit(watched.work.get(), &watched.waiter);
+  ASSERT_TRUE(watched.Returned().ok());
+  values = {7, 8};
+  ASSERT_TRUE(gate->Advance(1).ok());
+  ASSERT_TRUE(watched.Done().ok());
+  WatchedWork reader;
+  reader.request().program = program;
+  reader.request().inputs.resize(1);
+  reader.request().inputs[0].tensor = watched.work->OutputTensor(0);
+  activation.Submit(reader.work.get(), &reader.waiter);
+  ASSERT_TRUE(reader.Done().ok());
+  EXPECT_EQ(Result(*reader.work), std::vector<float>({1, 2}));
+}
+
 TEST_P(Modes, EagerFindsABadShapeAtOnceAndSyncModesTheSame) {
   auto program = Compile("Add", 2);
   auto context = NewContext();
