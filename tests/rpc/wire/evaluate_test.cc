@@ -186,6 +186,13 @@ TEST(WireEvaluateTest, RefusesWhatWouldBeMerged) {
       std::string(
           ParseEvaluateRequest(outputs.view(), &arena, &request).message()),
       HasSubstr("two regions"));
+  // inputs { value { spec {} spec {} } }
+  const Sliced value_specs(std::string("\x12\x06\x12\x04\x0a\0\x0a\0", 8), 100);
+  request = EvaluateRequestView();
+  EXPECT_THAT(
+      std::string(
+          ParseEvaluateRequest(value_specs.view(), &arena, &request).message()),
+      HasSubstr("two specs"));
   // inputs { spec {} spec {} }
   const Sliced specs(std::string("\x12\x04\x12\0\x12\0", 6), 100);
   ExplainRequestView explain;
@@ -193,6 +200,35 @@ TEST(WireEvaluateTest, RefusesWhatWouldBeMerged) {
       std::string(
           ParseExplainRequest(specs.view(), &arena, &explain).message()),
       HasSubstr("two specs"));
+}
+
+// Protobuf would take the last, or merge two of one kind.
+TEST(WireEvaluateTest, AGraphHasOneSource) {
+  const std::string sources[] = {
+      std::string("\x0a\0", 2),  // definition {}
+      std::string("\x12\0", 2),  // onnx_model: ""
+      std::string("\x1a\0", 2),  // model {}
+  };
+  for (const std::string& first : sources) {
+    for (const std::string& second :
+         {std::string(), sources[0], sources[1], sources[2]}) {
+      const std::string graph = first + second;
+      const Sliced sliced(
+          "\x0a" + std::string(1, static_cast<char>(graph.size())) + graph,
+          100);
+      CallArena arena;
+      EvaluateRequestView evaluate;
+      ExplainRequestView explain;
+      for (const absl::Status& status :
+           {ParseEvaluateRequest(sliced.view(), &arena, &evaluate),
+            ParseExplainRequest(sliced.view(), &arena, &explain)}) {
+        EXPECT_EQ(status.ok(), second.empty()) << status;
+        if (status.ok()) continue;
+        EXPECT_THAT(std::string(status.message()),
+                    HasSubstr("a graph has more than one source"));
+      }
+    }
+  }
 }
 
 TEST(WireEvaluateTest, NamesTheFieldAtFault) {
@@ -230,18 +266,62 @@ TEST(WireEvaluateTest, NamesTheFieldAtFault) {
   expect_not_utf8(wire, "label");
 
   wire = v1::EvaluateRequest();
-  for (size_t i = 0; i <= kMaxWireTensors; ++i) wire.add_outputs();
-  const absl::Status many = status_of(wire);
-  EXPECT_EQ(many.message(), "outputs has more than 1024 entries");
-  EXPECT_EQ(Field(many), "outputs");
-
-  wire = v1::EvaluateRequest();
   v1::TensorSpec* spec = wire.add_inputs()->mutable_value()->mutable_spec();
   spec->add_sample_shapes();
   v1::SampleShape* second = spec->add_sample_shapes();
   for (size_t i = 0; i <= kMaxWireRank; ++i) second->add_dims(1);
   EXPECT_EQ(Field(status_of(wire)),
             "inputs[0].value.spec.sample_shapes[1].dims");
+}
+
+absl::Status Parse(const v1::EvaluateRequest& request) {
+  const Sliced sliced(request.SerializeAsString(), 1 << 20);
+  CallArena arena;
+  EvaluateRequestView view;
+  return ParseEvaluateRequest(sliced.view(), &arena, &view);
+}
+
+absl::Status Parse(const v1::ExplainRequest& request) {
+  const Sliced sliced(request.SerializeAsString(), 1 << 20);
+  CallArena arena;
+  ExplainRequestView view;
+  return ParseExplainRequest(sliced.view(), &arena, &view);
+}
+
+// `add` adds an entry to the list `field` of a request.
+template <typename Request, typename Add>
+void ExpectAtMost(size_t most, const std::string& field, Add add) {
+  SCOPED_TRACE(field);
+  Request request;
+  for (size_t i = 0; i < most; ++i) add(request);
+  EXPECT_EQ(Parse(request), absl::OkStatus());
+  add(request);
+  const absl::Status status = Parse(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            field + " has more than " + std::to_string(most) + " entries");
+  EXPECT_EQ(Field(status), field);
+}
+
+TEST(WireEvaluateTest, ListsAreBounded) {
+  using Evaluate = v1::EvaluateRequest;
+  using Explain = v1::ExplainRequest;
+  const auto only = [](auto* inputs) {
+    return inputs->empty() ? inputs->Add() : inputs->Mutable(0);
+  };
+  ExpectAtMost<Evaluate>(1024, "inputs", [](auto& r) { r.add_inputs(); });
+  ExpectAtMost<Evaluate>(1024, "outputs", [](auto& r) { r.add_outputs(); });
+  ExpectAtMost<Evaluate>(1024, "after", [](auto& r) { r.add_after(); });
+  ExpectAtMost<Evaluate>(1024, "signal", [](auto& r) { r.add_signal(); });
+  ExpectAtMost<Explain>(1024, "inputs", [](auto& r) { r.add_inputs(); });
+  ExpectAtMost<Evaluate>(
+      65536, "inputs[0].value.spec.sample_shapes", [&](auto& r) {
+        v1::TensorValue* value = only(r.mutable_inputs())->mutable_value();
+        value->mutable_spec()->add_sample_shapes();
+      });
+  ExpectAtMost<Explain>(65536, "inputs[0].spec.sample_shapes", [&](auto& r) {
+    only(r.mutable_inputs())->mutable_spec()->add_sample_shapes();
+  });
 }
 
 TEST(WireEvaluateTest, StringsAreBounded) {

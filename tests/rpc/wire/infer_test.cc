@@ -105,15 +105,25 @@ TEST(WireInferTest, AnyCutIsAnErrorOrAShorterRequest) {
 
 TEST(WireInferTest, BoundsWhatOneRequestMayHave) {
   CallArena arena;
-  {
+  for (const std::string field : {"inputs", "outputs", "raw_input_contents"}) {
     inference::ModelInferRequest many;
-    for (size_t i = 0; i <= kMaxWireTensors; ++i) many.add_inputs();
-    const Sliced sliced(many.SerializeAsString(), 100000);
-    InferRequest request;
-    const absl::Status status =
-        ParseInferRequest(sliced.view(), &arena, &request);
-    EXPECT_EQ(status.message(), "inputs has more than 1024 entries");
-    EXPECT_EQ(Field(status), "inputs");
+    const auto parse = [&] {
+      const Sliced sliced(many.SerializeAsString(), 100000);
+      InferRequest request;
+      return ParseInferRequest(sliced.view(), &arena, &request);
+    };
+    const auto add = [&] {
+      if (field == "inputs") many.add_inputs();
+      if (field == "outputs") many.add_outputs();
+      if (field == "raw_input_contents") many.add_raw_input_contents();
+    };
+    for (size_t i = 0; i < kMaxWireTensors; ++i) add();
+    EXPECT_TRUE(parse().ok()) << field;
+    add();
+    const absl::Status status = parse();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), field + " has more than 1024 entries");
+    EXPECT_EQ(Field(status), field);
   }
   // What is too many, and of what, is told.
   for (const bool of_tensor : {false, true}) {
