@@ -284,6 +284,20 @@ TEST_F(CallBoundsTest, WhatGrpcHoldsIsBounded) {
   EXPECT_EQ(endings_.Wait(1)[0].delivery, Delivery::kCallerGone);
 }
 
+// Of a message that nobody reads yet, whether or not its call has come.
+TEST_F(CallBoundsTest, AMessageThatHasNotBegunIsGrantedLittle) {
+  constexpr int64_t kWindow = int64_t{64} << 10;
+  Start(EchoCall, Options());
+  RawHttp2 client(address_, 1 << 16);
+  for (const uint32_t stream : {1u, 3u}) client.Begin(stream, kInfer);
+  EXPECT_TRUE(Eventually([&] { return transport_->receiving() == 2; }));
+  ASSERT_TRUE(client.Ping());
+  for (const uint32_t stream : {1u, 3u, 5u}) {
+    EXPECT_GT(client.granted(stream), 0);
+    EXPECT_LE(client.granted(stream), kWindow);
+  }
+}
+
 TEST_F(CallBoundsTest, AReplyWhoseCallerLeavesIsNotOk) {
   Lent lent(4 << 20);
   Start([&](ServerCall& call) { call.Reply(lent.Reply()); }, Options());

@@ -223,6 +223,11 @@ size_t RawHttp2::SendAsGranted(uint32_t stream, const std::string& bytes,
   return at;
 }
 
+int64_t RawHttp2::granted(uint32_t stream) const {
+  const auto more = stream_windows_.find(stream);
+  return stream_window_ + (more == stream_windows_.end() ? 0 : more->second);
+}
+
 void RawHttp2::Grant(uint32_t stream, uint32_t bytes) {
   Write(kWindowUpdate, 0, stream, BigEndian(bytes, 4));
 }

@@ -80,6 +80,9 @@ class RawHttp2 {
   // connection. Returns how many bytes it took until it ended the stream.
   size_t SendAsGranted(uint32_t stream, const std::string& bytes, bool last,
                        size_t frame_bytes = size_t{16} << 10);
+  // What the server has granted of that stream and was not sent, as of the
+  // frames that were read.
+  int64_t granted(uint32_t stream) const;
   void Grant(uint32_t stream, uint32_t bytes);
   void Reset(uint32_t stream);
 
