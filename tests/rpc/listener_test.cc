@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/base/eventually.h"
@@ -229,6 +231,20 @@ TEST(ListenerTest, AConnectionThatWasEndedStaysUntilItsClientEndsItToo) {
   EXPECT_TRUE(Eventually([&] { return (*listener)->open_connections() == 0; }));
 }
 
+// Another descriptor of the same socket, or -1.
+int OtherOf(int fd) {
+  constexpr int kDescriptors = 1024;
+  struct stat info = {}, other = {};
+  EXPECT_EQ(fstat(fd, &info), 0);
+  for (int i = 0; i < kDescriptors; ++i) {
+    if (i != fd && fstat(i, &other) == 0 && other.st_ino == info.st_ino &&
+        other.st_dev == info.st_dev) {
+      return i;
+    }
+  }
+  return -1;
+}
+
 // gRPC closes its own descriptor some time after it has ended the connection.
 TEST(ListenerTest, ADescriptorThatIsUsedAgainIsLeftAlone) {
   auto listener = Listener::Open({"127.0.0.1:0"});
@@ -236,25 +252,35 @@ TEST(ListenerTest, ADescriptorThatIsUsedAgainIsLeftAlone) {
   std::atomic<int> accepted = -1;
   (*listener)->Start(
       [&](const Listener::Accepted& connection) { accepted = connection.fd; });
+  // The number of the descriptor that the listener had of it meanwhile.
+  int kept = -1;
   const auto lets_one_linger = [&] {
     accepted = -1;
     const int client = ConnectTo((*listener)->addresses()[0]);
     ASSERT_TRUE(Eventually([&] { return accepted >= 0; }));
     shutdown(accepted, SHUT_RDWR);
+    kept = OtherOf(accepted);
+    ASSERT_GE(kept, 0);
     close(client);
     ASSERT_TRUE(
         Eventually([&] { return (*listener)->open_connections() == 0; }));
   };
-  lets_one_linger();
+  ASSERT_NO_FATAL_FAILURE(lets_one_linger());
   const int first = accepted;
-  // Its number is the one that has just become free.
+  const int again = kept;
   int ends[2] = {-1, -1};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  if (ends[1] == again) std::swap(ends[0], ends[1]);
+  if (ends[0] != again) {
+    // The thread that accepts may take it for a moment, and find nobody.
+    ASSERT_TRUE(Eventually([&] { return dup2(ends[0], again) == again; }));
+    close(ends[0]);
+  }
   ASSERT_EQ(send(ends[1], "x", 1, 0), 1);
-  lets_one_linger();
+  ASSERT_NO_FATAL_FAILURE(lets_one_linger());
   char byte = 0;
-  EXPECT_EQ(recv(ends[0], &byte, 1, MSG_DONTWAIT), 1);
-  for (const int fd : {ends[0], ends[1], first, accepted.load()}) close(fd);
+  EXPECT_EQ(recv(again, &byte, 1, MSG_DONTWAIT), 1);
+  for (const int fd : {again, ends[1], first, accepted.load()}) close(fd);
 }
 
 TEST(ListenerTest, AConnectionThatWasEndedStaysNoLongerThanItsBounds) {
@@ -376,16 +402,48 @@ TEST(ListenerTest, OthersSocketsAreClosedAtOnce) {
   for (const int end : ends) close(end);
 }
 
-TEST(ListenerTest, ReplacesASocketThatNobodyServes) {
+// A socket that is bound to a path of this process's own.
+int BindPath(sockaddr_un* where) {
   const std::string path =
       "/tmp/weir-listener-test-" + std::to_string(getpid()) + ".sock";
-  // What a process leaves that died.
-  sockaddr_un where = {};
-  where.sun_family = AF_UNIX;
-  path.copy(where.sun_path, sizeof(where.sun_path) - 1);
-  const int left = socket(AF_UNIX, SOCK_STREAM, 0);
-  ASSERT_EQ(bind(left, reinterpret_cast<sockaddr*>(&where), sizeof(where)), 0);
-  close(left);
+  *where = {};
+  where->sun_family = AF_UNIX;
+  path.copy(where->sun_path, sizeof(where->sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(where), sizeof(*where)), 0);
+  return fd;
+}
+
+// A server that is so busy that it takes no more connections lives.
+TEST(ListenerTest, LeavesASocketWhoseQueueIsFull) {
+  sockaddr_un where;
+  const int server = BindPath(&where);
+  const std::string path = where.sun_path;
+  ASSERT_EQ(listen(server, 0), 0);
+  std::vector<int> clients;
+  do {
+    clients.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  } while (connect(clients.back(), reinterpret_cast<sockaddr*>(&where),
+                   sizeof(where)) == 0);
+  EXPECT_EQ(errno, EAGAIN);
+  const absl::Status taken = Listener::Open({"unix:" + path}).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kAlreadyExists) << taken;
+  EXPECT_THAT(std::string(taken.message()), HasSubstr(path));
+  // It is still the one behind the path.
+  const int accepted = accept(server, nullptr, nullptr);
+  EXPECT_GE(accepted, 0);
+  const int next = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  EXPECT_EQ(connect(next, reinterpret_cast<sockaddr*>(&where), sizeof(where)),
+            0);
+  for (const int fd : clients) close(fd);
+  for (const int fd : {accepted, next, server}) close(fd);
+  std::filesystem::remove(path);
+}
+
+TEST(ListenerTest, ReplacesASocketThatNobodyServes) {
+  sockaddr_un where;
+  close(BindPath(&where));  // what a process leaves that died
+  const std::string path = where.sun_path;
   {
     const auto listener = Listener::Open({"unix:" + path});
     EXPECT_TRUE(listener.ok()) << listener.status();
