@@ -69,6 +69,18 @@ TEST(LoadFiguresTest, NoLatencyIsLessThanTheServers) {
   EXPECT_LE(result.calls, 5 * (1000 / 30 + 1));
 }
 
+// gRPC takes no more than 4 MiB unless it is told to.
+TEST(LoadFiguresTest, ARepliesSizeIsTheServersAffair) {
+  constexpr size_t kBytes = size_t{8} << 20;
+  PacedServer server(AtOnce);
+  LoadOptions options = Load(server.address());
+  options.request.assign(kBytes, 'x');
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_GT(result.calls, 0);
+  EXPECT_EQ(result.reply.size(), kBytes);
+}
+
 // One answer in ten takes 300 ms.
 TEST(LoadFiguresTest, ATailShowsWhereItBegins) {
   PacedServer server([](int64_t number, Clock::time_point now) {

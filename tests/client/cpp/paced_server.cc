@@ -89,6 +89,7 @@ PacedServer::PacedServer(
     std::function<Answer(int64_t, Clock::time_point)> answer)
     : answer_(std::move(answer)), service_(std::make_unique<Service>(this)) {
   grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(-1);
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
                            &port);
