@@ -1,5 +1,6 @@
 // weir.DecodeImage: PNG is exact, JPEG (quality 95, smooth) within 8 levels of
 // the picture that was encoded. The decoders themselves: tests/ops/image.
+#include <array>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -108,6 +109,71 @@ TEST_P(DecodeImageTest, AJpegThatIsStoredAsRgb) {
         {.rgb = true, .adobe_marker = adobe_marker});
     ExpectClose(RunOne(WeirNode("DecodeImage"), {FileBytes(file)}),
                 ToDoubles(Smooth({})), {.absolute = 8});
+  }
+}
+
+// Rare, and not known to the device's own decoder: two colors as fine as the
+// brightness, three times as coarse, and finer than it.
+TEST_P(DecodeImageTest, AJpegOfAnySampling) {
+  for (const std::array<int, 3>& across :
+       {std::array{2, 2, 1}, {3, 1, 1}, {1, 2, 1}}) {
+    const image::Bytes file =
+        image::EncodeJpeg(image::SmoothPicture(kHeight, kWidth, 3), kHeight,
+                          kWidth, 3, {.across = across});
+    SCOPED_TRACE(testing::PrintToString(across));
+    ExpectClose(RunOne(WeirNode("DecodeImage"), {FileBytes(file)}),
+                ToDoubles(Smooth({})), {.absolute = 8});
+  }
+}
+
+// The pixels of one do not fit where there is room for those of the other. Of
+// the last, the first header stands where decoders differ about what a marker
+// is, and swallows the second, or is passed over.
+TEST_P(DecodeImageTest, RefusesAJpegOfTwoSizes) {
+  constexpr int64_t kLarge = 16, kSmall = kLarge / 2;
+  const image::Bytes large = image::EncodeJpeg(
+      image::SmoothPicture(kLarge, kLarge, 3), kLarge, kLarge, 3);
+  const auto at = [&large](int code) {
+    for (const size_t marker : image::MarkersOf(large)) {
+      if (large[marker + 1] == static_cast<std::byte>(code)) return marker;
+    }
+    ADD_FAILURE() << "no marker " << code;
+    return size_t{0};
+  };
+  constexpr size_t kHeader = 19, kHeaderEnd = 8;  // with its marker; the size's
+  const size_t header_at = at(0xC0);
+  const auto header = [&](size_t length) {
+    image::Bytes bytes(large.begin() + static_cast<long>(header_at),
+                       large.begin() + static_cast<long>(header_at + kHeader));
+    bytes[3] = static_cast<std::byte>(length);
+    bytes[6] = bytes[kHeaderEnd] = static_cast<std::byte>(kSmall);
+    return bytes;
+  };
+  const auto with = [&large](size_t place, image::Bytes more) {
+    image::Bytes file = large;
+    file.insert(file.begin() + static_cast<long>(place), more.begin(),
+                more.end());
+    return file;
+  };
+  image::Bytes hidden = header(kHeader - 2 + kHeader);
+  for (const int byte : {kHeader + 2, size_t{0}, size_t{0x01}, size_t{0xFF}}) {
+    hidden.insert(hidden.begin(), static_cast<std::byte>(byte));
+  }
+  const size_t end = large.size() - 2;
+  const std::vector<image::Bytes> files = {with(header_at, header(kHeader - 2)),
+                                           with(end, header(kHeader - 2)),
+                                           with(header_at, hidden)};
+  for (const image::Bytes& file : files) {
+    const absl::Status status =
+        Run(WeirNode("DecodeImage"), {FileBytes(file)}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(Reason(status), "CORRUPT_DATA") << status;
+    // It believes in the large one, and is not asked for its pixels.
+    if (on_cuda() && file == files.back()) {
+      EXPECT_NE(status.message().find("two headers that disagree"),
+                absl::string_view::npos)
+          << status;
+    }
   }
 }
 

@@ -120,13 +120,17 @@ absl::Status NvJpeg::Decode(Stream& stream, std::span<const std::byte> file,
   const Api& api = state_->api;
   // It writes as many pixels as it believes in, whatever has room.
   int channels = 0;
-  nvjpegChromaSubsampling_t subsampling;
+  nvjpegChromaSubsampling_t subsampling = NVJPEG_CSS_UNKNOWN;
   int widths[NVJPEG_MAX_COMPONENT] = {}, heights[NVJPEG_MAX_COMPONENT] = {};
   WEIR_RETURN_IF_ERROR(NvJpegStatus(
       api.image_info(state_->handle,
                      reinterpret_cast<const unsigned char*>(file.data()),
                      file.size(), &channels, &subsampling, widths, heights),
       "nvjpegGetImageInfo"));
+  // It has no code for it, and says sizes of components.
+  if (subsampling == NVJPEG_CSS_UNKNOWN) {
+    return absl::UnimplementedError("a sampling of JPEG that nvJPEG lacks");
+  }
   if (widths[0] != width || heights[0] != height) {
     return absl::InvalidArgumentError(
         "the JPEG data has two headers that disagree");

@@ -193,9 +193,10 @@ Bytes EncodeJpeg(std::span<const uint8_t> pixels, int64_t height, int64_t width,
     }
   }
   jpeg_set_quality(&info, options.quality, TRUE);
-  if (channels == 3) {
-    info.comp_info[0].h_samp_factor = options.subsampled ? 2 : 1;
-    info.comp_info[0].v_samp_factor = options.subsampled ? 2 : 1;
+  for (size_t i = 0; i < 3 && channels == 3; ++i) {
+    const bool more = options.subsampled && i == 0;
+    info.comp_info[i].h_samp_factor = more ? 2 : options.across[i];
+    info.comp_info[i].v_samp_factor = more ? 2 : 1;
   }
   info.arith_code = options.arithmetic ? TRUE : FALSE;
   if (options.progressive) jpeg_simple_progression(&info);

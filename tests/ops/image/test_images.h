@@ -3,6 +3,7 @@
 // Functions abort on failure; they run in tests only.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +21,10 @@ struct JpegOptions {
   int quality = 95;
   bool progressive = false;
   bool arithmetic = false;
-  bool subsampled = false;     // 4:2:0
+  bool subsampled = false;  // 4:2:0
+  // Of three channels: as many samples of each component stand side by side
+  // where the others have theirs.
+  std::array<int, 3> across = {1, 1, 1};
   bool scan_for_each = false;  // component; not progressive
   int orientation = 0;         // 0: no EXIF block
   bool little_endian_exif = true;
