@@ -84,6 +84,8 @@ TEST(RecordSlabTest, ARecordServesAgainOnceAllBeforeItsReleaseIsDone) {
     const auto gone = NewTimeline();
     const auto record = slab.Acquire(gone);
     ASSERT_TRUE(record.ok());
+    record->host->sequence.store(7);
+    record->host->mark.store(3);
     ASSERT_TRUE(slab.Find(gone.get()).has_value());
     EXPECT_EQ(slab.Find(gone.get())->host, record->host);
     slab.Release(gone.get());
@@ -104,6 +106,9 @@ TEST(RecordSlabTest, ARecordServesAgainOnceAllBeforeItsReleaseIsDone) {
       again |= slab.Acquire(others.back())->host == record->host;
     }
     EXPECT_TRUE(again);
+    // What its last stream reached, the next one did not.
+    EXPECT_EQ(record->host->sequence.load(), 0u);
+    EXPECT_EQ(record->host->mark.load(), 0u);
   }
   EXPECT_EQ(memory.freed, memory.blocks.size());
 }
@@ -381,6 +386,28 @@ TEST(HostScratchTest, WhatCanNeverFitIsRefused) {
   EXPECT_EQ(Reason(refused), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_NE(refused.message().find("(the bound)"), absl::string_view::npos);
   EXPECT_FALSE(RetryAfter(refused).has_value());
+}
+
+// Whatever room its bytes have: each is a thread that computes.
+TEST(HostScratchTest, SoManyUsersAtATime) {
+  for (const size_t users : {size_t{1}, size_t{3}}) {
+    HostScratch scratch(1000, users);
+    std::vector<HostScratch::Lease> held;
+    for (size_t i = 0; i < users; ++i) {
+      auto lease = scratch.Take(10, OneLook);
+      ASSERT_TRUE(lease.ok()) << lease.status();
+      held.push_back(*std::move(lease));
+    }
+    Awaited awaited = Awaited::kNothing;
+    EXPECT_TRUE(absl::IsDeadlineExceeded(
+        scratch
+            .Take(10, [&](Stream::Look look) { return Note(look, &awaited); })
+            .status()));
+    EXPECT_EQ(awaited, Awaited::kHost);
+    EXPECT_EQ(scratch.used_bytes(), 10 * users);
+    held.pop_back();
+    EXPECT_TRUE(scratch.Take(10, OneLook).ok());
+  }
 }
 
 // Bytes, then users: whoever comes first is served first, so that a large one

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -18,6 +19,9 @@ namespace weir {
 namespace {
 
 namespace fs = std::filesystem;
+
+// In a file, behind its magic and the size of its key.
+constexpr std::streamoff kImageSizeAt = 16;
 
 class Folder {
  public:
@@ -75,6 +79,53 @@ TEST(CubinCache, IsBounded) {
   for (int i = 0; i < 20; ++i) cache.Insert(std::to_string(i), image);
   EXPECT_LE(folder.files(), 4u);
   EXPECT_GE(folder.files(), 3u);
+}
+
+// A header may say anything: no more memory is asked for than there can be.
+TEST(CubinCache, AnImageAboveTheBoundIsNotRead) {
+  Folder folder;
+  CubinCache cache(folder.path(), 4096);
+  for (const uint64_t size : {uint64_t{4097}, ~uint64_t{0}}) {
+    cache.Insert("key", "image");
+    {
+      std::fstream file(cache.PathOf("key"),
+                        std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(kImageSizeAt);
+      file.write(reinterpret_cast<const char*>(&size), sizeof(size));
+      ASSERT_TRUE(file.good());
+    }
+    EXPECT_NO_THROW(EXPECT_FALSE(cache.Find("key").has_value())) << size;
+  }
+}
+
+// When something was used is the time of its file.
+TEST(CubinCache, WhatWasUsedLongestAgoGoesFirst) {
+  Folder folder;
+  const std::string image(1000, 'x');
+  CubinCache cache(folder.path(), 4 * 1100);
+  const auto now = fs::file_time_type::clock::now();
+  // The first was used last, though it was written first.
+  const std::vector<std::string> keys = {"used again", "oldest", "older",
+                                         "old"};
+  for (size_t i = 0; i < keys.size(); ++i) {
+    cache.Insert(keys[i], image);
+    fs::last_write_time(cache.PathOf(keys[i]),
+                        now - std::chrono::hours(10 - i));
+  }
+  ASSERT_EQ(cache.Find("used again"), image);
+  cache.Insert("new", image);
+  const auto has = [&](const std::string& key) {
+    return fs::exists(cache.PathOf(key));
+  };
+  EXPECT_FALSE(has("oldest"));
+  EXPECT_TRUE(has("used again"));
+  EXPECT_TRUE(has("older"));
+  EXPECT_TRUE(has("old"));
+  EXPECT_TRUE(has("new"));
+  cache.Insert("newest", image);
+  EXPECT_FALSE(has("older"));
+  EXPECT_TRUE(has("used again"));
+  EXPECT_TRUE(has("newest"));
 }
 
 TEST(CubinCache, WithoutAFolderHoldsNothing) {
