@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/thread.h"
+#include "kernels/base/thread_role.h"
 #include "kernels/device/device.h"
 
 namespace weir {
@@ -43,6 +44,7 @@ absl::Status FaultStatus(FaultCode code) {
 absl::Status Stream::Check() { return device().health().status(); }
 
 absl::Status Stream::Await(Look look, GoOn go_on) {
+  ExpectMayWait("Stream::Await");
   const Nanos began = NowNanos();
   bool awaits_device = false;
   absl::Status status;

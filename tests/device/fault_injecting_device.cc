@@ -56,6 +56,7 @@ class FaultInjectingStream final : public Stream {
     return stream_->WaitOnDevice(point);
   }
   absl::Status WaitForRoom(GoOn go_on) override {
+    device_->ExpectToWait("Stream::WaitForRoom");
     WEIR_RETURN_IF_ERROR(device_->Pass(DeviceCall::kWaitForRoom));
     return stream_->WaitForRoom(go_on);
   }
@@ -76,6 +77,9 @@ class FaultInjectingStream final : public Stream {
       task_->completion = completion;
       stream_->device_->NoteLaunch(*this);
       WEIR_RETURN_IF_ERROR(stream_->device_->Pass(DeviceCall::kLaunch));
+      const ScopedThreadRole role(stream_->device_->allocation_waits()
+                                      ? enqueued_by_
+                                      : CurrentThreadRole());
       return task_->Launch(*stream_);
     }
 
@@ -93,6 +97,7 @@ class FaultInjectingStream final : public Stream {
    private:
     FaultInjectingStream* const stream_;
     StreamTask* const task_;
+    const ThreadRole enqueued_by_ = CurrentThreadRole();
   };
 
   FaultInjectingDevice* const device_;

@@ -92,9 +92,11 @@ class FaultInjectingDevice final : public Device {
   size_t quick_bytes() const override {
     return allocation_waits_ ? 0 : device_->quick_bytes();
   }
-  // As if whatever takes or frees something, or asks, waited for a driver.
+  // As if whatever takes or frees something, or asks, waited for a driver, and
+  // a work was launched by whoever enqueues it, wherever it runs.
   // Before the device is used.
   void set_allocation_waits() { allocation_waits_ = true; }
+  bool allocation_waits() const { return allocation_waits_; }
   // Of such a device: the calling thread is expected to be one that may wait.
   void ExpectToWait(const char* call) const;
   CpuTeam* cpu_team() override { return device_->cpu_team(); }

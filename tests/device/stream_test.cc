@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
+#include "kernels/base/thread_role.h"
 #include "tests/device/fault_injecting_device.h"
 
 namespace weir {
@@ -100,6 +102,25 @@ TEST_F(StreamAwaitTest, EndsWithTheDevice) {
   });
   EXPECT_EQ(Reason(lost), "DEVICE_POISONED");
   EXPECT_EQ(stream_.told, (std::vector<bool>{true, false}));
+}
+
+// However long it takes, and also if it takes no time: that is chance.
+TEST_F(StreamAwaitTest, IsOutOfPlaceOnAThreadThatMayNotWait) {
+  const auto fine = [] { return absl::OkStatus(); };
+  for (const bool waits : {false, true}) {
+    for (const auto& [role, misplaced] :
+         {std::pair{ThreadRole::kLauncher, 0u}, {ThreadRole::kIo, 1u}}) {
+      at_ = 0;
+      looks_ = {Awaited::kNothing};
+      if (waits) looks_ = {Awaited::kHost, Awaited::kHost, Awaited::kNothing};
+      const ScopedThreadRole scoped(role);
+      const uint64_t before = CountMisplacedWaits().count;
+      EXPECT_TRUE(Await(fine).ok());
+      EXPECT_EQ(CountMisplacedWaits().count, before + misplaced)
+          << ThreadRoleName(role);
+    }
+  }
+  EXPECT_EQ(CountMisplacedWaits().first, "Stream::Await on an I/O thread");
 }
 
 TEST_F(StreamAwaitTest, EndsWithWhatALookMeets) {

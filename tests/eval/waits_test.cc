@@ -133,6 +133,27 @@ TEST_F(Waits, AnEagerCallersBytesAreItsOwnAgain) {
   EXPECT_EQ(kept[values.size() - 1], 3);
 }
 
+// What of it fills its stream's queue waits for room, elsewhere.
+TEST_F(Waits, AWorkOfManyLaunchesIsMadeElsewhere) {
+  constexpr size_t kLaunches = 1000;
+  Graph graph = MakeGraph("Neg", 1);
+  for (size_t i = 1; i < kLaunches; ++i) {
+    GraphNode node = graph.nodes[0];
+    node.inputs = graph.nodes.back().outputs;
+    node.outputs = {absl::StrCat("more", i)};
+    graph.nodes.push_back(std::move(node));
+  }
+  graph.outputs = graph.nodes.back().outputs;
+  std::atomic<int> left{1};
+  Call call;
+  call.io = &io_;
+  call.left = &left;
+  io_.Post([&] { Begin(&call, "many", graph, 16); });
+  ASSERT_TRUE(Eventually([&] { return left == 0; }));
+  EXPECT_EQ(call.code, absl::StatusCode::kOk);
+  EXPECT_GT(device_->calls(DeviceCall::kWaitForRoom), 1u);
+}
+
 // Growing and shrinking works, failing ones, ones whose lane is ill, ones that
 // nobody waits for any more; more at a time than there are lanes.
 TEST_F(Waits, AreNowhereOutOfPlaceUnderLoadsOfAllKinds) {
