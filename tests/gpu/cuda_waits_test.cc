@@ -83,71 +83,92 @@ TEST_F(CudaWaitsTest, ADeviceThatGivesALaunchNoRoomStalls) {
   EXPECT_FALSE(device_->health().poisoned());
 }
 
-// Of one lane 64 pictures are in flight at most, of all together 256.
-TEST_F(CudaWaitsTest, PicturesOfManyLanesWaitForOneAnother) {
-  constexpr int64_t kLanes = 6, kPictures = 96, kHeight = 8, kWidth = 16;
-  constexpr size_t kBytes = kHeight * kWidth * 3;
-  const std::vector<uint8_t> pixels = image::SmoothPicture(kHeight, kWidth, 3);
-  const std::vector<uint16_t> samples(pixels.begin(), pixels.end());
-  const image::Bytes png = image::EncodePng(samples, kHeight, kWidth);
-  const image::Bytes jpeg = image::EncodeJpeg(pixels, kHeight, kWidth, 3);
+// Pictures that a lane decodes, of either kind.
+class CudaPicturesTest : public CudaWaitsTest {
+ protected:
+  static constexpr int64_t kHeight = 8, kWidth = 16;
+  static constexpr size_t kBytes = kHeight * kWidth * 3;
 
-  NodeInfo node;
-  node.name = "decode";
-  node.domain = "weir";
-  node.op = "DecodeImage";
-  node.opset = 1;
-  node.input_types = {DType::kString};
-  const auto kernel = registry_->CreateKernel(node, *device_);
-  ASSERT_TRUE(kernel.ok()) << kernel.status();
-  const TensorMeta in = {
-      DType::kString, {kPictures}, kPictures, kPictures * sizeof(StringRef)};
-  const TensorMeta out = {DType::kUint8,
-                          {kPictures, kHeight, kWidth, 3},
-                          kPictures * static_cast<int64_t>(kBytes),
-                          kPictures * kBytes};
-  const std::vector<std::vector<int64_t>> ints = {{kHeight, kWidth, 0}};
-  const auto plan = (*kernel)->Plan({{&in, 1}, {&out, 1}, ints});
-  ASSERT_TRUE(plan.ok()) << plan.status();
+  struct Lane {
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<DeviceGate> gate;
+    DeviceMemory pixels, scratch;
+    PinnedMemory result;
+    std::atomic<int> asked = 0;
+    std::unique_ptr<TestTask> task;
+    std::thread launcher;
+  };
 
-  for (const bool is_jpeg : {false, true}) {
-    SCOPED_TRACE(is_jpeg ? "JPEG" : "PNG");
-    const image::Bytes& file = is_jpeg ? jpeg : png;
-    const std::vector<StringRef> files(
-        kPictures, {reinterpret_cast<const char*>(file.data()), file.size()});
-    struct Lane {
-      std::unique_ptr<Stream> stream;
-      std::unique_ptr<DeviceGate> gate;
-      DeviceMemory pixels, scratch;
-      PinnedMemory result;
-      std::atomic<int> asked = 0;
-      std::unique_ptr<TestTask> task;
-      std::thread launcher;
-    };
-    std::array<Lane, kLanes> lanes;
-    for (Lane& lane : lanes) {
-      lane.stream = *device_->CreateStream(0);
-      lane.gate = MakeGate(*device_);
-      lane.pixels = *device_->Allocate(out.bytes);
-      lane.scratch = *device_->Allocate((*plan)->scratch_bytes() + 256);
-      lane.result = *device_->AllocatePinned(out.bytes);
-      lane.task = std::make_unique<TestTask>([&](Stream& s) -> absl::Status {
-        WEIR_RETURN_IF_ERROR(lane.gate->Hold(s));
-        const auto asks = [&lane] {
-          ++lane.asked;
-          return absl::OkStatus();
-        };
-        const absl::FunctionRef<absl::Status()> go_on = asks;
-        const void* const input = files.data();
-        void* const output = lane.pixels.data();
-        WEIR_RETURN_IF_ERROR((*plan)->Run({.stream = s,
+  void SetUp() override {
+    CudaWaitsTest::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    pixels_ = image::SmoothPicture(kHeight, kWidth, 3);
+    NodeInfo node;
+    node.name = "decode";
+    node.domain = "weir";
+    node.op = "DecodeImage";
+    node.opset = 1;
+    node.input_types = {DType::kString};
+    auto kernel = registry_->CreateKernel(node, *device_);
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    kernel_ = *std::move(kernel);
+  }
+
+  // `lane` decodes as many at once, if told to behind its gate.
+  void Prepare(Lane& lane, int64_t pictures, bool is_jpeg, bool held) {
+    const TensorMeta in = {DType::kString,
+                           {pictures},
+                           pictures,
+                           static_cast<size_t>(pictures) * sizeof(StringRef)};
+    const TensorMeta out = {DType::kUint8,
+                            {pictures, kHeight, kWidth, 3},
+                            pictures * static_cast<int64_t>(kBytes),
+                            static_cast<size_t>(pictures) * kBytes};
+    const std::vector<std::vector<int64_t>> ints = {{kHeight, kWidth, 0}};
+    auto plan = kernel_->Plan({{&in, 1}, {&out, 1}, ints});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    plan_ = *std::move(plan);
+    if (is_jpeg) {
+      file_ = image::EncodeJpeg(pixels_, kHeight, kWidth, 3);
+    } else {
+      file_ = image::EncodePng(
+          std::vector<uint16_t>(pixels_.begin(), pixels_.end()), kHeight,
+          kWidth);
+    }
+    files_.assign(static_cast<size_t>(pictures),
+                  {reinterpret_cast<const char*>(file_.data()), file_.size()});
+    lane.stream = *device_->CreateStream(0);
+    lane.gate = MakeGate(*device_);
+    lane.pixels = *device_->Allocate(out.bytes);
+    lane.scratch = *device_->Allocate(plan_->scratch_bytes() + 256);
+    lane.result = *device_->AllocatePinned(out.bytes);
+    lane.task = std::make_unique<TestTask>(
+        [this, &lane, held, bytes = out.bytes](Stream& s) -> absl::Status {
+          if (held) WEIR_RETURN_IF_ERROR(lane.gate->Hold(s));
+          const auto asks = [&lane] {
+            ++lane.asked;
+            return absl::OkStatus();
+          };
+          const absl::FunctionRef<absl::Status()> go_on = asks;
+          const void* const input = files_.data();
+          void* const output = lane.pixels.data();
+          WEIR_RETURN_IF_ERROR(plan_->Run({.stream = s,
                                            .inputs = {&input, 1},
                                            .outputs = {&output, 1},
                                            .scratch = lane.scratch.data(),
                                            .random = {},
                                            .go_on = &go_on}));
-        return s.CopyToHost(lane.result.data(), output, out.bytes);
-      });
+          return s.CopyToHost(lane.result.data(), output, bytes);
+        });
+  }
+
+  // Of one lane 64 pictures are in flight at most, of all together 256.
+  void ExpectLanesWaitForOneAnother(bool is_jpeg) {
+    constexpr int64_t kLanes = 6, kPictures = 96;
+    constexpr int kMostInFlight = 256;
+    std::array<Lane, kLanes> lanes;
+    for (Lane& lane : lanes) {
+      ASSERT_NO_FATAL_FAILURE(Prepare(lane, kPictures, is_jpeg, true));
     }
     for (Lane& lane : lanes) {
       lane.launcher =
@@ -163,8 +184,7 @@ TEST_F(CudaWaitsTest, PicturesOfManyLanesWaitForOneAnother) {
           return true;
         },
         std::chrono::seconds(10));
-    RecordProperty(is_jpeg ? "jpeg_lanes_waited" : "png_lanes_waited",
-                   all_wait ? "all" : "some");
+    RecordProperty("lanes_waited", all_wait ? "all" : "some");
     for (Lane& lane : lanes) lane.gate->Open();
     for (Lane& lane : lanes) {
       lane.launcher.join();
@@ -172,14 +192,61 @@ TEST_F(CudaWaitsTest, PicturesOfManyLanesWaitForOneAnother) {
     }
     for (Lane& lane : lanes) {
       const absl::Status status = lane.task->Wait().status;
-      if (absl::IsUnimplemented(status)) GTEST_SKIP() << status.message();
+      if (is_jpeg && absl::IsUnimplemented(status)) {
+        GTEST_SKIP() << "no nvJPEG: " << status.message();
+      }
       ASSERT_TRUE(status.ok()) << status;
       const auto* got = reinterpret_cast<const uint8_t*>(lane.result.data());
-      for (size_t i = 0; i < out.bytes; ++i) {
-        const int off = int{got[i]} - int{pixels[i % kBytes]};
+      for (size_t i = 0; i < kPictures * kBytes; ++i) {
+        const int off = int{got[i]} - int{pixels_[i % kBytes]};
         ASSERT_LE(std::abs(off), is_jpeg ? 16 : 0) << "byte " << i;
       }
     }
+    // What was made for them is still there: all 6 * 64, had none waited for
+    // another's.
+    const int kept = TrimAll();
+    RecordProperty("kept", kept);
+    EXPECT_GT(kept, 0);
+    EXPECT_LE(kept, kMostInFlight);
+  }
+
+  // How many pieces of idle memory the device gave back.
+  int TrimAll() {
+    int trimmed = 0;
+    while (device_->TrimOne(kNoDeadline)) ++trimmed;
+    return trimmed;
+  }
+
+  std::vector<uint8_t> pixels_;
+  std::unique_ptr<const Kernel> kernel_;
+  std::unique_ptr<const KernelPlan> plan_;
+  image::Bytes file_;
+  std::vector<StringRef> files_;
+};
+
+TEST_F(CudaPicturesTest, PngPicturesOfManyLanesWaitForOneAnother) {
+  ExpectLanesWaitForOneAnother(/*is_jpeg=*/false);
+}
+
+TEST_F(CudaPicturesTest, JpegPicturesOfManyLanesWaitForOneAnother) {
+  ExpectLanesWaitForOneAnother(/*is_jpeg=*/true);
+}
+
+// Pinned staging, and a decoder with its buffers.
+TEST_F(CudaPicturesTest, WhatAPictureTookIsGivenBackOnce) {
+  for (const bool is_jpeg : {false, true}) {
+    SCOPED_TRACE(is_jpeg ? "JPEG" : "PNG");
+    Lane lane;
+    ASSERT_NO_FATAL_FAILURE(Prepare(lane, 1, is_jpeg, false));
+    EXPECT_FALSE(device_->TrimOne(kNoDeadline));
+    lane.stream->Enqueue(lane.task.get());
+    const absl::Status status = lane.task->Wait().status;
+    if (is_jpeg && absl::IsUnimplemented(status)) {
+      GTEST_SKIP() << "no nvJPEG: " << status.message();
+    }
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(device_->TrimOne(kNoDeadline));
+    EXPECT_FALSE(device_->TrimOne(kNoDeadline));
   }
 }
 
@@ -202,7 +269,9 @@ TEST_F(CudaWaitsTest, ConvolutionsOfManyStreamsAreLaunchedWithoutAWait) {
   node.opset = 11;
   node.input_types = {DType::kFloat, DType::kFloat};
   const auto kernel = registry_->CreateKernel(node, *device_);
-  if (absl::IsUnimplemented(kernel.status())) GTEST_SKIP() << kernel.status();
+  if (absl::IsUnimplemented(kernel.status())) {
+    GTEST_SKIP() << "no cuDNN: " << kernel.status().message();
+  }
   ASSERT_TRUE(kernel.ok()) << kernel.status();
   for (size_t i = kLanes / 2; i < kLanes; ++i) {
     lanes[i].stream = *device_->CreateStream(0);

@@ -96,6 +96,10 @@ sanitized_tests="$cuda_tests:-$lost:*Stress*:*UnderLoad*:$refused_tests"
 initchecked_tests="$sanitized_tests:*AWaitOnTheDeviceOrdersTwoStreams*"
 initchecked_tests+=":*PicturesOfManyLanesWaitForOneAnother"
 
+# Why a case may be skipped where all is there: it is another device's, or wants
+# a second one.
+may_skip="^(the CPU's library|programs of text run on the CPU|needs two GPUs: )"
+
 # Of a server suite, what is not on cuda:0: its device is lost in words of the
 # CPU's, which gpu_fault_bench sees of a GPU.
 server_tests() {
@@ -250,11 +254,22 @@ run_task() {
   esac
 }
 
+# Prints the cases that the log $1 says were skipped for no reason of may_skip.
+skipped_amiss() {
+  awk -v may_skip="$may_skip" '
+    /^\[ RUN      \]/ { fine = 0 }
+    told { fine = $0 ~ may_skip; reason = $0; told = 0 }
+    /: Skipped$/ { told = 1 }
+    /^\[  SKIPPED \] .* \([0-9]+ ms\)$/ && !fine { print $4 ": " reason }
+  ' "$1"
+}
+
 # Runs a task in what is left of the time, and prints its row of the table.
 judge() {
   local kind="$1" name="$2"
   local log="$logs/$kind-$name.log"
   local left=$((limit_s - SECONDS)) start=$SECONDS result=ok code tests
+  local skipped
   if [ "$left" -le 5 ]; then
     result="NO TIME"
   elif needs_sanitizer "$kind" && [ -z "$sanitizer" ]; then
@@ -266,23 +281,29 @@ judge() {
       result="not here"
     elif [ $code != 0 ]; then
       result="FAILED ($code)"
-    # A program may not pass by skipping everything.
+    # A program may not pass by skipping everything, nor a case for want of
+    # what is to be there.
     elif [[ "$kind" = bench || "$kind" = soak ]]; then
       ! grep -q '^skipped: ' "$log" || result=SKIPPED
     elif [ "$kind" != clients ] &&
-      ! grep -q '^\[  PASSED  \] [1-9]' "$log"; then
+      { ! grep -q '^\[  PASSED  \] [1-9]' "$log" ||
+        [ -n "$(skipped_amiss "$log")" ]; }; then
       result=SKIPPED
     fi
   fi
   [[ "$result" = ok || "$result" = "not here" ]] || printf '.' >>"$failures"
   tests="$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests*.*/\1/p' "$log" \
     2>/dev/null | tail -n 1)"
-  printf '%-10s %-34s %-12s %5s tests %5d s\n' "$kind" "$name" "$result" \
-    "${tests:--}" "$((SECONDS - start))" | tee -a "$table"
+  skipped="$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests*, .*/\1/p' "$log" \
+    2>/dev/null | tail -n 1)"
+  printf '%-10s %-34s %-12s %5s tests %4s skipped %5d s\n' "$kind" "$name" \
+    "$result" "${tests:--}" "${skipped:-0}" "$((SECONDS - start))" |
+    tee -a "$table"
   if [[ "$kind" = bench || "$kind" = soak || "$kind" = clients ]] &&
     [ -e "$log" ]; then
     sed 's/^/    /' "$log" | tee -a "$table"
   elif [ "$result" != ok ] && [ -e "$log" ]; then
+    skipped_amiss "$log" | sed 's/^/    skipped /'
     grep -E '^\[  FAILED|^\[  SKIPPED|Failure|ERROR SUMMARY|=========' "$log" |
       head -n 20 | sed 's/^/    /'
     tail -n 5 "$log" | sed 's/^/    /'

@@ -83,6 +83,44 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertRegex(done.stdout, r"suite +a_test +SKIPPED ")
 
+    def skipping(self, *reasons):
+        """A program of one case that passes, and one for each reason."""
+        lines = ["[ RUN      ] Suite.OnCuda",
+                 "[       OK ] Suite.OnCuda (2 ms)"]
+        for i, reason in enumerate(reasons):
+            lines += [f"[ RUN      ] Suite.Cuda{i}", "a_test.cc:9: Skipped",
+                      reason, "", f"[  SKIPPED ] Suite.Cuda{i} (0 ms)"]
+        tests = "tests" if len(reasons) > 1 else "test"
+        lines += ["[  PASSED  ] 1 test.",
+                  f"[  SKIPPED ] {len(reasons)} {tests}, listed below:"]
+        lines += [f"[  SKIPPED ] Suite.Cuda{i}" for i in range(len(reasons))]
+        (self.root / "said").write_text("\n".join(lines), "utf-8")
+        self.write("test-bin/a_test", f"""
+case "$1" in
+  --gtest_list_tests) echo 'Suite.'; echo '  OnCuda' ;;
+  *) cat {self.root}/said ;;
+esac""")
+        return self.run_tasks("suite")
+
+    def test_a_case_of_another_device_is_skipped_and_counted(self):
+        done = self.skipping("the CPU's library",
+                             "needs two GPUs: there is no device 1")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout,
+                         r"suite +a_test +ok +1 tests +2 skipped ")
+
+    def test_a_case_that_lacks_what_is_to_be_there_is_no_success(self):
+        for reason in ("no nvJPEG: needs nvJPEG 13: libnvjpeg.so.13",
+                       "UNAVAILABLE: there is no NVIDIA device",
+                       "it lacks the CPU's library", ""):
+            with self.subTest(reason):
+                done = self.skipping("the CPU's library", reason)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertRegex(done.stdout,
+                                 r"suite +a_test +SKIPPED +1 tests +2 skipped ")
+                self.assertIn(f"skipped Suite.Cuda1: {reason}\n", done.stdout)
+                self.assertNotIn("skipped Suite.Cuda0:", done.stdout)
+
     def test_a_suite_that_ran(self):
         self.write("test-bin/a_test", PASSES)
         done = self.run_tasks("suite")

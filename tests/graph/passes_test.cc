@@ -11,6 +11,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
 #include "kernels/base/utf8.h"
 #include "kernels/graph/graph.h"
 #include "kernels/graph/program.h"
@@ -1096,11 +1097,21 @@ Graph HalfNetwork() {
   return graph;
 }
 
-TEST(PassesOnCudaTest, ChainsGiveWhatTheirNodesGiveBitForBit) {
+class PassesOnCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = MakeDevice("cuda:0", {}, *gpu.registry);
+    if (Reason(device.status()) == "NO_CUDA_DEVICE") {
+      GTEST_SKIP() << device.status().message();
+    }
+    ASSERT_TRUE(device.ok()) << device.status();
+    gpu.device = *std::move(device);
+  }
+
   Machine gpu;
-  auto device = MakeDevice("cuda:0", {}, *gpu.registry);
-  if (!device.ok()) GTEST_SKIP() << device.status();
-  gpu.device = *std::move(device);
+};
+
+TEST_F(PassesOnCudaTest, ChainsGiveWhatTheirNodesGiveBitForBit) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   std::vector<float> values = {0,      -0.0f,     kInfinity,      -kInfinity,
                                65504,  -65504,    std::nanf(""),  6e-8f,
@@ -1128,11 +1139,7 @@ TEST(PassesOnCudaTest, ChainsGiveWhatTheirNodesGiveBitForBit) {
   }
 }
 
-TEST(PassesOnCudaTest, HalvesHaveChannelsLastAndTheSameAnswers) {
-  Machine gpu;
-  auto device = MakeDevice("cuda:0", {}, *gpu.registry);
-  if (!device.ok()) GTEST_SKIP() << device.status();
-  gpu.device = *std::move(device);
+TEST_F(PassesOnCudaTest, HalvesHaveChannelsLastAndTheSameAnswers) {
   Machine cpu;
   const Graph graph = HalfNetwork();
   const auto x = Random({2, 3, 33, 33}, 9);

@@ -7,15 +7,19 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/device/cuda/host_scratch.h"
 #include "kernels/device/cuda/in_flight_pool.h"
 #include "kernels/device/cuda/nvjpeg.h"
 #include "kernels/device/cuda/opened_once.h"
 #include "kernels/device/cuda/record_slab.h"
+#include "kernels/device/cuda/staged_copy.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 
@@ -352,6 +356,30 @@ TEST_F(InFlightPoolTest, GivesBackOneAtATimeByAge) {
   EXPECT_EQ(freed, 3);
   EXPECT_EQ(pool.size(), 0u);
   EXPECT_EQ(pool.bytes(), 0u);
+}
+
+// -- StagedCopies -------------------------------------------------------------
+
+// Before anything is pinned.
+TEST(StagedCopiesTest, MoreThanThereCanBeIsRefused) {
+  constexpr size_t kMost = size_t{512} << 20;
+  const std::unique_ptr<Device> device = MakeCpuDevice({.cpu_threads = 1});
+  const std::unique_ptr<Stream> stream = *device->CreateStream(0);
+  StagedCopies copies;
+  bool filled = false;
+  const absl::Status status = copies.CopyFilled(
+      *stream, kMost + 1, nullptr,
+      [&filled](std::span<uint8_t>) {
+        filled = true;
+        return absl::CancelledError("it was given room");
+      },
+      [] { return absl::OkStatus(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_EQ(Reason(status), "DEVICE_MEMORY_EXHAUSTED") << status;
+  EXPECT_NE(status.message().find(std::to_string(kMost)),
+            absl::string_view::npos)
+      << status;
+  EXPECT_FALSE(filled);
 }
 
 // -- NvJpegBytes --------------------------------------------------------------
