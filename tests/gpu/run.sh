@@ -16,8 +16,9 @@
 # racecheck, initcheck and synccheck (compute-sanitizer over the device and
 # operator suites; refused is memcheck over tests whose calls the driver is to
 # refuse), bench, and soak (five minutes of constant load: what memory does; runs
-# with --only soak alone, as it takes a run's time). Prints a table and exits 1 if anything failed, was skipped or did
-# not fit into the time, 2 if no task is what was asked for. Logs go to
+# with --only soak alone, as it takes a run's time). Prints a table and exits 1 if
+# anything failed, was skipped for no reason of may_skip or did not fit into the
+# time, 2 if no task is what was asked for. Logs go to
 # $WEIR_GPU_LOGS (default: gpu-logs in the bundle).
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
