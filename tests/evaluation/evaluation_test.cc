@@ -140,6 +140,27 @@ TEST_P(EvaluationTest, MayStartAnewOrEndWhereItIsDone) {
   EXPECT_EQ(leased(), 0u);
 }
 
+TEST_P(EvaluationTest, ClearForgetsTheRequestAndItsProgram) {
+  Evaluation evaluation(*engine_);
+  Client client(*executor_);
+  const long users = identity_.use_count();
+  Fill(evaluation);
+  evaluation.request().seed = 7;
+  evaluation.request().deadline = NowNanos() + Nanos{3600} * 1'000'000'000;
+  evaluation.request().label = "label";
+  Start(evaluation, client);
+  client.WaitDone();
+  EXPECT_GT(identity_.use_count(), users);
+  RunThere([&] { evaluation.Clear(); });
+  EXPECT_EQ(identity_.use_count(), users);
+  const WorkRequest& request = evaluation.request();
+  EXPECT_FALSE(request.seed.has_value());
+  EXPECT_FALSE(request.mode.has_value());
+  EXPECT_EQ(request.deadline, kNoDeadline);
+  EXPECT_EQ(request.label, "");
+  EXPECT_TRUE(request.inputs.empty());
+}
+
 TEST_P(EvaluationTest, CancelledWorkIsDone) {
   const auto held = std::make_shared<Timeline>("held", nullptr);
   Evaluation evaluation(*engine_);

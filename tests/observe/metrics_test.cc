@@ -163,6 +163,18 @@ TEST(MetricsTest, MeasuresTheStagesOfWhatWasEvaluated) {
       0);
 }
 
+// What is compiled, and planned, waits in the queue; lanes are free.
+TEST(MetricsTest, TheWaitForALaneBeginsWhenAWorkIsReady) {
+  TestServer server;
+  ASSERT_TRUE(Evaluate(server, SpinRequest(milliseconds(1))).status.ok());
+  const auto sum = [&](const char* stage) {
+    return server.Metric(absl::StrCat("weir_", stage, "_wait_seconds_sum"));
+  };
+  const double queue = sum("queue"), lane = sum("lane");
+  ASSERT_TRUE(Evaluate(server, IdentityRequest()).status.ok());
+  EXPECT_LT(sum("lane") - lane, sum("queue") - queue);
+}
+
 TEST(MetricsTest, ShowsTheQueueAndItsAge) {
   LaneHold hold;
   TestServer server([&](ServerOptions& o) {
