@@ -74,7 +74,10 @@ class Folder {
         !budget_.Take(bytes, cost)) {
       return Leave();
     }
-    return host_.Run(node, **kernel, metas, inputs, host_ints, outputs, stop_);
+    auto results =
+        host_.Run(node, **kernel, metas, inputs, host_ints, outputs, stop_);
+    if (absl::IsResourceExhausted(results.status())) return Leave();
+    return results;
   }
 
  private:

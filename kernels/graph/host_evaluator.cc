@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <set>
 #include <utility>
 
@@ -72,18 +71,21 @@ size_t BytesWithText(const Constant& constant) {
 
 }  // namespace
 
-std::shared_ptr<const Constant> MakeHostConstant(
+absl::StatusOr<std::shared_ptr<const Constant>> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
     std::shared_ptr<const void> text) {
   const size_t size = AlignUp(meta.bytes == 0 ? 1 : meta.bytes);
   *data = static_cast<std::byte*>(std::aligned_alloc(kBlockAlignment, size));
-  if (*data == nullptr) throw std::bad_alloc();
+  if (*data == nullptr) {
+    return ShortOfHostMemory(absl::ResourceExhaustedError(
+        absl::StrCat("the host has no memory left for ", size, " bytes")));
+  }
   std::memset(*data, 0, size);
   auto constant = std::make_shared<Constant>();
   constant->tensor = {meta.dtype, meta.dims, *data};
   constant->owner =
       std::shared_ptr<const std::byte>(*data, HostBytes{std::move(text)});
-  return constant;
+  return std::shared_ptr<const Constant>(std::move(constant));
 }
 
 bool HostBudget::Take(size_t bytes, const NodeCost& cost) {
@@ -233,8 +235,10 @@ absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
   Results results;
   for (const TensorMeta& meta : outputs) {
     std::byte* data = nullptr;
-    results.push_back(MakeHostConstant(
-        meta, &data, meta.dtype == DType::kString ? text_ : nullptr));
+    auto result = MakeHostConstant(
+        meta, &data, meta.dtype == DType::kString ? text_ : nullptr);
+    if (!result.ok()) return NodeError(result.status(), node);
+    results.push_back(*std::move(result));
     targets.push_back(data);
     empty = empty && meta.elements == 0;
   }
@@ -250,6 +254,7 @@ absl::StatusOr<HostEvaluator::Results> HostEvaluator::Run(
   if (scratch_meta.bytes > kMaxScratchBytes) return Results();
   std::byte* scratch = nullptr;
   const auto scratch_owner = MakeHostConstant(scratch_meta, &scratch);
+  if (!scratch_owner.ok()) return NodeError(scratch_owner.status(), node);
 
   std::vector<const void*> sources;
   for (const auto& value : values) {

@@ -21,8 +21,9 @@
 namespace weir {
 
 // Zeroed memory for `meta`, aligned as device memory is. `text` owns what its
-// StringRefs point to.
-std::shared_ptr<const Constant> MakeHostConstant(
+// StringRefs point to. RESOURCE_EXHAUSTED as ShortOfHostMemory makes it: a
+// model's may be gigabytes.
+absl::StatusOr<std::shared_ptr<const Constant>> MakeHostConstant(
     const TensorMeta& meta, std::byte** data,
     std::shared_ptr<const void> text = nullptr);
 
@@ -60,10 +61,10 @@ class HostEvaluator {
 
   // `values` are null where an input is missing or only its shape is read.
   // Empty: the kernel wants more scratch memory than kMaxScratchBytes. Errors
-  // name the node. The strings of all results lie in the constants that this
-  // evaluator was given, each of which it keeps, once, for as long as it or
-  // such a result lives. CANCELLED soon after `stop` is requested: between two
-  // pieces of what the kernel does.
+  // name the node; RESOURCE_EXHAUSTED as of MakeHostConstant. The strings of
+  // all results lie in the constants that this evaluator was given, each of
+  // which it keeps, once, for as long as it or such a result lives. CANCELLED
+  // soon after `stop` is requested: between two pieces of what the kernel does.
   absl::StatusOr<Results> Run(
       const LoweredNode& node, const Kernel& kernel,
       absl::Span<const TensorMeta> inputs,

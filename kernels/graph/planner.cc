@@ -149,7 +149,9 @@ absl::Status Planner::TakeInputs(absl::Span<const HostTensor> inputs) {
                 kMaxHostInts)));
       }
       std::byte* data = nullptr;
-      v.host = MakeHostConstant(v.meta, &data);
+      auto copy = MakeHostConstant(v.meta, &data);
+      if (!copy.ok()) return InputError(*core_, i, copy.status());
+      v.host = *std::move(copy);
       if (v.meta.bytes > 0) {
         std::memcpy(data, inputs[i].data, v.meta.bytes);
       }
@@ -311,12 +313,13 @@ absl::StatusOr<bool> Planner::EvaluateOnHost(size_t position) {
                      node);
   };
   if (!host_budget_.Take(bytes, cost)) return too_much();
-  WEIR_ASSIGN_OR_RETURN(auto results,
-                        core_->host.Run(node, *kernel, input_metas_, sources,
-                                        host_ints, outputs, stop_));
-  if (results.empty()) return too_much();
-  for (size_t i = 0; i < results.size(); ++i) {
-    value(node.outputs[i]).host = std::move(results[i]);
+  auto results = core_->host.Run(node, *kernel, input_metas_, sources,
+                                 host_ints, outputs, stop_);
+  if (!forced && absl::IsResourceExhausted(results.status())) return false;
+  if (!results.ok()) return results.status();
+  if (results->empty()) return too_much();
+  for (size_t i = 0; i < results->size(); ++i) {
+    value(node.outputs[i]).host = std::move((*results)[i]);
   }
   return true;
 }

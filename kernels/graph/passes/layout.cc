@@ -163,7 +163,8 @@ class LayoutChooser {
     return any;
   }
 
-  // A constant in the other layout; null where it cannot be made now.
+  // A constant in the other layout; null where it cannot be made now, also for
+  // want of memory: then a node makes it in every run.
   static std::shared_ptr<const Constant> Moved(const Constant& from,
                                                Layout layout) {
     const HostTensor& x = from.tensor;
@@ -172,6 +173,7 @@ class LayoutChooser {
     meta.layout = layout;
     std::byte* data = nullptr;
     auto moved = MakeHostConstant(meta, &data);
+    if (!moved.ok()) return nullptr;
     if (meta.elements > 0) {
       RelayoutCopy(x.dims,
                    layout == Layout::kChannelsLast ? Layout::kRowMajor
@@ -179,7 +181,7 @@ class LayoutChooser {
                    SizeOf(x.dtype))
           .Run(nullptr, x.data, data);
     }
-    return moved;
+    return *std::move(moved);
   }
 
   // The value in `layout`: itself, or a copy that a new node makes, now if it
