@@ -44,7 +44,7 @@ absl::Status InferConv(InferContext& context) {
   }
   const Dim channels = (*w)[1] * Dim(groups);
   const bool divides = !(*w)[0].known() || (*w)[0].value() % groups == 0;
-  if ((*x)[1].SurelyDiffers(channels) || !divides) {
+  if (channels.invalid() || (*x)[1].SurelyDiffers(channels) || !divides) {
     return absl::InvalidArgumentError(
         absl::StrCat("W ", ShapeString(w), " with group ", groups,
                      " does not fit X ", ShapeString(x)));

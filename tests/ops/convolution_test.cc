@@ -728,6 +728,11 @@ TEST(ConvolutionInferTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused({}, Shape({1, 3, 8})));
   EXPECT_TRUE(refused(Attrs({{"group", int64_t{0}}}), x));
   EXPECT_TRUE(refused(Attrs({{"group", int64_t{3}}}), Shape({1, 9, 8, 8})));
+  // So many channels that there is no number for them, of no filters.
+  node.attributes = Attrs({{"group", int64_t{1} << 62}});
+  const auto status =
+      InferShapes(node, {Shape({1, 2, 1}), Shape({0, 2, 1})}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   using List = std::vector<int64_t>;
   EXPECT_TRUE(refused(Attrs({{"strides", List{0, 1}}}), x));
   EXPECT_TRUE(refused(Attrs({{"strides", List{1}}}), x));
