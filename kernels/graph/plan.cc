@@ -180,6 +180,7 @@ absl::Status Plan::FaultAt(uint32_t node, FaultCode code) const {
   absl::Status status = FaultStatus(code);
   if (node >= core_->position_of_node.size()) return status;
   const int at = core_->position_of_node[node];
+  if (at < 0) return status;  // a node that no step computes
   return NodeError(status, core_->graph.nodes[static_cast<size_t>(at)]);
 }
 
