@@ -335,11 +335,12 @@ constexpr uint32_t ChunkType(const char (&name)[5]) {
   return value;
 }
 
-// Looks for the orientation where the pixels begin, with a chunk of `length`,
-// and past them: behind `reader`, in a file that had so many `chunks` until
-// there. What is cut off or malformed from there on is the decoder's to refuse.
+// Counts the chunks from where the pixels begin, with one of `length`, which a
+// decoder will go through, and unless it is known looks for the orientation
+// past them: behind `reader`, in a file that had so many `chunks` until there.
+// What is cut off or malformed from there on is the decoder's to refuse.
 absl::Status PeekPngPixels(ByteReader reader, uint32_t length, int chunks,
-                           ImageInfo& info) {
+                           bool seen_exif, ImageInfo& info) {
   bool exif = false;
   for (;; ++chunks) {
     if (chunks == kMaxChunks) return TooFar("PNG", kMaxChunks, "chunks");
@@ -347,9 +348,9 @@ absl::Status PeekPngPixels(ByteReader reader, uint32_t length, int chunks,
         reader.Bytes(length);
     if (!chunk || !reader.U32()) return absl::OkStatus();
     ++info.header_parts;
-    if (exif) {
+    if (exif && !seen_exif) {
+      seen_exif = true;
       info.orientation = OrientationFromTiff(*chunk, info.header_parts);
-      return absl::OkStatus();
     }
     const std::optional<uint32_t> next = reader.U32();
     const std::optional<uint32_t> type = reader.U32();
@@ -385,9 +386,8 @@ absl::StatusOr<ImageInfo> PeekPng(std::span<const std::byte> file,
     }
     if (*type == ChunkType("IDAT")) {
       info.header_parts += chunks;
-      if (!seen_exif) {
-        WEIR_RETURN_IF_ERROR(PeekPngPixels(reader, *length, chunks, info));
-      }
+      WEIR_RETURN_IF_ERROR(
+          PeekPngPixels(reader, *length, chunks, seen_exif, info));
       return info;
     }
     if (*type == ChunkType("IEND")) {

@@ -61,8 +61,7 @@ struct ImageInfo {
 // JPEG or PNG, ends inside its headers, has more than 4096 segments (chunks) or
 // 4096 bytes of filling before its picture, exceeds `limits` (with the reason
 // PICTURE_TOO_LARGE), or is too short to hold as many pixels as it claims by
-// any encoding; also when a PNG without an orientation before its pixels has
-// more than 65536 chunks before one or its end.
+// any encoding; also when a PNG has more than 65536 chunks before its end.
 WEIR_EXPORT absl::StatusOr<ImageInfo> PeekImage(std::span<const std::byte> file,
                                                 const ImageLimits& limits = {});
 

@@ -426,36 +426,6 @@ Bytes EmptyChunk(std::string_view type) {
   return chunk;
 }
 
-// Each takes some nanoseconds, and a file may have millions.
-TEST(DecodeImageIntoTest, EndsWithinAPngOfManyChunksThatIsGivenUp) {
-  // With an orientation, so that none is looked for past the pixels.
-  Bytes file =
-      EncodePng(Widen(SmoothPicture(4, 6, 3)), 4, 6, {.orientation = 1});
-  constexpr size_t kChunks = 1 << 20;
-  const Bytes chunk = EmptyChunk("teXt");
-  Bytes chunks;
-  for (size_t i = 0; i < kChunks; ++i) {
-    chunks.insert(chunks.end(), chunk.begin(), chunk.end());
-  }
-  const size_t end = ChunksOf(file).back();
-  file.insert(file.begin() + static_cast<std::ptrdiff_t>(end), chunks.begin(),
-              chunks.end());
-  const auto info = PeekImage(file);
-  ASSERT_TRUE(info.ok()) << info.status();
-  std::vector<uint8_t> decoded(4 * 6 * 3);
-  int questions = 0, most = 1 << 30;
-  const auto decode = [&] {
-    questions = 0;
-    return DecodeImageInto(file, *info, decoded,
-                           [&] { return ++questions >= most; });
-  };
-  ASSERT_TRUE(decode().ok());
-  EXPECT_GE(questions, static_cast<int>(kChunks >> 13));
-  most = 30;
-  EXPECT_EQ(decode().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(questions, 30);
-}
-
 TEST(DecodePngTest, RefusesMalformedChunksAnywhere) {
   const std::vector<uint8_t> pixels = SmoothPicture(kHeight, kWidth, 3);
   const Bytes png =

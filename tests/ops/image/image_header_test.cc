@@ -217,6 +217,22 @@ TEST(PeekImageTest, LooksForAHeaderOnlySoFar) {
             png_own + 50'000);
   ExpectRefused(PeekImage(at(png, end, 70'000, chunk)),
                 "more than 65536 chunks");
+  // Also of one whose orientation is known before its pixels, and with empty
+  // chunks of these.
+  const Bytes turned = EncodePng(samples, 8, 8, {.orientation = 3});
+  const size_t turned_end = turned.size() - 12;
+  const Bytes pixels = bytes({0, 0, 0, 0, 'I', 'D', 'A', 'T', 0, 0, 0, 0});
+  for (const auto& filling : {chunk, pixels}) {
+    EXPECT_EQ(PeekImage(at(turned, turned_end, 50'000, filling))->orientation,
+              Orientation::kUpsideDown);
+    ExpectRefused(PeekImage(at(turned, turned_end, 70'000, filling)),
+                  "more than 65536 chunks");
+  }
+  // And past one that stands behind the pixels.
+  const Bytes late =
+      EncodePng(samples, 8, 8, {.orientation = 3, .exif_past_pixels = true});
+  ExpectRefused(PeekImage(at(late, late.size() - 12, 70'000, chunk)),
+                "more than 65536 chunks");
 }
 
 TEST(PeekImageTest, KnowsWhatIsDecodedInSeveralScans) {
