@@ -387,6 +387,29 @@ TEST(FoldedTextTest, TextThatIsNotFoldedCounts) {
             2 * kLength + 3 * kStrings * sizeof(StringRef));
 }
 
+// The lowered node has its name, and so has its kernel; its label has it too.
+TEST(HeldBytesTest, NamesOfNodesCount) {
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const std::unique_ptr<OpRegistry> registry = MakeOpRegistry();
+  constexpr size_t kNodes = 50, kName = 1000;
+  const auto held = [&](size_t name_bytes) -> size_t {
+    Graph graph;
+    graph.inputs = {Input("v0", SymbolicDims{Dim(2)})};
+    for (size_t i = 0; i < kNodes; ++i) {
+      graph.nodes.push_back(Node("Neg", {absl::StrCat("v", i)},
+                                 {absl::StrCat("v", i + 1)},
+                                 std::string(name_bytes, 'n')));
+    }
+    graph.outputs = {absl::StrCat("v", kNodes)};
+    const auto program = Program::Compile(std::move(graph), *device, *registry);
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? (*program)->held_bytes() : 0;
+  };
+  const size_t more = held(kName) - held(1);
+  EXPECT_GE(more, kNodes * 3 * (kName - 1));
+  EXPECT_LE(more, kNodes * 4 * kName);
+}
+
 // Many references to one string hold it once.
 TEST(FoldedTextTest, CharactersCountOnce) {
   const std::unique_ptr<Device> device = MakeCpuDevice({});
