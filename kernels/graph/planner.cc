@@ -415,13 +415,14 @@ absl::Status Planner::PlanKernels() {
     }
     if (held > kMaxHeldBytes) {
       return NodeError(
-          WithReason(absl::ResourceExhaustedError(absl::StrCat(
-                         "the kernels of one evaluation would hold more than ",
-                         kMaxHeldBytes,
-                         " bytes of tables and libraries' objects; evaluate "
-                         "the graph in parts, of which this node begins one")),
-                     "EVALUATION_TOO_LARGE",
-                     {{"limit", absl::StrCat(kMaxHeldBytes)}}),
+          WithReason(
+              absl::ResourceExhaustedError(absl::StrCat(
+                  "the kernels of one evaluation would hold more than ",
+                  kMaxHeldBytes,
+                  " bytes of tables, loaded code and libraries' objects; "
+                  "evaluate the graph in parts, of which this node begins "
+                  "one")),
+              "EVALUATION_TOO_LARGE", {{"limit", absl::StrCat(kMaxHeldBytes)}}),
           node);
     }
   }

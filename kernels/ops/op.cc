@@ -18,7 +18,14 @@ class FunctionPlan final : public KernelPlan {
  public:
   explicit FunctionPlan(PlannedRun planned) : planned_(std::move(planned)) {}
   size_t scratch_bytes() const override { return planned_.scratch_bytes; }
-  size_t held_bytes() const override { return planned_.held_bytes; }
+  size_t held_bytes() const override {
+    size_t bytes = planned_.held_bytes;
+    for (const SharedHold& hold : planned_.shared_holds) bytes += hold.bytes;
+    return bytes;
+  }
+  std::vector<SharedHold> shared_holds() const override {
+    return planned_.shared_holds;
+  }
   size_t launches() const override { return planned_.launches; }
   bool computes_on_host() const override { return planned_.computes_on_host; }
   absl::Status Run(const RunArgs& args) const override {

@@ -185,8 +185,8 @@ class WEIR_EXPORT KernelPlan {
  public:
   virtual ~KernelPlan() = default;
   virtual size_t scratch_bytes() const { return 0; }
-  // What it holds of tables and libraries' objects, on host and device, where
-  // that is more than a few kilobytes.
+  // What it holds of tables, loaded code and libraries' objects, on host and
+  // device, where that is more than a few hundred bytes.
   virtual size_t held_bytes() const { return 0; }
   // The parts of it that other plans may hold, too. Each counts once for the
   // plan of a program, however many of its kernels hold it.
@@ -231,11 +231,13 @@ using RunFunction = std::function<absl::Status(const RunArgs&)>;
 struct PlannedRun {
   PlannedRun() = default;
   // NOLINTNEXTLINE(google-explicit-constructor)
-  PlannedRun(RunFunction function) : run(std::move(function)) {}
+  PlannedRun(RunFunction function, std::vector<SharedHold> holds = {})
+      : run(std::move(function)), shared_holds(std::move(holds)) {}
 
   RunFunction run;
   size_t scratch_bytes = 0;
-  size_t held_bytes = 0;
+  size_t held_bytes = 0;  // without shared_holds, unlike the plan's
+  std::vector<SharedHold> shared_holds;
   size_t launches = 1;
   bool computes_on_host = false;
 };

@@ -1,4 +1,4 @@
-// What a plan holds and others may hold, too: a library's object.
+// What a plan holds and others may hold, too: a library's object, loaded code.
 #pragma once
 
 #include <cstddef>

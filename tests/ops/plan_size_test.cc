@@ -213,5 +213,27 @@ TEST(PlanSizeTest, CountsTheListsThatAPlanKeeps) {
   EXPECT_GE((*plan)->held_bytes(), 2 * kChannels * sizeof(float));
 }
 
+// A large product is a library's on a GPU, which has its descriptors.
+TEST(PlanSizeTest, CountsALibrarysProduct) {
+  const auto registry = MakeOpRegistry();
+  auto device = MakeDevice("cuda", {}, *registry);
+  if (!device.ok()) GTEST_SKIP() << device.status();
+  NodeInfo node;
+  node.name = "product";
+  node.op = "MatMul";
+  node.opset = 13;
+  node.input_types = {DType::kFloat, DType::kFloat};
+  node.num_outputs = 1;
+  const auto kernel = registry->CreateKernel(node, **device);
+  ASSERT_TRUE(kernel.ok()) << kernel.status();
+  const auto inputs =
+      Metas({{512, 512}, {512, 512}}, DType::kFloat, DType::kFloat);
+  const auto output = Metas({{512, 512}}, DType::kFloat, DType::kFloat);
+  const std::vector<List> host_ints(2);
+  const auto plan = (*kernel)->Plan({inputs, output, host_ints});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GE((*plan)->held_bytes(), 1000u);
+}
+
 }  // namespace
 }  // namespace weir

@@ -6,6 +6,7 @@
 
 #include <cublasLt.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -37,6 +38,10 @@ class CublasLt;
 // Immutable; runs may overlap.
 class MatrixProduct {
  public:
+  // About what it takes: itself, and the library's descriptors of 64 to 256
+  // bytes, which are plain data.
+  static constexpr size_t kHeldBytes = 1024;
+
   ~MatrixProduct();
   size_t scratch_bytes() const { return scratch_bytes_; }
   absl::Status Run(Stream& stream, const void* a, const void* b, void* d,

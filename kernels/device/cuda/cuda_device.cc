@@ -474,7 +474,7 @@ void CudaDevice::FreePinnedRaw(void* data, size_t) {
 absl::StatusOr<std::shared_ptr<const CudaFunction>> CudaDevice::LoadImage(
     const std::string& image) {
   if (compiles_only_) {
-    return std::make_shared<const CudaFunction>(nullptr, nullptr,
+    return std::make_shared<const CudaFunction>(nullptr, nullptr, image.size(),
                                                 [](CUmodule) {});
   }
   WEIR_RETURN_IF_ERROR(Activate());
@@ -494,7 +494,8 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> CudaDevice::LoadImage(
     unload(module);
     return Report(found);
   }
-  return std::make_shared<const CudaFunction>(module, function, unload);
+  return std::make_shared<const CudaFunction>(module, function, image.size(),
+                                              unload);
 }
 
 }  // namespace weir

@@ -104,6 +104,9 @@ class GeneratedKernel {
   // Enqueues on `stream`. REQUIRES: called inside StreamTask::Launch.
   absl::Status Launch(Stream& stream, const Grid& grid, Words& words) const;
 
+  // For PlannedRun::shared_holds of who keeps it.
+  SharedHold hold() const { return {function_.get(), function_->held_bytes()}; }
+
  private:
   CudaDevice* device_ = nullptr;
   std::shared_ptr<const CudaFunction> function_;

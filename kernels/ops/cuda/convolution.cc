@@ -98,6 +98,11 @@ struct Finish {
   std::vector<size_t> inputs;  // that it reads, after the sums if there are any
   bool sums = false;
 
+  std::vector<SharedHold> holds() const {
+    if (loop == nullptr) return {};
+    return {loop->hold()};
+  }
+
   absl::Status Run(const RunArgs& run) const {
     if (loop == nullptr) return absl::OkStatus();
     absl::InlinedVector<const void*, 3> operands;
@@ -155,11 +160,10 @@ absl::StatusOr<PlannedRun> PlanWithoutSums(const NodeInfo& node,
                                            CudaDevice* device,
                                            const Task& task) {
   WEIR_ASSIGN_OR_RETURN(
-      Finish finish,
+      const Finish finish,
       MakeFinish(node, device, task, /*sums=*/false, task.bias, task.residual));
-  return PlannedRun{[finish = std::move(finish)](const RunArgs& run) {
-    return finish.Run(run);
-  }};
+  return PlannedRun{[finish](const RunArgs& run) { return finish.Run(run); },
+                    finish.holds()};
 }
 
 bool IsDepthwise(const Task& task) { return task.weights.dims[1] == 1; }
@@ -188,15 +192,19 @@ absl::StatusOr<PlannedRun> PlanDepthwise(const NodeInfo& node,
   const uint64_t elements = static_cast<uint64_t>(task.out.elements);
   const bool residual = task.residual;
   const Bounds bounds(node);
-  return PlannedRun{[=](const RunArgs& run) {
-    Words words;
-    words.Add(run.inputs[0]).Add(run.inputs[1]).Add(InputOrNull(run, kBias));
-    words.Add(residual ? run.inputs[kFusedConvResidual] : nullptr);
-    words.Add(run.outputs[0]).Add(elements).Add(channels).Add(filters);
-    AddSpatialAxes(axes, &words);
-    words.Add(bounds.low).Add(bounds.high);
-    return convolve.Launch(run.stream, GridFor(elements), words);
-  }};
+  return PlannedRun{
+      [=](const RunArgs& run) {
+        Words words;
+        words.Add(run.inputs[0])
+            .Add(run.inputs[1])
+            .Add(InputOrNull(run, kBias));
+        words.Add(residual ? run.inputs[kFusedConvResidual] : nullptr);
+        words.Add(run.outputs[0]).Add(elements).Add(channels).Add(filters);
+        AddSpatialAxes(axes, &words);
+        words.Add(bounds.low).Add(bounds.high);
+        return convolve.Launch(run.stream, GridFor(elements), words);
+      },
+      {convolve.hold()}};
 }
 
 // What cuDNN takes, and adds up, in int.
@@ -268,6 +276,7 @@ absl::StatusOr<PlannedRun> PlanCudnn(const NodeInfo& node, CudaDevice* device,
   PlannedRun planned;
   planned.scratch_bytes = zeros + convolution->scratch_bytes();
   planned.held_bytes = Convolution::kHeldBytes;
+  planned.shared_holds = finish.holds();
   planned.launches = 4;  // cuDNN's may be two
   planned.run = [convolution, finish = std::move(finish), zeros, adds,
                  residual = task.residual](const RunArgs& run) -> absl::Status {

@@ -79,8 +79,10 @@ absl::StatusOr<PlanFunction> CompileFill(const NodeInfo& node,
     WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                           ElementwiseLoop::Make(device, spec));
     return PlannedRun{[loop](const RunArgs& run) {
-      return loop->Run(run.stream, {}, run.outputs[0], run.node_index);
-    }};
+                        return loop->Run(run.stream, {}, run.outputs[0],
+                                         run.node_index);
+                      },
+                      {loop->hold()}};
   });
 }
 

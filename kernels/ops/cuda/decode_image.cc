@@ -193,12 +193,14 @@ absl::StatusOr<PlanFunction> CompileDecodeImage(const NodeInfo&,
                                   absl::StrCat(std::string(PreludeSource()),
                                                Define("PICTURE_ORIENT", "1"),
                                                std::string(PictureSource()))));
+        const SharedHold hold = orient.hold();
         auto decoder = std::make_shared<const Decoder>(
             nvjpeg, device, std::move(orient), picture);
         const bool strings = args.inputs[0].dtype == DType::kString;
         const int64_t elements = args.inputs[0].elements;
         PlannedRun planned;
         planned.scratch_bytes = picture.bytes();
+        planned.shared_holds = {hold};
         // nvJPEG decodes the entropy code in the calling thread.
         planned.computes_on_host = true;
         planned.launches =

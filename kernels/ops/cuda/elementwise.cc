@@ -343,12 +343,18 @@ absl::Status ElementwiseLoop::Run(Stream& stream,
                          words);
 }
 
+SharedHold ElementwiseLoop::hold() const { return state_->kernel.hold(); }
+
 namespace {
 
 class ElementwisePlan final : public KernelPlan {
  public:
   explicit ElementwisePlan(std::unique_ptr<const ElementwiseLoop> loop)
       : loop_(std::move(loop)) {}
+  size_t held_bytes() const override { return loop_->hold().bytes; }
+  std::vector<SharedHold> shared_holds() const override {
+    return {loop_->hold()};
+  }
   absl::Status Run(const RunArgs& args) const override {
     return loop_->Run(args.stream, args.inputs, args.outputs[0],
                       args.node_index);

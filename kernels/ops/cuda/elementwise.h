@@ -69,6 +69,8 @@ class ElementwiseLoop {
   absl::Status Run(Stream& stream, absl::Span<const void* const> inputs,
                    void* output, uint32_t node_index) const;
 
+  SharedHold hold() const;  // GeneratedKernel::hold
+
  private:
   struct State;
   explicit ElementwiseLoop(std::shared_ptr<const State> state)

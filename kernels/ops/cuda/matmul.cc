@@ -100,19 +100,21 @@ absl::StatusOr<PlannedRun> PlanTiles(CudaDevice* device,
   const int64_t blocks = row_tiles * column_tiles * p.count();
   Grid grid;
   grid.x = static_cast<uint64_t>(std::min(blocks, kMaxBlocks));
-  return PlannedRun{[=](const RunArgs& run) {
-    Words words;
-    words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
-    words.Add(p.m).Add(p.n).Add(p.k);
-    words.Add(blocks).Add(row_tiles).Add(column_tiles);
-    words.Add(uint64_t{p.batch.size()}).AddArray(p.batch, 8);
-    words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
-    words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
-    words.Add(finish.alpha).Add(finish.beta);
-    words.Add(finish.addend.present ? run.inputs[2] : nullptr);
-    words.Add(finish.addend.row_stride).Add(finish.addend.column_stride);
-    return kernel.Launch(run.stream, grid, words);
-  }};
+  return PlannedRun{
+      [=](const RunArgs& run) {
+        Words words;
+        words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
+        words.Add(p.m).Add(p.n).Add(p.k);
+        words.Add(blocks).Add(row_tiles).Add(column_tiles);
+        words.Add(uint64_t{p.batch.size()}).AddArray(p.batch, 8);
+        words.AddArray(p.strides_a, 8).AddArray(p.strides_b, 8);
+        words.Add(p.transpose_a ? 1 : 0).Add(p.transpose_b ? 1 : 0);
+        words.Add(finish.alpha).Add(finish.beta);
+        words.Add(finish.addend.present ? run.inputs[2] : nullptr);
+        words.Add(finish.addend.row_stride).Add(finish.addend.column_stride);
+        return kernel.Launch(run.stream, grid, words);
+      },
+      {kernel.hold()}};
 }
 
 // -- The library --------------------------------------------------------------
@@ -218,6 +220,8 @@ absl::StatusOr<PlannedRun> PlanLibrary(CudaDevice* device,
   PlannedRun planned;
   planned.scratch_bytes =
       std::max(made.chunk->scratch_bytes(), made.last->scratch_bytes());
+  planned.held_bytes =
+      MatrixProduct::kHeldBytes * (made.last == made.chunk ? 1 : 2);
   planned.launches = static_cast<size_t>(calls.count());
   planned.run = [made = std::move(made)](const RunArgs& run) {
     return made.Run(run);
@@ -300,6 +304,9 @@ absl::StatusOr<PlannedRun> PlanIntegerGemm(CudaDevice* device,
                         ElementwiseLoop::Make(device, spec));
   PlannedRun planned;
   planned.scratch_bytes = product.scratch_bytes;
+  planned.held_bytes = product.held_bytes;
+  planned.shared_holds = product.shared_holds;
+  planned.shared_holds.push_back(finish->hold());
   planned.launches = product.launches + 1;
   planned.run = [product = std::move(product.run), finish](const RunArgs& run) {
     WEIR_RETURN_IF_ERROR(product(run));
@@ -327,9 +334,10 @@ absl::StatusOr<PlannedRun> PlanAddend(CudaDevice* device,
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> scale,
                         ElementwiseLoop::Make(device, spec));
   return PlannedRun{[scale](const RunArgs& run) {
-    return scale->Run(run.stream, run.inputs.subspan(2, 1), run.outputs[0],
-                      run.node_index);
-  }};
+                      return scale->Run(run.stream, run.inputs.subspan(2, 1),
+                                        run.outputs[0], run.node_index);
+                    },
+                    {scale->hold()}};
 }
 
 absl::StatusOr<PlannedRun> PlanLibraryGemm(CudaDevice* device,
@@ -367,6 +375,8 @@ absl::StatusOr<PlannedRun> PlanLibraryGemm(CudaDevice* device,
                         cublaslt->Prepare(spec));
   PlannedRun planned;
   planned.scratch_bytes = product->scratch_bytes();
+  planned.held_bytes = MatrixProduct::kHeldBytes;
+  if (expand != nullptr) planned.shared_holds = {expand->hold()};
   planned.launches = expand == nullptr ? 1 : 2;
   planned.run = [product, expand](const RunArgs& run) {
     if (expand != nullptr) {

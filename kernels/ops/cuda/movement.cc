@@ -30,9 +30,10 @@ absl::StatusOr<PlannedRun> PlanView(CudaDevice* device, DType dtype,
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                         ElementwiseLoop::Make(device, spec));
   return PlannedRun{[loop](const RunArgs& run) {
-    return loop->Run(run.stream, run.inputs.subspan(0, 1), run.outputs[0],
-                     run.node_index);
-  }};
+                      return loop->Run(run.stream, run.inputs.subspan(0, 1),
+                                       run.outputs[0], run.node_index);
+                    },
+                    {loop->hold()}};
 }
 
 // -- Transpose ----------------------------------------------------------------
@@ -73,12 +74,13 @@ absl::StatusOr<PlannedRun> SwapMatrices(CudaDevice* device, DType dtype,
   Grid grid;
   grid.x = swap.batch * row_tiles * column_tiles;
   return PlannedRun{[=](const RunArgs& run) {
-    Words words;
-    words.Add(run.inputs[0]).Add(run.outputs[0]);
-    words.Add(swap.batch).Add(swap.rows).Add(swap.columns);
-    words.Add(row_tiles).Add(column_tiles);
-    return kernel.Launch(run.stream, grid, words);
-  }};
+                      Words words;
+                      words.Add(run.inputs[0]).Add(run.outputs[0]);
+                      words.Add(swap.batch).Add(swap.rows).Add(swap.columns);
+                      words.Add(row_tiles).Add(column_tiles);
+                      return kernel.Launch(run.stream, grid, words);
+                    },
+                    {kernel.hold()}};
 }
 
 // Output dim d is input dim perm[d].
@@ -177,6 +179,11 @@ class ColumnCopy {
 
   size_t launches() const { return (filled_ + most_ - 1) / most_; }
 
+  std::vector<SharedHold> holds() const {
+    if (widths_.empty()) return {};
+    return {kernel_.hold()};
+  }
+
   absl::Status Run(Stream& stream, const void* matrix,
                    absl::Span<const void* const> operands) const {
     if (rows_ == 0) return absl::OkStatus();
@@ -236,6 +243,7 @@ absl::StatusOr<PlanFunction> CompileConcat(const NodeInfo& node,
                               ColumnCopy::Make(device, /*join=*/true, inputs));
         PlannedRun planned;
         planned.launches = made.launches();
+        planned.shared_holds = made.holds();
         planned.run = [copy = std::move(made)](const RunArgs& run) {
           return copy.Run(run.stream, run.outputs[0], run.inputs);
         };
@@ -254,6 +262,7 @@ absl::StatusOr<PlanFunction> CompileSplit(const NodeInfo& node,
             ColumnCopy made, ColumnCopy::Make(device, /*join=*/false, outputs));
         PlannedRun planned;
         planned.launches = made.launches();
+        planned.shared_holds = made.holds();
         planned.run = [copy = std::move(made)](const RunArgs& run) {
           return copy.Run(run.stream, run.inputs[0], run.outputs);
         };
@@ -292,7 +301,8 @@ absl::StatusOr<PlanFunction> CompilePad(const NodeInfo& node,
           words.AddArray(out_dims, 8).AddArray(in_dims, 8);
           words.AddArray(DenseStrides(in_dims), 8).AddArray(before, 8);
           return kernel.Launch(run.stream, GridFor(elements), words);
-        }};
+        },
+        {kernel.hold()}};
   });
 }
 
@@ -320,13 +330,15 @@ absl::StatusOr<PlanFunction> CompileGather(const NodeInfo& node,
                         Define("MOVE_GATHER", "1") + Text(MovementSource())));
     const uint64_t inner = row / word;
     const uint64_t elements = static_cast<uint64_t>(shape.rows()) * inner;
-    return PlannedRun{[=](const RunArgs& run) {
-      Words words;
-      words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
-      words.Add(elements).Add(shape.axis).Add(shape.indices).Add(inner);
-      words.Add(run.stream.fault_slot()).Add(uint64_t{run.node_index});
-      return kernel.Launch(run.stream, GridFor(elements), words);
-    }};
+    return PlannedRun{
+        [=](const RunArgs& run) {
+          Words words;
+          words.Add(run.inputs[0]).Add(run.inputs[1]).Add(run.outputs[0]);
+          words.Add(elements).Add(shape.axis).Add(shape.indices).Add(inner);
+          words.Add(run.stream.fault_slot()).Add(uint64_t{run.node_index});
+          return kernel.Launch(run.stream, GridFor(elements), words);
+        },
+        {kernel.hold()}};
   });
 }
 

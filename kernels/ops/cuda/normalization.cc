@@ -67,8 +67,10 @@ absl::StatusOr<PlanFunction> CompileSoftmax(const NodeInfo& node,
         row.stride = static_cast<uint64_t>(shape.stride);
         row.rows = static_cast<uint64_t>(shape.rows());
         return PlannedRun{[row](const RunArgs& run) {
-          return row.Launch(run, nullptr, nullptr, nullptr, nullptr, 0);
-        }};
+                            return row.Launch(run, nullptr, nullptr, nullptr,
+                                              nullptr, 0);
+                          },
+                          {row.kernel.hold()}};
       });
 }
 
@@ -135,6 +137,11 @@ absl::StatusOr<PlanFunction> CompileLayerNormalization(const NodeInfo& node,
             MakeWholeRow(device, args, 2, shape, scale.scratch_bytes));
         planned.scratch_bytes = scale.scratch_bytes + bias.scratch_bytes;
         planned.launches = 1 + scale.launches() + bias.launches();
+        planned.shared_holds = {row.kernel.hold()};
+        for (const WholeRow* whole : {&scale, &bias}) {
+          if (whole->expand == nullptr) continue;
+          planned.shared_holds.push_back(whole->expand->hold());
+        }
         planned.run = [row, scale, bias, epsilon = shape.epsilon](
                           const RunArgs& run) -> absl::Status {
           WEIR_ASSIGN_OR_RETURN(const void* scales, scale.Get(run));
@@ -173,8 +180,10 @@ absl::StatusOr<PlanFunction> CompileBatchNormalization(const NodeInfo& node,
     WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                           ElementwiseLoop::Make(device, spec));
     return PlannedRun{[loop](const RunArgs& run) {
-      return loop->Run(run.stream, run.inputs, run.outputs[0], run.node_index);
-    }};
+                        return loop->Run(run.stream, run.inputs, run.outputs[0],
+                                         run.node_index);
+                      },
+                      {loop->hold()}};
   });
 }
 

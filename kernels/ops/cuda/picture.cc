@@ -62,14 +62,16 @@ absl::StatusOr<PlannedRun> PlanNearest(CudaDevice* device, DType dtype,
       GeneratedKernel kernel,
       MakePictureKernel(device, "PICTURE_NEAREST", word, word));
   const uint64_t elements = U(out.count * out.picture());
-  return PlannedRun{[=](const RunArgs& run) {
-    Words words;
-    words.Add(run.inputs[0]).Add(run.outputs[0]);
-    words.Add(y.first.get()).Add(x.first.get()).Add(elements);
-    words.Add(U(in.row())).Add(U(out.row()));
-    words.Add(U(in.picture())).Add(U(out.picture())).Add(U(in.channels));
-    return kernel.Launch(run.stream, GridFor(elements), words);
-  }};
+  return PlannedRun{
+      [=](const RunArgs& run) {
+        Words words;
+        words.Add(run.inputs[0]).Add(run.outputs[0]);
+        words.Add(y.first.get()).Add(x.first.get()).Add(elements);
+        words.Add(U(in.row())).Add(U(out.row()));
+        words.Add(U(in.picture())).Add(U(out.picture())).Add(U(in.channels));
+        return kernel.Launch(run.stream, GridFor(elements), words);
+      },
+      {kernel.hold()}};
 }
 
 absl::StatusOr<PlannedRun> PlanLinear(CudaDevice* device, DType dtype,
@@ -89,6 +91,7 @@ absl::StatusOr<PlannedRun> PlanLinear(CudaDevice* device, DType dtype,
   PlannedRun planned;
   planned.scratch_bytes = middle * sizeof(float);
   planned.launches = 2;
+  planned.shared_holds = {rows.hold(), columns.hold()};
   planned.run = [=](const RunArgs& run) -> absl::Status {
     Words words;
     words.Add(run.inputs[0]).Add(run.scratch);
@@ -166,8 +169,10 @@ absl::StatusOr<PlanFunction> CompileCrop(const NodeInfo& node,
     WEIR_ASSIGN_OR_RETURN(std::shared_ptr<const ElementwiseLoop> loop,
                           ElementwiseLoop::Make(device, spec));
     return PlannedRun{[loop](const RunArgs& run) {
-      return loop->Run(run.stream, run.inputs, run.outputs[0], run.node_index);
-    }};
+                        return loop->Run(run.stream, run.inputs, run.outputs[0],
+                                         run.node_index);
+                      },
+                      {loop->hold()}};
   });
 }
 
@@ -188,24 +193,26 @@ void AddFlags(const FlipFlags& flags, const RunArgs& run, Words* words) {
 
 absl::StatusOr<PlanFunction> CompileFlip(const NodeInfo& node,
                                          CudaDevice* device) {
-  return PlanFunction(
-      [node, device](const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
-        const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
-        const std::string_view word = WordType(SizeOf(args.inputs[0].dtype));
-        WEIR_ASSIGN_OR_RETURN(
-            GeneratedKernel kernel,
-            MakePictureKernel(device, "PICTURE_FLIP", word, word));
-        const FlipFlags flags = FlipFlagsOf(node, args);
-        const uint64_t elements = U(shape.count * shape.picture());
-        return PlannedRun{[=](const RunArgs& run) {
+  return PlanFunction([node, device](
+                          const PlanArgs& args) -> absl::StatusOr<PlannedRun> {
+    const PictureShape shape = PictureShapeOf(args.inputs[0].dims);
+    const std::string_view word = WordType(SizeOf(args.inputs[0].dtype));
+    WEIR_ASSIGN_OR_RETURN(
+        GeneratedKernel kernel,
+        MakePictureKernel(device, "PICTURE_FLIP", word, word));
+    const FlipFlags flags = FlipFlagsOf(node, args);
+    const uint64_t elements = U(shape.count * shape.picture());
+    return PlannedRun{
+        [=](const RunArgs& run) {
           if (elements == 0) return absl::OkStatus();
           Words words;
           words.Add(run.inputs[0]).Add(run.outputs[0]).Add(elements);
           words.Add(U(shape.height)).Add(U(shape.width)).Add(U(shape.channels));
           AddFlags(flags, run, &words);
           return kernel.Launch(run.stream, GridFor(elements), words);
-        }};
-      });
+        },
+        {kernel.hold()}};
+  });
 }
 
 // -- Normalize ----------------------------------------------------------------
@@ -238,6 +245,7 @@ absl::StatusOr<PlanFunction> CompileNormalize(const NodeInfo& node,
     const double shift = static_cast<double>(settings.shift);
     PlannedRun planned;
     planned.held_bytes = (means.size() + factors.size()) * sizeof(float);
+    planned.shared_holds = {kernel.hold()};
     planned.run = [=, planes = settings.planes,
                    channels = U(shape.channels)](const RunArgs& run) {
       if (elements == 0) return absl::OkStatus();

@@ -39,16 +39,18 @@ absl::StatusOr<PlannedRun> PlanPool(const NodeInfo& node, CudaDevice* device,
   const uint64_t elements = static_cast<uint64_t>(out.elements);
   const uint64_t include_pad = pooling.include_pad;
   const uint64_t column_major = pooling.column_major;
-  return PlannedRun{[=](const RunArgs& run) {
-    if (elements == 0) return absl::OkStatus();
-    Words words;
-    words.Add(run.inputs[0]).Add(run.outputs[0]).Add(OutputOrNull(run, 1));
-    words.Add(elements);
-    AddSpatialAxes(axes, &words);
-    for (const SpatialAxis& axis : axes) words.Add(axis.window.pad_end);
-    words.Add(include_pad).Add(column_major);
-    return pool.Launch(run.stream, GridFor(elements), words);
-  }};
+  return PlannedRun{
+      [=](const RunArgs& run) {
+        if (elements == 0) return absl::OkStatus();
+        Words words;
+        words.Add(run.inputs[0]).Add(run.outputs[0]).Add(OutputOrNull(run, 1));
+        words.Add(elements);
+        AddSpatialAxes(axes, &words);
+        for (const SpatialAxis& axis : axes) words.Add(axis.window.pad_end);
+        words.Add(include_pad).Add(column_major);
+        return pool.Launch(run.stream, GridFor(elements), words);
+      },
+      {pool.hold()}};
 }
 
 CompileFunction Pool(bool max) {

@@ -25,16 +25,18 @@ absl::StatusOr<PlanFunction> CompileRandomUniform(const NodeInfo& node,
                                            std::string(PhiloxSource()),
                                            Define("S", StorageType(out.dtype)),
                                            std::string(RandomSource()))));
-    return PlannedRun{[=](const RunArgs& run) {
-      if (elements == 0) return absl::OkStatus();
-      Words words;
-      words.Add(run.outputs[0]).Add(elements).Add(elements / rows);
-      words.Add(draws.SeedOf(run)).Add(draws.StreamOf(run));
-      words.Add(run.random.first_row);
-      words.Add(static_cast<double>(draws.low));
-      words.Add(static_cast<double>(draws.high));
-      return kernel.Launch(run.stream, GridFor(elements), words);
-    }};
+    return PlannedRun{
+        [=](const RunArgs& run) {
+          if (elements == 0) return absl::OkStatus();
+          Words words;
+          words.Add(run.outputs[0]).Add(elements).Add(elements / rows);
+          words.Add(draws.SeedOf(run)).Add(draws.StreamOf(run));
+          words.Add(run.random.first_row);
+          words.Add(static_cast<double>(draws.low));
+          words.Add(static_cast<double>(draws.high));
+          return kernel.Launch(run.stream, GridFor(elements), words);
+        },
+        {kernel.hold()}};
   });
 }
 

@@ -134,11 +134,13 @@ absl::StatusOr<PlannedRun> PlanReduction(CudaDevice* device, Op op, bool mean,
 
   const uint64_t divisor = first.count();
   if (first.splits == 1) {
-    return PlannedRun{[=](const RunArgs& run) {
-      Words words = first.Arguments(run.inputs[0], run.outputs[0], nullptr,
-                                    nullptr, mean, divisor);
-      return first.kernel.Launch(run.stream, first.LaunchGrid(), words);
-    }};
+    return PlannedRun{
+        [=](const RunArgs& run) {
+          Words words = first.Arguments(run.inputs[0], run.outputs[0], nullptr,
+                                        nullptr, mean, divisor);
+          return first.kernel.Launch(run.stream, first.LaunchGrid(), words);
+        },
+        {first.kernel.hold()}};
   }
   Stage second;
   // Parts of the outputs, one split after the other.
@@ -154,6 +156,7 @@ absl::StatusOr<PlannedRun> PlanReduction(CudaDevice* device, Op op, bool mean,
   PlannedRun planned;
   planned.scratch_bytes = 2 * part;
   planned.launches = 2;
+  planned.shared_holds = {first.kernel.hold(), second.kernel.hold()};
   planned.run = [=](const RunArgs& run) -> absl::Status {
     std::byte* partial = static_cast<std::byte*>(run.scratch);
     void* index = partial + part;

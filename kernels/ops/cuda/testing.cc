@@ -27,13 +27,14 @@ absl::StatusOr<PlanFunction> Compile(CudaDevice* device, Kind kind,
     Grid grid = GridFor(bytes);
     grid.x = std::min<uint64_t>(grid.x, 1024);
     return PlannedRun{[=](const RunArgs& run) {
-      Words words;
-      words.Add(run.inputs[0]).Add(run.outputs[0]).Add(bytes);
-      words.Add(nanoseconds).Add(run.stream.fault_slot());
-      words.Add(uint64_t{run.node_index});
-      words.Add(static_cast<uint64_t>(code));
-      return kernel.Launch(run.stream, grid, words);
-    }};
+                        Words words;
+                        words.Add(run.inputs[0]).Add(run.outputs[0]).Add(bytes);
+                        words.Add(nanoseconds).Add(run.stream.fault_slot());
+                        words.Add(uint64_t{run.node_index});
+                        words.Add(static_cast<uint64_t>(code));
+                        return kernel.Launch(run.stream, grid, words);
+                      },
+                      {kernel.hold()}};
   });
 }
 

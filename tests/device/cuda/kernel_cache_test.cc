@@ -139,7 +139,7 @@ TEST(CubinCache, WithoutAFolderHoldsNothing) {
 
 std::shared_ptr<const CudaFunction> Loaded(std::atomic<int>* unloaded) {
   return std::make_shared<const CudaFunction>(
-      nullptr, nullptr, [unloaded](CUmodule) { ++*unloaded; });
+      nullptr, nullptr, 0, [unloaded](CUmodule) { ++*unloaded; });
 }
 
 TEST(KernelCache, CompilesOnceForAllWhoAsk) {

@@ -2,6 +2,7 @@
 // each operator and element type that its definition allows, a plan is made by
 // a device that only compiles.
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -30,7 +31,10 @@
 namespace weir {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int kCapability = 90;
+constexpr size_t kLeastImage = 1024;  // of a kernel, in bytes
 
 TensorMeta Meta(DType dtype, Dims dims) {
   TensorMeta meta;
@@ -62,7 +66,9 @@ struct Case {
 class GeneratedKernels : public testing::Test {
  protected:
   void SetUp() override {
-    auto device = CudaDevice::CreateCompiler(kCapability, DeviceOptions());
+    std::string name = (fs::temp_directory_path() / "weir-XXXXXX").string();
+    compiled_.cache_dir = mkdtemp(name.data());
+    auto device = CudaDevice::CreateCompiler(kCapability, compiled_);
     if (absl::IsFailedPrecondition(device.status())) {
       GTEST_SKIP() << device.status().message();
     }
@@ -73,6 +79,8 @@ class GeneratedKernels : public testing::Test {
     registry_ = MakeOpRegistry(options);
     ASSERT_TRUE(RegisterCudaKernels(*registry_).ok());
   }
+
+  void TearDown() override { fs::remove_all(compiled_.cache_dir); }
 
   void Plan(Case test) {
     SCOPED_TRACE(absl::StrCat(
@@ -92,6 +100,27 @@ class GeneratedKernels : public testing::Test {
     ASSERT_TRUE(plan.ok()) << plan.status();
     EXPECT_LE((*plan)->scratch_bytes(), MostScratch(test.node, args))
         << "an evaluation's size would be told too small";
+    ExpectHoldsItsModules(test.node, args);
+  }
+
+  // A plan for a device that has loaded nothing before counts all that it
+  // loads.
+  void ExpectHoldsItsModules(const NodeInfo& node, const PlanArgs& args) const {
+    const auto device = CudaDevice::CreateCompiler(kCapability, compiled_);
+    ASSERT_TRUE(device.ok()) << device.status();
+    const auto kernel = registry_->CreateKernel(node, **device);
+    ASSERT_TRUE(kernel.ok()) << kernel.status();
+    const auto plan = (*kernel)->Plan(args);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::set<const void*> modules;
+    size_t bytes = 0;
+    for (const SharedHold& hold : (*plan)->shared_holds()) {
+      EXPECT_GT(hold.bytes, CudaFunction::kDriverBytes + kLeastImage);
+      modules.insert(hold.object);
+      bytes += hold.bytes;
+    }
+    EXPECT_EQ(modules.size(), (*device)->kernels().stats().kernels);
+    EXPECT_GE((*plan)->held_bytes(), bytes);
   }
 
   // What is known of it before the plan is made.
@@ -132,6 +161,7 @@ class GeneratedKernels : public testing::Test {
     return (*kernel)->Plan({inputs, outputs, host_ints}).status();
   }
 
+  DeviceOptions compiled_;  // with a folder for what was compiled
   std::unique_ptr<CudaDevice> device_;
   std::unique_ptr<OpRegistry> registry_;
 };
@@ -318,8 +348,7 @@ TEST(RefusalsDocTest, ListsWhatTheSourcesRefuse) {
   const std::regex literal("\"([^\"]*)\"");
   std::set<std::string> found;
   for (const char* folder : {"/kernels/ops/cuda", "/kernels/device/cuda"}) {
-    for (const auto& entry :
-         std::filesystem::directory_iterator(Tree() + folder)) {
+    for (const auto& entry : fs::directory_iterator(Tree() + folder)) {
       std::ifstream source(entry.path());
       const std::string text((std::istreambuf_iterator<char>(source)),
                              std::istreambuf_iterator<char>());
