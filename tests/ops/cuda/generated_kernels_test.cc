@@ -333,6 +333,8 @@ TEST(RefusalsDocTest, ListsWhatTheSourcesRefuse) {
        "| nvJPEG | DecodeImage | DecodeImage is `UNIMPLEMENTED` |"},
       {"a kind of JPEG that nvJPEG lacks",
        "kinds of JPEG that nvJPEG lacks, by the CPU's decoder"},
+      {"a sampling of JPEG that nvJPEG lacks",
+       "components that are sampled as in none"},
       // Refused on the CPU too.
       {"Conv of integers on a CUDA device", ""},
       // No node's: a device that is none of the backend's, or only compiles; an
