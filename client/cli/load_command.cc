@@ -122,9 +122,10 @@ constexpr std::pair<const char*, double> kQuantiles[] = {
 
 Json ResultJson(const LoadOptions& load, const LoadResult& result) {
   Json json = {
-      {"requests", result.calls},  {"requests_per_second", result.PerSecond()},
-      {"seconds", result.seconds}, {"callers", load.callers},
-      {"rate", load.rate},         {"skipped", result.skipped}};
+      {"requests", result.calls}, {"requests_per_second", result.PerSecond()},
+      {"answers", result.rated},  {"seconds", result.seconds},
+      {"callers", load.callers},  {"rate", load.rate},
+      {"skipped", result.skipped}};
   // Of no calls there are none: null.
   for (const auto& [name, q] : kQuantiles) {
     Json& latency = json["latency_us"][name] = nullptr;
@@ -139,8 +140,10 @@ Json ResultJson(const LoadOptions& load, const LoadResult& result) {
 }
 
 void PrintTable(const LoadResult& result) {
-  std::cout << absl::StrFormat("%d requests in %.1f s: %.0f/s\n", result.calls,
-                               result.seconds, result.PerSecond());
+  const double rate = result.PerSecond();
+  std::cout << absl::StrFormat("%d requests; %d answers in %.3f s: %.*f/s\n",
+                               result.calls, result.rated, result.seconds,
+                               rate < 100 ? 3 : 0, rate);
   std::string names = "latency (us)";
   std::string figures(names.size(), ' ');
   for (const auto& [name, q] : kQuantiles) {
@@ -175,12 +178,18 @@ int ReportSkipped(const GlobalFlags& global, const LoadOptions& load,
           load.callers)));
 }
 
-// Some requests failed, or none was answered.
-int ReportErrors(const GlobalFlags& global, const LoadResult& result) {
+// Some requests failed, or none was answered, or none was due.
+int ReportErrors(const GlobalFlags& global, bool open_loop,
+                 const LoadResult& result) {
   if (result.errors.empty()) {
     return Report(
-        global, absl::DeadlineExceededError(absl::StrFormat(
-                    "no request was answered within %.1f s", result.seconds)));
+        global,
+        open_loop
+            ? absl::FailedPreconditionError(absl::StrFormat(
+                  "no request was due within %g s: raise --rate or --duration",
+                  result.seconds))
+            : absl::DeadlineExceededError(absl::StrFormat(
+                  "no request was answered within %g s", result.seconds)));
   }
   const auto most = std::max_element(
       result.errors.begin(), result.errors.end(),
@@ -247,7 +256,7 @@ int Run(const GlobalFlags& global, LoadFlags* flags) {
   }
   if (result.skipped > 0) return ReportSkipped(global, flags->load, result);
   const bool good = result.calls > 0 && result.error_count() == 0;
-  return good ? 0 : ReportErrors(global, result);
+  return good ? 0 : ReportErrors(global, flags->load.rate > 0, result);
 }
 
 }  // namespace

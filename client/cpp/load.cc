@@ -55,8 +55,8 @@ class Worker {
     measure_from_ = measure_from;
     end_ = end;
     if (rate_ > 0) {
-      next_departure_ = Clock::now();
-      SetAlarm();
+      next_departure_ = Clock::now() + Gap();
+      if (next_departure_ < end_) SetAlarm();
     } else {
       while (!idle_.empty()) SendOne(Clock::now());
     }
@@ -138,7 +138,10 @@ class Worker {
     --in_flight_;
     const Clock::time_point now = Clock::now();
     const grpc::Status& status = caller->exchange->status;
-    if (status.ok()) ++result.answered;
+    if (status.ok()) {
+      ++result.answered;
+      if (now >= measure_from_ && now < end_) ++result.rated;
+    }
     if (caller->due >= measure_from_ && caller->due <= end_) {
       if (status.ok()) {
         ++result.calls;
@@ -147,11 +150,9 @@ class Worker {
           result.reply = Bytes(caller->exchange->reply);
         }
         result.latencies.Add(now - caller->due);
-        if (rate_ > 0) {
-          result.seconds = std::max(
-              result.seconds,
-              std::chrono::duration<double>(now - measure_from_).count());
-        }
+        result.seconds = std::max(
+            result.seconds,
+            std::chrono::duration<double>(now - measure_from_).count());
       } else {
         ++result.errors[status.error_code()];
         counters_->errors.fetch_add(1, std::memory_order_relaxed);
@@ -175,17 +176,21 @@ class Worker {
                         .tls = options_.tls});
   }
 
+  std::chrono::nanoseconds Gap() {
+    std::exponential_distribution<double> gap(rate_);
+    return Seconds(gap(random_));
+  }
+
   // Open loop: everything that is due leaves now.
   void Depart() {
     const Clock::time_point now = Clock::now();
-    std::exponential_distribution<double> gap(rate_);
     while (next_departure_ <= now && next_departure_ < end_) {
       if (idle_.empty()) {
         if (next_departure_ >= measure_from_) ++result.skipped;
       } else {
         SendOne(next_departure_);
       }
-      next_departure_ += Seconds(gap(random_));
+      next_departure_ += Gap();
     }
     if (next_departure_ < end_) SetAlarm();
   }
@@ -217,6 +222,7 @@ void Merge(LoadResult part, LoadResult* whole) {
   if (whole->reply.empty()) whole->reply = std::move(part.reply);
   whole->calls += part.calls;
   whole->answered += part.answered;
+  whole->rated += part.rated;
   whole->skipped += part.skipped;
   whole->seconds = std::max(whole->seconds, part.seconds);
   for (const auto& [code, count] : part.errors) whole->errors[code] += count;
@@ -267,8 +273,13 @@ LoadResult RunLoad(const LoadOptions& options,
   for (std::thread& thread : running) thread.join();
 
   LoadResult result;
-  result.seconds = options.seconds;
   for (const auto& worker : workers) Merge(std::move(worker->result), &result);
+  if (options.rate <= 0 && result.rated > 0) {
+    result.seconds = options.seconds;
+  } else {
+    result.rated = result.calls;
+    result.seconds = std::max(result.seconds, options.seconds);
+  }
   return result;
 }
 

@@ -43,23 +43,29 @@ struct LoadProgress {
   int64_t errors = 0;
 };
 
+// The window is LoadOptions::seconds long and follows the warm-up. A call
+// belongs to it that was due in it (closed loop: sent), however late its answer
+// comes: figures of answers alone would leave out those that take longest.
 struct LoadResult {
-  int64_t calls = 0;     // answered with OK
-  int64_t answered = 0;  // the same with those of the warm-up and the last ones
-  std::map<int, int64_t> errors;  // by gRPC status code
+  int64_t calls = 0;              // of the window, answered with OK
+  int64_t answered = 0;           // the same with those of the warm-up
+  std::map<int, int64_t> errors;  // of the window, by gRPC status code
   std::string first_error;
   // Open loop: due while too many were in flight; like calls, not those that
   // were due in the warm-up.
   int64_t skipped = 0;
-  // What was measured: LoadOptions::seconds, or in the open loop the time to
-  // the last answer if that came later, so that a server that cannot keep up
-  // has the rate at which it answered.
+  // The rate is that at which the server answered: so many answers with OK, in
+  // so many seconds since the window began. Closed loop: those that came in the
+  // window, whenever they were asked for, in its seconds. Open loop, and where
+  // none came in the window: `calls`, in the time to the last of them or the
+  // window's seconds, whichever is longer.
+  int64_t rated = 0;
   double seconds = 0;
-  LatencyHistogram latencies;  // of the calls
+  LatencyHistogram latencies;  // of `calls`
   std::string reply;           // of one of the calls
 
   int64_t error_count() const;
-  double PerSecond() const { return static_cast<double>(calls) / seconds; }
+  double PerSecond() const { return static_cast<double>(rated) / seconds; }
   // In microseconds, within 0.2 %; `q` from 0 to 1. 0 if nothing was measured.
   double Quantile(double q) const;
 };

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <string>
 
@@ -575,6 +577,34 @@ TEST_F(CliTest, AServerThatIsBusyIsLoaded) {
   const auto json = client::Json::parse(ran.out, nullptr, false);
   EXPECT_GT(json["errors"]["RESOURCE_EXHAUSTED"], 0);
   EXPECT_TRUE(json["latency_us"]["p99"].is_null()) << ran.out;
+}
+
+// A queue of thirty callers before a server that answers one at a time: the
+// line says what was answered in the time that it names.
+TEST_F(CliTest, ALoadTellsTheRateOfAnswers) {
+  PacedServer::Clock::time_point free;
+  PacedServer server([&free](int64_t, PacedServer::Clock::time_point now) {
+    free = std::max(free, now) + std::chrono::milliseconds(20);
+    return PacedServer::Answer{.at = free};
+  });
+  std::vector<std::string> load = {
+      "load", "--program",  Program(kDouble), "--input=x=float:1:1",
+      "-c30", "--warmup=0", "--duration=0.3", "--json"};
+  Ran ran = RunOn(server.address(), load);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const auto json = client::Json::parse(ran.out, nullptr, false);
+  EXPECT_GE(json["requests"], 30);
+  EXPECT_LT(json["answers"], json["requests"]) << ran.out;
+  EXPECT_LT(json["requests_per_second"], 52);
+  load.pop_back();
+  ran = RunOn(server.address(), load);
+  EXPECT_THAT(ran.out, ::testing::ContainsRegex(
+                           "^[0-9]+ requests; [0-9]+ answers in 0.300 s: "
+                           "[0-9.]+/s\n"));
+  load.emplace_back("--rate=0.001");
+  ran = RunOn(server.address(), load);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("no request was due within 0.3 s"));
 }
 
 // Its figures leave out whoever would have waited longest.

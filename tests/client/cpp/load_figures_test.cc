@@ -65,8 +65,67 @@ TEST(LoadFiguresTest, NoLatencyIsLessThanTheServers) {
   EXPECT_EQ(server.most_at_once(), 5);
   EXPECT_EQ(result.reply, "request");
   EXPECT_EQ(result.seconds, 1);
-  EXPECT_EQ(result.PerSecond(), static_cast<double>(result.calls));
-  EXPECT_LE(result.calls, 5 * (1000 / 30 + 1));
+  EXPECT_EQ(result.PerSecond(), static_cast<double>(result.rated));
+  EXPECT_LE(result.rated, 5 * (1000 / 30 + 1));
+}
+
+// A queue of a hundred callers, of which a quarter is answered in the window:
+// what was sent in it is no rate, however much of it is answered in the end.
+TEST(LoadFiguresTest, TheRateOfAClosedLoopIsThatOfAnswers) {
+  Clock::time_point free;
+  PacedServer server([&free](int64_t, Clock::time_point now) {
+    free = std::max(free, now) + milliseconds(20);
+    return Answer{.at = free};
+  });
+  LoadOptions options = Load(server.address());
+  options.callers = 100;
+  options.threads = 2;
+  options.seconds = 0.5;
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_EQ(result.calls, result.rated + 100) << "each answer sent one more";
+  EXPECT_EQ(result.latencies.count(), result.calls) << "nobody is left out";
+  EXPECT_GE(result.Quantile(1), 99 * 20e3 - 1e3);  // two clocks
+  if (result.rated > 0) {
+    EXPECT_EQ(result.seconds, 0.5);
+  }
+  EXPECT_GT(result.PerSecond(), 0);
+  EXPECT_LT(result.PerSecond(), 52);
+}
+
+// Four answers before the window, four in it, four after it.
+TEST(LoadFiguresTest, AnswersOutsideTheWindowAreNoRate) {
+  const auto begin = Clock::now();
+  PacedServer server([begin](int64_t number, Clock::time_point now) {
+    if (number < 4) return Answer{.at = now};
+    return Answer{.at = begin + milliseconds(number < 8 ? 1000 : 2500)};
+  });
+  LoadOptions options = Load(server.address());
+  options.callers = 4;
+  options.threads = 2;
+  options.warmup_seconds = 0.5;
+  options.seconds = 1.2;
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.error_count(), 0) << result.first_error;
+  EXPECT_EQ(result.answered, 12);
+  EXPECT_EQ(result.calls, 4) << "those that left in the window";
+  EXPECT_EQ(result.rated, 4) << "those that were answered in it";
+  EXPECT_EQ(result.seconds, 1.2);
+}
+
+TEST(LoadFiguresTest, AServerThatIsTooLateForTheWindowHasARate) {
+  PacedServer server([](int64_t, Clock::time_point now) {
+    return Answer{.at = now + milliseconds(500)};
+  });
+  LoadOptions options = Load(server.address());
+  options.callers = 6;
+  options.threads = 2;
+  options.seconds = 0.1;
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.calls, 6);
+  EXPECT_EQ(result.rated, 6);
+  EXPECT_GE(result.seconds, 0.49);  // two clocks
+  EXPECT_EQ(result.PerSecond(), 6 / result.seconds);
 }
 
 // gRPC takes no more than 4 MiB unless it is told to.
@@ -188,6 +247,20 @@ TEST(LoadFiguresTest, ThreadsHaveConnectionsAndDeparturesOfTheirOwn) {
   EXPECT_GT(distances[distances.size() / 2], 2e3);
 }
 
+// Each connection waits for its first departure as for every other: twenty of
+// all together, and not one more for each connection.
+TEST(LoadFiguresTest, ARunBeginsWithNoBurst) {
+  PacedServer server(AtOnce);
+  LoadOptions options = Load(server.address());
+  options.rate = 10;
+  options.threads = 40;
+  options.callers = 1000;
+  options.seconds = 2;
+  const LoadResult result = RunLoad(options);
+  EXPECT_EQ(result.skipped, 0);
+  EXPECT_NEAR(static_cast<double>(result.calls), 20, 5 * 4.5);
+}
+
 TEST(LoadFiguresTest, EveryCallIsAnAnswerAnErrorOrSkipped) {
   PacedServer server([](int64_t number, Clock::time_point now) {
     Answer answer{.at = now + milliseconds(50)};
@@ -217,14 +290,21 @@ TEST(LoadFiguresTest, ACallThatIsNeverAnsweredTimesOut) {
   PacedServer server([](int64_t, Clock::time_point) { return Answer{}; });
   LoadOptions options = Load(server.address());
   options.callers = 3;
-  options.seconds = 0.1;
   options.timeout_seconds = 0.4;
   const LoadResult result = RunLoad(options);
   EXPECT_EQ(result.calls, 0);
-  EXPECT_EQ(result.errors.at(grpc::StatusCode::DEADLINE_EXCEEDED), 3);
-  for (const PacedServer::Arrival& arrival : server.arrivals()) {
-    EXPECT_LT(arrival.timeout, milliseconds(401));
-  }
+  // They left, were given up and left again, until the window had ended.
+  EXPECT_GE(result.errors.at(grpc::StatusCode::DEADLINE_EXCEEDED), 3);
+  EXPECT_EQ(result.error_count(),
+            result.errors.at(grpc::StatusCode::DEADLINE_EXCEEDED));
+  // gRPC reads two clocks one after the other to say when the deadline is: who
+  // is interrupted between them reads a later one, of that call.
+  const std::vector<PacedServer::Arrival> arrivals = server.arrivals();
+  ASSERT_FALSE(arrivals.empty());
+  const auto least = std::min_element(
+      arrivals.begin(), arrivals.end(),
+      [](const auto& a, const auto& b) { return a.timeout < b.timeout; });
+  EXPECT_LT(least->timeout, milliseconds(401));
 }
 
 // The generator itself stands still for half a second. Callers would not have:
