@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <limits>
 #include <set>
@@ -16,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "kernels/base/build_info.h"
 #include "server/device_list.h"
 #include "server/environment.h"
@@ -43,13 +43,12 @@ CLI::Option* AddFlag(CLI::App& app, const std::string& flag, T& value,
       ->capture_default_str();
 }
 
+// The parser itself takes any number, and signs.
 std::string CheckSwitch(const std::string& text) {
-  try {
-    CLI::detail::to_flag_value(text);
+  if (text == "true" || text == "false" || text == "1" || text == "0") {
     return "";
-  } catch (const std::exception&) {
-    return "\"" + text + "\" is not true or false";
   }
+  return "\"" + text + "\" is not true or false (1 or 0)";
 }
 
 void AddSwitch(CLI::App& app, const std::string& flag, bool& value,
@@ -77,6 +76,19 @@ std::string CheckAddress(const std::string& address) {
   if (!CLI::detail::lexical_cast(address.substr(colon + 1), port) || port < 0 ||
       port > 65535) {
     return "\"" + address + "\" has no port between 0 and 65535";
+  }
+  return "";
+}
+
+// Addresses divided by commas.
+std::vector<std::string> AddressList(const std::string& list) {
+  return absl::StrSplit(list, ',');
+}
+
+std::string CheckAddressList(const std::string& list) {
+  for (const std::string& address : AddressList(list)) {
+    std::string flaw = CheckAddress(address);
+    if (!flaw.empty()) return flaw;
   }
   return "";
 }
@@ -295,15 +307,17 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   CLI::App app(
       "weir-server evaluates tensor programs and ONNX models over gRPC, on an "
       "NVIDIA GPU or the CPU.\nEvery flag is also an environment variable: "
-      "--queue-length is WEIR_QUEUE_LENGTH; the flag wins.\n",
+      "--queue-length is WEIR_QUEUE_LENGTH; the flag wins.\n"
+      "One without a value is a switch: --insecure, or --insecure=true, false, "
+      "1 or 0.\n",
       "weir-server");
   app.set_version_flag("--version", std::string("weir-server ") + Version());
 
-  AddFlag(app, "--grpc", options.grpc,
+  std::string grpc = absl::StrJoin(options.grpc, ",");
+  AddFlag(app, "--grpc", grpc,
           "gRPC addresses, HOST:PORT or unix:PATH, several divided by commas; "
           "port 0 takes a free one")
-      ->delimiter(',')
-      ->check(CheckAddress)
+      ->check(CheckAddressList)
       ->group("Addresses");
   AddFlag(app, "--http", options.http,
           "Address of /healthz, /readyz and /metrics (/ lists them); \"off\" "
@@ -487,6 +501,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
               << Flaw(app, error) << "; see weir-server --help\n";
     return ExitNow{2};
   }
+  options.grpc = AddressList(grpc);
   options.notes = EnvironmentNotes(app);
   if (ShowsToken(options)) {
     options.notes.push_back(

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/device_list.h"
 #include "server/environment.h"
 
@@ -358,6 +359,12 @@ TEST(OptionsTest, NamesTheFlagAtFault) {
   ExpectUsageError({"--grpc=127.0.0.1:-1"}, "--grpc");
   ExpectUsageError({"--grpc=unix:"}, "--grpc");
   ExpectUsageError({"--grpc="}, "--grpc");
+  for (const char* list : {"127.0.0.1:0,", ",127.0.0.1:0", ","}) {
+    ExpectUsageError({"--grpc", list}, "--grpc: \"\" is not HOST:PORT");
+  }
+  ExpectUsageError({"--grpc=127.0.0.1:0,8001"}, "--grpc: \"8001\" is not");
+  ExpectUsageError({"--grpc=127.0.0.1:0", "--grpc=127.0.0.1:1"},
+                   "--grpc: given 2 times; give it once");
   ExpectUsageError({"--http=8002"}, "--http");
   ExpectUsageError({"--http=unix:/tmp/http"}, "--http");
   ExpectUsageError({"--model-control=explicit"}, "--model-control");
@@ -382,6 +389,24 @@ TEST(OptionsTest, SaysWhatAValueMustBe) {
         "--strict-readiness", "--reflection"}) {
     ExpectUsageError({std::string(flag) + "=maybe"},
                      std::string(flag) + ": \"maybe\" is not true or false");
+  }
+  // A number is none, but for the two that everybody writes.
+  for (const char* value : {"2", "9", "-1", "-", "+", "y", "10", "yes", "on"}) {
+    ExpectUsageError({absl::StrCat("--insecure=", value)},
+                     absl::StrCat("--insecure: \"", value,
+                                  "\" is not true or false (1 or 0)"));
+    const Environment insecure("WEIR_INSECURE", value);
+    ExpectUsageError({}, absl::StrCat("weir-server: WEIR_INSECURE: "));
+  }
+  for (const char* value : {"1", "true"}) {
+    EXPECT_TRUE(Parsed({absl::StrCat("--insecure=", value)}).insecure);
+    const Environment insecure("WEIR_INSECURE", value);
+    EXPECT_TRUE(Parsed({}).insecure);
+  }
+  for (const char* value : {"0", "false"}) {
+    EXPECT_FALSE(Parsed({absl::StrCat("--insecure=", value)}).insecure);
+    const Environment insecure("WEIR_INSECURE", value);
+    EXPECT_FALSE(Parsed({}).insecure);
   }
   const Environment insecure("WEIR_INSECURE", "maybe");
   ExpectUsageError({}, "\"maybe\" is not true or false");
