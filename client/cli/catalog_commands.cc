@@ -196,7 +196,8 @@ Command AddOps(CLI::App& app, const GlobalFlags& global) {
   auto name = std::make_shared<std::string>();
   CLI::App* ops = app.add_subcommand(
       "ops", "List the operators, or tell all about one of them");
-  ops->add_option("name", *name, "An operator: Add, weir.Resize");
+  ops->add_option("name", *name, "An operator: Add, weir.Resize")
+      ->check(Name());
   return {ops, [name, &global] {
             return name->empty() ? ListOps(global) : DescribeOp(global, *name);
           }};
@@ -211,7 +212,9 @@ Command AddStatus(CLI::App& app, const GlobalFlags& global) {
       "--probe", *probe, "Ask the health service only, for a health check");
   status
       ->add_option("--service", *service,
-                   "What to probe: '' (ready), live, model/NAME")
+                   "What to probe: live, model/NAME; without it whether the\n"
+                   "server is ready")
+      ->check(Name())
       ->needs(flag);
   return {status, [probe, service, &global] {
             return *probe ? Probe(global, *service) : Status(global);

@@ -4,10 +4,12 @@
 #include <iostream>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/json_output.h"
+#include "client/cli/plain_text.h"
 #include "client/cli/tensor_argument.h"
 #include "client/cli/wrapped_text.h"
 #include "client/cpp/status_details.h"
@@ -69,12 +71,22 @@ CLI::Validator Within(double least, double most) {
       absl::StrCat("FLOAT in [", least, " - ", most, "]"));
 }
 
+CLI::Validator Name() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        return IsUtf8(text)
+                   ? ""
+                   : absl::StrCat("\"", absl::CEscape(text), "\" is not UTF-8");
+      },
+      "");
+}
+
 int Report(const GlobalFlags& flags, const absl::Status& status) {
   if (status.ok()) return 0;
   if (flags.json) {
     PrintErrorJson(ErrorJson(status));
   } else {
-    std::cerr << "weir: " << ErrorText(status) << "\n";
+    std::cerr << "weir: " << OneLine(ErrorText(status)) << "\n";
   }
   return 1;
 }
@@ -85,7 +97,7 @@ int ReportUsage(const GlobalFlags& flags, const std::string& what) {
   if (flags.json) {
     PrintErrorJson(UsageJson(what, help));
   } else {
-    std::cerr << "weir: " << what << "; see " << help << "\n";
+    std::cerr << "weir: " << OneLine(what) << "; see " << help << "\n";
   }
   return 2;
 }

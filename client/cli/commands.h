@@ -43,8 +43,11 @@ Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 // A number within both. CLI::Range lets a NaN pass, which is never outside.
 CLI::Validator Within(double least, double most);
 
+// Text that becomes a name on the wire, which must be UTF-8.
+CLI::Validator Name();
+
 // Print a failure on standard error and give the exit code. With --json it is
-// one object on one line, as json_output.h says, else
+// one object on one line, as json_output.h says, else one line of text
 //
 // "weir: CODE: message [details]", exit code 1;
 int Report(const GlobalFlags& flags, const absl::Status& status);

@@ -106,9 +106,10 @@ Command AddEval(CLI::App& app, const GlobalFlags& global) {
   eval->add_option("program", flags->program, "File with the program")
       ->required();
   eval->add_option("--input,-i", flags->inputs,
-                   "An input, as x=float:3:1,2,3; see below");
+                   "An input, as x=float:3:1,2,3, once for each; see below");
   eval->add_option("--output,-o", flags->outputs,
-                   "NAME=FILE: write an output (a picture for *.png)")
+                   "NAME=FILE: write an output (a picture for *.png);\n"
+                   "once for each")
       ->check(CheckOutputFile);
   eval->add_option("--mode", flags->mode,
                    "When the call returns: the work was accepted (eager), was\n"
@@ -116,9 +117,11 @@ Command AddEval(CLI::App& app, const GlobalFlags& global) {
                    "(sync_full)")
       ->check(CLI::IsMember(Modes()))
       ->capture_default_str();
-  eval->add_option("--device", flags->device, "Device by name or UUID");
+  eval->add_option("--device", flags->device, "Device by name or UUID")
+      ->check(Name());
   eval->add_option("--label", flags->label,
-                   "Shown in the server's log lines about the call");
+                   "Shown in the server's log lines about the call")
+      ->check(Name());
   eval->add_option("--report", flags->report, "brief or full")
       ->check(CLI::IsMember({"brief", "full"}))
       ->capture_default_str();

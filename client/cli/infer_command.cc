@@ -1,6 +1,8 @@
 // weir infer: one request to a served model through KServe v2.
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <iostream>
 #include <map>
@@ -35,7 +37,11 @@ struct InferFlags {
 constexpr char kLabelsForm[] =
     "whole numbers from 0 on, one for each row, divided by line ends or blanks";
 
-// The largest of each row of a float output [n, classes].
+// No row's label.
+constexpr int64_t kNoClass = -1;
+
+// The largest of each row of a float output [n, classes]; kNoClass of one that
+// has a NaN, which is neither more nor less than the others.
 std::vector<int64_t> Classes(const std::string& raw, int64_t rows,
                              int64_t classes) {
   std::vector<int64_t> best;
@@ -44,11 +50,11 @@ std::vector<int64_t> Classes(const std::string& raw, int64_t rows,
   for (int64_t r = 0; r < rows; ++r) {
     std::memcpy(row.data(), raw.data() + static_cast<size_t>(r) * row_bytes,
                 row_bytes);
-    size_t at = 0;
-    for (size_t c = 1; c < row.size(); ++c) {
-      if (row[c] > row[at]) at = c;
-    }
-    best.push_back(static_cast<int64_t>(at));
+    const bool numbers = std::none_of(
+        row.begin(), row.end(), [](float score) { return std::isnan(score); });
+    best.push_back(numbers
+                       ? std::max_element(row.begin(), row.end()) - row.begin()
+                       : kNoClass);
   }
   return best;
 }
@@ -56,6 +62,7 @@ std::vector<int64_t> Classes(const std::string& raw, int64_t rows,
 struct Accuracy {
   size_t right = 0;
   size_t rows = 0;
+  size_t nan_rows = 0;  // with a NaN: never right
   double share() const {
     return static_cast<double>(right) / static_cast<double>(rows);
   }
@@ -112,6 +119,7 @@ absl::StatusOr<Accuracy> CheckLabels(
     Accuracy accuracy = {.rows = labels.size()};
     for (size_t r = 0; r < labels.size(); ++r) {
       if (classes[r] == labels[r]) ++accuracy.right;
+      if (classes[r] == kNoClass) ++accuracy.nan_rows;
     }
     return accuracy;
   }
@@ -147,6 +155,7 @@ void PrintAll(Json outputs, const std::string* report,
     json["accuracy"] = accuracy->share();
     json["right"] = accuracy->right;
     json["rows"] = accuracy->rows;
+    json["nan_rows"] = accuracy->nan_rows;
   }
   PrintJson(json);
 }
@@ -199,6 +208,10 @@ int Run(const GlobalFlags& global, const InferFlags& flags) {
     if (!global.json) {
       std::cout << "accuracy " << accuracy->share() << " (" << accuracy->right
                 << " of " << accuracy->rows << ")\n";
+      if (accuracy->nan_rows > 0) {
+        std::cout << "  of these rows " << accuracy->nan_rows
+                  << " have a NaN among their scores, and are wrong\n";
+      }
     }
   }
   if (global.json) PrintAll(printer.TakeJson(), report, accuracy);
@@ -214,12 +227,18 @@ Command AddInfer(CLI::App& app, const GlobalFlags& global) {
   auto flags = std::make_shared<InferFlags>();
   CLI::App* infer =
       app.add_subcommand("infer", "Send one request to a served model");
-  infer->add_option("model", flags->model, "Name of the model")->required();
-  infer->add_option("--model-version", flags->version,
-                    "Version; without it the newest");
+  infer->add_option("model", flags->model, "Name of the model")
+      ->required()
+      ->check(Name());
+  infer
+      ->add_option("--model-version", flags->version,
+                   "Version; without it the newest")
+      ->check(Name());
   infer->add_option("--input,-i", flags->inputs,
-                    "An input, as x=float:3:1,2,3; see below");
-  infer->add_option("--output,-o", flags->outputs, "NAME=FILE: write an output")
+                    "An input, as x=float:3:1,2,3, once for each; see below");
+  infer
+      ->add_option("--output,-o", flags->outputs,
+                   "NAME=FILE: write an output; once for each")
       ->check(CheckOutputFile);
   CLI::Option* const labels = infer->add_option(
       "--labels", flags->labels,

@@ -6,19 +6,13 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "client/cli/plain_text.h"
 #include "client/cli/tensor_argument.h"
 #include "client/cpp/status_details.h"
 #include "proto/weir/v1/tensor.pb.h"
 
 namespace weir::client {
 namespace {
-
-// What the library's writer would stop at is not the text that comes back.
-bool IsUtf8(const std::string& text) {
-  const std::string written =
-      Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore);
-  return Json::parse(written) == text;
-}
 
 Json ElementJson(int dtype, const std::string& text) {
   if (dtype == v1::DATA_TYPE_STRING) {

@@ -269,14 +269,17 @@ Command AddLoad(CLI::App& app, const GlobalFlags& global) {
       "load", "Send one request over and over and measure it");
   load->add_option("model,--model", flags->model,
                    "A served model (KServe v2); inputs that are not given are\n"
-                   "made from what it says of itself");
+                   "made from what it says of itself")
+      ->check(Name());
   load->add_option("--model-version", flags->version,
-                   "Version of the model; without it the newest");
+                   "Version of the model; without it the newest")
+      ->check(Name());
   load->add_option("--program", flags->program, "A program (weir.v1 Evaluate)");
   load->add_option("--input,-i", flags->inputs,
-                   "An input, as x=float:3:1,2,3; see below");
+                   "An input, as x=float:3:1,2,3, once for each; see below");
   load->add_option("--shape", flags->shapes,
-                   "NAME=DIMS: the shape of an input that is made, as x=8x3");
+                   "NAME=DIMS: the shape of an input that is made, as x=8x3;\n"
+                   "once for each");
   load->add_option(
           "--free", flags->free_extent,
           "Every extent that the model leaves open, of inputs without\n"

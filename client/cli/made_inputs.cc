@@ -105,7 +105,12 @@ absl::StatusOr<NamedShapes> ParseShapes(const std::vector<std::string>& texts) {
       return absl::InvalidArgumentError(
           absl::StrCat("--shape: '", text, "' is not NAME=DIMS, as x=8x3"));
     }
-    shapes[text.substr(0, equals)] = std::move(dims);
+    std::string name = text.substr(0, equals);
+    if (shapes.count(name) > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--shape: '", name, "' is given twice"));
+    }
+    shapes.emplace(std::move(name), std::move(dims));
   }
   return shapes;
 }

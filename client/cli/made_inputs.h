@@ -25,7 +25,7 @@ struct MadeInputs {
   bool chose_extents = false;
 };
 
-// The flags of shapes: NAME=DIMS each.
+// The flags of shapes: NAME=DIMS each, once for a name.
 absl::StatusOr<NamedShapes> ParseShapes(const std::vector<std::string>& texts);
 
 // Reals are random from 0 to 1, the same in every run; integers are ones (an

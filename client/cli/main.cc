@@ -1,8 +1,13 @@
 // weir: the command line of a weir server. Exit code 0, 1 for a failure, 2 for
 // wrong usage.
+#include <sys/un.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,20 +23,52 @@ namespace weir::client {
 
 namespace {
 
-// The flag or variable of those all commands share that is there without a
-// value: an empty WEIR_TLS_CA must not mean plain text. Empty if none is.
+constexpr char kEmpty[] = "the value is empty";
+
+// The flag or variable that is there without a value, where the parser would
+// take the next argument for it or pass it by: an empty WEIR_TLS_CA must not
+// mean plain text. Empty if none is.
 std::string WithoutValue(const CLI::App& app, int argc, char** argv) {
   for (const CLI::Option* option : app.get_options()) {
     const std::string& variable = option->get_envname();
     const char* value =
         variable.empty() ? nullptr : std::getenv(variable.c_str());
     if (value != nullptr && *value == '\0') return variable;
-    std::string flag = option->get_name();
-    for (int i = 1; i < argc; ++i) {
-      if (argv[i] == flag + "=") return flag;
+    for (const std::string& name : option->get_lnames()) {
+      std::string flag = absl::StrCat("--", name);
+      for (int i = 1; i < argc; ++i) {
+        if (argv[i] == flag + "=") return flag;
+      }
     }
   }
+  for (const CLI::App* command :
+       app.get_subcommands([](const CLI::App*) { return true; })) {
+    std::string flag = WithoutValue(*command, argc, argv);
+    if (!flag.empty()) return flag;
+  }
   return "";
+}
+
+// What goes for every argument of every command: it is not empty, and a flag
+// takes one value each time that it is there, so that it leaves the model or
+// the program behind it alone.
+void AddRules(CLI::App* app) {
+  for (CLI::Option* option : app->get_options()) {
+    if (option->get_items_expected_min() == 0) continue;  // a switch
+    // A transformation comes before all checks.
+    option->transform(CLI::Validator(
+        [](const std::string& text) -> std::string {
+          return text.empty() ? kEmpty : "";
+        },
+        ""));
+    if (option->get_items_expected_max() > 1) {
+      option->allow_extra_args(false)->option_text("TEXT");
+    }
+  }
+  for (CLI::App* command :
+       app->get_subcommands([](CLI::App*) { return true; })) {
+    AddRules(command);
+  }
 }
 
 // As the server's own addresses, so that a slip is told before anything waits
@@ -39,7 +76,12 @@ std::string WithoutValue(const CLI::App& app, int argc, char** argv) {
 std::string CheckServer(const std::string& address) {
   std::string refusal = "\"" + address + "\" is not HOST:PORT or unix:PATH";
   if (address.rfind("unix:", 0) == 0) {
-    return address.size() > 5 ? "" : refusal;
+    const size_t begin = address.rfind("unix:///", 0) == 0 ? 7 : 5;
+    const size_t bytes = address.size() - begin;
+    constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+    if (bytes >= 1 && bytes <= kMost) return "";
+    return absl::StrCat(refusal, ": a socket's path has 1 to ", kMost,
+                        " bytes, and this one ", bytes);
   }
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return refusal;
@@ -145,6 +187,18 @@ void AddFooters(CLI::App* command, const std::string& elsewhere) {
   }
 }
 
+// The exit code, when what was printed has left: a result that nobody can read
+// is none.
+int Told(const GlobalFlags& flags, int code) {
+  errno = 0;
+  if (std::cout.flush().good()) return code;
+  const std::string cause =
+      errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno));
+  Report(flags, absl::DataLossError(
+                    absl::StrCat("cannot write to standard output", cause)));
+  return code == 0 ? 1 : code;
+}
+
 int Main(int argc, char** argv) {
   // gRPC's own log would double what our one line says.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
@@ -188,17 +242,18 @@ int Main(int argc, char** argv) {
         command.app,
         "Flags of all commands, --server and --json among them: weir --help");
   }
+  AddRules(&app);
   // Also where the command line cannot be read.
   flags.json = std::any_of(argv + 1, argv + argc, [](const char* argument) {
     return std::string_view(argument) == "--json";
   });
   if (const std::string at = WithoutValue(app, argc, argv); !at.empty()) {
-    return ReportUsage(flags, at + ": the value is empty");
+    return ReportUsage(flags, absl::StrCat(at, ": ", kEmpty));
   }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return Told(flags, app.exit(error));
     return ReportUsage(flags, Flaw(app, error, argc, argv));
   }
   flags.timeout_given = timeout->count() > 0;
@@ -208,7 +263,7 @@ int Main(int argc, char** argv) {
   }
   flags.tls = *std::move(tls);
   for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+    if (command.app->parsed()) return Told(flags, command.run());
   }
   return 2;
 }

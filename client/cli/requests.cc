@@ -4,7 +4,9 @@
 #include <google/protobuf/text_format.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,9 +50,14 @@ absl::StatusOr<v1::Graph> ReadProgram(const std::string& path) {
 absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
     const std::vector<std::string>& texts) {
   std::vector<TensorArgument> inputs;
+  std::set<std::string> names;
   for (const std::string& text : texts) {
     auto input = ParseTensorArgument(text);
     if (!input.ok()) return input.status();
+    if (!names.insert(input->name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input: '", input->name, "' is given twice"));
+    }
     inputs.push_back(*std::move(input));
   }
   return inputs;
@@ -67,6 +74,7 @@ absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
     const std::vector<std::string>& texts,
     const std::vector<std::string>& names, const std::string& whose) {
   std::map<std::string, std::string> files;
+  std::map<std::string, std::string> writers;  // by their files
   for (const std::string& text : texts) {
     const std::string* name = nullptr;
     for (const std::string& each : names) {
@@ -81,7 +89,19 @@ absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
           "--output: ", whose, " has no output '",
           text.substr(0, text.find('=')), "', but ", NameList(names)));
     }
-    files[*name] = text.substr(name->size() + 1);
+    const std::string file = text.substr(name->size() + 1);
+    if (!files.emplace(*name, file).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--output: '", *name, "' is given twice"));
+    }
+    std::string& writer =
+        writers[std::filesystem::path(file).lexically_normal().string()];
+    if (!writer.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--output: '", writer, "' and '", *name,
+                       "' would be written to one file, ", file));
+    }
+    writer = *name;
   }
   return files;
 }

@@ -17,6 +17,8 @@ namespace weir::client {
 // *.onnx.
 absl::StatusOr<v1::Graph> ReadProgram(const std::string& path);
 
+// INVALID_ARGUMENT as ParseTensorArgument says, and for a name that is given
+// twice.
 absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
     const std::vector<std::string>& texts);
 
@@ -24,7 +26,8 @@ absl::StatusOr<std::vector<TensorArgument>> ParseInputs(
 std::string CheckOutputFile(const std::string& text);
 // The files by the outputs that they are for. A name may hold '=': it is the
 // longest of `names` that a text begins with. INVALID_ARGUMENT where there is
-// none, which says that `whose` has no such output, and which it has.
+// none, which says that `whose` has no such output, and which it has; and for
+// an output that is given twice, and two that have one file.
 absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
     const std::vector<std::string>& texts,
     const std::vector<std::string>& names, const std::string& whose);

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/cli/plain_text.h"
 #include "proto/weir/v1/tensor.pb.h"
 
 namespace weir::client {
@@ -440,6 +441,10 @@ absl::StatusOr<TensorArgument> ParseTensorArgument(const std::string& text) {
   }
   TensorArgument tensor;
   tensor.name = text.substr(0, equals);
+  if (!IsUtf8(tensor.name)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--input: the name \"", absl::CEscape(tensor.name), "\" is not UTF-8"));
+  }
   const std::string value = text.substr(equals + 1);
   if (!value.empty() && value[0] == '@') return ParseFile(text, tensor, value);
   const std::vector<std::string> parts =

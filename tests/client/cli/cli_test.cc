@@ -8,9 +8,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client/cli/json_output.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
@@ -37,11 +41,16 @@ class CliTest : public ::testing::Test {
       : server_(
             [](ServerOptions& o) { o.model_repository = TestData("data"); }) {}
 
+  // The command line, behind `first` if it is given.
+  static std::vector<std::string> Weir(std::vector<std::string> arguments,
+                                       const std::string& first = "") {
+    if (!first.empty()) arguments.insert(arguments.begin(), first);
+    arguments.insert(arguments.begin(), BuiltProgram("weir"));
+    return arguments;
+  }
   static Ran RunOn(const std::string& server,
                    std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(),
-                     {BuiltProgram("weir"), "--server=" + server});
-    ChildProcess process(arguments);
+    ChildProcess process(Weir(std::move(arguments), "--server=" + server));
     const int code = process.Wait();
     return {code, process.out(), process.err()};
   }
@@ -157,6 +166,12 @@ TEST_F(CliTest, EvaluatesAProgram) {
       Run({"eval", program, "--input", "x=float:1:1", "--output", "z=/tmp/z"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("the program has no output 'z', but 'y'"));
+  const std::string other = folder_.path() / "other.bin";
+  ran = Run({"eval", program, "--input=x=float:1:1", "-o", "y=" + other, "-o",
+             "y=" + output});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("--output: 'y' is given twice"));
+  EXPECT_FALSE(std::filesystem::exists(other)) << "nothing is written";
   ran = Run({"eval", program, "--input", "x=float:1:1", "--output",
              "y=/no/such/folder/y"});
   EXPECT_EQ(ran.code, 1);
@@ -198,12 +213,58 @@ TEST_F(CliTest, InfersAndChecksTheAccuracy) {
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("written to " + output));
   EXPECT_EQ(ReadTestFile(output).size(), 360 * 10 * sizeof(float));
+  std::filesystem::remove(output);
+  ran = Run(
+      {"infer", "digits", "--input", Samples(), "-o", "digit=" + output, "-o",
+       "probabilities=" + folder_.path().string() + "/./probabilities.bin"});
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("--output: 'digit' and 'probabilities' would "
+                                 "be written to one file"));
+  EXPECT_FALSE(std::filesystem::exists(output)) << "nothing is written";
   ran = Run({"infer", "digits", "--input", Samples(), "--output", "digits=/x"});
   EXPECT_EQ(ran.code, 1);
   EXPECT_THAT(ran.err, HasSubstr("the model has no output 'digits'"));
-  ran = Run({"infer", "letters", "--input", Samples()});
+  ran = Run({"infer", "let\nters", "--input", Samples()});
   EXPECT_EQ(ran.code, 1);
-  EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND"));
+  EXPECT_THAT(ran.err, HasSubstr("NOT_FOUND: no model \"let\\nters\""));
+  EXPECT_EQ(ran.err.find('\n'), ran.err.size() - 1) << ran.err;
+}
+
+// A NaN is neither more nor less than the others: no label is its row's class,
+// that of the place where a search for the largest begins neither.
+TEST_F(CliTest, ARowWithANaNIsNeverRight) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> scores = {nan, 1,   2,  //
+                                     1,   nan, 0,  //
+                                     0,   1,   2};
+  inference::ModelInferResponse response;
+  auto* const output = response.add_outputs();
+  output->set_name("scores");
+  output->set_datatype("FP32");
+  output->add_shape(3);
+  output->add_shape(3);
+  response.add_raw_output_contents(reinterpret_cast<const char*>(scores.data()),
+                                   scores.size() * sizeof(float));
+  const auto transport = StartTransport([&](ServerCall& call) {
+    ReplyBuffer reply;
+    reply.AppendCopy(response.SerializeAsString());
+    call.Reply(std::move(reply));
+  });
+  ASSERT_NE(transport, nullptr);
+  const std::string labels = folder_.Write("labels", "0 0 2");
+  const std::vector<std::string> infer = {"infer",       "digits",   "--input",
+                                          "x=float:1:1", "--labels", labels};
+  std::vector<std::string> more = infer;
+  more.emplace_back("--at-least=0.5");
+  Ran ran = RunOn(transport->addresses()[0], more);
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.out, HasSubstr("(1 of 3)\n  of these rows 2 have a NaN"));
+  more.back() = "--json";
+  ran = RunOn(transport->addresses()[0], more);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  const auto json = client::Json::parse(ran.out, nullptr, false);
+  EXPECT_EQ(json["right"], 1);
+  EXPECT_EQ(json["nan_rows"], 2);
 }
 
 // What is not read would be compared with nothing.
@@ -445,6 +506,7 @@ TEST_F(CliTest, PrintsJson) {
   EXPECT_THAT(failed["message"], HasSubstr("\"letters\""));
   failed = error({"infer", "digits", "--input=y=float:1:1"}, 1);
   EXPECT_EQ(failed["fields"].dump(), R"(["inputs[0]"])");
+  EXPECT_EQ(error({"infer", "let\nters"}, 1)["code"], "NOT_FOUND");
   failed = error({"infer", "digits", "--colour"}, 2);
   EXPECT_EQ(failed["code"], "USAGE");
   EXPECT_EQ(failed["message"], "there is no flag \"--colour\"");
@@ -484,6 +546,11 @@ TEST_F(CliTest, LoadsAModelOfWhichNothingIsKnown) {
   more = quick;
   more.emplace_back("--shape=image=2x1x8x8");
   EXPECT_THAT(Run(more).err, HasSubstr("image: float [2,1,8,8]"));
+  // The model may stand behind a flag that may stand several times.
+  const Ran behind = Run({"load", "--duration=0.3", "--warmup=0", "--shape",
+                          "image=2x1x8x8", "digits"});
+  EXPECT_EQ(behind.code, 0) << behind.err;
+  EXPECT_THAT(behind.err, HasSubstr("image: float [2,1,8,8]"));
   more.back() = "--shape=image=2x1x8x9";
   ran = Run(more);
   EXPECT_EQ(ran.code, 1);
@@ -672,6 +739,33 @@ TEST_F(CliTest, WrongUsageIsTwo) {
        "weir: --label: given 2 times; give it once; see weir eval --help\n"},
       {{"status", "--timeout=1", "--timeout=2"},
        "weir: --timeout: given 2 times; give it once; see weir --help\n"},
+      // What stands twice for one name would have one of its values.
+      {{"eval", "/dev/null", "-ix=float:1:1", "-i", "x=float:1:2"},
+       "weir: --input: 'x' is given twice; see weir eval --help\n"},
+      {{"infer", "digits", "-ix=float:1:1", "-ix=float:2:1,2"},
+       "weir: --input: 'x' is given twice; see weir infer --help\n"},
+      {{"load", "digits", "-ix=float:1:1", "-ix=float:1:1"},
+       "weir: --input: 'x' is given twice; see weir load --help\n"},
+      {{"load", "digits", "--shape=x=1", "--shape=x=1"},
+       "weir: --shape: 'x' is given twice; see weir load --help\n"},
+      // A flag takes one value.
+      {{"infer", "digits", "-i", "x=float:1:1", "y=float:1:1"},
+       "weir: \"y=float:1:1\" is one argument too many; see weir infer "
+       "--help\n"},
+      // Names travel as UTF-8.
+      {{"infer", "caf\xe9"},
+       "weir: model: \"caf\\351\" is not UTF-8; see weir infer --help\n"},
+      {{"load", "caf\xe9"}, "weir: --model: \"caf\\351\" is not UTF-8"},
+      {{"ops", "caf\xe9"}, "weir: name: \"caf\\351\" is not UTF-8"},
+      {{"eval", "/dev/null", "--label=caf\xe9"}, "weir: --label: \"caf"},
+      {{"eval", "/dev/null", "--device=caf\xe9"}, "weir: --device: \"caf"},
+      {{"infer", "digits", "--model-version=\xe9"}, "weir: --model-version: "},
+      {{"load", "digits", "--model-version=\xe9"}, "weir: --model-version: "},
+      {{"status", "--probe", "--service=\xe9"}, "weir: --service: \"\\351"},
+      {{"infer", "digits", "-i", "caf\xe9=float:1:1"},
+       "weir: --input: the name \"caf\\351\" is not UTF-8"},
+      // One line, whatever is in it.
+      {{"dan\nce"}, "weir: there is no command \"dan\\nce\"; see"},
       {{"load", "digits", "--model=digits"},
        "weir: --model: given 2 times, with the flag or without it; give it "
        "once; see weir load --help\n"},
@@ -709,6 +803,15 @@ TEST_F(CliTest, WrongUsageIsTwo) {
     EXPECT_EQ(ran.code, 2) << server;
     EXPECT_THAT(ran.err, HasSubstr("--server: \"" + std::string(server) +
                                    "\" is not HOST:PORT or unix:PATH"));
+  }
+  const std::string path(108, 'x');
+  const Ran ran = RunOn("unix:" + path, {"status"});
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("a socket's path has 1 to 107 bytes, and this "
+                                 "one 108; see weir --help\n"));
+  for (const std::string& longest :
+       {"unix:" + path.substr(1), "unix:///" + path.substr(2)}) {
+    EXPECT_EQ(RunOn(longest, {"status"}).code, 1) << "nobody listens";
   }
   setenv("WEIR_SERVER", "foo", 1);
   ChildProcess process({BuiltProgram("weir"), "status"});
@@ -771,16 +874,85 @@ TEST_F(CliTest, OnlyAdminReadsTheVariableOfItsToken) {
 // Plain text must be asked for, not left over from a variable that was never
 // filled in.
 TEST_F(CliTest, AnEmptyValueIsWrongUsage) {
-  for (const char* flag : {"--tls-ca=", "--tls-cert=", "--tls-key="}) {
-    const Ran ran = Run({flag, "status"});
-    EXPECT_EQ(ran.code, 2) << flag;
-    EXPECT_THAT(ran.err, HasSubstr("the value is empty"));
+  for (const std::string flag :
+       {"--tls-ca", "--tls-cert", "--tls-key", "--tls-server-name", "--server",
+        "--timeout"}) {
+    const std::string said = "weir: " + flag + ": the value is empty; see";
+    for (const std::vector<std::string>& arguments :
+         std::vector<std::vector<std::string>>{{flag + "=", "status"},
+                                               {flag, "", "status"},
+                                               {"status", flag, ""}}) {
+      ChildProcess process(Weir(arguments));
+      EXPECT_EQ(process.Wait(), 2) << ::testing::PrintToString(arguments);
+      EXPECT_THAT(process.err(), HasSubstr(said));
+    }
+  }
+  // Every flag that takes a value, of every command; and what has no flag.
+  const struct {
+    std::vector<std::string> command;
+    std::vector<std::string> flags;
+  } commands[] = {
+      {{"eval", "/dev/null"},
+       {"--input", "--output", "--mode", "--device", "--label", "--report",
+        "--seed"}},
+      {{"infer", "digits"},
+       {"--model-version", "--input", "--output", "--labels", "--report"}},
+      {{"infer", "digits", "--labels=/dev/null"}, {"--at-least"}},
+      {{"load"},
+       {"--model", "--model-version", "--program", "--input", "--shape",
+        "--free", "--concurrency", "--rate", "--duration", "--warmup",
+        "--connections"}},
+      {{"status", "--probe"}, {"--service"}},
+      {{"admin", "drain"}, {"--token-file"}}};
+  for (const auto& c : commands) {
+    for (const std::string& flag : c.flags) {
+      for (const std::vector<std::string>& value :
+           std::vector<std::vector<std::string>>{{flag + "="}, {flag, ""}}) {
+        std::vector<std::string> arguments = c.command;
+        arguments.insert(arguments.end(), value.begin(), value.end());
+        const Ran ran = Run(arguments);
+        EXPECT_EQ(ran.code, 2) << ::testing::PrintToString(arguments);
+        EXPECT_THAT(ran.err, HasSubstr("weir: " + flag +
+                                       ": the value is empty; see weir "));
+      }
+    }
+  }
+  const std::pair<const char*, const char*> bare[] = {{"eval", "program"},
+                                                      {"infer", "model"},
+                                                      {"load", "--model"},
+                                                      {"ops", "name"}};
+  for (const auto& [command, name] : bare) {
+    const Ran ran = Run({command, ""});
+    EXPECT_EQ(ran.code, 2) << command;
+    EXPECT_EQ(ran.err,
+              absl::StrCat("weir: ", name, ": the value is empty; see weir ",
+                           command, " --help\n"));
   }
   setenv("WEIR_TLS_CA", "", 1);
   const Ran ran = Run({"status"});
   unsetenv("WEIR_TLS_CA");
   EXPECT_EQ(ran.code, 2);
   EXPECT_THAT(ran.err, HasSubstr("weir: WEIR_TLS_CA: the value is empty"));
+}
+
+// What nobody can read is no result.
+TEST_F(CliTest, AResultThatCannotBeWrittenIsAFailure) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"status"},
+                                             {"ops"},
+                                             {"models", "--json"},
+                                             {"--version"},
+                                             {"infer", "--help"}}) {
+    std::vector<std::string> shell = {"/bin/sh", "-c", "\"$@\" >/dev/full",
+                                      "sh"};
+    const std::vector<std::string> weir =
+        Weir(arguments, "--server=" + server_.address());
+    shell.insert(shell.end(), weir.begin(), weir.end());
+    ChildProcess process(shell);
+    EXPECT_EQ(process.Wait(), 1) << ::testing::PrintToString(arguments);
+    EXPECT_THAT(process.err(), HasSubstr("cannot write to standard output"));
+    EXPECT_EQ(process.err().find('\n'), process.err().size() - 1);
+  }
 }
 
 TEST_F(CliTest, SaysWhenNobodyAnswers) {
@@ -820,6 +992,7 @@ TEST_F(CliTest, HelpSaysHowInputsAreWritten) {
     }
   }
   EXPECT_THAT(Run({"infer", "--help"}).out, HasSubstr("whole numbers from 0"));
+  EXPECT_THAT(Run({"load", "--help"}).out, HasSubstr("--shape TEXT  "));
   EXPECT_THAT(Run({"--help"}).out, HasSubstr("docs/"));
 }
 

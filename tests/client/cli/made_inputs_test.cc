@@ -125,6 +125,8 @@ TEST(MadeInputsTest, ReadsShapes) {
   EXPECT_THAT(shapes->at("a"), ElementsAre(2, 3));
   EXPECT_THAT(shapes->at("b=c"), ElementsAre(4));
   EXPECT_TRUE(shapes->at("s").empty());
+  EXPECT_EQ(ParseShapes({"a=2", "b=2", "a=2"}).status().message(),
+            "--shape: 'a' is given twice");
   for (const char* text : {"a", "=3", "a=-1", "a=x", "a=3x"}) {
     EXPECT_EQ(ParseShapes({text}).status().code(),
               absl::StatusCode::kInvalidArgument)
