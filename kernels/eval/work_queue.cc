@@ -1,6 +1,8 @@
 #include "kernels/eval/work_queue.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/base/holders.h"
@@ -27,6 +29,7 @@ void WorkQueue::Remove(QueueItem* item) {
 
 void WorkQueue::Unlink(QueueItem* item) {
   if (item == head_) NoWait();
+  if (item == asked_) asked_ = nullptr;
   QueueItem** at = &head_;
   QueueItem* before = nullptr;
   while (*at != item) {
@@ -48,6 +51,7 @@ void WorkQueue::Replace(QueueItem* item, absl::Span<QueueItem* const> items) {
   } else {
     if (item == head_) NoWait();
     after = item->next_;
+    if (item == asked_) asked_ = nullptr;
   }
   for (QueueItem* const one : items) {
     one->lent_ = true;
@@ -92,18 +96,25 @@ bool WorkQueue::Drive() {
   }
   absl::Status status = std::exchange(resumed_, absl::OkStatus());
   if (status.ok()) status = first->Wanted(NowNanos());
-  bool goes_on = true;
   if (!status.ok()) {
     first->lent_ = true;
     mu_.Unlock();
     first->Drop(std::move(status));
-  } else {
-    mu_.Unlock();
-    // The item may be gone afterwards. Its wait may be over already.
-    goes_on = first->Next() != QueueItem::Step::kBlocked;
+    mu_.Lock();
+    return true;
   }
+  asked_ = first;
+  mu_.Unlock();
+  // The item may be gone afterwards. Its wait may be over already.
+  const QueueItem::Step step = first->Next();
   mu_.Lock();
-  return goes_on;
+  if (step == QueueItem::Step::kWait && asked_ != nullptr) {
+    // It would be asked again for ever.
+    std::fputs("an item waits for nothing\n", stderr);
+    std::abort();
+  }
+  asked_ = nullptr;
+  return step != QueueItem::Step::kBlocked;
 }
 
 bool WorkQueue::DropUnwanted() {
@@ -153,6 +164,7 @@ void WorkQueue::Sweep() {
 uint64_t WorkQueue::Park(bool timed) {
   MutexLock lock(&mu_);
   timed_ = timed;
+  asked_ = nullptr;
   if (timed) earliest_ = std::min(earliest_, head_->deadline());
   return parked_ = ++last_wait_;
 }
@@ -178,6 +190,7 @@ bool WorkQueue::Take(uint64_t wait) {
 
 void WorkQueue::Lend(QueueItem* item) {
   MutexLock lock(&mu_);
+  if (item == asked_) asked_ = nullptr;
   item->lent_ = true;
 }
 

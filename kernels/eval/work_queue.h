@@ -32,7 +32,7 @@ class WEIR_EXPORT QueueItem {
  public:
   enum class Step : uint8_t {
     kRun,      // it went on, or left the queue: the first one is asked again
-    kWait,     // it is parked or lent (WorkQueue::Park, Lend)
+    kWait,     // it was parked or lent (WorkQueue::Park, Lend); else we abort
     kBlocked,  // what it needs is in use: asked again at the next Wake or Pump
   };
 
@@ -138,6 +138,8 @@ class WEIR_EXPORT WorkQueue : public std::enable_shared_from_this<WorkQueue> {
   bool pumping_ WEIR_GUARDED_BY(mu_) = false;
   bool pump_again_ WEIR_GUARDED_BY(mu_) = false;
   bool sweep_ WEIR_GUARDED_BY(mu_) = false;  // some item may be unwanted
+  // In Next, until it is parked or lent or has left.
+  const QueueItem* asked_ WEIR_GUARDED_BY(mu_) = nullptr;
   uint64_t last_wait_ WEIR_GUARDED_BY(mu_) = 0;
   uint64_t parked_ WEIR_GUARDED_BY(mu_) = 0;  // the first one's number, or 0
   bool timed_ WEIR_GUARDED_BY(mu_) = false;   // while it is parked

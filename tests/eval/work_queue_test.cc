@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <utility>
@@ -199,6 +200,39 @@ TEST_F(WorkQueueTest, ALentOneIsNobodyElses) {
   EXPECT_THAT(log_, ElementsAre()) << "it is first, and lent";
   queue_->Return(&a_);
   EXPECT_THAT(log_, ElementsAre("a CANCELLED", "b"));
+}
+
+// Such an item is our own defect, and would be asked for ever.
+TEST_F(WorkQueueTest, OneThatWaitsForNothingEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto ask = [&] {
+    int times = 0;
+    a_.next = [&] {
+      if (++times == 2) std::_Exit(0);  // unseen
+      return QueueItem::Step::kWait;
+    };
+    Add(a_);
+  };
+  EXPECT_DEATH(ask(), "waits for nothing");
+}
+
+TEST_F(WorkQueueTest, OneMayHaveItsWaitBehindItWhenItAnswers) {
+  int asked = 0;
+  a_.next = [&] {
+    ++asked;
+    if (asked == 1) {
+      EXPECT_TRUE(queue_->Resume(queue_->Park(), absl::OkStatus()));
+    } else if (asked == 2) {
+      queue_->Lend(&a_);
+      queue_->Return(&a_);
+    } else {
+      queue_->Remove(&a_);
+    }
+    return QueueItem::Step::kWait;
+  };
+  Add(a_);
+  executor_.RunAll();
+  EXPECT_THAT(log_, ElementsAre("a", "a", "a"));
 }
 
 TEST_F(WorkQueueTest, AnItemThatLendsItselfComesBack) {
