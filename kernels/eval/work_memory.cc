@@ -186,8 +186,7 @@ void WorkMemory::StageInputs() {
   if (!borrows) owned_inputs_.Reset();
 }
 
-absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, uint64_t owner,
-                                          bool may_wait) {
+absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, bool may_wait) {
   if (!request_.Reads(OutputWish::kKeep)) return true;
   result_.kept.resize(request_.outputs.size());
   for (size_t i = 0; i < request_.outputs.size(); ++i) {
@@ -200,21 +199,20 @@ absl::StatusOr<bool> WorkMemory::TakeKept(MemoryPool& pool, uint64_t owner,
       return absl::UnimplementedError(
           absl::StrCat("output ", i, " is text and cannot be kept"));
     }
-    WEIR_ASSIGN_OR_RETURN(MemoryPool::Allocation allocation,
-                          may_wait ? pool.Allocate(meta.bytes, owner)
-                                   : pool.AllocateNow(meta.bytes, owner));
-    if (allocation.storage == nullptr) return false;
-    // Foreign or not: the copy of the result overwrites the whole tensor.
-    result_.kept[i] = Tensor(TensorSpec{meta.dtype, meta.dims, ""},
-                             std::move(allocation.storage));
+    WEIR_ASSIGN_OR_RETURN(
+        std::shared_ptr<TensorStorage> storage,
+        may_wait ? pool.Allocate(meta.bytes) : pool.AllocateNow(meta.bytes));
+    if (storage == nullptr) return false;
+    // The copy of the result writes the whole tensor.
+    result_.kept[i] =
+        Tensor(TensorSpec{meta.dtype, meta.dims, ""}, std::move(storage));
   }
   return true;
 }
 
-absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane,
-                                            uint64_t owner) {
+absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane) {
   WEIR_ASSIGN_OR_RETURN(const bool kept,
-                        TakeKept(engine.memory(), owner, /*may_wait=*/false));
+                        TakeKept(engine.memory(), /*may_wait=*/false));
   if (!kept) return false;
   if (!staged_ && staging_.empty() && Stages()) {
     WEIR_ASSIGN_OR_RETURN(staging_, engine.pinned().AcquireNow(StagingBytes()));
@@ -232,9 +230,8 @@ absl::StatusOr<bool> WorkMemory::TakeAtHand(Engine& engine, Lane& lane,
   return device_inputs_ != nullptr;
 }
 
-absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane, uint64_t owner) {
-  WEIR_RETURN_IF_ERROR(
-      TakeKept(engine.memory(), owner, /*may_wait=*/true).status());
+absl::Status WorkMemory::Reserve(Engine& engine, Lane& lane) {
+  WEIR_RETURN_IF_ERROR(TakeKept(engine.memory(), /*may_wait=*/true).status());
   if (!staged_ && staging_.empty() && Stages()) {
     WEIR_ASSIGN_OR_RETURN(staging_, engine.pinned().Acquire(StagingBytes()));
   }

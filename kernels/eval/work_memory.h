@@ -61,9 +61,8 @@ class WEIR_EXPORT WorkMemory {
 
   // What the run needs and is there or quick to make (Device::quick_bytes):
   // false if something is missing. Reserve takes it, and may take long.
-  // Kept tensors are taken in the name of `owner` (MemoryPool::Allocate).
-  absl::StatusOr<bool> TakeAtHand(Engine& engine, Lane& lane, uint64_t owner);
-  absl::Status Reserve(Engine& engine, Lane& lane, uint64_t owner);
+  absl::StatusOr<bool> TakeAtHand(Engine& engine, Lane& lane);
+  absl::Status Reserve(Engine& engine, Lane& lane);
 
   // Puts to use what TakeAtHand took. The run is the next on the lane's stream.
   void Assign(const Lane& lane);
@@ -88,8 +87,7 @@ class WEIR_EXPORT WorkMemory {
   bool Stages() const;        // some input is copied
   bool NeedsResults() const;  // in pinned memory
   // False: it would have to wait.
-  absl::StatusOr<bool> TakeKept(MemoryPool& pool, uint64_t owner,
-                                bool may_wait);
+  absl::StatusOr<bool> TakeKept(MemoryPool& pool, bool may_wait);
   bool CopiesIn() const;
   absl::Status EachCopyOut(CopyResults copy) const;
   size_t StagingBytes() const;

@@ -383,8 +383,7 @@ QueueItem::Step Work::PrepareAndLaunch() {
   const bool host_addressable = device.host_addressable();
   Lane* const lane = claim_.lane();
   if (!device.health().poisoned()) {
-    const absl::StatusOr<bool> there =
-        memory_.TakeAtHand(engine, *lane, context->id());
+    const absl::StatusOr<bool> there = memory_.TakeAtHand(engine, *lane);
     if (!there.ok()) {
       EndUnlaunched(there.status());
       return Step::kRun;
@@ -432,7 +431,7 @@ void Work::Prepare(Lane* lane, bool grow) {
   longest_in_line_ = kNoDeadline;
   absl::Status status = StillWanted();
   if (status.ok() && grow) {
-    status = memory_.Reserve(context->engine(), *lane, context->id());
+    status = memory_.Reserve(context->engine(), *lane);
   } else if (status.ok()) {
     memory_.StageInputs();
   }

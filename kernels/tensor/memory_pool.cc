@@ -27,7 +27,6 @@ size_t ClassBytes(size_t bytes) {
 
 struct Block {
   DeviceMemory memory;
-  uint64_t last_owner = 0;
   std::vector<Point> uses;  // not seen reached yet
 
   bool Ready() {
@@ -43,7 +42,7 @@ struct MemoryPool::State {
 
   State(Device* d, size_t b) : device(d), budget(b) {}
 
-  void Return(DeviceMemory memory, uint64_t owner, std::vector<Point> uses);
+  void Return(DeviceMemory memory, std::vector<Point> uses);
   // Takes free blocks until `wanted` bytes of the budget are there.
   std::vector<Block> Evict(size_t wanted) WEIR_REQUIRES(mu);
 
@@ -58,9 +57,9 @@ struct MemoryPool::State {
 
 class MemoryPool::State::Storage final : public TensorStorage {
  public:
-  Storage(std::shared_ptr<State> state, DeviceMemory memory, uint64_t owner)
-      : state_(std::move(state)), memory_(std::move(memory)), owner_(owner) {}
-  ~Storage() override { state_->Return(std::move(memory_), owner_, Uses()); }
+  Storage(std::shared_ptr<State> state, DeviceMemory memory)
+      : state_(std::move(state)), memory_(std::move(memory)) {}
+  ~Storage() override { state_->Return(std::move(memory_), Uses()); }
 
   Device& device() const override { return *state_->device; }
   std::byte* data() const override {
@@ -71,16 +70,14 @@ class MemoryPool::State::Storage final : public TensorStorage {
  private:
   const std::shared_ptr<State> state_;
   DeviceMemory memory_;
-  const uint64_t owner_;
 };
 
-void MemoryPool::State::Return(DeviceMemory memory, uint64_t owner,
-                               std::vector<Point> uses) {
+void MemoryPool::State::Return(DeviceMemory memory, std::vector<Point> uses) {
   const size_t bytes = memory.size();
   MutexLock lock(&mu);
   used -= bytes;
   cached += bytes;
-  free[bytes].push_back({std::move(memory), owner, std::move(uses)});
+  free[bytes].push_back({std::move(memory), std::move(uses)});
 }
 
 std::vector<Block> MemoryPool::State::Evict(size_t wanted) {
@@ -116,39 +113,32 @@ MemoryPool::~MemoryPool() {
   if (busy) state_->device->Synchronize().IgnoreError();
 }
 
-absl::StatusOr<MemoryPool::Allocation> MemoryPool::Allocate(size_t bytes,
-                                                            uint64_t owner) {
-  return Take(bytes, owner, /*may_wait=*/true);
+MemoryPool::StorageOr MemoryPool::Allocate(size_t bytes) {
+  return Take(bytes, /*may_wait=*/true);
 }
 
-absl::StatusOr<MemoryPool::Allocation> MemoryPool::AllocateNow(size_t bytes,
-                                                               uint64_t owner) {
-  return Take(bytes, owner, /*may_wait=*/false);
+MemoryPool::StorageOr MemoryPool::AllocateNow(size_t bytes) {
+  return Take(bytes, /*may_wait=*/false);
 }
 
-absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
-                                                        uint64_t owner,
-                                                        bool may_wait) {
+MemoryPool::StorageOr MemoryPool::Take(size_t bytes, bool may_wait) {
   State& state = *state_;
   if (bytes > static_cast<size_t>(kMaxTensorBytes)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a tensor of ", bytes, " bytes is more than ", kMaxTensorBytes));
   }
   const size_t wanted = ClassBytes(bytes);
-  Block found;
+  DeviceMemory found;
   std::vector<Block> evicted;  // freed outside the lock, where it may be slow
   bool refused = false;
   {
     MutexLock lock(&state.mu);
     std::vector<Block>& blocks = state.free[wanted];
-    auto best = blocks.end();
-    for (auto it = blocks.begin(); it != blocks.end(); ++it) {
-      if (!it->Ready()) continue;
-      if (best == blocks.end() || it->last_owner == owner) best = it;
-    }
-    if (best != blocks.end()) {
-      found = std::move(*best);
-      blocks.erase(best);
+    const auto free = std::find_if(blocks.begin(), blocks.end(),
+                                   [](Block& block) { return block.Ready(); });
+    if (free != blocks.end()) {
+      found = std::move(free->memory);
+      blocks.erase(free);
       state.cached -= wanted;
       state.used += wanted;
     } else {
@@ -156,7 +146,7 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
           wanted <= state.budget &&
           state.used + state.cached <= state.budget - wanted;
       if (!may_wait && (!frees_none || wanted > state.device->quick_bytes())) {
-        return Allocation{};
+        return nullptr;
       }
       evicted = state.Evict(wanted);
       refused = wanted > state.budget ||
@@ -179,9 +169,7 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
     if (wanted > state.budget) return status;
     return WithRetryAfter(std::move(status), absl::Milliseconds(100));
   }
-  const bool foreign =
-      found.memory.data() == nullptr || found.last_owner != owner;
-  if (found.memory.data() == nullptr) {
+  if (found.data() == nullptr) {
     auto memory = state.device->Allocate(wanted);
     if (may_wait && absl::IsResourceExhausted(memory.status())) {
       // The device is short of memory before the budget is.
@@ -193,16 +181,14 @@ absl::StatusOr<MemoryPool::Allocation> MemoryPool::Take(size_t bytes,
       state.used -= wanted;
       // What is cached may be freed for it, elsewhere.
       if (!may_wait && absl::IsResourceExhausted(memory.status())) {
-        return Allocation{};
+        return nullptr;
       }
       ++state.refused;
       return std::move(memory).status();
     }
-    found.memory = *std::move(memory);
+    found = *std::move(memory);
   }
-  return Allocation{
-      std::make_shared<State::Storage>(state_, std::move(found.memory), owner),
-      foreign};
+  return std::make_shared<State::Storage>(state_, std::move(found));
 }
 
 MemoryPoolStats MemoryPool::stats() const {

@@ -57,7 +57,7 @@ TEST_P(Dependencies, AReaderInAnotherContextWaitsForItsProducer) {
   EXPECT_TRUE(producer.Done().ok());
 }
 
-// Its block was another context's, and nobody zeroes that.
+// Its block was another context's, and is written whole, not zeroed.
 TEST_P(Dependencies, AKeptTensorShowsNothingOfWhoHadItsMemory) {
   const std::vector<float> theirs(999, 7), ours(999, 3);
   const std::byte* block = nullptr;

@@ -57,9 +57,9 @@ class WorkMemoryTest : public ::testing::Test {
 
   void SetPlan() { memory_.SetPlan(plan_.get(), device_->host_addressable()); }
   absl::StatusOr<bool> TakeAtHand() {
-    return memory_.TakeAtHand(*engine_, lane(), 1);
+    return memory_.TakeAtHand(*engine_, lane());
   }
-  absl::Status Reserve() { return memory_.Reserve(*engine_, lane(), 1); }
+  absl::Status Reserve() { return memory_.Reserve(*engine_, lane()); }
   // All that the run needs, as the stages do it.
   void TakeAll() {
     ASSERT_EQ(Reserve(), absl::OkStatus());

@@ -21,8 +21,8 @@ class MemoryPoolTest : public ::testing::Test {
       : device_(MakeCpuDevice({.cpu_threads = 1})),
         pool_(device_.get(), kBudget) {}
 
-  MemoryPool::Allocation Get(size_t bytes, uint64_t owner) {
-    return pool_.Allocate(bytes, owner).value();
+  std::shared_ptr<TensorStorage> Get(size_t bytes) {
+    return pool_.Allocate(bytes).value();
   }
 
   std::unique_ptr<Device> device_;
@@ -31,43 +31,17 @@ class MemoryPoolTest : public ::testing::Test {
 
 TEST_F(MemoryPoolTest, GivesAlignedMemoryOfTheSizeAskedFor) {
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{257}, size_t{100000}}) {
-    const auto allocation = Get(bytes, 1);
-    EXPECT_GE(allocation.storage->size(), bytes);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(allocation.storage->data()) % 256,
-              0u);
-    EXPECT_EQ(&allocation.storage->device(), device_.get());
+    const auto allocation = Get(bytes);
+    EXPECT_GE(allocation->size(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(allocation->data()) % 256, 0u);
+    EXPECT_EQ(&allocation->device(), device_.get());
   }
 }
 
-TEST_F(MemoryPoolTest, SaysWhetherMemoryWasAnothers) {
-  std::byte* first = nullptr;
-  {
-    const auto a = Get(1000, 1);
-    EXPECT_TRUE(a.foreign);
-    first = a.storage->data();
-  }
-  {
-    const auto again = Get(900, 1);
-    EXPECT_EQ(again.storage->data(), first);
-    EXPECT_FALSE(again.foreign);
-  }
-  const auto other = Get(1000, 2);
-  EXPECT_EQ(other.storage->data(), first);
-  EXPECT_TRUE(other.foreign);
-}
-
-TEST_F(MemoryPoolTest, AnOwnersOwnMemoryComesFirst) {
-  for (uint64_t owner = 1; owner <= 2; ++owner) {
-    std::byte* own = nullptr;
-    {
-      const auto one = Get(1000, 1);
-      const auto two = Get(1000, 2);
-      own = (owner == 1 ? one : two).storage->data();
-    }
-    const auto again = Get(1000, owner);
-    EXPECT_EQ(again.storage->data(), own);
-    EXPECT_FALSE(again.foreign);
-  }
+TEST_F(MemoryPoolTest, GivesABlockAgain) {
+  const std::byte* const first = Get(1000)->data();
+  EXPECT_EQ(Get(900)->data(), first);
+  EXPECT_EQ(pool_.stats().cached_bytes, 1024u);
 }
 
 TEST_F(MemoryPoolTest, ABlockWaitsForEveryPointOfItsFormerUse) {
@@ -75,31 +49,31 @@ TEST_F(MemoryPoolTest, ABlockWaitsForEveryPointOfItsFormerUse) {
   const auto reader = std::make_shared<Timeline>("reader");
   std::byte* first = nullptr;
   {
-    const auto a = Get(1000, 1);
-    first = a.storage->data();
-    a.storage->SetWriter({writer, 1});
-    a.storage->AddReader({reader, 1});
+    const auto a = Get(1000);
+    first = a->data();
+    a->SetWriter({writer, 1});
+    a->AddReader({reader, 1});
   }
   ASSERT_TRUE(writer->Advance(1).ok());
   {
-    const auto other = Get(1000, 1);
-    EXPECT_NE(other.storage->data(), first);
+    const auto other = Get(1000);
+    EXPECT_NE(other->data(), first);
     // A failed point was reached as well.
     reader->Fail(absl::CancelledError("gone"));
-    EXPECT_EQ(Get(1000, 1).storage->data(), first);
+    EXPECT_EQ(Get(1000)->data(), first);
   }
 }
 
 TEST_F(MemoryPoolTest, RefusesBeyondItsBudget) {
-  const auto half = Get(kBudget / 2, 1);
-  const auto more = pool_.Allocate(kBudget / 2 + 1, 1);
+  const auto half = Get(kBudget / 2);
+  const auto more = pool_.Allocate(kBudget / 2 + 1);
   EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Reason(more.status()), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_TRUE(RetryAfter(more.status()).has_value());
-  const auto never = pool_.Allocate(kBudget + 1, 1);
+  const auto never = pool_.Allocate(kBudget + 1);
   EXPECT_EQ(Reason(never.status()), "DEVICE_MEMORY_EXHAUSTED");
   EXPECT_FALSE(RetryAfter(never.status()).has_value());
-  EXPECT_EQ(pool_.Allocate(size_t{1} << 60, 1).status().code(),
+  EXPECT_EQ(pool_.Allocate(size_t{1} << 60).status().code(),
             absl::StatusCode::kInvalidArgument);
   const MemoryPoolStats stats = pool_.stats();
   EXPECT_EQ(stats.budget_bytes, kBudget);
@@ -108,18 +82,18 @@ TEST_F(MemoryPoolTest, RefusesBeyondItsBudget) {
 }
 
 TEST_F(MemoryPoolTest, CachedBlocksMakeRoomForOtherSizes) {
-  for (size_t bytes : {kBudget / 2, kBudget / 4, kBudget / 8}) Get(bytes, 1);
+  for (size_t bytes : {kBudget / 2, kBudget / 4, kBudget / 8}) Get(bytes);
   EXPECT_EQ(pool_.stats().used_bytes, 0u);
   EXPECT_EQ(pool_.stats().cached_bytes, kBudget / 8 * 7);
-  const auto all = Get(kBudget, 1);
+  const auto all = Get(kBudget);
   EXPECT_EQ(pool_.stats().cached_bytes, 0u);
 }
 
 TEST_F(MemoryPoolTest, TrimFreesWhatIsNotInUse) {
-  const auto kept = Get(1000, 1);
-  Get(5000, 1);
+  const auto kept = Get(1000);
+  Get(5000);
   const auto busy = std::make_shared<Timeline>("busy");
-  Get(9000, 1).storage->SetWriter({busy, 1});
+  Get(9000)->SetWriter({busy, 1});
   pool_.Trim();
   EXPECT_EQ(pool_.stats().cached_bytes, 16384u);  // the busy one
   ASSERT_TRUE(busy->Advance(1).ok());
@@ -132,28 +106,28 @@ TEST_F(MemoryPoolTest, TakesNowOnlyWhatIsThereOrQuickToMake) {
   FaultInjectingDevice slow(MakeCpuDevice({.cpu_threads = 1}));
   slow.set_allocation_waits();
   MemoryPool pool(&slow, kBudget);
-  EXPECT_EQ(pool.AllocateNow(1000, 1).value().storage, nullptr);
+  EXPECT_EQ(pool.AllocateNow(1000).value(), nullptr);
   EXPECT_EQ(slow.calls(DeviceCall::kAllocate), 0u);
   EXPECT_EQ(pool.stats().used_bytes, 0u);
   EXPECT_EQ(pool.stats().refused_total, 0u);
-  { const auto made = pool.Allocate(1000, 1).value(); }
-  EXPECT_NE(pool.AllocateNow(1000, 1).value().storage, nullptr);
+  { const auto made = pool.Allocate(1000).value(); }
+  EXPECT_NE(pool.AllocateNow(1000).value(), nullptr);
   // Not what is free of another size, which would have to be freed.
-  EXPECT_EQ(pool.AllocateNow(kBudget, 1).value().storage, nullptr);
+  EXPECT_EQ(pool.AllocateNow(kBudget).value(), nullptr);
   EXPECT_EQ(slow.calls(DeviceCall::kFree), 0u);
   // Quick where the device says so.
-  EXPECT_NE(pool_.AllocateNow(1000, 1).value().storage, nullptr);
-  EXPECT_EQ(pool_.AllocateNow(2 * kBudget, 1).value().storage, nullptr)
+  EXPECT_NE(pool_.AllocateNow(1000).value(), nullptr);
+  EXPECT_EQ(pool_.AllocateNow(2 * kBudget).value(), nullptr)
       << "Allocate says why";
 }
 
 TEST(MemoryPoolFaultTest, ADeviceThatIsFullGetsTheCacheBack) {
   FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
   MemoryPool pool(&device, kBudget);
-  pool.Allocate(1000, 1).value().storage.reset();
+  pool.Allocate(1000).value().reset();
   EXPECT_GT(pool.stats().cached_bytes, 0u);
   device.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
-  const auto larger = pool.Allocate(100'000, 1);
+  const auto larger = pool.Allocate(100'000);
   EXPECT_TRUE(larger.ok()) << larger.status();
   EXPECT_EQ(pool.stats().cached_bytes, 0u);
 }
@@ -162,14 +136,14 @@ TEST(MemoryPoolFaultTest, WhatCannotBeMadeTakesNoRoom) {
   FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
   MemoryPool pool(&device, kBudget);
   device.Fail(DeviceCall::kAllocate, absl::InternalError("no"));
-  EXPECT_EQ(pool.Allocate(1000, 1).status(), absl::InternalError("no"));
+  EXPECT_EQ(pool.Allocate(1000).status(), absl::InternalError("no"));
   EXPECT_EQ(pool.stats().used_bytes, 0u);
   EXPECT_EQ(pool.stats().refused_total, 1u);
   device.Fail(DeviceCall::kAllocate, absl::ResourceExhaustedError("oom"));
-  EXPECT_EQ(pool.AllocateNow(1000, 1).value().storage, nullptr);
+  EXPECT_EQ(pool.AllocateNow(1000).value(), nullptr);
   EXPECT_EQ(pool.stats().used_bytes, 0u);
   EXPECT_EQ(pool.stats().refused_total, 1u);
-  const auto all = pool.Allocate(kBudget, 1);
+  const auto all = pool.Allocate(kBudget);
   EXPECT_TRUE(all.ok()) << all.status();
 }
 
@@ -180,7 +154,7 @@ TEST(MemoryPoolFaultTest, NothingIsFreedAtTheEndWhileItIsUsed) {
     FaultInjectingDevice device(MakeCpuDevice({.cpu_threads = 1}));
     const auto writer = std::make_shared<Timeline>("writer");
     auto pool = std::make_unique<MemoryPool>(&device, kBudget);
-    pool->Allocate(1000, 1).value().storage->SetWriter({writer, 1});
+    pool->Allocate(1000).value()->SetWriter({writer, 1});
     ASSERT_TRUE(used || writer->Advance(1).ok());
     auto& hold = device.HoldCall(DeviceCall::kSynchronize);
     std::atomic<bool> ended = false;
@@ -202,7 +176,7 @@ TEST(MemoryPoolSizeTest, LargeBlocksWasteLittle) {
   const auto device = MakeCpuDevice({.cpu_threads = 1});
   MemoryPool pool(device.get(), size_t{1} << 26);
   for (size_t bytes = 1 << 20; bytes < size_t{1} << 25; bytes += 999999) {
-    const size_t size = pool.Allocate(bytes, 1).value().storage->size();
+    const size_t size = pool.Allocate(bytes).value()->size();
     EXPECT_GE(size, bytes);
     EXPECT_LE(size, bytes + bytes / 4);
   }

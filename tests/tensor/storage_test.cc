@@ -11,7 +11,7 @@ class StorageTest : public testing::Test {
   StorageTest()
       : device_(MakeCpuDevice({.cpu_threads = 1})),
         pool_(device_.get(), 1 << 20),
-        storage_(pool_.Allocate(64, 1).value().storage) {}
+        storage_(pool_.Allocate(64).value()) {}
 
   static std::shared_ptr<Timeline> NewTimeline() {
     return std::make_shared<Timeline>("test");
