@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/frame_meter.h"
-#include "server/rpc/transport.h"
 
 namespace weir {
 namespace {
@@ -35,13 +34,10 @@ void ConnectionLines::Write(const Listener::Closed& closed,
   WriteCut(kConnections, "MESSAGE_PIECES", cuts.pieces, cuts_.pieces,
            Pieces(FrameMeter::kMostPieces),
            "send HTTP/2 frames in larger parts");
-  WriteCut(
-      kConnections, "HEADERS_TOO_LARGE", cuts.headers, cuts_.headers,
-      absl::StrCat(Transport::kHeaderBlockFactor *
-                       static_cast<size_t>(TransportOptions().max_header_bytes),
-                   " bytes of a header block, in ", FrameMeter::kHeaderPieces,
-                   " pieces"),
-      "send fewer or shorter headers");
+  WriteCut(kConnections, "HEADERS_TOO_LARGE", cuts.headers, cuts_.headers,
+           absl::StrCat(cuts.header_bytes, " bytes of a header block, in ",
+                        FrameMeter::kHeaderPieces, " pieces"),
+           "send fewer or shorter headers");
   cuts_ = cuts;
 }
 

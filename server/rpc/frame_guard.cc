@@ -276,7 +276,11 @@ void FrameGuard::WatchTls(int fd) {
   Sockets::Get().Add(fd, std::move(socket));
 }
 
-FrameGuard::Cuts FrameGuard::cuts() const { return tally_->cuts(); }
+FrameGuard::Cuts FrameGuard::cuts() const {
+  Cuts cuts = tally_->cuts();
+  cuts.header_bytes = header_bytes_;
+  return cuts;
+}
 
 // gRPC finds the end where it waits to write.
 template <typename Ends>

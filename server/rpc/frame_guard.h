@@ -34,6 +34,7 @@ class FrameGuard {
     // Connections.
     Cut pieces;
     Cut headers;
+    size_t header_bytes = 0;  // the bound of a header block
   };
 
   // Bytes of a header block, as it is sent.

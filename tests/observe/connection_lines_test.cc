@@ -34,6 +34,8 @@ TEST_F(ConnectionLinesTest, NothingIsSaidOfNothing) {
 TEST_F(ConnectionLinesTest, SaysWhyHowManyAndWhatTheBoundIs) {
   closed_ = {.all = 5, .of_peer = 2};
   cuts_.pieces = {4, "ipv4:192.0.2.1:443"};
+  cuts_.headers = {1, "ipv4:192.0.2.1:443"};
+  cuts_.header_bytes = 1234;
   Write();
   const auto closed = out_.Events(kClosed);
   ASSERT_EQ(closed.size(), 2u);
@@ -44,9 +46,10 @@ TEST_F(ConnectionLinesTest, SaysWhyHowManyAndWhatTheBoundIs) {
   EXPECT_EQ(closed[1]["count"], 2);
   EXPECT_EQ(closed[1]["bound"], "--max-peer-connections=3");
   const auto cut = out_.Events(kCut);
-  ASSERT_EQ(cut.size(), 1u);
+  ASSERT_EQ(cut.size(), 2u);
   EXPECT_EQ(cut[0]["count"], 4);
   EXPECT_EQ(cut[0]["last_peer"], "ipv4:192.0.2.1:443");
+  EXPECT_EQ(cut[1]["bound"], "1234 bytes of a header block, in 256 pieces");
 }
 
 // Any stranger can cause them.
