@@ -84,6 +84,7 @@ class HealthService::Watch {
 
   const std::string& name() const { return name_; }
   const std::string& connection() const { return connection_; }
+  const std::string& peer() const { return call_.peer(); }
 
  private:
   // Sends what is new, or ends. Wherever it returns, somebody comes back: a
@@ -173,7 +174,7 @@ absl::Status HealthService::Add(Watch* watch) {
     return TooManyWatches("the server", kMaxWatches);
   }
   // The clients of a unix socket have one name.
-  if (const std::string peer = PeerKey(watch->connection()); !peer.empty()) {
+  if (const std::string& peer = watch->peer(); peer != kUnixPeer) {
     if (of_connection_.Of(watch->connection()) >= kMaxConnectionWatches) {
       return TooManyWatches("the connection", kMaxConnectionWatches);
     }
@@ -189,7 +190,7 @@ absl::Status HealthService::Add(Watch* watch) {
 }
 
 void HealthService::Remove(Watch* watch) {
-  if (const std::string peer = PeerKey(watch->connection()); !peer.empty()) {
+  if (const std::string& peer = watch->peer(); peer != kUnixPeer) {
     of_connection_.Remove(watch->connection());
     of_peer_.Remove(peer);
   }
