@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -191,7 +193,8 @@ Engine& Engines::Of(const Program& program) const {
   for (Engine* engine : all_) {
     if (&engine->device() == &program.device()) return *engine;
   }
-  return main();
+  std::fputs("a program of no device of the server's\n", stderr);
+  std::abort();
 }
 
 absl::StatusOr<Engine*> Engines::Find(std::string_view device) const {

@@ -1,6 +1,6 @@
 // onnx.ModelProto -> Graph. Models are not trusted: what the message can get
-// wrong by itself is checked here, the graph by Validate, types and shapes by
-// InferShapes. Pure but for external data; any thread.
+// wrong by itself is checked here, the graph, its types and its shapes by
+// Program::Compile. Pure but for external data; any thread.
 //
 // An initializer that is also a graph input is a constant. Constant nodes
 // become constants. Domain "ai.onnx" is "".

@@ -18,7 +18,8 @@ namespace weir {
 
 class CallRecorder final : public CallObserver {
  public:
-  // `timers` has been stopped when the recorder goes; all three outlive it.
+  // `metrics` and `logger` outlive it; `timers` are there while calls end, and
+  // have ended before it goes.
   // `id_prefix` begins the ids of requests that bring none.
   CallRecorder(Metrics* metrics, Logger* logger, TimerQueue* timers,
                std::string id_prefix);

@@ -1,6 +1,6 @@
 // How much memory of a device is free, for those who may not wait for the
 // answer: the driver takes its time while it allocates, so a thread of this
-// object asks it now and then. Owned by the server; free_bytes() is for any
+// object asks it now and then. Owned by Engines; free_bytes() is for any
 // thread.
 #pragma once
 

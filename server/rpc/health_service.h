@@ -1,8 +1,9 @@
 // grpc.health.v1.Health, on the transport's own terms: gRPC's own service has
-// no bound on messages, on the time that they take, or on streams. Register it
-// before the transport starts; outlives it. Its calls are the I/O threads', as
-// all are: a thread of its own would be woken for others' messages, since in
-// gRPC whoever waits for events may have to read any connection. Any thread.
+// no bound on messages, on the time that they take, or on streams. Owned by the
+// transport; registered before that starts, outlives the I/O threads. Its calls
+// are theirs, as all are: a thread of its own would be woken for others'
+// messages, since in gRPC whoever waits for events may have to read any
+// connection. Any thread.
 #pragma once
 
 #include <cstddef>

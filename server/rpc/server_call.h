@@ -4,7 +4,7 @@
 // Reply or Fail, exactly one of them and exactly once; afterwards the call and
 // everything in its arena may be gone. Handlers, callbacks and all functions
 // below run on the call's own I/O thread, which must never wait; only Resume,
-// StillWanted and cancelled() may be used from any thread. Another thread to
+// StillWanted, cancelled() and peer() may be used from any thread. Another to
 // which the handler hands a step of its work may use the request, the arena,
 // CheckReplySize and the functions that charge until it resumes the call.
 #pragma once
