@@ -1,7 +1,6 @@
 #include "server/server.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +19,7 @@
 #include "kernels/base/periodic_thread.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/steady_time.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/ops/registry.h"
 #include "server/drain_times.h"
@@ -103,7 +102,7 @@ struct Server::Impl {
     health.Unfollow();
     pulse.reset();
     if (models != nullptr) StopLoading();
-    if (loader.joinable()) loader.join();
+    if (loader.Joinable()) loader.Join();
     http.reset();
     metrics.ClearReaders();
     transport.reset();
@@ -185,7 +184,7 @@ struct Server::Impl {
   PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery, TrimHeap};
   std::unique_ptr<PeriodicThread> pulse;
   std::optional<ConnectionLines> connection_lines;  // the thread's of `pulse`
-  std::thread loader;
+  Thread loader;
   std::atomic<bool> stop_loading = false;
   int loaded = -1;
   int device_lost = -1;
@@ -253,8 +252,7 @@ absl::Status Server::Impl::Open() {
                                 transport->cuts());
       });
   for (const auto& [level, text] : notes) logger.Log(level, text);
-  loader = std::thread([this] { LoadModels(); });
-  pthread_setname_np(loader.native_handle(), "weir-load");
+  loader = Thread("weir-load", [this] { LoadModels(); });
   return absl::OkStatus();
 }
 
@@ -457,7 +455,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Open(
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options, LogSink* log) {
   WEIR_ASSIGN_OR_RETURN(auto server, Open(options, log));
-  server->impl_->loader.join();
+  server->impl_->loader.Join();
   return server;
 }
 

@@ -52,7 +52,7 @@ void Evaluation::Start(EvaluationClient& client) {
     MutexLock lock(&mu_);
     active_ = true;
     busy_ = true;
-    inside_ = std::this_thread::get_id();
+    inside_ = ThisThread();
     done_ = false;
   }
   {
@@ -81,7 +81,7 @@ void Evaluation::TellIfDone() {
 void Evaluation::OnDone(Work&) {
   MutexLock lock(&mu_);
   done_ = true;
-  if (busy_ && std::this_thread::get_id() == inside_) return;
+  if (busy_ && ThisThread() == inside_) return;
   WakeLocked();
 }
 
@@ -106,7 +106,7 @@ void Evaluation::GoOn() {
     // TellIfDone waits for.
     woken_ = false;
     busy_ = true;
-    inside_ = std::this_thread::get_id();
+    inside_ = ThisThread();
   }
   while (true) {
     {

@@ -11,11 +11,11 @@
 
 #include <cstddef>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/executor.h"
@@ -106,10 +106,10 @@ class Evaluation final : private WorkObserver, private Executor {
 
   Mutex mu_;
   std::vector<Task> tasks_ WEIR_GUARDED_BY(mu_);
-  bool active_ WEIR_GUARDED_BY(mu_) = false;     // from Start to Done
-  bool busy_ WEIR_GUARDED_BY(mu_) = false;       // a thread is in Start or GoOn
-  std::thread::id inside_ WEIR_GUARDED_BY(mu_);  // this one
-  bool woken_ WEIR_GUARDED_BY(mu_) = false;      // GoOn is on its way
+  bool active_ WEIR_GUARDED_BY(mu_) = false;  // from Start to Done
+  bool busy_ WEIR_GUARDED_BY(mu_) = false;    // a thread is in Start or GoOn
+  ThreadId inside_ WEIR_GUARDED_BY(mu_);      // this one
+  bool woken_ WEIR_GUARDED_BY(mu_) = false;   // GoOn is on its way
   bool done_ WEIR_GUARDED_BY(mu_) = false;
 };
 

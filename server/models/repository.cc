@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -22,6 +21,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/base/stop_token.h"
 #include "kernels/base/striped_snapshot.h"
+#include "kernels/base/thread.h"
 #include "kernels/base/utf8.h"
 #include "proto/inference/model_config.pb.h"
 #include "server/models/model_config.h"
@@ -546,15 +546,15 @@ void ModelRepository::StopLoading() { state_->stopping.request_stop(); }
 
 void ModelRepository::LoadAll() {
   std::atomic<size_t> next{0};
-  std::vector<std::thread> threads;
+  std::vector<Thread> threads;
   const size_t wanted =
       std::min(static_cast<size_t>(std::max(state_->options.load_threads, 1)),
                state_->jobs.size());
   for (size_t i = 1; i < wanted; ++i) {
-    threads.emplace_back([&] { state_->LoadNext(&next); });
+    threads.emplace_back("weir-load", [&] { state_->LoadNext(&next); });
   }
   state_->LoadNext(&next);
-  for (std::thread& thread : threads) thread.join();
+  for (Thread& thread : threads) thread.Join();
 }
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::Find(

@@ -2,7 +2,6 @@
 
 #include <microhttpd.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,13 +12,13 @@
 #include <list>
 #include <map>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/thread.h"
 #include "server/rpc/listening_socket.h"
 #include "server/rpc/peer.h"
 
@@ -132,8 +131,8 @@ class HttpServer::Impl {
   const Nanos time_;
   MHD_Daemon* daemon_ = nullptr;
   int wake_fd_ = -1;
-  std::thread thread_;
-  std::thread maker_;
+  Thread thread_;
+  Thread maker_;
 
   Connections connections_;
   std::map<int, Connections::iterator> by_fd_;
@@ -148,15 +147,15 @@ class HttpServer::Impl {
 };
 
 HttpServer::Impl::~Impl() {
-  if (thread_.joinable()) {
+  if (thread_.Joinable()) {
     {
       const MutexLock lock(&mu_);
       stopping_ = true;
       changed_.NotifyAll();
     }
     Wake();
-    maker_.join();
-    thread_.join();
+    maker_.Join();
+    thread_.Join();
   }
   if (wake_fd_ >= 0) close(wake_fd_);
 }
@@ -176,10 +175,8 @@ absl::Status HttpServer::Impl::Start() {
   if (daemon_ == nullptr) {
     return absl::InternalError("--http: libmicrohttpd does not start");
   }
-  thread_ = std::thread([this] { Serve(); });
-  pthread_setname_np(thread_.native_handle(), "weir-http");
-  maker_ = std::thread([this] { MakeTexts(); });
-  pthread_setname_np(maker_.native_handle(), "weir-scrape");
+  thread_ = Thread("weir-http", [this] { Serve(); });
+  maker_ = Thread("weir-scrape", [this] { MakeTexts(); });
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
 #include "server/rpc/io_thread.h"
 
 #include <grpc/support/time.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -77,13 +76,12 @@ void IoThread::Start(grpc_server* server,
       }
     }
   }
-  thread_ = std::thread([this] {
+  thread_ = Thread("weir-io", [this] {
     Run();
     const MutexLock lock(&end_mu_);
     ended_ = true;
     end_.NotifyAll();
   });
-  pthread_setname_np(thread_.native_handle(), "weir-io");
 }
 
 void IoThread::EndRequests() {
@@ -98,7 +96,7 @@ void IoThread::BeginStop(absl::Duration patience) {
 }
 
 bool IoThread::AwaitEnd(absl::Duration limit) {
-  if (!thread_.joinable()) return true;
+  if (!thread_.Joinable()) return true;
   if (limit != absl::InfiniteDuration()) {
     const auto until =
         std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(limit);
@@ -107,7 +105,7 @@ bool IoThread::AwaitEnd(absl::Duration limit) {
       if (!end_.WaitUntil(&end_mu_, until) && !ended_) return false;
     }
   }
-  thread_.join();
+  thread_.Join();
   return true;
 }
 

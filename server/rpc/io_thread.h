@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "server/rpc/call_list.h"
 #include "server/rpc/call_policy.h"
 #include "server/rpc/inbox.h"
@@ -143,7 +143,7 @@ class IoThread {
   const Nanos sweep_period_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   grpc_server* server_ = nullptr;
-  std::thread thread_;
+  Thread thread_;
   std::atomic<int64_t> taken_calls_{0};  // written by the thread alone
   std::atomic<int64_t> open_calls_{0};
 

@@ -1,7 +1,6 @@
 #include "server/rpc/lingering_sockets.h"
 
 #include <linux/sockios.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -62,22 +61,21 @@ absl::Status LingeringSockets::Open() {
     return NoRoom(errno, "epoll_ctl");
   }
   try {
-    thread_ = std::thread([this] { Run(); });
+    thread_ = Thread("weir-linger", [this] { Run(); });
   } catch (const std::system_error& error) {
     return NoRoom(error.code().value(), "a thread");
   }
-  pthread_setname_np(thread_.native_handle(), "weir-linger");
   return absl::OkStatus();
 }
 
 LingeringSockets::~LingeringSockets() {
-  if (thread_.joinable()) {
+  if (thread_.Joinable()) {
     {
       const MutexLock lock(&mu_);
       stop_ = true;
     }
     Wake();
-    thread_.join();
+    thread_.Join();
   }
   const MutexLock lock(&mu_);
   for (const auto& [fd, times] : sockets_) close(fd);

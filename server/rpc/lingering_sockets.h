@@ -5,13 +5,13 @@
 #pragma once
 
 #include <memory>
-#include <thread>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 
 namespace weir {
 
@@ -59,7 +59,7 @@ class LingeringSockets {
   Mutex mu_;
   absl::flat_hash_map<int, Times> sockets_ WEIR_GUARDED_BY(mu_);
   bool stop_ WEIR_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace weir

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -52,8 +51,7 @@ Listener::~Listener() {
 void Listener::Start(AcceptFn accept) {
   accept_ = std::move(accept);
   hook_.emplace([this](int fd) { return Linger(fd); });
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), "weir-accept");
+  thread_ = Thread("weir-accept", [this] { Run(); });
 }
 
 void Listener::Run() {
@@ -148,10 +146,10 @@ Listener::Closed Listener::closed() const {
 }
 
 void Listener::Close() {
-  if (thread_.joinable()) {
+  if (thread_.Joinable()) {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t rc = write(stop_fd_, &one, sizeof(one));
-    thread_.join();
+    thread_.Join();
   }
   sockets_.clear();
 }

@@ -14,13 +14,13 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "server/rpc/key_counts.h"
 #include "server/rpc/lingering_sockets.h"
 #include "server/rpc/listening_socket.h"
@@ -110,7 +110,7 @@ class Listener {
   std::vector<std::string> names_;
   AcceptFn accept_;
   int stop_fd_ = -1;
-  std::thread thread_;
+  Thread thread_;
   Nanos looked_at_ = 0;  // by HasRoom
 
   mutable Mutex mu_;

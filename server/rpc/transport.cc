@@ -14,12 +14,12 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
-#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/steady_time.h"
+#include "kernels/base/thread.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "server/rpc/io_thread.h"
 #include "server/rpc/raw_service.h"
@@ -281,7 +281,7 @@ void Transport::EndCalls(absl::Duration grace, const CutFn& cut) {
   const auto grpc_limit =
       std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace);
   std::atomic<bool> ended = false;
-  std::thread waits([&] {
+  Thread waits("weir-drain", [&] {
     server_->Shutdown(grpc_limit);
     ended = true;
   });
@@ -297,7 +297,7 @@ void Transport::EndCalls(absl::Duration grace, const CutFn& cut) {
     // gRPC ends no connection to whose socket it writes.
     if (SteadyNow() - cancelled >= kCancelledGoWithin) guard_.EndUnread();
   }
-  waits.join();
+  waits.Join();
 }
 
 bool Transport::Shutdown(absl::Duration grace, absl::Duration patience,

@@ -1,7 +1,5 @@
 #include "server/scheduling/fair_threads.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -25,8 +23,7 @@ size_t FairThreads::DefaultThreads(int cpus) {
 FairThreads::FairThreads(size_t threads, Nanos longest_wait)
     : count_(std::max(threads, kFewest)), longest_wait_(longest_wait) {
   while (threads_.size() < count_) {
-    threads_.emplace_back([this] { Run(); });
-    pthread_setname_np(threads_.back().native_handle(), "weir-steps");
+    threads_.emplace_back("weir-steps", [this] { Run(); });
   }
 }
 
@@ -36,7 +33,7 @@ FairThreads::~FairThreads() {
     stopping_ = true;
     posted_.NotifyAll();
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.Join();
 }
 
 void FairThreads::Post(const std::string& peer, Task task) {

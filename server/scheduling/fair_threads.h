@@ -7,13 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "kernels/base/thread.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/base/turn_queue.h"
 
@@ -79,7 +79,7 @@ class FairThreads {
   TaskId next_ WEIR_GUARDED_BY(mu_) = 1;
   Turns turns_ WEIR_GUARDED_BY(mu_);
   std::unordered_map<TaskId, Turns::Place> places_ WEIR_GUARDED_BY(mu_);
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
   TimerQueue timers_;  // last: its callbacks find the rest
 };
 
