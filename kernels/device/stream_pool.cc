@@ -157,7 +157,7 @@ uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
   uint64_t wait = 0;
   bool create = false;
   bool refused = false;
-  const bool create_here = options_.run_making == nullptr;
+  const bool create_here = threads_.run_making == nullptr;
   {
     MutexLock lock(&mu_);
     std::optional<StreamLease> idle;
@@ -253,8 +253,8 @@ void StreamPool::State::TakeBack(Lane* lane, bool leased) {
       if (leased) lanes_.Change(/*leased=*/-1, /*idle=*/0);
       ++draining_;
       examine = true;
-      if (!lost && options_.run_making != nullptr) {
-        options_.run_making(
+      if (!lost && threads_.run_making != nullptr) {
+        threads_.run_making(
             [self = shared_from_this(), lane] { self->Examine(lane); });
         return;
       }
@@ -294,7 +294,7 @@ void StreamPool::State::Serve() {
           due.push_back({TakeFirstWaiter(), *std::move(lease)});
         } else if (!MayCreate() || !Unusable().ok()) {
           break;
-        } else if (options_.run_making != nullptr) {
+        } else if (threads_.run_making != nullptr) {
           while (MayCreateFor(waiters_.size())) {
             ++creating_;
             ++creations;
@@ -416,13 +416,15 @@ void StreamLease::Reset() {
 }
 
 absl::StatusOr<std::unique_ptr<StreamPool>> StreamPool::Create(
-    Device* device, TimerQueue* timers, const StreamPoolOptions& options) {
+    Device* device, TimerQueue* timers, const StreamPoolOptions& options,
+    StreamPoolThreads threads) {
   if (options.max == 0 || options.reserved > options.max) {
     return absl::InvalidArgumentError(
         absl::StrCat("a stream pool needs 1 <= max and reserved <= max, not ",
                      options.reserved, " and ", options.max));
   }
-  auto state = std::make_shared<State>(device, timers, options);
+  auto state =
+      std::make_shared<State>(device, timers, options, std::move(threads));
   WEIR_RETURN_IF_ERROR(state->Prepare());
   state->FailWaitersWhenPoisoned();
   auto pool = std::unique_ptr<StreamPool>(new StreamPool(state));

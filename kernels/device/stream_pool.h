@@ -66,6 +66,9 @@ struct StreamPoolOptions {
   const char* max_name = "max";
   const char* max_waiters_name = "max_waiters";
   const char* max_arena_bytes_name = "max_arena_bytes";
+};
+
+struct StreamPoolThreads {
   // Where lanes are made for those who wait, and examined after a failure:
   // while all are there or being made, nothing stands before that. And where
   // lanes that are not well are given back, and what stayed idle. All of it may
@@ -90,7 +93,8 @@ class WEIR_EXPORT StreamPool {
 
   // `device` and `timers` outlive the pool.
   static absl::StatusOr<std::unique_ptr<StreamPool>> Create(
-      Device* device, TimerQueue* timers, const StreamPoolOptions& options);
+      Device* device, TimerQueue* timers, const StreamPoolOptions& options,
+      StreamPoolThreads threads = {});
 
   // REQUIRES: no lease and no waiter is left. Waits for draining lanes.
   ~StreamPool();

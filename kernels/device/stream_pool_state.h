@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,10 +35,12 @@ namespace weir {
 // the other did, and then does under mu_ what there is to do.
 class StreamPool::State : public std::enable_shared_from_this<State> {
  public:
-  State(Device* device, TimerQueue* timers, const StreamPoolOptions& options)
+  State(Device* device, TimerQueue* timers, const StreamPoolOptions& options,
+        StreamPoolThreads threads)
       : device_(device),
         timers_(timers),
         options_(options),
+        threads_(std::move(threads)),
         idle_ttl_(absl::ToInt64Nanoseconds(options.idle_ttl)),
         lanes_(options.max) {
     arenas_.max = options.max_arena_bytes;
@@ -128,6 +131,7 @@ class StreamPool::State : public std::enable_shared_from_this<State> {
   Device* const device_;
   TimerQueue* const timers_;
   const StreamPoolOptions options_;
+  const StreamPoolThreads threads_;
   const Nanos idle_ttl_;
 
   LaneArenas arenas_;

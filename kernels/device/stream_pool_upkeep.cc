@@ -51,7 +51,7 @@ absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
 
 // Whoever waits longest gets the lane, or the error.
 void StreamPool::State::CreateForWaiters() {
-  options_.run_making([self = shared_from_this()] {
+  threads_.run_making([self = shared_from_this()] {
     absl::StatusOr<std::unique_ptr<Lane>> lane = self->CreateLane();
     LeaseCallback unserved;
     {
@@ -87,9 +87,9 @@ void StreamPool::State::Examine(Lane* lane) {
     } else {
       ++retired_;
       SetRemovable();
-      destroy = lost || options_.run_slow == nullptr;
+      destroy = lost || threads_.run_slow == nullptr;
       if (!destroy) {
-        options_.run_slow(
+        threads_.run_slow(
             [self = shared_from_this(), lane] { self->Destroy({lane}); });
       }
     }
@@ -192,11 +192,11 @@ void StreamPool::State::ArmTrimTimer() {
   trim_timer_ = timers_->Add(due, [weak = weak_from_this()] {
     const auto self = HoldIfThere(weak);
     if (self == nullptr) return;
-    if (self->options_.run_slow == nullptr) {
+    if (self->threads_.run_slow == nullptr) {
       self->TrimExpired();
       return;
     }
-    self->options_.run_slow([weak] {
+    self->threads_.run_slow([weak] {
       if (auto self = HoldIfThere(weak)) self->TrimExpired();
     });
   });

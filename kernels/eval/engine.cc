@@ -14,18 +14,19 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
     const EngineOptions& options) {
   std::unique_ptr<Engine> engine(
       new Engine(std::move(device), registry, options));
-  StreamPoolOptions streams = options.streams;
-  streams.run_slow = [allocator =
+  StreamPoolThreads threads;
+  threads.run_slow = [allocator =
                           engine->allocator_.get()](Executor::Task task) {
     allocator->Post(std::move(task));
   };
-  streams.run_making = [maker =
+  threads.run_making = [maker =
                             engine->lane_maker_.get()](Executor::Task task) {
     maker->Post(std::move(task));
   };
   WEIR_ASSIGN_OR_RETURN(
       engine->streams_,
-      StreamPool::Create(engine->device_.get(), &engine->timers_, streams));
+      StreamPool::Create(engine->device_.get(), &engine->timers_,
+                         options.streams, std::move(threads)));
   return engine;
 }
 
@@ -38,14 +39,6 @@ constexpr size_t kThreads = 3;
 constexpr size_t kQueuedLaunches = 32 * 512;
 constexpr size_t kLeastLaneLaunches = 64;
 constexpr size_t kMostLaneLaunches = 512;
-
-ProgramCacheOptions ProgramOptionsOf(const EngineOptions& options,
-                                     const Reclaimer& reclaimer) {
-  ProgramCacheOptions programs = options.programs;
-  programs.max_wait = options.max_wait;
-  programs.reclaim = reclaimer.queue();
-  return programs;
-}
 
 }  // namespace
 
@@ -64,8 +57,8 @@ Engine::Engine(std::unique_ptr<Device> device, const OpRegistry* registry,
       memory_(
           std::make_unique<MemoryPool>(device_.get(), options.tensor_bytes)),
       programs_(std::make_unique<ProgramCache>(
-          device_.get(), registry, &timers_,
-          ProgramOptionsOf(options, reclaimer_))),
+          device_.get(), registry, &timers_, options.programs,
+          reclaimer_.queue(), options.max_wait)),
       threads_(std::make_unique<TaskThreads>("weir-eval", kThreads,
                                              ThreadRole::kContinuation)),
       launcher_(std::make_unique<TaskThreads>(

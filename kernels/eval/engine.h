@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/export.h"
+#include "kernels/base/longest_wait.h"
 #include "kernels/base/reclaimer.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/device/device.h"
@@ -37,8 +38,8 @@ struct EngineOptions {
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t max_parked = 65536;              // works waiting for points
   // Longest wait for points, a lane, a program or a plan of a work without an
-  // earlier deadline; ProgramCacheOptions::max_wait is set to it.
-  absl::Duration max_wait = absl::Seconds(60);
+  // earlier deadline.
+  absl::Duration max_wait = absl::Nanoseconds(kLongestWait);
   // On the CPU, plans measured below this run on the calling thread.
   absl::Duration inline_below = absl::Microseconds(50);
   ProgramCacheOptions programs;

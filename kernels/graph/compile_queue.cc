@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/holders.h"
+#include "kernels/base/long_step_bytes.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/graph/wait_limits.h"
 
@@ -22,7 +23,7 @@ CompileQueue::~CompileQueue() { Stop(); }
 CompileQueue::WaitId CompileQueue::Get(Key key, uint64_t hash,
                                        GraphFactory factory, Nanos deadline,
                                        Done done, std::string owner) {
-  const bool large = key->size() > kLargeKeyBytes;
+  const bool large = key->size() > kLongStepBytes;
   const std::shared_ptr<Compilation> arrival = ReclaimQueue::Share(
       std::make_unique<Compilation>(), large ? reading_ : nullptr);
   arrival->hash = hash;
@@ -58,7 +59,7 @@ absl::StatusOr<CompileQueue::WaitId> CompileQueue::Admit(
   }
   const size_t size = arrival->key->size();
   // Others are read, and join or are refused, before their callers go on.
-  if (size > kLargeKeyBytes) WEIR_RETURN_IF_ERROR(CheckBytes(size, arriving_));
+  if (size > kLongStepBytes) WEIR_RETURN_IF_ERROR(CheckBytes(size, arriving_));
   arrival->charge = ByteCharge(keys_, size);
   const WaitId id = next_wait_++;
   Waiter& waiter = arrival->waiters[id];

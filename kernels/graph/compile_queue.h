@@ -21,6 +21,7 @@
 #include "kernels/base/byte_account.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
+#include "kernels/base/longest_wait.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/reclaimer.h"
 #include "kernels/base/stop_token.h"
@@ -32,13 +33,13 @@
 
 namespace weir {
 
-// As in ProgramCacheOptions.
+// As in ProgramCacheOptions, which has its defaults from here.
 struct CompileQueueOptions {
   size_t max_queued = 256;
   size_t max_queued_bytes = size_t{1} << 30;
   size_t max_waiters = 65536;
   int threads = 1;
-  absl::Duration max_wait = absl::Seconds(60);
+  absl::Duration max_wait = absl::Nanoseconds(kLongestWait);
 };
 
 class WEIR_EXPORT CompileQueue
@@ -67,9 +68,6 @@ class WEIR_EXPORT CompileQueue
    protected:
     ~Maker() = default;
   };
-
-  // To compare or free a key of more bytes takes long.
-  static constexpr size_t kLargeKeyBytes = size_t{1} << 20;
 
   // Both outlive its Stop; the timers, the queue.
   CompileQueue(Maker* maker, TimerQueue* timers,

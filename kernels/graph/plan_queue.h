@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
+#include "kernels/base/longest_wait.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/stop_token.h"
 #include "kernels/base/thread.h"
@@ -29,12 +30,12 @@
 
 namespace weir {
 
-// As in ProgramCacheOptions.
+// As in ProgramCacheOptions, which has its defaults from here.
 struct PlanQueueOptions {
   size_t max_waiters = 65536;
   int threads = 3;
   absl::Duration quick_plan = absl::Milliseconds(20);
-  absl::Duration max_wait = absl::Seconds(60);
+  absl::Duration max_wait = absl::Nanoseconds(kLongestWait);
 };
 
 // To plan them takes milliseconds at most, but for what kernels have prepared.

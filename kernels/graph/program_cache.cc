@@ -10,6 +10,7 @@
 #include "kernels/base/fingerprint.h"
 #include "kernels/base/holders.h"
 #include "kernels/base/keyed_hash.h"
+#include "kernels/base/long_step_bytes.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/stop_token.h"
@@ -52,19 +53,21 @@ struct Entry {
 // the second its place.
 using Entries = std::unordered_map<uint64_t, std::shared_ptr<Entry>>;
 
-CompileQueueOptions CompilationsOf(const ProgramCacheOptions& options) {
+CompileQueueOptions CompilationsOf(const ProgramCacheOptions& options,
+                                   absl::Duration max_wait) {
   return {.max_queued = options.max_queued,
           .max_queued_bytes = options.max_queued_bytes,
           .max_waiters = options.max_waiters,
           .threads = options.threads,
-          .max_wait = options.max_wait};
+          .max_wait = max_wait};
 }
 
-PlanQueueOptions PlansOf(const ProgramCacheOptions& options) {
+PlanQueueOptions PlansOf(const ProgramCacheOptions& options,
+                         absl::Duration max_wait) {
   return {.max_waiters = options.max_waiters,
           .threads = options.plan_threads,
           .quick_plan = options.quick_plan,
-          .max_wait = options.max_wait};
+          .max_wait = max_wait};
 }
 
 }  // namespace
@@ -72,10 +75,12 @@ PlanQueueOptions PlansOf(const ProgramCacheOptions& options) {
 // What is kept. Its room may outlive the cache.
 struct ProgramCache::State final : ProgramRoom::Keeper, CompileQueue::Maker {
   State(Device* the_device, const OpRegistry* the_registry,
-        ProgramCacheOptions the_options)
+        const ProgramCacheOptions& the_options,
+        std::shared_ptr<ReclaimQueue> the_reclaim)
       : device(the_device),
         registry(the_registry),
         options(the_options),
+        reclaim(std::move(the_reclaim)),
         programs(std::make_shared<const Entries>()) {}
 
   // CompileQueue::Maker.
@@ -123,6 +128,7 @@ struct ProgramCache::State final : ProgramRoom::Keeper, CompileQueue::Maker {
   Device* const device;
   const OpRegistry* const registry;
   const ProgramCacheOptions options;
+  const std::shared_ptr<ReclaimQueue> reclaim;
 
   // Of all programs that were compiled here and live, and of the entries' keys.
   std::shared_ptr<ProgramRoom> room;
@@ -267,7 +273,7 @@ void ProgramCache::State::MakeRoom(size_t key_bytes, const StopToken& stop) {
     const bool place = !HasPlace();  // is wanted, not bytes alone
     if (!Evict(place) && (place || !DropIdlePlan())) return;
     // Its bytes count until it has ended.
-    if (options.reclaim != nullptr && !options.reclaim->Flush(stop)) return;
+    if (reclaim != nullptr && !reclaim->Flush(stop)) return;
   }
 }
 
@@ -279,7 +285,7 @@ void ProgramCache::State::Insert(
   // A key may be as large as a message: whoever reads the entry does not wait
   // for its end either.
   std::shared_ptr<Entry> entry =
-      ReclaimQueue::Share(std::make_unique<Entry>(), options.reclaim);
+      ReclaimQueue::Share(std::make_unique<Entry>(), reclaim);
   entry->key = key;
   entry->charge = ByteCharge(room->account(), key->size());
   entry->program = program;
@@ -291,13 +297,15 @@ void ProgramCache::State::Insert(
 }
 
 ProgramCache::ProgramCache(Device* device, const OpRegistry* registry,
-                           TimerQueue* timers, ProgramCacheOptions options)
-    : state_(std::make_shared<State>(device, registry, options)) {
-  state_->room =
-      std::make_shared<ProgramRoom>(options.max_bytes, options.reclaim, state_);
-  compilations_ = std::make_shared<CompileQueue>(state_.get(), timers,
-                                                 CompilationsOf(options));
-  plans_ = std::make_shared<PlanQueue>(timers, PlansOf(options));
+                           TimerQueue* timers, ProgramCacheOptions options,
+                           std::shared_ptr<ReclaimQueue> reclaim,
+                           absl::Duration max_wait)
+    : state_(std::make_shared<State>(device, registry, options, reclaim)) {
+  state_->room = std::make_shared<ProgramRoom>(options.max_bytes,
+                                               std::move(reclaim), state_);
+  compilations_ = std::make_shared<CompileQueue>(
+      state_.get(), timers, CompilationsOf(options, max_wait));
+  plans_ = std::make_shared<PlanQueue>(timers, PlansOf(options, max_wait));
 }
 
 ProgramCache::~ProgramCache() { Stop(); }
@@ -317,7 +325,7 @@ ProgramCache::WaitId ProgramCache::GetOrCompile(
     std::shared_ptr<const std::string> key, KeyHash hash, GraphFactory factory,
     Nanos deadline, absl::AnyInvocable<void(ProgramOr)> done,
     std::string owner) {
-  if (key->size() <= kLargeKeyBytes) {
+  if (key->size() <= kLongStepBytes) {
     if (auto program = state_->Find(hash, *key)) {
       done(std::move(program));
       return 0;

@@ -21,6 +21,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/export.h"
+#include "kernels/base/longest_wait.h"
 #include "kernels/base/timer_queue.h"
 #include "kernels/graph/compile_queue.h"
 #include "kernels/graph/plan_queue.h"
@@ -39,28 +40,23 @@ struct ProgramCacheOptions {
   // An owner may have as many waiting as there is room left for, and so half of
   // all; nobody's, whose owner is empty, may be all. So it is with bytes, and
   // with plans.
-  size_t max_queued = 256;
+  size_t max_queued = CompileQueueOptions().max_queued;
   // Of keys that wait, are being compared with those of others or compiled, or
   // are about to be freed. One may wait beyond it, alone.
-  size_t max_queued_bytes = size_t{1} << 30;
+  size_t max_queued_bytes = CompileQueueOptions().max_queued_bytes;
   // Callers, on all compilations together; and plans that wait.
-  size_t max_waiters = 65536;
-  int threads = 1;
+  size_t max_waiters = CompileQueueOptions().max_waiters;
+  int threads = CompileQueueOptions().threads;
   // The plans of one program are made one at a time. The first thread makes
   // any; the others none of programs whose last plan took longer than
   // quick_plan, whatever came of it, or which have none yet and more than
   // kSmallPlanNodes; the last, if there are three or more, only of those whose
   // last one was quick. So a dear plan holds up its like, and a shape of what
   // is known to be quick waits for neither.
-  int plan_threads = 3;
-  absl::Duration quick_plan = absl::Milliseconds(20);
-  // A caller's wait for a program or a plan ends then, if not at its deadline.
-  absl::Duration max_wait = absl::Seconds(60);
+  int plan_threads = PlanQueueOptions().threads;
+  absl::Duration quick_plan = PlanQueueOptions().quick_plan;
   EvaluationLimits evaluation = {};  // of every program
   Device* text_device = nullptr;     // as in ProgramOptions
-  // Where programs and their plans end; null: where they are dropped. They are
-  // made only while no more than ReclaimQueue::kMaxWaiting wait for their end.
-  std::shared_ptr<ReclaimQueue> reclaim = nullptr;
 };
 
 struct ProgramCacheStats {
@@ -78,8 +74,14 @@ class WEIR_EXPORT ProgramCache {
   using PlanOr = PlanQueue::PlanOr;
 
   // All outlive the cache. A timer that fires later finds it gone.
+  // A caller's wait for a program or a plan ends after `max_wait`, if not at
+  // its deadline. Programs and their plans end in `reclaim`, and are made only
+  // while no more than ReclaimQueue::kMaxWaiting wait for their end; null: they
+  // end where they are dropped.
   ProgramCache(Device* device, const OpRegistry* registry, TimerQueue* timers,
-               ProgramCacheOptions options = {});
+               ProgramCacheOptions options = {},
+               std::shared_ptr<ReclaimQueue> reclaim = nullptr,
+               absl::Duration max_wait = absl::Nanoseconds(kLongestWait));
   ~ProgramCache();  // Stop()
 
   // A key, or the pieces of one in their order.
@@ -99,10 +101,10 @@ class WEIR_EXPORT ProgramCache {
     return Find(KeyPieces(&key, 1));
   }
 
-  // To compare or free a key of more bytes takes long. GetOrCompile, Cancel and
-  // whatever else ends a wait leave that to a thread of the cache: they may be
-  // called on any thread if the caller keeps no reference of its own.
-  static constexpr size_t kLargeKeyBytes = CompileQueue::kLargeKeyBytes;
+  // To compare or free a key of more than kLongStepBytes takes long.
+  // GetOrCompile, Cancel and whatever else ends a wait leave that to a thread
+  // of the cache: they may be called on any thread if the caller keeps no
+  // reference of its own.
 
   // A caller that waits, for Cancel. 0: it does not wait (any more).
   using WaitId = uint64_t;
@@ -111,7 +113,7 @@ class WEIR_EXPORT ProgramCache {
   // compile thread if it is not there. Callers of one key share one
   // compilation; a failure is not cached. `done` runs exactly once: inline on a
   // hit, if the key is not large, else on a thread of the cache, or with
-  // DEADLINE_EXCEEDED at `deadline` or after ProgramCacheOptions::max_wait
+  // DEADLINE_EXCEEDED at `deadline` or after the longest wait
   // (reason COMPILE_WAIT_TOO_LONG), RESOURCE_EXHAUSTED (reason
   // COMPILE_QUEUE_FULL or PROGRAM_MEMORY_EXHAUSTED), or CANCELLED by Cancel or
   // Stop. The compilation goes on only while somebody waits for it. `hash` is

@@ -12,6 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/longest_wait.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/timer_queue.h"
@@ -23,9 +24,6 @@ class FairThreads {
  public:
   using Task = absl::AnyInvocable<void()>;
   using TaskId = uint64_t;
-
-  // As long as other waits of a call (docs/limits.md).
-  static constexpr Nanos kLongestWait = 60'000'000'000;
 
   // Two at least. See DefaultThreads.
   explicit FairThreads(size_t threads, Nanos longest_wait = kLongestWait);

@@ -46,8 +46,10 @@ class StreamPoolTest : public ::testing::Test {
     options.max = max;
     return Make(options);
   }
-  std::unique_ptr<StreamPool> Make(const StreamPoolOptions& options) {
-    auto pool = StreamPool::Create(&device_, &timers_, options);
+  std::unique_ptr<StreamPool> Make(const StreamPoolOptions& options,
+                                   StreamPoolThreads threads = {}) {
+    auto pool =
+        StreamPool::Create(&device_, &timers_, options, std::move(threads));
     EXPECT_TRUE(pool.ok()) << pool.status();
     return *std::move(pool);
   }
@@ -407,8 +409,7 @@ TEST_F(StreamPoolTest, LanesAreMadeWhereItMayTakeLong) {
   options.reserved = 0;
   options.max = 2;
   options.max_waiters = 1;
-  options.run_making = slow.run();
-  auto pool = Make(options);
+  auto pool = Make(options, {.run_making = slow.run(), .run_slow = nullptr});
   const absl::StatusOr<StreamLease> none = pool->AcquireNow();
   ASSERT_TRUE(none.ok());
   EXPECT_FALSE(*none);
@@ -439,8 +440,7 @@ TEST_F(StreamPoolTest, ALaneThatCannotBeMadeFailsWhoWaitsLongest) {
   StreamPoolOptions options;
   options.reserved = 0;
   options.max = 1;
-  options.run_making = slow.run();
-  auto pool = Make(options);
+  auto pool = Make(options, {.run_making = slow.run(), .run_slow = nullptr});
   device_.Fail(DeviceCall::kCreateStream, absl::InternalError("no"));
   Grant first, second;
   pool->Acquire(kNoDeadline, first.callback());
@@ -458,8 +458,7 @@ TEST_F(StreamPoolTest, ALaneThatIsGivenUpIsMadeForTheNext) {
   StreamPoolOptions options;
   options.reserved = 0;
   options.max = 1;
-  options.run_making = slow.run();
-  auto pool = Make(options);
+  auto pool = Make(options, {.run_making = slow.run(), .run_slow = nullptr});
   Grant left;
   pool->CancelWait(pool->Acquire(kNoDeadline, left.callback()));
   EXPECT_EQ(left.code(), absl::StatusCode::kCancelled);
@@ -473,8 +472,7 @@ TEST_F(StreamPoolTest, NothingIsExaminedOnceThePoolStops) {
   SlowTasks slow;
   StreamPoolOptions options;
   options.max = 1;
-  options.run_making = slow.run();
-  auto pool = Make(options);
+  auto pool = Make(options, {.run_making = slow.run(), .run_slow = nullptr});
   auto lease = *pool->TryAcquire();
   lease.MarkSuspect();
   Grant cancelled;
@@ -812,8 +810,7 @@ TEST_F(StreamPoolTest, WhatStaysIdleIsGivenBackWhereThatMayTakeLong) {
   options.reserved = 1;
   options.max = 3;
   options.idle_ttl = absl::ZeroDuration();
-  options.run_slow = slow.run();
-  auto pool = Make(options);
+  auto pool = Make(options, {.run_making = nullptr, .run_slow = slow.run()});
   auto a = *pool->TryAcquire();
   auto b = *pool->TryAcquire();
   EXPECT_TRUE(a.lane()->Arena(1 << 20).ok());
@@ -843,8 +840,8 @@ TEST_F(StreamPoolTest, WhatIsIdleForAShorterTimeStays) {
     // A machine that stands still for as long as the time to live says nothing.
     do {
       SlowTasks slow;
-      options.run_slow = slow.run();
-      auto pool = Make(options);
+      auto pool =
+          Make(options, {.run_making = nullptr, .run_slow = slow.run()});
       auto a = *pool->TryAcquire();
       auto b = *pool->TryAcquire();
       EXPECT_TRUE(a.lane()->Arena(1 << 20).ok());
@@ -870,9 +867,8 @@ TEST_F(StreamPoolTest, ASuspectLaneIsCheckedWhereThatMayTakeLong) {
     SlowTasks making, slow;
     StreamPoolOptions options;
     options.max = 1;
-    options.run_making = making.run();
-    options.run_slow = slow.run();
-    auto pool = Make(options);
+    auto pool =
+        Make(options, {.run_making = making.run(), .run_slow = slow.run()});
     const uint64_t checks = device_.calls(DeviceCall::kCheck);
     if (ill) device_.Fail(DeviceCall::kCheck, absl::InternalError("ill"));
     auto lease = *pool->TryAcquire();
@@ -911,9 +907,8 @@ TEST_F(StreamPoolTest, ALaneThatIsExaminedAsThePoolStopsEndsWithIt) {
   SlowTasks making, slow;
   StreamPoolOptions options;
   options.max = 1;
-  options.run_making = making.run();
-  options.run_slow = slow.run();
-  auto pool = Make(options);
+  auto pool =
+      Make(options, {.run_making = making.run(), .run_slow = slow.run()});
   device_.Fail(DeviceCall::kCheck, absl::InternalError("ill"));
   auto lease = *pool->TryAcquire();
   lease.MarkSuspect();

@@ -10,6 +10,7 @@
 #include "kernels/backend/devices.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/keyed_hash.h"
+#include "kernels/base/long_step_bytes.h"
 #include "kernels/base/stop_token.h"
 #include "tests/graph/queue_callers.h"
 
@@ -324,7 +325,7 @@ class LargeKeys : public CompileQueueTest {
  protected:
   // Of the letter only.
   CompileQueue::Key Make(char letter) {
-    return {new std::string(CompileQueue::kLargeKeyBytes + 1, letter),
+    return {new std::string(kLongStepBytes + 1, letter),
             [this](const std::string* key) {
               delete key;
               freed_on_.Sink()(std::this_thread::get_id());
@@ -413,7 +414,7 @@ TEST_F(LargeKeys, EndElsewhereWhenTheyAreRefused) {
 
 // What waits to be read counts, and leaves with its caller.
 TEST_F(LargeKeys, AreBoundedBeforeTheyAreRead) {
-  const size_t each = CompileQueue::kLargeKeyBytes + 1;
+  const size_t each = kLongStepBytes + 1;
   queue_ = CompileQueueTest::Make({.max_queued_bytes = 2 * each});
   Get('k', answers_.Sink());
   ASSERT_TRUE(answers_.Next().ok());

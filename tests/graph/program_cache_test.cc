@@ -26,9 +26,12 @@ using Programs = Answers<ProgramCache::ProgramOr>;
 
 class ProgramCacheTest : public ::testing::Test {
  protected:
-  std::unique_ptr<ProgramCache> Make(ProgramCacheOptions options = {}) {
+  std::unique_ptr<ProgramCache> Make(
+      ProgramCacheOptions options = {},
+      std::shared_ptr<ReclaimQueue> reclaim = nullptr) {
     return std::make_unique<ProgramCache>(device_.get(), &operators_.registry,
-                                          &timers_, options);
+                                          &timers_, options,
+                                          std::move(reclaim));
   }
 
   // Compiles "key" and waits for it.
@@ -426,7 +429,7 @@ std::shared_ptr<const Constant> Traced(Gate* open,
 
 TEST_F(ProgramCacheTest, WhoeverDropsAProgramLastDoesNotWait) {
   Reclaimer reclaimer;
-  const auto cache = Make({.max_programs = 1, .reclaim = reclaimer.queue()});
+  const auto cache = Make({.max_programs = 1}, reclaimer.queue());
   Gate open;
   Answers<std::thread::id> freed_on;
   auto program = *Compile(*cache, "a", [&]() -> absl::StatusOr<Graph> {
@@ -501,7 +504,7 @@ TEST_F(ProgramCacheTest, APlanIsToldBeforeOthersHaveGoneForIt) {
   const std::vector<HostTensor> inputs = Rows(2);
   const size_t bound = RoomForTwo(inputs);
   Standstill standstill;
-  const auto cache = Make({.max_bytes = bound, .reclaim = standstill.queue()});
+  const auto cache = Make({.max_bytes = bound}, standstill.queue());
   ASSERT_TRUE(Compile(*cache, "a").ok());
   const auto program = *Compile(*cache, "b");
   Answers<ProgramCache::PlanOr> answers;
@@ -517,7 +520,7 @@ TEST_F(ProgramCacheTest, APlanIsToldBeforeOthersHaveGoneForIt) {
 // Nor is anybody held up who stops a cache, whatever its threads wait for.
 TEST_F(ProgramCacheTest, WaitsForRoomEndAtStop) {
   Standstill standstill;
-  const auto home = Make({.reclaim = standstill.queue()});
+  const auto home = Make({}, standstill.queue());
   const auto program = *Compile(*home, "k");
   const auto maker = Make();
   standstill.Fill();
