@@ -181,6 +181,16 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
   metrics->AddReader(Metric::kPrograms, PerDevice(engines, [](Engine& e) {
                        return e.programs().stats().programs;
                      }));
+  metrics->AddReader(Metric::kProgramHits, PerDevice(engines, [](Engine& e) {
+                       return e.programs().stats().hits;
+                     }));
+  metrics->AddReader(Metric::kProgramMisses, PerDevice(engines, [](Engine& e) {
+                       return e.programs().stats().misses;
+                     }));
+  metrics->AddReader(Metric::kProgramEvictions,
+                     PerDevice(engines, [](Engine& e) {
+                       return e.programs().stats().evicted;
+                     }));
   metrics->AddReader(
       Metric::kModels, Metrics::ReadFn([&models] {
         std::map<ModelState, size_t> count = {{ModelState::kLoading, 0},

@@ -163,6 +163,11 @@ TEST(LimitsTest, NoProgramOutlivesItsCalls) {
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
   EXPECT_EQ(server.DeviceMetric("weir_programs"), 256);
+  EXPECT_EQ(server.DeviceMetric("weir_program_misses_total"), 257);
+  EXPECT_EQ(server.DeviceMetric("weir_program_evictions_total"), 1);
+  const double hits = server.DeviceMetric("weir_program_hits_total");
+  ASSERT_TRUE(Evaluate(server, graph("y255", 1)).status.ok());
+  EXPECT_GT(server.DeviceMetric("weir_program_hits_total"), hits);
   EXPECT_TRUE(Eventually([&] { return held() < kLarge; })) << held();
 }
 
