@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 namespace weir {
 
@@ -24,18 +23,5 @@ enum class WorkState : uint8_t {
   kCompleted = 4,
   kError = 5,
 };
-
-constexpr std::string_view EvalModeName(EvalMode mode) {
-  constexpr std::string_view kNames[] = {"", "DEFERRED", "EAGER", "SYNC_CPU",
-                                         "SYNC_FULL"};
-  return kNames[static_cast<int>(mode)];
-}
-
-constexpr std::string_view WorkStateName(WorkState state) {
-  constexpr std::string_view kNames[] = {"NOT_ENQUEUED", "ENQUEUED",
-                                         "COMMITTED",    "SCHEDULED",
-                                         "COMPLETED",    "ERROR"};
-  return kNames[static_cast<int>(state)];
-}
 
 }  // namespace weir

@@ -1,7 +1,6 @@
 #include "server/bytes/call_arena.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "kernels/base/status_macros.h"
@@ -12,13 +11,6 @@ namespace {
 constexpr size_t kKeptList = 64;  // blocks that it has room for
 
 }  // namespace
-
-std::string_view CallArena::CopyString(std::string_view text) {
-  if (text.empty()) return {};
-  const std::span<char> copy = AllocateSpan<char>(text.size());
-  std::memcpy(copy.data(), text.data(), text.size());
-  return {copy.data(), copy.size()};
-}
 
 template <typename Blocks>
 auto CallArena::FindKept(Blocks& blocks) {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <memory_resource>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -68,9 +67,6 @@ class CallArena final : public std::pmr::memory_resource {
 
   // Of the heap blocks, what Reset() will keep.
   size_t kept_bytes() const;
-
-  // A copy of `text`.
-  std::string_view CopyString(std::string_view text);
 
   // Forgets everything that was allocated.
   void Reset();

@@ -3,10 +3,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <ostream>
 #include <string_view>
-
-#include "kernels/base/mutex.h"
 
 namespace weir {
 
@@ -22,23 +19,6 @@ class LogSink {
   // were dropped since it was called before, once there is room again; it may
   // Write. Null: nobody is told any more, and no call is running.
   virtual void OnDropped(std::function<void(uint64_t)> /*tell*/) {}
-};
-
-// Into a stream, in the caller's thread: for those who read the stream
-// themselves.
-class StreamSink final : public LogSink {
- public:
-  explicit StreamSink(std::ostream& out) : out_(out) {}
-
-  void Write(std::string_view line) override {
-    const MutexLock lock(&mu_);
-    out_.write(line.data(), static_cast<std::streamsize>(line.size()));
-    out_.flush();
-  }
-
- private:
-  Mutex mu_;
-  std::ostream& out_ WEIR_GUARDED_BY(mu_);
 };
 
 }  // namespace weir

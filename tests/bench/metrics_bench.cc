@@ -16,6 +16,7 @@
 #include "server/observe/model_metrics.h"
 #include "server/scheduling/admission.h"
 #include "tests/bench/judged.h"
+#include "tests/observe/stream_sink.h"
 
 namespace weir {
 namespace {
@@ -47,7 +48,7 @@ struct Observed {
   }
 
   TimerQueue timers;
-  StreamSink sink{std::cerr};
+  testing::StreamSink sink{std::cerr};
   Logger logger{LogFormat::kText, LogLevel::kInfo, sink};
   Metrics metrics{/*triton=*/true};
   ModelMetrics model_metrics{&metrics};

@@ -17,10 +17,10 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
-#include "kernels/eval/work_waiter.h"
 #include "kernels/ops/registry.h"
 #include "server/models/onnx_import.h"
 #include "tests/bench/piped_process.h"
+#include "tests/eval/work_waiter.h"
 
 namespace weir::bench {
 namespace {

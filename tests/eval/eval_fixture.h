@@ -15,8 +15,8 @@
 #include "kernels/base/thread_role.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
-#include "kernels/eval/work_waiter.h"
 #include "kernels/ops/registry.h"
+#include "tests/eval/work_waiter.h"
 
 namespace weir {
 

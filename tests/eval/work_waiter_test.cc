@@ -1,4 +1,4 @@
-#include "kernels/eval/work_waiter.h"
+#include "tests/eval/work_waiter.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "kernels/ops/image/decode.h"
 #include "kernels/ops/image/image_header.h"
+#include "tests/ops/image/decode_image.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using weir::image::DecodeImage;

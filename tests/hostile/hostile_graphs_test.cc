@@ -15,9 +15,9 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
-#include "kernels/eval/work_waiter.h"
 #include "proto/weir/v1/graph.pb.h"
 #include "server/models/definition_import.h"
+#include "tests/eval/work_waiter.h"
 
 // Freed memory that AddressSanitizer keeps aside is none that graphs hold.
 extern "C" const char* __asan_default_options();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/observe/log_capture.h"
+#include "tests/observe/stream_sink.h"
 
 namespace weir {
 namespace {
@@ -19,7 +20,7 @@ class ConnectionLinesTest : public ::testing::Test {
   void Write() { lines_.Write(closed_, cuts_); }
 
   testing::LogCapture out_;
-  StreamSink sink_{out_.stream()};
+  testing::StreamSink sink_{out_.stream()};
   Logger logger_{LogFormat::kJson, LogLevel::kWarning, sink_};
   ConnectionLines lines_{&logger_, {.all = 7, .of_peer = 3}};
   Listener::Closed closed_;

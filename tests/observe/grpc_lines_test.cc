@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/observe/log_capture.h"
+#include "tests/observe/stream_sink.h"
 
 namespace weir {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 class GrpcLinesTest : public ::testing::Test {
  protected:
   testing::LogCapture out_;
-  StreamSink sink_{out_.stream()};
+  testing::StreamSink sink_{out_.stream()};
   Logger logger_{LogFormat::kJson, LogLevel::kWarning, sink_};
   GrpcLines lines_{&logger_};
 };

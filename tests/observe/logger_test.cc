@@ -10,6 +10,7 @@
 
 #include "server/observe/line_limiter.h"
 #include "server/observe/trace_context.h"
+#include "tests/observe/stream_sink.h"
 
 namespace weir {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::string_view kParent = "00f067aa0ba902b7";
 
 TEST(LoggerTest, WritesAPlainLine) {
   std::ostringstream out;
-  StreamSink sink(out);
+  testing::StreamSink sink(out);
   Logger logger(LogFormat::kText, LogLevel::kInfo, sink);
   logger.Log(LogLevel::kWarning, "it happened",
              {{"method", "ModelInfer"},
@@ -40,7 +41,7 @@ TEST(LoggerTest, WritesAPlainLine) {
 
 TEST(LoggerTest, WritesJson) {
   std::ostringstream out;
-  StreamSink sink(out);
+  testing::StreamSink sink(out);
   Logger logger(LogFormat::kJson, LogLevel::kInfo, sink);
   logger.Log(LogLevel::kInfo, "it \"happened\"",
              {{"method", "ModelInfer"}, {"count", int64_t{-3}}, {"x", 0.5}});
@@ -60,7 +61,7 @@ TEST(LoggerTest, HostileBytesStayInTheirField) {
   const std::string hostile =
       "a\n2026-01-01T00:00:00Z error forged\r\x1b[2J\x7f\xff\xc3 {}%";
   std::ostringstream text, json;
-  StreamSink text_sink(text), json_sink(json);
+  testing::StreamSink text_sink(text), json_sink(json);
   Logger(LogFormat::kText, LogLevel::kInfo, text_sink)
       .Log(LogLevel::kInfo, hostile, {{"id", hostile}});
   EXPECT_EQ(text.str().find('\n'), text.str().size() - 1);
@@ -75,7 +76,7 @@ TEST(LoggerTest, HostileBytesStayInTheirField) {
 
 TEST(LoggerTest, TheLevelDecides) {
   std::ostringstream out;
-  StreamSink sink(out);
+  testing::StreamSink sink(out);
   Logger logger(LogFormat::kText, LogLevel::kWarning, sink);
   EXPECT_FALSE(logger.enabled(LogLevel::kInfo));
   EXPECT_TRUE(logger.enabled(LogLevel::kWarning));

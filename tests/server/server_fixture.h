@@ -28,6 +28,7 @@
 #include "server/server.h"
 #include "tests/base/eventually.h"
 #include "tests/models/temp_folder.h"
+#include "tests/observe/stream_sink.h"
 
 namespace weir::testing {
 

@@ -62,12 +62,4 @@ WEIR_EXPORT void MirrorNormalizeToPlanes(ImageView<const T> in, bool horizontal,
                                          const Normalization& normalization,
                                          PlanesView planes);
 
-// A view of `height` rows and `width` columns beginning at (y, x).
-template <typename T>
-ImageView<T> CropView(ImageView<T> image, int64_t y, int64_t x, int64_t height,
-                      int64_t width) {
-  return {image.Row(y) + x * image.channels, height, width, image.channels,
-          image.row_stride};
-}
-
 }  // namespace weir::image

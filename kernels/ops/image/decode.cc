@@ -59,15 +59,4 @@ absl::Status DecodeImageInto(std::span<const std::byte> file,
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecodedImage> DecodeImage(std::span<const std::byte> file,
-                                         const ImageLimits& limits) {
-  WEIR_ASSIGN_OR_RETURN(const ImageInfo info, PeekImage(file, limits));
-  DecodedImage image;
-  image.height = info.UprightHeight();
-  image.width = info.UprightWidth();
-  image.pixels.resize(static_cast<size_t>(image.height * image.width * 3));
-  WEIR_RETURN_IF_ERROR(DecodeImageInto(file, info, image.pixels));
-  return image;
-}
-
 }  // namespace weir::image

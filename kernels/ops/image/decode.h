@@ -8,32 +8,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/base/export.h"
 #include "kernels/ops/image/image_header.h"
 
 namespace weir::image {
 
-// HWC, 3 channels.
-struct DecodedImage {
-  int64_t height = 0;
-  int64_t width = 0;
-  std::vector<uint8_t> pixels;
-};
-
-WEIR_EXPORT absl::StatusOr<DecodedImage> DecodeImage(
-    std::span<const std::byte> file, const ImageLimits& limits = {});
-
 // Memory that DecodeImageInto takes beside its arguments, at most.
 WEIR_EXPORT int64_t DecoderBytes(const ImageInfo& info);
 
-// The same into memory of the caller's. `info` is what PeekImage said about
-// `file`; `pixels` holds UprightHeight() x UprightWidth() x 3 bytes. CANCELLED
-// once `given_up` says so, which is asked again and again.
+// HWC, 3 channels. `info` is what PeekImage said about `file`; `pixels` holds
+// UprightHeight() x UprightWidth() x 3 bytes. CANCELLED once `given_up` says
+// so, which is asked again and again.
 WEIR_EXPORT absl::Status DecodeImageInto(
     std::span<const std::byte> file, const ImageInfo& info,
     std::span<uint8_t> pixels,

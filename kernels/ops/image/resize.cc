@@ -253,14 +253,14 @@ AxisWindow SourceSpan(const AxisWeights& axis) {
 }  // namespace
 
 ResizePlan::ResizePlan(const ResizeGeometry& geometry,
-                       const ResizeFilter& filter, const ResizeWindow& window)
+                       const ResizeFilter& filter)
     : in_height_(geometry.y.in_size),
       in_width_(geometry.x.in_size),
       interpolation_(filter.interpolation),
       y_(std::make_shared<const AxisWeights>(
-          MakeAxisWeights(geometry.y, filter, window.y))),
+          MakeAxisWeights(geometry.y, filter, {0, geometry.y.out_size}))),
       x_(std::make_shared<const AxisWeights>(
-          MakeAxisWeights(geometry.x, filter, window.x))),
+          MakeAxisWeights(geometry.x, filter, {0, geometry.x.out_size}))),
       rows_{0, y_->size()},
       source_columns_(SourceSpan(*x_)) {}
 
@@ -272,25 +272,7 @@ ResizePlan ResizePlan::Rows(AxisWindow rows) const {
 
 ResizePlan ResizePlan::Create(const ResizeGeometry& geometry,
                               const ResizeFilter& filter) {
-  return ResizePlan(geometry, filter,
-                    {{0, geometry.y.out_size}, {0, geometry.x.out_size}});
-}
-
-absl::StatusOr<ResizePlan> ResizePlan::CreateWindow(
-    const ResizeGeometry& geometry, const ResizeFilter& filter,
-    const ResizeWindow& window) {
-  const auto inside = [](const AxisWindow& part, const AxisGeometry& axis) {
-    return part.begin >= 0 && part.begin < part.end &&
-           part.end <= axis.out_size;
-  };
-  if (!inside(window.y, geometry.y) || !inside(window.x, geometry.x)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("window of columns ", window.x.begin, " to ", window.x.end,
-                     " and rows ", window.y.begin, " to ", window.y.end,
-                     " is not inside the resized picture of ",
-                     geometry.x.out_size, " x ", geometry.y.out_size));
-  }
-  return ResizePlan(geometry, filter, window);
+  return ResizePlan(geometry, filter);
 }
 
 int64_t ResizePlan::ScratchFloats(int64_t channels) const {

@@ -8,29 +8,17 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "kernels/base/export.h"
 #include "kernels/ops/image/image_view.h"
 #include "kernels/ops/image/resize_geometry.h"
 
 namespace weir::image {
 
-// The part of the resized picture that is wanted; a crop that follows a resize
-// costs only its own rows and columns.
-struct ResizeWindow {
-  AxisWindow y;
-  AxisWindow x;
-};
-
 class WEIR_EXPORT ResizePlan {
  public:
   // The whole resized picture.
   static ResizePlan Create(const ResizeGeometry& geometry,
                            const ResizeFilter& filter);
-  // INVALID_ARGUMENT if the window is empty or reaches outside the output.
-  static absl::StatusOr<ResizePlan> CreateWindow(const ResizeGeometry& geometry,
-                                                 const ResizeFilter& filter,
-                                                 const ResizeWindow& window);
 
   // Some of its output rows; the tables are shared.
   // REQUIRES: 0 <= rows.begin < rows.end <= out_height().
@@ -53,8 +41,7 @@ class WEIR_EXPORT ResizePlan {
   int64_t ScratchFloats(int64_t channels) const;
 
  private:
-  ResizePlan(const ResizeGeometry& geometry, const ResizeFilter& filter,
-             const ResizeWindow& window);
+  ResizePlan(const ResizeGeometry& geometry, const ResizeFilter& filter);
 
   int64_t in_height_;
   int64_t in_width_;

@@ -12,6 +12,14 @@
 namespace weir::image {
 namespace {
 
+// A view of `height` rows and `width` columns beginning at (y, x).
+template <typename T>
+ImageView<T> CropView(ImageView<T> image, int64_t y, int64_t x, int64_t height,
+                      int64_t width) {
+  return {image.Row(y) + x * image.channels, height, width, image.channels,
+          image.row_stride};
+}
+
 TEST(CropAnchorTest, IsTheScaledRestWithTiesUp) {
   EXPECT_EQ(*CropAnchor(256, 224, 0.5), 16);
   EXPECT_EQ(*CropAnchor(341, 224, 0.5), 59);  // 58.5

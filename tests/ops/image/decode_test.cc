@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "tests/ops/image/decode_image.h"
 #include "tests/ops/image/test_images.h"
 
 namespace weir::image {

@@ -203,39 +203,6 @@ TEST(ResizeTest, NotANumberReachesOnlyWhereItHasWeight) {
   });
 }
 
-TEST(ResizeTest, WindowEqualsThatPartOfTheWhole) {
-  const auto in = RandomPixels<uint8_t>(48 * 64 * 3, 7);
-  const auto geometry = MakeResizeGeometry(48, 64, {.shorter = 26});
-  ASSERT_TRUE(geometry.ok());
-  const auto view = DenseView<const uint8_t>(in.data(), 48, 64, 3);
-  for (const ResizeFilter& filter : kFilters) {
-    const ResizePlan whole = ResizePlan::Create(*geometry, filter);
-    const auto window = ResizePlan::CreateWindow(*geometry, filter,
-                                                 {.y = {3, 20}, .x = {7, 30}});
-    ASSERT_TRUE(window.ok()) << window.status();
-    EXPECT_LE(window->ScratchFloats(3), whole.ScratchFloats(3));
-    std::vector<float> scratch(static_cast<size_t>(whole.ScratchFloats(3)));
-    std::vector<uint8_t> all(
-        static_cast<size_t>(whole.out_height() * whole.out_width() * 3));
-    std::vector<uint8_t> part(17 * 23 * 3);
-    ASSERT_TRUE(
-        Resize(whole, view,
-               DenseView(all.data(), whole.out_height(), whole.out_width(), 3),
-               {scratch})
-            .ok());
-    ASSERT_TRUE(
-        Resize(*window, view, DenseView(part.data(), 17, 23, 3), {scratch})
-            .ok());
-    for (int64_t y = 0; y < 17; ++y) {
-      for (int64_t x = 0; x < 23 * 3; ++x) {
-        ASSERT_EQ(part[static_cast<size_t>(y * 23 * 3 + x)],
-                  all[static_cast<size_t>(
-                      ((y + 3) * whole.out_width() + 7) * 3 + x)]);
-      }
-    }
-  }
-}
-
 TEST(ResizeTest, ReadsAndWritesViewsWithGapsBetweenRows) {
   constexpr int64_t kStride = 40;
   const auto in = RandomPixels<uint8_t>(10 * kStride, 3);
@@ -285,17 +252,6 @@ TEST(ResizeTest, RefusesViewsThatDoNotFit) {
                    .ok());
   EXPECT_FALSE(
       Resize(plan, source, DenseView(out.data(), 2, 2, 1), {scratch}).ok());
-}
-
-TEST(ResizePlanTest, RefusesWindowsOutsideTheOutput) {
-  const auto geometry = MakeResizeGeometry(10, 10, {.x = 6, .y = 6});
-  ASSERT_TRUE(geometry.ok());
-  for (const ResizeWindow& window :
-       {ResizeWindow{{0, 7}, {0, 6}}, ResizeWindow{{-1, 3}, {0, 6}},
-        ResizeWindow{{3, 3}, {0, 6}}, ResizeWindow{{0, 6}, {4, 2}}}) {
-    EXPECT_EQ(ResizePlan::CreateWindow(*geometry, {}, window).status().code(),
-              absl::StatusCode::kInvalidArgument);
-  }
 }
 
 }  // namespace

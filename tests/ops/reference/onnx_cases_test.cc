@@ -17,10 +17,10 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/eval/engine.h"
 #include "kernels/eval/eval_context.h"
-#include "kernels/eval/work_waiter.h"
 #include "kernels/graph/program.h"
 #include "kernels/ops/registry.h"
 #include "server/models/onnx_import.h"
+#include "tests/eval/work_waiter.h"
 #include "tests/ops/reference/onnx_case.h"
 
 namespace weir {
