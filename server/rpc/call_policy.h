@@ -52,8 +52,9 @@ inline constexpr size_t kSliceBytes = 48;
 
 // A piece lies in what was read from the connection at once, other calls' bytes
 // among it, and keeps all of that. One of fewer bytes than this is copied
-// instead.
+// instead, up to so many bytes of a message: it is done on the I/O thread.
 inline constexpr size_t kSmallPieceBytes = size_t{8} << 10;
+inline constexpr size_t kMostCopiedBytes = size_t{1} << 20;
 
 // A reply has the send timeout and this much for each MiB of it: gRPC does not
 // say how much of a message has left before all of it has.

@@ -35,6 +35,9 @@ constexpr int64_t kFarSeconds = int64_t{1} << 32;
 // written: its status follows when it was, and tells.
 constexpr size_t kSmallReplyBytes = size_t{256} << 10;
 
+// Of a message's small pieces these are copied to the call's own memory.
+constexpr size_t kLittleCopiedBytes = size_t{1} << 10;
+
 // Of a path that nobody registered, in the error that names it.
 constexpr size_t kMaxPathBytes = 128;
 
@@ -403,35 +406,44 @@ absl::Status UnaryCall::ViewReceived() {
   for (const grpc_slice& slice : slices) {
     if (IsSmall(slice)) to_copy += GRPC_SLICE_LENGTH(slice);
   }
+  to_copy = std::min(to_copy, kMostCopiedBytes);
   WEIR_ASSIGN_OR_RETURN(const std::span<BytePiece> pieces,
                         arena_.TryAllocateSpan<BytePiece>(slices.size()));
-  WEIR_ASSIGN_OR_RETURN(const std::span<std::byte> room,
-                        arena_.TryAllocateSpan<std::byte>(to_copy));
-  std::byte* copy = room.data();
-  size_t count = 0;
+  WEIR_ASSIGN_OR_RETURN(std::span<std::byte> room, RoomForCopies(to_copy));
+  size_t count = 0, copied = 0;
   bool joins = false;  // the piece before was copied
   for (grpc_slice& slice : slices) {
     const BytePiece piece = PieceOf(slice);
     if (piece.empty()) continue;
-    if (!IsSmall(slice)) {
+    if (!IsSmall(slice) || piece.size() > room.size()) {
       pieces[count++] = piece;
       joins = false;
       continue;
     }
-    std::memcpy(copy, piece.data(), piece.size());
+    std::memcpy(room.data(), piece.data(), piece.size());
     if (joins) {
       BytePiece& last = pieces[count - 1];
       last = BytePiece(last.data(), last.size() + piece.size());
     } else {
-      pieces[count++] = BytePiece(copy, piece.size());
+      pieces[count++] = BytePiece(room.data(), piece.size());
     }
-    copy += piece.size();
+    room = room.subspan(piece.size());
+    copied += piece.size();
     joins = true;
     grpc_slice_unref(std::exchange(slice, grpc_empty_slice()));
   }
-  if (to_copy == size) message_.Drop();
+  if (copied == size) message_.Drop();
   request_ = ByteView(pieces.first(count), size);
   return absl::OkStatus();
+}
+
+// They count with the message, of which they take the place.
+absl::StatusOr<std::span<std::byte>> UnaryCall::RoomForCopies(size_t bytes) {
+  if (bytes <= kLittleCopiedBytes) {
+    return arena_.TryAllocateSpan<std::byte>(bytes);
+  }
+  copies_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  return std::span<std::byte>(copies_.get(), bytes);
 }
 
 void UnaryCall::RunHandler() {
@@ -643,6 +655,7 @@ void UnaryCall::Leave() {
 void UnaryCall::ForgetRequest() {
   request_ = ByteView();
   message_.Drop();
+  copies_.reset();
   inflater_.reset();
   arena_.Reset();
 }

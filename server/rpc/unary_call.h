@@ -105,6 +105,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   void Inflate();
   absl::Status ViewMessage();
   absl::Status ViewReceived();
+  absl::StatusOr<std::span<std::byte>> RoomForCopies(size_t bytes);
   void RunHandler();
   void WatchForClose();
   bool BeginAnswer(const absl::Status& status);
@@ -142,6 +143,7 @@ class UnaryCall final : public ServerCall, private CallLink {
   grpc_metadata_array headers_ = {};
   std::string connection_;  // gRPC's name of the connection
   ReceivedMessage message_;
+  std::unique_ptr<std::byte[]> copies_;  // of its small pieces, if not little
   grpc_byte_buffer reply_ = {};
   grpc_slice details_ = {};  // of a status that is being sent
   int cancelled_ = 0;        // set with the event that says closed
