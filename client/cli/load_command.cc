@@ -12,6 +12,7 @@
 #include "client/cli/commands.h"
 #include "client/cli/json_output.h"
 #include "client/cli/made_inputs.h"
+#include "client/cli/plain_text.h"
 #include "client/cli/requests.h"
 #include "client/cpp/load.h"
 #include "client/cpp/status_details.h"
@@ -157,7 +158,7 @@ void PrintTable(const LoadResult& result) {
     std::cout << absl::StrFormat("errors    %10d  %s\n", count, CodeName(code));
   }
   if (!result.first_error.empty()) {
-    std::cout << "first error: " << result.first_error << "\n";
+    std::cout << "first error: " << OneLine(result.first_error) << "\n";
   }
 }
 

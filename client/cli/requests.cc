@@ -94,6 +94,11 @@ absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
       return absl::InvalidArgumentError(
           absl::StrCat("--output: '", *name, "' is given twice"));
     }
+    std::error_code unknown;
+    if (std::filesystem::exists(file, unknown) &&
+        !std::filesystem::is_regular_file(file, unknown)) {
+      continue;  // "/dev/null" takes any number
+    }
     std::string& writer =
         writers[std::filesystem::path(file).lexically_normal().string()];
     if (!writer.empty()) {

@@ -124,7 +124,7 @@ QueueItem::Step Work::Next() {
     case Stage::kPlanning:
     case Stage::kPreparing:
     case Stage::kLaunched:
-      break;  // somebody else has it
+      break;  // never: it is lent then, or not in the queue
   }
   return Step::kWait;
 }

@@ -33,7 +33,7 @@
 
 namespace weir {
 
-// As in ProgramCacheOptions, which has its defaults from here.
+// ProgramCacheOptions has its defaults from here, but for max_wait.
 struct CompileQueueOptions {
   size_t max_queued = 256;
   size_t max_queued_bytes = size_t{1} << 30;

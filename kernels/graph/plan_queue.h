@@ -30,7 +30,7 @@
 
 namespace weir {
 
-// As in ProgramCacheOptions, which has its defaults from here.
+// ProgramCacheOptions has its defaults from here, but for max_wait.
 struct PlanQueueOptions {
   size_t max_waiters = 65536;
   int threads = 3;

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kSmallBytes = size_t{64} << 10;
 constexpr size_t kHostBudgetBytes = size_t{64} << 20;
 constexpr int64_t kHostBudgetOperations = int64_t{1} << 31;
-// What kernels may hold of tables and libraries' objects in one plan.
+// What kernels may hold in one plan: tables, libraries' objects, loaded code.
 constexpr size_t kMaxHeldBytes = size_t{256} << 20;
 
 // A launch is a few microseconds, and memory moves by hundreds of gigabytes a

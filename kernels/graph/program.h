@@ -26,9 +26,9 @@ namespace weir {
 
 struct ProgramOptions {
   // Plans that are kept; the least recently used go first. The bytes are those
-  // of their tables, of libraries' objects, of which plans may share some that
-  // count with each, and of what was computed on the host, beside some for each
-  // node.
+  // of their tables, of libraries' objects and loaded code, of which plans may
+  // share some that count with each, and of what was computed on the host,
+  // beside some for each node.
   size_t max_plans = 64;
   size_t max_plan_bytes = size_t{256} << 20;
   // The same of plans that live, kept or in use: beyond it those that nobody

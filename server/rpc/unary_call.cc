@@ -383,6 +383,7 @@ void UnaryCall::Inflate() {
     io_->AwaitTurn(&inflate_);
     return;
   }
+  ticket_.Refund(MessageInflater::kStateBytes);  // gone with the last step
   RunHandler();
 }
 
@@ -437,7 +438,8 @@ absl::Status UnaryCall::ViewReceived() {
   return absl::OkStatus();
 }
 
-// They count with the message, of which they take the place.
+// They count with the message, of which they take the place; those in the
+// arena may count besides.
 absl::StatusOr<std::span<std::byte>> UnaryCall::RoomForCopies(size_t bytes) {
   if (bytes <= kLittleCopiedBytes) {
     return arena_.TryAllocateSpan<std::byte>(bytes);

@@ -71,6 +71,13 @@ absl::Status Admission::Ticket::Charge(size_t bytes) {
   return wanted > most ? NeverFits(wanted, most) : full;
 }
 
+void Admission::Ticket::Refund(size_t bytes) {
+  if (admission_ == nullptr) return;
+  const auto less = static_cast<int64_t>(bytes);
+  bytes_ -= less;
+  admission_->Add(kind_, -less);
+}
+
 void Admission::Ticket::Launched() {
   Queue* const queue = std::exchange(queue_, nullptr);
   if (queue == nullptr) return;

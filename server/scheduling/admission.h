@@ -48,6 +48,8 @@ class Admission {
     // may grow by its message's size again. A ticket of nobody admits
     // everything.
     absl::Status Charge(size_t bytes);
+    // Of what was charged, so much is gone.
+    void Refund(size_t bytes);
     // The request waits no more. Idempotent.
     void Launched();
     // Its place in the queue is free, and what it holds is `bytes` from now

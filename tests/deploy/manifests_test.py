@@ -47,7 +47,7 @@ def default(flag):
 
 CACHE = "kernels/graph/program_cache.h"
 PROGRAM_BYTES = constant(CACHE, "max_bytes")
-COMPILE_BYTES = constant(CACHE, "max_queued_bytes")
+COMPILE_BYTES = constant("kernels/graph/compile_queue.h", "max_queued_bytes")
 # What gRPC may hold unread.
 UNREAD_BYTES = constant("server/server.cc", "kUnread")
 SMALL_CALL_BYTES = constant("server/scheduling/admission.h", "kSmallCallRoom")

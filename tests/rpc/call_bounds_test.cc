@@ -1377,6 +1377,21 @@ TEST_F(CallBoundsTest, CompressedMessagesAreServed) {
   EXPECT_TRUE(NothingIsHeld());
 }
 
+// A stream may stay for days.
+TEST_F(CallBoundsTest, WhatZlibHadIsFreeOnceAMessageIsWhole) {
+  std::atomic<int64_t> held{0};
+  Start(
+      [&](ServerCall& call) {
+        held = admission_.bytes();
+        EchoCall(call);
+      },
+      Options());
+  InferStub stub(Connect(address_));
+  EXPECT_TRUE(InferCompressed(stub, "z", GRPC_COMPRESS_GZIP).ok());
+  EXPECT_GT(held, 0);
+  EXPECT_LT(held, int64_t{MessageInflater::kStateBytes});
+}
+
 TEST_F(CallBoundsTest, WhetherAMessageWasCompressedIsTold) {
   std::atomic<int> inflated{0};
   Start(

@@ -61,6 +61,20 @@ TEST(AdmissionTest, HoldsAtMostItsBytesButAlwaysOneRequest) {
   EXPECT_FALSE(admission.Admit(51, kNoDeadline, kNow).ok());
 }
 
+TEST(AdmissionTest, WhatIsRefundedIsFreeForOthers) {
+  Admission admission(10, 100);
+  auto one = admission.Admit(50, kNoDeadline, kNow);
+  ASSERT_TRUE(one.ok());
+  ASSERT_TRUE(one->Charge(40).ok());
+  EXPECT_FALSE(admission.Admit(20, kNoDeadline, kNow).ok());
+  one->Refund(40);
+  EXPECT_EQ(one->bytes(), 50);
+  EXPECT_TRUE(admission.Admit(20, kNoDeadline, kNow).ok());
+  one->Reset();
+  EXPECT_EQ(admission.bytes(), 0);
+  Admission::Ticket().Refund(1);  // of nobody
+}
+
 TEST(AdmissionTest, TicketsMoveAndReturnOnce) {
   Admission admission(10, 100);
   Admission::Ticket kept;

@@ -17,9 +17,8 @@ namespace weir::image {
 int64_t PngDecoderBytes(const ImageInfo& info);
 
 // `pixels` is dense, 3 channels, of the size that PeekImage told. CANCELLED
-// once `given_up` says so, asked every some kilobytes of the file and thousand
-// chunks. Of those that are not needed for pixels, length and type alone are
-// read.
+// once `given_up` says so, asked every some kilobytes of the file. Of those
+// that are not needed for pixels, length and type alone are read.
 absl::Status DecodePng(std::span<const std::byte> file,
                        ImageView<uint8_t> pixels,
                        absl::FunctionRef<bool()> given_up);
