@@ -69,7 +69,7 @@ REPLY_TIMES = 3
 # What is being made at the moment comes on top of PROGRAM_BYTES: a program,
 # which is a message, the constants that it computes with, the message's parts
 # and what is folded; and plans. Each thread may evaluate a node on the host.
-PLAN_THREADS = constant(CACHE, "plan_threads")
+PLAN_THREADS = constant("kernels/graph/plan_queue.h", "threads")
 MAKING_BYTES = (
     constant("server/models/parsed_size.h", "kMaxParsedBytes") +
     constant("kernels/graph/compiler.cc", "kFoldBudgetBytes") +
@@ -270,10 +270,11 @@ class Flags(unittest.TestCase):
                         f"http://{addresses['http']}{path}") as reply:
                     self.assertEqual(reply.status, 200, (server.where, kind))
                 continue
+            service = probe["grpc"].get("service")
             done = subprocess.run(
                 [manifests.BIN / "weir", "--server", addresses["grpc"],
-                 "status", "--probe", "--service",
-                 probe["grpc"].get("service", "")],
+                 "status", "--probe",
+                 *(["--service", service] if service else [])],
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0,
                              (server.where, kind, done.stderr))
