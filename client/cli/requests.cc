@@ -95,8 +95,7 @@ absl::StatusOr<std::map<std::string, std::string>> OutputFiles(
           absl::StrCat("--output: '", *name, "' is given twice"));
     }
     std::error_code unknown;
-    if (std::filesystem::exists(file, unknown) &&
-        !std::filesystem::is_regular_file(file, unknown)) {
+    if (std::filesystem::is_character_file(file, unknown)) {
       continue;  // "/dev/null" takes any number
     }
     std::string& writer =

@@ -9,7 +9,7 @@ namespace weir {
 
 // Whether anybody holds it beside so many who are known to.
 template <typename T>
-bool HeldByOthers(const std::shared_ptr<T>& object, long known = 1) {
+bool HeldByOthers(const std::shared_ptr<T>& object, int known = 1) {
   return object.use_count() > known;
 }
 

@@ -53,12 +53,13 @@ absl::StatusOr<StreamLease> StreamPool::State::CreateLeased() {
 void StreamPool::State::CreateForWaiters() {
   threads_.run_making([self = shared_from_this()] {
     absl::StatusOr<std::unique_ptr<Lane>> lane = self->CreateLane();
+    const absl::Status made = lane.status();
     LeaseCallback unserved;
     {
       MutexLock lock(&self->mu_);
       --self->creating_;
       self->changed_.NotifyAll();
-      if (lane.ok()) {
+      if (made.ok()) {
         Lane* const kept = self->Keep(*std::move(lane));
         self->lanes_.Change(/*leased=*/0, /*idle=*/1);
         self->PutBack(kept);
@@ -66,7 +67,7 @@ void StreamPool::State::CreateForWaiters() {
         unserved = self->TakeFirstWaiter();
       }
     }
-    if (unserved) unserved(lane.status());
+    if (unserved) unserved(made);
     self->Serve();
   });
 }

@@ -262,7 +262,7 @@ size_t Program::held_bytes() const { return impl_->core->account->bytes(); }
 bool Program::has_plans_in_use() const {
   const PlanCache::Use cached = impl_->plans.use();
   return cached.held ||
-         HeldByOthers(impl_->core, static_cast<long>(1 + cached.plans));
+         HeldByOthers(impl_->core, static_cast<int>(1 + cached.plans));
 }
 
 size_t Program::packed_constants() const { return impl_->core->packed.made(); }

@@ -449,10 +449,17 @@ absl::StatusOr<std::span<std::byte>> UnaryCall::RoomForCopies(size_t bytes) {
 }
 
 void UnaryCall::RunHandler() {
+  const int64_t message_bytes =  // what is charged for it
+      ticket_.bytes() - int64_t{kCallBytes};
   if (absl::Status seen = ViewMessage(); !seen.ok()) return Fail(seen);
   method().handler(*this);
   if (answered_) return;
-  if (method().streams) ForgetRequest();
+  if (method().streams) {
+    ForgetRequest();
+    if (message_bytes > 0) {
+      ticket_.Refund(static_cast<size_t>(message_bytes));
+    }
+  }
   WatchForClose();
 }
 

@@ -1379,16 +1379,23 @@ TEST_F(CallBoundsTest, CompressedMessagesAreServed) {
 
 // A stream may stay for days.
 TEST_F(CallBoundsTest, WhatZlibHadIsFreeOnceAMessageIsWhole) {
+  constexpr size_t kMessage = 20'000;
   std::atomic<int64_t> held{0};
+  std::atomic<bool> inflated{false};
+  TransportOptions options = Options();
+  options.max_message_bytes = kMessage;
   Start(
       [&](ServerCall& call) {
         held = admission_.bytes();
+        inflated = call.inflated();
         EchoCall(call);
       },
-      Options());
+      options);
   InferStub stub(Connect(address_));
-  EXPECT_TRUE(InferCompressed(stub, "z", GRPC_COMPRESS_GZIP).ok());
-  EXPECT_GT(held, 0);
+  const std::string id(kMessage - 100, 'z');
+  EXPECT_TRUE(InferCompressed(stub, id, GRPC_COMPRESS_GZIP).ok());
+  EXPECT_TRUE(inflated);
+  EXPECT_GE(held, int64_t{kMessage});
   EXPECT_LT(held, int64_t{MessageInflater::kStateBytes});
 }
 
@@ -1411,18 +1418,23 @@ TEST_F(CallBoundsTest, WhetherAMessageWasCompressedIsTold) {
 // It may last for days.
 TEST_F(CallBoundsTest, AStreamKeepsNoRequest) {
   std::atomic<size_t> read{0};
-  std::atomic<size_t> kept{0};
+  struct Seen {
+    const Admission* admission;
+    std::atomic<size_t> kept{0};
+    std::atomic<int64_t> held{0};
+  } seen{.admission = &admission_};
   MethodTable table;
   table.AddStream("inference.GRPCInferenceService", "ModelInfer",
                   Traffic::kRare, [&](ServerCall& call) {
                     read += call.request().size();
                     call.Resume(
                         [](ServerCall& resumed, void* at) {
-                          *static_cast<std::atomic<size_t>*>(at) +=
-                              resumed.request().size();
+                          auto* const seen = static_cast<Seen*>(at);
+                          seen->kept += resumed.request().size();
+                          seen->held = seen->admission->bytes();
                           resumed.Fail(absl::CancelledError("the end"));
                         },
-                        &kept);
+                        &seen);
                   });
   auto transport = Transport::Start(Options(), table);
   ASSERT_TRUE(transport.ok()) << transport.status();
@@ -1431,9 +1443,10 @@ TEST_F(CallBoundsTest, AStreamKeepsNoRequest) {
   for (const auto algorithm : {GRPC_COMPRESS_NONE, GRPC_COMPRESS_GZIP}) {
     const grpc::Status status = InferCompressed(stub, id, algorithm);
     EXPECT_EQ(status.error_message(), "the end");
+    EXPECT_EQ(seen.held, int64_t{kCallBytes});
   }
   EXPECT_GT(read, 2 * id.size());
-  EXPECT_EQ(kept, 0u);
+  EXPECT_EQ(seen.kept, 0u);
 }
 
 // Each look at it takes a second.

@@ -7,6 +7,8 @@ namespace weir::sim {
 void BeforeDrop(const void* count);
 }  // namespace weir::sim
 
+// NOLINTBEGIN(bugprone-reserved-identifier): they are named so
 #define _GLIBCXX_SYNCHRONIZATION_HAPPENS_BEFORE(count) \
   ::weir::sim::BeforeDrop(count)
 #define _GLIBCXX_SYNCHRONIZATION_HAPPENS_AFTER(count)
+// NOLINTEND(bugprone-reserved-identifier)

@@ -20,9 +20,9 @@ const void* CountsOf(const Pointer& pointer) {
 }
 
 template <typename T>
-bool HeldByOthers(const std::shared_ptr<T>& object, long known = 1) {
+bool HeldByOthers(const std::shared_ptr<T>& object, int known = 1) {
   const void* const counts = CountsOf(object);
-  return counts != nullptr && sim::IsHeld(counts, static_cast<int>(known));
+  return counts != nullptr && sim::IsHeld(counts, known);
 }
 
 template <typename T>
