@@ -191,6 +191,8 @@ uint64_t StreamPool::State::Acquire(Nanos deadline, LeaseCallback callback) {
   if (create) lease = CreateLeased();
   if (refused) lease = Refused();
   const bool failed = create && !lease.ok();
+  // It was moved where somebody waits, who has returned.
+  // NOLINTNEXTLINE(bugprone-use-after-move,clang-analyzer-cplusplus.Move)
   callback(std::move(lease));
   if (failed) Serve();  // whoever queued behind this attempt
   return 0;

@@ -46,6 +46,7 @@ template <typename Tag, typename T>
 T& ThreadOwn() {
   static char name;
   // Zero is what such a variable is at first.
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): of a pointer, it is that
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
   return *static_cast<T*>(sim::OwnVariable(&name));
 }
