@@ -35,9 +35,6 @@ constexpr int64_t kFarSeconds = int64_t{1} << 32;
 // written: its status follows when it was, and tells.
 constexpr size_t kSmallReplyBytes = size_t{256} << 10;
 
-// Of a message's small pieces these are copied to the call's own memory.
-constexpr size_t kLittleCopiedBytes = size_t{1} << 10;
-
 // Of a path that nobody registered, in the error that names it.
 constexpr size_t kMaxPathBytes = 128;
 
@@ -441,7 +438,7 @@ absl::Status UnaryCall::ViewReceived() {
 // They count with the message, of which they take the place; those in the
 // arena may count besides.
 absl::StatusOr<std::span<std::byte>> UnaryCall::RoomForCopies(size_t bytes) {
-  if (bytes <= kLittleCopiedBytes) {
+  if (bytes <= CallArena::kLittleBytes) {
     return arena_.TryAllocateSpan<std::byte>(bytes);
   }
   copies_ = std::make_unique_for_overwrite<std::byte[]>(bytes);

@@ -78,7 +78,16 @@ class WorkQueueTest : public ::testing::Test {
     };
   }
 
+  // Runs what is posted, as it comes, until the log has so many entries.
+  void RunUntilLogged(size_t entries) {
+    while (log_.size() < entries) {
+      executor_.posted.Wait(++posts_awaited_);
+      executor_.RunAll();
+    }
+  }
+
   HandExecutor executor_;
+  size_t posts_awaited_ = 0;
   TimerQueue timers_;
   const std::shared_ptr<WorkQueue> queue_ =
       WorkQueue::Create(&executor_, &timers_);
@@ -378,10 +387,7 @@ TEST_F(WorkQueueTest, EachDeadlineActsAndAnEarlierOneFirst) {
   Add(b_);
   Add(c_);
   Add(d);
-  for (size_t n = 1; log_.size() < 3; ++n) {
-    executor_.posted.Wait(n);
-    executor_.RunAll();
-  }
+  RunUntilLogged(3);
   EXPECT_THAT(log_, ::testing::UnorderedElementsAre("a", "c DEADLINE_EXCEEDED",
                                                     "d DEADLINE_EXCEEDED"));
   b_.cancelled = a_.cancelled = true;
@@ -395,17 +401,10 @@ TEST_F(WorkQueueTest, ADeadlineActsAfterAnotherHas) {
   Add(a_);
   b_.until = NowNanos() + 1'000'000;
   Add(b_);
-  for (size_t n = 1; log_.size() < 2; ++n) {
-    executor_.posted.Wait(n);
-    executor_.RunAll();
-  }
-  const size_t posted = executor_.posted.count();
+  RunUntilLogged(2);
   c_.until = NowNanos() + 1'000'000;
   Add(c_);
-  for (size_t n = posted + 1; log_.size() < 3; ++n) {
-    executor_.posted.Wait(n);
-    executor_.RunAll();
-  }
+  RunUntilLogged(3);
   EXPECT_THAT(log_,
               ElementsAre("a", "b DEADLINE_EXCEEDED", "c DEADLINE_EXCEEDED"));
   a_.cancelled = true;
