@@ -71,7 +71,7 @@ absl::Status Timeline::AdvanceFailed(uint64_t value, absl::Status status) {
     uint64_t current = value_.load();
     if (value <= current) return NotIncreasing(value);
     // Known before it is reached: whoever sees the value sees its failure.
-    has_failures_.store(true);
+    NoteFailure(value);
     failed_ahead_.erase(value);
     failed_values_.insert_or_assign(value, std::move(status));
     while (!value_.compare_exchange_weak(current, value)) {
@@ -91,12 +91,16 @@ void Timeline::FailAhead(uint64_t value, absl::Status status) {
   {
     MutexLock lock(&mu_);
     if (!failure_.ok() || value <= value_.load()) return;
-    has_failures_.store(true);
+    NoteFailure(value);
     failed_ahead_.insert_or_assign(value, status);
     TakeWaiters(value, nullptr, reach_waiters_, waiting);
     TakeWaiters(value, nullptr, launch_waiters_, waiting);
   }
   for (Continuation& continuation : waiting) continuation(status);
+}
+
+void Timeline::NoteFailure(uint64_t value) {
+  if (last_failure_.load() < value) last_failure_.store(value);
 }
 
 void Timeline::ForgetOldestFailure() {
@@ -136,7 +140,7 @@ void Timeline::Fail(absl::Status status) {
     MutexLock lock(&mu_);
     if (!failure_.ok()) return;
     failure_ = std::move(status);
-    has_failures_.store(true);
+    NoteFailure(kMaxValue);
     // From here on whoever reads or grows value_ asks under the lock, too, so
     // that all agree on where it ended.
     closed_.store(true);
@@ -148,7 +152,7 @@ void Timeline::Fail(absl::Status status) {
 
 std::optional<absl::Status> Timeline::Outcome(uint64_t value) const {
   const bool reached = value_.load() >= value;
-  if (!has_failures_.load()) {
+  if (value == 0 || value > last_failure_.load()) {
     if (reached) return absl::OkStatus();
     return std::nullopt;
   }
@@ -157,6 +161,7 @@ std::optional<absl::Status> Timeline::Outcome(uint64_t value) const {
 }
 
 std::optional<absl::Status> Timeline::OutcomeLocked(uint64_t value) const {
+  if (value == 0) return absl::OkStatus();
   if (value > failed_after_) return failure_;
   if (value_.load() < value) {
     const auto ahead = failed_ahead_.find(value);

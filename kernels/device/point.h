@@ -86,9 +86,9 @@ class WEIR_EXPORT Timeline {
   void Fail(absl::Status status);
 
   // Empty while pending; OK or the failure once reached (a failure may be known
-  // before: FailAhead). Remembered for all values that are held (HeldPoint),
-  // and for those after the newest 1,024 failures; for others the answer is
-  // DATA_LOSS.
+  // before: FailAhead). 0 was reached from the beginning. Remembered for all
+  // values that are held (HeldPoint), and for those after the newest 1,024
+  // failures; for others the answer is DATA_LOSS.
   std::optional<absl::Status> Outcome(uint64_t value) const;
 
   // `value`, which the host advances, is going to be reached when `at` is, a
@@ -138,6 +138,7 @@ class WEIR_EXPORT Timeline {
 
   void Hold(uint64_t value);
   void Release(uint64_t value);
+  void NoteFailure(uint64_t value) WEIR_REQUIRES(mu_);
   void ForgetOldestFailure() WEIR_REQUIRES(mu_);
   std::optional<absl::Status> OutcomeLocked(uint64_t value) const
       WEIR_REQUIRES(mu_);
@@ -165,14 +166,15 @@ class WEIR_EXPORT Timeline {
 
   // Advance writes value_ and then reads the flags; a waiter or a failure sets
   // its flag and then reads value_. All of it is sequentially consistent, so at
-  // least one side sees the other, and Advance needs no lock while both flags
-  // are down.
+  // least one side sees the other, and Advance needs no lock while the flags
+  // are down; nor does who asks for a value beyond the last that failed.
   Atomic<uint64_t> value_{0};
   Atomic<uint64_t> launched_{0};
   Atomic<bool> has_waiters_{false};
   Atomic<bool> has_launch_waiters_{false};
-  Atomic<bool> has_failures_{false};  // single values or the whole
-  Atomic<bool> closed_{false};        // the whole failed
+  // No larger value has failed, by itself or with the whole.
+  Atomic<uint64_t> last_failure_{0};
+  Atomic<bool> closed_{false};  // the whole failed
 
   mutable Mutex mu_;
   WaitId next_wait_ WEIR_GUARDED_BY(mu_) = 1;

@@ -65,6 +65,18 @@ TEST(TimelineTest, OldFailuresAreForgottenNotInvented) {
   EXPECT_EQ(timeline.Outcome(1025)->code(), absl::StatusCode::kInternal);
 }
 
+TEST(TimelineTest, TheBeginningIsReachedWhateverFails) {
+  Timeline one("one"), whole("whole");
+  EXPECT_TRUE(one.Advance(1, absl::InternalError("x")).ok());
+  whole.Fail(absl::InternalError("x"));
+  for (Timeline* timeline : {&one, &whole}) {
+    EXPECT_EQ(timeline->Outcome(0), absl::OkStatus()) << timeline->name();
+    absl::Status told = absl::UnknownError("not told");
+    timeline->OnReached(0, [&](const absl::Status& status) { told = status; });
+    EXPECT_EQ(told, absl::OkStatus()) << timeline->name();
+  }
+}
+
 TEST(TimelineTest, WhatIsHeldIsNotForgotten) {
   const auto timeline = std::make_shared<Timeline>("t");
   const auto broken = absl::InternalError("broken");
