@@ -75,6 +75,10 @@ class WEIR_EXPORT Device {
   const DeviceInfo& info() const { return info_; }
   DeviceHealth& health() { return health_; }
 
+  // The one that a backend made, where another stands before it, as a test's
+  // may; else itself. Kernels that are made for either run on its streams.
+  virtual Device& backend() { return *this; }
+
   // A non-blocking stream. `priority` lies between greatest and least
   // (OUT_OF_RANGE otherwise). Tens of microseconds: use a StreamPool.
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(

@@ -80,6 +80,7 @@ class FaultInjectingDevice final : public Device {
   // Counts a call and applies its rules.
   absl::Status Pass(DeviceCall call);
 
+  Device& backend() override { return device_->backend(); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int priority) override;
   bool host_addressable() const override {
     return !takes_copies_ && device_->host_addressable();
@@ -87,7 +88,9 @@ class FaultInjectingDevice final : public Device {
   bool streams_wait() const override { return device_->streams_wait(); }
   // As if it did not read the host's memory. Before the device is used.
   void set_takes_copies() { takes_copies_ = true; }
-  bool loads_late() const override { return loads_late_; }
+  bool loads_late() const override {
+    return loads_late_ || device_->loads_late();
+  }
   void set_loads_late() { loads_late_ = true; }
   size_t quick_bytes() const override {
     return allocation_waits_ ? 0 : device_->quick_bytes();
@@ -100,6 +103,7 @@ class FaultInjectingDevice final : public Device {
   // Of such a device: the calling thread is expected to be one that may wait.
   void ExpectToWait(const char* call) const;
   CpuTeam* cpu_team() override { return device_->cpu_team(); }
+  bool TrimOne(Nanos before) override { return device_->TrimOne(before); }
   absl::StatusOr<int64_t> QueryFreeMemory() override;
   absl::Status Synchronize() override;
 

@@ -1,8 +1,12 @@
 // A device whose calls fail or hang: what reaches the works, and that nothing
 // is lost. Every work ends exactly once with the right status, and the next one
 // runs.
+#include <gmock/gmock.h>
+
 #include <cstring>
 #include <iterator>
+#include <thread>
+#include <utility>
 
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
@@ -515,6 +519,123 @@ TEST_F(Faults, ALostDeviceFailsEverythingWithItsRootCause) {
   EXPECT_EQ(error.name, "DEVICE_POISONED");
   EXPECT_NE(error.text.find("an illegal address"), std::string::npos);
 }
+
+// The same before a real device of each kind.
+class FaultsOfADevice : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    registry_ = MakeOpRegistry();
+    auto real = MakeDevice(GetParam(), {.cpu_threads = 2}, *registry_);
+    if (Reason(real.status()) == "NO_CUDA_DEVICE") {
+      GTEST_SKIP() << real.status().message();
+    }
+    ASSERT_TRUE(real.ok()) << real.status();
+    auto device = std::make_unique<FaultInjectingDevice>(*std::move(real));
+    device_ = device.get();
+    EngineOptions options;
+    options.streams.reserved = 0;
+    options.streams.max = 2;
+    auto engine = Engine::Create(std::move(device), registry_.get(), options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    auto program =
+        Program::Compile(MakeGraph("Neg", 1), engine_->device(), *registry_);
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_ = *std::move(program);
+    auto activation = EvalContext::Create(engine_.get(), {})->Enter(1);
+    ASSERT_TRUE(activation.ok()) << activation.status();
+    activation_ = *std::move(activation);
+  }
+
+  void Submit(WatchedWork& watched, const std::vector<float>& values) {
+    watched.request().program = program_;
+    watched.request().inputs = {Floats(values)};
+    activation_.Submit(watched.work.get(), &watched.waiter);
+  }
+
+  // The outcome of so many ones with their signs turned; wrong numbers are
+  // DATA_LOSS.
+  absl::Status RunOne(size_t elements) {
+    const std::vector<float> values(elements, 1.0f);
+    WatchedWork watched;
+    Submit(watched, values);
+    WEIR_RETURN_IF_ERROR(watched.Done());
+    return Result(*watched.work) == std::vector<float>(elements, -1.0f)
+               ? absl::OkStatus()
+               : absl::DataLossError("wrong numbers");
+  }
+
+  std::unique_ptr<OpRegistry> registry_;
+  FaultInjectingDevice* device_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<const Program> program_;
+  Activation activation_;
+};
+
+TEST_P(FaultsOfADevice, WhicheverCallFailsItsWorkFailsAlone) {
+  const bool copies = !device_->host_addressable();
+  size_t elements = 1000;
+  for (const auto& [call, is_made] : {
+           std::pair{DeviceCall::kCreateStream, true},
+           std::pair{DeviceCall::kLaunch, true},
+           std::pair{DeviceCall::kCopy, copies},
+           std::pair{DeviceCall::kAllocatePinned, true},
+           std::pair{DeviceCall::kAllocate, copies},
+       }) {
+    SCOPED_TRACE(static_cast<int>(call));
+    elements *= 4;  // more than any memory at hand
+    device_->Fail(call, absl::InternalError("refused by a test"));
+    const absl::Status status = RunOne(elements);
+    if (is_made) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  ::testing::HasSubstr("refused by a test"));
+    } else {
+      EXPECT_EQ(status, absl::OkStatus());
+    }
+    EXPECT_EQ(RunOne(elements), absl::OkStatus());
+    EXPECT_EQ(engine_->pinned().stats().leased_bytes, 0u);
+    EXPECT_EQ(engine_->streams().stats().leased, 0u);
+  }
+}
+
+TEST_P(FaultsOfADevice, WhatIsHeldHoldsUpWhatIsBehindItAndNothingIsLost) {
+  const std::vector<float> values(1000, 1.0f);
+  WatchedWork held, behind, cancelled;
+  ASSERT_EQ(RunOne(values.size()), absl::OkStatus());
+  FaultInjectingDevice::Hold& hold = device_->HoldCall(DeviceCall::kLaunch);
+  // Where whoever submits launches, it is who is held.
+  std::thread submits([&] { Submit(held, values); });
+  hold.WaitUntilHeld();
+  std::thread next([&] {
+    Submit(behind, values);
+    Submit(cancelled, values);
+    cancelled.work->Cancel();
+  });
+  EXPECT_FALSE(held.work->done());
+  hold.Release();
+  submits.join();
+  next.join();
+  EXPECT_EQ(held.Done(), absl::OkStatus());
+  EXPECT_EQ(behind.Done(), absl::OkStatus());
+  const absl::Status status = cancelled.Done();
+  EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+  EXPECT_EQ(Result(*behind.work), std::vector<float>(values.size(), -1.0f));
+  EXPECT_TRUE(testing::Eventually(
+      [&] { return engine_->streams().stats().leased == 0; }));
+}
+
+TEST_P(FaultsOfADevice, ItsLossFailsWhatFollowsWithItsCause) {
+  ASSERT_EQ(RunOne(1000), absl::OkStatus());
+  device_->health().Poison(absl::InternalError("an illegal address"));
+  const absl::Status status = RunOne(1000);
+  EXPECT_EQ(Reason(status), "DEVICE_POISONED") << status;
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("an illegal address"));
+  EXPECT_EQ(engine_->streams().stats().leased, 0u);
+}
+
+WEIR_EVAL_ON_EVERY_DEVICE(FaultsOfADevice);
 
 }  // namespace
 }  // namespace weir

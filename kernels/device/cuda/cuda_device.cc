@@ -250,7 +250,7 @@ CudaDevice::~CudaDevice() {
 }
 
 absl::StatusOr<CudaDevice*> CudaDevice::From(Device& device) {
-  auto* cuda = dynamic_cast<CudaDevice*>(&device);
+  auto* cuda = dynamic_cast<CudaDevice*>(&device.backend());
   if (cuda == nullptr) {
     return absl::UnimplementedError(absl::StrCat(
         DeviceName(device.info()), " is not made by the CUDA backend"));
