@@ -1,6 +1,7 @@
 // KServe v2 ModelInfer over the wire.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -238,15 +239,24 @@ TEST_F(DigitsTest, ClassifiesTheHeldOutSamples) {
   EXPECT_EQ(answer.response.outputs(0).name(), "probabilities");
   EXPECT_THAT(answer.response.outputs(0).shape(), ElementsAre(360, 10));
   EXPECT_EQ(answer.response.outputs(1).datatype(), "INT64");
+  // Each as the reference evaluator has it.
+  const std::vector<float> expected =
+      Values<float>(ReadTestFile(TestData("data/digits_probabilities.f32")));
+  EXPECT_THAT(Values<float>(answer.response.raw_output_contents(0)),
+              ::testing::Pointwise(::testing::FloatNear(1e-5f), expected));
+  const std::vector<int64_t> digits =
+      Values<int64_t>(answer.response.raw_output_contents(1));
+  ASSERT_EQ(digits.size(), 360u);
   std::istringstream labels(ReadTestFile(TestData("data/digits_labels.txt")));
   int right = 0;
-  for (int64_t digit :
-       Values<int64_t>(answer.response.raw_output_contents(1))) {
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const auto row = expected.begin() + static_cast<std::ptrdiff_t>(10 * i);
+    EXPECT_EQ(digits[i], std::max_element(row, row + 10) - row) << i;
     int64_t label = -1;
     labels >> label;
-    right += digit == label ? 1 : 0;
+    right += digits[i] == label ? 1 : 0;
   }
-  EXPECT_GE(right, 342);  // 0.95
+  EXPECT_EQ(right, 354);
 }
 
 TEST_F(DigitsTest, ReturnsTheOutputsAskedForInTheirOrder) {
