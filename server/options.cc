@@ -380,7 +380,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(Whole(0, 1024))
       ->group("Execution");
   AddFlag(app, "--io-threads", options.io_threads,
-          "Threads that read and write calls; 0: as many as there are CPUs")
+          "Threads that read and write calls; 0: as many as there are CPUs "
+          "and a quarter more")
       ->check(Whole(0, 1024))
       ->group("Execution");
   options.cache_dir = DefaultCacheFolder();

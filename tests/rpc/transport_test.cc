@@ -23,6 +23,7 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
+#include "kernels/device/cpu/host_limits.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/rpc/raw_http2.h"
@@ -373,6 +374,13 @@ TEST(TransportTest, CarriesLargeMessagesInSlices) {
   const Answer answer = Infer(stub, id);
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.response.id(), id);
+}
+
+TEST(TransportTest, HasAThreadForEachCpuAndOneMoreForEachFour) {
+  const auto transport = Transport::Start({.addresses = {"127.0.0.1:0"}}, {});
+  ASSERT_TRUE(transport.ok()) << transport.status();
+  const int cpus = CpuQuota();
+  EXPECT_EQ((*transport)->io_threads(), cpus + cpus / 4);
 }
 
 TEST(TransportTest, APortInUseIsAnErrorThatNamesTheAddress) {
