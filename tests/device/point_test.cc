@@ -65,18 +65,6 @@ TEST(TimelineTest, OldFailuresAreForgottenNotInvented) {
   EXPECT_EQ(timeline.Outcome(1025)->code(), absl::StatusCode::kInternal);
 }
 
-TEST(TimelineTest, TheBeginningIsReachedWhateverFails) {
-  Timeline one("one"), whole("whole");
-  EXPECT_TRUE(one.Advance(1, absl::InternalError("x")).ok());
-  whole.Fail(absl::InternalError("x"));
-  for (Timeline* timeline : {&one, &whole}) {
-    EXPECT_EQ(timeline->Outcome(0), absl::OkStatus()) << timeline->name();
-    absl::Status told = absl::UnknownError("not told");
-    timeline->OnReached(0, [&](const absl::Status& status) { told = status; });
-    EXPECT_EQ(told, absl::OkStatus()) << timeline->name();
-  }
-}
-
 TEST(TimelineTest, WhatIsHeldIsNotForgotten) {
   const auto timeline = std::make_shared<Timeline>("t");
   const auto broken = absl::InternalError("broken");
@@ -163,6 +151,23 @@ TEST(TimelineTest, LaunchedFiresWhenLaunchedReachedOrFailed) {
   EXPECT_THAT(ran, ElementsAre(1, 2, 10));
   timeline.Fail(absl::InternalError(""));
   EXPECT_THAT(ran, ElementsAre(1, 2, 10, -3));
+}
+
+TEST(TimelineTest, TheBeginningIsReachedWhateverFails) {
+  Timeline one("one", kDevice), whole("whole", kDevice);
+  EXPECT_TRUE(one.Advance(1, absl::InternalError("x")).ok());
+  whole.Fail(absl::InternalError("x"));
+  for (Timeline* timeline : {&one, &whole}) {
+    EXPECT_EQ(timeline->Outcome(0), absl::OkStatus()) << timeline->name();
+    std::vector<absl::Status> told;
+    const auto tell = [&](const absl::Status& status) {
+      told.push_back(status);
+    };
+    timeline->OnReached(0, tell);
+    timeline->OnLaunched(0, kDevice, tell);
+    EXPECT_THAT(told, ElementsAre(absl::OkStatus(), absl::OkStatus()))
+        << timeline->name();
+  }
 }
 
 TEST(TimelineTest, ADeviceWaitsForWhatBacksAValue) {
