@@ -381,7 +381,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Execution");
   AddFlag(app, "--io-threads", options.io_threads,
           "Threads that read and write calls; 0: as many as there are CPUs "
-          "and a quarter more")
+          "and a quarter more, of those up to 16 in all")
       ->check(Whole(0, 1024))
       ->group("Execution");
   options.cache_dir = DefaultCacheFolder();

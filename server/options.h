@@ -24,7 +24,7 @@ struct ServerOptions {
   std::vector<std::string> devices = {"auto"};
   std::string isolation;       // none, which several devices need; or empty
   int streams = 16;            // of each device
-  int io_threads = 0;          // 0: the CPU quota and a quarter more
+  int io_threads = 0;          // 0: as DefaultIoThreads has it
   int cpu_threads = 0;         // of the CPU device; 0: the CPU quota
   size_t queue_length = 1024;  // admitted requests beyond one per stream
   // Of admitted requests and of replies that are not sent yet.

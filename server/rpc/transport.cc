@@ -21,6 +21,7 @@
 #include "kernels/base/steady_time.h"
 #include "kernels/base/thread.h"
 #include "kernels/device/cpu/host_limits.h"
+#include "server/rpc/default_io_threads.h"
 #include "server/rpc/io_thread.h"
 #include "server/rpc/raw_service.h"
 
@@ -180,15 +181,6 @@ std::unique_ptr<ExternalConnectionAcceptor> AddAcceptor(
       std::move(credentials));
 }
 
-// What completes on a thread's other calls waits while it reads or writes a
-// large message: one thread more for each four CPUs uses those that are free
-// meanwhile. More of them, or one more on few CPUs, costs small messages more
-// than that gives large ones.
-int DefaultIoThreads() {
-  const int cpus = CpuQuota();
-  return cpus + cpus / 4;
-}
-
 }  // namespace
 
 Transport::Transport(CallPolicy policy)
@@ -201,8 +193,8 @@ Transport::Transport(CallPolicy policy)
 
 absl::StatusOr<std::unique_ptr<Transport>> Transport::Start(
     TransportOptions options, const MethodTable& table) {
-  const int threads =
-      options.io_threads > 0 ? options.io_threads : DefaultIoThreads();
+  const int threads = options.io_threads > 0 ? options.io_threads
+                                             : DefaultIoThreads(CpuQuota());
   std::unique_ptr<Transport> transport(
       new Transport(MakePolicy(options, threads)));
   WEIR_ASSIGN_OR_RETURN(

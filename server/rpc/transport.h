@@ -44,7 +44,7 @@ class RawService;
 struct TransportOptions {
   // See Listener::Open.
   std::vector<std::string> addresses;
-  // 0: as many as the process may use CPUs, and a quarter more.
+  // 0: as DefaultIoThreads has it for the CPUs that the process may use.
   int io_threads = 0;
   // Of one message, either way.
   int max_message_bytes = 256 << 20;

@@ -20,6 +20,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "proto/inference/grpc_service.pb.h"
+#include "server/rpc/default_io_threads.h"
 #include "tests/bench/contest.h"
 #include "tests/bench/raw_echo_server.h"
 #include "tests/bench/server_process.h"
@@ -109,7 +110,7 @@ Entrant WeirOn(const std::string& device, const std::string& repository) {
 }
 
 LocalServerOr StartRival(const std::string& name) {
-  return StartRawEcho(name, CpuQuota());
+  return StartRawEcho(name, DefaultIoThreads(CpuQuota()));
 }
 
 struct Case {

@@ -24,6 +24,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/cpu/host_limits.h"
+#include "server/rpc/default_io_threads.h"
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/rpc/raw_http2.h"
@@ -376,11 +377,16 @@ TEST(TransportTest, CarriesLargeMessagesInSlices) {
   EXPECT_EQ(answer.response.id(), id);
 }
 
-TEST(TransportTest, HasAThreadForEachCpuAndOneMoreForEachFour) {
+TEST(TransportTest, HasAQuarterMoreThreadsThanCpusButNoMoreThan16ForThat) {
+  const std::pair<int, int> counts[] = {{1, 1},   {2, 2},   {3, 3},
+                                        {4, 5},   {8, 10},  {12, 15},
+                                        {14, 16}, {16, 16}, {64, 64}};
+  for (const auto& [cpus, threads] : counts) {
+    EXPECT_EQ(DefaultIoThreads(cpus), threads) << cpus;
+  }
   const auto transport = Transport::Start({.addresses = {"127.0.0.1:0"}}, {});
   ASSERT_TRUE(transport.ok()) << transport.status();
-  const int cpus = CpuQuota();
-  EXPECT_EQ((*transport)->io_threads(), cpus + cpus / 4);
+  EXPECT_EQ((*transport)->io_threads(), DefaultIoThreads(CpuQuota()));
 }
 
 TEST(TransportTest, APortInUseIsAnErrorThatNamesTheAddress) {
