@@ -42,6 +42,7 @@ void WriteModels(const ModelRepository& models, const std::string& root,
   }
   const auto quote = [](const std::vector<std::string>& names) {
     std::vector<std::string> quoted;
+    quoted.reserve(names.size());
     for (const std::string& name : names) {
       quoted.push_back(absl::StrCat("\"", name, "\""));
     }
