@@ -147,8 +147,9 @@ void ForEachWindow(const PoolPlan& plan, int64_t begin, int64_t end,
     const Taps a = TapsAt(plan.axes[0], row / height);
     const Taps b = TapsAt(plan.axes[1], row % height);
     const int64_t past = std::min(end, (row + 1) * width);
-    for (; at < past; ++at)
+    for (; at < past; ++at) {
       fn(at, a, b, TapsAt(plan.axes[2], at - row * width));
+    }
   }
 }
 
