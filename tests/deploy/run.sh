@@ -15,5 +15,12 @@ for tool in bin/kubectl bin/promtool bin/prometheus \
   echo "there is no $tools/$tool: run deploy/setup.sh" >&2
   exit 1
 done
+version="$("$tools/bin/kubectl" version --client --output=json |
+  sed -n 's/.*"gitVersion": "v1\.\([0-9]*\)\..*/\1/p')"
+if [ "${version:-0}" -lt 27 ]; then
+  echo "$tools/bin/kubectl is 1.${version:-?}, and the manifests need 1.27 or" \
+    "newer: run deploy/setup.sh" >&2
+  exit 1
+fi
 export PATH="$tools/bin:$PATH" PYTHONDONTWRITEBYTECODE=1
 exec "$tools/python/bin/python" "$(dirname "$0")/$1" "${@:2}"

