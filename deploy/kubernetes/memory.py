@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Prints what a server may hold in the host's memory: the bounds that its flags
+and its sources set, their sum, and the memory limit that it needs. The models
+that it serves come on top; a fifth of the limit is left for them."""
+
+import argparse
+import math
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GIB = 2**30
+# Of the limit; the rest is for models.
+SHARE = 0.8
+
+# What a server needs beside all that has a bound, models aside; and NVIDIA's
+# driver with its libraries.
+PROCESS_BYTES = 256 * 2**20
+DRIVER_BYTES = 512 * 2**20
+# A request alone may grow by its message's size and so much.
+ALONE_BYTES = 2**20
+# What docs/threat_model.md says that pieces of messages take beyond gRPC's
+# limit: for each open stream, for each connection, and of gRPC's limit.
+STREAM_BYTES = 36 * 2**10
+CONNECTION_BYTES = 17 * 2**10
+PIECES_SHARE = 0.2
+# A reply that nobody takes has up to so many times what it counts.
+REPLY_TIMES = 3
+
+
+def constant(path, name):
+    """A number in the server's sources: `NAME = size_t{A} << B`, `NAME = A`,
+    `NAME = absl::Seconds(A)`."""
+    text = (ROOT / path).read_text("utf-8")
+    [(size, shift)] = re.findall(
+        rf"\b{name} =\s+(?:size_t{{|int64_t{{|absl::Seconds\()?(\d+)"
+        r"(?:}? << (\d+))?\)?;", text)
+    return int(size) << int(shift or 0)
+
+
+def default(variable):
+    """What the flag of an environment variable is without being given."""
+    return constant("server/options.h",
+                    variable.removeprefix("WEIR_").lower())
+
+
+PROGRAM_BYTES = constant("kernels/graph/program_cache.h", "max_bytes")
+COMPILE_BYTES = constant("kernels/graph/compile_queue.h", "max_queued_bytes")
+# What gRPC may hold unread.
+UNREAD_BYTES = constant("server/server.cc", "kUnread")
+SMALL_CALL_BYTES = constant("server/scheduling/admission.h", "kSmallCallRoom")
+HEALTH = "server/rpc/health_service.h"
+CALL_BYTES = constant("server/rpc/call_policy.h", "kCallBytes")
+WATCHES = constant(HEALTH, "kMaxWatches")
+HEALTH_BYTES = SMALL_CALL_BYTES + WATCHES * (
+    CALL_BYTES + 2 * constant(HEALTH, "kMaxMessageBytes"))
+REFUSALS = constant("server/rpc/transport.h", "max_refusals")
+REFUSAL_BYTES = REFUSALS * CALL_BYTES
+# Open streams, with those that wait and run.
+STREAMS = (constant("server/rpc/transport.h", "max_receiving") + WATCHES +
+           REFUSALS)
+# What is being made at the moment comes on top of PROGRAM_BYTES: a program,
+# which is a message, the constants that it computes with, the message's parts
+# and what is folded; and plans. Each thread may evaluate a node on the host.
+PLAN_THREADS = constant("kernels/graph/plan_queue.h", "threads")
+MAKING_BYTES = (
+    constant("server/models/parsed_size.h", "kMaxParsedBytes") +
+    constant("kernels/graph/compiler.cc", "kFoldBudgetBytes") +
+    PLAN_THREADS * constant("kernels/graph/planner.cc", "kMaxHeldBytes") +
+    (1 + PLAN_THREADS) * constant("kernels/graph/host_evaluator.h",
+                                  "kMaxScratchBytes"))
+# In the host's memory, for a GPU: pictures on their way, nvJPEG's decoders.
+PICTURE_BYTES = (
+    constant("kernels/device/cuda/staged_copy.h", "kMaxBytes") +
+    constant("kernels/device/cuda/nvjpeg.cc", "kMaxBytes"))
+
+
+def parts(settings, limit):
+    """[(what, bytes)] for settings, by environment variable, under a memory
+    limit in bytes."""
+
+    def number(variable):
+        return int(settings.get(variable) or default(variable))
+
+    gpu = settings.get("WEIR_DEVICE") != "cpu"
+    engines = 2 if gpu else 1  # with the CPU beside it
+    queue = number("WEIR_QUEUE_BYTES")
+    message = number("WEIR_MAX_MESSAGE_BYTES")
+    messages = 2 * max(queue, message) + UNREAD_BYTES
+    streams = (STREAMS + number("WEIR_QUEUE_LENGTH") + number("WEIR_STREAMS"))
+    host = number("WEIR_HOST_BYTES")
+    tensors = number("WEIR_TENSOR_BYTES")
+    arena = min(number("WEIR_ARENA_BYTES") or math.inf, limit / 2)
+    if gpu:
+        # A quarter is of the CPU beside it, and as much as its arena again for
+        # the CPU's decoders; the rest is on the device.
+        host, tensors, arena = 1.25 * host, tensors / 4, 2 * arena / 4
+    return [
+        ("messages", messages),
+        ("pieces of messages",
+         PIECES_SHARE * messages + STREAM_BYTES * streams +
+         CONNECTION_BYTES * number("WEIR_MAX_CONNECTIONS")),
+        ("parsed messages, or unsent replies",
+         REPLY_TIMES * max(queue, message + ALONE_BYTES)),
+        ("other RPCs, and health", SMALL_CALL_BYTES + HEALTH_BYTES),
+        ("refusals that nobody reads", REFUSAL_BYTES),
+        ("inputs and replies", host),
+        ("what works compute on", arena),
+        ("tensors that callers keep", tensors),
+        ("pictures for the GPU", PICTURE_BYTES if gpu else 0),
+        ("programs", PROGRAM_BYTES * (1.25 if gpu else 1)),
+        ("what is being made", engines * (2 * message + MAKING_BYTES)),
+        ("graphs that wait", engines * COMPILE_BYTES),
+        ("the process", PROCESS_BYTES + (DRIVER_BYTES if gpu else 0)),
+    ]
+
+
+def total(settings, limit):
+    return sum(size for _, size in parts(settings, limit))
+
+
+def needed_limit(settings):
+    """The least limit in whole GiB of which the sum is at most SHARE. Without
+    WEIR_ARENA_BYTES the sum grows with the limit, by less than that."""
+    gibs = 1
+    while total(settings, gibs * GIB) > SHARE * gibs * GIB:
+        gibs += 1
+    return gibs * GIB
+
+
+def quantity(text):
+    """Kubernetes' 512Mi as a number."""
+    units = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "m": 1e-3,
+             "": 1}
+    number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(text)).groups()
+    return float(number) * units[unit]
+
+
+def of_manifests(text):
+    """(settings, limit) of the Deployment weir in what kustomize prints."""
+    try:
+        import yaml  # the only need of it
+    except ImportError:
+        sys.exit("memory.py: reading manifests needs PyYAML (python3-yaml); "
+                 "give the settings instead, as WEIR_QUEUE_BYTES=536870912")
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    settings = {}
+    for document in documents:
+        if (document["kind"] == "ConfigMap" and
+                document["metadata"]["name"].startswith("weir-settings")):
+            settings.update(document["data"])
+    for document in documents:
+        if (document["kind"], document["metadata"]["name"]) == ("Deployment",
+                                                                "weir"):
+            [container] = document["spec"]["template"]["spec"]["containers"]
+            return settings, quantity(container["resources"]["limits"]["memory"])
+    sys.exit("memory.py: there is no Deployment weir in it")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog="Example: kubectl kustomize my-weir | "
+        "deploy/kubernetes/memory.py -. Exit code 1: more than four fifths of "
+        "the limit.")
+    parser.add_argument("settings", nargs="+", metavar="NAME=VALUE|-",
+                        help="the server's environment variables, WEIR_DEVICE "
+                        "among them; or - for what kustomize prints")
+    parser.add_argument("--limit", type=quantity, metavar="SIZE",
+                        help="the container's, as 13Gi; by default what it "
+                        "needs, or what the manifests say")
+    options = parser.parse_args()
+    limit = options.limit
+    if options.settings == ["-"]:
+        settings, said = of_manifests(sys.stdin.read())
+        limit = limit or said
+    else:
+        wrong = [word for word in options.settings if
+                 not re.fullmatch(r"WEIR_[A-Z_]+=\S*", word)]
+        if wrong:
+            parser.error(f"{wrong[0]}: neither WEIR_NAME=VALUE nor -")
+        settings = dict(word.split("=", 1) for word in options.settings)
+    limit = limit or needed_limit(settings)
+    for what, size in parts(settings, limit):
+        print(f"{size / GIB:7.2f} GiB  {what}")
+    whole = total(settings, limit)
+    print(f"{whole / GIB:7.2f} GiB  in all, {whole / limit:.0%} of a limit of "
+          f"{limit / GIB:g} GiB; the least limit is "
+          f"{needed_limit(settings) / GIB:g}Gi")
+    return 0 if whole <= SHARE * limit else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,433 @@
+#!/usr/bin/env python3
+"""deploy/kubernetes/compose.py: every sensible choice of components builds and
+has all that each of them brings; the others are refused, with the reason."""
+
+import contextlib
+import functools
+import io
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+from unittest import mock
+
+import yaml
+
+import kinds
+import manifests
+from manifests import KUBERNETES, compose, composed, find
+
+BASE = {("ConfigMap", "weir-settings"), ("Deployment", "weir"),
+        ("NetworkPolicy", "weir"), ("PodDisruptionBudget", "weir"),
+        ("Service", "weir"), ("Service", "weir-headless"),
+        ("ServiceAccount", "weir")}
+# What each adds to that.
+ADDED = {"hpa": {("HorizontalPodAutoscaler", "weir")},
+         "keda": {("ScaledObject", "weir")},
+         "object-storage": {("ConfigMap", "weir-model-store"),
+                            ("NetworkPolicy", "weir-model-store")},
+         "gateway": {("GRPCRoute", "weir"), ("NetworkPolicy", "weir-gateway")}}
+
+# The settings of each, and of none; a later one goes before.
+CUDA = {"WEIR_DEVICE": "cuda", "WEIR_HOST_BYTES": "2147483648",
+        "WEIR_TENSOR_BYTES": "4294967296"}
+SETTINGS = {
+    "cpu": {"WEIR_DEVICE": "cpu", "WEIR_ARENA_BYTES": "1073741824"},
+    "gpu": CUDA,
+    "mig": {**CUDA, "WEIR_STREAMS": "8", "WEIR_TENSOR_BYTES": "1073741824"},
+    "tls": {"WEIR_INSECURE": "false",
+            "WEIR_TLS_CERT": "/etc/weir/tls/tls.crt",
+            "WEIR_TLS_KEY": "/etc/weir/tls/tls.key"},
+}
+DEVICE_RESOURCES = {"cpu": {}, "gpu": {"nvidia.com/gpu": "1"},
+                    "mig": {"nvidia.com/mig-1g.10gb": "1"}}
+
+
+def base_settings():
+    [generator] = yaml.safe_load(
+        (KUBERNETES / "base" / "kustomization.yaml").read_text("utf-8"))[
+            "configMapGenerator"]
+    return dict(row.split("=", 1) for row in generator["literals"])
+
+
+def by_hand(folder, *components):
+    """A kustomization of these, in this order, whatever compose.py says."""
+    base = os.path.relpath(KUBERNETES, folder)
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump({
+        "namespace": "weir", "resources": [f"{base}/base"],
+        "components": [f"{base}/components/{name}" for name in components]}))
+
+
+def run(*arguments):
+    """(exit code, what compose.py says)."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            code = compose.main(list(map(str, arguments)))
+        except SystemExit as end:
+            code = end.code
+    return code, said.getvalue()
+
+
+class Folder(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(
+            tempfile.TemporaryDirectory()))
+
+
+def for_each(check):
+    """A test that calls check(self, components, folder) for each sensible
+    combination."""
+
+    @functools.wraps(check)
+    def test(self):
+        for components in manifests.combinations():
+            with self.subTest(components=components):
+                check(self, set(components), composed(*components))
+
+    return test
+
+
+class Every(unittest.TestCase):
+
+    def test_how_many_there_are(self):
+        combinations = list(manifests.combinations())
+        print(len(combinations), "combinations")
+        self.assertEqual(len(combinations), 3 * 3 * 2**3)
+        self.assertEqual({name for chosen in combinations for name in chosen},
+                         set(compose.COMPONENTS))
+
+    def test_fields_exist(self):
+        checkers = [kinds.Checker(version)
+                    for version in kinds.newest_versions(2)]
+        checked = set()
+        for components in manifests.combinations():
+            for document in manifests.documents(composed(*components)):
+                text = json.dumps(document, sort_keys=True)
+                if text in checked:
+                    continue
+                checked.add(text)
+                for checker in checkers:
+                    with self.subTest(components=components,
+                                      name=manifests.name_of(document)):
+                        checker.check(document)
+        print(len(checked), "different documents")
+
+    @for_each
+    def test_each_object_is_there_and_no_other(self, chosen, folder):
+        expected = BASE.union(*(ADDED.get(name, ()) for name in chosen))
+        if {"gateway", "tls"} <= chosen:
+            expected |= {("BackendTLSPolicy", "weir")}
+        found = [manifests.name_of(document)
+                 for document in manifests.documents(folder)]
+        self.assertEqual(set(found), expected)
+        self.assertEqual(len(found), len(expected))
+        for document in manifests.documents(folder):
+            self.assertEqual(document["metadata"]["namespace"], "weir")
+            self.assertEqual(
+                document["metadata"].get("labels", {}).get(
+                    "app.kubernetes.io/name", "weir"), "weir")
+
+    @for_each
+    def test_the_settings_of_each_component_are_there(self, chosen, folder):
+        expected = base_settings()
+        for name, settings in SETTINGS.items():
+            if name in chosen:
+                expected.update(settings)
+        found = manifests.server_of(folder).settings
+        arguments = {"WEIR_GRPC", "WEIR_HTTP", "WEIR_MODEL_REPOSITORY",
+                     "WEIR_CACHE_DIR"}
+        self.assertEqual({name: value for name, value in found.items()
+                          if name not in arguments}, expected)
+        self.assertLessEqual(arguments, set(found))
+
+    @for_each
+    def test_one_container_its_ports_and_its_tools_socket(self, _, folder):
+        server = manifests.server_of(folder)
+        [container] = server.pod["containers"]
+        self.assertEqual(container["name"], "weir")
+        self.assertEqual(
+            [(port["name"], port["containerPort"])
+             for port in container["ports"]],
+            [("grpc", 8001), ("http", 8002)])
+        self.assertEqual(container["env"], [{
+            "name": "WEIR_SERVER", "value": "unix:/run/weir/grpc.sock"}])
+        self.assertEqual(server.addresses("--grpc"), [
+            "0.0.0.0:8001", "unix:/run/weir/grpc.sock"])
+        self.assertEqual(
+            len(container["volumeMounts"]),
+            len({mount["mountPath"]
+                 for mount in container["volumeMounts"]}))
+
+    @for_each
+    def test_the_device(self, chosen, folder):
+        [device] = chosen & set(compose.DEVICES)
+        deployment = find(folder, "Deployment")
+        pod = deployment["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        self.assertEqual(
+            container["image"],
+            "weir:0.1.0-" + ("cpu" if device == "cpu" else "cuda"))
+        storage = "21Gi" if "object-storage" in chosen else "1Gi"
+        for what in container["resources"].values():
+            what = dict(what)
+            self.assertEqual(what.pop("ephemeral-storage"), storage)
+            self.assertGreater(int(what.pop("cpu")), 0)
+            self.assertRegex(what.pop("memory"), r"^\d+Gi$")
+            self.assertEqual(what, DEVICE_RESOURCES[device])
+        self.assertEqual(pod["nodeSelector"],
+                         {"kubernetes.io/arch": "amd64"})
+        self.assertEqual("affinity" in pod, device != "cpu")
+        self.assertEqual("tolerations" in pod, device != "cpu")
+        update = deployment["spec"]["strategy"]["rollingUpdate"]
+        self.assertEqual(update["maxSurge"], 1 if device == "cpu" else 0)
+
+    @for_each
+    def test_the_transport(self, chosen, folder):
+        tls = "tls" in chosen
+        server = manifests.server_of(folder)
+        mounts = {mount["name"]: mount
+                  for mount in server.container["volumeMounts"]}
+        volumes = {volume["name"]: volume
+                   for volume in server.pod["volumes"]}
+        self.assertEqual(set(mounts), set(volumes))
+        self.assertEqual("tls" in mounts, tls)
+        if tls:
+            self.assertEqual(volumes["tls"]["secret"]["secretName"],
+                             "weir-tls")
+        for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+            self.assertEqual(
+                "httpGet" in server.container[name],
+                tls or name == "livenessProbe")
+        for name in ("weir", "weir-headless"):
+            port = find(folder, "Service", name)["spec"]["ports"][0]
+            self.assertEqual(port.get("appProtocol"),
+                             None if tls else "kubernetes.io/h2c")
+
+    @for_each
+    def test_the_models(self, chosen, folder):
+        pod = manifests.server_of(folder).pod
+        [models] = [volume for volume in pod["volumes"]
+                    if volume["name"] == "models"]
+        if "object-storage" in chosen:
+            self.assertEqual(models["emptyDir"], {"sizeLimit": "20Gi"})
+            self.assertNotIn("persistentVolumeClaim", models)
+            [copier] = pod["initContainers"]
+            self.assertIn({"name": "models", "mountPath": "/models"},
+                          copier["volumeMounts"])
+            [name] = [row["configMapRef"]["name"]
+                      for row in copier["envFrom"] if "configMapRef" in row]
+            [store] = [document["data"]
+                       for document in manifests.documents(folder)
+                       if document["metadata"]["name"] == name]
+            self.assertEqual(store["MODEL_STORE_PATH"], "acme/models")
+            self.assertEqual(store["RCLONE_CONFIG_STORE_TYPE"], "s3")
+        else:
+            self.assertIn("persistentVolumeClaim", models)
+            self.assertNotIn("initContainers", pod)
+
+    @for_each
+    def test_the_gateway(self, chosen, folder):
+        if "gateway" not in chosen:
+            return
+        route = find(folder, "GRPCRoute")["spec"]
+        self.assertEqual(route["parentRefs"],
+                         [{"name": "public", "namespace": "edge"}])
+        self.assertEqual(route["hostnames"], ["weir.acme.com"])
+        policy = find(folder, "NetworkPolicy", "weir-gateway")["spec"]
+        self.assertLessEqual(
+            policy["podSelector"]["matchLabels"].items(),
+            find(folder, "Deployment")["spec"]["template"]["metadata"][
+                "labels"].items())
+        [source] = policy["ingress"][0]["from"]
+        self.assertEqual(source["namespaceSelector"]["matchLabels"],
+                         {"kubernetes.io/metadata.name": "edge"})
+        if "tls" in chosen:
+            backend = find(folder, "BackendTLSPolicy")["spec"]
+            [target] = backend["targetRefs"]
+            service = find(folder, "Service", target["name"])["spec"]
+            self.assertIn(target["sectionName"],
+                          [port["name"] for port in service["ports"]])
+
+
+    @for_each
+    def test_the_oldest_and_the_newest_kubectl_agree(self, _, folder):
+        oldest, *_, newest = manifests.kubectls()
+        self.assertEqual(manifests.kustomize(folder, oldest),
+                         manifests.kustomize(folder, newest))
+
+
+class Order(Folder):
+
+    def test_it_does_not_matter(self):
+        for components in (
+                ("object-storage", "tls", "keda", "cpu"),
+                ("gateway", "tls", "hpa", "gpu"),
+                ("hpa", "object-storage", "gpu", "tls")):
+            built = []
+            for order in (components, components[::-1]):
+                by_hand(self.folder, *order)
+                text = manifests.kustomize(self.folder)
+                built.append({manifests.name_of(document): document for document
+                              in yaml.safe_load_all(text)})
+            first, second = built
+            self.assertEqual(self.plain(first), self.plain(second), components)
+
+    def plain(self, documents):
+        """Lists of volumes and their mounts may have another order."""
+        pod = documents["Deployment", "weir"]["spec"]["template"]["spec"]
+        for container in pod["containers"]:
+            container["volumeMounts"].sort(key=lambda row: row["name"])
+        pod["volumes"].sort(key=lambda row: row["name"])
+        return documents
+
+
+class Senseless(Folder):
+    """What is refused: how it was asked, and what the message names."""
+
+    def test_compose_names_reason_and_remedy(self):
+        gateway = manifests.OPTIONS["gateway"]
+        for arguments, *words in (
+                (("cpu", "gpu"), "cpu and gpu", "undo", "keep one device"),
+                (("gpu", "mig"), "gpu and mig", "slice", "keep one device"),
+                (("cpu", "hpa", "keda"), "hpa and keda", "take turns",
+                 "keep one autoscaler"),
+                (("hpa", "tls"), "no device", "add one of cpu, gpu, mig"),
+                (("cpu", "cpu"), "cpu: given twice", "once is enough"),
+                (("cpu", "ssl"), "ssl: there is no such", "tls"),
+                (("cpu", "gateway-tls"), "no such component"),
+                (("cpu", "gateway"), "gateway: its route", "--host"),
+                (("cpu", "gateway", "--host", "a.b"), "give --gateway"),
+                (("cpu", "gateway", "--host", "a.b", "--gateway", "public"),
+                 "--gateway public", "NAMESPACE/NAME"),
+                (("cpu", "object-storage"), "object-storage and --models",
+                 "give both"),
+                (("cpu", "--models", "a/b"), "object-storage and --models",
+                 "give both"),
+                (("cpu", *gateway), "there is no route", "add gateway"),
+                (("cpu", "hpa", "--replicas", "3"), "owns the number",
+                 "leave out --replicas"),
+                (("cpu", "--replicas", "1"), "disruption budget",
+                 "2 or more")):
+            with self.subTest(arguments=arguments):
+                code, said = run(*arguments, "--out", self.folder / "my-weir",
+                                 "--image", "weir")
+                self.assertEqual(code, 2, said)
+                self.assertTrue(said.startswith("compose.py: "), said)
+                for word in words:
+                    self.assertIn(word, said)
+                self.assertFalse((self.folder / "my-weir").exists())
+
+    def test_kustomize_builds_none_that_undo_each_other(self):
+        for components, name in ((("cpu", "gpu"), "weir-device"),
+                                 (("mig", "gpu"), "weir-device"),
+                                 (("cpu", "mig"), "weir-device"),
+                                 (("gpu", "mig", "cpu"), "weir-device"),
+                                 (("cpu", "hpa", "keda"), "weir-autoscaler"),
+                                 (("cpu", "keda", "hpa"), "weir-autoscaler")):
+            by_hand(self.folder, *components)
+            for kubectl in manifests.kubectls():
+                with self.assertRaisesRegex(
+                        AssertionError,
+                        f"testing value .*{name}.* failed", msg=components):
+                    manifests.kustomize(self.folder, kubectl)
+
+    def test_an_old_kubectl_is_named(self):
+        kubectl = self.folder / "bin" / "kubectl"
+        kubectl.parent.mkdir()
+        for version, code in (("v1.20.2", 2), ("v1.26.9", 2), ("v1.27.0", 0),
+                              ("v1.30.1", 0)):
+            kubectl.write_text(
+                "#!/bin/sh\necho '{\"clientVersion\": {\"gitVersion\": "
+                f"\"{version}\"}}}}'\n", "utf-8")
+            kubectl.chmod(0o755)
+            with mock.patch.dict(os.environ, PATH=f"{kubectl.parent}:"
+                                 f"{os.environ['PATH']}"):
+                answer, said = run("cpu", "--out", self.folder / version,
+                                   "--image", "weir")
+            self.assertEqual(answer, code, said)
+            if code:
+                self.assertIn(f"is {version}", said)
+                self.assertIn("install kubectl 1.27 or newer", said)
+
+
+class File(Folder):
+
+    def test_what_is_there_stays(self):
+        folder = self.folder / "my-weir"
+        self.assertEqual(run("cpu", "hpa", "--out", folder, "--image", "weir"),
+                         (0, mock.ANY))
+        (folder / "settings.env").write_text("WEIR_STREAMS=4\n", "utf-8")
+        code, said = run("gpu", "--out", folder, "--image", "weir")
+        self.assertEqual(code, 2)
+        self.assertIn("--force", said)
+        self.assertEqual(manifests.server_of(folder).settings["WEIR_DEVICE"],
+                         "cpu")
+        self.assertEqual(run("gpu", "--out", folder, "--image", "weir",
+                             "--force"), (0, mock.ANY))
+        manifests.documents.cache_clear()
+        settings = manifests.server_of(folder).settings
+        self.assertEqual(settings["WEIR_DEVICE"], "cuda")
+        self.assertEqual(settings["WEIR_STREAMS"], "4")
+
+    def test_what_the_bucket_needs_stands_in_its_file(self):
+        folder = self.folder / "my-weir"
+        run("cpu", "object-storage", "--models", "a/b", "--out", folder,
+            "--image", "weir")
+        (folder / "store.env").write_text("RCLONE_CONFIG_STORE_REGION=us\n")
+        store = find(folder, "ConfigMap", "weir-model-store")["data"]
+        self.assertEqual(store["RCLONE_CONFIG_STORE_REGION"], "us")
+        self.assertEqual(store["MODEL_STORE_PATH"], "a/b")
+
+    def test_ones_own_settings_go_before_all_components(self):
+        """Of whatever kubectl: they differ in what they run first."""
+        own = {"WEIR_STREAMS": "4", "WEIR_TENSOR_BYTES": "1048576",
+               "WEIR_INSECURE": "true", "WEIR_QUEUE_LENGTH": "7"}
+        run("mig", "hpa", "tls", "--out", self.folder, "--image", "weir")
+        (self.folder / "settings.env").write_text(
+            "".join(f"{name}={value}\n" for name, value in own.items()))
+        for kubectl in manifests.kubectls():
+            [settings] = [
+                document["data"] for document in yaml.safe_load_all(
+                    manifests.kustomize(self.folder, kubectl))
+                if document["kind"] == "ConfigMap"]
+            self.assertLessEqual(own.items(), settings.items(), kubectl)
+            self.assertEqual(settings["WEIR_DEVICE"], "cuda")
+
+    def test_image_tag_and_number_of_pods(self):
+        folder = self.folder / "my-weir"
+        run("gpu", "--out", folder, "--image", "registry.acme.com/weir",
+            "--tag", "1.0", "--replicas", "3")
+        self.assertEqual(manifests.server_of(folder).container["image"],
+                         "registry.acme.com/weir:1.0")
+        self.assertEqual(find(folder, "Deployment")["spec"]["replicas"], 3)
+
+    def test_help_names_every_component(self):
+        text = subprocess.run([KUBERNETES / "compose.py", "--help"], check=True,
+                              capture_output=True, text=True).stdout
+        folders = {path.name for path in (KUBERNETES / "components").iterdir()}
+        # The way of two together, which nobody chooses.
+        self.assertEqual(folders, set(compose.COMPONENTS) | {"gateway-tls"})
+        self.assertEqual(folders, set(compose.ORDER))
+        for name in compose.COMPONENTS:
+            self.assertIn(f"  {name} ", text)
+
+    def test_the_overlays_are_what_it_makes(self):
+        for device in ("cpu", "gpu"):
+            made, given = (
+                {manifests.name_of(document): document
+                 for document in manifests.documents(folder)}
+                for folder in (composed(device, "hpa"),
+                               KUBERNETES / "overlays" / device))
+            self.assertEqual(made, given)
+
+
+def tearDownModule():
+    manifests.folder_of_compositions()[0].cleanup()
+
+
+if __name__ == "__main__":
+    unittest.main()
