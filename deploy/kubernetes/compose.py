@@ -63,9 +63,9 @@ def check(choice, options):
         "keda makes a HorizontalPodAutoscaler of its own, and two would take "
         "turns to set the number of pods")
     if scaler and options.replicas is not None:
-        raise Refused(f"{scaler} and --replicas: the autoscaler owns the number "
-                      "of pods, and every `kubectl apply` would reset it; leave "
-                      f"out --replicas, or {scaler}")
+        raise Refused(f"{scaler} and --replicas: the autoscaler owns the "
+                      "number of pods, and every `kubectl apply` would reset "
+                      f"it; leave out --replicas, or {scaler}")
     if options.replicas is not None and options.replicas < 2:
         raise Refused("--replicas below 2: the disruption budget lets node "
                       "maintenance take one pod at a time, which would be all; "
@@ -109,8 +109,9 @@ def composed(choice, here):
 def own(choice, options):
     """The kustomization.yaml that is the user's."""
     chosen = set(choice)
-    rows = [f"# Made by compose.py: {' '.join(n for n in ORDER if n in chosen)}. "
-            "Yours from here on.", *HEAD, "  - composed",
+    names = " ".join(name for name in ORDER if name in chosen)
+    rows = [f"# Made by compose.py: {names}. Yours from here on.", *HEAD,
+            "  - composed",
             "images:",
             "  - name: weir",
             f"    newName: {options.image}"]
@@ -166,8 +167,8 @@ def check_kubectl():
     except (ValueError, KeyError, TypeError):
         return  # Not one that says so; whoever applies it will see.
     if minor < OLDEST_KUBECTL:
-        raise Refused(f"{kubectl} is {version} and knows no components; install "
-                      f"kubectl 1.{OLDEST_KUBECTL} or newer")
+        raise Refused(f"{kubectl} is {version}, too old for these components; "
+                      f"install kubectl 1.{OLDEST_KUBECTL} or newer")
 
 
 def parser():
@@ -178,13 +179,13 @@ def parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=__doc__,
         epilog=f"components:\n{known}\n\nOne device must be among them, and at "
-        "most one autoscaler; without any there\nare --replicas pods. Exit code "
-        "2: refused, and nothing was written.")
+        "most one autoscaler; without any there\nare --replicas pods. Exit "
+        "code 2: refused, and nothing was written.")
     made.add_argument("components", nargs="+", metavar="COMPONENT")
     made.add_argument("--out", required=True, type=pathlib.Path,
-                      help="the folder to write kustomization.yaml and composed/ "
-                      "into, and settings.env (of object-storage store.env too), "
-                      "empty, where there is none")
+                      help="the folder to write kustomization.yaml and "
+                      "composed/ into, and settings.env (of object-storage "
+                      "store.env too), empty, where there is none")
     made.add_argument("--image", required=True,
                       help="the image in your registry, without its tag")
     made.add_argument("--tag", help="another tag than the components'")

@@ -154,7 +154,8 @@ def of_manifests(text):
         if (document["kind"], document["metadata"]["name"]) == ("Deployment",
                                                                 "weir"):
             [container] = document["spec"]["template"]["spec"]["containers"]
-            return settings, quantity(container["resources"]["limits"]["memory"])
+            limits = container["resources"]["limits"]
+            return settings, quantity(limits["memory"])
     sys.exit("memory.py: there is no Deployment weir in it")
 
 

@@ -260,6 +260,54 @@ class Every(unittest.TestCase):
                          manifests.kustomize(folder, newest))
 
 
+class Nodes(unittest.TestCase):
+    """Where pods with a GPU may go, by the labels of its feature discovery."""
+
+    NEW, OLD = "nvidia.com/cuda.driver-version.major", (
+        "nvidia.com/cuda.driver.major")
+    COMPUTE = "nvidia.com/gpu.compute.major"
+
+    def pods(self):
+        for device in ("gpu", "mig"):
+            yield manifests.server_of(composed(device)).pod
+        yield find(manifests.KSERVE, "ClusterServingRuntime", "weir-cuda")[
+            "spec"]
+
+    def takes(self, pod, labels):
+        terms = pod["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"][
+                "nodeSelectorTerms"]
+        return any(all(self.holds(rule, labels)
+                       for rule in term["matchExpressions"]) for term in terms)
+
+    def holds(self, rule, labels):
+        """As Kubernetes does: Gt of a label that is missing does not hold."""
+        label = labels.get(rule["key"])
+        if rule["operator"] == "DoesNotExist":
+            return label is None
+        self.assertEqual(rule["operator"], "Gt")
+        [bound] = rule["values"]
+        return label is not None and int(label) > int(bound)
+
+    def test_driver_and_capability(self):
+        for pod in self.pods():
+            for labels, taken in (
+                    ({self.COMPUTE: "9", self.NEW: "580", self.OLD: "580"}, 1),
+                    ({self.COMPUTE: "8", self.NEW: "590"}, 1),
+                    ({self.COMPUTE: "8", self.OLD: "580"}, 1),
+                    ({self.COMPUTE: "7", self.NEW: "580", self.OLD: "580"}, 0),
+                    ({self.COMPUTE: "9", self.NEW: "579", self.OLD: "579"}, 0),
+                    ({self.COMPUTE: "9", self.OLD: "535"}, 0),
+                    ({self.COMPUTE: "10", self.NEW: "1000"}, 1),
+                    ({}, 1)):
+                self.assertEqual(self.takes(pod, labels), bool(taken), labels)
+
+    def test_it_is_what_the_guide_asks_for(self):
+        text = (manifests.ROOT / "README.md").read_text("utf-8")
+        self.assertIn("compute capability 8.0 or newer with driver 580 or "
+                      "newer", text)
+
+
 class Order(Folder):
 
     def test_it_does_not_matter(self):

@@ -148,7 +148,8 @@ def composed(*components, options=()):
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = compose.main([
             *components, *itertools.chain.from_iterable(
-                OPTIONS.get(name, ()) for name in components), *options, f"--out={folder}", "--image=weir"])
+                OPTIONS.get(name, ()) for name in components),
+            *options, f"--out={folder}", "--image=weir"])
     if code != 0:
         raise AssertionError(f"{components}: {said.getvalue()}")
     return folder
