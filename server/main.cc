@@ -68,6 +68,11 @@ class Signals {
   int fd_ = -1;
 };
 
+// 0: it was asked to end; 1: it could not start; 2: wrong usage. What lost its
+// device has a code of its own, for that alone outlives the process, where
+// whoever watches can count it.
+constexpr int kDeviceLostCode = 3;
+
 // What is said on standard output once the models are loaded.
 std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
   const std::string unready = server.unready();
@@ -144,7 +149,7 @@ class DrainGuard {
       absl::SleepFor(wait);
       if (drained->exchange(true)) return;
       log.Write("weir-server: the drain does not end; the process does\n");
-      EndNow(server.device_status().ok() ? 0 : 1, log);
+      EndNow(server.device_status().ok() ? 0 : kDeviceLostCode, log);
     }).detach();
   }
   // From here on somebody else sees to that; never returns if it was too late.
@@ -175,7 +180,7 @@ weir::DrainResult Drain(weir::Server& server, const Signals& signals,
   const auto look_at_device = [&] {
     const absl::Status device = server.device_status();
     if (device.ok() || std::exchange(lost, true)) return;
-    ExitAnyway(weir::DrainTimes::kLossPatience, 1);
+    ExitAnyway(weir::DrainTimes::kLossPatience, kDeviceLostCode);
     server.logger().Log(
         weir::LogLevel::kError,
         "the process ends so that a new one can take the device",
@@ -210,7 +215,7 @@ weir::DrainResult Drain(weir::Server& server, const Signals& signals,
       {{"calls", result.calls}, {"unanswered", result.unanswered}});
   if (!lost) return result;
   name_works();
-  EndNow(1, log);
+  EndNow(kDeviceLostCode, log);
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ bool RunFault(const std::string& device, const std::string& mode) {
     std::printf("  %3d x %s\n", count, message.c_str());
   }
   std::fflush(stdout);
-  return ok && serving && unanswered == 0 && end.code == 1;
+  return ok && serving && unanswered == 0 && end.code == 3;
 }
 
 }  // namespace

@@ -475,14 +475,14 @@ v1::EvaluateRequest DeviceFaultRequest() {
 }
 
 void ExpectEndAfterLoss(ChildProcess& process) {
-  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_EQ(process.Wait(), 3);
   EXPECT_THAT(process.err(), HasSubstr("weir.Fault"));
   EXPECT_THAT(process.err(),
               HasSubstr("so that a new one can take the device"));
   EXPECT_THAT(process.err(), HasSubstr("what ran when it was lost"));
 }
 
-TEST(ProcessTest, ALostDeviceEndsItWithOne) {
+TEST(ProcessTest, ALostDeviceEndsItWithThree) {
   ChildProcess process(
       ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
                      "--enable-test-operators", "--drain-delay=600"}));
@@ -494,7 +494,7 @@ TEST(ProcessTest, ALostDeviceEndsItWithOne) {
 }
 
 // Neither the delay nor an idle connection holds a drain whose device is lost.
-TEST(ProcessTest, ADeviceLostDuringTheDelayOfADrainEndsItWithOne) {
+TEST(ProcessTest, ADeviceLostDuringTheDelayOfADrainEndsItWithThree) {
   ChildProcess process(
       ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
                      "--enable-test-operators", "--drain-delay=60"}));
@@ -509,7 +509,7 @@ TEST(ProcessTest, ADeviceLostDuringTheDelayOfADrainEndsItWithOne) {
   EXPECT_THAT(process.err(), HasSubstr("cause=SIGTERM"));
 }
 
-TEST(ProcessTest, ADeviceLostWhileConnectionsAgeEndsItWithOne) {
+TEST(ProcessTest, ADeviceLostWhileConnectionsAgeEndsItWithThree) {
   ChildProcess process(ServerCommand(
       {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--enable-test-operators",
        "--drain-delay=0", "--max-connection-age=3600", "--drain-timeout=60"}));
