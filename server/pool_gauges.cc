@@ -34,16 +34,6 @@ const char* StateName(ModelState state) {
 
 void AddQueueGauges(Metrics* metrics, const ServerOptions& options,
                     const Admission* admission) {
-  metrics->AddReader(
-      Metric::kRefused, Metrics::ReadFn([admission] {
-        auto sample = [&](const char* reason, Admission::Refusal why) {
-          return Sample{{reason}, Double(admission->refused(why))};
-        };
-        return Samples{
-            sample("QUEUE_FULL", Admission::Refusal::kQueueFull),
-            sample("QUEUE_BYTES_FULL", Admission::Refusal::kQueueBytesFull),
-            sample("DEADLINE_PASSED", Admission::Refusal::kDeadlinePassed)};
-      }));
   metrics->AddReader(Metric::kInFlight,
                      [admission] { return Double(admission->requests()); });
   metrics->AddReader(Metric::kBytesInFlight,

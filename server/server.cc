@@ -178,6 +178,7 @@ struct Server::Impl {
   std::unique_ptr<CatalogService> catalog;
   std::unique_ptr<KserveInferService> kserve_infer;
   std::unique_ptr<KserveInfoService> kserve_info;
+  TlsState tls_state;
   std::shared_ptr<grpc::ServerCredentials> credentials;  // not set: no TLS
   std::unique_ptr<Transport> transport;
   std::unique_ptr<HttpServer> http;
@@ -236,6 +237,14 @@ absl::Status Server::Impl::Open() {
   });
   metrics.AddReader(Metric::kDroppedLines,
                     [this] { return static_cast<double>(log.dropped()); });
+  if (credentials != nullptr) {
+    metrics.AddReader(Metric::kTlsExpiry, [this] {
+      return static_cast<double>(tls_state.expires_at.load());
+    });
+    metrics.AddReader(Metric::kTlsReloadFailures, [this] {
+      return static_cast<double>(tls_state.reload_failures.load());
+    });
+  }
   for (Engine* each : engines->all()) {
     const std::string name = DeviceName(each->device().info());
     health.Follow(
@@ -289,6 +298,7 @@ absl::Status Server::Impl::StartTls() {
   TlsOptions tls;
   tls.files = {options.tls_cert, options.tls_key, options.tls_client_ca};
   tls.report = FileReporter();
+  tls.state = &tls_state;
   WEIR_ASSIGN_OR_RETURN(credentials, MakeTlsCredentials(std::move(tls)));
   return absl::OkStatus();
 }

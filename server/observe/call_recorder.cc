@@ -37,6 +37,20 @@ LogLevel LevelOf(absl::StatusCode code) {
   }
 }
 
+// Why a call was refused for want of room or time; empty if it was not. What
+// can never fit says no time to try again, nor does a caller that is too slow.
+std::string RefusalOf(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kResourceExhausted &&
+      status.code() != absl::StatusCode::kDeadlineExceeded) {
+    return "";
+  }
+  std::string reason = Reason(status);
+  if (RetryAfter(status).has_value()) return reason.empty() ? "OTHER" : reason;
+  const bool late =
+      reason.empty() && status.code() == absl::StatusCode::kDeadlineExceeded;
+  return late ? std::string(Metrics::kDeadlinePassed) : "";
+}
+
 // The caller's own id, or none.
 std::string_view GivenId(const ServerCall& call) {
   std::string_view id = call.Header("x-request-id").value_or("");
@@ -59,6 +73,9 @@ void CallRecorder::OnEnded(const ServerCall& call, const Method& method,
                            const absl::Status& status, Delivery delivery) {
   metrics_->RecordCall(method.number, status.code(),
                        call.answered() - call.received());
+  if (const std::string refusal = RefusalOf(status); !refusal.empty()) {
+    metrics_->RecordRefusal(method.number, refusal);
+  }
   const LogLevel level = LevelOf(status.code());
   if (!logger_->enabled(level)) return;
   if (!status.ok() && !Allow(level, call.answered())) return;

@@ -135,7 +135,17 @@ void Metrics::RecordCall(size_t method, absl::StatusCode code, Nanos duration) {
   if (method >= shard.methods.size()) return;
   MethodShard& calls = shard.methods[method];
   calls.codes[std::min<size_t>(static_cast<size_t>(code), kCodes - 1)].Add(1);
-  Observe(&calls.seconds, duration);
+  // A call that fails fast must not pass for a fast one.
+  if (code == absl::StatusCode::kOk) Observe(&calls.seconds, duration);
+}
+
+void Metrics::RecordRefusal(size_t method, std::string_view reason) {
+  Shard& shard = shards_.Mine();
+  if (method >= shard.methods.size()) return;
+  const auto found = std::find(kRefusals.begin(), kRefusals.end() - 1, reason);
+  shard.methods[method]
+      .refusals[static_cast<size_t>(found - kRefusals.begin())]
+      .Add(1);
 }
 
 void Metrics::RecordStages(const StageTimes& times) {
@@ -170,31 +180,35 @@ void Metrics::ClearReaders() {
   readers_.clear();
 }
 
-// Only the RPCs that were called have series: there are many, and most servers
-// see few of them.
-void Metrics::ReadCalls(Family* requests, Family* seconds) const {
+// Every RPC has all its series from the start: a counter that begins with its
+// first event has no rate then.
+void Metrics::ReadCalls(Family* requests, Family* refused,
+                        Family* seconds) const {
   std::vector<std::string> names;
   {
     MutexLock lock(&mu_);
     names = methods_;
   }
   for (size_t m = 0; m < names.size(); ++m) {
-    std::array<uint64_t, kCodes> counts = {};
-    uint64_t calls = 0;
+    std::array<uint64_t, kCodes> codes = {};
+    std::array<uint64_t, kRefusals.size()> refusals = {};
     shards_.ForEach([&](const Shard& shard) {
       if (m >= shard.methods.size()) return;
-      for (size_t c = 0; c < kCodes; ++c) {
-        counts[c] += shard.methods[m].codes[c].value();
+      const MethodShard& calls = shard.methods[m];
+      for (size_t c = 0; c < kCodes; ++c) codes[c] += calls.codes[c].value();
+      for (size_t r = 0; r < kRefusals.size(); ++r) {
+        refusals[r] += calls.refusals[r].value();
       }
     });
     for (size_t c = 0; c < kCodes; ++c) {
-      if (counts[c] == 0) continue;
-      calls += counts[c];
       requests->AddValue({names[m], absl::StatusCodeToString(
                                         static_cast<absl::StatusCode>(c))},
-                         static_cast<double>(counts[c]));
+                         static_cast<double>(codes[c]));
     }
-    if (calls == 0) continue;
+    for (size_t r = 0; r < kRefusals.size(); ++r) {
+      refused->AddValue({names[m], std::string(kRefusals[r])},
+                        static_cast<double>(refusals[r]));
+    }
     seconds->AddHistogram(
         {names[m]}, shards_, kTimeBounds, kSecondsPerNano,
         [m](const Shard& shard) -> const TimeHistogram* {
@@ -209,7 +223,8 @@ std::string Metrics::Text() const {
   auto at = [&read](Metric metric) {
     return &read[static_cast<size_t>(metric)];
   };
-  ReadCalls(at(Metric::kRequests), at(Metric::kRequestSeconds));
+  ReadCalls(at(Metric::kRequests), at(Metric::kRefused),
+            at(Metric::kRequestSeconds));
   auto add_times = [&](Metric metric, TimeHistogram Shard::*member) {
     at(metric)->AddHistogram(
         {}, shards_, kTimeBounds, kSecondsPerNano,

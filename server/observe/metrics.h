@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,29 @@ class Metrics {
   static constexpr std::array<int64_t, 9> kBatchBounds = {1,  2,  4,   8,  16,
                                                           32, 64, 128, 256};
 
+  // Why calls are refused for want of room or time: the reasons of such errors,
+  // and the deadline, of which errors have none.
+  static constexpr std::string_view kDeadlinePassed = "DEADLINE_PASSED";
+  static constexpr std::array<std::string_view, 18> kRefusals = {
+      "QUEUE_FULL",
+      "QUEUE_BYTES_FULL",
+      "TOO_MANY_UPLOADS",
+      "TOO_MANY_CALLS",
+      "TOO_MANY_WATCHES",
+      "STREAM_POOL_EXHAUSTED",
+      "HOST_MEMORY_EXHAUSTED",
+      "DEVICE_MEMORY_EXHAUSTED",
+      "PROGRAM_MEMORY_EXHAUSTED",
+      "COMPILE_QUEUE_FULL",
+      "COMPILE_WAIT_TOO_LONG",
+      "MEMORY_WAIT_TOO_LONG",
+      "STEP_WAIT_TOO_LONG",
+      "CONTEXT_QUEUE_FULL",
+      "CONTEXT_FULL",
+      "TOO_MANY_PARKED",
+      kDeadlinePassed,
+      "OTHER"};
+
   // One series of a metric: the values of its labels, in the table's order.
   struct Sample {
     std::vector<std::string> labels;
@@ -81,8 +105,12 @@ class Metrics {
   // Names the RPCs that RecordCall counts; once, before the first of them.
   void SetMethods(std::vector<std::string> names);
 
-  // An answered call of RPC number `method`.
+  // An answered call of RPC number `method`. Of those that succeeded it keeps
+  // the duration.
   void RecordCall(size_t method, absl::StatusCode code, Nanos duration);
+  // Such a call was refused: `reason` is one of kRefusals, or counts as the
+  // last of them.
+  void RecordRefusal(size_t method, std::string_view reason);
   // A finished evaluation.
   void RecordStages(const StageTimes& times);
   // A finished execution of a served model.
@@ -111,6 +139,7 @@ class Metrics {
 
   struct MethodShard {
     std::array<OwnedCounter, kCodes> codes;
+    std::array<OwnedCounter, kRefusals.size()> refusals;
     TimeHistogram seconds;
   };
   struct alignas(64) Shard {
@@ -126,7 +155,7 @@ class Metrics {
 
   static void Observe(TimeHistogram* histogram, Nanos duration);
   std::unique_ptr<Shard> MakeShard() const;
-  void ReadCalls(Family* requests, Family* seconds) const;
+  void ReadCalls(Family* requests, Family* refused, Family* seconds) const;
 
   const bool triton_;
   mutable Mutex mu_;

@@ -20,6 +20,14 @@ uint64_t Elapsed(Nanos from, Nanos to) {
   return static_cast<uint64_t>(std::max<Nanos>(to - from, 0));
 }
 
+// Those codes that no caller causes.
+bool IsServersFault(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnknown ||
+         code == absl::StatusCode::kInternal ||
+         code == absl::StatusCode::kUnavailable ||
+         code == absl::StatusCode::kDataLoss;
+}
+
 }  // namespace
 
 OwnedCounter& ModelMetrics::FailureCounter(Counters& counters,
@@ -68,7 +76,9 @@ void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
       batch->output_ns.Add(output_ns);
     }
   }
+  counters.requests.Add(1);
   if (code != absl::StatusCode::kOk) {
+    if (IsServersFault(code)) counters.errors.Add(1);
     FailureCounter(counters, code, executed).Add(1);
     counters.failure_ns.Add(Elapsed(received, now));
     return;
@@ -128,6 +138,7 @@ ModelCounts ModelMetrics::Read(const ServedModel& model) const {
     sum.canceled += one.canceled.value();
     sum.backend += one.backend.value();
     sum.other += one.other.value();
+    sum.errors += one.errors.value();
     sum.inferences += one.inferences.value();
     sum.executions += one.executions.value();
     sum.request_ns += one.request_ns.value();
@@ -172,11 +183,13 @@ void ModelMetrics::AddReader(Metric metric, const ModelRepository& models,
 }
 
 void ModelMetrics::AddReaders(const ModelRepository& models) {
-  if (!metrics_->triton()) return;
   auto count = [&](Metric metric, OwnedCounter Counters::*counter,
                    std::vector<std::string> more = {}) {
     AddReader(metric, models, counter, 1, std::move(more));
   };
+  count(Metric::kModelRequests, &Counters::requests);
+  count(Metric::kModelErrors, &Counters::errors);
+  if (!metrics_->triton()) return;
   auto duration = [&](Metric metric, OwnedCounter Counters::*counter) {
     AddReader(metric, models, counter, kMicrosPerNano, {});
   };

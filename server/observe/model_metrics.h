@@ -32,6 +32,7 @@ struct ModelCounts {
   // Requests that failed once their model was known: refused by a limit or a
   // deadline, given up by the caller, wrong while they ran, wrong before.
   uint64_t rejected = 0, canceled = 0, backend = 0, other = 0;
+  uint64_t errors = 0;      // those of them that were the server's fault
   uint64_t inferences = 0;  // rows of successful requests
   uint64_t executions = 0;  // launched, whatever became of them
   // Of successful requests; failure_ns of the others, from arrival to answer.
@@ -69,7 +70,8 @@ class ModelMetrics {
   // The sums over all threads.
   ModelCounts Read(const ServedModel& model) const;
 
-  // Makes Triton's counters of what `models` serves readable. Both outlive the
+  // Makes the counters of what `models` serves readable, Triton's among them
+  // where they are wanted. Both outlive the
   // metrics, or Metrics::ClearReaders is called first.
   void AddReaders(const ModelRepository& models);
 
@@ -81,6 +83,8 @@ class ModelMetrics {
     explicit Counters(Mutex* the_mu) : mu(the_mu) {}
     Mutex* const mu;  // the shard's
     OwnedCounter success, rejected, canceled, backend, other;
+    OwnedCounter requests;  // all of these
+    OwnedCounter errors;    // those that failed by the server's fault
     OwnedCounter inferences, executions;
     OwnedCounter request_ns, queue_ns, input_ns, infer_ns, output_ns;
     OwnedCounter failure_ns;

@@ -20,6 +20,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
  public:
   ReloadingCredentials(TlsOptions options, TlsMaterial material)
       : options_(std::move(options)), material_(std::move(material)) {
+    NoteExpiry(material_.chain_expires_at);
     const bool mutual = !options_.files.client_ca.empty();
     credentials_ = grpc_ssl_server_credentials_create_with_options(
         grpc_ssl_server_credentials_create_options_using_config_fetcher(
@@ -71,6 +72,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   void Look() {
     absl::StatusOr<TlsMaterial> found = ReadTlsMaterial(options_.files);
     if (!found.ok()) {
+      if (options_.state != nullptr) ++options_.state->reload_failures;
       std::string now(found.status().message());
       if (now != problem_) {
         Report(false,
@@ -81,7 +83,9 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     }
     problem_.clear();
     const std::string expires = found->expires;
+    const int64_t chain_expires_at = found->chain_expires_at;
     if (Replace(*std::move(found))) {
+      NoteExpiry(chain_expires_at);
       Report(true,
              absl::StrCat("--tls-cert: new certificate in use, valid until ",
                           expires));
@@ -94,6 +98,10 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     material_ = std::move(found);
     fresh_ = true;
     return true;
+  }
+
+  void NoteExpiry(int64_t at) {
+    if (options_.state != nullptr) options_.state->expires_at = at;
   }
 
   void Report(bool renewed, const std::string& event) {

@@ -13,6 +13,8 @@
 
 #include <grpcpp/security/server_credentials.h>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,8 +28,17 @@ namespace weir {
 // How often the files are looked at.
 inline constexpr absl::Duration kTlsRefresh = absl::Seconds(2);
 
+// What is known of a port's certificates. Thread-safe.
+struct TlsState {
+  // When the first of those in use ends, in seconds of Unix time.
+  std::atomic<int64_t> expires_at{0};
+  // Looks at the files that found them not fit for use.
+  std::atomic<uint64_t> reload_failures{0};
+};
+
 struct TlsOptions {
   TlsFiles files;
+  TlsState* state = nullptr;  // outlives the credentials; null: nobody asks
   // Called on the watching thread: what was loaded, or why it was not.
   std::function<void(bool renewed, const std::string& event)> report = nullptr;
   absl::Duration refresh = kTlsRefresh;

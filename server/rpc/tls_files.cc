@@ -6,7 +6,10 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <ctime>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -100,6 +103,13 @@ std::string ExpiryOf(const X509& certificate) {
   return std::string(data, size);
 }
 
+// In seconds of Unix time.
+int64_t ExpiryTimeOf(const X509& certificate) {
+  std::tm time = {};
+  ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &time);
+  return timegm(&time);
+}
+
 }  // namespace
 
 absl::StatusOr<TlsMaterial> ReadTlsMaterial(const TlsFiles& files) {
@@ -140,6 +150,11 @@ absl::StatusOr<TlsMaterial> ReadTlsMaterial(const TlsFiles& files) {
             .status());
   }
   material.expires = ExpiryOf(*chain[0]);
+  material.chain_expires_at = std::numeric_limits<int64_t>::max();
+  for (const CertificatePtr& certificate : chain) {
+    material.chain_expires_at =
+        std::min(material.chain_expires_at, ExpiryTimeOf(*certificate));
+  }
   return material;
 }
 

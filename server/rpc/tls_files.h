@@ -3,6 +3,7 @@
 // any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -22,7 +23,10 @@ struct TlsMaterial {
   std::string certificate;
   std::string key;
   std::string client_ca;
-  std::string expires;  // "Nov 21 19:30:36 2027 GMT"
+  // Of the server's own certificate, "Nov 21 19:30:36 2027 GMT".
+  std::string expires;
+  // When the first of it and its chain ends, in seconds of Unix time.
+  int64_t chain_expires_at = 0;
 
   bool operator==(const TlsMaterial&) const = default;
 };

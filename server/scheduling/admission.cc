@@ -180,19 +180,16 @@ Nanos Admission::oldest_waiting() const {
 }
 
 absl::Status Admission::TooLate() {
-  Count(Refusal::kDeadlinePassed);
   return absl::DeadlineExceededError(
       "the deadline had passed before the request was admitted");
 }
 
 absl::Status Admission::QueueFull() {
-  Count(Refusal::kQueueFull);
   return Full("requests", "--queue-length, plus --streams for each device",
               "QUEUE_FULL", max_requests_);
 }
 
 absl::Status Admission::QueueBytesFull() {
-  Count(Refusal::kQueueBytesFull);
   return Full("bytes", "--queue-bytes", "QUEUE_BYTES_FULL", max_bytes_);
 }
 

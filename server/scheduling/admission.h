@@ -75,10 +75,6 @@ class Admission {
     Ticket* after_ = nullptr;
   };
 
-  // Why requests are refused: the reasons of the errors, and the deadline.
-  enum class Refusal : uint8_t { kQueueFull, kQueueBytesFull, kDeadlinePassed };
-  static constexpr int kRefusals = 3;
-
   // `max_requests` counts those that run and those that wait.
   Admission(size_t max_requests, size_t max_bytes)
       : max_requests_(static_cast<int64_t>(max_requests)),
@@ -96,9 +92,6 @@ class Admission {
 
   int64_t requests() const { return requests_.load(std::memory_order_relaxed); }
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  uint64_t refused(Refusal why) const {
-    return refused_[static_cast<size_t>(why)].load(std::memory_order_relaxed);
-  }
   // Requests that wait, and when the oldest of them was received; 0 if none.
   int64_t waiting() const;
   Nanos oldest_waiting() const;
@@ -114,9 +107,6 @@ class Admission {
     std::atomic<Nanos> since{0};  // of the oldest; 0 if there is none
   };
 
-  void Count(Refusal why) {
-    refused_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
-  }
   int64_t ByteLimit(Kind kind) const {
     return kind == Kind::kQueued ? max_bytes_ : max_bytes_ + kSmallCallRoom;
   }
@@ -140,7 +130,6 @@ class Admission {
   alignas(64) std::atomic<int64_t> requests_{0};
   alignas(64) std::atomic<int64_t> bytes_{0};
   std::atomic<int64_t> small_bytes_{0};  // of them, of small calls
-  std::array<std::atomic<uint64_t>, kRefusals> refused_{};
   PerThread<Queue> queues_;
 };
 

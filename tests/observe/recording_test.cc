@@ -63,6 +63,40 @@ TEST(RecordingTest, ThreadsCountApartAndAddUp) {
   EXPECT_EQ(admission.oldest_waiting(), 0);
 }
 
+TEST(RecordingTest, RefusalsAreCountedByReason) {
+  Metrics metrics;
+  metrics.SetMethods({"Evaluate", "ModelInfer"});
+  for (const std::string_view reason : Metrics::kRefusals) {
+    metrics.RecordRefusal(1, reason);
+  }
+  metrics.RecordRefusal(1, "A_NEW_REASON");
+  metrics.RecordRefusal(2, "QUEUE_FULL");  // no such RPC
+  const std::string text = metrics.Text();
+  for (const std::string_view reason : Metrics::kRefusals) {
+    for (const bool counted : {false, true}) {
+      const char* value = !counted ? "0" : reason == "OTHER" ? "2" : "1";
+      EXPECT_TRUE(HasLine(
+          text,
+          absl::StrCat("weir_requests_refused_total{method=\"",
+                       counted ? "ModelInfer" : "Evaluate", "\",reason=\"",
+                       std::string(reason), "\"} ", value)))
+          << reason;
+    }
+  }
+}
+
+// A call that fails fast is no fast one.
+TEST(RecordingTest, DurationsAreThoseOfCallsThatSucceeded) {
+  Metrics metrics;
+  metrics.SetMethods({"Evaluate"});
+  metrics.RecordCall(0, absl::StatusCode::kOk, 3'000'000'000);
+  metrics.RecordCall(0, absl::StatusCode::kInternal, 1'000);
+  const std::string text = metrics.Text();
+  EXPECT_TRUE(
+      HasLine(text, "weir_request_seconds_count{method=\"Evaluate\"} 1"));
+  EXPECT_TRUE(HasLine(text, "weir_request_seconds_sum{method=\"Evaluate\"} 3"));
+}
+
 // The counts of a histogram's buckets, in its order.
 std::vector<int> Buckets(const std::string& text, const std::string& name) {
   std::vector<int> counts;
@@ -215,6 +249,7 @@ TEST(RecordingTest, FailuresAreToldApart) {
   EXPECT_EQ(counts.rejected, 2u);
   EXPECT_EQ(counts.backend, 3u);
   EXPECT_EQ(counts.other, 4u);
+  EXPECT_EQ(counts.errors, 3u) << "a wrong argument is the caller's fault";
   EXPECT_EQ(counts.success, 0u);
 }
 

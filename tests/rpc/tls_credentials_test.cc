@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "kernels/base/mutex.h"
 #include "server/rpc/peer.h"
 #include "tests/models/temp_folder.h"
@@ -87,6 +88,7 @@ class TlsCredentialsTest : public ::testing::Test {
     TlsOptions tls;
     tls.files = {Path("tls.crt"), Path("tls.key"),
                  mutual ? Path("ca.crt") : ""};
+    tls.state = &state_;
     tls.report = [this](bool, const std::string& event) { events_.Add(event); };
     tls.refresh = absl::Milliseconds(5);
     auto credentials = MakeTlsCredentials(std::move(tls));
@@ -126,6 +128,7 @@ class TlsCredentialsTest : public ::testing::Test {
   testing::TempFolder folder_;
   int versions_ = 0;
   Events events_;
+  TlsState state_;
   std::unique_ptr<Transport> transport_;
 };
 
@@ -316,6 +319,22 @@ TEST_F(TlsCredentialsTest, ABrokenPairLeavesTheOldOneInUse) {
   events_.Await("new certificate");
   EXPECT_TRUE(Serves(renewed_));
   EXPECT_FALSE(Serves(authority_));
+}
+
+// The metrics of it: an alert must tell of a certificate before it ends.
+TEST_F(TlsCredentialsTest, TellsWhenTheCertificateEndsAndThatNoneCanBeLoaded) {
+  Start();
+  const int64_t first = state_.expires_at;
+  EXPECT_GT(first, absl::ToUnixSeconds(absl::Now()));
+  EXPECT_EQ(state_.reload_failures, 0u);
+  Publish({"garbage", renewed_.Issue("server").key});
+  events_.Await("no PEM certificate");
+  // As long as it is so: once for each look.
+  while (state_.reload_failures < 3) std::this_thread::yield();
+  EXPECT_EQ(state_.expires_at, first) << "that one is still in use";
+  Publish(authority_.Issue("server"));
+  events_.Await("new certificate");
+  EXPECT_GE(state_.expires_at, first);
 }
 
 TEST_F(TlsCredentialsTest, FaultsAreFoundAtTheStart) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/time/clock.h"
 #include "tests/models/temp_folder.h"
 #include "tests/rpc/test_certificates.h"
 
@@ -47,6 +48,10 @@ TEST_F(TlsFilesTest, ReadsWhatFits) {
   EXPECT_EQ(material->key, pair_.key);
   EXPECT_EQ(material->client_ca, authority_.certificate());
   EXPECT_THAT(material->expires, HasSubstr("GMT"));
+  // Issued for a day.
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  EXPECT_GT(material->chain_expires_at, now);
+  EXPECT_LE(material->chain_expires_at, now + 24 * 3600);
   // A chain, with comments between, as tools write it.
   folder_.Write("tls.crt", "subject=server\n" + pair_.certificate + "issuer\n" +
                                authority_.certificate());

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/error_info.h"
+#include "server/observe/metrics.h"
 #include "server/scheduling/admission.h"
 #include "tests/observe/log_capture.h"
 #include "tests/rpc/raw_http2.h"
@@ -83,10 +84,9 @@ TEST(LimitsTest, TenThousandCallsAtOnceAgainstAQueueOf100) {
   EXPECT_TRUE(first.Wait().status.ok());
   EXPECT_TRUE(second.Wait().status.ok());
   EXPECT_TRUE(ServesOn(server));
-  EXPECT_EQ(server.Metric("weir_requests_refused_total{reason=\"QUEUE_FULL\"}"),
-            refused);
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
   EXPECT_TRUE(server.Settles());
+  EXPECT_EQ(server.Refused("Evaluate", "QUEUE_FULL"), refused);
   EXPECT_EQ(server.DeviceMetric("weir_stream_pool_waiting"), 0);
 }
 
@@ -200,6 +200,11 @@ TEST(LimitsTest, MessagesThatAreTooLargeEitherWay) {
   EXPECT_EQ(Reason(FromGrpcStatus(refused)), "REPLY_TOO_LARGE");
   EXPECT_TRUE(Eventually(
       [&] { return server.Requests("Evaluate", "RESOURCE_EXHAUSTED") == 2; }));
+  // More servers would not help.
+  EXPECT_TRUE(server.Settles());
+  for (const std::string_view reason : Metrics::kRefusals) {
+    EXPECT_EQ(server.Refused("Evaluate", std::string(reason)), 0) << reason;
+  }
   EXPECT_TRUE(ServesOn(server));
   EXPECT_EQ(server.Metric("weir_requests_in_flight"), 0);
   EXPECT_EQ(
@@ -368,9 +373,9 @@ TEST(LimitsTest, UnreadRepliesAdmittedTogetherLeaveHalfOfTheHostsMemory) {
     return server.Metric("weir_replies_unsent") + refused() == kReplies;
   }));
   EXPECT_GT(refused(), 0);
-  EXPECT_EQ(
-      server.Metric("weir_requests_refused_total{reason=\"QUEUE_BYTES_FULL\"}"),
-      refused());
+  EXPECT_TRUE(Eventually([&] {
+    return server.Refused("Evaluate", "QUEUE_BYTES_FULL") == refused();
+  }));
   // One more than half.
   EXPECT_TRUE(Eventually([&] {
     return server.DeviceMetric("weir_memory_bytes",

@@ -1,6 +1,5 @@
 #include "tests/server/server_fixture.h"
 
-#include <google/protobuf/descriptor.h>
 #include <google/protobuf/text_format.h>
 #include <grpcpp/generic/generic_stub.h>
 
@@ -23,30 +22,6 @@ namespace {
 [[noreturn]] void End(const std::string& why) {
   std::cerr << why << std::endl;
   std::abort();
-}
-
-// Of those that weir_requests_total tells apart.
-bool IsMethod(const std::string& name) {
-  const auto* pool = google::protobuf::DescriptorPool::generated_pool();
-  for (const char* service :
-       {"weir.v1.Admin", "weir.v1.Catalog", "weir.v1.Evaluator",
-        "inference.GRPCInferenceService"}) {
-    const auto* found = pool->FindServiceByName(service);
-    if (found != nullptr && found->FindMethodByName(name) != nullptr) {
-      return true;
-    }
-  }
-  return name == "unknown";
-}
-
-bool IsCode(const std::string& name) {
-  for (int code = 0;
-       code <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++code) {
-    if (name == absl::StatusCodeToString(static_cast<absl::StatusCode>(code))) {
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -111,7 +86,7 @@ std::string TestServer::HttpGet(const std::string& path, int* code) const {
   return reply.body;
 }
 
-std::optional<double> TestServer::FindMetric(const std::string& series) const {
+double TestServer::Metric(const std::string& series) const {
   int code = 0;
   std::istringstream lines(HttpGet("/metrics", &code));
   if (code != 200) {
@@ -122,25 +97,19 @@ std::optional<double> TestServer::FindMetric(const std::string& series) const {
       return std::strtod(line.c_str() + series.size(), nullptr);
     }
   }
-  return std::nullopt;
-}
-
-double TestServer::Metric(const std::string& series) const {
-  const std::optional<double> value = FindMetric(series);
-  if (!value.has_value()) {
-    End(absl::StrCat("no series ", series));
-  }
-  return *value;
+  End(absl::StrCat("no series ", series));
 }
 
 double TestServer::Requests(const std::string& method,
                             const std::string& code) const {
-  if (!IsMethod(method) || !IsCode(code)) {
-    End(absl::StrCat("no call of ", method, " ends with ", code));
-  }
-  return FindMetric(absl::StrCat("weir_requests_total{method=\"", method,
-                                 "\",code=\"", code, "\"}"))
-      .value_or(0);
+  return Metric(absl::StrCat("weir_requests_total{method=\"", method,
+                             "\",code=\"", code, "\"}"));
+}
+
+double TestServer::Refused(const std::string& method,
+                           const std::string& reason) const {
+  return Metric(absl::StrCat("weir_requests_refused_total{method=\"", method,
+                             "\",reason=\"", reason, "\"}"));
 }
 
 double TestServer::DeviceMetric(const std::string& name,

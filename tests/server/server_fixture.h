@@ -68,10 +68,10 @@ class TestServer {
   // is not there ends the test program: nothing is known of it, not even that
   // it is 0.
   double Metric(const std::string& series) const;
-  // weir_requests_total of an RPC and a code. There are series of those that
-  // were met alone: 0 of others. Without such an RPC or code, and without the
-  // page, it ends the test program as well.
+  // weir_requests_total of an RPC and a code, and weir_requests_refused_total
+  // of an RPC and a reason.
   double Requests(const std::string& method, const std::string& code) const;
+  double Refused(const std::string& method, const std::string& reason) const;
   // The same of the default device; `labels` are those beside `device`.
   double DeviceMetric(const std::string& name,
                       const std::string& labels = "") const;
@@ -86,8 +86,6 @@ class TestServer {
   grpc::Status CallRaw(const std::string& method, const std::string& request);
 
  private:
-  std::optional<double> FindMetric(const std::string& series) const;
-
   TempFolder folder_;
   StreamSink log_;
   std::unique_ptr<Server> server_;
