@@ -20,8 +20,10 @@ import unittest
 
 import yaml
 
+import certificates
 import kinds
 import manifests
+import running
 from manifests import ROOT
 
 PAGE = ROOT / "docs" / "kubernetes.md"
@@ -339,6 +341,44 @@ class MutualTls(unittest.TestCase):
             with self.subTest(sections=sections):
                 settings = self.settings(FIRST, *sections)
                 self.assertEqual(settings["WEIR_QUEUE_LENGTH"], "512")
+
+
+class Runbooks(unittest.TestCase):
+    """What the alerts' sections run in a pod, under TLS with certificates of
+    clients: the socket and the port of the base manifests."""
+
+    def test_work_under_tls(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            certificates.make(folder)
+            socket = f"unix:{folder}/grpc.sock"
+            with running.Server(
+                    f"--tls-cert={folder}/tls.crt",
+                    f"--tls-key={folder}/tls.key",
+                    f"--tls-client-ca={folder}/tls.crt",
+                    grpc=f"127.0.0.1:0,{socket}") as server:
+                for line, command in commands("Alerts"):
+                    with self.subTest(line=line):
+                        self.try_command(shlex.split(command), server, socket)
+        self.assertEqual(self.seen, {"weir", "curl"})
+
+    seen = set()
+
+    def try_command(self, words, server, socket):
+        if words[0] == "curl":
+            self.assertTrue(running.fetch(
+                words[1].replace("127.0.0.1:8002", server.http)))
+            self.seen.add("curl")
+        elif "--" in words:
+            inside = words[words.index("--") + 1:]
+            done = subprocess.run(
+                [manifests.BIN / inside[0], *inside[1:]], check=False,
+                capture_output=True, text=True,
+                env={**os.environ, "WEIR_SERVER": socket})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.seen.add(inside[0])
+        else:
+            self.assertEqual(words[0], "kubectl", "needs a certificate?")
 
 
 class Container(unittest.TestCase):

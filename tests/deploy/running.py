@@ -30,13 +30,13 @@ def fetch(url):
 
 class Server:
 
-    def __init__(self, *flags):
-        self.flags = flags
+    def __init__(self, *flags, grpc="127.0.0.1:0"):
+        self.flags = [f"--grpc={grpc}", *flags]
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
-            [BIN / "weir-server", "--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+            [BIN / "weir-server", "--http=127.0.0.1:0",
              "--device=cpu", "--drain-delay=0", f"--model-repository={MODELS}",
              *self.flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -87,7 +87,8 @@ class Prometheus:
             "rule_files": [str(self.rules)],
             "scrape_configs": [{"job_name": "weir", "static_configs": [{
                 "targets": [self.server.http],
-                "labels": {"namespace": "weir", "pod": "weir-0"}}]}],
+                "labels": {"namespace": "weir", "workload": "weir",
+                           "pod": "weir-0"}}]}],
         }), "utf-8")
         self.process = subprocess.Popen(
             ["prometheus", f"--config.file={config}",
