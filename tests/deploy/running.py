@@ -6,6 +6,8 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -30,16 +32,18 @@ def fetch(url):
 
 class Server:
 
-    def __init__(self, *flags, grpc="127.0.0.1:0"):
+    def __init__(self, *flags, grpc="127.0.0.1:0", stderr=subprocess.DEVNULL):
         self.flags = [f"--grpc={grpc}", *flags]
+        if not any(flag.startswith("--model-repository=") for flag in flags):
+            self.flags.append(f"--model-repository={MODELS}")
+        self.stderr = stderr
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
         self.process = subprocess.Popen(
             [BIN / "weir-server", "--http=127.0.0.1:0",
-             "--device=cpu", "--drain-delay=0", f"--model-repository={MODELS}",
-             *self.flags],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+             "--device=cpu", "--drain-delay=0", *self.flags],
+            stdout=subprocess.PIPE, stderr=self.stderr, text=True)
         line = self.process.stdout.readline()
         self.grpc = re.search(r"grpc=(\S+)", line)[1]
         self.http = re.search(r"http=(\S+)", line)[1]
@@ -48,7 +52,9 @@ class Server:
     def __exit__(self, *_):
         self.process.terminate()
         self.process.wait()
-        self.process.stdout.close()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
         self.folder.cleanup()
 
     def call(self, *words):
@@ -72,11 +78,12 @@ class Server:
 
 class Prometheus:
     """Scrapes a server, with the labels that a ServiceMonitor would give, and
-    evaluates a file of rules."""
+    `others` by job, as they are, and evaluates a file of rules."""
 
-    def __init__(self, server, rules):
+    def __init__(self, server, rules, others=None):
         self.server = server
         self.rules = rules
+        self.others = others or {}
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -88,7 +95,10 @@ class Prometheus:
             "scrape_configs": [{"job_name": "weir", "static_configs": [{
                 "targets": [self.server.http],
                 "labels": {"namespace": "weir", "workload": "weir",
-                           "pod": "weir-0"}}]}],
+                           "pod": "weir-0"}}]}, *(
+                {"job_name": job, "honor_labels": True,
+                 "static_configs": [{"targets": [address]}]}
+                for job, address in self.others.items())],
         }), "utf-8")
         self.process = subprocess.Popen(
             ["prometheus", f"--config.file={config}",
@@ -101,6 +111,7 @@ class Prometheus:
             found = re.search(r'"Listening on" address=(\S+)', line)
             if found:
                 self.address = found[1]
+                self.wait_until_ready()
                 return self
         self.__exit__()
         raise RuntimeError("prometheus ended: " + "".join(log))
@@ -109,6 +120,15 @@ class Prometheus:
         self.process.terminate()
         self.process.communicate()
         self.folder.cleanup()
+
+    def wait_until_ready(self):
+        """It listens a moment before it answers queries."""
+        while self.process.poll() is None:
+            try:
+                fetch(f"http://{self.address}/-/ready")
+                return
+            except urllib.error.HTTPError:
+                time.sleep(0.05)
 
     def query(self, expression):
         """The series that an expression has now."""
