@@ -110,7 +110,7 @@ size_t JoinedWork::CountJoinable(absl::Span<const std::shared_ptr<Work>> works,
 JoinedWork::JoinedWork(Members members)
     : members_(std::move(members)), owner_(members_.front()->request.owner) {
   absl::flat_hash_map<const Work*, size_t> position;
-  std::vector<ptrdiff_t> readers(members_.size(), 0);
+  std::vector<int> readers(members_.size(), 0);
   for (size_t i = 0; i < members_.size(); ++i) {
     const WorkRequest& request = members_[i]->request;
     JoinPart& part = parts_.emplace_back();

@@ -43,8 +43,9 @@ PlanQueue::WaitId PlanQueue::Make(std::shared_ptr<const Program> program,
           EndWaitLater(*timers_, deadline, options_.max_wait,
                        [weak = weak_from_this(), id](absl::Status status) {
                          const auto alive = HoldIfThere(weak);
-                         if (alive != nullptr)
+                         if (alive != nullptr) {
                            alive->Leave(id, std::move(status));
+                         }
                        });
       Enqueue(planning, owner);
       waits_[id] = std::move(planning);
@@ -220,7 +221,8 @@ void PlanQueue::Leave(WaitId id, absl::Status status) {
     }
   }
   timers_->Cancel(planning->timer);
-  if (done) done(std::move(status));
+  // Where it was moved from there is nobody to tell.
+  if (done) done(std::move(status));  // NOLINT(bugprone-use-after-move)
 }
 
 void PlanQueue::Cancel(WaitId wait) { Leave(wait, LeftWhileWaiting()); }

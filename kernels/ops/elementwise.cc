@@ -16,6 +16,7 @@ namespace {
 // Dense inputs under broadcasting: the innermost steps are then 0 or 1.
 MergedLoop MakeLoop(const Dims& output, const std::vector<Dims>& inputs) {
   std::vector<Dims> strides;
+  strides.reserve(inputs.size());
   for (const Dims& dims : inputs) {
     strides.push_back(BroadcastStrides(dims, output));
   }

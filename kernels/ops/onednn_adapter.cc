@@ -386,8 +386,9 @@ absl::StatusOr<std::unique_ptr<const Convolution>> Convolution::Create(
   auto state = std::make_unique<State>(*std::move(pieces));
   const std::vector<Band> shapes = state->ShareShapes();
   double kept = 2.0 * kReorderBytes;  // which move the image
-  for (const Band& band : shapes)
+  for (const Band& band : shapes) {
     kept += state->MostBytes(band, MayTakeBrgconv());
+  }
   if (kept > kMostKeptBytes) return nullptr;
   const absl::Status built = Guard([&] { state->Build(shapes); });
   if (absl::IsUnimplemented(built)) return nullptr;

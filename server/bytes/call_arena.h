@@ -46,6 +46,7 @@ class CallArena final : public std::pmr::memory_resource {
   template <typename T>
   absl::StatusOr<std::span<T>> TryAllocateSpan(size_t count) {
     static_assert(std::is_trivially_destructible_v<T>);
+    // Of pointers, too: NOLINTNEXTLINE(bugprone-sizeof-expression)
     absl::StatusOr<void*> room = TryAllocate(count * sizeof(T), alignof(T));
     if (!room.ok()) return room.status();
     return std::span<T>(static_cast<T*>(*room), count);

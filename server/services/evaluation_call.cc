@@ -112,7 +112,9 @@ void EvaluationCall::FailDescribed(absl::Status error) {
 
 void EvaluationCall::Fail(const absl::Status& error) {
   ServerCall& call = call_;
-  const absl::Status kept = error;  // it may lie in what ends
+  // It may lie in what ends.
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const absl::Status kept = error;
   End(kept.code());
   call.Fail(kept);
 }
