@@ -76,7 +76,6 @@ void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
       batch->output_ns.Add(output_ns);
     }
   }
-  counters.requests.Add(1);
   if (code != absl::StatusCode::kOk) {
     if (IsServersFault(code)) counters.errors.Add(1);
     FailureCounter(counters, code, executed).Add(1);
@@ -161,17 +160,19 @@ ModelCounts ModelMetrics::Read(const ServedModel& model) const {
   return sum;
 }
 
-// The sum over all threads, for each version that is served. `more` are the
-// values of the labels after model and version.
+// The sum of `parts` over all threads, for each version that is served. `more`
+// are the values of the labels after model and version.
 void ModelMetrics::AddReader(Metric metric, const ModelRepository& models,
-                             OwnedCounter Counters::*counter, double unit,
-                             std::vector<std::string> more) {
-  auto read = [this, &models, counter, unit, more = std::move(more)] {
+                             std::vector<OwnedCounter Counters::*> parts,
+                             double unit, std::vector<std::string> more) {
+  auto read = [this, &models, parts = std::move(parts), unit,
+               more = std::move(more)] {
     std::vector<Metrics::Sample> samples;
     for (const auto& model : models.Served()) {
       uint64_t sum = 0;
-      ForEach(*model,
-              [&](const Counters& one) { sum += (one.*counter).value(); });
+      ForEach(*model, [&](const Counters& one) {
+        for (const auto part : parts) sum += (one.*part).value();
+      });
       Metrics::Sample& sample = samples.emplace_back();
       sample.labels = {model->name, model->version};
       sample.labels.insert(sample.labels.end(), more.begin(), more.end());
@@ -185,13 +186,16 @@ void ModelMetrics::AddReader(Metric metric, const ModelRepository& models,
 void ModelMetrics::AddReaders(const ModelRepository& models) {
   auto count = [&](Metric metric, OwnedCounter Counters::*counter,
                    std::vector<std::string> more = {}) {
-    AddReader(metric, models, counter, 1, std::move(more));
+    AddReader(metric, models, {counter}, 1, std::move(more));
   };
-  count(Metric::kModelRequests, &Counters::requests);
+  AddReader(Metric::kModelRequests, models,
+            {&Counters::success, &Counters::rejected, &Counters::canceled,
+             &Counters::backend, &Counters::other},
+            1, {});
   count(Metric::kModelErrors, &Counters::errors);
   if (!metrics_->triton()) return;
   auto duration = [&](Metric metric, OwnedCounter Counters::*counter) {
-    AddReader(metric, models, counter, kMicrosPerNano, {});
+    AddReader(metric, models, {counter}, kMicrosPerNano, {});
   };
   count(Metric::kNvSuccess, &Counters::success);
   count(Metric::kNvFailure, &Counters::rejected, {"REJECTED"});

@@ -71,8 +71,8 @@ class ModelMetrics {
   ModelCounts Read(const ServedModel& model) const;
 
   // Makes the counters of what `models` serves readable, Triton's among them
-  // where they are wanted. Both outlive the
-  // metrics, or Metrics::ClearReaders is called first.
+  // where they are wanted. Both outlive the metrics, or Metrics::ClearReaders
+  // is called first.
   void AddReaders(const ModelRepository& models);
 
  private:
@@ -83,8 +83,7 @@ class ModelMetrics {
     explicit Counters(Mutex* the_mu) : mu(the_mu) {}
     Mutex* const mu;  // the shard's
     OwnedCounter success, rejected, canceled, backend, other;
-    OwnedCounter requests;  // all of these
-    OwnedCounter errors;    // those that failed by the server's fault
+    OwnedCounter errors;  // those that failed by the server's fault
     OwnedCounter inferences, executions;
     OwnedCounter request_ns, queue_ns, input_ns, infer_ns, output_ns;
     OwnedCounter failure_ns;
@@ -110,7 +109,7 @@ class ModelMetrics {
   template <typename Visit>
   void ForEach(const ServedModel& model, Visit visit) const;
   void AddReader(Metric metric, const ModelRepository& models,
-                 OwnedCounter Counters::*counter, double unit,
+                 std::vector<OwnedCounter Counters::*> parts, double unit,
                  std::vector<std::string> more);
 
   Metrics* const metrics_;

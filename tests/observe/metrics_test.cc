@@ -264,6 +264,8 @@ TEST(MetricsTest, CountsServedModelsUnderTritonsNames) {
   auto metric = [&](const std::string& name) {
     return server.Metric(name + "{model=\"digits\",version=\"1\"}");
   };
+  EXPECT_EQ(metric("weir_model_requests_total"), 3);
+  EXPECT_EQ(metric("weir_model_errors_total"), 0);
   EXPECT_EQ(metric("nv_inference_request_success"), 2);
   EXPECT_EQ(metric("nv_inference_count"), 6);
   EXPECT_EQ(metric("nv_inference_exec_count"), 2);
