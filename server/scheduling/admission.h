@@ -8,7 +8,6 @@
 // outlives its tickets.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
