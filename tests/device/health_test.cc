@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <string>
 #include <thread>
 #include <utility>
@@ -98,11 +100,12 @@ TEST(DeviceHealthTest, WatchersHearItOnce) {
 TEST(DeviceHealthTest, OneOfManyCausesWins) {
   DeviceHealth health;
   std::atomic<int> heard{0};
+  // They outlive the threads: who loses may be done before it is told.
+  std::array<DeviceHealth::Watch, 4> watches;
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < watches.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto watch =
-          health.OnPoisoned([&](const absl::Status&) { ++heard; });
+      watches[i] = health.OnPoisoned([&](const absl::Status&) { ++heard; });
       health.Poison(absl::InternalError(std::to_string(i)));
     });
   }
