@@ -239,7 +239,14 @@ absl::Status Server::Impl::Open() {
                     [this] { return static_cast<double>(log.dropped()); });
   if (credentials != nullptr) {
     metrics.AddReader(Metric::kTlsExpiry, [this] {
-      return static_cast<double>(tls_state.expires_at.load());
+      std::vector<Metrics::Sample> samples = {
+          {{"certificate"}, static_cast<double>(tls_state.expires_at.load())}};
+      if (!options.tls_client_ca.empty()) {
+        samples.push_back(
+            {{"client_ca"},
+             static_cast<double>(tls_state.client_ca_expires_at.load())});
+      }
+      return samples;
     });
     metrics.AddReader(Metric::kTlsReloadFailures, [this] {
       return static_cast<double>(tls_state.reload_failures.load());

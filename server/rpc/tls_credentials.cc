@@ -20,7 +20,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
  public:
   ReloadingCredentials(TlsOptions options, TlsMaterial material)
       : options_(std::move(options)), material_(std::move(material)) {
-    NoteExpiry(material_.chain_expires_at);
+    NoteExpiry(material_);
     const bool mutual = !options_.files.client_ca.empty();
     credentials_ = grpc_ssl_server_credentials_create_with_options(
         grpc_ssl_server_credentials_create_options_using_config_fetcher(
@@ -70,7 +70,7 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
   }
 
   void Look() {
-    absl::StatusOr<TlsMaterial> found = ReadTlsMaterial(options_.files);
+    const absl::StatusOr<TlsMaterial> found = ReadTlsMaterial(options_.files);
     if (!found.ok()) {
       if (options_.state != nullptr) ++options_.state->reload_failures;
       std::string now(found.status().message());
@@ -82,26 +82,25 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
       return;
     }
     problem_.clear();
-    const std::string expires = found->expires;
-    const int64_t chain_expires_at = found->chain_expires_at;
-    if (Replace(*std::move(found))) {
-      NoteExpiry(chain_expires_at);
-      Report(true,
-             absl::StrCat("--tls-cert: new certificate in use, valid until ",
-                          expires));
-    }
+    if (!Replace(*found)) return;
+    NoteExpiry(*found);
+    Report(true,
+           absl::StrCat("--tls-cert: new certificate in use, valid until ",
+                        found->expires));
   }
 
-  bool Replace(TlsMaterial found) {
+  bool Replace(const TlsMaterial& found) {
     const MutexLock lock(&mu_);
     if (found == material_) return false;
-    material_ = std::move(found);
+    material_ = found;
     fresh_ = true;
     return true;
   }
 
-  void NoteExpiry(int64_t at) {
-    if (options_.state != nullptr) options_.state->expires_at = at;
+  void NoteExpiry(const TlsMaterial& used) {
+    if (options_.state == nullptr) return;
+    options_.state->expires_at = used.chain_expires_at;
+    options_.state->client_ca_expires_at = used.client_ca_expires_at;
   }
 
   void Report(bool renewed, const std::string& event) {

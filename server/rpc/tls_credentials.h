@@ -30,8 +30,10 @@ inline constexpr absl::Duration kTlsRefresh = absl::Seconds(2);
 
 // What is known of a port's certificates. Thread-safe.
 struct TlsState {
-  // When the first of those in use ends, in seconds of Unix time.
+  // When the first of those in use ends, in seconds of Unix time: of the
+  // server's own with its chain, and of the authorities for clients (0: none).
   std::atomic<int64_t> expires_at{0};
+  std::atomic<int64_t> client_ca_expires_at{0};
   // Looks at the files that found them not fit for use.
   std::atomic<uint64_t> reload_failures{0};
 };

@@ -104,10 +104,14 @@ std::string ExpiryOf(const X509& certificate) {
 }
 
 // In seconds of Unix time.
-int64_t ExpiryTimeOf(const X509& certificate) {
-  std::tm time = {};
-  ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &time);
-  return timegm(&time);
+int64_t FirstExpiryOf(const std::vector<CertificatePtr>& certificates) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const CertificatePtr& certificate : certificates) {
+    std::tm time = {};
+    ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &time);
+    first = std::min<int64_t>(first, timegm(&time));
+  }
+  return first;
 }
 
 }  // namespace
@@ -145,16 +149,13 @@ absl::StatusOr<TlsMaterial> ReadTlsMaterial(const TlsFiles& files) {
   if (!files.client_ca.empty()) {
     WEIR_ASSIGN_OR_RETURN(material.client_ca,
                           ReadPem(kClientCaFlag, files.client_ca));
-    WEIR_RETURN_IF_ERROR(
-        ParseCertificates(kClientCaFlag, files.client_ca, material.client_ca)
-            .status());
+    WEIR_ASSIGN_OR_RETURN(
+        const std::vector<CertificatePtr> authorities,
+        ParseCertificates(kClientCaFlag, files.client_ca, material.client_ca));
+    material.client_ca_expires_at = FirstExpiryOf(authorities);
   }
   material.expires = ExpiryOf(*chain[0]);
-  material.chain_expires_at = std::numeric_limits<int64_t>::max();
-  for (const CertificatePtr& certificate : chain) {
-    material.chain_expires_at =
-        std::min(material.chain_expires_at, ExpiryTimeOf(*certificate));
-  }
+  material.chain_expires_at = FirstExpiryOf(chain);
   return material;
 }
 

@@ -25,8 +25,10 @@ struct TlsMaterial {
   std::string client_ca;
   // Of the server's own certificate, "Nov 21 19:30:36 2027 GMT".
   std::string expires;
-  // When the first of it and its chain ends, in seconds of Unix time.
+  // When the first certificate of each file ends, in seconds of Unix time; 0
+  // without a client CA.
   int64_t chain_expires_at = 0;
+  int64_t client_ca_expires_at = 0;
 
   bool operator==(const TlsMaterial&) const = default;
 };

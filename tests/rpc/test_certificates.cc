@@ -53,13 +53,13 @@ void Extend(X509* certificate, int kind, const std::string& value) {
 
 // Unsigned.
 X509* NewCertificate(const std::string& common_name, EVP_PKEY* key,
-                     const X509* issuer) {
+                     const X509* issuer, int days) {
   static std::atomic<int> serial = 1;
   X509* const certificate = X509_new();
   X509_set_version(certificate, X509_VERSION_3);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate), serial++);
   X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 24L * 3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), days * 24L * 3600);
   X509_set_pubkey(certificate, key);
   X509_NAME* const name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(
@@ -81,10 +81,10 @@ struct TestAuthority::Pair {
   }
 };
 
-TestAuthority::TestAuthority(const std::string& name)
+TestAuthority::TestAuthority(const std::string& name, int days)
     : own_(std::make_unique<Pair>()) {
   own_->key = NewKey(0);
-  own_->certificate = NewCertificate(name, own_->key, nullptr);
+  own_->certificate = NewCertificate(name, own_->key, nullptr, days);
   Extend(own_->certificate, NID_basic_constraints, "critical,CA:TRUE");
   Check(X509_sign(own_->certificate, own_->key, EVP_sha256()) > 0);
 }
@@ -100,7 +100,8 @@ IssuedCertificate TestAuthority::Issue(const std::string& common_name,
                                        int rsa_bits) const {
   Pair pair;
   pair.key = NewKey(rsa_bits);
-  pair.certificate = NewCertificate(common_name, pair.key, own_->certificate);
+  pair.certificate =
+      NewCertificate(common_name, pair.key, own_->certificate, /*days=*/1);
   Extend(pair.certificate, NID_subject_alt_name, names);
   Check(X509_sign(pair.certificate, own_->key, EVP_sha256()) > 0);
   return {CertificatePem(pair.certificate), KeyPem(pair.key)};

@@ -14,17 +14,17 @@ struct IssuedCertificate {
   std::string key;          // PEM
 };
 
-// Elliptic curves unless bits of RSA are asked for; good for a day.
+// Elliptic curves unless bits of RSA are asked for.
 class TestAuthority {
  public:
-  explicit TestAuthority(const std::string& name);
+  explicit TestAuthority(const std::string& name, int days = 1);
   ~TestAuthority();
   TestAuthority(const TestAuthority&) = delete;
   TestAuthority& operator=(const TestAuthority&) = delete;
 
   std::string certificate() const;  // PEM
 
-  // `names` as in openssl.cnf: "DNS:localhost,IP:127.0.0.1".
+  // For a day. `names` as in openssl.cnf: "DNS:localhost,IP:127.0.0.1".
   IssuedCertificate Issue(
       const std::string& common_name,
       const std::string& names = "DNS:localhost,DNS:weir.test,IP:127.0.0.1",

@@ -326,6 +326,7 @@ TEST_F(TlsCredentialsTest, TellsWhenTheCertificateEndsAndThatNoneCanBeLoaded) {
   Start();
   const int64_t first = state_.expires_at;
   EXPECT_GT(first, absl::ToUnixSeconds(absl::Now()));
+  EXPECT_EQ(state_.client_ca_expires_at, 0) << "nobody asks clients";
   EXPECT_EQ(state_.reload_failures, 0u);
   Publish({"garbage", renewed_.Issue("server").key});
   events_.Await("no PEM certificate");

@@ -61,6 +61,30 @@ TEST_F(TlsFilesTest, ReadsWhatFits) {
   EXPECT_EQ(material->client_ca, "");
 }
 
+// Wherever in its file the first to end stands.
+TEST_F(TlsFilesTest, TellsWhenTheFirstOfEachFileEnds) {
+  constexpr int64_t kDay = 24 * 3600;
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  const testing::TestAuthority lasting("lasting", 9);
+  const testing::TestAuthority ending("ending", 5);
+  folder_.Write("tls.crt", pair_.certificate + lasting.certificate());
+  folder_.Write("ca.crt", lasting.certificate() + ending.certificate() +
+                              lasting.certificate());
+  auto material = ReadTlsMaterial(files_);
+  ASSERT_TRUE(material.ok()) << material.status();
+  EXPECT_NEAR(material->chain_expires_at, now + kDay, kDay / 2);
+  EXPECT_NEAR(material->client_ca_expires_at, now + 5 * kDay, kDay / 2);
+
+  const testing::TestAuthority gone("gone", 0);
+  folder_.Write("tls.crt",
+                pair_.certificate + lasting.certificate() + gone.certificate());
+  files_.client_ca.clear();
+  material = ReadTlsMaterial(files_);
+  ASSERT_TRUE(material.ok()) << material.status();
+  EXPECT_NEAR(material->chain_expires_at, now, kDay / 2);
+  EXPECT_EQ(material->client_ca_expires_at, 0);
+}
+
 TEST_F(TlsFilesTest, NamesTheFileAtFault) {
   for (std::string TlsFiles::*file :
        {&TlsFiles::certificate, &TlsFiles::key, &TlsFiles::client_ca}) {

@@ -21,6 +21,7 @@
 namespace weir::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class TlsTest : public ::testing::Test {
@@ -60,9 +61,26 @@ class TlsTest : public ::testing::Test {
     command.insert(command.end(), more.begin(), more.end());
     server_ = std::make_unique<ChildProcess>(command);
     const std::string ready = server_->ReadLine();
-    const std::string before = "grpc=0.0.0.0:";
-    const size_t port = ready.find(before) + before.size();
-    address_ = "127.0.0.1:" + ready.substr(port, ready.find(',', port) - port);
+    address_ = AddressIn(ready, "grpc=");
+    http_ = AddressIn(ready, "http=");
+  }
+
+  // Of the port that the ready line tells after `before`, on this machine.
+  static std::string AddressIn(const std::string& ready,
+                               const std::string& before) {
+    const size_t port = ready.find(':', ready.find(before)) + 1;
+    return "127.0.0.1:" +
+           ready.substr(port, ready.find_first_of(", ", port) - port);
+  }
+
+  std::vector<std::string> ExpirySeries() const {
+    const std::string name = "weir_tls_certificate_expiry_timestamp_seconds{";
+    std::vector<std::string> found;
+    std::istringstream text(HttpGet(http_, "/metrics").body);
+    for (std::string line; std::getline(text, line);) {
+      if (line.rfind(name, 0) == 0) found.push_back(line);
+    }
+    return found;
   }
 
   client::ClientOptions Options(const client::TlsFiles& files) const {
@@ -97,6 +115,7 @@ class TlsTest : public ::testing::Test {
   TempFolder folder_;
   std::unique_ptr<ChildProcess> server_;
   std::string address_ = "127.0.0.1:1";  // nobody
+  std::string http_;
 };
 
 TEST_F(TlsTest, EveryCommandTalksTls) {
@@ -224,6 +243,23 @@ TEST_F(TlsTest, ARenewalUnderLoadLosesNoCall) {
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_THAT(server_->err(), HasSubstr("new certificate in use"));
+}
+
+// What an alert of certificates near their end reads.
+TEST_F(TlsTest, MetricsTellWhenWhichCertificatesEnd) {
+  const std::string lasting = TestAuthority("lasting", 9).certificate();
+  folder_.Write("clients.crt", lasting);
+  Start();
+  EXPECT_THAT(ExpirySeries(), ElementsAre(HasSubstr("{file=\"certificate\"}")));
+  Start({"--tls-client-ca=" + Path("clients.crt")});
+  const std::vector<std::string> series = ExpirySeries();
+  ASSERT_THAT(series, ElementsAre(HasSubstr("{file=\"certificate\"}"),
+                                  HasSubstr("{file=\"client_ca\"}")));
+  const auto ends = [](const std::string& line) {
+    return std::stod(line.substr(line.find(' ')));
+  };
+  constexpr double kDay = 24 * 3600;
+  EXPECT_NEAR(ends(series[1]) - ends(series[0]), 8 * kDay, kDay / 2);
 }
 
 // Whoever speaks no TLS causes lines of gRPC's own. They are ours, and few.
