@@ -1,7 +1,7 @@
 // weir-server: parses the flags, opens the server, says when its models are
 // loaded, waits for a signal, for Admin.Drain or for the loss of the device,
 // drains. Exit code 0 after a drain, 1 for a run-time failure, 2 for wrong
-// usage.
+// usage, 3 when the device is lost or was not there at the start.
 #include <google/protobuf/stubs/logging.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,6 +24,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/backend/devices.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/steady_time.h"
 #include "server/drain_times.h"
@@ -68,10 +69,15 @@ class Signals {
   int fd_ = -1;
 };
 
-// 0: it was asked to end; 1: it could not start; 2: wrong usage. What lost its
-// device has a code of its own, for that alone outlives the process, where
-// whoever watches can count it.
+// What lost its device has a code of its own, for that alone outlives the
+// process, where whoever watches can count it.
 constexpr int kDeviceLostCode = 3;
+
+// Where a device stays lost the next start fails at once, before anybody could
+// see the code of the loss: so it ends with that code too.
+int CodeOfFailedStart(const absl::Status& status) {
+  return weir::IsDeviceMissing(status) ? kDeviceLostCode : 1;
+}
 
 // What is said on standard output once the models are loaded.
 std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
@@ -242,7 +248,7 @@ int main(int argc, char** argv) {
   auto opened = weir::Server::Open(options, &log);
   if (!opened.ok()) {
     NoteFailedStart(options, opened.status(), log);
-    return 1;
+    return CodeOfFailedStart(opened.status());
   }
   weir::Server& server = **opened;
 

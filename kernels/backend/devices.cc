@@ -20,6 +20,7 @@ namespace weir {
 namespace {
 
 constexpr char kNoCudaDevice[] = "NO_CUDA_DEVICE";
+constexpr char kDeviceFault[] = "DEVICE_FAULT";
 
 // Any sign of an NVIDIA device: the driver's node, or its library (which is all
 // there is under WSL).
@@ -85,6 +86,11 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(
 }  // namespace
 
 std::string_view BuildId() { return kBuildId; }
+
+bool IsDeviceMissing(const absl::Status& status) {
+  const std::string reason = Reason(status);
+  return reason == kNoCudaDevice || reason == kDeviceFault;
+}
 
 std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {
   const int threads =

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/export.h"
 #include "kernels/device/device.h"
@@ -24,6 +25,10 @@ namespace weir {
 // call for the same `ops`, nor while programs are compiled with it.
 WEIR_EXPORT absl::StatusOr<std::unique_ptr<Device>> MakeDevice(
     std::string_view which, const DeviceOptions& options, OpRegistry& ops);
+
+// Whether a device was not made because it is not there, or is there and every
+// call of it fails: what another machine, or a reset, would mend.
+WEIR_EXPORT bool IsDeviceMissing(const absl::Status& status);
 
 WEIR_EXPORT std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
 

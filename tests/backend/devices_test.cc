@@ -48,10 +48,20 @@ TEST(DevicesTest, WithoutAnNvidiaDeviceAutoTakesTheCpu) {
   }
   EXPECT_EQ(cuda.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Reason(cuda.status()), "NO_CUDA_DEVICE");
+  EXPECT_TRUE(IsDeviceMissing(cuda.status()));
   EXPECT_EQ(Reason(MakeDevice("cuda:3", {}, ops).status()), "NO_CUDA_DEVICE");
   auto automatic = MakeDevice("auto", {}, ops);
   ASSERT_TRUE(automatic.ok());
   EXPECT_EQ((*automatic)->info().kind, DeviceKind::kCpu);
+}
+
+TEST(DevicesTest, ADeviceThatIsRefusedIsNotMissing) {
+  EXPECT_TRUE(IsDeviceMissing(
+      WithReason(absl::UnavailableError("a reset failed"), "DEVICE_FAULT")));
+  EXPECT_FALSE(IsDeviceMissing(WithReason(
+      absl::FailedPreconditionError("no library"), "CUDA_BACKEND_MISSING")));
+  EXPECT_FALSE(IsDeviceMissing(absl::FailedPreconditionError("too old")));
+  EXPECT_FALSE(IsDeviceMissing(absl::OkStatus()));
 }
 
 // Names and UUIDs tell devices apart.

@@ -180,8 +180,9 @@ TEST(ProcessTest, ListensOnAUnixSocket) {
 }
 
 // One line with cause and remedy.
-void ExpectRunTimeFailure(ChildProcess& process, const std::string& part) {
-  EXPECT_EQ(process.Wait(), 1);
+void ExpectRunTimeFailure(ChildProcess& process, const std::string& part,
+                          int code = 1) {
+  EXPECT_EQ(process.Wait(), code);
   EXPECT_EQ(process.out(), "");
   EXPECT_THAT(process.err(), HasSubstr(part));
   EXPECT_EQ(process.err().find('\n'), process.err().size() - 1)
@@ -422,10 +423,12 @@ TEST(ProcessTest, NothingButItsLogIsOnStandardError) {
   }
 }
 
-TEST(ProcessTest, ADeviceThatIsNotThereIsAnError) {
-  ChildProcess process({BuiltProgram("weir-server"), "--device=cuda:99",
-                        "--grpc=127.0.0.1:0", "--http=off"});
-  ExpectRunTimeFailure(process, "--device=cuda:99");
+// As after a loss that no new process can mend.
+TEST(ProcessTest, AStartWithoutTheDeviceEndsWithThree) {
+  ChildProcess process({"/usr/bin/env",
+                        "CUDA_VISIBLE_DEVICES=", BuiltProgram("weir-server"),
+                        "--device=cuda", "--grpc=127.0.0.1:0", "--http=off"});
+  ExpectRunTimeFailure(process, "--device=cuda", 3);
 }
 
 TEST(ProcessTest, ASignalWhileModelsLoadEndsItAtOnce) {
