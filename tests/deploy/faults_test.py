@@ -42,6 +42,7 @@ def faster(rules):
     """Rules in which a minute is a second."""
     shorter = {"m": "s", "h": "m"}
     rules = re.sub(r"\[1d\]", "[24m]", rules)
+    rules = re.sub(r":15s\]", ":250ms]", rules)
     return re.sub(r"(\[|for: )(\d+)([mh])(?!\w)",
                   lambda match: match[1] + match[2] + shorter[match[3]], rules)
 

@@ -27,16 +27,19 @@ TARGET_LABELS = {"namespace", "pod", "job", "instance", "workload"}
 # Not ours: Prometheus' own, and kube-state-metrics.
 FOREIGN = {"up": set(),
            "kube_deployment_spec_replicas": {"deployment"},
+           "kube_deployment_status_replicas_available": {"deployment"},
+           "kube_deployment_status_replicas_updated": {"deployment"},
            "kube_pod_container_info": {"container", "image_spec"},
            "kube_pod_container_status_last_terminated_exitcode": {"container"},
            "kube_pod_container_status_restarts_total": {"container"},
-           "kube_pod_container_status_running": {"container"}}
+           "kube_pod_container_status_running": {"container"},
+           "kube_pod_container_status_waiting": {"container"}}
 HARMLESS = "harmless: "
 # What keeps alerts silent, and what it is to be without that.
 GUARDS = ((r"\n +for: \w+", ""),
           (r">= 10\b", ">= 0"),
           (r"> 2\.5\b", "> 0.5"),
-          (r"_exitcode == 3\b", "_exitcode > 0"),
+          (r"_exitcode == bool 3\b", "_exitcode > bool 0"),
           (r', image_spec=~"[^"]*"', ""),
           (r'\{reason!="DEADLINE_PASSED"\}', ""),
           (r"unless on \(namespace, workload\) weir:workload:removed", ""))
@@ -81,7 +84,8 @@ def metrics_read(name):
     for rule in rules():
         if name in (rule.get("alert"), rule.get("record")):
             for use in promql.read(rule["expr"])[0]:
-                found |= metrics_read(use.metric) or {use.metric}
+                if use.metric != name:  # as what it was a moment ago
+                    found |= metrics_read(use.metric) or {use.metric}
     return found
 
 
