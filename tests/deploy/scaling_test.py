@@ -116,6 +116,36 @@ class Queries(unittest.TestCase):
         gone["up", "b", ""] = "1x5 stale"
         self.keda_queue(gone, 4)
 
+    def test_one_that_has_just_gone_counts_no_more_either(self):
+        """Within the minute whose samples are there still."""
+        query = triggers()["requests-per-stream"]["metadata"]["query"]
+        series = self.requests(16, a="12x20", b="12x18 stale")
+        series["up", "b", ""] = "1x18 stale"
+        self.answers(query, series, [("{}", 0.75)])
+        series = self.queue(a="4x20", b="6x18 stale")
+        series["up", "b", ""] = "1x18 stale"
+        self.keda_queue(series, 4)
+
+    def test_one_whose_labels_changed_counts_once(self):
+        """The series of before are there for an hour, or for the minute."""
+        query = triggers()["requests-per-stream"]["metadata"]["query"]
+        for last in (8, 18):
+            requests = self.requests(16, a=f"12x{last} stale")
+            requests["up", "a", ""] = f"1x{last} stale"
+            queue = self.queue(a=f"4x{last} stale")
+            queue["up", "a", ""] = f"1x{last} stale"
+            for series in (requests, queue):
+                for (metric, pod, more), values in list(series.items()):
+                    value = values.partition("x")[0]
+                    series[metric, pod, more + ', instance="10.0.0.9:8002"'] = (
+                        f"_x{last} {value}x{19 - last}")
+            self.answers(query, requests, [("{}", 0.75)])
+            self.keda_queue(queue, 4)
+            self.answers(adapter_query("weir_queue_depth"), queue,
+                         [('{pod="a"}', 4)])
+            self.answers(adapter_query("weir_requests_per_stream"), requests,
+                         [('{pod="a"}', 0.75)])
+
     def test_a_new_one_counts_nothing(self):
         new = self.queue(a="4x20")
         new["up", "b", ""] = "_x15 0x5"
