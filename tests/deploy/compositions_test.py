@@ -5,9 +5,11 @@ has all that each of them brings; the others are refused, with the reason."""
 import contextlib
 import functools
 import io
+import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -359,10 +361,28 @@ class Senseless(Folder):
                 (("cpu", "hpa", "--replicas", "3"), "owns the number",
                  "leave out --replicas"),
                 (("cpu", "--replicas", "1"), "disruption budget",
-                 "2 or more")):
+                 "2 or more"),
+                (("cpu", "--proxies", "edge"), "--proxies", "add gateway"),
+                (("cpu", "--start-seconds", "60"), "--start-seconds",
+                 "nothing adds pods"),
+                (("cpu", "hpa", "--start-seconds", "1741"), "1741",
+                 "half an hour"),
+                (("cpu", "--image", "reg.acme.com/weir:1.0"),
+                 "--image reg.acme.com/weir:1.0", "--tag"),
+                (("cpu", "--image", "weir:1"), "--image weir:1", "--tag"),
+                (("cpu", "--image", "weir@sha256:00"), "--image", "--tag"),
+                (("cpu", "--tag", "1.0 "), "--tag 1.0 : write"),
+                (("cpu", "object-storage", "--models", "s3://b/m"),
+                 "--models s3://b/m", "without a scheme"),
+                (("cpu", "object-storage", "--models", "store:b/m"),
+                 "--models store:b/m", "BUCKET/FOLDER"),
+                (("cpu", "gateway", "--host", "a.b:443", "--gateway", "e/p"),
+                 "--host a.b:443", "a host's name alone"),
+                (("cpu", "gateway", *gateway, "--proxies", "a/b"),
+                 "--proxies a/b", "a namespace")):
             with self.subTest(arguments=arguments):
-                code, said = run(*arguments, "--out", self.folder / "my-weir",
-                                 "--image", "weir")
+                code, said = run("--image", "weir", *arguments, "--out",
+                                 self.folder / "my-weir")
                 self.assertEqual(code, 2, said)
                 self.assertTrue(said.startswith("compose.py: "), said)
                 for word in words:
@@ -453,6 +473,48 @@ class File(Folder):
                          "registry.acme.com/weir:1.0")
         self.assertEqual(find(folder, "Deployment")["spec"]["replicas"], 3)
 
+    def test_every_text_is_taken_for_text(self):
+        folder = self.folder / "my-weir"
+        code, said = run(
+            "cpu", "object-storage", "gateway", "--models", "b/x #1: y",
+            "--gateway", "1e3/123", "--proxies", "0", "--host", "1.2",
+            "--tag", "1.0", "--image", "reg.acme.com:5000/my__org/weir",
+            "--out", folder)
+        self.assertEqual(code, 0, said)
+        for document in manifests.documents(folder):
+            kinds.Checker(kinds.newest_versions(1)[0]).check(document)
+        self.assertEqual(manifests.server_of(folder).container["image"],
+                         "reg.acme.com:5000/my__org/weir:1.0")
+        [store] = [document["data"] for document in manifests.documents(folder)
+                   if "MODEL_STORE_PATH" in document.get("data", {})]
+        self.assertEqual(store["MODEL_STORE_PATH"], "b/x #1: y")
+        route = find(folder, "GRPCRoute")["spec"]
+        self.assertEqual(route["parentRefs"],
+                         [{"namespace": "1e3", "name": "123"}])
+        self.assertEqual(route["hostnames"], ["1.2"])
+        [source] = find(folder, "NetworkPolicy", "weir-gateway")["spec"][
+            "ingress"][0]["from"]
+        self.assertEqual(source["namespaceSelector"]["matchLabels"],
+                         {"kubernetes.io/metadata.name": "0"})
+
+    def test_steps_are_as_far_apart_as_a_start_and_the_metrics(self):
+        for scaler, kind, place in (
+                ("hpa", "HorizontalPodAutoscaler", ()),
+                ("keda", "ScaledObject",
+                 ("advanced", "horizontalPodAutoscalerConfig"))):
+            for options, seconds in (
+                    ({}, 90),
+                    ({"options": ("--start-seconds", "180")}, 240)):
+                folder = composed("gpu", scaler, "gateway", **options)
+                spec = find(folder, kind)["spec"]
+                for key in place:
+                    spec = spec[key]
+                [policy] = spec["behavior"]["scaleUp"]["policies"]
+                self.assertEqual(policy["periodSeconds"], seconds)
+                self.assertEqual(
+                    find(folder, "GRPCRoute")["spec"]["hostnames"],
+                    ["weir.acme.com"])
+
     def test_help_names_every_component(self):
         text = subprocess.run([KUBERNETES / "compose.py", "--help"], check=True,
                               capture_output=True, text=True).stdout
@@ -471,6 +533,90 @@ class File(Folder):
                 for folder in (composed(device, "hpa"),
                                KUBERNETES / "overlays" / device))
             self.assertEqual(made, given)
+
+
+class Change(Folder):
+    """One composition in the place of another: `kubectl apply` removes the
+    fields that went from what is there, and no objects."""
+
+    VIEW = "kubectl -n weir apply view-last-applied deployment/weir"
+
+    def change(self, old, new):
+        """What compose.py says."""
+        for arguments in (old, (*new, "--force")):
+            code, said = run(*arguments, *itertools.chain.from_iterable(
+                manifests.OPTIONS.get(name, ()) for name in arguments),
+                "--out", self.folder, "--image", "weir")
+            self.assertEqual(code, 0, said)
+        manifests.documents.cache_clear()
+        return said
+
+    def pods(self):
+        return find(self.folder, "Deployment")["spec"].get("replicas")
+
+    def test_an_autoscaler_for_a_fixed_number(self):
+        for scaler in compose.AUTOSCALERS:
+            said = self.change(("cpu", "--replicas", "6", "--force"),
+                               ("cpu", scaler))
+            self.assertIn(f"before `kubectl apply -k {self.folder}`", said)
+            self.assertIn("ends all pods but one", said)
+            self.assertIn(self.VIEW, said)
+            self.assertNotIn("delete", said)
+
+    def test_a_fixed_number_for_an_autoscaler(self):
+        for scaler, left in (("hpa", "hpa/weir"),
+                             ("keda", "scaledobject/weir")):
+            said = self.change(("cpu", scaler, "--force"), ("cpu",))
+            self.assertRegex(said, f"before `kubectl apply -k .*`, or {scaler} "
+                             "goes on.*:\n"
+                             f"  kubectl -n weir delete {left}\n")
+            self.assertIn("makes the pods 2 at once", said)
+            self.assertNotIn(self.VIEW, said)
+
+    def test_an_autoscaler_for_another(self):
+        for old, new, left in (("hpa", "keda", "hpa/weir"),
+                               ("keda", "hpa", "scaledobject/weir")):
+            said = self.change(("cpu", old, "--force"), ("cpu", new))
+            self.assertRegex(said, f"before `kubectl apply -k .*`, or {old} "
+                             "goes on.*:\n"
+                             f"  kubectl -n weir delete {left}\n")
+            self.assertNotIn(self.VIEW, said)
+
+    def test_the_number_stays(self):
+        said = self.change(("cpu", "--replicas", "6"), ("cpu", "tls"))
+        self.assertEqual(self.pods(), 6)
+        self.assertNotIn("kubectl -n weir", said)
+        self.assertNotIn("gone", said)
+        self.change(("cpu", "--force"), ("cpu", "--replicas", "3"))
+        self.assertEqual(self.pods(), 3)
+
+    def test_objects_that_apply_leaves_are_named(self):
+        said = self.change(("cpu", "hpa", "tls", "gateway", "object-storage"),
+                           ("gpu", "hpa"))
+        self.assertIn("components that are gone: cpu, tls, object-storage, "
+                      "gateway, gateway-tls\n"
+                      "components that are new: gpu\n", said)
+        after = said.partition(f"after `kubectl apply -k {self.folder}`")[2]
+        self.assertEqual(
+            set(re.findall(r"\w+/[a-z-]*weir[a-z-]*", after)),
+            {"networkpolicy/weir-model-store", "networkpolicy/weir-gateway",
+             "grpcroute/weir", "backendtlspolicy/weir"})
+
+    def test_each_component_s_objects_are_known(self):
+        """But for the ConfigMap, whose name changes with what it holds."""
+        short = {"horizontalpodautoscaler/weir": "hpa/weir"}
+        added = {**ADDED, "gateway-tls": {("BackendTLSPolicy", "weir")}}
+        self.assertEqual(
+            {name: set(left) for name, left in compose.LEFT_BEHIND.items()},
+            {name: {short.get(what, what) for what in (
+                f"{kind.lower()}/{name}" for kind, name in objects
+                if kind != "ConfigMap")} for name, objects in added.items()})
+
+    def test_lines_of_one_s_own_that_go_are_shown(self):
+        said = self.change(("cpu", "--tag", "1.0"), ("cpu",))
+        self.assertIn('    newTag: "1.0"\n', said)
+        said = self.change(("cpu", "--force"), ("cpu",))
+        self.assertNotIn("gone", said)
 
 
 def tearDownModule():
