@@ -4,7 +4,6 @@ and its sources set, their sum, and the memory limit that it needs. The models
 that it serves come on top; a fifth of the limit is left for them."""
 
 import argparse
-import math
 import pathlib
 import re
 import sys
@@ -21,10 +20,14 @@ DRIVER_BYTES = 512 * 2**20
 # A request alone may grow by its message's size and so much.
 ALONE_BYTES = 2**20
 # What docs/threat_model.md says that pieces of messages take beyond gRPC's
-# limit: for each open stream, for each connection, and of gRPC's limit.
+# limit: for each open stream, and of gRPC's limit.
 STREAM_BYTES = 36 * 2**10
-CONNECTION_BYTES = 17 * 2**10
 PIECES_SHARE = 0.2
+# Of each connection: its frames that are looked at, as that page says; and what
+# gRPC keeps for it, and OpenSSL, which a test measures.
+FRAME_BYTES = 17 * 2**10
+PLAIN_BYTES = 24 * 2**10
+TLS_BYTES = 96 * 2**10
 # A reply that nobody takes has up to so many times what it counts.
 REPLY_TIMES = 3
 
@@ -55,11 +58,10 @@ CALL_BYTES = constant("server/rpc/call_policy.h", "kCallBytes")
 WATCHES = constant(HEALTH, "kMaxWatches")
 HEALTH_BYTES = SMALL_CALL_BYTES + WATCHES * (
     CALL_BYTES + 2 * constant(HEALTH, "kMaxMessageBytes"))
+RECEIVING = constant("server/rpc/transport.h", "max_receiving")
 REFUSALS = constant("server/rpc/transport.h", "max_refusals")
-REFUSAL_BYTES = REFUSALS * CALL_BYTES
-# Open streams, with those that wait and run.
-STREAMS = (constant("server/rpc/transport.h", "max_receiving") + WATCHES +
-           REFUSALS)
+# Of both an I/O thread has its part of all, but no fewer than these.
+LEAST_OF_A_THREAD = constant("server/rpc/transport.cc", "kLeastOfAThread")
 # What is being made at the moment comes on top of PROGRAM_BYTES: a program,
 # which is a message, the constants that it computes with, the message's parts
 # and what is folded; and plans. Each thread may evaluate a node on the host.
@@ -76,6 +78,14 @@ PICTURE_BYTES = (
     constant("kernels/device/cuda/nvjpeg.cc", "kMaxBytes"))
 
 
+def of_threads(count, threads):
+    """How many of `count` all I/O threads have together; 0: as many threads as
+    the server makes by itself, which keep within it."""
+    if not threads:
+        return count
+    return threads * max(count // threads, min(count, LEAST_OF_A_THREAD))
+
+
 def parts(settings, limit):
     """[(what, bytes)] for settings, by environment variable, under a memory
     limit in bytes."""
@@ -88,23 +98,29 @@ def parts(settings, limit):
     queue = number("WEIR_QUEUE_BYTES")
     message = number("WEIR_MAX_MESSAGE_BYTES")
     messages = 2 * max(queue, message) + UNREAD_BYTES
-    streams = (STREAMS + number("WEIR_QUEUE_LENGTH") + number("WEIR_STREAMS"))
+    threads = int(settings.get("WEIR_IO_THREADS") or 0)
+    refusals = of_threads(REFUSALS, threads)
+    streams = (of_threads(RECEIVING, threads) + WATCHES + refusals +
+               number("WEIR_QUEUE_LENGTH") + number("WEIR_STREAMS"))
+    connection = FRAME_BYTES + (TLS_BYTES if settings.get("WEIR_TLS_CERT")
+                                else PLAIN_BYTES)
     host = number("WEIR_HOST_BYTES")
     tensors = number("WEIR_TENSOR_BYTES")
-    arena = min(number("WEIR_ARENA_BYTES") or math.inf, limit / 2)
+    arena = number("WEIR_ARENA_BYTES") or limit / 2
     if gpu:
         # A quarter is of the CPU beside it, and as much as its arena again for
         # the CPU's decoders; the rest is on the device.
-        host, tensors, arena = 1.25 * host, tensors / 4, 2 * arena / 4
+        arena = 2 * min(arena, limit / 2) / 4
+        host, tensors = 1.25 * host, tensors / 4
     return [
         ("messages", messages),
         ("pieces of messages",
-         PIECES_SHARE * messages + STREAM_BYTES * streams +
-         CONNECTION_BYTES * number("WEIR_MAX_CONNECTIONS")),
+         PIECES_SHARE * messages + STREAM_BYTES * streams),
+        ("connections", connection * number("WEIR_MAX_CONNECTIONS")),
         ("parsed messages, or unsent replies",
          REPLY_TIMES * max(queue, message + ALONE_BYTES)),
         ("other RPCs, and health", SMALL_CALL_BYTES + HEALTH_BYTES),
-        ("refusals that nobody reads", REFUSAL_BYTES),
+        ("refusals that nobody reads", refusals * CALL_BYTES),
         ("inputs and replies", host),
         ("what works compute on", arena),
         ("tensors that callers keep", tensors),
@@ -168,7 +184,7 @@ def main():
                         help="the server's environment variables, WEIR_DEVICE "
                         "among them; or - for what kustomize prints")
     parser.add_argument("--limit", type=quantity, metavar="SIZE",
-                        help="the container's, as 13Gi; by default what it "
+                        help="the container's, as 14Gi; by default what it "
                         "needs, or what the manifests say")
     options = parser.parse_args()
     limit = options.limit
@@ -181,6 +197,9 @@ def main():
         if wrong:
             parser.error(f"{wrong[0]}: neither WEIR_NAME=VALUE nor -")
         settings = dict(word.split("=", 1) for word in options.settings)
+    if "," in settings.get("WEIR_DEVICE", ""):
+        parser.error(f"WEIR_DEVICE={settings['WEIR_DEVICE']}: the sum is of one "
+                     "device; a pod for each needs a limit for one")
     limit = limit or needed_limit(settings)
     for what, size in parts(settings, limit):
         print(f"{size / GIB:7.2f} GiB  {what}")

@@ -2,10 +2,13 @@
 """What a cluster would get from deploy/: do the manifests build, do their
 fields exist, and do they fit the server?"""
 
+import contextlib
 import copy
 import json
 import pathlib
 import re
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ import certificates
 import kinds
 import manifests
 import memory
+import running
 from manifests import KSERVE, KUBERNETES, MONITORING, composed, find, quantity
 from memory import constant
 
@@ -275,12 +279,103 @@ class Flags(unittest.TestCase):
                     self.assertIn(value.rsplit("/", 1)[0], mounts, name)
 
     def test_the_memory_limit_is_what_the_bounds_need(self):
+        """Of all servers with the same resources, which TLS does not change,
+        the one that needs most."""
+        needs = {}
         for server in manifests.servers():
-            limits = server.container["resources"]["limits"]["memory"]
-            self.assertEqual(quantity(limits),
-                             memory.needed_limit(server.settings), server.where)
+            resources = server.container["resources"]
+            limit = resources["limits"]["memory"]
+            self.assertEqual(resources["requests"]["memory"], limit)
+            device = server.settings["WEIR_DEVICE"]
+            needs.setdefault(
+                (quantity(limit), device, "nvidia.com/gpu" in resources[
+                    "limits"]), set()).add(
+                        memory.needed_limit(server.settings))
+        for (limit, *what), needed in needs.items():
+            self.assertEqual(limit, max(needed), what)
+        self.assertEqual(len(needs), 5, needs)
+
+    def test_settings_that_allow_more_make_the_sum_more(self):
+        for settings, more in (
+                ({"WEIR_DEVICE": "cpu", "WEIR_ARENA_BYTES": 2**35}, 2**35),
+                ({"WEIR_DEVICE": "cuda", "WEIR_IO_THREADS": 64}, 12288 * (
+                    2 * memory.STREAM_BYTES + memory.CALL_BYTES)),
+                ({"WEIR_TLS_CERT": "x"}, 4096 * 72 * 2**10)):
+            [changed] = [name for name in settings if name != "WEIR_DEVICE"]
+            without = {**settings, changed: 1 if "ARENA" in changed else ""}
+            limit = 2**34
+            self.assertGreaterEqual(
+                memory.total(settings, limit) - memory.total(without, limit),
+                more - 1, settings)
+        # Of those that the server makes by itself all keep within the bound.
+        for threads in (1, 16):
             self.assertEqual(
-                server.container["resources"]["requests"]["memory"], limits)
+                memory.total({"WEIR_IO_THREADS": threads}, 2**34),
+                memory.total({}, 2**34))
+
+    def test_the_least_limit_holds_the_arena_that_is_asked_for(self):
+        """The server caps none of a single CPU."""
+        limit = memory.needed_limit({"WEIR_DEVICE": "cpu",
+                                     "WEIR_ARENA_BYTES": 2**35})
+        rest = memory.total({"WEIR_DEVICE": "cpu", "WEIR_ARENA_BYTES": 1},
+                            limit)
+        self.assertGreater(0.8 * limit, 2**35 + rest - 1)
+
+    def test_several_devices_are_refused(self):
+        for devices in ("cuda:0,1", "cpu,cuda:0"):
+            done = subprocess.run(
+                [sys.executable, KUBERNETES / "memory.py",
+                 f"WEIR_DEVICE={devices}"], capture_output=True, text=True,
+                check=False)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(f"WEIR_DEVICE={devices}: the sum is of one device",
+                          done.stderr)
+
+    def test_a_connection_takes_no_more_than_is_counted(self):
+        """Of connections that do nothing, what the process grows by."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            certificates.make(folder)
+            tls = ssl.create_default_context(cafile=folder / "tls.crt")
+            tls.set_alpn_protocols(["h2"])
+            for context, flags, counted in (
+                    (None, ["--insecure"], memory.PLAIN_BYTES),
+                    (tls, [f"--tls-cert={folder}/tls.crt",
+                           f"--tls-key={folder}/tls.key"], memory.TLS_BYTES)):
+                size = self.size_of_a_connection(context, flags)
+                print(f"{size / 2**10:.0f} KiB a connection, "
+                      f"{counted >> 10} are counted")
+                self.assertLessEqual(size, counted, flags)
+                # Or the limits are for nothing.
+                self.assertGreater(size, counted / 2, flags)
+
+    def size_of_a_connection(self, tls, flags, count=400):
+        with running.Server(*flags, "--max-peer-connections=0",
+                            "--max-connection-age=0") as server:
+            address = server.grpc.rsplit(":", 1)
+            with contextlib.ExitStack() as stack:
+
+                def connect():
+                    plain = socket.create_connection(address)
+                    connection = stack.enter_context(
+                        tls.wrap_socket(plain, server_hostname=address[0])
+                        if tls else plain)
+                    # HTTP/2's first words, and empty SETTINGS.
+                    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+                                       b"\0\0\0\4\0\0\0\0\0")
+                    self.assertTrue(connection.recv(1))
+
+                for _ in range(count):
+                    connect()
+                before = self.memory_of(server)
+                for _ in range(count):
+                    connect()
+                return (self.memory_of(server) - before) / count
+
+    def memory_of(self, server):
+        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text(
+            "utf-8")
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 2**10
 
     def test_the_sum_takes_the_servers_defaults(self):
         text = manifests.help_of("weir-server")
@@ -318,7 +413,7 @@ class Flags(unittest.TestCase):
                 [sys.executable, script, "-"], capture_output=True, text=True,
                 input=manifests.kustomize(folder), check=False)
             self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-            self.assertIn("of a limit of 13 GiB", done.stdout)
+            self.assertIn("of a limit of 14 GiB", done.stdout)
         done = subprocess.run([sys.executable, script, "QUEUE=1"],
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 2)
@@ -329,10 +424,14 @@ class Flags(unittest.TestCase):
         for text in (f"+ {memory.UNREAD_BYTES >> 20} MiB |",
                      f"{memory.SMALL_CALL_BYTES >> 20} MiB + "
                      f"{memory.HEALTH_BYTES >> 20} MiB |",
-                     f"| {memory.REFUSAL_BYTES >> 20} MiB | the same |",
+                     f"| {memory.REFUSALS * memory.CALL_BYTES >> 20} MiB | "
+                     "the same |",
                      f"| {memory.REPLY_TIMES} x `WEIR_QUEUE_BYTES` (",
                      f"{memory.STREAM_BYTES >> 10} KiB for each",
-                     f"{memory.CONNECTION_BYTES >> 10} KiB for each",
+                     f"{memory.FRAME_BYTES + memory.PLAIN_BYTES >> 10} KiB "
+                     "for each",
+                     f"{memory.FRAME_BYTES + memory.TLS_BYTES >> 10} KiB with "
+                     "TLS",
                      f"| {memory.PROGRAM_BYTES >> 30} GiB | "
                      f"{memory.PROGRAM_BYTES * 1.25 / 2**30} GiB |",
                      f"| 2 x `WEIR_MAX_MESSAGE_BYTES` + "
