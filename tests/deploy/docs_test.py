@@ -381,6 +381,64 @@ class Runbooks(unittest.TestCase):
             self.assertEqual(words[0], "kubectl", "needs a certificate?")
 
 
+class Names(unittest.TestCase):
+    """What the commands and the text name, whatever is composed."""
+
+    # Of cert-manager, or by hand.
+    ELSEWHERE = {("secret", "weir-tls")}
+
+    def test_objects_of_the_runbooks_are_there(self):
+        named = set()
+        for _, command in commands("Alerts"):
+            if command.startswith("kubectl -n weir "):
+                named.update(re.findall(r" (?:get|describe|delete) (\w+) "
+                                        r"([a-z][a-z-]*)(?=\s)", command))
+                named.update(re.findall(r" ([a-z]+)/([a-z-]+)(?=\s)", command))
+        self.assertIn(("deployment", "weir"), named)
+        for components in ((), ("hpa",), ("keda", "tls"),
+                           tuple(manifests.OPTIONS)):
+            folder = manifests.composed("cpu", *components)
+            there = {(kind.lower(), name) for kind, name in map(
+                manifests.name_of, manifests.documents(folder))}
+            self.assertEqual(named - self.ELSEWHERE - there, set(), folder)
+
+    def test_who_composes_anew_is_told_what_it_replaces(self):
+        """In the same folder, or in place of another."""
+        text = PAGE.read_text("utf-8")
+        applied = {}
+        for line, block in blocks("sh"):
+            for command in re.findall(r"compose\.py (?:\\\n|.)*", block):
+                words = shlex.split(command.replace("\\\n", " "))
+                folder = words[words.index("--out") + 1]
+                if f"apply -k {folder}" not in text:
+                    continue
+                start = text.splitlines()[:line]
+                before = " ".join(" ".join(start).split("```")[-3:])
+                if folder in applied:
+                    self.assertIn("with your components in place of",
+                                  before, line)
+                    self.assertIn("--force", words)
+                elif applied:
+                    self.assertIn("takes the place of `my-weir`", before, line)
+                applied[folder] = line
+        self.assertGreater(len(applied), 2)
+
+    def test_the_certificate_has_the_names_that_callers_check(self):
+        names = {"weir-headless.weir.svc.cluster.local", find_hostname()}
+        text = PAGE.read_text("utf-8")
+        [by_hand] = re.findall(r"subjectAltName=(\S+)", text)
+        self.assertLessEqual({f"DNS:{name}" for name in names},
+                             set(by_hand.split(",")))
+        for name in names:
+            self.assertIn(f"`{name}`", text)
+
+
+def find_hostname():
+    """What a gateway checks the servers' certificate for."""
+    return manifests.find(manifests.composed("cpu", "gateway", "tls"),
+                          "BackendTLSPolicy")["spec"]["validation"]["hostname"]
+
+
 class Container(unittest.TestCase):
     """The commands of docs/container.md that start the image."""
 
@@ -476,6 +534,10 @@ class Page(unittest.TestCase):
         text = PAGE.read_text("utf-8")
         for name in manifests.compose.COMPONENTS:
             self.assertIn(f"\n| `{name}` |", text)
+
+
+def tearDownModule():
+    manifests.folder_of_compositions()[0].cleanup()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,11 @@ from memory import constant
 DEFAULT_GRACE_SECONDS = 30
 # gRPC ends a connection at its age plus or minus a tenth.
 AGE_JITTER = 1.1
+# What its clients wait for between two questions to DNS by default
+# (grpc.dns_min_time_between_resolutions_ms; Go's and Java's have the same), and
+# for how long the cluster's DNS keeps a name.
+RESOLUTION_SECONDS = 30
+NAME_SECONDS = 5
 OVERLAYS = KUBERNETES / "overlays"
 # What a served model has on the CPU beside its constants: these packed, so many
 # times and a little, and plans.
@@ -643,12 +648,32 @@ class Shutdown(unittest.TestCase):
                              not {"hpa", "keda"} & set(components), components)
 
     def test_clients_know_a_new_pod_before_an_old_one_leaves(self):
+        """They ask DNS when a connection ends, but not within half a minute of
+        the last time."""
         for overlay in manifests.compositions():
             age = manifests.server_of(overlay).number("--max-connection-age",
                                                       "nan")
             self.assertGreater(
                 find(overlay, "Deployment")["spec"]["minReadySeconds"],
-                age * AGE_JITTER, overlay.name)
+                max(age * AGE_JITTER, RESOLUTION_SECONDS) + NAME_SECONDS,
+                overlay.name)
+
+    def test_the_guide_waits_for_an_update_of_all_pods(self):
+        """One after another, each the old one's end, a minute's start, and what
+        a new one must have been ready for."""
+        spec = find(composed("gpu", "hpa"), "Deployment")["spec"]
+        pods = find(composed("gpu", "hpa"), "HorizontalPodAutoscaler")["spec"][
+            "maxReplicas"]
+        whole = pods * (60 + spec["minReadySeconds"] + spec["template"]["spec"][
+            "terminationGracePeriodSeconds"])
+        guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        waits = re.findall(r"rollout status deployment/weir --timeout=(\w+)",
+                           guide)
+        self.assertGreater(len(waits), 2)
+        for wait in waits:
+            if wait != "10s":  # a look, not a wait
+                self.assertGreaterEqual(
+                    {"s": 1, "m": 60}[wait[-1]] * int(wait[:-1]), whole, wait)
 
 
 class Probes(unittest.TestCase):
@@ -777,6 +802,29 @@ class Security(unittest.TestCase):
                               where)
             for volume in pod.get("volumes", ()):
                 self.assertNotIn("hostPath", volume, str(path))
+
+    def test_our_images_go_to_nodes_that_can_run_them(self):
+        names = set()
+        for path, pod in self.pods():
+            for container in pod["containers"]:
+                if container["image"].startswith("weir"):
+                    names.add(path)
+                    self.assertEqual(pod.get("nodeSelector"), {
+                        "kubernetes.io/arch": "amd64"}, path)
+        self.assertLessEqual({"load-models.yaml", "kserve", "gpu"}, names)
+
+    def test_replicas_do_not_share_a_node_if_they_need_not(self):
+        for path, document in all_documents():
+            if document["kind"] != "Deployment":
+                continue
+            template = document["spec"]["template"]
+            spread = template["spec"]["topologySpreadConstraints"]
+            self.assertEqual([rule["topologyKey"] for rule in spread],
+                             ["topology.kubernetes.io/zone",
+                              "kubernetes.io/hostname"], path)
+            for rule in spread:
+                self.assertEqual(rule["labelSelector"]["matchLabels"],
+                                 document["spec"]["selector"]["matchLabels"])
 
     def test_the_namespace_enforces_it(self):
         labels = find(KUBERNETES / "namespace.yaml", "Namespace")["metadata"][

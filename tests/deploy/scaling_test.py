@@ -249,10 +249,10 @@ class Model:
     tolerance, and the windows and policies of ours. A step takes SCRAPE."""
 
     TOLERANCE = 0.1
-    START = 30  # seconds until a pod is ready
 
-    def __init__(self):
-        self.spec = hpa()
+    def __init__(self, start=30, spec=None):
+        self.start = start  # seconds until a pod is ready
+        self.spec = spec or hpa()
         self.aim = aims()["weir_queue_depth"]
         self.of_samples = middle("weir_queue_depth")
         self.now = 0
@@ -264,7 +264,7 @@ class Model:
 
     def ready(self):
         return [samples for came, samples in self.pods
-                if self.now >= came + self.START]
+                if self.now >= came + self.start]
 
     def step(self, depths):
         """`depths`: of the pods that are ready, at this scrape."""
@@ -319,9 +319,9 @@ class Model:
 class Loads(unittest.TestCase):
     """A pod serves 100 requests/s and lets 256 wait."""
 
-    def run_load(self, need, steps):
+    def run_load(self, need, steps, model=None):
         """The numbers of pods, every SCRAPE, under the load of `need` pods."""
-        model, depths, counts = Model(), {}, []
+        model, depths, counts = model or Model(), {}, []
         for _ in range(steps):
             ready = model.ready()
             for samples in ready:
@@ -343,6 +343,29 @@ class Loads(unittest.TestCase):
             counts = self.run_load(need, 24)
             self.assertEqual(max(counts), most, counts)
             self.assertGreaterEqual(counts[-1], need, counts)
+
+    def grown(self, need, start, spec):
+        """The number of pods before the first one goes."""
+        counts = self.run_load(need, 80, Model(start, spec))
+        return next((before for before, after in zip(counts, counts[1:])
+                     if after < before), counts[-1])
+
+    def test_pods_that_start_slowly_need_steps_further_apart(self):
+        for start in (60, 180, 300):
+            spec = find(composed("gpu", "hpa", options=(
+                f"--start-seconds={start}",)), "HorizontalPodAutoscaler")[
+                    "spec"]
+            for need, most in ((2.7, 4), (3.6, 4), (6.5, 8)):
+                self.assertEqual(self.grown(need, start, spec), most,
+                                 (start, need))
+
+    def test_the_guide_says_for_which_pods_they_are_near_enough(self):
+        text = " ".join((manifests.ROOT / "docs" / "kubernetes.md").read_text(
+            "utf-8").split())
+        [start] = re.findall(r"pods that are ready within (\d+) s", text)
+        for need in (2.7, 3.6):
+            self.assertEqual(self.grown(need, int(start), hpa()), 4)
+            self.assertEqual(self.grown(need, int(start) + 30, hpa()), 8)
 
     def test_it_is_there_within_minutes(self):
         counts = self.run_load(6.5, 40)
