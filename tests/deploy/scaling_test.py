@@ -56,7 +56,7 @@ def triggers():
 class Queries(unittest.TestCase):
     """Of two pods, a and b, after five minutes."""
 
-    def answers(self, query, series, expected):
+    def answers(self, query, series, expected, after="5m"):
         """`series`: {(metric, pod): promtool's values every 15 s};
         `expected`: [(labels, value)]."""
         test = {"evaluation_interval": "15s", "tests": [{
@@ -66,7 +66,7 @@ class Queries(unittest.TestCase):
                            f'pod="{pod}"{more}}}', "values": values}
                 for (metric, pod, more), values in series.items()],
             "promql_expr_test": [{
-                "expr": query, "eval_time": "5m",
+                "expr": query, "eval_time": after,
                 "exp_samples": [{"labels": labels, "value": value}
                                 for labels, value in expected]}]}]}
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -107,6 +107,20 @@ class Queries(unittest.TestCase):
 
     def test_a_pod_that_is_not_scraped_keeps_its_place(self):
         self.keda_queue(self.queue(a="4x20", b="6x5 stale"), 10)
+
+    def test_it_does_so_for_an_hour(self):
+        """As docs/kubernetes.md says."""
+        for name, series, both, one in (
+                ("queue-depth", self.queue(a="4x260", b="6x5 stale"), 10, 4),
+                ("requests-per-stream",
+                 self.requests(16, a="4x260", b="8x5 stale"), 0.75, 0.25)):
+            for key in series:
+                if key[0] == "weir_stream_pool_max_lanes" and key[1] == "a":
+                    series[key] = "16x260"
+            series["up", "a", ""], series["up", "b", ""] = "1x260", "1x5 0x255"
+            query = triggers()[name]["metadata"]["query"]
+            self.answers(query, series, [("{}", both)], after="60m")
+            self.answers(query, series, [("{}", one)], after="63m")
 
     def test_and_brings_no_other(self):
         self.keda_queue(self.queue(a="4x20", b="200x5 stale"), 4 + 8)
@@ -229,6 +243,16 @@ class Fields(unittest.TestCase):
         self.assertEqual(fallback["behavior"], "currentReplicasIfHigher")
         self.assertGreaterEqual(fallback["replicas"], keda()["minReplicaCount"])
 
+    def test_without_metrics_keda_sees_to_what_the_guide_says(self):
+        guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        guide = " ".join(guide.split())
+        fallback = keda()["fallback"]
+        self.assertEqual(
+            fallback["failureThreshold"] * keda()["pollingInterval"], 60)
+        self.assertTrue(
+            f"after a minute sees to {fallback['replicas']} pods or as many as "
+            "there are, if those are more" in guide)
+
     def test_both_follow_the_pods_of_the_deployment(self):
         for target in (hpa()["scaleTargetRef"], keda()["scaleTargetRef"]):
             self.assertEqual(target, {"apiVersion": "apps/v1",
@@ -335,6 +359,12 @@ class Loads(unittest.TestCase):
     def test_one_sample_changes_nothing(self):
         model = Model()
         for depths in ([0, 0], [256, 256], *[[0, 0]] * 8):
+            model.step(depths)
+            self.assertEqual(len(model.pods), 2)
+
+    def test_nor_do_two(self):
+        model = Model()
+        for depths in ([0, 0], [256, 256], [0, 0], [256, 256], *[[0, 0]] * 8):
             model.step(depths)
             self.assertEqual(len(model.pods), 2)
 
