@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/base/mutex.h"
 #include "kernels/base/periodic_thread.h"
 #include "kernels/base/status_macros.h"
@@ -84,9 +85,13 @@ class ReloadingCredentials final : public grpc::ServerCredentials {
     problem_.clear();
     if (!Replace(*found)) return;
     NoteExpiry(*found);
+    // As the metric tells it: an intermediate may end before the server's own.
     Report(true,
-           absl::StrCat("--tls-cert: new certificate in use, valid until ",
-                        found->expires));
+           absl::StrCat(
+               "--tls-cert: new certificate in use, valid until ",
+               absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",
+                                absl::FromUnixSeconds(found->chain_expires_at),
+                                absl::UTCTimeZone())));
   }
 
   bool Replace(const TlsMaterial& found) {

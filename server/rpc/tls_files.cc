@@ -95,14 +95,6 @@ absl::StatusOr<KeyPtr> ParseKey(const std::string& path,
   return key;
 }
 
-std::string ExpiryOf(const X509& certificate) {
-  const BioPtr text(BIO_new(BIO_s_mem()));
-  ASN1_TIME_print(text.get(), X509_get0_notAfter(&certificate));
-  char* data = nullptr;
-  const auto size = static_cast<size_t>(BIO_get_mem_data(text.get(), &data));
-  return std::string(data, size);
-}
-
 // In seconds of Unix time.
 int64_t FirstExpiryOf(const std::vector<CertificatePtr>& certificates) {
   int64_t first = std::numeric_limits<int64_t>::max();
@@ -154,7 +146,6 @@ absl::StatusOr<TlsMaterial> ReadTlsMaterial(const TlsFiles& files) {
         ParseCertificates(kClientCaFlag, files.client_ca, material.client_ca));
     material.client_ca_expires_at = FirstExpiryOf(authorities);
   }
-  material.expires = ExpiryOf(*chain[0]);
   material.chain_expires_at = FirstExpiryOf(chain);
   return material;
 }

@@ -23,8 +23,6 @@ struct TlsMaterial {
   std::string certificate;
   std::string key;
   std::string client_ca;
-  // Of the server's own certificate, "Nov 21 19:30:36 2027 GMT".
-  std::string expires;
   // When the first certificate of each file ends, in seconds of Unix time; 0
   // without a client CA.
   int64_t chain_expires_at = 0;

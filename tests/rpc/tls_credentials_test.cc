@@ -42,11 +42,12 @@ class Events {
   }
   // Waits for an event with `part` in it, past others: between two looks at
   // the files a pair may be seen half replaced.
-  void Await(const std::string& part) {
+  std::string Await(const std::string& part) {
     const MutexLock lock(&mu_);
     for (;;) {
       while (taken_ == events_.size()) changed_.Wait(&mu_);
-      if (events_[taken_++].find(part) != std::string::npos) return;
+      const std::string& event = events_[taken_++];
+      if (event.find(part) != std::string::npos) return event;
     }
   }
 
@@ -333,8 +334,20 @@ TEST_F(TlsCredentialsTest, TellsWhenTheCertificateEndsAndThatNoneCanBeLoaded) {
   // As long as it is so: once for each look.
   while (state_.reload_failures < 3) std::this_thread::yield();
   EXPECT_EQ(state_.expires_at, first) << "that one is still in use";
-  Publish(authority_.Issue("server"));
-  events_.Await("new certificate");
+  // One whose chain ends a day sooner than it; and a better one after that.
+  constexpr int64_t kHalfADay = 12 * 3600;
+  const auto publish = [this](const std::string& chain) {
+    const IssuedCertificate next = authority_.Issue("server");
+    Publish({next.certificate + chain, next.key});
+    const std::string event = events_.Await("new certificate");
+    EXPECT_THAT(event, HasSubstr(absl::FormatTime(
+                           "valid until %Y-%m-%dT%H:%M:%SZ",
+                           absl::FromUnixSeconds(state_.expires_at),
+                           absl::UTCTimeZone())));
+  };
+  publish(TestAuthority("ending", 0).certificate());
+  EXPECT_LT(state_.expires_at, first - kHalfADay);
+  publish("");
   EXPECT_GE(state_.expires_at, first);
 }
 
