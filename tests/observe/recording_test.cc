@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -251,6 +252,27 @@ TEST(RecordingTest, FailuresAreToldApart) {
   EXPECT_EQ(counts.other, 4u);
   EXPECT_EQ(counts.errors, 3u) << "a wrong argument is the caller's fault";
   EXPECT_EQ(counts.success, 0u);
+}
+
+// What it says of its errors is what the alerts' own errors are, too.
+TEST(RecordingTest, ErrorsAreThoseThatTheirTextNames) {
+  std::set<std::string> named;
+  for (const MetricDef& def : MetricDefs()) {
+    if (std::string(def.name) != "weir_model_errors_total") continue;
+    for (const absl::string_view word :
+         absl::StrSplit(def.help, absl::ByAnyChar(" ,.:"))) {
+      named.emplace(word);
+    }
+  }
+  for (int code = 0; code <= 16; ++code) {
+    Metrics metrics;
+    ModelMetrics models(&metrics);
+    const ServedModel model;
+    const auto ended = static_cast<absl::StatusCode>(code);
+    models.Record(model, ended, SyncReport(), 1, NowNanos());
+    const std::string name = absl::StatusCodeToString(ended);
+    EXPECT_EQ(models.Read(model).errors, named.count(name)) << name;
+  }
 }
 
 TEST(RecordingTest, BatchSizesAreBounded) {
