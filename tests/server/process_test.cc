@@ -496,6 +496,23 @@ TEST(ProcessTest, ALostDeviceEndsItWithThree) {
   ExpectEndAfterLoss(process);
 }
 
+// Nobody reads its log, whose last lines it would wait for. A pipe holds 64
+// KiB.
+TEST(ProcessTest, ALostDeviceEndsItWithThreeWhateverHangs) {
+  ChildProcess process(
+      ServerCommand({"--grpc=127.0.0.1:0", "--http=127.0.0.1:0",
+                     "--enable-test-operators", "--log-level=debug"}));
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  for (int i = 0; i < 2000; ++i) {
+    const auto answer = client.Evaluate(IdentityRequest());
+    ASSERT_TRUE(answer.ok()) << i << " " << answer.status();
+  }
+  EXPECT_TRUE(
+      absl::IsUnavailable(client.Evaluate(DeviceFaultRequest()).status()));
+  EXPECT_EQ(process.WaitUnread(), 3);
+}
+
 // Neither the delay nor an idle connection holds a drain whose device is lost.
 TEST(ProcessTest, ADeviceLostDuringTheDelayOfADrainEndsItWithThree) {
   ChildProcess process(
