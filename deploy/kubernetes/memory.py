@@ -4,6 +4,7 @@ and its sources set, their sum, and the memory limit that it needs. The models
 that it serves come on top; a fifth of the limit is left for them."""
 
 import argparse
+import difflib
 import pathlib
 import re
 import sys
@@ -47,6 +48,20 @@ def default(variable):
     return constant("server/options.h",
                     variable.removeprefix("WEIR_").lower())
 
+
+def variable_of(flag):
+    """--queue-length is WEIR_QUEUE_LENGTH."""
+    return "WEIR_" + flag.strip("-").upper().replace("-", "_")
+
+
+def names_in(path, pattern):
+    return {variable_of(name) for name in re.findall(
+        pattern, (ROOT / path).read_text("utf-8"))}
+
+
+VARIABLES = names_in("server/options.cc", r'"(--(?!version)[a-z0-9-]+)"')
+NUMBERS = VARIABLES & names_in("server/options.h",
+                               r"\b(?:int|int64_t|size_t) (\w+) = ")
 
 PROGRAM_BYTES = constant("kernels/graph/program_cache.h", "max_bytes")
 COMPILE_BYTES = constant("kernels/graph/compile_queue.h", "max_queued_bytes")
@@ -148,9 +163,46 @@ def needed_limit(settings):
 def quantity(text):
     """Kubernetes' 512Mi as a number."""
     units = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "m": 1e-3,
-             "": 1}
-    number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(text)).groups()
-    return float(number) * units[unit]
+             "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+    parted = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", str(text))
+    if not parted or parted[2] not in units:
+        raise ValueError(f"{text}: no quantity, as 14Gi or 14G")
+    return float(parted[1]) * units[parted[2]]
+
+
+def memory_limit(text):
+    """A container's limit."""
+    try:
+        limit = quantity(text)
+    except ValueError as why:
+        raise argparse.ArgumentTypeError(why)
+    if limit < 2**20:
+        raise argparse.ArgumentTypeError(f"{text}: no server runs in {limit:g} "
+                                         "bytes; write 14Gi or 14G")
+    return limit
+
+
+def check(name, value):
+    """Raises ArgumentTypeError unless the server would take a setting."""
+    if name not in VARIABLES:
+        near = difflib.get_close_matches(name, VARIABLES, 1)
+        raise argparse.ArgumentTypeError(
+            f"{name}: the server has no such flag" +
+            (f"; {near[0]}?" if near else ""))
+    if name in NUMBERS and not re.fullmatch(r"\d*", value):
+        raise argparse.ArgumentTypeError(f"{name}={value}: no whole number")
+
+
+def setting(word):
+    """(name, value) of WEIR_NAME=VALUE; None of what means standard input."""
+    if word == "-":
+        return None
+    parted = re.fullmatch(r"(WEIR_[A-Z0-9_]+)=(\S*)", word)
+    if not parted:
+        raise argparse.ArgumentTypeError(
+            f"{word}: neither WEIR_NAME=VALUE nor -")
+    check(*parted.groups())
+    return parted.groups()
 
 
 def of_manifests(text):
@@ -160,7 +212,11 @@ def of_manifests(text):
     except ImportError:
         sys.exit("memory.py: reading manifests needs PyYAML (python3-yaml); "
                  "give the settings instead, as WEIR_QUEUE_BYTES=536870912")
-    documents = [document for document in yaml.safe_load_all(text) if document]
+    try:
+        documents = [document for document in yaml.safe_load_all(text)
+                     if isinstance(document, dict) and "kind" in document]
+    except yaml.YAMLError as why:
+        raise argparse.ArgumentTypeError(f"standard input is no YAML: {why}")
     settings = {}
     for document in documents:
         if (document["kind"] == "ConfigMap" and
@@ -170,9 +226,16 @@ def of_manifests(text):
         if (document["kind"], document["metadata"]["name"]) == ("Deployment",
                                                                 "weir"):
             [container] = document["spec"]["template"]["spec"]["containers"]
-            limits = container["resources"]["limits"]
+            for name, value in settings.items():
+                check(name, value)
+            limits = container.get("resources", {}).get("limits", {})
+            if "memory" not in limits:
+                raise argparse.ArgumentTypeError(
+                    "the Deployment weir has no memory limit")
             return settings, quantity(limits["memory"])
-    sys.exit("memory.py: there is no Deployment weir in it")
+    raise argparse.ArgumentTypeError(
+        "standard input has no Deployment weir; give what `kubectl kustomize` "
+        "prints")
 
 
 def main():
@@ -181,22 +244,24 @@ def main():
         "deploy/kubernetes/memory.py -. Exit code 1: more than four fifths of "
         "the limit.")
     parser.add_argument("settings", nargs="+", metavar="NAME=VALUE|-",
-                        help="the server's environment variables, WEIR_DEVICE "
+                        type=setting, help="the server's environment variables, WEIR_DEVICE "
                         "among them; or - for what kustomize prints")
-    parser.add_argument("--limit", type=quantity, metavar="SIZE",
+    parser.add_argument("--limit", type=memory_limit, metavar="SIZE",
                         help="the container's, as 14Gi; by default what it "
                         "needs, or what the manifests say")
     options = parser.parse_args()
     limit = options.limit
-    if options.settings == ["-"]:
-        settings, said = of_manifests(sys.stdin.read())
+    if options.settings == [None]:
+        try:
+            settings, said = of_manifests(sys.stdin.read())
+        except argparse.ArgumentTypeError as why:
+            parser.error(str(why))
         limit = limit or said
+    elif None in options.settings:
+        parser.error("-: settings stand on the command line or in what it "
+                     "reads, not in both")
     else:
-        wrong = [word for word in options.settings if
-                 not re.fullmatch(r"WEIR_[A-Z_]+=\S*", word)]
-        if wrong:
-            parser.error(f"{wrong[0]}: neither WEIR_NAME=VALUE nor -")
-        settings = dict(word.split("=", 1) for word in options.settings)
+        settings = dict(options.settings)
     if "," in settings.get("WEIR_DEVICE", ""):
         parser.error(f"WEIR_DEVICE={settings['WEIR_DEVICE']}: the sum is of one "
                      "device; a pod for each needs a limit for one")

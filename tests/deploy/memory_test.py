@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""deploy/kubernetes/memory.py: what it is asked, and what it says of what it
+cannot take. (manifests_test.py holds manifests and guide to its sums.)"""
+
+import re
+import subprocess
+import sys
+import unittest
+
+import manifests
+from manifests import KUBERNETES, memory
+
+DEPLOYMENT = """
+kind: Deployment
+metadata: {name: weir}
+spec: {template: {spec: {containers: [{resources: {limits: {memory: 13Gi}}}]}}}
+---
+kind: ConfigMap
+metadata: {name: weir-settings-abc}
+data: {WEIR_DEVICE: cpu, WEIR_ARENA_BYTES: "1073741824"}
+"""
+
+
+def run(*arguments, given=""):
+    """(exit code, what it prints, what it complains of)."""
+    done = subprocess.run(
+        [sys.executable, KUBERNETES / "memory.py", *arguments], input=given,
+        capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Script(unittest.TestCase):
+
+    def test_what_it_cannot_take_is_named(self):
+        for arguments, given, words in (
+                (["WEIR_QUEUE_BYTE=1"], "", "WEIR_QUEUE_BYTE: the server has "
+                 "no such flag; WEIR_QUEUE_BYTES?"),
+                (["WEIR_DEVICE=cpu", "QUEUE=1"], "", "QUEUE=1: neither"),
+                (["WEIR_QUEUE_BYTES=1G"], "", "WEIR_QUEUE_BYTES=1G: no whole"),
+                (["WEIR_IO_THREADS=-1"], "", "WEIR_IO_THREADS=-1: no whole"),
+                (["WEIR_DEVICE=cpu", "-"], DEPLOYMENT, "not in both"),
+                (["-", "--limit", "13GB"], DEPLOYMENT, "13GB: no quantity"),
+                (["-", "--limit", "13"], DEPLOYMENT, "no server runs in 13"),
+                (["-", "--limit", "much"], DEPLOYMENT, "much: no quantity"),
+                (["-"], "", "has no Deployment weir"),
+                (["-"], "what a shell says\n", "has no Deployment weir"),
+                (["-"], "- 1\n", "has no Deployment weir"),
+                (["-"], "a: [\n", "is no YAML"),
+                (["-"], DEPLOYMENT.replace("memory", "cpu"),
+                 "has no memory limit"),
+                (["-"], DEPLOYMENT.replace("ARENA_BYTES", "ARENA_BYTE"),
+                 "WEIR_ARENA_BYTE: the server has no such flag"),
+                (["-"], DEPLOYMENT.replace("1073741824", "1Gi"),
+                 "WEIR_ARENA_BYTES=1Gi: no whole number")):
+            with self.subTest(arguments=arguments, given=given):
+                code, _, complaint = run(*arguments, given=given)
+                self.assertEqual(code, 2, complaint)
+                self.assertIn(words, complaint)
+                self.assertNotIn("Traceback", complaint)
+
+    def test_it_judges_by_the_limit_that_it_is_given(self):
+        for arguments, given in ((["WEIR_DEVICE=cpu"], ""),
+                                 (["-"], DEPLOYMENT)):
+            for limit, gib, code in (("1Gi", "1 ", 1), ("64Gi", "64 ", 0),
+                                     ("64G", "59.6", 0)):
+                answer, said, _ = run(*arguments, "--limit", limit, given=given)
+                self.assertEqual(answer, code, said)
+                self.assertIn(f"of a limit of {gib}", said)
+        self.assertIn("of a limit of 13 GiB", run("-", given=DEPLOYMENT)[1])
+
+    def test_every_flag_of_the_server_is_known(self):
+        flags = manifests.flags_of("weir-server") - {"--help", "--version"}
+        self.assertEqual(memory.VARIABLES,
+                         set(map(manifests.variable_of, flags)))
+        text = manifests.help_of("weir-server")
+        self.assertLessEqual(memory.NUMBERS, memory.VARIABLES)
+        self.assertEqual(
+            memory.NUMBERS,
+            set(re.findall(r" (?:U?INT\S*) .*\(Env:(\w+)\)", text)))
+
+
+class Sum(unittest.TestCase):
+
+    def test_a_message_may_be_larger_than_the_queue(self):
+        """Alone it is taken then."""
+        queue, message = 2**20, 2**28
+        for device in ("cpu", "cuda"):
+            parts = dict(memory.parts({
+                "WEIR_DEVICE": device, "WEIR_QUEUE_BYTES": queue,
+                "WEIR_MAX_MESSAGE_BYTES": message}, 2**34))
+            self.assertEqual(parts["messages"],
+                             2 * message + memory.UNREAD_BYTES)
+            self.assertEqual(parts["parsed messages, or unsent replies"],
+                             memory.REPLY_TIMES *
+                             (message + memory.ALONE_BYTES))
+            parts = dict(memory.parts({
+                "WEIR_DEVICE": device, "WEIR_QUEUE_BYTES": message,
+                "WEIR_MAX_MESSAGE_BYTES": queue}, 2**34))
+            self.assertEqual(parts["messages"],
+                             2 * message + memory.UNREAD_BYTES)
+            self.assertEqual(parts["parsed messages, or unsent replies"],
+                             memory.REPLY_TIMES * message)
+
+
+if __name__ == "__main__":
+    unittest.main()
