@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""What deploy/monitoring/rules.yaml tells apart, a little within each of its
+bounds and a little beyond, by promtool. (rules_test.yaml has how each alert
+begins and ends, and what it says.)"""
+
+import re
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+import manifests
+from manifests import MONITORING
+
+FAULTS = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+SERVER = 'namespace="weir", workload="weir", pod="a"'
+CONTAINER = 'namespace="weir", pod="a", container="weir"'
+INFO = 'image_spec="registry.example.com/weir:0.1.0-cuda"'
+# By which labels one firing alert is told from another.
+LABELS = "namespace, workload, pod, method, model"
+
+
+class Bounds(unittest.TestCase):
+
+    def expect(self, series, *cases):
+        """`series`: {series: promtool's values, every minute}; `cases`:
+        (alert, minute, the labels of each that fires then)."""
+        test = {
+            "rule_files": [str(MONITORING / "rules.yaml")],
+            "evaluation_interval": "1m",
+            "group_eval_order": ["weir.recordings", "weir.availability",
+                                 "weir.objectives", "weir.load"],
+            "tests": [{
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values}
+                                 for name, values in series.items()],
+                "promql_expr_test": [{
+                    "expr": f'count by ({LABELS}) (ALERTS{{alertname="{alert}",'
+                            ' alertstate="firing"})',
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": f"{{{labels}}}", "value": 1}
+                                    for labels in fires]}
+                    for alert, minute, *fires in cases]}]}
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(test, file)
+            file.flush()
+            done = subprocess.run(["promtool", "test", "rules", file.name],
+                                  capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def calls(self, method, values):
+        """{series} of calls by code."""
+        return {f'weir_requests_total{{{SERVER}, method="{method}", '
+                f'code="{code}"}}': row for code, row in values.items()}
+
+    def refusals(self, method, reason, values):
+        return {f'weir_requests_refused_total{{{SERVER}, method="{method}", '
+                f'reason="{reason}"}}': values}
+
+    def times(self, method, fast, whole):
+        return {f'weir_request_seconds_bucket{{{SERVER}, method="{method}", '
+                'le="0.1"}': fast,
+                f'weir_request_seconds_count{{{SERVER}, method="{method}"}}':
+                    whole}
+
+    def model(self, errors, requests):
+        labels = f'{{{SERVER}, model="m", version="1"}}'
+        return {f"weir_model_errors_total{labels}": errors,
+                f"weir_model_requests_total{labels}": requests}
+
+    def of(self, method):
+        return f'namespace="weir", workload="weir", method="{method}"'
+
+    OF_MODEL = 'namespace="weir", workload="weir", model="m"'
+    WORKLOAD = 'namespace="weir", workload="weir"'
+
+
+class Availability(Bounds):
+
+    def test_an_outage_is_told_of_as_long_as_it_lasts(self):
+        self.expect({f"weir_ready{{{SERVER}}}": "1x10 stale"},
+                    ("WeirDown", 15, self.WORKLOAD),
+                    ("WeirDown", 180, self.WORKLOAD))
+
+    def test_servers_without_the_label_workload_beside_others_deployments(self):
+        self.expect({'weir_ready{namespace="weir", pod="a"}': "1x10 stale",
+                     'kube_deployment_spec_replicas{namespace="weir", '
+                     'deployment="weir"}': "2x30"},
+                    ("WeirDown", 20, 'namespace="weir"'))
+
+    def test_one_of_three_of_a_name_was_removed(self):
+        """Another, in its own namespace, is down; and so is a third, of whose
+        namespace kube-state-metrics tells nothing."""
+        series = {
+            f'weir_ready{{namespace="{name}", workload="weir", pod="a"}}':
+                "1x10 stale" for name in ("weir", "other", "third")}
+        for name, values in (("weir", "2x10 stale"), ("other", "2x60")):
+            series[f'kube_deployment_spec_replicas{{namespace="{name}", '
+                   'deployment="weir"}'] = values
+        self.expect(series, ("WeirDown", 30, *(
+            f'namespace="{name}", workload="weir"'
+            for name in ("other", "third"))))
+
+    def test_only_servers_of_ours_are_missed_and_only_such_as_run(self):
+        self.expect({'up{namespace="weir", pod="b", job="node-exporter"}':
+                         "0x40",
+                     f"kube_pod_container_status_running{{{CONTAINER}}}":
+                         "0x40",
+                     f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x40"},
+                    ("WeirNotScraped", 30))
+
+    def test_images_that_are_called_nearly_the_same(self):
+        for image in ("example.com/weirdo:1", "example.com/weir/sklearn:1",
+                      "example.com/my-weir:1"):
+            container = ('namespace="them", pod="t", '
+                         'container="kserve-container"')
+            self.expect({
+                f"kube_pod_container_status_running{{{container}}}": "1x60",
+                f'kube_pod_container_info{{{container}, image_spec="{image}"}}':
+                    "1x60",
+                f"kube_pod_container_status_restarts_total{{{container}}}":
+                    "0x5 5x55",
+                "kube_pod_container_status_last_terminated_exitcode"
+                f"{{{container}}}": "_x5 3x55"},
+                        *((alert, 15) for alert in (
+                            "WeirNotScraped", "WeirDeviceLost",
+                            "WeirRestarting")))
+
+    def test_a_container_beside_the_server_that_ended_with_three(self):
+        other = 'namespace="weir", pod="a", container="sidecar"'
+        self.expect({
+            f"kube_pod_container_status_restarts_total{{{CONTAINER}}}":
+                "0x5 1x30",
+            f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x40",
+            "kube_pod_container_status_last_terminated_exitcode"
+            f"{{{CONTAINER}}}": "_x5 1x30",
+            "kube_pod_container_status_last_terminated_exitcode"
+            f"{{{other}}}": "3x40"},
+                    ("WeirDeviceLost", 7), ("WeirDeviceLost", 10))
+
+    def test_a_lost_device_shows_for_a_quarter_of_an_hour(self):
+        self.expect({
+            f"kube_pod_container_status_restarts_total{{{CONTAINER}}}":
+                "0x5 1x40",
+            f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x50",
+            "kube_pod_container_status_last_terminated_exitcode"
+            f"{{{CONTAINER}}}": "_x5 3x40"},
+                    ("WeirDeviceLost", 18, 'namespace="weir", pod="a"'),
+                    ("WeirDeviceLost", 25))
+
+    def test_versions_and_builds(self):
+        for labels in (('version="1", build="a"', 'version="1", build="b"'),
+                       ('version="1", build="a"', 'version="2", build="a"')):
+            self.expect(
+                {f'weir_build_info{{namespace="weir", workload="weir", '
+                 f'pod="{i}", {row}, device="cpu"}}': "1x90"
+                 for i, row in enumerate(labels)},
+                ("WeirVersionsDiffer", 80, self.WORKLOAD))
+
+
+class Objectives(Bounds):
+
+    def test_each_code_of_the_servers_fault_counts_and_each_model(self):
+        """A tenth of the calls, from the start."""
+        methods = ("Evaluate", "ModelInfer", "Explain", "ListModels")
+        series = self.model("0+10x90", "0+100x90")
+        for method, code in zip(methods, FAULTS):
+            series |= self.calls(method, {"OK": "0+90x90", code: "0+10x90"})
+        fires = [*map(self.of, methods), self.OF_MODEL]
+        self.expect(series, ("WeirErrorBudgetBurnsFast", 70, *fires),
+                    ("WeirErrorBudgetBurnsSlowly", 70, *fires))
+
+    def test_the_codes_are_those_that_the_metric_of_models_names(self):
+        [text] = re.findall(
+            r"^\| `weir_model_errors_total` .*server's fault: (.*)\. \|$",
+            (manifests.ROOT / "docs" / "metrics.md").read_text("utf-8"),
+            re.MULTILINE)
+        self.assertEqual(tuple(re.findall(r"[A-Z_]+", text)), FAULTS)
+
+    def test_an_hour_after_many_good_ones(self):
+        """One in a hundred is too many in a day, and not in an hour."""
+        self.expect(
+            {**self.calls("Evaluate", {"OK": "0+100x300 30000+99x100",
+                                       "INTERNAL": "0x300 0+1x100"}),
+             **self.model("0x300 0+1x100", "0+100x400"),
+             **self.times("ModelInfer", "0+100x300 30000+90x100",
+                          "0+100x400")},
+            *((alert, minute) for minute in (345, 400) for alert in (
+                "WeirErrorBudgetBurnsSlowly", "WeirErrorBudgetBurnsFast",
+                "WeirLatencyBudgetBurnsSlowly", "WeirLatencyBudgetBurnsFast")))
+
+    def test_few_calls_of_which_some_fail_for_hours(self):
+        """Seven or eight of sixty in an hour, which is more than ten in two."""
+        bad, good, whole = (" ".join(str(count(minute))
+                                     for minute in range(161))
+                            for count in (lambda minute: minute // 8,
+                                          lambda minute: minute - minute // 8,
+                                          lambda minute: minute))
+        self.expect(
+            {**self.calls("Evaluate", {"OK": good, "INTERNAL": bad}),
+             **self.model(bad, whole), **self.times("ModelInfer", good, whole)},
+            ("WeirErrorBudgetBurnsFast", 150),
+            ("WeirLatencyBudgetBurnsFast", 150),
+            ("WeirErrorBudgetBurnsSlowly", 150, self.of("Evaluate"),
+             self.OF_MODEL),
+            ("WeirLatencyBudgetBurnsSlowly", 150, self.of("ModelInfer")))
+
+    def test_half_an_hour_after_the_end_all_is_silent(self):
+        self.expect(
+            {**self.calls("Evaluate", {"OK": "0+90x180 16200+100x60",
+                                       "INTERNAL": "0+10x180 1800x60"}),
+             **self.model("0+10x180 1800x60", "0+100x240"),
+             **self.times("ModelInfer", "0+80x180 14400+100x60", "0+100x240")},
+            ("WeirErrorBudgetBurnsSlowly", 180, self.of("Evaluate"),
+             self.OF_MODEL),
+            ("WeirLatencyBudgetBurnsSlowly", 180, self.of("ModelInfer")),
+            ("WeirErrorBudgetBurnsSlowly", 212),
+            ("WeirLatencyBudgetBurnsSlowly", 212))
+
+    def test_whose_time_counts(self):
+        """That of evaluations, not of a long list."""
+        series = {}
+        for method in ("ModelInfer", "Evaluate", "ListModels", "Explain"):
+            series |= self.times(method, "0+50x90", "0+100x90")
+        fires = (self.of("ModelInfer"), self.of("Evaluate"))
+        self.expect(series, ("WeirLatencyBudgetBurnsFast", 80, *fires),
+                    ("WeirLatencyBudgetBurnsSlowly", 80, *fires))
+
+
+class Load(Bounds):
+
+    def test_shares_that_are_refused(self):
+        series = {}
+        for method, share in (("Evaluate", 25), ("ModelInfer", 15),
+                              ("Explain", 2)):
+            series |= self.refusals(method, "QUEUE_FULL", f"0+{share}x40")
+            series |= self.calls(method, {
+                "OK": f"0+{100 - share}x40",
+                "RESOURCE_EXHAUSTED": f"0+{share}x40"})
+        self.expect(series, ("WeirOverloaded", 30, self.of("Evaluate")),
+                    ("WeirRequestsRefused", 30, *map(self.of, (
+                        "Evaluate", "ModelInfer", "Explain"))))
+
+    def test_shares_that_nobody_waited_for(self):
+        series = {}
+        for method, share in (("Evaluate", 66), ("ModelInfer", 55)):
+            series |= self.calls(method, {"OK": f"0+{100 - share}x40",
+                                          "CANCELLED": f"0+{share}x40"})
+        self.expect(series, ("WeirCallsTimeOut", 30,
+                             self.of("Evaluate") + ', pod="a"'))
+
+    def test_how_long_the_oldest_has_waited(self):
+        queue = "weir_queue_age_seconds"
+        self.expect({f'{queue}{{namespace="weir", pod="a"}}': "8x20",
+                     f'{queue}{{namespace="weir", pod="b"}}': "12x20"},
+                    ("WeirQueueOld", 10, 'namespace="weir", pod="b"'))
+
+
+if __name__ == "__main__":
+    unittest.main()
