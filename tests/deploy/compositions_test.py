@@ -421,6 +421,23 @@ class Senseless(Folder):
                 self.assertIn(f"is {version}", said)
                 self.assertIn("install kubectl 1.27 or newer", said)
 
+    def test_options_are_refused_one_by_one_too(self):
+        for arguments, *words in (
+                (("cpu", "gateway", "--gateway", "edge/public"),
+                 "gateway: its route", "--host HOST"),
+                (("cpu", "--host", "a.b"), "there is no route", "add gateway"),
+                (("cpu", "--gateway", "edge/public"), "there is no route",
+                 "add gateway"),
+                (("cpu", "keda", "--replicas", "3"), "keda and --replicas",
+                 "owns the number", "leave out --replicas, or keda")):
+            with self.subTest(arguments=arguments):
+                code, said = run(*arguments, "--out", self.folder / "my-weir",
+                                 "--image", "weir")
+                self.assertEqual(code, 2, said)
+                for word in words:
+                    self.assertIn(word, said)
+                self.assertFalse((self.folder / "my-weir").exists())
+
 
 class File(Folder):
 

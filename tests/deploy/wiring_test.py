@@ -3,6 +3,7 @@
 it."""
 
 import re
+import shutil
 import unittest
 
 import yaml
@@ -140,6 +141,31 @@ class Wiring(unittest.TestCase):
             self.assertEqual(rule["resources"]["overrides"],
                              {name: {"resource": name}
                               for name in ("namespace", "pod")})
+
+
+class ByHand(unittest.TestCase):
+
+    def test_tls_is_added_as_the_guide_says(self):
+        """Where kustomization.yaml was changed, and no gateway is there."""
+        guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+        [added] = re.findall(r"add `(\S+/components/tls)` to the list", guide)
+        for components in (("cpu", "hpa"), ("mig", "keda")):
+            made = composed(*components)
+            # As deep as that, whose ways to the components are relative.
+            folder = made.parent / f"{made.name}-by-hand"
+            shutil.copytree(made, folder)
+            file = folder / "composed" / "kustomization.yaml"
+            base = re.search(r"- (.*)/base\n", file.read_text("utf-8"))[1]
+            file.write_text(
+                file.read_text("utf-8") + "  - " + added.replace(
+                    "../../deploy/kubernetes", base) + "\n", "utf-8")
+            self.assertEqual(self.objects(folder),
+                             self.objects(composed(*components, "tls")))
+
+    def objects(self, folder):
+        return {manifests.name_of(document): document
+                for document in yaml.safe_load_all(
+                    manifests.kustomize(folder))}
 
 
 def tearDownModule():
