@@ -1,6 +1,7 @@
 """Checks manifests against the fields that their kinds have."""
 
 import pathlib
+import re
 
 import jsonschema
 import kubernetes_validate.utils as kubernetes
@@ -27,13 +28,14 @@ class Checker:
 
     def __init__(self, version):
         self.version = version
-        folder = f"kubernetes-json-schema/v{version}.0-local-strict"
+        self.folder = f"kubernetes-json-schema/v{version}.0-local-strict"
         self.definitions = kubernetes.schema_contents(
-            f"{folder}/_definitions.json", version)
+            f"{self.folder}/_definitions.json", version)
         self.registry = (
             referencing.Resource.from_contents(self.definitions)
             @ referencing.Registry())
-        self.custom = {
+        # By version and kind; those of Kubernetes itself as they come.
+        self.validators = {
             name: jsonschema.Draft202012Validator(
                 self.document_schema(spec), registry=self.registry)
             for name, spec in yaml.safe_load(
@@ -42,11 +44,19 @@ class Checker:
     def check(self, document):
         """Raises if the document has a field that its kind does not have, one
         of another type, or lacks one."""
-        kind = f"{document['apiVersion']} {document['kind']}"
-        if kind in self.custom:
-            self.custom[kind].validate(document)
-        else:
-            kubernetes.validate(document, self.version, strict=True)
+        version, kind = document["apiVersion"], document["kind"]
+        name = f"{version} {kind}"
+        if name not in self.validators:
+            self.validators[name] = self.built_in(version, kind)
+        self.validators[name].validate(document)
+
+    def built_in(self, version, kind):
+        # rbac.authorization.k8s.io/v1 is called rbac-v1.
+        version = re.sub(r"^([^./]*)(\.[^/]*)?/", r"\1-", version)
+        return jsonschema.Draft202012Validator(
+            kubernetes.schema_contents(
+                f"{self.folder}/{kind.lower()}-{version}.json", self.version),
+            registry=self.registry)
 
     def document_schema(self, spec):
         metadata = "k8s:io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
