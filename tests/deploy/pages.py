@@ -1,0 +1,62 @@
+"""The pages of docs/ that are followed by hand: their code blocks, and the
+commands in those."""
+
+import re
+import textwrap
+
+from manifests import ROOT
+
+KUBERNETES = ROOT / "docs" / "kubernetes.md"
+CONTAINER = ROOT / "docs" / "container.md"
+
+
+def blocks(page, language):
+    """(line, text) of a page's code blocks in a language."""
+    text = page.read_text("utf-8")
+    for found in re.finditer(rf"^( *)```{language}\n(.*?)^\1```$", text,
+                             re.MULTILINE | re.DOTALL):
+        yield (text.count("\n", 0, found.start()) + 2,
+               textwrap.dedent(found[2]))
+
+
+def indented_blocks(page):
+    """The same of those that four spaces set apart, in whatever language."""
+    text = page.read_text("utf-8")
+    for found in re.finditer(r"(?<=\n\n)(?:    .*\n)+", text):
+        yield (text.count("\n", 0, found.start()) + 1,
+               textwrap.dedent(found[0]))
+
+
+def heading_at(page, line, order="## "):
+    """The heading of an order that a line stands under."""
+    before = page.read_text("utf-8").splitlines()[:line]
+    found = [text for text in before if text.startswith(order)]
+    return found[-1].removeprefix(order) if found else None
+
+
+def headings(page):
+    return re.findall(r"(?m)^## (.*)$", page.read_text("utf-8"))
+
+
+def commands(page, section=None):
+    """(line, command): a command with its continued lines and here-document.
+    Of the whole page, or of what stands under one of its headings."""
+    found = [*blocks(page, "sh")]
+    if page == CONTAINER:
+        found += indented_blocks(page)
+    for line, text in found:
+        if section not in (None, heading_at(page, line)):
+            continue
+        rows = text.splitlines(keepends=True)
+        at = 0
+        while at < len(rows):
+            start, command = at, rows[at]
+            while command.endswith("\\\n"):
+                at += 1
+                command += rows[at]
+            if "<<'END'" in command:
+                while rows[at] != "END\n":
+                    at += 1
+                    command += rows[at]
+            at += 1
+            yield line + start, command
