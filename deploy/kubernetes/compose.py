@@ -137,7 +137,7 @@ def parts(choice):
     """The components that a choice needs, in order."""
     chosen = set(choice)
     if {"gateway", "tls"} <= chosen:
-        chosen.add("gateway-tls")
+        chosen = chosen - {"gateway", "tls"} | {"gateway-tls"}
     if "mig" in chosen:
         chosen.add("gpu")
     return [name for name in ORDER if name in chosen]

@@ -315,7 +315,7 @@ class Order(Folder):
     def test_it_does_not_matter(self):
         for components in (
                 ("object-storage", "tls", "keda", "cpu"),
-                ("gateway", "tls", "hpa", "gpu"),
+                ("gateway-tls", "hpa", "gpu"),
                 ("hpa", "object-storage", "gpu", "tls")):
             built = []
             for order in (components, components[::-1]):
@@ -389,19 +389,62 @@ class Senseless(Folder):
                     self.assertIn(word, said)
                 self.assertFalse((self.folder / "my-weir").exists())
 
-    def test_kustomize_builds_none_that_undo_each_other(self):
-        for components, name in ((("cpu", "gpu"), "weir-device"),
-                                 (("mig", "gpu"), "weir-device"),
-                                 (("cpu", "mig"), "weir-device"),
-                                 (("gpu", "mig", "cpu"), "weir-device"),
-                                 (("cpu", "hpa", "keda"), "weir-autoscaler"),
-                                 (("cpu", "keda", "hpa"), "weir-autoscaler")):
+    def test_kustomize_says_it_in_our_words(self):
+        """What is written by hand is built by no kubectl, and why not."""
+        devices = "two devices, .*; keep one of cpu and gpu"
+        slice_of = "name gpu before mig, and no other device"
+        scalers = "hpa and keda, would take turns .*; keep one"
+        plain = "gateway beside tls .*; name gateway-tls in place of both"
+        twice = "is there already, perhaps out of gateway-tls; name it once"
+        for components, words in ((("cpu", "gpu"), devices),
+                                  (("gpu", "cpu"), devices),
+                                  (("cpu", "cpu"), devices),
+                                  (("gpu", "mig", "cpu"), devices),
+                                  (("mig",), slice_of),
+                                  (("mig", "gpu"), slice_of),
+                                  (("cpu", "mig"), slice_of),
+                                  (("gpu", "mig", "mig"), slice_of),
+                                  (("cpu", "hpa", "keda"), scalers),
+                                  (("cpu", "keda", "hpa"), scalers),
+                                  (("cpu", "tls", "gateway"), plain),
+                                  (("cpu", "gateway", "tls"), plain),
+                                  (("cpu", "gateway", "gateway-tls"), plain),
+                                  (("cpu", "gateway-tls", "tls"), plain),
+                                  (("cpu", "gateway-tls", "gateway"), twice),
+                                  (("cpu", "tls", "gateway-tls"), twice),
+                                  (("cpu", "tls", "tls"), twice),
+                                  (("cpu", "gateway", "gateway"), twice)):
             by_hand(self.folder, *components)
             for kubectl in manifests.kubectls():
-                with self.assertRaisesRegex(
-                        AssertionError,
-                        f"testing value .*{name}.* failed", msg=components):
+                with self.assertRaisesRegex(AssertionError,
+                                            f"refused: .*{words}",
+                                            msg=components):
                     manifests.kustomize(self.folder, kubectl)
+
+    def test_a_cluster_refuses_what_has_no_device(self):
+        """kustomize knows no end of a list of components: the Deployment has
+        an annotation until a device comes, whose name says why no cluster
+        takes it."""
+        for components in ((), ("hpa", "tls"), ("object-storage",)):
+            by_hand(self.folder, *components)
+            for kubectl in manifests.kubectls():
+                [deployment] = [
+                    document for document in yaml.safe_load_all(
+                        manifests.kustomize(self.folder, kubectl))
+                    if document["kind"] == "Deployment"]
+                names = [name for name in deployment["metadata"]["annotations"]
+                         if not re.fullmatch(
+                             "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?",
+                             name)]
+                self.assertEqual(len(names), 1, components)
+                self.assertIn("refused: no device; name one of cpu and gpu",
+                              names[0])
+
+    @for_each
+    def test_a_cluster_takes_the_others(self, _, folder):
+        for document in manifests.documents(folder):
+            for name in document["metadata"].get("annotations", {}):
+                self.assertRegex(name, "^[a-z-]{1,63}$")
 
     def test_an_old_kubectl_is_named(self):
         kubectl = self.folder / "bin" / "kubectl"

@@ -29,7 +29,7 @@ import memory  # pylint: disable=wrong-import-position
 KUSTOMIZATIONS = sorted(path.parent
                         for path in DEPLOY.rglob("kustomization.yaml")
                         if path.parent.name != "base"
-                        and path.parent.parent.name != "components")
+                        and "components" not in path.parts)
 # Manifests that are applied by themselves, with `kubectl apply -f`.
 SINGLE_FILES = (KUBERNETES / "namespace.yaml",
                 KUBERNETES / "model-volume.yaml",
