@@ -206,7 +206,8 @@ def setting(word):
 
 
 def of_manifests(text):
-    """(settings, limit) of the Deployment weir in what kustomize prints."""
+    """[(name, settings, limit)] of each server in what kustomize prints: the
+    Deployment weir, or the runtimes of KServe."""
     try:
         import yaml  # the only need of it
     except ImportError:
@@ -217,25 +218,50 @@ def of_manifests(text):
                      if isinstance(document, dict) and "kind" in document]
     except yaml.YAMLError as why:
         raise argparse.ArgumentTypeError(f"standard input is no YAML: {why}")
-    settings = {}
+    common = {}
     for document in documents:
         if (document["kind"] == "ConfigMap" and
                 document["metadata"]["name"].startswith("weir-settings")):
-            settings.update(document["data"])
+            common.update(document["data"])
+    found = []
     for document in documents:
-        if (document["kind"], document["metadata"]["name"]) == ("Deployment",
-                                                                "weir"):
-            [container] = document["spec"]["template"]["spec"]["containers"]
-            for name, value in settings.items():
-                check(name, value)
-            limits = container.get("resources", {}).get("limits", {})
-            if "memory" not in limits:
-                raise argparse.ArgumentTypeError(
-                    "the Deployment weir has no memory limit")
-            return settings, quantity(limits["memory"])
-    raise argparse.ArgumentTypeError(
-        "standard input has no Deployment weir; give what `kubectl kustomize` "
-        "prints")
+        name, spec = document["metadata"]["name"], document.get("spec", {})
+        if (document["kind"], name) == ("Deployment", "weir"):
+            [container] = spec["template"]["spec"]["containers"]
+            settings = dict(common)
+        elif document["kind"] == "ClusterServingRuntime":
+            [container] = spec["containers"]
+            settings = {}
+            for argument in container["args"]:
+                flag, _, value = argument.partition("=")
+                settings[variable_of(flag)] = value
+        else:
+            continue
+        for variable, value in settings.items():
+            check(variable, value)
+        limits = container.get("resources", {}).get("limits", {})
+        if "memory" not in limits:
+            raise argparse.ArgumentTypeError(
+                f"the {document['kind']} {name} has no memory limit")
+        found.append((name, settings, quantity(limits["memory"])))
+    if not found:
+        raise argparse.ArgumentTypeError(
+            "standard input has no Deployment weir; give what `kubectl "
+            "kustomize` prints")
+    return found
+
+
+def report(name, settings, limit):
+    """Prints the sum; true if it is within its share of the limit."""
+    if name:
+        print(name)
+    for what, size in parts(settings, limit):
+        print(f"{size / GIB:7.2f} GiB  {what}")
+    whole = total(settings, limit)
+    print(f"{whole / GIB:7.2f} GiB  in all, {whole / limit:.0%} of a limit of "
+          f"{limit / GIB:g} GiB; the least limit is "
+          f"{needed_limit(settings) / GIB:g}Gi")
+    return whole <= SHARE * limit
 
 
 def main():
@@ -250,29 +276,24 @@ def main():
                         help="the container's, as 14Gi; by default what it "
                         "needs, or what the manifests say")
     options = parser.parse_args()
-    limit = options.limit
     if options.settings == [None]:
         try:
-            settings, said = of_manifests(sys.stdin.read())
+            servers = of_manifests(sys.stdin.read())
         except argparse.ArgumentTypeError as why:
             parser.error(str(why))
-        limit = limit or said
     elif None in options.settings:
         parser.error("-: settings stand on the command line or in what it "
                      "reads, not in both")
     else:
-        settings = dict(options.settings)
-    if "," in settings.get("WEIR_DEVICE", ""):
-        parser.error(f"WEIR_DEVICE={settings['WEIR_DEVICE']}: the sum is of one "
-                     "device; a pod for each needs a limit for one")
-    limit = limit or needed_limit(settings)
-    for what, size in parts(settings, limit):
-        print(f"{size / GIB:7.2f} GiB  {what}")
-    whole = total(settings, limit)
-    print(f"{whole / GIB:7.2f} GiB  in all, {whole / limit:.0%} of a limit of "
-          f"{limit / GIB:g} GiB; the least limit is "
-          f"{needed_limit(settings) / GIB:g}Gi")
-    return 0 if whole <= SHARE * limit else 1
+        servers = [("", dict(options.settings), 0)]
+    for _, settings, _ in servers:
+        if "," in settings.get("WEIR_DEVICE", ""):
+            parser.error(f"WEIR_DEVICE={settings['WEIR_DEVICE']}: the sum is "
+                         "of one device; a pod for each needs a limit for one")
+    fit = [report(name, settings,
+                  options.limit or limit or needed_limit(settings))
+           for name, settings, limit in servers]
+    return 0 if all(fit) else 1
 
 
 if __name__ == "__main__":

@@ -33,9 +33,7 @@ KUSTOMIZATIONS = sorted(path.parent
 # Manifests that are applied by themselves, with `kubectl apply -f`.
 SINGLE_FILES = (KUBERNETES / "namespace.yaml",
                 KUBERNETES / "model-volume.yaml",
-                KUBERNETES / "load-models.yaml",
-                KSERVE / "inference-service.yaml",
-                KSERVE / "network-policy.yaml")
+                KUBERNETES / "load-models.yaml")
 
 # Many times as fast as the other.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -184,14 +182,19 @@ def server_of(folder):
     return Server(folder.name, pod, container, settings)
 
 
-def servers():
-    """Every server that deploy/ can start."""
-    for folder in (*(KUBERNETES / "overlays").iterdir(), *compositions()):
-        yield server_of(folder)
+def runtimes():
+    """The servers that KServe starts."""
     for runtime in documents(KSERVE):
         [container] = runtime["spec"]["containers"]
         yield Server(runtime["metadata"]["name"], runtime["spec"], container,
                      {})
+
+
+def servers():
+    """Every server that deploy/ can start."""
+    for folder in (*(KUBERNETES / "overlays").iterdir(), *compositions()):
+        yield server_of(folder)
+    yield from runtimes()
 
 
 quantity = memory.quantity

@@ -22,7 +22,7 @@ import kinds
 import manifests
 import memory
 import running
-from manifests import KSERVE, KUBERNETES, MONITORING, composed, find, quantity
+from manifests import KUBERNETES, MONITORING, composed, find, quantity
 from memory import constant
 
 # What Kubernetes gives a pod that asks for nothing else.
@@ -837,60 +837,6 @@ class Security(unittest.TestCase):
             if "WEIR_TLS_CERT" in server.settings:
                 self.assertEqual(server.settings.get("WEIR_INSECURE", "false"),
                                  "false", server.where)
-
-
-
-
-
-class KServe(unittest.TestCase):
-
-    def test_runtimes(self):
-        for runtime in manifests.documents(KSERVE):
-            spec = runtime["spec"]
-            [container] = spec["containers"]
-            self.assertEqual(container["name"], "kserve-container")
-            self.assertIn("--model-repository=/mnt/models", container["args"])
-            [port] = container["ports"]
-            self.assertEqual(port["name"], "h2c")
-            self.assertEqual(spec["protocolVersions"], ["grpc-v2"])
-            self.assertEqual([f["name"] for f in spec["supportedModelFormats"]],
-                             ["onnx"])
-            server = manifests.Server("", spec, container, {})
-            self.assertEqual(port["containerPort"], server.port("--grpc"))
-            self.assertEqual(
-                int(spec["annotations"]["prometheus.kserve.io/port"]),
-                server.port("--http"))
-
-    def test_the_policy_is_the_servers_own(self):
-        policy = find(KSERVE / "network-policy.yaml", "NetworkPolicy")["spec"]
-        for runtime in manifests.documents(KSERVE):
-            spec = runtime["spec"]
-            self.assertLessEqual(policy["podSelector"]["matchLabels"].items(),
-                                 spec["labels"].items())
-            server = manifests.Server("", spec, spec["containers"][0], {})
-            numbers = {"grpc": server.port("--grpc"),
-                       "http": server.port("--http")}
-            own = find(OVERLAYS / "cpu", "NetworkPolicy")["spec"]
-            self.assertEqual(
-                [(rule["from"], [port["port"] for port in rule["ports"]])
-                 for rule in policy["ingress"]],
-                [(rule["from"],
-                  [numbers[port["port"]] for port in rule["ports"]])
-                 for rule in own["ingress"]])
-        self.assertEqual(policy["policyTypes"], ["Ingress", "Egress"])
-        store = find(composed("cpu", "object-storage"),
-                     "NetworkPolicy", "weir-model-store")["spec"]
-        self.assertEqual(policy["egress"], store["egress"])
-
-    def test_the_example_names_a_runtime_and_its_format(self):
-        runtimes = {runtime["metadata"]["name"]: runtime["spec"]
-                    for runtime in manifests.documents(KSERVE)}
-        model = find(KSERVE / "inference-service.yaml", "InferenceService",
-                     "digits")["spec"]["predictor"]["model"]
-        runtime = runtimes[model["runtime"]]
-        self.assertIn(model["protocolVersion"], runtime["protocolVersions"])
-        self.assertIn(model["modelFormat"]["name"],
-                      [f["name"] for f in runtime["supportedModelFormats"]])
 
 
 if __name__ == "__main__":
