@@ -389,6 +389,11 @@ class Senseless(Folder):
                     self.assertIn(word, said)
                 self.assertFalse((self.folder / "my-weir").exists())
 
+    def kubectls(self):
+        """The oldest and the newest."""
+        oldest, *_, newest = manifests.kubectls()
+        return oldest, newest
+
     def test_kustomize_says_it_in_our_words(self):
         """What is written by hand is built by no kubectl, and why not."""
         devices = "two devices, .*; keep one of cpu and gpu"
@@ -415,7 +420,7 @@ class Senseless(Folder):
                                   (("cpu", "tls", "tls"), twice),
                                   (("cpu", "gateway", "gateway"), twice)):
             by_hand(self.folder, *components)
-            for kubectl in manifests.kubectls():
+            for kubectl in self.kubectls():
                 with self.assertRaisesRegex(AssertionError,
                                             f"refused: .*{words}",
                                             msg=components):
@@ -427,7 +432,7 @@ class Senseless(Folder):
         takes it."""
         for components in ((), ("hpa", "tls"), ("object-storage",)):
             by_hand(self.folder, *components)
-            for kubectl in manifests.kubectls():
+            for kubectl in self.kubectls():
                 [deployment] = [
                     document for document in yaml.safe_load_all(
                         manifests.kustomize(self.folder, kubectl))
