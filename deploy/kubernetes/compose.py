@@ -33,7 +33,8 @@ LEFT_BEHIND = {"hpa": ("hpa/weir",),
                "keda": ("scaledobject/weir",),
                "object-storage": ("networkpolicy/weir-model-store",),
                "gateway": ("grpcroute/weir", "networkpolicy/weir-gateway"),
-               "gateway-tls": ("backendtlspolicy/weir",)}
+               "gateway-tls": ("grpcroute/weir", "networkpolicy/weir-gateway",
+                               "backendtlspolicy/weir")}
 
 # Where a step of the autoscaler shows in the metrics: when the pods are ready,
 # and their medians of a minute have samples.
@@ -260,20 +261,25 @@ def replaced(old, new, folder):
     if lost:
         rows += [f"lines of {folder}/kustomization.yaml that are gone:",
                  *(f"  {row}" for row in lost)]
-    steps = in_the_cluster(gone, count_of(old_text), count_of(new_text), folder)
+    steps = in_the_cluster(had, has, count_of(old_text), count_of(new_text),
+                           folder)
     if had and steps:
         rows += ["where the former is in a cluster:", *steps]
     return rows
 
 
-def in_the_cluster(gone, old_count, new_count, folder):
+def left_behind(components):
+    """The objects of components, but of autoscalers."""
+    return {what: None for name in components if name not in AUTOSCALERS
+            for what in LEFT_BEHIND.get(name, ())}
+
+
+def in_the_cluster(had, has, old_count, new_count, folder):
     """What to do there that `kubectl apply` does not."""
     apply = f"`kubectl apply -k {folder}`"
-    left = [f"  kubectl -n weir delete {' '.join(LEFT_BEHIND[name])}"
-            for name in gone if name in LEFT_BEHIND
-            and name not in AUTOSCALERS]
+    left = [what for what in left_behind(had) if what not in left_behind(has)]
     rows = []
-    for name in set(gone) & set(AUTOSCALERS):
+    for name in set(had) & set(AUTOSCALERS) - set(has):
         rows += [f"before {apply}, or {name} goes on to set the number of "
                  "pods:",
                  f"  kubectl -n weir delete {' '.join(LEFT_BEHIND[name])}"]
@@ -289,7 +295,7 @@ def in_the_cluster(gone, old_count, new_count, folder):
                  "give their number as --replicas"]
     if left:
         rows += [f"after {apply}, when the new pods are ready, for it removes "
-                 "nothing:", *left]
+                 "nothing:", f"  kubectl -n weir delete {' '.join(left)}"]
     return rows
 
 

@@ -658,8 +658,8 @@ class Change(Folder):
     def test_objects_that_apply_leaves_are_named(self):
         said = self.change(("cpu", "hpa", "tls", "gateway", "object-storage"),
                            ("gpu", "hpa"))
-        self.assertIn("components that are gone: cpu, tls, object-storage, "
-                      "gateway, gateway-tls\n"
+        self.assertIn("components that are gone: cpu, object-storage, "
+                      "gateway-tls\n"
                       "components that are new: gpu\n", said)
         after = said.partition(f"after `kubectl apply -k {self.folder}`")[2]
         self.assertEqual(
@@ -667,10 +667,18 @@ class Change(Folder):
             {"networkpolicy/weir-model-store", "networkpolicy/weir-gateway",
              "grpcroute/weir", "backendtlspolicy/weir"})
 
+    def test_objects_that_another_component_has_too_stay(self):
+        said = self.change(("cpu", "gateway"), ("cpu", "tls", "gateway"))
+        self.assertNotIn("delete", said)
+        said = self.change(("cpu", "tls", "gateway", "--force"),
+                           ("cpu", "gateway"))
+        self.assertIn("  kubectl -n weir delete backendtlspolicy/weir\n", said)
+
     def test_each_component_s_objects_are_known(self):
         """But for the ConfigMap, whose name changes with what it holds."""
         short = {"horizontalpodautoscaler/weir": "hpa/weir"}
-        added = {**ADDED, "gateway-tls": {("BackendTLSPolicy", "weir")}}
+        added = {**ADDED, "gateway-tls": {*ADDED["gateway"],
+                                          ("BackendTLSPolicy", "weir")}}
         self.assertEqual(
             {name: set(left) for name, left in compose.LEFT_BEHIND.items()},
             {name: {short.get(what, what) for what in (
