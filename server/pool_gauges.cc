@@ -143,6 +143,19 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
         }
         return samples;
       }));
+  metrics->AddReader(
+      Metric::kDeviceMemory, Metrics::ReadFn([engines = &engines] {
+        Samples samples;
+        for (Engine* engine : engines->all()) {
+          const int64_t free = engines->free_bytes(*engine);
+          if (engine->device().host_addressable() || free == 0) continue;
+          const std::string device = NameOf(engine);
+          const int64_t total = engine->device().info().total_memory;
+          samples.push_back({{device, "used"}, Double(total - free)});
+          samples.push_back({{device, "free"}, Double(free)});
+        }
+        return samples;
+      }));
 }
 
 }  // namespace
@@ -197,7 +210,13 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
       }));
 }
 
-void AddTransportGauges(Metrics* metrics, const Transport& transport) {
+void AddTransportGauges(Metrics* metrics, const Transport& transport,
+                        size_t most_connections) {
+  metrics->AddReader(Metric::kConnections, [&transport] {
+    return Double(transport.open_connections());
+  });
+  metrics->AddReader(Metric::kConnectionsLimit,
+                     [most_connections] { return Double(most_connections); });
   metrics->AddReader(Metric::kReceiving,
                      [&transport] { return Double(transport.receiving()); });
   metrics->AddReader(Metric::kUnsent,

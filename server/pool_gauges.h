@@ -1,6 +1,9 @@
 // The gauges of what the server holds: the queue, lanes, memory, programs,
-// models, device health. Read when /metrics is.
+// models, device health, connections. Read when /metrics is, which never waits
+// for a driver.
 #pragma once
+
+#include <cstddef>
 
 #include "server/engines.h"
 #include "server/models/repository.h"
@@ -17,6 +20,8 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
                    const Engines& engines, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness);
 
-void AddTransportGauges(Metrics* metrics, const Transport& transport);
+// `most_connections` is the bound of its connections.
+void AddTransportGauges(Metrics* metrics, const Transport& transport,
+                        size_t most_connections);
 
 }  // namespace weir

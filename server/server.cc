@@ -32,6 +32,7 @@
 #include "server/observe/http_server.h"
 #include "server/observe/line_writer.h"
 #include "server/observe/model_lines.h"
+#include "server/observe/process_metrics.h"
 #include "server/pool_gauges.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/tls_credentials.h"
@@ -226,7 +227,8 @@ absl::Status Server::Impl::Open() {
   WEIR_RETURN_IF_ERROR(StartHttp());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());
-  AddTransportGauges(&metrics, *transport);
+  AddTransportGauges(&metrics, *transport, connections);
+  AddProcessMetrics(&metrics);
   model_metrics.AddReaders(*models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total() +

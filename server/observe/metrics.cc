@@ -90,6 +90,13 @@ struct Metrics::Family {
       }
       sum += histogram->sum.value();
     });
+    AddCounts(values, bounds, counts, sum, unit);
+  }
+
+  // `counts` has one more than `bounds`.
+  template <typename Bounds>
+  void AddCounts(const std::vector<std::string>& values, const Bounds& bounds,
+                 absl::Span<const uint64_t> counts, uint64_t sum, double unit) {
     auto& read = Add(values).histogram;
     uint64_t seen = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
@@ -164,9 +171,31 @@ void Metrics::RecordBatch(int64_t rows) {
   batch.sum.Add(static_cast<uint64_t>(rows));
 }
 
-void Metrics::AddReader(Metric metric, ReadFn read) {
+void Metrics::Series::Add(Metric metric, const std::vector<std::string>& labels,
+                          double value) {
+  (*families_)[static_cast<size_t>(metric)].AddValue(labels, value);
+}
+
+void Metrics::Series::AddTimes(Metric metric,
+                               const std::vector<std::string>& labels,
+                               absl::Span<const Nanos> bounds,
+                               absl::Span<const uint64_t> counts,
+                               uint64_t sum_ns) {
+  (*families_)[static_cast<size_t>(metric)].AddCounts(labels, bounds, counts,
+                                                      sum_ns, kSecondsPerNano);
+}
+
+void Metrics::AddCollector(CollectFn collect) {
   MutexLock lock(&mu_);
-  readers_.push_back({metric, std::move(read)});
+  collectors_.push_back(std::move(collect));
+}
+
+void Metrics::AddReader(Metric metric, ReadFn read) {
+  AddCollector([metric, read = std::move(read)](Series& series) {
+    for (const Sample& sample : read()) {
+      series.Add(metric, sample.labels, sample.value);
+    }
+  });
 }
 
 void Metrics::AddReader(Metric metric, std::function<double()> read) {
@@ -177,7 +206,7 @@ void Metrics::AddReader(Metric metric, std::function<double()> read) {
 
 void Metrics::ClearReaders() {
   MutexLock lock(&mu_);
-  readers_.clear();
+  collectors_.clear();
 }
 
 // Every RPC has all its series from the start: a counter that begins with its
@@ -238,11 +267,8 @@ std::string Metrics::Text() const {
                      [](const Shard& shard) { return &shard.batch; });
   {
     MutexLock lock(&mu_);
-    for (const Reader& reader : readers_) {
-      for (const Sample& sample : reader.read()) {
-        at(reader.metric)->AddValue(sample.labels, sample.value);
-      }
-    }
+    Series series(&read);
+    for (const CollectFn& collect : collectors_) collect(series);
   }
   std::vector<MetricFamily> families;
   for (size_t i = 0; i < read.size(); ++i) {

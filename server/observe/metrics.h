@@ -54,6 +54,8 @@ struct StageTimes {
 };
 
 class Metrics {
+  struct Family;
+
  public:
   // Upper bounds of the histograms of times.
   static constexpr std::array<Nanos, 19> kTimeBounds = {
@@ -85,11 +87,30 @@ class Metrics {
       "OTHER"};
 
   // One series of a metric: the values of its labels, in the table's order.
+  // Labels at the end may be left out.
   struct Sample {
     std::vector<std::string> labels;
     double value = 0;
   };
   using ReadFn = std::function<std::vector<Sample>()>;
+
+  // Where a collector puts the series that it knows of, of several metrics.
+  class Series {
+   public:
+    void Add(Metric metric, const std::vector<std::string>& labels,
+             double value);
+    // A histogram of times. `counts` has one more than `bounds`, the last for
+    // what is above them all.
+    void AddTimes(Metric metric, const std::vector<std::string>& labels,
+                  absl::Span<const Nanos> bounds,
+                  absl::Span<const uint64_t> counts, uint64_t sum_ns);
+
+   private:
+    friend class Metrics;
+    explicit Series(std::vector<Family>* families) : families_(families) {}
+    std::vector<Family>* const families_;
+  };
+  using CollectFn = std::function<void(Series&)>;
 
   // `triton`: those of Triton's names are listed too.
   explicit Metrics(bool triton = false);
@@ -113,10 +134,12 @@ class Metrics {
   // A finished execution of a served model.
   void RecordBatch(int64_t rows);
 
-  // `read` runs on the thread that reads, until ClearReaders. Not for
-  // histograms. Several readers of one metric add up their series.
+  // `collect` runs on the thread that reads, until ClearReaders. Several of one
+  // metric add up their series.
+  void AddCollector(CollectFn collect);
+  // The same of one metric, which is no histogram.
   void AddReader(Metric metric, ReadFn read);
-  // The same for one series without labels.
+  // The same of one series without labels.
   void AddReader(Metric metric, std::function<double()> read);
   void ClearReaders();
 
@@ -144,11 +167,6 @@ class Metrics {
     TimeHistogram queue, lane, compute;
     BatchHistogram batch;
   };
-  struct Family;
-  struct Reader {
-    Metric metric;
-    ReadFn read;
-  };
 
   static void Observe(TimeHistogram* histogram, Nanos duration);
   std::unique_ptr<Shard> MakeShard() const;
@@ -157,7 +175,7 @@ class Metrics {
   const bool triton_;
   mutable Mutex mu_;
   std::vector<std::string> methods_ WEIR_GUARDED_BY(mu_);
-  std::vector<Reader> readers_ WEIR_GUARDED_BY(mu_);
+  std::vector<CollectFn> collectors_ WEIR_GUARDED_BY(mu_);
   PerThread<Shard> shards_;
 };
 

@@ -83,6 +83,33 @@ TEST(MetricsTest, TellsWhatTheServerIs) {
             1);
 }
 
+// Before callers are turned away, one can see it coming.
+TEST(MetricsTest, ShowsConnectionsAndTheirLimit) {
+  TestServer server([](ServerOptions& o) { o.max_connections = 20; });
+  EXPECT_EQ(server.Metric("weir_connections_limit"), 20);
+  EXPECT_TRUE(ServesOn(server));
+  const double before = server.Metric("weir_connections");
+  EXPECT_GE(before, 1);
+  {
+    const auto channel = server.Connect();
+    EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
+                                          std::chrono::minutes(1)));
+    EXPECT_EQ(server.Metric("weir_connections"), before + 1);
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return server.Metric("weir_connections") == before; }));
+}
+
+TEST(MetricsTest, TellsWhatTheProcessTakes) {
+  TestServer server;
+  for (const char* name :
+       {"process_cpu_seconds_total", "process_resident_memory_bytes",
+        "process_virtual_memory_bytes", "process_open_fds", "process_max_fds",
+        "process_start_time_seconds", "process_threads"}) {
+    EXPECT_GT(server.Metric(name), 0) << name;
+  }
+}
+
 // Each device is told apart from the other, so that what is full on one can be
 // seen: the CPU beside a GPU has as many streams and a quarter of the bytes.
 TEST(MetricsTest, TellsEachDeviceByItself) {

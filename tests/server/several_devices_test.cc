@@ -291,12 +291,18 @@ TEST(SeveralDevicesTest, GpusShareWhatTheyComputeOnOnTheHost) {
   EXPECT_EQ(found[0], kArena / 4);
 }
 
-// Of whose memory nobody else uses so many megabytes.
+// With 8 MiB of memory, of which nobody uses so many; negative: it does not
+// say.
 class RoomyDevice final : public FarDevice {
  public:
   RoomyDevice(int ordinal, int64_t megabytes)
-      : FarDevice(ordinal), free_bytes_(megabytes << 20) {}
-  absl::StatusOr<int64_t> QueryFreeMemory() override { return free_bytes_; }
+      : FarDevice(ordinal), free_bytes_(megabytes << 20) {
+    info_.total_memory = int64_t{8} << 20;
+  }
+  absl::StatusOr<int64_t> QueryFreeMemory() override {
+    if (free_bytes_ < 0) return absl::UnavailableError("no answer");
+    return free_bytes_;
+  }
 
  private:
   const int64_t free_bytes_;
@@ -322,6 +328,25 @@ TEST(SeveralDevicesTest, TheCatalogTellsWhatIsFreeOnEach) {
   EXPECT_EQ(free["cuda:0"], 3u << 20);
   EXPECT_EQ(free["cuda:1"], 5u << 20);
   EXPECT_GT(free["cpu"], 5u << 20);  // of the machine's
+}
+
+// Whoever else uses a device takes from what the server counts on. The CPU's
+// memory is the machine's, which others tell of.
+TEST(SeveralDevicesTest, MetricsTellTheMemoryOfGpusThatSay) {
+  TestServer server([&](ServerOptions& o) {
+    o.devices = {"cuda:0", "cuda:1"};
+    o.make_device = [](std::string_view which, const DeviceOptions&,
+                       OpRegistry&) -> absl::StatusOr<std::unique_ptr<Device>> {
+      if (which == "cuda:0") return std::make_unique<RoomyDevice>(0, 3);
+      return std::make_unique<RoomyDevice>(1, -1);
+    };
+  });
+  const std::string name = "weir_device_memory_bytes{device=\"";
+  EXPECT_EQ(server.Metric(name + "cuda:0\",state=\"free\"}"), 3 << 20);
+  EXPECT_EQ(server.Metric(name + "cuda:0\",state=\"used\"}"), 5 << 20);
+  const std::string metrics = server.HttpGet("/metrics");
+  EXPECT_THAT(metrics, ::testing::Not(HasSubstr(name + "cuda:1")));
+  EXPECT_THAT(metrics, ::testing::Not(HasSubstr(name + "cpu")));
 }
 
 // A caller's place is for any of the devices: as many as all of them have
