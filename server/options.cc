@@ -466,6 +466,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Observation");
   AddSwitch(app, "--triton-metrics", options.triton_metrics, "Observation",
             "Offer Triton's metric names too (nv_inference_*)");
+  AddFlag(app, "--metrics-models", options.metrics_models,
+          "Model versions that have series of their own in /metrics, the first "
+          "by name; all others are one, of model \"/other\"; 0: all are")
+      ->check(Whole(0, 100'000))
+      ->group("Observation");
   AddFlag(app, "--admin-token-file", options.admin_token_file,
           "File with the token that Admin calls over TCP must carry; without "
           "it they are taken over unix sockets only. Without TLS it travels in "
@@ -508,6 +513,11 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
     options.notes.push_back(
         "--admin-token-file: without TLS the token travels in clear text; give "
         "--tls-cert and --tls-key, or no token and call on a unix socket");
+  }
+  if (options.triton_metrics && options.metrics_models == 0) {
+    options.notes.push_back(
+        "--metrics-models=0: --triton-metrics has no effect, as its series are "
+        "those of models that have some of their own");
   }
   // gRPC shortens or lengthens each connection's age by up to a tenth.
   if (connection_age > 0 && 1.1 * connection_age >= drain_timeout) {

@@ -56,6 +56,7 @@ struct ServerOptions {
   LogFormat log_format = LogFormat::kText;
   LogLevel log_level = LogLevel::kInfo;
   bool triton_metrics = false;   // Triton's metric names beside ours
+  size_t metrics_models = 100;   // with series of their own
   std::string admin_token_file;  // empty: Admin over unix sockets only
   bool insecure = false;
   bool reflection = false;

@@ -229,7 +229,7 @@ absl::Status Server::Impl::Open() {
                 health.readiness());
   AddTransportGauges(&metrics, *transport, connections);
   AddProcessMetrics(&metrics);
-  model_metrics.AddReaders(*models);
+  model_metrics.AddReaders(*models, options.metrics_models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total() +
                                grpc_lines.suppressed_total());

@@ -284,6 +284,7 @@ struct ModelRepository::State {
 
   // One model version that is to be loaded.
   struct Job {
+    size_t number;
     std::string name;
     int64_t version;
     std::shared_ptr<const inference::ModelConfig> config;
@@ -322,8 +323,7 @@ struct ModelRepository::State {
   std::vector<StrayFolders> strays;      // the same
   std::vector<std::string> loose_files;  // the same
   StopSource stopping;
-  std::atomic<size_t> served{0};  // versions that ever were
-  Mutex change_mu;                // one change of the snapshot at a time
+  Mutex change_mu;  // one change of the snapshot at a time
   StripedSnapshot<Models> models;
 };
 
@@ -429,7 +429,7 @@ ModelEntry ModelRepository::State::Scan(const std::string& name) {
       VersionEntry& loading = entry.versions.emplace_back();
       loading.number = version;
       loading.version = absl::StrCat(version);
-      jobs.push_back({name, version, shared});
+      jobs.push_back({jobs.size(), name, version, shared});
     }
   }
   return entry;
@@ -476,7 +476,7 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> ModelRepository::State::Load(
     return Annotate(interface.status(), absl::StrCat(kConfigFile, ": "));
   }
   auto model = std::make_shared<ServedModel>();
-  model->number = served.fetch_add(1, std::memory_order_relaxed);
+  model->number = job.number;
   model->name = job.name;
   model->version = absl::StrCat(job.version);
   model->platform = std::string(kModelPlatform);

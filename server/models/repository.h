@@ -26,7 +26,9 @@ struct ModelTensor {
 
 // One version that is served. Immutable.
 struct ServedModel {
-  // Among all that its repository ever served, from 0: where its counts are.
+  // Among all versions that its repository found to load, by name and version,
+  // from 0: where its counts are. The same at each start, and in each server,
+  // with these models.
   size_t number = 0;
   std::string name;
   std::string version;              // "1"

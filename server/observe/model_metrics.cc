@@ -1,10 +1,14 @@
 #include "server/observe/model_metrics.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 namespace weir {
 namespace {
+
+using Labels = std::vector<std::string>;
 
 constexpr double kMicrosPerNano = 1e-3;
 
@@ -26,6 +30,43 @@ bool IsServersFault(absl::StatusCode code) {
          code == absl::StatusCode::kInternal ||
          code == absl::StatusCode::kUnavailable ||
          code == absl::StatusCode::kDataLoss;
+}
+
+void WriteOurs(const Labels& labels, const ModelCounts& counts,
+               Metrics::Series* series) {
+  series->Add(Metric::kModelRequests, labels,
+              static_cast<double>(counts.success + counts.failures()));
+  series->Add(Metric::kModelErrors, labels, static_cast<double>(counts.errors));
+  series->AddTimes(Metric::kModelRequestSeconds, labels,
+                   ModelCounts::kSecondsBounds, counts.seconds,
+                   counts.request_ns);
+}
+
+void WriteTritons(const Labels& labels, const ModelCounts& counts,
+                  Metrics::Series* series) {
+  const auto count = [&](Metric metric, uint64_t value) {
+    series->Add(metric, labels, static_cast<double>(value));
+  };
+  const auto micros = [&](Metric metric, uint64_t ns) {
+    series->Add(metric, labels, static_cast<double>(ns) * kMicrosPerNano);
+  };
+  const auto failures = [&](const char* reason, uint64_t value) {
+    Labels more = labels;
+    more.push_back(reason);
+    series->Add(Metric::kNvFailure, more, static_cast<double>(value));
+  };
+  count(Metric::kNvSuccess, counts.success);
+  failures("REJECTED", counts.rejected);
+  failures("CANCELED", counts.canceled);
+  failures("BACKEND", counts.backend);
+  failures("OTHER", counts.other);
+  count(Metric::kNvCount, counts.inferences);
+  count(Metric::kNvExecCount, counts.executions);
+  micros(Metric::kNvRequestUs, counts.request_ns);
+  micros(Metric::kNvQueueUs, counts.queue_ns);
+  micros(Metric::kNvInputUs, counts.input_ns);
+  micros(Metric::kNvInferUs, counts.infer_ns);
+  micros(Metric::kNvOutputUs, counts.output_ns);
 }
 
 }  // namespace
@@ -84,7 +125,14 @@ void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
   }
   counters.success.Add(1);
   counters.inferences.Add(static_cast<uint64_t>(rows));
-  counters.request_ns.Add(Elapsed(received, now));
+  const uint64_t request_ns = Elapsed(received, now);
+  const auto bound = std::lower_bound(ModelCounts::kSecondsBounds.begin(),
+                                      ModelCounts::kSecondsBounds.end(),
+                                      static_cast<Nanos>(request_ns));
+  counters
+      .seconds[static_cast<size_t>(bound - ModelCounts::kSecondsBounds.begin())]
+      .Add(1);
+  counters.request_ns.Add(request_ns);
   counters.queue_ns.Add(Elapsed(received, report.leased_at));
   counters.input_ns.Add(input_ns);
   counters.infer_ns.Add(infer_ns);
@@ -119,37 +167,38 @@ ModelMetrics::BatchCounters* ModelMetrics::FindBatch(Counters& counters,
   return counters.latest;
 }
 
-template <typename Visit>
-void ModelMetrics::ForEach(const ServedModel& model, Visit visit) const {
-  shards_.ForEach([&](const Shard& shard) {
-    MutexLock lock(&shard.mu);
-    if (model.number >= shard.models.size()) return;
-    const Counters* const counters = shard.models[model.number].get();
-    if (counters != nullptr) visit(*counters);
-  });
+void ModelMetrics::AddTotals(const Counters& from, ModelCounts* to) {
+  to->success += from.success.value();
+  to->rejected += from.rejected.value();
+  to->canceled += from.canceled.value();
+  to->backend += from.backend.value();
+  to->other += from.other.value();
+  to->errors += from.errors.value();
+  to->inferences += from.inferences.value();
+  to->executions += from.executions.value();
+  to->request_ns += from.request_ns.value();
+  to->queue_ns += from.queue_ns.value();
+  to->input_ns += from.input_ns.value();
+  to->infer_ns += from.infer_ns.value();
+  to->output_ns += from.output_ns.value();
+  for (size_t i = 0; i < from.seconds.size(); ++i) {
+    to->seconds[i] += from.seconds[i].value();
+  }
+  to->failure_ns += from.failure_ns.value();
+  to->last_executed_at =
+      std::max(to->last_executed_at,
+               from.last_executed_at.load(std::memory_order_relaxed));
 }
 
 ModelCounts ModelMetrics::Read(const ServedModel& model) const {
   ModelCounts sum;
-  ForEach(model, [&sum](const Counters& one) {
-    sum.success += one.success.value();
-    sum.rejected += one.rejected.value();
-    sum.canceled += one.canceled.value();
-    sum.backend += one.backend.value();
-    sum.other += one.other.value();
-    sum.errors += one.errors.value();
-    sum.inferences += one.inferences.value();
-    sum.executions += one.executions.value();
-    sum.request_ns += one.request_ns.value();
-    sum.queue_ns += one.queue_ns.value();
-    sum.input_ns += one.input_ns.value();
-    sum.infer_ns += one.infer_ns.value();
-    sum.output_ns += one.output_ns.value();
-    sum.failure_ns += one.failure_ns.value();
-    sum.last_executed_at =
-        std::max(sum.last_executed_at,
-                 one.last_executed_at.load(std::memory_order_relaxed));
-    for (const auto& [rows, from] : one.batches) {
+  shards_.ForEach([&](const Shard& shard) {
+    MutexLock lock(&shard.mu);
+    if (model.number >= shard.models.size()) return;
+    const Counters* const counters = shard.models[model.number].get();
+    if (counters == nullptr) return;
+    AddTotals(*counters, &sum);
+    for (const auto& [rows, from] : counters->batches) {
       ModelCounts::Batch& to = sum.batches[rows];
       to.executions += from.executions.value();
       to.input_ns += from.input_ns.value();
@@ -160,55 +209,43 @@ ModelCounts ModelMetrics::Read(const ServedModel& model) const {
   return sum;
 }
 
-// The sum of `parts` over all threads, for each version that is served. `more`
-// are the values of the labels after model and version.
-void ModelMetrics::AddReader(Metric metric, const ModelRepository& models,
-                             std::vector<OwnedCounter Counters::*> parts,
-                             double unit, std::vector<std::string> more) {
-  auto read = [this, &models, parts = std::move(parts), unit,
-               more = std::move(more)] {
-    std::vector<Metrics::Sample> samples;
-    for (const auto& model : models.Served()) {
-      uint64_t sum = 0;
-      ForEach(*model, [&](const Counters& one) {
-        for (const auto part : parts) sum += (one.*part).value();
-      });
-      Metrics::Sample& sample = samples.emplace_back();
-      sample.labels = {model->name, model->version};
-      sample.labels.insert(sample.labels.end(), more.begin(), more.end());
-      sample.value = static_cast<double>(sum) * unit;
-    }
-    return samples;
+void ModelMetrics::Collect(const ModelRepository& models, size_t most_series,
+                           Metrics::Series* series) const {
+  const auto served = models.Served();
+  // All that have none of their own share the last.
+  std::vector<ModelCounts> counts(served.size() + 1);
+  const auto counts_of = [&](size_t i) -> ModelCounts& {
+    return counts[served[i]->number < most_series ? i : served.size()];
   };
-  metrics_->AddReader(metric, Metrics::ReadFn(std::move(read)));
+  shards_.ForEach([&](const Shard& shard) {
+    MutexLock lock(&shard.mu);
+    for (size_t i = 0; i < served.size(); ++i) {
+      const size_t number = served[i]->number;
+      if (number >= shard.models.size()) continue;
+      const Counters* const counters = shard.models[number].get();
+      if (counters != nullptr) AddTotals(*counters, &counts_of(i));
+    }
+  });
+  bool others = false;
+  for (size_t i = 0; i < served.size(); ++i) {
+    if (served[i]->number >= most_series) {
+      others = true;
+      continue;
+    }
+    const Labels labels = {served[i]->name, served[i]->version};
+    WriteOurs(labels, counts[i], series);
+    if (metrics_->triton()) WriteTritons(labels, counts[i], series);
+  }
+  if (others) {
+    WriteOurs({std::string(kOtherModels)}, counts[served.size()], series);
+  }
 }
 
-void ModelMetrics::AddReaders(const ModelRepository& models) {
-  auto count = [&](Metric metric, OwnedCounter Counters::*counter,
-                   std::vector<std::string> more = {}) {
-    AddReader(metric, models, {counter}, 1, std::move(more));
-  };
-  AddReader(Metric::kModelRequests, models,
-            {&Counters::success, &Counters::rejected, &Counters::canceled,
-             &Counters::backend, &Counters::other},
-            1, {});
-  count(Metric::kModelErrors, &Counters::errors);
-  if (!metrics_->triton()) return;
-  auto duration = [&](Metric metric, OwnedCounter Counters::*counter) {
-    AddReader(metric, models, {counter}, kMicrosPerNano, {});
-  };
-  count(Metric::kNvSuccess, &Counters::success);
-  count(Metric::kNvFailure, &Counters::rejected, {"REJECTED"});
-  count(Metric::kNvFailure, &Counters::canceled, {"CANCELED"});
-  count(Metric::kNvFailure, &Counters::backend, {"BACKEND"});
-  count(Metric::kNvFailure, &Counters::other, {"OTHER"});
-  count(Metric::kNvCount, &Counters::inferences);
-  count(Metric::kNvExecCount, &Counters::executions);
-  duration(Metric::kNvRequestUs, &Counters::request_ns);
-  duration(Metric::kNvQueueUs, &Counters::queue_ns);
-  duration(Metric::kNvInputUs, &Counters::input_ns);
-  duration(Metric::kNvInferUs, &Counters::infer_ns);
-  duration(Metric::kNvOutputUs, &Counters::output_ns);
+void ModelMetrics::AddReaders(const ModelRepository& models,
+                              size_t most_series) {
+  metrics_->AddCollector([this, &models, most_series](Metrics::Series& series) {
+    Collect(models, most_series, &series);
+  });
 }
 
 }  // namespace weir

@@ -1,16 +1,24 @@
 // What is counted of requests to served models, for each model and version:
 // how many, what became of them, where their time went, and how large the
-// batches were that ran. ModelStatistics reads it, and with --triton-metrics
-// /metrics does. Recording takes a lock, and memory, only for a model or a
-// batch size that its thread has not seen before. Thread-safe.
+// batches were that ran. ModelStatistics reads it whole, /metrics what has
+// series. Recording takes a lock, and memory, only for a model or a batch size
+// that its thread has not seen before. Thread-safe.
+//
+// Series are bounded: the versions whose ServedModel::number is below the bound
+// have some of their own, the others are summed up as one model, kOtherModels.
+// A number is a version's from the start of the server to its end, as no model
+// is unloaded, replaced or added while it runs; one that is refused keeps its
+// own, which nobody else gets. So a version never changes between its own
+// series and the sum, and no counter goes back or leaps.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +36,12 @@ namespace weir {
 // (from launch to the completion seen) and output (building the reply); the
 // four of a successful request add up to request_ns.
 struct ModelCounts {
+  // Upper bounds of the histogram of request times: few, as each model has one.
+  static constexpr std::array<Nanos, 11> kSecondsBounds = {
+      500'000,     1'000'000,     2'500'000,    5'000'000,
+      10'000'000,  25'000'000,    50'000'000,   100'000'000,
+      250'000'000, 1'000'000'000, 5'000'000'000};
+
   uint64_t success = 0;
   // Requests that failed once their model was known: refused by a limit or a
   // deadline, given up by the caller, wrong while they ran, wrong before.
@@ -38,6 +52,8 @@ struct ModelCounts {
   // Of successful requests; failure_ns of the others, from arrival to answer.
   uint64_t request_ns = 0, queue_ns = 0, input_ns = 0, infer_ns = 0,
            output_ns = 0;
+  // Those requests, by how long they took; the last: longer than all bounds.
+  std::array<uint64_t, kSecondsBounds.size() + 1> seconds = {};
   uint64_t failure_ns = 0;
   Nanos last_executed_at = 0;  // answered; 0: never
 
@@ -54,6 +70,9 @@ class ModelMetrics {
  public:
   // Batch sizes beyond these count in the totals alone.
   static constexpr size_t kMaxBatchSizes = 1024;
+  // The label `model` of those without series of their own: no folder's name,
+  // and so no model's. Such series have no version.
+  static constexpr std::string_view kOtherModels = "/other";
 
   // `metrics` outlives this.
   explicit ModelMetrics(Metrics* metrics) : metrics_(metrics) {}
@@ -70,10 +89,11 @@ class ModelMetrics {
   // The sums over all threads.
   ModelCounts Read(const ServedModel& model) const;
 
-  // Makes the counters of what `models` serves readable, Triton's among them
-  // where they are wanted. Both outlive the metrics, or Metrics::ClearReaders
-  // is called first.
-  void AddReaders(const ModelRepository& models);
+  // Makes what is counted of `models` readable, at most `most_series` versions
+  // by themselves. Triton's names, where they are wanted, are of those alone:
+  // they know no sum of models. Both outlive the metrics, or
+  // Metrics::ClearReaders is called first.
+  void AddReaders(const ModelRepository& models, size_t most_series);
 
  private:
   struct BatchCounters {
@@ -86,6 +106,7 @@ class ModelMetrics {
     OwnedCounter errors;  // those that failed by the server's fault
     OwnedCounter inferences, executions;
     OwnedCounter request_ns, queue_ns, input_ns, infer_ns, output_ns;
+    std::array<OwnedCounter, ModelCounts::kSecondsBounds.size() + 1> seconds;
     OwnedCounter failure_ns;
     std::atomic<Nanos> last_executed_at{0};
     std::map<int64_t, BatchCounters> batches;
@@ -105,12 +126,10 @@ class ModelMetrics {
   static BatchCounters* FindBatch(Counters& counters, int64_t rows);
   static OwnedCounter& FailureCounter(Counters& counters, absl::StatusCode code,
                                       bool executed);
-  // visit(const Counters&) for each thread that has met the model.
-  template <typename Visit>
-  void ForEach(const ServedModel& model, Visit visit) const;
-  void AddReader(Metric metric, const ModelRepository& models,
-                 std::vector<OwnedCounter Counters::*> parts, double unit,
-                 std::vector<std::string> more);
+  // All but the batches.
+  static void AddTotals(const Counters& from, ModelCounts* to);
+  void Collect(const ModelRepository& models, size_t most_series,
+               Metrics::Series* series) const;
 
   Metrics* const metrics_;
   PerThread<Shard> shards_;

@@ -11,7 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/build_info.h"
+#include "server/observe/model_metrics.h"
 #include "tests/server/lane_hold.h"
+#include "tests/server/load_hold.h"
+#include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
 namespace weir::testing {
@@ -19,6 +22,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::vector<std::string> Lines(const std::string& text) {
   return absl::StrSplit(text, '\n', absl::SkipEmpty());
@@ -94,7 +99,8 @@ TEST(MetricsTest, ShowsConnectionsAndTheirLimit) {
     const auto channel = server.Connect();
     EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
                                           std::chrono::minutes(1)));
-    EXPECT_EQ(server.Metric("weir_connections"), before + 1);
+    EXPECT_TRUE(Eventually(
+        [&] { return server.Metric("weir_connections") == before + 1; }));
   }
   EXPECT_TRUE(
       Eventually([&] { return server.Metric("weir_connections") == before; }));
@@ -161,8 +167,7 @@ TEST(MetricsTest, CountsCallsByMethodAndCode) {
   }
   EXPECT_TRUE(server.Settles());
   EXPECT_EQ(requests("unknown", "UNIMPLEMENTED"), 2);
-  EXPECT_THAT(server.HttpGet("/metrics"),
-              ::testing::Not(::testing::HasSubstr("method=\"Nothing\"")));
+  EXPECT_THAT(server.HttpGet("/metrics"), Not(HasSubstr("method=\"Nothing\"")));
 }
 
 // What begins at its first value has no rate when that comes.
@@ -186,6 +191,9 @@ TEST(MetricsTest, SeriesAreThereFromTheStart) {
         server.Metric(absl::StrCat(name, "{model=\"digits\",version=\"1\"}")),
         0);
   }
+  EXPECT_EQ(server.Metric("weir_model_request_seconds_count{model=\"digits\","
+                          "version=\"1\"}"),
+            0);
 }
 
 TEST(MetricsTest, MeasuresTheStagesOfWhatWasEvaluated) {
@@ -276,6 +284,154 @@ TEST(MetricsTest, ThePoolEquationHolds) {
   EXPECT_TRUE(running.Release().status.ok());
   EXPECT_TRUE(Eventually([&] { return lanes("idle") == 2; }));
   EXPECT_EQ(all(), 2);
+}
+
+// The three metrics of a model; no version: of those without series of their
+// own.
+struct ModelSeries {
+  double requests, errors, successes;
+  bool operator==(const ModelSeries&) const = default;
+};
+ModelSeries SeriesOf(const TestServer& server, const std::string& model,
+                     const std::string& version = "1") {
+  std::string labels = absl::StrCat("{model=\"", model, "\"");
+  if (!version.empty()) absl::StrAppend(&labels, ",version=\"", version, "\"");
+  labels += "}";
+  return {server.Metric("weir_model_requests_total" + labels),
+          server.Metric("weir_model_errors_total" + labels),
+          server.Metric("weir_model_request_seconds_count" + labels)};
+}
+
+ModelSeries SeriesOfOthers(const TestServer& server) {
+  return SeriesOf(server, std::string(ModelMetrics::kOtherModels), "");
+}
+
+// `right` requests that succeed, and one that is the caller's mistake.
+void Ask(TestServer& server, const std::string& model, int right) {
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  AddInput(&request, "x", "FP32", {2}, Bytes<float>({1, 2}));
+  for (int i = 0; i < right; ++i) {
+    EXPECT_TRUE(Infer(server, request).status.ok());
+  }
+  request.mutable_inputs(0)->set_datatype("FP64");
+  EXPECT_FALSE(Infer(server, request).status.ok());
+}
+
+// However many models there are, a scrape stays small.
+TEST(MetricsTest, ModelsBeyondTheirBoundAreSummedUp) {
+  ModelFolder models;
+  for (const char* name : {"a", "c", "d"}) {
+    models.Write(name, IdentityModel(onnx::TensorProto::FLOAT));
+  }
+  // Keeps a place although it is refused, so that all servers choose alike.
+  models.WriteBytes("b", "garbage");
+  TestServer server([&](ServerOptions& o) {
+    o.model_repository = models.path();
+    o.triton_metrics = true;
+    o.metrics_models = 2;
+  });
+  EXPECT_EQ(SeriesOf(server, "a"), (ModelSeries{0, 0, 0}));
+  EXPECT_EQ(SeriesOfOthers(server), (ModelSeries{0, 0, 0}));
+  Ask(server, "a", 1);
+  Ask(server, "c", 2);
+  Ask(server, "d", 3);
+  EXPECT_EQ(SeriesOf(server, "a"), (ModelSeries{2, 0, 1}));
+  EXPECT_EQ(SeriesOfOthers(server), (ModelSeries{7, 0, 5}));
+  const std::string text = server.HttpGet("/metrics");
+  EXPECT_THAT(text, HasSubstr("nv_inference_count{model=\"a\""));
+  EXPECT_THAT(text, Not(HasSubstr("model=\"c\"")));
+  EXPECT_THAT(text, Not(HasSubstr("model=\"d\"")));
+  for (const std::string& line : Lines(text)) {
+    if (line.rfind("nv_", 0) != 0) continue;
+    EXPECT_THAT(line, Not(HasSubstr(ModelMetrics::kOtherModels)));
+  }
+}
+
+TEST(MetricsTest, AScrapeOfFiveHundredModelsIsSmall) {
+  constexpr int kModels = 500;
+  constexpr size_t kMostBytes = size_t{2} << 20;
+  ModelFolder models;
+  const auto name = [](int i) { return absl::StrCat("a-team-s-model-", i); };
+  models.Write(name(0), IdentityModel(onnx::TensorProto::FLOAT));
+  for (int i = 1; i < kModels; ++i) models.Link(name(0), name(i));
+  const auto scrape = [&](size_t own, bool triton) {
+    TestServer server([&](ServerOptions& o) {
+      o.model_repository = models.path();
+      o.metrics_models = own;
+      o.triton_metrics = triton;
+    });
+    EXPECT_EQ(server.server().models_ready(), size_t{kModels});
+    Ask(server, name(1), 2);
+    const ModelSeries asked = {3, 0, 2};
+    EXPECT_EQ(own == 0 ? SeriesOfOthers(server) : SeriesOf(server, name(1)),
+              asked);
+    return server.HttpGet("/metrics").size();
+  };
+  const size_t all = scrape(kModels, /*triton=*/true);
+  EXPECT_LT(all, kMostBytes);
+  const size_t bounded = scrape(ServerOptions().metrics_models, false);
+  EXPECT_LT(bounded, kMostBytes / 4);
+  const size_t none = scrape(0, false);
+  EXPECT_LT(none, bounded);
+  RecordProperty("bytes", absl::StrCat(all, ", ", bounded, ", ", none));
+}
+
+TEST(MetricsTest, NoModelMayHaveSeriesOfItsOwn) {
+  TestServer server([](ServerOptions& o) {
+    ServeModels(o);
+    o.metrics_models = 0;
+  });
+  EXPECT_TRUE(Infer(server, Digits(1)).status.ok());
+  EXPECT_EQ(SeriesOfOthers(server), (ModelSeries{1, 0, 1}));
+  EXPECT_THAT(server.HttpGet("/metrics"), Not(HasSubstr("model=\"digits\"")));
+}
+
+// What counts under one name goes on under it: a model that was loaded later
+// than others takes no place from them, nor one that they had taken.
+TEST(MetricsTest, NoModelChangesItsSeries) {
+  ModelFolder models;
+  LoadHold hold;
+  models.Write("a", hold.Model());
+  models.Write("b", IdentityModel(onnx::TensorProto::FLOAT));
+  models.Write("c", IdentityModel(onnx::TensorProto::FLOAT));
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        o.metrics_models = 1;
+        hold.AddTo(o);
+      },
+      std::cerr, Models::kLoading);
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Metric("weir_models{state=\"ready\"}") == 2; }));
+  Ask(server, "b", 1);
+  Ask(server, "c", 1);
+  const ModelSeries others = {4, 0, 2};
+  EXPECT_EQ(SeriesOfOthers(server), others);
+  hold.Open();
+  EXPECT_TRUE(Eventually(
+      [&] { return server.Metric("weir_models{state=\"ready\"}") == 3; }));
+  EXPECT_EQ(SeriesOf(server, "a"), (ModelSeries{0, 0, 0}));
+  EXPECT_EQ(SeriesOfOthers(server), others);
+  Ask(server, "a", 1);
+  EXPECT_EQ(SeriesOf(server, "a"), (ModelSeries{2, 0, 1}));
+  EXPECT_EQ(SeriesOfOthers(server), others);
+}
+
+// Failures are no requests of short times.
+TEST(MetricsTest, TheTimesOfAModelAreThoseOfSuccesses) {
+  TestServer server(ServeModels);
+  EXPECT_TRUE(Infer(server, Digits(1)).status.ok());
+  inference::ModelInferRequest bad = Digits(1);
+  bad.clear_raw_input_contents();
+  EXPECT_FALSE(Infer(server, bad).status.ok());
+  const std::string labels = "model=\"digits\",version=\"1\"";
+  const std::string name = "weir_model_request_seconds";
+  EXPECT_EQ(server.Metric(absl::StrCat(name, "_count{", labels, "}")), 1);
+  EXPECT_EQ(
+      server.Metric(absl::StrCat(name, "_bucket{", labels, ",le=\"+Inf\"}")),
+      1);
+  EXPECT_GT(server.Metric(absl::StrCat(name, "_sum{", labels, "}")), 0);
 }
 
 TEST(MetricsTest, CountsServedModelsUnderTritonsNames) {

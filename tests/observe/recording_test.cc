@@ -2,6 +2,7 @@
 // (under ThreadSanitizer) nothing races.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <set>
 #include <string>
@@ -152,7 +153,7 @@ TEST(RecordingTest, ThreadsMeetNewModelsWhileTheyAreRead) {
   ModelMetrics models(&metrics);
   auto repository = ModelRepository::Open({}, nullptr, nullptr);
   ASSERT_TRUE(repository.ok()) << repository.status();
-  models.AddReaders(**repository);
+  models.AddReaders(**repository, 100);
   std::atomic<int> running = kThreads;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -226,6 +227,35 @@ TEST(RecordingTest, TimesGoToTheirStages) {
   ASSERT_EQ(counts.batches.size(), 1u);
   EXPECT_EQ(counts.batches.at(1).input_ns, 14'000u);
   EXPECT_EQ(counts.batches.at(1).infer_ns, 380'000u);
+}
+
+// How long each took is what it added to their sum.
+TEST(RecordingTest, TimesOfAModelGoToTheirBuckets) {
+  constexpr auto kBounds = ModelCounts::kSecondsBounds;
+  Metrics metrics;
+  ModelMetrics models(&metrics);
+  const ServedModel model;
+  SyncReport report;
+  report.launched_at = 1;
+  std::array<uint64_t, kBounds.size() + 1> expected = {};
+  uint64_t sum = 0;
+  for (size_t i = 0; i <= kBounds.size(); ++i) {
+    const Nanos least = i == 0 ? 0 : kBounds[i - 1];
+    models.Record(model, absl::StatusCode::kOk, report, 1,
+                  NowNanos() - least - least / 100);
+    const uint64_t took = models.Read(model).request_ns - sum;
+    sum += took;
+    size_t bucket = 0;
+    while (bucket < kBounds.size() &&
+           took > static_cast<uint64_t>(kBounds[bucket])) {
+      ++bucket;
+    }
+    EXPECT_GE(bucket, i);
+    ++expected[bucket];
+  }
+  // A failure is no request of a short time.
+  models.Record(model, absl::StatusCode::kInternal, report, 1, NowNanos());
+  EXPECT_EQ(models.Read(model).seconds, expected);
 }
 
 TEST(RecordingTest, FailuresAreToldApart) {

@@ -71,6 +71,15 @@ TEST(OptionsTest, ObservationHasItsFlags) {
   EXPECT_EQ(Parsed({"--log-format=json"}).log_format, LogFormat::kJson);
   EXPECT_EQ(Parsed({"--log-level=error"}).log_level, LogLevel::kError);
   EXPECT_TRUE(Parsed({"--triton-metrics"}).triton_metrics);
+  EXPECT_EQ(Parsed({}).metrics_models, 100u);
+  EXPECT_EQ(Parsed({"--metrics-models=0"}).metrics_models, 0u);
+  EXPECT_EQ(Parsed({"--metrics-models=100000"}).metrics_models, 100'000u);
+  EXPECT_THAT(Parsed({"--metrics-models=0"}).notes, ElementsAre());
+  EXPECT_THAT(Parsed({"--metrics-models=0", "--triton-metrics"}).notes,
+              ElementsAre(HasSubstr("--triton-metrics has no effect")));
+  ExpectUsageError({"--metrics-models=100001"}, "--metrics-models: \"100001\"");
+  ExpectUsageError({"--metrics-models=-1"}, "--metrics-models: \"-1\"");
+  ExpectUsageError({"--metrics-models=all"}, "from 0 to 100000");
   const Environment level("WEIR_LOG_LEVEL", "debug");
   EXPECT_EQ(Parsed({}).log_level, LogLevel::kDebug);
   ExpectUsageError({"--log-level=loud"}, "--log-level");
@@ -497,6 +506,7 @@ TEST(OptionsTest, TellsItsVersionAndItsFlags) {
                            "--drain-delay",
                            "--drain-timeout",
                            "--max-connection-age",
+                           "--metrics-models",
                            "--insecure",
                            "--tls-cert",
                            "--tls-key",

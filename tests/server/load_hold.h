@@ -1,0 +1,102 @@
+// Holds the loading of models of a TestServer until the test lets it go.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/ops/registry.h"
+#include "tests/base/event.h"
+#include "tests/models/onnx_model.h"
+#include "tests/server/server_fixture.h"
+
+namespace weir::testing {
+
+class LoadHold {
+ public:
+  // Before the server starts; after whatever sets its `make_device`.
+  void AddTo(ServerOptions& options) {
+    options.make_device =
+        [state = state_, make = options.make_device](
+            std::string_view which, const DeviceOptions& device,
+            OpRegistry& registry) -> absl::StatusOr<std::unique_ptr<Device>> {
+      WEIR_RETURN_IF_ERROR(Register(registry, state));
+      return make(which, device, registry);
+    };
+  }
+
+  // y = x, x float [N]: a step of loading it waits to be let go.
+  onnx::ModelProto Model() const {
+    onnx::ModelProto model = EmptyModel();
+    auto* import = model.add_opset_import();
+    import->set_domain("weir");
+    import->set_version(1);
+    AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
+             {"N"});
+    AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
+             {"N"});
+    AddNode(&model, "HoldLoad", {"x"}, {"y"}, "hold")->set_domain("weir");
+    return model;
+  }
+
+  // Returns once so many models are held.
+  void WaitUntilHeld(size_t models = 1) { state_->held.Wait(models); }
+
+  // Lets them go, those to come as well. Before the server ends.
+  void Open() { state_->open.Set(); }
+
+ private:
+  struct State {
+    Event held;
+    Event open;
+  };
+
+  class CopyPlan final : public KernelPlan {
+   public:
+    explicit CopyPlan(size_t bytes) : bytes_(bytes) {}
+    absl::Status Run(const RunArgs& run) const override {
+      return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
+    }
+
+   private:
+    const size_t bytes_;
+  };
+
+  class CopyKernel final : public Kernel {
+   public:
+    absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
+        const PlanArgs& args) const override {
+      return std::make_unique<const CopyPlan>(args.outputs[0].bytes);
+    }
+  };
+
+  static absl::Status Register(OpRegistry& registry,
+                               const std::shared_ptr<State>& state) {
+    if (registry.Find("weir", "HoldLoad") != nullptr) return absl::OkStatus();
+    OpDef def;
+    def.domain = "weir";
+    def.name = "HoldLoad";
+    def.inputs = {{.name = "X", .types = {DType::kFloat}}};
+    def.outputs = {{.name = "Y"}};
+    def.infer = [](InferContext& c) {
+      c.SetOutput(0, DType::kFloat, c.input_shape(0));
+      return absl::OkStatus();
+    };
+    def.cost = LinearCost;
+    const auto make = [state](const NodeInfo&, Device&) {
+      state->held.Set();
+      state->open.Wait();
+      return std::make_unique<const CopyKernel>();
+    };
+    WEIR_RETURN_IF_ERROR(registry.Register(std::move(def), make));
+    return registry.RegisterKernel(DeviceKind::kCuda, "weir", "HoldLoad", make);
+  }
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace weir::testing
