@@ -158,6 +158,34 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
       }));
 }
 
+void AddCompileGauges(Metrics* metrics, const Engines& engines) {
+  metrics->AddCollector([engines = &engines](Metrics::Series& series) {
+    for (Engine* engine : engines->all()) {
+      const std::string device = NameOf(engine);
+      const ProgramCacheStats stats = engine->programs().stats();
+      series.Add(Metric::kPrograms, {device}, Double(stats.programs));
+      series.Add(Metric::kProgramHits, {device}, Double(stats.hits));
+      series.Add(Metric::kProgramMisses, {device}, Double(stats.misses));
+      series.Add(Metric::kProgramEvictions, {device}, Double(stats.evicted));
+      series.Add(Metric::kCompilesWaiting, {device}, Double(stats.queued));
+      series.Add(Metric::kCompilesRunning, {device}, Double(stats.running));
+      series.AddTimes(Metric::kCompileSeconds, {device},
+                      CompileQueue::Times::kBounds, stats.times.counts,
+                      stats.times.sum_ns);
+      const auto kernels = engine->device().kernel_cache_stats();
+      if (!kernels.has_value()) continue;
+      series.Add(Metric::kKernelHits, {device, "memory"},
+                 Double(kernels->memory_hits_total));
+      series.Add(Metric::kKernelHits, {device, "disk"},
+                 Double(kernels->disk_hits_total));
+      series.Add(Metric::kKernelMisses, {device},
+                 Double(kernels->misses_total));
+      series.Add(Metric::kKernelWriteFailures, {device},
+                 Double(kernels->write_failures_total));
+    }
+  });
+}
+
 }  // namespace
 
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
@@ -181,19 +209,7 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
   metrics->AddReader(Metric::kParked, PerDevice(engines, [](Engine& e) {
                        return e.dispatcher().parked();
                      }));
-  metrics->AddReader(Metric::kPrograms, PerDevice(engines, [](Engine& e) {
-                       return e.programs().stats().programs;
-                     }));
-  metrics->AddReader(Metric::kProgramHits, PerDevice(engines, [](Engine& e) {
-                       return e.programs().stats().hits;
-                     }));
-  metrics->AddReader(Metric::kProgramMisses, PerDevice(engines, [](Engine& e) {
-                       return e.programs().stats().misses;
-                     }));
-  metrics->AddReader(Metric::kProgramEvictions,
-                     PerDevice(engines, [](Engine& e) {
-                       return e.programs().stats().evicted;
-                     }));
+  AddCompileGauges(metrics, engines);
   metrics->AddReader(
       Metric::kModels, Metrics::ReadFn([&models] {
         std::map<ModelState, size_t> count = {{ModelState::kLoading, 0},

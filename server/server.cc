@@ -30,6 +30,7 @@
 #include "server/observe/connection_lines.h"
 #include "server/observe/grpc_lines.h"
 #include "server/observe/http_server.h"
+#include "server/observe/kernel_cache_lines.h"
 #include "server/observe/line_writer.h"
 #include "server/observe/model_lines.h"
 #include "server/observe/process_metrics.h"
@@ -185,7 +186,9 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery, TrimHeap};
   std::unique_ptr<PeriodicThread> pulse;
-  std::optional<ConnectionLines> connection_lines;  // the thread's of `pulse`
+  // Of the thread of `pulse`.
+  std::optional<ConnectionLines> connection_lines;
+  KernelCacheLines kernel_cache_lines{&logger};
   Thread loader;
   std::atomic<bool> stop_loading = false;
   int loaded = -1;
@@ -224,7 +227,6 @@ absl::Status Server::Impl::Open() {
                      model_metrics, health.readiness(), long_steps, evaluations,
                      NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
-  WEIR_RETURN_IF_ERROR(StartHttp());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());
   AddTransportGauges(&metrics, *transport, connections);
@@ -254,6 +256,8 @@ absl::Status Server::Impl::Open() {
       return static_cast<double>(tls_state.reload_failures.load());
     });
   }
+  // With all there is to read: not even the first scrape lacks a series.
+  WEIR_RETURN_IF_ERROR(StartHttp());
   for (Engine* each : engines->all()) {
     const std::string name = DeviceName(each->device().info());
     health.Follow(
@@ -268,6 +272,11 @@ absl::Status Server::Impl::Open() {
         CheckThreads();
         connection_lines->Write(transport->closed_connections(),
                                 transport->cuts());
+        for (Engine* each : engines->all()) {
+          const auto kernels = each->device().kernel_cache_stats();
+          if (!kernels.has_value()) continue;
+          kernel_cache_lines.Write(DeviceName(each->device().info()), *kernels);
+        }
       });
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = Thread("weir-load", [this] { LoadModels(); });

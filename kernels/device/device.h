@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -49,6 +50,16 @@ struct DeviceInfo {
   // Operations of one evaluation where nobody gives a limit: what the device
   // does in a time that somebody waits.
   int64_t default_max_operations = 100'000'000'000'000;
+};
+
+// Of a device that compiles kernels and keeps them, also in a folder.
+struct KernelCacheStats {
+  // Found as they were asked for: loaded, or in the making; or in the folder.
+  uint64_t memory_hits_total = 0, disk_hits_total = 0;
+  uint64_t misses_total = 0;  // that had to be compiled
+  // That could not be written into the folder; why the last one was not.
+  uint64_t write_failures_total = 0;
+  std::string write_failure;
 };
 
 // What the kernels that serve it are called: "cpu" or "cuda".
@@ -129,6 +140,11 @@ class WEIR_EXPORT Device {
   // cannot say. May wait in the driver for others who allocate: not on threads
   // that may not wait (the server's MemorySampler asks).
   virtual absl::StatusOr<int64_t> QueryFreeMemory();
+
+  // Nothing for a device that compiles none. Does not wait.
+  virtual std::optional<KernelCacheStats> kernel_cache_stats() const {
+    return std::nullopt;
+  }
 
   // Waits until all work enqueued before the call, on every stream, has
   // completed. For tests and shutdown: never on a request's path.

@@ -186,6 +186,7 @@ void CompileQueue::Run() {
       if (stopping_) return;
       std::tie(compilation, owner) = queue_.Take();
       compilation->stage = Compilation::Stage::kRuns;
+      ++running_;
     }
     Compile(std::move(compilation));
     MutexLock lock(&mu_);
@@ -194,12 +195,16 @@ void CompileQueue::Run() {
 }
 
 void CompileQueue::Compile(std::shared_ptr<Compilation> compilation) {
+  const Nanos began = NowNanos();
   ProgramOr program = maker_->Make(compilation->key, compilation->hash,
                                    std::move(compilation->factory),
                                    compilation->stop.get_token());
   std::map<WaitId, Waiter> waiters;
   {
     MutexLock lock(&mu_);
+    // Before anybody is told.
+    --running_;
+    if (program.ok()) AddTime(NowNanos() - began);
     // If everybody left, another one of this key may have come since, and may
     // even have ended.
     if (Joinable(compilation->hash) == compilation) {
@@ -255,8 +260,17 @@ CompileQueue::Stats CompileQueue::stats() const {
   MutexLock lock(&mu_);
   return {.queued = queue_.size(),
           .queued_bytes = keys_->bytes(),
+          .running = running_,
           .misses = misses_,
-          .failed = failed_};
+          .failed = failed_,
+          .times = times_};
+}
+
+void CompileQueue::AddTime(Nanos took) {
+  const auto bound =
+      std::lower_bound(Times::kBounds.begin(), Times::kBounds.end(), took);
+  ++times_.counts[static_cast<size_t>(bound - Times::kBounds.begin())];
+  times_.sum_ns += static_cast<uint64_t>(std::max<Nanos>(took, 0));
 }
 
 void CompileQueue::Close() {

@@ -6,6 +6,7 @@
 // ProgramCache, shared with timers, which may fire later.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -80,10 +81,26 @@ class WEIR_EXPORT CompileQueue
              Done done, std::string owner);
   void Cancel(WaitId wait);
 
+  // How long it took to compile what could be compiled, from the turn of each
+  // to its program.
+  struct Times {
+    // Upper bounds of what `counts` counts; its last is above them all.
+    static constexpr std::array<Nanos, 14> kBounds = {
+        1'000'000,      5'000'000,      10'000'000,    25'000'000,
+        50'000'000,     100'000'000,    250'000'000,   500'000'000,
+        1'000'000'000,  2'500'000'000,  5'000'000'000, 10'000'000'000,
+        30'000'000'000, 60'000'000'000,
+    };
+    std::array<uint64_t, kBounds.size() + 1> counts = {};
+    uint64_t sum_ns = 0;
+  };
+
   struct Stats {
     // That wait; bytes: as max_queued_bytes.
     size_t queued = 0, queued_bytes = 0;
+    size_t running = 0;  // that are being compiled
     uint64_t misses = 0, failed = 0;
+    Times times;
   };
   Stats stats() const;
 
@@ -137,6 +154,7 @@ class WEIR_EXPORT CompileQueue
   std::shared_ptr<Compilation> Joinable(uint64_t hash) const WEIR_REQUIRES(mu_);
   void Run();  // a thread
   void Compile(std::shared_ptr<Compilation> compilation);
+  void AddTime(Nanos took) WEIR_REQUIRES(mu_);
   // The caller alone gets `status`, and what nobody waits for then is given up.
   void Leave(WaitId id, absl::Status status);
   // Nobody waits for it: out of the queue, or to its end.
@@ -164,6 +182,8 @@ class WEIR_EXPORT CompileQueue
       WEIR_GUARDED_BY(mu_);
   uint64_t misses_ WEIR_GUARDED_BY(mu_) = 0;
   uint64_t failed_ WEIR_GUARDED_BY(mu_) = 0;
+  size_t running_ WEIR_GUARDED_BY(mu_) = 0;
+  Times times_ WEIR_GUARDED_BY(mu_);
   std::vector<Thread> threads_;  // until Stop
 };
 

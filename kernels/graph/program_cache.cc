@@ -368,6 +368,8 @@ ProgramCacheStats ProgramCache::stats() const {
   const CompileQueue::Stats compilations = compilations_->stats();
   stats.queued = compilations.queued;
   stats.queued_bytes = compilations.queued_bytes;
+  stats.running = compilations.running;
+  stats.times = compilations.times;
   stats.misses = compilations.misses;
   stats.failed = compilations.failed;
   stats.plans_queued = plans_->queued();

@@ -64,7 +64,9 @@ struct ProgramCacheStats {
   size_t bytes = 0;  // with those of programs that only others still hold
   // That wait; queued_bytes: as max_queued_bytes.
   size_t queued = 0, queued_bytes = 0, plans_queued = 0;
+  size_t running = 0;  // compilations
   uint64_t hits = 0, misses = 0, evicted = 0, failed = 0;
+  CompileQueue::Times times;
 };
 
 class WEIR_EXPORT ProgramCache {

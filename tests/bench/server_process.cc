@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,7 +48,12 @@ absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(
   const char* folder = std::getenv("WEIR_BIN_DIR");
   std::vector<std::string> arguments = {
       absl::StrCat(folder == nullptr ? "build/bin" : folder, "/weir-server"),
-      "--grpc=127.0.0.1:0", "--http=off", "--drain-delay=0"};
+      "--grpc=127.0.0.1:0", "--drain-delay=0"};
+  if (std::none_of(flags.begin(), flags.end(), [](const std::string& flag) {
+        return absl::StartsWith(flag, "--http=");
+      })) {
+    arguments.push_back("--http=off");
+  }
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   std::unique_ptr<ServerProcess> server(new ServerProcess);
   WEIR_RETURN_IF_ERROR(server->Launch(arguments));
@@ -95,6 +101,7 @@ absl::Status ServerProcess::AwaitReady() {
     const std::string& text = lines_[i].text;
     if (text.find(" ready: ") == std::string::npos) continue;
     address_ = Word(text, "grpc=");
+    http_address_ = Word(text, "http=");
     device_ = Word(text, "device=");
     return absl::OkStatus();
   }

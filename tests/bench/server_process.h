@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 class ServerProcess {
  public:
   // Starts the server of WEIR_BIN_DIR (default build/bin) on free ports of the
-  // loopback interface, with `flags` too, and waits until it is ready.
+  // loopback interface, with `flags` too, and waits until it is ready. Without
+  // --http there is no such port.
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(
       const std::vector<std::string>& flags);
   ~ServerProcess();
@@ -30,6 +31,7 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   const std::string& address() const { return address_; }  // of gRPC
+  const std::string& http_address() const { return http_address_; }
   const std::string& device() const { return device_; }
   pid_t pid() const { return pid_; }  // -1 after Wait
 
@@ -65,6 +67,7 @@ class ServerProcess {
   pid_t pid_ = -1;
   int output_ = -1;
   std::string address_;
+  std::string http_address_;
   std::string device_;
   mutable Mutex mu_;
   CondVar changed_;

@@ -105,6 +105,9 @@ class FaultInjectingDevice final : public Device {
   CpuTeam* cpu_team() override { return device_->cpu_team(); }
   bool TrimOne(Nanos before) override { return device_->TrimOne(before); }
   absl::StatusOr<int64_t> QueryFreeMemory() override;
+  std::optional<KernelCacheStats> kernel_cache_stats() const override {
+    return device_->kernel_cache_stats();
+  }
   absl::Status Synchronize() override;
 
  private:

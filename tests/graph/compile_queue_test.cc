@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <thread>
@@ -170,6 +171,43 @@ TEST_F(CompileQueueTest, NobodyWaitsForEver) {
   }
   EXPECT_EQ(queue->stats().queued, 0u);
   gate.Open();
+}
+
+// How long it took is what it added to the sum.
+TEST_F(CompileQueueTest, TellsWhatRunsAndHowLongItTook) {
+  using Times = CompileQueue::Times;
+  const auto queue = Make();
+  Gate gate;
+  Programs answers;
+  const auto factory = Behind(gate);
+  Get(*queue, "running", factory, kNoDeadline, answers.Sink());
+  gate.AwaitArrival();
+  const Nanos held_from = NowNanos();
+  EXPECT_EQ(queue->stats().running, 1u);
+  EXPECT_EQ(queue->stats().queued, 0u);
+  EXPECT_EQ(queue->stats().times.sum_ns, 0u);
+  const Nanos held_until = NowNanos();
+  gate.Open();
+  EXPECT_TRUE(answers.Next().ok());
+  const CompileQueue::Stats ran = queue->stats();
+  EXPECT_EQ(ran.running, 0u);
+  EXPECT_GE(ran.times.sum_ns, static_cast<uint64_t>(held_until - held_from));
+  size_t bucket = 0;
+  while (bucket < Times::kBounds.size() &&
+         ran.times.sum_ns > static_cast<uint64_t>(Times::kBounds[bucket])) {
+    ++bucket;
+  }
+  std::array<uint64_t, Times::kBounds.size() + 1> expected = {};
+  expected[bucket] = 1;
+  EXPECT_EQ(ran.times.counts, expected);
+  // One that fails, and fast, is none that was compiled fast.
+  Get(
+      *queue, "bad",
+      []() -> absl::StatusOr<Graph> { return absl::InternalError("no"); },
+      kNoDeadline, answers.Sink());
+  EXPECT_FALSE(answers.Next().ok());
+  EXPECT_EQ(queue->stats().running, 0u);
+  EXPECT_EQ(queue->stats().times.counts, expected);
 }
 
 TEST_F(CompileQueueTest, RefusesMoreThanTheQueueHolds) {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_split.h"
 #include "kernels/base/build_info.h"
 #include "server/observe/model_metrics.h"
+#include "tests/server/compile_hold.h"
 #include "tests/server/lane_hold.h"
-#include "tests/server/load_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -231,6 +231,32 @@ TEST(MetricsTest, TheWaitForALaneBeginsWhenAWorkIsReady) {
   EXPECT_LT(sum("lane") - lane, sum("queue") - queue);
 }
 
+TEST(MetricsTest, ShowsWhatIsCompiled) {
+  CompileHold hold;
+  TestServer server([&](ServerOptions& o) { hold.AddTo(o); });
+  const auto metric = [&](const char* name) {
+    return server.DeviceMetric(absl::StrCat("weir_compile", name));
+  };
+  EXPECT_EQ(metric("s_running"), 0);
+  EXPECT_EQ(metric("s_waiting"), 0);
+  EXPECT_EQ(metric("_seconds_count"), 0);
+  {
+    PendingEvaluate held(server, hold.Request());
+    hold.WaitUntilHeld();
+    PendingEvaluate waiting(server, IdentityRequest());
+    EXPECT_TRUE(Eventually([&] { return metric("s_waiting") == 1; }));
+    EXPECT_EQ(metric("s_running"), 1);
+    EXPECT_EQ(metric("_seconds_count"), 0);
+    hold.Open();
+    EXPECT_TRUE(held.Wait().status.ok());
+    EXPECT_TRUE(waiting.Wait().status.ok());
+  }
+  EXPECT_EQ(metric("s_waiting"), 0);
+  EXPECT_EQ(metric("s_running"), 0);
+  EXPECT_EQ(metric("_seconds_count"), 2);
+  EXPECT_GT(metric("_seconds_sum"), 0);
+}
+
 TEST(MetricsTest, ShowsTheQueueAndItsAge) {
   LaneHold hold;
   TestServer server([&](ServerOptions& o) {
@@ -391,7 +417,7 @@ TEST(MetricsTest, NoModelMayHaveSeriesOfItsOwn) {
 // than others takes no place from them, nor one that they had taken.
 TEST(MetricsTest, NoModelChangesItsSeries) {
   ModelFolder models;
-  LoadHold hold;
+  CompileHold hold;
   models.Write("a", hold.Model());
   models.Write("b", IdentityModel(onnx::TensorProto::FLOAT));
   models.Write("c", IdentityModel(onnx::TensorProto::FLOAT));

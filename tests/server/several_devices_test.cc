@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -347,6 +348,51 @@ TEST(SeveralDevicesTest, MetricsTellTheMemoryOfGpusThatSay) {
   const std::string metrics = server.HttpGet("/metrics");
   EXPECT_THAT(metrics, ::testing::Not(HasSubstr(name + "cuda:1")));
   EXPECT_THAT(metrics, ::testing::Not(HasSubstr(name + "cpu")));
+}
+
+// That compiles kernels, which its disk has no room for.
+class CompilingDevice final : public FarDevice {
+ public:
+  std::optional<KernelCacheStats> kernel_cache_stats() const override {
+    KernelCacheStats stats;
+    stats.memory_hits_total = 2;
+    stats.disk_hits_total = 3;
+    stats.misses_total = 5;
+    stats.write_failures_total = 4;
+    stats.write_failure = "cannot write to /cache: No space left on device";
+    return stats;
+  }
+};
+
+TEST(SeveralDevicesTest, TellsHowCompiledKernelsAreKept) {
+  LogCapture log;
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.devices = {"cuda:0"};
+        o.log_format = LogFormat::kJson;
+        o.log_level = LogLevel::kWarning;
+        o.pulse_interval = absl::Milliseconds(1);
+        o.make_device =
+            [](std::string_view, const DeviceOptions&,
+               OpRegistry&) -> absl::StatusOr<std::unique_ptr<Device>> {
+          return std::make_unique<CompilingDevice>();
+        };
+      },
+      log.stream());
+  const std::string name = "weir_kernel_cache_";
+  const std::string gpu = "{device=\"cuda:0\"";
+  EXPECT_EQ(server.Metric(name + "hits_total" + gpu + ",level=\"memory\"}"), 2);
+  EXPECT_EQ(server.Metric(name + "hits_total" + gpu + ",level=\"disk\"}"), 3);
+  EXPECT_EQ(server.Metric(name + "misses_total" + gpu + "}"), 5);
+  EXPECT_EQ(server.Metric(name + "write_failures_total" + gpu + "}"), 4);
+  EXPECT_THAT(server.HttpGet("/metrics"),
+              ::testing::Not(HasSubstr(name + "hits_total{device=\"cpu\"")));
+  const auto events = [&] {
+    return log.Events("compiled kernels could not be kept");
+  };
+  ASSERT_TRUE(Eventually([&] { return !events().empty(); }));
+  EXPECT_EQ(events()[0]["device"], "cuda:0");
+  EXPECT_EQ(events()[0]["count"], 4);
 }
 
 // A caller's place is for any of the devices: as many as all of them have

@@ -10,12 +10,14 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/utf8.h"
 #include "server/rpc/status_mapping.h"
 #include "server/startup_checks.h"
 #include "tests/graph/plan_runner.h"
+#include "tests/server/compile_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
 
@@ -223,6 +225,78 @@ TEST(StartupTest, AnswersProbesWhileModelsLoad) {
   EXPECT_TRUE(result.settled());
   EXPECT_EQ(result.unanswered, 0);
   EXPECT_LT(server.server().models_ready(), 200u);
+}
+
+// From the first moment on: what was found and not yet loaded is `loading`, one
+// after another leaves it, and whoever asks is told so.
+TEST(StartupTest, TellsWhatIsStillToBeLoaded) {
+  ModelFolder models;
+  CompileHold hold;
+  // As many as there are threads that load; the others wait behind them.
+  for (const char* name : {"a", "b"}) models.Write(name, hold.Model());
+  models.Write("c", IdentityModel(onnx::TensorProto::FLOAT));
+  models.WriteBytes("d", "garbage");
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        hold.AddTo(o);
+      },
+      std::cerr, Models::kLoading);
+  client::Client client({.address = server.address()});
+  const auto versions = [&](const char* state) {
+    return server.Metric(absl::StrCat("weir_models{state=\"", state, "\"}"));
+  };
+  const auto code = [&](const char* path) {
+    int code = 0;
+    server.HttpGet(path, &code);
+    return code;
+  };
+  EXPECT_EQ(versions("loading"), 4);
+  hold.WaitUntilHeld(2);
+  EXPECT_EQ(versions("loading"), 4);
+  EXPECT_EQ(versions("ready"), 0);
+  EXPECT_EQ(versions("unavailable"), 0);
+  EXPECT_EQ(server.Metric("weir_ready"), 0);
+  EXPECT_EQ(code("/healthz"), 200);
+  EXPECT_EQ(code("/readyz"), 503);
+  EXPECT_TRUE(*client.IsServing("live"));
+  EXPECT_FALSE(*client.IsServing());
+  EXPECT_FALSE(*client.IsServing("model/c"));
+  hold.Open();
+  EXPECT_TRUE(Eventually([&] { return code("/readyz") == 200; }));
+  EXPECT_EQ(versions("loading"), 0);
+  EXPECT_EQ(versions("ready"), 3);
+  EXPECT_EQ(versions("unavailable"), 1);
+  EXPECT_EQ(server.Metric("weir_ready"), 1);
+  EXPECT_TRUE(*client.IsServing());
+  EXPECT_TRUE(*client.IsServing("model/c"));
+}
+
+// One that takes long hides no other, neither those that are ready nor those
+// that were refused meanwhile.
+TEST(StartupTest, WhatIsLoadedServesBesideWhatStillLoads) {
+  ModelFolder models;
+  CompileHold hold;
+  models.Write("a", hold.Model());
+  models.Write("b", IdentityModel(onnx::TensorProto::FLOAT));
+  models.WriteBytes("c", "garbage");
+  TestServer server(
+      [&](ServerOptions& o) {
+        o.model_repository = models.path();
+        hold.AddTo(o);
+      },
+      std::cerr, Models::kLoading);
+  const auto versions = [&](const char* state) {
+    return server.Metric(absl::StrCat("weir_models{state=\"", state, "\"}"));
+  };
+  EXPECT_TRUE(Eventually([&] { return versions("loading") == 1; }));
+  EXPECT_EQ(versions("ready"), 1);
+  EXPECT_EQ(versions("unavailable"), 1);
+  EXPECT_TRUE(Infer(server, InferOn("b")).status.ok());
+  EXPECT_TRUE(Refused(Infer(server, InferOn("a")).status,
+                      grpc::StatusCode::UNAVAILABLE, "is being loaded"));
+  hold.Open();
+  EXPECT_TRUE(Eventually([&] { return versions("ready") == 2; }));
 }
 
 TEST(StartupTest, MayBeDestroyedWhileModelsLoad) {

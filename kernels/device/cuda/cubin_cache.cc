@@ -1,12 +1,16 @@
 #include "kernels/device/cuda/cubin_cache.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -39,6 +43,30 @@ uint64_t Checksum(std::string_view key, std::string_view image) {
   return Fnv1a(image, Fnv1a(key, 0xcbf29ce484222325u));
 }
 
+// The error that kept the file from being written; 0 if it was.
+int WriteFile(const std::string& path,
+              std::initializer_list<std::string_view> parts) {
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return errno;
+  int error = 0;
+  for (std::string_view part : parts) {
+    while (!part.empty() && error == 0) {
+      const ssize_t written = write(fd, part.data(), part.size());
+      if (written > 0) {
+        part.remove_prefix(static_cast<size_t>(written));
+      } else if (written == 0) {
+        error = ENOSPC;
+      } else if (errno != EINTR) {
+        error = errno;
+      }
+    }
+  }
+  // Some file systems tell only now.
+  if (close(fd) != 0 && error == 0) error = errno;
+  return error;
+}
+
 }  // namespace
 
 CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
@@ -46,6 +74,9 @@ CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
   if (folder_.empty()) return;
   std::error_code ignored;
   fs::create_directories(folder_, ignored);
+  const std::string trial = absl::StrCat(folder_, "/.trial.", getpid());
+  writes_ = WriteFile(trial, {}) == 0;
+  unlink(trial.c_str());
 }
 
 std::string CubinCache::PathOf(std::string_view key) const {
@@ -78,34 +109,28 @@ std::optional<std::string> CubinCache::Find(std::string_view key) const {
   return image;
 }
 
-void CubinCache::Insert(std::string_view key, std::string_view image) const {
-  if (folder_.empty()) return;
+absl::Status CubinCache::Insert(std::string_view key,
+                                std::string_view image) const {
+  if (!writes_) return absl::OkStatus();
   static std::atomic<uint64_t> counter{0};
   const std::string path = PathOf(key);
   const std::string temporary =
       absl::StrCat(path, ".", getpid(), ".", counter.fetch_add(1));
-  std::error_code ignored;
-  {
-    Header header;
-    header.key_size = key.size();
-    header.image_size = image.size();
-    header.checksum = Checksum(key, image);
-    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-    file.write(reinterpret_cast<const char*>(&header), sizeof(header));
-    file.write(key.data(), static_cast<std::streamsize>(key.size()));
-    file.write(image.data(), static_cast<std::streamsize>(image.size()));
-    file.close();
-    if (!file) {
-      fs::remove(temporary, ignored);
-      return;
-    }
-  }
-  fs::rename(temporary, path, ignored);
-  if (ignored) {
-    fs::remove(temporary, ignored);
-    return;
+  Header header;
+  header.key_size = key.size();
+  header.image_size = image.size();
+  header.checksum = Checksum(key, image);
+  int error = WriteFile(
+      temporary,
+      {{reinterpret_cast<const char*>(&header), sizeof(header)}, key, image});
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) {
+    unlink(temporary.c_str());
+    return absl::ErrnoToStatus(error,
+                               absl::StrCat("cannot write to ", folder_));
   }
   Trim();
+  return absl::OkStatus();
 }
 
 void CubinCache::Trim() const {

@@ -1,7 +1,7 @@
 // Compiled kernels on disk: one file per key, named by the key's hash, written
 // atomically, verified when read. Corrupt files count as absent and are written
 // anew. The total is bounded; the longest unused go first. A folder that cannot
-// be written makes a cache that holds nothing. Thread-safe, also between
+// be written to when the cache is made is only read. Thread-safe, also between
 // processes that share the folder.
 #pragma once
 
@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "absl/status/status.h"
 
 namespace weir {
 
@@ -21,7 +23,8 @@ class CubinCache {
                       uint64_t max_bytes = kDefaultMaxBytes);
 
   std::optional<std::string> Find(std::string_view key) const;
-  void Insert(std::string_view key, std::string_view image) const;
+  // Names the folder and the reason if it was to be kept and could not be.
+  absl::Status Insert(std::string_view key, std::string_view image) const;
 
   // The file that holds `key`, for tests.
   std::string PathOf(std::string_view key) const;
@@ -31,6 +34,7 @@ class CubinCache {
 
   const std::string folder_;
   const uint64_t max_bytes_;
+  bool writes_ = false;
 };
 
 }  // namespace weir

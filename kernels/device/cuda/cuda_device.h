@@ -59,6 +59,9 @@ class CudaDevice final : public Device {
   size_t quick_bytes() const override { return 0; }
   bool TrimOne(Nanos before) override;
   absl::StatusOr<int64_t> QueryFreeMemory() override;
+  std::optional<KernelCacheStats> kernel_cache_stats() const override {
+    return kernels_->stats();
+  }
   absl::Status Synchronize() override;
 
   // Makes this the calling thread's device. Cheap when it is already.

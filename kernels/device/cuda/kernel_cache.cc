@@ -22,6 +22,7 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> KernelCache::Get(
     auto it = entries_.find(source);
     if (it != entries_.end()) {
       entry = it->second;
+      ++stats_.memory_hits_total;
       recent_.splice(recent_.begin(), recent_, entry->position);
       while (!entry->done) made_.Wait(&mu_);
       return entry->result;
@@ -78,14 +79,20 @@ absl::StatusOr<std::shared_ptr<const CudaFunction>> KernelCache::Make(
       return loaded;
     }
   }
+  {
+    MutexLock lock(&mu_);
+    ++stats_.misses_total;
+  }
   absl::StatusOr<std::string> image = compile_(source);
   if (!image.ok()) return image.status();
   auto loaded = load_(*image);
   if (!loaded.ok()) return loaded;
   *image_bytes = image->size();
-  disk_.Insert(key, *image);
-  MutexLock lock(&mu_);
-  ++stats_.compiled_total;
+  if (absl::Status written = disk_.Insert(key, *image); !written.ok()) {
+    MutexLock lock(&mu_);
+    ++stats_.write_failures_total;
+    stats_.write_failure = std::string(written.message());
+  }
   return loaded;
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/mutex.h"
 #include "kernels/device/cuda/cubin_cache.h"
+#include "kernels/device/device.h"
 
 namespace weir {
 
@@ -70,11 +71,9 @@ class KernelCache {
   absl::StatusOr<std::shared_ptr<const CudaFunction>> Get(
       const std::string& source);
 
-  struct Stats {
+  struct Stats : KernelCacheStats {
     size_t kernels = 0;
     size_t bytes = 0;  // of sources and images
-    uint64_t compiled_total = 0;
-    uint64_t disk_hits_total = 0;
   };
   Stats stats() const;
 

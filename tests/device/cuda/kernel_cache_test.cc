@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -44,7 +48,7 @@ TEST(CubinCache, KeepsWhatItIsGiven) {
   Folder folder;
   CubinCache cache(folder.path());
   EXPECT_FALSE(cache.Find("key").has_value());
-  cache.Insert("key", "image");
+  EXPECT_TRUE(cache.Insert("key", "image").ok());
   EXPECT_EQ(cache.Find("key"), "image");
   EXPECT_EQ(CubinCache(folder.path()).Find("key"), "image");
   EXPECT_FALSE(cache.Find("other").has_value());
@@ -54,14 +58,14 @@ TEST(CubinCache, KeepsWhatItIsGiven) {
 TEST(CubinCache, IgnoresDamagedFilesAndWritesThemAnew) {
   Folder folder;
   CubinCache cache(folder.path());
-  cache.Insert("key", "image");
+  EXPECT_TRUE(cache.Insert("key", "image").ok());
   const std::string path = cache.PathOf("key");
   for (const char* content : {"", "WEIR",
                               "garbage that is long enough to be a "
                               "header and then some more of it"}) {
     std::ofstream(path, std::ios::trunc) << content;
     EXPECT_FALSE(cache.Find("key").has_value());
-    cache.Insert("key", "image");
+    EXPECT_TRUE(cache.Insert("key", "image").ok());
     EXPECT_EQ(cache.Find("key"), "image");
   }
   {
@@ -76,7 +80,8 @@ TEST(CubinCache, IsBounded) {
   Folder folder;
   CubinCache cache(folder.path(), 4096);
   const std::string image(1000, 'x');
-  for (int i = 0; i < 20; ++i) cache.Insert(std::to_string(i), image);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_TRUE(cache.Insert(std::to_string(i), image).ok());
   EXPECT_LE(folder.files(), 4u);
   EXPECT_GE(folder.files(), 3u);
 }
@@ -86,7 +91,7 @@ TEST(CubinCache, AnImageAboveTheBoundIsNotRead) {
   Folder folder;
   CubinCache cache(folder.path(), 4096);
   for (const uint64_t size : {uint64_t{4097}, ~uint64_t{0}}) {
-    cache.Insert("key", "image");
+    EXPECT_TRUE(cache.Insert("key", "image").ok());
     {
       std::fstream file(cache.PathOf("key"),
                         std::ios::in | std::ios::out | std::ios::binary);
@@ -108,12 +113,12 @@ TEST(CubinCache, WhatWasUsedLongestAgoGoesFirst) {
   const std::vector<std::string> keys = {"used again", "oldest", "older",
                                          "old"};
   for (size_t i = 0; i < keys.size(); ++i) {
-    cache.Insert(keys[i], image);
+    EXPECT_TRUE(cache.Insert(keys[i], image).ok());
     fs::last_write_time(cache.PathOf(keys[i]),
                         now - std::chrono::hours(10 - i));
   }
   ASSERT_EQ(cache.Find("used again"), image);
-  cache.Insert("new", image);
+  EXPECT_TRUE(cache.Insert("new", image).ok());
   const auto has = [&](const std::string& key) {
     return fs::exists(cache.PathOf(key));
   };
@@ -122,7 +127,7 @@ TEST(CubinCache, WhatWasUsedLongestAgoGoesFirst) {
   EXPECT_TRUE(has("older"));
   EXPECT_TRUE(has("old"));
   EXPECT_TRUE(has("new"));
-  cache.Insert("newest", image);
+  EXPECT_TRUE(cache.Insert("newest", image).ok());
   EXPECT_FALSE(has("older"));
   EXPECT_TRUE(has("used again"));
   EXPECT_TRUE(has("newest"));
@@ -130,11 +135,50 @@ TEST(CubinCache, WhatWasUsedLongestAgoGoesFirst) {
 
 TEST(CubinCache, WithoutAFolderHoldsNothing) {
   CubinCache none("");
-  none.Insert("key", "image");
+  EXPECT_TRUE(none.Insert("key", "image").ok());
   EXPECT_FALSE(none.Find("key").has_value());
   CubinCache forbidden("/proc/weir");
-  forbidden.Insert("key", "image");
+  EXPECT_TRUE(forbidden.Insert("key", "image").ok());
   EXPECT_FALSE(forbidden.Find("key").has_value());
+}
+
+// Files cannot have so many bytes: a disk that fills up, to whoever writes.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : before_(signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &limit_), 0);
+    const rlimit small = {bytes, limit_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  }
+  ~FullDisk() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit_), 0);
+    signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit limit_;
+  const sighandler_t before_;
+};
+
+TEST(CubinCache, SaysWhatCouldNotBeWritten) {
+  Folder folder;
+  const std::string image(5000, 'x');
+  CubinCache cache(folder.path());
+  {
+    const FullDisk full(4096);
+    const absl::Status status = cache.Insert("key", image);
+    EXPECT_NE(status.message().find(folder.path()), std::string::npos)
+        << status;
+    EXPECT_NE(status.message().find(strerror(EFBIG)), std::string::npos)
+        << status;
+  }
+  // Half a file would take room and serve nobody.
+  EXPECT_EQ(folder.files(), 0u);
+  EXPECT_TRUE(cache.Insert("key", image).ok());
+  EXPECT_EQ(cache.Find("key"), image);
+  fs::remove_all(folder.path());
+  const absl::Status gone = cache.Insert("key", image);
+  EXPECT_NE(gone.message().find(strerror(ENOENT)), std::string::npos) << gone;
 }
 
 std::shared_ptr<const CudaFunction> Loaded(std::atomic<int>* unloaded) {
@@ -237,11 +281,59 @@ TEST(KernelCache, FindsKernelsOnDiskUnlessTheEnvironmentChanged) {
   EXPECT_EQ(compiled, 2);
 }
 
+TEST(KernelCache, CountsWhereItFoundKernels) {
+  Folder folder;
+  std::atomic<int> unloaded{0};
+  const auto make = [&] {
+    return std::make_unique<KernelCache>(
+        folder.path(), "env",
+        [&](const std::string& source) -> absl::StatusOr<std::string> {
+          if (source == "bad") return absl::InternalError("no");
+          return std::string(5000, 'i');
+        },
+        [&](const std::string&) { return Loaded(&unloaded); });
+  };
+  auto cache = make();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(cache->Get("source").ok());
+  EXPECT_FALSE(cache->Get("bad").ok());
+  EXPECT_EQ(cache->stats().misses_total, 2u);
+  EXPECT_EQ(cache->stats().memory_hits_total, 2u);
+  EXPECT_EQ(cache->stats().disk_hits_total, 0u);
+  EXPECT_EQ(cache->stats().write_failures_total, 0u);
+  cache = make();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(cache->Get("source").ok());
+  EXPECT_EQ(cache->stats().misses_total, 0u);
+  EXPECT_EQ(cache->stats().memory_hits_total, 2u);
+  EXPECT_EQ(cache->stats().disk_hits_total, 1u);
+  // It serves, and says that the next process will have to compile.
+  const FullDisk full(4096);
+  EXPECT_TRUE(cache->Get("another").ok());
+  EXPECT_EQ(cache->stats().misses_total, 1u);
+  EXPECT_EQ(cache->stats().write_failures_total, 1u);
+  EXPECT_NE(cache->stats().write_failure.find(folder.path()),
+            std::string::npos);
+}
+
+// A folder that could never be written to was told of at the start, and fills
+// nobody's log; what others wrote into it serves.
+TEST(KernelCache, AFolderThatIsOnlyReadIsNoFailure) {
+  std::atomic<int> unloaded{0};
+  KernelCache cache(
+      "/proc", "env",
+      [](const std::string&) -> absl::StatusOr<std::string> {
+        return std::string("image");
+      },
+      [&](const std::string&) { return Loaded(&unloaded); });
+  EXPECT_TRUE(cache.Get("source").ok());
+  EXPECT_EQ(cache.stats().misses_total, 1u);
+  EXPECT_EQ(cache.stats().write_failures_total, 0u);
+}
+
 // A cubin of another build may not load; it is then compiled again.
 TEST(KernelCache, AnImageThatDoesNotLoadIsCompiledAgain) {
   Folder folder;
   std::atomic<int> unloaded{0};
-  CubinCache(folder.path()).Insert("env\nsource", "stale");
+  EXPECT_TRUE(CubinCache(folder.path()).Insert("env\nsource", "stale").ok());
   KernelCache cache(
       folder.path(), "env",
       [](const std::string&) -> absl::StatusOr<std::string> {

@@ -1,4 +1,5 @@
-// Holds the loading of models of a TestServer until the test lets it go.
+// Holds whatever is compiled with weir.HoldCompile, models of a TestServer
+// while they are loaded or graphs of its callers, until the test lets it go.
 #pragma once
 
 #include <onnx/onnx_pb.h>
@@ -16,7 +17,7 @@
 
 namespace weir::testing {
 
-class LoadHold {
+class CompileHold {
  public:
   // Before the server starts; after whatever sets its `make_device`.
   void AddTo(ServerOptions& options) {
@@ -39,12 +40,22 @@ class LoadHold {
              {"N"});
     AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
              {"N"});
-    AddNode(&model, "HoldLoad", {"x"}, {"y"}, "hold")->set_domain("weir");
+    AddNode(&model, "HoldCompile", {"x"}, {"y"}, "hold")->set_domain("weir");
     return model;
   }
 
-  // Returns once so many models are held.
-  void WaitUntilHeld(size_t models = 1) { state_->held.Wait(models); }
+  // The same, x float [4], as a caller's graph.
+  v1::EvaluateRequest Request() const {
+    v1::EvaluateRequest request = Program(
+        "inputs { name: \"x\" } nodes { domain: \"weir\" op: \"HoldCompile\" "
+        "inputs: \"x\" outputs: \"y\" } outputs: \"y\"");
+    AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {4},
+             Bytes<float>({1, 2, 3, 4}));
+    return request;
+  }
+
+  // Returns once so many are held.
+  void WaitUntilHeld(size_t number = 1) { state_->held.Wait(number); }
 
   // Lets them go, those to come as well. Before the server ends.
   void Open() { state_->open.Set(); }
@@ -76,10 +87,11 @@ class LoadHold {
 
   static absl::Status Register(OpRegistry& registry,
                                const std::shared_ptr<State>& state) {
-    if (registry.Find("weir", "HoldLoad") != nullptr) return absl::OkStatus();
+    if (registry.Find("weir", "HoldCompile") != nullptr)
+      return absl::OkStatus();
     OpDef def;
     def.domain = "weir";
-    def.name = "HoldLoad";
+    def.name = "HoldCompile";
     def.inputs = {{.name = "X", .types = {DType::kFloat}}};
     def.outputs = {{.name = "Y"}};
     def.infer = [](InferContext& c) {
@@ -93,7 +105,8 @@ class LoadHold {
       return std::make_unique<const CopyKernel>();
     };
     WEIR_RETURN_IF_ERROR(registry.Register(std::move(def), make));
-    return registry.RegisterKernel(DeviceKind::kCuda, "weir", "HoldLoad", make);
+    return registry.RegisterKernel(DeviceKind::kCuda, "weir", "HoldCompile",
+                                   make);
   }
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
