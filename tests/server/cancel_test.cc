@@ -214,6 +214,14 @@ class LateCallTest : public ::testing::Test {
     return client.AwaitStatus(1);
   }
 
+  // The one that there was of an RPC, beside those that were not late.
+  void ExpectCountedAsLate(const std::string& method) {
+    EXPECT_TRUE(Eventually(
+        [&] { return server_.Refused(method, "DEADLINE_PASSED") == 1; }));
+    EXPECT_EQ(server_.Requests(method, "DEADLINE_EXCEEDED"), 1);
+    EXPECT_EQ(server_.Requests(method, "CANCELLED"), 0);
+  }
+
   FaultInjectingDevice* device_ = nullptr;
   TestServer server_;
 };
@@ -226,6 +234,7 @@ TEST_F(LateCallTest, EndsAtItsDeadlineWhileTheOnlyLaneIsHeld) {
   EXPECT_EQ(StatusOfLateCall("/weir.v1.Evaluator/Evaluate", IdentityRequest()),
             StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(server_.Leases(), 1);
+  ExpectCountedAsLate("Evaluate");
   launch.Release();
   EXPECT_TRUE(running.Wait().status.ok());
   EXPECT_TRUE(ServesOn(server_));
@@ -249,6 +258,8 @@ TEST_F(LateCallTest, EndsAtItsDeadlineWhileItsProgramIsCompiled) {
   EXPECT_EQ(StatusOfLateCall("/weir.v1.Catalog/Explain", explain),
             StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(server_.Leases(), 0);
+  ExpectCountedAsLate("Evaluate");
+  ExpectCountedAsLate("Explain");
   allocation.Release();
   EXPECT_TRUE(first.Wait().status.ok());
   EXPECT_TRUE(ServesOn(server_));
