@@ -38,6 +38,7 @@ HARMLESS = "harmless: "
 # What keeps alerts silent, and what it is to be without that.
 GUARDS = ((r"\n +for: \w+", ""),
           (r">= 10\b", ">= 0"),
+          (r">= 3\b", ">= 1"),
           (r"> 2\.5\b", "> 0.5"),
           (r"_exitcode == bool 3\b", "_exitcode > bool 0"),
           (r', image_spec=~"[^"]*"', ""),
