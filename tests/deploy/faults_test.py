@@ -4,21 +4,17 @@ long, and which panels show it. The rules run 60 times as fast as they are
 written, so that a minute is a second; what Kubernetes would say of a container
 that ended is said by a stand-in for kube-state-metrics."""
 
-import http.server
 import pathlib
 import re
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 import unittest
 
 import certificates
 import monitoring_test
-import promql
 import running
-from manifests import BIN
 
 FAULT = """
 definition {
@@ -35,60 +31,45 @@ kube_pod_container_status_running{{{labels}}} 1
 kube_pod_container_status_restarts_total{{{labels}}} {restarts}
 """
 LABELS = 'namespace="weir",pod="weir-0",container="weir"'
+# A server on a GPU, which is not here.
+GPU = """\
+weir_ready 1
+process_start_time_seconds {start}
+weir_kernel_cache_write_failures_total{{device="cuda:0"}} {failures}
+"""
 PATIENCE_SECONDS = 90
+# What is done to a server, and the alert that tells.
+FAULTS = {
+    "a device is lost": "WeirDeviceLost",
+    "the last server ends": "WeirDown",
+    "the queue is full": "WeirOverloaded",
+    "a model is refused": "WeirModelsUnavailable",
+    "a certificate is replaced by a broken one": "WeirCertificateNotLoaded",
+    "a certificate has a day left": "WeirCertificateExpiring",
+    "the disk of the cache is full": "WeirKernelsNotKept",
+    "standard error is not read": "WeirLogLinesDropped",
+}
 
 
 def faster(rules):
     """Rules in which a minute is a second."""
     shorter = {"m": "s", "h": "m"}
-    rules = re.sub(r"\[1d\]", "[24m]", rules)
-    rules = re.sub(r":15s\]", ":250ms]", rules)
+    rules = rules.replace("[1d]", "[24m]").replace(":15s]", ":250ms]")
+    rules = rules.replace("< 3600", "< 60")
     return re.sub(r"(\[|for: )(\d+)([mh])(?!\w)",
                   lambda match: match[1] + match[2] + shorter[match[3]], rules)
 
 
-class KubeStateMetrics:
+class KubeStateMetrics(running.Exporter):
     """Says that the container of a server ended, once it is told so."""
 
-    def __enter__(self):
-        self.exit_code = None
-        outer = self
+    def __init__(self):
+        super().__init__(KUBERNETES.format(labels=LABELS, restarts=0))
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-
-            def do_GET(self):  # pylint: disable=invalid-name
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(outer.text().encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = "127.0.0.1:%d" % self.server.server_port
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-    def text(self):
-        text = KUBERNETES.format(labels=LABELS,
-                                 restarts=int(self.exit_code is not None))
-        if self.exit_code is not None:
-            text += ("kube_pod_container_status_last_terminated_exitcode"
-                     f"{{{LABELS}}} {self.exit_code}\n")
-        return text
-
-
-def panels_that_show(alert):
-    read = monitoring_test.metrics_read(alert)
-    return [panel["title"] for panel in monitoring_test.panels()
-            if any(use.metric in read for target in panel["targets"]
-                   for use in promql.read(target["expr"])[0])]
+    def ended(self, exit_code):
+        self.text = (KUBERNETES.format(labels=LABELS, restarts=1) +
+                     "kube_pod_container_status_last_terminated_exitcode"
+                     f"{{{LABELS}}} {exit_code}\n")
 
 
 class Faults(unittest.TestCase):
@@ -99,9 +80,10 @@ class Faults(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        for fault, alert, seconds in cls.table:
-            print(f"| {fault} | {alert} | {seconds:.0f} min | "
-                  f"{', '.join(panels_that_show(alert)) or 'none'} |")
+        for fault, seconds in cls.table:
+            alert = FAULTS[fault]
+            panels = ", ".join(monitoring_test.panels_that_show(alert))
+            print(f"| {fault} | {alert} | {seconds:.0f} min | {panels} |")
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -114,10 +96,13 @@ class Faults(unittest.TestCase):
     def start(self, *flags, **kwargs):
         """A server, and a Prometheus that has seen it well: no alert but what
         Kubernetes' absence makes."""
-        self.kube = self.enterContext(KubeStateMetrics())
         self.server = self.enterContext(running.Server(*flags, **kwargs))
+        self.watch()
+
+    def watch(self):
+        self.kube = self.enterContext(KubeStateMetrics())
         self.prometheus = self.enterContext(running.Prometheus(
-            self.server, self.rules, {"kube-state-metrics": self.kube.address}))
+            self.server, self.rules, {"kube-state-metrics": self.kube.http}))
         self.wait_for("weir_ready == 1 and on () kube_pod_container_info")
 
     def wait_for(self, expression):
@@ -126,15 +111,16 @@ class Faults(unittest.TestCase):
             self.assertLess(time.monotonic(), end, expression)
             time.sleep(0.1)
 
-    def expect(self, fault, alert, since):
-        self.wait_for(f'ALERTS{{alertname="{alert}",alertstate="firing"}}')
-        self.table.append((fault, alert, time.monotonic() - since))
+    def expect(self, fault, since):
+        self.wait_for(
+            f'ALERTS{{alertname="{FAULTS[fault]}",alertstate="firing"}}')
+        self.table.append((fault, time.monotonic() - since))
 
     def load(self, *words):
         """Calls a model until the test ends."""
         load = subprocess.Popen(
-            [BIN / "weir", "--server", self.server.grpc, "load", "digits",
-             "--duration", str(PATIENCE_SECONDS), *words],
+            self.server.command("load", "digits", "--duration",
+                                str(PATIENCE_SECONDS), *words),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(load.wait)
         self.addCleanup(load.kill)
@@ -145,14 +131,14 @@ class Faults(unittest.TestCase):
         program.write_text(FAULT, "utf-8")
         since = time.monotonic()
         self.server.call("eval", str(program), "--input", "x=float:1:1")
-        self.kube.exit_code = self.server.process.wait()
-        self.expect("a device is lost", "WeirDeviceLost", since)
+        self.kube.ended(self.server.process.wait())
+        self.expect("a device is lost", since)
 
     def test_the_queue_is_full(self):
         self.start("--queue-length=1", "--streams=1")
         since = time.monotonic()
         self.load("-c", "64")
-        self.expect("the queue is full", "WeirOverloaded", since)
+        self.expect("the queue is full", since)
 
     def test_a_certificate_is_replaced_by_a_broken_one(self):
         certificates.make(self.folder)
@@ -160,11 +146,9 @@ class Faults(unittest.TestCase):
                    f"--tls-key={self.folder}/tls.key")
         since = time.monotonic()
         (self.folder / "tls.crt").write_text("broken", "utf-8")
-        self.expect("a certificate is replaced by a broken one",
-                    "WeirCertificateNotLoaded", since)
+        self.expect("a certificate is replaced by a broken one", since)
         # What certificates.make makes is good for a day.
-        self.expect("a certificate has a day left",
-                    "WeirCertificateExpiring", since)
+        self.expect("a certificate has a day left", since)
 
     def test_a_model_is_refused(self):
         models = self.folder / "models"
@@ -173,20 +157,42 @@ class Faults(unittest.TestCase):
         (models / "broken" / "1" / "model.onnx").write_bytes(b"no model")
         self.start(f"--model-repository={models}")
         since = time.monotonic()
-        self.expect("a model is refused", "WeirModelsUnavailable", since)
+        self.expect("a model is refused", since)
 
     def test_a_reader_of_standard_error_stalls(self):
         self.start("--log-level=debug", stderr=subprocess.PIPE)
         since = time.monotonic()
         self.load("-c", "32")
-        self.expect("standard error is not read", "WeirLogLinesDropped", since)
+        self.expect("standard error is not read", since)
+
+    def test_the_disk_of_the_cache_is_full(self):
+        """Of a server that is a stand-in: that what cannot be written counts is
+        seen in tests/device/cuda/kernel_cache_test.cc."""
+        start = time.time() - 86400
+        self.server = self.enterContext(running.Exporter(
+            GPU.format(start=start, failures=0)))
+        self.watch()
+        since = time.monotonic()
+        self.server.text = GPU.format(start=start, failures=3)
+        self.expect("the disk of the cache is full", since)
+
+    def test_the_page_tells_what_was_seen(self):
+        page = monitoring_test.RUNBOOKS.read_text("utf-8")
+        rows = re.findall(r'^\| ([^|]+) \| `(\w+)` \| [^|]+ \| (".*") \|$',
+                          page, re.MULTILINE)
+        self.assertEqual({fault: alert for fault, alert, _ in rows}, FAULTS)
+        for _, alert, panels in rows:
+            named = re.findall(r'"([^"]+)"', panels)
+            self.assertTrue(named)
+            self.assertLessEqual(
+                set(named), set(monitoring_test.panels_that_show(alert)))
 
     def test_a_server_ends_and_none_comes_after_it(self):
         self.start()
         self.wait_for("weir:workload:known")
         since = time.monotonic()
         self.server.process.terminate()
-        self.expect("the last server ends", "WeirDown", since)
+        self.expect("the last server ends", since)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""A weir-server, and a Prometheus that scrapes it. Both on free ports of the
-loopback interface; both end with their `with` block."""
+"""A weir-server, a Prometheus that scrapes it, and a stand-in for whatever else
+is scraped. All on free ports of the loopback interface; all end with their
+`with` block."""
 
+import contextlib
+import http.server
 import json
 import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -32,7 +36,10 @@ def fetch(url):
 
 class Server:
 
-    def __init__(self, *flags, grpc="127.0.0.1:0", stderr=subprocess.DEVNULL):
+    # `client`: flags of `weir` beside --server.
+    def __init__(self, *flags, grpc="127.0.0.1:0", client=(),
+                 stderr=subprocess.DEVNULL):
+        self.client = client
         self.flags = [f"--grpc={grpc}", *flags]
         if not any(flag.startswith("--model-repository=") for flag in flags):
             self.flags.append(f"--model-repository={MODELS}")
@@ -57,11 +64,14 @@ class Server:
                 stream.close()
         self.folder.cleanup()
 
+    def command(self, *words):
+        """The command line of `weir`."""
+        return [BIN / "weir", "--server", self.grpc, *self.client, *words]
+
     def call(self, *words):
         """Runs `weir`; returns its exit code."""
-        return subprocess.run(
-            [BIN / "weir", "--server", self.grpc, *words],
-            capture_output=True, check=False).returncode
+        return subprocess.run(self.command(*words), capture_output=True,
+                              check=False).returncode
 
     def call_everything(self):
         """A program, a model, and a model that does not exist."""
@@ -74,6 +84,38 @@ class Server:
 
     def metrics(self):
         return fetch(f"http://{self.http}/metrics")
+
+
+class Exporter:
+    """Shows `text` as metrics, which may change."""
+
+    def __init__(self, text=""):
+        self.text = text
+
+    def __enter__(self):
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+
+            def do_GET(self):  # pylint: disable=invalid-name
+                with contextlib.suppress(ConnectionError):  # who asked left
+                    self.send_response(200)
+                    self.end_headers()
+                    self.wfile.write(outer.text.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = "127.0.0.1:%d" % self.server.server_port
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
 
 
 class Prometheus:
@@ -130,9 +172,10 @@ class Prometheus:
             except urllib.error.HTTPError:
                 time.sleep(0.05)
 
-    def query(self, expression):
-        """The series that an expression has now."""
-        query = urllib.parse.urlencode({"query": expression})
+    def query(self, expression, at=None):
+        """The series that an expression has now, or had at a Unix time."""
+        query = urllib.parse.urlencode(
+            {"query": expression} | ({} if at is None else {"time": at}))
         reply = fetch(f"http://{self.address}/api/v1/query?{query}")
         return json.loads(reply)["data"]["result"]
 
