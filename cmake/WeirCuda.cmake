@@ -1,6 +1,7 @@
 # Decides whether the CUDA backend is built and where its toolkit is. Sets
-# WEIR_CUDA_ENABLED and, if on, WEIR_CUDA_ROOT; `weir_cuda_toolkit` carries
-# headers and flags. Host code alone is compiled here: kernels are, by NVRTC,
+# WEIR_CUDA_ENABLED and, if on, WEIR_CUDA_ROOT and WEIR_CUDA_VERSION_FILES, whose
+# contents tell the toolkit's version; `weir_cuda_toolkit` carries headers and
+# flags. Host code alone is compiled here: kernels are, by NVRTC,
 # where they run. deploy/setup.sh puts what a toolkit lacks (nvJPEG,
 # cudnn-frontend) into WEIR_CUDA_EXTRAS.
 
@@ -61,6 +62,21 @@ foreach(required IN ITEMS CUDART NVRTC CUBLASLT)
   if(NOT WEIR_${required}_INCLUDE)
     message(FATAL_ERROR "The CUDA toolkit at ${WEIR_CUDA_ROOT} has no "
       "${required} headers; configure with -DWEIR_CUDA=OFF or complete it")
+  endif()
+endforeach()
+
+find_library(WEIR_CUDART_STATIC cudart_static REQUIRED NO_DEFAULT_PATH
+  PATHS "${WEIR_CUDA_ROOT}" PATH_SUFFIXES lib64 lib)
+set(WEIR_CUDA_VERSION_FILES "${WEIR_CUDART_STATIC}")
+foreach(pair IN ITEMS CUDART/cuda.h CUDART/cuda_runtime_api.h NVRTC/nvrtc.h
+        CUBLASLT/cublasLt.h CUBLASLT/cublas_api.h CUFFT/cufft.h
+        CUDNN/cudnn_version.h CUDNN_FRONTEND/cudnn_frontend_version.h
+        NVJPEG/nvjpeg.h)
+  string(REPLACE "/" ";" pair "${pair}")
+  list(GET pair 0 part)
+  list(GET pair 1 header)
+  if(EXISTS "${WEIR_${part}_INCLUDE}/${header}")
+    list(APPEND WEIR_CUDA_VERSION_FILES "${WEIR_${part}_INCLUDE}/${header}")
   endif()
 endforeach()
 

@@ -164,6 +164,10 @@ function(_weir_program name folder sources libraries)
   add_executable(${name} ${sources})
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
+  # Every change renews the build id in libweir.so: without this, hundreds of
+  # programs would be linked anew for it. What its headers promise is seen when
+  # they are compiled.
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS_NO_SHARED ON)
   weir_target_defaults(${name})
   target_link_libraries(${name} PRIVATE ${libraries} Threads::Threads)
   if(TARGET weir_tsan_status)

@@ -16,6 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "kernels/backend/devices.h"
+#include "kernels/base/absl_view.h"
 #include "kernels/base/build_info.h"
 #include "server/device_list.h"
 #include "server/environment.h"
@@ -311,7 +313,9 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       "One without a value is a switch: --insecure, or --insecure=true, false, "
       "1 or 0.\n",
       "weir-server");
-  app.set_version_flag("--version", std::string("weir-server ") + Version());
+  app.set_version_flag(
+      "--version",
+      absl::StrCat("weir-server ", Version(), " build ", AbslView(BuildId())));
 
   std::string grpc = absl::StrJoin(options.grpc, ",");
   AddFlag(app, "--grpc", grpc,

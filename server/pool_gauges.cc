@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/backend/devices.h"
 #include "kernels/base/build_info.h"
 #include "kernels/base/clock.h"
 
@@ -191,10 +192,10 @@ void AddCompileGauges(Metrics* metrics, const Engines& engines) {
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
                    const Engines& engines, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness) {
-  metrics->AddReader(Metric::kBuildInfo,
-                     Metrics::ReadFn([device = engines.names()] {
-                       return Samples{{{kVersion, kBuildId, device}, 1.0}};
-                     }));
+  metrics->AddReader(
+      Metric::kBuildInfo, Metrics::ReadFn([device = engines.names()] {
+        return Samples{{{kVersion, std::string(BuildId()), device}, 1.0}};
+      }));
   metrics->AddReader(Metric::kReady,
                      [&readiness] { return readiness.ready() ? 1.0 : 0.0; });
   metrics->AddReader(Metric::kDeviceHealthy, PerDevice(engines, [](Engine& e) {

@@ -205,7 +205,8 @@ int Main(int argc, char** argv) {
   GlobalFlags flags;
   CLI::App app("Talks to a weir server.", "weir");
   flags.app = &app;
-  app.set_version_flag("--version", std::string("weir ") + kClientVersion);
+  app.set_version_flag("--version", std::string("weir ") + kClientVersion +
+                                        " build " + kBuildId);
   app.require_subcommand(1);
   app.fallthrough();
   app.add_option("--server,-s", flags.server, "HOST:PORT or unix:PATH")

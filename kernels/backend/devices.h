@@ -32,7 +32,8 @@ WEIR_EXPORT bool IsDeviceMissing(const absl::Status& status);
 
 WEIR_EXPORT std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
 
-// Changes with every build; the CUDA backend must carry the same.
+// A hash of what the build was made of (cmake/build_id.py); the CUDA backend
+// must carry the same.
 WEIR_EXPORT std::string_view BuildId();
 
 using DeviceFactory = std::function<decltype(MakeDevice)>;

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "kernels/base/build_info.h"
+#include "kernels/backend/devices.h"
 #include "server/observe/model_metrics.h"
 #include "tests/server/compile_hold.h"
 #include "tests/server/lane_hold.h"
@@ -83,8 +83,8 @@ TEST(MetricsTest, TellsWhatTheServerIs) {
                                 "pool=\"constants\",state=\"used\""),
             0);
   EXPECT_EQ(server.Metric(absl::StrCat("weir_build_info{version=\"", Version(),
-                                       "\",build=\"", kBuildId, "\",device=\"",
-                                       TestDevice(), "\"}")),
+                                       "\",build=\"", std::string(BuildId()),
+                                       "\",device=\"", TestDevice(), "\"}")),
             1);
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "client/cpp/client.h"
+#include "kernels/backend/devices.h"
 #include "tests/models/temp_folder.h"
 #include "tests/rpc/raw_http2.h"
 #include "tests/rpc/test_certificates.h"
@@ -558,7 +559,13 @@ TEST(ProcessTest, ExitCodesTellUsageFromFailure) {
   EXPECT_THAT(exposed.err(), HasSubstr("--insecure"));
   ChildProcess version({BuiltProgram("weir-server"), "--version"});
   EXPECT_EQ(version.Wait(), 0);
-  EXPECT_EQ(version.out(), std::string("weir-server ") + Version() + "\n");
+  EXPECT_EQ(version.out(), std::string("weir-server ") + Version() + " build " +
+                               std::string(BuildId()) + "\n");
+  // The command line has a copy of its own.
+  ChildProcess client({BuiltProgram("weir"), "--version"});
+  EXPECT_EQ(client.Wait(), 0);
+  EXPECT_THAT(client.out(),
+              HasSubstr(" build " + std::string(BuildId()) + "\n"));
 }
 
 }  // namespace
