@@ -47,14 +47,13 @@ help:
 # next make tries again.
 run-setup = mkdir -p build && { deploy/setup.sh $(1) && touch $@ || [ $$? = 3 ]; }
 
-$(SETUP): deploy/setup.sh tests/deploy/requirements.txt \
-  tests/bench/requirements.txt
+$(SETUP): deploy/setup.sh deploy/pins.txt
 	$(call run-setup)
 
-$(SETUP_PROGRAMS): deploy/setup.sh
+$(SETUP_PROGRAMS): deploy/setup.sh deploy/pins.txt
 	$(call run-setup,--programs)
 
-$(SETUP_IMAGE): deploy/setup.sh
+$(SETUP_IMAGE): deploy/setup.sh deploy/pins.txt
 	$(call run-setup,--image)
 
 # configure-PRESET, then build what the preset names.

