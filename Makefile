@@ -104,7 +104,7 @@ test-slow: build-release $(SETUP_IMAGE)
 
 # Builds the image on a base that debootstrap makes, runs it, throws it away.
 image-%: $(SETUP_IMAGE)
-	tests/deploy/image_test.py $*
+	tests/deploy/run.sh image_test.py $*
 
 test-dev: build-dev
 	ctest --preset dev

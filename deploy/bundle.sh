@@ -3,13 +3,20 @@
 # runs on any x86-64 Linux with glibc 2.36 or newer from wherever it is
 # unpacked. With --tests: the same plus tests, benchmarks and their data, as
 # dist/weir-VERSION-tests-linux-x86_64.tar.xz: by gzip it would be over the
-# limit.
+# limit. Beside an archive it leaves its list of parts (sbom.py), and dist/SHA256SUMS
+# is of all that is there.
 #
-# The bundle carries every shared library but glibc's and NVIDIA's.
+# The bundle carries every shared library but glibc's and NVIDIA's. The same build
+# packs to the same bytes: SOURCE_DATE_EPOCH or 1980 is the time of all files.
+#
+# Environment: WEIR_BUILD_DIR, the build (build); WEIR_DIST_DIR, where bundles go
+# (dist).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build="${WEIR_BUILD_DIR:-build}"
+dist="${WEIR_DIST_DIR:-dist}"
+tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
 max_bytes=$((60 * 1000 * 1000))
 newest_glibc="2.36"
 
@@ -60,10 +67,27 @@ copy_license() {
     "$stage/share/licenses/$package.txt"
 }
 
-# gRPC is part of the programs: no library of it is copied.
-copy_grpc_license() {
-  mkdir -p "$1/share/licenses"
-  cp -L /usr/share/doc/libgrpc-dev/copyright "$1/share/licenses/libgrpc.txt"
+# What is in it: for people who compare builds, and for scanners.
+write_parts() {
+  local stage="$1" packages=() license
+  for license in "$stage"/share/licenses/*.txt; do
+    packages+=("$(basename "$license" .txt)")
+  done
+  cp "$build/generated/build_parts.txt" "$stage/share/"
+  "$tools/sbom-python/bin/python" deploy/sbom.py --build "$build" \
+    --libraries "$stage/lib" --out "$stage/share/sbom.cdx.json" "${packages[@]}"
+  # After that: gRPC is part of the programs, and no library of it is copied.
+  cp -L /usr/share/doc/libgrpc-dev/copyright "$stage/share/licenses/libgrpc.txt"
+}
+
+# Neither names nor times of this machine, so that the same build has the same
+# bytes.
+pack() {
+  local name="$1" archive="$2"
+  shift 2
+  tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
+    --mode=u+rwX,go+rX,go-w --mtime="@${SOURCE_DATE_EPOCH:-315532800}" \
+    -C "$dist" -cf - "$name" | "$@" >"$archive"
 }
 
 strip_and_relocate() {
@@ -125,7 +149,8 @@ keep_what_runs() {
   done
 }
 
-# Nothing may come from this machine but glibc and NVIDIA's libraries.
+# Nothing may come from this machine but glibc and NVIDIA's libraries; no program
+# tells where it was built.
 verify() {
   local archive="$1" work root file found version
   work="$(mktemp -d)"
@@ -142,6 +167,9 @@ verify() {
     [ "$(printf '%s\n' "$version" "$newest_glibc" | sort -V | tail -n 1)" = \
       "$newest_glibc" ] || fail "${file#"$root/"} needs glibc $version"
   done
+  found="$(grep -rlE "$PWD/(kernels|server|client|proto|build)/" "$root/bin" \
+    "$root/lib" || true)"
+  [ -z "$found" ] || fail "has the path of the build in it: $found"
   for file in weir-server weir; do
     env -i "$root/bin/$file" --version >/dev/null ||
       fail "bin/$file does not start from the unpacked bundle"
@@ -151,19 +179,21 @@ verify() {
 
 main() {
   local tests=no kind="" version name stage archive bytes
-  local suffix=gz compress=(gzip -6)
+  local suffix=gz compress=(gzip -n -6)
   if [ "${1:-}" = --tests ]; then
-    tests=yes kind="-tests" suffix=xz compress=(xz -2 -T0)
+    tests=yes kind="-tests" suffix=xz compress=(xz -2 -T2)  # one thread would make other bytes
   fi
   if ! [ -x "$build/bin/weir-server" ] || ! [ -x "$build/bin/weir" ]; then
     fail "no programs in $build/bin: run make bundle"
   fi
+  [ -x "$tools/sbom-python/bin/python" ] ||
+    fail "no $tools/sbom-python: run deploy/setup.sh"
 
   version="$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' \
     "$build/CMakeCache.txt")"
   name="weir-$version$kind-linux-x86_64"
-  stage="dist/$name"
-  archive="dist/$name.tar.$suffix"
+  stage="$dist/$name"
+  archive="$dist/$name.tar.$suffix"
   rm -rf "$stage" "$archive"
   mkdir -p "$stage/bin" "$stage/lib"
   cp "$build/bin/weir-server" "$build/bin/weir" "$stage/bin/"
@@ -179,16 +209,17 @@ main() {
 
   shopt -s nullglob
   copy_libraries "$stage"
-  copy_grpc_license "$stage"
+  write_parts "$stage"
   strip_and_relocate "$stage"
-  tar --sort=name --owner=0 --group=0 --numeric-owner -C dist -cf - "$name" |
-    "${compress[@]}" >"$archive"
+  pack "$name" "$archive" "${compress[@]}"
+  cp "$stage/share/sbom.cdx.json" "$dist/$name.cdx.json"
   rm -rf "$stage"
 
   bytes="$(stat -c %s "$archive")"
   [ "$bytes" -le "$max_bytes" ] ||
     fail "$archive has $bytes bytes, more than $max_bytes"
   verify "$archive"
+  (cd "$dist" && sha256sum weir-*.tar.* weir-*.cdx.json >SHA256SUMS)
   printf 'bundle: %s, %d.%d MB\n' "$archive" \
     $((bytes / 1000000)) $((bytes / 100000 % 10))
 }

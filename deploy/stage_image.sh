@@ -2,17 +2,29 @@
 # Builds the programs and lays out what the container image adds to its base:
 #
 #   stage_image.sh FOLDER [CMAKE_ARGUMENT...]
+#   stage_image.sh --parts ROOT FOLDER
 #
-# FOLDER gets usr/local/bin, usr/local/lib, an empty models/, the LICENSE in
-# usr/local/share/weir and install_packages.sh beside it, which installs the Debian packages
-# whose libraries the programs load; as packages, they are seen by scanners and
-# renewed by a rebuild. A build with CUDA adds the libraries of NVIDIA's that
-# libweir_cuda.so opens.
+# FOLDER gets usr/local/bin, usr/local/lib, an empty models/, and in
+# usr/local/share/weir the LICENSE, build_parts.txt (what the build id is of) and
+# install_packages.sh, which installs the Debian packages whose libraries the
+# programs load; as packages, they are seen by scanners and renewed by a rebuild.
+# A build with CUDA adds the libraries of NVIDIA's that libweir_cuda.so opens.
+#
+# --parts adds sbom.cdx.json, the list of parts (sbom.py), to a FOLDER that was made
+# so. ROOT has /var/lib/dpkg/status and /usr/share/doc of the image in which the
+# packages are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-stage="${1:?usage: stage_image.sh FOLDER [CMAKE_ARGUMENT...]}"
+usage="usage: stage_image.sh [--parts ROOT] FOLDER [CMAKE_ARGUMENT...]"
+root=
+if [ "${1:-}" = --parts ]; then
+  root="${2:?$usage}"
+  shift 2
+fi
+stage="${1:?$usage}"
 shift
+tools="${WEIR_TEST_TOOLS:-/opt/weir/test-tools}"
 extras="${WEIR_CUDA_EXTRAS:-/opt/weir/cuda-wheels}"
 
 # Opened by name at run time, and those that they open or load in turn. cuDNN's
@@ -101,8 +113,16 @@ SCRIPT
   chmod 755 "$folder/install_packages.sh"
 }
 
+if [ -n "$root" ]; then
+  "$tools/sbom-python/bin/python" deploy/sbom.py --build build --root "$root" \
+    --libraries "$stage/usr/local/lib" \
+    --out "$stage/usr/local/share/weir/sbom.cdx.json"
+  exit
+fi
 build "$@"
 copy_programs
+install -D -m 644 build/generated/build_parts.txt \
+  "$stage/usr/local/share/weir/build_parts.txt"
 install -D -m 644 LICENSE "$stage/usr/local/share/weir/LICENSE"
 # gRPC is part of the programs, not a package of the image.
 install -D -m 644 /usr/share/doc/libgrpc-dev/copyright \

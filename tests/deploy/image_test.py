@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds a target of the Dockerfile and proves the image.
 
-    image_test.py cpu|cuda
+    run.sh image_test.py cpu|cuda
 
 The base comes from debootstrap, with this machine's package sources, and is
 committed under the name that the Dockerfile uses; buildah builds on it without
@@ -27,11 +27,15 @@ import tempfile
 import time
 import unittest
 
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODELS = ROOT / "tests" / "data"
 TARGET = "cpu"
 DISK_GB = {"cpu": 15, "cuda": 40}
 MAX_CPU_IMAGE_BYTES = 150_000_000
+MAX_READY_MS = 1000
 MAX_RESIDENT_BYTES = 120_000_000
 SKIPPED = 77
 
@@ -234,6 +238,7 @@ class ImageTest(unittest.TestCase):
         atexit.register(cls.engine.close)
         dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
         base = re.search(r"^ARG BASE=(\S+)$", dockerfile, re.MULTILINE)[1]
+        cls.base_name = base
         cls.name = f"weir-test:{TARGET}"
         say(f"{base} from debootstrap")
         cls.engine.make_base(base)
@@ -266,6 +271,51 @@ class ImageTest(unittest.TestCase):
                             "--version")
         label = config["Labels"]["org.opencontainers.image.version"]
         self.assertIn(label, version.split())
+        self.assertEqual(config["Labels"]["org.opencontainers.image.base.name"],
+                         self.base_name)
+
+    def test_its_list_of_parts_names_every_package_and_what_is_linked(self):
+        share = pathlib.Path(self.root, "usr/local/share/weir")
+        text = (share / "sbom.cdx.json").read_text("utf-8")
+        self.assertIsNone(
+            JsonStrictValidator(SchemaVersion.V1_6).validate_str(text))
+        listed = json.loads(text)
+        weir = listed["metadata"]["component"]
+        version = output_of("chroot", self.root, "weir-server", "--version")
+        self.assertEqual(["weir-server", weir["version"], "build",
+                          weir["properties"][0]["value"]], version.split())
+        parts = {}
+        for part in listed["components"]:
+            self.assertTrue(part["version"] and part["licenses"], part["name"])
+            how = part["properties"][0]["value"]
+            parts.setdefault(how, {})[part["name"]] = part["version"]
+        installed = dict(line.split() for line in output_of(
+            "chroot", self.root, "dpkg-query", "-W",
+            "-f=${Package} ${Version}\\n").splitlines())
+        wheels = parts["library"].keys() - installed.keys()
+        self.assertEqual({**parts["library"], **parts["beside them"]},
+                         {**installed, **{name: parts["library"][name]
+                                          for name in wheels}})
+        self.assertEqual(wheels, {
+            "cpu": set(),
+            "cuda": {"nvidia-cuda-nvrtc", "nvidia-cublas", "nvidia-nvjpeg",
+                     "nvidia-cudnn-cu13"}}[TARGET])
+        self.assertLessEqual({"libgrpc-dev", "libgrpc++-dev"},
+                             parts["part"].keys())
+        # What the build id is of: the sources that are here, and the libraries
+        # that are there.
+        made_of = (share / "build_parts.txt").read_text("utf-8").splitlines()
+        with tempfile.NamedTemporaryFile() as here:
+            run(ROOT / "cmake/build_id.py", "--list", here.name,
+                stdout=subprocess.DEVNULL)
+            self.assertEqual(
+                [line for line in made_of if line.startswith("source ")],
+                [line for line in here.read().decode().splitlines()
+                 if line.startswith("source ")])
+        for line in made_of:
+            kind, name, found, *_ = line.split()
+            if kind == "package" and name in installed:
+                self.assertEqual(found, installed[name], name)
 
     def test_size(self):
         def layers(image):
@@ -286,8 +336,6 @@ class ImageTest(unittest.TestCase):
     def test_serves_as_pid_1_and_drains(self):
         container = self.start()
         container.read_until("ready:")
-        ready_ms = (time.monotonic() - container.started) * 1e3
-
         health = self.config["Healthcheck"]["Test"][1:]
         probe = container.execute(*health)
         self.assertEqual(probe.returncode, 0, probe.stdout)
@@ -300,7 +348,7 @@ class ImageTest(unittest.TestCase):
             encoding="ascii")
         resident = 1024 * int(re.search(r"^VmRSS:\s+(\d+) kB", status,
                                         re.MULTILINE)[1])
-        say(f"ready after {ready_ms:.0f} ms, {resident / 1e6:.1f} MB resident")
+        say(f"{resident / 1e6:.1f} MB resident")
         self.assertLessEqual(resident, MAX_RESIDENT_BYTES)
         self.assertRegex(status, r"(?m)^Uid:\s+65532\s+65532\s+65532\s+65532$")
         self.assertRegex(status, r"(?m)^CapEff:\s+0+$")
@@ -308,6 +356,16 @@ class ImageTest(unittest.TestCase):
 
         os.kill(container.init(), signal.SIGTERM)
         self.assertEqual(container.process.wait(timeout=60), 0)
+
+    def test_it_is_soon_ready(self):
+        took = []
+        for _ in range(3):  # the machine may have other work
+            container = self.start()
+            container.read_until("ready:")
+            took.append((time.monotonic() - container.started) * 1e3)
+            container.kill()
+        say(f"ready after {', '.join(f'{ms:.0f}' for ms in took)} ms")
+        self.assertLessEqual(min(took), MAX_READY_MS)
 
     def test_an_orphan_leaves_no_zombie(self):
         container = self.start()

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""The bundle of this build: packed twice it has the same bytes, and its list of
+parts names all that is in it. Skipped where no release build is."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+import skipping
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("WEIR_BIN_DIR", ROOT / "build/bin")).parent
+sys.path.insert(0, str(ROOT / "cmake"))
+sys.dont_write_bytecode = True
+import build_id  # pylint: disable=wrong-import-position
+
+
+def licenses(component):
+    return [entry["license"].get("id") or entry["license"].get("name")
+            for entry in component.get("licenses", [])]
+
+
+class Bundle(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cache = (BUILD / "CMakeCache.txt").read_text("utf-8")
+        if "CMAKE_BUILD_TYPE:STRING=Release" not in cache:
+            raise unittest.SkipTest("not a release build")
+        folder = pathlib.Path(cls.enterClassContext(
+            tempfile.TemporaryDirectory()))
+        cls.dist = cls.pack(folder / "one", 0o022)
+        # All that could tell one time and one machine from another.
+        cls.again = cls.pack(folder / "two", 0o077, TZ="Asia/Tokyo", LC_ALL="C",
+                             USER="somebody")
+        [cls.archive] = cls.dist.glob("*.tar.gz")
+        [cls.parts] = cls.dist.glob("*.cdx.json")
+
+    @classmethod
+    def pack(cls, dist, umask, **environment):
+        dist.mkdir()
+        done = subprocess.run(
+            [ROOT / "deploy" / "bundle.sh"], umask=umask, check=False,
+            capture_output=True, text=True,
+            env={**os.environ, **environment, "WEIR_BUILD_DIR": str(BUILD),
+                 "WEIR_DIST_DIR": str(dist)})
+        if done.returncode != 0:
+            raise AssertionError(done.stdout + done.stderr)
+        return dist
+
+    def test_twice_it_has_the_same_bytes(self):
+        names = sorted(file.name for file in self.dist.iterdir())
+        self.assertEqual(len(names), 3, names)
+        self.assertEqual(names, sorted(f.name for f in self.again.iterdir()))
+        for name in names:
+            one, two = ((dist / name).read_bytes()
+                        for dist in (self.dist, self.again))
+            self.assertEqual(hashlib.sha256(one).hexdigest(),
+                             hashlib.sha256(two).hexdigest(), name)
+
+    def test_checksums(self):
+        said = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"],
+                              cwd=self.dist, capture_output=True, check=True,
+                              text=True)
+        self.assertEqual(sorted(said.stdout.splitlines()), sorted(
+            f"{file.name}: OK" for file in (self.archive, self.parts)))
+
+    def test_the_list_of_parts_is_valid_and_in_the_archive_too(self):
+        text = self.parts.read_text("utf-8")
+        self.assertIsNone(
+            JsonStrictValidator(SchemaVersion.V1_6).validate_str(text))
+        with tarfile.open(self.archive) as archive:
+            inside = {name.partition("/")[2]: name
+                      for name in archive.getnames()}
+            self.assertEqual(
+                archive.extractfile(inside["share/sbom.cdx.json"]).read(),
+                text.encode())
+            self.assertEqual(
+                archive.extractfile(inside["share/build_parts.txt"]).read(),
+                (BUILD / "generated/build_parts.txt").read_bytes())
+
+    def test_it_names_the_build(self):
+        weir = json.loads(self.parts.read_text("utf-8"))["metadata"]["component"]
+        said = subprocess.run([BUILD / "bin/weir", "--version"], check=True,
+                              capture_output=True, text=True).stdout.split()
+        self.assertEqual(["weir", weir["version"], "build",
+                          weir["properties"][0]["value"]], said)
+        self.assertEqual(licenses(weir), ["Apache-2.0"])
+
+    def test_it_names_every_library_and_what_is_linked_statically(self):
+        parts = json.loads(self.parts.read_text("utf-8"))["components"]
+        by_name = {part["name"]: part for part in parts}
+        self.assertEqual(len(by_name), len(parts))
+        with tarfile.open(self.archive) as archive:
+            files = [name.partition("/")[2] for name in archive.getnames()]
+        libraries = {name for name in files if name.startswith("lib/")
+                     and not name.startswith("lib/libweir")}
+        owners = {re.sub(r".*/(.*)\.txt", r"\1", name) for name in files
+                  if name.startswith("share/licenses/") and
+                  name.endswith(".txt")} - {"libgrpc"}
+        self.assertGreater(len(libraries), len(owners))
+        linked = {name for name, how in build_id.listed_packages().items()
+                  if how == "part"}
+        cuda = set()
+        if "lib/libweir_cuda.so" in files:
+            cuda = {"nvidia-cuda-runtime"}
+            cache = (BUILD / "CMakeCache.txt").read_text("utf-8")
+            if re.search(r"WEIR_CUDNN_FRONTEND_INCLUDE:PATH=/", cache):
+                cuda.add("nvidia-cudnn-frontend")
+        self.assertEqual(set(by_name), owners | linked | cuda)
+        for name, part in by_name.items():
+            self.assertEqual(part["properties"], [{
+                "name": "weir:how",
+                "value": "library" if name in owners else "part"}])
+            self.assertTrue(part["version"])
+            self.assertIn(f"/{name.replace('+', '%2B')}@", part["purl"])
+            self.assertTrue(licenses(part), name)
+            self.assertNotRegex(" ".join(licenses(part)), "see /usr")
+        for name in owners | linked:
+            installed = subprocess.run(
+                ["dpkg-query", "-W", "-f=${Version}", name], check=True,
+                capture_output=True, text=True).stdout
+            self.assertEqual(by_name[name]["version"], installed)
+        self.assertIn("Apache-2.0", licenses(by_name["libgrpc-dev"]))
+
+
+if __name__ == "__main__":
+    skipping.main()
