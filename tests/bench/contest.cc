@@ -107,6 +107,10 @@ double MedianMoreP50(const std::vector<Figures>& rival,
   return Median(std::move(values));
 }
 
+// A window in which nobody answered is made longer until it has these seconds:
+// on a busy machine a short one may pass before a thread runs.
+constexpr double kLongEnoughSeconds = 2;
+
 // One run of one server.
 std::optional<Figures> Measure(const Contest& contest, const Entrant& entrant,
                                const Contender& server, size_t threads) {
@@ -117,9 +121,17 @@ std::optional<Figures> Measure(const Contest& contest, const Entrant& entrant,
   load.callers = contest.callers;
   load.threads = std::min(contest.callers, static_cast<int>(threads));
   load.seconds = contest.seconds;
-  const double cpu_before = CpuSeconds(server.pid());
-  const client::LoadResult result = client::RunLoad(load);
-  const double cpu = CpuSeconds(server.pid()) - cpu_before;
+  client::LoadResult result;
+  double cpu = 0;
+  for (;; load.seconds *= 10) {
+    const double cpu_before = CpuSeconds(server.pid());
+    result = client::RunLoad(load);
+    cpu = CpuSeconds(server.pid()) - cpu_before;
+    if (result.calls > 0 || result.error_count() > 0 ||
+        load.seconds >= kLongEnoughSeconds) {
+      break;
+    }
+  }
   if (result.error_count() > 0 || result.calls == 0) {
     std::fprintf(stderr, "%s: %s\n", entrant.name.c_str(),
                  result.calls == 0 && result.error_count() == 0

@@ -39,7 +39,7 @@ struct Contest {
   // Whether a reply is right; asked of one in each run.
   std::function<bool(const std::string& reply)> is_right;
   int callers = 64;
-  double seconds = 2;
+  double seconds = 2;        // of a run; longer where it saw no answer
   int rounds = 3;            // each begins with another server
   bool shared_cpus = false;  // both sides on all CPUs
 };

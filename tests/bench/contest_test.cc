@@ -124,6 +124,13 @@ TEST(Contest, AWrongReplyFails) {
   EXPECT_TRUE(Hold(contest, {}));
 }
 
+TEST(Contest, ARunThatSawNoAnswerIsRunForLonger) {
+  Contest contest = SmallContest();
+  contest.entrants.resize(1);
+  contest.seconds = 1e-6;
+  EXPECT_TRUE(Hold(contest, {}));
+}
+
 TEST(Contest, AServerThatDoesNotStartOrAnswerFails) {
   Contest contest = SmallContest();
   contest.method = "/inference.GRPCInferenceService/Nothing";
