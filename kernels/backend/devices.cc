@@ -20,6 +20,7 @@ namespace weir {
 namespace {
 
 constexpr char kNoCudaDevice[] = "NO_CUDA_DEVICE";
+constexpr char kNoSuchCudaDevice[] = "NO_SUCH_CUDA_DEVICE";
 constexpr char kDeviceFault[] = "DEVICE_FAULT";
 
 // Any sign of an NVIDIA device: the driver's node, or its library (which is all
@@ -89,7 +90,8 @@ std::string_view BuildId() { return kBuildId; }
 
 bool IsDeviceMissing(const absl::Status& status) {
   const std::string reason = Reason(status);
-  return reason == kNoCudaDevice || reason == kDeviceFault;
+  return reason == kNoCudaDevice || reason == kNoSuchCudaDevice ||
+         reason == kDeviceFault;
 }
 
 std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {

@@ -58,6 +58,8 @@ TEST(DevicesTest, WithoutAnNvidiaDeviceAutoTakesTheCpu) {
 TEST(DevicesTest, ADeviceThatIsRefusedIsNotMissing) {
   EXPECT_TRUE(IsDeviceMissing(
       WithReason(absl::UnavailableError("a reset failed"), "DEVICE_FAULT")));
+  EXPECT_TRUE(IsDeviceMissing(WithReason(
+      absl::InvalidArgumentError("one GPU fewer"), "NO_SUCH_CUDA_DEVICE")));
   EXPECT_FALSE(IsDeviceMissing(WithReason(
       absl::FailedPreconditionError("no library"), "CUDA_BACKEND_MISSING")));
   EXPECT_FALSE(IsDeviceMissing(absl::FailedPreconditionError("too old")));

@@ -37,19 +37,26 @@ std::string VersionString(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
+struct FoundDriver {
+  int version = 0;
+  int gpus = 0;  // at least one
+};
+
 // Asks the driver itself before the runtime does, because the runtime gives the
 // same error for a driver that is missing and one that is too old.
-absl::StatusOr<int> CheckDriver() {
+absl::StatusOr<FoundDriver> CheckDriver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     return NoDevice("no NVIDIA driver: libcuda.so.1 cannot be opened");
   }
   using Init = CUresult(unsigned);
-  using Version = CUresult(int*);
+  using GetNumber = CUresult(int*);
   auto* init = reinterpret_cast<Init*>(dlsym(library, "cuInit"));
   auto* get_version =
-      reinterpret_cast<Version*>(dlsym(library, "cuDriverGetVersion"));
-  if (init == nullptr || get_version == nullptr) {
+      reinterpret_cast<GetNumber*>(dlsym(library, "cuDriverGetVersion"));
+  auto* get_count =
+      reinterpret_cast<GetNumber*>(dlsym(library, "cuDeviceGetCount"));
+  if (init == nullptr || get_version == nullptr || get_count == nullptr) {
     return NoDevice("libcuda.so.1 is not NVIDIA's driver");
   }
   const CUresult initialized = init(0);
@@ -57,20 +64,26 @@ absl::StatusOr<int> CheckDriver() {
       initialized == CUDA_ERROR_STUB_LIBRARY) {
     return NoDevice("the NVIDIA driver finds no GPU");
   }
-  int version = 0;
-  if (get_version(&version) != CUDA_SUCCESS) version = 0;
-  if (version < CUDART_VERSION) {
+  FoundDriver found;
+  if (get_version(&found.version) != CUDA_SUCCESS) found.version = 0;
+  const std::string version = VersionString(found.version);
+  if (found.version < CUDART_VERSION) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the NVIDIA driver supports CUDA ", VersionString(version),
+        absl::StrCat("the NVIDIA driver supports CUDA ", version,
                      ", this build needs CUDA ", VersionString(CUDART_VERSION),
                      " (driver 580 or newer): update the driver"));
   }
   if (initialized != CUDA_SUCCESS) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the NVIDIA driver (CUDA ", VersionString(version),
-        ") does not start: error ", static_cast<int>(initialized)));
+    // As of a GPU that the process before this one has lost.
+    return WithReason(
+        absl::UnavailableError(absl::StrCat("the NVIDIA driver (CUDA ", version,
+                                            ") does not start: error ",
+                                            static_cast<int>(initialized))),
+        kDeviceFaultReason);
   }
-  return version;
+  WEIR_RETURN_IF_ERROR(CudaStatus(get_count(&found.gpus), "cuDeviceGetCount"));
+  if (found.gpus == 0) return NoDevice("the NVIDIA driver finds no GPU");
+  return found;
 }
 
 std::string UuidString(const cudaUUID_t& uuid) {
@@ -166,23 +179,16 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
   // Streams beyond the hardware queues in use would wait for one another; the
   // driver's default is 8. Read once, when the driver starts.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-  WEIR_ASSIGN_OR_RETURN(const int driver_version, CheckDriver());
-  int count = 0;
-  const cudaError_t counted = cudaGetDeviceCount(&count);
-  if (counted == cudaErrorNoDevice) {
-    count = 0;
-  } else {
-    WEIR_RETURN_IF_ERROR(CudaStatus(counted, "cudaGetDeviceCount"));
-  }
-  if (count == 0) return NoDevice("the NVIDIA driver finds no GPU");
-  if (ordinal < 0 || ordinal >= count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no cuda:", ordinal, ": this machine has ", count,
-                     count == 1 ? " GPU" : " GPUs"));
+  WEIR_ASSIGN_OR_RETURN(const FoundDriver found, CheckDriver());
+  if (ordinal < 0 || ordinal >= found.gpus) {
+    return WithReason(absl::InvalidArgumentError(absl::StrCat(
+                          "there is no cuda:", ordinal, ": this machine has ",
+                          found.gpus, found.gpus == 1 ? " GPU" : " GPUs")),
+                      "NO_SUCH_CUDA_DEVICE");
   }
   WEIR_CUDA_RETURN_IF_ERROR(cudaInitDevice(ordinal, 0, 0));
   WEIR_RETURN_IF_ERROR(MakeCurrent(ordinal));
-  WEIR_ASSIGN_OR_RETURN(DeviceInfo info, Describe(ordinal, driver_version));
+  WEIR_ASSIGN_OR_RETURN(DeviceInfo info, Describe(ordinal, found.version));
   WEIR_RETURN_IF_ERROR(CheckCapability(info));
   DriverApi driver;
   WEIR_RETURN_IF_ERROR(driver.Load());

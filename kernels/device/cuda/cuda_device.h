@@ -35,10 +35,11 @@ class NvJpeg;
 
 class CudaDevice final : public Device {
  public:
-  // UNAVAILABLE with reason NO_CUDA_DEVICE without driver or GPU;
+  // UNAVAILABLE with reason NO_CUDA_DEVICE without driver or GPU, with
+  // DEVICE_FAULT if they answer nothing but errors; INVALID_ARGUMENT with
+  // reason NO_SUCH_CUDA_DEVICE for an ordinal that does not exist;
   // FAILED_PRECONDITION naming both versions if the driver is too old or a
-  // library is missing, and for a GPU of compute capability below 8.0;
-  // INVALID_ARGUMENT for an ordinal that does not exist.
+  // library is missing, and for a GPU of compute capability below 8.0.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(
       int ordinal, const DeviceOptions& options);
   // Compiles kernels for `capability` (90 for 9.0) and runs nothing: needs
