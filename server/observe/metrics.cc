@@ -24,7 +24,8 @@ constexpr MetricDef kDefs[] = {
 #undef WEIR_METRIC
 };
 
-constexpr double kSecondsPerNano = 1e-9;
+// Dividing by it keeps a decimal bound decimal: 60e9 * 1e-9 is above 60.
+constexpr double kNanosPerSecond = 1e9;
 
 MetricType TypeOf(MetricDef::Type type) {
   switch (type) {
@@ -79,7 +80,7 @@ struct Metrics::Family {
   template <typename Bounds, typename HistogramOf>
   void AddHistogram(const std::vector<std::string>& values,
                     const PerThread<Shard>& shards, const Bounds& bounds,
-                    double unit, HistogramOf histogram_of) {
+                    double divisor, HistogramOf histogram_of) {
     std::vector<uint64_t> counts(bounds.size() + 1);
     uint64_t sum = 0;
     shards.ForEach([&](const Shard& shard) {
@@ -90,23 +91,24 @@ struct Metrics::Family {
       }
       sum += histogram->sum.value();
     });
-    AddCounts(values, bounds, counts, sum, unit);
+    AddCounts(values, bounds, counts, sum, divisor);
   }
 
   // `counts` has one more than `bounds`.
   template <typename Bounds>
   void AddCounts(const std::vector<std::string>& values, const Bounds& bounds,
-                 absl::Span<const uint64_t> counts, uint64_t sum, double unit) {
+                 absl::Span<const uint64_t> counts, uint64_t sum,
+                 double divisor) {
     auto& read = Add(values).histogram;
     uint64_t seen = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
       seen += counts[i];
       if (i < bounds.size()) {
-        read.bucket.push_back({seen, static_cast<double>(bounds[i]) * unit});
+        read.bucket.push_back({seen, static_cast<double>(bounds[i]) / divisor});
       }
     }
     read.sample_count = seen;
-    read.sample_sum = static_cast<double>(sum) * unit;
+    read.sample_sum = static_cast<double>(sum) / divisor;
   }
 
   const std::vector<std::string> labels;
@@ -182,7 +184,7 @@ void Metrics::Series::AddTimes(Metric metric,
                                absl::Span<const uint64_t> counts,
                                uint64_t sum_ns) {
   (*families_)[static_cast<size_t>(metric)].AddCounts(labels, bounds, counts,
-                                                      sum_ns, kSecondsPerNano);
+                                                      sum_ns, kNanosPerSecond);
 }
 
 void Metrics::AddCollector(CollectFn collect) {
@@ -239,7 +241,7 @@ void Metrics::ReadCalls(Family* requests, Family* refused,
                         static_cast<double>(refusals[r]));
     }
     seconds->AddHistogram(
-        {names[m]}, shards_, kTimeBounds, kSecondsPerNano,
+        {names[m]}, shards_, kTimeBounds, kNanosPerSecond,
         [m](const Shard& shard) -> const TimeHistogram* {
           return m < shard.methods.size() ? &shard.methods[m].seconds : nullptr;
         });
@@ -256,7 +258,7 @@ std::string Metrics::Text() const {
             at(Metric::kRequestSeconds));
   auto add_times = [&](Metric metric, TimeHistogram Shard::*member) {
     at(metric)->AddHistogram(
-        {}, shards_, kTimeBounds, kSecondsPerNano,
+        {}, shards_, kTimeBounds, kNanosPerSecond,
         [member](const Shard& shard) { return &(shard.*member); });
   };
   add_times(Metric::kQueueWaitSeconds, &Shard::queue);

@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -65,6 +68,25 @@ TEST(MetricsTest, ListsTheWholeTableAndNoSeriesTwice) {
     }
     EXPECT_EQ(types, expected);
   }
+}
+
+// Who asks for le="60" gets nothing of le="60.00000000000001".
+TEST(MetricsTest, BoundsAreTheDecimalsThatTheyStandFor) {
+  TestServer server(ServeModels);
+  EXPECT_TRUE(ServesOn(server));
+  EXPECT_TRUE(Infer(server, Digits(1)).status.ok());
+  std::set<std::string> bounds;
+  for (const std::string& line : Lines(server.HttpGet("/metrics"))) {
+    const std::pair<std::string, std::string> split =
+        absl::StrSplit(line, absl::MaxSplits("le=\"", 1));
+    const std::string bound = split.second.substr(0, split.second.find('"'));
+    if (bound.empty() || bound == "+Inf") continue;
+    bounds.insert(bound);
+    const double value = std::strtod(bound.c_str(), nullptr);
+    const std::string nanos = absl::StrCat(std::llround(value * 1e9), "e-9");
+    EXPECT_EQ(value, std::strtod(nanos.c_str(), nullptr)) << line;
+  }
+  EXPECT_EQ(bounds.count("60"), 1u);
 }
 
 TEST(MetricsTest, TellsWhatTheServerIs) {
