@@ -217,11 +217,11 @@ absl::StatusOr<Engine*> Engines::Find(std::string_view device) const {
       "device");
 }
 
-int64_t Engines::free_bytes(const Engine& engine) const {
+std::optional<int64_t> Engines::free_bytes(const Engine& engine) const {
   for (size_t i = 0; i < all_.size(); ++i) {
     if (all_[i] == &engine) return memory_[i].free_bytes();
   }
-  return 0;
+  return std::nullopt;
 }
 
 }  // namespace weir

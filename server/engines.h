@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,7 +58,7 @@ class Engines {
   absl::StatusOr<Engine*> Find(std::string_view device) const;
 
   // Bytes of the device that nobody uses, as MemorySampler::free_bytes.
-  int64_t free_bytes(const Engine& engine) const;
+  std::optional<int64_t> free_bytes(const Engine& engine) const;
 
  private:
   std::vector<std::unique_ptr<Engine>> owned_;

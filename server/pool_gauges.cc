@@ -1,6 +1,7 @@
 #include "server/pool_gauges.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -148,12 +149,12 @@ void AddMemoryGauges(Metrics* metrics, const Engines& engines,
       Metric::kDeviceMemory, Metrics::ReadFn([engines = &engines] {
         Samples samples;
         for (Engine* engine : engines->all()) {
-          const int64_t free = engines->free_bytes(*engine);
-          if (engine->device().host_addressable() || free == 0) continue;
+          const std::optional<int64_t> free = engines->free_bytes(*engine);
+          if (engine->device().host_addressable() || !free) continue;
           const std::string device = NameOf(engine);
           const int64_t total = engine->device().info().total_memory;
-          samples.push_back({{device, "used"}, Double(total - free)});
-          samples.push_back({{device, "free"}, Double(free)});
+          samples.push_back({{device, "used"}, Double(total - *free)});
+          samples.push_back({{device, "free"}, Double(*free)});
         }
         return samples;
       }));

@@ -4,10 +4,11 @@
 // thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "absl/time/time.h"
+#include "kernels/base/mutex.h"
 #include "kernels/base/periodic_thread.h"
 #include "kernels/device/device.h"
 
@@ -15,18 +16,28 @@ namespace weir {
 
 class MemorySampler {
  public:
-  // Asks once before it returns. `device` outlives the sampler, which ends when
-  // a question that is on its way was answered.
-  explicit MemorySampler(Device* device,
-                         absl::Duration period = absl::Seconds(5));
+  static constexpr absl::Duration kPeriod = absl::Seconds(5);
 
-  // The newest answer; 0 if there was none, as of a device that was lost.
-  int64_t free_bytes() const {
-    return free_bytes_.load(std::memory_order_relaxed);
-  }
+  // Asks once before it returns. `device` outlives the sampler, which ends when
+  // a question that is on its way was answered. An answer stands for `kept`.
+  explicit MemorySampler(Device* device, absl::Duration period = kPeriod,
+                         absl::Duration kept = 3 * kPeriod);
+
+  // The newest answer; none if it was an error, as of a device that was lost,
+  // or if it stands no more, as of a driver that hangs.
+  std::optional<int64_t> free_bytes() const;
 
  private:
-  std::atomic<int64_t> free_bytes_;
+  struct Answer {
+    std::optional<int64_t> bytes;
+    absl::Duration at;  // as SteadyNow
+  };
+  Answer Ask() const;
+
+  Device* const device_;
+  const absl::Duration kept_;
+  mutable Mutex mu_;
+  Answer newest_ WEIR_GUARDED_BY(mu_);
   PeriodicThread thread_;
 };
 

@@ -63,7 +63,7 @@ v1::Device Describe(const ServiceContext& context, Engine& engine) {
   device->set_failure(std::string(from.health().status().message()));
   device->set_memory_bytes(static_cast<uint64_t>(info.total_memory));
   device->set_memory_free_bytes(
-      static_cast<uint64_t>(context.engines.free_bytes(engine)));
+      static_cast<uint64_t>(context.engines.free_bytes(engine).value_or(0)));
   device->set_compute_units(static_cast<uint32_t>(info.multiprocessors));
   if (info.compute_capability > 0) {
     device->set_capability(absl::StrCat(info.compute_capability / 10, ".",

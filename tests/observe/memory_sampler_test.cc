@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 
 #include "kernels/backend/devices.h"
 #include "tests/base/eventually.h"
@@ -19,7 +20,7 @@ class MemorySamplerTest : public ::testing::Test {
 };
 
 TEST_F(MemorySamplerTest, KnowsAtOnceAndEndsAtOnce) {
-  const MemorySampler sampler(&device_, kNever);
+  const MemorySampler sampler(&device_, kNever, kNever);
   EXPECT_GT(sampler.free_bytes(), 0);
   EXPECT_LE(sampler.free_bytes(), device_.info().total_memory);
   EXPECT_EQ(device_.calls(DeviceCall::kQueryFreeMemory), 1u);
@@ -30,24 +31,40 @@ TEST_F(MemorySamplerTest, KnowsAtOnceAndEndsAtOnce) {
 TEST_F(MemorySamplerTest, ReadersDoNotWaitForTheDevice) {
   FaultInjectingDevice::Hold& hold =
       device_.HoldCall(DeviceCall::kQueryFreeMemory, 2);
-  const MemorySampler sampler(&device_, absl::ZeroDuration());
+  const MemorySampler sampler(&device_, absl::ZeroDuration(), kNever);
   hold.WaitUntilHeld();
   EXPECT_GT(sampler.free_bytes(), 0);
   hold.Release();
 }
 
+// What it said before it hung is no answer of now.
+TEST_F(MemorySamplerTest, IsUnknownOnceTheDeviceHangs) {
+  FaultInjectingDevice::Hold& hold =
+      device_.HoldCall(DeviceCall::kQueryFreeMemory, 2);
+  const MemorySampler sampler(&device_, absl::ZeroDuration(),
+                              absl::Milliseconds(50));
+  hold.WaitUntilHeld();
+  EXPECT_TRUE(testing::Eventually([&] { return !sampler.free_bytes(); }));
+  hold.Release();
+  EXPECT_TRUE(testing::Eventually([&] { return sampler.free_bytes() > 0; }));
+}
+
 TEST_F(MemorySamplerTest, IsUnknownWhileTheDeviceDoesNotAnswer) {
   device_.Fail(DeviceCall::kQueryFreeMemory, absl::UnavailableError("lost"));
-  const MemorySampler sampler(&device_, absl::ZeroDuration());
-  // The question after the one that failed.
+  FaultInjectingDevice::Hold& hold =
+      device_.HoldCall(DeviceCall::kQueryFreeMemory, 2);
+  const MemorySampler sampler(&device_, absl::ZeroDuration(), kNever);
+  hold.WaitUntilHeld();
+  EXPECT_EQ(sampler.free_bytes(), std::nullopt);
+  hold.Release();
   EXPECT_TRUE(testing::Eventually([&] { return sampler.free_bytes() > 0; }));
 }
 
 TEST_F(MemorySamplerTest, OfALostDeviceNothingIsKnown) {
   device_.Fail(DeviceCall::kQueryFreeMemory, absl::UnavailableError("lost"), 2,
                1'000'000'000);
-  const MemorySampler sampler(&device_, absl::ZeroDuration());
-  EXPECT_TRUE(testing::Eventually([&] { return sampler.free_bytes() == 0; }));
+  const MemorySampler sampler(&device_, absl::ZeroDuration(), kNever);
+  EXPECT_TRUE(testing::Eventually([&] { return !sampler.free_bytes(); }));
 }
 
 }  // namespace

@@ -335,16 +335,19 @@ TEST(SeveralDevicesTest, TheCatalogTellsWhatIsFreeOnEach) {
 // memory is the machine's, which others tell of.
 TEST(SeveralDevicesTest, MetricsTellTheMemoryOfGpusThatSay) {
   TestServer server([&](ServerOptions& o) {
-    o.devices = {"cuda:0", "cuda:1"};
+    o.devices = {"cuda:0", "cuda:1", "cuda:2"};
     o.make_device = [](std::string_view which, const DeviceOptions&,
                        OpRegistry&) -> absl::StatusOr<std::unique_ptr<Device>> {
       if (which == "cuda:0") return std::make_unique<RoomyDevice>(0, 3);
+      if (which == "cuda:2") return std::make_unique<RoomyDevice>(2, 0);
       return std::make_unique<RoomyDevice>(1, -1);
     };
   });
   const std::string name = "weir_device_memory_bytes{device=\"";
   EXPECT_EQ(server.Metric(name + "cuda:0\",state=\"free\"}"), 3 << 20);
   EXPECT_EQ(server.Metric(name + "cuda:0\",state=\"used\"}"), 5 << 20);
+  EXPECT_EQ(server.Metric(name + "cuda:2\",state=\"free\"}"), 0);
+  EXPECT_EQ(server.Metric(name + "cuda:2\",state=\"used\"}"), 8 << 20);
   const std::string metrics = server.HttpGet("/metrics");
   EXPECT_THAT(metrics, ::testing::Not(HasSubstr(name + "cuda:1")));
   EXPECT_THAT(metrics, ::testing::Not(HasSubstr(name + "cpu")));
