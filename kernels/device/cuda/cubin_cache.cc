@@ -1,11 +1,12 @@
 #include "kernels/device/cuda/cubin_cache.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -24,6 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".cubin";
+// Nobody writes at one file for so long.
+constexpr std::chrono::hours kAbandoned{1};
 
 struct Header {
   char magic[8] = {'W', 'E', 'I', 'R', 'C', 'U', 'B', '1'};
@@ -43,11 +46,26 @@ uint64_t Checksum(std::string_view key, std::string_view image) {
   return Fnv1a(image, Fnv1a(key, 0xcbf29ce484222325u));
 }
 
-// The error that kept the file from being written; 0 if it was.
+// A file to be renamed to `path`: a name that no other process has or foresees.
+// In containers that share a folder, the servers' process numbers are alike.
+std::string Temporary(const std::string& path) {
+  uint64_t random = 0;
+  // Without it a file that is there is left alone all the same.
+  static_cast<void>(!getrandom(&random, sizeof(random), 0));
+  return absl::StrFormat("%s.%016x", path, random);
+}
+
+bool IsTemporary(const fs::path& path) {
+  return path.filename().string().find(absl::StrCat(kSuffix, ".")) !=
+         std::string::npos;
+}
+
+// Makes the file, which must not be there. The error that kept it from being
+// written; 0 if it was.
 int WriteFile(const std::string& path,
               std::initializer_list<std::string_view> parts) {
   const int fd =
-      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return errno;
   int error = 0;
   for (std::string_view part : parts) {
@@ -74,7 +92,7 @@ CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
   if (folder_.empty()) return;
   std::error_code ignored;
   fs::create_directories(folder_, ignored);
-  const std::string trial = absl::StrCat(folder_, "/.trial.", getpid());
+  const std::string trial = Temporary(absl::StrCat(folder_, "/trial", kSuffix));
   writes_ = WriteFile(trial, {}) == 0;
   unlink(trial.c_str());
 }
@@ -112,10 +130,8 @@ std::optional<std::string> CubinCache::Find(std::string_view key) const {
 absl::Status CubinCache::Insert(std::string_view key,
                                 std::string_view image) const {
   if (!writes_) return absl::OkStatus();
-  static std::atomic<uint64_t> counter{0};
   const std::string path = PathOf(key);
-  const std::string temporary =
-      absl::StrCat(path, ".", getpid(), ".", counter.fetch_add(1));
+  const std::string temporary = Temporary(path);
   Header header;
   header.key_size = key.size();
   header.image_size = image.size();
@@ -124,13 +140,11 @@ absl::Status CubinCache::Insert(std::string_view key,
       temporary,
       {{reinterpret_cast<const char*>(&header), sizeof(header)}, key, image});
   if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) {
-    unlink(temporary.c_str());
-    return absl::ErrnoToStatus(error,
-                               absl::StrCat("cannot write to ", folder_));
-  }
+  if (error != 0) unlink(temporary.c_str());
+  // Also when there was no room, which may make some.
   Trim();
-  return absl::OkStatus();
+  if (error == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot write to ", folder_));
 }
 
 void CubinCache::Trim() const {
@@ -139,15 +153,21 @@ void CubinCache::Trim() const {
     uint64_t size;
     fs::file_time_type used;
   };
+  const auto abandoned = fs::file_time_type::clock::now() - kAbandoned;
   std::vector<Entry> entries;
   uint64_t total = 0;
   std::error_code error;
   for (fs::directory_iterator it(folder_, error), end; !error && it != end;
        it.increment(error)) {
-    if (it->path().extension() != kSuffix) continue;
+    const bool temporary = IsTemporary(it->path());
+    if (!temporary && it->path().extension() != kSuffix) continue;
     std::error_code gone;
     Entry entry{it->path(), it->file_size(gone), it->last_write_time(gone)};
     if (gone) continue;
+    if (temporary) {
+      if (entry.used < abandoned) fs::remove(entry.path, gone);
+      continue;
+    }
     total += entry.size;
     entries.push_back(std::move(entry));
   }

@@ -1,7 +1,8 @@
 // Compiled kernels on disk: one file per key, named by the key's hash, written
 // atomically, verified when read. Corrupt files count as absent and are written
-// anew. The total is bounded; the longest unused go first. A folder that cannot
-// be written to when the cache is made is only read. Thread-safe, also between
+// anew. The total is bounded; the longest unused go first, and an hour later
+// what a process left that ended while it wrote. A folder that cannot be
+// written to when the cache is made is only read. Thread-safe, also between
 // processes that share the folder.
 #pragma once
 
@@ -30,6 +31,7 @@ class CubinCache {
   std::string PathOf(std::string_view key) const;
 
  private:
+  // Removes what is too much or abandoned.
   void Trim() const;
 
   const std::string folder_;

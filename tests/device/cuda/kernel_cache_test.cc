@@ -2,8 +2,11 @@
 #include "kernels/device/cuda/kernel_cache.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -18,6 +21,10 @@
 
 #include "kernels/device/cuda/cubin_cache.h"
 #include "tests/base/event.h"
+
+// As in containers, where every server is the first process. (It stands before
+// the C library's.)
+pid_t getpid() noexcept { return 1; }
 
 namespace weir {
 namespace {
@@ -179,6 +186,85 @@ TEST(CubinCache, SaysWhatCouldNotBeWritten) {
   fs::remove_all(folder.path());
   const absl::Status gone = cache.Insert("key", image);
   EXPECT_NE(gone.message().find(strerror(ENOENT)), std::string::npos) << gone;
+}
+
+// Servers that share a folder compile the same at the same time, and a file
+// that another has put there meanwhile is as good.
+TEST(CubinCache, WritersOfTheSameKeysDoNotMeet) {
+  Folder folder;
+  constexpr int kWriters = 4, kKeys = 200;
+  int gate[2];
+  ASSERT_EQ(pipe(gate), 0);
+  std::vector<pid_t> writers;
+  for (int i = 0; i < kWriters; ++i) {
+    writers.push_back(fork());
+    ASSERT_GE(writers.back(), 0);
+    if (writers.back() > 0) continue;
+    close(gate[1]);
+    pollfd open = {gate[0], 0, 0};
+    poll(&open, 1, -1);  // until the other end is closed
+    const CubinCache cache(folder.path());
+    const std::string image(20'000, 'x');
+    int failures = 0;
+    for (int key = 0; key < kKeys; ++key) {
+      if (!cache.Insert(std::to_string(key), image).ok()) ++failures;
+    }
+    _exit(failures == 0 ? 0 : 1);
+  }
+  close(gate[0]);
+  close(gate[1]);
+  for (const pid_t writer : writers) {
+    int status = -1;
+    ASSERT_EQ(waitpid(writer, &status, 0), writer);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_EQ(folder.files(), static_cast<size_t>(kKeys));
+}
+
+// Whoever else may write to the folder knows no name that will be written to.
+TEST(CubinCache, FollowsNoLinkThatLiesInWait) {
+  Folder folder, elsewhere;
+  const std::string victim = elsewhere.path() + "/victim";
+  std::ofstream(victim) << "precious";
+  const CubinCache reader(folder.path());
+  const std::string id = "." + std::to_string(getpid());
+  fs::create_symlink(victim, folder.path() + "/.trial" + id);
+  for (int i = 0; i < 3000; ++i) {
+    fs::create_symlink(victim,
+                       reader.PathOf("key") + id + "." + std::to_string(i));
+  }
+  const CubinCache cache(folder.path());
+  EXPECT_EQ(fs::file_size(victim), 8u);
+  EXPECT_TRUE(cache.Insert("key", "image").ok());
+  EXPECT_EQ(cache.Find("key"), "image");
+  EXPECT_EQ(fs::file_size(victim), 8u);
+}
+
+// A process that ended while it wrote leaves a file that nobody will finish.
+TEST(CubinCache, RemovesWhatWasNeverFinished) {
+  Folder folder;
+  const CubinCache cache(folder.path());
+  const auto now = fs::file_time_type::clock::now();
+  const auto write = [&](const std::string& name, std::chrono::minutes age) {
+    std::ofstream(name) << "half";
+    fs::last_write_time(name, now - age);
+    return name;
+  };
+  const std::string abandoned =
+      write(cache.PathOf("a") + ".1.2", std::chrono::minutes(61));
+  const std::string written =
+      write(cache.PathOf("b") + ".0123456789abcdef", std::chrono::minutes(30));
+  const std::string others =
+      write(folder.path() + "/notes.txt", std::chrono::hours(1000));
+  EXPECT_TRUE(cache.Insert("key", "image").ok());
+  EXPECT_FALSE(fs::exists(abandoned));
+  EXPECT_TRUE(fs::exists(written));
+  EXPECT_TRUE(fs::exists(others));
+  // Also while its room is what is missing.
+  write(abandoned, std::chrono::minutes(61));
+  const FullDisk full(0);
+  EXPECT_FALSE(cache.Insert("other", "image").ok());
+  EXPECT_FALSE(fs::exists(abandoned));
 }
 
 std::shared_ptr<const CudaFunction> Loaded(std::atomic<int>* unloaded) {
