@@ -60,6 +60,12 @@ bool IsTemporary(const fs::path& path) {
          std::string::npos;
 }
 
+// A folder that takes no files, rather than none now as on a full disk.
+bool IsOnlyRead(int error) {
+  return error == EROFS || error == EACCES || error == EPERM ||
+         error == ENOENT || error == ENOTDIR;
+}
+
 // Makes the file, which must not be there. The error that kept it from being
 // written; 0 if it was.
 int WriteFile(const std::string& path,
@@ -93,7 +99,7 @@ CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
   std::error_code ignored;
   fs::create_directories(folder_, ignored);
   const std::string trial = Temporary(absl::StrCat(folder_, "/trial", kSuffix));
-  writes_ = WriteFile(trial, {}) == 0;
+  writes_ = !IsOnlyRead(WriteFile(trial, {}));
   unlink(trial.c_str());
 }
 

@@ -1,9 +1,9 @@
 // Compiled kernels on disk: one file per key, named by the key's hash, written
 // atomically, verified when read. Corrupt files count as absent and are written
 // anew. The total is bounded; the longest unused go first, and an hour later
-// what a process left that ended while it wrote. A folder that cannot be
-// written to when the cache is made is only read. Thread-safe, also between
-// processes that share the folder.
+// what a process left that ended while it wrote. A folder that takes no files
+// when the cache is made is only read; one that is full then is tried again.
+// Thread-safe, also between processes that share the folder.
 #pragma once
 
 #include <cstdint>

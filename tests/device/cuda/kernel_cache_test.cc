@@ -188,6 +188,32 @@ TEST(CubinCache, SaysWhatCouldNotBeWritten) {
   EXPECT_NE(gone.message().find(strerror(ENOENT)), std::string::npos) << gone;
 }
 
+// No file can be opened: as on a disk without inodes, or above a quota.
+class NoFiles {
+ public:
+  NoFiles() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit_), 0);
+    const rlimit none = {0, limit_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ~NoFiles() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit_), 0); }
+
+ private:
+  rlimit limit_;
+};
+
+TEST(CubinCache, AFolderThatIsFullAtTheStartIsTriedAgain) {
+  Folder folder;
+  std::unique_ptr<const CubinCache> cache;
+  {
+    const NoFiles full;
+    cache = std::make_unique<const CubinCache>(folder.path());
+    EXPECT_FALSE(cache->Insert("key", "image").ok());
+  }
+  EXPECT_TRUE(cache->Insert("key", "image").ok());
+  EXPECT_EQ(cache->Find("key"), "image");
+}
+
 // Servers that share a folder compile the same at the same time, and a file
 // that another has put there meanwhile is as good.
 TEST(CubinCache, WritersOfTheSameKeysDoNotMeet) {
