@@ -5,10 +5,12 @@
 # where they run. deploy/setup.sh puts what a toolkit lacks (nvJPEG,
 # cudnn-frontend) into WEIR_CUDA_EXTRAS.
 
-set(WEIR_CUDA_EXTRAS "$ENV{WEIR_CUDA_EXTRAS}" CACHE PATH
-  "Where deploy/setup.sh unpacked what the CUDA toolkit lacks")
+set(extras_help "Where deploy/setup.sh unpacked what the CUDA toolkit lacks")
+set(WEIR_CUDA_EXTRAS "$ENV{WEIR_CUDA_EXTRAS}" CACHE PATH "${extras_help}")
 if(NOT WEIR_CUDA_EXTRAS)
-  set(WEIR_CUDA_EXTRAS "/opt/weir/cuda-wheels")
+  # Into the cache, where deploy/sbom.py reads it.
+  set(WEIR_CUDA_EXTRAS "/opt/weir/cuda-wheels"
+    CACHE PATH "${extras_help}" FORCE)
 endif()
 
 set(WEIR_CUDA_ENABLED FALSE)

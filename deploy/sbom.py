@@ -27,7 +27,7 @@ import re
 import sys
 import uuid
 
-from cyclonedx.model import HashType, Property
+from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense
@@ -148,11 +148,14 @@ class Cuda:
 
     def component(self, name, version, how, license_name):
         wheel = self.wheel(name)
-        hashes = [HashType.from_composite_str(f"sha256:{wheel[1]}")
-                  ] if wheel else []
-        version = wheel[0] if wheel else version
+        if wheel is None:  # an archive of NVIDIA's, or its packages
+            return component(name, version,
+                             PackageURL("generic", None, name, version), how,
+                             [license_of(license_name)])
+        version, digest = wheel
         return component(name, version, PackageURL("pypi", None, name, version),
-                         how, [license_of(license_name)], hashes)
+                         how, [license_of(license_name)],
+                         [HashType(alg=HashAlgorithm.SHA_256, content=digest)])
 
     def parts(self):
         yield self.component("nvidia-cuda-runtime", self.runtime_version(),
