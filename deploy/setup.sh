@@ -293,8 +293,10 @@ fetch_wheels() {
     part="${license#"$work/unpacked/"}"
     as_root cp "$license" "$folder/licenses/${part%%-*}.txt"
   done
-  sort -u "$work/pins" <(cat "$folder/wheels.txt" 2>/dev/null || true) \
-    >"$work/all"
+  # A wheel takes the place of an older one of its name.
+  { cat "$folder/wheels.txt" 2>/dev/null || true; cat "$work/pins"; } |
+    awk -F == '{ line[$1] = $0 } END { for (name in line) print line[name] }' |
+    sort >"$work/all"
   as_root install -m 644 "$work/all" "$folder/wheels.txt"
   rm -rf "$work"
 }
@@ -310,14 +312,30 @@ link_plain_names() {
   done
 }
 
+# is_as_pinned FOLDER [NAME...]: whether FOLDER has the wheels of [cuda], or those
+# of it with these names.
+is_as_pinned() {
+  local folder="$1" pin
+  shift
+  [ -e "$folder/wheels.txt" ] || return 1
+  while read -r pin; do
+    grep -qxF -e "$pin" "$folder/wheels.txt" || return 1
+  done < <(pinned cuda "$@")
+}
+
+# What the toolkit lacks, and what was added to it and has other pins now.
 complete_toolkit() {
-  local root="$1" series wheels=()
+  local root="$1" series wheels=() pair header wheel
   series="$(series_of "$root/bin/nvcc")"
   say "CUDA $series at $root"
-  has_header nvjpeg.h "$root" "$extras" || wheels+=(nvidia-nvjpeg)
-  has_header cudnn.h "$root" "$extras" || wheels+=(nvidia-cudnn-cu13)
-  has_header cudnn_frontend.h "$root" "$extras" ||
-    wheels+=(nvidia-cudnn-frontend)
+  for pair in nvjpeg.h=nvidia-nvjpeg cudnn.h=nvidia-cudnn-cu13 \
+    cudnn_frontend.h=nvidia-cudnn-frontend; do
+    header="${pair%%=*}" wheel="${pair#*=}"
+    has_header "$header" "$root" && continue
+    [ -e "$extras/include/$header" ] && is_as_pinned "$extras" "$wheel" &&
+      continue
+    wheels+=("$wheel")
+  done
   if [ ${#wheels[@]} = 0 ]; then
     say "the toolkit is complete"
     return
@@ -330,25 +348,34 @@ complete_toolkit() {
   say "adding to $extras: ${wheels[*]}"
   if ! fetch_wheels "$extras" "${wheels[@]}"; then
     lacks "${wheels[*]}" \
-      "the operators that need them will answer UNIMPLEMENTED on the GPU"
+      "the GPU will do without, or with the older ones that are there"
     return
   fi
   link_plain_names "$extras"
 }
 
+# A whole toolkit; one that is there stays as it is until there is another.
 make_toolkit() {
-  local root="$extras/toolkit"
+  local root="$extras/toolkit" made="$extras/toolkit.new"
+  as_root rm -rf "$made"
   say "taking a CUDA toolkit from wheels into $root (2.0 GB)"
-  fetch_wheels "$root" ||
-    fail "could not fetch the CUDA wheels from the Python package index"
-  link_plain_names "$root"
+  if ! fetch_wheels "$made"; then
+    [ -e "$root" ] ||
+      fail "could not fetch the CUDA wheels from the Python package index"
+    lacks "the CUDA wheels that deploy/pins.txt has" \
+      "$root stays what it was, of other wheels"
+    return
+  fi
+  link_plain_names "$made"
   # nvcc looks for lib64 and targets/ beside its bin folder.
-  as_root ln -sfn lib "$root/lib64"
-  as_root mkdir -p "$root/targets/x86_64-linux"
-  as_root ln -sfn ../../include "$root/targets/x86_64-linux/include"
-  as_root ln -sfn ../../lib "$root/targets/x86_64-linux/lib"
-  as_root chmod -R a+rX "$root"
-  as_root chmod a+x "$root"/bin/* "$root"/nvvm/bin/*
+  as_root ln -sfn lib "$made/lib64"
+  as_root mkdir -p "$made/targets/x86_64-linux"
+  as_root ln -sfn ../../include "$made/targets/x86_64-linux/include"
+  as_root ln -sfn ../../lib "$made/targets/x86_64-linux/lib"
+  as_root chmod -R a+rX "$made"
+  as_root chmod a+x "$made"/bin/* "$made"/nvvm/bin/*
+  as_root rm -rf "$root"
+  as_root mv "$made" "$root"
 }
 
 check_nvcc() {
@@ -416,6 +443,9 @@ main() {
       say "building for the CPU; WEIR_CUDA=1 takes a toolkit from PyPI"
       return
     fi
+  elif [ "$root" = "$(readlink -f "$extras/toolkit")" ] &&
+    ! is_as_pinned "$root"; then
+    make_toolkit
   fi
   complete_toolkit "$root"
   check_nvcc "$root"

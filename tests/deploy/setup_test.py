@@ -193,11 +193,11 @@ class Wheels(Script):
         shutil.copy(ROOT / "deploy" / "setup.sh", self.script)
         self.environment = self.enterContext(self.index.serve())
 
-    def pin(self, section, name, digest):
-        self.pins.setdefault(section, []).append(
-            f"{name}==1.0 --hash=sha256:{digest}")
+    def pin(self, section, name, digest, version="1.0"):
+        self.pins.setdefault(section, {})[name] = (
+            f"{name}=={version} --hash=sha256:{digest}")
         (self.script.parent / "pins.txt").write_text("".join(
-            f"[{section}]\nwant anything\n" + "\n".join(lines) + "\n"
+            f"[{section}]\nwant anything\n" + "\n".join(lines.values()) + "\n"
             for section, lines in self.pins.items()), "utf-8")
 
     def take(self, *flags, **environment):
@@ -244,7 +244,85 @@ class Wheels(Script):
         self.assertEqual(taken, {"nvjpeg.h", "cudnn.h", "cudnn_frontend.h"})
         self.assertEqual(
             (self.folder / "extras/wheels.txt").read_text("utf-8"),
-            "".join(f"{line}\n" for line in sorted(self.pins["cuda"][:3])))
+            "".join(f"{line}\n" for line in sorted(self.pins["cuda"].values())[:3]))
+
+    # Name to a header of its.
+    ADDED = {"nvidia-nvjpeg": "nvjpeg.h", "nvidia-cudnn-cu13": "cudnn.h",
+             "nvidia-cudnn-frontend": "cudnn_frontend.h"}
+
+    def add_pinned(self, name, version, *files):
+        files = files or [(f"nvidia/cu13/include/{self.ADDED[name]}", version)]
+        self.pin("cuda", name, self.index.add(name, version, files), version)
+
+    def wheels_in(self, folder):
+        text = (self.folder / folder / "wheels.txt").read_text("utf-8")
+        self.assertEqual(text.splitlines(),
+                         sorted(self.pins["cuda"].values()))
+
+    def test_what_was_added_is_of_the_pins_of_the_day(self):
+        for name in self.ADDED:
+            self.add_pinned(name, "1.0")
+        # What one without a list of its wheels left there.
+        old = self.folder / "extras/include/nvjpeg.h"
+        old.parent.mkdir(parents=True)
+        old.write_text("0.9", "utf-8")
+        toolkit = self.toolkit("13.0")
+        done = self.take("--programs", **toolkit)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(old.read_text("utf-8"), "1.0")
+        self.wheels_in("extras")
+        self.assertIn("the toolkit is complete",
+                      self.take("--programs", **toolkit).stdout)
+        self.add_pinned("nvidia-nvjpeg", "1.1")
+        done = self.take("--programs", **toolkit)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("extras: nvidia-nvjpeg\n", done.stdout)
+        self.assertEqual(old.read_text("utf-8"), "1.1")
+        self.wheels_in("extras")
+        self.pin("cuda", "nvidia-nvjpeg", "0" * 64, "99.0")
+        done = self.take("--programs", **toolkit)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("could not fetch nvidia-nvjpeg", done.stdout)
+        self.assertEqual(old.read_text("utf-8"), "1.1")
+
+    def test_what_a_toolkit_has_itself_has_no_pins(self):
+        for header in self.ADDED.values():
+            write_program(self.folder / "cuda/include" / header, "")
+        self.pin("cuda", "nvidia-nvjpeg", "0" * 64)
+        done = self.take("--programs", **self.toolkit("13.0"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("the toolkit is complete", done.stdout)
+
+    def test_a_toolkit_of_other_pins_is_taken_anew(self):
+        compiler = "#!/bin/sh\necho 'Cuda, release 13.0, V1'\n"
+        for name in self.ADDED:
+            self.add_pinned(name, "1.0")
+        self.add_pinned("nvidia-nvvm", "1.0", ("nvidia/cu13/nvvm/bin/cicc", ""),
+                        ("nvidia/cu13/include/old.h", ""))
+        self.add_pinned("nvidia-cuda-nvcc", "1.0",
+                        ("nvidia/cu13/bin/nvcc", compiler))
+        root = self.folder / "extras/toolkit"
+        # The installed toolkits of this machine are another.
+        wanted = {**self.toolkit("13.0"), "CUDACXX": str(root / "bin/nvcc")}
+        write_program(root / "bin/nvcc", compiler)
+        done = self.take("--programs", **wanted)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.wheels_in("extras/toolkit")
+        self.assertNotIn("taking a CUDA toolkit",
+                         self.take("--programs", **wanted).stdout)
+        self.add_pinned("nvidia-nvvm", "1.1", ("nvidia/cu13/nvvm/bin/cicc", ""),
+                        ("nvidia/cu13/include/new.h", ""))
+        done = self.take("--programs", **wanted)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.wheels_in("extras/toolkit")
+        self.assertTrue((root / "include/new.h").exists())
+        self.assertFalse((root / "include/old.h").exists())
+        # Where there is no index, what was there stays.
+        self.pin("cuda", "nvidia-nvvm", "0" * 64, "2.0")
+        done = self.take("--programs", **{**wanted, **NO_INDEX})
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("toolkit stays what it was", done.stdout)
+        self.assertTrue((root / "include/new.h").exists())
 
     def test_a_part_of_a_toolkit_is_refused_too(self):
         for name in ("nvidia-nvjpeg", "nvidia-cudnn-cu13",
