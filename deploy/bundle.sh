@@ -86,7 +86,7 @@ pack() {
   local name="$1" archive="$2"
   shift 2
   tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
-    --mode=u+rwX,go+rX,go-w --mtime="@${SOURCE_DATE_EPOCH:-315532800}" \
+    --mode=u+rwX,go+rX,go-w,a-s --mtime="@${SOURCE_DATE_EPOCH:-315532800}" \
     -C "$dist" -cf - "$name" | "$@" >"$archive"
 }
 

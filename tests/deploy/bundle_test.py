@@ -41,14 +41,15 @@ class Bundle(unittest.TestCase):
             tempfile.TemporaryDirectory()))
         cls.dist = cls.pack(folder / "one", 0o022)
         # All that could tell one time and one machine from another.
-        cls.again = cls.pack(folder / "two", 0o077, TZ="Asia/Tokyo", LC_ALL="C",
-                             USER="somebody")
+        cls.again = cls.pack(folder / "two", 0o077, 0o2755, TZ="Asia/Tokyo",
+                             LC_ALL="C", USER="somebody")
         [cls.archive] = cls.dist.glob("*.tar.gz")
         [cls.parts] = cls.dist.glob("*.cdx.json")
 
     @classmethod
-    def pack(cls, dist, umask, **environment):
+    def pack(cls, dist, umask, mode=0o755, **environment):
         dist.mkdir()
+        dist.chmod(mode)
         done = subprocess.run(
             [ROOT / "deploy" / "bundle.sh"], umask=umask, check=False,
             capture_output=True, text=True,
