@@ -1,8 +1,9 @@
 # What build a program is of: "kernels/base/build_info.h" has the version and
 # declares the id, which weir_build_id, an object of a few bytes, defines. The id
 # comes of what goes into programs (build_id.py says what), and is made anew by
-# each build that has something new of it. libweir.so, libweir_cuda.so and `weir`
-# have a copy each; the first two must agree to share C++ classes.
+# each build that has something new of it. Every program and library of ours has
+# a copy; weir-server, libweir.so and libweir_cuda.so must agree to share C++
+# classes.
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)
 
@@ -16,7 +17,8 @@ namespace weir {
 
 // What users see.
 inline constexpr char kVersion[] = "@PROJECT_VERSION@";
-// Of libweir.so and libweir_cuda.so, to each its own: they must be equal.
+// Of weir-server, libweir.so and libweir_cuda.so, to each its own: they must be
+// equal.
 extern const char kBuildId[];
 
 }  // namespace weir

@@ -25,6 +25,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/backend/devices.h"
+#include "kernels/base/absl_view.h"
+#include "kernels/base/build_info.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/steady_time.h"
 #include "server/drain_times.h"
@@ -94,6 +96,17 @@ std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
                   took / 1'000'000, " ms");
   if (!unready.empty()) absl::StrAppend(&line, ": ", unready);
   return line;
+}
+
+// They share classes, so nothing of another build's library may be called.
+// Until that is known nothing is parsed, and so this is text in every format.
+bool IsOfBuildOfLibrary() {
+  if (weir::BuildId() == weir::kBuildId) return true;
+  const std::string text = absl::StrCat(
+      "weir-server: is of build ", weir::kBuildId, ", libweir.so of build ",
+      weir::AbslView(weir::BuildId()), ": both must be of one\n");
+  static_cast<void>(!write(STDERR_FILENO, text.data(), text.size()));
+  return false;
 }
 
 // Text is the line alone; what is collected as JSON, as a container's streams
@@ -227,6 +240,7 @@ weir::DrainResult Drain(weir::Server& server, const Signals& signals,
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (!IsOfBuildOfLibrary()) return 1;
   const weir::Nanos started = weir::NowNanos();
   weir::BoundHeap();
   // Debian's Abseil looks for cycles whenever gRPC takes a lock, in one table

@@ -33,7 +33,7 @@ WEIR_EXPORT bool IsDeviceMissing(const absl::Status& status);
 WEIR_EXPORT std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);
 
 // A hash of what the build was made of (cmake/build_id.py); the CUDA backend
-// must carry the same.
+// and weir-server must carry the same.
 WEIR_EXPORT std::string_view BuildId();
 
 using DeviceFactory = std::function<decltype(MakeDevice)>;

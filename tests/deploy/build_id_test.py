@@ -341,6 +341,30 @@ class Linked(unittest.TestCase):
         for library in (BUILD / "lib").glob("libweir*.so"):
             self.assertIn(build.encode(), library.read_bytes(), library.name)
 
+    def test_a_server_refuses_the_library_of_another_build(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for part in ("bin", "lib"):
+            (folder / part).mkdir()
+        server = shutil.copy(BUILD / "bin/weir-server", folder / "bin")
+        library = folder / "lib/libweir.so"
+        code = (BUILD / "lib/libweir.so").read_bytes()
+
+        def start():
+            return subprocess.run([server, "--version"], check=False,
+                                  capture_output=True, encoding="utf-8")
+
+        library.write_bytes(code)
+        same = start()
+        self.assertEqual((same.returncode, same.stderr), (0, ""))
+        build = same.stdout.split()[-1]
+        other = build[::-1]
+        library.write_bytes(code.replace(build.encode(), other.encode()))
+        refused = start()
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertEqual(refused.stderr, (
+            f"weir-server: is of build {build}, libweir.so of build {other}: "
+            "both must be of one\n"))
+
 
 if __name__ == "__main__":
     skipping.main()
