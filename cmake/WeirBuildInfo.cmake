@@ -34,6 +34,8 @@ set(arguments
   --setting "fuzz=${WEIR_FUZZ}"
   --setting "flags=${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}"
   --setting "link=${CMAKE_SHARED_LINKER_FLAGS} ${CMAKE_EXE_LINKER_FLAGS}"
+  --setting "link_type=${CMAKE_SHARED_LINKER_FLAGS_${type}} ${CMAKE_EXE_LINKER_FLAGS_${type}}"
+  --setting "ipo=${CMAKE_INTERPROCEDURAL_OPTIMIZATION} ${CMAKE_INTERPROCEDURAL_OPTIMIZATION_${type}}"
   --setting "cuda=${WEIR_CUDA_ENABLED}")
 if(WEIR_MOLD)
   list(APPEND arguments --compiler "${WEIR_MOLD}")
@@ -41,6 +43,31 @@ endif()
 foreach(file IN LISTS WEIR_CUDA_VERSION_FILES)
   cmake_path(GET file FILENAME name)
   list(APPEND arguments --file "${name}=${file}")
+endforeach()
+
+# Of each dependency one file: if that is not Debian's, it counts by its bytes.
+foreach(target IN ITEMS absl::strings protobuf::libprotobuf OpenSSL::SSL
+        ZLIB::ZLIB hwy::hwy onnx_proto libjpeg-turbo::jpeg
+        prometheus-cpp::core DNNL::dnnl)
+  if(TARGET ${target})
+    list(APPEND arguments --dependency "$<TARGET_FILE:${target}>")
+  endif()
+endforeach()
+foreach(archive IN LISTS grpc_archives)
+  list(APPEND arguments --dependency "${archive}")
+endforeach()
+foreach(variable IN ITEMS pkgcfg_lib_spng_spng
+        pkgcfg_lib_microhttpd_microhttpd)
+  if(${variable})
+    list(APPEND arguments --dependency "${${variable}}")
+  endif()
+endforeach()
+# Headers alone.
+foreach(package IN ITEMS CLI11 fmt nlohmann_json spdlog)
+  if(${package}_FOUND)
+    list(APPEND arguments --dependency "${${package}_CONFIG}"
+      --setting "${package}=${${package}_VERSION}")
+  endif()
 endforeach()
 
 set(source "${WEIR_GENERATED_DIR}/build_id.cc")

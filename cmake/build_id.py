@@ -2,8 +2,8 @@
 """Names a build by what goes into its programs.
 
     build_id.py [--setting NAME=VALUE ...] [--compiler PROGRAM ...]
-                [--file NAME=PATH ...] [--out FILE.cc] [--list FILE]
-                [--depfile FILE]
+                [--file NAME=PATH ...] [--dependency PATH ...]
+                [--out FILE.cc] [--list FILE] [--depfile FILE]
 
 The id is a hash over a list of lines, which --list keeps for whoever asks how two
 builds differ:
@@ -13,6 +13,7 @@ builds differ:
              shared libraries those need that are loaded, with its version
     tool     what each compiler says of itself
     file     SHA-256 of what comes from no package, such as CUDA's headers
+    elsewhere  SHA-256 of each --dependency that is no package's, and its name
     setting  the build's type, flags, and what else CMake decided
 
 Nothing else goes in: no time, no path, nothing of git's. So two builds have the
@@ -37,7 +38,8 @@ FOLDERS = ("kernels", "server", "client", "proto", "cmake")
 SOURCES = {".cc", ".h", ".cuh", ".def", ".in", ".proto", ".cmake", ".sh"}
 NO_PART = {"cmake/WeirTest.cmake", "cmake/tsan_status.cc"}
 PACKAGES = ROOT / "cmake" / "linked_packages.txt"
-DPKG_STATUS = pathlib.Path("/var/lib/dpkg/status")
+DPKG_STATUS = pathlib.Path(os.environ.get("DPKG_ADMINDIR", "/var/lib/dpkg"),
+                           "status")
 
 
 def is_source(name):
@@ -98,6 +100,12 @@ class Packages:
     def version(self, name):
         return self.known.get(name, ("none",))[0]
 
+    def own(self, path):
+        """Whether the file is a package's: all is that is below /usr."""
+        real = os.path.realpath(path)
+        return (bool(self.known) and real.startswith("/usr/")
+                and not real.startswith("/usr/local/"))
+
     def libraries_of(self, names):
         """These and the packages of libraries that they need, all the way
         down."""
@@ -125,9 +133,11 @@ class Packages:
 
 
 def says_of_itself(program):
+    """Without its name: `c++` and `g++` are one."""
     done = subprocess.run([program, "--version"], check=True,
                           stdout=subprocess.PIPE, encoding="utf-8")
-    return done.stdout.splitlines()[0].strip()
+    said = done.stdout.splitlines()[0].strip()
+    return said.removeprefix(f"{os.path.basename(program)} ")
 
 
 def describe(root, arguments):
@@ -145,6 +155,10 @@ def describe(root, arguments):
     for name, path in sorted(pair.split("=", 1) for pair in arguments.file):
         lines.append(f"file {sha256(path)} {name}")
         read.append(path)
+    for path in sorted(set(arguments.dependency), key=os.path.basename):
+        if not packages.own(path):
+            lines.append(f"elsewhere {sha256(path)} {os.path.basename(path)}")
+            read.append(path)
     lines += [f"setting {pair}" for pair in sorted(arguments.setting)]
     return "".join(f"{line}\n" for line in lines), read
 
@@ -158,7 +172,7 @@ def write_if_changed(path, text):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("setting", "compiler", "file"):
+    for name in ("setting", "compiler", "file", "dependency"):
         parser.add_argument(f"--{name}", action="append", default=[])
     for name in ("out", "list", "depfile"):
         parser.add_argument(f"--{name}")

@@ -13,7 +13,8 @@ and package URL:
     the Debian packages PACKAGE..., or all that are installed below --root
     the wheels that NVIDIA's libraries in --libraries came out of
 
-Run by the Python that `deploy/setup.sh --sbom` installs. The same parts make the
+A build that took a dependency from elsewhere is refused. Run by the Python that
+`deploy/setup.sh --sbom` installs. The same parts make the
 same bytes: SOURCE_DATE_EPOCH or 1980 is the time in it.
 """
 
@@ -186,6 +187,15 @@ def cache_of(build):
                 if re.match(r"[\w-]+:\w+=", line))
 
 
+def refuse_others(build):
+    """The versions below are Debian's."""
+    text = (build / "generated/build_parts.txt").read_text("utf-8")
+    others = re.findall(r"(?m)^elsewhere \w+ (.*)$", text)
+    if others:
+        sys.exit("sbom: the build took these from elsewhere than Debian's "
+                 f"packages, and nothing tells what they are: {others}")
+
+
 def components(arguments, cache):
     here = Installed("/")
     for name, how in build_id.listed_packages().items():
@@ -211,6 +221,7 @@ def main():
     parser.add_argument("--libraries", type=pathlib.Path)
     parser.add_argument("package", nargs="*")
     arguments = parser.parse_args()
+    refuse_others(arguments.build)
     cache = cache_of(arguments.build)
     version = cache["CMAKE_PROJECT_VERSION"]
     source = (arguments.build / "generated/build_id.cc").read_text("ascii")

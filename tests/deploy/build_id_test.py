@@ -41,6 +41,11 @@ include(WeirBuildInfo)
 add_executable(program kernels/main.cc $<TARGET_OBJECTS:weir_build_id>)
 target_include_directories(program PRIVATE "${WEIR_GENERATED_DIR}")
 """
+# Instead of Debian's.
+ELSEWHERE = """
+add_library(ZLIB::ZLIB SHARED IMPORTED)
+set_target_properties(ZLIB::ZLIB PROPERTIES IMPORTED_LOCATION "%s")
+"""
 
 
 def git(folder, *command):
@@ -165,7 +170,8 @@ class Tree(Folder):
         header = self.folder / "cuda.h"
 
         def with_these(setting="type=Release", version="12", text="13000"):
-            compiler.write_text(f"#!/bin/sh\necho 'c++ {version}'\n", "utf-8")
+            compiler.write_text(
+                f"#!/bin/sh\necho $(basename $0) {version}\n", "utf-8")
             compiler.chmod(0o755)
             header.write_text(text, "utf-8")
             return self.id_of(self.tree, "--setting", setting, "--compiler",
@@ -174,6 +180,22 @@ class Tree(Folder):
                with_these(version="13"), with_these(text="13010")]
         self.assertEqual(len(set(ids)), 4)
         self.assertEqual(with_these(), ids[0])
+        compiler = self.folder / "g++"  # the same by another name
+        self.assertEqual(with_these(), ids[0])
+
+    def test_a_dependency_of_no_package_counts_by_its_bytes(self):
+        def with_this(path):
+            return self.id_of(self.tree, "--dependency", path)
+        one, other = (self.folder / name / "liba.so" for name in ("a", "b"))
+        for path in (one, other):
+            path.parent.mkdir()
+            path.write_text("1", "ascii")
+        self.assertNotEqual(with_this(one), self.before)
+        self.assertEqual(with_this(one), with_this(other))
+        other.write_text("2", "ascii")
+        self.assertNotEqual(with_this(one), with_this(other))
+        if build_id.Packages().known:
+            self.assertEqual(with_this("/usr/bin/env"), self.before)
 
 
 class Packages(Folder):
@@ -216,8 +238,13 @@ class Build(Folder):
         (self.tree / "CMakeLists.txt").write_text(PROJECT, "utf-8")
         (self.tree / "kernels/main.cc").write_text(PROGRAM, "utf-8")
         self.build = self.tree / "build"
+        self.configure()
+
+    def configure(self, *arguments, **environment):
         subprocess.run(["cmake", "-G", "Ninja", "-S", self.tree, "-B",
-                        self.build], check=True, stdout=subprocess.DEVNULL)
+                        self.build, *arguments], check=True,
+                       stdout=subprocess.DEVNULL,
+                       env={**os.environ, **environment})
 
     def make(self):
         """Returns what the program says and what the build said."""
@@ -255,9 +282,37 @@ class Build(Folder):
         other = self.folder / "other"
         self.tree.rename(other)
         self.tree, self.build = other, other / "build in here"
-        subprocess.run(["cmake", "-G", "Ninja", "-S", self.tree, "-B",
-                        self.build], check=True, stdout=subprocess.DEVNULL)
+        self.configure()
         self.assertEqual(self.make()[0], first)
+
+    def test_what_makes_other_bytes_makes_another_id(self):
+        self.configure("-DCMAKE_BUILD_TYPE=Debug")
+        ids = [self.make()[0]]
+        for setting in ("CMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
+                        "CMAKE_CXX_FLAGS=-O1", "CMAKE_CXX_FLAGS_DEBUG=-O2",
+                        "CMAKE_EXE_LINKER_FLAGS=-Wl,-O2",
+                        "CMAKE_EXE_LINKER_FLAGS_DEBUG=-Wl,-O1",
+                        "CMAKE_SHARED_LINKER_FLAGS_DEBUG=-Wl,-O1"):
+            self.configure(f"-D{setting}")
+            ids.append(self.make()[0])
+        self.assertEqual(len(set(ids)), len(ids), ids)
+
+    def test_a_library_from_elsewhere_makes_another_id(self):
+        first, _ = self.make()
+        library = self.folder / "libz.so"
+        library.write_text("1", "ascii")
+        with open(self.tree / "cmake/WeirBuildInfo.cmake", "r+",
+                  encoding="utf-8") as file:
+            text = file.read()
+            file.seek(0)
+            file.write(ELSEWHERE % library + text)
+        one, _ = self.make()
+        self.assertNotEqual(one, first)
+        library.write_text("2", "ascii")
+        two, _ = self.make()
+        self.assertNotEqual(two, one)
+        parts = (self.build / "generated/build_parts.txt").read_text("utf-8")
+        self.assertRegex(parts, "(?m)^elsewhere [0-9a-f]{64} libz.so$")
 
 
 class Linked(unittest.TestCase):

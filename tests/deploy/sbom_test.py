@@ -50,6 +50,7 @@ class Cache(unittest.TestCase):
         generated = self.build / "generated"
         generated.mkdir(exist_ok=True)
         (generated / "build_id.cc").write_text('kBuildId[] = "0f"', "ascii")
+        (generated / "build_parts.txt").touch()
         return sbom.cache_of(self.build)
 
     def wheels(self, folder, *lines):
@@ -57,20 +58,18 @@ class Cache(unittest.TestCase):
         (folder / "wheels.txt").write_text("".join(
             f"{line} --hash=sha256:{DIGEST}\n" for line in lines), "ascii")
 
-    def parts(self):
-        """The list over a libnvrtc.so, without an environment variable."""
+    def run_script(self):
+        """Over a libnvrtc.so, without an environment variable."""
         libraries = self.folder / "libraries"
         libraries.mkdir()
         (libraries / "libnvrtc.so").touch()
         out = self.folder / "out.json"
         environment = {name: value for name, value in os.environ.items()
                        if name != "WEIR_CUDA_EXTRAS"}
-        subprocess.run(
+        return out, subprocess.run(
             [sys.executable, ROOT / "deploy/sbom.py", "--build", self.build,
-             "--libraries", libraries, "--out", out, "libc6"], check=True,
-            env=environment)
-        return {part["name"]: part
-                for part in json.loads(out.read_text("utf-8"))["components"]}
+             "--libraries", libraries, "--out", out, "libc6"], check=False,
+            capture_output=True, env=environment, text=True)
 
     def test_wheels_are_sought_where_the_build_seeks_them(self):
         folders = [pathlib.Path(DEFAULT), pathlib.Path(DEFAULT, "toolkit")]
@@ -82,11 +81,24 @@ class Cache(unittest.TestCase):
     def test_an_image_names_the_wheels_of_its_libraries(self):
         self.configure(WEIR_CUDA_EXTRAS=str(self.extras))
         self.wheels(self.extras / "toolkit", "nvidia-cuda-nvrtc==13.0.88")
-        part = self.parts()["nvidia-cuda-nvrtc"]
+        out, done = self.run_script()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        parts = json.loads(out.read_text("utf-8"))["components"]
+        part = {part["name"]: part for part in parts}["nvidia-cuda-nvrtc"]
         self.assertEqual(part["version"], "13.0.88")
         self.assertEqual(part["purl"], "pkg:pypi/nvidia-cuda-nvrtc@13.0.88")
         self.assertEqual(part["hashes"],
                          [{"alg": "SHA-256", "content": DIGEST}])
+
+    def test_a_dependency_that_is_not_debians_is_not_said_to_be(self):
+        self.configure(WEIR_CUDA_EXTRAS=str(self.extras))
+        self.wheels(self.extras, "nvidia-cuda-nvrtc==13.0.88")
+        (self.build / "generated/build_parts.txt").write_text(
+            f"package libc6 1\nelsewhere {DIGEST} libgrpc.a\n", "ascii")
+        out, done = self.run_script()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nothing tells what they are: ['libgrpc.a']", done.stderr)
+        self.assertFalse(out.exists())
 
     def test_what_came_out_of_no_wheel_is_not_said_to_be_one(self):
         cuda = sbom.Cuda(self.configure(WEIR_CUDA_EXTRAS=str(self.extras)))
