@@ -45,6 +45,34 @@ foreach(file IN LISTS WEIR_CUDA_VERSION_FILES)
   list(APPEND arguments --file "${name}=${file}")
 endforeach()
 
+# With other packages, another compiler or other CUDA headers than when this build
+# folder was made, commands have a macro that nobody reads, and so all is compiled
+# again. WEIR_DEPENDENCIES_STAMP is for what is made otherwise.
+set(WEIR_DEPENDENCIES_STAMP "${WEIR_GENERATED_DIR}/dependencies.txt")
+execute_process(
+  COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/cmake/build_id.py"
+          ${arguments} --stamp "${WEIR_DEPENDENCIES_STAMP}"
+  COMMAND_ERROR_IS_FATAL ANY)
+file(SHA256 "${WEIR_DEPENDENCIES_STAMP}" dependencies)
+string(SUBSTRING "${dependencies}" 0 16 dependencies)
+if(NOT DEFINED WEIR_FIRST_DEPENDENCIES)
+  set(WEIR_FIRST_DEPENDENCIES "${dependencies}" CACHE INTERNAL
+    "What this build folder was made with")
+endif()
+add_library(weir_dependencies INTERFACE)
+if(NOT dependencies STREQUAL WEIR_FIRST_DEPENDENCIES)
+  target_compile_definitions(weir_dependencies INTERFACE
+    "WEIR_DEPENDENCIES=${dependencies}")
+endif()
+set(dpkg "/var/lib/dpkg")
+if(DEFINED ENV{DPKG_ADMINDIR})
+  set(dpkg "$ENV{DPKG_ADMINDIR}")
+endif()
+if(EXISTS "${dpkg}/status")
+  set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY
+    CMAKE_CONFIGURE_DEPENDS "${dpkg}/status" ${WEIR_CUDA_VERSION_FILES})
+endif()
+
 # Of each dependency one file: if that is not Debian's, it counts by its bytes.
 foreach(target IN ITEMS absl::strings protobuf::libprotobuf OpenSSL::SSL
         ZLIB::ZLIB hwy::hwy onnx_proto libjpeg-turbo::jpeg

@@ -19,9 +19,16 @@ endfunction()
 
 # What every library and program of ours shares: includes are written from the
 # repository root, warnings are errors.
+set(WEIR_TESTS_DIR "${PROJECT_SOURCE_DIR}/tests")
 function(weir_target_defaults target)
   target_include_directories(${target} PUBLIC
     "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
     "$<BUILD_INTERFACE:${WEIR_GENERATED_DIR}>")
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:weir::warnings>)
+  # No user gets a test.
+  cmake_path(IS_PREFIX WEIR_TESTS_DIR "${CMAKE_CURRENT_SOURCE_DIR}" is_test)
+  if(NOT is_test)
+    target_link_libraries(${target} PRIVATE
+      $<BUILD_INTERFACE:weir_dependencies>)
+  endif()
 endfunction()

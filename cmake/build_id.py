@@ -4,6 +4,7 @@
     build_id.py [--setting NAME=VALUE ...] [--compiler PROGRAM ...]
                 [--file NAME=PATH ...] [--dependency PATH ...]
                 [--out FILE.cc] [--list FILE] [--depfile FILE]
+                [--stamp FILE]
 
 The id is a hash over a list of lines, which --list keeps for whoever asks how two
 builds differ:
@@ -18,7 +19,10 @@ builds differ:
 
 Nothing else goes in: no time, no path, nothing of git's. So two builds have the
 same id if nothing of that differs, wherever and however often they are made.
-Prints the id; FILE.cc defines it and is touched only if it changed.
+Prints the id; FILE.cc defines it and is touched only if it changed. So is the
+file of --stamp, alone if given, of the lines about packages, tools and files: on
+a change of these all is to be compiled again, which times do not tell, as
+packages bring their files with old ones.
 """
 
 import argparse
@@ -174,10 +178,15 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("setting", "compiler", "file", "dependency"):
         parser.add_argument(f"--{name}", action="append", default=[])
-    for name in ("out", "list", "depfile"):
+    for name in ("out", "list", "depfile", "stamp"):
         parser.add_argument(f"--{name}")
     arguments = parser.parse_args()
     text, read = describe(ROOT, arguments)
+    if arguments.stamp:
+        write_if_changed(arguments.stamp, "".join(
+            line for line in text.splitlines(keepends=True)
+            if line.startswith(("package ", "tool ", "file "))))
+        return
     build_id = hashlib.sha256(text.encode()).hexdigest()[:16]
     if arguments.list:
         write_if_changed(arguments.list, text)

@@ -3,6 +3,7 @@
 they are, and another for anything else. cmake/linked_packages.txt names what the
 build of this machine was made of."""
 
+import json
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import skipping
 
@@ -39,6 +41,7 @@ project(weir VERSION 0.1.0 LANGUAGES CXX)
 list(APPEND CMAKE_MODULE_PATH "${PROJECT_SOURCE_DIR}/cmake")
 include(WeirBuildInfo)
 add_executable(program kernels/main.cc $<TARGET_OBJECTS:weir_build_id>)
+target_link_libraries(program PRIVATE weir_dependencies)
 target_include_directories(program PRIVATE "${WEIR_GENERATED_DIR}")
 """
 # Instead of Debian's.
@@ -228,6 +231,52 @@ class Packages(Folder):
             self.assertEqual(self.with_another(package), self.before, package)
 
 
+class Dpkg:
+    """What dpkg has installed, as the test has it from here on."""
+
+    def __init__(self, test):
+        real = pathlib.Path("/var/lib/dpkg/status")
+        if not real.exists():
+            test.skipTest("no dpkg here")
+        folder = test.folder / "dpkg"
+        folder.mkdir()
+        self.status = folder / "status"
+        shutil.copy(real, self.status)
+        test.enterContext(unittest.mock.patch.dict(
+            os.environ, DPKG_ADMINDIR=str(folder)))
+
+    def upgrade(self, package):
+        known, changes = re.subn(
+            rf"(?m)^Package: {package}\n(?:.+\n)*?Version: .*", r"\g<0>.9",
+            self.status.read_text("utf-8"))
+        assert changes > 0, package
+        self.status.write_text(known, "utf-8")
+
+
+class Whole(Folder):
+    """The tree itself, configured."""
+
+    def commands(self):
+        """Source to the command that compiles it."""
+        build = self.tree / "build"
+        subprocess.run(["cmake", "-G", "Ninja", "-S", self.tree, "-B", build,
+                        "-DBUILD_TESTING=OFF"], check=True,
+                       stdout=subprocess.DEVNULL)
+        return {entry["file"]: entry["command"] for entry in json.loads(
+            (build / "compile_commands.json").read_text("utf-8"))}
+
+    def test_every_source_is_compiled_again_with_other_packages(self):
+        packages = Dpkg(self)
+        before = self.commands()
+        self.assertGreater(len(before), 100)
+        packages.upgrade("dpkg")  # no program is made of it
+        self.assertEqual(self.commands(), before)
+        packages.upgrade("libssl-dev")
+        after = self.commands()
+        same = {file for file in before if before[file] == after[file]}
+        self.assertEqual(same, {f"{self.tree}/build/generated/build_id.cc"})
+
+
 class Build(Folder):
     """A small program with an id."""
 
@@ -296,6 +345,34 @@ class Build(Folder):
             self.configure(f"-D{setting}")
             ids.append(self.make()[0])
         self.assertEqual(len(set(ids)), len(ids), ids)
+
+    def test_all_is_compiled_again_with_another_version_of_a_package(self):
+        packages = Dpkg(self)
+        header = self.folder / "package.h"
+
+        def install(package, text):
+            """As dpkg does: files have the times that they have in archives."""
+            header.write_text(f'#define SAYS "{text}"\n', "ascii")
+            os.utime(header, (1, 1))
+            packages.upgrade(package)
+
+        self.change("kernels/main.cc", f"""
+#include "{header}"
+[[maybe_unused]] const bool said = std::printf("%s ", SAYS) > 0;
+""")
+        install("zlib1g-dev", "old")
+        self.configure()
+        old, _ = self.make()
+        self.assertTrue(old.startswith("old "), old)
+        install("zlib1g-dev", "new")
+        new, _ = self.make()
+        self.assertTrue(new.startswith("new "), new)
+        self.assertNotEqual(new.split()[-1], old.split()[-1])
+        # Programs are not made of every package.
+        install("dpkg", "new")
+        again, said = self.make()
+        self.assertEqual(again, new)
+        self.assertNotIn("Building", said)
 
     def test_a_library_from_elsewhere_makes_another_id(self):
         first, _ = self.make()
