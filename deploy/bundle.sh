@@ -76,9 +76,40 @@ write_parts() {
   cp "$build/generated/build_parts.txt" "$stage/share/"
   "$tools/sbom-python/bin/python" deploy/sbom.py --build "$build" \
     --libraries "$stage/lib" --out "$stage/share/sbom.cdx.json" "${packages[@]}"
-  # After that: gRPC is part of the programs, and no library of it is copied.
-  cp -L /usr/share/doc/libgrpc-dev/copyright "$stage/share/licenses/libgrpc.txt"
+  add_licenses_of_parts "$stage/share/licenses"
 }
+
+# Of what is in our programs, so that no library of it is copied.
+add_licenses_of_parts() {
+  local licenses="$1" package
+  for package in $(awk '!/^#/ && $2 == "part" { print $1 }' \
+    cmake/linked_packages.txt); do
+    cp -L "/usr/share/doc/$package/copyright" "$licenses/$package.txt"
+  done
+  [ -e "$build/lib/libweir_cuda.so" ] || return 0
+  local extras root
+  extras="$(cached WEIR_CUDA_EXTRAS)"
+  root="$(dirname "$(dirname "$(realpath "$(cached WEIR_CUDART_STATIC)")")")"
+  add_license_of_cuda "$licenses" nvidia_cuda_runtime "$extras" \
+    "$root/EULA.txt" "$root/LICENSE"
+  [[ "$(cached WEIR_CUDNN_FRONTEND_INCLUDE)" = *NOTFOUND ]] ||
+    add_license_of_cuda "$licenses" nvidia_cudnn_frontend "$extras"
+}
+
+# The first that is there: of the wheel, or FILE...
+add_license_of_cuda() {
+  local licenses="$1" name="$2" extras="$3" file
+  shift 3
+  for file in "$extras"/{toolkit/,}licenses/"$name.txt" "$@"; do
+    [ -f "$file" ] || continue
+    cp -L "$file" "$licenses/$name.txt"
+    return
+  done
+  printf 'bundle: WARNING: no license of %s is on this machine: add it\n' "$name"
+}
+
+# What CMake keeps of the build.
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 
 # Neither names nor times of this machine, so that the same build has the same
 # bytes.
@@ -167,8 +198,8 @@ verify() {
     [ "$(printf '%s\n' "$version" "$newest_glibc" | sort -V | tail -n 1)" = \
       "$newest_glibc" ] || fail "${file#"$root/"} needs glibc $version"
   done
-  found="$(grep -rlE "$PWD/(kernels|server|client|proto|build)/" "$root/bin" \
-    "$root/lib" || true)"
+  found="$(grep -rlE "$PWD/(kernels|server|client|proto)/|$(realpath "$build")/" \
+    "$root/bin" "$root/lib" || true)"
   [ -z "$found" ] || fail "has the path of the build in it: $found"
   for file in weir-server weir; do
     env -i "$root/bin/$file" --version >/dev/null ||
@@ -189,8 +220,7 @@ main() {
   [ -x "$tools/sbom-python/bin/python" ] ||
     fail "no $tools/sbom-python: run deploy/setup.sh"
 
-  version="$(sed -n 's/^CMAKE_PROJECT_VERSION:[A-Z]*=//p' \
-    "$build/CMakeCache.txt")"
+  version="$(cached CMAKE_PROJECT_VERSION)"
   name="weir-$version$kind-linux-x86_64"
   stage="$dist/$name"
   archive="$dist/$name.tar.$suffix"

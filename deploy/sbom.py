@@ -147,15 +147,16 @@ class Cuda:
                                   "CUDART_VERSION"))
         return f"{number // 1000}.{number % 1000 // 10}"
 
-    def component(self, name, version, how, license_name):
+    def component(self, name, version, how, *names):
         wheel = self.wheel(name)
+        licenses = [license_of(license_name) for license_name in names]
         if wheel is None:  # an archive of NVIDIA's, or its packages
             return component(name, version,
                              PackageURL("generic", None, name, version), how,
-                             [license_of(license_name)])
+                             licenses)
         version, digest = wheel
         return component(name, version, PackageURL("pypi", None, name, version),
-                         how, [license_of(license_name)],
+                         how, licenses,
                          [HashType(alg=HashAlgorithm.SHA_256, content=digest)])
 
     def parts(self):
@@ -168,7 +169,7 @@ class Cuda:
                 self.defined(frontend, "cudnn_frontend_version.h",
                              *(f"CUDNN_FRONTEND_{part}_VERSION"
                                for part in ("MAJOR", "MINOR", "PATCH"))),
-                "part", "MIT")
+                "part", "Apache-2.0", "MIT")
 
     def libraries(self, folder):
         found = {wheel for file in folder.glob("lib*.so*")

@@ -189,7 +189,7 @@ take_kubectl() {
 # install_python NAME SECTION WHAT: a Python of its own, $tools/NAME, with the
 # section's packages; WHAT does not work without it.
 install_python() {
-  local python="$tools/$1" section="$2" wanted
+  local python="$tools/$1" section="$2" wanted work
   wanted="$(mktemp)"
   pinned "$section" >"$wanted"
   if cmp -s "$wanted" "$python/pins.txt"; then
@@ -197,15 +197,19 @@ install_python() {
     return
   fi
   say "installing the Python packages of [$section] from PyPI into $python"
-  rm -rf "$python"
-  /usr/bin/python3 -m venv --without-pip "$python"
-  if pip_take "$wanted" --python "$python/bin/python" install --no-deps \
-    --root-user-action=ignore; then
+  work="$(mktemp -d)"
+  # What is there stays until all is here that replaces it.
+  if pip_take "$wanted" download --no-deps --dest "$work"; then
+    rm -rf "$python"
+    /usr/bin/python3 -m venv --without-pip "$python"
+    pip_take "$wanted" --python "$python/bin/python" install --no-deps \
+      --no-index --find-links "$work" --root-user-action=ignore
     cp "$wanted" "$python/pins.txt"
   else
-    lacks "the packages of [$section] in deploy/pins.txt" "$3 will fail"
+    lacks "the packages of [$section] in deploy/pins.txt" \
+      "$3 will fail, or use older ones that are there"
   fi
-  rm "$wanted"
+  rm -rf "$wanted" "$work"
 }
 
 make_tools_folder() {
@@ -261,9 +265,9 @@ has_header() {
 
 # fetch_wheels FOLDER [NAME...]: unpacks the wheels of [cuda], or those with these
 # names, and merges their include, lib, bin and nvvm folders into FOLDER, and
-# their licenses into FOLDER/licenses. FOLDER/wheels.txt says which they are.
+# their licenses, a file each, into FOLDER/licenses. FOLDER/wheels.txt says which they are.
 fetch_wheels() {
-  local folder="$1" work wheel part license
+  local folder="$1" work wheel part
   shift
   work="$(mktemp -d)"
   pinned cuda "$@" >"$work/pins"
@@ -287,11 +291,12 @@ fetch_wheels() {
     fi
   done
   as_root mkdir -p "$folder/licenses"
-  for license in "$work"/unpacked/*.dist-info/licenses/[Ll]icense* \
-    "$work"/unpacked/*.dist-info/[Ll]icense*; do
-    [ -f "$license" ] || continue
-    part="${license#"$work/unpacked/"}"
-    as_root cp "$license" "$folder/licenses/${part%%-*}.txt"
+  for wheel in "$work"/unpacked/*.dist-info; do
+    part="$(basename "$wheel")"
+    find "$wheel" -type f \( -iname 'license*' -o -iname 'notice*' \) | sort |
+      xargs -r -d '\n' cat >"$work/license"
+    [ ! -s "$work/license" ] ||
+      as_root install -m 644 "$work/license" "$folder/licenses/${part%%-*}.txt"
   done
   # A wheel takes the place of an older one of its name.
   { cat "$folder/wheels.txt" 2>/dev/null || true; cat "$work/pins"; } |

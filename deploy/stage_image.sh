@@ -124,8 +124,11 @@ copy_programs
 install -D -m 644 build/generated/build_parts.txt \
   "$stage/usr/local/share/weir/build_parts.txt"
 install -D -m 644 LICENSE "$stage/usr/local/share/weir/LICENSE"
-# gRPC is part of the programs, not a package of the image.
-install -D -m 644 /usr/share/doc/libgrpc-dev/copyright \
-  "$stage/usr/local/share/weir/licenses/libgrpc.txt"
+# What is in the programs is no package of the image.
+for package in $(awk '!/^#/ && $2 == "part" { print $1 }' \
+  cmake/linked_packages.txt); do
+  install -D -m 644 "/usr/share/doc/$package/copyright" \
+    "$stage/usr/local/share/weir/licenses/$package.txt"
+done
 [ ! -e "$stage/usr/local/lib/libweir_cuda.so" ] || copy_cuda_libraries
 write_package_script

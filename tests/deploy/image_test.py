@@ -302,6 +302,10 @@ class ImageTest(unittest.TestCase):
                      "nvidia-cudnn-cu13"}}[TARGET])
         self.assertLessEqual({"libgrpc-dev", "libgrpc++-dev"},
                              parts["part"].keys())
+        notices = {file.stem for file in (share / "licenses").iterdir()}
+        self.assertLessEqual(
+            {name.replace("-", "_") if name.startswith("nvidia") else name
+             for name in parts["part"]}, notices)
         # What the build id is of: the sources that are here, and the libraries
         # that are there.
         made_of = (share / "build_parts.txt").read_text("utf-8").splitlines()

@@ -213,6 +213,11 @@ class Wheels(Script):
             len(list(self.tools.glob("sbom-python/lib/*/*/tiny.py"))), 1)
         # Once.
         self.assertNotIn("installing", self.take("--sbom").stdout)
+        # It works on where newer ones cannot be fetched.
+        self.pin("sbom", "tiny", "0" * 64, "2.0")
+        self.assertEqual(self.take("--sbom", **NO_INDEX).returncode, 3)
+        self.assertEqual(
+            len(list(self.tools.glob("sbom-python/lib/*/*/tiny.py"))), 1)
 
     def test_a_wheel_with_another_is_refused(self):
         digest = self.index.add("tiny", "1.0", [("tiny.py", "")])
@@ -235,13 +240,23 @@ class Wheels(Script):
                              ("nvidia-cudnn-cu13", "cudnn.h"),
                              ("nvidia-cudnn-frontend", "cudnn_frontend.h"),
                              ("nvidia-nvvm", "nvvm.h")):
+            info = f"{name.replace('-', '_')}-1.0.dist-info"
             self.pin("cuda", name, self.index.add(
-                name, "1.0", [(f"nvidia/cu13/include/{header}", "")]))
+                name, "1.0", [(f"nvidia/cu13/include/{header}", ""),
+                              (f"{info}/License.txt", f"{name} is free\n"),
+                              (f"{info}/licenses/LICENSE-MIT.txt", "MIT\n"),
+                              (f"{info}/licenses/NOTICE", "notice\n")]))
         done = self.take("--programs", **self.toolkit("13.2"))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         taken = {path.name for path in
                  (self.folder / "extras/include").iterdir()}
         self.assertEqual(taken, {"nvjpeg.h", "cudnn.h", "cudnn_frontend.h"})
+        self.assertEqual(
+            {path.name: path.read_text("utf-8") for path in
+             (self.folder / "extras/licenses").iterdir()},
+            {f"{name}.txt": f"{name.replace('_', '-')} is free\nMIT\nnotice\n"
+             for name in ("nvidia_nvjpeg", "nvidia_cudnn_cu13",
+                          "nvidia_cudnn_frontend")})
         self.assertEqual(
             (self.folder / "extras/wheels.txt").read_text("utf-8"),
             "".join(f"{line}\n" for line in sorted(self.pins["cuda"].values())[:3]))
