@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -67,6 +68,9 @@ def wheels(wants, alone):
     if version.stdout.strip() != "3.11":
         raise NotThere(f"{PYTHON} is {version.stdout.strip()}, and wheels are "
                        "pinned for Debian 12's, which is 3.11")
+    if platform.machine() != "x86_64":
+        raise NotThere("wheels are pinned for x86-64, and this is "
+                       f"{platform.machine()}")
     done = subprocess.run(
         [PYTHON, "-m", "pip", "install", "--dry-run", "--ignore-installed",
          "--quiet", "--only-binary=:all:", "--disable-pip-version-check",
