@@ -294,6 +294,18 @@ class Scraped(unittest.TestCase):
                     self.assertEqual(
                         self.target(endpoint, ip, "p")["__address__"], address)
 
+    def test_they_are_asked_as_other_servers_are(self):
+        """As often, for as long, and for the same."""
+        [own] = find(MONITORING, "ServiceMonitor")["spec"]["endpoints"]
+        for endpoint in self.monitor["podMetricsEndpoints"]:
+            self.assertEqual(
+                {field: value for field, value in endpoint.items()
+                 if field not in ("port", "relabelings")},
+                {field: value for field, value in own.items()
+                 if field not in ("port", "relabelings")})
+            for rule in own["relabelings"]:
+                self.assertIn(rule, endpoint["relabelings"])
+
     def test_prometheus_may_ask_them(self):
         for example in EXAMPLES:
             policy = find(KSERVE / example, "NetworkPolicy")["spec"]
@@ -382,6 +394,27 @@ class Scraped(unittest.TestCase):
 
 class Keda(unittest.TestCase):
     """The query that KServe hands to KEDA, which takes nothing for zero."""
+
+    def test_it_asks_what_the_component_asks(self):
+        """The same Prometheus, of this workload alone; and for the most pods
+        where the component's fallback would take over."""
+        predictor = service_of("example-keda")["spec"]["predictor"]
+        [metric] = predictor["autoScaling"]["metrics"]
+        [trigger] = [one["metadata"] for one in find(
+            manifests.composed("cpu", "keda"), "ScaledObject")["spec"][
+                "triggers"] if one["name"] == "requests-per-stream"]
+        asked = metric["external"]["metric"]
+        self.assertEqual(asked["backend"], "prometheus")
+        self.assertEqual(asked["serverAddress"], trigger["serverAddress"])
+        aim = metric["external"]["target"]["value"]
+        self.assertEqual(aim, trigger["threshold"])
+        query = "".join(asked["query"].split())
+        for of in ('namespace="models",workload="digits-predictor"',
+                   'namespace="models"'):
+            self.assertIn(of, query)
+            query = query.replace(of, 'namespace="weir"')
+        self.assertEqual(query, "".join(trigger["query"].split())
+                         + f"orvector({predictor['maxReplicas']}*{aim})")
 
     def test_it_never_asks_for_fewer_pods_because_metrics_are_missing(self):
         predictor = service_of("example-keda")["spec"]["predictor"]

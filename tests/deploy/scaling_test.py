@@ -13,7 +13,7 @@ import unittest
 import yaml
 
 import manifests
-from manifests import KUBERNETES, composed, find
+from manifests import KUBERNETES, MONITORING, composed, find
 
 SCRAPE = 15  # seconds, as deploy/monitoring/service-monitor.yaml has it
 WINDOW = 60
@@ -94,9 +94,17 @@ class Queries(unittest.TestCase):
         self.keda_queue(self.queue(a="4x20", b="6x20"), 10)
 
     def test_one_deep_sample_brings_no_pods(self):
-        burst = self.queue(a="0x18 256 0", b="0x20")
-        self.keda_queue(burst, 0)
-        self.answers(adapter_query("weir_queue_depth"), burst,
+        for samples in ("0x18 256 0", "0x19 256"):
+            burst = self.queue(a=samples, b="0x20")
+            self.keda_queue(burst, 0)
+            self.answers(adapter_query("weir_queue_depth"), burst,
+                         [('{pod="a"}', 0), ('{pod="b"}', 0)])
+
+    def test_nor_does_one_of_many_in_flight(self):
+        burst = self.requests(16, a="0x19 256", b="0x20")
+        self.answers(triggers()["requests-per-stream"]["metadata"]["query"],
+                     burst, [("{}", 0)])
+        self.answers(adapter_query("weir_requests_per_stream"), burst,
                      [('{pod="a"}', 0), ('{pod="b"}', 0)])
 
     def test_a_queue_of_a_minute_does(self):
@@ -209,6 +217,29 @@ class Queries(unittest.TestCase):
 
 
 class Fields(unittest.TestCase):
+
+    def test_prometheus_scrapes_as_often_as_is_taken_for_granted(self):
+        [endpoint] = find(MONITORING, "ServiceMonitor")["spec"]["endpoints"]
+        self.assertEqual(endpoint["interval"], f"{SCRAPE}s")
+        # Or its operator refuses it.
+        self.assertLess(int(endpoint["scrapeTimeout"].removesuffix("s")),
+                        SCRAPE)
+        self.assertEqual(endpoint["path"], "/metrics")
+
+    def test_both_ask_the_operator_s_prometheus(self):
+        """In the namespace from which the servers' policy lets scrapes in."""
+        policy = find(composed("cpu", "keda"), "NetworkPolicy")["spec"]
+        [source] = [source for rule in policy["ingress"]
+                    for source in rule["from"]
+                    if {"port": "http"} in rule["ports"]]
+        namespace = source["namespaceSelector"]["matchLabels"][
+            "kubernetes.io/metadata.name"]
+        host = f"http://prometheus-operated.{namespace}.svc"
+        self.assertEqual({trigger["metadata"]["serverAddress"]
+                          for trigger in triggers().values()}, {f"{host}:9090"})
+        values = yaml.safe_load((KUBERNETES / "prometheus-adapter" /
+                                 "values.yaml").read_text("utf-8"))
+        self.assertEqual(values["prometheus"], {"url": host, "port": 9090})
 
     def test_hpa_reads_what_the_adapter_offers(self):
         for name, rule in adapter_rules().items():
