@@ -220,18 +220,16 @@ class Flags(unittest.TestCase):
         process = subprocess.Popen(
             [manifests.BIN / "weir-server"], text=True,
             env={name: value or "true" for name, value in settings.items()},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
-            line = process.stdout.readline()
-            if " ready: " in line:
-                addresses = dict(re.findall(r"(\w+)=(\S+)", line))
-                addresses["grpc"], socket = addresses["grpc"].split(",")
-                self.probe(server, addresses)
-                self.operate(server, socket)
+            grpc, socket, http = running.wait_for_line(
+                process, process.stdout,
+                r" ready: grpc=(\S+),(\S+) http=(\S+)").groups()
+            self.probe(server, {"grpc": grpc, "http": http})
+            self.operate(server, socket)
         finally:
             process.kill()
-            error = process.communicate()[1]
-        self.assertIn(" ready: ", line, (server.where, error))
+            process.communicate()
 
     def operate(self, server, socket):
         """From inside the pod, over the socket, without a token."""

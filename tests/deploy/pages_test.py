@@ -27,6 +27,7 @@ import certificates
 import kinds
 import manifests
 import pages
+import running
 from manifests import BIN, ROOT
 
 sys.path.append(str(ROOT / "tests"))
@@ -169,11 +170,15 @@ class Cluster:
 
     def settle(self):
         """Waits until all that was applied runs."""
+        self.wait_for(lambda: self.kubelet.seen == self.store.number
+                      and not self.unsettled())
+
+    def wait_for(self, happened, seconds=SECONDS / 2):
+        """Raises with what does not run as it should, if it takes longer."""
         with self.store.changed:
-            if not self.store.changed.wait_for(
-                    lambda: self.kubelet.seen == self.store.number
-                    and not self.unsettled(), SECONDS / 2):
-                raise AssertionError("\n".join(self.unsettled()))
+            if not self.store.changed.wait_for(happened, seconds):
+                raise AssertionError("\n".join(
+                    [f"more than {seconds} s", *self.unsettled()]))
 
     def unsettled(self):
         """What does not run as it should, in words."""
@@ -207,7 +212,7 @@ class Cluster:
         pod = self.pods()[0]
         with self.store.changed:
             pod.container.process.kill()
-            self.store.changed.wait_for(lambda: pod.restarts and pod.ready)
+            self.wait_for(lambda: pod.restarts and pod.ready)
         return pod
 
     def forward(self, command):
@@ -219,11 +224,9 @@ class Cluster:
         process = self.reader.begin(f"{command} :{there}",
                                     stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT)
-        line = process.stdout.readline()
-        found = re.match(r"Forwarding from 127\.0\.0\.1:(\d+) ", line)
-        if not found:
-            process.communicate()
-            raise AssertionError(f"{command}: {line}")
+        found = running.wait_for_line(
+            process, process.stdout,
+            r"^Forwarding from 127\.0\.0\.1:(\d+) ", SECONDS)
         self.forwards[here] = found[1], process
 
     def end_forward(self, port):
@@ -448,14 +451,7 @@ class Container(unittest.TestCase):
         """The container of a `docker run`, once it serves."""
         process = self.reader.begin(command.strip(), stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT)
-        log = ""
-        for line in process.stdout:
-            log += line
-            if " ready: " in line:
-                break
-        else:
-            process.communicate()
-            raise AssertionError(f"{command}: {process.returncode}: {log}")
+        running.wait_for_line(process, process.stdout, " ready: ", SECONDS)
         [container] = self.containers()
         try:
             yield container
@@ -524,6 +520,27 @@ class Container(unittest.TestCase):
         self.assertIn("/tls.key: Permission denied", done.stderr)
 
 
+class Patience(unittest.TestCase):
+    """What is waited for is given up, and its words are told."""
+
+    def wait(self, command, seconds):
+        process = subprocess.Popen(["sh", "-c", command], text=True,
+                                   stdout=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        with self.assertRaises(AssertionError) as raised:
+            running.wait_for_line(process, process.stdout, "ready", seconds)
+        self.assertIsNotNone(process.returncode)
+        return str(raised.exception)
+
+    def test_one_that_says_nothing(self):
+        self.assertIn("took more than 0.1 s: ",
+                      self.wait("exec sleep 1000", 0.1))
+
+    def test_one_that_ends(self):
+        self.assertIn("ended with 3: no port\n",
+                      self.wait("echo no port; exit 3", SECONDS))
+
+
 class Everything(unittest.TestCase):
     """Runs after the others."""
 
@@ -551,7 +568,7 @@ class Everything(unittest.TestCase):
 def load_tests(loader, *_):
     """In this order: the last looks at what the others ran."""
     return unittest.TestSuite(map(loader.loadTestsFromTestCase, (
-        Container, Oldest, Newest, Everything)))
+        Container, Oldest, Newest, Patience, Everything)))
 
 
 if __name__ == "__main__":

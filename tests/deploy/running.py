@@ -6,6 +6,7 @@ import contextlib
 import http.server
 import json
 import pathlib
+import queue
 import re
 import subprocess
 import tempfile
@@ -27,6 +28,37 @@ definition {
   nodes { op: "Relu" inputs: "x" outputs: "y" }
 }
 """
+
+
+# Until what was begun says what it is waited for.
+PATIENCE_SECONDS = 60
+
+
+def wait_for_line(process, stream, pattern, seconds=PATIENCE_SECONDS):
+    """What `pattern` finds in a line of a process's stream. If no line has it,
+    ends the process, and raises with all that it said instead."""
+    lines = queue.Queue()
+
+    def read():
+        for line in stream:
+            lines.put(line)
+            if re.search(pattern, line):
+                return
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    said, end = "", time.monotonic() + seconds
+    try:
+        while line := lines.get(timeout=max(0, end - time.monotonic())):
+            said += line
+            if found := re.search(pattern, line):
+                return found
+        why = f"ended with {process.wait(max(0, end - time.monotonic()))}"
+    except (queue.Empty, subprocess.TimeoutExpired):
+        why = f"took more than {seconds} s"
+    process.kill()
+    process.wait()
+    raise AssertionError(f"{process.args} {why}: {said}")
 
 
 def fetch(url):
@@ -51,9 +83,9 @@ class Server:
             [BIN / "weir-server", "--http=127.0.0.1:0",
              "--device=cpu", "--drain-delay=0", *self.flags],
             stdout=subprocess.PIPE, stderr=self.stderr, text=True)
-        line = self.process.stdout.readline()
-        self.grpc = re.search(r"grpc=(\S+)", line)[1]
-        self.http = re.search(r"http=(\S+)", line)[1]
+        self.grpc, self.http = wait_for_line(
+            self.process, self.process.stdout,
+            r" ready: grpc=(\S+) http=(\S+)").groups()
         return self
 
     def __exit__(self, *_):
@@ -147,16 +179,11 @@ class Prometheus:
              f"--storage.tsdb.path={self.folder.name}/data",
              "--web.listen-address=127.0.0.1:0"],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        log = []
-        for line in self.process.stderr:
-            log.append(line)
-            found = re.search(r'"Listening on" address=(\S+)', line)
-            if found:
-                self.address = found[1]
-                self.wait_until_ready()
-                return self
-        self.__exit__()
-        raise RuntimeError("prometheus ended: " + "".join(log))
+        self.address = wait_for_line(
+            self.process, self.process.stderr,
+            r'"Listening on" address=(\S+)')[1]
+        self.wait_until_ready()
+        return self
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -165,11 +192,14 @@ class Prometheus:
 
     def wait_until_ready(self):
         """It listens a moment before it answers queries."""
+        end = time.monotonic() + PATIENCE_SECONDS
         while self.process.poll() is None:
             try:
                 fetch(f"http://{self.address}/-/ready")
                 return
             except urllib.error.HTTPError:
+                if time.monotonic() > end:
+                    raise
                 time.sleep(0.05)
 
     def query(self, expression, at=None):
