@@ -36,6 +36,7 @@ from standins import api_server
 from standins import containers
 from standins import images
 from standins import kubelet
+from standins import probes
 from standins import store as stores
 from standins import web
 
@@ -191,7 +192,8 @@ class Cluster:
                 found.append(f"{one['metadata']['name']}: {status}")
         for pod in self.kubelet.pods.values():
             if not pod.ready:
-                found += [f"{pod.name}: {pod.waiting or 'not ready'}", *(
+                found += [f"{pod.name}: {pod.waiting or 'not ready'}",
+                          *filter(None, [pod.unhealthy]), *(
                     log.read_text("utf-8") for log in (
                         pod.folder / "previous", pod.folder / "log")
                     if log.exists())]
@@ -335,6 +337,7 @@ class Kubernetes:
         self.begin()
         pod = self.cluster.pods()[0].name
         volume = "deploy/kubernetes/model-volume.yaml"
+        loader = "deploy/kubernetes/load-models.yaml"
         for command, why in {
                 f"kubectl -n weir logs {pod} --previous":
                     "previous terminated container \"weir\" .* not found",
@@ -358,9 +361,48 @@ class Kubernetes:
                 "helm install a prometheus-community/prometheus-adapter":
                     "repo prometheus-community not found",
                 "helm repo add a https://example.com/charts":
-                    "not a valid chart repository"}.items():
+                    "not a valid chart repository",
+                "sed 's/^  restartPolicy/  serviceAccountName: none\\n&/' "
+                f"{loader} | kubectl apply -f -":
+                    'serviceaccount "none" not found',
+                f"sed 's/readOnlyRootFilesystem/privileged/' {loader} |"
+                " kubectl apply -f -":
+                    r'PodSecurity "restricted:latest": privileged \('}.items():
             with self.subTest(command=command):
                 self.assertRegex(self.refused(command), why)
+
+    def test_pods_that_a_cluster_does_not_let_in(self):
+        """The Deployment is taken, and has none."""
+        self.begin()
+        patch = {"spec": {"template": {"spec": {"serviceAccountName": "none"}}}}
+        done = self.cluster.reader.run(
+            "kubectl -n weir patch deployment weir --type=merge -p "
+            f"'{json.dumps(patch)}'")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.cluster.wait_for(lambda: 'serviceaccount "none" not found' in str(
+            self.cluster.store.get("deployments", "weir", "weir")["status"]))
+
+    def test_what_a_kubelet_asks(self):
+        """Of a server that has started and is ready."""
+        self.begin()
+        pod = self.cluster.pods()[0]
+        for probe, why in (
+                ({"grpc": {"port": 8001}}, None),
+                ({"grpc": {"port": 8001, "service": "live"}}, None),
+                ({"grpc": {"port": 8001, "service": "none"}}, "NOT_FOUND"),
+                ({"grpc": {"port": 8002}}, "UNAVAILABLE"),
+                ({"grpc": {"port": 9999}}, "refused"),
+                ({"httpGet": {"port": "http", "path": "/readyz"}}, None),
+                ({"httpGet": {"port": 8002, "path": "/none"}}, "HTTP 404"),
+                ({"httpGet": {"port": 9999, "path": "/readyz"}}, "refused"),
+                ({"httpGet": {"port": "none", "path": "/"}}, "no port none"),
+                ({"tcpSocket": {"port": "grpc"}}, None),
+                ({"tcpSocket": {"port": 9999}}, "refused")):
+            with self.subTest(probe=probe):
+                found = probes.failure({**probe, "timeoutSeconds": 10},
+                                       pod.container.address,
+                                       pod.main["ports"])
+                self.assertRegex(str(found), str(why))
 
     def test_an_autoscaler_is_not_given_another(self):
         self.begin()

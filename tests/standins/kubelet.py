@@ -13,14 +13,13 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 
 import yaml
 
 from manifests import ROOT
 from standins import containers
+from standins import probes
 from standins.store import Refused, look, now, selected_by
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -80,6 +79,7 @@ class Pod:
         self.restarts = 0
         self.last = None
         self.waiting = "ContainerCreating"
+        self.unhealthy = None  # what the probe says that failed last
         self.init_logs = {}
         threading.Thread(target=self.run, daemon=True).start()
 
@@ -125,19 +125,34 @@ class Pod:
         log.replace(self.folder / "previous")
 
     def wait_until_ready(self, container):
-        """Asks its readiness probe, over HTTP whatever it speaks."""
-        ports = {port.get("name"): port["containerPort"]
-                 for port in self.main.get("ports", ())}
-        server = self.runs_server(container)
-        while server and container.process.poll() is None:
-            try:
-                with urllib.request.urlopen(
-                        f"http://{container.address}:"
-                        f"{ports.get('http', 8002)}/readyz", timeout=5):
-                    break
-            except (urllib.error.URLError, OSError):
+        """Asks what its probes ask: whether it has started; then, once, whether
+        it lives, and ends it otherwise; then whether it is ready."""
+        def ask(kind):
+            spec = self.main.get(f"{kind}Probe")
+            if not spec or not self.runs_server(container):
+                return True
+            why = probes.failure(spec, container.address,
+                                 self.main.get("ports", ()))
+            if why:
+                self.unhealthy = f"{kind.capitalize()} probe failed: {why}"
+            return not why
+
+        def wait_for(kind):
+            while not ask(kind):
+                if container.process.poll() is not None:
+                    return False
                 time.sleep(0.03)
-        if container.process.poll() is None:
+            return True
+
+        if not wait_for("startup"):
+            return
+        tries = self.main.get("livenessProbe", {}).get("failureThreshold", 3)
+        if not any(ask("liveness") for _ in range(tries)):
+            if container.process.poll() is None:
+                self.kubelet.event(self, "Unhealthy", self.unhealthy, "Warning")
+                container.kill()
+        elif wait_for("readiness") and container.process.poll() is None:
+            self.unhealthy = None
             self.ready = True
             self.tell()
 
@@ -428,6 +443,7 @@ class Kubelet:
         self.claims.mkdir()
         self.buckets = buckets
         self.pods = {}
+        self.refused = {}  # by ReplicaSet: why its pods are not let in
         self.ended = False
         self.seen = -1  # the store's last change, when all was seen to
         for name in NODES:
@@ -540,6 +556,7 @@ class Kubelet:
         container["volumeMounts"] = [{"name": "models",
                                       "mountPath": "/mnt/models"}]
         name = f"{metadata['name']}-predictor"
+        account = predictor.get("serviceAccountName")
         labels = {**runtime["spec"].get("labels", {}), "app": name}
         self.create("deployments", {
             "metadata": {"name": name, "namespace": metadata["namespace"],
@@ -547,6 +564,7 @@ class Kubelet:
             "spec": {"replicas": predictor["minReplicas"],
                      "selector": {"matchLabels": {"app": name}},
                      "template": {"metadata": {"labels": labels}, "spec": {
+                         **({"serviceAccountName": account} if account else {}),
                          "containers": [container],
                          "volumes": [{"name": "models",
                                       "persistentVolumeClaim": {
@@ -620,10 +638,13 @@ class Kubelet:
                   "readyReplicas": ready + len(old),
                   "availableReplicas": ready + len(old),
                   "unavailableReplicas": len(pods) - ready}
-        before = {field: value for field, value
-                  in deployment.get("status", {}).items()
+        old = deployment.get("status", {})
+        before = {field: value for field, value in old.items()
                   if field != "conditions"}
-        if before != status:
+        failure = self.refused.get(current["metadata"]["uid"])
+        if before != status or failure != next(
+                (one["message"] for one in old.get("conditions", ())
+                 if one["type"] == "ReplicaFailure"), None):
             done = ready == spec["replicas"]
             self.store.set_status(
                 "deployments", namespace, metadata["name"], {
@@ -631,7 +652,9 @@ class Kubelet:
                         condition("Available", done, "MinimumReplicas"),
                         condition("Progressing", True,
                                   "NewReplicaSetAvailable" if done
-                                  else "ReplicaSetUpdated")]})
+                                  else "ReplicaSetUpdated"),
+                        *([condition("ReplicaFailure", True, "FailedCreate",
+                                     failure)] if failure else [])]})
 
     def make_set(self, deployment, revision):
         metadata = deployment["metadata"]
@@ -665,13 +688,20 @@ class Kubelet:
         for pod in pods[count:]:
             self.delete(pod)
         template = one["spec"]["template"]
+        self.refused.pop(one["metadata"]["uid"], None)
         for _ in range(count - len(pods)):
             name = f"{one['metadata']['name']}-{uuid.uuid4().hex[:5]}"
-            pods.append(self.store.create("pods", {
-                "metadata": {**template["metadata"], "name": name,
-                             "namespace": namespace,
-                             "ownerReferences": [owner_of(one)]},
-                "spec": copy.deepcopy(template["spec"])}, namespace))
+            try:
+                pods.append(self.store.create("pods", {
+                    "metadata": {**template["metadata"], "name": name,
+                                 "namespace": namespace,
+                                 "ownerReferences": [owner_of(one)]},
+                    "spec": copy.deepcopy(template["spec"])}, namespace))
+            except Refused as why:
+                # Without what is another's each time.
+                self.refused[one["metadata"]["uid"]] = str(why).replace(
+                    name, one["metadata"]["name"])
+                break
         return pods[:count]
 
     @staticmethod

@@ -12,6 +12,7 @@ import jsonschema
 import yaml
 
 import kinds
+from standins import pod_security
 
 # group/version: plural, kind, in a namespace, short name.
 BUILT_IN = """
@@ -384,10 +385,34 @@ class Store:
                     raise Refused(422, "Invalid", f"data[{name}]: Required")
 
     def admit(self, resource, document):
-        """What webhooks of the kinds' projects refuse: KEDA's, two autoscalers
-        of one workload."""
-        if resource.kind != "ScaledObject":
-            return
+        """Raises Refused if an admission controller, or a webhook of the kind's
+        project, would not let it in."""
+        if resource.kind == "Pod":
+            self.admit_pod(document)
+        elif resource.kind == "ScaledObject":
+            self.admit_scaled_object(document)
+
+    def admit_pod(self, document):
+        """Not without its account, nor against what its namespace enforces."""
+        metadata, spec = document["metadata"], document["spec"]
+        namespace = metadata["namespace"]
+        account = spec.get("serviceAccountName", "default")
+        if account != "default" and not self.find("serviceaccounts", namespace,
+                                                  account):
+            raise Refused(403, "Forbidden", f'pods "{metadata["name"]}" is '
+                          "forbidden: error looking up service account "
+                          f'{namespace}/{account}: serviceaccount "{account}" '
+                          "not found")
+        labels = self.get("namespaces", None, namespace)["metadata"].get(
+            "labels", {})
+        if labels.get("pod-security.kubernetes.io/enforce") == "restricted":
+            if found := ", ".join(pod_security.violations(spec)):
+                raise Refused(403, "Forbidden", f'pods "{metadata["name"]}" is '
+                              'forbidden: violates PodSecurity "restricted:'
+                              f'latest": {found}')
+
+    def admit_scaled_object(self, document):
+        """Two autoscalers of one workload."""
         aim = document["spec"]["scaleTargetRef"]["name"]
         namespace = document["metadata"]["namespace"]
         for scaler in self.list("horizontalpodautoscalers", namespace):
