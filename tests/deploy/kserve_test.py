@@ -141,33 +141,50 @@ class Examples(unittest.TestCase):
                           [f["name"] for f in
                            runtime["supportedModelFormats"]])
 
-    def test_one_s_own_bucket_and_keys(self):
-        """As docs/kubernetes.md has it."""
+    def own(self, kubectl):
+        """What a kubectl makes of each kustomization.yaml of one's own that
+        docs/kubernetes.md has, {kind: document}: with keys, and with a role."""
         guide = (manifests.ROOT / "docs" / "kubernetes.md").read_text("utf-8")
-        [own] = re.findall(
-            r"cat >my-digits/kustomization.yaml <<'END'\n(.*?)^END$", guide,
+        parts = re.findall(
+            r"cat >>?my-digits/kustomization.yaml <<'END'\n(.*?)^END$", guide,
             re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(parts), 2)
         with tempfile.TemporaryDirectory(dir=manifests.ROOT / "build") as name:
             folder = pathlib.Path(name)
-            (folder / "kustomization.yaml").write_text(own.replace(
-                "../deploy", "../../deploy"), "utf-8")
             (folder / "keys.env").write_text(
                 "AWS_ACCESS_KEY_ID=a\nAWS_SECRET_ACCESS_KEY=b\n", "utf-8")
-            for kubectl in manifests.kubectls():
-                found = {document["kind"]: document for document in
-                         yaml.safe_load_all(manifests.kustomize(folder,
-                                                                kubectl))}
-                self.assertEqual(found["Secret"]["data"], {
-                    "AWS_ACCESS_KEY_ID": "YQ==",
-                    "AWS_SECRET_ACCESS_KEY": "Yg=="}, kubectl)
-                self.assertIn("serving.kserve.io/s3-endpoint",
-                              found["Secret"]["metadata"]["annotations"])
-                self.assertEqual(found["Secret"]["metadata"]["name"],
-                                 "weir-models")
-                self.assertEqual(
-                    found["InferenceService"]["spec"]["predictor"]["model"][
-                        "storageUri"], "s3://acme/models")
+            for text in (parts[0], "".join(parts)):
+                (folder / "kustomization.yaml").write_text(text.replace(
+                    "../deploy", "../../deploy"), "utf-8")
+                yield {document["kind"]: document for document in
+                       yaml.safe_load_all(manifests.kustomize(folder,
+                                                              kubectl))}
 
+    def test_one_s_own_bucket_and_keys(self):
+        """As docs/kubernetes.md has it."""
+        for kubectl in manifests.kubectls():
+            found, _ = self.own(kubectl)
+            self.assertEqual(found["Secret"]["data"], {
+                "AWS_ACCESS_KEY_ID": "YQ==",
+                "AWS_SECRET_ACCESS_KEY": "Yg=="}, kubectl)
+            self.assertIn("serving.kserve.io/s3-endpoint",
+                          found["Secret"]["metadata"]["annotations"])
+            self.assertEqual(found["Secret"]["metadata"]["name"],
+                             "weir-models")
+            self.assertEqual(
+                found["InferenceService"]["spec"]["predictor"]["model"][
+                    "storageUri"], "s3://acme/models")
+
+    def test_a_role_in_place_of_keys(self):
+        """KServe reads no Secret then, and of the account what that told."""
+        for kubectl in manifests.kubectls():
+            keys, role = self.own(kubectl)
+            self.assertNotIn("secrets", role["ServiceAccount"], kubectl)
+            annotations = role["ServiceAccount"]["metadata"]["annotations"]
+            self.assertRegex(annotations.pop("eks.amazonaws.com/role-arn"),
+                             "^arn:aws:iam::[0-9]{12}:role/")
+            self.assertEqual(annotations,
+                             keys["Secret"]["metadata"]["annotations"])
 
 class Runtimes(unittest.TestCase):
 

@@ -27,6 +27,8 @@ HASH = "pod-template-hash"
 NODES = ("node-1", "node-2")
 MODELS = ROOT / "tests" / "data" / "digits"
 MOST_RESTARTS = 3
+# Of a bucket, for KServe: annotations of the Secret or the account.
+WHERE = {"serving.kserve.io/s3-endpoint", "serving.kserve.io/s3-region"}
 
 
 def owner_of(document):
@@ -542,7 +544,8 @@ class Kubelet:
                                   model["runtime"])
         bucket = model["storageUri"].removeprefix("s3://")
         if (runtime is None or bucket not in self.buckets
-                or not self.has_keys(metadata["namespace"], predictor)):
+                or not self.may_read(metadata["namespace"], predictor)):
+            self.set_ready(service, False)
             return
         claim = f"{metadata['name']}-bucket"
         folder = self.claims / f"{metadata['namespace']}-{claim}"
@@ -572,24 +575,36 @@ class Kubelet:
                          "nodeSelector": runtime["spec"]["nodeSelector"]}}}})
         made = self.store.get("deployments", metadata["namespace"], name)
         ready = look(made, "status.readyReplicas") == predictor["minReplicas"]
+        self.set_ready(service, ready)
+
+    def set_ready(self, service, ready):
+        """Of an InferenceService."""
         if ready != (look(service, "status.ready") or False):
             self.store.set_status(
-                "inferenceservices", metadata["namespace"], metadata["name"],
+                "inferenceservices", service["metadata"]["namespace"],
+                service["metadata"]["name"],
                 {"ready": ready, "conditions": [condition("Ready", ready)]})
 
-    def has_keys(self, namespace, predictor):
+    def may_read(self, namespace, predictor):
         """Whether the account that it names, if it names one, may read the
-        bucket."""
+        bucket: by the Secrets that it lists, or else by a role; and knows where
+        it is."""
         name = predictor.get("serviceAccountName")
         if name is None:
             return True
         account = self.store.find("serviceaccounts", namespace, name) or {}
-        secrets = [self.store.find("secrets", namespace, one["name"])
-                   for one in account.get("secrets", ())]
-        return any(secret and all(
-            secret.get("data", {}).get(f"AWS_{key}")
-            for key in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))
-            for secret in secrets)
+        if account.get("secrets"):
+            return any(self.has_keys(self.store.find(
+                "secrets", namespace, one["name"]))
+                for one in account["secrets"])
+        about = look(account, "metadata.annotations") or {}
+        return "eks.amazonaws.com/role-arn" in about and WHERE <= set(about)
+
+    @staticmethod
+    def has_keys(secret):
+        return all((look(secret, "data") or {}).get(f"AWS_{key}") for key in (
+            "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")) and WHERE <= set(
+                look(secret, "metadata.annotations") or {})
 
     def sync_deployment(self, deployment):
         metadata, spec = deployment["metadata"], deployment["spec"]

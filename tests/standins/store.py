@@ -62,6 +62,7 @@ IMMUTABLE = {"Deployment": ("spec.selector",), "Secret": ("type",),
 # How lists of objects are merged: by which field.
 MERGE_KEYS = {"containers": "name", "initContainers": "name", "env": "name",
               "volumes": "name", "imagePullSecrets": "name",
+              "secrets": "name",
               "volumeMounts": "mountPath", "ownerReferences": "uid",
               "conditions": "type", "topologySpreadConstraints": "topologyKey"}
 
