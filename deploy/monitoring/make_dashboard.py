@@ -14,6 +14,7 @@ DEPLOYED = ('"workload", "$1", "deployment", "(.*)") and on (namespace, '
             "workload) max_over_time(weir_ready{$SERVERS}[1d])")
 # process_ metrics are whatever process's: ours are of a target that has ours.
 OURS = "and on (job, instance) weir_ready{$SERVERS}"
+RESTARTS = "kube_pod_container_status_restarts_total{$SERVERS}"
 FAILED = ', code=~"UNKNOWN|INTERNAL|UNAVAILABLE|DATA_LOSS"'
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24
@@ -137,11 +138,11 @@ ROWS = (
         stat("Devices lost, last day", "none",
              "Processes that ended with exit code 3, as kube-state-metrics "
              "counts them.",
-             ("sum(increase(kube_pod_container_status_restarts_total"
-              "{$SERVERS}[1d]) and on (namespace, pod, container) "
-              "kube_pod_container_status_last_terminated_exitcode"
-              "{$SERVERS} == 3 and on (namespace, pod, container) "
-              "weir:container:info) or vector(0)", "lost"),
+             ("sum(max by (namespace, pod, container) (sum_over_time((("
+              f"{RESTARTS} - last_over_time({RESTARTS}[15m] offset 30s)) and "
+              "kube_pod_container_status_last_terminated_exitcode == 3 "
+              "and on (namespace, pod, container) weir:container:info"
+              ")[1d:30s]))) or vector(0)", "lost"),
              (None, "green"), (1, "red")),
     )),
     ("Calls", 3, 8, (

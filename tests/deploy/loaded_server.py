@@ -255,11 +255,12 @@ class LoadedServer:
             return True
 
     def drive(self):
-        # A counter's first sample is one from before the calls.
+        # A counter's first sample is one from before the calls. Restarts are
+        # looked at every half minute.
         wait_for_series(
             self.prometheus,
-            f"count_over_time(weir_ready[{WINDOW}]) > 1 "
-            "and on () kube_pod_container_info")
+            f"count_over_time(weir_ready[{WINDOW}]) > 1 and on () "
+            f"count_over_time(kube_pod_container_info[{WINDOW}:30s])")
         self.idle = [
             (query, [float(one["value"][1])
                      for one in self.prometheus.query(query)])
@@ -278,6 +279,11 @@ class LoadedServer:
                   for _ in range(UNKNOWN_INFERENCES)]
         demand(set(codes) == {1}, codes)
         self.loaded = self.load()
+        # Before there are connections, which do not last that long.
+        wait_for_series(
+            self.prometheus,
+            "sum_over_time(kube_pod_container_status_restarts_total"
+            f"[{WINDOW}:30s]) >= {RESTARTS}")
 
         self.begin("spin")
         self.wait_for_metric("weir_stream_pool_lanes", STREAMS, state="leased")
