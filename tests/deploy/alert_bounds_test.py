@@ -3,6 +3,7 @@
 bounds and a little beyond, by promtool. (rules_test.yaml has how each alert
 begins and ends, and what it says.)"""
 
+import itertools
 import re
 import subprocess
 import tempfile
@@ -149,6 +150,46 @@ class Availability(Bounds):
                     ("WeirDeviceLost", 18, 'namespace="weir", pod="a"'),
                     ("WeirDeviceLost", 25))
 
+    def test_a_loss_while_kube_state_metrics_is_away(self):
+        self.expect({
+            f"kube_pod_container_status_restarts_total{{{CONTAINER}}}":
+                "1x5 stale _x4 2x40",
+            f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x50",
+            "kube_pod_container_status_last_terminated_exitcode"
+            f"{{{CONTAINER}}}": "137x5 stale _x4 3x40"},
+                    ("WeirDeviceLost", 10),
+                    ("WeirDeviceLost", 12, 'namespace="weir", pod="a"'),
+                    ("WeirDeviceLost", 30))
+
+    def test_only_another_image_that_runs_in_its_stead_ends_an_outage(self):
+        """Neither one that cannot run, nor one of another workload."""
+        series = {
+            f'weir_ready{{namespace="models", workload="{name}", pod="a"}}':
+                "1x10 stale" for name in ("left", "stuck", "beside", "new")}
+        series |= {
+            f'kube_deployment_spec_replicas{{namespace="models", '
+            f'deployment="{name}"}}': "1x40"
+            for name in ("left", "stuck", "beside", "beside-triton", "new")}
+        # One of ours, whatever its image is called.
+        series |= {
+            'weir_ready{namespace="models", workload="odd", '
+            'pod="odd-5f6c9-abcde"}': "1x10 0x30",
+            'kube_deployment_spec_replicas{namespace="models", '
+            'deployment="odd"}': "1x40"}
+        for name, running in (("left", 1), ("stuck", 0), ("beside-triton", 1),
+                              ("odd", 1), ("new", 1)):
+            image = "weir" if name == "new" else "triton"
+            container = (f'namespace="models", pod="{name}-5f6c9-abcde", '
+                         'container="kserve-container"')
+            series |= {
+                f'kube_pod_container_info{{{container}, '
+                f'image_spec="example.com/{image}:1"}}': "_x10 1x30",
+                f"kube_pod_container_status_running{{{container}}}":
+                    f"_x10 {running}x30"}
+        self.expect(series, ("WeirDown", 30, *(
+            f'namespace="models", workload="{name}"'
+            for name in ("stuck", "beside", "new", "odd"))))
+
     def test_versions_and_builds(self):
         for labels in (('version="1", build="a"', 'version="1", build="b"'),
                        ('version="1", build="a"', 'version="2", build="a"')):
@@ -205,6 +246,28 @@ class Objectives(Bounds):
             ("WeirErrorBudgetBurnsSlowly", 150, self.of("Evaluate"),
              self.OF_MODEL),
             ("WeirLatencyBudgetBurnsSlowly", 150, self.of("ModelInfer")))
+
+    def failing(self, minutes, length):
+        """All calls of one of these minutes each fail, of a hundred."""
+        bad = [100 if minute in minutes else 0 for minute in range(length)]
+        return self.calls("Evaluate", {
+            code: " ".join(map(str, itertools.accumulate(counts)))
+            for code, counts in (("OK", [100 - count for count in bad]),
+                                 ("INTERNAL", bad))})
+
+    def test_one_minute_of_a_few_fails_for_hours(self):
+        for period in (4, 5, 6, 20):
+            self.expect(self.failing(range(60, 300, period), 400), *(
+                ("WeirErrorBudgetBurnsFast", minute, *fires)
+                for minute, *fires in (
+                    (90,), (100, self.of("Evaluate")),
+                    (200, self.of("Evaluate")), (299, self.of("Evaluate")),
+                    (332,))))
+
+    def test_two_minutes_of_an_hour_fail_and_the_first_of_a_server(self):
+        self.expect(self.failing((1, 60, 105), 200), *(
+            ("WeirErrorBudgetBurnsFast", minute)
+            for minute in (5, 34, 64, 95, 107, 109, 120, 134, 138, 150)))
 
     def test_half_an_hour_after_the_end_all_is_silent(self):
         self.expect(

@@ -54,9 +54,9 @@ FAULTS = {
 def faster(rules):
     """Rules in which a minute is a second."""
     shorter = {"m": "s", "h": "m"}
-    rules = rules.replace("[1d]", "[24m]").replace(":15s]", ":250ms]")
+    rules = rules.replace("[1d]", "[24m]").replace("15s", "250ms")
     rules = rules.replace("< 3600", "< 60")
-    return re.sub(r"(\[|for: )(\d+)([mh])(?!\w)",
+    return re.sub(r"(\[|for: |offset )(\d+)([mh])(?!\w)",
                   lambda match: match[1] + match[2] + shorter[match[3]], rules)
 
 

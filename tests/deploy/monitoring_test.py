@@ -42,7 +42,7 @@ GUARDS = ((r"\n +for: \w+", ""),
           (r">= 10\b", ">= 0"),
           (r">= 3\b", ">= 1"),
           (r"> 2\.5\b", "> 0.5"),
-          (r"_exitcode == bool 3\b", "_exitcode > bool 0"),
+          (r"_exitcode == 3\b", "_exitcode > 0"),
           (r', image_spec=~"[^"]*"', ""),
           (r'\{reason!="DEADLINE_PASSED"\}', ""),
           (r"unless on \(namespace, workload\) weir:workload:removed", ""))
