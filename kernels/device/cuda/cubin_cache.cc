@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -25,6 +27,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSuffix[] = ".cubin";
+constexpr char kTrial[] = "trial";
+constexpr size_t kHashDigits = 32;
+constexpr size_t kRandomDigits = 16;
 // Nobody writes at one file for so long.
 constexpr std::chrono::hours kAbandoned{1};
 
@@ -55,9 +60,30 @@ std::string Temporary(const std::string& path) {
   return absl::StrFormat("%s.%016x", path, random);
 }
 
-bool IsTemporary(const fs::path& path) {
-  return path.filename().string().find(absl::StrCat(kSuffix, ".")) !=
-         std::string::npos;
+bool AreAll(std::string_view text, std::string_view of) {
+  return text.find_first_not_of(of) == std::string_view::npos;
+}
+
+bool IsHex(std::string_view text, size_t digits) {
+  return text.size() == digits && AreAll(text, "0123456789abcdef");
+}
+
+// The name of PathOf. Whatever else is in the folder is somebody else's.
+bool IsKernel(std::string_view name) {
+  const std::string_view hash = name.substr(0, name.find('.'));
+  return IsHex(hash, kHashDigits) && name.substr(hash.size()) == kSuffix;
+}
+
+bool IsTemporary(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.find('.'));
+  if (stem != kTrial && !IsHex(stem, kHashDigits)) return false;
+  const std::string_view rest = name.substr(stem.size());
+  const std::string mark = absl::StrCat(kSuffix, ".");
+  if (!rest.starts_with(mark)) return false;
+  const std::string_view end = rest.substr(mark.size());
+  if (IsHex(end, kRandomDigits)) return true;
+  // A process number and a count, as names once ended.
+  return AreAll(end, "0123456789.") && end.find('.') != end.npos;
 }
 
 // A folder that takes no files, rather than none now as on a full disk.
@@ -98,7 +124,8 @@ CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
   if (folder_.empty()) return;
   std::error_code ignored;
   fs::create_directories(folder_, ignored);
-  const std::string trial = Temporary(absl::StrCat(folder_, "/trial", kSuffix));
+  const std::string trial =
+      Temporary(absl::StrCat(folder_, "/", kTrial, kSuffix));
   writes_ = !IsOnlyRead(WriteFile(trial, {}));
   unlink(trial.c_str());
 }
@@ -165,8 +192,9 @@ void CubinCache::Trim() const {
   std::error_code error;
   for (fs::directory_iterator it(folder_, error), end; !error && it != end;
        it.increment(error)) {
-    const bool temporary = IsTemporary(it->path());
-    if (!temporary && it->path().extension() != kSuffix) continue;
+    const std::string name = it->path().filename().string();
+    const bool temporary = IsTemporary(name);
+    if (!temporary && !IsKernel(name)) continue;
     std::error_code gone;
     Entry entry{it->path(), it->file_size(gone), it->last_write_time(gone)};
     if (gone) continue;

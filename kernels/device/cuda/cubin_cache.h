@@ -1,7 +1,8 @@
 // Compiled kernels on disk: one file per key, named by the key's hash, written
 // atomically, verified when read. Corrupt files count as absent and are written
 // anew. The total is bounded; the longest unused go first, and an hour later
-// what a process left that ended while it wrote. A folder that takes no files
+// what a process left that ended while it wrote; files with names that the
+// cache does not give are left alone. A folder that takes no files
 // when the cache is made is only read; one that is full then is tried again.
 // Thread-safe, also between processes that share the folder.
 #pragma once

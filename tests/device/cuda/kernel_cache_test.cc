@@ -280,17 +280,48 @@ TEST(CubinCache, RemovesWhatWasNeverFinished) {
       write(cache.PathOf("a") + ".1.2", std::chrono::minutes(61));
   const std::string written =
       write(cache.PathOf("b") + ".0123456789abcdef", std::chrono::minutes(30));
-  const std::string others =
-      write(folder.path() + "/notes.txt", std::chrono::hours(1000));
+  const std::string trial =
+      write(folder.path() + "/trial.cubin.0123456789abcdef",
+            std::chrono::minutes(61));
+  const std::string last =
+      write(cache.PathOf("c") + ".fedcba9876543210", std::chrono::minutes(61));
   EXPECT_TRUE(cache.Insert("key", "image").ok());
   EXPECT_FALSE(fs::exists(abandoned));
+  EXPECT_FALSE(fs::exists(trial));
+  EXPECT_FALSE(fs::exists(last));
   EXPECT_TRUE(fs::exists(written));
-  EXPECT_TRUE(fs::exists(others));
   // Also while its room is what is missing.
   write(abandoned, std::chrono::minutes(61));
   const FullDisk full(0);
   EXPECT_FALSE(cache.Insert("other", "image").ok());
   EXPECT_FALSE(fs::exists(abandoned));
+}
+
+// Others may keep their files in the folder, of whatever age and size.
+TEST(CubinCache, LeavesFilesOfOthersAlone) {
+  Folder folder;
+  const CubinCache cache(folder.path(), 4096);
+  const std::string kernel = cache.PathOf("a");
+  const std::vector<std::string> others = {
+      folder.path() + "/notes.txt",
+      folder.path() + "/mine.cubin",
+      folder.path() + "/mine.cubin.gz",
+      folder.path() + "/mine.cubin.0123456789abcdef",
+      folder.path() + "/trial.cubin.gz",
+      folder.path() + "/trial.cubin.2",
+      kernel + ".gz",
+      kernel + ".bad",
+      kernel + ".0123456789abcdef0",
+  };
+  for (const std::string& name : others) {
+    std::ofstream(name) << std::string(5000, 'x');
+    fs::last_write_time(
+        name, fs::file_time_type::clock::now() - std::chrono::hours(1000));
+  }
+  EXPECT_TRUE(cache.Insert("key", "image").ok());
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(name)) << name;
+  // Nor do they leave the kernels less room.
+  EXPECT_EQ(cache.Find("key"), "image");
 }
 
 std::shared_ptr<const CudaFunction> Loaded(std::atomic<int>* unloaded) {
