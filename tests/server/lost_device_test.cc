@@ -56,6 +56,22 @@ TEST(LostDeviceTest, ADriverThatDoesNotStartEndsItWithThree) {
   }
 }
 
+// CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, as after an update without a restart, and
+// CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: the GPU is well.
+TEST(LostDeviceTest, ADriverThatDoesNotFitIsNoLoss) {
+  for (const int answer : {803, 804}) {
+    for (const char* device : {"cuda", "auto", "cuda:1"}) {
+      const Start start(device, answer, 1);
+      EXPECT_EQ(start.code(), 1) << device << " " << answer;
+      EXPECT_THAT(start.error(),
+                  HasSubstr("does not start: error " + std::to_string(answer)));
+      EXPECT_THAT(start.error(),
+                  HasSubstr(answer == 803 ? "restart the machine"
+                                          : "compatibility package"));
+    }
+  }
+}
+
 TEST(LostDeviceTest, OneGpuFewerThanItAsksForEndsItWithThree) {
   const Start start("cuda:1", 0, 1);
   EXPECT_EQ(start.code(), kDeviceLostCode);

@@ -73,6 +73,20 @@ absl::StatusOr<FoundDriver> CheckDriver() {
                      ", this build needs CUDA ", VersionString(CUDART_VERSION),
                      " (driver 580 or newer): update the driver"));
   }
+  // Faults of what is installed, which no other GPU mends.
+  if (initialized == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH ||
+      initialized == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the NVIDIA driver (CUDA ", version, ") does not start: error ",
+        static_cast<int>(initialized),
+        initialized == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+            ? ": libcuda.so.1 is not of the version of the kernel's module; "
+              "load the module of the driver that is installed (restart the "
+              "machine), and make containers anew"
+            : ": libcuda.so.1 is of a compatibility package that does not "
+              "support this GPU; remove the package, or its folder from "
+              "LD_LIBRARY_PATH, and update the driver"));
+  }
   if (initialized != CUDA_SUCCESS) {
     // As of a GPU that the process before this one has lost.
     return WithReason(

@@ -39,7 +39,8 @@ class CudaDevice final : public Device {
   // DEVICE_FAULT if they answer nothing but errors; INVALID_ARGUMENT with
   // reason NO_SUCH_CUDA_DEVICE for an ordinal that does not exist;
   // FAILED_PRECONDITION naming both versions if the driver is too old or a
-  // library is missing, and for a GPU of compute capability below 8.0.
+  // library is missing, with a remedy if the driver's parts do not fit one
+  // another or the GPU, and for a GPU of compute capability below 8.0.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(
       int ordinal, const DeviceOptions& options);
   // Compiles kernels for `capability` (90 for 9.0) and runs nothing: needs
