@@ -122,8 +122,12 @@ int WriteFile(const std::string& path,
 CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
     : folder_(std::move(folder)), max_bytes_(max_bytes) {
   if (folder_.empty()) return;
-  std::error_code ignored;
-  fs::create_directories(folder_, ignored);
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) {
+    writes_ = !IsOnlyRead(error.value());
+    return;
+  }
   const std::string trial =
       Temporary(absl::StrCat(folder_, "/", kTrial, kSuffix));
   writes_ = !IsOnlyRead(WriteFile(trial, {}));
@@ -169,9 +173,16 @@ absl::Status CubinCache::Insert(std::string_view key,
   header.key_size = key.size();
   header.image_size = image.size();
   header.checksum = Checksum(key, image);
-  int error = WriteFile(
-      temporary,
-      {{reinterpret_cast<const char*>(&header), sizeof(header)}, key, image});
+  // On a full disk there was no room for the folder either.
+  std::error_code not_made;
+  fs::create_directories(folder_, not_made);
+  int error =
+      not_made
+          ? not_made.value()
+          : WriteFile(temporary,
+                      {{reinterpret_cast<const char*>(&header), sizeof(header)},
+                       key,
+                       image});
   if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) unlink(temporary.c_str());
   // Also when there was no room, which may make some.

@@ -2,8 +2,9 @@
 // atomically, verified when read. Corrupt files count as absent and are written
 // anew. The total is bounded; the longest unused go first, and an hour later
 // what a process left that ended while it wrote; files with names that the
-// cache does not give are left alone. A folder that takes no files
-// when the cache is made is only read; one that is full then is tried again.
+// cache does not give are left alone. A folder that takes no files when the
+// cache is made is only read; one that is full then, or could not be made for
+// want of room, is tried again, and one that is removed is made again.
 // Thread-safe, also between processes that share the folder.
 #pragma once
 
