@@ -93,7 +93,7 @@ bool IsOnlyRead(int error) {
 }
 
 // Makes the file, which must not be there. The error that kept it from being
-// written; 0 if it was.
+// written whole, which leaves none; 0 if it was.
 int WriteFile(const std::string& path,
               std::initializer_list<std::string_view> parts) {
   const int fd =
@@ -114,6 +114,7 @@ int WriteFile(const std::string& path,
   }
   // Some file systems tell only now.
   if (close(fd) != 0 && error == 0) error = errno;
+  if (error != 0) unlink(path.c_str());
   return error;
 }
 
@@ -130,8 +131,9 @@ CubinCache::CubinCache(std::string folder, uint64_t max_bytes)
   }
   const std::string trial =
       Temporary(absl::StrCat(folder_, "/", kTrial, kSuffix));
-  writes_ = !IsOnlyRead(WriteFile(trial, {}));
-  unlink(trial.c_str());
+  const int refused = WriteFile(trial, {});
+  if (refused == 0) unlink(trial.c_str());
+  writes_ = !IsOnlyRead(refused);
 }
 
 std::string CubinCache::PathOf(std::string_view key) const {
@@ -183,8 +185,10 @@ absl::Status CubinCache::Insert(std::string_view key,
                       {{reinterpret_cast<const char*>(&header), sizeof(header)},
                        key,
                        image});
-  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) unlink(temporary.c_str());
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) {
+    error = errno;
+    unlink(temporary.c_str());
+  }
   // Also when there was no room, which may make some.
   Trim();
   if (error == 0) return absl::OkStatus();

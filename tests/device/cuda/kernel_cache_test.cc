@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +33,15 @@ pid_t getpid() noexcept { return 1; }
 namespace {
 // What mkdir, which the C++ library finds here first, answers if it is not 0.
 std::atomic<int> mkdir_error = 0;
+std::atomic<bool> random_refused = false;
 }  // namespace
+
+// As a container's filter of system calls may refuse it.
+ssize_t getrandom(void* buffer, size_t size, unsigned flags) {
+  if (!random_refused) return syscall(SYS_getrandom, buffer, size, flags);
+  errno = EPERM;
+  return -1;
+}
 
 [[gnu::visibility("default")]] int mkdir(const char* path,
                                          mode_t mode) noexcept {
@@ -301,6 +311,26 @@ TEST(CubinCache, FollowsNoLinkThatLiesInWait) {
   EXPECT_TRUE(cache.Insert("key", "image").ok());
   EXPECT_EQ(cache.Find("key"), "image");
   EXPECT_EQ(fs::file_size(victim), 8u);
+}
+
+// Without random numbers all have one name, and one has it at a time.
+TEST(CubinCache, WhatAnotherWritesIsNotRemoved) {
+  Folder folder;
+  const std::string end = ".0000000000000000";
+  const std::string trial = folder.path() + "/trial.cubin" + end;
+  const std::string kernel = CubinCache(folder.path()).PathOf("key") + end;
+  std::ofstream(trial) << "another's";
+  std::ofstream(kernel) << "another's";
+  random_refused = true;
+  const CubinCache cache(folder.path());
+  const absl::Status status = cache.Insert("key", "image");
+  EXPECT_NE(status.message().find(strerror(EEXIST)), std::string::npos)
+      << status;
+  EXPECT_TRUE(fs::exists(trial));
+  EXPECT_TRUE(fs::exists(kernel));
+  EXPECT_TRUE(cache.Insert("other", "image").ok());
+  EXPECT_EQ(cache.Find("other"), "image");
+  random_refused = false;
 }
 
 // A process that ended while it wrote leaves a file that nobody will finish.
