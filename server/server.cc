@@ -115,6 +115,7 @@ struct Server::Impl {
 
   absl::Status Open();
   void NoteCacheFolder();
+  void NoteFullCacheFolder(const absl::Status& full);
   absl::Status FindDescriptors();
   absl::Status StartTls();
   absl::Status StartDevices();
@@ -207,7 +208,12 @@ absl::Status Server::Impl::Open() {
   // Faults of the command line show before anything takes its time.
   WEIR_RETURN_IF_ERROR(CheckModelRepository(options.model_repository));
   if (options.cache_dir_given) {
-    WEIR_RETURN_IF_ERROR(CheckCacheFolder(options.cache_dir));
+    const absl::Status usable = CheckCacheFolder(options.cache_dir);
+    if (absl::IsResourceExhausted(usable)) {
+      NoteFullCacheFolder(usable);
+    } else if (!usable.ok()) {
+      return usable;
+    }
   }
   WEIR_RETURN_IF_ERROR(FindDescriptors());
   WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
@@ -283,6 +289,12 @@ absl::Status Server::Impl::Open() {
   return absl::OkStatus();
 }
 
+void Server::Impl::NoteFullCacheFolder(const absl::Status& full) {
+  Note(LogLevel::kWarning, absl::StrCat(full.message(),
+                                        "; make room there: it is tried again "
+                                        "for each kernel that is compiled"));
+}
+
 // One that nobody asked for, and that only a device uses which compiles.
 void Server::Impl::NoteCacheFolder() {
   const auto& all = engines->all();
@@ -292,6 +304,7 @@ void Server::Impl::NoteCacheFolder() {
   if (!compiles || options.cache_dir_given) return;
   const absl::Status usable = CheckCacheFolder(options.cache_dir);
   if (usable.ok()) return;
+  if (absl::IsResourceExhausted(usable)) return NoteFullCacheFolder(usable);
   Note(LogLevel::kWarning, absl::StrCat(usable.message(),
                                         "; compiled kernels are kept in "
                                         "memory"));

@@ -31,6 +31,12 @@ absl::Status Fault(absl::string_view flag, const std::string& thing,
       absl::StrCat(flag, ": ", thing, ": ", cause));
 }
 
+absl::Status CacheFault(const std::string& path, int error) {
+  const absl::Status fault = Fault("--cache-dir", path, std::strerror(error));
+  if (error != ENOSPC && error != EDQUOT) return fault;
+  return absl::ResourceExhaustedError(fault.message());
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> TryToListen(
     absl::string_view flag, const std::vector<std::string>& addresses) {
   auto listener = Listener::Open(addresses);
@@ -53,12 +59,10 @@ absl::Status CheckCacheFolder(const std::string& path) {
   if (path.empty()) return absl::OkStatus();
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) return Fault("--cache-dir", path, error.message());
+  if (error) return CacheFault(path, error.value());
   std::string trial = path + "/.trial-XXXXXX";
   const int fd = mkstemp(trial.data());
-  if (fd < 0) {
-    return Fault("--cache-dir", path, std::strerror(errno));
-  }
+  if (fd < 0) return CacheFault(path, errno);
   close(fd);
   unlink(trial.c_str());
   return absl::OkStatus();

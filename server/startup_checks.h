@@ -17,7 +17,8 @@ namespace weir {
 absl::Status CheckModelRepository(const std::string& path);
 
 // Makes the folder if it is not there, and tries whether files can be made in
-// it. OK for "".
+// it. OK for "". RESOURCE_EXHAUSTED if it only has no room, which it may have
+// later.
 absl::Status CheckCacheFolder(const std::string& path);
 
 // Whether all addresses can be listened on now, together. `http` may be "".

@@ -1,8 +1,12 @@
 // What a server does with the models that it finds.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -20,6 +24,18 @@
 #include "tests/server/compile_hold.h"
 #include "tests/server/model_folder.h"
 #include "tests/server/server_fixture.h"
+
+namespace {
+// What mkdir, which the C++ library finds here first, answers if it is not 0.
+std::atomic<int> mkdir_error = 0;
+}  // namespace
+
+[[gnu::visibility("default")]] int mkdir(const char* path,
+                                         mode_t mode) noexcept {
+  if (mkdir_error == 0) return mkdirat(AT_FDCWD, path, mode);
+  errno = mkdir_error;
+  return -1;
+}
 
 namespace weir::testing {
 namespace {
@@ -39,6 +55,39 @@ auto Warning(const ModelFolder& models) {
     o.model_repository = models.path();
     o.log_level = LogLevel::kWarning;
   };
+}
+
+// A replica that starts serves as those do that run.
+TEST(StartupTest, AFullCacheFolderIsNotedAndServes) {
+  ModelFolder models;
+  std::stringstream log;
+  for (const int error : {ENOSPC, EDQUOT}) {
+    mkdir_error = error;
+    const std::string folder = models.path() + "/new/cache";
+    EXPECT_TRUE(absl::IsResourceExhausted(CheckCacheFolder(folder)));
+    mkdir_error = 0;
+  }
+  const std::string folder = models.path() + "-cache";
+  {
+    TestServer server(
+        [&](ServerOptions& o) {
+          o.cache_dir = folder;
+          o.cache_dir_given = true;
+          o.log_level = LogLevel::kWarning;
+          mkdir_error = ENOSPC;
+        },
+        log);
+    mkdir_error = 0;
+    int code = 0;
+    server.HttpGet("/readyz", &code);
+    EXPECT_EQ(code, 200);
+  }
+  EXPECT_THAT(log.str(), HasSubstr("--cache-dir: " + folder +
+                                   ": No space left on device"));
+  EXPECT_THAT(log.str(), HasSubstr("it is tried again"));
+  mkdir_error = EROFS;
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckCacheFolder(folder)));
+  mkdir_error = 0;
 }
 
 TEST(StartupTest, GoodModelsServeBesideBadOnes) {
