@@ -123,7 +123,7 @@ std::optional<Figures> Measure(const Contest& contest, const Entrant& entrant,
   load.seconds = contest.seconds;
   client::LoadResult result;
   double cpu = 0;
-  for (;; load.seconds *= 10) {
+  for (;; load.seconds = std::max(load.seconds * 10, 1e-6)) {
     const double cpu_before = CpuSeconds(server.pid());
     result = client::RunLoad(load);
     cpu = CpuSeconds(server.pid()) - cpu_before;

@@ -127,8 +127,10 @@ TEST(Contest, AWrongReplyFails) {
 TEST(Contest, ARunThatSawNoAnswerIsRunForLonger) {
   Contest contest = SmallContest();
   contest.entrants.resize(1);
-  contest.seconds = 1e-6;
-  EXPECT_TRUE(Hold(contest, {}));
+  for (const double seconds : {1e-6, 0.0}) {
+    contest.seconds = seconds;
+    EXPECT_TRUE(Hold(contest, {}));
+  }
 }
 
 TEST(Contest, AServerThatDoesNotStartOrAnswerFails) {
