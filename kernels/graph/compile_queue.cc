@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/bucket.h"
 #include "kernels/base/holders.h"
 #include "kernels/base/long_step_bytes.h"
 #include "kernels/base/status_macros.h"
@@ -267,9 +268,7 @@ CompileQueue::Stats CompileQueue::stats() const {
 }
 
 void CompileQueue::AddTime(Nanos took) {
-  const auto bound =
-      std::lower_bound(Times::kBounds.begin(), Times::kBounds.end(), took);
-  ++times_.counts[static_cast<size_t>(bound - Times::kBounds.begin())];
+  ++times_.counts[BucketOf(Times::kBounds, took)];
   times_.sum_ns += static_cast<uint64_t>(std::max<Nanos>(took, 0));
 }
 

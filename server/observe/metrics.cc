@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_split.h"
+#include "kernels/base/bucket.h"
 
 namespace weir {
 namespace {
@@ -132,10 +133,7 @@ void Metrics::SetMethods(std::vector<std::string> names) {
 }
 
 void Metrics::Observe(TimeHistogram* histogram, Nanos duration) {
-  const size_t bucket = static_cast<size_t>(
-      std::lower_bound(kTimeBounds.begin(), kTimeBounds.end(), duration) -
-      kTimeBounds.begin());
-  histogram->buckets[bucket].Add(1);
+  histogram->buckets[BucketOf(kTimeBounds, duration)].Add(1);
   histogram->sum.Add(static_cast<uint64_t>(std::max<Nanos>(duration, 0)));
 }
 
@@ -166,10 +164,7 @@ void Metrics::RecordStages(const StageTimes& times) {
 
 void Metrics::RecordBatch(int64_t rows) {
   BatchHistogram& batch = shards_.Mine().batch;
-  const size_t bucket = static_cast<size_t>(
-      std::lower_bound(kBatchBounds.begin(), kBatchBounds.end(), rows) -
-      kBatchBounds.begin());
-  batch.buckets[bucket].Add(1);
+  batch.buckets[BucketOf(kBatchBounds, rows)].Add(1);
   batch.sum.Add(static_cast<uint64_t>(rows));
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/bucket.h"
+
 namespace weir {
 namespace {
 
@@ -126,11 +128,9 @@ void ModelMetrics::Record(const ServedModel& model, absl::StatusCode code,
   counters.success.Add(1);
   counters.inferences.Add(static_cast<uint64_t>(rows));
   const uint64_t request_ns = Elapsed(received, now);
-  const auto bound = std::lower_bound(ModelCounts::kSecondsBounds.begin(),
-                                      ModelCounts::kSecondsBounds.end(),
-                                      static_cast<Nanos>(request_ns));
   counters
-      .seconds[static_cast<size_t>(bound - ModelCounts::kSecondsBounds.begin())]
+      .seconds[BucketOf(ModelCounts::kSecondsBounds,
+                        static_cast<Nanos>(request_ns))]
       .Add(1);
   counters.request_ns.Add(request_ns);
   counters.queue_ns.Add(Elapsed(received, report.leased_at));
