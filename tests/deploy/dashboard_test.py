@@ -9,16 +9,14 @@ import operator
 import pathlib
 import re
 import subprocess
-import tempfile
 import time
 import unittest
 from typing import NamedTuple
 
-import yaml
-
 import dashboard
 import monitoring_test
 import promql
+import promtool
 import running
 from loaded_server import (
     BUDGETS, CLOSED, CONNECTIONS, EVALUATIONS, FAILING_INFERENCES, FAULTS,
@@ -182,30 +180,25 @@ class OfKubernetes(unittest.TestCase):
         [target] = panel["targets"]
         series = {"kube_pod_container_status_restarts_total": restarts,
                   "kube_pod_container_status_last_terminated_exitcode": codes}
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            yaml.safe_dump({
-                "rule_files": [str(monitoring_test.RULES)],
-                "evaluation_interval": "1m",
-                "tests": [{
-                    "interval": "1m",
-                    "input_series": [
-                        {"series": f"kube_pod_container_info{{{self.CONTAINER}"
-                                   ', image_spec="weir:1"}',
-                         "values": "1x2000"}, *(
-                             {"series": f"{name}{{{self.CONTAINER}, "
-                                        f'instance="{instance}"}}',
-                              "values": values}
-                             for name, values in series.items()
-                             for instance in instances)],
-                    "promql_expr_test": [{
-                        "expr": dashboard.fill(target["expr"]),
-                        "eval_time": f"{minute}m",
-                        "exp_samples": [{"labels": "{}", "value": count}]}
-                        for minute, count in cases]}]}, file)
-            file.flush()
-            done = subprocess.run(["promtool", "test", "rules", file.name],
-                                  capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        promtool.check({
+            "rule_files": [str(monitoring_test.RULES)],
+            "evaluation_interval": "1m",
+            "tests": [{
+                "interval": "1m",
+                "input_series": [
+                    {"series": f"kube_pod_container_info{{{self.CONTAINER}"
+                               ', image_spec="weir:1"}',
+                     "values": "1x2000"}, *(
+                         {"series": f"{name}{{{self.CONTAINER}, "
+                                    f'instance="{instance}"}}',
+                          "values": values}
+                         for name, values in series.items()
+                         for instance in instances)],
+                "promql_expr_test": [{
+                    "expr": dashboard.fill(target["expr"]),
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": "{}", "value": count}]}
+                    for minute, count in cases]}]})
 
     def test_a_loss_counts_that_is_seen_once(self):
         self.expect_losses(["k1"], "0x5 1 2 3 3 4 4 4 4 5x2000", "_x6 3 1x2000",

@@ -17,6 +17,7 @@ import yaml
 import dashboard
 import manifests
 import promql
+import promtool
 import running
 from manifests import KUBERNETES, MONITORING, ROOT
 
@@ -51,12 +52,6 @@ STATUS_CODES = set(
     "ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION "
     "ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
     "UNAUTHENTICATED".split())
-
-
-def promtool(*arguments):
-    done = subprocess.run(["promtool", *map(str, arguments)], text=True,
-                          capture_output=True, check=False)
-    return done.returncode, done.stdout + done.stderr
 
 
 def rules():
@@ -165,12 +160,12 @@ def documented():
 class Rules(unittest.TestCase):
 
     def test_are_valid(self):
-        code, output = promtool("check", "rules", RULES)
+        code, output = promtool.run("check", "rules", RULES)
         print(output)
         self.assertEqual(code, 0, output)
 
     def test_fire_when_they_should(self):
-        code, output = promtool("test", "rules", RULES_TEST)
+        code, output = promtool.run("test", "rules", RULES_TEST)
         print(output)
         self.assertEqual(code, 0, output)
 
@@ -211,7 +206,7 @@ class Rules(unittest.TestCase):
                               if test["name"].startswith(HARMLESS)]
             (folder / "tests.yaml").write_text(yaml.safe_dump(
                 tests, sort_keys=False), "utf-8")
-            _, output = promtool("test", "rules", folder / "tests.yaml")
+            _, output = promtool.run("test", "rules", folder / "tests.yaml")
         fired = set(re.findall(r"^ *alertname: (\w+), time", output,
                                re.MULTILINE))
         self.assertEqual(fired, set(alerts()))
@@ -263,7 +258,7 @@ class Queries(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write("\n".join(lines))
             file.flush()
-            code, output = promtool("check", "rules", file.name)
+            code, output = promtool.run("check", "rules", file.name)
         print(len(found), "queries")
         self.assertEqual(code, 0, output)
 
