@@ -12,6 +12,7 @@
 #include "tests/base/event.h"
 #include "tests/base/eventually.h"
 #include "tests/eval/eval_fixture.h"
+#include "tests/graph/copy_operator.h"
 
 namespace weir {
 namespace {
@@ -342,18 +343,8 @@ class GateKernel final : public Kernel {
 class OnDevice : public ::testing::Test {
  protected:
   void SetUp() override {
-    OpDef def;
-    def.domain = "weir";
-    def.name = "Gate";
-    def.inputs = {{.name = "X", .types = {DType::kFloat}}};
-    def.outputs = {{.name = "Y"}};
-    def.infer = [](InferContext& c) {
-      c.SetOutput(0, DType::kFloat, c.input_shape(0));
-      return absl::OkStatus();
-    };
-    def.cost = LinearCost;
     ASSERT_TRUE(registry_
-                    ->Register(def,
+                    ->Register(testing::CopyDef("Gate"),
                                [this](const NodeInfo&, Device&) {
                                  return std::make_unique<GateKernel>(&gate_);
                                })

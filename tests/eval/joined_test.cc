@@ -17,6 +17,7 @@
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/deferred_fixture.h"
+#include "tests/graph/copy_operator.h"
 
 namespace weir {
 namespace {
@@ -513,25 +514,6 @@ TEST_P(JoinedOnCpu, SoManyNodesRunAtOnceAndNoMore) {
   }
 }
 
-class CopyPlan final : public KernelPlan {
- public:
-  explicit CopyPlan(size_t bytes) : bytes_(bytes) {}
-  absl::Status Run(const RunArgs& run) const override {
-    return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
-  }
-
- private:
-  const size_t bytes_;
-};
-
-class CopyKernel final : public Kernel {
- public:
-  absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
-      const PlanArgs& args) const override {
-    return std::make_unique<const CopyPlan>(args.outputs[0].bytes);
-  }
-};
-
 // weir.Copy, which is compiled for as long as the test wants.
 struct CompileGate {
   std::atomic<bool> shut = false;
@@ -542,24 +524,14 @@ struct CompileGate {
 // It is the registry's as well.
 std::shared_ptr<CompileGate> RegisterCopy(OpRegistry& registry) {
   auto gate = std::make_shared<CompileGate>();
-  OpDef def;
-  def.domain = "weir";
-  def.name = "Copy";
-  def.inputs = {{.name = "X", .types = {DType::kFloat}}};
-  def.outputs = {{.name = "Y"}};
-  def.infer = [](InferContext& c) {
-    c.SetOutput(0, DType::kFloat, c.input_shape(0));
-    return absl::OkStatus();
-  };
-  def.cost = LinearCost;
   EXPECT_TRUE(registry
-                  .Register(def,
+                  .Register(testing::CopyDef("Copy"),
                             [gate](const NodeInfo&, Device&) {
                               if (gate->shut) {
                                 gate->arrived.Set();
                                 gate->open.Wait();
                               }
-                              return std::make_unique<CopyKernel>();
+                              return std::make_unique<testing::CopyKernel>();
                             })
                   .ok());
   return gate;

@@ -11,6 +11,7 @@
 #include "tests/base/eventually.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/eval/eval_fixture.h"
+#include "tests/graph/copy_operator.h"
 
 namespace weir {
 namespace {
@@ -43,20 +44,6 @@ class HostKernel final : public Kernel {
   }
 };
 
-OpDef HostDef(std::string_view name) {
-  OpDef def;
-  def.domain = "weir";
-  def.name = name;
-  def.inputs = {{.name = "X", .types = {DType::kFloat}}};
-  def.outputs = {{.name = "Y"}};
-  def.infer = [](InferContext& c) {
-    c.SetOutput(0, DType::kFloat, c.input_shape(0));
-    return absl::OkStatus();
-  };
-  def.cost = LinearCost;
-  return def;
-}
-
 // Waits for memory that it never gets.
 class WaitingPlan final : public KernelPlan {
  public:
@@ -83,13 +70,13 @@ class Launch : public ::testing::Test {
  protected:
   explicit Launch(bool far = true) : registry_(MakeOpRegistry()) {
     EXPECT_TRUE(registry_
-                    ->Register(HostDef("OnHost"),
+                    ->Register(testing::CopyDef("OnHost"),
                                [](const NodeInfo&, Device&) {
                                  return std::make_unique<const HostKernel>();
                                })
                     .ok());
     EXPECT_TRUE(registry_
-                    ->Register(HostDef("Waits"),
+                    ->Register(testing::CopyDef("Waits"),
                                [](const NodeInfo&, Device&) {
                                  return std::make_unique<const WaitingKernel>();
                                })

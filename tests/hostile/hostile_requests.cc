@@ -267,21 +267,14 @@ std::string NestedModel(int depth) {
 // A function that calls itself.
 onnx::ModelProto RecursiveModel() {
   onnx::ModelProto model = EmptyModel();
-  auto* import = model.add_opset_import();
-  import->set_domain("mine");
-  import->set_version(1);
-  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
-           {"N"});
-  AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
-           {"N"});
-  AddNode(&model, "Again", {"x"}, {"y"})->set_domain("mine");
+  AddForeignNode(&model, "mine", "Again");
   onnx::FunctionProto* function = model.add_functions();
   function->set_domain("mine");
   function->set_name("Again");
   function->add_input("x");
   function->add_output("y");
   *function->add_node() = model.graph().node(0);
-  *function->add_opset_import() = *import;
+  *function->add_opset_import() = model.opset_import(1);
   return model;
 }
 

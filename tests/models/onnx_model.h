@@ -39,6 +39,22 @@ inline onnx::NodeProto* AddNode(onnx::ModelProto* model, const std::string& op,
   return node;
 }
 
+// y = OP(x) of another domain than ONNX's, x and y float [N].
+inline onnx::NodeProto* AddForeignNode(onnx::ModelProto* model,
+                                       const std::string& domain,
+                                       const std::string& op) {
+  auto* import = model->add_opset_import();
+  import->set_domain(domain);
+  import->set_version(1);
+  AddValue(model->mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
+           {"N"});
+  AddValue(model->mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
+           {"N"});
+  onnx::NodeProto* node = AddNode(model, op, {"x"}, {"y"});
+  node->set_domain(domain);
+  return node;
+}
+
 inline onnx::TensorProto* AddFloats(onnx::ModelProto* model,
                                     const std::string& name,
                                     const std::vector<float>& values) {

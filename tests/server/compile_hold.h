@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/ops/registry.h"
 #include "tests/base/event.h"
+#include "tests/graph/copy_operator.h"
 #include "tests/models/onnx_model.h"
 #include "tests/server/server_fixture.h"
 
@@ -33,14 +34,7 @@ class CompileHold {
   // y = x, x float [N]: a step of loading it waits to be let go.
   onnx::ModelProto Model() const {
     onnx::ModelProto model = EmptyModel();
-    auto* import = model.add_opset_import();
-    import->set_domain("weir");
-    import->set_version(1);
-    AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
-             {"N"});
-    AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
-             {"N"});
-    AddNode(&model, "HoldCompile", {"x"}, {"y"}, "hold")->set_domain("weir");
+    AddForeignNode(&model, "weir", "HoldCompile");
     return model;
   }
 
@@ -66,45 +60,16 @@ class CompileHold {
     Event open;
   };
 
-  class CopyPlan final : public KernelPlan {
-   public:
-    explicit CopyPlan(size_t bytes) : bytes_(bytes) {}
-    absl::Status Run(const RunArgs& run) const override {
-      return run.stream.CopyOnDevice(run.outputs[0], run.inputs[0], bytes_);
-    }
-
-   private:
-    const size_t bytes_;
-  };
-
-  class CopyKernel final : public Kernel {
-   public:
-    absl::StatusOr<std::unique_ptr<const KernelPlan>> Plan(
-        const PlanArgs& args) const override {
-      return std::make_unique<const CopyPlan>(args.outputs[0].bytes);
-    }
-  };
-
   static absl::Status Register(OpRegistry& registry,
                                const std::shared_ptr<State>& state) {
     if (registry.Find("weir", "HoldCompile") != nullptr)
       return absl::OkStatus();
-    OpDef def;
-    def.domain = "weir";
-    def.name = "HoldCompile";
-    def.inputs = {{.name = "X", .types = {DType::kFloat}}};
-    def.outputs = {{.name = "Y"}};
-    def.infer = [](InferContext& c) {
-      c.SetOutput(0, DType::kFloat, c.input_shape(0));
-      return absl::OkStatus();
-    };
-    def.cost = LinearCost;
     const auto make = [state](const NodeInfo&, Device&) {
       state->held.Set();
       state->open.Wait();
       return std::make_unique<const CopyKernel>();
     };
-    WEIR_RETURN_IF_ERROR(registry.Register(std::move(def), make));
+    WEIR_RETURN_IF_ERROR(registry.Register(CopyDef("HoldCompile"), make));
     return registry.RegisterKernel(DeviceKind::kCuda, "weir", "HoldCompile",
                                    make);
   }

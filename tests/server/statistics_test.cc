@@ -249,14 +249,7 @@ TEST(StatisticsTest, AReplyThatIsTooLargeIsAFailure) {
 // y = x, once its lane is let go.
 onnx::ModelProto HoldModel() {
   onnx::ModelProto model = EmptyModel();
-  auto* import = model.add_opset_import();
-  import->set_domain("weir");
-  import->set_version(1);
-  AddValue(model.mutable_graph()->add_input(), "x", onnx::TensorProto::FLOAT,
-           {"N"});
-  AddValue(model.mutable_graph()->add_output(), "y", onnx::TensorProto::FLOAT,
-           {"N"});
-  AddNode(&model, "Hold", {"x"}, {"y"}, "hold")->set_domain("weir");
+  AddForeignNode(&model, "weir", "Hold");
   return model;
 }
 
