@@ -591,8 +591,8 @@ TEST_F(CompileQueueTest, NobodyJoinsACompilationThatWasGivenUp) {
   Gate gate, later_gate;
   Programs left, later;
   std::atomic<int> made{0};
-  const auto hold = [&](Gate& at) {
-    return [&made, &at] {
+  const auto hold = [&made](const Gate& at) {
+    return [&made, at] {
       ++made;
       at.Pass();
       return NegGraph();

@@ -31,9 +31,9 @@ constexpr int64_t kFails = 13;
 class PlanQueueTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto held = [this](const PlanArgs&) {
+    const auto held = [this, open = open_](const PlanArgs&) {
       planned_.Set();
-      open_.Pass();
+      open.Pass();
       return absl::OkStatus();
     };
     Define("Held", held);
@@ -43,12 +43,12 @@ class PlanQueueTest : public ::testing::Test {
                  ? absl::InvalidArgumentError("no such plan")
                  : absl::OkStatus();
     });
-    Define("Both", [this](const PlanArgs& args) {
+    Define("Both", [this, open = open_](const PlanArgs& args) {
       if (args.inputs[0].dims[0] == kFails) {
         return absl::InvalidArgumentError("no such plan");
       }
       planned_.Set();
-      open_.Pass();
+      open.Pass();
       return absl::OkStatus();
     });
   }
@@ -112,17 +112,17 @@ class PlanQueueTest : public ::testing::Test {
   }
   // Keeps a thread busy with the answer to a plan until `gate` is open.
   void Occupy(PlanQueue& queue, const std::shared_ptr<const Program>& program,
-              int64_t rows, Gate& gate) {
+              int64_t rows, const Gate& gate) {
     queue.Make(
         program, Rows(rows), kNoDeadline,
-        [&gate](const PlanQueue::PlanOr&) { gate.Pass(); }, "");
+        [gate](const PlanQueue::PlanOr&) { gate.Pass(); }, "");
     gate.AwaitArrival();
   }
   // The thread for dear plans, with the second one of `program`: where nothing
   // is quick the first makes it dear.
   void OccupyWithDear(PlanQueue& queue,
                       const std::shared_ptr<const Program>& program,
-                      Gate& gate) {
+                      const Gate& gate) {
     Plans first;
     Plan(queue, program, 1, first);
     ASSERT_TRUE(first.Next().ok());

@@ -413,14 +413,14 @@ TEST_F(ProgramCacheTest, PlacesAreMadeOfIdleProgramsFirst) {
 }
 
 // A constant that tells where its owner's memory was freed, once `open` let it.
-std::shared_ptr<const Constant> Traced(Gate* open,
+std::shared_ptr<const Constant> Traced(const Gate& open,
                                        Answers<std::thread::id>* freed_on) {
   auto constant = std::make_shared<Constant>();
   auto* values = new (std::align_val_t{64}) float[16]{};
   constant->tensor = {DType::kFloat, {16}, values};
   constant->owner =
       std::shared_ptr<const void>(values, [open, freed_on](const float* held) {
-        open->Pass();
+        open.Pass();
         operator delete[](const_cast<float*>(held), std::align_val_t{64});
         freed_on->Sink()(std::this_thread::get_id());
       });
@@ -434,7 +434,7 @@ TEST_F(ProgramCacheTest, WhoeverDropsAProgramLastDoesNotWait) {
   Answers<std::thread::id> freed_on;
   auto program = *Compile(*cache, "a", [&]() -> absl::StatusOr<Graph> {
     absl::StatusOr<Graph> graph = NegGraph();
-    graph->constants["c"] = Traced(&open, &freed_on);
+    graph->constants["c"] = Traced(open, &freed_on);
     return graph;
   });
   const auto x = Floats({2}, {1, 2});
@@ -468,11 +468,11 @@ class Standstill {
 
  private:
   struct Object {
-    ~Object() { gate->Pass(); }
-    Gate* gate;
+    ~Object() { gate.Pass(); }
+    const Gate gate;
   };
   void Drop() {
-    ReclaimQueue::Share(std::unique_ptr<Object>(new Object{&gate_}), queue());
+    ReclaimQueue::Share(std::unique_ptr<Object>(new Object{gate_}), queue());
   }
 
   Gate gate_;

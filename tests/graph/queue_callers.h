@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,30 +15,35 @@
 
 namespace weir::testing {
 
-// A door that a factory waits at.
+// A door that a factory waits at. Copies are the same door: a lambda that waits
+// on another thread holds its own, since a thread that is let through may still
+// be inside when the test that let it through has ended.
 class Gate {
  public:
-  void Open() {
-    MutexLock lock(&mu_);
-    open_ = true;
-    changed_.NotifyAll();
+  void Open() const {
+    MutexLock lock(&door_->mu);
+    door_->open = true;
+    door_->changed.NotifyAll();
   }
-  void Pass() {
-    MutexLock lock(&mu_);
-    ++arrived_;
-    changed_.NotifyAll();
-    while (!open_) changed_.Wait(&mu_);
+  void Pass() const {
+    MutexLock lock(&door_->mu);
+    ++door_->arrived;
+    door_->changed.NotifyAll();
+    while (!door_->open) door_->changed.Wait(&door_->mu);
   }
-  void AwaitArrival(int times = 1) {
-    MutexLock lock(&mu_);
-    while (arrived_ < times) changed_.Wait(&mu_);
+  void AwaitArrival(int times = 1) const {
+    MutexLock lock(&door_->mu);
+    while (door_->arrived < times) door_->changed.Wait(&door_->mu);
   }
 
  private:
-  Mutex mu_;
-  CondVar changed_;
-  bool open_ WEIR_GUARDED_BY(mu_) = false;
-  int arrived_ WEIR_GUARDED_BY(mu_) = 0;
+  struct Door {
+    Mutex mu;
+    CondVar changed;
+    bool open WEIR_GUARDED_BY(mu) = false;
+    int arrived WEIR_GUARDED_BY(mu) = 0;
+  };
+  const std::shared_ptr<Door> door_ = std::make_shared<Door>();
 };
 
 // Collects what `done` was told.
@@ -79,8 +85,8 @@ inline absl::StatusOr<Graph> NegGraph() {
 }
 
 // A factory whose compilation stands still before the gate.
-inline auto Behind(Gate& gate) {
-  return [&gate] {
+inline auto Behind(const Gate& gate) {
+  return [gate] {
     gate.Pass();
     return NegGraph();
   };
