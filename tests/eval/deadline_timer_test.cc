@@ -12,12 +12,19 @@ constexpr Nanos kHour = Nanos{3600} * 1'000'000'000;
 TEST(DeadlineTimerTest, TheEarliestDeadlineIsTheOneThatCounts) {
   TimerQueue timers;
   DeadlineTimer timer(&timers);
-  Event late, later, soon;
+  Event late, later, soon, held, release;
+  // The thread is held, so that what is due is still there to be counted.
+  timers.Add(0, [&] {
+    held.Set();
+    release.Wait();
+  });
+  held.Wait();
   timer.Set(NowNanos() + kHour, [&] { late.Set(); });
   timer.Set(NowNanos() + 2 * kHour, [&] { later.Set(); });
   EXPECT_EQ(timers.pending(), 1u);
   timer.Set(NowNanos() + 1'000'000, [&] { soon.Set(); });
   EXPECT_EQ(timers.pending(), 1u);
+  release.Set();
   soon.Wait();
   EXPECT_EQ(late.count() + later.count(), 0u);
 }

@@ -50,6 +50,8 @@ class WorkQueueTest : public ::testing::Test {
       }
     }
 
+    const std::string& name() const { return name_; }
+
     std::function<Step()> next;
     std::function<void()> drop;
     bool cancelled = false;
@@ -63,6 +65,16 @@ class WorkQueueTest : public ::testing::Test {
   void Add(Item& item) {
     queue_->Append(&item);
     queue_->Return(&item);
+  }
+  // It is asked, and then its deadline passes. Where a machine is so busy that
+  // it passes before, it is added again with a later one.
+  void AddInTime(Item& item) {
+    for (Nanos patience = 1'000'000;; patience *= 2) {
+      item.until = NowNanos() + patience;
+      Add(item);
+      if (log_ == std::vector<std::string>{item.name()}) return;
+      log_.clear();
+    }
   }
   // The others stand in its place, and come into question there.
   void Replace(Item& item, std::vector<QueueItem*> others) {
@@ -158,8 +170,7 @@ TEST_F(WorkQueueTest, ADeadlineActsBehindAWait) {
   b_.until = NowNanos() + 1'000'000;
   Add(b_);
   Add(c_);
-  executor_.posted.Wait();  // by the timer
-  executor_.RunAll();
+  RunUntilLogged(2);  // by the timer, if it was in time
   EXPECT_THAT(log_, ElementsAre("a", "b DEADLINE_EXCEEDED"));
   ASSERT_TRUE(queue_->Resume(wait, absl::OkStatus()));
   executor_.RunAll();
@@ -178,8 +189,7 @@ TEST_F(WorkQueueTest, ADeadlineGoesWithTheLastItem) {
 
 TEST_F(WorkQueueTest, ADeadlineActsOnOneThatIsBlocked) {
   a_.next = [] { return QueueItem::Step::kBlocked; };
-  a_.until = NowNanos() + 1'000'000;
-  Add(a_);
+  AddInTime(a_);
   executor_.posted.Wait();
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
@@ -341,8 +351,7 @@ TEST_F(WorkQueueTest, ATimedWaitEndsAtTheDeadlineOfTheItem) {
     wait = queue_->Park(/*timed=*/true);
     return QueueItem::Step::kWait;
   };
-  a_.until = NowNanos() + 1'000'000;
-  Add(a_);
+  AddInTime(a_);
   executor_.posted.Wait();  // by the timer: there is nobody else
   executor_.RunAll();
   EXPECT_THAT(log_, ElementsAre("a", "a DEADLINE_EXCEEDED"));
@@ -367,8 +376,7 @@ TEST_F(WorkQueueTest, AWaitOfAnItemThatIsBeingDroppedComesTooLate) {
 TEST_F(WorkQueueTest, OneThatIsLateIsNotAskedOn) {
   uint64_t wait = 0;
   ParksOnce(a_, &wait);
-  a_.until = NowNanos() + 1'000'000;
-  Add(a_);
+  AddInTime(a_);
   // Alone it is told by what it waits for.
   ASSERT_TRUE(testing::Eventually([&] { return NowNanos() >= a_.until; }));
   EXPECT_TRUE(queue_->Resume(wait, absl::OkStatus()));
