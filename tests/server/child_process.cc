@@ -68,6 +68,13 @@ std::string ChildProcess::ReadLine() {
   return line;
 }
 
+bool ChildProcess::AwaitErr(const std::string& part) {
+  while (err_.find(part) == std::string::npos) {
+    if (!ReadSome(err_fd_, &err_)) return false;
+  }
+  return true;
+}
+
 void ChildProcess::Signal(int number) {
   if (pid_ > 0) kill(pid_, number);
 }

@@ -19,6 +19,8 @@ class ChildProcess {
 
   // The next line of standard output without its end; "" at the end.
   std::string ReadLine();
+  // Reads standard error until `part` is in it; false if it ends without.
+  bool AwaitErr(const std::string& part);
   void Signal(int number);
   // Reads all that is left, waits for the end. The exit code, or -1 after a
   // signal.
@@ -28,7 +30,8 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }               // -1 after Wait
   const std::string& out() const { return out_; }  // what ReadLine left
-  const std::string& err() const { return err_; }  // complete after Wait
+  // Complete after Wait.
+  const std::string& err() const { return err_; }
 
  private:
   pid_t pid_ = -1;
