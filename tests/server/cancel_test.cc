@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "tests/device/fault_injecting_device.h"
 #include "tests/rpc/raw_http2.h"
+#include "tests/server/compile_hold.h"
 #include "tests/server/lane_hold.h"
 #include "tests/server/server_fixture.h"
 
@@ -22,29 +23,13 @@ using std::chrono::seconds;
 
 constexpr char kInFlight[] = "weir_requests_in_flight";
 
-// Takes a while to compile, and stops at any of its nodes.
-v1::EvaluateRequest LongToCompile(const std::string& name) {
-  constexpr int kNodes = 50'000;
-  v1::EvaluateRequest request = IdentityRequest();
-  v1::GraphDefinition& graph = *request.mutable_graph()->mutable_definition();
-  graph.clear_nodes();
-  std::string before = graph.inputs(0).name();
-  for (int i = 0; i < kNodes; ++i) {
-    v1::Node& node = *graph.add_nodes();
-    node.set_op("Neg");
-    node.add_inputs(before);
-    before = i + 1 < kNodes ? name + std::to_string(i) : graph.outputs(0);
-    node.add_outputs(before);
-  }
-  return request;
-}
-
 class CancelTest : public ::testing::Test {
  protected:
   CancelTest()
       : server_([this](ServerOptions& o) {
           o.streams = 1;
           hold_.AddTo(o);
+          compile_hold_.AddTo(o);
         }) {}
 
   // The only lane is.
@@ -63,6 +48,7 @@ class CancelTest : public ::testing::Test {
   }
 
   LaneHold hold_;
+  CompileHold compile_hold_;
   TestServer server_;
 };
 
@@ -117,14 +103,17 @@ TEST_F(CancelTest, ACancelledCallInTheQueueLaunchesNothing) {
 }
 
 TEST_F(CancelTest, ACancelledCallWaitsForNoCompilation) {
-  PendingEvaluate compiled(server_, LongToCompile("a"));
-  PendingEvaluate waiting(server_, LongToCompile("b"));
-  ASSERT_TRUE(Eventually([&] { return server_.Metric(kInFlight) == 2; }));
+  PendingEvaluate compiled(server_, compile_hold_.Request());
+  compile_hold_.WaitUntilHeld();
+  PendingEvaluate waiting(server_, IdentityRequest());
+  EXPECT_TRUE(Eventually(
+      [&] { return server_.DeviceMetric("weir_compiles_waiting") == 1; }));
   waiting.Cancel();
   EXPECT_EQ(waiting.Wait().status.error_code(), StatusCode::CANCELLED);
-  ASSERT_TRUE(Eventually(
+  EXPECT_TRUE(Eventually(
       [&] { return server_.Requests("Evaluate", "CANCELLED") == 1; }));
-  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);  // it is compiled still
+  EXPECT_EQ(server_.Requests("Evaluate", "OK"), 0);
+  compile_hold_.Open();
   EXPECT_TRUE(compiled.Wait().status.ok());
   ExpectIdle();
 }
