@@ -238,7 +238,7 @@ TEST_F(CallBoundsTest, AReplyCountsUntilItIsSent) {
   EXPECT_THAT(endings_.Wait(1),
               ElementsAre(Ending{absl::StatusCode::kOk, Delivery::kSent, ""}));
   EXPECT_TRUE(NothingIsHeld());
-  EXPECT_EQ(lent.returned, 1);
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
 }
 
 // A reply may stay unread for long; the message that it answers must not.
@@ -495,6 +495,7 @@ TEST_F(CallBoundsTest, TheShortestSendTimeoutBoundsWhatTheKernelHoldsToo) {
   client.Send(1, RawHttp2::Prefix(0), /*last=*/true);
   EXPECT_EQ(endings_.Wait(1)[0].code, absl::StatusCode::kCancelled);
   EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
 }
 
 TEST_F(CallBoundsTest, AConnectionThatDoesNotAnswerIsClosed) {
@@ -873,6 +874,7 @@ TEST_F(CallBoundsTest, RefusalsThatNobodyReadsAreBounded) {
     EXPECT_TRUE(NothingIsHeld()) << i;
   }
   EXPECT_EQ(transport_->counts().replies_cut, kMore);
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
 }
 
 // The same of calls of methods that nobody registered.
@@ -900,6 +902,7 @@ TEST_F(CallBoundsTest, RefusalsOfUnknownMethodsAreBounded) {
     EXPECT_EQ(transport_->taken_calls(), 1 + kMost + kMore);
   }
   EXPECT_TRUE(NothingIsHeld());
+  EXPECT_TRUE(Eventually([&] { return lent.returned == 1; }));
 }
 
 TEST_F(CallBoundsTest, AnUnknownMethodsCallMeetsTheBoundsOfAll) {
