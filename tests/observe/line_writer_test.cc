@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -171,7 +172,8 @@ TEST(LineWriterTest, DropsAndCountsWhatAStalledReaderLeaves) {
 TEST(LineWriterTest, AStalledReaderDoesNotHoldItsEnd) {
   // Never ends: the thread that is left behind may write to it for as long as
   // the process lives.
-  static Pipe& pipe = *new Pipe;
+  static std::deque<Pipe>& pipes = *new std::deque<Pipe>;
+  Pipe& pipe = pipes.emplace_back();
   {
     LineWriter writer(pipe.writer());
     for (size_t i = 0; i < 10'000; ++i) writer.Write(Line(i));
