@@ -175,7 +175,9 @@ TEST(HttpServerTest, AConnectionHasItsTimeAndNoMore) {
   dripping.Send(kHalf);
   EXPECT_TRUE(
       Eventually([&] { return !dripping.Send("x") || dripping.Closed(); }));
-  EXPECT_EQ(HttpGet(server->address(), "/healthz").status, 200);
+  // So it is for others, but that a busy machine may take longer.
+  EXPECT_TRUE(Eventually(
+      [&] { return HttpGet(server->address(), "/healthz").status == 200; }));
 }
 
 TEST(HttpServerTest, AnEndlessHeadIsCut) {
