@@ -95,8 +95,9 @@ TEST(LoadFiguresTest, TheRateOfAClosedLoopIsThatOfAnswers) {
 
 // Four answers before the window, four in it, four after it.
 TEST(LoadFiguresTest, AnswersOutsideTheWindowAreNoRate) {
-  const auto begin = Clock::now();
-  PacedServer server([begin](int64_t number, Clock::time_point now) {
+  Clock::time_point begin;  // the first arrival
+  PacedServer server([&begin](int64_t number, Clock::time_point now) {
+    if (number == 0) begin = now;
     if (number < 4) return Answer{.at = now};
     return Answer{.at = begin + milliseconds(number < 8 ? 1000 : 2500)};
   });
@@ -173,8 +174,9 @@ TEST(LoadFiguresTest, LateAnswersAreNoRate) {
 }
 
 TEST(LoadFiguresTest, WhatIsDueInTheWarmUpIsInNoFigure) {
-  const auto begin = Clock::now();
-  PacedServer server([begin](int64_t, Clock::time_point now) {
+  Clock::time_point begin;  // the first arrival
+  PacedServer server([&begin](int64_t number, Clock::time_point now) {
+    if (number == 0) begin = now;
     return Answer{.at = now - begin < milliseconds(500)
                             ? begin + milliseconds(800)
                             : now};
