@@ -745,16 +745,21 @@ TEST(TransportTest, ShutdownLetsCallsEnd) {
   InferStub stub(Connect(transport->addresses()[0]));
   std::thread caller([&] { EXPECT_TRUE(Infer(stub, "x").status.ok()); });
   ServerCall* call = held.Take();
-  // It has looked often enough to have begun what would cut the call.
+  auto told = std::make_unique<RawHttp2>(transport->addresses()[0], 1 << 16);
+  ASSERT_TRUE(told->Ping());
   std::atomic<int> looks = 0;
   std::thread stopper([&] {
-    transport->Shutdown(absl::Seconds(20), absl::InfiniteDuration(), [&] {
+    transport->Shutdown(absl::Hours(1), absl::InfiniteDuration(), [&] {
       ++looks;
       std::this_thread::yield();
       return false;
     });
   });
-  EXPECT_TRUE(Eventually([&] { return looks > 10'000; }));
+  // What would cut the call comes next, and it has looked a while longer.
+  EXPECT_TRUE(told->AwaitGoAway());
+  EXPECT_TRUE(
+      Eventually([&looks, seen = looks + 100] { return looks > seen; }));
+  told = nullptr;
   call->Resume([](ServerCall& resumed, void*) { EchoCall(resumed); }, nullptr);
   stopper.join();
   caller.join();
