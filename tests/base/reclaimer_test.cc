@@ -13,7 +13,8 @@
 namespace weir {
 namespace {
 
-// Where and how many ended.
+// Where and how many ended. As what they wait for, it is there before the
+// reclaimer, which ends what is left as it goes.
 struct Ends {
   std::atomic<int> count{0};
   std::atomic<std::thread::id> thread;
@@ -44,9 +45,9 @@ std::shared_ptr<const Object> Make(const std::shared_ptr<ReclaimQueue>& queue,
 }
 
 TEST(ReclaimerTest, TheLastHolderNeverWaits) {
-  Reclaimer reclaimer;
   Event open;
   Ends ends;
+  Reclaimer reclaimer;
   auto object = Make(reclaimer.queue(), &ends, nullptr, &open);
   auto other = object;
   object = nullptr;
@@ -60,9 +61,9 @@ TEST(ReclaimerTest, TheLastHolderNeverWaits) {
 
 // So that who waits for the whole has waited for its parts.
 TEST(ReclaimerTest, PartsEndWithTheWhole) {
-  Reclaimer reclaimer;
   Ends parts, wholes;
   Event open;
+  Reclaimer reclaimer;
   Make(reclaimer.queue(), &wholes,
        Make(reclaimer.queue(), &parts, nullptr, &open));
   open.Set();
@@ -95,9 +96,9 @@ TEST(ReclaimerTest, ObjectsMayOutliveIt) {
 }
 
 TEST(ReclaimerTest, MakersWaitForRoom) {
-  Reclaimer reclaimer;
   Event open;
   Ends ends;
+  Reclaimer reclaimer;
   Make(reclaimer.queue(), &ends, nullptr, &open);
   for (size_t i = 0; i <= 2 * ReclaimQueue::kMaxWaiting; ++i) {
     Make(reclaimer.queue(), &ends);
@@ -114,9 +115,9 @@ TEST(ReclaimerTest, MakersWaitForRoom) {
 
 // Whatever the reclaimer waits for itself.
 TEST(ReclaimerTest, WaitsEndOnceStopIsRequested) {
-  Reclaimer reclaimer;
   Event open;
   Ends ends;
+  Reclaimer reclaimer;
   Make(reclaimer.queue(), &ends, nullptr, &open);
   for (size_t i = 0; i <= ReclaimQueue::kMaxWaiting; ++i) {
     Make(reclaimer.queue(), &ends);
@@ -141,9 +142,9 @@ TEST(ReclaimerTest, RunsWhatIsPostedInItsTurn) {
   Ends ends;
   std::shared_ptr<ReclaimQueue> queue;
   {
+    Event open;
     Reclaimer reclaimer;
     queue = reclaimer.queue();
-    Event open;
     Make(queue, &ends, nullptr, &open);
     int ended = 0;
     std::thread::id thread;
