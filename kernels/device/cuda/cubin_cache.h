@@ -1,11 +1,11 @@
 // Compiled kernels on disk: one file per key, named by the key's hash, written
 // atomically, verified when read. Corrupt files count as absent and are written
-// anew. The total is bounded; the longest unused go first, and an hour later
-// what a process left that ended while it wrote; files with names that the
-// cache does not give are left alone. A folder that takes no files when the
-// cache is made is only read; one that is full then, or could not be made for
-// want of room, is tried again, and one that is removed is made again.
-// Thread-safe, also between processes that share the folder.
+// anew. The total is bounded: with each file that is written the longest unused
+// go, and what a process left an hour ago or more that ended while it wrote.
+// Files with names that the cache does not give are left alone. A folder that
+// takes no files when the cache is made is only read; one that is full then, or
+// could not be made for want of room, is tried again, and one that is removed
+// is made again. Thread-safe, also between processes that share the folder.
 #pragma once
 
 #include <cstdint>
