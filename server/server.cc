@@ -115,7 +115,6 @@ struct Server::Impl {
 
   absl::Status Open();
   void NoteCacheFolder();
-  void NoteFullCacheFolder(const absl::Status& full);
   absl::Status FindDescriptors();
   absl::Status StartTls();
   absl::Status StartDevices();
@@ -208,12 +207,8 @@ absl::Status Server::Impl::Open() {
   // Faults of the command line show before anything takes its time.
   WEIR_RETURN_IF_ERROR(CheckModelRepository(options.model_repository));
   if (options.cache_dir_given) {
-    const absl::Status usable = CheckCacheFolder(options.cache_dir);
-    if (absl::IsResourceExhausted(usable)) {
-      NoteFullCacheFolder(usable);
-    } else if (!usable.ok()) {
-      return usable;
-    }
+    absl::Status usable = CheckCacheFolder(options.cache_dir);
+    if (!usable.ok() && !absl::IsResourceExhausted(usable)) return usable;
   }
   WEIR_RETURN_IF_ERROR(FindDescriptors());
   WEIR_RETURN_IF_ERROR(CheckAddresses(options.grpc, options.http));
@@ -289,25 +284,21 @@ absl::Status Server::Impl::Open() {
   return absl::OkStatus();
 }
 
-void Server::Impl::NoteFullCacheFolder(const absl::Status& full) {
-  Note(LogLevel::kWarning, absl::StrCat(full.message(),
-                                        "; make room there: it is tried again "
-                                        "for each kernel that is compiled"));
-}
-
-// One that nobody asked for, and that only a device uses which compiles.
+// Only a device uses it which compiles.
 void Server::Impl::NoteCacheFolder() {
   const auto& all = engines->all();
   const bool compiles = std::any_of(all.begin(), all.end(), [](Engine* each) {
     return !each->device().host_addressable();
   });
-  if (!compiles || options.cache_dir_given) return;
+  if (!compiles) return;
   const absl::Status usable = CheckCacheFolder(options.cache_dir);
   if (usable.ok()) return;
-  if (absl::IsResourceExhausted(usable)) return NoteFullCacheFolder(usable);
-  Note(LogLevel::kWarning, absl::StrCat(usable.message(),
-                                        "; compiled kernels are kept in "
-                                        "memory"));
+  Note(LogLevel::kWarning,
+       absl::StrCat(usable.message(),
+                    absl::IsResourceExhausted(usable)
+                        ? "; make room there: it is tried again for each "
+                          "kernel that is compiled"
+                        : "; compiled kernels are kept in memory"));
 }
 
 absl::Status Server::Impl::FindDescriptors() {

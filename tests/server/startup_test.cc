@@ -57,10 +57,15 @@ auto Warning(const ModelFolder& models) {
   };
 }
 
+absl::StatusOr<std::unique_ptr<Device>> MakeFar(std::string_view,
+                                                const DeviceOptions&,
+                                                OpRegistry&) {
+  return std::make_unique<FarDevice>();
+}
+
 // A replica that starts serves as those do that run.
 TEST(StartupTest, AFullCacheFolderIsNotedAndServes) {
   ModelFolder models;
-  std::stringstream log;
   for (const int error : {ENOSPC, EDQUOT}) {
     mkdir_error = error;
     const std::string folder = models.path() + "/new/cache";
@@ -68,9 +73,12 @@ TEST(StartupTest, AFullCacheFolderIsNotedAndServes) {
     mkdir_error = 0;
   }
   const std::string folder = models.path() + "-cache";
-  {
+  const auto log_with = [&](const DeviceFactory& make_device) {
+    std::stringstream log;
     TestServer server(
         [&](ServerOptions& o) {
+          o.devices = {"cpu"};
+          o.make_device = make_device;
           o.cache_dir = folder;
           o.cache_dir_given = true;
           o.log_level = LogLevel::kWarning;
@@ -81,10 +89,13 @@ TEST(StartupTest, AFullCacheFolderIsNotedAndServes) {
     int code = 0;
     server.HttpGet("/readyz", &code);
     EXPECT_EQ(code, 200);
-  }
-  EXPECT_THAT(log.str(), HasSubstr("--cache-dir: " + folder +
-                                   ": No space left on device"));
-  EXPECT_THAT(log.str(), HasSubstr("it is tried again"));
+    return log.str();
+  };
+  EXPECT_THAT(log_with(MakeFar), AllOf(HasSubstr("--cache-dir: " + folder +
+                                                 ": No space left on device"),
+                                       HasSubstr("it is tried again")));
+  // Where nothing is compiled nothing is tried.
+  EXPECT_EQ(log_with(MakeDevice), "");
   mkdir_error = EROFS;
   EXPECT_TRUE(absl::IsFailedPrecondition(CheckCacheFolder(folder)));
   mkdir_error = 0;
@@ -471,11 +482,7 @@ TEST(StartupTest, WithoutItsUsualCacheFolderADeviceThatCompilesServes) {
         [&](ServerOptions& o) {
           o.cache_dir = cache;
           o.log_level = LogLevel::kWarning;
-          o.make_device = [](std::string_view, const DeviceOptions&,
-                             OpRegistry&) {
-            return absl::StatusOr<std::unique_ptr<Device>>(
-                std::make_unique<FarDevice>());
-          };
+          o.make_device = MakeFar;
         },
         log);
     EXPECT_TRUE(*client::Client({.address = server.address()}).IsServing());
