@@ -250,7 +250,9 @@ int main(int argc, char** argv) {
   if (const auto* exit_now = std::get_if<weir::ExitNow>(&parsed)) {
     return exit_now->code;
   }
+  // What cannot be written is an error of the call, not the end.
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   // PID 1 of a container is handed the orphans of every other process there;
   // ignored, they leave no zombies.
   if (getpid() == 1) signal(SIGCHLD, SIG_IGN);

@@ -405,6 +405,37 @@ TEST(ProcessTest, AReaderOfItsLogThatHangsHoldsNothingUp) {
   EXPECT_EQ(process.WaitUnread(), 0);
 }
 
+// As where a service manager bounds the size of files (LimitFSIZE), or a disk
+// its user's part.
+TEST(ProcessTest, AFileThatMayNotGrowCostsLinesOfTheLogAlone) {
+  const TempFolder folder;
+  const std::string file = folder.Write("log", "");
+  // One block of 512 bytes; standard output is a pipe.
+  std::vector<std::string> command = {
+      "/bin/sh", "-c", "ulimit -f 1 && exec \"$@\" 2>\"$0\"", file};
+  for (std::string& word : ServerCommand(
+           {"--grpc=127.0.0.1:0", "--http=127.0.0.1:0", "--log-level=debug",
+            "--drain-delay=0", "--max-connection-age=0"})) {
+    command.push_back(std::move(word));
+  }
+  ChildProcess process(command);
+  const Addresses addresses = ReadAddresses(process.ReadLine());
+  client::Client client({.address = addresses.grpc});
+  EXPECT_TRUE(Eventually([&] {
+    const auto answer = client.Evaluate(IdentityRequest());
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    if (!answer.ok()) return true;
+    const std::string page = HttpGet(addresses.http, "/metrics").body;
+    return std::regex_search(
+        page, std::regex("\nweir_log_lines_dropped_total [1-9]"));
+  }));
+  EXPECT_EQ(std::filesystem::file_size(file), 512u);
+  const auto answer = client.Evaluate(IdentityRequest());
+  EXPECT_TRUE(answer.ok()) << answer.status();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
 // Nor do libraries write around it: protobuf has a line for each text that is
 // not UTF-8, and these are more than the pipe holds.
 TEST(ProcessTest, NothingButItsLogIsOnStandardError) {
