@@ -152,10 +152,14 @@ absl::StatusOr<std::unique_ptr<Engines>> Engines::Open(
         i < count ? MakeEngineOptions(options, count, device)
                   : MakeHostEngineOptions(options, count, device);
     if (!device.host_addressable()) engine_options.programs.text_device = host;
-    WEIR_ASSIGN_OR_RETURN(
-        auto engine,
-        Engine::Create(std::move(devices[i]), registry, engine_options));
-    engines->Add(std::move(engine));
+    auto engine =
+        Engine::Create(std::move(devices[i]), registry, engine_options);
+    if (!engine.ok()) {
+      return Annotate(
+          engine.status(),
+          i < count ? absl::StrCat("--device=", options.devices[i], ": ") : "");
+    }
+    engines->Add(*std::move(engine));
   }
   engines->named_ = count;
   return engines;

@@ -15,6 +15,7 @@
 #include "kernels/device/cpu/cpu_device.h"
 #include "kernels/device/cpu/host_limits.h"
 #include "kernels/device/cuda_name.h"
+#include "kernels/device/health.h"
 
 namespace weir {
 namespace {
@@ -91,7 +92,7 @@ std::string_view BuildId() { return kBuildId; }
 bool IsDeviceMissing(const absl::Status& status) {
   const std::string reason = Reason(status);
   return reason == kNoCudaDevice || reason == kNoSuchCudaDevice ||
-         reason == kDeviceFault;
+         reason == kDeviceFault || IsDeviceLoss(status);
 }
 
 std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options) {

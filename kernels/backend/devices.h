@@ -26,8 +26,9 @@ namespace weir {
 WEIR_EXPORT absl::StatusOr<std::unique_ptr<Device>> MakeDevice(
     std::string_view which, const DeviceOptions& options, OpRegistry& ops);
 
-// Whether a device was not made because it is not there, or is there and every
-// call of it fails: what another machine, or a reset, would mend.
+// Whether something was not made because a device is not there, or is there and
+// every call of it fails: what another machine, or a reset, would mend. The one
+// place that says which statuses mean that.
 WEIR_EXPORT bool IsDeviceMissing(const absl::Status& status);
 
 WEIR_EXPORT std::unique_ptr<Device> MakeCpuDevice(const DeviceOptions& options);

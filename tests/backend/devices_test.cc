@@ -5,6 +5,7 @@
 
 #include "kernels/base/error_info.h"
 #include "kernels/device/cuda_name.h"
+#include "kernels/device/health.h"
 #include "kernels/ops/registry.h"
 
 namespace weir {
@@ -60,6 +61,9 @@ TEST(DevicesTest, ADeviceThatIsRefusedIsNotMissing) {
       WithReason(absl::UnavailableError("a reset failed"), "DEVICE_FAULT")));
   EXPECT_TRUE(IsDeviceMissing(WithReason(
       absl::InvalidArgumentError("one GPU fewer"), "NO_SUCH_CUDA_DEVICE")));
+  DeviceHealth lost;
+  lost.Poison(absl::UnavailableError("an illegal address"));
+  EXPECT_TRUE(IsDeviceMissing(Annotate(lost.status(), "--device=cuda: ")));
   EXPECT_FALSE(IsDeviceMissing(WithReason(
       absl::FailedPreconditionError("no library"), "CUDA_BACKEND_MISSING")));
   EXPECT_FALSE(IsDeviceMissing(absl::FailedPreconditionError("too old")));

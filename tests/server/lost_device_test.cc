@@ -17,12 +17,13 @@ constexpr int kDeviceLostCode = 3;
 // Of a start on a machine whose driver answers so.
 class Start {
  public:
-  Start(const std::string& device, int answer, int gpus)
+  Start(const std::string& device, int answer, int gpus, int count_answer = 0)
       : process_({"/usr/bin/env",
                   "LD_LIBRARY_PATH=" + Folder(BuiltProgram("weir-server")) +
                       "/../test-bin/pretended",
                   "PRETENDED_CUINIT=" + std::to_string(answer),
                   "PRETENDED_GPUS=" + std::to_string(gpus),
+                  "PRETENDED_COUNT=" + std::to_string(count_answer),
                   BuiltProgram("weir-server"), "--device=" + device,
                   "--grpc=127.0.0.1:0", "--http=off"}) {
     // The end at once if it serves, which it says first.
@@ -68,6 +69,18 @@ TEST(LostDeviceTest, ADriverThatDoesNotFitIsNoLoss) {
       EXPECT_THAT(start.error(),
                   HasSubstr(answer == 803 ? "restart the machine"
                                           : "compatibility package"));
+    }
+  }
+}
+
+// As where a GPU leaves once the driver has started.
+TEST(LostDeviceTest, ADriverThatStartsAndFindsNothingEndsItWithThree) {
+  for (const int answer : {3, 100, 101, 802}) {
+    for (const char* device : {"cuda", "auto"}) {
+      const Start start(device, 0, 1, answer);
+      EXPECT_EQ(start.code(), kDeviceLostCode) << device << " " << answer;
+      EXPECT_THAT(start.error(),
+                  HasSubstr("(" + std::to_string(answer) + "): "));
     }
   }
 }

@@ -1,7 +1,8 @@
 // Stands in for the CUDA driver of a machine whose GPUs do not start: in a
 // folder that the loader searches first it is called libcuda.so.1. cuInit
 // answers PRETENDED_CUINIT; after a 0 there are PRETENDED_GPUS, of which
-// nothing but the number is known.
+// nothing but the number is known, and whoever asks for that is answered
+// PRETENDED_COUNT.
 #include <cuda.h>
 
 #include <cstdlib>
@@ -28,7 +29,7 @@ CUresult cuDriverGetVersion(int* version) {
 
 CUresult cuDeviceGetCount(int* count) {
   *count = Variable("PRETENDED_GPUS");
-  return CUDA_SUCCESS;
+  return static_cast<CUresult>(Variable("PRETENDED_COUNT"));
 }
 
 #pragma GCC visibility pop

@@ -95,7 +95,8 @@ absl::StatusOr<FoundDriver> CheckDriver() {
                                             static_cast<int>(initialized))),
         kDeviceFaultReason);
   }
-  WEIR_RETURN_IF_ERROR(CudaStatus(get_count(&found.gpus), "cuDeviceGetCount"));
+  WEIR_RETURN_IF_ERROR(CudaStartStatus(
+      static_cast<cudaError_t>(get_count(&found.gpus)), "cuDeviceGetCount"));
   if (found.gpus == 0) return NoDevice("the NVIDIA driver finds no GPU");
   return found;
 }
@@ -200,7 +201,8 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(
                           found.gpus, found.gpus == 1 ? " GPU" : " GPUs")),
                       "NO_SUCH_CUDA_DEVICE");
   }
-  WEIR_CUDA_RETURN_IF_ERROR(cudaInitDevice(ordinal, 0, 0));
+  WEIR_RETURN_IF_ERROR(
+      CudaStartStatus(cudaInitDevice(ordinal, 0, 0), "cudaInitDevice"));
   WEIR_RETURN_IF_ERROR(MakeCurrent(ordinal));
   WEIR_ASSIGN_OR_RETURN(DeviceInfo info, Describe(ordinal, found.version));
   WEIR_RETURN_IF_ERROR(CheckCapability(info));

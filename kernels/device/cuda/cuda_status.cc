@@ -68,6 +68,20 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
       {{"code", absl::StrCat(static_cast<int>(error))}, {"name", name}});
 }
 
+absl::Status CudaStartStatus(cudaError_t error, const char* what) {
+  absl::Status status = CudaStatus(error, what);
+  switch (error) {
+    case cudaErrorInitializationError:
+    case cudaErrorNoDevice:
+    case cudaErrorInvalidDevice:
+    case cudaErrorSystemNotReady:
+      return WithReason(absl::UnavailableError(status.message()),
+                        kDeviceFaultReason, Metadata(status));
+    default:
+      return status;
+  }
+}
+
 absl::Status CudaStatus(CUresult error, const char* what) {
   return CudaStatus(static_cast<cudaError_t>(error), what);
 }

@@ -29,6 +29,11 @@ inline bool IsSticky(CUresult error) {
 absl::Status CudaStatus(cudaError_t error, const char* what);
 absl::Status CudaStatus(CUresult error, const char* what);
 
+// Of a call that takes hold of a device which there is, or of the driver: as
+// CudaStatus, and what says that it is not to be had is a sticky error's
+// status too, as no later call would have it either.
+absl::Status CudaStartStatus(cudaError_t error, const char* what);
+
 // True for a status that CudaStatus made of a sticky error.
 bool IsDeviceFault(const absl::Status& status);
 

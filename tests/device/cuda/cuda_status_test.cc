@@ -46,6 +46,26 @@ TEST(CudaStatusTest, AFaultBelongsToNoCall) {
             "was encountered (seen by cuStreamQuery)");
 }
 
+// Only where a device is taken hold of: later the same is an error of the call.
+TEST(CudaStatusTest, AtTheStartADeviceThatIsNotToBeHadIsAFault) {
+  for (const cudaError_t error :
+       {cudaErrorInitializationError, cudaErrorNoDevice, cudaErrorInvalidDevice,
+        cudaErrorSystemNotReady}) {
+    const absl::Status status = CudaStartStatus(error, "cudaInitDevice(0)");
+    EXPECT_TRUE(IsDeviceFault(status)) << status;
+    EXPECT_EQ(Message(status), Message(CudaStatus(error, "cudaInitDevice(0)")));
+    EXPECT_THAT(Metadata(status),
+                IsSupersetOf(ReasonMetadata{
+                    {"code", std::to_string(static_cast<int>(error))}}));
+    EXPECT_FALSE(IsDeviceFault(CudaStatus(error, "cudaInitDevice(0)")));
+  }
+  EXPECT_TRUE(CudaStartStatus(cudaSuccess, "cudaInitDevice(0)").ok());
+  EXPECT_TRUE(IsDeviceFault(CudaStartStatus(cudaErrorUnknown, "x")));
+  // Of what is installed.
+  EXPECT_EQ(CudaStartStatus(cudaErrorCallRequiresNewerDriver, "x").code(),
+            absl::StatusCode::kInternal);
+}
+
 TEST(CudaStatusTest, CallersAreToldOfTheFault) {
   DeviceHealth health;
   health.Poison(CudaStatus(cudaErrorLaunchFailure, "cudaHostAlloc(&data, 4)"));
