@@ -35,6 +35,7 @@
 #include "server/observe/logger.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/start_guard.h"
 
 namespace {
 
@@ -72,14 +73,10 @@ class Signals {
 };
 
 // What lost its device has a code of its own, for that alone outlives the
-// process, where whoever watches can count it.
+// process, where whoever watches can count it. Where a device stays lost the
+// next start fails at once, before anybody could see the code of the loss: so
+// it ends with that code too.
 constexpr int kDeviceLostCode = 3;
-
-// Where a device stays lost the next start fails at once, before anybody could
-// see the code of the loss: so it ends with that code too.
-int CodeOfFailedStart(const absl::Status& status) {
-  return weir::IsDeviceMissing(status) ? kDeviceLostCode : 1;
-}
 
 // What is said on standard output once the models are loaded.
 std::string ReadyLine(const weir::Server& server, weir::Nanos took) {
@@ -259,12 +256,20 @@ int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(&TakeLineOfProtobuf);
   const Signals signals;
   weir::LineWriter log(STDERR_FILENO);
-  const auto& options = std::get<weir::ServerOptions>(parsed);
+  auto& options = std::get<weir::ServerOptions>(parsed);
   const weir::DrainTimes times = {options.drain_delay, options.drain_timeout};
+  const auto fail_for_loss = [&](const absl::Status& status) {
+    NoteFailedStart(options, status, log);
+    EndNow(kDeviceLostCode, log);
+  };
+  weir::StartGuard start_guard(weir::DrainTimes::kLossPatience, fail_for_loss);
+  options.make_device = start_guard.Watch(std::move(options.make_device));
   auto opened = weir::Server::Open(options, &log);
+  start_guard.Over();
+  if (weir::IsDeviceMissing(opened.status())) fail_for_loss(opened.status());
   if (!opened.ok()) {
     NoteFailedStart(options, opened.status(), log);
-    return CodeOfFailedStart(opened.status());
+    return 1;
   }
   weir::Server& server = **opened;
 
