@@ -32,7 +32,7 @@ absl::Status Fault(absl::string_view flag, const std::string& thing,
 }
 
 absl::Status CacheFault(const std::string& path, int error) {
-  const absl::Status fault = Fault("--cache-dir", path, std::strerror(error));
+  absl::Status fault = Fault("--cache-dir", path, std::strerror(error));
   if (error != ENOSPC && error != EDQUOT) return fault;
   return absl::ResourceExhaustedError(fault.message());
 }
