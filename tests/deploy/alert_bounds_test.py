@@ -261,6 +261,28 @@ class Objectives(Bounds):
             ("WeirErrorBudgetBurnsFast", minute)
             for minute in (5, 34, 64, 95, 107, 109, 120, 134, 138, 150)))
 
+    def test_servers_that_nobody_calls_but_for_what_fails(self):
+        """Of no calls the share that failed is no number, and not too
+        large."""
+        def errors(minutes):
+            return " ".join(str(20 * sum(at <= minute for at in minutes))
+                            for minute in range(200))
+
+        self.expect(
+            {**self.calls("Evaluate", {"OK": "0x200",
+                                       "INTERNAL": errors([60])}),
+             **self.calls("Explain", {"OK": "0x200",
+                                      "INTERNAL": errors([60, 105])}),
+             **self.calls("ListModels", {"OK": "0x200",
+                                         "INTERNAL": errors([60, 95])}),
+             **self.calls("ModelInfer", {
+                 "OK": "0x200", "INTERNAL": errors(range(60, 150, 20))})},
+            *(("WeirErrorBudgetBurnsFast", minute)
+              for minute in (61, 64, 90)),
+            *(("WeirErrorBudgetBurnsFast", minute, self.of("ModelInfer"))
+              for minute in (100, 110, 118, 120, 125, 150, 168)),
+            ("WeirErrorBudgetBurnsFast", 175))
+
     def test_half_an_hour_after_the_end_all_is_silent(self):
         self.expect(
             {**self.calls("Evaluate", {"OK": "0+90x180 16200+100x60",
