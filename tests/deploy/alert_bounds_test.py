@@ -167,20 +167,47 @@ class Availability(Bounds):
             'weir_ready{namespace="models", workload="odd", '
             'pod="odd-5f6c9-abcde"}': "1x10 0x30",
             'kube_deployment_spec_replicas{namespace="models", '
-            'deployment="odd"}': "1x40"}
+            'deployment="odd"}': "1x40",
+            # And another, which runs and answers nobody.
+            'weir_ready{namespace="models", workload="hung", '
+            'pod="hung-5f6c9-abcde"}': "1x10 stale",
+            'kube_deployment_spec_replicas{namespace="models", '
+            'deployment="hung"}': "1x40"}
+        # Of no Deployment, and called nearly like one.
+        container = ('namespace="models", pod="stuck-theirs-0", '
+                     'container="kserve-container"')
+        series |= {
+            'kube_pod_info{namespace="models", pod="stuck-theirs-0", '
+            'created_by_kind="StatefulSet", created_by_name="stuck-theirs"}':
+                "1x40",
+            f'kube_pod_container_info{{{container}, '
+            'image_spec="example.com/triton:1"}': "1x40",
+            f"kube_pod_container_status_running{{{container}}}": "1x40"}
         for name, running in (("left", 1), ("stuck", 0), ("beside-triton", 1),
-                              ("odd", 1), ("new", 1)):
+                              ("odd", 1), ("hung", 1), ("new", 1)):
             image = "weir" if name == "new" else "triton"
             container = (f'namespace="models", pod="{name}-5f6c9-abcde", '
                          'container="kserve-container"')
             series |= {
+                'kube_pod_info{namespace="models", '
+                f'pod="{name}-5f6c9-abcde", created_by_kind="ReplicaSet", '
+                f'created_by_name="{name}-5f6c9"}}': "_x10 1x30",
                 f'kube_pod_container_info{{{container}, '
                 f'image_spec="example.com/{image}:1"}}': "_x10 1x30",
                 f"kube_pod_container_status_running{{{container}}}":
                     f"_x10 {running}x30"}
         self.expect(series, ("WeirDown", 30, *(
             f'namespace="models", workload="{name}"'
-            for name in ("stuck", "beside", "new", "odd"))))
+            for name in ("stuck", "beside", "new", "odd", "hung"))))
+
+    def test_a_sidecar_that_waits_excuses_no_server(self):
+        other = 'namespace="weir", pod="a", container="sidecar"'
+        self.expect({'up{namespace="weir", pod="a", job="weir"}': "1x4 0x40",
+                     f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x40",
+                     f"kube_pod_container_status_waiting{{{CONTAINER}}}":
+                         "0x40",
+                     f"kube_pod_container_status_waiting{{{other}}}": "1x40"},
+                    ("WeirNotScraped", 20, 'namespace="weir", pod="a"'))
 
     def test_versions_and_builds(self):
         for labels in (('version="1", build="a"', 'version="1", build="b"'),

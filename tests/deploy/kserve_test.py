@@ -280,17 +280,13 @@ class Scraped(unittest.TestCase):
     def setUp(self):
         self.monitor = find(KSERVE / "example", "PodMonitor")["spec"]
 
-    def target(self, endpoint, ip, pod):
-        """The labels of a pod's target."""
-        labels = {"__meta_kubernetes_pod_ip": ip,
-                  "__meta_kubernetes_pod_name": pod}
-        for rule in endpoint["relabelings"]:
-            text = ";".join(labels[name] for name in rule["sourceLabels"])
-            match = re.fullmatch(rule["regex"], text)
-            if match:
-                labels[rule["targetLabel"]] = match.expand(
-                    rule.get("replacement", "$1").replace("$", "\\"))
-        return labels
+    # As Knative calls it, and so long that its pods' names are cut.
+    LONG = "sentiment-classifier-v2-predictor-00001-deployment"
+
+    def target(self, endpoint, ip, deployment):
+        """The labels of the target of a Deployment's pod."""
+        return manifests.relabeled(endpoint, {
+            "__meta_kubernetes_pod_ip": ip, **manifests.pod_of(deployment)})
 
     def test_it_finds_the_pods_and_their_metrics(self):
         spec = runtimes()
@@ -335,24 +331,22 @@ class Scraped(unittest.TestCase):
 
     def test_the_workload_is_the_deployment_s_name(self):
         for endpoint in self.monitor["podMetricsEndpoints"]:
-            for pod, workload in (
-                    ("digits-predictor-6d9c7b5f4-x2x7k", "digits-predictor"),
-                    ("digits-predictor-00002-deployment-6d9c7b5f4-x2x7k",
-                     "digits-predictor-00002-deployment")):
+            for name in ("digits-predictor",
+                         "digits-predictor-00002-deployment", self.LONG):
                 self.assertEqual(
-                    self.target(endpoint, "10.0.0.1", pod)["workload"],
-                    workload)
+                    self.target(endpoint, "10.0.0.1", name)["workload"], name)
 
     def test_alerts_apply(self):
         """A device lost, a server that is not scraped, all servers gone: told
-        of the pods of an InferenceService as of others."""
+        of the pods of InferenceServices as of others."""
         [container] = runtimes()["weir-cuda"]["containers"]
-        pods = ("digits-predictor-6d9c7b5f4-x2x7k",
-                "digits-predictor-6d9c7b5f4-b5qzz")
+        names, pods = ("digits-predictor", self.LONG), []
         series = []
-        for number, pod in enumerate(pods):
+        for number, name in enumerate(names):
             labels = self.target(self.monitor["podMetricsEndpoints"][0],
-                                 f"10.0.0.{number}", pod)
+                                 f"10.0.0.{number}", name)
+            pod = labels["__meta_kubernetes_pod_name"]
+            pods.append(pod)
             mine = f'namespace="models", pod="{pod}"'
             scraped = (f'{mine}, job="weir", container="kserve-container", '
                        f'endpoint="h2c", workload="{labels["workload"]}"')
@@ -366,9 +360,9 @@ class Scraped(unittest.TestCase):
                 (f"kube_pod_container_status_restarts_total{{{kube}}}",
                  "0x5 1x85" if number else "0x90"),
                 ("kube_pod_container_status_last_terminated_exitcode"
-                 f"{{{kube}}}", "_x6 3x85" if number else "_x90")]
-        series.append(('kube_deployment_spec_replicas{namespace="models", '
-                       'deployment="digits-predictor"}', "2x90"))
+                 f"{{{kube}}}", "_x6 3x85" if number else "_x90"),
+                ('kube_deployment_spec_replicas{namespace="models", '
+                 f'deployment="{name}"}}', "1x90")]
         [lost, gone] = pods[1], pods
         self.assertFires(series, (
             ("WeirDeviceLost", "4m", []),
@@ -376,7 +370,7 @@ class Scraped(unittest.TestCase):
             ("WeirNotScraped", "30m", []),
             ("WeirNotScraped", "42m", [{"pod": pod} for pod in gone]),
             ("WeirDown", "30m", []),
-            ("WeirDown", "34m", [{"workload": "digits-predictor"}])))
+            ("WeirDown", "34m", [{"workload": name} for name in names])))
 
     def assertFires(self, series, cases):
         """Each alert fires at that time for just these."""

@@ -197,4 +197,25 @@ def servers():
     yield from runtimes()
 
 
+def pod_of(deployment):
+    """Prometheus' labels of one of its pods, as Kubernetes names it: after 58
+    characters the name is cut."""
+    replicas = f"{deployment}-6d9c7b5f4"
+    return {"__meta_kubernetes_pod_controller_kind": "ReplicaSet",
+            "__meta_kubernetes_pod_controller_name": replicas,
+            "__meta_kubernetes_pod_name": f"{replicas}-"[:58] + "x2x7k"}
+
+
+def relabeled(endpoint, labels):
+    """What the relabelings of a monitor's endpoint make of a target's labels."""
+    labels = dict(labels)
+    for rule in endpoint["relabelings"]:
+        text = ";".join(labels.get(name, "") for name in rule["sourceLabels"])
+        match = re.fullmatch(rule["regex"], text)
+        if match:
+            labels[rule["targetLabel"]] = match.expand(
+                rule.get("replacement", "$1").replace("$", "\\"))
+    return labels
+
+
 quantity = memory.quantity

@@ -36,7 +36,8 @@ FOREIGN = {"up": set(),
            "kube_pod_container_status_last_terminated_exitcode": {"container"},
            "kube_pod_container_status_restarts_total": {"container"},
            "kube_pod_container_status_running": {"container"},
-           "kube_pod_container_status_waiting": {"container"}}
+           "kube_pod_container_status_waiting": {"container"},
+           "kube_pod_info": {"created_by_kind", "created_by_name"}}
 HARMLESS = "harmless: "
 # What keeps alerts silent, and what it is to be without that.
 GUARDS = ((r"\n +for: \w+", ""),
@@ -219,12 +220,15 @@ class Rules(unittest.TestCase):
     def test_the_label_workload_is_the_deployment(self):
         [endpoint] = manifests.find(MONITORING, "ServiceMonitor")["spec"][
             "endpoints"]
-        [rule] = endpoint["relabelings"]
-        self.assertEqual(rule["sourceLabels"], ["__meta_kubernetes_pod_name"])
-        self.assertEqual(rule["targetLabel"], "workload")
-        for pod, workload in (("weir-7d9f8b6c5d-x2x9k", "weir"),
-                              ("weir-canary-5f6c9-abcde", "weir-canary")):
-            self.assertEqual(re.fullmatch(rule["regex"], pod)[1], workload)
+        for workload in ("weir", "weir-canary", "weir-" + "long" * 12):
+            self.assertEqual(
+                manifests.relabeled(endpoint, manifests.pod_of(workload))[
+                    "workload"], workload)
+        # Of a pod that is no Deployment's, or nobody's.
+        for kind, name in (("StatefulSet", "weir-canary"), ("", "")):
+            self.assertNotIn("workload", manifests.relabeled(endpoint, {
+                "__meta_kubernetes_pod_controller_kind": kind,
+                "__meta_kubernetes_pod_controller_name": name}))
 
     def test_each_tells_what_to_do(self):
         headings = re.findall(r"^#+ (.*)$", RUNBOOKS.read_text("utf-8"),
