@@ -411,10 +411,10 @@ class Keda(unittest.TestCase):
         aim = metric["external"]["target"]["value"]
         self.assertEqual(aim, trigger["threshold"])
         query = "".join(asked["query"].split())
-        for of in ('namespace="models",workload="digits-predictor"',
-                   'namespace="models"'):
+        for of, instead in (('workload="digits-predictor"', 'workload="weir"'),
+                            ('namespace="models"', 'namespace="weir"')):
             self.assertIn(of, query)
-            query = query.replace(of, 'namespace="weir"')
+            query = query.replace(of, instead)
         self.assertEqual(query, "".join(trigger["query"].split())
                          + f"orvector({predictor['maxReplicas']}*{aim})")
 

@@ -53,7 +53,10 @@ def triggers():
 
 
 class Queries(unittest.TestCase):
-    """Of two pods, a and b, after five minutes."""
+    """Of two pods, a and b, after five minutes; and of c, which is of another
+    Deployment."""
+
+    WORKLOADS = {"c": "weir-canary"}
 
     def answers(self, query, series, expected, after="5m"):
         """`series`: {(metric, pod): promtool's values every 15 s};
@@ -62,6 +65,7 @@ class Queries(unittest.TestCase):
             "interval": "15s",
             "input_series": [
                 {"series": f'{metric}{{namespace="weir", job="weir", '
+                           f'workload="{self.WORKLOADS.get(pod, "weir")}", '
                            f'pod="{pod}"{more}}}', "values": values}
                 for (metric, pod, more), values in series.items()],
             "promql_expr_test": [{
@@ -86,6 +90,13 @@ class Queries(unittest.TestCase):
 
     def test_keda_adds_the_pods_queues(self):
         self.keda_queue(self.queue(a="4x20", b="6x20"), 10)
+
+    def test_what_another_deployment_has_to_do_brings_no_pods(self):
+        query = triggers()["requests-per-stream"]["metadata"]["query"]
+        for canary in ("160x20", "160x5 stale"):
+            self.keda_queue(self.queue(a="4x20", b="6x20", c=canary), 10)
+            self.answers(query, self.requests(16, a="12x20", b="12x20",
+                                              c=canary), [("{}", 1.5)])
 
     def test_one_deep_sample_brings_no_pods(self):
         for samples in ("0x18 256 0", "0x19 256"):
