@@ -138,11 +138,11 @@ ROWS = (
         stat("Devices lost, last day", "none",
              "Processes that ended with exit code 3, as kube-state-metrics "
              "counts them.",
-             ("sum(max by (namespace, pod, container) (sum_over_time((("
-              f"{RESTARTS} - last_over_time({RESTARTS}[15m] offset 30s)) and "
-              "kube_pod_container_status_last_terminated_exitcode == 3 "
-              "and on (namespace, pod, container) weir:container:info"
-              ")[1d:30s]))) or vector(0)", "lost"),
+             (f"sum(sum_over_time(((max by (namespace, pod, container) ({RESTARTS}"
+              " and kube_pod_container_status_last_terminated_exitcode == 3) - "
+              "max by (namespace, pod, container) (last_over_time("
+              f"{RESTARTS}[15m] offset 30s)) > 0) and on (namespace, pod, "
+              "container) weir:container:info)[1d:30s])) or vector(0)", "lost"),
              (None, "green"), (1, "red")),
     )),
     ("Calls", 3, 8, (

@@ -132,6 +132,43 @@ class Availability(Bounds):
             f"{{{other}}}": "3x40"},
                     ("WeirDeviceLost", 7), ("WeirDeviceLost", 10))
 
+    def test_a_container_beside_the_server_that_restarts_with_three(self):
+        other = 'namespace="weir", pod="a", container="sidecar"'
+        self.expect({
+            f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x40",
+            f"kube_pod_container_status_restarts_total{{{CONTAINER}}}": "0x40",
+            f"kube_pod_container_status_restarts_total{{{other}}}":
+                "0x5 1x30",
+            "kube_pod_container_status_last_terminated_exitcode"
+            f"{{{other}}}": "_x6 3x30"},
+                    ("WeirDeviceLost", 7), ("WeirDeviceLost", 10))
+
+    def losses(self, **told):
+        """{series} of what each kube-state-metrics tells: restarts, and how
+        the last one ended."""
+        series = {f"kube_pod_container_info{{{CONTAINER}, {INFO}}}": "1x60"}
+        for instance, (restarts, codes) in told.items():
+            labels = f'{{{CONTAINER}, instance="{instance}"}}'
+            series |= {
+                f"kube_pod_container_status_restarts_total{labels}": restarts,
+                "kube_pod_container_status_last_terminated_exitcode" + labels:
+                    codes}
+        return series
+
+    def test_a_loss_of_which_another_kube_state_metrics_tells_first(self):
+        """As where it was on the node of the lost device."""
+        self.expect(self.losses(k1=("0x5 stale", "_x60"),
+                                k2=("_x7 1x50", "_x7 3x50")),
+                    ("WeirDeviceLost", 6),
+                    ("WeirDeviceLost", 7, 'namespace="weir", pod="a"'),
+                    ("WeirDeviceLost", 21, 'namespace="weir", pod="a"'),
+                    ("WeirDeviceLost", 24))
+
+    def test_a_loss_of_days_ago_of_which_another_one_tells(self):
+        self.expect(self.losses(k1=("1x5 stale", "3x5 stale"),
+                                k2=("_x7 1x50", "_x7 3x50")),
+                    ("WeirDeviceLost", 7), ("WeirDeviceLost", 15))
+
     def test_a_lost_device_shows_for_a_quarter_of_an_hour(self):
         self.expect({
             f"kube_pod_container_status_restarts_total{{{CONTAINER}}}":

@@ -172,14 +172,14 @@ class OfKubernetes(unittest.TestCase):
 
     CONTAINER = 'namespace="weir", pod="weir-0", container="weir"'
 
-    def expect_losses(self, instances, restarts, codes, *cases):
-        """`instances` of kube-state-metrics; `cases`: (minute, how many losses
-        the panel shows then)."""
+    def expect_losses(self, told, *cases):
+        """`told`: {instance of kube-state-metrics: (restarts, exit codes)};
+        `cases`: (minute, how many losses the panel shows then)."""
         [panel] = [panel for panel in dashboard.panels()
                    if panel["title"] == "Devices lost, last day"]
         [target] = panel["targets"]
-        series = {"kube_pod_container_status_restarts_total": restarts,
-                  "kube_pod_container_status_last_terminated_exitcode": codes}
+        names = ("kube_pod_container_status_restarts_total",
+                 "kube_pod_container_status_last_terminated_exitcode")
         promtool.check({
             "rule_files": [str(monitoring_test.RULES)],
             "evaluation_interval": "1m",
@@ -192,8 +192,8 @@ class OfKubernetes(unittest.TestCase):
                          {"series": f"{name}{{{self.CONTAINER}, "
                                     f'instance="{instance}"}}',
                           "values": values}
-                         for name, values in series.items()
-                         for instance in instances)],
+                         for instance, both in told.items()
+                         for name, values in zip(names, both))],
                 "promql_expr_test": [{
                     "expr": dashboard.fill(target["expr"]),
                     "eval_time": f"{minute}m",
@@ -201,12 +201,26 @@ class OfKubernetes(unittest.TestCase):
                     for minute, count in cases]}]})
 
     def test_a_loss_counts_that_is_seen_once(self):
-        self.expect_losses(["k1"], "0x5 1 2 3 3 4 4 4 4 5x2000", "_x6 3 1x2000",
-                           (5, 0), (6, 1), (30, 1), (1440, 1), (1447, 0))
+        self.expect_losses(
+            {"k1": ("0x5 1 2 3 3 4 4 4 4 5x2000", "_x6 3 1x2000")},
+            (5, 0), (6, 1), (30, 1), (1440, 1), (1447, 0))
+
+    def test_a_loss_counts_of_which_another_kube_state_metrics_tells(self):
+        self.expect_losses({"k1": ("0x5 stale", "_x90"),
+                            "k2": ("_x7 1x90", "_x7 3x90")},
+                           (6, 0), (8, 1), (60, 1))
+        self.expect_losses({"k1": ("1x5 stale", "3x5 stale"),
+                            "k2": ("_x7 1x90", "_x7 3x90")},
+                           (6, 0), (8, 0), (60, 0))
+
+    def test_one_that_tells_late_takes_none_away(self):
+        self.expect_losses({"k1": ("0x5 1x10 2x90", "_x6 3x10 137x90"),
+                            "k2": ("0x5 1x14 2x90", "_x6 3x14 137x90")},
+                           (10, 1), (18, 1), (60, 1))
 
     def test_only_restarts_by_losses_count(self):
-        self.expect_losses(["k1", "k2"], "0x5 1x5 2x5 3x5 4x5 5x5 6x5 7x100",
-                           "_x6 137x23 3x11 137x100",
+        both = ("0x5 1x5 2x5 3x5 4x5 5x5 6x5 7x100", "_x6 137x23 3x11 137x100")
+        self.expect_losses({"k1": both, "k2": both},
                            (27, 0), (30, 1), (37, 2), (50, 2))
 
 
