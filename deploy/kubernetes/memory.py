@@ -63,6 +63,10 @@ VARIABLES = names_in("server/options.cc", r'"(--(?!version)[a-z0-9-]+)"')
 NUMBERS = VARIABLES & names_in("server/options.h",
                                r"\b(?:int|int64_t|size_t) (\w+) = ")
 
+# Of WEIR_ and no flags: the client's in the container, and the libraries'.
+OTHERS = {"WEIR_SERVER", "WEIR_TLS_CA", "WEIR_TLS_SERVER_NAME",
+          "WEIR_CUDA_LIBRARY_PATH"}
+
 PROGRAM_BYTES = constant("kernels/graph/program_cache.h", "max_bytes")
 COMPILE_BYTES = constant("kernels/graph/compile_queue.h", "max_queued_bytes")
 # What gRPC may hold unread.
@@ -205,6 +209,50 @@ def setting(word):
     return parted.groups()
 
 
+def settings_of(where, container, maps):
+    """The settings of a server's container, whose ConfigMaps are in `maps`: its
+    variables go before theirs, and its arguments before both."""
+    variables = {}
+    for source in container.get("envFrom", ()):
+        name = source.get("configMapRef", {}).get("name")
+        if name not in maps:
+            raise argparse.ArgumentTypeError(
+                f"{where} sets variables from what standard input lacks: "
+                f"{source}")
+        variables.update(maps[name])
+    for entry in container.get("env", ()):
+        if "valueFrom" in entry and entry["name"] in VARIABLES:
+            raise argparse.ArgumentTypeError(
+                f"{where}: {entry['name']} comes from elsewhere (valueFrom)")
+        variables[entry["name"]] = entry.get("value", "")
+    settings = {name: value for name, value in variables.items()
+                if name.startswith("WEIR_") and name not in OTHERS}
+    name = "the first argument"
+    for word in container.get("args", ()):
+        if word.startswith("--"):
+            flag, _, word = word.partition("=")
+            name = variable_of(flag)
+        settings[name] = word
+    for name, value in settings.items():
+        check(name, value)
+    return settings
+
+
+def check_service(service, runtimes):
+    """Raises ArgumentTypeError if an InferenceService changes what its runtime
+    sets."""
+    model = service["spec"].get("predictor", {}).get("model", {})
+    if model.get("runtime") not in runtimes:
+        return
+    for field in ("args", "resources", "env"):
+        if field in model and (field != "env" or any(
+                entry["name"].startswith("WEIR_") for entry in model["env"])):
+            raise argparse.ArgumentTypeError(
+                f"the InferenceService {service['metadata']['name']} has "
+                f"{field} of its own, which are not read: patch the runtime "
+                f"{model['runtime']} instead")
+
+
 def of_manifests(text):
     """[(name, settings, limit)] of each server in what kustomize prints: the
     Deployment weir, or the runtimes of KServe."""
@@ -218,32 +266,31 @@ def of_manifests(text):
                      if isinstance(document, dict) and "kind" in document]
     except yaml.YAMLError as why:
         raise argparse.ArgumentTypeError(f"standard input is no YAML: {why}")
-    common = {}
-    for document in documents:
-        if (document["kind"] == "ConfigMap" and
-                document["metadata"]["name"].startswith("weir-settings")):
-            common.update(document["data"])
+    maps = {document["metadata"]["name"]: document.get("data", {})
+            for document in documents if document["kind"] == "ConfigMap"}
     found = []
     for document in documents:
         name, spec = document["metadata"]["name"], document.get("spec", {})
         if (document["kind"], name) == ("Deployment", "weir"):
-            [container] = spec["template"]["spec"]["containers"]
-            settings = dict(common)
+            wanted, containers = "weir", spec["template"]["spec"]["containers"]
         elif document["kind"] == "ClusterServingRuntime":
-            [container] = spec["containers"]
-            settings = {}
-            for argument in container["args"]:
-                flag, _, value = argument.partition("=")
-                settings[variable_of(flag)] = value
+            wanted, containers = "kserve-container", spec["containers"]
         else:
             continue
-        for variable, value in settings.items():
-            check(variable, value)
+        where = f"the {document['kind']} {name}"
+        container = next((container for container in containers
+                          if container["name"] == wanted), None)
+        if container is None:
+            raise argparse.ArgumentTypeError(
+                f"{where} has no container {wanted}")
         limits = container.get("resources", {}).get("limits", {})
         if "memory" not in limits:
-            raise argparse.ArgumentTypeError(
-                f"the {document['kind']} {name} has no memory limit")
-        found.append((name, settings, quantity(limits["memory"])))
+            raise argparse.ArgumentTypeError(f"{where} has no memory limit")
+        found.append((name, settings_of(where, container, maps),
+                      quantity(limits["memory"])))
+    for document in documents:
+        if document["kind"] == "InferenceService":
+            check_service(document, [name for name, _, _ in found])
     if not found:
         raise argparse.ArgumentTypeError(
             "standard input has no Deployment weir; give what `kubectl "

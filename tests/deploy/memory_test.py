@@ -13,11 +13,33 @@ from manifests import KUBERNETES, memory
 DEPLOYMENT = """
 kind: Deployment
 metadata: {name: weir}
-spec: {template: {spec: {containers: [{resources: {limits: {memory: 13Gi}}}]}}}
+spec:
+  template:
+    spec:
+      containers:
+        - name: weir
+          args: [--http=0.0.0.0:8002]
+          env: [{name: WEIR_SERVER, value: "unix:/run/weir/grpc.sock"}]
+          envFrom: [{configMapRef: {name: weir-settings-abc}}]
+          resources: {limits: {memory: 13Gi}}
 ---
 kind: ConfigMap
 metadata: {name: weir-settings-abc}
 data: {WEIR_DEVICE: cpu, WEIR_ARENA_BYTES: "1073741824"}
+"""
+# A runtime, and a service of it.
+SERVICE = """
+kind: ClusterServingRuntime
+metadata: {name: weir-cpu}
+spec:
+  containers:
+    - name: kserve-container
+      args: [--device=cpu, --insecure]
+      resources: {limits: {memory: 64Gi}}
+---
+kind: InferenceService
+metadata: {name: digits}
+spec: {predictor: {model: {runtime: weir-cpu, FIELD}}}
 """
 
 
@@ -27,6 +49,15 @@ def run(*arguments, given=""):
         [sys.executable, KUBERNETES / "memory.py", *arguments], input=given,
         capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def with_args(*words, given=DEPLOYMENT):
+    return given.replace("8002]", ", ".join(
+        ["8002", *(f"'{word}'" for word in words)]) + "]")
+
+
+def with_env(entry, given=DEPLOYMENT):
+    return given.replace("grpc.sock\"}]", f'grpc.sock"}}, {entry}]')
 
 
 class Script(unittest.TestCase):
@@ -51,7 +82,30 @@ class Script(unittest.TestCase):
                 (["-"], DEPLOYMENT.replace("ARENA_BYTES", "ARENA_BYTE"),
                  "WEIR_ARENA_BYTE: the server has no such flag"),
                 (["-"], DEPLOYMENT.replace("1073741824", "1Gi"),
-                 "WEIR_ARENA_BYTES=1Gi: no whole number")):
+                 "WEIR_ARENA_BYTES=1Gi: no whole number"),
+                (["-"], DEPLOYMENT.replace("[--http", "[http"),
+                 "the first argument: the server has no such flag"),
+                (["-"], with_args("--queue-byte=1"),
+                 "WEIR_QUEUE_BYTE: the server has no such flag"),
+                (["-"], with_args("--queue-bytes=$(BYTES)"),
+                 "WEIR_QUEUE_BYTES=$(BYTES): no whole number"),
+                (["-"], with_env("{name: WEIR_QUEUE_BYTE, value: '1'}"),
+                 "WEIR_QUEUE_BYTE: the server has no such flag"),
+                (["-"], with_env("{name: WEIR_QUEUE_BYTES, valueFrom: {"
+                                 "configMapKeyRef: {name: a, key: b}}}"),
+                 "WEIR_QUEUE_BYTES comes from elsewhere (valueFrom)"),
+                (["-"], DEPLOYMENT.replace("name: weir-settings-abc}}",
+                                           "name: others}}"),
+                 "sets variables from what standard input lacks"),
+                (["-"], DEPLOYMENT.replace("configMapRef", "secretRef"),
+                 "sets variables from what standard input lacks"),
+                (["-"], DEPLOYMENT.replace("- name: weir\n", "- name: other\n"),
+                 "the Deployment weir has no container weir"),
+                *((["-"], SERVICE.replace("FIELD", field),
+                   "the InferenceService digits has " + field.split(":")[0])
+                  for field in ("args: [--queue-bytes=1]",
+                                "env: [{name: WEIR_STREAMS, value: '1'}]",
+                                "resources: {limits: {memory: 1Gi}}"))):
             with self.subTest(arguments=arguments, given=given):
                 code, _, complaint = run(*arguments, given=given)
                 self.assertEqual(code, 2, complaint)
@@ -67,6 +121,39 @@ class Script(unittest.TestCase):
                 self.assertEqual(answer, code, said)
                 self.assertIn(f"of a limit of {gib}", said)
         self.assertIn("of a limit of 13 GiB", run("-", given=DEPLOYMENT)[1])
+
+    def test_settings_count_wherever_they_are_patched_in(self):
+        """Of two the server takes the argument before the variable, and
+        Kubernetes the container's variable before the ConfigMap's."""
+        size = 3 * 2**28
+        messages = f"{(2 * size + memory.UNREAD_BYTES) / 2**30:7.2f} GiB"
+        small = with_env("{name: WEIR_QUEUE_BYTES, value: '1048576'}")
+        for given in (
+                DEPLOYMENT.replace("WEIR_ARENA", f'WEIR_QUEUE_BYTES: "{size}", '
+                                   "WEIR_ARENA"),
+                with_env(f"{{name: WEIR_QUEUE_BYTES, value: '{size}'}}"),
+                with_env(f"{{name: WEIR_QUEUE_BYTES, value: '{size}'}}",
+                         DEPLOYMENT.replace(
+                             "WEIR_ARENA", 'WEIR_QUEUE_BYTES: "1", WEIR_ARENA')),
+                with_args(f"--queue-bytes={size}", given=small),
+                with_args("--queue-bytes", str(size), given=small),
+                # A container beside it has nothing to do with it.
+                with_args(f"--queue-bytes={size}").replace(
+                    "        - name: weir\n",
+                    "        - {name: proxy, args: [-v], image: p}\n"
+                    "        - name: weir\n")):
+            with self.subTest(given=given):
+                _, said, complaint = run("-", given=given)
+                self.assertIn(f"{messages}  messages\n", said, complaint)
+
+    def test_a_service_that_leaves_its_runtime_as_it_is(self):
+        field = "env: [{name: AWS_REGION, value: x}], storageUri: s3://a/b"
+        for given in (SERVICE.replace("FIELD", field),
+                      SERVICE.replace("runtime: weir-cpu, FIELD",
+                                      "runtime: triton, args: [--x]")):
+            code, said, complaint = run("-", given=given)
+            self.assertEqual(code, 0, complaint)
+            self.assertIn("of a limit of 64 GiB", said)
 
     def test_every_flag_of_the_server_is_known(self):
         flags = manifests.flags_of("weir-server") - {"--help", "--version"}
