@@ -11,7 +11,10 @@ SERVERS = 'namespace=~"$namespace", pod=~"$pod"'
 RATE = "$__rate_interval"
 # kube-state-metrics knows Deployments, whose servers may all be gone.
 DEPLOYED = ('"workload", "$1", "deployment", "(.*)") and on (namespace, '
-            "workload) max_over_time(weir_ready{$SERVERS}[1d])")
+            "workload) (max_over_time(weir_ready{$SERVERS}[1d]) or "
+            'label_replace(kube_deployment_spec_replicas{namespace=~"$namespace"'
+            ', deployment="weir-envoy"}, "workload", "$1", "deployment", '
+            '"(.*)"))')
 # process_ metrics are whatever process's: ours are of a target that has ours.
 OURS = "and on (job, instance) weir_ready{$SERVERS}"
 RESTARTS = "kube_pod_container_status_restarts_total{$SERVERS}"
@@ -331,7 +334,7 @@ ROWS = (
               ("weir_ready{$SERVERS}", "{{pod}}"), most=1),
         lines("Replicas", "none",
               "Wanted and available, as kube-state-metrics tells of the "
-              "Deployments that the servers are of.",
+              "Deployments that the servers are of, and of Envoy's before them.",
               *((f"sum by (workload) (label_replace({metric}"
                  f'{{namespace=~"$namespace"}}, {DEPLOYED})',
                  f"{{{{workload}}}} {name}")

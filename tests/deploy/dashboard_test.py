@@ -200,6 +200,28 @@ class OfKubernetes(unittest.TestCase):
                     "exp_samples": [{"labels": "{}", "value": count}]}
                     for minute, count in cases]}]})
 
+    def test_replicas_are_ours_and_envoy_s(self):
+        [panel] = [panel for panel in dashboard.panels()
+                   if panel["title"] == "Replicas"]
+        series = {'weir_ready{namespace="weir", pod="a", workload="weir"}': 1}
+        for name, wanted in (("weir", 3), ("weir-envoy", 2), ("theirs", 5)):
+            labels = f'namespace="weir", deployment="{name}"'
+            series |= {
+                f"kube_deployment_spec_replicas{{{labels}}}": wanted,
+                f"kube_deployment_status_replicas_available{{{labels}}}":
+                    wanted - 1}
+        promtool.check({"tests": [{
+            "interval": "1m",
+            "input_series": [{"series": name, "values": f"{value}x10"}
+                             for name, value in series.items()],
+            "promql_expr_test": [{
+                "expr": dashboard.fill(target["expr"]), "eval_time": "5m",
+                "exp_samples": [
+                    {"labels": f'{{workload="{name}"}}',
+                     "value": count - missing}
+                    for name, count in (("weir", 3), ("weir-envoy", 2))]}
+                for missing, target in enumerate(panel["targets"])]}]})
+
     def test_a_loss_counts_that_is_seen_once(self):
         self.expect_losses(
             {"k1": ("0x5 1 2 3 3 4 4 4 4 5x2000", "_x6 3 1x2000")},
