@@ -237,15 +237,16 @@ class Pod:
 
     def write(self, folder, texts, mode):
         """As the kubelet does: root's, and of the pod's group, if it has one,
-        which may read them."""
+        which may read them; else of root's."""
+        group = 0
         if self.spec.get("securityContext", {}).get("fsGroup"):
+            group = containers.USER
             mode |= 0o040
         for name, text in texts.items():
             file = folder / name
             file.write_text(text, "utf-8")
             file.chmod(mode)
-            if not containers.readable(file.stat(), 0, containers.USER
-                                       if mode & 0o040 else 0):
+            if not containers.readable(file.stat(), 0, group):
                 file.chmod(0)
             else:
                 file.chmod(0o600)
