@@ -25,6 +25,9 @@ import running
 from manifests import KUBERNETES, MONITORING, composed, find, quantity
 from memory import constant
 
+sys.path.append(str(manifests.ROOT / "tests"))
+from standins import validation  # pylint: disable=wrong-import-position
+
 # What Kubernetes gives a pod that asks for nothing else.
 DEFAULT_GRACE_SECONDS = 30
 # gRPC ends a connection at its age plus or minus a tenth.
@@ -132,6 +135,11 @@ class Kinds(unittest.TestCase):
                     checker.check(document)
                 checked += 1
             print(f"Kubernetes {version}: {checked} documents")
+
+    def test_values_are_those_that_an_api_server_takes(self):
+        for path, document in all_documents():
+            self.assertEqual(list(validation.faults(document)), [],
+                             (path, manifests.name_of(document)))
 
     def test_the_command_agrees(self):
         """`kubernetes-validate --strict`, the way a person would run it."""

@@ -339,6 +339,9 @@ class Kubernetes:
         volume = "deploy/kubernetes/model-volume.yaml"
         loader = "deploy/kubernetes/load-models.yaml"
         for command, why in {
+                "kubectl kustomize deploy/kubernetes/base |"
+                " kubectl apply --dry-run=server -f -":
+                    'metadata.annotations: Invalid value: "refused: no device;',
                 f"kubectl -n weir logs {pod} --previous":
                     "previous terminated container \"weir\" .* not found",
                 f"sed 's/: weir$/: none/' {volume} | kubectl apply -f -":
@@ -370,6 +373,53 @@ class Kubernetes:
                     r'PodSecurity "restricted:latest": privileged \('}.items():
             with self.subTest(command=command):
                 self.assertRegex(self.refused(command), why)
+
+    def test_what_a_cluster_refuses_of_a_deployment(self):
+        """Though every field is one of the kind."""
+        self.begin()
+        pod = "/spec/template/spec"
+        container = f"{pod}/containers/0"
+        for path, value, why in (
+                ("/metadata/annotations/a:b", "", 'Invalid value: "a:b": name'),
+                ("/metadata/labels/a..b~1c", "", "a..b/c\": prefix part"),
+                ("/spec/template/metadata/labels", {"app": "weir"},
+                 "`selector` does not match template `labels`"),
+                (f"{container}/ports/0/name", "metrics-and-more",
+                 "no more than 15 characters"),
+                (f"{container}/ports/0/name", "http", "Duplicate value"),
+                (f"{container}/ports/0/containerPort", 99999,
+                 "between 1 and 65535"),
+                (f"{container}/volumeMounts/0/name", "none",
+                 'volumeMounts.0..name: Not found: "none"'),
+                (f"{container}/volumeMounts/0/mountPath", "/tmp",
+                 "must be unique"),
+                (f"{container}/resources/requests/memory", "999Gi",
+                 "less than or equal to memory limit"),
+                (f"{container}/resources/requests/nvidia.com~1gpu", 1,
+                 "must be equal to nvidia.com/gpu limit"),
+                (f"{container}/livenessProbe/successThreshold", 2,
+                 r"livenessProbe\.successThreshold: .* must be 1"),
+                (f"{container}/startupProbe/successThreshold", 2,
+                 r"startupProbe\.successThreshold: .* must be 1"),
+                ("/spec/minReadySeconds", 600, "greater than minReadySeconds"),
+                ("/spec/strategy/rollingUpdate/maxSurge", 0,
+                 "may not be 0 when `maxSurge` is 0"),
+                (f"{pod}/restartPolicy", "Never",
+                 'Unsupported value: "Never"')):
+            patch = [{"op": "add", "path": path, "value": value}]
+            with self.subTest(path=path, value=value):
+                self.assertRegex(self.refused(
+                    "kubectl -n weir patch deployment weir --type=json "
+                    f"--dry-run=server -p '{json.dumps(patch)}'"), why)
+        for path, value, why in (
+                ("/spec/ports/0/port", 0, "between 1 and 65535"),
+                ("/spec/ports/0/targetPort", "metrics-and-more",
+                 "targetPort: Invalid value")):
+            patch = [{"op": "add", "path": path, "value": value}]
+            with self.subTest(path=path, value=value):
+                self.assertRegex(self.refused(
+                    "kubectl -n weir patch service weir --type=json "
+                    f"--dry-run=server -p '{json.dumps(patch)}'"), why)
 
     def test_pods_that_a_cluster_does_not_let_in(self):
         """The Deployment is taken, and has none."""

@@ -13,6 +13,7 @@ import yaml
 
 import kinds
 from standins import pod_security
+from standins import validation
 
 # group/version: plural, kind, in a namespace, short name.
 BUILT_IN = """
@@ -315,6 +316,9 @@ class Store:
                 f'"{resource.version}" cannot be handled as a '
                 f"{resource.kind}: strict decoding error: "
                 f"{'.'.join(map(str, why.path))}: {why.message}") from None
+        if found := ", ".join(validation.faults(document)):
+            raise Refused(422, "Invalid", f'{resource.kind} "{name}" is '
+                          f"invalid: {found}")
 
     def create(self, plural, document, namespace=None, dry=False, group=None,
                strict=True):
