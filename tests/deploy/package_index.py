@@ -34,8 +34,9 @@ class Index:
     def __init__(self, folder):
         self.folder = folder
 
-    def add(self, name, version, files=()):
-        """Adds a wheel with files, (path, text) each; returns its SHA-256."""
+    def add(self, name, version, files=(), needs=()):
+        """Adds a wheel with files, (path, text) each, that asks for others by
+        name; returns its SHA-256."""
         plain = name.replace("-", "_")
         info = f"{plain}-{version}.dist-info"
         home = self.folder / name
@@ -46,7 +47,8 @@ class Index:
                 wheel.writestr(path, text)
             wheel.writestr(f"{info}/METADATA",
                            f"Metadata-Version: 2.1\nName: {name}\n"
-                           f"Version: {version}\n")
+                           f"Version: {version}\n" + "".join(
+                               f"Requires-Dist: {need}\n" for need in needs))
             wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\n"
                            "Root-Is-Purelib: true\nTag: py3-none-any\n")
             wheel.writestr(f"{info}/RECORD", "")

@@ -114,8 +114,9 @@ other==1.0 --hash=sha256:0
         self.folder = pathlib.Path(self.enterContext(
             tempfile.TemporaryDirectory()))
         self.index = package_index.Index(self.folder / "index")
-        self.hashes = [self.index.add("with-needs", "1.5"),
-                       self.index.add("other", "2.0")]
+        self.hashes = [self.index.add("needed", "3.0"),
+                       self.index.add("with-needs", "1.5", needs=["needed"]),
+                       self.index.add("other", "2.0", needs=["needed"])]
         self.index.add("with-needs", "1.2")
         self.index.add("with-needs", "2.0")
         registry = self.enterContext(package_index.served(Registry))
@@ -151,11 +152,12 @@ want {self.base}
 [one]
 # Why.
 want with-needs==1.*
-with-needs==1.5 --hash=sha256:{self.hashes[0]}
+needed==3.0 --hash=sha256:{self.hashes[0]}
+with-needs==1.5 --hash=sha256:{self.hashes[1]}
 
 [two] alone
 want other==2.0
-other==2.0 --hash=sha256:{self.hashes[1]}
+other==2.0 --hash=sha256:{self.hashes[2]}
 """)
         self.assertEqual(self.pins("base").stdout,
                          f"{self.base}@sha256:{digest}\n")
@@ -164,7 +166,7 @@ other==2.0 --hash=sha256:{self.hashes[1]}
         self.assertEqual(self.pins("refresh", "one").returncode, 0)
         found = sections(self.file.read_text("utf-8"))
         self.assertEqual(found["base"][1], [])
-        self.assertEqual(len(found["one"][1]), 1)
+        self.assertEqual(len(found["one"][1]), 2)
         self.assertEqual(found["two"][1], ["other==1.0 --hash=sha256:0"])
         self.assertEqual(self.pins("refresh", "three").returncode, 1)
 
@@ -179,7 +181,7 @@ other==2.0 --hash=sha256:{self.hashes[1]}
         found = sections(self.file.read_text("utf-8"))
         self.assertEqual(found["base"][1], [])
         self.assertEqual(found["two"][1], ["other==1.0 --hash=sha256:0"])
-        self.assertEqual(len(found["one"][1]), 1)
+        self.assertEqual(len(found["one"][1]), 2)
 
     def test_a_base_without_a_digest_is_told(self):
         done = self.pins("base")
