@@ -121,15 +121,22 @@ class Cuda:
         self.folders = [pathlib.Path(cache["WEIR_CUDA_EXTRAS"]),
                         pathlib.Path(cache["WEIR_CUDA_EXTRAS"]) / "toolkit"]
 
-    def wheel(self, name):
-        """(version, SHA-256) of the wheel, or None if it was not taken."""
-        for folder in self.folders:
+    def wheel(self, name, folders):
+        """(version, SHA-256) of the wheel, or None if it lies in none of
+        these."""
+        for folder in folders:
             file = folder / "wheels.txt"
             text = file.read_text("ascii") if file.exists() else ""
             found = re.search(rf"(?m)^{name}==(\S+) --hash=sha256:(\w+)$", text)
             if found:
                 return found.groups()
         return None
+
+    def folders_of(self, path):
+        """Where the wheel of a file that was compiled would lie."""
+        path = pathlib.Path(path).resolve()
+        return [folder for folder in reversed(self.folders)  # the inner first
+                if path.is_relative_to(folder.resolve())][:1]
 
     def defined(self, folder, header, *names):
         """The version that a header defines, by its macros."""
@@ -147,8 +154,7 @@ class Cuda:
                                   "CUDART_VERSION"))
         return f"{number // 1000}.{number % 1000 // 10}"
 
-    def component(self, name, version, how, *names):
-        wheel = self.wheel(name)
+    def component(self, name, wheel, version, how, *names):
         licenses = [license_of(license_name) for license_name in names]
         if wheel is None:  # an archive of NVIDIA's, or its packages
             return component(name, version,
@@ -160,13 +166,17 @@ class Cuda:
                          [HashType(alg=HashAlgorithm.SHA_256, content=digest)])
 
     def parts(self):
-        yield self.component("nvidia-cuda-runtime", self.runtime_version(),
-                             "part", NVIDIA)
-        frontend = "WEIR_CUDNN_FRONTEND_INCLUDE"
-        if not self.cache.get(frontend, "NOTFOUND").endswith("NOTFOUND"):
+        runtime, frontend = "nvidia-cuda-runtime", "nvidia-cudnn-frontend"
+        path = self.cache["WEIR_CUDART_STATIC"]
+        yield self.component(
+            runtime, self.wheel(runtime, self.folders_of(path)),
+            self.runtime_version(), "part", NVIDIA)
+        path = self.cache.get("WEIR_CUDNN_FRONTEND_INCLUDE", "NOTFOUND")
+        if not path.endswith("NOTFOUND"):
             yield self.component(
-                "nvidia-cudnn-frontend",
-                self.defined(frontend, "cudnn_frontend_version.h",
+                frontend, self.wheel(frontend, self.folders_of(path)),
+                self.defined("WEIR_CUDNN_FRONTEND_INCLUDE",
+                             "cudnn_frontend_version.h",
                              *(f"CUDNN_FRONTEND_{part}_VERSION"
                                for part in ("MAJOR", "MINOR", "PATCH"))),
                 "part", "Apache-2.0", "MIT")
@@ -176,10 +186,11 @@ class Cuda:
                  for start, wheel in WHEELS.items()
                  if file.name.startswith(start)}
         for name in sorted(found):
-            if self.wheel(name) is None:
+            wheel = self.wheel(name, self.folders)
+            if wheel is None:
                 sys.exit(f"sbom: no wheels.txt in {self.folders} tells of what "
                          f"{name} the libraries are")
-            yield self.component(name, None, "library", NVIDIA)
+            yield self.component(name, wheel, None, "library", NVIDIA)
 
 
 def cache_of(build):

@@ -5,6 +5,7 @@ what origin a part is that came out of none."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -100,16 +101,93 @@ class Cache(unittest.TestCase):
         self.assertIn("nothing tells what they are: ['libgrpc.a']", done.stderr)
         self.assertFalse(out.exists())
 
-    def test_what_came_out_of_no_wheel_is_not_said_to_be_one(self):
+    def test_every_library_of_the_image_has_its_wheel(self):
         cuda = sbom.Cuda(self.configure(WEIR_CUDA_EXTRAS=str(self.extras)))
-        part = cuda.component("nvidia-cuda-runtime", "13.0", "part", "MIT")
-        self.assertEqual(part.purl.to_string(),
-                         "pkg:generic/nvidia-cuda-runtime@13.0")
-        self.assertEqual(len(part.hashes), 0)
-        self.wheels(self.extras, "nvidia-cuda-runtime==13.0.96")
-        part = cuda.component("nvidia-cuda-runtime", "13.0", "part", "MIT")
-        self.assertEqual(part.purl.to_string(),
-                         "pkg:pypi/nvidia-cuda-runtime@13.0.96")
+        wheels = {"libnvrtc": "nvidia-cuda-nvrtc", "libcudnn":
+                  "nvidia-cudnn-cu13", "libcublasLt": "nvidia-cublas",
+                  "libnvjpeg": "nvidia-nvjpeg"}
+        self.wheels(self.extras / "toolkit", *(
+            f"{wheel}==1.{at}" for at, wheel in enumerate(wheels.values())))
+        script = (ROOT / "deploy/stage_image.sh").read_text("utf-8")
+        [listed] = re.findall(r"(?s)^cuda_libraries=\((.*?)^\)", script,
+                              re.MULTILINE)
+        seen = set()
+        for number, library in enumerate(listed.split()):
+            folder = self.folder / f"of{number}"
+            folder.mkdir()
+            (folder / f"{library}.13").touch()
+            wheel = wheels[re.match("[a-zA-Z]+", library)[0]]
+            [part] = cuda.libraries(folder)
+            self.assertEqual(
+                part.purl.to_string(), f"pkg:pypi/{wheel}@1."
+                f"{list(wheels.values()).index(wheel)}", library)
+            seen.add(wheel)
+        self.assertEqual(seen, set(wheels.values()))
+
+    def test_what_came_out_of_no_wheel_is_not_said_to_be_one(self):
+        """Whatever wheels lie beside."""
+        self.configure(WEIR_CUDA_EXTRAS=str(self.extras))
+        toolkit, other = self.extras / "toolkit", self.folder / "cuda"
+        both = "nvidia-cuda-runtime==13.0.96", "nvidia-cudnn-frontend==1.32.0"
+        for at in (toolkit, self.extras, other):
+            (at / "include").mkdir(parents=True)
+            (at / "include/cuda_runtime_api.h").write_text(
+                "#define CUDART_VERSION  13000\n", "ascii")
+            (at / "include/cudnn_frontend_version.h").write_text("".join(
+                f"#define CUDNN_FRONTEND_{part}_VERSION 2\n"
+                for part in ("MAJOR", "MINOR", "PATCH")), "ascii")
+        of_wheels = ["pkg:pypi/nvidia-cuda-runtime@13.0.96",
+                     "pkg:pypi/nvidia-cudnn-frontend@1.32.0"]
+        of_none = ["pkg:generic/nvidia-cuda-runtime@13.0",
+                   "pkg:generic/nvidia-cudnn-frontend@2.2.2"]
+        link = self.folder / "link"
+        link.symlink_to(toolkit)
+        for listed, compiled, expected in (
+                (toolkit, toolkit, of_wheels), (toolkit, link, of_wheels),
+                (toolkit, other, of_none), (toolkit, self.extras, of_none),
+                (self.extras, self.extras, of_wheels),
+                (self.extras, toolkit, of_none),
+                (self.extras, other, of_none)):
+            with self.subTest(listed=listed, compiled=compiled):
+                for file in self.extras.rglob("wheels.txt"):
+                    file.unlink()
+                self.wheels(listed, *both)
+                found = list(sbom.Cuda({
+                    "WEIR_CUDA_EXTRAS": str(self.extras),
+                    "WEIR_CUDART_STATIC": str(
+                        compiled / "lib/libcudart_static.a"),
+                    "WEIR_CUDART_INCLUDE": str(compiled / "include"),
+                    "WEIR_CUDNN_FRONTEND_INCLUDE": str(compiled / "include"),
+                }).parts())
+                self.assertEqual([part.purl.to_string() for part in found],
+                                 expected)
+                self.assertEqual([len(part.hashes) for part in found],
+                                 [int(expected is of_wheels)] * 2)
+
+
+class Licenses(unittest.TestCase):
+    """By Debian's copyright files, of both forms."""
+
+    def test_they_have_the_names_of_spdx(self):
+        root = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for name, text, expected in (
+                ("machine", "Format: https://www.debian.org\n\nFiles: *\n"
+                 "License: GPL-2+\n\nFiles: a\nLicense: Expat\n\nFiles: b\n"
+                 "License: LGPL-2.1\n\nLicense: GPL-2+\n Of the text.\n",
+                 ["GPL-2.0-or-later", "MIT", "LGPL-2.1-only"]),
+                ("people", "It is free. See\n"
+                 "/usr/share/common-licenses/LGPL-3, or\n"
+                 "/usr/share/common-licenses/Apache-2.0.\n",
+                 ["LGPL-3.0-only", "Apache-2.0"]),
+                ("neither", "It is free.\n",
+                 ["see /usr/share/doc/neither/copyright"]),
+                ("libstdc++6", "It is free.\n",
+                 ["GPL-3.0-or-later WITH GCC-exception-3.1"])):
+            folder = root / "usr/share/doc" / name
+            folder.mkdir(parents=True)
+            (folder / "copyright").write_text(text, "ascii")
+            self.assertEqual([part.id or part.name for part
+                              in sbom.debian_licenses(root, name)], expected)
 
 
 if __name__ == "__main__":
