@@ -4,7 +4,8 @@
 # unpacked. With --tests: the same plus tests, benchmarks and their data, as
 # dist/weir-VERSION-tests-linux-x86_64.tar.xz: by gzip it would be over the
 # limit. Beside an archive it leaves its list of parts (sbom.py), and dist/SHA256SUMS
-# is of all that is there.
+# is of all that is there. What does not pass the checks is not kept, and leaves
+# what was there.
 #
 # The bundle carries every shared library but glibc's and NVIDIA's. The same build
 # packs to the same bytes: SOURCE_DATE_EPOCH or 1980 is the time of all files.
@@ -183,10 +184,10 @@ keep_what_runs() {
 # Nothing may come from this machine but glibc and NVIDIA's libraries; no program
 # tells where it was built.
 verify() {
-  local archive="$1" work root file found version
+  local archive="$1" name="$2" work root file found version
   work="$(mktemp -d)"
   tar -xf "$archive" -C "$work"
-  root="$work/$(basename "${archive%.*}" .tar)"
+  root="$work/$name"
   for file in "$root"/bin/* "$root"/lib/* "$root"/*-bin/*; do
     is_elf "$file" || continue
     found="$(env -u LD_LIBRARY_PATH ldd "$file" |
@@ -209,7 +210,7 @@ verify() {
 }
 
 main() {
-  local tests=no kind="" version name stage archive bytes
+  local tests=no kind="" version name archive bytes
   local suffix=gz compress=(gzip -n -6)
   if [ "${1:-}" = --tests ]; then
     tests=yes kind="-tests" suffix=xz compress=(xz -2 -T2)  # one thread would make other bytes
@@ -217,6 +218,7 @@ main() {
   if ! [ -x "$build/bin/weir-server" ] || ! [ -x "$build/bin/weir" ]; then
     fail "no programs in $build/bin: run make bundle"
   fi
+  deploy/of_one_build.sh "$build"
   [ -x "$tools/sbom-python/bin/python" ] ||
     fail "no $tools/sbom-python: run deploy/setup.sh"
 
@@ -224,7 +226,10 @@ main() {
   name="weir-$version$kind-linux-x86_64"
   stage="$dist/$name"
   archive="$dist/$name.tar.$suffix"
-  rm -rf "$stage" "$archive"
+  # Nobody's bundle until it was looked at.
+  unchecked="$dist/unchecked.tar.$suffix"
+  trap 'rm -rf "$stage" "$unchecked"' EXIT
+  rm -rf "$stage"
   mkdir -p "$stage/bin" "$stage/lib"
   cp "$build/bin/weir-server" "$build/bin/weir" "$stage/bin/"
   cp "$build"/lib/libweir*.so "$stage/lib/"
@@ -241,14 +246,14 @@ main() {
   copy_libraries "$stage"
   write_parts "$stage"
   strip_and_relocate "$stage"
-  pack "$name" "$archive" "${compress[@]}"
-  cp "$stage/share/sbom.cdx.json" "$dist/$name.cdx.json"
-  rm -rf "$stage"
+  pack "$name" "$unchecked" "${compress[@]}"
 
-  bytes="$(stat -c %s "$archive")"
+  bytes="$(stat -c %s "$unchecked")"
   [ "$bytes" -le "$max_bytes" ] ||
-    fail "$archive has $bytes bytes, more than $max_bytes"
-  verify "$archive"
+    fail "$archive would have $bytes bytes, more than $max_bytes"
+  verify "$unchecked" "$name"
+  mv "$unchecked" "$archive"
+  cp "$stage/share/sbom.cdx.json" "$dist/$name.cdx.json"
   (cd "$dist" && sha256sum weir-*.tar.* weir-*.cdx.json >SHA256SUMS)
   printf 'bundle: %s, %d.%d MB\n' "$archive" \
     $((bytes / 1000000)) $((bytes / 100000 % 10))

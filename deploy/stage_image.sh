@@ -120,6 +120,7 @@ if [ -n "$root" ]; then
   exit
 fi
 build "$@"
+deploy/of_one_build.sh build
 copy_programs
 install -D -m 644 build/generated/build_parts.txt \
   "$stage/usr/local/share/weir/build_parts.txt"

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -50,24 +51,73 @@ class Bundle(unittest.TestCase):
     def pack(cls, dist, umask, mode=0o755, **environment):
         dist.mkdir()
         dist.chmod(mode)
-        done = subprocess.run(
-            [ROOT / "deploy" / "bundle.sh"], umask=umask, check=False,
-            capture_output=True, text=True,
-            env={**os.environ, **environment, "WEIR_BUILD_DIR": str(BUILD),
-                 "WEIR_DIST_DIR": str(dist)})
+        done = cls.run_script(BUILD, dist, umask=umask, **environment)
         if done.returncode != 0:
             raise AssertionError(done.stdout + done.stderr)
         return dist
 
+    @staticmethod
+    def run_script(build, dist, umask=-1, **environment):
+        return subprocess.run(
+            [ROOT / "deploy" / "bundle.sh"], umask=umask, check=False,
+            capture_output=True, text=True,
+            env={**os.environ, **environment, "WEIR_BUILD_DIR": str(build),
+                 "WEIR_DIST_DIR": str(dist)})
+
+    @staticmethod
+    def sums(folder):
+        return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+                for file in folder.iterdir() if file.is_file()}
+
+    def copy_of_build(self):
+        """What is packed of it, in a folder that a test may change."""
+        build = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for file in (*(BUILD / "bin").glob("weir*"),
+                     *(BUILD / "lib").glob("libweir*.so"),
+                     *(BUILD / "generated").glob("build_*"),
+                     BUILD / "CMakeCache.txt"):
+            copy = build / file.relative_to(BUILD)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(file, copy)
+        return build
+
     def test_twice_it_has_the_same_bytes(self):
-        names = sorted(file.name for file in self.dist.iterdir())
-        self.assertEqual(len(names), 3, names)
-        self.assertEqual(names, sorted(f.name for f in self.again.iterdir()))
-        for name in names:
-            one, two = ((dist / name).read_bytes()
-                        for dist in (self.dist, self.again))
-            self.assertEqual(hashlib.sha256(one).hexdigest(),
-                             hashlib.sha256(two).hexdigest(), name)
+        sums = self.sums(self.dist)
+        self.assertEqual(len(sums), 3, sums)
+        self.assertEqual(sums, self.sums(self.again))
+
+    def test_of_another_build_nothing_is_packed(self):
+        """A library stays in the folder when a build makes it no more."""
+        source = (BUILD / "generated/build_id.cc").read_text("ascii")
+        mine = re.search(r'kBuildId\[\] = "(\w+)"', source)[1].encode()
+        libraries = [*(BUILD / "lib").glob("libweir*.so")]
+        self.assertGreater(len(libraries), 0)
+        for name in ("bin/weir-server", "bin/weir",
+                     *(f"lib/{library.name}" for library in libraries)):
+            with self.subTest(name):
+                build = self.copy_of_build()
+                code = (build / name).read_bytes()
+                (build / name).write_bytes(code.replace(mine, mine[::-1]))
+                done = self.run_script(build, build / "dist")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"{build}/{name} is of another build",
+                              done.stderr)
+                self.assertFalse((build / "dist").exists())
+
+    def test_one_that_does_not_run_is_not_left_behind(self):
+        """What was packed before stays, with its checksum."""
+        build = self.copy_of_build()
+        dist = build / "dist"
+        shutil.copytree(self.dist, dist)
+        before = self.sums(dist)
+        (build / "bin/weir").write_bytes(
+            pathlib.Path("/bin/false").read_bytes() + re.search(
+                r'"(\w+)"', (build / "generated/build_id.cc").read_text(
+                    "ascii"))[1].encode())
+        done = self.run_script(build, dist)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("bin/weir does not start", done.stderr)
+        self.assertEqual(self.sums(dist), before)
 
     def test_checksums(self):
         said = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"],
@@ -136,6 +186,33 @@ class Bundle(unittest.TestCase):
                 capture_output=True, text=True).stdout
             self.assertEqual(by_name[name]["version"], installed)
         self.assertIn("Apache-2.0", licenses(by_name["libgrpc-dev"]))
+
+
+class Stage(unittest.TestCase):
+    """What goes into an image, by a cmake that makes nothing."""
+
+    def test_of_another_build_nothing_is_staged(self):
+        tree = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        files = {"LICENSE": "", "cmake/linked_packages.txt": "",
+                 "build/generated/build_parts.txt": "",
+                 "build/generated/build_id.cc": 'kBuildId[] = "0f0f"',
+                 "build/bin/weir-server": "0f0f", "build/bin/weir": "0f0f",
+                 "build/lib/libweir.so": "0f0f",
+                 "build/lib/libweir_cuda.so": "f0f0",
+                 "bin/cmake": "#!/bin/sh\n"}
+        for name, text in files.items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(text, "ascii")
+        (tree / "bin/cmake").chmod(0o755)
+        (tree / "deploy").symlink_to(ROOT / "deploy")
+        done = subprocess.run(
+            [tree / "deploy/stage_image.sh", tree / "out"], check=False,
+            capture_output=True, text=True,
+            env={**os.environ, "PATH": f"{tree}/bin:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("build/lib/libweir_cuda.so is of another build",
+                      done.stderr)
+        self.assertFalse((tree / "out").exists())
 
 
 if __name__ == "__main__":
