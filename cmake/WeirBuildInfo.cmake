@@ -76,7 +76,8 @@ endif()
 # Of each dependency one file: if that is not Debian's, it counts by its bytes.
 foreach(target IN ITEMS absl::strings protobuf::libprotobuf OpenSSL::SSL
         ZLIB::ZLIB hwy::hwy onnx_proto libjpeg-turbo::jpeg
-        prometheus-cpp::core DNNL::dnnl)
+        prometheus-cpp::core DNNL::dnnl protobuf::protoc
+        gRPC::grpc_cpp_plugin)
   if(TARGET ${target})
     list(APPEND arguments --dependency "$<TARGET_FILE:${target}>")
   endif()

@@ -226,7 +226,7 @@ class Packages(Folder):
         # An archive, headers alone, a shared library, a library's library, and
         # what makes code.
         for package in ("libgrpc-dev", "nlohmann-json3-dev", "libssl3",
-                        "libffi8", "protobuf-compiler"):
+                        "libffi8", "protobuf-compiler", "binutils"):
             self.assertNotEqual(self.with_another(package), self.before, package)
 
     def test_what_programs_are_not_made_of_does_not_count(self):
@@ -267,6 +267,23 @@ class Whole(Folder):
                        stdout=subprocess.DEVNULL)
         return {entry["file"]: entry["command"] for entry in json.loads(
             (build / "compile_commands.json").read_text("utf-8"))}
+
+    def test_of_every_dependency_a_file_is_looked_at(self):
+        """And of what makes code of ours: by its name here, without versions."""
+        Dpkg(self)  # Debian's packages bring them
+        self.commands()
+        rules = (self.tree / "build/build.ninja").read_text("utf-8")
+        names = {re.sub(r"(\.so|\.a|-?[cC]onfig\.cmake)\b.*", "",
+                        os.path.basename(path))
+                 for path in re.findall(r" --dependency (\S+)", rules)}
+        self.assertEqual(names, {
+            "CLI11", "fmt", "nlohmann_json", "spdlog",  # headers alone
+            "libaddress_sorting", "libgpr", "libgrpc", "libgrpc++",
+            "libgrpc++_reflection", "libupb",
+            "libabsl_strings", "libdnnl", "libhwy", "libjpeg", "libmicrohttpd",
+            "libonnx_proto", "libprometheus-cpp-core", "libprotobuf",
+            "libspng", "libssl", "libz",
+            "protoc", "grpc_cpp_plugin"})
 
     def test_every_source_is_compiled_again_with_other_packages(self):
         packages = Dpkg(self)
@@ -340,11 +357,19 @@ class Build(Folder):
     def test_what_makes_other_bytes_makes_another_id(self):
         self.configure("-DCMAKE_BUILD_TYPE=Debug")
         ids = [self.make()[0]]
+        header = self.folder / "cuda.h"
+        header.write_text("#define CUDA_VERSION 13000", "ascii")
+        mold = self.folder / "mold"
+        mold.write_text("#!/bin/sh\necho mold 1.0\n", "ascii")
+        mold.chmod(0o755)
         for setting in ("CMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
                         "CMAKE_CXX_FLAGS=-O1", "CMAKE_CXX_FLAGS_DEBUG=-O2",
                         "CMAKE_EXE_LINKER_FLAGS=-Wl,-O2",
                         "CMAKE_EXE_LINKER_FLAGS_DEBUG=-Wl,-O1",
-                        "CMAKE_SHARED_LINKER_FLAGS_DEBUG=-Wl,-O1"):
+                        "CMAKE_SHARED_LINKER_FLAGS_DEBUG=-Wl,-O1",
+                        "WEIR_SANITIZE=thread", "WEIR_FUZZ=ON",
+                        "WEIR_CUDA_ENABLED=TRUE", f"WEIR_MOLD={mold}",
+                        f"WEIR_CUDA_VERSION_FILES={header}"):
             self.configure(f"-D{setting}")
             ids.append(self.make()[0])
         self.assertEqual(len(set(ids)), len(ids), ids)
@@ -450,6 +475,23 @@ class Linked(unittest.TestCase):
                   if name and not NVIDIAS.match(name)}
         self.assertEqual(owners, {"libgrpc-dev", "libgrpc++-dev"})
         self.assertLessEqual(owners, self.named("part"))
+
+    def test_tools(self):
+        commands = subprocess.run(
+            ["ninja", "-C", BUILD, "-t", "commands", "programs"], check=True,
+            stdout=subprocess.PIPE, encoding="utf-8").stdout
+        tools = set(re.findall(r"/[^\s=]+/(?:protoc|grpc_cpp_plugin)(?=\s)",
+                               commands))
+        self.assertEqual(len(tools), 2, tools)
+        cache = (BUILD / "CMakeCache.txt").read_text("utf-8")
+        compiler = re.search(r"(?m)^CMAKE_CXX_COMPILER:\w+=(.*)$", cache)[1]
+        for name in ("as", "ld"):
+            told = subprocess.run([compiler, f"-print-prog-name={name}"],
+                                  check=True, stdout=subprocess.PIPE,
+                                  encoding="utf-8").stdout.strip()
+            tools.add(shutil.which(told))
+        self.assertEqual({self.owner(tool) for tool in tools},
+                         self.named("tool"))
 
     def test_libraries(self):
         programs = [BUILD / "bin/weir-server", BUILD / "bin/weir",
