@@ -47,7 +47,38 @@ EXCEPTIONS = {
     "promtool test rules tests/deploy/rules_test.yaml":
         "monitoring_test.py runs the same, which takes as long as the rest",
     "make image-cpu": "runs image_test.py, which takes an hour and needs root",
-    "make image-cuda": "the same"}
+    "make image-cuda": "the same",
+    "make test-all": "runs this",
+    "weir status --probe": "the health check, of every container here",
+    "make bundle": "bundle_test.py packs one, of a whole build",
+    "deploy/pins.py refresh cuda":
+        "asks for wheels of PyPI's; pins_test.py asks an index of its own",
+    "deploy/pins.py refresh base":
+        "asks Docker's registry; pins_test.py asks one of its own",
+    "git pull": "takes a newer tree from wherever this one came from",
+    "docker run": "a name", "kubectl apply": "a name", "kubectl cp": "a name"}
+# How the commands in the text are completed; others are run as they are.
+CPU_BUILD = "docker build {} --target cpu -t weir:cpu ."
+COMPOSE = "deploy/kubernetes/{} --out inline --image registry.example.com/weir"
+INSIDE = "kubectl -n weir exec deployment/weir -- {}"
+COMPLETED = {
+    "docker run --gpus all": "docker build --target cuda -t weir:cuda . && "
+                             "{} --rm weir:cuda",
+    "docker run --stop-timeout 35": "{} --rm weir:cpu",
+    "--build-arg BASE=...": CPU_BUILD,
+    '--build-arg BASE="$(deploy/pins.py base)"': CPU_BUILD,
+    "docker build --pull": "{} --target cpu -t weir:cpu .",
+    "docker build --no-cache --pull": "{} --target cpu -t weir:cpu .",
+    "compose.py gpu": COMPOSE,
+    "compose.py DEVICE AUTOSCALER tls": COMPOSE,
+    "compose.py DEVICE AUTOSCALER object-storage --models BUCKET/FOLDER":
+        COMPOSE,
+    "compose.py DEVICE keda": COMPOSE,
+    "weir load": INSIDE + " MODEL --duration 1",
+    "weir devices": INSIDE,
+    "openssl x509 -noout -enddate": "{} <tls.crt"}
+PLACES = {"DEVICE": "gpu", "AUTOSCALER": "hpa", "BUCKET/FOLDER": "acme/models",
+          "MODEL": "digits"}
 # The buckets that there are.
 BUCKETS = {"my-bucket/models", "acme/models"}
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -58,6 +89,16 @@ EXECUTED = set()
 
 def link(folder, name, target):
     (folder / name).symlink_to(target)
+
+
+def inline_commands(page):
+    """(line, command) of those in the text that are to be run, whole."""
+    for line, text in pages.inline_commands(page):
+        if text not in EXCEPTIONS:
+            command = COMPLETED.get(text, "{}").format(text)
+            for place, value in PLACES.items():
+                command = re.sub(rf"\b{place}\b", value, command)
+            yield line, command
 
 
 class Reader:
@@ -478,6 +519,14 @@ class Kubernetes:
                 self.begin()
                 self.follow(section)
 
+    def test_commands_in_the_text(self):
+        self.begin()
+        for line, command in inline_commands(pages.KUBERNETES):
+            with self.subTest(line=line, command=command):
+                self.cluster.reader.run("rm -rf inline")
+                self.paste(command, None)
+                EXECUTED.add((pages.KUBERNETES, line, command))
+
     def test_runbooks(self):
         self.begin()
         self.follow("Monitoring")
@@ -532,9 +581,17 @@ class Container(unittest.TestCase):
                 in (self.reader.folder / "containers").glob("*.json")]
 
     def paste(self, command):
-        if command.startswith("docker run "):
-            self.serve(command)
+        *before, last = command.split(" && ")
+        for one in before:
+            self.paste(one)
+        if last.startswith("docker run ") and "--version" not in last:
+            self.serve(last)
             return
+        if last.startswith("docker compose "):
+            with self.started(last) as container:
+                self.assertTrue(self.is_healthy(container))
+            return
+        command = last
         done = self.reader.run(command)
         self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -592,6 +649,28 @@ class Container(unittest.TestCase):
         with self.started(last.replace(
                 " -e ", " -e WEIR_TLS_CA=/tls/ca.crt -e ", 1)) as container:
             self.assertFalse(self.is_healthy(container))
+        for line, command in inline_commands(pages.CONTAINER):
+            with self.subTest(line=line, command=command):
+                self.paste(command)
+                EXECUTED.add((pages.CONTAINER, line, command))
+
+    def test_what_compose_needs(self):
+        """The image, and a certificate and its key that Envoy may read."""
+        command = "docker compose -f deploy/docker/compose.yaml up"
+        self.assertIn(command, [text for _, text in pages.inline_commands(
+            pages.CONTAINER)])
+        steps = [None, "docker build --target cpu -t weir:cpu .", None,
+                 *(text for _, text in pages.commands(pages.CONTAINER)
+                   if text.startswith(("mkdir", "openssl")))]
+        for why, step in zip(("image 'weir:cpu'", "tls.crt: no such file",
+                              "tls.crt: no such file", "tls.crt: no such file",
+                              "tls.key: permission denied"), steps):
+            with self.subTest(after=step):
+                if step:
+                    self.paste(step)
+                done = self.reader.run(command)
+                self.assertEqual(done.returncode, 125)
+                self.assertIn(why, done.stderr)
 
     def test_a_server_must_be_told_how_it_is_secured(self):
         self.paste("docker build --target cpu -t weir:cpu .")
@@ -640,6 +719,9 @@ class Everything(unittest.TestCase):
         for page in (pages.KUBERNETES, pages.CONTAINER):
             left = [f"{page.name}:{line}: {command}" for line, command
                     in pages.commands(page) if (page, line) not in EXECUTED]
+            left += [f"{page.name}:{line}: {command}" for line, command
+                     in inline_commands(page)
+                     if (page, line, command) not in EXECUTED]
             self.assertEqual(left, [])
 
     def test_every_alert_has_a_command(self):
@@ -653,8 +735,9 @@ class Everything(unittest.TestCase):
     def test_exceptions_are_of_the_pages(self):
         commands = {command.strip() for page in (
             pages.KUBERNETES, pages.CONTAINER)
-            for _, command in pages.commands(page)}
-        self.assertEqual(set(EXCEPTIONS) - commands, set())
+            for _, command in (*pages.commands(page),
+                               *pages.inline_commands(page))}
+        self.assertEqual({*EXCEPTIONS, *COMPLETED} - commands, set())
 
 
 def load_tests(loader, *_):

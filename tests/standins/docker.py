@@ -10,9 +10,12 @@ loopback interface, which stands beside its published ports in `containers/`."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import sys
+
+import yaml
 
 sys.dont_write_bytecode = True
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -23,7 +26,8 @@ from standins import containers
 from standins import images
 
 STATE = pathlib.Path(os.environ.get("WEIR_STANDINS", "."))
-BUILD = {"--target": True, "-t": True, "--tag": True, "--build-arg": True}
+BUILD = {"--target": True, "-t": True, "--tag": True, "--build-arg": True,
+         "--no-cache": False, "--pull": False}
 RUN = {"--rm": False, "--read-only": False, "-p": True, "-v": True,
        "--volume": True, "-e": True, "--env": True, "--publish": True,
        "--stop-timeout": True, "--tmpfs": True, "--gpus": True,
@@ -155,6 +159,57 @@ def run(words):
         shutil.rmtree(folder)
 
 
+def compose(words):
+    """`up` of servers of ours behind others, who do nothing here but be there:
+    what they all mount must be there and be theirs to read."""
+    flags, rest = parse(words, {"-f": True, "--file": True})
+    if rest != ["up"]:
+        raise Refused(f"unknown docker command: \"compose {' '.join(rest)}\"")
+    [file] = map(pathlib.Path, of(flags, "-f", "--file"))
+    if not file.exists():
+        raise Refused(f"open {file.absolute()}: no such file or directory")
+    (STATE / "containers").mkdir(exist_ok=True)
+    folder = STATE / f"c{os.getpid()}"
+    ours, others = [], []
+    try:
+        for name, service in yaml.safe_load(file.read_text("utf-8"))[
+                "services"].items():
+            image = images.Shelf(STATE / "images.json").get(service["image"])
+            if image is None:
+                raise Refused("pull access denied for image "
+                              f"'{service['image']}'")
+            volumes = [re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: os.environ.get(
+                found[1], found[2]), volume) for volume in service["volumes"]]
+            (folder / name).mkdir(parents=True)
+            made = mounts({"-v": [
+                os.path.join(file.parent.resolve(), volume)
+                for volume in volumes]}, folder / name)
+            container = containers.Container(
+                folder / name, image, made, {}, service["command"])
+            if container.words[0] in images.IDLE:
+                check_certificate(made["/etc/envoy-tls"])
+                others.append(container)
+            else:
+                ours.append(container)
+        for one in others:
+            one.start()
+        [server] = ours
+        return attend(server, [])
+    finally:
+        for one in others:
+            one.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_certificate(folder):
+    """As Envoy does, which ends without."""
+    for name in ("tls.crt", "tls.key"):
+        if not (folder / name).exists():
+            raise Refused(f"envoy: {name}: no such file or directory")
+        if not (folder / name).stat().st_mode & 0o400:
+            raise Refused(f"envoy: {name}: permission denied")
+
+
 def attend(container, ports):
     """Runs it to its end, and passes signals on as docker does."""
     about = STATE / "containers" / f"{os.getpid()}.json"
@@ -176,7 +231,7 @@ def attend(container, ports):
 
 
 def main(words):
-    commands = {"build": build, "push": push, "run": run}
+    commands = {"build": build, "compose": compose, "push": push, "run": run}
     if not words or words[0] not in commands:
         raise Refused(f"docker: '{' '.join(words[:1])}' is not a docker "
                       "command that our pages use")
