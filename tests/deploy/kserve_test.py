@@ -2,8 +2,10 @@
 """deploy/kserve: do the runtimes and the examples fit what KServe, Knative and
 the server's own times allow, and do alerts see the pods?"""
 
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,9 +14,10 @@ import unittest
 import yaml
 
 import manifests
+import pages
 import promtool
 from manifests import KSERVE, KUBERNETES, MONITORING, find
-from memory import constant
+from memory import constant, default
 
 EXAMPLES = {"example": "hpa", "example-keda": "keda",
             "example-serverless": "kpa"}
@@ -227,6 +230,29 @@ class Runtimes(unittest.TestCase):
                      "NetworkPolicy", "weir-model-store")["spec"]
         self.assertEqual(policy["egress"], store["egress"])
 
+    def test_knatives_policy_lets_in_what_its_proxy_takes(self):
+        """By the ports of Knative's queue-proxy: calls over HTTP/1 and HTTP/2,
+        and its numbers for the autoscaler."""
+        plain = find(KSERVE / "example", "NetworkPolicy")["spec"]
+        policy = find(KSERVE / "example-serverless", "NetworkPolicy")["spec"]
+        *same, added = policy["ingress"]
+        self.assertEqual({**policy, "ingress": same}, plain)
+        self.assertEqual(added, {
+            "from": [{"namespaceSelector": {"matchLabels": labels}}
+                     for labels in (
+                         {"kubernetes.io/metadata.name": "knative-serving"},
+                         {"weir-client": "true"})],
+            "ports": [{"port": port, "protocol": "TCP"}
+                      for port in (8012, 8013, 9090)]})
+
+    def test_knative_aims_at_three_quarters_of_the_streams(self):
+        predictor = service_of("example-serverless")["spec"]["predictor"]
+        [server] = [one for one in manifests.runtimes()
+                    if one.where == predictor["model"]["runtime"]]
+        self.assertEqual(predictor["scaleTarget"],
+                         0.75 * server.number("--streams",
+                                              default("WEIR_STREAMS")))
+
     def test_knative_takes_them(self):
         for name, spec in runtimes().items():
             [container] = spec["containers"]
@@ -417,6 +443,32 @@ class Keda(unittest.TestCase):
             query = query.replace(of, instead)
         self.assertEqual(query, "".join(trigger["query"].split())
                          + f"orvector({predictor['maxReplicas']}*{aim})")
+
+    def test_in_another_namespace_it_asks_of_that(self):
+        """With the commands of docs/kubernetes.md."""
+        [command] = [command for _, command in pages.blocks(
+            pages.KUBERNETES, "sh") if "example-keda/" in command]
+        [mine] = re.findall("namespace: ([a-z-]+)", command)
+        self.assertNotEqual(mine, "models")
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        shutil.copytree(KSERVE, folder / "deploy" / "kserve")
+        for kubectl in manifests.kubectls():
+            shell = {**os.environ, "PATH":
+                     f"{pathlib.Path(kubectl).parent}:{os.environ['PATH']}"}
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", command],
+                                  cwd=folder, capture_output=True, text=True,
+                                  check=False, env=shell)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = list(yaml.safe_load_all(done.stdout))
+            self.assertEqual({
+                one["metadata"].get("namespace", one["metadata"]["name"])
+                for one in found}, {mine})
+            [service] = [one for one in found
+                         if one["kind"] == "InferenceService"]
+            [metric] = service["spec"]["predictor"]["autoScaling"]["metrics"]
+            query = metric["external"]["metric"]["query"]
+            asked = re.findall('namespace="(.*?)"', query)
+            self.assertEqual(asked, [mine] * 6, kubectl)
 
     def test_it_never_asks_for_fewer_pods_because_metrics_are_missing(self):
         predictor = service_of("example-keda")["spec"]["predictor"]
