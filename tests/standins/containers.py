@@ -14,9 +14,9 @@ import subprocess
 from standins import images
 
 USER = 65532
-# Of this process; the next free one is taken.
-ADDRESSES = (f"127.{2 + os.getpid() % 250}.{high}.{low}"
-             for high, low in itertools.product(range(1, 250), range(1, 250)))
+# The ends of this process's; the next is taken. No generator: two threads must
+# not be in one at a time.
+ADDRESSES = itertools.product(range(1, 250), range(1, 250))
 # root, too, must not read what the container's user may not.
 DROP = (["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"]
         if os.geteuid() == 0 else [])
@@ -50,7 +50,8 @@ class Container:
             # Empty in our image.
             (self.folder / "models").mkdir(exist_ok=True)
             self.mounts.setdefault(models, self.folder / "models")
-        self.address = next(ADDRESSES)
+        high, low = next(ADDRESSES)
+        self.address = f"127.{2 + os.getpid() % 250}.{high}.{low}"
         self.environment = {"PATH": PATH, **image["env"], **environment}
         if command:
             self.words = [*command, *(arguments or ())]
