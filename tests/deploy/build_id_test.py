@@ -269,7 +269,7 @@ class Whole(Folder):
             (build / "compile_commands.json").read_text("utf-8"))}
 
     def test_of_every_dependency_a_file_is_looked_at(self):
-        """And of what makes code of ours: by its name here, without versions."""
+        """And what makes code of ours: by its name, without versions."""
         Dpkg(self)  # Debian's packages bring them
         self.commands()
         rules = (self.tree / "build/build.ninja").read_text("utf-8")

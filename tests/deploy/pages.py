@@ -29,15 +29,16 @@ def indented_blocks(page):
 
 # What a command begins with; a word alone is a name.
 TOOL = re.compile(
-    r"(docker|podman|buildah|kubectl|helm|make|git|openssl|weir|promtool|sed|curl"
-    r"|python3?|([\w./-]*/)?[\w-]+\.(py|sh)|--build-arg)(?= \S)")
+    r"(docker|podman|buildah|kubectl|helm|make|git|openssl|weir|promtool|sed"
+    r"|curl|python3?|([\w./-]*/)?[\w-]+\.(py|sh)|--build-arg)(?= \S)")
 
 
 def inline_commands(page):
     """(line, command) of those in the text: what stands between backticks and
     begins with a tool."""
-    text = re.sub(r"(?ms)^( *)```.*?^\1```$", lambda block: "\n" * block[0].count(
-        "\n"), page.read_text("utf-8"))
+    text = re.sub(r"(?ms)^( *)```.*?^\1```$",
+                  lambda block: "\n" * block[0].count("\n"),
+                  page.read_text("utf-8"))
     for found in re.finditer(r"`([^`]+)`", text):
         if TOOL.match(found[1]):
             yield (text.count("\n", 0, found.start()) + 1,

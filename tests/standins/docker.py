@@ -178,12 +178,10 @@ def compose(words):
             if image is None:
                 raise Refused("pull access denied for image "
                               f"'{service['image']}'")
-            volumes = [re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: os.environ.get(
-                found[1], found[2]), volume) for volume in service["volumes"]]
             (folder / name).mkdir(parents=True)
             made = mounts({"-v": [
-                os.path.join(file.parent.resolve(), volume)
-                for volume in volumes]}, folder / name)
+                os.path.join(file.parent.resolve(), with_variables(volume))
+                for volume in service["volumes"]]}, folder / name)
             container = containers.Container(
                 folder / name, image, made, {}, service["command"])
             if container.words[0] in images.IDLE:
@@ -199,6 +197,12 @@ def compose(words):
         for one in others:
             one.kill()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_variables(text):
+    """As compose takes them from the environment."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}",
+                  lambda found: os.environ.get(found[1], found[2]), text)
 
 
 def check_certificate(folder):

@@ -1,5 +1,5 @@
-"""What an API server refuses of an object whose fields are all there and of their
-types: as far as deploy/ could get it wrong."""
+"""What an API server refuses of an object whose fields are all there and of
+their types: as far as deploy/ could get it wrong."""
 
 import re
 
@@ -36,8 +36,8 @@ def of_keys(where, keys):
     for key in keys:
         prefix, _, name = key.rpartition("/")
         if not NAME.fullmatch(name):
-            yield (f'{where}: Invalid value: "{key}": name part must consist of '
-                   "alphanumeric characters, '-', '_' or '.', at most 63")
+            yield (f'{where}: Invalid value: "{key}": name part must consist '
+                   "of alphanumeric characters, '-', '_' or '.', at most 63")
         if "/" in key and not PREFIX.fullmatch(prefix):
             yield (f'{where}: Invalid value: "{key}": prefix part must be a '
                    "DNS subdomain")
