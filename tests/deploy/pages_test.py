@@ -76,6 +76,8 @@ COMPLETED = {
     "compose.py DEVICE keda": COMPOSE,
     "weir load": INSIDE + " MODEL --duration 1",
     "weir devices": INSIDE,
+    "kubectl -n weir rollout undo deployment/weir-envoy":
+        "kubectl -n weir rollout restart deployment/weir-envoy && {}",
     "openssl x509 -noout -enddate": "{} <tls.crt"}
 PLACES = {"DEVICE": "gpu", "AUTOSCALER": "hpa", "BUCKET/FOLDER": "acme/models",
           "MODEL": "digits"}
@@ -521,10 +523,12 @@ class Kubernetes:
 
     def test_commands_in_the_text(self):
         self.begin()
+        self.follow("Balancing calls")  # brings an Envoy
         for line, command in inline_commands(pages.KUBERNETES):
             with self.subTest(line=line, command=command):
                 self.cluster.reader.run("rm -rf inline")
-                self.paste(command, None)
+                for step in command.split(" && "):
+                    self.paste(step, None)
                 EXECUTED.add((pages.KUBERNETES, line, command))
 
     def test_runbooks(self):
