@@ -34,6 +34,7 @@ SERVER_ORDER = (
     ("server/models/",),
     ("server/rpc/",),
     ("server/evaluation/",),
+    ("server/spaces/",),
     ("server/observe/",),
     ("server/options.", "server/environment.", "server/device_list."),
     ("server/engines.",),

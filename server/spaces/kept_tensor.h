@@ -1,0 +1,75 @@
+// What a tensor's number stands for: an output of a work, from when that is
+// accepted, or the failure that there is in its place. Works that read it hold
+// it until they are done, however soon the number is freed.
+//
+// Thread-safe, but for Await and Charge, which belong to whoever makes it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "kernels/base/mutex.h"
+#include "kernels/eval/engine.h"
+#include "kernels/eval/work.h"
+#include "kernels/graph/graph.h"
+#include "kernels/tensor/tensor.h"
+#include "server/spaces/account.h"
+
+namespace weir {
+
+class KeptTensor {
+ public:
+  // On a device of `engine`, which outlives it. `share` counts it.
+  // `declared`: of the output of the program that makes it.
+  KeptTensor(Engine* engine, DType dtype, SymbolicShape declared,
+             Account::Share share)
+      : engine_(engine),
+        dtype_(dtype),
+        declared_(std::move(declared)),
+        share_(std::move(share)) {}
+
+  Engine& engine() const { return *engine_; }
+  DType dtype() const { return dtype_; }
+  // What was known of its shape before it was made: not even the rank, perhaps.
+  const SymbolicShape& declared() const { return declared_; }
+
+  // Before others have it: `work`, which was accepted or is about to be, makes
+  // it as this output.
+  void Await(std::shared_ptr<Work> work, size_t output);
+  // Its bytes, once they are known.
+  void Charge(Account::Share bytes) { bytes_ = std::move(bytes); }
+  // Once, when the work is done.
+  void Made(Tensor tensor);
+  void Failed(const absl::Status& status);
+
+  // As an input of a work of the same engine: what its maker's failure means
+  // for it, if that has failed.
+  absl::Status FillSource(InputSource* source) const;
+
+  // Its shape, if it is there.
+  std::optional<Dims> dims() const;
+  // Reached when it is there, or with the failure of its maker. Null if it is
+  // there.
+  Point written() const;
+  // Why there is none and will be none, else OK.
+  absl::Status failure() const;
+
+ private:
+  Engine* const engine_;
+  const DType dtype_;
+  const SymbolicShape declared_;
+  const Account::Share share_;
+  Account::Share bytes_;
+
+  mutable Mutex mu_;
+  // One of the three.
+  std::shared_ptr<Work> maker_ WEIR_GUARDED_BY(mu_);
+  Tensor tensor_ WEIR_GUARDED_BY(mu_);
+  absl::Status failure_ WEIR_GUARDED_BY(mu_);
+
+  size_t output_ = 0;  // of the maker
+};
+
+}  // namespace weir

@@ -1,0 +1,51 @@
+// What a work's number stands for: a work while it runs, and afterwards what
+// became of it, without what it held. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "kernels/base/mutex.h"
+#include "kernels/device/device.h"
+#include "kernels/device/point.h"
+#include "kernels/eval/sync_report.h"
+#include "kernels/eval/work.h"
+
+namespace weir {
+
+class KeptWork {
+ public:
+  // Of the device that `work` runs on, which outlives it. The work was accepted
+  // or is about to be.
+  KeptWork(const Device* device, std::shared_ptr<Work> work)
+      : device_(device), work_(std::move(work)) {}
+
+  const Device& device() const { return *device_; }
+
+  // Once, inside its OnDone.
+  void Ended(const Work& work);
+
+  // How far it has come.
+  WorkState state() const;
+  // Reached when it is done, or with its failure. Null once it is done.
+  Point point() const;
+  // Queued work is dropped, what runs drains; nothing happens if it is done.
+  void Cancel();
+
+  // How it ended; empty before.
+  struct End {
+    absl::Status status;
+    SyncReport report;
+  };
+  std::optional<End> end() const;
+
+ private:
+  const Device* const device_;
+  mutable Mutex mu_;
+  std::shared_ptr<Work> work_ WEIR_GUARDED_BY(mu_);  // until it is done
+  std::optional<End> end_ WEIR_GUARDED_BY(mu_);
+};
+
+}  // namespace weir

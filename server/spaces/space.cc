@@ -1,0 +1,97 @@
+#include "server/spaces/space.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "server/spaces/space_work.h"
+
+namespace weir {
+
+absl::Status SpaceNotFound(uint64_t id) {
+  return WithReason(
+      absl::NotFoundError(absl::StrCat("space ", id,
+                                       " was closed, or its lease has passed; "
+                                       "open another one")),
+      "SPACE_NOT_FOUND");
+}
+
+Space::Space(Options options)
+    : options_(std::move(options)), last_used_(options_.now) {}
+
+absl::StatusOr<NumberTable<KeptTensor>::Claim> Space::TakeTensor(
+    uint64_t number) {
+  auto claim = tensors_.Take(number);
+  if (claim.ok() || !absl::IsAlreadyExists(claim.status())) return claim;
+  const auto tensor = tensors_.Find(number);
+  if (!tensor.ok() || (*tensor)->failure().ok()) return claim;
+  tensors_.RemoveIf(number, tensor->get());
+  return tensors_.Take(number);
+}
+
+bool Space::BeginUse() {
+  MutexLock lock(&mu_);
+  if (closed_) return false;
+  ++users_;
+  return true;
+}
+
+void Space::EndUse(Nanos now) {
+  MutexLock lock(&mu_);
+  --users_;
+  last_used_ = now;
+}
+
+Nanos Space::idle(Nanos now) const {
+  MutexLock lock(&mu_);
+  return users_ > 0 || now < last_used_ ? 0 : now - last_used_;
+}
+
+bool Space::NoteWork(SpaceWork* work) {
+  MutexLock lock(&mu_);
+  if (closed_) return false;
+  running_.insert(work);
+  return true;
+}
+
+void Space::ForgetWork(SpaceWork* work) {
+  MutexLock lock(&mu_);
+  running_.erase(work);
+}
+
+void Space::NoteDone(uint64_t number, std::shared_ptr<KeptWork> work) {
+  std::pair<uint64_t, std::shared_ptr<KeptWork>> oldest;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    done_.emplace_back(number, std::move(work));
+    if (done_.size() <= kDoneWorksKept) return;
+    oldest = std::move(done_.front());
+    done_.pop_front();
+  }
+  works_.RemoveIf(oldest.first, oldest.second.get());
+}
+
+void Space::Close() {
+  std::vector<std::shared_ptr<SpaceWork>> running;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    closed_ = true;
+    running.reserve(running_.size());
+    for (SpaceWork* work : running_)
+      running.push_back(work->shared_from_this());
+    done_.clear();
+  }
+  // What waits for a timeline of the space would wait for ever.
+  const absl::Status closed = WithReason(
+      absl::CancelledError(absl::StrCat("space ", options_.id, " was closed")),
+      "SPACE_CLOSED");
+  for (const auto& work : running) work->Cancel();
+  for (const auto& kept : timelines_.Close()) kept->timeline->Fail(closed);
+  works_.Close();
+  tensors_.Close();
+  contexts_.Close();
+}
+
+}  // namespace weir

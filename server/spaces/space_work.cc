@@ -1,0 +1,128 @@
+#include "server/spaces/space_work.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/device/device.h"
+#include "kernels/graph/program.h"
+#include "server/spaces/space.h"
+
+namespace weir {
+
+absl::StatusOr<std::shared_ptr<SpaceWork>> SpaceWork::Create(
+    std::shared_ptr<Space> space) {
+  WEIR_ASSIGN_OR_RETURN(Account::Share share,
+                        space->account().Take(Holding::kWorks));
+  return std::shared_ptr<SpaceWork>(
+      new SpaceWork(std::move(space), std::move(share)));
+}
+
+SpaceWork::SpaceWork(std::shared_ptr<Space> space, Account::Share share)
+    : space_(std::move(space)), share_(std::move(share)) {}
+
+absl::Status SpaceWork::Read(size_t index, std::shared_ptr<KeptTensor> tensor,
+                             const Engine& engine) {
+  if (&tensor->engine() != &engine) {
+    return WithReason(
+        absl::FailedPreconditionError(absl::StrCat(
+            "it is on ", DeviceName(tensor->engine().device().info()),
+            "; evaluate there, or get its elements and send them")),
+        "WRONG_DEVICE");
+  }
+  WEIR_RETURN_IF_ERROR(tensor->FillSource(&work_.request.inputs[index]));
+  inputs_.push_back(std::move(tensor));
+  return absl::OkStatus();
+}
+
+absl::Status SpaceWork::Keep(size_t index, uint64_t number, Engine& engine) {
+  const ValueDecl& declared = work_.request.program->outputs()[index];
+  if (declared.dtype == DType::kString) {
+    return absl::UnimplementedError(
+        "text cannot be kept on the server; ask for it inline");
+  }
+  WEIR_ASSIGN_OR_RETURN(TensorClaim claim, space_->TakeTensor(number));
+  WEIR_ASSIGN_OR_RETURN(Account::Share share,
+                        space_->account().Take(Holding::kTensors));
+  made_.push_back(
+      {index, std::make_shared<KeptTensor>(&engine, declared.dtype,
+                                           declared.shape, std::move(share))});
+  claims_.push_back(std::move(claim));
+  return absl::OkStatus();
+}
+
+absl::Status SpaceWork::SetNumber(uint64_t number) {
+  WEIR_ASSIGN_OR_RETURN(claim_, space_->works().Take(number));
+  number_ = number;
+  return absl::OkStatus();
+}
+
+absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
+                               Until until) {
+  // Its end may come on another thread before this returns.
+  const std::shared_ptr<SpaceWork> stays = shared_from_this();
+  const std::vector<Made> made = made_;
+  if (!space_->NoteWork(this)) return SpaceNotFound(space_->id());
+  caller_ = &caller;
+  until_ = until;
+  self_ = stays;
+  for (const Made& each : made) each.tensor->Await(SharedWork(), each.index);
+  std::shared_ptr<KeptWork> kept;
+  if (claim_) {
+    kept = std::make_shared<KeptWork>(&activation.context().engine().device(),
+                                      SharedWork());
+    kept_ = kept;
+  }
+  activation.Submit(&work_, this);
+  if (refused_) return work_.status();
+  for (size_t i = 0; i < made.size(); ++i) claims_[i].Fill(made[i].tensor);
+  if (claim_) claim_.Fill(std::move(kept));
+  return absl::OkStatus();
+}
+
+void SpaceWork::OnReturn(Work& work) {
+  if (until_ == Until::kReturned && !work.point().is_null()) caller_->Ready();
+}
+
+absl::Status SpaceWork::OnPlanned(Work& work) {
+  for (const Made& each : made_) {
+    WEIR_ASSIGN_OR_RETURN(
+        Account::Share bytes,
+        space_->account().Take(Holding::kTensorBytes,
+                               work.plan()->outputs()[each.index].meta.bytes));
+    each.tensor->Charge(std::move(bytes));
+  }
+  return until_ == Until::kDone ? caller_->Planned(work) : absl::OkStatus();
+}
+
+void SpaceWork::OnLaunch(Work&) {
+  if (until_ == Until::kDone) caller_->Launched();
+}
+
+void SpaceWork::OnDone(Work& work) {
+  const std::shared_ptr<SpaceWork> self = std::move(self_);
+  // Without a place in its context's order it was not accepted.
+  const bool refused = work.point().is_null();
+  if (refused) refused_ = true;
+  space_->ForgetWork(this);
+  for (const Made& each : made_) {
+    if (work.status().ok()) {
+      each.tensor->Made(work.OutputTensor(each.index));
+    } else {
+      each.tensor->Failed(work.status());
+    }
+  }
+  made_.clear();
+  inputs_.clear();
+  work.request.inputs.clear();
+  if (kept_ != nullptr) {
+    kept_->Ended(work);
+    if (!refused) space_->NoteDone(number_, std::move(kept_));
+    kept_ = nullptr;
+  }
+  share_ = {};
+  if (until_ == Until::kDone && !refused) caller_->Ready();
+}
+
+}  // namespace weir

@@ -1,0 +1,118 @@
+// One evaluation in a space: the work, the tensors that it reads and makes, and
+// its share of what the space may hold. It is on its own once it is submitted:
+// whoever asked for it is told when the mode says so, and it goes on until it
+// is done, when its tensors get their memory or their failure.
+//
+// Belongs to whoever makes it until Submit; then it is thread-safe, but for
+// work(), which is as Work has it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/eval/eval_context.h"
+#include "kernels/eval/work.h"
+#include "server/spaces/account.h"
+#include "server/spaces/kept_tensor.h"
+#include "server/spaces/kept_work.h"
+#include "server/spaces/number_table.h"
+
+namespace weir {
+
+class Space;
+
+class SpaceWork final : private WorkObserver,
+                        public std::enable_shared_from_this<SpaceWork> {
+ public:
+  // In `space`, which it keeps. RESOURCE_EXHAUSTED, reason SPACE_QUOTA, where
+  // that has too many works that are not done.
+  static absl::StatusOr<std::shared_ptr<SpaceWork>> Create(
+      std::shared_ptr<Space> space);
+
+  // -- Before Submit.
+
+  WorkRequest& request() { return work_.request; }
+  // Input `index` of the program is this one. Errors as KeptTensor::FillSource,
+  // and FAILED_PRECONDITION if it is on another engine than `engine`.
+  absl::Status Read(size_t index, std::shared_ptr<KeptTensor> tensor,
+                    const Engine& engine);
+  // Output `index` is to be kept under this number, which may be that of a
+  // tensor that failed. Errors as NumberTable::Take and Account::Take;
+  // UNIMPLEMENTED for text. REQUIRES: request().program.
+  absl::Status Keep(size_t index, uint64_t number, Engine& engine);
+  // What becomes of it is to be found under this number, as long as it is one
+  // of the space's newest. Errors as NumberTable::Take.
+  absl::Status SetNumber(uint64_t number);
+
+  // Whoever asked for it.
+  class Caller {
+   public:
+    // The sizes of its outputs are known: an error ends it. While the caller
+    // waits for its end; on any thread.
+    virtual absl::Status Planned(const Work&) { return absl::OkStatus(); }
+    // It waits no more. As Planned.
+    virtual void Launched() {}
+    // What the caller waits for is there. Once, on any thread, perhaps inside
+    // Submit, under locks: it only notes and posts. The last that it is told.
+    virtual void Ready() = 0;
+
+   protected:
+    ~Caller() = default;
+  };
+  enum class Until : uint8_t {
+    kReturned,  // as the work's mode has it
+    kDone,
+  };
+
+  // Once. An error says that it was not accepted (for want of room, or as the
+  // space was closed): then its numbers stand for nothing, and the caller is
+  // told nothing. Otherwise they stand for what becomes of it.
+  absl::Status Submit(Activation& activation, Caller& caller, Until until);
+
+  // -- After it.
+
+  const Work& work() const { return work_; }
+  Work& work() { return work_; }
+  void Cancel() { work_.Cancel(); }
+
+ private:
+  // An output that is kept.
+  struct Made {
+    size_t index = 0;
+    std::shared_ptr<KeptTensor> tensor;
+  };
+  using TensorClaim = NumberTable<KeptTensor>::Claim;
+
+  SpaceWork(std::shared_ptr<Space> space, Account::Share share);
+
+  // The work, which keeps this object.
+  std::shared_ptr<Work> SharedWork() { return {shared_from_this(), &work_}; }
+
+  // WorkObserver.
+  void OnReturn(Work& work) override;
+  absl::Status OnPlanned(Work& work) override;
+  void OnLaunch(Work& work) override;
+  void OnDone(Work& work) override;
+
+  const std::shared_ptr<Space> space_;
+  Account::Share share_;  // until it is done
+  Work work_;
+  std::vector<std::shared_ptr<KeptTensor>> inputs_;
+  std::vector<Made> made_;
+  std::vector<TensorClaim> claims_;  // of made_, until Submit
+  NumberTable<KeptWork>::Claim claim_;
+  uint64_t number_ = 0;
+  std::shared_ptr<KeptWork> kept_;  // null: it has no number
+  Caller* caller_ = nullptr;        // until it is told
+  Until until_ = Until::kDone;
+  bool refused_ = false;             // inside Submit
+  std::shared_ptr<SpaceWork> self_;  // from Submit to its end
+};
+
+}  // namespace weir
