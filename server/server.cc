@@ -223,10 +223,10 @@ absl::Status Server::Impl::Open() {
   const int64_t unix_now = UnixNanos();
   admission = std::make_unique<Admission>(
       MostRequests(options, engines->named().size()), options.queue_bytes);
-  context = std::make_unique<ServiceContext>(
-      ServiceContext{options, *engines, *models, *admission, metrics,
-                     model_metrics, health.readiness(), long_steps, evaluations,
-                     NewIncarnation(), unix_now, unix_now - NowNanos()});
+  context = std::make_unique<ServiceContext>(ServiceContext{
+      options, *engines, *models, *admission, metrics, model_metrics,
+      health.readiness(), long_steps, evaluations, nullptr, NewIncarnation(),
+      unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
+#include "server/scheduling/identity.h"
 
 namespace weir {
 
@@ -19,6 +20,12 @@ void ServerCall::set_request_id(std::string_view id) {
 
 void ServerCall::set_label(std::string_view label) {
   label_size_ = label.copy(label_.data(), kMaxLabelBytes);
+}
+
+const std::string& ServerCall::identity() {
+  if (identity_.empty()) identity_ = FindIdentity();
+  if (identity_.empty()) identity_ = kAnonymous;
+  return identity_;
 }
 
 absl::Status ServerCall::CheckReplySize(size_t bytes,

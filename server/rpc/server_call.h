@@ -108,6 +108,11 @@ class ServerCall {
   // The same for all calls of one peer, and of nobody else, for what peers
   // share; never empty. Any thread; valid until Reply or Fail.
   const std::string& peer() const { return peer_; }
+  // Who calls, as what it leaves here belongs to it: "CN=client", the subject
+  // of its certificate (RFC 2253), where the server asks for one;
+  // "SAN=weir.test", another name of it, if it has no subject; else kAnonymous.
+  // Found when it is first asked for; valid until Reply or Fail.
+  const std::string& identity();
   // The first value of a request header.
   virtual std::optional<std::string_view> Header(
       std::string_view name) const = 0;
@@ -126,6 +131,9 @@ class ServerCall {
   virtual ~ServerCall() = default;
 
   void SetCancelled();
+  // The same by its connection; empty: kAnonymous.
+  virtual std::string FindIdentity() const { return ""; }
+  void ForgetIdentity() { identity_.clear(); }
 
   std::string peer_;  // PeerKey of its connection, or kUnixPeer
   ByteView request_;
@@ -148,6 +156,8 @@ class ServerCall {
   static absl::Status ChargeArena(void* call, size_t bytes) {
     return static_cast<ServerCall*>(call)->ticket_.Charge(bytes);
   }
+
+  std::string identity_;  // empty: nobody has asked
 };
 
 }  // namespace weir

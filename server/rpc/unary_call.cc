@@ -1,5 +1,6 @@
 #include "server/rpc/unary_call.h"
 
+#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 
@@ -207,6 +208,7 @@ void UnaryCall::Clear() {
   answered_at_ = 0;
   inflated_ = false;
   request_id_size_ = label_size_ = 0;
+  ForgetIdentity();
   gone_.store(false, std::memory_order_relaxed);
 }
 
@@ -246,6 +248,26 @@ void UnaryCall::Recognize() {
   peer_ = PeerKey(connection_);
   if (peer_.empty()) peer_ = kUnixPeer;
   io_->calls_of_.Add(connection_);
+}
+
+std::string UnaryCall::FindIdentity() const {
+  const std::unique_ptr<grpc_auth_context, decltype(&grpc_auth_context_release)>
+      caller(grpc_call_auth_context(call_), grpc_auth_context_release);
+  if (caller == nullptr) return "";
+  grpc_auth_property_iterator subjects =
+      grpc_auth_context_find_properties_by_name(
+          caller.get(), GRPC_X509_SUBJECT_PROPERTY_NAME);
+  const grpc_auth_property* subject =
+      grpc_auth_property_iterator_next(&subjects);
+  if (subject != nullptr && subject->value_length > 0) {
+    return std::string(subject->value, subject->value_length);
+  }
+  grpc_auth_property_iterator names =
+      grpc_auth_context_peer_identity(caller.get());
+  const grpc_auth_property* name = grpc_auth_property_iterator_next(&names);
+  if (name == nullptr || name->value_length == 0) return "";
+  return absl::StrCat("SAN=",
+                      absl::string_view(name->value, name->value_length));
 }
 
 // HTTP/2's settings bind those who have read them; these bounds, everybody.

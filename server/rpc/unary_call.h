@@ -90,7 +90,8 @@ class UnaryCall final : public ServerCall, private CallLink {
   void End();
 
   void Start(const grpc_op* ops, size_t count, IoEvent* event);
-  // Who calls, and whether it may.
+  std::string FindIdentity() const override;
+  // Whose connection it is, and whether that may call.
   void Recognize();
   absl::Status CheckCaller() const;
   // Whether there is such a method and it is offered.

@@ -22,12 +22,11 @@
 #include "server/services/evaluation_call.h"
 #include "server/services/graph_source.h"
 #include "server/services/request_checks.h"
+#include "server/services/space_header.h"
 
 namespace weir {
 namespace {
 
-// The header with a space's token.
-constexpr char kSpaceHeader[] = "weir-space-bin";
 constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
 
 // What needs a space on the server, which this server does not offer yet.
@@ -59,8 +58,9 @@ class EvaluatorService::Call final : public EvaluationCall {
 
   absl::Status CheckSettings() {
     if (call().Header(kSpaceHeader).has_value()) {
-      return absl::UnimplementedError(absl::StrCat(
-          "this server offers no spaces; call without ", kSpaceHeader));
+      return absl::UnimplementedError(
+          absl::StrCat("this server offers no spaces; call without ",
+                       AbslView(kSpaceHeader)));
     }
     if (!v1::EvalMode_IsValid(request_.mode)) {
       return InvalidField(

@@ -13,6 +13,7 @@
 #include "server/options.h"
 #include "server/scheduling/admission.h"
 #include "server/scheduling/fair_threads.h"
+#include "server/spaces/spaces.h"
 
 namespace weir {
 
@@ -26,7 +27,8 @@ struct ServiceContext {
   const Readiness& readiness;
   FairThreads& long_steps;  // for RunStep
   EvaluationPool& evaluations;
-  std::string incarnation;  // new in every process
+  Spaces* spaces = nullptr;  // null: the server offers none (--max-spaces=0)
+  std::string incarnation;   // new in every process
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.
   int64_t unix_minus_steady_ns = 0;

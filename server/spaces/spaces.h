@@ -16,14 +16,12 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/mutex.h"
+#include "server/scheduling/identity.h"
 #include "server/spaces/account.h"
 #include "server/spaces/space.h"
 #include "server/spaces/space_token.h"
 
 namespace weir {
-
-// Whoever has no identity of its own.
-inline constexpr std::string_view kAnonymous = "anonymous";
 
 struct SpacesOptions {
   Amounts space;     // the most that one space may hold

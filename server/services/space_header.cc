@@ -1,0 +1,23 @@
+#include "server/services/space_header.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
+#include "kernels/base/clock.h"
+#include "server/spaces/spaces.h"
+
+namespace weir {
+
+absl::StatusOr<SpaceUse> FindSpace(const ServiceContext& context,
+                                   ServerCall& call) {
+  const std::optional<std::string_view> token = call.Header(kSpaceHeader);
+  if (!token.has_value()) return SpaceUse();
+  if (context.spaces == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        "this server offers no spaces; call without ", AbslView(kSpaceHeader)));
+  }
+  return context.spaces->Find(*token, call.identity(), NowNanos());
+}
+
+}  // namespace weir
