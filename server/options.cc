@@ -303,6 +303,8 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   double receive_timeout = absl::ToDoubleSeconds(options.receive_timeout);
   double send_timeout = absl::ToDoubleSeconds(options.send_timeout);
 
+  int64_t space_lease = absl::ToInt64Seconds(options.space_lease);
+
   std::string log_format = "text";
   std::string log_level = LogLevelName(options.log_level);
 
@@ -443,6 +445,39 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->check(Bytes(0, int64_t{1} << 50))
       ->group("Limits");
 
+  AddFlag(
+      app, "--max-spaces", options.max_spaces,
+      "Spaces, in which callers keep tensors between calls; an identity may "
+      "have a quarter of them; 0: none are offered")
+      ->check(Whole(0, 1'000'000))
+      ->group("Spaces");
+  AddFlag(app, "--space-lease", space_lease,
+          "Seconds, at most, that a space lives while no call uses it")
+      ->check(Whole(1, int64_t{366} * 24 * 3600, "seconds"))
+      ->group("Spaces");
+  AddFlag(app, "--space-tensor-bytes", options.space_tensor_bytes,
+          "Bytes of the tensors of one space; 0: a quarter of --tensor-bytes")
+      ->check(Bytes(0, int64_t{1} << 50))
+      ->group("Spaces");
+  AddFlag(
+      app, "--space-tensors", options.space_tensors,
+      "Tensors of one space. Of these and what follows an identity may hold "
+      "4 times as much, and all spaces together 16 times")
+      ->check(Whole(1, 100'000'000))
+      ->group("Spaces");
+  AddFlag(app, "--space-contexts", options.space_contexts,
+          "Contexts of one space")
+      ->check(Whole(1, 1'000'000))
+      ->group("Spaces");
+  AddFlag(app, "--space-timelines", options.space_timelines,
+          "Timelines of one space")
+      ->check(Whole(1, 10'000'000))
+      ->group("Spaces");
+  AddFlag(app, "--space-works", options.space_works,
+          "Works of one space that are not done")
+      ->check(Whole(1, 1'000'000))
+      ->group("Spaces");
+
   AddFlag(app, "--max-output-bytes", options.max_output_bytes,
           "Outputs of one evaluation; 0: the largest power of two in "
           "--host-bytes")
@@ -539,6 +574,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   options.drain_delay = absl::Seconds(drain_delay);
   options.drain_timeout = absl::Seconds(drain_timeout);
   options.max_connection_age = SecondsOrNever(connection_age);
+  options.space_lease = absl::Seconds(space_lease);
   options.receive_timeout = SecondsOrNever(receive_timeout);
   options.send_timeout = SecondsOrNever(send_timeout);
   if (options.strict_readiness && options.model_repository.empty()) {

@@ -36,6 +36,15 @@ struct ServerOptions {
   size_t host_bytes = size_t{2} << 30;    // staging and replies, pinned
   size_t tensor_bytes = size_t{4} << 30;  // tensors that callers keep
   size_t arena_bytes = 0;  // of all streams; 0: half of the device's memory
+  // What callers keep.
+  size_t max_spaces = 1024;                       // 0: the server offers none
+  absl::Duration space_lease = absl::Minutes(5);  // the longest
+  // Of one space.
+  size_t space_tensor_bytes = 0;  // 0: a quarter of tensor_bytes
+  size_t space_tensors = 65536;
+  size_t space_contexts = 256;
+  size_t space_timelines = 4096;
+  size_t space_works = 1024;  // that are not done
   // Of one evaluation. 0: what a buffer of --host-bytes may have; a quarter of
   // the device's memory; what the device does in a time that somebody waits
   // (EvaluationLimits).

@@ -228,6 +228,29 @@ void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
       }));
 }
 
+void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
+                    const SpaceRecorder& recorder) {
+  metrics->AddCollector([&spaces, &recorder](Metrics::Series& series) {
+    const Amounts held = spaces.held();
+    series.Add(Metric::kSpaces, {}, Double(held[Holding::kSpaces]));
+    series.Add(Metric::kSpacesOpened, {}, Double(recorder.opened_total()));
+    for (const auto end :
+         {SpaceRecorder::End::kClosed, SpaceRecorder::End::kLease}) {
+      series.Add(Metric::kSpacesClosed,
+                 {SpaceRecorder::kEndNames[static_cast<size_t>(end)]},
+                 Double(recorder.closed_total(end)));
+    }
+    for (const auto& [what, name] :
+         {std::pair(Holding::kTensorBytes, "tensor_bytes"),
+          std::pair(Holding::kTensors, "tensors"),
+          std::pair(Holding::kContexts, "contexts"),
+          std::pair(Holding::kTimelines, "timelines"),
+          std::pair(Holding::kWorks, "works")}) {
+      series.Add(Metric::kSpaceHeld, {name}, Double(held[what]));
+    }
+  });
+}
+
 void AddTransportGauges(Metrics* metrics, const Transport& transport,
                         size_t most_connections) {
   metrics->AddReader(Metric::kConnections, [&transport] {

@@ -9,9 +9,11 @@
 #include "server/models/repository.h"
 #include "server/observe/metrics.h"
 #include "server/observe/readiness.h"
+#include "server/observe/space_recorder.h"
 #include "server/options.h"
 #include "server/rpc/transport.h"
 #include "server/scheduling/admission.h"
+#include "server/spaces/spaces.h"
 
 namespace weir {
 
@@ -19,6 +21,9 @@ namespace weir {
 void AddPoolGauges(Metrics* metrics, const ServerOptions& options,
                    const Engines& engines, const Admission& admission,
                    const ModelRepository& models, const Readiness& readiness);
+
+void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
+                    const SpaceRecorder& recorder);
 
 // `most_connections` is the bound of its connections.
 void AddTransportGauges(Metrics* metrics, const Transport& transport,

@@ -34,6 +34,7 @@
 #include "server/observe/line_writer.h"
 #include "server/observe/model_lines.h"
 #include "server/observe/process_metrics.h"
+#include "server/observe/space_recorder.h"
 #include "server/pool_gauges.h"
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/tls_credentials.h"
@@ -44,6 +45,9 @@
 #include "server/services/kserve_infer.h"
 #include "server/services/kserve_info.h"
 #include "server/services/service_context.h"
+#include "server/services/spaces_service.h"
+#include "server/spaces/spaces.h"
+#include "server/spaces_options.h"
 #include "server/startup_checks.h"
 
 namespace weir {
@@ -64,6 +68,13 @@ std::string NewIncarnation() {
 }
 
 constexpr absl::Duration kTrimHeapEvery = absl::Seconds(2);
+constexpr absl::Duration kCloseSpacesEvery = absl::Seconds(1);
+
+// Another one in every process, as a rule: what an earlier one gave out is
+// known by it.
+SpaceToken::Origin NewOrigin() {
+  return {.worker = 0, .start = static_cast<uint16_t>(std::random_device()())};
+}
 
 // Makes an eventfd readable.
 void Raise(int fd) {
@@ -103,6 +114,7 @@ struct Server::Impl {
     // evaluations: they end before the engine does.
     health.Unfollow();
     pulse.reset();
+    leases.reset();
     if (models != nullptr) StopLoading();
     if (loader.Joinable()) loader.Join();
     http.reset();
@@ -121,6 +133,8 @@ struct Server::Impl {
   absl::Status ListModels();
   absl::Status StartTransport();
   absl::Status StartHttp();
+  void OpenSpaces();
+  void CloseExpiredSpaces();
   void CheckThreads();
   void LoadModels();
   void ReportDevice(const std::string& device, const absl::Status& status);
@@ -173,10 +187,14 @@ struct Server::Impl {
   Health health;
   FairThreads long_steps{FairThreads::DefaultThreads(CpuQuota())};
   EvaluationPool evaluations;
+  // Its works use all of the above; null: none are offered.
+  std::unique_ptr<Spaces> spaces;
+  SpaceRecorder space_recorder{&logger};
   std::unique_ptr<ServiceContext> context;
   std::unique_ptr<AdminToken> admin_token;  // null: unix sockets only
   std::unique_ptr<AdminService> admin;
   std::unique_ptr<EvaluatorService> evaluator;
+  std::unique_ptr<SpacesService> spaces_service;
   std::unique_ptr<CatalogService> catalog;
   std::unique_ptr<KserveInferService> kserve_infer;
   std::unique_ptr<KserveInfoService> kserve_info;
@@ -186,6 +204,7 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   PeriodicThread heap_trimmer{"weir-heap", kTrimHeapEvery, TrimHeap};
   std::unique_ptr<PeriodicThread> pulse;
+  std::unique_ptr<PeriodicThread> leases;  // of spaces
   // Of the thread of `pulse`.
   std::optional<ConnectionLines> connection_lines;
   KernelCacheLines kernel_cache_lines{&logger};
@@ -223,19 +242,22 @@ absl::Status Server::Impl::Open() {
   const int64_t unix_now = UnixNanos();
   admission = std::make_unique<Admission>(
       MostRequests(options, engines->named().size()), options.queue_bytes);
+  OpenSpaces();
   context = std::make_unique<ServiceContext>(ServiceContext{
       options, *engines, *models, *admission, metrics, model_metrics,
-      health.readiness(), long_steps, evaluations, nullptr, NewIncarnation(),
-      unix_now, unix_now - NowNanos()});
+      health.readiness(), long_steps, evaluations, spaces.get(),
+      NewIncarnation(), unix_now, unix_now - NowNanos()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());
+  if (spaces != nullptr) AddSpaceGauges(&metrics, *spaces, space_recorder);
   AddTransportGauges(&metrics, *transport, connections);
   AddProcessMetrics(&metrics);
   model_metrics.AddReaders(*models, options.metrics_models);
   metrics.AddReader(Metric::kSuppressedLines, [this] {
     return static_cast<double>(recorder->suppressed_total() +
-                               grpc_lines.suppressed_total());
+                               grpc_lines.suppressed_total() +
+                               space_recorder.suppressed_total());
   });
   metrics.AddReader(Metric::kLongSteps, [this] {
     return static_cast<double>(long_steps.waiting());
@@ -279,6 +301,10 @@ absl::Status Server::Impl::Open() {
           kernel_cache_lines.Write(DeviceName(each->device().info()), *kernels);
         }
       });
+  if (spaces != nullptr) {
+    leases = std::make_unique<PeriodicThread>("weir-leases", kCloseSpacesEvery,
+                                              [this] { CloseExpiredSpaces(); });
+  }
   for (const auto& [level, text] : notes) logger.Log(level, text);
   loader = Thread("weir-load", [this] { LoadModels(); });
   return absl::OkStatus();
@@ -360,6 +386,25 @@ absl::Status Server::Impl::ListModels() {
   return absl::OkStatus();
 }
 
+void Server::Impl::OpenSpaces() {
+  if (options.max_spaces == 0) return;
+  uint64_t tensor_bytes = 0;
+  for (Engine* each : engines->all()) {
+    tensor_bytes += each->memory().stats().budget_bytes;
+  }
+  spaces = std::make_unique<Spaces>(
+      MakeSpacesOptions(options, tensor_bytes, NewOrigin()));
+}
+
+void Server::Impl::CloseExpiredSpaces() {
+  const Nanos now = NowNanos();
+  for (const Spaces::Ended& each : spaces->CloseExpired(now)) {
+    space_recorder.Closed(*each.space, SpaceRecorder::End::kLease, each.held,
+                          now);
+  }
+  space_recorder.ReportSuppressed();
+}
+
 // Probes must not be green while calls wait for a thread that never comes back;
 // streams of health that are its own cannot be told.
 void Server::Impl::CheckThreads() {
@@ -418,6 +463,11 @@ absl::Status Server::Impl::StartTransport() {
   kserve_infer = std::make_unique<KserveInferService>(context.get());
   kserve_info = std::make_unique<KserveInfoService>(context.get());
   MethodTable table;
+  if (spaces != nullptr) {
+    spaces_service =
+        std::make_unique<SpacesService>(context.get(), &space_recorder);
+    spaces_service->Register(&table);
+  }
   admin->Register(&table);
   evaluator->Register(&table);
   catalog->Register(&table);
@@ -593,6 +643,7 @@ DrainResult Server::Drain(const WaitFn& wait) {
         return SteadyNow() >= cut_at;
       });
   impl_->recorder->ReportSuppressed();
+  impl_->space_recorder.ReportSuppressed();
   impl_->grpc_lines.ReportSuppressed();
   return {transport.taken_calls(), transport.open_calls(), /*loading=*/false,
           !ended};

@@ -37,6 +37,7 @@ Command AddModels(CLI::App& app, const GlobalFlags& flags);
 Command AddDevices(CLI::App& app, const GlobalFlags& flags);
 Command AddOps(CLI::App& app, const GlobalFlags& flags);
 Command AddLoad(CLI::App& app, const GlobalFlags& flags);
+Command AddSpaces(CLI::App& app, const GlobalFlags& flags);
 Command AddAdmin(CLI::App& app, const GlobalFlags& flags);
 Command AddStatus(CLI::App& app, const GlobalFlags& flags);
 

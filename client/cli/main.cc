@@ -233,7 +233,7 @@ int Main(int argc, char** argv) {
   const std::vector<Command> commands = {
       AddEval(app, flags),    AddInfer(app, flags), AddModels(app, flags),
       AddDevices(app, flags), AddOps(app, flags),   AddLoad(app, flags),
-      AddAdmin(app, flags),   AddStatus(app, flags)};
+      AddSpaces(app, flags),  AddAdmin(app, flags), AddStatus(app, flags)};
   app.footer(
       "\nREADME.md shows the commands at work. In docs/ beside it: "
       "operators.md, "

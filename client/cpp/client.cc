@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
+#include <map>
 #include <utility>
 
 #include "client/cpp/call_failure.h"
@@ -12,8 +13,24 @@
 #include "proto/weir/v1/admin.grpc.pb.h"
 #include "proto/weir/v1/catalog.grpc.pb.h"
 #include "proto/weir/v1/evaluator.grpc.pb.h"
+#include "proto/weir/v1/spaces.grpc.pb.h"
 
 namespace weir::client {
+namespace {
+
+// Of a call: none, or one.
+using Metadata = std::map<std::string, std::string>;
+
+Metadata Bearer(const std::string& token) {
+  if (token.empty()) return {};
+  return {{"authorization", "Bearer " + token}};
+}
+
+Metadata InSpace(const std::string& token) {
+  return {{"weir-space-bin", token}};
+}
+
+}  // namespace
 
 struct Client::Impl {
   explicit Impl(ClientOptions o)
@@ -22,6 +39,7 @@ struct Client::Impl {
         admin(v1::Admin::NewStub(channel)),
         evaluator(v1::Evaluator::NewStub(channel)),
         catalog(v1::Catalog::NewStub(channel)),
+        spaces(v1::Spaces::NewStub(channel)),
         kserve(inference::GRPCInferenceService::NewStub(channel)) {}
 
   static std::shared_ptr<grpc::Channel> MakeChannel(
@@ -34,15 +52,13 @@ struct Client::Impl {
     return client::MakeChannel(options.address, options.tls, arguments);
   }
 
-  // One call of `method` of `stub`, with the deadline.
+  // One call of `method` of `stub`, with the metadata and the deadline.
   template <typename Response, typename Stub, typename Method, typename Request>
   absl::StatusOr<Response> Call(Stub& stub, Method method,
                                 const Request& request,
-                                const std::string& token = "") {
+                                const Metadata& metadata = {}) {
     grpc::ClientContext context;
-    if (!token.empty()) {
-      context.AddMetadata("authorization", "Bearer " + token);
-    }
+    for (const auto& [name, value] : metadata) context.AddMetadata(name, value);
     context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
@@ -50,14 +66,14 @@ struct Client::Impl {
     return response;
   }
 
-  // A list of the catalog, all its pages in one; in smaller ones where the
-  // server may not send them.
-  template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> CallForPages(Method method) {
+  // A list, all its pages in one; in smaller ones where the server may not send
+  // them.
+  template <typename Request, typename Response, typename Stub, typename Method>
+  absl::StatusOr<Response> CallForPages(Stub& stub, Method method) {
     Request request;
     Response pages;
     while (true) {
-      absl::StatusOr<Response> page = Call<Response>(*catalog, method, request);
+      absl::StatusOr<Response> page = Call<Response>(stub, method, request);
       if (DetailsOf(page.status()).reason == "REPLY_TOO_LARGE" &&
           request.page_size() != 1) {
         request.set_page_size(
@@ -91,6 +107,7 @@ struct Client::Impl {
   const std::unique_ptr<v1::Admin::Stub> admin;
   const std::unique_ptr<v1::Evaluator::Stub> evaluator;
   const std::unique_ptr<v1::Catalog::Stub> catalog;
+  const std::unique_ptr<v1::Spaces::Stub> spaces;
   const std::unique_ptr<inference::GRPCInferenceService::Stub> kserve;
 };
 
@@ -112,13 +129,13 @@ absl::StatusOr<v1::GetServerInfoResponse> Client::GetServerInfo() {
 
 absl::StatusOr<v1::ListDevicesResponse> Client::ListDevices() {
   return impl_->CallForPages<v1::ListDevicesRequest, v1::ListDevicesResponse>(
-      &v1::Catalog::Stub::ListDevices);
+      *impl_->catalog, &v1::Catalog::Stub::ListDevices);
 }
 
 absl::StatusOr<v1::ListOperatorsResponse> Client::ListOperators() {
   return impl_
       ->CallForPages<v1::ListOperatorsRequest, v1::ListOperatorsResponse>(
-          &v1::Catalog::Stub::ListOperators);
+          *impl_->catalog, &v1::Catalog::Stub::ListOperators);
 }
 
 absl::StatusOr<v1::OperatorDescription> Client::DescribeOperator(
@@ -134,7 +151,33 @@ absl::StatusOr<v1::OperatorDescription> Client::DescribeOperator(
 
 absl::StatusOr<v1::ListModelsResponse> Client::ListModels() {
   return impl_->CallForPages<v1::ListModelsRequest, v1::ListModelsResponse>(
-      &v1::Catalog::Stub::ListModels);
+      *impl_->catalog, &v1::Catalog::Stub::ListModels);
+}
+
+absl::StatusOr<v1::OpenSpaceResponse> Client::OpenSpace(
+    const v1::OpenSpaceRequest& request) {
+  return impl_->Call<v1::OpenSpaceResponse>(*impl_->spaces,
+                                            &v1::Spaces::Stub::Open, request);
+}
+
+absl::StatusOr<v1::Space> Client::GetSpace(const std::string& token) {
+  auto response =
+      impl_->Call<v1::GetSpaceResponse>(*impl_->spaces, &v1::Spaces::Stub::Get,
+                                        v1::GetSpaceRequest(), InSpace(token));
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_space());
+}
+
+absl::StatusOr<v1::ListSpacesResponse> Client::ListSpaces() {
+  return impl_->CallForPages<v1::ListSpacesRequest, v1::ListSpacesResponse>(
+      *impl_->spaces, &v1::Spaces::Stub::List);
+}
+
+absl::StatusOr<v1::CloseSpaceResponse> Client::CloseSpace(
+    const std::string& token) {
+  return impl_->Call<v1::CloseSpaceResponse>(
+      *impl_->spaces, &v1::Spaces::Stub::Close, v1::CloseSpaceRequest(),
+      InSpace(token));
 }
 
 absl::StatusOr<inference::ModelMetadataResponse> Client::ModelMetadata(
@@ -156,7 +199,7 @@ absl::StatusOr<inference::ModelInferResponse> Client::ModelInfer(
 
 absl::StatusOr<v1::DrainResponse> Client::Drain(const std::string& token) {
   return impl_->Call<v1::DrainResponse>(*impl_->admin, &v1::Admin::Stub::Drain,
-                                        v1::DrainRequest(), token);
+                                        v1::DrainRequest(), Bearer(token));
 }
 
 absl::StatusOr<v1::SetLogLevelResponse> Client::SetLogLevel(
@@ -164,7 +207,7 @@ absl::StatusOr<v1::SetLogLevelResponse> Client::SetLogLevel(
   v1::SetLogLevelRequest request;
   request.set_level(level);
   return impl_->Call<v1::SetLogLevelResponse>(
-      *impl_->admin, &v1::Admin::Stub::SetLogLevel, request, token);
+      *impl_->admin, &v1::Admin::Stub::SetLogLevel, request, Bearer(token));
 }
 
 absl::StatusOr<bool> Client::IsServing(const std::string& service) {

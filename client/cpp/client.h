@@ -15,6 +15,7 @@
 #include "proto/weir/v1/admin.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
 #include "proto/weir/v1/evaluator.pb.h"
+#include "proto/weir/v1/spaces.pb.h"
 
 namespace weir::client {
 
@@ -48,6 +49,13 @@ class Client {
   absl::StatusOr<v1::OperatorDescription> DescribeOperator(
       const std::string& domain, const std::string& name);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
+
+  // weir.v1.Spaces; `token` is what Open gave. A list is whole.
+  absl::StatusOr<v1::OpenSpaceResponse> OpenSpace(
+      const v1::OpenSpaceRequest& request);
+  absl::StatusOr<v1::Space> GetSpace(const std::string& token);
+  absl::StatusOr<v1::ListSpacesResponse> ListSpaces();
+  absl::StatusOr<v1::CloseSpaceResponse> CloseSpace(const std::string& token);
 
   // KServe v2
   absl::StatusOr<inference::ModelMetadataResponse> ModelMetadata(

@@ -29,6 +29,15 @@ PIECES_SHARE = 0.2
 FRAME_BYTES = 17 * 2**10
 PLAIN_BYTES = 24 * 2**10
 TLS_BYTES = 96 * 2**10
+# What callers keep between calls, of each: a space with what is known of works
+# that are done, a tensor with its memory's entry, a context, a timeline, and a
+# work that is not done. docs/limits.md#spaces says the same.
+SPACE_BYTES = 2**10
+KEPT_WORK_BYTES = 512
+KEPT_TENSOR_BYTES = 2**10
+CONTEXT_BYTES = 8 * 2**10
+TIMELINE_BYTES = 2**10
+SPACE_WORK_BYTES = 8 * 2**10
 # A reply that nobody takes has up to so many times what it counts.
 REPLY_TIMES = 3
 
@@ -91,6 +100,8 @@ MAKING_BYTES = (
     PLAN_THREADS * constant("kernels/graph/planner.cc", "kMaxHeldBytes") +
     (1 + PLAN_THREADS) * constant("kernels/graph/host_evaluator.h",
                                   "kMaxScratchBytes"))
+WORKS_KEPT = constant("server/spaces/space.h", "kDoneWorksKept")
+SPACES_TIMES = constant("server/spaces_options.h", "kServerTimes")
 # In the host's memory, for a GPU: pictures on their way, nvJPEG's decoders.
 PICTURE_BYTES = (
     constant("kernels/device/cuda/staged_copy.h", "kMaxBytes") +
@@ -103,6 +114,20 @@ def of_threads(count, threads):
     if not threads:
         return count
     return threads * max(count // threads, min(count, LEAST_OF_A_THREAD))
+
+
+def spaces_bytes(number):
+    """What spaces hold beside the elements of their tensors. `number` of a
+    variable."""
+    spaces = number("WEIR_MAX_SPACES")
+    if not spaces:
+        return 0
+    times = min(SPACES_TIMES, spaces)
+    return spaces * (SPACE_BYTES + WORKS_KEPT * KEPT_WORK_BYTES) + times * (
+        number("WEIR_SPACE_TENSORS") * KEPT_TENSOR_BYTES +
+        number("WEIR_SPACE_CONTEXTS") * CONTEXT_BYTES +
+        number("WEIR_SPACE_TIMELINES") * TIMELINE_BYTES +
+        number("WEIR_SPACE_WORKS") * SPACE_WORK_BYTES)
 
 
 def parts(settings, limit):
@@ -143,6 +168,7 @@ def parts(settings, limit):
         ("inputs and replies", host),
         ("what works compute on", arena),
         ("tensors that callers keep", tensors),
+        ("spaces", spaces_bytes(number)),
         ("pictures for the GPU", PICTURE_BYTES if gpu else 0),
         ("programs", PROGRAM_BYTES * (1.25 if gpu else 1)),
         ("what is being made", engines * (2 * message + MAKING_BYTES)),

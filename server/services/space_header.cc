@@ -20,4 +20,16 @@ absl::StatusOr<SpaceUse> FindSpace(const ServiceContext& context,
   return context.spaces->Find(*token, call.identity(), NowNanos());
 }
 
+absl::StatusOr<SpaceUse> RequireSpace(const ServiceContext& context,
+                                      ServerCall& call) {
+  absl::StatusOr<SpaceUse> space = FindSpace(context, call);
+  if (space.ok() && !*space) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the call names no space: send the token that Open gave in the "
+        "metadata ",
+        AbslView(kSpaceHeader)));
+  }
+  return space;
+}
+
 }  // namespace weir

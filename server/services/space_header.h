@@ -17,5 +17,8 @@ inline constexpr std::string_view kSpaceHeader = "weir-space-bin";
 // server offers none. On the call's I/O thread.
 absl::StatusOr<SpaceUse> FindSpace(const ServiceContext& context,
                                    ServerCall& call);
+// The same where there must be one: INVALID_ARGUMENT if the call carries none.
+absl::StatusOr<SpaceUse> RequireSpace(const ServiceContext& context,
+                                      ServerCall& call);
 
 }  // namespace weir

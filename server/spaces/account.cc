@@ -1,11 +1,17 @@
 #include "server/spaces/account.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 
 namespace weir {
 namespace {
+
+// What others hold goes when they like.
+constexpr absl::Duration kRetryAfter = absl::Milliseconds(100);
 
 // As an error calls them, and what makes room.
 struct HoldingText {
@@ -56,11 +62,14 @@ absl::Status Account::Add(Holding what, uint64_t amount) {
   do {
     if (amount > limit || before > limit - amount) {
       const HoldingText text = TextOf(what);
-      return WithReason(
+      absl::Status full = WithReason(
           absl::ResourceExhaustedError(absl::StrCat(
               whose_, " has ", before, " of at most ", limit, " ", text.name,
               ", and ", amount, " more were asked for; ", text.remedy)),
-          "SPACE_QUOTA");
+          "SPACE_QUOTA",
+          {{"held", absl::StrCat(before)}, {"limit", absl::StrCat(limit)}});
+      return amount > limit ? full
+                            : WithRetryAfter(std::move(full), kRetryAfter);
     }
   } while (!held.compare_exchange_weak(before, before + amount,
                                        std::memory_order_relaxed));

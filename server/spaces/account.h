@@ -79,7 +79,8 @@ class Account : public std::enable_shared_from_this<Account> {
                                          std::shared_ptr<Account> parent);
 
   // RESOURCE_EXHAUSTED, reason SPACE_QUOTA, where this account or one above it
-  // would hold more than it may; says whose, what, and how much that holds.
+  // would hold more than it may; says whose, what, and how much that holds, and
+  // when to try again unless it can never fit.
   absl::StatusOr<Share> Take(Holding what, uint64_t amount = 1);
 
   const Amounts& limits() const { return limits_; }

@@ -160,29 +160,30 @@ absl::StatusOr<SpaceUse> Spaces::Find(std::string_view token,
       "SPACE_NOT_FOUND");
 }
 
-void Spaces::Close(Space& space) {
+bool Spaces::Close(Space& space) {
   std::shared_ptr<Space> closed;
   {
     MutexLock lock(&mu_);
     const auto at = spaces_.find(space.token());
-    if (at == spaces_.end()) return;
+    if (at == spaces_.end()) return false;
     closed = std::move(at->second);
     spaces_.erase(at);
   }
   closed->Close();
+  return true;
 }
 
-std::vector<std::shared_ptr<Space>> Spaces::CloseExpired(Nanos now) {
-  std::vector<std::shared_ptr<Space>> expired;
+std::vector<Spaces::Ended> Spaces::CloseExpired(Nanos now) {
+  std::vector<Ended> expired;
   {
     MutexLock lock(&mu_);
     absl::erase_if(spaces_, [&](const auto& entry) {
       if (!entry.second->Expired(now)) return false;
-      expired.push_back(entry.second);
+      expired.push_back({entry.second, entry.second->account().held()});
       return true;
     });
   }
-  for (const auto& space : expired) space->Close();
+  for (const Ended& each : expired) each.space->Close();
   return expired;
 }
 

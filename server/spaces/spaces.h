@@ -58,10 +58,15 @@ class Spaces {
   absl::StatusOr<SpaceUse> Find(std::string_view token,
                                 std::string_view identity, Nanos now);
 
-  // Nobody finds it from here on.
-  void Close(Space& space);
-  // Those whose lease has passed. Returns them, closed: for the log.
-  std::vector<std::shared_ptr<Space>> CloseExpired(Nanos now);
+  // Nobody finds it from here on. False if it was closed before.
+  bool Close(Space& space);
+  // Closes those whose lease has passed, and tells, for the log, what they held
+  // until then.
+  struct Ended {
+    std::shared_ptr<Space> space;
+    Amounts held;
+  };
+  std::vector<Ended> CloseExpired(Nanos now);
 
   // Those of an identity, by their ids.
   std::vector<std::shared_ptr<Space>> Of(std::string_view identity) const;

@@ -19,12 +19,12 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "deploy"))
 # pylint: disable=wrong-import-position
 import skipping
-from manifests import ROOT
+from manifests import BIN, ROOT
 from running import Server
 
 PAGE = (ROOT / "docs" / "clients.md").read_text("utf-8")
 FILES = sorted((ROOT / "proto" / "weir" / "v1").glob("*.proto"))
-SERVICES = {"admin", "catalog", "evaluator"}
+SERVICES = {"admin", "catalog", "evaluator", "spaces"}
 
 
 def blocks(section, language):
@@ -306,6 +306,21 @@ class Python(Folder):
             "inference error: NOT_FOUND weir MODEL_NOT_FOUND\n"
             "failed work: INVALID_ARGUMENT INDEX_OUT_OF_RANGE "
             "WORK_STATE_ERROR\n")
+
+
+class Spaces(Folder):
+
+    def test_from_a_shell(self):
+        [lines] = blocks("Spaces", "sh")
+        with Server() as server:
+            printed = self.run_lines(
+                lines, WEIR_SERVER=server.grpc,
+                PATH=f"{BIN}:{os.environ['PATH']}")
+        self.assertRegex(
+            printed, r'\Aspace 1 "tour" of anonymous, opened \S+Z, unused for at '
+            r"most 60 s\n  tensors    0 of 65536, 0 B of 1 GiB\n")
+        self.assertRegex(printed, r"\n1 spaces with 0 tensors of 0 B, .*\n"
+                                  r"closed; it held 0 tensors of 0 B, .*\n\Z")
 
 
 class Copies(unittest.TestCase):

@@ -156,9 +156,13 @@ class Style(unittest.TestCase):
             for name, rpc in all_of(descriptor_pb2.MethodDescriptorProto):
                 if not CAMEL.fullmatch(rpc.name):
                     yield f"{name} is not CamelCase"
+                # Open of Spaces may say what it opens: OpenSpaceRequest.
+                service = name.split()[-1].split(".")[-2]
                 for message, end in ((rpc.input_type, "Request"),
                                      (rpc.output_type, "Response")):
-                    if message != f".weir.v1.{rpc.name}{end}":
+                    if message not in {
+                            f".weir.v1.{rpc.name}{what}{end}" for what in
+                            ("", service, service.removesuffix("s"))}:
                         yield f"{name} has {message}"
         self.none_of(wrong(), "names")
 
@@ -177,11 +181,11 @@ class Style(unittest.TestCase):
         number = descriptor_pb2.FieldDescriptorProto.TYPE_INT32
         for name, rpc in all_of(descriptor_pb2.MethodDescriptorProto):
             if rpc.name.startswith("List"):
-                request = messages[rpc.name + "Request"]
+                request = messages[rpc.input_type.split(".")[-1]]
                 self.assertEqual((request.get("page_size"),
                                   request.get("page_token")),
                                  (number, string), name)
-                response = messages[rpc.name + "Response"]
+                response = messages[rpc.output_type.split(".")[-1]]
                 self.assertEqual(response.get("next_page_token"), string, name)
 
     def test_text(self):

@@ -410,7 +410,7 @@ TEST(ReflectionTest, ListsTheServices) {
     for (const std::string& name : FieldsOf(service, 1)) names.push_back(name);
   }
   for (const char* name :
-       {"weir.v1.Evaluator", "weir.v1.Catalog",
+       {"weir.v1.Evaluator", "weir.v1.Catalog", "weir.v1.Spaces",
         "inference.GRPCInferenceService", "grpc.health.v1.Health"}) {
     EXPECT_THAT(names, Contains(name));
   }

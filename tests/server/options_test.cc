@@ -115,6 +115,13 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
               "--max-output-bytes=1000",
               "--max-scratch-bytes=2000",
               "--max-operations=3000",
+              "--max-spaces=11",
+              "--space-lease=12",
+              "--space-tensor-bytes=13",
+              "--space-tensors=14",
+              "--space-contexts=15",
+              "--space-timelines=16",
+              "--space-works=17",
               "--cache-dir=/tmp/cache",
               "--drain-delay=1.5",
               "--drain-timeout=2",
@@ -134,6 +141,13 @@ TEST(OptionsTest, TakesEveryDocumentedFlag) {
   EXPECT_EQ(options.max_output_bytes, 1000u);
   EXPECT_EQ(options.max_scratch_bytes, 2000u);
   EXPECT_EQ(options.max_operations, 3000);
+  EXPECT_EQ(options.max_spaces, 11u);
+  EXPECT_EQ(options.space_lease, absl::Seconds(12));
+  EXPECT_EQ(options.space_tensor_bytes, 13u);
+  EXPECT_EQ(options.space_tensors, 14u);
+  EXPECT_EQ(options.space_contexts, 15u);
+  EXPECT_EQ(options.space_timelines, 16u);
+  EXPECT_EQ(options.space_works, 17u);
   EXPECT_EQ(options.cache_dir, "/tmp/cache");
   EXPECT_TRUE(options.cache_dir_given);
   EXPECT_EQ(options.drain_delay, absl::Seconds(1.5));

@@ -209,6 +209,52 @@ TEST_F(TlsTest, WrongFilesOfAClientAreFoundBeforeTheCall) {
          1, "--tls-cert: ");
 }
 
+// Whom a server asks for a certificate it knows by that.
+TEST_F(TlsTest, ASpaceBelongsToTheSubjectOfACertificate) {
+  Write("other", clients_.Issue("other"));
+  Start({"--tls-client-ca=" + Path("clients.crt")});
+  const auto files = [this](const std::string& name) {
+    return client::TlsFiles{.ca = Path("ca.crt"),
+                            .cert = Path(name + ".crt"),
+                            .key = Path(name + ".key"),
+                            .server_name = ""};
+  };
+  client::Client mine(Options(files("client")));
+  client::Client others(Options(files("other")));
+  client::Client nobodys({.address = "unix:" + Path("socket")});
+  v1::OpenSpaceRequest request;
+  request.set_label("mine");
+  const auto opened = mine.OpenSpace(request);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto space = mine.GetSpace(opened->token());
+  ASSERT_TRUE(space.ok()) << space.status();
+  EXPECT_EQ(space->identity(), "CN=client");
+  for (client::Client* stranger : {&others, &nobodys}) {
+    EXPECT_EQ(stranger->GetSpace(opened->token()).status().code(),
+              absl::StatusCode::kNotFound);
+    EXPECT_EQ(stranger->CloseSpace(opened->token()).status().code(),
+              absl::StatusCode::kNotFound);
+    const auto list = stranger->ListSpaces();
+    ASSERT_TRUE(list.ok()) << list.status();
+    EXPECT_EQ(list->total(), 0u);
+  }
+  ASSERT_TRUE(mine.OpenSpace(request).ok());
+  // On a connection of its own, page by page or at once.
+  const auto list = client::Client(Options(files("client"))).ListSpaces();
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->spaces_size(), 2);
+  EXPECT_LT(list->spaces(0).id(), list->spaces(1).id());
+  EXPECT_EQ(list->spaces(0).label(), "mine");
+  EXPECT_GT(list->spaces(0).idle_ns(), 0);
+  EXPECT_EQ(list->total(), 2u);
+  ASSERT_TRUE(nobodys.OpenSpace(request).ok());
+  const auto anonymous = nobodys.ListSpaces();
+  ASSERT_TRUE(anonymous.ok()) << anonymous.status();
+  EXPECT_EQ(anonymous->spaces_size(), 0);
+  EXPECT_EQ(anonymous->total(), 1u);
+  EXPECT_TRUE(mine.CloseSpace(opened->token()).ok());
+}
+
 // A certificate renewed on disk while a load runs on old and new connections.
 TEST_F(TlsTest, ARenewalUnderLoadLosesNoCall) {
   Start();

@@ -852,6 +852,52 @@ TEST_F(CliTest, AnyPageOfHelpLeadsToAllFlags) {
   }
 }
 
+TEST_F(CliTest, OpensShowsListsAndClosesASpace) {
+  const Ran opened = Run({"spaces", "open", "--label=tour", "--lease=90"});
+  ASSERT_EQ(opened.code, 0) << opened.err;
+  EXPECT_THAT(opened.out, HasSubstr(", unused for at most 90 s\n"));
+  const std::string token = opened.out.substr(opened.out.find('\n') + 1, 32);
+  EXPECT_EQ(token.find_first_not_of("0123456789abcdef"), std::string::npos);
+  const std::string space = "--space=" + token;
+  const Ran shown = Run({"spaces", "show", space});
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("\"tour\" of anonymous, opened "));
+  EXPECT_THAT(shown.out, HasSubstr("tensors    0 of 65536, 0 B of "));
+  Ran ran = Run({"spaces", "show", space, "--json"});
+  EXPECT_EQ(client::Json::parse(ran.out, nullptr, false)["label"], "tour");
+  ran = Run({"spaces", "list"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("spaces with 0 tensors of 0 B, 0 contexts"));
+  setenv("WEIR_SPACE", token.c_str(), 1);
+  ran = Run({"spaces", "close"});
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("closed; it held 0 tensors of 0 B"));
+  ran = Run({"spaces", "show"});
+  unsetenv("WEIR_SPACE");
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_THAT(ran.err, HasSubstr("SPACE_NOT_FOUND"));
+  ran = Run({"spaces", "open", "--json"});
+  const auto json = client::Json::parse(ran.out, nullptr, false);
+  EXPECT_EQ(json["token"].get<std::string>().size(), 32u);
+  EXPECT_EQ(Run({"spaces", "close",
+                 "--space=" + json["token"].get<std::string>(), "--json"})
+                .code,
+            0);
+}
+
+TEST_F(CliTest, SaysWhatATokenOfASpaceIs) {
+  for (const std::string token : {"12", "0123456789abcdef0123456789abcdeg"}) {
+    const Ran ran = Run({"spaces", "show", "--space=" + token});
+    EXPECT_EQ(ran.code, 2);
+    EXPECT_EQ(ran.err,
+              "weir: --space: a token has 32 hexadecimal digits; see weir "
+              "spaces show --help\n");
+  }
+  const Ran none = Run({"spaces", "close"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("WEIR_SPACE in the environment"));
+}
+
 // What is set for one command is no other's: a health check reads no token.
 TEST_F(CliTest, OnlyAdminReadsTheVariableOfItsToken) {
   setenv("WEIR_ADMIN_TOKEN_FILE", "/nope", 1);

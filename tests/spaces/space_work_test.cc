@@ -1,0 +1,401 @@
+#include "server/spaces/space_work.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error_info.h"
+#include "tests/base/eventually.h"
+#include "tests/spaces/space_fixture.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+using Until = SpaceWork::Until;
+
+class SpaceWorkTest : public SpaceEngineTest {
+ protected:
+  void SetUp() override {
+    SpaceEngineTest::SetUp();
+    spaces_ = std::make_unique<Spaces>(TestSpaces());
+    space_ = NewSpace({});
+  }
+  void TearDown() override {
+    hold_.Open();
+    space_ = SpaceUse();
+    spaces_ = nullptr;
+    SpaceEngineTest::TearDown();
+  }
+
+  SpaceUse NewSpace(const Amounts& quota) {
+    auto use = spaces_->Open(WishOf("CN=me", 0, quota), NowNanos(), 0);
+    EXPECT_TRUE(use.ok()) << use.status();
+    return *std::move(use);
+  }
+  SpaceUse NewSpace(Holding what, uint64_t most) {
+    Amounts quota;
+    quota[what] = most;
+    return NewSpace(quota);
+  }
+
+  std::shared_ptr<KeptTensor> Tensor(uint64_t number) {
+    auto tensor = space_->tensors().Find(number);
+    EXPECT_TRUE(tensor.ok()) << tensor.status();
+    return *std::move(tensor);
+  }
+
+  // Works of `program` over values_, or over a kept tensor.
+  std::shared_ptr<SpaceWork> Maker(std::shared_ptr<const Program> program,
+                                   uint64_t number) {
+    auto work = NewWork(space_, std::move(program), number);
+    work->request().inputs[0] = Floats(values_);
+    return work;
+  }
+  std::shared_ptr<SpaceWork> Reader(uint64_t of, uint64_t number = 0) {
+    auto work = NewWork(space_, negate_, number);
+    const absl::Status read = work->Read(0, Tensor(of), *engine_);
+    EXPECT_TRUE(read.ok()) << read;
+    return work;
+  }
+  // Runs it to its end.
+  absl::Status Run(const std::shared_ptr<SpaceWork>& work) {
+    TestCaller caller;
+    const absl::Status accepted = Submit(work, caller);
+    if (!accepted.ok()) return accepted;
+    caller.ready.Wait();
+    return work->work().status();
+  }
+  // Accepted, and held on the device.
+  std::shared_ptr<SpaceWork> Held(TestCaller& caller, uint64_t number,
+                                  Until until = Until::kDone,
+                                  uint64_t work_number = 0) {
+    auto work = Maker(held_, number);
+    if (work_number != 0) {
+      const absl::Status numbered = work->SetNumber(work_number);
+      EXPECT_TRUE(numbered.ok()) << numbered;
+    }
+    const absl::Status accepted = Submit(work, caller, until);
+    EXPECT_TRUE(accepted.ok()) << accepted;
+    hold_.WaitUntilHeld();
+    return work;
+  }
+  uint64_t HeldOf(Holding what) { return space_->account().held(what); }
+
+  std::unique_ptr<Spaces> spaces_;
+  SpaceUse space_;
+};
+
+TEST_F(SpaceWorkTest, LaterWorksReadWhatOneKept) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  EXPECT_EQ(Tensor(1)->dims(), Dims({3}));
+  EXPECT_EQ(Tensor(1)->dtype(), DType::kFloat);
+  EXPECT_TRUE(Tensor(1)->written().is_null());
+  for (int times = 0; times < 2; ++times) {
+    const auto reader = Reader(1);
+    ASSERT_TRUE(Run(reader).ok());
+    EXPECT_EQ(Result(reader->work()), values_);
+  }
+}
+
+TEST_F(SpaceWorkTest, AChainNeedsNoOnesEnd) {
+  TestCaller first, second, third;
+  const auto held = Held(first, 1);
+  EXPECT_EQ(Tensor(1)->dims(), std::nullopt);
+  EXPECT_FALSE(Tensor(1)->written().Outcome().has_value());
+  const auto middle = Reader(1, 2);
+  ASSERT_TRUE(Submit(middle, second).ok());
+  const auto last = Reader(2);
+  ASSERT_TRUE(Submit(last, third).ok());
+  EXPECT_EQ(third.ready.count(), 0u);
+  hold_.Open();
+  third.ready.Wait();
+  EXPECT_EQ(last->work().status(), absl::OkStatus());
+  EXPECT_EQ(Result(last->work()), values_);
+}
+
+TEST_F(SpaceWorkTest, ItsNumbersAreClaimedAtOnceAndStandForSomethingLater) {
+  TestCaller caller;
+  {
+    const auto work = Maker(negate_, 1);
+    ASSERT_TRUE(work->SetNumber(9).ok());
+    EXPECT_EQ(Reason(space_->tensors().Find(1).status()), "TENSOR_NOT_FOUND");
+    EXPECT_EQ(Reason(space_->works().Find(9).status()), "WORK_NOT_FOUND");
+    const auto other = NewWork(space_, negate_);
+    EXPECT_EQ(Reason(other->Keep(0, 1, *engine_)), "NUMBER_IN_USE");
+    EXPECT_EQ(Reason(other->SetNumber(9)), "NUMBER_IN_USE");
+    ASSERT_TRUE(Submit(work, caller).ok());
+    EXPECT_TRUE(space_->tensors().Find(1).ok());
+    EXPECT_TRUE(space_->works().Find(9).ok());
+    caller.ready.Wait();
+  }
+  EXPECT_TRUE(space_->tensors().Find(1).ok());
+  EXPECT_TRUE(space_->works().Find(9).ok());
+}
+
+TEST_F(SpaceWorkTest, AWorkThatIsNeverSubmittedLeavesNothing) {
+  {
+    const auto work = Maker(negate_, 1);
+    ASSERT_TRUE(work->SetNumber(9).ok());
+    EXPECT_EQ(HeldOf(Holding::kWorks), 1u);
+    EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+  }
+  EXPECT_EQ(HeldOf(Holding::kWorks), 0u);
+  EXPECT_EQ(HeldOf(Holding::kTensors), 0u);
+  EXPECT_TRUE(space_->tensors().Take(1).ok());
+  EXPECT_TRUE(space_->works().Take(9).ok());
+}
+
+TEST_F(SpaceWorkTest, ARefusedWorkLeavesItsNumbersFree) {
+  const auto context = EvalContext::Create(engine_.get(), {.max_pending = 1});
+  TestCaller first, second;
+  const auto held = Maker(held_, 1);
+  ASSERT_TRUE(SubmitIn(context, held, first).ok());
+  hold_.WaitUntilHeld();
+  {
+    const auto refused = Maker(negate_, 2);
+    ASSERT_TRUE(refused->SetNumber(9).ok());
+    const absl::Status full = SubmitIn(context, refused, second);
+    EXPECT_EQ(Reason(full), "CONTEXT_FULL");
+    EXPECT_EQ(second.ready.count(), 0u);
+    EXPECT_FALSE(space_->tensors().Find(2).ok());
+    EXPECT_FALSE(space_->works().Find(9).ok());
+  }
+  EXPECT_TRUE(space_->tensors().Take(2).ok());
+  EXPECT_TRUE(space_->works().Take(9).ok());
+  EXPECT_EQ(HeldOf(Holding::kWorks), 1u);
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+  hold_.Open();
+  first.ready.Wait();
+}
+
+TEST_F(SpaceWorkTest, AClosedSpaceTakesNoWork) {
+  const auto work = Maker(negate_, 1);
+  ASSERT_TRUE(spaces_->Close(*space_));
+  TestCaller caller;
+  const absl::Status closed = Submit(work, caller);
+  EXPECT_EQ(closed.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Reason(closed), "SPACE_NOT_FOUND");
+  EXPECT_EQ(caller.ready.count(), 0u);
+  EXPECT_EQ(Reason(NewWork(space_, negate_)->Keep(0, 2, *engine_)),
+            "SPACE_NOT_FOUND");
+}
+
+TEST_F(SpaceWorkTest, WhatReadsAFailedTensorInheritsItsFailure) {
+  EXPECT_EQ(Reason(Run(Maker(fault_, 1))), "INJECTED_FAULT");
+  const auto tensor = Tensor(1);
+  EXPECT_EQ(Reason(tensor->failure()), "INJECTED_FAULT");
+  EXPECT_EQ(tensor->dims(), std::nullopt);
+  const auto reader = NewWork(space_, negate_, 2);
+  const absl::Status read = reader->Read(0, tensor, *engine_);
+  EXPECT_EQ(read.code(), tensor->failure().code());
+  EXPECT_EQ(Reason(read), "INJECTED_FAULT");
+  EXPECT_THAT(std::string(read.message()), HasSubstr("has failed"));
+}
+
+TEST_F(SpaceWorkTest, AWorkFailsWithWhatItWaitsFor) {
+  TestCaller first, second;
+  const auto after = std::make_shared<Timeline>("theirs");
+  const auto maker = Maker(fault_, 1);
+  maker->request().after = {Point{after, 1}};
+  ASSERT_TRUE(Submit(maker, first).ok());
+  const auto reader = Reader(1, 2);
+  ASSERT_TRUE(Submit(reader, second).ok());
+  ASSERT_TRUE(after->Advance(1).ok());
+  second.ready.Wait();
+  EXPECT_EQ(Reason(reader->work().status()), "INJECTED_FAULT");
+  EXPECT_EQ(Reason(Tensor(2)->failure()), "INJECTED_FAULT");
+  first.ready.Wait();
+}
+
+TEST_F(SpaceWorkTest, TheNumberOfAFailedTensorIsFreeAgain) {
+  EXPECT_EQ(Reason(Run(Maker(fault_, 1))), "INJECTED_FAULT");
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u);
+  const auto reader = Reader(1);
+  ASSERT_TRUE(Run(reader).ok());
+  EXPECT_EQ(Result(reader->work()), values_);
+}
+
+TEST_F(SpaceWorkTest, AFreedTensorStaysForTheWorksThatReadIt) {
+  TestCaller first, second;
+  const auto held = Held(first, 1);
+  const auto reader = Reader(1);
+  ASSERT_TRUE(Submit(reader, second).ok());
+  ASSERT_TRUE(space_->tensors().Remove(1).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensors), 1u) << "while works have it";
+  hold_.Open();
+  second.ready.Wait();
+  EXPECT_EQ(Result(reader->work()), std::vector<float>({-1, -2, -3}));
+  first.ready.Wait();
+  EXPECT_TRUE(
+      testing::Eventually([&] { return HeldOf(Holding::kTensors) == 0; }));
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 0u);
+}
+
+TEST_F(SpaceWorkTest, BytesAreCountedUntilTheTensorIsGone) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 3 * sizeof(float));
+  EXPECT_EQ(spaces_->HeldBy("CN=me")[Holding::kTensorBytes], 3 * sizeof(float));
+  ASSERT_TRUE(Run(Reader(1, 2)).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 6 * sizeof(float));
+  ASSERT_TRUE(space_->tensors().Remove(1).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 3 * sizeof(float));
+  ASSERT_TRUE(space_->tensors().Remove(2).ok());
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 0u);
+}
+
+TEST_F(SpaceWorkTest, TooManyBytesEndTheWorkBeforeItRuns) {
+  space_ = NewSpace(Holding::kTensorBytes, 5 * sizeof(float));
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto second = Maker(negate_, 2);
+  EXPECT_EQ(Reason(Run(second)), "SPACE_QUOTA");
+  EXPECT_EQ(Reason(Tensor(2)->failure()), "SPACE_QUOTA");
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 3 * sizeof(float));
+  ASSERT_TRUE(space_->tensors().Remove(1).ok());
+  ASSERT_TRUE(Run(Maker(negate_, 2)).ok());
+}
+
+TEST_F(SpaceWorkTest, AFailedTensorHoldsNoBytes) {
+  EXPECT_EQ(Reason(Run(Maker(fault_, 1))), "INJECTED_FAULT");
+  EXPECT_EQ(HeldOf(Holding::kTensorBytes), 0u);
+}
+
+TEST_F(SpaceWorkTest, TooManyTensorsAreRefused) {
+  space_ = NewSpace(Holding::kTensors, 1);
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const auto work = NewWork(space_, negate_);
+  EXPECT_EQ(Reason(work->Keep(0, 2, *engine_)), "SPACE_QUOTA");
+  EXPECT_TRUE(space_->tensors().Take(2).ok()) << "and leave the number free";
+}
+
+TEST_F(SpaceWorkTest, WorksCountUntilTheyAreDone) {
+  space_ = NewSpace(Holding::kWorks, 1);
+  TestCaller caller;
+  const auto held = Held(caller, 1);
+  EXPECT_EQ(HeldOf(Holding::kWorks), 1u);
+  EXPECT_EQ(Reason(SpaceWork::Create(space_.shared()).status()), "SPACE_QUOTA");
+  hold_.Open();
+  caller.ready.Wait();
+  EXPECT_EQ(HeldOf(Holding::kWorks), 0u) << "when its caller is told";
+  EXPECT_TRUE(SpaceWork::Create(space_.shared()).ok());
+}
+
+TEST_F(SpaceWorkTest, ItsCallerIsToldAsItGoesOn) {
+  TestCaller caller;
+  const auto held = Held(caller, 1);
+  EXPECT_EQ(caller.planned.count(), 1u);
+  EXPECT_EQ(caller.launched.count(), 1u);
+  EXPECT_EQ(caller.ready.count(), 0u);
+  hold_.Open();
+  caller.ready.Wait();
+  EXPECT_EQ(caller.ready.count(), 1u);
+}
+
+TEST_F(SpaceWorkTest, WhoWaitsForTheReturnIsToldOnceAndThenNothing) {
+  TestCaller caller;
+  const auto held = Held(caller, 1, Until::kReturned);
+  caller.ready.Wait();
+  EXPECT_EQ(held->work().done(), false);
+  hold_.Open();
+  ASSERT_TRUE(testing::Eventually([&] { return held->work().done(); }));
+  ASSERT_TRUE(Run(Reader(1)).ok());
+  EXPECT_EQ(caller.ready.count(), 1u);
+  EXPECT_EQ(caller.planned.count(), 0u);
+  EXPECT_EQ(caller.launched.count(), 0u);
+}
+
+TEST_F(SpaceWorkTest, ItsCallerMayEndItAtItsPlan) {
+  const auto work = Maker(negate_, 1);
+  TestCaller caller;
+  caller.at_plan = absl::ResourceExhaustedError("no room for the reply");
+  ASSERT_TRUE(Submit(work, caller).ok());
+  caller.ready.Wait();
+  EXPECT_EQ(work->work().status().message(), "no room for the reply");
+  EXPECT_EQ(caller.launched.count(), 0u);
+  EXPECT_FALSE(Tensor(1)->failure().ok());
+}
+
+TEST_F(SpaceWorkTest, ANumberedWorkTellsHowFarItIsAndHowItEnded) {
+  TestCaller caller;
+  const auto held = Held(caller, 1, Until::kDone, /*work_number=*/9);
+  const auto kept = *space_->works().Find(9);
+  EXPECT_LT(kept->state(), WorkState::kCompleted);
+  EXPECT_EQ(&kept->device(), &engine_->device());
+  EXPECT_FALSE(kept->end().has_value());
+  const Point point = kept->point();
+  EXPECT_FALSE(point.Outcome().has_value());
+  hold_.Open();
+  caller.ready.Wait();
+  EXPECT_EQ(kept->state(), WorkState::kCompleted);
+  EXPECT_TRUE(kept->point().is_null());
+  ASSERT_TRUE(kept->end().has_value());
+  EXPECT_EQ(kept->end()->status, absl::OkStatus());
+  EXPECT_EQ(kept->end()->report.state, WorkState::kCompleted);
+  EXPECT_EQ(point.Outcome(), absl::OkStatus());
+
+  const auto faulty = Maker(fault_, 2);
+  ASSERT_TRUE(faulty->SetNumber(10).ok());
+  EXPECT_FALSE(Run(faulty).ok());
+  const auto failed = *space_->works().Find(10);
+  EXPECT_EQ(failed->state(), WorkState::kError);
+  EXPECT_EQ(Reason(failed->end()->status), "INJECTED_FAULT");
+}
+
+TEST_F(SpaceWorkTest, AKeptWorkCanBeCancelled) {
+  TestCaller first, second;
+  const auto held = Held(first, 1);
+  const auto waits = Reader(1, 2);
+  ASSERT_TRUE(waits->SetNumber(9).ok());
+  ASSERT_TRUE(Submit(waits, second).ok());
+  (*space_->works().Find(9))->Cancel();
+  second.ready.Wait();
+  EXPECT_EQ(waits->work().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Tensor(2)->failure().code(), absl::StatusCode::kCancelled);
+  hold_.Open();
+  first.ready.Wait();
+}
+
+TEST_F(SpaceWorkTest, ClosingTheSpaceCancelsItsWorks) {
+  TestCaller first, second, third;
+  const auto held = Held(first, 1);
+  const auto waits = Reader(1, 2);
+  ASSERT_TRUE(Submit(waits, second).ok());
+  // And one that would wait for a timeline of the space for ever.
+  const auto timeline = std::make_shared<Timeline>("theirs");
+  ASSERT_TRUE(space_->timelines().Take(5)->Fill(
+      std::make_shared<KeptTimeline>(KeptTimeline{timeline, {}})));
+  const auto parked = Maker(negate_, 3);
+  parked->request().after = {Point{timeline, 1}};
+  ASSERT_TRUE(Submit(parked, third).ok());
+  ASSERT_TRUE(spaces_->Close(*space_));
+  for (TestCaller* told : {&second, &third}) {
+    ASSERT_TRUE(testing::Eventually([&] { return told->ready.count() == 1; }));
+  }
+  EXPECT_EQ(waits->work().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(parked->work().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(first.ready.count(), 0u) << "what runs drains";
+  hold_.Open();
+  first.ready.Wait();
+  for (const Holding what :
+       {Holding::kTensors, Holding::kTensorBytes, Holding::kWorks}) {
+    EXPECT_TRUE(testing::Eventually([&] { return HeldOf(what) == 0; }));
+  }
+}
+
+TEST_F(SpaceWorkTest, ATensorOfAnotherEngineIsNotRead) {
+  ASSERT_TRUE(Run(Maker(negate_, 1)).ok());
+  const std::unique_ptr<Engine> other = NewEngine();
+  const auto work = NewWork(space_, negate_);
+  const absl::Status status = work->Read(0, Tensor(1), *other);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Reason(status), "WRONG_DEVICE");
+}
+
+}  // namespace
+}  // namespace weir
