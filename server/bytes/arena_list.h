@@ -28,7 +28,7 @@ class ArenaList {
   }
 
   size_t size() const { return count_; }
-  std::span<const T> span() const { return room_.first(count_); }
+  std::span<T> span() const { return room_.first(count_); }
 
  private:
   bool Grow() {

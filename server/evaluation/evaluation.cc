@@ -1,6 +1,5 @@
 #include "server/evaluation/evaluation.h"
 
-#include <atomic>
 #include <random>
 #include <utility>
 
@@ -12,14 +11,10 @@ RngState FreshRng() {
   return {.seed = (uint64_t{device()} << 32) | device()};
 }
 
-struct SharedResults {
-  std::atomic<int> references;
-  PinnedBuffer::Block* block;
-};
-
 }  // namespace
 
-Evaluation::Evaluation(Engine& engine) : engine_(&engine) {
+Evaluation::Evaluation(Engine& engine)
+    : engine_(&engine), results_(&work_, &engine.pinned()) {
   ContextOptions options;
   options.executor = this;
   options.rng = FreshRng();
@@ -29,8 +24,7 @@ Evaluation::Evaluation(Engine& engine) : engine_(&engine) {
 Evaluation::~Evaluation() = default;
 
 void Evaluation::Clear() {
-  results_.Reset();
-  work_.TakeOutputBuffer().Reset();
+  results_.Clear();
   work_.DropProgram();
   WorkRequest& request = work_.request;
   request.graph = nullptr;
@@ -118,29 +112,6 @@ void Evaluation::GoOn() {
     running_.clear();
   }
   TellIfDone();
-}
-
-size_t Evaluation::result_bytes() {
-  if (results_.empty()) results_ = work_.TakeOutputBuffer();
-  return results_.capacity();
-}
-
-Evaluation::Results Evaluation::ShareResults(int count) {
-  if (results_.empty()) results_ = work_.TakeOutputBuffer();
-  if (count == 1) {
-    return {[](void* block) {
-              PinnedBuffer::Return(static_cast<PinnedBuffer::Block*>(block));
-            },
-            results_.Release()};
-  }
-  auto* shared = new SharedResults{{count}, results_.Release()};
-  return {[](void* arg) {
-            auto* results = static_cast<SharedResults*>(arg);
-            if (results->references.fetch_sub(1) > 1) return;
-            PinnedBuffer::Return(results->block);
-            delete results;
-          },
-          shared};
 }
 
 }  // namespace weir

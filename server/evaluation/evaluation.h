@@ -20,7 +20,7 @@
 #include "kernels/eval/eval_context.h"
 #include "kernels/eval/executor.h"
 #include "kernels/eval/work.h"
-#include "server/bytes/foreign_bytes.h"
+#include "server/evaluation/work_results.h"
 
 namespace weir {
 
@@ -70,16 +70,7 @@ class Evaluation final : private WorkObserver, private Executor {
   const Work& work() const { return work_; }
   Engine& engine() const { return *engine_; }
 
-  // The pinned memory that all inline outputs of the done work lie in, wanted
-  // or not, and that a reply which references one of them holds.
-  size_t result_bytes();
-  // Hands the results to a reply that references them `count` times; each
-  // reference ends with release(arg). Once, if it is done.
-  struct Results {
-    ForeignBytes::ReleaseFn release = nullptr;
-    void* arg = nullptr;
-  };
-  Results ShareResults(int count);
+  WorkResults& results() { return results_; }
 
   // Ready for another Start: forgets the request and frees its results, keeps
   // the context and the memory of lists. REQUIRES: as for the destructor.
@@ -100,7 +91,7 @@ class Evaluation final : private WorkObserver, private Executor {
   Engine* const engine_;
   std::shared_ptr<EvalContext> context_;
   Work work_;
-  PinnedBuffer results_;  // of the work, once somebody asked
+  WorkResults results_;
   EvaluationClient* client_ = nullptr;
   std::vector<Task> running_;  // of GoOn
 

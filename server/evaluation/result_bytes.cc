@@ -68,9 +68,9 @@ absl::Status CheckPlannedOutputs(const Work& work, const ReplyRoom& room) {
   });
 }
 
-ResultBytes::ResultBytes(Evaluation& evaluation, std::span<const size_t> wanted)
-    : evaluation_(evaluation), wanted_(wanted) {
-  const Work& work = evaluation_.work();
+ResultBytes::ResultBytes(WorkResults& results, std::span<const size_t> wanted)
+    : results_(results), wanted_(wanted) {
+  const Work& work = results_.work();
   size_t text = 0;
   size_t bytes = 0;
   for (size_t i : wanted_) {
@@ -86,15 +86,15 @@ ResultBytes::ResultBytes(Evaluation& evaluation, std::span<const size_t> wanted)
   // Readers may be slow, and evaluations need pinned memory: a small part must
   // not hold the whole, whatever it costs to copy it.
   if (bytes > kCopiedReplyBytes) {
-    small_part_ = bytes < evaluation_.result_bytes() / kSmallPart;
-    copies_ = small_part_ || evaluation_.engine().pinned().lends_much();
+    small_part_ = bytes < results_.bytes() / kSmallPart;
+    copies_ = small_part_ || results_.pool().lends_much();
   }
   step_bytes_ =
       text + (copies_ ? bytes : 0) + wanted_.size() * kLongStepTensorBytes;
 }
 
 absl::Status ResultBytes::Prepare(size_t described, ReplyRoom& room) {
-  const Work& work = evaluation_.work();
+  const Work& work = results_.work();
   int references = 0;
   size_t bytes = 0;
   size_t referenced = 0;  // of them
@@ -128,14 +128,14 @@ absl::Status ResultBytes::Prepare(size_t described, ReplyRoom& room) {
   }
   if (references == 0 || copies_) return absl::OkStatus();
   // The bytes stay where they are; only who frees them changes.
-  const size_t lent = evaluation_.result_bytes();
+  const size_t lent = results_.bytes();
   beside_ = lent - std::min(lent, referenced);
-  results_ = evaluation_.ShareResults(references);
+  shared_ = results_.Share(references);
   return absl::OkStatus();
 }
 
 ForeignBytes ResultBytes::Take(size_t output) {
-  const Work& work = evaluation_.work();
+  const Work& work = results_.work();
   const TensorMeta& meta = work.OutputMeta(output);
   const absl::Span<const std::byte> bytes = work.OutputBytes(output);
   if (meta.dtype == DType::kString) {
@@ -149,7 +149,7 @@ ForeignBytes ResultBytes::Take(size_t output) {
     return Owned(
         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
-  return {bytes.data(), bytes.size(), results_.release, results_.arg,
+  return {bytes.data(), bytes.size(), shared_.release, shared_.arg,
           std::exchange(beside_, 0)};
 }
 

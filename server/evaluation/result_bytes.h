@@ -1,6 +1,5 @@
-// The bytes of a done evaluation's inline outputs, to be referenced by a reply:
-// what is lent, what is copied, and who pays. For the evaluation's executor, or
-// beside it while it waits.
+// The bytes of a done work's inline outputs, to be referenced by a reply: what
+// is lent, what is copied, and who pays. For one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +9,8 @@
 #include "absl/status/status.h"
 #include "kernels/eval/work.h"
 #include "server/bytes/foreign_bytes.h"
-#include "server/evaluation/evaluation.h"
 #include "server/evaluation/reply_room.h"
+#include "server/evaluation/work_results.h"
 
 namespace weir {
 
@@ -27,8 +26,8 @@ absl::Status CheckPlannedOutputs(const Work& work, const ReplyRoom& room);
 class ResultBytes {
  public:
   // `wanted` are indices of inline outputs, and stay. What is copied is settled
-  // here. On the evaluation's executor.
-  ResultBytes(Evaluation& evaluation, std::span<const size_t> wanted);
+  // here.
+  ResultBytes(WorkResults& results, std::span<const size_t> wanted);
 
   // What a step counts with that calls Prepare and Take: what they copy, at
   // most, and the outputs.
@@ -39,14 +38,14 @@ class ResultBytes {
   // no room for what is copied of it.
   absl::Status Prepare(size_t described, ReplyRoom& room);
 
-  // Small ones (kCopiedReplyBytes) stay until the evaluation is cleared, others
+  // Small ones (kCopiedReplyBytes) stay until the results are cleared, others
   // until they are released.
   ForeignBytes Take(size_t output);
 
  private:
-  Evaluation& evaluation_;
+  WorkResults& results_;
   const std::span<const size_t> wanted_;
-  Evaluation::Results results_;
+  WorkResults::Shared shared_;
   size_t step_bytes_ = 0;
   bool small_part_ = false;  // of the results
   bool copies_ = false;

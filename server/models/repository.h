@@ -50,7 +50,8 @@ struct ServedModel {
 // the input.
 absl::Status CheckInputShape(const ServedModel& model, size_t index,
                              absl::Span<const int64_t> shape);
-// The same of a shape that is not known whole: -1 fits everywhere.
+// The same of a shape that is not known whole: kUnknownExtent fits everywhere.
+inline constexpr int64_t kUnknownExtent = -1;
 absl::Status CheckOpenInputShape(const ServedModel& model, size_t index,
                                  absl::Span<const int64_t> shape);
 

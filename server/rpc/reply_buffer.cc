@@ -31,4 +31,11 @@ void ReplyBuffer::AppendForeign(const void* data, size_t size,
   slices_.push_back(grpc_slice_new_with_user_data(from, size, release, arg));
 }
 
+void ReplyBuffer::Append(ReplyBuffer other) {
+  size_ += other.size_;
+  beside_ += other.beside_;
+  for (const grpc_slice& slice : other.slices_) slices_.push_back(slice);
+  other.slices_.clear();
+}
+
 }  // namespace weir

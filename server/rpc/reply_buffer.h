@@ -39,6 +39,9 @@ class ReplyBuffer {
   void AppendForeign(const void* data, size_t size, ReleaseFn release,
                      void* arg, size_t beside = 0);
 
+  // Takes over all that `other` has, at the end.
+  void Append(ReplyBuffer other);
+
   size_t size() const { return size_; }
   // Of memory, until all of it is sent: its size, and what lies beside.
   size_t held() const { return size_ + beside_; }

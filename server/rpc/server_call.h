@@ -64,7 +64,7 @@ class ServerCall {
   // Memory that the handler takes beside the arena, in proportion to what the
   // caller sent or asked for: RESOURCE_EXHAUSTED where the server has no room
   // for it. It counts until Reply or Fail, and the reply's bytes from then on.
-  absl::Status Charge(size_t bytes) { return ticket_.Charge(bytes); }
+  absl::Status Charge(size_t bytes) { return payer_->Charge(bytes); }
   // The same for what a reply will have copied, shortly before it is handed
   // over. A little is never refused here, nor counted before the reply is: it
   // does not matter beside what its request holds. What the arena takes to make
@@ -74,13 +74,15 @@ class ServerCall {
     return bytes <= kLittleReplyBytes ? absl::OkStatus() : Charge(bytes);
   }
   // The request's work is launched: it waits no more.
-  void Launched() { ticket_.Launched(); }
+  void Launched() { payer_->Launched(); }
 
   // RESOURCE_EXHAUSTED, reason REPLY_TOO_LARGE, for more bytes than a message
   // may have. Reply fails a call with it.
   absl::Status CheckReplySize(
       size_t bytes,
       std::string_view remedy = "ask for fewer or smaller outputs") const;
+
+  size_t max_reply_bytes() const { return max_reply_bytes_; }
 
   // Runs fn(call, arg) on the call's I/O thread. Any thread; at most one may be
   // outstanding, and the call must not be answered before it ran.
@@ -150,11 +152,14 @@ class ServerCall {
   void* on_cancel_arg_ = nullptr;
   std::atomic<bool> gone_{false};
   Admission::Ticket ticket_;
+  Admission::Ticket* payer_ = &ticket_;  // of what the handler takes
   CallArena arena_;
 
  private:
+  friend class SubCall;
+
   static absl::Status ChargeArena(void* call, size_t bytes) {
-    return static_cast<ServerCall*>(call)->ticket_.Charge(bytes);
+    return static_cast<ServerCall*>(call)->payer_->Charge(bytes);
   }
 
   std::string identity_;  // empty: nobody has asked

@@ -41,33 +41,39 @@ constexpr std::string_view ReplyRemedy() {
   return "raise it";
 }
 
-// Adds a method that answers at once:
+// A handler that answers at once:
 //   absl::Status handler(ServerCall&, const Request&, Response*),
 // or the same without the call.
+template <typename Request, typename Response, typename Handler>
+MethodHandler UnaryHandler(Handler handler) {
+  return [handler = std::move(handler)](ServerCall& call) {
+    Request request;
+    absl::Status status = ParseMessage(call.request(), &request);
+    Response response;
+    if (!status.ok()) {
+      call.Fail(status);
+      return;
+    }
+    if constexpr (std::is_invocable_v<Handler, ServerCall&, const Request&,
+                                      Response*>) {
+      status = handler(call, request, &response);
+    } else {
+      status = handler(request, &response);
+    }
+    if (status.ok()) {
+      ReplyMessage(call, response, ReplyRemedy<Request>());
+    } else {
+      call.Fail(status);
+    }
+  };
+}
+
+// Adds a method with such a handler.
 template <typename Request, typename Response, typename Handler>
 void AddUnary(MethodTable* table, std::string_view service,
               std::string_view name, Handler handler) {
   table->Add(service, name, Traffic::kRare,
-             [handler = std::move(handler)](ServerCall& call) {
-               Request request;
-               absl::Status status = ParseMessage(call.request(), &request);
-               Response response;
-               if (!status.ok()) {
-                 call.Fail(status);
-                 return;
-               }
-               if constexpr (std::is_invocable_v<Handler, ServerCall&,
-                                                 const Request&, Response*>) {
-                 status = handler(call, request, &response);
-               } else {
-                 status = handler(request, &response);
-               }
-               if (status.ok()) {
-                 ReplyMessage(call, response, ReplyRemedy<Request>());
-               } else {
-                 call.Fail(status);
-               }
-             });
+             UnaryHandler<Request, Response>(std::move(handler)));
 }
 
 }  // namespace weir

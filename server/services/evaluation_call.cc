@@ -1,5 +1,6 @@
 #include "server/services/evaluation_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/clock.h"
@@ -28,20 +29,34 @@ void EvaluationCall::WasRead(absl::Status status) {
 void EvaluationCall::Evaluate(std::shared_ptr<const Program> program,
                               const Settings& settings) {
   evaluation_ = context_->evaluations.Lend(context_->engines.Of(*program));
-  WorkRequest& request = evaluation_->request();
+  evaluation_->request().owner = call_.peer();
+  Begin(std::move(program), settings);
+}
+
+void EvaluationCall::EvaluateIn(const SpacePlace& place,
+                                std::shared_ptr<const Program> program,
+                                const Settings& settings) {
+  auto in_space = SpaceEvaluation::Create(&call_, place);
+  if (!in_space.ok()) return Fail(in_space.status());
+  in_space_ = *std::move(in_space);
+  Begin(std::move(program), settings);
+}
+
+void EvaluationCall::Begin(std::shared_ptr<const Program> program,
+                           const Settings& settings) {
   const size_t tensors = program->inputs().size() + program->outputs().size();
-  request.program = std::move(program);
-  request.mode = settings.mode;
-  request.seed = settings.seed;
-  request.label.assign(settings.label);
-  request.deadline = call_.deadline();
-  request.owner = call_.peer();
+  request().program = std::move(program);
+  request().mode = settings.mode;
+  request().seed = settings.seed;
+  request().label.assign(settings.label);
+  request().deadline = call_.deadline();
   RunStep<&EvaluationCall::Bind, &EvaluationCall::WasBound>(
       call_, context_->long_steps, ReadingBytes(call_, tensors), this);
 }
 
 absl::Status EvaluationCall::Bind() {
-  return binding_.Bind(program(), model(), *this, &evaluation_->request());
+  WEIR_RETURN_IF_ERROR(binding_.Bind(program(), model(), *this, &request()));
+  return WasBoundTo(binding_.wanted());
 }
 
 void EvaluationCall::WasBound(absl::Status status) {
@@ -50,7 +65,26 @@ void EvaluationCall::WasBound(absl::Status status) {
     evaluation_.reset();
     return Fail(status);
   }
-  evaluation_->Start(*this);
+  if (in_space_ == nullptr) return evaluation_->Start(*this);
+  const bool until_done =
+      request().mode == EvalMode::kSyncFull || InlineReads(request()) > 0;
+  in_space_->Start(
+      until_done ? SpaceWork::Until::kDone : SpaceWork::Until::kReturned,
+      [](const Work& work, const void* self) {
+        return CheckPlannedOutputs(work,
+                                   *static_cast<const EvaluationCall*>(self));
+      },
+      [](absl::Status status, void* self) {
+        static_cast<EvaluationCall*>(self)->Returned(std::move(status));
+      },
+      this);
+}
+
+void EvaluationCall::Returned(absl::Status status) {
+  if (!in_space_->accepted()) return Fail(status);
+  if (in_space_->awaited_end()) return Done();
+  if (!status.ok()) return FailDescribed(binding_.WithRequestField(status));
+  Answer();
 }
 
 absl::Status EvaluationCall::Planned(const Work& work) {
@@ -74,7 +108,7 @@ void EvaluationCall::Wake(Evaluation& evaluation) {
 }
 
 void EvaluationCall::Done() {
-  const SyncReport& report = work().report();
+  const SyncReport& report = this->report();
   StageTimes times;
   if (report.ready_at != 0) times.queue = report.ready_at - call_.received();
   if (report.leased_at != 0) times.lane = report.leased_at - report.ready_at;
@@ -87,9 +121,30 @@ void EvaluationCall::Done() {
   }
   const absl::Status wanted = call_.StillWanted(report.completed_at);
   if (!wanted.ok()) return FailDescribed(wanted);
-  bytes_.emplace(*evaluation_, binding_.wanted());
+  Answer();
+}
+
+void EvaluationCall::Answer() {
+  if (in_space_ == nullptr) {
+    bytes_.emplace(evaluation_->results(), binding_.wanted());
+  } else {
+    bytes_.emplace(in_space_->results(), InlineOutputs());
+  }
   RunStep<&EvaluationCall::WriteReply, &EvaluationCall::WasWritten>(
       call_, context_->long_steps, bytes_->step_bytes(), this);
+}
+
+// Of those that are wanted, in a space.
+std::span<const size_t> EvaluationCall::InlineOutputs() {
+  if (InlineReads(request()) == 0) return {};
+  const std::span<const size_t> wanted = binding_.wanted();
+  const std::span<size_t> all =
+      call_.arena().AllocateSpan<size_t>(wanted.size());
+  const auto end = std::copy_if(
+      wanted.begin(), wanted.end(), all.begin(), [&](size_t output) {
+        return request().outputs[output] == OutputWish::kInline;
+      });
+  return all.first(static_cast<size_t>(end - all.begin()));
 }
 
 absl::Status EvaluationCall::WriteReply() {
@@ -122,8 +177,10 @@ void EvaluationCall::Fail(const absl::Status& error) {
 // Before the answer, with which the arena may be gone.
 void EvaluationCall::End(absl::StatusCode code) {
   if (model_ != nullptr) {
-    context_->model_metrics.Record(*model_, code,
-                                   evaluation_ == nullptr ? nullptr : &work(),
+    const bool done = evaluation_ != nullptr ||
+                      (in_space_ != nullptr && in_space_->accepted() &&
+                       in_space_->awaited_end());
+    context_->model_metrics.Record(*model_, code, done ? &work() : nullptr,
                                    call_.received());
   }
   const ArenaPtr<EvaluationCall> self = std::move(self_);

@@ -25,6 +25,7 @@
 #include "server/rpc/server_call.h"
 #include "server/services/report_proto.h"
 #include "server/services/service_context.h"
+#include "server/services/space_evaluation.h"
 
 namespace weir {
 
@@ -49,11 +50,12 @@ class EvaluationCall : protected RequestTensors,
   virtual absl::Status Read() = 0;
   // Finds what it wants to run: calls Evaluate or Fail, at once or later.
   virtual void FindProgram() = 0;
-  // The answer, made of `outputs` of the done work.
+  // The answer, made of `outputs` of the done work; in a space also of a work
+  // that has returned, and then `bytes` has none of them.
   virtual absl::StatusOr<ReplyBuffer> Write(std::span<const size_t> outputs,
                                             ResultBytes& bytes) = 0;
-  // What else an error says once the work is done, whether that failed or what
-  // becomes of its results does.
+  // What else an error says once there is a report, whether the work failed or
+  // what becomes of its results does.
   virtual void Describe(absl::Status*) const {}
 
   struct Settings {
@@ -67,19 +69,45 @@ class EvaluationCall : protected RequestTensors,
     model_ = std::move(model);
   }
   const ServedModel* model() const { return model_.get(); }
+  const std::shared_ptr<const ServedModel>& shared_model() const {
+    return model_;
+  }
   // Runs `program`, which is the model's if there is one, and answers.
   void Evaluate(std::shared_ptr<const Program> program,
                 const Settings& settings);
+  // The same in a space, on the engine of `program`: answers as the mode says,
+  // or with the outputs that are wanted inline. RESOURCE_EXHAUSTED fails it.
+  void EvaluateIn(const SpacePlace& place,
+                  std::shared_ptr<const Program> program,
+                  const Settings& settings);
+  // Its work, once EvaluateIn was called; null without a space.
+  SpaceWork* space_work() const {
+    return in_space_ == nullptr ? nullptr : &in_space_->space_work();
+  }
+  // Adds what the request wants beside its tensors, once these are bound, by a
+  // thread that may read the message.
+  virtual absl::Status WasBoundTo(std::span<const size_t> /*outputs*/) {
+    return absl::OkStatus();
+  }
   void Fail(const absl::Status& error);
 
   ServiceContext& context() const { return *context_; }
   ServerCall& call() const { return call_; }
-  // From Evaluate on.
-  const Program& program() const {
-    return *evaluation_->work().request.program;
+  // From Evaluate or EvaluateIn on.
+  const Program& program() const { return *work().request.program; }
+  // In a space it may go on meanwhile: then its mode, seed and request alone
+  // may be asked for.
+  const Work& work() const {
+    return in_space_ == nullptr ? evaluation_->work() : in_space_->work();
   }
-  // Once it is done.
-  const Work& work() const { return evaluation_->work(); }
+  // What was known when there was something to answer.
+  const SyncReport& report() const {
+    return in_space_ == nullptr ? work().report() : in_space_->report();
+  }
+  // Null if it was not made by then.
+  const Plan* plan() const {
+    return in_space_ == nullptr ? work().plan().get() : in_space_->plan();
+  }
   ReportFrame Frame(bool full) const;
 
  private:
@@ -87,6 +115,14 @@ class EvaluationCall : protected RequestTensors,
   void WasRead(absl::Status status);
   absl::Status Bind();
   void WasBound(absl::Status status);
+  WorkRequest& request() {
+    return in_space_ == nullptr ? evaluation_->request()
+                                : in_space_->space_work().request();
+  }
+  void Begin(std::shared_ptr<const Program> program, const Settings& settings);
+  void Returned(absl::Status status);
+  void Answer();
+  std::span<const size_t> InlineOutputs();
   absl::Status WriteReply();
   void WasWritten(absl::Status status);
   void FailDescribed(absl::Status error);
@@ -106,7 +142,9 @@ class EvaluationCall : protected RequestTensors,
   ServerCall& call_;
   ArenaPtr<EvaluationCall> self_;  // until the answer
   std::shared_ptr<const ServedModel> model_;
+  // One of the two, from Evaluate or EvaluateIn on.
   EvaluationPool::Lease evaluation_;
+  std::unique_ptr<SpaceEvaluation> in_space_;
   Binding binding_;
   std::optional<ResultBytes> bytes_;  // once it is done
   ReplyBuffer reply_;

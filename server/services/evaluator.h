@@ -1,21 +1,23 @@
-// weir.v1.Evaluator: one evaluation of a graph, an ONNX model or a served
-// model. Used by the I/O threads; outlives the transport.
+// weir.v1.Evaluator: evaluations of graphs, ONNX models and served models, by
+// themselves and among other commands. Used by the I/O threads; outlives the
+// transport.
 #pragma once
 
 #include "server/rpc/method_table.h"
+#include "server/services/commands.h"
 #include "server/services/service_context.h"
 
 namespace weir {
 
 class EvaluatorService {
  public:
-  explicit EvaluatorService(ServiceContext* context) : context_(context) {}
+  explicit EvaluatorService(ServiceContext* context)
+      : context_(context), commands_(context) {}
   void Register(MethodTable* table);
 
  private:
-  class Call;
-
   ServiceContext* const context_;
+  const CommandHandlers commands_;
 };
 
 }  // namespace weir

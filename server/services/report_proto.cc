@@ -29,16 +29,6 @@ v1::InsertedWait::Kind ToProto(InsertedWait::Kind kind) {
   return v1::InsertedWait::KIND_UNSPECIFIED;
 }
 
-// The wire's numbers are one higher: 0 is UNSPECIFIED there.
-v1::WorkState ToProto(WorkState state) {
-  static_assert(static_cast<int>(WorkState::kNotEnqueued) + 1 ==
-                    v1::WORK_STATE_NOT_ENQUEUED &&
-                static_cast<int>(WorkState::kError) + 1 ==
-                    v1::WORK_STATE_ERROR &&
-                v1::WorkState_MAX == v1::WORK_STATE_ERROR);
-  return static_cast<v1::WorkState>(static_cast<int>(state) + 1);
-}
-
 v1::WaitPerformed ToProto(WaitKind wait) {
   static_assert(
       static_cast<int>(WaitKind::kNone) + 1 == v1::WAIT_PERFORMED_NONE &&
@@ -108,6 +98,16 @@ void FillDetails(const SyncReport& report, const ReportFrame& frame,
 
 }  // namespace
 
+// The wire's numbers are one higher: 0 is UNSPECIFIED there.
+v1::WorkState StateToProto(WorkState state) {
+  static_assert(static_cast<int>(WorkState::kNotEnqueued) + 1 ==
+                    v1::WORK_STATE_NOT_ENQUEUED &&
+                static_cast<int>(WorkState::kError) + 1 ==
+                    v1::WORK_STATE_ERROR &&
+                v1::WorkState_MAX == v1::WORK_STATE_ERROR);
+  return static_cast<v1::WorkState>(static_cast<int>(state) + 1);
+}
+
 size_t InlineReads(const WorkRequest& request) {
   return static_cast<size_t>(std::count(
       request.outputs.begin(), request.outputs.end(), OutputWish::kInline));
@@ -115,7 +115,7 @@ size_t InlineReads(const WorkRequest& request) {
 
 void FillReport(const SyncReport& report, const ReportFrame& frame,
                 v1::SyncReport* message) {
-  message->set_state(ToProto(report.state));
+  message->set_state(StateToProto(report.state));
   message->set_wait(ToProto(report.wait));
   message->set_stream_id(report.stream_id);
   message->set_stream_sequence(report.sequence);

@@ -30,6 +30,8 @@ struct ReportFrame {
 // How many outputs the request reads inline.
 size_t InlineReads(const WorkRequest& request);
 
+v1::WorkState StateToProto(WorkState state);
+
 // The report of a done work.
 void FillReport(const SyncReport& report, const ReportFrame& frame,
                 v1::SyncReport* message);

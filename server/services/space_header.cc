@@ -32,4 +32,12 @@ absl::StatusOr<SpaceUse> RequireSpace(const ServiceContext& context,
   return space;
 }
 
+absl::Status CheckSmallCommand(const ServerCall& call) {
+  constexpr size_t kMaxBytes = size_t{64} << 10;
+  if (call.request().size() <= kMaxBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the command has ", call.request().size(),
+                   " bytes; one of its kind has at most ", kMaxBytes));
+}
+
 }  // namespace weir

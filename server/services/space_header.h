@@ -21,4 +21,8 @@ absl::StatusOr<SpaceUse> FindSpace(const ServiceContext& context,
 absl::StatusOr<SpaceUse> RequireSpace(const ServiceContext& context,
                                       ServerCall& call);
 
+// INVALID_ARGUMENT for more bytes than a command without elements can be in
+// need of: they are not worth to be parsed.
+absl::Status CheckSmallCommand(const ServerCall& call);
+
 }  // namespace weir

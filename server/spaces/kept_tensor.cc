@@ -6,23 +6,34 @@
 
 namespace weir {
 
-void KeptTensor::Await(std::shared_ptr<Work> work, size_t output) {
+void KeptTensor::Await(std::shared_ptr<Work> work, size_t output, Point made) {
   MutexLock lock(&mu_);
+  made_ = std::move(made);
   maker_ = std::move(work);
   output_ = output;
 }
 
+void KeptTensor::Charge(Account::Share bytes) {
+  MutexLock lock(&mu_);
+  bytes_ = std::move(bytes);
+}
+
 void KeptTensor::Made(Tensor tensor) {
-  std::shared_ptr<Work> maker;  // ends, if it does, outside the lock
+  // End, if they do, outside the lock.
+  std::shared_ptr<Work> maker;
+  Point made;
   MutexLock lock(&mu_);
   maker = std::move(maker_);
+  made = std::move(made_);
   tensor_ = std::move(tensor);
 }
 
 void KeptTensor::Failed(const absl::Status& status) {
   std::shared_ptr<Work> maker;
+  Point made;
   MutexLock lock(&mu_);
   maker = std::move(maker_);
+  made = std::move(made_);
   failure_ = status;
   bytes_ = {};
 }
@@ -41,15 +52,20 @@ absl::Status KeptTensor::FillSource(InputSource* source) const {
   return absl::OkStatus();
 }
 
+uint64_t KeptTensor::bytes() const {
+  MutexLock lock(&mu_);
+  return bytes_.amount();
+}
+
 std::optional<Dims> KeptTensor::dims() const {
   MutexLock lock(&mu_);
   if (!tensor_.valid()) return std::nullopt;
   return tensor_.spec().dims;
 }
 
-Point KeptTensor::written() const {
+Point KeptTensor::made() const {
   MutexLock lock(&mu_);
-  return maker_ == nullptr ? Point() : maker_->point();
+  return made_;
 }
 
 absl::Status KeptTensor::failure() const {

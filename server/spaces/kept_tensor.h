@@ -2,7 +2,7 @@
 // accepted, or the failure that there is in its place. Works that read it hold
 // it until they are done, however soon the number is freed.
 //
-// Thread-safe, but for Await and Charge, which belong to whoever makes it.
+// Thread-safe, but for Await, which belongs to whoever makes it.
 #pragma once
 
 #include <cstddef>
@@ -36,10 +36,10 @@ class KeptTensor {
   const SymbolicShape& declared() const { return declared_; }
 
   // Before others have it: `work`, which was accepted or is about to be, makes
-  // it as this output.
-  void Await(std::shared_ptr<Work> work, size_t output);
+  // it as this output, and `made` is reached once it has.
+  void Await(std::shared_ptr<Work> work, size_t output, Point made);
   // Its bytes, once they are known.
-  void Charge(Account::Share bytes) { bytes_ = std::move(bytes); }
+  void Charge(Account::Share bytes);
   // Once, when the work is done.
   void Made(Tensor tensor);
   void Failed(const absl::Status& status);
@@ -48,11 +48,13 @@ class KeptTensor {
   // for it, if that has failed.
   absl::Status FillSource(InputSource* source) const;
 
+  // What it counts for; 0 while that is not known.
+  uint64_t bytes() const;
   // Its shape, if it is there.
   std::optional<Dims> dims() const;
-  // Reached when it is there, or with the failure of its maker. Null if it is
-  // there.
-  Point written() const;
+  // Reached when it is there, or with the failure of its maker. Null once
+  // either is so.
+  Point made() const;
   // Why there is none and will be none, else OK.
   absl::Status failure() const;
 
@@ -61,15 +63,16 @@ class KeptTensor {
   const DType dtype_;
   const SymbolicShape declared_;
   const Account::Share share_;
-  Account::Share bytes_;
 
   mutable Mutex mu_;
+  Account::Share bytes_ WEIR_GUARDED_BY(mu_);
   // One of the three.
   std::shared_ptr<Work> maker_ WEIR_GUARDED_BY(mu_);
+  Point made_ WEIR_GUARDED_BY(mu_);  // with it
   Tensor tensor_ WEIR_GUARDED_BY(mu_);
   absl::Status failure_ WEIR_GUARDED_BY(mu_);
 
-  size_t output_ = 0;  // of the maker
+  size_t output_ WEIR_GUARDED_BY(mu_) = 0;  // of the maker
 };
 
 }  // namespace weir

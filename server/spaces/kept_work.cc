@@ -3,9 +3,12 @@
 namespace weir {
 
 void KeptWork::Ended(const Work& work) {
-  std::shared_ptr<Work> ended;  // goes, if it does, outside the lock
+  // Go, if they do, outside the lock.
+  std::shared_ptr<Work> done;
+  Point ended;
   MutexLock lock(&mu_);
-  ended = std::move(work_);
+  done = std::move(work_);
+  ended = std::move(ended_);
   end_.emplace(End{work.status(), work.report()});
 }
 
@@ -14,9 +17,9 @@ WorkState KeptWork::state() const {
   return end_.has_value() ? end_->report.state : work_->state();
 }
 
-Point KeptWork::point() const {
+Point KeptWork::ended() const {
   MutexLock lock(&mu_);
-  return work_ == nullptr ? Point() : work_->point();
+  return ended_;
 }
 
 void KeptWork::Cancel() {

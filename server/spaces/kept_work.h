@@ -18,9 +18,9 @@ namespace weir {
 class KeptWork {
  public:
   // Of the device that `work` runs on, which outlives it. The work was accepted
-  // or is about to be.
-  KeptWork(const Device* device, std::shared_ptr<Work> work)
-      : device_(device), work_(std::move(work)) {}
+  // or is about to be; `ended` is reached after Ended.
+  KeptWork(const Device* device, std::shared_ptr<Work> work, Point ended)
+      : device_(device), work_(std::move(work)), ended_(std::move(ended)) {}
 
   const Device& device() const { return *device_; }
 
@@ -29,8 +29,9 @@ class KeptWork {
 
   // How far it has come.
   WorkState state() const;
-  // Reached when it is done, or with its failure. Null once it is done.
-  Point point() const;
+  // Reached when it is done, or with its failure: then end() tells. Null once it
+  // is done.
+  Point ended() const;
   // Queued work is dropped, what runs drains; nothing happens if it is done.
   void Cancel();
 
@@ -44,7 +45,9 @@ class KeptWork {
  private:
   const Device* const device_;
   mutable Mutex mu_;
-  std::shared_ptr<Work> work_ WEIR_GUARDED_BY(mu_);  // until it is done
+  // Until it is done.
+  std::shared_ptr<Work> work_ WEIR_GUARDED_BY(mu_);
+  Point ended_ WEIR_GUARDED_BY(mu_);
   std::optional<End> end_ WEIR_GUARDED_BY(mu_);
 };
 

@@ -36,6 +36,7 @@ absl::Status SpaceNotFound(uint64_t id);
 struct KeptContext {
   Engine* engine = nullptr;
   std::shared_ptr<EvalContext> context;
+  EvalMode mode = EvalMode::kEager;  // of works that ask for none
   Account::Share share;
 };
 

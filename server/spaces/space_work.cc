@@ -12,17 +12,25 @@
 namespace weir {
 
 absl::StatusOr<std::shared_ptr<SpaceWork>> SpaceWork::Create(
-    std::shared_ptr<Space> space) {
+    std::shared_ptr<Space> space, Engine& engine, std::string owner) {
   WEIR_ASSIGN_OR_RETURN(Account::Share share,
                         space->account().Take(Holding::kWorks));
   return std::shared_ptr<SpaceWork>(
-      new SpaceWork(std::move(space), std::move(share)));
+      new SpaceWork(std::move(space), std::move(share), &engine.pinned(),
+                    std::move(owner)));
 }
 
-SpaceWork::SpaceWork(std::shared_ptr<Space> space, Account::Share share)
-    : space_(std::move(space)), share_(std::move(share)) {}
+SpaceWork::SpaceWork(std::shared_ptr<Space> space, Account::Share share,
+                     const PinnedPool* pool, std::string owner)
+    : space_(std::move(space)),
+      share_(std::move(share)),
+      owner_(std::move(owner)),
+      results_(&work_, pool) {
+  work_.request.owner = owner_;
+}
 
-absl::Status SpaceWork::Read(size_t index, std::shared_ptr<KeptTensor> tensor,
+absl::Status SpaceWork::Read(InputSource* source,
+                             std::shared_ptr<KeptTensor> tensor,
                              const Engine& engine) {
   if (&tensor->engine() != &engine) {
     return WithReason(
@@ -31,7 +39,7 @@ absl::Status SpaceWork::Read(size_t index, std::shared_ptr<KeptTensor> tensor,
             "; evaluate there, or get its elements and send them")),
         "WRONG_DEVICE");
   }
-  WEIR_RETURN_IF_ERROR(tensor->FillSource(&work_.request.inputs[index]));
+  WEIR_RETURN_IF_ERROR(tensor->FillSource(source));
   inputs_.push_back(std::move(tensor));
   return absl::OkStatus();
 }
@@ -67,11 +75,13 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
   caller_ = &caller;
   until_ = until;
   self_ = stays;
-  for (const Made& each : made) each.tensor->Await(SharedWork(), each.index);
+  for (const Made& each : made) {
+    each.tensor->Await(SharedWork(), each.index, End());
+  }
   std::shared_ptr<KeptWork> kept;
   if (claim_) {
     kept = std::make_shared<KeptWork>(&activation.context().engine().device(),
-                                      SharedWork());
+                                      SharedWork(), End());
     kept_ = kept;
   }
   activation.Submit(&work_, this);
@@ -82,10 +92,15 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
 }
 
 void SpaceWork::OnReturn(Work& work) {
-  if (until_ == Until::kReturned && !work.point().is_null()) caller_->Ready();
+  if (until_ != Until::kReturned || work.point().is_null()) return;
+  returned_ = {work.status(), work.report(), work.plan()};
+  caller_->Ready();
 }
 
 absl::Status SpaceWork::OnPlanned(Work& work) {
+  if (plan_check_ != nullptr) {
+    WEIR_RETURN_IF_ERROR(plan_check_(*work.plan()));
+  }
   for (const Made& each : made_) {
     WEIR_ASSIGN_OR_RETURN(
         Account::Share bytes,
@@ -94,10 +109,6 @@ absl::Status SpaceWork::OnPlanned(Work& work) {
     each.tensor->Charge(std::move(bytes));
   }
   return until_ == Until::kDone ? caller_->Planned(work) : absl::OkStatus();
-}
-
-void SpaceWork::OnLaunch(Work&) {
-  if (until_ == Until::kDone) caller_->Launched();
 }
 
 void SpaceWork::OnDone(Work& work) {
@@ -122,6 +133,7 @@ void SpaceWork::OnDone(Work& work) {
     kept_ = nullptr;
   }
   share_ = {};
+  end_.Advance(1, work.status()).IgnoreError();
   if (until_ == Until::kDone && !refused) caller_->Ready();
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,7 +18,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/eval/eval_context.h"
+#include "kernels/eval/sync_report.h"
 #include "kernels/eval/work.h"
+#include "kernels/graph/plan.h"
+#include "server/evaluation/work_results.h"
 #include "server/spaces/account.h"
 #include "server/spaces/kept_tensor.h"
 #include "server/spaces/kept_work.h"
@@ -30,17 +34,19 @@ class Space;
 class SpaceWork final : private WorkObserver,
                         public std::enable_shared_from_this<SpaceWork> {
  public:
-  // In `space`, which it keeps. RESOURCE_EXHAUSTED, reason SPACE_QUOTA, where
-  // that has too many works that are not done.
+  // In `space`, which it keeps, on `engine`, for `owner` (WorkRequest::owner).
+  // RESOURCE_EXHAUSTED, reason SPACE_QUOTA, where the space has too many works
+  // that are not done.
   static absl::StatusOr<std::shared_ptr<SpaceWork>> Create(
-      std::shared_ptr<Space> space);
+      std::shared_ptr<Space> space, Engine& engine, std::string owner);
 
   // -- Before Submit.
 
   WorkRequest& request() { return work_.request; }
-  // Input `index` of the program is this one. Errors as KeptTensor::FillSource,
-  // and FAILED_PRECONDITION if it is on another engine than `engine`.
-  absl::Status Read(size_t index, std::shared_ptr<KeptTensor> tensor,
+  // `source`, an input of the request, is this one. Errors as
+  // KeptTensor::FillSource, and FAILED_PRECONDITION, reason WRONG_DEVICE, if it
+  // is on another engine than `engine`.
+  absl::Status Read(InputSource* source, std::shared_ptr<KeptTensor> tensor,
                     const Engine& engine);
   // Output `index` is to be kept under this number, which may be that of a
   // tensor that failed. Errors as NumberTable::Take and Account::Take;
@@ -50,14 +56,16 @@ class SpaceWork final : private WorkObserver,
   // of the space's newest. Errors as NumberTable::Take.
   absl::Status SetNumber(uint64_t number);
 
+  // An error ends it, once it has a plan and before it runs.
+  using PlanCheck = absl::AnyInvocable<absl::Status(const Plan& plan)>;
+  void set_plan_check(PlanCheck check) { plan_check_ = std::move(check); }
+
   // Whoever asked for it.
   class Caller {
    public:
-    // The sizes of its outputs are known: an error ends it. While the caller
-    // waits for its end; on any thread.
+    // The sizes of its outputs are known: an error ends it. Before Ready, on
+    // any thread; not if the caller waits for its return alone.
     virtual absl::Status Planned(const Work&) { return absl::OkStatus(); }
-    // It waits no more. As Planned.
-    virtual void Launched() {}
     // What the caller waits for is there. Once, on any thread, perhaps inside
     // Submit, under locks: it only notes and posts. The last that it is told.
     virtual void Ready() = 0;
@@ -78,8 +86,19 @@ class SpaceWork final : private WorkObserver,
   // -- After it.
 
   const Work& work() const { return work_; }
-  Work& work() { return work_; }
   void Cancel() { work_.Cancel(); }
+
+  // What was known when a caller that waits for that alone was told. For it,
+  // since then.
+  struct Returned {
+    absl::Status status;
+    SyncReport report;
+    std::shared_ptr<const Plan> plan;  // null: it is not made yet
+  };
+  const Returned& returned() const { return returned_; }
+
+  // Of the done work: for the caller that waits for its end.
+  WorkResults& results() { return results_; }
 
  private:
   // An output that is kept.
@@ -89,23 +108,31 @@ class SpaceWork final : private WorkObserver,
   };
   using TensorClaim = NumberTable<KeptTensor>::Claim;
 
-  SpaceWork(std::shared_ptr<Space> space, Account::Share share);
+  SpaceWork(std::shared_ptr<Space> space, Account::Share share,
+            const PinnedPool* pool, std::string owner);
 
-  // The work, which keeps this object.
+  // Both keep this object.
   std::shared_ptr<Work> SharedWork() { return {shared_from_this(), &work_}; }
+  Point End() { return {{shared_from_this(), &end_}, 1}; }
 
   // WorkObserver.
   void OnReturn(Work& work) override;
   absl::Status OnPlanned(Work& work) override;
-  void OnLaunch(Work& work) override;
   void OnDone(Work& work) override;
 
   const std::shared_ptr<Space> space_;
   Account::Share share_;  // until it is done
+  const std::string owner_;
   Work work_;
+  WorkResults results_;
+  Returned returned_;
+  // At 1 when all that the space has of it is settled, which the work's own
+  // point is not: it is reached before.
+  Timeline end_{"the end of its work"};
   std::vector<std::shared_ptr<KeptTensor>> inputs_;
   std::vector<Made> made_;
   std::vector<TensorClaim> claims_;  // of made_, until Submit
+  PlanCheck plan_check_;  // null: none
   NumberTable<KeptWork>::Claim claim_;
   uint64_t number_ = 0;
   std::shared_ptr<KeptWork> kept_;  // null: it has no number

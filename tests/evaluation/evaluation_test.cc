@@ -219,7 +219,7 @@ TEST_P(EvaluationTest, ResultsOutliveItUntilEachIsReleased) {
   Start(*evaluation, client);
   client.WaitDone();
   const auto bytes = evaluation->work().OutputBytes(0);
-  const Evaluation::Results results = evaluation->ShareResults(2);
+  const WorkResults::Shared results = evaluation->results().Share(2);
   evaluation.reset();
   EXPECT_GT(leased(), 0u);
   results.release(results.arg);
@@ -252,7 +252,7 @@ TEST_P(EvaluationTest, OnlyLargeOutputsAreLent) {
     Start(evaluation, client);
     client.WaitDone();
     const size_t wanted[] = {0};
-    ResultBytes bytes(evaluation, wanted);
+    ResultBytes bytes(evaluation.results(), wanted);
     EndlessRoom room;
     ASSERT_TRUE(bytes.Prepare(7, room).ok());
     EXPECT_EQ(room.charged, 7 + (large ? 0 : elements * sizeof(float)));

@@ -1,7 +1,7 @@
 // Any bytes either parse as an EvaluateRequest or are refused with
-// INVALID_ARGUMENT, and so for an ExplainRequest. What we accept, protobuf
-// accepts and reads alike, to the last field. The first byte says how the
-// message is cut into pieces.
+// INVALID_ARGUMENT, and so for an ExplainRequest and for what carries commands.
+// What we accept, protobuf accepts and reads alike, to the last field. The
+// first byte says how the message is cut into pieces.
 #include <google/protobuf/util/field_comparator.h>
 #include <google/protobuf/util/message_differencer.h>
 
@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/weir/v1/evaluator.pb.h"
+#include "proto/weir/v1/evaluation.pb.h"
+#include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
 #include "server/rpc/wire/explain_request.h"
@@ -26,15 +27,24 @@ void Check(bool holds) {
   if (!holds) std::abort();
 }
 
+// What we do not look into at once: a graph before it is compiled, a command
+// before it is its turn. What is broken there, protobuf alone sees.
+template <typename View>
+bool MayHoldBroken(const View& view) {
+  return std::holds_alternative<WireGraphDefinition>(view.graph);
+}
+bool MayHoldBroken(const RunRequestView& view) {
+  return !view.commands.empty();
+}
+bool MayHoldBroken(const TensorPutView&) { return false; }
+
 template <typename View>
 void CompareWithProtobuf(std::string_view bytes, const View& view) {
   auto ours = Rebuilt(view);
   auto theirs = ours;
   theirs.Clear();
-  // We do not look into a graph before it is compiled: what is broken there,
-  // protobuf alone sees.
   if (!theirs.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Check(std::holds_alternative<WireGraphDefinition>(view.graph));
+    return Check(MayHoldBroken(view));
   }
   ours.DiscardUnknownFields();
   theirs.DiscardUnknownFields();
@@ -85,6 +95,10 @@ void Run(std::string_view bytes, size_t piece) {
   }
   ExplainRequestView explain;
   Parse(&ParseExplainRequest, bytes, sliced.view(), &arena, &explain);
+  RunRequestView run;
+  Parse(&ParseRunRequest, bytes, sliced.view(), &arena, &run);
+  TensorPutView put;
+  Parse(&ParseTensorPut, bytes, sliced.view(), &arena, &put);
 }
 
 }  // namespace

@@ -479,11 +479,11 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
        "9 is not an evaluation mode; there are EVAL_MODE_EAGER, "
        "EVAL_MODE_SYNC_CPU and EVAL_MODE_SYNC_FULL"},
       {"context", [](auto* r) { r->set_context(3); },
-       grpc::StatusCode::UNIMPLEMENTED},
+       grpc::StatusCode::INVALID_ARGUMENT},
       {"after", [](auto* r) { r->add_after()->set_timeline(1); },
-       grpc::StatusCode::UNIMPLEMENTED},
+       grpc::StatusCode::INVALID_ARGUMENT},
       {"signal", [](auto* r) { r->add_signal()->set_timeline(1); },
-       grpc::StatusCode::UNIMPLEMENTED},
+       grpc::StatusCode::INVALID_ARGUMENT},
       {"stream_policy.kind",
        [](auto* r) {
          r->mutable_stream_policy()->set_kind(v1::StreamPolicy::KIND_NAMED);
@@ -556,7 +556,7 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
          r->add_outputs()->set_name("y");
          r->mutable_outputs(0)->set_tensor(5);
        },
-       grpc::StatusCode::UNIMPLEMENTED},
+       grpc::StatusCode::INVALID_ARGUMENT, "needs a space"},
       {"outputs[0].region",
        [](auto* r) {
          r->add_outputs()->set_name("y");
@@ -588,15 +588,31 @@ TEST(EvaluateTest, SettingsOutsideTheOfferAreRefused) {
 
 // Somebody who has a space wants the call to be in it.
 TEST(EvaluateTest, ASpacesTokenIsNeverPassedOver) {
-  TestServer server;
-  grpc::ClientContext context;
-  SetPatience(&context);
-  context.AddMetadata("weir-space-bin", std::string(16, '\x01'));
-  v1::EvaluateResponse response;
-  EXPECT_TRUE(Refused(
-      server.evaluator().Evaluate(&context, IdentityRequest(), &response),
-      grpc::StatusCode::UNIMPLEMENTED, "weir-space-bin"));
-  EXPECT_TRUE(ServesOn(server));
+  for (const bool offered : {false, true}) {
+    TestServer server([&](ServerOptions& options) {
+      if (!offered) options.max_spaces = 0;
+    });
+    grpc::ClientContext context;
+    SetPatience(&context);
+    context.AddMetadata("weir-space-bin", std::string(16, '\x01'));
+    v1::EvaluateResponse response;
+    const grpc::Status status =
+        server.evaluator().Evaluate(&context, IdentityRequest(), &response);
+    EXPECT_TRUE(offered ? Refused(status, grpc::StatusCode::NOT_FOUND, "")
+                        : Refused(status, grpc::StatusCode::UNIMPLEMENTED,
+                                  "weir-space-bin"));
+    EXPECT_TRUE(ServesOn(server));
+  }
+}
+
+TEST(EvaluateTest, FieldsThatNeedASpaceAreNotOfferedWithoutAny) {
+  TestServer server([](ServerOptions& options) { options.max_spaces = 0; });
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_context(3);
+  const EvaluateAnswer answer = Evaluate(server, request);
+  EXPECT_TRUE(Refused(answer.status, grpc::StatusCode::UNIMPLEMENTED,
+                      "this server does not offer"));
+  EXPECT_EQ(Field(FromGrpcStatus(answer.status)), "context");
 }
 
 // Though a graph declares far more inputs than a request may give.

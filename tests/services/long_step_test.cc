@@ -854,7 +854,7 @@ TEST_F(LongStepTest, WhetherOutputsAreCopiedIsAskedOnce) {
       ASSERT_EQ(pool.lends_much(), much);
     };
     lend(lends_much);
-    ResultBytes bytes(*evaluation, wanted);
+    ResultBytes bytes(evaluation->results(), wanted);
     EXPECT_EQ(bytes.step_bytes(),
               (lends_much ? kBytes : 0) + kLongStepTensorBytes);
     lend(!lends_much);
@@ -1042,7 +1042,7 @@ TEST_F(LongStepTest, OutputsThatCannotBeCopiedAreNotLentFromTheOtherHalf) {
     others->Answered(0);
     call.Admit(&admission);
     others->Answered(half + half / 4);
-    ResultBytes bytes(*evaluation, wanted);
+    ResultBytes bytes(evaluation->results(), wanted);
     const absl::Status status = bytes.Prepare(0, room);
     if (size <= ServerCall::kLittleReplyBytes) {
       ASSERT_TRUE(status.ok()) << status;

@@ -129,6 +129,9 @@ void ReadField(WireReader& reader, CallArena* arena, Lists* lists,
     case 15:
       request->on_conflict = reader.Int32();
       return;
+    case 16:
+      request->work = reader.Varint();
+      return;
     default:
       return reader.Skip();
   }

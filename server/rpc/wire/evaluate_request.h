@@ -38,7 +38,7 @@ struct WireStreamPolicy {
 
 struct EvaluateRequestView {
   WireGraph graph;
-  std::span<const WireTensor> inputs;
+  std::span<WireTensor> inputs;
   std::span<const WireOutputRequest> outputs;
   int32_t mode = 0;
   uint64_t context = 0;
@@ -52,6 +52,7 @@ struct EvaluateRequestView {
   int32_t report = 0;
   bool report_settings = false;
   int32_t on_conflict = 0;
+  uint64_t work = 0;
 };
 
 // INVALID_ARGUMENT for what is no such message. Messages that protobuf would

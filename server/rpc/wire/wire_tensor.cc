@@ -53,7 +53,13 @@ void ReadSpec(WireReader& reader, CallArena* arena, WireTensorSpec* spec) {
   spec->sample_shapes = samples.span();
 }
 
-void ReadValue(WireReader& reader, CallArena* arena, WireTensor* tensor) {
+size_t SampleShapeSize(std::span<const int64_t> shape) {
+  return PackedFieldSize(1, shape);
+}
+
+}  // namespace
+
+void ReadTensorValue(WireReader& reader, CallArena* arena, WireTensor* tensor) {
   bool has_spec = false;
   while (reader.NextField()) {
     switch (reader.number()) {
@@ -85,12 +91,6 @@ void ReadValue(WireReader& reader, CallArena* arena, WireTensor* tensor) {
     }
   }
 }
-
-size_t SampleShapeSize(std::span<const int64_t> shape) {
-  return PackedFieldSize(1, shape);
-}
-
-}  // namespace
 
 void ReadRegion(WireReader& reader, CallArena* arena, WireRegion* region) {
   ArenaList<int64_t> strides(arena);
@@ -125,8 +125,9 @@ void ReadNamedTensor(WireReader& reader, CallArena* arena, WireTensor* tensor) {
       case 2:
         if (has_value) return reader.Fail("a named tensor has two values");
         has_value = true;
-        reader.Message("value",
-                       [&](WireReader&) { ReadValue(reader, arena, tensor); });
+        reader.Message("value", [&](WireReader&) {
+          ReadTensorValue(reader, arena, tensor);
+        });
         break;
       default:
         reader.Skip();

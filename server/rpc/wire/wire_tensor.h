@@ -41,10 +41,11 @@ struct WireTensor {
   std::variant<std::monostate, ByteView, WireTensorNumber, WireRegion> source;
 };
 
-// The current message is a RegionReference, a NamedTensor, a NamedTensorSpec
-// (which leaves the tensor without a source). What protobuf would merge is
-// refused.
+// The current message is a RegionReference, a TensorValue (which leaves the
+// tensor without a name), a NamedTensor, a NamedTensorSpec (without a source).
+// What protobuf would merge is refused.
 void ReadRegion(WireReader& reader, CallArena* arena, WireRegion* region);
+void ReadTensorValue(WireReader& reader, CallArena* arena, WireTensor* tensor);
 void ReadNamedTensor(WireReader& reader, CallArena* arena, WireTensor* tensor);
 void ReadNamedSpec(WireReader& reader, CallArena* arena, WireTensor* tensor);
 

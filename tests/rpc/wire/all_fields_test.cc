@@ -243,6 +243,16 @@ TEST_P(AllFields, OfAnEvaluateRequestAreRead) {
   ExpectRead(&ParseEvaluateRequest, request.SerializeAsString(), request);
 }
 
+TEST_P(AllFields, OfARunRequestAreRead) {
+  const auto request = Filled<v1::RunRequest>(GetParam());
+  ExpectRead(&ParseRunRequest, request.SerializeAsString(), request);
+}
+
+TEST_P(AllFields, OfATensorPutAreRead) {
+  const auto put = Filled<v1::TensorPut>(GetParam());
+  ExpectRead(&ParseTensorPut, put.SerializeAsString(), put);
+}
+
 TEST_P(AllFields, OfAnExplainRequestAreRead) {
   const auto request = Filled<v1::ExplainRequest>(GetParam());
   ExpectRead(&ParseExplainRequest, request.SerializeAsString(), request);

@@ -3,6 +3,7 @@
 #include <string>
 #include <variant>
 
+#include "server/rpc/wire/wire_writer.h"
 #include "tests/bytes/sliced.h"
 
 namespace weir {
@@ -29,9 +30,7 @@ void Rebuild(const WireRegion& from, v1::RegionReference* region) {
   AddAll(from.strides, region->mutable_strides());
 }
 
-void Rebuild(const WireTensor& from, v1::NamedTensor* tensor) {
-  tensor->set_name(std::string(from.name));
-  v1::TensorValue* value = tensor->mutable_value();
+void Rebuild(const WireTensor& from, v1::TensorValue* value) {
   Rebuild(from.spec, value->mutable_spec());
   if (const auto* raw = std::get_if<ByteView>(&from.source)) {
     value->set_raw(ToString(*raw));
@@ -40,6 +39,11 @@ void Rebuild(const WireTensor& from, v1::NamedTensor* tensor) {
   } else if (const auto* region = std::get_if<WireRegion>(&from.source)) {
     Rebuild(*region, value->mutable_region());
   }
+}
+
+void Rebuild(const WireTensor& from, v1::NamedTensor* tensor) {
+  tensor->set_name(std::string(from.name));
+  Rebuild(from, tensor->mutable_value());
 }
 
 void Rebuild(const WireGraph& from, v1::Graph* graph) {
@@ -121,7 +125,34 @@ v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from) {
   request.set_report(static_cast<v1::ReportLevel>(from.report));
   request.set_report_settings(from.report_settings);
   request.set_on_conflict(static_cast<v1::ContextConflict>(from.on_conflict));
+  request.set_work(from.work);
   return request;
+}
+
+v1::RunRequest Rebuilt(const RunRequestView& from) {
+  v1::RunRequest request;
+  for (const WireCommand& command : from.commands) {
+    // Commands are not looked into by our parser: what is broken in one stays
+    // out, as does one that nobody knows.
+    const std::string bytes = ToString(command.message);
+    std::string field;
+    if (command.number != 0) {
+      field.resize(BytesFieldSize(command.number, bytes.size()));
+      WireWriter(field.data()).BytesField(command.number, bytes);
+    }
+    request.add_commands()->ParsePartialFromString(field);
+  }
+  return request;
+}
+
+v1::TensorPut Rebuilt(const TensorPutView& from) {
+  v1::TensorPut put;
+  put.set_tensor(from.tensor);
+  Rebuild(from.value, put.mutable_value());
+  put.set_context(from.context);
+  put.set_device(std::string(from.device));
+  put.set_mode(static_cast<v1::EvalMode>(from.mode));
+  return put;
 }
 
 v1::ExplainRequest Rebuilt(const ExplainRequestView& from) {

@@ -4,7 +4,9 @@
 
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
-#include "proto/weir/v1/evaluator.pb.h"
+#include "proto/weir/v1/command.pb.h"
+#include "proto/weir/v1/evaluation.pb.h"
+#include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/explain_request.h"
 #include "server/rpc/wire/infer_request.h"
@@ -12,6 +14,8 @@
 namespace weir {
 
 v1::EvaluateRequest Rebuilt(const EvaluateRequestView& from);
+v1::RunRequest Rebuilt(const RunRequestView& from);
+v1::TensorPut Rebuilt(const TensorPutView& from);
 v1::ExplainRequest Rebuilt(const ExplainRequestView& from);
 inference::ModelInferRequest Rebuilt(const InferRequest& from);
 

@@ -1,0 +1,45 @@
+// The messages of weir.v1 that carry commands (RunRequest, TensorPut) without a
+// protobuf object: tensor data, and commands themselves, stay in the received
+// slices. Pure functions, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "server/bytes/byte_view.h"
+#include "server/bytes/call_arena.h"
+#include "server/rpc/wire/wire_tensor.h"
+
+namespace weir {
+
+// A weir.v1.Command, not looked into.
+struct WireCommand {
+  uint32_t number = 0;  // of the field that is set; 0: none
+  ByteView message;     // its value
+};
+
+struct RunRequestView {
+  static constexpr size_t kMaxCommands = 1024;
+  std::span<const WireCommand> commands;
+};
+
+struct TensorPutView {
+  uint64_t tensor = 0;
+  WireTensor value;  // without a name
+  uint64_t context = 0;
+  std::string_view device;
+  int32_t mode = 0;  // its number on the wire, not checked
+};
+
+// INVALID_ARGUMENT for what is no such message, or has too many commands. What
+// protobuf would merge (two values of a tensor) is refused, and so is a command
+// that is two.
+absl::Status ParseRunRequest(const ByteView& bytes, CallArena* arena,
+                             RunRequestView* request);
+absl::Status ParseTensorPut(const ByteView& bytes, CallArena* arena,
+                            TensorPutView* put);
+
+}  // namespace weir

@@ -1,0 +1,32 @@
+// The commands of weir.v1.Command: one handler each, for whatever runs them.
+// Used by the I/O threads; outlives the transport.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "server/rpc/method_table.h"
+#include "server/services/service_context.h"
+
+namespace weir {
+
+class CommandHandlers {
+ public:
+  explicit CommandHandlers(ServiceContext* context);
+
+  // Of the command with this number in weir.v1.Command.command; its reply is
+  // the result with the same number in weir.v1.CommandResult.result. Null:
+  // there is none.
+  const MethodHandler* Find(uint32_t number) const {
+    return number < handlers_.size() && handlers_[number] != nullptr
+               ? &handlers_[number]
+               : nullptr;
+  }
+
+ private:
+  static constexpr size_t kNumbers = 16;
+  std::array<MethodHandler, kNumbers> handlers_;
+};
+
+}  // namespace weir

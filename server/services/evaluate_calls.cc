@@ -1,0 +1,544 @@
+#include "server/services/evaluate_calls.h"
+
+#include <google/protobuf/message_lite.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/absl_view.h"
+#include "kernels/base/error_info.h"
+#include "kernels/base/status_macros.h"
+#include "proto/weir/v1/command.pb.h"
+#include "proto/weir/v1/evaluation.pb.h"
+#include "server/evaluation/input_bytes.h"
+#include "server/evaluation/request_fields.h"
+#include "server/rpc/typed_method.h"
+#include "server/rpc/wire/commands.h"
+#include "server/rpc/wire/evaluate_request.h"
+#include "server/rpc/wire/evaluate_response.h"
+#include "server/services/evaluation_call.h"
+#include "server/services/graph_source.h"
+#include "server/services/request_checks.h"
+#include "server/services/space_header.h"
+#include "server/services/space_numbers.h"
+#include "server/services/wire_shape.h"
+
+namespace weir {
+namespace {
+
+constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
+
+// What this server offers in no space yet.
+absl::Status NotOffered(std::string field, std::string what) {
+  return WithField(
+      absl::UnimplementedError(absl::StrCat(
+          what, " is not offered by this server; leave ", field, " unset")),
+      field);
+}
+
+// What a request says of an input that is kept, by its place in the program.
+struct SaidShape {
+  size_t input;
+  Dims dims;  // kUnknownExtent fits everywhere
+};
+
+// What was not known of such inputs when the request was bound. `model` may be
+// null.
+absl::Status CheckKeptInputs(const std::vector<SaidShape>& said,
+                             const ServedModel* model, const Plan& plan) {
+  const auto dims = [&](size_t input) -> const Dims& {
+    return plan.inputs()[input].meta.dims;
+  };
+  for (const auto& [input, wanted] : said) {
+    if (FitsShape(wanted, dims(input))) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("a tensor that is read turned out to have the shape ",
+                     DimsString(dims(input)), ", and not ", DimsString(wanted),
+                     " as the request's value.spec says"));
+  }
+  if (model == nullptr) return absl::OkStatus();
+  const auto given = [&](size_t i) {
+    return GivenShape{model->inputs[i].name, dims(i)};
+  };
+  for (size_t i = 0; i < model->inputs.size(); ++i) {
+    absl::Status fits = CheckInputShape(*model, i, dims(i));
+    if (fits.ok()) fits = CheckBatch(*model, given(0), given(i));
+    if (!fits.ok()) return Annotate(fits, InputLabel(model->inputs[i].name));
+  }
+  return absl::OkStatus();
+}
+
+// An evaluation as an EvaluateRequest asks for it, or what is read as one.
+class EvaluateCall : public EvaluationCall {
+ public:
+  EvaluateCall(ServiceContext* context, ServerCall& call)
+      : EvaluationCall(context, call) {}
+
+ private:
+  virtual absl::Status Parse(EvaluateRequestView* request) {
+    return ParseEvaluateRequest(call().request(), &call().arena(), request);
+  }
+
+  absl::Status Read() override {
+    WEIR_RETURN_IF_ERROR(Parse(&request_));
+    call().set_label(request_.label);
+    WEIR_RETURN_IF_ERROR(CheckGraph(request_.graph));
+    WEIR_ASSIGN_OR_RETURN(space_, FindSpace(context(), call()));
+    WEIR_RETURN_IF_ERROR(
+        space_ ? numbers_.Find(*space_, &call().arena(), &request_)
+               : CheckWithoutSpace());
+    WEIR_RETURN_IF_ERROR(CheckSpecs(request_.inputs, "value.spec"));
+    return CheckSettings();
+  }
+
+  absl::Status CheckSettings() {
+    if (!v1::EvalMode_IsValid(request_.mode)) {
+      return InvalidField(
+          "mode", absl::StrCat(request_.mode,
+                               " is not an evaluation mode; there are "
+                               "EVAL_MODE_EAGER, EVAL_MODE_SYNC_CPU and "
+                               "EVAL_MODE_SYNC_FULL"));
+    }
+    if (request_.mode == v1::EVAL_MODE_DEFERRED) {
+      return NotOffered("mode", "DEFERRED evaluation");
+    }
+    WEIR_RETURN_IF_ERROR(FindEngine());
+    WEIR_RETURN_IF_ERROR(CheckStreamPolicy(request_.stream_policy));
+    WEIR_RETURN_IF_ERROR(CheckPrecision(request_.precision));
+    if (!v1::ReportLevel_IsValid(request_.report)) {
+      return InvalidField(
+          "report", absl::StrCat(request_.report,
+                                 " is not a report level; there are "
+                                 "REPORT_LEVEL_BRIEF and REPORT_LEVEL_FULL"));
+    }
+    if (!v1::ContextConflict_IsValid(request_.on_conflict)) {
+      return InvalidField(
+          "on_conflict",
+          absl::StrCat(request_.on_conflict,
+                       " is not a way to meet a context that is in use"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckWithoutSpace() const {
+    if (request_.context != 0) return NeedsSpace("context", "a context");
+    if (!request_.after.empty()) return NeedsSpace("after", "a point");
+    if (!request_.signal.empty()) return NeedsSpace("signal", "a point");
+    if (request_.work != 0) return NeedsSpace("work", "a work's number");
+    for (size_t i = 0; i < request_.inputs.size(); ++i) {
+      const WireTensor& input = request_.inputs[i];
+      if (!std::holds_alternative<WireTensorNumber>(input.source)) continue;
+      return Annotate(NeedsSpace(absl::StrCat(InputField(i), ".value.tensor"),
+                                 "a tensor that is kept"),
+                      InputLabel(input.name));
+    }
+    return absl::OkStatus();
+  }
+
+  // What needs a space, of which the call has none.
+  absl::Status NeedsSpace(std::string field, std::string_view what) const {
+    const std::string needs = absl::StrCat(AbslView(what), " needs a space");
+    return WithField(
+        context().spaces == nullptr
+            ? absl::UnimplementedError(absl::StrCat(
+                  needs, ", which this server does not offer; leave ", field,
+                  " unset"))
+            : absl::InvalidArgumentError(absl::StrCat(
+                  needs,
+                  ": open one (weir.v1.Spaces.Open), and send its token "
+                  "as ",
+                  AbslView(kSpaceHeader))),
+        field);
+  }
+
+  // Where it is to run; what is not run there after all, Start finds.
+  absl::Status FindEngine() {
+    Engine* const of_context =
+        numbers_.context() == nullptr ? nullptr : numbers_.context()->engine;
+    engine_ = of_context != nullptr ? of_context : numbers_.first_engine();
+    if (engine_ == nullptr || !request_.device.empty()) {
+      WEIR_ASSIGN_OR_RETURN(engine_, context().engines.Find(request_.device));
+    }
+    return CheckContext(*engine_);
+  }
+
+  absl::Status CheckContext(const Engine& runs_on) const {
+    if (numbers_.context() == nullptr ||
+        numbers_.context()->engine == &runs_on) {
+      return absl::OkStatus();
+    }
+    return WithField(
+        WithReason(
+            absl::FailedPreconditionError(absl::StrCat(
+                "context ", request_.context, " is on ",
+                DeviceName(numbers_.context()->engine->device().info()),
+                ", and this runs on ",
+                DeviceName(const_cast<Engine&>(runs_on).device().info()))),
+            "WRONG_DEVICE"),
+        "context");
+  }
+
+  absl::Status CheckStreamPolicy(const WireStreamPolicy& policy) const {
+    if (!v1::StreamPolicy::Kind_IsValid(policy.kind)) {
+      return InvalidField(
+          "stream_policy.kind",
+          absl::StrCat(policy.kind, " is not a kind of stream policy"));
+    }
+    if (policy.kind != v1::StreamPolicy::KIND_UNSPECIFIED &&
+        policy.kind != v1::StreamPolicy::KIND_POOLED) {
+      return NotOffered("stream_policy.kind", "a stream of one's own");
+    }
+    if (policy.stream != 0) {
+      return InvalidField("stream_policy.stream",
+                          "only KIND_NAMED has a stream");
+    }
+    const StreamPoolOptions& pool = engine_->options().streams;
+    if (policy.priority != pool.priority) {
+      return InvalidField(
+          "stream_policy.priority",
+          absl::StrCat("there is one pool, of priority ", pool.priority));
+    }
+    return absl::OkStatus();
+  }
+
+  void FindProgram() override {
+    if (const auto* model = std::get_if<WireModelReference>(&request_.graph)) {
+      return FindModel(*model);
+    }
+    search_.emplace(&call(), &engine_->programs(), &context().long_steps);
+    search_->Run(
+        request_.graph, request_.inputs,
+        [](ProgramRequest::Result result, void* self) {
+          static_cast<EvaluateCall*>(self)->Found(std::move(result));
+        },
+        this);
+  }
+
+  void FindModel(const WireModelReference& reference) {
+    auto model = FindServedModel(context().models, reference);
+    if (!model.ok()) return Fail(model.status());
+    set_model(*model);
+    program_cached_ = true;
+    Start((*model)->program);
+  }
+
+  void Found(ProgramRequest::Result result) {
+    if (!result.program.ok()) return Fail(result.program.status());
+    program_cached_ = result.cached;
+    Start(*std::move(result.program));
+  }
+
+  void Start(std::shared_ptr<const Program> program) {
+    const absl::Status there =
+        CheckPlacement(request_.device, program->device().info());
+    if (!there.ok()) return Fail(there);
+    const KeptContext* const kept = numbers_.context();
+    const Settings settings = {
+        .mode = request_.mode != 0 ? static_cast<EvalMode>(request_.mode)
+                : kept != nullptr  ? kept->mode
+                                   : EvalMode::kEager,
+        .seed = request_.rng_seed,
+        .label = request_.label};
+    if (!space_) return Evaluate(std::move(program), settings);
+    Engine& runs_on = context().engines.Of(*program);
+    const absl::Status in_context = CheckContext(runs_on);
+    if (!in_context.ok()) return Fail(in_context);
+    EvaluateIn({.space = space_.shared(),
+                .engine = &runs_on,
+                .context = kept == nullptr ? nullptr : kept->context,
+                .queue = request_.on_conflict == v1::CONTEXT_CONFLICT_QUEUE},
+               std::move(program), settings);
+  }
+
+  // In a space: where its outputs go, what it waits for and moves.
+  absl::Status WasBoundTo(std::span<const size_t> outputs) override {
+    if (!space_) return absl::OkStatus();
+    SpaceWork& work = *space_work();
+    for (size_t i = 0; i < request_.outputs.size(); ++i) {
+      const auto* number = KeptAs(i);
+      if (number == nullptr) continue;
+      const absl::Status kept = work.Keep(outputs[i], number->number,
+                                          context().engines.Of(program()));
+      if (!kept.ok()) {
+        return WithField(
+            Annotate(kept,
+                     absl::StrCat("output \"",
+                                  AbslView(request_.outputs[i].name), "\": ")),
+            absl::StrCat(OutputField(i), ".tensor"));
+      }
+    }
+    if (request_.work != 0) {
+      const absl::Status numbered = work.SetNumber(request_.work);
+      if (!numbered.ok()) return WithField(numbered, "work");
+    }
+    if (!said_.empty()) {
+      work.set_plan_check(
+          [model = shared_model(), said = std::move(said_)](const Plan& plan) {
+            return CheckKeptInputs(said, model.get(), plan);
+          });
+    }
+    work.request().after.assign(numbers_.after().begin(),
+                                numbers_.after().end());
+    work.request().signal.assign(numbers_.signal().begin(),
+                                 numbers_.signal().end());
+    return absl::OkStatus();
+  }
+
+  // Null: the output is wanted inline.
+  const WireTensorNumber* KeptAs(size_t i) const {
+    return request_.outputs.empty() ? nullptr
+                                    : std::get_if<WireTensorNumber>(
+                                          &request_.outputs[i].destination);
+  }
+
+  // -- Its tensors ------------------------------------------------------------
+
+  size_t input_count() const override { return request_.inputs.size(); }
+
+  GivenShape Input(size_t i) const override {
+    const WireTensor& input = request_.inputs[i];
+    return {input.name, {input.spec.shape.data(), input.spec.shape.size()}};
+  }
+
+  absl::StatusOr<DType> ReadInput(size_t i, DType) override {
+    const WireTensor& input = request_.inputs[i];
+    if (std::holds_alternative<WireTensorNumber>(input.source)) {
+      return numbers_.input(i)->dtype();
+    }
+    if (std::holds_alternative<ByteView>(input.source)) {
+      return DTypeFromOnnx(input.spec.dtype).value();
+    }
+    const absl::Status status =
+        std::holds_alternative<std::monostate>(input.source)
+            ? absl::InvalidArgumentError("it has no bytes (value.raw)")
+            : absl::UnimplementedError(
+                  "shared regions are not offered by this server; send the "
+                  "bytes in value.raw");
+    return WithField(Annotate(status, InputLabel(input.name)), InputField(i));
+  }
+
+  absl::Status FillElements(size_t i, DType dtype, bool on_host,
+                            InputSource* source) override {
+    const WireTensor& input = request_.inputs[i];
+    if (const auto* raw = std::get_if<ByteView>(&input.source)) {
+      return FillInput(dtype, input.spec.shape, *raw, on_host, &call().arena(),
+                       source);
+    }
+    const size_t place =
+        static_cast<size_t>(source - space_work()->request().inputs.data());
+    said_.push_back(
+        {place, Dims(input.spec.shape.begin(), input.spec.shape.end())});
+    return space_work()->Read(source, numbers_.input(i),
+                              context().engines.Of(program()));
+  }
+
+  std::string ShapeField(size_t i) const override { return InputField(i); }
+  std::string ElementsField(size_t i) const override { return InputField(i); }
+
+  size_t output_count() const override { return request_.outputs.size(); }
+
+  std::string_view OutputName(size_t i) const override {
+    return request_.outputs[i].name;
+  }
+
+  absl::StatusOr<OutputWish> ReadOutput(size_t i) override {
+    const auto& destination = request_.outputs[i].destination;
+    if (std::holds_alternative<std::monostate>(destination)) {
+      return OutputWish::kInline;
+    }
+    if (!std::holds_alternative<WireTensorNumber>(destination)) {
+      return NotOffered(absl::StrCat(OutputField(i), ".region"),
+                        "a shared region");
+    }
+    if (space_) return OutputWish::kKeep;
+    return NeedsSpace(absl::StrCat(OutputField(i), ".tensor"),
+                      "an output that is kept");
+  }
+
+  // -- Its answer -------------------------------------------------------------
+
+  void Describe(absl::Status* error) const override {
+    v1::SyncReport report;
+    FillReport(this->report(), Frame(/*full=*/true), &report);
+    error->SetPayload(kReportDetail, absl::Cord(report.SerializeAsString()));
+  }
+
+  v1::ResolvedSettings Resolved() const {
+    v1::ResolvedSettings settings;
+    settings.set_device_uuid(program().device().info().uuid);
+    settings.set_stream_id(report().stream_id);
+    settings.set_mode(static_cast<v1::EvalMode>(work().mode()));
+    settings.set_precision(v1::PRECISION_STRICT);
+    settings.set_program(program().id());
+    settings.set_program_cached(program_cached_);
+    settings.set_rng_seed(work().seed());
+    return settings;
+  }
+
+  // In the arena.
+  absl::StatusOr<std::string_view> Serialized(
+      const google::protobuf::MessageLite& message) {
+    const size_t size = message.ByteSizeLong();
+    WEIR_ASSIGN_OR_RETURN(const std::span<char> bytes,
+                          call().arena().TryAllocateSpan<char>(size));
+    message.SerializeToArray(bytes.data(), static_cast<int>(size));
+    return std::string_view(bytes.data(), size);
+  }
+
+  absl::StatusOr<ReplyBuffer> Write(std::span<const size_t> wanted,
+                                    ResultBytes& bytes) override {
+    v1::SyncReport report;
+    FillReport(this->report(), Frame(request_.report == v1::REPORT_LEVEL_FULL),
+               &report);
+    EvaluateReply reply;
+    reply.work = request_.work;
+    WEIR_ASSIGN_OR_RETURN(reply.report, Serialized(report));
+    if (request_.report_settings) {
+      WEIR_ASSIGN_OR_RETURN(reply.settings, Serialized(Resolved()));
+    }
+    // While it may still be refused: what Prepare shares must be taken.
+    WEIR_ASSIGN_OR_RETURN(
+        const std::span<EvaluateOutput> outputs,
+        call().arena().TryAllocateSpan<EvaluateOutput>(wanted.size()));
+    for (size_t at = 0; at < wanted.size(); ++at) {
+      EvaluateOutput& output = *new (&outputs[at]) EvaluateOutput();
+      output.name = program().outputs()[wanted[at]].name;
+      output.spec = OutputSpec(wanted[at]);
+    }
+    reply.outputs = outputs;
+    WEIR_RETURN_IF_ERROR(bytes.Prepare(CopiedBytes(reply), *this));
+    for (size_t at = 0; at < wanted.size(); ++at) {
+      if (const WireTensorNumber* const number = KeptAs(at)) {
+        outputs[at].value = *number;
+      } else {
+        outputs[at].value = bytes.Take(wanted[at]);
+      }
+    }
+    return BuildEvaluateReply(reply);
+  }
+
+  // As far as it is known: in a space the work may not even have a plan.
+  WireTensorSpec OutputSpec(size_t output) {
+    WireTensorSpec spec;
+    if (plan() != nullptr) {
+      const TensorMeta& meta = plan()->outputs()[output].meta;
+      spec.dtype = static_cast<int32_t>(meta.dtype);
+      spec.shape = {meta.dims.data(), meta.dims.size()};
+      return spec;
+    }
+    const ValueDecl& declared = program().outputs()[output];
+    if (!declared.shape.has_value()) return spec;
+    spec.dtype = static_cast<int32_t>(declared.dtype);
+    spec.shape = WireShape(*declared.shape, &call().arena());
+    return spec;
+  }
+
+  EvaluateRequestView request_;
+  SpaceUse space_;  // none: the call is stateless
+  SpaceNumbers numbers_;
+  std::vector<SaidShape> said_;  // of inputs that are kept
+  Engine* engine_ = nullptr;     // whose programs are asked
+  std::optional<ProgramRequest> search_;
+  bool program_cached_ = false;
+};
+
+// The graph of both: y = x.
+constexpr std::string_view kIn = "x";
+constexpr std::string_view kOut = "y";
+
+std::string_view IdentityGraph() {
+  static const std::string* const graph = [] {
+    v1::GraphDefinition definition;
+    definition.add_inputs()->set_name(std::string(kIn));
+    v1::Node* const node = definition.add_nodes();
+    node->set_op(std::string("Identity"));
+    node->add_inputs(std::string(kIn));
+    node->add_outputs(std::string(kOut));
+    definition.add_outputs(std::string(kOut));
+    return new std::string(definition.SerializeAsString());
+  }();
+  return *graph;
+}
+
+// A request for y = x; both in the arena.
+struct IdentityRequest {
+  WireTensor* x;
+  WireOutputRequest* y;
+};
+IdentityRequest MakeIdentity(CallArena* arena, EvaluateRequestView* request) {
+  static const BytePiece piece = std::as_bytes(std::span(IdentityGraph()));
+  request->graph = WireGraphDefinition{ByteView({&piece, 1}, piece.size())};
+  WireTensor* const x = new (&arena->AllocateSpan<WireTensor>(1)[0]) WireTensor;
+  x->name = kIn;
+  request->inputs = {x, 1};
+  auto* const y =
+      new (&arena->AllocateSpan<WireOutputRequest>(1)[0]) WireOutputRequest;
+  y->name = kOut;
+  request->outputs = {y, 1};
+  return {x, y};
+}
+
+class TensorPutCall final : public EvaluateCall {
+ public:
+  using EvaluateCall::EvaluateCall;
+
+ private:
+  absl::Status Parse(EvaluateRequestView* request) override {
+    TensorPutView put;
+    WEIR_RETURN_IF_ERROR(
+        ParseTensorPut(call().request(), &call().arena(), &put));
+    const auto [x, y] = MakeIdentity(&call().arena(), request);
+    *x = put.value;
+    x->name = kIn;
+    y->destination = WireTensorNumber{put.tensor};
+    request->context = put.context;
+    request->device = put.device;
+    request->mode = put.mode;
+    return RequireSpace(context(), call()).status();
+  }
+};
+
+class TensorGetCall final : public EvaluateCall {
+ public:
+  using EvaluateCall::EvaluateCall;
+
+ private:
+  absl::Status Parse(EvaluateRequestView* request) override {
+    const auto [x, y] = MakeIdentity(&call().arena(), request);
+    v1::TensorGet get;
+    WEIR_RETURN_IF_ERROR(CheckSmallCommand(call()));
+    WEIR_RETURN_IF_ERROR(ParseMessage(call().request(), &get));
+    x->source = WireTensorNumber{get.tensor()};
+    request->context = get.context();
+    return RequireSpace(context(), call()).status();
+  }
+};
+
+template <typename T>
+MethodHandler HandlerOf(ServiceContext* context) {
+  return
+      [context](ServerCall& call) { EvaluationCall::Handle<T>(context, call); };
+}
+
+}  // namespace
+
+MethodHandler EvaluateHandler(ServiceContext* context) {
+  return HandlerOf<EvaluateCall>(context);
+}
+
+MethodHandler TensorPutHandler(ServiceContext* context) {
+  return HandlerOf<TensorPutCall>(context);
+}
+
+MethodHandler TensorGetHandler(ServiceContext* context) {
+  return HandlerOf<TensorGetCall>(context);
+}
+
+}  // namespace weir

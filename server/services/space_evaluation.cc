@@ -1,0 +1,108 @@
+#include "server/services/space_evaluation.h"
+
+#include <algorithm>
+#include <random>
+
+#include "absl/time/time.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+// For a context that nobody else is ever in.
+std::shared_ptr<EvalContext> OwnContext(Engine* engine) {
+  std::random_device random;
+  ContextOptions options;
+  options.rng.seed = (uint64_t{random()} << 32) | random();
+  return EvalContext::Create(engine, options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SpaceEvaluation>> SpaceEvaluation::Create(
+    ServerCall* call, const SpacePlace& place) {
+  WEIR_ASSIGN_OR_RETURN(
+      std::shared_ptr<SpaceWork> work,
+      SpaceWork::Create(place.space, *place.engine, call->peer()));
+  return std::unique_ptr<SpaceEvaluation>(
+      new SpaceEvaluation(call, place, std::move(work)));
+}
+
+void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
+                            Then then, void* arg) {
+  until_ = until;
+  check_ = check;
+  then_ = then;
+  arg_ = arg;
+  Enter();
+}
+
+void SpaceEvaluation::Enter() {
+  const HandlerId handler = NewHandlerId();
+  if (place_.context == nullptr || !place_.queue) {
+    // The activation keeps a context of its own.
+    activation_ = (place_.context == nullptr ? OwnContext(place_.engine)
+                                             : place_.context)
+                      ->Enter(handler);
+    return Entered();
+  }
+  const Nanos longest =
+      NowNanos() +
+      absl::ToInt64Nanoseconds(place_.engine->options().max_wait);
+  entry_ = place_.context->EnterQueued(
+      handler, std::min(work_->request().deadline, longest),
+      [this](absl::StatusOr<Activation> activation) {
+        activation_ = std::move(activation);
+        call_->Resume(
+            [](ServerCall&, void* self) {
+              static_cast<SpaceEvaluation*>(self)->Entered();
+            },
+            this);
+      });
+  call_->OnCancel(
+      [](ServerCall&, void* self) {
+        static_cast<SpaceEvaluation*>(self)->CallerLeft();
+      },
+      this);
+}
+
+// While it stands in line: if it is not called off any more, Entered comes, and
+// the work is cancelled there.
+void SpaceEvaluation::CallerLeft() {
+  if (!place_.context->CancelEntry(entry_)) return;
+  Finish(absl::CancelledError("the caller left while its context was in use"));
+}
+
+void SpaceEvaluation::Entered() {
+  call_->ForgetCancel();
+  if (!activation_.ok()) return Finish(activation_.status());
+  const absl::Status status = work_->Submit(*activation_, *this, until_);
+  if (!status.ok()) return Finish(status);
+  accepted_ = true;
+  // It waits in its context from here on, which has bounds of its own.
+  call_->Launched();
+  call_->OnCancel(
+      [](ServerCall&, void* self) {
+        static_cast<SpaceEvaluation*>(self)->work_->Cancel();
+      },
+      this);
+}
+
+void SpaceEvaluation::Ready() {
+  call_->Resume(
+      [](ServerCall&, void* arg) {
+        auto* const self = static_cast<SpaceEvaluation*>(arg);
+        self->Finish(self->awaited_end() ? self->work().status()
+                                         : self->work_->returned().status);
+      },
+      this);
+}
+
+// May end this object.
+void SpaceEvaluation::Finish(absl::Status status) {
+  if (activation_.ok()) activation_->Leave();
+  then_(std::move(status), arg_);
+}
+
+}  // namespace weir
