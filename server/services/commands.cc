@@ -60,8 +60,8 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
                            const v1::ContextCreate& request,
                            v1::ContextCreated* response) {
   if (!v1::EvalMode_IsValid(request.mode())) {
-    return InvalidField("mode", absl::StrCat(request.mode(),
-                                             " is not an evaluation mode"));
+    return InvalidField(
+        "mode", absl::StrCat(request.mode(), " is not an evaluation mode"));
   }
   if (request.mode() == v1::EVAL_MODE_DEFERRED) {
     return WithField(absl::UnimplementedError(
@@ -137,14 +137,14 @@ absl::Status DeleteTimeline(Space& space, const v1::TimelineDelete& request,
 absl::Status QueryWork(const ServiceContext& context, Space& space,
                        const v1::Query& request, v1::WorkStatus* response) {
   if (!v1::ReportLevel_IsValid(request.report())) {
-    return InvalidField("report", absl::StrCat(request.report(),
-                                               " is not a report level"));
+    return InvalidField(
+        "report", absl::StrCat(request.report(), " is not a report level"));
   }
   WEIR_ASSIGN_OR_RETURN(const auto work, space.works().Find(request.work()));
   // Its end first: a state that is read later is not behind it.
   const std::optional<KeptWork::End> end = work->end();
-  response->set_state(StateToProto(end.has_value() ? end->report.state
-                                                   : work->state()));
+  response->set_state(
+      StateToProto(end.has_value() ? end->report.state : work->state()));
   if (!end.has_value()) return absl::OkStatus();
   if (!end->status.ok()) {
     *response->mutable_failure() = ToStatusMessage(end->status);

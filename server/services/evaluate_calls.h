@@ -1,6 +1,6 @@
-// What answers with a weir.v1.EvaluateResponse: an evaluation that is asked for,
-// and the two that keep and read a tensor of a space. Each handler's `context`
-// outlives it.
+// What answers with a weir.v1.EvaluateResponse: an evaluation that is asked
+// for, and the two that keep and read a tensor of a space. Each handler's
+// `context` outlives it.
 #pragma once
 
 #include "server/rpc/method_table.h"

@@ -42,14 +42,13 @@ void SpaceEvaluation::Enter() {
   const HandlerId handler = NewHandlerId();
   if (place_.context == nullptr || !place_.queue) {
     // The activation keeps a context of its own.
-    activation_ = (place_.context == nullptr ? OwnContext(place_.engine)
-                                             : place_.context)
-                      ->Enter(handler);
+    activation_ =
+        (place_.context == nullptr ? OwnContext(place_.engine) : place_.context)
+            ->Enter(handler);
     return Entered();
   }
   const Nanos longest =
-      NowNanos() +
-      absl::ToInt64Nanoseconds(place_.engine->options().max_wait);
+      NowNanos() + absl::ToInt64Nanoseconds(place_.engine->options().max_wait);
   entry_ = place_.context->EnterQueued(
       handler, std::min(work_->request().deadline, longest),
       [this](absl::StatusOr<Activation> activation) {

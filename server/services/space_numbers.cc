@@ -109,9 +109,9 @@ absl::Status SpaceNumbers::Find(Space& space, CallArena* arena,
 }
 
 Engine* SpaceNumbers::first_engine() const {
-  const auto kept = std::find_if(
-      inputs_.begin(), inputs_.end(),
-      [](const auto& input) { return input != nullptr; });
+  const auto kept =
+      std::find_if(inputs_.begin(), inputs_.end(),
+                   [](const auto& input) { return input != nullptr; });
   return kept == inputs_.end() ? nullptr : &(*kept)->engine();
 }
 

@@ -93,17 +93,16 @@ class WaitCall {
 
   void Start() {
     Dispatcher& dispatcher = Dispatching().dispatcher();
-    wait_ = dispatcher.WhenReady(points_, /*device=*/nullptr, deadline_,
-                                 [this](absl::Status status) {
-                                   status_ = std::move(status);
-                                   call_.Resume(
-                                       [](ServerCall&, void* self) {
-                                         auto* wait =
-                                             static_cast<WaitCall*>(self);
-                                         wait->End(wait->status_);
-                                       },
-                                       this);
-                                 });
+    wait_ = dispatcher.WhenReady(
+        points_, /*device=*/nullptr, deadline_, [this](absl::Status status) {
+          status_ = std::move(status);
+          call_.Resume(
+              [](ServerCall&, void* self) {
+                auto* wait = static_cast<WaitCall*>(self);
+                wait->End(wait->status_);
+              },
+              this);
+        });
     call_.OnCancel(
         [](ServerCall&, void* self) {
           auto* const wait = static_cast<WaitCall*>(self);
@@ -115,9 +114,7 @@ class WaitCall {
   void End(const absl::Status& status) {
     ServerCall& call = call_;
     const absl::Status kept = status;
-    {
-      const ArenaPtr<WaitCall> self = std::move(self_);
-    }
+    { const ArenaPtr<WaitCall> self = std::move(self_); }
     if (!kept.ok()) return call.Fail(kept);
     ReplyMessage(call, v1::Waited(), ReplyRemedy<v1::Wait>());
   }

@@ -29,8 +29,8 @@ class KeptWork {
 
   // How far it has come.
   WorkState state() const;
-  // Reached when it is done, or with its failure: then end() tells. Null once it
-  // is done.
+  // Reached when it is done, or with its failure: then end() tells. Null once
+  // it is done.
   Point ended() const;
   // Queued work is dropped, what runs drains; nothing happens if it is done.
   void Cancel();

@@ -17,8 +17,7 @@ absl::Status SpaceNotFound(uint64_t id) {
 }
 
 Space::Space(Options options)
-    : options_(std::move(options)),
-      last_used_(options_.now) {}
+    : options_(std::move(options)), last_used_(options_.now) {}
 
 absl::StatusOr<NumberTable<KeptTensor>::Claim> Space::TakeTensor(
     uint64_t number) {

@@ -15,9 +15,8 @@ absl::StatusOr<std::shared_ptr<SpaceWork>> SpaceWork::Create(
     std::shared_ptr<Space> space, Engine& engine, std::string owner) {
   WEIR_ASSIGN_OR_RETURN(Account::Share share,
                         space->account().Take(Holding::kWorks));
-  return std::shared_ptr<SpaceWork>(
-      new SpaceWork(std::move(space), std::move(share), &engine.pinned(),
-                    std::move(owner)));
+  return std::shared_ptr<SpaceWork>(new SpaceWork(
+      std::move(space), std::move(share), &engine.pinned(), std::move(owner)));
 }
 
 SpaceWork::SpaceWork(std::shared_ptr<Space> space, Account::Share share,

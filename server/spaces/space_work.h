@@ -132,7 +132,7 @@ class SpaceWork final : private WorkObserver,
   std::vector<std::shared_ptr<KeptTensor>> inputs_;
   std::vector<Made> made_;
   std::vector<TensorClaim> claims_;  // of made_, until Submit
-  PlanCheck plan_check_;  // null: none
+  PlanCheck plan_check_;             // null: none
   NumberTable<KeptWork>::Claim claim_;
   uint64_t number_ = 0;
   std::shared_ptr<KeptWork> kept_;  // null: it has no number

@@ -280,8 +280,7 @@ TEST_F(SpaceEvaluationTest, AContextHasOneHandler) {
   Enter(&holding);
   EvaluateAnswer held;
   std::thread call([&] {
-    held.status =
-        server_.evaluator().Evaluate(&holding, holds, &held.response);
+    held.status = server_.evaluator().Evaluate(&holding, holds, &held.response);
   });
   ASSERT_TRUE(Eventually([&] {
     v1::Command command;
@@ -355,7 +354,8 @@ TEST_F(SpaceEvaluationTest, NumbersStandForOneThing) {
   ASSERT_FALSE(Put(1, {1}).has_error());
   EXPECT_EQ(ReasonOf(Put(1, {2}).error()), "NUMBER_IN_USE");
   EXPECT_EQ(Read(1), (std::vector<float>{1}));
-  EXPECT_EQ(Put(0, {2}).error().code(), static_cast<int>(grpc::INVALID_ARGUMENT));
+  EXPECT_EQ(Put(0, {2}).error().code(),
+            static_cast<int>(grpc::INVALID_ARGUMENT));
   v1::EvaluateRequest request = Double(1, 2);
   request.set_work(3);
   ASSERT_TRUE(Evaluate(request).status.ok());
@@ -399,8 +399,7 @@ TEST_F(SpaceEvaluationTest, SpacesShareNoNumbers) {
   const std::string other = Open();
   EXPECT_EQ(EvaluateIn(other, Double(1, 2)).status.error_code(),
             grpc::StatusCode::NOT_FOUND);
-  const EvaluateAnswer none =
-      weir::testing::Evaluate(server_, Double(1, 2));
+  const EvaluateAnswer none = weir::testing::Evaluate(server_, Double(1, 2));
   EXPECT_EQ(none.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(none.status.error_message(), HasSubstr("Spaces.Open"));
 }

@@ -52,11 +52,10 @@ class TestCaller final : public SpaceWork::Caller {
     planned.Set();
     return at_plan;
   }
-  void Launched() override { launched.Set(); }
   void Ready() override { ready.Set(); }
 
   absl::Status at_plan;  // what it answers
-  Event planned, launched, ready;
+  Event planned, ready;
 };
 
 class SpaceEngineTest : public ::testing::Test {
@@ -96,7 +95,7 @@ class SpaceEngineTest : public ::testing::Test {
   std::shared_ptr<SpaceWork> NewWork(const SpaceUse& space,
                                      std::shared_ptr<const Program> program,
                                      uint64_t number = 0) {
-    auto work = SpaceWork::Create(space.shared());
+    auto work = SpaceWork::Create(space.shared(), *engine_, "me");
     EXPECT_TRUE(work.ok()) << work.status();
     WorkRequest& request = (*work)->request();
     request.program = std::move(program);

@@ -43,7 +43,8 @@ class SpaceTest : public ::testing::Test {
         *space.account().Take(Holding::kTensors));
   }
   static std::shared_ptr<KeptWork> PutWork(Space& space, uint64_t number) {
-    auto work = std::make_shared<KeptWork>(nullptr, std::make_shared<Work>());
+    auto work =
+        std::make_shared<KeptWork>(nullptr, std::make_shared<Work>(), Point());
     auto claim = space.works().Take(number);
     EXPECT_TRUE(claim.ok()) << claim.status();
     EXPECT_TRUE(claim->Fill(work));
@@ -166,7 +167,7 @@ TEST_F(SpaceTest, AForgottenWorkLeavesItsNumberToWhoHasItNow) {
 TEST_F(SpaceTest, AKeptWorkTellsHowItEndedWithoutHoldingIt) {
   auto work = std::make_shared<Work>();
   const std::weak_ptr<Work> seen = work;
-  KeptWork kept(nullptr, work);
+  KeptWork kept(nullptr, work, {std::make_shared<Timeline>("end"), 1});
   EXPECT_EQ(kept.state(), WorkState::kNotEnqueued);
   EXPECT_FALSE(kept.end().has_value());
   kept.Cancel();
@@ -176,7 +177,7 @@ TEST_F(SpaceTest, AKeptWorkTellsHowItEndedWithoutHoldingIt) {
   EXPECT_TRUE(seen.expired());
   ASSERT_TRUE(kept.end().has_value());
   EXPECT_EQ(kept.state(), kept.end()->report.state);
-  EXPECT_TRUE(kept.point().is_null());
+  EXPECT_TRUE(kept.ended().is_null());
   kept.Cancel();
 }
 
