@@ -71,12 +71,15 @@ absl::Status CutStatus(const absl::Status& status) {
   return cut;
 }
 
-google::rpc::Status ToStatusMessage(const absl::Status& status) {
-  google::rpc::Status rich;
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
   // The codes have the same numbers.
-  rich.set_code(status.raw_code());
-  if (status.ok()) return rich;
-  rich.set_message(CutMessage(Clean(status.message())));
+  const auto code = static_cast<grpc::StatusCode>(status.raw_code());
+  std::string message = CutMessage(Clean(status.message()));
+
+  google::rpc::Status rich;
+  rich.set_code(static_cast<int32_t>(code));
+  rich.set_message(message);
   if (std::string reason = Reason(status); !reason.empty()) {
     google::rpc::ErrorInfo info;
     info.set_reason(std::move(reason));
@@ -95,7 +98,7 @@ google::rpc::Status ToStatusMessage(const absl::Status& status) {
     google::rpc::BadRequest bad_request;
     auto* violation = bad_request.add_field_violations();
     violation->set_field(Clean(field));
-    violation->set_description(rich.message());
+    violation->set_description(message);
     AddDetail(bad_request, &rich);
   }
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
@@ -108,15 +111,8 @@ google::rpc::Status ToStatusMessage(const absl::Status& status) {
     any->set_type_url(std::string(url));
     any->set_value(std::string(payload));
   });
-  return rich;
-}
-
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  const google::rpc::Status rich = ToStatusMessage(status);
-  const auto code = static_cast<grpc::StatusCode>(rich.code());
-  if (rich.details().empty()) return grpc::Status(code, rich.message());
-  return grpc::Status(code, rich.message(), rich.SerializeAsString());
+  if (rich.details().empty()) return grpc::Status(code, message);
+  return grpc::Status(code, message, rich.SerializeAsString());
 }
 
 }  // namespace weir

@@ -8,7 +8,6 @@
 #include <grpcpp/support/status.h>
 
 #include "absl/status/status.h"
-#include "proto/google/rpc/status.pb.h"
 
 namespace weir {
 
@@ -26,8 +25,5 @@ inline constexpr size_t kMaxStatusDetailBytes = 3584;
 absl::Status CutStatus(const absl::Status& status);
 
 grpc::Status ToGrpcStatus(const absl::Status& status);
-
-// The same as a message, for what fails within a call that goes on.
-google::rpc::Status ToStatusMessage(const absl::Status& status);
 
 }  // namespace weir

@@ -10,9 +10,9 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "proto/weir/v1/command.pb.h"
-#include "server/rpc/status_mapping.h"
 #include "server/rpc/typed_method.h"
 #include "server/services/evaluate_calls.h"
+#include "server/services/failure_proto.h"
 #include "server/services/report_proto.h"
 #include "server/services/space_header.h"
 #include "server/services/wait_command.h"
@@ -50,7 +50,7 @@ absl::Status DescribeTensor(Space& space, const v1::TensorDescribe& request,
   response->set_ready(tensor->dims().has_value());
   response->set_bytes(tensor->bytes());
   const absl::Status failure = tensor->failure();
-  if (!failure.ok()) *response->mutable_failure() = ToStatusMessage(failure);
+  if (!failure.ok()) *response->mutable_failure() = ToFailure(failure);
   return absl::OkStatus();
 }
 
@@ -147,7 +147,7 @@ absl::Status QueryWork(const ServiceContext& context, Space& space,
       StateToProto(end.has_value() ? end->report.state : work->state()));
   if (!end.has_value()) return absl::OkStatus();
   if (!end->status.ok()) {
-    *response->mutable_failure() = ToStatusMessage(end->status);
+    *response->mutable_failure() = ToFailure(end->status);
   }
   FillReport(end->report,
              {.device = work->device().info(),

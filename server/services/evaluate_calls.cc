@@ -24,6 +24,7 @@
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"
 #include "server/services/evaluation_call.h"
+#include "server/services/failure_proto.h"
 #include "server/services/graph_source.h"
 #include "server/services/request_checks.h"
 #include "server/services/space_header.h"
@@ -32,8 +33,6 @@
 
 namespace weir {
 namespace {
-
-constexpr char kReportDetail[] = "type.googleapis.com/weir.v1.SyncReport";
 
 // What this server offers in no space yet.
 absl::Status NotOffered(std::string field, std::string what) {

@@ -10,10 +10,10 @@
 #include "kernels/base/error_info.h"
 #include "kernels/base/status_macros.h"
 #include "server/bytes/arena_ptr.h"
-#include "server/rpc/status_mapping.h"
 #include "server/rpc/sub_call.h"
 #include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/wire_writer.h"
+#include "server/services/failure_proto.h"
 #include "server/services/long_step.h"
 #include "server/services/space_header.h"
 
@@ -111,7 +111,7 @@ class RunCall {
 
   // An error is much larger than a command that has it.
   void AppendError(const absl::Status& status) {
-    const std::string error = ToStatusMessage(status).SerializeAsString();
+    const std::string error = ToFailure(status).SerializeAsString();
     if (absl::Status room = call_.Charge(error.size()); !room.ok()) {
       no_room_ = std::move(room);
       return;

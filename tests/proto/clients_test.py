@@ -293,6 +293,10 @@ class Python(Folder):
         self.assertEqual(listed, sorted(set(listed)))
         self.assertGreater(len(listed), 5)
 
+    def test_a_chain_in_a_space(self):
+        [program] = blocks("Spaces", "python")
+        self.assertEqual(self.run_program(program), "[1024. 2048. 3072.]\n")
+
     def test_beside_tritonclient_and_googleapis_in_one_process(self):
         """All three define what our server's own files define too; each call
         and its error are read with the others' classes."""

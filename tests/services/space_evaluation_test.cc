@@ -157,10 +157,8 @@ v1::EvaluateRequest Double(uint64_t from, uint64_t to) {
   return request;
 }
 
-std::string ReasonOf(const google::rpc::Status& status) {
-  return Reason(FromGrpcStatus(
-      grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                   status.message(), status.SerializeAsString())));
+const std::string& ReasonOf(const v1::Failure& failure) {
+  return failure.reason();
 }
 
 TEST_F(SpaceEvaluationTest, KeepsWhatItMakes) {
