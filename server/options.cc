@@ -122,15 +122,16 @@ std::string CheckHttp(const std::string& address) {
 }
 
 // A NaN passes every comparison that CLI::Range makes.
-CLI::Validator Seconds(double most) {
+CLI::Validator Seconds(double most, int64_t least = 0) {
   return CLI::Validator(
-      [most](const std::string& text) -> std::string {
+      [most, least](const std::string& text) -> std::string {
         double seconds = 0;
-        if (CLI::detail::lexical_cast(text, seconds) && seconds >= 0 &&
-            seconds <= most) {
+        if (CLI::detail::lexical_cast(text, seconds) &&
+            seconds >= static_cast<double>(least) && seconds <= most) {
           return "";
         }
-        return "\"" + text + "\" is not a number of seconds from 0 to " +
+        return "\"" + text + "\" is not a number of seconds from " +
+               std::to_string(least) + " to " +
                std::to_string(static_cast<int64_t>(most));
       },
       "SECONDS");
@@ -303,7 +304,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
   double receive_timeout = absl::ToDoubleSeconds(options.receive_timeout);
   double send_timeout = absl::ToDoubleSeconds(options.send_timeout);
 
-  int64_t space_lease = absl::ToInt64Seconds(options.space_lease);
+  double space_lease = absl::ToDoubleSeconds(options.space_lease);
 
   std::string log_format = "text";
   std::string log_level = LogLevelName(options.log_level);
@@ -453,7 +454,7 @@ std::variant<ServerOptions, ExitNow> ParseServerOptions(
       ->group("Spaces");
   AddFlag(app, "--space-lease", space_lease,
           "Seconds, at most, that a space lives while no call uses it")
-      ->check(Whole(1, int64_t{366} * 24 * 3600, "seconds"))
+      ->check(Seconds(1e6, /*least=*/1))
       ->group("Spaces");
   AddFlag(app, "--space-tensor-bytes", options.space_tensor_bytes,
           "Bytes of the tensors of one space; 0: a quarter of --tensor-bytes")

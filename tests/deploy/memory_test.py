@@ -113,7 +113,7 @@ class Script(unittest.TestCase):
                 self.assertNotIn("Traceback", complaint)
 
     def test_it_judges_by_the_limit_that_it_is_given(self):
-        for arguments, given in ((["WEIR_DEVICE=cpu"], ""),
+        for arguments, given in ((["WEIR_DEVICE=cpu", "WEIR_MAX_SPACES=0"], ""),
                                  (["-"], DEPLOYMENT)):
             for limit, gib, code in (("1Gi", "1 ", 1), ("64Gi", "64 ", 0),
                                      ("64G", "59.6", 0)):
@@ -187,6 +187,23 @@ class Sum(unittest.TestCase):
                              2 * message + memory.UNREAD_BYTES)
             self.assertEqual(parts["parsed messages, or unsent replies"],
                              memory.REPLY_TIMES * message)
+
+
+    def test_spaces_take_what_their_bounds_allow(self):
+        def spaces(**settings):
+            return dict(memory.parts(
+                {"WEIR_DEVICE": "cpu", **settings}, 2**34))["spaces"]
+
+        self.assertEqual(spaces(WEIR_MAX_SPACES="0"), 0)
+        self.assertEqual(
+            spaces(WEIR_SPACE_TENSORS="100000") -
+            spaces(WEIR_SPACE_TENSORS="0"),
+            16 * 100000 * memory.KEPT_TENSOR_BYTES)
+        # One space alone cannot reach what all together may hold.
+        self.assertEqual(
+            spaces(WEIR_MAX_SPACES="1", WEIR_SPACE_TENSORS="10") -
+            spaces(WEIR_MAX_SPACES="1", WEIR_SPACE_TENSORS="0"),
+            10 * memory.KEPT_TENSOR_BYTES)
 
 
 if __name__ == "__main__":

@@ -405,6 +405,10 @@ TEST(OptionsTest, SaysWhatAValueMustBe) {
   ExpectUsageError({"--host-bytes=4398046511105"},
                    "--host-bytes: \"4398046511105\" is not a whole number from "
                    "1048576 to 4398046511104 (bytes)");
+  for (const char* lease : {"0", "0.5", "1000001", "nan"}) {
+    ExpectUsageError({absl::StrCat("--space-lease=", lease)},
+                     "\" is not a number of seconds from 1 to 1000000;");
+  }
   ExpectUsageError({"--streams=257"},
                    "--streams: \"257\" is not a whole number from 1 to 256;");
   for (const char* flag :
