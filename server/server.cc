@@ -245,8 +245,8 @@ absl::Status Server::Impl::Open() {
   OpenSpaces();
   context = std::make_unique<ServiceContext>(ServiceContext{
       options, *engines, *models, *admission, metrics, model_metrics,
-      health.readiness(), long_steps, evaluations, spaces.get(),
-      NewIncarnation(), unix_now, unix_now - NowNanos()});
+      health.readiness(), long_steps, evaluations, NewIncarnation(), unix_now,
+      unix_now - NowNanos(), spaces.get()});
   WEIR_RETURN_IF_ERROR(StartTransport());
   AddPoolGauges(&metrics, options, *engines, *admission, *models,
                 health.readiness());

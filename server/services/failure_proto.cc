@@ -34,7 +34,8 @@ v1::Failure ToFailure(const absl::Status& status) {
   if (const std::optional<absl::Duration> delay = RetryAfter(cut)) {
     failure.set_retry_after_ns(absl::ToInt64Nanoseconds(*delay));
   }
-  if (const std::optional<absl::Cord> report = cut.GetPayload(kReportDetail)) {
+  // Abseil's optional.
+  if (const auto report = cut.GetPayload(kReportDetail)) {
     if (!failure.mutable_report()->ParseFromString(std::string(*report))) {
       failure.clear_report();
     }

@@ -27,11 +27,11 @@ struct ServiceContext {
   const Readiness& readiness;
   FairThreads& long_steps;  // for RunStep
   EvaluationPool& evaluations;
-  Spaces* spaces = nullptr;  // null: the server offers none (--max-spaces=0)
-  std::string incarnation;   // new in every process
+  std::string incarnation;  // new in every process
   int64_t started_unix_ns = 0;
   // What turns a steady-clock time stamp into nanoseconds since the epoch.
   int64_t unix_minus_steady_ns = 0;
+  Spaces* spaces = nullptr;  // null: the server offers none (--max-spaces=0)
 };
 
 }  // namespace weir
