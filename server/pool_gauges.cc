@@ -245,7 +245,8 @@ void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
           std::pair(Holding::kTensors, "tensors"),
           std::pair(Holding::kContexts, "contexts"),
           std::pair(Holding::kTimelines, "timelines"),
-          std::pair(Holding::kWorks, "works")}) {
+          std::pair(Holding::kWorks, "works"),
+          std::pair(Holding::kInputBytes, "input_bytes")}) {
       series.Add(Metric::kSpaceHeld, {name}, Double(held[what]));
     }
   });

@@ -27,12 +27,15 @@ SpacesOptions MakeSpacesOptions(const ServerOptions& options,
   space[Holding::kContexts] = options.space_contexts;
   space[Holding::kTimelines] = options.space_timelines;
   space[Holding::kWorks] = options.space_works;
+  // Works wait with their inputs in pinned memory: half of it is others'.
+  space[Holding::kInputBytes] = options.host_bytes / (2 * kIdentityTimes);
   for (size_t i = 0; i < kHoldings; ++i) {
     const auto what = static_cast<Holding>(i);
     spaces.identity[what] = Times(space[what], kIdentityTimes);
     spaces.server[what] = Times(space[what], kServerTimes);
   }
   spaces.server[Holding::kTensorBytes] = tensor_bytes;
+  spaces.server[Holding::kInputBytes] = options.host_bytes / 2;
   spaces.server[Holding::kSpaces] = options.max_spaces;
   spaces.identity[Holding::kSpaces] =
       std::max<uint64_t>(1, options.max_spaces / kIdentityPart);

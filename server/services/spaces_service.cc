@@ -29,6 +29,7 @@ Amounts FromProto(const v1::SpaceAmounts& from) {
   amounts[Holding::kContexts] = from.contexts();
   amounts[Holding::kTimelines] = from.timelines();
   amounts[Holding::kWorks] = from.works();
+  amounts[Holding::kInputBytes] = from.input_bytes();
   return amounts;
 }
 
@@ -39,6 +40,7 @@ v1::SpaceAmounts ToProto(const Amounts& from) {
   amounts.set_contexts(from[Holding::kContexts]);
   amounts.set_timelines(from[Holding::kTimelines]);
   amounts.set_works(from[Holding::kWorks]);
+  amounts.set_input_bytes(from[Holding::kInputBytes]);
   return amounts;
 }
 

@@ -31,6 +31,9 @@ HoldingText TextOf(Holding what) {
       return {"timelines", "delete those that are not needed"};
     case Holding::kWorks:
       return {"works that are not done", "wait for some of them"};
+    case Holding::kInputBytes:
+      return {"bytes of inputs of works that are not done",
+              "wait for some of them"};
     case Holding::kSpaces:
       return {"spaces", "close those that are not needed"};
   }

@@ -23,10 +23,11 @@ enum class Holding : uint8_t {
   kTensors,
   kContexts,
   kTimelines,
-  kWorks,   // that are not done
-  kSpaces,  // of an identity or the server
+  kWorks,       // that are not done
+  kInputBytes,  // that came with them, in memory of the host
+  kSpaces,      // of an identity or the server
 };
-inline constexpr size_t kHoldings = 6;
+inline constexpr size_t kHoldings = 7;
 
 // One number for each.
 class Amounts {

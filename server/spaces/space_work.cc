@@ -11,6 +11,19 @@
 
 namespace weir {
 
+namespace {
+
+// That came with it.
+uint64_t BytesIn(const WorkRequest& request) {
+  uint64_t bytes = 0;
+  for (const InputSource& input : request.inputs) {
+    for (const std::string_view piece : input.pieces) bytes += piece.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<SpaceWork>> SpaceWork::Create(
     std::shared_ptr<Space> space, Engine& engine, std::string owner) {
   WEIR_ASSIGN_OR_RETURN(Account::Share share,
@@ -70,6 +83,9 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
   // Its end may come on another thread before this returns.
   const std::shared_ptr<SpaceWork> stays = shared_from_this();
   const std::vector<Made> made = made_;
+  WEIR_ASSIGN_OR_RETURN(
+      input_bytes_,
+      space_->account().Take(Holding::kInputBytes, BytesIn(work_.request)));
   if (!space_->NoteWork(this)) return SpaceNotFound(space_->id());
   caller_ = &caller;
   until_ = until;
@@ -132,6 +148,7 @@ void SpaceWork::OnDone(Work& work) {
     kept_ = nullptr;
   }
   share_ = {};
+  input_bytes_ = {};
   end_.Advance(1, work.status()).IgnoreError();
   if (until_ == Until::kDone && !refused) caller_->Ready();
 }

@@ -78,9 +78,10 @@ class SpaceWork final : private WorkObserver,
     kDone,
   };
 
-  // Once. An error says that it was not accepted (for want of room, or as the
-  // space was closed): then its numbers stand for nothing, and the caller is
-  // told nothing. Otherwise they stand for what becomes of it.
+  // Once. An error says that it was not accepted (for want of room, in its
+  // context or for its inputs in the space's quota, or as the space was
+  // closed): then its numbers stand for nothing, and the caller is told
+  // nothing. Otherwise they stand for what becomes of it.
   absl::Status Submit(Activation& activation, Caller& caller, Until until);
 
   // -- After it.
@@ -122,6 +123,7 @@ class SpaceWork final : private WorkObserver,
 
   const std::shared_ptr<Space> space_;
   Account::Share share_;  // until it is done
+  Account::Share input_bytes_;
   const std::string owner_;
   Work work_;
   WorkResults results_;

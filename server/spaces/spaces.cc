@@ -20,7 +20,8 @@ constexpr QuotaField kQuotaFields[] = {{Holding::kTensorBytes, "tensor_bytes"},
                                        {Holding::kTensors, "tensors"},
                                        {Holding::kContexts, "contexts"},
                                        {Holding::kTimelines, "timelines"},
-                                       {Holding::kWorks, "works"}};
+                                       {Holding::kWorks, "works"},
+                                       {Holding::kInputBytes, "input_bytes"}};
 
 absl::StatusOr<Amounts> Quota(const Amounts& wanted, const Amounts& most) {
   Amounts quota = most;

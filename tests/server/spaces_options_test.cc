@@ -38,6 +38,16 @@ TEST(SpacesOptionsTest, AreWhatTheFlagsSay) {
   }
 }
 
+// A server whose pinned memory waits with works answers nobody else.
+TEST(SpacesOptionsTest, InputsLeaveHalfOfTheHostsBytesToOthers) {
+  ServerOptions options;
+  options.host_bytes = 8000;
+  const SpacesOptions spaces = MakeSpacesOptions(options, 1, kOrigin);
+  EXPECT_EQ(spaces.space[Holding::kInputBytes], 1000u);
+  EXPECT_EQ(spaces.identity[Holding::kInputBytes], 4000u);
+  EXPECT_EQ(spaces.server[Holding::kInputBytes], 4000u);
+}
+
 TEST(SpacesOptionsTest, BytesOfOneSpaceMayBeGiven) {
   ServerOptions options;
   options.space_tensor_bytes = 5000;

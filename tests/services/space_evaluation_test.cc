@@ -392,6 +392,37 @@ TEST_F(SpaceEvaluationTest, AQuotaHolds) {
   EXPECT_FALSE(Put(2, std::vector<float>(20, 1)).has_error());
 }
 
+// Works that wait do so with their inputs in memory that others need, too.
+TEST_F(SpaceEvaluationTest, InputsOfWorksThatWaitAreBounded) {
+  v1::OpenSpaceRequest small;
+  small.mutable_quota()->set_input_bytes(100);
+  token_ = Open(small);
+  CreateTimeline(1);
+  v1::EvaluateRequest request = IdentityRequest();
+  request.set_mode(v1::EVAL_MODE_EAGER);
+  request.clear_inputs();
+  AddInput(&request, "x", v1::DATA_TYPE_FLOAT, {4}, Bytes<float>({1, 2, 3, 4}));
+  request.add_outputs()->set_name("y");
+  request.add_after()->set_timeline(1);
+  request.mutable_after(0)->set_value(1);
+  for (uint64_t tensor = 1; tensor <= 6; ++tensor) {
+    request.mutable_outputs(0)->set_tensor(tensor);
+    const EvaluateAnswer answer = Evaluate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  }
+  request.mutable_outputs(0)->set_tensor(7);
+  EXPECT_EQ(Reason(FromGrpcStatus(Evaluate(request).status)), "SPACE_QUOTA");
+  EXPECT_EQ(Describe().held().input_bytes(), 96u);
+  ASSERT_FALSE(Signal(1, 1).has_error());
+  EXPECT_EQ(Read(6), (std::vector<float>{1, 2, 3, 4}));
+  v1::Command wait;
+  for (uint64_t tensor = 1; tensor <= 6; ++tensor) {
+    wait.mutable_wait()->add_tensors(tensor);
+  }
+  ASSERT_FALSE(RunOne(wait).has_error());
+  EXPECT_TRUE(Evaluate(request).status.ok());
+}
+
 TEST_F(SpaceEvaluationTest, SpacesShareNoNumbers) {
   ASSERT_FALSE(Put(1, {1}).has_error());
   const std::string other = Open();

@@ -70,7 +70,8 @@ TEST(SpacesTest, WhoAsksForMoreIsToldWhichFieldIsAtFault) {
       {Holding::kTensors, "quota.tensors"},
       {Holding::kContexts, "quota.contexts"},
       {Holding::kTimelines, "quota.timelines"},
-      {Holding::kWorks, "quota.works"}};
+      {Holding::kWorks, "quota.works"},
+      {Holding::kInputBytes, "quota.input_bytes"}};
   for (const auto& [what, field] : fields) {
     Amounts quota;
     quota[what] = 1001;
