@@ -221,6 +221,9 @@ TEST_F(TlsTest, ASpaceBelongsToTheSubjectOfACertificate) {
   };
   client::Client mine(Options(files("client")));
   client::Client others(Options(files("other")));
+  // Without a subject another of its names has to do, and is told from one.
+  Write("nameless", clients_.Issue("", "DNS:nameless.test"));
+  client::Client nameless(Options(files("nameless")));
   client::Client nobodys({.address = "unix:" + Path("socket")});
   v1::OpenSpaceRequest request;
   request.set_label("mine");
@@ -229,7 +232,7 @@ TEST_F(TlsTest, ASpaceBelongsToTheSubjectOfACertificate) {
   const auto space = mine.GetSpace(opened->token());
   ASSERT_TRUE(space.ok()) << space.status();
   EXPECT_EQ(space->identity(), "CN=client");
-  for (client::Client* stranger : {&others, &nobodys}) {
+  for (client::Client* stranger : {&others, &nameless, &nobodys}) {
     EXPECT_EQ(stranger->GetSpace(opened->token()).status().code(),
               absl::StatusCode::kNotFound);
     EXPECT_EQ(stranger->CloseSpace(opened->token()).status().code(),
@@ -253,6 +256,11 @@ TEST_F(TlsTest, ASpaceBelongsToTheSubjectOfACertificate) {
   EXPECT_EQ(anonymous->spaces_size(), 0);
   EXPECT_EQ(anonymous->total(), 1u);
   EXPECT_TRUE(mine.CloseSpace(opened->token()).ok());
+  ASSERT_TRUE(nameless.OpenSpace(request).ok());
+  const auto named = nameless.ListSpaces();
+  ASSERT_TRUE(named.ok()) << named.status();
+  ASSERT_EQ(named->spaces_size(), 1);
+  EXPECT_EQ(named->spaces(0).identity(), "SAN=nameless.test");
 }
 
 // A certificate renewed on disk while a load runs on old and new connections.

@@ -110,7 +110,7 @@ TEST(NumberTableTest, ObjectsEndOutsideTheLock) {
   int ended = 0;
   const auto put = [&](uint64_t number) {
     auto thing = Put(table, number);
-    thing->at_end = [&] {
+    thing->at_end = [&ended, &table, number] {
       ++ended;
       EXPECT_FALSE(table.Find(number).ok());
     };
