@@ -56,6 +56,8 @@ def elements(file):
             if i not in synthetic:
                 yield path + (8, i), f"{name}.{oneof.name}", oneof
         for i, nested in enumerate(message.nested_type):
+            if nested.options.map_entry:  # the file says `map`
+                continue
             yield from of_message(path + (3, i), f"{name}.{nested.name}",
                                   nested)
         for i, enum in enumerate(message.enum_type):
