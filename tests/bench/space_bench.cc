@@ -1,0 +1,226 @@
+// What it costs to keep tensors between calls: 4 KB evaluations (y = x + x) one
+// after another by one caller, sent and read back with each call, kept in a
+// space with each call, and as commands of a Run. And a chain of 20, of which
+// the end alone is read: as calls that carry the tensor there and back, which
+// is all that a server without spaces offers, and as one Run. A real
+// weir-server, on all CPUs beside its caller. Usage:
+//   space_bench [DEVICE]     (default: cpu)
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/weir/v1/evaluator.grpc.pb.h"
+#include "proto/weir/v1/spaces.grpc.pb.h"
+#include "tests/bench/server_process.h"
+
+namespace weir::bench {
+namespace {
+
+constexpr int64_t kElements = 1024;
+constexpr int kCommands = 64;  // of a Run
+constexpr int kChain = 20;
+constexpr uint64_t kContext = 1;
+constexpr int kRounds = 5;
+constexpr auto kRound = std::chrono::milliseconds(1000);
+// Of a chain: calls that carry its tensors take at least so many times what one
+// Run does.
+constexpr double kLeastGain = 2;
+
+class Caller {
+ public:
+  explicit Caller(const std::string& address)
+      : channel_(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials())) {
+    grpc::ClientContext context;
+    v1::OpenSpaceResponse opened;
+    Check(v1::Spaces::NewStub(channel_)->Open(&context, {}, &opened));
+    token_ = opened.token();
+  }
+
+  v1::EvaluateResponse Evaluate(const v1::EvaluateRequest& request,
+                                bool in_space) {
+    grpc::ClientContext context;
+    if (in_space) context.AddMetadata("weir-space-bin", token_);
+    v1::EvaluateResponse response;
+    Check(evaluator_->Evaluate(&context, request, &response));
+    return response;
+  }
+
+  v1::RunResponse Run(const v1::RunRequest& request) {
+    grpc::ClientContext context;
+    context.AddMetadata("weir-space-bin", token_);
+    v1::RunResponse response;
+    Check(evaluator_->Run(&context, request, &response));
+    for (const v1::CommandResult& result : response.results()) {
+      if (!result.has_error()) continue;
+      std::fprintf(stderr, "%s\n", result.error().message().c_str());
+      std::exit(1);
+    }
+    return response;
+  }
+
+ private:
+  static void Check(const grpc::Status& status) {
+    if (status.ok()) return;
+    std::fprintf(stderr, "%s\n", status.error_message().c_str());
+    std::exit(1);
+  }
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Evaluator::Stub> evaluator_ =
+      v1::Evaluator::NewStub(channel_);
+  std::string token_;
+};
+
+v1::EvaluateRequest Double() {
+  v1::EvaluateRequest request;
+  v1::GraphDefinition* const graph =
+      request.mutable_graph()->mutable_definition();
+  graph->add_inputs()->set_name(std::string("x"));
+  v1::Node* const node = graph->add_nodes();
+  node->set_op(std::string("Add"));
+  for (int i = 0; i < 2; ++i) node->add_inputs(std::string("x"));
+  node->add_outputs(std::string("y"));
+  graph->add_outputs(std::string("y"));
+  request.add_inputs()->set_name(std::string("x"));
+  request.add_outputs()->set_name(std::string("y"));
+  return request;
+}
+
+v1::TensorValue Elements(const std::string& raw) {
+  v1::TensorValue value;
+  value.mutable_spec()->set_dtype(v1::DATA_TYPE_FLOAT);
+  value.mutable_spec()->add_shape(kElements);
+  value.set_raw(raw);
+  return value;
+}
+
+v1::EvaluateRequest Sent(const std::string& raw) {
+  v1::EvaluateRequest request = Double();
+  *request.mutable_inputs(0)->mutable_value() = Elements(raw);
+  request.set_mode(v1::EVAL_MODE_SYNC_FULL);
+  return request;
+}
+
+v1::EvaluateRequest Kept(uint64_t from, uint64_t to) {
+  v1::EvaluateRequest request = Double();
+  request.mutable_inputs(0)->mutable_value()->set_tensor(from);
+  request.mutable_outputs(0)->set_tensor(to);
+  request.set_context(kContext);
+  return request;
+}
+
+// How often a second `once` is done, times `each`.
+double Rate(int each, const std::function<void()>& once) {
+  const auto begin = Clock::now();
+  int times = 0;
+  while (Clock::now() - begin < kRound) {
+    once();
+    ++times;
+  }
+  return times * each /
+         std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+int Main(int argc, char** argv) {
+  const std::string device = argc > 1 ? argv[1] : "cpu";
+  auto server = ServerProcess::Start({absl::StrCat("--device=", device)});
+  if (!server.ok()) {
+    std::fprintf(stderr, "%s\n", server.status().ToString().c_str());
+    return 1;
+  }
+  Caller caller((*server)->address());
+  const std::string ones(kElements * sizeof(float), '\0');
+  v1::RunRequest put;
+  put.add_commands()->mutable_tensor_put()->set_tensor(1);
+  *put.mutable_commands(0)->mutable_tensor_put()->mutable_value() =
+      Elements(ones);
+  put.add_commands()->mutable_context_create()->set_context(kContext);
+  caller.Run(put);
+
+  const auto sent = [&] { caller.Evaluate(Sent(ones), /*in_space=*/false); };
+  uint64_t number = 1;
+  const auto kept = [&] {
+    ++number;
+    v1::RunRequest free;
+    free.add_commands()->mutable_tensor_free()->set_tensor(number);
+    v1::EvaluateRequest request = Kept(1, number);
+    request.set_mode(v1::EVAL_MODE_SYNC_FULL);
+    caller.Evaluate(request, /*in_space=*/true);
+    caller.Run(free);
+  };
+  const auto run = [&] {
+    v1::RunRequest request;
+    const uint64_t first = number + 1;
+    for (int i = 0; i < kCommands; ++i) {
+      *request.add_commands()->mutable_evaluate() = Kept(1, ++number);
+    }
+    request.add_commands()->mutable_wait()->add_tensors(number);
+    for (uint64_t tensor = first; tensor <= number; ++tensor) {
+      request.add_commands()->mutable_tensor_free()->set_tensor(tensor);
+    }
+    caller.Run(request);
+  };
+  const auto carried = [&] {
+    std::string raw = ones;
+    for (int i = 0; i < kChain; ++i) {
+      raw = caller.Evaluate(Sent(raw), /*in_space=*/false)
+                .outputs(0)
+                .value()
+                .raw();
+    }
+  };
+  const auto chained = [&] {
+    v1::RunRequest request;
+    const uint64_t first = number + 1;
+    for (int i = 0; i < kChain; ++i) {
+      *request.add_commands()->mutable_evaluate() =
+          Kept(i == 0 ? 1 : number, number + 1);
+      ++number;
+    }
+    request.add_commands()->mutable_tensor_get()->set_tensor(number);
+    for (uint64_t tensor = first; tensor <= number; ++tensor) {
+      request.add_commands()->mutable_tensor_free()->set_tensor(tensor);
+    }
+    caller.Run(request);
+  };
+
+  std::vector<double> of_sent, of_kept, of_run, of_carried, of_chained;
+  for (int round = 0; round < kRounds; ++round) {
+    of_sent.push_back(Rate(1, sent));
+    of_kept.push_back(Rate(1, kept));
+    of_run.push_back(Rate(kCommands, run));
+    of_carried.push_back(Rate(1, carried));
+    of_chained.push_back(Rate(1, chained));
+  }
+  (*server)->Terminate();
+  std::printf(
+      "%s, 4 KB, one caller: %.0f evaluations/s sent and read back, %.0f kept "
+      "and freed by a call each, %.0f kept and freed in Runs of %d (%.2f x)\n",
+      device.c_str(), Median(of_sent), Median(of_kept), Median(of_run),
+      kCommands, Median(of_run) / Median(of_sent));
+  const double gain = Median(of_chained) / Median(of_carried);
+  std::printf(
+      "  a chain of %d: %.0f/s by calls that carry it, %.0f/s in one Run\n"
+      "  %s %.2f x, at least %.1f x\n",
+      kChain, Median(of_carried), Median(of_chained),
+      gain >= kLeastGain ? "holds:" : "DOES NOT HOLD:", gain, kLeastGain);
+  return gain >= kLeastGain ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace weir::bench
+
+int main(int argc, char** argv) { return weir::bench::Main(argc, argv); }
