@@ -246,7 +246,9 @@ void AddSpaceGauges(Metrics* metrics, const Spaces& spaces,
           std::pair(Holding::kContexts, "contexts"),
           std::pair(Holding::kTimelines, "timelines"),
           std::pair(Holding::kWorks, "works"),
-          std::pair(Holding::kInputBytes, "input_bytes")}) {
+          std::pair(Holding::kInputBytes, "input_bytes"),
+          std::pair(Holding::kProgramBytes, "program_bytes"),
+          std::pair(Holding::kWaits, "waits")}) {
       series.Add(Metric::kSpaceHeld, {name}, Double(held[what]));
     }
   });

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/graph/program_cache.h"
+
 namespace weir {
 namespace {
 
@@ -27,8 +29,13 @@ SpacesOptions MakeSpacesOptions(const ServerOptions& options,
   space[Holding::kContexts] = options.space_contexts;
   space[Holding::kTimelines] = options.space_timelines;
   space[Holding::kWorks] = options.space_works;
-  // Works wait with their inputs in pinned memory: half of it is others'.
+  // Works wait with their inputs in pinned memory, and hold programs; calls
+  // that wait keep their places in the queue. Half of each is others'.
+  const size_t program_bytes = ProgramCacheOptions().max_bytes;
   space[Holding::kInputBytes] = options.host_bytes / (2 * kIdentityTimes);
+  space[Holding::kProgramBytes] = program_bytes / (2 * kIdentityTimes);
+  space[Holding::kWaits] =
+      std::max<uint64_t>(1, options.queue_length / (2 * kIdentityTimes));
   for (size_t i = 0; i < kHoldings; ++i) {
     const auto what = static_cast<Holding>(i);
     spaces.identity[what] = Times(space[what], kIdentityTimes);
@@ -36,6 +43,9 @@ SpacesOptions MakeSpacesOptions(const ServerOptions& options,
   }
   spaces.server[Holding::kTensorBytes] = tensor_bytes;
   spaces.server[Holding::kInputBytes] = options.host_bytes / 2;
+  spaces.server[Holding::kProgramBytes] = program_bytes / 2;
+  spaces.server[Holding::kWaits] =
+      std::max<uint64_t>(1, options.queue_length / 2);
   spaces.server[Holding::kSpaces] = options.max_spaces;
   spaces.identity[Holding::kSpaces] =
       std::max<uint64_t>(1, options.max_spaces / kIdentityPart);

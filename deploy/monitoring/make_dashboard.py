@@ -312,6 +312,25 @@ ROWS = (
               "The caller had left, or did not take its answer in time.",
               rate("weir_replies_dropped_total", "reason", "{{reason}}")),
     )),
+    ("Spaces", 4, 8, (
+        lines("Spaces", "none", "Open, by server.",
+              ("weir_spaces{$SERVERS}", "{{pod}}")),
+        areas("Spaces opened and closed", "ops",
+              "Closed by their callers, or because nobody used them for as "
+              "long as their lease.",
+              ("sum(rate(weir_spaces_opened_total{$SERVERS}[$RATE]))",
+               "opened"),
+              rate("weir_spaces_closed_total", "why", "{{why}}")),
+        lines("Kept in spaces", "none",
+              "Tensors, contexts, timelines, and works that are not done.",
+              ('sum by (what) (weir_space_held{$SERVERS, what!~".*_bytes"})',
+               "{{what}}")),
+        lines("Bytes kept in spaces", "bytes",
+              "Of tensors, on devices; of inputs of works that are not done, "
+              "in the host's memory.",
+              ('sum by (what) (weir_space_held{$SERVERS, what=~".*_bytes"})',
+               "{{what}}")),
+    )),
     ("Processes", 4, 8, (
         lines("CPU", "none", "Cores in use, by server.",
               ("sum by (pod) (rate(process_cpu_seconds_total{$SERVERS}[$RATE])"

@@ -44,7 +44,9 @@ void SubCall::Resume(ResumeFn fn, void* arg) {
 }
 
 void SubCall::Reply(ReplyBuffer reply) {
+  // However little it is: it stays while others are made.
   absl::Status fits = CheckReplySize(reply.size());
+  if (fits.ok()) fits = Charge(reply.held());
   if (fits.ok()) reply_ = std::move(reply);
   Answer(std::move(fits));
 }

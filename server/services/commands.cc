@@ -70,7 +70,8 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
   }
   WEIR_ASSIGN_OR_RETURN(Engine* const engine,
                         context.engines.Find(request.device()));
-  WEIR_ASSIGN_OR_RETURN(auto claim, space.contexts().Take(request.context()));
+  auto claim = space.contexts().Take(request.context());
+  if (!claim.ok()) return WithField(claim.status(), "context");
   auto kept = std::make_shared<KeptContext>();
   WEIR_ASSIGN_OR_RETURN(kept->share, space.account().Take(Holding::kContexts));
   ContextOptions options;
@@ -85,7 +86,7 @@ absl::Status CreateContext(const ServiceContext& context, Space& space,
   }
   kept->engine = engine;
   kept->context = EvalContext::Create(engine, options);
-  if (!claim.Fill(std::move(kept))) return SpaceNotFound(space.id());
+  if (!claim->Fill(std::move(kept))) return SpaceNotFound(space.id());
   response->set_device_uuid(engine->device().info().uuid);
   response->set_rng_seed(options.rng.seed);
   return absl::OkStatus();
@@ -104,13 +105,14 @@ absl::Status CloseContext(Space& space, const v1::ContextClose& request) {
 // -- Timelines ----------------------------------------------------------------
 
 absl::Status CreateTimeline(Space& space, const v1::TimelineCreate& request) {
-  WEIR_ASSIGN_OR_RETURN(auto claim, space.timelines().Take(request.timeline()));
+  auto claim = space.timelines().Take(request.timeline());
+  if (!claim.ok()) return WithField(claim.status(), "timeline");
   auto kept = std::make_shared<KeptTimeline>();
   WEIR_ASSIGN_OR_RETURN(kept->share, space.account().Take(Holding::kTimelines));
   kept->timeline = std::make_shared<Timeline>(
-      absl::StrCat("timeline ", request.timeline()), /*device=*/nullptr,
+      absl::StrCat(request.timeline()), /*device=*/nullptr,
       TimelineOwner{TimelineOwner::Kind::kCaller, request.timeline()});
-  if (!claim.Fill(std::move(kept))) return SpaceNotFound(space.id());
+  if (!claim->Fill(std::move(kept))) return SpaceNotFound(space.id());
   return absl::OkStatus();
 }
 

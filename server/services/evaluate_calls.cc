@@ -260,6 +260,7 @@ class EvaluateCall : public EvaluationCall {
   absl::Status WasBoundTo(std::span<const size_t> outputs) override {
     if (!space_) return absl::OkStatus();
     SpaceWork& work = *space_work();
+    if (model() == nullptr) WEIR_RETURN_IF_ERROR(work.HoldProgram());
     for (size_t i = 0; i < request_.outputs.size(); ++i) {
       const auto* number = KeptAs(i);
       if (number == nullptr) continue;
@@ -484,11 +485,37 @@ IdentityRequest MakeIdentity(CallArena* arena, EvaluateRequestView* request) {
   return {x, y};
 }
 
+// `error` without what the message has no such thing for: the input, the output
+// and their fields, of which there is one.
+absl::Status OfTheTensor(const absl::Status& error, std::string_view field) {
+  if (Field(error).empty()) return error;
+  std::string_view message(error.message().data(), error.message().size());
+  for (const std::string_view label : {std::string_view("input \"x\": "),
+                                       std::string_view("output \"y\": ")}) {
+    if (message.substr(0, label.size()) == label) {
+      message.remove_prefix(label.size());
+    }
+  }
+  absl::Status told(error.code(), AbslView(message));
+  error.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    told.SetPayload(url, payload);
+  });
+  return WithField(std::move(told), field);
+}
+
 class TensorPutCall final : public EvaluateCall {
  public:
   using EvaluateCall::EvaluateCall;
 
  private:
+  absl::Status InItsWords(const absl::Status& error) const override {
+    const std::string field = Field(error);
+    if (field == "context" || field == "device" || field == "mode") {
+      return error;
+    }
+    const bool of_output = field.rfind("outputs", 0) == 0;
+    return OfTheTensor(error, of_output ? "tensor" : "value");
+  }
   absl::Status Parse(EvaluateRequestView* request) override {
     TensorPutView put;
     WEIR_RETURN_IF_ERROR(
@@ -509,6 +536,9 @@ class TensorGetCall final : public EvaluateCall {
   using EvaluateCall::EvaluateCall;
 
  private:
+  absl::Status InItsWords(const absl::Status& error) const override {
+    return Field(error) == "context" ? error : OfTheTensor(error, "tensor");
+  }
   absl::Status Parse(EvaluateRequestView* request) override {
     const auto [x, y] = MakeIdentity(&call().arena(), request);
     v1::TensorGet get;

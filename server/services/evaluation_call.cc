@@ -167,9 +167,7 @@ void EvaluationCall::FailDescribed(absl::Status error) {
 
 void EvaluationCall::Fail(const absl::Status& error) {
   ServerCall& call = call_;
-  // It may lie in what ends.
-  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
-  const absl::Status kept = error;
+  const absl::Status kept = InItsWords(error);
   End(kept.code());
   call.Fail(kept);
 }

@@ -54,6 +54,10 @@ class EvaluationCall : protected RequestTensors,
   // that has returned, and then `bytes` has none of them.
   virtual absl::StatusOr<ReplyBuffer> Write(std::span<const size_t> outputs,
                                             ResultBytes& bytes) = 0;
+  // An error of the call in the words of its message.
+  virtual absl::Status InItsWords(const absl::Status& error) const {
+    return error;
+  }
   // What else an error says once there is a report, whether the work failed or
   // what becomes of its results does.
   virtual void Describe(absl::Status*) const {}

@@ -24,6 +24,10 @@ namespace {
 // its other calls.
 constexpr size_t kCommandsInARow = 32;
 
+// What a result takes at least: an error of which the code alone is told, or
+// the head of another.
+constexpr size_t kLeastResultBytes = 32;
+
 // Fields of the messages.
 constexpr uint32_t kResponseResults = 1;
 constexpr uint32_t kResultError = 1;
@@ -79,14 +83,22 @@ class RunCall {
   void RunOne(const WireCommand& command) {
     const MethodHandler* const handler = handlers_->Find(command.number);
     if (handler == nullptr) return WasDone(NoSuchCommand(command.number));
-    const size_t most = call_.max_reply_bytes();
     command_.Run(
-        *handler, command.message, most - std::min(most, reply_.size()),
+        *handler, command.message, ReplyRoom(),
         [](void* self) {
           auto* const run = static_cast<RunCall*>(self);
           run->WasDone(run->command_.status());
         },
         this);
+  }
+
+  // For the result of command `at_`: what is left beside the least that those
+  // after it take.
+  size_t ReplyRoom() const {
+    const size_t most = call_.max_reply_bytes();
+    const size_t taken =
+        reply_.size() + kLeastResultBytes * (request_.commands.size() - at_);
+    return most - std::min(most, taken);
   }
 
   absl::Status NoSuchCommand(uint32_t number) const {
@@ -111,7 +123,12 @@ class RunCall {
 
   // An error is much larger than a command that has it.
   void AppendError(const absl::Status& status) {
-    const std::string error = ToFailure(status).SerializeAsString();
+    v1::Failure failure = ToFailure(status);
+    if (failure.ByteSizeLong() > ReplyRoom()) {
+      failure.Clear();
+      failure.set_code(status.raw_code());
+    }
+    const std::string error = failure.SerializeAsString();
     if (absl::Status room = call_.Charge(error.size()); !room.ok()) {
       no_room_ = std::move(room);
       return;

@@ -35,6 +35,11 @@ void SpaceEvaluation::Start(SpaceWork::Until until, CheckPlanned check,
   check_ = check;
   then_ = then;
   arg_ = arg;
+  if (until == SpaceWork::Until::kDone) {
+    auto share = place_.space->account().Take(Holding::kWaits);
+    if (!share.ok()) return Finish(share.status());
+    wait_ = *std::move(share);
+  }
   Enter();
 }
 

@@ -92,6 +92,7 @@ class SpaceEvaluation final : private SpaceWork::Caller {
   Occupancy::EntryId entry_ = 0;  // while it waits for its context
   absl::StatusOr<Activation> activation_ = Activation();
   bool accepted_ = false;
+  Account::Share wait_;  // of a call that waits for the end
 };
 
 }  // namespace weir

@@ -30,6 +30,8 @@ Amounts FromProto(const v1::SpaceAmounts& from) {
   amounts[Holding::kTimelines] = from.timelines();
   amounts[Holding::kWorks] = from.works();
   amounts[Holding::kInputBytes] = from.input_bytes();
+  amounts[Holding::kProgramBytes] = from.program_bytes();
+  amounts[Holding::kWaits] = from.waits();
   return amounts;
 }
 
@@ -41,6 +43,8 @@ v1::SpaceAmounts ToProto(const Amounts& from) {
   amounts.set_timelines(from[Holding::kTimelines]);
   amounts.set_works(from[Holding::kWorks]);
   amounts.set_input_bytes(from[Holding::kInputBytes]);
+  amounts.set_program_bytes(from[Holding::kProgramBytes]);
+  amounts.set_waits(from[Holding::kWaits]);
   return amounts;
 }
 

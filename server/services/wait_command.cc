@@ -20,6 +20,8 @@
 namespace weir {
 namespace {
 
+constexpr int kMaxEntries = 1024;
+
 std::string EntryField(const char* list, int i) {
   return absl::StrCat(list, "[", i, "]");
 }
@@ -54,7 +56,15 @@ class WaitCall {
     if (request.timeout_ns() > 0) {
       deadline_ = std::min(deadline_, now + request.timeout_ns());
     }
+    const int entries =
+        request.points_size() + request.works_size() + request.tensors_size();
+    if (entries > kMaxEntries) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("it waits for ", entries, " points, works and tensors, ",
+                       "of which there may be ", kMaxEntries));
+    }
     WEIR_ASSIGN_OR_RETURN(space_, RequireSpace(*context_, call_));
+    WEIR_ASSIGN_OR_RETURN(share_, space_->account().Take(Holding::kWaits));
     return FindPoints(request);
   }
 
@@ -123,6 +133,7 @@ class WaitCall {
   ServerCall& call_;
   ArenaPtr<WaitCall> self_;
   SpaceUse space_;
+  Account::Share share_;  // of those that wait
   std::vector<Point> points_;
   Nanos deadline_ = kNoDeadline;
   uint64_t wait_ = 0;

@@ -34,6 +34,11 @@ HoldingText TextOf(Holding what) {
     case Holding::kInputBytes:
       return {"bytes of inputs of works that are not done",
               "wait for some of them"};
+    case Holding::kProgramBytes:
+      return {"bytes of programs of works that are not done",
+              "wait for some of them"};
+    case Holding::kWaits:
+      return {"calls that wait", "let some of them end"};
     case Holding::kSpaces:
       return {"spaces", "close those that are not needed"};
   }

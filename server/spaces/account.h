@@ -23,11 +23,13 @@ enum class Holding : uint8_t {
   kTensors,
   kContexts,
   kTimelines,
-  kWorks,       // that are not done
-  kInputBytes,  // that came with them, in memory of the host
-  kSpaces,      // of an identity or the server
+  kWorks,         // that are not done
+  kInputBytes,    // that came with them, in memory of the host
+  kProgramBytes,  // of callers' programs that they run
+  kWaits,         // calls that wait for works or moments
+  kSpaces,        // of an identity or the server
 };
-inline constexpr size_t kHoldings = 7;
+inline constexpr size_t kHoldings = 9;
 
 // One number for each.
 class Amounts {

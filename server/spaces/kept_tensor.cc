@@ -18,7 +18,7 @@ void KeptTensor::Charge(Account::Share bytes) {
   bytes_ = std::move(bytes);
 }
 
-void KeptTensor::Made(Tensor tensor) {
+bool KeptTensor::Made(Tensor tensor) {
   // End, if they do, outside the lock.
   std::shared_ptr<Work> maker;
   Point made;
@@ -26,9 +26,10 @@ void KeptTensor::Made(Tensor tensor) {
   maker = std::move(maker_);
   made = std::move(made_);
   tensor_ = std::move(tensor);
+  return lent_;
 }
 
-void KeptTensor::Failed(const absl::Status& status) {
+bool KeptTensor::Failed(const absl::Status& status) {
   std::shared_ptr<Work> maker;
   Point made;
   MutexLock lock(&mu_);
@@ -36,6 +37,7 @@ void KeptTensor::Failed(const absl::Status& status) {
   made = std::move(made_);
   failure_ = status;
   bytes_ = {};
+  return lent_;
 }
 
 absl::Status KeptTensor::FillSource(InputSource* source) const {
@@ -46,6 +48,7 @@ absl::Status KeptTensor::FillSource(InputSource* source) const {
   if (maker_ != nullptr) {
     source->producer = maker_;
     source->producer_output = output_;
+    lent_ = true;
   } else {
     source->tensor = tensor_;
   }

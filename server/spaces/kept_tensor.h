@@ -40,9 +40,10 @@ class KeptTensor {
   void Await(std::shared_ptr<Work> work, size_t output, Point made);
   // Its bytes, once they are known.
   void Charge(Account::Share bytes);
-  // Once, when the work is done.
-  void Made(Tensor tensor);
-  void Failed(const absl::Status& status);
+  // One of them once, when the work is done: whether works read the tensor
+  // before, which hold its maker with all that this has made.
+  bool Made(Tensor tensor);
+  bool Failed(const absl::Status& status);
 
   // As an input of a work of the same engine: what its maker's failure means
   // for it, if that has failed.
@@ -72,7 +73,8 @@ class KeptTensor {
   Tensor tensor_ WEIR_GUARDED_BY(mu_);
   absl::Status failure_ WEIR_GUARDED_BY(mu_);
 
-  size_t output_ WEIR_GUARDED_BY(mu_) = 0;  // of the maker
+  size_t output_ WEIR_GUARDED_BY(mu_) = 0;          // of the maker
+  mutable bool lent_ WEIR_GUARDED_BY(mu_) = false;  // the maker, to a reader
 };
 
 }  // namespace weir

@@ -1,5 +1,7 @@
 #include "server/spaces/kept_work.h"
 
+#include <algorithm>
+
 namespace weir {
 
 void KeptWork::Ended(const Work& work) {
@@ -14,7 +16,9 @@ void KeptWork::Ended(const Work& work) {
 
 WorkState KeptWork::state() const {
   MutexLock lock(&mu_);
-  return end_.has_value() ? end_->report.state : work_->state();
+  if (end_.has_value()) return end_->report.state;
+  // Its end is told with what became of it.
+  return std::min(work_->state(), WorkState::kScheduled);
 }
 
 Point KeptWork::ended() const {

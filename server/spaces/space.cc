@@ -29,6 +29,11 @@ absl::StatusOr<NumberTable<KeptTensor>::Claim> Space::TakeTensor(
   return tensors_.Take(number);
 }
 
+bool Space::closed() const {
+  MutexLock lock(&mu_);
+  return closed_;
+}
+
 bool Space::BeginUse() {
   MutexLock lock(&mu_);
   if (closed_) return false;
@@ -45,6 +50,23 @@ void Space::EndUse(Nanos now) {
 Nanos Space::idle(Nanos now) const {
   MutexLock lock(&mu_);
   return users_ > 0 || now < last_used_ ? 0 : now - last_used_;
+}
+
+absl::StatusOr<std::shared_ptr<const Account::Share>> Space::HoldProgram(
+    const Program& program) {
+  MutexLock lock(&mu_);
+  std::weak_ptr<const Account::Share>& held = programs_[program.number()];
+  if (auto share = held.lock(); share != nullptr) return share;
+  auto taken = account().Take(Holding::kProgramBytes, program.held_bytes());
+  if (!taken.ok()) {
+    programs_.erase(program.number());
+    return taken.status();
+  }
+  auto share = std::make_shared<const Account::Share>(*std::move(taken));
+  held = share;
+  absl::erase_if(programs_,
+                 [](const auto& entry) { return entry.second.expired(); });
+  return share;
 }
 
 bool Space::NoteWork(SpaceWork* work) {

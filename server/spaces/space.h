@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@
 #include "kernels/base/mutex.h"
 #include "kernels/device/point.h"
 #include "kernels/eval/eval_context.h"
+#include "kernels/graph/program.h"
 #include "server/spaces/account.h"
 #include "server/spaces/kept_tensor.h"
 #include "server/spaces/kept_work.h"
@@ -87,12 +89,19 @@ class Space {
 
   // -- Its lease. A call that uses the space keeps it from running out.
 
+  bool closed() const;
+
   // False once it is closed.
   bool BeginUse();
   void EndUse(Nanos now);
   // How long nobody has used it; 0 while somebody does.
   Nanos idle(Nanos now) const;
   bool Expired(Nanos now) const { return idle(now) > options_.lease; }
+
+  // Counts `program` for as long as somebody holds what this returns, once
+  // however many do. Errors as Account::Take.
+  absl::StatusOr<std::shared_ptr<const Account::Share>> HoldProgram(
+      const Program& program);
 
   // -- Its works, numbered or not.
 
@@ -118,6 +127,9 @@ class Space {
   size_t users_ WEIR_GUARDED_BY(mu_) = 0;
   Nanos last_used_ WEIR_GUARDED_BY(mu_);
   absl::flat_hash_set<SpaceWork*> running_ WEIR_GUARDED_BY(mu_);
+  // By Program::number.
+  absl::flat_hash_map<uint64_t, std::weak_ptr<const Account::Share>> programs_
+      WEIR_GUARDED_BY(mu_);
   std::deque<std::pair<uint64_t, std::shared_ptr<KeptWork>>> done_
       WEIR_GUARDED_BY(mu_);
 };

@@ -72,6 +72,12 @@ absl::Status SpaceWork::Keep(size_t index, uint64_t number, Engine& engine) {
   return absl::OkStatus();
 }
 
+absl::Status SpaceWork::HoldProgram() {
+  WEIR_ASSIGN_OR_RETURN(program_bytes_,
+                        space_->HoldProgram(*work_.request.program));
+  return absl::OkStatus();
+}
+
 absl::Status SpaceWork::SetNumber(uint64_t number) {
   WEIR_ASSIGN_OR_RETURN(claim_, space_->works().Take(number));
   number_ = number;
@@ -90,16 +96,21 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
   caller_ = &caller;
   until_ = until;
   self_ = stays;
+  end_ = std::make_shared<Timeline>(
+      number_ == 0 ? "end of its work" : absl::StrCat("end of work ", number_));
+  const Point end = {end_, 1};
   for (const Made& each : made) {
-    each.tensor->Await(SharedWork(), each.index, End());
+    each.tensor->Await(SharedWork(), each.index, end);
   }
   std::shared_ptr<KeptWork> kept;
   if (claim_) {
     kept = std::make_shared<KeptWork>(&activation.context().engine().device(),
-                                      SharedWork(), End());
+                                      SharedWork(), end);
     kept_ = kept;
   }
   activation.Submit(&work_, this);
+  // A close that came before the work was submitted has called off nothing.
+  if (space_->closed()) work_.Cancel();
   if (refused_) return work_.status();
   for (size_t i = 0; i < made.size(); ++i) claims_[i].Fill(made[i].tensor);
   if (claim_) claim_.Fill(std::move(kept));
@@ -108,7 +119,13 @@ absl::Status SpaceWork::Submit(Activation& activation, Caller& caller,
 
 void SpaceWork::OnReturn(Work& work) {
   if (until_ != Until::kReturned || work.point().is_null()) return;
-  returned_ = {work.status(), work.report(), work.plan()};
+  // Of one that has ended the caller is told when all of it is settled.
+  if (!work.done()) TellReturned();
+}
+
+void SpaceWork::TellReturned() {
+  returned_ = {work_.status(), work_.report(), work_.plan()};
+  told_ = true;
   caller_->Ready();
 }
 
@@ -132,14 +149,13 @@ void SpaceWork::OnDone(Work& work) {
   const bool refused = work.point().is_null();
   if (refused) refused_ = true;
   space_->ForgetWork(this);
+  bool lent = false;
   for (const Made& each : made_) {
-    if (work.status().ok()) {
-      each.tensor->Made(work.OutputTensor(each.index));
-    } else {
-      each.tensor->Failed(work.status());
-    }
+    lent |= work.status().ok()
+                ? each.tensor->Made(work.OutputTensor(each.index))
+                : each.tensor->Failed(work.status());
   }
-  made_.clear();
+  if (!lent) made_.clear();
   inputs_.clear();
   work.request.inputs.clear();
   if (kept_ != nullptr) {
@@ -149,8 +165,11 @@ void SpaceWork::OnDone(Work& work) {
   }
   share_ = {};
   input_bytes_ = {};
-  end_.Advance(1, work.status()).IgnoreError();
-  if (until_ == Until::kDone && !refused) caller_->Ready();
+  program_bytes_ = nullptr;
+  end_->Advance(1, work.status()).IgnoreError();
+  if (refused || told_) return;
+  if (until_ == Until::kReturned) return TellReturned();
+  caller_->Ready();
 }
 
 }  // namespace weir

@@ -48,10 +48,13 @@ class SpaceWork final : private WorkObserver,
   // is on another engine than `engine`.
   absl::Status Read(InputSource* source, std::shared_ptr<KeptTensor> tensor,
                     const Engine& engine);
-  // Output `index` is to be kept under this number, which may be that of a
-  // tensor that failed. Errors as NumberTable::Take and Account::Take;
-  // UNIMPLEMENTED for text. REQUIRES: request().program.
+  // Output `index`, for which the request says kKeep, is to be kept under this
+  // number, which may be that of a tensor that failed. Errors as
+  // NumberTable::Take and Account::Take; UNIMPLEMENTED for text. REQUIRES:
+  // request().program.
   absl::Status Keep(size_t index, uint64_t number, Engine& engine);
+  // Its program, a caller's, counts. Errors as Space::HoldProgram.
+  absl::Status HoldProgram();
   // What becomes of it is to be found under this number, as long as it is one
   // of the space's newest. Errors as NumberTable::Take.
   absl::Status SetNumber(uint64_t number);
@@ -112,9 +115,10 @@ class SpaceWork final : private WorkObserver,
   SpaceWork(std::shared_ptr<Space> space, Account::Share share,
             const PinnedPool* pool, std::string owner);
 
-  // Both keep this object.
+  // The work, which keeps this object.
   std::shared_ptr<Work> SharedWork() { return {shared_from_this(), &work_}; }
-  Point End() { return {{shared_from_this(), &end_}, 1}; }
+
+  void TellReturned();
 
   // WorkObserver.
   void OnReturn(Work& work) override;
@@ -124,14 +128,17 @@ class SpaceWork final : private WorkObserver,
   const std::shared_ptr<Space> space_;
   Account::Share share_;  // until it is done
   Account::Share input_bytes_;
+  std::shared_ptr<const Account::Share> program_bytes_;
   const std::string owner_;
   Work work_;
   WorkResults results_;
   Returned returned_;
   // At 1 when all that the space has of it is settled, which the work's own
   // point is not: it is reached before.
-  Timeline end_{"the end of its work"};
+  std::shared_ptr<Timeline> end_;  // from Submit on
   std::vector<std::shared_ptr<KeptTensor>> inputs_;
+  // Until this object goes, if works that read some of them hold it: so long
+  // the memory of all stays, whatever became of their numbers, and they count.
   std::vector<Made> made_;
   std::vector<TensorClaim> claims_;  // of made_, until Submit
   PlanCheck plan_check_;             // null: none
@@ -140,6 +147,7 @@ class SpaceWork final : private WorkObserver,
   std::shared_ptr<KeptWork> kept_;  // null: it has no number
   Caller* caller_ = nullptr;        // until it is told
   Until until_ = Until::kDone;
+  bool told_ = false;                // that it has returned
   bool refused_ = false;             // inside Submit
   std::shared_ptr<SpaceWork> self_;  // from Submit to its end
 };

@@ -16,12 +16,15 @@ struct QuotaField {
   Holding what;
   const char* name;
 };
-constexpr QuotaField kQuotaFields[] = {{Holding::kTensorBytes, "tensor_bytes"},
-                                       {Holding::kTensors, "tensors"},
-                                       {Holding::kContexts, "contexts"},
-                                       {Holding::kTimelines, "timelines"},
-                                       {Holding::kWorks, "works"},
-                                       {Holding::kInputBytes, "input_bytes"}};
+constexpr QuotaField kQuotaFields[] = {
+    {Holding::kTensorBytes, "tensor_bytes"},
+    {Holding::kTensors, "tensors"},
+    {Holding::kContexts, "contexts"},
+    {Holding::kTimelines, "timelines"},
+    {Holding::kWorks, "works"},
+    {Holding::kInputBytes, "input_bytes"},
+    {Holding::kProgramBytes, "program_bytes"},
+    {Holding::kWaits, "waits"}};
 
 absl::StatusOr<Amounts> Quota(const Amounts& wanted, const Amounts& most) {
   Amounts quota = most;

@@ -20,7 +20,7 @@ import promtool
 import running
 from loaded_server import (
     BUDGETS, CLOSED, CONNECTIONS, EVALUATIONS, FAILING_INFERENCES, FAULTS,
-    INFERENCES, MOST_CONNECTIONS, QUEUE, REFUSED, REST, RESTARTS, ROWS,
+    INFERENCES, MOST_CONNECTIONS, QUEUE, REFUSED, REST, RESTARTS, ROWS, SPACES,
     STREAMS, UNKNOWN_INFERENCES, WINDOW, WINDOW_SECONDS, scrape_with,
     wait_for_series, LoadedServer)
 from manifests import BIN, MONITORING
@@ -390,6 +390,11 @@ class Live(unittest.TestCase):
                 f"{version} ({info['build']}) on cpu": 1},
             "Healthy devices": {"weir-0 cpu": 1},
             "Device stalls": {},
+            "Spaces": {"weir-0": SPACES - 1},
+            "Spaces opened and closed": {"opened": rate(SPACES),
+                                         "closed": rate(1)},
+            "Kept in spaces": {},
+            "Bytes kept in spaces": {},
             "Days until a certificate ends": {
                 "weir-0 certificate": Within(.9, 1),
                 "weir-0 client_ca": Within(.9, 1)},

@@ -25,6 +25,7 @@ WINDOW_SECONDS = 1800
 STREAMS = 1
 QUEUE = 3
 EVALUATIONS = 7
+SPACES = 3  # of which one is closed
 FAULTS = 2
 INFERENCES = 11
 ROWS = 360
@@ -220,6 +221,13 @@ class LoadedServer:
     def infer(self, model, value):
         return self.server.call("infer", model, "--input", value)
 
+    def open_space(self):
+        """Its token."""
+        printed = subprocess.run(
+            self.server.command("spaces", "open"), check=True,
+            capture_output=True, text=True).stdout
+        return printed.split()[-1]
+
     def begin(self, program):
         """A call that waits until the server is gone."""
         call = subprocess.Popen(
@@ -278,6 +286,9 @@ class LoadedServer:
         codes += [self.infer("no-such-model", "x=float:1:1")
                   for _ in range(UNKNOWN_INFERENCES)]
         demand(set(codes) == {1}, codes)
+        tokens = [self.open_space() for _ in range(SPACES)]
+        demand(self.server.call("spaces", "close", "--space", tokens[0]) == 0,
+               "it was not closed")
         self.loaded = self.load()
         # Before there are connections, which do not last that long.
         wait_for_series(

@@ -423,6 +423,152 @@ TEST_F(SpaceEvaluationTest, InputsOfWorksThatWaitAreBounded) {
   EXPECT_TRUE(Evaluate(request).status.ok());
 }
 
+// A work that waits to read one output of another holds the memory of all.
+TEST_F(SpaceEvaluationTest, WhatAReaderKeepsInMemoryCounts) {
+  CreateTimeline(1);
+  v1::EvaluateRequest two = Program(R"(
+      inputs { name: "x" }
+      nodes { op: "Add" inputs: "x" inputs: "x" outputs: "y" }
+      nodes { op: "Mul" inputs: "x" inputs: "x" outputs: "z" }
+      outputs: "y" outputs: "z")");
+  AddInput(&two, "x", v1::DATA_TYPE_FLOAT, {1}, Bytes<float>({3}));
+  two.add_outputs()->set_name("y");
+  two.mutable_outputs(0)->set_tensor(1);
+  two.add_outputs()->set_name("z");
+  two.mutable_outputs(1)->set_tensor(2);
+  two.add_after()->set_timeline(1);
+  two.mutable_after(0)->set_value(1);
+  ASSERT_TRUE(Evaluate(two).status.ok());
+  v1::EvaluateRequest reader = Double(1, 3);
+  reader.add_after()->set_timeline(1);
+  reader.mutable_after(0)->set_value(2);
+  ASSERT_TRUE(Evaluate(reader).status.ok());
+  ASSERT_FALSE(Signal(1, 1).has_error());
+  v1::Command wait;
+  wait.mutable_wait()->add_tensors(2);
+  ASSERT_FALSE(RunOne(wait).has_error());
+  v1::Command free;
+  free.mutable_tensor_free()->set_tensor(2);
+  ASSERT_FALSE(RunOne(free).has_error());
+  EXPECT_EQ(Describe().held().tensors(), 3u);
+  ASSERT_FALSE(Signal(1, 2).has_error());
+  EXPECT_EQ(Read(3), (std::vector<float>{12}));
+  EXPECT_TRUE(Eventually([&] { return Describe().held().tensors() == 2; }));
+}
+
+TEST_F(SpaceEvaluationTest, CallsThatWaitAreBounded) {
+  v1::OpenSpaceRequest small;
+  small.mutable_quota()->set_waits(1);
+  token_ = Open(small);
+  CreateTimeline(1);
+  v1::Command wait;
+  wait.mutable_wait()->add_points()->set_timeline(1);
+  wait.mutable_wait()->mutable_points(0)->set_value(1);
+  v1::CommandResult result;
+  std::thread call([&] { result = RunOne(wait); });
+  ASSERT_TRUE(Eventually([&] { return Describe().held().waits() == 1; }));
+  EXPECT_EQ(ReasonOf(RunOne(wait).error()), "SPACE_QUOTA");
+  EXPECT_EQ(ReasonOf(Put(1, {1}).error()), "SPACE_QUOTA");
+  ASSERT_FALSE(Signal(1, 1).has_error());
+  call.join();
+  EXPECT_FALSE(result.has_error()) << result.error().message();
+  EXPECT_FALSE(Put(1, {1}).has_error());
+}
+
+TEST_F(SpaceEvaluationTest, AWaitHasAtMostSoManyEntries) {
+  v1::Command wait;
+  for (int i = 0; i < 1025; ++i) wait.mutable_wait()->add_works(1);
+  EXPECT_EQ(RunOne(wait).error().code(),
+            static_cast<int>(grpc::INVALID_ARGUMENT));
+  wait.mutable_wait()->mutable_works()->RemoveLast();
+  EXPECT_EQ(ReasonOf(RunOne(wait).error()), "WORK_NOT_FOUND");
+}
+
+// They stay while later commands of their call wait.
+TEST_F(SpaceEvaluationTest, ResultsOfARunCountWhileItGoesOn) {
+  CreateTimeline(1);
+  constexpr size_t kBytes = 60'000;
+  ASSERT_FALSE(
+      Put(1, std::vector<float>(kBytes / sizeof(float), 1)).has_error());
+  v1::RunRequest request;
+  for (int i = 0; i < 10; ++i) {
+    request.add_commands()->mutable_tensor_get()->set_tensor(1);
+  }
+  request.add_commands()->mutable_wait()->add_points()->set_timeline(1);
+  request.mutable_commands(10)->mutable_wait()->mutable_points(0)->set_value(1);
+  std::thread call([&] { Run(request); });
+  ASSERT_TRUE(Eventually([&] { return Describe().held().waits() == 1; }));
+  EXPECT_GE(server_.Metric("weir_request_bytes_in_flight"), 10 * kBytes);
+  ASSERT_FALSE(Signal(1, 1).has_error());
+  call.join();
+}
+
+// Whoever leaves while its work waits ends that.
+TEST_F(SpaceEvaluationTest, ACallThatIsCancelledEndsItsWork) {
+  CreateTimeline(1);
+  ASSERT_FALSE(Put(1, {1}).has_error());
+  v1::EvaluateRequest waits = Double(1, 2);
+  waits.set_mode(v1::EVAL_MODE_SYNC_FULL);
+  waits.set_work(9);
+  waits.add_after()->set_timeline(1);
+  waits.mutable_after(0)->set_value(1);
+  grpc::ClientContext context;
+  Enter(&context);
+  std::thread call([&] {
+    v1::EvaluateResponse response;
+    const grpc::Status status =
+        server_.evaluator().Evaluate(&context, waits, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  });
+  ASSERT_TRUE(Eventually([&] {
+    v1::Command command;
+    command.mutable_query()->set_work(9);
+    return !RunOne(command).has_error();
+  }));
+  context.TryCancel();
+  call.join();
+  v1::Command wait;
+  wait.mutable_wait()->add_works(9);
+  EXPECT_EQ(RunOne(wait).error().code(), static_cast<int>(grpc::CANCELLED));
+  EXPECT_EQ(Query(9).state(), v1::WORK_STATE_ERROR);
+}
+
+// And whoever leaves a wait, or a line before a context, leaves nothing there.
+TEST_F(SpaceEvaluationTest, ACallThatIsCancelledLeavesItsLine) {
+  CreateTimeline(1);
+  grpc::ClientContext context;
+  Enter(&context);
+  v1::RunRequest request;
+  request.add_commands()->mutable_wait()->add_points()->set_timeline(1);
+  request.mutable_commands(0)->mutable_wait()->mutable_points(0)->set_value(1);
+  std::thread call([&] {
+    v1::RunResponse response;
+    EXPECT_EQ(
+        server_.evaluator().Run(&context, request, &response).error_code(),
+        grpc::StatusCode::CANCELLED);
+  });
+  ASSERT_TRUE(Eventually([&] { return Describe().held().waits() == 1; }));
+  context.TryCancel();
+  call.join();
+  EXPECT_TRUE(Eventually([&] { return Describe().held().waits() == 0; }));
+}
+
+TEST_F(SpaceEvaluationTest, ErrorsNameFieldsOfTheCommand) {
+  const v1::CommandResult none = Get(77);
+  EXPECT_EQ(none.error().field(), "tensor");
+  EXPECT_EQ(none.error().message().rfind("the space has no tensor 77", 0), 0u)
+      << none.error().message();
+  ASSERT_FALSE(Put(1, {1}).has_error());
+  EXPECT_EQ(Put(1, {1}).error().field(), "tensor");
+  v1::Command command;
+  command.mutable_tensor_put()->set_tensor(2);
+  EXPECT_EQ(RunOne(command).error().field(), "value");
+  command.mutable_context_create();
+  EXPECT_EQ(RunOne(command).error().field(), "context");
+  command.mutable_timeline_create();
+  EXPECT_EQ(RunOne(command).error().field(), "timeline");
+}
+
 TEST_F(SpaceEvaluationTest, SpacesShareNoNumbers) {
   ASSERT_FALSE(Put(1, {1}).has_error());
   const std::string other = Open();
@@ -569,6 +715,39 @@ TEST_F(SpaceEvaluationTest, ASpecMustBeThatOfATensorThatIsNotThereYet) {
   EXPECT_EQ(Read(3), (std::vector<float>{4, 8}));
   EXPECT_EQ(Get(4).error().code(),
             static_cast<int>(grpc::StatusCode::FAILED_PRECONDITION));
+}
+
+// A Run whose results do not fit tells so of the commands that they are of.
+TEST(RunTest, ErrorsFitBesideTheResults) {
+  TestServer server(
+      [](ServerOptions& options) { options.max_message_bytes = 4096; });
+  const auto channel = server.Connect();
+  grpc::ClientContext opens;
+  v1::OpenSpaceResponse space;
+  ASSERT_TRUE(v1::Spaces::NewStub(channel)->Open(&opens, {}, &space).ok());
+  v1::RunRequest request;
+  v1::TensorPut* const put = request.add_commands()->mutable_tensor_put();
+  put->set_tensor(1);
+  put->mutable_value()->mutable_spec()->set_dtype(v1::DATA_TYPE_UINT8);
+  put->mutable_value()->mutable_spec()->add_shape(3000);
+  put->mutable_value()->set_raw(std::string(3000, '\1'));
+  request.add_commands()->mutable_tensor_get()->set_tensor(1);
+  for (int i = 0; i < 12; ++i) {
+    request.add_commands()->mutable_tensor_get()->set_tensor(2);
+  }
+  grpc::ClientContext context;
+  SetPatience(&context);
+  context.AddMetadata(kSpaceHeader, space.token());
+  v1::RunResponse response;
+  const grpc::Status status =
+      server.evaluator().Run(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.results(1).tensor_get().outputs(0).value().raw().size(),
+            3000u);
+  for (int i = 2; i < response.results_size(); ++i) {
+    EXPECT_EQ(response.results(i).error().code(),
+              static_cast<int>(grpc::NOT_FOUND));
+  }
 }
 
 }  // namespace

@@ -163,6 +163,10 @@ TEST_F(SpaceWorkTest, ARefusedWorkLeavesItsNumbersFree) {
     const absl::Status full = SubmitIn(context, refused, second);
     EXPECT_EQ(Reason(full), "CONTEXT_FULL");
     EXPECT_EQ(second.ready.count(), 0u);
+    const absl::Status again =
+        SubmitIn(context, Maker(negate_, 3), second, Until::kReturned);
+    EXPECT_EQ(Reason(again), "CONTEXT_FULL");
+    EXPECT_EQ(second.ready.count(), 0u);
     EXPECT_FALSE(space_->tensors().Find(2).ok());
     EXPECT_FALSE(space_->works().Find(9).ok());
   }
@@ -226,7 +230,7 @@ TEST_F(SpaceWorkTest, TheNumberOfAFailedTensorIsFreeAgain) {
 
 TEST_F(SpaceWorkTest, AFreedTensorStaysForTheWorksThatReadIt) {
   TestCaller first, second;
-  const auto held = Held(first, 1);
+  auto held = Held(first, 1);
   const auto reader = Reader(1);
   ASSERT_TRUE(Submit(reader, second).ok());
   ASSERT_TRUE(space_->tensors().Remove(1).ok());
@@ -235,6 +239,7 @@ TEST_F(SpaceWorkTest, AFreedTensorStaysForTheWorksThatReadIt) {
   second.ready.Wait();
   EXPECT_EQ(Result(reader->work()), std::vector<float>({-1, -2, -3}));
   first.ready.Wait();
+  held = nullptr;
   EXPECT_TRUE(
       testing::Eventually([&] { return HeldOf(Holding::kTensors) == 0; }));
   EXPECT_EQ(HeldOf(Holding::kTensorBytes), 0u);
@@ -250,6 +255,77 @@ TEST_F(SpaceWorkTest, BytesAreCountedUntilTheTensorIsGone) {
   EXPECT_EQ(HeldOf(Holding::kTensorBytes), 3 * sizeof(float));
   ASSERT_TRUE(space_->tensors().Remove(2).ok());
   EXPECT_EQ(HeldOf(Holding::kTensorBytes), 0u);
+}
+
+// Who waits for moments waits for no memory.
+TEST_F(SpaceWorkTest, WhoWaitsForItsEndHoldsNoMemory) {
+  TestCaller caller;
+  auto held = Held(caller, 1, Until::kDone, /*work_number=*/9);
+  const Point end = (*space_->works().Find(9))->ended();
+  const Point made = Tensor(1)->made();
+  hold_.Open();
+  caller.ready.Wait();
+  ASSERT_TRUE(space_->tensors().Remove(1).ok());
+  held = nullptr;
+  EXPECT_EQ(end.Outcome(), absl::OkStatus());
+  EXPECT_EQ(made.Outcome(), absl::OkStatus());
+  EXPECT_TRUE(
+      testing::Eventually([&] { return HeldOf(Holding::kTensorBytes) == 0; }));
+}
+
+// However early it failed.
+TEST_F(SpaceWorkTest, ItsCallerIsToldOfAFailureWhenAllIsSettled) {
+  space_ = NewSpace(Holding::kTensorBytes, 1);
+  class Settled final : public SpaceWork::Caller {
+   public:
+    explicit Settled(Account& account) : account_(account) {}
+    void Ready() override {
+      works = account_.held(Holding::kWorks);
+      ready.Set();
+    }
+    uint64_t works = 1;
+    Event ready;
+
+   private:
+    Account& account_;
+  } caller(space_->account());
+  const auto work = Maker(negate_, 1);
+  const auto context = EvalContext::Create(engine_.get(), {});
+  auto activation = context->Enter(NewHandlerId());
+  ASSERT_TRUE(work->Submit(*activation, caller, Until::kReturned).ok());
+  caller.ready.Wait();
+  EXPECT_EQ(caller.works, 0u);
+  EXPECT_EQ(Reason(work->returned().status), "SPACE_QUOTA");
+  EXPECT_FALSE(Tensor(1)->failure().ok());
+}
+
+TEST_F(SpaceWorkTest, AProgramCountsOnceForAllThatRunIt) {
+  SpacesOptions options = TestSpaces();
+  for (Amounts* amounts :
+       {&options.space, &options.identity, &options.server}) {
+    (*amounts)[Holding::kProgramBytes] = size_t{1} << 20;
+  }
+  space_ = SpaceUse();
+  spaces_ = std::make_unique<Spaces>(options);
+  space_ = NewSpace({});
+  TestCaller first, second;
+  const auto one = Maker(held_, 1);
+  ASSERT_TRUE(one->HoldProgram().ok());
+  const uint64_t bytes = HeldOf(Holding::kProgramBytes);
+  EXPECT_GT(bytes, 0u);
+  {
+    const auto other = Maker(held_, 2);
+    ASSERT_TRUE(other->HoldProgram().ok());
+    EXPECT_EQ(HeldOf(Holding::kProgramBytes), bytes);
+  }
+  ASSERT_TRUE(Submit(one, first).ok());
+  hold_.WaitUntilHeld();
+  EXPECT_EQ(HeldOf(Holding::kProgramBytes), bytes);
+  hold_.Open();
+  first.ready.Wait();
+  EXPECT_EQ(HeldOf(Holding::kProgramBytes), 0u);
+  space_ = NewSpace(Holding::kProgramBytes, 1);
+  EXPECT_EQ(Reason(Maker(negate_, 1)->HoldProgram()), "SPACE_QUOTA");
 }
 
 TEST_F(SpaceWorkTest, TooManyBytesEndTheWorkBeforeItRuns) {
@@ -363,7 +439,7 @@ TEST_F(SpaceWorkTest, AKeptWorkCanBeCancelled) {
 
 TEST_F(SpaceWorkTest, ClosingTheSpaceCancelsItsWorks) {
   TestCaller first, second, third;
-  const auto held = Held(first, 1);
+  auto held = Held(first, 1);
   const auto waits = Reader(1, 2);
   ASSERT_TRUE(Submit(waits, second).ok());
   // And one that would wait for a timeline of the space for ever.
@@ -382,6 +458,7 @@ TEST_F(SpaceWorkTest, ClosingTheSpaceCancelsItsWorks) {
   EXPECT_EQ(first.ready.count(), 0u) << "what runs drains";
   hold_.Open();
   first.ready.Wait();
+  held = nullptr;
   for (const Holding what :
        {Holding::kTensors, Holding::kTensorBytes, Holding::kWorks}) {
     EXPECT_TRUE(testing::Eventually([&] { return HeldOf(what) == 0; }));

@@ -71,7 +71,9 @@ TEST(SpacesTest, WhoAsksForMoreIsToldWhichFieldIsAtFault) {
       {Holding::kContexts, "quota.contexts"},
       {Holding::kTimelines, "quota.timelines"},
       {Holding::kWorks, "quota.works"},
-      {Holding::kInputBytes, "quota.input_bytes"}};
+      {Holding::kInputBytes, "quota.input_bytes"},
+      {Holding::kProgramBytes, "quota.program_bytes"},
+      {Holding::kWaits, "quota.waits"}};
   for (const auto& [what, field] : fields) {
     Amounts quota;
     quota[what] = 1001;
