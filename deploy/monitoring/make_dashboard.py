@@ -322,13 +322,16 @@ ROWS = (
                "opened"),
               rate("weir_spaces_closed_total", "why", "{{why}}")),
         lines("Kept in spaces", "none",
-              "Tensors, contexts, timelines, and works that are not done.",
-              ('sum by (what) (weir_space_held{$SERVERS, what!~".*_bytes"})',
+              "Tensors, contexts, timelines, works that are not done, and "
+              "calls that wait.",
+              ("sum by (what) (weir_space_held{$SERVERS, "
+               'what=~"tensors|contexts|timelines|works|waits"})',
                "{{what}}")),
         lines("Bytes kept in spaces", "bytes",
-              "Of tensors, on devices; of inputs of works that are not done, "
-              "in the host's memory.",
-              ('sum by (what) (weir_space_held{$SERVERS, what=~".*_bytes"})',
+              "Of tensors, on devices; of inputs and programs of works that "
+              "are not done, in the host's memory.",
+              ("sum by (what) (weir_space_held{$SERVERS, "
+               'what=~"tensor_bytes|input_bytes|program_bytes"})',
                "{{what}}")),
     )),
     ("Processes", 4, 8, (
