@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/absl_view.h"
 #include "kernels/base/error_info.h"
@@ -57,12 +56,9 @@ absl::Status Binding::BindInput(const Program& program,
       request.ReadInput(i, model == nullptr ? program.inputs()[index].dtype
                                             : model->inputs[index].dtype));
   if (model != nullptr) {
-    // Of what is kept on the server not every extent may be known: the others
-    // are checked when the plan has them.
-    const bool open = absl::c_linear_search(given.shape, kUnknownExtent);
     const absl::Status fits =
-        open ? CheckOpenInputShape(*model, index, given.shape)
-             : CheckInputShape(*model, index, given.shape);
+        request.IsOpen(i) ? CheckOpenInputShape(*model, index, given.shape)
+                          : CheckInputShape(*model, index, given.shape);
     if (!fits.ok()) {
       return WithField(Annotate(fits, InputLabel(given.name)),
                        request.ShapeField(i));

@@ -31,6 +31,9 @@ class RequestTensors {
  public:
   virtual size_t input_count() const = 0;
   virtual GivenShape Input(size_t i) const = 0;
+  // Whether kUnknownExtent may stand in its shape: it is kept on the server,
+  // and its plan will tell.
+  virtual bool IsOpen(size_t) const { return false; }
   // The type of input i, for which the program has `declared`. Checks what else
   // the message says of it beside its shape.
   virtual absl::StatusOr<DType> ReadInput(size_t i, DType declared) = 0;

@@ -307,6 +307,10 @@ class EvaluateCall : public EvaluationCall {
     return {input.name, {input.spec.shape.data(), input.spec.shape.size()}};
   }
 
+  bool IsOpen(size_t i) const override {
+    return std::holds_alternative<WireTensorNumber>(request_.inputs[i].source);
+  }
+
   absl::StatusOr<DType> ReadInput(size_t i, DType) override {
     const WireTensor& input = request_.inputs[i];
     if (std::holds_alternative<WireTensorNumber>(input.source)) {

@@ -1,18 +1,19 @@
 #include "server/services/evaluator.h"
 
+#include <string>
+
+#include "proto/weir/v1/evaluator.pb.h"
 #include "server/services/evaluate_calls.h"
 #include "server/services/run_call.h"
 
 namespace weir {
-namespace {
-
-constexpr char kService[] = "weir.v1.Evaluator";
-
-}  // namespace
 
 void EvaluatorService::Register(MethodTable* table) {
-  table->Add(kService, "Evaluate", Traffic::kHeavy, EvaluateHandler(context_));
-  table->Add(kService, "Run", Traffic::kHeavy, [this](ServerCall& call) {
+  // Reflection tells of the files alone that something refers to.
+  const std::string& service =
+      v1::RunRequest::descriptor()->file()->service(0)->full_name();
+  table->Add(service, "Evaluate", Traffic::kHeavy, EvaluateHandler(context_));
+  table->Add(service, "Run", Traffic::kHeavy, [this](ServerCall& call) {
     HandleRun(context_, &commands_, call);
   });
 }

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "proto/weir/v1/evaluation.pb.h"
+#include "proto/weir/v1/evaluator.pb.h"
 #include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/evaluate_response.h"

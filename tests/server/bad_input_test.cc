@@ -376,7 +376,7 @@ TEST_F(BadInputTest, InputsGivenTwiceUnknownOrMissing) {
                       StatusCode::INVALID_ARGUMENT, "no bytes"));
   evaluate.mutable_inputs(0)->mutable_value()->set_tensor(5);
   EXPECT_TRUE(Refused(Evaluate(server_, evaluate).status,
-                      StatusCode::UNIMPLEMENTED, "kept on the server"));
+                      StatusCode::INVALID_ARGUMENT, "needs a space"));
 }
 
 TEST_F(BadInputTest, UnknownModelsVersionsAndOutputs) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/base/error_info.h"
-#include "proto/weir/v1/command.pb.h"
+#include "proto/weir/v1/evaluator.pb.h"
 #include "proto/weir/v1/spaces.grpc.pb.h"
 #include "tests/server/server_fixture.h"
 

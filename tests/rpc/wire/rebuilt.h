@@ -4,8 +4,7 @@
 
 #include "proto/inference/grpc_service.pb.h"
 #include "proto/weir/v1/catalog.pb.h"
-#include "proto/weir/v1/command.pb.h"
-#include "proto/weir/v1/evaluation.pb.h"
+#include "proto/weir/v1/evaluator.pb.h"
 #include "server/rpc/wire/commands.h"
 #include "server/rpc/wire/evaluate_request.h"
 #include "server/rpc/wire/explain_request.h"
