@@ -1,0 +1,76 @@
+"""A GPU in another room, as a device in this one: tensors, contexts and timelines
+on a weir server.
+
+    import numpy as np
+    import weir
+
+    with weir.connect("gpu-host:8001"):
+        x = weir.asarray(np.arange(6, dtype=np.float32))
+        print((x * 2 + 1).numpy())
+"""
+
+from pkgutil import extend_path
+from typing import NoReturn
+
+# Code that others generated from weir's .proto files is `weir.v1`.
+__path__ = extend_path(__path__, __name__)
+
+# pylint: disable=wrong-import-position
+from numpy.typing import ArrayLike, DTypeLike  # noqa: E402
+
+from weir import errors, ops  # noqa: E402
+from weir._connection import (  # noqa: E402
+    Amounts,
+    Connection,
+    Model,
+    Space,
+    connect,
+)
+from weir._context import EvalContext  # noqa: E402
+from weir._current import current_connection  # noqa: E402
+from weir._deadline import deadline  # noqa: E402
+from weir._device import Device  # noqa: E402
+from weir._mode import EvalMode  # noqa: E402
+from weir._tensor import Tensor  # noqa: E402
+from weir._timeline import Point, Timeline  # noqa: E402
+
+__all__ = [
+    "Amounts", "Connection", "Device", "EvalContext", "EvalMode", "Model",
+    "Point", "Space", "Tensor", "Timeline", "asarray", "connect",
+    "current_connection", "deadline", "devices", "errors", "ops",
+]
+
+_NOT_YET = {
+    "Batch": "ragged batches", "RNG": "states of random numbers",
+    "Session": "sessions", "Stream": "named streams",
+    "profile": "profiles of blocks", "random": "states of random numbers",
+    "read": "streamed reads", "watch": "watching works",
+    "write": "streamed writes",
+}
+
+
+def asarray(array: ArrayLike | Tensor, dtype: DTypeLike | None = None, *,
+            device: Device | str | None = None) -> Tensor:
+    """A tensor on the current connection's server, as `Connection.tensor` has it;
+    one that is there already, in that type and where it is."""
+    if isinstance(array, Tensor):
+        if device is not None and str(device) != array.device:
+            raise errors.Unimplemented(
+                "copies between devices are not offered yet")
+        return array if dtype is None else array.astype(dtype)
+    context = EvalContext.current()
+    connection = context.connection if context else current_connection()
+    return connection.tensor(array, dtype, device=device)
+
+
+def devices() -> list[Device]:
+    """The current connection's, as they were when it was opened."""
+    return list(current_connection().devices)
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in _NOT_YET:
+        raise AttributeError(
+            f"weir.{name} is not there yet: this version has no "
+            f"{_NOT_YET[name]}")
+    raise AttributeError(f"module 'weir' has no attribute {name!r}")

@@ -1,0 +1,431 @@
+"""A connection to a server, and the space that it opens there."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import dataclasses
+import itertools
+import queue
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from weir import _dtypes, errors
+from weir._channel import Channel, Path
+from weir._current import open_connections
+from weir._device import Device, name_of
+from weir._evaluation import call_site, refuse_unknown_operator, submit
+from weir._mode import EvalMode, current_context, current_mode
+from weir._operator import Operator
+from weir._pipeline import Entry, Pipeline, Record
+from weir._proto import (
+    catalog_pb2,
+    command_pb2,
+    evaluation_pb2,
+    graph_pb2,
+    spaces_pb2,
+    tensor_pb2,
+)
+from weir._tensor import Tensor
+from weir._timeline import Point
+
+# Failures that nobody was told of are kept for the end; so many.
+_MOST_UNSEEN = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much of each a space may hold, or holds. As a quota, 0 is what the
+    server gives."""
+
+    tensor_bytes: int = 0
+    tensors: int = 0
+    contexts: int = 0
+    timelines: int = 0
+    works: int = 0
+
+    @staticmethod
+    def from_wire(amounts: spaces_pb2.SpaceAmounts) -> Amounts:
+        return Amounts(amounts.tensor_bytes, amounts.tensors, amounts.contexts,
+                       amounts.timelines, amounts.works)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Space:
+    """A space as its opener sees it."""
+
+    id: int
+    label: str
+    identity: str
+    # Seconds that it lives while no call uses it.
+    lease: float
+    quota: Amounts
+    held: Amounts
+
+    @staticmethod
+    def from_wire(space: spaces_pb2.Space) -> Space:
+        return Space(space.id, space.label, space.identity,
+                     space.lease_ns / 1e9, Amounts.from_wire(space.quota),
+                     Amounts.from_wire(space.held))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Model:
+    """A served model; version 0 is the newest that is ready."""
+
+    name: str
+    version: int = 0
+
+
+class _Slot:
+    """A thread's hold on a pipeline, which it gives back as it ends."""
+
+    __slots__ = ("pipeline", "_idle")
+
+    def __init__(self, pipeline: Pipeline,
+                 idle: collections.deque[Pipeline]) -> None:
+        self.pipeline = pipeline
+        self._idle = idle
+
+    def __del__(self) -> None:
+        self._idle.append(self.pipeline)
+
+
+class Connection:
+    """Thread-safe; each thread's commands go in their order. As a context manager
+    it is closed at the end of its block."""
+
+    def __init__(self, channel: Channel, label: str, quota: Amounts,
+                 lease: float, send_after: float) -> None:
+        self.channel = channel
+        self.target = channel.target
+        self._send_after = send_after
+        self._numbers = itertools.count(1)
+        self._slots = threading.local()
+        self._pipelines: list[Pipeline] = []
+        self._idle: collections.deque[Pipeline] = collections.deque()
+        self._unseen: collections.deque[errors.WeirError] = collections.deque(
+            maxlen=_MOST_UNSEEN)
+        self._closing = threading.Lock()
+        self._is_open = False
+        info = channel.call("Catalog/GetServerInfo",
+                            catalog_pb2.GetServerInfoRequest(),
+                            catalog_pb2.GetServerInfoResponse)
+        # The modes that the server offers.
+        self.modes = [mode for mode in EvalMode if int(mode) in info.modes]
+        self.max_message_bytes = info.limits.max_message_bytes
+        self.devices = self._list_devices()
+        self._operators = self._list_operators()
+        opened = channel.call("Spaces/Open", spaces_pb2.OpenSpaceRequest(
+            label=label, lease_ns=int(lease * 1e9),
+            quota=spaces_pb2.SpaceAmounts(**dataclasses.asdict(quota))),
+            spaces_pb2.OpenSpaceResponse)
+        channel.set_token(opened.token)
+        # Names the space in lists, logs and errors; no secret.
+        self.space_id = opened.id
+        self.quota = Amounts.from_wire(opened.quota)
+        # Seconds that the space lives without this process.
+        self.lease = opened.lease_ns / 1e9
+        self._woken: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._sender = threading.Thread(
+            target=_send_on, name="weir sender", daemon=True,
+            args=(weakref.ref(self), self._woken, send_after, self.lease / 3))
+        self._is_open = True
+        open_connections.append(self)
+        self._sender.start()
+
+    # What a program uses.
+
+    def tensor(self, array: ArrayLike, dtype: DTypeLike | None = None, *,
+               device: Device | str | None = None) -> Tensor:
+        """Keeps a copy of an array on the server: on `device`, else the block's
+        context's, else the server's default device."""
+        elements = np.asarray(array, dtype)
+        value = _dtypes.to_value(elements)
+        if elements.nbytes > self.max_message_bytes:
+            raise errors.ResourceExhausted(
+                f"the array has {elements.nbytes} bytes, and a message to "
+                f"{self.target} may have {self.max_message_bytes}: streamed "
+                "writes (Evaluator.Write) are not offered yet")
+        mode = current_mode()
+        self.check_offered(mode)
+        context = current_context()
+        if context is not None and context.connection is not self:
+            context = None
+        pipeline = self.pipeline()
+        where = name_of(device)
+        record = Record(
+            self.new_number(), pipeline, elements.dtype.newbyteorder("="),
+            elements.shape, where or (context.device.name if context
+                                      else self.default_device.name))
+        tensor = Tensor(record)
+        site = call_site()
+        pipeline.add(Entry(
+            command_pb2.Command(tensor_put=command_pb2.TensorPut(
+                tensor=record.number, value=value, device=where,
+                context=context.number if context else 0,
+                mode=int(mode))),  # type: ignore[arg-type]
+            size=elements.nbytes, outputs=[record], keep=[context],
+            call_site=site))
+        if mode >= EvalMode.SYNC_CPU:
+            pipeline.settle()
+            record.raise_failure()
+        return tensor
+
+    def evaluate(self, program: Model | bytes,
+                 inputs: Mapping[str, Tensor | ArrayLike], *,
+                 outputs: Sequence[str] = (), after: Sequence[Point] = (),
+                 signal: Sequence[Point] = (),
+                 ) -> dict[str, Any]:
+        """Runs a served model, or one of ONNX's in its bytes. Its `outputs` are
+        kept as tensors on the server; without names all of them are returned
+        as arrays, which waits for them."""
+        graph = graph_pb2.Graph()
+        if isinstance(program, Model):
+            graph.model.name = program.name
+            if program.version:
+                graph.model.version = program.version
+        else:
+            graph.onnx_model = program
+        given = {name: each if isinstance(each, Tensor) else np.asarray(each)
+                 for name, each in inputs.items()}
+        if outputs:
+            made = submit(self, graph, given, dict.fromkeys(outputs), after,
+                          signal, call_site())
+            return dict(zip(outputs, made, strict=True))
+        self.flush()
+        context = current_context()
+        request = evaluation_pb2.EvaluateRequest(
+            graph=graph, mode=int(current_mode()),  # type: ignore[arg-type]
+            context=context.number
+            if context and context.connection is self else 0,
+            after=[point.to_wire() for point in after],
+            signal=[point.to_wire() for point in signal])
+        for name, each in given.items():
+            if isinstance(each, Tensor):
+                each._accept()
+                value = tensor_pb2.TensorValue(tensor=each._record.number)
+            else:
+                value = _dtypes.to_value(each)
+            request.inputs.add(name=name, value=value)
+        response = self.channel.call("Evaluator/Evaluate", request,
+                                     evaluation_pb2.EvaluateResponse)
+        return {output.name: _dtypes.to_array(output.value)
+                for output in response.outputs}
+
+    def flush(self) -> None:
+        """Sends what this thread asked for; returns when the server took it."""
+        self.pipeline().settle()
+
+    def space(self) -> Space:
+        """What the space holds now, and may hold."""
+        self.flush()
+        return Space.from_wire(self.channel.call(
+            "Spaces/Get", spaces_pb2.GetSpaceRequest(),
+            spaces_pb2.GetSpaceResponse).space)
+
+    def spaces(self) -> list[Space]:
+        """The spaces of this caller's identity; none for "anonymous"."""
+        found: list[Space] = []
+        request = spaces_pb2.ListSpacesRequest()
+        while True:
+            page = self.channel.call("Spaces/List", request,
+                                     spaces_pb2.ListSpacesResponse)
+            found += map(Space.from_wire, page.spaces)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def close(self) -> None:
+        """Ends the space with all that it holds. Warns of failures that nobody
+        was told of."""
+        with self._closing:
+            if not self._is_open:
+                return
+            self._is_open = False
+        open_connections.remove(self)
+        self._woken.put(False)
+        if not self.channel.is_ours:
+            return
+        for pipeline in list(self._pipelines):
+            with contextlib.suppress(errors.WeirError, RuntimeError):
+                pipeline.settle()
+        with contextlib.suppress(errors.WeirError):
+            self.channel.call("Spaces/Close", spaces_pb2.CloseSpaceRequest(),
+                              spaces_pb2.CloseSpaceResponse)
+        self.channel.close()
+        unseen = [str(error) for error in self._unseen if not error.seen]
+        if unseen:
+            warnings.warn(
+                f"{len(unseen)} operations failed and nobody read their "
+                f"results; the first: {unseen[0]}", RuntimeWarning,
+                stacklevel=2)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None,
+                 error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._is_open else ", closed"
+        return f"<weir.Connection {self.target}, space {self.space_id}{state}>"
+
+    # What the other parts of the package use.
+
+    def pipeline(self) -> Pipeline:
+        """This thread's."""
+        self.channel.check_usable()
+        slot: _Slot | None = getattr(self._slots, "slot", None)
+        if slot is None:
+            try:
+                pipeline = self._idle.popleft()
+            except IndexError:
+                pipeline = Pipeline(self)
+                self._pipelines.append(pipeline)
+            slot = self._slots.slot = _Slot(pipeline, self._idle)
+        return slot.pipeline
+
+    def works_of_a_pipeline(self) -> int:
+        """How many works of one may be unfinished, so that those of all fit the
+        space."""
+        return max(1, self.quota.works // max(4, 2 * len(self._pipelines)))
+
+    def new_number(self) -> int:
+        """One that nothing in the space has."""
+        return next(self._numbers)
+
+    def wake(self) -> None:
+        """Something waits to be sent."""
+        self._woken.put(True)
+
+    def note_failure(self, failure: errors.WeirError) -> None:
+        """Told at the end, unless somebody sees it."""
+        self._unseen.append(failure)
+
+    def check_offered(self, mode: EvalMode) -> None:
+        if mode not in self.modes:
+            raise errors.Unimplemented(
+                f"the server at {self.target} does not offer the mode "
+                f"{mode.name}; it offers "
+                f"{', '.join(each.name for each in self.modes)}", field="mode")
+
+    def check_operator(self, operator: Operator) -> None:
+        if (operator.domain, operator.name) not in self._operators:
+            refuse_unknown_operator(operator, self.target)
+
+    @property
+    def default_device(self) -> Device:
+        return next((each for each in self.devices if each.is_default),
+                    self.devices[0])
+
+    def device_of(self, uuid: str) -> Device:
+        return next((each for each in self.devices if each.uuid == uuid),
+                    Device(uuid, uuid))
+
+    def _list_devices(self) -> list[Device]:
+        found: list[Device] = []
+        request = catalog_pb2.ListDevicesRequest()
+        while True:
+            page = self.channel.call("Catalog/ListDevices", request,
+                                     catalog_pb2.ListDevicesResponse)
+            found += [Device(each.name, each.uuid, each.product,
+                             each.memory_bytes, each.is_default)
+                      for each in page.devices]
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def _list_operators(self) -> set[tuple[str, str]]:
+        found: set[tuple[str, str]] = set()
+        request = catalog_pb2.ListOperatorsRequest()
+        while True:
+            page = self.channel.call("Catalog/ListOperators", request,
+                                     catalog_pb2.ListOperatorsResponse)
+            found |= {(each.domain, each.name) for each in page.operators}
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    def send_what_waits(self) -> None:
+        """Of all threads, as far as that blocks none."""
+        for pipeline in list(self._pipelines):
+            with contextlib.suppress(errors.WeirError, RuntimeError):
+                pipeline.send_if_idle(lambda _: self.wake())
+
+    def renew(self) -> None:
+        """The lease, which calls renew, too."""
+        with contextlib.suppress(errors.WeirError, errors.UnusableConnection):
+            self.channel.call("Spaces/Get", spaces_pb2.GetSpaceRequest(),
+                              spaces_pb2.GetSpaceResponse)
+
+
+def _send_on(connection: weakref.ref[Connection],
+             woken: queue.SimpleQueue[bool], send_after: float,
+             renew_after: float) -> None:
+    """The sender's thread: sends what waits a moment after it began to, and keeps
+    the space while the process lives."""
+    ending = threading.Event()
+    while True:
+        try:
+            goes_on, idle = woken.get(timeout=renew_after), False
+        except queue.Empty:
+            goes_on, idle = True, True
+        if not goes_on:
+            return
+        if not idle:
+            ending.wait(send_after)
+        there = connection()
+        if there is None:
+            return
+        there.send_what_waits()
+        if idle:
+            there.renew()
+        del there
+
+
+def connect(target: str = "127.0.0.1:8001", *, label: str = "",
+            quota: Amounts | None = None, lease: float = 0,
+            timeout: float = 60, tls_ca: Path | None = None,
+            tls_cert: Path | None = None, tls_key: Path | None = None,
+            tls_server_name: str | None = None, send_after: float = 0.005,
+            ) -> Connection:
+    """Opens a space on a server, and makes it the current connection until it is
+    closed.
+
+    target: HOST:PORT or unix:PATH.
+    label: of the space, for people.
+    quota: what the space may hold; None, or 0 in it: what the server gives.
+    lease: seconds that the space lives without this process; 0: as long as the
+      server says. While the process lives it is renewed.
+    timeout: seconds that a call may take, and the work that it asks for.
+    tls_ca: PEM file: talk TLS to a server that one of these signed.
+    tls_cert, tls_key: PEM files of the client, for mutual TLS.
+    tls_server_name: expected in the server's certificate; None: target's host.
+    send_after: seconds that an operation waits for others to be sent with.
+    """
+    channel = Channel(target, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key,
+                      tls_server_name=tls_server_name, timeout=timeout)
+    try:
+        return Connection(channel, label, quota or Amounts(), lease, send_after)
+    except BaseException:
+        channel.close()
+        raise
+
+
+@atexit.register
+def _close_all() -> None:
+    for connection in list(open_connections):
+        with contextlib.suppress(grpc.RpcError):
+            connection.close()

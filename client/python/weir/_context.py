@@ -1,0 +1,90 @@
+"""Contexts: works in one run in the order in which they were asked for."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from weir import errors
+from weir._current import current_connection
+from weir._device import Device, name_of
+from weir._mode import EvalMode, current_context, pop, push
+from weir._pipeline import Entry
+from weir._proto import command_pb2
+
+if TYPE_CHECKING:
+    from weir._connection import Connection
+
+
+class EvalContext:
+    """A context in the connection's space, and the block in which it is used. May
+    be entered again, also within itself, but by one thread at a time."""
+
+    def __init__(self, mode: EvalMode = EvalMode.EAGER, *,
+                 device: Device | str | None = None,
+                 rng_seed: int | None = None,
+                 connection: Connection | None = None) -> None:
+        self.connection = connection or current_connection()
+        self.connection.check_offered(mode)
+        self.mode = mode
+        self.number = self.connection.new_number()
+        self._owner = 0  # a thread's
+        self._entered = 0
+        self._lock = threading.Lock()
+        self._pipeline = self.connection.pipeline()
+        created = self._pipeline.run(Entry(command_pb2.Command(
+            context_create=command_pb2.ContextCreate(
+                context=self.number, device=name_of(device),
+                mode=int(mode),  # type: ignore[arg-type]
+                rng_seed=rng_seed)))).context_create
+        self._closed = False
+        # Where its works run.
+        self.device = self.connection.device_of(created.device_uuid)
+        # Where its random numbers begin.
+        self.rng_seed = created.rng_seed
+
+    @staticmethod
+    def current() -> EvalContext | None:
+        """That of the innermost block of this thread or task; None outside."""
+        return current_context()
+
+    def __enter__(self) -> EvalContext:
+        me = threading.get_ident()
+        with self._lock:
+            if self._closed:
+                raise errors.NotFound(f"context {self.number} is closed",
+                                      reason="CONTEXT_NOT_FOUND")
+            if self._entered and self._owner != me:
+                raise errors.Aborted(
+                    f"context {self.number} is in use by another thread: give "
+                    "each thread a context of its own", reason="CONTEXT_BUSY")
+            self._owner = me
+            self._entered += 1
+        push(self, self.mode)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None,
+                 error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        pop()
+        with self._lock:
+            self._entered -= 1
+
+    def close(self) -> None:
+        """Gives it up. Its works go on."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.connection.pipeline().run(Entry(command_pb2.Command(
+            context_close=command_pb2.ContextClose(context=self.number))))
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._pipeline.give_up(command_pb2.Command(
+                context_close=command_pb2.ContextClose(context=self.number)))
+
+    def __repr__(self) -> str:
+        return (f"<weir.EvalContext {self.number} on {self.device}, "
+                f"{self.mode.name}>")

@@ -1,0 +1,290 @@
+"""What becomes of a call of an operator: one evaluation, whose outputs are kept in
+the space under numbers of ours."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weir import _dtypes, errors
+from weir._current import current_connection
+from weir._mode import EvalMode, current_context, current_mode
+from weir._operator import Argument, Operator
+from weir._pipeline import Entry, Record
+from weir._proto import (
+    command_pb2,
+    evaluation_pb2,
+    graph_pb2,
+    tensor_pb2,
+)
+from weir._tensor import Tensor, TensorLike
+from weir._timeline import Point
+
+if TYPE_CHECKING:
+    from weir._connection import Connection
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# What a command takes beside the elements that it brings, about.
+_BYTES = 200
+_MOST_CONSTANT = 64  # elements
+
+
+def call_site() -> str:
+    """Where the caller's program called the library, as "file:line"."""
+    frame = sys._getframe(1)  # pylint: disable=protected-access
+    while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def connection_of(tensors: Sequence[Tensor]) -> Connection:
+    """That of the tensors, else of the innermost block, else the current one."""
+    found = {id(tensor.connection): tensor.connection for tensor in tensors}
+    if len(found) > 1:
+        raise ValueError("tensors of different connections in one operation: "
+                         "read one, and bring it to the other")
+    if found:
+        return next(iter(found.values()))
+    context = current_context()
+    return context.connection if context else current_connection()
+
+
+def apply_one(operator: Operator, inputs: Sequence[TensorLike | None],
+              attributes: Mapping[str, object], after: Sequence[Point],
+              signal: Sequence[Point]) -> Tensor:
+    """The first output of an operator."""
+    return apply(operator, inputs, attributes, after, signal, 1)[0]
+
+
+def apply(operator: Operator, inputs: Sequence[TensorLike | None],
+          attributes: Mapping[str, object], after: Sequence[Point],
+          signal: Sequence[Point], outputs: int) -> tuple[Tensor, ...]:
+    """The first outputs of an operator, of the attributes those that are not
+    None."""
+    most = len(operator.outputs)
+    if outputs < 1 or (outputs > most and
+                       operator.outputs[-1].presence != "variadic"):
+        raise ValueError(f"{operator.name} has no {outputs} outputs")
+    while inputs and inputs[-1] is None:
+        inputs = inputs[:-1]
+    tensors = [each for each in inputs if isinstance(each, Tensor)]
+    connection = connection_of(tensors)
+    connection.check_operator(operator)
+    given = _as_values(operator, inputs)
+    attributes = {
+        name: np.asarray(value) if operator.attributes[name] == "tensor"
+        else value
+        for name, value in attributes.items() if value is not None}
+    set_attributes = tuple(
+        (name, operator.attributes[name], _frozen(value))
+        for name, value in attributes.items())
+    site = call_site()
+    # What decides shapes is part of the graph, which is compiled for it.
+    constants = tuple(
+        (f"x{place}", _frozen(each)) for place, each in enumerate(given)
+        if isinstance(each, np.ndarray) and each.size <= _MOST_CONSTANT
+        and operator.input_at(place).decides_shapes)
+    graph = _graph_of(operator.domain, operator.name,
+                      tuple(each is not None for each in inputs), constants,
+                      set_attributes, outputs, site)
+    dtypes = [_output_dtype(operator, place, given, attributes)
+              for place in range(outputs)]
+    return submit(connection, graph,
+                  {f"x{place}": value for place, value in enumerate(given)
+                   if value is not None and
+                   f"x{place}" not in dict(constants)},
+                  {f"y{place}": dtype for place, dtype in enumerate(dtypes)},
+                  after, signal, site)
+
+
+def submit(connection: Connection, graph: graph_pb2.Graph,
+           inputs: Mapping[str, Tensor | np.ndarray[Any, Any]],
+           outputs: Mapping[str, np.dtype[Any] | None],
+           after: Sequence[Point], signal: Sequence[Point], site: str,
+           ) -> tuple[Tensor, ...]:
+    """Asks for an evaluation in the current block's mode and context; its outputs
+    by name, with what is known of their types."""
+    mode = current_mode()
+    connection.check_offered(mode)
+    pipeline = connection.pipeline()
+    context = current_context()
+    if context is not None and context.connection is not connection:
+        context = None
+    request = evaluation_pb2.EvaluateRequest(
+        graph=graph, mode=int(mode),  # type: ignore[arg-type]
+        context=context.number if context else 0,
+        on_conflict=evaluation_pb2.CONTEXT_CONFLICT_QUEUE,
+        work=connection.new_number(),
+        after=[point.to_wire() for point in after],
+        signal=[point.to_wire() for point in signal])
+    size = _BYTES
+    tensors = [each for each in inputs.values() if isinstance(each, Tensor)]
+    for name, value in inputs.items():
+        wire = request.inputs.add(name=name).value
+        if isinstance(value, Tensor):
+            wire.tensor = value._record.number
+        else:
+            wire.CopyFrom(_dtypes.to_value(value))
+            size += value.nbytes
+    device = (context.device.name if context else
+              tensors[0].device if tensors else connection.default_device.name)
+    records = []
+    for name, dtype in outputs.items():
+        record = Record(connection.new_number(), pipeline, dtype, None, device)
+        request.outputs.add(name=name, tensor=record.number)
+        record.work = request.work
+        records.append(record)
+    made = tuple(map(Tensor, records))
+    foreign = [each for each in tensors if each._record.pipeline is not pipeline]
+    for tensor in foreign:
+        if not tensor._record.is_accepted:
+            tensor._record.pipeline.settle()
+    pipeline.add(Entry(
+        command_pb2.Command(evaluate=request), size=size, outputs=records,
+        inputs=[each._record for each in tensors],
+        keep=[*foreign, context, *after, *signal], call_site=site))
+    if mode >= EvalMode.SYNC_CPU:
+        pipeline.settle()
+        records[0].raise_failure()
+        if mode == EvalMode.SYNC_FULL:
+            for record in records:
+                record.state = "ready"
+    return made
+
+
+@functools.lru_cache(maxsize=4096)
+def _graph_of(domain: str, name: str, present: tuple[bool, ...],
+              constants: tuple[tuple[str, Any], ...],
+              attributes: tuple[tuple[str, str, Any], ...], outputs: int,
+              site: str) -> graph_pb2.Graph:
+    """A graph of one node."""
+    node = graph_pb2.Node(
+        name=name, op=name, domain=domain, call_site=site,
+        inputs=[f"x{place}" if there else ""
+                for place, there in enumerate(present)],
+        outputs=[f"y{place}" for place in range(outputs)],
+        attributes=[_attribute(*each) for each in attributes])
+    return graph_pb2.Graph(definition=graph_pb2.GraphDefinition(
+        nodes=[node], outputs=node.outputs,
+        inputs=[graph_pb2.GraphInput(name=each) for each in node.inputs
+                if each and each not in dict(constants)],
+        constants=[tensor_pb2.NamedTensor(name=each, value=_thawed(*value))
+                   for each, value in constants]))
+
+
+def _frozen(value: Any) -> Any:
+    """As a key can have it, and yet all that is needed."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, str | bytes):
+        return value
+    if isinstance(value, Sequence):
+        return tuple(value)
+    return value
+
+
+def _thawed(dtype: str, shape: tuple[int, ...],
+            raw: bytes) -> tensor_pb2.TensorValue:
+    return _dtypes.to_value(np.frombuffer(raw, dtype).reshape(shape))
+
+
+def _text(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _attribute(name: str, kind: str, value: Any) -> graph_pb2.Attribute:
+    made = graph_pb2.Attribute(name=name)
+    match kind:
+        case "int":
+            # A type, where an operator takes one by number.
+            made.i = (int(value) if isinstance(value, int | np.integer)
+                      else _dtypes.number_of(value))
+        case "float":
+            made.f = value
+        case "string":
+            made.s = _text(value)
+        case "ints":
+            made.ints.values.extend(value)
+        case "floats":
+            made.floats.values.extend(value)
+        case "strings":
+            made.strings.values.extend(map(_text, value))
+        case "tensor":
+            made.tensor.CopyFrom(_thawed(*value))
+        case _:
+            raise AssertionError(f"an attribute of kind {kind}")
+    return made
+
+
+def _as_values(operator: Operator, inputs: Sequence[TensorLike | None],
+               ) -> list[Tensor | np.ndarray[Any, Any] | None]:
+    """What is no tensor as an array, of the type that the others of its group
+    have, or that alone which the operator takes."""
+    if len(inputs) > len(operator.inputs) and not (
+            operator.inputs and operator.inputs[-1].presence == "variadic"):
+        raise TypeError(f"{operator.name} takes {len(operator.inputs)} inputs")
+    if all(each is None or isinstance(each, Tensor) for each in inputs):
+        return list(inputs)  # type: ignore[arg-type]
+    groups: dict[int, np.dtype[Any]] = {}
+    arguments = [operator.input_at(place) for place in range(len(inputs))]
+    for argument, each in zip(arguments, inputs, strict=True):
+        if isinstance(each, Tensor | np.ndarray | np.generic):
+            groups.setdefault(argument.type_group, each.dtype)
+    made: list[Tensor | np.ndarray[Any, Any] | None] = []
+    for argument, each in zip(arguments, inputs, strict=True):
+        if each is None or isinstance(each, Tensor):
+            made.append(each)
+        else:
+            made.append(np.asarray(each, _wanted_dtype(argument, each, groups)))
+    return made
+
+
+def _wanted_dtype(argument: Argument, value: object,
+                  groups: Mapping[int, np.dtype[Any]]) -> np.dtype[Any] | None:
+    if isinstance(value, np.ndarray | np.generic):
+        return None  # as it is
+    if argument.type_group and argument.type_group in groups:
+        return groups[argument.type_group]
+    if len(argument.types) == 1:
+        return _dtypes.BY_NAME[argument.types[0]]
+    return None
+
+
+def _output_dtype(operator: Operator, place: int, given: Sequence[object],
+                  attributes: Mapping[str, object]) -> np.dtype[Any] | None:
+    """An output's type, where no server need be asked."""
+    output = operator.outputs[min(place, len(operator.outputs) - 1)]
+    decides = attributes.get(output.type_attribute)
+    if decides is not None:
+        if isinstance(decides, int | np.integer):
+            return _dtypes.of_number(int(decides))
+        return _dtype_of(decides)
+    if output.type_group:
+        for at, each in enumerate(given):
+            if operator.input_at(at).type_group == output.type_group:
+                if isinstance(each, Tensor):
+                    return each._record.dtype
+                if each is not None:
+                    return _dtype_of(each)
+    if len(output.types) == 1:
+        return _dtypes.BY_NAME.get(output.types[0])
+    return None
+
+
+def _dtype_of(value: Any) -> np.dtype[Any]:
+    """Of an array, or what names a type."""
+    dtype: np.dtype[Any] = np.dtype(getattr(value, "dtype", value))
+    return dtype
+
+
+def refuse_unknown_operator(operator: Operator, target: str) -> None:
+    """Says which operator a server does not have."""
+    name = f"{operator.domain}.{operator.name}".lstrip(".")
+    raise errors.Unimplemented(
+        f"the server at {target} has no operator {name}, which this package "
+        "was built for: it is older, or another one")

@@ -1,0 +1,68 @@
+"""When an evaluation returns, and what says so."""
+
+from __future__ import annotations
+
+import contextvars
+import enum
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from weir._context import EvalContext
+
+
+class EvalMode(enum.IntEnum):
+    """Each promises all that the lower ones do. A mode is a context manager, for
+    what is evaluated in its block by this thread or task."""
+
+    # Runs when a result is needed.
+    DEFERRED = 1
+    # Returns at once.
+    EAGER = 2
+    # Returns when the host's work and all launches are done.
+    SYNC_CPU = 3
+    # Returns when the completion of the work was seen.
+    SYNC_FULL = 4
+
+    def __enter__(self) -> EvalMode:
+        push(None, self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None,
+                 error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        pop()
+
+
+class Frame(NamedTuple):
+    """One block: its context, if it has one, and its mode."""
+
+    context: EvalContext | None
+    mode: EvalMode
+
+
+# Of this thread, or of this task of asyncio.
+_STACK: contextvars.ContextVar[tuple[Frame, ...]] = contextvars.ContextVar(
+    "weir blocks", default=())
+
+
+def push(context: EvalContext | None, mode: EvalMode) -> None:
+    _STACK.set((*_STACK.get(), Frame(context, mode)))
+
+
+def pop() -> None:
+    _STACK.set(_STACK.get()[:-1])
+
+
+def current_mode() -> EvalMode:
+    """Of the innermost block."""
+    stack = _STACK.get()
+    return stack[-1].mode if stack else EvalMode.EAGER
+
+
+def current_context() -> EvalContext | None:
+    """Of the innermost block that has one."""
+    for frame in reversed(_STACK.get()):
+        if frame.context is not None:
+            return frame.context
+    return None

@@ -1,0 +1,267 @@
+"""Commands on their way: what a thread asks for is collected and goes to the
+server in batches, in its order, one batch under way at a time."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+
+from weir import _dtypes, errors
+from weir._channel import Call
+from weir._deadline import current_end, seconds_until
+from weir._proto import (
+    command_pb2,
+    evaluation_pb2,
+    status_pb2,
+    sync_report_pb2,
+    tensor_pb2,
+)
+
+if TYPE_CHECKING:
+    from weir._connection import Connection
+
+# What is collected at most, and what a batch may have with what is freed.
+_MOST_WAITING = 256
+_MOST_BYTES = 1 << 20
+_MOST_COMMANDS = 1024 - 1  # and a Wait
+
+Shape = tuple[int | None, ...]
+
+
+class Record:
+    """What is known of a number that stands for a tensor. Written by whoever holds
+    the lock of its pipeline."""
+
+    __slots__ = ("number", "pipeline", "dtype", "shape", "device", "state",
+                 "failure", "report", "work")
+
+    def __init__(self, number: int, pipeline: Pipeline,
+                 dtype: np.dtype[Any] | None, shape: Shape | None,
+                 device: str) -> None:
+        self.number = number
+        self.pipeline = pipeline
+        self.dtype = dtype
+        self.shape = shape
+        self.device = device
+        # "waiting" here, "sent", "accepted" there, "ready", or "failed".
+        self.state = "waiting"
+        self.failure: errors.WeirError | None = None
+        self.report: sync_report_pb2.SyncReport | None = None
+        # The number of the work that makes it; 0 if that has none.
+        self.work = 0
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether its number may be used by others than its own pipeline."""
+        return self.state not in ("waiting", "sent")
+
+    def fail(self, failure: errors.WeirError) -> None:
+        self.state, self.failure = "failed", failure
+
+    def raise_failure(self) -> None:
+        if self.failure is not None:
+            self.failure.seen = True
+            raise self.failure.again()
+
+    def learn(self, spec: tensor_pb2.TensorSpec) -> None:
+        if spec.dtype != tensor_pb2.DATA_TYPE_UNSPECIFIED:
+            self.shape = tuple(None if extent < 0 else extent
+                               for extent in spec.shape)
+            if self.dtype is None:
+                self.dtype = _dtypes.of_number(spec.dtype)
+
+
+class Entry:
+    """One command, and what is done when its result is there."""
+
+    __slots__ = ("command", "size", "outputs", "inputs", "keep", "call_site",
+                 "result", "failure")
+
+    def __init__(self, command: command_pb2.Command, *, size: int = 0,
+                 outputs: Sequence[Record] = (),
+                 inputs: Sequence[Record] = (), keep: Sequence[object] = (),
+                 call_site: str = "") -> None:
+        self.command = command
+        self.size = size
+        self.outputs = outputs
+        # Whose failure is this one's, too.
+        self.inputs = inputs
+        # What is not to be freed before this was accepted.
+        self.keep = keep
+        self.call_site = call_site
+        self.result: command_pb2.CommandResult | None = None
+        self.failure: errors.WeirError | None = None
+
+    @property
+    def work(self) -> int:
+        """The number of the work that it makes; 0 for none."""
+        return self.command.evaluate.work
+
+    def finish(self, result: command_pb2.CommandResult) -> None:
+        if result.HasField("error"):
+            self.fail(self._cause_of(result.error))
+            return
+        self.result = result
+        which = result.WhichOneof("result")
+        if which in ("evaluate", "tensor_put"):
+            response: evaluation_pb2.EvaluateResponse = getattr(result, which)
+            for record, output in zip(self.outputs, response.outputs,
+                                      strict=True):
+                record.state = "accepted"
+                record.learn(output.value.spec)
+                record.report = response.report
+
+    def fail(self, failure: errors.WeirError) -> None:
+        self.failure = failure
+        for record in self.outputs:
+            record.fail(failure)
+
+    def _cause_of(self, status: status_pb2.Status) -> errors.WeirError:
+        """The failure of an input, if one failed: there is no such tensor then."""
+        for record in self.inputs:
+            if record.failure is not None:
+                return record.failure
+        error = errors.from_status(status)
+        if self.call_site and self.call_site not in error.message:
+            error.message = f"{self.call_site}: {error.message}"
+            error.args = (error.message,)
+        return error
+
+
+class Pipeline:
+    """Of one thread at a time; others may send it on and wait for it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        # What was asked for, and what finalizers give up: they run anywhere,
+        # so they append, and neither take a lock nor make a call.
+        self._entries: collections.deque[Entry | command_pb2.Command] = (
+            collections.deque())
+        self._lock = threading.RLock()
+        # How many of them were asked for, and their bytes.
+        self._waiting = 0
+        self._bytes = 0
+        # Until when they are to be done.
+        self._end: float | None = None
+        self._sent: tuple[Call, list[Entry]] | None = None
+        # Works of batches before, which may not be done.
+        self._unfinished: list[int] = []
+
+    def give_up(self, command: command_pb2.Command) -> None:
+        """Frees something behind all that was asked for, with the next batch.
+        Never blocks."""
+        self._entries.append(command)
+
+    def add(self, entry: Entry) -> None:
+        """Sends it with others, soon."""
+        end = current_end()
+        with self._lock:
+            full = self._waiting and (self._bytes + entry.size > _MOST_BYTES
+                                      or self._end != end)
+            if full:
+                self.send()
+            self._end = end
+            self._entries.append(entry)
+            self._waiting += 1
+            self._bytes += entry.size
+            first = self._waiting == 1
+            if self._waiting >= _MOST_WAITING or self._bytes >= _MOST_BYTES:
+                self.send()
+                return
+        if first:
+            self.connection.wake()
+
+    def run(self, entry: Entry) -> command_pb2.CommandResult:
+        """Sends it now, behind what waits; its result, or why there is none."""
+        with self._lock:
+            self.add(entry)
+            self.settle()
+        if entry.failure is not None:
+            entry.failure.seen = True
+            raise entry.failure.again()
+        assert entry.result is not None
+        return entry.result
+
+    def send(self) -> None:
+        """Sends what waits. Waits only for the batch before."""
+        with self._lock:
+            while self._entries:
+                self.connection.channel.check_usable()
+                self._finish_sent()
+                self._start_batch()
+
+    def settle(self) -> None:
+        """Returns when the server has answered all that was asked for."""
+        with self._lock:
+            self.send()
+            self._finish_sent()
+
+    def send_if_idle(self, when_done: Callable[[object], None]) -> None:
+        """Sends what waits if that blocks nobody; otherwise `when_done` is called
+        when it may be tried again, unless somebody else is at it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._sent is not None and not self._sent[0].done():
+                if self._waiting:
+                    self._sent[0].add_done_callback(when_done)
+                return
+            self._finish_sent()
+            if self._entries:
+                self._start_batch()
+        finally:
+            self._lock.release()
+
+    def _start_batch(self) -> None:
+        entries: list[Entry] = []
+        works: list[int] = []
+        window = self.connection.works_of_a_pipeline()
+        while self._entries and len(entries) < _MOST_COMMANDS:
+            if len(works) >= window:
+                break
+            item = self._entries.popleft()
+            if isinstance(item, command_pb2.Command):
+                entries.append(Entry(item))
+                continue
+            entries.append(item)
+            self._waiting -= 1
+            self._bytes -= item.size
+            for record in item.outputs:
+                record.state = "sent"
+            if item.work:
+                works.append(item.work)
+        if len(self._unfinished) + len(works) > window:
+            # The server holds so many works of a space and no more.
+            entries.insert(0, Entry(command_pb2.Command(
+                wait=command_pb2.Wait(works=self._unfinished))))
+            self._unfinished = []
+        self._unfinished += works
+        request = command_pb2.RunRequest(
+            commands=[entry.command for entry in entries])
+        channel = self.connection.channel
+        self._sent = (channel.start(
+            "Evaluator/Run", request, command_pb2.RunResponse,
+            seconds_until(self._end, channel.timeout)), entries)
+
+    def _finish_sent(self) -> None:
+        if self._sent is None:
+            return
+        call, entries = self._sent
+        try:
+            reply: command_pb2.RunResponse = call.result()
+        except grpc.RpcError as error:
+            failure = errors.from_rpc_error(error)
+            for entry in entries:
+                entry.fail(failure)
+            self.connection.note_failure(failure)
+        else:
+            for entry, result in zip(entries, reply.results, strict=True):
+                entry.finish(result)
+                if entry.failure is not None and entry.outputs:
+                    self.connection.note_failure(entry.failure)
+        self._sent = None
